@@ -1,0 +1,2 @@
+//! Nothing yet.
+#![no_std]
