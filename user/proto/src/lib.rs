@@ -1,2 +1,119 @@
-//! Nothing yet.
+//! What Fermata's servers and programs say to each other, and how a process is laid out.
+//!
+//! Every service is a port. A request is one reliable RPC (`client_connect_send_over_receive`):
+//!
+//! ```text
+//! message = length of the header (u32, little-endian), header (postcard), bulk bytes
+//! ```
+//!
+//! The header is the service's `Request` or `Reply`; bulk bytes are file data and the like, at
+//! most [`MAX_BULK`]; references travel beside them, in the order that the request's
+//! documentation gives. Every server answers every request at once: what has to be waited for is
+//! announced by a thread interrupt to the thread whose reference the client passed (`Watch`), and
+//! the client asks again. So no server thread is ever held by a slow client, and every request can
+//! be repeated.
+//!
+//! A reply is `Result<Reply, Error>`.
 #![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod checkpoint;
+pub mod console;
+pub mod fs;
+pub mod layout;
+pub mod memory;
+pub mod names;
+pub mod process;
+
+use serde::{Deserialize, Serialize};
+
+/// Most bytes that a header can have.
+pub const MAX_HEADER: usize = 16 * 1024;
+/// Most bulk bytes in one message, each way.
+pub const MAX_BULK: usize = 64 * 1024;
+/// Most references in one message, each way.
+pub const MAX_REFS: usize = 8;
+
+/// Why a service refused. The numbers of the Unix errors of the same meaning are in
+/// [`Error::errno`], so that the Linux personality need not guess.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Error {
+    /// No such file, process, name or segment.
+    NotFound,
+    /// It is there already.
+    Exists,
+    /// Not a directory.
+    NotDirectory,
+    /// Is a directory.
+    IsDirectory,
+    /// The directory is not empty.
+    NotEmpty,
+    /// An argument makes no sense.
+    Invalid,
+    /// Memory is out.
+    NoMemory,
+    /// Not allowed.
+    Denied,
+    /// Nothing there yet: wait for the interrupt and ask again.
+    WouldBlock,
+    /// A name is too long.
+    NameTooLong,
+    /// Too many symbolic links.
+    Loop,
+    /// The file has no valid executable or image format.
+    BadFormat,
+    /// The job has ended.
+    Ended,
+    /// The operation is not supported.
+    Unsupported,
+    /// The server is gone or spoke nonsense.
+    Broken,
+}
+
+impl Error {
+    /// The Linux error number (positive).
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Error::NotFound => 2,
+            Error::Exists => 17,
+            Error::NotDirectory => 20,
+            Error::IsDirectory => 21,
+            Error::NotEmpty => 39,
+            Error::Invalid => 22,
+            Error::NoMemory => 12,
+            Error::Denied => 13,
+            Error::WouldBlock => 11,
+            Error::NameTooLong => 36,
+            Error::Loop => 40,
+            Error::BadFormat => 8,
+            Error::Ended => 3,
+            Error::Unsupported => 95,
+            Error::Broken => 5,
+        }
+    }
+
+    /// A sentence fragment for people.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Error::NotFound => "no such file or directory",
+            Error::Exists => "exists already",
+            Error::NotDirectory => "not a directory",
+            Error::IsDirectory => "is a directory",
+            Error::NotEmpty => "directory not empty",
+            Error::Invalid => "invalid argument",
+            Error::NoMemory => "out of memory",
+            Error::Denied => "permission denied",
+            Error::WouldBlock => "nothing there yet",
+            Error::NameTooLong => "name too long",
+            Error::Loop => "too many symbolic links",
+            Error::BadFormat => "not in a valid format",
+            Error::Ended => "has ended",
+            Error::Unsupported => "not supported",
+            Error::Broken => "the server does not answer sensibly",
+        }
+    }
+}

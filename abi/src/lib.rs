@@ -1,0 +1,196 @@
+//! The interface between the Fermata kernel and everything above it.
+//!
+//! What a call means, which registers carry what, how the state of an object looks in memory:
+//! all of it is said here once, and the kernel, the user stubs, the tools and the tests read it
+//! from here. This crate depends on nothing and contains no code that acts.
+//!
+//! * [`syscalls`] is the table of entrypoints: the single source of truth.
+//! * [`ipc`] says which stages each IPC entrypoint runs through and where it restarts.
+//! * [`state`] holds the structures that `get_state` writes and `set_state` reads.
+//! * [`message`] holds the messages that the kernel itself sends to keepers.
+//! * [`code`] holds result codes and exception codes.
+//! * [`boot`] is what the first program finds when it starts.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod boot;
+pub mod code;
+pub mod ipc;
+pub mod message;
+pub mod state;
+pub mod syscalls;
+
+pub use code::{Code, Exception};
+pub use state::Registers;
+pub use syscalls::{Call, Class, Syscall, SYSCALLS};
+
+/// Size of a page and of a physical frame, in bytes.
+pub const PAGE_SIZE: u64 = 4096;
+
+/// First address beyond what a program can map.
+pub const USER_END: u64 = 0x0000_7fff_ffff_f000;
+
+/// Bytes that an object occupies in the memory of the program that owns it.
+///
+/// The address of an object is its handle. While the object exists these bytes belong to the
+/// kernel; what a program writes there is harmless to everyone but itself.
+pub const OBJECT_SIZE: u64 = 16;
+
+/// Alignment of every handle, in bytes. A handle never crosses a page.
+pub const OBJECT_ALIGN: u64 = 16;
+
+/// Most references that one reference list can name (see [`ref_list`]).
+pub const MAX_LIST_REFS: u64 = 15;
+
+/// Largest message of the idempotent form, in bytes: it is moved in one piece.
+pub const MAX_IDEMPOTENT: u64 = 64 * 1024;
+
+/// Bytes that a register message can carry.
+pub const MAX_SHORT: u64 = 64;
+
+/// Number of scheduling priorities. A higher number runs first.
+pub const PRIORITIES: u32 = 32;
+
+/// Packs a list of `count` reference objects that begin at `address` into the one register that
+/// the IPC calls take: the address is aligned to 16, so its low four bits carry the count.
+///
+/// Progress is the same word with the address advanced by [`OBJECT_SIZE`] and the count reduced.
+#[must_use]
+pub const fn ref_list(address: u64, count: u64) -> u64 {
+    address | (count & MAX_LIST_REFS)
+}
+
+/// Memory access rights, as they stand in mappings, regions and fault messages.
+pub mod access {
+    /// Loads are allowed.
+    pub const READ: u64 = 1;
+    /// Stores are allowed.
+    pub const WRITE: u64 = 2;
+    /// Instruction fetch is allowed.
+    pub const EXECUTE: u64 = 4;
+    /// Kernel objects may be created here, and handles found here.
+    pub const OBJECTS: u64 = 8;
+    /// Every right.
+    pub const ALL: u64 = 15;
+}
+
+/// The types of kernel objects, in the order of the paper's Table 2 (Ford et al., Interface and
+/// Execution Models in the Fluke Kernel, section 4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Type {
+    /// A lock that threads of any space can share.
+    Mutex = 1,
+    /// A condition variable.
+    Cond = 2,
+    /// Imports a part of a region into a space.
+    Mapping = 3,
+    /// Exports a range of a space.
+    Region = 4,
+    /// Where a server receives; what a client connects to.
+    Port = 5,
+    /// A set of ports on which server threads wait.
+    Portset = 6,
+    /// An address space with the threads in it.
+    Space = 7,
+    /// A thread of control.
+    Thread = 8,
+    /// Names another object across spaces and carries the right to use it.
+    Reference = 9,
+}
+
+/// All types of objects, in numerical order.
+pub const TYPES: [Type; 9] = [
+    Type::Mutex,
+    Type::Cond,
+    Type::Mapping,
+    Type::Region,
+    Type::Port,
+    Type::Portset,
+    Type::Space,
+    Type::Thread,
+    Type::Reference,
+];
+
+impl Type {
+    /// The type with the number `raw`, if there is one.
+    #[must_use]
+    pub const fn from_raw(raw: u64) -> Option<Self> {
+        if raw >= 1 && raw <= 9 {
+            Some(TYPES[(raw - 1) as usize])
+        } else {
+            None
+        }
+    }
+
+    /// The type's name, as it begins the names of its calls.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Type::Mutex => "mutex",
+            Type::Cond => "cond",
+            Type::Mapping => "mapping",
+            Type::Region => "region",
+            Type::Port => "port",
+            Type::Portset => "portset",
+            Type::Space => "space",
+            Type::Thread => "thread",
+            Type::Reference => "reference",
+        }
+    }
+}
+
+/// What a reference names. The first nine agree with [`Type`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum RefKind {
+    /// Nothing.
+    Null = 0,
+    /// A mutex.
+    Mutex = 1,
+    /// A condition variable.
+    Cond = 2,
+    /// A mapping.
+    Mapping = 3,
+    /// A region: the right to map and search it.
+    Region = 4,
+    /// A port: the right to connect to it.
+    Port = 5,
+    /// A portset: the right to attach ports to it.
+    Portset = 6,
+    /// A space: the right to attach threads, mappings and regions to it.
+    Space = 7,
+    /// A thread: the right to interrupt it.
+    Thread = 8,
+    /// A reference object, as an identity kept across destruction.
+    Reference = 9,
+    /// The client end of a thread's connection: the right to be the server at its other end.
+    ClientEnd = 10,
+    /// The server end of a thread's connection: the right to be the client at its other end.
+    ServerEnd = 11,
+    /// The device authority, handed to the first program by boot.
+    Authority = 12,
+}
+
+impl RefKind {
+    /// The kind with the number `raw`, if there is one.
+    #[must_use]
+    pub const fn from_raw(raw: u64) -> Option<Self> {
+        Some(match raw {
+            0 => RefKind::Null,
+            1 => RefKind::Mutex,
+            2 => RefKind::Cond,
+            3 => RefKind::Mapping,
+            4 => RefKind::Region,
+            5 => RefKind::Port,
+            6 => RefKind::Portset,
+            7 => RefKind::Space,
+            8 => RefKind::Thread,
+            9 => RefKind::Reference,
+            10 => RefKind::ClientEnd,
+            11 => RefKind::ServerEnd,
+            12 => RefKind::Authority,
+            _ => return None,
+        })
+    }
+}

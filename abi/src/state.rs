@@ -1,0 +1,315 @@
+//! The states that `get_state` writes and `set_state` reads.
+//!
+//! A state has two parts: simple fields, in one of these structures, and the references that the
+//! object holds, which travel in reference objects named by further parameters. Together they are
+//! everything there is to know about an object (rule A6): destroy it, create it anew, set the
+//! state, and nobody can tell.
+//!
+//! All structures consist of 64-bit words (the FPU area apart) and have no padding.
+
+/// The registers that a program sees, in the order in which messages carry them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct Registers {
+    pub rax: u64,
+    pub rbx: u64,
+    pub rcx: u64,
+    pub rdx: u64,
+    pub rsi: u64,
+    pub rdi: u64,
+    pub rbp: u64,
+    pub rsp: u64,
+    pub r8: u64,
+    pub r9: u64,
+    pub r10: u64,
+    pub r11: u64,
+    pub r12: u64,
+    pub r13: u64,
+    pub r14: u64,
+    pub r15: u64,
+    pub rip: u64,
+    pub rflags: u64,
+    pub fs_base: u64,
+    pub gs_base: u64,
+}
+
+/// Number of words in [`Registers`].
+pub const REGISTER_WORDS: usize = 20;
+
+impl Registers {
+    /// The registers as words, in the order of the fields.
+    #[must_use]
+    pub const fn to_words(&self) -> [u64; REGISTER_WORDS] {
+        [
+            self.rax, self.rbx, self.rcx, self.rdx, self.rsi, self.rdi, self.rbp, self.rsp,
+            self.r8, self.r9, self.r10, self.r11, self.r12, self.r13, self.r14, self.r15, self.rip,
+            self.rflags, self.fs_base, self.gs_base,
+        ]
+    }
+
+    /// Registers from words, in the order of the fields.
+    #[must_use]
+    pub const fn from_words(w: &[u64; REGISTER_WORDS]) -> Self {
+        Registers {
+            rax: w[0],
+            rbx: w[1],
+            rcx: w[2],
+            rdx: w[3],
+            rsi: w[4],
+            rdi: w[5],
+            rbp: w[6],
+            rsp: w[7],
+            r8: w[8],
+            r9: w[9],
+            r10: w[10],
+            r11: w[11],
+            r12: w[12],
+            r13: w[13],
+            r14: w[14],
+            r15: w[15],
+            rip: w[16],
+            rflags: w[17],
+            fs_base: w[18],
+            gs_base: w[19],
+        }
+    }
+}
+
+/// State of a mutex.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct MutexState {
+    /// 1 while locked, else 0. There is no owner.
+    pub locked: u64,
+}
+
+/// Simple fields of a mapping. Its references: the region it imports, the space it imports into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct MappingState {
+    /// First address in the space; a multiple of the page size.
+    pub start: u64,
+    /// Length in bytes; a multiple of the page size. An empty mapping is inert.
+    pub size: u64,
+    /// Offset in the region that appears at `start`; a multiple of the page size.
+    pub offset: u64,
+    /// Rights, of [`crate::access`]; those of the region cap them at each access.
+    pub protection: u64,
+}
+
+/// Simple fields of a region. Its references: the space it exports from, its keeper port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct RegionState {
+    /// First address in the space; a multiple of the page size.
+    pub start: u64,
+    /// Length in bytes; a multiple of the page size.
+    pub size: u64,
+    /// The most that any mapping of the region can allow, of [`crate::access`].
+    pub protection: u64,
+}
+
+/// Simple fields of a port. Its reference: the portset at which its clients are received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct PortState {
+    /// A word of the server's choice, given to whoever receives from this port.
+    pub alias: u64,
+}
+
+/// Flags of a space.
+pub mod space_flags {
+    /// The `syscall` instruction goes to the keeper as an exception
+    /// ([`crate::Exception::ForeignCall`]) instead of to the kernel.
+    pub const FOREIGN: u64 = 1;
+}
+
+/// Simple fields of a space. Its reference: the keeper port for what is not a memory fault, and
+/// for memory faults that no keeper of a region resolves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct SpaceState {
+    /// Of [`space_flags`].
+    pub flags: u64,
+    /// Kernel memory that objects created from this space may use, in bytes. Setting it moves the
+    /// difference between this space and the caller's.
+    pub quota: u64,
+    /// Kernel memory in use, in bytes. Ignored by `set_state`.
+    pub used: u64,
+    /// What the space's clock adds to the machine's, in nanoseconds, modulo 2^64.
+    pub clock_offset: u64,
+}
+
+/// The stage of one end of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Stage {
+    /// There is no connection.
+    #[default]
+    None = 0,
+    /// This end has the direction and may send.
+    Sending = 1,
+    /// The other end has the direction.
+    Receiving = 2,
+    /// This end has turned the direction round; the other has received that and not yet answered.
+    Over = 3,
+    /// The other end has turned the direction round; this end must `ack` before it sends.
+    Ack = 4,
+    /// Server end only: holds an idempotent request and owes a `reply`.
+    Call = 5,
+    /// Server end only: holds a memory fault and owes a `reply`.
+    Fault = 6,
+    /// Server end only: holds an exception and owes a `reply` with registers.
+    Exception = 7,
+}
+
+impl Stage {
+    /// The stage with the number `raw`, if there is one.
+    #[must_use]
+    pub const fn from_raw(raw: u64) -> Option<Self> {
+        Some(match raw {
+            0 => Stage::None,
+            1 => Stage::Sending,
+            2 => Stage::Receiving,
+            3 => Stage::Over,
+            4 => Stage::Ack,
+            5 => Stage::Call,
+            6 => Stage::Fault,
+            7 => Stage::Exception,
+            _ => return None,
+        })
+    }
+}
+
+/// What a thread waits for. Exported for people and debuggers, ignored by `set_state`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Waiting {
+    /// For nothing: it runs, is ready, or is stopped.
+    #[default]
+    Nothing = 0,
+    /// For a mutex.
+    Mutex = 1,
+    /// For a condition.
+    Cond = 2,
+    /// For a deadline.
+    Deadline = 3,
+    /// For an interrupt.
+    Interrupt = 4,
+    /// A client, for a server to receive from the port.
+    Port = 5,
+    /// A server, for a client.
+    Portset = 6,
+    /// For the other end of its connection.
+    Peer = 7,
+    /// For the reply to an idempotent call or a memory fault.
+    Reply = 8,
+    /// For the reply to an exception.
+    Exception = 9,
+    /// For a vacant identity to be given a body.
+    Vacant = 10,
+}
+
+impl Waiting {
+    /// The reason with the number `raw`, if there is one.
+    #[must_use]
+    pub const fn from_raw(raw: u64) -> Option<Self> {
+        Some(match raw {
+            0 => Waiting::Nothing,
+            1 => Waiting::Mutex,
+            2 => Waiting::Cond,
+            3 => Waiting::Deadline,
+            4 => Waiting::Interrupt,
+            5 => Waiting::Port,
+            6 => Waiting::Portset,
+            7 => Waiting::Peer,
+            8 => Waiting::Reply,
+            9 => Waiting::Exception,
+            10 => Waiting::Vacant,
+            _ => return None,
+        })
+    }
+}
+
+/// Bytes of the FPU area: the layout of `fxsave64`.
+pub const FPU_BYTES: usize = 512;
+
+/// Simple fields of a thread. Its references: its space, the peer at the client end of its
+/// connection (a reference to a server end), the peer at its server end (to a client end).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(16))]
+pub struct ThreadState {
+    /// The registers. While the thread waits in a call, `rip` is at the `syscall` instruction and
+    /// the others are what is left of the call (rule A1).
+    pub registers: Registers,
+    /// A word of its manager's choice: `thread_self` returns it, and exception messages carry it.
+    pub tag: u64,
+    /// Scheduling priority, below [`crate::PRIORITIES`].
+    pub priority: u64,
+    /// How many stops have not been resumed; at least 1 when set.
+    pub stop_count: u64,
+    /// 1 while an interrupt is pending.
+    pub interrupt: u64,
+    /// [`Stage`] of the client end.
+    pub client_stage: u64,
+    /// [`Stage`] of the server end.
+    pub server_stage: u64,
+    /// 1 while an exception has been delivered and not been answered.
+    pub exception_delivered: u64,
+    /// [`crate::Exception`] code of the last exception that stopped or was delivered.
+    pub exception: u64,
+    /// Its address: of the memory access, or of the wrong handle.
+    pub exception_address: u64,
+    /// [`Waiting`]. Ignored by `set_state`.
+    pub waiting: u64,
+    /// What it waits for, as an address of its own or a deadline. Ignored by `set_state`.
+    pub waiting_for: u64,
+    /// User instructions are not counted here; reserved, zero.
+    pub reserved: u64,
+    /// x87 and SSE state, as `fxsave64` stores it.
+    pub fpu: [u8; FPU_BYTES],
+}
+
+/// Words in a [`ThreadState`] before the FPU area.
+pub const THREAD_WORDS: usize = REGISTER_WORDS + 12;
+
+/// The FPU area of a thread that has never used it: masked exceptions, round to nearest.
+#[must_use]
+pub const fn initial_fpu() -> [u8; FPU_BYTES] {
+    let mut fpu = [0; FPU_BYTES];
+    fpu[0] = 0x7f; // FCW = 0x037f
+    fpu[1] = 0x03;
+    fpu[24] = 0x80; // MXCSR = 0x1f80
+    fpu[25] = 0x1f;
+    fpu
+}
+
+impl Default for ThreadState {
+    fn default() -> Self {
+        ThreadState {
+            registers: Registers::default(),
+            tag: 0,
+            priority: 0,
+            stop_count: 1,
+            interrupt: 0,
+            client_stage: 0,
+            server_stage: 0,
+            exception_delivered: 0,
+            exception: 0,
+            exception_address: 0,
+            waiting: 0,
+            waiting_for: 0,
+            reserved: 0,
+            fpu: initial_fpu(),
+        }
+    }
+}
+
+/// State of a reference. Its reference: a copy of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ReferenceState {
+    /// [`crate::RefKind`] of the target; `Null` also when the target is dead.
+    pub kind: u64,
+}

@@ -1,0 +1,641 @@
+//! The table of entrypoints: the single source of truth about system calls.
+//!
+//! One row per entrypoint: documentation, number, variant of [`Call`], name, object, class, typed
+//! parameters in the order of the registers, result codes. The kernel's dispatch matches on
+//! [`Call`], so that a row without a handler does not compile; stubs, trace names, the list that
+//! `./fermata syscalls` prints, and the tests are made from the same rows.
+//!
+//! # Registers
+//!
+//! `rax` carries the number in its low byte. `rcx` and `r11` are lost to the `syscall`
+//! instruction. On completion the low byte of `rax` is a [`Code`].
+//!
+//! *Ordinary calls* take their parameters in `rdi rsi rdx r10 r8 r9` and return values in `rdi`
+//! or where their documentation says so.
+//!
+//! *IPC calls* use the map of the widest call, and every narrower call a subset of it, so that a
+//! stage finds its parameters in the same place whatever call it is part of:
+//!
+//! | register | meaning |
+//! |---|---|
+//! | `rdi` | port reference or portset; on return from a wait the alias of the port |
+//! | `rsi`, `rdx` | send: current segment, address and bytes left |
+//! | `r10`, `r8` | send: list of further segments, entries left |
+//! | `r9` | send: list of references ([`crate::ref_list`]) |
+//! | `r12`, `r13` | receive: current segment, address and bytes left |
+//! | `r14`, `r15` | receive: list of further segments, entries left |
+//! | `rbx` | receive: list of references |
+//! | `rbp` | deadline, for the calls that end in `_until` |
+//!
+//! *Register messages* (`_short`) carry up to 64 bytes in `rsi rdx r10 r8 r9 r12 r13 r14`, first
+//! byte lowest; the number of bytes stands in bits 8..15 of `rax`: on entry those to send (for a
+//! receive those already received), on return those received. `r15` lists the references to send,
+//! `rbx` those to receive.
+
+use crate::code::Code;
+use crate::Type;
+
+/// How long a call can take (Ford et al., section 4.2 and Table 1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// Always runs to completion.
+    Trivial,
+    /// Usually runs to completion; a page fault rolls it back.
+    Short,
+    /// Can sleep indefinitely.
+    Long,
+    /// Can sleep indefinitely and be interrupted at points in the middle.
+    MultiStage,
+}
+
+impl Class {
+    /// The class in one word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Class::Trivial => "trivial",
+            Class::Short => "short",
+            Class::Long => "long",
+            Class::MultiStage => "multi-stage",
+        }
+    }
+}
+
+/// What a parameter is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Param {
+    /// The handle of an object of this type.
+    Object(Type),
+    /// The handle of a reference, or 0 for none.
+    OptReference,
+    /// An address at which an object is to be created.
+    Fresh,
+    /// The address of the object's state structure.
+    State,
+    /// Ignored: the object has no simple state.
+    Unused,
+    /// A number.
+    Word,
+    /// Rights, of [`crate::access`].
+    Rights,
+    /// A time on the space's clock, in nanoseconds.
+    Deadline,
+    /// Segment, list and references to send: `rsi rdx r10 r8 r9`.
+    SendBuffer,
+    /// Segment, list and references to receive into: `r12 r13 r14 r15 rbx`.
+    ReceiveBuffer,
+    /// Up to 64 bytes in registers.
+    ShortBuffer,
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Syscall {
+    /// The variant of [`Call`].
+    pub call: Call,
+    /// The number, in the low byte of `rax`.
+    pub number: u8,
+    /// The name.
+    pub name: &'static str,
+    /// The object or, for IPC, the role that the call belongs to.
+    pub object: &'static str,
+    /// How long it can take.
+    pub class: Class,
+    /// Names and types of the parameters.
+    pub params: &'static [(&'static str, Param)],
+    /// The result codes that it can return.
+    pub codes: &'static [Code],
+    /// What it does.
+    pub doc: &'static str,
+}
+
+macro_rules! calls {
+    ($($(#[doc = $doc:literal])+ $number:literal $variant:ident $name:ident $object:ident $class:ident
+       ($($param:ident: $kind:expr),*) [$($code:ident)*];)*) => {
+        /// An entrypoint.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Call {
+            $($(#[doc = $doc])+ $variant = $number,)*
+        }
+
+        #[allow(unused_imports)]
+        mod rows {
+            use super::{Call, Class, Code, Param::{self, *}, Syscall, Type};
+
+            pub(super) const ROWS: &[Syscall] = &[$(Syscall {
+                call: Call::$variant,
+                number: $number,
+                name: stringify!($name),
+                object: stringify!($object),
+                class: Class::$class,
+                params: { const P: &[(&str, Param)] = &[$((stringify!($param), $kind)),*]; P },
+                codes: &[$(Code::$code),*],
+                doc: concat!($($doc),+),
+            }),*];
+        }
+    };
+}
+
+/// Every entrypoint, in numerical order; row `i` has number `i + 1`.
+pub const SYSCALLS: &[Syscall] = rows::ROWS;
+
+const _: () = {
+    let mut i = 0;
+    while i < SYSCALLS.len() {
+        assert!(SYSCALLS[i].number as usize == i + 1, "the rows must be numbered from 1 on");
+        i += 1;
+    }
+};
+
+impl Call {
+    /// The entrypoint with this number, if there is one.
+    #[inline]
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        let index = (number as usize).wrapping_sub(1);
+        if index < SYSCALLS.len() {
+            Some(SYSCALLS[index].call)
+        } else {
+            None
+        }
+    }
+
+    /// Its row in the table.
+    #[must_use]
+    pub const fn row(self) -> &'static Syscall {
+        &SYSCALLS[self as usize - 1]
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.row().name
+    }
+}
+
+calls! {
+    /// Creates a mutex at the address in its first parameter. With an `identity` kept by
+    /// `mutex_destroy`, the mutex gets that identity, which stays vacant until the first
+    /// `mutex_set_state`.
+    1 MutexCreate mutex_create Mutex Short (mutex: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Denied];
+
+    /// Destroys the mutex. With a reference in `identity`, only the body goes: the reference keeps
+    /// the identity, operations on it wait, and it ends when the reference does.
+    2 MutexDestroy mutex_destroy Mutex Short (mutex: Object(Type::Mutex), identity: OptReference) [Ok];
+
+    /// Moves the mutex to another address of the caller's. Nobody who refers to it notices.
+    3 MutexMove mutex_move Mutex Short (mutex: Object(Type::Mutex), to: Fresh) [Ok InUse Denied];
+
+    /// Points the reference at the mutex.
+    4 MutexReference mutex_reference Mutex Short (mutex: Object(Type::Mutex), reference: Object(Type::Reference)) [Ok];
+
+    /// Writes the state of the mutex: whether it is locked. References that are not wanted are 0.
+    /// Never changes the mutex.
+    5 MutexGetState mutex_get_state Mutex Short (mutex: Object(Type::Mutex), state: State) [Ok];
+
+    /// Sets the state of the mutex: whether it is locked. A vacant identity with a new body opens
+    /// with this call.
+    6 MutexSetState mutex_set_state Mutex Short (mutex: Object(Type::Mutex), state: State) [Ok Invalid];
+
+    /// Creates a cond at the address in its first parameter. With an `identity` kept by
+    /// `cond_destroy`, the cond gets that identity, which stays vacant until the first
+    /// `cond_set_state`.
+    7 CondCreate cond_create Cond Short (cond: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Denied];
+
+    /// Destroys the cond. With a reference in `identity`, only the body goes: the reference keeps
+    /// the identity, operations on it wait, and it ends when the reference does.
+    8 CondDestroy cond_destroy Cond Short (cond: Object(Type::Cond), identity: OptReference) [Ok];
+
+    /// Moves the cond to another address of the caller's. Nobody who refers to it notices.
+    9 CondMove cond_move Cond Short (cond: Object(Type::Cond), to: Fresh) [Ok InUse Denied];
+
+    /// Points the reference at the cond.
+    10 CondReference cond_reference Cond Short (cond: Object(Type::Cond), reference: Object(Type::Reference)) [Ok];
+
+    /// Writes the state of the cond: nothing: a condition has no state of its own. References that
+    /// are not wanted are 0. Never changes the cond.
+    11 CondGetState cond_get_state Cond Short (cond: Object(Type::Cond), state: Unused) [Ok];
+
+    /// Sets the state of the cond: nothing: a condition has no state of its own. A vacant identity
+    /// with a new body opens with this call.
+    12 CondSetState cond_set_state Cond Short (cond: Object(Type::Cond), state: Unused) [Ok Invalid];
+
+    /// Creates a mapping at the address in its first parameter. With an `identity` kept by
+    /// `mapping_destroy`, the mapping gets that identity, which stays vacant until the first
+    /// `mapping_set_state`.
+    13 MappingCreate mapping_create Mapping Short (mapping: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Denied];
+
+    /// Destroys the mapping. With a reference in `identity`, only the body goes: the reference
+    /// keeps the identity, operations on it wait, and it ends when the reference does.
+    14 MappingDestroy mapping_destroy Mapping Short (mapping: Object(Type::Mapping), identity: OptReference) [Ok];
+
+    /// Moves the mapping to another address of the caller's. Nobody who refers to it notices.
+    15 MappingMove mapping_move Mapping Short (mapping: Object(Type::Mapping), to: Fresh) [Ok InUse Denied];
+
+    /// Points the reference at the mapping.
+    16 MappingReference mapping_reference Mapping Short (mapping: Object(Type::Mapping), reference: Object(Type::Reference)) [Ok];
+
+    /// Writes the state of the mapping: its range, offset and rights, its region and space.
+    /// References that are not wanted are 0. Never changes the mapping.
+    17 MappingGetState mapping_get_state Mapping Short (mapping: Object(Type::Mapping), state: State, region: OptReference, space: OptReference) [Ok];
+
+    /// Sets the state of the mapping: its range, offset and rights, its region and space. A
+    /// reference of 0 stands for none; for the space it stands for the caller's own.
+    18 MappingSetState mapping_set_state Mapping Short (mapping: Object(Type::Mapping), state: State, region: OptReference, space: OptReference) [Ok Invalid Dead InUse];
+
+    /// Creates a region at the address in its first parameter. With an `identity` kept by
+    /// `region_destroy`, the region gets that identity, which stays vacant until the first
+    /// `region_set_state`.
+    19 RegionCreate region_create Region Short (region: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Denied];
+
+    /// Destroys the region. With a reference in `identity`, only the body goes: the reference keeps
+    /// the identity, operations on it wait, and it ends when the reference does.
+    20 RegionDestroy region_destroy Region Short (region: Object(Type::Region), identity: OptReference) [Ok];
+
+    /// Moves the region to another address of the caller's. Nobody who refers to it notices.
+    21 RegionMove region_move Region Short (region: Object(Type::Region), to: Fresh) [Ok InUse Denied];
+
+    /// Points the reference at the region.
+    22 RegionReference region_reference Region Short (region: Object(Type::Region), reference: Object(Type::Reference)) [Ok];
+
+    /// Writes the state of the region: its range and rights, its space and keeper. References that
+    /// are not wanted are 0. Never changes the region.
+    23 RegionGetState region_get_state Region Short (region: Object(Type::Region), state: State, space: OptReference, keeper: OptReference) [Ok];
+
+    /// Sets the state of the region: its range and rights, its space and keeper. A reference of 0
+    /// stands for none; for the space it stands for the caller's own.
+    24 RegionSetState region_set_state Region Short (region: Object(Type::Region), state: State, space: OptReference, keeper: OptReference) [Ok Invalid Dead];
+
+    /// Creates a port at the address in its first parameter. With an `identity` kept by
+    /// `port_destroy`, the port gets that identity, which stays vacant until the first
+    /// `port_set_state`.
+    25 PortCreate port_create Port Short (port: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Denied];
+
+    /// Destroys the port. With a reference in `identity`, only the body goes: the reference keeps
+    /// the identity, operations on it wait, and it ends when the reference does.
+    26 PortDestroy port_destroy Port Short (port: Object(Type::Port), identity: OptReference) [Ok];
+
+    /// Moves the port to another address of the caller's. Nobody who refers to it notices.
+    27 PortMove port_move Port Short (port: Object(Type::Port), to: Fresh) [Ok InUse Denied];
+
+    /// Points the reference at the port.
+    28 PortReference port_reference Port Short (port: Object(Type::Port), reference: Object(Type::Reference)) [Ok];
+
+    /// Writes the state of the port: its alias and portset. References that are not wanted are 0.
+    /// Never changes the port.
+    29 PortGetState port_get_state Port Short (port: Object(Type::Port), state: State, portset: OptReference) [Ok];
+
+    /// Sets the state of the port: its alias and portset. A reference of 0 stands for none.
+    30 PortSetState port_set_state Port Short (port: Object(Type::Port), state: State, portset: OptReference) [Ok Invalid Dead];
+
+    /// Creates a portset at the address in its first parameter. With an `identity` kept by
+    /// `portset_destroy`, the portset gets that identity, which stays vacant until the first
+    /// `portset_set_state`.
+    31 PortsetCreate portset_create Portset Short (portset: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Denied];
+
+    /// Destroys the portset. With a reference in `identity`, only the body goes: the reference
+    /// keeps the identity, operations on it wait, and it ends when the reference does.
+    32 PortsetDestroy portset_destroy Portset Short (portset: Object(Type::Portset), identity: OptReference) [Ok];
+
+    /// Moves the portset to another address of the caller's. Nobody who refers to it notices.
+    33 PortsetMove portset_move Portset Short (portset: Object(Type::Portset), to: Fresh) [Ok InUse Denied];
+
+    /// Points the reference at the portset.
+    34 PortsetReference portset_reference Portset Short (portset: Object(Type::Portset), reference: Object(Type::Reference)) [Ok];
+
+    /// Writes the state of the portset: nothing: a portset has no state of its own. References that
+    /// are not wanted are 0. Never changes the portset.
+    35 PortsetGetState portset_get_state Portset Short (portset: Object(Type::Portset), state: Unused) [Ok];
+
+    /// Sets the state of the portset: nothing: a portset has no state of its own. A vacant identity
+    /// with a new body opens with this call.
+    36 PortsetSetState portset_set_state Portset Short (portset: Object(Type::Portset), state: Unused) [Ok Invalid];
+
+    /// Creates a space at the address in its first parameter. With an `identity` kept by
+    /// `space_destroy`, the space gets that identity, which stays vacant until the first
+    /// `space_set_state`.
+    37 SpaceCreate space_create Space Short (space: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Denied];
+
+    /// Destroys the space. With a reference in `identity`, only the body goes: the reference keeps
+    /// the identity, operations on it wait, and it ends when the reference does.
+    38 SpaceDestroy space_destroy Space Short (space: Object(Type::Space), identity: OptReference) [Ok];
+
+    /// Moves the space to another address of the caller's. Nobody who refers to it notices.
+    39 SpaceMove space_move Space Short (space: Object(Type::Space), to: Fresh) [Ok InUse Denied];
+
+    /// Points the reference at the space.
+    40 SpaceReference space_reference Space Short (space: Object(Type::Space), reference: Object(Type::Reference)) [Ok];
+
+    /// Writes the state of the space: its flags, quota, use and clock, and its keeper. References
+    /// that are not wanted are 0. Never changes the space.
+    41 SpaceGetState space_get_state Space Short (space: Object(Type::Space), state: State, keeper: OptReference) [Ok];
+
+    /// Sets the state of the space: its flags, quota, use and clock, and its keeper. A reference of
+    /// 0 stands for none.
+    42 SpaceSetState space_set_state Space Short (space: Object(Type::Space), state: State, keeper: OptReference) [Ok Invalid Dead NoMemory];
+
+    /// Creates a thread at the address in its first parameter. With an `identity` kept by
+    /// `thread_destroy`, the thread gets that identity, which stays vacant until the first
+    /// `thread_set_state`.
+    43 ThreadCreate thread_create Thread Short (thread: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Denied];
+
+    /// Destroys the thread. With a reference in `identity`, only the body goes: the reference keeps
+    /// the identity, operations on it wait, and it ends when the reference does.
+    44 ThreadDestroy thread_destroy Thread Short (thread: Object(Type::Thread), identity: OptReference) [Ok];
+
+    /// Moves the thread to another address of the caller's. Nobody who refers to it notices.
+    45 ThreadMove thread_move Thread Short (thread: Object(Type::Thread), to: Fresh) [Ok InUse Denied];
+
+    /// Points the reference at the thread.
+    46 ThreadReference thread_reference Thread Short (thread: Object(Type::Thread), reference: Object(Type::Reference)) [Ok];
+
+    /// Writes the state of the thread: its registers, FPU, scheduling and connection state, and its
+    /// space and peers. References that are not wanted are 0. Never changes the thread.
+    47 ThreadGetState thread_get_state Thread Short (thread: Object(Type::Thread), state: State, space: OptReference, client_end: OptReference, server_end: OptReference) [Ok];
+
+    /// Sets the state of the thread: its registers, FPU, scheduling and connection state, and its
+    /// space and peers. A reference of 0 stands for none; for the space it stands for the caller's
+    /// own.
+    48 ThreadSetState thread_set_state Thread Short (thread: Object(Type::Thread), state: State, space: OptReference, client_end: OptReference, server_end: OptReference) [Ok Invalid NotStopped Dead];
+
+    /// Creates a reference at the address in its first parameter. With an `identity` kept by
+    /// `reference_destroy`, the reference gets that identity, which stays vacant until the first
+    /// `reference_set_state`.
+    49 ReferenceCreate reference_create Reference Short (reference: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Denied];
+
+    /// Destroys the reference. With a reference in `identity`, only the body goes: the reference
+    /// keeps the identity, operations on it wait, and it ends when the reference does.
+    50 ReferenceDestroy reference_destroy Reference Short (reference: Object(Type::Reference), identity: OptReference) [Ok];
+
+    /// Moves the reference to another address of the caller's. Nobody who refers to it notices.
+    51 ReferenceMove reference_move Reference Short (reference: Object(Type::Reference), to: Fresh) [Ok InUse Denied];
+
+    /// Points the second reference at the first one, as an identity that can be kept.
+    52 ReferenceReference reference_reference Reference Short (reference: Object(Type::Reference), reference: Object(Type::Reference)) [Ok];
+
+    /// Writes the state of the reference: what it names. References that are not wanted are 0.
+    /// Never changes the reference.
+    53 ReferenceGetState reference_get_state Reference Short (reference: Object(Type::Reference), state: State, target: OptReference) [Ok];
+
+    /// Sets the state of the reference: what it names. A reference of 0 stands for none.
+    54 ReferenceSetState reference_set_state Reference Short (reference: Object(Type::Reference), state: State, target: OptReference) [Ok Invalid Dead];
+
+    /// Locks the mutex, waiting while it is locked.
+    55 MutexLock mutex_lock Mutex Long (mutex: Object(Type::Mutex)) [Ok];
+
+    /// Locks the mutex if it is free.
+    56 MutexTrylock mutex_trylock Mutex Short (mutex: Object(Type::Mutex)) [Ok WouldBlock];
+
+    /// Unlocks the mutex; a waiter gets it and its call is complete. `Invalid` when it was not
+    /// locked.
+    57 MutexUnlock mutex_unlock Mutex Short (mutex: Object(Type::Mutex)) [Ok Invalid];
+
+    /// Unlocks the mutex and waits for the condition, then locks the mutex again. Restarts as
+    /// `mutex_lock` once the wait has begun, so it may return spuriously.
+    58 CondWait cond_wait Cond MultiStage (cond: Object(Type::Cond), mutex: Object(Type::Mutex)) [Ok];
+
+    /// As `cond_wait`, but waits no longer than the deadline on the space's clock. The caller tells
+    /// a time-out by looking at the clock.
+    59 CondWaitUntil cond_wait_until Cond MultiStage (cond: Object(Type::Cond), mutex: Object(Type::Mutex), deadline: Deadline) [Ok];
+
+    /// Wakes one thread that waits for the condition.
+    60 CondSignal cond_signal Cond Short (cond: Object(Type::Cond)) [Ok];
+
+    /// Wakes all threads that wait for the condition.
+    61 CondBroadcast cond_broadcast Cond Short (cond: Object(Type::Cond)) [Ok];
+
+    /// Changes the rights of the mapping.
+    62 MappingProtect mapping_protect Mapping Short (mapping: Object(Type::Mapping), protection: Rights) [Ok Invalid];
+
+    /// Changes the most that mappings of the region can allow.
+    63 RegionProtect region_protect Region Short (region: Object(Type::Region), protection: Rights) [Ok Invalid];
+
+    /// Looks in the range `offset..end` of the region for the next object whose type is in `kinds`
+    /// (bit n for type n), or, with bit 0, for the next page that is present. Found: `rsi` is its
+    /// offset and `r8` its type (0: a page). Progress: `rsi` advances.
+    64 RegionSearch region_search Region MultiStage (region: Object(Type::Reference), offset: Word, end: Word, kinds: Word) [Ok NotFound Dead Invalid];
+
+    /// Returns the thread's tag in `rdi`.
+    65 ThreadSelf thread_self Thread Trivial () [Ok];
+
+    /// Lets the next thread of the same priority run.
+    66 ThreadYield thread_yield Thread Trivial () [Ok];
+
+    /// Waits for the deadline on the space's clock.
+    67 ThreadSleepUntil thread_sleep_until Thread Long (deadline: Deadline) [Ok];
+
+    /// Adds one to the thread's stop count. When the call returns the thread is stopped and its
+    /// state is complete.
+    68 ThreadStop thread_stop Thread Short (thread: Object(Type::Thread)) [Ok];
+
+    /// Takes one from the thread's stop count; at 0 it goes on. `Invalid` when it is not stopped.
+    69 ThreadResume thread_resume Thread Short (thread: Object(Type::Thread)) [Ok Invalid];
+
+    /// Makes an interrupt pending for the thread.
+    70 ThreadInterrupt thread_interrupt Thread Short (thread: Object(Type::Reference)) [Ok Dead];
+
+    /// Waits until an interrupt is pending, and takes it. Device interrupts attached to the thread
+    /// are let through again.
+    71 ThreadWaitInterrupt thread_wait_interrupt Thread Long () [Ok];
+
+    /// As `thread_wait_interrupt`, but no longer than the deadline on the space's clock.
+    72 ThreadWaitInterruptUntil thread_wait_interrupt_until Thread Long (deadline: Deadline) [Ok TimedOut];
+
+    /// Sets the scheduling priority.
+    73 ThreadSetPriority thread_set_priority Thread Short (thread: Object(Type::Thread), priority: Word) [Ok Invalid];
+
+    /// Points the reference at the client end of the thread: the right to be its server.
+    74 ThreadReferenceClientEnd thread_reference_client_end Thread Short (thread: Object(Type::Thread), reference: Object(Type::Reference)) [Ok];
+
+    /// Points the reference at the server end of the thread: the right to be its client.
+    75 ThreadReferenceServerEnd thread_reference_server_end Thread Short (thread: Object(Type::Thread), reference: Object(Type::Reference)) [Ok];
+
+    /// Tells whether the reference names a living (or vacant) object; its kind comes back in `rdi`.
+    76 ReferenceCheck reference_check Reference Short (reference: Object(Type::Reference)) [Ok Dead];
+
+    /// Tells whether both references name the same object in the same role. `NotFound` when they
+    /// differ.
+    77 ReferenceEqual reference_equal Reference Short (reference: Object(Type::Reference), other: Object(Type::Reference)) [Ok NotFound Dead];
+
+    /// Returns the space's clock in `rdi`, in nanoseconds.
+    78 ClockGet clock_get Clock Trivial () [Ok];
+
+    /// Turns interrupts of the line into thread interrupts of the thread, until that dies.
+    79 DeviceAttachInterrupt device_attach_interrupt Device Short (authority: Object(Type::Reference), thread: Object(Type::Reference), line: Word) [Ok Denied Dead InUse Invalid];
+
+    /// Lets the space use the I/O ports, until it dies.
+    80 DeviceGrantPorts device_grant_ports Device Short (authority: Object(Type::Reference), space: Object(Type::Reference), first: Word, count: Word) [Ok Denied Dead InUse Invalid];
+
+    /// Makes the region export device memory at a physical address.
+    81 DeviceMapPhysical device_map_physical Device Short (authority: Object(Type::Reference), region: Object(Type::Region), start: Word, size: Word) [Ok Denied Invalid];
+
+    /// The client connects to the port.
+    82 ClientConnect client_connect Client Long (port: Object(Type::Reference)) [Ok Dead WrongStage];
+
+    /// The client connects to the port and sends.
+    83 ClientConnectSend client_connect_send Client MultiStage (port: Object(Type::Reference), send: SendBuffer) [Ok Dead WrongStage Disconnected];
+
+    /// The client connects to the port, sends and turns the direction round.
+    84 ClientConnectSendOver client_connect_send_over Client MultiStage (port: Object(Type::Reference), send: SendBuffer) [Ok Dead WrongStage Disconnected];
+
+    /// The client connects to the port, sends, turns the direction round and receives.
+    85 ClientConnectSendOverReceive client_connect_send_over_receive Client MultiStage (port: Object(Type::Reference), send: SendBuffer, receive: ReceiveBuffer) [Ok Dead WrongStage Disconnected More];
+
+    /// The client sends.
+    86 ClientSend client_send Client MultiStage (send: SendBuffer) [Ok Disconnected WrongStage];
+
+    /// The client sends and turns the direction round.
+    87 ClientSendOver client_send_over Client MultiStage (send: SendBuffer) [Ok Disconnected WrongStage];
+
+    /// The client sends, turns the direction round and receives.
+    88 ClientSendOverReceive client_send_over_receive Client MultiStage (send: SendBuffer, receive: ReceiveBuffer) [Ok Disconnected WrongStage More];
+
+    /// The client turns the direction round.
+    89 ClientOver client_over Client Long () [Ok Disconnected WrongStage];
+
+    /// The client turns the direction round and receives.
+    90 ClientOverReceive client_over_receive Client MultiStage (receive: ReceiveBuffer) [Ok Disconnected WrongStage More];
+
+    /// The client receives.
+    91 ClientReceive client_receive Client MultiStage (receive: ReceiveBuffer) [Ok Disconnected WrongStage More];
+
+    /// The client accepts the direction that the peer turned round.
+    92 ClientAck client_ack Client Short () [Ok Disconnected WrongStage];
+
+    /// The client accepts the direction that the peer turned round and sends.
+    93 ClientAckSend client_ack_send Client MultiStage (send: SendBuffer) [Ok Disconnected WrongStage];
+
+    /// The client accepts the direction that the peer turned round, sends and turns the direction
+    /// round.
+    94 ClientAckSendOver client_ack_send_over Client MultiStage (send: SendBuffer) [Ok Disconnected WrongStage];
+
+    /// The client accepts the direction that the peer turned round, sends, turns the direction
+    /// round and receives.
+    95 ClientAckSendOverReceive client_ack_send_over_receive Client MultiStage (send: SendBuffer, receive: ReceiveBuffer) [Ok Disconnected WrongStage More];
+
+    /// The client ends the connection.
+    96 ClientDisconnect client_disconnect Client Short () [Ok];
+
+    /// The client connects to the port, sends, turns the direction round and receives. Up to 64
+    /// bytes travel in registers.
+    97 ClientConnectSendOverReceiveShort client_connect_send_over_receive_short Client MultiStage (port: Object(Type::Reference), send: ShortBuffer, receive: ShortBuffer) [Ok Dead WrongStage Disconnected More];
+
+    /// The client sends, turns the direction round and receives. Up to 64 bytes travel in
+    /// registers.
+    98 ClientSendOverReceiveShort client_send_over_receive_short Client MultiStage (send: ShortBuffer, receive: ShortBuffer) [Ok Disconnected WrongStage More];
+
+    /// The client turns the direction round and receives. Up to 64 bytes travel in registers.
+    99 ClientOverReceiveShort client_over_receive_short Client MultiStage (receive: ShortBuffer) [Ok Disconnected WrongStage More];
+
+    /// The client receives. Up to 64 bytes travel in registers.
+    100 ClientReceiveShort client_receive_short Client MultiStage (receive: ShortBuffer) [Ok Disconnected WrongStage More];
+
+    /// The client accepts the direction that the peer turned round, sends, turns the direction
+    /// round and receives. Up to 64 bytes travel in registers.
+    101 ClientAckSendOverReceiveShort client_ack_send_over_receive_short Client MultiStage (send: ShortBuffer, receive: ShortBuffer) [Ok Disconnected WrongStage More];
+
+    /// The server ends the connection and waits for the next client.
+    102 ServerWait server_wait Server Long (portset: Object(Type::Portset)) [Ok Call Fault Exception TooLarge];
+
+    /// The server ends the connection and waits for the next client and receives.
+    103 ServerWaitReceive server_wait_receive Server MultiStage (portset: Object(Type::Portset), receive: ReceiveBuffer) [Ok Disconnected WrongStage More Call Fault Exception TooLarge];
+
+    /// The server ends the connection and waits for the next client and receives. It waits for a
+    /// client no longer than the deadline in `rbp`, on the space's clock.
+    104 ServerWaitReceiveUntil server_wait_receive_until Server MultiStage (portset: Object(Type::Portset), receive: ReceiveBuffer, deadline: Deadline) [Ok TimedOut Disconnected WrongStage More Call Fault Exception TooLarge];
+
+    /// The server receives.
+    105 ServerReceive server_receive Server MultiStage (receive: ReceiveBuffer) [Ok Disconnected WrongStage More];
+
+    /// The server accepts the direction that the peer turned round.
+    106 ServerAck server_ack Server Short () [Ok Disconnected WrongStage];
+
+    /// The server accepts the direction that the peer turned round and sends.
+    107 ServerAckSend server_ack_send Server MultiStage (send: SendBuffer) [Ok Disconnected WrongStage];
+
+    /// The server accepts the direction that the peer turned round, sends and turns the direction
+    /// round.
+    108 ServerAckSendOver server_ack_send_over Server MultiStage (send: SendBuffer) [Ok Disconnected WrongStage];
+
+    /// The server accepts the direction that the peer turned round, sends, turns the direction
+    /// round and receives.
+    109 ServerAckSendOverReceive server_ack_send_over_receive Server MultiStage (send: SendBuffer, receive: ReceiveBuffer) [Ok Disconnected WrongStage More];
+
+    /// The server accepts the direction that the peer turned round, sends, ends the connection and
+    /// waits for the next client and receives.
+    110 ServerAckSendWaitReceive server_ack_send_wait_receive Server MultiStage (portset: Object(Type::Portset), send: SendBuffer, receive: ReceiveBuffer) [Ok Disconnected WrongStage More Call Fault Exception TooLarge];
+
+    /// The server sends.
+    111 ServerSend server_send Server MultiStage (send: SendBuffer) [Ok Disconnected WrongStage];
+
+    /// The server sends and turns the direction round.
+    112 ServerSendOver server_send_over Server MultiStage (send: SendBuffer) [Ok Disconnected WrongStage];
+
+    /// The server sends, turns the direction round and receives.
+    113 ServerSendOverReceive server_send_over_receive Server MultiStage (send: SendBuffer, receive: ReceiveBuffer) [Ok Disconnected WrongStage More];
+
+    /// The server sends, ends the connection and waits for the next client and receives.
+    114 ServerSendWaitReceive server_send_wait_receive Server MultiStage (portset: Object(Type::Portset), send: SendBuffer, receive: ReceiveBuffer) [Ok Disconnected WrongStage More Call Fault Exception TooLarge];
+
+    /// The server turns the direction round.
+    115 ServerOver server_over Server Long () [Ok Disconnected WrongStage];
+
+    /// The server turns the direction round and receives.
+    116 ServerOverReceive server_over_receive Server MultiStage (receive: ReceiveBuffer) [Ok Disconnected WrongStage More];
+
+    /// The server ends the connection.
+    117 ServerDisconnect server_disconnect Server Short () [Ok];
+
+    /// The server ends the connection and waits for the next client and receives. Up to 64 bytes
+    /// travel in registers.
+    118 ServerWaitReceiveShort server_wait_receive_short Server MultiStage (portset: Object(Type::Portset), receive: ShortBuffer) [Ok Disconnected WrongStage More Call Fault Exception TooLarge];
+
+    /// The server receives. Up to 64 bytes travel in registers.
+    119 ServerReceiveShort server_receive_short Server MultiStage (receive: ShortBuffer) [Ok Disconnected WrongStage More];
+
+    /// The server accepts the direction that the peer turned round, sends, ends the connection and
+    /// waits for the next client and receives. Up to 64 bytes travel in registers.
+    120 ServerAckSendWaitReceiveShort server_ack_send_wait_receive_short Server MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok Disconnected WrongStage More Call Fault Exception TooLarge];
+
+    /// The server sends, ends the connection and waits for the next client and receives. Up to 64
+    /// bytes travel in registers.
+    121 ServerSendWaitReceiveShort server_send_wait_receive_short Server MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok Disconnected WrongStage More Call Fault Exception TooLarge];
+
+    /// The server accepts the direction that the peer turned round, sends, turns the direction
+    /// round and receives. Up to 64 bytes travel in registers.
+    122 ServerAckSendOverReceiveShort server_ack_send_over_receive_short Server MultiStage (send: ShortBuffer, receive: ShortBuffer) [Ok Disconnected WrongStage More];
+
+    /// The server sends, turns the direction round and receives. Up to 64 bytes travel in
+    /// registers.
+    123 ServerSendOverReceiveShort server_send_over_receive_short Server MultiStage (send: ShortBuffer, receive: ShortBuffer) [Ok Disconnected WrongStage More];
+
+    /// The server turns the direction round and receives. Up to 64 bytes travel in registers.
+    124 ServerOverReceiveShort server_over_receive_short Server MultiStage (receive: ShortBuffer) [Ok Disconnected WrongStage More];
+
+    /// Sends an idempotent request and waits for the reply. After a restart the request is sent
+    /// again.
+    125 Call call Idempotent Long (port: Object(Type::Reference), send: SendBuffer, receive: ReceiveBuffer) [Ok Dead TooLarge Truncated];
+
+    /// Sends an idempotent request and waits for the reply. After a restart the request is sent
+    /// again. Up to 64 bytes travel in registers, each way.
+    126 CallShort call_short Idempotent Long (port: Object(Type::Reference), send: ShortBuffer, receive: ShortBuffer) [Ok Dead TooLarge Truncated];
+
+    /// Answers an idempotent request, a memory fault (with nothing) or an exception (with a
+    /// `Registers` structure). A reply to someone gone is dropped.
+    127 Reply reply Idempotent Short (send: SendBuffer) [Ok WrongStage Invalid TooLarge];
+
+    /// As `reply`. Up to 64 bytes travel in registers.
+    128 ReplyShort reply_short Idempotent Short (send: ShortBuffer) [Ok WrongStage Invalid TooLarge];
+
+    /// Answers as `reply` does, then waits for the next client and receives. Restarts as
+    /// `server_wait_receive` once the reply is given.
+    129 ReplyWaitReceive reply_wait_receive Idempotent MultiStage (portset: Object(Type::Portset), send: SendBuffer, receive: ReceiveBuffer) [Ok WrongStage Invalid More Disconnected Call Fault Exception TooLarge];
+
+    /// As `reply_wait_receive`. Up to 64 bytes travel in registers, each way.
+    130 ReplyWaitReceiveShort reply_wait_receive_short Idempotent MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok WrongStage Invalid More Disconnected Call Fault Exception TooLarge];
+
+    /// Lets go of an exception without answering it. The thread goes on waiting until its manager
+    /// sets its state.
+    131 ServerRelease server_release Server Short () [Ok WrongStage];
+}

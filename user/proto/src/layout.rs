@@ -1,0 +1,61 @@
+//! How the memory of a process is laid out.
+//!
+//! A process consists of two segments of the memory server:
+//!
+//! * its *memory* segment, [`MEMORY_SIZE`] bytes, sparse. Offset in the segment and address in the
+//!   process are the same number, unless a mapping was moved (Linux `mremap`);
+//! * its *control* segment, [`CONTROL_SIZE`] bytes, never mapped by the process itself. Its
+//!   manager keeps there the objects that make it a process: the space at [`CONTROL_SPACE`], the
+//!   first thread at [`CONTROL_THREAD`], references it needs at [`CONTROL_REFS`], the mappings
+//!   from [`CONTROL_MAPPINGS`] on.
+//!
+//! So two region references are all that a checkpointer needs: `region_search` finds every object
+//! of the process and every page in these two segments.
+
+/// Size of every memory segment: all addresses of a process are below.
+pub const MEMORY_SIZE: u64 = 1 << 36;
+/// Size of every control segment.
+pub const CONTROL_SIZE: u64 = 4 << 20;
+/// Offset of the space in the control segment.
+pub const CONTROL_SPACE: u64 = 0;
+/// Offset of the first thread in the control segment.
+pub const CONTROL_THREAD: u64 = 0x10;
+/// Offset of the references that the manager needs to set the states.
+pub const CONTROL_REFS: u64 = 0x100;
+/// Offset of the first mapping in the control segment.
+pub const CONTROL_MAPPINGS: u64 = 0x1000;
+
+/// Where a native program finds its references and arguments (readable, writable, objects).
+pub const START_PAGE: u64 = 0x1_0000;
+/// Reference to the name service's port.
+pub const START_NAMES: u64 = START_PAGE;
+/// Reference to the memory server's port.
+pub const START_MEMORY: u64 = START_PAGE + 0x10;
+/// Reference to the process's own space.
+pub const START_SPACE: u64 = START_PAGE + 0x20;
+/// Reference to the first thread.
+pub const START_THREAD: u64 = START_PAGE + 0x30;
+/// Reference to the port of its manager that stands for this process (its space's keeper):
+/// [`crate::process::Request::Exit`] goes there.
+pub const START_MANAGER: u64 = START_PAGE + 0x40;
+/// Further references that whoever started the program passed on, [`MAX_PASSED`] of them.
+pub const START_PASSED: u64 = START_PAGE + 0x50;
+/// Most further references.
+pub const MAX_PASSED: u64 = 8;
+/// Where the start information stands: length (u64), then a postcard [`crate::process::Start`].
+pub const START_INFO: u64 = START_PAGE + 0x200;
+/// Bytes of the start area (page included).
+pub const START_SIZE: u64 = 0x1_0000;
+
+/// Load address of a native program (static position-independent).
+pub const PROGRAM_BASE: u64 = 0x40_0000;
+/// First address of the heap: zero pages on demand, no call needed.
+pub const HEAP_START: u64 = 0x1000_0000;
+/// End of the heap.
+pub const HEAP_END: u64 = 0x5000_0000;
+/// End of the first thread's stack.
+pub const STACK_TOP: u64 = 0x7000_0000;
+/// Bytes of the first thread's stack.
+pub const STACK_SIZE: u64 = 0x40_0000;
+/// Addresses from here on are free for mapping regions of others.
+pub const WINDOWS: u64 = 0x1000_0000_0000;
