@@ -1,2 +1,38 @@
-//! Nothing yet.
-#![no_std]
+//! The machine under the kernel: the only kernel crate with `unsafe`.
+//!
+//! Two machines provide the same names: `x86_64` (for `target_os = "none"`) is the real one, and
+//! `host` (for everything else) simulates one per thread for tests. [`context`] is common to both:
+//! the registers of a thread and the [`Kernel`] trait by which the machine calls the kernel.
+//!
+//! Every function here is safe to call: whatever the kernel passes, memory safety holds, and an
+//! argument that makes no sense panics. There is one processor, and the kernel runs with
+//! interrupts off except inside [`wait_for_interrupt`]. `README.md` describes the interface as a
+//! whole and argues why it is sound.
+#![cfg_attr(target_os = "none", no_std)]
+#![deny(missing_docs)]
+
+pub mod context;
+pub use context::{user_address_ok, Context, FpuArea, Kernel, Trap};
+
+#[cfg(target_os = "none")]
+mod x86_64;
+#[cfg(target_os = "none")]
+use x86_64 as machine;
+#[cfg(target_os = "none")]
+pub use x86_64::{boot_call, entry_point};
+
+#[cfg(not(target_os = "none"))]
+pub mod host;
+#[cfg(not(target_os = "none"))]
+use host as machine;
+
+pub use machine::{
+    activate_none, alloc_slice, alloc_stack, archive, command_line, copy_bytes, device_frame, die,
+    frame_limit, free_ranges, irq_mask, irq_unmask, load_ports, log, now, pool_bytes, read_bytes,
+    read_word, set_timer, start, switch_stack, user_frame, wait_for_interrupt, write_bytes,
+    write_word, PageTable, Stack, IRQ_LINES, STACK_BYTES,
+};
+
+/// The number of a physical frame: its address divided by [`abi::PAGE_SIZE`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pfn(pub u32);

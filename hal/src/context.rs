@@ -1,0 +1,279 @@
+//! What both machines share: a thread's registers, and how the machine calls the kernel.
+
+use crate::{machine, Stack};
+use abi::state::FPU_BYTES;
+use abi::Registers;
+use core::cell::Cell;
+
+/// The user-visible registers of a thread, and what the machine keeps for it.
+///
+/// The kernel's thread begins with one. Whenever the kernel runs, the registers here are the
+/// thread's registers; what it writes here is what the thread sees next. The entry code knows the
+/// layout.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct Context {
+    pub rax: Cell<u64>,
+    pub rbx: Cell<u64>,
+    pub rcx: Cell<u64>,
+    pub rdx: Cell<u64>,
+    pub rsi: Cell<u64>,
+    pub rdi: Cell<u64>,
+    pub rbp: Cell<u64>,
+    pub rsp: Cell<u64>,
+    pub r8: Cell<u64>,
+    pub r9: Cell<u64>,
+    pub r10: Cell<u64>,
+    pub r11: Cell<u64>,
+    pub r12: Cell<u64>,
+    pub r13: Cell<u64>,
+    pub r14: Cell<u64>,
+    pub r15: Cell<u64>,
+    pub rip: Cell<u64>,
+    /// Not for the kernel to write: see [`Context::set_registers`].
+    pub(crate) rflags: Cell<u64>,
+    pub fs_base: Cell<u64>,
+    pub gs_base: Cell<u64>,
+    /// 1: every register must be restored on the way out. 0: the thread is in a system call, and
+    /// `rcx` and `r11` are dead.
+    pub full: Cell<u64>,
+    /// Where the thread's traps begin to push.
+    pub(crate) stack_top: Cell<u64>,
+    /// Stack pointer of the suspended activation on the thread's own stack; 0: none.
+    pub(crate) activation: Cell<u64>,
+    pub(crate) fpu: &'static FpuArea,
+}
+
+/// The flags that a program can change by itself: CF PF AF ZF SF TF DF OF NT RF AC ID.
+const USER_FLAGS: u64 = 0x25_4dd5;
+/// The flags that are always set in user mode: IF, and bit 1.
+const FIXED_FLAGS: u64 = 0x202;
+
+impl Context {
+    /// Zero registers, interrupts on, traps on the processor's stack.
+    pub fn new(fpu: &'static FpuArea) -> Context {
+        let zero = || Cell::new(0);
+        Context {
+            rax: zero(),
+            rbx: zero(),
+            rcx: zero(),
+            rdx: zero(),
+            rsi: zero(),
+            rdi: zero(),
+            rbp: zero(),
+            rsp: zero(),
+            r8: zero(),
+            r9: zero(),
+            r10: zero(),
+            r11: zero(),
+            r12: zero(),
+            r13: zero(),
+            r14: zero(),
+            r15: zero(),
+            rip: zero(),
+            rflags: Cell::new(FIXED_FLAGS),
+            fs_base: zero(),
+            gs_base: zero(),
+            full: Cell::new(1),
+            stack_top: Cell::new(machine::cpu_stack_top()),
+            activation: zero(),
+            fpu,
+        }
+    }
+
+    /// The registers as a message or a state carries them. In a system call `rcx` and `r11` read
+    /// as what the `syscall` instruction leaves in them.
+    pub fn registers(&self) -> Registers {
+        let full = self.full.get() != 0;
+        Registers {
+            rax: self.rax.get(),
+            rbx: self.rbx.get(),
+            rcx: if full { self.rcx.get() } else { self.rip.get().wrapping_add(2) },
+            rdx: self.rdx.get(),
+            rsi: self.rsi.get(),
+            rdi: self.rdi.get(),
+            rbp: self.rbp.get(),
+            rsp: self.rsp.get(),
+            r8: self.r8.get(),
+            r9: self.r9.get(),
+            r10: self.r10.get(),
+            r11: if full { self.r11.get() } else { self.rflags.get() },
+            r12: self.r12.get(),
+            r13: self.r13.get(),
+            r14: self.r14.get(),
+            r15: self.r15.get(),
+            rip: self.rip.get(),
+            rflags: self.rflags.get(),
+            fs_base: self.fs_base.get(),
+            gs_base: self.gs_base.get(),
+        }
+    }
+
+    /// Sets every register. Of the flags only those that a program can change are taken. The
+    /// caller has refused what [`user_address_ok`] refuses.
+    pub fn set_registers(&self, r: &Registers) {
+        assert!(user_address_ok(r), "registers that were not checked");
+        self.rax.set(r.rax);
+        self.rbx.set(r.rbx);
+        self.rcx.set(r.rcx);
+        self.rdx.set(r.rdx);
+        self.rsi.set(r.rsi);
+        self.rdi.set(r.rdi);
+        self.rbp.set(r.rbp);
+        self.rsp.set(r.rsp);
+        self.r8.set(r.r8);
+        self.r9.set(r.r9);
+        self.r10.set(r.r10);
+        self.r11.set(r.r11);
+        self.r12.set(r.r12);
+        self.r13.set(r.r13);
+        self.r14.set(r.r14);
+        self.r15.set(r.r15);
+        self.rip.set(r.rip);
+        self.rflags.set(r.rflags & USER_FLAGS | FIXED_FLAGS);
+        self.fs_base.set(r.fs_base);
+        self.gs_base.set(r.gs_base);
+        self.full.set(1);
+    }
+
+    /// The thread's flags.
+    pub fn rflags(&self) -> u64 {
+        self.rflags.get()
+    }
+
+    /// The thread's x87 and SSE state, in the form in which [`Context::set_fpu`] would keep it.
+    pub fn fpu(&self) -> [u8; FPU_BYTES] {
+        machine::fpu_flush(self);
+        let mut bytes = self.fpu.get();
+        clean_fpu(&mut bytes);
+        bytes
+    }
+
+    /// Sets the thread's x87 and SSE state. Reserved bits are cleared: whatever stands in `bytes`
+    /// can be loaded into the processor.
+    pub fn set_fpu(&self, bytes: &[u8; FPU_BYTES]) {
+        machine::fpu_drop(self);
+        let mut bytes = *bytes;
+        clean_fpu(&mut bytes);
+        self.fpu.set(&bytes);
+    }
+
+    /// From now on, this thread's traps run on its own stack. Whoever had the stack before loses
+    /// it, with any activation on it. Panics when the stack is in use at this moment.
+    pub fn set_stack(&self, stack: &'static Stack) {
+        machine::set_stack(self, stack);
+    }
+
+    /// Arms the thread's own stack so that the next [`crate::switch_stack`] to it goes straight to
+    /// user mode with this context. Drops a suspended activation. Panics when the thread has no
+    /// stack of its own, or when the caller runs on it.
+    pub fn reset_stack(&self) {
+        machine::reset_stack(self);
+    }
+}
+
+fn canonical(address: u64) -> bool {
+    ((address << 16) as i64 >> 16) as u64 == address
+}
+
+/// Whether [`Context::set_registers`] takes these: `rip` is an address of the user half and the
+/// segment bases are canonical. `rsp` may be anything, as the program could have made it so.
+pub fn user_address_ok(registers: &Registers) -> bool {
+    registers.rip < 1 << 47 && canonical(registers.fs_base) && canonical(registers.gs_base)
+}
+
+/// Clears what the layout of `fxsave64` reserves and what the processor would not load.
+fn clean_fpu(bytes: &mut [u8; FPU_BYTES]) {
+    let word = |bytes: &[u8], at: usize| {
+        u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+    };
+    let mask = machine::mxcsr_mask();
+    let mxcsr = word(bytes, 24) & mask;
+    bytes[5] = 0;
+    bytes[24..28].copy_from_slice(&mxcsr.to_le_bytes());
+    bytes[28..32].copy_from_slice(&mask.to_le_bytes());
+    for st in 0..8 {
+        bytes[32 + 16 * st + 10..32 + 16 * st + 16].fill(0);
+    }
+    bytes[416..].fill(0);
+}
+
+/// The memory behind a thread's FPU registers, in the layout of `fxsave64`.
+#[repr(C, align(16))]
+pub struct FpuArea {
+    bytes: Cell<[u8; FPU_BYTES]>,
+}
+
+impl FpuArea {
+    /// The state of a thread that has never used the FPU.
+    pub fn new() -> FpuArea {
+        FpuArea { bytes: Cell::new(abi::state::initial_fpu()) }
+    }
+
+    pub(crate) fn get(&self) -> [u8; FPU_BYTES] {
+        self.bytes.get()
+    }
+
+    pub(crate) fn set(&self, bytes: &[u8; FPU_BYTES]) {
+        self.bytes.set(*bytes);
+    }
+
+    #[cfg(target_os = "none")]
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.bytes.as_ptr().cast()
+    }
+}
+
+impl Default for FpuArea {
+    fn default() -> Self {
+        FpuArea::new()
+    }
+}
+
+/// Why the kernel is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trap {
+    /// The `syscall` instruction. The context's `rip` is at the instruction and `full` is 0.
+    Syscall,
+    /// A memory access that the translations do not allow.
+    PageFault {
+        /// The address of the access.
+        address: u64,
+        /// It was a store.
+        write: bool,
+        /// It was an instruction fetch.
+        execute: bool,
+        /// There is a translation, but it does not allow this.
+        present: bool,
+    },
+    /// Any other exception of the processor. For vector 3, `rip` is at the `int3` instruction.
+    Exception {
+        /// The processor's vector.
+        vector: u8,
+        /// The processor's error code; 0 where the vector has none.
+        error: u64,
+    },
+    /// The deadline of [`crate::set_timer`] has passed.
+    Timer,
+    /// A device interrupt. The line is acknowledged and masked.
+    Irq(u8),
+}
+
+/// What the machine calls.
+///
+/// The methods take `&'static self` although they change the kernel's state: that state is made of
+/// cells. They are never called in parallel. [`Kernel::interrupt`] is called only from within
+/// [`crate::wait_for_interrupt`].
+pub trait Kernel {
+    /// A trap from user mode; all registers are in `context`. Returns whom to resume.
+    fn trap(&'static self, context: &'static Context, trap: Trap) -> &'static Context;
+
+    /// [`Kernel::trap`] for [`Trap::Syscall`], which is worth a call of its own.
+    fn syscall(&'static self, context: &'static Context) -> &'static Context {
+        self.trap(context, Trap::Syscall)
+    }
+
+    /// A [`Trap::Timer`] or [`Trap::Irq`] that arrived inside [`crate::wait_for_interrupt`]. Does
+    /// not switch threads.
+    fn interrupt(&'static self, trap: Trap);
+}

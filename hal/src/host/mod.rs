@@ -1,0 +1,496 @@
+//! A simulated machine for tests, one per thread of the test runner.
+//!
+//! [`reset`] makes a fresh machine; the other functions here let a test look at it and decide what
+//! it does next. The host runs the interrupt model: there is no user mode to start and no stack
+//! to switch to, so a test calls [`Kernel::trap`] itself. Nothing in here is `unsafe`.
+
+use crate::{Context, Kernel, Pfn, Trap};
+use abi::PAGE_SIZE;
+use core::cell::RefCell;
+use core::fmt::Arguments;
+use std::collections::{BTreeMap, VecDeque};
+
+/// The lowest frame of RAM; those below stand for the low megabyte.
+pub const FIRST_FRAME: u32 = 256;
+/// Device interrupt lines.
+pub const IRQ_LINES: u8 = 16;
+/// Bytes of a kernel stack.
+pub const STACK_BYTES: usize = 16384;
+
+struct Machine {
+    ram: Vec<u8>,
+    pool_total: u64,
+    pool_used: u64,
+    /// How many more allocations succeed.
+    allocations_left: u64,
+    table_limit: u32,
+    tables_used: u32,
+    now: u64,
+    deadline: u64,
+    /// Lines that have fired while masked or while the kernel did not wait.
+    pending: VecDeque<u8>,
+    unmasked: u16,
+    ports: Vec<(u16, u16)>,
+    archive: (u64, u64),
+    command_line: &'static str,
+    log: Vec<String>,
+    kernel: Option<&'static dyn Kernel>,
+    /// Address of the active page table, to be compared only.
+    active: usize,
+}
+
+impl Machine {
+    fn new(frames: u32) -> Machine {
+        Machine {
+            ram: vec![0; frames as usize * PAGE_SIZE as usize],
+            pool_total: 64 << 20,
+            pool_used: 0,
+            allocations_left: u64::MAX,
+            table_limit: u32::MAX,
+            tables_used: 0,
+            now: 0,
+            deadline: u64::MAX,
+            pending: VecDeque::new(),
+            unmasked: 0,
+            ports: Vec::new(),
+            archive: (0, 0),
+            command_line: "",
+            log: Vec::new(),
+            kernel: None,
+            active: 0,
+        }
+    }
+
+    /// The bytes of a frame from `offset` on.
+    fn frame(&mut self, pfn: Pfn, offset: u64, length: usize) -> &mut [u8] {
+        let frames = (self.ram.len() / PAGE_SIZE as usize) as u32;
+        assert!(pfn.0.wrapping_sub(FIRST_FRAME) < frames, "not a frame of user memory: {pfn:?}");
+        assert!(
+            offset <= PAGE_SIZE && length as u64 <= PAGE_SIZE - offset,
+            "an access that crosses a page: offset {offset}, {length} bytes"
+        );
+        let start = (pfn.0 - FIRST_FRAME) as usize * PAGE_SIZE as usize + offset as usize;
+        &mut self.ram[start..start + length]
+    }
+}
+
+thread_local! {
+    static MACHINE: RefCell<Machine> = RefCell::new(Machine::new(1024));
+}
+
+fn with<R>(f: impl FnOnce(&mut Machine) -> R) -> R {
+    MACHINE.with(|machine| f(&mut machine.borrow_mut()))
+}
+
+// ---- what tests may do ---------------------------------------------------------------------------
+
+/// A fresh machine with that many zeroed frames of user memory, from [`FIRST_FRAME`] on; 64 MiB of
+/// kernel memory; table pages without limit; time 0; every line masked.
+pub fn reset(frames: u32) {
+    with(|m| *m = Machine::new(frames));
+}
+
+/// How much kernel memory there is, from now on.
+pub fn set_pool(bytes: u64) {
+    with(|m| m.pool_total = bytes);
+}
+
+/// The next `n` calls of [`alloc_slice`] and [`alloc_stack`] succeed, and those after fail.
+/// `u64::MAX` ends that.
+pub fn fail_allocations_after(n: u64) {
+    with(|m| m.allocations_left = n);
+}
+
+/// How many table pages all page tables may hold together.
+pub fn set_table_limit(pages: u32) {
+    with(|m| m.table_limit = pages);
+}
+
+/// How many table pages all page tables hold together.
+pub fn tables_used() -> u32 {
+    with(|m| m.tables_used)
+}
+
+/// Where the boot archive lies.
+pub fn set_archive(start: u64, size: u64) {
+    with(|m| m.archive = (start, size));
+}
+
+/// What the command line says.
+pub fn set_command_line(line: &'static str) {
+    with(|m| m.command_line = line);
+}
+
+/// Sets the clock, forward.
+pub fn set_now(now: u64) {
+    with(|m| {
+        assert!(now >= m.now, "time does not run backwards");
+        m.now = now;
+    });
+}
+
+/// What the timer is set to.
+pub fn deadline() -> u64 {
+    with(|m| m.deadline)
+}
+
+/// The kernel whose [`Kernel::interrupt`] a waiting processor calls.
+pub fn set_kernel(kernel: &'static dyn Kernel) {
+    with(|m| m.kernel = Some(kernel));
+}
+
+/// A device raises its line. The next [`take_interrupt`] or [`wait_for_interrupt`] that finds the
+/// line unmasked delivers it.
+pub fn raise(line: u8) {
+    assert!(line < IRQ_LINES);
+    with(|m| {
+        if !m.pending.contains(&line) {
+            m.pending.push_back(line);
+        }
+    });
+}
+
+/// The interrupt that a running program would now be interrupted by: the timer when its deadline
+/// has passed, else the first line that is raised and not masked. A test hands it to
+/// [`Kernel::trap`].
+pub fn take_interrupt() -> Option<Trap> {
+    with(|m| {
+        if m.now >= m.deadline {
+            m.deadline = u64::MAX;
+            return Some(Trap::Timer);
+        }
+        let at = m.pending.iter().position(|line| m.unmasked & 1 << line != 0)?;
+        let line = m.pending.remove(at)?;
+        m.unmasked &= !(1 << line);
+        Some(Trap::Irq(line))
+    })
+}
+
+/// Whether the line is unmasked.
+pub fn irq_unmasked(line: u8) -> bool {
+    with(|m| m.unmasked & 1 << line != 0)
+}
+
+/// The ports that the running space may use.
+pub fn ports() -> Vec<(u16, u16)> {
+    with(|m| m.ports.clone())
+}
+
+/// Takes the lines logged so far.
+pub fn take_log() -> Vec<String> {
+    with(|m| std::mem::take(&mut m.log))
+}
+
+/// What [`run`] returns when the processor would have waited for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Idle;
+
+/// Runs `f`. If it comes to [`wait_for_interrupt`] and nothing can ever happen (no timer set, no
+/// line raised), gives up there and returns `Idle`.
+pub fn run<R>(f: impl FnOnce() -> R) -> Result<R, Idle> {
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)) {
+        Ok(result) => Ok(result),
+        Err(payload) if payload.is::<Idle>() => Err(Idle),
+        Err(payload) => std::panic::resume_unwind(payload),
+    }
+}
+
+// ---- the interface of the machine ----------------------------------------------------------------
+
+/// Not on the host: a test calls [`Kernel::trap`] itself.
+pub fn start(_kernel: &'static dyn Kernel, _first: &'static Context) -> ! {
+    panic!("the simulated machine has no user mode to start");
+}
+
+/// `n` values of `T` from the kernel's pool, for ever; `None` when the pool is out.
+pub fn alloc_slice<T: 'static>(n: usize, init: impl FnMut(usize) -> T) -> Option<&'static [T]> {
+    let bytes = (core::mem::size_of::<T>() as u64).checked_mul(n as u64)?;
+    take_pool(bytes)?;
+    Some(Box::leak((0..n).map(init).collect::<Vec<T>>().into_boxed_slice()))
+}
+
+fn take_pool(bytes: u64) -> Option<()> {
+    with(|m| {
+        if m.allocations_left == 0 || m.pool_total.saturating_sub(m.pool_used) < bytes {
+            return None;
+        }
+        if m.allocations_left != u64::MAX {
+            m.allocations_left -= 1;
+        }
+        m.pool_used += bytes;
+        Some(())
+    })
+}
+
+/// Bytes of the kernel's pool: all, and free.
+pub fn pool_bytes() -> (u64, u64) {
+    with(|m| (m.pool_total, m.pool_total.saturating_sub(m.pool_used)))
+}
+
+/// Whether the frame is RAM that belongs to users.
+pub fn user_frame(pfn: Pfn) -> bool {
+    with(|m| pfn.0.wrapping_sub(FIRST_FRAME) < (m.ram.len() / PAGE_SIZE as usize) as u32)
+}
+
+/// Whether the frame may be mapped as device memory: it is no RAM.
+pub fn device_frame(pfn: Pfn) -> bool {
+    !user_frame(pfn) && pfn.0 >= FIRST_FRAME
+}
+
+/// One more than the highest frame of RAM.
+pub fn frame_limit() -> u32 {
+    with(|m| FIRST_FRAME + (m.ram.len() / PAGE_SIZE as usize) as u32)
+}
+
+/// Reads the aligned word at `offset` of the frame.
+pub fn read_word(pfn: Pfn, offset: u64) -> u64 {
+    assert!(offset % 8 == 0, "a misaligned word: offset {offset}");
+    let mut word = [0; 8];
+    read_bytes(pfn, offset, &mut word);
+    u64::from_le_bytes(word)
+}
+
+/// Writes the aligned word at `offset` of the frame.
+pub fn write_word(pfn: Pfn, offset: u64, value: u64) {
+    assert!(offset % 8 == 0, "a misaligned word: offset {offset}");
+    write_bytes(pfn, offset, &value.to_le_bytes());
+}
+
+/// Reads from `offset` of the frame on; the bytes lie within it.
+pub fn read_bytes(pfn: Pfn, offset: u64, into: &mut [u8]) {
+    with(|m| into.copy_from_slice(m.frame(pfn, offset, into.len())));
+}
+
+/// Writes from `offset` of the frame on; the bytes lie within it.
+pub fn write_bytes(pfn: Pfn, offset: u64, from: &[u8]) {
+    with(|m| m.frame(pfn, offset, from.len()).copy_from_slice(from));
+}
+
+/// Copies between frames (frame, offset); the bytes lie within one frame on each side. Ranges
+/// that overlap are copied from the lowest byte up.
+pub fn copy_bytes(to: (Pfn, u64), from: (Pfn, u64), length: u64) {
+    assert!(length <= PAGE_SIZE, "a copy of more than a page");
+    for i in 0..length {
+        let mut byte = [0];
+        read_bytes(from.0, from.1 + i, &mut byte);
+        write_bytes(to.0, to.1 + i, &byte);
+    }
+    // The checks, for a copy of nothing.
+    read_bytes(from.0, from.1, &mut []);
+    write_bytes(to.0, to.1, &[]);
+}
+
+/// Translations of one space: a cache of the mapping hierarchy. Counts table pages as the real
+/// machine does, with four levels of 512 entries.
+#[derive(Default)]
+pub struct PageTable {
+    entries: RefCell<BTreeMap<u64, (Pfn, u64)>>,
+    /// Entries in use of each table page; a table page is (level, address / bytes that it covers).
+    /// The root is level 4.
+    tables: RefCell<BTreeMap<(u32, u64), u32>>,
+}
+
+impl PageTable {
+    /// No translations, no memory.
+    pub const fn new() -> PageTable {
+        PageTable { entries: RefCell::new(BTreeMap::new()), tables: RefCell::new(BTreeMap::new()) }
+    }
+
+    fn key(level: u32, address: u64) -> (u32, u64) {
+        (level, address >> (12 + 9 * level))
+    }
+
+    /// The frame at `address` and the rights that it is mapped with.
+    pub fn lookup(&self, address: u64) -> Option<(Pfn, u64)> {
+        self.entries.borrow().get(&(address / PAGE_SIZE)).copied()
+    }
+
+    /// Maps the page around `address`, in place of what was there. Rights are of
+    /// [`abi::access`]. `None`: no memory for a table page, nothing changed.
+    pub fn insert(&self, address: u64, pfn: Pfn, rights: u64, device: bool) -> Option<()> {
+        assert!(address < abi::USER_END, "not a user address: {address:#x}");
+        assert!(user_frame(pfn) || device && device_frame(pfn), "not for users: {pfn:?}");
+        let mut tables = self.tables.borrow_mut();
+        let missing = (1..=4).filter(|&l| !tables.contains_key(&Self::key(l, address))).count();
+        with(|m| {
+            if (m.tables_used as u64) + missing as u64 > u64::from(m.table_limit) {
+                return None;
+            }
+            m.tables_used += missing as u32;
+            Some(())
+        })?;
+        let old = self.entries.borrow_mut().insert(address / PAGE_SIZE, (pfn, rights));
+        let mut new_below = old.is_none();
+        for level in 1..=4 {
+            let new_here = !tables.contains_key(&Self::key(level, address));
+            *tables.entry(Self::key(level, address)).or_insert(0) += u32::from(new_below);
+            new_below = new_here;
+        }
+        Some(())
+    }
+
+    /// Removes the translations of all pages that begin in the range.
+    pub fn remove(&self, start: u64, size: u64) {
+        let first = start / PAGE_SIZE;
+        let end = start.saturating_add(size).div_ceil(PAGE_SIZE);
+        let pages: Vec<u64> =
+            self.entries.borrow().range(first..end.max(first)).map(|(&page, _)| page).collect();
+        let mut tables = self.tables.borrow_mut();
+        for page in pages {
+            self.entries.borrow_mut().remove(&page);
+            for level in 1..=4 {
+                let key = Self::key(level, page * PAGE_SIZE);
+                let used = tables.get_mut(&key).expect("a table page above every entry");
+                *used -= 1;
+                if *used > 0 {
+                    break;
+                }
+                tables.remove(&key);
+                with(|m| m.tables_used = m.tables_used.saturating_sub(1));
+            }
+        }
+    }
+
+    /// Removes everything and gives back every table page.
+    pub fn clear(&self) {
+        self.remove(0, u64::MAX);
+    }
+
+    /// Table pages held.
+    pub fn pages(&self) -> u32 {
+        self.tables.borrow().len() as u32
+    }
+
+    /// Makes these the translations of the running thread.
+    pub fn activate(&self) {
+        with(|m| m.active = core::ptr::from_ref(self) as usize);
+    }
+
+    /// Whether these are the translations of the running thread.
+    pub fn is_active(&self) -> bool {
+        with(|m| m.active == core::ptr::from_ref(self) as usize)
+    }
+}
+
+/// No user memory is translated until the next [`PageTable::activate`].
+pub fn activate_none() {
+    with(|m| m.active = 0);
+}
+
+/// A kernel stack.
+pub struct Stack(());
+
+/// A kernel stack from the pool.
+pub fn alloc_stack() -> Option<&'static Stack> {
+    take_pool(STACK_BYTES as u64)?;
+    Some(Box::leak(Box::new(Stack(()))))
+}
+
+/// Not on the host, which runs the interrupt model.
+pub fn switch_stack(_from: &'static Context, _to: &'static Context) {
+    panic!("the simulated machine has no stacks to switch");
+}
+
+pub(crate) fn set_stack(context: &Context, _stack: &'static Stack) {
+    context.stack_top.set(1);
+}
+
+pub(crate) fn reset_stack(context: &Context) {
+    assert!(context.stack_top.get() != 0, "the thread has no stack of its own");
+    context.activation.set(1);
+}
+
+pub(crate) fn cpu_stack_top() -> u64 {
+    0
+}
+
+pub(crate) fn fpu_flush(_context: &Context) {}
+
+pub(crate) fn fpu_drop(_context: &Context) {}
+
+pub(crate) fn mxcsr_mask() -> u32 {
+    0xffff
+}
+
+/// Nanoseconds since the machine was made.
+pub fn now() -> u64 {
+    with(|m| m.now)
+}
+
+/// Sets the timer to an absolute time; `u64::MAX`: none.
+pub fn set_timer(deadline: u64) {
+    with(|m| m.deadline = deadline);
+}
+
+/// Delivers what is pending to [`Kernel::interrupt`]; if that is nothing, time jumps to the
+/// timer's deadline.
+pub fn wait_for_interrupt() {
+    let trap = take_interrupt().or_else(|| {
+        if with(|m| m.deadline) == u64::MAX {
+            return None;
+        }
+        with(|m| m.now = m.now.max(m.deadline));
+        take_interrupt()
+    });
+    let Some(trap) = trap else { std::panic::resume_unwind(Box::new(Idle)) };
+    let kernel = with(|m| m.kernel).expect("a test that waits names its kernel by set_kernel");
+    kernel.interrupt(trap);
+}
+
+/// Holds back interrupts of the line.
+pub fn irq_mask(line: u8) {
+    assert!(line < IRQ_LINES);
+    with(|m| m.unmasked &= !(1 << line));
+}
+
+/// Lets interrupts of the line through.
+pub fn irq_unmask(line: u8) {
+    assert!(line < IRQ_LINES);
+    with(|m| m.unmasked |= 1 << line);
+}
+
+/// The I/O ports that user mode may use from now on, as (first, count).
+pub fn load_ports(ranges: &[(u16, u16)]) {
+    with(|m| m.ports = ranges.to_vec());
+}
+
+/// Calls `f` for each range (start, size) of user memory that nothing lies in.
+pub fn free_ranges(f: &mut dyn FnMut(u64, u64)) {
+    let (start, end, archive) = with(|m| {
+        let start = u64::from(FIRST_FRAME) * PAGE_SIZE;
+        (start, start + m.ram.len() as u64, m.archive)
+    });
+    let low = archive.0 / PAGE_SIZE * PAGE_SIZE;
+    let high = (archive.0 + archive.1).div_ceil(PAGE_SIZE) * PAGE_SIZE;
+    if archive.1 == 0 || high <= start || low >= end {
+        f(start, end - start);
+        return;
+    }
+    if low > start {
+        f(start, low - start);
+    }
+    if high < end {
+        f(high, end - high);
+    }
+}
+
+/// Physical start and size of the boot archive.
+pub fn archive() -> (u64, u64) {
+    with(|m| m.archive)
+}
+
+/// The kernel's command line.
+pub fn command_line() -> &'static str {
+    with(|m| m.command_line)
+}
+
+/// Keeps the line for [`take_log`].
+pub fn log(line: Arguments) {
+    let line = line.to_string();
+    with(|m| m.log.push(line));
+}
+
+/// Panics with the message.
+pub fn die(message: Arguments) -> ! {
+    panic!("{message}");
+}
