@@ -1,0 +1,59 @@
+//! `./fermata check`: rustfmt and clippy, with the flags of every room.
+
+use std::process::Command;
+
+use crate::error::Error;
+use crate::project::{finish, Model, Project, Room};
+
+/// Runs all checks, and says at the end which failed.
+pub(crate) fn run(project: &Project) -> Result<u8, Error> {
+    let packages = project.packages()?;
+    let mut failed = Vec::new();
+    let mut check = |what: String, command: Command| {
+        eprintln!("fermata: {what}");
+        if finish(command, &what).is_err() {
+            failed.push(what);
+        }
+    };
+
+    let mut fmt = Command::new("cargo");
+    fmt.current_dir(&project.root)
+        .args(["fmt", "--all", "--check"]);
+    check("rustfmt".into(), fmt);
+
+    let mut host = project.cargo(Room::Host, Model::DEFAULT, "clippy");
+    host.args(["--quiet", "--all-targets"]);
+    for package in packages.iter().filter(|package| package.on_host()) {
+        host.args(["--package", &package.name]);
+    }
+    host.args(["--", "--deny", "warnings"]);
+    check("clippy on the host".into(), host);
+
+    for &model in Model::ALL {
+        let mut kernel = project.cargo(Room::Kernel, model, "clippy");
+        kernel.arg("--quiet");
+        for directory in ["boot", "hal", "kernel"] {
+            kernel.args(["--package", &project.package_at(&packages, directory)?.name]);
+        }
+        kernel.args(["--", "--deny", "warnings"]);
+        check(format!("clippy on the kernel, {}", model.name()), kernel);
+    }
+
+    let mut user = project.cargo(Room::User, Model::DEFAULT, "clippy");
+    user.arg("--quiet");
+    for package in packages
+        .iter()
+        .filter(|package| package.guest_dir().is_some())
+    {
+        user.args(["--package", &package.name]);
+    }
+    user.args(["--", "--deny", "warnings"]);
+    check("clippy on the programs".into(), user);
+
+    if failed.is_empty() {
+        eprintln!("fermata: all checks passed");
+        return Ok(0);
+    }
+    eprintln!("fermata: failed: {}", failed.join("; "));
+    Ok(1)
+}

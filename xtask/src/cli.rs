@@ -1,0 +1,360 @@
+//! Reads the arguments of `./fermata`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lexopt::prelude::*;
+
+use crate::error::Error;
+use crate::machine::{Add, Get};
+use crate::project::{Model, Room};
+
+/// What `./fermata help` prints.
+pub(crate) const HELP: &str = "\
+Fermata: a microkernel whose programs can be stopped, saved and resumed at any instant.
+
+usage: ./fermata COMMAND [OPTION]...
+
+run      boot to a shell on this terminal; with a script, run it and power off
+    --config MODEL     process-np or interrupt-np (the default)
+    --script FILE      run the commands in FILE, one per line; - is standard input
+    --add HOST:GUEST   put a file or directory of the host into the guest; may be repeated
+    --get GUEST:HOST   copy a file out when the machine stops; may be repeated
+    --memory MB        memory of the machine (512)
+    --timeout S        stop after S seconds of host time, with status 124
+    --deterministic    count instructions instead of time: every run is the same
+    --verbose          show the kernel's log on standard error
+    On a terminal, Ctrl-C and Ctrl-Z belong to the guest; Ctrl-] x stops the machine.
+    The status is that of the guest's `exit N`; 124 after a timeout; 125 when the machine
+    panicked or could not be built.
+
+test     run the tests: on the host, in the guest, and whole scenarios
+    --config MODEL     only this configuration (without: process-np and interrupt-np)
+    --all              all configurations
+    --verbose          show the log of every machine
+    FILTER             only tests whose name contains FILTER
+    The last line is `P passed, F failed`; the status is 0 only if F is 0 and P is not.
+
+syscalls list the entrypoints of the kernel and their classes
+check    rustfmt and clippy, for everything
+build    build the kernel and all programs, and boot nothing
+    --config MODEL     only this configuration
+fetch    get everything that later calls would want from the network
+cargo    call cargo as the other commands do, with the rest of the arguments
+    host ARG...        for xtask and host tests
+    kernel[:MODEL] ARG...   for the kernel's target
+    user ARG...        for programs of the guest
+clean    remove everything generated
+help     print this
+";
+
+/// A command with its options.
+pub(crate) enum Command {
+    /// Print [`HELP`].
+    Help,
+    /// Boot a machine.
+    Run(RunOptions),
+    /// Run tests.
+    Test(TestOptions),
+    /// Print the table of entrypoints.
+    Syscalls,
+    /// Run rustfmt and clippy.
+    Check,
+    /// Remove `target/`.
+    Clean,
+    /// Build all for these models.
+    Build(Vec<Model>),
+    /// Prepare for work without a network.
+    Fetch,
+    /// Become cargo.
+    Cargo(Room, Model, Vec<OsString>),
+}
+
+/// Where a script comes from.
+pub(crate) enum Script {
+    /// `--script -`
+    Stdin,
+    /// `--script FILE`
+    File(PathBuf),
+}
+
+/// Options of `run`.
+pub(crate) struct RunOptions {
+    pub(crate) model: Model,
+    pub(crate) script: Option<Script>,
+    pub(crate) adds: Vec<Add>,
+    pub(crate) gets: Vec<Get>,
+    pub(crate) memory: u32,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) deterministic: bool,
+    pub(crate) verbose: bool,
+}
+
+/// Options of `test`.
+pub(crate) struct TestOptions {
+    pub(crate) models: Vec<Model>,
+    /// Whether a configuration was named, so that host tests are not asked for unless they match.
+    pub(crate) filter: Option<String>,
+    pub(crate) verbose: bool,
+}
+
+/// Reads the arguments of this process.
+pub(crate) fn parse() -> Result<Command, Error> {
+    parse_from(lexopt::Parser::from_env())
+}
+
+fn parse_from(mut parser: lexopt::Parser) -> Result<Command, Error> {
+    let name = match parser.next()? {
+        None => return Err(Error::usage("a command is missing")),
+        Some(Short('h') | Long("help")) => return Ok(Command::Help),
+        Some(Value(name)) => name.string()?,
+        Some(other) => return Err(other.unexpected().into()),
+    };
+    match name.as_str() {
+        "help" => end(parser, Command::Help),
+        "syscalls" => end(parser, Command::Syscalls),
+        "check" => end(parser, Command::Check),
+        "clean" => end(parser, Command::Clean),
+        "fetch" => end(parser, Command::Fetch),
+        "run" => parse_run(parser),
+        "test" => parse_test(parser),
+        "build" => parse_build(parser),
+        "cargo" => parse_cargo(parser),
+        other => Err(Error::usage(format!("there is no command '{other}'"))),
+    }
+}
+
+/// `command`, if no argument is left.
+fn end(mut parser: lexopt::Parser, command: Command) -> Result<Command, Error> {
+    match parser.next()? {
+        None => Ok(command),
+        Some(Short('h') | Long("help")) => Ok(Command::Help),
+        Some(other) => Err(other.unexpected().into()),
+    }
+}
+
+fn parse_run(mut parser: lexopt::Parser) -> Result<Command, Error> {
+    let mut options = RunOptions {
+        model: Model::DEFAULT,
+        script: None,
+        adds: Vec::new(),
+        gets: Vec::new(),
+        memory: 512,
+        timeout: None,
+        deterministic: false,
+        verbose: false,
+    };
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("config") => options.model = model(&parser.value()?.string()?)?,
+            Long("script") => {
+                let file = parser.value()?;
+                options.script = Some(if file == "-" {
+                    Script::Stdin
+                } else {
+                    Script::File(file.into())
+                });
+            }
+            Long("add") => {
+                let pair = parser.value()?.string()?;
+                let (host, guest) = pair
+                    .rsplit_once(':')
+                    .filter(|(host, guest)| !host.is_empty() && !guest.is_empty())
+                    .ok_or_else(|| Error::usage(format!("--add {pair}: not HOST:GUEST")))?;
+                options.adds.push(Add::path(host, guest));
+            }
+            Long("get") => {
+                let pair = parser.value()?.string()?;
+                let (guest, host) = pair
+                    .split_once(':')
+                    .filter(|(guest, host)| !host.is_empty() && !guest.is_empty())
+                    .ok_or_else(|| Error::usage(format!("--get {pair}: not GUEST:HOST")))?;
+                options.gets.push(Get {
+                    guest: guest.into(),
+                    host: host.into(),
+                });
+            }
+            Long("memory") => {
+                let text = parser.value()?.string()?;
+                options.memory = text
+                    .parse()
+                    .ok()
+                    .filter(|megabytes| (16..=65_536).contains(megabytes))
+                    .ok_or_else(|| {
+                        Error::usage(format!(
+                            "--memory {text}: not a number of megabytes from 16 to 65536"
+                        ))
+                    })?;
+            }
+            Long("timeout") => {
+                let text = parser.value()?.string()?;
+                options.timeout = text
+                    .parse()
+                    .ok()
+                    .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+                    .filter(|timeout| !timeout.is_zero())
+                    .map(Some)
+                    .ok_or_else(|| {
+                        Error::usage(format!("--timeout {text}: not a number of seconds"))
+                    })?;
+            }
+            Long("deterministic") => options.deterministic = true,
+            Long("verbose") => options.verbose = true,
+            Short('h') | Long("help") => return Ok(Command::Help),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    Ok(Command::Run(options))
+}
+
+fn parse_test(mut parser: lexopt::Parser) -> Result<Command, Error> {
+    let mut options = TestOptions {
+        models: Model::TESTED.to_vec(),
+        filter: None,
+        verbose: false,
+    };
+    let mut chosen = false;
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("config") if !chosen => {
+                options.models = vec![model(&parser.value()?.string()?)?];
+                chosen = true;
+            }
+            Long("all") if !chosen => {
+                options.models = Model::ALL.to_vec();
+                chosen = true;
+            }
+            Long("config" | "all") => {
+                return Err(Error::usage(
+                    "only one of --config and --all can be given, once",
+                ));
+            }
+            Long("verbose") => options.verbose = true,
+            Short('h') | Long("help") => return Ok(Command::Help),
+            Value(filter) if options.filter.is_none() => options.filter = Some(filter.string()?),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    if options.filter.as_deref() == Some("") {
+        return Err(Error::usage("the filter is empty"));
+    }
+    Ok(Command::Test(options))
+}
+
+fn parse_build(mut parser: lexopt::Parser) -> Result<Command, Error> {
+    let mut models = Model::TESTED.to_vec();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("config") => models = vec![model(&parser.value()?.string()?)?],
+            Short('h') | Long("help") => return Ok(Command::Help),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    Ok(Command::Build(models))
+}
+
+fn parse_cargo(mut parser: lexopt::Parser) -> Result<Command, Error> {
+    let room = parser
+        .value()
+        .map_err(|_| Error::usage("cargo: for host, kernel or user?"))?
+        .string()?;
+    let (room, model) = match room.split_once(':') {
+        Some((room, name)) => (room, model(name)?),
+        None => (room.as_str(), Model::DEFAULT),
+    };
+    let room = match room {
+        "host" => Room::Host,
+        "kernel" => Room::Kernel,
+        "user" => Room::User,
+        other => {
+            return Err(Error::usage(format!(
+                "cargo: '{other}' is not host, kernel or user"
+            )))
+        }
+    };
+    Ok(Command::Cargo(room, model, parser.raw_args()?.collect()))
+}
+
+/// The model of this name.
+fn model(name: &str) -> Result<Model, Error> {
+    Model::ALL
+        .iter()
+        .copied()
+        .find(|model| model.name() == name)
+        .ok_or_else(|| {
+            let names: Vec<_> = Model::ALL.iter().map(|model| model.name()).collect();
+            Error::usage(format!(
+                "there is no configuration '{name}', but {}",
+                names.join(" and ")
+            ))
+        })
+}
+
+impl From<lexopt::Error> for Error {
+    fn from(error: lexopt::Error) -> Self {
+        Error::usage(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Command, Error> {
+        parse_from(lexopt::Parser::from_args(line.split_whitespace()))
+    }
+
+    #[test]
+    fn run_options_are_read() {
+        let Ok(Command::Run(options)) = parse(
+            "run --config process-np --script - --add a:b:/c --get /x:y:z --memory 64 --timeout 1.5 --deterministic",
+        ) else {
+            panic!("not understood");
+        };
+        assert_eq!(options.model.name(), "process-np");
+        assert!(matches!(options.script, Some(Script::Stdin)));
+        assert_eq!(options.adds[0].guest, "/c");
+        assert_eq!(options.gets[0].guest, "/x");
+        assert_eq!(options.gets[0].host, PathBuf::from("y:z"));
+        assert_eq!(options.memory, 64);
+        assert_eq!(options.timeout, Some(Duration::from_millis(1500)));
+        assert!(options.deterministic);
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_status_2() {
+        for line in [
+            "",
+            "fly",
+            "run fast",
+            "run --memory many",
+            "run --memory 1",
+            "run --timeout -1",
+            "run --timeout 0",
+            "run --config process",
+            "run --add here",
+            "run --get :x",
+            "run --script",
+            "test a b",
+            "test --all --config process-np",
+            "syscalls all",
+            "cargo moon build",
+        ] {
+            let error = parse(line)
+                .err()
+                .unwrap_or_else(|| panic!("'{line}' was accepted"));
+            assert_eq!(error.status, crate::error::USAGE, "{line}");
+            assert!(!error.message.is_empty());
+        }
+    }
+
+    #[test]
+    fn tests_default_to_both_models() {
+        let Ok(Command::Test(options)) = parse("test ipc") else {
+            panic!("not understood")
+        };
+        assert_eq!(options.models.len(), 2);
+        assert_eq!(options.filter.as_deref(), Some("ipc"));
+    }
+}

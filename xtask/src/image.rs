@@ -1,0 +1,141 @@
+//! Builds what a machine boots: the kernel of a model, and the programs that go into the archive.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::archive::Archive;
+use crate::busybox;
+use crate::error::Error;
+use crate::project::{finish, Model, Project, Room};
+
+/// What all machines of one call boot from. It is read into memory while the build is locked, so
+/// that a later build cannot change it.
+pub(crate) struct Images {
+    kernels: Vec<(Model, Vec<u8>)>,
+    programs: Vec<(String, Vec<u8>)>,
+    busybox: Vec<u8>,
+}
+
+impl Images {
+    /// The kernel for `model`.
+    pub(crate) fn kernel(&self, model: Model) -> &[u8] {
+        let found = self.kernels.iter().find(|(built, _)| *built == model);
+        found.map(|(_, elf)| &elf[..]).unwrap_or_default()
+    }
+
+    /// A file system with everything that every machine has.
+    pub(crate) fn archive(&self) -> Result<Archive, Error> {
+        let mut archive = Archive::default();
+        for directory in ["bin", "etc", "sbin", "test", "tmp"] {
+            archive.directory(directory)?;
+        }
+        for (path, elf) in &self.programs {
+            archive.file(path, elf.clone(), true)?;
+        }
+        archive.file("bin/busybox", self.busybox.clone(), true)?;
+        for applet in busybox::APPLETS {
+            archive.symlink(&format!("bin/{applet}"), "busybox")?;
+        }
+        Ok(archive)
+    }
+}
+
+/// Builds the kernel for each of `models`, and all programs.
+pub(crate) fn build(project: &Project, models: &[Model]) -> Result<Images, Error> {
+    let _lock = project.lock()?;
+    let packages = project.packages()?;
+    let guests: Vec<_> = packages
+        .iter()
+        .filter(|package| !package.bins.is_empty())
+        .filter_map(|package| Some((package, package.guest_dir()?)))
+        .collect();
+
+    let mut user = project.cargo(Room::User, Model::DEFAULT, "build");
+    user.args(["--quiet", "--bins"]);
+    for (package, _) in &guests {
+        user.args(["--package", &package.name]);
+    }
+    let boot = project.package_at(&packages, "boot")?;
+    let kernel = |model: Model| -> Command {
+        let mut command = project.cargo(Room::Kernel, model, "build");
+        command.args(["--quiet", "--package", &boot.name]);
+        command
+    };
+    std::thread::scope(|scope| {
+        let programs = scope.spawn(|| finish(user, "building the programs"));
+        for &model in models {
+            finish(
+                kernel(model),
+                &format!("building the kernel, {}", model.name()),
+            )?;
+        }
+        programs
+            .join()
+            .unwrap_or_else(|_| Err(Error::new("building the programs failed")))
+    })?;
+
+    let mut images = Images {
+        kernels: Vec::new(),
+        programs: Vec::new(),
+        busybox: read(busybox::find(project)?)?,
+    };
+    for &model in models {
+        let path = project.binaries(Room::Kernel, model).join("fermata-kernel");
+        images.kernels.push((model, read(path)?));
+    }
+    let binaries = project.binaries(Room::User, Model::DEFAULT);
+    for (package, directory) in guests {
+        for bin in &package.bins {
+            let elf = read(binaries.join(bin))?;
+            images
+                .programs
+                .push((format!("{directory}/{bin}"), without_symbols(elf)));
+        }
+    }
+    Ok(images)
+}
+
+fn read(path: PathBuf) -> Result<Vec<u8>, Error> {
+    std::fs::read(&path)
+        .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))
+}
+
+/// What xtask needs of an ELF program header.
+pub(crate) struct ProgramHeader {
+    /// `p_type`
+    pub(crate) kind: u32,
+    /// Where its bytes end in the file.
+    end: u64,
+}
+
+/// The program headers of a 64-bit little-endian ELF file; none if they are not all there.
+pub(crate) fn program_headers(elf: &[u8]) -> Option<Vec<ProgramHeader>> {
+    let word = |at: usize| Some(u64::from_le_bytes(elf.get(at..at + 8)?.try_into().ok()?));
+    let half = |at: usize| Some(u16::from_le_bytes(elf.get(at..at + 2)?.try_into().ok()?));
+    let start = usize::try_from(word(32)?).ok()?;
+    let size = usize::from(half(54)?);
+    let count = usize::from(half(56)?);
+    (0..count)
+        .map(|i| {
+            let at = start.checked_add(i * size)?;
+            let kind = u32::from_le_bytes(elf.get(at..at + 4)?.try_into().ok()?);
+            let end = word(at + 8)?.checked_add(word(at + 32)?)?;
+            Some(ProgramHeader { kind, end })
+        })
+        .collect()
+}
+
+/// Cuts off the symbols and line tables, which follow what is loaded, so that the archive stays
+/// small.
+fn without_symbols(mut elf: Vec<u8>) -> Vec<u8> {
+    let end = program_headers(&elf)
+        .and_then(|headers| headers.iter().map(|header| header.end).max())
+        .and_then(|end| usize::try_from(end).ok());
+    if let Some(end) = end.filter(|end| (64..elf.len()).contains(end)) {
+        elf.truncate(end);
+        // No section headers: their offset, and size, number and index of names.
+        elf[40..48].fill(0);
+        elf[58..64].fill(0);
+    }
+    elf
+}

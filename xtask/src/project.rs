@@ -1,0 +1,328 @@
+//! Where things lie in the checkout, and how cargo is called.
+//!
+//! There are three rooms to build in, with different targets and flags, each with a target
+//! directory of its own so that no build disturbs another: the host (xtask, host tests), the
+//! kernel (once per model), and the programs of the guest.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::error::Error;
+
+/// A configuration of the kernel: what a waiting thread keeps, and whether the kernel preempts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Model {
+    /// Every thread has a kernel stack.
+    ProcessNp,
+    /// One kernel stack for all.
+    InterruptNp,
+}
+
+impl Model {
+    /// All models that exist.
+    pub(crate) const ALL: &'static [Model] = &[Model::ProcessNp, Model::InterruptNp];
+    /// Those that are tested unless told otherwise.
+    pub(crate) const TESTED: &'static [Model] = &[Model::ProcessNp, Model::InterruptNp];
+    /// The one that runs unless told otherwise.
+    pub(crate) const DEFAULT: Model = Model::InterruptNp;
+
+    /// The name on the command line and in `cfg(fermata_model)`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Model::ProcessNp => "process-np",
+            Model::InterruptNp => "interrupt-np",
+        }
+    }
+}
+
+/// What a build is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// xtask and tests on the host.
+    Host,
+    /// The kernel image.
+    Kernel,
+    /// Programs that run in the guest.
+    User,
+}
+
+/// Target of the kernel.
+const KERNEL_TARGET: &str = "x86_64-unknown-none";
+/// Target of the programs in the guest.
+const USER_TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Flags of the kernel, besides the model.
+const KERNEL_FLAGS: &[&str] = &[
+    "-Crelocation-model=static",
+    "-Ccode-model=kernel",
+    "-Cforce-frame-pointers=yes",
+];
+
+/// Flags of programs: static and position-independent, linked without a C library.
+const USER_FLAGS: &[&str] = &[
+    "-Clinker=rust-lld",
+    "-Clinker-flavor=ld.lld",
+    "-Clink-arg=-e_start",
+    "-Ctarget-feature=+crt-static",
+    "-Crelocation-model=pie",
+    "-Cforce-frame-pointers=yes",
+];
+
+/// A package of the workspace.
+#[derive(Debug)]
+pub(crate) struct Package {
+    /// Its name for cargo's `-p`.
+    pub(crate) name: String,
+    /// Its directory, relative to the root.
+    pub(crate) dir: PathBuf,
+    /// Names of its binaries.
+    pub(crate) bins: Vec<String>,
+    /// Whether it has a library.
+    pub(crate) has_lib: bool,
+    /// `[package.metadata.fermata] install = "DIR"`: where its binaries go in the guest.
+    install: Option<String>,
+    /// `[package.metadata.fermata] host = false`: does not build on the host.
+    host: Option<bool>,
+}
+
+impl Package {
+    /// The directory of the guest that its binaries go into, if it is for the guest.
+    pub(crate) fn guest_dir(&self) -> Option<&str> {
+        if let Some(install) = &self.install {
+            return Some(install);
+        }
+        if self.dir.starts_with("servers") {
+            Some("sbin")
+        } else if self.dir.starts_with("tests") {
+            Some("test")
+        } else if self.dir.starts_with("user") {
+            Some("bin")
+        } else {
+            None
+        }
+    }
+
+    /// Whether it has tests that run on the host.
+    pub(crate) fn on_host(&self) -> bool {
+        let by_place = self.dir == Path::new("xtask")
+            || self.has_lib && self.dir != Path::new("boot") && self.dir != Path::new("user/rt");
+        self.host.unwrap_or(by_place)
+    }
+}
+
+/// The checkout.
+pub(crate) struct Project {
+    /// Its root.
+    pub(crate) root: PathBuf,
+    /// Everything generated.
+    pub(crate) target: PathBuf,
+}
+
+impl Project {
+    /// Finds the checkout that the root script named.
+    pub(crate) fn find() -> Result<Self, Error> {
+        let root = std::env::var_os("FERMATA_ROOT")
+            .map(PathBuf::from)
+            .or_else(|| {
+                Path::new(env!("CARGO_MANIFEST_DIR"))
+                    .parent()
+                    .map(Path::to_path_buf)
+            })
+            .ok_or_else(|| Error::new("the root of the checkout is not known"))?;
+        let target = root.join("target");
+        Ok(Self { root, target })
+    }
+
+    /// Where the output of a build for `room` goes.
+    fn target_dir(&self, room: Room, model: Model) -> PathBuf {
+        match room {
+            Room::Host => self.target.join("host"),
+            Room::Kernel => self.target.join("kernel").join(model.name()),
+            Room::User => self.target.join("user"),
+        }
+    }
+
+    /// Where the binaries of a build for `room` are.
+    pub(crate) fn binaries(&self, room: Room, model: Model) -> PathBuf {
+        let target = self.target_dir(room, model);
+        match room {
+            Room::Host => target.join("debug"),
+            Room::Kernel => target.join(KERNEL_TARGET).join("kernel"),
+            Room::User => target.join(USER_TARGET).join("release"),
+        }
+    }
+
+    /// A call of cargo's `subcommand` for `room`, with target, profile and flags.
+    pub(crate) fn cargo(&self, room: Room, model: Model, subcommand: &str) -> Command {
+        let mut command = Command::new("cargo");
+        command.current_dir(&self.root).arg(subcommand);
+        self.set_up(&mut command, room, model);
+        match room {
+            Room::Host => {}
+            Room::Kernel => {
+                command.args(["--target", KERNEL_TARGET, "--profile", "kernel"]);
+            }
+            Room::User => {
+                command.args(["--target", USER_TARGET, "--profile", "release"]);
+            }
+        }
+        command
+    }
+
+    /// Target directory and flags for `room`.
+    fn set_up(&self, command: &mut Command, room: Room, model: Model) {
+        command.env("CARGO_TARGET_DIR", self.target_dir(room, model));
+        let mut flags: Vec<String> = match room {
+            Room::Host => Vec::new(),
+            Room::Kernel => KERNEL_FLAGS.iter().map(ToString::to_string).collect(),
+            Room::User => USER_FLAGS.iter().map(ToString::to_string).collect(),
+        };
+        if room == Room::Kernel {
+            flags.push("--cfg".into());
+            flags.push(format!("fermata_model=\"{}\"", model.name()));
+        }
+        if !flags.is_empty() {
+            command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
+        }
+    }
+
+    /// Becomes `cargo ARGUMENTS...` for `room`; returns only on failure.
+    pub(crate) fn exec_cargo(&self, room: Room, model: Model, arguments: &[OsString]) -> Error {
+        let mut command = match arguments.split_first() {
+            Some((subcommand, rest)) if room != Room::Host => {
+                let subcommand = subcommand.to_string_lossy();
+                let mut command = self.cargo(room, model, &subcommand);
+                command.args(rest);
+                command
+            }
+            _ => {
+                let mut command = Command::new("cargo");
+                command.args(arguments);
+                self.set_up(&mut command, room, model);
+                command
+            }
+        };
+        Error::new(format!("cannot run cargo: {}", command.exec()))
+    }
+
+    /// The packages of the workspace.
+    pub(crate) fn packages(&self) -> Result<Vec<Package>, Error> {
+        let output = Command::new("cargo")
+            .current_dir(&self.root)
+            .args(["metadata", "--no-deps", "--format-version", "1"])
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|error| Error::new(format!("cannot run cargo: {error}")))?;
+        if !output.status.success() {
+            return Err(Error::new("cargo does not understand the workspace"));
+        }
+        let metadata: Value = serde_json::from_slice(&output.stdout)
+            .map_err(|error| Error::new(format!("cargo metadata is not JSON: {error}")))?;
+        let mut packages: Vec<Package> = elements(&metadata["packages"])
+            .filter_map(|value| self.package(value))
+            .collect();
+        packages.sort_by(|a, b| a.dir.cmp(&b.dir));
+        Ok(packages)
+    }
+
+    /// The package in `directory`.
+    pub(crate) fn package_at<'a>(
+        &self,
+        packages: &'a [Package],
+        directory: &str,
+    ) -> Result<&'a Package, Error> {
+        packages
+            .iter()
+            .find(|package| package.dir == Path::new(directory))
+            .ok_or_else(|| {
+                Error::new(format!(
+                    "there is no package in {}",
+                    self.root.join(directory).display()
+                ))
+            })
+    }
+
+    /// A package as cargo describes it.
+    fn package(&self, value: &Value) -> Option<Package> {
+        let manifest = Path::new(value["manifest_path"].as_str()?);
+        let dir = manifest
+            .parent()?
+            .strip_prefix(&self.root)
+            .ok()?
+            .to_path_buf();
+        let is = |target: &Value, kind: &str| elements(&target["kind"]).any(|k| k == kind);
+        let targets = &value["targets"];
+        let own = &value["metadata"]["fermata"];
+        Some(Package {
+            name: value["name"].as_str()?.to_string(),
+            dir,
+            bins: elements(targets)
+                .filter(|target| is(target, "bin"))
+                .filter_map(|target| Some(target["name"].as_str()?.to_string()))
+                .collect(),
+            has_lib: elements(targets).any(|target| is(target, "lib") || is(target, "proc-macro")),
+            install: own["install"].as_str().map(ToString::to_string),
+            host: own["host"].as_bool(),
+        })
+    }
+
+    /// Gets all crates that `Cargo.lock` names.
+    pub(crate) fn fetch_crates(&self) -> Result<(), Error> {
+        let mut command = Command::new("cargo");
+        command.current_dir(&self.root).args(["fetch", "--quiet"]);
+        finish(command, "fetching crates")
+    }
+
+    /// Holds off other calls in this checkout that build, until the result is dropped.
+    pub(crate) fn lock(&self) -> Result<File, Error> {
+        let path = self.target.join("build.lock");
+        let failed = |error| Error::new(format!("cannot lock {}: {error}", path.display()));
+        std::fs::create_dir_all(&self.target).map_err(failed)?;
+        let file = File::create(&path).map_err(failed)?;
+        // SAFETY: flock only takes a descriptor, which `file` keeps open.
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) } != 0 {
+            return Err(failed(std::io::Error::last_os_error()));
+        }
+        Ok(file)
+    }
+}
+
+/// The elements of a JSON array, or none.
+fn elements(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// Runs `command` to its end with its output on standard error. Says `what` if that takes long.
+pub(crate) fn finish(mut command: Command, what: &str) -> Result<(), Error> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let failed = |error| Error::new(format!("cannot run {name}: {error}"));
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(std::io::stderr())
+        .spawn()
+        .map_err(failed)?;
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(700) {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            return success(status, what);
+        }
+        std::thread::sleep(Duration::from_millis(4));
+    }
+    eprintln!("fermata: {what}");
+    success(child.wait().map_err(failed)?, what)
+}
+
+fn success(status: std::process::ExitStatus, what: &str) -> Result<(), Error> {
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Error::new(format!("{what} failed")))
+    }
+}

@@ -1,0 +1,212 @@
+//! `./fermata run`: one machine on this terminal.
+
+use std::io::{Read, Write};
+use std::os::fd::RawFd;
+
+use crate::cli::{RunOptions, Script};
+use crate::control::Event;
+use crate::error::Error;
+use crate::image;
+use crate::machine::{self, End, Get, Operator, Options, Typed};
+use crate::project::Project;
+use crate::signals;
+use crate::terminal::{self, RawMode};
+
+/// Ctrl-], then x: stop the machine.
+const ESCAPE: u8 = 0x1d;
+/// Ctrl-D, which the guest's console takes for the end of input.
+const END_OF_INPUT: u8 = 0x04;
+
+/// Boots the machine and returns its status.
+pub(crate) fn run(project: &Project, options: RunOptions) -> Result<u8, Error> {
+    let script = match &options.script {
+        None => None,
+        Some(Script::Stdin) => {
+            let mut script = Vec::new();
+            std::io::stdin()
+                .read_to_end(&mut script)
+                .map_err(|error| Error::new(format!("cannot read the script: {error}")))?;
+            Some(script)
+        }
+        Some(Script::File(path)) => Some(
+            std::fs::read(path)
+                .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))?,
+        ),
+    };
+    for get in &options.gets {
+        let parent = get
+            .host
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
+        if parent.is_some_and(|parent| !parent.is_dir()) {
+            return Err(Error::new(format!(
+                "--get: {} cannot be written, its directory does not exist",
+                get.host.display()
+            )));
+        }
+    }
+    let images = image::build(project, &[options.model])?;
+
+    let at_terminal = terminal::stdin_is_terminal();
+    let input = match options.script {
+        // The script was the input.
+        Some(Script::Stdin) => Input::None,
+        // A terminal belongs to whoever called; other input goes to programs of the script.
+        Some(Script::File(_)) if at_terminal => Input::None,
+        _ => Input::Stdin,
+    };
+    let interactive = script.is_none() && at_terminal;
+    let machine = Options {
+        model: options.model,
+        script,
+        adds: options.adds,
+        gets: options.gets.iter().map(|get| get.guest.clone()).collect(),
+        memory: options.memory,
+        timeout: options.timeout,
+        deterministic: options.deterministic,
+        words: if options.verbose {
+            vec!["verbose".into()]
+        } else {
+            Vec::new()
+        },
+    };
+    signals::catch();
+    let mut person = Person {
+        gets: options.gets,
+        got: Vec::new(),
+        failed: Vec::new(),
+        verbose: options.verbose,
+        input,
+        interactive,
+        escaped: false,
+    };
+    let raw = if interactive { RawMode::enter() } else { None };
+    let end = machine::run(&images, &machine, &mut person);
+    drop(raw);
+    let end = end?;
+
+    match &end {
+        End::Exit(_) => {}
+        End::TimedOut => eprintln!("fermata: the time is up"),
+        End::Broken(lines) => {
+            for line in lines {
+                eprintln!("fermata: {line}");
+            }
+        }
+        End::Stopped(_) => eprintln!("fermata: stopped"),
+    }
+    for get in person
+        .gets
+        .iter()
+        .filter(|get| !person.got.contains(&get.guest))
+    {
+        if !person.failed.contains(&get.guest) {
+            eprintln!(
+                "fermata: --get {}: the machine stopped before it handed it out",
+                get.guest
+            );
+        }
+    }
+    Ok(end.status())
+}
+
+enum Input {
+    None,
+    Stdin,
+}
+
+/// Whoever called `./fermata run`.
+struct Person {
+    gets: Vec<Get>,
+    got: Vec<String>,
+    failed: Vec<String>,
+    verbose: bool,
+    input: Input,
+    interactive: bool,
+    escaped: bool,
+}
+
+impl Person {
+    /// Writes a file that the guest handed out.
+    fn keep(&mut self, path: &str, content: &[u8]) {
+        for get in self.gets.iter().filter(|get| get.guest == path) {
+            match std::fs::write(&get.host, content) {
+                Ok(()) => self.got.push(path.into()),
+                Err(error) => {
+                    eprintln!(
+                        "fermata: --get: cannot write {}: {error}",
+                        get.host.display()
+                    );
+                    self.failed.push(path.into());
+                }
+            }
+        }
+    }
+}
+
+impl Operator for Person {
+    fn console(&mut self, bytes: &[u8]) -> bool {
+        let mut stdout = std::io::stdout();
+        stdout
+            .write_all(bytes)
+            .and_then(|()| stdout.flush())
+            .is_ok()
+    }
+
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::Log(text) if self.verbose => eprintln!("log: {text}\r"),
+            Event::Unknown(text) if self.verbose => eprintln!("control: {text}\r"),
+            Event::File { path, content } => self.keep(path, content),
+            Event::Missing(path) => {
+                eprintln!("fermata: --get {path}: there is no such file in the guest");
+                self.failed.push(path.clone());
+            }
+            _ => {}
+        }
+    }
+
+    fn input(&self) -> Option<RawFd> {
+        match self.input {
+            Input::Stdin => Some(0),
+            Input::None => None,
+        }
+    }
+
+    fn typed(&mut self) -> Typed {
+        if matches!(self.input, Input::None) {
+            return Typed::Bytes(Vec::new());
+        }
+        let mut buffer = [0; 1024];
+        // Not through `std::io::stdin`, whose buffer poll cannot see.
+        // SAFETY: read writes at most the length of the buffer into it.
+        let count = unsafe { libc::read(0, buffer.as_mut_ptr().cast(), buffer.len()) };
+        let Ok(count) = usize::try_from(count) else {
+            let error = std::io::Error::last_os_error();
+            return match error.kind() {
+                std::io::ErrorKind::Interrupted | std::io::ErrorKind::WouldBlock => {
+                    Typed::Bytes(Vec::new())
+                }
+                _ => Typed::End(vec![END_OF_INPUT]),
+            };
+        };
+        if count == 0 {
+            return Typed::End(vec![END_OF_INPUT]);
+        }
+        if !self.interactive {
+            return Typed::Bytes(buffer[..count].to_vec());
+        }
+        let mut bytes = Vec::with_capacity(count);
+        for &byte in &buffer[..count] {
+            match (std::mem::take(&mut self.escaped), byte) {
+                (true, b'x') => return Typed::Stop,
+                // Twice means itself.
+                (true, ESCAPE) => bytes.push(ESCAPE),
+                (true, other) => bytes.extend([ESCAPE, other]),
+                (false, ESCAPE) => self.escaped = true,
+                (false, other) => bytes.push(other),
+            }
+        }
+        Typed::Bytes(bytes)
+    }
+}

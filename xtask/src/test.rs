@@ -1,0 +1,525 @@
+//! `./fermata test`: tests on the host, tests in the guest, and scenarios, counted together.
+//!
+//! Tests have names of three kinds: `host/PACKAGE/NAME`, `guest/MODEL/NAME` and
+//! `scenario/MODEL/NAME`. A filter selects those whose name contains it.
+
+use std::cell::RefCell;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use crate::cli::TestOptions;
+use crate::control::Event;
+use crate::error::{Error, USAGE};
+use crate::image::{self, Images};
+use crate::machine::{self, End, Operator, Options};
+use crate::project::{Model, Package, Project, Room};
+use crate::scenario::Ctx;
+use crate::scenarios;
+use crate::signals;
+
+/// How many machines run at a time.
+const PARALLEL: usize = 2;
+
+/// Host time that all guest tests of one boot have.
+const GUEST_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// What became of a test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Outcome {
+    Passed,
+    Failed(String),
+    Ignored(String),
+}
+
+/// Counts, and prints as it counts.
+#[derive(Default)]
+struct Report {
+    passed: usize,
+    failed: Vec<String>,
+    ignored: Vec<String>,
+}
+
+impl Report {
+    fn add(&mut self, name: &str, outcome: Outcome) {
+        match outcome {
+            Outcome::Passed => {
+                self.passed += 1;
+                println!("ok       {name}");
+            }
+            Outcome::Failed(why) => {
+                println!("FAILED   {name}");
+                for line in why.lines() {
+                    println!("         | {line}");
+                }
+                self.failed.push(name.into());
+            }
+            Outcome::Ignored(why) => {
+                println!("ignored  {name}: {why}");
+                self.ignored.push(format!("{name}: {why}"));
+            }
+        }
+    }
+}
+
+/// Runs the tests. The last line printed is the sum.
+pub(crate) fn run(project: &Project, options: &TestOptions) -> Result<u8, Error> {
+    signals::catch();
+    let start = Instant::now();
+    let report = Mutex::new(Report::default());
+    let filter = options.filter.as_deref();
+
+    host_tests(project, filter, &report)?;
+    match image::build(project, &options.models) {
+        Ok(images) => machine_tests(&images, options, &report),
+        Err(error) => {
+            add(&report, "build", Outcome::Failed(error.message));
+        }
+    }
+    if let Some(signal) = signals::caught() {
+        return Err(Error {
+            message: "interrupted".into(),
+            status: 128 + signal,
+        });
+    }
+
+    let report = report
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    println!("\n{} s", start.elapsed().as_secs());
+    if !report.ignored.is_empty() {
+        println!("ignored:");
+        for line in &report.ignored {
+            println!("    {line}");
+        }
+    }
+    if !report.failed.is_empty() {
+        println!("failed:");
+        for name in &report.failed {
+            println!("    {name}    (again: {})", again(name));
+        }
+    }
+    let (passed, failed) = (report.passed, report.failed.len());
+    if passed + failed + report.ignored.len() == 0 {
+        let filter = filter.unwrap_or_default();
+        return Err(Error {
+            message: format!("no test has '{filter}' in its name"),
+            status: USAGE,
+        });
+    }
+    println!("{passed} passed, {failed} failed");
+    Ok(u8::from(failed != 0 || passed == 0))
+}
+
+/// The command that runs the test of this name again.
+fn again(name: &str) -> String {
+    let parts: Vec<&str> = name.splitn(3, '/').collect();
+    match parts[..] {
+        ["guest" | "scenario", model, rest] => format!("./fermata test --config {model} {rest}"),
+        ["host", _, rest] => format!("./fermata test {rest}"),
+        _ => "./fermata test".into(),
+    }
+}
+
+fn add(report: &Mutex<Report>, name: &str, outcome: Outcome) {
+    report
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+        .add(name, outcome);
+}
+
+/// The part of `filter` that is about names behind `prefix`: none if it cannot match any, an empty
+/// one if it matches all.
+fn behind<'a>(filter: Option<&'a str>, prefix: &str) -> &'a str {
+    match filter {
+        None => "",
+        Some(filter) if prefix.contains(filter) => "",
+        // `guest/process-np/ipc` names what lies behind `guest/process-np/`.
+        Some(filter) => filter.strip_prefix(prefix).unwrap_or(filter),
+    }
+}
+
+// ---- host
+
+/// `cargo test` for every package that builds on the host.
+fn host_tests(
+    project: &Project,
+    filter: Option<&str>,
+    report: &Mutex<Report>,
+) -> Result<(), Error> {
+    for package in project
+        .packages()?
+        .iter()
+        .filter(|package| package.on_host())
+    {
+        if signals::caught().is_some() {
+            return Ok(());
+        }
+        host_package(project, package, filter, report)?;
+    }
+    Ok(())
+}
+
+fn host_package(
+    project: &Project,
+    package: &Package,
+    filter: Option<&str>,
+    report: &Mutex<Report>,
+) -> Result<(), Error> {
+    let short = package.dir.to_string_lossy().replace('/', "-");
+    let prefix = format!("host/{short}/");
+    let mut command = project.cargo(Room::Host, Model::DEFAULT, "test");
+    command.args([
+        "--quiet",
+        "--no-fail-fast",
+        "--package",
+        &package.name,
+        "--color",
+        "never",
+    ]);
+    command.args(["--", "--format", "pretty", "--color", "never"]);
+    let filter = behind(filter, &prefix);
+    if !filter.is_empty() {
+        command.arg(filter);
+    }
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| Error::new(format!("cannot run cargo: {error}")))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut failed = false;
+    for (name, outcome) in libtest_results(&text) {
+        failed |= matches!(outcome, Outcome::Failed(_));
+        add(report, &format!("{prefix}{name}"), outcome);
+    }
+    // It did not compile, or a test took the whole process down.
+    if !output.status.success() && !failed {
+        let words = String::from_utf8_lossy(&output.stderr);
+        add(
+            report,
+            &format!("{prefix}all"),
+            Outcome::Failed(format!("{text}{words}")),
+        );
+    }
+    Ok(())
+}
+
+/// What Rust's test harness says about each test, with the output of those that failed.
+fn libtest_results(text: &str) -> Vec<(String, Outcome)> {
+    let mut results = Vec::new();
+    for line in text.lines() {
+        let Some((name, word)) = line
+            .strip_prefix("test ")
+            .and_then(|rest| rest.rsplit_once(" ... "))
+        else {
+            continue;
+        };
+        let name = name.trim_end_matches(" - should panic").to_string();
+        let outcome = match word.split_once(',').map_or(word, |(word, _)| word).trim() {
+            "ok" => Outcome::Passed,
+            "FAILED" => Outcome::Failed(failure_output(text, &name)),
+            "ignored" => {
+                let why = word
+                    .split_once(',')
+                    .map_or("no reason given", |(_, why)| why.trim());
+                Outcome::Ignored(why.into())
+            }
+            _ => continue,
+        };
+        results.push((name, outcome));
+    }
+    results
+}
+
+/// What the failed test `name` printed.
+fn failure_output(text: &str, name: &str) -> String {
+    let header = format!("---- {name} stdout ----");
+    let Some((_, rest)) = text.split_once(&header) else {
+        return String::new();
+    };
+    let end = ["\n---- ", "\nfailures:"]
+        .iter()
+        .filter_map(|mark| rest.find(mark))
+        .min();
+    rest[..end.unwrap_or(rest.len())].trim().to_string()
+}
+
+// ---- machines
+
+/// Guest tests and scenarios, a few machines at a time.
+fn machine_tests(images: &Images, options: &TestOptions, report: &Mutex<Report>) {
+    type Job<'a> = Box<dyn Fn() + Send + Sync + 'a>;
+    let filter = options.filter.as_deref();
+    let mut jobs: Vec<Job> = Vec::new();
+    for &model in &options.models {
+        // A filter that names something else would boot a machine for nothing.
+        if !filter
+            .is_some_and(|filter| filter.starts_with("host/") || filter.starts_with("scenario/"))
+        {
+            jobs.push(Box::new(move || {
+                guest_tests(images, model, options, report)
+            }));
+        }
+    }
+    for scenario in scenarios::ALL {
+        for &model in &options.models {
+            let name = format!("scenario/{}/{}", model.name(), scenario.name);
+            if filter.is_none_or(|filter| name.contains(filter)) {
+                jobs.push(Box::new(move || {
+                    let outcome = match scenario.ignored {
+                        Some(why) => Outcome::Ignored(why.into()),
+                        None => run_scenario(images, model, &name, scenario.run),
+                    };
+                    add(report, &name, outcome);
+                }));
+            }
+        }
+    }
+
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|info| PANIC.set(Some(info.to_string()))));
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..PARALLEL {
+            scope.spawn(|| {
+                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if signals::caught().is_some() {
+                        break;
+                    }
+                    job();
+                }
+            });
+        }
+    });
+    std::panic::set_hook(before);
+}
+
+thread_local! {
+    /// What the last panic of this thread said.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+fn run_scenario(
+    images: &Images,
+    model: Model,
+    name: &str,
+    run: fn(&mut Ctx) -> Result<(), String>,
+) -> Outcome {
+    let mut ctx = Ctx::new(images, model);
+    let result = catch_unwind(AssertUnwindSafe(|| run(&mut ctx)))
+        .unwrap_or_else(|_| Err(PANIC.take().unwrap_or_else(|| "panicked".into())));
+    let (notes, transcript) = ctx.finish();
+    for note in notes {
+        println!("note     {name}: {note}");
+    }
+    match result {
+        Ok(()) => Outcome::Passed,
+        Err(why) => Outcome::Failed(format!(
+            "{why}\nits machines printed:\n{}",
+            last_lines(&transcript, 40)
+        )),
+    }
+}
+
+/// Boots a machine with the word `test` and counts what its runner says.
+fn guest_tests(images: &Images, model: Model, test: &TestOptions, report: &Mutex<Report>) {
+    let prefix = format!("guest/{}/", model.name());
+    let mut options = Options::new(model);
+    options.timeout = Some(GUEST_TIMEOUT);
+    options.words.push("test".into());
+    let filter = behind(test.filter.as_deref(), &prefix);
+    if !filter.is_empty() {
+        if filter.contains(char::is_whitespace) {
+            return;
+        }
+        options.words.push(format!("filter={filter}"));
+    }
+    let mut listener = Listener {
+        prefix: &prefix,
+        report,
+        verbose: test.verbose,
+        done: false,
+        recent: String::new(),
+        current: None,
+    };
+    let end = machine::run(images, &options, &mut listener);
+    let (done, recent) = (listener.done, listener.recent);
+    let current = listener
+        .current
+        .map(|name| format!("while {name} ran, "))
+        .unwrap_or_default();
+    let name = format!("{prefix}run");
+    let why = match end {
+        Ok(End::Exit(_)) if done => return,
+        Ok(End::Exit(status)) => {
+            format!("the machine stopped with status {status} before its tests were done")
+        }
+        Ok(End::TimedOut) => format!(
+            "the machine was not done after {} s",
+            GUEST_TIMEOUT.as_secs()
+        ),
+        Ok(End::Broken(lines)) => lines.join("\n"),
+        // The whole call is about to end.
+        Ok(End::Stopped(_)) => return,
+        Err(error) => error.message,
+    };
+    add(
+        report,
+        &name,
+        Outcome::Failed(format!(
+            "{current}{why}\nit printed:\n{}",
+            last_lines(&recent, 40)
+        )),
+    );
+}
+
+/// Listens to the test runner of a guest.
+struct Listener<'a> {
+    prefix: &'a str,
+    report: &'a Mutex<Report>,
+    verbose: bool,
+    done: bool,
+    /// Console and log since the last result.
+    recent: String,
+    /// The test that runs, if the runner said so.
+    current: Option<String>,
+}
+
+impl Operator for Listener<'_> {
+    fn console(&mut self, bytes: &[u8]) -> bool {
+        self.recent.push_str(&String::from_utf8_lossy(bytes));
+        true
+    }
+
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::Log(text) | Event::Unknown(text) => {
+                if self.verbose {
+                    eprintln!("{}log: {text}", self.prefix);
+                }
+                self.recent.push_str(text);
+                self.recent.push('\n');
+            }
+            Event::Test(line) => match guest_result(line) {
+                GuestLine::Done => self.done = true,
+                GuestLine::Start(name) => self.current = Some(name),
+                GuestLine::Result(name, mut outcome) => {
+                    if let Outcome::Failed(why) = &mut outcome {
+                        why.push('\n');
+                        why.push_str(&last_lines(&self.recent, 40));
+                    }
+                    self.recent.clear();
+                    self.current = None;
+                    add(self.report, &format!("{}{name}", self.prefix), outcome);
+                }
+                GuestLine::Other => {
+                    self.recent.push_str(line);
+                    self.recent.push('\n');
+                }
+            },
+            _ => {}
+        }
+    }
+}
+
+/// What a line of the guest's test runner means.
+#[derive(Debug, PartialEq, Eq)]
+enum GuestLine {
+    Start(String),
+    Result(String, Outcome),
+    Done,
+    Other,
+}
+
+fn guest_result(line: &str) -> GuestLine {
+    if line.trim() == "tests done" {
+        return GuestLine::Done;
+    }
+    let Some(rest) = line.strip_prefix("test ") else {
+        return GuestLine::Other;
+    };
+    let Some((name, result)) = rest.split_once(" ...") else {
+        return GuestLine::Other;
+    };
+    let result = result.trim();
+    let (word, why) = result.split_once(' ').unwrap_or((result, ""));
+    let outcome = match word {
+        "" => return GuestLine::Start(name.into()),
+        "ok" => Outcome::Passed,
+        "ignored" => Outcome::Ignored(
+            if why.is_empty() {
+                "no reason given"
+            } else {
+                why
+            }
+            .into(),
+        ),
+        _ => Outcome::Failed(
+            result
+                .strip_prefix("FAILED")
+                .unwrap_or(result)
+                .trim()
+                .into(),
+        ),
+    };
+    GuestLine::Result(name.into(), outcome)
+}
+
+/// The last `count` lines of `text`.
+fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn harness_output_is_counted() {
+        let text = "\nrunning 4 tests\ntest a::b ... ok\ntest c - should panic ... ok\n\
+            test d ... ignored, too slow\ntest e ... FAILED\n\nfailures:\n\n---- e stdout ----\n\
+            thread 'e' panicked: no\n\n\nfailures:\n    e\n\ntest result: FAILED. 2 passed\n";
+        assert_eq!(
+            libtest_results(text),
+            [
+                ("a::b".into(), Outcome::Passed),
+                ("c".into(), Outcome::Passed),
+                ("d".into(), Outcome::Ignored("too slow".into())),
+                (
+                    "e".into(),
+                    Outcome::Failed("thread 'e' panicked: no".into())
+                ),
+            ]
+        );
+    }
+
+    #[test]
+    fn guest_lines_are_understood() {
+        assert_eq!(
+            guest_result("test a ... ok"),
+            GuestLine::Result("a".into(), Outcome::Passed)
+        );
+        assert_eq!(
+            guest_result("test a ... FAILED 1 is not 2"),
+            GuestLine::Result("a".into(), Outcome::Failed("1 is not 2".into()))
+        );
+        assert_eq!(
+            guest_result("test a ... ignored no clock"),
+            GuestLine::Result("a".into(), Outcome::Ignored("no clock".into()))
+        );
+        assert_eq!(guest_result("test a ..."), GuestLine::Start("a".into()));
+        assert_eq!(guest_result("tests done"), GuestLine::Done);
+        assert_eq!(guest_result("testing"), GuestLine::Other);
+    }
+
+    #[test]
+    fn filters_reach_behind_prefixes() {
+        assert_eq!(behind(None, "host/abi/"), "");
+        assert_eq!(behind(Some("ipc"), "host/abi/"), "ipc");
+        assert_eq!(behind(Some("host/abi"), "host/abi/"), "");
+        assert_eq!(behind(Some("host/abi/state::x"), "host/abi/"), "state::x");
+    }
+}
