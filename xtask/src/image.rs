@@ -17,6 +17,16 @@ pub(crate) struct Images {
 }
 
 impl Images {
+    /// Nothing but a kernel.
+    #[cfg(test)]
+    pub(crate) fn of_kernel(model: Model, elf: Vec<u8>) -> Self {
+        Self {
+            kernels: vec![(model, elf)],
+            programs: Vec::new(),
+            busybox: Vec::new(),
+        }
+    }
+
     /// The kernel for `model`.
     pub(crate) fn kernel(&self, model: Model) -> &[u8] {
         let found = self.kernels.iter().find(|(built, _)| *built == model);

@@ -16,6 +16,9 @@ use crate::project::Model;
 use crate::signals;
 use crate::temp::TempDir;
 
+#[cfg(test)]
+mod tests;
+
 /// A processor that QEMU emulates completely, so that nothing depends on the host's.
 const CPU: &str =
     "qemu64,+fsgsbase,+smep,+smap,+umip,+nx,+rdtscp,+xsave,+pdpe1gb,+popcnt,+cx16,enforce";
