@@ -10,7 +10,6 @@ pub(crate) fn run(project: &Project) -> Result<u8, Error> {
     let packages = project.packages()?;
     let mut failed = Vec::new();
     let mut check = |what: String, command: Command| {
-        eprintln!("fermata: {what}");
         if finish(command, &what).is_err() {
             failed.push(what);
         }

@@ -117,6 +117,7 @@ pub(crate) fn run(project: &Project, options: &TestOptions) -> Result<u8, Error>
 fn again(name: &str) -> String {
     let parts: Vec<&str> = name.splitn(3, '/').collect();
     match parts[..] {
+        ["guest", model, "run"] => format!("./fermata test --config {model}"),
         ["guest" | "scenario", model, rest] => format!("./fermata test --config {model} {rest}"),
         ["host", _, rest] => format!("./fermata test {rest}"),
         _ => "./fermata test".into(),
