@@ -1,0 +1,366 @@
+//! How an image lies in a file.
+//!
+//! ```text
+//! header       64 bytes, see `Header`, its last word a checksum of the others
+//! description  a postcard `Meta`, of the length and checksum that the header says
+//! pages        for each run of the description: its bytes, then their checksum (u32)
+//! ```
+//!
+//! All numbers are little-endian, all checksums CRC-32 (ISO-HDLC). The length of the file follows
+//! from the description, and the header says it too, so that a truncated file is known for one
+//! before anything is made from it. Every byte of the file is covered by a checksum or must have
+//! one certain value.
+
+use crate::meta::{Meta, Run, Senseless, MAX_RUN};
+use abi::PAGE_SIZE;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use crc::{Crc, Table, CRC_32_ISO_HDLC};
+
+/// The first bytes of every image.
+pub const MAGIC: [u8; 8] = *b"FERMATA\x17";
+/// The version of the format that this crate writes and reads.
+pub const VERSION: u32 = 1;
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 64;
+/// Most bytes of a description.
+pub const MAX_META: u64 = 16 << 20;
+/// Bytes of the longest run with its checksum.
+pub const MAX_RUN_BYTES: usize = MAX_RUN as usize * PAGE_SIZE as usize + 4;
+
+static SUM: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISO_HDLC);
+
+/// The checksum of `bytes`.
+#[must_use]
+pub fn checksum(bytes: &[u8]) -> u32 {
+    SUM.checksum(bytes)
+}
+
+/// Facts about an image that are known before its description is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Bytes of the whole file.
+    pub total: u64,
+    /// Bytes of the description.
+    pub meta_bytes: u64,
+    /// Checksum of the description.
+    pub meta_sum: u32,
+    /// What the processor that ran the processes can do (leaf 1 `edx`, `ecx`; leaf 7 `ebx`): a
+    /// program may have looked, and decided by it.
+    pub features: [u64; 2],
+    /// The machine's clock when everything was stopped, in nanoseconds.
+    pub clock: u64,
+}
+
+impl Header {
+    /// The bytes of the header.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
+        out[0..8].copy_from_slice(&MAGIC);
+        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        out[12..16].copy_from_slice(&self.meta_sum.to_le_bytes());
+        out[16..24].copy_from_slice(&self.total.to_le_bytes());
+        out[24..32].copy_from_slice(&self.meta_bytes.to_le_bytes());
+        out[32..40].copy_from_slice(&self.features[0].to_le_bytes());
+        out[40..48].copy_from_slice(&self.features[1].to_le_bytes());
+        out[48..56].copy_from_slice(&self.clock.to_le_bytes());
+        // 56..60 is zero.
+        let sum = checksum(&out[..60]);
+        out[60..].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    /// Reads a header and settles what can be settled from it alone: `actual` is the length of the
+    /// file, `features` what this processor can do.
+    pub fn decode(bytes: &[u8], actual: u64, features: [u64; 2]) -> Result<Self, Bad> {
+        let word32 = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let word64 = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        if bytes.is_empty() || !MAGIC.starts_with(&bytes[..bytes.len().min(MAGIC.len())]) {
+            return Err(Bad::Foreign);
+        }
+        let fields = || {
+            let header = Header {
+                total: word64(16)?,
+                meta_bytes: word64(24)?,
+                meta_sum: word32(12)?,
+                features: [word64(32)?, word64(40)?],
+                clock: word64(48)?,
+            };
+            Some((word32(8)?, header, word32(60)?))
+        };
+        let (version, header, sum) = fields().ok_or(Bad::Short)?;
+        if version != VERSION {
+            return Err(Bad::Version(version));
+        }
+        if checksum(&bytes[..60]) != sum {
+            return Err(Bad::HeaderSum);
+        }
+        if header.total != actual {
+            return Err(Bad::Length { said: header.total, is: actual });
+        }
+        if header.meta_bytes > MAX_META || header.meta_bytes + HEADER_BYTES as u64 > header.total {
+            return Err(Bad::Senseless("its description is too long".into()));
+        }
+        let missing = [0, 1].map(|i| header.features[i] & !features[i]);
+        if missing != [0, 0] {
+            return Err(Bad::Features(missing));
+        }
+        Ok(header)
+    }
+}
+
+/// Why an image cannot be used. Its text is a sentence for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bad {
+    /// The file ends within the header.
+    Short,
+    /// The magic number is another.
+    Foreign,
+    /// The format has another version.
+    Version(u32),
+    /// The checksum of the header is wrong.
+    HeaderSum,
+    /// The file has another length than it should.
+    Length {
+        /// What the header says.
+        said: u64,
+        /// What it is.
+        is: u64,
+    },
+    /// The processor lacks these features.
+    Features([u64; 2]),
+    /// The checksum of the description is wrong.
+    MetaSum,
+    /// The description contradicts itself or a rule.
+    Senseless(String),
+    /// The checksum of some pages is wrong.
+    PageSum(Run),
+}
+
+impl From<Senseless> for Bad {
+    fn from(senseless: Senseless) -> Self {
+        Bad::Senseless(senseless.0)
+    }
+}
+
+impl fmt::Display for Bad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Bad::Short => f.write_str("the image is truncated: it ends within its header"),
+            Bad::Foreign => f.write_str("the file is not an image of Fermata"),
+            Bad::Version(version) => {
+                write!(f, "the image has format version {version}, and this system reads {VERSION}")
+            }
+            Bad::HeaderSum => f.write_str("the image is damaged: its header does not match its checksum"),
+            Bad::Length { said, is } if is < said => {
+                write!(f, "the image is truncated: it should have {said} bytes and has {is}")
+            }
+            Bad::Length { said, is } => {
+                write!(f, "the image is damaged: it should have {said} bytes and has {is}")
+            }
+            Bad::Features(missing) => write!(
+                f,
+                "the image needs a processor with features that this one lacks ({:#x}, {:#x})",
+                missing[0], missing[1]
+            ),
+            Bad::MetaSum => {
+                f.write_str("the image is damaged: its description does not match its checksum")
+            }
+            Bad::Senseless(what) => write!(f, "the image makes no sense: {what}"),
+            Bad::PageSum(run) => write!(
+                f,
+                "the image is damaged: the pages at {:#x} of process {} do not match their checksum",
+                run.place.offset, run.place.process
+            ),
+        }
+    }
+}
+
+/// Encodes header and description: what the file begins with. The pages follow, each run through
+/// [`seal_run`].
+pub fn encode(meta: &Meta, features: [u64; 2], clock: u64) -> Result<Vec<u8>, Bad> {
+    meta.check()?;
+    let description =
+        postcard::to_allocvec(meta).map_err(|_| Bad::Senseless("it cannot be described".into()))?;
+    if description.len() as u64 > MAX_META {
+        return Err(Bad::Senseless("its description is too long".into()));
+    }
+    let header = Header {
+        total: total(description.len() as u64, meta),
+        meta_bytes: description.len() as u64,
+        meta_sum: checksum(&description),
+        features,
+        clock,
+    };
+    let mut out = Vec::with_capacity(HEADER_BYTES + description.len());
+    out.extend_from_slice(&header.encode());
+    out.extend_from_slice(&description);
+    Ok(out)
+}
+
+/// Length of a file with this description.
+fn total(meta_bytes: u64, meta: &Meta) -> u64 {
+    HEADER_BYTES as u64 + meta_bytes + meta.page_bytes() + 4 * meta.runs.len() as u64
+}
+
+/// Decodes the description that belongs to `header`, and checks all of it.
+pub fn decode_meta(header: &Header, bytes: &[u8]) -> Result<Meta, Bad> {
+    if bytes.len() as u64 != header.meta_bytes || checksum(bytes) != header.meta_sum {
+        return Err(Bad::MetaSum);
+    }
+    let (meta, rest): (Meta, &[u8]) = postcard::take_from_bytes(bytes)
+        .map_err(|_| Bad::Senseless("its description cannot be read".into()))?;
+    if !rest.is_empty() {
+        return Err(Bad::Senseless("its description is too long".into()));
+    }
+    meta.check()?;
+    if total(header.meta_bytes, &meta) != header.total {
+        return Err(Bad::Senseless("its length is not that of its pages".into()));
+    }
+    Ok(meta)
+}
+
+/// Puts the checksum behind the bytes of a run.
+pub fn seal_run(bytes: &mut Vec<u8>) {
+    let sum = checksum(bytes);
+    bytes.extend_from_slice(&sum.to_le_bytes());
+}
+
+/// The bytes of a run from what [`seal_run`] made.
+pub fn open_run<'a>(run: &Run, sealed: &'a [u8]) -> Result<&'a [u8], Bad> {
+    let split = sealed.len().checked_sub(4).ok_or(Bad::PageSum(*run))?;
+    let (bytes, sum) = sealed.split_at(split);
+    if bytes.len() as u64 != run.bytes() || checksum(bytes).to_le_bytes() != sum {
+        return Err(Bad::PageSum(*run));
+    }
+    Ok(bytes)
+}
+
+/// Reads a whole image from memory, for tests and tools: the header, the description, and the
+/// bytes of each run.
+pub fn read_all(
+    image: &[u8],
+    features: [u64; 2],
+) -> Result<(Header, Meta, Vec<Vec<u8>>), Bad> {
+    let header = Header::decode(
+        &image[..image.len().min(HEADER_BYTES)],
+        image.len() as u64,
+        features,
+    )?;
+    let (description, mut rest) = image[HEADER_BYTES..].split_at(header.meta_bytes as usize);
+    let meta = decode_meta(&header, description)?;
+    let mut pages = vec![];
+    for run in &meta.runs {
+        let (sealed, next) =
+            rest.split_at_checked(run.bytes() as usize + 4).ok_or(Bad::PageSum(*run))?;
+        pages.push(open_run(run, sealed)?.to_vec());
+        rest = next;
+    }
+    Ok((header, meta, pages))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::tests::sample;
+    use proptest::prelude::*;
+
+    const FEATURES: [u64; 2] = [0b1011, 0b1];
+
+    fn image() -> Vec<u8> {
+        let meta = sample();
+        let mut out = encode(&meta, FEATURES, 77).expect("it makes sense");
+        for (n, run) in meta.runs.iter().enumerate() {
+            let mut bytes = vec![n as u8 + 1; run.bytes() as usize];
+            seal_run(&mut bytes);
+            out.extend(bytes);
+        }
+        out
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let (header, meta, pages) = read_all(&image(), FEATURES).expect("it is good");
+        assert_eq!(meta, sample());
+        assert_eq!(header.clock, 77);
+        assert_eq!(pages[2], [3; 4096]);
+    }
+
+    #[test]
+    fn causes_are_named() {
+        let refused = |bytes: &[u8], features| {
+            alloc::string::ToString::to_string(&read_all(bytes, features).expect_err("accepted"))
+        };
+        let good = image();
+        assert!(refused(b"", FEATURES).contains("not an image"));
+        assert!(refused(b"\x7fELF and so on", FEATURES).contains("not an image"));
+        assert!(refused(&good[..40], FEATURES).contains("truncated"));
+        assert!(refused(&good[..good.len() - 1], FEATURES).contains("truncated"));
+        assert!(refused(&[&good[..], b"x"].concat(), FEATURES).contains("damaged"));
+        assert!(refused(&good, [0, 1]).contains("processor"));
+        let mut newer = good.clone();
+        newer[8] = 2;
+        assert!(refused(&newer, FEATURES).contains("version 2"));
+        let mut bad = good.clone();
+        bad[20] ^= 1;
+        assert!(refused(&bad, FEATURES).contains("header"));
+        let mut bad = good.clone();
+        bad[HEADER_BYTES + 9] ^= 1;
+        assert!(refused(&bad, FEATURES).contains("description"));
+        let mut bad = good.clone();
+        *bad.last_mut().expect("not empty") ^= 1;
+        assert!(refused(&bad, FEATURES).contains("pages"));
+    }
+
+    /// Whoever alters an image can also repair its checksums.
+    fn resealed(mut bytes: Vec<u8>) -> Vec<u8> {
+        let meta_bytes = u64::from_le_bytes(bytes[24..32].try_into().expect("8 bytes")) as usize;
+        let end = HEADER_BYTES.saturating_add(meta_bytes).min(bytes.len());
+        let sum = checksum(&bytes[HEADER_BYTES..end]);
+        bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+        let sum = checksum(&bytes[..60]);
+        bytes[60..64].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn truncation_is_found(cut in 0usize..10_000) {
+            let good = image();
+            let cut = cut % good.len();
+            prop_assert!(read_all(&good[..cut], FEATURES).is_err());
+        }
+
+        #[test]
+        fn every_altered_bit_is_found(at in any::<usize>(), bit in 0u8..8) {
+            let mut bad = image();
+            let at = at % bad.len();
+            bad[at] ^= 1 << bit;
+            prop_assert!(read_all(&bad, FEATURES).is_err());
+        }
+
+        /// Nothing panics, and what is accepted obeys the rules.
+        #[test]
+        fn forged_images_are_harmless(
+            changes in prop::collection::vec((0usize..1200, any::<u8>()), 1..6),
+        ) {
+            let mut bad = image();
+            for (at, value) in changes {
+                bad[at] = value;
+            }
+            if let Ok((_, meta, _)) = read_all(&resealed(bad), [u64::MAX; 2]) {
+                prop_assert_eq!(meta.check(), Ok(()));
+            }
+        }
+
+        #[test]
+        fn noise_is_harmless(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(read_all(&bytes, FEATURES).is_err());
+            let noise = [&MAGIC[..], &VERSION.to_le_bytes(), &bytes].concat();
+            prop_assert!(read_all(&noise, FEATURES).is_err());
+        }
+    }
+}

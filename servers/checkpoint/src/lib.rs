@@ -1,0 +1,18 @@
+//! What an image of processes is, and what is right and wrong about one.
+//!
+//! This is the part of the checkpointer that makes no kernel call, so that it is tested on the
+//! host: the description of saved processes ([`meta`]), how an image lies in a file and how every
+//! doubt about it is settled before it is used ([`file`]), how the references that objects hold
+//! become names that mean the same in another boot ([`resolve`]), and what a thread is doing, in
+//! words ([`doing`]). The program around it (`main.rs`, `save.rs`, `restore.rs`) makes the calls.
+//!
+//! `docs/checkpoint.md` describes the format and argues why what is saved is consistent.
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod doing;
+pub mod file;
+pub mod meta;
+pub mod resolve;

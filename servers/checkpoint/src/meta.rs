@@ -1,0 +1,656 @@
+//! The description of saved processes: everything but the bytes of their pages.
+//!
+//! [`Meta`] is a tree of plain values. Kernel objects are numbered by their place in
+//! [`Meta::objects`]; what one object says of another is a [`Target`]. [`Meta::check`] holds every
+//! rule that an image must obey before a single object is made from it: an image is hostile input.
+
+use abi::state::{
+    MappingState, RegionState, Registers, SpaceState, Stage, ThreadState, FPU_BYTES,
+    REGISTER_WORDS, THREAD_WORDS,
+};
+use abi::{RefKind, Type, OBJECT_ALIGN, OBJECT_SIZE, PAGE_SIZE};
+use alloc::string::String;
+use alloc::vec::Vec;
+use proto::layout::{CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD, MEMORY_SIZE};
+use serde::{Deserialize, Serialize};
+
+/// Most processes in one image.
+pub const MAX_PROCESSES: usize = 64;
+/// Most bytes of a manager's part.
+pub const MAX_PART: usize = 4 << 20;
+/// Most pages in one run, so that a run and its checksum fit into one message of the file system.
+pub const MAX_RUN: u32 = 15;
+/// Most kernel memory that the space of an image may ask for.
+pub const MAX_QUOTA: u64 = 64 << 20;
+/// The ports outside of an image that it may name: those that every program can look up.
+pub const OUTSIDE: [&str; 7] = [
+    "names",
+    "memory",
+    "fs",
+    "console",
+    "native",
+    "linux",
+    "checkpoint",
+];
+/// The managers of processes.
+pub const MANAGERS: [&str; 2] = ["native", "linux"];
+
+/// Everything about the saved processes but the bytes of their pages.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    /// The processes.
+    pub processes: Vec<Process>,
+    /// Their kernel objects, by rising [`Place`].
+    pub objects: Vec<Object>,
+    /// Their pages that are not zero, by rising place. The bytes stand in the file in this order.
+    pub runs: Vec<Run>,
+}
+
+/// A saved process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its manager, one of [`MANAGERS`].
+    pub manager: String,
+    /// Its name, for people.
+    pub name: String,
+    /// What its manager said of it: opaque here.
+    pub part: Vec<u8>,
+}
+
+/// One of the two segments that make a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Segment {
+    /// Its memory.
+    Memory,
+    /// The objects that its manager keeps for it.
+    Control,
+}
+
+impl Segment {
+    /// Bytes of such a segment.
+    #[must_use]
+    pub const fn size(self) -> u64 {
+        match self {
+            Segment::Memory => MEMORY_SIZE,
+            Segment::Control => CONTROL_SIZE,
+        }
+    }
+}
+
+/// Where something lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Place {
+    /// Number of the process.
+    pub process: u32,
+    /// Which of its segments.
+    pub segment: Segment,
+    /// Offset in the segment.
+    pub offset: u64,
+}
+
+/// Pages that lie one after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// Where the first one lies.
+    pub place: Place,
+    /// How many, at most [`MAX_RUN`].
+    pub pages: u32,
+}
+
+impl Run {
+    /// Bytes of the pages.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.pages as u64 * PAGE_SIZE
+    }
+}
+
+/// A kernel object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Object {
+    /// Where it lies; this is also its handle in the restored process.
+    pub place: Place,
+    /// Its simple state.
+    pub state: State,
+    /// What it refers to, in the order of the parameters of its `set_state`.
+    pub refs: Vec<Target>,
+}
+
+/// The simple fields of an object's state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum State {
+    Mutex { locked: bool },
+    Cond,
+    Mapping { start: u64, size: u64, offset: u64, protection: u64 },
+    Region { start: u64, size: u64, protection: u64 },
+    Port { alias: u64 },
+    Portset,
+    Space { flags: u64, quota: u64, clock_offset: u64 },
+    Thread { words: [u64; THREAD_WORDS], fpu: Vec<u8> },
+    Reference,
+}
+
+/// What a reference names, in a form that means the same in another boot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Target {
+    /// Nothing, or something dead.
+    Null,
+    /// The object with this number.
+    Object(u32),
+    /// The client end of the thread with this number.
+    ClientEnd(u32),
+    /// The server end of the thread with this number.
+    ServerEnd(u32),
+    /// A port outside, of [`OUTSIDE`].
+    Outside(String),
+    /// The port by which the manager of the process with this number knows it.
+    Manager(u32),
+    /// The region of a segment of the process with this number.
+    Region(u32, Segment),
+    /// The control port of a segment of the process with this number.
+    ControlPort(u32, Segment),
+}
+
+/// Why a description makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Senseless(pub String);
+
+impl core::fmt::Display for Senseless {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+macro_rules! senseless {
+    ($($arg:tt)*) => { Err(Senseless(alloc::format!($($arg)*))) };
+}
+
+impl State {
+    /// The type of the object.
+    #[must_use]
+    pub const fn kind(&self) -> Type {
+        match self {
+            State::Mutex { .. } => Type::Mutex,
+            State::Cond => Type::Cond,
+            State::Mapping { .. } => Type::Mapping,
+            State::Region { .. } => Type::Region,
+            State::Port { .. } => Type::Port,
+            State::Portset => Type::Portset,
+            State::Space { .. } => Type::Space,
+            State::Thread { .. } => Type::Thread,
+            State::Reference => Type::Reference,
+        }
+    }
+
+    /// From the state of a mapping.
+    #[must_use]
+    pub const fn mapping(s: &MappingState) -> Self {
+        State::Mapping { start: s.start, size: s.size, offset: s.offset, protection: s.protection }
+    }
+
+    /// From the state of a region.
+    #[must_use]
+    pub const fn region(s: &RegionState) -> Self {
+        State::Region { start: s.start, size: s.size, protection: s.protection }
+    }
+
+    /// From the state of a space. What it uses is not part of the image.
+    #[must_use]
+    pub const fn space(s: &SpaceState) -> Self {
+        State::Space { flags: s.flags, quota: s.quota, clock_offset: s.clock_offset }
+    }
+
+    /// From the state of a thread.
+    #[must_use]
+    pub fn thread(s: &ThreadState) -> Self {
+        let mut words = [0; THREAD_WORDS];
+        words[..REGISTER_WORDS].copy_from_slice(&s.registers.to_words());
+        words[REGISTER_WORDS..].copy_from_slice(&[
+            s.tag,
+            s.priority,
+            s.stop_count,
+            s.interrupt,
+            s.client_stage,
+            s.server_stage,
+            s.exception_delivered,
+            s.exception,
+            s.exception_address,
+            s.waiting,
+            s.waiting_for,
+            s.reserved,
+        ]);
+        State::Thread { words, fpu: s.fpu.to_vec() }
+    }
+}
+
+/// The state of a thread from its words and FPU area. Missing bytes of the area read as zero;
+/// [`Meta::check`] has seen to it that none are missing.
+#[must_use]
+pub fn thread_state(words: &[u64; THREAD_WORDS], fpu: &[u8]) -> ThreadState {
+    let mut registers = [0; REGISTER_WORDS];
+    registers.copy_from_slice(&words[..REGISTER_WORDS]);
+    let w = &words[REGISTER_WORDS..];
+    let mut state = ThreadState {
+        registers: Registers::from_words(&registers),
+        tag: w[0],
+        priority: w[1],
+        stop_count: w[2],
+        interrupt: w[3],
+        client_stage: w[4],
+        server_stage: w[5],
+        exception_delivered: w[6],
+        exception: w[7],
+        exception_address: w[8],
+        waiting: w[9],
+        waiting_for: w[10],
+        reserved: w[11],
+        fpu: [0; FPU_BYTES],
+    };
+    for (to, from) in state.fpu.iter_mut().zip(fpu) {
+        *to = *from;
+    }
+    state
+}
+
+/// What the references of an object of this type must name, in order. `Null` stands for anything.
+#[must_use]
+pub const fn fields(kind: Type) -> &'static [RefKind] {
+    match kind {
+        Type::Mutex | Type::Cond | Type::Portset => &[],
+        Type::Mapping => &[RefKind::Region, RefKind::Space],
+        Type::Region => &[RefKind::Space, RefKind::Port],
+        Type::Port => &[RefKind::Portset],
+        Type::Space => &[RefKind::Port],
+        Type::Thread => &[RefKind::Space, RefKind::ServerEnd, RefKind::ClientEnd],
+        Type::Reference => &[RefKind::Null],
+    }
+}
+
+/// Where among the references of an object of this type its space stands. An object whose space
+/// is gone can never do anything again.
+#[must_use]
+pub const fn space_field(kind: Type) -> Option<usize> {
+    match kind {
+        Type::Mapping => Some(1),
+        Type::Region | Type::Thread => Some(0),
+        _ => None,
+    }
+}
+
+impl Meta {
+    /// Number of the object at `place`.
+    #[must_use]
+    pub fn object_at(&self, place: Place) -> Option<u32> {
+        self.objects.binary_search_by(|o| o.place.cmp(&place)).ok().map(|i| i as u32)
+    }
+
+    /// Bytes of all pages.
+    #[must_use]
+    pub fn page_bytes(&self) -> u64 {
+        self.runs.iter().map(Run::bytes).sum()
+    }
+
+    /// Whether the port that handles the exceptions of thread `n` is among what is saved. If not,
+    /// whoever had received its exception does not know the restored thread, so the exception must
+    /// be delivered again.
+    #[must_use]
+    pub fn keeper_is_saved(&self, n: usize) -> bool {
+        let space = self.objects.get(n).and_then(|thread| thread.refs.first());
+        let Some(Target::Object(space)) = space else { return false };
+        let keeper = self.objects.get(*space as usize).and_then(|space| space.refs.first());
+        matches!(keeper, Some(Target::Object(_)))
+    }
+
+    /// Finds the first thing that no saved process can have.
+    pub fn check(&self) -> Result<(), Senseless> {
+        self.check_processes()?;
+        let mut last = None;
+        for (n, object) in self.objects.iter().enumerate() {
+            self.check_place(object.place, OBJECT_ALIGN, OBJECT_SIZE)?;
+            if last.is_some_and(|last| last >= object.place) {
+                return senseless!("object {n} is out of order");
+            }
+            last = Some(object.place);
+            self.check_object(n, object)?;
+        }
+        for process in 0..self.processes.len() as u32 {
+            // Its manager will use these handles without looking.
+            for (offset, kind) in [(CONTROL_SPACE, Type::Space), (CONTROL_THREAD, Type::Thread)] {
+                let place = Place { process, segment: Segment::Control, offset };
+                let found = self.object_at(place).map(|n| self.objects[n as usize].state.kind());
+                if found != Some(kind) {
+                    return senseless!("process {process} has no {}", kind.name());
+                }
+            }
+        }
+        self.check_runs()
+    }
+
+    fn check_processes(&self) -> Result<(), Senseless> {
+        if self.processes.is_empty() || self.processes.len() > MAX_PROCESSES {
+            return senseless!("it holds {} processes", self.processes.len());
+        }
+        for (n, process) in self.processes.iter().enumerate() {
+            if !MANAGERS.contains(&process.manager.as_str()) {
+                return senseless!("process {n} belongs to an unknown manager");
+            }
+            if process.part.len() > MAX_PART {
+                return senseless!("the manager's part of process {n} is too long");
+            }
+        }
+        Ok(())
+    }
+
+    fn check_place(&self, place: Place, align: u64, size: u64) -> Result<(), Senseless> {
+        let end = place.offset.checked_add(size);
+        if place.process as usize >= self.processes.len()
+            || place.offset % align != 0
+            || end.is_none_or(|end| end > place.segment.size())
+        {
+            return senseless!("something lies at {:#x}, outside of its process", place.offset);
+        }
+        Ok(())
+    }
+
+    fn check_object(&self, n: usize, object: &Object) -> Result<(), Senseless> {
+        let kind = object.state.kind();
+        let fields = fields(kind);
+        if object.refs.len() != fields.len() {
+            return senseless!("object {n}, a {}, has {} references", kind.name(), fields.len());
+        }
+        for (target, &wanted) in object.refs.iter().zip(fields) {
+            let is = self.kind_of(n, target)?;
+            // Power over what a manager relies on is for the manager's own references only: these
+            // it keeps where the process cannot reach them.
+            let managers = kind == Type::Reference && object.place.segment == Segment::Control;
+            if !managers
+                && matches!(target, Target::Region(_, Segment::Control) | Target::ControlPort(..))
+            {
+                return senseless!("object {n} reaches for what belongs to its manager");
+            }
+            if is != RefKind::Null && wanted != RefKind::Null && is != wanted {
+                return senseless!("object {n}, a {}, refers to a {is:?}", kind.name());
+            }
+        }
+        match &object.state {
+            State::Space { quota, .. } if *quota > MAX_QUOTA => {
+                senseless!("space {n} asks for {quota} bytes of kernel memory")
+            }
+            State::Thread { words, fpu } => self.check_thread(n, words, fpu, &object.refs),
+            _ => Ok(()),
+        }
+    }
+
+    /// What kind of thing a reference to `target` names.
+    fn kind_of(&self, n: usize, target: &Target) -> Result<RefKind, Senseless> {
+        let object = |m: u32| match self.objects.get(m as usize) {
+            Some(object) => Ok(object.state.kind()),
+            None => senseless!("object {n} refers to object {m}, which is not there"),
+        };
+        let process = |p: u32, kind| match self.processes.get(p as usize) {
+            Some(_) => Ok(kind),
+            None => senseless!("object {n} refers to process {p}, which is not there"),
+        };
+        match *target {
+            Target::Null => Ok(RefKind::Null),
+            Target::Object(m) => Ok(RefKind::from_raw(object(m)? as u64).unwrap_or(RefKind::Null)),
+            Target::ClientEnd(m) | Target::ServerEnd(m) if object(m)? != Type::Thread => {
+                senseless!("object {n} refers to an end of object {m}, which is no thread")
+            }
+            Target::ClientEnd(_) => Ok(RefKind::ClientEnd),
+            Target::ServerEnd(_) => Ok(RefKind::ServerEnd),
+            Target::Outside(ref name) if OUTSIDE.contains(&name.as_str()) => Ok(RefKind::Port),
+            Target::Outside(_) => senseless!("object {n} refers to an unknown service"),
+            Target::Manager(p) | Target::ControlPort(p, _) => process(p, RefKind::Port),
+            Target::Region(p, _) => process(p, RefKind::Region),
+        }
+    }
+
+    fn check_thread(
+        &self,
+        n: usize,
+        words: &[u64; THREAD_WORDS],
+        fpu: &[u8],
+        refs: &[Target],
+    ) -> Result<(), Senseless> {
+        if fpu.len() != FPU_BYTES {
+            return senseless!("thread {n} has an FPU area of {} bytes", fpu.len());
+        }
+        let state = thread_state(words, fpu);
+        if state.stop_count == 0 {
+            return senseless!("thread {n} is not stopped");
+        }
+        let (Some(client), Some(server)) =
+            (Stage::from_raw(state.client_stage), Stage::from_raw(state.server_stage))
+        else {
+            return senseless!("thread {n} is in an unknown stage");
+        };
+        self.check_end(n, client, &refs[1])?;
+        self.check_end(n, server, &refs[2])
+    }
+
+    /// Both ends of a connection must agree that there is one.
+    fn check_end(&self, n: usize, stage: Stage, peer: &Target) -> Result<(), Senseless> {
+        if stage == Stage::None && *peer != Target::Null {
+            return senseless!("thread {n} has a peer and no connection");
+        }
+        // A peer that died, and one-way things that the kernel delivers again.
+        if matches!(stage, Stage::None | Stage::Call | Stage::Fault | Stage::Exception)
+            || *peer == Target::Null
+        {
+            return Ok(());
+        }
+        let n32 = n as u32;
+        let (m, index, back) = match *peer {
+            Target::ServerEnd(m) => (m, 2, Target::ClientEnd(n32)),
+            Target::ClientEnd(m) => (m, 1, Target::ServerEnd(n32)),
+            _ => return senseless!("thread {n} is connected to no thread"),
+        };
+        // `kind_of` has seen that `m` is a thread; it may not have been checked itself yet.
+        let Some(other) = self.objects.get(m as usize) else {
+            return senseless!("thread {n} is connected to no thread");
+        };
+        let State::Thread { words, .. } = &other.state else {
+            return senseless!("thread {n} is connected to no thread");
+        };
+        let theirs = thread_state(words, &[]);
+        let theirs = if index == 2 { theirs.server_stage } else { theirs.client_stage };
+        let fits = match stage {
+            Stage::Sending => theirs == Stage::Receiving as u64,
+            Stage::Receiving => theirs == Stage::Sending as u64,
+            Stage::Over => theirs == Stage::Ack as u64,
+            Stage::Ack => theirs == Stage::Over as u64,
+            _ => false,
+        };
+        if !fits || other.refs.get(index) != Some(&back) {
+            return senseless!("threads {n} and {m} disagree about their connection");
+        }
+        Ok(())
+    }
+
+    fn check_runs(&self) -> Result<(), Senseless> {
+        let mut last: Option<Place> = None;
+        for run in &self.runs {
+            if run.pages == 0 || run.pages > MAX_RUN {
+                return senseless!("a run of {} pages", run.pages);
+            }
+            self.check_place(run.place, PAGE_SIZE, run.bytes())?;
+            if last.is_some_and(|end| end > run.place) {
+                return senseless!("the pages at {:#x} are out of order", run.place.offset);
+            }
+            last = Some(Place { offset: run.place.offset + run.bytes(), ..run.place });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn place(process: u32, segment: Segment, offset: u64) -> Place {
+        Place { process, segment, offset }
+    }
+
+    fn thread(refs: Vec<Target>, client: Stage, server: Stage) -> (State, Vec<Target>) {
+        let state = ThreadState {
+            client_stage: client as u64,
+            server_stage: server as u64,
+            ..ThreadState::default()
+        };
+        (State::thread(&state), refs)
+    }
+
+    /// A client and a server in two spaces, connected, with something of every type.
+    pub(crate) fn sample() -> Meta {
+        use Segment::{Control, Memory};
+        let process = |manager: &str| Process {
+            manager: manager.into(),
+            name: "demo".into(),
+            part: vec![1, 2, 3],
+        };
+        let mut objects = Vec::new();
+        let mut add = |p, s, offset, state, refs| {
+            objects.push(Object { place: place(p, s, offset), state, refs })
+        };
+        let mapping = State::Mapping { start: 0x1000, size: 0x2000, offset: 0x1000, protection: 7 };
+        add(0, Memory, 0x1_0000, State::Reference, vec![Target::Outside("fs".into())]);
+        add(0, Memory, 0x1_0010, State::Mutex { locked: true }, vec![]);
+        add(0, Memory, 0x1_0020, State::Cond, vec![]);
+        add(0, Memory, 0x1_0030, State::Reference, vec![Target::Null]);
+        add(0, Control, 0, State::Space { flags: 0, quota: 1 << 16, clock_offset: 5 }, vec![Target::Manager(0)]);
+        let (state, refs) = thread(
+            vec![Target::Object(4), Target::ServerEnd(12), Target::Null],
+            Stage::Sending,
+            Stage::None,
+        );
+        add(0, Control, 0x10, state, refs);
+        add(0, Control, 0x1000, mapping.clone(), vec![Target::Region(0, Memory), Target::Object(4)]);
+        add(1, Memory, 0x2_0000, State::Portset, vec![]);
+        add(1, Memory, 0x2_0010, State::Port { alias: 9 }, vec![Target::Object(7)]);
+        add(1, Memory, 0x2_0020, State::Region { start: 0x1000, size: 0x1000, protection: 3 }, vec![Target::Object(11), Target::Object(8)]);
+        add(1, Memory, 0x2_0030, State::Reference, vec![Target::Region(1, Memory)]);
+        add(1, Control, 0, State::Space { flags: 1, quota: 0, clock_offset: 0 }, vec![Target::Object(8)]);
+        let (state, refs) = thread(
+            vec![Target::Object(11), Target::Null, Target::ClientEnd(5)],
+            Stage::None,
+            Stage::Receiving,
+        );
+        add(1, Control, 0x10, state, refs);
+        add(1, Control, 0x100, State::Reference, vec![Target::ControlPort(1, Memory)]);
+        let runs = vec![
+            Run { place: place(0, Memory, 0x1000), pages: 2 },
+            Run { place: place(0, Memory, 0x3000), pages: 1 },
+            Run { place: place(1, Control, 0), pages: 1 },
+        ];
+        Meta { processes: vec![process("native"), process("linux")], objects, runs }
+    }
+
+    #[test]
+    fn a_true_description_passes() {
+        assert_eq!(sample().check(), Ok(()));
+    }
+
+    fn wrong(change: impl FnOnce(&mut Meta)) -> String {
+        let mut meta = sample();
+        change(&mut meta);
+        meta.check().expect_err("it was accepted").0
+    }
+
+    #[test]
+    fn every_rule_bites() {
+        assert!(wrong(|m| m.processes.clear()).contains("0 processes"));
+        assert!(wrong(|m| m.processes[0].manager = "root".into()).contains("unknown manager"));
+        assert!(wrong(|m| m.processes[1].part = vec![0; MAX_PART + 1]).contains("too long"));
+        assert!(wrong(|m| m.objects[0].place.offset += 8).contains("outside"));
+        assert!(wrong(|m| m.objects[0].place.process = 2).contains("outside"));
+        assert!(wrong(|m| m.objects[13].place.offset = CONTROL_SIZE).contains("outside"));
+        assert!(wrong(|m| m.objects[13].place.offset = u64::MAX - 15).contains("outside"));
+        assert!(wrong(|m| m.objects.swap(1, 2)).contains("out of order"));
+        assert!(wrong(|m| m.objects[2].place = m.objects[1].place).contains("out of order"));
+        assert!(wrong(|m| m.objects[1].refs.push(Target::Null)).contains("references"));
+        assert!(wrong(|m| m.objects[6].refs.clear()).contains("references"));
+        assert!(wrong(|m| m.objects[6].refs[0] = Target::Object(4)).contains("refers to a Space"));
+        assert!(wrong(|m| m.objects[6].refs[1] = Target::Region(0, Segment::Memory))
+            .contains("refers to a Region"));
+        assert!(wrong(|m| m.objects[0].refs[0] = Target::Object(99)).contains("not there"));
+        assert!(wrong(|m| m.objects[0].refs[0] = Target::Manager(2)).contains("not there"));
+        assert!(wrong(|m| m.objects[0].refs[0] = Target::ClientEnd(1)).contains("no thread"));
+        assert!(wrong(|m| m.objects[0].refs[0] = Target::Outside("root".into()))
+            .contains("unknown service"));
+        assert!(wrong(|m| m.objects[4].state = State::Mutex { locked: false }).contains("references"));
+        assert!(wrong(|m| m.objects[4].place.offset = 0x20).contains("out of order"));
+        assert!(wrong(|m| m.objects[4].place.segment = Segment::Memory).contains("out of order"));
+        for target in [Target::ControlPort(0, Segment::Memory), Target::Region(0, Segment::Control)] {
+            assert!(wrong(|m| m.objects[0].refs[0] = target).contains("belongs to its manager"));
+        }
+        assert!(wrong(|m| {
+            m.objects[12].place.offset = 0x20;
+        })
+        .contains("no thread"));
+        assert!(wrong(|m| {
+            m.objects[5].refs = vec![Target::Null; 3];
+            m.objects[5].state = thread(vec![], Stage::None, Stage::None).0;
+        })
+        .contains("disagree"));
+        assert!(wrong(|m| m.objects[12].refs[2] = Target::ClientEnd(12)).contains("disagree"));
+        assert!(wrong(|m| m.runs[0].pages = 3).contains("out of order"));
+        assert!(wrong(|m| m.runs[0].pages = 0).contains("a run of"));
+        assert!(wrong(|m| m.runs[0].pages = MAX_RUN + 1).contains("a run of"));
+        assert!(wrong(|m| m.runs[2].place.offset = CONTROL_SIZE).contains("outside"));
+    }
+
+    #[test]
+    fn threads_are_doubted() {
+        let set = |field: usize, value: u64| {
+            wrong(move |m| {
+                if let State::Thread { words, .. } = &mut m.objects[5].state {
+                    words[REGISTER_WORDS + field] = value;
+                }
+            })
+        };
+        assert!(set(2, 0).contains("not stopped"));
+        assert!(set(4, 99).contains("unknown stage"));
+        assert!(set(5, u64::MAX).contains("unknown stage"));
+        assert!(set(4, Stage::Ack as u64).contains("disagree"));
+        assert!(set(4, 0).contains("no connection"));
+        assert!(wrong(|m| if let State::Thread { fpu, .. } = &mut m.objects[5].state {
+            fpu.pop();
+        })
+        .contains("FPU"));
+    }
+
+    #[test]
+    fn thread_words_keep_everything() {
+        let mut state = ThreadState::default();
+        let mut words = [0; REGISTER_WORDS];
+        for (n, word) in words.iter_mut().enumerate() {
+            *word = n as u64 + 100;
+        }
+        state.registers = Registers::from_words(&words);
+        state.tag = 1;
+        state.priority = 2;
+        state.stop_count = 3;
+        state.interrupt = 4;
+        state.client_stage = 5;
+        state.server_stage = 6;
+        state.exception_delivered = 7;
+        state.exception = 8;
+        state.exception_address = 9;
+        state.waiting = 10;
+        state.waiting_for = 11;
+        state.reserved = 12;
+        state.fpu[511] = 13;
+        let State::Thread { words, fpu } = State::thread(&state) else { unreachable!() };
+        assert_eq!(thread_state(&words, &fpu), state);
+    }
+
+    #[test]
+    fn only_saved_keepers_keep_their_exceptions() {
+        let meta = sample();
+        assert!(!meta.keeper_is_saved(5));
+        assert!(meta.keeper_is_saved(12));
+        assert!(!meta.keeper_is_saved(0));
+    }
+}
