@@ -7,6 +7,17 @@ use serde::{Deserialize, Serialize};
 /// An inode number.
 pub type Ino = u64;
 
+/// The root directory.
+pub const ROOT_INO: Ino = 1;
+/// `/dev/console`: whoever opens it talks to the console server instead.
+pub const CONSOLE_INO: Ino = 2;
+/// `/dev/tty`: as [`CONSOLE_INO`].
+pub const TTY_INO: Ino = 3;
+/// `/dev/null`: the file system itself reads it as empty and takes whatever is written.
+pub const NULL_INO: Ino = 4;
+/// The first number of other files.
+pub const FIRST_INO: Ino = 16;
+
 /// Type bits of [`Attr::mode`], as Linux has them.
 pub mod mode {
     /// Regular file.
@@ -15,7 +26,7 @@ pub mod mode {
     pub const DIRECTORY: u32 = 0o040_000;
     /// Symbolic link.
     pub const SYMLINK: u32 = 0o120_000;
-    /// The console, at `/dev/console` and `/dev/tty`.
+    /// A device: `/dev/console`, `/dev/tty`, `/dev/null` (see [`super::CONSOLE_INO`]).
     pub const CHARACTER: u32 = 0o020_000;
     /// Mask of the type.
     pub const TYPE: u32 = 0o170_000;

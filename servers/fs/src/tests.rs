@@ -1,0 +1,678 @@
+//! Tests of the file system on the host.
+
+extern crate std;
+
+use crate::content::CHUNK;
+use crate::tree::FileSystem;
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use alloc::{format, string};
+use proto::fs::{mode, Flags, Ino, NULL_INO, ROOT_INO};
+use proto::Error;
+use std::collections::BTreeMap;
+
+const CREATE: Flags = Flags {
+    create: true,
+    exclusive: false,
+    truncate: false,
+    nofollow: false,
+};
+const OPEN: Flags = Flags {
+    create: false,
+    exclusive: false,
+    truncate: false,
+    nofollow: false,
+};
+
+fn new() -> FileSystem {
+    let mut fs = FileSystem::new(64 << 20);
+    fs.make_devices().unwrap();
+    fs
+}
+
+fn create(fs: &mut FileSystem, path: &str, bytes: &[u8]) -> Ino {
+    let ino = fs.open(path, CREATE, 0o644).unwrap().ino;
+    assert_eq!(
+        fs.write(ino, 0, false, bytes).unwrap().0 as usize,
+        bytes.len()
+    );
+    fs.close(ino).unwrap();
+    ino
+}
+
+fn text(fs: &mut FileSystem, path: &str) -> String {
+    let ino = fs.stat(path, true).unwrap().ino;
+    String::from_utf8(fs.read(ino, 0, 65536).unwrap()).unwrap()
+}
+
+fn names(fs: &mut FileSystem, path: &str) -> Vec<String> {
+    let ino = fs.stat(path, true).unwrap().ino;
+    let (mut all, mut cookie) = (Vec::new(), 0);
+    loop {
+        let (entries, next) = fs.read_dir(ino, cookie).unwrap();
+        if entries.is_empty() {
+            return all;
+        }
+        all.extend(entries.into_iter().map(|entry| entry.name));
+        cookie = next;
+    }
+}
+
+#[test]
+fn files_hold_what_was_written() {
+    let mut fs = new();
+    let ino = create(&mut fs, "/tmp/a", b"hello");
+    assert_eq!(text(&mut fs, "/tmp/a"), "hello");
+    assert_eq!(fs.write(ino, 99, true, b" world").unwrap(), (6, 5));
+    assert_eq!(text(&mut fs, "/tmp/../tmp/./a"), "hello world");
+    let attr = fs.stat("/tmp/a", true).unwrap();
+    assert_eq!(
+        (attr.size, attr.links, attr.mode),
+        (11, 1, mode::FILE | 0o644)
+    );
+    assert_eq!(fs.read(ino, 20, 10).unwrap(), b"");
+    assert_eq!(fs.read(ino, u64::MAX, 10).unwrap(), b"");
+}
+
+#[test]
+fn holes_read_as_zero_and_cost_nothing() {
+    let mut fs = new();
+    let ino = create(&mut fs, "/tmp/sparse", b"x");
+    let before = fs.budget().used();
+    fs.write(ino, 1 << 40, false, b"y").unwrap();
+    assert!(fs.budget().used() - before < 2 * CHUNK);
+    assert_eq!(fs.stat_ino(ino).unwrap().size, (1 << 40) + 1);
+    assert_eq!(fs.read(ino, (1 << 40) - 2, 8).unwrap(), b"\0\0y");
+    assert_eq!(fs.read(ino, 0, 3).unwrap(), b"x\0\0");
+    // What was cut off does not come back.
+    fs.write(ino, 0, false, &[7; 3000]).unwrap();
+    fs.truncate(ino, 10).unwrap();
+    fs.truncate(ino, 20).unwrap();
+    assert_eq!(fs.read(ino, 0, 100).unwrap(), [[7; 10], [0; 10]].concat());
+    fs.write(ino, 15, false, b"z").unwrap();
+    assert_eq!(fs.read(ino, 9, 100).unwrap(), b"\x07\0\0\0\0\0z\0\0\0\0");
+    assert_eq!(fs.truncate(ino, u64::MAX), Err(Error::Invalid));
+    assert_eq!(fs.write(ino, u64::MAX, false, b"abc"), Err(Error::Invalid));
+}
+
+#[test]
+fn random_writes_agree_with_a_flat_model() {
+    let mut fs = new();
+    let ino = create(&mut fs, "/tmp/r", b"");
+    let mut model: Vec<u8> = Vec::new();
+    let mut seed = 0x2545_f491_4f6c_dd1du64;
+    let mut random = move |below: u64| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed % below
+    };
+    for round in 0..2000u32 {
+        let offset = random(3 * CHUNK) as usize;
+        let length = random(if round % 10 == 0 { CHUNK } else { 200 }) as usize;
+        match random(8) {
+            0 => {
+                fs.truncate(ino, offset as u64).unwrap();
+                model.resize(offset, 0);
+            }
+            1..=5 => {
+                let bytes: Vec<u8> = (0..length).map(|i| (i as u32 ^ round) as u8).collect();
+                fs.write(ino, offset as u64, false, &bytes).unwrap();
+                if model.len() < offset + length && length > 0 {
+                    model.resize(offset + length, 0);
+                }
+                if length > 0 {
+                    model[offset..offset + length].copy_from_slice(&bytes);
+                }
+            }
+            _ => {
+                let read = fs.read(ino, offset as u64, length as u32).unwrap();
+                let from = offset.min(model.len());
+                let to = (offset + length).min(model.len());
+                assert_eq!(read, &model[from..to], "round {round}");
+            }
+        }
+        assert_eq!(fs.stat_ino(ino).unwrap().size, model.len() as u64);
+    }
+    fs.unlink("/tmp/r").unwrap();
+    assert_eq!(fs.stat_ino(ino), Err(Error::NotFound));
+}
+
+#[test]
+fn memory_comes_back_and_running_out_is_an_error() {
+    let mut fs = FileSystem::new(300_000);
+    fs.make_devices().unwrap();
+    let empty = fs.budget().used();
+    let ino = fs.open("/tmp/big", CREATE, 0o600).unwrap().ino;
+    let mut written = 0;
+    let error = loop {
+        match fs.write(ino, written, false, &[1; 50_000]) {
+            Ok((count, _)) => written += u64::from(count),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, Error::NoMemory);
+    assert!(written >= 3 * CHUNK);
+    assert_eq!(fs.stat_ino(ino).unwrap().size, written);
+    assert_eq!(fs.read(ino, written - 3, 10).unwrap(), [1; 3]);
+    fs.unlink("/tmp/big").unwrap();
+    fs.close(ino).unwrap();
+    assert_eq!(fs.budget().used(), empty);
+    // Names are paid for as well.
+    let mut made = 0;
+    while fs.mkdir(&format!("/tmp/{made}"), 0o755).is_ok() {
+        made += 1;
+    }
+    assert!(made > 100);
+    assert_eq!(fs.mkdir("/tmp/more", 0o755), Err(Error::NoMemory));
+    assert_eq!(fs.open("/tmp/more", CREATE, 0o755), Err(Error::NoMemory));
+    assert_eq!(fs.symlink("/x", "/tmp/more"), Err(Error::NoMemory));
+    let left = fs.budget().left();
+    fs.rmdir("/tmp/0").unwrap();
+    assert!(fs.budget().left() > left);
+    fs.mkdir("/tmp/0", 0o755).unwrap();
+}
+
+#[test]
+fn an_open_file_outlives_its_name() {
+    let mut fs = new();
+    let ino = create(&mut fs, "/tmp/a", b"data");
+    fs.reopen(ino).unwrap();
+    fs.unlink("/tmp/a").unwrap();
+    assert_eq!(fs.stat("/tmp/a", true), Err(Error::NotFound));
+    assert_eq!(fs.path_of(ino), Err(Error::NotFound));
+    assert_eq!(fs.read(ino, 0, 10).unwrap(), b"data");
+    assert_eq!(fs.stat_ino(ino).unwrap().links, 0);
+    fs.close(ino).unwrap();
+    assert_eq!(fs.close(ino), Err(Error::NotFound));
+    let other = create(&mut fs, "/tmp/b", b"");
+    assert_eq!(fs.close(other), Err(Error::Invalid));
+}
+
+#[test]
+fn open_obeys_its_flags() {
+    let mut fs = new();
+    create(&mut fs, "/tmp/a", b"data");
+    fs.symlink("a", "/tmp/link").unwrap();
+    fs.symlink("nowhere", "/tmp/dangling").unwrap();
+    let exclusive = Flags {
+        exclusive: true,
+        ..CREATE
+    };
+    assert_eq!(fs.open("/tmp/a", exclusive, 0), Err(Error::Exists));
+    assert_eq!(fs.open("/tmp/dangling", exclusive, 0), Err(Error::Exists));
+    assert_eq!(
+        fs.open(
+            "/tmp/link",
+            Flags {
+                nofollow: true,
+                ..OPEN
+            },
+            0
+        ),
+        Err(Error::Loop)
+    );
+    assert_eq!(fs.open("/tmp/link", OPEN, 0).unwrap().size, 4);
+    assert_eq!(
+        fs.open(
+            "/tmp",
+            Flags {
+                truncate: true,
+                ..OPEN
+            },
+            0
+        ),
+        Err(Error::IsDirectory)
+    );
+    assert_eq!(fs.open("/tmp", CREATE, 0), Err(Error::IsDirectory));
+    assert_eq!(fs.open("/tmp/new/", CREATE, 0), Err(Error::IsDirectory));
+    assert_eq!(fs.open("/tmp/a/b", CREATE, 0), Err(Error::NotDirectory));
+    assert_eq!(fs.open("/tmp/a/", OPEN, 0), Err(Error::NotDirectory));
+    assert_eq!(fs.open("/no/file", CREATE, 0), Err(Error::NotFound));
+    assert_eq!(fs.open("file", CREATE, 0), Err(Error::Invalid));
+    assert_eq!(fs.open("", CREATE, 0), Err(Error::NotFound));
+    assert_eq!(fs.open("/a\0b", CREATE, 0), Err(Error::Invalid));
+    assert_eq!(
+        fs.open(&format!("/{}", "n".repeat(256)), CREATE, 0),
+        Err(Error::NameTooLong)
+    );
+    assert_eq!(
+        fs.open(&"/n".repeat(2049), CREATE, 0),
+        Err(Error::NameTooLong)
+    );
+    let made = fs.open("/tmp/dangling", CREATE, 0o600).unwrap().ino;
+    assert_eq!(fs.path_of(made).unwrap(), "/tmp/nowhere");
+    assert_eq!(
+        fs.open(
+            "/tmp/a",
+            Flags {
+                truncate: true,
+                ..OPEN
+            },
+            0
+        )
+        .unwrap()
+        .size,
+        0
+    );
+}
+
+#[test]
+fn symbolic_links_are_followed_and_loops_found() {
+    let mut fs = new();
+    fs.mkdir("/d", 0o755).unwrap();
+    fs.mkdir("/d/e", 0o755).unwrap();
+    create(&mut fs, "/d/e/f", b"deep");
+    fs.symlink("e", "/d/rel").unwrap();
+    fs.symlink("/d/rel/", "/abs").unwrap();
+    fs.symlink("../d/rel/../../abs/f", "/tmp/f").unwrap();
+    assert_eq!(text(&mut fs, "/abs/f"), "deep");
+    assert_eq!(text(&mut fs, "/tmp/f"), "deep");
+    assert_eq!(text(&mut fs, "/../../abs/../e/f"), "deep");
+    assert_eq!(fs.readlink("/tmp/f").unwrap(), "../d/rel/../../abs/f");
+    assert_eq!(fs.readlink("/d"), Err(Error::Invalid));
+    assert_eq!(
+        fs.stat("/abs", false).unwrap().mode & mode::TYPE,
+        mode::SYMLINK
+    );
+    assert_eq!(
+        fs.stat("/abs/", false).unwrap().mode & mode::TYPE,
+        mode::DIRECTORY
+    );
+    fs.symlink("b", "/tmp/a").unwrap();
+    fs.symlink("a", "/tmp/b").unwrap();
+    assert_eq!(fs.stat("/tmp/a", true), Err(Error::Loop));
+    fs.symlink("x/x", "/tmp/x").unwrap();
+    assert_eq!(fs.stat("/tmp/x", true), Err(Error::Loop));
+    assert_eq!(fs.unlink("/tmp/a"), Ok(()));
+    assert_eq!(fs.symlink("", "/tmp/y"), Err(Error::NotFound));
+    // A link to a file, with a slash behind it.
+    assert_eq!(fs.stat("/tmp/f/", true), Err(Error::NotDirectory));
+}
+
+#[test]
+fn directories_are_made_and_removed() {
+    let mut fs = new();
+    fs.mkdir("/tmp/d/", 0o700).unwrap();
+    assert_eq!(fs.mkdir("/tmp/d", 0o700), Err(Error::Exists));
+    assert_eq!(fs.mkdir("/", 0o700), Err(Error::Exists));
+    assert_eq!(fs.mkdir("/x/y", 0o700), Err(Error::NotFound));
+    fs.mkdir("/tmp/d/e", 0o700).unwrap();
+    assert_eq!(fs.stat("/tmp/d", true).unwrap().links, 3);
+    assert_eq!(fs.rmdir("/tmp/d"), Err(Error::NotEmpty));
+    assert_eq!(fs.rmdir("/tmp/d/e/."), Err(Error::Invalid));
+    assert_eq!(fs.rmdir("/tmp/d/e/.."), Err(Error::NotEmpty));
+    assert_eq!(fs.rmdir("/"), Err(Error::NotEmpty));
+    assert_eq!(fs.unlink("/tmp/d"), Err(Error::IsDirectory));
+    create(&mut fs, "/tmp/f", b"");
+    assert_eq!(fs.rmdir("/tmp/f"), Err(Error::NotDirectory));
+    // A directory that is open and removed takes nothing any more.
+    let ino = fs.open("/tmp/d/e", OPEN, 0).unwrap().ino;
+    fs.rmdir("/tmp/d/e").unwrap();
+    assert_eq!(fs.stat_ino(ino).unwrap().links, 0);
+    assert_eq!(fs.stat("/tmp/d", true).unwrap().links, 2);
+    assert_eq!(fs.read_dir(ino, 0).unwrap().0.len(), 2);
+    fs.close(ino).unwrap();
+    assert_eq!(fs.read_dir(ino, 0), Err(Error::NotFound));
+}
+
+#[test]
+fn reading_a_directory_misses_nothing_while_it_changes() {
+    let mut fs = new();
+    fs.mkdir("/d", 0o755).unwrap();
+    for i in 0..200 {
+        create(&mut fs, &format!("/d/{i}"), b"");
+    }
+    let ino = fs.stat("/d", true).unwrap().ino;
+    let (mut cookie, mut removed) = (0, 0);
+    loop {
+        let (entries, next) = fs.read_dir(ino, cookie).unwrap();
+        if entries.is_empty() {
+            break;
+        }
+        cookie = next;
+        for entry in entries.iter().filter(|entry| !entry.name.starts_with('.')) {
+            fs.unlink(&format!("/d/{}", entry.name)).unwrap();
+            removed += 1;
+        }
+        if removed < 100 {
+            create(&mut fs, &format!("/d/new{removed}"), b"");
+        }
+    }
+    assert!(removed >= 200);
+    assert_eq!(names(&mut fs, "/d"), [".", ".."]);
+    fs.rmdir("/d").unwrap();
+    assert_eq!(fs.read_dir(NULL_INO, 0), Err(Error::NotDirectory));
+    let root = fs.stat_ino(ROOT_INO).unwrap();
+    let (_, next) = fs.read_dir(ROOT_INO, 0).unwrap();
+    assert_eq!(fs.read_dir(ROOT_INO, next).unwrap().0, []);
+    assert_eq!(fs.read_dir(ROOT_INO, u64::MAX).unwrap().0, []);
+    assert_eq!(root.links, 2 + 2);
+}
+
+#[test]
+fn rename_follows_posix() {
+    let mut fs = new();
+    for directory in ["/a", "/a/b", "/a/b/c", "/e"] {
+        fs.mkdir(directory, 0o755).unwrap();
+    }
+    create(&mut fs, "/f", b"f");
+    create(&mut fs, "/g", b"g");
+    assert_eq!(fs.rename("/a", "/a/b/c/d"), Err(Error::Invalid));
+    assert_eq!(fs.rename("/a", "/a/x"), Err(Error::Invalid));
+    assert_eq!(fs.rename("/a/b", "/a"), Err(Error::NotEmpty));
+    assert_eq!(fs.rename("/f", "/e"), Err(Error::IsDirectory));
+    assert_eq!(fs.rename("/e", "/f"), Err(Error::NotDirectory));
+    assert_eq!(fs.rename("/e", "/a"), Err(Error::NotEmpty));
+    assert_eq!(fs.rename("/f/", "/h"), Err(Error::NotDirectory));
+    assert_eq!(fs.rename("/f", "/h/"), Err(Error::NotDirectory));
+    assert_eq!(fs.rename("/none", "/h"), Err(Error::NotFound));
+    assert_eq!(fs.rename("/f", "/none/h"), Err(Error::NotFound));
+    assert_eq!(fs.rename("/", "/h"), Err(Error::Invalid));
+    assert_eq!(fs.rename("/a/..", "/h"), Err(Error::Invalid));
+    fs.rename("/f", "/g").unwrap();
+    assert_eq!(text(&mut fs, "/g"), "f");
+    assert_eq!(fs.stat("/f", true), Err(Error::NotFound));
+    fs.link("/g", "/h").unwrap();
+    fs.rename("/g", "/h").unwrap();
+    assert_eq!(fs.stat("/g", true).unwrap().links, 2);
+    assert_eq!(fs.rename("/h", "/h"), Ok(()));
+    // Over an empty directory; its `..` follows it.
+    fs.rename("/a/b", "/e").unwrap();
+    let c = fs.stat("/e/c", true).unwrap().ino;
+    assert_eq!(fs.path_of(c).unwrap(), "/e/c");
+    assert_eq!(fs.stat("/e/c/../..", true).unwrap().ino, ROOT_INO);
+    assert_eq!(fs.stat("/a", true).unwrap().links, 2);
+    fs.rename("/e/c", "/a/c").unwrap();
+    assert_eq!(
+        fs.stat("/a/c/..", true).unwrap().ino,
+        fs.stat("/a", true).unwrap().ino
+    );
+    // A symbolic link is moved itself.
+    fs.symlink("/g", "/s").unwrap();
+    fs.rename("/s", "/t").unwrap();
+    assert_eq!(fs.readlink("/t").unwrap(), "/g");
+}
+
+#[test]
+fn links_count() {
+    let mut fs = new();
+    let ino = create(&mut fs, "/tmp/a", b"x");
+    fs.link("/tmp/a", "/tmp/b").unwrap();
+    assert_eq!(fs.stat_ino(ino).unwrap().links, 2);
+    assert_eq!(fs.link("/tmp/a", "/tmp/b"), Err(Error::Exists));
+    assert_eq!(fs.link("/tmp", "/t"), Err(Error::Denied));
+    fs.unlink("/tmp/a").unwrap();
+    assert_eq!(fs.path_of(ino).unwrap(), "/tmp/b");
+    fs.unlink("/tmp/b").unwrap();
+    assert_eq!(fs.stat_ino(ino), Err(Error::NotFound));
+}
+
+#[test]
+fn devices_are_there() {
+    let mut fs = new();
+    assert_eq!(
+        fs.stat("/dev/null", true).unwrap().mode,
+        mode::CHARACTER | 0o666
+    );
+    assert_eq!(fs.read(NULL_INO, 0, 10).unwrap(), b"");
+    assert_eq!(fs.write(NULL_INO, 0, false, b"abc").unwrap().0, 3);
+    let console = fs
+        .open(
+            "/dev/console",
+            Flags {
+                truncate: true,
+                ..CREATE
+            },
+            0,
+        )
+        .unwrap();
+    assert_eq!(console.ino, proto::fs::CONSOLE_INO);
+    assert_eq!(fs.read(console.ino, 0, 1), Err(Error::Unsupported));
+    assert_eq!(
+        names(&mut fs, "/dev"),
+        [".", "..", "console", "tty", "null"]
+    );
+}
+
+#[test]
+fn times_are_kept() {
+    let mut fs = new();
+    fs.set_now(5);
+    let ino = create(&mut fs, "/tmp/a", b"x");
+    fs.set_now(6);
+    fs.read(ino, 0, 1).unwrap();
+    fs.set_now(7);
+    fs.chmod(ino, 0o104_755).unwrap();
+    let attr = fs.stat_ino(ino).unwrap();
+    assert_eq!((attr.atime_ns, attr.mtime_ns, attr.ctime_ns), (6, 5, 7));
+    assert_eq!(attr.mode, mode::FILE | 0o4755);
+    fs.utimens(ino, 1, 2).unwrap();
+    fs.chown(ino, 3, u32::MAX).unwrap();
+    let attr = fs.stat_ino(ino).unwrap();
+    assert_eq!(
+        (attr.atime_ns, attr.mtime_ns, attr.uid, attr.gid),
+        (1, 2, 3, 0)
+    );
+}
+
+/// An archive as `tar --format=ustar` writes it.
+fn archive(members: &[(&str, u8, &str, &[u8])]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (path, kind, link, content) in members {
+        let mut header = [0u8; 512];
+        let mut put =
+            |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
+        put(0, path);
+        put(100, "0000755\0");
+        put(108, "0000001\0");
+        put(116, "0000002\0");
+        put(124, &format!("{:011o}\0", content.len()));
+        put(136, &format!("{:011o}\0", 1_577_836_800));
+        put(
+            156,
+            string::String::from_utf8(vec![*kind]).unwrap().as_str(),
+        );
+        put(157, link);
+        put(257, "ustar\u{0}00");
+        put(148, "        ");
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        bytes.extend_from_slice(&header);
+        bytes.extend_from_slice(content);
+        bytes.resize(bytes.len().next_multiple_of(512), 0);
+    }
+    bytes.resize(bytes.len() + 1024, 0);
+    bytes
+}
+
+fn leak(bytes: Vec<u8>) -> &'static [u8] {
+    Box::leak(bytes.into_boxed_slice())
+}
+
+#[test]
+fn the_archive_is_unpacked_and_borrowed() {
+    let content: Vec<u8> = (0..200_000u32).map(|i| i as u8).collect();
+    let bytes = archive(&[
+        ("bin/", b'5', "", b""),
+        ("bin/busybox", b'0', "", &content),
+        ("bin/gzip", b'2', "busybox", b""),
+        ("./etc/deep/file", b'0', "", b"made"),
+        ("hard", b'1', "etc/deep/file", b""),
+        ("bin/busybox2", b'0', "", b"old"),
+        ("bin/busybox2", b'0', "", b"new"),
+        ("dev/null", b'0', "", b"hidden by the device"),
+    ]);
+    let mut fs = FileSystem::new(30_000);
+    fs.unpack(leak(bytes)).unwrap();
+    fs.make_devices().unwrap();
+    let attr = fs.stat("/bin/gzip", true).unwrap();
+    assert_eq!(
+        (attr.size, attr.mode & 0o7777, attr.uid, attr.gid),
+        (200_000, 0o755, 1, 2)
+    );
+    assert_eq!(attr.mtime_ns, 1_577_836_800_000_000_000);
+    let mut read = Vec::new();
+    while read.len() < content.len() {
+        read.extend(fs.read(attr.ino, read.len() as u64, 70_000).unwrap());
+    }
+    assert!(read == content);
+    assert_eq!(text(&mut fs, "/hard"), "made");
+    assert_eq!(text(&mut fs, "/bin/busybox2"), "new");
+    assert_eq!(text(&mut fs, "/dev/null").len(), 0);
+    // The first write takes a copy of one chunk; cutting takes none.
+    assert_eq!(
+        fs.write(attr.ino, 70_000, false, b"\0"),
+        Err(Error::NoMemory)
+    );
+    fs.budget().set_left(100_000);
+    fs.write(attr.ino, 70_000, false, b"WRITTEN").unwrap();
+    assert_eq!(
+        fs.read(attr.ino, 69_999, 9).unwrap(),
+        [
+            &content[69_999..70_000],
+            b"WRITTEN",
+            &content[70_007..70_008]
+        ]
+        .concat()
+    );
+    fs.truncate(attr.ino, 10).unwrap();
+    fs.truncate(attr.ino, 12).unwrap();
+    assert_eq!(fs.read(attr.ino, 8, 10).unwrap(), [8, 9, 0, 0]);
+}
+
+#[test]
+fn a_damaged_archive_is_refused() {
+    let good = archive(&[("a", b'0', "", b"content"), ("b", b'5', "", b"")]);
+    // Byte 155 only ends the checksum.
+    for at in (0..512).filter(|at| *at != 155) {
+        let mut bytes = good.clone();
+        bytes[at] ^= 0x55;
+        assert!(
+            FileSystem::new(1 << 20).unpack(leak(bytes)).is_err(),
+            "byte {at}"
+        );
+    }
+    for length in [1, 511, 513, 518] {
+        assert_eq!(
+            FileSystem::new(1 << 20).unpack(leak(good[..length].to_vec())),
+            Err(Error::BadFormat)
+        );
+    }
+    assert_eq!(FileSystem::new(1 << 20).unpack(&[]), Ok(()));
+}
+
+/// Random operations on paths, against a model that maps paths to what is there.
+#[test]
+fn random_operations_agree_with_a_model_of_paths() {
+    let mut fs = FileSystem::new(64 << 20);
+    let empty = fs.budget().used();
+    let mut model: BTreeMap<String, bool> = BTreeMap::new();
+    let mut seed = 88_172_645_463_325_252u64;
+    let mut random = move |below: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        (seed % below as u64) as usize
+    };
+    let parent = |path: &str| {
+        path.rsplit_once('/')
+            .map(|(parent, _)| parent.to_string())
+            .unwrap()
+    };
+    for _ in 0..20_000 {
+        let mut path = || {
+            let depth = 1 + random(3);
+            (0..depth)
+                .map(|_| format!("/{}", ["a", "b", "c"][random(3)]))
+                .collect::<String>()
+        };
+        let (path, other) = (path(), path());
+        let children = |model: &BTreeMap<String, bool>, path: &str| {
+            model.keys().any(|key| key.starts_with(&format!("{path}/")))
+        };
+        let fits = |model: &BTreeMap<String, bool>, path: &str| {
+            let parent = parent(path);
+            parent.is_empty() || model.get(&parent) == Some(&true)
+        };
+        match random(6) {
+            0 => {
+                let fine = !model.contains_key(&path) && fits(&model, &path);
+                assert_eq!(fs.mkdir(&path, 0o755).is_ok(), fine, "mkdir {path}");
+                if fine {
+                    model.insert(path, true);
+                }
+            }
+            1 => {
+                let fine = fits(&model, &path) && model.get(&path) != Some(&true);
+                let opened = fs.open(&path, CREATE, 0o644);
+                assert_eq!(opened.is_ok(), fine, "create {path}");
+                if let Ok(attr) = opened {
+                    fs.write(attr.ino, 0, false, path.as_bytes()).unwrap();
+                    fs.close(attr.ino).unwrap();
+                    model.insert(path, false);
+                }
+            }
+            2 => {
+                let fine = model.get(&path) == Some(&false);
+                assert_eq!(fs.unlink(&path).is_ok(), fine, "unlink {path}");
+                if fine {
+                    model.remove(&path);
+                }
+            }
+            3 => {
+                let fine = model.get(&path) == Some(&true) && !children(&model, &path);
+                assert_eq!(fs.rmdir(&path).is_ok(), fine, "rmdir {path}");
+                if fine {
+                    model.remove(&path);
+                }
+            }
+            _ => {
+                let inside = other.starts_with(&format!("{path}/"));
+                let kind = model.get(&path).copied();
+                let there = model.get(&other).copied();
+                let fine = kind.is_some()
+                    && fits(&model, &other)
+                    && !inside
+                    && (path == other
+                        || match there {
+                            None => true,
+                            Some(directory) => Some(directory) == kind && !children(&model, &other),
+                        });
+                assert_eq!(
+                    fs.rename(&path, &other).is_ok(),
+                    fine,
+                    "rename {path} {other}"
+                );
+                if fine && path != other {
+                    let moved: Vec<_> = model
+                        .iter()
+                        .filter(|(key, _)| **key == path || key.starts_with(&format!("{path}/")))
+                        .map(|(key, kind)| (key.clone(), *kind))
+                        .collect();
+                    for (key, kind) in moved {
+                        model.remove(&key);
+                        model.insert(format!("{other}{}", &key[path.len()..]), kind);
+                    }
+                }
+            }
+        }
+        assert_eq!(fs.files(), model.len() as u64 + 1);
+    }
+    for (path, directory) in &model {
+        let attr = fs.stat(path, true).unwrap();
+        assert_eq!(attr.mode & mode::TYPE == mode::DIRECTORY, *directory);
+        assert_eq!(&fs.path_of(attr.ino).unwrap(), path);
+    }
+    for (path, directory) in model.iter().rev() {
+        if *directory {
+            fs.rmdir(path)
+        } else {
+            fs.unlink(path)
+        }
+        .unwrap();
+    }
+    assert_eq!(fs.budget().used(), empty);
+}

@@ -1,0 +1,932 @@
+//! Inodes, directories and paths.
+//!
+//! A [`FileSystem`] is a table of inodes. Each knows its *places*, the directory entries that name
+//! it, so that a number can be turned back into a path and a link count is never out of step. An
+//! inode lives while it has a place or is open. Paths are resolved here and nowhere else, by
+//! [`FileSystem::walk`]; what a call does to the path that it found is the rest of the module.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use proto::fs::{mode, Attr, Entry, Flags, Ino, Request};
+use proto::Error;
+
+use crate::archive::{Archive, Kind as MemberKind};
+use crate::content::{Budget, Content};
+
+/// Most symbolic links that one path can lead through.
+const MAX_LINKS: u32 = 40;
+/// Longest path, in bytes.
+const MAX_PATH: usize = 4096;
+/// Longest name, in bytes.
+const MAX_NAME: usize = 255;
+/// What an inode costs, its place in the table included.
+const INODE_COST: u64 = 320;
+/// What a directory entry costs beside its name, which is kept twice.
+const ENTRY_COST: u64 = 160;
+/// Most entries in one reply to `ReadDir`, so that its header fits.
+const MAX_ENTRIES: usize = 32;
+/// First cookie of an entry; those before are `.` and `..`.
+const FIRST_COOKIE: u64 = 2;
+
+/// The names in a directory.
+///
+/// A cookie is never used twice, so that whoever reads on from a cookie misses nothing and sees
+/// nothing twice, whatever was removed or made in between.
+#[derive(Debug)]
+struct Directory {
+    parent: Ino,
+    by_cookie: BTreeMap<u64, (String, Ino)>,
+    by_name: BTreeMap<String, u64>,
+    next: u64,
+    /// How many of the entries are directories.
+    inner: u32,
+}
+
+impl Directory {
+    fn new(parent: Ino) -> Self {
+        Directory {
+            parent,
+            by_cookie: BTreeMap::new(),
+            by_name: BTreeMap::new(),
+            next: FIRST_COOKIE,
+            inner: 0,
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<Ino> {
+        let cookie = self.by_name.get(name)?;
+        self.by_cookie.get(cookie).map(|(_, ino)| *ino)
+    }
+}
+
+#[derive(Debug)]
+enum Kind {
+    File(Content),
+    Directory(Directory),
+    Symlink(String),
+    Device,
+}
+
+/// A directory entry: directory and cookie.
+type Place = (Ino, u64);
+
+#[derive(Debug)]
+struct Inode {
+    kind: Kind,
+    permissions: u32,
+    uid: u32,
+    gid: u32,
+    atime_ns: u64,
+    mtime_ns: u64,
+    ctime_ns: u64,
+    places: Vec<Place>,
+    opens: u64,
+}
+
+impl Inode {
+    fn mode(&self) -> u32 {
+        self.permissions
+            | match self.kind {
+                Kind::File(_) => mode::FILE,
+                Kind::Directory(_) => mode::DIRECTORY,
+                Kind::Symlink(_) => mode::SYMLINK,
+                Kind::Device => mode::CHARACTER,
+            }
+    }
+}
+
+/// What a path leads to.
+#[derive(Debug)]
+struct Walk {
+    /// The directory that has, or could have, the last name.
+    parent: Ino,
+    /// The last name; empty when the path ends in `/`, `.` or `..` of a directory that is there.
+    name: String,
+    /// What is there.
+    found: Option<Ino>,
+    /// Whether the path says, by a slash at its end, that it means a directory.
+    directory: bool,
+}
+
+/// The file system.
+#[derive(Debug)]
+pub struct FileSystem {
+    inodes: BTreeMap<Ino, Inode>,
+    next: Ino,
+    now: u64,
+    budget: Budget,
+}
+
+/// The answer to a request: what [`proto::fs::Reply`] holds, the bulk apart.
+type Result<T> = core::result::Result<T, Error>;
+
+impl FileSystem {
+    /// An empty file system that may use `budget` bytes.
+    #[must_use]
+    pub fn new(budget: u64) -> Self {
+        let mut fs = FileSystem {
+            inodes: BTreeMap::new(),
+            next: proto::fs::FIRST_INO,
+            now: 0,
+            budget: Budget::new(budget),
+        };
+        let root = fs.inode(Kind::Directory(Directory::new(proto::fs::ROOT_INO)), 0o755);
+        fs.inodes.insert(proto::fs::ROOT_INO, root);
+        fs
+    }
+
+    /// Sets the time that changes are marked with, in nanoseconds.
+    pub fn set_now(&mut self, now: u64) {
+        self.now = now;
+    }
+
+    /// The memory that the files may still use, and use.
+    pub fn budget(&mut self) -> &mut Budget {
+        &mut self.budget
+    }
+
+    /// Number of inodes.
+    #[must_use]
+    pub fn files(&self) -> u64 {
+        self.inodes.len() as u64
+    }
+
+    /// Makes everything that the boot archive holds. File content is borrowed from it.
+    pub fn unpack(&mut self, archive: &'static [u8]) -> Result<()> {
+        for member in Archive::new(archive) {
+            let member = member?;
+            let path = absolute(&member.path);
+            if let Some((parent, _)) = path.trim_end_matches('/').rsplit_once('/') {
+                self.make_directories(parent)?;
+            }
+            let walk = self.walk(&path, false)?;
+            match (walk.found, &member.kind) {
+                (Some(ino), MemberKind::Directory) if self.is_directory(ino) => {}
+                (Some(_), _) => self.unlink(&path)?,
+                (None, _) => {}
+            }
+            let ino = match member.kind {
+                MemberKind::Directory => match self.walk(&path, false)?.found {
+                    Some(ino) => ino,
+                    None => self.mkdir(&path, 0)?,
+                },
+                MemberKind::File(bytes) => {
+                    let content = Content::borrowed(bytes, &mut self.budget)?;
+                    self.make(&path, Kind::File(content), 0)?
+                }
+                MemberKind::Symlink(target) => {
+                    self.symlink(&target, &path)?;
+                    continue;
+                }
+                MemberKind::Link(target) => {
+                    self.link(&absolute(&target), &path)?;
+                    continue;
+                }
+            };
+            let inode = self.get_mut(ino)?;
+            inode.permissions = member.mode;
+            (inode.uid, inode.gid) = (member.uid, member.gid);
+            let time = member.mtime.saturating_mul(1_000_000_000);
+            (inode.atime_ns, inode.mtime_ns, inode.ctime_ns) = (time, time, time);
+        }
+        Ok(())
+    }
+
+    /// Makes `/dev` with its nodes, and `/tmp`.
+    pub fn make_devices(&mut self) -> Result<()> {
+        use proto::fs::{CONSOLE_INO, NULL_INO, TTY_INO};
+        self.make_directories("/dev")?;
+        self.make_directories("/tmp")?;
+        for (path, ino) in [
+            ("/dev/console", CONSOLE_INO),
+            ("/dev/tty", TTY_INO),
+            ("/dev/null", NULL_INO),
+        ] {
+            let walk = self.walk(path, false)?;
+            if walk.found.is_some() {
+                self.unlink(path)?;
+            }
+            let inode = self.inode(Kind::Device, 0o666);
+            self.inodes.insert(ino, inode);
+            self.enter(walk.parent, &walk.name, ino)?;
+        }
+        let tmp = self.lookup("/tmp", true)?;
+        self.get_mut(tmp)?.permissions = 0o1777;
+        Ok(())
+    }
+
+    fn make_directories(&mut self, path: &str) -> Result<()> {
+        let mut so_far = String::new();
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            so_far.push('/');
+            so_far.push_str(name);
+            if self.walk(&so_far, true)?.found.is_none() {
+                self.mkdir(&so_far, 0o755)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn inode(&self, kind: Kind, permissions: u32) -> Inode {
+        Inode {
+            kind,
+            permissions: permissions & 0o7777,
+            uid: 0,
+            gid: 0,
+            atime_ns: self.now,
+            mtime_ns: self.now,
+            ctime_ns: self.now,
+            places: Vec::new(),
+            opens: 0,
+        }
+    }
+
+    fn get(&self, ino: Ino) -> Result<&Inode> {
+        self.inodes.get(&ino).ok_or(Error::NotFound)
+    }
+
+    fn get_mut(&mut self, ino: Ino) -> Result<&mut Inode> {
+        self.inodes.get_mut(&ino).ok_or(Error::NotFound)
+    }
+
+    fn is_directory(&self, ino: Ino) -> bool {
+        matches!(
+            self.get(ino),
+            Ok(Inode {
+                kind: Kind::Directory(_),
+                ..
+            })
+        )
+    }
+
+    fn directory(&self, ino: Ino) -> Result<&Directory> {
+        match &self.get(ino)?.kind {
+            Kind::Directory(directory) => Ok(directory),
+            _ => Err(Error::NotDirectory),
+        }
+    }
+
+    fn directory_mut(&mut self, ino: Ino) -> Result<&mut Directory> {
+        match &mut self.get_mut(ino)?.kind {
+            Kind::Directory(directory) => Ok(directory),
+            _ => Err(Error::NotDirectory),
+        }
+    }
+
+    /// Whether the directory can still be found, so that entries in it make sense.
+    fn is_linked(&self, directory: Ino) -> bool {
+        directory == proto::fs::ROOT_INO
+            || self
+                .get(directory)
+                .is_ok_and(|inode| !inode.places.is_empty())
+    }
+
+    /// Follows `path`. A symbolic link in the last place is followed if `follow` says so or a slash
+    /// comes after it.
+    fn walk(&self, path: &str, follow: bool) -> Result<Walk> {
+        if path.is_empty() {
+            return Err(Error::NotFound);
+        }
+        if !path.starts_with('/') || path.contains('\0') {
+            return Err(Error::Invalid);
+        }
+        if path.len() > MAX_PATH {
+            return Err(Error::NameTooLong);
+        }
+        let root = proto::fs::ROOT_INO;
+        let mut walk = Walk {
+            parent: root,
+            name: String::new(),
+            found: Some(root),
+            directory: true,
+        };
+        // What is left to follow, the next name last.
+        let mut rest: Vec<String> = Vec::new();
+        push(&mut rest, path);
+        let mut links = 0;
+        while let Some(name) = rest.pop() {
+            let here = walk.found.ok_or(Error::NotFound)?;
+            if name.len() > MAX_NAME {
+                return Err(Error::NameTooLong);
+            }
+            let directory = self.directory(here)?;
+            if name.is_empty() || name == "." || name == ".." {
+                let there = if name == ".." { directory.parent } else { here };
+                walk = Walk {
+                    parent: there,
+                    name: String::new(),
+                    found: Some(there),
+                    directory: true,
+                };
+                continue;
+            }
+            let found = directory.find(&name);
+            let last = rest.iter().all(String::is_empty);
+            let slash = last && !rest.is_empty();
+            if let Some(Inode {
+                kind: Kind::Symlink(target),
+                ..
+            }) = found.and_then(|ino| self.inodes.get(&ino))
+            {
+                if !last || follow || slash {
+                    links += 1;
+                    if links > MAX_LINKS {
+                        return Err(Error::Loop);
+                    }
+                    if rest.iter().map(String::len).sum::<usize>() + target.len() > MAX_PATH {
+                        return Err(Error::NameTooLong);
+                    }
+                    let from = if target.starts_with('/') { root } else { here };
+                    walk = Walk {
+                        parent: from,
+                        name: String::new(),
+                        found: Some(from),
+                        directory: true,
+                    };
+                    push(&mut rest, target);
+                    continue;
+                }
+            }
+            walk = Walk {
+                parent: here,
+                name,
+                found,
+                directory: slash,
+            };
+            if slash {
+                if let Some(ino) = found {
+                    self.directory(ino)?;
+                }
+                rest.clear();
+            }
+        }
+        Ok(walk)
+    }
+
+    /// What `path` leads to, which must be there.
+    fn lookup(&self, path: &str, follow: bool) -> Result<Ino> {
+        self.walk(path, follow)?.found.ok_or(Error::NotFound)
+    }
+
+    /// Puts `ino` into the directory under that name.
+    fn enter(&mut self, directory: Ino, name: &str, ino: Ino) -> Result<()> {
+        if name.is_empty() {
+            return Err(Error::Exists);
+        }
+        if !self.is_linked(directory) {
+            return Err(Error::NotFound);
+        }
+        self.budget.take(ENTRY_COST + 2 * name.len() as u64)?;
+        let now = self.now;
+        let inner = u32::from(self.is_directory(ino));
+        let entries = self.directory_mut(directory)?;
+        let cookie = entries.next;
+        entries.next += 1;
+        entries.inner += inner;
+        entries.by_cookie.insert(cookie, (name.into(), ino));
+        entries.by_name.insert(name.into(), cookie);
+        self.touch(directory, now)?;
+        let inode = self.get_mut(ino)?;
+        inode.places.push((directory, cookie));
+        inode.ctime_ns = now;
+        if let Kind::Directory(entries) = &mut inode.kind {
+            entries.parent = directory;
+        }
+        Ok(())
+    }
+
+    /// Takes the entry `name` out of the directory; its inode may go.
+    fn leave(&mut self, directory: Ino, name: &str) -> Result<()> {
+        let now = self.now;
+        let entries = self.directory_mut(directory)?;
+        let cookie = entries.by_name.remove(name).ok_or(Error::NotFound)?;
+        let (name, ino) = entries.by_cookie.remove(&cookie).ok_or(Error::NotFound)?;
+        self.budget.give(ENTRY_COST + 2 * name.len() as u64);
+        self.touch(directory, now)?;
+        let inode = self.get_mut(ino)?;
+        inode.places.retain(|place| *place != (directory, cookie));
+        inode.ctime_ns = now;
+        if matches!(inode.kind, Kind::Directory(_)) {
+            self.directory_mut(directory)?.inner -= 1;
+        }
+        self.collect(ino);
+        Ok(())
+    }
+
+    fn touch(&mut self, ino: Ino, now: u64) -> Result<()> {
+        let inode = self.get_mut(ino)?;
+        (inode.mtime_ns, inode.ctime_ns) = (now, now);
+        Ok(())
+    }
+
+    /// Ends an inode that nothing names and nobody has open.
+    fn collect(&mut self, ino: Ino) {
+        let dead = self
+            .get(ino)
+            .is_ok_and(|inode| inode.places.is_empty() && inode.opens == 0);
+        if !dead || ino == proto::fs::ROOT_INO {
+            return;
+        }
+        if let Some(inode) = self.inodes.remove(&ino) {
+            self.budget.give(INODE_COST);
+            match inode.kind {
+                Kind::File(content) => content.release(&mut self.budget),
+                Kind::Symlink(target) => self.budget.give(target.len() as u64),
+                Kind::Directory(_) | Kind::Device => {}
+            }
+        }
+    }
+
+    /// A new inode with a name. `kind` is paid for, but for the inode itself.
+    fn make_at(&mut self, parent: Ino, name: &str, kind: Kind, permissions: u32) -> Result<Ino> {
+        let ino = self.next;
+        let inode = self.inode(kind, permissions);
+        self.inodes.insert(ino, inode);
+        let result = self.budget.take(INODE_COST).and_then(|()| {
+            self.enter(parent, name, ino)
+                .inspect_err(|_| self.budget.give(INODE_COST))
+        });
+        if let Err(error) = result {
+            if let Some(Inode {
+                kind: Kind::File(content),
+                ..
+            }) = self.inodes.remove(&ino)
+            {
+                content.release(&mut self.budget);
+            }
+            return Err(error);
+        }
+        self.next += 1;
+        Ok(ino)
+    }
+
+    /// As `make_at`, by path; nothing may be there.
+    fn make(&mut self, path: &str, kind: Kind, permissions: u32) -> Result<Ino> {
+        let walk = self.walk(path, false)?;
+        if walk.found.is_some() {
+            return Err(Error::Exists);
+        }
+        if walk.directory && !matches!(kind, Kind::Directory(_)) {
+            return Err(Error::NotFound);
+        }
+        self.make_at(walk.parent, &walk.name, kind, permissions)
+    }
+
+    /// See [`Request::Open`].
+    pub fn open(&mut self, path: &str, flags: Flags, permissions: u32) -> Result<Attr> {
+        let follow = !(flags.nofollow || flags.create && flags.exclusive);
+        let walk = self.walk(path, follow)?;
+        let ino = match walk.found {
+            Some(_) if flags.create && flags.exclusive => return Err(Error::Exists),
+            Some(ino) => {
+                match &self.get(ino)?.kind {
+                    Kind::Symlink(_) => return Err(Error::Loop),
+                    Kind::Directory(_) if flags.create || flags.truncate => {
+                        return Err(Error::IsDirectory)
+                    }
+                    _ => {}
+                }
+                if flags.truncate {
+                    self.cut(ino, 0)?;
+                }
+                ino
+            }
+            None if flags.create && walk.directory => return Err(Error::IsDirectory),
+            None if flags.create => self.make_at(
+                walk.parent,
+                &walk.name,
+                Kind::File(Content::default()),
+                permissions,
+            )?,
+            None => return Err(Error::NotFound),
+        };
+        self.reopen(ino)
+    }
+
+    /// See [`Request::Reopen`].
+    pub fn reopen(&mut self, ino: Ino) -> Result<Attr> {
+        let inode = self.get_mut(ino)?;
+        inode.opens += 1;
+        self.stat_ino(ino)
+    }
+
+    /// See [`Request::Close`].
+    pub fn close(&mut self, ino: Ino) -> Result<()> {
+        let inode = self.get_mut(ino)?;
+        inode.opens = inode.opens.checked_sub(1).ok_or(Error::Invalid)?;
+        self.collect(ino);
+        Ok(())
+    }
+
+    /// See [`Request::Stat`].
+    pub fn stat(&self, path: &str, follow: bool) -> Result<Attr> {
+        self.stat_ino(self.lookup(path, follow)?)
+    }
+
+    /// See [`Request::StatIno`].
+    pub fn stat_ino(&self, ino: Ino) -> Result<Attr> {
+        let inode = self.get(ino)?;
+        let (size, links) = match &inode.kind {
+            Kind::File(content) => (content.size(), inode.places.len() as u32),
+            Kind::Symlink(target) => (target.len() as u64, inode.places.len() as u32),
+            Kind::Directory(directory) => {
+                // Its name, its own `.`, and the `..` of each directory in it.
+                let links = if self.is_linked(ino) {
+                    2 + directory.inner
+                } else {
+                    0
+                };
+                (directory.by_cookie.len() as u64 * 32, links)
+            }
+            Kind::Device => (0, inode.places.len() as u32),
+        };
+        Ok(Attr {
+            ino,
+            mode: inode.mode(),
+            links,
+            uid: inode.uid,
+            gid: inode.gid,
+            size,
+            atime_ns: inode.atime_ns,
+            mtime_ns: inode.mtime_ns,
+            ctime_ns: inode.ctime_ns,
+        })
+    }
+
+    /// Reads at most `length` bytes at `offset`. `/dev/null` is empty; the console is read from
+    /// the console server.
+    pub fn read(&mut self, ino: Ino, offset: u64, length: u32) -> Result<Vec<u8>> {
+        let now = self.now;
+        let inode = self.get_mut(ino)?;
+        match &inode.kind {
+            Kind::File(content) => {
+                let length = u64::from(length).min(proto::MAX_BULK as u64);
+                let mut bytes = Vec::new();
+                content.read(offset, length, &mut bytes);
+                inode.atime_ns = now;
+                Ok(bytes)
+            }
+            Kind::Directory(_) => Err(Error::IsDirectory),
+            Kind::Symlink(_) => Err(Error::Invalid),
+            Kind::Device if ino == proto::fs::NULL_INO => Ok(Vec::new()),
+            Kind::Device => Err(Error::Unsupported),
+        }
+    }
+
+    /// Writes; returns how many bytes, and where. See [`Request::Write`].
+    pub fn write(
+        &mut self,
+        ino: Ino,
+        offset: u64,
+        append: bool,
+        bytes: &[u8],
+    ) -> Result<(u32, u64)> {
+        let now = self.now;
+        let inode = self.inodes.get_mut(&ino).ok_or(Error::NotFound)?;
+        match &mut inode.kind {
+            Kind::File(content) => {
+                let offset = if append { content.size() } else { offset };
+                let count = content.write(offset, bytes, &mut self.budget)?;
+                (inode.mtime_ns, inode.ctime_ns) = (now, now);
+                Ok((count as u32, offset))
+            }
+            Kind::Directory(_) => Err(Error::IsDirectory),
+            Kind::Symlink(_) => Err(Error::Invalid),
+            Kind::Device if ino == proto::fs::NULL_INO => Ok((bytes.len() as u32, offset)),
+            Kind::Device => Err(Error::Unsupported),
+        }
+    }
+
+    /// See [`Request::Truncate`].
+    pub fn truncate(&mut self, ino: Ino, size: u64) -> Result<()> {
+        if matches!(self.get(ino)?.kind, Kind::Device) {
+            return Err(Error::Invalid);
+        }
+        self.cut(ino, size)
+    }
+
+    /// Cuts a file; a device has nothing to cut.
+    fn cut(&mut self, ino: Ino, size: u64) -> Result<()> {
+        let now = self.now;
+        let inode = self.inodes.get_mut(&ino).ok_or(Error::NotFound)?;
+        match &mut inode.kind {
+            Kind::File(content) => {
+                content.truncate(size, &mut self.budget)?;
+                (inode.mtime_ns, inode.ctime_ns) = (now, now);
+                Ok(())
+            }
+            Kind::Directory(_) => Err(Error::IsDirectory),
+            Kind::Symlink(_) => Err(Error::Invalid),
+            Kind::Device => Ok(()),
+        }
+    }
+
+    /// See [`Request::ReadDir`]. Returns the entries and the cookie to go on with.
+    pub fn read_dir(&mut self, ino: Ino, cookie: u64) -> Result<(Vec<Entry>, u64)> {
+        let directory = self.directory(ino)?;
+        let mut entries = Vec::new();
+        let mut next = cookie;
+        for (number, name, target) in [(0, ".", ino), (1, "..", directory.parent)] {
+            if cookie <= number {
+                // The parent of a directory that is gone may be gone too.
+                let mode = self.get(target).map_or(mode::DIRECTORY, Inode::mode);
+                entries.push(Entry {
+                    ino: target,
+                    mode,
+                    name: name.into(),
+                });
+                next = number + 1;
+            }
+        }
+        for (number, (name, target)) in directory.by_cookie.range(cookie..) {
+            if entries.len() == MAX_ENTRIES {
+                break;
+            }
+            entries.push(Entry {
+                ino: *target,
+                mode: self.get(*target)?.mode(),
+                name: name.clone(),
+            });
+            next = number + 1;
+        }
+        let now = self.now;
+        self.get_mut(ino)?.atime_ns = now;
+        Ok((entries, next))
+    }
+
+    /// See [`Request::Mkdir`].
+    pub fn mkdir(&mut self, path: &str, permissions: u32) -> Result<Ino> {
+        self.make(
+            path,
+            Kind::Directory(Directory::new(proto::fs::ROOT_INO)),
+            permissions,
+        )
+    }
+
+    /// See [`Request::Unlink`].
+    pub fn unlink(&mut self, path: &str) -> Result<()> {
+        let walk = self.walk(path, false)?;
+        let ino = walk.found.ok_or(Error::NotFound)?;
+        if self.is_directory(ino) {
+            return Err(Error::IsDirectory);
+        }
+        self.leave(walk.parent, &walk.name)
+    }
+
+    /// See [`Request::Rmdir`].
+    pub fn rmdir(&mut self, path: &str) -> Result<()> {
+        if path.trim_end_matches('/').ends_with("/.") {
+            return Err(Error::Invalid);
+        }
+        let walk = self.walk(path, false)?;
+        let directory = self.directory(walk.found.ok_or(Error::NotFound)?)?;
+        if walk.name.is_empty() {
+            // The root, or a path that ends in `..`: neither can be empty for who stands in it.
+            return Err(if directory.by_cookie.is_empty() {
+                Error::Invalid
+            } else {
+                Error::NotEmpty
+            });
+        }
+        if !directory.by_cookie.is_empty() {
+            return Err(Error::NotEmpty);
+        }
+        self.leave(walk.parent, &walk.name)
+    }
+
+    /// See [`Request::Rename`]; the rules are POSIX's.
+    pub fn rename(&mut self, from: &str, to: &str) -> Result<()> {
+        let source = self.walk(from, false)?;
+        let target = self.walk(to, false)?;
+        let ino = source.found.ok_or(Error::NotFound)?;
+        if source.name.is_empty() || target.name.is_empty() {
+            return Err(Error::Invalid);
+        }
+        let directory = self.is_directory(ino);
+        if !directory && (source.directory || target.directory) {
+            return Err(Error::NotDirectory);
+        }
+        if directory && self.is_inside(target.parent, ino) {
+            return Err(Error::Invalid);
+        }
+        if !self.is_linked(target.parent) {
+            return Err(Error::NotFound);
+        }
+        match target.found {
+            // Two names of one file: both stay.
+            Some(there) if there == ino => return Ok(()),
+            Some(there) => match (&self.get(there)?.kind, directory) {
+                (Kind::Directory(_), false) => return Err(Error::IsDirectory),
+                (Kind::Directory(entries), true) if !entries.by_cookie.is_empty() => {
+                    return Err(Error::NotEmpty);
+                }
+                (Kind::Directory(_), true) | (_, false) => {}
+                (_, true) => return Err(Error::NotDirectory),
+            },
+            None => {}
+        }
+        // Nothing but memory can be missing from here on, and that is found out first: the entry
+        // that goes gives at least as much back as another of the same name takes.
+        let cost = ENTRY_COST + 2 * target.name.len() as u64;
+        if self.budget.left() < cost {
+            return Err(Error::NoMemory);
+        }
+        if target.found.is_some() {
+            self.leave(target.parent, &target.name)?;
+        }
+        self.enter(target.parent, &target.name, ino)?;
+        self.leave(source.parent, &source.name)?;
+        Ok(())
+    }
+
+    /// Whether `ino` is `ancestor` or lies below it.
+    fn is_inside(&self, mut ino: Ino, ancestor: Ino) -> bool {
+        loop {
+            if ino == ancestor {
+                return true;
+            }
+            match self.directory(ino) {
+                Ok(directory) if ino != proto::fs::ROOT_INO && self.is_linked(ino) => {
+                    ino = directory.parent
+                }
+                _ => return false,
+            }
+        }
+    }
+
+    /// See [`Request::Link`].
+    pub fn link(&mut self, from: &str, to: &str) -> Result<()> {
+        let ino = self.lookup(from, false)?;
+        if self.is_directory(ino) {
+            return Err(Error::Denied);
+        }
+        let walk = self.walk(to, false)?;
+        if walk.found.is_some() {
+            return Err(Error::Exists);
+        }
+        if walk.directory {
+            return Err(Error::NotFound);
+        }
+        self.enter(walk.parent, &walk.name, ino)
+    }
+
+    /// See [`Request::Symlink`].
+    pub fn symlink(&mut self, target: &str, path: &str) -> Result<()> {
+        if target.is_empty() {
+            return Err(Error::NotFound);
+        }
+        if target.len() > MAX_PATH {
+            return Err(Error::NameTooLong);
+        }
+        let cost = target.len() as u64;
+        self.budget.take(cost)?;
+        match self.make(path, Kind::Symlink(target.into()), 0o777) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                self.budget.give(cost);
+                Err(error)
+            }
+        }
+    }
+
+    /// See [`Request::Readlink`].
+    pub fn readlink(&self, path: &str) -> Result<String> {
+        match &self.get(self.lookup(path, false)?)?.kind {
+            Kind::Symlink(target) => Ok(target.clone()),
+            _ => Err(Error::Invalid),
+        }
+    }
+
+    /// See [`Request::PathOf`].
+    pub fn path_of(&self, ino: Ino) -> Result<String> {
+        if ino == proto::fs::ROOT_INO {
+            return Ok("/".into());
+        }
+        let mut names = Vec::new();
+        let mut at = ino;
+        while at != proto::fs::ROOT_INO {
+            let (directory, cookie) = *self.get(at)?.places.first().ok_or(Error::NotFound)?;
+            let (name, _) = self
+                .directory(directory)?
+                .by_cookie
+                .get(&cookie)
+                .ok_or(Error::NotFound)?;
+            names.push(name.as_str());
+            at = directory;
+        }
+        let mut path = String::new();
+        for name in names.iter().rev() {
+            path.push('/');
+            path.push_str(name);
+        }
+        Ok(path)
+    }
+
+    /// See [`Request::Chmod`].
+    pub fn chmod(&mut self, ino: Ino, permissions: u32) -> Result<()> {
+        let now = self.now;
+        let inode = self.get_mut(ino)?;
+        inode.permissions = permissions & 0o7777;
+        inode.ctime_ns = now;
+        Ok(())
+    }
+
+    /// See [`Request::Chown`]. `u32::MAX` leaves an owner as it is.
+    pub fn chown(&mut self, ino: Ino, uid: u32, gid: u32) -> Result<()> {
+        let now = self.now;
+        let inode = self.get_mut(ino)?;
+        if uid != u32::MAX {
+            inode.uid = uid;
+        }
+        if gid != u32::MAX {
+            inode.gid = gid;
+        }
+        inode.ctime_ns = now;
+        Ok(())
+    }
+
+    /// See [`Request::Utimens`].
+    pub fn utimens(&mut self, ino: Ino, atime_ns: u64, mtime_ns: u64) -> Result<()> {
+        let now = self.now;
+        let inode = self.get_mut(ino)?;
+        (inode.atime_ns, inode.mtime_ns, inode.ctime_ns) = (atime_ns, mtime_ns, now);
+        Ok(())
+    }
+
+    /// Answers a request. `bulk` is what came with it; what goes back with the reply is in the
+    /// second half of the result.
+    pub fn handle(&mut self, request: Request, bulk: &[u8]) -> Result<(proto::fs::Reply, Vec<u8>)> {
+        use proto::fs::Reply;
+        let done = |()| Reply::Done;
+        let reply = match request {
+            Request::Open { path, flags, mode } => Reply::Attr(self.open(&path, flags, mode)?),
+            Request::Reopen { ino } => Reply::Attr(self.reopen(ino)?),
+            Request::Close { ino } => self.close(ino).map(done)?,
+            Request::Stat { path, follow } => Reply::Attr(self.stat(&path, follow)?),
+            Request::StatIno { ino } => Reply::Attr(self.stat_ino(ino)?),
+            Request::Read {
+                ino,
+                offset,
+                length,
+            } => {
+                return Ok((Reply::Done, self.read(ino, offset, length)?));
+            }
+            Request::Write {
+                ino,
+                offset,
+                append,
+            } => {
+                let (length, offset) = self.write(ino, offset, append, bulk)?;
+                Reply::Written { length, offset }
+            }
+            Request::Truncate { ino, size } => self.truncate(ino, size).map(done)?,
+            Request::ReadDir { ino, cookie } => {
+                let (entries, next) = self.read_dir(ino, cookie)?;
+                Reply::Entries { entries, next }
+            }
+            Request::Mkdir { path, mode } => self.mkdir(&path, mode).map(|_| Reply::Done)?,
+            Request::Unlink { path } => self.unlink(&path).map(done)?,
+            Request::Rmdir { path } => self.rmdir(&path).map(done)?,
+            Request::Rename { from, to } => self.rename(&from, &to).map(done)?,
+            Request::Link { from, to } => self.link(&from, &to).map(done)?,
+            Request::Symlink { target, path } => self.symlink(&target, &path).map(done)?,
+            Request::Readlink { path } => Reply::Path(self.readlink(&path)?),
+            Request::PathOf { ino } => Reply::Path(self.path_of(ino)?),
+            Request::Chmod { ino, mode } => self.chmod(ino, mode).map(done)?,
+            Request::Chown { ino, uid, gid } => self.chown(ino, uid, gid).map(done)?,
+            Request::Utimens {
+                ino,
+                atime_ns,
+                mtime_ns,
+            } => self.utimens(ino, atime_ns, mtime_ns).map(done)?,
+            Request::Usage => Reply::Usage {
+                bytes: self.budget.used(),
+                files: self.files(),
+            },
+        };
+        Ok((reply, Vec::new()))
+    }
+}
+
+/// Puts the names of `path` before what is left to follow. A slash at the end of the path counts
+/// as an empty name, which means: this must be a directory.
+fn push(rest: &mut Vec<String>, path: &str) {
+    let slash = path.len() > 1 && path.ends_with('/');
+    if slash {
+        rest.push(String::new());
+    }
+    rest.extend(
+        path.split('/')
+            .rev()
+            .filter(|name| !name.is_empty())
+            .map(String::from),
+    );
+}
+
+/// A path of the archive as an absolute one.
+fn absolute(path: &str) -> String {
+    let mut absolute = String::from("/");
+    absolute.push_str(path.trim_start_matches("./").trim_start_matches('/'));
+    absolute
+}
