@@ -1,2 +1,143 @@
-//! Nothing yet.
+//! The runtime of Fermata's user programs.
+//!
+//! A program is a `no_std` static position-independent executable that says `rt::entry!(main);`
+//! with `fn main() -> u8`. It then has a heap, its start information ([`start`]), the console or
+//! files as standard streams ([`println!`]), and:
+//!
+//! * [`sys`]: one function per kernel call;
+//! * [`obj`]: kernel objects as owned types, [`obj::Ref`] above all;
+//! * [`rpc`] and [`server`]: the two sides of a service (see the crate `proto` for the messages);
+//! * [`names`], [`memory`], [`fs`], [`console`], [`process`]: thin clients of the services;
+//! * [`thread`], [`sync`], [`time`], [`window`].
+//!
+//! Everything that a program keeps is in its own memory, so that a checkpoint of the memory and of
+//! its kernel objects is all of it.
 #![no_std]
+
+extern crate alloc;
+
+pub mod console;
+pub mod fs;
+pub mod heap;
+pub mod io;
+pub mod mem;
+pub mod memory;
+pub mod names;
+pub mod obj;
+pub mod panic;
+pub mod process;
+pub mod rpc;
+pub mod server;
+pub mod slots;
+pub mod start;
+pub mod sync;
+pub mod sys;
+pub mod thread;
+pub mod time;
+pub mod window;
+
+pub use abi;
+pub use abi::{access, Code};
+pub use proto;
+pub use proto::Error;
+pub use start::start;
+
+/// The error that stands for a result code which the caller cannot do better about.
+#[must_use]
+pub const fn error_of(code: Code) -> Error {
+    match code {
+        Code::NoMemory => Error::NoMemory,
+        Code::InUse => Error::Exists,
+        Code::Denied => Error::Denied,
+        Code::Invalid | Code::TooLarge | Code::Truncated => Error::Invalid,
+        Code::NotFound => Error::NotFound,
+        Code::WouldBlock | Code::TimedOut => Error::WouldBlock,
+        _ => Error::Broken,
+    }
+}
+
+/// Makes the program's start code, panic handler and allocator; `$main` is a `fn() -> u8` whose
+/// result is the exit status.
+#[macro_export]
+macro_rules! entry {
+    ($main:path) => {
+        $crate::program!();
+
+        #[no_mangle]
+        extern "C" fn fermata_main() -> ! {
+            $crate::start::begin();
+            let main: fn() -> u8 = $main;
+            $crate::process::exit(main())
+        }
+    };
+}
+
+/// What every program needs of symbols: `_start` (which relocates the program and calls
+/// `fermata_main`), the memory functions, the panic handler, the allocator. For programs that do
+/// not start in the usual way; others use [`entry!`].
+#[macro_export]
+macro_rules! program {
+    () => {
+        core::arch::global_asm!(
+            ".hidden _DYNAMIC",
+            ".hidden __ehdr_start",
+            ".globl _start",
+            ".type _start,@function",
+            "_start:",
+            "xor ebp, ebp",
+            "and rsp, -16",
+            "lea rdi, [rip + __ehdr_start]",
+            "lea rsi, [rip + _DYNAMIC]",
+            // Relocate: walk the dynamic section for RELA (7) and RELASZ (8). The words there are
+            // relative to the load address, which is the address of the ELF header. There are only
+            // R_X86_64_RELATIVE (8) entries in a static program; others are left alone.
+            "xor ecx, ecx",
+            "xor edx, edx",
+            "2:",
+            "mov rax, [rsi]",
+            "test rax, rax",
+            "jz 5f",
+            "cmp rax, 7",
+            "jne 3f",
+            "mov rdx, [rsi + 8]",
+            "add rdx, rdi",
+            "3:",
+            "cmp rax, 8",
+            "jne 4f",
+            "mov rcx, [rsi + 8]",
+            "4:",
+            "add rsi, 16",
+            "jmp 2b",
+            "5:",
+            "test rdx, rdx",
+            "jz 8f",
+            "add rcx, rdx",
+            "6:",
+            "cmp rdx, rcx",
+            "jae 8f",
+            "cmp dword ptr [rdx + 8], 8",
+            "jne 7f",
+            "mov rax, [rdx + 16]",
+            "add rax, rdi",
+            "mov r8, [rdx]",
+            "mov [rdi + r8], rax",
+            "7:",
+            "add rdx, 24",
+            "jmp 6b",
+            "8:",
+            "call fermata_main",
+            "ud2",
+            ".size _start, . - _start",
+        );
+
+        $crate::mem_functions!();
+
+        #[panic_handler]
+        fn fermata_panic(info: &core::panic::PanicInfo<'_>) -> ! {
+            $crate::panic::panic(info)
+        }
+
+        #[global_allocator]
+        static FERMATA_HEAP: $crate::heap::Heap = $crate::heap::Heap;
+    };
+}

@@ -1,0 +1,217 @@
+//! Standard streams, and the macros that write to them.
+//!
+//! Where each goes is in the start information: the console, nowhere, or a file. The position in a
+//! file lives in the program's own memory; a file is opened again by its path when the file system
+//! no longer knows it.
+use crate::fs::{self, File, Flags};
+use crate::sync::Mutex;
+use core::fmt::{self, Write};
+use proto::process::Stdio;
+use proto::Error;
+
+/// A stream by number: 0 input, 1 output, 2 errors.
+struct Stream {
+    number: usize,
+    file: Option<File>,
+    /// The file has been opened before: do not cut it again.
+    begun: bool,
+    offset: u64,
+}
+
+impl Stream {
+    const fn new(number: usize) -> Self {
+        Stream {
+            number,
+            file: None,
+            begun: false,
+            offset: 0,
+        }
+    }
+
+    fn target(&self) -> &'static Stdio {
+        crate::start()
+            .stdio
+            .get(self.number)
+            .unwrap_or(&Stdio::Console)
+    }
+
+    fn open(&mut self, path: &str, append: bool) -> Result<&File, Error> {
+        let output = self.number != 0;
+        let flags = Flags {
+            create: output,
+            truncate: output && !append && !self.begun,
+            ..Flags::default()
+        };
+        if self.file.is_none() {
+            self.file = Some(File::open(path, flags, 0o644)?);
+            self.begun = true;
+        }
+        self.file.as_ref().ok_or(Error::Broken)
+    }
+
+    fn write(&mut self, mut from: &[u8]) -> Result<(), Error> {
+        match self.target() {
+            Stdio::Console => crate::console::write_all(from),
+            Stdio::Null => Ok(()),
+            Stdio::File { path, append } => {
+                let mut stale = self.file.is_some();
+                while !from.is_empty() {
+                    let ino = self.open(path, *append)?.ino();
+                    match fs::write(ino, self.offset, *append, from) {
+                        Ok((0, _)) => return Err(Error::NoMemory),
+                        Ok((length, at)) => {
+                            self.offset = at + length as u64;
+                            from = &from[length..];
+                        }
+                        // The file system of another boot.
+                        Err(Error::NotFound) if stale => {
+                            stale = false;
+                            self.file = None;
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn read(&mut self, to: &mut [u8]) -> Result<usize, Error> {
+        match self.target() {
+            Stdio::Console => crate::console::read_waiting(to),
+            Stdio::Null => Ok(0),
+            Stdio::File { path, .. } => {
+                let stale = self.file.is_some();
+                let ino = self.open(path, false)?.ino();
+                let length = match fs::read(ino, self.offset, to) {
+                    Err(Error::NotFound) if stale => {
+                        self.file = None;
+                        let ino = self.open(path, false)?.ino();
+                        fs::read(ino, self.offset, to)?
+                    }
+                    result => result?,
+                };
+                self.offset += length as u64;
+                Ok(length)
+            }
+        }
+    }
+}
+
+static STREAMS: [Mutex<Stream>; 3] = [
+    Mutex::new(Stream::new(0)),
+    Mutex::new(Stream::new(1)),
+    Mutex::new(Stream::new(2)),
+];
+
+/// Reads from standard input; 0 at its end. Waits for the console.
+pub fn read(to: &mut [u8]) -> Result<usize, Error> {
+    STREAMS[0].lock().read(to)
+}
+
+/// Writes to standard output.
+pub fn write(from: &[u8]) -> Result<(), Error> {
+    STREAMS[1].lock().write(from)
+}
+
+/// Writes to standard error.
+pub fn write_error(from: &[u8]) -> Result<(), Error> {
+    STREAMS[2].lock().write(from)
+}
+
+/// Writes out what the streams hold. They hold nothing: every line is a write of its own.
+pub(crate) fn flush() {}
+
+/// Collects the pieces of one `print!`, so that it is one write.
+struct Line<'a> {
+    buffer: [u8; 512],
+    length: usize,
+    sink: &'a mut dyn FnMut(&[u8]),
+}
+
+impl Line<'_> {
+    fn flush(&mut self) {
+        if self.length > 0 {
+            (self.sink)(&self.buffer[..self.length]);
+            self.length = 0;
+        }
+    }
+}
+
+impl Write for Line<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for &byte in text.as_bytes() {
+            if self.length == self.buffer.len() {
+                self.flush();
+            }
+            self.buffer[self.length] = byte;
+            self.length += 1;
+        }
+        Ok(())
+    }
+}
+
+fn format(arguments: fmt::Arguments<'_>, sink: &mut dyn FnMut(&[u8])) {
+    let mut line = Line {
+        buffer: [0; 512],
+        length: 0,
+        sink,
+    };
+    let _ = line.write_fmt(arguments);
+    line.flush();
+}
+
+#[doc(hidden)]
+pub fn print(arguments: fmt::Arguments<'_>) {
+    let mut stream = STREAMS[1].lock();
+    format(arguments, &mut |bytes| {
+        let _ = stream.write(bytes);
+    });
+}
+
+#[doc(hidden)]
+pub fn print_error(arguments: fmt::Arguments<'_>) {
+    let mut stream = STREAMS[2].lock();
+    format(arguments, &mut |bytes| {
+        let _ = stream.write(bytes);
+    });
+}
+
+#[doc(hidden)]
+pub fn log(arguments: fmt::Arguments<'_>) {
+    format(arguments, &mut |bytes| {
+        let _ = crate::console::write_all(bytes);
+    });
+}
+
+/// Writes to standard output.
+#[macro_export]
+macro_rules! print {
+    ($($arguments:tt)*) => { $crate::io::print(core::format_args!($($arguments)*)) };
+}
+
+/// Writes a line to standard output.
+#[macro_export]
+macro_rules! println {
+    () => { $crate::io::print(core::format_args!("\n")) };
+    ($($arguments:tt)+) => {
+        $crate::io::print(core::format_args!("{}\n", core::format_args!($($arguments)+)))
+    };
+}
+
+/// Writes a line to standard error.
+#[macro_export]
+macro_rules! eprintln {
+    () => { $crate::io::print_error(core::format_args!("\n")) };
+    ($($arguments:tt)+) => {
+        $crate::io::print_error(core::format_args!("{}\n", core::format_args!($($arguments)+)))
+    };
+}
+
+/// Writes a line to the console, for people who look after the system.
+#[macro_export]
+macro_rules! log {
+    ($($arguments:tt)+) => {
+        $crate::io::log(core::format_args!("{}\n", core::format_args!($($arguments)+)))
+    };
+}

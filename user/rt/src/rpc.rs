@@ -1,0 +1,228 @@
+//! The client's side of a service: one request, one reply.
+//!
+//! A request is one reliable RPC; the form of the messages is described in [`proto`]. A server may
+//! vanish, and a program may be restored while it waits for a reply from a server of another boot:
+//! the reply is then incomplete, and the request is made again, which every service allows.
+use crate::obj::{RefAt, RefBlock};
+use crate::sys::{self, IpcRegs};
+use abi::message::Segment;
+use abi::{Call, Code};
+use alloc::vec::Vec;
+use proto::{Error, MAX_HEADER};
+use serde::{de::DeserializeOwned, Serialize};
+
+/// What travels beside the header.
+#[derive(Debug, Default)]
+pub struct Io<'a> {
+    /// Bulk bytes of the request.
+    pub bulk: &'a [u8],
+    /// References of the request (`&[&a, &b]` with owned [`crate::obj::Ref`]s works).
+    pub refs: &'a [&'a RefAt],
+    /// Room for bulk bytes of the reply.
+    pub bulk_in: &'a mut [u8],
+    /// Set: bulk bytes that came.
+    pub bulk_len: usize,
+    /// References (they exist, and name anything or nothing) to be set by the reply.
+    pub refs_in: &'a [&'a RefAt],
+    /// Set: references that came.
+    pub refs_len: usize,
+}
+
+/// How often a request is made before a server that breaks off counts as broken.
+const ATTEMPTS: usize = 4;
+
+/// Makes a request without bulk and references.
+pub fn ask<Q: Serialize, R: DeserializeOwned>(port: &RefAt, request: &Q) -> Result<R, Error> {
+    call(port, request, &mut Io::default())
+}
+
+/// Makes a request.
+pub fn call<Q: Serialize, R: DeserializeOwned>(
+    port: &RefAt,
+    request: &Q,
+    io: &mut Io<'_>,
+) -> Result<R, Error> {
+    let mut header = Vec::with_capacity(64);
+    header.extend_from_slice(&[0; 4]);
+    let mut header = postcard::to_extend(request, header).map_err(|_| Error::Invalid)?;
+    let length = header.len() - 4;
+    if length > MAX_HEADER {
+        return Err(Error::Invalid);
+    }
+    header[..4].copy_from_slice(&(length as u32).to_le_bytes());
+
+    let outgoing = List::to_send(io.refs)?;
+    let incoming = List::to_receive(io.refs_in)?;
+    let mut reply: Vec<u8> = Vec::with_capacity(4 + MAX_HEADER + io.bulk_in.len());
+    for _ in 0..ATTEMPTS {
+        match exchange(port, &header, io.bulk, &outgoing, &mut reply, &incoming)? {
+            Some(refs) => {
+                let Some((header, bulk)) = split(&reply) else {
+                    continue;
+                };
+                let result: Result<R, Error> =
+                    postcard::from_bytes(header).map_err(|_| Error::Broken)?;
+                let value = result?;
+                if bulk.len() > io.bulk_in.len() {
+                    return Err(Error::Broken);
+                }
+                io.bulk_in[..bulk.len()].copy_from_slice(bulk);
+                io.bulk_len = bulk.len();
+                io.refs_len = refs;
+                incoming.hand_over(io.refs_in, refs)?;
+                return Ok(value);
+            }
+            None => continue,
+        }
+    }
+    Err(Error::Broken)
+}
+
+/// Header and bulk of a message.
+#[must_use]
+pub fn split(message: &[u8]) -> Option<(&[u8], &[u8])> {
+    let length = u32::from_le_bytes(*message.first_chunk::<4>()?) as usize;
+    let rest = &message[4..];
+    (length <= MAX_HEADER && length <= rest.len()).then(|| rest.split_at(length))
+}
+
+/// One attempt: the number of references that came, or `None` if the connection broke off before
+/// anything came.
+fn exchange(
+    port: &RefAt,
+    header: &[u8],
+    bulk: &[u8],
+    outgoing: &List,
+    reply: &mut Vec<u8>,
+    incoming: &List,
+) -> Result<Option<usize>, Error> {
+    reply.clear();
+    let room = reply.capacity() as u64;
+    let more = [Segment {
+        address: bulk.as_ptr() as u64,
+        length: bulk.len() as u64,
+    }];
+    let mut regs = IpcRegs {
+        rdi: port.0,
+        rsi: header.as_ptr() as u64,
+        rdx: header.len() as u64,
+        r10: more.as_ptr() as u64,
+        r8: u64::from(!bulk.is_empty()),
+        r9: outgoing.word(),
+        rbx: incoming.word(),
+        r12: reply.as_mut_ptr() as u64,
+        r13: room,
+        ..IpcRegs::default()
+    };
+    // SAFETY: the send buffers are only read; the reply buffer is ours alone.
+    let code = unsafe { sys::ipc(Call::ClientConnectSendOverReceive, &mut regs) };
+    let code = if code == Code::WrongStage {
+        // A connection was left over, for example by a thread that was saved in the middle.
+        sys::client_disconnect();
+        return Ok(None);
+    } else {
+        code
+    };
+    let received = room.saturating_sub(regs.r13).min(room) as usize;
+    // SAFETY: the kernel has written this many bytes from the start of the buffer.
+    unsafe { reply.set_len(received) };
+    match code {
+        Code::Ok => {
+            sys::client_disconnect();
+        }
+        // The server ends the connection together with its reply.
+        Code::Disconnected => {}
+        Code::Dead => return Err(Error::Broken),
+        _ => {
+            sys::client_disconnect();
+            return Err(Error::Broken);
+        }
+    }
+    let left = (regs.rbx & abi::MAX_LIST_REFS) as usize;
+    Ok((received > 0).then(|| incoming.count().saturating_sub(left)))
+}
+
+/// A list of references at consecutive addresses.
+pub(crate) enum List {
+    /// They stand so already (or there are none).
+    Direct { address: u64, count: usize },
+    /// Copies.
+    Block(RefBlock, usize),
+}
+
+impl List {
+    fn direct(refs: &[&RefAt]) -> Option<Self> {
+        let address = refs.first().map_or(0, |first| first.0);
+        refs.iter()
+            .enumerate()
+            .all(|(index, reference)| reference.0 == address + index as u64 * abi::OBJECT_SIZE)
+            .then_some(List::Direct {
+                address,
+                count: refs.len(),
+            })
+    }
+
+    pub(crate) fn to_send(refs: &[&RefAt]) -> Result<Self, Error> {
+        if let Some(list) = List::direct(refs) {
+            return Ok(list);
+        }
+        let block = RefBlock::new(refs.len()).map_err(crate::error_of)?;
+        for (index, reference) in refs.iter().enumerate() {
+            block
+                .get(index)
+                .point_to(**reference)
+                .map_err(crate::error_of)?;
+        }
+        Ok(List::Block(block, refs.len()))
+    }
+
+    fn to_receive(refs: &[&RefAt]) -> Result<Self, Error> {
+        if let Some(list) = List::direct(refs) {
+            return Ok(list);
+        }
+        Ok(List::Block(
+            RefBlock::new(refs.len()).map_err(crate::error_of)?,
+            refs.len(),
+        ))
+    }
+
+    fn hand_over(&self, refs: &[&RefAt], received: usize) -> Result<(), Error> {
+        if let List::Block(block, _) = self {
+            for (index, reference) in refs.iter().take(received).enumerate() {
+                reference
+                    .point_to(block.get(index))
+                    .map_err(crate::error_of)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&self) -> usize {
+        match self {
+            List::Direct { count, .. } => *count,
+            List::Block(_, count) => *count,
+        }
+    }
+
+    pub(crate) fn word(&self) -> u64 {
+        match self {
+            List::Direct { count: 0, .. } => 0,
+            List::Direct { address, count } => abi::ref_list(*address, *count as u64),
+            List::Block(block, count) => block.list(*count),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    #[test]
+    fn messages_split_or_are_refused() {
+        assert_eq!(split(&[2, 0, 0, 0, 7, 8, 9]), Some((&[7, 8][..], &[9][..])));
+        assert_eq!(split(&[0, 0, 0, 0]), Some((&[][..], &[][..])));
+        assert_eq!(split(&[1, 0, 0, 0]), None);
+        assert_eq!(split(&[1, 0, 0]), None);
+        assert_eq!(split(&[255, 255, 255, 255, 1]), None);
+    }
+}

@@ -1,0 +1,61 @@
+//! How a program begins: its heap, and what its creator tells it.
+//!
+//! `_start` (in [`crate::program!`]) relocates the program and calls `fermata_main`, which calls
+//! [`begin`]. The start page is described in [`proto::layout`].
+use crate::heap;
+use crate::obj::RefAt;
+use crate::sync::Lazy;
+use proto::layout::{
+    HEAP_END, HEAP_START, MAX_PASSED, START_INFO, START_MANAGER, START_MEMORY, START_NAMES,
+    START_PAGE, START_PASSED, START_SIZE, START_SPACE, START_THREAD,
+};
+use proto::process::Start;
+
+/// Part of the heap's range that is set aside for object slots: room for half a million.
+const SLOT_BYTES: u64 = 8 << 20;
+
+/// Sets up what a usual program has. Called once by the start code.
+pub fn begin() {
+    // SAFETY: the first thing that a program does; its memory segment is mapped there.
+    unsafe { heap::init(HEAP_START, HEAP_END, SLOT_BYTES) };
+}
+
+static START: Lazy<Start> = Lazy::new();
+
+/// The arguments and surroundings that the program was started with.
+pub fn start() -> &'static Start {
+    let made: Result<_, core::convert::Infallible> = START.get(|| Ok(read().unwrap_or_default()));
+    match made {
+        Ok(start) => start,
+        Err(never) => match never {},
+    }
+}
+
+fn read() -> Option<Start> {
+    // SAFETY: the start area is mapped readable in every usual program.
+    let length = unsafe { (START_INFO as *const u64).read_volatile() };
+    if length > START_PAGE + START_SIZE - START_INFO - 8 {
+        return None;
+    }
+    // SAFETY: within the start area, which nobody writes.
+    let bytes =
+        unsafe { core::slice::from_raw_parts((START_INFO + 8) as *const u8, length as usize) };
+    postcard::from_bytes(bytes).ok()
+}
+
+/// The name service's port.
+pub const NAMES: RefAt = RefAt(START_NAMES);
+/// The memory server's port.
+pub const MEMORY: RefAt = RefAt(START_MEMORY);
+/// The process's own space.
+pub const SPACE: RefAt = RefAt(START_SPACE);
+/// The first thread.
+pub const THREAD: RefAt = RefAt(START_THREAD);
+/// The port of the process's manager that stands for this process.
+pub const MANAGER: RefAt = RefAt(START_MANAGER);
+
+/// The `index`th further reference that whoever started the program passed on.
+#[must_use]
+pub fn passed(index: usize) -> Option<RefAt> {
+    ((index as u64) < MAX_PASSED).then_some(RefAt(START_PASSED + index as u64 * abi::OBJECT_SIZE))
+}

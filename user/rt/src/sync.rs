@@ -1,0 +1,219 @@
+//! Locks.
+//!
+//! [`RawLock`] is one atomic word on the fast path. A thread that has to wait does so on a kernel
+//! mutex, which is made at the first contention and otherwise unlocked by the holder as it leaves:
+//! every unlock grants exactly one of those that have announced themselves. No thread ever spins,
+//! so a strict priority cannot starve the holder. A lock lives wholly in the program's memory, so
+//! it is saved and restored with it.
+use crate::{obj, slots, sys};
+use abi::state::MutexState;
+use abi::Code;
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// A lock without data.
+#[derive(Debug)]
+pub struct RawLock {
+    /// Holder and waiters.
+    users: AtomicU32,
+    /// Handle of the kernel mutex, or 0 while there has been no contention.
+    mutex: AtomicU64,
+}
+
+impl RawLock {
+    /// An unlocked lock.
+    #[must_use]
+    pub const fn new() -> Self {
+        RawLock {
+            users: AtomicU32::new(0),
+            mutex: AtomicU64::new(0),
+        }
+    }
+
+    /// Gives the lock its kernel mutex beforehand (the slab's lock cannot take it from the slab).
+    pub(crate) fn prepare(&self, handle: u64) {
+        self.mutex.store(handle, Ordering::Release);
+    }
+
+    /// The kernel mutex on which waiters wait; it is locked while nobody is granted the lock.
+    fn queue(&self) -> Option<u64> {
+        let handle = self.mutex.load(Ordering::Acquire);
+        if handle != 0 {
+            return Some(handle);
+        }
+        let fresh = slots::allocate(1)?;
+        let made = make_queue(fresh);
+        if made
+            && self
+                .mutex
+                .compare_exchange(0, fresh, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
+        {
+            return Some(fresh);
+        }
+        if made {
+            sys::mutex_destroy(fresh, 0);
+        }
+        slots::free(fresh, 1);
+        match self.mutex.load(Ordering::Acquire) {
+            0 => None,
+            handle => Some(handle),
+        }
+    }
+
+    /// Locks.
+    pub fn lock(&self) {
+        if self.users.fetch_add(1, Ordering::Acquire) == 0 {
+            return;
+        }
+        loop {
+            match self.queue() {
+                Some(handle) => {
+                    sys::mutex_lock(handle);
+                    return;
+                }
+                // No kernel memory for the queue: let others run and free some.
+                None => {
+                    sys::thread_sleep_until(crate::time::now() + 1_000_000);
+                }
+            }
+        }
+    }
+
+    /// Locks if nobody holds the lock.
+    pub fn try_lock(&self) -> bool {
+        self.users
+            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Unlocks. Only for the holder.
+    pub fn unlock(&self) {
+        if self.users.fetch_sub(1, Ordering::Release) == 1 {
+            return;
+        }
+        loop {
+            match self.queue() {
+                Some(handle) => {
+                    sys::mutex_unlock(handle);
+                    return;
+                }
+                None => {
+                    sys::thread_sleep_until(crate::time::now() + 1_000_000);
+                }
+            }
+        }
+    }
+}
+
+impl Default for RawLock {
+    fn default() -> Self {
+        RawLock::new()
+    }
+}
+
+/// Makes a locked kernel mutex at the handle.
+pub(crate) fn make_queue(handle: u64) -> bool {
+    if sys::mutex_create(handle, 0) != Code::Ok {
+        return false;
+    }
+    sys::mutex_set_state(handle, &MutexState { locked: 1 }) == Code::Ok
+}
+
+/// A lock around data.
+#[derive(Debug, Default)]
+pub struct Mutex<T: ?Sized> {
+    raw: RawLock,
+    data: UnsafeCell<T>,
+}
+
+// SAFETY: the data is only reached by the holder of the lock.
+unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
+
+impl<T> Mutex<T> {
+    /// An unlocked lock around `data`.
+    pub const fn new(data: T) -> Self {
+        Mutex {
+            raw: RawLock::new(),
+            data: UnsafeCell::new(data),
+        }
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// Locks until the guard is dropped.
+    pub fn lock(&self) -> Guard<'_, T> {
+        self.raw.lock();
+        Guard { mutex: self }
+    }
+
+    /// Locks if nobody holds the lock.
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        self.raw.try_lock().then_some(Guard { mutex: self })
+    }
+}
+
+/// The right to the data of a locked [`Mutex`].
+#[derive(Debug)]
+pub struct Guard<'a, T: ?Sized> {
+    mutex: &'a Mutex<T>,
+}
+
+impl<T: ?Sized> Deref for Guard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: the guard holds the lock.
+        unsafe { &*self.mutex.data.get() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard holds the lock and is exclusively borrowed.
+        unsafe { &mut *self.mutex.data.get() }
+    }
+}
+
+impl<T: ?Sized> Drop for Guard<'_, T> {
+    fn drop(&mut self) {
+        self.mutex.raw.unlock();
+    }
+}
+
+/// A value made at its first use.
+#[derive(Debug)]
+pub struct Lazy<T: 'static> {
+    value: Mutex<Option<&'static T>>,
+}
+
+impl<T: Send + Sync + 'static> Lazy<T> {
+    /// Not made yet.
+    pub const fn new() -> Self {
+        Lazy {
+            value: Mutex::new(None),
+        }
+    }
+
+    /// The value, made by `make` if it is not there.
+    pub fn get<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&'static T, E> {
+        let mut value = self.value.lock();
+        if let Some(value) = *value {
+            return Ok(value);
+        }
+        let made: &'static T = alloc::boxed::Box::leak(alloc::boxed::Box::new(make()?));
+        *value = Some(made);
+        Ok(made)
+    }
+}
+
+impl<T: Send + Sync + 'static> Default for Lazy<T> {
+    fn default() -> Self {
+        Lazy::new()
+    }
+}
+
+/// A condition to wait for with a kernel mutex; both are kernel objects.
+pub type Cond = obj::Cond;

@@ -1,0 +1,179 @@
+//! Threads.
+//!
+//! A spawned thread has a stack from the heap and a control block, whose address is its tag. When
+//! its function returns it marks itself finished and waits for ever; the next `spawn` takes it
+//! apart.
+use crate::obj::{Ref, Thread, ThreadAt};
+use crate::start::THREAD;
+use crate::sync::Mutex;
+use crate::sys;
+use abi::state::{Registers, ThreadState};
+use abi::Code;
+use alloc::alloc::{alloc, dealloc, Layout};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// Bytes of a spawned thread's stack.
+pub const STACK: usize = 128 * 1024;
+
+/// Priority of ordinary threads.
+pub const PRIORITY: u64 = 8;
+
+struct Block {
+    /// Taken when the thread is taken apart.
+    thread: Mutex<Option<Thread>>,
+    stack: *mut u8,
+    run: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    finished: AtomicBool,
+}
+
+// SAFETY: the stack is only touched by its thread, and freed after the thread is gone.
+unsafe impl Send for Block {}
+// SAFETY: as above; the other fields are made for sharing.
+unsafe impl Sync for Block {}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        *self.thread.lock() = None;
+        // SAFETY: it was allocated with this layout, and its thread is gone.
+        unsafe { dealloc(self.stack, layout()) };
+    }
+}
+
+/// All spawned threads that have not been taken apart: a thread keeps its own block alive here.
+static BLOCKS: Mutex<Vec<Arc<Block>>> = Mutex::new(Vec::new());
+
+fn layout() -> Layout {
+    // The constants are a valid layout.
+    Layout::from_size_align(STACK, 4096).unwrap_or(Layout::new::<u64>())
+}
+
+/// A thread that nobody joins. Dropping this leaves the thread alone.
+#[derive(Clone)]
+pub struct JoinlessThread(Arc<Block>);
+
+impl core::fmt::Debug for JoinlessThread {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_tuple("JoinlessThread")
+            .field(&*self.0.thread.lock())
+            .finish()
+    }
+}
+
+impl JoinlessThread {
+    /// Does something with the thread's handle; `Dead` when the thread has been taken apart.
+    pub fn with<R>(&self, f: impl FnOnce(ThreadAt) -> Result<R, Code>) -> Result<R, Code> {
+        match &*self.0.thread.lock() {
+            Some(thread) => f(thread.at()),
+            None => Err(Code::Dead),
+        }
+    }
+
+    /// A reference to the thread.
+    pub fn reference(&self) -> Result<Ref, Code> {
+        self.with(ThreadAt::reference)
+    }
+
+    /// Whether the thread's function has returned.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.0.finished.load(Ordering::Acquire)
+    }
+}
+
+/// Starts a thread at [`PRIORITY`].
+pub fn spawn(f: impl FnOnce() + Send + 'static) -> Result<JoinlessThread, Code> {
+    spawn_at(PRIORITY, f)
+}
+
+/// Starts a thread at this priority.
+pub fn spawn_at(priority: u64, f: impl FnOnce() + Send + 'static) -> Result<JoinlessThread, Code> {
+    clear_finished();
+    let thread = Thread::new()?;
+    // SAFETY: the size is not 0.
+    let stack = unsafe { alloc(layout()) };
+    if stack.is_null() {
+        return Err(Code::NoMemory);
+    }
+    let block = Arc::new(Block {
+        thread: Mutex::new(None),
+        stack,
+        run: Mutex::new(Some(Box::new(f))),
+        finished: AtomicBool::new(false),
+    });
+    let tag = Arc::as_ptr(&block) as u64;
+    let state = ThreadState {
+        registers: Registers {
+            rip: begin as *const () as u64,
+            // As after a call: 8 below a multiple of 16.
+            rsp: stack as u64 + STACK as u64 - 8,
+            rdi: tag,
+            rflags: 0x202,
+            ..Registers::default()
+        },
+        tag,
+        priority,
+        stop_count: 1,
+        ..ThreadState::default()
+    };
+    thread.set_state(&state, 0, 0, 0)?;
+    let at = thread.at();
+    *block.thread.lock() = Some(thread);
+    BLOCKS.lock().push(block.clone());
+    if let Err(code) = at.resume() {
+        BLOCKS.lock().retain(|b| !Arc::ptr_eq(b, &block));
+        return Err(code);
+    }
+    Ok(JoinlessThread(block))
+}
+
+extern "C" fn begin(block: *const Block) -> ! {
+    {
+        // SAFETY: the list keeps the block alive until it is marked finished.
+        let block = unsafe { &*block };
+        let run = block.run.lock().take();
+        if let Some(run) = run {
+            run();
+        }
+        block.finished.store(true, Ordering::Release);
+    }
+    loop {
+        sys::thread_wait_interrupt();
+    }
+}
+
+/// Takes finished threads apart.
+fn clear_finished() {
+    loop {
+        let finished = {
+            let mut blocks = BLOCKS.lock();
+            let position = blocks
+                .iter()
+                .position(|b| b.finished.load(Ordering::Acquire));
+            position.map(|position| blocks.swap_remove(position))
+        };
+        match finished {
+            Some(block) => {
+                // The thread goes before its stack may go.
+                *block.thread.lock() = None;
+            }
+            None => return,
+        }
+    }
+}
+
+/// A reference to the calling thread.
+pub fn current() -> Result<Ref, Code> {
+    let tag = sys::thread_self();
+    let known = BLOCKS
+        .lock()
+        .iter()
+        .find(|b| Arc::as_ptr(b) as u64 == tag)
+        .cloned();
+    match known {
+        Some(block) => JoinlessThread(block).reference(),
+        None => THREAD.copy(),
+    }
+}

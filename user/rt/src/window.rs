@@ -1,0 +1,195 @@
+//! Windows: regions of others, mapped into one's own space.
+use crate::obj::{Mapping, RefAt};
+use crate::sync::Mutex;
+use abi::state::MappingState;
+use abi::{PAGE_SIZE, USER_END};
+use alloc::collections::BTreeMap;
+use proto::layout::WINDOWS;
+use proto::Error;
+
+/// Which addresses above [`WINDOWS`] are free: start to size. The pure part, tested on the host.
+#[derive(Debug)]
+pub struct Ranges {
+    free: BTreeMap<u64, u64>,
+}
+
+impl Ranges {
+    /// Nothing free.
+    #[must_use]
+    pub const fn new() -> Self {
+        Ranges {
+            free: BTreeMap::new(),
+        }
+    }
+
+    /// Takes the lowest range of this size, aligned to `align` (a power of two).
+    pub fn take(&mut self, size: u64, align: u64) -> Option<u64> {
+        let (start, length, at) = self.free.iter().find_map(|(&start, &length)| {
+            let at = start.checked_next_multiple_of(align)?;
+            let end = at.checked_add(size)?;
+            (end <= start + length).then_some((start, length, at))
+        })?;
+        self.free.remove(&start);
+        if at > start {
+            self.free.insert(start, at - start);
+        }
+        if at + size < start + length {
+            self.free.insert(at + size, start + length - at - size);
+        }
+        Some(at)
+    }
+
+    /// Gives a range back.
+    pub fn give(&mut self, mut start: u64, mut size: u64) {
+        if let Some((&before, &length)) = self.free.range(..start).next_back() {
+            if before + length == start {
+                self.free.remove(&before);
+                start = before;
+                size += length;
+            }
+        }
+        if let Some(length) = self.free.remove(&(start + size)) {
+            size += length;
+        }
+        self.free.insert(start, size);
+    }
+}
+
+impl Default for Ranges {
+    fn default() -> Self {
+        Ranges::new()
+    }
+}
+
+static RANGES: Mutex<Option<Ranges>> = Mutex::new(None);
+
+/// Takes free addresses of one's own space, for mappings made by hand.
+#[must_use]
+pub fn take_addresses(size: u64, align: u64) -> Option<u64> {
+    let mut ranges = RANGES.lock();
+    let ranges = ranges.get_or_insert_with(|| {
+        let mut ranges = Ranges::new();
+        ranges.give(WINDOWS, USER_END - WINDOWS);
+        ranges
+    });
+    ranges.take(size, align)
+}
+
+/// Gives addresses back.
+pub fn give_addresses(start: u64, size: u64) {
+    if let Some(ranges) = RANGES.lock().as_mut() {
+        ranges.give(start, size);
+    }
+}
+
+/// A part of a region, mapped into one's own space until this is dropped.
+#[derive(Debug)]
+pub struct Window {
+    /// Dropped by hand, before the addresses are given back.
+    mapping: Option<Mapping>,
+    address: u64,
+    size: u64,
+}
+
+impl Window {
+    /// Maps `size` bytes of the region from `offset` on, both multiples of the page size.
+    pub fn map(region: &RefAt, offset: u64, size: u64, rights: u64) -> Result<Self, Error> {
+        if size == 0 || size % PAGE_SIZE != 0 || offset % PAGE_SIZE != 0 {
+            return Err(Error::Invalid);
+        }
+        let mapping = Mapping::new().map_err(crate::error_of)?;
+        // Large windows stand on large boundaries, which keeps page tables apart.
+        let align = if size >= 1 << 30 { 1 << 30 } else { PAGE_SIZE };
+        let address = take_addresses(size, align).ok_or(Error::NoMemory)?;
+        let window = Window {
+            mapping: Some(mapping),
+            address,
+            size,
+        };
+        let state = MappingState {
+            start: address,
+            size,
+            offset,
+            protection: rights,
+        };
+        if let Some(mapping) = &window.mapping {
+            mapping
+                .set_state(&state, region.0, 0)
+                .map_err(crate::error_of)?;
+        }
+        Ok(window)
+    }
+
+    /// First address.
+    #[must_use]
+    pub const fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Number of bytes.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Reads from the window; a range beyond its end is [`Error::Invalid`]. The memory may change
+    /// at any time, and may be missing, in which case this waits for its keeper.
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
+        self.check(offset, to.len())?;
+        // SAFETY: within the window, which is no Rust object's memory; `to` is ours.
+        unsafe {
+            core::ptr::copy_nonoverlapping(
+                (self.address + offset) as *const u8,
+                to.as_mut_ptr(),
+                to.len(),
+            );
+        }
+        Ok(())
+    }
+
+    /// Writes into the window.
+    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
+        self.check(offset, from.len())?;
+        // SAFETY: as for `read`.
+        unsafe {
+            core::ptr::copy_nonoverlapping(
+                from.as_ptr(),
+                (self.address + offset) as *mut u8,
+                from.len(),
+            );
+        }
+        Ok(())
+    }
+
+    fn check(&self, offset: u64, length: usize) -> Result<(), Error> {
+        match offset.checked_add(length as u64) {
+            Some(end) if end <= self.size => Ok(()),
+            _ => Err(Error::Invalid),
+        }
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        self.mapping = None;
+        give_addresses(self.address, self.size);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ranges;
+
+    #[test]
+    fn ranges_split_align_and_join() {
+        let mut ranges = Ranges::new();
+        ranges.give(0x1000, 0xf000);
+        assert_eq!(ranges.take(0x1000, 0x4000), Some(0x4000));
+        assert_eq!(ranges.take(0x3000, 0x1000), Some(0x1000));
+        assert_eq!(ranges.take(0xc000, 0x1000), None);
+        ranges.give(0x4000, 0x1000);
+        ranges.give(0x1000, 0x3000);
+        assert_eq!(ranges.take(0xf000, 0x1000), Some(0x1000));
+        assert_eq!(ranges.take(0x1000, 0x1000), None);
+    }
+}
