@@ -88,7 +88,11 @@ impl Context {
         Registers {
             rax: self.rax.get(),
             rbx: self.rbx.get(),
-            rcx: if full { self.rcx.get() } else { self.rip.get().wrapping_add(2) },
+            rcx: if full {
+                self.rcx.get()
+            } else {
+                self.rip.get().wrapping_add(2)
+            },
             rdx: self.rdx.get(),
             rsi: self.rsi.get(),
             rdi: self.rdi.get(),
@@ -97,7 +101,11 @@ impl Context {
             r8: self.r8.get(),
             r9: self.r9.get(),
             r10: self.r10.get(),
-            r11: if full { self.r11.get() } else { self.rflags.get() },
+            r11: if full {
+                self.r11.get()
+            } else {
+                self.rflags.get()
+            },
             r12: self.r12.get(),
             r13: self.r13.get(),
             r14: self.r14.get(),
@@ -160,14 +168,14 @@ impl Context {
 
     /// From now on, this thread's traps run on its own stack. Whoever had the stack before loses
     /// it, with any activation on it. Panics when the stack is in use at this moment.
-    pub fn set_stack(&self, stack: &'static Stack) {
+    pub fn set_stack(&'static self, stack: &'static Stack) {
         machine::set_stack(self, stack);
     }
 
     /// Arms the thread's own stack so that the next [`crate::switch_stack`] to it goes straight to
     /// user mode with this context. Drops a suspended activation. Panics when the thread has no
     /// stack of its own, or when the caller runs on it.
-    pub fn reset_stack(&self) {
+    pub fn reset_stack(&'static self) {
         machine::reset_stack(self);
     }
 }
@@ -207,7 +215,9 @@ pub struct FpuArea {
 impl FpuArea {
     /// The state of a thread that has never used the FPU.
     pub fn new() -> FpuArea {
-        FpuArea { bytes: Cell::new(abi::state::initial_fpu()) }
+        FpuArea {
+            bytes: Cell::new(abi::state::initial_fpu()),
+        }
     }
 
     pub(crate) fn get(&self) -> [u8; FPU_BYTES] {

@@ -19,8 +19,6 @@ mod x86_64;
 #[cfg(target_os = "none")]
 use x86_64 as machine;
 #[cfg(target_os = "none")]
-pub use x86_64::{boot_call, entry_point};
-
 #[cfg(not(target_os = "none"))]
 pub mod host;
 #[cfg(not(target_os = "none"))]

@@ -64,7 +64,10 @@ impl Machine {
     /// The bytes of a frame from `offset` on.
     fn frame(&mut self, pfn: Pfn, offset: u64, length: usize) -> &mut [u8] {
         let frames = (self.ram.len() / PAGE_SIZE as usize) as u32;
-        assert!(pfn.0.wrapping_sub(FIRST_FRAME) < frames, "not a frame of user memory: {pfn:?}");
+        assert!(
+            pfn.0.wrapping_sub(FIRST_FRAME) < frames,
+            "not a frame of user memory: {pfn:?}"
+        );
         assert!(
             offset <= PAGE_SIZE && length as u64 <= PAGE_SIZE - offset,
             "an access that crosses a page: offset {offset}, {length} bytes"
@@ -159,7 +162,10 @@ pub fn take_interrupt() -> Option<Trap> {
             m.deadline = u64::MAX;
             return Some(Trap::Timer);
         }
-        let at = m.pending.iter().position(|line| m.unmasked & 1 << line != 0)?;
+        let at = m
+            .pending
+            .iter()
+            .position(|line| m.unmasked & 1 << line != 0)?;
         let line = m.pending.remove(at)?;
         m.unmasked &= !(1 << line);
         Some(Trap::Irq(line))
@@ -206,7 +212,9 @@ pub fn start(_kernel: &'static dyn Kernel, _first: &'static Context) -> ! {
 pub fn alloc_slice<T: 'static>(n: usize, init: impl FnMut(usize) -> T) -> Option<&'static [T]> {
     let bytes = (core::mem::size_of::<T>() as u64).checked_mul(n as u64)?;
     take_pool(bytes)?;
-    Some(Box::leak((0..n).map(init).collect::<Vec<T>>().into_boxed_slice()))
+    Some(Box::leak(
+        (0..n).map(init).collect::<Vec<T>>().into_boxed_slice(),
+    ))
 }
 
 fn take_pool(bytes: u64) -> Option<()> {
@@ -293,7 +301,10 @@ pub struct PageTable {
 impl PageTable {
     /// No translations, no memory.
     pub const fn new() -> PageTable {
-        PageTable { entries: RefCell::new(BTreeMap::new()), tables: RefCell::new(BTreeMap::new()) }
+        PageTable {
+            entries: RefCell::new(BTreeMap::new()),
+            tables: RefCell::new(BTreeMap::new()),
+        }
     }
 
     fn key(level: u32, address: u64) -> (u32, u64) {
@@ -309,9 +320,14 @@ impl PageTable {
     /// [`abi::access`]. `None`: no memory for a table page, nothing changed.
     pub fn insert(&self, address: u64, pfn: Pfn, rights: u64, device: bool) -> Option<()> {
         assert!(address < abi::USER_END, "not a user address: {address:#x}");
-        assert!(user_frame(pfn) || device && device_frame(pfn), "not for users: {pfn:?}");
+        assert!(
+            user_frame(pfn) || device && device_frame(pfn),
+            "not for users: {pfn:?}"
+        );
         let mut tables = self.tables.borrow_mut();
-        let missing = (1..=4).filter(|&l| !tables.contains_key(&Self::key(l, address))).count();
+        let missing = (1..=4)
+            .filter(|&l| !tables.contains_key(&Self::key(l, address)))
+            .count();
         with(|m| {
             if (m.tables_used as u64) + missing as u64 > u64::from(m.table_limit) {
                 return None;
@@ -319,7 +335,10 @@ impl PageTable {
             m.tables_used += missing as u32;
             Some(())
         })?;
-        let old = self.entries.borrow_mut().insert(address / PAGE_SIZE, (pfn, rights));
+        let old = self
+            .entries
+            .borrow_mut()
+            .insert(address / PAGE_SIZE, (pfn, rights));
         let mut new_below = old.is_none();
         for level in 1..=4 {
             let new_here = !tables.contains_key(&Self::key(level, address));
@@ -333,14 +352,20 @@ impl PageTable {
     pub fn remove(&self, start: u64, size: u64) {
         let first = start / PAGE_SIZE;
         let end = start.saturating_add(size).div_ceil(PAGE_SIZE);
-        let pages: Vec<u64> =
-            self.entries.borrow().range(first..end.max(first)).map(|(&page, _)| page).collect();
+        let pages: Vec<u64> = self
+            .entries
+            .borrow()
+            .range(first..end.max(first))
+            .map(|(&page, _)| page)
+            .collect();
         let mut tables = self.tables.borrow_mut();
         for page in pages {
             self.entries.borrow_mut().remove(&page);
             for level in 1..=4 {
                 let key = Self::key(level, page * PAGE_SIZE);
-                let used = tables.get_mut(&key).expect("a table page above every entry");
+                let used = tables
+                    .get_mut(&key)
+                    .expect("a table page above every entry");
                 *used -= 1;
                 if *used > 0 {
                     break;
@@ -396,7 +421,10 @@ pub(crate) fn set_stack(context: &Context, _stack: &'static Stack) {
 }
 
 pub(crate) fn reset_stack(context: &Context) {
-    assert!(context.stack_top.get() != 0, "the thread has no stack of its own");
+    assert!(
+        context.stack_top.get() != 0,
+        "the thread has no stack of its own"
+    );
     context.activation.set(1);
 }
 
@@ -432,7 +460,9 @@ pub fn wait_for_interrupt() {
         with(|m| m.now = m.now.max(m.deadline));
         take_interrupt()
     });
-    let Some(trap) = trap else { std::panic::resume_unwind(Box::new(Idle)) };
+    let Some(trap) = trap else {
+        std::panic::resume_unwind(Box::new(Idle))
+    };
     let kernel = with(|m| m.kernel).expect("a test that waits names its kernel by set_kernel");
     kernel.interrupt(trap);
 }

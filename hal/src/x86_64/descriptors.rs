@@ -1,0 +1,240 @@
+//! Segments, the task state with its stacks and port permissions, and who handles which vector.
+
+use super::instructions::{wrmsr, MSR_STAR};
+use super::{stack, trap, Global};
+use core::arch::asm;
+use core::cell::{Cell, UnsafeCell};
+use core::mem::offset_of;
+
+pub(super) const KERNEL_CODE: u16 = 0x08;
+pub(super) const KERNEL_DATA: u16 = 0x10;
+/// `sysret` takes user segments relative to this one, which is itself not used.
+const SYSRET_BASE: u16 = 0x18 | 3;
+pub(super) const USER_DATA: u16 = 0x20 | 3;
+pub(super) const USER_CODE: u16 = 0x28 | 3;
+const TASK: u16 = 0x30;
+
+/// Interrupt stacks of what may come at any instant, or with a bad stack pointer. They only need
+/// to hold what the entry code moves away at once, and what `die` needs.
+const IST_BYTES: usize = 8192;
+const IST_COUNT: usize = 4;
+/// Vectors on interrupt stacks: debug and protection (what a `sysret` to a wrong address would
+/// raise with the user's stack pointer), NMI, double fault, machine check.
+const IST_OF: [(u8, u8); 5] = [(1, 4), (13, 4), (2, 2), (8, 1), (18, 3)];
+
+#[repr(C, align(16))]
+struct IstStacks(UnsafeCell<[[u8; IST_BYTES]; IST_COUNT]>);
+static IST_STACKS: Global<IstStacks> =
+    Global(IstStacks(UnsafeCell::new([[0; IST_BYTES]; IST_COUNT])));
+
+/// 65,536 ports, and a byte of ones behind.
+const PORT_WORDS: usize = 65536 / 32;
+
+/// The task state segment. Its 64-bit fields are misaligned, hence 32-bit words.
+#[repr(C)]
+struct TaskState {
+    reserved0: Cell<u32>,
+    /// Stacks for privilege levels 0 to 2.
+    rsp: [Cell<u32>; 6],
+    reserved1: [Cell<u32>; 2],
+    ist: [[Cell<u32>; 2]; 7],
+    reserved2: [Cell<u32>; 2],
+    reserved3: Cell<u16>,
+    /// Offset of the port permissions; beyond the end: no port is allowed.
+    ports_offset: Cell<u16>,
+    /// A set bit forbids a port.
+    ports: [Cell<u32>; PORT_WORDS],
+    end: Cell<u32>,
+}
+
+const PORTS_ON: u16 = offset_of!(TaskState, ports) as u16;
+const PORTS_OFF: u16 = 0xffff;
+
+static TASK_STATE: Global<TaskState> = Global(TaskState {
+    reserved0: Cell::new(0),
+    rsp: [const { Cell::new(0) }; 6],
+    reserved1: [const { Cell::new(0) }; 2],
+    ist: [const { [const { Cell::new(0) }; 2] }; 7],
+    reserved2: [const { Cell::new(0) }; 2],
+    reserved3: Cell::new(0),
+    ports_offset: Cell::new(PORTS_OFF),
+    ports: [const { Cell::new(u32::MAX) }; PORT_WORDS],
+    end: Cell::new(u32::MAX),
+});
+
+static SEGMENTS: Global<[Cell<u64>; 8]> = Global([
+    Cell::new(0),
+    // Present, 64-bit code; present, writable data.
+    Cell::new(0x00af_9b00_0000_ffff),
+    Cell::new(0x00cf_9300_0000_ffff),
+    Cell::new(0),
+    // The same for privilege level 3.
+    Cell::new(0x00cf_f300_0000_ffff),
+    Cell::new(0x00af_fb00_0000_ffff),
+    Cell::new(0),
+    Cell::new(0),
+]);
+
+/// An entry of the interrupt descriptor table.
+#[repr(C)]
+struct Gate {
+    low: Cell<u64>,
+    high: Cell<u64>,
+}
+
+static GATES: Global<[Gate; 256]> = Global(
+    [const {
+        Gate {
+            low: Cell::new(0),
+            high: Cell::new(0),
+        }
+    }; 256],
+);
+
+/// What `lgdt` and `lidt` read.
+#[repr(C, packed(2))]
+struct TablePointer {
+    limit: u16,
+    address: u64,
+}
+
+impl TablePointer {
+    fn to<T>(table: &'static T) -> TablePointer {
+        TablePointer {
+            limit: (size_of::<T>() - 1) as u16,
+            address: core::ptr::from_ref(table) as u64,
+        }
+    }
+}
+
+/// Fills the tables and loads them.
+pub(super) fn init() {
+    let task = &TASK_STATE.0;
+    let top = stack::cpu_stack_top();
+    task.rsp[0].set(top as u32);
+    task.rsp[1].set((top >> 32) as u32);
+    for (i, slot) in task.ist.iter().take(IST_COUNT).enumerate() {
+        let top = IST_STACKS.0 .0.get() as u64 + ((i + 1) * IST_BYTES) as u64;
+        slot[0].set(top as u32);
+        slot[1].set((top >> 32) as u32);
+    }
+
+    let base = core::ptr::from_ref(task) as u64;
+    let limit = size_of::<TaskState>() as u64 - 1;
+    let low = limit & 0xffff
+        | (base & 0xff_ffff) << 16
+        | 0x89 << 40
+        | (limit >> 16) << 48
+        | (base >> 24 & 0xff) << 56;
+    SEGMENTS.0[usize::from(TASK / 8)].set(low);
+    SEGMENTS.0[usize::from(TASK / 8) + 1].set(base >> 32);
+
+    for vector in 0..=255u8 {
+        let handler = trap::stub(vector);
+        let ist = IST_OF
+            .iter()
+            .find(|of| of.0 == vector)
+            .map_or(0, |of| u64::from(of.1));
+        // An interrupt gate; only breakpoints may be raised by the program itself.
+        let kind = if vector == 3 { 0xee } else { 0x8e };
+        let gate = &GATES.0[usize::from(vector)];
+        gate.low.set(
+            handler & 0xffff
+                | u64::from(KERNEL_CODE) << 16
+                | ist << 32
+                | kind << 40
+                | (handler >> 16 & 0xffff) << 48,
+        );
+        gate.high.set(handler >> 32);
+    }
+
+    let segments = TablePointer::to(&SEGMENTS.0);
+    let gates = TablePointer::to(&GATES.0);
+    // SAFETY: the tables are complete and live for ever; the selectors loaded are those of the code
+    // and the data that the kernel runs with already.
+    unsafe {
+        asm!(
+            "lgdt [{segments}]",
+            "lidt [{gates}]",
+            "push {code}",
+            "lea {scratch}, [rip + 2f]",
+            "push {scratch}",
+            "retfq",
+            "2:",
+            "mov ss, {data:e}",
+            "xor {scratch:e}, {scratch:e}",
+            "mov ds, {scratch:e}",
+            "mov es, {scratch:e}",
+            "mov fs, {scratch:e}",
+            "mov gs, {scratch:e}",
+            "ltr {task:x}",
+            segments = in(reg) &raw const segments,
+            gates = in(reg) &raw const gates,
+            code = const KERNEL_CODE,
+            data = in(reg) u32::from(KERNEL_DATA),
+            task = in(reg) u32::from(TASK),
+            scratch = out(reg) _,
+        );
+        wrmsr(
+            MSR_STAR,
+            u64::from(SYSRET_BASE) << 48 | u64::from(KERNEL_CODE) << 32,
+        );
+    }
+}
+
+/// Ranges whose ports the table allows at present, or more than fit here.
+const MOST_RANGES: usize = 16;
+struct Loaded {
+    ranges: [Cell<(u16, u16)>; MOST_RANGES],
+    count: Cell<usize>,
+}
+static LOADED: Global<Loaded> = Global(Loaded {
+    ranges: [const { Cell::new((0, 0)) }; MOST_RANGES],
+    count: Cell::new(0),
+});
+
+/// The I/O ports that user mode may use from now on, as (first, count). Cheap for none, and for
+/// the same ones again.
+pub fn load_ports(ranges: &[(u16, u16)]) {
+    let task = &TASK_STATE.0;
+    if ranges.is_empty() {
+        task.ports_offset.set(PORTS_OFF);
+        return;
+    }
+    let loaded = &LOADED.0;
+    let count = loaded.count.get();
+    let same = count == ranges.len()
+        && ranges
+            .iter()
+            .zip(&loaded.ranges)
+            .all(|(range, loaded)| *range == loaded.get());
+    if !same {
+        if count > MOST_RANGES {
+            task.ports.iter().for_each(|word| word.set(u32::MAX));
+        } else {
+            loaded.ranges[..count]
+                .iter()
+                .for_each(|range| set_ports(range.get(), true));
+        }
+        ranges.iter().for_each(|&range| set_ports(range, false));
+        loaded.count.set(ranges.len());
+        for (slot, &range) in loaded.ranges.iter().zip(ranges) {
+            slot.set(range);
+        }
+    }
+    task.ports_offset.set(PORTS_ON);
+}
+
+/// Sets or clears the bits of ports.
+fn set_ports((first, count): (u16, u16), forbidden: bool) {
+    let first = usize::from(first);
+    for port in first..(first + usize::from(count)).min(65536) {
+        let word = &TASK_STATE.0.ports[port / 32];
+        let bit = 1 << (port % 32);
+        word.set(if forbidden {
+            word.get() | bit
+        } else {
+            word.get() & !bit
+        });
+    }
+}

@@ -1,0 +1,116 @@
+//! FPU registers, switched when they are used.
+//!
+//! The registers belong to their *owner*, the context that used them last; the owner's memory is
+//! stale then. While another context is current, CR0.TS is set, so that its first use of the FPU
+//! traps, and [`use_fpu`] makes it the owner. The kernel itself never uses the FPU.
+//!
+//! TS is set exactly when the current context is not the owner.
+
+use super::instructions::{clts, stts};
+use super::Global;
+use crate::Context;
+use core::arch::asm;
+use core::cell::{Cell, UnsafeCell};
+
+/// State of the processor that the entry code uses.
+#[repr(C)]
+pub(super) struct Cpu {
+    /// The context that runs in user mode, or whose trap the kernel handles.
+    pub(super) current: Cell<Option<&'static Context>>,
+    /// The context whose FPU registers are in the processor.
+    pub(super) fpu_owner: Cell<Option<&'static Context>>,
+    /// 1 when CR0.TS is set.
+    pub(super) fpu_traps: Cell<u64>,
+    /// The user's stack pointer for a few instructions.
+    pub(super) user_rsp: Cell<u64>,
+}
+
+pub(super) static CPU: Global<Cpu> = Global(Cpu {
+    current: Cell::new(None),
+    fpu_owner: Cell::new(None),
+    fpu_traps: Cell::new(1),
+    user_rsp: Cell::new(0),
+});
+
+static MXCSR_MASK: Global<Cell<u32>> = Global(Cell::new(0));
+
+#[repr(align(16))]
+struct Image(UnsafeCell<[u8; 512]>);
+static SCRATCH: Global<Image> = Global(Image(UnsafeCell::new([0; 512])));
+
+/// Learns which bits of MXCSR the processor has.
+pub(super) fn init() {
+    clts();
+    let scratch = SCRATCH.0 .0.get();
+    // SAFETY: 512 bytes, aligned, nobody else's; the FPU does not trap.
+    let mask = unsafe {
+        asm!("fninit", "fxsave64 [{}]", in(reg) scratch, options(nostack));
+        scratch.cast::<u32>().add(28 / 4).read()
+    };
+    MXCSR_MASK.0.set(if mask == 0 { 0xffbf } else { mask });
+    stts();
+}
+
+/// The bits of MXCSR that can be set.
+pub(crate) fn mxcsr_mask() -> u32 {
+    MXCSR_MASK.0.get()
+}
+
+fn same(a: Option<&'static Context>, b: &Context) -> bool {
+    a.is_some_and(|a| core::ptr::eq(a, b))
+}
+
+/// Stores the registers into the owner's memory. The FPU must not trap.
+fn save(owner: &Context) {
+    // SAFETY: an `FpuArea` is 512 bytes, aligned, and made of cells.
+    unsafe { asm!("fxsave64 [{}]", in(reg) owner.fpu.as_ptr(), options(nostack)) };
+}
+
+fn set_traps(traps: bool) {
+    if traps != (CPU.0.fpu_traps.get() != 0) {
+        CPU.0.fpu_traps.set(u64::from(traps));
+        if traps {
+            stts();
+        } else {
+            clts();
+        }
+    }
+}
+
+/// The current context has used the FPU without owning it.
+pub(super) fn use_fpu(context: &'static Context) {
+    set_traps(false);
+    if same(CPU.0.fpu_owner.get(), context) {
+        return;
+    }
+    if let Some(owner) = CPU.0.fpu_owner.replace(Some(context)) {
+        save(owner);
+    }
+    // SAFETY: an `FpuArea` is 512 bytes and aligned, and its contents were stored by `fxsave64` or
+    // cleaned by `Context::set_fpu`, so that the processor takes them.
+    unsafe { asm!("fxrstor64 [{}]", in(reg) context.fpu.as_ptr(), options(nostack)) };
+}
+
+/// Brings the context's memory up to date.
+pub(crate) fn fpu_flush(context: &Context) {
+    if same(CPU.0.fpu_owner.get(), context) {
+        let traps = CPU.0.fpu_traps.get() != 0;
+        set_traps(false);
+        save(context);
+        set_traps(traps);
+    }
+}
+
+/// Forgets registers that are in the processor: the context's memory is what counts.
+pub(crate) fn fpu_drop(context: &Context) {
+    if same(CPU.0.fpu_owner.get(), context) {
+        CPU.0.fpu_owner.set(None);
+        set_traps(true);
+    }
+}
+
+/// Makes the context current.
+pub(super) fn set_current(context: &'static Context) {
+    CPU.0.current.set(Some(context));
+    set_traps(!same(CPU.0.fpu_owner.get(), context));
+}

@@ -1,0 +1,486 @@
+//! Physical memory: whose it is, and the kernel's view of it.
+//!
+//! RAM above the first megabyte is divided at boot, for ever. The kernel has its image and one
+//! contiguous *pool*; everything else belongs to users. The pool is handed out from its low end
+//! ([`alloc_slice`], never given back), from its high end in pages (stacks, the kernel's own
+//! translations), and its highest quarter is the budget of table pages for users' translations
+//! (`paging`).
+//!
+//! The kernel sees
+//!
+//! | address | what | rights |
+//! |---|---|---|
+//! | [`DIRECT_BASE`] + physical | all RAM above 1 MiB but the image | RW |
+//! | [`STACK_BASE`] | kernel stacks with unmapped pages between them | RW |
+//! | [`DEVICE_BASE`] | the local APIC | RW, uncached |
+//! | [`IMAGE_BASE`] + physical | the image | RX, R, RW by section |
+//!
+//! so that no byte is both writable and executable, at whatever address. `SAFETY` comments here
+//! rely on that division: no Rust object is ever made in a user's frame, and no frame of the
+//! kernel is a [`user_frame`].
+
+use super::boot::Found;
+use super::instructions::set_cr3;
+use super::Global;
+use crate::Pfn;
+use abi::boot::PhysRange;
+use abi::PAGE_SIZE;
+use core::arch::asm;
+use core::arch::x86_64::__cpuid;
+use core::cell::Cell;
+
+/// Where physical memory is mapped.
+pub(super) const DIRECT_BASE: u64 = 0xffff_8000_0000_0000;
+/// Bytes of physical memory that can be mapped there.
+const DIRECT_SIZE: u64 = 1 << 44;
+/// Where kernel stacks are mapped.
+pub(super) const STACK_BASE: u64 = 0xffff_c000_0000_0000;
+/// Where the local APIC is mapped.
+pub(super) const DEVICE_BASE: u64 = 0xffff_ffff_ffe0_0000;
+/// What the linker adds to physical addresses of the image.
+pub(super) const IMAGE_BASE: u64 = 0xffff_ffff_8000_0000;
+
+const MIB: u64 = 1 << 20;
+/// RAM below this is left alone: real-mode data, firmware, video memory.
+const LOW_END: u64 = MIB;
+/// The first translations reach that far, so that the pool must lie below.
+const FIRST_REACH: u64 = 1 << 32;
+
+pub(super) const PRESENT: u64 = 1;
+pub(super) const WRITABLE: u64 = 1 << 1;
+pub(super) const USER: u64 = 1 << 2;
+pub(super) const UNCACHED: u64 = 1 << 4 | 1 << 3;
+pub(super) const ACCESSED: u64 = 1 << 5;
+pub(super) const DIRTY: u64 = 1 << 6;
+const LARGE: u64 = 1 << 7;
+const GLOBAL: u64 = 1 << 8;
+pub(super) const NO_EXECUTE: u64 = 1 << 63;
+/// The physical address in an entry.
+pub(super) const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+
+/// Readable and writable data of the kernel.
+const DATA: u64 = PRESENT | WRITABLE | ACCESSED | DIRTY | GLOBAL | NO_EXECUTE;
+
+/// A short list of ranges of physical memory, page aligned, none empty.
+struct Ranges {
+    list: [PhysRange; Ranges::MOST],
+    count: usize,
+}
+
+impl Ranges {
+    const MOST: usize = 64;
+
+    const fn new() -> Ranges {
+        Ranges {
+            list: [PhysRange { start: 0, size: 0 }; Ranges::MOST],
+            count: 0,
+        }
+    }
+
+    fn all(&self) -> &[PhysRange] {
+        &self.list[..self.count]
+    }
+
+    /// A range that does not fit into the list is lost: memory that nobody uses.
+    fn add(&mut self, start: u64, end: u64) {
+        if end > start && self.count < Ranges::MOST {
+            self.list[self.count] = PhysRange {
+                start,
+                size: end - start,
+            };
+            self.count += 1;
+        }
+    }
+
+    /// These ranges without what the hole (any bytes) touches.
+    fn without(&self, hole: PhysRange) -> Ranges {
+        let low = hole.start / PAGE_SIZE * PAGE_SIZE;
+        let high = hole.start.saturating_add(hole.size).div_ceil(PAGE_SIZE) * PAGE_SIZE;
+        let mut rest = Ranges::new();
+        for range in self.all() {
+            let end = range.start + range.size;
+            if hole.size == 0 || high <= range.start || low >= end {
+                rest.add(range.start, end);
+            } else {
+                rest.add(range.start, low.max(range.start));
+                rest.add(high.min(end), end);
+            }
+        }
+        rest
+    }
+
+    /// Whole pages of the loader's map that the kernel can use, each once.
+    fn of_ram(found: &Found) -> Ranges {
+        let mut ranges = Ranges::new();
+        for ram in &found.ram[..found.ram_count] {
+            let start = ram.start.max(LOW_END).div_ceil(PAGE_SIZE) * PAGE_SIZE;
+            let end = ram.start.saturating_add(ram.size).min(DIRECT_SIZE) / PAGE_SIZE * PAGE_SIZE;
+            // Maps that overlap are against the rules and have been seen.
+            let size = end.saturating_sub(start);
+            ranges = ranges.without(PhysRange { start, size });
+            ranges.add(start, end);
+        }
+        ranges
+    }
+}
+
+/// Whose memory is whose. Set once by [`init`].
+pub(super) struct Memory {
+    /// Users' RAM, largest range first: (first frame, frames).
+    user: [Cell<(u32, u32)>; Ranges::MOST],
+    frame_limit: Cell<u32>,
+    /// Physical bounds of what is left of the pool.
+    free_start: Cell<u64>,
+    free_end: Cell<u64>,
+    pool_total: Cell<u64>,
+    /// Physical bounds of the pool.
+    pool: Cell<PhysRange>,
+    /// Physical address of the kernel's own root table.
+    root: Cell<u64>,
+}
+
+static MEMORY: Global<Memory> = Global(Memory {
+    user: [const { Cell::new((0, 0)) }; Ranges::MOST],
+    frame_limit: Cell::new(0),
+    free_start: Cell::new(0),
+    free_end: Cell::new(0),
+    pool_total: Cell::new(0),
+    pool: Cell::new(PhysRange { start: 0, size: 0 }),
+    root: Cell::new(0),
+});
+
+/// Symbols of the linker script. Their addresses are what counts.
+mod image {
+    extern "C" {
+        pub(super) static image_start: u8;
+        pub(super) static image_end: u8;
+        pub(super) static text_start: u8;
+        pub(super) static text_end: u8;
+        pub(super) static rodata_start: u8;
+        pub(super) static rodata_end: u8;
+        pub(super) static data_start: u8;
+        pub(super) static data_end: u8;
+    }
+}
+
+/// Divides the memory and puts the kernel's final translations in force.
+pub(super) fn init(found: &Found) {
+    let image = PhysRange {
+        start: &raw const image::image_start as u64,
+        size: &raw const image::image_end as u64 - &raw const image::image_start as u64,
+    };
+    let ram = Ranges::of_ram(found).without(image);
+    let total: u64 = ram.all().iter().map(|range| range.size).sum();
+    let pool = choose_pool(&ram.without(found.archive), total);
+    MEMORY.0.pool.set(pool);
+    MEMORY.0.free_start.set(pool.start);
+    let tables = pool.size / 4 / PAGE_SIZE * PAGE_SIZE;
+    MEMORY.0.free_end.set(pool.start + pool.size - tables);
+
+    let mut user = ram.without(pool);
+    user.list[..user.count].sort_unstable_by_key(|range| core::cmp::Reverse(range.size));
+    for (slot, range) in MEMORY.0.user.iter().zip(user.all()) {
+        slot.set((
+            (range.start / PAGE_SIZE) as u32,
+            (range.size / PAGE_SIZE) as u32,
+        ));
+    }
+    let end = user
+        .all()
+        .iter()
+        .map(|range| range.start + range.size)
+        .max()
+        .unwrap_or(0);
+    MEMORY.0.frame_limit.set((end / PAGE_SIZE) as u32);
+
+    map_kernel(&ram);
+    super::paging::init(pool.start + pool.size - tables, (tables / PAGE_SIZE) as u32);
+    MEMORY
+        .0
+        .pool_total
+        .set(MEMORY.0.free_end.get() - MEMORY.0.free_start.get());
+}
+
+/// An eighth of all RAM, from 16 to 256 MiB, where it fits; less on a small machine.
+fn choose_pool(ram: &Ranges, total: u64) -> PhysRange {
+    let mut size = (total / 8).clamp(16 * MIB, 256 * MIB) / (2 * MIB) * (2 * MIB);
+    while size >= 2 * MIB {
+        for range in ram.all() {
+            let start = range.start.next_multiple_of(2 * MIB);
+            let end = (range.start + range.size).min(FIRST_REACH);
+            if end.saturating_sub(start) >= size {
+                return PhysRange { start, size };
+            }
+        }
+        size /= 2;
+    }
+    panic!("there is too little memory for the kernel: {total} bytes of RAM");
+}
+
+/// A zeroed page from the high end of the pool, as a physical address.
+pub(super) fn take_page() -> Option<u64> {
+    let memory = &MEMORY.0;
+    if memory.free_end.get() - memory.free_start.get() < PAGE_SIZE {
+        return None;
+    }
+    let page = memory.free_end.get() - PAGE_SIZE;
+    memory.free_end.set(page);
+    // SAFETY: the page is the pool's, and was free.
+    unsafe { zero_page(page) };
+    Some(page)
+}
+
+/// # Safety
+/// The physical page must be the pool's, and no Rust object may be in it.
+pub(super) unsafe fn zero_page(physical: u64) {
+    // SAFETY: the pool is mapped for writing; the caller promises the rest.
+    unsafe { ((DIRECT_BASE + physical) as *mut [u64; 512]).write_bytes(0, 1) };
+}
+
+/// Builds the kernel's half of every address space and switches to it.
+fn map_kernel(ram: &Ranges) {
+    let none = "no memory for the kernel's own translations";
+    MEMORY.0.root.set(take_page().expect(none));
+    // All tables of the second level that the kernel's half will ever have are made here, as the
+    // users' roots copy this half when they are made.
+    let huge = __cpuid(0x8000_0001).edx & 1 << 26 != 0;
+    for range in ram.all() {
+        let (mut at, end) = (range.start, range.start + range.size);
+        while at < end {
+            let level = [(1 << 30, 3), (1 << 21, 2), (1 << 12, 1)]
+                .into_iter()
+                .find(|&(size, level)| at % size == 0 && end - at >= size && (level < 3 || huge));
+            let (size, level) = level.unwrap_or((PAGE_SIZE, 1));
+            map(DIRECT_BASE + at, at, DATA, level).expect(none);
+            at += size;
+        }
+    }
+    let section = |start: *const u8, end: *const u8, flags: u64| {
+        for page in (start as u64..end as u64).step_by(PAGE_SIZE as usize) {
+            if !super::stack::is_guard_of_cpu_stack(page) {
+                map(page, page - IMAGE_BASE, flags, 1).expect(none);
+            }
+        }
+    };
+    let executable = PRESENT | ACCESSED | GLOBAL;
+    section(
+        &raw const image::text_start,
+        &raw const image::text_end,
+        executable,
+    );
+    section(
+        &raw const image::rodata_start,
+        &raw const image::rodata_end,
+        executable | NO_EXECUTE,
+    );
+    section(
+        &raw const image::data_start,
+        &raw const image::data_end,
+        DATA,
+    );
+    super::stack::init().expect(none);
+    let apic = super::time::apic_physical();
+    map(DEVICE_BASE, apic, DATA | UNCACHED, 1).expect(none);
+
+    // SAFETY: all that the kernel uses is mapped where it was, with the rights that it needs. What
+    // falls away is the view of low memory, which only the boot code used.
+    unsafe { set_cr3(kernel_root()) };
+}
+
+/// Physical address of the kernel's own root table, which translates nothing for users.
+#[inline]
+pub(super) fn kernel_root() -> u64 {
+    MEMORY.0.root.get()
+}
+
+/// The entry of the kernel's root table at `index`, of its upper half.
+pub(super) fn kernel_root_entry(index: usize) -> u64 {
+    entry_of(MEMORY.0.root.get(), index).get()
+}
+
+/// An entry of one of the kernel's own tables.
+fn entry_of(table: u64, index: usize) -> &'static Cell<u64> {
+    assert!(index < 512);
+    let address = DIRECT_BASE + table + 8 * index as u64;
+    // SAFETY: `table` is a page that `take_page` gave for a table, and nothing else is in it. The
+    // processor only reads these entries: accessed and dirty are set from the beginning.
+    unsafe { &*(address as *const Cell<u64>) }
+}
+
+/// Maps one page of the kernel's half; at level 2 one of 2 MiB, at level 3 one of 1 GiB.
+pub(super) fn map(address: u64, physical: u64, flags: u64, level: u32) -> Option<()> {
+    assert!(address >= DIRECT_BASE);
+    let mut table = MEMORY.0.root.get();
+    let index = |level: u32| (address >> (12 + 9 * (level - 1)) & 511) as usize;
+    for above in (level + 1..=4).rev() {
+        let entry = entry_of(table, index(above));
+        if entry.get() == 0 {
+            entry.set(take_page()? | PRESENT | WRITABLE | ACCESSED);
+        }
+        assert!(entry.get() & LARGE == 0, "a small page inside a large one");
+        table = entry.get() & ADDRESS;
+    }
+    let entry = entry_of(table, index(level));
+    assert!(entry.get() == 0, "two pages at one address");
+    entry.set(physical | flags | if level > 1 { LARGE } else { 0 });
+    Some(())
+}
+
+/// `n` values of `T` from the kernel's pool, for ever; `None` when the pool is out.
+pub fn alloc_slice<T: 'static>(n: usize, mut init: impl FnMut(usize) -> T) -> Option<&'static [T]> {
+    let bytes = (size_of::<T>() as u64).checked_mul(n as u64)?;
+    assert!(align_of::<T>() as u64 <= PAGE_SIZE);
+    let memory = &MEMORY.0;
+    let start = memory
+        .free_start
+        .get()
+        .next_multiple_of(align_of::<T>() as u64);
+    let end = start.checked_add(bytes)?;
+    if end > memory.free_end.get() {
+        return None;
+    }
+    // Taken before `init` runs, which may allocate as well.
+    memory.free_start.set(end);
+    let first = (DIRECT_BASE + start) as *mut T;
+    for i in 0..n {
+        // SAFETY: within the piece just taken from the pool, which is mapped, aligned, and nobody
+        // else's.
+        unsafe { first.add(i).write(init(i)) };
+    }
+    // SAFETY: all `n` values have been written, and the piece is never used for anything else.
+    Some(unsafe { core::slice::from_raw_parts(first, n) })
+}
+
+/// Bytes of the kernel's pool that [`alloc_slice`] and [`super::alloc_stack`] draw from: all, and
+/// free.
+pub fn pool_bytes() -> (u64, u64) {
+    let memory = &MEMORY.0;
+    (
+        memory.pool_total.get(),
+        memory.free_end.get() - memory.free_start.get(),
+    )
+}
+
+/// Whether the frame is RAM that belongs to users.
+#[inline]
+pub fn user_frame(pfn: Pfn) -> bool {
+    let (first, count) = MEMORY.0.user[0].get();
+    pfn.0.wrapping_sub(first) < count || other_user_frame(pfn)
+}
+
+fn other_user_frame(pfn: Pfn) -> bool {
+    MEMORY.0.user[1..]
+        .iter()
+        .map(Cell::get)
+        .take_while(|&(_, count)| count > 0)
+        .any(|(first, count)| pfn.0.wrapping_sub(first) < count)
+}
+
+/// Whether the frame may be mapped as device memory: it is neither users' RAM, nor the kernel's,
+/// nor the interrupt controller's.
+pub fn device_frame(pfn: Pfn) -> bool {
+    let address = u64::from(pfn.0) * PAGE_SIZE;
+    let within = |start: u64, size: u64| address.wrapping_sub(start) < size;
+    let pool = MEMORY.0.pool.get();
+    let image = &raw const image::image_start as u64;
+    let image_size = &raw const image::image_end as u64 - image;
+    !user_frame(pfn)
+        && !within(pool.start, pool.size)
+        && !within(image, image_size.next_multiple_of(PAGE_SIZE))
+        && !within(super::time::apic_physical(), PAGE_SIZE)
+}
+
+/// One more than the highest frame of users' RAM.
+pub fn frame_limit() -> u32 {
+    MEMORY.0.frame_limit.get()
+}
+
+/// Calls `f` for each range (start, size) of user memory that nothing lies in.
+pub fn free_ranges(f: &mut dyn FnMut(u64, u64)) {
+    let mut user = Ranges::new();
+    for (first, count) in MEMORY.0.user.iter().map(Cell::get) {
+        let start = u64::from(first) * PAGE_SIZE;
+        user.add(start, start + u64::from(count) * PAGE_SIZE);
+    }
+    let (start, size) = super::boot::archive();
+    let mut free = user.without(PhysRange { start, size });
+    free.list[..free.count].sort_unstable_by_key(|range| range.start);
+    for range in free.all() {
+        f(range.start, range.size);
+    }
+}
+
+/// Where `length` bytes at `offset` of a user's frame are mapped.
+#[inline]
+fn user_bytes(pfn: Pfn, offset: u64, length: u64) -> u64 {
+    assert!(user_frame(pfn), "not a frame of user memory");
+    assert!(
+        offset <= PAGE_SIZE && length <= PAGE_SIZE - offset,
+        "an access that crosses a page"
+    );
+    DIRECT_BASE + u64::from(pfn.0) * PAGE_SIZE + offset
+}
+
+/// Reads the aligned word at `offset` of the frame.
+#[inline]
+pub fn read_word(pfn: Pfn, offset: u64) -> u64 {
+    assert!(offset % 8 == 0, "a misaligned word");
+    let address = user_bytes(pfn, offset, 8);
+    // SAFETY: mapped and aligned; no Rust object is there, and volatile because others write it.
+    unsafe { (address as *const u64).read_volatile() }
+}
+
+/// Writes the aligned word at `offset` of the frame.
+#[inline]
+pub fn write_word(pfn: Pfn, offset: u64, value: u64) {
+    assert!(offset % 8 == 0, "a misaligned word");
+    let address = user_bytes(pfn, offset, 8);
+    // SAFETY: mapped and aligned; no Rust object is there.
+    unsafe { (address as *mut u64).write_volatile(value) };
+}
+
+/// Reads from `offset` of the frame on; the bytes lie within it.
+pub fn read_bytes(pfn: Pfn, offset: u64, into: &mut [u8]) {
+    let from = user_bytes(pfn, offset, into.len() as u64);
+    // SAFETY: `from` is readable as just checked, `into` is ours to write; they are apart, as
+    // `into` is an object of the kernel.
+    unsafe { copy(into.as_mut_ptr() as u64, from, into.len() as u64) };
+}
+
+/// Writes from `offset` of the frame on; the bytes lie within it.
+pub fn write_bytes(pfn: Pfn, offset: u64, from: &[u8]) {
+    let to = user_bytes(pfn, offset, from.len() as u64);
+    // SAFETY: `to` is writable as just checked, and no Rust object is there.
+    unsafe { copy(to, from.as_ptr() as u64, from.len() as u64) };
+}
+
+/// Copies between frames (frame, offset); the bytes lie within one frame on each side. What ranges
+/// that overlap contain afterwards is not specified.
+pub fn copy_bytes(to: (Pfn, u64), from: (Pfn, u64), length: u64) {
+    let source = user_bytes(from.0, from.1, length);
+    let target = user_bytes(to.0, to.1, length);
+    // SAFETY: both are users' memory as just checked, where no Rust object is.
+    unsafe { copy(target, source, length) };
+}
+
+/// Copies upwards, by words as long as there are any. In assembly, because devices may change the
+/// bytes meanwhile.
+///
+/// # Safety
+/// `length` bytes at `from` must be readable, and at `to` writable.
+#[inline]
+unsafe fn copy(to: u64, from: u64, length: u64) {
+    // SAFETY: the caller's promise. The direction flag is clear in Rust code.
+    unsafe {
+        asm!(
+            "rep movsq",
+            "mov ecx, {rest:e}",
+            "rep movsb",
+            rest = in(reg) length % 8,
+            inout("rcx") length / 8 => _,
+            inout("rdi") to => _,
+            inout("rsi") from => _,
+            options(nostack, preserves_flags)
+        );
+    }
+}

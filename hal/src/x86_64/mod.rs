@@ -1,0 +1,52 @@
+//! The real machine: one x86-64 processor with FSGSBASE and a local APIC.
+//!
+//! * `boot` leads from the boot loader to the kernel's first line.
+//! * `memory` divides physical memory and builds the kernel's translations; `paging` holds those
+//!   of users; `stack` the kernel's stacks.
+//! * `trap` is the way in and out: the entry code, and who is called.
+//! * `fpu` switches FPU registers lazily; `descriptors` holds the segment, task and port tables.
+//! * `interrupts` is the interrupt controller, `time` the clock and the timer, `serial` the
+//!   control channel.
+//!
+//! There is one processor, and its state is in statics that the entry code addresses directly: no
+//! instruction is spent on finding it. For several processors each would get a copy of the few
+//! hundred bytes of entry code, whose addresses lead to its own state (`LSTAR` and the interrupt
+//! descriptor table are per processor), so that this remains true.
+
+mod boot;
+mod descriptors;
+mod fpu;
+mod instructions;
+mod interrupts;
+mod memory;
+mod paging;
+mod serial;
+mod stack;
+mod time;
+mod trap;
+
+pub use boot::{archive, command_line};
+pub use descriptors::load_ports;
+pub use interrupts::{irq_mask, irq_unmask, wait_for_interrupt, IRQ_LINES};
+pub use memory::{
+    alloc_slice, copy_bytes, device_frame, frame_limit, free_ranges, pool_bytes, read_bytes,
+    read_word, user_frame, write_bytes, write_word,
+};
+pub use paging::{activate_none, PageTable};
+pub use serial::{die, log};
+pub use stack::{alloc_stack, switch_stack, Stack, STACK_BYTES};
+pub use time::{now, set_timer};
+pub use trap::start;
+
+pub(crate) use fpu::{fpu_drop, fpu_flush, mxcsr_mask};
+pub(crate) use stack::{cpu_stack_top, reset_stack, set_stack};
+
+/// A static of a machine with one processor.
+#[repr(transparent)]
+struct Global<T>(T);
+
+// SAFETY: one processor, and code that an interrupt or exception runs does not interrupt other
+// Rust code: those from user mode come when no Rust code runs, those from the kernel only while it
+// waits in `wait_for_interrupt`, which is a call like any other. The rest (bugs, machine checks)
+// never return, and only write to the serial port.
+unsafe impl<T> Sync for Global<T> {}

@@ -1,0 +1,368 @@
+//! Translations of users: a cache of the kernel's mapping hierarchy, within a fixed budget.
+//!
+//! Table pages are the highest quarter of the pool. Each is zero while it is free, so that a table
+//! whose last entry was removed goes back as it is. Beside the tables stands one count per table:
+//! the entries in use. Accessed and dirty bits are set from the beginning, so that the processor
+//! never writes to a table.
+
+use super::instructions::{invlpg, set_cr3};
+use super::memory::{
+    self, zero_page, ACCESSED, ADDRESS, DIRECT_BASE, DIRTY, NO_EXECUTE, PRESENT, UNCACHED, USER,
+    WRITABLE,
+};
+use super::Global;
+use crate::{device_frame, user_frame, Pfn};
+use abi::{access, PAGE_SIZE, USER_END};
+use core::cell::Cell;
+
+/// Rights as [`abi::access`] has them, in bits that the processor ignores.
+const RIGHTS_SHIFT: u32 = 52;
+/// An entry that leads to a table.
+const LINK: u64 = PRESENT | WRITABLE | USER | ACCESSED;
+/// More pages than this are flushed by loading CR3.
+const FLUSH_SINGLY: u32 = 16;
+
+struct Budget {
+    /// Physical address of the first table page.
+    base: Cell<u64>,
+    /// For each table page: entries in use; in a free one: index of the next free one, plus 1.
+    notes: Cell<&'static [Cell<u32>]>,
+    /// First free table page, plus 1.
+    free: Cell<u32>,
+    /// Table pages from here on have never been used, and may not be zero.
+    untouched: Cell<u32>,
+    /// What CR3 holds.
+    loaded: Cell<u64>,
+    /// Address of the active `PageTable`, to be compared only.
+    active: Cell<usize>,
+}
+
+static BUDGET: Global<Budget> = Global(Budget {
+    base: Cell::new(0),
+    notes: Cell::new(&[]),
+    free: Cell::new(0),
+    untouched: Cell::new(0),
+    loaded: Cell::new(0),
+    active: Cell::new(0),
+});
+
+/// Takes over that many pages of the pool.
+pub(super) fn init(base: u64, pages: u32) {
+    BUDGET.0.base.set(base);
+    let notes = memory::alloc_slice(pages as usize, |_| Cell::new(0));
+    BUDGET
+        .0
+        .notes
+        .set(notes.expect("no memory for the notes on table pages"));
+    BUDGET.0.loaded.set(memory::kernel_root());
+}
+
+/// A table page in use, by its index.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Table(u32);
+
+impl Table {
+    fn physical(self) -> u64 {
+        BUDGET.0.base.get() + u64::from(self.0) * PAGE_SIZE
+    }
+
+    /// The table that an entry leads to.
+    #[inline]
+    fn of(entry: u64) -> Table {
+        Table(((entry & ADDRESS).wrapping_sub(BUDGET.0.base.get()) / PAGE_SIZE) as u32)
+    }
+
+    fn entry(self, index: usize) -> &'static Cell<u64> {
+        assert!((self.0 as usize) < BUDGET.0.notes.get().len() && index < 512);
+        let address = DIRECT_BASE + self.physical() + 8 * index as u64;
+        // SAFETY: a word of a table page of the budget, in which nothing else than such words is.
+        // The processor only reads it.
+        unsafe { &*(address as *const Cell<u64>) }
+    }
+
+    /// How many entries are in use. Of a root, only users' entries count.
+    fn count(self) -> &'static Cell<u32> {
+        &BUDGET.0.notes.get()[self.0 as usize]
+    }
+
+    /// A table without entries.
+    fn take() -> Option<Table> {
+        let budget = &BUDGET.0;
+        let table = match budget.free.get().checked_sub(1) {
+            Some(index) => {
+                let table = Table(index);
+                budget.free.set(table.count().get());
+                table
+            }
+            None => {
+                let table = Table(budget.untouched.get());
+                if table.0 as usize == budget.notes.get().len() {
+                    return None;
+                }
+                budget.untouched.set(table.0 + 1);
+                // SAFETY: a page of the pool that only this budget uses, which made no cell there.
+                unsafe { zero_page(table.physical()) };
+                table
+            }
+        };
+        table.count().set(0);
+        Some(table)
+    }
+
+    /// Gives it back. All its entries are zero.
+    fn give_back(self) {
+        self.count().set(BUDGET.0.free.get());
+        BUDGET.0.free.set(self.0 + 1);
+    }
+}
+
+/// Translations of one space: a cache of the mapping hierarchy.
+pub struct PageTable {
+    /// The root table's index, plus 1.
+    root: Cell<u32>,
+    pages: Cell<u32>,
+}
+
+impl Default for PageTable {
+    fn default() -> Self {
+        PageTable::new()
+    }
+}
+
+/// The index of the entry for `address` in a table of `level`.
+#[inline]
+fn index(address: u64, level: u32) -> usize {
+    (address >> (12 + 9 * (level - 1)) & 511) as usize
+}
+
+impl PageTable {
+    /// No translations, no memory.
+    pub const fn new() -> PageTable {
+        PageTable {
+            root: Cell::new(0),
+            pages: Cell::new(0),
+        }
+    }
+
+    #[inline]
+    fn root(&self) -> Option<Table> {
+        self.root.get().checked_sub(1).map(Table)
+    }
+
+    fn loaded(&self) -> bool {
+        self.root()
+            .is_some_and(|root| root.physical() == BUDGET.0.loaded.get())
+    }
+
+    fn take(&self) -> Option<Table> {
+        let table = Table::take()?;
+        self.pages.set(self.pages.get() + 1);
+        Some(table)
+    }
+
+    fn give_back(&self, table: Table) {
+        table.give_back();
+        self.pages.set(self.pages.get() - 1);
+    }
+
+    /// The frame at `address` and the rights that it is mapped with.
+    #[inline]
+    pub fn lookup(&self, address: u64) -> Option<(Pfn, u64)> {
+        if address >= USER_END {
+            return None;
+        }
+        let mut table = self.root()?;
+        for level in [4, 3, 2] {
+            let entry = table.entry(index(address, level)).get();
+            if entry == 0 {
+                return None;
+            }
+            table = Table::of(entry);
+        }
+        let entry = table.entry(index(address, 1)).get();
+        if entry == 0 {
+            return None;
+        }
+        Some((
+            Pfn(((entry & ADDRESS) / PAGE_SIZE) as u32),
+            entry >> RIGHTS_SHIFT & access::ALL,
+        ))
+    }
+
+    /// Maps the page around `address`, in place of what was there. Rights are of
+    /// [`abi::access`]. `None`: no memory for a table page, no translation changed.
+    pub fn insert(&self, address: u64, pfn: Pfn, rights: u64, device: bool) -> Option<()> {
+        assert!(address < USER_END, "not a user address: {address:#x}");
+        assert!(
+            user_frame(pfn) || device && device_frame(pfn),
+            "not for users: {pfn:?}"
+        );
+        let mut table = match self.root() {
+            Some(root) => root,
+            None => self.make_root()?,
+        };
+        for level in [4, 3, 2] {
+            let entry = table.entry(index(address, level));
+            if entry.get() == 0 {
+                // When a deeper table is missing too, this one may stay behind empty: it is
+                // found by the next insertion, removal or `clear`.
+                entry.set(self.take()?.physical() | LINK);
+                table.count().set(table.count().get() + 1);
+            }
+            table = Table::of(entry.get());
+        }
+        let mut new = u64::from(pfn.0) * PAGE_SIZE | ACCESSED | DIRTY | PRESENT;
+        new |= (rights & access::ALL) << RIGHTS_SHIFT;
+        if rights & (access::READ | access::WRITE | access::EXECUTE) != 0 {
+            new |= USER;
+        }
+        if rights & access::WRITE != 0 {
+            new |= WRITABLE;
+        }
+        if rights & access::EXECUTE == 0 {
+            new |= NO_EXECUTE;
+        }
+        if device {
+            new |= UNCACHED;
+        }
+        let old = table.entry(index(address, 1)).replace(new);
+        if old == 0 {
+            table.count().set(table.count().get() + 1);
+        } else if self.loaded() {
+            invlpg(address);
+        }
+        Some(())
+    }
+
+    fn make_root(&self) -> Option<Table> {
+        let root = self.take()?;
+        for i in 256..512 {
+            root.entry(i).set(memory::kernel_root_entry(i));
+        }
+        self.root.set(root.0 + 1);
+        if BUDGET.0.active.get() == core::ptr::from_ref(self) as usize {
+            self.activate();
+        }
+        Some(root)
+    }
+
+    /// Removes the translations of all pages that begin in the range.
+    pub fn remove(&self, start: u64, size: u64) {
+        let end = start.saturating_add(size).min(USER_END);
+        let Some(root) = self.root() else { return };
+        if start >= end {
+            return;
+        }
+        let start = start.next_multiple_of(PAGE_SIZE);
+        let loaded = self.loaded();
+        let mut removal = Removal {
+            table: self,
+            flush_singly: loaded,
+            removed: 0,
+            freed: 0,
+        };
+        removal.remove(root, 4, start, end);
+        let singly = removal.removed <= FLUSH_SINGLY && (removal.removed > 0 || removal.freed == 0);
+        if loaded && !singly {
+            load(root.physical());
+        }
+    }
+
+    /// Removes everything and gives back every table page.
+    pub fn clear(&self) {
+        let Some(root) = self.root() else { return };
+        if self.loaded() {
+            load(memory::kernel_root());
+        }
+        let mut removal = Removal {
+            table: self,
+            flush_singly: false,
+            removed: 0,
+            freed: 0,
+        };
+        removal.remove(root, 4, 0, USER_END);
+        for i in 256..512 {
+            root.entry(i).set(0);
+        }
+        self.root.set(0);
+        self.give_back(root);
+    }
+
+    /// Table pages held.
+    pub fn pages(&self) -> u32 {
+        self.pages.get()
+    }
+
+    /// Makes these the translations of the running thread; cheap when they are already.
+    #[inline]
+    pub fn activate(&self) {
+        BUDGET.0.active.set(core::ptr::from_ref(self) as usize);
+        let root = self
+            .root()
+            .map_or_else(memory::kernel_root, Table::physical);
+        if root != BUDGET.0.loaded.get() {
+            load(root);
+        }
+    }
+}
+
+/// No user memory is translated until the next [`PageTable::activate`].
+pub fn activate_none() {
+    BUDGET.0.active.set(0);
+    if BUDGET.0.loaded.get() != memory::kernel_root() {
+        load(memory::kernel_root());
+    }
+}
+
+/// Loads a root table, which forgets all users' translations that the processor has cached.
+fn load(root: u64) {
+    BUDGET.0.loaded.set(root);
+    // SAFETY: either the kernel's own root or that of a `PageTable`, whose upper half is a copy of
+    // it; `clear` unloads a root before it gives it back.
+    unsafe { set_cr3(root) };
+}
+
+/// A removal under way.
+struct Removal<'a> {
+    table: &'a PageTable,
+    /// Whether to flush the first few pages one by one.
+    flush_singly: bool,
+    /// Translations removed so far.
+    removed: u32,
+    /// Tables given back so far.
+    freed: u32,
+}
+
+impl Removal<'_> {
+    /// Removes what `table` translates of the range, which begins at a page. Tables that have no
+    /// entries any more go back; the processor may have cached the way through them. Any flush
+    /// forgets that, and one happens before the caller returns and another space uses them.
+    fn remove(&mut self, table: Table, level: u32, start: u64, end: u64) {
+        let reach = PAGE_SIZE << (9 * (level - 1));
+        let mut at = start;
+        while at < end && table.count().get() > 0 {
+            let next = (at & !(reach - 1)) + reach;
+            let entry = table.entry(index(at, level));
+            if entry.get() != 0 {
+                if level == 1 {
+                    entry.set(0);
+                    table.count().set(table.count().get() - 1);
+                    self.removed += 1;
+                    if self.flush_singly && self.removed <= FLUSH_SINGLY {
+                        invlpg(at);
+                    }
+                } else {
+                    let below = Table::of(entry.get());
+                    self.remove(below, level - 1, at, end.min(next));
+                    if below.count().get() == 0 {
+                        entry.set(0);
+                        table.count().set(table.count().get() - 1);
+                        self.table.give_back(below);
+                        self.freed += 1;
+                    }
+                }
+            }
+            at = next;
+        }
+    }
+}

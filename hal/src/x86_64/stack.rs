@@ -1,0 +1,225 @@
+//! Kernel stacks: the processor's, and in the process model one for each thread.
+//!
+//! The processor's stack runs the boot, the traps of threads that have no stack of their own, and
+//! receives what the processor pushes when a trap comes from user mode (which the entry code then
+//! moves into the context). A thread's own stack holds its [`Stack`] structure at the high end:
+//! `Context::stack_top` points at it, or at the end of the processor's stack. Below every stack is
+//! a page that is not mapped, so that an overflow ends in a double fault.
+//!
+//! A context's *activation* is the stack pointer of a thread that is suspended inside the kernel:
+//! callee-saved registers and a return address are on its stack. It exists only while nothing runs
+//! on the stack: [`switch_stack`] consumes the one that it goes on with, [`set_stack`] drops that
+//! of a thread that loses its stack, and the exit code that of a thread that it resumes although
+//! something else ran last.
+
+use super::instructions::stack_pointer;
+use super::memory::{self, ACCESSED, DIRTY, NO_EXECUTE, PRESENT, STACK_BASE, WRITABLE};
+use super::Global;
+use crate::Context;
+use abi::PAGE_SIZE;
+use core::arch::naked_asm;
+use core::cell::{Cell, UnsafeCell};
+use core::mem::offset_of;
+
+/// Bytes of a thread's kernel stack.
+pub const STACK_BYTES: usize = 16384;
+const CPU_STACK_BYTES: usize = 64 * 1024;
+
+/// The unmapped page and the stack above it.
+#[repr(C, align(4096))]
+pub(super) struct CpuStack {
+    guard: [u8; PAGE_SIZE as usize],
+    stack: UnsafeCell<[u8; CPU_STACK_BYTES]>,
+}
+
+pub(super) static CPU_STACK: Global<CpuStack> = Global(CpuStack {
+    guard: [0; PAGE_SIZE as usize],
+    stack: UnsafeCell::new([0; CPU_STACK_BYTES]),
+});
+
+/// What is between the beginning of [`CPU_STACK`] and the end of the stack.
+pub(super) const CPU_STACK_END: usize = size_of::<CpuStack>();
+
+/// Where the processor's stack ends.
+#[inline]
+pub(crate) fn cpu_stack_top() -> u64 {
+    CPU_STACK.0.stack.get() as u64 + CPU_STACK_BYTES as u64
+}
+
+/// Whether the page at `address` must stay unmapped.
+pub(super) fn is_guard_of_cpu_stack(address: u64) -> bool {
+    address == &raw const CPU_STACK.0.guard as u64
+}
+
+/// A kernel stack. This stands at its high end; what is pushed lies below.
+#[repr(C, align(16))]
+pub struct Stack {
+    /// The context that may run on it.
+    owner: Cell<Option<&'static Context>>,
+}
+
+/// Bytes from one stack to the next: it, its structure's share of a page, the unmapped page.
+const STRIDE: u64 = STACK_BYTES as u64 + PAGE_SIZE;
+static STACKS: Global<Cell<u64>> = Global(Cell::new(0));
+
+/// Makes the tables that every address space shares.
+pub(super) fn init() -> Option<()> {
+    // The first stack is never used; it makes the table of the second level exist.
+    map_stack().map(|_| ())
+}
+
+/// Maps the next stack and returns its first address.
+fn map_stack() -> Option<u64> {
+    let start = STACK_BASE + STACKS.0.get() * STRIDE + PAGE_SIZE;
+    // One table of the second level reaches over 512 GiB.
+    assert!(start < STACK_BASE + (1 << 38));
+    // A failure half way leaves pages that the next attempt must not meet.
+    STACKS.0.set(STACKS.0.get() + 1);
+    for page in (start..start + STACK_BYTES as u64).step_by(PAGE_SIZE as usize) {
+        let physical = memory::take_page()?;
+        let flags = PRESENT | WRITABLE | ACCESSED | DIRTY | NO_EXECUTE;
+        memory::map(page, physical, flags, 1)?;
+    }
+    Some(start)
+}
+
+/// A kernel stack from the pool.
+pub fn alloc_stack() -> Option<&'static Stack> {
+    let end = map_stack()? + STACK_BYTES as u64;
+    let stack = (end - size_of::<Stack>() as u64) as *mut Stack;
+    // SAFETY: the last bytes of a stack that has just been mapped and that nobody else knows.
+    unsafe {
+        stack.write(Stack {
+            owner: Cell::new(None),
+        });
+        Some(&*stack)
+    }
+}
+
+impl Stack {
+    fn top(&self) -> u64 {
+        core::ptr::from_ref(self) as u64
+    }
+
+    fn contains(&self, address: u64) -> bool {
+        let start = self.top() + size_of::<Stack>() as u64 - STACK_BYTES as u64;
+        (start..self.top()).contains(&address)
+    }
+}
+
+/// The thread's own stack.
+fn own_stack(context: &Context) -> Option<&'static Stack> {
+    let top = context.stack_top.get();
+    // SAFETY: only `Context::new` and the functions here set it: to the end of the processor's
+    // stack or to the address of a `Stack`, which lives for ever.
+    (top != cpu_stack_top()).then(|| unsafe { &*(top as *const Stack) })
+}
+
+pub(crate) fn set_stack(context: &'static Context, stack: &'static Stack) {
+    assert!(
+        !stack.contains(stack_pointer()),
+        "somebody runs on this stack"
+    );
+    if let Some(old) = own_stack(context) {
+        old.owner.set(None);
+    }
+    if let Some(owner) = stack.owner.replace(Some(context)) {
+        owner.stack_top.set(cpu_stack_top());
+        owner.activation.set(0);
+    }
+    context.stack_top.set(stack.top());
+    context.activation.set(0);
+}
+
+/// What [`switch_stack`] pops, and where it returns to.
+#[repr(C)]
+struct Activation {
+    /// r15, r14, r13, r12.
+    unused: [u64; 4],
+    rbx: u64,
+    rbp: u64,
+    rip: u64,
+}
+
+pub(crate) fn reset_stack(context: &'static Context) {
+    let Some(stack) = own_stack(context) else {
+        panic!("the thread has no stack of its own")
+    };
+    assert!(
+        !stack.contains(stack_pointer()),
+        "somebody runs on this stack"
+    );
+    let activation = (stack.top() - size_of::<Activation>() as u64) as *mut Activation;
+    let first = Activation {
+        unused: [0; 4],
+        rbx: core::ptr::from_ref(context) as u64,
+        rbp: 0,
+        rip: leave as *const () as u64,
+    };
+    // SAFETY: the high end of a stack on which nothing runs; what was suspended there is dropped.
+    unsafe { activation.write(first) };
+    context.activation.set(activation as u64);
+}
+
+/// Saves the activation of `from` (callee-saved registers, stack pointer) on its own stack and
+/// goes on with that of `to`, which is one that an earlier call saved or that
+/// [`Context::reset_stack`] armed. Returns when somebody switches back to `from`.
+pub fn switch_stack(from: &'static Context, to: &'static Context) {
+    if core::ptr::eq(from, to) {
+        return;
+    }
+    let on_own = own_stack(from).is_some_and(|stack| stack.contains(stack_pointer()));
+    assert!(
+        on_own,
+        "a switch away from a stack that is not the running one"
+    );
+    assert!(
+        to.activation.get() != 0,
+        "a switch to a thread that is not suspended in the kernel"
+    );
+    super::fpu::set_current(to);
+    // SAFETY: the running stack is `from`'s, so that its activation is saved there. `to` has one,
+    // on a stack of its own, on which nothing runs (see the header).
+    unsafe { switch(from, to) };
+}
+
+/// # Safety
+/// As said where it is called.
+#[unsafe(naked)]
+unsafe extern "C" fn switch(from: *const Context, to: *const Context) {
+    naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "mov [rdi + {activation}], rsp",
+        "mov rsp, [rsi + {activation}]",
+        "mov qword ptr [rsi + {activation}], 0",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+        activation = const offset_of!(Context, activation),
+    )
+}
+
+/// Where an armed stack begins: the context is in `rbx`.
+#[unsafe(naked)]
+unsafe extern "C" fn leave() {
+    naked_asm!("mov rax, rbx", "jmp {resume}", resume = sym super::trap::resume)
+}
+
+/// Bytes from an address on a kernel stack to the stack's end.
+pub(super) fn rest_of_stack(address: u64) -> Option<u64> {
+    let cpu_start = cpu_stack_top() - CPU_STACK_BYTES as u64;
+    if (cpu_start..cpu_stack_top()).contains(&address) {
+        return Some(cpu_stack_top() - address);
+    }
+    let at = address.checked_sub(STACK_BASE)?;
+    (at / STRIDE < STACKS.0.get() && at % STRIDE >= PAGE_SIZE).then(|| STRIDE - at % STRIDE)
+}

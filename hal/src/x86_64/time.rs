@@ -1,0 +1,198 @@
+//! The clock is the time-stamp counter, the timer is the local APIC's.
+//!
+//! Both are measured against the 8254, whose frequency is known. A frequency within a ten
+//! thousandth of 1 GHz under a hypervisor is 1 GHz: an emulator that counts instructions lets
+//! virtual nanoseconds be ticks, exactly.
+
+use super::instructions::{inb, outb, rdmsr, rdtsc, wrmsr, MSR_APIC_BASE};
+use super::memory::DEVICE_BASE;
+use super::Global;
+use abi::PAGE_SIZE;
+use core::arch::x86_64::__cpuid;
+use core::cell::Cell;
+
+/// The vector of the timer.
+pub(super) const VECTOR: u8 = 0x30;
+/// The vector of requests to the local APIC that went away; needs no acknowledgement.
+const SPURIOUS: u8 = 0xff;
+
+/// Registers of the local APIC.
+#[derive(Clone, Copy)]
+enum Apic {
+    TaskPriority = 0x80,
+    EndOfInterrupt = 0xb0,
+    Spurious = 0xf0,
+    Timer = 0x320,
+    Lint0 = 0x350,
+    Lint1 = 0x360,
+    Error = 0x370,
+    InitialCount = 0x380,
+    CurrentCount = 0x390,
+    Divide = 0x3e0,
+}
+
+const MASKED: u32 = 1 << 16;
+
+impl Apic {
+    fn address(self) -> *mut u32 {
+        (DEVICE_BASE + self as u64) as *mut u32
+    }
+
+    fn read(self) -> u32 {
+        // SAFETY: the registers are mapped there, uncached.
+        unsafe { self.address().read_volatile() }
+    }
+
+    fn write(self, value: u32) {
+        // SAFETY: the registers are mapped there, uncached; they change no memory.
+        unsafe { self.address().write_volatile(value) };
+    }
+}
+
+struct Clock {
+    /// The time-stamp counter when the clock began.
+    start: Cell<u64>,
+    /// Nanoseconds per tick of the time-stamp counter, in 2^-32.
+    nanoseconds: Cell<u64>,
+    /// Ticks of the local APIC per nanosecond, in 2^-32.
+    timer_ticks: Cell<u64>,
+    deadline: Cell<u64>,
+}
+
+static CLOCK: Global<Clock> = Global(Clock {
+    start: Cell::new(0),
+    nanoseconds: Cell::new(0),
+    timer_ticks: Cell::new(0),
+    deadline: Cell::new(u64::MAX),
+});
+
+/// Where the registers of the local APIC are.
+pub(super) fn apic_physical() -> u64 {
+    rdmsr(MSR_APIC_BASE) & 0x000f_ffff_ffff_f000
+}
+
+/// Nanoseconds since boot.
+#[inline]
+pub fn now() -> u64 {
+    let ticks = rdtsc().wrapping_sub(CLOCK.0.start.get());
+    ((u128::from(ticks) * u128::from(CLOCK.0.nanoseconds.get())) >> 32) as u64
+}
+
+/// Sets the timer to an absolute time; `u64::MAX`: none. A time that has passed fires at once.
+pub fn set_timer(deadline: u64) {
+    CLOCK.0.deadline.set(deadline);
+    if deadline == u64::MAX {
+        Apic::InitialCount.write(0);
+        return;
+    }
+    let wait = u128::from(deadline.saturating_sub(now()));
+    // Rounded up; what is further away than the counter reaches is set again when it fires.
+    let ticks = (wait * u128::from(CLOCK.0.timer_ticks.get()) >> 32) + 1;
+    Apic::InitialCount.write(ticks.min(u128::from(u32::MAX)) as u32);
+}
+
+/// The timer has sent its interrupt. Whether the deadline has passed; if not, it is set again.
+pub(super) fn fired() -> bool {
+    Apic::EndOfInterrupt.write(0);
+    let deadline = CLOCK.0.deadline.get();
+    if deadline == u64::MAX {
+        return false;
+    }
+    if now() < deadline {
+        set_timer(deadline);
+        return false;
+    }
+    CLOCK.0.deadline.set(u64::MAX);
+    true
+}
+
+/// Starts the local APIC, and measures.
+pub(super) fn init() {
+    const ENABLED: u64 = 1 << 11;
+    const EXTENDED: u64 = 1 << 10;
+    let base = rdmsr(MSR_APIC_BASE);
+    // SAFETY: the way back from x2APIC mode leads over a disabled APIC; the registers stay where
+    // they are mapped.
+    unsafe {
+        if base & EXTENDED != 0 {
+            wrmsr(MSR_APIC_BASE, base & !(ENABLED | EXTENDED));
+        }
+        wrmsr(MSR_APIC_BASE, base & !EXTENDED | ENABLED);
+    }
+    Apic::Spurious.write(0x100 | u32::from(SPURIOUS));
+    Apic::TaskPriority.write(0);
+    Apic::Error.write(MASKED);
+    // The 8259, and the NMI button.
+    Apic::Lint0.write(0x700);
+    Apic::Lint1.write(0x400);
+    // No division, one shot.
+    Apic::Divide.write(0b1011);
+    Apic::Timer.write(u32::from(VECTOR));
+
+    let mut rounds = [measure(), measure(), measure()];
+    rounds.sort_unstable();
+    let (tsc, apic) = rounds[1];
+    CLOCK
+        .0
+        .nanoseconds
+        .set(((1_000_000_000u128 << 32) / u128::from(tsc)) as u64);
+    CLOCK
+        .0
+        .timer_ticks
+        .set(((u128::from(apic) << 32) / 1_000_000_000) as u64);
+    CLOCK.0.start.set(rdtsc());
+    super::log(format_args!("clock {tsc} Hz, timer {apic} Hz"));
+}
+
+const PIT_HZ: u64 = 1_193_182;
+/// About 5 ms.
+const WINDOW: u16 = 5966;
+/// More readings than any window takes: there is no 8254.
+const PATIENCE: u32 = 1 << 20;
+
+/// The current count of the 8254's third counter.
+fn pit_count() -> u16 {
+    outb(0x43, 0x80);
+    u16::from_le_bytes([inb(0x42), inb(0x42)])
+}
+
+/// Frequencies of the time-stamp counter and of the local APIC.
+fn measure() -> (u64, u64) {
+    // Gate on, speaker off; count down from 65,536.
+    outb(0x61, inb(0x61) & !2 | 1);
+    outb(0x43, 0xb0);
+    outb(0x42, 0);
+    outb(0x42, 0);
+    Apic::InitialCount.write(u32::MAX);
+
+    // Both readings are taken right after the counter has stepped.
+    let step = |until: &dyn Fn(u16) -> bool| {
+        let readings = (0..PATIENCE)
+            .map(|_| pit_count())
+            .find(|&count| until(count));
+        let Some(count) = readings else {
+            panic!("there is no 8254 timer to measure the clock by")
+        };
+        (count, rdtsc(), Apic::CurrentCount.read())
+    };
+    let first = pit_count();
+    let (count0, tsc0, apic0) = step(&|count| count != first);
+    let target = count0.wrapping_sub(WINDOW);
+    let (count1, tsc1, apic1) =
+        step(&|count| count.wrapping_sub(target) > WINDOW || count == target);
+    Apic::InitialCount.write(0);
+
+    let steps = u64::from(count0.wrapping_sub(count1)).max(1);
+    let hz = |ticks: u64| {
+        let hz = ticks * PIT_HZ / steps;
+        let virtual_machine = __cpuid(1).ecx & 1 << 31 != 0;
+        if virtual_machine && hz.abs_diff(1_000_000_000) < 100_000 {
+            1_000_000_000
+        } else {
+            hz.max(1)
+        }
+    };
+    (hz(tsc1 - tsc0), hz(u64::from(apic0 - apic1)))
+}
+
+const _: () = assert!(PAGE_SIZE > Apic::Divide as u64);

@@ -1,0 +1,474 @@
+//! The way into the kernel and out of it.
+//!
+//! The entry code stores the registers of the thread into its context, which the processor's state
+//! (`CPU`) names, goes to the context's stack, and calls Rust. What comes back is the context to
+//! go on with, and [`resume`] loads its registers. There are two ways in, `syscall` and the
+//! descriptor table, and two ways out: `sysretq` for a context in a system call (`full` is 0) and
+//! `iretq` for any other.
+//!
+//! A trap in the kernel itself is an interrupt in `wait_for_interrupt`, or a bug.
+
+use super::descriptors::{KERNEL_CODE, KERNEL_DATA, USER_CODE, USER_DATA};
+use super::fpu::{use_fpu, Cpu, CPU};
+use super::instructions::{cr2, wrmsr, MSR_EFER, MSR_LSTAR, MSR_SFMASK};
+use super::serial::{die, die_at};
+use super::{interrupts, stack, time, Global};
+use crate::{Context, Kernel, Trap};
+use core::arch::{asm, global_asm, naked_asm};
+use core::cell::Cell;
+use core::mem::offset_of;
+
+/// Vectors of the processor's own exceptions.
+const DEBUG_NMI: u64 = 2;
+const BREAKPOINT: u64 = 3;
+const NO_FPU: u64 = 7;
+const DOUBLE_FAULT: u64 = 8;
+const PROTECTION: u64 = 13;
+const PAGE_FAULT: u64 = 14;
+const MACHINE_CHECK: u64 = 18;
+
+/// Flags that are clear when the kernel begins to run: TF, IF, DF, IOPL, NT, AC.
+const CLEAR_FLAGS: u64 = 0x4_7700;
+
+/// Long mode, `syscall`, no-execute pages.
+const EFER: u64 = 1 << 0 | 1 << 8 | 1 << 10 | 1 << 11;
+
+/// Bytes of code for each vector.
+const STUB_BYTES: u64 = 16;
+/// The vectors for which the processor pushes an error code.
+const WITH_ERROR: u32 = 0x6022_7d00;
+
+extern "C" {
+    /// The code for vector 0; the others follow.
+    fn hal_stubs();
+}
+
+/// Where the descriptor table leads for the vector.
+pub(super) fn stub(vector: u8) -> u64 {
+    hal_stubs as *const () as u64 + STUB_BYTES * u64::from(vector)
+}
+
+global_asm!(
+    r#"
+    .balign {bytes}
+hal_stubs:
+    .set hal_vector, 0
+    .rept 256
+    .balign {bytes}
+    .if (hal_vector >= 32) || ((({with_error} >> (hal_vector & 31)) & 1) == 0)
+    push 0
+    .endif
+    .byte 0x68
+    .long hal_vector
+    jmp {common}
+    .set hal_vector, hal_vector + 1
+    .endr
+    "#,
+    bytes = const STUB_BYTES,
+    with_error = const WITH_ERROR,
+    common = sym common,
+);
+
+/// The kernel that is called.
+static KERNEL: Global<Cell<&'static dyn Kernel>> = Global(Cell::new(&NoKernel));
+
+/// Stands in until [`start`].
+struct NoKernel;
+
+impl Kernel for NoKernel {
+    fn trap(&'static self, _: &'static Context, _: Trap) -> &'static Context {
+        unreachable!()
+    }
+
+    fn interrupt(&'static self, _: Trap) {}
+}
+
+/// Opens the door for `syscall`.
+pub(super) fn init() {
+    // SAFETY: as the entry code expects it.
+    unsafe {
+        wrmsr(MSR_EFER, EFER);
+        wrmsr(MSR_LSTAR, syscall_entry as *const () as u64);
+        wrmsr(MSR_SFMASK, CLEAR_FLAGS);
+    }
+}
+
+/// Enters user mode with `first`; from now on `kernel` is called. Once only.
+pub fn start(kernel: &'static dyn Kernel, first: &'static Context) -> ! {
+    assert!(
+        CPU.0.current.get().is_none(),
+        "a kernel has been started already"
+    );
+    KERNEL.0.set(kernel);
+    // SAFETY: `resume` wants a context and any stack on which nothing is that will be used again:
+    // nothing returns from here.
+    unsafe {
+        asm!(
+            "mov rsp, {stack}",
+            "xor ebp, ebp",
+            "jmp {resume}",
+            stack = in(reg) stack::cpu_stack_top(),
+            resume = sym resume,
+            in("rax") first,
+            options(noreturn)
+        )
+    }
+}
+
+/// The `syscall` instruction has left the return address in `rcx` and the flags in `r11`.
+#[unsafe(naked)]
+unsafe extern "C" fn syscall_entry() {
+    naked_asm!(
+        "mov [rip + {cpu} + {user_rsp}], rsp",
+        "mov rsp, [rip + {cpu} + {current}]",
+        "mov [rsp + {rax}], rax",
+        "mov [rsp + {rbx}], rbx",
+        "mov [rsp + {rdx}], rdx",
+        "mov [rsp + {rsi}], rsi",
+        "mov [rsp + {rdi}], rdi",
+        "mov [rsp + {rbp}], rbp",
+        "mov [rsp + {r8}], r8",
+        "mov [rsp + {r9}], r9",
+        "mov [rsp + {r10}], r10",
+        "mov [rsp + {r12}], r12",
+        "mov [rsp + {r13}], r13",
+        "mov [rsp + {r14}], r14",
+        "mov [rsp + {r15}], r15",
+        // Rule A1: `rip` stays at the instruction until the call is complete.
+        "sub rcx, 2",
+        "mov [rsp + {rip}], rcx",
+        "mov [rsp + {rflags}], r11",
+        "mov rax, [rip + {cpu} + {user_rsp}]",
+        "mov [rsp + {rsp}], rax",
+        "rdfsbase rcx",
+        "mov [rsp + {fs_base}], rcx",
+        "rdgsbase rdx",
+        "mov [rsp + {gs_base}], rdx",
+        "mov qword ptr [rsp + {full}], 0",
+        "mov rdi, rsp",
+        "mov rsp, [rsp + {stack_top}]",
+        "call {handler}",
+        "jmp {resume}",
+        cpu = sym CPU,
+        user_rsp = const offset_of!(Cpu, user_rsp),
+        current = const offset_of!(Cpu, current),
+        rax = const offset_of!(Context, rax),
+        rbx = const offset_of!(Context, rbx),
+        rdx = const offset_of!(Context, rdx),
+        rsi = const offset_of!(Context, rsi),
+        rdi = const offset_of!(Context, rdi),
+        rbp = const offset_of!(Context, rbp),
+        rsp = const offset_of!(Context, rsp),
+        r8 = const offset_of!(Context, r8),
+        r9 = const offset_of!(Context, r9),
+        r10 = const offset_of!(Context, r10),
+        r12 = const offset_of!(Context, r12),
+        r13 = const offset_of!(Context, r13),
+        r14 = const offset_of!(Context, r14),
+        r15 = const offset_of!(Context, r15),
+        rip = const offset_of!(Context, rip),
+        rflags = const offset_of!(Context, rflags),
+        fs_base = const offset_of!(Context, fs_base),
+        gs_base = const offset_of!(Context, gs_base),
+        full = const offset_of!(Context, full),
+        stack_top = const offset_of!(Context, stack_top),
+        handler = sym syscall,
+        resume = sym resume,
+    )
+}
+
+/// All vectors come here with the vector and an error code pushed on top of what the processor
+/// pushes: `rip cs rflags rsp ss`.
+#[unsafe(naked)]
+unsafe extern "C" fn common() {
+    naked_asm!(
+        "test byte ptr [rsp + 24], 3",
+        "jz 2f",
+        "push rax",
+        "mov rax, [rip + {cpu} + {current}]",
+        "mov [rax + {rbx}], rbx",
+        "mov [rax + {rcx}], rcx",
+        "mov [rax + {rdx}], rdx",
+        "mov [rax + {rsi}], rsi",
+        "mov [rax + {rdi}], rdi",
+        "mov [rax + {rbp}], rbp",
+        "mov [rax + {r8}], r8",
+        "mov [rax + {r9}], r9",
+        "mov [rax + {r10}], r10",
+        "mov [rax + {r11}], r11",
+        "mov [rax + {r12}], r12",
+        "mov [rax + {r13}], r13",
+        "mov [rax + {r14}], r14",
+        "mov [rax + {r15}], r15",
+        "pop qword ptr [rax + {rax}]",
+        "pop rsi",
+        "pop rdx",
+        "pop qword ptr [rax + {rip}]",
+        "pop rcx",
+        "pop qword ptr [rax + {rflags}]",
+        "pop qword ptr [rax + {rsp}]",
+        "rdfsbase rcx",
+        "mov [rax + {fs_base}], rcx",
+        "rdgsbase rcx",
+        "mov [rax + {gs_base}], rcx",
+        "mov qword ptr [rax + {full}], 1",
+        "mov rsp, [rax + {stack_top}]",
+        // The processor has cleared TF, IF and NT, but not DF and AC.
+        "push 2",
+        "popfq",
+        "mov rdi, rax",
+        "call {from_user}",
+        "jmp {resume}",
+        // From the kernel.
+        "2:",
+        "push rax",
+        "push rcx",
+        "push rdx",
+        "push rsi",
+        "push rdi",
+        "push r8",
+        "push r9",
+        "push r10",
+        "push r11",
+        "mov rdi, [rsp + 72]",
+        "mov rsi, [rsp + 80]",
+        "mov rdx, [rsp + 88]",
+        "mov rcx, rbp",
+        "mov r8, [rsp + 112]",
+        "call {from_kernel}",
+        "pop r11",
+        "pop r10",
+        "pop r9",
+        "pop r8",
+        "pop rdi",
+        "pop rsi",
+        "pop rdx",
+        "pop rcx",
+        "pop rax",
+        "add rsp, 16",
+        "iretq",
+        cpu = sym CPU,
+        current = const offset_of!(Cpu, current),
+        rax = const offset_of!(Context, rax),
+        rbx = const offset_of!(Context, rbx),
+        rcx = const offset_of!(Context, rcx),
+        rdx = const offset_of!(Context, rdx),
+        rsi = const offset_of!(Context, rsi),
+        rdi = const offset_of!(Context, rdi),
+        rbp = const offset_of!(Context, rbp),
+        rsp = const offset_of!(Context, rsp),
+        r8 = const offset_of!(Context, r8),
+        r9 = const offset_of!(Context, r9),
+        r10 = const offset_of!(Context, r10),
+        r11 = const offset_of!(Context, r11),
+        r12 = const offset_of!(Context, r12),
+        r13 = const offset_of!(Context, r13),
+        r14 = const offset_of!(Context, r14),
+        r15 = const offset_of!(Context, r15),
+        rip = const offset_of!(Context, rip),
+        rflags = const offset_of!(Context, rflags),
+        fs_base = const offset_of!(Context, fs_base),
+        gs_base = const offset_of!(Context, gs_base),
+        full = const offset_of!(Context, full),
+        stack_top = const offset_of!(Context, stack_top),
+        from_user = sym from_user,
+        from_kernel = sym from_kernel,
+        resume = sym resume,
+    )
+}
+
+/// Goes to user mode with the context in `rax`. The stack pointer is on a kernel stack of which
+/// nothing is used again.
+#[unsafe(naked)]
+pub(super) unsafe extern "C" fn resume() {
+    naked_asm!(
+        "cmp rax, [rip + {cpu} + {current}]",
+        "je 3f",
+        // Another than the one that came in. It has no activation in the kernel from here on.
+        "mov [rip + {cpu} + {current}], rax",
+        "mov qword ptr [rax + {activation}], 0",
+        "cmp rax, [rip + {cpu} + {fpu_owner}]",
+        "je 4f",
+        "cmp qword ptr [rip + {cpu} + {fpu_traps}], 0",
+        "je 5f",
+        "3:",
+        "cmp qword ptr [rax + {full}], 0",
+        "jne 6f",
+        "mov rcx, [rax + {fs_base}]",
+        "wrfsbase rcx",
+        "mov rdx, [rax + {gs_base}]",
+        "wrgsbase rdx",
+        "mov rcx, [rax + {rip}]",
+        "mov r11, [rax + {rflags}]",
+        "mov rbx, [rax + {rbx}]",
+        "mov rdx, [rax + {rdx}]",
+        "mov rsi, [rax + {rsi}]",
+        "mov rdi, [rax + {rdi}]",
+        "mov rbp, [rax + {rbp}]",
+        "mov r8, [rax + {r8}]",
+        "mov r9, [rax + {r9}]",
+        "mov r10, [rax + {r10}]",
+        "mov r12, [rax + {r12}]",
+        "mov r13, [rax + {r13}]",
+        "mov r14, [rax + {r14}]",
+        "mov r15, [rax + {r15}]",
+        "mov rsp, [rax + {rsp}]",
+        "mov rax, [rax + {rax}]",
+        "sysretq",
+        // It owns the FPU.
+        "4:",
+        "cmp qword ptr [rip + {cpu} + {fpu_traps}], 0",
+        "je 3b",
+        "clts",
+        "mov qword ptr [rip + {cpu} + {fpu_traps}], 0",
+        "jmp 3b",
+        // It does not own the FPU, and the one before did.
+        "5:",
+        "mov rcx, cr0",
+        "or rcx, 8",
+        "mov cr0, rcx",
+        "mov qword ptr [rip + {cpu} + {fpu_traps}], 1",
+        "jmp 3b",
+        // All registers. `iretq` to an address that is not canonical would fault here.
+        "6:",
+        "mov rcx, [rax + {rip}]",
+        "mov rdx, rcx",
+        "shl rdx, 16",
+        "sar rdx, 16",
+        "cmp rcx, rdx",
+        "jne 7f",
+        "mov rdx, [rax + {fs_base}]",
+        "wrfsbase rdx",
+        "mov rdx, [rax + {gs_base}]",
+        "wrgsbase rdx",
+        "push {user_data}",
+        "push qword ptr [rax + {rsp}]",
+        "push qword ptr [rax + {rflags}]",
+        "push {user_code}",
+        "push rcx",
+        "mov rbx, [rax + {rbx}]",
+        "mov rcx, [rax + {rcx}]",
+        "mov rdx, [rax + {rdx}]",
+        "mov rsi, [rax + {rsi}]",
+        "mov rdi, [rax + {rdi}]",
+        "mov rbp, [rax + {rbp}]",
+        "mov r8, [rax + {r8}]",
+        "mov r9, [rax + {r9}]",
+        "mov r10, [rax + {r10}]",
+        "mov r11, [rax + {r11}]",
+        "mov r12, [rax + {r12}]",
+        "mov r13, [rax + {r13}]",
+        "mov r14, [rax + {r14}]",
+        "mov r15, [rax + {r15}]",
+        "mov rax, [rax + {rax}]",
+        "iretq",
+        // The thread takes that fault.
+        "7:",
+        "mov rsp, [rax + {stack_top}]",
+        "mov rdi, rax",
+        "mov esi, {protection}",
+        "xor edx, edx",
+        "call {from_user}",
+        "jmp {resume}",
+        cpu = sym CPU,
+        current = const offset_of!(Cpu, current),
+        fpu_owner = const offset_of!(Cpu, fpu_owner),
+        fpu_traps = const offset_of!(Cpu, fpu_traps),
+        rax = const offset_of!(Context, rax),
+        rbx = const offset_of!(Context, rbx),
+        rcx = const offset_of!(Context, rcx),
+        rdx = const offset_of!(Context, rdx),
+        rsi = const offset_of!(Context, rsi),
+        rdi = const offset_of!(Context, rdi),
+        rbp = const offset_of!(Context, rbp),
+        rsp = const offset_of!(Context, rsp),
+        r8 = const offset_of!(Context, r8),
+        r9 = const offset_of!(Context, r9),
+        r10 = const offset_of!(Context, r10),
+        r11 = const offset_of!(Context, r11),
+        r12 = const offset_of!(Context, r12),
+        r13 = const offset_of!(Context, r13),
+        r14 = const offset_of!(Context, r14),
+        r15 = const offset_of!(Context, r15),
+        rip = const offset_of!(Context, rip),
+        rflags = const offset_of!(Context, rflags),
+        fs_base = const offset_of!(Context, fs_base),
+        gs_base = const offset_of!(Context, gs_base),
+        full = const offset_of!(Context, full),
+        stack_top = const offset_of!(Context, stack_top),
+        activation = const offset_of!(Context, activation),
+        user_data = const USER_DATA,
+        user_code = const USER_CODE,
+        protection = const PROTECTION,
+        from_user = sym from_user,
+        resume = sym resume,
+    )
+}
+
+extern "C" fn syscall(context: &'static Context) -> &'static Context {
+    KERNEL.0.get().syscall(context)
+}
+
+/// A trap from user mode.
+extern "C" fn from_user(context: &'static Context, vector: u64, error: u64) -> &'static Context {
+    let trap = match vector {
+        PAGE_FAULT => Trap::PageFault {
+            address: cr2(),
+            write: error & 2 != 0,
+            execute: error & 16 != 0,
+            present: error & 1 != 0,
+        },
+        NO_FPU => {
+            use_fpu(context);
+            return context;
+        }
+        DEBUG_NMI | DOUBLE_FAULT | MACHINE_CHECK => die(format_args!(
+            "vector {vector} in user mode, error {error:#x}"
+        )),
+        BREAKPOINT => {
+            context.rip.set(context.rip.get().wrapping_sub(1));
+            Trap::Exception {
+                vector: BREAKPOINT as u8,
+                error: 0,
+            }
+        }
+        0..32 => Trap::Exception {
+            vector: vector as u8,
+            error,
+        },
+        _ => match arrived(vector) {
+            Some(trap) => trap,
+            None => return context,
+        },
+    };
+    KERNEL.0.get().trap(context, trap)
+}
+
+/// A trap in the kernel.
+extern "C" fn from_kernel(vector: u64, error: u64, rip: u64, rbp: u64, rsp: u64) {
+    if vector < 32 {
+        let address = cr2();
+        die_at(
+            format_args!(
+                "vector {vector} in the kernel, error {error:#x}, cr2 {address:#x}, rsp {rsp:#x}"
+            ),
+            Some(rip),
+            rbp,
+        );
+    }
+    if let Some(trap) = arrived(vector) {
+        KERNEL.0.get().interrupt(trap);
+    }
+}
+
+/// What an interrupt means to the kernel, if anything. It is acknowledged.
+fn arrived(vector: u64) -> Option<Trap> {
+    if vector == u64::from(time::VECTOR) {
+        time::fired().then_some(Trap::Timer)
+    } else {
+        interrupts::fired(vector as u8).map(Trap::Irq)
+    }
+}
+
+// The kernel's own segments are what `syscall` loads.
+const _: () = assert!(KERNEL_DATA == KERNEL_CODE + 8);
