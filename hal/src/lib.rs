@@ -18,7 +18,6 @@ pub use context::{user_address_ok, Context, FpuArea, Kernel, Trap};
 mod x86_64;
 #[cfg(target_os = "none")]
 use x86_64 as machine;
-#[cfg(target_os = "none")]
 #[cfg(not(target_os = "none"))]
 pub mod host;
 #[cfg(not(target_os = "none"))]
