@@ -1,2 +1,22 @@
-//! Nothing yet.
+//! Builds processes and takes them apart.
+//!
+//! A process is two segments of the memory server (see [`proto::layout`]) and the objects in them.
+//! Whoever manages processes uses this crate: the manager of native programs in init, the Linux
+//! personality, the checkpointer when it restores.
+//!
+//! * [`Process`]: segments, windows, space, first thread, mappings.
+//! * [`image`]: what an ELF executable wants in memory; pure, for hostile files.
+//! * [`native`]: what a native program finds at its start.
+//! * [`words`]: what a thread is doing, in words.
+//!
+//! The pure parts (`image`, `words`) have host tests beside them.
 #![no_std]
+
+extern crate alloc;
+
+pub mod image;
+mod live;
+pub mod native;
+pub mod words;
+
+pub use live::Process;

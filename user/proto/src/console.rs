@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 /// How input is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
-    /// Byte by byte, no echo; control characters are data. For a line editor.
+    /// Byte by byte, no echo; control characters are data. For a line editor, which reads with
+    /// [`Request::ReadRaw`]; meanwhile whoever reads lines finds nothing yet.
     Raw,
     /// Line by line with echo, erase, and Ctrl-D as end of input; Ctrl-C and Ctrl-Z are events.
     Cooked,
@@ -24,9 +25,15 @@ pub enum Event {
 pub enum Request {
     /// Writes the bulk; the server may take less than all. Reply: `Written`.
     Write,
-    /// Reads at most `length` bytes. Reply: `Done` with bulk (empty: end of input), or the error
-    /// `WouldBlock`.
+    /// Reads at most `length` bytes of a line. Reply: `Done` with bulk (empty: end of input), or the
+    /// error `WouldBlock`, always in raw mode.
     Read {
+        /// Bytes.
+        length: u32,
+    },
+    /// Reads at most `length` bytes as they arrived in raw mode. Reply: `Done` with bulk, or the
+    /// error `WouldBlock`.
+    ReadRaw {
         /// Bytes.
         length: u32,
     },

@@ -42,10 +42,23 @@ pub const START_MANAGER: u64 = START_PAGE + 0x40;
 pub const START_PASSED: u64 = START_PAGE + 0x50;
 /// Most further references.
 pub const MAX_PASSED: u64 = 8;
+/// The priority of the first thread (u64), which further threads get unless told otherwise.
+pub const START_PRIORITY: u64 = START_PAGE + 0x1f0;
+/// Bytes of the heap (u64), where it is not all of [`HEAP_START`] to [`HEAP_END`]; 0 where it is.
+pub const START_HEAP: u64 = START_PAGE + 0x1f8;
 /// Where the start information stands: length (u64), then a postcard [`crate::process::Start`].
 pub const START_INFO: u64 = START_PAGE + 0x200;
 /// Bytes of the start area (page included).
 pub const START_SIZE: u64 = 0x1_0000;
+
+/// Priority of ordinary programs.
+pub const PRIORITY_PROGRAM: u64 = 8;
+/// Priority of the shell: above the programs that it must be able to stop.
+pub const PRIORITY_SHELL: u64 = 10;
+/// Priority of servers.
+pub const PRIORITY_SERVER: u64 = 12;
+/// Priority of the memory server, which all others need.
+pub const PRIORITY_MEMORY: u64 = 16;
 
 /// Load address of a native program (static position-independent).
 pub const PROGRAM_BASE: u64 = 0x40_0000;

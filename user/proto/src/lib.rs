@@ -1,6 +1,8 @@
 //! What Fermata's servers and programs say to each other, and how a process is laid out.
 //!
-//! Every service is a port. A request is one reliable RPC (`client_connect_send_over_receive`):
+//! Every service is a port. A request is one idempotent `call`, answered by `reply_wait_receive`: the
+//! server is never held by a client that is stopped or gone, and a client that is saved in the
+//! middle of a request sends it again after it was restored, even to another machine's server:
 //!
 //! ```text
 //! message = length of the header (u32, little-endian), header (postcard), bulk bytes

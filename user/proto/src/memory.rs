@@ -26,6 +26,14 @@ pub enum Request {
     Destroy,
     /// How much memory there is.
     Usage,
+    /// Makes all pages of the range present, so that touching them cannot fail for want of memory.
+    /// For whoever writes into the memory of others and must not be stopped by a refusal.
+    Populate {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        size: u64,
+    },
 }
 
 /// What comes back.

@@ -3,6 +3,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
+/// Name of the ELF note that every native program carries, which tells it from a Linux program.
+pub const NATIVE_NOTE: &str = "Fermata";
+
 /// A process number, unique within its manager while the process or its status is kept.
 pub type Pid = u32;
 

@@ -46,6 +46,11 @@ pub fn create(size: u64) -> Result<Segment, Error> {
     segment(&MEMORY, &Request::Create { size })
 }
 
+/// As [`create`], from another port of the memory server.
+pub fn create_from(server: &RefAt, size: u64) -> Result<Segment, Error> {
+    segment(server, &Request::Create { size })
+}
+
 /// How much memory the server has.
 pub fn usage() -> Result<Usage, Error> {
     usage_of(&MEMORY)
@@ -72,6 +77,11 @@ pub fn discard(control: &RefAt, offset: u64, size: u64) -> Result<(), Error> {
     rpc::ask::<_, Reply>(control, &Request::Discard { offset, size }).map(|_| ())
 }
 
+/// Makes all pages of a range present, by control port, or says [`Error::NoMemory`].
+pub fn populate(control: &RefAt, offset: u64, size: u64) -> Result<(), Error> {
+    rpc::ask::<_, Reply>(control, &Request::Populate { offset, size }).map(|_| ())
+}
+
 /// Ends a segment, by control port.
 pub fn destroy(control: &RefAt) -> Result<(), Error> {
     rpc::ask::<_, Reply>(control, &Request::Destroy).map(|_| ())
@@ -86,6 +96,11 @@ impl Segment {
     /// Gives the pages of a range back; they read as zero afterwards, objects in them die.
     pub fn discard(&self, offset: u64, size: u64) -> Result<(), Error> {
         discard(&self.control, offset, size)
+    }
+
+    /// Makes all pages of a range present, or says [`Error::NoMemory`].
+    pub fn populate(&self, offset: u64, size: u64) -> Result<(), Error> {
+        populate(&self.control, offset, size)
     }
 
     /// How much memory is in this segment.

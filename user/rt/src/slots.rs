@@ -7,19 +7,20 @@
 //! [`Map`] is the pure bookkeeping and is tested on the host.
 use crate::sync::{self, RawLock};
 use core::cell::UnsafeCell;
+use core::ops::DerefMut;
 
-/// Bookkeeping of slots: a bitmap in which a set bit is a slot in use.
+/// Bookkeeping of slots: a bitmap, in a slice or a vector, in which a set bit is a slot in use.
 #[derive(Debug)]
-pub struct Map<'a> {
-    words: &'a mut [u64],
+pub struct Map<W> {
+    words: W,
     slots: usize,
     /// No free slot is below this word.
     hint: usize,
 }
 
-impl<'a> Map<'a> {
+impl<W: DerefMut<Target = [u64]>> Map<W> {
     /// All `slots` free. The words must be zero.
-    pub fn new(words: &'a mut [u64], slots: usize) -> Self {
+    pub fn new(words: W, slots: usize) -> Self {
         let slots = slots.min(words.len() * 64);
         Map {
             words,
@@ -62,6 +63,13 @@ impl<'a> Map<'a> {
         None
     }
 
+    /// Takes this slot, which may be taken already.
+    pub fn take(&mut self, slot: usize) {
+        if slot < self.slots {
+            self.words[slot / 64] |= 1 << (slot % 64);
+        }
+    }
+
     /// Gives slots back.
     pub fn free(&mut self, slot: usize, count: usize) {
         for slot in slot..(slot + count).min(self.slots) {
@@ -73,7 +81,7 @@ impl<'a> Map<'a> {
 
 struct Slab {
     lock: RawLock,
-    inner: UnsafeCell<Option<(u64, Map<'static>)>>,
+    inner: UnsafeCell<Option<(u64, Map<&'static mut [u64]>)>>,
 }
 
 // SAFETY: `inner` is only touched by the holder of `lock`, or before there are other threads.
@@ -110,7 +118,7 @@ pub unsafe fn init(start: u64, size: u64) {
     }
 }
 
-fn with<R>(f: impl FnOnce(u64, &mut Map<'static>) -> R) -> Option<R> {
+fn with<R>(f: impl FnOnce(u64, &mut Map<&'static mut [u64]>) -> R) -> Option<R> {
     SLAB.lock.lock();
     // SAFETY: the lock is held.
     let inner = unsafe { &mut *SLAB.inner.get() };
@@ -142,7 +150,7 @@ mod tests {
     #[test]
     fn slots_are_distinct_and_reused() {
         let mut words = [0; 4];
-        let mut map = Map::new(&mut words, 200);
+        let mut map = Map::new(&mut words[..], 200);
         let all: Vec<usize> = (0..200).map(|_| map.allocate(1).unwrap()).collect();
         assert_eq!(all, (0..200).collect::<Vec<_>>());
         assert_eq!(map.allocate(1), None);
@@ -156,7 +164,7 @@ mod tests {
     #[test]
     fn runs_fit_between_others() {
         let mut words = [0; 2];
-        let mut map = Map::new(&mut words, 128);
+        let mut map = Map::new(&mut words[..], 128);
         let first = map.allocate(8).unwrap();
         let single = map.allocate(1).unwrap();
         let second = map.allocate(8).unwrap();

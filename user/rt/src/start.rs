@@ -5,9 +5,10 @@
 use crate::heap;
 use crate::obj::RefAt;
 use crate::sync::Lazy;
+use abi::PAGE_SIZE;
 use proto::layout::{
-    HEAP_END, HEAP_START, MAX_PASSED, START_INFO, START_MANAGER, START_MEMORY, START_NAMES,
-    START_PAGE, START_PASSED, START_SIZE, START_SPACE, START_THREAD,
+    HEAP_END, HEAP_START, MAX_PASSED, START_HEAP, START_INFO, START_MANAGER, START_MEMORY,
+    START_NAMES, START_PAGE, START_PASSED, START_PRIORITY, START_SIZE, START_SPACE, START_THREAD,
 };
 use proto::process::Start;
 
@@ -16,8 +17,23 @@ const SLOT_BYTES: u64 = 8 << 20;
 
 /// Sets up what a usual program has. Called once by the start code.
 pub fn begin() {
+    // SAFETY: the start area is mapped readable in every usual program.
+    let limit = unsafe { (START_HEAP as *const u64).read_volatile() };
+    let size = match limit {
+        0 => HEAP_END - HEAP_START,
+        limit => limit.min(HEAP_END - HEAP_START),
+    };
+    let slots = (size / 8 / PAGE_SIZE * PAGE_SIZE).min(SLOT_BYTES);
     // SAFETY: the first thing that a program does; its memory segment is mapped there.
-    unsafe { heap::init(HEAP_START, HEAP_END, SLOT_BYTES) };
+    unsafe { heap::init(HEAP_START, HEAP_START + size, slots) };
+}
+
+/// The priority that the first thread was started with.
+#[must_use]
+pub fn priority() -> u64 {
+    // SAFETY: as in `begin`.
+    let priority = unsafe { (START_PRIORITY as *const u64).read_volatile() };
+    priority.min(u64::from(abi::PRIORITIES) - 1)
 }
 
 static START: Lazy<Start> = Lazy::new();

@@ -18,9 +18,6 @@ use core::sync::atomic::{AtomicBool, Ordering};
 /// Bytes of a spawned thread's stack.
 pub const STACK: usize = 128 * 1024;
 
-/// Priority of ordinary threads.
-pub const PRIORITY: u64 = 8;
-
 struct Block {
     /// Taken when the thread is taken apart.
     thread: Mutex<Option<Thread>>,
@@ -83,9 +80,9 @@ impl JoinlessThread {
     }
 }
 
-/// Starts a thread at [`PRIORITY`].
+/// Starts a thread at the priority of the first one.
 pub fn spawn(f: impl FnOnce() + Send + 'static) -> Result<JoinlessThread, Code> {
-    spawn_at(PRIORITY, f)
+    spawn_at(crate::start::priority(), f)
 }
 
 /// Starts a thread at this priority.

@@ -1,0 +1,425 @@
+//! What an ELF executable wants in memory.
+//!
+//! [`Plan::new`] reads a static or static position-independent executable for x86-64. The file is
+//! hostile: whatever is wrong with it comes back as a sentence, and a plan that comes back names
+//! only bytes of the file and only addresses of the given range.
+use abi::access::{EXECUTE, READ, WRITE};
+use abi::PAGE_SIZE;
+use alloc::vec::Vec;
+use elf::abi::{EM_X86_64, ET_DYN, ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD, PT_TLS};
+use elf::endian::LittleEndian;
+use elf::ElfBytes;
+
+/// Most segments that an executable may have.
+const MAX_SEGMENTS: usize = 64;
+
+/// Bytes of the file that go to an address. What the segment has beyond them is zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where they go.
+    pub address: u64,
+    /// Where they are in the file.
+    pub offset: usize,
+    /// How many.
+    pub length: usize,
+}
+
+/// Pages with the same rights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pages {
+    /// First address.
+    pub start: u64,
+    /// Number of bytes.
+    pub size: u64,
+    /// Rights, of [`abi::access`].
+    pub rights: u64,
+}
+
+/// What an executable wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Where it starts.
+    pub entry: u64,
+    /// What was added to its addresses.
+    pub base: u64,
+    /// Address of its program headers in memory, or 0 if they are not loaded.
+    pub headers: u64,
+    /// Size of a program header.
+    pub header_size: u64,
+    /// Number of program headers.
+    pub header_count: u64,
+    /// First address of its first segment.
+    pub start: u64,
+    /// End of its last segment, not rounded: where a Linux program's `brk` begins.
+    pub end: u64,
+    /// Bytes to copy, in ascending order.
+    pub pieces: Vec<Piece>,
+    /// Pages to map, in ascending order, not overlapping.
+    pub pages: Vec<Pages>,
+}
+
+/// Why a file is refused: a sentence fragment for people.
+pub type Reason = &'static str;
+
+impl Plan {
+    /// Reads `file`. A position-independent executable is placed at `base` (a multiple of the page
+    /// size); every address must lie in `low..high`.
+    pub fn new(file: &[u8], base: u64, low: u64, high: u64) -> Result<Self, Reason> {
+        if file.get(..4) != Some(b"\x7fELF") {
+            return Err("not an ELF file");
+        }
+        if file.len() < 64 {
+            return Err("the ELF header is cut off");
+        }
+        let elf = ElfBytes::<LittleEndian>::minimal_parse(file)
+            .map_err(|_| "the ELF headers make no sense")?;
+        let header = &elf.ehdr;
+        if header.class != elf::file::Class::ELF64 {
+            return Err("not a 64-bit executable");
+        }
+        if header.e_machine != EM_X86_64 {
+            return Err("not for x86-64");
+        }
+        let base = match header.e_type {
+            ET_EXEC => 0,
+            ET_DYN => base,
+            _ => return Err("not an executable"),
+        };
+        let table = elf.segments().ok_or("there are no program headers")?;
+        if table.len() > MAX_SEGMENTS {
+            return Err("too many program headers");
+        }
+        let mut plan = Plan {
+            entry: base.wrapping_add(header.e_entry),
+            base,
+            headers: 0,
+            header_size: u64::from(header.e_phentsize),
+            header_count: u64::from(header.e_phnum),
+            start: 0,
+            end: 0,
+            pieces: Vec::new(),
+            pages: Vec::new(),
+        };
+        let mut executable_entry = false;
+        for segment in table.iter() {
+            match segment.p_type {
+                PT_INTERP => return Err("dynamically linked: its interpreter is not supported"),
+                PT_TLS if segment.p_filesz > segment.p_memsz => {
+                    return Err("its thread-local segment is larger in the file than in memory");
+                }
+                PT_LOAD => {}
+                _ => continue,
+            }
+            if segment.p_memsz == 0 {
+                continue;
+            }
+            if segment.p_filesz > segment.p_memsz {
+                return Err("a segment is larger in the file than in memory");
+            }
+            let file_end = segment.p_offset.checked_add(segment.p_filesz);
+            if !file_end.is_some_and(|end| end <= file.len() as u64) {
+                return Err("a segment reaches beyond the end of the file");
+            }
+            let address = segment
+                .p_vaddr
+                .checked_add(base)
+                .ok_or("an address is too high")?;
+            let end = address
+                .checked_add(segment.p_memsz)
+                .ok_or("an address is too high")?;
+            if address < low || end > high {
+                return Err("a segment lies outside the memory of a process");
+            }
+            if address < plan.end {
+                return Err("segments overlap or are not in order");
+            }
+            let mut rights = 0;
+            for (flag, right) in [(PF_R, READ), (PF_W, WRITE), (PF_X, EXECUTE)] {
+                if segment.p_flags & flag != 0 {
+                    rights |= right;
+                }
+            }
+            if rights & EXECUTE != 0 && (address..end).contains(&plan.entry) {
+                executable_entry = true;
+            }
+            if plan.pages.is_empty() {
+                plan.start = address;
+            }
+            plan.add_pages(address, end, rights);
+            if segment.p_filesz > 0 {
+                plan.pieces.push(Piece {
+                    address,
+                    offset: segment.p_offset as usize,
+                    length: segment.p_filesz as usize,
+                });
+            }
+            plan.end = end;
+            // The program headers are loaded if a segment carries that part of the file.
+            let size = plan.header_size * plan.header_count;
+            if header.e_phoff >= segment.p_offset
+                && header
+                    .e_phoff
+                    .checked_add(size)
+                    .is_some_and(|end| Some(end) <= file_end)
+            {
+                plan.headers = address + (header.e_phoff - segment.p_offset);
+            }
+        }
+        if plan.pages.is_empty() {
+            return Err("there is nothing to load");
+        }
+        if !executable_entry {
+            return Err("it starts outside its code");
+        }
+        Ok(plan)
+    }
+
+    /// Adds the pages of `address..end`. A page shared with the segment before gets both rights.
+    fn add_pages(&mut self, address: u64, end: u64, rights: u64) {
+        let mut start = address & !(PAGE_SIZE - 1);
+        let end = end.next_multiple_of(PAGE_SIZE);
+        if let Some(last) = self.pages.last_mut() {
+            if last.start + last.size > start {
+                let both = Pages {
+                    start,
+                    size: PAGE_SIZE,
+                    rights: last.rights | rights,
+                };
+                last.size -= PAGE_SIZE;
+                if last.size == 0 {
+                    self.pages.pop();
+                }
+                self.push(both);
+                start += PAGE_SIZE;
+            }
+        }
+        if start < end {
+            self.push(Pages {
+                start,
+                size: end - start,
+                rights,
+            });
+        }
+    }
+
+    fn push(&mut self, pages: Pages) {
+        if let Some(last) = self.pages.last_mut() {
+            if last.start + last.size == pages.start && last.rights == pages.rights {
+                last.size += pages.size;
+                return;
+            }
+        }
+        self.pages.push(pages);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Pages, Piece, Plan};
+    use abi::access::{EXECUTE, READ, WRITE};
+    use alloc::vec::Vec;
+
+    const LOW: u64 = 0x1_0000;
+    const HIGH: u64 = 1 << 36;
+
+    struct Header {
+        kind: u32,
+        flags: u32,
+        offset: u64,
+        address: u64,
+        file: u64,
+        memory: u64,
+    }
+
+    fn load(flags: u32, offset: u64, address: u64, file: u64, memory: u64) -> Header {
+        Header {
+            kind: 1,
+            flags,
+            offset,
+            address,
+            file,
+            memory,
+        }
+    }
+
+    fn make(kind: u16, entry: u64, headers: &[Header]) -> Vec<u8> {
+        let mut f = Vec::new();
+        f.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
+        f.extend_from_slice(&kind.to_le_bytes());
+        f.extend_from_slice(&62u16.to_le_bytes());
+        f.extend_from_slice(&1u32.to_le_bytes());
+        f.extend_from_slice(&entry.to_le_bytes());
+        f.extend_from_slice(&64u64.to_le_bytes());
+        f.extend_from_slice(&0u64.to_le_bytes());
+        f.extend_from_slice(&0u32.to_le_bytes());
+        for word in [64u16, 56, headers.len() as u16, 64, 0, 0] {
+            f.extend_from_slice(&word.to_le_bytes());
+        }
+        for h in headers {
+            f.extend_from_slice(&h.kind.to_le_bytes());
+            f.extend_from_slice(&h.flags.to_le_bytes());
+            for word in [h.offset, h.address, h.address, h.file, h.memory, 4096] {
+                f.extend_from_slice(&word.to_le_bytes());
+            }
+        }
+        f.resize(0x3000, 0);
+        f
+    }
+
+    fn good() -> Vec<u8> {
+        make(
+            3,
+            0x1100,
+            &[
+                load(4, 0, 0, 0x800, 0x800),
+                load(5, 0x1000, 0x1000, 0x1000, 0x1000),
+                load(6, 0x2000, 0x3000, 0x100, 0x5000),
+            ],
+        )
+    }
+
+    #[test]
+    fn a_position_independent_program() {
+        let plan = Plan::new(&good(), 0x40_0000, LOW, HIGH).unwrap();
+        assert_eq!(plan.entry, 0x40_1100);
+        assert_eq!(plan.headers, 0x40_0040);
+        assert_eq!((plan.start, plan.end), (0x40_0000, 0x40_8000));
+        assert_eq!(
+            plan.pieces[2],
+            Piece {
+                address: 0x40_3000,
+                offset: 0x2000,
+                length: 0x100
+            }
+        );
+        assert_eq!(
+            plan.pages,
+            [
+                Pages {
+                    start: 0x40_0000,
+                    size: 0x1000,
+                    rights: READ
+                },
+                Pages {
+                    start: 0x40_1000,
+                    size: 0x1000,
+                    rights: READ | EXECUTE
+                },
+                Pages {
+                    start: 0x40_3000,
+                    size: 0x5000,
+                    rights: READ | WRITE
+                },
+            ]
+        );
+    }
+
+    #[test]
+    fn a_shared_page_gets_both_rights() {
+        let file = make(
+            2,
+            0x40_0200,
+            &[
+                load(5, 0, 0x40_0000, 0x1800, 0x1800),
+                load(6, 0x1800, 0x40_1800, 0x100, 0x2000),
+            ],
+        );
+        let plan = Plan::new(&file, 0x999_0000, LOW, HIGH).unwrap();
+        assert_eq!(plan.base, 0);
+        assert_eq!(
+            plan.pages,
+            [
+                Pages {
+                    start: 0x40_0000,
+                    size: 0x1000,
+                    rights: READ | EXECUTE
+                },
+                Pages {
+                    start: 0x40_1000,
+                    size: 0x1000,
+                    rights: READ | WRITE | EXECUTE
+                },
+                Pages {
+                    start: 0x40_2000,
+                    size: 0x2000,
+                    rights: READ | WRITE
+                },
+            ]
+        );
+    }
+
+    #[test]
+    fn hostile_files_are_refused() {
+        let refuse = |file: &[u8]| Plan::new(file, 0x40_0000, LOW, HIGH).unwrap_err();
+        assert_eq!(refuse(b"#!/bin/sh"), "not an ELF file");
+        assert_eq!(refuse(&good()[..40]), "the ELF header is cut off");
+        assert_eq!(
+            refuse(&make(3, 0, &[load(5, 0x2fff, 0, 2, 2)])),
+            "a segment reaches beyond the end of the file"
+        );
+        assert_eq!(
+            refuse(&make(3, 0, &[load(5, u64::MAX, 0, 2, 2)])),
+            "a segment reaches beyond the end of the file"
+        );
+        assert_eq!(
+            refuse(&make(3, 0, &[load(5, 0, 0, 2, 1)])),
+            "a segment is larger in the file than in memory"
+        );
+        assert_eq!(
+            refuse(&make(2, 0, &[load(5, 0, 0x1000, 2, 2)])),
+            "a segment lies outside the memory of a process"
+        );
+        assert_eq!(
+            refuse(&make(2, 0, &[load(5, 0, 0x10_0000, 2, 1 << 37)])),
+            "a segment lies outside the memory of a process"
+        );
+        assert_eq!(
+            refuse(&make(3, 0, &[load(5, 0, u64::MAX - 5, 2, 2)])),
+            "an address is too high"
+        );
+        assert_eq!(
+            refuse(&make(
+                3,
+                0,
+                &[load(5, 0, 0x2000, 2, 2), load(5, 0, 0x1000, 2, 2)]
+            )),
+            "segments overlap or are not in order"
+        );
+        assert_eq!(
+            refuse(&make(3, 0x5000, &[load(5, 0, 0, 2, 2)])),
+            "it starts outside its code"
+        );
+        assert_eq!(refuse(&make(3, 0, &[])), "there is nothing to load");
+        assert_eq!(
+            refuse(&make(1, 0, &[load(5, 0, 0, 2, 2)])),
+            "not an executable"
+        );
+        let interpreter = Header {
+            kind: 3,
+            ..load(4, 0, 0, 2, 2)
+        };
+        assert!(refuse(&make(3, 0, &[interpreter])).starts_with("dynamically linked"));
+        let mut other = good();
+        other[18] = 40;
+        assert_eq!(refuse(&other), "not for x86-64");
+    }
+
+    #[test]
+    fn no_altered_file_panics() {
+        let file = good();
+        for position in 0..232 {
+            for value in [0, 1, 0x7f, 0x80, 0xff] {
+                let mut altered = file.clone();
+                altered[position] = value;
+                if let Ok(plan) = Plan::new(&altered, 0x40_0000, LOW, HIGH) {
+                    for piece in &plan.pieces {
+                        assert!(piece.offset + piece.length <= altered.len());
+                    }
+                    for pages in &plan.pages {
+                        assert!(pages.start >= LOW && pages.start + pages.size <= HIGH);
+                    }
+                }
+            }
+        }
+    }
+}

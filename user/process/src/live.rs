@@ -1,0 +1,419 @@
+//! A process as its manager holds it.
+use crate::image::{Plan, Reason};
+use abi::access::{OBJECTS, READ, WRITE};
+use abi::state::{MappingState, Registers, SpaceState, ThreadState};
+use abi::{Type, PAGE_SIZE};
+use alloc::vec;
+use alloc::vec::Vec;
+use proto::layout::{
+    CONTROL_MAPPINGS, CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD, MEMORY_SIZE, START_PAGE,
+};
+use proto::Error;
+use rt::error_of;
+use rt::memory::{self, Segment};
+use rt::obj::{MappingAt, Ref, RefAt, SpaceAt, ThreadAt};
+use rt::slots::Map;
+use rt::window::Window;
+
+/// Slots for mappings in a control segment.
+const MAPPING_SLOTS: usize = ((CONTROL_SIZE - CONTROL_MAPPINGS) / abi::OBJECT_SIZE) as usize;
+
+/// Most mappings that a process may have: each costs kernel memory.
+const MAX_MAPPINGS: usize = 16 * 1024;
+
+/// A process: two segments, mapped here, and the objects in them. Dropping this leaves the process
+/// alone; [`Process::destroy`] ends it.
+#[derive(Debug)]
+pub struct Process {
+    memory: Segment,
+    control: Segment,
+    memory_window: Window,
+    control_window: Window,
+    /// Slots for mappings in use.
+    slots: Map<Vec<u64>>,
+    /// A reference to the space, in the manager's memory.
+    space_ref: Ref,
+}
+
+fn slot_map() -> Map<Vec<u64>> {
+    let slots = MAX_MAPPINGS.min(MAPPING_SLOTS);
+    Map::new(vec![0; slots.div_ceil(64)], slots)
+}
+
+/// Ends segments whose process cannot be made.
+fn give_up<T>(memory: Segment, control: Segment, error: Error) -> Result<T, Error> {
+    let _ = control.destroy();
+    let _ = memory.destroy();
+    Err(error)
+}
+
+impl Process {
+    /// A new process: an empty space with this state and keeper (or none), and a stopped first
+    /// thread in it that has never run.
+    pub fn create(space: &SpaceState, keeper: Option<&RefAt>) -> Result<Self, Error> {
+        Process::create_from(&rt::start::MEMORY, space, keeper)
+    }
+
+    /// As [`Process::create`], with segments from another port of the memory server.
+    pub fn create_from(
+        server: &RefAt,
+        space: &SpaceState,
+        keeper: Option<&RefAt>,
+    ) -> Result<Self, Error> {
+        let process = Process::empty_from(server)?;
+        match process.create_objects(space, keeper) {
+            Ok(()) => Ok(process),
+            Err(error) => {
+                process.destroy();
+                Err(error)
+            }
+        }
+    }
+
+    fn create_objects(&self, space: &SpaceState, keeper: Option<&RefAt>) -> Result<(), Error> {
+        self.space().create().map_err(error_of)?;
+        self.space()
+            .set_state(space, keeper.map_or(0, |k| k.0))
+            .map_err(error_of)?;
+        self.space()
+            .reference_into(*self.space_ref)
+            .map_err(error_of)?;
+        self.thread().create().map_err(error_of)
+    }
+
+    /// Two new segments and their windows, without any object. For restoring.
+    pub fn empty() -> Result<Self, Error> {
+        Process::empty_from(&rt::start::MEMORY)
+    }
+
+    fn empty_from(server: &RefAt) -> Result<Self, Error> {
+        let memory = memory::create_from(server, MEMORY_SIZE)?;
+        let control = match memory::create_from(server, CONTROL_SIZE) {
+            Ok(control) => control,
+            Err(error) => {
+                let _ = memory.destroy();
+                return Err(error);
+            }
+        };
+        Process::around(memory, control)
+    }
+
+    /// Maps the segments. If that fails they are destroyed.
+    fn around(memory: Segment, control: Segment) -> Result<Self, Error> {
+        let rights = READ | WRITE | OBJECTS;
+        let memory_window = match Window::map(&memory.region, 0, MEMORY_SIZE, rights) {
+            Ok(window) => window,
+            Err(error) => return give_up(memory, control, error),
+        };
+        let control_window = match Window::map(&control.region, 0, CONTROL_SIZE, rights) {
+            Ok(window) => window,
+            Err(error) => return give_up(memory, control, error),
+        };
+        let space_ref = match Ref::new() {
+            Ok(reference) => reference,
+            Err(code) => return give_up(memory, control, error_of(code)),
+        };
+        let slots = slot_map();
+        Ok(Process {
+            memory,
+            control,
+            memory_window,
+            control_window,
+            slots,
+            space_ref,
+        })
+    }
+
+    /// Takes over a process that someone else has built in these two segments.
+    pub fn adopt(memory: Segment, control: Segment) -> Result<Self, Error> {
+        let mut process = Process::around(memory, control)?;
+        match process.learn() {
+            Ok(()) => Ok(process),
+            Err(error) => {
+                process.destroy();
+                Err(error)
+            }
+        }
+    }
+
+    /// Learns from the control segment which objects there are. To be called after objects have
+    /// been made there by others.
+    pub fn learn(&mut self) -> Result<(), Error> {
+        self.space()
+            .reference_into(*self.space_ref)
+            .map_err(error_of)?;
+        self.slots = slot_map();
+        let mut offset = CONTROL_MAPPINGS;
+        let limit = CONTROL_MAPPINGS + (MAX_MAPPINGS.min(MAPPING_SLOTS) as u64) * abi::OBJECT_SIZE;
+        let kinds = 1 << Type::Mapping as u64;
+        let mut used = Vec::new();
+        while let Ok((found, _)) = self.control.region.search(offset, limit, kinds) {
+            used.push(((found - CONTROL_MAPPINGS) / abi::OBJECT_SIZE) as usize);
+            offset = found + abi::OBJECT_SIZE;
+        }
+        for slot in used {
+            self.slots.take(slot);
+        }
+        Ok(())
+    }
+
+    /// The memory segment.
+    #[must_use]
+    pub const fn memory(&self) -> &Segment {
+        &self.memory
+    }
+
+    /// The control segment.
+    #[must_use]
+    pub const fn control(&self) -> &Segment {
+        &self.control
+    }
+
+    /// The memory segment, mapped here: offsets are addresses of the process.
+    #[must_use]
+    pub const fn memory_window(&self) -> &Window {
+        &self.memory_window
+    }
+
+    /// The control segment, mapped here.
+    #[must_use]
+    pub const fn control_window(&self) -> &Window {
+        &self.control_window
+    }
+
+    /// The space.
+    #[must_use]
+    pub const fn space(&self) -> SpaceAt {
+        SpaceAt(self.control_window.address() + CONTROL_SPACE)
+    }
+
+    /// A reference to the space.
+    #[must_use]
+    pub const fn space_ref(&self) -> &Ref {
+        &self.space_ref
+    }
+
+    /// The first thread.
+    #[must_use]
+    pub const fn thread(&self) -> ThreadAt {
+        ThreadAt(self.control_window.address() + CONTROL_THREAD)
+    }
+
+    /// All threads: those in the control segment, and those that the program has made in its
+    /// memory.
+    #[must_use]
+    pub fn threads(&self) -> Vec<ThreadAt> {
+        let kinds = 1 << Type::Thread as u64;
+        let mut threads = Vec::new();
+        for (region, window, size) in [
+            (&self.control.region, &self.control_window, CONTROL_SIZE),
+            (&self.memory.region, &self.memory_window, MEMORY_SIZE),
+        ] {
+            let mut offset = 0;
+            while let Ok((found, _)) = region.search(offset, size, kinds) {
+                threads.push(ThreadAt(window.address() + found));
+                offset = found + abi::OBJECT_SIZE;
+            }
+        }
+        threads
+    }
+
+    /// Stops all threads, also those that are made meanwhile: those that were stopped.
+    #[must_use]
+    pub fn stop_all(&self) -> Vec<ThreadAt> {
+        let mut stopped: Vec<ThreadAt> = Vec::new();
+        loop {
+            let before = stopped.len();
+            for thread in self.threads() {
+                if !stopped.contains(&thread) && thread.stop().is_ok() {
+                    stopped.push(thread);
+                }
+            }
+            if stopped.len() == before {
+                return stopped;
+            }
+        }
+    }
+
+    /// Maps `size` bytes of the memory segment from `offset` on at `start`.
+    pub fn map(
+        &mut self,
+        start: u64,
+        size: u64,
+        offset: u64,
+        rights: u64,
+    ) -> Result<MappingAt, Error> {
+        let slot = self.slots.allocate(1).ok_or(Error::NoMemory)?;
+        let mapping = MappingAt(
+            self.control_window.address() + CONTROL_MAPPINGS + slot as u64 * abi::OBJECT_SIZE,
+        );
+        let state = MappingState {
+            start,
+            size,
+            offset,
+            protection: rights,
+        };
+        let made = mapping.create().and_then(|()| {
+            mapping
+                .set_state(&state, self.memory.region.handle(), self.space_ref.handle())
+                .inspect_err(|_| {
+                    let _ = mapping.destroy();
+                })
+        });
+        match made {
+            Ok(()) => Ok(mapping),
+            Err(code) => {
+                self.slots.free(slot, 1);
+                Err(error_of(code))
+            }
+        }
+    }
+
+    /// Changes what a mapping shows.
+    pub fn remap(
+        &self,
+        mapping: MappingAt,
+        start: u64,
+        size: u64,
+        offset: u64,
+        rights: u64,
+    ) -> Result<(), Error> {
+        let state = MappingState {
+            start,
+            size,
+            offset,
+            protection: rights,
+        };
+        mapping
+            .set_state(&state, self.memory.region.handle(), self.space_ref.handle())
+            .map_err(error_of)
+    }
+
+    /// Takes a mapping away. What the segment has there stays (see [`memory::discard`]).
+    pub fn unmap(&mut self, mapping: MappingAt) -> Result<(), Error> {
+        mapping.destroy().map_err(error_of)?;
+        let offset = mapping.0 - self.control_window.address() - CONTROL_MAPPINGS;
+        self.slots.free((offset / abi::OBJECT_SIZE) as usize, 1);
+        Ok(())
+    }
+
+    /// Changes the rights of a mapping.
+    pub fn protect(&self, mapping: MappingAt, rights: u64) -> Result<(), Error> {
+        mapping.protect(rights).map_err(error_of)
+    }
+
+    /// Sets the keeper of the space.
+    pub fn set_keeper(&self, keeper: &RefAt) -> Result<(), Error> {
+        let state = self.space().get_state(0).map_err(error_of)?;
+        self.space().set_state(&state, keeper.0).map_err(error_of)
+    }
+
+    /// Maps and fills the segments of an executable. Its pages get `extra` rights where they are
+    /// writable. What went wrong comes as an error and a sentence fragment.
+    pub fn load_elf(
+        &mut self,
+        file: &[u8],
+        base: u64,
+        extra: u64,
+    ) -> Result<Plan, (Error, Reason)> {
+        let plan = Plan::new(file, base, START_PAGE, MEMORY_SIZE)
+            .map_err(|reason| (Error::BadFormat, reason))?;
+        for piece in &plan.pieces {
+            let bytes = &file[piece.offset..piece.offset + piece.length];
+            self.memory_window
+                .write(piece.address, bytes)
+                .map_err(|e| (e, e.text()))?;
+        }
+        for pages in &plan.pages {
+            let rights = if pages.rights & WRITE != 0 {
+                pages.rights | extra
+            } else {
+                pages.rights
+            };
+            self.map(pages.start, pages.size, pages.start, rights)
+                .map_err(|e| (e, e.text()))?;
+        }
+        Ok(plan)
+    }
+
+    /// Gives the first thread its registers and lets it run.
+    pub fn start(&self, registers: &Registers, tag: u64, priority: u64) -> Result<(), Error> {
+        let state = ThreadState {
+            registers: *registers,
+            tag,
+            priority,
+            stop_count: 1,
+            ..ThreadState::default()
+        };
+        let thread = self.thread();
+        thread
+            .set_state(&state, self.space_ref.handle(), 0, 0)
+            .map_err(error_of)?;
+        thread.resume().map_err(error_of)
+    }
+
+    /// Makes sure that touching these addresses through the window cannot fail: [`Error::NoMemory`]
+    /// when memory is out. (A manager that touched an absent page which the memory server refuses
+    /// would itself get the exception.)
+    pub fn ensure(&self, address: u64, length: u64) -> Result<(), Error> {
+        let end = address
+            .checked_add(length)
+            .filter(|end| *end <= MEMORY_SIZE);
+        let end = end.ok_or(Error::Invalid)?.next_multiple_of(PAGE_SIZE);
+        let mut page = address & !(PAGE_SIZE - 1);
+        while page < end {
+            match self.memory.region.search(page, page + PAGE_SIZE, 1) {
+                Ok(_) => page += PAGE_SIZE,
+                Err(_) => return self.memory.populate(page, end - page),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes into the memory of the process.
+    pub fn write(&self, address: u64, from: &[u8]) -> Result<(), Error> {
+        self.ensure(address, from.len() as u64)?;
+        self.memory_window.write(address, from)
+    }
+
+    /// Reads from the memory of the process.
+    pub fn read(&self, address: u64, to: &mut [u8]) -> Result<(), Error> {
+        self.ensure(address, to.len() as u64)?;
+        self.memory_window.read(address, to)
+    }
+
+    /// Whether a `syscall` instruction stands at this address of the process. Only looks at pages
+    /// that are there.
+    #[must_use]
+    pub fn is_call(&self, rip: u64) -> bool {
+        let page = rip & !(PAGE_SIZE - 1);
+        let last = rip.wrapping_add(1) & !(PAGE_SIZE - 1);
+        for page in [page, last] {
+            let present =
+                page < MEMORY_SIZE && self.memory.region.search(page, page + PAGE_SIZE, 1).is_ok();
+            if !present {
+                return false;
+            }
+        }
+        let mut code = [0; 2];
+        self.memory_window.read(rip, &mut code).is_ok() && code == [0x0f, 0x05]
+    }
+
+    /// Ends the process: its threads, its space, its memory. Nothing of it is left.
+    pub fn destroy(self) {
+        // Without a space no thread of it can go on, whatever else is still there.
+        let _ = self.thread().destroy();
+        let _ = self.space().destroy();
+        let Process {
+            memory,
+            control,
+            memory_window,
+            control_window,
+            ..
+        } = self;
+        drop(memory_window);
+        drop(control_window);
+        let _ = control.destroy();
+        let _ = memory.destroy();
+    }
+}

@@ -1,0 +1,101 @@
+//! What a native program finds at its start.
+use crate::image::Reason;
+use crate::Process;
+use abi::access::{OBJECTS, READ, WRITE};
+use abi::state::Registers;
+use abi::PAGE_SIZE;
+use proto::layout::{
+    HEAP_END, HEAP_START, MAX_PASSED, PROGRAM_BASE, STACK_SIZE, STACK_TOP, START_INFO,
+    START_MANAGER, START_MEMORY, START_NAMES, START_PAGE, START_PASSED, START_PRIORITY, START_SIZE,
+    START_SPACE, START_THREAD,
+};
+use proto::process::Start;
+use proto::Error;
+use rt::error_of;
+use rt::obj::RefAt;
+
+/// The references of a native program's start page.
+#[derive(Clone, Copy, Debug)]
+pub struct References<'a> {
+    /// The name service.
+    pub names: &'a RefAt,
+    /// The memory server.
+    pub memory: &'a RefAt,
+    /// Its manager's port for it.
+    pub manager: &'a RefAt,
+    /// Passed on.
+    pub passed: &'a [&'a RefAt],
+}
+
+/// Fills a new process with a native program, so that [`Process::start`] with the registers that
+/// come back runs it.
+pub fn prepare(
+    process: &mut Process,
+    file: &[u8],
+    start: &Start,
+    priority: u64,
+    references: &References<'_>,
+) -> Result<Registers, (Error, Reason)> {
+    let plain = |error: Error| (error, error.text());
+    let plan = process.load_elf(file, PROGRAM_BASE, OBJECTS)?;
+    if plan.end > HEAP_START {
+        return Err((Error::BadFormat, "it reaches into the heap"));
+    }
+    let rights = READ | WRITE | OBJECTS;
+    for (first, size) in [
+        (START_PAGE, START_SIZE),
+        (HEAP_START, HEAP_END - HEAP_START),
+        (STACK_TOP - STACK_SIZE, STACK_SIZE),
+    ] {
+        process.map(first, size, first, rights).map_err(plain)?;
+    }
+
+    let info = postcard::to_allocvec(start).map_err(|_| plain(Error::NoMemory))?;
+    if info.len() as u64 > START_PAGE + START_SIZE - START_INFO - 8 {
+        return Err((Error::Invalid, "its arguments are too long"));
+    }
+    let window = process.memory_window();
+    window
+        .write(START_INFO, &(info.len() as u64).to_le_bytes())
+        .map_err(plain)?;
+    window.write(START_INFO + 8, &info).map_err(plain)?;
+
+    let at = |address: u64| RefAt(window.address() + address);
+    let code = |code| plain(error_of(code));
+    for (address, target) in [
+        (START_NAMES, references.names),
+        (START_MEMORY, references.memory),
+        (START_MANAGER, references.manager),
+    ] {
+        at(address).create().map_err(code)?;
+        at(address).point_to(*target).map_err(code)?;
+    }
+    at(START_SPACE).create().map_err(code)?;
+    process
+        .space()
+        .reference_into(at(START_SPACE))
+        .map_err(code)?;
+    at(START_THREAD).create().map_err(code)?;
+    process
+        .thread()
+        .reference_into(at(START_THREAD))
+        .map_err(code)?;
+    if references.passed.len() as u64 > MAX_PASSED {
+        return Err((Error::Invalid, "too many references"));
+    }
+    for index in 0..MAX_PASSED {
+        let passed = at(START_PASSED + index * abi::OBJECT_SIZE);
+        passed.create().map_err(code)?;
+        if let Some(target) = references.passed.get(index as usize) {
+            passed.point_to(**target).map_err(code)?;
+        }
+    }
+    const _: () = assert!(START_PASSED + MAX_PASSED * abi::OBJECT_SIZE <= START_PRIORITY);
+    const _: () = assert!(START_PAGE % PAGE_SIZE == 0);
+    Ok(Registers {
+        rip: plan.entry,
+        rsp: STACK_TOP - 16,
+        rflags: 0x202,
+        ..Registers::default()
+    })
+}
