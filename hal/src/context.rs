@@ -172,6 +172,11 @@ impl Context {
         machine::set_stack(self, stack);
     }
 
+    /// Whether the thread has a stack of its own.
+    pub fn has_stack(&self) -> bool {
+        self.stack_top.get() != machine::cpu_stack_top()
+    }
+
     /// Arms the thread's own stack so that the next [`crate::switch_stack`] to it goes straight to
     /// user mode with this context. Drops a suspended activation. Panics when the thread has no
     /// stack of its own, or when the caller runs on it.

@@ -1,2 +1,236 @@
-//! Nothing yet.
+//! The Fermata kernel: all of its logic, and none of its machine.
+//!
+//! This crate knows no register of a processor and contains no unsafe code; it asks `hal` for
+//! what a machine does, and runs as well on the simulated machine of the host.
+//!
+//! A trap comes in at [`Kernel::trap`]. The frame of the thread is all that a handler gets and all
+//! that it leaves behind (rule A1). Handlers check everything first, then change things and cannot
+//! fail any more (A2); what stops them on the way is a [`Stop`], what steers the dispatcher
+//! afterwards an [`Outcome`] (A4).
+//!
+//! The rooms: `syscall` decodes and doubts arguments, `object` holds the nine types, `ipc` moves
+//! messages, `memory` walks the mapping hierarchy, `fault` talks to keepers, `wait` and `sched`
+//! decide who runs, `exec` knows what becomes of the stack.
 #![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+mod config;
+mod exec;
+mod fault;
+mod first;
+mod ipc;
+mod irq;
+mod memory;
+mod object;
+mod sched;
+mod syscall;
+mod wait;
+
+#[cfg(test)]
+mod test;
+
+pub use config::{Config, Model, CONFIG};
+pub use first::{FirstMapping, FirstSpace};
+pub use object::thread::Thread;
+
+use abi::state::Waiting;
+use abi::{Code, Exception};
+use core::cell::Cell;
+use hal::{Context, Trap};
+use memory::{Access, Fault};
+use object::account::Accounts;
+use object::cond::Cond;
+use object::mapping::Mapping;
+use object::mutex::Mutex;
+use object::port::{Port, Portset};
+use object::reference::Reference;
+use object::region::Region;
+use object::space::Space;
+use object::thread::Run;
+use object::{ObjId, Object, Table};
+use wait::{Deadlines, WaitQueue};
+
+/// The kernel, as everything in it is reached.
+pub(crate) type K = &'static Kernel;
+
+/// All state of the kernel.
+pub struct Kernel {
+    mutexes: Table<Mutex>,
+    conds: Table<Cond>,
+    mappings: Table<Mapping>,
+    regions: Table<Region>,
+    ports: Table<Port>,
+    portsets: Table<Portset>,
+    spaces: Table<Space>,
+    threads: Table<Thread>,
+    references: Table<Reference>,
+    accounts: Accounts,
+    /// For each frame the first object in it.
+    frames: &'static [Cell<ObjId>],
+    sched: sched::Scheduler,
+    deadlines: Deadlines,
+    /// Threads that met a vacant identity.
+    vacant: WaitQueue,
+    irqs: irq::Irqs,
+    current: Cell<Option<&'static Thread>>,
+    /// Whose I/O ports are loaded.
+    ports_of: Cell<object::Weak>,
+    /// Next space whose page table is given up when table pages are out.
+    table_hand: Cell<usize>,
+    seed: Cell<u32>,
+    soft_faults: Cell<u64>,
+}
+
+/// What stops a handler before it has changed anything.
+pub(crate) enum Stop {
+    /// A page is not there.
+    Fault(Fault),
+    /// The kernel would have to touch device memory for the program.
+    Device(u64, Access),
+    /// Wrong use: an exception for the thread's keeper.
+    Exception(Exception, u64),
+    /// The identity is vacant: wait until it has a body, or is dead.
+    Vacant,
+    /// A condition that a correct program can meet.
+    Code(Code),
+    /// Enough for once: the frame tells how to go on.
+    Again,
+}
+
+/// What a handler tells the dispatcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The frame holds the result.
+    Done,
+    /// The thread has begun a wait.
+    Wait,
+}
+
+/// What a handler returns.
+pub(crate) type Handled = Result<Outcome, Stop>;
+
+impl Kernel {
+    /// A kernel without objects, or `None` if its memory does not suffice.
+    #[must_use]
+    pub fn new() -> Option<&'static Kernel> {
+        let frames = hal::alloc_slice(hal::frame_limit() as usize, |_| Cell::new(ObjId::NONE))?;
+        let kernel = Kernel {
+            mutexes: Table::new()?,
+            conds: Table::new()?,
+            mappings: Table::new()?,
+            regions: Table::new()?,
+            ports: Table::new()?,
+            portsets: Table::new()?,
+            spaces: Table::new()?,
+            threads: Table::new()?,
+            references: Table::new()?,
+            accounts: Accounts::new(),
+            frames,
+            sched: sched::Scheduler::new(),
+            deadlines: Deadlines::new(),
+            vacant: WaitQueue::new(),
+            irqs: irq::Irqs::new(),
+            current: Cell::new(None),
+            ports_of: Cell::new(object::Weak::NONE),
+            table_hand: Cell::new(0),
+            seed: Cell::new(0x9e37_79b9),
+            soft_faults: Cell::new(0),
+        };
+        let mut kernel = Some(kernel);
+        hal::alloc_slice(1, |_| kernel.take())?.first()?.as_ref()
+    }
+
+    /// A pseudo-random number, for the shape of trees only.
+    fn random(&self) -> u32 {
+        let mut x = self.seed.get();
+        x ^= x << 13;
+        x ^= x >> 17;
+        x ^= x << 5;
+        self.seed.set(x);
+        x
+    }
+
+    fn count_soft_fault(&self) {
+        self.soft_faults.set(self.soft_faults.get() + 1);
+    }
+
+    /// The thread that runs.
+    fn running(&self) -> &'static Thread {
+        match self.current.get() {
+            Some(t) => t,
+            None => hal::die(format_args!("a trap without a running thread")),
+        }
+    }
+
+    /// Ends a trap: whoever should run now, runs.
+    fn leave(&'static self, t: &'static Thread) -> &'static Context {
+        let next = self.sched.next(self, t);
+        if !core::ptr::eq(t, next) {
+            self.current.set(Some(next));
+        }
+        self.enter_space(next);
+        exec::switch(&t.ctx, &next.ctx)
+    }
+
+    /// Makes the thread's space the processor's.
+    fn enter_space(&'static self, t: &'static Thread) {
+        let Some(space) = t.space(self) else { return };
+        space.table.activate();
+        let weak = space.head().weak();
+        if self.ports_of.replace(weak) != weak {
+            hal::load_ports(&space.ports.each_ref().map(Cell::get));
+        }
+    }
+
+    /// Deals with what stopped a handler or an instruction of the running thread.
+    fn stopped(&'static self, t: &'static Thread, stop: Stop) {
+        match stop {
+            Stop::Code(code) => t.finish(code),
+            Stop::Again => {}
+            Stop::Vacant => t.wait_on(&self.vacant, Waiting::Vacant, 0),
+            Stop::Fault(fault) => fault::memory(self, t, &fault),
+            Stop::Device(page, access) => {
+                fault::exception(self, t, Exception::Memory, page, access.0);
+            }
+            Stop::Exception(exception, address) => {
+                fault::exception(self, t, exception, address, 0);
+            }
+        }
+    }
+
+    /// The thread that runs first.
+    fn begin(&'static self, t: &'static Thread) {
+        t.run.set(Run::Running);
+        self.current.set(Some(t));
+        self.enter_space(t);
+    }
+}
+
+impl hal::Kernel for Kernel {
+    fn trap(&'static self, _: &'static Context, trap: Trap) -> &'static Context {
+        let t = self.running();
+        match trap {
+            Trap::Syscall => {
+                if let Err(stop) = syscall::dispatch(self, t) {
+                    self.stopped(t, stop);
+                }
+            }
+            Trap::PageFault { address, write, execute, .. } => {
+                fault::page(self, t, address, write, execute);
+            }
+            Trap::Exception { vector, error } => fault::processor(self, t, vector, error),
+            Trap::Timer | Trap::Irq(_) => self.interrupt(trap),
+        }
+        self.leave(t)
+    }
+
+    fn interrupt(&'static self, trap: Trap) {
+        match trap {
+            Trap::Irq(line) => irq::device(self, line),
+            _ => irq::timer(self),
+        }
+    }
+}

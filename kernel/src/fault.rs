@@ -1,0 +1,89 @@
+//! Faults and exceptions: how keepers hear of them.
+//!
+//! A *memory fault* goes as an idempotent message to the keeper of the region where the walk
+//! failed. It leaves no trace in the thread: after the reply, or a restart, the thread tries again.
+//! An *exception* goes as a reliable message to the keeper of the thread's space: once delivered,
+//! the thread's state says so, and the reply with registers is the commit.
+
+use crate::ipc;
+use crate::memory::{self, Access, Fault};
+use crate::object::port::Port;
+use crate::object::thread::Thread;
+use crate::object::Object;
+use crate::{Stop, K};
+use abi::message::{ExceptionMessage, EXCEPTION_WORDS, FAULT_WORDS};
+use abi::state::Stage;
+use abi::{access, Exception, PAGE_SIZE};
+
+/// A page fault of the running thread's own instruction.
+pub(crate) fn page(k: K, t: &'static Thread, address: u64, write: bool, execute: bool) {
+    let need = match (write, execute) {
+        (true, _) => access::WRITE,
+        (_, true) => access::EXECUTE,
+        _ => access::READ,
+    };
+    let Some(space) = t.space(k) else { return t.halt(Exception::NoSpace, address) };
+    if let Err(stop) = memory::make_present(k, space, address, Access(need)) {
+        k.stopped(t, stop);
+    }
+}
+
+/// A page that is not there, for an access of the running thread, by itself or in a call.
+pub(crate) fn memory(k: K, t: &'static Thread, fault: &Fault) {
+    let refused = t.refused.take() == Some(fault.address);
+    if !refused {
+        if let Some((region, offset)) = fault.at {
+            if let Some(port) = region.keeper.get().get::<Port>(k) {
+                let words: [u64; FAULT_WORDS] = [
+                    offset & !(PAGE_SIZE - 1),
+                    (region.start.get() + offset) & !(PAGE_SIZE - 1),
+                    fault.access.0,
+                    t.tag.get(),
+                ];
+                // The reply compares with what failed here.
+                t.missing.set((fault.address, fault.access));
+                return send(k, t, port, &words, Stage::Fault);
+            }
+        }
+    }
+    exception(k, t, Exception::Memory, fault.address, fault.access.0);
+}
+
+/// An exception of the running thread.
+pub(crate) fn exception(k: K, t: &'static Thread, code: Exception, address: u64, detail: u64) {
+    let keeper = t.space(k).and_then(|s| s.keeper.get().get::<Port>(k));
+    let Some(port) = keeper else {
+        t.quit(k);
+        return t.halt(code, address);
+    };
+    let message = ExceptionMessage {
+        code: code as u64,
+        address,
+        detail,
+        tag: t.tag.get(),
+        registers: t.ctx.registers(),
+    };
+    let mut words = [0; EXCEPTION_WORDS];
+    words[..4].copy_from_slice(&[message.code, address, detail, message.tag]);
+    words[4..].copy_from_slice(&message.registers.to_words());
+    t.exception.set(code as u8);
+    t.exception_address.set(address);
+    send(k, t, port, &words, Stage::Exception);
+}
+
+fn send(k: K, t: &'static Thread, port: &'static Port, words: &[u64], stage: Stage) {
+    if port.head().open().is_err() {
+        k.stopped(t, Stop::Vacant);
+        return;
+    }
+    ipc::send_from_kernel(k, t, port, words, stage);
+}
+
+/// An exception of the processor.
+pub(crate) fn processor(k: K, t: &'static Thread, vector: u8, error: u64) {
+    let code = match Exception::from_raw(u64::from(vector)) {
+        Some(code) if vector < 32 => code,
+        _ => Exception::Processor,
+    };
+    exception(k, t, code, t.ctx.rip.get(), error);
+}

@@ -1,0 +1,87 @@
+//! The first space: what boot asks the kernel to make before anybody can call it.
+
+use crate::memory::{self, Access};
+use crate::object::mapping::Mapping;
+use crate::object::reference::Reference;
+use crate::object::region::{Region, Source};
+use crate::object::space::Space;
+use crate::object::thread::Thread;
+use crate::object::{self, Target};
+use crate::{Kernel, Stop, K};
+use abi::{access, boot, RefKind, OBJECT_SIZE, PAGE_SIZE};
+
+/// A range of physical memory in the first space.
+#[derive(Clone, Copy, Debug)]
+pub struct FirstMapping {
+    /// Address in the space.
+    pub start: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Physical address.
+    pub physical: u64,
+    /// Of [`abi::access`].
+    pub rights: u64,
+}
+
+/// What the first space looks like. Its first mapping must be that of the boot page.
+pub struct FirstSpace<'a> {
+    /// Its mappings, at most [`boot::BOOT_MAPPINGS`].
+    pub mappings: &'a [FirstMapping],
+    /// Where its thread starts.
+    pub entry: u64,
+    /// Its thread's stack pointer.
+    pub stack: u64,
+}
+
+impl Kernel {
+    /// Makes the first space and its thread, with every authority there is, and returns the frame
+    /// to start with. `None`: the description makes no sense, or the kernel's memory does not
+    /// suffice.
+    #[must_use]
+    pub fn first_space(&'static self, first: &FirstSpace<'_>) -> Option<&'static hal::Context> {
+        build(self, first).ok().map(|t| {
+            self.begin(t);
+            &t.ctx
+        })
+    }
+}
+
+fn build(k: K, first: &FirstSpace<'_>) -> Result<&'static Thread, Stop> {
+    let nothing = Stop::Code(abi::Code::Invalid);
+    let account = k.accounts.open(None).ok_or(Stop::Code(abi::Code::NoMemory))?;
+    // Slots are all that quotas count; the pool holds them, page tables come from elsewhere.
+    account.endow(hal::pool_bytes().1);
+    let page = first.mappings.first().filter(|m| m.start == boot::BOOT_PAGE).ok_or(nothing)?;
+    let at = |address: u64| object::place_at(page.physical, address - boot::BOOT_PAGE);
+
+    let root = object::create::<Region>(k, account, &at(boot::ROOT_REGION + 0x1f0), None)?;
+    root.source.set(Source::Memory);
+    root.size.set(u64::from(hal::frame_limit()) * PAGE_SIZE);
+    root.protection.set(access::ALL);
+    let space = object::create::<Space>(k, account, &at(boot::ROOT_SPACE), None)?;
+    space.account.set(Some(account));
+    for (i, m) in first.mappings.iter().enumerate() {
+        let handle = boot::FIRST_MAPPING + i as u64 * OBJECT_SIZE;
+        let mapping = object::create::<Mapping>(k, account, &at(handle), None)?;
+        mapping.start.set(m.start);
+        mapping.size.set(m.size);
+        mapping.offset.set(m.physical);
+        mapping.protection.set(m.rights);
+        mapping.install(k, space, root);
+        memory::probe(k, space, m.start, m.size, Access(0))?;
+    }
+    let thread = object::create::<Thread>(k, account, &at(boot::ROOT_THREAD), None)?;
+    thread.ctx.set_registers(&abi::Registers {
+        rip: first.entry,
+        rsp: first.stack,
+        ..abi::Registers::default()
+    });
+    thread.stop_count.set(0);
+    thread.priority.set((abi::PRIORITIES / 2) as u8);
+    thread.attach(k, Some(space));
+    let region = object::create::<Reference>(k, account, &at(boot::ROOT_REGION), None)?;
+    region.point(k, Target::to(root));
+    let authority = object::create::<Reference>(k, account, &at(boot::AUTHORITY), None)?;
+    authority.point(k, Target { weak: object::Weak::NONE, kind: RefKind::Authority });
+    Ok(thread)
+}

@@ -1,0 +1,697 @@
+//! IPC: reliable connections, idempotent calls, and the kernel's own messages.
+//!
+//! An entrypoint is a sequence of stages ([`abi::ipc::plan`]). [`run`] does the first stage that is
+//! left, writes into the frame what the call has thereby become, and goes on with the next; a wait
+//! or a fault between two stages therefore needs no other record (rule A3).
+//!
+//! Either end does the work of both: a sender that meets a waiting receiver moves the bytes and
+//! completes the receiver's call in its frame, and the other way round (Mach's recognition). What
+//! only the peer can settle, such as a page of its own that is absent, is left to it: the peer is
+//! woken with nothing granted, meets the same obstacle itself, and goes on from there.
+
+mod pump;
+
+use crate::memory;
+use crate::object::port::{Port, Portset};
+use crate::object::space::Space;
+use crate::object::thread::{End, Thread};
+use crate::object::{self, Object};
+use crate::{Handled, Outcome, Stop, K};
+use abi::ipc::{next, plan, Plan};
+use abi::state::{Stage, Waiting, REGISTER_WORDS};
+use abi::{Call, Code, Exception, MAX_IDEMPOTENT};
+use pump::{pump, Pumped, Sink, Source, Trouble};
+
+/// How a stage ended, if nothing stopped it.
+enum Step {
+    /// It is done, with this result if it was the last one.
+    Done(Code),
+    /// The whole call is complete, result and all.
+    Finished,
+    /// The thread has begun a wait.
+    Wait,
+}
+
+/// Runs the stages of the call in the frame of the running thread.
+pub(crate) fn run(k: K, t: &'static Thread, call: Call) -> Handled {
+    let mut call = call;
+    if let Some((page, access)) = t.touch.take() {
+        memory::translate(k, space(k, t)?, page, access)?;
+    }
+    loop {
+        let stages = plan(call);
+        let step = match stages.first() {
+            Some(Plan::CONNECT) => connect(k, t)?,
+            Some(Plan::ACK) => ack(k, t, stages)?,
+            Some(Plan::REPLY) => reply(k, t, stages)?,
+            Some(Plan::CALL) => return call_idempotent(k, t, stages),
+            Some(Plan::SEND) => send(k, t, stages)?,
+            Some(Plan::OVER) => over(k, t, stages)?,
+            Some(Plan::WAIT) => wait(k, t, stages)?,
+            Some(Plan::RECEIVE) => return receive(k, t, stages),
+            Some(Plan::DISCONNECT) => disconnect(k, t, stages)?,
+            _ => return Err(Stop::Exception(Exception::NoCall, t.ctx.rip.get())),
+        };
+        match (step, next(call)) {
+            (Step::Wait, _) => return Ok(Outcome::Wait),
+            (Step::Finished, _) => return Ok(Outcome::Done),
+            (Step::Done(Code::Ok), Some(rest)) => {
+                t.become_stage(call, rest);
+                call = rest;
+            }
+            (Step::Done(code), _) => {
+                t.finish(code);
+                return Ok(Outcome::Done);
+            }
+        }
+    }
+}
+
+impl Thread {
+    /// The call has finished its first stage. A register message that has still to be sent keeps
+    /// its count.
+    fn become_stage(&self, from: Call, rest: Call) {
+        let keep = plan(rest).has(Plan::SEND) && plan(from).has(Plan::SEND);
+        let count = self.ctx.rax.get() & 0xff00;
+        self.become_call(rest);
+        if keep && plan(rest).has(Plan::SHORT) {
+            self.ctx.rax.set(rest as u64 | count);
+        }
+    }
+
+    /// Completes a waiting thread's receive.
+    fn complete_receive(&'static self, k: K, code: Code) {
+        self.finish_receive(code);
+        self.wake(k);
+    }
+
+    /// Result of a receive: the code, and for a register message the byte count.
+    fn finish_receive(&self, code: Code) {
+        let short = self.call().is_some_and(|c| plan(c).has(Plan::SHORT));
+        let count = if short { self.ctx.rax.get() & 0xff00 } else { 0 };
+        self.finish_with(code as u64 | count);
+    }
+}
+
+fn space(k: K, t: &'static Thread) -> Result<&'static Space, Stop> {
+    t.space(k).ok_or(Stop::Exception(Exception::NoSpace, 0))
+}
+
+/// This thread's end in a call of that side, and the other thread's end of the same connection.
+fn end_of(t: &'static Thread, stages: Plan) -> &'static End {
+    if stages.has(Plan::CLIENT) {
+        &t.client
+    } else {
+        &t.server
+    }
+}
+
+fn peer_end(peer: &'static Thread, stages: Plan) -> &'static End {
+    if stages.has(Plan::CLIENT) {
+        &peer.server
+    } else {
+        &peer.client
+    }
+}
+
+/// The thread at the other end. The connection exists while both ends name each other; if it has
+/// ended, so does this end of it.
+fn peer(k: K, t: &'static Thread, stages: Plan) -> Result<&'static Thread, Stop> {
+    let end = end_of(t, stages);
+    if !reliable(end.stage.get()) {
+        return Err(Stop::Code(Code::WrongStage));
+    }
+    match end.peer.get().get::<Thread>(k) {
+        Some(p) if peer_end(p, stages).peer.get() == t.head().weak() => Ok(p),
+        _ => {
+            end.clear();
+            Err(Stop::Code(Code::Disconnected))
+        }
+    }
+}
+
+fn reliable(stage: Stage) -> bool {
+    matches!(stage, Stage::Sending | Stage::Receiving | Stage::Over | Stage::Ack)
+}
+
+/// If the peer waits on this connection: the stages that it has left.
+fn peer_waits(p: &'static Thread, stages: Plan) -> Option<Plan> {
+    if !p.waits_for(Waiting::Peer) {
+        return None;
+    }
+    let theirs = plan(p.call()?);
+    (theirs.has(Plan::SERVER) == stages.has(Plan::CLIENT)).then_some(theirs)
+}
+
+fn wait_for_peer(t: &'static Thread) -> Step {
+    t.wait_plain(Waiting::Peer, 0);
+    Step::Wait
+}
+
+/// The peer must settle something by itself: it does its call again.
+fn leave_to_peer(k: K, p: &'static Thread, stop: &Stop) {
+    if let Stop::Fault(fault) = stop {
+        p.touch.set(Some((fault.address, fault.access)));
+    }
+    p.wake(k);
+}
+
+// ---- the client's connection -------------------------------------------------------------------
+
+/// Connects to a port: finds a server that waits there, or waits for one.
+fn connect(k: K, t: &'static Thread) -> Result<Step, Stop> {
+    let port = object::find_target::<Port>(k, space(k, t)?, t.ctx.rdi.get())?;
+    if t.client.stage.get() != Stage::None {
+        return Err(Stop::Code(Code::WrongStage));
+    }
+    match waiting_server(k, port) {
+        Some(s) => {
+            link(k, t, s, port);
+            Ok(Step::Done(Code::Ok))
+        }
+        None => {
+            wait_for_server(k, t, port, Errand::Connect);
+            Ok(Step::Wait)
+        }
+    }
+}
+
+/// Why a thread waits at a port.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Errand {
+    /// Its frame is in a connect stage.
+    Connect,
+    /// Its frame is an idempotent call.
+    Call,
+    /// The kernel has something to say on its behalf; it meets its fault or exception again.
+    Trap,
+}
+
+fn wait_for_server(k: K, t: &'static Thread, port: &'static Port, errand: Errand) {
+    t.wait_on(port.client_queue(k), Waiting::Port, t.ctx.rdi.get());
+    t.errand.set(Some((port, errand)));
+}
+
+fn waiting_server(k: K, port: &'static Port) -> Option<&'static Thread> {
+    port.portset(k).filter(|set| set.head().open().is_ok())?.servers.first()
+}
+
+/// Makes the connection, and completes the wait of a server that waits in its frame. Whoever ran
+/// this goes on with its own next stage.
+fn link(k: K, c: &'static Thread, s: &'static Thread, port: &'static Port) {
+    c.client.set(Stage::Sending, s.head().weak());
+    s.server.set(Stage::Receiving, c.head().weak());
+    s.ctx.rdi.set(port.alias.get());
+    if !s.waits_for(Waiting::Portset) {
+        return;
+    }
+    match s.call().map(|call| (call, next(call))) {
+        Some((call, Some(rest))) => {
+            s.quit(k);
+            s.become_stage(call, rest);
+            s.wait_plain(Waiting::Peer, 0);
+        }
+        _ => s.complete(k, Code::Ok),
+    }
+}
+
+/// Takes the direction that the peer turned round.
+fn ack(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
+    let p = peer(k, t, stages)?;
+    let end = end_of(t, stages);
+    if end.stage.get() != Stage::Ack {
+        return Err(Stop::Code(Code::WrongStage));
+    }
+    p.head().open()?;
+    end.stage.set(Stage::Sending);
+    peer_end(p, stages).stage.set(Stage::Receiving);
+    Ok(Step::Done(Code::Ok))
+}
+
+fn send(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
+    let p = peer(k, t, stages)?;
+    if end_of(t, stages).stage.get() != Stage::Sending {
+        return Err(Stop::Code(Code::WrongStage));
+    }
+    let mut source = Source::of(t, stages, space(k, t)?);
+    let Some(theirs) = peer_waits(p, stages).filter(|s| s.first() == Some(Plan::RECEIVE)) else {
+        // Nothing to send is sent without the other's help.
+        let empty = pump::is_empty(k, &mut source);
+        source.save(t);
+        return Ok(if empty? { Step::Done(Code::Ok) } else { wait_for_peer(t) });
+    };
+    let mut sink = Sink::of(p, theirs, space(k, p)?);
+    let result = pump(k, &mut source, &mut sink);
+    source.save(t);
+    sink.save(p);
+    match result {
+        Ok(Pumped::Exhausted) => Ok(Step::Done(Code::Ok)),
+        Ok(Pumped::Full) => {
+            p.complete_receive(k, Code::More);
+            Ok(wait_for_peer(t))
+        }
+        Err(Trouble::Source(stop)) => Err(stop),
+        Err(Trouble::Sink(stop)) => {
+            leave_to_peer(k, p, &stop);
+            Ok(wait_for_peer(t))
+        }
+    }
+}
+
+/// Turns the direction round, once the peer is there to take it.
+fn over(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
+    let p = peer(k, t, stages)?;
+    let end = end_of(t, stages);
+    if end.stage.get() != Stage::Sending {
+        return Err(Stop::Code(Code::WrongStage));
+    }
+    match peer_waits(p, stages) {
+        Some(theirs) if theirs.first() == Some(Plan::RECEIVE) => {
+            end.stage.set(Stage::Over);
+            peer_end(p, stages).stage.set(Stage::Ack);
+            p.complete_receive(k, Code::Ok);
+            Ok(Step::Done(Code::Ok))
+        }
+        _ => Ok(wait_for_peer(t)),
+    }
+}
+
+fn receive(k: K, t: &'static Thread, stages: Plan) -> Handled {
+    let end = end_of(t, stages);
+    if end.stage.get() == Stage::Finished {
+        end.clear();
+        t.finish_receive(Code::Ok);
+        return Ok(Outcome::Done);
+    }
+    let p = match peer(k, t, stages) {
+        Ok(p) => p,
+        Err(Stop::Code(code)) => {
+            t.finish_receive(code);
+            return Ok(Outcome::Done);
+        }
+        Err(stop) => return Err(stop),
+    };
+    if !matches!(end.stage.get(), Stage::Receiving | Stage::Over) {
+        t.finish_receive(Code::WrongStage);
+        return Ok(Outcome::Done);
+    }
+    if let Some(theirs) = peer_waits(p, stages) {
+        if theirs.first() == Some(Plan::SEND) {
+            let mut source = Source::of(p, theirs, space(k, p)?);
+            let mut sink = Sink::of(t, stages, space(k, t)?);
+            let result = pump(k, &mut source, &mut sink);
+            source.save(p);
+            sink.save(t);
+            match result {
+                Ok(Pumped::Exhausted) => sent(k, p),
+                Ok(Pumped::Full) => {
+                    t.finish_receive(Code::More);
+                    return Ok(Outcome::Done);
+                }
+                Err(Trouble::Sink(stop)) => return Err(stop),
+                Err(Trouble::Source(stop)) => leave_to_peer(k, p, &stop),
+            }
+        }
+        // What it has left now, after its send may have been completed.
+        let theirs = peer_waits(p, stages);
+        if theirs.is_some_and(|s| s.first() == Some(Plan::OVER)) {
+            peer_end(p, stages).stage.set(Stage::Over);
+            end.stage.set(Stage::Ack);
+            turned(k, p);
+            t.finish_receive(Code::Ok);
+            return Ok(Outcome::Done);
+        }
+    }
+    t.wait_plain(Waiting::Peer, 0);
+    Ok(Outcome::Wait)
+}
+
+/// The stage of a waiting peer is done: its call is complete, or it goes on with the rest. What
+/// the rest is, it finds in its frame.
+fn sent(k: K, p: &'static Thread) {
+    match p.call().map(|call| (call, next(call))) {
+        Some((call, Some(rest))) => {
+            p.become_stage(call, rest);
+            // It waits on in the same connection, but for a `wait`, which only it can do.
+            if plan(rest).first() == Some(Plan::WAIT) {
+                p.wake(k);
+            }
+        }
+        _ => p.complete(k, Code::Ok),
+    }
+}
+
+/// The peer's `over` is done; if it receives next, it waits on.
+fn turned(k: K, p: &'static Thread) {
+    match p.call().map(|call| (call, next(call))) {
+        Some((call, Some(rest))) => p.become_stage(call, rest),
+        _ => p.complete(k, Code::Ok),
+    }
+}
+
+fn disconnect(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
+    let stage = end_of(t, stages).stage.get();
+    if stage == Stage::None {
+        return Err(Stop::Code(Code::WrongStage));
+    }
+    if stages.has(Plan::CLIENT) {
+        drop_client_end(k, t);
+    } else {
+        drop_server_end(k, t);
+    }
+    Ok(Step::Done(Code::Ok))
+}
+
+/// Ends the connection at the client's end.
+pub(crate) fn drop_client_end(k: K, t: &'static Thread) {
+    let peer = t.client.peer.get();
+    t.client.clear();
+    if let Some(s) = peer.get::<Thread>(k) {
+        if s.server.peer.get() == t.head().weak() && reliable(s.server.stage.get()) {
+            tell_disconnected(k, s, Plan::SERVER, &s.server);
+        }
+    }
+}
+
+/// Ends what the server's end holds: a connection, or a request that it owes an answer.
+pub(crate) fn drop_server_end(k: K, s: &'static Thread) {
+    let (stage, peer) = (s.server.stage.get(), s.server.peer.get());
+    s.server.clear();
+    let Some(c) = peer.get::<Thread>(k) else { return };
+    match stage {
+        // The request is sent again: to somebody else, perhaps.
+        Stage::Call | Stage::Fault => {
+            if c.waits_for(Waiting::Reply) && c.served_by.get() == s.head().weak() {
+                c.wake(k);
+            }
+        }
+        _ if reliable(stage) && c.client.peer.get() == s.head().weak() => {
+            tell_disconnected(k, c, Plan::CLIENT, &c.client);
+        }
+        _ => {}
+    }
+}
+
+/// A peer that waits on the connection learns at once that it has ended; any other will when it
+/// next uses its end.
+fn tell_disconnected(k: K, p: &'static Thread, side: Plan, end: &End) {
+    if p.waits_for(Waiting::Peer) && p.call().is_some_and(|c| plan(c).has(side)) {
+        end.clear();
+        if p.call().and_then(|c| plan(c).first()) == Some(Plan::RECEIVE) {
+            p.complete_receive(k, Code::Disconnected);
+        } else {
+            p.complete(k, Code::Disconnected);
+        }
+    }
+}
+
+// ---- the server's wait ---------------------------------------------------------------------------
+
+/// Ends the connection and waits for the next client.
+fn wait(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
+    let handle = t.ctx.rdi.get();
+    let set = object::find::<Portset>(k, space(k, t)?, handle)?;
+    leave_client(k, t);
+    while let Some(c) = set.clients.first() {
+        let (Some(call), Some((port, errand))) = (c.call(), c.errand.get()) else {
+            c.wake(k);
+            continue;
+        };
+        match errand {
+            Errand::Connect => {
+                c.quit(k);
+                link(k, c, t, port);
+                match next(call) {
+                    Some(rest) => {
+                        c.become_stage(call, rest);
+                        c.wait_plain(Waiting::Peer, 0);
+                    }
+                    None => c.complete(k, Code::Ok),
+                }
+                return Ok(Step::Done(Code::Ok));
+            }
+            Errand::Call => {
+                if take_call(k, t, c, port)? {
+                    return Ok(Step::Finished);
+                }
+            }
+            // It meets its fault again, and then finds this server waiting.
+            Errand::Trap => c.wake(k),
+        }
+    }
+    let mut deadline = u64::MAX;
+    if stages.has(Plan::UNTIL) {
+        deadline = space(k, t)?.machine_time(t.ctx.rbp.get());
+        if deadline <= hal::now() {
+            return Err(Stop::Code(Code::TimedOut));
+        }
+    }
+    t.wait_on(&set.servers, Waiting::Portset, handle);
+    if deadline != u64::MAX {
+        k.deadlines.add(t, deadline);
+    }
+    Ok(Step::Wait)
+}
+
+/// The running server takes the call of a client that waits. Whatever keeps the call from being
+/// taken is left to the client; only the server's own absent page stops the server.
+fn take_call(
+    k: K,
+    s: &'static Thread,
+    c: &'static Thread,
+    port: &'static Port,
+) -> Result<bool, Stop> {
+    let Some((call, space)) = c.call().zip(c.space(k)) else {
+        c.wake(k);
+        return Ok(false);
+    };
+    match deliver(k, s, port, Source::of(c, plan(call), space), Code::Call) {
+        Ok(Ok(())) => {
+            c.quit(k);
+            owe_reply(c, s);
+            Ok(true)
+        }
+        Ok(Err(code)) => {
+            c.complete(k, code);
+            Ok(false)
+        }
+        Err(Trouble::Sink(stop)) => Err(stop),
+        Err(Trouble::Source(stop)) => {
+            leave_to_peer(k, c, &stop);
+            Ok(false)
+        }
+    }
+}
+
+/// The server has the client's request; the client waits for the reply.
+fn owe_reply(c: &'static Thread, s: &'static Thread) {
+    s.server.set(Stage::Call, c.head().weak());
+    c.served_by.set(s.head().weak());
+    c.wait_plain(Waiting::Reply, c.ctx.rdi.get());
+}
+
+/// A server that goes on to the next client ends the connection in order if it has the direction,
+/// and drops it otherwise.
+fn leave_client(k: K, s: &'static Thread) {
+    if s.server.stage.get() == Stage::Sending {
+        if let Some(c) = s.server.peer.get().get::<Thread>(k) {
+            if c.client.peer.get() == s.head().weak() {
+                s.server.clear();
+                let receives = peer_waits(c, Plan::SERVER)
+                    .is_some_and(|theirs| theirs.first() == Some(Plan::RECEIVE));
+                if receives {
+                    c.client.clear();
+                    c.complete_receive(k, Code::Ok);
+                } else {
+                    c.client.set(Stage::Finished, crate::object::Weak::NONE);
+                }
+                return;
+            }
+        }
+    }
+    if s.server.stage.get() != Stage::None {
+        drop_server_end(k, s);
+    }
+}
+
+// ---- idempotent messages -------------------------------------------------------------------------
+
+/// Gives a whole message to a server whose frame is about to wait or waits, and completes its call
+/// in the frame with `code`. The frame changes only if all of the message arrives.
+fn deliver(
+    k: K,
+    s: &'static Thread,
+    port: &'static Port,
+    mut source: Source<'_>,
+    code: Code,
+) -> Result<Result<(), Code>, Trouble> {
+    let Some(call) = s.call() else { return Ok(Err(Code::TooLarge)) };
+    let Some(rest) = next(call).filter(|&c| plan(c).has(Plan::RECEIVE)) else {
+        return Ok(Err(Code::TooLarge));
+    };
+    let Some(space) = s.space(k) else { return Ok(Err(Code::TooLarge)) };
+    let mut sink = Sink::fresh(s, plan(rest), space);
+    match pump(k, &mut source, &mut sink)? {
+        Pumped::Full => Ok(Err(Code::TooLarge)),
+        Pumped::Exhausted => {
+            s.become_stage(call, rest);
+            sink.save(s);
+            s.ctx.rdi.set(port.alias.get());
+            s.finish_receive(code);
+            Ok(Ok(()))
+        }
+    }
+}
+
+/// `call`: request out, wait for the reply. Until the reply is there the frame says to do it all
+/// again.
+fn call_idempotent(k: K, t: &'static Thread, stages: Plan) -> Handled {
+    let space = space(k, t)?;
+    let port = object::find_target::<Port>(k, space, t.ctx.rdi.get())?;
+    let source = Source::of(t, stages, space);
+    if source.known_length() > MAX_IDEMPOTENT {
+        return Err(Stop::Code(Code::TooLarge));
+    }
+    // The reply should not meet an absent page: its sender would have to be asked again.
+    Sink::fresh(t, stages, space).probe(k)?;
+    let Some(s) = waiting_server(k, port) else {
+        wait_for_server(k, t, port, Errand::Call);
+        return Ok(Outcome::Wait);
+    };
+    match deliver(k, s, port, source, Code::Call) {
+        Ok(Ok(())) => {
+            s.wake(k);
+            owe_reply(t, s);
+            Ok(Outcome::Wait)
+        }
+        Ok(Err(code)) => Err(Stop::Code(code)),
+        Err(Trouble::Source(stop)) => Err(stop),
+        Err(Trouble::Sink(stop)) => {
+            leave_to_peer(k, s, &stop);
+            wait_for_server(k, t, port, Errand::Call);
+            Ok(Outcome::Wait)
+        }
+    }
+}
+
+/// A message of the kernel on behalf of a thread that faulted or met an exception.
+pub(crate) fn send_from_kernel(
+    k: K,
+    t: &'static Thread,
+    port: &'static Port,
+    words: &[u64],
+    stage: Stage,
+) {
+    let code = if stage == Stage::Fault { Code::Fault } else { Code::Exception };
+    let Some(s) = waiting_server(k, port) else {
+        return wait_for_server(k, t, port, Errand::Trap);
+    };
+    match deliver(k, s, port, Source::kernel(words), code) {
+        Ok(Ok(())) => {
+            s.wake(k);
+            s.server.set(stage, t.head().weak());
+            if stage == Stage::Exception {
+                t.exception_delivered.set(true);
+                t.wait_plain(Waiting::Exception, 0);
+            } else {
+                t.served_by.set(s.head().weak());
+                t.wait_plain(Waiting::Reply, 0);
+            }
+            return;
+        }
+        // The server takes less than the kernel has to say: it hears that instead.
+        Ok(Err(code)) => s.complete(k, code),
+        Err(Trouble::Sink(stop)) => leave_to_peer(k, s, &stop),
+        Err(Trouble::Source(_)) => {}
+    }
+    wait_for_server(k, t, port, Errand::Trap);
+}
+
+/// Answers an idempotent request, a fault or an exception.
+fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
+    let end = &t.server;
+    let (stage, weak) = (end.stage.get(), end.peer.get());
+    let mine = space(k, t)?;
+    match stage {
+        Stage::Call => {
+            let source = Source::of(t, stages, mine);
+            if source.known_length() > MAX_IDEMPOTENT {
+                return Err(Stop::Code(Code::TooLarge));
+            }
+            if let Some(c) = owed(k, t, weak) {
+                reply_call(k, c, source)?;
+            }
+        }
+        Stage::Fault => {
+            if let Some(c) = owed(k, t, weak) {
+                let (page, need) = c.missing.get();
+                if c.space(k).is_some_and(|s| memory::still_missing(k, s, page, need)) {
+                    c.refused.set(Some(page));
+                }
+                c.wake(k);
+            }
+        }
+        Stage::Exception => {
+            let mut words = [0; REGISTER_WORDS];
+            Source::of(t, stages, mine).read_words(k, &mut words)?;
+            let registers = abi::Registers::from_words(&words);
+            if !hal::user_address_ok(&registers) {
+                return Err(Stop::Code(Code::Invalid));
+            }
+            if let Some(c) = weak.get::<Thread>(k).filter(|c| c.exception_delivered.get()) {
+                commit_exception(k, c, &registers);
+            }
+        }
+        _ => return Err(Stop::Code(Code::WrongStage)),
+    }
+    end.clear();
+    Ok(Step::Done(Code::Ok))
+}
+
+/// The thread that still waits for this server's answer.
+fn owed(k: K, s: &'static Thread, weak: crate::object::Weak) -> Option<&'static Thread> {
+    weak.get::<Thread>(k)
+        .filter(|c| c.waits_for(Waiting::Reply) && c.served_by.get() == s.head().weak())
+}
+
+/// Moves the reply into the client's buffer and completes its call.
+fn reply_call(k: K, c: &'static Thread, mut source: Source<'_>) -> Result<(), Stop> {
+    let Some((call, space)) = c.call().zip(c.space(k)) else { return Ok(()) };
+    let mut sink = Sink::fresh(c, plan(call), space);
+    match pump(k, &mut source, &mut sink) {
+        Ok(pumped) => {
+            // The count of a short reply stands beside the code.
+            c.ctx.rax.set(call as u64);
+            sink.save(c);
+            let code = if matches!(pumped, Pumped::Full) { Code::Truncated } else { Code::Ok };
+            c.complete_receive(k, code);
+            Ok(())
+        }
+        Err(Trouble::Source(stop)) => Err(stop),
+        // The client does its call again once its page is there: it is idempotent.
+        Err(Trouble::Sink(stop)) => {
+            leave_to_peer(k, c, &stop);
+            Ok(())
+        }
+    }
+}
+
+/// The keeper's answer to an exception: the thread goes on with these registers. This holds for a
+/// stopped thread too: it is a manager's act, like `set_state`.
+fn commit_exception(k: K, c: &'static Thread, registers: &abi::Registers) {
+    c.ctx.set_registers(registers);
+    c.exception_delivered.set(false);
+    if c.waits_for(Waiting::Exception) {
+        c.wake(k);
+    }
+}
+
+/// `server_release`: the exception stays delivered, its answer becomes the manager's affair.
+pub(crate) fn release(t: &'static Thread) -> Handled {
+    if t.server.stage.get() != Stage::Exception {
+        return Err(Stop::Code(Code::WrongStage));
+    }
+    t.server.clear();
+    t.finish(Code::Ok);
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,78 @@
+//! Interrupts: the timer wakes whose deadline has come; a device's line becomes a thread interrupt
+//! of the thread that is attached to it. The line stays masked until that thread waits again.
+
+use crate::object::thread::Thread;
+use crate::object::{Object, Weak};
+use crate::K;
+use abi::state::Waiting;
+use abi::Code;
+use core::cell::Cell;
+
+/// Who is attached to which line.
+pub(crate) struct Irqs {
+    lines: [Cell<Weak>; LINES],
+}
+
+const LINES: usize = hal::IRQ_LINES as usize;
+
+impl Irqs {
+    pub(crate) const fn new() -> Self {
+        Irqs { lines: [const { Cell::new(Weak::NONE) }; LINES] }
+    }
+
+    /// Attaches a thread to a line that is free.
+    pub(crate) fn attach(&self, k: K, line: u64, t: &'static Thread) -> Code {
+        let Some(slot) = usize::try_from(line).ok().and_then(|l| self.lines.get(l)) else {
+            return Code::Invalid;
+        };
+        match slot.get().get::<Thread>(k) {
+            Some(other) if !core::ptr::eq(other, t) => Code::InUse,
+            _ => {
+                slot.set(t.head().weak());
+                hal::irq_unmask(line as u8);
+                Code::Ok
+            }
+        }
+    }
+
+    /// The thread ends: its lines are free again.
+    pub(crate) fn detach(&self, t: &Thread) {
+        for (line, slot) in self.lines.iter().enumerate() {
+            if slot.get() == t.head().weak() {
+                slot.set(Weak::NONE);
+                hal::irq_mask(line as u8);
+            }
+        }
+    }
+
+    /// Lets the lines of a thread through again.
+    pub(crate) fn unmask(&self, t: &Thread) {
+        for (line, slot) in self.lines.iter().enumerate() {
+            if slot.get() == t.head().weak() {
+                hal::irq_unmask(line as u8);
+            }
+        }
+    }
+}
+
+/// A device interrupt has come; its line is masked.
+pub(crate) fn device(k: K, line: u8) {
+    if let Some(t) = k.irqs.lines.get(usize::from(line)).and_then(|l| l.get().get::<Thread>(k)) {
+        t.interrupt(k);
+    }
+}
+
+/// The timer has rung.
+pub(crate) fn timer(k: K) {
+    let now = hal::now();
+    while let Some(t) = k.deadlines.due(now) {
+        // A sleep is complete, and so is a wait with a deadline; `cond_wait_until` goes on as the
+        // `mutex_lock` that it has become.
+        match t.run.get() {
+            crate::object::thread::Run::Waiting(Waiting::Deadline) => t.complete(k, Code::Ok),
+            crate::object::thread::Run::Waiting(Waiting::Cond) => t.wake(k),
+            _ => t.complete(k, Code::TimedOut),
+        }
+    }
+    k.sched.tick(now);
+}

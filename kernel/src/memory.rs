@@ -1,0 +1,270 @@
+//! User memory as the kernel sees it: the mapping hierarchy, and access through it.
+//!
+//! A page is found by walking the hierarchy: mapping, region, space, mapping, ... down to a region
+//! of physical memory. Page tables only remember what walks have found. A walk that finds the page
+//! is a *soft* fault; one that does not is a *hard* fault and names the region where it failed
+//! (Ford et al., Table 3).
+//!
+//! Every function here works on the memory of any space, not only the running one, so that either
+//! end of a connection can do the work of both.
+
+use crate::object::mapping::{self, Mapping};
+use crate::object::region::{Region, Source};
+use crate::object::space::Space;
+use crate::object::Object;
+use crate::{Stop, K};
+use abi::{access, PAGE_SIZE, USER_END};
+use hal::Pfn;
+
+/// Most levels of the hierarchy that a walk looks at. A hierarchy that is deeper, or a cycle, has
+/// no pages.
+pub(crate) const MAX_DEPTH: u32 = 8;
+
+/// Rights that an access needs, of [`abi::access`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Access(pub(crate) u64);
+
+impl Access {
+    pub(crate) const READ: Access = Access(access::READ);
+    pub(crate) const WRITE: Access = Access(access::WRITE);
+    /// To find or create objects.
+    pub(crate) const OBJECT: Access = Access(access::OBJECTS);
+}
+
+/// A page that a walk did not find.
+#[derive(Clone, Copy)]
+pub(crate) struct Fault {
+    /// The page in the space where the access was made.
+    pub(crate) address: u64,
+    pub(crate) access: Access,
+    /// The region where the walk failed, and the page in it; none if no mapping covers the
+    /// address at all.
+    pub(crate) at: Option<(&'static Region, u64)>,
+}
+
+/// What a walk found.
+struct Found {
+    pfn: Pfn,
+    rights: u64,
+    device: bool,
+}
+
+fn walk(k: K, space: &'static Space, address: u64, need: Access) -> Result<Found, Stop> {
+    let mut at: Option<(&'static Region, u64)> = None;
+    let failed = |at| Err(Stop::Fault(Fault { address, access: need, at }));
+    let mut rights = access::ALL;
+    let (mut space, mut here) = (space, address);
+    for _ in 0..MAX_DEPTH {
+        let Some(m) = mapping::covering(&space.mappings, here) else { return failed(at) };
+        rights &= m.protection.get();
+        if rights & need.0 != need.0 {
+            return failed(at);
+        }
+        // A mapping of a dead region maps nothing, whoever keeps what is above it.
+        let Some(region) = m.region.get().get::<Region>(k) else { return failed(None) };
+        region.head().open()?;
+        let offset = m.offset.get() + (here - m.start.get());
+        if offset >= region.size.get() {
+            return failed(None);
+        }
+        rights &= region.protection.get();
+        at = Some((region, offset));
+        if rights & need.0 != need.0 {
+            return failed(at);
+        }
+        match region.source.get() {
+            Source::Space => {
+                let Some(next) = region.space.get().get::<Space>(k) else { return failed(None) };
+                next.head().open()?;
+                here = region.start.get() + offset;
+                space = next;
+            }
+            Source::Memory => {
+                let pfn = frame(offset);
+                if !hal::user_frame(pfn) {
+                    return failed(None);
+                }
+                return Ok(Found { pfn, rights, device: false });
+            }
+            Source::Device => {
+                // No objects and no kernel copies in device memory.
+                let pfn = frame(region.start.get() + offset);
+                return Ok(Found { pfn, rights: rights & !access::OBJECTS, device: true });
+            }
+        }
+    }
+    failed(None)
+}
+
+fn frame(physical: u64) -> Pfn {
+    Pfn((physical / PAGE_SIZE) as u32)
+}
+
+/// Finds the frame of a page and remembers it in the page table: the soft fault.
+#[cold]
+fn resolve(k: K, space: &'static Space, address: u64, need: Access) -> Result<Pfn, Stop> {
+    let page = address & !(PAGE_SIZE - 1);
+    if page >= USER_END {
+        return Err(Stop::Fault(Fault { address: page, access: need, at: None }));
+    }
+    let found = walk(k, space, page, need)?;
+    k.count_soft_fault();
+    while space.table.insert(page, found.pfn, found.rights, found.device).is_none() {
+        evict(k, space)?;
+    }
+    if found.device {
+        // The table is right for the program; the kernel itself does not touch device memory.
+        return Err(Stop::Device(page, need));
+    }
+    Ok(found.pfn)
+}
+
+/// Table pages are out: empties the table of another space. It loses nothing but time.
+fn evict(k: K, keep: &'static Space) -> Result<(), Stop> {
+    for _ in 0..2 * k.spaces.slots().max(1) {
+        let hand = k.table_hand.get();
+        k.table_hand.set(hand + 1);
+        if let Some(victim) = k.spaces.get(hand % k.spaces.slots().max(1)) {
+            if !core::ptr::eq(victim, keep) && victim.table.pages() > 0 {
+                victim.table.clear();
+                return Ok(());
+            }
+        }
+    }
+    if keep.table.pages() > 0 {
+        keep.table.clear();
+        return Ok(());
+    }
+    Err(Stop::Code(abi::Code::NoMemory))
+}
+
+/// The frame behind an address, for an access of this kind by the kernel.
+#[inline]
+pub(crate) fn translate(k: K, space: &'static Space, address: u64, need: Access) -> Result<Pfn, Stop> {
+    match space.table.lookup(address) {
+        Some((pfn, rights)) if rights & need.0 == need.0 && hal::user_frame(pfn) => Ok(pfn),
+        _ => resolve(k, space, address, need),
+    }
+}
+
+/// Makes a page present for the program itself, device memory included.
+pub(crate) fn make_present(k: K, space: &'static Space, address: u64, need: Access) -> Result<(), Stop> {
+    match resolve(k, space, address, need) {
+        Ok(_) | Err(Stop::Device(..)) => Ok(()),
+        Err(stop) => Err(stop),
+    }
+}
+
+/// Whether a walk would still fail as it did.
+pub(crate) fn still_missing(k: K, space: &'static Space, address: u64, need: Access) -> bool {
+    matches!(walk(k, space, address & !(PAGE_SIZE - 1), need), Err(Stop::Fault(_)))
+}
+
+/// The frame behind an offset of a region, if it is there: for searches.
+pub(crate) fn region_frame(k: K, region: &'static Region, offset: u64) -> Option<Pfn> {
+    match region.source.get() {
+        Source::Memory => Some(frame(offset)).filter(|&pfn| hal::user_frame(pfn)),
+        Source::Device => None,
+        Source::Space => {
+            let space = region.space.get().get::<Space>(k)?;
+            let found = walk(k, space, region.start.get() + offset, Access(0)).ok()?;
+            (!found.device).then_some(found.pfn)
+        }
+    }
+}
+
+/// The first offset from `offset` on behind which something can be mapped.
+pub(crate) fn next_mapped(k: K, region: &'static Region, offset: u64) -> Option<u64> {
+    if region.source.get() != Source::Space {
+        return Some(offset);
+    }
+    let space = region.space.get().get::<Space>(k)?;
+    let at = region.start.get() + offset;
+    let m: &Mapping = mapping::at_or_after(&space.mappings, at)?;
+    Some(m.start.get().max(at) - region.start.get())
+}
+
+/// Whether `length` bytes at the address lie below the end of user memory.
+fn in_range(address: u64, length: u64) -> bool {
+    address < USER_END && length <= USER_END - address
+}
+
+fn outside(address: u64, need: Access) -> Stop {
+    Stop::Fault(Fault { address: address & !(PAGE_SIZE - 1), access: need, at: None })
+}
+
+/// Makes sure that every page of a range is there, so that a later access does not fault (unless
+/// its owner takes the page away in between).
+pub(crate) fn probe(k: K, space: &'static Space, address: u64, length: u64, need: Access) -> Result<(), Stop> {
+    if length == 0 {
+        return Ok(());
+    }
+    if !in_range(address, length) {
+        return Err(outside(address, need));
+    }
+    let mut page = address & !(PAGE_SIZE - 1);
+    while page < address + length {
+        translate(k, space, page, need)?;
+        page += PAGE_SIZE;
+    }
+    Ok(())
+}
+
+/// Reads words. The address must be aligned to 8.
+pub(crate) fn read_words(k: K, space: &'static Space, address: u64, words: &mut [u64]) -> Result<(), Stop> {
+    word_aligned(address)?;
+    probe(k, space, address, words.len() as u64 * 8, Access::READ)?;
+    for (i, word) in words.iter_mut().enumerate() {
+        let at = address + i as u64 * 8;
+        *word = hal::read_word(translate(k, space, at, Access::READ)?, at % PAGE_SIZE);
+    }
+    Ok(())
+}
+
+/// Writes words, all or none. The address must be aligned to 8.
+pub(crate) fn write_words(k: K, space: &'static Space, address: u64, words: &[u64]) -> Result<(), Stop> {
+    word_aligned(address)?;
+    probe(k, space, address, words.len() as u64 * 8, Access::WRITE)?;
+    for (i, word) in words.iter().enumerate() {
+        let at = address + i as u64 * 8;
+        hal::write_word(translate(k, space, at, Access::WRITE)?, at % PAGE_SIZE, *word);
+    }
+    Ok(())
+}
+
+/// Reads bytes.
+pub(crate) fn read_bytes(k: K, space: &'static Space, address: u64, into: &mut [u8]) -> Result<(), Stop> {
+    probe(k, space, address, into.len() as u64, Access::READ)?;
+    let mut done = 0;
+    while done < into.len() {
+        let at = address + done as u64;
+        let n = (into.len() - done).min((PAGE_SIZE - at % PAGE_SIZE) as usize);
+        let pfn = translate(k, space, at, Access::READ)?;
+        hal::read_bytes(pfn, at % PAGE_SIZE, &mut into[done..done + n]);
+        done += n;
+    }
+    Ok(())
+}
+
+/// Writes bytes, all or none.
+pub(crate) fn write_bytes(k: K, space: &'static Space, address: u64, from: &[u8]) -> Result<(), Stop> {
+    probe(k, space, address, from.len() as u64, Access::WRITE)?;
+    let mut done = 0;
+    while done < from.len() {
+        let at = address + done as u64;
+        let n = (from.len() - done).min((PAGE_SIZE - at % PAGE_SIZE) as usize);
+        let pfn = translate(k, space, at, Access::WRITE)?;
+        hal::write_bytes(pfn, at % PAGE_SIZE, &from[done..done + n]);
+        done += n;
+    }
+    Ok(())
+}
+
+/// Words must be aligned to 8.
+pub(crate) fn word_aligned(address: u64) -> Result<(), Stop> {
+    if address.is_multiple_of(8) {
+        Ok(())
+    } else {
+        Err(Stop::Exception(abi::Exception::Misaligned, address))
+    }
+}

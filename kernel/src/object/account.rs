@@ -1,0 +1,158 @@
+//! Who pays for kernel memory.
+//!
+//! Every space has an account with a quota; what is created from the space is charged to it. A
+//! quota is taken from the account of the space's creator and goes back there when the space ends;
+//! objects that outlive the space are from then on paid by whoever that leaves, so that nothing
+//! is ever free of charge.
+
+use crate::Stop;
+use crate::K;
+use abi::Code;
+use core::cell::Cell;
+
+/// An account. Slots are reused through a free list and never change their type.
+pub(crate) struct Account {
+    parent: Cell<Option<&'static Account>>,
+    quota: Cell<u64>,
+    used: Cell<u64>,
+    /// Objects charged here, open child accounts, and the space itself.
+    holders: Cell<u32>,
+    /// The space has ended.
+    closed: Cell<bool>,
+    next_free: Cell<Option<&'static Account>>,
+}
+
+/// All accounts.
+pub(crate) struct Accounts {
+    free: Cell<Option<&'static Account>>,
+}
+
+const CHUNK: usize = 64;
+
+impl Accounts {
+    pub(crate) const fn new() -> Self {
+        Accounts { free: Cell::new(None) }
+    }
+
+    /// Opens an account with no quota under another.
+    pub(crate) fn open(&self, parent: Option<&'static Account>) -> Option<&'static Account> {
+        if self.free.get().is_none() {
+            let chunk = hal::alloc_slice(CHUNK, |_| Account {
+                parent: Cell::new(None),
+                quota: Cell::new(0),
+                used: Cell::new(0),
+                holders: Cell::new(0),
+                closed: Cell::new(false),
+                next_free: Cell::new(None),
+            })?;
+            for account in chunk {
+                account.next_free.set(self.free.replace(Some(account)));
+            }
+        }
+        let account = self.free.get()?;
+        self.free.set(account.next_free.take());
+        account.parent.set(parent);
+        account.quota.set(0);
+        account.used.set(0);
+        account.holders.set(1);
+        account.closed.set(false);
+        if let Some(parent) = parent {
+            parent.hold();
+        }
+        Some(account)
+    }
+}
+
+impl Account {
+    pub(crate) fn quota(&self) -> u64 {
+        self.quota.get()
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        self.used.get()
+    }
+
+    pub(crate) fn hold(&self) {
+        self.holders.set(self.holders.get() + 1);
+    }
+
+    /// One holder less; the last one closes the books.
+    pub(crate) fn release(&'static self, k: K) {
+        self.holders.set(self.holders.get() - 1);
+        if self.holders.get() == 0 {
+            if let Some(parent) = self.parent.take() {
+                parent.release(k);
+            }
+            self.next_free.set(k.accounts.free.replace(Some(self)));
+        }
+    }
+
+    /// Takes `bytes`, or says that the quota is used up.
+    pub(crate) fn charge(&self, bytes: u64) -> Result<(), Stop> {
+        let used = self.used.get().checked_add(bytes).ok_or(Stop::Code(Code::NoMemory))?;
+        if used > self.quota.get() {
+            return Err(Stop::Code(Code::NoMemory));
+        }
+        self.used.set(used);
+        Ok(())
+    }
+
+    /// Gives `bytes` back. In a closed account they go on to the parent at once.
+    pub(crate) fn discharge(&self, bytes: u64) {
+        self.used.set(self.used.get() - bytes);
+        if self.closed.get() {
+            self.quota.set(self.quota.get() - bytes);
+            if let Some(parent) = self.parent.get() {
+                parent.discharge(bytes);
+            }
+        }
+    }
+
+    /// Whether [`Account::set_quota`] to this value will succeed.
+    pub(crate) fn check_quota(&self, quota: u64) -> Result<(), Stop> {
+        if quota < self.used.get() {
+            return Err(Stop::Code(Code::Invalid));
+        }
+        match self.parent.get() {
+            Some(parent) if quota > self.quota.get() => {
+                let more = quota - self.quota.get();
+                if more > parent.quota.get() - parent.used.get() {
+                    return Err(Stop::Code(Code::NoMemory));
+                }
+                Ok(())
+            }
+            Some(_) => Ok(()),
+            None if quota == self.quota.get() => Ok(()),
+            None => Err(Stop::Code(Code::Invalid)),
+        }
+    }
+
+    /// Sets the quota after [`Account::check_quota`]; the difference moves from or to the parent.
+    pub(crate) fn set_quota(&self, quota: u64) {
+        if let Some(parent) = self.parent.get() {
+            let old = self.quota.get();
+            if quota >= old {
+                parent.used.set(parent.used.get() + (quota - old));
+            } else {
+                parent.discharge(old - quota);
+            }
+            self.quota.set(quota);
+        }
+    }
+
+    /// The first account owns all there is.
+    pub(crate) fn endow(&self, quota: u64) {
+        self.quota.set(quota);
+    }
+
+    /// The space ends: what is left of the quota goes back, the rest as its objects end.
+    pub(crate) fn close(&'static self, k: K) {
+        let left = self.quota.get() - self.used.get();
+        self.quota.set(self.used.get());
+        if let Some(parent) = self.parent.get() {
+            parent.discharge(left);
+        }
+        self.closed.set(true);
+        self.release(k);
+    }
+}

@@ -1,0 +1,227 @@
+//! Mappings: import a part of a region into a space.
+//!
+//! The mappings of a space form a treap by start address: a search tree whose shape depends on
+//! random priorities, so that no choice of addresses makes it degenerate.
+
+use super::region::Region;
+use super::space::Space;
+use super::{Header, Object, Table, Weak, CHUNK, NO_PARTS};
+use crate::K;
+use abi::{RefKind, Type};
+use core::cell::Cell;
+
+/// A mapping.
+pub(crate) struct Mapping {
+    head: Header,
+    pub(crate) start: Cell<u64>,
+    pub(crate) size: Cell<u64>,
+    pub(crate) offset: Cell<u64>,
+    pub(crate) protection: Cell<u64>,
+    pub(crate) region: Cell<Weak>,
+    pub(crate) space: Cell<Weak>,
+    /// In the space's tree.
+    weight: Cell<u32>,
+    left: Cell<Option<&'static Mapping>>,
+    right: Cell<Option<&'static Mapping>>,
+    /// In the region's list of importers.
+    next: Cell<Option<&'static Mapping>>,
+    prev: Cell<Option<&'static Mapping>>,
+}
+
+type Tree = Cell<Option<&'static Mapping>>;
+
+impl Mapping {
+    pub(crate) fn end_address(&self) -> u64 {
+        self.start.get() + self.size.get()
+    }
+
+    /// Detaches the mapping from region and space: what it made visible goes.
+    pub(crate) fn withdraw(&'static self, k: K) {
+        if let Some(space) = self.space.get().get::<Space>(k) {
+            space.forget(k, self.start.get(), self.size.get());
+            remove(&space.mappings, self);
+        }
+        self.leave_region(k);
+        self.space.set(Weak::NONE);
+        self.size.set(0);
+    }
+
+    pub(crate) fn leave_region(&'static self, k: K) {
+        if let Some(region) = self.region.get().get::<Region>(k) {
+            match self.prev.take() {
+                Some(p) => p.next.set(self.next.get()),
+                None => region.importers.set(self.next.get()),
+            }
+            if let Some(n) = self.next.take() {
+                n.prev.set(self.prev.get());
+            }
+        }
+        self.next.set(None);
+        self.prev.set(None);
+        self.region.set(Weak::NONE);
+    }
+
+    /// Attaches it. The caller has checked that the range is free and the values make sense.
+    pub(crate) fn install(&'static self, k: K, space: &'static Space, region: &'static Region) {
+        self.space.set(space.head().weak());
+        self.region.set(region.head().weak());
+        let first = region.importers.replace(Some(self));
+        self.next.set(first);
+        self.prev.set(None);
+        if let Some(first) = first {
+            first.prev.set(Some(self));
+        }
+        self.weight.set(k.random());
+        insert(&space.mappings, self);
+    }
+
+    pub(crate) fn next_importer(&self) -> Option<&'static Mapping> {
+        self.next.get()
+    }
+}
+
+/// The mapping that covers the address.
+#[inline]
+pub(crate) fn covering(tree: &Tree, address: u64) -> Option<&'static Mapping> {
+    let mut node = tree.get();
+    while let Some(m) = node {
+        if address < m.start.get() {
+            node = m.left.get();
+        } else if address - m.start.get() < m.size.get() {
+            return Some(m);
+        } else {
+            node = m.right.get();
+        }
+    }
+    None
+}
+
+/// The first mapping that ends behind the address: it covers it or comes next.
+pub(crate) fn at_or_after(tree: &Tree, address: u64) -> Option<&'static Mapping> {
+    let mut node = tree.get();
+    let mut best = None;
+    while let Some(m) = node {
+        if m.end_address() > address {
+            best = Some(m);
+            node = m.left.get();
+        } else {
+            node = m.right.get();
+        }
+    }
+    best
+}
+
+/// Whether another mapping than `except` lies in the range.
+pub(crate) fn overlaps(tree: &Tree, start: u64, size: u64, except: &Mapping) -> bool {
+    let mut at = start;
+    while let Some(m) = at_or_after(tree, at) {
+        if m.start.get() >= start + size {
+            return false;
+        }
+        if !core::ptr::eq(m, except) {
+            return true;
+        }
+        at = m.end_address();
+    }
+    false
+}
+
+fn insert(tree: &Tree, m: &'static Mapping) {
+    // Down to where the weights say it belongs, then split what is below by its address.
+    let mut link = tree;
+    while let Some(node) = link.get() {
+        if node.weight.get() < m.weight.get() {
+            break;
+        }
+        link = if m.start.get() < node.start.get() { &node.left } else { &node.right };
+    }
+    let mut below = link.replace(Some(m));
+    let mut left = &m.left;
+    let mut right = &m.right;
+    while let Some(node) = below {
+        if node.start.get() < m.start.get() {
+            left.set(Some(node));
+            left = &node.right;
+            below = left.get();
+        } else {
+            right.set(Some(node));
+            right = &node.left;
+            below = right.get();
+        }
+    }
+    left.set(None);
+    right.set(None);
+}
+
+fn remove(tree: &Tree, m: &'static Mapping) {
+    let mut link = tree;
+    while let Some(node) = link.get() {
+        if core::ptr::eq(node, m) {
+            break;
+        }
+        link = if m.start.get() < node.start.get() { &node.left } else { &node.right };
+    }
+    // Merge the two subtrees in its place.
+    let mut left = m.left.take();
+    let mut right = m.right.take();
+    loop {
+        match (left, right) {
+            (Some(l), Some(r)) if l.weight.get() >= r.weight.get() => {
+                link.set(Some(l));
+                link = &l.right;
+                left = l.right.get();
+            }
+            (Some(_), Some(r)) => {
+                link.set(Some(r));
+                link = &r.left;
+                right = r.left.get();
+            }
+            (rest, None) | (None, rest) => {
+                link.set(rest);
+                return;
+            }
+        }
+    }
+}
+
+impl Object for Mapping {
+    const TYPE: Type = Type::Mapping;
+    const KIND: RefKind = RefKind::Mapping;
+    type Part = ();
+    fn parts() -> Option<&'static [(); CHUNK]> {
+        Some(NO_PARTS)
+    }
+    fn blank(head: Header, _: &'static ()) -> Self {
+        Mapping {
+            head,
+            start: Cell::new(0),
+            size: Cell::new(0),
+            offset: Cell::new(0),
+            protection: Cell::new(0),
+            region: Cell::new(Weak::NONE),
+            space: Cell::new(Weak::NONE),
+            weight: Cell::new(0),
+            left: Cell::new(None),
+            right: Cell::new(None),
+            next: Cell::new(None),
+            prev: Cell::new(None),
+        }
+    }
+    fn head(&self) -> &Header {
+        &self.head
+    }
+    fn table(k: K) -> &'static Table<Self> {
+        &k.mappings
+    }
+    fn open(&'static self, _: K) {
+        for field in [&self.start, &self.size, &self.offset, &self.protection] {
+            field.set(0);
+        }
+        self.left.set(None);
+        self.right.set(None);
+    }
+    fn close(&'static self, k: K) {
+        self.withdraw(k);
+    }
+    fn end(&'static self, _: K) {}
+}

@@ -1,0 +1,562 @@
+//! Kernel objects: identity, body, and where they live.
+//!
+//! An object is an *identity* (a slot with a generation, named by references, links and wait
+//! queues) and a *body* (its state). The slot's memory never changes its type; freeing an identity
+//! raises its generation, so that whatever still names it reads *dead*. A slot with an identity
+//! but no opened body is *vacant*: operations on it wait.
+//!
+//! An object belongs to (frame, offset) of user memory. The word at its handle is a hint that
+//! names the slot; the list of objects of the frame is the truth, so that a program that scribbles
+//! over the word harms nobody, not even itself.
+//!
+//! Key types: [`Header`], [`Weak`], [`Target`], [`Table`], [`Object`]. One module per type says
+//! what its state is and what must happen when it ends.
+
+pub(crate) mod account;
+pub(crate) mod cond;
+pub(crate) mod mapping;
+pub(crate) mod mutex;
+pub(crate) mod port;
+pub(crate) mod reference;
+pub(crate) mod region;
+pub(crate) mod space;
+pub(crate) mod thread;
+
+use crate::memory::{self, Access};
+use crate::{Stop, K};
+use abi::{Code, Exception, Type, OBJECT_ALIGN};
+use account::Account;
+use core::cell::Cell;
+use hal::Pfn;
+use space::Space;
+
+/// The number of a slot: type in the upper four bits, index in the others. 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ObjId(u32);
+
+impl ObjId {
+    pub(crate) const NONE: ObjId = ObjId(0);
+
+    fn new(ty: Type, index: usize) -> Self {
+        ObjId((ty as u32) << 28 | index as u32)
+    }
+
+    pub(crate) fn ty(self) -> Option<Type> {
+        Type::from_raw(u64::from(self.0 >> 28))
+    }
+
+    fn index(self) -> usize {
+        (self.0 & 0x0fff_ffff) as usize
+    }
+}
+
+/// Names an identity without keeping it alive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Weak {
+    id: ObjId,
+    generation: u32,
+}
+
+impl Weak {
+    pub(crate) const NONE: Weak = Weak { id: ObjId::NONE, generation: 0 };
+
+    pub(crate) fn is_none(self) -> bool {
+        self.id == ObjId::NONE
+    }
+
+    pub(crate) fn ty(self) -> Option<Type> {
+        self.id.ty()
+    }
+
+    /// The object if its identity is alive and has that type; it may be vacant.
+    pub(crate) fn get<T: Object>(self, k: K) -> Option<&'static T> {
+        if self.id.ty() != Some(T::TYPE) {
+            return None;
+        }
+        let object = T::table(k).get(self.id.index())?;
+        let h = object.head();
+        (h.generation.get() == self.generation && h.phase.get() != Phase::Free).then_some(object)
+    }
+
+    /// The header of the object, whatever its type, if its identity is alive.
+    pub(crate) fn header(self, k: K) -> Option<&'static Header> {
+        let h = header_of(k, self.id)?;
+        (h.generation.get() == self.generation && h.phase.get() != Phase::Free).then_some(h)
+    }
+}
+
+/// What a reference names: an identity in a role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) weak: Weak,
+    pub(crate) kind: abi::RefKind,
+}
+
+impl Target {
+    pub(crate) const NULL: Target = Target { weak: Weak::NONE, kind: abi::RefKind::Null };
+
+    pub(crate) fn to<T: Object>(object: &T) -> Self {
+        Target { weak: object.head().weak(), kind: T::KIND }
+    }
+
+    /// The object, if the reference names one of this type in its plain role and it lives.
+    pub(crate) fn get<T: Object>(self, k: K) -> Option<&'static T> {
+        if self.kind == T::KIND {
+            self.weak.get(k)
+        } else {
+            None
+        }
+    }
+
+    /// Whether it names something that lives (or needs not live).
+    pub(crate) fn alive(self, k: K) -> bool {
+        match self.kind {
+            abi::RefKind::Null => false,
+            abi::RefKind::Authority => true,
+            _ => self.weak.header(k).is_some(),
+        }
+    }
+}
+
+/// The life of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// No identity.
+    Free,
+    /// Identity and body.
+    Active,
+    /// An identity without a body.
+    Vacant,
+    /// An identity whose new body has not been opened by `set_state` yet: vacant to everybody
+    /// but the calls that name it by its handle.
+    Fresh,
+}
+
+/// What every object has.
+pub(crate) struct Header {
+    id: ObjId,
+    generation: Cell<u32>,
+    pub(crate) phase: Cell<Phase>,
+    /// Offset in the frame, divided by [`OBJECT_ALIGN`].
+    offset: Cell<u8>,
+    pfn: Cell<Pfn>,
+    /// Next object of the frame, or next free slot.
+    next: Cell<ObjId>,
+    /// Who pays for the slot.
+    payer: Cell<Option<&'static Account>>,
+}
+
+const NO_FRAME: Pfn = Pfn(u32::MAX);
+
+impl Header {
+    fn new(id: ObjId) -> Self {
+        Header {
+            id,
+            generation: Cell::new(1),
+            phase: Cell::new(Phase::Free),
+            offset: Cell::new(0),
+            pfn: Cell::new(NO_FRAME),
+            next: Cell::new(ObjId::NONE),
+            payer: Cell::new(None),
+        }
+    }
+
+    pub(crate) fn weak(&self) -> Weak {
+        Weak { id: self.id, generation: self.generation.get() }
+    }
+
+    /// Whether others may operate on the object; if not they wait.
+    pub(crate) fn open(&self) -> Result<(), Stop> {
+        if self.phase.get() == Phase::Active {
+            Ok(())
+        } else {
+            Err(Stop::Vacant)
+        }
+    }
+
+    /// Where the object lives: frame and offset in bytes.
+    pub(crate) fn place(&self) -> (Pfn, u64) {
+        (self.pfn.get(), u64::from(self.offset.get()) * OBJECT_ALIGN)
+    }
+
+    /// The hint that stands at the handle.
+    fn word(&self) -> u64 {
+        u64::from(self.generation.get()) << 32 | u64::from(self.id.0)
+    }
+}
+
+/// The nine types.
+pub(crate) trait Object: Sized + 'static {
+    const TYPE: Type;
+    const KIND: abi::RefKind;
+    /// Memory that every slot needs besides itself.
+    type Part: 'static;
+    /// That memory for a whole chunk of slots.
+    fn parts() -> Option<&'static [Self::Part; CHUNK]>;
+    /// A free slot.
+    fn blank(head: Header, part: &'static Self::Part) -> Self;
+    fn head(&self) -> &Header;
+    fn table(k: K) -> &'static Table<Self>;
+    /// What the object costs its payer, in bytes.
+    fn cost() -> u64 {
+        core::mem::size_of::<Self>() as u64
+    }
+    /// Gets what a slot in use needs beyond its memory. Called before anything is changed.
+    fn provide(&'static self) -> Option<()> {
+        Some(())
+    }
+    /// Gives the slot a body in its initial state. The slot had none.
+    fn open(&'static self, k: K);
+    /// Takes the body away. The identity stays: who waits on it is sent to try again and will
+    /// find it vacant.
+    fn close(&'static self, k: K);
+    /// The identity ends, after the body: everybody who names it is told.
+    fn end(&'static self, k: K);
+}
+
+/// Objects per chunk of a table.
+pub(crate) const CHUNK: usize = 64;
+/// For types whose slots need nothing else.
+pub(crate) const NO_PARTS: &[(); CHUNK] = &[(); CHUNK];
+/// Chunks per table.
+const CHUNKS: usize = 4096;
+
+/// All slots of one type. Grows by chunks, never shrinks: memory never changes its type.
+pub(crate) struct Table<T: 'static> {
+    chunks: &'static [Cell<Option<&'static [T]>>],
+    count: Cell<usize>,
+    free: Cell<ObjId>,
+    used: Cell<usize>,
+}
+
+impl<T: Object> Table<T> {
+    pub(crate) fn new() -> Option<Self> {
+        Some(Table {
+            chunks: hal::alloc_slice(CHUNKS, |_| Cell::new(None))?,
+            count: Cell::new(0),
+            free: Cell::new(ObjId::NONE),
+            used: Cell::new(0),
+        })
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, index: usize) -> Option<&'static T> {
+        self.chunks.get(index / CHUNK)?.get()?.get(index % CHUNK)
+    }
+
+    /// Number of slots, in use or not.
+    pub(crate) fn slots(&self) -> usize {
+        self.count.get()
+    }
+
+    /// Every slot, in use or not.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &'static T> + '_ {
+        (0..self.slots()).filter_map(|i| self.get(i))
+    }
+
+    fn grow(&self) -> Option<()> {
+        let chunk = self.count.get() / CHUNK;
+        let place = self.chunks.get(chunk)?;
+        // Index 0 of the first chunk is a slot like any other: the type bits keep its number
+        // from being 0.
+        let first = self.count.get();
+        let parts = T::parts()?;
+        let slots = hal::alloc_slice(CHUNK, |i| {
+            T::blank(Header::new(ObjId::new(T::TYPE, first + i)), &parts[i])
+        })?;
+        place.set(Some(slots));
+        self.count.set(first + CHUNK);
+        for slot in slots.iter().rev() {
+            slot.head().next.set(self.free.get());
+            self.free.set(slot.head().id);
+        }
+        Some(())
+    }
+}
+
+/// The header of the slot with this number.
+fn header_of(k: K, id: ObjId) -> Option<&'static Header> {
+    fn head<T: Object>(k: K, id: ObjId) -> Option<&'static Header> {
+        T::table(k).get(id.index()).map(|o| o.head())
+    }
+    match id.ty()? {
+        Type::Mutex => head::<mutex::Mutex>(k, id),
+        Type::Cond => head::<cond::Cond>(k, id),
+        Type::Mapping => head::<mapping::Mapping>(k, id),
+        Type::Region => head::<region::Region>(k, id),
+        Type::Port => head::<port::Port>(k, id),
+        Type::Portset => head::<port::Portset>(k, id),
+        Type::Space => head::<Space>(k, id),
+        Type::Thread => head::<thread::Thread>(k, id),
+        Type::Reference => head::<reference::Reference>(k, id),
+    }
+}
+
+/// The list of objects of a frame. `None` for frames that cannot have any (device memory).
+fn frame_list(k: K, pfn: Pfn) -> Option<&'static Cell<ObjId>> {
+    k.frames.get(pfn.0 as usize)
+}
+
+/// The objects of a frame, in order of their offsets: calls `f` with offset and number until it
+/// says stop.
+pub(crate) fn objects_in(k: K, pfn: Pfn, mut f: impl FnMut(u64, ObjId) -> bool) {
+    let mut at = frame_list(k, pfn).map_or(ObjId::NONE, Cell::get);
+    while let Some(h) = header_of(k, at) {
+        if !f(h.place().1, at) {
+            return;
+        }
+        at = h.next.get();
+    }
+}
+
+fn object_at(k: K, pfn: Pfn, offset: u64) -> Option<&'static Header> {
+    let mut at = frame_list(k, pfn)?.get();
+    while let Some(h) = header_of(k, at) {
+        if h.place().1 == offset {
+            return Some(h);
+        }
+        at = h.next.get();
+    }
+    None
+}
+
+/// Puts the object at a place that is free. The frame's list is in order of the offsets, so that
+/// a search finds objects in address order.
+fn bind(k: K, h: &'static Header, pfn: Pfn, offset: u64) {
+    h.pfn.set(pfn);
+    h.offset.set((offset / OBJECT_ALIGN) as u8);
+    if let Some(list) = frame_list(k, pfn) {
+        let mut link = list;
+        while let Some(next) = header_of(k, link.get()) {
+            if next.place().1 > offset {
+                break;
+            }
+            link = &next.next;
+        }
+        h.next.set(link.get());
+        link.set(h.id);
+    }
+    hal::write_word(pfn, offset, h.word());
+}
+
+/// Takes the object away from its place.
+fn unbind(k: K, h: &'static Header) {
+    let (pfn, offset) = h.place();
+    let Some(list) = frame_list(k, pfn) else { return };
+    let mut link = list;
+    while let Some(at) = header_of(k, link.get()) {
+        if core::ptr::eq(at, h) {
+            link.set(h.next.get());
+            hal::write_word(pfn, offset, 0);
+            break;
+        }
+        link = &at.next;
+    }
+    h.pfn.set(NO_FRAME);
+    h.next.set(ObjId::NONE);
+}
+
+fn aligned(address: u64) -> Result<(), Stop> {
+    if address.is_multiple_of(OBJECT_ALIGN) {
+        Ok(())
+    } else {
+        Err(Stop::Exception(Exception::Misaligned, address))
+    }
+}
+
+/// The object at a handle, in whatever phase.
+fn look_up<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'static T, Stop> {
+    aligned(handle)?;
+    // Full power comes with the right to write where the object lives.
+    let pfn = memory::translate(k, space, handle, Access::OBJECT)?;
+    let offset = handle % abi::PAGE_SIZE;
+    let hint = ObjId(hal::read_word(pfn, offset) as u32);
+    let h = match header_of(k, hint) {
+        Some(h) if h.place() == (pfn, offset) => h,
+        _ => object_at(k, pfn, offset).ok_or(Stop::Exception(Exception::NoObject, handle))?,
+    };
+    if h.id.ty() != Some(T::TYPE) {
+        return Err(Stop::Exception(Exception::WrongType, handle));
+    }
+    T::table(k).get(h.id.index()).ok_or(Stop::Exception(Exception::NoObject, handle))
+}
+
+/// The object at a handle, for an operation on it. A vacant identity makes the caller wait.
+pub(crate) fn find<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'static T, Stop> {
+    let object = look_up::<T>(k, space, handle)?;
+    object.head().open()?;
+    Ok(object)
+}
+
+/// The object at a handle for its manager: also one whose body has not been opened yet.
+pub(crate) fn find_body<T: Object>(
+    k: K,
+    space: &'static Space,
+    handle: u64,
+) -> Result<&'static T, Stop> {
+    let object = look_up::<T>(k, space, handle)?;
+    match object.head().phase.get() {
+        Phase::Active | Phase::Fresh => Ok(object),
+        _ => Err(Stop::Vacant),
+    }
+}
+
+/// What the reference at a handle names, or null for the handle 0.
+pub(crate) fn target_at(k: K, space: &'static Space, handle: u64) -> Result<Target, Stop> {
+    if handle == 0 {
+        return Ok(Target::NULL);
+    }
+    Ok(find::<reference::Reference>(k, space, handle)?.target.get())
+}
+
+/// The object that a reference at a handle names, for use: null, dead or of another kind is the
+/// code `Dead`, vacant waits.
+pub(crate) fn find_target<T: Object>(
+    k: K,
+    space: &'static Space,
+    handle: u64,
+) -> Result<&'static T, Stop> {
+    let target = find::<reference::Reference>(k, space, handle)?.target.get();
+    let object = target.get::<T>(k).ok_or(Stop::Code(Code::Dead))?;
+    object.head().open()?;
+    Ok(object)
+}
+
+/// A place at which an object can be made.
+pub(crate) struct Place {
+    pfn: Pfn,
+    offset: u64,
+}
+
+/// Checks that an object can be made at this address: nothing is there yet, or (`same`) only the
+/// vacant identity that is about to get a new body there.
+pub(crate) fn find_place(
+    k: K,
+    space: &'static Space,
+    address: u64,
+    same: Option<&'static Header>,
+) -> Result<Place, Stop> {
+    aligned(address)?;
+    let pfn = memory::translate(k, space, address, Access::OBJECT)?;
+    let offset = address % abi::PAGE_SIZE;
+    match object_at(k, pfn, offset) {
+        Some(h) if !same.is_some_and(|s| core::ptr::eq(s, h)) => Err(Stop::Code(Code::InUse)),
+        _ => Ok(Place { pfn, offset }),
+    }
+}
+
+/// A place in a frame of user memory, for boot.
+pub(crate) fn place_at(physical: u64, offset: u64) -> Place {
+    Place { pfn: Pfn((physical / abi::PAGE_SIZE) as u32), offset }
+}
+
+/// Makes an object: with a new identity, or as the new body of a vacant one.
+pub(crate) fn create<T: Object>(
+    k: K,
+    payer: &'static Account,
+    place: &Place,
+    vacant: Option<&'static T>,
+) -> Result<&'static T, Stop> {
+    if let Some(object) = vacant {
+        unbind(k, object.head());
+        bind(k, object.head(), place.pfn, place.offset);
+        object.head().phase.set(Phase::Fresh);
+        object.open(k);
+        return Ok(object);
+    }
+    payer.charge(T::cost())?;
+    let table = T::table(k);
+    let free = table.free.get();
+    if free == ObjId::NONE && table.grow().is_none() {
+        payer.discharge(T::cost());
+        return Err(Stop::Code(Code::NoMemory));
+    }
+    let object = table.get(table.free.get().index()).ok_or(Stop::Code(Code::NoMemory))?;
+    if object.provide().is_none() {
+        payer.discharge(T::cost());
+        return Err(Stop::Code(Code::NoMemory));
+    }
+    let h = object.head();
+    table.free.set(h.next.get());
+    table.used.set(table.used.get() + 1);
+    h.next.set(ObjId::NONE);
+    h.payer.set(Some(payer));
+    payer.hold();
+    h.phase.set(Phase::Active);
+    bind(k, h, place.pfn, place.offset);
+    object.open(k);
+    Ok(object)
+}
+
+/// Destroys an object: its body, and unless `keep` its identity too.
+pub(crate) fn destroy<T: Object>(k: K, object: &'static T, keep: bool) {
+    let h = object.head();
+    match h.phase.get() {
+        Phase::Active | Phase::Fresh => {
+            // Vacant first: who is sent to try again must not find it open.
+            h.phase.set(Phase::Vacant);
+            object.close(k);
+        }
+        Phase::Vacant => {}
+        Phase::Free => return,
+    }
+    if !keep {
+        finish(k, object);
+    }
+}
+
+/// Ends the identity of a vacant object and frees its slot.
+fn finish<T: Object>(k: K, object: &'static T) {
+    let h = object.head();
+    object.end(k);
+    unbind(k, h);
+    h.phase.set(Phase::Free);
+    h.generation.set(h.generation.get().wrapping_add(1).max(1));
+    if let Some(payer) = h.payer.take() {
+        payer.discharge(T::cost());
+        payer.release(k);
+    }
+    let table = T::table(k);
+    table.used.set(table.used.get() - 1);
+    h.next.set(table.free.get());
+    table.free.set(h.id);
+    k.vacant.wake_all(k);
+}
+
+/// Ends the identity that a reference kept, when that reference goes. An identity with a body
+/// needs no keeping.
+pub(crate) fn release_kept(k: K, weak: Weak) {
+    fn release<T: Object>(k: K, weak: Weak) {
+        if let Some(object) = weak.get::<T>(k) {
+            if object.head().phase.get() == Phase::Vacant {
+                finish(k, object);
+            }
+        }
+    }
+    match weak.ty() {
+        Some(Type::Mutex) => release::<mutex::Mutex>(k, weak),
+        Some(Type::Cond) => release::<cond::Cond>(k, weak),
+        Some(Type::Mapping) => release::<mapping::Mapping>(k, weak),
+        Some(Type::Region) => release::<region::Region>(k, weak),
+        Some(Type::Port) => release::<port::Port>(k, weak),
+        Some(Type::Portset) => release::<port::Portset>(k, weak),
+        Some(Type::Space) => release::<Space>(k, weak),
+        Some(Type::Thread) => release::<thread::Thread>(k, weak),
+        Some(Type::Reference) => release::<reference::Reference>(k, weak),
+        None => {}
+    }
+}
+
+/// Moves an object to another place.
+pub(crate) fn relocate<T: Object>(k: K, object: &'static T, place: &Place) {
+    unbind(k, object.head());
+    bind(k, object.head(), place.pfn, place.offset);
+}
+
+/// Marks a vacant identity's new body as open, once its state is set, and lets go on who waits.
+pub(crate) fn opened(k: K, h: &Header) {
+    if h.phase.get() == Phase::Fresh {
+        h.phase.set(Phase::Active);
+        k.vacant.wake_all(k);
+    }
+}

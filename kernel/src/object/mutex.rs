@@ -1,0 +1,40 @@
+//! Mutexes: locked or not, no owner, no inheritance.
+
+use super::{Header, Object, Table, CHUNK, NO_PARTS};
+use crate::wait::WaitQueue;
+use crate::K;
+use abi::{RefKind, Type};
+use core::cell::Cell;
+
+/// A mutex. An unlock with a waiter hands the lock over: it stays locked and the waiter's call is
+/// complete (rule A8).
+pub(crate) struct Mutex {
+    head: Header,
+    pub(crate) locked: Cell<bool>,
+    pub(crate) waiters: WaitQueue,
+}
+
+impl Object for Mutex {
+    const TYPE: Type = Type::Mutex;
+    const KIND: RefKind = RefKind::Mutex;
+    type Part = ();
+    fn parts() -> Option<&'static [(); CHUNK]> {
+        Some(NO_PARTS)
+    }
+    fn blank(head: Header, _: &'static ()) -> Self {
+        Mutex { head, locked: Cell::new(false), waiters: WaitQueue::new() }
+    }
+    fn head(&self) -> &Header {
+        &self.head
+    }
+    fn table(k: K) -> &'static Table<Self> {
+        &k.mutexes
+    }
+    fn open(&'static self, _: K) {
+        self.locked.set(false);
+    }
+    fn close(&'static self, k: K) {
+        self.waiters.wake_all(k);
+    }
+    fn end(&'static self, _: K) {}
+}

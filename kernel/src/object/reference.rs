@@ -1,0 +1,66 @@
+//! References: name an object across spaces and carry the right to use it.
+
+use super::{Header, Object, Table, Target, CHUNK, NO_PARTS};
+use crate::K;
+use abi::{RefKind, Type};
+use core::cell::Cell;
+
+/// A reference.
+pub(crate) struct Reference {
+    head: Header,
+    pub(crate) target: Cell<Target>,
+    /// It keeps the identity of its target, which has no body.
+    keeps: Cell<bool>,
+}
+
+impl Reference {
+    /// Points it at something else. An identity that only it kept ends.
+    pub(crate) fn point(&self, k: K, target: Target) {
+        let old = self.target.replace(target);
+        if self.keeps.take() {
+            super::release_kept(k, old.weak);
+        }
+    }
+
+    /// Makes it the keeper of an identity that is losing its body.
+    pub(crate) fn keep(&self, k: K, target: Target) {
+        self.point(k, target);
+        self.keeps.set(true);
+    }
+
+    /// Whether it keeps the identity of its target.
+    pub(crate) fn keeps(&self) -> bool {
+        self.keeps.get()
+    }
+
+    /// The identity that it kept has a body again.
+    pub(crate) fn hand_over(&self) {
+        self.keeps.set(false);
+    }
+}
+
+impl Object for Reference {
+    const TYPE: Type = Type::Reference;
+    const KIND: RefKind = RefKind::Reference;
+    type Part = ();
+    fn parts() -> Option<&'static [(); CHUNK]> {
+        Some(NO_PARTS)
+    }
+    fn blank(head: Header, _: &'static ()) -> Self {
+        Reference { head, target: Cell::new(Target::NULL), keeps: Cell::new(false) }
+    }
+    fn head(&self) -> &Header {
+        &self.head
+    }
+    fn table(k: K) -> &'static Table<Self> {
+        &k.references
+    }
+    fn open(&'static self, _: K) {
+        self.target.set(Target::NULL);
+        self.keeps.set(false);
+    }
+    fn close(&'static self, k: K) {
+        self.point(k, Target::NULL);
+    }
+    fn end(&'static self, _: K) {}
+}

@@ -1,0 +1,132 @@
+//! Regions: export a range of a space. The hierarchy of regions and mappings ends at regions that
+//! export physical memory.
+
+use super::mapping::Mapping;
+use super::space::Space;
+use super::{Header, Object, Table, Target, Weak, CHUNK, NO_PARTS};
+use crate::K;
+use abi::{RefKind, Type};
+use core::cell::Cell;
+
+/// What a region exports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A range of its space.
+    Space,
+    /// Physical memory: the root region. Offsets are physical addresses.
+    Memory,
+    /// A physical range of a device.
+    Device,
+}
+
+/// A region.
+pub(crate) struct Region {
+    head: Header,
+    pub(crate) source: Cell<Source>,
+    pub(crate) start: Cell<u64>,
+    pub(crate) size: Cell<u64>,
+    pub(crate) protection: Cell<u64>,
+    pub(crate) space: Cell<Weak>,
+    pub(crate) keeper: Cell<Target>,
+    pub(crate) importers: Cell<Option<&'static Mapping>>,
+    /// In the list of regions of its space.
+    pub(crate) next: Cell<Option<&'static Region>>,
+    prev: Cell<Option<&'static Region>>,
+}
+
+impl Region {
+    /// Drops every translation that was made through a part of the region.
+    pub(crate) fn forget(&self, k: K, offset: u64, size: u64, depth: u32) {
+        let mut at = self.importers.get();
+        while let Some(m) = at {
+            let from = offset.max(m.offset.get());
+            let to = (offset + size).min(m.offset.get().saturating_add(m.size.get()));
+            if from < to {
+                if let Some(space) = m.space.get().get::<Space>(k) {
+                    let start = m.start.get() + (from - m.offset.get());
+                    space.forget_below(k, start, to - from, depth);
+                }
+            }
+            at = m.next_importer();
+        }
+    }
+
+    /// Drops every translation that was made through the region.
+    pub(crate) fn forget_all(&self, k: K) {
+        self.forget(k, 0, self.size.get(), 0);
+    }
+
+    /// Makes it export a range of a space, after [`Region::withdraw`].
+    pub(crate) fn export(&'static self, space: &'static Space) {
+        self.source.set(Source::Space);
+        self.space.set(space.head().weak());
+        let first = space.regions.replace(Some(self));
+        self.next.set(first);
+        self.prev.set(None);
+        if let Some(first) = first {
+            first.prev.set(Some(self));
+        }
+    }
+
+    /// Takes it out of its space; translations through it go.
+    pub(crate) fn withdraw(&'static self, k: K) {
+        self.forget_all(k);
+        if let Some(space) = self.space.get().get::<Space>(k) {
+            match self.prev.take() {
+                Some(p) => p.next.set(self.next.get()),
+                None => space.regions.set(self.next.get()),
+            }
+            if let Some(n) = self.next.take() {
+                n.prev.set(self.prev.get());
+            }
+        }
+        self.next.set(None);
+        self.prev.set(None);
+        self.space.set(Weak::NONE);
+        self.source.set(Source::Space);
+    }
+}
+
+impl Object for Region {
+    const TYPE: Type = Type::Region;
+    const KIND: RefKind = RefKind::Region;
+    type Part = ();
+    fn parts() -> Option<&'static [(); CHUNK]> {
+        Some(NO_PARTS)
+    }
+    fn blank(head: Header, _: &'static ()) -> Self {
+        Region {
+            head,
+            source: Cell::new(Source::Space),
+            start: Cell::new(0),
+            size: Cell::new(0),
+            protection: Cell::new(0),
+            space: Cell::new(Weak::NONE),
+            keeper: Cell::new(Target::NULL),
+            importers: Cell::new(None),
+            next: Cell::new(None),
+            prev: Cell::new(None),
+        }
+    }
+    fn head(&self) -> &Header {
+        &self.head
+    }
+    fn table(k: K) -> &'static Table<Self> {
+        &k.regions
+    }
+    fn open(&'static self, _: K) {
+        self.start.set(0);
+        self.size.set(0);
+        self.protection.set(0);
+        self.keeper.set(Target::NULL);
+    }
+    fn close(&'static self, k: K) {
+        self.withdraw(k);
+        self.keeper.set(Target::NULL);
+    }
+    fn end(&'static self, k: K) {
+        while let Some(m) = self.importers.get() {
+            m.leave_region(k);
+        }
+    }
+}

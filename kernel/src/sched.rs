@@ -1,0 +1,126 @@
+//! The scheduler: fixed priorities, round robin within one.
+
+use crate::object::thread::{Run, Thread};
+use crate::wait::{self, WaitQueue};
+use crate::K;
+use abi::PRIORITIES;
+use core::cell::Cell;
+
+/// Time slice, in nanoseconds.
+const SLICE: u64 = 10_000_000;
+
+/// Who is ready.
+pub(crate) struct Scheduler {
+    ready: [WaitQueue; PRIORITIES as usize],
+    /// Bit n: `ready[n]` is not empty.
+    bits: Cell<u32>,
+    /// When the running thread's slice ends, on the machine's clock.
+    slice_end: Cell<u64>,
+    /// What the timer was last set to.
+    timer: Cell<u64>,
+    /// The running thread should give way to one of its own priority.
+    yielded: Cell<bool>,
+}
+
+impl Scheduler {
+    pub(crate) const fn new() -> Self {
+        Scheduler {
+            ready: [const { WaitQueue::new() }; PRIORITIES as usize],
+            bits: Cell::new(0),
+            slice_end: Cell::new(0),
+            timer: Cell::new(u64::MAX),
+            yielded: Cell::new(false),
+        }
+    }
+
+    /// Puts a thread behind the others of its priority.
+    pub(crate) fn add(&'static self, t: &'static Thread) {
+        let p = usize::from(t.priority.get());
+        self.ready[p].push(t);
+        self.bits.set(self.bits.get() | 1 << p);
+    }
+
+    /// Takes a ready thread out.
+    pub(crate) fn remove(&self, t: &Thread) {
+        wait::leave_queue(t);
+        let p = usize::from(t.priority.get());
+        if self.ready[p].is_empty() {
+            self.bits.set(self.bits.get() & !(1 << p));
+        }
+    }
+
+    fn highest(&self) -> Option<usize> {
+        31u32.checked_sub(self.bits.get().leading_zeros()).map(|p| p as usize)
+    }
+
+    /// The running thread has had its turn.
+    pub(crate) fn yield_turn(&self) {
+        self.yielded.set(true);
+    }
+
+    /// Whether a ready thread should run instead of the running one.
+    #[inline]
+    fn should_give_way(&self, t: &Thread) -> bool {
+        if self.bits.get() == 0 {
+            self.yielded.set(false);
+            return false;
+        }
+        let p = usize::from(t.priority.get());
+        let above = self.highest().is_some_and(|h| h > p);
+        let same = !self.ready[p].is_empty();
+        above || (self.yielded.take() && same)
+    }
+
+    /// Whom to run: the running thread goes on unless it waits or somebody else comes first. With
+    /// nobody ready the processor sleeps until an interrupt makes somebody ready.
+    pub(crate) fn next(&'static self, k: K, t: &'static Thread) -> &'static Thread {
+        if t.run.get() == Run::Running {
+            if !self.should_give_way(t) {
+                self.set_timer(k);
+                return t;
+            }
+            // Who is displaced by a higher priority has not used up its turn.
+            let expired = hal::now() >= self.slice_end.get();
+            t.run.set(Run::Ready);
+            if expired || self.highest() == Some(usize::from(t.priority.get())) {
+                self.add(t);
+            } else {
+                let p = usize::from(t.priority.get());
+                self.ready[p].push_front(t);
+                self.bits.set(self.bits.get() | 1 << p);
+            }
+        }
+        self.yielded.set(false);
+        let next = loop {
+            if let Some(next) = self.highest().and_then(|p| self.ready[p].first()) {
+                break next;
+            }
+            self.set_timer(k);
+            hal::wait_for_interrupt();
+        };
+        self.remove(next);
+        next.run.set(Run::Running);
+        self.slice_end.set(hal::now() + SLICE);
+        self.set_timer(k);
+        next
+    }
+
+    /// The timer rings at the first deadline, or at the end of the slice if somebody waits for it.
+    fn set_timer(&self, k: K) {
+        let mut at = k.deadlines.first();
+        if self.bits.get() != 0 {
+            at = at.min(self.slice_end.get());
+        }
+        if at != self.timer.replace(at) {
+            hal::set_timer(at);
+        }
+    }
+
+    /// The timer has rung.
+    pub(crate) fn tick(&self, now: u64) {
+        self.timer.set(u64::MAX);
+        if now >= self.slice_end.get() {
+            self.yield_turn();
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The common calls of every type: create, destroy, move, reference.
+
+use super::Args;
+use crate::object::reference::Reference;
+use crate::object::space::Space;
+use crate::object::{self, Object, Phase, Target};
+use crate::{Handled, Stop};
+use abi::{Code, RefKind, Type};
+
+/// The vacant identity that a reference keeps, for a create call.
+fn kept<T: Object>(a: Args, handle: u64) -> Result<Option<&'static T>, Stop> {
+    if handle == 0 {
+        return Ok(None);
+    }
+    let reference = object::find::<Reference>(a.k, a.space, handle)?;
+    let dead = Stop::Code(Code::Dead);
+    let object = reference.target.get().get::<T>(a.k).ok_or(dead)?;
+    if reference.keeps() && object.head().phase.get() == Phase::Vacant {
+        Ok(Some(object))
+    } else {
+        Err(Stop::Code(Code::Invalid))
+    }
+}
+
+/// `*_create`: a new object, or a new body for an identity that a reference keeps.
+pub(super) fn create<T: Object>(a: Args) -> Handled {
+    make::<T>(a)?;
+    a.done()
+}
+
+fn make<T: Object>(a: Args) -> Result<&'static T, Stop> {
+    let vacant = kept::<T>(a, a.b())?;
+    let place = object::find_place(a.k, a.space, a.a(), vacant.map(|o| o.head()))?;
+    let payer = a.space.account.get().ok_or(Stop::Code(Code::NoMemory))?;
+    let object = object::create(a.k, payer, &place, vacant)?;
+    if vacant.is_some() {
+        object::find::<Reference>(a.k, a.space, a.b())?.hand_over();
+    }
+    Ok(object)
+}
+
+/// A space also opens an account under its creator's.
+pub(super) fn create_space(a: Args) -> Handled {
+    let space = make::<Space>(a)?;
+    if space.account.get().is_none() {
+        let Some(account) = a.k.accounts.open(a.space.account.get()) else {
+            object::destroy(a.k, space, false);
+            return Err(Stop::Code(Code::NoMemory));
+        };
+        space.account.set(Some(account));
+    }
+    a.done()
+}
+
+/// `*_destroy`: the body goes; the identity too, unless a reference is given to keep it.
+pub(super) fn destroy<T: Object>(a: Args) -> Handled {
+    let object = object::find_body::<T>(a.k, a.space, a.a())?;
+    if a.b() == 0 {
+        a.t.finish(Code::Ok);
+        object::destroy(a.k, object, false);
+        return Ok(crate::Outcome::Done);
+    }
+    let keeper = object::find::<Reference>(a.k, a.space, a.b())?;
+    if T::TYPE == Type::Reference && a.a() == a.b() {
+        return Err(Stop::Code(Code::Invalid));
+    }
+    a.t.finish(Code::Ok);
+    keeper.keep(a.k, Target::to(object));
+    object::destroy(a.k, object, true);
+    Ok(crate::Outcome::Done)
+}
+
+/// `*_move`: another address; nobody notices.
+pub(super) fn relocate<T: Object>(a: Args) -> Handled {
+    let object = object::find_body::<T>(a.k, a.space, a.a())?;
+    let place = object::find_place(a.k, a.space, a.b(), Some(object.head()))?;
+    object::relocate(a.k, object, &place);
+    a.done()
+}
+
+/// `*_reference`: points a reference at the object.
+pub(super) fn reference<T: Object>(a: Args) -> Handled {
+    reference_as::<T>(a, T::KIND)
+}
+
+/// Points a reference at the object in a role.
+pub(super) fn reference_as<T: Object>(a: Args, kind: RefKind) -> Handled {
+    let object = object::find_body::<T>(a.k, a.space, a.a())?;
+    let reference = object::find::<Reference>(a.k, a.space, a.b())?;
+    reference.point(a.k, Target { kind, ..Target::to(object) });
+    a.done()
+}

@@ -1,0 +1,484 @@
+//! System calls: dispatch, and the checks of everything that a user passes.
+//!
+//! A handler reads its arguments from the frame, makes every check, and only then changes anything
+//! (rule A2). `common` has the six calls of every type, `state` what is particular to each type's
+//! state, this module the rest.
+
+mod common;
+mod search;
+mod state;
+
+use crate::memory::Access;
+use crate::object::cond::Cond;
+use crate::object::mapping::Mapping;
+use crate::object::mutex::Mutex;
+use crate::object::reference::Reference;
+use crate::object::region::{Region, Source};
+use crate::object::space::Space;
+use crate::object::thread::{Run, Thread};
+use crate::object::{self, Object, Target};
+use crate::{fault, ipc, Handled, Outcome, Stop, K};
+use abi::state::Waiting;
+use abi::{access, Call as Entry, Code, Exception, RefKind, PAGE_SIZE, PRIORITIES};
+
+/// The arguments of an ordinary call, and who makes it.
+#[derive(Clone, Copy)]
+pub(crate) struct Args {
+    k: K,
+    t: &'static Thread,
+    space: &'static Space,
+}
+
+impl Args {
+    fn a(self) -> u64 {
+        self.t.ctx.rdi.get()
+    }
+    fn b(self) -> u64 {
+        self.t.ctx.rsi.get()
+    }
+    fn c(self) -> u64 {
+        self.t.ctx.rdx.get()
+    }
+    fn d(self) -> u64 {
+        self.t.ctx.r10.get()
+    }
+    fn e(self) -> u64 {
+        self.t.ctx.r8.get()
+    }
+
+    /// The object at the handle in the first argument.
+    fn object<T: Object>(self) -> Result<&'static T, Stop> {
+        object::find(self.k, self.space, self.a())
+    }
+
+    /// The result is `Ok`.
+    fn done(self) -> Handled {
+        self.t.finish(Code::Ok);
+        Ok(Outcome::Done)
+    }
+
+    /// The result is `Ok`, with a value in `rdi`.
+    fn value(self, value: u64) -> Handled {
+        self.t.ctx.rdi.set(value);
+        self.done()
+    }
+
+    /// The result is this code.
+    fn code(self, code: Code) -> Handled {
+        self.t.finish(code);
+        Ok(Outcome::Done)
+    }
+}
+
+/// Does the call that stands in the frame of the running thread.
+pub(crate) fn dispatch(k: K, t: &'static Thread) -> Handled {
+    let space = t.space(k).ok_or(Stop::Exception(Exception::NoSpace, 0))?;
+    if space.foreign.get() {
+        fault::exception(k, t, Exception::ForeignCall, t.ctx.rip.get(), t.ctx.rax.get());
+        return Ok(Outcome::Wait);
+    }
+    let Some(call) = t.call() else {
+        return Err(Stop::Exception(Exception::NoCall, t.ctx.rax.get()));
+    };
+    let a = Args { k, t, space };
+    use Entry::*;
+    match call {
+        MutexCreate => common::create::<Mutex>(a),
+        MutexDestroy => common::destroy::<Mutex>(a),
+        MutexMove => common::relocate::<Mutex>(a),
+        MutexReference => common::reference::<Mutex>(a),
+        MutexGetState => state::mutex_get(a),
+        MutexSetState => state::mutex_set(a),
+        CondCreate => common::create::<Cond>(a),
+        CondDestroy => common::destroy::<Cond>(a),
+        CondMove => common::relocate::<Cond>(a),
+        CondReference => common::reference::<Cond>(a),
+        CondGetState => state::nothing_get::<Cond>(a),
+        CondSetState => state::nothing_set::<Cond>(a),
+        MappingCreate => common::create::<Mapping>(a),
+        MappingDestroy => common::destroy::<Mapping>(a),
+        MappingMove => common::relocate::<Mapping>(a),
+        MappingReference => common::reference::<Mapping>(a),
+        MappingGetState => state::mapping_get(a),
+        MappingSetState => state::mapping_set(a),
+        RegionCreate => common::create::<Region>(a),
+        RegionDestroy => common::destroy::<Region>(a),
+        RegionMove => common::relocate::<Region>(a),
+        RegionReference => common::reference::<Region>(a),
+        RegionGetState => state::region_get(a),
+        RegionSetState => state::region_set(a),
+        PortCreate => common::create::<object::port::Port>(a),
+        PortDestroy => common::destroy::<object::port::Port>(a),
+        PortMove => common::relocate::<object::port::Port>(a),
+        PortReference => common::reference::<object::port::Port>(a),
+        PortGetState => state::port_get(a),
+        PortSetState => state::port_set(a),
+        PortsetCreate => common::create::<object::port::Portset>(a),
+        PortsetDestroy => common::destroy::<object::port::Portset>(a),
+        PortsetMove => common::relocate::<object::port::Portset>(a),
+        PortsetReference => common::reference::<object::port::Portset>(a),
+        PortsetGetState => state::nothing_get::<object::port::Portset>(a),
+        PortsetSetState => state::nothing_set::<object::port::Portset>(a),
+        SpaceCreate => common::create_space(a),
+        SpaceDestroy => common::destroy::<Space>(a),
+        SpaceMove => common::relocate::<Space>(a),
+        SpaceReference => common::reference::<Space>(a),
+        SpaceGetState => state::space_get(a),
+        SpaceSetState => state::space_set(a),
+        ThreadCreate => common::create::<Thread>(a),
+        ThreadDestroy => common::destroy::<Thread>(a),
+        ThreadMove => common::relocate::<Thread>(a),
+        ThreadReference => common::reference::<Thread>(a),
+        ThreadGetState => state::thread_get(a),
+        ThreadSetState => state::thread_set(a),
+        ReferenceCreate => common::create::<Reference>(a),
+        ReferenceDestroy => common::destroy::<Reference>(a),
+        ReferenceMove => common::relocate::<Reference>(a),
+        ReferenceReference => common::reference::<Reference>(a),
+        ReferenceGetState => state::reference_get(a),
+        ReferenceSetState => state::reference_set(a),
+        MutexLock => mutex_lock(a),
+        MutexTrylock => mutex_trylock(a),
+        MutexUnlock => mutex_unlock(a),
+        CondWait => cond_wait(a, u64::MAX),
+        CondWaitUntil => cond_wait(a, a.c()),
+        CondSignal => cond_signal(a),
+        CondBroadcast => cond_broadcast(a),
+        MappingProtect => mapping_protect(a),
+        RegionProtect => region_protect(a),
+        RegionSearch => search::region_search(a),
+        ThreadSelf => a.value(t.tag.get()),
+        ThreadYield => thread_yield(a),
+        ThreadSleepUntil => thread_sleep_until(a),
+        ThreadStop => thread_stop(a),
+        ThreadResume => thread_resume(a),
+        ThreadInterrupt => thread_interrupt(a),
+        ThreadWaitInterrupt => thread_wait_interrupt(a, u64::MAX),
+        ThreadWaitInterruptUntil => thread_wait_interrupt(a, a.a()),
+        ThreadSetPriority => thread_set_priority(a),
+        ThreadReferenceClientEnd => common::reference_as::<Thread>(a, RefKind::ClientEnd),
+        ThreadReferenceServerEnd => common::reference_as::<Thread>(a, RefKind::ServerEnd),
+        ReferenceCheck => reference_check(a),
+        ReferenceEqual => reference_equal(a),
+        ClockGet => a.value(space.clock()),
+        DeviceAttachInterrupt => device_attach_interrupt(a),
+        DeviceGrantPorts => device_grant_ports(a),
+        DeviceMapPhysical => device_map_physical(a),
+        ServerRelease => ipc::release(t),
+        ClientConnect
+        | ClientConnectSend
+        | ClientConnectSendOver
+        | ClientConnectSendOverReceive
+        | ClientSend
+        | ClientSendOver
+        | ClientSendOverReceive
+        | ClientOver
+        | ClientOverReceive
+        | ClientReceive
+        | ClientAck
+        | ClientAckSend
+        | ClientAckSendOver
+        | ClientAckSendOverReceive
+        | ClientDisconnect
+        | ClientConnectSendOverReceiveShort
+        | ClientSendOverReceiveShort
+        | ClientOverReceiveShort
+        | ClientReceiveShort
+        | ClientAckSendOverReceiveShort
+        | ServerWait
+        | ServerWaitReceive
+        | ServerWaitReceiveUntil
+        | ServerReceive
+        | ServerAck
+        | ServerAckSend
+        | ServerAckSendOver
+        | ServerAckSendOverReceive
+        | ServerAckSendWaitReceive
+        | ServerSend
+        | ServerSendOver
+        | ServerSendOverReceive
+        | ServerSendWaitReceive
+        | ServerOver
+        | ServerOverReceive
+        | ServerDisconnect
+        | ServerWaitReceiveShort
+        | ServerReceiveShort
+        | ServerAckSendWaitReceiveShort
+        | ServerSendWaitReceiveShort
+        | ServerAckSendOverReceiveShort
+        | ServerSendOverReceiveShort
+        | ServerOverReceiveShort
+        | Call
+        | CallShort
+        | Reply
+        | ReplyShort
+        | ReplyWaitReceive
+        | ReplyWaitReceiveShort => ipc::run(k, t, call),
+    }
+}
+
+// ---- mutex and cond ------------------------------------------------------------------------------
+
+fn mutex_lock(a: Args) -> Handled {
+    let mutex = a.object::<Mutex>()?;
+    if mutex.locked.replace(true) {
+        a.t.wait_on(&mutex.waiters, Waiting::Mutex, a.a());
+        return Ok(Outcome::Wait);
+    }
+    a.done()
+}
+
+fn mutex_trylock(a: Args) -> Handled {
+    let mutex = a.object::<Mutex>()?;
+    let code = if mutex.locked.replace(true) { Code::WouldBlock } else { Code::Ok };
+    a.code(code)
+}
+
+fn mutex_unlock(a: Args) -> Handled {
+    let mutex = a.object::<Mutex>()?;
+    if !mutex.locked.get() {
+        return Err(Stop::Code(Code::Invalid));
+    }
+    unlock(a.k, mutex);
+    a.done()
+}
+
+/// Hands the lock to the first waiter, whose call is thereby complete, or frees it.
+fn unlock(k: K, mutex: &'static Mutex) {
+    match mutex.waiters.first() {
+        Some(waiter) => waiter.complete(k, Code::Ok),
+        None => mutex.locked.set(false),
+    }
+}
+
+/// The wait is an unlock and a `mutex_lock` with a pause in between: the frame says so before the
+/// pause begins.
+fn cond_wait(a: Args, deadline: u64) -> Handled {
+    let cond = a.object::<Cond>()?;
+    let mutex = object::find::<Mutex>(a.k, a.space, a.b())?;
+    if !mutex.locked.get() {
+        return Err(Stop::Code(Code::Invalid));
+    }
+    let handle = a.a();
+    a.t.ctx.rdi.set(a.b());
+    a.t.become_call(Entry::MutexLock);
+    unlock(a.k, mutex);
+    a.t.wait_on(&cond.waiters, Waiting::Cond, handle);
+    if deadline != u64::MAX {
+        a.k.deadlines.add(a.t, a.space.machine_time(deadline));
+    }
+    Ok(Outcome::Wait)
+}
+
+fn cond_signal(a: Args) -> Handled {
+    let cond = a.object::<Cond>()?;
+    if let Some(waiter) = cond.waiters.first() {
+        waiter.wake(a.k);
+    }
+    a.done()
+}
+
+fn cond_broadcast(a: Args) -> Handled {
+    let cond = a.object::<Cond>()?;
+    cond.waiters.wake_all(a.k);
+    a.done()
+}
+
+// ---- memory --------------------------------------------------------------------------------------
+
+fn rights(value: u64) -> Result<u64, Stop> {
+    if value & !access::ALL == 0 {
+        Ok(value)
+    } else {
+        Err(Stop::Code(Code::Invalid))
+    }
+}
+
+fn mapping_protect(a: Args) -> Handled {
+    let mapping = a.object::<Mapping>()?;
+    mapping.protection.set(rights(a.b())?);
+    if let Some(space) = mapping.space.get().get::<Space>(a.k) {
+        space.forget(a.k, mapping.start.get(), mapping.size.get());
+    }
+    a.done()
+}
+
+fn region_protect(a: Args) -> Handled {
+    let region = a.object::<Region>()?;
+    region.protection.set(rights(a.b())?);
+    region.forget_all(a.k);
+    a.done()
+}
+
+// ---- threads -------------------------------------------------------------------------------------
+
+fn thread_yield(a: Args) -> Handled {
+    a.k.sched.yield_turn();
+    a.done()
+}
+
+fn thread_sleep_until(a: Args) -> Handled {
+    let at = a.space.machine_time(a.a());
+    if at <= hal::now() {
+        return a.done();
+    }
+    a.t.wait_plain(Waiting::Deadline, a.a());
+    a.k.deadlines.add(a.t, at);
+    Ok(Outcome::Wait)
+}
+
+fn thread_stop(a: Args) -> Handled {
+    let target = a.object::<Thread>()?;
+    // Its own call is complete before it stops.
+    a.t.finish(Code::Ok);
+    target.stop(a.k);
+    Ok(Outcome::Done)
+}
+
+fn thread_resume(a: Args) -> Handled {
+    let target = a.object::<Thread>()?;
+    if target.stop_count.get() == 0 {
+        return Err(Stop::Code(Code::Invalid));
+    }
+    target.resume(a.k);
+    a.done()
+}
+
+fn thread_interrupt(a: Args) -> Handled {
+    // An interrupt for a vacant thread accumulates in its identity.
+    let target = object::target_at(a.k, a.space, a.a())?;
+    let thread = target.get::<Thread>(a.k).ok_or(Stop::Code(Code::Dead))?;
+    thread.interrupt(a.k);
+    a.done()
+}
+
+fn thread_wait_interrupt(a: Args, deadline: u64) -> Handled {
+    a.k.irqs.unmask(a.t);
+    if a.t.interrupt.take() {
+        return a.done();
+    }
+    let mut at = u64::MAX;
+    if deadline != u64::MAX {
+        at = a.space.machine_time(deadline);
+        if at <= hal::now() {
+            return Err(Stop::Code(Code::TimedOut));
+        }
+    }
+    a.t.wait_plain(Waiting::Interrupt, 0);
+    if at != u64::MAX {
+        a.k.deadlines.add(a.t, at);
+    }
+    Ok(Outcome::Wait)
+}
+
+fn thread_set_priority(a: Args) -> Handled {
+    let target = a.object::<Thread>()?;
+    if a.b() >= u64::from(PRIORITIES) {
+        return Err(Stop::Code(Code::Invalid));
+    }
+    set_priority(a.k, target, a.b() as u8);
+    a.done()
+}
+
+/// Sets the priority of a thread, wherever it is queued.
+fn set_priority(k: K, target: &'static Thread, priority: u8) {
+    if target.run.get() == Run::Ready {
+        k.sched.remove(target);
+        target.priority.set(priority);
+        k.sched.add(target);
+    } else {
+        target.priority.set(priority);
+        crate::wait::requeue(target);
+    }
+}
+
+// ---- references ----------------------------------------------------------------------------------
+
+fn reference_check(a: Args) -> Handled {
+    let target = object::target_at(a.k, a.space, a.a())?;
+    if !target.alive(a.k) {
+        return Err(Stop::Code(Code::Dead));
+    }
+    a.value(target.kind as u64)
+}
+
+fn reference_equal(a: Args) -> Handled {
+    let one: Target = a.object::<Reference>()?.target.get();
+    let other: Target = object::find::<Reference>(a.k, a.space, a.b())?.target.get();
+    let code = match one == other {
+        false => Code::NotFound,
+        true if one.alive(a.k) => Code::Ok,
+        true => Code::Dead,
+    };
+    a.code(code)
+}
+
+// ---- devices -------------------------------------------------------------------------------------
+
+/// The calls below are for who holds a reference to the device authority.
+fn authority(a: Args) -> Result<(), Stop> {
+    match object::target_at(a.k, a.space, a.a())?.kind {
+        RefKind::Authority => Ok(()),
+        _ => Err(Stop::Code(Code::Denied)),
+    }
+}
+
+fn device_attach_interrupt(a: Args) -> Handled {
+    authority(a)?;
+    let thread = object::find_target::<Thread>(a.k, a.space, a.b())?;
+    let code = a.k.irqs.attach(a.k, a.c(), thread);
+    a.code(code)
+}
+
+fn device_grant_ports(a: Args) -> Handled {
+    authority(a)?;
+    let space = object::find_target::<Space>(a.k, a.space, a.b())?;
+    let (first, count) = (a.c(), a.d());
+    if count == 0 || first >= 0x1_0000 || count > 0x1_0000 - first {
+        return Err(Stop::Code(Code::Invalid));
+    }
+    let taken = |other: &'static Space| {
+        other.ports.iter().any(|range| {
+            let (f, n) = range.get();
+            u64::from(f) < first + count && first < u64::from(f) + u64::from(n)
+        })
+    };
+    if a.k.spaces.iter().any(taken) {
+        return Err(Stop::Code(Code::InUse));
+    }
+    let Some(free) = space.ports.iter().find(|range| range.get().1 == 0) else {
+        return Err(Stop::Code(Code::InUse));
+    };
+    // The whole 64 Ki would not fit the count; nobody needs that many.
+    free.set((first as u16, u16::try_from(count).unwrap_or(u16::MAX)));
+    a.k.ports_of.set(object::Weak::NONE);
+    a.done()
+}
+
+/// Most device memory that one region exports: every frame of it is checked.
+const MAX_DEVICE: u64 = 64 << 20;
+
+fn device_map_physical(a: Args) -> Handled {
+    authority(a)?;
+    let region = object::find::<Region>(a.k, a.space, a.b())?;
+    let (start, size) = (a.c(), a.d());
+    let sound = start.is_multiple_of(PAGE_SIZE)
+        && size.is_multiple_of(PAGE_SIZE)
+        && (PAGE_SIZE..=MAX_DEVICE).contains(&size)
+        && start <= u64::from(u32::MAX) * PAGE_SIZE - MAX_DEVICE;
+    let frames = start / PAGE_SIZE..(start + size) / PAGE_SIZE;
+    if !sound || !frames.into_iter().all(|pfn| hal::device_frame(hal::Pfn(pfn as u32))) {
+        return Err(Stop::Code(Code::Invalid));
+    }
+    region.withdraw(a.k);
+    region.source.set(Source::Device);
+    region.start.set(start);
+    region.size.set(size);
+    region.protection.set(access::READ | access::WRITE);
+    a.done()
+}
+
+/// For `Args` users that only need to know that a page is writable.
+fn writable(a: Args, address: u64, length: u64) -> Result<(), Stop> {
+    crate::memory::probe(a.k, a.space, address, length, Access::WRITE)
+}

@@ -1,0 +1,56 @@
+//! `region_search`: the next object or page in a range of a region.
+
+use super::Args;
+use crate::memory;
+use crate::object::region::Region;
+use crate::object::{self};
+use crate::{Handled, Stop};
+use abi::{Code, PAGE_SIZE};
+
+/// Pages that one call looks at before it gives others a turn; its frame says how to go on.
+const PAGES_PER_TURN: u32 = 512;
+
+pub(super) fn region_search(a: Args) -> Handled {
+    let region = object::find_target::<Region>(a.k, a.space, a.a())?;
+    let (end, kinds) = (a.c().min(region.size.get()), a.d());
+    if kinds & !0x3ff != 0 {
+        return Err(Stop::Code(Code::Invalid));
+    }
+    let mut at = a.b();
+    for _ in 0..PAGES_PER_TURN {
+        let found = memory::next_mapped(a.k, region, at).filter(|&next| next < end);
+        let Some(next) = found else {
+            a.t.ctx.rsi.set(end.max(a.b()));
+            return Err(Stop::Code(Code::NotFound));
+        };
+        at = next;
+        let page = at & !(PAGE_SIZE - 1);
+        if let Some(pfn) = memory::region_frame(a.k, region, page) {
+            if kinds & 1 != 0 && at == page {
+                return hit(a, at, 0);
+            }
+            let mut best = None;
+            object::objects_in(a.k, pfn, |offset, id| {
+                let ty = id.ty().map_or(0, |ty| ty as u64);
+                if page + offset >= at && kinds & 1 << ty != 0 {
+                    best = Some((page + offset, ty));
+                    return false;
+                }
+                true
+            });
+            if let Some((offset, ty)) = best.filter(|&(offset, _)| offset < end) {
+                return hit(a, offset, ty);
+            }
+        }
+        at = page + PAGE_SIZE;
+        // Progress: what has been searched is not searched again.
+        a.t.ctx.rsi.set(at);
+    }
+    Err(Stop::Again)
+}
+
+fn hit(a: Args, offset: u64, ty: u64) -> Handled {
+    a.t.ctx.rsi.set(offset);
+    a.t.ctx.r8.set(ty);
+    a.done()
+}

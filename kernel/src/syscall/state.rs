@@ -1,0 +1,408 @@
+//! `get_state` and `set_state` of every type.
+//!
+//! Getting never changes the object. Setting treats what it is given as hostile: every field and
+//! every reference is checked before the first change. The call gathers, then checks its
+//! destination, then writes, so that a fault on the way leaves nothing half done.
+
+use super::{rights, set_priority, writable, Args};
+use crate::memory;
+use crate::object::mapping::{self, Mapping};
+use crate::object::mutex::Mutex;
+use crate::object::port::{Port, Portset};
+use crate::object::reference::Reference;
+use crate::object::region::{Region, Source};
+use crate::object::space::Space;
+use crate::object::thread::{End, Run, Thread};
+use crate::object::{self, Object, Phase, Target, Weak};
+use crate::{exec, Handled, Stop};
+use abi::state::{space_flags, Stage, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS};
+use abi::{Code, RefKind, Registers, PAGE_SIZE, PRIORITIES, USER_END};
+
+fn invalid() -> Stop {
+    Stop::Code(Code::Invalid)
+}
+
+/// A reference object of the caller that is to receive a reference, or none.
+fn place(a: Args, handle: u64) -> Result<Option<&'static Reference>, Stop> {
+    if handle == 0 {
+        return Ok(None);
+    }
+    object::find::<Reference>(a.k, a.space, handle).map(Some)
+}
+
+fn give(a: Args, place: Option<&'static Reference>, target: Target) {
+    if let Some(place) = place {
+        let alive = target.alive(a.k);
+        place.point(a.k, if alive { target } else { Target::NULL });
+    }
+}
+
+fn weak_target(weak: Weak, kind: RefKind) -> Target {
+    if weak.is_none() {
+        Target::NULL
+    } else {
+        Target { weak, kind }
+    }
+}
+
+/// The object named by a reference argument; `None` for the handle 0 or a null reference.
+fn named<T: Object>(a: Args, handle: u64) -> Result<Option<&'static T>, Stop> {
+    let target = object::target_at(a.k, a.space, handle)?;
+    if target.kind == RefKind::Null {
+        return Ok(None);
+    }
+    target.get::<T>(a.k).map(Some).ok_or(Stop::Code(Code::Dead))
+}
+
+/// As [`named`], with the caller's own space for 0.
+fn named_space(a: Args, handle: u64) -> Result<&'static Space, Stop> {
+    Ok(named::<Space>(a, handle)?.unwrap_or(a.space))
+}
+
+fn read<const N: usize>(a: Args, address: u64) -> Result<[u64; N], Stop> {
+    let mut words = [0; N];
+    memory::read_words(a.k, a.space, address, &mut words)?;
+    Ok(words)
+}
+
+fn page_range(start: u64, size: u64, limit: u64) -> Result<(), Stop> {
+    let sound = start.is_multiple_of(PAGE_SIZE)
+        && size.is_multiple_of(PAGE_SIZE)
+        && start.checked_add(size).is_some_and(|end| end <= limit);
+    if sound {
+        Ok(())
+    } else {
+        Err(invalid())
+    }
+}
+
+// ---- objects without state -----------------------------------------------------------------------
+
+pub(super) fn nothing_get<T: Object>(a: Args) -> Handled {
+    object::find_body::<T>(a.k, a.space, a.a())?;
+    a.done()
+}
+
+pub(super) fn nothing_set<T: Object>(a: Args) -> Handled {
+    let object = object::find_body::<T>(a.k, a.space, a.a())?;
+    object::opened(a.k, object.head());
+    a.done()
+}
+
+// ---- mutex ---------------------------------------------------------------------------------------
+
+pub(super) fn mutex_get(a: Args) -> Handled {
+    let mutex = object::find_body::<Mutex>(a.k, a.space, a.a())?;
+    memory::write_words(a.k, a.space, a.b(), &[u64::from(mutex.locked.get())])?;
+    a.done()
+}
+
+pub(super) fn mutex_set(a: Args) -> Handled {
+    let mutex = object::find_body::<Mutex>(a.k, a.space, a.a())?;
+    let [locked] = read(a, a.b())?;
+    if locked > 1 {
+        return Err(invalid());
+    }
+    mutex.locked.set(locked == 1);
+    if locked == 0 {
+        // Whoever waits tries again and finds it free.
+        mutex.waiters.wake_all(a.k);
+    }
+    object::opened(a.k, mutex.head());
+    a.done()
+}
+
+// ---- mapping -------------------------------------------------------------------------------------
+
+pub(super) fn mapping_get(a: Args) -> Handled {
+    let m = object::find_body::<Mapping>(a.k, a.space, a.a())?;
+    let (region, space) = (place(a, a.c())?, place(a, a.d())?);
+    let words = [m.start.get(), m.size.get(), m.offset.get(), m.protection.get()];
+    memory::write_words(a.k, a.space, a.b(), &words)?;
+    let (r, s) = (m.region.get(), m.space.get());
+    give(a, region, weak_target(r, RefKind::Region));
+    give(a, space, weak_target(s, RefKind::Space));
+    a.done()
+}
+
+pub(super) fn mapping_set(a: Args) -> Handled {
+    let m = object::find_body::<Mapping>(a.k, a.space, a.a())?;
+    let [start, size, offset, protection] = read(a, a.b())?;
+    let region = named::<Region>(a, a.c())?;
+    let space = named_space(a, a.d())?;
+    rights(protection)?;
+    page_range(start, size, USER_END)?;
+    page_range(offset, size, u64::MAX & !(PAGE_SIZE - 1))?;
+    let install = match region {
+        Some(region) if size > 0 => {
+            if mapping::overlaps(&space.mappings, start, size, m) {
+                return Err(Stop::Code(Code::InUse));
+            }
+            Some(region)
+        }
+        _ => None,
+    };
+    // A mapping that only grows at its end shows nothing less than before.
+    let grows = install.is_some_and(|region| {
+        m.space.get() == space.head().weak()
+            && m.region.get() == region.head().weak()
+            && m.start.get() == start
+            && m.offset.get() == offset
+            && m.protection.get() == protection
+            && m.size.get() <= size
+            && m.size.get() > 0
+    });
+    if grows {
+        m.size.set(size);
+    } else {
+        m.withdraw(a.k);
+        m.start.set(start);
+        m.size.set(size);
+        m.offset.set(offset);
+        m.protection.set(protection);
+        if let Some(region) = install {
+            m.install(a.k, space, region);
+        }
+    }
+    object::opened(a.k, m.head());
+    a.done()
+}
+
+// ---- region --------------------------------------------------------------------------------------
+
+pub(super) fn region_get(a: Args) -> Handled {
+    let r = object::find_body::<Region>(a.k, a.space, a.a())?;
+    let (space, keeper) = (place(a, a.c())?, place(a, a.d())?);
+    let words = [r.start.get(), r.size.get(), r.protection.get()];
+    memory::write_words(a.k, a.space, a.b(), &words)?;
+    let (s, port) = (r.space.get(), r.keeper.get());
+    give(a, space, weak_target(s, RefKind::Space));
+    give(a, keeper, port);
+    a.done()
+}
+
+pub(super) fn region_set(a: Args) -> Handled {
+    let r = object::find_body::<Region>(a.k, a.space, a.a())?;
+    let [start, size, protection] = read(a, a.b())?;
+    let space = named_space(a, a.c())?;
+    let keeper = named::<Port>(a, a.d())?;
+    rights(protection)?;
+    page_range(start, size, USER_END)?;
+    if r.source.get() == Source::Memory {
+        return Err(invalid());
+    }
+    r.withdraw(a.k);
+    r.start.set(start);
+    r.size.set(size);
+    r.protection.set(protection);
+    r.keeper.set(keeper.map_or(Target::NULL, Target::to));
+    r.export(space);
+    object::opened(a.k, r.head());
+    a.done()
+}
+
+// ---- port ----------------------------------------------------------------------------------------
+
+pub(super) fn port_get(a: Args) -> Handled {
+    let port = object::find_body::<Port>(a.k, a.space, a.a())?;
+    let portset = place(a, a.c())?;
+    memory::write_words(a.k, a.space, a.b(), &[port.alias.get()])?;
+    let set = port.portset.get();
+    give(a, portset, weak_target(set, RefKind::Portset));
+    a.done()
+}
+
+pub(super) fn port_set(a: Args) -> Handled {
+    let port = object::find_body::<Port>(a.k, a.space, a.a())?;
+    let [alias] = read(a, a.b())?;
+    let portset = named::<Portset>(a, a.c())?;
+    port.alias.set(alias);
+    port.attach(a.k, portset.map_or(Weak::NONE, |s| s.head().weak()));
+    object::opened(a.k, port.head());
+    a.done()
+}
+
+// ---- space ---------------------------------------------------------------------------------------
+
+pub(super) fn space_get(a: Args) -> Handled {
+    let s = object::find_body::<Space>(a.k, a.space, a.a())?;
+    let keeper = place(a, a.c())?;
+    let account = s.account.get();
+    let flags = if s.foreign.get() { space_flags::FOREIGN } else { 0 };
+    let words = [
+        flags,
+        account.map_or(0, |c| c.quota()),
+        account.map_or(0, |c| c.used()),
+        s.clock_offset.get(),
+    ];
+    memory::write_words(a.k, a.space, a.b(), &words)?;
+    let port = s.keeper.get();
+    give(a, keeper, port);
+    a.done()
+}
+
+pub(super) fn space_set(a: Args) -> Handled {
+    let s = object::find_body::<Space>(a.k, a.space, a.a())?;
+    let [flags, quota, _, clock_offset] = read(a, a.b())?;
+    let keeper = named::<Port>(a, a.c())?;
+    if flags & !space_flags::FOREIGN != 0 {
+        return Err(invalid());
+    }
+    let account = s.account.get().ok_or(invalid())?;
+    account.check_quota(quota)?;
+    account.set_quota(quota);
+    s.foreign.set(flags & space_flags::FOREIGN != 0);
+    s.clock_offset.set(clock_offset);
+    s.keeper.set(keeper.map_or(Target::NULL, Target::to));
+    object::opened(a.k, s.head());
+    a.done()
+}
+
+// ---- thread --------------------------------------------------------------------------------------
+
+pub(super) fn thread_get(a: Args) -> Handled {
+    let t = object::find_body::<Thread>(a.k, a.space, a.a())?;
+    let (space, client, server) = (place(a, a.c())?, place(a, a.d())?, place(a, a.e())?);
+    let (waiting, waiting_for) = match t.run.get() {
+        Run::Waiting(why) => (why as u64, t.waiting_for.get()),
+        _ => (0, 0),
+    };
+    let mut words = [0; THREAD_WORDS];
+    words[..REGISTER_WORDS].copy_from_slice(&t.ctx.registers().to_words());
+    words[REGISTER_WORDS..].copy_from_slice(&[
+        t.tag.get(),
+        u64::from(t.priority.get()),
+        u64::from(t.stop_count.get()),
+        u64::from(t.interrupt.get()),
+        t.client.stage.get() as u64,
+        t.server.stage.get() as u64,
+        u64::from(t.exception_delivered.get()),
+        u64::from(t.exception.get()),
+        t.exception_address.get(),
+        waiting,
+        waiting_for,
+        0,
+    ]);
+    writable(a, a.b(), (THREAD_WORDS * 8 + FPU_BYTES) as u64)?;
+    memory::write_words(a.k, a.space, a.b(), &words)?;
+    memory::write_bytes(a.k, a.space, a.b() + (THREAD_WORDS * 8) as u64, &t.ctx.fpu())?;
+    let (s, c, v) = (t.space.get(), t.client.peer.get(), t.server.peer.get());
+    give(a, space, weak_target(s, RefKind::Space));
+    give(a, client, weak_target(c, RefKind::ServerEnd));
+    give(a, server, weak_target(v, RefKind::ClientEnd));
+    a.done()
+}
+
+/// A peer named by a reference to one of a thread's ends.
+fn named_end(a: Args, handle: u64, kind: RefKind) -> Result<Weak, Stop> {
+    let target = object::target_at(a.k, a.space, handle)?;
+    match target.kind {
+        RefKind::Null => Ok(Weak::NONE),
+        k if k == kind && target.alive(a.k) => Ok(target.weak),
+        _ => Err(Stop::Code(Code::Dead)),
+    }
+}
+
+fn flag(value: u64) -> Result<bool, Stop> {
+    match value {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(invalid()),
+    }
+}
+
+/// Sets one end of a connection. If it names another peer than before, the old one is told.
+fn set_end(end: &End, stage: Stage, peer: Weak, drop_end: impl FnOnce()) {
+    if end.stage.get() != Stage::None && end.peer.get() != peer {
+        drop_end();
+    }
+    end.set(stage, peer);
+}
+
+pub(super) fn thread_set(a: Args) -> Handled {
+    let t = object::find_body::<Thread>(a.k, a.space, a.a())?;
+    if t.stop_count.get() == 0 {
+        return Err(Stop::Code(Code::NotStopped));
+    }
+    let words = read::<THREAD_WORDS>(a, a.b())?;
+    let mut fpu = [0; FPU_BYTES];
+    memory::read_bytes(a.k, a.space, a.b() + (THREAD_WORDS * 8) as u64, &mut fpu)?;
+    let space = named_space(a, a.c())?;
+    let client_peer = named_end(a, a.d(), RefKind::ServerEnd)?;
+    let server_peer = named_end(a, a.e(), RefKind::ClientEnd)?;
+
+    let mut register_words = [0; REGISTER_WORDS];
+    register_words.copy_from_slice(&words[..REGISTER_WORDS]);
+    let registers = Registers::from_words(&register_words);
+    let [tag, priority, stops, interrupt, client, server, delivered, exception, address, ..] =
+        words[REGISTER_WORDS..]
+    else {
+        return Err(invalid());
+    };
+    let client = Stage::from_raw(client).ok_or(invalid())?;
+    let server = Stage::from_raw(server).ok_or(invalid())?;
+    let (interrupt, delivered) = (flag(interrupt)?, flag(delivered)?);
+    let client_ok = match client {
+        Stage::None | Stage::Finished => client_peer.is_none(),
+        Stage::Call | Stage::Fault | Stage::Exception => false,
+        _ => true,
+    };
+    let server_ok = match server {
+        Stage::None => server_peer.is_none(),
+        Stage::Finished => false,
+        _ => true,
+    };
+    let sound = hal::user_address_ok(&registers)
+        && priority < u64::from(PRIORITIES)
+        && (1..=u64::from(u32::MAX)).contains(&stops)
+        && exception <= u64::from(u8::MAX)
+        && client_ok
+        && server_ok;
+    if !sound {
+        return Err(invalid());
+    }
+
+    t.ctx.set_registers(&registers);
+    t.ctx.set_fpu(&fpu);
+    exec::drop_activation(&t.ctx);
+    t.tag.set(tag);
+    set_priority(a.k, t, priority as u8);
+    t.stop_count.set(stops as u32);
+    // What came while there was no body has not been lost.
+    let pending = t.head().phase.get() == Phase::Fresh && t.interrupt.get();
+    t.interrupt.set(interrupt || pending);
+    t.exception_delivered.set(delivered);
+    t.exception.set(exception as u8);
+    t.exception_address.set(address);
+    t.touch.set(None);
+    t.refused.set(None);
+    set_end(&t.client, client, client_peer, || crate::ipc::drop_client_end(a.k, t));
+    set_end(&t.server, server, server_peer, || crate::ipc::drop_server_end(a.k, t));
+    t.attach(a.k, Some(space));
+    object::opened(a.k, t.head());
+    a.done()
+}
+
+// ---- reference -----------------------------------------------------------------------------------
+
+pub(super) fn reference_get(a: Args) -> Handled {
+    let reference = object::find_body::<Reference>(a.k, a.space, a.a())?;
+    let copy = place(a, a.c())?;
+    let target = reference.target.get();
+    let kind = if target.alive(a.k) { target.kind } else { RefKind::Null };
+    memory::write_words(a.k, a.space, a.b(), &[kind as u64])?;
+    give(a, copy, target);
+    a.done()
+}
+
+pub(super) fn reference_set(a: Args) -> Handled {
+    let reference = object::find_body::<Reference>(a.k, a.space, a.a())?;
+    let [kind] = read(a, a.b())?;
+    let target = object::target_at(a.k, a.space, a.c())?;
+    if RefKind::from_raw(kind) != Some(target.kind) {
+        return Err(invalid());
+    }
+    reference.point(a.k, target);
+    object::opened(a.k, reference.head());
+    a.done()
+}

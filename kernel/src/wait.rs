@@ -1,0 +1,192 @@
+//! Wait queues: who waits for what, and how a wait ends.
+//!
+//! There is one way to wait: the handler notes the queue and returns [`crate::Outcome::Wait`] as
+//! its last act. A waker does one of two things (rule A8): it *completes* the waiter's call in its
+//! frame ([`crate::object::thread::Thread::complete`]), or it *wakes* the waiter with nothing
+//! granted, and the waiter does its call again.
+//!
+//! A queue is in order of priority, first come first served within one. A thread is in at most
+//! one queue, ready queues included, and stopped threads are in none.
+
+use crate::object::thread::Thread;
+use crate::K;
+use core::cell::Cell;
+
+/// A queue of threads.
+pub(crate) struct WaitQueue {
+    head: Cell<Option<&'static Thread>>,
+    tail: Cell<Option<&'static Thread>>,
+}
+
+/// A thread's place in the queue that it is in.
+pub(crate) struct Links {
+    queue: Cell<Option<&'static WaitQueue>>,
+    next: Cell<Option<&'static Thread>>,
+    prev: Cell<Option<&'static Thread>>,
+}
+
+impl Links {
+    pub(crate) const fn new() -> Self {
+        Links { queue: Cell::new(None), next: Cell::new(None), prev: Cell::new(None) }
+    }
+}
+
+impl WaitQueue {
+    pub(crate) const fn new() -> Self {
+        WaitQueue { head: Cell::new(None), tail: Cell::new(None) }
+    }
+
+    pub(crate) fn first(&self) -> Option<&'static Thread> {
+        self.head.get()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head.get().is_none()
+    }
+
+    /// Adds the thread behind those of its priority.
+    pub(crate) fn push(&'static self, t: &'static Thread) {
+        let mut after = self.tail.get();
+        while let Some(other) = after {
+            if other.priority.get() >= t.priority.get() {
+                break;
+            }
+            after = other.links.prev.get();
+        }
+        self.insert(t, after);
+    }
+
+    /// Adds the thread before those of its priority.
+    pub(crate) fn push_front(&'static self, t: &'static Thread) {
+        let mut after = self.tail.get();
+        while let Some(other) = after {
+            if other.priority.get() > t.priority.get() {
+                break;
+            }
+            after = other.links.prev.get();
+        }
+        self.insert(t, after);
+    }
+
+    fn insert(&'static self, t: &'static Thread, after: Option<&'static Thread>) {
+        let next = match after {
+            Some(a) => a.links.next.replace(Some(t)),
+            None => self.head.replace(Some(t)),
+        };
+        t.links.prev.set(after);
+        t.links.next.set(next);
+        match next {
+            Some(n) => n.links.prev.set(Some(t)),
+            None => self.tail.set(Some(t)),
+        }
+        t.links.queue.set(Some(self));
+    }
+
+    /// Wakes every waiter with nothing granted.
+    pub(crate) fn wake_all(&self, k: K) {
+        // A waiter that cannot run yet may come back to the end of this very queue (a thread
+        // whose space is vacant): the last one of now is the last one to look at.
+        let Some(last) = self.tail.get() else { return };
+        while let Some(t) = self.first() {
+            t.wake(k);
+            if core::ptr::eq(t, last) {
+                break;
+            }
+        }
+    }
+}
+
+/// Takes the thread out of the queue that it is in, if any.
+pub(crate) fn leave_queue(t: &Thread) {
+    let Some(queue) = t.links.queue.take() else { return };
+    let prev = t.links.prev.take();
+    let next = t.links.next.take();
+    match prev {
+        Some(p) => p.links.next.set(next),
+        None => queue.head.set(next),
+    }
+    match next {
+        Some(n) => n.links.prev.set(prev),
+        None => queue.tail.set(prev),
+    }
+}
+
+/// Puts a thread whose priority has changed into its new place.
+pub(crate) fn requeue(t: &'static Thread) {
+    if let Some(queue) = t.links.queue.get() {
+        leave_queue(t);
+        queue.push(t);
+    }
+}
+
+/// Threads with a deadline, in the order of their deadlines on the machine's clock.
+pub(crate) struct Deadlines {
+    head: Cell<Option<&'static Thread>>,
+}
+
+/// A thread's place among the deadlines.
+pub(crate) struct DeadlineLinks {
+    /// On the machine's clock, in nanoseconds; `u64::MAX` while there is none.
+    at: Cell<u64>,
+    next: Cell<Option<&'static Thread>>,
+    prev: Cell<Option<&'static Thread>>,
+}
+
+impl DeadlineLinks {
+    pub(crate) const fn new() -> Self {
+        DeadlineLinks { at: Cell::new(u64::MAX), next: Cell::new(None), prev: Cell::new(None) }
+    }
+}
+
+impl Deadlines {
+    pub(crate) const fn new() -> Self {
+        Deadlines { head: Cell::new(None) }
+    }
+
+    /// The first deadline, or `u64::MAX`.
+    pub(crate) fn first(&self) -> u64 {
+        self.head.get().map_or(u64::MAX, |t| t.deadline.at.get())
+    }
+
+    pub(crate) fn add(&self, t: &'static Thread, at: u64) {
+        t.deadline.at.set(at);
+        let mut prev = None;
+        let mut next = self.head.get();
+        while let Some(n) = next {
+            if n.deadline.at.get() > at {
+                break;
+            }
+            prev = Some(n);
+            next = n.deadline.next.get();
+        }
+        t.deadline.prev.set(prev);
+        t.deadline.next.set(next);
+        match prev {
+            Some(p) => p.deadline.next.set(Some(t)),
+            None => self.head.set(Some(t)),
+        }
+        if let Some(n) = next {
+            n.deadline.prev.set(Some(t));
+        }
+    }
+
+    pub(crate) fn remove(&self, t: &Thread) {
+        if t.deadline.at.replace(u64::MAX) == u64::MAX {
+            return;
+        }
+        let prev = t.deadline.prev.take();
+        let next = t.deadline.next.take();
+        match prev {
+            Some(p) => p.deadline.next.set(next),
+            None => self.head.set(next),
+        }
+        if let Some(n) = next {
+            n.deadline.prev.set(prev);
+        }
+    }
+
+    /// The first thread whose deadline has come.
+    pub(crate) fn due(&self, now: u64) -> Option<&'static Thread> {
+        self.head.get().filter(|t| t.deadline.at.get() <= now)
+    }
+}
