@@ -1,17 +1,110 @@
-//! Nothing yet.
+//! The file system server.
+//!
+//! It is started with a reference to the region that holds the boot archive, and two arguments: the
+//! archive's offset in the region and its length in bytes, in decimal. Requests are answered by
+//! [`FileSystem::handle`]; this file adds the clock, and keeps watch over memory.
 #![no_std]
 #![no_main]
 
-#[no_mangle]
-extern "C" fn _start() -> ! {
-    loop {
-        core::hint::spin_loop();
+extern crate alloc;
+
+use abi::{access, PAGE_SIZE};
+use alloc::vec::Vec;
+use fermata_fs::tree::FileSystem;
+use proto::fs::{Reply, Request};
+use proto::Error;
+use rt::server::{decode, Event, Server};
+use rt::window::Window;
+
+rt::entry!(main);
+
+/// Memory that is left to others: the server refuses to grow when less than this is free.
+const RESERVE: u64 = 8 << 20;
+/// Most that is taken between two looks at what is free.
+const STRIDE: u64 = 8 << 20;
+/// A look is due when less than this may still be taken. More than one request can need.
+const LOW: u64 = 1 << 20;
+/// Most that the files can take: the heap, less what the allocator and requests need.
+const MOST: u64 = proto::layout::HEAP_END - proto::layout::HEAP_START - (64 << 20);
+
+/// Keeps the budget of the file system in step with the memory that there is.
+#[derive(Default)]
+struct Watch {
+    /// Most bytes that the files ever had. What they gave back since stays in the heap, so that it
+    /// can be used again without asking the memory server for more.
+    peak: u64,
+}
+
+impl Watch {
+    /// Looks how much memory there is, if that is due.
+    fn look(&mut self, fs: &mut FileSystem) {
+        let budget = fs.budget();
+        if budget.left() >= LOW {
+            return;
+        }
+        let used = budget.used();
+        self.peak = self.peak.max(used);
+        let free = rt::memory::usage().map_or(0, |usage| usage.free);
+        let left = free.saturating_sub(RESERVE).saturating_add(self.peak - used);
+        budget.set_left(left.min(STRIDE).min(MOST.saturating_sub(used)));
     }
 }
 
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo) -> ! {
+/// The boot archive, mapped for as long as the server runs.
+fn archive() -> Result<&'static [u8], Error> {
+    let number = |index: usize| -> Result<u64, Error> {
+        let text = rt::start().args.get(index).ok_or(Error::Invalid)?;
+        text.parse().map_err(|_| Error::Invalid)
+    };
+    let (offset, length) = (number(1)?, number(2)?);
+    if length == 0 {
+        return Ok(&[]);
+    }
+    let region = rt::start::passed(0).ok_or(Error::Invalid)?;
+    let first = offset - offset % PAGE_SIZE;
+    let end = offset.checked_add(length).and_then(|end| end.checked_next_multiple_of(PAGE_SIZE));
+    let window = Window::map(&region, first, end.ok_or(Error::Invalid)? - first, access::READ)?;
+    let start = window.address() + (offset - first);
+    // The files borrow from the archive for ever.
+    core::mem::forget(window);
+    // SAFETY: the window maps these bytes, stays, and nobody writes to the archive.
+    Ok(unsafe { core::slice::from_raw_parts(start as *const u8, length as usize) })
+}
+
+fn start(fs: &mut FileSystem) -> Result<(), Error> {
+    fs.set_now(rt::time::now());
+    fs.budget().set_left(MOST);
+    fs.unpack(archive()?)?;
+    fs.make_devices()?;
+    fs.budget().set_left(0);
+    Ok(())
+}
+
+fn main() -> u8 {
+    let mut fs = FileSystem::new(MOST);
+    let mut watch = Watch::default();
+    if let Err(error) = start(&mut fs) {
+        rt::log!("fs: the boot archive: {}", error.text());
+        return 1;
+    }
+    let Ok(mut server) = Server::new() else { return 1 };
+    let Ok(port) = server.port(0) else { return 1 };
+    if rt::names::register("fs", &port).is_err() {
+        return 1;
+    }
     loop {
-        core::hint::spin_loop();
+        match server.next(None) {
+            Event::Request { header, bulk, .. } => {
+                watch.look(&mut fs);
+                fs.set_now(rt::time::now());
+                let answer = decode::<Request>(header).and_then(|request| fs.handle(request, bulk));
+                let (reply, bytes): (Result<Reply, Error>, Vec<u8>) = match answer {
+                    Ok((reply, bytes)) => (Ok(reply), bytes),
+                    Err(error) => (Err(error), Vec::new()),
+                };
+                server.reply(&reply, &bytes, &[]);
+            }
+            _ => server.drop_client(),
+        }
     }
 }

@@ -73,6 +73,25 @@ pub fn read(to: &mut [u8]) -> Result<usize, Error> {
     }
 }
 
+/// Reads at most `to.len()` bytes as they arrived in raw mode, or [`Error::WouldBlock`].
+pub fn read_raw(to: &mut [u8]) -> Result<usize, Error> {
+    let length = to.len().min(MAX_BULK);
+    let mut io = Io {
+        bulk_in: &mut to[..length],
+        ..Io::default()
+    };
+    match rpc::call(
+        port()?,
+        &Request::ReadRaw {
+            length: length as u32,
+        },
+        &mut io,
+    )? {
+        Reply::Done => Ok(io.bulk_len),
+        _ => Err(Error::Broken),
+    }
+}
+
 /// As [`read`], but waits for input. Interrupts of the calling thread are consumed.
 pub fn read_waiting(to: &mut [u8]) -> Result<usize, Error> {
     let mut watching = false;

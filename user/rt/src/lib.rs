@@ -137,6 +137,15 @@ macro_rules! program {
             $crate::panic::panic(info)
         }
 
+        // The compiled `alloc` refers to it, and nothing ever unwinds.
+        #[no_mangle]
+        extern "C" fn rust_eh_personality() {}
+
+        /// Tells a native program from one for Linux.
+        #[used]
+        #[link_section = ".note.fermata"]
+        static FERMATA_NOTE: $crate::start::Note = $crate::start::NOTE;
+
         #[global_allocator]
         static FERMATA_HEAP: $crate::heap::Heap = $crate::heap::Heap;
     };

@@ -75,3 +75,31 @@ pub const MANAGER: RefAt = RefAt(START_MANAGER);
 pub fn passed(index: usize) -> Option<RefAt> {
     ((index as u64) < MAX_PASSED).then_some(RefAt(START_PASSED + index as u64 * abi::OBJECT_SIZE))
 }
+
+/// The ELF note that every native program carries.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(4))]
+pub struct Note {
+    name_length: u32,
+    length: u32,
+    kind: u32,
+    name: [u8; 8],
+}
+
+/// Its content: [`proto::process::NATIVE_NOTE`], and nothing else.
+pub const NOTE: Note = {
+    let mut name = [0; 8];
+    let text = proto::process::NATIVE_NOTE.as_bytes();
+    assert!(text.len() + 1 == name.len());
+    let mut i = 0;
+    while i < text.len() {
+        name[i] = text[i];
+        i += 1;
+    }
+    Note {
+        name_length: name.len() as u32,
+        length: 0,
+        kind: 1,
+        name,
+    }
+};

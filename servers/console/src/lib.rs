@@ -1,0 +1,107 @@
+//! The console, without the device and the server around it.
+//!
+//! * [`line`] is the line discipline: what arrives becomes lines, echo and events.
+//! * [`output`] is what waits to be sent.
+//! * [`uart`] drives a 16550 through a trait, so that a simulated one serves the tests.
+//!
+//! [`Console`] joins them. The server in `main.rs` calls it with the machine's ports, on a request
+//! and on an interrupt.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod line;
+pub mod output;
+#[cfg(test)]
+mod tests;
+pub mod uart;
+
+use alloc::vec::Vec;
+use line::Line;
+use output::Output;
+use proto::console::{Event, Mode};
+use proto::Error;
+use uart::{Ports, Uart};
+
+/// The terminal: line discipline, output and device.
+#[derive(Debug)]
+pub struct Console<P> {
+    line: Line,
+    output: Output,
+    uart: Uart<P>,
+}
+
+impl<P: Ports> Console<P> {
+    /// Takes over the device behind `ports`. An `interactive` console echoes and edits
+    /// lines; otherwise bytes pass unchanged, for scripts.
+    pub fn new(ports: P, interactive: bool) -> Self {
+        Console {
+            line: Line::new(interactive),
+            output: Output::new(),
+            uart: Uart::new(ports),
+        }
+    }
+
+    /// Moves bytes between the device and the queues. To be called after an interrupt and after
+    /// everything that fills or empties a queue. Returns whether watchers have something to see.
+    pub fn pump(&mut self) -> bool {
+        let full = self.output.is_full();
+        let mut news = false;
+        while self.line.has_room() {
+            let Some(byte) = self.uart.receive() else {
+                break;
+            };
+            news |= self.line.input(byte, &mut self.output);
+        }
+        self.uart.send(|| self.output.pop());
+        self.uart
+            .enable(self.line.has_room(), !self.output.is_empty());
+        news || full && !self.output.is_full()
+    }
+
+    /// Takes bytes for output; returns how many.
+    pub fn write(&mut self, bytes: &[u8]) -> usize {
+        let mut taken = self.output.write(bytes);
+        // What the device takes at once makes room for more.
+        loop {
+            self.uart.send(|| self.output.pop());
+            let more = self.output.write(&bytes[taken..]);
+            if more == 0 {
+                return taken;
+            }
+            taken += more;
+        }
+    }
+
+    /// See [`proto::console::Request::Read`].
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is nothing yet.
+    pub fn read(&mut self, length: usize) -> Result<Vec<u8>, Error> {
+        self.line.read(length).ok_or(Error::WouldBlock)
+    }
+
+    /// See [`proto::console::Request::ReadRaw`].
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is nothing yet.
+    pub fn read_raw(&mut self, length: usize) -> Result<Vec<u8>, Error> {
+        self.line.read_raw(length).ok_or(Error::WouldBlock)
+    }
+
+    /// Sets the mode. Returns whether watchers have something to see.
+    pub fn set_mode(&mut self, mode: Mode) -> bool {
+        self.line.set_mode(mode, &mut self.output)
+    }
+
+    /// The oldest event.
+    pub fn take_event(&mut self) -> Option<Event> {
+        self.line.take_event()
+    }
+
+    /// Whether all output has left the machine.
+    pub fn is_drained(&mut self) -> bool {
+        self.output.is_empty() && self.uart.is_idle()
+    }
+}

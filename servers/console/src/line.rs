@@ -1,0 +1,232 @@
+//! The line discipline: what arrives on the line becomes lines, echo and events.
+//!
+//! In cooked mode [`Line`] gathers a line, lets its last part be erased, and hands it out when it
+//! is complete; Ctrl-C and Ctrl-Z become events. In raw mode bytes wait as they came. What was not
+//! read yet when the mode changes is not lost: it is treated as if it came in the new mode.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use proto::console::{Event, Mode};
+
+use crate::output::Output;
+
+/// Bytes of input that can wait.
+const CAPACITY: usize = 64 * 1024;
+/// Longest line that can be edited.
+const MAX_LINE: usize = 4096;
+/// Events that can wait; more of them tell nothing new.
+const MAX_EVENTS: usize = 16;
+
+const INTERRUPT: u8 = 0x03;
+const END: u8 = 0x04;
+const BELL: u8 = 0x07;
+const BACKSPACE: u8 = 0x08;
+const KILL: u8 = 0x15;
+const WORD_ERASE: u8 = 0x17;
+const SUSPEND: u8 = 0x1a;
+const DELETE: u8 = 0x7f;
+
+/// Input that arrived and was not read.
+#[derive(Debug)]
+pub struct Line {
+    interactive: bool,
+    mode: Mode,
+    /// Raw mode: what arrived.
+    raw: VecDeque<u8>,
+    /// Cooked mode: the line that is being typed.
+    typed: Vec<u8>,
+    /// Cooked mode: complete lines. One without any byte is an end of input.
+    lines: VecDeque<VecDeque<u8>>,
+    /// Bytes in `lines`.
+    waiting: usize,
+    events: VecDeque<Event>,
+}
+
+impl Line {
+    /// A line discipline in cooked mode. If it is not `interactive` there is no echo and no
+    /// editing, and no byte is changed or dropped.
+    #[must_use]
+    pub fn new(interactive: bool) -> Self {
+        Line {
+            interactive,
+            mode: Mode::Cooked,
+            raw: VecDeque::new(),
+            typed: Vec::new(),
+            lines: VecDeque::new(),
+            waiting: 0,
+            events: VecDeque::new(),
+        }
+    }
+
+    fn queued(&self) -> usize {
+        self.raw.len() + self.typed.len() + self.waiting
+    }
+
+    /// Whether more input is wanted. A person is never kept waiting, for the next key may be
+    /// Ctrl-C: too much input is dropped instead.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.interactive || self.queued() < CAPACITY
+    }
+
+    /// Takes a byte that arrived. Returns whether there is something new to read, or an event.
+    pub fn input(&mut self, byte: u8, output: &mut Output) -> bool {
+        if self.mode == Mode::Raw {
+            if self.raw.len() < CAPACITY {
+                self.raw.push_back(byte);
+            }
+            return true;
+        }
+        match byte {
+            INTERRUPT => return self.event(Event::Interrupt, b"^C\n", output),
+            SUSPEND => return self.event(Event::Suspend, b"^Z\n", output),
+            END => {
+                self.complete();
+                return true;
+            }
+            _ => {}
+        }
+        if !self.interactive {
+            self.typed.push(byte);
+            if byte == b'\n' || self.typed.len() == MAX_LINE {
+                self.complete();
+                return true;
+            }
+            return false;
+        }
+        match byte {
+            b'\r' | b'\n' => {
+                output.echo(b"\n");
+                self.typed.push(b'\n');
+                self.complete();
+                return true;
+            }
+            BACKSPACE | DELETE => self.erase(output),
+            KILL => {
+                while !self.typed.is_empty() {
+                    self.erase(output);
+                }
+            }
+            WORD_ERASE => {
+                while self.typed.last() == Some(&b' ') {
+                    self.erase(output);
+                }
+                while self.typed.last().is_some_and(|byte| *byte != b' ') {
+                    self.erase(output);
+                }
+            }
+            _ if self.typed.len() == MAX_LINE - 1 || self.queued() >= CAPACITY => {
+                output.echo(&[BELL])
+            }
+            _ => {
+                self.typed.push(byte);
+                if is_control(byte) {
+                    output.echo(&[b'^', byte ^ 0x40]);
+                } else {
+                    output.echo(&[byte]);
+                }
+            }
+        }
+        false
+    }
+
+    /// An event ends what was typed before it.
+    fn event(&mut self, event: Event, echo: &[u8], output: &mut Output) -> bool {
+        self.typed.clear();
+        if self.interactive {
+            self.lines.clear();
+            self.waiting = 0;
+            output.echo(echo);
+        }
+        if self.events.len() < MAX_EVENTS {
+            self.events.push_back(event);
+        }
+        true
+    }
+
+    /// What was typed becomes readable.
+    fn complete(&mut self) {
+        // Ends of input cost no byte, so their number needs a bound of its own.
+        if self.typed.is_empty() && self.lines.len() >= CAPACITY {
+            return;
+        }
+        self.waiting += self.typed.len();
+        self.lines.push_back(self.typed.drain(..).collect());
+    }
+
+    /// Takes back the last character, and from the screen.
+    fn erase(&mut self, output: &mut Output) {
+        while let Some(byte) = self.typed.pop() {
+            // A character of several bytes takes one place: it goes with its first byte.
+            if byte & 0xc0 != 0x80 {
+                output.echo(if is_control(byte) {
+                    b"\x08 \x08\x08 \x08"
+                } else {
+                    b"\x08 \x08"
+                });
+                return;
+            }
+        }
+    }
+
+    /// Reads at most `length` bytes of one line; nothing at the end of input. In raw mode whoever
+    /// reads lines waits.
+    pub fn read(&mut self, length: usize) -> Option<Vec<u8>> {
+        if self.mode == Mode::Raw {
+            return None;
+        }
+        let line = self.lines.front_mut()?;
+        let count = length.min(line.len());
+        let bytes: Vec<u8> = line.drain(..count).collect();
+        self.waiting -= count;
+        if line.is_empty() {
+            self.lines.pop_front();
+        }
+        Some(bytes)
+    }
+
+    /// Reads at most `length` bytes that came in raw mode.
+    pub fn read_raw(&mut self, length: usize) -> Option<Vec<u8>> {
+        if self.mode == Mode::Cooked || self.raw.is_empty() {
+            return None;
+        }
+        let count = length.min(self.raw.len());
+        Some(self.raw.drain(..count).collect())
+    }
+
+    /// Sets the mode. Returns whether there is something new to read, or an event.
+    pub fn set_mode(&mut self, mode: Mode, output: &mut Output) -> bool {
+        if mode == self.mode {
+            return false;
+        }
+        self.mode = mode;
+        match mode {
+            Mode::Cooked => {
+                let raw = core::mem::take(&mut self.raw);
+                raw.into_iter()
+                    .fold(false, |news, byte| self.input(byte, output) || news)
+            }
+            Mode::Raw => {
+                for line in core::mem::take(&mut self.lines) {
+                    if line.is_empty() {
+                        self.raw.push_back(END);
+                    }
+                    self.raw.extend(line);
+                }
+                self.raw.extend(self.typed.drain(..));
+                self.waiting = 0;
+                !self.raw.is_empty()
+            }
+        }
+    }
+
+    /// The oldest event.
+    pub fn take_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+}
+
+/// Whether the byte is shown with a caret.
+fn is_control(byte: u8) -> bool {
+    byte < 0x20 && byte != b'\t'
+}

@@ -1,0 +1,294 @@
+//! Tests of the console on the host, with a simulated 16550.
+
+extern crate std;
+
+use crate::uart::Ports;
+use crate::Console;
+use alloc::collections::VecDeque;
+use alloc::rc::Rc;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use proto::console::{Event, Mode};
+use proto::Error;
+
+/// A 16550 as far as the driver can see it. `slots` is how many bytes it sends before the other
+/// side holds it up.
+#[derive(Default)]
+struct Device {
+    arrived: VecDeque<u8>,
+    sent: Vec<u8>,
+    fifo: VecDeque<u8>,
+    slots: usize,
+    enabled: u8,
+    line_control: u8,
+    transmit_pending: bool,
+    overrun: bool,
+}
+
+impl Device {
+    /// The wire takes what it can.
+    fn run(&mut self) {
+        let before = self.fifo.len();
+        while self.slots > 0 {
+            let Some(byte) = self.fifo.pop_front() else {
+                break;
+            };
+            self.sent.push(byte);
+            self.slots -= 1;
+        }
+        if before > 0 && self.fifo.is_empty() {
+            self.transmit_pending = true;
+        }
+    }
+
+    /// Whether the interrupt line is raised.
+    fn interrupts(&self) -> bool {
+        self.enabled & 1 != 0 && !self.arrived.is_empty()
+            || self.enabled & 2 != 0 && self.transmit_pending
+    }
+}
+
+#[derive(Clone)]
+struct Bus(Rc<RefCell<Device>>);
+
+impl Ports for Bus {
+    fn read(&mut self, port: u8) -> u8 {
+        let mut device = self.0.borrow_mut();
+        match port {
+            0 => device.arrived.pop_front().unwrap_or(0),
+            2 => {
+                if device.arrived.is_empty() || device.enabled & 1 == 0 {
+                    device.transmit_pending = false;
+                }
+                1
+            }
+            5 => {
+                let empty = device.fifo.is_empty();
+                u8::from(!device.arrived.is_empty()) | if empty { 0x60 } else { 0 }
+            }
+            _ => 0,
+        }
+    }
+
+    fn write(&mut self, port: u8, value: u8) {
+        let mut device = self.0.borrow_mut();
+        match port {
+            0 if device.line_control & 0x80 == 0 => {
+                device.transmit_pending = false;
+                if device.fifo.len() == 16 {
+                    device.overrun = true;
+                } else {
+                    device.fifo.push_back(value);
+                }
+                if device.fifo.len() == 16 {
+                    device.run();
+                }
+            }
+            1 if device.line_control & 0x80 == 0 => {
+                device.enabled = value;
+                if value & 2 != 0 && device.fifo.is_empty() {
+                    device.transmit_pending = true;
+                }
+            }
+            3 => device.line_control = value,
+            _ => {}
+        }
+    }
+}
+
+struct Machine {
+    console: Console<Bus>,
+    bus: Bus,
+}
+
+impl Machine {
+    fn new(interactive: bool) -> Self {
+        let bus = Bus(Rc::default());
+        bus.0.borrow_mut().slots = usize::MAX;
+        Machine {
+            console: Console::new(bus.clone(), interactive),
+            bus,
+        }
+    }
+
+    /// Serves interrupts until there are none.
+    fn settle(&mut self) -> bool {
+        let mut news = false;
+        loop {
+            self.bus.0.borrow_mut().run();
+            if !self.bus.0.borrow().interrupts() {
+                return news;
+            }
+            news |= self.console.pump();
+        }
+    }
+
+    /// Lets bytes arrive; says whether watchers were told.
+    fn type_in(&mut self, bytes: &[u8]) -> bool {
+        self.bus.0.borrow_mut().arrived.extend(bytes);
+        self.settle()
+    }
+
+    /// What was sent since the last call.
+    fn shown(&mut self) -> String {
+        self.settle();
+        assert!(!self.bus.0.borrow().overrun);
+        let sent = core::mem::take(&mut self.bus.0.borrow_mut().sent);
+        String::from_utf8(sent).unwrap()
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> usize {
+        let taken = self.console.write(bytes);
+        self.console.pump();
+        taken
+    }
+
+    fn line(&mut self) -> Result<String, Error> {
+        self.console
+            .read(4096)
+            .map(|bytes| String::from_utf8(bytes).unwrap())
+    }
+}
+
+#[test]
+fn a_line_is_echoed_and_read_when_it_is_complete() {
+    let mut m = Machine::new(true);
+    assert!(!m.type_in(b"hel"));
+    assert_eq!(m.line(), Err(Error::WouldBlock));
+    assert!(m.type_in(b"lo\rnext\n"));
+    assert_eq!(m.shown(), "hello\nnext\n");
+    assert_eq!(m.console.read(2).unwrap(), b"he");
+    assert_eq!(m.line().unwrap(), "llo\n");
+    assert_eq!(m.line().unwrap(), "next\n");
+    assert_eq!(m.line(), Err(Error::WouldBlock));
+}
+
+#[test]
+fn typing_can_be_taken_back() {
+    let mut m = Machine::new(true);
+    m.type_in(b"ab\x7fc\x08d\r");
+    assert_eq!(m.line().unwrap(), "ad\n");
+    assert_eq!(m.shown(), "ab\x08 \x08c\x08 \x08d\n");
+    m.type_in(b"one two  \x17x\r");
+    assert_eq!(m.line().unwrap(), "one x\n");
+    m.type_in(b"all gone\x15\x7f\x17kept\r");
+    assert_eq!(m.line().unwrap(), "kept\n");
+    m.shown();
+    m.type_in("é\x7f\x01\x7f\r".as_bytes());
+    assert_eq!(m.line().unwrap(), "\n");
+    assert_eq!(m.shown(), "é\x08 \x08^A\x08 \x08\x08 \x08\n");
+}
+
+#[test]
+fn control_d_ends_input() {
+    let mut m = Machine::new(true);
+    m.type_in(b"part\x04\x04rest\r");
+    assert_eq!(m.line().unwrap(), "part");
+    assert_eq!(m.line().unwrap(), "");
+    assert_eq!(m.line().unwrap(), "rest\n");
+    assert_eq!(m.line(), Err(Error::WouldBlock));
+}
+
+#[test]
+fn control_c_and_control_z_are_events() {
+    let mut m = Machine::new(true);
+    assert!(m.type_in(b"lost\x03"));
+    assert!(m.type_in(b"\x1a"));
+    assert_eq!(m.shown(), "lost^C\n^Z\n");
+    assert_eq!(m.console.take_event(), Some(Event::Interrupt));
+    assert_eq!(m.console.take_event(), Some(Event::Suspend));
+    assert_eq!(m.console.take_event(), None);
+    m.type_in(&[3; 100]);
+    assert_eq!(core::iter::from_fn(|| m.console.take_event()).count(), 16);
+    m.type_in(b"fine\r");
+    assert_eq!(m.line().unwrap(), "fine\n");
+}
+
+#[test]
+fn a_script_sees_every_byte_unchanged() {
+    let mut m = Machine::new(false);
+    assert_eq!(m.write(b"a\nb\r\n\x7f\x00"), 7);
+    assert_eq!(m.shown(), "a\nb\r\n\x7f\x00");
+    m.type_in(b"x\x7fy\r\x15\nlast\x04\x04");
+    assert_eq!(m.line().unwrap(), "x\x7fy\r\x15\n");
+    assert_eq!(m.line().unwrap(), "last");
+    assert_eq!(m.line().unwrap(), "");
+    assert_eq!(m.shown(), "");
+    // More than fits stays in the device until it is read.
+    let bytes: Vec<u8> = (0..200_000u32).map(|i| b'a' + (i % 26) as u8).collect();
+    m.type_in(&bytes);
+    assert!(!m.bus.0.borrow().arrived.is_empty());
+    let mut read = Vec::new();
+    while read.len() < 196_608 {
+        read.extend(m.console.read(1000).unwrap());
+        m.console.pump();
+        m.settle();
+    }
+    m.type_in(b"\x04");
+    while let Some(more) = m.console.read(1000).ok().filter(|more| !more.is_empty()) {
+        read.extend(more);
+    }
+    assert!(read == bytes);
+}
+
+#[test]
+fn raw_mode_keeps_lines_from_others() {
+    let mut m = Machine::new(true);
+    m.console.set_mode(Mode::Raw);
+    assert!(m.type_in(b"\x1b[A\x03"));
+    assert_eq!(m.shown(), "");
+    assert_eq!(m.line(), Err(Error::WouldBlock));
+    assert_eq!(m.console.read_raw(1).unwrap(), b"\x1b");
+    assert_eq!(m.console.read_raw(100).unwrap(), b"[A\x03");
+    assert_eq!(m.console.read_raw(100), Err(Error::WouldBlock));
+    assert_eq!(m.console.take_event(), None);
+    // Typed ahead in raw mode, read in cooked mode, and the other way round.
+    m.type_in(b"ahead\rpart");
+    assert!(m.console.set_mode(Mode::Cooked));
+    assert_eq!(m.console.read_raw(1), Err(Error::WouldBlock));
+    assert_eq!(m.line().unwrap(), "ahead\n");
+    m.type_in(b"\rmore\r\x04");
+    assert!(m.console.set_mode(Mode::Raw));
+    assert_eq!(m.console.read_raw(100).unwrap(), b"part\nmore\n\x04");
+    m.type_in(b"kill it\x03");
+    assert!(m.console.set_mode(Mode::Cooked));
+    assert_eq!(m.console.take_event(), Some(Event::Interrupt));
+}
+
+#[test]
+fn output_waits_for_a_slow_line() {
+    let mut m = Machine::new(false);
+    m.bus.0.borrow_mut().slots = 100;
+    let bytes: Vec<u8> = (0..100_000u32).map(|i| (i % 251) as u8).collect();
+    let mut done = m.write(&bytes);
+    assert!(done < bytes.len());
+    assert_eq!(m.write(&bytes[done..]), 0);
+    assert!(!m.console.is_drained());
+    while done < bytes.len() {
+        m.bus.0.borrow_mut().slots += 3000;
+        // Watchers are told when there is room again.
+        while !m.settle() {
+            m.bus.0.borrow_mut().slots += 100;
+        }
+        done += m.write(&bytes[done..]);
+    }
+    m.bus.0.borrow_mut().slots = usize::MAX;
+    m.settle();
+    assert!(m.console.is_drained());
+    assert!(m.bus.0.borrow().sent == bytes);
+    assert!(!m.bus.0.borrow().overrun);
+}
+
+#[test]
+fn a_person_can_type_while_the_queues_are_full() {
+    let mut m = Machine::new(true);
+    m.bus.0.borrow_mut().slots = 0;
+    m.write(&[b'x'; 100_000]);
+    m.type_in(&[b'y'; 10_000]);
+    m.type_in(&[b'\r'; 100_000]);
+    m.type_in(b"\x03");
+    assert_eq!(m.console.take_event(), Some(Event::Interrupt));
+    m.type_in(b"ok\r");
+    assert_eq!(m.line().unwrap(), "ok\n");
+}
