@@ -1,29 +1,39 @@
-//! The kernel's image: the machine of `hal`, the logic of `kernel`, and the first space.
+//! The kernel's image: links the machine of `hal` with the logic of `kernel`, and builds the first
+//! space from `sbin/init` of the boot archive.
+//!
+//! [`archive`] finds a file in the archive, [`program`] loads it. What the first program is given
+//! is described in `abi::boot`.
 #![no_std]
 #![no_main]
+#![forbid(unsafe_code)]
+
+mod archive;
+mod program;
 
 use core::panic::PanicInfo;
+use kernel::Kernel;
 
 hal::entry!(main);
 
 fn main() -> ! {
-    hal::log(format_args!(
-        "{:?} bytes of kernel memory (all, free)",
-        hal::pool_bytes()
-    ));
-    hal::free_ranges(&mut |start, size| {
-        hal::log(format_args!("free memory from {start:#x}, {size:#x} bytes"));
-    });
-    hal::log(format_args!(
-        "archive {:x?}, command line {:?}",
-        hal::archive(),
-        hal::command_line()
-    ));
-    panic!("there is no first program yet")
+    let Some(kernel) = Kernel::new() else {
+        hal::die(format_args!("the machine has too little memory for the kernel's tables"))
+    };
+    let Some(init) = archive::find("sbin/init") else {
+        hal::die(format_args!("the boot archive is missing or has no sbin/init"))
+    };
+    let loaded = match program::load(&init) {
+        Ok(loaded) => loaded,
+        Err(why) => hal::die(format_args!("sbin/init cannot be loaded: {why}")),
+    };
+    let Some(first) = kernel.first_space(&loaded.space()) else {
+        hal::die(format_args!("the first space cannot be built"))
+    };
+    hal::start(kernel, first)
 }
 
 #[panic_handler]
-fn panic(info: &PanicInfo) -> ! {
+fn panic(info: &PanicInfo<'_>) -> ! {
     match info.location() {
         Some(location) => hal::die(format_args!("{}, {location}", info.message())),
         None => hal::die(format_args!("{}", info.message())),
