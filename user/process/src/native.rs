@@ -54,11 +54,12 @@ pub fn prepare(
     if info.len() as u64 > START_PAGE + START_SIZE - START_INFO - 8 {
         return Err((Error::Invalid, "its arguments are too long"));
     }
-    let window = process.memory_window();
-    window
-        .write(START_INFO, &(info.len() as u64).to_le_bytes())
+    process
+        .write(START_INFO + 8, &info)
+        .and_then(|()| process.write(START_INFO, &(info.len() as u64).to_le_bytes()))
+        .and_then(|()| process.write(START_PRIORITY, &priority.to_le_bytes()))
         .map_err(plain)?;
-    window.write(START_INFO + 8, &info).map_err(plain)?;
+    let window = process.memory_window();
 
     let at = |address: u64| RefAt(window.address() + address);
     let code = |code| plain(error_of(code));

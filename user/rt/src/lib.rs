@@ -128,6 +128,14 @@ macro_rules! program {
             "call fermata_main",
             "ud2",
             ".size _start, . - _start",
+            // The note that tells a native program from a Linux program.
+            ".pushsection .note.fermata, \"a\", @note",
+            ".p2align 2",
+            ".long 8",
+            ".long 0",
+            ".long 1",
+            ".asciz \"Fermata\"",
+            ".popsection",
         );
 
         $crate::mem_functions!();

@@ -1,8 +1,8 @@
 //! The client's side of a service: one request, one reply.
 //!
-//! A request is one reliable RPC; the form of the messages is described in [`proto`]. A server may
-//! vanish, and a program may be restored while it waits for a reply from a server of another boot:
-//! the reply is then incomplete, and the request is made again, which every service allows.
+//! A request is one idempotent `call`; the form of the messages is described in [`proto`]. The call
+//! leaves no trace in the client until its reply is there, so a program that is saved in the middle
+//! of a request asks again after it was restored.
 use crate::obj::{RefAt, RefBlock};
 use crate::sys::{self, IpcRegs};
 use abi::message::Segment;
@@ -28,8 +28,9 @@ pub struct Io<'a> {
     pub refs_len: usize,
 }
 
-/// How often a request is made before a server that breaks off counts as broken.
-const ATTEMPTS: usize = 4;
+/// Room for the header of a reply at first. A longer one (a list) makes the call be repeated with
+/// room for all that is allowed: the kernel makes the whole buffer present for every call.
+const USUAL_HEADER: usize = 1024;
 
 /// Makes a request without bulk and references.
 pub fn ask<Q: Serialize, R: DeserializeOwned>(port: &RefAt, request: &Q) -> Result<R, Error> {
@@ -53,29 +54,29 @@ pub fn call<Q: Serialize, R: DeserializeOwned>(
 
     let outgoing = List::to_send(io.refs)?;
     let incoming = List::to_receive(io.refs_in)?;
-    let mut reply: Vec<u8> = Vec::with_capacity(4 + MAX_HEADER + io.bulk_in.len());
-    for _ in 0..ATTEMPTS {
-        match exchange(port, &header, io.bulk, &outgoing, &mut reply, &incoming)? {
-            Some(refs) => {
-                let Some((header, bulk)) = split(&reply) else {
-                    continue;
-                };
-                let result: Result<R, Error> =
-                    postcard::from_bytes(header).map_err(|_| Error::Broken)?;
-                let value = result?;
-                if bulk.len() > io.bulk_in.len() {
-                    return Err(Error::Broken);
-                }
-                io.bulk_in[..bulk.len()].copy_from_slice(bulk);
-                io.bulk_len = bulk.len();
-                io.refs_len = refs;
-                incoming.hand_over(io.refs_in, refs)?;
-                return Ok(value);
+    let mut room = 4 + USUAL_HEADER + io.bulk_in.len();
+    let (reply, refs) = loop {
+        let mut reply = Vec::with_capacity(room);
+        match exchange(port, &header, io.bulk, &outgoing, &mut reply, &incoming) {
+            Ok(refs) => break (reply, refs),
+            Err(Code::Truncated) if room < 4 + MAX_HEADER + io.bulk_in.len() => {
+                room = 4 + MAX_HEADER + io.bulk_in.len();
             }
-            None => continue,
+            Err(Code::TooLarge) => return Err(Error::Invalid),
+            Err(_) => return Err(Error::Broken),
         }
+    };
+    let (header, bulk) = split(&reply).ok_or(Error::Broken)?;
+    let result: Result<R, Error> = postcard::from_bytes(header).map_err(|_| Error::Broken)?;
+    let value = result?;
+    if bulk.len() > io.bulk_in.len() {
+        return Err(Error::Broken);
     }
-    Err(Error::Broken)
+    io.bulk_in[..bulk.len()].copy_from_slice(bulk);
+    io.bulk_len = bulk.len();
+    io.refs_len = refs;
+    incoming.hand_over(io.refs_in, refs)?;
+    Ok(value)
 }
 
 /// Header and bulk of a message.
@@ -86,8 +87,7 @@ pub fn split(message: &[u8]) -> Option<(&[u8], &[u8])> {
     (length <= MAX_HEADER && length <= rest.len()).then(|| rest.split_at(length))
 }
 
-/// One attempt: the number of references that came, or `None` if the connection broke off before
-/// anything came.
+/// The call of the kernel: the number of references that came.
 fn exchange(
     port: &RefAt,
     header: &[u8],
@@ -95,8 +95,7 @@ fn exchange(
     outgoing: &List,
     reply: &mut Vec<u8>,
     incoming: &List,
-) -> Result<Option<usize>, Error> {
-    reply.clear();
+) -> Result<usize, Code> {
     let room = reply.capacity() as u64;
     let more = [Segment {
         address: bulk.as_ptr() as u64,
@@ -115,31 +114,15 @@ fn exchange(
         ..IpcRegs::default()
     };
     // SAFETY: the send buffers are only read; the reply buffer is ours alone.
-    let code = unsafe { sys::ipc(Call::ClientConnectSendOverReceive, &mut regs) };
-    let code = if code == Code::WrongStage {
-        // A connection was left over, for example by a thread that was saved in the middle.
-        sys::client_disconnect();
-        return Ok(None);
-    } else {
-        code
-    };
+    let code = unsafe { sys::ipc(Call::Call, &mut regs) };
+    if code != Code::Ok {
+        return Err(code);
+    }
     let received = room.saturating_sub(regs.r13).min(room) as usize;
     // SAFETY: the kernel has written this many bytes from the start of the buffer.
     unsafe { reply.set_len(received) };
-    match code {
-        Code::Ok => {
-            sys::client_disconnect();
-        }
-        // The server ends the connection together with its reply.
-        Code::Disconnected => {}
-        Code::Dead => return Err(Error::Broken),
-        _ => {
-            sys::client_disconnect();
-            return Err(Error::Broken);
-        }
-    }
     let left = (regs.rbx & abi::MAX_LIST_REFS) as usize;
-    Ok((received > 0).then(|| incoming.count().saturating_sub(left)))
+    Ok(incoming.count().saturating_sub(left))
 }
 
 /// A list of references at consecutive addresses.

@@ -36,7 +36,7 @@ use serde::Serialize;
 /// Something that came to one of the server's ports.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A request, by reliable RPC.
+    /// A request.
     Request {
         /// Alias of the port.
         alias: u64,
@@ -47,12 +47,10 @@ pub enum Event<'a> {
         /// References that came with it.
         refs: Vec<Ref>,
     },
-    /// A message of the idempotent form; [`Server::reply_call`] answers.
-    Call {
+    /// Somebody has called [`poke`]. Nothing to answer; it is answered already.
+    Poke {
         /// Alias of the port.
         alias: u64,
-        /// The message.
-        bytes: &'a [u8],
     },
     /// A memory fault, for a keeper of regions.
     Fault {
@@ -78,9 +76,10 @@ pub fn decode<T: serde::de::DeserializeOwned>(header: &[u8]) -> Result<T, Error>
 }
 
 /// The answer that goes out with the next wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Pending {
     None,
-    Message,
+    /// This much of the `out` buffer.
     Reply(usize),
 }
 
@@ -93,7 +92,7 @@ enum Arrived {
         end: usize,
         refs: usize,
     },
-    Call(usize),
+    Poke,
     Fault,
     Exception,
 }
@@ -169,10 +168,7 @@ impl Server {
                 bulk: &self.buffer[header..end],
                 refs,
             },
-            Arrived::Call(length) => Event::Call {
-                alias,
-                bytes: &self.buffer[..length],
-            },
+            Arrived::Poke => Event::Poke { alias },
             Arrived::Fault => {
                 let w: [u64; FAULT_WORDS] = words(&self.buffer);
                 let message = FaultMessage {
@@ -214,25 +210,20 @@ impl Server {
             r13: room,
             ..IpcRegs::default()
         };
-        let pending = core::mem::replace(&mut self.pending, Pending::None);
-        let call = match (&pending, deadline) {
+        let call = match (
+            core::mem::replace(&mut self.pending, Pending::None),
+            deadline,
+        ) {
             (Pending::None, None) => Call::ServerWaitReceive,
             (Pending::None, Some(_)) => Call::ServerWaitReceiveUntil,
-            (Pending::Message, None) => Call::ServerAckSendWaitReceive,
             (Pending::Reply(length), None) => {
-                regs.rdx = *length as u64;
+                regs.rdx = length as u64;
                 Call::ReplyWaitReceive
             }
             // With a deadline the answer has to go first.
-            (Pending::Message, Some(_)) => {
-                let mut send = regs;
-                // SAFETY: the answer is only read.
-                unsafe { sys::ipc(Call::ServerAckSend, &mut send) };
-                Call::ServerWaitReceiveUntil
-            }
             (Pending::Reply(length), Some(_)) => {
                 let mut send = regs;
-                send.rdx = *length as u64;
+                send.rdx = length as u64;
                 // SAFETY: the answer is only read.
                 unsafe { sys::ipc(Call::Reply, &mut send) };
                 Call::ServerWaitReceiveUntil
@@ -245,7 +236,11 @@ impl Server {
         unsafe { self.buffer.set_len(received.min(room as usize)) };
         let alias = regs.rdi;
         let arrived = match code {
-            Code::Ok => match split(&self.buffer) {
+            Code::Call if received == 0 => {
+                self.pending = Pending::Reply(0);
+                Arrived::Poke
+            }
+            Code::Call => match split(&self.buffer) {
                 Some((header, _)) => {
                     let left = (regs.rbx & abi::MAX_LIST_REFS) as usize;
                     Arrived::Request {
@@ -259,11 +254,10 @@ impl Server {
                     Arrived::Nothing
                 }
             },
-            Code::Call => Arrived::Call(self.buffer.len()),
             Code::Fault if received >= FAULT_WORDS * 8 => Arrived::Fault,
             Code::Exception if received >= EXCEPTION_WORDS * 8 => Arrived::Exception,
             Code::TimedOut => Arrived::TimedOut,
-            // A client that vanished, sent too much, or did not wait for its answer. The next
+            // A client that vanished, sent too much, or uses another form of message. The next
             // wait ends its connection.
             _ => Arrived::Nothing,
         };
@@ -299,7 +293,7 @@ impl Server {
         self.out[..4].copy_from_slice(&length.to_le_bytes());
         if refs.is_empty() && bulk.len() <= SMALL {
             self.out.extend_from_slice(bulk);
-            self.pending = Pending::Message;
+            self.pending = Pending::Reply(self.out.len());
             return;
         }
         let Ok(list) = List::to_send(refs) else {
@@ -319,15 +313,8 @@ impl Server {
             ..IpcRegs::default()
         };
         // SAFETY: what is sent is only read. A client that is gone is no concern of ours.
-        unsafe { sys::ipc(Call::ServerAckSend, &mut regs) };
+        unsafe { sys::ipc(Call::Reply, &mut regs) };
         self.pending = Pending::None;
-    }
-
-    /// Answers an idempotent call.
-    pub fn reply_call(&mut self, bytes: &[u8]) {
-        self.out.clear();
-        self.out.extend_from_slice(bytes);
-        self.pending = Pending::Reply(bytes.len());
     }
 
     /// Lets the thread that faulted try again.
@@ -366,7 +353,7 @@ fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
     words
 }
 
-/// Makes a server's event loop turn, from another thread: an [`Event::Call`] without bytes at the
+/// Makes a server's event loop turn, from another thread: an [`Event::Poke`] at the
 /// port that `port` names.
 pub fn poke(port: &RefAt) -> Result<(), Code> {
     let mut regs = IpcRegs {
