@@ -936,7 +936,7 @@ mod image {
         let mut back = [0; 97];
         hal::read_bytes(b, 3, &mut back);
         hal::write_word(a, 4088, 0x0123_4567_89ab_cdef);
-        if back != bytes || hal::read_word(b, 96) != 0x61_605f_5e {
+        if back != bytes || hal::read_word(b, 96) != 0x6160_5f5e {
             return Failed("bytes changed");
         }
         if hal::read_word(a, 4088) != 0x0123_4567_89ab_cdef || hal::read_word(b, 104) != 0 {

@@ -179,7 +179,7 @@ impl Context {
 
     /// Arms the thread's own stack so that the next [`crate::switch_stack`] to it goes straight to
     /// user mode with this context. Drops a suspended activation. Panics when the thread has no
-    /// stack of its own, or when the caller runs on it.
+    /// stack of its own, when it is the one that runs, or when the caller runs on its stack.
     pub fn reset_stack(&'static self) {
         machine::reset_stack(self);
     }

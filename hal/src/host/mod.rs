@@ -204,7 +204,7 @@ pub fn run<R>(f: impl FnOnce() -> R) -> Result<R, Idle> {
 // ---- the interface of the machine ----------------------------------------------------------------
 
 /// Not on the host: a test calls [`Kernel::trap`] itself.
-pub fn start(_kernel: &'static dyn Kernel, _first: &'static Context) -> ! {
+pub fn start<K: Kernel>(_kernel: &'static K, _first: &'static Context) -> ! {
     panic!("the simulated machine has no user mode to start");
 }
 
@@ -252,7 +252,10 @@ pub fn frame_limit() -> u32 {
 
 /// Reads the aligned word at `offset` of the frame.
 pub fn read_word(pfn: Pfn, offset: u64) -> u64 {
-    assert!(offset % 8 == 0, "a misaligned word: offset {offset}");
+    assert!(
+        offset.is_multiple_of(8),
+        "a misaligned word: offset {offset}"
+    );
     let mut word = [0; 8];
     read_bytes(pfn, offset, &mut word);
     u64::from_le_bytes(word)
@@ -260,7 +263,10 @@ pub fn read_word(pfn: Pfn, offset: u64) -> u64 {
 
 /// Writes the aligned word at `offset` of the frame.
 pub fn write_word(pfn: Pfn, offset: u64, value: u64) {
-    assert!(offset % 8 == 0, "a misaligned word: offset {offset}");
+    assert!(
+        offset.is_multiple_of(8),
+        "a misaligned word: offset {offset}"
+    );
     write_bytes(pfn, offset, &value.to_le_bytes());
 }
 
@@ -523,4 +529,142 @@ pub fn log(line: Arguments) {
 /// Panics with the message.
 pub fn die(message: Arguments) -> ! {
     panic!("{message}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FpuArea;
+    use abi::access::{READ, WRITE};
+
+    const PAGE: u64 = PAGE_SIZE;
+
+    #[test]
+    fn frames_hold_what_was_written() {
+        reset(4);
+        let (a, b) = (Pfn(FIRST_FRAME), Pfn(FIRST_FRAME + 3));
+        write_word(a, 4088, 0x0102_0304_0506_0708);
+        copy_bytes((b, 1), (a, 4089), 7);
+        assert_eq!(read_word(b, 0), 0x0102_0304_0506_0700);
+        assert!(user_frame(b) && !user_frame(Pfn(FIRST_FRAME + 4)) && !user_frame(Pfn(0)));
+        assert_eq!(frame_limit(), FIRST_FRAME + 4);
+    }
+
+    #[test]
+    #[should_panic(expected = "not a frame of user memory")]
+    fn other_frames_are_refused() {
+        reset(4);
+        read_word(Pfn(FIRST_FRAME + 4), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "crosses a page")]
+    fn accesses_stay_within_a_page() {
+        reset(4);
+        write_bytes(Pfn(FIRST_FRAME), 4090, &[0; 7]);
+    }
+
+    #[test]
+    fn allocations_fail_when_told_to() {
+        reset(1);
+        fail_allocations_after(2);
+        assert!(alloc_slice(1, |i| i).is_some() && alloc_stack().is_some());
+        assert!(alloc_slice(1, |i| i).is_none());
+        fail_allocations_after(u64::MAX);
+        set_pool(pool_bytes().0 - pool_bytes().1 + 80);
+        assert!(alloc_slice(11, |_| 0u64).is_none());
+        assert_eq!(
+            alloc_slice(10, |i| i as u64 * 2).map(|slice| slice[9]),
+            Some(18)
+        );
+        assert_eq!(pool_bytes().1, 0);
+    }
+
+    #[test]
+    fn tables_count_their_pages_and_give_them_back() {
+        reset(4);
+        let table = PageTable::new();
+        let frame = Pfn(FIRST_FRAME);
+        for page in 0..600 {
+            table.insert(page * PAGE, frame, READ, false).unwrap();
+        }
+        table.insert(1 << 40, frame, WRITE, false).unwrap();
+        // A root; for the low pages one table, one table and two tables; for the far one three.
+        assert_eq!((table.pages(), tables_used()), (8, 8));
+        assert_eq!(table.lookup((1 << 40) + 4095), Some((frame, WRITE)));
+        table.remove(0, 512 * PAGE);
+        assert_eq!((table.pages(), table.lookup(511 * PAGE)), (7, None));
+        assert_eq!(table.lookup(512 * PAGE), Some((frame, READ)));
+        table.clear();
+        assert_eq!((table.pages(), tables_used()), (0, 0));
+    }
+
+    #[test]
+    fn an_insertion_without_memory_changes_nothing() {
+        reset(4);
+        let table = PageTable::new();
+        let frame = Pfn(FIRST_FRAME);
+        set_table_limit(6);
+        table.insert(0, frame, READ, false).unwrap();
+        assert_eq!(table.insert(1 << 40, frame, READ, false), None);
+        assert_eq!((table.pages(), table.lookup(1 << 40)), (4, None));
+        table.insert(PAGE, frame, READ, false).unwrap();
+    }
+
+    #[test]
+    fn time_and_interrupts_come_when_told_to() {
+        reset(1);
+        set_timer(100);
+        assert_eq!(take_interrupt(), None);
+        raise(4);
+        assert_eq!(take_interrupt(), None);
+        irq_unmask(4);
+        assert_eq!(take_interrupt(), Some(Trap::Irq(4)));
+        assert!(!irq_unmasked(4));
+        set_now(100);
+        assert_eq!(take_interrupt(), Some(Trap::Timer));
+        assert_eq!(run(wait_for_interrupt), Err(Idle));
+    }
+
+    #[test]
+    fn registers_are_sanitised() {
+        let fpu: &'static FpuArea = Box::leak(Box::default());
+        let context = Context::new(fpu);
+        let registers = abi::Registers {
+            rip: 0x1000,
+            rflags: u64::MAX,
+            rcx: 7,
+            ..Default::default()
+        };
+        context.set_registers(&registers);
+        // Neither IOPL nor VM, VIF, VIP; IF is set.
+        assert_eq!(context.registers().rflags, 0x25_4fd7);
+        assert_eq!(context.registers().rcx, 7);
+        context.full.set(0);
+        assert_eq!(context.registers().rcx, 0x1002);
+        assert_eq!(context.registers().r11, 0x25_4fd7);
+        for (rip, base) in [(1 << 47, 0), (u64::MAX, 0), (0, 1 << 47), (0, 0xfff0 << 48)] {
+            let wrong = abi::Registers {
+                rip,
+                fs_base: base,
+                ..Default::default()
+            };
+            assert!(!crate::user_address_ok(&wrong), "{rip:#x} {base:#x}");
+        }
+    }
+
+    #[test]
+    fn fpu_state_is_sanitised_and_stable() {
+        let fpu: &'static FpuArea = Box::leak(Box::default());
+        let context = Context::new(fpu);
+        context.set_fpu(&[0xff; 512]);
+        let clean = context.fpu();
+        assert_eq!(clean[24..32], [0xff, 0xff, 0, 0, 0xff, 0xff, 0, 0]);
+        assert_eq!(
+            (clean[32], clean[42], clean[160], clean[415], clean[416]),
+            (255, 0, 255, 255, 0)
+        );
+        context.set_fpu(&clean);
+        assert_eq!(context.fpu(), clean);
+    }
 }

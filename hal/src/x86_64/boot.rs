@@ -335,7 +335,7 @@ fn set_up_processor() {
         __cpuid(1).edx & 1 << 9 != 0,
         "this processor has no local APIC"
     );
-    let mut cr4 = CR4_PAE | CR4_PGE | CR4_OSFXSR | CR4_OSXMMEXCPT | CR4_FSGSBASE;
+    let mut cr4 = CR4_PAE | CR4_MCE | CR4_PGE | CR4_OSFXSR | CR4_OSXMMEXCPT | CR4_FSGSBASE;
     for (register, bit, flag) in [
         (features.ebx, 7, CR4_SMEP),
         (features.ebx, 20, CR4_SMAP),

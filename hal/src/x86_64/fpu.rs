@@ -7,30 +7,10 @@
 //! TS is set exactly when the current context is not the owner.
 
 use super::instructions::{clts, stts};
-use super::Global;
+use super::{Global, CPU};
 use crate::Context;
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
-
-/// State of the processor that the entry code uses.
-#[repr(C)]
-pub(super) struct Cpu {
-    /// The context that runs in user mode, or whose trap the kernel handles.
-    pub(super) current: Cell<Option<&'static Context>>,
-    /// The context whose FPU registers are in the processor.
-    pub(super) fpu_owner: Cell<Option<&'static Context>>,
-    /// 1 when CR0.TS is set.
-    pub(super) fpu_traps: Cell<u64>,
-    /// The user's stack pointer for a few instructions.
-    pub(super) user_rsp: Cell<u64>,
-}
-
-pub(super) static CPU: Global<Cpu> = Global(Cpu {
-    current: Cell::new(None),
-    fpu_owner: Cell::new(None),
-    fpu_traps: Cell::new(1),
-    user_rsp: Cell::new(0),
-});
 
 static MXCSR_MASK: Global<Cell<u32>> = Global(Cell::new(0));
 
@@ -107,6 +87,11 @@ pub(crate) fn fpu_drop(context: &Context) {
         CPU.0.fpu_owner.set(None);
         set_traps(true);
     }
+}
+
+/// Whether the context runs in user mode, or its trap is being handled.
+pub(super) fn is_current(context: &Context) -> bool {
+    same(CPU.0.current.get(), context)
 }
 
 /// Makes the context current.

@@ -3,6 +3,7 @@
 use core::arch::asm;
 
 pub(super) const MSR_APIC_BASE: u32 = 0x1b;
+pub(super) const MSR_SYSENTER_CS: u32 = 0x174;
 pub(super) const MSR_EFER: u32 = 0xc000_0080;
 pub(super) const MSR_STAR: u32 = 0xc000_0081;
 pub(super) const MSR_LSTAR: u32 = 0xc000_0082;
@@ -97,6 +98,7 @@ pub(super) unsafe fn set_cr3(value: u64) {
 }
 
 pub(super) const CR4_PAE: u64 = 1 << 5;
+pub(super) const CR4_MCE: u64 = 1 << 6;
 pub(super) const CR4_PGE: u64 = 1 << 7;
 pub(super) const CR4_OSFXSR: u64 = 1 << 9;
 pub(super) const CR4_OSXMMEXCPT: u64 = 1 << 10;

@@ -79,7 +79,7 @@ pub(super) fn fired(vector: u8) -> Option<u8> {
     }
     irq_mask(line);
     if line >= 8 {
-        outb(SECOND, END_OF | line % 8);
+        outb(SECOND, END_OF | (line % 8));
         outb(FIRST, END_OF | CASCADE);
     } else {
         outb(FIRST, END_OF | line);

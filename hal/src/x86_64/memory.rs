@@ -424,7 +424,7 @@ fn user_bytes(pfn: Pfn, offset: u64, length: u64) -> u64 {
 /// Reads the aligned word at `offset` of the frame.
 #[inline]
 pub fn read_word(pfn: Pfn, offset: u64) -> u64 {
-    assert!(offset % 8 == 0, "a misaligned word");
+    assert!(offset.is_multiple_of(8), "a misaligned word");
     let address = user_bytes(pfn, offset, 8);
     // SAFETY: mapped and aligned; no Rust object is there, and volatile because others write it.
     unsafe { (address as *const u64).read_volatile() }
@@ -433,7 +433,7 @@ pub fn read_word(pfn: Pfn, offset: u64) -> u64 {
 /// Writes the aligned word at `offset` of the frame.
 #[inline]
 pub fn write_word(pfn: Pfn, offset: u64, value: u64) {
-    assert!(offset % 8 == 0, "a misaligned word");
+    assert!(offset.is_multiple_of(8), "a misaligned word");
     let address = user_bytes(pfn, offset, 8);
     // SAFETY: mapped and aligned; no Rust object is there.
     unsafe { (address as *mut u64).write_volatile(value) };

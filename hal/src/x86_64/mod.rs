@@ -13,6 +13,9 @@
 //! hundred bytes of entry code, whose addresses lead to its own state (`LSTAR` and the interrupt
 //! descriptor table are per processor), so that this remains true.
 
+use crate::Context;
+use core::cell::Cell;
+
 mod boot;
 mod descriptors;
 mod fpu;
@@ -50,3 +53,28 @@ struct Global<T>(T);
 // waits in `wait_for_interrupt`, which is a call like any other. The rest (bugs, machine checks)
 // never return, and only write to the serial port.
 unsafe impl<T> Sync for Global<T> {}
+
+/// State of the processor that the entry code uses.
+#[repr(C)]
+struct Cpu {
+    /// The context that runs in user mode, or whose trap the kernel handles.
+    current: Cell<Option<&'static Context>>,
+    /// The context whose FPU registers are in the processor.
+    fpu_owner: Cell<Option<&'static Context>>,
+    /// 1 when CR0.TS is set.
+    fpu_traps: Cell<u64>,
+    /// The user's stack pointer for a few instructions.
+    user_rsp: Cell<u64>,
+    /// Addresses of the kernel that is called and of the function that calls it.
+    kernel: Cell<u64>,
+    syscall: Cell<u64>,
+}
+
+static CPU: Global<Cpu> = Global(Cpu {
+    current: Cell::new(None),
+    fpu_owner: Cell::new(None),
+    fpu_traps: Cell::new(1),
+    user_rsp: Cell::new(0),
+    kernel: Cell::new(0),
+    syscall: Cell::new(0),
+});

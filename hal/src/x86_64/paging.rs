@@ -57,7 +57,7 @@ pub(super) fn init(base: u64, pages: u32) {
     BUDGET.0.loaded.set(memory::kernel_root());
 }
 
-/// A table page in use, by its index.
+/// A table page of the budget, by its index.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Table(u32);
 
@@ -73,10 +73,10 @@ impl Table {
     }
 
     fn entry(self, index: usize) -> &'static Cell<u64> {
-        assert!((self.0 as usize) < BUDGET.0.notes.get().len() && index < 512);
-        let address = DIRECT_BASE + self.physical() + 8 * index as u64;
-        // SAFETY: a word of a table page of the budget, in which nothing else than such words is.
-        // The processor only reads it.
+        let address = DIRECT_BASE + self.physical() + 8 * (index as u64 & 511);
+        // SAFETY: a word of a table page of the budget, in which nothing else than such words is:
+        // a `Table` is made only by `take` and from entries that lead to one. The processor only
+        // reads it.
         unsafe { &*(address as *const Cell<u64>) }
     }
 
@@ -211,7 +211,7 @@ impl PageTable {
             }
             table = Table::of(entry.get());
         }
-        let mut new = u64::from(pfn.0) * PAGE_SIZE | ACCESSED | DIRTY | PRESENT;
+        let mut new = (u64::from(pfn.0) * PAGE_SIZE) | ACCESSED | DIRTY | PRESENT;
         new |= (rights & access::ALL) << RIGHTS_SHIFT;
         if rights & (access::READ | access::WRITE | access::EXECUTE) != 0 {
             new |= USER;

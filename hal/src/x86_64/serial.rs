@@ -106,7 +106,7 @@ fn callers(mut frame: u64, mut f: impl FnMut(u64)) {
         let Some(room) = super::stack::rest_of_stack(frame) else {
             return;
         };
-        if frame % 8 != 0 || room < 16 {
+        if !frame.is_multiple_of(8) || room < 16 {
             return;
         }
         // SAFETY: 16 readable bytes, as just checked. The kernel is built with frame pointers, so

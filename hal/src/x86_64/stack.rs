@@ -142,6 +142,8 @@ struct Activation {
 }
 
 pub(crate) fn reset_stack(context: &'static Context) {
+    // It could go to user mode without the activation being used up, and then trap on top of it.
+    assert!(!super::fpu::is_current(context), "the thread is running");
     let Some(stack) = own_stack(context) else {
         panic!("the thread has no stack of its own")
     };
@@ -211,7 +213,7 @@ unsafe extern "C" fn switch(from: *const Context, to: *const Context) {
 /// Where an armed stack begins: the context is in `rbx`.
 #[unsafe(naked)]
 unsafe extern "C" fn leave() {
-    naked_asm!("mov rax, rbx", "jmp {resume}", resume = sym super::trap::resume)
+    naked_asm!("mov rax, rbx", "jmp {resume}", resume = sym super::trap::hal_resume)
 }
 
 /// Bytes from an address on a kernel stack to the stack's end.

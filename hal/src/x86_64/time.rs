@@ -1,8 +1,8 @@
 //! The clock is the time-stamp counter, the timer is the local APIC's.
 //!
-//! Both are measured against the 8254, whose frequency is known. A frequency within a ten
-//! thousandth of 1 GHz under a hypervisor is 1 GHz: an emulator that counts instructions lets
-//! virtual nanoseconds be ticks, exactly.
+//! Both are measured against the 8254, whose frequency is known. Under a hypervisor a frequency
+//! that is almost 1 GHz is 1 GHz: emulated timers tick in virtual nanoseconds, and an emulator that
+//! counts instructions makes the time-stamp counter do so, exactly.
 
 use super::instructions::{inb, outb, rdmsr, rdtsc, wrmsr, MSR_APIC_BASE};
 use super::memory::DEVICE_BASE;
@@ -87,7 +87,7 @@ pub fn set_timer(deadline: u64) {
     }
     let wait = u128::from(deadline.saturating_sub(now()));
     // Rounded up; what is further away than the counter reaches is set again when it fires.
-    let ticks = (wait * u128::from(CLOCK.0.timer_ticks.get()) >> 32) + 1;
+    let ticks = ((wait * u128::from(CLOCK.0.timer_ticks.get())) >> 32) + 1;
     Apic::InitialCount.write(ticks.min(u128::from(u32::MAX)) as u32);
 }
 
@@ -135,15 +135,16 @@ pub(super) fn init() {
     CLOCK
         .0
         .nanoseconds
-        .set(((1_000_000_000u128 << 32) / u128::from(tsc)) as u64);
+        .set(((u128::from(GHZ) << 32) / u128::from(tsc)) as u64);
     CLOCK
         .0
         .timer_ticks
-        .set(((u128::from(apic) << 32) / 1_000_000_000) as u64);
+        .set(((u128::from(apic) << 32) / u128::from(GHZ)) as u64);
     CLOCK.0.start.set(rdtsc());
     super::log(format_args!("clock {tsc} Hz, timer {apic} Hz"));
 }
 
+const GHZ: u64 = 1_000_000_000;
 const PIT_HZ: u64 = 1_193_182;
 /// About 5 ms.
 const WINDOW: u16 = 5966;
@@ -183,16 +184,20 @@ fn measure() -> (u64, u64) {
     Apic::InitialCount.write(0);
 
     let steps = u64::from(count0.wrapping_sub(count1)).max(1);
-    let hz = |ticks: u64| {
+    // How far a frequency may be from that of an emulated machine to be taken for it.
+    let hz = |ticks: u64, tolerance: u64| {
         let hz = ticks * PIT_HZ / steps;
-        let virtual_machine = __cpuid(1).ecx & 1 << 31 != 0;
-        if virtual_machine && hz.abs_diff(1_000_000_000) < 100_000 {
-            1_000_000_000
+        let emulated = __cpuid(1).ecx & 1 << 31 != 0;
+        if emulated && hz.abs_diff(GHZ) < tolerance {
+            GHZ
         } else {
             hz.max(1)
         }
     };
-    (hz(tsc1 - tsc0), hz(u64::from(apic0 - apic1)))
+    (
+        hz(tsc1 - tsc0, GHZ / 10_000),
+        hz(u64::from(apic0 - apic1), GHZ / 100),
+    )
 }
 
 const _: () = assert!(PAGE_SIZE > Apic::Divide as u64);

@@ -2,17 +2,17 @@
 //!
 //! The entry code stores the registers of the thread into its context, which the processor's state
 //! (`CPU`) names, goes to the context's stack, and calls Rust. What comes back is the context to
-//! go on with, and [`resume`] loads its registers. There are two ways in, `syscall` and the
+//! go on with, and `hal_resume` loads its registers. There are two ways in, `syscall` and the
 //! descriptor table, and two ways out: `sysretq` for a context in a system call (`full` is 0) and
 //! `iretq` for any other.
 //!
 //! A trap in the kernel itself is an interrupt in `wait_for_interrupt`, or a bug.
 
 use super::descriptors::{KERNEL_CODE, KERNEL_DATA, USER_CODE, USER_DATA};
-use super::fpu::{use_fpu, Cpu, CPU};
-use super::instructions::{cr2, wrmsr, MSR_EFER, MSR_LSTAR, MSR_SFMASK};
+use super::fpu::use_fpu;
+use super::instructions::{cr2, wrmsr, MSR_EFER, MSR_LSTAR, MSR_SFMASK, MSR_SYSENTER_CS};
 use super::serial::{die, die_at};
-use super::{interrupts, stack, time, Global};
+use super::{interrupts, stack, time, Cpu, Global, CPU};
 use crate::{Context, Kernel, Trap};
 use core::arch::{asm, global_asm, naked_asm};
 use core::cell::Cell;
@@ -41,6 +41,8 @@ const WITH_ERROR: u32 = 0x6022_7d00;
 extern "C" {
     /// The code for vector 0; the others follow.
     fn hal_stubs();
+    /// The way out, in the middle of [`syscall_entry`].
+    pub(super) fn hal_resume();
 }
 
 /// Where the descriptor table leads for the vector.
@@ -90,32 +92,46 @@ pub(super) fn init() {
         wrmsr(MSR_EFER, EFER);
         wrmsr(MSR_LSTAR, syscall_entry as *const () as u64);
         wrmsr(MSR_SFMASK, CLEAR_FLAGS);
+        // `sysenter` is no way in.
+        wrmsr(MSR_SYSENTER_CS, 0);
     }
 }
 
 /// Enters user mode with `first`; from now on `kernel` is called. Once only.
-pub fn start(kernel: &'static dyn Kernel, first: &'static Context) -> ! {
+pub fn start<K: Kernel>(kernel: &'static K, first: &'static Context) -> ! {
     assert!(
         CPU.0.current.get().is_none(),
         "a kernel has been started already"
     );
     KERNEL.0.set(kernel);
-    // SAFETY: `resume` wants a context and any stack on which nothing is that will be used again:
-    // nothing returns from here.
+    CPU.0.kernel.set(core::ptr::from_ref(kernel) as u64);
+    CPU.0.syscall.set(syscall::<K> as *const () as u64);
+    // SAFETY: `hal_resume` wants a context and any stack on which nothing is that will be used
+    // again: nothing returns from here.
     unsafe {
         asm!(
             "mov rsp, {stack}",
             "xor ebp, ebp",
             "jmp {resume}",
             stack = in(reg) stack::cpu_stack_top(),
-            resume = sym resume,
+            resume = sym hal_resume,
             in("rax") first,
             options(noreturn)
         )
     }
 }
 
-/// The `syscall` instruction has left the return address in `rcx` and the flags in `r11`.
+/// Calls the kernel without a detour through a table of methods: the entry code has the address of
+/// this for the kernel's type.
+extern "C" fn syscall<K: Kernel>(
+    kernel: &'static K,
+    context: &'static Context,
+) -> &'static Context {
+    kernel.syscall(context)
+}
+
+/// From `syscall`, which has left the return address in `rcx` and the flags in `r11`; and the way
+/// out, for all.
 #[unsafe(naked)]
 unsafe extern "C" fn syscall_entry() {
     naked_asm!(
@@ -145,15 +161,113 @@ unsafe extern "C" fn syscall_entry() {
         "rdgsbase rdx",
         "mov [rsp + {gs_base}], rdx",
         "mov qword ptr [rsp + {full}], 0",
-        "mov rdi, rsp",
+        "mov rsi, rsp",
+        "mov rdi, [rip + {cpu} + {kernel}]",
         "mov rsp, [rsp + {stack_top}]",
-        "call {handler}",
-        "jmp {resume}",
+        "call [rip + {cpu} + {syscall}]",
+
+        // To user mode with the context in `rax`. The stack pointer is on a kernel stack of which
+        // nothing is used again.
+        ".global hal_resume",
+        "hal_resume:",
+        "cmp rax, [rip + {cpu} + {current}]",
+        "je 3f",
+        // Another than the one that came in. It has no activation in the kernel from here on.
+        "mov [rip + {cpu} + {current}], rax",
+        "mov qword ptr [rax + {activation}], 0",
+        "cmp rax, [rip + {cpu} + {fpu_owner}]",
+        "je 4f",
+        "cmp qword ptr [rip + {cpu} + {fpu_traps}], 0",
+        "je 5f",
+        "3:",
+        "cmp qword ptr [rax + {full}], 0",
+        "jne 6f",
+        "mov rcx, [rax + {fs_base}]",
+        "wrfsbase rcx",
+        "mov rdx, [rax + {gs_base}]",
+        "wrgsbase rdx",
+        "mov rcx, [rax + {rip}]",
+        "mov r11, [rax + {rflags}]",
+        "mov rbx, [rax + {rbx}]",
+        "mov rdx, [rax + {rdx}]",
+        "mov rsi, [rax + {rsi}]",
+        "mov rdi, [rax + {rdi}]",
+        "mov rbp, [rax + {rbp}]",
+        "mov r8, [rax + {r8}]",
+        "mov r9, [rax + {r9}]",
+        "mov r10, [rax + {r10}]",
+        "mov r12, [rax + {r12}]",
+        "mov r13, [rax + {r13}]",
+        "mov r14, [rax + {r14}]",
+        "mov r15, [rax + {r15}]",
+        "mov rsp, [rax + {rsp}]",
+        "mov rax, [rax + {rax}]",
+        "sysretq",
+        // It owns the FPU.
+        "4:",
+        "cmp qword ptr [rip + {cpu} + {fpu_traps}], 0",
+        "je 3b",
+        "clts",
+        "mov qword ptr [rip + {cpu} + {fpu_traps}], 0",
+        "jmp 3b",
+        // It does not own the FPU, and the one before did.
+        "5:",
+        "mov rcx, cr0",
+        "or rcx, 8",
+        "mov cr0, rcx",
+        "mov qword ptr [rip + {cpu} + {fpu_traps}], 1",
+        "jmp 3b",
+        // All registers. `iretq` to an address that is not canonical would fault here.
+        "6:",
+        "mov rcx, [rax + {rip}]",
+        "mov rdx, rcx",
+        "shl rdx, 16",
+        "sar rdx, 16",
+        "cmp rcx, rdx",
+        "jne 7f",
+        "mov rdx, [rax + {fs_base}]",
+        "wrfsbase rdx",
+        "mov rdx, [rax + {gs_base}]",
+        "wrgsbase rdx",
+        "push {user_data}",
+        "push qword ptr [rax + {rsp}]",
+        "push qword ptr [rax + {rflags}]",
+        "push {user_code}",
+        "push rcx",
+        "mov rbx, [rax + {rbx}]",
+        "mov rcx, [rax + {rcx}]",
+        "mov rdx, [rax + {rdx}]",
+        "mov rsi, [rax + {rsi}]",
+        "mov rdi, [rax + {rdi}]",
+        "mov rbp, [rax + {rbp}]",
+        "mov r8, [rax + {r8}]",
+        "mov r9, [rax + {r9}]",
+        "mov r10, [rax + {r10}]",
+        "mov r11, [rax + {r11}]",
+        "mov r12, [rax + {r12}]",
+        "mov r13, [rax + {r13}]",
+        "mov r14, [rax + {r14}]",
+        "mov r15, [rax + {r15}]",
+        "mov rax, [rax + {rax}]",
+        "iretq",
+        // The thread takes that fault.
+        "7:",
+        "mov rsp, [rax + {stack_top}]",
+        "mov rdi, rax",
+        "mov esi, {protection}",
+        "xor edx, edx",
+        "call {from_user}",
+        "jmp hal_resume",
         cpu = sym CPU,
         user_rsp = const offset_of!(Cpu, user_rsp),
+        kernel = const offset_of!(Cpu, kernel),
+        syscall = const offset_of!(Cpu, syscall),
         current = const offset_of!(Cpu, current),
+        fpu_owner = const offset_of!(Cpu, fpu_owner),
+        fpu_traps = const offset_of!(Cpu, fpu_traps),
         rax = const offset_of!(Context, rax),
         rbx = const offset_of!(Context, rbx),
+        rcx = const offset_of!(Context, rcx),
         rdx = const offset_of!(Context, rdx),
         rsi = const offset_of!(Context, rsi),
         rdi = const offset_of!(Context, rdi),
@@ -162,6 +276,7 @@ unsafe extern "C" fn syscall_entry() {
         r8 = const offset_of!(Context, r8),
         r9 = const offset_of!(Context, r9),
         r10 = const offset_of!(Context, r10),
+        r11 = const offset_of!(Context, r11),
         r12 = const offset_of!(Context, r12),
         r13 = const offset_of!(Context, r13),
         r14 = const offset_of!(Context, r14),
@@ -172,8 +287,11 @@ unsafe extern "C" fn syscall_entry() {
         gs_base = const offset_of!(Context, gs_base),
         full = const offset_of!(Context, full),
         stack_top = const offset_of!(Context, stack_top),
-        handler = sym syscall,
-        resume = sym resume,
+        activation = const offset_of!(Context, activation),
+        user_data = const USER_DATA,
+        user_code = const USER_CODE,
+        protection = const PROTECTION,
+        from_user = sym from_user,
     )
 }
 
@@ -273,140 +391,8 @@ unsafe extern "C" fn common() {
         stack_top = const offset_of!(Context, stack_top),
         from_user = sym from_user,
         from_kernel = sym from_kernel,
-        resume = sym resume,
+        resume = sym hal_resume,
     )
-}
-
-/// Goes to user mode with the context in `rax`. The stack pointer is on a kernel stack of which
-/// nothing is used again.
-#[unsafe(naked)]
-pub(super) unsafe extern "C" fn resume() {
-    naked_asm!(
-        "cmp rax, [rip + {cpu} + {current}]",
-        "je 3f",
-        // Another than the one that came in. It has no activation in the kernel from here on.
-        "mov [rip + {cpu} + {current}], rax",
-        "mov qword ptr [rax + {activation}], 0",
-        "cmp rax, [rip + {cpu} + {fpu_owner}]",
-        "je 4f",
-        "cmp qword ptr [rip + {cpu} + {fpu_traps}], 0",
-        "je 5f",
-        "3:",
-        "cmp qword ptr [rax + {full}], 0",
-        "jne 6f",
-        "mov rcx, [rax + {fs_base}]",
-        "wrfsbase rcx",
-        "mov rdx, [rax + {gs_base}]",
-        "wrgsbase rdx",
-        "mov rcx, [rax + {rip}]",
-        "mov r11, [rax + {rflags}]",
-        "mov rbx, [rax + {rbx}]",
-        "mov rdx, [rax + {rdx}]",
-        "mov rsi, [rax + {rsi}]",
-        "mov rdi, [rax + {rdi}]",
-        "mov rbp, [rax + {rbp}]",
-        "mov r8, [rax + {r8}]",
-        "mov r9, [rax + {r9}]",
-        "mov r10, [rax + {r10}]",
-        "mov r12, [rax + {r12}]",
-        "mov r13, [rax + {r13}]",
-        "mov r14, [rax + {r14}]",
-        "mov r15, [rax + {r15}]",
-        "mov rsp, [rax + {rsp}]",
-        "mov rax, [rax + {rax}]",
-        "sysretq",
-        // It owns the FPU.
-        "4:",
-        "cmp qword ptr [rip + {cpu} + {fpu_traps}], 0",
-        "je 3b",
-        "clts",
-        "mov qword ptr [rip + {cpu} + {fpu_traps}], 0",
-        "jmp 3b",
-        // It does not own the FPU, and the one before did.
-        "5:",
-        "mov rcx, cr0",
-        "or rcx, 8",
-        "mov cr0, rcx",
-        "mov qword ptr [rip + {cpu} + {fpu_traps}], 1",
-        "jmp 3b",
-        // All registers. `iretq` to an address that is not canonical would fault here.
-        "6:",
-        "mov rcx, [rax + {rip}]",
-        "mov rdx, rcx",
-        "shl rdx, 16",
-        "sar rdx, 16",
-        "cmp rcx, rdx",
-        "jne 7f",
-        "mov rdx, [rax + {fs_base}]",
-        "wrfsbase rdx",
-        "mov rdx, [rax + {gs_base}]",
-        "wrgsbase rdx",
-        "push {user_data}",
-        "push qword ptr [rax + {rsp}]",
-        "push qword ptr [rax + {rflags}]",
-        "push {user_code}",
-        "push rcx",
-        "mov rbx, [rax + {rbx}]",
-        "mov rcx, [rax + {rcx}]",
-        "mov rdx, [rax + {rdx}]",
-        "mov rsi, [rax + {rsi}]",
-        "mov rdi, [rax + {rdi}]",
-        "mov rbp, [rax + {rbp}]",
-        "mov r8, [rax + {r8}]",
-        "mov r9, [rax + {r9}]",
-        "mov r10, [rax + {r10}]",
-        "mov r11, [rax + {r11}]",
-        "mov r12, [rax + {r12}]",
-        "mov r13, [rax + {r13}]",
-        "mov r14, [rax + {r14}]",
-        "mov r15, [rax + {r15}]",
-        "mov rax, [rax + {rax}]",
-        "iretq",
-        // The thread takes that fault.
-        "7:",
-        "mov rsp, [rax + {stack_top}]",
-        "mov rdi, rax",
-        "mov esi, {protection}",
-        "xor edx, edx",
-        "call {from_user}",
-        "jmp {resume}",
-        cpu = sym CPU,
-        current = const offset_of!(Cpu, current),
-        fpu_owner = const offset_of!(Cpu, fpu_owner),
-        fpu_traps = const offset_of!(Cpu, fpu_traps),
-        rax = const offset_of!(Context, rax),
-        rbx = const offset_of!(Context, rbx),
-        rcx = const offset_of!(Context, rcx),
-        rdx = const offset_of!(Context, rdx),
-        rsi = const offset_of!(Context, rsi),
-        rdi = const offset_of!(Context, rdi),
-        rbp = const offset_of!(Context, rbp),
-        rsp = const offset_of!(Context, rsp),
-        r8 = const offset_of!(Context, r8),
-        r9 = const offset_of!(Context, r9),
-        r10 = const offset_of!(Context, r10),
-        r11 = const offset_of!(Context, r11),
-        r12 = const offset_of!(Context, r12),
-        r13 = const offset_of!(Context, r13),
-        r14 = const offset_of!(Context, r14),
-        r15 = const offset_of!(Context, r15),
-        rip = const offset_of!(Context, rip),
-        rflags = const offset_of!(Context, rflags),
-        fs_base = const offset_of!(Context, fs_base),
-        gs_base = const offset_of!(Context, gs_base),
-        full = const offset_of!(Context, full),
-        stack_top = const offset_of!(Context, stack_top),
-        activation = const offset_of!(Context, activation),
-        user_data = const USER_DATA,
-        user_code = const USER_CODE,
-        protection = const PROTECTION,
-        from_user = sym from_user,
-        resume = sym resume,
-    )
-}
-
-extern "C" fn syscall(context: &'static Context) -> &'static Context {
-    KERNEL.0.get().syscall(context)
 }
 
 /// A trap from user mode.
