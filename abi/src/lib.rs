@@ -43,7 +43,7 @@ pub const OBJECT_ALIGN: u64 = 16;
 pub const MAX_LIST_REFS: u64 = 15;
 
 /// Largest message of the idempotent form, in bytes: it is moved in one piece.
-pub const MAX_IDEMPOTENT: u64 = 64 * 1024;
+pub const MAX_IDEMPOTENT: u64 = 128 * 1024;
 
 /// Bytes that a register message can carry.
 pub const MAX_SHORT: u64 = 64;

@@ -162,6 +162,8 @@ pub enum Stage {
     Fault = 6,
     /// Server end only: holds an exception and owes a `reply` with registers.
     Exception = 7,
+    /// Client end only: the server has ended the connection in order; a receive says so.
+    Finished = 8,
 }
 
 impl Stage {
@@ -177,6 +179,7 @@ impl Stage {
             5 => Stage::Call,
             6 => Stage::Fault,
             7 => Stage::Exception,
+            8 => Stage::Finished,
             _ => return None,
         })
     }
@@ -186,7 +189,7 @@ impl Stage {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Waiting {
-    /// For nothing: it runs, is ready, or is stopped.
+    /// For nothing: it runs, is ready, or was so when it was stopped.
     #[default]
     Nothing = 0,
     /// For a mutex.

@@ -592,10 +592,10 @@ pub(crate) fn send_from_kernel(
             s.server.set(stage, t.head().weak());
             if stage == Stage::Exception {
                 t.exception_delivered.set(true);
-                t.wait_plain(Waiting::Exception, 0);
+                t.wait_plain(Waiting::Exception, t.exception_address.get());
             } else {
                 t.served_by.set(s.head().weak());
-                t.wait_plain(Waiting::Reply, 0);
+                t.wait_plain(Waiting::Reply, t.missing.get().0);
             }
             return;
         }

@@ -73,7 +73,8 @@ pub struct Thread {
     pub(crate) exception_address: Cell<u64>,
     pub(crate) links: Links,
     pub(crate) deadline: DeadlineLinks,
-    /// What it waits for, for people.
+    /// What it waits for, or waited for when it was stopped: for people.
+    pub(crate) waiting: Cell<Waiting>,
     pub(crate) waiting_for: Cell<u64>,
     /// While it waits for a server: the port, and what it wants there.
     pub(crate) errand: Cell<Option<(&'static Port, Errand)>>,
@@ -156,7 +157,7 @@ impl Thread {
                 self.wait_on(&k.vacant, Waiting::Vacant, 0);
             }
             Some(_) if self.exception_delivered.get() => {
-                self.run.set(Run::Waiting(Waiting::Exception));
+                self.wait_plain(Waiting::Exception, self.exception_address.get());
             }
             Some(_) => {
                 self.run.set(Run::Ready);
@@ -181,6 +182,7 @@ impl Thread {
 
     /// Begins a wait for something that knows whom to wake.
     pub(crate) fn wait_plain(&self, why: Waiting, what: u64) {
+        self.waiting.set(why);
         self.waiting_for.set(what);
         self.run.set(Run::Waiting(why));
     }
@@ -201,6 +203,9 @@ impl Thread {
     /// returns; nothing is completed in it until it goes on.
     pub(crate) fn stop(&'static self, k: K) {
         self.stop_count.set(self.stop_count.get().saturating_add(1));
+        if matches!(self.run.get(), Run::Ready | Run::Running) {
+            self.waiting.set(Waiting::Nothing);
+        }
         self.quit(k);
         self.run.set(Run::Stopped);
     }
@@ -278,6 +283,7 @@ impl Object for Thread {
             exception_address: Cell::new(0),
             links: Links::new(),
             deadline: DeadlineLinks::new(),
+            waiting: Cell::new(Waiting::Nothing),
             waiting_for: Cell::new(0),
             errand: Cell::new(None),
             served_by: Cell::new(Weak::NONE),
@@ -310,6 +316,7 @@ impl Object for Thread {
         self.exception_delivered.set(false);
         self.exception.set(0);
         self.exception_address.set(0);
+        self.waiting.set(Waiting::Nothing);
         self.waiting_for.set(0);
         self.served_by.set(Weak::NONE);
         self.touch.set(None);

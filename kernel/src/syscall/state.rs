@@ -15,7 +15,7 @@ use crate::object::space::Space;
 use crate::object::thread::{End, Run, Thread};
 use crate::object::{self, Object, Phase, Target, Weak};
 use crate::{exec, Handled, Stop};
-use abi::state::{space_flags, Stage, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS};
+use abi::state::{space_flags, Stage, Waiting, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS};
 use abi::{Code, RefKind, Registers, PAGE_SIZE, PRIORITIES, USER_END};
 
 fn invalid() -> Stop {
@@ -264,7 +264,8 @@ pub(super) fn thread_get(a: Args) -> Handled {
     let t = object::find_body::<Thread>(a.k, a.space, a.a())?;
     let (space, client, server) = (place(a, a.c())?, place(a, a.d())?, place(a, a.e())?);
     let (waiting, waiting_for) = match t.run.get() {
-        Run::Waiting(why) => (why as u64, t.waiting_for.get()),
+        // What a stopped thread waited for; it will begin the wait again.
+        Run::Waiting(_) | Run::Stopped => (t.waiting.get() as u64, t.waiting_for.get()),
         _ => (0, 0),
     };
     let mut words = [0; THREAD_WORDS];
@@ -376,6 +377,7 @@ pub(super) fn thread_set(a: Args) -> Handled {
     t.exception_address.set(address);
     t.touch.set(None);
     t.refused.set(None);
+    t.waiting.set(Waiting::Nothing);
     set_end(&t.client, client, client_peer, || crate::ipc::drop_client_end(a.k, t));
     set_end(&t.server, server, server_peer, || crate::ipc::drop_server_end(a.k, t));
     t.attach(a.k, Some(space));
