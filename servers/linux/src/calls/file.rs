@@ -1,0 +1,755 @@
+//! Calls on descriptors.
+
+use alloc::vec::Vec;
+
+use proto::console::Mode;
+use proto::fs::{Reply, Request};
+
+use crate::emulate::{Caller, Result, Stop, Wake};
+use crate::errno::{
+    Errno, EAGAIN, EBADF, EFBIG, EINVAL, EIO, EISDIR, ENODEV, ENOSPC, ENOTDIR, ENOTSUP,
+    ENOTTY, ESPIPE,
+};
+use crate::memory::{READ, WRITE};
+use crate::process::{open_flags, Description, Device, Entry, Fd, Kind, MAX_FDS};
+use crate::wire::{u32_at, u64_at, Writer};
+
+/// Most bytes of one read or write, as in Linux.
+const MAX_TRANSFER: u64 = 0x7fff_f000;
+/// Most bytes that move in one step.
+const CHUNK: usize = proto::MAX_BULK;
+/// Largest offset.
+pub const MAX_OFFSET: u64 = i64::MAX as u64;
+
+/// Where a transfer begins.
+#[derive(Clone, Copy)]
+enum Position {
+    /// At the description's offset, which advances.
+    Shared(u64),
+    /// At an offset that the call names.
+    Given(u64),
+}
+
+fn position(description: &Description, at: Option<u64>) -> Result<Position> {
+    match at {
+        None => Ok(Position::Shared(description.offset)),
+        Some(_) if matches!(description.kind, Kind::Device(Device::Console)) => Err(ESPIPE.into()),
+        Some(at) if at > MAX_OFFSET => Err(EINVAL.into()),
+        Some(at) => Ok(Position::Given(at)),
+    }
+}
+
+impl Position {
+    fn offset(self) -> u64 {
+        match self {
+            Position::Shared(offset) | Position::Given(offset) => offset,
+        }
+    }
+}
+
+fn commit(c: &mut Caller, fd: u32, position: Position, end: u64) -> Result<()> {
+    if let Position::Shared(_) = position {
+        c.p.files.get_mut(fd)?.offset = end;
+    }
+    Ok(())
+}
+
+/// Reads the file from `offset` on, as much as `into` takes or the file has.
+pub fn read_file(c: &mut Caller, ino: u64, offset: u64, into: &mut [u8]) -> Result<usize> {
+    let mut done = 0;
+    while done < into.len() {
+        let length = (into.len() - done).min(CHUNK);
+        let request = Request::Read { ino, offset: offset + done as u64, length: length as u32 };
+        let (_, got) = c.h.fs(&request, &[], &mut into[done..done + length])?;
+        if got == 0 {
+            break;
+        }
+        done += got.min(length);
+    }
+    Ok(done)
+}
+
+/// `read` and `pread64`.
+pub fn read(c: &mut Caller, fd: u32, address: u64, length: u64, at: Option<u64>) -> Result {
+    let description = c.p.files.get(fd)?;
+    if !description.readable() {
+        return Err(EBADF.into());
+    }
+    let position = position(description, at)?;
+    let flags = description.flags;
+    let kind = description.kind.clone();
+    let length = length.min(MAX_TRANSFER);
+    let from = position.offset();
+    // What there is decides how much of the buffer must be there.
+    match kind {
+        Kind::Directory { .. } => Err(EISDIR.into()),
+        Kind::File { ino } => {
+            let length = length.min(MAX_OFFSET - from.min(MAX_OFFSET));
+            c.check(address, length.min(1), WRITE)?;
+            let mut chunk = alloc::vec![0; length.min(CHUNK as u64) as usize];
+            let mut done = 0;
+            while done < length {
+                let want = (length - done).min(CHUNK as u64) as usize;
+                let got = read_file(c, ino, from + done, &mut chunk[..want])?;
+                if c.check(address + done, got as u64, WRITE).is_err() {
+                    if done == 0 {
+                        return Err(crate::errno::EFAULT.into());
+                    }
+                    break;
+                }
+                c.h.write_memory(address + done, &chunk[..got])?;
+                done += got as u64;
+                if got < want {
+                    break;
+                }
+            }
+            commit(c, fd, position, from + done)?;
+            Ok(done)
+        }
+        Kind::Text(text) => {
+            let start = from.min(text.len() as u64) as usize;
+            let end = (start as u64 + length).min(text.len() as u64) as usize;
+            c.write(address, &text[start..end])?;
+            commit(c, fd, position, end as u64)?;
+            Ok((end - start) as u64)
+        }
+        Kind::Device(Device::Null) => Ok(0),
+        Kind::Device(Device::Zero | Device::Full) => {
+            c.check(address, length, WRITE)?;
+            fill(c, address, length, |_, _| {})
+        }
+        Kind::Device(Device::Random) => {
+            c.check(address, length, WRITE)?;
+            fill(c, address, length, |c, bytes| c.h.random(bytes))
+        }
+        Kind::Device(Device::Console) => {
+            if length == 0 {
+                return Ok(0);
+            }
+            c.check(address, length, WRITE)?;
+            let mut bytes = alloc::vec![0; length.min(4096) as usize];
+            match c.h.console_read(&mut bytes) {
+                Ok(got) => {
+                    let got = got.min(bytes.len());
+                    c.h.write_memory(address, &bytes[..got])?;
+                    Ok(got as u64)
+                }
+                Err(proto::Error::WouldBlock) => blocked(flags),
+                Err(error) => Err(error.into()),
+            }
+        }
+    }
+}
+
+/// The call waits for the console, unless its description says that it must not.
+fn blocked(flags: u32) -> Result {
+    if flags & open_flags::NONBLOCK != 0 {
+        return Err(EAGAIN.into());
+    }
+    Err(Stop::Park(Wake { console: true, deadline: None }))
+}
+
+fn fill(
+    c: &mut Caller,
+    address: u64,
+    length: u64,
+    make: impl Fn(&mut Caller, &mut [u8]),
+) -> Result {
+    let mut done = 0;
+    while done < length {
+        let mut bytes = alloc::vec![0; (length - done).min(4096) as usize];
+        make(c, &mut bytes);
+        c.h.write_memory(address + done, &bytes)?;
+        done += bytes.len() as u64;
+    }
+    Ok(length)
+}
+
+/// `write` and `pwrite64`.
+pub fn write(c: &mut Caller, fd: u32, address: u64, length: u64, at: Option<u64>) -> Result {
+    write_vector(c, fd, &[(address, length)], at)
+}
+
+/// Writes several ranges one after the other, as one write.
+fn write_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>) -> Result {
+    let description = c.p.files.get(fd)?;
+    if !description.writable() {
+        return Err(EBADF.into());
+    }
+    let position = position(description, at)?;
+    let flags = description.flags;
+    let kind = description.kind.clone();
+    for (address, length) in ranges {
+        c.check(*address, *length, READ)?;
+    }
+    let total: u64 = ranges.iter().map(|r| r.1).sum();
+    match kind {
+        Kind::Directory { .. } | Kind::Text(_) => Err(EBADF.into()),
+        Kind::Device(Device::Null | Device::Zero | Device::Random) => Ok(total),
+        Kind::Device(Device::Full) => Err(ENOSPC.into()),
+        Kind::Device(Device::Console) => write_console(c, ranges, total, flags),
+        Kind::File { ino } => {
+            let append = flags & open_flags::APPEND != 0 && at.is_none();
+            let from = position.offset();
+            if !append && from.checked_add(total).is_none_or(|end| end > MAX_OFFSET) {
+                return Err(EFBIG.into());
+            }
+            let mut chunk = Vec::new();
+            let mut done = 0;
+            let mut end = from;
+            let mut failure = None;
+            'ranges: for (address, length) in ranges {
+                let mut moved = 0;
+                while moved < *length {
+                    chunk.resize((*length - moved).min(CHUNK as u64) as usize, 0);
+                    c.h.read_memory(*address + moved, &mut chunk)?;
+                    match write_file(c, ino, end, append, &chunk) {
+                        Ok((written, now)) => {
+                            end = now;
+                            done += written;
+                            moved += written;
+                            if written < chunk.len() as u64 {
+                                break 'ranges;
+                            }
+                        }
+                        Err(error) => {
+                            failure = Some(error);
+                            break 'ranges;
+                        }
+                    }
+                }
+            }
+            commit(c, fd, position, end)?;
+            match failure {
+                Some(error) if done == 0 => Err(error),
+                _ => Ok(done),
+            }
+        }
+    }
+}
+
+/// Writes to a file; returns how much, and the offset behind it.
+pub fn write_file(
+    c: &mut Caller,
+    ino: u64,
+    offset: u64,
+    append: bool,
+    bytes: &[u8],
+) -> Result<(u64, u64)> {
+    let request = Request::Write { ino, offset, append };
+    match c.h.fs(&request, bytes, &mut []) {
+        Ok((Reply::Written { length, offset }, _)) => {
+            let length = u64::from(length).min(bytes.len() as u64);
+            Ok((length, offset.saturating_add(length)))
+        }
+        Ok(_) => Err(EIO.into()),
+        // The files are in memory: when that is out, the device is full.
+        Err(proto::Error::NoMemory) => Err(ENOSPC.into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Writes to the console, which takes as much as fits at the moment. The write is complete when
+/// all is taken; how much that is so far is kept with the call.
+fn write_console(c: &mut Caller, ranges: &[(u64, u64)], total: u64, flags: u32) -> Result {
+    let total = total.min(MAX_TRANSFER);
+    let mut done = c.p.wait.map_or(0, |w| w.progress);
+    let mut bytes = Vec::new();
+    while done < total {
+        // The range that `done` is in.
+        let mut skip = done;
+        let Some((address, length)) = ranges.iter().find_map(|(address, length)| {
+            if skip < *length {
+                return Some((*address + skip, *length - skip));
+            }
+            skip -= *length;
+            None
+        }) else {
+            break;
+        };
+        bytes.resize(length.min(4096) as usize, 0);
+        c.h.read_memory(address, &mut bytes)?;
+        match c.h.console_write(&bytes) {
+            Ok(0) | Err(proto::Error::WouldBlock) => {
+                if flags & open_flags::NONBLOCK != 0 && done > 0 {
+                    return Ok(done);
+                }
+                if done > 0 {
+                    c.wait().progress = done;
+                }
+                return blocked(flags);
+            }
+            Ok(taken) => done += taken.min(bytes.len()) as u64,
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(done)
+}
+
+/// The ranges of an `iovec`.
+fn vector(c: &mut Caller, address: u64, count: u64) -> Result<Vec<(u64, u64)>> {
+    if count > 1024 {
+        return Err(EINVAL.into());
+    }
+    let raw = c.read(address, count as usize * 16)?;
+    let ranges: Vec<_> = raw.chunks_exact(16).map(|v| (u64_at(v, 0), u64_at(v, 8))).collect();
+    let mut total = 0u64;
+    for (_, length) in &ranges {
+        total = total.checked_add(*length).filter(|t| *t <= MAX_OFFSET).ok_or(EINVAL)?;
+    }
+    Ok(ranges)
+}
+
+/// `readv` and `preadv`.
+pub fn readv(c: &mut Caller, fd: u32, address: u64, count: u64, at: Option<u64>) -> Result {
+    let ranges = vector(c, address, count)?;
+    for (address, length) in &ranges {
+        c.check(*address, *length, WRITE)?;
+    }
+    c.p.files.get(fd)?;
+    let mut done = 0;
+    for (address, length) in ranges.into_iter().filter(|r| r.1 != 0) {
+        match read(c, fd, address, length, at.map(|at| at + done)) {
+            Ok(got) => {
+                done += got;
+                // A console gives a line at a time; asking on would wait for the next.
+                let console = matches!(c.p.files.get(fd)?.kind, Kind::Device(Device::Console));
+                if got < length || console {
+                    break;
+                }
+            }
+            Err(Stop::Errno(_) | Stop::Park(_)) if done > 0 => break,
+            Err(stop) => return Err(stop),
+        }
+    }
+    Ok(done)
+}
+
+/// `writev` and `pwritev`.
+pub fn writev(c: &mut Caller, fd: u32, address: u64, count: u64, at: Option<u64>) -> Result {
+    let ranges = vector(c, address, count)?;
+    write_vector(c, fd, &ranges, at)
+}
+
+/// `close`.
+pub fn close(c: &mut Caller, fd: u32) -> Result {
+    c.p.files.close(c.h, fd)?;
+    Ok(0)
+}
+
+/// `close_range`.
+pub fn close_range(c: &mut Caller, first: u32, last: u32, flags: u32) -> Result {
+    const CLOEXEC: u32 = 4;
+    if first > last || flags & !(CLOEXEC | 2) != 0 {
+        return Err(EINVAL.into());
+    }
+    let fds: Vec<u32> = c.p.files.fds.range(first..=last).map(|(n, _)| *n).collect();
+    for fd in fds {
+        if flags & CLOEXEC != 0 {
+            if let Some(entry) = c.p.files.fds.get_mut(&fd) {
+                entry.cloexec = true;
+            }
+        } else {
+            close(c, fd)?;
+        }
+    }
+    Ok(0)
+}
+
+/// `lseek`.
+pub fn lseek(c: &mut Caller, fd: u32, offset: i64, whence: u32) -> Result {
+    let description = c.p.files.get(fd)?;
+    let current = description.offset;
+    let size = match description.kind {
+        Kind::File { ino } if whence >= 2 => c.attr(&Request::StatIno { ino })?.size,
+        Kind::Text(ref text) => text.len() as u64,
+        Kind::File { .. } | Kind::Directory { .. } => 0,
+        Kind::Device(Device::Console) => return Err(ESPIPE.into()),
+        Kind::Device(_) => return Ok(0),
+    };
+    let base = match whence {
+        0 => 0,
+        1 => current,
+        2 => size,
+        // SEEK_DATA and SEEK_HOLE: all of a file is data, and its end is a hole.
+        3 | 4 if offset < 0 || offset as u64 >= size => return Err(Errno(6).into()),
+        3 => offset as u64,
+        4 => size,
+        _ => return Err(EINVAL.into()),
+    };
+    let offset = if whence >= 3 { 0 } else { offset };
+    let new = base.checked_add_signed(offset).filter(|n| *n <= MAX_OFFSET).ok_or(EINVAL)?;
+    let description = c.p.files.get_mut(fd)?;
+    if let Kind::Directory { pending, cookie, .. } = &mut description.kind {
+        // Rewinding is what programs do; any other place is reached by reading on.
+        if new != 0 && new != current {
+            return Err(EINVAL.into());
+        }
+        if new == 0 {
+            pending.clear();
+            *cookie = 0;
+        }
+    }
+    description.offset = new;
+    Ok(new)
+}
+
+fn fd_limit(c: &Caller) -> u32 {
+    c.p.limits.get(&7).map_or(MAX_FDS, |l| l.0.min(u64::from(MAX_FDS)) as u32)
+}
+
+/// The lowest descriptor that can be given out.
+pub fn free_fd(c: &Caller) -> Result<u32> {
+    Ok(c.p.files.lowest(0, fd_limit(c))?)
+}
+
+/// `dup`, and `fcntl(F_DUPFD)`.
+pub fn dup(c: &mut Caller, fd: u32, from: u32, cloexec: bool) -> Result {
+    let description = c.p.files.fds.get(&fd).ok_or(EBADF)?.description;
+    if from >= fd_limit(c) {
+        return Err(EINVAL.into());
+    }
+    let new = c.p.files.lowest(from, fd_limit(c))?;
+    c.p.files.fds.insert(new, Fd { description, cloexec });
+    Ok(u64::from(new))
+}
+
+/// `dup2` and `dup3`.
+pub fn dup_to(c: &mut Caller, fd: u32, new: u32, flags: Option<u32>) -> Result {
+    let description = c.p.files.fds.get(&fd).ok_or(EBADF)?.description;
+    if new >= fd_limit(c) {
+        return Err(EBADF.into());
+    }
+    let cloexec = match flags {
+        Some(flags) if fd == new || flags & !open_flags::CLOEXEC != 0 => {
+            return Err(EINVAL.into())
+        }
+        Some(flags) => flags != 0,
+        None if fd == new => return Ok(u64::from(new)),
+        None => false,
+    };
+    let _ = c.p.files.close(c.h, new);
+    c.p.files.fds.insert(new, Fd { description, cloexec });
+    Ok(u64::from(new))
+}
+
+/// `fcntl`.
+pub fn fcntl(c: &mut Caller, fd: u32, command: u32, argument: u64) -> Result {
+    c.p.files.get(fd)?;
+    match command {
+        0 => dup(c, fd, argument.min(u64::from(u32::MAX)) as u32, false),
+        1030 => dup(c, fd, argument.min(u64::from(u32::MAX)) as u32, true),
+        1 => Ok(u64::from(c.p.files.fds.get(&fd).is_some_and(|f| f.cloexec))),
+        2 => {
+            if let Some(entry) = c.p.files.fds.get_mut(&fd) {
+                entry.cloexec = argument & 1 != 0;
+            }
+            Ok(0)
+        }
+        3 => Ok(u64::from(c.p.files.get(fd)?.flags)),
+        4 => {
+            let description = c.p.files.get_mut(fd)?;
+            let set = argument as u32 & open_flags::SETTABLE;
+            description.flags = (description.flags & !open_flags::SETTABLE) | set;
+            Ok(0)
+        }
+        // Record locks: a process never conflicts with itself, and others have their own files
+        // or trust each other. F_GETLK says that nobody holds the lock.
+        5 | 36 => {
+            let mut lock = c.read(argument, 32)?;
+            lock[..2].copy_from_slice(&2u16.to_le_bytes());
+            c.write(argument, &lock)?;
+            Ok(0)
+        }
+        6 | 7 | 37 | 38 => Ok(0),
+        _ => Err(EINVAL.into()),
+    }
+}
+
+/// `flock`: like record locks.
+pub fn flock(c: &mut Caller, fd: u32) -> Result {
+    c.p.files.get(fd)?;
+    Ok(0)
+}
+
+/// Bytes of the kernel's `struct termios`.
+const TERMIOS: usize = 36;
+/// `ICANON` in its fourth word.
+const ICANON: u32 = 2;
+
+/// How a console looks that nobody changed: cooked, with echo.
+fn default_termios() -> Vec<u8> {
+    Writer::new()
+        .u32(0x0500) // ICRNL IXON
+        .u32(0x0005) // OPOST ONLCR
+        .u32(0x00bf) // 38400 8 bits
+        .u32(0x8a3b) // ISIG ICANON ECHO ECHOE ECHOK ECHOCTL ECHOKE IEXTEN
+        .bytes(&[0, 3, 0x1c, 0x7f, 0x15, 4, 0, 1, 0, 0x11, 0x13, 0x1a, 0, 0x12, 0x0f, 0x17, 0x16])
+        .pad_to(TERMIOS)
+        .done()
+}
+
+/// `ioctl`.
+pub fn ioctl(c: &mut Caller, fd: u32, request: u32, argument: u64) -> Result {
+    let description = c.p.files.get(fd)?;
+    let kind = description.kind.clone();
+    let offset = description.offset;
+    match request {
+        0x5451 | 0x5450 => {
+            if let Some(entry) = c.p.files.fds.get_mut(&fd) {
+                entry.cloexec = request == 0x5451;
+            }
+            return Ok(0);
+        }
+        0x5421 => {
+            let on = u32_at(&c.read(argument, 4)?, 0) != 0;
+            let description = c.p.files.get_mut(fd)?;
+            description.flags &= !open_flags::NONBLOCK;
+            if on {
+                description.flags |= open_flags::NONBLOCK;
+            }
+            return Ok(0);
+        }
+        _ => {}
+    }
+    if let (Kind::File { ino }, 0x541b) = (&kind, request) {
+        let size = c.attr(&Request::StatIno { ino: *ino })?.size;
+        let left = size.saturating_sub(offset).min(i32::MAX as u64) as u32;
+        c.write(argument, &left.to_le_bytes())?;
+        return Ok(0);
+    }
+    let Kind::Device(Device::Console) = kind else {
+        return Err(ENOTTY.into());
+    };
+    match request {
+        // TCGETS
+        0x5401 => {
+            let termios = c.p.termios.clone().unwrap_or_else(default_termios);
+            c.write(argument, &termios)?;
+        }
+        // TCSETS, TCSETSW, TCSETSF
+        0x5402..=0x5404 => {
+            let termios = c.read(argument, TERMIOS)?;
+            let cooked = u32_at(&termios, 12) & ICANON != 0;
+            c.h.console_mode(if cooked { Mode::Cooked } else { Mode::Raw });
+            c.p.termios = Some(termios);
+        }
+        // TIOCGPGRP, TIOCGSID
+        0x540f | 0x5429 => c.write(argument, &c.p.group.to_le_bytes())?,
+        // TIOCSPGRP, TIOCSCTTY, TIOCNOTTY, TCFLSH, TCXONC, TCSBRK, TIOCSWINSZ
+        0x5410 | 0x540e | 0x5422 | 0x540b | 0x540a | 0x5409 | 0x5414 => {}
+        // TIOCGWINSZ: a serial line knows no size; this is what terminals begin with.
+        0x5413 => c.write(argument, &[24, 0, 80, 0, 0, 0, 0, 0])?,
+        // FIONREAD
+        0x541b => {
+            let some = u32::from(c.h.console_readable());
+            c.write(argument, &some.to_le_bytes())?;
+        }
+        _ => return Err(ENOTTY.into()),
+    }
+    Ok(0)
+}
+
+/// `sendfile`.
+pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) -> Result {
+    let source = c.p.files.get(from)?;
+    if !source.readable() {
+        return Err(EBADF.into());
+    }
+    let ino = match source.kind {
+        Kind::File { ino } => ino,
+        Kind::Directory { .. } => return Err(EISDIR.into()),
+        Kind::Device(_) | Kind::Text(_) => return Err(EINVAL.into()),
+    };
+    let mut from_offset = source.offset;
+    if offset_at != 0 {
+        c.check(offset_at, 8, WRITE)?;
+        from_offset = c.word(offset_at)?;
+        if from_offset > MAX_OFFSET {
+            return Err(EINVAL.into());
+        }
+    }
+    let target = c.p.files.get(to)?;
+    if !target.writable() || matches!(target.kind, Kind::Directory { .. } | Kind::Text(_)) {
+        return Err(EBADF.into());
+    }
+    if target.flags & open_flags::APPEND != 0 {
+        return Err(EINVAL.into());
+    }
+    let flags = target.flags;
+    let kind = target.kind.clone();
+    let mut to_offset = target.offset;
+    let count = count.min(MAX_TRANSFER).min(MAX_OFFSET - from_offset.min(MAX_OFFSET));
+    let mut chunk = alloc::vec![0; count.min(CHUNK as u64) as usize];
+    let mut done = 0;
+    while done < count {
+        let want = (count - done).min(chunk.len() as u64) as usize;
+        let got = match read_file(c, ino, from_offset + done, &mut chunk[..want]) {
+            Ok(got) => got,
+            Err(_) if done > 0 => break,
+            Err(stop) => return Err(stop),
+        };
+        if got == 0 {
+            break;
+        }
+        let written = match kind {
+            Kind::File { ino } => write_file(c, ino, to_offset, false, &chunk[..got]).map(|w| w.0),
+            Kind::Device(Device::Console) => match c.h.console_write(&chunk[..got]) {
+                Ok(0) | Err(proto::Error::WouldBlock) => blocked(flags),
+                Ok(taken) => Ok(taken.min(got) as u64),
+                Err(error) => Err(error.into()),
+            },
+            Kind::Device(Device::Full) => Err(ENOSPC.into()),
+            _ => Ok(got as u64),
+        };
+        match written {
+            Ok(written) => {
+                done += written;
+                to_offset = to_offset.saturating_add(written);
+                if written < got as u64 {
+                    break;
+                }
+            }
+            // A short count is what `sendfile` returns; the caller asks on.
+            Err(Stop::Errno(_) | Stop::Park(_)) if done > 0 => break,
+            Err(stop) => return Err(stop),
+        }
+    }
+    if offset_at == 0 {
+        c.p.files.get_mut(from)?.offset = from_offset + done;
+    } else {
+        c.write(offset_at, &(from_offset + done).to_le_bytes())?;
+    }
+    let target = c.p.files.get_mut(to)?;
+    if let Kind::File { .. } = target.kind {
+        // Both may be one description; then the last one counts.
+        target.offset = to_offset;
+    }
+    Ok(done)
+}
+
+/// The inode of a file that is open for writing.
+fn writable_file(c: &Caller, fd: u32) -> Result<u64> {
+    let description = c.p.files.get(fd)?;
+    match description.kind {
+        Kind::File { ino } if description.writable() => Ok(ino),
+        _ => Err(EINVAL.into()),
+    }
+}
+
+/// `ftruncate`.
+pub fn ftruncate(c: &mut Caller, fd: u32, size: u64) -> Result {
+    let ino = writable_file(c, fd)?;
+    set_size(c, ino, size)
+}
+
+/// Sets the size of a file.
+pub fn set_size(c: &mut Caller, ino: u64, size: u64) -> Result {
+    if size > MAX_OFFSET {
+        return Err(EINVAL.into());
+    }
+    match c.h.fs(&Request::Truncate { ino, size }, &[], &mut []) {
+        Ok(_) => Ok(0),
+        Err(proto::Error::NoMemory) => Err(ENOSPC.into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// `fallocate`: the file grows if it has to; there is nothing to reserve.
+pub fn fallocate(c: &mut Caller, fd: u32, mode: u32, offset: u64, length: u64) -> Result {
+    const KEEP_SIZE: u32 = 1;
+    let ino = writable_file(c, fd).map_err(|_| Stop::Errno(EBADF))?;
+    if mode & !KEEP_SIZE != 0 {
+        return Err(ENOTSUP.into());
+    }
+    let end = offset.checked_add(length).filter(|e| *e <= MAX_OFFSET && length > 0).ok_or(EINVAL)?;
+    if mode & KEEP_SIZE == 0 && c.attr(&Request::StatIno { ino })?.size < end {
+        return set_size(c, ino, end);
+    }
+    Ok(0)
+}
+
+/// `fsync`: what is written is where it stays.
+pub fn fsync(c: &mut Caller, fd: u32) -> Result {
+    match c.p.files.get(fd)?.kind {
+        Kind::File { .. } | Kind::Directory { .. } => Ok(0),
+        _ => Err(EINVAL.into()),
+    }
+}
+
+/// `fadvise64`.
+pub fn fadvise(c: &mut Caller, fd: u32) -> Result {
+    match c.p.files.get(fd)?.kind {
+        Kind::Device(Device::Console) => Err(ESPIPE.into()),
+        _ => Ok(0),
+    }
+}
+
+/// `getdents64`.
+pub fn getdents64(c: &mut Caller, fd: u32, address: u64, size: u32) -> Result {
+    let Kind::Directory { ino, mut pending, mut cookie } = c.p.files.get(fd)?.kind.clone() else {
+        return Err(ENOTDIR.into());
+    };
+    let mut place = c.p.files.get(fd)?.offset;
+    let size = size as usize;
+    c.check(address, size as u64, WRITE)?;
+    let mut out = Writer::new();
+    let mut used = 0;
+    let mut taken = 0;
+    loop {
+        if taken == pending.len() {
+            taken = 0;
+            pending = match c.fs(&Request::ReadDir { ino, cookie })? {
+                Reply::Entries { entries, next } => {
+                    cookie = next;
+                    let own = |e: proto::fs::Entry| Entry { ino: e.ino, mode: e.mode, name: e.name };
+                    entries.into_iter().map(own).collect()
+                }
+                _ => return Err(EIO.into()),
+            };
+            if pending.is_empty() {
+                break;
+            }
+        }
+        let entry = &pending[taken];
+        // Fields, name, zero byte, rounded up.
+        let record = (19 + entry.name.len() + 1 + 7) & !7;
+        if used + record > size {
+            if used == 0 {
+                return Err(EINVAL.into());
+            }
+            break;
+        }
+        place += 1;
+        used += record;
+        out = out
+            .u64(entry.ino)
+            .u64(place)
+            .u16(record as u16)
+            // The file type is the upper half of the mode's type bits.
+            .bytes(&[(entry.mode >> 12) as u8])
+            .bytes(entry.name.as_bytes())
+            .pad_to(used);
+        taken += 1;
+    }
+    c.write(address, &out.done())?;
+    let rest = pending.split_off(taken);
+    let description = c.p.files.get_mut(fd)?;
+    description.kind = Kind::Directory { ino, pending: rest, cookie };
+    description.offset = place;
+    Ok(used as u64)
+}
+
+/// The contents of a private mapping of a file.
+pub fn mappable(c: &Caller, fd: i32) -> Result<(u64, bool)> {
+    let description = c.p.files.get(fd as u32)?;
+    if !description.readable() {
+        return Err(crate::errno::EACCES.into());
+    }
+    match description.kind {
+        Kind::File { ino } => Ok((ino, description.writable())),
+        _ => Err(ENODEV.into()),
+    }
+}
+

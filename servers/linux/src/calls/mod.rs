@@ -1,0 +1,242 @@
+//! The Linux calls, by subject: [`file`] (descriptors), [`name`] (paths), [`memory`], [`time`],
+//! [`signal`], [`poll`] and [`system`] (the process itself, and the rest).
+//!
+//! [`dispatch`] is the table. Every function checks first and changes then; what cannot be done
+//! yet is [`Stop::Park`].
+
+pub mod file;
+pub mod memory;
+pub mod name;
+pub mod poll;
+pub mod signal;
+pub mod stat;
+pub mod system;
+pub mod time;
+
+use alloc::format;
+
+use crate::emulate::{Caller, Result, Stop};
+use crate::errno::{Errno, ECHILD, EINVAL, ENOSYS, ENOTSUP, EPERM};
+use crate::number as nr;
+
+/// Whether a call that a signal interrupts can begin again (`SA_RESTART`).
+#[must_use]
+pub fn can_restart(number: u64) -> bool {
+    !matches!(
+        number,
+        nr::nanosleep
+            | nr::clock_nanosleep
+            | nr::pause
+            | nr::rt_sigsuspend
+            | nr::poll
+            | nr::ppoll
+            | nr::select
+            | nr::pselect6
+    )
+}
+
+/// Refuses a call that this personality does not have yet, with a sentence.
+fn refuse(c: &mut Caller, what: &str, errno: Errno) -> Result {
+    let topic = c.entry.rax;
+    c.report(topic, &format!("{what} is not supported yet"));
+    Err(errno.into())
+}
+
+/// Carries out the call that `c.entry` says.
+pub fn dispatch(c: &mut Caller) -> Result {
+    let r = c.entry;
+    let [a, b, d, e, f, g] = [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
+    // Descriptors, modes and flags are 32 bits wide; what stands above them does not count.
+    let cwd = crate::emulate::AT_FDCWD;
+    match r.rax {
+        // Descriptors.
+        nr::read => file::read(c, a as u32, b, d, None),
+        nr::write => file::write(c, a as u32, b, d, None),
+        nr::pread64 => file::read(c, a as u32, b, d, Some(e)),
+        nr::pwrite64 => file::write(c, a as u32, b, d, Some(e)),
+        nr::readv => file::readv(c, a as u32, b, d, None),
+        nr::writev => file::writev(c, a as u32, b, d, None),
+        nr::preadv => file::readv(c, a as u32, b, d, Some(e)),
+        nr::pwritev => file::writev(c, a as u32, b, d, Some(e)),
+        nr::close => file::close(c, a as u32),
+        nr::close_range => file::close_range(c, a as u32, b as u32, d as u32),
+        nr::lseek => file::lseek(c, a as u32, b as i64, d as u32),
+        nr::dup => file::dup(c, a as u32, 0, false),
+        nr::dup2 => file::dup_to(c, a as u32, b as u32, None),
+        nr::dup3 => file::dup_to(c, a as u32, b as u32, Some(d as u32)),
+        nr::fcntl => file::fcntl(c, a as u32, b as u32, d),
+        nr::ioctl => file::ioctl(c, a as u32, b as u32, d),
+        nr::sendfile => file::sendfile(c, a as u32, b as u32, d, e),
+        nr::ftruncate => file::ftruncate(c, a as u32, b),
+        nr::fallocate => file::fallocate(c, a as u32, b as u32, d, e),
+        nr::fsync | nr::fdatasync => file::fsync(c, a as u32),
+        nr::fadvise64 => file::fadvise(c, a as u32),
+        nr::sync | nr::syncfs => Ok(0),
+        nr::flock => file::flock(c, a as u32),
+        nr::getdents64 => file::getdents64(c, a as u32, b, d as u32),
+        nr::fchmod => stat::fchmod(c, a as u32, b as u32),
+        nr::fchown => stat::fchown(c, a as u32, b as u32, d as u32),
+
+        // Paths.
+        nr::open => name::open(c, cwd, a, b as u32, d as u32),
+        nr::openat => name::open(c, a as i32, b, d as u32, e as u32),
+        nr::creat => name::open(c, cwd, a, 0o1101, b as u32),
+        nr::unlink => name::unlink(c, cwd, a, 0),
+        nr::unlinkat => name::unlink(c, a as i32, b, d as u32),
+        nr::rmdir => name::unlink(c, cwd, a, name::AT_REMOVEDIR),
+        nr::mkdir => name::mkdir(c, cwd, a, b as u32),
+        nr::mkdirat => name::mkdir(c, a as i32, b, d as u32),
+        nr::rename => name::rename(c, (cwd, a), (cwd, b), 0),
+        nr::renameat => name::rename(c, (a as i32, b), (d as i32, e), 0),
+        nr::renameat2 => name::rename(c, (a as i32, b), (d as i32, e), f as u32),
+        nr::link => name::link(c, (cwd, a), (cwd, b), 0),
+        nr::linkat => name::link(c, (a as i32, b), (d as i32, e), f as u32),
+        nr::symlink => name::symlink(c, a, cwd, b),
+        nr::symlinkat => name::symlink(c, a, b as i32, d),
+        nr::readlink => name::readlink(c, cwd, a, b, d),
+        nr::readlinkat => name::readlink(c, a as i32, b, d, e),
+        nr::chdir => name::chdir(c, a),
+        nr::fchdir => name::fchdir(c, a as u32),
+        nr::getcwd => name::getcwd(c, a, b),
+        nr::truncate => name::truncate(c, a, b),
+        nr::access => name::access(c, cwd, a, b as u32, 0),
+        nr::faccessat => name::access(c, a as i32, b, d as u32, 0),
+        nr::faccessat2 => name::access(c, a as i32, b, d as u32, e as u32),
+        nr::mknod | nr::mknodat => Err(EPERM.into()),
+        nr::stat => stat::stat(c, cwd, a, b, 0),
+        nr::lstat => stat::stat(c, cwd, a, b, stat::AT_SYMLINK_NOFOLLOW),
+        nr::fstat => stat::fstat(c, a as u32, b),
+        nr::newfstatat => stat::stat(c, a as i32, b, d, e as u32),
+        nr::statx => stat::statx(c, a as i32, b, d as u32, f),
+        nr::statfs => stat::statfs(c, a, b),
+        nr::fstatfs => stat::fstatfs(c, a as u32, b),
+        nr::chmod => stat::chmod(c, cwd, a, b as u32, 0),
+        nr::fchmodat => stat::chmod(c, a as i32, b, d as u32, 0),
+        nr::chown => stat::chown(c, cwd, a, (b as u32, d as u32), 0),
+        nr::lchown => stat::chown(c, cwd, a, (b as u32, d as u32), stat::AT_SYMLINK_NOFOLLOW),
+        nr::fchownat => stat::chown(c, a as i32, b, (d as u32, e as u32), f as u32),
+        nr::utimensat => stat::utimensat(c, a as i32, b, d, e as u32),
+        nr::utimes => stat::utimes(c, cwd, a, b),
+        nr::futimesat => stat::utimes(c, a as i32, b, d),
+        nr::utime => stat::utime(c, a, b),
+
+        // Memory.
+        nr::brk => memory::brk(c, a),
+        nr::mmap => memory::mmap(c, a, b, d as u32, e as u32, f as i32, g),
+        nr::munmap => memory::munmap(c, a, b),
+        nr::mprotect => memory::mprotect(c, a, b, d as u32),
+        nr::mremap => memory::mremap(c, a, b, d, e as u32, f),
+        nr::madvise => memory::madvise(c, a, b, d as u32),
+        nr::msync => memory::msync(c, a, b),
+        nr::mincore => memory::mincore(c, a, b, d),
+        nr::mlock | nr::munlock | nr::mlockall | nr::munlockall | nr::membarrier => Ok(0),
+
+        // Time.
+        nr::clock_gettime => time::clock_gettime(c, a as u32, b),
+        nr::clock_getres => time::clock_getres(c, a as u32, b),
+        nr::gettimeofday => time::gettimeofday(c, a, b),
+        nr::time => time::time(c, a),
+        nr::nanosleep => time::nanosleep(c, a, b),
+        nr::clock_nanosleep => time::clock_nanosleep(c, a as u32, b as u32, d, e),
+        nr::times => time::times(c, a),
+        nr::getrusage => time::getrusage(c, b),
+        nr::alarm => time::alarm(c, a as u32),
+        nr::setitimer => time::setitimer(c, a as u32, b, d),
+        nr::getitimer => time::getitimer(c, a as u32, b),
+        nr::settimeofday | nr::clock_settime | nr::adjtimex => Err(EPERM.into()),
+        nr::poll => poll::poll(c, a, b, Some(d as i32)),
+        nr::ppoll => poll::ppoll(c, a, b, d, e),
+        nr::select => poll::select(c, a as i32, [b, d, e], f, false),
+        nr::pselect6 => poll::select(c, a as i32, [b, d, e], f, true),
+
+        // Signals.
+        nr::rt_sigaction => signal::rt_sigaction(c, a as u32, b, d, e),
+        nr::rt_sigprocmask => signal::rt_sigprocmask(c, a as u32, b, d, e),
+        nr::rt_sigpending => signal::rt_sigpending(c, a, b),
+        nr::rt_sigreturn => signal::rt_sigreturn(c),
+        nr::rt_sigsuspend => signal::rt_sigsuspend(c, a, b),
+        nr::pause => Err(Stop::Park(crate::emulate::Wake::default())),
+        nr::sigaltstack => signal::sigaltstack(c, a, b),
+        nr::kill => signal::kill(c, a as i32, b as u32),
+        nr::tkill => signal::tkill(c, a as i32, b as u32),
+        nr::tgkill => signal::tkill(c, b as i32, d as u32),
+
+        // The process and the rest.
+        nr::exit | nr::exit_group => Err(Stop::End(proto::process::Status::Exited(a as u8))),
+        nr::execve => system::execve(c, a, b, d),
+        nr::wait4 | nr::waitid => Err(ECHILD.into()),
+        nr::arch_prctl => system::arch_prctl(c, a, b),
+        nr::prctl => system::prctl(c, a as u32, b),
+        nr::set_tid_address => Ok(u64::from(c.p.pid)),
+        nr::set_robust_list => Ok(0),
+        nr::get_robust_list => Err(EPERM.into()),
+        nr::futex => system::futex(c, a, b as u32, d as u32, e),
+        nr::getpid | nr::gettid => Ok(u64::from(c.p.pid)),
+        nr::getppid => Ok(1),
+        nr::getpgrp => Ok(u64::from(c.p.group)),
+        nr::getpgid | nr::getsid => system::group_of(c, a as u32),
+        nr::setpgid | nr::setsid => {
+            c.p.group = c.p.pid;
+            Ok(if r.rax == nr::setsid { u64::from(c.p.pid) } else { 0 })
+        }
+        nr::getuid => Ok(u64::from(c.p.ids.uid[0])),
+        nr::geteuid => Ok(u64::from(c.p.ids.uid[1])),
+        nr::getgid => Ok(u64::from(c.p.ids.gid[0])),
+        nr::getegid => Ok(u64::from(c.p.ids.gid[1])),
+        nr::setuid => system::setuid(c, a as u32),
+        nr::setgid => system::setgid(c, a as u32),
+        nr::setreuid => system::set_ids(c, true, [a as u32, b as u32, b as u32]),
+        nr::setregid => system::set_ids(c, false, [a as u32, b as u32, b as u32]),
+        nr::setresuid => system::set_ids(c, true, [a as u32, b as u32, d as u32]),
+        nr::setresgid => system::set_ids(c, false, [a as u32, b as u32, d as u32]),
+        nr::getresuid => system::get_ids(c, true, [a, b, d]),
+        nr::getresgid => system::get_ids(c, false, [a, b, d]),
+        nr::setfsuid => Ok(u64::from(c.p.ids.uid[1])),
+        nr::setfsgid => Ok(u64::from(c.p.ids.gid[1])),
+        nr::getgroups => system::getgroups(c, a as i32, b),
+        nr::setgroups => Ok(0),
+        nr::umask => {
+            let old = c.p.umask;
+            c.p.umask = a as u32 & 0o777;
+            Ok(u64::from(old))
+        }
+        nr::uname => system::uname(c, a),
+        nr::sysinfo => system::sysinfo(c, a),
+        nr::getrandom => system::getrandom(c, a, b),
+        nr::prlimit64 => system::prlimit64(c, a as u32, b as u32, d, e),
+        nr::getrlimit => system::prlimit64(c, 0, a as u32, 0, b),
+        nr::setrlimit => system::prlimit64(c, 0, a as u32, b, 0),
+        nr::sched_yield => Ok(0),
+        nr::sched_getaffinity => system::sched_getaffinity(c, b, d),
+        nr::sched_setaffinity => Ok(0),
+        nr::sched_getscheduler | nr::sched_get_priority_max | nr::sched_get_priority_min => Ok(0),
+        nr::sched_getparam => c.write(b, &[0; 4]).map(|()| 0),
+        // What the call returns is 20 minus the nice value.
+        nr::getpriority => Ok(20),
+        nr::setpriority => Ok(0),
+        nr::ioprio_get | nr::ioprio_set => Ok(0),
+        nr::getcpu => system::getcpu(c, a, b),
+        nr::sethostname | nr::setdomainname | nr::reboot | nr::mount | nr::umount2
+        | nr::pivot_root | nr::chroot | nr::swapon | nr::swapoff => Err(EPERM.into()),
+
+        // Known, and refused by name until they are there.
+        nr::fork | nr::vfork | nr::clone | nr::clone3 => {
+            refuse(c, "starting another process or thread (fork)", ENOSYS)
+        }
+        nr::pipe | nr::pipe2 => refuse(c, "a pipe", ENOSYS),
+        nr::socket | nr::socketpair => refuse(c, "a socket", ENOSYS),
+        // These are meant to be missing: libraries try them and fall back.
+        nr::rseq | nr::copy_file_range | nr::splice | nr::tee | nr::io_uring_setup | nr::openat2 => {
+            Err(ENOSYS.into())
+        }
+        nr::getxattr | nr::lgetxattr | nr::fgetxattr | nr::listxattr | nr::llistxattr
+        | nr::flistxattr | nr::setxattr | nr::lsetxattr | nr::fsetxattr => Err(ENOTSUP.into()),
+        nr::personality if a == 0xffff_ffff || a == 0 => Ok(0),
+        nr::personality => Err(EINVAL.into()),
+        other => {
+            let name = nr::name(other).unwrap_or("unknown");
+            c.report(other, &format!("the Linux call {other} ({name}) is not there"));
+            Err(ENOSYS.into())
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Calls on paths.
+
+use alloc::string::String;
+
+use proto::fs::{mode, Flags, Request};
+
+use crate::emulate::{Caller, Result, Stop, Target, AT_FDCWD};
+use crate::errno::{
+    EACCES, EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENOTSUP, EPERM,
+    ERANGE,
+};
+use crate::process::{open_flags, Description, Device, Fd, Kind};
+use crate::special::{self, Special};
+
+/// `unlinkat` removes a directory.
+pub const AT_REMOVEDIR: u32 = 0x200;
+/// An empty path means the descriptor itself.
+pub const AT_EMPTY_PATH: u32 = 0x1000;
+/// `linkat` follows a symbolic link.
+const AT_SYMLINK_FOLLOW: u32 = 0x400;
+/// Most bytes of one component.
+const MAX_NAME: usize = 255;
+
+/// The absolute path of something that is to be made, removed or renamed; special names cannot.
+fn plain(c: &mut Caller, dirfd: i32, address: u64) -> Result<String> {
+    let path = c.path(address)?;
+    if path.is_empty() {
+        return Err(ENOENT.into());
+    }
+    if path.split('/').any(|part| part.len() > MAX_NAME) {
+        return Err(ENAMETOOLONG.into());
+    }
+    match c.target(dirfd, &path)? {
+        Target::Path(path) => Ok(path),
+        Target::Special(_) => Err(EACCES.into()),
+    }
+}
+
+/// `open`, `openat` and `creat`.
+pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u32) -> Result {
+    let path = c.path(address)?;
+    if path.is_empty() {
+        return Err(ENOENT.into());
+    }
+    if flags & open_flags::TMPFILE == open_flags::TMPFILE {
+        return Err(ENOTSUP.into());
+    }
+    let fd = super::file::free_fd(c)?;
+    let mut target = c.target(dirfd, &path)?;
+    if let Target::Special(Special::Link(to)) = target {
+        if flags & open_flags::NOFOLLOW != 0 {
+            return Err(ELOOP.into());
+        }
+        target = Target::Path(to);
+    }
+    let exclusive = flags & (open_flags::CREAT | open_flags::EXCL)
+        == open_flags::CREAT | open_flags::EXCL;
+    let kind = match target {
+        Target::Special(_) if exclusive => return Err(EEXIST.into()),
+        Target::Special(_) if flags & open_flags::DIRECTORY != 0 => return Err(ENOTDIR.into()),
+        Target::Special(Special::Device(device)) => Kind::Device(device),
+        Target::Special(Special::Text(_)) if flags & open_flags::ACCESS != 0 => {
+            return Err(EACCES.into())
+        }
+        Target::Special(Special::Text(which)) => Kind::Text(special::text(c.p, c.h, which)),
+        Target::Special(Special::Descriptor(from)) => {
+            // One more descriptor of the same description.
+            let description = c.p.files.fds.get(&from).ok_or(ENOENT)?.description;
+            let cloexec = flags & open_flags::CLOEXEC != 0;
+            c.p.files.fds.insert(fd, Fd { description, cloexec });
+            return Ok(u64::from(fd));
+        }
+        Target::Special(Special::Link(_)) => return Err(ELOOP.into()),
+        Target::Path(path) => open_file(c, path, flags, permissions)?,
+    };
+    let kept = flags
+        & !(open_flags::CREAT
+            | open_flags::EXCL
+            | open_flags::TRUNC
+            | open_flags::CLOEXEC
+            | open_flags::DIRECTORY
+            | open_flags::NOFOLLOW);
+    let description = Description { kind, flags: kept | open_flags::LARGEFILE, offset: 0 };
+    c.p.files.install(fd, description, flags & open_flags::CLOEXEC != 0);
+    Ok(u64::from(fd))
+}
+
+fn open_file(c: &mut Caller, path: String, flags: u32, permissions: u32) -> Result<Kind> {
+    let writes = flags & open_flags::ACCESS != 0;
+    let create = flags & open_flags::CREAT != 0;
+    let truncate = flags & open_flags::TRUNC != 0 && writes && flags & open_flags::PATH == 0;
+    if create && path.split('/').any(|part| part.len() > MAX_NAME) {
+        return Err(ENAMETOOLONG.into());
+    }
+    let request = Request::Open {
+        path,
+        flags: Flags {
+            create,
+            exclusive: flags & open_flags::EXCL != 0,
+            truncate,
+            nofollow: flags & open_flags::NOFOLLOW != 0,
+        },
+        mode: permissions & 0o7777 & !c.p.umask,
+    };
+    let attr = c.attr(&request)?;
+    let ino = attr.ino;
+    let refused = match attr.mode & mode::TYPE {
+        mode::DIRECTORY if writes || create => Some(EISDIR),
+        mode::DIRECTORY => return Ok(Kind::Directory { ino, pending: alloc::vec![], cookie: 0 }),
+        _ if flags & open_flags::DIRECTORY != 0 => Some(ENOTDIR),
+        mode::FILE => return Ok(Kind::File { ino }),
+        mode::SYMLINK => Some(ELOOP),
+        _ => None,
+    };
+    c.fs(&Request::Close { ino })?;
+    match refused {
+        Some(errno) => Err(errno.into()),
+        // The file system has one character device.
+        None => Ok(Kind::Device(Device::Console)),
+    }
+}
+
+/// `unlink`, `rmdir` and `unlinkat`.
+pub fn unlink(c: &mut Caller, dirfd: i32, address: u64, flags: u32) -> Result {
+    if flags & !AT_REMOVEDIR != 0 {
+        return Err(EINVAL.into());
+    }
+    let path = plain(c, dirfd, address)?;
+    c.fs(&if flags != 0 { Request::Rmdir { path } } else { Request::Unlink { path } })?;
+    Ok(0)
+}
+
+/// `mkdir` and `mkdirat`.
+pub fn mkdir(c: &mut Caller, dirfd: i32, address: u64, permissions: u32) -> Result {
+    let path = plain(c, dirfd, address).map_err(exists_if_special)?;
+    let mode = permissions & 0o1777 & !c.p.umask;
+    c.fs(&Request::Mkdir { path, mode })?;
+    Ok(0)
+}
+
+/// A special name cannot be made because it is there.
+fn exists_if_special(stop: Stop) -> Stop {
+    match stop {
+        Stop::Errno(EACCES) => Stop::Errno(EEXIST),
+        other => other,
+    }
+}
+
+/// `rename`, `renameat` and `renameat2`.
+pub fn rename(c: &mut Caller, from: (i32, u64), to: (i32, u64), flags: u32) -> Result {
+    const NOREPLACE: u32 = 1;
+    if flags & !NOREPLACE != 0 {
+        return Err(EINVAL.into());
+    }
+    let from = plain(c, from.0, from.1)?;
+    let to = plain(c, to.0, to.1)?;
+    if flags & NOREPLACE != 0
+        && c.attr(&Request::Stat { path: to.clone(), follow: false }).is_ok()
+    {
+        return Err(EEXIST.into());
+    }
+    c.fs(&Request::Rename { from, to })?;
+    Ok(0)
+}
+
+/// `link` and `linkat`.
+pub fn link(c: &mut Caller, from: (i32, u64), to: (i32, u64), flags: u32) -> Result {
+    if flags & !(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH) != 0 {
+        return Err(EINVAL.into());
+    }
+    let mut source = plain(c, from.0, from.1)?;
+    let to = plain(c, to.0, to.1).map_err(exists_if_special)?;
+    if flags & AT_SYMLINK_FOLLOW != 0 {
+        let ino = c.attr(&Request::Stat { path: source, follow: true })?.ino;
+        source = c.fs_path(&Request::PathOf { ino })?;
+    }
+    let attr = c.attr(&Request::Stat { path: source.clone(), follow: false })?;
+    if attr.mode & mode::TYPE == mode::DIRECTORY {
+        return Err(EPERM.into());
+    }
+    c.fs(&Request::Link { from: source, to })?;
+    Ok(0)
+}
+
+/// `symlink` and `symlinkat`.
+pub fn symlink(c: &mut Caller, target: u64, dirfd: i32, address: u64) -> Result {
+    let target = c.path(target)?;
+    if target.is_empty() {
+        return Err(ENOENT.into());
+    }
+    let path = plain(c, dirfd, address).map_err(exists_if_special)?;
+    c.fs(&Request::Symlink { target, path })?;
+    Ok(0)
+}
+
+/// `readlink` and `readlinkat`.
+pub fn readlink(c: &mut Caller, dirfd: i32, address: u64, into: u64, size: u64) -> Result {
+    let path = c.path(address)?;
+    if size as i64 <= 0 {
+        return Err(EINVAL.into());
+    }
+    if path.is_empty() {
+        return Err(ENOENT.into());
+    }
+    let target = match c.target(dirfd, &path)? {
+        Target::Special(Special::Link(target)) => target,
+        Target::Special(Special::Descriptor(fd)) => match c.p.files.get(fd).map_err(|_| ENOENT)?.kind
+        {
+            Kind::File { ino } | Kind::Directory { ino, .. } => {
+                c.fs_path(&Request::PathOf { ino })?
+            }
+            Kind::Device(Device::Console) => String::from("/dev/console"),
+            Kind::Device(_) | Kind::Text(_) => return Err(EACCES.into()),
+        },
+        Target::Special(_) => return Err(EINVAL.into()),
+        Target::Path(path) => c.fs_path(&Request::Readlink { path })?,
+    };
+    let length = target.len().min(size as usize);
+    c.write(into, &target.as_bytes()[..length])?;
+    Ok(length as u64)
+}
+
+/// Makes the directory with this inode the working directory.
+fn enter(c: &mut Caller, attr: &proto::fs::Attr) -> Result {
+    if attr.mode & mode::TYPE != mode::DIRECTORY {
+        return Err(ENOTDIR.into());
+    }
+    c.p.cwd = c.fs_path(&Request::PathOf { ino: attr.ino })?;
+    Ok(0)
+}
+
+/// `chdir`.
+pub fn chdir(c: &mut Caller, address: u64) -> Result {
+    let path = c.path(address)?;
+    if path.is_empty() {
+        return Err(ENOENT.into());
+    }
+    let Target::Path(path) = c.target(AT_FDCWD, &path)? else {
+        return Err(ENOTDIR.into());
+    };
+    let attr = c.attr(&Request::Stat { path, follow: true })?;
+    enter(c, &attr)
+}
+
+/// `fchdir`.
+pub fn fchdir(c: &mut Caller, fd: u32) -> Result {
+    let ino = c.p.files.get(fd)?.ino().ok_or(ENOTDIR)?;
+    let attr = c.attr(&Request::StatIno { ino })?;
+    enter(c, &attr)
+}
+
+/// `getcwd`.
+pub fn getcwd(c: &mut Caller, into: u64, size: u64) -> Result {
+    let mut bytes = c.p.cwd.clone().into_bytes();
+    bytes.push(0);
+    if size < bytes.len() as u64 {
+        return Err(ERANGE.into());
+    }
+    c.write(into, &bytes)?;
+    Ok(bytes.len() as u64)
+}
+
+/// `truncate`.
+pub fn truncate(c: &mut Caller, address: u64, size: u64) -> Result {
+    let path = plain(c, AT_FDCWD, address)?;
+    let attr = c.attr(&Request::Stat { path, follow: true })?;
+    match attr.mode & mode::TYPE {
+        mode::FILE => super::file::set_size(c, attr.ino, size),
+        mode::DIRECTORY => Err(EISDIR.into()),
+        _ => Err(EINVAL.into()),
+    }
+}
+
+/// `access`, `faccessat` and `faccessat2`.
+pub fn access(c: &mut Caller, dirfd: i32, address: u64, wanted: u32, flags: u32) -> Result {
+    const EXECUTE: u32 = 1;
+    if wanted & !7 != 0 {
+        return Err(EINVAL.into());
+    }
+    let attr = super::stat::look(c, dirfd, address, flags & !0x200)?;
+    // The superuser may do everything but execute what nobody may execute.
+    let directory = attr.attr.mode & mode::TYPE == mode::DIRECTORY;
+    if wanted & EXECUTE != 0 && !directory && attr.attr.mode & 0o111 == 0 {
+        return Err(EACCES.into());
+    }
+    Ok(0)
+}
+

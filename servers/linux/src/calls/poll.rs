@@ -1,0 +1,125 @@
+//! Waiting for descriptors. Files are always ready; only console input has to be waited for.
+
+use crate::emulate::{Caller, Result, Stop, Wake};
+use crate::errno::{EBADF, EINVAL};
+use crate::memory::WRITE;
+use crate::process::{Device, Kind};
+use crate::wire::{u16_at, u32_at};
+
+const IN: u16 = 1;
+const OUT: u16 = 4;
+const INVALID: u16 = 0x20;
+const RDNORM: u16 = 0x40;
+const WRNORM: u16 = 0x100;
+
+/// What a descriptor is ready for, or nothing if it is not open.
+fn ready(c: &mut Caller, fd: u32) -> Option<u16> {
+    let kind = &c.p.files.get(fd).ok()?.kind;
+    let out = OUT | WRNORM;
+    if matches!(kind, Kind::Device(Device::Console)) && !c.h.console_readable() {
+        return Some(out);
+    }
+    Some(out | IN | RDNORM)
+}
+
+/// What is ready now is returned now; else the call waits, at most until its deadline.
+fn wait(c: &mut Caller, timeout: Option<u64>) -> Result {
+    let deadline = match timeout {
+        Some(0) => return Ok(0),
+        Some(nanoseconds) => {
+            let deadline = c.deadline_after(nanoseconds);
+            if c.now() >= deadline {
+                return Ok(0);
+            }
+            Some(deadline)
+        }
+        None => None,
+    };
+    Err(Stop::Park(Wake { console: true, deadline }))
+}
+
+/// `poll`; a negative timeout means for ever.
+pub fn poll(c: &mut Caller, address: u64, count: u64, milliseconds: Option<i32>) -> Result {
+    let timeout = milliseconds.and_then(|ms| u64::try_from(ms).ok()).map(|ms| ms * 1_000_000);
+    poll_until(c, address, count, timeout)
+}
+
+/// `ppoll`.
+pub fn ppoll(c: &mut Caller, address: u64, count: u64, timeout: u64, mask: u64) -> Result {
+    let timeout = match timeout {
+        0 => None,
+        at => Some(super::time::read_timespec(c, at)?),
+    };
+    super::signal::suspend_mask(c, mask)?;
+    poll_until(c, address, count, timeout)
+}
+
+fn poll_until(c: &mut Caller, address: u64, count: u64, timeout: Option<u64>) -> Result {
+    if count > u64::from(crate::process::MAX_FDS) {
+        return Err(EINVAL.into());
+    }
+    let mut list = c.read(address, count as usize * 8)?;
+    c.check(address, list.len() as u64, WRITE)?;
+    let mut found = 0;
+    for entry in list.chunks_exact_mut(8) {
+        let fd = u32_at(entry, 0);
+        let wanted = u16_at(entry, 4);
+        let got = if fd as i32 >= 0 {
+            ready(c, fd).map_or(INVALID, |r| r & wanted)
+        } else {
+            0
+        };
+        entry[6..8].copy_from_slice(&got.to_le_bytes());
+        found += u64::from(got != 0);
+    }
+    let result = if found != 0 { Ok(found) } else { wait(c, timeout) };
+    if result.is_ok() {
+        c.write(address, &list)?;
+    }
+    result
+}
+
+/// `select` and `pselect6`.
+pub fn select(c: &mut Caller, count: i32, sets: [u64; 3], timeout: u64, precise: bool) -> Result {
+    let count = u32::try_from(count).map_err(|_| EINVAL)?.min(crate::process::MAX_FDS);
+    let timeout = match timeout {
+        0 => None,
+        at if precise => Some(super::time::read_timespec(c, at)?),
+        at => Some(super::time::read_timeval(c, at)?),
+    };
+    if precise && c.entry.r9 != 0 {
+        let mask = c.word(c.entry.r9)?;
+        super::signal::suspend_mask(c, mask)?;
+    }
+    let bytes = count.div_ceil(64) as usize * 8;
+    let mut found = 0;
+    let mut results = [const { None }; 3];
+    for ((address, bits), result) in sets.into_iter().zip([IN, OUT, 0]).zip(&mut results) {
+        if address == 0 {
+            continue;
+        }
+        let mut set = c.read(address, bytes)?;
+        c.check(address, bytes as u64, WRITE)?;
+        for fd in 0..count {
+            let (byte, bit) = (fd as usize / 8, 1 << (fd % 8));
+            if set[byte] & bit == 0 {
+                continue;
+            }
+            if ready(c, fd).ok_or(EBADF)? & bits != 0 {
+                found += 1;
+            } else {
+                set[byte] &= !bit;
+            }
+        }
+        *result = Some(set);
+    }
+    let result = if found != 0 { Ok(found) } else { wait(c, timeout) };
+    if result.is_ok() {
+        for (address, set) in sets.into_iter().zip(results) {
+            if let Some(set) = set {
+                c.write(address, &set)?;
+            }
+        }
+    }
+    result
+}

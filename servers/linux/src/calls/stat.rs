@@ -1,0 +1,348 @@
+//! Attributes of files and file systems.
+
+use alloc::vec::Vec;
+
+use proto::fs::{mode, Attr, Reply, Request};
+
+use super::name::AT_EMPTY_PATH;
+use crate::emulate::{Caller, Result, Target, AT_FDCWD};
+use crate::errno::{EBADF, EINVAL, EIO, ENOENT};
+use crate::process::{Device, Kind};
+use crate::special::Special;
+use crate::wire::{u64_at, Writer};
+
+/// Do not follow a symbolic link in the last place.
+pub const AT_SYMLINK_NOFOLLOW: u32 = 0x100;
+/// Flags that make no difference here: `AT_NO_AUTOMOUNT`, and those of `statx`.
+const AT_HARMLESS: u32 = 0x800 | 0x6000;
+
+/// The device number that all files are on.
+const FILES: u64 = 0x14;
+/// The device number of what the personality provides.
+const SPECIALS: u64 = 0x15;
+
+/// Attributes with what the file system does not know.
+pub struct Look {
+    /// The attributes.
+    pub attr: Attr,
+    /// The device that it is, for a device.
+    device: (u32, u32),
+    /// The device that it is on.
+    on: u64,
+}
+
+fn of_file(attr: Attr) -> Look {
+    let device = if attr.mode & mode::TYPE == mode::CHARACTER { (5, 1) } else { (0, 0) };
+    Look { attr, device, on: FILES }
+}
+
+fn of_device(device: Device) -> Look {
+    let (major, minor) = match device {
+        Device::Null => (1, 3),
+        Device::Zero => (1, 5),
+        Device::Full => (1, 7),
+        Device::Random => (1, 9),
+        Device::Console => (5, 1),
+    };
+    let mode = if device == Device::Console { 0o620 } else { 0o666 };
+    Look {
+        attr: Attr {
+            ino: u64::from(minor) + 1,
+            mode: mode::CHARACTER | mode,
+            links: 1,
+            ..Attr::default()
+        },
+        device: (major, minor),
+        on: SPECIALS,
+    }
+}
+
+fn of_text() -> Look {
+    let attr = Attr { ino: 100, mode: mode::FILE | 0o444, links: 1, ..Attr::default() };
+    Look { attr, device: (0, 0), on: SPECIALS }
+}
+
+fn of_descriptor(c: &mut Caller, fd: u32) -> Result<Look> {
+    Ok(match c.p.files.get(fd)?.kind {
+        Kind::File { ino } | Kind::Directory { ino, .. } => {
+            of_file(c.attr(&Request::StatIno { ino })?)
+        }
+        Kind::Device(device) => of_device(device),
+        Kind::Text(_) => of_text(),
+    })
+}
+
+/// The attributes of what a path leads to.
+pub fn look(c: &mut Caller, dirfd: i32, address: u64, flags: u32) -> Result<Look> {
+    if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_HARMLESS) != 0 {
+        return Err(EINVAL.into());
+    }
+    let path = if address == 0 && flags & AT_EMPTY_PATH != 0 {
+        Default::default()
+    } else {
+        c.path(address)?
+    };
+    if path.is_empty() {
+        if flags & AT_EMPTY_PATH == 0 {
+            return Err(ENOENT.into());
+        }
+        if dirfd != AT_FDCWD {
+            return of_descriptor(c, dirfd as u32);
+        }
+        let path = c.p.cwd.clone();
+        return Ok(of_file(c.attr(&Request::Stat { path, follow: true })?));
+    }
+    let follow = flags & AT_SYMLINK_NOFOLLOW == 0;
+    match c.target(dirfd, &path)? {
+        Target::Path(path) => Ok(of_file(c.attr(&Request::Stat { path, follow })?)),
+        Target::Special(Special::Device(device)) => Ok(of_device(device)),
+        Target::Special(Special::Text(_)) => Ok(of_text()),
+        Target::Special(Special::Descriptor(fd)) => of_descriptor(c, fd).map_err(|_| ENOENT.into()),
+        Target::Special(Special::Link(path)) if follow => {
+            Ok(of_file(c.attr(&Request::Stat { path, follow })?))
+        }
+        Target::Special(Special::Link(_)) => {
+            let mut look = of_text();
+            look.attr.mode = mode::SYMLINK | 0o777;
+            Ok(look)
+        }
+    }
+}
+
+fn split(nanoseconds: u64) -> (u64, u64) {
+    (nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000)
+}
+
+fn struct_stat(look: &Look) -> Vec<u8> {
+    let a = &look.attr;
+    let mut out = Writer::new()
+        .u64(look.on)
+        .u64(a.ino)
+        .u64(u64::from(a.links))
+        .u32(a.mode)
+        .u32(a.uid)
+        .u32(a.gid)
+        .u32(0)
+        .u64(u64::from(look.device.0) << 8 | u64::from(look.device.1))
+        .u64(a.size)
+        .u64(4096)
+        .u64(a.size.div_ceil(512));
+    for time in [a.atime_ns, a.mtime_ns, a.ctime_ns] {
+        let (seconds, rest) = split(time);
+        out = out.u64(seconds).u64(rest);
+    }
+    out.pad_to(144).done()
+}
+
+/// `stat`, `lstat` and `newfstatat`.
+pub fn stat(c: &mut Caller, dirfd: i32, address: u64, into: u64, flags: u32) -> Result {
+    let look = look(c, dirfd, address, flags)?;
+    c.write(into, &struct_stat(&look))?;
+    Ok(0)
+}
+
+/// `fstat`.
+pub fn fstat(c: &mut Caller, fd: u32, into: u64) -> Result {
+    let look = of_descriptor(c, fd)?;
+    c.write(into, &struct_stat(&look))?;
+    Ok(0)
+}
+
+/// `statx`.
+pub fn statx(c: &mut Caller, dirfd: i32, address: u64, flags: u32, into: u64) -> Result {
+    const BASIC: u32 = 0x7ff;
+    let look = look(c, dirfd, address, flags)?;
+    let a = &look.attr;
+    let mut out = Writer::new()
+        .u32(BASIC)
+        .u32(4096)
+        .u64(0)
+        .u32(a.links)
+        .u32(a.uid)
+        .u32(a.gid)
+        .u16(a.mode as u16)
+        .u16(0)
+        .u64(a.ino)
+        .u64(a.size)
+        .u64(a.size.div_ceil(512))
+        .u64(0);
+    // Access, birth (not known), change, modification.
+    for time in [a.atime_ns, 0, a.ctime_ns, a.mtime_ns] {
+        let (seconds, rest) = split(time);
+        out = out.u64(seconds).u32(rest as u32).u32(0);
+    }
+    let out = out
+        .u32(look.device.0)
+        .u32(look.device.1)
+        .u32((look.on >> 8) as u32)
+        .u32(look.on as u32 & 0xff)
+        .pad_to(256)
+        .done();
+    c.write(into, &out)?;
+    Ok(0)
+}
+
+fn struct_statfs(c: &mut Caller) -> Result<Vec<u8>> {
+    let Reply::Usage { bytes, files } = c.fs(&Request::Usage)? else {
+        return Err(EIO.into());
+    };
+    let free = c.h.memory_usage().free / 4096;
+    let used = bytes.div_ceil(4096);
+    Ok(Writer::new()
+        .u64(0x0102_1994)
+        .u64(4096)
+        .u64(used + free)
+        .u64(free)
+        .u64(free)
+        .u64(files + free)
+        .u64(free)
+        .u64(0)
+        .u64(255)
+        .u64(4096)
+        .u64(0x1020)
+        .pad_to(120)
+        .done())
+}
+
+/// `statfs`.
+pub fn statfs(c: &mut Caller, address: u64, into: u64) -> Result {
+    look(c, AT_FDCWD, address, 0)?;
+    let out = struct_statfs(c)?;
+    c.write(into, &out)?;
+    Ok(0)
+}
+
+/// `fstatfs`.
+pub fn fstatfs(c: &mut Caller, fd: u32, into: u64) -> Result {
+    c.p.files.get(fd)?;
+    let out = struct_statfs(c)?;
+    c.write(into, &out)?;
+    Ok(0)
+}
+
+/// Changes the permissions of an inode.
+fn set_mode(c: &mut Caller, look: &Look, permissions: u32) -> Result {
+    // Devices keep theirs.
+    if look.on == FILES {
+        c.fs(&Request::Chmod { ino: look.attr.ino, mode: permissions & 0o7777 })?;
+    }
+    Ok(0)
+}
+
+/// `chmod` and `fchmodat`.
+pub fn chmod(c: &mut Caller, dirfd: i32, address: u64, permissions: u32, flags: u32) -> Result {
+    let look = look(c, dirfd, address, flags)?;
+    set_mode(c, &look, permissions)
+}
+
+/// `fchmod`.
+pub fn fchmod(c: &mut Caller, fd: u32, permissions: u32) -> Result {
+    let look = of_descriptor(c, fd)?;
+    set_mode(c, &look, permissions)
+}
+
+fn set_owner(c: &mut Caller, look: &Look, owner: (u32, u32)) -> Result {
+    if look.on == FILES {
+        let keep = |new, old| if new == u32::MAX { old } else { new };
+        let (uid, gid) = (keep(owner.0, look.attr.uid), keep(owner.1, look.attr.gid));
+        c.fs(&Request::Chown { ino: look.attr.ino, uid, gid })?;
+    }
+    Ok(0)
+}
+
+/// `chown`, `lchown` and `fchownat`.
+pub fn chown(
+    c: &mut Caller,
+    dirfd: i32,
+    address: u64,
+    owner: (u32, u32),
+    flags: u32,
+) -> Result {
+    let look = look(c, dirfd, address, flags)?;
+    set_owner(c, &look, owner)
+}
+
+/// `fchown`.
+pub fn fchown(c: &mut Caller, fd: u32, uid: u32, gid: u32) -> Result {
+    let look = of_descriptor(c, fd)?;
+    set_owner(c, &look, (uid, gid))
+}
+
+fn set_times(c: &mut Caller, look: &Look, times: [Option<u64>; 2]) -> Result {
+    if look.on == FILES {
+        let atime_ns = times[0].unwrap_or(look.attr.atime_ns);
+        let mtime_ns = times[1].unwrap_or(look.attr.mtime_ns);
+        c.fs(&Request::Utimens { ino: look.attr.ino, atime_ns, mtime_ns })?;
+    }
+    Ok(0)
+}
+
+/// Seconds and a fraction as nanoseconds.
+fn join(seconds: u64, rest: u64) -> Result<u64> {
+    // Times before the epoch do not exist here.
+    let seconds = if (seconds as i64) < 0 { 0 } else { seconds };
+    seconds.checked_mul(1_000_000_000).and_then(|s| s.checked_add(rest)).ok_or(EINVAL.into())
+}
+
+/// `utimensat`.
+pub fn utimensat(c: &mut Caller, dirfd: i32, address: u64, times: u64, flags: u32) -> Result {
+    const NOW: u64 = 0x3fff_ffff;
+    const OMIT: u64 = 0x3fff_fffe;
+    let now = c.now();
+    let mut set = [Some(now); 2];
+    if times != 0 {
+        let raw = c.read(times, 32)?;
+        for (i, time) in set.iter_mut().enumerate() {
+            let (seconds, rest) = (u64_at(&raw, 16 * i), u64_at(&raw, 16 * i + 8));
+            *time = match rest {
+                NOW => Some(now),
+                OMIT => None,
+                0..=999_999_999 => Some(join(seconds, rest)?),
+                _ => return Err(EINVAL.into()),
+            };
+        }
+    }
+    let look = if address == 0 {
+        if dirfd == AT_FDCWD {
+            return Err(crate::errno::EFAULT.into());
+        }
+        of_descriptor(c, dirfd as u32)?
+    } else {
+        look(c, dirfd, address, flags)?
+    };
+    set_times(c, &look, set)
+}
+
+/// `utimes` and `futimesat`.
+pub fn utimes(c: &mut Caller, dirfd: i32, address: u64, times: u64) -> Result {
+    let now = c.now();
+    let mut set = [Some(now); 2];
+    if times != 0 {
+        let raw = c.read(times, 32)?;
+        for (i, time) in set.iter_mut().enumerate() {
+            let (seconds, micros) = (u64_at(&raw, 16 * i), u64_at(&raw, 16 * i + 8));
+            if micros > 999_999 {
+                return Err(EINVAL.into());
+            }
+            *time = Some(join(seconds, micros * 1000)?);
+        }
+    }
+    let look = if address == 0 {
+        of_descriptor(c, u32::try_from(dirfd).map_err(|_| EBADF)?)?
+    } else {
+        look(c, dirfd, address, 0)?
+    };
+    set_times(c, &look, set)
+}
+
+/// `utime`.
+pub fn utime(c: &mut Caller, address: u64, times: u64) -> Result {
+    let now = c.now();
+    let mut set = [Some(now); 2];
+    if times != 0 {
+        let raw = c.read(times, 16)?;
+        set = [Some(join(u64_at(&raw, 0), 0)?), Some(join(u64_at(&raw, 8), 0)?)];
+    }
+    let look = look(c, AT_FDCWD, address, 0)?;
+    set_times(c, &look, set)
+}

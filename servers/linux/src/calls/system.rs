@@ -1,0 +1,301 @@
+//! Calls on the process itself, and the rest.
+
+use alloc::vec::Vec;
+
+use abi::state::initial_fpu;
+use proto::process::Status;
+
+use crate::emulate::{Caller, Result, Stop, Wake};
+use crate::errno::{E2BIG, EAGAIN, EFAULT, EINVAL, ENOSYS, EPERM, ESRCH, ETIMEDOUT};
+use crate::exec;
+use crate::process::MAX_FDS;
+use crate::wire::{u32_at, u64_at, Writer};
+
+/// The release of Linux whose calls these are, for `uname`: programs look at the numbers.
+pub const RELEASE: &str = "6.1.0-fermata";
+
+/// Most arguments of `execve`.
+const MAX_STRINGS: usize = 32 * 1024;
+
+/// A null-terminated list of strings.
+fn strings(c: &mut Caller, mut address: u64) -> Result<Vec<Vec<u8>>> {
+    let mut list = Vec::new();
+    let mut total = 0;
+    // A null list is an empty list.
+    while address != 0 {
+        let pointer = c.word(address)?;
+        if pointer == 0 {
+            break;
+        }
+        let string = c.string(pointer, 128 * 1024, E2BIG)?;
+        total += string.len() + 9;
+        if list.len() >= MAX_STRINGS || total > 1 << 20 {
+            return Err(E2BIG.into());
+        }
+        list.push(string);
+        address = address.checked_add(8).ok_or(EFAULT)?;
+    }
+    Ok(list)
+}
+
+/// `execve`.
+pub fn execve(c: &mut Caller, path: u64, args: u64, env: u64) -> Result {
+    let path = c.path(path)?;
+    let path = exec::absolute(c.p, &path)?;
+    let args = strings(c, args)?;
+    let env = strings(c, env)?;
+    let prepared = match exec::prepare(c.p, c.h, &path, args, env) {
+        Ok(prepared) => prepared,
+        Err(failure) => return Err(failure.errno.into()),
+    };
+    match exec::commit(c.p, c.h, prepared) {
+        Ok(registers) => {
+            c.out = registers;
+            c.fpu = Some(alloc::boxed::Box::new(initial_fpu()));
+            Err(Stop::Replaced)
+        }
+        Err(exec::Lost) => {
+            let line = alloc::format!("{path}: could not be loaded completely");
+            c.h.log(&line);
+            Err(Stop::End(Status::Killed(crate::signal::sig::KILL as u8)))
+        }
+    }
+}
+
+/// `arch_prctl`.
+pub fn arch_prctl(c: &mut Caller, code: u64, address: u64) -> Result {
+    match code {
+        0x1001 | 0x1002 => {
+            if address >= abi::USER_END {
+                return Err(EPERM.into());
+            }
+            if code == 0x1001 {
+                c.out.gs_base = address;
+            } else {
+                c.out.fs_base = address;
+            }
+        }
+        0x1003 => c.write(address, &c.entry.fs_base.to_le_bytes())?,
+        0x1004 => c.write(address, &c.entry.gs_base.to_le_bytes())?,
+        _ => return Err(EINVAL.into()),
+    }
+    Ok(0)
+}
+
+/// `prctl`.
+pub fn prctl(c: &mut Caller, option: u32, argument: u64) -> Result {
+    match option {
+        // PR_SET_NAME
+        15 => {
+            let room = c.p.areas.reach(argument, 16, crate::memory::READ) as usize;
+            let raw = c.read(argument, room.max(1))?;
+            let end = raw.iter().position(|b| *b == 0).unwrap_or(raw.len()).min(15);
+            c.p.comm = raw[..end].to_vec();
+        }
+        // PR_GET_NAME
+        16 => {
+            let name = Writer::new().bytes(&c.p.comm).pad_to(16).done();
+            c.write(argument, &name)?;
+        }
+        // PR_GET_DUMPABLE
+        3 => return Ok(1),
+        // PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_SET_TIMERSLACK,
+        // PR_SET_NO_NEW_PRIVS: nothing here depends on them.
+        1 | 4 | 8 | 29 | 38 => {}
+        _ => return Err(EINVAL.into()),
+    }
+    Ok(0)
+}
+
+/// `futex`. With one thread, nobody else changes the word or waits for it.
+pub fn futex(c: &mut Caller, address: u64, operation: u32, value: u32, timeout: u64) -> Result {
+    const WAIT: u32 = 0;
+    const WAKE: u32 = 1;
+    const WAIT_BITSET: u32 = 9;
+    const WAKE_BITSET: u32 = 10;
+    if address % 4 != 0 {
+        return Err(EINVAL.into());
+    }
+    match operation & 0x7f {
+        operation @ (WAIT | WAIT_BITSET) => {
+            let word = u32_at(&c.read(address, 4)?, 0);
+            if word != value {
+                return Err(EAGAIN.into());
+            }
+            let deadline = match timeout {
+                0 => None,
+                at => {
+                    let time = super::time::read_timespec(c, at)?;
+                    let absolute = operation == WAIT_BITSET;
+                    Some(if absolute { time } else { c.deadline_after(time) })
+                }
+            };
+            if deadline.is_some_and(|d| c.now() >= d) {
+                return Err(ETIMEDOUT.into());
+            }
+            Err(Stop::Park(Wake { console: false, deadline }))
+        }
+        WAKE | WAKE_BITSET => {
+            c.check(address, 4, crate::memory::READ)?;
+            Ok(0)
+        }
+        _ => Err(ENOSYS.into()),
+    }
+}
+
+/// `getpgid` and `getsid`.
+pub fn group_of(c: &mut Caller, pid: u32) -> Result {
+    if pid == 0 || pid == c.p.pid {
+        Ok(u64::from(c.p.group))
+    } else {
+        Err(ESRCH.into())
+    }
+}
+
+/// `setuid`: with privilege all three, without only the effective one.
+pub fn setuid(c: &mut Caller, uid: u32) -> Result {
+    let others = if c.p.ids.uid[1] == 0 { uid } else { u32::MAX };
+    set_ids(c, true, [others, uid, others])
+}
+
+/// `setgid`.
+pub fn setgid(c: &mut Caller, gid: u32) -> Result {
+    let others = if c.p.ids.uid[1] == 0 { gid } else { u32::MAX };
+    set_ids(c, false, [others, gid, others])
+}
+
+/// `setresuid` and `setresgid`, and with them `setreuid` and `setregid`.
+pub fn set_ids(c: &mut Caller, users: bool, new: [u32; 3]) -> Result {
+    let privileged = c.p.ids.uid[1] == 0;
+    let ids = if users { &mut c.p.ids.uid } else { &mut c.p.ids.gid };
+    change_some(ids, new, privileged)
+}
+
+/// Sets those that are not -1. Without privilege only numbers that one has already.
+fn change_some(ids: &mut [u32; 3], new: [u32; 3], privileged: bool) -> Result {
+    let before = *ids;
+    if !privileged && new.iter().any(|n| *n != u32::MAX && !before.contains(n)) {
+        return Err(EPERM.into());
+    }
+    for (id, new) in ids.iter_mut().zip(new) {
+        if new != u32::MAX {
+            *id = new;
+        }
+    }
+    Ok(0)
+}
+
+/// `getresuid` and `getresgid`.
+pub fn get_ids(c: &mut Caller, users: bool, into: [u64; 3]) -> Result {
+    let ids = if users { c.p.ids.uid } else { c.p.ids.gid };
+    for (id, address) in ids.into_iter().zip(into) {
+        c.write(address, &id.to_le_bytes())?;
+    }
+    Ok(0)
+}
+
+/// `getgroups`: one, the own.
+pub fn getgroups(c: &mut Caller, size: i32, into: u64) -> Result {
+    if size < 0 {
+        return Err(EINVAL.into());
+    }
+    if size > 0 {
+        let gid = c.p.ids.gid[1];
+        c.write(into, &gid.to_le_bytes())?;
+    }
+    Ok(1)
+}
+
+/// `uname`.
+pub fn uname(c: &mut Caller, into: u64) -> Result {
+    let mut out = Writer::new();
+    let fields = ["Linux", "fermata", RELEASE, "#1 Fermata", "x86_64", "(none)"];
+    for (i, field) in fields.into_iter().enumerate() {
+        out = out.bytes(field.as_bytes()).pad_to(65 * (i + 1));
+    }
+    c.write(into, &out.done())?;
+    Ok(0)
+}
+
+/// `sysinfo`.
+pub fn sysinfo(c: &mut Caller, into: u64) -> Result {
+    let usage = c.h.memory_usage();
+    let uptime = c.now() / 1_000_000_000;
+    let out = Writer::new()
+        .u64(uptime)
+        .pad_to(32)
+        .u64(usage.total)
+        .u64(usage.free)
+        .pad_to(80)
+        .u16(1)
+        .pad_to(104)
+        .u32(1)
+        .pad_to(112)
+        .done();
+    c.write(into, &out)?;
+    Ok(0)
+}
+
+/// `getrandom`.
+pub fn getrandom(c: &mut Caller, into: u64, size: u64) -> Result {
+    let size = size.min(1 << 20) as usize;
+    let mut bytes = alloc::vec![0; size];
+    c.check(into, size as u64, crate::memory::WRITE)?;
+    c.h.random(&mut bytes);
+    c.write(into, &bytes)?;
+    Ok(size as u64)
+}
+
+/// `prlimit64`, `getrlimit` and `setrlimit`.
+pub fn prlimit64(c: &mut Caller, pid: u32, which: u32, new: u64, old: u64) -> Result {
+    const LIMITS: u32 = 16;
+    const STACK: u32 = 3;
+    const CORE: u32 = 4;
+    const NOFILE: u32 = 7;
+    if pid != 0 && pid != c.p.pid {
+        return Err(ESRCH.into());
+    }
+    if which >= LIMITS {
+        return Err(EINVAL.into());
+    }
+    let preset = match which {
+        STACK => (crate::memory::STACK_SIZE, u64::MAX),
+        CORE => (0, u64::MAX),
+        NOFILE => (u64::from(MAX_FDS), u64::from(MAX_FDS)),
+        _ => (u64::MAX, u64::MAX),
+    };
+    let before = c.p.limits.get(&which).copied().unwrap_or(preset);
+    let mut after = None;
+    if new != 0 {
+        let raw = c.read(new, 16)?;
+        let (soft, hard) = (u64_at(&raw, 0), u64_at(&raw, 8));
+        if soft > hard {
+            return Err(EINVAL.into());
+        }
+        if hard > before.1 && (c.p.ids.uid[1] != 0 || which == NOFILE) {
+            return Err(EPERM.into());
+        }
+        after = Some((soft, hard));
+    }
+    c.write_optional(old, &Writer::new().u64(before.0).u64(before.1).done())?;
+    if let Some(after) = after {
+        c.p.limits.insert(which, after);
+    }
+    Ok(0)
+}
+
+/// `sched_getaffinity`: one processor.
+pub fn sched_getaffinity(c: &mut Caller, size: u64, into: u64) -> Result {
+    if size < 8 || size % 8 != 0 {
+        return Err(EINVAL.into());
+    }
+    c.write(into, &1u64.to_le_bytes())?;
+    Ok(8)
+}
+
+/// `getcpu`.
+pub fn getcpu(c: &mut Caller, cpu: u64, node: u64) -> Result {
+    c.write_optional(cpu, &[0; 4])?;
+    c.write_optional(node, &[0; 4])?;
+    Ok(0)
+}

@@ -1,0 +1,410 @@
+//! One call, or one exception, from the registers of a thread to what becomes of it.
+//!
+//! [`call`] is the whole personality in one function: it takes the registers of a thread that
+//! stands at a `syscall` instruction and either completes the call ([`Outcome::Go`]), finds that
+//! it cannot be completed yet and leaves everything as it was ([`Outcome::Park`]), or ends the
+//! process. A parked call is simply given to [`call`] again when its [`Wake`] says so, or after a
+//! restore. What must survive that (a deadline, bytes already written to the console) is in
+//! [`Wait`], which only the very same call finds again.
+
+use abi::message::ExceptionMessage;
+use abi::{Exception, Registers};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use proto::fs::{Attr, Reply, Request};
+use proto::process::Status;
+
+use crate::calls;
+use crate::errno::{Errno, EFAULT, EILSEQ, EINTR, EIO, ENAMETOOLONG, ENOTDIR};
+use crate::host::{Fpu, Host, OutOfMemory};
+use crate::memory::{Prot, READ, WRITE};
+use crate::number;
+use crate::path;
+use crate::process::{CallKey, Kind, Process, Wait};
+use crate::signal::{self, sig, Delivery, Origin};
+use crate::special::{self, Special};
+
+/// When a call that waits is worth trying again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wake {
+    /// When the console has news.
+    pub console: bool,
+    /// At this time on the process's clock.
+    pub deadline: Option<u64>,
+}
+
+/// What becomes of the thread.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It goes on with these registers, and with this FPU state if one is given.
+    Go {
+        /// The registers.
+        registers: Registers,
+        /// A new FPU state.
+        fpu: Option<Fpu>,
+    },
+    /// It waits; nothing has happened.
+    Park(Wake),
+    /// The process has ended.
+    End(Status),
+}
+
+/// Why a call does not simply return a value.
+#[derive(Debug)]
+pub enum Stop {
+    /// It fails.
+    Errno(Errno),
+    /// It waits.
+    Park(Wake),
+    /// It ends the process.
+    End(Status),
+    /// The registers are set already.
+    Replaced,
+    /// There is no memory for what the process wants to touch.
+    OutOfMemory,
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Self {
+        Stop::Errno(errno)
+    }
+}
+
+impl From<proto::Error> for Stop {
+    fn from(error: proto::Error) -> Self {
+        Stop::Errno(error.into())
+    }
+}
+
+impl From<OutOfMemory> for Stop {
+    fn from(_: OutOfMemory) -> Self {
+        Stop::OutOfMemory
+    }
+}
+
+/// What a call returns.
+pub type Result<T = u64> = core::result::Result<T, Stop>;
+
+/// `AT_FDCWD`.
+pub const AT_FDCWD: i32 = -100;
+
+/// What a path leads to before the file system is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// An absolute path in the file system.
+    Path(String),
+    /// A name that is special.
+    Special(Special),
+}
+
+/// A process in the middle of a call.
+pub struct Caller<'a> {
+    /// The process.
+    pub p: &'a mut Process,
+    /// The world.
+    pub h: &'a mut dyn Host,
+    /// The registers at the `syscall` instruction.
+    pub entry: Registers,
+    /// The registers after it; the result goes into `rax` at the end.
+    pub out: Registers,
+    /// A new FPU state.
+    pub fpu: Option<Fpu>,
+    key: CallKey,
+}
+
+impl Caller<'_> {
+    /// The process's clock.
+    pub fn now(&mut self) -> u64 {
+        self.p.now(self.h)
+    }
+
+    // --- Memory of the program ---
+
+    /// Fails unless the whole range allows `need`.
+    pub fn check(&self, address: u64, length: u64, need: Prot) -> Result<()> {
+        if self.p.areas.allows(address, length, need) {
+            Ok(())
+        } else {
+            Err(EFAULT.into())
+        }
+    }
+
+    /// Reads a range.
+    pub fn read(&mut self, address: u64, length: usize) -> Result<Vec<u8>> {
+        self.check(address, length as u64, READ)?;
+        let mut bytes = alloc::vec![0; length];
+        self.h.read_memory(address, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Writes a range.
+    pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<()> {
+        self.check(address, bytes.len() as u64, WRITE)?;
+        self.h.write_memory(address, bytes)?;
+        Ok(())
+    }
+
+    /// Writes a range unless the address is null.
+    pub fn write_optional(&mut self, address: u64, bytes: &[u8]) -> Result<()> {
+        if address == 0 {
+            return Ok(());
+        }
+        self.write(address, bytes)
+    }
+
+    /// Reads a word of eight bytes.
+    pub fn word(&mut self, address: u64) -> Result<u64> {
+        let bytes = self.read(address, 8)?;
+        Ok(crate::wire::u64_at(&bytes, 0))
+    }
+
+    /// Reads a string that ends with a zero byte before `limit`.
+    pub fn string(&mut self, address: u64, limit: usize, error: Errno) -> Result<Vec<u8>> {
+        let mut found = Vec::new();
+        let mut piece = [0; 64];
+        loop {
+            let at = address.wrapping_add(found.len() as u64);
+            let room = limit.saturating_sub(found.len()).min(piece.len());
+            if room == 0 {
+                return Err(error.into());
+            }
+            let got = self.p.areas.reach(at, room as u64, READ) as usize;
+            if got == 0 {
+                return Err(EFAULT.into());
+            }
+            self.h.read_memory(at, &mut piece[..got])?;
+            if let Some(end) = piece[..got].iter().position(|b| *b == 0) {
+                found.extend_from_slice(&piece[..end]);
+                return Ok(found);
+            }
+            found.extend_from_slice(&piece[..got]);
+        }
+    }
+
+    /// Reads a path.
+    pub fn path(&mut self, address: u64) -> Result<String> {
+        let bytes = self.string(address, 4096, ENAMETOOLONG)?;
+        String::from_utf8(bytes).map_err(|_| EILSEQ.into())
+    }
+
+    // --- The file system ---
+
+    /// Asks the file system.
+    pub fn fs(&mut self, request: &Request) -> Result<Reply> {
+        Ok(self.h.fs(request, &[], &mut [])?.0)
+    }
+
+    /// Asks for attributes.
+    pub fn attr(&mut self, request: &Request) -> Result<Attr> {
+        match self.fs(request)? {
+            Reply::Attr(attr) => Ok(attr),
+            _ => Err(EIO.into()),
+        }
+    }
+
+    /// Asks for a path.
+    pub fn fs_path(&mut self, request: &Request) -> Result<String> {
+        match self.fs(request)? {
+            Reply::Path(path) => Ok(path),
+            _ => Err(EIO.into()),
+        }
+    }
+
+    /// What a path leads to, seen from the directory `dirfd`.
+    pub fn target(&mut self, dirfd: i32, path: &str) -> Result<Target> {
+        let absolute = if path.starts_with('/') {
+            String::from(path)
+        } else if dirfd == AT_FDCWD {
+            path::join(&self.p.cwd, path)
+        } else {
+            let Kind::Directory { ino, .. } = self.p.files.get(dirfd as u32)?.kind else {
+                return Err(ENOTDIR.into());
+            };
+            let base = self.fs_path(&Request::PathOf { ino })?;
+            path::join(&base, path)
+        };
+        Ok(match special::find(self.p, &absolute) {
+            Some(special) => Target::Special(special),
+            None => Target::Path(absolute),
+        })
+    }
+
+    // --- Waiting ---
+
+    /// What is kept of this call from its earlier attempts.
+    pub fn wait(&mut self) -> &mut Wait {
+        let key = self.key;
+        self.p.wait.get_or_insert(Wait { key, deadline: None, progress: 0 })
+    }
+
+    /// The deadline of this call, which begins `nanoseconds` after its first attempt.
+    pub fn deadline_after(&mut self, nanoseconds: u64) -> u64 {
+        let now = self.now();
+        *self.wait().deadline.get_or_insert(now.saturating_add(nanoseconds))
+    }
+
+    /// Says something about the process, once for each `topic`.
+    pub fn report(&mut self, topic: u64, sentence: &str) {
+        if self.p.reported.insert(topic) {
+            let line = format!("{}: {sentence}", self.p.name);
+            self.h.log(&line);
+        }
+    }
+}
+
+/// Emulates the call that the registers say.
+pub fn call(process: &mut Process, host: &mut dyn Host, entry: &Registers) -> Outcome {
+    let r = entry;
+    let key = [r.rip, r.rsp, r.rax, r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
+    if process.wait.is_some_and(|w| w.key != key) {
+        process.wait = None;
+    }
+    let mut out = *entry;
+    out.rip = entry.rip.wrapping_add(2);
+    out.rcx = out.rip;
+    out.r11 = entry.rflags;
+    let mut caller = Caller { p: process, h: host, entry: *entry, out, fpu: None, key };
+    let result = calls::dispatch(&mut caller);
+    let Caller { mut out, fpu, .. } = caller;
+    match result {
+        Ok(value) => out.rax = value,
+        Err(Stop::Errno(errno)) => out.rax = errno.rax(),
+        Err(Stop::Replaced) => {}
+        Err(Stop::Park(wake)) => match process.signals.deliverable() {
+            None => return Outcome::Park(wake),
+            Some(signal)
+                if process.signals.restarts(signal) && calls::can_restart(entry.rax) =>
+            {
+                out = *entry;
+            }
+            Some(_) => out.rax = EINTR.rax(),
+        },
+        Err(Stop::End(status)) => {
+            process.end(host);
+            return Outcome::End(status);
+        }
+        Err(Stop::OutOfMemory) => return out_of_memory(process, host),
+    }
+    process.wait = None;
+    go(process, host, out, fpu)
+}
+
+/// Delivers pending signals and lets the thread go on.
+fn go(
+    process: &mut Process,
+    host: &mut dyn Host,
+    mut registers: Registers,
+    mut fpu: Option<Fpu>,
+) -> Outcome {
+    if process.signals.deliverable().is_some() {
+        // Frames save the thread's FPU state; one that `execve` or `rt_sigreturn` has just set
+        // is not the thread's yet, so the signal waits for the next call.
+        if fpu.is_none() {
+            match deliver(process, host, &mut registers) {
+                Ok(None) => {}
+                Ok(Some(outcome)) => return outcome,
+                Err(OutOfMemory) => return out_of_memory(process, host),
+            }
+        }
+    } else if let Some(mask) = process.signals.saved_mask.take() {
+        process.signals.mask = mask;
+    }
+    let fpu = fpu.take();
+    Outcome::Go { registers, fpu }
+}
+
+fn deliver(
+    process: &mut Process,
+    host: &mut dyn Host,
+    registers: &mut Registers,
+) -> core::result::Result<Option<Outcome>, OutOfMemory> {
+    let Process { signals, areas, .. } = process;
+    Ok(match signals.deliver_pending(areas, host, registers)? {
+        Delivery::Go => None,
+        Delivery::End(signal) => Some(killed(process, host, signal, "")),
+    })
+}
+
+/// Delivers pending signals to a thread that runs. It has been stopped outside of any call.
+pub fn interrupt(process: &mut Process, host: &mut dyn Host, registers: &Registers) -> Outcome {
+    go(process, host, *registers, None)
+}
+
+/// Ends the process by a signal, with a line on the console.
+fn killed(process: &mut Process, host: &mut dyn Host, signal: u32, detail: &str) -> Outcome {
+    let line =
+        format!("{}: ended by signal {signal} ({}){detail}", process.name, signal::describe(signal));
+    host.log(&line);
+    process.end(host);
+    Outcome::End(Status::Killed(signal as u8))
+}
+
+fn out_of_memory(process: &mut Process, host: &mut dyn Host) -> Outcome {
+    let line = format!("{}: ended, because memory is out", process.name);
+    host.log(&line);
+    process.end(host);
+    Outcome::End(Status::Killed(sig::KILL as u8))
+}
+
+/// Turns an exception into a signal.
+pub fn exception(
+    process: &mut Process,
+    host: &mut dyn Host,
+    message: &ExceptionMessage,
+) -> Outcome {
+    let mut registers = message.registers;
+    let at = registers.rip;
+    let (signal, origin, detail) = match Exception::from_raw(message.code) {
+        Some(Exception::Divide) => (sig::FPE, Origin { code: 1, address: at, pid: 0 }, String::new()),
+        Some(Exception::X87 | Exception::Simd) => {
+            (sig::FPE, Origin { code: 3, address: at, pid: 0 }, String::new())
+        }
+        Some(Exception::Debug) => (sig::TRAP, Origin { code: 2, address: at, pid: 0 }, String::new()),
+        Some(Exception::Breakpoint) => {
+            registers.rip = at.wrapping_add(1);
+            (sig::TRAP, Origin { code: 0x80, address: 0, pid: 0 }, String::new())
+        }
+        Some(Exception::InvalidOpcode) => {
+            (sig::ILL, Origin { code: 2, address: at, pid: 0 }, format!(" at {at:#x}"))
+        }
+        Some(Exception::Alignment) => {
+            (sig::BUS, Origin { code: 1, address: message.address, pid: 0 }, String::new())
+        }
+        Some(Exception::Memory) => {
+            let address = message.address;
+            let area = process.areas.find(address);
+            let need = (message.detail & 7) as Prot;
+            if area.is_some_and(|a| a.prot & need == need && a.prot != 0) {
+                // The area allows it, so there was no memory to be had for it.
+                return out_of_memory(process, host);
+            }
+            let code = if area.is_some() { 2 } else { 1 };
+            let origin = Origin { code, address, pid: 0 };
+            (sig::SEGV, origin, format!(": access to {address:#x} at {at:#x}"))
+        }
+        _ => {
+            let origin = Origin { code: 0x80, address: 0, pid: 0 };
+            (sig::SEGV, origin, format!(": forbidden instruction or address at {at:#x}"))
+        }
+    };
+    let Process { signals, areas, .. } = process;
+    match signals.deliver_fault(areas, host, &mut registers, signal, origin) {
+        Ok(Delivery::Go) => Outcome::Go { registers, fpu: None },
+        Ok(Delivery::End(signal)) => killed(process, host, signal, &detail),
+        Err(OutOfMemory) => out_of_memory(process, host),
+    }
+}
+
+/// What a thread is about to do, in words, from its exported state.
+#[must_use]
+pub fn describe(registers: &Registers, in_call: bool) -> String {
+    if !in_call {
+        return format!("runs at {:#x}", registers.rip);
+    }
+    match number::name(registers.rax) {
+        Some(name) => format!("Linux {name}({:#x}, {:#x}, {:#x})", registers.rdi, registers.rsi, registers.rdx),
+        None => format!("Linux call {}", registers.rax),
+    }
+}

@@ -1,0 +1,458 @@
+//! Loading programs: `execve`, and the first program of a process.
+//!
+//! [`prepare`] makes every check and changes nothing; [`commit`] replaces the image. Static
+//! executables load at their own addresses, position-independent ones at [`memory::PIE_BASE`];
+//! a dynamic one brings its interpreter, which goes where `mmap` would put it. Scripts name their
+//! interpreter after `#!`.
+
+use abi::Registers;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use proto::fs::{mode, Attr, Flags, Reply, Request};
+
+use crate::elf::{self, Header, Layout};
+use crate::errno::{Errno, E2BIG, EACCES, ELOOP, ENOENT, ENOEXEC, ENOMEM};
+use crate::host::{Host, OutOfMemory};
+use crate::memory::{self, page_up, Areas, Kind, PAGE, READ, WRITE};
+use crate::process::Process;
+use crate::special::{self, Special};
+use crate::wire::Writer;
+
+/// Most bytes of arguments and environment together.
+const MAX_STRINGS: usize = 1 << 20;
+/// Most scripts that name each other as interpreter.
+const MAX_SCRIPTS: usize = 4;
+/// Bytes read at a time.
+const CHUNK: usize = proto::MAX_BULK;
+/// Physical memory that stays free for the system when a program asks for more.
+pub const RESERVE: u64 = 4 << 20;
+
+/// Why a program cannot be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What `execve` returns.
+    pub errno: Errno,
+    /// The cause, as a sentence for people, without a full stop.
+    pub sentence: String,
+}
+
+impl Failure {
+    fn new(errno: Errno, path: &str, cause: &str) -> Self {
+        Failure { errno, sentence: format!("{path}: {cause}") }
+    }
+
+    fn from_fs(error: proto::Error, path: &str) -> Self {
+        Failure::new(error.into(), path, error.text())
+    }
+}
+
+/// An open file that is to be loaded.
+struct Image {
+    ino: u64,
+    path: String,
+    header: Header,
+    layout: Layout,
+    size: u64,
+}
+
+/// A program that can be loaded. It must be given to [`commit`] or to [`cancel`].
+pub struct Prepared {
+    image: Image,
+    interpreter: Option<Image>,
+    args: Vec<Vec<u8>>,
+    env: Vec<Vec<u8>>,
+    /// As the caller named it.
+    name: String,
+}
+
+fn read_at(host: &mut dyn Host, ino: u64, offset: u64, into: &mut [u8]) -> Result<usize, proto::Error> {
+    let mut done = 0;
+    while done < into.len() {
+        let length = (into.len() - done).min(CHUNK);
+        let request =
+            Request::Read { ino, offset: offset + done as u64, length: length as u32 };
+        let (_, got) = host.fs(&request, &[], &mut into[done..done + length])?;
+        if got == 0 {
+            break;
+        }
+        done += got.min(length);
+    }
+    Ok(done)
+}
+
+fn close(host: &mut dyn Host, ino: u64) {
+    let _ = host.fs(&Request::Close { ino }, &[], &mut []);
+}
+
+/// Opens an executable file and gives its canonical path.
+fn open(host: &mut dyn Host, path: &str) -> Result<(Attr, String), Failure> {
+    let request = Request::Open { path: path.to_string(), flags: Flags::default(), mode: 0 };
+    let attr = match host.fs(&request, &[], &mut []) {
+        Ok((Reply::Attr(attr), _)) => attr,
+        Ok(_) => return Err(Failure::from_fs(proto::Error::Broken, path)),
+        Err(error) => return Err(Failure::from_fs(error, path)),
+    };
+    let refused = if attr.mode & mode::TYPE != mode::FILE {
+        Some("is not a regular file")
+    } else if attr.mode & 0o111 == 0 {
+        Some("is not executable (permission denied)")
+    } else {
+        None
+    };
+    if let Some(cause) = refused {
+        close(host, attr.ino);
+        return Err(Failure::new(EACCES, path, cause));
+    }
+    let canonical = match host.fs(&Request::PathOf { ino: attr.ino }, &[], &mut []) {
+        Ok((Reply::Path(canonical), _)) => canonical,
+        _ => path.to_string(),
+    };
+    Ok((attr, canonical))
+}
+
+/// Reads and checks the headers of an open file.
+fn examine(host: &mut dyn Host, attr: &Attr, path: &str, first: &[u8]) -> Result<Image, Failure> {
+    let bad = |reason: &str| Failure::new(ENOEXEC, path, &format!("not an executable: {reason}"));
+    let header = elf::header(first).map_err(bad)?;
+    let mut raw = alloc::vec![0; header.headers * elf::PROGRAM_HEADER];
+    if header.headers_offset > attr.size {
+        return Err(bad("it ends before its program headers"));
+    }
+    let got = read_at(host, attr.ino, header.headers_offset, &mut raw)
+        .map_err(|e| Failure::from_fs(e, path))?;
+    let layout = elf::layout(&header, &raw[..got]).map_err(bad)?;
+    if layout.loads.iter().any(|l| l.offset + l.file_size > attr.size) {
+        return Err(bad("it ends within a segment"));
+    }
+    Ok(Image { ino: attr.ino, path: path.to_string(), header, layout, size: attr.size })
+}
+
+/// The range of addresses that the segments span, page aligned, before the load address is added.
+fn span(layout: &Layout) -> Option<(u64, u64)> {
+    let start = layout.loads.iter().map(|l| l.address).min()? & !(PAGE - 1);
+    let end = layout.loads.iter().map(|l| l.address + l.memory_size).max()?;
+    Some((start, page_up(end)?))
+}
+
+/// Makes every check that loading `path` needs. `path` is absolute.
+pub fn prepare(
+    process: &Process,
+    host: &mut dyn Host,
+    path: &str,
+    args: Vec<Vec<u8>>,
+    env: Vec<Vec<u8>>,
+) -> Result<Prepared, Failure> {
+    let mut args = args;
+    let mut file = path.to_string();
+    let mut name = path.to_string();
+    for _ in 0..MAX_SCRIPTS {
+        if let Some(Special::Link(target)) = special::find(process, &file) {
+            file = target;
+        }
+        let (attr, canonical) = open(host, &file)?;
+        let ino = attr.ino;
+        let result = prepare_open(host, &attr, &canonical, &mut args, &file);
+        match result {
+            Ok(Step::Script(interpreter)) => {
+                close(host, ino);
+                name.clone_from(&interpreter);
+                file = interpreter;
+            }
+            Ok(Step::Program(image, interpreter)) => {
+                let prepared = Prepared { image, interpreter, args, env, name };
+                return match check_sizes(host, &prepared) {
+                    Ok(()) => Ok(prepared),
+                    Err(failure) => {
+                        cancel(host, prepared);
+                        Err(failure)
+                    }
+                };
+            }
+            Err(failure) => {
+                close(host, ino);
+                return Err(failure);
+            }
+        }
+    }
+    Err(Failure::new(ELOOP, path, "too many scripts name each other as interpreter"))
+}
+
+enum Step {
+    /// A script: this interpreter is to be loaded instead, with the arguments changed.
+    Script(String),
+    Program(Image, Option<Image>),
+}
+
+fn prepare_open(
+    host: &mut dyn Host,
+    attr: &Attr,
+    canonical: &str,
+    args: &mut Vec<Vec<u8>>,
+    named: &str,
+) -> Result<Step, Failure> {
+    let mut first = [0; 256];
+    let got = read_at(host, attr.ino, 0, &mut first).map_err(|e| Failure::from_fs(e, named))?;
+    let first = &first[..got];
+    if first.starts_with(b"#!") {
+        let line = first[2..].split(|b| *b == b'\n').next().unwrap_or_default();
+        let line = core::str::from_utf8(line)
+            .map_err(|_| Failure::new(ENOEXEC, named, "its first line is no text"))?
+            .trim_matches([' ', '\t']);
+        let (interpreter, argument) = match line.split_once([' ', '\t']) {
+            Some((interpreter, rest)) => (interpreter, Some(rest.trim_start())),
+            None => (line, None),
+        };
+        if !interpreter.starts_with('/') {
+            return Err(Failure::new(ENOEXEC, named, "its first line names no interpreter"));
+        }
+        let mut new = alloc::vec![interpreter.as_bytes().to_vec()];
+        new.extend(argument.map(|a| a.as_bytes().to_vec()));
+        new.push(named.as_bytes().to_vec());
+        new.extend(args.drain(..).skip(1));
+        *args = new;
+        return Ok(Step::Script(interpreter.to_string()));
+    }
+    let image = examine(host, attr, canonical, first)?;
+    let Some((offset, length)) = image.layout.interpreter else {
+        return Ok(Step::Program(image, None));
+    };
+    let mut raw = alloc::vec![0; length.min(4096) as usize];
+    let got = read_at(host, attr.ino, offset, &mut raw).map_err(|e| Failure::from_fs(e, named))?;
+    let path = raw[..got].split(|b| *b == 0).next().unwrap_or_default();
+    let path = core::str::from_utf8(path)
+        .map_err(|_| Failure::new(ENOEXEC, named, "the name of its interpreter is no text"))?;
+    let (attr, canonical) = open(host, path).map_err(|f| {
+        Failure::new(f.errno, named, &format!("its interpreter cannot be used: {}", f.sentence))
+    })?;
+    let mut first = [0; elf::HEADER];
+    let interpreter = read_at(host, attr.ino, 0, &mut first)
+        .map_err(|e| Failure::from_fs(e, path))
+        .and_then(|got| examine(host, &attr, &canonical, &first[..got]));
+    match interpreter {
+        Ok(interpreter) if interpreter.header.position_independent => {
+            Ok(Step::Program(image, Some(interpreter)))
+        }
+        other => {
+            close(host, attr.ino);
+            Err(match other {
+                Err(failure) => failure,
+                Ok(_) => Failure::new(ENOEXEC, path, "an interpreter must be position-independent"),
+            })
+        }
+    }
+}
+
+fn check_sizes(host: &mut dyn Host, prepared: &Prepared) -> Result<(), Failure> {
+    let path = &prepared.image.path;
+    let bad = |cause| Failure::new(ENOEXEC, path, cause);
+    let base = base_of(&prepared.image);
+    let (start, end) = span(&prepared.image.layout).ok_or_else(|| bad("its addresses are too high"))?;
+    let end = end.checked_add(base).filter(|end| *end <= memory::MMAP_TOP);
+    if start + base < memory::LOWEST || end.is_none() {
+        return Err(bad("its addresses are outside of a program's memory"));
+    }
+    let mut resident = 0;
+    for image in core::iter::once(&prepared.image).chain(&prepared.interpreter) {
+        resident += image.layout.loads.iter().map(|l| l.file_size).sum::<u64>();
+        let (start, end) = span(&image.layout).ok_or_else(|| bad("its addresses are too high"))?;
+        if end - start > 1 << 32 {
+            return Err(bad("it is too large"));
+        }
+    }
+    let strings: usize = prepared.args.iter().chain(&prepared.env).map(|s| s.len() + 9).sum();
+    if strings > MAX_STRINGS {
+        return Err(Failure::new(E2BIG, path, "arguments and environment are too long"));
+    }
+    if host.memory_usage().free < resident.saturating_add(RESERVE) {
+        return Err(Failure::new(ENOMEM, path, "memory is out"));
+    }
+    Ok(())
+}
+
+fn base_of(image: &Image) -> u64 {
+    if image.header.position_independent {
+        memory::PIE_BASE
+    } else {
+        0
+    }
+}
+
+/// Gives up a prepared program.
+pub fn cancel(host: &mut dyn Host, prepared: Prepared) {
+    close(host, prepared.image.ino);
+    if let Some(interpreter) = prepared.interpreter {
+        close(host, interpreter.ino);
+    }
+}
+
+/// Why a prepared program could not be loaded. The process has no image any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost;
+
+impl From<OutOfMemory> for Lost {
+    fn from(_: OutOfMemory) -> Self {
+        Lost
+    }
+}
+
+impl From<Errno> for Lost {
+    fn from(_: Errno) -> Self {
+        Lost
+    }
+}
+
+impl From<proto::Error> for Lost {
+    fn from(_: proto::Error) -> Self {
+        Lost
+    }
+}
+
+/// Replaces the process's image. Returns the registers with which it starts.
+pub fn commit(
+    process: &mut Process,
+    host: &mut dyn Host,
+    prepared: Prepared,
+) -> Result<Registers, Lost> {
+    let result = replace(process, host, &prepared);
+    cancel(host, prepared);
+    result
+}
+
+fn replace(
+    process: &mut Process,
+    host: &mut dyn Host,
+    prepared: &Prepared,
+) -> Result<Registers, Lost> {
+    if !process.areas.list().is_empty() {
+        process.areas.apply(host, Vec::new())?;
+        host.discard(0, memory::END);
+    }
+    process.files.close_all(host, |fd| fd.cloexec);
+    process.signals.reset_handlers();
+    process.wait = None;
+
+    let image = &prepared.image;
+    let base = base_of(image);
+    load(process, host, image, base)?;
+    let (_, end) = span(&image.layout).ok_or(Lost)?;
+    process.brk_start = end + base;
+    process.brk = process.brk_start;
+    let mut entry = image.header.entry.wrapping_add(base);
+    let mut interpreter_base = 0;
+    if let Some(interpreter) = &prepared.interpreter {
+        let (start, end) = span(&interpreter.layout).ok_or(Lost)?;
+        let place = process.areas.find_free(end - start, 0).ok_or(Lost)?;
+        interpreter_base = place - start;
+        load(process, host, interpreter, interpreter_base)?;
+        entry = interpreter.header.entry.wrapping_add(interpreter_base);
+    }
+    let stack = (memory::STACK_TOP - memory::STACK_SIZE, memory::STACK_TOP);
+    let areas = process.areas.replaced(stack.0, stack.1, Some((READ | WRITE, Kind::Stack)));
+    process.areas.apply(host, areas)?;
+
+    let mut random = [0; 16];
+    host.random(&mut random);
+    let headers = image.layout.headers_address.map_or(0, |a| a.wrapping_add(base));
+    let ids = process.ids;
+    let vector = [
+        (3, headers),
+        (4, elf::PROGRAM_HEADER as u64),
+        (5, image.header.headers as u64),
+        (6, PAGE),
+        (7, interpreter_base),
+        (8, 0),
+        (9, image.header.entry.wrapping_add(base)),
+        (11, u64::from(ids.uid[0])),
+        (12, u64::from(ids.uid[1])),
+        (13, u64::from(ids.gid[0])),
+        (14, u64::from(ids.gid[1])),
+        (16, host.hardware_capabilities()),
+        (17, 100),
+        (23, 0),
+    ];
+    let (rsp, stack) = first_stack(prepared, &random, &vector);
+    host.write_memory(rsp, &stack)?;
+
+    process.exe.clone_from(&image.path);
+    let last = prepared.name.rsplit('/').next().unwrap_or_default().as_bytes();
+    process.comm = last[..last.len().min(15)].to_vec();
+    process.args.clone_from(&prepared.args);
+    let words: Vec<_> = prepared.args.iter().map(|a| String::from_utf8_lossy(a)).collect();
+    process.name = words.join(" ");
+    Ok(Registers { rip: entry, rsp, rflags: 0x202, ..Registers::default() })
+}
+
+fn load(process: &mut Process, host: &mut dyn Host, image: &Image, base: u64) -> Result<(), Lost> {
+    for part in &image.layout.loads {
+        let address = part.address.wrapping_add(base);
+        let start = address & !(PAGE - 1);
+        let end = page_up(address.checked_add(part.memory_size).ok_or(Lost)?).ok_or(Lost)?;
+        // Two segments can share a page, which then needs the rights of both.
+        let shared = process.areas.find(start).map_or(0, |a| a.prot);
+        let mut new = process.areas.replaced(start, end, Some((part.prot, Kind::Program)));
+        if shared & !part.prot != 0 {
+            let both = Some((part.prot | shared, Kind::Program));
+            new = Areas::from_list(new).replaced(start, start + PAGE, both);
+        }
+        process.areas.apply(host, new)?;
+
+        let mut chunk = alloc::vec![0; CHUNK.min(part.file_size as usize)];
+        let mut done = 0;
+        while done < part.file_size {
+            let length = (part.file_size - done).min(CHUNK as u64) as usize;
+            let got = read_at(host, image.ino, part.offset + done, &mut chunk[..length])?;
+            if got != length || part.offset + done + length as u64 > image.size {
+                return Err(Lost);
+            }
+            host.write_memory(address + done, &chunk[..length])?;
+            done += length as u64;
+        }
+    }
+    Ok(())
+}
+
+/// The first contents of the stack, and the stack pointer: argument count, arguments, environment,
+/// auxiliary vector, and above them the strings.
+fn first_stack(prepared: &Prepared, random: &[u8; 16], vector: &[(u64, u64)]) -> (u64, Vec<u8>) {
+    let mut strings: Vec<u8> = Vec::new();
+    let mut add = |bytes: &[u8]| {
+        let offset = strings.len() as u64;
+        strings.extend_from_slice(bytes);
+        strings.push(0);
+        offset
+    };
+    let args: Vec<u64> = prepared.args.iter().map(|s| add(s)).collect();
+    let env: Vec<u64> = prepared.env.iter().map(|s| add(s)).collect();
+    let platform = add(b"x86_64");
+    let file_name = add(prepared.name.as_bytes());
+    let random = add(random);
+
+    let words = 1 + args.len() + 1 + env.len() + 1 + 2 * (vector.len() + 4);
+    // Eight zero bytes end the stack.
+    let strings_at = (memory::STACK_TOP - 8 - strings.len() as u64) & !15;
+    let rsp = (strings_at - 8 * words as u64) & !15;
+    let mut out = Writer::new().u64(args.len() as u64);
+    for list in [args, env] {
+        for offset in list {
+            out = out.u64(strings_at + offset);
+        }
+        out = out.u64(0);
+    }
+    let own = [(15, strings_at + platform), (25, strings_at + random), (31, strings_at + file_name)];
+    for (key, value) in vector.iter().copied().chain(own).chain([(0, 0)]) {
+        out = out.u64(key).u64(value);
+    }
+    let out = out.pad_to((strings_at - rsp) as usize).bytes(&strings);
+    (rsp, out.pad_to((memory::STACK_TOP - rsp) as usize).done())
+}
+
+/// The absolute path of an executable that was named relative to the working directory.
+#[must_use]
+pub fn absolute(process: &Process, path: &str) -> Result<String, Errno> {
+    if path.is_empty() {
+        return Err(ENOENT);
+    }
+    Ok(crate::path::join(&process.cwd, path))
+}

@@ -1,0 +1,76 @@
+//! What the emulation needs of the world around it.
+//!
+//! A [`Host`] acts for one process at a time. [`crate::emulate`] calls it only while it completes a
+//! call (or finds that it cannot be completed yet), so everything that a host does is part of one
+//! atomic step.
+
+use alloc::boxed::Box;
+
+use crate::errno::Errno;
+use crate::memory::Prot;
+
+/// There is no physical memory left for what the process wants to touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory;
+
+/// FPU state in the layout of `fxsave64`.
+pub type Fpu = Box<[u8; 512]>;
+
+/// How much physical memory there is, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUsage {
+    /// All of it.
+    pub total: u64,
+    /// What is free for programs.
+    pub free: u64,
+}
+
+/// The world, on behalf of one process.
+pub trait Host {
+    /// Reads memory of the process. The range has been checked against its areas.
+    fn read_memory(&mut self, address: u64, into: &mut [u8]) -> Result<(), OutOfMemory>;
+    /// Writes memory of the process. The range has been checked against its areas, or the process
+    /// is being loaded; the protection of the mapping does not matter.
+    fn write_memory(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory>;
+    /// Gives the pages of the range back: they read as zero afterwards.
+    fn discard(&mut self, start: u64, size: u64);
+    /// Makes mapping `slot`, which is not in use: it shows the process its memory from `start` on.
+    fn map(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno>;
+    /// Changes range and rights of a mapping that is in use.
+    fn remap(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno>;
+    /// Ends a mapping.
+    fn unmap(&mut self, slot: u32);
+    /// How much memory there is.
+    fn memory_usage(&mut self) -> MemoryUsage;
+
+    /// Asks the file system. `bulk` goes with the request, the reply's bulk comes into `into`; its
+    /// length is returned beside the reply.
+    fn fs(
+        &mut self,
+        request: &proto::fs::Request,
+        bulk: &[u8],
+        into: &mut [u8],
+    ) -> Result<(proto::fs::Reply, usize), proto::Error>;
+
+    /// Writes to the console what it takes now, at least one byte, else `WouldBlock`.
+    fn console_write(&mut self, bytes: &[u8]) -> Result<usize, proto::Error>;
+    /// Reads a piece of console input; 0 at its end, `WouldBlock` when there is none yet.
+    fn console_read(&mut self, into: &mut [u8]) -> Result<usize, proto::Error>;
+    /// Whether [`Host::console_read`] would return something.
+    fn console_readable(&mut self) -> bool;
+    /// Changes how the console treats input.
+    fn console_mode(&mut self, mode: proto::console::Mode);
+
+    /// The machine's clock in nanoseconds.
+    fn now(&mut self) -> u64;
+    /// Random bytes.
+    fn random(&mut self, into: &mut [u8]);
+    /// The processor's feature word (`cpuid` leaf 1, `edx`).
+    fn hardware_capabilities(&mut self) -> u64;
+    /// The FPU state of the thread whose call is being emulated.
+    fn fpu(&mut self) -> Fpu;
+    /// Writes a sentence about the process to the console.
+    fn log(&mut self, sentence: &str);
+    /// Sends a signal to another process of this personality; 0 only asks whether it is there.
+    fn kill(&mut self, pid: u32, signal: u32) -> Result<(), Errno>;
+}

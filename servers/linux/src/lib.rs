@@ -1,0 +1,34 @@
+//! The Linux personality: runs unmodified Linux programs on Fermata.
+//!
+//! This library is the emulation itself, pure logic that knows neither the kernel nor the servers:
+//! what it needs of them is the trait [`host::Host`]. The server (`main.rs`) implements it over
+//! Fermata; the tests implement it over a fake, or over a real process on the development machine.
+//!
+//! * [`process`] is everything that Linux keeps of a process beyond memory and registers.
+//! * [`emulate`] takes the registers of a thread at a `syscall` instruction and says how it goes
+//!   on: with other registers, later, or not at all. Every call is atomic: it happens as a whole,
+//!   or it has not begun and can be delivered again.
+//! * [`calls`] has the calls, by subject.
+//! * [`memory`] is the list of mapped areas; [`exec`] and [`elf`] load programs; [`signal`]
+//!   delivers signals; [`path`] and [`special`] know the names that are not files.
+//! * [`part`] is what a checkpoint holds of a process, and the checks on the way back.
+//! * [`number`] and [`errno`] are Linux's numbers.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod calls;
+pub mod elf;
+pub mod emulate;
+pub mod errno;
+pub mod exec;
+pub mod host;
+pub mod memory;
+pub mod number;
+pub mod part;
+pub mod path;
+pub mod process;
+pub mod signal;
+pub mod special;
+pub mod wire;

@@ -1,0 +1,391 @@
+//! The areas of a process's memory, as `mmap` and its relatives see them.
+//!
+//! A process's memory segment is as large as its address space, and offset and address are the
+//! same number. An area is a range with one protection; each area that can be accessed at all is
+//! one mapping object, named by its *slot*. Changes are made by computing the new list and then
+//! applying the difference ([`Areas::apply`]), so that a failure half-way can be undone.
+
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+use crate::errno::{Errno, ENOMEM};
+use crate::host::Host;
+
+/// Bytes of a page.
+pub const PAGE: u64 = abi::PAGE_SIZE;
+/// No area begins below.
+pub const LOWEST: u64 = 0x1_0000;
+/// Load address of a position-independent program.
+pub const PIE_BASE: u64 = 0x1_0000_0000;
+/// `mmap` hands out addresses below this one, downwards.
+pub const MMAP_TOP: u64 = 0xe_0000_0000;
+/// End of the stack.
+pub const STACK_TOP: u64 = 0xf_0000_0000;
+/// Bytes of the stack.
+pub const STACK_SIZE: u64 = 8 << 20;
+/// End of all memory.
+pub const END: u64 = proto::layout::MEMORY_SIZE;
+/// Most areas of a process: each is a mapping in the control segment.
+pub const MAX_AREAS: usize = 16_000;
+/// The slot of an area without a mapping.
+pub const NO_SLOT: u32 = u32::MAX;
+
+/// Protection, with Linux's bits, which are also those of [`abi::access`].
+pub type Prot = u8;
+/// Loads.
+pub const READ: Prot = 1;
+/// Stores.
+pub const WRITE: Prot = 2;
+/// Instruction fetch.
+pub const EXECUTE: Prot = 4;
+
+/// What an area is for. Areas of different kinds never merge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// From the executable.
+    Program,
+    /// Grown by `brk`.
+    Heap,
+    /// The stack.
+    Stack,
+    /// Anonymous memory.
+    Anonymous,
+    /// Private copy of a file's contents.
+    File,
+}
+
+/// A range of addresses with one protection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Area {
+    /// First address.
+    pub start: u64,
+    /// First address behind it.
+    pub end: u64,
+    /// Protection.
+    pub prot: Prot,
+    /// What it is for.
+    pub kind: Kind,
+    /// Its mapping, or [`NO_SLOT`] if it has none because nothing may be done with it.
+    pub slot: u32,
+}
+
+impl Area {
+    fn same_but_slot(&self, other: &Area) -> bool {
+        (self.start, self.end, self.prot, self.kind)
+            == (other.start, other.end, other.prot, other.kind)
+    }
+}
+
+/// Rounds up to pages; `None` beyond all memory.
+#[must_use]
+pub fn page_up(value: u64) -> Option<u64> {
+    let up = value.checked_add(PAGE - 1)? & !(PAGE - 1);
+    (up <= END).then_some(up)
+}
+
+/// All areas of a process, in the order of their addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Areas {
+    list: Vec<Area>,
+}
+
+impl Areas {
+    /// A list that nothing stands behind yet, to compute with.
+    #[must_use]
+    pub fn from_list(list: Vec<Area>) -> Self {
+        Areas { list }
+    }
+
+    /// The areas, in the order of their addresses.
+    #[must_use]
+    pub fn list(&self) -> &[Area] {
+        &self.list
+    }
+
+    /// Index of the first area that ends behind `address`.
+    fn first_after(&self, address: u64) -> usize {
+        self.list.partition_point(|a| a.end <= address)
+    }
+
+    /// The area that `address` is in.
+    #[must_use]
+    pub fn find(&self, address: u64) -> Option<&Area> {
+        let area = self.list.get(self.first_after(address))?;
+        (area.start <= address).then_some(area)
+    }
+
+    /// Whether all of the range is in areas that allow `need`.
+    #[must_use]
+    pub fn allows(&self, address: u64, length: u64, need: Prot) -> bool {
+        self.reach(address, length, need) == length
+    }
+
+    /// How many bytes from `address` on, at most `length`, are in areas that allow `need`.
+    #[must_use]
+    pub fn reach(&self, address: u64, length: u64, need: Prot) -> u64 {
+        let mut at = address;
+        let Some(end) = address.checked_add(length) else {
+            return 0;
+        };
+        for area in &self.list[self.first_after(address)..] {
+            if at >= end || area.start > at || area.prot & need != need {
+                break;
+            }
+            at = area.end;
+        }
+        at.min(end) - address
+    }
+
+    /// Whether nothing is in the range.
+    #[must_use]
+    pub fn is_free(&self, start: u64, end: u64) -> bool {
+        self.list.get(self.first_after(start)).is_none_or(|a| a.start >= end)
+    }
+
+    /// Whether every byte of the range is in some area.
+    #[must_use]
+    pub fn covers(&self, start: u64, end: u64) -> bool {
+        self.allows(start, end - start, 0)
+    }
+
+    /// A free range of `size` bytes: at `hint` if that suits, else as high as possible.
+    #[must_use]
+    pub fn find_free(&self, size: u64, hint: u64) -> Option<u64> {
+        let hint = hint & !(PAGE - 1);
+        if hint >= LOWEST && hint.checked_add(size)? <= MMAP_TOP && self.is_free(hint, hint + size)
+        {
+            return Some(hint);
+        }
+        let mut top = MMAP_TOP;
+        for area in self.list.iter().rev() {
+            if area.end <= top && top - area.end >= size {
+                return Some(top - size);
+            }
+            top = top.min(area.start);
+        }
+        (top >= LOWEST && top - LOWEST >= size).then(|| top - size)
+    }
+
+    /// Bytes in writable areas: what the process may come to occupy.
+    #[must_use]
+    pub fn writable(&self) -> u64 {
+        self.list.iter().filter(|a| a.prot & WRITE != 0).map(|a| a.end - a.start).sum()
+    }
+
+    /// The list with the range replaced by one area, or by nothing.
+    #[must_use]
+    pub fn replaced(&self, start: u64, end: u64, by: Option<(Prot, Kind)>) -> Vec<Area> {
+        let mut new = Vec::with_capacity(self.list.len() + 2);
+        let mut by = by.map(|(prot, kind)| Area { start, end, prot, kind, slot: NO_SLOT });
+        for area in &self.list {
+            if area.end <= start {
+                push(&mut new, *area);
+                continue;
+            }
+            if area.start < start {
+                push(&mut new, Area { end: start, ..*area });
+            }
+            if let Some(inserted) = by.take() {
+                push(&mut new, inserted);
+            }
+            if area.end > end {
+                push(&mut new, Area { start: area.start.max(end), ..*area });
+            }
+        }
+        if let Some(inserted) = by {
+            push(&mut new, inserted);
+        }
+        new
+    }
+
+    /// The list with another protection in the range; `None` if not all of it is in areas.
+    #[must_use]
+    pub fn protected(&self, start: u64, end: u64, prot: Prot) -> Option<Vec<Area>> {
+        if !self.covers(start, end) {
+            return None;
+        }
+        let mut new = Vec::with_capacity(self.list.len() + 2);
+        for area in &self.list {
+            let from = area.start.max(start);
+            let to = area.end.min(end);
+            if from >= to {
+                push(&mut new, *area);
+                continue;
+            }
+            if area.start < from {
+                push(&mut new, Area { end: from, ..*area });
+            }
+            push(&mut new, Area { start: from, end: to, prot, ..*area });
+            if area.end > to {
+                push(&mut new, Area { start: to, ..*area });
+            }
+        }
+        Some(new)
+    }
+
+    /// Makes `new` the list of areas and the mappings agree with it. On failure nothing has
+    /// changed.
+    pub fn apply(&mut self, host: &mut dyn Host, new: Vec<Area>) -> Result<(), Errno> {
+        if new.len() > MAX_AREAS {
+            return Err(ENOMEM);
+        }
+        // Most changes touch a few areas in the middle of a long list.
+        let head = self.list.iter().zip(&new).take_while(|(a, b)| a.same_but_slot(b)).count();
+        let tail = self.list[head..]
+            .iter()
+            .rev()
+            .zip(new[head..].iter().rev())
+            .take_while(|(a, b)| a.same_but_slot(b))
+            .count();
+        let old_middle = self.list[head..self.list.len() - tail].to_vec();
+        let mut middle = new[head..new.len() - tail].to_vec();
+
+        let mut used: Vec<u32> = self.list.iter().map(|a| a.slot).filter(|s| *s != NO_SLOT).collect();
+        used.sort_unstable();
+        let outcome = change(host, &mut used, &old_middle, &mut middle);
+        if outcome.is_err() {
+            // What was there before fits again: the slots and the kernel memory are still ours, so
+            // only the ranges have to go back.
+            let mut back = old_middle;
+            let now = middle;
+            if change(host, &mut used, &now, &mut back).is_err() {
+                host.log("the memory of a process could not be put back after a failed change");
+            }
+            middle = back;
+        }
+        let end = self.list.len() - tail;
+        self.list.splice(head..end, middle);
+        outcome
+    }
+
+    /// Takes over a list from a checkpoint if it makes sense; its mappings exist already.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let mut previous_end = LOWEST;
+        let mut slots: Vec<u32> = Vec::new();
+        for area in &self.list {
+            if area.start < previous_end
+                || area.start >= area.end
+                || area.end > END
+                || (area.start | area.end) % PAGE != 0
+                || area.prot & !(READ | WRITE | EXECUTE) != 0
+                || (area.prot == 0) != (area.slot == NO_SLOT)
+            {
+                return false;
+            }
+            previous_end = area.end;
+            if area.slot != NO_SLOT {
+                slots.push(area.slot);
+            }
+        }
+        slots.sort_unstable();
+        self.list.len() <= MAX_AREAS
+            && slots.windows(2).all(|w| w[0] != w[1])
+            && slots.last().is_none_or(|s| (*s as usize) < MAX_AREAS)
+    }
+}
+
+/// Appends an area, merging it with the last one where that makes no difference.
+fn push(list: &mut Vec<Area>, area: Area) {
+    if let Some(last) = list.last_mut() {
+        if last.end == area.start && last.prot == area.prot && last.kind == area.kind {
+            last.end = area.end;
+            return;
+        }
+    }
+    list.push(area);
+}
+
+/// Turns the mappings of `old` into those of `new` and fills in the slots of `new`. When it fails,
+/// `new` lists what there is (with slots), possibly with smaller ranges than asked for.
+fn change(
+    host: &mut dyn Host,
+    used: &mut Vec<u32>,
+    old: &[Area],
+    new: &mut Vec<Area>,
+) -> Result<(), Errno> {
+    // Each new area takes over the mapping of the first old one that it overlaps.
+    let mut taken = alloc::vec![None; old.len()];
+    for (n, area) in new.iter_mut().enumerate() {
+        area.slot = NO_SLOT;
+        if area.prot == 0 {
+            continue;
+        }
+        let found = old.iter().enumerate().find(|(o, before)| {
+            taken[*o].is_none()
+                && before.slot != NO_SLOT
+                && before.start < area.end
+                && area.start < before.end
+        });
+        if let Some((o, before)) = found {
+            taken[o] = Some(n);
+            area.slot = before.slot;
+        }
+    }
+    // First make room, then fill it: two mappings never overlap.
+    let mut shrunk: Vec<Option<Area>> = alloc::vec![None; new.len()];
+    for (before, n) in old.iter().zip(&taken) {
+        if before.slot == NO_SLOT {
+            continue;
+        }
+        let Some(n) = *n else {
+            host.unmap(before.slot);
+            used.retain(|s| *s != before.slot);
+            continue;
+        };
+        let start = before.start.max(new[n].start);
+        let end = before.end.min(new[n].end);
+        if (start, end) != (before.start, before.end) {
+            // Making a mapping smaller needs nothing that could be missing.
+            if let Err(error) = host.remap(before.slot, start, end - start, before.prot) {
+                host.log("a mapping could not be made smaller");
+                return Err(error);
+            }
+        }
+        shrunk[n] = Some(Area { start, end, ..*before });
+    }
+    for n in 0..new.len() {
+        let area = new[n];
+        if area.prot == 0 {
+            continue;
+        }
+        let done = match shrunk[n] {
+            Some(now) if now.same_but_slot(&area) => Ok(()),
+            Some(_) => host.remap(area.slot, area.start, area.end - area.start, area.prot),
+            None => {
+                let slot = lowest_free(used);
+                new[n].slot = slot;
+                host.map(slot, area.start, area.end - area.start, area.prot).map(|()| {
+                    let place = used.partition_point(|s| *s < slot);
+                    used.insert(place, slot);
+                })
+            }
+        };
+        if let Err(error) = done {
+            // Tell what there is now, for the way back.
+            let mut there = new[..n].to_vec();
+            for (area, now) in new[n..].iter().zip(&shrunk[n..]) {
+                match now {
+                    Some(now) => there.push(*now),
+                    None if area.prot == 0 => there.push(*area),
+                    None => {}
+                }
+            }
+            *new = there;
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// The smallest number that is not in the sorted list.
+fn lowest_free(used: &[u32]) -> u32 {
+    let mut free = 0;
+    for slot in used {
+        if *slot != free {
+            break;
+        }
+        free += 1;
+    }
+    free
+}

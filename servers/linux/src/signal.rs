@@ -1,0 +1,394 @@
+//! Signals: what a process wants done with them, and their delivery.
+//!
+//! A signal with a handler is delivered the way Linux does it: a frame with the interrupted
+//! registers on the program's stack, from which `rt_sigreturn` restores them. Delivery happens
+//! where the personality holds the thread's registers anyway: at the end of a call, at an
+//! exception, or after stopping the thread.
+
+use abi::Registers;
+use serde::{Deserialize, Serialize};
+
+use crate::host::{Fpu, Host, OutOfMemory};
+use crate::memory::{self, Areas};
+use crate::wire::{u32_at, u64_at, Writer};
+
+/// Number of signals; they count from 1.
+pub const SIGNALS: u32 = 64;
+
+/// Signal numbers.
+#[allow(missing_docs)]
+pub mod sig {
+    pub const ILL: u32 = 4;
+    pub const TRAP: u32 = 5;
+    pub const ABRT: u32 = 6;
+    pub const BUS: u32 = 7;
+    pub const FPE: u32 = 8;
+    pub const KILL: u32 = 9;
+    pub const SEGV: u32 = 11;
+    pub const ALRM: u32 = 14;
+    pub const CHLD: u32 = 17;
+    pub const CONT: u32 = 18;
+    pub const STOP: u32 = 19;
+    pub const TSTP: u32 = 20;
+    pub const TTIN: u32 = 21;
+    pub const TTOU: u32 = 22;
+    pub const URG: u32 = 23;
+    pub const WINCH: u32 = 28;
+}
+
+/// Flags of [`Action`].
+mod flag {
+    pub(super) const ONSTACK: u64 = 0x0800_0000;
+    pub(super) const RESTART: u64 = 0x1000_0000;
+    pub(super) const NODEFER: u64 = 0x4000_0000;
+    pub(super) const RESETHAND: u64 = 0x8000_0000;
+    pub(super) const RESTORER: u64 = 0x0400_0000;
+}
+
+/// `SIG_DFL`.
+pub const DEFAULT: u64 = 0;
+/// `SIG_IGN`.
+pub const IGNORE: u64 = 1;
+
+/// The name of a signal, for people.
+#[must_use]
+pub const fn describe(signal: u32) -> &'static str {
+    match signal {
+        1 => "hangup",
+        2 => "interrupt",
+        3 => "quit",
+        4 => "illegal instruction",
+        5 => "trace or breakpoint trap",
+        6 => "aborted",
+        7 => "bus error",
+        8 => "floating point exception",
+        9 => "killed",
+        11 => "segmentation fault",
+        13 => "broken pipe",
+        14 => "alarm clock",
+        15 => "terminated",
+        _ => "signal",
+    }
+}
+
+/// What happens to a signal by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefaultAction {
+    /// The process ends.
+    End,
+    /// Nothing.
+    Ignore,
+}
+
+/// What happens to the signal by default. Job control belongs to the shell, which stops and
+/// continues processes through their manager, so the stop signals do nothing here.
+#[must_use]
+pub const fn default_action(signal: u32) -> DefaultAction {
+    match signal {
+        sig::CHLD | sig::CONT | sig::URG | sig::WINCH | sig::STOP | sig::TSTP | sig::TTIN
+        | sig::TTOU => DefaultAction::Ignore,
+        _ => DefaultAction::End,
+    }
+}
+
+/// What a program wants done with a signal (`struct sigaction` of the kernel).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Action {
+    /// [`DEFAULT`], [`IGNORE`] or the address of a handler.
+    pub handler: u64,
+    /// `SA_*`.
+    pub flags: u64,
+    /// Where a handler returns to.
+    pub restorer: u64,
+    /// Signals blocked while the handler runs.
+    pub mask: u64,
+}
+
+/// The alternate stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stack {
+    /// First byte.
+    pub base: u64,
+    /// Bytes; 0 when there is none.
+    pub size: u64,
+}
+
+impl Stack {
+    /// Whether the stack pointer is on it.
+    #[must_use]
+    pub fn holds(&self, rsp: u64) -> bool {
+        self.size != 0 && rsp > self.base && rsp - self.base <= self.size
+    }
+}
+
+/// The signals of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Signals {
+    actions: alloc::collections::BTreeMap<u32, Action>,
+    /// Blocked signals, bit `n - 1` for signal `n`.
+    pub mask: u64,
+    /// Signals that have been sent and not delivered.
+    pub pending: u64,
+    /// The mask to return to after `rt_sigsuspend`.
+    pub saved_mask: Option<u64>,
+    /// The alternate stack.
+    pub stack: Stack,
+}
+
+/// The bit of a signal in a mask.
+#[must_use]
+pub const fn bit(signal: u32) -> u64 {
+    1 << ((signal.wrapping_sub(1)) & 63)
+}
+
+/// Signals that cannot be blocked, ignored or handled.
+pub const UNBLOCKABLE: u64 = bit(sig::KILL) | bit(sig::STOP);
+
+/// Where a signal came from, for `siginfo`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// `si_code`.
+    pub code: i32,
+    /// The address concerned, for a fault; else 0.
+    pub address: u64,
+    /// The sender's process number, for `kill`.
+    pub pid: u32,
+}
+
+/// What becomes of the process at a delivery.
+#[derive(Debug)]
+pub enum Delivery {
+    /// There was nothing to deliver, or the registers now start a handler.
+    Go,
+    /// The signal ends the process.
+    End(u32),
+}
+
+impl Signals {
+    /// Whether signals from a checkpoint make sense.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.actions.keys().all(|s| *s >= 1 && *s <= SIGNALS && UNBLOCKABLE & bit(*s) == 0)
+            && (self.mask | self.saved_mask.unwrap_or(0)) & UNBLOCKABLE == 0
+    }
+
+    /// What the program wants done with the signal.
+    #[must_use]
+    pub fn action(&self, signal: u32) -> Action {
+        self.actions.get(&signal).copied().unwrap_or_default()
+    }
+
+    /// Sets what is done with the signal.
+    pub fn set_action(&mut self, signal: u32, action: Action) {
+        self.actions.insert(signal, action);
+        if self.is_ignored(signal) {
+            self.pending &= !bit(signal);
+        }
+    }
+
+    /// After `execve`: handlers are gone.
+    pub fn reset_handlers(&mut self) {
+        self.actions.retain(|_, a| a.handler == IGNORE);
+        self.stack = Stack::default();
+    }
+
+    fn is_ignored(&self, signal: u32) -> bool {
+        match self.action(signal).handler {
+            DEFAULT => default_action(signal) == DefaultAction::Ignore,
+            handler => handler == IGNORE,
+        }
+    }
+
+    /// Sends a signal to this process. Signals that are ignored are gone at once.
+    pub fn post(&mut self, signal: u32) {
+        if signal >= 1 && signal <= SIGNALS && !self.is_ignored(signal) {
+            self.pending |= bit(signal);
+        }
+    }
+
+    /// The next signal that is pending and not blocked.
+    #[must_use]
+    pub fn deliverable(&self) -> Option<u32> {
+        let open = self.pending & (!self.mask | UNBLOCKABLE);
+        (open != 0).then(|| open.trailing_zeros() + 1)
+    }
+
+    /// Whether the handler of `signal` wants interrupted calls to begin again.
+    #[must_use]
+    pub fn restarts(&self, signal: u32) -> bool {
+        self.action(signal).flags & flag::RESTART != 0
+    }
+
+    /// Delivers what is pending into `registers`.
+    pub fn deliver_pending(
+        &mut self,
+        areas: &Areas,
+        host: &mut dyn Host,
+        registers: &mut Registers,
+    ) -> Result<Delivery, OutOfMemory> {
+        while let Some(signal) = self.deliverable() {
+            self.pending &= !bit(signal);
+            let origin = Origin::default();
+            match self.deliver(areas, host, registers, signal, origin)? {
+                Delivery::Go => {}
+                end @ Delivery::End(_) => return Ok(end),
+            }
+        }
+        if let Some(mask) = self.saved_mask.take() {
+            self.mask = mask;
+        }
+        Ok(Delivery::Go)
+    }
+
+    /// Delivers a signal that the thread caused itself: blocking or ignoring it does not help.
+    pub fn deliver_fault(
+        &mut self,
+        areas: &Areas,
+        host: &mut dyn Host,
+        registers: &mut Registers,
+        signal: u32,
+        origin: Origin,
+    ) -> Result<Delivery, OutOfMemory> {
+        if self.mask & bit(signal) != 0 || self.action(signal).handler == IGNORE {
+            return Ok(Delivery::End(signal));
+        }
+        self.deliver(areas, host, registers, signal, origin)
+    }
+
+    fn deliver(
+        &mut self,
+        areas: &Areas,
+        host: &mut dyn Host,
+        registers: &mut Registers,
+        signal: u32,
+        origin: Origin,
+    ) -> Result<Delivery, OutOfMemory> {
+        let action = self.action(signal);
+        match action.handler {
+            IGNORE => return Ok(Delivery::Go),
+            DEFAULT => {
+                return Ok(match default_action(signal) {
+                    DefaultAction::End => Delivery::End(signal),
+                    DefaultAction::Ignore => Delivery::Go,
+                })
+            }
+            _ => {}
+        }
+        let on_stack = self.stack.holds(registers.rsp);
+        let mut top = registers.rsp.wrapping_sub(128);
+        if action.flags & flag::ONSTACK != 0 && self.stack.size != 0 && !on_stack {
+            top = self.stack.base.wrapping_add(self.stack.size);
+        }
+        let fpu_at = top.wrapping_sub(512) & !63;
+        let frame_at = (fpu_at.wrapping_sub(FRAME as u64) & !15).wrapping_sub(8);
+        let whole = fpu_at.wrapping_add(512).wrapping_sub(frame_at);
+        if action.flags & flag::RESTORER == 0
+            || frame_at > fpu_at
+            || !areas.allows(frame_at, whole, memory::WRITE)
+        {
+            return Ok(Delivery::End(sig::SEGV));
+        }
+        let fpu = host.fpu();
+        host.write_memory(fpu_at, &fpu[..])?;
+        let stack_flags = if self.stack.size == 0 { 2 } else { u32::from(on_stack) };
+        let r = *registers;
+        let mask = self.saved_mask.take().unwrap_or(self.mask);
+        let frame = Writer::new()
+            .u64(action.restorer)
+            // struct ucontext
+            .u64(0)
+            .u64(0)
+            .u64(self.stack.base)
+            .u32(stack_flags)
+            .u32(0)
+            .u64(self.stack.size)
+            .words(&[r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15])
+            .words(&[r.rdi, r.rsi, r.rbp, r.rbx, r.rdx, r.rax, r.rcx, r.rsp, r.rip, r.rflags])
+            .u16(0x33)
+            .u16(0)
+            .u16(0)
+            .u16(0x2b)
+            .words(&[0, 0, mask, origin.address, fpu_at])
+            .pad_to(8 + UCONTEXT - 8)
+            .u64(mask)
+            // struct siginfo
+            .u32(signal)
+            .u32(0)
+            .u32(origin.code as u32)
+            .u32(0)
+            .u64(if origin.address != 0 { origin.address } else { u64::from(origin.pid) })
+            .pad_to(FRAME)
+            .done();
+        host.write_memory(frame_at, &frame)?;
+
+        self.mask |= action.mask & !UNBLOCKABLE;
+        if action.flags & flag::NODEFER == 0 {
+            self.mask |= bit(signal);
+        }
+        if action.flags & flag::RESETHAND != 0 {
+            self.set_action(signal, Action::default());
+        }
+        registers.rip = action.handler;
+        registers.rsp = frame_at;
+        registers.rdi = u64::from(signal);
+        registers.rsi = frame_at + 8 + UCONTEXT as u64;
+        registers.rdx = frame_at + 8;
+        registers.rax = 0;
+        registers.rflags = (registers.rflags & !DIRECTION_AND_TRAP) | 0x202;
+        Ok(Delivery::Go)
+    }
+
+    /// The registers that a handler's frame holds, for `rt_sigreturn`; `None` when there is no
+    /// frame.
+    pub fn leave(
+        &mut self,
+        areas: &Areas,
+        host: &mut dyn Host,
+        registers: &Registers,
+    ) -> Result<Option<(Registers, Option<Fpu>)>, OutOfMemory> {
+        let at = registers.rsp;
+        if !areas.allows(at, UCONTEXT as u64, memory::READ) {
+            return Ok(None);
+        }
+        let mut uc = [0; UCONTEXT];
+        host.read_memory(at, &mut uc)?;
+        let word = |n: usize| u64_at(&uc, CONTEXT_REGISTERS + 8 * n);
+        let mut r = *registers;
+        [r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15] = core::array::from_fn(word);
+        [r.rdi, r.rsi, r.rbp, r.rbx, r.rdx, r.rax, r.rcx, r.rsp, r.rip] =
+            core::array::from_fn(|n| word(8 + n));
+        r.rflags = (registers.rflags & !USER_FLAGS) | (word(17) & USER_FLAGS);
+        let mut fpu = None;
+        let fpu_at = word(22);
+        if fpu_at != 0 {
+            if !areas.allows(fpu_at, 512, memory::READ) {
+                return Ok(None);
+            }
+            let mut area = alloc::boxed::Box::new([0; 512]);
+            host.read_memory(fpu_at, &mut area[..])?;
+            // Reserved bits of MXCSR are not the program's to set.
+            let mxcsr = u32_at(&area[..], 24) & 0xffbf;
+            area[24..28].copy_from_slice(&mxcsr.to_le_bytes());
+            fpu = Some(area);
+        }
+        self.mask = u64_at(&uc, UCONTEXT - 8) & !UNBLOCKABLE;
+        Ok(Some((r, fpu)))
+    }
+}
+
+impl Writer {
+    fn words(self, words: &[u64]) -> Self {
+        words.iter().fold(self, |w, word| w.u64(*word))
+    }
+}
+
+/// Offset of the registers in `struct ucontext`.
+const CONTEXT_REGISTERS: usize = 40;
+/// Bytes of `struct ucontext` with the kernel's signal mask.
+const UCONTEXT: usize = CONTEXT_REGISTERS + 256 + 8;
+/// Bytes of the frame: return address, context, `siginfo`.
+const FRAME: usize = 8 + UCONTEXT + 128;
+/// Flags that a handler starts without.
+const DIRECTION_AND_TRAP: u64 = 0x500;
+/// Flags that a program can set.
+const USER_FLAGS: u64 = 0x0004_0dd5;
