@@ -21,7 +21,10 @@ pub fn doing(state: &ThreadState, foreign: bool, at: &[u8]) -> String {
         return match exception {
             Some(Exception::ForeignCall) => format!("call: Linux {}, with the personality", r.rax),
             Some(Exception::Memory) => {
-                format!("fault: access to {:#x}, with the keeper", state.exception_address)
+                format!(
+                    "fault: access to {:#x}, with the keeper",
+                    state.exception_address
+                )
             }
             Some(other) => format!("fault: {other:?} at {:#x}, with the keeper", r.rip),
             None => format!("fault: exception at {:#x}, with the keeper", r.rip),
@@ -57,20 +60,38 @@ mod tests {
         state.registers.rip = 0x40_1000;
         assert_eq!(doing(&state, true, &[0x90, 0x90]), "user: 0x401000");
         state.registers.rax = 1;
-        assert_eq!(doing(&state, true, &SYSCALL), "call: Linux 1, about to begin");
+        assert_eq!(
+            doing(&state, true, &SYSCALL),
+            "call: Linux 1, about to begin"
+        );
         state.exception_delivered = 1;
         state.exception = Exception::ForeignCall as u64;
-        assert_eq!(doing(&state, true, &SYSCALL), "call: Linux 1, with the personality");
+        assert_eq!(
+            doing(&state, true, &SYSCALL),
+            "call: Linux 1, with the personality"
+        );
         state.exception = Exception::Memory as u64;
         state.exception_address = 0x1000;
-        assert_eq!(doing(&state, true, &[]), "fault: access to 0x1000, with the keeper");
+        assert_eq!(
+            doing(&state, true, &[]),
+            "fault: access to 0x1000, with the keeper"
+        );
         state.exception_delivered = 0;
         state.waiting = Waiting::Mutex as u64;
         state.registers.rax = Call::MutexLock as u64;
-        assert_eq!(doing(&state, false, &SYSCALL), "call: mutex_lock, waiting (Mutex)");
+        assert_eq!(
+            doing(&state, false, &SYSCALL),
+            "call: mutex_lock, waiting (Mutex)"
+        );
         state.waiting = Waiting::Reply as u64;
-        assert_eq!(doing(&state, false, &[0x90]), "fault: at 0x401000, page asked for");
+        assert_eq!(
+            doing(&state, false, &[0x90]),
+            "fault: at 0x401000, page asked for"
+        );
         state.waiting = 0;
-        assert_eq!(doing(&state, false, &[]), "fault: code at 0x401000 not there yet");
+        assert_eq!(
+            doing(&state, false, &[]),
+            "fault: code at 0x401000 not there yet"
+        );
     }
 }

@@ -99,7 +99,10 @@ impl Header {
             return Err(Bad::HeaderSum);
         }
         if header.total != actual {
-            return Err(Bad::Length { said: header.total, is: actual });
+            return Err(Bad::Length {
+                said: header.total,
+                is: actual,
+            });
         }
         if header.meta_bytes > MAX_META || header.meta_bytes + HEADER_BYTES as u64 > header.total {
             return Err(Bad::Senseless("its description is too long".into()));
@@ -241,10 +244,7 @@ pub fn open_run<'a>(run: &Run, sealed: &'a [u8]) -> Result<&'a [u8], Bad> {
 
 /// Reads a whole image from memory, for tests and tools: the header, the description, and the
 /// bytes of each run.
-pub fn read_all(
-    image: &[u8],
-    features: [u64; 2],
-) -> Result<(Header, Meta, Vec<Vec<u8>>), Bad> {
+pub fn read_all(image: &[u8], features: [u64; 2]) -> Result<(Header, Meta, Vec<Vec<u8>>), Bad> {
     let header = Header::decode(
         &image[..image.len().min(HEADER_BYTES)],
         image.len() as u64,
@@ -254,8 +254,9 @@ pub fn read_all(
     let meta = decode_meta(&header, description)?;
     let mut pages = vec![];
     for run in &meta.runs {
-        let (sealed, next) =
-            rest.split_at_checked(run.bytes() as usize + 4).ok_or(Bad::PageSum(*run))?;
+        let (sealed, next) = rest
+            .split_at_checked(run.bytes() as usize + 4)
+            .ok_or(Bad::PageSum(*run))?;
         pages.push(open_run(run, sealed)?.to_vec());
         rest = next;
     }

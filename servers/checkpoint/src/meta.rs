@@ -120,14 +120,34 @@ pub struct Object {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum State {
-    Mutex { locked: bool },
+    Mutex {
+        locked: bool,
+    },
     Cond,
-    Mapping { start: u64, size: u64, offset: u64, protection: u64 },
-    Region { start: u64, size: u64, protection: u64 },
-    Port { alias: u64 },
+    Mapping {
+        start: u64,
+        size: u64,
+        offset: u64,
+        protection: u64,
+    },
+    Region {
+        start: u64,
+        size: u64,
+        protection: u64,
+    },
+    Port {
+        alias: u64,
+    },
     Portset,
-    Space { flags: u64, quota: u64, clock_offset: u64 },
-    Thread { words: [u64; THREAD_WORDS], fpu: Vec<u8> },
+    Space {
+        flags: u64,
+        quota: u64,
+        clock_offset: u64,
+    },
+    Thread {
+        words: [u64; THREAD_WORDS],
+        fpu: Vec<u8>,
+    },
     Reference,
 }
 
@@ -186,19 +206,32 @@ impl State {
     /// From the state of a mapping.
     #[must_use]
     pub const fn mapping(s: &MappingState) -> Self {
-        State::Mapping { start: s.start, size: s.size, offset: s.offset, protection: s.protection }
+        State::Mapping {
+            start: s.start,
+            size: s.size,
+            offset: s.offset,
+            protection: s.protection,
+        }
     }
 
     /// From the state of a region.
     #[must_use]
     pub const fn region(s: &RegionState) -> Self {
-        State::Region { start: s.start, size: s.size, protection: s.protection }
+        State::Region {
+            start: s.start,
+            size: s.size,
+            protection: s.protection,
+        }
     }
 
     /// From the state of a space. What it uses is not part of the image.
     #[must_use]
     pub const fn space(s: &SpaceState) -> Self {
-        State::Space { flags: s.flags, quota: s.quota, clock_offset: s.clock_offset }
+        State::Space {
+            flags: s.flags,
+            quota: s.quota,
+            clock_offset: s.clock_offset,
+        }
     }
 
     /// From the state of a thread.
@@ -220,7 +253,10 @@ impl State {
             s.waiting_for,
             s.reserved,
         ]);
-        State::Thread { words, fpu: s.fpu.to_vec() }
+        State::Thread {
+            words,
+            fpu: s.fpu.to_vec(),
+        }
     }
 }
 
@@ -282,7 +318,10 @@ impl Meta {
     /// Number of the object at `place`.
     #[must_use]
     pub fn object_at(&self, place: Place) -> Option<u32> {
-        self.objects.binary_search_by(|o| o.place.cmp(&place)).ok().map(|i| i as u32)
+        self.objects
+            .binary_search_by(|o| o.place.cmp(&place))
+            .ok()
+            .map(|i| i as u32)
     }
 
     /// Bytes of all pages.
@@ -297,8 +336,13 @@ impl Meta {
     #[must_use]
     pub fn keeper_is_saved(&self, n: usize) -> bool {
         let space = self.objects.get(n).and_then(|thread| thread.refs.first());
-        let Some(Target::Object(space)) = space else { return false };
-        let keeper = self.objects.get(*space as usize).and_then(|space| space.refs.first());
+        let Some(Target::Object(space)) = space else {
+            return false;
+        };
+        let keeper = self
+            .objects
+            .get(*space as usize)
+            .and_then(|space| space.refs.first());
         matches!(keeper, Some(Target::Object(_)))
     }
 
@@ -317,8 +361,14 @@ impl Meta {
         for process in 0..self.processes.len() as u32 {
             // Its manager will use these handles without looking.
             for (offset, kind) in [(CONTROL_SPACE, Type::Space), (CONTROL_THREAD, Type::Thread)] {
-                let place = Place { process, segment: Segment::Control, offset };
-                let found = self.object_at(place).map(|n| self.objects[n as usize].state.kind());
+                let place = Place {
+                    process,
+                    segment: Segment::Control,
+                    offset,
+                };
+                let found = self
+                    .object_at(place)
+                    .map(|n| self.objects[n as usize].state.kind());
                 if found != Some(kind) {
                     return senseless!("process {process} has no {}", kind.name());
                 }
@@ -348,7 +398,10 @@ impl Meta {
             || place.offset % align != 0
             || end.is_none_or(|end| end > place.segment.size())
         {
-            return senseless!("something lies at {:#x}, outside of its process", place.offset);
+            return senseless!(
+                "something lies at {:#x}, outside of its process",
+                place.offset
+            );
         }
         Ok(())
     }
@@ -357,7 +410,11 @@ impl Meta {
         let kind = object.state.kind();
         let fields = fields(kind);
         if object.refs.len() != fields.len() {
-            return senseless!("object {n}, a {}, has {} references", kind.name(), fields.len());
+            return senseless!(
+                "object {n}, a {}, has {} references",
+                kind.name(),
+                fields.len()
+            );
         }
         for (target, &wanted) in object.refs.iter().zip(fields) {
             let is = self.kind_of(n, target)?;
@@ -365,7 +422,10 @@ impl Meta {
             // it keeps where the process cannot reach them.
             let managers = kind == Type::Reference && object.place.segment == Segment::Control;
             if !managers
-                && matches!(target, Target::Region(_, Segment::Control) | Target::ControlPort(..))
+                && matches!(
+                    target,
+                    Target::Region(_, Segment::Control) | Target::ControlPort(..)
+                )
             {
                 return senseless!("object {n} reaches for what belongs to its manager");
             }
@@ -421,9 +481,10 @@ impl Meta {
         if state.stop_count == 0 {
             return senseless!("thread {n} is not stopped");
         }
-        let (Some(client), Some(server)) =
-            (Stage::from_raw(state.client_stage), Stage::from_raw(state.server_stage))
-        else {
+        let (Some(client), Some(server)) = (
+            Stage::from_raw(state.client_stage),
+            Stage::from_raw(state.server_stage),
+        ) else {
             return senseless!("thread {n} is in an unknown stage");
         };
         self.check_end(n, client, &refs[1])?;
@@ -436,8 +497,10 @@ impl Meta {
             return senseless!("thread {n} has a peer and no connection");
         }
         // A peer that died, and one-way things that the kernel delivers again.
-        if matches!(stage, Stage::None | Stage::Call | Stage::Fault | Stage::Exception)
-            || *peer == Target::Null
+        if matches!(
+            stage,
+            Stage::None | Stage::Call | Stage::Fault | Stage::Exception
+        ) || *peer == Target::Null
         {
             return Ok(());
         }
@@ -455,7 +518,11 @@ impl Meta {
             return senseless!("thread {n} is connected to no thread");
         };
         let theirs = thread_state(words, &[]);
-        let theirs = if index == 2 { theirs.server_stage } else { theirs.client_stage };
+        let theirs = if index == 2 {
+            theirs.server_stage
+        } else {
+            theirs.client_stage
+        };
         let fits = match stage {
             Stage::Sending => theirs == Stage::Receiving as u64,
             Stage::Receiving => theirs == Stage::Sending as u64,
@@ -479,7 +546,10 @@ impl Meta {
             if last.is_some_and(|end| end > run.place) {
                 return senseless!("the pages at {:#x} are out of order", run.place.offset);
             }
-            last = Some(Place { offset: run.place.offset + run.bytes(), ..run.place });
+            last = Some(Place {
+                offset: run.place.offset + run.bytes(),
+                ..run.place
+            });
         }
         Ok(())
     }
@@ -490,7 +560,11 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn place(process: u32, segment: Segment, offset: u64) -> Place {
-        Place { process, segment, offset }
+        Place {
+            process,
+            segment,
+            offset,
+        }
     }
 
     fn thread(refs: Vec<Target>, client: Stage, server: Stage) -> (State, Vec<Target>) {
@@ -512,39 +586,121 @@ pub(crate) mod tests {
         };
         let mut objects = Vec::new();
         let mut add = |p, s, offset, state, refs| {
-            objects.push(Object { place: place(p, s, offset), state, refs })
+            objects.push(Object {
+                place: place(p, s, offset),
+                state,
+                refs,
+            })
         };
-        let mapping = State::Mapping { start: 0x1000, size: 0x2000, offset: 0x1000, protection: 7 };
-        add(0, Memory, 0x1_0000, State::Reference, vec![Target::Outside("fs".into())]);
+        let mapping = State::Mapping {
+            start: 0x1000,
+            size: 0x2000,
+            offset: 0x1000,
+            protection: 7,
+        };
+        add(
+            0,
+            Memory,
+            0x1_0000,
+            State::Reference,
+            vec![Target::Outside("fs".into())],
+        );
         add(0, Memory, 0x1_0010, State::Mutex { locked: true }, vec![]);
         add(0, Memory, 0x1_0020, State::Cond, vec![]);
         add(0, Memory, 0x1_0030, State::Reference, vec![Target::Null]);
-        add(0, Control, 0, State::Space { flags: 0, quota: 1 << 16, clock_offset: 5 }, vec![Target::Manager(0)]);
+        add(
+            0,
+            Control,
+            0,
+            State::Space {
+                flags: 0,
+                quota: 1 << 16,
+                clock_offset: 5,
+            },
+            vec![Target::Manager(0)],
+        );
         let (state, refs) = thread(
             vec![Target::Object(4), Target::ServerEnd(12), Target::Null],
             Stage::Sending,
             Stage::None,
         );
         add(0, Control, 0x10, state, refs);
-        add(0, Control, 0x1000, mapping.clone(), vec![Target::Region(0, Memory), Target::Object(4)]);
+        add(
+            0,
+            Control,
+            0x1000,
+            mapping.clone(),
+            vec![Target::Region(0, Memory), Target::Object(4)],
+        );
         add(1, Memory, 0x2_0000, State::Portset, vec![]);
-        add(1, Memory, 0x2_0010, State::Port { alias: 9 }, vec![Target::Object(7)]);
-        add(1, Memory, 0x2_0020, State::Region { start: 0x1000, size: 0x1000, protection: 3 }, vec![Target::Object(11), Target::Object(8)]);
-        add(1, Memory, 0x2_0030, State::Reference, vec![Target::Region(1, Memory)]);
-        add(1, Control, 0, State::Space { flags: 1, quota: 0, clock_offset: 0 }, vec![Target::Object(8)]);
+        add(
+            1,
+            Memory,
+            0x2_0010,
+            State::Port { alias: 9 },
+            vec![Target::Object(7)],
+        );
+        add(
+            1,
+            Memory,
+            0x2_0020,
+            State::Region {
+                start: 0x1000,
+                size: 0x1000,
+                protection: 3,
+            },
+            vec![Target::Object(11), Target::Object(8)],
+        );
+        add(
+            1,
+            Memory,
+            0x2_0030,
+            State::Reference,
+            vec![Target::Region(1, Memory)],
+        );
+        add(
+            1,
+            Control,
+            0,
+            State::Space {
+                flags: 1,
+                quota: 0,
+                clock_offset: 0,
+            },
+            vec![Target::Object(8)],
+        );
         let (state, refs) = thread(
             vec![Target::Object(11), Target::Null, Target::ClientEnd(5)],
             Stage::None,
             Stage::Receiving,
         );
         add(1, Control, 0x10, state, refs);
-        add(1, Control, 0x100, State::Reference, vec![Target::ControlPort(1, Memory)]);
+        add(
+            1,
+            Control,
+            0x100,
+            State::Reference,
+            vec![Target::ControlPort(1, Memory)],
+        );
         let runs = vec![
-            Run { place: place(0, Memory, 0x1000), pages: 2 },
-            Run { place: place(0, Memory, 0x3000), pages: 1 },
-            Run { place: place(1, Control, 0), pages: 1 },
+            Run {
+                place: place(0, Memory, 0x1000),
+                pages: 2,
+            },
+            Run {
+                place: place(0, Memory, 0x3000),
+                pages: 1,
+            },
+            Run {
+                place: place(1, Control, 0),
+                pages: 1,
+            },
         ];
-        Meta { processes: vec![process("native"), process("linux")], objects, runs }
+        Meta {
+            processes: vec![process("native"), process("linux")],
+            objects,
+            runs,
+        }
     }
 
     #[test]
@@ -572,17 +728,26 @@ pub(crate) mod tests {
         assert!(wrong(|m| m.objects[1].refs.push(Target::Null)).contains("references"));
         assert!(wrong(|m| m.objects[6].refs.clear()).contains("references"));
         assert!(wrong(|m| m.objects[6].refs[0] = Target::Object(4)).contains("refers to a Space"));
-        assert!(wrong(|m| m.objects[6].refs[1] = Target::Region(0, Segment::Memory))
-            .contains("refers to a Region"));
+        assert!(
+            wrong(|m| m.objects[6].refs[1] = Target::Region(0, Segment::Memory))
+                .contains("refers to a Region")
+        );
         assert!(wrong(|m| m.objects[0].refs[0] = Target::Object(99)).contains("not there"));
         assert!(wrong(|m| m.objects[0].refs[0] = Target::Manager(2)).contains("not there"));
         assert!(wrong(|m| m.objects[0].refs[0] = Target::ClientEnd(1)).contains("no thread"));
-        assert!(wrong(|m| m.objects[0].refs[0] = Target::Outside("root".into()))
-            .contains("unknown service"));
-        assert!(wrong(|m| m.objects[4].state = State::Mutex { locked: false }).contains("references"));
+        assert!(
+            wrong(|m| m.objects[0].refs[0] = Target::Outside("root".into()))
+                .contains("unknown service")
+        );
+        assert!(
+            wrong(|m| m.objects[4].state = State::Mutex { locked: false }).contains("references")
+        );
         assert!(wrong(|m| m.objects[4].place.offset = 0x20).contains("out of order"));
         assert!(wrong(|m| m.objects[4].place.segment = Segment::Memory).contains("out of order"));
-        for target in [Target::ControlPort(0, Segment::Memory), Target::Region(0, Segment::Control)] {
+        for target in [
+            Target::ControlPort(0, Segment::Memory),
+            Target::Region(0, Segment::Control),
+        ] {
             assert!(wrong(|m| m.objects[0].refs[0] = target).contains("belongs to its manager"));
         }
         assert!(wrong(|m| {
@@ -615,9 +780,11 @@ pub(crate) mod tests {
         assert!(set(5, u64::MAX).contains("unknown stage"));
         assert!(set(4, Stage::Ack as u64).contains("disagree"));
         assert!(set(4, 0).contains("no connection"));
-        assert!(wrong(|m| if let State::Thread { fpu, .. } = &mut m.objects[5].state {
-            fpu.pop();
-        })
+        assert!(wrong(
+            |m| if let State::Thread { fpu, .. } = &mut m.objects[5].state {
+                fpu.pop();
+            }
+        )
         .contains("FPU"));
     }
 
@@ -642,7 +809,9 @@ pub(crate) mod tests {
         state.waiting_for = 11;
         state.reserved = 12;
         state.fpu[511] = 13;
-        let State::Thread { words, fpu } = State::thread(&state) else { unreachable!() };
+        let State::Thread { words, fpu } = State::thread(&state) else {
+            unreachable!()
+        };
         assert_eq!(thread_state(&words, &fpu), state);
     }
 

@@ -25,7 +25,9 @@ pub struct Known<R> {
 
 impl<R> Default for Known<R> {
     fn default() -> Self {
-        Self { entries: Vec::new() }
+        Self {
+            entries: Vec::new(),
+        }
     }
 }
 

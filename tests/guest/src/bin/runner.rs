@@ -1,0 +1,6 @@
+#![no_std]
+#![no_main]
+rt::entry!(main);
+fn main() -> u8 {
+    0
+}

@@ -1,0 +1,607 @@
+//! What tests are written with.
+
+use abi::state::{Registers, Stage, ThreadState, Waiting};
+use abi::{Call, Code};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::arch::global_asm;
+use rt::obj::{Mapping, Port, Portset, Ref, RefAt, RefBlock, Region, Space, Thread, ThreadAt};
+use rt::sys::{self, IpcRegs};
+
+/// What a test says: nothing, or why it failed.
+pub type Outcome = Result<(), String>;
+
+/// A test.
+pub struct Test {
+    /// A stable name: subject, number, words.
+    pub name: &'static str,
+    /// What it does.
+    pub run: fn() -> Outcome,
+}
+
+/// Fails the test unless the condition holds.
+#[macro_export]
+macro_rules! check {
+    ($condition:expr) => {
+        if !$condition {
+            return Err(alloc::format!("line {}: {} is false", line!(), stringify!($condition)));
+        }
+    };
+    ($condition:expr, $($words:tt)+) => {
+        if !$condition {
+            return Err(alloc::format!("line {}: {}", line!(), alloc::format!($($words)+)));
+        }
+    };
+}
+
+/// Fails the test unless both are equal.
+#[macro_export]
+macro_rules! check_eq {
+    ($is:expr, $wanted:expr) => {
+        match (&$is, &$wanted) {
+            (is, wanted) => {
+                if is != wanted {
+                    return Err(alloc::format!(
+                        "line {}: {} is {is:?} and not {wanted:?}",
+                        line!(),
+                        stringify!($is)
+                    ));
+                }
+            }
+        }
+    };
+}
+
+/// Turns an error into a failure.
+pub trait Must<T> {
+    /// The value, or a failure that says `what` could not be done.
+    fn must(self, what: &str) -> Result<T, String>;
+}
+
+impl<T, E: core::fmt::Debug> Must<T> for Result<T, E> {
+    fn must(self, what: &str) -> Result<T, String> {
+        self.map_err(|error| format!("{what}: {error:?}"))
+    }
+}
+
+/// `Ok` for [`Code::Ok`].
+pub fn ok(code: Code) -> Result<(), Code> {
+    rt::obj::done(code)
+}
+
+/// How long anything may take, in nanoseconds of the guest.
+pub const PATIENCE: u64 = 3_000_000_000;
+
+/// Waits until `condition` holds, in short sleeps that let other threads run.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) -> Outcome {
+    let end = rt::time::now() + PATIENCE;
+    while !condition() {
+        if rt::time::now() > end {
+            return Err(format!("{what} never happened"));
+        }
+        rt::time::sleep(50_000);
+    }
+    Ok(())
+}
+
+/// A small generator of numbers from a seed (xorshift64*).
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
+        let mut x = self.0.max(1);
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        self.0 = x;
+        x.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// The next number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+}
+
+global_asm!(
+    // An actor begins here, with the registers of its call and its stack pointer at the end of a
+    // `Frame`: it makes the call, writes all registers into the frame, and parks.
+    ".globl fermata_test_call",
+    "fermata_test_call:",
+    "syscall",
+    ".globl fermata_test_returned",
+    "fermata_test_returned:",
+    "push r15",
+    "push r14",
+    "push r13",
+    "push r12",
+    "push rbp",
+    "push rbx",
+    "push r9",
+    "push r8",
+    "push r10",
+    "push rdx",
+    "push rsi",
+    "push rdi",
+    "push rax",
+    "fermata_test_park:",
+    "mov eax, {wait}",
+    ".globl fermata_test_parked",
+    "fermata_test_parked:",
+    "syscall",
+    "jmp fermata_test_park",
+    wait = const Call::ThreadWaitInterrupt as u32,
+);
+
+extern "C" {
+    fn fermata_test_call();
+    fn fermata_test_returned();
+    fn fermata_test_parked();
+}
+
+/// Address of the `syscall` instruction of an actor that makes a call.
+#[must_use]
+pub fn call_site() -> u64 {
+    fermata_test_call as *const () as u64
+}
+
+/// Bytes of an actor's stack.
+const STACK: usize = 64 * 1024;
+
+/// Priority of actors: below that of the test, which so gets the processor whenever it wakes.
+pub const ACTOR_PRIORITY: u64 = 4;
+
+/// A thread that does one thing at a time for a test.
+pub struct Actor {
+    /// The thread.
+    pub thread: Thread,
+    stack: Vec<u8>,
+}
+
+impl Actor {
+    /// An actor in the test's own space.
+    pub fn new() -> Result<Self, String> {
+        Self::made(0)
+    }
+
+    /// An actor in another space, in which the test's memory has the same addresses.
+    pub fn within(space: &RefAt) -> Result<Self, String> {
+        Self::made(space.handle())
+    }
+
+    fn made(space: u64) -> Result<Self, String> {
+        let actor = Actor {
+            thread: Thread::new().must("a thread")?,
+            stack: vec![0; STACK],
+        };
+        let state = ThreadState {
+            registers: Registers {
+                rip: fermata_test_parked as *const () as u64,
+                rax: Call::ThreadWaitInterrupt as u64,
+                rsp: actor.top(),
+                rflags: 0x202,
+                ..Registers::default()
+            },
+            priority: ACTOR_PRIORITY,
+            ..ThreadState::default()
+        };
+        actor
+            .thread
+            .set_state(&state, space, 0, 0)
+            .must("the state of an actor")?;
+        actor.thread.resume().must("resume")?;
+        Ok(actor)
+    }
+
+    fn top(&self) -> u64 {
+        (self.stack.as_ptr() as u64 + STACK as u64) & !15
+    }
+
+    /// Its state. Ends are not asked for.
+    pub fn state(&self) -> ThreadState {
+        self.thread.get_state(0, 0, 0).unwrap_or_default()
+    }
+
+    /// Starts a call with these registers.
+    pub fn call(&self, call: Call, mut regs: IpcRegs) -> Outcome {
+        regs.rax = (regs.rax & !0xff) | call as u64;
+        self.start(&Registers {
+            rip: call_site(),
+            rsp: self.top(),
+            rflags: 0x202,
+            rax: regs.rax,
+            rdi: regs.rdi,
+            rsi: regs.rsi,
+            rdx: regs.rdx,
+            r10: regs.r10,
+            r8: regs.r8,
+            r9: regs.r9,
+            rbx: regs.rbx,
+            rbp: regs.rbp,
+            r12: regs.r12,
+            r13: regs.r13,
+            r14: regs.r14,
+            r15: regs.r15,
+            ..Registers::default()
+        })
+    }
+
+    /// Starts an ordinary call.
+    pub fn ordinary(&self, call: Call, p: [u64; 6]) -> Outcome {
+        self.call(
+            call,
+            IpcRegs {
+                rdi: p[0],
+                rsi: p[1],
+                rdx: p[2],
+                r10: p[3],
+                r8: p[4],
+                r9: p[5],
+                ..IpcRegs::default()
+            },
+        )
+    }
+
+    /// Starts a function.
+    pub fn function(&self, f: extern "C" fn(u64), argument: u64) -> Outcome {
+        let rsp = self.top() - 8;
+        // SAFETY: the last word of the actor's own stack, which it does not use while it parks.
+        unsafe { (rsp as *mut u64).write_volatile(fermata_test_returned as *const () as u64) };
+        self.start(&Registers {
+            rip: f as *const () as u64,
+            rsp,
+            rdi: argument,
+            rflags: 0x202,
+            ..Registers::default()
+        })
+    }
+
+    /// Starts with these registers, keeping space and connections.
+    pub fn start(&self, registers: &Registers) -> Outcome {
+        let (space, client, server) = refs3()?;
+        self.thread.stop().must("stop")?;
+        let mut state = self
+            .thread
+            .get_state(space.handle(), client.handle(), server.handle())
+            .must("get_state")?;
+        state.registers = *registers;
+        self.thread
+            .set_state(&state, space.handle(), client.handle(), server.handle())
+            .must("set_state")?;
+        self.thread.resume().must("resume")
+    }
+
+    /// Whether it has finished what it was told.
+    pub fn is_finished(&self) -> bool {
+        let state = self.state();
+        state.registers.rip == fermata_test_parked as *const () as u64
+            && state.waiting == Waiting::Interrupt as u64
+    }
+
+    /// Waits until it has finished: the registers that the call left.
+    pub fn finish(&self) -> Result<IpcRegs, String> {
+        let end = rt::time::now() + PATIENCE;
+        while !self.is_finished() {
+            if rt::time::now() > end {
+                let s = self.state();
+                return Err(format!(
+                    "an actor did not finish: rip {:#x} rax {:#x} rdi {:#x} waiting {} stops {} \
+                     exception {} at {:#x}",
+                    s.registers.rip,
+                    s.registers.rax,
+                    s.registers.rdi,
+                    s.waiting,
+                    s.stop_count,
+                    s.exception,
+                    s.exception_address,
+                ));
+            }
+            rt::time::sleep(20_000);
+        }
+        // SAFETY: thirteen words that the actor pushed before it parked.
+        Ok(unsafe { ((self.top() - 13 * 8) as *const IpcRegs).read_volatile() })
+    }
+
+    /// Waits until it has finished, and gives the result code.
+    pub fn finish_code(&self) -> Result<Code, String> {
+        self.finish().map(|regs| regs.code())
+    }
+
+    /// Waits until it waits for `why` within its call.
+    pub fn settle(&self, why: Waiting) -> Outcome {
+        eventually(&format!("waiting for {why:?}"), || {
+            self.state().waiting == why as u64
+        })
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        let _ = self.thread.stop();
+    }
+}
+
+/// Three references that name nothing.
+pub fn refs3() -> Result<(Ref, Ref, Ref), String> {
+    let new = || Ref::new().must("a reference");
+    Ok((new()?, new()?, new()?))
+}
+
+/// Takes a thread apart and makes it anew from its state (rule A6): it must not notice. With
+/// `keep` its identity lives on meanwhile, which its peers and referents see.
+pub fn cut(thread: ThreadAt, keep: bool) -> Result<ThreadState, String> {
+    let (space, client, server) = refs3()?;
+    let identity = Ref::new().must("a reference")?;
+    thread.stop().must("stop")?;
+    let state = thread
+        .get_state(space.handle(), client.handle(), server.handle())
+        .must("get_state")?;
+    let kept = if keep { identity.handle() } else { 0 };
+    ok(sys::thread_destroy(thread.handle(), kept)).must("destroy")?;
+    ok(sys::thread_create(thread.handle(), kept)).must("create")?;
+    thread
+        .set_state(&state, space.handle(), client.handle(), server.handle())
+        .map_err(|code| {
+            format!(
+                "set_state: {code:?} (rip {:#x} rax {:#x} stages {} {} delivered {})",
+                state.registers.rip,
+                state.registers.rax,
+                state.client_stage,
+                state.server_stage,
+                state.exception_delivered
+            )
+        })?;
+    thread.resume().must("resume")?;
+    Ok(state)
+}
+
+/// A port in a portset of its own, with room to receive.
+pub struct Receiver {
+    /// The portset.
+    pub portset: Portset,
+    /// The port in it.
+    pub port: Port,
+    /// References to the two.
+    pub portset_ref: Ref,
+    /// Reference to the port.
+    pub port_ref: Ref,
+    /// Where messages go.
+    pub buffer: Vec<u8>,
+    /// Where references go.
+    pub refs: RefBlock,
+}
+
+/// What a [`Receiver`] got.
+#[derive(Clone, Copy, Debug)]
+pub struct Got {
+    /// The result code.
+    pub code: Code,
+    /// Bytes in the buffer.
+    pub length: usize,
+    /// The alias of the port.
+    pub alias: u64,
+    /// References set.
+    pub refs: usize,
+}
+
+impl Receiver {
+    /// A port with this alias.
+    pub fn new(alias: u64) -> Result<Self, String> {
+        let portset = Portset::new().must("a portset")?;
+        let port = Port::new().must("a port")?;
+        let portset_ref = portset.reference().must("reference")?;
+        let port_ref = port.reference().must("reference")?;
+        port.set_state(&abi::state::PortState { alias }, portset_ref.handle())
+            .must("the state of a port")?;
+        let refs = RefBlock::new(4).must("references")?;
+        Ok(Receiver {
+            portset,
+            port,
+            portset_ref,
+            port_ref,
+            buffer: vec![0; 8192],
+            refs,
+        })
+    }
+
+    /// Registers of a receive into the buffer.
+    pub fn receive_regs(&mut self) -> IpcRegs {
+        IpcRegs {
+            rdi: self.portset.handle(),
+            r12: self.buffer.as_mut_ptr() as u64,
+            r13: self.buffer.len() as u64,
+            rbx: self.refs.list(4),
+            ..IpcRegs::default()
+        }
+    }
+
+    /// Ends the connection, waits for a client at most `patience` ns, and receives.
+    pub fn receive(&mut self, patience: u64) -> Got {
+        let mut regs = self.receive_regs();
+        regs.rbp = rt::time::now() + patience;
+        self.run(Call::ServerWaitReceiveUntil, regs)
+    }
+
+    /// Makes a call that receives.
+    pub fn run(&mut self, call: Call, mut regs: IpcRegs) -> Got {
+        let wanted = regs.r13;
+        // SAFETY: the registers name the buffer and references of this receiver; what a caller
+        // sends is only read.
+        let code = unsafe { sys::ipc(call, &mut regs) };
+        Got {
+            code,
+            length: (wanted - regs.r13) as usize,
+            alias: regs.rdi,
+            refs: 4 - (regs.rbx & abi::MAX_LIST_REFS) as usize,
+        }
+    }
+
+    /// A word of the message.
+    #[must_use]
+    pub fn word(&self, index: usize) -> u64 {
+        let bytes = self.buffer.get(index * 8..index * 8 + 8);
+        bytes
+            .and_then(|b| b.try_into().ok())
+            .map_or(0, u64::from_le_bytes)
+    }
+}
+
+/// Answers an idempotent request, fault or exception with `bytes`.
+pub fn reply(bytes: &[u8]) -> Code {
+    let mut regs = IpcRegs {
+        rsi: bytes.as_ptr() as u64,
+        rdx: bytes.len() as u64,
+        ..IpcRegs::default()
+    };
+    // SAFETY: the bytes are only read.
+    unsafe { sys::ipc(Call::Reply, &mut regs) }
+}
+
+/// Answers an exception with registers.
+pub fn reply_registers(registers: &Registers) -> Code {
+    let words = registers.to_words();
+    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+    reply(&bytes)
+}
+
+/// A space in which the test's memory appears at the same addresses.
+pub struct Twin {
+    /// The space.
+    pub space: Space,
+    /// A reference to it.
+    pub space_ref: Ref,
+    _mapping: Mapping,
+    _region: Region,
+}
+
+impl Twin {
+    /// A twin with these flags and this keeper (a reference or 0).
+    pub fn new(flags: u64, keeper: u64) -> Result<Self, String> {
+        use proto::layout::{HEAP_END, STACK_TOP, START_PAGE};
+        let (start, size) = (START_PAGE, STACK_TOP.max(HEAP_END) - START_PAGE);
+        let space = Space::new().must("a space")?;
+        let space_ref = space.reference().must("reference")?;
+        let state = abi::state::SpaceState {
+            flags,
+            ..abi::state::SpaceState::default()
+        };
+        space
+            .set_state(&state, keeper)
+            .must("the state of a space")?;
+        let region = Region::new().must("a region")?;
+        let state = abi::state::RegionState {
+            start,
+            size,
+            protection: abi::access::ALL,
+        };
+        region
+            .set_state(&state, 0, 0)
+            .must("the state of a region")?;
+        let region_ref = region.reference().must("reference")?;
+        let mapping = Mapping::new().must("a mapping")?;
+        let state = abi::state::MappingState {
+            start,
+            size,
+            offset: 0,
+            protection: abi::access::ALL,
+        };
+        mapping
+            .set_state(&state, region_ref.handle(), space_ref.handle())
+            .must("the state of a mapping")?;
+        Ok(Twin {
+            space,
+            space_ref,
+            _mapping: mapping,
+            _region: region,
+        })
+    }
+}
+
+/// A range of the test's own addresses in which nothing is, exported by a region with a keeper,
+/// and the memory to put there.
+pub struct Absent {
+    /// First address.
+    pub base: u64,
+    /// Bytes.
+    pub size: u64,
+    /// A reference to the region that exports the range.
+    pub region_ref: Ref,
+    _region: Region,
+    segment: rt::memory::Segment,
+    pages: Vec<Mapping>,
+}
+
+impl Absent {
+    /// `size` bytes whose absence the port in `keeper` hears about.
+    pub fn new(size: u64, keeper: u64) -> Result<Self, String> {
+        let base = rt::window::take_addresses(size, abi::PAGE_SIZE).ok_or("no addresses")?;
+        let region = Region::new().must("a region")?;
+        let state = abi::state::RegionState {
+            start: base,
+            size,
+            protection: abi::access::ALL,
+        };
+        region
+            .set_state(&state, 0, keeper)
+            .must("the state of a region")?;
+        let region_ref = region.reference().must("reference")?;
+        let segment = rt::memory::create(size).must("a segment")?;
+        Ok(Absent {
+            base,
+            size,
+            region_ref,
+            _region: region,
+            segment,
+            pages: Vec::new(),
+        })
+    }
+
+    /// Puts a page of memory at this offset.
+    pub fn supply(&mut self, offset: u64) -> Outcome {
+        let offset = offset & !(abi::PAGE_SIZE - 1);
+        let mapping = Mapping::new().must("a mapping")?;
+        let state = abi::state::MappingState {
+            start: self.base + offset,
+            size: abi::PAGE_SIZE,
+            offset,
+            protection: abi::access::ALL,
+        };
+        mapping
+            .set_state(&state, self.segment.region.handle(), 0)
+            .must("supply a page")?;
+        self.pages.push(mapping);
+        Ok(())
+    }
+
+    /// Maps the range of absent pages at `address` of the test's space.
+    pub fn map_at(&self, address: u64, offset: u64, size: u64) -> Result<Mapping, String> {
+        let mapping = Mapping::new().must("a mapping")?;
+        let state = abi::state::MappingState {
+            start: address,
+            size,
+            offset,
+            protection: abi::access::ALL,
+        };
+        mapping
+            .set_state(&state, self.region_ref.handle(), 0)
+            .must("map absent pages")?;
+        Ok(mapping)
+    }
+}
+
+impl Drop for Absent {
+    fn drop(&mut self) {
+        self.pages.clear();
+        let _ = rt::memory::destroy(&self.segment.control);
+        rt::window::give_addresses(self.base, self.size);
+    }
+}
+
+/// The stage of an end, as a number that states carry.
+#[must_use]
+pub const fn stage(stage: Stage) -> u64 {
+    stage as u64
+}

@@ -1,0 +1,15 @@
+//! Tests of the kernel's calls, run inside the guest by programs that only have what every
+//! program has.
+//!
+//! * [`harness`] is what they are written with: above all [`harness::Actor`], a thread that is
+//!   told to make one call, so that the test can look at its frame before, during and after it.
+//! * [`tests`] holds the tests, a module per object or subject, each with a stable name.
+//! * [`demo`] holds what the programs that get checkpointed share.
+//!
+//! The bins: `kernel` runs tests in its own process, `runner` runs each in a fresh one and reports.
+#![no_std]
+
+extern crate alloc;
+
+pub mod harness;
+pub mod tests;

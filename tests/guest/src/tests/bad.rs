@@ -1,0 +1,218 @@
+//! Wrong use: it is an exception to the keeper, whatever the call, and changes nothing.
+
+use crate::check_eq;
+use crate::harness::{call_site, Actor, Must, Outcome, Receiver, Test, Twin};
+use abi::syscalls::Param;
+use abi::{Call, Code, Exception, Type, SYSCALLS};
+use alloc::format;
+use rt::sys::IpcRegs;
+
+/// The tests of this module.
+pub(super) const TESTS: &[Test] = &[
+    Test {
+        name: "BAD0001_no_object",
+        run: no_object,
+    },
+    Test {
+        name: "BAD0002_wrong_type",
+        run: wrong_type,
+    },
+    Test {
+        name: "BAD0003_misaligned",
+        run: misaligned,
+    },
+    Test {
+        name: "BAD0004_unmapped_handles_and_buffers",
+        run: unmapped,
+    },
+    Test {
+        name: "BAD0005_no_such_call",
+        run: no_such_call,
+    },
+    Test {
+        name: "BAD0006_scribbled_handle_hurts_nobody",
+        run: scribbled,
+    },
+];
+
+const SOON: u64 = 1_000_000_000;
+
+/// A call with the handle `handle` in its first parameter, and `what` must come of it.
+fn provoke(
+    keeper: &mut Receiver,
+    twin: &Twin,
+    call: Call,
+    handle: u64,
+    what: Exception,
+) -> Outcome {
+    let actor = Actor::within(&twin.space_ref)?;
+    let regs = IpcRegs {
+        rdi: handle,
+        rbp: 1,
+        ..IpcRegs::default()
+    };
+    actor.call(call, regs)?;
+    let got = keeper.receive(SOON);
+    check_eq!(got.code, Code::Exception);
+    check_eq!(Exception::from_raw(keeper.word(0)), Some(what));
+    if what != Exception::NoCall {
+        check_eq!(keeper.word(1), handle);
+    }
+    let state = actor.state();
+    check_eq!(state.registers.rip, call_site());
+    check_eq!(state.registers.rdi, handle);
+    Ok(())
+}
+
+/// Every call that begins with the handle of an object, with that object's type. IPC calls look at
+/// their handle only when their stage needs it, which for these is at once.
+fn handle_calls() -> impl Iterator<Item = (Call, Type)> {
+    SYSCALLS.iter().filter_map(|row| match row.params.first() {
+        Some((_, Param::Object(kind))) if !row.name.contains("ack_send") => {
+            // Sends that need a connection fail for want of one before they look.
+            (!row.name.contains("_send_wait")).then_some((row.call, *kind))
+        }
+        _ => None,
+    })
+}
+
+fn each(what: Exception, handle: impl Fn(Type) -> u64) -> Outcome {
+    let mut keeper = Receiver::new(0)?;
+    let twin = Twin::new(0, keeper.port_ref.handle())?;
+    for (call, kind) in handle_calls() {
+        // These would look for a reply to give first.
+        if call.name().starts_with("reply_wait") {
+            continue;
+        }
+        provoke(&mut keeper, &twin, call, handle(kind), what)
+            .map_err(|why| format!("{}: {why}", call.name()))?;
+    }
+    Ok(())
+}
+
+fn no_object() -> Outcome {
+    let slot = rt::slots::allocate(1).ok_or("no slot")?;
+    each(Exception::NoObject, |_| slot)?;
+    rt::slots::free(slot, 1);
+    Ok(())
+}
+
+fn wrong_type() -> Outcome {
+    let mutex = rt::obj::Mutex::new().must("new")?;
+    let cond = rt::obj::Cond::new().must("new")?;
+    each(Exception::WrongType, |kind| match kind {
+        Type::Mutex => cond.handle(),
+        _ => mutex.handle(),
+    })
+}
+
+fn misaligned() -> Outcome {
+    let mutex = rt::obj::Mutex::new().must("new")?;
+    each(Exception::Misaligned, |_| mutex.handle() + 4)
+}
+
+fn unmapped() -> Outcome {
+    let mut keeper = Receiver::new(0)?;
+    let twin = Twin::new(0, keeper.port_ref.handle())?;
+    let nowhere = proto::layout::WINDOWS + 0x1230;
+    for (call, _) in handle_calls() {
+        if call.name().starts_with("reply_wait") {
+            continue;
+        }
+        for handle in [nowhere, 0x10, 0xffff_8000_0000_1000, abi::USER_END] {
+            provoke(&mut keeper, &twin, call, handle, Exception::Memory)
+                .map_err(|why| format!("{} at {handle:#x}: {why}", call.name()))?;
+        }
+    }
+    // States and buffers.
+    let mutex = rt::obj::Mutex::new().must("new")?;
+    for call in [Call::MutexGetState, Call::MutexSetState] {
+        let actor = Actor::within(&twin.space_ref)?;
+        actor.ordinary(call, [mutex.handle(), nowhere, 0, 0, 0, 0])?;
+        check_eq!(keeper.receive(SOON).code, Code::Exception);
+        check_eq!(
+            (keeper.word(0), keeper.word(1)),
+            (Exception::Memory as u64, nowhere)
+        );
+        check_eq!(actor.state().registers.rip, call_site());
+    }
+    let mut server = Receiver::new(1)?;
+    let actor = Actor::within(&twin.space_ref)?;
+    actor.call(
+        Call::ClientConnectSendOver,
+        IpcRegs {
+            rdi: server.port_ref.handle(),
+            rsi: nowhere,
+            rdx: 100,
+            ..IpcRegs::default()
+        },
+    )?;
+    let other = Actor::new()?;
+    other.call(Call::ServerWaitReceive, server.receive_regs())?;
+    check_eq!(keeper.receive(SOON).code, Code::Exception);
+    check_eq!(
+        (keeper.word(0), keeper.word(1)),
+        (Exception::Memory as u64, nowhere)
+    );
+    check_eq!(actor.state().registers.rdx, 100);
+    Ok(())
+}
+
+fn no_such_call() -> Outcome {
+    let mut keeper = Receiver::new(0)?;
+    let twin = Twin::new(0, keeper.port_ref.handle())?;
+    for number in [0u64, SYSCALLS.len() as u64 + 1, 200, 255] {
+        let actor = Actor::within(&twin.space_ref)?;
+        let registers = abi::Registers {
+            rip: call_site(),
+            rsp: 0x7777_0000,
+            rflags: 0x202,
+            rax: number,
+            ..abi::Registers::default()
+        };
+        actor.start(&registers)?;
+        check_eq!(keeper.receive(SOON).code, Code::Exception);
+        check_eq!(Exception::from_raw(keeper.word(0)), Some(Exception::NoCall));
+        check_eq!(actor.state().registers.rip, call_site());
+    }
+    Ok(())
+}
+
+/// What a program writes over a handle is harmless to everyone but itself.
+fn scribbled() -> Outcome {
+    let mut keeper = Receiver::new(0)?;
+    let twin = Twin::new(0, keeper.port_ref.handle())?;
+    let (victim, other) = (
+        rt::obj::Mutex::new().must("new")?,
+        rt::obj::Mutex::new().must("new")?,
+    );
+    other.lock();
+    let original = {
+        // SAFETY: the bytes of an object may be read; they are the kernel's.
+        unsafe { (victim.handle() as *const [u64; 2]).read_volatile() }
+    };
+    // SAFETY: as above, for the other object.
+    let others = unsafe { (other.handle() as *const [u64; 2]).read_volatile() };
+    for scribble in [
+        [0u64; 2],
+        [u64::MAX; 2],
+        [7, 7],
+        others,
+        [others[0] + 1, others[1]],
+    ] {
+        // SAFETY: only this object can suffer.
+        unsafe { (victim.handle() as *mut [u64; 2]).write_volatile(scribble) };
+        let actor = Actor::within(&twin.space_ref)?;
+        actor.ordinary(Call::MutexUnlock, [victim.handle(), 0, 0, 0, 0, 0])?;
+        // An exception, or it found its own object by another way; never the other's.
+        let got = keeper.receive(3_000_000);
+        if got.code != Code::Exception {
+            check_eq!(actor.finish_code()?, Code::Invalid);
+        }
+        check_eq!(other.get_state().map(|s| s.locked), Ok(1));
+    }
+    // SAFETY: as above.
+    unsafe { (victim.handle() as *mut [u64; 2]).write_volatile(original) };
+    check_eq!(victim.try_lock(), true);
+    Ok(())
+}

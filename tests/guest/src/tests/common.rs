@@ -1,0 +1,382 @@
+//! The six calls that all nine types of objects have.
+
+use crate::harness::{ok, Must, Outcome, Test};
+use crate::{check, check_eq};
+use abi::{Call, Code, RefKind, Type, TYPES};
+use alloc::format;
+use rt::obj::Ref;
+use rt::sys;
+
+/// The tests of this module.
+pub(super) const TESTS: &[Test] = &[
+    Test {
+        name: "OBJECT0001_create_once_per_place",
+        run: create_once,
+    },
+    Test {
+        name: "OBJECT0002_destroyed_means_dead",
+        run: destroyed_means_dead,
+    },
+    Test {
+        name: "OBJECT0003_move_keeps_references",
+        run: move_keeps_references,
+    },
+    Test {
+        name: "OBJECT0004_state_goes_round",
+        run: state_goes_round,
+    },
+    Test {
+        name: "OBJECT0005_identity_survives_destruction",
+        run: identity_survives,
+    },
+    Test {
+        name: "OBJECT0006_identity_dies_with_its_reference",
+        run: identity_dies,
+    },
+    Test {
+        name: "OBJECT0007_move_onto_another_is_refused",
+        run: move_onto_another,
+    },
+    Test {
+        name: "OBJECT0008_search_finds_every_type",
+        run: search_finds,
+    },
+    Test {
+        name: "OBJECT0009_many_objects",
+        run: many_objects,
+    },
+    Test {
+        name: "REFERENCE0001_null_is_dead",
+        run: null_is_dead,
+    },
+    Test {
+        name: "REFERENCE0002_copies_are_equal",
+        run: copies_are_equal,
+    },
+    Test {
+        name: "REFERENCE0003_roles_differ",
+        run: roles_differ,
+    },
+];
+
+/// The common calls of a type stand six in a row, in the order of the types.
+const CREATE: u8 = 0;
+const DESTROY: u8 = 1;
+const MOVE: u8 = 2;
+const REFERENCE: u8 = 3;
+const GET_STATE: u8 = 4;
+const SET_STATE: u8 = 5;
+
+fn common(kind: Type, which: u8, p: [u64; 6]) -> Code {
+    let number = (kind as u8 - 1) * 6 + 1 + which;
+    let call = Call::from_number(number).unwrap_or(Call::ThreadYield);
+    // SAFETY: handles are slots of the slab, states are words of a local array that is large
+    // enough for every state.
+    unsafe { sys::syscall(call, p) }.code
+}
+
+fn create(kind: Type, slot: u64) -> Outcome {
+    ok(common(kind, CREATE, [slot, 0, 0, 0, 0, 0])).must(&format!("create a {}", kind.name()))
+}
+
+fn slots(count: usize) -> Result<u64, alloc::string::String> {
+    rt::slots::allocate(count).ok_or_else(|| "no slots".into())
+}
+
+fn each(test: impl Fn(Type, u64) -> Outcome) -> Outcome {
+    let slot = slots(2)?;
+    for kind in TYPES {
+        test(kind, slot).map_err(|why| format!("{}: {why}", kind.name()))?;
+    }
+    rt::slots::free(slot, 2);
+    Ok(())
+}
+
+fn create_once() -> Outcome {
+    each(|kind, slot| {
+        create(kind, slot)?;
+        for other in TYPES {
+            check_eq!(common(other, CREATE, [slot, 0, 0, 0, 0, 0]), Code::InUse);
+        }
+        check_eq!(common(kind, DESTROY, [slot, 0, 0, 0, 0, 0]), Code::Ok);
+        create(kind, slot)?;
+        check_eq!(common(kind, DESTROY, [slot, 0, 0, 0, 0, 0]), Code::Ok);
+        Ok(())
+    })
+}
+
+fn destroyed_means_dead() -> Outcome {
+    each(|kind, slot| {
+        create(kind, slot)?;
+        let reference = Ref::new().must("a reference")?;
+        check_eq!(
+            common(kind, REFERENCE, [slot, reference.handle(), 0, 0, 0, 0]),
+            Code::Ok
+        );
+        check_eq!(
+            sys::reference_check(reference.handle()).map(|k| k as u8),
+            Ok(kind as u8)
+        );
+        check_eq!(common(kind, DESTROY, [slot, 0, 0, 0, 0, 0]), Code::Ok);
+        check_eq!(sys::reference_check(reference.handle()).is_err(), true);
+        // A new object in the same place is another one.
+        create(kind, slot)?;
+        check_eq!(sys::reference_check(reference.handle()).is_err(), true);
+        check_eq!(common(kind, DESTROY, [slot, 0, 0, 0, 0, 0]), Code::Ok);
+        Ok(())
+    })
+}
+
+fn move_keeps_references() -> Outcome {
+    each(|kind, slot| {
+        create(kind, slot)?;
+        let (before, after) = (Ref::new().must("new")?, Ref::new().must("new")?);
+        check_eq!(
+            common(kind, REFERENCE, [slot, before.handle(), 0, 0, 0, 0]),
+            Code::Ok
+        );
+        check_eq!(common(kind, MOVE, [slot, slot + 16, 0, 0, 0, 0]), Code::Ok);
+        check_eq!(
+            common(kind, REFERENCE, [slot + 16, after.handle(), 0, 0, 0, 0]),
+            Code::Ok
+        );
+        check_eq!(
+            sys::reference_equal(before.handle(), after.handle()),
+            Code::Ok
+        );
+        // The old place is free.
+        create(kind, slot)?;
+        check_eq!(common(kind, DESTROY, [slot, 0, 0, 0, 0, 0]), Code::Ok);
+        check_eq!(common(kind, DESTROY, [slot + 16, 0, 0, 0, 0, 0]), Code::Ok);
+        Ok(())
+    })
+}
+
+#[repr(align(16))]
+struct Room([u64; 128]);
+
+fn state_goes_round() -> Outcome {
+    each(|kind, slot| {
+        create(kind, slot)?;
+        let mut before = Room([0; 128]);
+        let mut after = Room([0; 128]);
+        let state = core::ptr::from_mut(&mut before) as u64;
+        check_eq!(common(kind, GET_STATE, [slot, state, 0, 0, 0, 0]), Code::Ok);
+        // A mapping without a region has no range; everything else can be set to what it was.
+        let set = common(kind, SET_STATE, [slot, state, 0, 0, 0, 0]);
+        check!(
+            set == Code::Ok,
+            "set_state of a new {} says {set:?}",
+            kind.name()
+        );
+        let state = core::ptr::from_mut(&mut after) as u64;
+        check_eq!(common(kind, GET_STATE, [slot, state, 0, 0, 0, 0]), Code::Ok);
+        check!(
+            before.0 == after.0,
+            "the state of a {} changed",
+            kind.name()
+        );
+        check_eq!(common(kind, DESTROY, [slot, 0, 0, 0, 0, 0]), Code::Ok);
+        Ok(())
+    })
+}
+
+fn identity_survives() -> Outcome {
+    each(|kind, slot| {
+        create(kind, slot)?;
+        let (other, identity) = (Ref::new().must("new")?, Ref::new().must("new")?);
+        check_eq!(
+            common(kind, REFERENCE, [slot, other.handle(), 0, 0, 0, 0]),
+            Code::Ok
+        );
+        check_eq!(
+            common(kind, DESTROY, [slot, identity.handle(), 0, 0, 0, 0]),
+            Code::Ok
+        );
+        // Vacant, not dead.
+        check_eq!(
+            sys::reference_check(other.handle()).map(|k| k as u8),
+            Ok(kind as u8)
+        );
+        check_eq!(
+            common(kind, CREATE, [slot + 16, identity.handle(), 0, 0, 0, 0]),
+            Code::Ok
+        );
+        let mut room = Room([0; 128]);
+        if kind == Type::Thread {
+            room.0[abi::state::REGISTER_WORDS + 2] = 1; // stop_count
+        }
+        let state = core::ptr::from_mut(&mut room) as u64;
+        let set = common(kind, SET_STATE, [slot + 16, state, 0, 0, 0, 0]);
+        check!(
+            set == Code::Ok,
+            "opening a vacant {} says {set:?}",
+            kind.name()
+        );
+        let again = Ref::new().must("new")?;
+        check_eq!(
+            common(kind, REFERENCE, [slot + 16, again.handle(), 0, 0, 0, 0]),
+            Code::Ok
+        );
+        check_eq!(
+            sys::reference_equal(again.handle(), other.handle()),
+            Code::Ok
+        );
+        check_eq!(common(kind, DESTROY, [slot + 16, 0, 0, 0, 0, 0]), Code::Ok);
+        check_eq!(sys::reference_check(other.handle()).is_err(), true);
+        Ok(())
+    })
+}
+
+fn identity_dies() -> Outcome {
+    each(|kind, slot| {
+        create(kind, slot)?;
+        let (other, identity) = (Ref::new().must("new")?, Ref::new().must("new")?);
+        check_eq!(
+            common(kind, REFERENCE, [slot, other.handle(), 0, 0, 0, 0]),
+            Code::Ok
+        );
+        check_eq!(
+            common(kind, DESTROY, [slot, identity.handle(), 0, 0, 0, 0]),
+            Code::Ok
+        );
+        drop(identity);
+        check_eq!(sys::reference_check(other.handle()).is_err(), true);
+        // A reference that names nothing is no identity to be had.
+        check_eq!(
+            common(kind, CREATE, [slot, other.handle(), 0, 0, 0, 0]),
+            Code::Dead
+        );
+        Ok(())
+    })
+}
+
+fn move_onto_another() -> Outcome {
+    each(|kind, slot| {
+        create(kind, slot)?;
+        create(Type::Mutex, slot + 16)?;
+        check_eq!(
+            common(kind, MOVE, [slot, slot + 16, 0, 0, 0, 0]),
+            Code::InUse
+        );
+        check_eq!(common(kind, DESTROY, [slot, 0, 0, 0, 0, 0]), Code::Ok);
+        check_eq!(sys::mutex_destroy(slot + 16, 0), Code::Ok);
+        Ok(())
+    })
+}
+
+fn search_finds() -> Outcome {
+    let segment = rt::memory::create(1 << 30).must("a segment")?;
+    let window =
+        rt::window::Window::map(&segment.region, 0, 1 << 30, abi::access::ALL).must("a window")?;
+    // Far apart, on pages that are absent at first.
+    let place = |kind: Type| (kind as u64 - 1) * 0x0123_4000 + (kind as u64 * 0x110 & 0xff0);
+    for kind in TYPES {
+        create(kind, window.address() + place(kind))?;
+    }
+    let mut offset = 0;
+    for kind in TYPES {
+        let found = segment
+            .region
+            .search(offset, 1 << 30, 0x3fe)
+            .must("search")?;
+        check_eq!(found, (place(kind), kind as u64));
+        offset = found.0 + 16;
+        // One type only.
+        let found = segment
+            .region
+            .search(0, 1 << 30, 1 << kind as u64)
+            .must("search")?;
+        check_eq!(found, (place(kind), kind as u64));
+    }
+    check_eq!(
+        segment.region.search(offset, 1 << 30, 0x3fe),
+        Err(Code::NotFound)
+    );
+    // Pages.
+    let mut pages = 0;
+    let mut offset = 0;
+    while let Ok((at, found)) = segment.region.search(offset, 1 << 30, 1) {
+        check_eq!(found, 0);
+        check!(at >= offset && at % 4096 == 0, "page at {at:#x}");
+        offset = at + 4096;
+        pages += 1;
+    }
+    check_eq!(pages, TYPES.len());
+    for kind in TYPES {
+        let handle = window.address() + place(kind);
+        check_eq!(common(kind, DESTROY, [handle, 0, 0, 0, 0, 0]), Code::Ok);
+    }
+    check_eq!(
+        segment.region.search(0, 1 << 30, 0x3fe),
+        Err(Code::NotFound)
+    );
+    drop(window);
+    segment.destroy().must("destroy the segment")
+}
+
+fn many_objects() -> Outcome {
+    let mut all = alloc::vec::Vec::new();
+    for _ in 0..500 {
+        all.push(rt::obj::Mutex::new().must("a mutex")?);
+    }
+    for mutex in &all {
+        check!(mutex.try_lock());
+    }
+    for mutex in &all {
+        check!(!mutex.try_lock());
+    }
+    Ok(())
+}
+
+fn null_is_dead() -> Outcome {
+    let reference = Ref::new().must("new")?;
+    check_eq!(sys::reference_check(reference.handle()), Err(Code::Dead));
+    check_eq!(sys::thread_interrupt(reference.handle()), Code::Dead);
+    check_eq!(reference.search(0, 4096, 1), Err(Code::Dead));
+    Ok(())
+}
+
+fn copies_are_equal() -> Outcome {
+    let (a, b) = (
+        rt::obj::Port::new().must("new")?,
+        rt::obj::Port::new().must("new")?,
+    );
+    let (ra, rb) = (
+        a.reference().must("reference")?,
+        b.reference().must("reference")?,
+    );
+    let copy = ra.copy().must("copy")?;
+    check_eq!(sys::reference_equal(ra.handle(), copy.handle()), Code::Ok);
+    check_eq!(
+        sys::reference_equal(ra.handle(), rb.handle()),
+        Code::NotFound
+    );
+    check_eq!(sys::reference_equal(ra.handle(), ra.handle()), Code::Ok);
+    drop(a);
+    check_eq!(sys::reference_equal(ra.handle(), copy.handle()), Code::Dead);
+    check_eq!(rb.kind(), RefKind::Port);
+    rb.clear().must("clear")?;
+    check_eq!(rb.kind(), RefKind::Null);
+    Ok(())
+}
+
+fn roles_differ() -> Outcome {
+    let thread = rt::obj::Thread::new().must("new")?;
+    let (all, client, server) = crate::harness::refs3()?;
+    thread.reference_into(all.at()).must("reference")?;
+    thread.client_end_into(client.at()).must("client end")?;
+    thread.server_end_into(server.at()).must("server end")?;
+    check_eq!(all.kind(), RefKind::Thread);
+    check_eq!(client.kind(), RefKind::ClientEnd);
+    check_eq!(server.kind(), RefKind::ServerEnd);
+    check_eq!(
+        sys::reference_equal(all.handle(), client.handle()),
+        Code::NotFound
+    );
+    check_eq!(
+        sys::reference_equal(server.handle(), client.handle()),
+        Code::NotFound
+    );
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! Conditions.
+
+use crate::harness::{Actor, Must, Outcome, Test};
+use crate::{check, check_eq};
+use abi::state::{MutexState, Waiting};
+use abi::{Call, Code};
+use rt::obj::{Cond, Mutex};
+use rt::sys;
+
+/// The tests of this module.
+pub(super) const TESTS: &[Test] = &[
+    Test {
+        name: "COND0001_signal_wakes_one",
+        run: signal_wakes_one,
+    },
+    Test {
+        name: "COND0002_broadcast_wakes_all",
+        run: broadcast_wakes_all,
+    },
+    Test {
+        name: "COND0003_waiter_is_about_to_lock",
+        run: waiter_is_about_to_lock,
+    },
+    Test {
+        name: "COND0004_deadline",
+        run: deadline,
+    },
+    Test {
+        name: "COND0005_stop_makes_a_lock",
+        run: stop_makes_a_lock,
+    },
+];
+
+fn waiting(
+    count: usize,
+    cond: &Cond,
+    mutex: &Mutex,
+) -> Result<alloc::vec::Vec<Actor>, alloc::string::String> {
+    let mut actors = alloc::vec::Vec::new();
+    for _ in 0..count {
+        let actor = Actor::new()?;
+        mutex.lock();
+        // The wait unlocks it: the actor is a thread like any other, and mutexes have no owner.
+        actor.ordinary(Call::CondWait, [cond.handle(), mutex.handle(), 0, 0, 0, 0])?;
+        actor.settle(Waiting::Cond)?;
+        check!(mutex.try_lock(), "cond_wait did not unlock the mutex");
+        mutex.unlock();
+        actors.push(actor);
+    }
+    Ok(actors)
+}
+
+fn finished(actors: &[Actor]) -> usize {
+    actors.iter().filter(|a| a.is_finished()).count()
+}
+
+fn signal_wakes_one() -> Outcome {
+    let (cond, mutex) = (Cond::new().must("new")?, Mutex::new().must("new")?);
+    let actors = waiting(3, &cond, &mutex)?;
+    for n in 1..=3 {
+        check_eq!(sys::cond_signal(cond.handle()), Code::Ok);
+        rt::time::sleep(500_000);
+        check_eq!(finished(&actors), n);
+        check_eq!(mutex.get_state(), Ok(MutexState { locked: 1 }));
+        mutex.unlock();
+    }
+    // A signal that nobody waits for is not remembered.
+    sys::cond_signal(cond.handle());
+    let more = waiting(1, &cond, &mutex)?;
+    rt::time::sleep(500_000);
+    check_eq!(finished(&more), 0);
+    Ok(())
+}
+
+fn broadcast_wakes_all() -> Outcome {
+    let (cond, mutex) = (Cond::new().must("new")?, Mutex::new().must("new")?);
+    let actors = waiting(3, &cond, &mutex)?;
+    check_eq!(sys::cond_broadcast(cond.handle()), Code::Ok);
+    for n in 1..=3 {
+        rt::time::sleep(500_000);
+        check_eq!(finished(&actors), n);
+        mutex.unlock();
+    }
+    Ok(())
+}
+
+fn waiter_is_about_to_lock() -> Outcome {
+    let (cond, mutex) = (Cond::new().must("new")?, Mutex::new().must("new")?);
+    let actors = waiting(1, &cond, &mutex)?;
+    let r = actors[0].state().registers;
+    check_eq!(r.rip, crate::harness::call_site());
+    check_eq!(r.rax as u8, Call::MutexLock as u8);
+    check_eq!(r.rdi, mutex.handle());
+    Ok(())
+}
+
+fn deadline() -> Outcome {
+    let (cond, mutex) = (Cond::new().must("new")?, Mutex::new().must("new")?);
+    mutex.lock();
+    let start = rt::time::now();
+    check_eq!(
+        sys::cond_wait_until(cond.handle(), mutex.handle(), start + 2_000_000),
+        Code::Ok
+    );
+    check!(rt::time::now() >= start + 2_000_000, "it came back early");
+    check_eq!(mutex.get_state(), Ok(MutexState { locked: 1 }));
+    // A deadline in the past.
+    check_eq!(
+        sys::cond_wait_until(cond.handle(), mutex.handle(), start),
+        Code::Ok
+    );
+    check_eq!(mutex.get_state(), Ok(MutexState { locked: 1 }));
+    Ok(())
+}
+
+fn stop_makes_a_lock() -> Outcome {
+    let (cond, mutex) = (Cond::new().must("new")?, Mutex::new().must("new")?);
+    let actors = waiting(1, &cond, &mutex)?;
+    mutex.lock();
+    actors[0].thread.stop().must("stop")?;
+    actors[0].thread.resume().must("resume")?;
+    // A restart makes the wait return, spuriously, but never without the mutex.
+    actors[0].settle(Waiting::Mutex)?;
+    mutex.unlock();
+    check_eq!(actors[0].finish_code()?, Code::Ok);
+    check_eq!(mutex.get_state(), Ok(MutexState { locked: 1 }));
+    Ok(())
+}

@@ -1,0 +1,433 @@
+//! Exceptions, redirected system calls, and their keepers.
+
+use crate::harness::{
+    call_site, cut, eventually, reply_registers, Actor, Must, Outcome, Receiver, Test, Twin,
+};
+use crate::{check, check_eq};
+use abi::message::EXCEPTION_WORDS;
+use abi::state::{space_flags, Registers, Waiting};
+use abi::{Code, Exception};
+use core::arch::global_asm;
+use rt::sys;
+
+/// The tests of this module.
+pub(super) const TESTS: &[Test] = &[
+    Test {
+        name: "EXCEPTION0001_processor_exceptions",
+        run: processor,
+    },
+    Test {
+        name: "EXCEPTION0002_bad_access",
+        run: bad_access,
+    },
+    Test {
+        name: "EXCEPTION0003_no_keeper_stops_the_thread",
+        run: no_keeper,
+    },
+    Test {
+        name: "EXCEPTION0004_foreign_calls",
+        run: foreign_calls,
+    },
+    Test {
+        name: "EXCEPTION0005_reply_is_the_commit",
+        run: reply_is_the_commit,
+    },
+    Test {
+        name: "EXCEPTION0006_released_and_resolved_later",
+        run: released,
+    },
+    Test {
+        name: "EXCEPTION0007_delivered_again_after_set_state",
+        run: delivered_again,
+    },
+    Test {
+        name: "EXCEPTION0008_hostile_reply",
+        run: hostile_reply,
+    },
+    Test {
+        name: "EXCEPTION0009_keeper_that_resolves_nothing",
+        run: resolves_nothing,
+    },
+];
+
+const SOON: u64 = 1_000_000_000;
+
+global_asm!(
+    ".globl fermata_test_ud2",
+    "fermata_test_ud2:",
+    "ud2",
+    ".globl fermata_test_int3",
+    "fermata_test_int3:",
+    "int3",
+    ".globl fermata_test_divide",
+    "fermata_test_divide:",
+    "xor edx, edx",
+    "xor ecx, ecx",
+    ".globl fermata_test_divide_at",
+    "fermata_test_divide_at:",
+    "div ecx",
+    ".globl fermata_test_cli",
+    "fermata_test_cli:",
+    "cli",
+    ".globl fermata_test_in",
+    "fermata_test_in:",
+    "in al, 0x60",
+    ".globl fermata_test_rdmsr",
+    "fermata_test_rdmsr:",
+    "rdmsr",
+    ".globl fermata_test_hlt",
+    "fermata_test_hlt:",
+    "hlt",
+    ".globl fermata_test_wild",
+    "fermata_test_wild:",
+    "mov rax, 0x0100000000000000",
+    ".globl fermata_test_wild_at",
+    "fermata_test_wild_at:",
+    "mov rax, [rax]",
+    // A foreign program: call, then an endless loop that shows the result.
+    ".globl fermata_test_foreign",
+    "fermata_test_foreign:",
+    "syscall",
+    ".globl fermata_test_foreign_after",
+    "fermata_test_foreign_after:",
+    "jmp fermata_test_foreign_after",
+);
+
+extern "C" {
+    fn fermata_test_ud2();
+    fn fermata_test_int3();
+    fn fermata_test_divide();
+    fn fermata_test_divide_at();
+    fn fermata_test_cli();
+    fn fermata_test_in();
+    fn fermata_test_rdmsr();
+    fn fermata_test_hlt();
+    fn fermata_test_wild();
+    fn fermata_test_wild_at();
+    fn fermata_test_foreign();
+    fn fermata_test_foreign_after();
+}
+
+type Site = unsafe extern "C" fn();
+
+fn at(site: Site) -> u64 {
+    site as *const () as u64
+}
+
+fn registers(rip: u64) -> Registers {
+    Registers {
+        rip,
+        rsp: 0x7777_0000,
+        rflags: 0x202,
+        rbx: 0xb0b,
+        ..Registers::default()
+    }
+}
+
+/// The registers in an exception message.
+fn message_registers(server: &Receiver) -> Registers {
+    Registers::from_words(&core::array::from_fn(|n| server.word(4 + n)))
+}
+
+fn processor() -> Outcome {
+    let mut keeper = Receiver::new(4)?;
+    let twin = Twin::new(0, keeper.port_ref.handle())?;
+    let cases: [(Site, Site, Exception); 8] = [
+        (fermata_test_ud2, fermata_test_ud2, Exception::InvalidOpcode),
+        (fermata_test_int3, fermata_test_int3, Exception::Breakpoint),
+        (
+            fermata_test_divide,
+            fermata_test_divide_at,
+            Exception::Divide,
+        ),
+        (fermata_test_cli, fermata_test_cli, Exception::Protection),
+        (fermata_test_in, fermata_test_in, Exception::Protection),
+        (
+            fermata_test_rdmsr,
+            fermata_test_rdmsr,
+            Exception::Protection,
+        ),
+        (fermata_test_hlt, fermata_test_hlt, Exception::Protection),
+        (
+            fermata_test_wild,
+            fermata_test_wild_at,
+            Exception::Protection,
+        ),
+    ];
+    for (start, site, exception) in cases {
+        let actor = Actor::within(&twin.space_ref)?;
+        let mut begin = registers(at(start));
+        begin.rax = 0;
+        actor.start(&begin)?;
+        let got = keeper.receive(SOON);
+        check_eq!((got.code, got.alias), (Code::Exception, 4));
+        check_eq!(got.length, EXCEPTION_WORDS * 8);
+        check_eq!(Exception::from_raw(keeper.word(0)), Some(exception));
+        let r = message_registers(&keeper);
+        check_eq!((r.rip, r.rsp, r.rbx), (at(site), 0x7777_0000, 0xb0b));
+        let state = actor.state();
+        check_eq!(state.exception_delivered, 1);
+        check_eq!(state.exception, exception as u64);
+        check_eq!(state.waiting, Waiting::Exception as u64);
+    }
+    Ok(())
+}
+
+extern "C" fn read_word(address: u64) {
+    // SAFETY: there is nothing at the address: that is what the test is about.
+    unsafe { (address as *const u64).read_volatile() };
+}
+
+extern "C" fn write_word(address: u64) {
+    // SAFETY: as above.
+    unsafe { (address as *mut u64).write_volatile(1) };
+}
+
+fn bad_access() -> Outcome {
+    let mut keeper = Receiver::new(4)?;
+    let twin = Twin::new(0, keeper.port_ref.handle())?;
+    let cases: [(extern "C" fn(u64), u64, u64); 3] = [
+        (read_word, 0x1008, abi::access::READ),
+        (write_word, 0x2010, abi::access::WRITE),
+        (read_word, proto::layout::WINDOWS, abi::access::READ),
+    ];
+    for (function, address, access) in cases {
+        let actor = Actor::within(&twin.space_ref)?;
+        actor.function(function, address)?;
+        let got = keeper.receive(SOON);
+        check_eq!(got.code, Code::Exception);
+        check_eq!(Exception::from_raw(keeper.word(0)), Some(Exception::Memory));
+        check_eq!(keeper.word(1), address);
+        check!(
+            keeper.word(2) & access != 0,
+            "the access is {:#x}",
+            keeper.word(2)
+        );
+        // The keeper lets it go on after the access, with what it likes.
+        let mut r = message_registers(&keeper);
+        check_eq!(actor.state().exception_address, address);
+        // Return from the function instead: the word on its stack is where it came from.
+        // SAFETY: the stack of the actor, which does not run.
+        r.rip = call_site() + 2;
+        check_eq!(reply_registers(&r), Code::Ok);
+        actor.finish()?;
+    }
+    // What is only readable cannot be written: the program's code.
+    let actor = Actor::within(&twin.space_ref)?;
+    actor.function(read_word, at(fermata_test_ud2))?;
+    actor.finish()?;
+    Ok(())
+}
+
+fn no_keeper() -> Outcome {
+    let twin = Twin::new(0, 0)?;
+    let actor = Actor::within(&twin.space_ref)?;
+    actor.start(&registers(at(fermata_test_ud2)))?;
+    eventually("the stop", || actor.state().stop_count == 1)?;
+    let state = actor.state();
+    check_eq!(state.exception, Exception::InvalidOpcode as u64);
+    check_eq!(state.registers.rip, at(fermata_test_ud2));
+    let actor = Actor::within(&twin.space_ref)?;
+    actor.function(read_word, 0x3000)?;
+    eventually("the stop", || actor.state().stop_count == 1)?;
+    check_eq!(actor.state().exception, Exception::Memory as u64);
+    check_eq!(actor.state().exception_address, 0x3000);
+    Ok(())
+}
+
+fn foreign(keeper: &Receiver) -> Result<(Twin, Actor), alloc::string::String> {
+    let twin = Twin::new(space_flags::FOREIGN, keeper.port_ref.handle())?;
+    let actor = Actor::within(&twin.space_ref)?;
+    Ok((twin, actor))
+}
+
+/// Where an actor in a foreign space parks by a redirected call: the keeper takes that one too.
+fn parked(keeper: &mut Receiver) -> Outcome {
+    let got = keeper.receive(SOON);
+    check_eq!(got.code, Code::Exception);
+    check_eq!(keeper.word(0), Exception::ForeignCall as u64);
+    Ok(())
+}
+
+fn foreign_calls() -> Outcome {
+    let mut keeper = Receiver::new(4)?;
+    let (_twin, actor) = foreign(&keeper)?;
+    parked(&mut keeper)?;
+    let mut r = registers(at(fermata_test_foreign));
+    r.rax = 39;
+    r.rdi = 1;
+    r.rcx = 0xc;
+    r.r11 = 0xb;
+    check_eq!(reply_registers(&r), Code::Ok);
+    for round in 0..5u64 {
+        let got = keeper.receive(SOON);
+        check_eq!(got.code, Code::Exception);
+        check_eq!(
+            Exception::from_raw(keeper.word(0)),
+            Some(Exception::ForeignCall)
+        );
+        let mut seen = message_registers(&keeper);
+        check_eq!(
+            (seen.rip, seen.rax, seen.rdi),
+            (at(fermata_test_foreign), 39 + round, 1)
+        );
+        check_eq!(seen.rbx, 0xb0b);
+        // Answer, and let it call again.
+        seen.rax = 40 + round;
+        check_eq!(reply_registers(&seen), Code::Ok);
+    }
+    check_eq!(keeper.receive(SOON).code, Code::Exception);
+    let mut seen = message_registers(&keeper);
+    seen.rip += 2;
+    seen.rax = 12345;
+    check_eq!(reply_registers(&seen), Code::Ok);
+    eventually("the program goes on", || {
+        actor.state().registers.rip == at(fermata_test_foreign_after)
+    })?;
+    check_eq!(actor.state().registers.rax, 12345);
+    check_eq!(actor.state().exception_delivered, 0);
+    Ok(())
+}
+
+fn reply_is_the_commit() -> Outcome {
+    let mut keeper = Receiver::new(4)?;
+    let (_twin, actor) = foreign(&keeper)?;
+    parked(&mut keeper)?;
+    let r = registers(at(fermata_test_foreign));
+    check_eq!(reply_registers(&r), Code::Ok);
+    check_eq!(keeper.receive(SOON).code, Code::Exception);
+    // Stopped with the exception delivered: it is not delivered again.
+    actor.thread.stop().must("stop")?;
+    check_eq!(actor.state().exception_delivered, 1);
+    actor.thread.resume().must("resume")?;
+    rt::time::sleep(1_000_000);
+    check_eq!(actor.state().exception_delivered, 1);
+    // The reply counts for a stopped thread too.
+    actor.thread.stop().must("stop")?;
+    let mut seen = message_registers(&keeper);
+    seen.rip += 2;
+    seen.rax = 1;
+    check_eq!(reply_registers(&seen), Code::Ok);
+    let state = actor.state();
+    check_eq!((state.exception_delivered, state.registers.rax), (0, 1));
+    check_eq!(state.registers.rip, at(fermata_test_foreign_after));
+    actor.thread.resume().must("resume")?;
+    check_eq!(keeper.receive(3_000_000).code, Code::TimedOut);
+    Ok(())
+}
+
+fn released() -> Outcome {
+    let mut keeper = Receiver::new(4)?;
+    let (_twin, actor) = foreign(&keeper)?;
+    parked(&mut keeper)?;
+    check_eq!(sys::server_release(), Code::Ok);
+    check_eq!(sys::server_release(), Code::WrongStage);
+    check_eq!(keeper.receive(3_000_000).code, Code::TimedOut);
+    check_eq!(actor.state().exception_delivered, 1);
+    // Resolved later through its handle.
+    let mut next = registers(at(fermata_test_foreign));
+    next.rax = 100;
+    actor.thread.stop().must("stop")?;
+    let (space, client, server) = crate::harness::refs3()?;
+    let mut state = actor
+        .thread
+        .get_state(space.handle(), client.handle(), server.handle())
+        .must("get_state")?;
+    state.registers = next;
+    state.exception_delivered = 0;
+    actor
+        .thread
+        .set_state(&state, space.handle(), client.handle(), server.handle())
+        .must("set_state")?;
+    actor.thread.resume().must("resume")?;
+    check_eq!(keeper.receive(SOON).code, Code::Exception);
+    check_eq!(message_registers(&keeper).rax, 100);
+    Ok(())
+}
+
+/// What a restore does with a thread that was in a redirected call.
+fn delivered_again() -> Outcome {
+    let mut keeper = Receiver::new(4)?;
+    let (_twin, actor) = foreign(&keeper)?;
+    parked(&mut keeper)?;
+    let mut r = registers(at(fermata_test_foreign));
+    r.rax = 7;
+    check_eq!(reply_registers(&r), Code::Ok);
+    check_eq!(keeper.receive(SOON).code, Code::Exception);
+    check_eq!(message_registers(&keeper).rax, 7);
+    for _ in 0..3 {
+        // Cut: the new thread's state says that the exception is delivered, and it is not again.
+        cut(actor.thread.at(), true)?;
+        check_eq!(actor.state().exception_delivered, 1);
+    }
+    check_eq!(sys::server_release(), Code::Ok);
+    actor.thread.stop().must("stop")?;
+    let (space, client, server) = crate::harness::refs3()?;
+    let mut state = actor
+        .thread
+        .get_state(space.handle(), client.handle(), server.handle())
+        .must("get_state")?;
+    check_eq!(state.registers.rip, at(fermata_test_foreign));
+    state.exception_delivered = 0;
+    actor
+        .thread
+        .set_state(&state, space.handle(), 0, 0)
+        .must("set_state")?;
+    actor.thread.resume().must("resume")?;
+    check_eq!(keeper.receive(SOON).code, Code::Exception);
+    check_eq!(message_registers(&keeper).rax, 7);
+    Ok(())
+}
+
+fn hostile_reply() -> Outcome {
+    let mut keeper = Receiver::new(4)?;
+    let (_twin, actor) = foreign(&keeper)?;
+    parked(&mut keeper)?;
+    let good = message_registers(&keeper);
+    let bad = Registers {
+        rip: 0xffff_8000_0000_0000,
+        ..good
+    };
+    check_eq!(reply_registers(&bad), Code::Invalid);
+    check_eq!(crate::harness::reply(&[1, 2, 3]), Code::Invalid);
+    // The reply is still owed.
+    let mut next = registers(at(fermata_test_foreign_after));
+    next.rflags = 0x3_3202; // IOPL, VM: not for programs
+    let code = reply_registers(&next);
+    if code == Code::Invalid {
+        next.rflags = 0x202;
+        check_eq!(reply_registers(&next), Code::Ok);
+    }
+    eventually("the program goes on", || {
+        actor.state().registers.rip == at(fermata_test_foreign_after)
+    })?;
+    check_eq!(actor.state().registers.rflags & 0x2_3000, 0);
+    Ok(())
+}
+
+/// A region's keeper that answers and supplies nothing: the fault becomes an exception.
+fn resolves_nothing() -> Outcome {
+    let mut pager = Receiver::new(1)?;
+    let mut keeper = Receiver::new(2)?;
+    let absent = crate::harness::Absent::new(4096, pager.port_ref.handle())?;
+    let twin = Twin::new(0, keeper.port_ref.handle())?;
+    let mapping = rt::obj::Mapping::new().must("new")?;
+    let state = abi::state::MappingState {
+        start: proto::layout::WINDOWS,
+        size: 4096,
+        offset: 0,
+        protection: abi::access::ALL,
+    };
+    mapping
+        .set_state(&state, absent.region_ref.handle(), twin.space_ref.handle())
+        .must("set_state")?;
+    let actor = Actor::within(&twin.space_ref)?;
+    actor.function(read_word, proto::layout::WINDOWS + 8)?;
+    check_eq!(pager.receive(SOON).code, Code::Fault);
+    check_eq!(crate::harness::reply(&[]), Code::Ok);
+    let got = keeper.receive(SOON);
+    check_eq!((got.code, got.alias), (Code::Exception, 2));
+    check_eq!(keeper.word(0), Exception::Memory as u64);
+    check_eq!(keeper.word(1), proto::layout::WINDOWS + 8);
+    Ok(())
+}

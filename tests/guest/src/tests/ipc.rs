@@ -1,0 +1,880 @@
+//! Connections, messages, references in messages, and idempotent calls.
+
+use crate::harness::{reply, Actor, Must, Outcome, Receiver, Test};
+use crate::{check, check_eq};
+use abi::message::Segment;
+use abi::state::{Stage, Waiting};
+use abi::{Call, Code, RefKind};
+use alloc::vec;
+use alloc::vec::Vec;
+use rt::obj::{Ref, RefBlock};
+use rt::sys::{self, IpcRegs};
+
+/// The tests of this module.
+pub(super) const TESTS: &[Test] = &[
+    Test {
+        name: "IPC0001_rpc_round_trip",
+        run: rpc_round_trip,
+    },
+    Test {
+        name: "IPC0002_short_round_trip",
+        run: short_round_trip,
+    },
+    Test {
+        name: "IPC0003_every_stage_by_itself",
+        run: every_stage,
+    },
+    Test {
+        name: "IPC0004_full_buffer_says_more",
+        run: more,
+    },
+    Test {
+        name: "IPC0005_scatter_lists",
+        run: scatter,
+    },
+    Test {
+        name: "IPC0006_references_travel",
+        run: references_travel,
+    },
+    Test {
+        name: "IPC0007_disconnect_by_the_server",
+        run: server_disconnects,
+    },
+    Test {
+        name: "IPC0008_disconnect_by_the_client",
+        run: client_disconnects,
+    },
+    Test {
+        name: "IPC0009_death_of_the_client",
+        run: client_dies,
+    },
+    Test {
+        name: "IPC0010_death_of_the_port",
+        run: port_dies,
+    },
+    Test {
+        name: "IPC0011_wrong_stages",
+        run: wrong_stages,
+    },
+    Test {
+        name: "IPC0012_wait_deadline",
+        run: wait_deadline,
+    },
+    Test {
+        name: "IPC0013_idempotent_call",
+        run: idempotent,
+    },
+    Test {
+        name: "IPC0014_idempotent_limits",
+        run: idempotent_limits,
+    },
+    Test {
+        name: "IPC0015_queue_of_clients",
+        run: queue_of_clients,
+    },
+    Test {
+        name: "IPC0016_exported_stages",
+        run: exported_stages,
+    },
+    Test {
+        name: "IPC0017_short_meets_long",
+        run: short_meets_long,
+    },
+    Test {
+        name: "IPC0018_alias_and_portset",
+        run: alias_and_portset,
+    },
+    Test {
+        name: "IPC0019_vacant_port_waits",
+        run: vacant_port,
+    },
+    Test {
+        name: "IPC0020_connection_lasts_over_exchanges",
+        run: lasts,
+    },
+];
+
+/// Patience of a receive, in nanoseconds.
+const SOON: u64 = 1_000_000_000;
+/// A receive that nobody answers.
+const NEVER: u64 = 2_000_000;
+
+fn bytes(seed: u8, length: usize) -> Vec<u8> {
+    (0..length)
+        .map(|n| seed.wrapping_add((n % 251) as u8))
+        .collect()
+}
+
+/// What a client sends and where it receives.
+struct Talk {
+    out: Vec<u8>,
+    into: Vec<u8>,
+}
+
+impl Talk {
+    fn new(out: Vec<u8>, room: usize) -> Self {
+        Talk {
+            out,
+            into: vec![0; room],
+        }
+    }
+
+    fn regs(&mut self, port: &Ref) -> IpcRegs {
+        IpcRegs {
+            rdi: port.handle(),
+            rsi: self.out.as_ptr() as u64,
+            rdx: self.out.len() as u64,
+            r12: self.into.as_mut_ptr() as u64,
+            r13: self.into.len() as u64,
+            ..IpcRegs::default()
+        }
+    }
+
+    fn received(&self, regs: &IpcRegs) -> &[u8] {
+        &self.into[..self.into.len() - (regs.r13 as usize).min(self.into.len())]
+    }
+}
+
+fn send_regs(bytes: &[u8]) -> IpcRegs {
+    IpcRegs {
+        rsi: bytes.as_ptr() as u64,
+        rdx: bytes.len() as u64,
+        ..IpcRegs::default()
+    }
+}
+
+fn rpc_round_trip() -> Outcome {
+    let mut server = Receiver::new(42)?;
+    for length in [0usize, 1, 63, 64, 65, 4096, 8000] {
+        let client = Actor::new()?;
+        let mut talk = Talk::new(bytes(1, length), 9000);
+        client.call(
+            Call::ClientConnectSendOverReceive,
+            talk.regs(&server.port_ref),
+        )?;
+        let got = server.receive(SOON);
+        check_eq!((got.code, got.alias, got.length), (Code::Ok, 42, length));
+        check!(
+            server.buffer[..length] == bytes(1, length)[..],
+            "the request of {length}"
+        );
+        let answer = bytes(7, length + 1);
+        let again = server.receive_regs();
+        let got = server.run(
+            Call::ServerAckSendOverReceive,
+            IpcRegs {
+                rdi: 0,
+                ..merge(send_regs(&answer), again)
+            },
+        );
+        // The client is happy with one reply and says no more: it is over when it disconnects.
+        let regs = client.finish()?;
+        check_eq!(regs.code(), Code::Ok);
+        check!(talk.received(&regs) == &answer[..], "the reply to {length}");
+        drop(client);
+        check!(
+            got.code == Code::Disconnected || got.code == Code::Ok,
+            "{:?}",
+            got.code
+        );
+    }
+    Ok(())
+}
+
+/// The send half of `send` with the receive half of `receive`.
+fn merge(send: IpcRegs, receive: IpcRegs) -> IpcRegs {
+    IpcRegs {
+        rsi: send.rsi,
+        rdx: send.rdx,
+        r10: send.r10,
+        r8: send.r8,
+        r9: send.r9,
+        ..receive
+    }
+}
+
+fn words(n: usize) -> [u64; 8] {
+    core::array::from_fn(|i| {
+        if i < n.div_ceil(8) {
+            0x0101_0101_0101_0101 * (i as u64 + 1)
+        } else {
+            0
+        }
+    })
+}
+
+fn short_regs(port: &Ref, n: usize) -> IpcRegs {
+    let w = words(n);
+    IpcRegs {
+        rax: (n as u64) << 8,
+        rdi: port.handle(),
+        rsi: w[0],
+        rdx: w[1],
+        r10: w[2],
+        r8: w[3],
+        r9: w[4],
+        r12: w[5],
+        r13: w[6],
+        r14: w[7],
+        ..IpcRegs::default()
+    }
+}
+
+fn masked(words: [u64; 8], n: usize) -> Vec<u8> {
+    words.iter().flat_map(|w| w.to_le_bytes()).take(n).collect()
+}
+
+fn short_round_trip() -> Outcome {
+    let server = Receiver::new(5)?;
+    for n in [0usize, 1, 7, 8, 9, 33, 63, 64] {
+        let client = Actor::new()?;
+        client.call(
+            Call::ClientConnectSendOverReceiveShort,
+            short_regs(&server.port_ref, n),
+        )?;
+        let mut regs = IpcRegs {
+            rdi: server.portset.handle(),
+            ..IpcRegs::default()
+        };
+        // SAFETY: a register message touches no memory.
+        let code = unsafe { sys::ipc(Call::ServerWaitReceiveShort, &mut regs) };
+        check_eq!((code, regs.rdi, regs.short_len()), (Code::Ok, 5, n));
+        check_eq!(masked(regs.short_words(), n), masked(words(n), n));
+        // Send back what came.
+        let mut back = IpcRegs {
+            rax: (n as u64) << 8,
+            ..regs
+        };
+        // SAFETY: as above.
+        let code = unsafe { sys::ipc(Call::ServerAckSendOverReceiveShort, &mut back) };
+        let regs = client.finish()?;
+        check_eq!((regs.code(), regs.short_len()), (Code::Ok, n));
+        check_eq!(masked(regs.short_words(), n), masked(words(n), n));
+        drop(client);
+        check!(code == Code::Disconnected || code == Code::Ok, "{code:?}");
+    }
+    Ok(())
+}
+
+/// One actor on each side, one entrypoint per stage.
+fn every_stage() -> Outcome {
+    let mut server = Receiver::new(1)?;
+    let (client, other) = (Actor::new()?, Actor::new()?);
+    let request = bytes(3, 100);
+    let answer = bytes(9, 200);
+    let mut into = vec![0u8; 300];
+
+    client.call(
+        Call::ClientConnect,
+        IpcRegs {
+            rdi: server.port_ref.handle(),
+            ..IpcRegs::default()
+        },
+    )?;
+    client.settle(Waiting::Port)?;
+    other.call(
+        Call::ServerWait,
+        IpcRegs {
+            rdi: server.portset.handle(),
+            ..IpcRegs::default()
+        },
+    )?;
+    check_eq!(client.finish_code()?, Code::Ok);
+    let regs = other.finish()?;
+    check_eq!((regs.code(), regs.rdi), (Code::Ok, 1));
+
+    client.call(Call::ClientSend, send_regs(&request))?;
+    other.call(Call::ServerReceive, server.receive_regs())?;
+    check_eq!(client.finish_code()?, Code::Ok);
+    client.call(Call::ClientOver, IpcRegs::default())?;
+    let regs = other.finish()?;
+    check_eq!((regs.code(), regs.r13), (Code::Ok, 8192 - 100));
+    check!(server.buffer[..100] == request[..], "the request");
+    check_eq!(client.finish_code()?, Code::Ok);
+
+    other.call(Call::ServerAck, IpcRegs::default())?;
+    check_eq!(other.finish_code()?, Code::Ok);
+    other.call(Call::ServerSend, send_regs(&answer))?;
+    client.call(
+        Call::ClientReceive,
+        IpcRegs {
+            r12: into.as_mut_ptr() as u64,
+            r13: 300,
+            ..IpcRegs::default()
+        },
+    )?;
+    check_eq!(other.finish_code()?, Code::Ok);
+    other.call(Call::ServerOver, IpcRegs::default())?;
+    check_eq!(other.finish_code()?, Code::Ok);
+    let regs = client.finish()?;
+    check_eq!((regs.code(), regs.r13), (Code::Ok, 100));
+    check!(into[..200] == answer[..], "the answer");
+
+    client.call(Call::ClientAckSendOver, send_regs(&request[..10]))?;
+    other.call(Call::ServerReceive, server.receive_regs())?;
+    check_eq!(client.finish_code()?, Code::Ok);
+    let regs = other.finish()?;
+    check_eq!((regs.code(), regs.r13), (Code::Ok, 8192 - 10));
+    client.call(Call::ClientDisconnect, IpcRegs::default())?;
+    check_eq!(client.finish_code()?, Code::Ok);
+    other.call(Call::ServerAckSend, send_regs(&answer))?;
+    check_eq!(other.finish_code()?, Code::Disconnected);
+    Ok(())
+}
+
+fn more() -> Outcome {
+    let mut server = Receiver::new(1)?;
+    let client = Actor::new()?;
+    let mut talk = Talk::new(bytes(0, 1000), 100);
+    client.call(
+        Call::ClientConnectSendOverReceive,
+        talk.regs(&server.port_ref),
+    )?;
+    let mut regs = server.receive_regs();
+    regs.r13 = 300;
+    let got = server.run(Call::ServerWaitReceive, regs);
+    check_eq!((got.code, got.length), (Code::More, 300));
+    let mut all = server.buffer[..300].to_vec();
+    for _ in 0..3 {
+        let mut regs = server.receive_regs();
+        regs.r13 = 300;
+        let got = server.run(Call::ServerReceive, regs);
+        all.extend_from_slice(&server.buffer[..got.length]);
+        if got.code == Code::Ok {
+            break;
+        }
+        check_eq!(got.code, Code::More);
+    }
+    check!(all == bytes(0, 1000), "the pieces do not make the whole");
+    Ok(())
+}
+
+fn scatter() -> Outcome {
+    let mut server = Receiver::new(1)?;
+    let client = Actor::new()?;
+    let parts: [Vec<u8>; 4] = [bytes(1, 10), bytes(2, 0), bytes(3, 5000), bytes(4, 1)];
+    let list: Vec<Segment> = parts[1..]
+        .iter()
+        .map(|p| Segment {
+            address: p.as_ptr() as u64,
+            length: p.len() as u64,
+        })
+        .collect();
+    let mut regs = send_regs(&parts[0]);
+    regs.rdi = server.port_ref.handle();
+    regs.r10 = list.as_ptr() as u64;
+    regs.r8 = list.len() as u64;
+    client.call(Call::ClientConnectSendOver, regs)?;
+    // Received in other pieces than it was sent in.
+    let mut into = [vec![0u8; 7], vec![0u8; 4000], vec![0u8; 4000]];
+    let (first, rest) = into.split_at_mut(1);
+    let list: Vec<Segment> = rest
+        .iter_mut()
+        .map(|p| Segment {
+            address: p.as_mut_ptr() as u64,
+            length: p.len() as u64,
+        })
+        .collect();
+    let mut regs = server.receive_regs();
+    regs.r12 = first[0].as_mut_ptr() as u64;
+    regs.r13 = 7;
+    regs.r14 = list.as_ptr() as u64;
+    regs.r15 = list.len() as u64;
+    // SAFETY: the buffers live longer than the call.
+    let code = unsafe { sys::ipc(Call::ServerWaitReceive, &mut regs) };
+    check_eq!(code, Code::Ok);
+    let expected = parts.concat();
+    let got = into.concat();
+    check!(
+        got[..expected.len()] == expected[..],
+        "the pieces were mixed up"
+    );
+    // Where it stands: within the last segment.
+    check_eq!(regs.r13 as usize, got.len() - expected.len());
+    check_eq!(regs.r15, 0);
+    check_eq!(client.finish_code()?, Code::Ok);
+    Ok(())
+}
+
+fn references_travel() -> Outcome {
+    let mut server = Receiver::new(1)?;
+    let client = Actor::new()?;
+    let (mutex, port) = (
+        rt::obj::Mutex::new().must("new")?,
+        rt::obj::Port::new().must("new")?,
+    );
+    let block = RefBlock::new(3).must("references")?;
+    mutex.reference_into(block.get(0)).must("reference")?;
+    port.reference_into(block.get(1)).must("reference")?;
+    let mut talk = Talk::new(bytes(0, 5), 5);
+    let mut regs = talk.regs(&server.port_ref);
+    regs.r9 = block.list(3);
+    client.call(Call::ClientConnectSendOver, regs)?;
+    let got = server.receive(SOON);
+    check_eq!((got.code, got.length, got.refs), (Code::Ok, 5, 3));
+    check_eq!(server.refs.get(0).kind(), RefKind::Mutex);
+    check_eq!(server.refs.get(1).kind(), RefKind::Port);
+    check_eq!(server.refs.get(2).kind(), RefKind::Null);
+    check!(server.refs.get(0).same_as(block.get(0)));
+    check!(server.refs.get(1).same_as(block.get(1)));
+    let regs = client.finish()?;
+    check_eq!((regs.code(), regs.r9 & abi::MAX_LIST_REFS), (Code::Ok, 0));
+
+    // More references than room.
+    let client = Actor::new()?;
+    let five = RefBlock::new(5).must("references")?;
+    mutex.reference_into(five.get(4)).must("reference")?;
+    let mut regs = talk.regs(&server.port_ref);
+    regs.r9 = five.list(5);
+    client.call(Call::ClientConnectSendOver, regs)?;
+    let got = server.receive(SOON);
+    check_eq!((got.code, got.refs), (Code::More, 4));
+    let regs = server.receive_regs();
+    let got = server.run(Call::ServerReceive, regs);
+    check_eq!((got.code, got.refs), (Code::Ok, 1));
+    check!(server.refs.get(0).same_as(five.get(4)));
+    Ok(())
+}
+
+fn server_disconnects() -> Outcome {
+    let mut server = Receiver::new(1)?;
+    let client = Actor::new()?;
+    let mut talk = Talk::new(bytes(0, 50), 50);
+    client.call(
+        Call::ClientConnectSendOverReceive,
+        talk.regs(&server.port_ref),
+    )?;
+    check_eq!(server.receive(SOON).code, Code::Ok);
+    check_eq!(sys::server_disconnect(), Code::Ok);
+    check_eq!(client.finish_code()?, Code::Disconnected);
+    check_eq!(client.state().client_stage, Stage::None as u64);
+    // The end of the connection delivers what was sent before it.
+    client.call(
+        Call::ClientConnectSendOverReceive,
+        talk.regs(&server.port_ref),
+    )?;
+    check_eq!(server.receive(SOON).code, Code::Ok);
+    let answer = bytes(4, 20);
+    let regs = merge(send_regs(&answer), server.receive_regs());
+    let mut deadline = Actor::new()?; // wakes the wait below
+    poke(&mut deadline, &server)?;
+    let got = server.run(Call::ServerAckSendWaitReceive, regs);
+    check_eq!(got.code, Code::Ok);
+    let regs = client.finish()?;
+    check!(
+        matches!(regs.code(), Code::Ok | Code::Disconnected),
+        "{:?}",
+        regs.code()
+    );
+    check!(
+        talk.received(&regs) == &answer[..],
+        "the last words were lost"
+    );
+    Ok(())
+}
+
+/// Lets `actor` send one byte to the server.
+fn poke(actor: &mut Actor, server: &Receiver) -> Outcome {
+    static BYTE: [u8; 1] = [1];
+    let mut regs = send_regs(&BYTE);
+    regs.rdi = server.port_ref.handle();
+    actor.call(Call::ClientConnectSendOver, regs)
+}
+
+fn client_disconnects() -> Outcome {
+    let mut server = Receiver::new(1)?;
+    let client = Actor::new()?;
+    let mut talk = Talk::new(bytes(0, 50), 50);
+    client.call(Call::ClientConnectSendOver, talk.regs(&server.port_ref))?;
+    check_eq!(server.receive(SOON).code, Code::Ok);
+    check_eq!(client.finish_code()?, Code::Ok);
+    client.call(Call::ClientDisconnect, IpcRegs::default())?;
+    check_eq!(client.finish_code()?, Code::Ok);
+    let regs = merge(send_regs(&talk.out), server.receive_regs());
+    check_eq!(
+        server.run(Call::ServerAckSendOver, regs).code,
+        Code::Disconnected
+    );
+    Ok(())
+}
+
+fn client_dies() -> Outcome {
+    let mut server = Receiver::new(1)?;
+    let client = Actor::new()?;
+    let mut talk = Talk::new(bytes(0, 50), 50);
+    client.call(
+        Call::ClientConnectSendOverReceive,
+        talk.regs(&server.port_ref),
+    )?;
+    check_eq!(server.receive(SOON).code, Code::Ok);
+    drop(client);
+    let regs = merge(send_regs(&talk.out), server.receive_regs());
+    check_eq!(
+        server.run(Call::ServerAckSendOver, regs).code,
+        Code::Disconnected
+    );
+    check_eq!(server.receive(NEVER).code, Code::TimedOut);
+    Ok(())
+}
+
+fn port_dies() -> Outcome {
+    let server = Receiver::new(1)?;
+    let (long, call) = (Actor::new()?, Actor::new()?);
+    let mut talk = Talk::new(bytes(0, 50), 50);
+    let port = server.port_ref.copy().must("copy")?;
+    long.call(Call::ClientConnectSendOverReceive, talk.regs(&port))?;
+    long.settle(Waiting::Port)?;
+    call.call(Call::Call, talk.regs(&port))?;
+    call.settle(Waiting::Port)?;
+    drop(server);
+    check_eq!(long.finish_code()?, Code::Dead);
+    check_eq!(call.finish_code()?, Code::Dead);
+    long.call(Call::ClientConnect, talk.regs(&port))?;
+    check_eq!(long.finish_code()?, Code::Dead);
+    // A reference that names no port.
+    let mutex = rt::obj::Mutex::new().must("new")?;
+    let wrong = mutex.reference().must("reference")?;
+    long.call(Call::ClientConnect, talk.regs(&wrong))?;
+    check_eq!(long.finish_code()?, Code::Dead);
+    Ok(())
+}
+
+fn wrong_stages() -> Outcome {
+    let server = Receiver::new(1)?;
+    let client = Actor::new()?;
+    let data = bytes(0, 10);
+    for call in [
+        Call::ClientSend,
+        Call::ClientReceive,
+        Call::ClientOver,
+        Call::ClientAck,
+        Call::ClientAckSendOver,
+        Call::ServerSend,
+        Call::ServerReceive,
+        Call::ServerAck,
+        Call::ServerOver,
+        Call::Reply,
+        Call::ServerRelease,
+    ] {
+        client.call(call, send_regs(&data))?;
+        let code = client.finish_code()?;
+        check!(
+            matches!(code, Code::WrongStage | Code::Disconnected),
+            "{} without a connection says {code:?}",
+            call.name()
+        );
+    }
+    // A second connection while there is one.
+    let mut talk = Talk::new(data.clone(), 10);
+    let mut server = server;
+    client.call(Call::ClientConnectSendOver, talk.regs(&server.port_ref))?;
+    check_eq!(server.receive(SOON).code, Code::Ok);
+    check_eq!(client.finish_code()?, Code::Ok);
+    client.call(Call::ClientConnect, talk.regs(&server.port_ref))?;
+    check_eq!(client.finish_code()?, Code::WrongStage);
+    client.call(Call::ClientSend, talk.regs(&server.port_ref))?;
+    check_eq!(client.finish_code()?, Code::WrongStage);
+    // Both ends are independent: disconnecting what is not there is fine.
+    check_eq!(sys::client_disconnect(), Code::Ok);
+    Ok(())
+}
+
+fn wait_deadline() -> Outcome {
+    let mut server = Receiver::new(1)?;
+    let start = rt::time::now();
+    check_eq!(server.receive(2_000_000).code, Code::TimedOut);
+    let late = rt::time::now() - start;
+    check!((2_000_000..60_000_000).contains(&late), "it took {late} ns");
+    let mut regs = server.receive_regs();
+    regs.rbp = 0;
+    check_eq!(
+        server.run(Call::ServerWaitReceiveUntil, regs).code,
+        Code::TimedOut
+    );
+    Ok(())
+}
+
+fn idempotent() -> Outcome {
+    let mut server = Receiver::new(3)?;
+    let client = Actor::new()?;
+    for length in [0usize, 1, 64, 5000] {
+        let mut talk = Talk::new(bytes(1, length), 6000);
+        client.call(Call::Call, talk.regs(&server.port_ref))?;
+        let got = server.receive(SOON);
+        check_eq!((got.code, got.alias, got.length), (Code::Call, 3, length));
+        check!(
+            server.buffer[..length] == bytes(1, length)[..],
+            "the request of {length}"
+        );
+        let answer = bytes(2, length + 3);
+        check_eq!(reply(&answer), Code::Ok);
+        let regs = client.finish()?;
+        check_eq!(regs.code(), Code::Ok);
+        check!(talk.received(&regs) == &answer[..], "the reply to {length}");
+    }
+    // A restart sends it again.
+    let mut talk = Talk::new(bytes(1, 9), 20);
+    client.call(Call::Call, talk.regs(&server.port_ref))?;
+    check_eq!(server.receive(SOON).code, Code::Call);
+    check_eq!(client.state().waiting, Waiting::Reply as u64);
+    check_eq!(client.state().registers.rip, crate::harness::call_site());
+    client.thread.stop().must("stop")?;
+    client.thread.resume().must("resume")?;
+    let late = reply(b"late");
+    check!(
+        matches!(late, Code::Ok | Code::WrongStage),
+        "a late reply says {late:?}"
+    );
+    if !client.is_finished() {
+        check_eq!(server.receive(SOON).code, Code::Call);
+        check_eq!(reply(b"again"), Code::Ok);
+    }
+    check_eq!(client.finish_code()?, Code::Ok);
+    // Short ones.
+    client.call(Call::CallShort, short_regs(&server.port_ref, 64))?;
+    let mut regs = IpcRegs {
+        rdi: server.portset.handle(),
+        ..IpcRegs::default()
+    };
+    // SAFETY: a register message touches no memory.
+    let code = unsafe { sys::ipc(Call::ServerWaitReceiveShort, &mut regs) };
+    check_eq!((code, regs.short_len()), (Code::Call, 64));
+    check_eq!(regs.short_words(), words(64));
+    let mut back = IpcRegs {
+        rax: 16 << 8,
+        rsi: 5,
+        rdx: 6,
+        ..IpcRegs::default()
+    };
+    // SAFETY: as above.
+    check_eq!(unsafe { sys::ipc(Call::ReplyShort, &mut back) }, Code::Ok);
+    let regs = client.finish()?;
+    check_eq!(
+        (regs.code(), regs.short_len(), regs.rsi, regs.rdx),
+        (Code::Ok, 16, 5, 6)
+    );
+    Ok(())
+}
+
+fn idempotent_limits() -> Outcome {
+    let mut server = Receiver::new(3)?;
+    let client = Actor::new()?;
+    let mut talk = Talk::new(vec![1; abi::MAX_IDEMPOTENT as usize + 1], 10);
+    client.call(Call::Call, talk.regs(&server.port_ref))?;
+    check_eq!(client.finish_code()?, Code::TooLarge);
+    // The reply has no room: what fits arrives, and the code says so.
+    let mut talk = Talk::new(bytes(1, 5), 10);
+    client.call(Call::Call, talk.regs(&server.port_ref))?;
+    check_eq!(server.receive(SOON).code, Code::Call);
+    let _ = reply(&bytes(5, 30));
+    let regs = client.finish()?;
+    check_eq!(regs.code(), Code::Truncated);
+    check!(
+        talk.into[..] == bytes(5, 10)[..],
+        "what fitted is not there"
+    );
+    // The request has no room.
+    let mut talk = Talk::new(bytes(1, 500), 10);
+    client.call(Call::Call, talk.regs(&server.port_ref))?;
+    let mut regs = server.receive_regs();
+    regs.r13 = 100;
+    let got = server.run(Call::ServerWaitReceive, regs);
+    check_eq!(got.code, Code::TooLarge);
+    let got = server.receive(SOON);
+    check_eq!((got.code, got.length), (Code::Call, 500));
+    check_eq!(reply(b"ok"), Code::Ok);
+    check_eq!(client.finish_code()?, Code::Ok);
+    Ok(())
+}
+
+fn queue_of_clients() -> Outcome {
+    let mut server = Receiver::new(1)?;
+    let data: Vec<[u8; 1]> = (0..8).map(|n| [n]).collect();
+    let mut clients = Vec::new();
+    for byte in &data {
+        let client = Actor::new()?;
+        let mut regs = send_regs(byte);
+        regs.rdi = server.port_ref.handle();
+        client.call(Call::ClientConnectSendOver, regs)?;
+        client.settle(Waiting::Port)?;
+        clients.push(client);
+    }
+    // One that gives up while it waits.
+    drop(clients.remove(3));
+    let mut seen = Vec::new();
+    while seen.len() < 7 {
+        let got = server.receive(SOON);
+        check_eq!((got.code, got.length), (Code::Ok, 1));
+        seen.push(server.buffer[0]);
+    }
+    seen.sort_unstable();
+    check_eq!(seen, vec![0u8, 1, 2, 4, 5, 6, 7]);
+    check_eq!(server.receive(NEVER).code, Code::TimedOut);
+    Ok(())
+}
+
+fn exported_stages() -> Outcome {
+    let mut server = Receiver::new(1)?;
+    let (client, other) = (Actor::new()?, Actor::new()?);
+    let mut talk = Talk::new(bytes(1, 10), 10);
+    client.call(
+        Call::ClientConnectSendOverReceive,
+        talk.regs(&server.port_ref),
+    )?;
+    other.call(Call::ServerWaitReceive, server.receive_regs())?;
+    check_eq!(other.finish_code()?, Code::Ok);
+    client.settle(Waiting::Peer)?;
+    let (space, client_end, server_end) = crate::harness::refs3()?;
+    let state = client
+        .thread
+        .get_state(space.handle(), client_end.handle(), server_end.handle())
+        .must("get_state")?;
+    check_eq!(client_end.kind(), RefKind::ServerEnd);
+    check_eq!(server_end.kind(), RefKind::Null);
+    check_eq!(space.kind(), RefKind::Space);
+    let peer = Ref::new().must("new")?;
+    other.thread.server_end_into(peer.at()).must("server end")?;
+    check!(client_end.same_as(peer.at()));
+    // The request is sent and the direction turned: what is left is to receive.
+    check_eq!(state.registers.rip, crate::harness::call_site());
+    check!(
+        [Call::ClientReceive, Call::ClientOverReceive]
+            .iter()
+            .any(|c| *c as u8 == state.registers.rax as u8),
+        "the client is about to {}",
+        Call::from_number(state.registers.rax as u8).map_or("?", Call::name)
+    );
+    check_eq!((state.registers.rdx, state.registers.r13), (0, 10));
+    check_eq!(state.client_stage, Stage::Over as u64);
+    let state = other
+        .thread
+        .get_state(0, 0, server_end.handle())
+        .must("get_state")?;
+    check_eq!(state.server_stage, Stage::Ack as u64);
+    check_eq!(server_end.kind(), RefKind::ClientEnd);
+    Ok(())
+}
+
+fn short_meets_long() -> Outcome {
+    let mut server = Receiver::new(1)?;
+    let client = Actor::new()?;
+    client.call(
+        Call::ClientConnectSendOverReceiveShort,
+        short_regs(&server.port_ref, 40),
+    )?;
+    let got = server.receive(SOON);
+    check_eq!((got.code, got.length), (Code::Ok, 40));
+    check!(
+        server.buffer[..40] == masked(words(40), 40)[..],
+        "the short request"
+    );
+    // A long answer to a short receive: as much as fits, then more.
+    let answer = bytes(8, 100);
+    let sender = Actor::new()?; // keeps this thread free to look
+    drop(sender);
+    let mut regs = send_regs(&answer);
+    regs.rdx = 64;
+    check_eq!(
+        server
+            .run(Call::ServerAckSend, IpcRegs { r13: 0, ..regs })
+            .code,
+        Code::Ok
+    );
+    let regs = client.finish()?;
+    check!(
+        matches!(regs.code(), Code::More | Code::Ok),
+        "{:?}",
+        regs.code()
+    );
+    check_eq!(regs.short_len(), 64);
+    check!(masked(regs.short_words(), 64) == answer[..64], "the answer");
+    Ok(())
+}
+
+fn alias_and_portset() -> Outcome {
+    let mut server = Receiver::new(10)?;
+    let second = rt::obj::Port::new().must("new")?;
+    second
+        .set_state(
+            &abi::state::PortState { alias: 20 },
+            server.portset_ref.handle(),
+        )
+        .must("set_state")?;
+    let second_ref = second.reference().must("reference")?;
+    let client = Actor::new()?;
+    let mut talk = Talk::new(bytes(1, 1), 0);
+    client.call(Call::ClientConnectSendOver, talk.regs(&second_ref))?;
+    let got = server.receive(SOON);
+    check_eq!((got.code, got.alias), (Code::Ok, 20));
+    let portset = Ref::new().must("new")?;
+    check_eq!(second.get_state(portset.handle()).map(|s| s.alias), Ok(20));
+    check!(portset.same_as(server.portset_ref.at()));
+    // A port that moves to another portset takes its waiting clients along.
+    let other = Receiver::new(30)?;
+    let client = Actor::new()?;
+    client.call(Call::ClientConnectSendOver, talk.regs(&server.port_ref))?;
+    client.settle(Waiting::Port)?;
+    server
+        .port
+        .set_state(
+            &abi::state::PortState { alias: 11 },
+            other.portset_ref.handle(),
+        )
+        .must("set_state")?;
+    check_eq!(server.receive(NEVER).code, Code::TimedOut);
+    let mut other = other;
+    let got = other.receive(SOON);
+    check_eq!((got.code, got.alias), (Code::Ok, 11));
+    Ok(())
+}
+
+fn vacant_port() -> Outcome {
+    let mut server = Receiver::new(1)?;
+    let client = Actor::new()?;
+    let mut talk = Talk::new(bytes(1, 10), 10);
+    let identity = Ref::new().must("new")?;
+    client.call(Call::ClientConnectSendOver, talk.regs(&server.port_ref))?;
+    client.settle(Waiting::Port)?;
+    let state = server.port.get_state(0).must("get_state")?;
+    check_eq!(
+        sys::port_destroy(server.port.handle(), identity.handle()),
+        Code::Ok
+    );
+    rt::time::sleep(1_000_000);
+    check!(!client.is_finished());
+    check_eq!(
+        sys::port_create(server.port.handle(), identity.handle()),
+        Code::Ok
+    );
+    server
+        .port
+        .set_state(&state, server.portset_ref.handle())
+        .must("set_state")?;
+    check_eq!(server.receive(SOON).code, Code::Ok);
+    check_eq!(client.finish_code()?, Code::Ok);
+    Ok(())
+}
+
+fn lasts() -> Outcome {
+    let mut server = Receiver::new(1)?;
+    let client = Actor::new()?;
+    let mut talk = Talk::new(bytes(1, 10), 10);
+    client.call(
+        Call::ClientConnectSendOverReceive,
+        talk.regs(&server.port_ref),
+    )?;
+    let mut got = server.receive(SOON);
+    for round in 0..5u8 {
+        check_eq!((got.code, got.length), (Code::Ok, 10));
+        let answer = bytes(round, 10);
+        let regs = merge(send_regs(&answer), server.receive_regs());
+        check_eq!(server.run(Call::ServerAckSendOver, regs).code, Code::Ok);
+        let regs = client.finish()?;
+        check_eq!(regs.code(), Code::Ok);
+        check!(talk.received(&regs) == &answer[..], "round {round}");
+        client.call(Call::ClientAckSendOverReceive, talk.regs(&server.port_ref))?;
+        let regs = server.receive_regs();
+        got = server.run(Call::ServerReceive, regs);
+    }
+    Ok(())
+}

@@ -1,0 +1,514 @@
+//! Mappings, regions, soft and hard faults, keepers, and the paper's example.
+
+use crate::harness::{eventually, reply, Absent, Actor, Must, Outcome, Receiver, Test};
+use crate::{check, check_eq};
+use abi::access::{ALL, EXECUTE, READ, WRITE};
+use abi::state::{MappingState, RegionState, Waiting};
+use abi::{Call, Code};
+use alloc::vec::Vec;
+use rt::obj::{Mapping, Ref, Region};
+use rt::sys::IpcRegs;
+
+/// The tests of this module.
+pub(super) const TESTS: &[Test] = &[
+    Test {
+        name: "MAPPING0001_two_windows_one_memory",
+        run: two_windows,
+    },
+    Test {
+        name: "MAPPING0002_ranges_and_states",
+        run: ranges,
+    },
+    Test {
+        name: "MAPPING0003_overlap_is_refused",
+        run: overlap,
+    },
+    Test {
+        name: "MAPPING0004_objects_are_where_frames_are",
+        run: objects_in_frames,
+    },
+    Test {
+        name: "REGION0001_regions_of_regions",
+        run: regions_of_regions,
+    },
+    Test {
+        name: "REGION0002_state_and_keeper",
+        run: region_state,
+    },
+    Test {
+        name: "FAULT0001_keeper_supplies_a_page",
+        run: keeper_supplies,
+    },
+    Test {
+        name: "FAULT0002_a_fault_is_delivered_again",
+        run: delivered_again,
+    },
+    Test {
+        name: "FAULT0003_faulting_thread_can_be_stopped",
+        run: stopped_in_fault,
+    },
+    Test {
+        name: "FAULT0004_two_threads_one_page",
+        run: two_threads,
+    },
+    Test {
+        name: "PAPER0001_progress_of_a_send_is_in_the_registers",
+        run: paper_example,
+    },
+    Test {
+        name: "PAPER0002_fault_of_the_receiver",
+        run: receiver_faults,
+    },
+];
+
+const PAGE: u64 = abi::PAGE_SIZE;
+const SOON: u64 = 1_000_000_000;
+
+fn peek(address: u64) -> u64 {
+    // SAFETY: the tests pass addresses in windows that are mapped.
+    unsafe { (address as *const u64).read_volatile() }
+}
+
+fn poke(address: u64, value: u64) {
+    // SAFETY: as for `peek`; nobody else uses that memory.
+    unsafe { (address as *mut u64).write_volatile(value) }
+}
+
+fn two_windows() -> Outcome {
+    let segment = rt::memory::create(16 * PAGE).must("a segment")?;
+    let map = |offset| rt::window::Window::map(&segment.region, offset, 4 * PAGE, READ | WRITE);
+    let (a, b) = (map(0).must("a window")?, map(2 * PAGE).must("a window")?);
+    check_eq!(peek(a.address() + 3 * PAGE), 0);
+    poke(a.address() + 2 * PAGE + 8, 17);
+    check_eq!(peek(b.address() + 8), 17);
+    poke(b.address() + PAGE, 18);
+    check_eq!(peek(a.address() + 3 * PAGE), 18);
+    drop((a, b));
+    segment.destroy().must("destroy")
+}
+
+fn ranges() -> Outcome {
+    let segment = rt::memory::create(16 * PAGE).must("a segment")?;
+    let base = rt::window::take_addresses(16 * PAGE, PAGE).ok_or("no addresses")?;
+    let mapping = Mapping::new().must("new")?;
+    let good = MappingState {
+        start: base,
+        size: 4 * PAGE,
+        offset: PAGE,
+        protection: READ | WRITE,
+    };
+    let region = segment.region.handle();
+    mapping.set_state(&good, region, 0).must("a good state")?;
+    let (region_ref, space_ref) = (Ref::new().must("new")?, Ref::new().must("new")?);
+    check_eq!(
+        mapping.get_state(region_ref.handle(), space_ref.handle()),
+        Ok(good)
+    );
+    check!(region_ref.same_as(segment.region.at()));
+    poke(base, 5);
+    for bad in [
+        MappingState {
+            start: base + 8,
+            ..good
+        },
+        MappingState { size: 100, ..good },
+        MappingState { offset: 7, ..good },
+        MappingState {
+            protection: 16,
+            ..good
+        },
+        MappingState {
+            start: abi::USER_END,
+            ..good
+        },
+        MappingState {
+            size: u64::MAX & !(PAGE - 1),
+            ..good
+        },
+        MappingState {
+            start: 0xffff_8000_0000_0000,
+            ..good
+        },
+    ] {
+        check_eq!(mapping.set_state(&bad, region, 0), Err(Code::Invalid));
+    }
+    // Nothing was changed by what was refused.
+    check_eq!(peek(base), 5);
+    // Elsewhere, with another part of the region.
+    let moved = MappingState {
+        start: base + 8 * PAGE,
+        size: PAGE,
+        ..good
+    };
+    mapping.set_state(&moved, region, 0).must("move")?;
+    check_eq!(peek(base + 8 * PAGE), 5);
+    // An empty mapping is inert.
+    mapping
+        .set_state(&MappingState { size: 0, ..good }, region, 0)
+        .must("empty")?;
+    check_eq!(mapping.protect(READ), Ok(()));
+    check_eq!(mapping.protect(99), Err(Code::Invalid));
+    drop(mapping);
+    rt::window::give_addresses(base, 16 * PAGE);
+    segment.destroy().must("destroy")
+}
+
+fn overlap() -> Outcome {
+    let segment = rt::memory::create(16 * PAGE).must("a segment")?;
+    let base = rt::window::take_addresses(16 * PAGE, PAGE).ok_or("no addresses")?;
+    let (a, b) = (Mapping::new().must("new")?, Mapping::new().must("new")?);
+    let state = |start, size| MappingState {
+        start,
+        size,
+        offset: 0,
+        protection: READ,
+    };
+    let region = segment.region.handle();
+    a.set_state(&state(base + 2 * PAGE, 4 * PAGE), region, 0)
+        .must("set")?;
+    for (start, size) in [(0, 16), (0, 3), (5, 2), (3, 1), (2, 4)] {
+        check_eq!(
+            b.set_state(&state(base + start * PAGE, size * PAGE), region, 0),
+            Err(Code::InUse)
+        );
+    }
+    b.set_state(&state(base, 2 * PAGE), region, 0)
+        .must("before")?;
+    b.set_state(&state(base + 6 * PAGE, 2 * PAGE), region, 0)
+        .must("after")?;
+    // Over itself it may be set.
+    a.set_state(&state(base + PAGE, 4 * PAGE), region, 0)
+        .must("over itself")?;
+    drop((a, b));
+    rt::window::give_addresses(base, 16 * PAGE);
+    segment.destroy().must("destroy")
+}
+
+fn objects_in_frames() -> Outcome {
+    let segment = rt::memory::create(4 * PAGE).must("a segment")?;
+    let map = || rt::window::Window::map(&segment.region, 0, 4 * PAGE, ALL);
+    let (a, b) = (map().must("a window")?, map().must("a window")?);
+    let (here, there) = (a.address() + PAGE, b.address() + PAGE);
+    check_eq!(rt::sys::mutex_create(here, 0), Code::Ok);
+    check_eq!(rt::sys::mutex_lock(here), Code::Ok);
+    check_eq!(rt::sys::mutex_trylock(there), Code::WouldBlock);
+    check_eq!(rt::sys::mutex_unlock(there), Code::Ok);
+    check_eq!(rt::sys::mutex_create(there, 0), Code::InUse);
+    // Unmapping only makes the handle fault.
+    drop(a);
+    check_eq!(rt::sys::mutex_trylock(there), Code::Ok);
+    check_eq!(rt::sys::mutex_destroy(there, 0), Code::Ok);
+    // Without the right for objects none can be made.
+    let plain =
+        rt::window::Window::map(&segment.region, 0, 4 * PAGE, READ | WRITE).must("a window")?;
+    check_eq!(
+        rt::sys::mutex_create(plain.address() + PAGE, 0),
+        Code::Denied
+    );
+    // Discarding the page ends its objects.
+    check_eq!(rt::sys::mutex_create(there, 0), Code::Ok);
+    let reference = Ref::new().must("new")?;
+    check_eq!(
+        rt::sys::mutex_reference(there, reference.handle()),
+        Code::Ok
+    );
+    segment.discard(PAGE, PAGE).must("discard")?;
+    check_eq!(reference.kind(), abi::RefKind::Null);
+    check_eq!(rt::sys::mutex_create(there, 0), Code::Ok);
+    check_eq!(rt::sys::mutex_destroy(there, 0), Code::Ok);
+    drop((b, plain));
+    segment.destroy().must("destroy")
+}
+
+/// A region over one's own addresses that are themselves mapped from elsewhere.
+fn regions_of_regions() -> Outcome {
+    let segment = rt::memory::create(8 * PAGE).must("a segment")?;
+    let mut window =
+        rt::window::Window::map(&segment.region, 0, 8 * PAGE, READ | WRITE).must("a window")?;
+    let mut levels = Vec::new();
+    for level in 0..4u64 {
+        let region = Region::new().must("new")?;
+        let state = RegionState {
+            start: window.address(),
+            size: window.size(),
+            protection: ALL,
+        };
+        region.set_state(&state, 0, 0).must("set_state")?;
+        let reference = region.reference().must("reference")?;
+        let next =
+            rt::window::Window::map(&reference, 0, 8 * PAGE, READ | WRITE).must("a window")?;
+        poke(next.address() + level * PAGE, level + 1);
+        levels.push((core::mem::replace(&mut window, next), region));
+    }
+    for (lower, _) in &levels {
+        for level in 0..4u64 {
+            check_eq!(peek(lower.address() + level * PAGE), level + 1);
+        }
+    }
+    // The rights of the weakest level count: the memory can be read, not executed or written.
+    let (_, region) = &levels[1];
+    region.protect(READ).must("protect")?;
+    check_eq!(region.protect(32), Err(Code::Invalid));
+    check_eq!(peek(window.address()), 1);
+    region.protect(READ | WRITE | EXECUTE).must("protect")?;
+    poke(window.address(), 9);
+    check_eq!(peek(levels[0].0.address()), 9);
+    drop(window);
+    while levels.pop().is_some() {}
+    segment.destroy().must("destroy")
+}
+
+fn region_state() -> Outcome {
+    let keeper = Receiver::new(0)?;
+    let region = Region::new().must("new")?;
+    let good = RegionState {
+        start: 0x1000,
+        size: 0x4000,
+        protection: READ,
+    };
+    region
+        .set_state(&good, 0, keeper.port_ref.handle())
+        .must("set_state")?;
+    let (space, port) = (Ref::new().must("new")?, Ref::new().must("new")?);
+    check_eq!(region.get_state(space.handle(), port.handle()), Ok(good));
+    check!(port.same_as(keeper.port_ref.at()));
+    for bad in [
+        RegionState { start: 1, ..good },
+        RegionState { size: 1, ..good },
+        RegionState {
+            protection: 77,
+            ..good
+        },
+        RegionState {
+            start: !(PAGE - 1),
+            ..good
+        },
+    ] {
+        check_eq!(region.set_state(&bad, 0, 0), Err(Code::Invalid));
+    }
+    check_eq!(region.get_state(0, port.handle()), Ok(good));
+    check!(port.same_as(keeper.port_ref.at()));
+    Ok(())
+}
+
+extern "C" fn read_pages(range: u64) {
+    // SAFETY: the test passes the address of two words and a result that outlive the actor; the
+    // pages are supplied as they are touched.
+    unsafe {
+        let range = range as *mut u64;
+        let (start, count) = (*range, *range.add(1));
+        let mut sum = 0u64;
+        for page in 0..count {
+            let at = (start + page * PAGE) as *mut u64;
+            let value = at.read_volatile();
+            at.write_volatile(value + page + 1);
+            sum += at.read_volatile();
+        }
+        range.add(2).write_volatile(sum);
+    }
+}
+
+fn keeper_supplies() -> Outcome {
+    let mut keeper = Receiver::new(6)?;
+    let mut absent = Absent::new(8 * PAGE, keeper.port_ref.handle())?;
+    let window = rt::window::Window::map(&absent.region_ref, 0, 8 * PAGE, ALL).must("a window")?;
+    let actor = Actor::new()?;
+    let mut range = [window.address(), 8, 0];
+    actor.function(read_pages, range.as_mut_ptr() as u64)?;
+    for page in 0..8 {
+        let got = keeper.receive(SOON);
+        check_eq!((got.code, got.alias), (Code::Fault, 6));
+        check_eq!(keeper.word(0) & !(PAGE - 1), page * PAGE);
+        check_eq!(keeper.word(1) & !(PAGE - 1), absent.base + page * PAGE);
+        check!(
+            keeper.word(2) & (READ | WRITE) != 0,
+            "access {}",
+            keeper.word(2)
+        );
+        check_eq!(actor.state().waiting, Waiting::Reply as u64);
+        absent.supply(page * PAGE)?;
+        check_eq!(reply(&[]), Code::Ok);
+    }
+    actor.finish()?;
+    // SAFETY: the actor has finished with it.
+    check_eq!(
+        unsafe { range.as_ptr().add(2).read_volatile() },
+        (1..=8).sum::<u64>()
+    );
+    drop(window);
+    Ok(())
+}
+
+fn delivered_again() -> Outcome {
+    let mut keeper = Receiver::new(6)?;
+    let mut absent = Absent::new(PAGE, keeper.port_ref.handle())?;
+    let window = rt::window::Window::map(&absent.region_ref, 0, PAGE, ALL).must("a window")?;
+    let actor = Actor::new()?;
+    let mut range = [window.address(), 1, 0];
+    actor.function(read_pages, range.as_mut_ptr() as u64)?;
+    check_eq!(keeper.receive(SOON).code, Code::Fault);
+    // Let go of, not answered: it comes again once the thread restarts.
+    actor.thread.stop().must("stop")?;
+    actor.thread.resume().must("resume")?;
+    check_eq!(keeper.receive(SOON).code, Code::Fault);
+    absent.supply(0)?;
+    check_eq!(reply(&[]), Code::Ok);
+    actor.finish()?;
+    drop(window);
+    Ok(())
+}
+
+fn stopped_in_fault() -> Outcome {
+    let mut keeper = Receiver::new(6)?;
+    let mut absent = Absent::new(PAGE, keeper.port_ref.handle())?;
+    let window = rt::window::Window::map(&absent.region_ref, 0, PAGE, ALL).must("a window")?;
+    let actor = Actor::new()?;
+    let mut range = [window.address(), 1, 0];
+    actor.function(read_pages, range.as_mut_ptr() as u64)?;
+    check_eq!(keeper.receive(SOON).code, Code::Fault);
+    actor.thread.stop().must("stop")?;
+    let before = actor.state().registers;
+    absent.supply(0)?;
+    // The reply to a stopped thread changes nothing in its frame.
+    let code = reply(&[]);
+    check!(matches!(code, Code::Ok | Code::WrongStage), "{code:?}");
+    check_eq!(actor.state().registers, before);
+    actor.thread.resume().must("resume")?;
+    actor.finish()?;
+    drop(window);
+    Ok(())
+}
+
+fn two_threads() -> Outcome {
+    let mut keeper = Receiver::new(6)?;
+    let mut absent = Absent::new(PAGE, keeper.port_ref.handle())?;
+    let window = rt::window::Window::map(&absent.region_ref, 0, PAGE, ALL).must("a window")?;
+    let (a, b) = (Actor::new()?, Actor::new()?);
+    let mut ranges = [[window.address(), 1, 0], [window.address(), 1, 0]];
+    a.function(read_pages, ranges[0].as_mut_ptr() as u64)?;
+    b.function(read_pages, ranges[1].as_mut_ptr() as u64)?;
+    check_eq!(keeper.receive(SOON).code, Code::Fault);
+    absent.supply(0)?;
+    check_eq!(reply(&[]), Code::Ok);
+    // The second asks too, or finds the page.
+    let got = keeper.receive(20_000_000);
+    check!(
+        matches!(got.code, Code::Fault | Code::TimedOut),
+        "{:?}",
+        got.code
+    );
+    if got.code == Code::Fault {
+        check_eq!(reply(&[]), Code::Ok);
+    }
+    a.finish()?;
+    b.finish()?;
+    drop(window);
+    Ok(())
+}
+
+/// Where the paper's example takes place.
+const EXAMPLE: u64 = 0x800_1800;
+
+/// Ford et al., section 4.3: "if an IPC tries to send 8,192 bytes starting from address 0x08001800
+/// and successfully transfers the first 6,144 bytes and then causes a page fault, the registers
+/// will be updated to reflect a 2,048 byte transfer starting at address 0x08003000".
+fn paper_example() -> Outcome {
+    let mut keeper = Receiver::new(6)?;
+    let mut server = Receiver::new(1)?;
+    let start = EXAMPLE & !(PAGE - 1);
+    let mut absent = Absent::new(3 * PAGE, keeper.port_ref.handle())?;
+    absent.supply(0)?;
+    absent.supply(PAGE)?;
+    let mapping = absent.map_at(start, 0, 3 * PAGE)?;
+    for at in (EXAMPLE..start + 2 * PAGE).step_by(8) {
+        poke(at, at ^ 0x5a5a);
+    }
+    let (client, other) = (Actor::new()?, Actor::new()?);
+    let mut regs = IpcRegs {
+        rsi: EXAMPLE,
+        rdx: 8192,
+        ..IpcRegs::default()
+    };
+    regs.rdi = server.port_ref.handle();
+    client.call(Call::ClientConnectSendOver, regs)?;
+    other.call(Call::ServerWaitReceive, server.receive_regs())?;
+    check_eq!(keeper.receive(SOON).code, Code::Fault);
+    check_eq!(keeper.word(0) & !(PAGE - 1), 2 * PAGE);
+
+    let sender = client.state().registers;
+    check_eq!((sender.rsi, sender.rdx), (0x800_3000, 2048));
+    check_eq!(sender.rip, crate::harness::call_site());
+    check_eq!(sender.rax as u8, Call::ClientSendOver as u8);
+    let receiver = other.state().registers;
+    check_eq!(receiver.r13, 8192 - 6144);
+    check_eq!(receiver.rax as u8, Call::ServerReceive as u8);
+
+    // Taken apart at this point and made anew, both of them.
+    crate::harness::cut(client.thread.at(), true)?;
+    crate::harness::cut(other.thread.at(), true)?;
+    check_eq!(
+        (client.state().registers.rsi, client.state().registers.rdx),
+        (0x800_3000, 2048)
+    );
+    let got = keeper.receive(SOON);
+    check_eq!(got.code, Code::Fault);
+    absent.supply(2 * PAGE)?;
+    for at in (start + 2 * PAGE..EXAMPLE + 8192).step_by(8) {
+        poke(absent.base + at - start, at ^ 0x5a5a);
+    }
+    check_eq!(reply(&[]), Code::Ok);
+    check_eq!(other.finish_code()?, Code::Ok);
+    check_eq!(client.finish_code()?, Code::Ok);
+    for (n, at) in (EXAMPLE..EXAMPLE + 8192).step_by(8).enumerate() {
+        check_eq!(server.word(n), at ^ 0x5a5a);
+    }
+    drop(mapping);
+    Ok(())
+}
+
+fn receiver_faults() -> Outcome {
+    let mut keeper = Receiver::new(6)?;
+    let server = Receiver::new(1)?;
+    let mut absent = Absent::new(3 * PAGE, keeper.port_ref.handle())?;
+    let window = rt::window::Window::map(&absent.region_ref, 0, 3 * PAGE, ALL).must("a window")?;
+    let (client, other) = (Actor::new()?, Actor::new()?);
+    let data: Vec<u8> = (0..8192u32).map(|n| (n % 253) as u8).collect();
+    let mut regs = IpcRegs {
+        rsi: data.as_ptr() as u64,
+        rdx: 8192,
+        ..IpcRegs::default()
+    };
+    regs.rdi = server.port_ref.handle();
+    client.call(Call::ClientConnectSendOver, regs)?;
+    let to = window.address() + 0x800;
+    other.call(
+        Call::ServerWaitReceive,
+        IpcRegs {
+            rdi: server.portset.handle(),
+            r12: to,
+            r13: 8192,
+            ..IpcRegs::default()
+        },
+    )?;
+    for page in 0..3u64 {
+        check_eq!(keeper.receive(SOON).code, Code::Fault);
+        check_eq!(keeper.word(0) & !(PAGE - 1), page * PAGE);
+        // The fault is the receiver's; both frames say how far it went.
+        let done = (page * PAGE).saturating_sub(0x800);
+        eventually("the fault of the receiver", || {
+            other.state().waiting == Waiting::Reply as u64
+        })?;
+        let (s, r) = (client.state().registers, other.state().registers);
+        check_eq!((s.rdx, r.r12, r.r13), (8192 - done, to + done, 8192 - done));
+        check_eq!(s.rsi, data.as_ptr() as u64 + done);
+        absent.supply(page * PAGE)?;
+        check_eq!(reply(&[]), Code::Ok);
+    }
+    check_eq!(other.finish_code()?, Code::Ok);
+    check_eq!(client.finish_code()?, Code::Ok);
+    let mut got = alloc::vec![0; 8192];
+    window.read(0x800, &mut got).must("read")?;
+    check!(got == data, "what arrived is not what was sent");
+    drop(window);
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! Mutexes.
+
+use crate::harness::{Actor, Must, Outcome, Test};
+use crate::{check, check_eq};
+use abi::state::{MutexState, Waiting};
+use abi::{Call, Code};
+use rt::obj::Mutex;
+use rt::sys;
+
+/// The tests of this module.
+pub(super) const TESTS: &[Test] = &[
+    Test {
+        name: "MUTEX0001_lock_trylock_unlock",
+        run: lock_trylock_unlock,
+    },
+    Test {
+        name: "MUTEX0002_waiter_gets_it",
+        run: waiter_gets_it,
+    },
+    Test {
+        name: "MUTEX0003_frame_of_a_waiter",
+        run: frame_of_a_waiter,
+    },
+    Test {
+        name: "MUTEX0004_stopped_waiter_gets_nothing",
+        run: stopped_waiter,
+    },
+    Test {
+        name: "MUTEX0005_set_state_unlocks_waiters",
+        run: set_state_unlocks,
+    },
+    Test {
+        name: "MUTEX0006_vacant_mutex_waits",
+        run: vacant_mutex_waits,
+    },
+];
+
+fn lock_trylock_unlock() -> Outcome {
+    let mutex = Mutex::new().must("new")?;
+    check_eq!(sys::mutex_lock(mutex.handle()), Code::Ok);
+    check_eq!(mutex.get_state(), Ok(MutexState { locked: 1 }));
+    check_eq!(sys::mutex_trylock(mutex.handle()), Code::WouldBlock);
+    check_eq!(sys::mutex_unlock(mutex.handle()), Code::Ok);
+    check_eq!(sys::mutex_unlock(mutex.handle()), Code::Invalid);
+    check_eq!(sys::mutex_trylock(mutex.handle()), Code::Ok);
+    check_eq!(
+        mutex.set_state(&MutexState { locked: 2 }),
+        Err(Code::Invalid)
+    );
+    Ok(())
+}
+
+fn waiter_gets_it() -> Outcome {
+    let mutex = Mutex::new().must("new")?;
+    mutex.lock();
+    let actor = Actor::new()?;
+    actor.ordinary(Call::MutexLock, [mutex.handle(), 0, 0, 0, 0, 0])?;
+    actor.settle(Waiting::Mutex)?;
+    mutex.unlock();
+    check_eq!(actor.finish_code()?, Code::Ok);
+    // It has it now.
+    check_eq!(sys::mutex_trylock(mutex.handle()), Code::WouldBlock);
+    Ok(())
+}
+
+fn frame_of_a_waiter() -> Outcome {
+    let mutex = Mutex::new().must("new")?;
+    mutex.lock();
+    let actor = Actor::new()?;
+    actor.ordinary(Call::MutexLock, [mutex.handle(), 7, 8, 9, 10, 11])?;
+    actor.settle(Waiting::Mutex)?;
+    let r = actor.state().registers;
+    check_eq!(r.rip, crate::harness::call_site());
+    check_eq!(r.rax as u8, Call::MutexLock as u8);
+    check_eq!(
+        [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9],
+        [mutex.handle(), 7, 8, 9, 10, 11]
+    );
+    mutex.unlock();
+    actor.finish()?;
+    Ok(())
+}
+
+fn stopped_waiter() -> Outcome {
+    let mutex = Mutex::new().must("new")?;
+    mutex.lock();
+    let actor = Actor::new()?;
+    actor.ordinary(Call::MutexLock, [mutex.handle(), 0, 0, 0, 0, 0])?;
+    actor.settle(Waiting::Mutex)?;
+    actor.thread.stop().must("stop")?;
+    mutex.unlock();
+    // Nothing was completed in its frame, so the mutex is free for others.
+    check_eq!(mutex.get_state(), Ok(MutexState { locked: 0 }));
+    check_eq!(actor.state().registers.rip, crate::harness::call_site());
+    check!(mutex.try_lock());
+    actor.thread.resume().must("resume")?;
+    actor.settle(Waiting::Mutex)?;
+    mutex.unlock();
+    check_eq!(actor.finish_code()?, Code::Ok);
+    Ok(())
+}
+
+fn set_state_unlocks() -> Outcome {
+    let mutex = Mutex::new().must("new")?;
+    mutex
+        .set_state(&MutexState { locked: 1 })
+        .must("set_state")?;
+    let actor = Actor::new()?;
+    actor.ordinary(Call::MutexLock, [mutex.handle(), 0, 0, 0, 0, 0])?;
+    actor.settle(Waiting::Mutex)?;
+    mutex
+        .set_state(&MutexState { locked: 0 })
+        .must("set_state")?;
+    check_eq!(actor.finish_code()?, Code::Ok);
+    check_eq!(mutex.get_state(), Ok(MutexState { locked: 1 }));
+    Ok(())
+}
+
+fn vacant_mutex_waits() -> Outcome {
+    let mutex = Mutex::new().must("new")?;
+    let identity = rt::obj::Ref::new().must("new")?;
+    mutex.lock();
+    let actor = Actor::new()?;
+    actor.ordinary(Call::MutexLock, [mutex.handle(), 0, 0, 0, 0, 0])?;
+    actor.settle(Waiting::Mutex)?;
+    check_eq!(
+        sys::mutex_destroy(mutex.handle(), identity.handle()),
+        Code::Ok
+    );
+    check_eq!(
+        sys::mutex_create(mutex.handle(), identity.handle()),
+        Code::Ok
+    );
+    rt::time::sleep(1_000_000);
+    check!(!actor.is_finished());
+    mutex
+        .set_state(&MutexState { locked: 1 })
+        .must("set_state")?;
+    actor.settle(Waiting::Mutex)?;
+    mutex.unlock();
+    check_eq!(actor.finish_code()?, Code::Ok);
+    Ok(())
+}

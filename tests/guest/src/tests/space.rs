@@ -1,0 +1,189 @@
+//! Spaces: quotas, clocks, life and death.
+
+use crate::harness::{eventually, Actor, Must, Outcome, Receiver, Test, Twin};
+use crate::{check, check_eq};
+use abi::state::SpaceState;
+use abi::{Call, Code, Exception};
+use rt::obj::{Ref, Space};
+
+/// The tests of this module.
+pub(super) const TESTS: &[Test] = &[
+    Test {
+        name: "SPACE0001_state_and_keeper",
+        run: state_and_keeper,
+    },
+    Test {
+        name: "SPACE0002_quota_limits_creation",
+        run: quota_limits,
+    },
+    Test {
+        name: "SPACE0003_quota_comes_back",
+        run: quota_comes_back,
+    },
+    Test {
+        name: "SPACE0004_clock_offset",
+        run: clock_offset,
+    },
+    Test {
+        name: "SPACE0005_threads_of_a_dead_space_stop",
+        run: dead_space,
+    },
+];
+
+fn state_and_keeper() -> Outcome {
+    let keeper = Receiver::new(0)?;
+    let space = Space::new().must("new")?;
+    let port = Ref::new().must("new")?;
+    let new = space.get_state(port.handle()).must("get_state")?;
+    check_eq!((new.flags, new.quota, new.clock_offset), (0, 0, 0));
+    check_eq!(port.kind(), abi::RefKind::Null);
+    let state = SpaceState {
+        flags: 1,
+        quota: 4096,
+        used: 99,
+        clock_offset: 5,
+    };
+    space
+        .set_state(&state, keeper.port_ref.handle())
+        .must("set_state")?;
+    let read = space.get_state(port.handle()).must("get_state")?;
+    check_eq!(
+        read,
+        SpaceState {
+            used: read.used,
+            ..state
+        }
+    );
+    check!(read.used != 99, "what is used was set");
+    check!(port.same_as(keeper.port_ref.at()));
+    check_eq!(
+        space.set_state(&SpaceState { flags: 2, ..state }, 0),
+        Err(Code::Invalid)
+    );
+    // More than there is.
+    let much = SpaceState {
+        quota: 1 << 50,
+        ..state
+    };
+    check_eq!(space.set_state(&much, 0), Err(Code::NoMemory));
+    Ok(())
+}
+
+fn quota_limits() -> Outcome {
+    let twin = Twin::new(0, 0)?;
+    let first = rt::slots::allocate(32).ok_or("no slots")?;
+    let actor = Actor::within(&twin.space_ref)?;
+    actor.ordinary(Call::MutexCreate, [first, 0, 0, 0, 0, 0])?;
+    check_eq!(actor.finish_code()?, Code::NoMemory);
+    twin.space
+        .set_state(
+            &SpaceState {
+                quota: 1024,
+                ..SpaceState::default()
+            },
+            0,
+        )
+        .must("set_state")?;
+    let mut made = 0;
+    for n in 0..32 {
+        actor.ordinary(Call::MutexCreate, [first + n * 16, 0, 0, 0, 0, 0])?;
+        match actor.finish_code()? {
+            Code::Ok => made += 1,
+            Code::NoMemory => break,
+            other => return Err(alloc::format!("mutex_create says {other:?}")),
+        }
+    }
+    check!((1..32).contains(&made), "{made} mutexes in 1024 bytes");
+    let used = twin.space.get_state(0).must("get_state")?.used;
+    check!(used > 0 && used <= 1024, "{used} bytes in use");
+    for n in 0..made {
+        actor.ordinary(Call::MutexDestroy, [first + n * 16, 0, 0, 0, 0, 0])?;
+        check_eq!(actor.finish_code()?, Code::Ok);
+    }
+    check_eq!(twin.space.get_state(0).map(|s| s.used), Ok(0));
+    rt::slots::free(first, 32);
+    Ok(())
+}
+
+fn quota_comes_back() -> Outcome {
+    let space = Space::new().must("new")?;
+    // Again and again: if it did not come back, it would be used up.
+    for _ in 0..64 {
+        space
+            .set_state(
+                &SpaceState {
+                    quota: 128 << 10,
+                    ..SpaceState::default()
+                },
+                0,
+            )
+            .must("give")?;
+        space
+            .set_state(&SpaceState::default(), 0)
+            .must("take back")?;
+    }
+    for _ in 0..64 {
+        let space = Space::new().must("new")?;
+        space
+            .set_state(
+                &SpaceState {
+                    quota: 128 << 10,
+                    ..SpaceState::default()
+                },
+                0,
+            )
+            .must("give")?;
+    }
+    Ok(())
+}
+
+fn clock_offset() -> Outcome {
+    let twin = Twin::new(0, 0)?;
+    let hour = 3_600_000_000_000u64;
+    let set = |offset: u64| {
+        twin.space.set_state(
+            &SpaceState {
+                clock_offset: offset,
+                ..SpaceState::default()
+            },
+            0,
+        )
+    };
+    set(hour).must("set_state")?;
+    let actor = Actor::within(&twin.space_ref)?;
+    actor.ordinary(Call::ClockGet, [0; 6])?;
+    let regs = actor.finish()?;
+    let now = rt::time::now();
+    check!(
+        (now + hour).abs_diff(regs.rdi) < 100_000_000,
+        "{} and {now}",
+        regs.rdi
+    );
+    // Deadlines are on that clock.
+    actor.ordinary(
+        Call::ThreadSleepUntil,
+        [now + hour + 5_000_000, 0, 0, 0, 0, 0],
+    )?;
+    check_eq!(actor.finish_code()?, Code::Ok);
+    let late = rt::time::now() - now;
+    check!(
+        (5_000_000..100_000_000).contains(&late),
+        "it slept {late} ns"
+    );
+    // A clock that goes backwards.
+    set(0u64.wrapping_sub(now / 2)).must("set_state")?;
+    actor.ordinary(Call::ClockGet, [0; 6])?;
+    let regs = actor.finish()?;
+    check!(regs.rdi < now, "{} and {now}", regs.rdi);
+    Ok(())
+}
+
+fn dead_space() -> Outcome {
+    let twin = Twin::new(0, 0)?;
+    let actor = Actor::within(&twin.space_ref)?;
+    actor.ordinary(Call::ThreadSleepUntil, [u64::MAX, 0, 0, 0, 0, 0])?;
+    drop(twin);
+    eventually("the stop", || actor.state().stop_count == 1)?;
+    check_eq!(actor.state().exception, Exception::NoSpace as u64);
+    Ok(())
+}
