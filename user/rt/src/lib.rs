@@ -149,6 +149,12 @@ macro_rules! program {
         #[no_mangle]
         extern "C" fn rust_eh_personality() {}
 
+        // Likewise.
+        #[no_mangle]
+        extern "C" fn _Unwind_Resume() -> ! {
+            $crate::process::exit(101)
+        }
+
         /// Tells a native program from one for Linux.
         #[used]
         #[link_section = ".note.fermata"]
