@@ -1,17 +1,272 @@
-//! Nothing yet.
+//! The shell.
+//!
+//! Started with the path of a script it runs that and powers the machine off; otherwise it talks to
+//! whoever sits at the console. Programs are processes of the managers `native` and `linux`; the
+//! shell keeps a table of those that run in the background. Whenever it waits, it waits for an
+//! interrupt of its one thread, which the managers and the console send when something happened,
+//! and then looks again.
+//!
+//! * [`builtins`] has the commands that are part of the shell.
+//! * [`programs`] finds, starts and waits for programs.
 #![no_std]
 #![no_main]
 
-#[no_mangle]
-extern "C" fn _start() -> ! {
-    loop {
-        core::hint::spin_loop();
+extern crate alloc;
+
+mod builtins;
+mod programs;
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use fermata_shell::editor::{Action, Editor};
+use fermata_shell::jobs::{Jobs, Manager, State};
+use fermata_shell::parse::{parse, Command};
+use programs::Managers;
+use proto::Error;
+use rt::console::{self, Mode};
+use rt::sys;
+
+rt::entry!(main);
+
+/// Exit status of a command that was used wrongly.
+const USAGE: u8 = 2;
+/// Exit status of a file that cannot be executed.
+const NOT_EXECUTABLE: u8 = 126;
+/// Exit status of a command that is not there.
+const UNKNOWN_COMMAND: u8 = 127;
+/// Exit status of a command that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+/// Exit status of a command that Ctrl-Z stopped.
+const SUSPENDED: u8 = 148;
+
+/// How long to wait for the last output to leave the machine, in nanoseconds.
+const DRAIN: u64 = 60_000_000_000;
+
+/// Why a command failed: its exit status, and a sentence for the console.
+#[derive(Debug)]
+struct Failure {
+    status: u8,
+    sentence: String,
+}
+
+impl Failure {
+    fn new(status: u8, sentence: String) -> Self {
+        Failure { status, sentence }
     }
 }
 
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo) -> ! {
-    loop {
-        core::hint::spin_loop();
+/// A failure of the shell's own commands has status 1.
+impl From<String> for Failure {
+    fn from(sentence: String) -> Self {
+        Failure {
+            status: 1,
+            sentence,
+        }
     }
+}
+
+/// The shell.
+struct Shell {
+    interactive: bool,
+    /// Working directory: absolute and without dots.
+    cwd: String,
+    jobs: Jobs,
+    managers: Managers,
+    /// Exit status of the last command.
+    status: u8,
+    /// Set when the shell is to end, with this status.
+    exit: Option<u8>,
+}
+
+/// Writes to the console. When even that fails there is nobody left to tell.
+fn say(text: &str) {
+    let _ = console::write_all(text.as_bytes());
+}
+
+impl Shell {
+    fn new(interactive: bool) -> Result<Self, Error> {
+        let thread = rt::thread::current().map_err(rt::error_of)?;
+        console::watch(&thread)?;
+        Ok(Shell {
+            interactive,
+            cwd: "/".into(),
+            jobs: Jobs::new(),
+            managers: Managers::new(thread),
+            status: 0,
+            exit: None,
+        })
+    }
+
+    /// Runs a line; its status is that of the last command.
+    fn line(&mut self, line: &str) {
+        let commands = match parse(line) {
+            Ok(commands) => commands,
+            Err(sentence) => {
+                say(&format!("shell: {sentence}\n"));
+                self.status = USAGE;
+                return;
+            }
+        };
+        for command in commands {
+            self.status = self.command(&command);
+            if self.exit.is_some() {
+                return;
+            }
+        }
+    }
+
+    fn command(&mut self, command: &Command) -> u8 {
+        let Some(name) = command.words.first() else {
+            return 0;
+        };
+        let result = match builtins::find(name) {
+            Some(builtin) if builtin.always || !command.background => {
+                self.builtin(builtin, command)
+            }
+            _ => self.program(command),
+        };
+        match result {
+            Ok(status) => status,
+            Err(failure) => {
+                say(&format!("{}\n", failure.sentence));
+                failure.status
+            }
+        }
+    }
+
+    /// Notes what became of the jobs since the last look.
+    fn look_at_jobs(&mut self) {
+        for number in self.jobs.live() {
+            self.look_at(number);
+        }
+    }
+
+    /// Notes what became of a job; of one that has ended nothing but its status is kept.
+    fn look_at(&mut self, number: u32) {
+        let Some(job) = self.jobs.get(number).filter(|job| !job.has_ended()) else {
+            return;
+        };
+        let (manager, pid) = (job.manager, job.pid);
+        if let Some(state) = self.managers.state(manager, pid) {
+            self.jobs.set_state(number, state);
+        }
+    }
+
+    /// Tells the user about jobs that have ended.
+    fn report(&mut self) {
+        self.look_at_jobs();
+        let ended: Vec<u32> = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| job.has_ended())
+            .map(|(number, _)| number)
+            .collect();
+        for number in ended {
+            if let Some(job) = self.jobs.get(number) {
+                say(&format!(
+                    "[{number}] {}  {}\n",
+                    job.state.text(),
+                    job.source
+                ));
+            }
+            self.jobs.know(number);
+        }
+    }
+
+    /// Adds a job and, to a person, tells its number.
+    fn add_job(&mut self, manager: Manager, pid: u32, source: &str, state: State) -> u32 {
+        let number = self.jobs.add(manager, pid, source.to_string(), state);
+        if self.interactive {
+            say(&format!("[{number}] {pid}\n"));
+        }
+        number
+    }
+
+    /// Reads commands from the console until the user has enough.
+    fn talk(&mut self) {
+        let mut editor = Editor::new();
+        say("Fermata. Type help for help.\n");
+        while self.exit.is_none() {
+            self.report();
+            let _ = console::set_mode(Mode::Raw);
+            let line = self.read_line(&mut editor);
+            let _ = console::set_mode(Mode::Cooked);
+            match line {
+                Some(line) => self.line(&line),
+                None => self.exit = Some(self.status),
+            }
+        }
+    }
+
+    /// A line from the console; none at the end of input.
+    fn read_line(&mut self, editor: &mut Editor) -> Option<String> {
+        loop {
+            say(&editor.begin(&format!("fermata:{}$ ", self.cwd)));
+            loop {
+                // One key at a time: what comes after the line belongs to the command.
+                let mut key = [0];
+                match console::read_raw(&mut key) {
+                    Ok(1) => {}
+                    Ok(_) => return None,
+                    Err(Error::WouldBlock) => {
+                        sys::thread_wait_interrupt();
+                        continue;
+                    }
+                    Err(_) => return None,
+                }
+                match editor.feed(key[0]) {
+                    Action::Show(text) if text.is_empty() => {}
+                    Action::Show(text) => say(&text),
+                    Action::Line(line, text) => {
+                        say(&text);
+                        return Some(line);
+                    }
+                    Action::Cancel(text) => {
+                        say(&text);
+                        self.status = INTERRUPTED;
+                        break;
+                    }
+                    Action::End(text) => {
+                        say(&text);
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs the commands of a script.
+    fn script(&mut self, path: &str) {
+        let text = match rt::fs::read_all(path) {
+            Ok(text) => text,
+            Err(error) => {
+                say(&format!("shell: {path}: {}\n", error.text()));
+                self.exit = Some(UNKNOWN_COMMAND);
+                return;
+            }
+        };
+        for line in text.split(|byte| *byte == b'\n') {
+            self.line(String::from_utf8_lossy(line).trim_end_matches('\r'));
+            if self.exit.is_some() {
+                return;
+            }
+        }
+        self.exit = Some(self.status);
+    }
+}
+
+fn main() -> u8 {
+    let script = rt::start().args.get(1);
+    let Ok(mut shell) = Shell::new(script.is_none()) else {
+        return 1;
+    };
+    match script {
+        Some(path) => shell.script(path),
+        None => shell.talk(),
+    }
+    let status = shell.exit.unwrap_or(shell.status);
+    let _ = console::drain(rt::time::now().saturating_add(DRAIN));
+    let _ = rt::names::power_off(status);
+    status
 }

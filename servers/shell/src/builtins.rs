@@ -1,0 +1,538 @@
+//! The commands that are part of the shell.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt::Write;
+use fermata_shell::jobs::{Manager, State};
+use fermata_shell::parse::Command;
+use fermata_shell::text::{absolute_path, clean_path, echo, exit_status};
+use proto::checkpoint::{Reply, Request};
+use proto::process::{Info, Stdio};
+use proto::Error;
+use rt::fs::{self, mode, File, Flags};
+
+use crate::programs::Wait;
+use crate::{say, Failure, Shell, INTERRUPTED, UNKNOWN_COMMAND, USAGE};
+
+/// Builtins write here; it goes to the console, or where they are redirected, when they are done.
+type Output = String;
+
+/// A builtin: its arguments, and where its output goes.
+type Run = fn(&mut Shell, &[String], &mut Output) -> Result<u8, Failure>;
+
+/// A builtin command.
+pub(crate) struct Builtin {
+    name: &'static str,
+    /// Arguments, for people.
+    usage: &'static str,
+    /// What it does, for people.
+    help: &'static str,
+    run: Run,
+    /// Whether it is meant even when it is to run in the background, where it is refused. The others
+    /// run as programs then.
+    pub(crate) always: bool,
+}
+
+const fn builtin(name: &'static str, usage: &'static str, help: &'static str, run: Run) -> Builtin {
+    Builtin {
+        name,
+        usage,
+        help,
+        run,
+        always: true,
+    }
+}
+
+const BUILTINS: [Builtin; 14] = [
+    builtin(
+        "bg",
+        "[JOB]",
+        "let a stopped job go on in the background",
+        bg,
+    ),
+    builtin("cd", "[DIRECTORY]", "change the working directory", cd),
+    builtin(
+        "checkpoint",
+        "[-v] JOB... FILE",
+        "save jobs to a file; they go on",
+        checkpoint,
+    ),
+    Builtin {
+        name: "echo",
+        usage: "[-n] [WORD]...",
+        help: "write the words",
+        run: run_echo,
+        always: false,
+    },
+    builtin("exit", "[STATUS]", "power off", exit),
+    builtin("fg", "[JOB]", "let a job go on in the foreground", fg),
+    builtin("help", "", "show this", help),
+    builtin("jobs", "", "list the jobs", jobs),
+    builtin("kill", "JOB...", "end jobs", kill),
+    builtin(
+        "ps",
+        "",
+        "list processes, and what their threads are about to do",
+        ps,
+    ),
+    builtin("pwd", "", "show the working directory", pwd),
+    builtin(
+        "restore",
+        "[-v] FILE",
+        "start the jobs saved in a file, in the background",
+        restore,
+    ),
+    builtin("wait", "[JOB]...", "wait for jobs to end, or for all", wait),
+    builtin(":", "", "do nothing", nothing),
+];
+
+/// The builtin of that name.
+pub(crate) fn find(name: &str) -> Option<&'static Builtin> {
+    BUILTINS.iter().find(|builtin| builtin.name == name)
+}
+
+impl Shell {
+    /// Runs a builtin.
+    pub(crate) fn builtin(&mut self, builtin: &Builtin, command: &Command) -> Result<u8, Failure> {
+        let name = builtin.name;
+        if command.background {
+            let sentence = format!("{name}: part of the shell, cannot run in the background");
+            return Err(Failure::new(USAGE, sentence));
+        }
+        let mut target = Stdio::Console;
+        for redirection in &command.redirections {
+            let stdio = self.redirect(redirection)?;
+            if redirection.stream == 1 {
+                target = stdio;
+            }
+        }
+        let mut output = Output::new();
+        let result = (builtin.run)(self, &command.words[1..], &mut output);
+        match deliver(&target, &output) {
+            Ok(()) => {}
+            Err(error) => return Err(format!("{name}: {}", error.text()).into()),
+        }
+        result.map_err(|failure| {
+            let sentence = match failure.status {
+                USAGE if failure.sentence.is_empty() => format!("usage: {name} {}", builtin.usage),
+                _ => format!("{name}: {}", failure.sentence),
+            };
+            Failure::new(failure.status, sentence.trim_end().to_string())
+        })
+    }
+
+    /// The job that a word means, with its state brought up to date.
+    fn job(&mut self, word: &str) -> Result<u32, Failure> {
+        let number = self.jobs.number(word)?;
+        self.look_at(number);
+        Ok(number)
+    }
+
+    /// As `job`, but it must not have ended.
+    fn live_job(&mut self, word: &str) -> Result<u32, Failure> {
+        let number = self.job(word)?;
+        if self.jobs.get(number).is_some_and(|job| job.has_ended()) {
+            self.jobs.know(number);
+            return Err(format!("{word}: the job has ended").into());
+        }
+        Ok(number)
+    }
+
+    /// The job that an optional argument means: without one the most recent.
+    fn job_or_recent(&mut self, arguments: &[String]) -> Result<u32, Failure> {
+        self.look_at_jobs();
+        match arguments {
+            [] => self
+                .jobs
+                .recent()
+                .ok_or_else(|| "there is no job".to_string().into()),
+            [word] => self.live_job(word),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// Wrong arguments: the sentence is made from the builtin's usage.
+fn wrong() -> Failure {
+    Failure::new(USAGE, String::new())
+}
+
+/// Writes the output of a builtin.
+fn deliver(target: &Stdio, output: &str) -> Result<(), Error> {
+    if output.is_empty() {
+        return Ok(());
+    }
+    match target {
+        Stdio::Console => {
+            say(output);
+            Ok(())
+        }
+        Stdio::Null => Ok(()),
+        Stdio::File { path, append } => {
+            let file = File::open(
+                path,
+                Flags {
+                    create: true,
+                    ..Flags::default()
+                },
+                0o644,
+            )?;
+            let offset = if *append { file.attr().size } else { 0 };
+            file.write_all(offset, output.as_bytes())
+        }
+    }
+}
+
+fn nothing(_: &mut Shell, _: &[String], _: &mut Output) -> Result<u8, Failure> {
+    Ok(0)
+}
+
+fn run_echo(_: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8, Failure> {
+    output.push_str(&echo(arguments));
+    Ok(0)
+}
+
+fn pwd(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8, Failure> {
+    if !arguments.is_empty() {
+        return Err(wrong());
+    }
+    let _ = writeln!(output, "{}", shell.cwd);
+    Ok(0)
+}
+
+fn cd(shell: &mut Shell, arguments: &[String], _: &mut Output) -> Result<u8, Failure> {
+    let word = match arguments {
+        [] => "/",
+        [word] => word,
+        _ => return Err(wrong()),
+    };
+    let path = clean_path(&shell.cwd, word);
+    match fs::stat(&path, true) {
+        Ok(attr) if attr.mode & mode::TYPE == mode::DIRECTORY => {
+            shell.cwd = path;
+            Ok(0)
+        }
+        Ok(_) => Err(format!("{word}: {}", Error::NotDirectory.text()).into()),
+        Err(error) => Err(format!("{word}: {}", error.text()).into()),
+    }
+}
+
+fn exit(shell: &mut Shell, arguments: &[String], _: &mut Output) -> Result<u8, Failure> {
+    let status = match arguments {
+        [] => shell.status,
+        [word] => match exit_status(word) {
+            Some(status) => status,
+            None => {
+                return Err(Failure::new(
+                    USAGE,
+                    format!("{word}: not a number from 0 to 255"),
+                ))
+            }
+        },
+        _ => return Err(wrong()),
+    };
+    shell.exit = Some(status);
+    Ok(status)
+}
+
+fn help(_: &mut Shell, _: &[String], output: &mut Output) -> Result<u8, Failure> {
+    output.push_str("Commands of the shell:\n");
+    for builtin in &BUILTINS {
+        let _ = writeln!(
+            output,
+            "  {:<30} {}",
+            format!("{} {}", builtin.name, builtin.usage),
+            builtin.help
+        );
+    }
+    output.push_str(
+        "Small programs:\n  cat cmp cp false ln ls mkdir mv rm rmdir sleep touch true\n\
+         Other names are programs in /bin (try ls /bin), names with a slash are paths.\n\
+         A JOB is %1, %2, ... A line is commands with ; or & between them; < > >> and 2> redirect\n\
+         to files; 'quotes', \"quotes\" and \\ keep characters from meaning something; # begins a\n\
+         comment. Ctrl-C ends the command in the foreground, Ctrl-Z stops it.\n",
+    );
+    Ok(0)
+}
+
+fn jobs(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8, Failure> {
+    if !arguments.is_empty() {
+        return Err(wrong());
+    }
+    shell.look_at_jobs();
+    let mut ended = Vec::new();
+    for (number, job) in shell.jobs.iter() {
+        let _ = writeln!(output, "[{number}] {}  {}", job.state.text(), job.source);
+        if job.has_ended() {
+            ended.push(number);
+        }
+    }
+    for number in ended {
+        shell.jobs.know(number);
+    }
+    Ok(0)
+}
+
+fn kill(shell: &mut Shell, arguments: &[String], _: &mut Output) -> Result<u8, Failure> {
+    if arguments.is_empty() {
+        return Err(wrong());
+    }
+    let mut sentences = Vec::new();
+    for word in arguments {
+        let killed = kill_one(shell, word);
+        sentences.extend(killed.err().map(|failure| failure.sentence));
+    }
+    if sentences.is_empty() {
+        return Ok(0);
+    }
+    Err(sentences.join("\nkill: ").into())
+}
+
+fn kill_one(shell: &mut Shell, word: &str) -> Result<(), Failure> {
+    let number = shell.live_job(word)?;
+    let Some(job) = shell.jobs.get(number) else {
+        return Err(format!("{word}: no such job").into());
+    };
+    let (manager, pid) = (job.manager, job.pid);
+    let refused = |error: Error| Failure::from(format!("{word}: {}", error.text()));
+    let client = shell.managers.get(manager).map_err(refused)?;
+    match client.kill(pid) {
+        // It may have ended by itself meanwhile.
+        Ok(()) | Err(Error::Ended) => {}
+        Err(error) => return Err(refused(error)),
+    }
+    let state = client
+        .reap(pid)
+        .map_or(State::Ended(137), State::from_status);
+    shell.jobs.set_state(number, state);
+    shell.jobs.know(number);
+    Ok(())
+}
+
+fn wait(shell: &mut Shell, arguments: &[String], _: &mut Output) -> Result<u8, Failure> {
+    shell.look_at_jobs();
+    let mut numbers = Vec::new();
+    for word in arguments {
+        let number = shell
+            .job(word)
+            .map_err(|failure| Failure::new(UNKNOWN_COMMAND, failure.sentence))?;
+        if shell
+            .jobs
+            .get(number)
+            .is_some_and(|job| job.state == State::Stopped)
+        {
+            return Err(format!("{word}: the job is stopped; fg or bg lets it go on").into());
+        }
+        numbers.push(number);
+    }
+    let all = numbers.is_empty();
+    if all {
+        numbers = shell.jobs.iter().map(|(number, _)| number).collect();
+    }
+    let mut status = 0;
+    for number in numbers {
+        let Some(job) = shell.jobs.get(number) else {
+            continue;
+        };
+        let (manager, pid) = (job.manager, job.pid);
+        match job.state {
+            State::Ended(ended) => status = ended,
+            State::Stopped => continue,
+            State::Running => loop {
+                match shell.wait_for(manager, pid) {
+                    Wait::Ended(ended) => {
+                        status = ended;
+                        shell.jobs.set_state(number, State::Ended(ended));
+                        break;
+                    }
+                    Wait::Interrupt => return Ok(INTERRUPTED),
+                    Wait::Stopped => {
+                        shell.jobs.set_state(number, State::Stopped);
+                        break;
+                    }
+                    // Ctrl-Z is for programs in the foreground.
+                    Wait::Suspend => {}
+                }
+            },
+        }
+        shell.jobs.know(number);
+    }
+    Ok(if all { 0 } else { status })
+}
+
+fn fg(shell: &mut Shell, arguments: &[String], _: &mut Output) -> Result<u8, Failure> {
+    let number = shell.job_or_recent(arguments)?;
+    resume(shell, number)?;
+    let Some(job) = shell.jobs.get(number).cloned() else {
+        return Ok(0);
+    };
+    if shell.interactive {
+        say(&format!("{}\n", job.source));
+    }
+    Ok(shell.foreground(job.manager, job.pid, &job.source, Some(number)))
+}
+
+fn bg(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8, Failure> {
+    let number = shell.job_or_recent(arguments)?;
+    resume(shell, number)?;
+    if let Some(job) = shell.jobs.get(number).filter(|_| shell.interactive) {
+        let _ = writeln!(output, "[{number}] {}", job.source);
+    }
+    Ok(0)
+}
+
+/// Lets a job go on if it is stopped.
+fn resume(shell: &mut Shell, number: u32) -> Result<(), Failure> {
+    shell.jobs.touch(number);
+    let Some(job) = shell
+        .jobs
+        .get(number)
+        .filter(|job| job.state == State::Stopped)
+    else {
+        return Ok(());
+    };
+    let (manager, pid) = (job.manager, job.pid);
+    let resumed = shell
+        .managers
+        .get(manager)
+        .and_then(|client| client.resume(pid));
+    resumed.map_err(|error| Failure::from(format!("%{number}: {}", error.text())))?;
+    shell.jobs.set_state(number, State::Running);
+    Ok(())
+}
+
+/// Takes `-v` from the front of the arguments.
+fn verbose(arguments: &[String]) -> (bool, &[String]) {
+    match arguments.split_first() {
+        Some((first, rest)) if first == "-v" => (true, rest),
+        _ => (false, arguments),
+    }
+}
+
+/// Asks the checkpointer.
+fn ask_checkpointer(request: &Request) -> Result<Reply, Failure> {
+    let port = rt::names::lookup("checkpoint")
+        .map_err(|_| Failure::from("the server 'checkpoint' is not there".to_string()))?;
+    match rt::rpc::ask(&port, request) {
+        Ok(Reply::Refused(sentence)) => Err(sentence.into()),
+        Ok(reply) => Ok(reply),
+        Err(error) => Err(error.text().to_string().into()),
+    }
+}
+
+fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8, Failure> {
+    let (verbose, arguments) = verbose(arguments);
+    let Some((file, words)) = arguments
+        .split_last()
+        .filter(|(_, words)| !words.is_empty())
+    else {
+        return Err(wrong());
+    };
+    let mut processes = Vec::new();
+    for word in words {
+        let number = shell.live_job(word)?;
+        if let Some(job) = shell.jobs.get(number) {
+            let process = (job.manager.name().to_string(), job.pid);
+            if processes.contains(&process) {
+                return Err(format!("{word}: named twice").into());
+            }
+            processes.push(process);
+        }
+    }
+    let path = absolute_path(&shell.cwd, file);
+    match ask_checkpointer(&Request::Save { processes, path })? {
+        Reply::Saved { bytes, doing } => {
+            if verbose || shell.interactive {
+                let _ = writeln!(output, "{file}: {bytes} bytes");
+            }
+            if verbose {
+                for doing in doing {
+                    let _ = writeln!(output, "  {doing}");
+                }
+            }
+            Ok(0)
+        }
+        _ => Err(Error::Broken.text().to_string().into()),
+    }
+}
+
+fn restore(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8, Failure> {
+    let (verbose, arguments) = verbose(arguments);
+    let [file] = arguments else {
+        return Err(wrong());
+    };
+    let path = absolute_path(&shell.cwd, file);
+    let Reply::Restored { processes, names } = ask_checkpointer(&Request::Restore { path })? else {
+        return Err(Error::Broken.text().to_string().into());
+    };
+    shell.look_at_jobs();
+    for (index, (manager, pid)) in processes.into_iter().enumerate() {
+        let name = names.get(index).map_or("", String::as_str);
+        let Some(manager) = Manager::from_name(&manager) else {
+            return Err(format!("{name}: there is no manager '{manager}'").into());
+        };
+        // So that the shell is told when it ends.
+        shell
+            .managers
+            .get(manager)
+            .map_err(|error| Failure::from(error.text().to_string()))?;
+        let state = shell.managers.state(manager, pid).unwrap_or(State::Running);
+        let number = shell.jobs.add(manager, pid, name.to_string(), state);
+        if verbose || shell.interactive {
+            let _ = writeln!(output, "[{number}] {pid}  {name}");
+        }
+    }
+    Ok(0)
+}
+
+fn ps(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8, Failure> {
+    if !arguments.is_empty() {
+        return Err(wrong());
+    }
+    shell.look_at_jobs();
+    let _ = writeln!(output, "JOB  KIND      PID  STATE       KB  COMMAND");
+    for manager in Manager::ALL {
+        let list = match shell.managers.list(manager) {
+            Ok(list) => list,
+            Err(error) => {
+                let _ = writeln!(
+                    output,
+                    "(the server '{}': {})",
+                    manager.name(),
+                    error.text()
+                );
+                continue;
+            }
+        };
+        for info in list {
+            show_process(shell, manager, &info, output);
+        }
+    }
+    Ok(0)
+}
+
+fn show_process(shell: &Shell, manager: Manager, info: &Info, output: &mut Output) {
+    let job = match shell.jobs.find(manager, info.pid) {
+        Some(number) => format!("%{number}"),
+        None => "-".to_string(),
+    };
+    let _ = writeln!(
+        output,
+        "{job:<4} {:<6} {:>6}  {:<8} {:>5}  {}",
+        manager.name(),
+        info.pid,
+        State::from_status(info.status).text(),
+        info.resident / 1024,
+        info.name
+    );
+    for (index, thread) in info.threads.iter().enumerate() {
+        let doing = info.doing.get(index).map_or("", String::as_str);
+        let _ = writeln!(
+            output,
+            "       thread {}: {doing} (rip {:#x})",
+            index + 1,
+            thread.rip
+        );
+    }
+}

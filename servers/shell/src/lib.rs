@@ -1,0 +1,17 @@
+//! The shell and its small programs, as far as they can do without a machine.
+//!
+//! * [`parse`] turns a line into commands with words and redirections.
+//! * [`editor`] is the line editor: keys in, text for the terminal out.
+//! * [`jobs`] is the table of jobs and their numbers.
+//! * [`text`] has the small things: paths, durations, dates, ELF headers.
+//!
+//! `main.rs` is the shell, `tools.rs` the program behind `ls`, `cat`, `sleep` and the like.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod editor;
+pub mod jobs;
+pub mod parse;
+pub mod text;

@@ -1,0 +1,303 @@
+//! Programs: finding, starting, and waiting for them.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use fermata_shell::jobs::{Manager, State};
+use fermata_shell::parse::{Command, Redirection};
+use fermata_shell::text::{absolute_path, executable, join, Executable, HEAD};
+use proto::process::{Info, Pid, Start, Stdio};
+use proto::Error;
+use rt::console::{self, Event};
+use rt::fs::{self, mode, Flags};
+use rt::obj::Ref;
+use rt::process::Client;
+use rt::sys;
+
+use crate::{say, Failure, Shell, INTERRUPTED, NOT_EXECUTABLE, SUSPENDED, UNKNOWN_COMMAND};
+
+/// Where programs are that are called by their name alone.
+const BIN: &str = "/bin";
+/// The program behind [`TOOLS`].
+const TOOLS_PATH: &str = "/sbin/tools";
+/// Small programs of the shell's own. They come before those in [`BIN`].
+const TOOLS: [&str; 14] = [
+    "cat", "cmp", "cp", "echo", "false", "ln", "ls", "mkdir", "mv", "rm", "rmdir", "sleep",
+    "touch", "true",
+];
+/// The environment of programs.
+const ENVIRONMENT: [&str; 3] = ["PATH=/bin:/sbin", "HOME=/", "TERM=vt100"];
+/// How long to wait for a server to be there, in nanoseconds: the machine may just have started.
+const PATIENCE: u64 = 5_000_000_000;
+
+/// The managers of processes.
+pub(crate) struct Managers {
+    clients: BTreeMap<Manager, Client>,
+    /// To be interrupted when a process changes its status.
+    thread: Ref,
+}
+
+impl Managers {
+    pub(crate) fn new(thread: Ref) -> Self {
+        Managers {
+            clients: BTreeMap::new(),
+            thread,
+        }
+    }
+
+    /// The manager, which is looked up at its first use.
+    pub(crate) fn get(&mut self, manager: Manager) -> Result<&Client, Error> {
+        if !self.clients.contains_key(&manager) {
+            let port =
+                rt::names::wait_for(manager.name(), rt::time::now().saturating_add(PATIENCE))?;
+            let client = Client::at(port);
+            client.watch(&self.thread)?;
+            self.clients.insert(manager, client);
+        }
+        self.clients.get(&manager).ok_or(Error::Broken)
+    }
+
+    /// All processes of a manager.
+    pub(crate) fn list(&mut self, manager: Manager) -> Result<Vec<Info>, Error> {
+        self.get(manager)?.list()
+    }
+
+    /// What a process does; one that has ended is forgotten by its manager. `None` when the manager
+    /// does not say.
+    pub(crate) fn state(&mut self, manager: Manager, pid: Pid) -> Option<State> {
+        let client = self.get(manager).ok()?;
+        let state = match client.status(pid) {
+            Ok(status) => State::from_status(status),
+            // Nobody but the shell forgets a process; if it is not known it ended with its manager.
+            Err(Error::NotFound | Error::Ended) => State::Ended(137),
+            Err(_) => return None,
+        };
+        if let State::Ended(_) = state {
+            let _ = client.reap(pid);
+        }
+        Some(state)
+    }
+}
+
+/// How waiting for a process ended.
+pub(crate) enum Wait {
+    /// It ended with this status.
+    Ended(u8),
+    /// It was stopped.
+    Stopped,
+    /// The user pressed Ctrl-C.
+    Interrupt,
+    /// The user pressed Ctrl-Z.
+    Suspend,
+}
+
+/// What is needed to start a program.
+struct Program {
+    path: String,
+    manager: Manager,
+}
+
+impl Shell {
+    /// Finds the program that `name` means.
+    fn find_program(&self, name: &str) -> Result<Program, Failure> {
+        if TOOLS.contains(&name) {
+            return Ok(Program {
+                path: TOOLS_PATH.into(),
+                manager: Manager::Native,
+            });
+        }
+        let by_path = name.contains('/');
+        let path = if by_path {
+            absolute_path(&self.cwd, name)
+        } else {
+            join(BIN, name)
+        };
+        let refused = |text: &str| {
+            Err(Failure {
+                status: NOT_EXECUTABLE,
+                sentence: format!("{name}: {text}"),
+            })
+        };
+        let attr = match fs::stat(&path, true) {
+            Ok(attr) => attr,
+            Err(Error::NotFound) => {
+                let text = if by_path {
+                    Error::NotFound.text()
+                } else {
+                    "not found"
+                };
+                return Err(Failure {
+                    status: UNKNOWN_COMMAND,
+                    sentence: format!("{name}: {text}"),
+                });
+            }
+            Err(error) => return refused(error.text()),
+        };
+        if attr.mode & mode::TYPE == mode::DIRECTORY {
+            return refused(Error::IsDirectory.text());
+        }
+        if attr.mode & 0o111 == 0 || attr.mode & mode::TYPE != mode::FILE {
+            return refused(Error::Denied.text());
+        }
+        let mut head = vec![0; HEAD as usize];
+        let length = match fs::read(attr.ino, 0, &mut head) {
+            Ok(length) => length,
+            Err(error) => return refused(error.text()),
+        };
+        match executable(&head[..length]) {
+            Executable::Native => Ok(Program {
+                path,
+                manager: Manager::Native,
+            }),
+            Executable::Linux => Ok(Program {
+                path,
+                manager: Manager::Linux,
+            }),
+            Executable::Unknown => refused("not a program for this machine"),
+        }
+    }
+
+    /// Opens or makes the file of a redirection, so that what is wrong is said before anything
+    /// runs; returns where the stream goes.
+    pub(crate) fn redirect(&self, redirection: &Redirection) -> Result<Stdio, Failure> {
+        let path = absolute_path(&self.cwd, &redirection.path);
+        let open = || -> Result<fs::Attr, Error> {
+            let output = redirection.stream != 0;
+            let flags = Flags {
+                create: output,
+                truncate: output && !redirection.append,
+                ..Flags::default()
+            };
+            let attr = fs::open(&path, flags, 0o644)?;
+            fs::close(attr.ino)?;
+            if attr.mode & mode::TYPE == mode::DIRECTORY {
+                return Err(Error::IsDirectory);
+            }
+            Ok(attr)
+        };
+        match open() {
+            Ok(attr) if attr.ino == proto::fs::NULL_INO => Ok(Stdio::Null),
+            Ok(attr) if matches!(attr.ino, proto::fs::CONSOLE_INO | proto::fs::TTY_INO) => {
+                Ok(Stdio::Console)
+            }
+            Ok(_) => Ok(Stdio::File {
+                path,
+                append: redirection.append,
+            }),
+            Err(error) => Err(format!("{}: {}", redirection.path, error.text()).into()),
+        }
+    }
+
+    /// The standard streams of a command.
+    fn streams(&self, command: &Command) -> Result<Vec<Stdio>, Failure> {
+        let mut streams = vec![Stdio::Console; 3];
+        for redirection in &command.redirections {
+            streams[redirection.stream] = self.redirect(redirection)?;
+        }
+        Ok(streams)
+    }
+
+    /// Starts a program; waits for it unless it runs in the background.
+    pub(crate) fn program(&mut self, command: &Command) -> Result<u8, Failure> {
+        let name = command.words[0].as_str();
+        let program = self.find_program(name)?;
+        let start = Start {
+            args: command.words.clone(),
+            env: ENVIRONMENT.iter().map(ToString::to_string).collect(),
+            stdio: self.streams(command)?,
+            cwd: self.cwd.clone(),
+        };
+        // What was typed before the program ran is not meant for it.
+        while let Ok(Some(_)) = console::take_event() {}
+        let manager = program.manager;
+        let spawned = match self.managers.get(manager) {
+            Ok(client) => client.spawn(&program.path, &start, &[]),
+            Err(_) => {
+                let sentence = format!("{name}: the server '{}' is not there", manager.name());
+                return Err(Failure {
+                    status: NOT_EXECUTABLE,
+                    sentence,
+                });
+            }
+        };
+        let pid = spawned
+            .map_err(|error| Failure::new(NOT_EXECUTABLE, format!("{name}: {}", error.text())))?;
+        if command.background {
+            self.add_job(manager, pid, &command.source, State::Running);
+            return Ok(0);
+        }
+        Ok(self.foreground(manager, pid, &command.source, None))
+    }
+
+    /// Waits for a process in the foreground, which may be the job `number` already. Returns its
+    /// status.
+    pub(crate) fn foreground(
+        &mut self,
+        manager: Manager,
+        pid: Pid,
+        source: &str,
+        number: Option<u32>,
+    ) -> u8 {
+        match self.wait_for(manager, pid) {
+            Wait::Ended(status) => {
+                if status > 128 {
+                    say(&format!("{source}: {}\n", State::Ended(status).text()));
+                }
+                self.forget(number, status);
+                status
+            }
+            Wait::Interrupt => {
+                if let Ok(client) = self.managers.get(manager) {
+                    let _ = client.kill(pid);
+                    let _ = client.reap(pid);
+                }
+                self.forget(number, INTERRUPTED);
+                INTERRUPTED
+            }
+            wait => {
+                if let (Wait::Suspend, Ok(client)) = (wait, self.managers.get(manager)) {
+                    let _ = client.stop(pid);
+                }
+                let number = match number {
+                    Some(number) => number,
+                    None => self
+                        .jobs
+                        .add(manager, pid, source.to_string(), State::Stopped),
+                };
+                self.jobs.set_state(number, State::Stopped);
+                self.jobs.touch(number);
+                say(&format!("[{number}] stopped  {source}\n"));
+                SUSPENDED
+            }
+        }
+    }
+
+    /// The job has ended, and the user knows.
+    fn forget(&mut self, number: Option<u32>, status: u8) {
+        if let Some(number) = number {
+            self.jobs.set_state(number, State::Ended(status));
+            self.jobs.know(number);
+        }
+    }
+
+    /// Waits until a process ends or is stopped, or the user wants something.
+    pub(crate) fn wait_for(&mut self, manager: Manager, pid: Pid) -> Wait {
+        loop {
+            match self.managers.state(manager, pid) {
+                Some(State::Ended(status)) => return Wait::Ended(status),
+                Some(State::Stopped) => return Wait::Stopped,
+                Some(State::Running) => {}
+                // The manager is gone, and its processes with it.
+                None => return Wait::Ended(137),
+            }
+            match console::take_event() {
+                Ok(Some(Event::Interrupt)) => return Wait::Interrupt,
+                Ok(Some(Event::Suspend)) => return Wait::Suspend,
+                _ => {}
+            }
+            sys::thread_wait_interrupt();
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Paths, durations, dates, modes and executables: small things that can be tested alone.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use proto::fs::mode;
+
+/// `path` as an absolute path: relative ones begin in `cwd`. `.`, `..` and double slashes go,
+/// before symbolic links are looked at.
+#[must_use]
+pub fn clean_path(cwd: &str, path: &str) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    let whole = [if path.starts_with('/') { "" } else { cwd }, path];
+    for name in whole.iter().flat_map(|part| part.split('/')) {
+        match name {
+            "" | "." => {}
+            ".." => {
+                names.pop();
+            }
+            name => names.push(name),
+        }
+    }
+    let mut clean = String::new();
+    for name in &names {
+        clean.push('/');
+        clean.push_str(name);
+    }
+    if clean.is_empty() {
+        clean.push('/');
+    }
+    clean
+}
+
+/// `path` as an absolute path that means exactly the same: the file system resolves `..`, and a
+/// slash at the end stays.
+#[must_use]
+pub fn absolute_path(cwd: &str, path: &str) -> String {
+    if path.starts_with('/') || path.is_empty() {
+        path.into()
+    } else {
+        format!("{}/{path}", cwd.trim_end_matches('/'))
+    }
+}
+
+/// The last name in a path, without slashes at its end.
+#[must_use]
+pub fn base_name(path: &str) -> &str {
+    let path = path.trim_end_matches('/');
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}
+
+/// `name` in the directory `directory`.
+#[must_use]
+pub fn join(directory: &str, name: &str) -> String {
+    format!("{}/{name}", directory.trim_end_matches('/'))
+}
+
+/// A duration in seconds, with decimals, as nanoseconds. What is below a nanosecond is dropped; what
+/// is too long to count is the longest that can be.
+#[must_use]
+pub fn duration(text: &str) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) || whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
+    let mut ns: u64 = 0;
+    for digit in whole.bytes() {
+        ns = ns
+            .saturating_mul(10)
+            .saturating_add(u64::from(digit - b'0'));
+    }
+    ns = ns.saturating_mul(1_000_000_000);
+    let mut place: u64 = 100_000_000;
+    for digit in fraction.bytes() {
+        ns = ns.saturating_add(u64::from(digit - b'0') * place);
+        place /= 10;
+    }
+    Some(ns)
+}
+
+/// An exit status: 0 to 255.
+#[must_use]
+pub fn exit_status(text: &str) -> Option<u8> {
+    (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()))
+        .then(|| text.parse().ok())?
+}
+
+/// A time since 1970 as `YYYY-MM-DD HH:MM`.
+#[must_use]
+pub fn date(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Years begin in March here, so that the day that leap years add is their last.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    let year = era * 400 + year + next;
+    format!(
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}",
+        rest / 3600,
+        rest % 3600 / 60
+    )
+}
+
+/// Type and permissions as `ls -l` shows them.
+#[must_use]
+pub fn mode_text(bits: u32) -> String {
+    let mut text = String::from(match bits & mode::TYPE {
+        mode::DIRECTORY => "d",
+        mode::SYMLINK => "l",
+        mode::CHARACTER => "c",
+        _ => "-",
+    });
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let part = bits >> shift;
+        text.push(if part & 4 != 0 { 'r' } else { '-' });
+        text.push(if part & 2 != 0 { 'w' } else { '-' });
+        text.push(match (part & 1 != 0, bits & special != 0) {
+            (true, true) => letter,
+            (false, true) => letter.to_ascii_uppercase(),
+            (true, false) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+/// What `echo` writes: its arguments with blanks between them, and a new line unless the first is
+/// `-n`.
+#[must_use]
+pub fn echo(arguments: &[String]) -> String {
+    let (arguments, end) = match arguments.split_first() {
+        Some((first, rest)) if first == "-n" => (rest, ""),
+        _ => (arguments, "\n"),
+    };
+    let mut text = arguments.join(" ");
+    text.push_str(end);
+    text
+}
+
+/// The options of a command line, and what is left. An option is a letter after `-`; several can
+/// stand together; `--` ends them.
+///
+/// # Errors
+/// The option that is not among `known`.
+pub fn options<'a>(arguments: &'a [String], known: &str) -> Result<(String, &'a [String]), String> {
+    let mut found = String::new();
+    let mut rest = arguments;
+    while let Some((first, others)) = rest.split_first() {
+        let Some(letters) = first
+            .strip_prefix('-')
+            .filter(|letters| !letters.is_empty())
+        else {
+            break;
+        };
+        rest = others;
+        if letters == "-" {
+            break;
+        }
+        for letter in letters.chars() {
+            if !known.contains(letter) {
+                return Err(format!("there is no option '-{letter}'"));
+            }
+            found.push(letter);
+        }
+    }
+    Ok((found, rest))
+}
+
+/// What runs an executable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Executable {
+    /// A program for Fermata.
+    Native,
+    /// A program for Linux.
+    Linux,
+    /// None that this machine knows.
+    Unknown,
+}
+
+/// What runs a file whose first bytes are these. Programs for Fermata carry an ELF note of the name
+/// that [`proto::process::NATIVE_NOTE`] gives.
+#[must_use]
+pub fn executable(head: &[u8]) -> Executable {
+    let native = (|| {
+        let program_headers = usize::try_from(word(head, 32)?).ok()?;
+        let (size, count) = (half(head, 54)?, half(head, 56)?);
+        (0..count).find(|i| {
+            let note = || {
+                let at = program_headers.checked_add(usize::from(*i) * usize::from(size))?;
+                let offset = usize::try_from(word(head, at.checked_add(8)?)?).ok()?;
+                let length = usize::try_from(word(head, at.checked_add(32)?)?).ok()?;
+                let is_note = half(head, at)? == 4 && half(head, at + 2)? == 0;
+                is_note
+                    .then(|| head.get(offset..offset.checked_add(length)?))
+                    .flatten()
+            };
+            note().is_some_and(has_native_note)
+        })
+    })();
+    if head.get(..4) != Some(b"\x7fELF")
+        || head.get(4..6) != Some(&[2, 1])
+        || half(head, 18) != Some(62)
+    {
+        Executable::Unknown
+    } else if native.is_some() {
+        Executable::Native
+    } else {
+        Executable::Linux
+    }
+}
+
+/// Bytes of a file that [`executable`] needs: headers and notes stand near the beginning.
+pub const HEAD: u32 = 4096;
+
+/// Whether one of the notes is Fermata's.
+fn has_native_note(mut notes: &[u8]) -> bool {
+    let name = proto::process::NATIVE_NOTE;
+    let number = |bytes: &[u8], at: usize| {
+        let bytes = bytes.get(at..at + 4)?;
+        usize::try_from(u32::from_le_bytes(bytes.try_into().ok()?)).ok()
+    };
+    let mut next = || {
+        let (name_length, length) = (number(notes, 0)?, number(notes, 4)?);
+        let end = 12usize.checked_add(name_length)?;
+        let found = notes.get(12..end)?;
+        let after = end
+            .checked_next_multiple_of(4)?
+            .checked_add(length)?
+            .checked_next_multiple_of(4)?;
+        notes = notes.get(after..).unwrap_or_default();
+        Some(found)
+    };
+    while let Some(found) = next() {
+        if found.strip_suffix(b"\0") == Some(name.as_bytes()) {
+            return true;
+        }
+    }
+    false
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(
+        bytes.get(at..at.checked_add(2)?)?.try_into().ok()?,
+    ))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(
+        bytes.get(at..at.checked_add(8)?)?.try_into().ok()?,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn paths() {
+        assert_eq!(clean_path("/a/b", "c"), "/a/b/c");
+        assert_eq!(clean_path("/a/b", "../c/./d/"), "/a/c/d");
+        assert_eq!(clean_path("/a", "../../.."), "/");
+        assert_eq!(clean_path("/a", "/x//y/.."), "/x");
+        assert_eq!(absolute_path("/", "x/../y/"), "/x/../y/");
+        assert_eq!(absolute_path("/a", "/x"), "/x");
+        assert_eq!(absolute_path("/a", ""), "");
+        assert_eq!(base_name("/a/b/"), "b");
+        assert_eq!(base_name("b"), "b");
+        assert_eq!(join("/", "x"), "/x");
+        assert_eq!(join("/a/", "x"), "/a/x");
+    }
+
+    #[test]
+    fn arguments() {
+        let words = |line: &str| -> Vec<String> { line.split(' ').map(String::from).collect() };
+        assert_eq!(echo(&words("a b")), "a b\n");
+        assert_eq!(echo(&words("-n a -n")), "a -n");
+        assert_eq!(echo(&[]), "\n");
+        let line = words("-la -r x -l");
+        let (found, rest) = options(&line, "lar").unwrap();
+        assert_eq!((found.as_str(), rest), ("lar", &line[2..]));
+        assert_eq!(options(&words("-l -- -x"), "l").unwrap().1, ["-x"]);
+        assert_eq!(options(&words("- -x"), "").unwrap().1, ["-", "-x"]);
+        assert_eq!(
+            options(&words("-z"), "l").unwrap_err(),
+            "there is no option '-z'"
+        );
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("10"), Some(10_000_000_000));
+        assert_eq!(duration("0.25"), Some(250_000_000));
+        assert_eq!(duration(".5"), Some(500_000_000));
+        assert_eq!(duration("1."), Some(1_000_000_000));
+        assert_eq!(duration("0.0000000019"), Some(1));
+        assert_eq!(duration("99999999999999999999"), Some(u64::MAX));
+        for text in ["", ".", "-1", "1s", "1.2.3", "+1", "1e3", " 1"] {
+            assert_eq!(duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn statuses() {
+        assert_eq!(exit_status("0"), Some(0));
+        assert_eq!(exit_status("255"), Some(255));
+        for text in ["256", "-1", "", "x", "+1"] {
+            assert_eq!(exit_status(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn dates() {
+        assert_eq!(date(0), "1970-01-01 00:00");
+        assert_eq!(date(951_782_400), "2000-02-29 00:00");
+        assert_eq!(date(1_577_836_799), "2019-12-31 23:59");
+        assert_eq!(date(1_577_836_800), "2020-01-01 00:00");
+        assert_eq!(date(1_709_251_200), "2024-03-01 00:00");
+    }
+
+    #[test]
+    fn modes() {
+        assert_eq!(mode_text(mode::FILE | 0o644), "-rw-r--r--");
+        assert_eq!(mode_text(mode::DIRECTORY | 0o1777), "drwxrwxrwt");
+        assert_eq!(mode_text(mode::SYMLINK | 0o6700), "lrws--S---");
+        assert_eq!(mode_text(mode::CHARACTER), "c---------");
+    }
+
+    /// An ELF file with one program header of type `kind`, for `note`.
+    fn elf(kind: u32, note: &[u8]) -> Vec<u8> {
+        let mut elf = vec![0; 120];
+        elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        elf[18] = 62;
+        elf[32] = 64;
+        elf[54] = 56;
+        elf[56] = 1;
+        elf[64..68].copy_from_slice(&kind.to_le_bytes());
+        elf[72] = 120;
+        elf[96..104].copy_from_slice(&(note.len() as u64).to_le_bytes());
+        elf.extend_from_slice(note);
+        elf
+    }
+
+    #[test]
+    fn executables() {
+        let note = b"\x08\0\0\0\x04\0\0\0\x01\0\0\0Fermata\0\x01\0\0\0";
+        let gnu = b"\x04\0\0\0\x03\0\0\0\x01\0\0\0GNU\0abc\0";
+        assert_eq!(executable(&elf(4, note)), Executable::Native);
+        assert_eq!(
+            executable(&elf(4, &[&gnu[..], &note[..]].concat())),
+            Executable::Native
+        );
+        assert_eq!(executable(&elf(4, gnu)), Executable::Linux);
+        assert_eq!(executable(&elf(1, note)), Executable::Linux);
+        assert_eq!(executable(b"#!/bin/sh\n"), Executable::Unknown);
+        assert_eq!(executable(b""), Executable::Unknown);
+        let mut arm = elf(4, note);
+        arm[18] = 183;
+        assert_eq!(executable(&arm), Executable::Unknown);
+        // Damage is not a reason to fall over.
+        let whole = elf(4, note);
+        for at in 0..whole.len() {
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut damaged = whole.clone();
+                damaged[at] = value;
+                let _ = executable(&damaged);
+            }
+            let _ = executable(&whole[..at]);
+        }
+    }
+}

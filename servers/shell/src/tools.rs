@@ -1,0 +1,458 @@
+//! The small programs of the shell, in one executable: the first argument says which.
+//!
+//! They are ordinary native programs: they can be stopped, saved and restored like any other. So
+//! nothing here may rely on what is not in the program's own memory: deadlines are absolute, and a
+//! file is found again by its path.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use fermata_shell::text::{
+    absolute_path, base_name, date, duration, echo, join, mode_text, options,
+};
+use proto::Error;
+use rt::fs::{self, mode, Attr, File, Flags};
+use rt::{io, print, println};
+
+rt::entry!(main);
+
+/// Bytes moved at a time.
+const BLOCK: usize = 32 * 1024;
+
+/// Why a program ends with a status other than 0.
+enum Failure {
+    /// It was used wrongly: status 2.
+    Usage(String),
+    /// Something about this file or argument: status 1.
+    About(String, Error),
+    /// It said everything already.
+    Status(u8),
+}
+
+type Done = Result<(), Failure>;
+
+/// A path as the user wrote it and as the file system wants it.
+fn place(path: &str) -> String {
+    absolute_path(&rt::start().cwd, path)
+}
+
+fn about(path: &str) -> impl FnOnce(Error) -> Failure + '_ {
+    move |error| Failure::About(path.to_string(), error)
+}
+
+fn usage(text: &str) -> Failure {
+    Failure::Usage(format!("usage: {text}"))
+}
+
+fn say(name: &str, text: &str) {
+    rt::eprintln!("{name}: {text}");
+}
+
+fn main() -> u8 {
+    let arguments = rt::start().args.as_slice();
+    let (name, arguments) = match arguments.split_first() {
+        Some((name, rest)) if base_name(name) != "tools" => (base_name(name), rest),
+        Some((_, [name, rest @ ..])) => (name.as_str(), rest),
+        _ => ("tools", arguments),
+    };
+    let result = match name {
+        "cat" => cat(arguments),
+        "cmp" => cmp(arguments),
+        "cp" => cp(arguments),
+        "echo" => io::write(echo(arguments).as_bytes()).map_err(about("output")),
+        "false" => Err(Failure::Status(1)),
+        "ln" => ln(arguments),
+        "ls" => ls(arguments),
+        "mkdir" => mkdir(arguments),
+        "mv" => mv(arguments),
+        "rm" => rm(arguments),
+        "rmdir" => each(name, arguments, |path| fs::rmdir(&place(path))),
+        "sleep" => sleep(arguments),
+        "touch" => each(name, arguments, touch),
+        "true" => Ok(()),
+        _ => Err(usage("tools NAME [ARGUMENT]...")),
+    };
+    match result {
+        Ok(()) => 0,
+        Err(Failure::Usage(sentence)) => {
+            say(name, &sentence);
+            2
+        }
+        Err(Failure::About(what, error)) => {
+            say(name, &format!("{what}: {}", error.text()));
+            1
+        }
+        Err(Failure::Status(status)) => status,
+    }
+}
+
+/// Does something for each path; goes on after a failure.
+fn each(name: &str, paths: &[String], mut action: impl FnMut(&str) -> Result<(), Error>) -> Done {
+    if paths.is_empty() {
+        return Err(usage(&format!("{name} PATH...")));
+    }
+    let mut done = Ok(());
+    for path in paths {
+        if let Err(error) = action(path) {
+            say(name, &format!("{path}: {}", error.text()));
+            done = Err(Failure::Status(1));
+        }
+    }
+    done
+}
+
+fn sleep(arguments: &[String]) -> Done {
+    let [text] = arguments else {
+        return Err(usage("sleep SECONDS"));
+    };
+    let Some(ns) = duration(text) else {
+        return Err(Failure::Usage(format!("{text}: not a number of seconds")));
+    };
+    rt::time::sleep_until(rt::time::now().saturating_add(ns));
+    Ok(())
+}
+
+/// A file that is read from its beginning.
+struct Reader<'a> {
+    path: &'a str,
+    file: File,
+    offset: u64,
+}
+
+impl<'a> Reader<'a> {
+    fn open(path: &'a str) -> Result<Self, Error> {
+        Ok(Reader {
+            path,
+            file: File::open(&place(path), Flags::default(), 0)?,
+            offset: 0,
+        })
+    }
+
+    fn read(&mut self, to: &mut [u8]) -> Result<usize, Error> {
+        let count = match fs::read(self.file.ino(), self.offset, to) {
+            // The file system of another boot: the program was restored.
+            Err(Error::NotFound) => {
+                self.file = File::open(&place(self.path), Flags::default(), 0)?;
+                fs::read(self.file.ino(), self.offset, to)?
+            }
+            result => result?,
+        };
+        self.offset += count as u64;
+        Ok(count)
+    }
+}
+
+/// Copies a stream to standard output.
+fn pour(mut read: impl FnMut(&mut [u8]) -> Result<usize, Error>) -> Result<(), Error> {
+    let mut block = vec![0; BLOCK];
+    loop {
+        match read(&mut block)? {
+            0 => return Ok(()),
+            count => io::write(&block[..count])?,
+        }
+    }
+}
+
+fn cat(arguments: &[String]) -> Done {
+    let (_, paths) = options(arguments, "u").map_err(Failure::Usage)?;
+    if paths.is_empty() {
+        return pour(io::read).map_err(about("input"));
+    }
+    each("cat", paths, |path| {
+        if path == "-" {
+            return pour(io::read);
+        }
+        let mut reader = Reader::open(path)?;
+        let special = [proto::fs::CONSOLE_INO, proto::fs::TTY_INO];
+        if special.contains(&reader.file.ino()) {
+            return pour(rt::console::read_waiting);
+        }
+        pour(|block| reader.read(block))
+    })
+}
+
+fn cmp(arguments: &[String]) -> Done {
+    let [a, b] = arguments else {
+        return Err(usage("cmp FILE FILE"));
+    };
+    let mut readers = (
+        Reader::open(a).map_err(about(a))?,
+        Reader::open(b).map_err(about(b))?,
+    );
+    let mut blocks = (vec![0; BLOCK], vec![0; BLOCK]);
+    let mut offset = 0;
+    loop {
+        let counts = (
+            readers.0.read(&mut blocks.0).map_err(about(a))?,
+            readers.1.read(&mut blocks.1).map_err(about(b))?,
+        );
+        let (first, second) = (&blocks.0[..counts.0], &blocks.1[..counts.1]);
+        if let Some(place) = first.iter().zip(second).position(|(a, b)| a != b) {
+            println!("{a} {b} differ: byte {}", offset + place + 1);
+            return Err(Failure::Status(1));
+        }
+        if counts.0 != counts.1 {
+            let shorter = if counts.0 < counts.1 { a } else { b };
+            println!(
+                "{shorter} ends after byte {}",
+                offset + counts.0.min(counts.1)
+            );
+            return Err(Failure::Status(1));
+        }
+        if counts.0 == 0 {
+            return Ok(());
+        }
+        offset += counts.0;
+    }
+}
+
+fn is_directory(path: &str) -> bool {
+    fs::stat(&place(path), true).is_ok_and(|attr| attr.mode & mode::TYPE == mode::DIRECTORY)
+}
+
+/// Does something for each source and its place in the last argument: that itself, or if it is a
+/// directory the name in it.
+fn into_last(
+    name: &str,
+    paths: &[String],
+    action: impl Fn(&str, &str) -> Result<(), Error>,
+) -> Done {
+    let Some((to, from)) = paths.split_last().filter(|(_, from)| !from.is_empty()) else {
+        return Err(usage(&format!("{name} FROM... TO")));
+    };
+    let directory = is_directory(to);
+    if from.len() > 1 && !directory {
+        return Err(Failure::About(to.clone(), Error::NotDirectory));
+    }
+    each(name, from, |from| {
+        let to = if directory {
+            join(to, base_name(from))
+        } else {
+            to.clone()
+        };
+        action(from, &to)
+    })
+}
+
+fn cp(arguments: &[String]) -> Done {
+    into_last("cp", arguments, |from, to| {
+        let mut reader = Reader::open(from)?;
+        if reader.file.attr().mode & mode::TYPE == mode::DIRECTORY {
+            return Err(Error::IsDirectory);
+        }
+        let there = fs::stat(&place(to), true);
+        if there.is_ok_and(|there| there.ino == reader.file.ino()) {
+            return Err(Error::Exists);
+        }
+        let flags = Flags {
+            create: true,
+            truncate: true,
+            ..Flags::default()
+        };
+        let target = File::open(&place(to), flags, reader.file.attr().mode & 0o777)?;
+        let mut block = vec![0; BLOCK];
+        loop {
+            let offset = reader.offset;
+            match reader.read(&mut block)? {
+                0 => return Ok(()),
+                count => target.write_all(offset, &block[..count])?,
+            }
+        }
+    })
+}
+
+fn mv(arguments: &[String]) -> Done {
+    into_last("mv", arguments, |from, to| {
+        fs::rename(&place(from), &place(to))
+    })
+}
+
+fn ln(arguments: &[String]) -> Done {
+    let (found, paths) = options(arguments, "s").map_err(Failure::Usage)?;
+    let [target, path] = paths else {
+        return Err(usage("ln [-s] TARGET PATH"));
+    };
+    let path = if is_directory(path) {
+        join(path, base_name(target))
+    } else {
+        path.clone()
+    };
+    let made = if found.contains('s') {
+        fs::symlink(target, &place(&path))
+    } else {
+        fs::link(&place(target), &place(&path))
+    };
+    made.map_err(about(&path))
+}
+
+fn touch(path: &str) -> Result<(), Error> {
+    let flags = Flags {
+        create: true,
+        ..Flags::default()
+    };
+    let file = File::open(&place(path), flags, 0o644)?;
+    let now = rt::time::now();
+    fs::utimens(file.ino(), now, now)
+}
+
+fn mkdir(arguments: &[String]) -> Done {
+    let (found, paths) = options(arguments, "p").map_err(Failure::Usage)?;
+    each("mkdir", paths, |path| {
+        if !found.contains('p') {
+            return fs::mkdir(&place(path), 0o755);
+        }
+        let whole = place(path);
+        let ends = whole
+            .match_indices('/')
+            .map(|(end, _)| end)
+            .chain([whole.len()]);
+        for end in ends.filter(|end| *end > 0) {
+            match fs::mkdir(&whole[..end], 0o755) {
+                Err(Error::Exists) if is_directory(&whole[..end]) => {}
+                result => result?,
+            }
+        }
+        Ok(())
+    })
+}
+
+fn rm(arguments: &[String]) -> Done {
+    let (found, paths) = options(arguments, "rRf").map_err(Failure::Usage)?;
+    let (recursive, force) = (found.contains(['r', 'R']), found.contains('f'));
+    if paths.is_empty() && force {
+        return Ok(());
+    }
+    each("rm", paths, |path| match remove(&place(path), recursive) {
+        Err(Error::NotFound) if force => Ok(()),
+        result => result,
+    })
+}
+
+/// Removes a file, or a directory with all in it.
+fn remove(path: &str, recursive: bool) -> Result<(), Error> {
+    match fs::unlink(path) {
+        Err(Error::IsDirectory) if recursive => {}
+        result => return result,
+    }
+    for entry in entries(path)? {
+        remove(&join(path, &entry.name), true)?;
+    }
+    fs::rmdir(path)
+}
+
+/// What is in a directory, but for `.` and `..`, by name.
+fn entries(path: &str) -> Result<Vec<fs::Entry>, Error> {
+    let directory = File::open(path, Flags::default(), 0)?;
+    let mut all = Vec::new();
+    let mut cookie = 0;
+    loop {
+        let (entries, next) = fs::read_dir(directory.ino(), cookie)?;
+        if entries.is_empty() {
+            break;
+        }
+        cookie = next;
+        all.extend(
+            entries
+                .into_iter()
+                .filter(|entry| entry.name != "." && entry.name != ".."),
+        );
+    }
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(all)
+}
+
+fn ls(arguments: &[String]) -> Done {
+    let (found, paths) = options(arguments, "al1d").map_err(Failure::Usage)?;
+    let here = ["".to_string()];
+    let paths = if paths.is_empty() { &here[..] } else { paths };
+    let mut done = Ok(());
+    let (mut files, mut directories) = (Vec::new(), Vec::new());
+    for path in paths {
+        let whole = if path.is_empty() {
+            rt::start().cwd.clone()
+        } else {
+            place(path)
+        };
+        match fs::stat(&whole, !found.contains('l')).or_else(|_| fs::stat(&whole, false)) {
+            Ok(attr) if attr.mode & mode::TYPE == mode::DIRECTORY && !found.contains('d') => {
+                directories.push((path, whole));
+            }
+            Ok(attr) => files.push((path, whole, attr)),
+            Err(error) => {
+                say("ls", &format!("{path}: {}", error.text()));
+                done = Err(Failure::Status(1));
+            }
+        }
+    }
+    let long = found.contains('l');
+    let blank = !files.is_empty();
+    for (path, whole, attr) in files {
+        show(
+            if path.is_empty() { "." } else { path },
+            &whole,
+            &attr,
+            long,
+        );
+    }
+    for (index, (path, whole)) in directories.iter().enumerate() {
+        if paths.len() > 1 {
+            let line = if index > 0 || blank { "\n" } else { "" };
+            println!("{line}{path}:");
+        }
+        match entries(whole) {
+            Ok(entries) => {
+                let dots: &[&str] = if found.contains('a') {
+                    &[".", ".."]
+                } else {
+                    &[]
+                };
+                let hidden = |name: &str| name.starts_with('.') && !found.contains('a');
+                let names = entries
+                    .iter()
+                    .map(|entry| entry.name.as_str())
+                    .filter(|name| !hidden(name));
+                for name in dots.iter().copied().chain(names) {
+                    let whole = join(whole, name);
+                    if !long {
+                        println!("{name}");
+                    } else if let Ok(attr) = fs::stat(&whole, false) {
+                        show(name, &whole, &attr, long);
+                    }
+                }
+            }
+            Err(error) => {
+                say("ls", &format!("{path}: {}", error.text()));
+                done = Err(Failure::Status(1));
+            }
+        }
+    }
+    done
+}
+
+/// A line of `ls`.
+fn show(name: &str, whole: &str, attr: &Attr, long: bool) {
+    if !long {
+        println!("{name}");
+        return;
+    }
+    print!(
+        "{} {:>3} {:>4} {:>4} {:>9} {} {name}",
+        mode_text(attr.mode),
+        attr.links,
+        attr.uid,
+        attr.gid,
+        attr.size,
+        date(attr.mtime_ns / 1_000_000_000)
+    );
+    if attr.mode & mode::TYPE == mode::SYMLINK {
+        if let Ok(target) = fs::readlink(whole) {
+            print!(" -> {target}");
+        }
+    }
+    println!();
+}
