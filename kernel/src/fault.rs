@@ -22,7 +22,7 @@ pub(crate) fn page(k: K, t: &'static Thread, address: u64, write: bool, execute:
         (_, true) => access::EXECUTE,
         _ => access::READ,
     };
-    let Some(space) = t.space(k) else { return t.halt(Exception::NoSpace, address) };
+    let Some(space) = t.space() else { return t.halt(Exception::NoSpace, address) };
     if let Err(stop) = memory::make_present(k, space, address, Access(need)) {
         k.stopped(t, stop);
     }
@@ -51,7 +51,7 @@ pub(crate) fn memory(k: K, t: &'static Thread, fault: &Fault) {
 
 /// An exception of the running thread.
 pub(crate) fn exception(k: K, t: &'static Thread, code: Exception, address: u64, detail: u64) {
-    let keeper = t.space(k).and_then(|s| s.keeper.get().get::<Port>(k));
+    let keeper = t.space().and_then(|s| s.keeper.get().get::<Port>(k));
     let Some(port) = keeper else {
         t.quit(k);
         return t.halt(code, address);

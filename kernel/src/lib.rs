@@ -50,7 +50,7 @@ use object::reference::Reference;
 use object::region::Region;
 use object::space::Space;
 use object::thread::Run;
-use object::{ObjId, Object, Table};
+use object::{ObjId, Table};
 use wait::{Deadlines, WaitQueue};
 
 /// The kernel, as everything in it is reached.
@@ -76,8 +76,8 @@ pub struct Kernel {
     vacant: WaitQueue,
     irqs: irq::Irqs,
     current: Cell<Option<&'static Thread>>,
-    /// Whose I/O ports are loaded.
-    ports_of: Cell<object::Weak>,
+    /// Whose translations and I/O ports are loaded.
+    inside: Cell<Option<&'static Space>>,
     /// Next space whose page table is given up when table pages are out.
     table_hand: Cell<usize>,
     seed: Cell<u32>,
@@ -134,7 +134,7 @@ impl Kernel {
             vacant: WaitQueue::new(),
             irqs: irq::Irqs::new(),
             current: Cell::new(None),
-            ports_of: Cell::new(object::Weak::NONE),
+            inside: Cell::new(None),
             table_hand: Cell::new(0),
             seed: Cell::new(0x9e37_79b9),
             soft_faults: Cell::new(0),
@@ -166,21 +166,34 @@ impl Kernel {
     }
 
     /// Ends a trap: whoever should run now, runs.
+    #[inline]
     fn leave(&'static self, t: &'static Thread) -> &'static Context {
-        let next = self.sched.next(self, t);
-        if !core::ptr::eq(t, next) {
-            self.current.set(Some(next));
+        if t.run.get() == Run::Running && !self.sched.pending() {
+            return &t.ctx;
         }
+        self.reschedule(t)
+    }
+
+    fn reschedule(&'static self, t: &'static Thread) -> &'static Context {
+        let next = self.sched.next(self, t);
+        if core::ptr::eq(t, next) {
+            return &t.ctx;
+        }
+        self.current.set(Some(next));
         self.enter_space(next);
         exec::switch(&t.ctx, &next.ctx)
     }
 
     /// Makes the thread's space the processor's.
-    fn enter_space(&'static self, t: &'static Thread) {
-        let Some(space) = t.space(self) else { return };
+    fn enter_space(&self, t: &'static Thread) {
+        let Some(space) = t.space() else { return };
+        let here = self.inside.replace(Some(space));
+        if here.is_some_and(|h| core::ptr::eq(h, space)) {
+            return;
+        }
         space.table.activate();
-        let weak = space.head().weak();
-        if self.ports_of.replace(weak) != weak {
+        // Few spaces have ports: most switches load none after none.
+        if here.is_none_or(Space::has_ports) || space.has_ports() {
             hal::load_ports(&space.ports.each_ref().map(Cell::get));
         }
     }
@@ -210,19 +223,23 @@ impl Kernel {
 }
 
 impl hal::Kernel for Kernel {
-    fn trap(&'static self, _: &'static Context, trap: Trap) -> &'static Context {
+    fn trap(&'static self, context: &'static Context, trap: Trap) -> &'static Context {
         let t = self.running();
         match trap {
-            Trap::Syscall => {
-                if let Err(stop) = syscall::dispatch(self, t) {
-                    self.stopped(t, stop);
-                }
-            }
+            Trap::Syscall => return self.syscall(context),
             Trap::PageFault { address, write, execute, .. } => {
                 fault::page(self, t, address, write, execute);
             }
             Trap::Exception { vector, error } => fault::processor(self, t, vector, error),
             Trap::Timer | Trap::Irq(_) => self.interrupt(trap),
+        }
+        self.leave(t)
+    }
+
+    fn syscall(&'static self, _: &'static Context) -> &'static Context {
+        let t = self.running();
+        if let Err(stop) = syscall::dispatch(self, t) {
+            self.stopped(t, stop);
         }
         self.leave(t)
     }

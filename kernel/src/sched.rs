@@ -18,6 +18,8 @@ pub(crate) struct Scheduler {
     slice_end: Cell<u64>,
     /// What the timer was last set to.
     timer: Cell<u64>,
+    /// The timer may have to be set.
+    changed: Cell<bool>,
     /// The running thread should give way to one of its own priority.
     yielded: Cell<bool>,
 }
@@ -29,6 +31,7 @@ impl Scheduler {
             bits: Cell::new(0),
             slice_end: Cell::new(0),
             timer: Cell::new(u64::MAX),
+            changed: Cell::new(false),
             yielded: Cell::new(false),
         }
     }
@@ -56,6 +59,13 @@ impl Scheduler {
     /// The running thread has had its turn.
     pub(crate) fn yield_turn(&self) {
         self.yielded.set(true);
+    }
+
+    /// Whether there is anything to decide at all: somebody is ready, or the timer has rung and must
+    /// be set again. (Who adds a deadline waits, and is through with running anyway.)
+    #[inline]
+    pub(crate) fn pending(&self) -> bool {
+        self.bits.get() != 0 || self.changed.get()
     }
 
     /// Whether a ready thread should run instead of the running one.
@@ -107,6 +117,7 @@ impl Scheduler {
 
     /// The timer rings at the first deadline, or at the end of the slice if somebody waits for it.
     fn set_timer(&self, k: K) {
+        self.changed.set(false);
         let mut at = k.deadlines.first();
         if self.bits.get() != 0 {
             at = at.min(self.slice_end.get());
@@ -119,6 +130,7 @@ impl Scheduler {
     /// The timer has rung.
     pub(crate) fn tick(&self, now: u64) {
         self.timer.set(u64::MAX);
+        self.changed.set(true);
         if now >= self.slice_end.get() {
             self.yield_turn();
         }

@@ -36,7 +36,7 @@ enum Step {
 pub(crate) fn run(k: K, t: &'static Thread, call: Call) -> Handled {
     let mut call = call;
     if let Some((page, access)) = t.touch.take() {
-        memory::translate(k, space(k, t)?, page, access)?;
+        memory::translate(k, space(t)?, page, access)?;
     }
     loop {
         let stages = plan(call);
@@ -93,8 +93,8 @@ impl Thread {
     }
 }
 
-fn space(k: K, t: &'static Thread) -> Result<&'static Space, Stop> {
-    t.space(k).ok_or(Stop::Exception(Exception::NoSpace, 0))
+fn space(t: &'static Thread) -> Result<&'static Space, Stop> {
+    t.space().ok_or(Stop::Exception(Exception::NoSpace, 0))
 }
 
 /// This thread's end in a call of that side, and the other thread's end of the same connection.
@@ -160,7 +160,7 @@ fn leave_to_peer(k: K, p: &'static Thread, stop: &Stop) {
 
 /// Connects to a port: finds a server that waits there, or waits for one.
 fn connect(k: K, t: &'static Thread) -> Result<Step, Stop> {
-    let port = object::find_target::<Port>(k, space(k, t)?, t.ctx.rdi.get())?;
+    let port = object::find_target::<Port>(k, space(t)?, t.ctx.rdi.get())?;
     if t.client.stage.get() != Stage::None {
         return Err(Stop::Code(Code::WrongStage));
     }
@@ -233,14 +233,14 @@ fn send(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     if end_of(t, stages).stage.get() != Stage::Sending {
         return Err(Stop::Code(Code::WrongStage));
     }
-    let mut source = Source::of(t, stages, space(k, t)?);
+    let mut source = Source::of(t, stages, space(t)?);
     let Some(theirs) = peer_waits(p, stages).filter(|s| s.first() == Some(Plan::RECEIVE)) else {
         // Nothing to send is sent without the other's help.
         let empty = pump::is_empty(k, &mut source);
         source.save(t);
         return Ok(if empty? { Step::Done(Code::Ok) } else { wait_for_peer(t) });
     };
-    let mut sink = Sink::of(p, theirs, space(k, p)?);
+    let mut sink = Sink::of(p, theirs, space(p)?);
     let result = pump(k, &mut source, &mut sink);
     source.save(t);
     sink.save(p);
@@ -297,8 +297,8 @@ fn receive(k: K, t: &'static Thread, stages: Plan) -> Handled {
     }
     if let Some(theirs) = peer_waits(p, stages) {
         if theirs.first() == Some(Plan::SEND) {
-            let mut source = Source::of(p, theirs, space(k, p)?);
-            let mut sink = Sink::of(t, stages, space(k, t)?);
+            let mut source = Source::of(p, theirs, space(p)?);
+            let mut sink = Sink::of(t, stages, space(t)?);
             let result = pump(k, &mut source, &mut sink);
             source.save(p);
             sink.save(t);
@@ -410,7 +410,7 @@ fn tell_disconnected(k: K, p: &'static Thread, side: Plan, end: &End) {
 /// Ends the connection and waits for the next client.
 fn wait(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     let handle = t.ctx.rdi.get();
-    let set = object::find::<Portset>(k, space(k, t)?, handle)?;
+    let set = object::find::<Portset>(k, space(t)?, handle)?;
     leave_client(k, t);
     while let Some(c) = set.clients.first() {
         let (Some(call), Some((port, errand))) = (c.call(), c.errand.get()) else {
@@ -441,7 +441,7 @@ fn wait(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     }
     let mut deadline = u64::MAX;
     if stages.has(Plan::UNTIL) {
-        deadline = space(k, t)?.machine_time(t.ctx.rbp.get());
+        deadline = space(t)?.machine_time(t.ctx.rbp.get());
         if deadline <= hal::now() {
             return Err(Stop::Code(Code::TimedOut));
         }
@@ -461,7 +461,7 @@ fn take_call(
     c: &'static Thread,
     port: &'static Port,
 ) -> Result<bool, Stop> {
-    let Some((call, space)) = c.call().zip(c.space(k)) else {
+    let Some((call, space)) = c.call().zip(c.space()) else {
         c.wake(k);
         return Ok(false);
     };
@@ -529,7 +529,7 @@ fn deliver(
     let Some(rest) = next(call).filter(|&c| plan(c).has(Plan::RECEIVE)) else {
         return Ok(Err(Code::TooLarge));
     };
-    let Some(space) = s.space(k) else { return Ok(Err(Code::TooLarge)) };
+    let Some(space) = s.space() else { return Ok(Err(Code::TooLarge)) };
     let mut sink = Sink::fresh(s, plan(rest), space);
     match pump(k, &mut source, &mut sink)? {
         Pumped::Full => Ok(Err(Code::TooLarge)),
@@ -546,7 +546,7 @@ fn deliver(
 /// `call`: request out, wait for the reply. Until the reply is there the frame says to do it all
 /// again.
 fn call_idempotent(k: K, t: &'static Thread, stages: Plan) -> Handled {
-    let space = space(k, t)?;
+    let space = space(t)?;
     let port = object::find_target::<Port>(k, space, t.ctx.rdi.get())?;
     let source = Source::of(t, stages, space);
     if source.known_length() > MAX_IDEMPOTENT {
@@ -611,7 +611,7 @@ pub(crate) fn send_from_kernel(
 fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     let end = &t.server;
     let (stage, weak) = (end.stage.get(), end.peer.get());
-    let mine = space(k, t)?;
+    let mine = space(t)?;
     match stage {
         Stage::Call => {
             let source = Source::of(t, stages, mine);
@@ -625,7 +625,7 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
         Stage::Fault => {
             if let Some(c) = owed(k, t, weak) {
                 let (page, need) = c.missing.get();
-                if c.space(k).is_some_and(|s| memory::still_missing(k, s, page, need)) {
+                if c.space().is_some_and(|s| memory::still_missing(k, s, page, need)) {
                     c.refused.set(Some(page));
                 }
                 c.wake(k);
@@ -656,7 +656,7 @@ fn owed(k: K, s: &'static Thread, weak: crate::object::Weak) -> Option<&'static 
 
 /// Moves the reply into the client's buffer and completes its call.
 fn reply_call(k: K, c: &'static Thread, mut source: Source<'_>) -> Result<(), Stop> {
-    let Some((call, space)) = c.call().zip(c.space(k)) else { return Ok(()) };
+    let Some((call, space)) = c.call().zip(c.space()) else { return Ok(()) };
     let mut sink = Sink::fresh(c, plan(call), space);
     match pump(k, &mut source, &mut sink) {
         Ok(pumped) => {

@@ -42,6 +42,11 @@ impl Space {
         hal::now().saturating_add(left)
     }
 
+    /// Whether it has been granted I/O ports.
+    pub(crate) fn has_ports(&self) -> bool {
+        self.ports[0].get().1 != 0
+    }
+
     /// Drops the translations of a range, here and wherever it was exported to.
     pub(crate) fn forget(&self, k: K, start: u64, size: u64) {
         self.forget_below(k, start, size, 0);
@@ -113,15 +118,18 @@ impl Object for Space {
     }
     fn end(&'static self, k: K) {
         while let Some(t) = self.threads.get() {
-            t.attach(k, None);
+            t.attach(None);
             t.suspend_for_space(k);
         }
         while let Some(r) = self.regions.get() {
             r.withdraw(k);
         }
         self.mappings.set(None);
-        for range in &self.ports {
-            range.set((0, 0));
+        if self.has_ports() {
+            for range in &self.ports {
+                range.set((0, 0));
+            }
+            k.inside.set(None);
         }
         if let Some(account) = self.account.take() {
             account.close(k);

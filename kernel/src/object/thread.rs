@@ -62,7 +62,8 @@ pub struct Thread {
     pub(crate) stop_count: Cell<u32>,
     pub(crate) interrupt: Cell<bool>,
     pub(crate) tag: Cell<u64>,
-    pub(crate) space: Cell<Weak>,
+    /// Its space, while that identity lives: a space that ends lets go of its threads.
+    space: Cell<Option<&'static Space>>,
     pub(crate) next_in_space: Cell<Option<&'static Thread>>,
     pub(crate) prev_in_space: Cell<Option<&'static Thread>>,
     pub(crate) client: End,
@@ -91,8 +92,8 @@ pub struct Thread {
 impl Thread {
     /// Its space, if that identity is alive (it may be vacant).
     #[inline]
-    pub(crate) fn space(&self, k: K) -> Option<&'static Space> {
-        self.space.get().get(k)
+    pub(crate) fn space(&self) -> Option<&'static Space> {
+        self.space.get()
     }
 
     /// The entrypoint in the frame, if there is such a one.
@@ -151,7 +152,7 @@ impl Thread {
             self.run.set(Run::Stopped);
             return;
         }
-        match self.space(k) {
+        match self.space() {
             None => self.halt(Exception::NoSpace, 0),
             Some(space) if space.head().open().is_err() => {
                 self.wait_on(&k.vacant, Waiting::Vacant, 0);
@@ -228,8 +229,8 @@ impl Thread {
     }
 
     /// Moves the thread to a space, or to none.
-    pub(crate) fn attach(&'static self, k: K, space: Option<&'static Space>) {
-        if let Some(old) = self.space(k) {
+    pub(crate) fn attach(&'static self, space: Option<&'static Space>) {
+        if let Some(old) = self.space() {
             match self.prev_in_space.take() {
                 Some(p) => p.next_in_space.set(self.next_in_space.get()),
                 None => old.threads.set(self.next_in_space.get()),
@@ -240,7 +241,7 @@ impl Thread {
         }
         self.next_in_space.set(None);
         self.prev_in_space.set(None);
-        self.space.set(space.map_or(Weak::NONE, |s| s.head().weak()));
+        self.space.set(space);
         if let Some(space) = space {
             let first = space.threads.replace(Some(self));
             self.next_in_space.set(first);
@@ -273,7 +274,7 @@ impl Object for Thread {
             stop_count: Cell::new(1),
             interrupt: Cell::new(false),
             tag: Cell::new(0),
-            space: Cell::new(Weak::NONE),
+            space: Cell::new(None),
             next_in_space: Cell::new(None),
             prev_in_space: Cell::new(None),
             client: End::new(),
@@ -325,7 +326,7 @@ impl Object for Thread {
     fn close(&'static self, k: K) {
         self.quit(k);
         self.run.set(Run::Stopped);
-        self.attach(k, None);
+        self.attach(None);
         // The connections belong to the identity: peers go on waiting for it.
     }
     fn end(&'static self, k: K) {

@@ -72,7 +72,7 @@ impl Args {
 
 /// Does the call that stands in the frame of the running thread.
 pub(crate) fn dispatch(k: K, t: &'static Thread) -> Handled {
-    let space = t.space(k).ok_or(Stop::Exception(Exception::NoSpace, 0))?;
+    let space = t.space().ok_or(Stop::Exception(Exception::NoSpace, 0))?;
     if space.foreign.get() {
         fault::exception(k, t, Exception::ForeignCall, t.ctx.rip.get(), t.ctx.rax.get());
         return Ok(Outcome::Wait);
@@ -451,7 +451,9 @@ fn device_grant_ports(a: Args) -> Handled {
     };
     // The whole 64 Ki would not fit the count; nobody needs that many.
     free.set((first as u16, u16::try_from(count).unwrap_or(u16::MAX)));
-    a.k.ports_of.set(object::Weak::NONE);
+    // Loaded when somebody next enters it, the caller included.
+    a.k.inside.set(None);
+    a.k.enter_space(a.t);
     a.done()
 }
 

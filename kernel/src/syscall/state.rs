@@ -287,8 +287,8 @@ pub(super) fn thread_get(a: Args) -> Handled {
     writable(a, a.b(), (THREAD_WORDS * 8 + FPU_BYTES) as u64)?;
     memory::write_words(a.k, a.space, a.b(), &words)?;
     memory::write_bytes(a.k, a.space, a.b() + (THREAD_WORDS * 8) as u64, &t.ctx.fpu())?;
-    let (s, c, v) = (t.space.get(), t.client.peer.get(), t.server.peer.get());
-    give(a, space, weak_target(s, RefKind::Space));
+    let (c, v) = (t.client.peer.get(), t.server.peer.get());
+    give(a, space, t.space().map_or(Target::NULL, Target::to));
     give(a, client, weak_target(c, RefKind::ServerEnd));
     give(a, server, weak_target(v, RefKind::ClientEnd));
     a.done()
@@ -380,7 +380,7 @@ pub(super) fn thread_set(a: Args) -> Handled {
     t.waiting.set(Waiting::Nothing);
     set_end(&t.client, client, client_peer, || crate::ipc::drop_client_end(a.k, t));
     set_end(&t.server, server, server_peer, || crate::ipc::drop_server_end(a.k, t));
-    t.attach(a.k, Some(space));
+    t.attach(Some(space));
     object::opened(a.k, t.head());
     a.done()
 }
