@@ -1,0 +1,154 @@
+//! Physical memory in chunks.
+//!
+//! A chunk is 16 frames, aligned to its size, and belongs to one place in one segment, or by copy on
+//! write to several. One chunk needs one mapping object, which grows as its pages are touched: so
+//! kernel memory stays at one object for 64 KB.
+use alloc::vec::Vec;
+
+/// Bytes of a chunk.
+pub const CHUNK: u64 = 64 * 1024;
+/// Pages of a chunk.
+pub const PAGES: u64 = CHUNK / abi::PAGE_SIZE;
+
+/// Names a chunk; not its address.
+pub type Index = u32;
+
+/// The chunks of the machine.
+#[derive(Debug, Default)]
+pub struct Chunks {
+    /// Physical addresses.
+    addresses: Vec<u64>,
+    /// How many places use each; 0: free.
+    users: Vec<u32>,
+    free: Vec<Index>,
+    /// So many are kept for those who may use the reserve.
+    reserve: usize,
+}
+
+impl Chunks {
+    /// None.
+    #[must_use]
+    pub const fn new() -> Self {
+        Chunks {
+            addresses: Vec::new(),
+            users: Vec::new(),
+            free: Vec::new(),
+            reserve: 0,
+        }
+    }
+
+    /// Adds the whole chunks of a range of physical memory.
+    pub fn add(&mut self, start: u64, size: u64) {
+        let end = start.saturating_add(size);
+        let Some(mut at) = start.checked_next_multiple_of(CHUNK) else {
+            return;
+        };
+        while at.checked_add(CHUNK).is_some_and(|next| next <= end) {
+            self.free.push(self.addresses.len() as Index);
+            self.addresses.push(at);
+            self.users.push(0);
+            at += CHUNK;
+        }
+    }
+
+    /// Orders the free chunks (lowest first out) and keeps so many in reserve.
+    pub fn finish(&mut self, reserve: usize) {
+        self.free.reverse();
+        self.reserve = reserve;
+    }
+
+    /// Number of chunks.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// Number of free chunks that this kind of segment may have.
+    #[must_use]
+    pub fn available(&self, may_use_reserve: bool) -> usize {
+        match may_use_reserve {
+            true => self.free.len(),
+            false => self.free.len().saturating_sub(self.reserve),
+        }
+    }
+
+    /// Takes a chunk, with one user.
+    pub fn allocate(&mut self, may_use_reserve: bool) -> Option<Index> {
+        if self.available(may_use_reserve) == 0 {
+            return None;
+        }
+        let index = self.free.pop()?;
+        self.users[index as usize] = 1;
+        Some(index)
+    }
+
+    /// Physical address of a chunk.
+    #[must_use]
+    pub fn address(&self, index: Index) -> u64 {
+        self.addresses[index as usize]
+    }
+
+    /// Whether more than one place uses it.
+    #[must_use]
+    pub fn is_shared(&self, index: Index) -> bool {
+        self.users[index as usize] > 1
+    }
+
+    /// One more place uses it.
+    pub fn share(&mut self, index: Index) {
+        self.users[index as usize] += 1;
+    }
+
+    /// One place less uses it: whether that was the last. The caller then clears it and calls
+    /// [`Chunks::release`].
+    #[must_use]
+    pub fn leave(&mut self, index: Index) -> bool {
+        let users = &mut self.users[index as usize];
+        *users = users.saturating_sub(1);
+        *users == 0
+    }
+
+    /// Makes a cleared chunk without users free.
+    pub fn release(&mut self, index: Index) {
+        debug_assert_eq!(self.users[index as usize], 0);
+        self.free.push(index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Chunks, CHUNK};
+
+    #[test]
+    fn only_whole_chunks_count() {
+        let mut chunks = Chunks::new();
+        chunks.add(0x1000, 2 * CHUNK);
+        chunks.add(0x100_0000, CHUNK - 1);
+        chunks.add(u64::MAX - 10, 10);
+        assert_eq!(chunks.total(), 1);
+        chunks.finish(0);
+        let index = chunks.allocate(false).unwrap();
+        assert_eq!(chunks.address(index), CHUNK);
+        assert_eq!(chunks.allocate(true), None);
+    }
+
+    #[test]
+    fn the_reserve_is_for_the_privileged() {
+        let mut chunks = Chunks::new();
+        chunks.add(0, 4 * CHUNK);
+        chunks.finish(2);
+        assert_eq!(chunks.available(false), 2);
+        let a = chunks.allocate(false).unwrap();
+        chunks.allocate(false).unwrap();
+        assert_eq!(chunks.allocate(false), None);
+        chunks.allocate(true).unwrap();
+        assert_eq!(chunks.available(true), 1);
+        chunks.share(a);
+        assert!(chunks.is_shared(a));
+        assert!(!chunks.leave(a));
+        assert!(chunks.leave(a));
+        chunks.release(a);
+        assert_eq!(chunks.available(true), 2);
+        assert_eq!(chunks.available(false), 0);
+    }
+}

@@ -1,0 +1,13 @@
+//! The memory server's bookkeeping, without any kernel call.
+//!
+//! * [`chunks`]: physical memory in chunks of 64 KB, with reference counts.
+//! * [`segments`]: what is where in each segment, and what a fault or request changes. It acts
+//!   through [`segments::Machine`], which the server implements with kernel calls and the tests
+//!   with a model.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod chunks;
+pub mod segments;
