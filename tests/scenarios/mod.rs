@@ -4,14 +4,29 @@
 //! should be. It runs once per model. They are compiled into xtask; `xtask/src/scenario.rs` is
 //! what they are written with. A new one goes into a file here and a line into [`ALL`].
 
+mod shell;
+
 use crate::scenario::{Ctx, Failure, Run, Scenario};
 
 /// All scenarios.
-pub(crate) const ALL: &[Scenario] = &[Scenario {
-    name: "script_status",
-    run: script_status,
-    ignored: None,
-}];
+pub(crate) const ALL: &[Scenario] = &[
+    scenario("script_status", script_status),
+    scenario("shell_language", shell::language),
+    scenario("shell_refusals", shell::refusals),
+    scenario("shell_statuses", shell::statuses),
+    scenario("shell_jobs", shell::jobs),
+    scenario("shell_at_the_console", shell::at_the_console),
+    scenario("shell_memory_runs_out", shell::memory_runs_out),
+];
+
+/// A scenario that is run.
+const fn scenario(name: &'static str, run: fn(&mut Ctx) -> Result<(), Failure>) -> Scenario {
+    Scenario {
+        name,
+        run,
+        ignored: None,
+    }
+}
 
 /// `exit N` powers the machine off with N, and nothing but the commands' output is printed.
 fn script_status(ctx: &mut Ctx) -> Result<(), Failure> {

@@ -168,8 +168,6 @@ pub enum Target {
     Manager(u32),
     /// The region of a segment of the process with this number.
     Region(u32, Segment),
-    /// The control port of a segment of the process with this number.
-    ControlPort(u32, Segment),
 }
 
 /// Why a description makes no sense.
@@ -421,12 +419,7 @@ impl Meta {
             // Power over what a manager relies on is for the manager's own references only: these
             // it keeps where the process cannot reach them.
             let managers = kind == Type::Reference && object.place.segment == Segment::Control;
-            if !managers
-                && matches!(
-                    target,
-                    Target::Region(_, Segment::Control) | Target::ControlPort(..)
-                )
-            {
+            if !managers && matches!(target, Target::Region(_, Segment::Control)) {
                 return senseless!("object {n} reaches for what belongs to its manager");
             }
             if is != RefKind::Null && wanted != RefKind::Null && is != wanted {
@@ -462,7 +455,7 @@ impl Meta {
             Target::ServerEnd(_) => Ok(RefKind::ServerEnd),
             Target::Outside(ref name) if OUTSIDE.contains(&name.as_str()) => Ok(RefKind::Port),
             Target::Outside(_) => senseless!("object {n} refers to an unknown service"),
-            Target::Manager(p) | Target::ControlPort(p, _) => process(p, RefKind::Port),
+            Target::Manager(p) => process(p, RefKind::Port),
             Target::Region(p, _) => process(p, RefKind::Region),
         }
     }
@@ -487,19 +480,22 @@ impl Meta {
         ) else {
             return senseless!("thread {n} is in an unknown stage");
         };
+        if state.exception_delivered != 0 && !self.keeper_is_saved(n) {
+            return senseless!("thread {n} waits for a keeper that does not know it");
+        }
         self.check_end(n, client, &refs[1])?;
         self.check_end(n, server, &refs[2])
     }
 
     /// Both ends of a connection must agree that there is one.
     fn check_end(&self, n: usize, stage: Stage, peer: &Target) -> Result<(), Senseless> {
-        if stage == Stage::None && *peer != Target::Null {
+        if matches!(stage, Stage::None | Stage::Finished) && *peer != Target::Null {
             return senseless!("thread {n} has a peer and no connection");
         }
         // A peer that died, and one-way things that the kernel delivers again.
         if matches!(
             stage,
-            Stage::None | Stage::Call | Stage::Fault | Stage::Exception
+            Stage::None | Stage::Finished | Stage::Call | Stage::Fault | Stage::Exception
         ) || *peer == Target::Null
         {
             return Ok(());
@@ -680,7 +676,7 @@ pub(crate) mod tests {
             Control,
             0x100,
             State::Reference,
-            vec![Target::ControlPort(1, Memory)],
+            vec![Target::Region(1, Control)],
         );
         let runs = vec![
             Run {
@@ -744,12 +740,10 @@ pub(crate) mod tests {
         );
         assert!(wrong(|m| m.objects[4].place.offset = 0x20).contains("out of order"));
         assert!(wrong(|m| m.objects[4].place.segment = Segment::Memory).contains("out of order"));
-        for target in [
-            Target::ControlPort(0, Segment::Memory),
-            Target::Region(0, Segment::Control),
-        ] {
-            assert!(wrong(|m| m.objects[0].refs[0] = target).contains("belongs to its manager"));
-        }
+        assert!(
+            wrong(|m| m.objects[0].refs[0] = Target::Region(0, Segment::Control))
+                .contains("belongs to its manager")
+        );
         assert!(wrong(|m| {
             m.objects[12].place.offset = 0x20;
         })
@@ -780,6 +774,8 @@ pub(crate) mod tests {
         assert!(set(5, u64::MAX).contains("unknown stage"));
         assert!(set(4, Stage::Ack as u64).contains("disagree"));
         assert!(set(4, 0).contains("no connection"));
+        assert!(set(4, Stage::Finished as u64).contains("no connection"));
+        assert!(set(6, 1).contains("does not know it"));
         assert!(wrong(
             |m| if let State::Thread { fpu, .. } = &mut m.objects[5].state {
                 fpu.pop();

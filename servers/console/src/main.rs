@@ -111,9 +111,16 @@ fn attach(authority: RefAt) -> Result<(), Code> {
         PORT_COUNT,
     ))?;
     let interactive = !rt::start().args.iter().any(|argument| argument == "script");
-    *SHARED.lock() = Some(Shared { console: Console::new(Com1, interactive), watchers: Vec::new() });
+    *SHARED.lock() = Some(Shared {
+        console: Console::new(Com1, interactive),
+        watchers: Vec::new(),
+    });
     let thread = thread::spawn_at(PRIORITY, serve_interrupts)?.reference()?;
-    rt::obj::done(sys::device_attach_interrupt(authority.handle(), thread.handle(), LINE))?;
+    rt::obj::done(sys::device_attach_interrupt(
+        authority.handle(),
+        thread.handle(),
+        LINE,
+    ))?;
     // What arrived before there was an interrupt.
     thread.interrupt()
 }
@@ -159,18 +166,24 @@ fn handle(header: &[u8], bulk: &[u8], refs: Vec<Ref>) -> Result<(Reply, Vec<u8>)
 }
 
 fn main() -> u8 {
-    let Some(authority) = rt::start::passed(0) else { return 1 };
+    let Some(authority) = rt::start::passed(0) else {
+        return 1;
+    };
     if attach(authority).is_err() {
         return 1;
     }
-    let Ok(mut server) = Server::new() else { return 1 };
+    let Ok(mut server) = Server::new() else {
+        return 1;
+    };
     let Ok(port) = server.port(0) else { return 1 };
     if rt::names::register("console", &port).is_err() {
         return 1;
     }
     loop {
         match server.next(None) {
-            Event::Request { header, bulk, refs, .. } => {
+            Event::Request {
+                header, bulk, refs, ..
+            } => {
                 let (reply, bytes) = match handle(header, bulk, refs) {
                     Ok((reply, bytes)) => (Ok(reply), bytes),
                     Err(error) => (Err(error), Vec::new()),

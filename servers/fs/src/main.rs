@@ -45,7 +45,9 @@ impl Watch {
         let used = budget.used();
         self.peak = self.peak.max(used);
         let free = rt::memory::usage().map_or(0, |usage| usage.free);
-        let left = free.saturating_sub(RESERVE).saturating_add(self.peak - used);
+        let left = free
+            .saturating_sub(RESERVE)
+            .saturating_add(self.peak - used);
         budget.set_left(left.min(STRIDE).min(MOST.saturating_sub(used)));
     }
 }
@@ -62,8 +64,15 @@ fn archive() -> Result<&'static [u8], Error> {
     }
     let region = rt::start::passed(0).ok_or(Error::Invalid)?;
     let first = offset - offset % PAGE_SIZE;
-    let end = offset.checked_add(length).and_then(|end| end.checked_next_multiple_of(PAGE_SIZE));
-    let window = Window::map(&region, first, end.ok_or(Error::Invalid)? - first, access::READ)?;
+    let end = offset
+        .checked_add(length)
+        .and_then(|end| end.checked_next_multiple_of(PAGE_SIZE));
+    let window = Window::map(
+        &region,
+        first,
+        end.ok_or(Error::Invalid)? - first,
+        access::READ,
+    )?;
     let start = window.address() + (offset - first);
     // The files borrow from the archive for ever.
     core::mem::forget(window);
@@ -87,7 +96,9 @@ fn main() -> u8 {
         rt::log!("fs: the boot archive: {}", error.text());
         return 1;
     }
-    let Ok(mut server) = Server::new() else { return 1 };
+    let Ok(mut server) = Server::new() else {
+        return 1;
+    };
     let Ok(port) = server.port(0) else { return 1 };
     if rt::names::register("fs", &port).is_err() {
         return 1;

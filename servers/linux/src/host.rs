@@ -54,10 +54,11 @@ pub trait Host {
 
     /// Writes to the console what it takes now, at least one byte, else `WouldBlock`.
     fn console_write(&mut self, bytes: &[u8]) -> Result<usize, proto::Error>;
-    /// Reads a piece of console input; 0 at its end, `WouldBlock` when there is none yet.
-    fn console_read(&mut self, into: &mut [u8]) -> Result<usize, proto::Error>;
+    /// Reads a piece of console input, a line at a time or (`raw`) as it arrives; 0 at its end,
+    /// `WouldBlock` when there is none yet.
+    fn console_read(&mut self, into: &mut [u8], raw: bool) -> Result<usize, proto::Error>;
     /// Whether [`Host::console_read`] would return something.
-    fn console_readable(&mut self) -> bool;
+    fn console_readable(&mut self, raw: bool) -> bool;
     /// Changes how the console treats input.
     fn console_mode(&mut self, mode: proto::console::Mode);
 

@@ -305,6 +305,13 @@ impl Process {
         }
     }
 
+    /// Whether it wants console input as it arrives, instead of line by line.
+    #[must_use]
+    pub fn reads_raw(&self) -> bool {
+        const ICANON: u32 = 2;
+        self.termios.as_ref().is_some_and(|t| crate::wire::u32_at(t, 12) & ICANON == 0)
+    }
+
     /// The process's clock.
     pub fn now(&self, host: &mut dyn Host) -> u64 {
         host.now().wrapping_add(self.clock_offset)

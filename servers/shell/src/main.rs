@@ -110,7 +110,8 @@ impl Shell {
         };
         for command in commands {
             self.status = self.command(&command);
-            if self.exit.is_some() {
+            // Ctrl-C means the whole line.
+            if self.exit.is_some() || self.status == INTERRUPTED {
                 return;
             }
         }
@@ -190,6 +191,8 @@ impl Shell {
         while self.exit.is_none() {
             self.report();
             let _ = console::set_mode(Mode::Raw);
+            // Ctrl-C for a command that had just ended.
+            while let Ok(Some(_)) = console::take_event() {}
             let line = self.read_line(&mut editor);
             let _ = console::set_mode(Mode::Cooked);
             match line {

@@ -209,8 +209,6 @@ impl Shell {
             stdio: self.streams(command)?,
             cwd: self.cwd.clone(),
         };
-        // What was typed before the program ran is not meant for it.
-        while let Ok(Some(_)) = console::take_event() {}
         let manager = program.manager;
         let spawned = match self.managers.get(manager) {
             Ok(client) => client.spawn(&program.path, &start, &[]),

@@ -128,7 +128,8 @@ pub fn read(c: &mut Caller, fd: u32, address: u64, length: u64, at: Option<u64>)
             }
             c.check(address, length, WRITE)?;
             let mut bytes = alloc::vec![0; length.min(4096) as usize];
-            match c.h.console_read(&mut bytes) {
+            let raw = c.p.reads_raw();
+            match c.h.console_read(&mut bytes, raw) {
                 Ok(got) => {
                     let got = got.min(bytes.len());
                     c.h.write_memory(address, &bytes[..got])?;
@@ -475,8 +476,6 @@ pub fn flock(c: &mut Caller, fd: u32) -> Result {
 
 /// Bytes of the kernel's `struct termios`.
 const TERMIOS: usize = 36;
-/// `ICANON` in its fourth word.
-const ICANON: u32 = 2;
 
 /// How a console looks that nobody changed: cooked, with echo.
 fn default_termios() -> Vec<u8> {
@@ -531,9 +530,8 @@ pub fn ioctl(c: &mut Caller, fd: u32, request: u32, argument: u64) -> Result {
         // TCSETS, TCSETSW, TCSETSF
         0x5402..=0x5404 => {
             let termios = c.read(argument, TERMIOS)?;
-            let cooked = u32_at(&termios, 12) & ICANON != 0;
-            c.h.console_mode(if cooked { Mode::Cooked } else { Mode::Raw });
             c.p.termios = Some(termios);
+            c.h.console_mode(if c.p.reads_raw() { Mode::Raw } else { Mode::Cooked });
         }
         // TIOCGPGRP, TIOCGSID
         0x540f | 0x5429 => c.write(argument, &c.p.group.to_le_bytes())?,
@@ -543,7 +541,7 @@ pub fn ioctl(c: &mut Caller, fd: u32, request: u32, argument: u64) -> Result {
         0x5413 => c.write(argument, &[24, 0, 80, 0, 0, 0, 0, 0])?,
         // FIONREAD
         0x541b => {
-            let some = u32::from(c.h.console_readable());
+            let some = u32::from(c.h.console_readable(c.p.reads_raw()));
             c.write(argument, &some.to_le_bytes())?;
         }
         _ => return Err(ENOTTY.into()),

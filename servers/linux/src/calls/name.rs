@@ -115,7 +115,8 @@ fn open_file(c: &mut Caller, path: String, flags: u32, permissions: u32) -> Resu
     c.fs(&Request::Close { ino })?;
     match refused {
         Some(errno) => Err(errno.into()),
-        // The file system has one character device.
+        // A device, found under another name.
+        None if ino == proto::fs::NULL_INO => Ok(Kind::Device(Device::Null)),
         None => Ok(Kind::Device(Device::Console)),
     }
 }

@@ -16,7 +16,8 @@ const WRNORM: u16 = 0x100;
 fn ready(c: &mut Caller, fd: u32) -> Option<u16> {
     let kind = &c.p.files.get(fd).ok()?.kind;
     let out = OUT | WRNORM;
-    if matches!(kind, Kind::Device(Device::Console)) && !c.h.console_readable() {
+    let console = matches!(kind, Kind::Device(Device::Console));
+    if console && !c.h.console_readable(c.p.reads_raw()) {
         return Some(out);
     }
     Some(out | IN | RDNORM)

@@ -32,8 +32,11 @@ pub struct Look {
 }
 
 fn of_file(attr: Attr) -> Look {
-    let device = if attr.mode & mode::TYPE == mode::CHARACTER { (5, 1) } else { (0, 0) };
-    Look { attr, device, on: FILES }
+    if attr.mode & mode::TYPE == mode::CHARACTER {
+        let null = attr.ino == proto::fs::NULL_INO;
+        return of_device(if null { Device::Null } else { Device::Console });
+    }
+    Look { attr, device: (0, 0), on: FILES }
 }
 
 fn of_device(device: Device) -> Look {

@@ -1,0 +1,146 @@
+//! Scenarios of the shell: its language, its exit statuses, its jobs, and its line editor.
+
+use crate::scenario::{Ctx, Failure, Run};
+
+/// Quotes, comments, redirections and lists mean what they mean in other shells.
+pub(crate) fn language(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = r#"
+# a comment
+echo 'single # quotes' "double \" quotes" back\ slash   # and another
+echo one > /tmp/a; echo two >> /tmp/a
+cat < /tmp/a
+cat /tmp/a >> /tmp/b; cat /tmp/a >> /tmp/b
+sort < /tmp/b > /tmp/c
+cat /tmp/c
+cd /tmp; pwd
+echo relative > ./d; cat d
+ls
+"#;
+    let output = ctx.run(Run::script(script))?;
+    output.expect_status(0)?.expect_stdout(
+        "single # quotes double \" quotes back slash\none\ntwo\none\none\ntwo\ntwo\n/tmp\nrelative\na\nb\nc\nd\n",
+    )?;
+    Ok(())
+}
+
+/// What is missing or wrong is said in a sentence, and the shell goes on.
+pub(crate) fn refusals(ctx: &mut Ctx) -> Result<(), Failure> {
+    let lines = [
+        ("nonsense", "nonsense: not found"),
+        ("/no/file", "/no/file: no such file or directory"),
+        ("/tmp", "/tmp: is a directory"),
+        ("/etc/script", "/etc/script: permission denied"),
+        (
+            "echo a | cat",
+            "shell: pipes are not supported: use a file between the commands",
+        ),
+        ("echo $HOME", "shell: variables are not supported: '$HOME'"),
+        ("cat < /no/file", "/no/file: no such file or directory"),
+        ("echo > /no/file", "/no/file: no such file or directory"),
+        ("echo > /tmp", "/tmp: is a directory"),
+        ("cat /no/file", "cat: /no/file: no such file or directory"),
+        ("kill", "usage: kill JOB..."),
+        ("kill %4", "kill: %4: no such job"),
+        ("wait %4", "wait: %4: no such job"),
+        ("fg", "fg: there is no job"),
+        ("checkpoint %1 /tmp/x", "checkpoint: %1: no such job"),
+        ("sleep soon", "sleep: soon: not a number of seconds"),
+        ("exit many", "exit: many: not a number from 0 to 255"),
+    ];
+    let script: String = lines.iter().map(|(line, _)| format!("{line}\n")).collect();
+    let expected: String = lines
+        .iter()
+        .map(|(_, sentence)| format!("{sentence}\n"))
+        .collect();
+    let output = ctx.run(Run::script(script + "echo end\n"))?;
+    output
+        .expect_status(0)?
+        .expect_stdout(&format!("{expected}end\n"))?;
+    Ok(())
+}
+
+/// The status of a script is that of `exit`, or of its last command.
+pub(crate) fn statuses(ctx: &mut Ctx) -> Result<(), Failure> {
+    for (script, status) in [
+        ("nonsense\n", 127),
+        ("/tmp\nexit", 126),
+        ("kill", 2),
+        ("false; # nothing", 1),
+        ("exit 200; echo unseen", 200),
+    ] {
+        ctx.run(Run::script(script))?.expect_status(status)?;
+    }
+    Ok(())
+}
+
+/// Jobs have the lowest free number, can be waited for and killed, and are gone afterwards.
+pub(crate) fn jobs(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = "\
+sleep 100 &
+sleep 100 &
+jobs
+kill %1
+kill %1
+sleep 0.3 &
+jobs
+wait %1
+kill 2
+wait
+jobs
+sleep 0.1 &
+wait %1
+echo over
+false &
+wait %1
+";
+    let output = ctx.run(Run::script(script))?;
+    output.expect_status(1)?;
+    output.expect_stdout(
+        "[1] running  sleep 100\n[2] running  sleep 100\nkill: %1: the job has ended\n\
+         [1] running  sleep 0.3\n[2] running  sleep 100\nover\n",
+    )?;
+    Ok(())
+}
+
+/// Ctrl-C ends the command in the foreground, Ctrl-Z stops it, and the line can be edited.
+pub(crate) fn at_the_console(ctx: &mut Ctx) -> Result<(), Failure> {
+    let run = Run::interactive()
+        .type_after("$ ", "sleep 100\r")
+        .type_after("sleep 100\n", "\x03")
+        .type_after("$ ", "sleep 100\r")
+        .type_after("sleep 100\n", "\x1a")
+        .type_after("[1] stopped  sleep 100\n", "jobs\r")
+        .type_after("[1] stopped  sleep 100\n", "kill %1\r")
+        .type_after("$ ", "cat\r")
+        .type_after("cat\n", "helo\x7flo\r")
+        .type_after("hello\n", "\x04")
+        .type_after("$ ", "ecoh\x02\x02\x04\x05o\x7f\x7fho lin\x01\x05e\r")
+        .type_after("line\n", "\x1b[A\x1b[A\x1b[B\x0b\x15exit 5\r");
+    let output = ctx.run(run)?;
+    output.expect_status(5)?;
+    let text = output.text();
+    if !text.contains("^C\n") || !text.contains("^Z\n") {
+        return Err(format!("Ctrl-C and Ctrl-Z are not shown:\n{text}"));
+    }
+    Ok(())
+}
+
+/// A program that takes all memory for its files is refused more, and everything else goes on.
+pub(crate) fn memory_runs_out(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = "\
+busybox dd if=/bin/busybox of=/tmp/one
+cat /tmp/one /tmp/one /tmp/one /tmp/one /tmp/one /tmp/one /tmp/one /tmp/one > /tmp/eight
+cat /tmp/eight /tmp/eight /tmp/eight /tmp/eight /tmp/eight /tmp/eight /tmp/eight > /tmp/all
+echo it goes on
+rm /tmp/all
+cat /tmp/eight > /tmp/again
+cmp /tmp/eight /tmp/again
+";
+    let output = ctx.run(Run::script(script).memory(64))?;
+    output.expect_status(0)?;
+    let text = output.text();
+    if !text.contains("out of memory\n") || !text.ends_with("it goes on\n") {
+        return Err(format!("running out of memory looks like\n{text}"));
+    }
+    Ok(())
+}
