@@ -124,6 +124,24 @@ impl Process {
         })
     }
 
+    /// Takes hold of two segments in which someone else is yet to build a process: nothing but
+    /// segments and windows may be used until [`Process::has_objects`] and [`Process::learn`].
+    pub fn hold(memory: Segment, control: Segment) -> Result<Self, Error> {
+        Process::around(memory, control)
+    }
+
+    /// Whether space and first thread are where they belong. (To use a handle at which there is no
+    /// object would be an exception for the manager itself.)
+    #[must_use]
+    pub fn has_objects(&self) -> bool {
+        self.has(CONTROL_SPACE, Type::Space) && self.has(CONTROL_THREAD, Type::Thread)
+    }
+
+    fn has(&self, offset: u64, kind: Type) -> bool {
+        let end = offset + abi::OBJECT_SIZE;
+        matches!(self.control.region.search(offset, end, 1 << kind as u64), Ok((at, _)) if at == offset)
+    }
+
     /// Takes over a process that someone else has built in these two segments.
     pub fn adopt(memory: Segment, control: Segment) -> Result<Self, Error> {
         let mut process = Process::around(memory, control)?;
@@ -402,8 +420,12 @@ impl Process {
     /// Ends the process: its threads, its space, its memory. Nothing of it is left.
     pub fn destroy(self) {
         // Without a space no thread of it can go on, whatever else is still there.
-        let _ = self.thread().destroy();
-        let _ = self.space().destroy();
+        if self.has(CONTROL_THREAD, Type::Thread) {
+            let _ = self.thread().destroy();
+        }
+        if self.has(CONTROL_SPACE, Type::Space) {
+            let _ = self.space().destroy();
+        }
         let Process {
             memory,
             control,
