@@ -203,8 +203,11 @@ impl Line {
         match mode {
             Mode::Cooked => {
                 let raw = core::mem::take(&mut self.raw);
-                raw.into_iter()
-                    .fold(false, |news, byte| self.input(byte, output) || news)
+                let mut news = false;
+                for byte in raw {
+                    news |= self.input(byte, output);
+                }
+                news
             }
             Mode::Raw => {
                 for line in core::mem::take(&mut self.lines) {

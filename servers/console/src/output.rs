@@ -24,7 +24,9 @@ impl Output {
     /// An empty queue.
     #[must_use]
     pub fn new() -> Self {
-        Output { queue: VecDeque::with_capacity(CAPACITY) }
+        Output {
+            queue: VecDeque::with_capacity(CAPACITY),
+        }
     }
 
     /// Takes as many bytes as there is room for; returns how many.

@@ -246,6 +246,11 @@ fn help(_: &mut Shell, _: &[String], output: &mut Output) -> Result<u8, Failure>
             builtin.help
         );
     }
+    let _ = writeln!(
+        output,
+        "  {:<30} run a command, tell how long it took",
+        "time COMMAND"
+    );
     output.push_str(
         "Small programs:\n  cat cmp cp false ln ls mkdir mv rm rmdir sleep touch true\n\
          Other names are programs in /bin (try ls /bin), names with a slash are paths.\n\
@@ -508,6 +513,16 @@ fn ps(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8
         for info in list {
             show_process(shell, manager, &info, output);
         }
+    }
+    let (memory, files) = (rt::memory::usage(), fs::usage());
+    if let (Ok(memory), Ok((bytes, count))) = (memory, files) {
+        let _ = writeln!(
+            output,
+            "{} KB of {} KB free; {} KB in {count} files",
+            memory.free / 1024,
+            memory.total / 1024,
+            bytes / 1024
+        );
     }
     Ok(0)
 }
