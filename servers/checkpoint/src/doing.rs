@@ -40,7 +40,7 @@ pub fn doing(state: &ThreadState, foreign: bool, at: &[u8]) -> String {
             other => format!("call: {name}, waiting ({other:?})"),
         };
     }
-    if waiting == Waiting::Reply {
+    if matches!(waiting, Waiting::Reply | Waiting::Port) {
         return format!("fault: at {:#x}, page asked for", r.rip);
     }
     // An absent page at `rip` itself: the instruction cannot have begun.

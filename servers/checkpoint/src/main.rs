@@ -1,17 +1,57 @@
-//! Nothing yet.
+//! The checkpointer: saves processes in an image file and makes processes from one.
+//!
+//! It has no privilege. A manager that is asked to freeze a process hands out references to the two
+//! segments that the process consists of; everything else is found and read by public calls. What
+//! an image is and when it is sound is said in the library beside this program; `save` and
+//! `restore` make the calls.
 #![no_std]
 #![no_main]
 
-#[no_mangle]
-extern "C" fn _start() -> ! {
-    loop {
-        core::hint::spin_loop();
+extern crate alloc;
+
+mod machine;
+mod restore;
+mod save;
+
+use alloc::string::String;
+use proto::checkpoint::{Reply, Request};
+use proto::Error;
+use rt::server::{decode, Event, Server};
+
+rt::entry!(main);
+
+/// Why something was refused: a sentence for people.
+type Sentence = String;
+
+fn main() -> u8 {
+    match serve() {
+        Ok(()) => 0,
+        Err(what) => {
+            rt::log!("checkpoint: {what}");
+            1
+        }
     }
 }
 
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo) -> ! {
+fn serve() -> Result<(), Sentence> {
+    let mut server = Server::new().map_err(|code| alloc::format!("no portset: {code:?}"))?;
+    let port = server
+        .port(0)
+        .map_err(|code| alloc::format!("no port: {code:?}"))?;
+    rt::names::register("checkpoint", &port)
+        .map_err(|error| alloc::format!("cannot register: {}", error.text()))?;
     loop {
-        core::hint::spin_loop();
+        let reply: Result<Reply, Error> = match server.next(None) {
+            Event::Request { header, .. } => decode(header).map(|request| match request {
+                Request::Save { processes, path } => save::save(&processes, &path),
+                Request::Restore { path } => restore::restore(&path),
+            }),
+            Event::Poke { .. } | Event::TimedOut => continue,
+            _ => {
+                server.drop_client();
+                continue;
+            }
+        };
+        server.reply(&reply, &[], &[]);
     }
 }

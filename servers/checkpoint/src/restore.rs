@@ -1,0 +1,478 @@
+//! Restoring: everything anew, from the image and nothing else.
+//!
+//! First the memory: new segments, the pages of the image in them. Then every object is created in
+//! its place, without state. Then the managers adopt the processes, which gives the ports that are
+//! to be their keepers; from the image's clock and the machine's follows what the clocks of the
+//! spaces must add. Then all states are set, references now naming the new objects, threads last.
+//! Nothing runs until all of that is done: the threads came with the stop that their freezing gave
+//! them, and thawing takes it away.
+//!
+//! If anything fails, what was made is undone and the cause is told.
+
+use crate::machine;
+use crate::Sentence;
+use abi::state::{MappingState, MutexState, PortState, ReferenceState, RegionState, SpaceState};
+use abi::{Code, PAGE_SIZE};
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use checkpoint_image::file::{self, Bad, Header, HEADER_BYTES, MAX_RUN_BYTES};
+use checkpoint_image::meta::{
+    space_field, thread_state, Meta, Object, Place, Segment, State, Target,
+};
+use proto::checkpoint::Reply;
+use proto::fs::Flags;
+use proto::layout::CONTROL_SPACE;
+use proto::process::Pid;
+use proto::Error;
+use rt::memory;
+use rt::obj::{
+    CondAt, MappingAt, MutexAt, PortAt, PortsetAt, Ref, RefAt, RegionAt, SpaceAt, ThreadAt,
+};
+use rt::process::Client;
+use rt::window::Window;
+
+/// Makes processes from an image.
+pub(crate) fn restore(path: &str) -> Reply {
+    let made = rt::fs::File::open(path, Flags::default(), 0)
+        .map_err(|error| format!("{path}: {}", error.text()))
+        .and_then(|file| {
+            let mut making = Making::default();
+            // Dropped on failure, which undoes it.
+            making.make(&file).map_err(|why| format!("{path}: {why}"))?;
+            Ok(making.done())
+        });
+    match made {
+        Ok((processes, names)) => Reply::Restored { processes, names },
+        Err(why) => Reply::Refused(why),
+    }
+}
+
+fn failed(what: &str, code: Code) -> Sentence {
+    match code {
+        Code::NoMemory => format!("{what}: kernel memory is out"),
+        code => format!("{what}: the kernel says {code:?}"),
+    }
+}
+
+fn refused(what: &str, error: Error) -> Sentence {
+    format!("{what}: {}", error.text())
+}
+
+/// Reads the file from front to back.
+struct In<'a> {
+    file: &'a rt::fs::File,
+    offset: u64,
+}
+
+impl In<'_> {
+    fn take(&mut self, into: &mut [u8]) -> Result<(), Sentence> {
+        let length = self
+            .file
+            .read_full(self.offset, into)
+            .map_err(|error| refused("cannot read the image", error))?;
+        self.offset += length as u64;
+        if length < into.len() {
+            return Err(Bad::Short.to_string());
+        }
+        Ok(())
+    }
+}
+
+/// A segment of a process that is being made.
+struct Part {
+    segment: memory::Segment,
+    window: Option<Window>,
+}
+
+/// What has been made so far. Dropping it undoes it.
+#[derive(Default)]
+struct Making {
+    /// For each process, memory and control.
+    parts: Vec<[Part; 2]>,
+    adopted: Vec<(String, Client, Pid)>,
+    keepers: Vec<Ref>,
+    names: Vec<String>,
+    complete: bool,
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        for part in self.parts.iter_mut().flatten() {
+            part.window = None;
+        }
+        if self.complete {
+            return;
+        }
+        for (_, client, pid) in &self.adopted {
+            let _ = client.kill(*pid);
+            let _ = client.reap(*pid);
+        }
+        // Objects go with their pages. A manager may have done it already.
+        for part in self.parts.iter().flatten().rev() {
+            let _ = memory::destroy(&part.segment.control);
+        }
+    }
+}
+
+impl Making {
+    fn done(mut self) -> (Vec<(String, Pid)>, Vec<String>) {
+        self.complete = true;
+        let processes = core::mem::take(&mut self.adopted);
+        let processes = processes
+            .into_iter()
+            .map(|(manager, _, pid)| (manager, pid))
+            .collect();
+        (processes, core::mem::take(&mut self.names))
+    }
+
+    fn make(&mut self, file: &rt::fs::File) -> Result<(), Sentence> {
+        let size = file.attr().size;
+        let mut input = In { file, offset: 0 };
+        let mut head = vec![0; size.min(HEADER_BYTES as u64) as usize];
+        input.take(&mut head)?;
+        let header =
+            Header::decode(&head, size, machine::features()).map_err(|bad| bad.to_string())?;
+        let mut description = Vec::new();
+        description
+            .try_reserve_exact(header.meta_bytes as usize)
+            .map_err(|_| "memory is out".to_string())?;
+        description.resize(header.meta_bytes as usize, 0);
+        input.take(&mut description)?;
+        let meta = file::decode_meta(&header, &description).map_err(|bad| bad.to_string())?;
+        drop(description);
+
+        self.make_segments(&meta)?;
+        self.fill(&meta, &mut input)?;
+        self.create(&meta)?;
+        let passed = header.clock.wrapping_sub(rt::time::now());
+        self.adopt(&meta, passed)?;
+        self.set_states(&meta, passed)?;
+        self.names = meta
+            .processes
+            .iter()
+            .map(|process| process.name.clone())
+            .collect();
+        for (_, client, pid) in &self.adopted {
+            client
+                .thaw(*pid)
+                .map_err(|error| refused("cannot let it go on", error))?;
+        }
+        Ok(())
+    }
+
+    fn make_segments(&mut self, meta: &Meta) -> Result<(), Sentence> {
+        for _ in &meta.processes {
+            let memory = Self::make_segment(Segment::Memory)?;
+            let control = match Self::make_segment(Segment::Control) {
+                Ok(control) => control,
+                Err(why) => {
+                    let _ = memory::destroy(&memory.segment.control);
+                    return Err(why);
+                }
+            };
+            self.parts.push([memory, control]);
+            // From here on dropping `self` undoes them.
+            for (part, segment) in self
+                .parts
+                .iter_mut()
+                .flat_map(|parts| parts.iter_mut().zip([Segment::Memory, Segment::Control]))
+            {
+                if part.window.is_none() {
+                    let window = machine::window(&part.segment.region, segment)
+                        .map_err(|error| refused("cannot map the process", error))?;
+                    part.window = Some(window);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn make_segment(segment: Segment) -> Result<Part, Sentence> {
+        let segment = memory::create(segment.size())
+            .map_err(|error| refused("no memory for the process", error))?;
+        Ok(Part {
+            segment,
+            window: None,
+        })
+    }
+
+    fn part(&self, place: Place) -> Result<&Part, Sentence> {
+        let parts = self.parts.get(place.process as usize);
+        parts
+            .map(|parts| match place.segment {
+                Segment::Memory => &parts[0],
+                Segment::Control => &parts[1],
+            })
+            .ok_or_else(|| "no such process".to_string())
+    }
+
+    fn window(&self, place: Place) -> Result<&Window, Sentence> {
+        self.part(place)?
+            .window
+            .as_ref()
+            .ok_or_else(|| "a segment is not mapped".to_string())
+    }
+
+    /// Where the object is to be, here.
+    fn handle(&self, place: Place) -> Result<u64, Sentence> {
+        Ok(self.window(place)?.address() + place.offset)
+    }
+
+    /// Makes pages present, so that touching them cannot fail for want of memory.
+    fn populate(&self, place: Place, bytes: u64) -> Result<(), Sentence> {
+        self.part(place)?
+            .segment
+            .populate(place.offset, bytes)
+            .map_err(|error| refused("no memory for its pages", error))
+    }
+
+    fn fill(&self, meta: &Meta, input: &mut In<'_>) -> Result<(), Sentence> {
+        let mut sealed = Vec::with_capacity(MAX_RUN_BYTES);
+        for run in &meta.runs {
+            sealed.clear();
+            sealed.resize(run.bytes() as usize + 4, 0);
+            input.take(&mut sealed)?;
+            let bytes = file::open_run(run, &sealed).map_err(|bad| bad.to_string())?;
+            self.populate(run.place, run.bytes())?;
+            self.window(run.place)?
+                .write(run.place.offset, bytes)
+                .map_err(|error| refused("cannot write its pages", error))?;
+        }
+        Ok(())
+    }
+
+    /// Creates every object in its place, without state.
+    fn create(&self, meta: &Meta) -> Result<(), Sentence> {
+        let mut page = None;
+        for object in &meta.objects {
+            let offset = object.place.offset & !(PAGE_SIZE - 1);
+            let its_page = Place {
+                offset,
+                ..object.place
+            };
+            if page != Some(its_page) {
+                self.populate(its_page, PAGE_SIZE)?;
+                page = Some(its_page);
+            }
+            let handle = self.handle(object.place)?;
+            match object.state {
+                State::Mutex { .. } => MutexAt(handle).create(),
+                State::Cond => CondAt(handle).create(),
+                State::Mapping { .. } => MappingAt(handle).create(),
+                State::Region { .. } => RegionAt(handle).create(),
+                State::Port { .. } => PortAt(handle).create(),
+                State::Portset => PortsetAt(handle).create(),
+                State::Space { .. } => SpaceAt(handle).create(),
+                State::Thread { .. } => ThreadAt(handle).create(),
+                State::Reference => RefAt(handle).create(),
+            }
+            .map_err(|code| failed("cannot create an object", code))?;
+        }
+        Ok(())
+    }
+
+    fn adopt(&mut self, meta: &Meta, passed: u64) -> Result<(), Sentence> {
+        for (n, process) in meta.processes.iter().enumerate() {
+            let client = Client::new(&process.manager)
+                .map_err(|error| refused(&format!("manager {}", process.manager), error))?;
+            let space = meta.object_at(Place {
+                process: n as u32,
+                segment: Segment::Control,
+                offset: CONTROL_SPACE,
+            });
+            let space = space.and_then(|space| meta.objects.get(space as usize));
+            let offset = match space.map(|space| &space.state) {
+                Some(State::Space { clock_offset, .. }) => clock_offset.wrapping_add(passed),
+                _ => passed,
+            };
+            let [memory, control] = &self.parts[n];
+            let refs = [
+                memory.segment.region.at(),
+                memory.segment.control.at(),
+                control.segment.region.at(),
+                control.segment.control.at(),
+            ];
+            let (pid, keeper) = client
+                .adopt(
+                    &process.part,
+                    offset,
+                    [&refs[0], &refs[1], &refs[2], &refs[3]],
+                )
+                .map_err(|error| refused(&format!("{} refuses it", process.manager), error))?;
+            self.adopted.push((process.manager.clone(), client, pid));
+            self.keepers.push(keeper);
+        }
+        Ok(())
+    }
+
+    fn set_states(&self, meta: &Meta, passed: u64) -> Result<(), Sentence> {
+        let mut makers = Makers {
+            making: self,
+            meta,
+            outside: BTreeMap::new(),
+        };
+        let rank = |object: &Object| match object.state {
+            State::Space { .. } => 0,
+            State::Thread { .. } => 2,
+            _ => 1,
+        };
+        for turn in 0..3 {
+            for (n, object) in meta.objects.iter().enumerate() {
+                if rank(object) == turn {
+                    makers
+                        .set(object, passed)
+                        .map_err(|why| format!("object {n}: {why}"))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes the references that states need.
+struct Makers<'a> {
+    making: &'a Making,
+    meta: &'a Meta,
+    outside: BTreeMap<&'a str, Ref>,
+}
+
+impl<'a> Makers<'a> {
+    fn set(&mut self, object: &'a Object, passed: u64) -> Result<(), Sentence> {
+        let kind = object.state.kind();
+        // Without its space it can never do anything again, and naming none would mean ours.
+        if space_field(kind).is_some_and(|field| object.refs[field] == Target::Null) {
+            return Ok(());
+        }
+        let mut refs = Vec::with_capacity(3);
+        for target in &object.refs {
+            refs.push(self.reference(target)?);
+        }
+        let r = |n: usize| match &refs[n] {
+            Some(reference) => reference.handle(),
+            None => 0,
+        };
+        let handle = self.making.handle(object.place)?;
+        match object.state {
+            State::Mutex { locked } => MutexAt(handle).set_state(&MutexState {
+                locked: u64::from(locked),
+            }),
+            State::Cond => CondAt(handle).set_state(),
+            State::Portset => PortsetAt(handle).set_state(),
+            State::Mapping {
+                start,
+                size,
+                offset,
+                protection,
+            } => MappingAt(handle).set_state(
+                &MappingState {
+                    start,
+                    size,
+                    offset,
+                    protection,
+                },
+                r(0),
+                r(1),
+            ),
+            State::Region {
+                start,
+                size,
+                protection,
+            } => RegionAt(handle).set_state(
+                &RegionState {
+                    start,
+                    size,
+                    protection,
+                },
+                r(0),
+                r(1),
+            ),
+            State::Port { alias } => PortAt(handle).set_state(&PortState { alias }, r(0)),
+            State::Space {
+                flags,
+                quota,
+                clock_offset,
+            } => {
+                let clock_offset = clock_offset.wrapping_add(passed);
+                let state = SpaceState {
+                    flags,
+                    quota,
+                    used: 0,
+                    clock_offset,
+                };
+                SpaceAt(handle).set_state(&state, r(0))
+            }
+            State::Thread { ref words, ref fpu } => {
+                ThreadAt(handle).set_state(&thread_state(words, fpu), r(0), r(1), r(2))
+            }
+            State::Reference => {
+                let kind = refs[0]
+                    .as_ref()
+                    .map_or(abi::RefKind::Null, |reference| reference.kind());
+                let state = ReferenceState { kind: kind as u64 };
+                rt::obj::done(rt::sys::reference_set_state(handle, &state, r(0)))
+            }
+        }
+        .map_err(|code| failed(&format!("the state of a {}", kind.name()), code))
+    }
+
+    fn handle(&self, object: u32) -> Result<(u64, &'a State), Sentence> {
+        let object = self
+            .meta
+            .objects
+            .get(object as usize)
+            .ok_or("no such object")?;
+        Ok((self.making.handle(object.place)?, &object.state))
+    }
+
+    /// A reference to what `target` names, or none for nothing.
+    fn reference(&mut self, target: &'a Target) -> Result<Option<Ref>, Sentence> {
+        let to = Ref::new().map_err(|code| failed("a reference", code))?;
+        let pointed = match target {
+            Target::Null => return Ok(None),
+            Target::Object(n) => {
+                let (handle, state) = self.handle(*n)?;
+                match state {
+                    State::Mutex { .. } => MutexAt(handle).reference_into(to.at()),
+                    State::Cond => CondAt(handle).reference_into(to.at()),
+                    State::Mapping { .. } => MappingAt(handle).reference_into(to.at()),
+                    State::Region { .. } => RegionAt(handle).reference_into(to.at()),
+                    State::Port { .. } => PortAt(handle).reference_into(to.at()),
+                    State::Portset => PortsetAt(handle).reference_into(to.at()),
+                    State::Space { .. } => SpaceAt(handle).reference_into(to.at()),
+                    State::Thread { .. } => ThreadAt(handle).reference_into(to.at()),
+                    State::Reference => RefAt(handle).reference_into(to.at()),
+                }
+            }
+            Target::ClientEnd(n) => ThreadAt(self.handle(*n)?.0).client_end_into(to.at()),
+            Target::ServerEnd(n) => ThreadAt(self.handle(*n)?.0).server_end_into(to.at()),
+            Target::Outside(name) => {
+                if !self.outside.contains_key(name.as_str()) {
+                    let port = machine::port(name).map_err(|error| refused(name, error))?;
+                    self.outside.insert(name, port);
+                }
+                to.point_to(self.outside[name.as_str()].at())
+            }
+            Target::Manager(process) => {
+                let keeper = self
+                    .making
+                    .keepers
+                    .get(*process as usize)
+                    .ok_or("no such process")?;
+                to.point_to(keeper.at())
+            }
+            Target::Region(process, segment) => {
+                let place = Place {
+                    process: *process,
+                    segment: *segment,
+                    offset: 0,
+                };
+                to.point_to(self.making.part(place)?.segment.region.at())
+            }
+        };
+        pointed.map_err(|code| failed("a reference", code))?;
+        Ok(Some(to))
+    }
+}

@@ -1,0 +1,564 @@
+//! Saving: freeze, describe, write, thaw.
+//!
+//! The order is what makes an image consistent. First every process of the set is frozen: from
+//! then on none of their threads runs, and their managers complete nothing for them. Only then are
+//! the managers' parts, the objects and the pages read, all of which now stand still. The file gets
+//! its name when it is complete.
+
+use crate::machine::{self, Kernel};
+use crate::Sentence;
+use abi::state::{space_flags, Stage, REGISTER_WORDS};
+use abi::{Code, RefKind, Type, OBJECT_SIZE, PAGE_SIZE};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use checkpoint_image::doing::doing;
+use checkpoint_image::file;
+use checkpoint_image::meta::{
+    fields, thread_state, Meta, Object, Place, Process, Run, Segment, State, Target, MAX_RUN,
+};
+use checkpoint_image::resolve::Known;
+use proto::checkpoint::Reply;
+use proto::fs::Flags;
+use proto::layout::{CONTROL_SPACE, MEMORY_SIZE};
+use proto::process::Pid;
+use proto::Error;
+use rt::obj::{MappingAt, MutexAt, PortAt, Ref, RefAt, RegionAt, SpaceAt, ThreadAt};
+use rt::process::{Client, Frozen};
+use rt::window::Window;
+
+/// All types of objects, as `region_search` takes them.
+const OBJECTS: u64 = 0x3fe;
+/// How often the set is let go on for a moment because one of its threads is connected to a server
+/// outside, before it is refused.
+const ATTEMPTS: u32 = 400;
+/// How long that moment is at first, in nanoseconds.
+const MOMENT: u64 = 20_000;
+
+/// Saves processes together.
+pub(crate) fn save(processes: &[(String, Pid)], path: &str) -> Reply {
+    match try_save(processes, path) {
+        Ok((bytes, doing)) => Reply::Saved { bytes, doing },
+        Err(why) => Reply::Refused(why),
+    }
+}
+
+fn try_save(processes: &[(String, Pid)], path: &str) -> Result<(u64, Vec<String>), Sentence> {
+    let mut attempt = 0;
+    loop {
+        let set = Set::freeze(processes)?;
+        match set.describe() {
+            Ok(described) => return set.write(&described, path),
+            Err(Problem::Connected(_)) if attempt < ATTEMPTS => {
+                attempt += 1;
+                drop(set);
+                // Not always the same moment, so as not to meet the program's own rhythm.
+                rt::time::sleep(MOMENT + u64::from(attempt % 17) * MOMENT / 4);
+            }
+            Err(Problem::Connected(what)) | Err(Problem::Refused(what)) => return Err(what),
+        }
+    }
+}
+
+/// Why a set cannot be described.
+enum Problem {
+    /// For now: a thread has a connection that leads outside.
+    Connected(Sentence),
+    /// For good.
+    Refused(Sentence),
+}
+
+impl From<Sentence> for Problem {
+    fn from(sentence: Sentence) -> Self {
+        Problem::Refused(sentence)
+    }
+}
+
+fn failed(what: &str, code: Code) -> Sentence {
+    format!("{what}: the kernel says {code:?}")
+}
+
+/// A frozen process; thawed when this is dropped.
+struct Held {
+    client: Client,
+    manager: String,
+    pid: Pid,
+    frozen: Frozen,
+    memory: Option<Window>,
+    control: Option<Window>,
+}
+
+impl Held {
+    fn region(&self, segment: Segment) -> &Ref {
+        match segment {
+            Segment::Memory => &self.frozen.memory,
+            Segment::Control => &self.frozen.control,
+        }
+    }
+
+    fn window(&self, segment: Segment) -> Result<&Window, Sentence> {
+        let window = match segment {
+            Segment::Memory => &self.memory,
+            Segment::Control => &self.control,
+        };
+        window
+            .as_ref()
+            .ok_or_else(|| "a segment is not mapped".to_string())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.memory = None;
+        self.control = None;
+        let _ = self.client.thaw(self.pid);
+    }
+}
+
+/// The frozen processes.
+struct Set(Vec<Held>);
+
+/// What is known about them.
+struct Described {
+    meta: Meta,
+    doing: Vec<String>,
+    /// The machine's clock while they stand still.
+    clock: u64,
+}
+
+impl Set {
+    fn freeze(processes: &[(String, Pid)]) -> Result<Self, Sentence> {
+        let mut set = Set(Vec::new());
+        for (manager, pid) in processes {
+            if set
+                .0
+                .iter()
+                .any(|held| held.manager == *manager && held.pid == *pid)
+            {
+                return Err(format!("process {pid} is named twice"));
+            }
+            let client = Client::new(manager)
+                .map_err(|error| format!("manager {manager}: {}", error.text()))?;
+            let frozen = client
+                .freeze(*pid)
+                .map_err(|error| format!("process {pid} of {manager}: {}", error.text()))?;
+            set.0.push(Held {
+                client,
+                manager: manager.clone(),
+                pid: *pid,
+                frozen,
+                memory: None,
+                control: None,
+            });
+        }
+        for held in &mut set.0 {
+            let map = |segment, region: &Ref| {
+                machine::window(region, segment)
+                    .map_err(|error| format!("cannot map the process: {}", error.text()))
+            };
+            held.memory = Some(map(Segment::Memory, &held.frozen.memory)?);
+            held.control = Some(map(Segment::Control, &held.frozen.control)?);
+        }
+        Ok(set)
+    }
+
+    fn describe(&self) -> Result<Described, Problem> {
+        let clock = rt::time::now();
+        let found = self.find()?;
+        let known = self.known(&found)?;
+        let mut meta = Meta {
+            processes: self
+                .0
+                .iter()
+                .map(|held| Process {
+                    manager: held.manager.clone(),
+                    name: held.frozen.name.clone(),
+                    part: held.frozen.part.clone(),
+                })
+                .collect(),
+            objects: Vec::with_capacity(found.len()),
+            runs: Vec::new(),
+        };
+        let refs = [reference()?, reference()?, reference()?];
+        for (place, kind, handle) in found {
+            let object = self.object(place, kind, handle, &refs, &known)?;
+            meta.objects.push(object);
+        }
+        let doing = self.doing(&meta);
+        for n in 0..meta.objects.len() {
+            let delivered_again = !meta.keeper_is_saved(n);
+            if let State::Thread { words, .. } = &mut meta.objects[n].state {
+                // Its keeper will not know the restored thread: the exception begins again.
+                if delivered_again {
+                    words[REGISTER_WORDS + 6] = 0;
+                }
+            }
+        }
+        meta.runs = self.runs(&meta)?;
+        Ok(Described { meta, doing, clock })
+    }
+
+    /// Every object in the segments: its place, type and handle here.
+    fn find(&self) -> Result<Vec<(Place, Type, u64)>, Sentence> {
+        let mut found = Vec::new();
+        for (process, held) in self.0.iter().enumerate() {
+            for segment in [Segment::Memory, Segment::Control] {
+                let base = held.window(segment)?.address();
+                each(
+                    held.region(segment),
+                    segment.size(),
+                    OBJECTS,
+                    OBJECT_SIZE,
+                    |offset, raw| {
+                        let place = Place {
+                            process: process as u32,
+                            segment,
+                            offset,
+                        };
+                        if let Some(kind) = machine::type_of(raw) {
+                            found.push((place, kind, base + offset));
+                        }
+                    },
+                )?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// A reference to everything that the image can name. What comes first wins.
+    fn known(&self, found: &[(Place, Type, u64)]) -> Result<Known<Ref>, Sentence> {
+        let mut known = Known::default();
+        for (n, (_, kind, handle)) in found.iter().enumerate() {
+            let n = n as u32;
+            let to = reference()?;
+            match kind {
+                Type::Mutex => MutexAt(*handle).reference_into(to.at()),
+                Type::Cond => rt::obj::CondAt(*handle).reference_into(to.at()),
+                Type::Mapping => MappingAt(*handle).reference_into(to.at()),
+                Type::Region => RegionAt(*handle).reference_into(to.at()),
+                Type::Port => PortAt(*handle).reference_into(to.at()),
+                Type::Portset => rt::obj::PortsetAt(*handle).reference_into(to.at()),
+                Type::Space => SpaceAt(*handle).reference_into(to.at()),
+                Type::Thread => ThreadAt(*handle).reference_into(to.at()),
+                Type::Reference => RefAt(*handle).reference_into(to.at()),
+            }
+            .map_err(|code| failed("a reference to an object", code))?;
+            known.add(&Kernel, to, Target::Object(n));
+            if *kind == Type::Thread {
+                let (client, server) = (reference()?, reference()?);
+                ThreadAt(*handle)
+                    .client_end_into(client.at())
+                    .and_then(|()| ThreadAt(*handle).server_end_into(server.at()))
+                    .map_err(|code| failed("a reference to an end of a thread", code))?;
+                known.add(&Kernel, client, Target::ClientEnd(n));
+                known.add(&Kernel, server, Target::ServerEnd(n));
+            }
+        }
+        for (name, port) in machine::outside() {
+            known.add(&Kernel, port, Target::Outside(name.into()));
+        }
+        for (process, held) in self.0.iter().enumerate() {
+            let process = process as u32;
+            for segment in [Segment::Memory, Segment::Control] {
+                let copy = held
+                    .region(segment)
+                    .copy()
+                    .map_err(|code| failed("a copy", code))?;
+                known.add(&Kernel, copy, Target::Region(process, segment));
+            }
+            let keeper = reference()?;
+            SpaceAt(held.window(Segment::Control)?.address() + CONTROL_SPACE)
+                .get_state(keeper.handle())
+                .map_err(|code| failed("the state of the space", code))?;
+            known.add(&Kernel, keeper, Target::Manager(process));
+        }
+        Ok(known)
+    }
+
+    /// State and references of an object.
+    fn object(
+        &self,
+        place: Place,
+        kind: Type,
+        handle: u64,
+        refs: &[Ref; 3],
+        known: &Known<Ref>,
+    ) -> Result<Object, Problem> {
+        let [a, b, c] = [refs[0].handle(), refs[1].handle(), refs[2].handle()];
+        let mut stages = [Stage::None; 2];
+        let state = match kind {
+            Type::Mutex => MutexAt(handle).get_state().map(|s| State::Mutex {
+                locked: s.locked != 0,
+            }),
+            Type::Cond => Ok(State::Cond),
+            Type::Mapping => MappingAt(handle)
+                .get_state(a, b)
+                .map(|s| State::mapping(&s)),
+            Type::Region => RegionAt(handle).get_state(a, b).map(|s| State::region(&s)),
+            Type::Port => PortAt(handle)
+                .get_state(a)
+                .map(|s| State::Port { alias: s.alias }),
+            Type::Portset => Ok(State::Portset),
+            Type::Space => SpaceAt(handle).get_state(a).map(|s| State::space(&s)),
+            Type::Thread => ThreadAt(handle).get_state(a, b, c).map(|s| {
+                stages = [s.client_stage, s.server_stage]
+                    .map(|stage| Stage::from_raw(stage).unwrap_or_default());
+                State::thread(&s)
+            }),
+            Type::Reference => refs[0].point_to(RefAt(handle)).map(|()| State::Reference),
+        }
+        .map_err(|code| failed("the state of an object", code))?;
+        let mut targets = Vec::new();
+        for (field, reference) in refs.iter().take(fields(kind).len()).enumerate() {
+            targets.push(match known.name(&Kernel, reference) {
+                Ok(target) => target,
+                Err(_) if kind == Type::Thread && field > 0 => match stages[field - 1] {
+                    // One-way things that are delivered again to whoever still wants them.
+                    Stage::Call | Stage::Fault | Stage::Exception => Target::Null,
+                    _ => {
+                        return Err(Problem::Connected(
+                            self.sentence(place, "is connected to a thread"),
+                        ))
+                    }
+                },
+                Err(what) => return Err(Problem::Refused(self.refers(place, kind, what))),
+            });
+        }
+        Ok(Object {
+            place,
+            state,
+            refs: targets,
+        })
+    }
+
+    fn sentence(&self, place: Place, what: &str) -> Sentence {
+        let name = self
+            .0
+            .get(place.process as usize)
+            .map_or("", |held| &held.frozen.name);
+        format!(
+            "{name} {what} outside of what is saved (object at {:#x})",
+            place.offset
+        )
+    }
+
+    fn refers(&self, place: Place, kind: Type, to: RefKind) -> Sentence {
+        self.sentence(
+            place,
+            &format!("has a {} that refers to a {to:?}", kind.name()),
+        )
+    }
+
+    /// What each thread is doing, in words.
+    fn doing(&self, meta: &Meta) -> Vec<String> {
+        let mut words = Vec::new();
+        for object in &meta.objects {
+            let State::Thread { words: thread, fpu } = &object.state else {
+                continue;
+            };
+            let state = thread_state(thread, fpu);
+            // The space tells whether calls are redirected, and whose memory `rip` is in.
+            let (mut foreign, mut process) = (false, object.place.process);
+            if let Some(Target::Object(space)) = object.refs.first() {
+                if let Some(Object {
+                    state: State::Space { flags, .. },
+                    place,
+                    ..
+                }) = meta.objects.get(*space as usize)
+                {
+                    foreign = flags & space_flags::FOREIGN != 0;
+                    process = place.process;
+                }
+            }
+            let code = self.code_at(process, state.registers.rip);
+            words.push(doing(&state, foreign, &code));
+        }
+        words
+    }
+
+    /// The two bytes at an address of a process, as far as they are present.
+    fn code_at(&self, process: u32, address: u64) -> Vec<u8> {
+        let Some(held) = self.0.get(process as usize) else {
+            return Vec::new();
+        };
+        let page = address & !(PAGE_SIZE - 1);
+        let present = address < MEMORY_SIZE - PAGE_SIZE
+            && matches!(held.frozen.memory.search(page, page + PAGE_SIZE, 1), Ok((at, _)) if at == page);
+        let mut bytes = vec![
+            0;
+            if address % PAGE_SIZE == PAGE_SIZE - 1 {
+                1
+            } else {
+                2
+            }
+        ];
+        match &held.memory {
+            Some(window) if present && window.read(address, &mut bytes).is_ok() => bytes,
+            _ => Vec::new(),
+        }
+    }
+
+    /// The pages that hold anything but zeros and objects.
+    fn runs(&self, meta: &Meta) -> Result<Vec<Run>, Sentence> {
+        let mut runs: Vec<Run> = Vec::new();
+        let mut page = vec![0; PAGE_SIZE as usize];
+        for (process, held) in self.0.iter().enumerate() {
+            for segment in [Segment::Memory, Segment::Control] {
+                let mut pages = Vec::new();
+                each(
+                    held.region(segment),
+                    segment.size(),
+                    1,
+                    PAGE_SIZE,
+                    |offset, _| {
+                        pages.push(offset);
+                    },
+                )?;
+                for offset in pages {
+                    let place = Place {
+                        process: process as u32,
+                        segment,
+                        offset,
+                    };
+                    self.read(meta, Run { place, pages: 1 }, &mut page)?;
+                    if page.iter().all(|byte| *byte == 0) {
+                        continue;
+                    }
+                    match runs.last_mut() {
+                        Some(run)
+                            if run.pages < MAX_RUN
+                                && Place {
+                                    offset: run.place.offset + run.bytes(),
+                                    ..run.place
+                                } == place =>
+                        {
+                            run.pages += 1;
+                        }
+                        _ => runs.push(Run { place, pages: 1 }),
+                    }
+                }
+            }
+        }
+        Ok(runs)
+    }
+
+    /// Reads the pages of a run. The bytes of objects are the kernel's and read as zero.
+    fn read(&self, meta: &Meta, run: Run, into: &mut [u8]) -> Result<(), Sentence> {
+        let held = self
+            .0
+            .get(run.place.process as usize)
+            .ok_or("no such process")?;
+        held.window(run.place.segment)?
+            .read(run.place.offset, into)
+            .map_err(|error| error.text().to_string())?;
+        let first = meta
+            .objects
+            .partition_point(|object| object.place < run.place);
+        let end = Place {
+            offset: run.place.offset + run.bytes(),
+            ..run.place
+        };
+        for object in meta.objects[first..]
+            .iter()
+            .take_while(|object| object.place < end)
+        {
+            let at = (object.place.offset - run.place.offset) as usize;
+            into[at..at + OBJECT_SIZE as usize].fill(0);
+        }
+        Ok(())
+    }
+
+    fn write(&self, described: &Described, path: &str) -> Result<(u64, Vec<String>), Sentence> {
+        let meta = &described.meta;
+        let head = file::encode(meta, machine::features(), described.clock)
+            .map_err(|bad| bad.to_string())?;
+        let temporary = format!("{path}.tmp");
+        let cannot = |error: Error| format!("cannot write {path}: {}", error.text());
+        let written = (|| {
+            let flags = Flags {
+                create: true,
+                truncate: true,
+                ..Flags::default()
+            };
+            let mut out = Out {
+                file: rt::fs::File::open(&temporary, flags, 0o644).map_err(cannot)?,
+                offset: 0,
+                buffer: Vec::with_capacity(file::MAX_RUN_BYTES),
+            };
+            out.put(&head).map_err(cannot)?;
+            let mut pages = Vec::with_capacity(file::MAX_RUN_BYTES);
+            for run in &meta.runs {
+                pages.clear();
+                pages.resize(run.bytes() as usize, 0);
+                self.read(meta, *run, &mut pages)?;
+                file::seal_run(&mut pages);
+                out.put(&pages).map_err(cannot)?;
+            }
+            out.flush().map_err(cannot)?;
+            let bytes = out.offset;
+            drop(out);
+            rt::fs::rename(&temporary, path).map_err(cannot)?;
+            Ok((bytes, described.doing.clone()))
+        })();
+        if written.is_err() {
+            let _ = rt::fs::unlink(&temporary);
+        }
+        written
+    }
+}
+
+/// Calls `f` with offset and kind of everything that `region_search` finds.
+fn each(
+    region: &RefAt,
+    size: u64,
+    kinds: u64,
+    step: u64,
+    mut f: impl FnMut(u64, u64),
+) -> Result<(), Sentence> {
+    let mut offset = 0;
+    while offset < size {
+        match region.search(offset, size, kinds) {
+            Ok((found, kind)) => {
+                f(found, kind);
+                offset = found + step;
+            }
+            Err(Code::NotFound) => break,
+            Err(code) => return Err(failed("searching the process", code)),
+        }
+    }
+    Ok(())
+}
+
+fn reference() -> Result<Ref, Sentence> {
+    Ref::new().map_err(|code| failed("a reference", code))
+}
+
+/// Writes through a buffer, one message of the file system at a time.
+struct Out {
+    file: rt::fs::File,
+    offset: u64,
+    buffer: Vec<u8>,
+}
+
+impl Out {
+    fn put(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
+        while !bytes.is_empty() {
+            let room = file::MAX_RUN_BYTES - self.buffer.len();
+            let (now, later) = bytes.split_at(bytes.len().min(room));
+            self.buffer.extend_from_slice(now);
+            bytes = later;
+            if self.buffer.len() == file::MAX_RUN_BYTES {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        self.file.write_all(self.offset, &self.buffer)?;
+        self.offset += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
