@@ -20,10 +20,12 @@ rt::entry!(main);
 
 /// Memory that is left to others: the server refuses to grow when less than this is free.
 const RESERVE: u64 = 8 << 20;
+/// The reserve of a small machine is this part of its memory.
+const RESERVE_PART: u64 = 8;
 /// Most that is taken between two looks at what is free.
-const STRIDE: u64 = 8 << 20;
+const STRIDE: u64 = 2 << 20;
 /// A look is due when less than this may still be taken. More than one request can need.
-const LOW: u64 = 1 << 20;
+const LOW: u64 = 256 << 10;
 /// Most that the files can take: the heap, less what the allocator and requests need.
 const MOST: u64 = proto::layout::HEAP_END - proto::layout::HEAP_START - (64 << 20);
 
@@ -44,9 +46,12 @@ impl Watch {
         }
         let used = budget.used();
         self.peak = self.peak.max(used);
-        let free = rt::memory::usage().map_or(0, |usage| usage.free);
-        let left = free
-            .saturating_sub(RESERVE)
+        // A memory server that does not answer has nothing to give.
+        let usage = rt::memory::usage().unwrap_or_default();
+        let reserve = RESERVE.min(usage.total / RESERVE_PART);
+        let left = usage
+            .free
+            .saturating_sub(reserve)
             .saturating_add(self.peak - used);
         budget.set_left(left.min(STRIDE).min(MOST.saturating_sub(used)));
     }
