@@ -82,6 +82,7 @@ pub struct Kernel {
     table_hand: Cell<usize>,
     seed: Cell<u32>,
     soft_faults: Cell<u64>,
+    epochs: Cell<u64>,
 }
 
 /// What stops a handler before it has changed anything.
@@ -138,6 +139,7 @@ impl Kernel {
             table_hand: Cell::new(0),
             seed: Cell::new(0x9e37_79b9),
             soft_faults: Cell::new(0),
+            epochs: Cell::new(0),
         };
         let mut kernel = Some(kernel);
         hal::alloc_slice(1, |_| kernel.take())?.first()?.as_ref()
@@ -151,6 +153,12 @@ impl Kernel {
         x ^= x << 5;
         self.seed.set(x);
         x
+    }
+
+    /// A number that has not been given out before.
+    fn next_epoch(&self) -> u64 {
+        self.epochs.set(self.epochs.get() + 1);
+        self.epochs.get()
     }
 
     fn count_soft_fault(&self) {

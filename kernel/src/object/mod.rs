@@ -142,6 +142,10 @@ pub(crate) struct Header {
     pfn: Cell<Pfn>,
     /// Next object of the frame, or next free slot.
     next: Cell<ObjId>,
+    /// The handle at which it was last found, and the epoch of the space where that was: while the
+    /// space's translations stand, the same handle finds it again.
+    seen_at: Cell<u64>,
+    seen_in: Cell<u64>,
     /// Who pays for the slot.
     payer: Cell<Option<&'static Account>>,
 }
@@ -157,6 +161,8 @@ impl Header {
             offset: Cell::new(0),
             pfn: Cell::new(NO_FRAME),
             next: Cell::new(ObjId::NONE),
+            seen_at: Cell::new(0),
+            seen_in: Cell::new(0),
             payer: Cell::new(None),
         }
     }
@@ -354,6 +360,7 @@ fn unbind(k: K, h: &'static Header) {
     }
     h.pfn.set(NO_FRAME);
     h.next.set(ObjId::NONE);
+    h.seen_in.set(0);
 }
 
 fn aligned(address: u64) -> Result<(), Stop> {
@@ -365,9 +372,36 @@ fn aligned(address: u64) -> Result<(), Stop> {
 }
 
 /// The object at a handle, in whatever phase.
+#[inline]
 fn look_up<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'static T, Stop> {
+    match look_again(k, space, handle) {
+        Some(object) => Ok(object),
+        None => look_long(k, space, handle),
+    }
+}
+
+/// The object that this handle found before, as long as nothing has been unmapped since. The word
+/// is read through the program's own mapping, so that the hardware does the walk; it is no more
+/// than a hint, as the object must have been seen at this very handle in this space.
+#[inline]
+fn look_again<T: Object>(k: K, space: &'static Space, handle: u64) -> Option<&'static T> {
+    if !k.inside.get().is_some_and(|here| core::ptr::eq(here, space)) {
+        return None;
+    }
+    let id = ObjId(hal::peek(handle)? as u32);
+    if id.ty() != Some(T::TYPE) {
+        return None;
+    }
+    let object = T::table(k).get(id.index())?;
+    let h = object.head();
+    (h.seen_at.get() == handle && h.seen_in.get() == space.epoch.get()).then_some(object)
+}
+
+/// The object at a handle by frame and offset.
+#[inline(never)]
+fn look_long<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'static T, Stop> {
     aligned(handle)?;
-    // Full power comes with the right to write where the object lives.
+    // Full power comes with the right to have objects where it lives.
     let pfn = memory::translate(k, space, handle, Access::OBJECT)?;
     let offset = handle % abi::PAGE_SIZE;
     let hint = ObjId(hal::read_word(pfn, offset) as u32);
@@ -378,6 +412,8 @@ fn look_up<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'stat
     if h.id.ty() != Some(T::TYPE) {
         return Err(Stop::Exception(Exception::WrongType, handle));
     }
+    h.seen_at.set(handle);
+    h.seen_in.set(space.epoch.get());
     T::table(k).get(h.id.index()).ok_or(Stop::Exception(Exception::NoObject, handle))
 }
 

@@ -19,6 +19,8 @@ pub(crate) struct Space {
     head: Header,
     /// A cache of the mapping hierarchy.
     pub(crate) table: PageTable,
+    /// Changes whenever a translation is taken away; no two spaces ever have the same.
+    pub(crate) epoch: Cell<u64>,
     pub(crate) mappings: Cell<Option<&'static Mapping>>,
     pub(crate) regions: Cell<Option<&'static Region>>,
     pub(crate) threads: Cell<Option<&'static Thread>>,
@@ -54,6 +56,7 @@ impl Space {
 
     pub(crate) fn forget_below(&self, k: K, start: u64, size: u64, depth: u32) {
         self.table.remove(start, size);
+        self.epoch.set(k.next_epoch());
         if depth >= MAX_DEPTH {
             return;
         }
@@ -80,6 +83,7 @@ impl Object for Space {
         Space {
             head,
             table: PageTable::new(),
+            epoch: Cell::new(0),
             mappings: Cell::new(None),
             regions: Cell::new(None),
             threads: Cell::new(None),
@@ -96,7 +100,8 @@ impl Object for Space {
     fn table(k: K) -> &'static Table<Self> {
         &k.spaces
     }
-    fn open(&'static self, _: K) {
+    fn open(&'static self, k: K) {
+        self.epoch.set(k.next_epoch());
         self.foreign.set(false);
         self.clock_offset.set(0);
         self.keeper.set(Target::NULL);
@@ -109,6 +114,7 @@ impl Object for Space {
             at = r.next.get();
         }
         self.table.clear();
+        self.epoch.set(k.next_epoch());
         // Its threads cannot go on until it has a body again: each finds that out by itself.
         let mut at = self.threads.get();
         while let Some(t) = at {
