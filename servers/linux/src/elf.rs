@@ -84,7 +84,11 @@ pub fn header(bytes: &[u8]) -> Result<Header, Reason> {
 
 /// Reads the program headers.
 pub fn layout(header: &Header, bytes: &[u8]) -> Result<Layout, Reason> {
-    let mut found = Layout { loads: Vec::new(), interpreter: None, headers_address: None };
+    let mut found = Layout {
+        loads: Vec::new(),
+        interpreter: None,
+        headers_address: None,
+    };
     if bytes.len() < header.headers * PROGRAM_HEADER {
         return Err("it ends within its program headers");
     }
@@ -106,12 +110,18 @@ pub fn layout(header: &Header, bytes: &[u8]) -> Result<Layout, Reason> {
                         prot |= right;
                     }
                 }
-                let within = header.headers_offset >= offset
-                    && header.headers_offset - offset < file_size;
+                let within =
+                    header.headers_offset >= offset && header.headers_offset - offset < file_size;
                 if within {
                     found.headers_address = Some(address + (header.headers_offset - offset));
                 }
-                found.loads.push(Load { address, offset, file_size, memory_size, prot });
+                found.loads.push(Load {
+                    address,
+                    offset,
+                    file_size,
+                    memory_size,
+                    prot,
+                });
             }
             3 => found.interpreter = Some((offset, file_size)),
             _ => {}

@@ -236,13 +236,20 @@ impl Caller<'_> {
     /// What is kept of this call from its earlier attempts.
     pub fn wait(&mut self) -> &mut Wait {
         let key = self.key;
-        self.p.wait.get_or_insert(Wait { key, deadline: None, progress: 0 })
+        self.p.wait.get_or_insert(Wait {
+            key,
+            deadline: None,
+            progress: 0,
+        })
     }
 
     /// The deadline of this call, which begins `nanoseconds` after its first attempt.
     pub fn deadline_after(&mut self, nanoseconds: u64) -> u64 {
         let now = self.now();
-        *self.wait().deadline.get_or_insert(now.saturating_add(nanoseconds))
+        *self
+            .wait()
+            .deadline
+            .get_or_insert(now.saturating_add(nanoseconds))
     }
 
     /// Says something about the process, once for each `topic`.
@@ -265,7 +272,14 @@ pub fn call(process: &mut Process, host: &mut dyn Host, entry: &Registers) -> Ou
     out.rip = entry.rip.wrapping_add(2);
     out.rcx = out.rip;
     out.r11 = entry.rflags;
-    let mut caller = Caller { p: process, h: host, entry: *entry, out, fpu: None, key };
+    let mut caller = Caller {
+        p: process,
+        h: host,
+        entry: *entry,
+        out,
+        fpu: None,
+        key,
+    };
     let result = calls::dispatch(&mut caller);
     let Caller { mut out, fpu, .. } = caller;
     match result {
@@ -274,9 +288,7 @@ pub fn call(process: &mut Process, host: &mut dyn Host, entry: &Registers) -> Ou
         Err(Stop::Replaced) => {}
         Err(Stop::Park(wake)) => match process.signals.deliverable() {
             None => return Outcome::Park(wake),
-            Some(signal)
-                if process.signals.restarts(signal) && calls::can_restart(entry.rax) =>
-            {
+            Some(signal) if process.signals.restarts(signal) && calls::can_restart(entry.rax) => {
                 out = *entry;
             }
             Some(_) => out.rax = EINTR.rax(),
@@ -334,8 +346,11 @@ pub fn interrupt(process: &mut Process, host: &mut dyn Host, registers: &Registe
 
 /// Ends the process by a signal, with a line on the console.
 fn killed(process: &mut Process, host: &mut dyn Host, signal: u32, detail: &str) -> Outcome {
-    let line =
-        format!("{}: ended by signal {signal} ({}){detail}", process.name, signal::describe(signal));
+    let line = format!(
+        "{}: ended by signal {signal} ({}){detail}",
+        process.name,
+        signal::describe(signal)
+    );
     host.log(&line);
     process.end(host);
     Outcome::End(Status::Killed(signal as u8))
@@ -357,21 +372,63 @@ pub fn exception(
     let mut registers = message.registers;
     let at = registers.rip;
     let (signal, origin, detail) = match Exception::from_raw(message.code) {
-        Some(Exception::Divide) => (sig::FPE, Origin { code: 1, address: at, pid: 0 }, String::new()),
-        Some(Exception::X87 | Exception::Simd) => {
-            (sig::FPE, Origin { code: 3, address: at, pid: 0 }, String::new())
-        }
-        Some(Exception::Debug) => (sig::TRAP, Origin { code: 2, address: at, pid: 0 }, String::new()),
+        Some(Exception::Divide) => (
+            sig::FPE,
+            Origin {
+                code: 1,
+                address: at,
+                pid: 0,
+            },
+            String::new(),
+        ),
+        Some(Exception::X87 | Exception::Simd) => (
+            sig::FPE,
+            Origin {
+                code: 3,
+                address: at,
+                pid: 0,
+            },
+            String::new(),
+        ),
+        Some(Exception::Debug) => (
+            sig::TRAP,
+            Origin {
+                code: 2,
+                address: at,
+                pid: 0,
+            },
+            String::new(),
+        ),
         Some(Exception::Breakpoint) => {
             registers.rip = at.wrapping_add(1);
-            (sig::TRAP, Origin { code: 0x80, address: 0, pid: 0 }, String::new())
+            (
+                sig::TRAP,
+                Origin {
+                    code: 0x80,
+                    address: 0,
+                    pid: 0,
+                },
+                String::new(),
+            )
         }
-        Some(Exception::InvalidOpcode) => {
-            (sig::ILL, Origin { code: 2, address: at, pid: 0 }, format!(" at {at:#x}"))
-        }
-        Some(Exception::Alignment) => {
-            (sig::BUS, Origin { code: 1, address: message.address, pid: 0 }, String::new())
-        }
+        Some(Exception::InvalidOpcode) => (
+            sig::ILL,
+            Origin {
+                code: 2,
+                address: at,
+                pid: 0,
+            },
+            format!(" at {at:#x}"),
+        ),
+        Some(Exception::Alignment) => (
+            sig::BUS,
+            Origin {
+                code: 1,
+                address: message.address,
+                pid: 0,
+            },
+            String::new(),
+        ),
         Some(Exception::Memory) => {
             let address = message.address;
             let area = process.areas.find(address);
@@ -381,17 +438,36 @@ pub fn exception(
                 return out_of_memory(process, host);
             }
             let code = if area.is_some() { 2 } else { 1 };
-            let origin = Origin { code, address, pid: 0 };
-            (sig::SEGV, origin, format!(": access to {address:#x} at {at:#x}"))
+            let origin = Origin {
+                code,
+                address,
+                pid: 0,
+            };
+            (
+                sig::SEGV,
+                origin,
+                format!(": access to {address:#x} at {at:#x}"),
+            )
         }
         _ => {
-            let origin = Origin { code: 0x80, address: 0, pid: 0 };
-            (sig::SEGV, origin, format!(": forbidden instruction or address at {at:#x}"))
+            let origin = Origin {
+                code: 0x80,
+                address: 0,
+                pid: 0,
+            };
+            (
+                sig::SEGV,
+                origin,
+                format!(": forbidden instruction or address at {at:#x}"),
+            )
         }
     };
     let Process { signals, areas, .. } = process;
     match signals.deliver_fault(areas, host, &mut registers, signal, origin) {
-        Ok(Delivery::Go) => Outcome::Go { registers, fpu: None },
+        Ok(Delivery::Go) => Outcome::Go {
+            registers,
+            fpu: None,
+        },
         Ok(Delivery::End(signal)) => killed(process, host, signal, &detail),
         Err(OutOfMemory) => out_of_memory(process, host),
     }
@@ -404,7 +480,10 @@ pub fn describe(registers: &Registers, in_call: bool) -> String {
         return format!("runs at {:#x}", registers.rip);
     }
     match number::name(registers.rax) {
-        Some(name) => format!("Linux {name}({:#x}, {:#x}, {:#x})", registers.rdi, registers.rsi, registers.rdx),
+        Some(name) => format!(
+            "Linux {name}({:#x}, {:#x}, {:#x})",
+            registers.rdi, registers.rsi, registers.rdx
+        ),
         None => format!("Linux call {}", registers.rax),
     }
 }

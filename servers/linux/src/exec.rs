@@ -6,6 +6,7 @@
 //! interpreter after `#!`.
 
 use abi::Registers;
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -40,7 +41,10 @@ pub struct Failure {
 
 impl Failure {
     fn new(errno: Errno, path: &str, cause: &str) -> Self {
-        Failure { errno, sentence: format!("{path}: {cause}") }
+        Failure {
+            errno,
+            sentence: format!("{path}: {cause}"),
+        }
     }
 
     fn from_fs(error: proto::Error, path: &str) -> Self {
@@ -67,12 +71,20 @@ pub struct Prepared {
     name: String,
 }
 
-fn read_at(host: &mut dyn Host, ino: u64, offset: u64, into: &mut [u8]) -> Result<usize, proto::Error> {
+fn read_at(
+    host: &mut dyn Host,
+    ino: u64,
+    offset: u64,
+    into: &mut [u8],
+) -> Result<usize, proto::Error> {
     let mut done = 0;
     while done < into.len() {
         let length = (into.len() - done).min(CHUNK);
-        let request =
-            Request::Read { ino, offset: offset + done as u64, length: length as u32 };
+        let request = Request::Read {
+            ino,
+            offset: offset + done as u64,
+            length: length as u32,
+        };
         let (_, got) = host.fs(&request, &[], &mut into[done..done + length])?;
         if got == 0 {
             break;
@@ -88,7 +100,11 @@ fn close(host: &mut dyn Host, ino: u64) {
 
 /// Opens an executable file and gives its canonical path.
 fn open(host: &mut dyn Host, path: &str) -> Result<(Attr, String), Failure> {
-    let request = Request::Open { path: path.to_string(), flags: Flags::default(), mode: 0 };
+    let request = Request::Open {
+        path: path.to_string(),
+        flags: Flags::default(),
+        mode: 0,
+    };
     let attr = match host.fs(&request, &[], &mut []) {
         Ok((Reply::Attr(attr), _)) => attr,
         Ok(_) => return Err(Failure::from_fs(proto::Error::Broken, path)),
@@ -123,16 +139,30 @@ fn examine(host: &mut dyn Host, attr: &Attr, path: &str, first: &[u8]) -> Result
     let got = read_at(host, attr.ino, header.headers_offset, &mut raw)
         .map_err(|e| Failure::from_fs(e, path))?;
     let layout = elf::layout(&header, &raw[..got]).map_err(bad)?;
-    if layout.loads.iter().any(|l| l.offset + l.file_size > attr.size) {
+    if layout
+        .loads
+        .iter()
+        .any(|l| l.offset + l.file_size > attr.size)
+    {
         return Err(bad("it ends within a segment"));
     }
-    Ok(Image { ino: attr.ino, path: path.to_string(), header, layout, size: attr.size })
+    Ok(Image {
+        ino: attr.ino,
+        path: path.to_string(),
+        header,
+        layout,
+        size: attr.size,
+    })
 }
 
 /// The range of addresses that the segments span, page aligned, before the load address is added.
 fn span(layout: &Layout) -> Option<(u64, u64)> {
     let start = layout.loads.iter().map(|l| l.address).min()? & !(PAGE - 1);
-    let end = layout.loads.iter().map(|l| l.address + l.memory_size).max()?;
+    let end = layout
+        .loads
+        .iter()
+        .map(|l| l.address + l.memory_size)
+        .max()?;
     Some((start, page_up(end)?))
 }
 
@@ -160,8 +190,15 @@ pub fn prepare(
                 name.clone_from(&interpreter);
                 file = interpreter;
             }
-            Ok(Step::Program(image, interpreter)) => {
-                let prepared = Prepared { image, interpreter, args, env, name };
+            Ok(Step::Program(images)) => {
+                let (image, interpreter) = *images;
+                let prepared = Prepared {
+                    image,
+                    interpreter,
+                    args,
+                    env,
+                    name,
+                };
                 return match check_sizes(host, &prepared) {
                     Ok(()) => Ok(prepared),
                     Err(failure) => {
@@ -176,13 +213,17 @@ pub fn prepare(
             }
         }
     }
-    Err(Failure::new(ELOOP, path, "too many scripts name each other as interpreter"))
+    Err(Failure::new(
+        ELOOP,
+        path,
+        "too many scripts name each other as interpreter",
+    ))
 }
 
 enum Step {
     /// A script: this interpreter is to be loaded instead, with the arguments changed.
     Script(String),
-    Program(Image, Option<Image>),
+    Program(Box<(Image, Option<Image>)>),
 }
 
 fn prepare_open(
@@ -205,7 +246,11 @@ fn prepare_open(
             None => (line, None),
         };
         if !interpreter.starts_with('/') {
-            return Err(Failure::new(ENOEXEC, named, "its first line names no interpreter"));
+            return Err(Failure::new(
+                ENOEXEC,
+                named,
+                "its first line names no interpreter",
+            ));
         }
         let mut new = alloc::vec![interpreter.as_bytes().to_vec()];
         new.extend(argument.map(|a| a.as_bytes().to_vec()));
@@ -216,7 +261,7 @@ fn prepare_open(
     }
     let image = examine(host, attr, canonical, first)?;
     let Some((offset, length)) = image.layout.interpreter else {
-        return Ok(Step::Program(image, None));
+        return Ok(Step::Program(Box::new((image, None))));
     };
     let mut raw = alloc::vec![0; length.min(4096) as usize];
     let got = read_at(host, attr.ino, offset, &mut raw).map_err(|e| Failure::from_fs(e, named))?;
@@ -224,7 +269,11 @@ fn prepare_open(
     let path = core::str::from_utf8(path)
         .map_err(|_| Failure::new(ENOEXEC, named, "the name of its interpreter is no text"))?;
     let (attr, canonical) = open(host, path).map_err(|f| {
-        Failure::new(f.errno, named, &format!("its interpreter cannot be used: {}", f.sentence))
+        Failure::new(
+            f.errno,
+            named,
+            &format!("its interpreter cannot be used: {}", f.sentence),
+        )
     })?;
     let mut first = [0; elf::HEADER];
     let interpreter = read_at(host, attr.ino, 0, &mut first)
@@ -232,7 +281,7 @@ fn prepare_open(
         .and_then(|got| examine(host, &attr, &canonical, &first[..got]));
     match interpreter {
         Ok(interpreter) if interpreter.header.position_independent => {
-            Ok(Step::Program(image, Some(interpreter)))
+            Ok(Step::Program(Box::new((image, Some(interpreter)))))
         }
         other => {
             close(host, attr.ino);
@@ -248,7 +297,8 @@ fn check_sizes(host: &mut dyn Host, prepared: &Prepared) -> Result<(), Failure> 
     let path = &prepared.image.path;
     let bad = |cause| Failure::new(ENOEXEC, path, cause);
     let base = base_of(&prepared.image);
-    let (start, end) = span(&prepared.image.layout).ok_or_else(|| bad("its addresses are too high"))?;
+    let (start, end) =
+        span(&prepared.image.layout).ok_or_else(|| bad("its addresses are too high"))?;
     let end = end.checked_add(base).filter(|end| *end <= memory::MMAP_TOP);
     if start + base < memory::LOWEST || end.is_none() {
         return Err(bad("its addresses are outside of a program's memory"));
@@ -261,9 +311,18 @@ fn check_sizes(host: &mut dyn Host, prepared: &Prepared) -> Result<(), Failure> 
             return Err(bad("it is too large"));
         }
     }
-    let strings: usize = prepared.args.iter().chain(&prepared.env).map(|s| s.len() + 9).sum();
+    let strings: usize = prepared
+        .args
+        .iter()
+        .chain(&prepared.env)
+        .map(|s| s.len() + 9)
+        .sum();
     if strings > MAX_STRINGS {
-        return Err(Failure::new(E2BIG, path, "arguments and environment are too long"));
+        return Err(Failure::new(
+            E2BIG,
+            path,
+            "arguments and environment are too long",
+        ));
     }
     if host.memory_usage().free < resident.saturating_add(RESERVE) {
         return Err(Failure::new(ENOMEM, path, "memory is out"));
@@ -349,12 +408,17 @@ fn replace(
         entry = interpreter.header.entry.wrapping_add(interpreter_base);
     }
     let stack = (memory::STACK_TOP - memory::STACK_SIZE, memory::STACK_TOP);
-    let areas = process.areas.replaced(stack.0, stack.1, Some((READ | WRITE, Kind::Stack)));
+    let areas = process
+        .areas
+        .replaced(stack.0, stack.1, Some((READ | WRITE, Kind::Stack)));
     process.areas.apply(host, areas)?;
 
     let mut random = [0; 16];
     host.random(&mut random);
-    let headers = image.layout.headers_address.map_or(0, |a| a.wrapping_add(base));
+    let headers = image
+        .layout
+        .headers_address
+        .map_or(0, |a| a.wrapping_add(base));
     let ids = process.ids;
     let vector = [
         (3, headers),
@@ -376,12 +440,26 @@ fn replace(
     host.write_memory(rsp, &stack)?;
 
     process.exe.clone_from(&image.path);
-    let last = prepared.name.rsplit('/').next().unwrap_or_default().as_bytes();
+    let last = prepared
+        .name
+        .rsplit('/')
+        .next()
+        .unwrap_or_default()
+        .as_bytes();
     process.comm = last[..last.len().min(15)].to_vec();
     process.args.clone_from(&prepared.args);
-    let words: Vec<_> = prepared.args.iter().map(|a| String::from_utf8_lossy(a)).collect();
+    let words: Vec<_> = prepared
+        .args
+        .iter()
+        .map(|a| String::from_utf8_lossy(a))
+        .collect();
     process.name = words.join(" ");
-    Ok(Registers { rip: entry, rsp, rflags: 0x202, ..Registers::default() })
+    Ok(Registers {
+        rip: entry,
+        rsp,
+        rflags: 0x202,
+        ..Registers::default()
+    })
 }
 
 fn load(process: &mut Process, host: &mut dyn Host, image: &Image, base: u64) -> Result<(), Lost> {
@@ -391,7 +469,9 @@ fn load(process: &mut Process, host: &mut dyn Host, image: &Image, base: u64) ->
         let end = page_up(address.checked_add(part.memory_size).ok_or(Lost)?).ok_or(Lost)?;
         // Two segments can share a page, which then needs the rights of both.
         let shared = process.areas.find(start).map_or(0, |a| a.prot);
-        let mut new = process.areas.replaced(start, end, Some((part.prot, Kind::Program)));
+        let mut new = process
+            .areas
+            .replaced(start, end, Some((part.prot, Kind::Program)));
         if shared & !part.prot != 0 {
             let both = Some((part.prot | shared, Kind::Program));
             new = Areas::from_list(new).replaced(start, start + PAGE, both);
@@ -440,7 +520,11 @@ fn first_stack(prepared: &Prepared, random: &[u8; 16], vector: &[(u64, u64)]) ->
         }
         out = out.u64(0);
     }
-    let own = [(15, strings_at + platform), (25, strings_at + random), (31, strings_at + file_name)];
+    let own = [
+        (15, strings_at + platform),
+        (25, strings_at + random),
+        (31, strings_at + file_name),
+    ];
     for (key, value) in vector.iter().copied().chain(own).chain([(0, 0)]) {
         out = out.u64(key).u64(value);
     }
@@ -449,7 +533,6 @@ fn first_stack(prepared: &Prepared, random: &[u8; 16], vector: &[(u64, u64)]) ->
 }
 
 /// The absolute path of an executable that was named relative to the working directory.
-#[must_use]
 pub fn absolute(process: &Process, path: &str) -> Result<String, Errno> {
     if path.is_empty() {
         return Err(ENOENT);

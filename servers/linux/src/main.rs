@@ -35,8 +35,15 @@ const HELPER: u64 = u64::MAX - 1;
 
 /// What an event was, without its borrows.
 enum Came {
-    Request { request: Result<Request, Error>, bulk: Vec<u8>, refs: Vec<Ref> },
-    Exception { pid: u32, message: ExceptionMessage },
+    Request {
+        request: Result<Request, Error>,
+        bulk: Vec<u8>,
+        refs: Vec<Ref>,
+    },
+    Exception {
+        pid: u32,
+        message: ExceptionMessage,
+    },
     Poke,
     TimedOut,
     Other,
@@ -49,7 +56,9 @@ fn start_helper(server: &Server) -> Result<(), Error> {
     // The port lives as long as the server.
     core::mem::forget(port);
     let watch = move || {
-        let Ok(me) = rt::thread::current() else { return };
+        let Ok(me) = rt::thread::current() else {
+            return;
+        };
         if let Err(error) = rt::console::watch(&me) {
             rt::log!("linux: the console cannot be watched: {}", error.text());
             return;
@@ -72,22 +81,32 @@ fn run() -> Result<(), Error> {
     let mut table = Table::new();
     loop {
         let came = match server.next(table.deadline()) {
-            Event::Request { alias: SERVICE, header, bulk, refs } => {
-                Came::Request { request: decode(header), bulk: bulk.to_vec(), refs }
-            }
+            Event::Request {
+                alias: SERVICE,
+                header,
+                bulk,
+                refs,
+            } => Came::Request {
+                request: decode(header),
+                bulk: bulk.to_vec(),
+                refs,
+            },
             Event::Exception { alias, message } => match u32::try_from(alias) {
                 Ok(pid) => Came::Exception { pid, message },
                 Err(_) => Came::Other,
             },
-            Event::Call { alias: HELPER, .. } => Came::Poke,
+            Event::Poke { alias: HELPER } => Came::Poke,
             Event::TimedOut => Came::TimedOut,
             _ => Came::Other,
         };
         match came {
-            Came::Request { request, bulk, refs } => {
-                let answer = request.and_then(|request| {
-                    table.request(&server, request, &bulk, refs)
-                });
+            Came::Request {
+                request,
+                bulk,
+                refs,
+            } => {
+                let answer =
+                    request.and_then(|request| table.request(&server, request, &bulk, refs));
                 match answer {
                     Ok(answer) => {
                         let refs: Vec<&rt::obj::RefAt> =
@@ -98,10 +117,7 @@ fn run() -> Result<(), Error> {
                 }
             }
             Came::Exception { pid, message } => table.exception(&mut server, pid, &message),
-            Came::Poke => {
-                server.reply_call(&[]);
-                table.console_news();
-            }
+            Came::Poke => table.console_news(),
             Came::TimedOut => {}
             Came::Other => server.drop_client(),
         }

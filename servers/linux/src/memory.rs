@@ -139,7 +139,9 @@ impl Areas {
     /// Whether nothing is in the range.
     #[must_use]
     pub fn is_free(&self, start: u64, end: u64) -> bool {
-        self.list.get(self.first_after(start)).is_none_or(|a| a.start >= end)
+        self.list
+            .get(self.first_after(start))
+            .is_none_or(|a| a.start >= end)
     }
 
     /// Whether every byte of the range is in some area.
@@ -169,27 +171,49 @@ impl Areas {
     /// Bytes in writable areas: what the process may come to occupy.
     #[must_use]
     pub fn writable(&self) -> u64 {
-        self.list.iter().filter(|a| a.prot & WRITE != 0).map(|a| a.end - a.start).sum()
+        self.list
+            .iter()
+            .filter(|a| a.prot & WRITE != 0)
+            .map(|a| a.end - a.start)
+            .sum()
     }
 
     /// The list with the range replaced by one area, or by nothing.
     #[must_use]
     pub fn replaced(&self, start: u64, end: u64, by: Option<(Prot, Kind)>) -> Vec<Area> {
         let mut new = Vec::with_capacity(self.list.len() + 2);
-        let mut by = by.map(|(prot, kind)| Area { start, end, prot, kind, slot: NO_SLOT });
+        let mut by = by.map(|(prot, kind)| Area {
+            start,
+            end,
+            prot,
+            kind,
+            slot: NO_SLOT,
+        });
         for area in &self.list {
             if area.end <= start {
                 push(&mut new, *area);
                 continue;
             }
             if area.start < start {
-                push(&mut new, Area { end: start, ..*area });
+                push(
+                    &mut new,
+                    Area {
+                        end: start,
+                        ..*area
+                    },
+                );
             }
             if let Some(inserted) = by.take() {
                 push(&mut new, inserted);
             }
             if area.end > end {
-                push(&mut new, Area { start: area.start.max(end), ..*area });
+                push(
+                    &mut new,
+                    Area {
+                        start: area.start.max(end),
+                        ..*area
+                    },
+                );
             }
         }
         if let Some(inserted) = by {
@@ -215,7 +239,15 @@ impl Areas {
             if area.start < from {
                 push(&mut new, Area { end: from, ..*area });
             }
-            push(&mut new, Area { start: from, end: to, prot, ..*area });
+            push(
+                &mut new,
+                Area {
+                    start: from,
+                    end: to,
+                    prot,
+                    ..*area
+                },
+            );
             if area.end > to {
                 push(&mut new, Area { start: to, ..*area });
             }
@@ -230,7 +262,12 @@ impl Areas {
             return Err(ENOMEM);
         }
         // Most changes touch a few areas in the middle of a long list.
-        let head = self.list.iter().zip(&new).take_while(|(a, b)| a.same_but_slot(b)).count();
+        let head = self
+            .list
+            .iter()
+            .zip(&new)
+            .take_while(|(a, b)| a.same_but_slot(b))
+            .count();
         let tail = self.list[head..]
             .iter()
             .rev()
@@ -240,7 +277,12 @@ impl Areas {
         let old_middle = self.list[head..self.list.len() - tail].to_vec();
         let mut middle = new[head..new.len() - tail].to_vec();
 
-        let mut used: Vec<u32> = self.list.iter().map(|a| a.slot).filter(|s| *s != NO_SLOT).collect();
+        let mut used: Vec<u32> = self
+            .list
+            .iter()
+            .map(|a| a.slot)
+            .filter(|s| *s != NO_SLOT)
+            .collect();
         used.sort_unstable();
         let outcome = change(host, &mut used, &old_middle, &mut middle);
         if outcome.is_err() {
@@ -342,7 +384,11 @@ fn change(
                 return Err(error);
             }
         }
-        shrunk[n] = Some(Area { start, end, ..*before });
+        shrunk[n] = Some(Area {
+            start,
+            end,
+            ..*before
+        });
     }
     for n in 0..new.len() {
         let area = new[n];
@@ -355,10 +401,11 @@ fn change(
             None => {
                 let slot = lowest_free(used);
                 new[n].slot = slot;
-                host.map(slot, area.start, area.end - area.start, area.prot).map(|()| {
-                    let place = used.partition_point(|s| *s < slot);
-                    used.insert(place, slot);
-                })
+                host.map(slot, area.start, area.end - area.start, area.prot)
+                    .map(|()| {
+                        let place = used.partition_point(|s| *s < slot);
+                        used.insert(place, slot);
+                    })
             }
         };
         if let Err(error) = done {

@@ -56,7 +56,11 @@ pub fn save(process: &Process, host: &mut dyn Host) -> Result<Vec<u8>, String> {
         };
         files.push((*number, saved));
     }
-    let part = Part { version: VERSION, process: process.clone(), files };
+    let part = Part {
+        version: VERSION,
+        process: process.clone(),
+        files,
+    };
     postcard::to_allocvec(&part).map_err(|_| "memory is out".to_string())
 }
 
@@ -77,13 +81,20 @@ fn unlinked(host: &mut dyn Host, ino: u64, kind: &Kind) -> Result<SavedFile, Str
     let mut done = 0;
     while done < contents.len() {
         let length = (contents.len() - done).min(proto::MAX_BULK);
-        let request = Request::Read { ino, offset: done as u64, length: length as u32 };
+        let request = Request::Read {
+            ino,
+            offset: done as u64,
+            length: length as u32,
+        };
         match host.fs(&request, &[], &mut contents[done..done + length]) {
             Ok((_, got)) if got > 0 => done += got.min(length),
             _ => return Err("an open file without a name cannot be read".to_string()),
         }
     }
-    Ok(SavedFile::Unlinked { mode: attr.mode & 0o7777, contents })
+    Ok(SavedFile::Unlinked {
+        mode: attr.mode & 0o7777,
+        contents,
+    })
 }
 
 /// Makes a process of a part, with its files open again; or says why that cannot be. Its memory
@@ -92,11 +103,21 @@ pub fn adopt(bytes: &[u8], clock_offset: u64, host: &mut dyn Host) -> Result<Pro
     let nonsense = || "its Linux part makes no sense".to_string();
     let part: Part = postcard::from_bytes(bytes).map_err(|_| nonsense())?;
     if part.version != VERSION {
-        return Err(format!("its Linux part has version {}, not {VERSION}", part.version));
+        return Err(format!(
+            "its Linux part has version {}, not {VERSION}",
+            part.version
+        ));
     }
-    let Part { mut process, files, .. } = part;
+    let Part {
+        mut process, files, ..
+    } = part;
     check(&process).ok_or_else(nonsense)?;
-    let wanted = process.files.descriptions.iter().filter(|(_, d)| d.ino().is_some()).count();
+    let wanted = process
+        .files
+        .descriptions
+        .iter()
+        .filter(|(_, d)| d.ino().is_some())
+        .count();
     if files.len() != wanted || files.windows(2).any(|w| w[0].0 >= w[1].0) {
         return Err(nonsense());
     }
@@ -149,7 +170,9 @@ fn reopen(
     let (new, path, found) = found;
     if found & mode::TYPE != expected {
         let _ = host.fs(&Request::Close { ino: new }, &[], &mut []);
-        return Err(format!("{path}: is not what it was when the process was saved"));
+        return Err(format!(
+            "{path}: is not what it was when the process was saved"
+        ));
     }
     Ok(new)
 }
@@ -159,7 +182,11 @@ fn open(host: &mut dyn Host, path: &str, ino: &mut u64) -> Result<(u64, String, 
     if !path::is_sound(path) {
         return Err("its Linux part makes no sense".to_string());
     }
-    let request = Request::Open { path: path.to_string(), flags: Flags::default(), mode: 0 };
+    let request = Request::Open {
+        path: path.to_string(),
+        flags: Flags::default(),
+        mode: 0,
+    };
     match host.fs(&request, &[], &mut []) {
         Ok((Reply::Attr(attr), _)) => {
             *ino = attr.ino;
@@ -183,8 +210,16 @@ fn make_unlinked(
     let mut attempt = 0;
     let (path, ino) = loop {
         let path = format!("/tmp/.restored-{pid}-{index}-{attempt}");
-        let flags = Flags { create: true, exclusive: true, ..Flags::default() };
-        let request = Request::Open { path: path.clone(), flags, mode };
+        let flags = Flags {
+            create: true,
+            exclusive: true,
+            ..Flags::default()
+        };
+        let request = Request::Open {
+            path: path.clone(),
+            flags,
+            mode,
+        };
         match host.fs(&request, &[], &mut []) {
             Ok((Reply::Attr(attr), _)) => break (path, attr.ino),
             Err(proto::Error::Exists) if attempt < 100 => attempt += 1,
@@ -196,7 +231,11 @@ fn make_unlinked(
     let mut result = Ok(());
     while result.is_ok() && written < contents.len() {
         let piece = &contents[written..contents.len().min(written + proto::MAX_BULK)];
-        let request = Request::Write { ino, offset: written as u64, append: false };
+        let request = Request::Write {
+            ino,
+            offset: written as u64,
+            append: false,
+        };
         match host.fs(&request, piece, &mut []) {
             Ok((Reply::Written { length, .. }, _)) if length > 0 => written += length as usize,
             Ok(_) => result = Err(proto::Error::Broken),
@@ -230,12 +269,14 @@ fn check(process: &Process) -> Option<()> {
         && p.signals.is_sound();
     let memory = p.areas.is_sound()
         && p.brk_start >= memory::LOWEST
-        && p.brk_start % memory::PAGE == 0
+        && p.brk_start.is_multiple_of(memory::PAGE)
         && p.brk >= p.brk_start
         && p.brk <= memory::MMAP_TOP;
     let files = &p.files;
-    let descriptors =
-        files.fds.iter().all(|(n, f)| *n < MAX_FDS && files.descriptions.contains_key(&f.description));
+    let descriptors = files
+        .fds
+        .iter()
+        .all(|(n, f)| *n < MAX_FDS && files.descriptions.contains_key(&f.description));
     let descriptions = files.descriptions.iter().all(|(number, d)| {
         let used = files.fds.values().any(|f| f.description == *number);
         let kind = match &d.kind {

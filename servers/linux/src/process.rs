@@ -154,12 +154,17 @@ pub struct Files {
 impl Files {
     /// The lowest free descriptor from `from` on.
     pub fn lowest(&self, from: u32, limit: u32) -> Result<u32, Errno> {
-        (from..limit.min(MAX_FDS)).find(|fd| !self.fds.contains_key(fd)).ok_or(EMFILE)
+        (from..limit.min(MAX_FDS))
+            .find(|fd| !self.fds.contains_key(fd))
+            .ok_or(EMFILE)
     }
 
     /// The description behind a descriptor.
     pub fn get(&self, fd: u32) -> Result<&Description, Errno> {
-        self.fds.get(&fd).and_then(|f| self.descriptions.get(&f.description)).ok_or(EBADF)
+        self.fds
+            .get(&fd)
+            .and_then(|f| self.descriptions.get(&f.description))
+            .ok_or(EBADF)
     }
 
     /// The description behind a descriptor.
@@ -170,10 +175,17 @@ impl Files {
 
     /// Puts a new description behind descriptor `fd`, which is free.
     pub fn install(&mut self, fd: u32, description: Description, cloexec: bool) {
-        let number =
-            (0..).find(|n| !self.descriptions.contains_key(n)).unwrap_or(u32::MAX);
+        let number = (0..)
+            .find(|n| !self.descriptions.contains_key(n))
+            .unwrap_or(u32::MAX);
         self.descriptions.insert(number, description);
-        self.fds.insert(fd, Fd { description: number, cloexec });
+        self.fds.insert(
+            fd,
+            Fd {
+                description: number,
+                cloexec,
+            },
+        );
     }
 
     /// Closes a descriptor; with its last descriptor a description goes too.
@@ -189,7 +201,12 @@ impl Files {
 
     /// Closes everything that `which` selects.
     pub fn close_all(&mut self, host: &mut dyn Host, which: impl Fn(&Fd) -> bool) {
-        let fds: Vec<u32> = self.fds.iter().filter(|(_, f)| which(f)).map(|(n, _)| *n).collect();
+        let fds: Vec<u32> = self
+            .fds
+            .iter()
+            .filter(|(_, f)| which(f))
+            .map(|(n, _)| *n)
+            .collect();
         for fd in fds {
             let _ = self.close(host, fd);
         }
@@ -309,7 +326,9 @@ impl Process {
     #[must_use]
     pub fn reads_raw(&self) -> bool {
         const ICANON: u32 = 2;
-        self.termios.as_ref().is_some_and(|t| crate::wire::u32_at(t, 12) & ICANON == 0)
+        self.termios
+            .as_ref()
+            .is_some_and(|t| crate::wire::u32_at(t, 12) & ICANON == 0)
     }
 
     /// The process's clock.

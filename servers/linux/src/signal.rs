@@ -85,7 +85,13 @@ pub enum DefaultAction {
 #[must_use]
 pub const fn default_action(signal: u32) -> DefaultAction {
     match signal {
-        sig::CHLD | sig::CONT | sig::URG | sig::WINCH | sig::STOP | sig::TSTP | sig::TTIN
+        sig::CHLD
+        | sig::CONT
+        | sig::URG
+        | sig::WINCH
+        | sig::STOP
+        | sig::TSTP
+        | sig::TTIN
         | sig::TTOU => DefaultAction::Ignore,
         _ => DefaultAction::End,
     }
@@ -168,7 +174,9 @@ impl Signals {
     /// Whether signals from a checkpoint make sense.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        self.actions.keys().all(|s| *s >= 1 && *s <= SIGNALS && UNBLOCKABLE & bit(*s) == 0)
+        self.actions
+            .keys()
+            .all(|s| *s >= 1 && *s <= SIGNALS && UNBLOCKABLE & bit(*s) == 0)
             && (self.mask | self.saved_mask.unwrap_or(0)) & UNBLOCKABLE == 0
     }
 
@@ -201,7 +209,7 @@ impl Signals {
 
     /// Sends a signal to this process. Signals that are ignored are gone at once.
     pub fn post(&mut self, signal: u32) {
-        if signal >= 1 && signal <= SIGNALS && !self.is_ignored(signal) {
+        if (1..=SIGNALS).contains(&signal) && !self.is_ignored(signal) {
             self.pending |= bit(signal);
         }
     }
@@ -290,7 +298,11 @@ impl Signals {
         }
         let fpu = host.fpu();
         host.write_memory(fpu_at, &fpu[..])?;
-        let stack_flags = if self.stack.size == 0 { 2 } else { u32::from(on_stack) };
+        let stack_flags = if self.stack.size == 0 {
+            2
+        } else {
+            u32::from(on_stack)
+        };
         let r = *registers;
         let mask = self.saved_mask.take().unwrap_or(self.mask);
         let frame = Writer::new()
@@ -303,7 +315,9 @@ impl Signals {
             .u32(0)
             .u64(self.stack.size)
             .words(&[r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15])
-            .words(&[r.rdi, r.rsi, r.rbp, r.rbx, r.rdx, r.rax, r.rcx, r.rsp, r.rip, r.rflags])
+            .words(&[
+                r.rdi, r.rsi, r.rbp, r.rbx, r.rdx, r.rax, r.rcx, r.rsp, r.rip, r.rflags,
+            ])
             .u16(0x33)
             .u16(0)
             .u16(0)
@@ -316,7 +330,11 @@ impl Signals {
             .u32(0)
             .u32(origin.code as u32)
             .u32(0)
-            .u64(if origin.address != 0 { origin.address } else { u64::from(origin.pid) })
+            .u64(if origin.address != 0 {
+                origin.address
+            } else {
+                u64::from(origin.pid)
+            })
             .pad_to(FRAME)
             .done();
         host.write_memory(frame_at, &frame)?;
@@ -355,8 +373,9 @@ impl Signals {
         let word = |n: usize| u64_at(&uc, CONTEXT_REGISTERS + 8 * n);
         let mut r = *registers;
         [r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15] = core::array::from_fn(word);
-        [r.rdi, r.rsi, r.rbp, r.rbx, r.rdx, r.rax, r.rcx, r.rsp, r.rip] =
-            core::array::from_fn(|n| word(8 + n));
+        [
+            r.rdi, r.rsi, r.rbp, r.rbx, r.rdx, r.rax, r.rcx, r.rsp, r.rip,
+        ] = core::array::from_fn(|n| word(8 + n));
         r.rflags = (registers.rflags & !USER_FLAGS) | (word(17) & USER_FLAGS);
         let mut fpu = None;
         let fpu_at = word(22);

@@ -78,7 +78,9 @@ pub fn find(process: &Process, absolute: &str) -> Option<Special> {
         (None, "uptime") => Text::Uptime,
         (None, "version") => Text::Version,
         (Some(other), _) => {
-            return Some(Special::Descriptor(other.strip_prefix("fd/")?.parse().ok()?))
+            return Some(Special::Descriptor(
+                other.strip_prefix("fd/")?.parse().ok()?,
+            ))
         }
         _ => return None,
     }))

@@ -7,8 +7,8 @@ use proto::fs::{Reply, Request};
 
 use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::{
-    Errno, EAGAIN, EBADF, EFBIG, EINVAL, EIO, EISDIR, ENODEV, ENOSPC, ENOTDIR, ENOTSUP,
-    ENOTTY, ESPIPE,
+    Errno, EAGAIN, EBADF, EFBIG, EINVAL, EIO, EISDIR, ENODEV, ENOSPC, ENOTDIR, ENOTSUP, ENOTTY,
+    ESPIPE,
 };
 use crate::memory::{READ, WRITE};
 use crate::process::{open_flags, Description, Device, Entry, Fd, Kind, MAX_FDS};
@@ -59,7 +59,11 @@ pub fn read_file(c: &mut Caller, ino: u64, offset: u64, into: &mut [u8]) -> Resu
     let mut done = 0;
     while done < into.len() {
         let length = (into.len() - done).min(CHUNK);
-        let request = Request::Read { ino, offset: offset + done as u64, length: length as u32 };
+        let request = Request::Read {
+            ino,
+            offset: offset + done as u64,
+            length: length as u32,
+        };
         let (_, got) = c.h.fs(&request, &[], &mut into[done..done + length])?;
         if got == 0 {
             break;
@@ -147,7 +151,10 @@ fn blocked(flags: u32) -> Result {
     if flags & open_flags::NONBLOCK != 0 {
         return Err(EAGAIN.into());
     }
-    Err(Stop::Park(Wake { console: true, deadline: None }))
+    Err(Stop::Park(Wake {
+        console: true,
+        deadline: None,
+    }))
 }
 
 fn fill(
@@ -237,7 +244,11 @@ pub fn write_file(
     append: bool,
     bytes: &[u8],
 ) -> Result<(u64, u64)> {
-    let request = Request::Write { ino, offset, append };
+    let request = Request::Write {
+        ino,
+        offset,
+        append,
+    };
     match c.h.fs(&request, bytes, &mut []) {
         Ok((Reply::Written { length, offset }, _)) => {
             let length = u64::from(length).min(bytes.len() as u64);
@@ -294,10 +305,16 @@ fn vector(c: &mut Caller, address: u64, count: u64) -> Result<Vec<(u64, u64)>> {
         return Err(EINVAL.into());
     }
     let raw = c.read(address, count as usize * 16)?;
-    let ranges: Vec<_> = raw.chunks_exact(16).map(|v| (u64_at(v, 0), u64_at(v, 8))).collect();
+    let ranges: Vec<_> = raw
+        .chunks_exact(16)
+        .map(|v| (u64_at(v, 0), u64_at(v, 8)))
+        .collect();
     let mut total = 0u64;
     for (_, length) in &ranges {
-        total = total.checked_add(*length).filter(|t| *t <= MAX_OFFSET).ok_or(EINVAL)?;
+        total = total
+            .checked_add(*length)
+            .filter(|t| *t <= MAX_OFFSET)
+            .ok_or(EINVAL)?;
     }
     Ok(ranges)
 }
@@ -380,9 +397,15 @@ pub fn lseek(c: &mut Caller, fd: u32, offset: i64, whence: u32) -> Result {
         _ => return Err(EINVAL.into()),
     };
     let offset = if whence >= 3 { 0 } else { offset };
-    let new = base.checked_add_signed(offset).filter(|n| *n <= MAX_OFFSET).ok_or(EINVAL)?;
+    let new = base
+        .checked_add_signed(offset)
+        .filter(|n| *n <= MAX_OFFSET)
+        .ok_or(EINVAL)?;
     let description = c.p.files.get_mut(fd)?;
-    if let Kind::Directory { pending, cookie, .. } = &mut description.kind {
+    if let Kind::Directory {
+        pending, cookie, ..
+    } = &mut description.kind
+    {
         // Rewinding is what programs do; any other place is reached by reading on.
         if new != 0 && new != current {
             return Err(EINVAL.into());
@@ -397,7 +420,9 @@ pub fn lseek(c: &mut Caller, fd: u32, offset: i64, whence: u32) -> Result {
 }
 
 fn fd_limit(c: &Caller) -> u32 {
-    c.p.limits.get(&7).map_or(MAX_FDS, |l| l.0.min(u64::from(MAX_FDS)) as u32)
+    c.p.limits
+        .get(&7)
+        .map_or(MAX_FDS, |l| l.0.min(u64::from(MAX_FDS)) as u32)
 }
 
 /// The lowest descriptor that can be given out.
@@ -412,7 +437,13 @@ pub fn dup(c: &mut Caller, fd: u32, from: u32, cloexec: bool) -> Result {
         return Err(EINVAL.into());
     }
     let new = c.p.files.lowest(from, fd_limit(c))?;
-    c.p.files.fds.insert(new, Fd { description, cloexec });
+    c.p.files.fds.insert(
+        new,
+        Fd {
+            description,
+            cloexec,
+        },
+    );
     Ok(u64::from(new))
 }
 
@@ -423,15 +454,19 @@ pub fn dup_to(c: &mut Caller, fd: u32, new: u32, flags: Option<u32>) -> Result {
         return Err(EBADF.into());
     }
     let cloexec = match flags {
-        Some(flags) if fd == new || flags & !open_flags::CLOEXEC != 0 => {
-            return Err(EINVAL.into())
-        }
+        Some(flags) if fd == new || flags & !open_flags::CLOEXEC != 0 => return Err(EINVAL.into()),
         Some(flags) => flags != 0,
         None if fd == new => return Ok(u64::from(new)),
         None => false,
     };
     let _ = c.p.files.close(c.h, new);
-    c.p.files.fds.insert(new, Fd { description, cloexec });
+    c.p.files.fds.insert(
+        new,
+        Fd {
+            description,
+            cloexec,
+        },
+    );
     Ok(u64::from(new))
 }
 
@@ -484,7 +519,9 @@ fn default_termios() -> Vec<u8> {
         .u32(0x0005) // OPOST ONLCR
         .u32(0x00bf) // 38400 8 bits
         .u32(0x8a3b) // ISIG ICANON ECHO ECHOE ECHOK ECHOCTL ECHOKE IEXTEN
-        .bytes(&[0, 3, 0x1c, 0x7f, 0x15, 4, 0, 1, 0, 0x11, 0x13, 0x1a, 0, 0x12, 0x0f, 0x17, 0x16])
+        .bytes(&[
+            0, 3, 0x1c, 0x7f, 0x15, 4, 0, 1, 0, 0x11, 0x13, 0x1a, 0, 0x12, 0x0f, 0x17, 0x16,
+        ])
         .pad_to(TERMIOS)
         .done()
 }
@@ -531,7 +568,11 @@ pub fn ioctl(c: &mut Caller, fd: u32, request: u32, argument: u64) -> Result {
         0x5402..=0x5404 => {
             let termios = c.read(argument, TERMIOS)?;
             c.p.termios = Some(termios);
-            c.h.console_mode(if c.p.reads_raw() { Mode::Raw } else { Mode::Cooked });
+            c.h.console_mode(if c.p.reads_raw() {
+                Mode::Raw
+            } else {
+                Mode::Cooked
+            });
         }
         // TIOCGPGRP, TIOCGSID
         0x540f | 0x5429 => c.write(argument, &c.p.group.to_le_bytes())?,
@@ -578,7 +619,9 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
     let flags = target.flags;
     let kind = target.kind.clone();
     let mut to_offset = target.offset;
-    let count = count.min(MAX_TRANSFER).min(MAX_OFFSET - from_offset.min(MAX_OFFSET));
+    let count = count
+        .min(MAX_TRANSFER)
+        .min(MAX_OFFSET - from_offset.min(MAX_OFFSET));
     let mut chunk = alloc::vec![0; count.min(CHUNK as u64) as usize];
     let mut done = 0;
     while done < count {
@@ -661,7 +704,10 @@ pub fn fallocate(c: &mut Caller, fd: u32, mode: u32, offset: u64, length: u64) -
     if mode & !KEEP_SIZE != 0 {
         return Err(ENOTSUP.into());
     }
-    let end = offset.checked_add(length).filter(|e| *e <= MAX_OFFSET && length > 0).ok_or(EINVAL)?;
+    let end = offset
+        .checked_add(length)
+        .filter(|e| *e <= MAX_OFFSET && length > 0)
+        .ok_or(EINVAL)?;
     if mode & KEEP_SIZE == 0 && c.attr(&Request::StatIno { ino })?.size < end {
         return set_size(c, ino, end);
     }
@@ -686,7 +732,12 @@ pub fn fadvise(c: &mut Caller, fd: u32) -> Result {
 
 /// `getdents64`.
 pub fn getdents64(c: &mut Caller, fd: u32, address: u64, size: u32) -> Result {
-    let Kind::Directory { ino, mut pending, mut cookie } = c.p.files.get(fd)?.kind.clone() else {
+    let Kind::Directory {
+        ino,
+        mut pending,
+        mut cookie,
+    } = c.p.files.get(fd)?.kind.clone()
+    else {
         return Err(ENOTDIR.into());
     };
     let mut place = c.p.files.get(fd)?.offset;
@@ -701,7 +752,11 @@ pub fn getdents64(c: &mut Caller, fd: u32, address: u64, size: u32) -> Result {
             pending = match c.fs(&Request::ReadDir { ino, cookie })? {
                 Reply::Entries { entries, next } => {
                     cookie = next;
-                    let own = |e: proto::fs::Entry| Entry { ino: e.ino, mode: e.mode, name: e.name };
+                    let own = |e: proto::fs::Entry| Entry {
+                        ino: e.ino,
+                        mode: e.mode,
+                        name: e.name,
+                    };
                     entries.into_iter().map(own).collect()
                 }
                 _ => return Err(EIO.into()),
@@ -734,7 +789,11 @@ pub fn getdents64(c: &mut Caller, fd: u32, address: u64, size: u32) -> Result {
     c.write(address, &out.done())?;
     let rest = pending.split_off(taken);
     let description = c.p.files.get_mut(fd)?;
-    description.kind = Kind::Directory { ino, pending: rest, cookie };
+    description.kind = Kind::Directory {
+        ino,
+        pending: rest,
+        cookie,
+    };
     description.offset = place;
     Ok(used as u64)
 }
@@ -750,4 +809,3 @@ pub fn mappable(c: &Caller, fd: i32) -> Result<(u64, bool)> {
         _ => Err(ENODEV.into()),
     }
 }
-

@@ -33,7 +33,9 @@ pub fn brk(c: &mut Caller, end: u64) -> Result {
         {
             return Ok(old);
         }
-        let new = c.p.areas.replaced(old_page, new_page, Some((READ | WRITE, Kind::Heap)));
+        let new =
+            c.p.areas
+                .replaced(old_page, new_page, Some((READ | WRITE, Kind::Heap)));
         if c.p.areas.apply(c.h, new).is_err() {
             return Ok(old);
         }
@@ -57,7 +59,7 @@ fn remove(c: &mut Caller, start: u64, end: u64) -> Result<()> {
 
 /// The page-aligned range of a call, all of it within a program's memory.
 fn range(start: u64, size: u64) -> Result<(u64, u64)> {
-    if start % PAGE != 0 {
+    if !start.is_multiple_of(PAGE) {
         return Err(EINVAL.into());
     }
     let end = start.checked_add(size).and_then(page_up).ok_or(ENOMEM)?;
@@ -78,7 +80,7 @@ pub fn mmap(
     const ANONYMOUS: u32 = 0x20;
     const FIXED_NOREPLACE: u32 = 0x10_0000;
     let kind = flags & 0xf;
-    if size == 0 || !(1..=3).contains(&kind) || offset % PAGE != 0 {
+    if size == 0 || !(1..=3).contains(&kind) || !offset.is_multiple_of(PAGE) {
         return Err(EINVAL.into());
     }
     let size = page_up(size).ok_or(ENOMEM)?;
@@ -88,7 +90,10 @@ pub fn mmap(
         let (ino, _) = super::file::mappable(c, fd)?;
         if kind != 2 && prot & WRITE != 0 {
             let topic = 1 << 32 | c.entry.rax;
-            c.report(topic, "a writable shared mapping of a file is not supported yet");
+            c.report(
+                topic,
+                "a writable shared mapping of a file is not supported yet",
+            );
             return Err(ENODEV.into());
         }
         file = Some(ino);
@@ -115,7 +120,11 @@ pub fn mmap(
     }
     // What was there is gone before the new contents come.
     remove(c, start, end)?;
-    let kind = if file.is_some() { Kind::File } else { Kind::Anonymous };
+    let kind = if file.is_some() {
+        Kind::File
+    } else {
+        Kind::Anonymous
+    };
     let new = c.p.areas.replaced(start, end, Some((prot, kind)));
     c.p.areas.apply(c.h, new)?;
     if let Some(ino) = file {
@@ -160,7 +169,10 @@ pub fn mprotect(c: &mut Caller, start: u64, size: u64, prot: u32) -> Result {
     if start == end {
         return Ok(0);
     }
-    let new = c.p.areas.protected(start, end, prot as Prot).ok_or(ENOMEM)?;
+    let new =
+        c.p.areas
+            .protected(start, end, prot as Prot)
+            .ok_or(ENOMEM)?;
     c.p.areas.apply(c.h, new)?;
     Ok(0)
 }
@@ -169,18 +181,21 @@ pub fn mprotect(c: &mut Caller, start: u64, size: u64, prot: u32) -> Result {
 pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u64) -> Result {
     const MAYMOVE: u32 = 1;
     const FIXED: u32 = 2;
-    if start % PAGE != 0
+    if !start.is_multiple_of(PAGE)
         || new == 0
         || old == 0
         || flags & !(MAYMOVE | FIXED) != 0
-        || flags & FIXED != 0 && (flags & MAYMOVE == 0 || to % PAGE != 0)
+        || flags & FIXED != 0 && (flags & MAYMOVE == 0 || !to.is_multiple_of(PAGE))
     {
         return Err(EINVAL.into());
     }
     let old = page_up(old).ok_or(EINVAL)?;
     let new = page_up(new).ok_or(ENOMEM)?;
     let area = *c.p.areas.find(start).ok_or(EFAULT)?;
-    let end = start.checked_add(old).filter(|end| *end <= END).ok_or(EFAULT)?;
+    let end = start
+        .checked_add(old)
+        .filter(|end| *end <= END)
+        .ok_or(EFAULT)?;
     if end > area.end {
         return Err(EFAULT.into());
     }
@@ -212,7 +227,9 @@ pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u6
     };
     afford(c, new)?;
     remove(c, target, target + new)?;
-    let areas = c.p.areas.replaced(target, target + new, Some((area.prot, area.kind)));
+    let areas =
+        c.p.areas
+            .replaced(target, target + new, Some((area.prot, area.kind)));
     c.p.areas.apply(c.h, areas)?;
     // A page lives at the offset of its address, so moving is copying.
     let mut chunk = alloc::vec![0; CHUNK as usize];

@@ -177,7 +177,11 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::getpgid | nr::getsid => system::group_of(c, a as u32),
         nr::setpgid | nr::setsid => {
             c.p.group = c.p.pid;
-            Ok(if r.rax == nr::setsid { u64::from(c.p.pid) } else { 0 })
+            Ok(if r.rax == nr::setsid {
+                u64::from(c.p.pid)
+            } else {
+                0
+            })
         }
         nr::getuid => Ok(u64::from(c.p.ids.uid[0])),
         nr::geteuid => Ok(u64::from(c.p.ids.uid[1])),
@@ -216,8 +220,15 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::setpriority => Ok(0),
         nr::ioprio_get | nr::ioprio_set => Ok(0),
         nr::getcpu => system::getcpu(c, a, b),
-        nr::sethostname | nr::setdomainname | nr::reboot | nr::mount | nr::umount2
-        | nr::pivot_root | nr::chroot | nr::swapon | nr::swapoff => Err(EPERM.into()),
+        nr::sethostname
+        | nr::setdomainname
+        | nr::reboot
+        | nr::mount
+        | nr::umount2
+        | nr::pivot_root
+        | nr::chroot
+        | nr::swapon
+        | nr::swapoff => Err(EPERM.into()),
 
         // Known, and refused by name until they are there.
         nr::fork | nr::vfork | nr::clone | nr::clone3 => {
@@ -226,16 +237,29 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::pipe | nr::pipe2 => refuse(c, "a pipe", ENOSYS),
         nr::socket | nr::socketpair => refuse(c, "a socket", ENOSYS),
         // These are meant to be missing: libraries try them and fall back.
-        nr::rseq | nr::copy_file_range | nr::splice | nr::tee | nr::io_uring_setup | nr::openat2 => {
-            Err(ENOSYS.into())
-        }
-        nr::getxattr | nr::lgetxattr | nr::fgetxattr | nr::listxattr | nr::llistxattr
-        | nr::flistxattr | nr::setxattr | nr::lsetxattr | nr::fsetxattr => Err(ENOTSUP.into()),
+        nr::rseq
+        | nr::copy_file_range
+        | nr::splice
+        | nr::tee
+        | nr::io_uring_setup
+        | nr::openat2 => Err(ENOSYS.into()),
+        nr::getxattr
+        | nr::lgetxattr
+        | nr::fgetxattr
+        | nr::listxattr
+        | nr::llistxattr
+        | nr::flistxattr
+        | nr::setxattr
+        | nr::lsetxattr
+        | nr::fsetxattr => Err(ENOTSUP.into()),
         nr::personality if a == 0xffff_ffff || a == 0 => Ok(0),
         nr::personality => Err(EINVAL.into()),
         other => {
             let name = nr::name(other).unwrap_or("unknown");
-            c.report(other, &format!("the Linux call {other} ({name}) is not there"));
+            c.report(
+                other,
+                &format!("the Linux call {other} ({name}) is not there"),
+            );
             Err(ENOSYS.into())
         }
     }

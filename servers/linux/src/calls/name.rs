@@ -6,8 +6,7 @@ use proto::fs::{mode, Flags, Request};
 
 use crate::emulate::{Caller, Result, Stop, Target, AT_FDCWD};
 use crate::errno::{
-    EACCES, EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENOTSUP, EPERM,
-    ERANGE,
+    EACCES, EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENOTSUP, EPERM, ERANGE,
 };
 use crate::process::{open_flags, Description, Device, Fd, Kind};
 use crate::special::{self, Special};
@@ -53,8 +52,8 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u
         }
         target = Target::Path(to);
     }
-    let exclusive = flags & (open_flags::CREAT | open_flags::EXCL)
-        == open_flags::CREAT | open_flags::EXCL;
+    let exclusive =
+        flags & (open_flags::CREAT | open_flags::EXCL) == open_flags::CREAT | open_flags::EXCL;
     let kind = match target {
         Target::Special(_) if exclusive => return Err(EEXIST.into()),
         Target::Special(_) if flags & open_flags::DIRECTORY != 0 => return Err(ENOTDIR.into()),
@@ -67,7 +66,13 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u
             // One more descriptor of the same description.
             let description = c.p.files.fds.get(&from).ok_or(ENOENT)?.description;
             let cloexec = flags & open_flags::CLOEXEC != 0;
-            c.p.files.fds.insert(fd, Fd { description, cloexec });
+            c.p.files.fds.insert(
+                fd,
+                Fd {
+                    description,
+                    cloexec,
+                },
+            );
             return Ok(u64::from(fd));
         }
         Target::Special(Special::Link(_)) => return Err(ELOOP.into()),
@@ -80,8 +85,13 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u
             | open_flags::CLOEXEC
             | open_flags::DIRECTORY
             | open_flags::NOFOLLOW);
-    let description = Description { kind, flags: kept | open_flags::LARGEFILE, offset: 0 };
-    c.p.files.install(fd, description, flags & open_flags::CLOEXEC != 0);
+    let description = Description {
+        kind,
+        flags: kept | open_flags::LARGEFILE,
+        offset: 0,
+    };
+    c.p.files
+        .install(fd, description, flags & open_flags::CLOEXEC != 0);
     Ok(u64::from(fd))
 }
 
@@ -106,7 +116,13 @@ fn open_file(c: &mut Caller, path: String, flags: u32, permissions: u32) -> Resu
     let ino = attr.ino;
     let refused = match attr.mode & mode::TYPE {
         mode::DIRECTORY if writes || create => Some(EISDIR),
-        mode::DIRECTORY => return Ok(Kind::Directory { ino, pending: alloc::vec![], cookie: 0 }),
+        mode::DIRECTORY => {
+            return Ok(Kind::Directory {
+                ino,
+                pending: alloc::vec![],
+                cookie: 0,
+            })
+        }
         _ if flags & open_flags::DIRECTORY != 0 => Some(ENOTDIR),
         mode::FILE => return Ok(Kind::File { ino }),
         mode::SYMLINK => Some(ELOOP),
@@ -127,7 +143,11 @@ pub fn unlink(c: &mut Caller, dirfd: i32, address: u64, flags: u32) -> Result {
         return Err(EINVAL.into());
     }
     let path = plain(c, dirfd, address)?;
-    c.fs(&if flags != 0 { Request::Rmdir { path } } else { Request::Unlink { path } })?;
+    c.fs(&if flags != 0 {
+        Request::Rmdir { path }
+    } else {
+        Request::Unlink { path }
+    })?;
     Ok(0)
 }
 
@@ -156,7 +176,11 @@ pub fn rename(c: &mut Caller, from: (i32, u64), to: (i32, u64), flags: u32) -> R
     let from = plain(c, from.0, from.1)?;
     let to = plain(c, to.0, to.1)?;
     if flags & NOREPLACE != 0
-        && c.attr(&Request::Stat { path: to.clone(), follow: false }).is_ok()
+        && c.attr(&Request::Stat {
+            path: to.clone(),
+            follow: false,
+        })
+        .is_ok()
     {
         return Err(EEXIST.into());
     }
@@ -172,10 +196,18 @@ pub fn link(c: &mut Caller, from: (i32, u64), to: (i32, u64), flags: u32) -> Res
     let mut source = plain(c, from.0, from.1)?;
     let to = plain(c, to.0, to.1).map_err(exists_if_special)?;
     if flags & AT_SYMLINK_FOLLOW != 0 {
-        let ino = c.attr(&Request::Stat { path: source, follow: true })?.ino;
+        let ino = c
+            .attr(&Request::Stat {
+                path: source,
+                follow: true,
+            })?
+            .ino;
         source = c.fs_path(&Request::PathOf { ino })?;
     }
-    let attr = c.attr(&Request::Stat { path: source.clone(), follow: false })?;
+    let attr = c.attr(&Request::Stat {
+        path: source.clone(),
+        follow: false,
+    })?;
     if attr.mode & mode::TYPE == mode::DIRECTORY {
         return Err(EPERM.into());
     }
@@ -205,14 +237,15 @@ pub fn readlink(c: &mut Caller, dirfd: i32, address: u64, into: u64, size: u64) 
     }
     let target = match c.target(dirfd, &path)? {
         Target::Special(Special::Link(target)) => target,
-        Target::Special(Special::Descriptor(fd)) => match c.p.files.get(fd).map_err(|_| ENOENT)?.kind
-        {
-            Kind::File { ino } | Kind::Directory { ino, .. } => {
-                c.fs_path(&Request::PathOf { ino })?
+        Target::Special(Special::Descriptor(fd)) => {
+            match c.p.files.get(fd).map_err(|_| ENOENT)?.kind {
+                Kind::File { ino } | Kind::Directory { ino, .. } => {
+                    c.fs_path(&Request::PathOf { ino })?
+                }
+                Kind::Device(Device::Console) => String::from("/dev/console"),
+                Kind::Device(_) | Kind::Text(_) => return Err(EACCES.into()),
             }
-            Kind::Device(Device::Console) => String::from("/dev/console"),
-            Kind::Device(_) | Kind::Text(_) => return Err(EACCES.into()),
-        },
+        }
         Target::Special(_) => return Err(EINVAL.into()),
         Target::Path(path) => c.fs_path(&Request::Readlink { path })?,
     };
@@ -286,4 +319,3 @@ pub fn access(c: &mut Caller, dirfd: i32, address: u64, wanted: u32, flags: u32)
     }
     Ok(0)
 }
-

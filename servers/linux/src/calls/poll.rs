@@ -36,12 +36,17 @@ fn wait(c: &mut Caller, timeout: Option<u64>) -> Result {
         }
         None => None,
     };
-    Err(Stop::Park(Wake { console: true, deadline }))
+    Err(Stop::Park(Wake {
+        console: true,
+        deadline,
+    }))
 }
 
 /// `poll`; a negative timeout means for ever.
 pub fn poll(c: &mut Caller, address: u64, count: u64, milliseconds: Option<i32>) -> Result {
-    let timeout = milliseconds.and_then(|ms| u64::try_from(ms).ok()).map(|ms| ms * 1_000_000);
+    let timeout = milliseconds
+        .and_then(|ms| u64::try_from(ms).ok())
+        .map(|ms| ms * 1_000_000);
     poll_until(c, address, count, timeout)
 }
 
@@ -73,7 +78,11 @@ fn poll_until(c: &mut Caller, address: u64, count: u64, timeout: Option<u64>) ->
         entry[6..8].copy_from_slice(&got.to_le_bytes());
         found += u64::from(got != 0);
     }
-    let result = if found != 0 { Ok(found) } else { wait(c, timeout) };
+    let result = if found != 0 {
+        Ok(found)
+    } else {
+        wait(c, timeout)
+    };
     if result.is_ok() {
         c.write(address, &list)?;
     }
@@ -82,7 +91,9 @@ fn poll_until(c: &mut Caller, address: u64, count: u64, timeout: Option<u64>) ->
 
 /// `select` and `pselect6`.
 pub fn select(c: &mut Caller, count: i32, sets: [u64; 3], timeout: u64, precise: bool) -> Result {
-    let count = u32::try_from(count).map_err(|_| EINVAL)?.min(crate::process::MAX_FDS);
+    let count = u32::try_from(count)
+        .map_err(|_| EINVAL)?
+        .min(crate::process::MAX_FDS);
     let timeout = match timeout {
         0 => None,
         at if precise => Some(super::time::read_timespec(c, at)?),
@@ -114,7 +125,11 @@ pub fn select(c: &mut Caller, count: i32, sets: [u64; 3], timeout: u64, precise:
         }
         *result = Some(set);
     }
-    let result = if found != 0 { Ok(found) } else { wait(c, timeout) };
+    let result = if found != 0 {
+        Ok(found)
+    } else {
+        wait(c, timeout)
+    };
     if result.is_ok() {
         for (address, set) in sets.into_iter().zip(results) {
             if let Some(set) = set {

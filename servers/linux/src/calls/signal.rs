@@ -17,7 +17,7 @@ fn check_size(size: u64) -> Result<()> {
 /// `rt_sigaction`.
 pub fn rt_sigaction(c: &mut Caller, signal: u32, new: u64, old: u64, size: u64) -> Result {
     check_size(size)?;
-    if signal < 1 || signal > SIGNALS || (new != 0 && UNBLOCKABLE & bit(signal) != 0) {
+    if !(1..=SIGNALS).contains(&signal) || (new != 0 && UNBLOCKABLE & bit(signal) != 0) {
         return Err(EINVAL.into());
     }
     let before = c.p.signals.action(signal);
@@ -133,9 +133,18 @@ pub fn sigaltstack(c: &mut Caller, new: u64, old: u64) -> Result {
         });
     }
     if old != 0 {
-        let flags = if stack.size == 0 { DISABLE } else { u32::from(on) };
+        let flags = if stack.size == 0 {
+            DISABLE
+        } else {
+            u32::from(on)
+        };
         c.check(old, 24, WRITE)?;
-        let raw = Writer::new().u64(stack.base).u32(flags).u32(0).u64(stack.size).done();
+        let raw = Writer::new()
+            .u64(stack.base)
+            .u32(flags)
+            .u32(0)
+            .u64(stack.size)
+            .done();
         c.write(old, &raw)?;
     }
     if let Some(set) = set {

@@ -36,7 +36,11 @@ fn of_file(attr: Attr) -> Look {
         let null = attr.ino == proto::fs::NULL_INO;
         return of_device(if null { Device::Null } else { Device::Console });
     }
-    Look { attr, device: (0, 0), on: FILES }
+    Look {
+        attr,
+        device: (0, 0),
+        on: FILES,
+    }
 }
 
 fn of_device(device: Device) -> Look {
@@ -47,7 +51,11 @@ fn of_device(device: Device) -> Look {
         Device::Random => (1, 9),
         Device::Console => (5, 1),
     };
-    let mode = if device == Device::Console { 0o620 } else { 0o666 };
+    let mode = if device == Device::Console {
+        0o620
+    } else {
+        0o666
+    };
     Look {
         attr: Attr {
             ino: u64::from(minor) + 1,
@@ -61,8 +69,17 @@ fn of_device(device: Device) -> Look {
 }
 
 fn of_text() -> Look {
-    let attr = Attr { ino: 100, mode: mode::FILE | 0o444, links: 1, ..Attr::default() };
-    Look { attr, device: (0, 0), on: SPECIALS }
+    let attr = Attr {
+        ino: 100,
+        mode: mode::FILE | 0o444,
+        links: 1,
+        ..Attr::default()
+    };
+    Look {
+        attr,
+        device: (0, 0),
+        on: SPECIALS,
+    }
 }
 
 fn of_descriptor(c: &mut Caller, fd: u32) -> Result<Look> {
@@ -227,7 +244,10 @@ pub fn fstatfs(c: &mut Caller, fd: u32, into: u64) -> Result {
 fn set_mode(c: &mut Caller, look: &Look, permissions: u32) -> Result {
     // Devices keep theirs.
     if look.on == FILES {
-        c.fs(&Request::Chmod { ino: look.attr.ino, mode: permissions & 0o7777 })?;
+        c.fs(&Request::Chmod {
+            ino: look.attr.ino,
+            mode: permissions & 0o7777,
+        })?;
     }
     Ok(0)
 }
@@ -248,19 +268,17 @@ fn set_owner(c: &mut Caller, look: &Look, owner: (u32, u32)) -> Result {
     if look.on == FILES {
         let keep = |new, old| if new == u32::MAX { old } else { new };
         let (uid, gid) = (keep(owner.0, look.attr.uid), keep(owner.1, look.attr.gid));
-        c.fs(&Request::Chown { ino: look.attr.ino, uid, gid })?;
+        c.fs(&Request::Chown {
+            ino: look.attr.ino,
+            uid,
+            gid,
+        })?;
     }
     Ok(0)
 }
 
 /// `chown`, `lchown` and `fchownat`.
-pub fn chown(
-    c: &mut Caller,
-    dirfd: i32,
-    address: u64,
-    owner: (u32, u32),
-    flags: u32,
-) -> Result {
+pub fn chown(c: &mut Caller, dirfd: i32, address: u64, owner: (u32, u32), flags: u32) -> Result {
     let look = look(c, dirfd, address, flags)?;
     set_owner(c, &look, owner)
 }
@@ -275,7 +293,11 @@ fn set_times(c: &mut Caller, look: &Look, times: [Option<u64>; 2]) -> Result {
     if look.on == FILES {
         let atime_ns = times[0].unwrap_or(look.attr.atime_ns);
         let mtime_ns = times[1].unwrap_or(look.attr.mtime_ns);
-        c.fs(&Request::Utimens { ino: look.attr.ino, atime_ns, mtime_ns })?;
+        c.fs(&Request::Utimens {
+            ino: look.attr.ino,
+            atime_ns,
+            mtime_ns,
+        })?;
     }
     Ok(0)
 }
@@ -284,7 +306,10 @@ fn set_times(c: &mut Caller, look: &Look, times: [Option<u64>; 2]) -> Result {
 fn join(seconds: u64, rest: u64) -> Result<u64> {
     // Times before the epoch do not exist here.
     let seconds = if (seconds as i64) < 0 { 0 } else { seconds };
-    seconds.checked_mul(1_000_000_000).and_then(|s| s.checked_add(rest)).ok_or(EINVAL.into())
+    seconds
+        .checked_mul(1_000_000_000)
+        .and_then(|s| s.checked_add(rest))
+        .ok_or(EINVAL.into())
 }
 
 /// `utimensat`.
@@ -344,7 +369,10 @@ pub fn utime(c: &mut Caller, address: u64, times: u64) -> Result {
     let mut set = [Some(now); 2];
     if times != 0 {
         let raw = c.read(times, 16)?;
-        set = [Some(join(u64_at(&raw, 0), 0)?), Some(join(u64_at(&raw, 8), 0)?)];
+        set = [
+            Some(join(u64_at(&raw, 0), 0)?),
+            Some(join(u64_at(&raw, 8), 0)?),
+        ];
     }
     let look = look(c, AT_FDCWD, address, 0)?;
     set_times(c, &look, set)

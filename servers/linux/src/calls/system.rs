@@ -89,7 +89,11 @@ pub fn prctl(c: &mut Caller, option: u32, argument: u64) -> Result {
         15 => {
             let room = c.p.areas.reach(argument, 16, crate::memory::READ) as usize;
             let raw = c.read(argument, room.max(1))?;
-            let end = raw.iter().position(|b| *b == 0).unwrap_or(raw.len()).min(15);
+            let end = raw
+                .iter()
+                .position(|b| *b == 0)
+                .unwrap_or(raw.len())
+                .min(15);
             c.p.comm = raw[..end].to_vec();
         }
         // PR_GET_NAME
@@ -113,7 +117,7 @@ pub fn futex(c: &mut Caller, address: u64, operation: u32, value: u32, timeout: 
     const WAKE: u32 = 1;
     const WAIT_BITSET: u32 = 9;
     const WAKE_BITSET: u32 = 10;
-    if address % 4 != 0 {
+    if !address.is_multiple_of(4) {
         return Err(EINVAL.into());
     }
     match operation & 0x7f {
@@ -127,13 +131,20 @@ pub fn futex(c: &mut Caller, address: u64, operation: u32, value: u32, timeout: 
                 at => {
                     let time = super::time::read_timespec(c, at)?;
                     let absolute = operation == WAIT_BITSET;
-                    Some(if absolute { time } else { c.deadline_after(time) })
+                    Some(if absolute {
+                        time
+                    } else {
+                        c.deadline_after(time)
+                    })
                 }
             };
             if deadline.is_some_and(|d| c.now() >= d) {
                 return Err(ETIMEDOUT.into());
             }
-            Err(Stop::Park(Wake { console: false, deadline }))
+            Err(Stop::Park(Wake {
+                console: false,
+                deadline,
+            }))
         }
         WAKE | WAKE_BITSET => {
             c.check(address, 4, crate::memory::READ)?;
@@ -167,7 +178,11 @@ pub fn setgid(c: &mut Caller, gid: u32) -> Result {
 /// `setresuid` and `setresgid`, and with them `setreuid` and `setregid`.
 pub fn set_ids(c: &mut Caller, users: bool, new: [u32; 3]) -> Result {
     let privileged = c.p.ids.uid[1] == 0;
-    let ids = if users { &mut c.p.ids.uid } else { &mut c.p.ids.gid };
+    let ids = if users {
+        &mut c.p.ids.uid
+    } else {
+        &mut c.p.ids.gid
+    };
     change_some(ids, new, privileged)
 }
 
@@ -209,7 +224,14 @@ pub fn getgroups(c: &mut Caller, size: i32, into: u64) -> Result {
 /// `uname`.
 pub fn uname(c: &mut Caller, into: u64) -> Result {
     let mut out = Writer::new();
-    let fields = ["Linux", "fermata", RELEASE, "#1 Fermata", "x86_64", "(none)"];
+    let fields = [
+        "Linux",
+        "fermata",
+        RELEASE,
+        "#1 Fermata",
+        "x86_64",
+        "(none)",
+    ];
     for (i, field) in fields.into_iter().enumerate() {
         out = out.bytes(field.as_bytes()).pad_to(65 * (i + 1));
     }
@@ -286,7 +308,7 @@ pub fn prlimit64(c: &mut Caller, pid: u32, which: u32, new: u64, old: u64) -> Re
 
 /// `sched_getaffinity`: one processor.
 pub fn sched_getaffinity(c: &mut Caller, size: u64, into: u64) -> Result {
-    if size < 8 || size % 8 != 0 {
+    if size < 8 || !size.is_multiple_of(8) {
         return Err(EINVAL.into());
     }
     c.write(into, &1u64.to_le_bytes())?;

@@ -18,11 +18,16 @@ const SECOND: u64 = 1_000_000_000;
 const TICK: u64 = 10_000_000;
 
 fn timespec(nanoseconds: u64) -> Vec<u8> {
-    Writer::new().u64(nanoseconds / SECOND).u64(nanoseconds % SECOND).done()
+    Writer::new()
+        .u64(nanoseconds / SECOND)
+        .u64(nanoseconds % SECOND)
+        .done()
 }
 
 fn timeval(nanoseconds: u64) -> Writer {
-    Writer::new().u64(nanoseconds / SECOND).u64(nanoseconds % SECOND / 1000)
+    Writer::new()
+        .u64(nanoseconds / SECOND)
+        .u64(nanoseconds % SECOND / 1000)
 }
 
 /// Reads a `struct timespec` as nanoseconds.
@@ -34,7 +39,10 @@ pub fn read_timespec(c: &mut Caller, address: u64) -> Result<u64> {
 /// Reads a `struct timeval` as nanoseconds.
 pub fn read_timeval(c: &mut Caller, address: u64) -> Result<u64> {
     let raw = c.read(address, 16)?;
-    join(u64_at(&raw, 0), u64_at(&raw, 8).checked_mul(1000).ok_or(EINVAL)?)
+    join(
+        u64_at(&raw, 0),
+        u64_at(&raw, 8).checked_mul(1000).ok_or(EINVAL)?,
+    )
 }
 
 fn join(seconds: u64, rest: u64) -> Result<u64> {
@@ -94,7 +102,10 @@ fn sleep_until(c: &mut Caller, deadline: u64, left_at: u64) -> Result {
     if left_at != 0 && c.p.signals.deliverable().is_some() {
         c.write(left_at, &timespec(deadline - now))?;
     }
-    Err(Stop::Park(Wake { console: false, deadline: Some(deadline) }))
+    Err(Stop::Park(Wake {
+        console: false,
+        deadline: Some(deadline),
+    }))
 }
 
 /// `nanosleep`.
@@ -135,7 +146,12 @@ pub fn times(c: &mut Caller, into: u64) -> Result {
 pub fn getrusage(c: &mut Caller, into: u64) -> Result {
     let own = c.now().wrapping_sub(c.p.started);
     // The kind of memory that can become resident, in kilobytes, is known; faults are not counted.
-    let out = timeval(own).u64(0).u64(0).u64(c.p.areas.writable() / 1024).pad_to(144).done();
+    let out = timeval(own)
+        .u64(0)
+        .u64(0)
+        .u64(c.p.areas.writable() / 1024)
+        .pad_to(144)
+        .done();
     c.write(into, &out)?;
     Ok(0)
 }
@@ -144,14 +160,19 @@ pub fn getrusage(c: &mut Caller, into: u64) -> Result {
 fn remaining(c: &mut Caller) -> (u64, u64) {
     let now = c.now();
     // A timer that is set but late has the least bit of time left.
-    c.p.alarm.map_or((0, 0), |a| (a.deadline.saturating_sub(now).max(1000), a.interval))
+    c.p.alarm.map_or((0, 0), |a| {
+        (a.deadline.saturating_sub(now).max(1000), a.interval)
+    })
 }
 
 /// `alarm`.
 pub fn alarm(c: &mut Caller, seconds: u32) -> Result {
     let (left, _) = remaining(c);
     let deadline = c.now().saturating_add(u64::from(seconds) * SECOND);
-    c.p.alarm = (seconds != 0).then_some(Alarm { deadline, interval: 0 });
+    c.p.alarm = (seconds != 0).then_some(Alarm {
+        deadline,
+        interval: 0,
+    });
     Ok(left.div_ceil(SECOND))
 }
 
@@ -164,8 +185,11 @@ pub fn setitimer(c: &mut Caller, which: u32, new: u64, old: u64) -> Result {
     if which != 0 {
         return Err(EINVAL.into());
     }
-    let (interval, value) =
-        if new == 0 { (0, 0) } else { (read_timeval(c, new)?, read_timeval(c, new + 16)?) };
+    let (interval, value) = if new == 0 {
+        (0, 0)
+    } else {
+        (read_timeval(c, new)?, read_timeval(c, new + 16)?)
+    };
     let (left, old_interval) = remaining(c);
     c.write_optional(old, &itimerval(left, old_interval))?;
     let deadline = c.now().saturating_add(value);

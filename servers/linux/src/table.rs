@@ -1,0 +1,925 @@
+//! The processes: from their start to their end, and what their manager's protocol asks.
+
+use abi::message::ExceptionMessage;
+use abi::state::{space_flags, SpaceState};
+use abi::{Exception, Registers, Type};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use personality::emulate::{self, Outcome, Wake};
+use personality::errno::{Errno, EACCES, ELOOP, ENOENT, ENOEXEC, ENOMEM};
+use personality::exec;
+use personality::host::Fpu;
+use personality::memory::NO_SLOT;
+use personality::part;
+use personality::process::{open_flags, Description, Device, Kind};
+use personality::signal::sig;
+use process::{words, Process};
+use proto::fs::{mode, Flags};
+use proto::layout::{CONTROL_MAPPINGS, PRIORITY_PROGRAM};
+use proto::process::{Info, Pid, Reply, Request, Start, Status, Stdio};
+use proto::{Error, MAX_BULK};
+use rt::memory::Segment;
+use rt::obj::{Port, Ref};
+use rt::server::Server;
+
+use crate::world::{short, Present, View, World};
+
+/// Most processes, ended ones included.
+const MAX_PROCESSES: usize = 256;
+/// First number: 1 is everybody's parent.
+const FIRST_PID: Pid = 2;
+
+/// A call (or exception) that waits.
+struct Parked {
+    message: ExceptionMessage,
+    wake: Wake,
+    /// It is worth trying at once.
+    due: bool,
+}
+
+/// A process that lives.
+struct Living {
+    linux: personality::process::Process,
+    body: Process,
+    present: Present,
+    /// The keeper of its space. It goes when this is dropped.
+    _port: Port,
+    parked: Option<Parked>,
+    /// How often it is frozen.
+    frozen: u32,
+    /// How often it is stopped.
+    stops: u32,
+    /// The part that `Freeze` made.
+    part: Vec<u8>,
+    /// It was adopted, and its objects have not been looked at yet.
+    unproven: bool,
+}
+
+/// A process of which only a piece of the part is there.
+struct Adopting {
+    bytes: Vec<u8>,
+    length: u64,
+    clock_offset: u64,
+    segments: (Segment, Segment),
+    port: Port,
+}
+
+enum Entry {
+    Living(Box<Living>),
+    Adopting(Box<Adopting>),
+    Ended { status: Status, name: String },
+}
+
+/// An answer to a request.
+pub(crate) struct Answer {
+    /// The reply.
+    pub(crate) reply: Reply,
+    /// Its bulk.
+    pub(crate) bulk: Vec<u8>,
+    /// References that go with it.
+    pub(crate) refs: Vec<Ref>,
+}
+
+impl From<Reply> for Answer {
+    fn from(reply: Reply) -> Self {
+        Answer {
+            reply,
+            bulk: Vec::new(),
+            refs: Vec::new(),
+        }
+    }
+}
+
+/// All processes.
+pub(crate) struct Table {
+    entries: BTreeMap<Pid, Entry>,
+    world: World,
+    watchers: Vec<Ref>,
+    last: Pid,
+}
+
+impl Living {
+    fn holds_still(&self) -> bool {
+        self.frozen > 0 || self.stops > 0
+    }
+
+    /// Emulates what the message tells of.
+    fn emulate(&mut self, world: &mut World, message: &ExceptionMessage) -> Outcome {
+        let Living {
+            linux,
+            body,
+            present,
+            ..
+        } = self;
+        let mut view = View {
+            body: Some(body),
+            present,
+            world,
+        };
+        if message.code == Exception::ForeignCall as u64 {
+            emulate::call(linux, &mut view, &message.registers)
+        } else {
+            emulate::exception(linux, &mut view, message)
+        }
+    }
+
+    /// Lets the thread, which waits for an answer to its exception, go on with these registers.
+    fn set_registers(&self, registers: &Registers, fpu: Option<Fpu>) -> Result<(), abi::Code> {
+        let thread = self.body.thread();
+        thread.stop()?;
+        let result = thread.get_state(0, 0, 0).and_then(|mut state| {
+            state.registers = *registers;
+            state.exception_delivered = 0;
+            if let Some(fpu) = fpu {
+                state.fpu = *fpu;
+            }
+            thread.set_state(&state, self.body.space_ref().handle(), 0, 0)
+        });
+        thread.resume()?;
+        result
+    }
+
+    /// Whether a parked call is worth trying now.
+    fn is_due(&self, now: u64) -> bool {
+        let now = now.wrapping_add(self.linux.clock_offset);
+        !self.holds_still()
+            && self
+                .parked
+                .as_ref()
+                .is_some_and(|p| p.due || p.wake.deadline.is_some_and(|d| d <= now))
+    }
+
+    /// When something is to be done for it, on the machine's clock.
+    fn deadline(&self, now: u64) -> Option<u64> {
+        if self.holds_still() {
+            return None;
+        }
+        let call = self.parked.as_ref().and_then(|p| p.wake.deadline);
+        let alarm = self.linux.alarm.map(|a| a.deadline);
+        let own_now = now.wrapping_add(self.linux.clock_offset);
+        let first = call.into_iter().chain(alarm).min()?;
+        Some(now.saturating_add(first.saturating_sub(own_now)))
+    }
+
+    /// All mappings that its areas count on are there.
+    fn has_mappings(&self) -> bool {
+        let region = &self.body.control().region;
+        self.linux.areas.list().iter().filter(|a| a.slot != NO_SLOT).all(|area| {
+            let at = CONTROL_MAPPINGS + u64::from(area.slot) * abi::OBJECT_SIZE;
+            let kinds = 1 << Type::Mapping as u64;
+            matches!(region.search(at, at + abi::OBJECT_SIZE, kinds), Ok((found, _)) if found == at)
+        })
+    }
+}
+
+fn error_of(errno: Errno) -> Error {
+    match errno {
+        ENOENT => Error::NotFound,
+        EACCES => Error::Denied,
+        ENOEXEC => Error::BadFormat,
+        ENOMEM => Error::NoMemory,
+        ELOOP => Error::Loop,
+        _ => Error::Invalid,
+    }
+}
+
+impl Table {
+    /// No processes.
+    pub(crate) fn new() -> Self {
+        Table {
+            entries: BTreeMap::new(),
+            world: World::new(),
+            watchers: Vec::new(),
+            last: FIRST_PID - 1,
+        }
+    }
+
+    fn living(&mut self, pid: Pid) -> Result<&mut Living, Error> {
+        match self.entries.get_mut(&pid) {
+            Some(Entry::Living(living)) => Ok(living),
+            Some(Entry::Adopting(_)) => Err(Error::Invalid),
+            Some(Entry::Ended { .. }) => Err(Error::Ended),
+            None => Err(Error::NotFound),
+        }
+    }
+
+    /// When the event loop has to turn at the latest.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        let now = rt::time::now();
+        self.entries
+            .values()
+            .filter_map(|entry| match entry {
+                Entry::Living(living) => living.deadline(now),
+                _ => None,
+            })
+            .min()
+    }
+
+    fn new_pid(&mut self) -> Result<Pid, Error> {
+        if self.entries.len() >= MAX_PROCESSES {
+            return Err(Error::NoMemory);
+        }
+        loop {
+            self.last = if self.last >= 30_000 {
+                FIRST_PID
+            } else {
+                self.last + 1
+            };
+            if !self.entries.contains_key(&self.last) {
+                return Ok(self.last);
+            }
+        }
+    }
+
+    fn announce(&mut self) {
+        self.watchers.retain(|watcher| watcher.interrupt().is_ok());
+    }
+
+    /// Ends a process whose files are closed already.
+    fn finish(&mut self, pid: Pid, status: Status) {
+        if let Some(Entry::Living(living)) = self.entries.remove(&pid) {
+            let Living { linux, body, .. } = *living;
+            body.destroy();
+            self.world.alive.remove(&pid);
+            self.entries.insert(
+                pid,
+                Entry::Ended {
+                    status,
+                    name: linux.name,
+                },
+            );
+            self.announce();
+        }
+    }
+
+    /// Does to a thread that is not held by the event loop what its call came to.
+    fn carry_out(&mut self, pid: Pid, message: ExceptionMessage, outcome: Outcome) {
+        let Ok(living) = self.living(pid) else { return };
+        match outcome {
+            Outcome::Go { registers, fpu } => {
+                if living.set_registers(&registers, fpu).is_err() {
+                    // The registers came from a signal frame that the program made up.
+                    rt::log!("{}: has impossible registers", short(&living.linux.name));
+                    self.end_by(pid, sig::SEGV as u8);
+                }
+            }
+            Outcome::Park(wake) => {
+                living.parked = Some(Parked {
+                    message,
+                    wake,
+                    due: false,
+                })
+            }
+            Outcome::End(status) => self.finish(pid, status),
+        }
+    }
+
+    /// Closes a process's files and ends it.
+    fn end_by(&mut self, pid: Pid, signal: u8) {
+        if let Some(Entry::Living(living)) = self.entries.get_mut(&pid) {
+            let Living {
+                linux,
+                body,
+                present,
+                ..
+            } = &mut **living;
+            linux.end(&mut View {
+                body: Some(body),
+                present,
+                world: &mut self.world,
+            });
+        }
+        self.finish(pid, Status::Killed(signal));
+    }
+
+    /// An exception of the process with this number came to its port.
+    pub(crate) fn exception(&mut self, server: &mut Server, pid: Pid, message: &ExceptionMessage) {
+        let Some(Entry::Living(living)) = self.entries.get_mut(&pid) else {
+            server.drop_client();
+            return;
+        };
+        if living.holds_still() {
+            // It came just before it was stopped: nothing happens for it until it goes on.
+            server.release_exception();
+            let wake = Wake::default();
+            living.parked = Some(Parked {
+                message: *message,
+                wake,
+                due: true,
+            });
+            return;
+        }
+        match living.emulate(&mut self.world, message) {
+            Outcome::Go {
+                registers,
+                fpu: None,
+            } => server.reply_exception(&registers),
+            outcome => {
+                server.release_exception();
+                self.carry_out(pid, *message, outcome);
+            }
+        }
+    }
+
+    /// The console has input, or room for output.
+    pub(crate) fn console_news(&mut self) {
+        for entry in self.entries.values_mut() {
+            if let Entry::Living(living) = entry {
+                if let Some(parked) = &mut living.parked {
+                    parked.due |= parked.wake.console;
+                }
+            }
+        }
+    }
+
+    /// Does everything that is due: parked calls, timers, signals between processes.
+    pub(crate) fn settle(&mut self) {
+        loop {
+            let now = rt::time::now();
+            let mut signalled = Vec::new();
+            for (pid, signal) in core::mem::take(&mut self.world.sent) {
+                if let Ok(living) = self.living(pid) {
+                    living.linux.signals.post(signal);
+                    signalled.push(pid);
+                }
+            }
+            for (pid, entry) in &mut self.entries {
+                let Entry::Living(living) = entry else {
+                    continue;
+                };
+                let own_now = now.wrapping_add(living.linux.clock_offset);
+                let Some(alarm) = living.linux.alarm.filter(|a| a.deadline <= own_now) else {
+                    continue;
+                };
+                if living.holds_still() {
+                    continue;
+                }
+                living.linux.alarm = (alarm.interval != 0).then(|| {
+                    let deadline = own_now.saturating_add(alarm.interval);
+                    personality::process::Alarm { deadline, ..alarm }
+                });
+                living.linux.signals.post(sig::ALRM);
+                signalled.push(*pid);
+            }
+            for pid in signalled {
+                self.deliver_signals(pid);
+            }
+            let due: Vec<Pid> = self
+                .entries
+                .iter()
+                .filter(|(_, e)| matches!(e, Entry::Living(living) if living.is_due(now)))
+                .map(|(pid, _)| *pid)
+                .collect();
+            if due.is_empty() && self.world.sent.is_empty() {
+                return;
+            }
+            for pid in due {
+                self.retry(pid);
+            }
+        }
+    }
+
+    /// Makes a parked call again.
+    fn retry(&mut self, pid: Pid) {
+        let Some(Entry::Living(living)) = self.entries.get_mut(&pid) else {
+            return;
+        };
+        let Some(Parked { mut message, .. }) = living.parked.take() else {
+            return;
+        };
+        match living.body.thread().get_state(0, 0, 0) {
+            // Somebody may have changed the registers meanwhile, or let the thread go on.
+            Ok(state) if state.exception_delivered == 1 => message.registers = state.registers,
+            _ => return,
+        }
+        let outcome = living.emulate(&mut self.world, &message);
+        self.carry_out(pid, message, outcome);
+    }
+
+    /// Delivers signals that were just sent.
+    fn deliver_signals(&mut self, pid: Pid) {
+        let Some(Entry::Living(living)) = self.entries.get_mut(&pid) else {
+            return;
+        };
+        if living.linux.signals.deliverable().is_none() {
+            return;
+        }
+        if let Some(parked) = &mut living.parked {
+            parked.due = true;
+            return;
+        }
+        if living.holds_still() {
+            return;
+        }
+        // It runs, or is about to deliver a call: that comes again behind the handler.
+        let thread = living.body.thread();
+        if thread.stop().is_err() {
+            return;
+        }
+        let mut outcome = None;
+        if let Ok(mut state) = thread.get_state(0, 0, 0) {
+            if state.exception_delivered == 0 {
+                let Living {
+                    linux,
+                    body,
+                    present,
+                    ..
+                } = &mut **living;
+                let mut view = View {
+                    body: Some(body),
+                    present,
+                    world: &mut self.world,
+                };
+                let result = emulate::interrupt(linux, &mut view, &state.registers);
+                if let Outcome::Go { registers, .. } = &result {
+                    state.registers = *registers;
+                    let _ = thread.set_state(&state, living.body.space_ref().handle(), 0, 0);
+                }
+                outcome = Some(result);
+            }
+        }
+        let _ = thread.resume();
+        if let Some(Outcome::End(status)) = outcome {
+            self.finish(pid, status);
+        }
+    }
+
+    /// Answers a request of the manager's protocol.
+    pub(crate) fn request(
+        &mut self,
+        server: &Server,
+        request: Request,
+        bulk: &[u8],
+        refs: Vec<Ref>,
+    ) -> Result<Answer, Error> {
+        match request {
+            Request::Spawn { path, start } => self
+                .spawn(server, &path, &start)
+                .map(|pid| Reply::Pid(pid).into()),
+            Request::Exit(_) => Err(Error::Unsupported),
+            Request::Watch => {
+                let watcher = refs.into_iter().next().ok_or(Error::Invalid)?;
+                self.watchers.push(watcher);
+                Ok(Reply::Done.into())
+            }
+            Request::Status(pid) => self.status(pid).map(|status| Reply::Status(status).into()),
+            Request::Reap(pid) => match self.entries.get(&pid) {
+                Some(Entry::Ended { status, .. }) => {
+                    let status = *status;
+                    self.entries.remove(&pid);
+                    Ok(Reply::Status(status).into())
+                }
+                Some(_) => Err(Error::WouldBlock),
+                None => Err(Error::NotFound),
+            },
+            Request::Kill(pid) => self.kill(pid),
+            Request::Stop(pid) => {
+                let living = self.proven(pid)?;
+                living.body.thread().stop().map_err(rt::error_of)?;
+                living.stops += 1;
+                self.announce();
+                Ok(Reply::Done.into())
+            }
+            Request::Continue(pid) => {
+                let living = self.proven(pid)?;
+                if living.stops == 0 {
+                    return Err(Error::Invalid);
+                }
+                living.stops -= 1;
+                let done = living.body.thread().resume().map_err(rt::error_of);
+                self.go_on(pid);
+                self.announce();
+                done.map(|()| Reply::Done.into())
+            }
+            Request::List => Ok(Reply::List(self.list()).into()),
+            Request::Freeze(pid) => self.freeze(pid),
+            Request::Part(pid, offset) => {
+                let living = self.living(pid)?;
+                if living.frozen == 0 {
+                    return Err(Error::Invalid);
+                }
+                let start = (offset as usize).min(living.part.len());
+                let end = living.part.len().min(start + MAX_BULK);
+                let bulk = living.part[start..end].to_vec();
+                Ok(Answer {
+                    reply: Reply::Done,
+                    bulk,
+                    refs: Vec::new(),
+                })
+            }
+            Request::Thaw(pid) => self.thaw(pid),
+            Request::Adopt {
+                length,
+                clock_offset,
+            } => self.adopt(server, length, clock_offset, bulk, refs),
+            Request::AdoptPart(pid, offset) => {
+                let Some(Entry::Adopting(adopting)) = self.entries.get_mut(&pid) else {
+                    return Err(Error::Invalid);
+                };
+                if offset != adopting.bytes.len() as u64 {
+                    return Err(Error::Invalid);
+                }
+                adopting.bytes.extend_from_slice(bulk);
+                self.complete_adoption(pid)?;
+                Ok(Reply::Done.into())
+            }
+        }
+    }
+
+    /// A living process whose objects are known to be there.
+    fn proven(&mut self, pid: Pid) -> Result<&mut Living, Error> {
+        let living = self.living(pid)?;
+        if living.unproven {
+            return Err(Error::Invalid);
+        }
+        Ok(living)
+    }
+
+    /// After a stop or freeze is over: what was held back happens now.
+    fn go_on(&mut self, pid: Pid) {
+        if let Ok(living) = self.living(pid) {
+            if let Some(parked) = &mut living.parked {
+                parked.due = true;
+            }
+        }
+        self.deliver_signals(pid);
+    }
+
+    fn status(&self, pid: Pid) -> Result<Status, Error> {
+        match self.entries.get(&pid) {
+            Some(Entry::Living(living)) if living.stops > 0 => Ok(Status::Stopped),
+            Some(Entry::Living(_) | Entry::Adopting(_)) => Ok(Status::Running),
+            Some(Entry::Ended { status, .. }) => Ok(*status),
+            None => Err(Error::NotFound),
+        }
+    }
+
+    fn kill(&mut self, pid: Pid) -> Result<Answer, Error> {
+        if let Some(Entry::Adopting(_)) = self.entries.get(&pid) {
+            self.entries.remove(&pid);
+            return Ok(Reply::Done.into());
+        }
+        self.living(pid)?;
+        self.end_by(pid, sig::KILL as u8);
+        Ok(Reply::Done.into())
+    }
+
+    fn list(&self) -> Vec<Info> {
+        let mut list = Vec::new();
+        for (pid, entry) in &self.entries {
+            let status = self.status(*pid).unwrap_or(Status::Running);
+            let info = |name: &str| Info {
+                pid: *pid,
+                name: short(name),
+                status,
+                threads: Vec::new(),
+                doing: Vec::new(),
+                resident: 0,
+            };
+            list.push(match entry {
+                Entry::Ended { name, .. } => info(name),
+                Entry::Adopting(_) => info("(being restored)"),
+                Entry::Living(living) if living.unproven => info(&living.linux.name),
+                Entry::Living(living) => {
+                    let mut info = info(&living.linux.name);
+                    if let Ok(state) = living.body.thread().get_state(0, 0, 0) {
+                        info.threads.push(words::summary(&state));
+                        info.doing.push(doing(living, &state));
+                    }
+                    info.resident = living.body.memory().usage().map_or(0, |u| u.resident);
+                    info
+                }
+            });
+        }
+        list
+    }
+
+    fn spawn(&mut self, server: &Server, path: &str, start: &Start) -> Result<Pid, Error> {
+        let pid = self.new_pid()?;
+        let cwd = if start.cwd.starts_with('/') {
+            start.cwd.as_str()
+        } else {
+            "/"
+        };
+        let mut linux = personality::process::Process::new(pid, String::from(cwd));
+        let mut present = Present::default();
+        let bytes = |list: &[String]| list.iter().map(|s| s.as_bytes().to_vec()).collect();
+        let mut args: Vec<Vec<u8>> = bytes(&start.args);
+        if args.is_empty() {
+            args.push(path.as_bytes().to_vec());
+        }
+        let prepared = {
+            let mut view = View {
+                body: None,
+                present: &mut present,
+                world: &mut self.world,
+            };
+            exec::prepare(&linux, &mut view, path, args, bytes(&start.env)).map_err(|failure| {
+                let error = error_of(failure.errno);
+                if error != Error::NotFound {
+                    rt::log!("{}", failure.sentence);
+                }
+                error
+            })?
+        };
+        let made = self.open_stdio(&mut linux, &start.stdio).and_then(|()| {
+            let port = server.port(u64::from(pid)).map_err(rt::error_of)?;
+            let keeper = port.reference().map_err(rt::error_of)?;
+            let space = SpaceState {
+                flags: space_flags::FOREIGN,
+                ..SpaceState::default()
+            };
+            Ok((port, Process::create(&space, Some(&keeper))?))
+        });
+        let mut view = View {
+            body: None,
+            present: &mut present,
+            world: &mut self.world,
+        };
+        let (port, mut body) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                exec::cancel(&mut view, prepared);
+                linux.end(&mut view);
+                return Err(error);
+            }
+        };
+        view.body = Some(&mut body);
+        linux.started = rt::time::now();
+        let registers = exec::commit(&mut linux, &mut view, prepared);
+        let started = registers
+            .map_err(|_| Error::NoMemory)
+            .and_then(|registers| body.start(&registers, u64::from(pid), PRIORITY_PROGRAM));
+        if let Err(error) = started {
+            linux.end(&mut View {
+                body: None,
+                present: &mut present,
+                world: &mut self.world,
+            });
+            body.destroy();
+            rt::log!("{path}: could not be started: {}", error.text());
+            return Err(error);
+        }
+        let living = Living {
+            linux,
+            body,
+            present,
+            _port: port,
+            parked: None,
+            frozen: 0,
+            stops: 0,
+            part: Vec::new(),
+            unproven: false,
+        };
+        self.world.alive.insert(pid);
+        self.entries.insert(pid, Entry::Living(Box::new(living)));
+        Ok(pid)
+    }
+
+    /// Opens descriptors 0, 1 and 2. On failure those that are open stay with the process.
+    fn open_stdio(
+        &mut self,
+        linux: &mut personality::process::Process,
+        stdio: &[Stdio],
+    ) -> Result<(), Error> {
+        for fd in 0..3u32 {
+            let output = fd > 0;
+            let mut flags = open_flags::RDWR;
+            let kind = match stdio.get(fd as usize) {
+                None | Some(Stdio::Console) => Kind::Device(Device::Console),
+                Some(Stdio::Null) => Kind::Device(Device::Null),
+                Some(Stdio::File { path, append }) => {
+                    flags = match (output, append) {
+                        (false, _) => 0,
+                        (true, false) => open_flags::WRONLY,
+                        (true, true) => open_flags::WRONLY | open_flags::APPEND,
+                    };
+                    self.open_file(path, output, *append)?
+                }
+            };
+            let flags = flags | open_flags::LARGEFILE;
+            linux.files.install(
+                fd,
+                Description {
+                    kind,
+                    flags,
+                    offset: 0,
+                },
+                false,
+            );
+        }
+        Ok(())
+    }
+
+    fn open_file(&mut self, path: &str, output: bool, append: bool) -> Result<Kind, Error> {
+        let request = proto::fs::Request::Open {
+            path: String::from(path),
+            flags: Flags {
+                create: output,
+                truncate: output && !append,
+                ..Flags::default()
+            },
+            mode: 0o644,
+        };
+        let proto::fs::Reply::Attr(attr) = self.world.ask_fs(&request, &[], &mut [])?.0 else {
+            return Err(Error::Broken);
+        };
+        let ino = attr.ino;
+        let (kind, error) = match attr.mode & mode::TYPE {
+            mode::FILE => return Ok(Kind::File { ino }),
+            mode::CHARACTER if ino == proto::fs::NULL_INO => (Kind::Device(Device::Null), None),
+            mode::CHARACTER => (Kind::Device(Device::Console), None),
+            _ => (Kind::Device(Device::Null), Some(Error::IsDirectory)),
+        };
+        let _ = self
+            .world
+            .ask_fs(&proto::fs::Request::Close { ino }, &[], &mut []);
+        error.map_or(Ok(kind), Err)
+    }
+
+    fn freeze(&mut self, pid: Pid) -> Result<Answer, Error> {
+        self.proven(pid)?;
+        let Some(Entry::Living(living)) = self.entries.get_mut(&pid) else {
+            return Err(Error::NotFound);
+        };
+        let region = living.body.memory().region.copy().map_err(rt::error_of)?;
+        let control = living.body.control().region.copy().map_err(rt::error_of)?;
+        living.body.thread().stop().map_err(rt::error_of)?;
+        let Living {
+            linux,
+            body,
+            present,
+            ..
+        } = &mut **living;
+        let mut view = View {
+            body: Some(body),
+            present,
+            world: &mut self.world,
+        };
+        match part::save(linux, &mut view) {
+            Ok(part) => living.part = part,
+            Err(sentence) => {
+                rt::log!("{}: cannot be saved: {sentence}", short(&living.linux.name));
+                let _ = living.body.thread().resume();
+                return Err(Error::Unsupported);
+            }
+        }
+        living.frozen += 1;
+        Ok(Answer {
+            reply: Reply::Frozen {
+                length: living.part.len() as u64,
+                name: short(&living.linux.name),
+            },
+            bulk: living.part[..living.part.len().min(MAX_BULK)].to_vec(),
+            refs: alloc::vec![region, control],
+        })
+    }
+
+    fn thaw(&mut self, pid: Pid) -> Result<Answer, Error> {
+        let living = self.living(pid)?;
+        if living.frozen == 0 {
+            return Err(Error::Invalid);
+        }
+        if living.unproven {
+            if !living.body.has_objects() || !living.has_mappings() || living.body.learn().is_err()
+            {
+                rt::log!("a restored process has not all of its objects");
+                self.end_by(pid, sig::KILL as u8);
+                return Err(Error::BadFormat);
+            }
+            living.unproven = false;
+            // What it was stopped for besides the checkpoint goes on being so.
+            let stops = living
+                .body
+                .thread()
+                .get_state(0, 0, 0)
+                .map_or(1, |s| s.stop_count);
+            living.stops = stops.saturating_sub(1).min(1 << 16) as u32;
+        }
+        living.frozen -= 1;
+        if living.frozen == 0 {
+            living.part = Vec::new();
+        }
+        living.body.thread().resume().map_err(rt::error_of)?;
+        self.go_on(pid);
+        self.announce();
+        Ok(Reply::Done.into())
+    }
+
+    fn adopt(
+        &mut self,
+        server: &Server,
+        length: u64,
+        clock_offset: u64,
+        bulk: &[u8],
+        refs: Vec<Ref>,
+    ) -> Result<Answer, Error> {
+        if length > part::MAX_PART || bulk.len() as u64 > length {
+            return Err(Error::BadFormat);
+        }
+        let [region, control, control_region, control_control]: [Ref; 4] =
+            refs.try_into().map_err(|_| Error::Invalid)?;
+        let pid = self.new_pid()?;
+        let port = server.port(u64::from(pid)).map_err(rt::error_of)?;
+        let keeper = port.reference().map_err(rt::error_of)?;
+        let adopting = Adopting {
+            bytes: bulk.to_vec(),
+            length,
+            clock_offset,
+            segments: (
+                Segment { region, control },
+                Segment {
+                    region: control_region,
+                    control: control_control,
+                },
+            ),
+            port,
+        };
+        self.entries
+            .insert(pid, Entry::Adopting(Box::new(adopting)));
+        self.complete_adoption(pid)?;
+        Ok(Answer {
+            reply: Reply::Pid(pid),
+            bulk: Vec::new(),
+            refs: alloc::vec![keeper],
+        })
+    }
+
+    /// When all of the part is there, it is checked, and the process is one of ours, frozen.
+    fn complete_adoption(&mut self, pid: Pid) -> Result<(), Error> {
+        match self.entries.get(&pid) {
+            Some(Entry::Adopting(a)) if a.bytes.len() as u64 >= a.length => {}
+            _ => return Ok(()),
+        }
+        let Some(Entry::Adopting(adopting)) = self.entries.remove(&pid) else {
+            return Ok(());
+        };
+        let Adopting {
+            bytes,
+            length,
+            clock_offset,
+            segments,
+            port,
+        } = *adopting;
+        if bytes.len() as u64 != length {
+            return Err(Error::BadFormat);
+        }
+        let mut present = Present::default();
+        let mut view = View {
+            body: None,
+            present: &mut present,
+            world: &mut self.world,
+        };
+        let mut linux = part::adopt(&bytes, clock_offset, &mut view).map_err(|sentence| {
+            rt::log!("a process cannot be restored: {sentence}");
+            Error::BadFormat
+        })?;
+        let body = match Process::hold(segments.0, segments.1) {
+            Ok(body) => body,
+            Err(error) => {
+                linux.end(&mut view);
+                return Err(error);
+            }
+        };
+        let living = Living {
+            linux,
+            body,
+            present,
+            _port: port,
+            parked: None,
+            frozen: 1,
+            stops: 0,
+            part: Vec::new(),
+            unproven: true,
+        };
+        self.world.alive.insert(pid);
+        self.entries.insert(pid, Entry::Living(Box::new(living)));
+        Ok(())
+    }
+}
+
+/// What the thread of a process is about to do, in words.
+fn doing(living: &Living, state: &abi::state::ThreadState) -> String {
+    let in_call = state.exception_delivered == 1
+        && state.exception == Exception::ForeignCall as u64
+        || living.body.is_call(state.registers.rip);
+    if !in_call {
+        return words::doing(state, false);
+    }
+    let mut text = emulate::describe(&state.registers, true);
+    if let Some(parked) = &living.parked {
+        text.push_str(match parked.wake {
+            Wake { console: true, .. } => ", waiting for the console",
+            Wake {
+                deadline: Some(_), ..
+            } => ", waiting for its time",
+            _ => ", waiting",
+        });
+    }
+    if state.stop_count > 0 {
+        text.push_str(", stopped");
+    }
+    text
+}

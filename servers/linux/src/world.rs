@@ -1,0 +1,370 @@
+//! The emulation's host over Fermata: memory through the process's window, files and console
+//! through their servers.
+
+use abi::state::MappingState;
+use abi::{access, OBJECT_SIZE, PAGE_SIZE};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use personality::errno::{Errno, ENOMEM, ESRCH};
+use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory};
+use personality::memory::Prot;
+use process::Process;
+use proto::console::Mode;
+use proto::layout::{CONTROL_MAPPINGS, MEMORY_SIZE};
+use rt::obj::{MappingAt, Ref};
+use rt::rpc::Io;
+
+/// Pages of a process that are known to be present: touching them cannot fail.
+#[derive(Default)]
+pub(crate) struct Present {
+    /// One bit for each page, 64 pages to a word.
+    words: BTreeMap<u64, u64>,
+}
+
+impl Present {
+    /// Whether all pages from `first` to `last` are known to be present.
+    fn has(&self, first: u64, last: u64) -> bool {
+        (first..=last).all(|page| {
+            self.words
+                .get(&(page / 64))
+                .is_some_and(|word| word & (1 << (page % 64)) != 0)
+        })
+    }
+
+    fn add(&mut self, first: u64, last: u64) {
+        for page in first..=last {
+            *self.words.entry(page / 64).or_default() |= 1 << (page % 64);
+        }
+    }
+
+    fn remove(&mut self, first: u64, end: u64) {
+        let gone: Vec<u64> = self
+            .words
+            .range(first / 64..end.div_ceil(64))
+            .map(|w| *w.0)
+            .collect();
+        for index in gone {
+            let Some(word) = self.words.get_mut(&index) else {
+                continue;
+            };
+            for bit in 0..64 {
+                if (first..end).contains(&(index * 64 + bit)) {
+                    *word &= !(1 << bit);
+                }
+            }
+            if *word == 0 {
+                self.words.remove(&index);
+            }
+        }
+    }
+}
+
+/// What all processes share.
+pub(crate) struct World {
+    fs: Option<Ref>,
+    /// Console input that a `poll` found and no `read` has taken yet.
+    ahead: VecDeque<u8>,
+    /// The input ended behind what is `ahead`.
+    ended: bool,
+    random: [u64; 4],
+    /// Numbers of the processes that live, for `kill`.
+    pub(crate) alive: BTreeSet<u32>,
+    /// Signals that processes sent each other and that are yet to be delivered.
+    pub(crate) sent: Vec<(u32, u32)>,
+    /// `cpuid` leaf 1, `edx`.
+    capabilities: u64,
+}
+
+/// The time-stamp counter: the only thing at hand that differs between two starts.
+fn counter() -> u64 {
+    // SAFETY: reads a counter, which user mode may.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+impl World {
+    /// The world as it is at the start.
+    pub(crate) fn new() -> Self {
+        // SplitMix64 spreads the seed over the state.
+        let mut seed = counter();
+        let random = core::array::from_fn(|_| {
+            seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = seed;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^ (z >> 31)
+        });
+        World {
+            fs: None,
+            ahead: VecDeque::new(),
+            ended: false,
+            random,
+            alive: BTreeSet::new(),
+            sent: Vec::new(),
+            capabilities: u64::from(core::arch::x86_64::__cpuid(1).edx),
+        }
+    }
+
+    /// xoshiro256**, stirred with the time: good statistically, no secret.
+    fn next_random(&mut self) -> u64 {
+        let s = &mut self.random;
+        s[0] ^= counter().rotate_left(32);
+        let result = s[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
+        let t = s[1] << 17;
+        s[2] ^= s[0];
+        s[3] ^= s[1];
+        s[1] ^= s[2];
+        s[0] ^= s[3];
+        s[2] ^= t;
+        s[3] = s[3].rotate_left(45);
+        result
+    }
+
+    /// Asks the file system.
+    pub(crate) fn ask_fs(
+        &mut self,
+        request: &proto::fs::Request,
+        bulk: &[u8],
+        into: &mut [u8],
+    ) -> Result<(proto::fs::Reply, usize), proto::Error> {
+        if self.fs.is_none() {
+            let deadline = rt::time::now() + 5_000_000_000;
+            self.fs = Some(rt::names::wait_for("fs", deadline)?);
+        }
+        let port = self.fs.as_ref().ok_or(proto::Error::Broken)?;
+        let mut io = Io {
+            bulk,
+            bulk_in: into,
+            ..Io::default()
+        };
+        let reply = rt::rpc::call(port, request, &mut io)?;
+        Ok((reply, io.bulk_len))
+    }
+
+    fn read_ahead(&mut self, raw: bool) {
+        if !self.ahead.is_empty() || self.ended {
+            return;
+        }
+        let mut bytes = [0; 256];
+        let got = if raw {
+            rt::console::read_raw(&mut bytes)
+        } else {
+            rt::console::read(&mut bytes)
+        };
+        match got {
+            Ok(0) => self.ended = true,
+            Ok(length) => self.ahead.extend(&bytes[..length]),
+            Err(_) => {}
+        }
+    }
+}
+
+/// One process's view of the world.
+pub(crate) struct View<'a> {
+    /// Its kernel objects and segments; none while a part is taken apart or put together.
+    pub(crate) body: Option<&'a mut Process>,
+    /// Its present pages.
+    pub(crate) present: &'a mut Present,
+    /// What all share.
+    pub(crate) world: &'a mut World,
+}
+
+impl View<'_> {
+    /// Makes sure that the range can be touched.
+    fn ensure(&mut self, address: u64, length: usize) -> Result<&Process, OutOfMemory> {
+        let body: &Process = self.body.as_deref().ok_or(OutOfMemory)?;
+        if length > 0 {
+            let last = address.checked_add(length as u64 - 1).ok_or(OutOfMemory)?;
+            let (first, last) = (address / PAGE_SIZE, last / PAGE_SIZE);
+            if !self.present.has(first, last) {
+                body.ensure(address, length as u64)
+                    .map_err(|_| OutOfMemory)?;
+                self.present.add(first, last);
+            }
+        }
+        Ok(body)
+    }
+
+    fn mapping(&mut self, slot: u32) -> Result<(MappingAt, &Process), Errno> {
+        let body: &Process = self.body.as_deref().ok_or(ENOMEM)?;
+        let offset = CONTROL_MAPPINGS + u64::from(slot) * OBJECT_SIZE;
+        // Pages of the control segment count as those behind the end of memory.
+        let page = (MEMORY_SIZE + offset) / PAGE_SIZE;
+        if !self.present.has(page, page) {
+            let start = offset & !(PAGE_SIZE - 1);
+            body.control()
+                .populate(start, PAGE_SIZE)
+                .map_err(|_| ENOMEM)?;
+            self.present.add(page, page);
+        }
+        Ok((MappingAt(body.control_window().address() + offset), body))
+    }
+}
+
+/// The state of a mapping, with the rights that the processor can give: what may be written or
+/// executed may be read.
+fn mapping_state(start: u64, size: u64, prot: Prot) -> MappingState {
+    MappingState {
+        start,
+        size,
+        offset: start,
+        protection: u64::from(prot) | access::READ,
+    }
+}
+
+impl Host for View<'_> {
+    fn read_memory(&mut self, address: u64, into: &mut [u8]) -> Result<(), OutOfMemory> {
+        let body = self.ensure(address, into.len())?;
+        body.memory_window()
+            .read(address, into)
+            .map_err(|_| OutOfMemory)
+    }
+
+    fn write_memory(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
+        let body = self.ensure(address, bytes.len())?;
+        body.memory_window()
+            .write(address, bytes)
+            .map_err(|_| OutOfMemory)
+    }
+
+    fn discard(&mut self, start: u64, size: u64) {
+        self.present
+            .remove(start / PAGE_SIZE, (start + size) / PAGE_SIZE);
+        let result = self
+            .body
+            .as_deref()
+            .map(|body| body.memory().discard(start, size));
+        if let Some(Err(error)) = result {
+            rt::log!("linux: memory could not be given back: {}", error.text());
+        }
+    }
+
+    fn map(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno> {
+        let (mapping, body) = self.mapping(slot)?;
+        mapping.create().map_err(|_| ENOMEM)?;
+        let state = mapping_state(start, size, prot);
+        let region = body.memory().region.handle();
+        mapping
+            .set_state(&state, region, body.space_ref().handle())
+            .map_err(|_| {
+                let _ = mapping.destroy();
+                ENOMEM
+            })
+    }
+
+    fn remap(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno> {
+        let (mapping, body) = self.mapping(slot)?;
+        let state = mapping_state(start, size, prot);
+        let region = body.memory().region.handle();
+        mapping
+            .set_state(&state, region, body.space_ref().handle())
+            .map_err(|_| ENOMEM)
+    }
+
+    fn unmap(&mut self, slot: u32) {
+        if let Ok((mapping, _)) = self.mapping(slot) {
+            let _ = mapping.destroy();
+        }
+    }
+
+    fn memory_usage(&mut self) -> MemoryUsage {
+        match rt::memory::usage() {
+            Ok(usage) => MemoryUsage {
+                total: usage.total,
+                free: usage.free,
+            },
+            Err(_) => MemoryUsage::default(),
+        }
+    }
+
+    fn fs(
+        &mut self,
+        request: &proto::fs::Request,
+        bulk: &[u8],
+        into: &mut [u8],
+    ) -> Result<(proto::fs::Reply, usize), proto::Error> {
+        self.world.ask_fs(request, bulk, into)
+    }
+
+    fn console_write(&mut self, bytes: &[u8]) -> Result<usize, proto::Error> {
+        match rt::console::write(bytes)? {
+            0 if !bytes.is_empty() => Err(proto::Error::WouldBlock),
+            taken => Ok(taken),
+        }
+    }
+
+    fn console_read(&mut self, into: &mut [u8], raw: bool) -> Result<usize, proto::Error> {
+        let world = &mut *self.world;
+        if !world.ahead.is_empty() {
+            let length = into.len().min(world.ahead.len());
+            for (to, from) in into.iter_mut().zip(world.ahead.drain(..length)) {
+                *to = from;
+            }
+            return Ok(length);
+        }
+        if core::mem::take(&mut world.ended) {
+            return Ok(0);
+        }
+        if raw {
+            rt::console::read_raw(into)
+        } else {
+            rt::console::read(into)
+        }
+    }
+
+    fn console_readable(&mut self, raw: bool) -> bool {
+        self.world.read_ahead(raw);
+        !self.world.ahead.is_empty() || self.world.ended
+    }
+
+    fn console_mode(&mut self, mode: Mode) {
+        let _ = rt::console::set_mode(mode);
+    }
+
+    fn now(&mut self) -> u64 {
+        rt::time::now()
+    }
+
+    fn random(&mut self, into: &mut [u8]) {
+        for chunk in into.chunks_mut(8) {
+            let word = self.world.next_random().to_le_bytes();
+            chunk.copy_from_slice(&word[..chunk.len()]);
+        }
+    }
+
+    fn hardware_capabilities(&mut self) -> u64 {
+        self.world.capabilities
+    }
+
+    fn fpu(&mut self) -> Fpu {
+        let state = self
+            .body
+            .as_deref()
+            .and_then(|body| body.thread().get_state(0, 0, 0).ok());
+        Box::new(state.map_or_else(abi::state::initial_fpu, |state| state.fpu))
+    }
+
+    fn log(&mut self, sentence: &str) {
+        rt::log!("{sentence}");
+    }
+
+    fn kill(&mut self, pid: u32, signal: u32) -> Result<(), Errno> {
+        if !self.world.alive.contains(&pid) {
+            return Err(ESRCH);
+        }
+        if signal != 0 {
+            self.world.sent.push((pid, signal));
+        }
+        Ok(())
+    }
+}
+
+/// A name that is short enough for lists.
+pub(crate) fn short(name: &str) -> String {
+    const MOST: usize = 60;
+    match name.char_indices().nth(MOST) {
+        Some((end, _)) => name[..end].to_string() + "...",
+        None => name.to_string(),
+    }
+}
