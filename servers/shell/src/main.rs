@@ -233,6 +233,8 @@ impl Shell {
                     Ok(_) => return None,
                     Err(Error::WouldBlock) => {
                         sys::thread_wait_interrupt();
+                        // A program that ended may have changed it.
+                        let _ = console::set_mode(Mode::Raw);
                         continue;
                     }
                     Err(_) => return None,
