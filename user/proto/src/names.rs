@@ -15,19 +15,14 @@ pub enum Request {
         /// The name.
         name: String,
     },
-    /// Writes a line to the control channel, where whoever started the machine reads it: what a
-    /// test runner has to say (`test NAME ... ok`, `tests done`). Control characters in it become
-    /// spaces.
-    Control {
-        /// The line, without its end.
-        line: String,
-    },
     /// Powers the machine off with this exit status, after the files that `/etc/gets` lists have
     /// gone out over the control channel.
     PowerOff {
         /// 0 to 255.
         status: u8,
     },
+    /// Writes the bulk as one line to the control channel, over which tests report.
+    Control,
 }
 
 /// What comes back.

@@ -56,15 +56,15 @@ pub fn register(name: &str, port: &Port) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes a line to the control channel.
-pub fn control(line: &str) -> Result<(), Error> {
-    let line = line.to_string();
-    rpc::ask::<_, Reply>(&NAMES, &Request::Control { line })?;
-    Ok(())
-}
-
 /// Powers the machine off with this exit status. Returns only if that is refused.
 pub fn power_off(status: u8) -> Result<(), Error> {
     rpc::ask::<_, Reply>(&NAMES, &Request::PowerOff { status })?;
+    Ok(())
+}
+
+/// Writes a line to the control channel, over which tests report to whoever runs the machine.
+pub fn control(line: &str) -> Result<(), Error> {
+    let mut io = Io { bulk: line.as_bytes(), ..Io::default() };
+    rpc::call::<_, Reply>(&NAMES, &Request::Control, &mut io)?;
     Ok(())
 }
