@@ -11,5 +11,6 @@
 
 extern crate alloc;
 
+pub mod demo;
 pub mod harness;
 pub mod tests;

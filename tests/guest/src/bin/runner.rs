@@ -1,6 +1,158 @@
+//! Runs tests and reports over the control channel: `runner [FILTER]`.
+//!
+//! Every test runs in a process of its own, so that one that fails takes nothing with it. Tests of
+//! the kernel are in `kernel`; the others are programs that judge themselves by their exit status.
 #![no_std]
 #![no_main]
+
+extern crate alloc;
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use rt::process::{Client, Start, Status, Stdio};
+
 rt::entry!(main);
+
+/// Time that a test has, in nanoseconds of the guest.
+const PATIENCE: u64 = 120_000_000_000;
+/// Where the output of a test goes.
+const OUTPUT: &str = "/tmp/test-output";
+
+/// A test that is a program: its name, and what to start.
+struct Program {
+    name: &'static str,
+    args: &'static [&'static str],
+}
+
+/// Programs stopped and saved at random instants, killed, and restored from the image alone.
+const PROGRAMS: &[Program] = &[
+    Program {
+        name: "CHECKPOINT0001_four_threads_on_two_mutexes",
+        args: &[
+            "/test/cutter",
+            "seed=11",
+            "cuts=100",
+            "native",
+            "/test/mutexes",
+        ],
+    },
+    Program {
+        name: "CHECKPOINT0002_client_and_server_in_a_transfer",
+        args: &[
+            "/test/cutter",
+            "seed=12",
+            "cuts=100",
+            "native",
+            "/test/transfer_client",
+            "+",
+            "native",
+            "/test/transfer_server",
+        ],
+    },
+    Program {
+        name: "CHECKPOINT0003_slow_keeper",
+        args: &[
+            "/test/cutter",
+            "seed=13",
+            "cuts=100",
+            "native",
+            "/test/slow_keeper",
+        ],
+    },
+];
+
 fn main() -> u8 {
-    0
+    let filter = rt::start().args.get(1).map_or("", String::as_str);
+    let filter = filter.strip_prefix("filter=").unwrap_or(filter);
+    let native = match Client::new("native") {
+        Ok(native) => native,
+        Err(error) => {
+            report(&format!(
+                "test runner ... FAILED no manager: {}",
+                error.text()
+            ));
+            report("tests done");
+            return 1;
+        }
+    };
+    let kernel = guest_tests::tests::matching(filter)
+        .map(|test| (test.name, ["/test/kernel", test.name].to_vec()));
+    let programs = PROGRAMS
+        .iter()
+        .filter(|program| program.name.contains(filter))
+        .map(|program| (program.name, program.args.to_vec()));
+    let mut failed = 0;
+    for (name, args) in kernel.chain(programs) {
+        report(&format!("test {name} ..."));
+        match run(&native, &args) {
+            Ok(output) => {
+                for line in output.lines().filter(|line| line.starts_with("note ")) {
+                    report(&format!("log {name}: {}", &line[5..]));
+                }
+                report(&format!("test {name} ... ok"));
+            }
+            Err(why) => {
+                failed += 1;
+                report(&format!("test {name} ... FAILED {why}"));
+            }
+        }
+    }
+    report("tests done");
+    u8::from(failed > 0)
+}
+
+/// Says something to whoever started the machine. If that fails there is nobody to tell.
+fn report(line: &str) {
+    let _ = rt::names::control(line);
+}
+
+/// Runs a program: what it printed, or why it failed.
+fn run(native: &Client, args: &[&str]) -> Result<String, String> {
+    let output = Stdio::File {
+        path: OUTPUT.to_string(),
+        append: true,
+    };
+    let start = Start {
+        args: args.iter().map(|arg| (*arg).to_string()).collect(),
+        env: Vec::new(),
+        stdio: [Stdio::Null, output.clone(), output].to_vec(),
+        cwd: "/".to_string(),
+    };
+    let _ = rt::fs::unlink(OUTPUT);
+    let said = |what: String| {
+        let output = rt::fs::read_all(OUTPUT).unwrap_or_default();
+        let text = String::from_utf8_lossy(&output).replace('\n', " | ");
+        format!("{what}: {text}")
+    };
+    let pid = native
+        .spawn(args[0], &start, &[])
+        .map_err(|error| format!("cannot start: {}", error.text()))?;
+    let end = rt::time::now() + PATIENCE;
+    let status = loop {
+        match native.status(pid) {
+            Ok(Status::Running) if rt::time::now() < end => rt::time::sleep(1_000_000),
+            Ok(Status::Running) => {
+                let doing = native
+                    .list()
+                    .ok()
+                    .and_then(|list| list.into_iter().find(|info| info.pid == pid))
+                    .map_or_else(String::new, |info| info.doing.join("; "));
+                let _ = native.kill(pid);
+                let _ = native.reap(pid);
+                return Err(said(format!("not done in time ({doing})")));
+            }
+            Ok(status) => break status,
+            Err(error) => return Err(said(format!("its status: {}", error.text()))),
+        }
+    };
+    let _ = native.reap(pid);
+    match status {
+        Status::Exited(0) => {
+            let output = rt::fs::read_all(OUTPUT).unwrap_or_default();
+            Ok(String::from_utf8_lossy(&output).into_owned())
+        }
+        Status::Exited(_) => Err(said("failed".into())),
+        status => Err(said(format!("{status:?}"))),
+    }
 }

@@ -32,6 +32,10 @@ pub(super) const TESTS: &[Test] = &[
         run: regions_of_regions,
     },
     Test {
+        name: "REGION0003_a_loop_is_only_a_bad_access",
+        run: region_loop,
+    },
+    Test {
         name: "REGION0002_state_and_keeper",
         run: region_state,
     },
@@ -256,6 +260,44 @@ fn regions_of_regions() -> Outcome {
     drop(window);
     while levels.pop().is_some() {}
     segment.destroy().must("destroy")
+}
+
+/// A region over the very addresses at which it is mapped: nothing can ever be found there.
+fn region_loop() -> Outcome {
+    let mut keeper = Receiver::new(3)?;
+    let twin = crate::harness::Twin::new(0, keeper.port_ref.handle())?;
+    let start = proto::layout::WINDOWS;
+    let region = Region::new().must("new")?;
+    let state = RegionState {
+        start,
+        size: 4 * PAGE,
+        protection: ALL,
+    };
+    region
+        .set_state(&state, twin.space_ref.handle(), 0)
+        .must("set_state")?;
+    let reference = region.reference().must("reference")?;
+    let mapping = Mapping::new().must("new")?;
+    let state = MappingState {
+        start,
+        size: 4 * PAGE,
+        offset: 0,
+        protection: ALL,
+    };
+    let set = mapping.set_state(&state, reference.handle(), twin.space_ref.handle());
+    if set.is_err() {
+        // Refused from the start: fine too.
+        return Ok(());
+    }
+    let actor = Actor::within(&twin.space_ref)?;
+    let mut range = [start, 1, 0];
+    actor.function(read_pages, range.as_mut_ptr() as u64)?;
+    let got = keeper.receive(SOON);
+    check_eq!(got.code, Code::Exception);
+    check_eq!(keeper.word(0), abi::Exception::Memory as u64);
+    // Searching it ends, too.
+    check!(reference.search(0, 4 * PAGE, 1).is_err());
+    Ok(())
 }
 
 fn region_state() -> Outcome {

@@ -1,0 +1,55 @@
+//! A program to be checkpointed together with `transfer_server`: sends it 4 MB at a time over one
+//! reliable connection and checks what it says of them.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use abi::{Call, Code};
+use alloc::vec;
+use guest_tests::demo::{sum, word, NAME, ROUNDS, TRANSFER};
+use rt::sys::{self, IpcRegs};
+
+rt::entry!(main);
+
+fn main() -> u8 {
+    let port = match rt::names::wait_for(NAME, rt::time::now() + 1_000_000_000) {
+        Ok(port) => port,
+        Err(error) => {
+            rt::println!("no server: {}", error.text());
+            return 2;
+        }
+    };
+    let mut data = vec![0u8; TRANSFER];
+    let mut answer = [0u8; 8];
+    for round in 0..ROUNDS {
+        for (index, chunk) in data.chunks_exact_mut(8).enumerate() {
+            chunk.copy_from_slice(&word(round, index as u64).to_le_bytes());
+        }
+        let mut regs = IpcRegs {
+            rdi: port.handle(),
+            rsi: data.as_ptr() as u64,
+            rdx: data.len() as u64,
+            r12: answer.as_mut_ptr() as u64,
+            r13: 8,
+            ..IpcRegs::default()
+        };
+        let call = if round == 0 {
+            Call::ClientConnectSendOverReceive
+        } else {
+            Call::ClientAckSendOverReceive
+        };
+        // SAFETY: the data is only read, the answer is ours.
+        let code = unsafe { sys::ipc(call, &mut regs) };
+        if code != Code::Ok || regs.r13 != 0 || u64::from_le_bytes(answer) != sum(&data) {
+            rt::println!(
+                "round {round}: {code:?}, {} bytes of the answer missing",
+                regs.r13
+            );
+            return 1;
+        }
+    }
+    sys::client_disconnect();
+    rt::println!("{ROUNDS} transfers of {TRANSFER} bytes arrived");
+    0
+}
