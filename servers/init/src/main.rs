@@ -1,17 +1,311 @@
-//! Nothing yet.
+//! The first program. README.md says what it does in which order.
 #![no_std]
 #![no_main]
 
+extern crate alloc;
+
+mod control;
+mod first;
+mod names;
+mod native;
+mod slow;
+
+use abi::access::{OBJECTS, READ, WRITE};
+use abi::boot::{
+    BootInfo, AUTHORITY, BOOT_INFO, BOOT_MAPPINGS, FIRST_MAPPING, MAGIC, MAX_RANGES, ROOT_SPACE,
+    ROOT_THREAD,
+};
+use abi::state::{MappingState, RegionState};
+use abi::{OBJECT_SIZE, PAGE_SIZE};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use fermata_fs::archive::{Archive, Kind};
+use fermata_init::{Frames, Options};
+use first::ROOT;
+use native::{complaint, Launch, Manager};
+use proto::layout::{HEAP_START, PRIORITY_SERVER, PRIORITY_SHELL};
+use proto::process::Start;
+use rt::obj::{MappingAt, Ref, RefAt, Region, SpaceAt, ThreadAt};
+use rt::server::Server;
+use rt::sync::Mutex;
+use rt::window::Window;
+use rt::{thread, time, Code};
+
+rt::program!();
+
+/// Init's heap, taken from free memory before there is anybody to ask.
+const HEAP: u64 = 8 << 20;
+/// Part of it for object slots.
+const HEAP_SLOTS: u64 = 1 << 20;
+/// Init answers before those who ask it.
+const PRIORITY: u64 = PRIORITY_SERVER + 1;
+/// How long a server may take to register its name, in nanoseconds.
+const PATIENCE: u64 = 10_000_000_000;
+
 #[no_mangle]
-extern "C" fn _start() -> ! {
+extern "C" fn fermata_main() -> ! {
+    rt::panic::set_hook(|info| {
+        control::write(&[format!(
+            "panic init: {}\n",
+            fermata_init::line(info.to_string().as_bytes())
+        )
+        .as_bytes()]);
+        control::end();
+    });
+    // SAFETY: boot has put it there, and nobody writes to it.
+    let info = unsafe { &*(BOOT_INFO as *const BootInfo) };
+    if info.magic != MAGIC {
+        give_up();
+    }
+    let count = (info.range_count as usize).min(MAX_RANGES);
+    // The heap first: nothing before this line allocates.
+    let Some(mut ranges) = heap(&info.ranges[..count]) else {
+        give_up();
+    };
+    ranges.reverse();
+    if let Err(why) = start(info, Frames::new(&ranges)) {
+        control::write(&[b"panic init: ", why.as_bytes(), b"\n"]);
+    }
+    control::end()
+}
+
+/// Without memory there is nobody to tell.
+fn give_up() -> ! {
     loop {
-        core::hint::spin_loop();
+        rt::sys::thread_wait_interrupt();
     }
 }
 
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo) -> ! {
-    loop {
-        core::hint::spin_loop();
+/// Makes the heap from the largest of the ranges, and returns what is left of them.
+fn heap(ranges: &[abi::boot::PhysRange]) -> Option<Vec<abi::boot::PhysRange>> {
+    let (index, range) = ranges
+        .iter()
+        .enumerate()
+        .max_by_key(|(_, range)| range.size)?;
+    let physical = range.start.checked_next_multiple_of(PAGE_SIZE)?;
+    if physical + HEAP > range.start + range.size {
+        return None;
+    }
+    // Behind the mappings that boot made there is room for one more.
+    let mapping = MappingAt(FIRST_MAPPING + BOOT_MAPPINGS * OBJECT_SIZE);
+    mapping.create().ok()?;
+    let state = MappingState {
+        start: HEAP_START,
+        size: HEAP,
+        offset: physical,
+        protection: READ | WRITE | OBJECTS,
+    };
+    mapping.set_state(&state, ROOT.0, 0).ok()?;
+    // SAFETY: free memory that is mapped here and nowhere else; there are no other threads and
+    // there was no allocation.
+    unsafe {
+        core::ptr::write_bytes(HEAP_START as *mut u8, 0, HEAP as usize);
+        rt::heap::init(HEAP_START, HEAP_START + HEAP, HEAP_SLOTS);
+    }
+    let mut ranges = ranges.to_vec();
+    let end = ranges[index].start + ranges[index].size;
+    ranges[index] = abi::boot::PhysRange {
+        start: physical + HEAP,
+        size: end - physical - HEAP,
+    };
+    Some(ranges)
+}
+
+/// A file of the boot archive.
+fn find<'a>(archive: &'a [u8], path: &str) -> Option<&'a [u8]> {
+    Archive::new(archive)
+        .filter_map(Result::ok)
+        .find_map(|member| match member.kind {
+            Kind::File(content) if member.path.trim_start_matches('/') == path => Some(content),
+            _ => None,
+        })
+}
+
+fn words(code: Code) -> String {
+    format!("{code:?}")
+}
+
+/// Everything, up to the event loop of the manager.
+fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
+    let authority = RefAt(AUTHORITY);
+    let own_space = SpaceAt(ROOT_SPACE).reference().map_err(words)?;
+    control::open(authority, *own_space).map_err(words)?;
+    let length = (info.command_line_len as usize).min(info.command_line.len());
+    let options = Options::new(&String::from_utf8_lossy(&info.command_line[..length]));
+    let own_thread = ThreadAt(ROOT_THREAD);
+    own_thread.set_priority(PRIORITY).map_err(words)?;
+    slow::start(PRIORITY, options.deterministic, options.verbose).map_err(words)?;
+
+    // The boot archive, for good.
+    let offset = info.archive.start % PAGE_SIZE;
+    let window = Window::map(
+        &ROOT,
+        info.archive.start - offset,
+        (offset + info.archive.size).next_multiple_of(PAGE_SIZE),
+        READ,
+    )
+    .map_err(|error| format!("the boot archive cannot be mapped: {}", error.text()))?;
+    // SAFETY: mapped for as long as init runs, and nobody writes to it.
+    let archive: &'static [u8] = unsafe {
+        core::slice::from_raw_parts(
+            (window.address() + offset) as *const u8,
+            info.archive.size as usize,
+        )
+    };
+    let window: &'static Window = Box::leak(Box::new(window));
+
+    let kernel_memory = SpaceAt(ROOT_SPACE).get_state(0).map_err(words)?.quota;
+    slow::log(&format!("kernel memory: {kernel_memory}"));
+    let program = find(archive, "sbin/memory").ok_or("the boot archive has no sbin/memory")?;
+    let starter = own_thread.reference().map_err(words)?;
+    let memory = first::start(program, frames, kernel_memory / 100 * 35, *starter)
+        .map_err(|why| format!("sbin/memory: {why}"))?;
+
+    // The name service, which is also the keeper of native programs.
+    let server = Server::new().map_err(words)?;
+    let port = server.port(names::NAMES).map_err(words)?;
+    let manager = Manager::new(
+        server.portset(),
+        port.reference().map_err(words)?,
+        memory.port,
+        memory.reserve,
+        kernel_memory / 100,
+    );
+    let [names_ref, memory_ref] = manager.references().map_err(|error| error.text())?;
+    let manager: &'static Mutex<Manager> = Box::leak(Box::new(Mutex::new(manager)));
+    core::mem::forget(port);
+    let register = |name: &str, port: Ref| {
+        names::register(name.to_string(), port)
+            .map_err(|error| format!("the name {name}: {}", error.text()))
+    };
+    register("names", names_ref)?;
+    register("memory", memory_ref)?;
+    let manager_server = Server::new().map_err(words)?;
+    let manager_port = manager_server.port(0).map_err(words)?;
+    register("native", manager_port.reference().map_err(words)?)?;
+    thread::spawn_at(PRIORITY, move || names::run(server, manager)).map_err(words)?;
+
+    let boot = Boot {
+        archive,
+        manager,
+        kernel_memory,
+    };
+    boot.servers(&options, authority, window, offset)?;
+    boot.last(&options)?;
+    native::run(manager_server, manager)
+}
+
+/// Starts what the archive has.
+struct Boot {
+    archive: &'static [u8],
+    manager: &'static Mutex<Manager>,
+    kernel_memory: u64,
+}
+
+impl Boot {
+    fn launch(
+        &self,
+        path: &str,
+        args: Vec<String>,
+        priority: u64,
+        percent: u64,
+        refs: &[&RefAt],
+    ) -> Result<(), String> {
+        let file =
+            find(self.archive, path).ok_or_else(|| complaint(path, "not in the boot archive"))?;
+        let start = Start {
+            args,
+            cwd: "/".to_string(),
+            ..Start::default()
+        };
+        let quota = self.kernel_memory / 100 * percent;
+        let launch = Launch {
+            file,
+            start,
+            priority,
+            quota,
+            server: true,
+            refs,
+        };
+        match self.manager.lock().launch(&launch) {
+            Ok(_) => Ok(()),
+            Err((_, why)) => Err(complaint(path, why)),
+        }
+    }
+
+    /// The servers, one after the other: each finds the names of those before it.
+    fn servers(
+        &self,
+        options: &Options,
+        authority: RefAt,
+        window: &Window,
+        offset: u64,
+    ) -> Result<(), String> {
+        // The file system sees the archive, and only that.
+        let region = Region::new().map_err(words)?;
+        let state = RegionState {
+            start: window.address(),
+            size: window.size(),
+            protection: READ,
+        };
+        region.set_state(&state, 0, 0).map_err(words)?;
+        let archive = region.reference().map_err(words)?;
+        core::mem::forget(region);
+        let numbers = vec![
+            "fs".to_string(),
+            offset.to_string(),
+            self.archive.len().to_string(),
+        ];
+        self.launch("sbin/fs", numbers, PRIORITY_SERVER, 2, &[&archive])?;
+
+        let mut args = vec!["console".to_string()];
+        if options.script.is_some() {
+            args.push("script".to_string());
+        }
+        self.launch("sbin/console", args, PRIORITY_SERVER, 2, &[&authority])?;
+        self.await_names(&["fs", "console"]);
+        self.optional("linux", 15);
+        self.optional("checkpoint", 15);
+        self.await_names(&["linux", "checkpoint"]);
+        Ok(())
+    }
+
+    /// A server without which the rest is still of use.
+    fn optional(&self, name: &str, percent: u64) {
+        let path = format!("sbin/{name}");
+        if let Err(why) = self.launch(&path, vec![name.to_string()], PRIORITY_SERVER, percent, &[])
+        {
+            slow::say(why);
+        }
+    }
+
+    fn await_names(&self, names: &[&str]) {
+        let deadline = time::now() + PATIENCE;
+        for name in names {
+            while names::find(name).is_err() {
+                if time::now() > deadline {
+                    slow::say(format!("init: {name} has not started"));
+                    control::write(&[format!("log init: {name} has not started\n").as_bytes()]);
+                    break;
+                }
+                time::sleep(100_000);
+            }
+            slow::log(&format!("{name} is there"));
+        }
+    }
+
+    /// The shell, or the tests.
+    fn last(&self, options: &Options) -> Result<(), String> {
+        if options.test {
+            let mut args = vec!["runner".to_string()];
+            args.extend(options.filter.clone());
+            return self.launch("test/runner", args, PRIORITY_SHELL, 10, &[]);
+        }
+        let mut args = vec!["shell".to_string()];
+        args.extend(options.script.clone());
+        self.launch("sbin/shell", args, PRIORITY_SHELL, 2, &[])
     }
 }

@@ -27,7 +27,7 @@ pub enum Stdio {
 }
 
 /// What a native program finds at [`crate::layout::START_INFO`].
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     /// Arguments; the first is the program's name.
     pub args: Vec<String>,

@@ -15,6 +15,11 @@ const PATIENCE: u64 = 5_000_000_000;
 /// this program.
 const AGAIN: u64 = 20_000_000;
 
+/// Tells the console's port to a program that has no name service (it is the name service).
+pub fn set_port(port: Ref) {
+    PORT.set(port);
+}
+
 /// The console's port.
 pub fn port() -> Result<&'static Ref, Error> {
     PORT.get(|| crate::names::wait_for("console", crate::time::now() + PATIENCE))

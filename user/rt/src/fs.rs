@@ -14,6 +14,11 @@ static PORT: Lazy<Ref> = Lazy::new();
 /// How long to wait for the file system to be there, in nanoseconds.
 const PATIENCE: u64 = 5_000_000_000;
 
+/// Tells the file system's port to a program that has no name service (it is the name service).
+pub fn set_port(port: Ref) {
+    PORT.set(port);
+}
+
 /// The file system's port.
 pub fn port() -> Result<&'static Ref, Error> {
     PORT.get(|| crate::names::wait_for("fs", crate::time::now() + PATIENCE))

@@ -64,7 +64,10 @@ pub fn power_off(status: u8) -> Result<(), Error> {
 
 /// Writes a line to the control channel, over which tests report to whoever runs the machine.
 pub fn control(line: &str) -> Result<(), Error> {
-    let mut io = Io { bulk: line.as_bytes(), ..Io::default() };
+    let mut io = Io {
+        bulk: line.as_bytes(),
+        ..Io::default()
+    };
     rpc::call::<_, Reply>(&NAMES, &Request::Control, &mut io)?;
     Ok(())
 }

@@ -207,6 +207,11 @@ impl<T: Send + Sync + 'static> Lazy<T> {
         *value = Some(made);
         Ok(made)
     }
+
+    /// Makes the value, unless it is there already.
+    pub fn set(&self, made: T) {
+        let _: Result<_, core::convert::Infallible> = self.get(|| Ok(made));
+    }
 }
 
 impl<T: Send + Sync + 'static> Default for Lazy<T> {

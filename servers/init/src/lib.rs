@@ -1,0 +1,217 @@
+//! What init decides without any kernel call: see [`Options`], [`Frames`], [`Part`], [`line`].
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+use abi::boot::PhysRange;
+use abi::PAGE_SIZE;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use proto::process::Start;
+use serde::{Deserialize, Serialize};
+
+/// The words of the kernel's command line that init knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Run this script and power off.
+    pub script: Option<String>,
+    /// Instructions are counted.
+    pub deterministic: bool,
+    /// Write the log to the control channel.
+    pub verbose: bool,
+    /// Run the tests instead of a shell.
+    pub test: bool,
+    /// Only tests with this in their names.
+    pub filter: Option<String>,
+}
+
+impl Options {
+    /// Reads a command line. Words that are not known are for others.
+    #[must_use]
+    pub fn new(command_line: &str) -> Self {
+        let mut options = Options::default();
+        for word in command_line.split_ascii_whitespace() {
+            match word.split_once('=').unwrap_or((word, "")) {
+                ("script", path) => options.script = Some(path.to_string()),
+                ("deterministic", "") => options.deterministic = true,
+                ("verbose", "") => options.verbose = true,
+                ("test", "") => options.test = true,
+                ("filter", text) => {
+                    options.test = true;
+                    options.filter = Some(text.to_string());
+                }
+                _ => {}
+            }
+        }
+        options
+    }
+}
+
+/// Physical memory before there is a memory server: handed out page by page, never taken back.
+#[derive(Clone, Debug)]
+pub struct Frames {
+    ranges: Vec<PhysRange>,
+}
+
+impl Frames {
+    /// The whole pages of these ranges.
+    #[must_use]
+    pub fn new(ranges: &[PhysRange]) -> Self {
+        let whole = |range: &PhysRange| {
+            let start = range.start.checked_next_multiple_of(PAGE_SIZE)?;
+            let end = range.start.checked_add(range.size)? / PAGE_SIZE * PAGE_SIZE;
+            (start < end).then_some(PhysRange {
+                start,
+                size: end - start,
+            })
+        };
+        Frames {
+            ranges: ranges.iter().filter_map(whole).collect(),
+        }
+    }
+
+    /// Takes `size` bytes (rounded up to pages) from the start of the largest range.
+    pub fn take(&mut self, size: u64) -> Option<u64> {
+        let size = size.checked_next_multiple_of(PAGE_SIZE)?;
+        let range = self.ranges.iter_mut().max_by_key(|range| range.size)?;
+        if range.size < size {
+            return None;
+        }
+        let start = range.start;
+        range.start += size;
+        range.size -= size;
+        Some(start)
+    }
+
+    /// What is left.
+    #[must_use]
+    pub fn rest(&self) -> &[PhysRange] {
+        &self.ranges
+    }
+
+    /// How much is left.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.ranges.iter().map(|range| range.size).sum()
+    }
+}
+
+/// Init's part of a native program in a checkpoint: what is known of it beside its memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Its name.
+    pub name: String,
+    /// What it was started with.
+    pub start: Start,
+    /// Whether it was stopped by `Stop`.
+    pub stopped: bool,
+}
+
+/// First byte of a part, for the form that follows.
+const PART_FORM: u8 = 1;
+
+/// Most bytes of a part: more than any start area can hold.
+pub const MAX_PART: u64 = 256 * 1024;
+
+impl Part {
+    /// As bytes.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, proto::Error> {
+        postcard::to_allocvec(&(PART_FORM, self)).map_err(|_| proto::Error::NoMemory)
+    }
+
+    /// From bytes of an image, which are hostile.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, proto::Error> {
+        match postcard::take_from_bytes::<(u8, Part)>(bytes) {
+            Ok(((PART_FORM, part), [])) => Ok(part),
+            _ => Err(proto::Error::BadFormat),
+        }
+    }
+}
+
+/// Text as one line: what would end it or is no text is replaced.
+#[must_use]
+pub fn line(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes)
+        .trim_end_matches('\n')
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{line, Frames, Options, Part};
+    use abi::boot::PhysRange;
+    use alloc::string::ToString;
+    use alloc::vec;
+    use proto::process::{Start, Stdio};
+
+    #[test]
+    fn the_command_line() {
+        let options = Options::new("interrupt-np script=/etc/script  deterministic foo=bar");
+        assert_eq!(options.script.as_deref(), Some("/etc/script"));
+        assert!(options.deterministic && !options.test && !options.verbose);
+        assert_eq!(Options::new("filter=ipc").filter.as_deref(), Some("ipc"));
+        assert!(Options::new("filter=ipc").test);
+        assert_eq!(Options::new(""), Options::default());
+    }
+
+    #[test]
+    fn frames_come_from_the_largest_range() {
+        let mut frames = Frames::new(&[
+            PhysRange {
+                start: 0x1001,
+                size: 0x2fff,
+            },
+            PhysRange {
+                start: 0x10_0000,
+                size: 0x8000,
+            },
+            PhysRange {
+                start: u64::MAX - 3,
+                size: 3,
+            },
+            PhysRange {
+                start: 0x20_0800,
+                size: 0x1000,
+            },
+        ]);
+        assert_eq!(frames.total(), 0x2000 + 0x8000);
+        assert_eq!(frames.take(0x1001), Some(0x10_0000));
+        assert_eq!(frames.take(0x7000), None);
+        assert_eq!(frames.take(0x6000), Some(0x10_2000));
+        assert_eq!(frames.take(0x1000), Some(0x2000));
+        assert_eq!(frames.total(), 0x1000);
+    }
+
+    #[test]
+    fn parts_of_images() {
+        let part = Part {
+            name: "demo".to_string(),
+            start: Start {
+                args: vec!["demo".to_string()],
+                stdio: vec![Stdio::Null],
+                ..Start::default()
+            },
+            stopped: true,
+        };
+        let mut bytes = part.to_bytes().unwrap();
+        assert_eq!(Part::from_bytes(&bytes), Ok(part));
+        for length in 0..bytes.len() {
+            assert!(Part::from_bytes(&bytes[..length]).is_err());
+        }
+        bytes.push(0);
+        assert!(Part::from_bytes(&bytes).is_err());
+        bytes.pop();
+        bytes[0] = 9;
+        assert!(Part::from_bytes(&bytes).is_err());
+    }
+
+    #[test]
+    fn a_line_is_one_line() {
+        assert_eq!(line(b"test a ... ok\n"), "test a ... ok");
+        assert_eq!(line(b"a\nexit 0\r"), "a exit 0 ");
+        assert_eq!(line(b"\xff"), "\u{fffd}");
+    }
+}

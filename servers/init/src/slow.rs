@@ -1,0 +1,139 @@
+//! What may have to wait for other servers: log lines on the console, and power off.
+use crate::control;
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::String;
+use rt::fs::File;
+use rt::obj::Ref;
+use rt::sync::Mutex;
+use rt::{console, fs, sys, thread, time, Code};
+
+/// How long to wait at power off until the console has written everything, in nanoseconds.
+const PATIENCE: u64 = 2_000_000_000;
+/// Most lines that wait.
+const MAX_LINES: usize = 256;
+
+#[derive(Default)]
+struct Work {
+    lines: VecDeque<String>,
+    power_off: Option<u8>,
+    worker: Option<Ref>,
+    deterministic: bool,
+    verbose: bool,
+}
+
+static WORK: Mutex<Option<Work>> = Mutex::new(None);
+
+/// Starts the thread that does it.
+pub(crate) fn start(priority: u64, deterministic: bool, verbose: bool) -> Result<(), Code> {
+    *WORK.lock() = Some(Work {
+        deterministic,
+        verbose,
+        ..Work::default()
+    });
+    let worker = thread::spawn_at(priority, run)?.reference()?;
+    let _ = worker.interrupt();
+    if let Some(work) = WORK.lock().as_mut() {
+        work.worker = Some(worker);
+    }
+    Ok(())
+}
+
+fn with(change: impl FnOnce(&mut Work)) {
+    if let Some(work) = WORK.lock().as_mut() {
+        change(work);
+        if let Some(worker) = &work.worker {
+            let _ = worker.interrupt();
+        }
+    }
+}
+
+/// Writes a line on the console, when that has time.
+pub(crate) fn say(line: String) {
+    with(|work| {
+        if work.lines.len() < MAX_LINES {
+            work.lines.push_back(line);
+        }
+    });
+}
+
+/// Writes a line to the control channel, if the log is wanted there.
+pub(crate) fn log(line: &str) {
+    if WORK.lock().as_ref().is_some_and(|work| work.verbose) {
+        control::write(&[b"log init: ", line.as_bytes(), b"\n"]);
+    }
+}
+
+/// Powers off, when everything said before is written.
+pub(crate) fn power_off(status: u8) {
+    with(|work| work.power_off = Some(work.power_off.unwrap_or(status)));
+}
+
+fn run() {
+    loop {
+        let (line, power_off, deterministic) = match WORK.lock().as_mut() {
+            Some(work) => (work.lines.pop_front(), work.power_off, work.deterministic),
+            None => (None, None, false),
+        };
+        match (line, power_off) {
+            (Some(line), _) => {
+                let _ = console::write_all(format!("{line}\n").as_bytes());
+            }
+            (None, Some(status)) => shut_down(status, deterministic),
+            (None, None) => {
+                sys::thread_wait_interrupt();
+            }
+        }
+    }
+}
+
+fn shut_down(status: u8, deterministic: bool) -> ! {
+    if deterministic {
+        // One instruction is one nanosecond then.
+        let _ = console::write_all(format!("instructions: {}\n", time::now()).as_bytes());
+    }
+    let _ = console::drain(time::now().saturating_add(PATIENCE));
+    send_files();
+    control::write(&[format!("exit {status}\n").as_bytes()]);
+    control::end()
+}
+
+/// Sends the files that are wanted.
+fn send_files() {
+    let Ok(list) = fs::read_all("/etc/gets") else {
+        return;
+    };
+    for path in String::from_utf8_lossy(&list)
+        .lines()
+        .filter(|path| !path.is_empty())
+    {
+        if send_file(path).is_none() {
+            control::write(&[format!("missing {path}\n").as_bytes()]);
+        }
+    }
+}
+
+fn send_file(path: &str) -> Option<()> {
+    let file = File::open(path, fs::Flags::default(), 0).ok()?;
+    if file.attr().mode & fs::mode::TYPE != fs::mode::FILE {
+        return None;
+    }
+    let size = file.attr().size;
+    control::write(&[format!("file {path} {size}\n").as_bytes()]);
+    let mut buffer = alloc::vec![0; proto::MAX_BULK];
+    let mut sent = 0;
+    while sent < size {
+        let wanted = (size - sent).min(buffer.len() as u64) as usize;
+        // What was promised is sent; a file that became shorter meanwhile is filled up.
+        let length = match file.read_full(sent, &mut buffer[..wanted]) {
+            Ok(length) if length > 0 => length,
+            _ => {
+                buffer[..wanted].fill(0);
+                wanted
+            }
+        };
+        control::write(&[&buffer[..length]]);
+        sent += length as u64;
+    }
+    Some(())
+}
