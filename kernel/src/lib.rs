@@ -36,7 +36,6 @@ pub use config::{Config, Model, CONFIG};
 pub use first::{FirstMapping, FirstSpace};
 pub use object::thread::Thread;
 
-use abi::state::Waiting;
 use abi::{Code, Exception};
 use core::cell::Cell;
 use hal::{Context, Trap};
@@ -211,7 +210,7 @@ impl Kernel {
         match stop {
             Stop::Code(code) => t.finish(code),
             Stop::Again => {}
-            Stop::Vacant => t.wait_on(&self.vacant, Waiting::Vacant, 0),
+            Stop::Vacant => t.wait_vacant(self),
             Stop::Fault(fault) => fault::memory(self, t, &fault),
             Stop::Device(page, access) => {
                 fault::exception(self, t, Exception::Memory, page, access.0);

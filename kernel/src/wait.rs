@@ -68,6 +68,11 @@ impl WaitQueue {
         self.insert(t, after);
     }
 
+    /// Adds the thread behind all others, whatever its priority.
+    pub(crate) fn append(&'static self, t: &'static Thread) {
+        self.insert(t, self.tail.get());
+    }
+
     fn insert(&'static self, t: &'static Thread, after: Option<&'static Thread>) {
         let next = match after {
             Some(a) => a.links.next.replace(Some(t)),
@@ -85,7 +90,7 @@ impl WaitQueue {
     /// Wakes every waiter with nothing granted.
     pub(crate) fn wake_all(&self, k: K) {
         // A waiter that cannot run yet may come back to the end of this very queue (a thread
-        // whose space is vacant): the last one of now is the last one to look at.
+        // whose space is vacant, see `append`): the last one of now is the last one to look at.
         let Some(last) = self.tail.get() else { return };
         while let Some(t) = self.first() {
             t.wake(k);

@@ -638,8 +638,12 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
             if !hal::user_address_ok(&registers) {
                 return Err(Stop::Code(Code::Invalid));
             }
-            if let Some(c) = weak.get::<Thread>(k).filter(|c| c.exception_delivered.get()) {
-                commit_exception(k, c, &registers);
+            if let Some(c) = weak.get::<Thread>(k) {
+                // What is given to a vacant thread would be lost with its old body.
+                c.head().open()?;
+                if c.exception_delivered.get() {
+                    commit_exception(k, c, &registers);
+                }
             }
         }
         _ => return Err(Stop::Code(Code::WrongStage)),

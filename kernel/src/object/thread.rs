@@ -155,7 +155,7 @@ impl Thread {
         match self.space() {
             None => self.halt(Exception::NoSpace, 0),
             Some(space) if space.head().open().is_err() => {
-                self.wait_on(&k.vacant, Waiting::Vacant, 0);
+                self.wait_vacant(k);
             }
             Some(_) if self.exception_delivered.get() => {
                 self.wait_plain(Waiting::Exception, self.exception_address.get());
@@ -186,6 +186,13 @@ impl Thread {
         self.waiting.set(why);
         self.waiting_for.set(what);
         self.run.set(Run::Waiting(why));
+    }
+
+    /// Begins a wait for a vacant identity to have a body again, or to end. In order of arrival:
+    /// who finds nothing changed comes back behind all others.
+    pub(crate) fn wait_vacant(&'static self, k: K) {
+        k.vacant.append(self);
+        self.wait_plain(Waiting::Vacant, 0);
     }
 
     pub(crate) fn waits_for(&self, why: Waiting) -> bool {
