@@ -18,7 +18,6 @@ pub(crate) struct Images {
 
 impl Images {
     /// Nothing but a kernel.
-    #[cfg(test)]
     pub(crate) fn of_kernel(model: Model, elf: Vec<u8>) -> Self {
         Self {
             kernels: vec![(model, elf)],
@@ -103,6 +102,23 @@ pub(crate) fn build(project: &Project, models: &[Model]) -> Result<Images, Error
         }
     }
     Ok(images)
+}
+
+/// Builds the kernel that tests what `hal` promises about the real machine.
+pub(crate) fn build_machine_test(project: &Project) -> Result<Images, Error> {
+    let _lock = project.lock()?;
+    let model = Model::DEFAULT;
+    let hal = project
+        .package_at(&project.packages()?, "hal")?
+        .name
+        .clone();
+    let mut command = project.cargo(Room::Kernel, model, "build");
+    command.args(["--quiet", "--package", &hal, "--example", "machine"]);
+    finish(command, "building the machine's own tests")?;
+    let path = project
+        .binaries(Room::Kernel, model)
+        .join("examples/machine");
+    Ok(Images::of_kernel(model, read(path)?))
 }
 
 fn read(path: PathBuf) -> Result<Vec<u8>, Error> {

@@ -1,6 +1,6 @@
 //! `./fermata test`: tests on the host, tests in the guest, and scenarios, counted together.
 //!
-//! Tests have names of three kinds: `host/PACKAGE/NAME`, `guest/MODEL/NAME` and
+//! Tests have names of four kinds: `host/PACKAGE/NAME`, `machine/NAME`, `guest/MODEL/NAME` and
 //! `scenario/MODEL/NAME`. A filter selects those whose name contains it.
 
 use std::cell::RefCell;
@@ -72,6 +72,7 @@ pub(crate) fn run(project: &Project, options: &TestOptions) -> Result<u8, Error>
     let filter = options.filter.as_deref();
 
     host_tests(project, filter, &report)?;
+    machine_own_tests(project, options, &report);
     match image::build(project, &options.models) {
         Ok(images) => machine_tests(&images, options, &report),
         Err(error) => {
@@ -119,6 +120,7 @@ fn again(name: &str) -> String {
     match parts[..] {
         ["guest", model, "run"] => format!("./fermata test --config {model}"),
         ["guest" | "scenario", model, rest] => format!("./fermata test --config {model} {rest}"),
+        ["machine", ..] => "./fermata test machine".into(),
         ["host", _, rest] => format!("./fermata test {rest}"),
         _ => "./fermata test".into(),
     }
@@ -249,6 +251,28 @@ fn failure_output(text: &str, name: &str) -> String {
 
 // ---- machines
 
+/// What `hal` promises about the machine, tested by a kernel that is made for that.
+fn machine_own_tests(project: &Project, options: &TestOptions, report: &Mutex<Report>) {
+    if options
+        .filter
+        .as_deref()
+        .is_some_and(|filter| !filter.starts_with("machine"))
+    {
+        return;
+    }
+    match image::build_machine_test(project) {
+        Ok(images) => {
+            let everything = TestOptions {
+                filter: None,
+                models: vec![Model::DEFAULT],
+                ..*options
+            };
+            boot_tests(&images, Model::DEFAULT, "machine/", &everything, report);
+        }
+        Err(error) => add(report, "machine/build", Outcome::Failed(error.message)),
+    }
+}
+
 /// Guest tests and scenarios, a few machines at a time.
 fn machine_tests(images: &Images, options: &TestOptions, report: &Mutex<Report>) {
     type Job<'a> = Box<dyn Fn() + Send + Sync + 'a>;
@@ -256,9 +280,11 @@ fn machine_tests(images: &Images, options: &TestOptions, report: &Mutex<Report>)
     let mut jobs: Vec<Job> = Vec::new();
     for &model in &options.models {
         // A filter that names something else would boot a machine for nothing.
-        if !filter
-            .is_some_and(|filter| filter.starts_with("host/") || filter.starts_with("scenario/"))
-        {
+        if !filter.is_some_and(|filter| {
+            ["host/", "scenario/", "machine"]
+                .iter()
+                .any(|other| filter.starts_with(other))
+        }) {
             jobs.push(Box::new(move || {
                 guest_tests(images, model, options, report)
             }));
@@ -327,10 +353,20 @@ fn run_scenario(
 /// Boots a machine with the word `test` and counts what its runner says.
 fn guest_tests(images: &Images, model: Model, test: &TestOptions, report: &Mutex<Report>) {
     let prefix = format!("guest/{}/", model.name());
+    boot_tests(images, model, &prefix, test, report);
+}
+
+fn boot_tests(
+    images: &Images,
+    model: Model,
+    prefix: &str,
+    test: &TestOptions,
+    report: &Mutex<Report>,
+) {
     let mut options = Options::new(model);
     options.timeout = Some(GUEST_TIMEOUT);
     options.words.push("test".into());
-    let filter = behind(test.filter.as_deref(), &prefix);
+    let filter = behind(test.filter.as_deref(), prefix);
     if !filter.is_empty() {
         if filter.contains(char::is_whitespace) {
             return;
@@ -338,7 +374,7 @@ fn guest_tests(images: &Images, model: Model, test: &TestOptions, report: &Mutex
         options.words.push(format!("filter={filter}"));
     }
     let mut listener = Listener {
-        prefix: &prefix,
+        prefix,
         report,
         verbose: test.verbose,
         done: false,
