@@ -86,6 +86,11 @@ impl Scheduler {
     pub(crate) fn next(&'static self, k: K, t: &'static Thread) -> &'static Thread {
         if t.run.get() == Run::Running {
             if !self.should_give_way(t) {
+                // Nobody of its priority waits: another slice. An end that has passed would make
+                // the timer ring at once, for ever.
+                if self.changed.get() && hal::now() >= self.slice_end.get() {
+                    self.slice_end.set(hal::now() + SLICE);
+                }
                 self.set_timer(k);
                 return t;
             }
@@ -134,5 +139,12 @@ impl Scheduler {
         if now >= self.slice_end.get() {
             self.yield_turn();
         }
+    }
+}
+
+#[cfg(test)]
+impl Scheduler {
+    pub(crate) fn state(&'static self) -> (&'static [WaitQueue], u32) {
+        (&self.ready, self.bits.get())
     }
 }

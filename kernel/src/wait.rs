@@ -195,3 +195,43 @@ impl Deadlines {
         self.head.get().filter(|t| t.deadline.at.get() <= now)
     }
 }
+
+#[cfg(test)]
+impl WaitQueue {
+    /// Who is in the queue, after a check of its links.
+    pub(crate) fn threads(&'static self) -> std::vec::Vec<&'static Thread> {
+        let mut all = std::vec::Vec::new();
+        let mut at = self.head.get();
+        while let Some(t) = at {
+            let prev = t.links.prev.get().map(core::ptr::from_ref);
+            assert_eq!(prev, all.last().map(|&p| core::ptr::from_ref::<Thread>(p)));
+            assert!(t.links.queue.get().is_some_and(|q| core::ptr::eq(q, self)));
+            all.push(t);
+            at = t.links.next.get();
+        }
+        let tail = self.tail.get().map(core::ptr::from_ref);
+        assert_eq!(tail, all.last().map(|&p| core::ptr::from_ref::<Thread>(p)));
+        all
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn queue_of(t: &Thread) -> Option<&'static WaitQueue> {
+    t.links.queue.get()
+}
+
+#[cfg(test)]
+impl Deadlines {
+    /// Who has a deadline, after a check of the links.
+    pub(crate) fn threads(&self) -> std::vec::Vec<(u64, &'static Thread)> {
+        let mut all = std::vec::Vec::<(u64, &'static Thread)>::new();
+        let mut at = self.head.get();
+        while let Some(t) = at {
+            let prev = t.deadline.prev.get().map(core::ptr::from_ref);
+            assert_eq!(prev, all.last().map(|p| core::ptr::from_ref::<Thread>(p.1)));
+            all.push((t.deadline.at.get(), t));
+            at = t.deadline.next.get();
+        }
+        all
+    }
+}

@@ -381,7 +381,7 @@ pub(crate) fn drop_server_end(k: K, s: &'static Thread) {
     match stage {
         // The request is sent again: to somebody else, perhaps.
         Stage::Call | Stage::Fault => {
-            if c.waits_for(Waiting::Reply) && c.served_by.get() == s.head().weak() {
+            if c.waits_for(Waiting::Reply) && c.served_by.get() == (s.head().weak(), stage) {
                 c.wake(k);
             }
         }
@@ -486,7 +486,7 @@ fn take_call(
 /// The server has the client's request; the client waits for the reply.
 fn owe_reply(c: &'static Thread, s: &'static Thread) {
     s.server.set(Stage::Call, c.head().weak());
-    c.served_by.set(s.head().weak());
+    c.served_by.set((s.head().weak(), Stage::Call));
     c.wait_plain(Waiting::Reply, c.ctx.rdi.get());
 }
 
@@ -594,7 +594,7 @@ pub(crate) fn send_from_kernel(
                 t.exception_delivered.set(true);
                 t.wait_plain(Waiting::Exception, t.exception_address.get());
             } else {
-                t.served_by.set(s.head().weak());
+                t.served_by.set((s.head().weak(), Stage::Fault));
                 t.wait_plain(Waiting::Reply, t.missing.get().0);
             }
             return;
@@ -618,12 +618,12 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
             if source.known_length() > MAX_IDEMPOTENT {
                 return Err(Stop::Code(Code::TooLarge));
             }
-            if let Some(c) = owed(k, t, weak) {
+            if let Some(c) = owed(k, t) {
                 reply_call(k, c, source)?;
             }
         }
         Stage::Fault => {
-            if let Some(c) = owed(k, t, weak) {
+            if let Some(c) = owed(k, t) {
                 let (page, need) = c.missing.get();
                 if c.space().is_some_and(|s| memory::still_missing(k, s, page, need)) {
                     c.refused.set(Some(page));
@@ -652,10 +652,12 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     Ok(Step::Done(Code::Ok))
 }
 
-/// The thread that still waits for this server's answer.
-fn owed(k: K, s: &'static Thread, weak: crate::object::Weak) -> Option<&'static Thread> {
-    weak.get::<Thread>(k)
-        .filter(|c| c.waits_for(Waiting::Reply) && c.served_by.get() == s.head().weak())
+/// The thread that still waits for this server's answer. Both must agree what it answers: what
+/// is written into the frame of a caller would be an attack on a thread that only faulted.
+fn owed(k: K, s: &'static Thread) -> Option<&'static Thread> {
+    let owner = (s.head().weak(), s.server.stage.get());
+    let c = s.server.peer.get().get::<Thread>(k)?;
+    (c.waits_for(Waiting::Reply) && c.served_by.get() == owner).then_some(c)
 }
 
 /// Moves the reply into the client's buffer and completes its call.

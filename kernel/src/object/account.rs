@@ -156,3 +156,11 @@ impl Account {
         self.release(k);
     }
 }
+
+#[cfg(test)]
+impl Account {
+    /// Parent, holders, and whether the space has ended.
+    pub(crate) fn books(&self) -> (Option<&'static Account>, u32, bool) {
+        (self.parent.get(), self.holders.get(), self.closed.get())
+    }
+}

@@ -79,8 +79,9 @@ pub struct Thread {
     pub(crate) waiting_for: Cell<u64>,
     /// While it waits for a server: the port, and what it wants there.
     pub(crate) errand: Cell<Option<(&'static Port, Errand)>>,
-    /// While it waits for a reply: who owes it. Hint: without it the request is sent again.
-    pub(crate) served_by: Cell<Weak>,
+    /// While it waits for a reply: who owes it, and to what (`Call` or `Fault`). Hint: without it
+    /// the request is sent again.
+    pub(crate) served_by: Cell<(Weak, Stage)>,
     /// A page of its own that a peer found absent: it takes that fault when it goes on. Hint.
     pub(crate) touch: Cell<Option<(u64, Access)>>,
     /// The page that it told a keeper of, and the access that it needs.
@@ -294,7 +295,7 @@ impl Object for Thread {
             waiting: Cell::new(Waiting::Nothing),
             waiting_for: Cell::new(0),
             errand: Cell::new(None),
-            served_by: Cell::new(Weak::NONE),
+            served_by: Cell::new((Weak::NONE, Stage::None)),
             touch: Cell::new(None),
             missing: Cell::new((0, Access::READ)),
             refused: Cell::new(None),
@@ -326,7 +327,7 @@ impl Object for Thread {
         self.exception_address.set(0);
         self.waiting.set(Waiting::Nothing);
         self.waiting_for.set(0);
-        self.served_by.set(Weak::NONE);
+        self.served_by.set((Weak::NONE, Stage::None));
         self.touch.set(None);
         self.refused.set(None);
     }

@@ -1,0 +1,510 @@
+//! A world to test in: the first space, a manager in it, and simulated threads that run programs.
+//!
+//! A program is a list of [`Instr`]; the thread's `rip` says which comes next, so that registers
+//! and memory are all there is to a simulated thread, as on the real machine. The *manager* is the
+//! first thread, at the highest priority; its program is the test itself, which makes calls with
+//! [`World::sys`]. [`World::run`] lets the others go on. After every trap the invariants of the
+//! kernel are checked.
+
+use super::check;
+use crate::object::thread::{Run, Thread};
+use crate::object::Object;
+use crate::{FirstMapping, FirstSpace, Kernel, K};
+use abi::{access, boot, Call, Code, PAGE_SIZE};
+use core::cell::{Cell, RefCell};
+use hal::{Context, Kernel as _, Pfn, Trap};
+use std::boxed::Box;
+use std::rc::Rc;
+use std::vec::Vec;
+
+/// Where all RAM is mapped in the first space.
+pub(super) const RAM: u64 = 0x1000_0000;
+/// Where programs lie: program n at `CODE + n * CODE_STEP`.
+pub(super) const CODE: u64 = 0x4000_0000;
+/// Room for a program.
+pub(super) const CODE_STEP: u64 = 0x1_0000;
+/// Priority of the manager.
+pub(super) const TOP: u64 = 31;
+/// The line that calls the manager.
+const LINE: u8 = 7;
+/// Nanoseconds per step.
+const TICK: u64 = 100;
+
+/// A register of a frame.
+pub(super) type R = fn(&Context) -> &Cell<u64>;
+macro_rules! registers {
+    ($($name:ident $field:ident),*) => {
+        $(pub(super) const $name: R = |c| &c.$field;)*
+    };
+}
+registers!(
+    RAX rax, RBX rbx, RDX rdx, RSI rsi, RDI rdi, RBP rbp, R8 r8, R9 r9, R10 r10, R12 r12,
+    R13 r13, R14 r14, R15 r15
+);
+/// Parameters of ordinary calls.
+pub(super) const ARGS: [R; 6] = [RDI, RSI, RDX, R10, R8, R9];
+
+/// What a simulated thread can do in one step.
+pub(super) enum Instr {
+    /// Compute on registers.
+    Op(Box<dyn Fn(&Context)>),
+    /// The `syscall` instruction.
+    Syscall,
+    /// Store a word at an address.
+    Store(Box<dyn Fn(&Context) -> (u64, u64)>),
+    /// Load a word.
+    Load(Box<dyn Fn(&Context) -> u64>, R),
+    /// Go on elsewhere.
+    Jump(Box<dyn Fn(&Context) -> Option<usize>>),
+    /// An instruction that the processor refuses with this vector.
+    Bad(u8),
+}
+
+/// A program under construction.
+#[derive(Default)]
+pub(super) struct Program(Vec<Instr>);
+
+impl Program {
+    pub(super) fn new() -> Self {
+        Program(Vec::new())
+    }
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+    pub(super) fn push(mut self, instr: Instr) -> Self {
+        self.0.push(instr);
+        self
+    }
+    pub(super) fn op(self, f: impl Fn(&Context) + 'static) -> Self {
+        self.push(Instr::Op(Box::new(f)))
+    }
+    /// Sets the entrypoint and registers and makes the call.
+    pub(super) fn call(self, call: Call, registers: &[(R, u64)]) -> Self {
+        self.call_short(call, 0, registers)
+    }
+    /// As `call`, with the byte count of a register message.
+    pub(super) fn call_short(self, call: Call, count: u64, registers: &[(R, u64)]) -> Self {
+        let registers = registers.to_vec();
+        self.op(move |c| {
+            for &(register, value) in &registers {
+                register(c).set(value);
+            }
+            c.rax.set(call as u64 | count << 8);
+        })
+        .push(Instr::Syscall)
+    }
+    /// A call with everything in its registers but the entrypoint.
+    pub(super) fn again(self, call: Call) -> Self {
+        self.op(move |c| c.rax.set(call as u64)).push(Instr::Syscall)
+    }
+    pub(super) fn store(self, f: impl Fn(&Context) -> (u64, u64) + 'static) -> Self {
+        self.push(Instr::Store(Box::new(f)))
+    }
+    /// Stores a register.
+    pub(super) fn keep(self, address: u64, register: R) -> Self {
+        self.store(move |c| (address, register(c).get()))
+    }
+    pub(super) fn load(self, address: u64, into: R) -> Self {
+        self.push(Instr::Load(Box::new(move |_| address), into))
+    }
+    pub(super) fn jump(self, to: usize) -> Self {
+        self.push(Instr::Jump(Box::new(move |_| Some(to))))
+    }
+    pub(super) fn jump_if(self, f: impl Fn(&Context) -> bool + 'static, to: usize) -> Self {
+        self.push(Instr::Jump(Box::new(move |c| f(c).then_some(to))))
+    }
+    /// The end: waits for ever.
+    pub(super) fn end(self) -> Self {
+        let here = self.len();
+        self.again(Call::ThreadWaitInterrupt).jump(here)
+    }
+}
+
+/// What [`World::step`] met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Met {
+    /// A step was made; whether the kernel was called.
+    Step(bool),
+    /// It is the manager's turn.
+    Manager,
+    /// Nobody can go on.
+    Idle,
+}
+
+/// The world.
+pub(super) struct World {
+    pub(super) k: K,
+    pub(super) manager: &'static Thread,
+    programs: RefCell<Vec<Rc<Vec<Instr>>>>,
+    frames: u64,
+    next_page: Cell<u64>,
+    next_object: Cell<u64>,
+    /// Traps since the beginning.
+    pub(super) traps: Cell<u64>,
+    /// Check the invariants after every trap.
+    pub(super) checked: Cell<bool>,
+}
+
+impl World {
+    pub(super) fn new() -> World {
+        World::with_frames(256)
+    }
+
+    pub(super) fn with_frames(frames: u32) -> World {
+        hal::host::reset(frames);
+        let k = Kernel::new().expect("a kernel");
+        hal::host::set_kernel(k);
+        let first = u64::from(hal::host::FIRST_FRAME) * PAGE_SIZE;
+        let mappings = [
+            FirstMapping {
+                start: boot::BOOT_PAGE,
+                size: PAGE_SIZE,
+                physical: first,
+                rights: access::ALL,
+            },
+            FirstMapping {
+                start: RAM,
+                size: u64::from(frames) * PAGE_SIZE,
+                physical: first,
+                rights: access::ALL,
+            },
+        ];
+        let ctx = k.first_space(&FirstSpace { mappings: &mappings, entry: CODE, stack: 0 });
+        let ctx = ctx.expect("a first space");
+        let manager = k.current.get().expect("a first thread");
+        assert!(core::ptr::eq(ctx, &manager.ctx));
+        let world = World {
+            k,
+            manager,
+            programs: RefCell::new(Vec::new()),
+            frames: u64::from(frames),
+            // The boot page is the first one.
+            next_page: Cell::new(1),
+            next_object: Cell::new(0),
+            traps: Cell::new(0),
+            checked: Cell::new(true),
+        };
+        world.ok(Call::ThreadSetPriority, &[boot::ROOT_THREAD, TOP]);
+        let me = world.object();
+        world.ok(Call::ReferenceCreate, &[me, 0]);
+        world.ok(Call::ThreadReference, &[boot::ROOT_THREAD, me]);
+        world.ok(Call::DeviceAttachInterrupt, &[boot::AUTHORITY, me, u64::from(LINE)]);
+        world
+    }
+
+    // ---- memory ----------------------------------------------------------------------------------
+
+    /// A fresh page, as an address in the first space.
+    pub(super) fn page(&self) -> u64 {
+        self.pages(1)
+    }
+
+    pub(super) fn pages(&self, n: u64) -> u64 {
+        let page = self.next_page.replace(self.next_page.get() + n);
+        assert!(page + n <= self.frames, "out of RAM");
+        RAM + page * PAGE_SIZE
+    }
+
+    /// A place for an object in the first space.
+    pub(super) fn object(&self) -> u64 {
+        if self.next_object.get() % PAGE_SIZE == 0 {
+            self.next_object.set(self.page());
+        }
+        self.next_object.replace(self.next_object.get() + abi::OBJECT_SIZE)
+    }
+
+    /// The physical address behind an address that [`World::page`] gave.
+    pub(super) fn physical(&self, address: u64) -> u64 {
+        address - RAM + u64::from(hal::host::FIRST_FRAME) * PAGE_SIZE
+    }
+
+    fn frame(&self, address: u64) -> Pfn {
+        Pfn((self.physical(address) / PAGE_SIZE) as u32)
+    }
+
+    pub(super) fn poke(&self, address: u64, word: u64) {
+        hal::write_word(self.frame(address), address % PAGE_SIZE, word);
+    }
+
+    pub(super) fn peek(&self, address: u64) -> u64 {
+        hal::read_word(self.frame(address), address % PAGE_SIZE)
+    }
+
+    pub(super) fn write(&self, mut address: u64, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let n = bytes.len().min((PAGE_SIZE - address % PAGE_SIZE) as usize);
+            hal::write_bytes(self.frame(address), address % PAGE_SIZE, &bytes[..n]);
+            address += n as u64;
+            bytes = &bytes[n..];
+        }
+    }
+
+    pub(super) fn read(&self, mut address: u64, length: usize) -> Vec<u8> {
+        let mut all = Vec::new();
+        while all.len() < length {
+            let n = (length - all.len()).min((PAGE_SIZE - address % PAGE_SIZE) as usize);
+            let mut bytes = std::vec![0; n];
+            hal::read_bytes(self.frame(address), address % PAGE_SIZE, &mut bytes);
+            all.extend(bytes);
+            address += n as u64;
+        }
+        all
+    }
+
+    pub(super) fn words(&self, address: u64, words: &[u64]) {
+        for (i, &word) in words.iter().enumerate() {
+            self.poke(address + i as u64 * 8, word);
+        }
+    }
+
+    // ---- the manager -----------------------------------------------------------------------------
+
+    /// The manager makes a call. Others run while it waits.
+    pub(super) fn sys(&self, call: Call, args: &[u64]) -> Code {
+        self.begin(call, args);
+        let mut steps = 0;
+        while self.step() != Met::Manager {
+            steps += 1;
+            assert!(steps < 100_000, "the manager waits for ever in {}", call.name());
+        }
+        self.result(call)
+    }
+
+    /// Begins a call of the manager's that may wait.
+    pub(super) fn begin(&self, call: Call, args: &[u64]) {
+        assert!(self.managing(), "it is not the manager's turn");
+        for (register, &arg) in ARGS.iter().zip(args) {
+            register(&self.manager.ctx).set(arg);
+        }
+        self.manager.ctx.rax.set(call as u64);
+        self.manager.ctx.rip.set(CODE);
+        self.manager.ctx.full.set(0);
+        self.trap(Trap::Syscall);
+    }
+
+    /// The result of a call of the manager's; one that the table of calls knows.
+    pub(super) fn result(&self, call: Call) -> Code {
+        assert_eq!(self.manager.ctx.rip.get(), CODE + 2, "{} has no result", call.name());
+        let code = Code::from_rax(self.manager.ctx.rax.get());
+        assert!(call.row().codes.contains(&code), "{} returns {code:?}", call.name());
+        code
+    }
+
+    /// As [`World::sys`], and the result is `Ok`.
+    pub(super) fn ok(&self, call: Call, args: &[u64]) {
+        assert_eq!(self.sys(call, args), Code::Ok, "{} {args:x?}", call.name());
+    }
+
+    pub(super) fn managing(&self) -> bool {
+        self.k.current.get().is_some_and(|t| core::ptr::eq(t, self.manager))
+            && self.manager.run.get() == Run::Running
+    }
+
+    /// Makes it the manager's turn again after [`World::release`].
+    pub(super) fn call_manager(&self) {
+        if !self.managing() {
+            self.trap(Trap::Irq(LINE));
+            assert!(self.managing(), "the manager does not come");
+        }
+    }
+
+    /// The manager waits until it is called.
+    pub(super) fn release(&self) {
+        if self.managing() {
+            self.begin(Call::ThreadWaitInterrupt, &[]);
+        }
+    }
+
+    /// Lets the others run until nobody can go on; then it is the manager's turn again.
+    pub(super) fn run(&self) {
+        self.release();
+        let mut steps = 0;
+        while self.step() != Met::Idle {
+            steps += 1;
+            assert!(steps < 1_000_000, "it never ends");
+        }
+        self.call_manager();
+    }
+
+    // ---- everybody -------------------------------------------------------------------------------
+
+    /// A trap of whoever runs.
+    pub(super) fn trap(&self, trap: Trap) {
+        let t = self.k.current.get().expect("somebody runs");
+        self.traps.set(self.traps.get() + 1);
+        let next = hal::host::run(|| self.k.trap(&t.ctx, trap));
+        if let Ok(next) = next {
+            let now = self.k.current.get().expect("somebody runs");
+            assert!(core::ptr::eq(next, &now.ctx) && now.run.get() == Run::Running);
+        }
+        if self.checked.get() {
+            check::invariants(self.k);
+        }
+    }
+
+    /// The next step of whoever runs.
+    pub(super) fn step(&self) -> Met {
+        let t = self.k.current.get().expect("somebody runs");
+        if t.run.get() != Run::Running {
+            return Met::Idle;
+        }
+        hal::host::set_now(hal::now() + TICK);
+        if let Some(trap) = hal::host::take_interrupt() {
+            self.trap(trap);
+            return Met::Step(true);
+        }
+        if core::ptr::eq(t, self.manager) {
+            return Met::Manager;
+        }
+        let c = &t.ctx;
+        let at = c.rip.get().wrapping_sub(CODE);
+        let program = self.programs.borrow().get((at / CODE_STEP) as usize).cloned();
+        let instr = program.as_ref().and_then(|p| p.get((at % CODE_STEP / 2) as usize));
+        let Some(instr) = instr else {
+            self.fault(t, c.rip.get(), false, true);
+            return Met::Step(true);
+        };
+        match instr {
+            Instr::Op(f) => f(c),
+            Instr::Syscall => {
+                c.full.set(0);
+                self.trap(Trap::Syscall);
+                return Met::Step(true);
+            }
+            Instr::Store(f) => {
+                let (address, value) = f(c);
+                let Some(pfn) = self.translate(t, address, access::WRITE) else {
+                    self.fault(t, address, true, false);
+                    return Met::Step(true);
+                };
+                hal::write_word(pfn, address % PAGE_SIZE, value);
+            }
+            Instr::Load(f, register) => {
+                let address = f(c);
+                let Some(pfn) = self.translate(t, address, access::READ) else {
+                    self.fault(t, address, false, false);
+                    return Met::Step(true);
+                };
+                register(c).set(hal::read_word(pfn, address % PAGE_SIZE));
+            }
+            Instr::Jump(f) => {
+                if let Some(to) = f(c) {
+                    c.rip.set(c.rip.get() / CODE_STEP * CODE_STEP + to as u64 * 2);
+                    return Met::Step(false);
+                }
+            }
+            Instr::Bad(vector) => {
+                c.full.set(1);
+                self.trap(Trap::Exception { vector: *vector, error: 0 });
+                return Met::Step(true);
+            }
+        }
+        c.rip.set(c.rip.get() + 2);
+        Met::Step(false)
+    }
+
+    fn translate(&self, t: &'static Thread, address: u64, need: u64) -> Option<Pfn> {
+        let (pfn, rights) = t.space()?.table.lookup(address)?;
+        (rights & need == need && hal::user_frame(pfn)).then_some(pfn)
+    }
+
+    fn fault(&self, t: &'static Thread, address: u64, write: bool, execute: bool) {
+        t.ctx.full.set(1);
+        self.trap(Trap::PageFault { address, write, execute, present: false });
+    }
+
+    // ---- building --------------------------------------------------------------------------------
+
+    /// Loads a program: its number.
+    pub(super) fn load(&self, program: Program) -> u64 {
+        let mut programs = self.programs.borrow_mut();
+        // Number 0 is the manager's.
+        if programs.is_empty() {
+            programs.push(Rc::new(Vec::new()));
+        }
+        programs.push(Rc::new(program.0));
+        programs.len() as u64 - 1
+    }
+
+    /// An object of a type, made by the manager; nothing set.
+    pub(super) fn create(&self, create: Call) -> u64 {
+        let at = self.object();
+        self.ok(create, &[at, 0]);
+        at
+    }
+
+    /// A reference to an object of the manager's.
+    pub(super) fn reference(&self, point: Call, object: u64) -> u64 {
+        let at = self.create(Call::ReferenceCreate);
+        self.ok(point, &[object, at]);
+        at
+    }
+
+    /// A port at a portset: (port, reference to the port).
+    pub(super) fn port(&self, portset: u64, alias: u64) -> (u64, u64) {
+        let port = self.create(Call::PortCreate);
+        let set = self.reference(Call::PortsetReference, portset);
+        let state = self.page();
+        self.poke(state, alias);
+        self.ok(Call::PortSetState, &[port, state, set]);
+        (port, self.reference(Call::PortReference, port))
+    }
+
+    /// A space with a quota: (space, reference).
+    pub(super) fn space(&self, quota: u64, flags: u64, keeper: u64) -> (u64, u64) {
+        let space = self.create(Call::SpaceCreate);
+        let state = self.page();
+        self.words(state, &[flags, quota, 0, 0]);
+        self.ok(Call::SpaceSetState, &[space, state, keeper]);
+        (space, self.reference(Call::SpaceReference, space))
+    }
+
+    /// A mapping of a region into a space (0: the first one).
+    pub(super) fn map(&self, space: u64, start: u64, size: u64, region: u64, offset: u64) -> u64 {
+        let mapping = self.create(Call::MappingCreate);
+        let state = self.page();
+        self.words(state, &[start, size, offset, access::ALL]);
+        self.ok(Call::MappingSetState, &[mapping, state, region, space]);
+        mapping
+    }
+
+    /// A region of a range of a space (0: the first one): (region, reference).
+    pub(super) fn region(&self, space: u64, start: u64, size: u64, keeper: u64) -> (u64, u64) {
+        let region = self.create(Call::RegionCreate);
+        let state = self.page();
+        self.words(state, &[start, size, access::ALL]);
+        self.ok(Call::RegionSetState, &[region, state, space, keeper]);
+        (region, self.reference(Call::RegionReference, region))
+    }
+
+    /// A thread in a space (0: the first one) that runs a program; resumed.
+    pub(super) fn thread(&self, space: u64, program: Program, priority: u64) -> u64 {
+        let number = self.load(program);
+        let thread = self.create(Call::ThreadCreate);
+        let state = self.page();
+        let mut words = [0; abi::state::THREAD_WORDS];
+        words[16] = CODE + number * CODE_STEP;
+        words[abi::state::REGISTER_WORDS] = number;
+        words[abi::state::REGISTER_WORDS + 1] = priority;
+        words[abi::state::REGISTER_WORDS + 2] = 1;
+        self.words(state, &words);
+        let fpu = state + abi::state::THREAD_WORDS as u64 * 8;
+        self.write(fpu, &abi::state::initial_fpu());
+        self.ok(Call::ThreadSetState, &[thread, state, space, 0, 0]);
+        self.ok(Call::ThreadResume, &[thread]);
+        thread
+    }
+
+    /// The thread object at a handle in the first space.
+    pub(super) fn thread_at(&self, handle: u64) -> &'static Thread {
+        let pfn = self.frame(handle);
+        let mut found = None;
+        crate::object::objects_in(self.k, pfn, |offset, id| {
+            if offset == handle % PAGE_SIZE {
+                found = self.k.threads.iter().find(|t| t.head().id() == id);
+            }
+            found.is_none()
+        });
+        found.expect("a thread at the handle")
+    }
+}
