@@ -18,7 +18,7 @@ use hal::Pfn;
 
 /// Most levels of the hierarchy that a walk looks at. A hierarchy that is deeper, or a cycle, has
 /// no pages.
-pub(crate) const MAX_DEPTH: u32 = 8;
+const MAX_DEPTH: u32 = 8;
 
 /// Rights that an access needs, of [`abi::access`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

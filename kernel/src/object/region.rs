@@ -2,7 +2,7 @@
 //! export physical memory.
 
 use super::mapping::Mapping;
-use super::space::Space;
+use super::space::{Forget, Space};
 use super::{Header, Object, Table, Target, Weak, CHUNK, NO_PARTS};
 use crate::K;
 use abi::{RefKind, Type};
@@ -35,8 +35,8 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// Drops every translation that was made through a part of the region.
-    pub(crate) fn forget(&self, k: K, offset: u64, size: u64, depth: u32) {
+    /// Adds every translation that was made through a part of the region to what must go.
+    pub(crate) fn forget(&self, k: K, pass: &Forget, offset: u64, size: u64) {
         let mut at = self.importers.get();
         while let Some(m) = at {
             let from = offset.max(m.offset.get());
@@ -44,7 +44,7 @@ impl Region {
             if from < to {
                 if let Some(space) = m.space.get().get::<Space>(k) {
                     let start = m.start.get() + (from - m.offset.get());
-                    space.forget_below(k, start, to - from, depth);
+                    pass.add(space, start, start + (to - from));
                 }
             }
             at = m.next_importer();
@@ -53,7 +53,9 @@ impl Region {
 
     /// Drops every translation that was made through the region.
     pub(crate) fn forget_all(&self, k: K) {
-        self.forget(k, 0, self.size.get(), 0);
+        let pass = Forget::new(k);
+        self.forget(k, &pass, 0, self.size.get());
+        pass.run(k);
     }
 
     /// Makes it export a range of a space, after [`Region::withdraw`].

@@ -5,9 +5,8 @@ use super::mapping::Mapping;
 use super::region::Region;
 use super::thread::Thread;
 use super::{Header, Object, Table, Target, CHUNK, NO_PARTS};
-use crate::memory::MAX_DEPTH;
 use crate::K;
-use abi::{RefKind, Type};
+use abi::{RefKind, Type, USER_END};
 use core::cell::Cell;
 use hal::PageTable;
 
@@ -30,6 +29,82 @@ pub(crate) struct Space {
     pub(crate) account: Cell<Option<&'static Account>>,
     /// Granted I/O ports, (first, count); unused entries have count 0.
     pub(crate) ports: [Cell<(u16, u16)>; MAX_PORTS],
+    forgetting: Forgetting,
+}
+
+/// How often a pass of [`Forget`] looks at a space for less than everything.
+const MAX_LOOKS: u32 = 4;
+
+/// A space's part in a pass of [`Forget`].
+struct Forgetting {
+    /// The last pass that came by.
+    pass: Cell<u64>,
+    /// What that pass knows must go, [from, to).
+    from: Cell<u64>,
+    to: Cell<u64>,
+    /// How often that pass has looked at it.
+    looks: Cell<u32>,
+    /// It is in the pass's list, and what comes next there.
+    listed: Cell<bool>,
+    next: Cell<Option<&'static Space>>,
+}
+
+/// One pass that drops translations in a space, and in all spaces to which the range was exported.
+///
+/// The hierarchy may have cycles, and a range may be imported in many places and ways. So a pass
+/// remembers for each space one range that covers all that was asked of it, and looks at the space
+/// again when that has grown; after [`MAX_LOOKS`] it has grown to everything. Forgetting too much
+/// costs time only, and the work is bounded by the number of regions and mappings.
+pub(crate) struct Forget {
+    pass: u64,
+    list: Cell<Option<&'static Space>>,
+}
+
+impl Forget {
+    pub(crate) fn new(k: K) -> Self {
+        Forget { pass: k.next_epoch(), list: Cell::new(None) }
+    }
+
+    /// These translations of the space must go.
+    pub(crate) fn add(&self, space: &'static Space, from: u64, to: u64) {
+        let f = &space.forgetting;
+        if f.pass.replace(self.pass) != self.pass {
+            f.from.set(from);
+            f.to.set(to);
+            f.looks.set(0);
+        } else if from < f.from.get() || to > f.to.get() {
+            // It has not been looked at for that yet, or it will be again.
+            let all = !f.listed.get() && f.looks.get() == MAX_LOOKS;
+            f.from.set(if all { 0 } else { from.min(f.from.get()) });
+            f.to.set(if all { USER_END } else { to.max(f.to.get()) });
+        } else {
+            return;
+        }
+        if !f.listed.replace(true) {
+            f.next.set(self.list.replace(Some(space)));
+        }
+    }
+
+    /// Drops all that was added and what follows from it.
+    pub(crate) fn run(self, k: K) {
+        while let Some(space) = self.list.get() {
+            self.list.set(space.forgetting.next.take());
+            space.forgetting.listed.set(false);
+            space.forgetting.looks.set(space.forgetting.looks.get() + 1);
+            let (from, to) = (space.forgetting.from.get(), space.forgetting.to.get());
+            space.table.remove(from, to - from);
+            space.epoch.set(k.next_epoch());
+            let mut at = space.regions.get();
+            while let Some(r) = at {
+                let start = r.start.get();
+                let (from, to) = (from.max(start), to.min(start + r.size.get()));
+                if from < to {
+                    r.forget(k, &self, from - start, to - from);
+                }
+                at = r.next.get();
+            }
+        }
+    }
 }
 
 impl Space {
@@ -50,25 +125,10 @@ impl Space {
     }
 
     /// Drops the translations of a range, here and wherever it was exported to.
-    pub(crate) fn forget(&self, k: K, start: u64, size: u64) {
-        self.forget_below(k, start, size, 0);
-    }
-
-    pub(crate) fn forget_below(&self, k: K, start: u64, size: u64, depth: u32) {
-        self.table.remove(start, size);
-        self.epoch.set(k.next_epoch());
-        if depth >= MAX_DEPTH {
-            return;
-        }
-        let mut at = self.regions.get();
-        while let Some(r) = at {
-            let from = start.max(r.start.get());
-            let to = (start + size).min(r.start.get() + r.size.get());
-            if from < to {
-                r.forget(k, from - r.start.get(), to - from, depth + 1);
-            }
-            at = r.next.get();
-        }
+    pub(crate) fn forget(&'static self, k: K, start: u64, size: u64) {
+        let pass = Forget::new(k);
+        pass.add(self, start, start + size);
+        pass.run(k);
     }
 }
 
@@ -92,6 +152,14 @@ impl Object for Space {
             keeper: Cell::new(Target::NULL),
             account: Cell::new(None),
             ports: [const { Cell::new((0, 0)) }; MAX_PORTS],
+            forgetting: Forgetting {
+                pass: Cell::new(0),
+                from: Cell::new(0),
+                to: Cell::new(0),
+                looks: Cell::new(0),
+                listed: Cell::new(false),
+                next: Cell::new(None),
+            },
         }
     }
     fn head(&self) -> &Header {
