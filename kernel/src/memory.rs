@@ -268,3 +268,9 @@ pub(crate) fn word_aligned(address: u64) -> Result<(), Stop> {
         Err(Stop::Exception(abi::Exception::Misaligned, address))
     }
 }
+
+/// What a walk finds: frame and rights, for comparison with what tables remember.
+#[cfg(test)]
+pub(crate) fn look(k: K, space: &'static Space, page: u64) -> Option<(Pfn, u64)> {
+    walk(k, space, page, Access(0)).ok().map(|found| (found.pfn, found.rights))
+}

@@ -89,7 +89,7 @@ impl Scheduler {
                 // Nobody of its priority waits: another slice. An end that has passed would make
                 // the timer ring at once, for ever.
                 if self.changed.get() && hal::now() >= self.slice_end.get() {
-                    self.slice_end.set(hal::now() + SLICE);
+                    self.slice_end.set(hal::now().saturating_add(SLICE));
                 }
                 self.set_timer(k);
                 return t;
@@ -115,7 +115,7 @@ impl Scheduler {
         };
         self.remove(next);
         next.run.set(Run::Running);
-        self.slice_end.set(hal::now() + SLICE);
+        self.slice_end.set(hal::now().saturating_add(SLICE));
         self.set_timer(k);
         next
     }

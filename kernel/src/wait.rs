@@ -153,7 +153,11 @@ impl Deadlines {
         self.head.get().map_or(u64::MAX, |t| t.deadline.at.get())
     }
 
+    /// Adds a thread that has none. At `u64::MAX`, never, there is nothing to add.
     pub(crate) fn add(&self, t: &'static Thread, at: u64) {
+        if at == u64::MAX {
+            return;
+        }
         t.deadline.at.set(at);
         let mut prev = None;
         let mut next = self.head.get();

@@ -68,7 +68,7 @@ impl Scatter {
     /// the translation to refuse.
     fn run(&self) -> u64 {
         if self.address >= USER_END {
-            return 1;
+            return self.length.min(1);
         }
         self.length.min(PAGE_SIZE - self.address % PAGE_SIZE)
     }

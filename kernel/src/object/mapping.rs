@@ -48,7 +48,7 @@ impl Mapping {
 
     pub(crate) fn leave_region(&'static self, k: K) {
         if let Some(region) = self.region.get().get::<Region>(k) {
-            match self.prev.take() {
+            match self.prev.get() {
                 Some(p) => p.next.set(self.next.get()),
                 None => region.importers.set(self.next.get()),
             }
@@ -59,6 +59,13 @@ impl Mapping {
         self.next.set(None);
         self.prev.set(None);
         self.region.set(Weak::NONE);
+    }
+
+    /// Its region is no more: forgets it, and returns the next importer.
+    pub(crate) fn orphan(&self) -> Option<&'static Mapping> {
+        self.prev.set(None);
+        self.region.set(Weak::NONE);
+        self.next.take()
     }
 
     /// Attaches it. The caller has checked that the range is free and the values make sense.
@@ -224,4 +231,25 @@ impl Object for Mapping {
         self.withdraw(k);
     }
     fn end(&'static self, _: K) {}
+}
+
+#[cfg(test)]
+impl Mapping {
+    /// Weight and subtrees.
+    pub(crate) fn node(&self) -> (u32, Option<&'static Mapping>, Option<&'static Mapping>) {
+        (self.weight.get(), self.left.get(), self.right.get())
+    }
+    pub(crate) fn previous_importer(&self) -> Option<&'static Mapping> {
+        self.prev.get()
+    }
+    /// Puts it into a tree, or takes it out, at an address.
+    pub(crate) fn plant(&'static self, k: K, tree: &Cell<Option<&'static Mapping>>, at: u64, size: u64) {
+        self.start.set(at);
+        self.size.set(size);
+        self.weight.set(k.random());
+        insert(tree, self);
+    }
+    pub(crate) fn uproot(&'static self, tree: &Cell<Option<&'static Mapping>>) {
+        remove(tree, self);
+    }
 }

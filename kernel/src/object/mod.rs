@@ -596,3 +596,32 @@ pub(crate) fn opened(k: K, h: &Header) {
         k.vacant.wake_all(k);
     }
 }
+
+#[cfg(test)]
+impl Header {
+    pub(crate) fn payer(&self) -> Option<&'static Account> {
+        self.payer.get()
+    }
+    pub(crate) fn id(&self) -> ObjId {
+        self.id
+    }
+    /// Where it is, if it is anywhere.
+    pub(crate) fn bound(&self) -> Option<(Pfn, u64)> {
+        (self.pfn.get() != NO_FRAME).then(|| self.place())
+    }
+}
+
+#[cfg(test)]
+impl<T: Object> Table<T> {
+    /// Slots in use, and slots in the free list.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let (mut free, mut at) = (0, self.free.get());
+        while at != ObjId::NONE {
+            free += 1;
+            let Some(slot) = self.get(at.index()) else { panic!("the free list leads nowhere") };
+            assert_eq!(slot.head().phase.get(), Phase::Free);
+            at = slot.head().next.get();
+        }
+        (self.used.get(), free)
+    }
+}

@@ -74,7 +74,7 @@ impl Region {
     pub(crate) fn withdraw(&'static self, k: K) {
         self.forget_all(k);
         if let Some(space) = self.space.get().get::<Space>(k) {
-            match self.prev.take() {
+            match self.prev.get() {
                 Some(p) => p.next.set(self.next.get()),
                 None => space.regions.set(self.next.get()),
             }
@@ -126,9 +126,11 @@ impl Object for Region {
         self.withdraw(k);
         self.keeper.set(Target::NULL);
     }
-    fn end(&'static self, k: K) {
-        while let Some(m) = self.importers.get() {
-            m.leave_region(k);
+    fn end(&'static self, _: K) {
+        // The identity is dead already, so the mappings cannot find their way here.
+        let mut importer = self.importers.take();
+        while let Some(m) = importer {
+            importer = m.orphan();
         }
     }
 }

@@ -239,7 +239,7 @@ impl Thread {
     /// Moves the thread to a space, or to none.
     pub(crate) fn attach(&'static self, space: Option<&'static Space>) {
         if let Some(old) = self.space() {
-            match self.prev_in_space.take() {
+            match self.prev_in_space.get() {
                 Some(p) => p.next_in_space.set(self.next_in_space.get()),
                 None => old.threads.set(self.next_in_space.get()),
             }

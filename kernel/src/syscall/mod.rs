@@ -468,7 +468,7 @@ fn device_map_physical(a: Args) -> Handled {
         && size.is_multiple_of(PAGE_SIZE)
         && (PAGE_SIZE..=MAX_DEVICE).contains(&size)
         && start <= u64::from(u32::MAX) * PAGE_SIZE - MAX_DEVICE;
-    let frames = start / PAGE_SIZE..(start + size) / PAGE_SIZE;
+    let frames = start / PAGE_SIZE..start.saturating_add(size) / PAGE_SIZE;
     if !sound || !frames.into_iter().all(|pfn| hal::device_frame(hal::Pfn(pfn as u32))) {
         return Err(Stop::Code(Code::Invalid));
     }
