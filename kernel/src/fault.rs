@@ -33,7 +33,7 @@ pub(crate) fn memory(k: K, t: &'static Thread, fault: &Fault) {
     let refused = t.refused.take() == Some(fault.address);
     if !refused {
         if let Some((region, offset)) = fault.at {
-            if let Some(port) = region.keeper.get().get::<Port>(k) {
+            if let Some(port) = region.keeper.get().get::<Port>() {
                 let words: [u64; FAULT_WORDS] = [
                     offset & !(PAGE_SIZE - 1),
                     (region.start.get() + offset) & !(PAGE_SIZE - 1),
@@ -51,7 +51,7 @@ pub(crate) fn memory(k: K, t: &'static Thread, fault: &Fault) {
 
 /// An exception of the running thread.
 pub(crate) fn exception(k: K, t: &'static Thread, code: Exception, address: u64, detail: u64) {
-    let keeper = t.space().and_then(|s| s.keeper.get().get::<Port>(k));
+    let keeper = t.space().and_then(|s| s.keeper.get().get::<Port>());
     let Some(port) = keeper else {
         t.quit(k);
         return t.halt(code, address);

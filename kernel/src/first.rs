@@ -8,7 +8,7 @@ use crate::object::space::Space;
 use crate::object::thread::Thread;
 use crate::object::{self, Target};
 use crate::{Kernel, Stop, K};
-use abi::{access, boot, RefKind, OBJECT_SIZE, PAGE_SIZE};
+use abi::{access, boot, OBJECT_SIZE, PAGE_SIZE};
 
 /// A range of physical memory in the first space.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +82,6 @@ fn build(k: K, first: &FirstSpace<'_>) -> Result<&'static Thread, Stop> {
     let region = object::create::<Reference>(k, account, &at(boot::ROOT_REGION), None)?;
     region.point(k, Target::to(root));
     let authority = object::create::<Reference>(k, account, &at(boot::AUTHORITY), None)?;
-    authority.point(k, Target { weak: object::Weak::NONE, kind: RefKind::Authority });
+    authority.point(k, Target::Authority);
     Ok(thread)
 }

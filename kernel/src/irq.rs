@@ -2,7 +2,7 @@
 //! of the thread that is attached to it. The line stays masked until that thread waits again.
 
 use crate::object::thread::Thread;
-use crate::object::{Object, Weak};
+use crate::object::Link;
 use crate::K;
 use abi::state::Waiting;
 use abi::Code;
@@ -10,25 +10,25 @@ use core::cell::Cell;
 
 /// Who is attached to which line.
 pub(crate) struct Irqs {
-    lines: [Cell<Weak>; LINES],
+    lines: [Cell<Link<Thread>>; LINES],
 }
 
 const LINES: usize = hal::IRQ_LINES as usize;
 
 impl Irqs {
     pub(crate) const fn new() -> Self {
-        Irqs { lines: [const { Cell::new(Weak::NONE) }; LINES] }
+        Irqs { lines: [const { Cell::new(Link::NONE) }; LINES] }
     }
 
     /// Attaches a thread to a line that is free.
-    pub(crate) fn attach(&self, k: K, line: u64, t: &'static Thread) -> Code {
+    pub(crate) fn attach(&self, line: u64, t: &'static Thread) -> Code {
         let Some(slot) = usize::try_from(line).ok().and_then(|l| self.lines.get(l)) else {
             return Code::Invalid;
         };
-        match slot.get().get::<Thread>(k) {
+        match slot.get().get() {
             Some(other) if !core::ptr::eq(other, t) => Code::InUse,
             _ => {
-                slot.set(t.head().weak());
+                slot.set(Link::to(t));
                 hal::irq_unmask(line as u8);
                 Code::Ok
             }
@@ -36,19 +36,19 @@ impl Irqs {
     }
 
     /// The thread ends: its lines are free again.
-    pub(crate) fn detach(&self, t: &Thread) {
+    pub(crate) fn detach(&self, t: &'static Thread) {
         for (line, slot) in self.lines.iter().enumerate() {
-            if slot.get() == t.head().weak() {
-                slot.set(Weak::NONE);
+            if slot.get() == Link::to(t) {
+                slot.set(Link::NONE);
                 hal::irq_mask(line as u8);
             }
         }
     }
 
     /// Lets the lines of a thread through again.
-    pub(crate) fn unmask(&self, t: &Thread) {
+    pub(crate) fn unmask(&self, t: &'static Thread) {
         for (line, slot) in self.lines.iter().enumerate() {
-            if slot.get() == t.head().weak() {
+            if slot.get() == Link::to(t) {
                 hal::irq_unmask(line as u8);
             }
         }
@@ -57,7 +57,7 @@ impl Irqs {
 
 /// A device interrupt has come; its line is masked.
 pub(crate) fn device(k: K, line: u8) {
-    if let Some(t) = k.irqs.lines.get(usize::from(line)).and_then(|l| l.get().get::<Thread>(k)) {
+    if let Some(t) = k.irqs.lines.get(usize::from(line)).and_then(|l| l.get().get()) {
         t.interrupt(k);
     }
 }

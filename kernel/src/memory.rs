@@ -49,7 +49,7 @@ struct Found {
     device: bool,
 }
 
-fn walk(k: K, space: &'static Space, address: u64, need: Access) -> Result<Found, Stop> {
+fn walk(space: &'static Space, address: u64, need: Access) -> Result<Found, Stop> {
     let mut at: Option<(&'static Region, u64)> = None;
     let failed = |at| Err(Stop::Fault(Fault { address, access: need, at }));
     let mut rights = access::ALL;
@@ -61,7 +61,7 @@ fn walk(k: K, space: &'static Space, address: u64, need: Access) -> Result<Found
             return failed(at);
         }
         // A mapping of a dead region maps nothing, whoever keeps what is above it.
-        let Some(region) = m.region.get().get::<Region>(k) else { return failed(None) };
+        let Some(region) = m.region.get().get() else { return failed(None) };
         region.head().open()?;
         let offset = m.offset.get() + (here - m.start.get());
         if offset >= region.size.get() {
@@ -74,7 +74,7 @@ fn walk(k: K, space: &'static Space, address: u64, need: Access) -> Result<Found
         }
         match region.source.get() {
             Source::Space => {
-                let Some(next) = region.space.get().get::<Space>(k) else { return failed(None) };
+                let Some(next) = region.space.get().get() else { return failed(None) };
                 next.head().open()?;
                 here = region.start.get() + offset;
                 space = next;
@@ -107,7 +107,7 @@ fn resolve(k: K, space: &'static Space, address: u64, need: Access) -> Result<Pf
     if page >= USER_END {
         return Err(Stop::Fault(Fault { address: page, access: need, at: None }));
     }
-    let found = walk(k, space, page, need)?;
+    let found = walk(space, page, need)?;
     k.count_soft_fault();
     while space.table.insert(page, found.pfn, found.rights, found.device).is_none() {
         evict(k, space)?;
@@ -156,29 +156,29 @@ pub(crate) fn make_present(k: K, space: &'static Space, address: u64, need: Acce
 }
 
 /// Whether a walk would still fail as it did.
-pub(crate) fn still_missing(k: K, space: &'static Space, address: u64, need: Access) -> bool {
-    matches!(walk(k, space, address & !(PAGE_SIZE - 1), need), Err(Stop::Fault(_)))
+pub(crate) fn still_missing(space: &'static Space, address: u64, need: Access) -> bool {
+    matches!(walk(space, address & !(PAGE_SIZE - 1), need), Err(Stop::Fault(_)))
 }
 
 /// The frame behind an offset of a region, if it is there: for searches.
-pub(crate) fn region_frame(k: K, region: &'static Region, offset: u64) -> Option<Pfn> {
+pub(crate) fn region_frame(region: &'static Region, offset: u64) -> Option<Pfn> {
     match region.source.get() {
         Source::Memory => Some(frame(offset)).filter(|&pfn| hal::user_frame(pfn)),
         Source::Device => None,
         Source::Space => {
-            let space = region.space.get().get::<Space>(k)?;
-            let found = walk(k, space, region.start.get() + offset, Access(0)).ok()?;
+            let space = region.space.get().get()?;
+            let found = walk(space, region.start.get() + offset, Access(0)).ok()?;
             (!found.device).then_some(found.pfn)
         }
     }
 }
 
 /// The first offset from `offset` on behind which something can be mapped.
-pub(crate) fn next_mapped(k: K, region: &'static Region, offset: u64) -> Option<u64> {
+pub(crate) fn next_mapped(region: &'static Region, offset: u64) -> Option<u64> {
     if region.source.get() != Source::Space {
         return Some(offset);
     }
-    let space = region.space.get().get::<Space>(k)?;
+    let space = region.space.get().get()?;
     let at = region.start.get() + offset;
     let m: &Mapping = mapping::at_or_after(&space.mappings, at)?;
     Some(m.start.get().max(at) - region.start.get())
@@ -271,6 +271,6 @@ pub(crate) fn word_aligned(address: u64) -> Result<(), Stop> {
 
 /// What a walk finds: frame and rights, for comparison with what tables remember.
 #[cfg(test)]
-pub(crate) fn look(k: K, space: &'static Space, page: u64) -> Option<(Pfn, u64)> {
-    walk(k, space, page, Access(0)).ok().map(|found| (found.pfn, found.rights))
+pub(crate) fn look(space: &'static Space, page: u64) -> Option<(Pfn, u64)> {
+    walk(space, page, Access(0)).ok().map(|found| (found.pfn, found.rights))
 }

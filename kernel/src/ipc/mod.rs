@@ -11,11 +11,11 @@
 
 mod pump;
 
-use crate::memory;
+use crate::memory::{self, Fault};
 use crate::object::port::{Port, Portset};
 use crate::object::space::Space;
-use crate::object::thread::{End, Thread};
-use crate::object::{self, Object};
+use crate::object::thread::{End, Thread, Touch};
+use crate::object::{self, Link, Object};
 use crate::{Handled, Outcome, Stop, K};
 use abi::ipc::{next, plan, Plan};
 use abi::state::{Stage, Waiting, REGISTER_WORDS};
@@ -35,14 +35,20 @@ enum Step {
 /// Runs the stages of the call in the frame of the running thread.
 pub(crate) fn run(k: K, t: &'static Thread, call: Call) -> Handled {
     let mut call = call;
-    if let Some((page, access)) = t.touch.take() {
-        memory::translate(k, space(t)?, page, access)?;
+    match t.touch.take() {
+        Some(Touch::Page(page, access)) => {
+            memory::translate(k, space(t)?, page, access)?;
+        }
+        Some(Touch::Wrong(exception, address)) => {
+            return Err(Stop::Exception(exception, address))
+        }
+        None => {}
     }
     loop {
         let stages = plan(call);
         let step = match stages.first() {
             Some(Plan::CONNECT) => connect(k, t)?,
-            Some(Plan::ACK) => ack(k, t, stages)?,
+            Some(Plan::ACK) => ack(t, stages)?,
             Some(Plan::REPLY) => reply(k, t, stages)?,
             Some(Plan::CALL) => return call_idempotent(k, t, stages),
             Some(Plan::SEND) => send(k, t, stages)?,
@@ -116,13 +122,13 @@ fn peer_end(peer: &'static Thread, stages: Plan) -> &'static End {
 
 /// The thread at the other end. The connection exists while both ends name each other; if it has
 /// ended, so does this end of it.
-fn peer(k: K, t: &'static Thread, stages: Plan) -> Result<&'static Thread, Stop> {
+fn peer(t: &'static Thread, stages: Plan) -> Result<&'static Thread, Stop> {
     let end = end_of(t, stages);
     if !reliable(end.stage.get()) {
         return Err(Stop::Code(Code::WrongStage));
     }
-    match end.peer.get().get::<Thread>(k) {
-        Some(p) if peer_end(p, stages).peer.get() == t.head().weak() => Ok(p),
+    match end.peer.get().get() {
+        Some(p) if peer_end(p, stages).peer.get() == Link::to(t) => Ok(p),
         _ => {
             end.clear();
             Err(Stop::Code(Code::Disconnected))
@@ -150,9 +156,13 @@ fn wait_for_peer(t: &'static Thread) -> Step {
 
 /// The peer must settle something by itself: it does its call again.
 fn leave_to_peer(k: K, p: &'static Thread, stop: &Stop) {
-    if let Stop::Fault(fault) = stop {
-        p.touch.set(Some((fault.address, fault.access)));
-    }
+    p.touch.set(match *stop {
+        Stop::Fault(Fault { address, access, .. }) | Stop::Device(address, access) => {
+            Some(Touch::Page(address, access))
+        }
+        Stop::Exception(exception, address) => Some(Touch::Wrong(exception, address)),
+        _ => None,
+    });
     p.wake(k);
 }
 
@@ -164,13 +174,13 @@ fn connect(k: K, t: &'static Thread) -> Result<Step, Stop> {
     if t.client.stage.get() != Stage::None {
         return Err(Stop::Code(Code::WrongStage));
     }
-    match waiting_server(k, port) {
+    match waiting_server(port) {
         Some(s) => {
             link(k, t, s, port);
             Ok(Step::Done(Code::Ok))
         }
         None => {
-            wait_for_server(k, t, port, Errand::Connect);
+            wait_for_server(t, port, Errand::Connect);
             Ok(Step::Wait)
         }
     }
@@ -187,20 +197,20 @@ pub(crate) enum Errand {
     Trap,
 }
 
-fn wait_for_server(k: K, t: &'static Thread, port: &'static Port, errand: Errand) {
-    t.wait_on(port.client_queue(k), Waiting::Port, t.ctx.rdi.get());
+fn wait_for_server(t: &'static Thread, port: &'static Port, errand: Errand) {
+    t.wait_on(port.client_queue(), Waiting::Port, t.ctx.rdi.get());
     t.errand.set(Some((port, errand)));
 }
 
-fn waiting_server(k: K, port: &'static Port) -> Option<&'static Thread> {
-    port.portset(k).filter(|set| set.head().open().is_ok())?.servers.first()
+fn waiting_server(port: &'static Port) -> Option<&'static Thread> {
+    port.portset().filter(|set| set.head().open().is_ok())?.servers.first()
 }
 
 /// Makes the connection, and completes the wait of a server that waits in its frame. Whoever ran
 /// this goes on with its own next stage.
 fn link(k: K, c: &'static Thread, s: &'static Thread, port: &'static Port) {
-    c.client.set(Stage::Sending, s.head().weak());
-    s.server.set(Stage::Receiving, c.head().weak());
+    c.client.set(Stage::Sending, Link::to(s));
+    s.server.set(Stage::Receiving, Link::to(c));
     s.ctx.rdi.set(port.alias.get());
     if !s.waits_for(Waiting::Portset) {
         return;
@@ -216,8 +226,8 @@ fn link(k: K, c: &'static Thread, s: &'static Thread, port: &'static Port) {
 }
 
 /// Takes the direction that the peer turned round.
-fn ack(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
-    let p = peer(k, t, stages)?;
+fn ack(t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
+    let p = peer(t, stages)?;
     let end = end_of(t, stages);
     if end.stage.get() != Stage::Ack {
         return Err(Stop::Code(Code::WrongStage));
@@ -229,7 +239,7 @@ fn ack(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
 }
 
 fn send(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
-    let p = peer(k, t, stages)?;
+    let p = peer(t, stages)?;
     if end_of(t, stages).stage.get() != Stage::Sending {
         return Err(Stop::Code(Code::WrongStage));
     }
@@ -241,7 +251,7 @@ fn send(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
         return Ok(if empty? { Step::Done(Code::Ok) } else { wait_for_peer(t) });
     };
     let mut sink = Sink::of(p, theirs, space(p)?);
-    let result = pump(k, &mut source, &mut sink);
+    let result = pump(k, &mut source, &mut sink, u64::MAX);
     source.save(t);
     sink.save(p);
     match result {
@@ -260,7 +270,7 @@ fn send(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
 
 /// Turns the direction round, once the peer is there to take it.
 fn over(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
-    let p = peer(k, t, stages)?;
+    let p = peer(t, stages)?;
     let end = end_of(t, stages);
     if end.stage.get() != Stage::Sending {
         return Err(Stop::Code(Code::WrongStage));
@@ -283,7 +293,7 @@ fn receive(k: K, t: &'static Thread, stages: Plan) -> Handled {
         t.finish_receive(Code::Ok);
         return Ok(Outcome::Done);
     }
-    let p = match peer(k, t, stages) {
+    let p = match peer(t, stages) {
         Ok(p) => p,
         Err(Stop::Code(code)) => {
             t.finish_receive(code);
@@ -299,7 +309,7 @@ fn receive(k: K, t: &'static Thread, stages: Plan) -> Handled {
         if theirs.first() == Some(Plan::SEND) {
             let mut source = Source::of(p, theirs, space(p)?);
             let mut sink = Sink::of(t, stages, space(t)?);
-            let result = pump(k, &mut source, &mut sink);
+            let result = pump(k, &mut source, &mut sink, u64::MAX);
             source.save(p);
             sink.save(t);
             match result {
@@ -366,8 +376,8 @@ fn disconnect(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
 pub(crate) fn drop_client_end(k: K, t: &'static Thread) {
     let peer = t.client.peer.get();
     t.client.clear();
-    if let Some(s) = peer.get::<Thread>(k) {
-        if s.server.peer.get() == t.head().weak() && reliable(s.server.stage.get()) {
+    if let Some(s) = peer.get() {
+        if s.server.peer.get() == Link::to(t) && reliable(s.server.stage.get()) {
             tell_disconnected(k, s, Plan::SERVER, &s.server);
         }
     }
@@ -377,15 +387,15 @@ pub(crate) fn drop_client_end(k: K, t: &'static Thread) {
 pub(crate) fn drop_server_end(k: K, s: &'static Thread) {
     let (stage, peer) = (s.server.stage.get(), s.server.peer.get());
     s.server.clear();
-    let Some(c) = peer.get::<Thread>(k) else { return };
+    let Some(c) = peer.get() else { return };
     match stage {
         // The request is sent again: to somebody else, perhaps.
         Stage::Call | Stage::Fault => {
-            if c.waits_for(Waiting::Reply) && c.served_by.get() == (s.head().weak(), stage) {
+            if c.waits_for(Waiting::Reply) && c.served_by.get() == (Link::to(s), stage) {
                 c.wake(k);
             }
         }
-        _ if reliable(stage) && c.client.peer.get() == s.head().weak() => {
+        _ if reliable(stage) && c.client.peer.get() == Link::to(s) => {
             tell_disconnected(k, c, Plan::CLIENT, &c.client);
         }
         _ => {}
@@ -485,8 +495,8 @@ fn take_call(
 
 /// The server has the client's request; the client waits for the reply.
 fn owe_reply(c: &'static Thread, s: &'static Thread) {
-    s.server.set(Stage::Call, c.head().weak());
-    c.served_by.set((s.head().weak(), Stage::Call));
+    s.server.set(Stage::Call, Link::to(c));
+    c.served_by.set((Link::to(s), Stage::Call));
     c.wait_plain(Waiting::Reply, c.ctx.rdi.get());
 }
 
@@ -494,8 +504,8 @@ fn owe_reply(c: &'static Thread, s: &'static Thread) {
 /// and drops it otherwise.
 fn leave_client(k: K, s: &'static Thread) {
     if s.server.stage.get() == Stage::Sending {
-        if let Some(c) = s.server.peer.get().get::<Thread>(k) {
-            if c.client.peer.get() == s.head().weak() {
+        if let Some(c) = s.server.peer.get().get() {
+            if c.client.peer.get() == Link::to(s) {
                 s.server.clear();
                 let receives = peer_waits(c, Plan::SERVER)
                     .is_some_and(|theirs| theirs.first() == Some(Plan::RECEIVE));
@@ -503,7 +513,7 @@ fn leave_client(k: K, s: &'static Thread) {
                     c.client.clear();
                     c.complete_receive(k, Code::Ok);
                 } else {
-                    c.client.set(Stage::Finished, crate::object::Weak::NONE);
+                    c.client.set(Stage::Finished, Link::NONE);
                 }
                 return;
             }
@@ -531,7 +541,12 @@ fn deliver(
     };
     let Some(space) = s.space() else { return Ok(Err(Code::TooLarge)) };
     let mut sink = Sink::fresh(s, plan(rest), space);
-    match pump(k, &mut source, &mut sink)? {
+    let pumped = match pump(k, &mut source, &mut sink, MAX_IDEMPOTENT) {
+        // A list of a great many empty segments: there is no progress to keep.
+        Err(Trouble::Source(Stop::Again) | Trouble::Sink(Stop::Again)) => Pumped::Full,
+        other => other?,
+    };
+    match pumped {
         Pumped::Full => Ok(Err(Code::TooLarge)),
         Pumped::Exhausted => {
             s.become_stage(call, rest);
@@ -548,30 +563,26 @@ fn deliver(
 fn call_idempotent(k: K, t: &'static Thread, stages: Plan) -> Handled {
     let space = space(t)?;
     let port = object::find_target::<Port>(k, space, t.ctx.rdi.get())?;
-    let source = Source::of(t, stages, space);
-    if source.known_length() > MAX_IDEMPOTENT {
+    if Source::of(t, stages, space).known_length() > MAX_IDEMPOTENT {
         return Err(Stop::Code(Code::TooLarge));
     }
     // The reply should not meet an absent page: its sender would have to be asked again.
     Sink::fresh(t, stages, space).probe(k)?;
-    let Some(s) = waiting_server(k, port) else {
-        wait_for_server(k, t, port, Errand::Call);
-        return Ok(Outcome::Wait);
-    };
-    match deliver(k, s, port, source, Code::Call) {
-        Ok(Ok(())) => {
-            s.wake(k);
-            owe_reply(t, s);
-            Ok(Outcome::Wait)
-        }
-        Ok(Err(code)) => Err(Stop::Code(code)),
-        Err(Trouble::Source(stop)) => Err(stop),
-        Err(Trouble::Sink(stop)) => {
-            leave_to_peer(k, s, &stop);
-            wait_for_server(k, t, port, Errand::Call);
-            Ok(Outcome::Wait)
+    while let Some(s) = waiting_server(port) {
+        match deliver(k, s, port, Source::of(t, stages, space), Code::Call) {
+            Ok(Ok(())) => {
+                s.wake(k);
+                owe_reply(t, s);
+                return Ok(Outcome::Wait);
+            }
+            Ok(Err(code)) => return Err(Stop::Code(code)),
+            Err(Trouble::Source(stop)) => return Err(stop),
+            // It is busy with itself for now: perhaps another one waits.
+            Err(Trouble::Sink(stop)) => leave_to_peer(k, s, &stop),
         }
     }
+    wait_for_server(t, port, Errand::Call);
+    Ok(Outcome::Wait)
 }
 
 /// A message of the kernel on behalf of a thread that faulted or met an exception.
@@ -583,28 +594,27 @@ pub(crate) fn send_from_kernel(
     stage: Stage,
 ) {
     let code = if stage == Stage::Fault { Code::Fault } else { Code::Exception };
-    let Some(s) = waiting_server(k, port) else {
-        return wait_for_server(k, t, port, Errand::Trap);
-    };
-    match deliver(k, s, port, Source::kernel(words), code) {
-        Ok(Ok(())) => {
-            s.wake(k);
-            s.server.set(stage, t.head().weak());
-            if stage == Stage::Exception {
-                t.exception_delivered.set(true);
-                t.wait_plain(Waiting::Exception, t.exception_address.get());
-            } else {
-                t.served_by.set((s.head().weak(), Stage::Fault));
-                t.wait_plain(Waiting::Reply, t.missing.get().0);
+    while let Some(s) = waiting_server(port) {
+        match deliver(k, s, port, Source::kernel(words), code) {
+            Ok(Ok(())) => {
+                s.wake(k);
+                s.server.set(stage, Link::to(t));
+                if stage == Stage::Exception {
+                    t.exception_delivered.set(true);
+                    t.wait_plain(Waiting::Exception, t.exception_address.get());
+                } else {
+                    t.served_by.set((Link::to(s), Stage::Fault));
+                    t.wait_plain(Waiting::Reply, t.missing.get().0);
+                }
+                return;
             }
-            return;
+            // The server takes less than the kernel has to say: it hears that instead.
+            Ok(Err(code)) => s.complete(k, code),
+            Err(Trouble::Sink(stop)) => leave_to_peer(k, s, &stop),
+            Err(Trouble::Source(_)) => s.wake(k),
         }
-        // The server takes less than the kernel has to say: it hears that instead.
-        Ok(Err(code)) => s.complete(k, code),
-        Err(Trouble::Sink(stop)) => leave_to_peer(k, s, &stop),
-        Err(Trouble::Source(_)) => {}
     }
-    wait_for_server(k, t, port, Errand::Trap);
+    wait_for_server(t, port, Errand::Trap);
 }
 
 /// Answers an idempotent request, a fault or an exception.
@@ -618,14 +628,14 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
             if source.known_length() > MAX_IDEMPOTENT {
                 return Err(Stop::Code(Code::TooLarge));
             }
-            if let Some(c) = owed(k, t) {
+            if let Some(c) = owed(t) {
                 reply_call(k, c, source)?;
             }
         }
         Stage::Fault => {
-            if let Some(c) = owed(k, t) {
+            if let Some(c) = owed(t) {
                 let (page, need) = c.missing.get();
-                if c.space().is_some_and(|s| memory::still_missing(k, s, page, need)) {
+                if c.space().is_some_and(|s| memory::still_missing(s, page, need)) {
                     c.refused.set(Some(page));
                 }
                 c.wake(k);
@@ -638,7 +648,7 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
             if !hal::user_address_ok(&registers) {
                 return Err(Stop::Code(Code::Invalid));
             }
-            if let Some(c) = weak.get::<Thread>(k) {
+            if let Some(c) = weak.get() {
                 // What is given to a vacant thread would be lost with its old body.
                 c.head().open()?;
                 if c.exception_delivered.get() {
@@ -654,9 +664,9 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
 
 /// The thread that still waits for this server's answer. Both must agree what it answers: what
 /// is written into the frame of a caller would be an attack on a thread that only faulted.
-fn owed(k: K, s: &'static Thread) -> Option<&'static Thread> {
-    let owner = (s.head().weak(), s.server.stage.get());
-    let c = s.server.peer.get().get::<Thread>(k)?;
+fn owed(s: &'static Thread) -> Option<&'static Thread> {
+    let owner = (Link::to(s), s.server.stage.get());
+    let c = s.server.peer.get().get()?;
     (c.waits_for(Waiting::Reply) && c.served_by.get() == owner).then_some(c)
 }
 
@@ -664,7 +674,12 @@ fn owed(k: K, s: &'static Thread) -> Option<&'static Thread> {
 fn reply_call(k: K, c: &'static Thread, mut source: Source<'_>) -> Result<(), Stop> {
     let Some((call, space)) = c.call().zip(c.space()) else { return Ok(()) };
     let mut sink = Sink::fresh(c, plan(call), space);
-    match pump(k, &mut source, &mut sink) {
+    let pumped = match pump(k, &mut source, &mut sink, MAX_IDEMPOTENT) {
+        Err(Trouble::Sink(Stop::Again)) => Ok(Pumped::Full),
+        Err(Trouble::Source(Stop::Again)) => return Err(Stop::Code(Code::TooLarge)),
+        other => other,
+    };
+    match pumped {
         Ok(pumped) => {
             // The count of a short reply stands beside the code.
             c.ctx.rax.set(call as u64);

@@ -290,8 +290,14 @@ impl Sink {
     }
 }
 
-/// Moves what the source has into what room the sink has.
-pub(super) fn pump(k: K, source: &mut Source<'_>, sink: &mut Sink) -> Result<Pumped, Trouble> {
+/// Moves what the source has into what room the sink has, but no more than `limit` bytes.
+pub(super) fn pump(
+    k: K,
+    source: &mut Source<'_>,
+    sink: &mut Sink,
+    limit: u64,
+) -> Result<Pumped, Trouble> {
+    let mut limit = limit;
     if let Some(full) = pump_refs(k, source, sink)? {
         return Ok(full);
     }
@@ -311,10 +317,11 @@ pub(super) fn pump(k: K, source: &mut Source<'_>, sink: &mut Sink) -> Result<Pum
             if from.length == 0 {
                 return Ok(Pumped::Exhausted);
             }
-            let n = room(&mut sink.kind)?.min(from.run());
+            let n = room(&mut sink.kind)?.min(from.run()).min(limit);
             if n == 0 {
                 return Ok(Pumped::Full);
             }
+            limit -= n;
             let page = memory::translate(k, space, from.address, Access::READ)
                 .map_err(Trouble::Source)?;
             let offset = from.address % PAGE_SIZE;

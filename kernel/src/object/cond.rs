@@ -1,9 +1,9 @@
 //! Condition variables. They have no state: whoever waits has already become a `mutex_lock`.
 
-use super::{Header, Object, Table, CHUNK, NO_PARTS};
+use super::{Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
 use crate::wait::WaitQueue;
 use crate::K;
-use abi::{RefKind, Type};
+use abi::Type;
 
 /// A condition variable.
 pub(crate) struct Cond {
@@ -13,7 +13,15 @@ pub(crate) struct Cond {
 
 impl Object for Cond {
     const TYPE: Type = Type::Cond;
-    const KIND: RefKind = RefKind::Cond;
+    fn target(link: Link<Self>) -> Target {
+        Target::Cond(link)
+    }
+    fn named(target: Target) -> Option<Link<Self>> {
+        match target {
+            Target::Cond(link) => Some(link),
+            _ => None,
+        }
+    }
     type Part = ();
     fn parts() -> Option<&'static [(); CHUNK]> {
         Some(NO_PARTS)

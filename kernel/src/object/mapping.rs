@@ -5,9 +5,9 @@
 
 use super::region::Region;
 use super::space::Space;
-use super::{Header, Object, Table, Weak, CHUNK, NO_PARTS};
+use super::{Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
 use crate::K;
-use abi::{RefKind, Type};
+use abi::Type;
 use core::cell::Cell;
 
 /// A mapping.
@@ -17,8 +17,8 @@ pub(crate) struct Mapping {
     pub(crate) size: Cell<u64>,
     pub(crate) offset: Cell<u64>,
     pub(crate) protection: Cell<u64>,
-    pub(crate) region: Cell<Weak>,
-    pub(crate) space: Cell<Weak>,
+    pub(crate) region: Cell<Link<Region>>,
+    pub(crate) space: Cell<Link<Space>>,
     /// In the space's tree.
     weight: Cell<u32>,
     left: Cell<Option<&'static Mapping>>,
@@ -37,17 +37,17 @@ impl Mapping {
 
     /// Detaches the mapping from region and space: what it made visible goes.
     pub(crate) fn withdraw(&'static self, k: K) {
-        if let Some(space) = self.space.get().get::<Space>(k) {
+        if let Some(space) = self.space.get().get() {
             space.forget(k, self.start.get(), self.size.get());
             remove(&space.mappings, self);
         }
-        self.leave_region(k);
-        self.space.set(Weak::NONE);
+        self.leave_region();
+        self.space.set(Link::NONE);
         self.size.set(0);
     }
 
-    pub(crate) fn leave_region(&'static self, k: K) {
-        if let Some(region) = self.region.get().get::<Region>(k) {
+    pub(crate) fn leave_region(&'static self) {
+        if let Some(region) = self.region.get().get() {
             match self.prev.get() {
                 Some(p) => p.next.set(self.next.get()),
                 None => region.importers.set(self.next.get()),
@@ -58,20 +58,20 @@ impl Mapping {
         }
         self.next.set(None);
         self.prev.set(None);
-        self.region.set(Weak::NONE);
+        self.region.set(Link::NONE);
     }
 
     /// Its region is no more: forgets it, and returns the next importer.
     pub(crate) fn orphan(&self) -> Option<&'static Mapping> {
         self.prev.set(None);
-        self.region.set(Weak::NONE);
+        self.region.set(Link::NONE);
         self.next.take()
     }
 
     /// Attaches it. The caller has checked that the range is free and the values make sense.
     pub(crate) fn install(&'static self, k: K, space: &'static Space, region: &'static Region) {
-        self.space.set(space.head().weak());
-        self.region.set(region.head().weak());
+        self.space.set(Link::to(space));
+        self.region.set(Link::to(region));
         let first = region.importers.replace(Some(self));
         self.next.set(first);
         self.prev.set(None);
@@ -193,7 +193,15 @@ fn remove(tree: &Tree, m: &'static Mapping) {
 
 impl Object for Mapping {
     const TYPE: Type = Type::Mapping;
-    const KIND: RefKind = RefKind::Mapping;
+    fn target(link: Link<Self>) -> Target {
+        Target::Mapping(link)
+    }
+    fn named(target: Target) -> Option<Link<Self>> {
+        match target {
+            Target::Mapping(link) => Some(link),
+            _ => None,
+        }
+    }
     type Part = ();
     fn parts() -> Option<&'static [(); CHUNK]> {
         Some(NO_PARTS)
@@ -205,8 +213,8 @@ impl Object for Mapping {
             size: Cell::new(0),
             offset: Cell::new(0),
             protection: Cell::new(0),
-            region: Cell::new(Weak::NONE),
-            space: Cell::new(Weak::NONE),
+            region: Cell::new(Link::NONE),
+            space: Cell::new(Link::NONE),
             weight: Cell::new(0),
             left: Cell::new(None),
             right: Cell::new(None),

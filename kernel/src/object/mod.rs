@@ -9,11 +9,12 @@
 //! names the slot; the list of objects of the frame is the truth, so that a program that scribbles
 //! over the word harms nobody, not even itself.
 //!
-//! Key types: [`Header`], [`Weak`], [`Target`], [`Table`], [`Object`]. One module per type says
+//! Key types: [`Header`], [`Link`], [`Target`], [`Table`], [`Object`]. One module per type says
 //! what its state is and what must happen when it ends.
 
 pub(crate) mod account;
 pub(crate) mod cond;
+mod link;
 pub(crate) mod mapping;
 pub(crate) mod mutex;
 pub(crate) mod port;
@@ -26,6 +27,7 @@ use crate::memory::{self, Access};
 use crate::{Stop, K};
 use abi::{Code, Exception, Type, OBJECT_ALIGN};
 use account::Account;
+pub(crate) use link::{Link, Target};
 use core::cell::Cell;
 use hal::Pfn;
 use space::Space;
@@ -47,74 +49,6 @@ impl ObjId {
 
     fn index(self) -> usize {
         (self.0 & 0x0fff_ffff) as usize
-    }
-}
-
-/// Names an identity without keeping it alive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Weak {
-    id: ObjId,
-    generation: u32,
-}
-
-impl Weak {
-    pub(crate) const NONE: Weak = Weak { id: ObjId::NONE, generation: 0 };
-
-    pub(crate) fn is_none(self) -> bool {
-        self.id == ObjId::NONE
-    }
-
-    pub(crate) fn ty(self) -> Option<Type> {
-        self.id.ty()
-    }
-
-    /// The object if its identity is alive and has that type; it may be vacant.
-    pub(crate) fn get<T: Object>(self, k: K) -> Option<&'static T> {
-        if self.id.ty() != Some(T::TYPE) {
-            return None;
-        }
-        let object = T::table(k).get(self.id.index())?;
-        let h = object.head();
-        (h.generation.get() == self.generation && h.phase.get() != Phase::Free).then_some(object)
-    }
-
-    /// The header of the object, whatever its type, if its identity is alive.
-    pub(crate) fn header(self, k: K) -> Option<&'static Header> {
-        let h = header_of(k, self.id)?;
-        (h.generation.get() == self.generation && h.phase.get() != Phase::Free).then_some(h)
-    }
-}
-
-/// What a reference names: an identity in a role.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
-    pub(crate) weak: Weak,
-    pub(crate) kind: abi::RefKind,
-}
-
-impl Target {
-    pub(crate) const NULL: Target = Target { weak: Weak::NONE, kind: abi::RefKind::Null };
-
-    pub(crate) fn to<T: Object>(object: &T) -> Self {
-        Target { weak: object.head().weak(), kind: T::KIND }
-    }
-
-    /// The object, if the reference names one of this type in its plain role and it lives.
-    pub(crate) fn get<T: Object>(self, k: K) -> Option<&'static T> {
-        if self.kind == T::KIND {
-            self.weak.get(k)
-        } else {
-            None
-        }
-    }
-
-    /// Whether it names something that lives (or needs not live).
-    pub(crate) fn alive(self, k: K) -> bool {
-        match self.kind {
-            abi::RefKind::Null => false,
-            abi::RefKind::Authority => true,
-            _ => self.weak.header(k).is_some(),
-        }
     }
 }
 
@@ -167,10 +101,6 @@ impl Header {
         }
     }
 
-    pub(crate) fn weak(&self) -> Weak {
-        Weak { id: self.id, generation: self.generation.get() }
-    }
-
     /// Whether others may operate on the object; if not they wait.
     pub(crate) fn open(&self) -> Result<(), Stop> {
         if self.phase.get() == Phase::Active {
@@ -194,7 +124,10 @@ impl Header {
 /// The nine types.
 pub(crate) trait Object: Sized + 'static {
     const TYPE: Type;
-    const KIND: abi::RefKind;
+    /// The reference that names the object in its plain role.
+    fn target(link: Link<Self>) -> Target;
+    /// What a reference names, if it names an object of this type in its plain role.
+    fn named(target: Target) -> Option<Link<Self>>;
     /// Memory that every slot needs besides itself.
     type Part: 'static;
     /// That memory for a whole chunk of slots.
@@ -440,7 +373,7 @@ pub(crate) fn find_body<T: Object>(
 /// What the reference at a handle names, or null for the handle 0.
 pub(crate) fn target_at(k: K, space: &'static Space, handle: u64) -> Result<Target, Stop> {
     if handle == 0 {
-        return Ok(Target::NULL);
+        return Ok(Target::Null);
     }
     Ok(find::<reference::Reference>(k, space, handle)?.target.get())
 }
@@ -453,7 +386,7 @@ pub(crate) fn find_target<T: Object>(
     handle: u64,
 ) -> Result<&'static T, Stop> {
     let target = find::<reference::Reference>(k, space, handle)?.target.get();
-    let object = target.get::<T>(k).ok_or(Stop::Code(Code::Dead))?;
+    let object = target.get::<T>().ok_or(Stop::Code(Code::Dead))?;
     object.head().open()?;
     Ok(object)
 }
@@ -561,25 +494,27 @@ fn finish<T: Object>(k: K, object: &'static T) {
 
 /// Ends the identity that a reference kept, when that reference goes. An identity with a body
 /// needs no keeping.
-pub(crate) fn release_kept(k: K, weak: Weak) {
-    fn release<T: Object>(k: K, weak: Weak) {
-        if let Some(object) = weak.get::<T>(k) {
+pub(crate) fn release_kept(k: K, target: Target) {
+    fn release<T: Object>(k: K, link: Link<T>) {
+        if let Some(object) = link.get() {
             if object.head().phase.get() == Phase::Vacant {
                 finish(k, object);
             }
         }
     }
-    match weak.ty() {
-        Some(Type::Mutex) => release::<mutex::Mutex>(k, weak),
-        Some(Type::Cond) => release::<cond::Cond>(k, weak),
-        Some(Type::Mapping) => release::<mapping::Mapping>(k, weak),
-        Some(Type::Region) => release::<region::Region>(k, weak),
-        Some(Type::Port) => release::<port::Port>(k, weak),
-        Some(Type::Portset) => release::<port::Portset>(k, weak),
-        Some(Type::Space) => release::<Space>(k, weak),
-        Some(Type::Thread) => release::<thread::Thread>(k, weak),
-        Some(Type::Reference) => release::<reference::Reference>(k, weak),
-        None => {}
+    match target {
+        Target::Null | Target::Authority => {}
+        Target::Mutex(link) => release(k, link),
+        Target::Cond(link) => release(k, link),
+        Target::Mapping(link) => release(k, link),
+        Target::Region(link) => release(k, link),
+        Target::Port(link) => release(k, link),
+        Target::Portset(link) => release(k, link),
+        Target::Space(link) => release(k, link),
+        Target::Thread(link) | Target::ClientEnd(link) | Target::ServerEnd(link) => {
+            release(k, link);
+        }
+        Target::Reference(link) => release(k, link),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Mutexes: locked or not, no owner, no inheritance.
 
-use super::{Header, Object, Table, CHUNK, NO_PARTS};
+use super::{Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
 use crate::wait::WaitQueue;
 use crate::K;
-use abi::{RefKind, Type};
+use abi::Type;
 use core::cell::Cell;
 
 /// A mutex. An unlock with a waiter hands the lock over: it stays locked and the waiter's call is
@@ -16,7 +16,15 @@ pub(crate) struct Mutex {
 
 impl Object for Mutex {
     const TYPE: Type = Type::Mutex;
-    const KIND: RefKind = RefKind::Mutex;
+    fn target(link: Link<Self>) -> Target {
+        Target::Mutex(link)
+    }
+    fn named(target: Target) -> Option<Link<Self>> {
+        match target {
+            Target::Mutex(link) => Some(link),
+            _ => None,
+        }
+    }
     type Part = ();
     fn parts() -> Option<&'static [(); CHUNK]> {
         Some(NO_PARTS)

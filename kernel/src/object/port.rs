@@ -3,17 +3,17 @@
 //! A client that finds no server waits at the portset of its port, so that a server looks at one
 //! queue whatever the number of ports; at the port itself if that has no portset.
 
-use super::{Header, Object, Table, Weak, CHUNK, NO_PARTS};
+use super::{Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
 use crate::wait::WaitQueue;
 use crate::K;
-use abi::{RefKind, Type};
+use abi::Type;
 use core::cell::Cell;
 
 /// A port.
 pub(crate) struct Port {
     head: Header,
     pub(crate) alias: Cell<u64>,
-    pub(crate) portset: Cell<Weak>,
+    pub(crate) portset: Cell<Link<Portset>>,
     /// Clients, while there is no portset.
     clients: WaitQueue,
 }
@@ -26,19 +26,19 @@ pub(crate) struct Portset {
 }
 
 impl Port {
-    pub(crate) fn portset(&self, k: K) -> Option<&'static Portset> {
-        self.portset.get().get(k)
+    pub(crate) fn portset(&self) -> Option<&'static Portset> {
+        self.portset.get().get()
     }
 
     /// Where a client of this port waits for a server.
-    pub(crate) fn client_queue(&'static self, k: K) -> &'static WaitQueue {
-        self.portset(k).map_or(&self.clients, |set| &set.clients)
+    pub(crate) fn client_queue(&'static self) -> &'static WaitQueue {
+        self.portset().map_or(&self.clients, |set| &set.clients)
     }
 
     /// Moves the port to another portset. Who waits is sent to try again, and finds the new one.
-    pub(crate) fn attach(&'static self, k: K, portset: Weak) {
+    pub(crate) fn attach(&'static self, k: K, portset: Link<Portset>) {
         if self.portset.get() != portset {
-            self.client_queue(k).wake_all(k);
+            self.client_queue().wake_all(k);
             self.portset.set(portset);
         }
     }
@@ -46,7 +46,15 @@ impl Port {
 
 impl Object for Port {
     const TYPE: Type = Type::Port;
-    const KIND: RefKind = RefKind::Port;
+    fn target(link: Link<Self>) -> Target {
+        Target::Port(link)
+    }
+    fn named(target: Target) -> Option<Link<Self>> {
+        match target {
+            Target::Port(link) => Some(link),
+            _ => None,
+        }
+    }
     type Part = ();
     fn parts() -> Option<&'static [(); CHUNK]> {
         Some(NO_PARTS)
@@ -55,7 +63,7 @@ impl Object for Port {
         Port {
             head,
             alias: Cell::new(0),
-            portset: Cell::new(Weak::NONE),
+            portset: Cell::new(Link::NONE),
             clients: WaitQueue::new(),
         }
     }
@@ -67,19 +75,27 @@ impl Object for Port {
     }
     fn open(&'static self, _: K) {
         self.alias.set(0);
-        self.portset.set(Weak::NONE);
+        self.portset.set(Link::NONE);
     }
     fn close(&'static self, k: K) {
-        self.client_queue(k).wake_all(k);
+        self.client_queue().wake_all(k);
         self.clients.wake_all(k);
-        self.portset.set(Weak::NONE);
+        self.portset.set(Link::NONE);
     }
     fn end(&'static self, _: K) {}
 }
 
 impl Object for Portset {
     const TYPE: Type = Type::Portset;
-    const KIND: RefKind = RefKind::Portset;
+    fn target(link: Link<Self>) -> Target {
+        Target::Portset(link)
+    }
+    fn named(target: Target) -> Option<Link<Self>> {
+        match target {
+            Target::Portset(link) => Some(link),
+            _ => None,
+        }
+    }
     type Part = ();
     fn parts() -> Option<&'static [(); CHUNK]> {
         Some(NO_PARTS)

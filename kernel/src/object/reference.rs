@@ -1,8 +1,8 @@
 //! References: name an object across spaces and carry the right to use it.
 
-use super::{Header, Object, Table, Target, CHUNK, NO_PARTS};
+use super::{Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
 use crate::K;
-use abi::{RefKind, Type};
+use abi::Type;
 use core::cell::Cell;
 
 /// A reference.
@@ -18,7 +18,7 @@ impl Reference {
     pub(crate) fn point(&self, k: K, target: Target) {
         let old = self.target.replace(target);
         if self.keeps.take() {
-            super::release_kept(k, old.weak);
+            super::release_kept(k, old);
         }
     }
 
@@ -41,13 +41,21 @@ impl Reference {
 
 impl Object for Reference {
     const TYPE: Type = Type::Reference;
-    const KIND: RefKind = RefKind::Reference;
+    fn target(link: Link<Self>) -> Target {
+        Target::Reference(link)
+    }
+    fn named(target: Target) -> Option<Link<Self>> {
+        match target {
+            Target::Reference(link) => Some(link),
+            _ => None,
+        }
+    }
     type Part = ();
     fn parts() -> Option<&'static [(); CHUNK]> {
         Some(NO_PARTS)
     }
     fn blank(head: Header, _: &'static ()) -> Self {
-        Reference { head, target: Cell::new(Target::NULL), keeps: Cell::new(false) }
+        Reference { head, target: Cell::new(Target::Null), keeps: Cell::new(false) }
     }
     fn head(&self) -> &Header {
         &self.head
@@ -56,11 +64,11 @@ impl Object for Reference {
         &k.references
     }
     fn open(&'static self, _: K) {
-        self.target.set(Target::NULL);
+        self.target.set(Target::Null);
         self.keeps.set(false);
     }
     fn close(&'static self, k: K) {
-        self.point(k, Target::NULL);
+        self.point(k, Target::Null);
     }
     fn end(&'static self, _: K) {}
 }

@@ -3,9 +3,9 @@
 
 use super::mapping::Mapping;
 use super::space::{Forget, Space};
-use super::{Header, Object, Table, Target, Weak, CHUNK, NO_PARTS};
+use super::{Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
 use crate::K;
-use abi::{RefKind, Type};
+use abi::Type;
 use core::cell::Cell;
 
 /// What a region exports.
@@ -26,7 +26,7 @@ pub(crate) struct Region {
     pub(crate) start: Cell<u64>,
     pub(crate) size: Cell<u64>,
     pub(crate) protection: Cell<u64>,
-    pub(crate) space: Cell<Weak>,
+    pub(crate) space: Cell<Link<Space>>,
     pub(crate) keeper: Cell<Target>,
     pub(crate) importers: Cell<Option<&'static Mapping>>,
     /// In the list of regions of its space.
@@ -36,13 +36,13 @@ pub(crate) struct Region {
 
 impl Region {
     /// Adds every translation that was made through a part of the region to what must go.
-    pub(crate) fn forget(&self, k: K, pass: &Forget, offset: u64, size: u64) {
+    pub(crate) fn forget(&self, pass: &Forget, offset: u64, size: u64) {
         let mut at = self.importers.get();
         while let Some(m) = at {
             let from = offset.max(m.offset.get());
             let to = (offset + size).min(m.offset.get().saturating_add(m.size.get()));
             if from < to {
-                if let Some(space) = m.space.get().get::<Space>(k) {
+                if let Some(space) = m.space.get().get() {
                     let start = m.start.get() + (from - m.offset.get());
                     pass.add(space, start, start + (to - from));
                 }
@@ -54,14 +54,14 @@ impl Region {
     /// Drops every translation that was made through the region.
     pub(crate) fn forget_all(&self, k: K) {
         let pass = Forget::new(k);
-        self.forget(k, &pass, 0, self.size.get());
+        self.forget(&pass, 0, self.size.get());
         pass.run(k);
     }
 
     /// Makes it export a range of a space, after [`Region::withdraw`].
     pub(crate) fn export(&'static self, space: &'static Space) {
         self.source.set(Source::Space);
-        self.space.set(space.head().weak());
+        self.space.set(Link::to(space));
         let first = space.regions.replace(Some(self));
         self.next.set(first);
         self.prev.set(None);
@@ -73,7 +73,7 @@ impl Region {
     /// Takes it out of its space; translations through it go.
     pub(crate) fn withdraw(&'static self, k: K) {
         self.forget_all(k);
-        if let Some(space) = self.space.get().get::<Space>(k) {
+        if let Some(space) = self.space.get().get() {
             match self.prev.get() {
                 Some(p) => p.next.set(self.next.get()),
                 None => space.regions.set(self.next.get()),
@@ -84,14 +84,22 @@ impl Region {
         }
         self.next.set(None);
         self.prev.set(None);
-        self.space.set(Weak::NONE);
+        self.space.set(Link::NONE);
         self.source.set(Source::Space);
     }
 }
 
 impl Object for Region {
     const TYPE: Type = Type::Region;
-    const KIND: RefKind = RefKind::Region;
+    fn target(link: Link<Self>) -> Target {
+        Target::Region(link)
+    }
+    fn named(target: Target) -> Option<Link<Self>> {
+        match target {
+            Target::Region(link) => Some(link),
+            _ => None,
+        }
+    }
     type Part = ();
     fn parts() -> Option<&'static [(); CHUNK]> {
         Some(NO_PARTS)
@@ -103,8 +111,8 @@ impl Object for Region {
             start: Cell::new(0),
             size: Cell::new(0),
             protection: Cell::new(0),
-            space: Cell::new(Weak::NONE),
-            keeper: Cell::new(Target::NULL),
+            space: Cell::new(Link::NONE),
+            keeper: Cell::new(Target::Null),
             importers: Cell::new(None),
             next: Cell::new(None),
             prev: Cell::new(None),
@@ -120,11 +128,11 @@ impl Object for Region {
         self.start.set(0);
         self.size.set(0);
         self.protection.set(0);
-        self.keeper.set(Target::NULL);
+        self.keeper.set(Target::Null);
     }
     fn close(&'static self, k: K) {
         self.withdraw(k);
-        self.keeper.set(Target::NULL);
+        self.keeper.set(Target::Null);
     }
     fn end(&'static self, _: K) {
         // The identity is dead already, so the mappings cannot find their way here.

@@ -4,9 +4,9 @@ use super::account::Account;
 use super::mapping::Mapping;
 use super::region::Region;
 use super::thread::Thread;
-use super::{Header, Object, Table, Target, CHUNK, NO_PARTS};
+use super::{Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
 use crate::K;
-use abi::{RefKind, Type, USER_END};
+use abi::{Type, USER_END};
 use core::cell::Cell;
 use hal::PageTable;
 
@@ -99,7 +99,7 @@ impl Forget {
                 let start = r.start.get();
                 let (from, to) = (from.max(start), to.min(start + r.size.get()));
                 if from < to {
-                    r.forget(k, &self, from - start, to - from);
+                    r.forget(&self, from - start, to - from);
                 }
                 at = r.next.get();
             }
@@ -134,7 +134,15 @@ impl Space {
 
 impl Object for Space {
     const TYPE: Type = Type::Space;
-    const KIND: RefKind = RefKind::Space;
+    fn target(link: Link<Self>) -> Target {
+        Target::Space(link)
+    }
+    fn named(target: Target) -> Option<Link<Self>> {
+        match target {
+            Target::Space(link) => Some(link),
+            _ => None,
+        }
+    }
     type Part = ();
     fn parts() -> Option<&'static [(); CHUNK]> {
         Some(NO_PARTS)
@@ -149,7 +157,7 @@ impl Object for Space {
             threads: Cell::new(None),
             foreign: Cell::new(false),
             clock_offset: Cell::new(0),
-            keeper: Cell::new(Target::NULL),
+            keeper: Cell::new(Target::Null),
             account: Cell::new(None),
             ports: [const { Cell::new((0, 0)) }; MAX_PORTS],
             forgetting: Forgetting {
@@ -172,7 +180,7 @@ impl Object for Space {
         self.epoch.set(k.next_epoch());
         self.foreign.set(false);
         self.clock_offset.set(0);
-        self.keeper.set(Target::NULL);
+        self.keeper.set(Target::Null);
     }
     fn close(&'static self, k: K) {
         // What others see through it goes; the space itself keeps its mappings for a new body.

@@ -5,7 +5,7 @@
 //! dropped at any time ([`Thread::touch`], [`Thread::refused`], [`Thread::served_by`]).
 
 use super::space::Space;
-use super::{Header, Object, Table, Weak, CHUNK};
+use super::{Header, Link, Object, Table, Target, CHUNK};
 use crate::exec;
 use crate::ipc::Errand;
 use crate::memory::Access;
@@ -13,7 +13,7 @@ use crate::object::port::Port;
 use crate::wait::{self, DeadlineLinks, Links, WaitQueue};
 use crate::K;
 use abi::state::{Stage, Waiting};
-use abi::{Call, Code, Exception, RefKind, Type};
+use abi::{Call, Code, Exception, Type};
 use core::cell::Cell;
 use hal::{Context, FpuArea};
 
@@ -30,25 +30,34 @@ pub(crate) enum Run {
     Stopped,
 }
 
+/// An obstacle to a message that only the thread itself can deal with.
+#[derive(Clone, Copy)]
+pub(crate) enum Touch {
+    /// A page that is absent, or a device's.
+    Page(u64, Access),
+    /// Wrong use, at an address.
+    Wrong(Exception, u64),
+}
+
 /// One end of a connection.
 pub(crate) struct End {
     pub(crate) stage: Cell<Stage>,
     /// The thread at the other end. The connection exists while both name each other.
-    pub(crate) peer: Cell<Weak>,
+    pub(crate) peer: Cell<Link<Thread>>,
 }
 
 impl End {
     const fn new() -> Self {
-        End { stage: Cell::new(Stage::None), peer: Cell::new(Weak::NONE) }
+        End { stage: Cell::new(Stage::None), peer: Cell::new(Link::NONE) }
     }
 
-    pub(crate) fn set(&self, stage: Stage, peer: Weak) {
+    pub(crate) fn set(&self, stage: Stage, peer: Link<Thread>) {
         self.stage.set(stage);
         self.peer.set(peer);
     }
 
     pub(crate) fn clear(&self) {
-        self.set(Stage::None, Weak::NONE);
+        self.set(Stage::None, Link::NONE);
     }
 }
 
@@ -81,9 +90,9 @@ pub struct Thread {
     pub(crate) errand: Cell<Option<(&'static Port, Errand)>>,
     /// While it waits for a reply: who owes it, and to what (`Call` or `Fault`). Hint: without it
     /// the request is sent again.
-    pub(crate) served_by: Cell<(Weak, Stage)>,
-    /// A page of its own that a peer found absent: it takes that fault when it goes on. Hint.
-    pub(crate) touch: Cell<Option<(u64, Access)>>,
+    pub(crate) served_by: Cell<(Link<Thread>, Stage)>,
+    /// What a peer met in its memory, and it has to settle when it goes on. Hint.
+    pub(crate) touch: Cell<Option<Touch>>,
     /// The page that it told a keeper of, and the access that it needs.
     pub(crate) missing: Cell<(u64, Access)>,
     /// The page whose fault its keeper answered without resolving it. Hint.
@@ -268,7 +277,15 @@ impl Thread {
 
 impl Object for Thread {
     const TYPE: Type = Type::Thread;
-    const KIND: RefKind = RefKind::Thread;
+    fn target(link: Link<Self>) -> Target {
+        Target::Thread(link)
+    }
+    fn named(target: Target) -> Option<Link<Self>> {
+        match target {
+            Target::Thread(link) => Some(link),
+            _ => None,
+        }
+    }
     type Part = FpuArea;
     fn parts() -> Option<&'static [FpuArea; CHUNK]> {
         hal::alloc_slice(CHUNK, |_| FpuArea::new())?.try_into().ok()
@@ -295,7 +312,7 @@ impl Object for Thread {
             waiting: Cell::new(Waiting::Nothing),
             waiting_for: Cell::new(0),
             errand: Cell::new(None),
-            served_by: Cell::new((Weak::NONE, Stage::None)),
+            served_by: Cell::new((Link::NONE, Stage::None)),
             touch: Cell::new(None),
             missing: Cell::new((0, Access::READ)),
             refused: Cell::new(None),
@@ -327,7 +344,7 @@ impl Object for Thread {
         self.exception_address.set(0);
         self.waiting.set(Waiting::Nothing);
         self.waiting_for.set(0);
-        self.served_by.set((Weak::NONE, Stage::None));
+        self.served_by.set((Link::NONE, Stage::None));
         self.touch.set(None);
         self.refused.set(None);
     }

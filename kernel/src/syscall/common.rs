@@ -3,9 +3,10 @@
 use super::Args;
 use crate::object::reference::Reference;
 use crate::object::space::Space;
-use crate::object::{self, Object, Phase, Target};
+use crate::object::thread::Thread;
+use crate::object::{self, Link, Object, Phase, Target};
 use crate::{Handled, Stop};
-use abi::{Code, RefKind, Type};
+use abi::{Code, Type};
 
 /// The vacant identity that a reference keeps, for a create call.
 fn kept<T: Object>(a: Args, handle: u64) -> Result<Option<&'static T>, Stop> {
@@ -14,7 +15,7 @@ fn kept<T: Object>(a: Args, handle: u64) -> Result<Option<&'static T>, Stop> {
     }
     let reference = object::find::<Reference>(a.k, a.space, handle)?;
     let dead = Stop::Code(Code::Dead);
-    let object = reference.target.get().get::<T>(a.k).ok_or(dead)?;
+    let object = reference.target.get().get::<T>().ok_or(dead)?;
     if reference.keeps() && object.head().phase.get() == Phase::Vacant {
         Ok(Some(object))
     } else {
@@ -80,13 +81,17 @@ pub(super) fn relocate<T: Object>(a: Args) -> Handled {
 
 /// `*_reference`: points a reference at the object.
 pub(super) fn reference<T: Object>(a: Args) -> Handled {
-    reference_as::<T>(a, T::KIND)
+    point(a, Target::to::<T>)
 }
 
-/// Points a reference at the object in a role.
-pub(super) fn reference_as<T: Object>(a: Args, kind: RefKind) -> Handled {
+/// Points a reference at one end of a thread's connection.
+pub(super) fn reference_end(a: Args, role: fn(Link<Thread>) -> Target) -> Handled {
+    point(a, |thread: &'static Thread| role(Link::to(thread)))
+}
+
+fn point<T: Object>(a: Args, role: impl FnOnce(&'static T) -> Target) -> Handled {
     let object = object::find_body::<T>(a.k, a.space, a.a())?;
     let reference = object::find::<Reference>(a.k, a.space, a.b())?;
-    reference.point(a.k, Target { kind, ..Target::to(object) });
+    reference.point(a.k, role(object));
     a.done()
 }

@@ -19,7 +19,7 @@ use crate::object::thread::{Run, Thread};
 use crate::object::{self, Object, Target};
 use crate::{fault, ipc, Handled, Outcome, Stop, K};
 use abi::state::Waiting;
-use abi::{access, Call as Entry, Code, Exception, RefKind, PAGE_SIZE, PRIORITIES};
+use abi::{access, Call as Entry, Code, Exception, PAGE_SIZE, PRIORITIES};
 
 /// The arguments of an ordinary call, and who makes it.
 #[derive(Clone, Copy)]
@@ -156,8 +156,8 @@ pub(crate) fn dispatch(k: K, t: &'static Thread) -> Handled {
         ThreadWaitInterrupt => thread_wait_interrupt(a, u64::MAX),
         ThreadWaitInterruptUntil => thread_wait_interrupt(a, a.a()),
         ThreadSetPriority => thread_set_priority(a),
-        ThreadReferenceClientEnd => common::reference_as::<Thread>(a, RefKind::ClientEnd),
-        ThreadReferenceServerEnd => common::reference_as::<Thread>(a, RefKind::ServerEnd),
+        ThreadReferenceClientEnd => common::reference_end(a, Target::ClientEnd),
+        ThreadReferenceServerEnd => common::reference_end(a, Target::ServerEnd),
         ReferenceCheck => reference_check(a),
         ReferenceEqual => reference_equal(a),
         ClockGet => a.value(space.clock()),
@@ -297,7 +297,7 @@ fn rights(value: u64) -> Result<u64, Stop> {
 fn mapping_protect(a: Args) -> Handled {
     let mapping = a.object::<Mapping>()?;
     mapping.protection.set(rights(a.b())?);
-    if let Some(space) = mapping.space.get().get::<Space>(a.k) {
+    if let Some(space) = mapping.space.get().get() {
         space.forget(a.k, mapping.start.get(), mapping.size.get());
     }
     a.done()
@@ -347,7 +347,7 @@ fn thread_resume(a: Args) -> Handled {
 fn thread_interrupt(a: Args) -> Handled {
     // An interrupt for a vacant thread accumulates in its identity.
     let target = object::target_at(a.k, a.space, a.a())?;
-    let thread = target.get::<Thread>(a.k).ok_or(Stop::Code(Code::Dead))?;
+    let thread = target.get::<Thread>().ok_or(Stop::Code(Code::Dead))?;
     thread.interrupt(a.k);
     a.done()
 }
@@ -396,10 +396,10 @@ fn set_priority(k: K, target: &'static Thread, priority: u8) {
 
 fn reference_check(a: Args) -> Handled {
     let target = object::target_at(a.k, a.space, a.a())?;
-    if !target.alive(a.k) {
+    if !target.alive() {
         return Err(Stop::Code(Code::Dead));
     }
-    a.value(target.kind as u64)
+    a.value(target.kind() as u64)
 }
 
 fn reference_equal(a: Args) -> Handled {
@@ -407,7 +407,7 @@ fn reference_equal(a: Args) -> Handled {
     let other: Target = object::find::<Reference>(a.k, a.space, a.b())?.target.get();
     let code = match one == other {
         false => Code::NotFound,
-        true if one.alive(a.k) => Code::Ok,
+        true if one.alive() => Code::Ok,
         true => Code::Dead,
     };
     a.code(code)
@@ -417,8 +417,8 @@ fn reference_equal(a: Args) -> Handled {
 
 /// The calls below are for who holds a reference to the device authority.
 fn authority(a: Args) -> Result<(), Stop> {
-    match object::target_at(a.k, a.space, a.a())?.kind {
-        RefKind::Authority => Ok(()),
+    match object::target_at(a.k, a.space, a.a())? {
+        Target::Authority => Ok(()),
         _ => Err(Stop::Code(Code::Denied)),
     }
 }
@@ -426,7 +426,7 @@ fn authority(a: Args) -> Result<(), Stop> {
 fn device_attach_interrupt(a: Args) -> Handled {
     authority(a)?;
     let thread = object::find_target::<Thread>(a.k, a.space, a.b())?;
-    let code = a.k.irqs.attach(a.k, a.c(), thread);
+    let code = a.k.irqs.attach(a.c(), thread);
     a.code(code)
 }
 

@@ -18,14 +18,14 @@ pub(super) fn region_search(a: Args) -> Handled {
     }
     let mut at = a.b();
     for _ in 0..PAGES_PER_TURN {
-        let found = if at < end { memory::next_mapped(a.k, region, at) } else { None };
+        let found = if at < end { memory::next_mapped(region, at) } else { None };
         let Some(next) = found.filter(|&next| next < end) else {
             a.t.ctx.rsi.set(end.max(a.b()));
             return Err(Stop::Code(Code::NotFound));
         };
         at = next;
         let page = at & !(PAGE_SIZE - 1);
-        if let Some(pfn) = memory::region_frame(a.k, region, page) {
+        if let Some(pfn) = memory::region_frame(region, page) {
             if kinds & 1 != 0 && at == page {
                 return hit(a, at, 0);
             }

@@ -13,7 +13,7 @@ use crate::object::reference::Reference;
 use crate::object::region::{Region, Source};
 use crate::object::space::Space;
 use crate::object::thread::{End, Run, Thread};
-use crate::object::{self, Object, Phase, Target, Weak};
+use crate::object::{self, Link, Object, Phase, Target};
 use crate::{exec, Handled, Stop};
 use abi::state::{space_flags, Stage, Waiting, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS};
 use abi::{Code, RefKind, Registers, PAGE_SIZE, PRIORITIES, USER_END};
@@ -32,26 +32,18 @@ fn place(a: Args, handle: u64) -> Result<Option<&'static Reference>, Stop> {
 
 fn give(a: Args, place: Option<&'static Reference>, target: Target) {
     if let Some(place) = place {
-        let alive = target.alive(a.k);
-        place.point(a.k, if alive { target } else { Target::NULL });
-    }
-}
-
-fn weak_target(weak: Weak, kind: RefKind) -> Target {
-    if weak.is_none() {
-        Target::NULL
-    } else {
-        Target { weak, kind }
+        let alive = target.alive();
+        place.point(a.k, if alive { target } else { Target::Null });
     }
 }
 
 /// The object named by a reference argument; `None` for the handle 0 or a null reference.
 fn named<T: Object>(a: Args, handle: u64) -> Result<Option<&'static T>, Stop> {
     let target = object::target_at(a.k, a.space, handle)?;
-    if target.kind == RefKind::Null {
+    if target == Target::Null {
         return Ok(None);
     }
-    target.get::<T>(a.k).map(Some).ok_or(Stop::Code(Code::Dead))
+    target.get::<T>().map(Some).ok_or(Stop::Code(Code::Dead))
 }
 
 /// As [`named`], with the caller's own space for 0.
@@ -120,8 +112,8 @@ pub(super) fn mapping_get(a: Args) -> Handled {
     let words = [m.start.get(), m.size.get(), m.offset.get(), m.protection.get()];
     memory::write_words(a.k, a.space, a.b(), &words)?;
     let (r, s) = (m.region.get(), m.space.get());
-    give(a, region, weak_target(r, RefKind::Region));
-    give(a, space, weak_target(s, RefKind::Space));
+    give(a, region, Target::of(r));
+    give(a, space, Target::of(s));
     a.done()
 }
 
@@ -144,8 +136,8 @@ pub(super) fn mapping_set(a: Args) -> Handled {
     };
     // A mapping that only grows at its end shows nothing less than before.
     let grows = install.is_some_and(|region| {
-        m.space.get() == space.head().weak()
-            && m.region.get() == region.head().weak()
+        m.space.get().is(space)
+            && m.region.get().is(region)
             && m.start.get() == start
             && m.offset.get() == offset
             && m.protection.get() == protection
@@ -176,7 +168,7 @@ pub(super) fn region_get(a: Args) -> Handled {
     let words = [r.start.get(), r.size.get(), r.protection.get()];
     memory::write_words(a.k, a.space, a.b(), &words)?;
     let (s, port) = (r.space.get(), r.keeper.get());
-    give(a, space, weak_target(s, RefKind::Space));
+    give(a, space, Target::of(s));
     give(a, keeper, port);
     a.done()
 }
@@ -195,7 +187,7 @@ pub(super) fn region_set(a: Args) -> Handled {
     r.start.set(start);
     r.size.set(size);
     r.protection.set(protection);
-    r.keeper.set(keeper.map_or(Target::NULL, Target::to));
+    r.keeper.set(keeper.map_or(Target::Null, Target::to));
     r.export(space);
     object::opened(a.k, r.head());
     a.done()
@@ -208,7 +200,7 @@ pub(super) fn port_get(a: Args) -> Handled {
     let portset = place(a, a.c())?;
     memory::write_words(a.k, a.space, a.b(), &[port.alias.get()])?;
     let set = port.portset.get();
-    give(a, portset, weak_target(set, RefKind::Portset));
+    give(a, portset, Target::of(set));
     a.done()
 }
 
@@ -217,7 +209,7 @@ pub(super) fn port_set(a: Args) -> Handled {
     let [alias] = read(a, a.b())?;
     let portset = named::<Portset>(a, a.c())?;
     port.alias.set(alias);
-    port.attach(a.k, portset.map_or(Weak::NONE, |s| s.head().weak()));
+    port.attach(a.k, portset.map_or(Link::NONE, Link::to));
     object::opened(a.k, port.head());
     a.done()
 }
@@ -253,7 +245,7 @@ pub(super) fn space_set(a: Args) -> Handled {
     account.set_quota(quota);
     s.foreign.set(flags & space_flags::FOREIGN != 0);
     s.clock_offset.set(clock_offset);
-    s.keeper.set(keeper.map_or(Target::NULL, Target::to));
+    s.keeper.set(keeper.map_or(Target::Null, Target::to));
     object::opened(a.k, s.head());
     a.done()
 }
@@ -288,19 +280,45 @@ pub(super) fn thread_get(a: Args) -> Handled {
     memory::write_words(a.k, a.space, a.b(), &words)?;
     memory::write_bytes(a.k, a.space, a.b() + (THREAD_WORDS * 8) as u64, &t.ctx.fpu())?;
     let (c, v) = (t.client.peer.get(), t.server.peer.get());
-    give(a, space, t.space().map_or(Target::NULL, Target::to));
-    give(a, client, weak_target(c, RefKind::ServerEnd));
-    give(a, server, weak_target(v, RefKind::ClientEnd));
+    give(a, space, t.space().map_or(Target::Null, Target::to));
+    give(a, client, end_target(c, Target::ServerEnd));
+    give(a, server, end_target(v, Target::ClientEnd));
     a.done()
 }
 
+fn end_target(link: Link<Thread>, role: fn(Link<Thread>) -> Target) -> Target {
+    if link.is_none() {
+        Target::Null
+    } else {
+        role(link)
+    }
+}
+
 /// A peer named by a reference to one of a thread's ends.
-fn named_end(a: Args, handle: u64, kind: RefKind) -> Result<Weak, Stop> {
+fn named_end(
+    a: Args,
+    handle: u64,
+    role: fn(Target) -> Option<Link<Thread>>,
+) -> Result<Link<Thread>, Stop> {
     let target = object::target_at(a.k, a.space, handle)?;
-    match target.kind {
-        RefKind::Null => Ok(Weak::NONE),
-        k if k == kind && target.alive(a.k) => Ok(target.weak),
+    match role(target) {
+        Some(link) if target.alive() => Ok(link),
+        None if target == Target::Null => Ok(Link::NONE),
         _ => Err(Stop::Code(Code::Dead)),
+    }
+}
+
+fn server_end(target: Target) -> Option<Link<Thread>> {
+    match target {
+        Target::ServerEnd(link) => Some(link),
+        _ => None,
+    }
+}
+
+fn client_end(target: Target) -> Option<Link<Thread>> {
+    match target {
+        Target::ClientEnd(link) => Some(link),
+        _ => None,
     }
 }
 
@@ -313,7 +331,7 @@ fn flag(value: u64) -> Result<bool, Stop> {
 }
 
 /// Sets one end of a connection. If it names another peer than before, the old one is told.
-fn set_end(end: &End, stage: Stage, peer: Weak, drop_end: impl FnOnce()) {
+fn set_end(end: &End, stage: Stage, peer: Link<Thread>, drop_end: impl FnOnce()) {
     if end.stage.get() != Stage::None && end.peer.get() != peer {
         drop_end();
     }
@@ -329,8 +347,8 @@ pub(super) fn thread_set(a: Args) -> Handled {
     let mut fpu = [0; FPU_BYTES];
     memory::read_bytes(a.k, a.space, a.b() + (THREAD_WORDS * 8) as u64, &mut fpu)?;
     let space = named_space(a, a.c())?;
-    let client_peer = named_end(a, a.d(), RefKind::ServerEnd)?;
-    let server_peer = named_end(a, a.e(), RefKind::ClientEnd)?;
+    let client_peer = named_end(a, a.d(), server_end)?;
+    let server_peer = named_end(a, a.e(), client_end)?;
 
     let mut register_words = [0; REGISTER_WORDS];
     register_words.copy_from_slice(&words[..REGISTER_WORDS]);
@@ -391,7 +409,7 @@ pub(super) fn reference_get(a: Args) -> Handled {
     let reference = object::find_body::<Reference>(a.k, a.space, a.a())?;
     let copy = place(a, a.c())?;
     let target = reference.target.get();
-    let kind = if target.alive(a.k) { target.kind } else { RefKind::Null };
+    let kind = if target.alive() { target.kind() } else { RefKind::Null };
     memory::write_words(a.k, a.space, a.b(), &[kind as u64])?;
     give(a, copy, target);
     a.done()
@@ -401,7 +419,7 @@ pub(super) fn reference_set(a: Args) -> Handled {
     let reference = object::find_body::<Reference>(a.k, a.space, a.a())?;
     let [kind] = read(a, a.b())?;
     let target = object::target_at(a.k, a.space, a.c())?;
-    if RefKind::from_raw(kind) != Some(target.kind) {
+    if RefKind::from_raw(kind) != Some(target.kind()) {
         return Err(invalid());
     }
     reference.point(a.k, target);

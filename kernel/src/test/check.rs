@@ -6,7 +6,7 @@
 use crate::object::account::Account;
 use crate::object::mapping::Mapping;
 use crate::object::thread::{Run, Thread};
-use crate::object::{self, Object, Phase, Table};
+use crate::object::{self, Link, Object, Phase, Table};
 use crate::wait::{self, WaitQueue};
 use crate::{memory, K};
 use abi::state::{Stage, Waiting};
@@ -130,7 +130,7 @@ fn threads(k: K) {
             Run::Waiting(Waiting::Port) => {
                 let (port, _) = t.errand.get().expect("an errand at a port");
                 assert!(port.head().open().is_ok(), "{}", name());
-                Some(port.client_queue(k))
+                Some(port.client_queue())
             }
             Run::Waiting(Waiting::Portset) => {
                 let of = k.portsets.iter().find(|s| is_in(Some(&s.servers), t));
@@ -145,14 +145,14 @@ fn threads(k: K) {
                 None
             }
             Run::Waiting(Waiting::Reply) => {
-                let s = t.served_by.get().0.get::<Thread>(k);
+                let s = t.served_by.get().0.get();
                 let s = s.unwrap_or_else(|| panic!("nobody owes a reply: {}", name()));
-                assert_eq!(s.server.peer.get(), t.head().weak(), "{}", name());
+                assert_eq!(s.server.peer.get(), Link::to(t), "{}", name());
                 assert_eq!(s.server.stage.get(), t.served_by.get().1, "{}", name());
                 None
             }
             Run::Waiting(Waiting::Peer) => {
-                peer(k, t);
+                peer(t);
                 None
             }
             Run::Waiting(Waiting::Deadline | Waiting::Interrupt) => None,
@@ -184,7 +184,7 @@ fn threads(k: K) {
         let mut at = s.threads.get();
         let mut prev: Option<&'static Thread> = None;
         while let Some(t) = at {
-            assert_eq!(t.space().map(|s| s.head().weak()), Some(s.head().weak()), "in the list of another space");
+            assert_eq!(t.space().map(Link::to), Some(Link::to(s)), "in the list of another space");
             assert!(same(t.prev_in_space.get(), prev));
             prev = at;
             at = t.next_in_space.get();
@@ -197,13 +197,13 @@ fn same<T>(a: Option<&'static T>, b: Option<&'static T>) -> bool {
 }
 
 /// Who waits for a peer has one that knows of it.
-fn peer(k: K, t: &'static Thread) {
+fn peer(t: &'static Thread) {
     let plan = t.call().map(abi::ipc::plan).expect("an entrypoint");
     let client = plan.has(abi::ipc::Plan::CLIENT);
     let mine = if client { &t.client } else { &t.server };
-    let p = mine.peer.get().get::<Thread>(k).expect("a living peer");
+    let p = mine.peer.get().get().expect("a living peer");
     let theirs = if client { &p.server } else { &p.client };
-    assert_eq!(theirs.peer.get(), t.head().weak(), "a peer that serves another");
+    assert_eq!(theirs.peer.get(), Link::to(t), "a peer that serves another");
     for end in [mine, theirs] {
         let stage = end.stage.get();
         let sound =
@@ -240,8 +240,8 @@ fn queues(k: K) {
         assert!(!idle, "clients and servers wait for each other");
     }
     for p in k.ports.iter() {
-        if p.portset(k).is_none() {
-            check(p.client_queue(k), Waiting::Port);
+        if p.portset().is_none() {
+            check(p.client_queue(), Waiting::Port);
         }
     }
 }
@@ -276,28 +276,28 @@ fn hierarchy(k: K) {
             assert!(pair[0].end_address() <= pair[1].start.get(), "mappings overlap");
         }
         for m in &inside {
-            assert_eq!(m.space.get(), s.head().weak(), "a mapping in the wrong tree");
+            assert_eq!(m.space.get(), Link::to(s), "a mapping in the wrong tree");
             let first = m.start.get();
             let pages = (m.size.get() / PAGE_SIZE).min(PAGES);
             for page in (0..pages).map(|i| first + i * PAGE_SIZE) {
                 if let Some((pfn, rights)) = s.table.lookup(page) {
-                    let found = memory::look(k, s, page);
+                    let found = memory::look(s, page);
                     assert_eq!(found, Some((pfn, rights)), "a stale translation of {page:#x}");
                 }
             }
         }
-        for m in live(&k.mappings).filter(|m| m.space.get() == s.head().weak()) {
+        for m in live(&k.mappings).filter(|m| m.space.get() == Link::to(s)) {
             let here = inside.iter().any(|other| core::ptr::eq(*other, m));
             assert!(here, "a mapping that is not in its space's tree");
         }
         let mut at = s.regions.get();
         let mut count = 0;
         while let Some(r) = at {
-            assert_eq!(r.space.get(), s.head().weak(), "a region in the wrong list");
+            assert_eq!(r.space.get(), Link::to(s), "a region in the wrong list");
             count += 1;
             at = r.next.get();
         }
-        let all = live(&k.regions).filter(|r| r.space.get() == s.head().weak()).count();
+        let all = live(&k.regions).filter(|r| r.space.get() == Link::to(s)).count();
         assert_eq!(count, all, "a space's list of regions");
     }
     for r in live(&k.regions) {
@@ -305,13 +305,13 @@ fn hierarchy(k: K) {
         let mut at = r.importers.get();
         let mut count = 0;
         while let Some(m) = at {
-            assert_eq!(m.region.get(), r.head().weak(), "an importer of something else");
+            assert_eq!(m.region.get(), Link::to(r), "an importer of something else");
             assert!(same(m.previous_importer(), prev));
             prev = at;
             at = m.next_importer();
             count += 1;
         }
-        let all = live(&k.mappings).filter(|m| m.region.get() == r.head().weak()).count();
+        let all = live(&k.mappings).filter(|m| m.region.get() == Link::to(r)).count();
         assert_eq!(count, all, "a region's list of importers");
     }
 }
@@ -372,15 +372,15 @@ fn accounts(k: K) {
 fn kept(k: K) {
     let mut keepers = BTreeMap::new();
     for r in live(&k.references).filter(|r| r.keeps()) {
-        let target = r.target.get().weak;
-        let phase = target.header(k).map(|h| h.phase.get());
+        let target = r.target.get();
+        let phase = target.header().map(|h| h.phase.get());
         assert_eq!(phase, Some(Phase::Vacant), "a reference that keeps what needs no keeping");
-        let id = std::format!("{target:?}");
+        let id = std::format!("{:p}", target.header().expect("it lives"));
         assert!(keepers.insert(id, ()).is_none(), "an identity that is kept twice");
     }
     each(k, |h, _| {
         if h.phase.get() == Phase::Vacant {
-            let id = std::format!("{:?}", h.weak());
+            let id = std::format!("{h:p}");
             assert!(keepers.contains_key(&id), "a vacant identity that nobody keeps: {id}");
         }
     });

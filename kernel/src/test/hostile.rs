@@ -214,7 +214,7 @@ impl Round {
         match self.random.below(8) {
             0 => self.wild(),
             1 => self.random.below(3) * PAGE_SIZE,
-            2 => hal::now() + self.random.below(1_000_000),
+            2 => hal::now().wrapping_add(self.random.below(1_000_000)),
             3 => self.random.below(200),
             4 => self.random.below(10_000),
             _ => self.random.below(9),
@@ -360,7 +360,7 @@ impl Round {
                     let count = self.random.below(6) / 4;
                     refs(c).set(abi::ref_list(list, count));
                 }
-                let soon = hal::now() + self.random.below(100_000);
+                let soon = hal::now().wrapping_add(self.random.below(100_000));
                 c.rbp.set(soon);
             }
             number |= self.random.below(80) << 8;
@@ -421,9 +421,9 @@ impl Round {
         if t.run.get() != Run::Running {
             return Met::Idle;
         }
-        hal::host::set_now(hal::now() + 1 + self.random.below(2000));
+        hal::host::set_now(hal::now().saturating_add(1 + self.random.below(2000)));
         if self.random.below(200) == 0 {
-            hal::host::set_now(hal::now() + self.random.below(20_000_000));
+            hal::host::set_now(hal::now().saturating_add(self.random.below(20_000_000)));
         }
         if self.random.below(100) == 0 {
             hal::host::raise(self.random.below(6) as u8);
@@ -476,7 +476,7 @@ impl Round {
         });
         let reference = w.k.references.iter().any(|r| {
             let h = r.head();
-            let named = r.target.get().get::<crate::object::space::Space>(w.k);
+            let named = r.target.get().get::<crate::object::space::Space>();
             let open = named.is_some_and(|s| s.head().phase.get() == Phase::Active);
             h.phase.get() == Phase::Active && h.bound() == Some(self.place(space)) && open
         });

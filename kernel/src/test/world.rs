@@ -348,7 +348,7 @@ impl World {
         if t.run.get() != Run::Running {
             return Met::Idle;
         }
-        hal::host::set_now(hal::now() + TICK);
+        hal::host::set_now(hal::now().saturating_add(TICK));
         if let Some(trap) = hal::host::take_interrupt() {
             self.trap(trap);
             return Met::Step(true);
