@@ -1,0 +1,160 @@
+//! Names of identities: [`Link`], between objects, and [`Target`], in references.
+//!
+//! Neither keeps anything alive. A slot's memory never changes its type, so a link may simply point
+//! at the slot; the generation tells whether the identity that it was made for is still the one in
+//! there.
+
+use super::cond::Cond;
+use super::mapping::Mapping;
+use super::mutex::Mutex;
+use super::port::{Port, Portset};
+use super::reference::Reference;
+use super::region::Region;
+use super::space::Space;
+use super::thread::Thread;
+use super::{Header, Object};
+use abi::RefKind;
+
+/// Names an identity of a known type.
+pub(crate) struct Link<T: 'static> {
+    object: Option<&'static T>,
+    generation: u32,
+}
+
+impl<T> Clone for Link<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Link<T> {}
+
+impl<T> PartialEq for Link<T> {
+    fn eq(&self, other: &Self) -> bool {
+        let here = self.object.map(core::ptr::from_ref);
+        here == other.object.map(core::ptr::from_ref) && self.generation == other.generation
+    }
+}
+
+impl<T> core::fmt::Debug for Link<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.object {
+            Some(object) => write!(f, "{object:p}.{}", self.generation),
+            None => f.write_str("none"),
+        }
+    }
+}
+
+impl<T> Link<T> {
+    pub(crate) const NONE: Self = Link { object: None, generation: 0 };
+
+    pub(crate) fn is_none(self) -> bool {
+        self.object.is_none()
+    }
+}
+
+impl<T: Object> Link<T> {
+    /// Names the identity that is in the slot now.
+    #[inline]
+    pub(crate) fn to(object: &'static T) -> Self {
+        Link { object: Some(object), generation: object.head().generation.get() }
+    }
+
+    /// The object if its identity is alive; it may be vacant.
+    #[inline]
+    pub(crate) fn get(self) -> Option<&'static T> {
+        self.object.filter(|object| object.head().generation.get() == self.generation)
+    }
+
+    /// Whether this names the identity that is in the slot now.
+    #[inline]
+    pub(crate) fn is(self, object: &T) -> bool {
+        self.object.is_some_and(|mine| core::ptr::eq(mine, object))
+            && self.generation == object.head().generation.get()
+    }
+}
+
+/// What a reference names: an identity in a role.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Target {
+    Null,
+    Authority,
+    Mutex(Link<Mutex>),
+    Cond(Link<Cond>),
+    Mapping(Link<Mapping>),
+    Region(Link<Region>),
+    Port(Link<Port>),
+    Portset(Link<Portset>),
+    Space(Link<Space>),
+    Thread(Link<Thread>),
+    Reference(Link<Reference>),
+    /// The client end of the thread's connection.
+    ClientEnd(Link<Thread>),
+    /// The server end of the thread's connection.
+    ServerEnd(Link<Thread>),
+}
+
+impl Target {
+    /// Names an object in its plain role.
+    pub(crate) fn to<T: Object>(object: &'static T) -> Self {
+        T::target(Link::to(object))
+    }
+
+    /// Names what a link names, or nothing.
+    pub(crate) fn of<T: Object>(link: Link<T>) -> Self {
+        if link.is_none() {
+            Target::Null
+        } else {
+            T::target(link)
+        }
+    }
+
+    /// The object, if the reference names one of this type in its plain role and it lives.
+    #[inline]
+    pub(crate) fn get<T: Object>(self) -> Option<&'static T> {
+        T::named(self)?.get()
+    }
+
+    /// Its number in the ABI.
+    pub(crate) fn kind(self) -> RefKind {
+        match self {
+            Target::Null => RefKind::Null,
+            Target::Authority => RefKind::Authority,
+            Target::Mutex(_) => RefKind::Mutex,
+            Target::Cond(_) => RefKind::Cond,
+            Target::Mapping(_) => RefKind::Mapping,
+            Target::Region(_) => RefKind::Region,
+            Target::Port(_) => RefKind::Port,
+            Target::Portset(_) => RefKind::Portset,
+            Target::Space(_) => RefKind::Space,
+            Target::Thread(_) => RefKind::Thread,
+            Target::Reference(_) => RefKind::Reference,
+            Target::ClientEnd(_) => RefKind::ClientEnd,
+            Target::ServerEnd(_) => RefKind::ServerEnd,
+        }
+    }
+
+    /// The header of the object that it names, if that lives.
+    pub(crate) fn header(self) -> Option<&'static Header> {
+        fn head<T: Object>(link: Link<T>) -> Option<&'static Header> {
+            link.get().map(T::head)
+        }
+        match self {
+            Target::Null | Target::Authority => None,
+            Target::Mutex(link) => head(link),
+            Target::Cond(link) => head(link),
+            Target::Mapping(link) => head(link),
+            Target::Region(link) => head(link),
+            Target::Port(link) => head(link),
+            Target::Portset(link) => head(link),
+            Target::Space(link) => head(link),
+            Target::Thread(link) | Target::ClientEnd(link) | Target::ServerEnd(link) => head(link),
+            Target::Reference(link) => head(link),
+        }
+    }
+
+    /// Whether it names something that lives (or needs not live).
+    pub(crate) fn alive(self) -> bool {
+        self == Target::Authority || self.header().is_some()
+    }
+}
