@@ -378,7 +378,7 @@ impl Signals {
         ] = core::array::from_fn(|n| word(8 + n));
         r.rflags = (registers.rflags & !USER_FLAGS) | (word(17) & USER_FLAGS);
         let mut fpu = None;
-        let fpu_at = word(22);
+        let fpu_at = word(23);
         if fpu_at != 0 {
             if !areas.allows(fpu_at, 512, memory::READ) {
                 return Ok(None);

@@ -1,0 +1,458 @@
+/* Makes Linux calls that busybox does not, or not in these ways, and prints what comes of them.
+ * The output must be the same on Linux and on the emulation. No addresses, times or process
+ * numbers are printed, only what must not differ. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <sys/sysinfo.h>
+#include <sys/time.h>
+#include <sys/times.h>
+#include <sys/uio.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SHOW(expression)                                                                          \
+    do {                                                                                          \
+        errno = 0;                                                                                \
+        long result = (long)(expression);                                                         \
+        printf("%s = %ld %s\n", #expression, result, errno ? strerrorname_np(errno) : "");        \
+    } while (0)
+#define TRUE(expression) printf("%s: %s\n", #expression, (expression) ? "yes" : "NO")
+
+static sigjmp_buf back;
+static volatile sig_atomic_t caught, code;
+static volatile double kept = 1.5;
+
+static void on_signal(int number) { caught = number; }
+static void on_fault(int number, siginfo_t *info, void *context) {
+    (void)context;
+    caught = number;
+    code = info->si_code;
+    siglongjmp(back, 1);
+}
+static void on_trap(int number, siginfo_t *info, void *context) {
+    ucontext_t *uc = context;
+    caught = number;
+    code = info->si_code;
+    /* Clobbers the FPU; what was interrupted must not notice. */
+    kept = kept * 3.25 - 1.0;
+    uc->uc_mcontext.gregs[REG_RIP] += 2; /* behind ud2 */
+}
+
+static void memory(void) {
+    puts("-- memory");
+    size_t page = 4096;
+    char *a = mmap(0, 8 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    TRUE(a != MAP_FAILED && a[0] == 0 && a[8 * page - 1] == 0);
+    for (int i = 0; i < 8; i++) a[i * page] = 'a' + i;
+    SHOW(munmap(a + 2 * page, page));
+    TRUE(a[page] == 'b' && a[3 * page] == 'd');
+    SHOW(msync(a, 8 * page, MS_SYNC));
+    SHOW(mmap(a + 2 * page, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == a + 2 * page);
+    TRUE(a[2 * page] == 0);
+    SHOW(mmap(a, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
+    SHOW(mprotect(a + page, 2 * page, PROT_READ));
+    SHOW(mprotect(a + 1, page, PROT_READ));
+    SHOW(mprotect(a + page, 2 * page, PROT_READ | PROT_WRITE));
+    char *b = mremap(a, 8 * page, 20 * page, MREMAP_MAYMOVE);
+    TRUE(b != MAP_FAILED && b[0] == 'a' && b[page] == 'b' && b[7 * page] == 'h' && b[19 * page] == 0);
+    b[19 * page] = 'z';
+    char *c = mremap(b, 20 * page, 4 * page, 0);
+    TRUE(c == b && c[3 * page] == 'd');
+    char *d = mmap(0, 64 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    SHOW(mremap(c, 4 * page, 8 * page, MREMAP_MAYMOVE | MREMAP_FIXED, d + 8 * page) == d + 8 * page);
+    TRUE(d[8 * page] == 'a' && d[11 * page] == 'd' && d[12 * page] == 0);
+    SHOW(read(open("text", O_RDONLY), d, 10));
+    SHOW(read(open("text", O_RDONLY), d + 8 * page, 10));
+    SHOW(madvise(d + 8 * page, page, MADV_DONTNEED));
+    TRUE(d[8 * page] == 0);
+    SHOW(munmap(d, 64 * page));
+    SHOW(munmap(d + 1, page));
+    SHOW(mmap(0, 0, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    SHOW(mmap(0, 1ul << 46, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED);
+    int fd = open("text", O_RDONLY);
+    struct stat st;
+    SHOW(fstat(fd, &st));
+    char *f = mmap(0, st.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    char *copy = malloc(st.st_size);
+    SHOW(pread(fd, copy, st.st_size, 0) == st.st_size);
+    TRUE(memcmp(f, copy, st.st_size) == 0 && f[st.st_size] == 0);
+    f[0] = 'X';
+    SHOW(pread(fd, copy, 1, 0));
+    TRUE(copy[0] != 'X');
+    f = mmap(0, page, PROT_READ, MAP_SHARED, fd, page);
+    SHOW(pread(fd, copy, page, page));
+    TRUE(memcmp(f, copy, page) == 0);
+    SHOW(mmap(0, page, PROT_READ, MAP_PRIVATE, 77, 0));
+    SHOW(mmap(0, page, PROT_READ, MAP_PRIVATE, fd, 12));
+    close(fd);
+    char *old = sbrk(0);
+    SHOW(brk(old + 5 * page));
+    old[5 * page - 1] = 1;
+    SHOW(brk(old));
+    SHOW(brk(old + 5 * page));
+    TRUE(old[5 * page - 1] == 0);
+    for (int i = 0; i < 200; i++) {
+        char *p = malloc(1000 * (i + 1)), *q = realloc(p, 3000 * (i + 1));
+        memset(q, i, 3000 * (i + 1));
+        if (i % 3) free(q);
+    }
+}
+
+static void files(void) {
+    puts("-- files");
+    char buffer[256] = "";
+    int fd = open("made", O_RDWR | O_CREAT | O_EXCL, 0640);
+    SHOW(open("made", O_RDWR | O_CREAT | O_EXCL, 0640));
+    SHOW(write(fd, "0123456789", 10));
+    SHOW(lseek(fd, 2, SEEK_SET));
+    SHOW(read(fd, buffer, 3));
+    SHOW(lseek(fd, -1, SEEK_END));
+    SHOW(lseek(fd, -11, SEEK_END));
+    SHOW(lseek(fd, 100, SEEK_SET));
+    SHOW(write(fd, "end", 3));
+    SHOW(lseek(fd, 0, SEEK_CUR));
+    SHOW(lseek(fd, 0, SEEK_DATA));
+    SHOW(lseek(fd, 0, 9));
+    int other = dup(fd);
+    SHOW(lseek(other, 5, SEEK_SET));
+    SHOW(lseek(fd, 0, SEEK_CUR));
+    SHOW(dup2(fd, fd) == fd);
+    SHOW(dup3(fd, fd, 0));
+    SHOW(dup2(99, 5));
+    SHOW(dup2(fd, 100000));
+    SHOW(fcntl(fd, F_GETFD));
+    SHOW(fcntl(fd, F_SETFD, FD_CLOEXEC));
+    SHOW(fcntl(fd, F_GETFD));
+    SHOW(fcntl(fd, F_DUPFD, 50));
+    SHOW(fcntl(50, F_DUPFD_CLOEXEC, 50));
+    SHOW(fcntl(51, F_GETFD));
+    SHOW(fcntl(fd, F_GETFL) & (O_ACCMODE | O_APPEND));
+    SHOW(fcntl(fd, F_SETFL, O_APPEND));
+    SHOW(pwrite(fd, "x", 1, 0));
+    SHOW(write(fd, "appended", 8));
+    SHOW(lseek(fd, 0, SEEK_CUR));
+    SHOW(fcntl(fd, F_SETFL, 0));
+    struct iovec iov[3] = {{"one", 3}, {"", 0}, {"three", 5}};
+    SHOW(pwritev(fd, iov, 3, 20));
+    struct iovec in[2] = {{buffer, 4}, {buffer + 10, 4}};
+    SHOW(preadv(fd, in, 2, 20));
+    printf("%.4s %.4s\n", buffer, buffer + 10);
+    SHOW(writev(fd, iov, -1));
+    SHOW(readv(fd, (void *)8, 1));
+    SHOW(write(fd, (void *)8, 4));
+    SHOW(read(fd, (void *)8, 4));
+    SHOW(write(fd, (void *)8, 0));
+    SHOW(ftruncate(fd, 30));
+    SHOW(ftruncate(fd, -1));
+    SHOW(posix_fallocate(fd, 0, 60));
+    struct stat st;
+    SHOW(fstat(fd, &st));
+    printf("%o %ld %ld\n", st.st_mode, (long)st.st_size, (long)st.st_nlink);
+    SHOW(fchmod(fd, 0604));
+    SHOW(fchown(fd, 3, 4));
+    SHOW(fchown(fd, -1, 5));
+    SHOW(fstat(fd, &st));
+    printf("%o %d %d\n", st.st_mode, st.st_uid, st.st_gid);
+    struct timespec times[2] = {{100, 5}, {200, 7}};
+    SHOW(futimens(fd, times));
+    times[0].tv_nsec = UTIME_OMIT;
+    times[1] = (struct timespec){300, 0};
+    SHOW(utimensat(AT_FDCWD, "made", times, 0));
+    SHOW(stat("made", &st));
+    printf("%ld.%ld %ld.%ld\n", st.st_atim.tv_sec, st.st_atim.tv_nsec, st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+    struct statx sx;
+    SHOW(statx(AT_FDCWD, "made", 0, STATX_BASIC_STATS, &sx));
+    printf("%o %llu %lld %u\n", sx.stx_mode, sx.stx_size, (long long)sx.stx_mtime.tv_sec, sx.stx_nlink);
+    SHOW(link("made", "made2"));
+    SHOW(rename("made2", "made3"));
+    SHOW(renameat2(AT_FDCWD, "made3", AT_FDCWD, "text", RENAME_NOREPLACE));
+    SHOW(stat("made2", &st));
+    SHOW(unlink("made"));
+    SHOW(unlink("made3"));
+    SHOW(fstat(fd, &st));
+    SHOW((long)st.st_nlink);
+    SHOW(pread(fd, buffer, 5, 20));
+    SHOW(open("text/x", O_RDONLY));
+    SHOW(open("nowhere/x", O_WRONLY | O_CREAT, 0600));
+    SHOW(open(".", O_WRONLY));
+    SHOW(open("", O_RDONLY));
+    SHOW(open("text", O_RDONLY | O_DIRECTORY));
+    SHOW(open((char *)8, O_RDONLY));
+    char name[400];
+    memset(name, 'n', sizeof name);
+    name[399] = 0;
+    SHOW(open(name, O_WRONLY | O_CREAT, 0600));
+    SHOW(mkdir("directory", 0750));
+    SHOW(mkdir("directory", 0750));
+    int directory = open("directory", O_RDONLY | O_DIRECTORY);
+    SHOW(read(directory, buffer, 1));
+    SHOW(write(directory, buffer, 1));
+    int inside = openat(directory, "inside", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    SHOW(write(inside, "abc", 3));
+    SHOW(read(inside, buffer, 3));
+    SHOW(symlinkat("inside", directory, "link"));
+    SHOW(readlinkat(directory, "link", buffer, 3));
+    SHOW(fstatat(directory, "link", &st, AT_SYMLINK_NOFOLLOW));
+    printf("%o %ld\n", st.st_mode & S_IFMT, (long)st.st_size);
+    SHOW(open("directory/link", O_RDONLY | O_NOFOLLOW));
+    SHOW(faccessat(directory, "inside", R_OK | W_OK, 0));
+    SHOW(faccessat(directory, "inside", X_OK, 0));
+    SHOW(access("missing", F_OK));
+    SHOW(linkat(directory, "link", directory, "hard", AT_SYMLINK_FOLLOW));
+    SHOW(link("directory", "directory2"));
+    SHOW(rmdir("directory"));
+    SHOW(unlink("directory"));
+    SHOW(fchdir(directory));
+    SHOW(getcwd(buffer, 3) == 0);
+    SHOW(strcmp(strrchr(getcwd(buffer, sizeof buffer), '/'), "/directory"));
+    SHOW(chdir(".."));
+    SHOW(chdir("text"));
+    DIR *stream = fdopendir(directory);
+    int entries = 0;
+    for (struct dirent *entry; (entry = readdir(stream));) {
+        entries++;
+        if (entry->d_name[0] == '.') continue;
+        SHOW(unlinkat(dirfd(stream), entry->d_name, 0));
+    }
+    SHOW(entries);
+    rewinddir(stream);
+    SHOW(readdir(stream) != 0);
+    closedir(stream);
+    SHOW(unlinkat(AT_FDCWD, "directory", 0));
+    SHOW(unlinkat(AT_FDCWD, "directory", AT_REMOVEDIR));
+    SHOW(symlink("loop", "loop"));
+    SHOW(open("loop", O_RDONLY));
+    SHOW(unlink("loop"));
+    SHOW(truncate("text", -1));
+    SHOW(truncate(".", 1));
+    int text = open("text", O_RDONLY), out = open("sent", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    off_t at = 10;
+    SHOW(sendfile(out, text, &at, 100));
+    SHOW(at);
+    SHOW(lseek(text, 0, SEEK_CUR));
+    SHOW(sendfile(out, text, 0, 1 << 20));
+    SHOW(sendfile(text, out, 0, 10));
+    SHOW(fsync(out));
+    SHOW(fdatasync(out));
+    SHOW(posix_fadvise(text, 0, 0, POSIX_FADV_SEQUENTIAL));
+    SHOW(close(out));
+    SHOW(close(out));
+    SHOW(fsync(out));
+    SHOW(chmod("sent", 04711));
+    SHOW(stat("sent", &st));
+    printf("%o %ld\n", st.st_mode, (long)st.st_size);
+    SHOW(unlink("sent"));
+    int null = open("/dev/null", O_RDWR);
+    SHOW(write(null, buffer, 100));
+    SHOW(read(null, buffer, 100));
+    int zero = open("/dev/zero", O_RDONLY);
+    SHOW(read(zero, buffer, 100));
+    TRUE(buffer[0] == 0 && buffer[99] == 0);
+    SHOW(fstat(null, &st));
+    printf("%o %lx\n", st.st_mode, (long)st.st_rdev);
+    SHOW(isatty(null));
+    SHOW(write(open("/dev/full", O_WRONLY), "x", 1));
+    int random = open("/dev/urandom", O_RDONLY);
+    SHOW(read(random, buffer, 100));
+    struct statfs fs;
+    SHOW(statfs("/", &fs));
+    SHOW(statfs("missing", &fs));
+    SHOW(readlink("/proc/self/exe", buffer, sizeof buffer) > 0);
+    SHOW(readlink("text", buffer, sizeof buffer));
+    SHOW(umask(077));
+    SHOW(umask(022));
+    SHOW(syscall(SYS_close_range, 40, 60, 0));
+    SHOW(fcntl(50, F_GETFD));
+    SHOW(open("unlinked", O_RDWR | O_CREAT, 0600) >= 0);
+    SHOW(unlink("unlinked"));
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    SHOW(fcntl(text, F_GETLK, &lock));
+    SHOW(lock.l_type == F_UNLCK);
+    SHOW(ioctl(text, 0x541b, &entries) == 0 && entries >= 0);
+}
+
+static void signals(void) {
+    puts("-- signals");
+    struct sigaction action = {.sa_handler = on_signal}, old;
+    SHOW(sigaction(SIGUSR1, &action, &old));
+    SHOW(old.sa_handler == SIG_DFL);
+    SHOW(raise(SIGUSR1));
+    SHOW(caught);
+    sigset_t set, before;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    SHOW(sigprocmask(SIG_BLOCK, &set, &before));
+    caught = 0;
+    SHOW(kill(getpid(), SIGUSR1));
+    SHOW(caught);
+    SHOW(sigpending(&set));
+    SHOW(sigismember(&set, SIGUSR1));
+    SHOW(sigprocmask(SIG_SETMASK, &before, 0));
+    SHOW(caught);
+    SHOW(sigaction(SIGKILL, &action, 0));
+    SHOW(sigaction(65, &action, 0));
+    SHOW(kill(getpid(), 0));
+    SHOW(kill(getpid(), 99));
+    action.sa_flags = SA_RESETHAND;
+    SHOW(sigaction(SIGUSR2, &action, 0));
+    SHOW(raise(SIGUSR2));
+    SHOW(sigaction(SIGUSR2, 0, &old));
+    SHOW(old.sa_handler == SIG_DFL);
+    SHOW(raise(SIGCHLD));
+    SHOW(raise(SIGWINCH));
+    struct sigaction fault = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    stack_t stack = {.ss_sp = malloc(65536), .ss_size = 65536};
+    SHOW(sigaltstack(&stack, 0));
+    SHOW(sigaction(SIGSEGV, &fault, 0));
+    SHOW(sigaction(SIGFPE, &fault, 0));
+    if (!sigsetjmp(back, 1)) *(volatile int *)8 = 1;
+    SHOW(caught);
+    SHOW(code);
+    char *page = mmap(0, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (!sigsetjmp(back, 1)) *(volatile char *)page = 1;
+    SHOW(caught);
+    SHOW(code);
+    if (!sigsetjmp(back, 1))
+        __asm__ volatile("xorl %%ecx, %%ecx\n\tdivl %%ecx" : : : "eax", "ecx", "edx", "cc");
+    SHOW(caught);
+    SHOW(code);
+    struct sigaction trap = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO};
+    SHOW(sigaction(SIGILL, &trap, 0));
+    double value = kept * 2.0;
+    __asm__ volatile("movsd %0, %%xmm7\n\tud2\n\tmovsd %%xmm7, %0" : "+m"(value) : : "xmm7", "memory");
+    printf("%d %.3f %.3f\n", caught, value, kept);
+    SHOW(sigaltstack(0, &stack));
+    SHOW(stack.ss_flags);
+    SHOW(sigaction(SIGALRM, &(struct sigaction){.sa_handler = on_signal}, 0));
+    SHOW(alarm(1));
+    SHOW(pause());
+    SHOW(caught);
+    struct itimerval timer = {.it_value = {0, 20000}};
+    SHOW(setitimer(ITIMER_REAL, &timer, 0));
+    struct timespec long_time = {100, 0}, left = {0, 0};
+    SHOW(nanosleep(&long_time, &left));
+    SHOW(left.tv_sec);
+    SHOW(setitimer(ITIMER_REAL, &timer, 0));
+    sigemptyset(&set);
+    SHOW(sigsuspend(&set));
+}
+
+static void rest(void) {
+    puts("-- rest");
+    struct timespec a, b, nap = {0, 30000000};
+    SHOW(clock_gettime(CLOCK_MONOTONIC, &a));
+    SHOW(nanosleep(&nap, 0));
+    SHOW(clock_gettime(CLOCK_MONOTONIC, &b));
+    TRUE((b.tv_sec - a.tv_sec) * 1000000000 + b.tv_nsec - a.tv_nsec >= 30000000);
+    SHOW(clock_gettime(77, &a));
+    SHOW(clock_getres(CLOCK_REALTIME, &a));
+    b.tv_nsec = 0;
+    b.tv_sec += 1;
+    SHOW(clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &b, 0));
+    nap.tv_nsec = -1;
+    SHOW(nanosleep(&nap, 0));
+    TRUE(time(0) > 0);
+    struct timeval tv;
+    SHOW(gettimeofday(&tv, 0));
+    int text = open("text", O_RDONLY);
+    struct pollfd polls[3] = {{text, POLLIN, 0}, {-1, POLLIN, 9}, {99, POLLIN, 0}};
+    SHOW(poll(polls, 3, 100));
+    printf("%x %x %x\n", polls[0].revents, polls[1].revents, polls[2].revents);
+    SHOW(poll(0, 0, 20));
+    fd_set in;
+    FD_ZERO(&in);
+    FD_SET(text, &in);
+    tv = (struct timeval){0, 1000};
+    SHOW(select(text + 1, &in, 0, 0, &tv));
+    SHOW(FD_ISSET(text, &in));
+    struct utsname uts;
+    SHOW(uname(&uts));
+    printf("%s %s\n", uts.sysname, uts.machine);
+    SHOW(getuid());
+    SHOW(geteuid());
+    SHOW(getgid());
+    SHOW(getpid() == syscall(SYS_gettid));
+    SHOW(getppid() > 0);
+    SHOW(setpgid(0, 0) == 0 || errno == EPERM);
+    char buffer[64];
+    SHOW(getrandom(buffer, 40, 0));
+    SHOW(syscall(SYS_sched_yield));
+    struct rlimit limit;
+    SHOW(getrlimit(RLIMIT_STACK, &limit));
+    SHOW(limit.rlim_cur);
+    limit.rlim_cur = 100;
+    SHOW(setrlimit(RLIMIT_CORE, &limit));
+    limit.rlim_cur = 99;
+    limit.rlim_max = 20;
+    SHOW(setrlimit(RLIMIT_CORE, &limit));
+    SHOW(getrlimit(99, &limit));
+    struct sysinfo info;
+    SHOW(sysinfo(&info));
+    TRUE(info.totalram * info.mem_unit > 1 << 20);
+    struct rusage usage;
+    SHOW(getrusage(RUSAGE_SELF, &usage));
+    struct tms tms;
+    TRUE(times(&tms) > 0);
+    SHOW(waitpid(-1, 0, 0));
+    int word = 5;
+    SHOW(syscall(SYS_futex, &word, 0, 6, 0));
+    SHOW(syscall(SYS_futex, &word, 1, 6, 0));
+    nap.tv_nsec = 1000000;
+    SHOW(syscall(SYS_futex, &word, 0, 5, &nap));
+    SHOW(setresuid(7, 8, 9));
+    SHOW(setuid(10));
+    SHOW(setuid(9));
+    SHOW(geteuid());
+    SHOW(getauxval(AT_PAGESZ));
+    SHOW(getauxval(AT_SECURE));
+    SHOW(getauxval(AT_PHNUM) > 0);
+    SHOW(strlen((char *)getauxval(AT_PLATFORM)));
+    SHOW(getauxval(AT_RANDOM) != 0);
+    SHOW(execl("missing", "missing", (char *)0));
+    SHOW(execl("text", "text", (char *)0));
+}
+
+int main(int count, char **arguments) {
+    setvbuf(stdout, 0, _IONBF, 0);
+    if (count > 1 && !strcmp(arguments[1], "again")) {
+        printf("executed: %s %s, %s\n", arguments[0], arguments[2], getenv("PASSED"));
+        SHOW(fcntl(60, F_GETFD));
+        SHOW(fcntl(61, F_GETFD) >= 0);
+        /* Thread-local storage, floating point and a large stack frame. */
+        static __thread int local = 3;
+        volatile char frame[1 << 20];
+        frame[0] = frame[sizeof frame - 1] = 1;
+        printf("%d %.4f %d\n", local, 2.0 / 3.0, frame[0]);
+        abort();
+    }
+    for (int i = 0; i < count; i++) printf("%s\n", arguments[i]);
+    memory();
+    files();
+    signals();
+    rest();
+    dup3(1, 60, O_CLOEXEC);
+    dup2(1, 61);
+    char *again[] = {"name", "again", "with words", 0}, *environment[] = {"PASSED=on", 0};
+    execve("/proc/self/exe", again, environment);
+    return 1;
+}

@@ -1,0 +1,626 @@
+//! Runs real Linux programs on the development machine against the emulation.
+//!
+//! The program is a traced child whose system calls the kernel reports and does not carry out
+//! (`PTRACE_SYSEMU`). Its memory below 64 GiB shows a `memfd`, offset and address being equal, just
+//! as a memory segment stands behind a process of Fermata; mappings are made by injected calls.
+//! Files are the file system server's own code; clock and console are simulated, so that a program
+//! that sleeps does not take time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::FileExt;
+
+use abi::message::ExceptionMessage;
+use abi::{Exception, Registers};
+use fermata_fs::tree::FileSystem;
+use personality::emulate::{self, Outcome};
+use personality::errno::{Errno, ENOMEM, ESRCH};
+use personality::exec;
+use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory};
+use personality::memory::Prot;
+use personality::part;
+use personality::process::{open_flags, Description, Device, Kind, Process};
+use proto::fs::{Flags, Reply, Request};
+use proto::process::Status;
+
+/// A `syscall` instruction whose address is known, in parent and child alike.
+#[unsafe(naked)]
+unsafe extern "C" fn syscall_instruction() {
+    core::arch::naked_asm!("syscall", "ud2");
+}
+
+/// What the traced child consists of, and the simulated world.
+pub(crate) struct World {
+    child: libc::pid_t,
+    memory: File,
+    slots: BTreeMap<u32, (u64, u64)>,
+    pub(crate) files: FileSystem,
+    pub(crate) console_in: VecDeque<u8>,
+    /// The input ends behind `console_in`.
+    pub(crate) console_ends: bool,
+    pub(crate) console_out: Vec<u8>,
+    /// How many bytes the console takes before it has to be asked again.
+    pub(crate) console_room: usize,
+    pub(crate) now: u64,
+    random: u64,
+    pub(crate) log: Vec<String>,
+    /// What of memory is free; small values let programs meet `ENOMEM`.
+    pub(crate) free: u64,
+}
+
+fn check(result: libc::c_long, what: &str) -> libc::c_long {
+    assert!(result >= 0, "{what}: {}", std::io::Error::last_os_error());
+    result
+}
+
+impl World {
+    /// A stopped child with no memory below 64 GiB, and an empty file system.
+    pub(crate) fn new() -> Self {
+        let name = CString::new("memory").unwrap();
+        // SAFETY: plain system calls; between fork and the stop the child only makes such.
+        let (child, memory) = unsafe {
+            let fd = check(libc::memfd_create(name.as_ptr(), 0).into(), "memfd_create") as i32;
+            let memory = File::from_raw_fd(fd);
+            memory.set_len(personality::memory::END).unwrap();
+            let child = libc::fork();
+            if child == 0 {
+                libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                libc::dup2(fd, MEMORY_FD);
+                libc::raise(libc::SIGSTOP);
+                libc::_exit(99);
+            }
+            check(child.into(), "fork");
+            (child, memory)
+        };
+        let mut files = FileSystem::new(1 << 30);
+        files.budget().set_left(1 << 30);
+        files.make_devices().unwrap();
+        let world = World {
+            child,
+            memory,
+            slots: BTreeMap::new(),
+            files,
+            console_in: VecDeque::new(),
+            console_ends: true,
+            console_out: Vec::new(),
+            console_room: usize::MAX,
+            now: 1_600_000_000_000_000_000,
+            random: 1,
+            log: Vec::new(),
+            free: 1 << 30,
+        };
+        assert!(libc::WIFSTOPPED(world.wait()));
+        world.trace(
+            libc::PTRACE_SETOPTIONS,
+            libc::PTRACE_O_TRACESYSGOOD as usize,
+        );
+        world
+    }
+
+    fn wait(&self) -> i32 {
+        let mut status = 0;
+        // SAFETY: writes one number.
+        check(
+            unsafe { libc::waitpid(self.child, &mut status, 0) }.into(),
+            "waitpid",
+        );
+        status
+    }
+
+    fn trace(&self, request: libc::c_uint, data: usize) {
+        // SAFETY: the requests used here read at most what `data` points to.
+        check(
+            unsafe { libc::ptrace(request, self.child, 0, data) },
+            "ptrace",
+        );
+    }
+
+    fn registers(&self) -> libc::user_regs_struct {
+        // SAFETY: plain data, which the call fills in.
+        unsafe {
+            let mut registers: libc::user_regs_struct = core::mem::zeroed();
+            let at = &mut registers as *mut libc::user_regs_struct;
+            check(
+                libc::ptrace(libc::PTRACE_GETREGS, self.child, 0, at),
+                "PTRACE_GETREGS",
+            );
+            registers
+        }
+    }
+
+    fn set_registers(&self, registers: &libc::user_regs_struct) {
+        let at: *const libc::user_regs_struct = registers;
+        self.trace(libc::PTRACE_SETREGS, at as usize);
+    }
+
+    /// Lets the child make a system call of its own.
+    fn inject(&self, number: libc::c_long, arguments: [u64; 6]) -> i64 {
+        let before = self.registers();
+        let mut registers = before;
+        let at = syscall_instruction as *const () as u64;
+        registers.rip = at;
+        registers.rax = number as u64;
+        registers.orig_rax = u64::MAX;
+        [
+            registers.rdi,
+            registers.rsi,
+            registers.rdx,
+            registers.r10,
+            registers.r8,
+            registers.r9,
+        ] = arguments;
+        self.set_registers(&registers);
+        loop {
+            self.trace(libc::PTRACE_SINGLESTEP, 0);
+            let status = self.wait();
+            assert!(libc::WIFSTOPPED(status), "the child is gone: {status:#x}");
+            let now = self.registers();
+            if now.rip == at + 2 {
+                self.set_registers(&before);
+                return now.rax as i64;
+            }
+            assert_eq!(now.rip, at, "the injected call went astray");
+        }
+    }
+
+    fn show(&self, start: u64, size: u64, prot: Prot) {
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        let arguments = [
+            start,
+            size,
+            u64::from(prot),
+            flags as u64,
+            MEMORY_FD as u64,
+            start,
+        ];
+        assert_eq!(
+            self.inject(libc::SYS_mmap, arguments),
+            start as i64,
+            "injected mmap"
+        );
+    }
+
+    fn hide(&self, start: u64, size: u64) {
+        assert_eq!(self.inject(libc::SYS_munmap, [start, size, 0, 0, 0, 0]), 0);
+    }
+
+    /// Makes a file.
+    pub(crate) fn add(&mut self, path: &str, contents: &[u8], permissions: u32) {
+        let flags = Flags {
+            create: true,
+            truncate: true,
+            ..Flags::default()
+        };
+        let attr = self.files.open(path, flags, permissions).unwrap();
+        self.files.write(attr.ino, 0, false, contents).unwrap();
+        self.files.close(attr.ino).unwrap();
+    }
+
+    /// Makes a directory and those above it.
+    pub(crate) fn add_directory(&mut self, path: &str) {
+        let mut made = String::new();
+        for part in path.split('/').filter(|part| !part.is_empty()) {
+            made.push('/');
+            made.push_str(part);
+            let _ = self.files.mkdir(&made, 0o755);
+        }
+    }
+
+    /// The contents of a file.
+    pub(crate) fn contents(&mut self, path: &str) -> Option<Vec<u8>> {
+        let attr = self.files.stat(path, true).ok()?;
+        let mut all = Vec::new();
+        while all.len() < attr.size as usize {
+            let more = self.files.read(attr.ino, all.len() as u64, 65536).ok()?;
+            if more.is_empty() {
+                break;
+            }
+            all.extend_from_slice(&more);
+        }
+        Some(all)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // SAFETY: ends and collects our own child.
+        unsafe {
+            libc::kill(self.child, libc::SIGKILL);
+            libc::waitpid(self.child, core::ptr::null_mut(), 0);
+        }
+    }
+}
+
+/// The descriptor of the memory in the child.
+const MEMORY_FD: i32 = 200;
+
+impl Host for World {
+    fn read_memory(&mut self, address: u64, into: &mut [u8]) -> Result<(), OutOfMemory> {
+        self.memory.read_exact_at(into, address).unwrap();
+        Ok(())
+    }
+
+    fn write_memory(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
+        self.memory.write_all_at(bytes, address).unwrap();
+        Ok(())
+    }
+
+    fn discard(&mut self, start: u64, size: u64) {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        let fd = self.memory.as_raw_fd();
+        // SAFETY: a plain system call on our own file.
+        let result = unsafe { libc::fallocate(fd, mode, start as i64, size as i64) };
+        check(result.into(), "fallocate");
+    }
+
+    fn map(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno> {
+        for (other, (from, length)) in &self.slots {
+            assert_ne!(*other, slot, "a mapping is made twice");
+            assert!(
+                start >= from + length || *from >= start + size,
+                "mappings overlap"
+            );
+        }
+        self.slots.insert(slot, (start, size));
+        self.show(start, size, prot);
+        Ok(())
+    }
+
+    fn remap(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno> {
+        let (from, length) = self.slots.remove(&slot).ok_or(ENOMEM)?;
+        self.hide(from, length);
+        self.map(slot, start, size, prot)
+    }
+
+    fn unmap(&mut self, slot: u32) {
+        let (from, length) = self
+            .slots
+            .remove(&slot)
+            .expect("a mapping that is not there");
+        self.hide(from, length);
+    }
+
+    fn memory_usage(&mut self) -> MemoryUsage {
+        MemoryUsage {
+            total: 1 << 30,
+            free: self.free,
+        }
+    }
+
+    fn fs(
+        &mut self,
+        request: &Request,
+        bulk: &[u8],
+        into: &mut [u8],
+    ) -> Result<(Reply, usize), proto::Error> {
+        self.files.set_now(self.now);
+        let (reply, bytes) = self.files.handle(request.clone(), bulk)?;
+        into[..bytes.len()].copy_from_slice(&bytes);
+        Ok((reply, bytes.len()))
+    }
+
+    fn console_write(&mut self, bytes: &[u8]) -> Result<usize, proto::Error> {
+        let taken = bytes.len().min(self.console_room);
+        if taken == 0 {
+            return Err(proto::Error::WouldBlock);
+        }
+        if self.console_room != usize::MAX {
+            self.console_room -= taken;
+        }
+        self.console_out.extend_from_slice(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn console_read(&mut self, into: &mut [u8], _raw: bool) -> Result<usize, proto::Error> {
+        if self.console_in.is_empty() {
+            return if self.console_ends {
+                Ok(0)
+            } else {
+                Err(proto::Error::WouldBlock)
+            };
+        }
+        let line = self
+            .console_in
+            .iter()
+            .position(|b| *b == b'\n')
+            .map_or(usize::MAX, |n| n + 1);
+        let length = into.len().min(self.console_in.len()).min(line);
+        for (to, from) in into.iter_mut().zip(self.console_in.drain(..length)) {
+            *to = from;
+        }
+        Ok(length)
+    }
+
+    fn console_readable(&mut self, _raw: bool) -> bool {
+        !self.console_in.is_empty() || self.console_ends
+    }
+
+    fn console_mode(&mut self, _mode: proto::console::Mode) {}
+
+    fn now(&mut self) -> u64 {
+        self.now += 1000;
+        self.now
+    }
+
+    fn random(&mut self, into: &mut [u8]) {
+        for byte in into {
+            self.random = self
+                .random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            *byte = (self.random >> 56) as u8;
+        }
+    }
+
+    fn hardware_capabilities(&mut self) -> u64 {
+        u64::from(std::arch::x86_64::__cpuid(1).edx)
+    }
+
+    fn fpu(&mut self) -> Fpu {
+        let mut fpu = Box::new([0u8; 512]);
+        let at = fpu.as_mut_ptr();
+        // SAFETY: the call writes 512 bytes.
+        let result = unsafe { libc::ptrace(libc::PTRACE_GETFPREGS, self.child, 0, at) };
+        check(result, "PTRACE_GETFPREGS");
+        fpu
+    }
+
+    fn log(&mut self, sentence: &str) {
+        self.log.push(sentence.to_string());
+    }
+
+    fn kill(&mut self, _pid: u32, _signal: u32) -> Result<(), Errno> {
+        Err(ESRCH)
+    }
+}
+
+/// How a run went.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: Status,
+    pub(crate) calls: u64,
+    pub(crate) parks: u64,
+    /// Calls by number.
+    pub(crate) seen: BTreeMap<u64, u64>,
+}
+
+/// What a test does between two calls of the program.
+pub(crate) trait Observer {
+    /// A call is about to be emulated. The process may be replaced by one that was saved and
+    /// taken over again.
+    fn before(&mut self, _world: &mut World, _process: &mut Process, _registers: &Registers) {}
+
+    /// The call waits. Answers whether it should be tried again; the default lets time pass.
+    fn parked(&mut self, world: &mut World, process: &Process, wake: emulate::Wake) {
+        match wake.deadline {
+            Some(deadline) => world.now = deadline.wrapping_sub(process.clock_offset),
+            None => panic!("{} waits for ever", process.name),
+        }
+    }
+}
+
+/// Does nothing.
+pub(crate) struct Quiet;
+impl Observer for Quiet {}
+
+/// Where a standard stream goes.
+pub(crate) enum Stream {
+    Console,
+    File(&'static str),
+}
+
+/// A process of the program, ready to run.
+pub(crate) fn start(
+    world: &mut World,
+    program: &str,
+    args: &[&str],
+    cwd: &str,
+    streams: [Stream; 3],
+) -> Result<(Process, Registers), exec::Failure> {
+    // What an earlier process left.
+    for (from, length) in core::mem::take(&mut world.slots).into_values() {
+        world.hide(from, length);
+    }
+    world.discard(0, personality::memory::END);
+    let mut process = Process::new(42, cwd.to_string());
+    for (fd, stream) in streams.into_iter().enumerate() {
+        let (kind, flags) = match stream {
+            Stream::Console => (Kind::Device(Device::Console), open_flags::RDWR),
+            Stream::File(path) => {
+                let create = fd > 0;
+                let flags = Flags {
+                    create,
+                    truncate: create,
+                    ..Flags::default()
+                };
+                let ino = world.files.open(path, flags, 0o644).unwrap().ino;
+                (Kind::File { ino }, u32::from(create))
+            }
+        };
+        let flags = flags | open_flags::LARGEFILE;
+        process.files.install(
+            fd as u32,
+            Description {
+                kind,
+                flags,
+                offset: 0,
+            },
+            false,
+        );
+    }
+    let args = args.iter().map(|a| a.as_bytes().to_vec()).collect();
+    let env = vec![b"PATH=/bin".to_vec(), b"TZ=UTC0".to_vec()];
+    let prepared = exec::prepare(&process, world, program, args, env)?;
+    process.started = world.now;
+    let registers = exec::commit(&mut process, world, prepared).expect("loading failed");
+    Ok((process, registers))
+}
+
+/// Runs a process to its end.
+pub(crate) fn run(
+    world: &mut World,
+    mut process: Process,
+    registers: Registers,
+    observer: &mut dyn Observer,
+) -> Ended {
+    let mut ended = Ended {
+        status: Status::Running,
+        calls: 0,
+        parks: 0,
+        seen: BTreeMap::new(),
+    };
+    let mut fpu = Some(Box::new(abi::state::initial_fpu()));
+    let mut next = registers;
+    let mut exceptions = 0;
+    loop {
+        if ended.calls > 1_000_000 || exceptions > 1000 {
+            let out = world.contents("/out").unwrap_or_default();
+            let tail = String::from_utf8_lossy(&out[out.len().saturating_sub(500)..]).into_owned();
+            panic!(
+                "it goes on and on at {:#x}; its last words:\n{tail}",
+                next.rip
+            );
+        }
+        resume(world, &next, fpu.take());
+        let status = world.wait();
+        assert!(libc::WIFSTOPPED(status), "the child is gone: {status:#x}");
+        let signal = libc::WSTOPSIG(status);
+        let mut registers = from_user(&world.registers());
+        let outcome = if signal == libc::SIGTRAP | 0x80 {
+            registers.rip -= 2;
+            registers.rax = world.registers().orig_rax;
+            *ended.seen.entry(registers.rax).or_default() += 1;
+            ended.calls += 1;
+            loop {
+                observer.before(world, &mut process, &registers);
+                match emulate::call(&mut process, world, &registers) {
+                    Outcome::Park(wake) => {
+                        ended.parks += 1;
+                        if !ring(world, &mut process, wake) {
+                            observer.parked(world, &process, wake);
+                        }
+                    }
+                    outcome => break outcome,
+                }
+            }
+        } else {
+            exceptions += 1;
+            let message = message(world, signal, registers);
+            emulate::exception(&mut process, world, &message)
+        };
+        match outcome {
+            Outcome::Go {
+                registers,
+                fpu: new,
+            } => {
+                next = registers;
+                fpu = new;
+            }
+            Outcome::End(status) => {
+                ended.status = status;
+                return ended;
+            }
+            Outcome::Park(_) => panic!("an exception waits"),
+        }
+    }
+}
+
+/// Lets the process's timer go off if that comes before the end of its wait.
+fn ring(world: &mut World, process: &mut Process, wake: emulate::Wake) -> bool {
+    let Some(alarm) = process.alarm else {
+        return false;
+    };
+    if wake
+        .deadline
+        .is_some_and(|deadline| deadline < alarm.deadline)
+    {
+        return false;
+    }
+    world.now = alarm.deadline.wrapping_sub(process.clock_offset);
+    process.alarm = None;
+    process.signals.post(personality::signal::sig::ALRM);
+    true
+}
+
+/// Saves the process, ends what the personality has of it, and makes it anew from the part.
+pub(crate) fn replace(world: &mut World, process: &mut Process) {
+    let saved = part::save(process, world).expect("the process can be saved");
+    let offset = process.clock_offset;
+    let termios = process.termios.clone();
+    process.files.close_all(world, |_| true);
+    let mut again = part::adopt(&saved, offset, world).expect("the part is sound");
+    again.termios = termios;
+    *process = again;
+}
+
+fn message(world: &World, signal: i32, registers: Registers) -> ExceptionMessage {
+    // SAFETY: plain data, which the call fills in.
+    let address = unsafe {
+        let mut info: libc::siginfo_t = core::mem::zeroed();
+        let at = &mut info as *mut libc::siginfo_t;
+        check(
+            libc::ptrace(libc::PTRACE_GETSIGINFO, world.child, 0, at),
+            "PTRACE_GETSIGINFO",
+        );
+        info.si_addr() as u64
+    };
+    let code = match signal {
+        libc::SIGSEGV => Exception::Memory,
+        libc::SIGILL => Exception::InvalidOpcode,
+        libc::SIGFPE => Exception::Divide,
+        libc::SIGTRAP => Exception::Breakpoint,
+        other => panic!("unexpected signal {other} at {:#x}", registers.rip),
+    };
+    // The tests write to what cannot be written.
+    ExceptionMessage {
+        code: code as u64,
+        address,
+        detail: 2,
+        tag: 0,
+        registers,
+    }
+}
+
+fn resume(world: &World, r: &Registers, fpu: Option<Fpu>) {
+    if let Some(fpu) = fpu {
+        world.trace(libc::PTRACE_SETFPREGS, fpu.as_ptr() as usize);
+    }
+    let mut u = world.registers();
+    (u.rax, u.rbx, u.rcx, u.rdx) = (r.rax, r.rbx, r.rcx, r.rdx);
+    (u.rsi, u.rdi, u.rbp, u.rsp) = (r.rsi, r.rdi, r.rbp, r.rsp);
+    (u.r8, u.r9, u.r10, u.r11) = (r.r8, r.r9, r.r10, r.r11);
+    (u.r12, u.r13, u.r14, u.r15) = (r.r12, r.r13, r.r14, r.r15);
+    (u.rip, u.eflags) = (r.rip, r.rflags);
+    (u.fs_base, u.gs_base) = (r.fs_base, r.gs_base);
+    u.orig_rax = u64::MAX;
+    world.set_registers(&u);
+    world.trace(libc::PTRACE_SYSEMU, 0);
+}
+
+fn from_user(u: &libc::user_regs_struct) -> Registers {
+    Registers {
+        rax: u.rax,
+        rbx: u.rbx,
+        rcx: u.rcx,
+        rdx: u.rdx,
+        rsi: u.rsi,
+        rdi: u.rdi,
+        rbp: u.rbp,
+        rsp: u.rsp,
+        r8: u.r8,
+        r9: u.r9,
+        r10: u.r10,
+        r11: u.r11,
+        r12: u.r12,
+        r13: u.r13,
+        r14: u.r14,
+        r15: u.r15,
+        rip: u.rip,
+        rflags: u.eflags,
+        fs_base: u.fs_base,
+        gs_base: u.gs_base,
+    }
+}
