@@ -5,152 +5,99 @@
 //! type, a misaligned handle, an unknown entrypoint) is never a code: it is a synchronous
 //! [`Exception`] to the keeper of the thread's space.
 
-/// Result of a call, in the low byte of `rax`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Code {
-    /// Done. For a receive: the message is complete and the direction has turned.
-    Ok = 0,
-    /// The receive buffer or reference list is full and the message goes on.
-    More = 1,
-    /// The peer ended the connection, or died, before the call was complete.
-    Disconnected = 2,
-    /// The reference is null, names an object of another kind, or its target is dead.
-    Dead = 3,
-    /// The deadline passed.
-    TimedOut = 4,
-    /// The lock is held by someone else.
-    WouldBlock = 5,
-    /// The space's quota of kernel memory, or the kernel's memory, is used up.
-    NoMemory = 6,
-    /// The address, range, interrupt or port range is taken.
-    InUse = 7,
-    /// A state or argument that no object can have.
-    Invalid = 8,
-    /// The connection is not in a stage in which this call makes sense.
-    WrongStage = 9,
-    /// The message is larger than this form allows or than the peer takes.
-    TooLarge = 10,
-    /// The message was larger than the buffer; what fitted was delivered.
-    Truncated = 11,
-    /// The search found nothing in the rest of the range.
-    NotFound = 12,
-    /// The mapping, or the missing device authority, does not allow this.
-    Denied = 13,
-    /// The thread must be stopped for this.
-    NotStopped = 14,
-    /// Received: a message of the idempotent form, to be answered with a `reply` call.
-    Call = 16,
-    /// Received: a memory fault, from the kernel (see [`crate::message::FaultMessage`]).
-    Fault = 17,
-    /// Received: an exception, from the kernel (see [`crate::message::ExceptionMessage`]).
-    Exception = 18,
-}
+use crate::table::numbered;
 
-/// Every result code, in numerical order.
-pub const CODES: [Code; 18] = [
-    Code::Ok,
-    Code::More,
-    Code::Disconnected,
-    Code::Dead,
-    Code::TimedOut,
-    Code::WouldBlock,
-    Code::NoMemory,
-    Code::InUse,
-    Code::Invalid,
-    Code::WrongStage,
-    Code::TooLarge,
-    Code::Truncated,
-    Code::NotFound,
-    Code::Denied,
-    Code::NotStopped,
-    Code::Call,
-    Code::Fault,
-    Code::Exception,
-];
+numbered! {
+    /// Result of a call, in the low byte of `rax`.
+    pub enum Code {
+        /// Done. For a receive: the message is complete and the direction has turned.
+        Ok = 0,
+        /// The receive buffer or reference list is full and the message goes on.
+        More = 1,
+        /// The peer ended the connection, or died, before the call was complete.
+        Disconnected = 2,
+        /// The reference is null, names an object of another kind, or its target is dead.
+        Dead = 3,
+        /// The deadline passed.
+        TimedOut = 4,
+        /// The lock is held by someone else.
+        WouldBlock = 5,
+        /// The space's quota of kernel memory, or the kernel's memory, is used up.
+        NoMemory = 6,
+        /// The address, range, interrupt or port range is taken.
+        InUse = 7,
+        /// A state or argument that no object can have.
+        Invalid = 8,
+        /// The connection is not in a stage in which this call makes sense.
+        WrongStage = 9,
+        /// The message is larger than this form allows or than the peer takes.
+        TooLarge = 10,
+        /// The message was larger than the buffer; what fitted was delivered.
+        Truncated = 11,
+        /// The search found nothing in the rest of the range.
+        NotFound = 12,
+        /// The reference given as authority is not the device authority.
+        Denied = 13,
+        /// The thread must be stopped for this.
+        NotStopped = 14,
+        /// Received: a message of the idempotent form, to be answered with a `reply` call.
+        Call = 16,
+        /// Received: a memory fault, from the kernel (see [`crate::message::FaultMessage`]).
+        Fault = 17,
+        /// Received: an exception, from the kernel (see [`crate::message::ExceptionMessage`]).
+        Exception = 18,
+    }
+}
 
 impl Code {
     /// The code in the low byte of `rax`. An unknown number reads as [`Code::Invalid`].
     #[must_use]
     pub const fn from_rax(rax: u64) -> Self {
-        let raw = (rax & 0xff) as u8;
-        let mut i = 0;
-        while i < CODES.len() {
-            if CODES[i] as u8 == raw {
-                return CODES[i];
-            }
-            i += 1;
+        match Code::from_raw(rax & 0xff) {
+            Some(code) => code,
+            None => Code::Invalid,
         }
-        Code::Invalid
     }
 }
 
-/// Why a thread cannot go on by itself. Numbers below 32 are the processor's vectors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Exception {
-    /// Integer division by zero or overflow.
-    Divide = 0,
-    /// Single step or hardware breakpoint.
-    Debug = 1,
-    /// `int3`; `rip` points at the instruction.
-    Breakpoint = 3,
-    /// `into`.
-    Overflow = 4,
-    /// `bound`.
-    Bound = 5,
-    /// `ud2` or an instruction that the processor does not have.
-    InvalidOpcode = 6,
-    /// A general protection fault: privileged instruction, non-canonical address.
-    Protection = 13,
-    /// An x87 floating point error.
-    X87 = 16,
-    /// A misaligned access with alignment checks on.
-    Alignment = 17,
-    /// An SSE floating point error.
-    Simd = 19,
-    /// Any other processor exception.
-    Processor = 31,
-    /// A memory access that no mapping, region or keeper allows.
-    Memory = 32,
-    /// A handle at which there is no object.
-    NoObject = 33,
-    /// A handle whose object has another type.
-    WrongType = 34,
-    /// A misaligned handle, list or state.
-    Misaligned = 35,
-    /// An entrypoint that does not exist.
-    NoCall = 36,
-    /// The `syscall` instruction in a space marked foreign.
-    ForeignCall = 37,
-    /// The thread's space is dead.
-    NoSpace = 38,
-}
-
-impl Exception {
-    /// The exception with the number `raw`, if there is one.
-    #[must_use]
-    pub const fn from_raw(raw: u64) -> Option<Self> {
-        Some(match raw {
-            0 => Exception::Divide,
-            1 => Exception::Debug,
-            3 => Exception::Breakpoint,
-            4 => Exception::Overflow,
-            5 => Exception::Bound,
-            6 => Exception::InvalidOpcode,
-            13 => Exception::Protection,
-            16 => Exception::X87,
-            17 => Exception::Alignment,
-            19 => Exception::Simd,
-            31 => Exception::Processor,
-            32 => Exception::Memory,
-            33 => Exception::NoObject,
-            34 => Exception::WrongType,
-            35 => Exception::Misaligned,
-            36 => Exception::NoCall,
-            37 => Exception::ForeignCall,
-            38 => Exception::NoSpace,
-            _ => return None,
-        })
+numbered! {
+    /// Why a thread cannot go on by itself. Numbers below 32 are the processor's vectors.
+    pub enum Exception {
+        /// Integer division by zero or overflow.
+        Divide = 0,
+        /// Single step or hardware breakpoint.
+        Debug = 1,
+        /// `int3`; `rip` points at the instruction.
+        Breakpoint = 3,
+        /// `into`.
+        Overflow = 4,
+        /// `bound`.
+        Bound = 5,
+        /// `ud2` or an instruction that the processor does not have.
+        InvalidOpcode = 6,
+        /// A general protection fault: privileged instruction, non-canonical address.
+        Protection = 13,
+        /// An x87 floating point error.
+        X87 = 16,
+        /// A misaligned access with alignment checks on.
+        Alignment = 17,
+        /// An SSE floating point error.
+        Simd = 19,
+        /// Any other processor exception.
+        Processor = 31,
+        /// A memory access that no mapping, region or keeper allows.
+        Memory = 32,
+        /// A handle at which there is no object.
+        NoObject = 33,
+        /// A handle whose object has another type.
+        WrongType = 34,
+        /// A misaligned handle, list or state.
+        Misaligned = 35,
+        /// An entrypoint that does not exist.
+        NoCall = 36,
+        /// The `syscall` instruction in a space marked foreign.
+        ForeignCall = 37,
+        /// The thread's space is dead.
+        NoSpace = 38,
     }
 }

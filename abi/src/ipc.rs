@@ -168,7 +168,10 @@ const NEXT: [u8; 256] = {
                     }
                     m += 1;
                 }
-                assert!(found != 0, "a multi-stage call has no entrypoint for its restart");
+                assert!(
+                    found != 0,
+                    "a multi-stage call has no entrypoint for its restart"
+                );
                 next[n] = found;
             }
         }

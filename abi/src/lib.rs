@@ -9,6 +9,7 @@
 //! * [`state`] holds the structures that `get_state` writes and `set_state` reads.
 //! * [`message`] holds the messages that the kernel itself sends to keepers.
 //! * [`code`] holds result codes and exception codes.
+//! * [`table`] is how those structures and codes become data for the reference and the C header.
 //! * [`boot`] is what the first program finds when it starts.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -19,10 +20,13 @@ pub mod ipc;
 pub mod message;
 pub mod state;
 pub mod syscalls;
+pub mod table;
 
 pub use code::{Code, Exception};
 pub use state::Registers;
 pub use syscalls::{Call, Class, Syscall, SYSCALLS};
+
+use table::numbered;
 
 /// Size of a page and of a physical frame, in bytes.
 pub const PAGE_SIZE: u64 = 4096;
@@ -140,57 +144,34 @@ impl Type {
     }
 }
 
-/// What a reference names. The first nine agree with [`Type`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum RefKind {
-    /// Nothing.
-    Null = 0,
-    /// A mutex.
-    Mutex = 1,
-    /// A condition variable.
-    Cond = 2,
-    /// A mapping.
-    Mapping = 3,
-    /// A region: the right to map and search it.
-    Region = 4,
-    /// A port: the right to connect to it.
-    Port = 5,
-    /// A portset: the right to attach ports to it.
-    Portset = 6,
-    /// A space: the right to attach threads, mappings and regions to it.
-    Space = 7,
-    /// A thread: the right to interrupt it.
-    Thread = 8,
-    /// A reference object, as an identity kept across destruction.
-    Reference = 9,
-    /// The client end of a thread's connection: the right to be the server at its other end.
-    ClientEnd = 10,
-    /// The server end of a thread's connection: the right to be the client at its other end.
-    ServerEnd = 11,
-    /// The device authority, handed to the first program by boot.
-    Authority = 12,
-}
-
-impl RefKind {
-    /// The kind with the number `raw`, if there is one.
-    #[must_use]
-    pub const fn from_raw(raw: u64) -> Option<Self> {
-        Some(match raw {
-            0 => RefKind::Null,
-            1 => RefKind::Mutex,
-            2 => RefKind::Cond,
-            3 => RefKind::Mapping,
-            4 => RefKind::Region,
-            5 => RefKind::Port,
-            6 => RefKind::Portset,
-            7 => RefKind::Space,
-            8 => RefKind::Thread,
-            9 => RefKind::Reference,
-            10 => RefKind::ClientEnd,
-            11 => RefKind::ServerEnd,
-            12 => RefKind::Authority,
-            _ => return None,
-        })
+numbered! {
+    /// What a reference names. The first nine agree with [`Type`].
+    pub enum RefKind {
+        /// Nothing.
+        Null = 0,
+        /// A mutex.
+        Mutex = 1,
+        /// A condition variable.
+        Cond = 2,
+        /// A mapping.
+        Mapping = 3,
+        /// A region: the right to map and search it.
+        Region = 4,
+        /// A port: the right to connect to it.
+        Port = 5,
+        /// A portset: the right to attach ports to it.
+        Portset = 6,
+        /// A space: the right to attach threads, mappings and regions to it.
+        Space = 7,
+        /// A thread: the right to interrupt it.
+        Thread = 8,
+        /// A reference object, as an identity kept across destruction.
+        Reference = 9,
+        /// The client end of a thread's connection: the right to be the server at its other end.
+        ClientEnd = 10,
+        /// The server end of a thread's connection: the right to be the client at its other end.
+        ServerEnd = 11,
+        /// The device authority, handed to the first program by boot.
+        Authority = 12,
     }
 }

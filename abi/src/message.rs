@@ -1,54 +1,61 @@
 //! The messages that the kernel sends to keepers.
 
 use crate::state::{Registers, REGISTER_WORDS};
+use crate::table::structures;
 
-/// A memory fault, sent to the keeper of the first region where the walk of the mapping hierarchy
-/// fails. Idempotent: it may be delivered again, and a late reply is dropped. It fits into a
-/// register message. The reply carries nothing; the thread then tries again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct FaultMessage {
-    /// Offset of the missing page in the region.
-    pub offset: u64,
-    /// Address of the missing page in the space that the region exports.
-    pub address: u64,
-    /// The access that was tried, of [`crate::access`].
-    pub access: u64,
-    /// The tag of the thread that faulted.
-    pub tag: u64,
+structures! {
+    /// A memory fault, sent to the keeper of the first region where the walk of the mapping hierarchy
+    /// fails. Idempotent: it may be delivered again, and a late reply is dropped. It fits into a
+    /// register message. The reply carries nothing; the thread then tries again.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[repr(C)]
+    pub struct FaultMessage {
+        /// Offset of the missing page in the region.
+        pub offset: u64,
+        /// Address of the missing page in the space that the region exports.
+        pub address: u64,
+        /// The access that was tried, of [`crate::access`].
+        pub access: u64,
+        /// The tag of the thread that faulted.
+        pub tag: u64,
+    }
 }
 
 /// Words in a [`FaultMessage`].
 pub const FAULT_WORDS: usize = 4;
 
-/// An exception, sent to the keeper of the thread's space. Reliable: once delivered, the thread's
-/// state says so, a restart does not deliver it again, and the reply is the commit. The reply is
-/// a [`Registers`] structure of exactly its size with which the thread goes on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct ExceptionMessage {
-    /// The [`crate::Exception`] code.
-    pub code: u64,
-    /// The address concerned: of the memory access, or of the wrong handle.
-    pub address: u64,
-    /// More: the access that was tried, or the processor's error code.
-    pub detail: u64,
-    /// The tag of the thread.
-    pub tag: u64,
-    /// The registers of the thread. For a foreign call `rip` is at the `syscall` instruction.
-    pub registers: Registers,
+structures! {
+    /// An exception, sent to the keeper of the thread's space. Reliable: once delivered, the thread's
+    /// state says so, a restart does not deliver it again, and the reply is the commit. The reply is
+    /// a [`Registers`] structure of exactly its size with which the thread goes on.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[repr(C)]
+    pub struct ExceptionMessage {
+        /// The [`crate::Exception`] code.
+        pub code: u64,
+        /// The address concerned: of the memory access, or of the wrong handle.
+        pub address: u64,
+        /// More: the access that was tried, or the processor's error code.
+        pub detail: u64,
+        /// The tag of the thread.
+        pub tag: u64,
+        /// The registers of the thread. For a foreign call `rip` is at the `syscall` instruction.
+        pub registers: Registers,
+    }
 }
 
 /// Words in an [`ExceptionMessage`].
 pub const EXCEPTION_WORDS: usize = 4 + REGISTER_WORDS;
 
-/// One segment of a scatter list: after the current segment (address and length in registers) is
-/// used up, the next is taken from here.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Segment {
-    /// First byte.
-    pub address: u64,
-    /// Number of bytes.
-    pub length: u64,
+structures! {
+    /// One segment of a scatter list: after the current segment (address and length in registers) is
+    /// used up, the next is taken from here.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[repr(C)]
+    pub struct Segment {
+        /// First byte.
+        pub address: u64,
+        /// Number of bytes.
+        pub length: u64,
+    }
 }

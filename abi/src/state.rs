@@ -6,32 +6,38 @@
 //! state, and nobody can tell.
 //!
 //! All structures consist of 64-bit words (the FPU area apart) and have no padding.
+//!
+//! [`STATES`] lists, for every type of object, the structure and the references.
 
-/// The registers that a program sees, in the order in which messages carry them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-#[allow(missing_docs)]
-pub struct Registers {
-    pub rax: u64,
-    pub rbx: u64,
-    pub rcx: u64,
-    pub rdx: u64,
-    pub rsi: u64,
-    pub rdi: u64,
-    pub rbp: u64,
-    pub rsp: u64,
-    pub r8: u64,
-    pub r9: u64,
-    pub r10: u64,
-    pub r11: u64,
-    pub r12: u64,
-    pub r13: u64,
-    pub r14: u64,
-    pub r15: u64,
-    pub rip: u64,
-    pub rflags: u64,
-    pub fs_base: u64,
-    pub gs_base: u64,
+use crate::table::{numbered, structures, Layout};
+use crate::Type;
+
+structures! {
+    /// The registers that a program sees, in the order in which messages carry them.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[repr(C)]
+    pub struct Registers {
+        pub rax: u64,
+        pub rbx: u64,
+        pub rcx: u64,
+        pub rdx: u64,
+        pub rsi: u64,
+        pub rdi: u64,
+        pub rbp: u64,
+        pub rsp: u64,
+        pub r8: u64,
+        pub r9: u64,
+        pub r10: u64,
+        pub r11: u64,
+        pub r12: u64,
+        pub r13: u64,
+        pub r14: u64,
+        pub r15: u64,
+        pub rip: u64,
+        pub rflags: u64,
+        pub fs_base: u64,
+        pub gs_base: u64,
+    }
 }
 
 /// Number of words in [`Registers`].
@@ -42,9 +48,26 @@ impl Registers {
     #[must_use]
     pub const fn to_words(&self) -> [u64; REGISTER_WORDS] {
         [
-            self.rax, self.rbx, self.rcx, self.rdx, self.rsi, self.rdi, self.rbp, self.rsp,
-            self.r8, self.r9, self.r10, self.r11, self.r12, self.r13, self.r14, self.r15, self.rip,
-            self.rflags, self.fs_base, self.gs_base,
+            self.rax,
+            self.rbx,
+            self.rcx,
+            self.rdx,
+            self.rsi,
+            self.rdi,
+            self.rbp,
+            self.rsp,
+            self.r8,
+            self.r9,
+            self.r10,
+            self.r11,
+            self.r12,
+            self.r13,
+            self.r14,
+            self.r15,
+            self.rip,
+            self.rflags,
+            self.fs_base,
+            self.gs_base,
         ]
     }
 
@@ -76,46 +99,54 @@ impl Registers {
     }
 }
 
-/// State of a mutex.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct MutexState {
-    /// 1 while locked, else 0. There is no owner.
-    pub locked: u64,
+structures! {
+    /// State of a mutex.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[repr(C)]
+    pub struct MutexState {
+        /// 1 while locked, else 0. There is no owner.
+        pub locked: u64,
+    }
 }
 
-/// Simple fields of a mapping. Its references: the region it imports, the space it imports into.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct MappingState {
-    /// First address in the space; a multiple of the page size.
-    pub start: u64,
-    /// Length in bytes; a multiple of the page size. An empty mapping is inert.
-    pub size: u64,
-    /// Offset in the region that appears at `start`; a multiple of the page size.
-    pub offset: u64,
-    /// Rights, of [`crate::access`]; those of the region cap them at each access.
-    pub protection: u64,
+structures! {
+    /// Simple fields of a mapping. Its references: the region it imports, the space it imports into.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[repr(C)]
+    pub struct MappingState {
+        /// First address in the space; a multiple of the page size.
+        pub start: u64,
+        /// Length in bytes; a multiple of the page size. An empty mapping is inert.
+        pub size: u64,
+        /// Offset in the region that appears at `start`; a multiple of the page size.
+        pub offset: u64,
+        /// Rights, of [`crate::access`]; those of the region cap them at each access.
+        pub protection: u64,
+    }
 }
 
-/// Simple fields of a region. Its references: the space it exports from, its keeper port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct RegionState {
-    /// First address in the space; a multiple of the page size.
-    pub start: u64,
-    /// Length in bytes; a multiple of the page size.
-    pub size: u64,
-    /// The most that any mapping of the region can allow, of [`crate::access`].
-    pub protection: u64,
+structures! {
+    /// Simple fields of a region. Its references: the space it exports from, its keeper port.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[repr(C)]
+    pub struct RegionState {
+        /// First address in the space; a multiple of the page size.
+        pub start: u64,
+        /// Length in bytes; a multiple of the page size.
+        pub size: u64,
+        /// The most that any mapping of the region can allow, of [`crate::access`].
+        pub protection: u64,
+    }
 }
 
-/// Simple fields of a port. Its reference: the portset at which its clients are received.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct PortState {
-    /// A word of the server's choice, given to whoever receives from this port.
-    pub alias: u64,
+structures! {
+    /// Simple fields of a port. Its reference: the portset at which its clients are received.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[repr(C)]
+    pub struct PortState {
+        /// A word of the server's choice, given to whoever receives from this port.
+        pub alias: u64,
+    }
 }
 
 /// Flags of a space.
@@ -125,153 +156,115 @@ pub mod space_flags {
     pub const FOREIGN: u64 = 1;
 }
 
-/// Simple fields of a space. Its reference: the keeper port for what is not a memory fault, and
-/// for memory faults that no keeper of a region resolves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct SpaceState {
-    /// Of [`space_flags`].
-    pub flags: u64,
-    /// Kernel memory that objects created from this space may use, in bytes. Setting it moves the
-    /// difference between this space and the caller's.
-    pub quota: u64,
-    /// Kernel memory in use, in bytes. Ignored by `set_state`.
-    pub used: u64,
-    /// What the space's clock adds to the machine's, in nanoseconds, modulo 2^64.
-    pub clock_offset: u64,
-}
-
-/// The stage of one end of a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Stage {
-    /// There is no connection.
-    #[default]
-    None = 0,
-    /// This end has the direction and may send.
-    Sending = 1,
-    /// The other end has the direction.
-    Receiving = 2,
-    /// This end has turned the direction round; the other has received that and not yet answered.
-    Over = 3,
-    /// The other end has turned the direction round; this end must `ack` before it sends.
-    Ack = 4,
-    /// Server end only: holds an idempotent request and owes a `reply`.
-    Call = 5,
-    /// Server end only: holds a memory fault and owes a `reply`.
-    Fault = 6,
-    /// Server end only: holds an exception and owes a `reply` with registers.
-    Exception = 7,
-    /// Client end only: the server has ended the connection in order; a receive says so.
-    Finished = 8,
-}
-
-impl Stage {
-    /// The stage with the number `raw`, if there is one.
-    #[must_use]
-    pub const fn from_raw(raw: u64) -> Option<Self> {
-        Some(match raw {
-            0 => Stage::None,
-            1 => Stage::Sending,
-            2 => Stage::Receiving,
-            3 => Stage::Over,
-            4 => Stage::Ack,
-            5 => Stage::Call,
-            6 => Stage::Fault,
-            7 => Stage::Exception,
-            8 => Stage::Finished,
-            _ => return None,
-        })
+structures! {
+    /// Simple fields of a space. Its reference: the keeper port for what is not a memory fault, and
+    /// for memory faults that no keeper of a region resolves.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[repr(C)]
+    pub struct SpaceState {
+        /// Of [`space_flags`].
+        pub flags: u64,
+        /// Kernel memory that objects created from this space may use, in bytes. Setting it moves the
+        /// difference between this space and the caller's.
+        pub quota: u64,
+        /// Kernel memory in use, in bytes. Ignored by `set_state`.
+        pub used: u64,
+        /// What the space's clock adds to the machine's, in nanoseconds, modulo 2^64.
+        pub clock_offset: u64,
     }
 }
 
-/// What a thread waits for. Exported for people and debuggers, ignored by `set_state`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Waiting {
-    /// For nothing: it runs, is ready, or was so when it was stopped.
-    #[default]
-    Nothing = 0,
-    /// For a mutex.
-    Mutex = 1,
-    /// For a condition.
-    Cond = 2,
-    /// For a deadline.
-    Deadline = 3,
-    /// For an interrupt.
-    Interrupt = 4,
-    /// A client, for a server to receive from the port.
-    Port = 5,
-    /// A server, for a client.
-    Portset = 6,
-    /// For the other end of its connection.
-    Peer = 7,
-    /// For the reply to an idempotent call or a memory fault.
-    Reply = 8,
-    /// For the reply to an exception.
-    Exception = 9,
-    /// For a vacant identity to be given a body.
-    Vacant = 10,
+numbered! {
+    /// The stage of one end of a connection.
+    pub enum Stage = None {
+        /// There is no connection.
+        None = 0,
+        /// This end has the direction and may send.
+        Sending = 1,
+        /// The other end has the direction.
+        Receiving = 2,
+        /// This end has turned the direction round; the other has received that and not yet answered.
+        Over = 3,
+        /// The other end has turned the direction round; this end must `ack` before it sends.
+        Ack = 4,
+        /// Server end only: holds an idempotent request and owes a `reply`.
+        Call = 5,
+        /// Server end only: holds a memory fault and owes a `reply`.
+        Fault = 6,
+        /// Server end only: holds an exception and owes a `reply` with registers.
+        Exception = 7,
+        /// Client end only: the server has ended the connection in order; a receive says so.
+        Finished = 8,
+    }
 }
 
-impl Waiting {
-    /// The reason with the number `raw`, if there is one.
-    #[must_use]
-    pub const fn from_raw(raw: u64) -> Option<Self> {
-        Some(match raw {
-            0 => Waiting::Nothing,
-            1 => Waiting::Mutex,
-            2 => Waiting::Cond,
-            3 => Waiting::Deadline,
-            4 => Waiting::Interrupt,
-            5 => Waiting::Port,
-            6 => Waiting::Portset,
-            7 => Waiting::Peer,
-            8 => Waiting::Reply,
-            9 => Waiting::Exception,
-            10 => Waiting::Vacant,
-            _ => return None,
-        })
+numbered! {
+    /// What a thread waits for. Exported for people and debuggers, ignored by `set_state`.
+    pub enum Waiting = Nothing {
+        /// For nothing: it runs, is ready, or was so when it was stopped.
+        Nothing = 0,
+        /// For a mutex.
+        Mutex = 1,
+        /// For a condition.
+        Cond = 2,
+        /// For a deadline.
+        Deadline = 3,
+        /// For an interrupt.
+        Interrupt = 4,
+        /// A client, for a server to receive from the port.
+        Port = 5,
+        /// A server, for a client.
+        Portset = 6,
+        /// For the other end of its connection.
+        Peer = 7,
+        /// For the reply to an idempotent call or a memory fault.
+        Reply = 8,
+        /// For the reply to an exception.
+        Exception = 9,
+        /// For a vacant identity to be given a body.
+        Vacant = 10,
     }
 }
 
 /// Bytes of the FPU area: the layout of `fxsave64`.
 pub const FPU_BYTES: usize = 512;
 
-/// Simple fields of a thread. Its references: its space, the peer at the client end of its
-/// connection (a reference to a server end), the peer at its server end (to a client end).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C, align(16))]
-pub struct ThreadState {
-    /// The registers. While the thread waits in a call, `rip` is at the `syscall` instruction and
-    /// the others are what is left of the call (rule A1).
-    pub registers: Registers,
-    /// A word of its manager's choice: `thread_self` returns it, and exception messages carry it.
-    pub tag: u64,
-    /// Scheduling priority, below [`crate::PRIORITIES`].
-    pub priority: u64,
-    /// How many stops have not been resumed; at least 1 when set.
-    pub stop_count: u64,
-    /// 1 while an interrupt is pending.
-    pub interrupt: u64,
-    /// [`Stage`] of the client end.
-    pub client_stage: u64,
-    /// [`Stage`] of the server end.
-    pub server_stage: u64,
-    /// 1 while an exception has been delivered and not been answered.
-    pub exception_delivered: u64,
-    /// [`crate::Exception`] code of the last exception that stopped or was delivered.
-    pub exception: u64,
-    /// Its address: of the memory access, or of the wrong handle.
-    pub exception_address: u64,
-    /// [`Waiting`]. Ignored by `set_state`.
-    pub waiting: u64,
-    /// What it waits for, as an address of its own or a deadline. Ignored by `set_state`.
-    pub waiting_for: u64,
-    /// User instructions are not counted here; reserved, zero.
-    pub reserved: u64,
-    /// x87 and SSE state, as `fxsave64` stores it.
-    pub fpu: [u8; FPU_BYTES],
+structures! {
+    /// Simple fields of a thread. Its references: its space, the peer at the client end of its
+    /// connection (a reference to a server end), the peer at its server end (to a client end).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[repr(C, align(16))]
+    pub struct ThreadState {
+        /// The registers. While the thread waits in a call, `rip` is at the `syscall` instruction and
+        /// the others are what is left of the call (rule A1).
+        pub registers: Registers,
+        /// A word of its manager's choice: `thread_self` returns it, and exception messages carry it.
+        pub tag: u64,
+        /// Scheduling priority, below [`crate::PRIORITIES`].
+        pub priority: u64,
+        /// How many stops have not been resumed; at least 1 when set.
+        pub stop_count: u64,
+        /// 1 while an interrupt is pending.
+        pub interrupt: u64,
+        /// [`Stage`] of the client end.
+        pub client_stage: u64,
+        /// [`Stage`] of the server end.
+        pub server_stage: u64,
+        /// 1 while an exception has been delivered and not been answered.
+        pub exception_delivered: u64,
+        /// [`crate::Exception`] code of the last exception that stopped or was delivered.
+        pub exception: u64,
+        /// Its address: of the memory access, or of the wrong handle.
+        pub exception_address: u64,
+        /// [`Waiting`]. Ignored by `set_state`.
+        pub waiting: u64,
+        /// What it waits for, as an address of its own or a deadline. Ignored by `set_state`.
+        pub waiting_for: u64,
+        /// User instructions are not counted here; reserved, zero.
+        pub reserved: u64,
+        /// x87 and SSE state, as `fxsave64` stores it.
+        pub fpu: [u8; FPU_BYTES],
+    }
 }
 
 /// Words in a [`ThreadState`] before the FPU area.
@@ -309,10 +302,117 @@ impl Default for ThreadState {
     }
 }
 
-/// State of a reference. Its reference: a copy of itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct ReferenceState {
-    /// [`crate::RefKind`] of the target; `Null` also when the target is dead.
-    pub kind: u64,
+structures! {
+    /// State of a reference. Its reference: a copy of itself.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[repr(C)]
+    pub struct ReferenceState {
+        /// [`crate::RefKind`] of the target; `Null` also when the target is dead.
+        pub kind: u64,
+    }
+}
+
+/// All there is to know about an object of a type (rule A6).
+#[derive(Clone, Copy, Debug)]
+pub struct State {
+    /// The type.
+    pub object: Type,
+    /// Its simple fields, if it has any.
+    pub fields: Option<&'static Layout>,
+    /// The references that it holds: the parameters of `get_state` and `set_state` that carry
+    /// them, and what they name.
+    pub references: &'static [(&'static str, &'static str)],
+}
+
+/// The states of all types, in the order of [`crate::TYPES`].
+pub const STATES: [State; 9] = [
+    State { object: Type::Mutex, fields: Some(&MutexState::LAYOUT), references: &[] },
+    State { object: Type::Cond, fields: None, references: &[] },
+    State {
+        object: Type::Mapping,
+        fields: Some(&MappingState::LAYOUT),
+        references: &[
+            ("region", "the region that it imports"),
+            ("space", "the space that it imports into"),
+        ],
+    },
+    State {
+        object: Type::Region,
+        fields: Some(&RegionState::LAYOUT),
+        references: &[
+            ("space", "the space that it exports from"),
+            ("keeper", "the port that hears of its memory faults"),
+        ],
+    },
+    State {
+        object: Type::Port,
+        fields: Some(&PortState::LAYOUT),
+        references: &[("portset", "the portset at which its clients are received")],
+    },
+    State { object: Type::Portset, fields: None, references: &[] },
+    State {
+        object: Type::Space,
+        fields: Some(&SpaceState::LAYOUT),
+        references: &[(
+            "keeper",
+            "the port that hears of its threads' exceptions, and of memory faults that no keeper of \
+             a region resolves",
+        )],
+    },
+    State {
+        object: Type::Thread,
+        fields: Some(&ThreadState::LAYOUT),
+        references: &[
+            ("space", "the space that it runs in"),
+            ("client_end", "the peer of its client end: the server end of another thread"),
+            ("server_end", "the peer of its server end: the client end of another thread"),
+        ],
+    },
+    State {
+        object: Type::Reference,
+        fields: Some(&ReferenceState::LAYOUT),
+        references: &[("target", "a copy of the reference itself")],
+    },
+];
+
+/// The table of states and the table of calls agree.
+const _: () = {
+    let mut i = 0;
+    while i < STATES.len() {
+        let state = &STATES[i];
+        assert!(
+            state.object as usize == i + 1,
+            "the states must be in the order of the types"
+        );
+        // The common calls of a type stand six in a row; the last two get and set the state.
+        let mut set = 0;
+        while set < 2 {
+            let params = crate::SYSCALLS[i * 6 + 4 + set].params;
+            assert!(
+                params.len() == 2 + state.references.len(),
+                "get_state and set_state take a parameter per reference"
+            );
+            let mut r = 0;
+            while r < state.references.len() {
+                assert!(
+                    same(params[2 + r].0.as_bytes(), state.references[r].0.as_bytes()),
+                    "a reference of a state has the name of its parameter"
+                );
+                r += 1;
+            }
+            set += 1;
+        }
+        i += 1;
+    }
+};
+
+const fn same(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < a.len() && a[i] == b[i] {
+        i += 1;
+    }
+    i == a.len()
 }

@@ -32,7 +32,7 @@
 //! receive those already received), on return those received. `r15` lists the references to send,
 //! `rbx` those to receive.
 
-use crate::code::Code;
+use crate::code::{Code, Exception};
 use crate::Type;
 
 /// How long a call can take (Ford et al., section 4.2 and Table 1).
@@ -109,6 +109,67 @@ pub struct Syscall {
     pub doc: &'static str,
 }
 
+/// Registers of the parameters of an ordinary call.
+const ORDINARY: [&[&str]; 6] = [&["rdi"], &["rsi"], &["rdx"], &["r10"], &["r8"], &["r9"]];
+
+/// What a call does to a thread whose handles or buffers are wrong.
+const WRONG_USE: [Exception; 4] = [
+    Exception::Memory,
+    Exception::NoObject,
+    Exception::WrongType,
+    Exception::Misaligned,
+];
+
+impl Syscall {
+    /// The registers that carry the parameter `index`. For a register message the number of bytes
+    /// also stands in bits 8 to 15 of `rax`.
+    ///
+    /// # Panics
+    /// If there is no such parameter.
+    #[must_use]
+    pub const fn registers(&self, index: usize) -> &'static [&'static str] {
+        match self.params[index].1 {
+            Param::SendBuffer => &["rsi", "rdx", "r10", "r8", "r9"],
+            Param::ReceiveBuffer => &["r12", "r13", "r14", "r15", "rbx"],
+            Param::ShortBuffer if matches!(self.params[index].0.as_bytes(), b"send") => {
+                &["rsi", "rdx", "r10", "r8", "r9", "r12", "r13", "r14", "r15"]
+            }
+            Param::ShortBuffer => &["rsi", "rdx", "r10", "r8", "r9", "r12", "r13", "r14", "rbx"],
+            Param::Deadline if crate::ipc::plan(self.call).is_ipc() => &["rbp"],
+            _ => ORDINARY[index],
+        }
+    }
+
+    /// What comes back in registers besides the code: what it is, and the register. (Buffers come
+    /// back as what is left of them.)
+    #[must_use]
+    pub const fn results(&self) -> &'static [(&'static str, &'static str)] {
+        match self.call {
+            Call::ThreadSelf => &[("tag", "rdi")],
+            Call::ClockGet => &[("time", "rdi")],
+            Call::ReferenceCheck => &[("kind", "rdi")],
+            Call::RegionSearch => &[("offset", "rsi"), ("type", "r8")],
+            call if crate::ipc::plan(call).has(crate::ipc::Plan::WAIT) => &[("alias", "rdi")],
+            _ => &[],
+        }
+    }
+
+    /// The exceptions that wrong use of this call raises, to the keeper of the caller's space. Any
+    /// call at all raises [`Exception::ForeignCall`] in a foreign space.
+    #[must_use]
+    pub const fn exceptions(&self) -> &'static [Exception] {
+        let mut i = 0;
+        while i < self.params.len() {
+            match self.params[i].1 {
+                Param::Unused | Param::Word | Param::Rights | Param::Deadline => {}
+                _ => return &WRONG_USE,
+            }
+            i += 1;
+        }
+        &[]
+    }
+}
+
 macro_rules! calls {
     ($($(#[doc = $doc:literal])+ $number:literal $variant:ident $name:ident $object:ident $class:ident
        ($($param:ident: $kind:expr),*) [$($code:ident)*];)*) => {
@@ -143,7 +204,10 @@ pub const SYSCALLS: &[Syscall] = rows::ROWS;
 const _: () = {
     let mut i = 0;
     while i < SYSCALLS.len() {
-        assert!(SYSCALLS[i].number as usize == i + 1, "the rows must be numbered from 1 on");
+        assert!(
+            SYSCALLS[i].number as usize == i + 1,
+            "the rows must be numbered from 1 on"
+        );
         i += 1;
     }
 };
@@ -172,20 +236,31 @@ impl Call {
     pub const fn name(self) -> &'static str {
         self.row().name
     }
+
+    /// What the call has become when its first stage is done (rule A3): the entrypoint that a
+    /// restart then finds in the frame. `None` when the call has one stage; it then restarts as
+    /// itself, with its progress in its parameters.
+    #[must_use]
+    pub const fn rest(self) -> Option<Self> {
+        match self {
+            Call::CondWait | Call::CondWaitUntil => Some(Call::MutexLock),
+            call => crate::ipc::next(call),
+        }
+    }
 }
 
 calls! {
     /// Creates a mutex at the address in its first parameter. With an `identity` kept by
     /// `mutex_destroy`, the mutex gets that identity, which stays vacant until the first
     /// `mutex_set_state`.
-    1 MutexCreate mutex_create Mutex Short (mutex: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Denied];
+    1 MutexCreate mutex_create Mutex Short (mutex: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid];
 
     /// Destroys the mutex. With a reference in `identity`, only the body goes: the reference keeps
     /// the identity, operations on it wait, and it ends when the reference does.
     2 MutexDestroy mutex_destroy Mutex Short (mutex: Object(Type::Mutex), identity: OptReference) [Ok];
 
     /// Moves the mutex to another address of the caller's. Nobody who refers to it notices.
-    3 MutexMove mutex_move Mutex Short (mutex: Object(Type::Mutex), to: Fresh) [Ok InUse Denied];
+    3 MutexMove mutex_move Mutex Short (mutex: Object(Type::Mutex), to: Fresh) [Ok InUse];
 
     /// Points the reference at the mutex.
     4 MutexReference mutex_reference Mutex Short (mutex: Object(Type::Mutex), reference: Object(Type::Reference)) [Ok];
@@ -201,37 +276,35 @@ calls! {
     /// Creates a cond at the address in its first parameter. With an `identity` kept by
     /// `cond_destroy`, the cond gets that identity, which stays vacant until the first
     /// `cond_set_state`.
-    7 CondCreate cond_create Cond Short (cond: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Denied];
+    7 CondCreate cond_create Cond Short (cond: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid];
 
     /// Destroys the cond. With a reference in `identity`, only the body goes: the reference keeps
     /// the identity, operations on it wait, and it ends when the reference does.
     8 CondDestroy cond_destroy Cond Short (cond: Object(Type::Cond), identity: OptReference) [Ok];
 
     /// Moves the cond to another address of the caller's. Nobody who refers to it notices.
-    9 CondMove cond_move Cond Short (cond: Object(Type::Cond), to: Fresh) [Ok InUse Denied];
+    9 CondMove cond_move Cond Short (cond: Object(Type::Cond), to: Fresh) [Ok InUse];
 
     /// Points the reference at the cond.
     10 CondReference cond_reference Cond Short (cond: Object(Type::Cond), reference: Object(Type::Reference)) [Ok];
 
-    /// Writes the state of the cond: nothing: a condition has no state of its own. References that
-    /// are not wanted are 0. Never changes the cond.
+    /// Does nothing but find the cond: a condition has no state of its own.
     11 CondGetState cond_get_state Cond Short (cond: Object(Type::Cond), state: Unused) [Ok];
 
-    /// Sets the state of the cond: nothing: a condition has no state of its own. A vacant identity
-    /// with a new body opens with this call.
-    12 CondSetState cond_set_state Cond Short (cond: Object(Type::Cond), state: Unused) [Ok Invalid];
+    /// Opens a vacant identity with a new body; a condition has no state of its own.
+    12 CondSetState cond_set_state Cond Short (cond: Object(Type::Cond), state: Unused) [Ok];
 
     /// Creates a mapping at the address in its first parameter. With an `identity` kept by
     /// `mapping_destroy`, the mapping gets that identity, which stays vacant until the first
     /// `mapping_set_state`.
-    13 MappingCreate mapping_create Mapping Short (mapping: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Denied];
+    13 MappingCreate mapping_create Mapping Short (mapping: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid];
 
     /// Destroys the mapping. With a reference in `identity`, only the body goes: the reference
     /// keeps the identity, operations on it wait, and it ends when the reference does.
     14 MappingDestroy mapping_destroy Mapping Short (mapping: Object(Type::Mapping), identity: OptReference) [Ok];
 
     /// Moves the mapping to another address of the caller's. Nobody who refers to it notices.
-    15 MappingMove mapping_move Mapping Short (mapping: Object(Type::Mapping), to: Fresh) [Ok InUse Denied];
+    15 MappingMove mapping_move Mapping Short (mapping: Object(Type::Mapping), to: Fresh) [Ok InUse];
 
     /// Points the reference at the mapping.
     16 MappingReference mapping_reference Mapping Short (mapping: Object(Type::Mapping), reference: Object(Type::Reference)) [Ok];
@@ -247,14 +320,14 @@ calls! {
     /// Creates a region at the address in its first parameter. With an `identity` kept by
     /// `region_destroy`, the region gets that identity, which stays vacant until the first
     /// `region_set_state`.
-    19 RegionCreate region_create Region Short (region: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Denied];
+    19 RegionCreate region_create Region Short (region: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid];
 
     /// Destroys the region. With a reference in `identity`, only the body goes: the reference keeps
     /// the identity, operations on it wait, and it ends when the reference does.
     20 RegionDestroy region_destroy Region Short (region: Object(Type::Region), identity: OptReference) [Ok];
 
     /// Moves the region to another address of the caller's. Nobody who refers to it notices.
-    21 RegionMove region_move Region Short (region: Object(Type::Region), to: Fresh) [Ok InUse Denied];
+    21 RegionMove region_move Region Short (region: Object(Type::Region), to: Fresh) [Ok InUse];
 
     /// Points the reference at the region.
     22 RegionReference region_reference Region Short (region: Object(Type::Region), reference: Object(Type::Reference)) [Ok];
@@ -270,14 +343,14 @@ calls! {
     /// Creates a port at the address in its first parameter. With an `identity` kept by
     /// `port_destroy`, the port gets that identity, which stays vacant until the first
     /// `port_set_state`.
-    25 PortCreate port_create Port Short (port: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Denied];
+    25 PortCreate port_create Port Short (port: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid];
 
     /// Destroys the port. With a reference in `identity`, only the body goes: the reference keeps
     /// the identity, operations on it wait, and it ends when the reference does.
     26 PortDestroy port_destroy Port Short (port: Object(Type::Port), identity: OptReference) [Ok];
 
     /// Moves the port to another address of the caller's. Nobody who refers to it notices.
-    27 PortMove port_move Port Short (port: Object(Type::Port), to: Fresh) [Ok InUse Denied];
+    27 PortMove port_move Port Short (port: Object(Type::Port), to: Fresh) [Ok InUse];
 
     /// Points the reference at the port.
     28 PortReference port_reference Port Short (port: Object(Type::Port), reference: Object(Type::Reference)) [Ok];
@@ -287,42 +360,40 @@ calls! {
     29 PortGetState port_get_state Port Short (port: Object(Type::Port), state: State, portset: OptReference) [Ok];
 
     /// Sets the state of the port: its alias and portset. A reference of 0 stands for none.
-    30 PortSetState port_set_state Port Short (port: Object(Type::Port), state: State, portset: OptReference) [Ok Invalid Dead];
+    30 PortSetState port_set_state Port Short (port: Object(Type::Port), state: State, portset: OptReference) [Ok Dead];
 
     /// Creates a portset at the address in its first parameter. With an `identity` kept by
     /// `portset_destroy`, the portset gets that identity, which stays vacant until the first
     /// `portset_set_state`.
-    31 PortsetCreate portset_create Portset Short (portset: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Denied];
+    31 PortsetCreate portset_create Portset Short (portset: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid];
 
     /// Destroys the portset. With a reference in `identity`, only the body goes: the reference
     /// keeps the identity, operations on it wait, and it ends when the reference does.
     32 PortsetDestroy portset_destroy Portset Short (portset: Object(Type::Portset), identity: OptReference) [Ok];
 
     /// Moves the portset to another address of the caller's. Nobody who refers to it notices.
-    33 PortsetMove portset_move Portset Short (portset: Object(Type::Portset), to: Fresh) [Ok InUse Denied];
+    33 PortsetMove portset_move Portset Short (portset: Object(Type::Portset), to: Fresh) [Ok InUse];
 
     /// Points the reference at the portset.
     34 PortsetReference portset_reference Portset Short (portset: Object(Type::Portset), reference: Object(Type::Reference)) [Ok];
 
-    /// Writes the state of the portset: nothing: a portset has no state of its own. References that
-    /// are not wanted are 0. Never changes the portset.
+    /// Does nothing but find the portset: a portset has no state of its own.
     35 PortsetGetState portset_get_state Portset Short (portset: Object(Type::Portset), state: Unused) [Ok];
 
-    /// Sets the state of the portset: nothing: a portset has no state of its own. A vacant identity
-    /// with a new body opens with this call.
-    36 PortsetSetState portset_set_state Portset Short (portset: Object(Type::Portset), state: Unused) [Ok Invalid];
+    /// Opens a vacant identity with a new body; a portset has no state of its own.
+    36 PortsetSetState portset_set_state Portset Short (portset: Object(Type::Portset), state: Unused) [Ok];
 
     /// Creates a space at the address in its first parameter. With an `identity` kept by
     /// `space_destroy`, the space gets that identity, which stays vacant until the first
     /// `space_set_state`.
-    37 SpaceCreate space_create Space Short (space: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Denied];
+    37 SpaceCreate space_create Space Short (space: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid];
 
     /// Destroys the space. With a reference in `identity`, only the body goes: the reference keeps
     /// the identity, operations on it wait, and it ends when the reference does.
     38 SpaceDestroy space_destroy Space Short (space: Object(Type::Space), identity: OptReference) [Ok];
 
     /// Moves the space to another address of the caller's. Nobody who refers to it notices.
-    39 SpaceMove space_move Space Short (space: Object(Type::Space), to: Fresh) [Ok InUse Denied];
+    39 SpaceMove space_move Space Short (space: Object(Type::Space), to: Fresh) [Ok InUse];
 
     /// Points the reference at the space.
     40 SpaceReference space_reference Space Short (space: Object(Type::Space), reference: Object(Type::Reference)) [Ok];
@@ -338,14 +409,14 @@ calls! {
     /// Creates a thread at the address in its first parameter. With an `identity` kept by
     /// `thread_destroy`, the thread gets that identity, which stays vacant until the first
     /// `thread_set_state`.
-    43 ThreadCreate thread_create Thread Short (thread: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Denied];
+    43 ThreadCreate thread_create Thread Short (thread: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid];
 
     /// Destroys the thread. With a reference in `identity`, only the body goes: the reference keeps
     /// the identity, operations on it wait, and it ends when the reference does.
     44 ThreadDestroy thread_destroy Thread Short (thread: Object(Type::Thread), identity: OptReference) [Ok];
 
     /// Moves the thread to another address of the caller's. Nobody who refers to it notices.
-    45 ThreadMove thread_move Thread Short (thread: Object(Type::Thread), to: Fresh) [Ok InUse Denied];
+    45 ThreadMove thread_move Thread Short (thread: Object(Type::Thread), to: Fresh) [Ok InUse];
 
     /// Points the reference at the thread.
     46 ThreadReference thread_reference Thread Short (thread: Object(Type::Thread), reference: Object(Type::Reference)) [Ok];
@@ -362,24 +433,24 @@ calls! {
     /// Creates a reference at the address in its first parameter. With an `identity` kept by
     /// `reference_destroy`, the reference gets that identity, which stays vacant until the first
     /// `reference_set_state`.
-    49 ReferenceCreate reference_create Reference Short (reference: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Denied];
+    49 ReferenceCreate reference_create Reference Short (reference: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid];
 
     /// Destroys the reference. With a reference in `identity`, only the body goes: the reference
     /// keeps the identity, operations on it wait, and it ends when the reference does.
-    50 ReferenceDestroy reference_destroy Reference Short (reference: Object(Type::Reference), identity: OptReference) [Ok];
+    50 ReferenceDestroy reference_destroy Reference Short (reference: Object(Type::Reference), identity: OptReference) [Ok Invalid];
 
     /// Moves the reference to another address of the caller's. Nobody who refers to it notices.
-    51 ReferenceMove reference_move Reference Short (reference: Object(Type::Reference), to: Fresh) [Ok InUse Denied];
+    51 ReferenceMove reference_move Reference Short (reference: Object(Type::Reference), to: Fresh) [Ok InUse];
 
-    /// Points the second reference at the first one, as an identity that can be kept.
-    52 ReferenceReference reference_reference Reference Short (reference: Object(Type::Reference), reference: Object(Type::Reference)) [Ok];
+    /// Points the other reference at the first one, as an identity that can be kept.
+    52 ReferenceReference reference_reference Reference Short (reference: Object(Type::Reference), other: Object(Type::Reference)) [Ok];
 
     /// Writes the state of the reference: what it names. References that are not wanted are 0.
     /// Never changes the reference.
     53 ReferenceGetState reference_get_state Reference Short (reference: Object(Type::Reference), state: State, target: OptReference) [Ok];
 
     /// Sets the state of the reference: what it names. A reference of 0 stands for none.
-    54 ReferenceSetState reference_set_state Reference Short (reference: Object(Type::Reference), state: State, target: OptReference) [Ok Invalid Dead];
+    54 ReferenceSetState reference_set_state Reference Short (reference: Object(Type::Reference), state: State, target: OptReference) [Ok Invalid];
 
     /// Locks the mutex, waiting while it is locked.
     55 MutexLock mutex_lock Mutex Long (mutex: Object(Type::Mutex)) [Ok];
@@ -392,12 +463,13 @@ calls! {
     57 MutexUnlock mutex_unlock Mutex Short (mutex: Object(Type::Mutex)) [Ok Invalid];
 
     /// Unlocks the mutex and waits for the condition, then locks the mutex again. Restarts as
-    /// `mutex_lock` once the wait has begun, so it may return spuriously.
-    58 CondWait cond_wait Cond MultiStage (cond: Object(Type::Cond), mutex: Object(Type::Mutex)) [Ok];
+    /// `mutex_lock` once the wait has begun, so it may return spuriously. `Invalid` when the mutex
+    /// was not locked.
+    58 CondWait cond_wait Cond MultiStage (cond: Object(Type::Cond), mutex: Object(Type::Mutex)) [Ok Invalid];
 
     /// As `cond_wait`, but waits no longer than the deadline on the space's clock. The caller tells
     /// a time-out by looking at the clock.
-    59 CondWaitUntil cond_wait_until Cond MultiStage (cond: Object(Type::Cond), mutex: Object(Type::Mutex), deadline: Deadline) [Ok];
+    59 CondWaitUntil cond_wait_until Cond MultiStage (cond: Object(Type::Cond), mutex: Object(Type::Mutex), deadline: Deadline) [Ok Invalid];
 
     /// Wakes one thread that waits for the condition.
     60 CondSignal cond_signal Cond Short (cond: Object(Type::Cond)) [Ok];
@@ -515,7 +587,7 @@ calls! {
     95 ClientAckSendOverReceive client_ack_send_over_receive Client MultiStage (send: SendBuffer, receive: ReceiveBuffer) [Ok Disconnected WrongStage More];
 
     /// The client ends the connection.
-    96 ClientDisconnect client_disconnect Client Short () [Ok];
+    96 ClientDisconnect client_disconnect Client Short () [Ok WrongStage];
 
     /// The client connects to the port, sends, turns the direction round and receives. Up to 64
     /// bytes travel in registers.
@@ -536,7 +608,7 @@ calls! {
     101 ClientAckSendOverReceiveShort client_ack_send_over_receive_short Client MultiStage (send: ShortBuffer, receive: ShortBuffer) [Ok Disconnected WrongStage More];
 
     /// The server ends the connection and waits for the next client.
-    102 ServerWait server_wait Server Long (portset: Object(Type::Portset)) [Ok Call Fault Exception TooLarge];
+    102 ServerWait server_wait Server Long (portset: Object(Type::Portset)) [Ok TooLarge];
 
     /// The server ends the connection and waits for the next client and receives.
     103 ServerWaitReceive server_wait_receive Server MultiStage (portset: Object(Type::Portset), receive: ReceiveBuffer) [Ok Disconnected WrongStage More Call Fault Exception TooLarge];
@@ -585,7 +657,7 @@ calls! {
     116 ServerOverReceive server_over_receive Server MultiStage (receive: ReceiveBuffer) [Ok Disconnected WrongStage More];
 
     /// The server ends the connection.
-    117 ServerDisconnect server_disconnect Server Short () [Ok];
+    117 ServerDisconnect server_disconnect Server Short () [Ok WrongStage];
 
     /// The server ends the connection and waits for the next client and receives. Up to 64 bytes
     /// travel in registers.
