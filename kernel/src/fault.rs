@@ -9,7 +9,7 @@ use crate::ipc;
 use crate::memory::{self, Access, Fault};
 use crate::object::port::Port;
 use crate::object::thread::Thread;
-use crate::object::Object;
+use crate::object::{Link, Object};
 use crate::{Stop, K};
 use abi::message::{ExceptionMessage, EXCEPTION_WORDS, FAULT_WORDS};
 use abi::state::Stage;
@@ -30,7 +30,7 @@ pub(crate) fn page(k: K, t: &'static Thread, address: u64, write: bool, execute:
 
 /// A page that is not there, for an access of the running thread, by itself or in a call.
 pub(crate) fn memory(k: K, t: &'static Thread, fault: &Fault) {
-    let refused = t.refused.take() == Some(fault.address);
+    let refused = t.refused.take() == Some(fault.address & !(PAGE_SIZE - 1));
     if !refused {
         if let Some((region, offset)) = fault.at {
             if let Some(port) = region.keeper.get().get::<Port>() {
@@ -41,7 +41,7 @@ pub(crate) fn memory(k: K, t: &'static Thread, fault: &Fault) {
                     t.tag.get(),
                 ];
                 // The reply compares with what failed here.
-                t.missing.set((fault.address, fault.access));
+                t.missing.set((fault.address, fault.access, Link::to(region)));
                 return send(k, t, port, &words, Stage::Fault);
             }
         }

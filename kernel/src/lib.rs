@@ -186,9 +186,15 @@ impl Kernel {
         if core::ptr::eq(t, next) {
             return &t.ctx;
         }
-        self.current.set(Some(next));
-        self.enter_space(next);
-        exec::switch(&t.ctx, &next.ctx)
+        self.go_to(t, next)
+    }
+
+    /// The processor goes on with another thread.
+    #[inline]
+    fn go_to(&'static self, from: &'static Thread, to: &'static Thread) -> &'static Context {
+        self.current.set(Some(to));
+        self.enter_space(to);
+        exec::switch(&from.ctx, &to.ctx)
     }
 
     /// Makes the thread's space the processor's.
@@ -245,6 +251,9 @@ impl hal::Kernel for Kernel {
 
     fn syscall(&'static self, _: &'static Context) -> &'static Context {
         let t = self.running();
+        if let Some(next) = ipc::fast::short_cut(self, t) {
+            return next;
+        }
         if let Err(stop) = syscall::dispatch(self, t) {
             self.stopped(t, stop);
         }

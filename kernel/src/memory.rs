@@ -11,7 +11,7 @@
 use crate::object::mapping::{self, Mapping};
 use crate::object::region::{Region, Source};
 use crate::object::space::Space;
-use crate::object::Object;
+use crate::object::{Link, Object};
 use crate::{Stop, K};
 use abi::{access, PAGE_SIZE, USER_END};
 use hal::Pfn;
@@ -34,10 +34,10 @@ impl Access {
 /// A page that a walk did not find.
 #[derive(Clone, Copy)]
 pub(crate) struct Fault {
-    /// The page in the space where the access was made.
+    /// The access, in the space where it was made.
     pub(crate) address: u64,
     pub(crate) access: Access,
-    /// The region where the walk failed, and the page in it; none if no mapping covers the
+    /// The region where the walk failed, and the offset in it; none if no mapping covers the
     /// address at all.
     pub(crate) at: Option<(&'static Region, u64)>,
 }
@@ -105,16 +105,16 @@ fn frame(physical: u64) -> Pfn {
 fn resolve(k: K, space: &'static Space, address: u64, need: Access) -> Result<Pfn, Stop> {
     let page = address & !(PAGE_SIZE - 1);
     if page >= USER_END {
-        return Err(Stop::Fault(Fault { address: page, access: need, at: None }));
+        return Err(Stop::Fault(Fault { address, access: need, at: None }));
     }
-    let found = walk(space, page, need)?;
+    let found = walk(space, address, need)?;
     k.count_soft_fault();
     while space.table.insert(page, found.pfn, found.rights, found.device).is_none() {
         evict(k, space)?;
     }
     if found.device {
         // The table is right for the program; the kernel itself does not touch device memory.
-        return Err(Stop::Device(page, need));
+        return Err(Stop::Device(address, need));
     }
     Ok(found.pfn)
 }
@@ -155,9 +155,27 @@ pub(crate) fn make_present(k: K, space: &'static Space, address: u64, need: Acce
     }
 }
 
-/// Whether a walk would still fail as it did.
-pub(crate) fn still_missing(space: &'static Space, address: u64, need: Access) -> bool {
-    matches!(walk(space, address & !(PAGE_SIZE - 1), need), Err(Stop::Fault(_)))
+/// Whether a walk would still fail as it did, in the same region. (What its keeper supplied may in
+/// turn have to be supplied by another keeper.)
+pub(crate) fn still_missing(
+    space: &'static Space,
+    address: u64,
+    need: Access,
+    region: Link<Region>,
+) -> bool {
+    match walk(space, address, need) {
+        Err(Stop::Fault(Fault { at, .. })) => {
+            at.is_none_or(|(failed, _)| Link::to(failed) == region)
+        }
+        _ => false,
+    }
+}
+
+/// Whether the program itself allows objects at the address. (Where nothing is mapped it is a bad
+/// access, and what the region forbids is its keeper's affair.)
+pub(crate) fn takes_objects(space: &'static Space, address: u64) -> bool {
+    mapping::covering(&space.mappings, address)
+        .is_none_or(|m| m.protection.get() & access::OBJECTS != 0)
 }
 
 /// The frame behind an offset of a region, if it is there: for searches.
@@ -190,7 +208,7 @@ fn in_range(address: u64, length: u64) -> bool {
 }
 
 fn outside(address: u64, need: Access) -> Stop {
-    Stop::Fault(Fault { address: address & !(PAGE_SIZE - 1), access: need, at: None })
+    Stop::Fault(Fault { address, access: need, at: None })
 }
 
 /// Makes sure that every page of a range is there, so that a later access does not fault (unless
@@ -204,7 +222,7 @@ pub(crate) fn probe(k: K, space: &'static Space, address: u64, length: u64, need
     }
     let mut page = address & !(PAGE_SIZE - 1);
     while page < address + length {
-        translate(k, space, page, need)?;
+        translate(k, space, page.max(address), need)?;
         page += PAGE_SIZE;
     }
     Ok(())

@@ -52,6 +52,13 @@ impl Scheduler {
         }
     }
 
+    /// Whether somebody is ready who comes before that thread.
+    #[inline]
+    pub(crate) fn somebody_above(&self, t: &Thread) -> bool {
+        // The priority is below 32, so that the shift is at most 32.
+        u64::from(self.bits.get()) >> (u32::from(t.priority.get()) + 1) != 0
+    }
+
     fn highest(&self) -> Option<usize> {
         31u32.checked_sub(self.bits.get().leading_zeros()).map(|p| p as usize)
     }

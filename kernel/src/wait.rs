@@ -87,6 +87,18 @@ impl WaitQueue {
         t.links.queue.set(Some(self));
     }
 
+    /// Takes out the first thread, which is `t`.
+    #[inline]
+    pub(crate) fn pop(&self, t: &'static Thread) {
+        let next = t.links.next.take();
+        self.head.set(next);
+        match next {
+            Some(n) => n.links.prev.set(None),
+            None => self.tail.set(None),
+        }
+        t.links.queue.set(None);
+    }
+
     /// Wakes every waiter with nothing granted.
     pub(crate) fn wake_all(&self, k: K) {
         // A waiter that cannot run yet may come back to the end of this very queue (a thread

@@ -9,6 +9,7 @@
 //! only the peer can settle, such as a page of its own that is absent, is left to it: the peer is
 //! woken with nothing granted, meets the same obstacle itself, and goes on from there.
 
+pub(crate) mod fast;
 mod pump;
 
 use crate::memory::{self, Fault};
@@ -19,7 +20,7 @@ use crate::object::{self, Link, Object};
 use crate::{Handled, Outcome, Stop, K};
 use abi::ipc::{next, plan, Plan};
 use abi::state::{Stage, Waiting, REGISTER_WORDS};
-use abi::{Call, Code, Exception, MAX_IDEMPOTENT};
+use abi::{Call, Code, Exception, MAX_IDEMPOTENT, PAGE_SIZE};
 use pump::{pump, Pumped, Sink, Source, Trouble};
 
 /// How a stage ended, if nothing stopped it.
@@ -362,7 +363,7 @@ fn turned(k: K, p: &'static Thread) {
 fn disconnect(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     let stage = end_of(t, stages).stage.get();
     if stage == Stage::None {
-        return Err(Stop::Code(Code::WrongStage));
+        return Ok(Step::Done(Code::Ok));
     }
     if stages.has(Plan::CLIENT) {
         drop_client_end(k, t);
@@ -634,9 +635,9 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
         }
         Stage::Fault => {
             if let Some(c) = owed(t) {
-                let (page, need) = c.missing.get();
-                if c.space().is_some_and(|s| memory::still_missing(s, page, need)) {
-                    c.refused.set(Some(page));
+                let (address, need, region) = c.missing.get();
+                if c.space().is_some_and(|s| memory::still_missing(s, address, need, region)) {
+                    c.refused.set(Some(address & !(PAGE_SIZE - 1)));
                 }
                 c.wake(k);
             }

@@ -107,7 +107,10 @@ impl Short {
 
     /// Takes `n` bytes off the front.
     fn consume(&mut self, n: usize) {
-        self.bytes.copy_within(n.., 0);
+        // What is left moves to the front; nothing left, nothing moves.
+        if n < self.count {
+            self.bytes.copy_within(n.., 0);
+        }
         self.count -= n;
     }
 }

@@ -316,8 +316,8 @@ fn look_up<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'stat
 /// The object that this handle found before, as long as nothing has been unmapped since. The word
 /// is read through the program's own mapping, so that the hardware does the walk; it is no more
 /// than a hint, as the object must have been seen at this very handle in this space.
-#[inline]
-fn look_again<T: Object>(k: K, space: &'static Space, handle: u64) -> Option<&'static T> {
+#[inline(always)]
+pub(crate) fn look_again<T: Object>(k: K, space: &'static Space, handle: u64) -> Option<&'static T> {
     if !k.inside.get().is_some_and(|here| core::ptr::eq(here, space)) {
         return None;
     }
@@ -406,6 +406,9 @@ pub(crate) fn find_place(
     same: Option<&'static Header>,
 ) -> Result<Place, Stop> {
     aligned(address)?;
+    if !memory::takes_objects(space, address) {
+        return Err(Stop::Code(Code::Denied));
+    }
     let pfn = memory::translate(k, space, address, Access::OBJECT)?;
     let offset = address % abi::PAGE_SIZE;
     match object_at(k, pfn, offset) {

@@ -4,6 +4,7 @@
 //! exported by `get_state` is either scheduling (queues, the time slice) or a hint that may be
 //! dropped at any time ([`Thread::touch`], [`Thread::refused`], [`Thread::served_by`]).
 
+use super::region::Region;
 use super::space::Space;
 use super::{Header, Link, Object, Table, Target, CHUNK};
 use crate::exec;
@@ -93,8 +94,8 @@ pub struct Thread {
     pub(crate) served_by: Cell<(Link<Thread>, Stage)>,
     /// What a peer met in its memory, and it has to settle when it goes on. Hint.
     pub(crate) touch: Cell<Option<Touch>>,
-    /// The page that it told a keeper of, and the access that it needs.
-    pub(crate) missing: Cell<(u64, Access)>,
+    /// The address that it told a keeper of, the access that it needs, and the keeper's region.
+    pub(crate) missing: Cell<(u64, Access, Link<Region>)>,
     /// The page whose fault its keeper answered without resolving it. Hint.
     pub(crate) refused: Cell<Option<u64>>,
 }
@@ -314,7 +315,7 @@ impl Object for Thread {
             errand: Cell::new(None),
             served_by: Cell::new((Link::NONE, Stage::None)),
             touch: Cell::new(None),
-            missing: Cell::new((0, Access::READ)),
+            missing: Cell::new((0, Access::READ, Link::NONE)),
             refused: Cell::new(None),
         }
     }
