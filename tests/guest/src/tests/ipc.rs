@@ -159,24 +159,11 @@ fn rpc_round_trip() -> Outcome {
             "the request of {length}"
         );
         let answer = bytes(7, length + 1);
-        let again = server.receive_regs();
-        let got = server.run(
-            Call::ServerAckSendOverReceive,
-            IpcRegs {
-                rdi: 0,
-                ..merge(send_regs(&answer), again)
-            },
-        );
-        // The client is happy with one reply and says no more: it is over when it disconnects.
+        let regs = merge(send_regs(&answer), server.receive_regs());
+        check_eq!(server.run(Call::ServerAckSendOver, regs).code, Code::Ok);
         let regs = client.finish()?;
         check_eq!(regs.code(), Code::Ok);
         check!(talk.received(&regs) == &answer[..], "the reply to {length}");
-        drop(client);
-        check!(
-            got.code == Code::Disconnected || got.code == Code::Ok,
-            "{:?}",
-            got.code
-        );
     }
     Ok(())
 }
@@ -232,26 +219,27 @@ fn short_round_trip() -> Outcome {
             Call::ClientConnectSendOverReceiveShort,
             short_regs(&server.port_ref, n),
         )?;
-        let mut regs = IpcRegs {
+        let other = Actor::new()?;
+        let regs = IpcRegs {
             rdi: server.portset.handle(),
             ..IpcRegs::default()
         };
-        // SAFETY: a register message touches no memory.
-        let code = unsafe { sys::ipc(Call::ServerWaitReceiveShort, &mut regs) };
-        check_eq!((code, regs.rdi, regs.short_len()), (Code::Ok, 5, n));
+        other.call(Call::ServerWaitReceiveShort, regs)?;
+        let regs = other.finish()?;
+        check_eq!((regs.code(), regs.rdi, regs.short_len()), (Code::Ok, 5, n));
         check_eq!(masked(regs.short_words(), n), masked(words(n), n));
-        // Send back what came.
-        let mut back = IpcRegs {
+        // Send back what came, and wait for more.
+        let back = IpcRegs {
             rax: (n as u64) << 8,
             ..regs
         };
-        // SAFETY: as above.
-        let code = unsafe { sys::ipc(Call::ServerAckSendOverReceiveShort, &mut back) };
+        other.call(Call::ServerAckSendOverReceiveShort, back)?;
         let regs = client.finish()?;
         check_eq!((regs.code(), regs.short_len()), (Code::Ok, n));
         check_eq!(masked(regs.short_words(), n), masked(words(n), n));
+        // The connection ends with the client.
         drop(client);
-        check!(code == Code::Disconnected || code == Code::Ok, "{code:?}");
+        check_eq!(other.finish_code()?, Code::Disconnected);
     }
     Ok(())
 }
@@ -673,17 +661,18 @@ fn idempotent_limits() -> Outcome {
         talk.into[..] == bytes(5, 10)[..],
         "what fitted is not there"
     );
-    // The request has no room.
+    // The request has no room at the server: the client hears it, the server goes on waiting.
     let mut talk = Talk::new(bytes(1, 500), 10);
-    client.call(Call::Call, talk.regs(&server.port_ref))?;
+    let other = Actor::new()?;
     let mut regs = server.receive_regs();
     regs.r13 = 100;
-    let got = server.run(Call::ServerWaitReceive, regs);
-    check_eq!(got.code, Code::TooLarge);
-    let got = server.receive(SOON);
-    check_eq!((got.code, got.length), (Code::Call, 500));
-    check_eq!(reply(b"ok"), Code::Ok);
-    check_eq!(client.finish_code()?, Code::Ok);
+    other.call(Call::ServerWaitReceive, regs)?;
+    client.call(Call::Call, talk.regs(&server.port_ref))?;
+    check_eq!(client.finish_code()?, Code::TooLarge);
+    other.settle(Waiting::Portset)?;
+    let mut talk = Talk::new(bytes(1, 100), 10);
+    client.call(Call::Call, talk.regs(&server.port_ref))?;
+    check_eq!(other.finish_code()?, Code::Call);
     Ok(())
 }
 
@@ -770,24 +759,27 @@ fn short_meets_long() -> Outcome {
     );
     // A long answer to a short receive: as much as fits, then more.
     let answer = bytes(8, 100);
-    let sender = Actor::new()?; // keeps this thread free to look
-    drop(sender);
-    let mut regs = send_regs(&answer);
-    regs.rdx = 64;
-    check_eq!(
-        server
-            .run(Call::ServerAckSend, IpcRegs { r13: 0, ..regs })
-            .code,
-        Code::Ok
-    );
+    let other = Actor::new()?;
+    check_eq!(sys::server_disconnect(), Code::Ok);
+    check_eq!(client.finish_code()?, Code::Disconnected);
+    client.call(
+        Call::ClientConnectSendOverReceiveShort,
+        short_regs(&server.port_ref, 40),
+    )?;
+    other.call(Call::ServerWaitReceive, server.receive_regs())?;
+    check_eq!(other.finish_code()?, Code::Ok);
+    other.call(Call::ServerAckSendOver, send_regs(&answer))?;
     let regs = client.finish()?;
-    check!(
-        matches!(regs.code(), Code::More | Code::Ok),
-        "{:?}",
-        regs.code()
-    );
-    check_eq!(regs.short_len(), 64);
+    check_eq!((regs.code(), regs.short_len()), (Code::More, 64));
     check!(masked(regs.short_words(), 64) == answer[..64], "the answer");
+    client.call(Call::ClientReceiveShort, IpcRegs::default())?;
+    let regs = client.finish()?;
+    check_eq!((regs.code(), regs.short_len()), (Code::Ok, 36));
+    check!(
+        masked(regs.short_words(), 36) == answer[64..],
+        "the rest of the answer"
+    );
+    check_eq!(other.finish_code()?, Code::Ok);
     Ok(())
 }
 
