@@ -136,6 +136,12 @@ impl FileSystem {
         fs
     }
 
+    /// Makes the numbers of new files begin with `salt`. If that differs between boots, a program
+    /// that was restored in another boot does not take a file for one of its own.
+    pub fn set_salt(&mut self, salt: u32) {
+        self.next = u64::from(salt >> 1) << 32 | proto::fs::FIRST_INO;
+    }
+
     /// Sets the time that changes are marked with, in nanoseconds.
     pub fn set_now(&mut self, now: u64) {
         self.now = now;
@@ -177,7 +183,7 @@ impl FileSystem {
                 }
                 MemberKind::Symlink(target) => {
                     self.symlink(&target, &path)?;
-                    continue;
+                    self.lookup(&path, false)?
                 }
                 MemberKind::Link(target) => {
                     self.link(&absolute(&target), &path)?;

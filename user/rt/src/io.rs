@@ -1,9 +1,9 @@
 //! Standard streams, and the macros that write to them.
 //!
-//! Where each goes is in the start information: the console, nowhere, or a file. The position in a
-//! file lives in the program's own memory; a file is opened again by its path when the file system
-//! no longer knows it.
-use crate::fs::{self, File, Flags};
+//! Where each goes is in the start information: the console, nowhere, or a file. A file is found by
+//! its path each time, and the position in it lives in the program's own memory: so a program that is
+//! restored, perhaps by another file system in another boot, goes on where it was.
+use crate::fs::{self, Flags, Ino};
 use crate::sync::Mutex;
 use core::fmt::{self, Write};
 use proto::process::Stdio;
@@ -12,8 +12,7 @@ use proto::Error;
 /// A stream by number: 0 input, 1 output, 2 errors.
 struct Stream {
     number: usize,
-    file: Option<File>,
-    /// The file has been opened before: do not cut it again.
+    /// The file has been opened before: it is not cut again.
     begun: bool,
     offset: u64,
 }
@@ -22,7 +21,6 @@ impl Stream {
     const fn new(number: usize) -> Self {
         Stream {
             number,
-            file: None,
             begun: false,
             offset: 0,
         }
@@ -35,18 +33,26 @@ impl Stream {
             .unwrap_or(&Stdio::Console)
     }
 
-    fn open(&mut self, path: &str, append: bool) -> Result<&File, Error> {
+    /// The file's number now; output makes a file that is not there.
+    fn find(&mut self, path: &str, append: bool) -> Result<Ino, Error> {
         let output = self.number != 0;
+        if self.begun || !output {
+            match fs::stat(path, true) {
+                Ok(attr) => return Ok(attr.ino),
+                Err(Error::NotFound) if output => {}
+                Err(error) => return Err(error),
+            }
+        }
         let flags = Flags {
-            create: output,
-            truncate: output && !append && !self.begun,
+            create: true,
+            truncate: !append && !self.begun,
             ..Flags::default()
         };
-        if self.file.is_none() {
-            self.file = Some(File::open(path, flags, 0o644)?);
-            self.begun = true;
-        }
-        self.file.as_ref().ok_or(Error::Broken)
+        let ino = fs::open(path, flags, 0o644)?.ino;
+        // It has a name, by which it lives on.
+        fs::close(ino)?;
+        self.begun = true;
+        Ok(ino)
     }
 
     fn write(&mut self, mut from: &[u8]) -> Result<(), Error> {
@@ -54,22 +60,14 @@ impl Stream {
             Stdio::Console => crate::console::write_all(from),
             Stdio::Null => Ok(()),
             Stdio::File { path, append } => {
-                let mut stale = self.file.is_some();
+                let ino = self.find(path, *append)?;
                 while !from.is_empty() {
-                    let ino = self.open(path, *append)?.ino();
-                    match fs::write(ino, self.offset, *append, from) {
-                        Ok((0, _)) => return Err(Error::NoMemory),
-                        Ok((length, at)) => {
-                            self.offset = at + length as u64;
-                            from = &from[length..];
-                        }
-                        // The file system of another boot.
-                        Err(Error::NotFound) if stale => {
-                            stale = false;
-                            self.file = None;
-                        }
-                        Err(error) => return Err(error),
+                    let (length, at) = fs::write(ino, self.offset, *append, from)?;
+                    if length == 0 {
+                        return Err(Error::NoMemory);
                     }
+                    self.offset = at + length as u64;
+                    from = &from[length..];
                 }
                 Ok(())
             }
@@ -81,16 +79,8 @@ impl Stream {
             Stdio::Console => crate::console::read_waiting(to),
             Stdio::Null => Ok(0),
             Stdio::File { path, .. } => {
-                let stale = self.file.is_some();
-                let ino = self.open(path, false)?.ino();
-                let length = match fs::read(ino, self.offset, to) {
-                    Err(Error::NotFound) if stale => {
-                        self.file = None;
-                        let ino = self.open(path, false)?.ino();
-                        fs::read(ino, self.offset, to)?
-                    }
-                    result => result?,
-                };
+                let ino = self.find(path, false)?;
+                let length = fs::read(ino, self.offset, to)?;
                 self.offset += length as u64;
                 Ok(length)
             }
@@ -119,8 +109,16 @@ pub fn write_error(from: &[u8]) -> Result<(), Error> {
     STREAMS[2].lock().write(from)
 }
 
-/// Writes out what the streams hold. They hold nothing: every line is a write of its own.
-pub(crate) fn flush() {}
+/// Closes the files behind the streams, at the end of the program. The streams hold nothing that
+/// was not written yet: every line is a write of its own.
+pub(crate) fn close() {
+    for stream in &STREAMS {
+        // Another thread may be in the middle of something; its file is left open.
+        if let Some(mut stream) = stream.try_lock() {
+            stream.file = None;
+        }
+    }
+}
 
 /// Collects the pieces of one `print!`, so that it is one write.
 struct Line<'a> {
