@@ -109,17 +109,6 @@ pub fn write_error(from: &[u8]) -> Result<(), Error> {
     STREAMS[2].lock().write(from)
 }
 
-/// Closes the files behind the streams, at the end of the program. The streams hold nothing that
-/// was not written yet: every line is a write of its own.
-pub(crate) fn close() {
-    for stream in &STREAMS {
-        // Another thread may be in the middle of something; its file is left open.
-        if let Some(mut stream) = stream.try_lock() {
-            stream.file = None;
-        }
-    }
-}
-
 /// Collects the pieces of one `print!`, so that it is one write.
 struct Line<'a> {
     buffer: [u8; 512],
