@@ -49,7 +49,7 @@ use object::reference::Reference;
 use object::region::Region;
 use object::space::Space;
 use object::thread::Run;
-use object::{ObjId, Table};
+use object::{Handles, ObjId, Table};
 use wait::{Deadlines, WaitQueue};
 
 /// The kernel, as everything in it is reached.
@@ -66,6 +66,7 @@ pub struct Kernel {
     spaces: Table<Space>,
     threads: Table<Thread>,
     references: Table<Reference>,
+    handles: AllHandles,
     accounts: Accounts,
     /// For each frame the first object in it.
     frames: &'static [Cell<ObjId>],
@@ -82,6 +83,35 @@ pub struct Kernel {
     seed: Cell<u32>,
     soft_faults: Cell<u64>,
     epochs: Cell<u64>,
+}
+
+/// Where handles were last found.
+struct AllHandles {
+    mutexes: Handles<Mutex>,
+    conds: Handles<Cond>,
+    mappings: Handles<Mapping>,
+    regions: Handles<Region>,
+    ports: Handles<Port>,
+    portsets: Handles<Portset>,
+    spaces: Handles<Space>,
+    threads: Handles<Thread>,
+    references: Handles<Reference>,
+}
+
+impl AllHandles {
+    const fn new() -> Self {
+        AllHandles {
+            mutexes: Handles::new(),
+            conds: Handles::new(),
+            mappings: Handles::new(),
+            regions: Handles::new(),
+            ports: Handles::new(),
+            portsets: Handles::new(),
+            spaces: Handles::new(),
+            threads: Handles::new(),
+            references: Handles::new(),
+        }
+    }
 }
 
 /// What stops a handler before it has changed anything.
@@ -127,6 +157,7 @@ impl Kernel {
             spaces: Table::new()?,
             threads: Table::new()?,
             references: Table::new()?,
+            handles: AllHandles::new(),
             accounts: Accounts::new(),
             frames,
             sched: sched::Scheduler::new(),
@@ -198,12 +229,16 @@ impl Kernel {
     }
 
     /// Makes the thread's space the processor's.
+    #[inline(always)]
     fn enter_space(&self, t: &'static Thread) {
         let Some(space) = t.space() else { return };
-        let here = self.inside.replace(Some(space));
-        if here.is_some_and(|h| core::ptr::eq(h, space)) {
-            return;
+        if !self.inside.get().is_some_and(|here| core::ptr::eq(here, space)) {
+            self.change_space(space);
         }
+    }
+
+    fn change_space(&self, space: &'static Space) {
+        let here = self.inside.replace(Some(space));
         space.table.activate();
         // Few spaces have ports: most switches load none after none.
         if here.is_none_or(Space::has_ports) || space.has_ports() {

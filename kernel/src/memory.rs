@@ -56,6 +56,7 @@ fn walk(space: &'static Space, address: u64, need: Access) -> Result<Found, Stop
     let (mut space, mut here) = (space, address);
     for _ in 0..MAX_DEPTH {
         let Some(m) = mapping::covering(&space.mappings, here) else { return failed(at) };
+        m.head().open()?;
         rights &= m.protection.get();
         if rights & need.0 != need.0 {
             return failed(at);
@@ -178,17 +179,21 @@ pub(crate) fn takes_objects(space: &'static Space, address: u64) -> bool {
         .is_none_or(|m| m.protection.get() & access::OBJECTS != 0)
 }
 
-/// The frame behind an offset of a region, if it is there: for searches.
-pub(crate) fn region_frame(region: &'static Region, offset: u64) -> Option<Pfn> {
-    match region.source.get() {
+/// The frame behind an offset of a region, if it is there: for searches. Whether it is there may
+/// have to wait for a vacant identity.
+pub(crate) fn region_frame(region: &'static Region, offset: u64) -> Result<Option<Pfn>, Stop> {
+    Ok(match region.source.get() {
         Source::Memory => Some(frame(offset)).filter(|&pfn| hal::user_frame(pfn)),
         Source::Device => None,
         Source::Space => {
-            let space = region.space.get().get()?;
-            let found = walk(space, region.start.get() + offset, Access(0)).ok()?;
-            (!found.device).then_some(found.pfn)
+            let Some(space) = region.space.get().get() else { return Ok(None) };
+            match walk(space, region.start.get() + offset, Access(0)) {
+                Ok(found) => (!found.device).then_some(found.pfn),
+                Err(Stop::Vacant) => return Err(Stop::Vacant),
+                Err(_) => None,
+            }
         }
-    }
+    })
 }
 
 /// The first offset from `offset` on behind which something can be mapped.

@@ -250,12 +250,6 @@ pub fn frame_limit() -> u32 {
     with(|m| FIRST_FRAME + (m.ram.len() / PAGE_SIZE as usize) as u32)
 }
 
-/// The word at an address of the running program, if a translation is at hand: never, here, so that
-/// callers go the long way.
-pub fn peek(_: u64) -> Option<u64> {
-    None
-}
-
 /// Reads the aligned word at `offset` of the frame.
 pub fn read_word(pfn: Pfn, offset: u64) -> u64 {
     assert!(

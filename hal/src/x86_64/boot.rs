@@ -343,9 +343,6 @@ fn set_up_processor() {
     ] {
         if register & 1 << bit != 0 {
             cr4 |= flag;
-            if flag == CR4_SMAP {
-                super::peek::guard();
-            }
         }
     }
     // SAFETY: the processor has each of these, the translations in use have no user pages, and the

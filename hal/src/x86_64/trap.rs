@@ -12,7 +12,7 @@ use super::descriptors::{KERNEL_CODE, KERNEL_DATA, USER_CODE, USER_DATA};
 use super::fpu::use_fpu;
 use super::instructions::{cr2, wrmsr, MSR_EFER, MSR_LSTAR, MSR_SFMASK, MSR_SYSENTER_CS};
 use super::serial::{die, die_at};
-use super::{interrupts, peek, stack, time, Cpu, Global, CPU};
+use super::{interrupts, stack, time, Cpu, Global, CPU};
 use crate::{Context, Kernel, Trap};
 use core::arch::{asm, global_asm, naked_asm};
 use core::cell::Cell;
@@ -354,7 +354,6 @@ unsafe extern "C" fn common() {
         "mov rcx, rbp",
         "mov r8, [rsp + 112]",
         "call {from_kernel}",
-        "mov [rsp + 88], rax",
         "pop r11",
         "pop r10",
         "pop r9",
@@ -431,13 +430,8 @@ extern "C" fn from_user(context: &'static Context, vector: u64, error: u64) -> &
     KERNEL.0.get().trap(context, trap)
 }
 
-/// A trap in the kernel. Returns where the kernel goes on.
-extern "C" fn from_kernel(vector: u64, error: u64, rip: u64, rbp: u64, rsp: u64) -> u64 {
-    if vector == PAGE_FAULT {
-        if let Some(rip) = peek::continuation(rip) {
-            return rip;
-        }
-    }
+/// A trap in the kernel.
+extern "C" fn from_kernel(vector: u64, error: u64, rip: u64, rbp: u64, rsp: u64) {
     if vector < 32 {
         let address = cr2();
         die_at(
@@ -451,7 +445,6 @@ extern "C" fn from_kernel(vector: u64, error: u64, rip: u64, rbp: u64, rsp: u64)
     if let Some(trap) = arrived(vector) {
         KERNEL.0.get().interrupt(trap);
     }
-    rip
 }
 
 /// What an interrupt means to the kernel, if anything. It is acknowledged.

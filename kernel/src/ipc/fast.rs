@@ -51,7 +51,7 @@ fn at_hand<T: Object>(k: K, t: &'static Thread, handle: u64) -> Option<&'static 
     if space.foreign.get() || t.touch.get().is_some() {
         return None;
     }
-    active(object::look_again::<T>(k, space, handle)?)
+    object::at_hand(k, space, handle)
 }
 
 /// Copies the message from frame to frame.

@@ -1,6 +1,6 @@
 //! Condition variables. They have no state: whoever waits has already become a `mutex_lock`.
 
-use super::{Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
+use super::{Handles, Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
 use crate::wait::WaitQueue;
 use crate::K;
 use abi::Type;
@@ -34,6 +34,9 @@ impl Object for Cond {
     }
     fn table(k: K) -> &'static Table<Self> {
         &k.conds
+    }
+    fn handles(k: K) -> &'static Handles<Self> {
+        &k.handles.conds
     }
     fn open(&'static self, _: K) {}
     fn close(&'static self, k: K) {

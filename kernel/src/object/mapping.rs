@@ -5,7 +5,7 @@
 
 use super::region::Region;
 use super::space::Space;
-use super::{Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
+use super::{Handles, Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
 use crate::K;
 use abi::Type;
 use core::cell::Cell;
@@ -228,17 +228,26 @@ impl Object for Mapping {
     fn table(k: K) -> &'static Table<Self> {
         &k.mappings
     }
+    fn handles(k: K) -> &'static Handles<Self> {
+        &k.handles.mappings
+    }
     fn open(&'static self, _: K) {
-        for field in [&self.start, &self.size, &self.offset, &self.protection] {
-            field.set(0);
+        // A vacant mapping stands in its place until its new state is set.
+        if self.space.get().get().is_none() {
+            for field in [&self.start, &self.size, &self.offset, &self.protection] {
+                field.set(0);
+            }
         }
-        self.left.set(None);
-        self.right.set(None);
     }
     fn close(&'static self, k: K) {
+        // It keeps its place, where accesses wait for its new body as they wait for a page.
+        if let Some(space) = self.space.get().get() {
+            space.forget(k, self.start.get(), self.size.get());
+        }
+    }
+    fn end(&'static self, k: K) {
         self.withdraw(k);
     }
-    fn end(&'static self, _: K) {}
 }
 
 #[cfg(test)]

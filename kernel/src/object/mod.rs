@@ -136,6 +136,7 @@ pub(crate) trait Object: Sized + 'static {
     fn blank(head: Header, part: &'static Self::Part) -> Self;
     fn head(&self) -> &Header;
     fn table(k: K) -> &'static Table<Self>;
+    fn handles(k: K) -> &'static Handles<Self>;
     /// What the object costs its payer, in bytes.
     fn cost() -> u64 {
         core::mem::size_of::<Self>() as u64
@@ -304,30 +305,47 @@ fn aligned(address: u64) -> Result<(), Stop> {
     }
 }
 
-/// The object at a handle, in whatever phase.
-#[inline]
-fn look_up<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'static T, Stop> {
-    match look_again(k, space, handle) {
-        Some(object) => Ok(object),
-        None => look_long(k, space, handle),
+/// Where handles of one type were last found, by a hash of their addresses.
+pub(crate) struct Handles<T: 'static> {
+    seen: [Cell<Option<&'static T>>; HANDLES],
+}
+
+const HANDLES: usize = 64;
+
+impl<T: Object> Handles<T> {
+    pub(crate) const fn new() -> Self {
+        Handles { seen: [const { Cell::new(None) }; HANDLES] }
+    }
+
+    #[inline(always)]
+    fn entry(&self, handle: u64) -> &Cell<Option<&'static T>> {
+        &self.seen[(handle / OBJECT_ALIGN) as usize % HANDLES]
+    }
+
+    /// The object that this handle found before, if nothing has been unmapped in the space since:
+    /// then a walk would find it again.
+    #[inline(always)]
+    fn probe(&self, space: &Space, handle: u64) -> Option<&'static T> {
+        let object = self.entry(handle).get()?;
+        let h = object.head();
+        (h.seen_at.get() == handle && h.seen_in.get() == space.epoch.get()).then_some(object)
     }
 }
 
-/// The object that this handle found before, as long as nothing has been unmapped since. The word
-/// is read through the program's own mapping, so that the hardware does the walk; it is no more
-/// than a hint, as the object must have been seen at this very handle in this space.
+/// The object at a handle, if it is found where it was last seen.
 #[inline(always)]
-pub(crate) fn look_again<T: Object>(k: K, space: &'static Space, handle: u64) -> Option<&'static T> {
-    if !k.inside.get().is_some_and(|here| core::ptr::eq(here, space)) {
-        return None;
+pub(crate) fn at_hand<T: Object>(k: K, space: &Space, handle: u64) -> Option<&'static T> {
+    let object = T::handles(k).probe(space, handle)?;
+    (object.head().phase.get() == Phase::Active).then_some(object)
+}
+
+/// The object at a handle, in whatever phase.
+#[inline]
+fn look_up<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'static T, Stop> {
+    match T::handles(k).probe(space, handle) {
+        Some(object) => Ok(object),
+        None => look_long(k, space, handle),
     }
-    let id = ObjId(hal::peek(handle)? as u32);
-    if id.ty() != Some(T::TYPE) {
-        return None;
-    }
-    let object = T::table(k).get(id.index())?;
-    let h = object.head();
-    (h.seen_at.get() == handle && h.seen_in.get() == space.epoch.get()).then_some(object)
 }
 
 /// The object at a handle by frame and offset.
@@ -345,9 +363,11 @@ fn look_long<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'st
     if h.id.ty() != Some(T::TYPE) {
         return Err(Stop::Exception(Exception::WrongType, handle));
     }
+    let object = T::table(k).get(h.id.index()).ok_or(Stop::Exception(Exception::NoObject, handle))?;
     h.seen_at.set(handle);
     h.seen_in.set(space.epoch.get());
-    T::table(k).get(h.id.index()).ok_or(Stop::Exception(Exception::NoObject, handle))
+    T::handles(k).entry(handle).set(Some(object));
+    Ok(object)
 }
 
 /// The object at a handle, for an operation on it. A vacant identity makes the caller wait.

@@ -1,6 +1,6 @@
 //! Mutexes: locked or not, no owner, no inheritance.
 
-use super::{Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
+use super::{Handles, Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
 use crate::wait::WaitQueue;
 use crate::K;
 use abi::Type;
@@ -37,6 +37,9 @@ impl Object for Mutex {
     }
     fn table(k: K) -> &'static Table<Self> {
         &k.mutexes
+    }
+    fn handles(k: K) -> &'static Handles<Self> {
+        &k.handles.mutexes
     }
     fn open(&'static self, _: K) {
         self.locked.set(false);

@@ -3,7 +3,7 @@
 //! A client that finds no server waits at the portset of its port, so that a server looks at one
 //! queue whatever the number of ports; at the port itself if that has no portset.
 
-use super::{Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
+use super::{Handles, Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
 use crate::wait::WaitQueue;
 use crate::K;
 use abi::Type;
@@ -73,6 +73,9 @@ impl Object for Port {
     fn table(k: K) -> &'static Table<Self> {
         &k.ports
     }
+    fn handles(k: K) -> &'static Handles<Self> {
+        &k.handles.ports
+    }
     fn open(&'static self, _: K) {
         self.alias.set(0);
         self.portset.set(Link::NONE);
@@ -108,6 +111,9 @@ impl Object for Portset {
     }
     fn table(k: K) -> &'static Table<Self> {
         &k.portsets
+    }
+    fn handles(k: K) -> &'static Handles<Self> {
+        &k.handles.portsets
     }
     fn open(&'static self, _: K) {}
     fn close(&'static self, k: K) {

@@ -1,6 +1,6 @@
 //! References: name an object across spaces and carry the right to use it.
 
-use super::{Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
+use super::{Handles, Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
 use crate::K;
 use abi::Type;
 use core::cell::Cell;
@@ -62,6 +62,9 @@ impl Object for Reference {
     }
     fn table(k: K) -> &'static Table<Self> {
         &k.references
+    }
+    fn handles(k: K) -> &'static Handles<Self> {
+        &k.handles.references
     }
     fn open(&'static self, _: K) {
         self.target.set(Target::Null);

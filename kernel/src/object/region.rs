@@ -3,7 +3,7 @@
 
 use super::mapping::Mapping;
 use super::space::{Forget, Space};
-use super::{Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
+use super::{Handles, Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
 use crate::K;
 use abi::Type;
 use core::cell::Cell;
@@ -123,6 +123,9 @@ impl Object for Region {
     }
     fn table(k: K) -> &'static Table<Self> {
         &k.regions
+    }
+    fn handles(k: K) -> &'static Handles<Self> {
+        &k.handles.regions
     }
     fn open(&'static self, _: K) {
         self.start.set(0);

@@ -4,7 +4,7 @@ use super::account::Account;
 use super::mapping::Mapping;
 use super::region::Region;
 use super::thread::Thread;
-use super::{Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
+use super::{Handles, Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
 use crate::K;
 use abi::{Type, USER_END};
 use core::cell::Cell;
@@ -175,6 +175,9 @@ impl Object for Space {
     }
     fn table(k: K) -> &'static Table<Self> {
         &k.spaces
+    }
+    fn handles(k: K) -> &'static Handles<Self> {
+        &k.handles.spaces
     }
     fn open(&'static self, k: K) {
         self.epoch.set(k.next_epoch());

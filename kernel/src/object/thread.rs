@@ -6,7 +6,7 @@
 
 use super::region::Region;
 use super::space::Space;
-use super::{Header, Link, Object, Table, Target, CHUNK};
+use super::{Handles, Header, Link, Object, Table, Target, CHUNK};
 use crate::exec;
 use crate::ipc::Errand;
 use crate::memory::Access;
@@ -324,6 +324,9 @@ impl Object for Thread {
     }
     fn table(k: K) -> &'static Table<Self> {
         &k.threads
+    }
+    fn handles(k: K) -> &'static Handles<Self> {
+        &k.handles.threads
     }
     fn cost() -> u64 {
         (core::mem::size_of::<Self>() + core::mem::size_of::<FpuArea>()) as u64

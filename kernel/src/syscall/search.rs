@@ -25,7 +25,7 @@ pub(super) fn region_search(a: Args) -> Handled {
         };
         at = next;
         let page = at & !(PAGE_SIZE - 1);
-        if let Some(pfn) = memory::region_frame(region, page) {
+        if let Some(pfn) = memory::region_frame(region, page)? {
             if kinds & 1 != 0 && at == page {
                 return hit(a, at, 0);
             }

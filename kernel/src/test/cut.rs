@@ -1,1 +1,1048 @@
-//! cut
+//! Cuts: an object is taken apart at an instant and made again, and nobody can tell (A6, A8).
+//!
+//! A [`Scenario`] is a few threads that produce a result in memory, whatever the order in which
+//! they run. It runs once undisturbed; then, for every thread and object of it and for every step,
+//! once with a cut at that step: state taken, destroyed with the identity kept, made again (there,
+//! or elsewhere and moved back), state set. The *slow* cut lets the others run on while the
+//! identity is vacant. Every run must give the same result.
+
+use super::check;
+use super::world::*;
+use abi::ipc::plan;
+use abi::message::{EXCEPTION_WORDS, FAULT_WORDS};
+use abi::state::{space_flags, REGISTER_WORDS, THREAD_WORDS};
+use abi::{boot, ref_list, Call, Code, Type, PAGE_SIZE};
+use std::format;
+use std::string::String;
+use std::vec;
+use std::vec::Vec;
+
+/// What is cut, and what must come out.
+#[derive(Default)]
+pub(super) struct Scenario {
+    pub(super) objects: Vec<(Type, u64)>,
+    /// Address and words.
+    pub(super) results: Vec<(u64, u64)>,
+}
+
+impl Scenario {
+    fn thread(mut self, handle: u64) -> Self {
+        self.objects.push((Type::Thread, handle));
+        self
+    }
+    fn object(mut self, ty: Type, handle: u64) -> Self {
+        self.objects.push((ty, handle));
+        self
+    }
+    fn result(mut self, address: u64, words: u64) -> Self {
+        self.results.push((address, words));
+        self
+    }
+}
+
+type Build = fn(&World) -> Scenario;
+
+/// How an object is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Made again at the same address, before anybody else runs.
+    Here,
+    /// Made again elsewhere, and moved back.
+    Elsewhere,
+    /// Vacant for that many steps of the others.
+    Slow(u64),
+    /// Only stopped for that many steps (threads).
+    Stopped(u64),
+    /// Stopped, and the state set that was got (threads).
+    Set,
+}
+
+/// What the manager needs for a cut.
+struct Knife {
+    kept: u64,
+    references: [u64; 3],
+    state: u64,
+    elsewhere: u64,
+}
+
+impl Knife {
+    fn new(w: &World) -> Knife {
+        let reference = || w.create(Call::ReferenceCreate);
+        Knife {
+            kept: reference(),
+            references: [reference(), reference(), reference()],
+            state: w.page(),
+            elsewhere: w.object(),
+        }
+    }
+
+    fn cut(&self, w: &World, ty: Type, object: u64, way: Way) {
+        let all = Calls::of(ty);
+        let [a, b, c] = self.references;
+        if ty == Type::Thread {
+            w.ok(Call::ThreadStop, &[object]);
+        }
+        if let Way::Stopped(steps) = way {
+            self.others(w, steps);
+            return w.ok(Call::ThreadResume, &[object]);
+        }
+        w.ok(all.get, &[object, self.state, a, b, c]);
+        if way != Way::Set {
+            w.ok(all.destroy, &[object, self.kept]);
+            if let Way::Slow(steps) = way {
+                self.others(w, steps);
+            }
+            let to = if way == Way::Elsewhere { self.elsewhere } else { object };
+            w.ok(all.create, &[to, self.kept]);
+            if way == Way::Elsewhere {
+                w.ok(all.relocate, &[to, object]);
+            }
+        }
+        w.ok(all.set, &[object, self.state, a, b, c]);
+        if ty == Type::Thread {
+            w.ok(Call::ThreadResume, &[object]);
+        }
+    }
+
+    fn others(&self, w: &World, steps: u64) {
+        w.release();
+        for _ in 0..steps {
+            if w.step() == Met::Idle {
+                break;
+            }
+        }
+        w.call_manager();
+    }
+}
+
+/// The common calls of a type.
+pub(super) struct Calls {
+    pub(super) create: Call,
+    pub(super) destroy: Call,
+    pub(super) relocate: Call,
+    pub(super) point: Call,
+    pub(super) get: Call,
+    pub(super) set: Call,
+}
+
+impl Calls {
+    pub(super) fn of(ty: Type) -> Calls {
+        let first = (ty as u8 - 1) * 6 + 1;
+        let call = |n: u8| Call::from_number(first + n).expect("a common call");
+        Calls {
+            create: call(0),
+            destroy: call(1),
+            relocate: call(2),
+            point: call(3),
+            get: call(4),
+            set: call(5),
+        }
+    }
+}
+
+fn results(w: &World, s: &Scenario) -> Vec<u64> {
+    let mut all = Vec::new();
+    for &(address, words) in &s.results {
+        all.extend((0..words).map(|i| w.peek(address + i * 8)));
+    }
+    all
+}
+
+struct Where(String);
+
+impl Drop for Where {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::eprintln!("cut: {}", self.0);
+        }
+    }
+}
+
+/// Runs until nobody can go on; the number of steps.
+fn finish(w: &World) -> u64 {
+    let mut steps = 0;
+    while w.step() != Met::Idle {
+        steps += 1;
+        assert!(steps < 20_000, "it never ends");
+    }
+    steps
+}
+
+fn prepare(build: Build) -> (World, Knife, Scenario) {
+    let w = World::with_frames(96);
+    w.checked.set(false);
+    let knife = Knife::new(&w);
+    let scenario = build(&w);
+    w.checked.set(true);
+    (w, knife, scenario)
+}
+
+/// Runs a scenario undisturbed, then cut in every way, in every object, at every step.
+fn cut_everywhere(name: &str, build: Build) {
+    let (w, _, scenario) = prepare(build);
+    w.release();
+    let steps = finish(&w);
+    let expected = results(&w, &scenario);
+    let objects: Vec<Type> = scenario.objects.iter().map(|o| o.0).collect();
+    let mut runs = 0;
+    for (n, &ty) in objects.iter().enumerate() {
+        let mut ways = vec![Way::Here, Way::Elsewhere, Way::Slow(3), Way::Slow(200)];
+        if ty == Type::Thread {
+            ways.extend([Way::Stopped(5), Way::Stopped(300), Way::Set]);
+        }
+        for way in ways {
+            for at in 0..=steps {
+                let _where = Where(format!("{name}: {ty:?} {n}, {way:?}, step {at} of {steps}"));
+                let (w, knife, s) = prepare(build);
+                w.checked.set(false);
+                w.release();
+                for _ in 0..at {
+                    w.step();
+                }
+                w.checked.set(true);
+                w.call_manager();
+                knife.cut(&w, ty, s.objects[n].1, way);
+                w.release();
+                w.checked.set(false);
+                finish(&w);
+                check::invariants(w.k);
+                assert_eq!(results(&w, &s), expected);
+                runs += 1;
+            }
+        }
+    }
+    assert!(runs > 0 && steps > 10, "nothing was cut");
+    std::println!("{name}: {runs} cuts at {steps} steps");
+}
+
+macro_rules! cuts {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            cut_everywhere(stringify!($name), scenarios::$name);
+        })*
+    };
+}
+
+cuts! {
+    mutex_hand_over
+    condition
+    sleep
+    interrupts
+    long_messages
+    short_messages
+    narrow_calls
+    finished_in_order
+    disconnected
+    idempotent
+    idempotent_short
+    two_clients
+    references_travel
+    fault_of_an_instruction
+    faults_in_a_message
+    exceptions
+    foreign_calls
+    search
+}
+
+mod scenarios {
+    use super::*;
+
+    /// Adds one to the word at an address, and goes on at `to` while it is less than `n`.
+    fn count(p: Program, at: u64, n: u64, to: usize) -> Program {
+        p.load(at, RBP)
+            .op(|c| c.rbp.set(c.rbp.get() + 1))
+            .keep(at, RBP)
+            .jump_if(move |c| c.rbp.get() < n, to)
+    }
+
+    pub(super) fn mutex_hand_over(w: &World) -> Scenario {
+        let m = w.create(Call::MutexCreate);
+        let sum = w.page();
+        let mut s = Scenario::default().object(Type::Mutex, m).result(sum, 1);
+        for n in 0..3 {
+            let mine = sum + 64 + n * 8;
+            let p = Program::new()
+                .call(Call::MutexLock, &[(RDI, m)])
+                .load(sum, RBX)
+                .op(|c| c.rbx.set(c.rbx.get() + 1))
+                .call(Call::ThreadYield, &[])
+                .keep(sum, RBX)
+                .call(Call::MutexUnlock, &[(RDI, m)]);
+            let p = count(p, mine, 2, 0).end();
+            s = s.thread(w.thread(0, p, 10)).result(mine, 1);
+        }
+        s
+    }
+
+    /// One puts numbers into a slot, the other takes them out.
+    pub(super) fn condition(w: &World) -> Scenario {
+        let m = w.create(Call::MutexCreate);
+        let c = w.create(Call::CondCreate);
+        let at = w.page();
+        let (full, sum) = (at, at + 8);
+        let lock = |p: Program| p.call(Call::MutexLock, &[(RDI, m)]);
+        let unlock = |p: Program| p.call(Call::MutexUnlock, &[(RDI, m)]);
+        let wait = |p: Program, again: usize| {
+            p.call(Call::CondWait, &[(RDI, c), (RSI, m)]).jump(again)
+        };
+        let put = lock(Program::new());
+        let again = put.len();
+        let put = put.load(full, RBX).jump_if(|c| c.rbx.get() == 0, again + 5);
+        let put = wait(put, again).load(at + 16, RBX).op(|c| c.rbx.set(c.rbx.get() + 7));
+        let put = put.keep(full, RBX);
+        let put = unlock(put).call(Call::CondBroadcast, &[(RDI, c)]);
+        let put = count(put, at + 16, 3, 0).end();
+        let take = lock(Program::new());
+        let again = take.len();
+        let take = take.load(full, RBX).jump_if(|c| c.rbx.get() != 0, again + 5);
+        let take = wait(take, again)
+            .load(sum, R8)
+            .op(|c| c.rbp.set(c.r8.get() * 10 + c.rbx.get()))
+            .keep(sum, RBP)
+            .op(|c| c.rbx.set(0))
+            .keep(full, RBX);
+        let take = unlock(take).call(Call::CondBroadcast, &[(RDI, c)]);
+        let take = count(take, at + 24, 3, 0).end();
+        let (one, two) = (w.thread(0, put, 10), w.thread(0, take, 11));
+        Scenario::default()
+            .object(Type::Mutex, m)
+            .object(Type::Cond, c)
+            .thread(one)
+            .thread(two)
+            .result(sum, 3)
+    }
+
+    /// Every way to wait for a time. What is kept is whether it came too early.
+    pub(super) fn sleep(w: &World) -> Scenario {
+        let m = w.create(Call::MutexCreate);
+        let c = w.create(Call::CondCreate);
+        let set = w.create(Call::PortsetCreate);
+        let out = w.page();
+        let early = |p: Program, time: u64, at: u64| {
+            p.keep(at + 8, RAX).call(Call::ClockGet, &[]).store(move |c| {
+                (at, u64::from(c.rdi.get() < time))
+            })
+        };
+        let p = Program::new().call(Call::ThreadSleepUntil, &[(RDI, 20_000)]);
+        let p = early(p, 20_000, out);
+        let p = early(
+            p.call(Call::ThreadWaitInterruptUntil, &[(RDI, 30_000)]),
+            30_000,
+            out + 16,
+        );
+        let p = p.call(Call::ServerWaitReceiveUntil, &[(RDI, set), (RBP, 35_000)]);
+        let one = early(p, 35_000, out + 32).end();
+        let p = Program::new().call(Call::MutexLock, &[(RDI, m)]);
+        let again = p.len();
+        let p = p
+            .call(Call::CondWaitUntil, &[(RDI, c), (RSI, m), (RDX, 25_000)])
+            .keep(out + 56, RAX)
+            .call(Call::ClockGet, &[])
+            .jump_if(|c| c.rdi.get() < 25_000, again);
+        let two = p.call(Call::MutexUnlock, &[(RDI, m)]).keep(out + 48, RAX).end();
+        let (one, two) = (w.thread(0, one, 10), w.thread(0, two, 10));
+        Scenario::default()
+            .thread(one)
+            .thread(two)
+            .object(Type::Portset, set)
+            .object(Type::Cond, c)
+            .object(Type::Mutex, m)
+            .result(out, 8)
+    }
+
+    /// Two threads interrupt each other in turn.
+    pub(super) fn interrupts(w: &World) -> Scenario {
+        let out = w.page();
+        let refs = [w.create(Call::ReferenceCreate), w.create(Call::ReferenceCreate)];
+        let mut s = Scenario::default().result(out, 4);
+        let mut threads = Vec::new();
+        for n in 0..2 {
+            let wait = |p: Program| p.call(Call::ThreadWaitInterrupt, &[]);
+            let poke = |p: Program| p.call(Call::ThreadInterrupt, &[(RDI, refs[1 - n])]);
+            let p = Program::new();
+            let p = if n == 0 { poke(p) } else { wait(p) };
+            let p = if n == 0 { wait(p) } else { poke(p) };
+            let at = out + n as u64 * 16;
+            let p = count(p.keep(at + 8, RAX), at, 4, 0).end();
+            threads.push(w.thread(0, p, 10 + n as u64));
+        }
+        for n in 0..2 {
+            w.ok(Call::ThreadReference, &[threads[n], refs[n]]);
+            s = s.thread(threads[n]).object(Type::Reference, refs[n]);
+        }
+        s
+    }
+
+    /// A server's portset and port, and a reference to the port.
+    struct Service {
+        set: u64,
+        port: u64,
+        reference: u64,
+    }
+
+    fn service(w: &World) -> Service {
+        let set = w.create(Call::PortsetCreate);
+        let (port, reference) = w.port(set, 77);
+        Service { set, port, reference }
+    }
+
+    fn all(s: Scenario, v: &Service, client: u64, server: u64) -> Scenario {
+        s.thread(client)
+            .thread(server)
+            .object(Type::Portset, v.set)
+            .object(Type::Port, v.port)
+            .object(Type::Reference, v.reference)
+    }
+
+    fn fill(w: &World, at: u64, words: u64, seed: u64) {
+        for i in 0..words {
+            w.poke(at + i * 8, seed + i * 3);
+        }
+    }
+
+    /// A request in two segments, received in three; an answer the other way round.
+    pub(super) fn long_messages(w: &World) -> Scenario {
+        let v = service(w);
+        let (a, b, list, out) = (w.pages(2), w.pages(2), w.page(), w.page());
+        fill(w, a, 80, 1000);
+        w.words(list, &[a + 320, 100, 0, 0, a + 700, 60]);
+        // The server's segments.
+        w.words(list + 64, &[b + 100, 0, b + 200, 400]);
+        let client = Program::new()
+            .call(
+                Call::ClientConnectSendOverReceive,
+                &[
+                    (RDI, v.reference),
+                    (RSI, a),
+                    (RDX, 300),
+                    (R10, list),
+                    (R8, 3),
+                    (R9, 0),
+                    (R12, a + 2000),
+                    (R13, 10),
+                    (R14, list + 80),
+                    (R15, 0),
+                    (RBX, 0),
+                ],
+            )
+            .keep(out, RAX)
+            .call(
+                Call::ClientReceive,
+                &[(R12, a + 3000), (R13, 500), (R14, 0), (R15, 0), (RBX, 0)],
+            )
+            .keep(out + 8, RAX)
+            .keep(out + 16, R12)
+            .keep(out + 24, R13)
+            .call(Call::ClientDisconnect, &[])
+            .keep(out + 32, RAX)
+            .end();
+        let server = Program::new()
+            .call(
+                Call::ServerWaitReceive,
+                &[
+                    (RDI, v.set),
+                    (R12, b),
+                    (R13, 50),
+                    (R14, list + 64),
+                    (R15, 2),
+                    (RBX, 0),
+                ],
+            )
+            .keep(out + 40, RAX)
+            .keep(out + 48, RDI)
+            .keep(out + 56, R13)
+            .call(
+                Call::ServerAckSendWaitReceive,
+                &[
+                    (RDI, v.set),
+                    (RSI, b + 200),
+                    (RDX, 333),
+                    (R10, 0),
+                    (R8, 0),
+                    (R9, 0),
+                    (R12, b),
+                    (R13, 50),
+                    (R14, 0),
+                    (R15, 0),
+                    (RBX, 0),
+                ],
+            )
+            .keep(out + 64, RAX)
+            .end();
+        let (c, s) = (w.thread(0, client, 10), w.thread(0, server, 10));
+        let s = all(Scenario::default(), &v, c, s);
+        s.result(out, 9).result(a + 2000, 250).result(b, 100)
+    }
+
+    /// Two requests and answers in registers, on one connection each.
+    pub(super) fn short_messages(w: &World) -> Scenario {
+        let v = service(w);
+        let out = w.page();
+        let words = [(RSI, 11), (RDX, 22), (R10, 33), (R8, 44), (R9, 55)];
+        let mut registers = words.to_vec();
+        registers.extend([(RDI, v.reference), (RBX, 0), (R15, 0)]);
+        let client = Program::new()
+            .call_short(Call::ClientConnectSendOverReceiveShort, 37, &registers)
+            .keep(out, RAX)
+            .keep(out + 8, RSI)
+            .keep(out + 16, RDX)
+            .call(Call::ClientDisconnect, &[])
+            .keep(out + 24, RAX);
+        let client = count(client, out + 32, 2, 0).end();
+        let server = Program::new()
+            .call(Call::ServerWaitReceiveShort, &[(RDI, v.set), (RBX, 0), (R15, 0)])
+            .keep(out + 40, RAX);
+        let again = server.len();
+        let server = server
+            .op(move |c| {
+                c.rdi.set(v.set);
+                c.rsi.set(c.rsi.get() + c.rdx.get());
+                c.rbx.set(0);
+                c.r15.set(0);
+                c.rax.set(Call::ServerAckSendWaitReceiveShort as u64 | 16 << 8);
+            })
+            .push(Instr::Syscall)
+            .keep(out + 48, RAX)
+            .jump_if(|c| c.rax.get() as u8 == 0, again)
+            .end();
+        let (c, s) = (w.thread(0, client, 10), w.thread(0, server, 12));
+        all(Scenario::default(), &v, c, s).result(out, 7)
+    }
+
+    /// One stage per call, each direction twice.
+    pub(super) fn narrow_calls(w: &World) -> Scenario {
+        let v = service(w);
+        let (a, b, out) = (w.page(), w.page(), w.page());
+        fill(w, a, 16, 5);
+        fill(w, b, 16, 900);
+        let mut at = out;
+        let mut step = |p: Program, call: Call, registers: &[(R, u64)]| {
+            let mut all = vec![(R10, 0), (R8, 0), (R9, 0), (R14, 0), (R15, 0), (RBX, 0)];
+            all.extend_from_slice(registers);
+            at += 8;
+            p.call(call, &all).keep(at - 8, RAX)
+        };
+        let p = step(Program::new(), Call::ClientConnect, &[(RDI, v.reference)]);
+        let p = step(p, Call::ClientSend, &[(RSI, a), (RDX, 24)]);
+        let p = step(p, Call::ClientSend, &[(RSI, a + 24), (RDX, 9)]);
+        let p = step(p, Call::ClientOver, &[]);
+        let p = step(p, Call::ClientReceive, &[(R12, a + 512), (R13, 5)]);
+        let p = step(p, Call::ClientReceive, &[(R12, a + 520), (R13, 50)]);
+        let p = step(p, Call::ClientAck, &[]);
+        let p = step(p, Call::ClientSendOver, &[(RSI, a + 40), (RDX, 16)]);
+        let p = step(p, Call::ClientReceive, &[(R12, a + 600), (R13, 50)]);
+        let p = step(p, Call::ClientAckSendOver, &[(RSI, a + 8), (RDX, 0)]);
+        let p = step(p, Call::ClientDisconnect, &[]);
+        let client = p.end();
+        let p = step(Program::new(), Call::ServerWait, &[(RDI, v.set)]);
+        let p = step(p, Call::ServerReceive, &[(R12, b + 512), (R13, 30)]);
+        let p = step(p, Call::ServerReceive, &[(R12, b + 542), (R13, 30)]);
+        let p = step(p, Call::ServerAck, &[]);
+        let p = step(p, Call::ServerSend, &[(RSI, b), (RDX, 7)]);
+        let p = step(
+            p,
+            Call::ServerOverReceive,
+            &[(R12, b + 600), (R13, 30)],
+        );
+        let p = step(
+            p,
+            Call::ServerAckSendOverReceive,
+            &[(RSI, b + 16), (RDX, 12), (R12, b + 700), (R13, 30)],
+        );
+        let server = p.end();
+        let (c, s) = (w.thread(0, client, 10), w.thread(0, server, 10));
+        let s = all(Scenario::default(), &v, c, s);
+        s.result(out, 18).result(a + 512, 20).result(b + 512, 40)
+    }
+
+    /// The server answers with nothing and waits for the next: the client's receive says `Ok`.
+    pub(super) fn finished_in_order(w: &World) -> Scenario {
+        let v = service(w);
+        let (a, b, out) = (w.page(), w.page(), w.page());
+        fill(w, a, 8, 5);
+        let client = Program::new()
+            .call(
+                Call::ClientConnectSendOver,
+                &[(RDI, v.reference), (RSI, a), (RDX, 20), (R8, 0), (R9, 0)],
+            )
+            .keep(out, RAX)
+            .call(Call::ClientReceive, &[(R12, a + 64), (R13, 50), (R15, 0), (RBX, 0)])
+            .keep(out + 8, RAX)
+            .call(Call::ClientReceive, &[])
+            .keep(out + 16, RAX)
+            .end();
+        let server = Program::new()
+            .call(
+                Call::ServerWaitReceive,
+                &[(RDI, v.set), (R12, b), (R13, 50), (R15, 0), (RBX, 0)],
+            )
+            .keep(out + 24, RAX)
+            .call(
+                Call::ServerAckSendWaitReceive,
+                &[(RDI, v.set), (RDX, 0), (R8, 0), (R9, 0), (R12, b), (R15, 0), (RBX, 0)],
+            )
+            .end();
+        let (c, s) = (w.thread(0, client, 9), w.thread(0, server, 10));
+        all(Scenario::default(), &v, c, s).result(out, 4).result(b, 4)
+    }
+
+    /// Either end leaves while the other one waits.
+    pub(super) fn disconnected(w: &World) -> Scenario {
+        let v = service(w);
+        let (a, b, out) = (w.page(), w.page(), w.page());
+        let connect = |p: Program| p.call(Call::ClientConnect, &[(RDI, v.reference)]);
+        let client = connect(Program::new())
+            .call(Call::ClientSend, &[(RSI, a), (RDX, 30), (R8, 0), (R9, 0)])
+            .keep(out, RAX);
+        let client = connect(client)
+            .call(Call::ThreadSleepUntil, &[(RDI, 30_000)])
+            .call(Call::ClientDisconnect, &[])
+            .keep(out + 8, RAX)
+            .end();
+        let server = Program::new()
+            .call(Call::ServerWait, &[(RDI, v.set)])
+            .call(Call::ThreadSleepUntil, &[(RDI, 15_000)])
+            .call(Call::ServerDisconnect, &[])
+            .keep(out + 16, RAX)
+            .call(
+                Call::ServerWaitReceive,
+                &[(RDI, v.set), (R12, b), (R13, 8), (R15, 0), (RBX, 0)],
+            )
+            .keep(out + 24, RAX)
+            .end();
+        let (c, s) = (w.thread(0, client, 10), w.thread(0, server, 11));
+        all(Scenario::default(), &v, c, s).result(out, 4)
+    }
+
+    /// Requests in the idempotent form; the server may see one twice.
+    pub(super) fn idempotent(w: &World) -> Scenario {
+        let v = service(w);
+        let (a, b, list, out) = (w.page(), w.page(), w.page(), w.page());
+        fill(w, a, 20, 5);
+        w.words(list, &[a + 80, 40]);
+        let client = Program::new()
+            .call(
+                Call::Call,
+                &[
+                    (RDI, v.reference),
+                    (RSI, a),
+                    (RDX, 60),
+                    (R10, list),
+                    (R8, 1),
+                    (R9, 0),
+                    (R12, a + 512),
+                    (R13, 30),
+                    (R15, 0),
+                    (RBX, 0),
+                ],
+            )
+            .keep(out, RAX)
+            .keep(out + 8, R12)
+            .keep(out + 16, R13);
+        let client = count(client, out + 24, 3, 0).end();
+        let receive = [(RDI, v.set), (R12, b), (R13, 200), (R15, 0), (RBX, 0)];
+        let server = Program::new().call(Call::ServerWaitReceive, &receive);
+        let again = server.len();
+        let server = server.load(b + 64, RBP).op(|c| c.rbp.set(c.rbp.get() + 1));
+        let server = server.keep(b + 400, RBP);
+        let mut both = receive.to_vec();
+        both.extend([(RSI, b + 390), (RDX, 24), (R8, 0), (R9, 0)]);
+        let server = server.call(Call::ReplyWaitReceive, &both).jump(again);
+        let (c, s) = (w.thread(0, client, 10), w.thread(0, server, 9));
+        all(Scenario::default(), &v, c, s).result(out, 4).result(a + 512, 6)
+    }
+
+    pub(super) fn idempotent_short(w: &World) -> Scenario {
+        let v = service(w);
+        let out = w.page();
+        let client = Program::new()
+            .load(out + 32, RBP)
+            .op(move |c| {
+                c.rdi.set(v.reference);
+                c.rsi.set(c.rbp.get() * 100 + 1);
+                c.rdx.set(5);
+                c.rbx.set(0);
+                c.r15.set(0);
+                c.rax.set(Call::CallShort as u64 | 12 << 8);
+            })
+            .push(Instr::Syscall)
+            .keep(out, RAX)
+            .load(out + 8, RBP)
+            .op(|c| c.rbp.set(c.rbp.get() * 7 + c.rsi.get()))
+            .keep(out + 8, RBP)
+            .keep(out + 16, RDX);
+        let client = count(client, out + 32, 3, 0).end();
+        let server = Program::new()
+            .call(Call::ServerWaitReceiveShort, &[(RDI, v.set), (RBX, 0), (R15, 0)])
+            .op(move |c| {
+                c.rdi.set(v.set);
+                c.rsi.set(c.rsi.get() + c.rdx.get());
+                c.rbx.set(0);
+                c.r15.set(0);
+                c.rax.set(Call::ReplyWaitReceiveShort as u64 | 8 << 8);
+            })
+            .push(Instr::Syscall)
+            .jump(2);
+        let (c, s) = (w.thread(0, client, 10), w.thread(0, server, 10));
+        all(Scenario::default(), &v, c, s).result(out, 4)
+    }
+
+    /// Two clients, one server: whoever waits is served in the end.
+    pub(super) fn two_clients(w: &World) -> Scenario {
+        let v = service(w);
+        let (out, b) = (w.page(), w.page());
+        let mut s = Scenario::default();
+        for n in 0..2 {
+            let a = w.page();
+            fill(w, a, 8, 100 * n);
+            let p = Program::new()
+                .call(
+                    Call::ClientConnectSendOverReceive,
+                    &[
+                        (RDI, v.reference),
+                        (RSI, a),
+                        (RDX, 24),
+                        (R8, 0),
+                        (R9, 0),
+                        (R12, a + 512),
+                        (R13, 24),
+                        (R15, 0),
+                        (RBX, 0),
+                    ],
+                )
+                .keep(out + n * 8, RAX)
+                .call(Call::ClientDisconnect, &[])
+                .end();
+            s = s.thread(w.thread(0, p, 10 + n)).result(a + 512, 3);
+        }
+        let receive = [(RDI, v.set), (R12, b), (R13, 100), (R15, 0), (RBX, 0)];
+        let server = Program::new().call(Call::ServerWaitReceive, &receive);
+        let mut both = receive.to_vec();
+        both.extend([(RSI, b), (RDX, 24), (R8, 0), (R9, 0)]);
+        let again = server.len();
+        let server = server.call(Call::ServerAckSendWaitReceive, &both).jump(again);
+        let server = w.thread(0, server, 10);
+        s.thread(server).object(Type::Portset, v.set).result(out, 2)
+    }
+
+    /// References in a message, more than one list has room for.
+    pub(super) fn references_travel(w: &World) -> Scenario {
+        let v = service(w);
+        let (out, b) = (w.page(), w.page());
+        let m = w.create(Call::MutexCreate);
+        let r: Vec<u64> = (0..3).map(|_| w.reference(Call::MutexReference, m)).collect();
+        let into: Vec<u64> = (0..3).map(|_| w.create(Call::ReferenceCreate)).collect();
+        let client = Program::new()
+            .call(
+                Call::ClientConnectSendOver,
+                &[
+                    (RDI, v.reference),
+                    (RSI, b),
+                    (RDX, 8),
+                    (R8, 0),
+                    (R9, ref_list(r[0], 3)),
+                ],
+            )
+            .keep(out, RAX)
+            .keep(out + 8, R9)
+            .end();
+        let server = Program::new()
+            .call(
+                Call::ServerWaitReceive,
+                &[(RDI, v.set), (R12, b + 64), (R13, 8), (R15, 0), (RBX, ref_list(into[0], 2))],
+            )
+            .keep(out + 16, RAX)
+            .keep(out + 24, RBX)
+            .call(
+                Call::ServerReceive,
+                &[(R12, b + 64), (R13, 8), (R15, 0), (RBX, ref_list(into[2], 1))],
+            )
+            .keep(out + 32, RAX);
+        let mut server = server;
+        for (n, &i) in into.iter().enumerate() {
+            let at = out + 40 + n as u64 * 8;
+            server = server
+                .call(Call::ReferenceEqual, &[(RDI, i), (RSI, r[2])])
+                .keep(at, RAX);
+        }
+        let (c, s) = (w.thread(0, client, 10), w.thread(0, server.end(), 10));
+        all(Scenario::default(), &v, c, s)
+            .object(Type::Reference, r[1])
+            .object(Type::Reference, into[1])
+            .object(Type::Mutex, m)
+            .result(out, 8)
+    }
+
+    /// A keeper's range in the first space that it fills page by page.
+    struct Kept {
+        /// Where the manager sees the pages.
+        pages: u64,
+        region: u64,
+        reference: u64,
+        keeper: u64,
+        portset: u64,
+        port: u64,
+    }
+
+    /// Where the keeper maps pages in the first space.
+    const EXPORT: u64 = 0x9000_0000;
+
+    fn kept(w: &World, pages: u64, missing: &[u64]) -> Kept {
+        let v = service(w);
+        let ram = w.pages(pages);
+        let physical = w.physical(ram);
+        let states = w.page();
+        for page in 0..pages {
+            let at = states + page * 64;
+            let offset = page * PAGE_SIZE;
+            let words = [EXPORT + offset, PAGE_SIZE, physical + offset, abi::access::ALL];
+            w.words(at, &words);
+            let mapping = w.create(Call::MappingCreate);
+            w.poke(at + 32, mapping);
+            if !missing.contains(&page) {
+                w.ok(Call::MappingSetState, &[mapping, at, boot::ROOT_REGION, 0]);
+            }
+        }
+        let (region, reference) = w.region(0, EXPORT, pages * PAGE_SIZE, v.reference);
+        let p = Program::new()
+            .call(Call::ServerWaitReceiveShort, &[(RDI, v.set), (RBX, 0), (R15, 0)])
+            .op(move |c| {
+                assert_eq!(c.rax.get(), Code::Fault as u64 | (FAULT_WORDS as u64 * 8) << 8);
+                c.rbp.set(states + c.rsi.get() / PAGE_SIZE * 64);
+            })
+            .push(Instr::Load(std::boxed::Box::new(|c| c.rbp.get() + 32), RDI))
+            .op(|c| {
+                c.rsi.set(c.rbp.get());
+                c.rdx.set(boot::ROOT_REGION);
+                c.r10.set(0);
+                c.rax.set(Call::MappingSetState as u64);
+            })
+            .push(Instr::Syscall)
+            .op(move |c| {
+                assert_eq!(c.rax.get(), 0);
+                c.rdi.set(v.set);
+                c.rax.set(Call::ReplyWaitReceiveShort as u64);
+                c.rbx.set(0);
+                c.r15.set(0);
+            })
+            .push(Instr::Syscall)
+            .jump(2);
+        let keeper = w.thread(0, p, 12);
+        Kept { pages: ram, region, reference, keeper, portset: v.set, port: v.port }
+    }
+
+    pub(super) fn fault_of_an_instruction(w: &World) -> Scenario {
+        let kept = kept(w, 3, &[0, 2]);
+        let (space, s) = w.space(0, 0, 0);
+        let start = 0x800_0000;
+        let window = w.map(s, start, 3 * PAGE_SIZE, kept.reference, 0);
+        let p = Program::new()
+            .op(|c| c.rbx.set(42))
+            .keep(start + 8, RBX)
+            .load(start + 8, R8)
+            .op(|c| c.r8.set(c.r8.get() + 1))
+            .keep(start + 2 * PAGE_SIZE, R8)
+            .keep(start + PAGE_SIZE, R8)
+            .end();
+        let t = w.thread(s, p, 10);
+        let pages = kept.pages;
+        Scenario::default()
+            .thread(t)
+            .thread(kept.keeper)
+            .object(Type::Region, kept.region)
+            .object(Type::Space, space)
+            .object(Type::Mapping, window)
+            .object(Type::Port, kept.port)
+            .object(Type::Portset, kept.portset)
+            .result(pages, 2)
+            .result(pages + PAGE_SIZE, 1)
+            .result(pages + 2 * PAGE_SIZE, 1)
+    }
+
+    /// Both ends of a message meet absent pages; references and lists lie there too.
+    pub(super) fn faults_in_a_message(w: &World) -> Scenario {
+        let kept = kept(w, 8, &[1, 2, 5, 6]);
+        let (space, s) = w.space(0, 0, 0);
+        let start = 0x800_0000;
+        let window = w.map(s, start, 8 * PAGE_SIZE, kept.reference, 0);
+        let objects = w.page();
+        w.map(s, 0x500_0000, PAGE_SIZE, boot::ROOT_REGION, w.physical(objects));
+        let v = service(w);
+        let set = objects;
+        w.ok(Call::PortsetCreate, &[set, 0]);
+        let r = objects + 16;
+        w.ok(Call::ReferenceCreate, &[r, 0]);
+        let set_ref = w.reference(Call::PortsetReference, set);
+        let state = w.page();
+        w.poke(state, 5);
+        w.ok(Call::PortSetState, &[v.port, state, set_ref]);
+        w.ok(Call::PortReference, &[v.port, r]);
+        let out = objects + 512;
+        let user = |address: u64| address - objects + 0x500_0000;
+        let pages = kept.pages;
+        fill(w, pages, 512 * 3, 7);
+        let client = Program::new()
+            .call(
+                Call::ClientConnectSendOverReceive,
+                &[
+                    (RDI, user(r)),
+                    (RSI, start + 2048),
+                    (RDX, 8192),
+                    (R8, 0),
+                    (R9, 0),
+                    (R12, start + 3 * PAGE_SIZE),
+                    (R13, 100),
+                    (R15, 0),
+                    (RBX, 0),
+                ],
+            )
+            .keep(user(out), RAX)
+            .end();
+        let server = Program::new()
+            .call(
+                Call::ServerWaitReceive,
+                &[
+                    (RDI, user(set)),
+                    (R12, start + 4 * PAGE_SIZE + 1000),
+                    (R13, 9000),
+                    (R15, 0),
+                    (RBX, 0),
+                ],
+            )
+            .keep(user(out + 8), RAX)
+            .keep(user(out + 16), R13)
+            .call(
+                Call::ServerAckSendWaitReceive,
+                &[
+                    (RDI, user(set)),
+                    (RSI, start + 6 * PAGE_SIZE),
+                    (RDX, 64),
+                    (R8, 0),
+                    (R9, 0),
+                    (R15, 0),
+                    (RBX, 0),
+                ],
+            )
+            .end();
+        let (c, sv) = (w.thread(s, client, 10), w.thread(s, server, 10));
+        Scenario::default()
+            .thread(c)
+            .thread(sv)
+            .thread(kept.keeper)
+            .object(Type::Region, kept.region)
+            .object(Type::Space, space)
+            .object(Type::Mapping, window)
+            .result(out, 3)
+            .result(pages + 3 * PAGE_SIZE, 8)
+            .result(pages + 4 * PAGE_SIZE, 512 * 3)
+    }
+
+    /// A keeper that answers exceptions: it counts them, and goes on behind the instruction with
+    /// the count in `rbx`.
+    fn exception_keeper(w: &World, v: &Service, counter: u64) -> u64 {
+        let (set, buffer) = (v.set, w.page());
+        let words = EXCEPTION_WORDS as u64;
+        let receive = [(RDI, set), (R12, buffer), (R13, words * 8), (R15, 0), (RBX, 0)];
+        let registers = buffer + (words - REGISTER_WORDS as u64) * 8;
+        let p = Program::new().call(Call::ServerWaitReceive, &receive);
+        let again = p.len();
+        let p = p
+            .op(|c| assert_eq!(c.rax.get(), Code::Exception as u64))
+            .load(counter, RBP)
+            .op(|c| c.rbp.set(c.rbp.get() + 1))
+            .keep(counter, RBP)
+            // rbx is the second register, rip the seventeenth.
+            .keep(registers + 8, RBP)
+            .load(registers + 128, RBP)
+            .op(|c| c.rbp.set(c.rbp.get() + 2))
+            .keep(registers + 128, RBP);
+        let mut both = receive.to_vec();
+        both.extend([(RSI, registers), (RDX, REGISTER_WORDS as u64 * 8), (R8, 0), (R9, 0)]);
+        w.thread(0, p.call(Call::ReplyWaitReceive, &both).jump(again), 9)
+    }
+
+    fn excepted(w: &World, flags: u64, instr: fn() -> Instr) -> Scenario {
+        let v = service(w);
+        let counter = w.page();
+        let (space, s) = w.space(0, flags, v.reference);
+        let page = w.page();
+        let window = w.map(s, 0x500_0000, PAGE_SIZE, boot::ROOT_REGION, w.physical(page));
+        let mut p = Program::new();
+        for n in 0..3 {
+            p = p.push(instr()).keep(0x500_0000 + n * 8, RBX);
+        }
+        // The end is a stop: a native call would be an exception in the foreign space.
+        let p = p.push(Instr::Park);
+        let t = w.thread(s, p, 10);
+        let keeper = exception_keeper(w, &v, counter);
+        Scenario::default()
+            .thread(t)
+            .thread(keeper)
+            .object(Type::Space, space)
+            .object(Type::Mapping, window)
+            .object(Type::Port, v.port)
+            .object(Type::Portset, v.set)
+            .result(page, 3)
+    }
+
+    pub(super) fn exceptions(w: &World) -> Scenario {
+        excepted(w, 0, || Instr::Bad(6))
+    }
+
+    pub(super) fn foreign_calls(w: &World) -> Scenario {
+        excepted(w, space_flags::FOREIGN, || Instr::Syscall)
+    }
+
+    /// A search over a region with two objects in it.
+    pub(super) fn search(w: &World) -> Scenario {
+        let pages = w.pages(3);
+        let (m, c) = (pages + 16, pages + 2 * PAGE_SIZE + 64);
+        w.ok(Call::MutexCreate, &[m, 0]);
+        w.ok(Call::CondCreate, &[c, 0]);
+        let (region, reference) = w.region(0, pages, 3 * PAGE_SIZE, 0);
+        let out = w.page();
+        let p = Program::new()
+            .call(
+                Call::RegionSearch,
+                &[(RDI, reference), (RSI, 0), (RDX, 3 * PAGE_SIZE), (R10, 0x3fe)],
+            )
+            .keep(out, RSI)
+            .keep(out + 8, R8)
+            .op(|c| {
+                c.rsi.set(c.rsi.get() + 16);
+                c.rax.set(Call::RegionSearch as u64);
+            })
+            .push(Instr::Syscall)
+            .keep(out + 16, RSI)
+            .op(|c| {
+                c.rsi.set(c.rsi.get() + 16);
+                c.rax.set(Call::RegionSearch as u64);
+            })
+            .push(Instr::Syscall)
+            .keep(out + 24, RSI)
+            .keep(out + 32, RAX)
+            .end();
+        let t = w.thread(0, p, 10);
+        Scenario::default()
+            .thread(t)
+            .object(Type::Region, region)
+            .object(Type::Reference, reference)
+            .result(out, 5)
+    }
+}
+
+/// The state that a cut takes names the same call that goes on afterwards.
+#[test]
+fn every_wait_has_a_restart() {
+    for row in abi::SYSCALLS.iter().filter(|r| plan(r.call).is_ipc()) {
+        let mut call = row.call;
+        let mut stages = 1;
+        while let Some(rest) = abi::ipc::next(call) {
+            assert_ne!(plan(rest).first(), plan(call).first(), "{}", row.name);
+            call = rest;
+            stages += 1;
+        }
+        assert!(stages <= 5 && THREAD_WORDS == REGISTER_WORDS + 12);
+    }
+}

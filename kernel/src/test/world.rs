@@ -58,6 +58,8 @@ pub(super) enum Instr {
     Jump(Box<dyn Fn(&Context) -> Option<usize>>),
     /// An instruction that the processor refuses with this vector.
     Bad(u8),
+    /// A loop for ever, left to the others: it counts as a wait.
+    Park,
 }
 
 /// A program under construction.
@@ -393,6 +395,16 @@ impl World {
                     return Met::Step(false);
                 }
             }
+            Instr::Park => {
+                // The least priority runs when nobody else can.
+                t.ctx.full.set(1);
+                if t.priority.get() > 0 {
+                    lower(self.k, t);
+                    self.trap(Trap::Timer);
+                    return Met::Step(true);
+                }
+                return Met::Idle;
+            }
             Instr::Bad(vector) => {
                 c.full.set(1);
                 self.trap(Trap::Exception { vector: *vector, error: 0 });
@@ -507,4 +519,10 @@ impl World {
         });
         found.expect("a thread at the handle")
     }
+}
+
+/// The thread gives way to everybody.
+fn lower(k: K, t: &'static Thread) {
+    t.priority.set(0);
+    k.sched.yield_turn();
 }
