@@ -1,0 +1,407 @@
+//! The small operations of the kernel: `flukeperf [FILTER]`.
+//!
+//! Named after the test of Ford et al., Interface and Execution Models in the Fluke Kernel, section
+//! 5.3. `docs/bench.md` says what each name measures.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use abi::state::{PortState, RegionState};
+use abi::{Call, Code, Type, PAGE_SIZE, TYPES};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use benches::loops::Loop;
+use benches::report::{bench, value, Outcome, Sample};
+use benches::run::{alone, same, Must, Pair, Role, PASSES};
+use benches::twin::Twin;
+use rt::obj::{Mapping, MutexAt, Port, Portset, Ref, Region};
+
+rt::entry!(main);
+
+/// Operations of a pass, where nothing else is said.
+const MANY: u64 = 2000;
+/// Objects that are created and destroyed side by side.
+const OBJECTS: u64 = 128;
+/// Objects whose kernel memory is measured.
+const WEIGHED: u64 = 256;
+/// Kernel memory for a twin that creates objects.
+const QUOTA: u64 = 8 << 20;
+
+fn main() -> u8 {
+    let mut good = true;
+    let short = [
+        ("rpc_0", 0, Loop::Rpc0Client, Loop::Rpc0Server),
+        ("rpc_8", 8, Loop::Rpc8Client, Loop::Rpc8Server),
+        ("rpc_32", 32, Loop::Rpc32Client, Loop::Rpc32Server),
+        ("rpc_64", 64, Loop::Rpc64Client, Loop::Rpc64Server),
+    ];
+    for (name, bytes, client, server) in short {
+        good &= bench(name, "rpc", || rpc_short(bytes, client, server));
+    }
+    for (name, bytes, repetitions) in [
+        ("rpc_512", 512, MANY),
+        ("rpc_4096", 4096, MANY / 2),
+        ("rpc_1m", 1 << 20, 8),
+    ] {
+        good &= bench(name, "rpc", || rpc_long(bytes, repetitions));
+    }
+    good &= bench("rpc_0_fpu", "rpc", rpc_fpu);
+    good &= bench("call_0", "call", call);
+    good &= bench("exception_rt", "exception", exception);
+    good &= bench("fault_rt", "fault", fault);
+    good &= bench("notify_rt", "round-trip", notify);
+    good &= bench("yield_2", "round-trip", yield_2);
+    good &= bench("lock_unlock", "pair", lock_unlock);
+    good &= bench("lock_unlock_contested", "pair", lock_unlock_contested);
+    good &= bench("null_call", "call", null_call);
+    good &= bench("null_handle_call", "call", null_handle_call);
+    for kind in TYPES {
+        let (create, destroy) = (
+            format!("{}_create", kind.name()),
+            format!("{}_destroy", kind.name()),
+        );
+        good &= bench(&create, "call", || create_destroy(kind).map(|both| both.0));
+        good &= bench(&destroy, "call", || create_destroy(kind).map(|both| both.1));
+    }
+    for kind in TYPES.into_iter().filter(|kind| *kind != Type::Thread) {
+        let name = format!("{}_bytes", kind.name());
+        good &= value(&name, "bytes", || weigh(kind));
+    }
+    good &= value("thread_bytes", "bytes", || {
+        let (bytes, count) = weigh(Type::Thread)?;
+        Ok((bytes - abi::state::FPU_BYTES as u64, count))
+    });
+    good &= value("thread_bytes_fpu", "bytes", || weigh(Type::Thread));
+    u8::from(!good)
+}
+
+/// A port in a portset of its own.
+struct Door {
+    // In the order in which they must go.
+    port_ref: Ref,
+    _port: Port,
+    portset: Portset,
+}
+
+impl Door {
+    fn new() -> Result<Self, String> {
+        let portset = Portset::new().must("a portset")?;
+        let port = Port::new().must("a port")?;
+        let set = portset.reference().must("a reference")?;
+        port.set_state(&PortState { alias: 0xa11a5 }, set.handle())
+            .must("the state of a port")?;
+        let port_ref = port.reference().must("a reference")?;
+        Ok(Door {
+            port_ref,
+            _port: port,
+            portset,
+        })
+    }
+}
+
+fn twin(keeper: u64) -> Result<Twin, String> {
+    Twin::new(0, keeper).must("a second space")
+}
+
+fn rpc_short(bytes: u64, client: Loop, server: Loop) -> Outcome {
+    let (door, twin) = (Door::new()?, twin(0)?);
+    let client = Role::within(
+        twin.space_ref.handle(),
+        client,
+        &[door.port_ref.handle()],
+    );
+    let server = Role::new(server, &[door.portset.handle()]);
+    let seen = Pair::new(&client, Some(&server))?.run(MANY, PASSES)?;
+    same("the sum of results", seen.seen[0], MANY * (bytes << 8))?;
+    same(
+        "the last word",
+        seen.seen[1],
+        if bytes > 0 { MANY } else { 0 },
+    )?;
+    Ok(seen.sample)
+}
+
+fn rpc_long(bytes: u64, repetitions: u64) -> Outcome {
+    let (door, twin) = (Door::new()?, twin(0)?);
+    // One on each side, both present.
+    let mut buffers = [vec![1u64; bytes as usize / 8], vec![2u64; bytes as usize / 8]];
+    buffers[0][0] = 0;
+    let address = |buffer: &Vec<u64>| buffer.as_ptr() as u64;
+    let client = Role::within(
+        twin.space_ref.handle(),
+        Loop::RpcLongClient,
+        &[door.port_ref.handle(), bytes, address(&buffers[0])],
+    );
+    let server = Role::new(
+        Loop::RpcLongServer,
+        &[door.portset.handle(), bytes, address(&buffers[1])],
+    );
+    let seen = Pair::new(&client, Some(&server))?.run(repetitions, PASSES)?;
+    same("the sum of results", seen.seen[0], 0)?;
+    same("what is left to receive", seen.seen[1], 0)?;
+    // The other threads wrote there, behind the compiler's back.
+    let word = |buffer: usize, index: usize| {
+        // SAFETY: an element of a live vector.
+        unsafe { buffers[buffer].as_ptr().add(index).read_volatile() }
+    };
+    same("the first word", word(0, 0), repetitions * PASSES)?;
+    for index in 1..bytes as usize / 8 {
+        same("a word of the server's", word(1, index), 1)?;
+    }
+    Ok(seen.sample)
+}
+
+fn rpc_fpu() -> Outcome {
+    let (door, twin) = (Door::new()?, twin(0)?);
+    let client = Role::within(
+        twin.space_ref.handle(),
+        Loop::Rpc0FpuClient,
+        &[door.port_ref.handle()],
+    );
+    let server = Role::new(Loop::Rpc0FpuServer, &[door.portset.handle()]);
+    let seen = Pair::new(&client, Some(&server))?.run(MANY, PASSES)?;
+    same("the sum of results", seen.seen[0], 0)?;
+    same("the client's xmm0", seen.seen[1], MANY)?;
+    let state = seen.second.ok_or("no server")?;
+    let xmm0 = state.fpu[160..168].iter().rev();
+    let xmm0 = xmm0.fold(0, |word, byte| word << 8 | u64::from(*byte));
+    same("the server's xmm0", xmm0, MANY * PASSES)?;
+    Ok(seen.sample)
+}
+
+fn call() -> Outcome {
+    let (door, twin) = (Door::new()?, twin(0)?);
+    let client = Role::within(
+        twin.space_ref.handle(),
+        Loop::Call0Client,
+        &[door.port_ref.handle()],
+    );
+    let server = Role::new(Loop::Call0Server, &[door.portset.handle()]);
+    let seen = Pair::new(&client, Some(&server))?.run(MANY, PASSES)?;
+    same("the sum of results", seen.seen[0], 0)?;
+    Ok(seen.sample)
+}
+
+fn exception() -> Outcome {
+    let door = Door::new()?;
+    let twin = twin(door.port_ref.handle())?;
+    let room = vec![0u64; abi::message::EXCEPTION_WORDS];
+    let client = Role::within(twin.space_ref.handle(), Loop::ExceptionClient, &[]);
+    let server = Role::new(
+        Loop::ExceptionServer,
+        &[door.portset.handle(), room.as_ptr() as u64],
+    );
+    Ok(Pair::new(&client, Some(&server))?.run(MANY, PASSES)?.sample)
+}
+
+fn fault() -> Outcome {
+    let (door, twin) = (Door::new()?, twin(0)?);
+    let size = MANY * PAGE_SIZE;
+    let base = rt::window::take_addresses(size, PAGE_SIZE).ok_or("no addresses")?;
+    let all = abi::access::ALL;
+    let region = Region::new().must("a region")?;
+    let state = RegionState {
+        start: base,
+        size,
+        protection: all,
+    };
+    region
+        .set_state(&state, 0, door.port_ref.handle())
+        .must("the state of a region")?;
+    let region_ref = region.reference().must("a reference")?;
+    // What the client sees.
+    let view = Mapping::new().must("a mapping")?;
+    let state = abi::state::MappingState {
+        start: base,
+        size,
+        offset: 0,
+        protection: all,
+    };
+    view.set_state(&state, region_ref.handle(), twin.space_ref.handle())
+        .must("the state of a mapping")?;
+    // What the keeper supplies: pages that are there.
+    let segment = rt::memory::create(size).must("a segment")?;
+    segment.populate(0, size).must("populate")?;
+    let page = Mapping::new().must("a mapping")?;
+    let mut state = vec![0, PAGE_SIZE, 0, all];
+    let client = Role::within(twin.space_ref.handle(), Loop::FaultClient, &[base]);
+    let server = Role::new(
+        Loop::FaultServer,
+        &[
+            door.portset.handle(),
+            page.handle(),
+            state.as_mut_ptr() as u64,
+            segment.region.handle(),
+        ],
+    );
+    let seen = Pair::new(&client, Some(&server))?.run(MANY, PASSES)?;
+    drop((view, page, region));
+    rt::window::give_addresses(base, size);
+    segment.destroy().must("destroy")?;
+    same("what the pages hold", seen.seen[0], 0)?;
+    // SAFETY: an element of a live vector, which the keeper writes.
+    let last = unsafe { state.as_ptr().read_volatile() };
+    same("the last page", last, base + size - PAGE_SIZE)?;
+    Ok(seen.sample)
+}
+
+fn notify() -> Outcome {
+    let twin = twin(0)?;
+    let (to_first, to_second) = (
+        Ref::new().must("a reference")?,
+        Ref::new().must("a reference")?,
+    );
+    let client = Role::within(twin.space_ref.handle(), Loop::NotifyClient, &[]);
+    let server = Role::new(Loop::NotifyServer, &[]);
+    let mut pair = Pair::new(&client, Some(&server))?;
+    pair.introduce(*to_first, *to_second)?;
+    let seen = pair.run(MANY, PASSES)?;
+    same("the sum of results", seen.seen[0], 0)?;
+    let state = seen.second.ok_or("no second thread")?;
+    same("the answers", state.registers.rbp, MANY * PASSES)?;
+    Ok(seen.sample)
+}
+
+fn yield_2() -> Outcome {
+    let pair = Pair::new(
+        &Role::new(Loop::YieldClient, &[]),
+        Some(&Role::new(Loop::YieldServer, &[])),
+    )?;
+    let seen = pair.run(MANY, PASSES)?;
+    // It has yielded to nobody before and after.
+    let answers = seen.second.ok_or("no second thread")?.registers.rbp;
+    if answers < MANY * PASSES {
+        return Err(format!("only {answers} turns of the second thread"));
+    }
+    Ok(seen.sample)
+}
+
+fn new_mutex() -> Result<rt::obj::Mutex, String> {
+    rt::obj::Mutex::new().must("a mutex")
+}
+
+fn lock_unlock() -> Outcome {
+    let mutex = new_mutex()?;
+    let calls = [
+        mutex.handle(),
+        Call::MutexLock as u64,
+        Call::MutexUnlock as u64,
+    ];
+    let seen = alone(Loop::TwoCalls, &calls, MANY)?;
+    same("the sum of results", seen.seen[0], 0)?;
+    Ok(seen.sample)
+}
+
+/// Each unlocks in favour of the other and then waits for it: every lock waits.
+fn lock_unlock_contested() -> Outcome {
+    let (twin, mutex) = (twin(0)?, new_mutex()?);
+    // It belongs to the first thread, and the second waits for it when that begins.
+    MutexAt(mutex.handle()).lock();
+    let (lock, unlock) = (Call::MutexLock as u64, Call::MutexUnlock as u64);
+    let first = Role::within(
+        twin.space_ref.handle(),
+        Loop::TwoCalls,
+        &[mutex.handle(), unlock, lock],
+    );
+    let second = Role::new(Loop::TwoCallsServer, &[mutex.handle(), lock, unlock]);
+    let seen = Pair::new(&first, Some(&second))?.run(MANY, PASSES)?;
+    same("the sum of results", seen.seen[0], 0)?;
+    let turns = seen.second.ok_or("no second thread")?.registers.rbp;
+    if turns < MANY * PASSES {
+        return Err(format!("only {turns} turns of the second thread"));
+    }
+    // A pair of each thread per turn.
+    Ok(Sample {
+        operations: 2 * seen.sample.operations,
+        ..seen.sample
+    })
+}
+
+fn null_call() -> Outcome {
+    let seen = alone(Loop::OneCall, &[0, Call::ThreadSelf as u64], MANY)?;
+    same("the sum of results", seen.seen[0], 0)?;
+    Ok(seen.sample)
+}
+
+/// `mutex_trylock` of a locked mutex: a handle is looked up, and nothing changes.
+fn null_handle_call() -> Outcome {
+    let mutex = new_mutex()?;
+    mutex.lock();
+    let seen = alone(
+        Loop::OneCall,
+        &[mutex.handle(), Call::MutexTrylock as u64],
+        MANY,
+    )?;
+    same(
+        "the sum of results",
+        seen.seen[0],
+        MANY * Code::WouldBlock as u64,
+    )?;
+    Ok(seen.sample)
+}
+
+/// Memory for objects side by side, and nothing else.
+struct Places {
+    memory: Vec<u128>,
+}
+
+impl Places {
+    fn new(count: u64) -> Self {
+        Places {
+            memory: vec![0; count as usize],
+        }
+    }
+
+    fn first(&self) -> u64 {
+        self.memory.as_ptr() as u64
+    }
+}
+
+/// Number of the common call of a type: they stand six in a row.
+fn common(kind: Type, which: u64) -> u64 {
+    (kind as u64 - 1) * 6 + 1 + which
+}
+const CREATE: u64 = 0;
+const DESTROY: u64 = 1;
+
+/// The samples of create and destroy, after both have been done once.
+fn create_destroy(kind: Type) -> Result<(Sample, Sample), String> {
+    let places = Places::new(OBJECTS);
+    let sweep = |which| -> Outcome {
+        let role = Role::new(Loop::Sweep, &[places.first(), common(kind, which)]);
+        let seen = Pair::new(&role, None)?.run(OBJECTS, 1)?;
+        same("the sum of results", seen.seen[0], 0)?;
+        Ok(seen.sample)
+    };
+    sweep(CREATE)?;
+    sweep(DESTROY)?;
+    let created = sweep(CREATE)?;
+    Ok((created, sweep(DESTROY)?))
+}
+
+/// Kernel memory of an object: what creating many adds to the use of a space.
+fn weigh(kind: Type) -> Result<(u64, u64), String> {
+    let twin = Twin::new(QUOTA, 0).must("a second space")?;
+    let places = Places::new(WEIGHED);
+    let used = || -> Result<u64, String> {
+        Ok(twin.space.get_state(0).must("the state of a space")?.used)
+    };
+    let sweep = |which| -> Result<(), String> {
+        let role = Role::within(
+            twin.space_ref.handle(),
+            Loop::Sweep,
+            &[places.first(), common(kind, which)],
+        );
+        let seen = Pair::new(&role, None)?.run(WEIGHED, 1)?;
+        same("the sum of results", seen.seen[0], 0)
+    };
+    let before = used()?;
+    sweep(CREATE)?;
+    let bytes = (used()? - before) / WEIGHED;
+    sweep(DESTROY)?;
+    same("the use afterwards", used()?, before)?;
+    Ok((bytes, WEIGHED))
+}

@@ -1,0 +1,72 @@
+//! A Linux program: `linux [FILTER]` sorts the lines of a file of 1 MB with busybox, from the request
+//! to start it to the news of its end.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use benches::loops;
+use benches::report::{bench, Outcome, Sample};
+use benches::run::Must;
+use rt::process::{Client, Start, Status, Stdio};
+use rt::{sys, thread};
+
+rt::entry!(main);
+
+/// The file, which is there before the machine starts.
+const INPUT: &str = "/bench/input";
+/// Where its lines go in order.
+const OUTPUT: &str = "/tmp/bench-output";
+
+fn main() -> u8 {
+    u8::from(!bench("sort", "run", sort))
+}
+
+fn sort() -> Outcome {
+    let linux = Client::new("linux").must("the Linux personality")?;
+    linux
+        .watch(&*thread::current().must("this thread")?)
+        .must("watch")?;
+    let start = Start {
+        args: ["sort", INPUT].map(ToString::to_string).to_vec(),
+        env: Vec::new(),
+        stdio: [
+            Stdio::Null,
+            Stdio::File {
+                path: OUTPUT.to_string(),
+                append: false,
+            },
+            Stdio::Console,
+        ]
+        .to_vec(),
+        cwd: "/".to_string(),
+    };
+    let (pid, status) = loops::stretch(|| {
+        let pid = match linux.spawn("/bin/sort", &start, &[]) {
+            Ok(pid) => pid,
+            Err(error) => return (0, Err(error)),
+        };
+        loop {
+            match linux.status(pid) {
+                Ok(Status::Running) => sys::thread_wait_interrupt(),
+                status => return (pid, status),
+            };
+        }
+    });
+    let status = status.must("sort")?;
+    let _ = linux.reap(pid);
+    if status != Status::Exited(0) {
+        return Err(format!("sort ended with {status:?}"));
+    }
+    let input = rt::fs::read_all(INPUT).must("the input")?;
+    let output = rt::fs::read_all(OUTPUT).must("the output")?;
+    let mut lines: Vec<&[u8]> = input.split_inclusive(|byte| *byte == b'\n').collect();
+    lines.sort_unstable();
+    if !lines.iter().flat_map(|line| line.iter()).eq(output.iter()) {
+        return Err("the output is not the sorted input".to_string());
+    }
+    Ok(Sample::of_block(1))
+}

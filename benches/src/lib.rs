@@ -1,0 +1,18 @@
+//! What the benchmarks of the guest are made of.
+//!
+//! A benchmark is a loop in assembly language ([`loops`]) that a thread of its own runs, alone or
+//! against the loop of a second thread; [`run`] makes the threads, waits, checks that the work was
+//! really done, and reads the sample. Two threads are in two spaces unless a benchmark says
+//! otherwise: a [`twin::Twin`] is a space in which the program's own memory has the same addresses.
+//!
+//! Results go out over the machine's control channel ([`report`]), where `./fermata bench` reads
+//! them. Marker instructions around each measured stretch tell the counting plugin of the emulator
+//! where it begins and ends.
+#![no_std]
+
+extern crate alloc;
+
+pub mod loops;
+pub mod report;
+pub mod run;
+pub mod twin;

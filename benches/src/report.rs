@@ -1,0 +1,101 @@
+//! What goes out over the control channel: a line per result.
+//!
+//! `bench NAME UNIT OPERATIONS TICKS NANOSECONDS MARKS` is a sample: so many operations of that unit
+//! took so long, and its stretch is the last of so many that were marked since the line before.
+//! `bench-value NAME UNIT VALUE COUNT MARKS` is something that has no duration, an average over
+//! COUNT. `bench-failed NAME MARKS WHY` is a benchmark that did not do its work.
+use crate::loops;
+use alloc::format;
+use alloc::string::String;
+
+/// A measured stretch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Operations in it.
+    pub operations: u64,
+    /// Time stamp counter.
+    pub ticks: u64,
+    /// Nanoseconds on the space's clock.
+    pub nanoseconds: u64,
+}
+
+impl Sample {
+    /// The stretch whose times are in the block.
+    #[must_use]
+    pub fn of_block(operations: u64) -> Self {
+        let block = loops::block();
+        Sample {
+            operations,
+            ticks: block.ticks[1].wrapping_sub(block.ticks[0]),
+            nanoseconds: block.clock[1].wrapping_sub(block.clock[0]),
+        }
+    }
+}
+
+/// What a benchmark says: a sample, or why there is none.
+pub type Outcome = Result<Sample, String>;
+
+/// Says a line. If that fails there is nobody to tell.
+fn say(line: &str) {
+    let _ = rt::names::control(line);
+}
+
+/// Takes the number of stretches that were marked since this was last called.
+fn take_marks() -> u64 {
+    let mut block = loops::block();
+    let marks = core::mem::take(&mut block.marks);
+    loops::set_block(block);
+    marks
+}
+
+/// Whether the benchmark of this name is wanted: the first argument is a part of it.
+#[must_use]
+pub fn wanted(name: &str) -> bool {
+    let filter = rt::start().args.get(1).map_or("", String::as_str);
+    name.contains(filter)
+}
+
+/// Runs a benchmark if it is wanted, and reports. Whether it did not fail.
+pub fn bench(name: &str, unit: &str, run: impl FnOnce() -> Outcome) -> bool {
+    if !wanted(name) {
+        return true;
+    }
+    let outcome = run();
+    let marks = take_marks();
+    match outcome {
+        Ok(s) => {
+            let Sample {
+                operations,
+                ticks,
+                nanoseconds,
+            } = s;
+            say(&format!(
+                "bench {name} {unit} {operations} {ticks} {nanoseconds} {marks}"
+            ));
+            true
+        }
+        Err(why) => {
+            say(&format!("bench-failed {name} {marks} {why}"));
+            false
+        }
+    }
+}
+
+/// As [`bench`], for something that has no duration: an average, and over how many.
+pub fn value(name: &str, unit: &str, find: impl FnOnce() -> Result<(u64, u64), String>) -> bool {
+    if !wanted(name) {
+        return true;
+    }
+    let outcome = find();
+    let marks = take_marks();
+    match outcome {
+        Ok((value, count)) => {
+            say(&format!("bench-value {name} {unit} {value} {count} {marks}"));
+            true
+        }
+        Err(why) => {
+            say(&format!("bench-failed {name} {marks} {why}"));
+            false
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Runs a loop, or two against each other.
+use crate::loops::{self, Block, Loop};
+use crate::report::Sample;
+use abi::state::{Registers, ThreadState};
+use alloc::format;
+use alloc::string::String;
+use rt::obj::{RefAt, Thread};
+use rt::{sys, thread, time};
+
+/// How long a measurement may take, in nanoseconds of the guest.
+const PATIENCE: u64 = 20_000_000_000;
+/// How long a server gets to reach its wait, in nanoseconds of the guest.
+const SETTLE: u64 = 200_000;
+
+/// A thread to make: what it runs, in which space (0: the program's own), with which parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct Role {
+    /// What it runs.
+    pub code: Loop,
+    /// A reference to its space, or 0.
+    pub space: u64,
+    /// Its parameters.
+    pub parameters: [u64; 8],
+}
+
+impl Role {
+    /// A role in the program's own space.
+    #[must_use]
+    pub fn new(code: Loop, parameters: &[u64]) -> Self {
+        Role::within(0, code, parameters)
+    }
+
+    /// A role in another space.
+    #[must_use]
+    pub fn within(space: u64, code: Loop, parameters: &[u64]) -> Self {
+        let mut all = [0; 8];
+        for (to, from) in all.iter_mut().zip(parameters) {
+            *to = *from;
+        }
+        Role {
+            code,
+            space,
+            parameters: all,
+        }
+    }
+}
+
+/// What there is to see after a run, besides the time.
+#[derive(Debug)]
+pub struct Seen {
+    /// The last pass.
+    pub sample: Sample,
+    /// What the first loop saw.
+    pub seen: [u64; 2],
+    /// The state of the second thread.
+    pub second: Option<ThreadState>,
+}
+
+/// Turns an error into a sentence.
+pub trait Must<T> {
+    /// The value, or a sentence that says `what` could not be done.
+    fn must(self, what: &str) -> Result<T, String>;
+}
+
+impl<T, E: core::fmt::Debug> Must<T> for Result<T, E> {
+    fn must(self, what: &str) -> Result<T, String> {
+        self.map_err(|error| format!("{what}: {error:?}"))
+    }
+}
+
+/// Two threads that have been made and have not begun.
+pub struct Pair {
+    first: Thread,
+    second: Option<Thread>,
+    parameters: [[u64; 8]; 2],
+}
+
+fn make(role: &Role) -> Result<Thread, String> {
+    let thread = Thread::new().must("a thread")?;
+    let state = ThreadState {
+        registers: Registers {
+            rip: role.code.address(),
+            rflags: 0x202,
+            ..Registers::default()
+        },
+        priority: rt::start::priority(),
+        ..ThreadState::default()
+    };
+    thread
+        .set_state(&state, role.space, 0, 0)
+        .must("the state of a thread")?;
+    Ok(thread)
+}
+
+impl Pair {
+    /// The threads for these roles.
+    pub fn new(first: &Role, second: Option<&Role>) -> Result<Self, String> {
+        Ok(Pair {
+            first: make(first)?,
+            second: second.map(make).transpose()?,
+            parameters: [first.parameters, second.map_or([0; 8], |s| s.parameters)],
+        })
+    }
+
+    /// Parameter 0 of each becomes a reference to the other.
+    pub fn introduce(&mut self, to_first: RefAt, to_second: RefAt) -> Result<(), String> {
+        self.first.reference_into(to_first).must("a reference")?;
+        if let Some(second) = &self.second {
+            second.reference_into(to_second).must("a reference")?;
+        }
+        self.parameters[0][0] = to_second.handle();
+        self.parameters[1][0] = to_first.handle();
+        Ok(())
+    }
+
+    /// Lets them run: the second first, so that it waits when the first begins. Two passes, of
+    /// which the first fills caches of all kinds.
+    pub fn run(self, repetitions: u64, passes: u64) -> Result<Seen, String> {
+        let me = thread::current().must("this thread")?;
+        let marks = loops::block().marks;
+        loops::set_block(Block {
+            repetitions,
+            passes,
+            waiter: me.handle(),
+            marks,
+            first: self.parameters[0],
+            second: self.parameters[1],
+            ..Block::default()
+        });
+        if let Some(second) = &self.second {
+            second.resume().must("resume")?;
+            time::sleep(SETTLE);
+        }
+        self.first.resume().must("resume")?;
+        let end = time::now() + PATIENCE;
+        while loops::block().passes > 0 && time::now() < end {
+            sys::thread_wait_interrupt_until(end);
+        }
+        let block = loops::block();
+        self.first.stop().must("stop")?;
+        let second = match &self.second {
+            Some(second) => {
+                second.stop().must("stop")?;
+                Some(second.get_state(0, 0, 0).must("get_state")?)
+            }
+            None => None,
+        };
+        if block.passes > 0 {
+            let first = self.first.get_state(0, 0, 0).must("get_state")?;
+            let words = |state: &ThreadState| {
+                format!(
+                    "rip {:#x} rax {:#x} waits {} stages {} {} exception {}",
+                    state.registers.rip,
+                    state.registers.rax,
+                    state.waiting,
+                    state.client_stage,
+                    state.server_stage,
+                    state.exception
+                )
+            };
+            let second = second.as_ref().map_or(String::new(), words);
+            return Err(format!(
+                "not done in time ({}; {second})",
+                words(&first)
+            ));
+        }
+        Ok(Seen {
+            sample: Sample::of_block(repetitions),
+            seen: block.seen,
+            second,
+        })
+    }
+}
+
+/// Passes of a measurement: the last one counts.
+pub const PASSES: u64 = 2;
+
+/// Runs one loop alone, in the program's own space.
+pub fn alone(code: Loop, parameters: &[u64], repetitions: u64) -> Result<Seen, String> {
+    Pair::new(&Role::new(code, parameters), None)?.run(repetitions, PASSES)
+}
+
+/// An error unless both are equal.
+pub fn same(what: &str, is: u64, wanted: u64) -> Result<(), String> {
+    if is == wanted {
+        return Ok(());
+    }
+    Err(format!("{what} is {is:#x} and not {wanted:#x}"))
+}

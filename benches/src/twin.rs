@@ -1,0 +1,53 @@
+//! A second space with the program's own memory in it.
+use abi::state::{MappingState, RegionState, SpaceState};
+use abi::Code;
+use proto::layout::{HEAP_END, STACK_TOP, START_PAGE};
+use rt::obj::{Mapping, Ref, Region, Space};
+
+/// A space in which the program's memory has the same addresses.
+#[derive(Debug)]
+pub struct Twin {
+    // In the order in which they must go.
+    _mapping: Mapping,
+    _region: Region,
+    /// A reference to the space.
+    pub space_ref: Ref,
+    /// The space.
+    pub space: Space,
+}
+
+impl Twin {
+    /// A twin with this quota of kernel memory and this keeper (a reference or 0).
+    pub fn new(quota: u64, keeper: u64) -> Result<Self, Code> {
+        let (start, size) = (START_PAGE, STACK_TOP.max(HEAP_END) - START_PAGE);
+        let space = Space::new()?;
+        let space_ref = space.reference()?;
+        let state = SpaceState {
+            quota,
+            ..SpaceState::default()
+        };
+        space.set_state(&state, keeper)?;
+        let region = Region::new()?;
+        let state = RegionState {
+            start,
+            size,
+            protection: abi::access::ALL,
+        };
+        region.set_state(&state, 0, 0)?;
+        let region_ref = region.reference()?;
+        let mapping = Mapping::new()?;
+        let state = MappingState {
+            start,
+            size,
+            offset: 0,
+            protection: abi::access::ALL,
+        };
+        mapping.set_state(&state, region_ref.handle(), space_ref.handle())?;
+        Ok(Twin {
+            _mapping: mapping,
+            _region: region,
+            space_ref,
+            space,
+        })
+    }
+}

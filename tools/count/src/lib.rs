@@ -1,0 +1,189 @@
+//! A plugin of QEMU's that counts instructions, loads and stores between marker instructions.
+//!
+//! The markers are nops of seven bytes, `0f 1f 80` with a displacement of 0x4d524601 where a stretch
+//! begins and 0x4d524602 where it ends. `./fermata bench` loads this as
+//! `-plugin libfermata_count.so,out=FILE`; the file gets a line `INSTRUCTIONS LOADS STORES` per
+//! stretch, in the order in which they end. The machine has one processor.
+//!
+//! It speaks version 1 of the plugin interface (QEMU 6 to 8), whose declarations below are all of
+//! QEMU that is in here. Loads and stores are counted by callbacks, since QEMU 7.2 counts wrongly
+//! inline.
+
+use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
+use std::fs::File;
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Mutex;
+
+/// The version of the interface that this plugin wants.
+#[no_mangle]
+pub static qemu_plugin_version: c_int = 1;
+
+/// `struct qemu_plugin_tb`, known to QEMU alone.
+#[repr(C)]
+pub struct Block(c_void);
+/// `struct qemu_plugin_insn`, known to QEMU alone.
+#[repr(C)]
+pub struct Insn(c_void);
+
+type ExecCallback = extern "C" fn(cpu: c_uint, userdata: *mut c_void);
+type MemoryCallback = extern "C" fn(cpu: c_uint, info: u32, address: u64, userdata: *mut c_void);
+
+/// `QEMU_PLUGIN_CB_NO_REGS`
+const NO_REGISTERS: c_int = 0;
+/// `QEMU_PLUGIN_MEM_RW`
+const LOADS_AND_STORES: c_int = 3;
+/// `QEMU_PLUGIN_INLINE_ADD_U64`
+const ADD: c_int = 0;
+
+extern "C" {
+    fn qemu_plugin_register_vcpu_tb_trans_cb(id: u64, cb: extern "C" fn(u64, *mut Block));
+    fn qemu_plugin_tb_n_insns(block: *const Block) -> usize;
+    fn qemu_plugin_tb_get_insn(block: *const Block, index: usize) -> *mut Insn;
+    fn qemu_plugin_insn_data(insn: *const Insn) -> *const u8;
+    fn qemu_plugin_insn_size(insn: *const Insn) -> usize;
+    fn qemu_plugin_register_vcpu_insn_exec_cb(
+        insn: *mut Insn,
+        cb: ExecCallback,
+        flags: c_int,
+        userdata: *mut c_void,
+    );
+    fn qemu_plugin_register_vcpu_insn_exec_inline(
+        insn: *mut Insn,
+        operation: c_int,
+        counter: *mut c_void,
+        amount: u64,
+    );
+    fn qemu_plugin_register_vcpu_mem_cb(
+        insn: *mut Insn,
+        cb: MemoryCallback,
+        flags: c_int,
+        kind: c_int,
+        userdata: *mut c_void,
+    );
+    fn qemu_plugin_mem_is_store(info: u32) -> bool;
+}
+
+/// Counted since the machine started. QEMU's code adds to the first without atomicity, which does
+/// for one processor.
+static INSTRUCTIONS: AtomicU64 = AtomicU64::new(0);
+static LOADS: AtomicU64 = AtomicU64::new(0);
+static STORES: AtomicU64 = AtomicU64::new(0);
+
+/// What was counted when the stretch began.
+static BEGIN: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+static OUT: Mutex<Option<File>> = Mutex::new(None);
+
+/// What a marker says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    Begin,
+    End,
+}
+
+/// The marker that these bytes of an instruction are.
+fn mark_of(bytes: &[u8]) -> Option<Mark> {
+    match bytes {
+        [0x0f, 0x1f, 0x80, 1, 0x46, 0x52, 0x4d] => Some(Mark::Begin),
+        [0x0f, 0x1f, 0x80, 2, 0x46, 0x52, 0x4d] => Some(Mark::End),
+        _ => None,
+    }
+}
+
+fn counts() -> [u64; 3] {
+    [&INSTRUCTIONS, &LOADS, &STORES].map(|counter| counter.load(Relaxed))
+}
+
+extern "C" fn begin(_: c_uint, _: *mut c_void) {
+    for (to, from) in BEGIN.iter().zip(counts()) {
+        to.store(from, Relaxed);
+    }
+}
+
+extern "C" fn end(_: c_uint, _: *mut c_void) {
+    let now = counts();
+    let [instructions, loads, stores] = [0, 1, 2].map(|i| now[i].wrapping_sub(BEGIN[i].load(Relaxed)));
+    if let Some(file) = OUT.lock().unwrap_or_else(|e| e.into_inner()).as_mut() {
+        // If it cannot be written, the line is missing and the reader says so.
+        let _ = writeln!(file, "{instructions} {loads} {stores}");
+    }
+}
+
+extern "C" fn access(_: c_uint, info: u32, _: u64, _: *mut c_void) {
+    // SAFETY: only looks at the number.
+    let counter = if unsafe { qemu_plugin_mem_is_store(info) } {
+        &STORES
+    } else {
+        &LOADS
+    };
+    counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
+}
+
+extern "C" fn translate(_: u64, block: *mut Block) {
+    // SAFETY: QEMU hands over a block that lives as long as this call, and its instructions with
+    // it; counters and functions live for ever.
+    unsafe {
+        for index in 0..qemu_plugin_tb_n_insns(block) {
+            let insn = qemu_plugin_tb_get_insn(block, index);
+            let bytes =
+                std::slice::from_raw_parts(qemu_plugin_insn_data(insn), qemu_plugin_insn_size(insn));
+            let nobody = std::ptr::null_mut();
+            match mark_of(bytes) {
+                Some(mark) => {
+                    let callback = match mark {
+                        Mark::Begin => begin,
+                        Mark::End => end,
+                    };
+                    qemu_plugin_register_vcpu_insn_exec_cb(insn, callback, NO_REGISTERS, nobody);
+                }
+                None => {
+                    qemu_plugin_register_vcpu_insn_exec_inline(
+                        insn,
+                        ADD,
+                        INSTRUCTIONS.as_ptr().cast(),
+                        1,
+                    );
+                    qemu_plugin_register_vcpu_mem_cb(
+                        insn,
+                        access,
+                        NO_REGISTERS,
+                        LOADS_AND_STORES,
+                        nobody,
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Called by QEMU when it loads the plugin.
+///
+/// # Safety
+/// `argv` holds `argc` strings that end with a zero byte.
+#[no_mangle]
+pub unsafe extern "C" fn qemu_plugin_install(
+    id: u64,
+    _info: *const c_void,
+    argc: c_int,
+    argv: *const *const c_char,
+) -> c_int {
+    for index in 0..usize::try_from(argc).unwrap_or(0) {
+        // SAFETY: promised by the caller.
+        let argument = unsafe { CStr::from_ptr(*argv.add(index)) };
+        let argument = argument.to_string_lossy();
+        match argument.strip_prefix("out=").map(File::create) {
+            Some(Ok(file)) => *OUT.lock().unwrap_or_else(|e| e.into_inner()) = Some(file),
+            Some(Err(error)) => {
+                eprintln!("fermata-count: {argument}: {error}");
+                return 1;
+            }
+            None => {
+                eprintln!("fermata-count: {argument}: not understood");
+                return 1;
+            }
+        }
+    }
+    // SAFETY: a function of the kind that QEMU wants.
+    unsafe { qemu_plugin_register_vcpu_tb_trans_cb(id, translate) };
+    0
+}
