@@ -1,4 +1,4 @@
-//! A Linux program: `linux [FILTER]` sorts the lines of a file of 1 MB with busybox, from the request
+//! A Linux program: `linux_program [FILTER]` sorts the lines of a file of 1 MB with busybox, from the request
 //! to start it to the news of its end.
 #![no_std]
 #![no_main]
