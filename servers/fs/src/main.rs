@@ -10,6 +10,7 @@ extern crate alloc;
 
 use abi::{access, PAGE_SIZE};
 use alloc::vec::Vec;
+use fermata_fs::archive::{Archive, Kind};
 use fermata_fs::tree::FileSystem;
 use proto::fs::{Reply, Request};
 use proto::Error;
@@ -26,35 +27,26 @@ const RESERVE_PART: u64 = 8;
 const STRIDE: u64 = 2 << 20;
 /// A look is due when less than this may still be taken. More than one request can need.
 const LOW: u64 = 256 << 10;
-/// Most that the files can take: the heap, less what the allocator and requests need.
-const MOST: u64 = proto::layout::HEAP_END - proto::layout::HEAP_START - (64 << 20);
+/// Most that the files can take: the heap, less its part for small blocks and what requests need.
+const MOST: u64 = proto::layout::HEAP_END - proto::layout::HEAP_START - (288 << 20);
 
-/// Keeps the budget of the file system in step with the memory that there is.
-#[derive(Default)]
-struct Watch {
-    /// Most bytes that the files ever had. What they gave back since stays in the heap, so that it
-    /// can be used again without asking the memory server for more.
-    peak: u64,
-}
-
-impl Watch {
-    /// Looks how much memory there is, if that is due.
-    fn look(&mut self, fs: &mut FileSystem) {
-        let budget = fs.budget();
-        if budget.left() >= LOW {
-            return;
-        }
-        let used = budget.used();
-        self.peak = self.peak.max(used);
-        // A memory server that does not answer has nothing to give.
-        let usage = rt::memory::usage().unwrap_or_default();
-        let reserve = RESERVE.min(usage.total / RESERVE_PART);
-        let left = usage
-            .free
-            .saturating_sub(reserve)
-            .saturating_add(self.peak - used);
-        budget.set_left(left.min(STRIDE).min(MOST.saturating_sub(used)));
+/// Keeps the budget of the file system in step with the memory that there is: looks how much that
+/// is, if it is due.
+fn look(fs: &mut FileSystem) {
+    let budget = fs.budget();
+    if budget.left() >= LOW {
+        return;
     }
+    let used = budget.used();
+    // A memory server that does not answer has nothing to give.
+    let usage = rt::memory::usage().unwrap_or_default();
+    let reserve = RESERVE.min(usage.total / RESERVE_PART);
+    // What files gave back is kept by the heap at first.
+    let left = usage
+        .free
+        .saturating_sub(reserve)
+        .saturating_add(rt::heap::kept());
+    budget.set_left(left.min(STRIDE).min(MOST.saturating_sub(used)));
 }
 
 /// The boot archive, mapped for as long as the server runs.
@@ -85,10 +77,34 @@ fn archive() -> Result<&'static [u8], Error> {
     Ok(unsafe { core::slice::from_raw_parts(start as *const u8, length as usize) })
 }
 
+/// A number that differs between boots: from the time since the machine was switched on, which is
+/// never the same twice, and where it is (on a machine that counts instructions), from what the
+/// archive contains.
+fn salt(archive: &[u8], now: u64) -> u32 {
+    // FNV-1a. Headers name every file and its size; of contents the small ones are enough.
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    let mut mix = |bytes: &[u8]| {
+        for byte in bytes {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    mix(&now.to_le_bytes());
+    for member in Archive::new(archive).filter_map(Result::ok) {
+        mix(member.path.as_bytes());
+        if let Kind::File(content) = member.kind {
+            mix(&(content.len() as u64).to_le_bytes());
+            mix(&content[..content.len().min(256)]);
+        }
+    }
+    (hash ^ hash >> 32) as u32
+}
+
 fn start(fs: &mut FileSystem) -> Result<(), Error> {
     fs.set_now(rt::time::now());
     fs.budget().set_left(MOST);
-    fs.unpack(archive()?)?;
+    let archive = archive()?;
+    fs.set_salt(salt(archive, rt::time::now()));
+    fs.unpack(archive)?;
     fs.make_devices()?;
     fs.budget().set_left(0);
     Ok(())
@@ -96,7 +112,6 @@ fn start(fs: &mut FileSystem) -> Result<(), Error> {
 
 fn main() -> u8 {
     let mut fs = FileSystem::new(MOST);
-    let mut watch = Watch::default();
     if let Err(error) = start(&mut fs) {
         rt::log!("fs: the boot archive: {}", error.text());
         return 1;
@@ -111,7 +126,7 @@ fn main() -> u8 {
     loop {
         match server.next(None) {
             Event::Request { header, bulk, .. } => {
-                watch.look(&mut fs);
+                look(&mut fs);
                 fs.set_now(rt::time::now());
                 let answer = decode::<Request>(header).and_then(|request| fs.handle(request, bulk));
                 let (reply, bytes): (Result<Reply, Error>, Vec<u8>) = match answer {

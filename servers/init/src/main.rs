@@ -103,7 +103,7 @@ fn heap(ranges: &[abi::boot::PhysRange]) -> Option<Vec<abi::boot::PhysRange>> {
     // there was no allocation.
     unsafe {
         core::ptr::write_bytes(HEAP_START as *mut u8, 0, HEAP as usize);
-        rt::heap::init(HEAP_START, HEAP_START + HEAP, HEAP_SLOTS);
+        rt::heap::init(HEAP_START, HEAP_START + HEAP, HEAP_SLOTS, HEAP_START + HEAP);
     }
     let mut ranges = ranges.to_vec();
     let end = ranges[index].start + ranges[index].size;

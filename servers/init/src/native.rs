@@ -166,6 +166,7 @@ impl Manager {
             names: &self.names,
             memory: &self.memory,
             manager: &manager,
+            gives_back: launch.server,
             passed: launch.refs,
         };
         let started = prepare(

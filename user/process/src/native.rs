@@ -6,8 +6,8 @@ use abi::state::Registers;
 use abi::PAGE_SIZE;
 use proto::layout::{
     HEAP_END, HEAP_START, MAX_PASSED, PROGRAM_BASE, STACK_SIZE, STACK_TOP, START_INFO,
-    START_MANAGER, START_MEMORY, START_NAMES, START_PAGE, START_PASSED, START_PRIORITY, START_SIZE,
-    START_SPACE, START_THREAD,
+    START_MANAGER, START_MEMORY, START_NAMES, START_PAGE, START_PASSED, START_PRIORITY,
+    START_SEGMENT, START_SIZE, START_SPACE, START_THREAD,
 };
 use proto::process::Start;
 use proto::Error;
@@ -23,6 +23,8 @@ pub struct References<'a> {
     pub memory: &'a RefAt,
     /// Its manager's port for it.
     pub manager: &'a RefAt,
+    /// Whether it may give parts of its memory back: its memory's control port is passed on too.
+    pub gives_back: bool,
     /// Passed on.
     pub passed: &'a [&'a RefAt],
 }
@@ -71,6 +73,12 @@ pub fn prepare(
         at(address).create().map_err(code)?;
         at(address).point_to(*target).map_err(code)?;
     }
+    at(START_SEGMENT).create().map_err(code)?;
+    if references.gives_back {
+        at(START_SEGMENT)
+            .point_to(*process.memory().control)
+            .map_err(code)?;
+    }
     at(START_SPACE).create().map_err(code)?;
     process
         .space()
@@ -91,7 +99,7 @@ pub fn prepare(
             passed.point_to(**target).map_err(code)?;
         }
     }
-    const _: () = assert!(START_PASSED + MAX_PASSED * abi::OBJECT_SIZE <= START_PRIORITY);
+    const _: () = assert!(START_PASSED + MAX_PASSED * abi::OBJECT_SIZE <= START_SEGMENT);
     const _: () = assert!(START_PAGE % PAGE_SIZE == 0);
     Ok(Registers {
         rip: plan.entry,

@@ -42,6 +42,9 @@ pub const START_MANAGER: u64 = START_PAGE + 0x40;
 pub const START_PASSED: u64 = START_PAGE + 0x50;
 /// Most further references.
 pub const MAX_PASSED: u64 = 8;
+/// Reference to the control port of the process's memory segment, so that it can give memory back;
+/// names nothing except in servers.
+pub const START_SEGMENT: u64 = START_PAGE + 0xd0;
 /// The priority of the first thread (u64), which further threads get unless told otherwise.
 pub const START_PRIORITY: u64 = START_PAGE + 0x1f0;
 /// Bytes of the heap (u64), where it is not all of [`HEAP_START`] to [`HEAP_END`]; 0 where it is.

@@ -20,6 +20,7 @@ pub mod console;
 pub mod fs;
 pub mod heap;
 pub mod io;
+pub mod large;
 pub mod mem;
 pub mod memory;
 pub mod names;

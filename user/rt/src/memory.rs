@@ -1,7 +1,9 @@
 //! Client of the memory server.
 use crate::obj::{Ref, RefAt};
 use crate::rpc::{self, Io};
-use crate::start::MEMORY;
+use crate::start::{MEMORY, SEGMENT};
+use crate::sys::{self, IpcRegs};
+use abi::{Call, Code};
 use proto::memory::{Reply, Request};
 use proto::Error;
 
@@ -85,6 +87,42 @@ pub fn populate(control: &RefAt, offset: u64, size: u64) -> Result<(), Error> {
 /// Ends a segment, by control port.
 pub fn destroy(control: &RefAt) -> Result<(), Error> {
     rpc::ask::<_, Reply>(control, &Request::Destroy).map(|_| ())
+}
+
+/// Gives pages of the program's own memory back, if it may: whether that was done. For the heap:
+/// allocates nothing.
+pub(crate) fn discard_own(offset: u64, size: u64) -> bool {
+    let mut message = [0; abi::MAX_SHORT as usize];
+    let request = Request::Discard { offset, size };
+    let Ok(used) = postcard::to_slice(&request, &mut message[4..]) else {
+        return false;
+    };
+    let length = used.len();
+    message[..4].copy_from_slice(&(length as u32).to_le_bytes());
+    let mut words = [0; 8];
+    for (word, bytes) in words.iter_mut().zip(message.as_chunks::<8>().0) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    let [rsi, rdx, r10, r8, r9, r12, r13, r14] = words;
+    let rax = (length as u64 + 4) << 8;
+    let rdi = SEGMENT.0;
+    let mut regs = IpcRegs {
+        rax,
+        rdi,
+        rsi,
+        rdx,
+        r10,
+        r8,
+        r9,
+        r12,
+        r13,
+        r14,
+        ..IpcRegs::default()
+    };
+    // SAFETY: a register message; the pages that go are free memory of the heap.
+    let code = unsafe { sys::ipc(Call::CallShort, &mut regs) };
+    // The reply begins with the length of its header; then 0 stands for `Ok`.
+    code == Code::Ok && regs.short_len() > 4 && regs.rsi >> 32 & 0xff == 0
 }
 
 impl Segment {

@@ -8,12 +8,16 @@ use crate::sync::Lazy;
 use abi::PAGE_SIZE;
 use proto::layout::{
     HEAP_END, HEAP_START, MAX_PASSED, START_HEAP, START_INFO, START_MANAGER, START_MEMORY,
-    START_NAMES, START_PAGE, START_PASSED, START_PRIORITY, START_SIZE, START_SPACE, START_THREAD,
+    START_NAMES, START_PAGE, START_PASSED, START_PRIORITY, START_SEGMENT, START_SIZE, START_SPACE,
+    START_THREAD,
 };
 use proto::process::Start;
 
 /// Part of the heap's range that is set aside for object slots: room for half a million.
 const SLOT_BYTES: u64 = 8 << 20;
+
+/// Part of the heap's range that is for slots and small blocks.
+const SMALL_BLOCKS: u64 = 256 << 20;
 
 /// Sets up what a usual program has. Called once by the start code.
 pub fn begin() {
@@ -24,8 +28,9 @@ pub fn begin() {
         limit => limit.min(HEAP_END - HEAP_START),
     };
     let slots = (size / 8 / PAGE_SIZE * PAGE_SIZE).min(SLOT_BYTES);
+    let large = if limit == 0 { SMALL_BLOCKS } else { size };
     // SAFETY: the first thing that a program does; its memory segment is mapped there.
-    unsafe { heap::init(HEAP_START, HEAP_START + size, slots) };
+    unsafe { heap::init(HEAP_START, HEAP_START + size, slots, HEAP_START + large) };
 }
 
 /// The priority that the first thread was started with.
@@ -69,6 +74,9 @@ pub const SPACE: RefAt = RefAt(START_SPACE);
 pub const THREAD: RefAt = RefAt(START_THREAD);
 /// The port of the process's manager that stands for this process.
 pub const MANAGER: RefAt = RefAt(START_MANAGER);
+
+/// The control port of the program's memory; names nothing except in servers.
+pub const SEGMENT: RefAt = RefAt(START_SEGMENT);
 
 /// The `index`th further reference that whoever started the program passed on.
 #[must_use]

@@ -1,0 +1,244 @@
+//! Bookkeeping of the part of the heap from which large blocks come.
+//!
+//! Blocks are whole units of pages in an address range, found first-fit from below. What is freed
+//! stays *dirty* (present, with old content) until there is much of it; then it is given back to the
+//! memory server in runs, so that a server which held a lot of data once does not hold the memory
+//! for ever. Units that were never used, or were given back, are zero.
+//!
+//! [`Units`] is pure and tested on the host.
+
+/// Bytes of a unit.
+pub const UNIT: usize = 16 * 1024;
+/// Most units.
+pub const MAX_UNITS: usize = 48 * 1024;
+
+const WORDS: usize = MAX_UNITS / 64;
+
+/// Which units are in use, and which free ones are dirty.
+#[derive(Debug)]
+pub struct Units {
+    used: [u64; WORDS],
+    dirty: [u64; WORDS],
+    count: usize,
+    dirty_count: usize,
+    /// No free unit is below this one.
+    hint: usize,
+}
+
+fn get(words: &[u64; WORDS], unit: usize) -> bool {
+    words[unit / 64] >> (unit % 64) & 1 != 0
+}
+
+impl Units {
+    /// No units.
+    #[must_use]
+    pub const fn new() -> Self {
+        Units {
+            used: [0; WORDS],
+            dirty: [0; WORDS],
+            count: 0,
+            dirty_count: 0,
+            hint: 0,
+        }
+    }
+
+    /// There are so many units, all free and zero.
+    pub fn set_count(&mut self, count: usize) {
+        self.count = count.min(MAX_UNITS);
+    }
+
+    /// How many free units are dirty.
+    #[must_use]
+    pub const fn dirty_count(&self) -> usize {
+        self.dirty_count
+    }
+
+    /// Takes `count` consecutive units: the first, and whether all of them are zero.
+    pub fn take(&mut self, count: usize) -> Option<(usize, bool)> {
+        if count == 0 {
+            return None;
+        }
+        let mut start = self.hint;
+        let mut at = start;
+        let mut first_free = None;
+        while at < self.count {
+            if at % 64 == 0 && self.used[at / 64] == u64::MAX {
+                at += 64;
+                start = at;
+                continue;
+            }
+            if get(&self.used, at) {
+                start = at + 1;
+            } else {
+                first_free.get_or_insert(at);
+                if at + 1 - start == count {
+                    if first_free == Some(start) {
+                        self.hint = at + 1;
+                    }
+                    return Some((start, self.claim(start, count)));
+                }
+            }
+            at += 1;
+        }
+        if let Some(first) = first_free {
+            self.hint = first;
+        }
+        None
+    }
+
+    /// Takes these units if they are free: whether that was so.
+    pub fn take_at(&mut self, first: usize, count: usize) -> bool {
+        let free =
+            first + count <= self.count && !(first..first + count).any(|u| get(&self.used, u));
+        if free {
+            self.claim(first, count);
+        }
+        free
+    }
+
+    fn claim(&mut self, first: usize, count: usize) -> bool {
+        let mut zero = true;
+        for unit in first..first + count {
+            let bit = 1 << (unit % 64);
+            self.used[unit / 64] |= bit;
+            if self.dirty[unit / 64] & bit != 0 {
+                self.dirty[unit / 64] &= !bit;
+                self.dirty_count -= 1;
+                zero = false;
+            }
+        }
+        zero
+    }
+
+    /// Gives units back; they are dirty.
+    pub fn give(&mut self, first: usize, count: usize) {
+        for unit in first..(first + count).min(self.count) {
+            let bit = 1 << (unit % 64);
+            self.used[unit / 64] &= !bit;
+            self.dirty[unit / 64] |= bit;
+            self.dirty_count += 1;
+        }
+        self.hint = self.hint.min(first);
+    }
+
+    /// A run of dirty units at or after `from`: first and number.
+    #[must_use]
+    pub fn dirty_run(&self, from: usize) -> Option<(usize, usize)> {
+        let mut first = from;
+        while first < self.count && !get(&self.dirty, first) {
+            first += if first % 64 == 0 && self.dirty[first / 64] == 0 {
+                64
+            } else {
+                1
+            };
+        }
+        if first >= self.count {
+            return None;
+        }
+        let mut end = first + 1;
+        while end < self.count && get(&self.dirty, end) {
+            end += 1;
+        }
+        Some((first, end - first))
+    }
+
+    /// These free units are zero now.
+    pub fn cleaned(&mut self, first: usize, count: usize) {
+        for unit in first..first + count {
+            let bit = 1 << (unit % 64);
+            if self.dirty[unit / 64] & bit != 0 {
+                self.dirty[unit / 64] &= !bit;
+                self.dirty_count -= 1;
+            }
+        }
+    }
+}
+
+impl Default for Units {
+    fn default() -> Self {
+        Units::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Units;
+    use alloc::boxed::Box;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn blocks_are_reused_and_cleaned() {
+        let mut units = Box::new(Units::new());
+        units.set_count(200);
+        assert_eq!(units.take(3), Some((0, true)));
+        assert_eq!(units.take(70), Some((3, true)));
+        assert_eq!(units.take(128), None);
+        assert_eq!(units.take(127), Some((73, true)));
+        assert_eq!(units.take(1), None);
+        units.give(3, 70);
+        assert_eq!(units.dirty_count(), 70);
+        assert_eq!(units.dirty_run(0), Some((3, 70)));
+        assert_eq!(units.take(2), Some((3, false)));
+        assert_eq!(units.dirty_run(0), Some((5, 68)));
+        units.cleaned(5, 68);
+        assert_eq!(units.dirty_run(0), None);
+        assert_eq!(units.dirty_count(), 0);
+        assert!(units.take_at(5, 10));
+        assert!(!units.take_at(14, 10));
+        assert!(!units.take_at(199, 2));
+        assert_eq!(units.take(58), Some((15, true)));
+        assert_eq!(units.take(0), None);
+    }
+
+    #[test]
+    fn random_blocks_never_overlap() {
+        let mut units = Box::new(Units::new());
+        units.set_count(1000);
+        let mut owner = vec![0u32; 1000];
+        let mut dirty = vec![false; 1000];
+        let mut blocks: Vec<(usize, usize, u32)> = Vec::new();
+        let mut state = 12345u64;
+        let mut random = |n: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % n) as usize
+        };
+        for id in 1..20_000u32 {
+            match random(5) {
+                0..=2 => {
+                    let count = random(40) + 1;
+                    if let Some((first, zero)) = units.take(count) {
+                        assert!(owner[first..first + count].iter().all(|o| *o == 0));
+                        assert_eq!(zero, !dirty[first..first + count].iter().any(|d| *d));
+                        owner[first..first + count].fill(id);
+                        dirty[first..first + count].fill(false);
+                        blocks.push((first, count, id));
+                    } else {
+                        let run = owner.split(|o| *o != 0).map(<[u32]>::len).max();
+                        assert!(run.unwrap() < count);
+                    }
+                }
+                3 if !blocks.is_empty() => {
+                    let (first, count, _) = blocks.swap_remove(random(blocks.len() as u64));
+                    units.give(first, count);
+                    owner[first..first + count].fill(0);
+                    dirty[first..first + count].fill(true);
+                }
+                _ if id % 50 == 0 => {
+                    let mut from = 0;
+                    while let Some((first, count)) = units.dirty_run(from) {
+                        assert!(dirty[first..first + count].iter().all(|d| *d));
+                        units.cleaned(first, count);
+                        dirty[first..first + count].fill(false);
+                        from = first + count;
+                    }
+                    assert!(!dirty.iter().any(|d| *d));
+                }
+                _ => {}
+            }
+            assert_eq!(units.dirty_count(), dirty.iter().filter(|d| **d).count());
+        }
+    }
+}
