@@ -24,6 +24,8 @@ pub struct Options {
     pub test: bool,
     /// Only tests with this in their names.
     pub filter: Option<String>,
+    /// Kernel memory that each native program may use, in percent of all.
+    pub program_quota: Option<u64>,
 }
 
 impl Options {
@@ -36,6 +38,9 @@ impl Options {
                 ("script", path) => options.script = Some(path.to_string()),
                 ("deterministic", "") => options.deterministic = true,
                 ("verbose", "") => options.verbose = true,
+                ("program-quota", percent) => {
+                    options.program_quota = percent.parse().ok().filter(|p| (1..=100).contains(p));
+                }
                 ("test", "") => options.test = true,
                 ("filter", text) => {
                     options.test = true;

@@ -172,7 +172,10 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
         port.reference().map_err(words)?,
         memory.port,
         memory.reserve,
-        kernel_memory / 256,
+        match options.program_quota {
+            Some(percent) => kernel_memory / 100 * percent,
+            None => kernel_memory / 256,
+        },
     );
     let [names_ref, memory_ref] = manager.references().map_err(|error| error.text())?;
     let manager: &'static Mutex<Manager> = Box::leak(Box::new(Mutex::new(manager)));

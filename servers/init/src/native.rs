@@ -24,6 +24,8 @@ use rt::sync::Mutex;
 const MAX_PROCESSES: usize = 1024;
 /// Most bytes of an executable.
 const MAX_EXECUTABLE: u64 = 64 << 20;
+/// Most characters of a command line that are kept as the name of its process.
+const MAX_NAME: usize = 200;
 /// Most watchers.
 const MAX_WATCHERS: usize = 256;
 /// Signal number of `Kill`.
@@ -181,7 +183,16 @@ impl Manager {
             process.destroy();
             return Err(why);
         }
-        let name = launch.start.args.first().cloned().unwrap_or_default();
+        // A server is known by its name, a program by its command line.
+        let words = if launch.server { 1 } else { usize::MAX };
+        let words: Vec<&str> = launch
+            .start
+            .args
+            .iter()
+            .take(words)
+            .map(String::as_str)
+            .collect();
+        let name: String = words.join(" ").chars().take(MAX_NAME).collect();
         self.entries.insert(
             pid,
             Entry {

@@ -2,6 +2,7 @@
 
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt::Write;
 use fermata_shell::jobs::{Manager, State};
@@ -419,7 +420,14 @@ fn verbose(arguments: &[String]) -> (bool, &[String]) {
 fn ask_checkpointer(request: &Request) -> Result<Reply, Failure> {
     let port = rt::names::lookup("checkpoint")
         .map_err(|_| Failure::from("the server 'checkpoint' is not there".to_string()))?;
-    match rt::rpc::ask(&port, request) {
+    // Room for the longest reply: for a longer one than fits the request would be made again, and a
+    // second process restored.
+    let mut room = vec![0; proto::MAX_HEADER];
+    let mut io = rt::rpc::Io {
+        bulk_in: &mut room,
+        ..rt::rpc::Io::default()
+    };
+    match rt::rpc::call(&port, request, &mut io) {
         Ok(Reply::Refused(sentence)) => Err(sentence.into()),
         Ok(reply) => Ok(reply),
         Err(error) => Err(error.text().to_string().into()),
