@@ -129,7 +129,7 @@ fn peer(t: &'static Thread, stages: Plan) -> Result<&'static Thread, Stop> {
         return Err(Stop::Code(Code::WrongStage));
     }
     match end.peer.get().get() {
-        Some(p) if peer_end(p, stages).peer.get() == Link::to(t) => Ok(p),
+        Some(p) if peer_end(p, stages).connects(t) => Ok(p),
         _ => {
             end.clear();
             Err(Stop::Code(Code::Disconnected))
@@ -137,7 +137,8 @@ fn peer(t: &'static Thread, stages: Plan) -> Result<&'static Thread, Stop> {
     }
 }
 
-fn reliable(stage: Stage) -> bool {
+/// Whether the stage is one of a connection.
+pub(crate) fn reliable(stage: Stage) -> bool {
     matches!(stage, Stage::Sending | Stage::Receiving | Stage::Over | Stage::Ack)
 }
 
@@ -378,7 +379,7 @@ pub(crate) fn drop_client_end(k: K, t: &'static Thread) {
     let peer = t.client.peer.get();
     t.client.clear();
     if let Some(s) = peer.get() {
-        if s.server.peer.get() == Link::to(t) && reliable(s.server.stage.get()) {
+        if s.server.connects(t) {
             tell_disconnected(k, s, Plan::SERVER, &s.server);
         }
     }
@@ -396,7 +397,7 @@ pub(crate) fn drop_server_end(k: K, s: &'static Thread) {
                 c.wake(k);
             }
         }
-        _ if reliable(stage) && c.client.peer.get() == Link::to(s) => {
+        _ if reliable(stage) && c.client.connects(s) => {
             tell_disconnected(k, c, Plan::CLIENT, &c.client);
         }
         _ => {}
@@ -506,7 +507,7 @@ fn owe_reply(c: &'static Thread, s: &'static Thread) {
 fn leave_client(k: K, s: &'static Thread) {
     if s.server.stage.get() == Stage::Sending {
         if let Some(c) = s.server.peer.get().get() {
-            if c.client.peer.get() == Link::to(s) {
+            if c.client.connects(s) {
                 s.server.clear();
                 let receives = peer_waits(c, Plan::SERVER)
                     .is_some_and(|theirs| theirs.first() == Some(Plan::RECEIVE));
@@ -514,7 +515,8 @@ fn leave_client(k: K, s: &'static Thread) {
                     c.client.clear();
                     c.complete_receive(k, Code::Ok);
                 } else {
-                    c.client.set(Stage::Finished, Link::NONE);
+                    // Whose connection it was matters if an older state is set: `finished`.
+                    c.client.set(Stage::Finished, Link::to(s));
                 }
                 return;
             }
@@ -602,6 +604,7 @@ pub(crate) fn send_from_kernel(
                 s.server.set(stage, Link::to(t));
                 if stage == Stage::Exception {
                     t.exception_delivered.set(true);
+                    t.excepted_to.set(Link::to(s));
                     t.wait_plain(Waiting::Exception, t.exception_address.get());
                 } else {
                     t.served_by.set((Link::to(s), Stage::Fault));
@@ -649,7 +652,12 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
             if !hal::user_address_ok(&registers) {
                 return Err(Stop::Code(Code::Invalid));
             }
-            if let Some(c) = weak.get() {
+            // An answer from anybody else than who has the exception is as late as one to a thread
+            // that has gone on: another keeper may have it by now.
+            let here = |c: &&Thread| {
+                c.excepted_to.get().get().is_none_or(|keeper| core::ptr::eq(keeper, t))
+            };
+            if let Some(c) = weak.get().filter(here) {
                 // What is given to a vacant thread would be lost with its old body.
                 c.head().open()?;
                 if c.exception_delivered.get() {

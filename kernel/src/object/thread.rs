@@ -60,6 +60,19 @@ impl End {
     pub(crate) fn clear(&self) {
         self.set(Stage::None, Link::NONE);
     }
+
+    /// Whether it is an end of a connection with that thread, as far as this end knows.
+    pub(crate) fn connects(&self, peer: &'static Thread) -> bool {
+        self.peer.get() == Link::to(peer) && crate::ipc::reliable(self.stage.get())
+    }
+
+    /// The peer as a state shows it: who has ended the connection is a peer no more.
+    pub(crate) fn shown(&self) -> Link<Thread> {
+        match self.stage.get() {
+            Stage::Finished => Link::NONE,
+            _ => self.peer.get(),
+        }
+    }
 }
 
 /// A thread. The frame is first, so that the machine's entry code finds it at the same address.
@@ -80,6 +93,8 @@ pub struct Thread {
     pub(crate) server: End,
     /// An exception has been delivered to the keeper and awaits its reply.
     pub(crate) exception_delivered: Cell<bool>,
+    /// Who it was delivered to. Nobody, after a state was set: then whoever says that it has it.
+    pub(crate) excepted_to: Cell<Link<Thread>>,
     pub(crate) exception: Cell<u8>,
     pub(crate) exception_address: Cell<u64>,
     pub(crate) links: Links,
@@ -306,6 +321,7 @@ impl Object for Thread {
             client: End::new(),
             server: End::new(),
             exception_delivered: Cell::new(false),
+            excepted_to: Cell::new(Link::NONE),
             exception: Cell::new(0),
             exception_address: Cell::new(0),
             links: Links::new(),
@@ -344,6 +360,7 @@ impl Object for Thread {
         self.stop_count.set(1);
         self.tag.set(0);
         self.exception_delivered.set(false);
+        self.excepted_to.set(Link::NONE);
         self.exception.set(0);
         self.exception_address.set(0);
         self.waiting.set(Waiting::Nothing);

@@ -14,6 +14,7 @@ use crate::object::region::{Region, Source};
 use crate::object::space::Space;
 use crate::object::thread::{End, Run, Thread};
 use crate::object::{self, Link, Object, Phase, Target};
+use crate::ipc::reliable;
 use crate::{exec, Handled, Stop};
 use abi::state::{space_flags, Stage, Waiting, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS};
 use abi::{Code, RefKind, Registers, PAGE_SIZE, PRIORITIES, USER_END};
@@ -279,7 +280,7 @@ pub(super) fn thread_get(a: Args) -> Handled {
     writable(a, a.b(), (THREAD_WORDS * 8 + FPU_BYTES) as u64)?;
     memory::write_words(a.k, a.space, a.b(), &words)?;
     memory::write_bytes(a.k, a.space, a.b() + (THREAD_WORDS * 8) as u64, &t.ctx.fpu())?;
-    let (c, v) = (t.client.peer.get(), t.server.peer.get());
+    let (c, v) = (t.client.shown(), t.server.shown());
     give(a, space, t.space().map_or(Target::Null, Target::to));
     give(a, client, end_target(c, Target::ServerEnd));
     give(a, server, end_target(v, Target::ClientEnd));
@@ -332,7 +333,16 @@ fn flag(value: u64) -> Result<bool, Stop> {
 
 /// Sets one end of a connection. If it names another peer than before, the old one is told.
 fn set_end(end: &End, stage: Stage, peer: Link<Thread>, drop_end: impl FnOnce()) {
-    if end.stage.get() != Stage::None && end.peer.get() != peer {
+    let old = end.stage.get();
+    let same = end.peer.get() == peer;
+    // The server has ended the connection in order since the state was taken.
+    let finished = old == Stage::Finished && matches!(stage, Stage::Receiving | Stage::Over);
+    if finished && same {
+        return;
+    }
+    // A request is another thing than a connection, even with the same peer.
+    let kind = |s: Stage| if reliable(s) { Stage::Sending } else { s };
+    if old != Stage::None && !(same && kind(old) == kind(stage)) {
         drop_end();
     }
     end.set(stage, peer);
@@ -391,6 +401,7 @@ pub(super) fn thread_set(a: Args) -> Handled {
     let pending = t.head().phase.get() == Phase::Fresh && t.interrupt.get();
     t.interrupt.set(interrupt || pending);
     t.exception_delivered.set(delivered);
+    t.excepted_to.set(Link::NONE);
     t.exception.set(exception as u8);
     t.exception_address.set(address);
     t.touch.set(None);

@@ -158,14 +158,21 @@ impl Drop for Where {
     }
 }
 
-/// Runs until nobody can go on; the number of steps.
-fn finish(w: &World) -> u64 {
-    let mut steps = 0;
-    while w.step() != Met::Idle {
+/// Runs until nobody can go on; the steps at which the kernel was called.
+fn finish(w: &World) -> Vec<u64> {
+    let (mut steps, mut traps) = (0, vec![0]);
+    loop {
+        let met = w.step();
+        if met == Met::Idle {
+            break;
+        }
         steps += 1;
+        if met == Met::Step(true) {
+            traps.push(steps);
+        }
         assert!(steps < 20_000, "it never ends");
     }
-    steps
+    traps
 }
 
 fn prepare(build: Build) -> (World, Knife, Scenario) {
@@ -191,8 +198,8 @@ fn cut_everywhere(name: &str, build: Build) {
             ways.extend([Way::Stopped(5), Way::Stopped(300), Way::Set]);
         }
         for way in ways {
-            for at in 0..=steps {
-                let _where = Where(format!("{name}: {ty:?} {n}, {way:?}, step {at} of {steps}"));
+            for &at in &steps {
+                let _where = Where(format!("{name}: {ty:?} {n}, {way:?}, step {at} of {steps:?}"));
                 let (w, knife, s) = prepare(build);
                 w.checked.set(false);
                 w.release();
@@ -211,8 +218,8 @@ fn cut_everywhere(name: &str, build: Build) {
             }
         }
     }
-    assert!(runs > 0 && steps > 10, "nothing was cut");
-    std::println!("{name}: {runs} cuts at {steps} steps");
+    assert!(runs > 0 && steps.len() > 4, "nothing was cut");
+    std::println!("{name}: {runs} cuts at {} instants", steps.len());
 }
 
 macro_rules! cuts {
@@ -233,6 +240,7 @@ cuts! {
     short_messages
     narrow_calls
     finished_in_order
+    finished_by_steps
     disconnected
     idempotent
     idempotent_short
@@ -585,6 +593,35 @@ mod scenarios {
             .end();
         let (c, s) = (w.thread(0, client, 9), w.thread(0, server, 10));
         all(Scenario::default(), &v, c, s).result(out, 4).result(b, 4)
+    }
+
+    /// As before, but the server takes its time between its stages.
+    pub(super) fn finished_by_steps(w: &World) -> Scenario {
+        let v = service(w);
+        let (a, b, out) = (w.page(), w.page(), w.page());
+        fill(w, a, 8, 5);
+        let receive = [(R12, a + 64), (R13, 50), (R15, 0), (RBX, 0)];
+        let client = Program::new()
+            .call(
+                Call::ClientConnectSendOver,
+                &[(RDI, v.reference), (RSI, a), (RDX, 20), (R8, 0), (R9, 0)],
+            )
+            .keep(out, RAX)
+            .call(Call::ClientReceive, &receive)
+            .keep(out + 8, RAX)
+            .call(Call::ClientDisconnect, &[])
+            .keep(out + 32, RAX)
+            .end();
+        let wait = [(RDI, v.set), (R12, b), (R13, 50), (R15, 0), (RBX, 0)];
+        let server = Program::new()
+            .call(Call::ServerWaitReceive, &wait)
+            .keep(out + 24, RAX)
+            .call(Call::ServerAck, &[])
+            .call(Call::ThreadYield, &[])
+            .call(Call::ServerWaitReceive, &wait)
+            .end();
+        let (c, s) = (w.thread(0, client, 9), w.thread(0, server, 10));
+        all(Scenario::default(), &v, c, s).result(out, 5).result(b, 4)
     }
 
     /// Either end leaves while the other one waits.

@@ -334,7 +334,10 @@ impl World {
     pub(super) fn trap(&self, trap: Trap) {
         let t = self.k.current.get().expect("somebody runs");
         self.traps.set(self.traps.get() + 1);
-        let next = hal::host::run(|| self.k.trap(&t.ctx, trap));
+        let next = hal::host::run(|| match trap {
+            Trap::Syscall => self.k.syscall(&t.ctx),
+            _ => self.k.trap(&t.ctx, trap),
+        });
         if let Ok(next) = next {
             let now = self.k.current.get().expect("somebody runs");
             assert!(core::ptr::eq(next, &now.ctx) && now.run.get() == Run::Running);
