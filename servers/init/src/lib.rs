@@ -159,6 +159,8 @@ mod tests {
         assert!(options.deterministic && !options.test && !options.verbose);
         assert_eq!(Options::new("filter=ipc").filter.as_deref(), Some("ipc"));
         assert!(Options::new("filter=ipc").test);
+        assert_eq!(Options::new("program-quota=40").program_quota, Some(40));
+        assert_eq!(Options::new("program-quota=101").program_quota, None);
         assert_eq!(Options::new(""), Options::default());
     }
 
