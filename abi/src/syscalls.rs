@@ -148,7 +148,7 @@ impl Syscall {
             Call::ThreadSelf => &[("tag", "rdi")],
             Call::ClockGet => &[("time", "rdi")],
             Call::ReferenceCheck => &[("kind", "rdi")],
-            Call::RegionSearch => &[("offset", "rsi"), ("type", "r8")],
+            Call::RegionSearch => &[("found_offset", "rsi"), ("found_type", "r8")],
             call if crate::ipc::plan(call).has(crate::ipc::Plan::WAIT) => &[("alias", "rdi")],
             _ => &[],
         }

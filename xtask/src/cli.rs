@@ -37,6 +37,10 @@ test     run the tests: on the host, in the guest, and whole scenarios
     The last line is `P passed, F failed`; the status is 0 only if F is 0 and P is not.
 
 syscalls list the entrypoints of the kernel and their classes
+explain CALL
+         print what there is to know about an entrypoint, by name or number
+reference
+         write the API reference to docs/api/ and the C header to target/include/
 check    rustfmt and clippy, for everything
 build    build the kernel and all programs, and boot nothing
     --config MODEL     only this configuration
@@ -59,6 +63,10 @@ pub(crate) enum Command {
     Test(TestOptions),
     /// Print the table of entrypoints.
     Syscalls,
+    /// Print a row of it.
+    Explain(String),
+    /// Write the API reference.
+    Reference,
     /// Run rustfmt and clippy.
     Check,
     /// Remove `target/`.
@@ -114,6 +122,8 @@ fn parse_from(mut parser: lexopt::Parser) -> Result<Command, Error> {
     match name.as_str() {
         "help" => end(parser, Command::Help),
         "syscalls" => end(parser, Command::Syscalls),
+        "reference" => end(parser, Command::Reference),
+        "explain" => parse_explain(parser),
         "check" => end(parser, Command::Check),
         "clean" => end(parser, Command::Clean),
         "fetch" => end(parser, Command::Fetch),
@@ -129,6 +139,18 @@ fn parse_from(mut parser: lexopt::Parser) -> Result<Command, Error> {
 fn end(mut parser: lexopt::Parser, command: Command) -> Result<Command, Error> {
     match parser.next()? {
         None => Ok(command),
+        Some(Short('h') | Long("help")) => Ok(Command::Help),
+        Some(other) => Err(other.unexpected().into()),
+    }
+}
+
+fn parse_explain(mut parser: lexopt::Parser) -> Result<Command, Error> {
+    match parser.next()? {
+        None => Err(Error::usage("explain: which call?")),
+        Some(Value(name)) => {
+            let name = name.string()?;
+            end(parser, Command::Explain(name))
+        }
         Some(Short('h') | Long("help")) => Ok(Command::Help),
         Some(other) => Err(other.unexpected().into()),
     }

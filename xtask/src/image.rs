@@ -5,6 +5,7 @@ use std::process::Command;
 
 use crate::archive::Archive;
 use crate::busybox;
+use crate::c;
 use crate::error::Error;
 use crate::project::{finish, Model, Project, Room};
 
@@ -93,6 +94,9 @@ pub(crate) fn build(project: &Project, models: &[Model]) -> Result<Images, Error
         images.kernels.push((model, read(path)?));
     }
     let binaries = project.binaries(Room::User, Model::DEFAULT);
+    for (name, path) in c::build(project)? {
+        images.programs.push((format!("test/{name}"), read(path)?));
+    }
     for (package, directory) in guests {
         for bin in &package.bins {
             let elf = read(binaries.join(bin))?;

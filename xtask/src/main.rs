@@ -6,18 +6,23 @@
 //!   [`busybox`]) the boot archive.
 //! * [`machine`] runs QEMU; [`control`] reads what the guest says on its second serial port;
 //!   [`terminal`] and [`signals`] look after the one we sit at.
-//! * [`run`], [`test`], [`check`] and [`syscalls`] are the commands.
+//! * [`run`], [`test`], [`check`], [`syscalls`], [`explain`] and [`reference`] are the commands;
+//!   [`header`] and [`c`] make the C header and the C programs.
 //! * [`scenario`] is what the scenarios in `tests/scenarios` are written with.
 
 mod archive;
 mod busybox;
+mod c;
 mod check;
 mod cli;
 mod control;
 mod error;
+mod explain;
+mod header;
 mod image;
 mod machine;
 mod project;
+mod reference;
 mod run;
 mod scenario;
 #[path = "../../tests/scenarios/mod.rs"]
@@ -51,6 +56,8 @@ fn dispatch(command: Command) -> Result<u8, Error> {
             Ok(0)
         }
         Command::Syscalls => syscalls::print(),
+        Command::Explain(name) => explain::print(&name),
+        Command::Reference => reference::write(&Project::find()?),
         Command::Run(options) => run::run(&Project::find()?, options),
         Command::Test(options) => test::run(&Project::find()?, &options),
         Command::Check => check::run(&Project::find()?),

@@ -36,23 +36,21 @@ fn table(calls: &[Syscall]) -> String {
         );
     }
 
-    let examples: Vec<String> = CLASSES
-        .iter()
-        .map(|class| examples(calls, *class))
-        .collect();
-    let width = examples.iter().map(String::len).max().unwrap_or(0);
+    let rows = breakdown(calls);
+    let width = rows.iter().map(|row| row.examples.len()).max().unwrap_or(0);
     let _ = writeln!(
         text,
         "\n{:11}  {:width$}  Count  Percent",
         "Type", "Examples"
     );
-    for (class, examples) in CLASSES.iter().zip(&examples) {
-        let count = calls.iter().filter(|call| call.class == *class).count();
+    for row in rows {
         let _ = writeln!(
             text,
-            "{:11}  {examples:width$}  {count:5}  {:6.0}%",
-            class.name(),
-            percent(count, calls.len())
+            "{:11}  {:width$}  {:5}  {:6.0}%",
+            row.class.name(),
+            row.examples,
+            row.count,
+            row.percent
         );
     }
     let _ = writeln!(
@@ -64,6 +62,32 @@ fn table(calls: &[Syscall]) -> String {
         100
     );
     text
+}
+
+/// A line of the breakdown.
+pub(crate) struct Row {
+    /// The class.
+    pub(crate) class: Class,
+    /// A few calls of it.
+    pub(crate) examples: String,
+    /// How many there are.
+    pub(crate) count: usize,
+    /// How many of a hundred that is.
+    pub(crate) percent: f64,
+}
+
+/// How many calls there are of each class.
+pub(crate) fn breakdown(calls: &[Syscall]) -> Vec<Row> {
+    let row = |class: Class| {
+        let count = calls.iter().filter(|call| call.class == class).count();
+        Row {
+            class,
+            examples: examples(calls, class),
+            count,
+            percent: percent(count, calls.len()),
+        }
+    };
+    CLASSES.iter().map(|class| row(*class)).collect()
 }
 
 /// A few names of calls of this class, of different objects where there are.

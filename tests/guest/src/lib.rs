@@ -4,6 +4,7 @@
 //! * [`harness`] is what they are written with: above all [`harness::Actor`], a thread that is
 //!   told to make one call, so that the test can look at its frame before, during and after it.
 //! * [`tests`] holds the tests, a module per object or subject, each with a stable name.
+//! * [`examples`] holds the examples of the API reference, which are tests too.
 //! * [`demo`] holds what the programs that get checkpointed share.
 //!
 //! The bins: `kernel` runs tests in its own process, `runner` runs each in a fresh one and reports.
@@ -12,5 +13,6 @@
 extern crate alloc;
 
 pub mod demo;
+pub mod examples;
 pub mod harness;
 pub mod tests;

@@ -25,8 +25,13 @@ struct Program {
     args: &'static [&'static str],
 }
 
-/// Programs stopped and saved at random instants, killed, and restored from the image alone.
+/// The kernel's interface from C; and programs stopped and saved at random instants, killed, and
+/// restored from the image alone.
 const PROGRAMS: &[Program] = &[
+    Program {
+        name: "C0001_a_c_program_uses_the_generated_header",
+        args: &["/test/c_interface"],
+    },
     Program {
         name: "CHECKPOINT0001_four_threads_on_two_mutexes",
         args: &[
@@ -152,7 +157,7 @@ fn run(native: &Client, args: &[&str]) -> Result<String, String> {
             let output = rt::fs::read_all(OUTPUT).unwrap_or_default();
             Ok(String::from_utf8_lossy(&output).into_owned())
         }
-        Status::Exited(_) => Err(said("failed".into())),
+        Status::Exited(status) => Err(said(format!("exit status {status}"))),
         status => Err(said(format!("{status:?}"))),
     }
 }

@@ -25,6 +25,7 @@ pub const ALL: &[&[Test]] = &[
     space::TESTS,
     bad::TESTS,
     cut::TESTS,
+    crate::examples::TESTS,
 ];
 
 /// All tests whose name contains `filter`.

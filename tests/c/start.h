@@ -1,0 +1,71 @@
+/* How a C program of the tests starts and ends.
+ *
+ * A program defines `int main(void)`: 0, or the number of the check that failed, is its exit status.
+ * What it finds when it starts is described in user/proto/src/layout.rs.
+ */
+#ifndef START_H
+#define START_H
+
+#include "fermata.h"
+
+/* References that every program has. */
+enum {
+    START_SPACE = 0x10020,
+    START_THREAD = 0x10030,
+    START_MANAGER = 0x10040,
+};
+
+int main(void);
+
+/* The note that tells a native program from a Linux program. */
+__asm__(".pushsection .note.fermata, \"a\", @note\n"
+        ".p2align 2\n"
+        ".long 8, 0, 1\n"
+        ".asciz \"Fermata\"\n"
+        ".popsection");
+
+__asm__(".globl _start\n"
+        "_start:\n"
+        "xor %ebp, %ebp\n"
+        "and $-16, %rsp\n"
+        "call start\n"
+        "ud2");
+
+/* Ends the process with this status: a request to its manager, which never replies. The request is
+ * the length of its header in four bytes and the header, here Exit (1) with the status. */
+static inline void leave(uint8_t status)
+{
+    for (;;) {
+        struct fermata_ipc request = {
+            .rax = 6 << 8,
+            .rdi = START_MANAGER,
+            .rsi = UINT64_C(2) | UINT64_C(1) << 32 | (uint64_t)status << 40,
+        };
+        fermata_call_short(&request);
+    }
+}
+
+__attribute__((used)) static void start(void)
+{
+    leave((uint8_t)main());
+}
+
+/* The compiler makes calls of these. */
+__attribute__((used)) void *memcpy(void *to, const void *from, size_t length)
+{
+    uint8_t *t = to;
+    const uint8_t *f = from;
+    for (size_t i = 0; i < length; i++)
+        t[i] = f[i];
+    return to;
+}
+
+__attribute__((used)) void *memset(void *to, int value, size_t length)
+{
+    uint8_t *t = to;
+    for (size_t i = 0; i < length; i++)
+        t[i] = (uint8_t)value;
+    return to;
+}
+
+#endif

@@ -1,0 +1,63 @@
+//! A client keeps its connection over two exchanges.
+
+use rt::abi::state::PortState;
+use rt::abi::Call;
+use rt::obj::{Port, Portset};
+use rt::sys::{self, IpcRegs};
+use rt::Code;
+
+/// A register message of one word.
+fn word(value: u64) -> IpcRegs {
+    IpcRegs {
+        rax: 8 << 8,
+        rsi: value,
+        ..IpcRegs::default()
+    }
+}
+
+/// Doubles what it receives, for one client, until that goes.
+fn double(portset: u64) -> Code {
+    let mut regs = IpcRegs {
+        rdi: portset,
+        ..IpcRegs::default()
+    };
+    // SAFETY: a message in registers, and no references.
+    let mut code = unsafe { sys::ipc(Call::ServerWaitReceiveShort, &mut regs) };
+    while code == Code::Ok {
+        regs = word(2 * regs.rsi);
+        // SAFETY: as above.
+        code = unsafe { sys::ipc(Call::ServerAckSendOverReceiveShort, &mut regs) };
+    }
+    code
+}
+
+pub fn example() -> Result<(), Code> {
+    let portset = Portset::new()?;
+    let port = Port::new()?;
+    port.set_state(&PortState { alias: 0 }, portset.reference()?.handle())?;
+    let set = portset.handle();
+    let server = rt::thread::spawn(move || assert_eq!(double(set), Code::Disconnected))?;
+
+    // Connects, sends, turns the direction round, and receives: one call.
+    let reference = port.reference()?;
+    let mut regs = IpcRegs {
+        rdi: reference.handle(),
+        ..word(21)
+    };
+    // SAFETY: a message in registers, and no references.
+    let code = unsafe { sys::ipc(Call::ClientConnectSendOverReceiveShort, &mut regs) };
+    assert_eq!((code, regs.short_len(), regs.rsi), (Code::Ok, 8, 42));
+
+    // The server has turned the direction round: it is accepted, and the same goes on.
+    let mut regs = word(42);
+    // SAFETY: as above.
+    let code = unsafe { sys::ipc(Call::ClientAckSendOverReceiveShort, &mut regs) };
+    assert_eq!((code, regs.rsi), (Code::Ok, 84));
+
+    assert_eq!(sys::client_disconnect(), Code::Ok);
+    assert_eq!(sys::client_disconnect(), Code::WrongStage);
+    while !server.is_finished() {
+        rt::time::sleep(10_000);
+    }
+    Ok(())
+}

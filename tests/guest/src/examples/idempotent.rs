@@ -1,0 +1,66 @@
+//! A request that may be delivered twice, and its reply. This is how all services are called.
+
+use rt::abi::state::PortState;
+use rt::abi::Call;
+use rt::obj::{Port, Portset};
+use rt::sys::{self, IpcRegs};
+use rt::Code;
+
+/// Squares numbers until it is asked for the square of 0.
+fn square(portset: u64) {
+    let wait = || IpcRegs {
+        rdi: portset,
+        ..IpcRegs::default()
+    };
+    let mut regs = wait();
+    // SAFETY: a message in registers, and no references.
+    let mut code = unsafe { sys::ipc(Call::ServerWaitReceiveShort, &mut regs) };
+    while code == Code::Call && regs.rsi != 0 {
+        let answer = IpcRegs {
+            rax: 8 << 8,
+            rsi: regs.rsi * regs.rsi,
+            ..wait()
+        };
+        regs = answer;
+        // Answers, and waits for the next request. If the client is gone the answer is dropped.
+        // SAFETY: as above.
+        code = unsafe { sys::ipc(Call::ReplyWaitReceiveShort, &mut regs) };
+    }
+    // SAFETY: an empty message in registers.
+    let code = unsafe { sys::ipc(Call::ReplyShort, &mut IpcRegs::default()) };
+    assert_eq!(code, Code::Ok);
+    // It owes nothing any more.
+    // SAFETY: as above.
+    let code = unsafe { sys::ipc(Call::ReplyShort, &mut IpcRegs::default()) };
+    assert_eq!(code, Code::WrongStage);
+}
+
+pub fn example() -> Result<(), Code> {
+    let portset = Portset::new()?;
+    let port = Port::new()?;
+    port.set_state(&PortState { alias: 0 }, portset.reference()?.handle())?;
+    let set = portset.handle();
+    let server = rt::thread::spawn(move || square(set))?;
+
+    let port = port.reference()?;
+    for n in [12, 1999, 0] {
+        let mut regs = IpcRegs {
+            rax: 8 << 8,
+            rdi: port.handle(),
+            rsi: n,
+            ..IpcRegs::default()
+        };
+        // Stopped here, saved and restored, the client simply calls again: that is why a request
+        // must do no harm when it comes twice.
+        // SAFETY: a message in registers, and no references.
+        let code = unsafe { sys::ipc(Call::CallShort, &mut regs) };
+        assert_eq!(code, Code::Ok);
+        let expected = if n == 0 { 0 } else { 8 };
+        assert_eq!(regs.short_len(), expected);
+        assert!(n == 0 || regs.rsi == n * n);
+    }
+    while !server.is_finished() {
+        rt::time::sleep(10_000);
+    }
+    Ok(())
+}

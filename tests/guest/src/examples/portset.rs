@@ -1,0 +1,60 @@
+//! One server, two ports: whoever waits at the set takes what comes to either.
+
+use rt::abi::state::PortState;
+use rt::abi::Call;
+use rt::obj::{Port, Portset, Ref};
+use rt::sys::{self, IpcRegs};
+use rt::Code;
+
+/// Sends an empty message to the port, from a thread of its own.
+fn knock(port: Ref) -> Result<(), Code> {
+    rt::thread::spawn(move || {
+        let mut regs = IpcRegs {
+            rdi: port.handle(),
+            ..IpcRegs::default()
+        };
+        // SAFETY: nothing but registers: an empty message each way.
+        unsafe { sys::ipc(Call::CallShort, &mut regs) };
+    })?;
+    Ok(())
+}
+
+pub fn example() -> Result<(), Code> {
+    let portset = Portset::new()?;
+    let set = portset.reference()?;
+    let (front, back) = (Port::new()?, Port::new()?);
+    front.set_state(&PortState { alias: 1 }, set.handle())?;
+    back.set_state(&PortState { alias: 2 }, set.handle())?;
+    knock(front.reference()?)?;
+    knock(back.reference()?)?;
+
+    let mut heard = 0;
+    let mut regs = IpcRegs {
+        rdi: portset.handle(),
+        ..IpcRegs::default()
+    };
+    // SAFETY: a message in registers, and no references.
+    let mut code = unsafe { sys::ipc(Call::ServerWaitReceiveShort, &mut regs) };
+    while code == Code::Call {
+        heard |= regs.rdi;
+        if heard == 3 {
+            break;
+        }
+        // Answers with nothing, then waits for whoever is next.
+        regs = IpcRegs {
+            rdi: portset.handle(),
+            ..IpcRegs::default()
+        };
+        // SAFETY: as above.
+        code = unsafe { sys::ipc(Call::ReplyWaitReceiveShort, &mut regs) };
+    }
+    assert_eq!(heard, 3);
+    // SAFETY: an empty message in registers.
+    let code = unsafe { sys::ipc(Call::ReplyShort, &mut IpcRegs::default()) };
+    assert_eq!(code, Code::Ok);
+
+    // A portset has no state: its ports say that they belong to it, and waiting servers that they
+    // wait there.
+    assert_eq!(sys::portset_get_state(portset.handle()), Code::Ok);
+    Ok(())
+}
