@@ -8,7 +8,7 @@
 //!
 //! Several programs are saved together; they are started from the last to the first, and the end
 //! of the first ends the run. `hunt` says how many of the cuts must find the first program inside a
-//! call or a fault: for those the cutter looks again and again, with the program stopped, until it
+//! call or a fault: for those the cutter stops it again and again, every few microseconds, until it
 //! does. `out` is where the undisturbed output stays.
 #![no_std]
 #![no_main]
@@ -22,8 +22,12 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use guest_tests::harness::Random;
 use proto::checkpoint::{Reply, Request};
+use proto::layout::{CONTROL_SIZE, CONTROL_THREAD};
 use proto::process::Pid;
+use rt::access::{OBJECTS, READ, WRITE};
+use rt::obj::ThreadAt;
 use rt::process::{Client, Start, Status, Stdio};
+use rt::window::Window;
 
 rt::entry!(main);
 
@@ -32,7 +36,7 @@ const PRIORITY: u64 = 20;
 /// Time that a run has, in nanoseconds of the guest.
 const PATIENCE: u64 = 100_000_000_000;
 /// How often one hunt looks.
-const LOOKS: u32 = 4000;
+const LOOKS: u32 = 20_000;
 
 struct Program {
     manager: String,
@@ -199,33 +203,50 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Stops the first program within a call or a fault.
+    /// Maps what the manager keeps of the first program: the thread's handle is in there.
+    ///
+    /// Asking the manager to stop it would let everything of higher priority finish first, the
+    /// memory server above all; with the handle it is stopped here and now.
+    fn hold(&self) -> Result<(ThreadAt, Window), String> {
+        let (client, pid) = (&self.clients[0], self.pids[0]);
+        let failed = |what: &str, error: proto::Error| format!("{what}: {}", error.text());
+        let frozen = client
+            .freeze(pid)
+            .map_err(|error| failed("freeze", error))?;
+        let window = Window::map(&frozen.control, 0, CONTROL_SIZE, READ | WRITE | OBJECTS);
+        client.thaw(pid).map_err(|error| failed("thaw", error))?;
+        let window = window.map_err(|error| failed("a window", error))?;
+        Ok((ThreadAt(window.address() + CONTROL_THREAD), window))
+    }
+
+    /// Stops the first program while it waits for a page or for the personality. The stop is its
+    /// own, beside those of managers.
     fn hunt(&self, random: &mut Random) -> Result<bool, String> {
-        for _ in 0..LOOKS {
-            rt::time::sleep(2_000 + random.below(30_000));
-            if self.status()? != Status::Running {
-                return Ok(false);
-            }
-            let (client, pid) = (&self.clients[0], self.pids[0]);
-            client
-                .stop(pid)
-                .map_err(|error| format!("stop: {}", error.text()))?;
-            let list = client
-                .list()
-                .map_err(|error| format!("list: {}", error.text()))?;
-            let found = list.iter().filter(|info| info.pid == pid).any(|info| {
-                info.threads
-                    .iter()
-                    .any(|thread| thread.waiting != 0 || thread.exception != 0)
-            });
-            if found {
+        let (thread, _window) = self.hold()?;
+        for look in 0..LOOKS {
+            rt::time::sleep(1_000 + random.below(4_000));
+            thread.stop().map_err(|code| format!("stop: {code:?}"))?;
+            let state = thread
+                .get_state(0, 0, 0)
+                .map_err(|code| format!("get_state: {code:?}"))?;
+            // A call that the personality has taken is completed before it hears of anything else.
+            if state.waiting != 0 && state.exception_delivered == 0 {
                 return Ok(true);
             }
-            client
-                .resume(pid)
-                .map_err(|error| format!("continue: {}", error.text()))?;
+            thread
+                .resume()
+                .map_err(|code| format!("resume: {code:?}"))?;
+            if look % 64 == 0 && self.status()? != Status::Running {
+                return Ok(false);
+            }
         }
         Ok(false)
+    }
+
+    /// Takes back the stop of a hunt.
+    fn release(&self) -> Result<(), String> {
+        let (thread, _window) = self.hold()?;
+        thread.resume().map_err(|code| format!("resume: {code:?}"))
     }
 
     /// Saves, kills, restores: what the threads were doing.
@@ -267,32 +288,37 @@ fn ask(request: &Request) -> Result<Reply, String> {
     rt::rpc::ask(&port, request).map_err(|error| format!("the checkpointer: {}", error.text()))
 }
 
-fn run(plan: &Plan) -> Result<(), String> {
-    let begin = rt::time::now();
-    let plain = Running::start(plan, &plan.out)?.finish()?;
-    let span = rt::time::now() - begin;
+/// What a run with cuts came to.
+struct Cut {
+    status: Status,
+    made: u64,
+    hunted: u64,
+    /// Threads in user code, in faults, in calls.
+    counts: [u64; 3],
+}
 
-    let cut_out = format!("{}.cut", plan.out);
+/// Runs the programs once with cuts at instants spread over `span` nanoseconds.
+fn run_with_cuts(plan: &Plan, out: &str, span: u64) -> Result<Cut, String> {
     let mut random = Random(plan.seed);
-    // When to cut, in nanoseconds that the programs have run; the last ones not too late.
-    let mut instants: Vec<u64> = (0..plan.cuts)
-        .map(|_| random.below(span * 8 / 10))
-        .collect();
+    let mut instants: Vec<u64> = (0..plan.cuts).map(|_| random.below(span)).collect();
     instants.sort_unstable();
-    let mut running = Running::start(plan, &cut_out)?;
-    let mut counts = [0u64; 3];
-    let (mut ran, mut made, mut hunted) = (0, 0u64, 0);
+    let mut running = Running::start(plan, out)?;
+    let (mut counts, mut made, mut hunted) = ([0; 3], 0, 0);
+    // Nanoseconds that the programs have run.
+    let mut ran = 0;
     for instant in instants {
-        let wait = instant.saturating_sub(ran).max(1_000);
-        rt::time::sleep(wait);
-        ran += wait;
-        if running.status()? != Status::Running {
+        let before = rt::time::now();
+        // The hunts come first: most faults are where a program begins.
+        let stopped = hunted < plan.hunt && running.hunt(&mut random)?;
+        if stopped {
+            hunted += 1;
+        } else {
+            rt::time::sleep(instant.saturating_sub(ran).max(1_000));
+        }
+        ran += rt::time::now() - before;
+        if !stopped && running.status()? != Status::Running {
             break;
         }
-        let before = rt::time::now();
-        let stopped = hunted < plan.hunt && running.hunt(&mut random)?;
-        ran += rt::time::now() - before;
-        hunted += u64::from(stopped);
         let doing = match running.cut() {
             Ok(doing) => doing,
             Err(why) => {
@@ -301,9 +327,7 @@ fn run(plan: &Plan) -> Result<(), String> {
             }
         };
         if stopped {
-            running.clients[0]
-                .resume(running.pids[0])
-                .map_err(|error| format!("continue: {}", error.text()))?;
+            running.release()?;
         }
         made += 1;
         for words in doing {
@@ -314,37 +338,70 @@ fn run(plan: &Plan) -> Result<(), String> {
         }
     }
     let status = running.finish()?;
-    let [user, fault, call] = counts;
-    rt::println!(
-        "note {} cuts in {} us, seed {}: threads {user} in user code, {fault} in faults, {call} in calls",
+    Ok(Cut {
+        status,
         made,
-        span / 1000,
+        hunted,
+        counts,
+    })
+}
+
+fn run(plan: &Plan) -> Result<(), String> {
+    let running = Running::start(plan, &plan.out)?;
+    let begin = rt::time::now();
+    let plain = running.finish()?;
+    let mut span = rt::time::now() - begin;
+    if plain != Status::Exited(0) {
+        return Err(format!("it ended with {plain:?}"));
+    }
+
+    let cut_out = format!("{}.cut", plan.out);
+    // Undisturbed runs wait for each other differently: if the program ended before its last cut,
+    // the instants were too far apart, and it is begun again with closer ones.
+    let mut attempts = 0;
+    let cut = loop {
+        attempts += 1;
+        let cut = run_with_cuts(plan, &cut_out, span * 3 / 4)?;
+        if cut.made == plan.cuts || attempts == 6 || cut.status != plain {
+            break cut;
+        }
+        span = span * 3 / 4;
+    };
+    let [user, fault, call] = cut.counts;
+    rt::println!(
+        "note {} cuts within {} us, seed {}: threads {user} in user code, {fault} in faults, \
+         {call} in calls",
+        cut.made,
+        span * 3 / 4 / 1000,
         plan.seed
     );
-    if status != plain {
-        return Err(format!("it ended with {status:?} and not with {plain:?}"));
+    if cut.status != plain {
+        return Err(format!(
+            "it ended with {:?} and not with {plain:?}",
+            cut.status
+        ));
     }
     let read = |path: &str| rt::fs::read_all(path).map_err(|e| format!("{path}: {}", e.text()));
-    let (whole, cut) = (read(&plan.out)?, read(&cut_out)?);
-    if whole != cut {
-        let at = whole.iter().zip(&cut).position(|(a, b)| a != b);
+    let (whole, other) = (read(&plan.out)?, read(&cut_out)?);
+    if whole != other {
+        let at = whole.iter().zip(&other).position(|(a, b)| a != b);
         return Err(format!(
             "the output differs: {} and {} bytes, first at {at:?}",
             whole.len(),
-            cut.len()
+            other.len()
         ));
     }
-    if made < plan.cuts {
-        return Err(format!("only {made} of {} cuts before the end", plan.cuts));
-    }
-    if hunted < plan.hunt {
+    if cut.made < plan.cuts {
         return Err(format!(
-            "only {hunted} of {} hunts found a call or fault",
-            plan.hunt
+            "only {} of {} cuts before the end",
+            cut.made, plan.cuts
         ));
     }
-    if plain != Status::Exited(0) {
-        return Err(format!("it ended with {plain:?}"));
+    if cut.hunted < plan.hunt {
+        return Err(format!(
+            "only {} of {} hunts found a call or fault",
+            cut.hunted, plan.hunt
+        ));
     }
     rt::println!("note {} bytes of output equal", whole.len());
     let _ = rt::fs::unlink(&cut_out);

@@ -5,27 +5,41 @@
 
 extern crate alloc;
 
+use abi::state::PortState;
 use abi::{Call, Code};
+use alloc::string::String;
 use alloc::vec;
 use guest_tests::demo::{sum, NAME, TRANSFER};
-use rt::server::Server;
+use rt::obj::{Port, Portset};
 use rt::sys::{self, IpcRegs};
 
 rt::entry!(main);
 
 fn main() -> u8 {
-    let Ok(server) = Server::new() else { return 2 };
-    let Ok(port) = server.port(0) else { return 2 };
-    if let Err(error) = rt::names::register(NAME, &port) {
-        rt::println!("cannot register: {}", error.text());
-        return 2;
+    match serve() {
+        Ok(never) => match never {},
+        Err(why) => {
+            rt::println!("{why}");
+            2
+        }
     }
+}
+
+fn serve() -> Result<core::convert::Infallible, String> {
+    let must = |code: Code| alloc::format!("cannot begin: {code:?}");
+    let portset = Portset::new().map_err(must)?;
+    let set_ref = portset.reference().map_err(must)?;
+    let port = Port::new().map_err(must)?;
+    port.set_state(&PortState { alias: 0 }, set_ref.handle())
+        .map_err(must)?;
+    rt::names::register(NAME, &port)
+        .map_err(|error| alloc::format!("cannot register: {}", error.text()))?;
     let mut data = vec![0u8; TRANSFER];
     let mut answer = [0u8; 8];
     let mut call = Call::ServerWaitReceive;
     loop {
         let mut regs = IpcRegs {
-            rdi: server.portset().handle(),
+            rdi: portset.handle(),
             rsi: answer.as_ptr() as u64,
             rdx: answer.len() as u64,
             r12: data.as_mut_ptr() as u64,
