@@ -253,14 +253,14 @@ calls! {
     /// Creates a mutex at the address in its first parameter. With an `identity` kept by
     /// `mutex_destroy`, the mutex gets that identity, which stays vacant until the first
     /// `mutex_set_state`.
-    1 MutexCreate mutex_create Mutex Short (mutex: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid];
+    1 MutexCreate mutex_create Mutex Short (mutex: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the mutex. With a reference in `identity`, only the body goes: the reference keeps
     /// the identity, operations on it wait, and it ends when the reference does.
     2 MutexDestroy mutex_destroy Mutex Short (mutex: Object(Type::Mutex), identity: OptReference) [Ok];
 
     /// Moves the mutex to another address of the caller's. Nobody who refers to it notices.
-    3 MutexMove mutex_move Mutex Short (mutex: Object(Type::Mutex), to: Fresh) [Ok InUse];
+    3 MutexMove mutex_move Mutex Short (mutex: Object(Type::Mutex), to: Fresh) [Ok InUse Denied];
 
     /// Points the reference at the mutex.
     4 MutexReference mutex_reference Mutex Short (mutex: Object(Type::Mutex), reference: Object(Type::Reference)) [Ok];
@@ -276,14 +276,14 @@ calls! {
     /// Creates a cond at the address in its first parameter. With an `identity` kept by
     /// `cond_destroy`, the cond gets that identity, which stays vacant until the first
     /// `cond_set_state`.
-    7 CondCreate cond_create Cond Short (cond: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid];
+    7 CondCreate cond_create Cond Short (cond: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the cond. With a reference in `identity`, only the body goes: the reference keeps
     /// the identity, operations on it wait, and it ends when the reference does.
     8 CondDestroy cond_destroy Cond Short (cond: Object(Type::Cond), identity: OptReference) [Ok];
 
     /// Moves the cond to another address of the caller's. Nobody who refers to it notices.
-    9 CondMove cond_move Cond Short (cond: Object(Type::Cond), to: Fresh) [Ok InUse];
+    9 CondMove cond_move Cond Short (cond: Object(Type::Cond), to: Fresh) [Ok InUse Denied];
 
     /// Points the reference at the cond.
     10 CondReference cond_reference Cond Short (cond: Object(Type::Cond), reference: Object(Type::Reference)) [Ok];
@@ -297,14 +297,14 @@ calls! {
     /// Creates a mapping at the address in its first parameter. With an `identity` kept by
     /// `mapping_destroy`, the mapping gets that identity, which stays vacant until the first
     /// `mapping_set_state`.
-    13 MappingCreate mapping_create Mapping Short (mapping: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid];
+    13 MappingCreate mapping_create Mapping Short (mapping: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the mapping. With a reference in `identity`, only the body goes: the reference
     /// keeps the identity, operations on it wait, and it ends when the reference does.
     14 MappingDestroy mapping_destroy Mapping Short (mapping: Object(Type::Mapping), identity: OptReference) [Ok];
 
     /// Moves the mapping to another address of the caller's. Nobody who refers to it notices.
-    15 MappingMove mapping_move Mapping Short (mapping: Object(Type::Mapping), to: Fresh) [Ok InUse];
+    15 MappingMove mapping_move Mapping Short (mapping: Object(Type::Mapping), to: Fresh) [Ok InUse Denied];
 
     /// Points the reference at the mapping.
     16 MappingReference mapping_reference Mapping Short (mapping: Object(Type::Mapping), reference: Object(Type::Reference)) [Ok];
@@ -320,14 +320,14 @@ calls! {
     /// Creates a region at the address in its first parameter. With an `identity` kept by
     /// `region_destroy`, the region gets that identity, which stays vacant until the first
     /// `region_set_state`.
-    19 RegionCreate region_create Region Short (region: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid];
+    19 RegionCreate region_create Region Short (region: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the region. With a reference in `identity`, only the body goes: the reference keeps
     /// the identity, operations on it wait, and it ends when the reference does.
     20 RegionDestroy region_destroy Region Short (region: Object(Type::Region), identity: OptReference) [Ok];
 
     /// Moves the region to another address of the caller's. Nobody who refers to it notices.
-    21 RegionMove region_move Region Short (region: Object(Type::Region), to: Fresh) [Ok InUse];
+    21 RegionMove region_move Region Short (region: Object(Type::Region), to: Fresh) [Ok InUse Denied];
 
     /// Points the reference at the region.
     22 RegionReference region_reference Region Short (region: Object(Type::Region), reference: Object(Type::Reference)) [Ok];
@@ -343,14 +343,14 @@ calls! {
     /// Creates a port at the address in its first parameter. With an `identity` kept by
     /// `port_destroy`, the port gets that identity, which stays vacant until the first
     /// `port_set_state`.
-    25 PortCreate port_create Port Short (port: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid];
+    25 PortCreate port_create Port Short (port: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the port. With a reference in `identity`, only the body goes: the reference keeps
     /// the identity, operations on it wait, and it ends when the reference does.
     26 PortDestroy port_destroy Port Short (port: Object(Type::Port), identity: OptReference) [Ok];
 
     /// Moves the port to another address of the caller's. Nobody who refers to it notices.
-    27 PortMove port_move Port Short (port: Object(Type::Port), to: Fresh) [Ok InUse];
+    27 PortMove port_move Port Short (port: Object(Type::Port), to: Fresh) [Ok InUse Denied];
 
     /// Points the reference at the port.
     28 PortReference port_reference Port Short (port: Object(Type::Port), reference: Object(Type::Reference)) [Ok];
@@ -365,14 +365,14 @@ calls! {
     /// Creates a portset at the address in its first parameter. With an `identity` kept by
     /// `portset_destroy`, the portset gets that identity, which stays vacant until the first
     /// `portset_set_state`.
-    31 PortsetCreate portset_create Portset Short (portset: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid];
+    31 PortsetCreate portset_create Portset Short (portset: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the portset. With a reference in `identity`, only the body goes: the reference
     /// keeps the identity, operations on it wait, and it ends when the reference does.
     32 PortsetDestroy portset_destroy Portset Short (portset: Object(Type::Portset), identity: OptReference) [Ok];
 
     /// Moves the portset to another address of the caller's. Nobody who refers to it notices.
-    33 PortsetMove portset_move Portset Short (portset: Object(Type::Portset), to: Fresh) [Ok InUse];
+    33 PortsetMove portset_move Portset Short (portset: Object(Type::Portset), to: Fresh) [Ok InUse Denied];
 
     /// Points the reference at the portset.
     34 PortsetReference portset_reference Portset Short (portset: Object(Type::Portset), reference: Object(Type::Reference)) [Ok];
@@ -386,14 +386,14 @@ calls! {
     /// Creates a space at the address in its first parameter. With an `identity` kept by
     /// `space_destroy`, the space gets that identity, which stays vacant until the first
     /// `space_set_state`.
-    37 SpaceCreate space_create Space Short (space: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid];
+    37 SpaceCreate space_create Space Short (space: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the space. With a reference in `identity`, only the body goes: the reference keeps
     /// the identity, operations on it wait, and it ends when the reference does.
     38 SpaceDestroy space_destroy Space Short (space: Object(Type::Space), identity: OptReference) [Ok];
 
     /// Moves the space to another address of the caller's. Nobody who refers to it notices.
-    39 SpaceMove space_move Space Short (space: Object(Type::Space), to: Fresh) [Ok InUse];
+    39 SpaceMove space_move Space Short (space: Object(Type::Space), to: Fresh) [Ok InUse Denied];
 
     /// Points the reference at the space.
     40 SpaceReference space_reference Space Short (space: Object(Type::Space), reference: Object(Type::Reference)) [Ok];
@@ -409,14 +409,14 @@ calls! {
     /// Creates a thread at the address in its first parameter. With an `identity` kept by
     /// `thread_destroy`, the thread gets that identity, which stays vacant until the first
     /// `thread_set_state`.
-    43 ThreadCreate thread_create Thread Short (thread: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid];
+    43 ThreadCreate thread_create Thread Short (thread: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the thread. With a reference in `identity`, only the body goes: the reference keeps
     /// the identity, operations on it wait, and it ends when the reference does.
     44 ThreadDestroy thread_destroy Thread Short (thread: Object(Type::Thread), identity: OptReference) [Ok];
 
     /// Moves the thread to another address of the caller's. Nobody who refers to it notices.
-    45 ThreadMove thread_move Thread Short (thread: Object(Type::Thread), to: Fresh) [Ok InUse];
+    45 ThreadMove thread_move Thread Short (thread: Object(Type::Thread), to: Fresh) [Ok InUse Denied];
 
     /// Points the reference at the thread.
     46 ThreadReference thread_reference Thread Short (thread: Object(Type::Thread), reference: Object(Type::Reference)) [Ok];
@@ -433,14 +433,14 @@ calls! {
     /// Creates a reference at the address in its first parameter. With an `identity` kept by
     /// `reference_destroy`, the reference gets that identity, which stays vacant until the first
     /// `reference_set_state`.
-    49 ReferenceCreate reference_create Reference Short (reference: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid];
+    49 ReferenceCreate reference_create Reference Short (reference: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the reference. With a reference in `identity`, only the body goes: the reference
     /// keeps the identity, operations on it wait, and it ends when the reference does.
     50 ReferenceDestroy reference_destroy Reference Short (reference: Object(Type::Reference), identity: OptReference) [Ok Invalid];
 
     /// Moves the reference to another address of the caller's. Nobody who refers to it notices.
-    51 ReferenceMove reference_move Reference Short (reference: Object(Type::Reference), to: Fresh) [Ok InUse];
+    51 ReferenceMove reference_move Reference Short (reference: Object(Type::Reference), to: Fresh) [Ok InUse Denied];
 
     /// Points the other reference at the first one, as an identity that can be kept.
     52 ReferenceReference reference_reference Reference Short (reference: Object(Type::Reference), other: Object(Type::Reference)) [Ok];

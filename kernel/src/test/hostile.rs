@@ -7,10 +7,14 @@
 
 use super::check;
 use super::world::*;
-use crate::object::thread::Run;
+use crate::object::thread::{Run, Thread};
 use crate::object::{Object, Phase};
-use abi::{access, boot, Call, Type, PAGE_SIZE, SYSCALLS, USER_END};
+use abi::ipc::{plan, Plan};
+use abi::state::Stage;
+use abi::{access, boot, Call, Code, Type, PAGE_SIZE, SYSCALLS, USER_END};
 use hal::Trap;
+use std::collections::BTreeMap;
+use std::format;
 use std::println;
 use std::vec::Vec;
 
@@ -321,9 +325,52 @@ impl Round {
         abi::TYPES.into_iter().find(|ty| name.starts_with(ty.name()))
     }
 
+    /// A call that goes on with what the thread has begun, if it has.
+    fn fitting(&mut self, t: &Thread) -> Option<Call> {
+        let (ours, side) = match (t.client.stage.get(), t.server.stage.get()) {
+            (Stage::None, Stage::None) => return None,
+            (Stage::None, s) => (s, Plan::SERVER),
+            (c, Stage::None) => (c, Plan::CLIENT),
+            (c, _) if self.random.below(2) == 0 => (c, Plan::CLIENT),
+            (_, s) => (s, Plan::SERVER),
+        };
+        let first: &[Plan] = match ours {
+            Stage::None => return None,
+            Stage::Sending => &[Plan::SEND, Plan::SEND, Plan::OVER, Plan::WAIT],
+            Stage::Receiving | Stage::Over | Stage::Finished => &[Plan::RECEIVE],
+            Stage::Ack => &[Plan::ACK],
+            Stage::Call | Stage::Fault | Stage::Exception => &[Plan::REPLY],
+        };
+        let first = self.random.one_of(first);
+        let fits = |call: Call| plan(call).has(side) && plan(call).first() == Some(first);
+        let all: Vec<Call> = SYSCALLS.iter().map(|r| r.call).filter(|&c| fits(c)).collect();
+        (!all.is_empty()).then(|| self.random.one_of(&all))
+    }
+
     /// Fills the registers of the thread for a random call.
-    fn prepare(&mut self, c: &hal::Context) {
+    fn prepare(&mut self, t: &Thread) {
+        let c = &t.ctx;
+        let fitting = if self.random.below(3) > 0 { self.fitting(t) } else { None };
         let call = loop {
+            if let Some(call) = fitting {
+                break call;
+            }
+            if self.random.below(4) == 0 {
+                // Somebody must begin.
+                let begin = [
+                    Call::ClientConnect,
+                    Call::ClientConnectSend,
+                    Call::ClientConnectSendOverReceive,
+                    Call::ClientConnectSendOverReceiveShort,
+                    Call::Call,
+                    Call::CallShort,
+                    Call::ServerWaitReceive,
+                    Call::ServerWaitReceiveShort,
+                    Call::ServerWaitReceiveUntil,
+                    Call::ServerWait,
+                ];
+                break self.random.one_of(&begin);
+            }
             let row = &SYSCALLS[self.random.below(SYSCALLS.len() as u64) as usize];
             // Death is rarer than life.
             let rare = row.name.ends_with("destroy") || row.call == Call::ThreadStop;
@@ -338,7 +385,7 @@ impl Round {
             register(c).set(value);
         }
         let mut number = call as u64;
-        if abi::ipc::plan(call).is_ipc() {
+        if plan(call).is_ipc() {
             if !junk {
                 let (one, other) = (slot(20 + self.random.below(24)), slot(11 + self.random.below(2)));
                 let server = name.starts_with("server") || name.starts_with("reply");
@@ -360,11 +407,19 @@ impl Round {
                     let count = self.random.below(6) / 4;
                     refs(c).set(abi::ref_list(list, count));
                 }
+                if t.server.stage.get() == Stage::Exception && call.name().starts_with("reply") {
+                    let at = STATES + self.random.below(16) * 64;
+                    self.write_state(Type::Thread, at);
+                    c.rsi.set(at);
+                    c.rdx.set(abi::state::REGISTER_WORDS as u64 * 8);
+                    c.r8.set(0);
+                    c.r9.set(0);
+                }
                 let soon = hal::now().wrapping_add(self.random.below(100_000));
                 c.rbp.set(soon);
             }
             number |= self.random.below(80) << 8;
-            if abi::ipc::plan(call).has(abi::ipc::Plan::SHORT) && !junk {
+            if plan(call).has(Plan::SHORT) && !junk {
                 let list = slot(20 + self.random.below(30));
                 c.r15.set(abi::ref_list(list, self.random.below(8) / 6));
             }
@@ -380,13 +435,31 @@ impl Round {
                 Some(Type::Cond) => slot(10),
                 Some(Type::Portset) => slot(11 + self.random.below(2)),
                 Some(Type::Port) => slot(13 + self.random.below(2)),
-                Some(Type::Region) if name.ends_with("search") => slot(38),
+                Some(Type::Region) if name.ends_with("search") => {
+                    slot(self.random.one_of(&[26, 35]))
+                }
                 Some(Type::Region) => slot(15),
                 Some(Type::Mapping) => slot(16),
                 _ => slot(20 + self.random.below(24)),
             };
             let object = if self.random.below(4) == 0 { self.handle() } else { object };
             c.rdi.set(object);
+            if name.starts_with("device") {
+                c.rdi.set(slot(36));
+                let thread = call == Call::DeviceAttachInterrupt;
+                let other = if thread { 27 + self.random.below(6) } else { 24 + self.random.below(2) };
+                let other = if call == Call::DeviceMapPhysical { 15 } else { other };
+                c.rsi.set(slot(other));
+                let (one, two) = (self.number(), self.number());
+                c.rdx.set(if thread { one % 20 } else { one });
+                c.r10.set(two);
+            }
+            if call == Call::RegionSearch {
+                let (from, to) = (self.number(), self.number());
+                c.rsi.set(from);
+                c.rdx.set(to.max(1 << 20));
+                c.r10.set(self.random.next() & 0x3ff);
+            }
             if name.ends_with("_state") {
                 let at = STATES + self.random.below(16) * 64;
                 c.rsi.set(at);
@@ -457,7 +530,7 @@ impl Round {
                 self.w.trap(Trap::Exception { vector, error: self.random.0 });
             }
             _ => {
-                self.prepare(&t.ctx);
+                self.prepare(t);
                 self.w.trap(Trap::Syscall);
             }
         }
@@ -542,7 +615,9 @@ impl Round {
     }
 }
 
-fn round(seed: u64, steps: u32, trace: bool) {
+type Returned = BTreeMap<(u8, u8), u64>;
+
+fn round(seed: u64, steps: u32, trace: bool, returned: &mut Returned) {
     let report = Report(seed);
     let mut r = Round::new(seed, trace);
     // What the manager made for itself.
@@ -571,16 +646,42 @@ fn round(seed: u64, steps: u32, trace: bool) {
     assert_eq!((left[0], left[1], left[4], left[5]), (0, 0, 0, 0), "left over: {left:?}");
     assert_eq!((left[6], left[7]), (1, outside), "left over: {left:?}");
     assert_eq!((left[2], left[3], left[8]), (4, 2, 4), "left over: {left:?}");
+    for (result, n) in r.w.returned.borrow().iter() {
+        *returned.entry(*result).or_insert(0) += n;
+    }
     drop(report);
+}
+
+/// No call returns what its row in the table does not list.
+fn known(returned: &Returned) {
+    let mut unknown = Vec::new();
+    for (&(number, code), n) in returned {
+        let (call, code) = (Call::from_number(number), Code::from_rax(u64::from(code)));
+        if !call.is_some_and(|c| c.row().codes.contains(&code)) {
+            unknown.push(format!("{} {code:?} ({n})", call.map_or("?", Call::name)));
+        }
+    }
+    assert!(unknown.is_empty(), "not in the table: {unknown:#?}");
 }
 
 #[test]
 fn hostile_callers() {
-    if let Some(seed) = std::env::var("FERMATA_SEED").ok().and_then(|s| s.parse().ok()) {
-        return round(seed, 3000, true);
+    let mut returned = Returned::new();
+    let number = |name: &str| std::env::var(name).ok().and_then(|s| s.parse().ok());
+    if let Some(seed) = number("FERMATA_SEED") {
+        return round(seed, 3000, true, &mut returned);
     }
-    let rounds = std::env::var("FERMATA_ROUNDS").ok().and_then(|s| s.parse().ok());
-    for seed in 0..rounds.unwrap_or(40) {
-        round(seed, 1000, false);
+    for seed in 0..number("FERMATA_ROUNDS").unwrap_or(40) {
+        round(seed, 1000, false, &mut returned);
     }
+    let reached: std::collections::BTreeSet<u8> = returned.keys().map(|r| r.0).collect();
+    println!("{} of {} calls, {} results", reached.len(), SYSCALLS.len(), returned.len());
+    for row in SYSCALLS {
+        let missing: Vec<_> =
+            row.codes.iter().filter(|&&c| !returned.contains_key(&(row.number, c as u8))).collect();
+        if !missing.is_empty() {
+            println!("{}: not met {missing:?}", row.name);
+        }
+    }
+    known(&returned);
 }

@@ -14,6 +14,7 @@ use abi::{access, boot, Call, Code, PAGE_SIZE};
 use core::cell::{Cell, RefCell};
 use hal::{Context, Kernel as _, Pfn, Trap};
 use std::boxed::Box;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::vec::Vec;
 
@@ -145,6 +146,8 @@ pub(super) struct World {
     pub(super) traps: Cell<u64>,
     /// Check the invariants after every trap.
     pub(super) checked: Cell<bool>,
+    /// Which calls have returned what at once, and how often.
+    pub(super) returned: RefCell<BTreeMap<(u8, u8), u64>>,
 }
 
 impl World {
@@ -185,6 +188,7 @@ impl World {
             next_object: Cell::new(0),
             traps: Cell::new(0),
             checked: Cell::new(true),
+            returned: RefCell::new(BTreeMap::new()),
         };
         world.ok(Call::ThreadSetPriority, &[boot::ROOT_THREAD, TOP]);
         let me = world.object();
@@ -334,6 +338,7 @@ impl World {
     pub(super) fn trap(&self, trap: Trap) {
         let t = self.k.current.get().expect("somebody runs");
         self.traps.set(self.traps.get() + 1);
+        let (number, rip) = (t.ctx.rax.get() as u8, t.ctx.rip.get());
         let next = hal::host::run(|| match trap {
             Trap::Syscall => self.k.syscall(&t.ctx),
             _ => self.k.trap(&t.ctx, trap),
@@ -341,6 +346,10 @@ impl World {
         if let Ok(next) = next {
             let now = self.k.current.get().expect("somebody runs");
             assert!(core::ptr::eq(next, &now.ctx) && now.run.get() == Run::Running);
+        }
+        if trap == Trap::Syscall && t.ctx.rip.get() == rip.wrapping_add(2) {
+            let result = (number, t.ctx.rax.get() as u8);
+            *self.returned.borrow_mut().entry(result).or_insert(0) += 1;
         }
         if self.checked.get() {
             check::invariants(self.k);
