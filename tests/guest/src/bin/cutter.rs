@@ -243,8 +243,13 @@ impl<'a> Running<'a> {
         Ok(false)
     }
 
-    /// Takes back the stop of a hunt.
+    /// Takes back the stop of a hunt. A manager may have counted it as one of its own, since it
+    /// came back with the image.
     fn release(&self) -> Result<(), String> {
+        if self.status()? == Status::Stopped {
+            let continued = self.clients[0].resume(self.pids[0]);
+            return continued.map_err(|error| format!("continue: {}", error.text()));
+        }
         let (thread, _window) = self.hold()?;
         thread.resume().map_err(|code| format!("resume: {code:?}"))
     }
