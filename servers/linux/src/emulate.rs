@@ -335,7 +335,7 @@ fn deliver(
     let Process { signals, areas, .. } = process;
     Ok(match signals.deliver_pending(areas, host, registers)? {
         Delivery::Go => None,
-        Delivery::End(signal) => Some(killed(process, host, signal, "")),
+        Delivery::End(signal) => Some(killed(process, host, signal)),
     })
 }
 
@@ -344,14 +344,8 @@ pub fn interrupt(process: &mut Process, host: &mut dyn Host, registers: &Registe
     go(process, host, *registers, None)
 }
 
-/// Ends the process by a signal, with a line on the console.
-fn killed(process: &mut Process, host: &mut dyn Host, signal: u32, detail: &str) -> Outcome {
-    let line = format!(
-        "{}: ended by signal {signal} ({}){detail}",
-        process.name,
-        signal::describe(signal)
-    );
-    host.log(&line);
+/// Ends the process by a signal.
+fn killed(process: &mut Process, host: &mut dyn Host, signal: u32) -> Outcome {
     process.end(host);
     Outcome::End(Status::Killed(signal as u8))
 }
@@ -371,64 +365,18 @@ pub fn exception(
 ) -> Outcome {
     let mut registers = message.registers;
     let at = registers.rip;
-    let (signal, origin, detail) = match Exception::from_raw(message.code) {
-        Some(Exception::Divide) => (
-            sig::FPE,
-            Origin {
-                code: 1,
-                address: at,
-                pid: 0,
-            },
-            String::new(),
-        ),
-        Some(Exception::X87 | Exception::Simd) => (
-            sig::FPE,
-            Origin {
-                code: 3,
-                address: at,
-                pid: 0,
-            },
-            String::new(),
-        ),
-        Some(Exception::Debug) => (
-            sig::TRAP,
-            Origin {
-                code: 2,
-                address: at,
-                pid: 0,
-            },
-            String::new(),
-        ),
+    let here = format!(" at {at:#x}");
+    // The signal, its code and address, and what to tell people.
+    let (signal, code, address, detail) = match Exception::from_raw(message.code) {
+        Some(Exception::Divide) => (sig::FPE, 1, at, here),
+        Some(Exception::X87 | Exception::Simd) => (sig::FPE, 3, at, here),
+        Some(Exception::Debug) => (sig::TRAP, 2, at, here),
         Some(Exception::Breakpoint) => {
             registers.rip = at.wrapping_add(1);
-            (
-                sig::TRAP,
-                Origin {
-                    code: 0x80,
-                    address: 0,
-                    pid: 0,
-                },
-                String::new(),
-            )
+            (sig::TRAP, 0x80, 0, here)
         }
-        Some(Exception::InvalidOpcode) => (
-            sig::ILL,
-            Origin {
-                code: 2,
-                address: at,
-                pid: 0,
-            },
-            format!(" at {at:#x}"),
-        ),
-        Some(Exception::Alignment) => (
-            sig::BUS,
-            Origin {
-                code: 1,
-                address: message.address,
-                pid: 0,
-            },
-            String::new(),
-        ),
+        Some(Exception::InvalidOpcode) => (sig::ILL, 2, at, here),
+        Some(Exception::Alignment) => (sig::BUS, 1, message.address, here),
         Some(Exception::Memory) => {
             let address = message.address;
             let area = process.areas.find(address);
@@ -438,29 +386,24 @@ pub fn exception(
                 return out_of_memory(process, host);
             }
             let code = if area.is_some() { 2 } else { 1 };
-            let origin = Origin {
-                code,
-                address,
-                pid: 0,
-            };
             (
                 sig::SEGV,
-                origin,
+                code,
+                address,
                 format!(": access to {address:#x} at {at:#x}"),
             )
         }
-        _ => {
-            let origin = Origin {
-                code: 0x80,
-                address: 0,
-                pid: 0,
-            };
-            (
-                sig::SEGV,
-                origin,
-                format!(": forbidden instruction or address at {at:#x}"),
-            )
-        }
+        _ => (
+            sig::SEGV,
+            0x80,
+            0,
+            format!(": forbidden instruction or address at {at:#x}"),
+        ),
+    };
+    let origin = Origin {
+        code,
+        address,
+        pid: 0,
     };
     let Process { signals, areas, .. } = process;
     match signals.deliver_fault(areas, host, &mut registers, signal, origin) {
@@ -468,7 +411,13 @@ pub fn exception(
             registers,
             fpu: None,
         },
-        Ok(Delivery::End(signal)) => killed(process, host, signal, &detail),
+        Ok(Delivery::End(signal)) => {
+            // Whoever started the process reports its end; this says where it went wrong.
+            let what = signal::describe(signal);
+            let line = format!("{}: {what}{detail}", process.name);
+            host.log(&line);
+            killed(process, host, signal)
+        }
         Err(OutOfMemory) => out_of_memory(process, host),
     }
 }

@@ -105,7 +105,7 @@ pub fn text(process: &Process, host: &mut dyn Host, which: Text) -> Vec<u8> {
                 usage.free / 1024
             )
         }
-        Text::Mounts => writeln!(out, "rootfs / tmpfs rw,relatime 0 0"),
+        Text::Mounts => writeln!(out, "memory / tmpfs rw,relatime 0 0"),
         Text::Uptime => {
             let centiseconds = process.now(host) / 10_000_000;
             let seconds = centiseconds / 100;

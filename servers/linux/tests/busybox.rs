@@ -481,7 +481,7 @@ fn applets_agree_with_linux() {
             Err(difference) => differences.push(difference),
         }
         let log = core::mem::take(&mut sides.world.log);
-        if !log.iter().all(|l| l.contains("ended by signal 15")) {
+        if !log.is_empty() {
             differences.push(format!("{command}: {log:?}"));
         }
     }
