@@ -36,6 +36,14 @@ test     run the tests: on the host, in the guest, and whole scenarios
     FILTER             only tests whose name contains FILTER
     The last line is `P passed, F failed`; the status is 0 only if F is 0 and P is not.
 
+bench    measure what the kernel's operations cost; tables here, plots in target/bench/report.html
+    --config MODEL     this configuration (without: interrupt-np)
+    --all              all configurations
+    --json FILE        write the results to FILE as well
+    --rounds N         runs that take the host's time (5); 0 for none
+    --update-thresholds  make these counts the ones that `test` holds later ones against
+    FILTER             only benchmarks whose name contains FILTER
+
 syscalls list the entrypoints of the kernel and their classes
 explain CALL
          print what there is to know about an entrypoint, by name or number
@@ -61,6 +69,8 @@ pub(crate) enum Command {
     Run(RunOptions),
     /// Run tests.
     Test(TestOptions),
+    /// Measure.
+    Bench(BenchOptions),
     /// Print the table of entrypoints.
     Syscalls,
     /// Print a row of it.
@@ -107,6 +117,16 @@ pub(crate) struct TestOptions {
     pub(crate) verbose: bool,
 }
 
+/// Options of `bench`.
+pub(crate) struct BenchOptions {
+    pub(crate) models: Vec<Model>,
+    pub(crate) json: Option<PathBuf>,
+    /// Runs that take the host's time.
+    pub(crate) rounds: usize,
+    pub(crate) update_thresholds: bool,
+    pub(crate) filter: Option<String>,
+}
+
 /// Reads the arguments of this process.
 pub(crate) fn parse() -> Result<Command, Error> {
     parse_from(lexopt::Parser::from_env())
@@ -129,6 +149,7 @@ fn parse_from(mut parser: lexopt::Parser) -> Result<Command, Error> {
         "fetch" => end(parser, Command::Fetch),
         "run" => parse_run(parser),
         "test" => parse_test(parser),
+        "bench" => parse_bench(parser),
         "build" => parse_build(parser),
         "cargo" => parse_cargo(parser),
         other => Err(Error::usage(format!("there is no command '{other}'"))),
@@ -264,6 +285,54 @@ fn parse_test(mut parser: lexopt::Parser) -> Result<Command, Error> {
     Ok(Command::Test(options))
 }
 
+fn parse_bench(mut parser: lexopt::Parser) -> Result<Command, Error> {
+    let mut options = BenchOptions {
+        models: vec![Model::DEFAULT],
+        json: None,
+        rounds: 5,
+        update_thresholds: false,
+        filter: None,
+    };
+    let mut chosen = false;
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("config") if !chosen => {
+                options.models = vec![model(&parser.value()?.string()?)?];
+                chosen = true;
+            }
+            Long("all") if !chosen => {
+                options.models = Model::ALL.to_vec();
+                chosen = true;
+            }
+            Long("config" | "all") => {
+                return Err(Error::usage(
+                    "only one of --config and --all can be given, once",
+                ));
+            }
+            Long("json") => options.json = Some(parser.value()?.into()),
+            Long("rounds") => {
+                let text = parser.value()?.string()?;
+                options.rounds = text
+                    .parse()
+                    .ok()
+                    .filter(|rounds| *rounds <= 1000)
+                    .ok_or_else(|| Error::usage(format!("--rounds {text}: not a number of runs")))?;
+            }
+            Long("update-thresholds") => options.update_thresholds = true,
+            Short('h') | Long("help") => return Ok(Command::Help),
+            Value(filter) if options.filter.is_none() => {
+                let filter = filter.string()?;
+                if filter.is_empty() || filter.contains(|c: char| !c.is_ascii_graphic()) {
+                    return Err(Error::usage("the filter is not a part of a name"));
+                }
+                options.filter = Some(filter);
+            }
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    Ok(Command::Bench(options))
+}
+
 fn parse_build(mut parser: lexopt::Parser) -> Result<Command, Error> {
     let mut models = Model::TESTED.to_vec();
     while let Some(argument) = parser.next()? {
@@ -361,6 +430,9 @@ mod tests {
             "test a b",
             "test --all --config process-np",
             "syscalls all",
+            "bench a b",
+            "bench --rounds many",
+            "bench --all --config process-np",
             "cargo moon build",
         ] {
             let error = parse(line)
@@ -369,6 +441,19 @@ mod tests {
             assert_eq!(error.status, crate::error::USAGE, "{line}");
             assert!(!error.message.is_empty());
         }
+    }
+
+    #[test]
+    fn bench_options_are_read() {
+        let Ok(Command::Bench(options)) =
+            parse("bench --all --json out --rounds 3 --update-thresholds rpc")
+        else {
+            panic!("not understood")
+        };
+        assert_eq!(options.models, Model::ALL);
+        assert_eq!(options.json, Some(PathBuf::from("out")));
+        assert_eq!((options.rounds, options.update_thresholds), (3, true));
+        assert_eq!(options.filter.as_deref(), Some("rpc"));
     }
 
     #[test]

@@ -86,6 +86,17 @@ pub(crate) struct Options {
     pub(crate) deterministic: bool,
     /// More words for the kernel's command line.
     pub(crate) words: Vec<String>,
+    /// A plugin for QEMU.
+    pub(crate) plugin: Option<Plugin>,
+}
+
+/// The plugin that counts.
+#[derive(Clone, Debug)]
+pub(crate) struct Plugin {
+    /// The shared library.
+    pub(crate) library: PathBuf,
+    /// Where its counts go.
+    pub(crate) output: PathBuf,
 }
 
 impl Options {
@@ -100,6 +111,7 @@ impl Options {
             timeout: None,
             deterministic: false,
             words: Vec::new(),
+            plugin: None,
         }
     }
 }
@@ -288,6 +300,10 @@ fn qemu(
             "-rtc",
             "clock=vm,base=2020-01-01",
         ]);
+    }
+    if let Some(plugin) = &options.plugin {
+        let (library, output) = (quoted(&plugin.library), quoted(&plugin.output));
+        command.args(["-plugin", &format!("file={library},out={output}")]);
     }
     // A group of its own, so that Ctrl-C on the terminal reaches only xtask.
     command.process_group(0);

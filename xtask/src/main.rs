@@ -11,6 +11,7 @@
 //! * [`scenario`] is what the scenarios in `tests/scenarios` are written with.
 
 mod archive;
+mod bench;
 mod busybox;
 mod c;
 mod check;
@@ -60,6 +61,7 @@ fn dispatch(command: Command) -> Result<u8, Error> {
         Command::Reference => reference::write(&Project::find()?),
         Command::Run(options) => run::run(&Project::find()?, options),
         Command::Test(options) => test::run(&Project::find()?, &options),
+        Command::Bench(options) => bench::run(&Project::find()?, &options),
         Command::Check => check::run(&Project::find()?),
         Command::Clean => clean(&Project::find()?),
         Command::Build(models) => {

@@ -21,13 +21,22 @@ use crate::error::Error;
 pub(crate) enum Model {
     /// Every thread has a kernel stack.
     ProcessNp,
+    /// The same, with preemption points in the kernel.
+    ProcessPp,
     /// One kernel stack for all.
     InterruptNp,
+    /// The same, with preemption points in the kernel.
+    InterruptPp,
 }
 
 impl Model {
     /// All models that exist.
-    pub(crate) const ALL: &'static [Model] = &[Model::ProcessNp, Model::InterruptNp];
+    pub(crate) const ALL: &'static [Model] = &[
+        Model::ProcessNp,
+        Model::ProcessPp,
+        Model::InterruptNp,
+        Model::InterruptPp,
+    ];
     /// Those that are tested unless told otherwise.
     pub(crate) const TESTED: &'static [Model] = &[Model::ProcessNp, Model::InterruptNp];
     /// The one that runs unless told otherwise.
@@ -37,7 +46,9 @@ impl Model {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Model::ProcessNp => "process-np",
+            Model::ProcessPp => "process-pp",
             Model::InterruptNp => "interrupt-np",
+            Model::InterruptPp => "interrupt-pp",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `./fermata test`: tests on the host, tests in the guest, and scenarios, counted together.
 //!
-//! Tests have names of four kinds: `host/PACKAGE/NAME`, `machine/NAME`, `guest/MODEL/NAME` and
-//! `scenario/MODEL/NAME`. A filter selects those whose name contains it.
+//! Tests have names of five kinds: `host/PACKAGE/NAME`, `machine/NAME`, `guest/MODEL/NAME`,
+//! `scenario/MODEL/NAME` and, for counts that must not get worse, `bench/MODEL/NAME`. A filter selects those whose name contains it.
 
 use std::cell::RefCell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use crate::bench::Thresholds;
 use crate::cli::TestOptions;
 use crate::control::Event;
 use crate::error::{Error, USAGE};
@@ -74,7 +75,7 @@ pub(crate) fn run(project: &Project, options: &TestOptions) -> Result<u8, Error>
     host_tests(project, filter, &report)?;
     machine_own_tests(project, options, &report);
     match image::build(project, &options.models) {
-        Ok(images) => machine_tests(&images, options, &report),
+        Ok(images) => machine_tests(&images, options, &Thresholds::read(project)?, &report),
         Err(error) => {
             add(&report, "build", Outcome::Failed(error.message));
         }
@@ -119,6 +120,7 @@ fn again(name: &str) -> String {
     let parts: Vec<&str> = name.splitn(3, '/').collect();
     match parts[..] {
         ["guest", model, "run"] => format!("./fermata test --config {model}"),
+        ["bench", model, rest] => format!("./fermata test --config {model} bench/{model}/{rest}"),
         ["guest" | "scenario", model, rest] => format!("./fermata test --config {model} {rest}"),
         ["machine", ..] => "./fermata test machine".into(),
         ["host", _, rest] => format!("./fermata test {rest}"),
@@ -274,19 +276,33 @@ fn machine_own_tests(project: &Project, options: &TestOptions, report: &Mutex<Re
 }
 
 /// Guest tests and scenarios, a few machines at a time.
-fn machine_tests(images: &Images, options: &TestOptions, report: &Mutex<Report>) {
+fn machine_tests(
+    images: &Images,
+    options: &TestOptions,
+    thresholds: &Thresholds,
+    report: &Mutex<Report>,
+) {
     type Job<'a> = Box<dyn Fn() + Send + Sync + 'a>;
     let filter = options.filter.as_deref();
     let mut jobs: Vec<Job> = Vec::new();
     for &model in &options.models {
         // A filter that names something else would boot a machine for nothing.
         if !filter.is_some_and(|filter| {
-            ["host/", "scenario/", "machine"]
+            ["host/", "scenario/", "machine", "bench/"]
                 .iter()
                 .any(|other| filter.starts_with(other))
         }) {
             jobs.push(Box::new(move || {
                 guest_tests(images, model, options, report)
+            }));
+        }
+    }
+    for &model in &options.models {
+        let name = move |bench: &str| format!("bench/{}/{bench}", model.name());
+        let wanted = move |bench: &String| filter.is_none_or(|filter| name(bench).contains(filter));
+        if thresholds.names(model).iter().any(wanted) {
+            jobs.push(Box::new(move || {
+                benchmarks(images, model, thresholds, &wanted, report)
             }));
         }
     }
@@ -347,6 +363,30 @@ fn run_scenario(
             "{why}\nits machines printed:\n{}",
             last_lines(&transcript, 40)
         )),
+    }
+}
+
+/// Counts instructions in one boot, and holds those that are wanted against their thresholds.
+fn benchmarks(
+    images: &Images,
+    model: Model,
+    thresholds: &Thresholds,
+    wanted: &dyn Fn(&String) -> bool,
+    report: &Mutex<Report>,
+) {
+    let prefix = format!("bench/{}/", model.name());
+    match thresholds.check(images, model) {
+        Ok(verdicts) => {
+            for (name, verdict) in verdicts.into_iter().filter(|(name, _)| wanted(name)) {
+                let outcome = verdict.map_or_else(Outcome::Failed, |()| Outcome::Passed);
+                add(report, &format!("{prefix}{name}"), outcome);
+            }
+        }
+        Err(error) => add(
+            report,
+            &format!("{prefix}run"),
+            Outcome::Failed(error.message),
+        ),
     }
 }
 
