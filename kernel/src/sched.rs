@@ -76,16 +76,17 @@ impl Scheduler {
     }
 
     /// Whether a ready thread should run instead of the running one.
+    pub(crate) fn wants(&self, t: &Thread) -> bool {
+        let same = self.bits.get() & 1 << t.priority.get() != 0;
+        self.somebody_above(t) || (self.yielded.get() && same)
+    }
+
+    /// As [`Scheduler::wants`]; whoever yielded has now been asked.
     #[inline]
     fn should_give_way(&self, t: &Thread) -> bool {
-        if self.bits.get() == 0 {
-            self.yielded.set(false);
-            return false;
-        }
-        let p = usize::from(t.priority.get());
-        let above = self.highest().is_some_and(|h| h > p);
-        let same = !self.ready[p].is_empty();
-        above || (self.yielded.take() && same)
+        let wants = self.wants(t);
+        self.yielded.set(false);
+        wants
     }
 
     /// Whom to run: the running thread goes on unless it waits or somebody else comes first. With

@@ -153,6 +153,10 @@ impl DeadlineLinks {
     pub(crate) const fn new() -> Self {
         DeadlineLinks { at: Cell::new(u64::MAX), next: Cell::new(None), prev: Cell::new(None) }
     }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.at.get() != u64::MAX
+    }
 }
 
 impl Deadlines {

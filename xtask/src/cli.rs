@@ -17,7 +17,7 @@ Fermata: a microkernel whose programs can be stopped, saved and resumed at any i
 usage: ./fermata COMMAND [OPTION]...
 
 run      boot to a shell on this terminal; with a script, run it and power off
-    --config MODEL     process-np or interrupt-np (the default)
+    --config MODEL     process-np, process-pp, interrupt-np (the default) or interrupt-pp
     --script FILE      run the commands in FILE, one per line; - is standard input
     --add HOST:GUEST   put a file or directory of the host into the guest; may be repeated
     --get GUEST:HOST   copy a file out when the machine stops; may be repeated

@@ -476,6 +476,14 @@ pub fn wait_for_interrupt() {
     kernel.interrupt(trap);
 }
 
+/// Lets interrupts in that are pending.
+pub fn let_interrupts_in() {
+    while let Some(trap) = take_interrupt() {
+        let kernel = with(|m| m.kernel).expect("a test with preemption names its kernel by set_kernel");
+        kernel.interrupt(trap);
+    }
+}
+
 /// Holds back interrupts of the line.
 pub fn irq_mask(line: u8) {
     assert!(line < IRQ_LINES);

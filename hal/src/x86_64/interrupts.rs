@@ -94,3 +94,9 @@ pub fn wait_for_interrupt() {
     // instruction, so that none is lost before `hlt`.
     unsafe { asm!("sti", "hlt", "cli") };
 }
+
+/// Lets interrupts in that are pending, and no others: they go to [`crate::Kernel::interrupt`].
+pub fn let_interrupts_in() {
+    // SAFETY: as above. Interrupts come after the instruction that follows `sti`.
+    unsafe { asm!("sti", "nop", "cli") };
+}

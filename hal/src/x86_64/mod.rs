@@ -30,7 +30,7 @@ mod trap;
 
 pub use boot::{archive, command_line};
 pub use descriptors::load_ports;
-pub use interrupts::{irq_mask, irq_unmask, wait_for_interrupt, IRQ_LINES};
+pub use interrupts::{irq_mask, irq_unmask, let_interrupts_in, wait_for_interrupt, IRQ_LINES};
 pub use memory::{
     alloc_slice, copy_bytes, device_frame, frame_limit, free_ranges, pool_bytes, read_bytes,
     read_word, user_frame, write_bytes, write_word,

@@ -21,7 +21,7 @@ use crate::{Handled, Outcome, Stop, K};
 use abi::ipc::{next, plan, Plan};
 use abi::state::{Stage, Waiting, REGISTER_WORDS};
 use abi::{Call, Code, Exception, MAX_IDEMPOTENT, PAGE_SIZE};
-use pump::{pump, Pumped, Sink, Source, Trouble};
+use pump::{pump, pump_whole, Pumped, Sink, Source, Trouble};
 
 /// How a stage ended, if nothing stopped it.
 enum Step {
@@ -253,11 +253,12 @@ fn send(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
         return Ok(if empty? { Step::Done(Code::Ok) } else { wait_for_peer(t) });
     };
     let mut sink = Sink::of(p, theirs, space(p)?);
-    let result = pump(k, &mut source, &mut sink, u64::MAX);
+    let result = pump(k, &mut source, &mut sink, t);
     source.save(t);
     sink.save(p);
     match result {
         Ok(Pumped::Exhausted) => Ok(Step::Done(Code::Ok)),
+        Ok(Pumped::Preempted) => Err(Stop::Again),
         Ok(Pumped::Full) => {
             p.complete_receive(k, Code::More);
             Ok(wait_for_peer(t))
@@ -311,11 +312,12 @@ fn receive(k: K, t: &'static Thread, stages: Plan) -> Handled {
         if theirs.first() == Some(Plan::SEND) {
             let mut source = Source::of(p, theirs, space(p)?);
             let mut sink = Sink::of(t, stages, space(t)?);
-            let result = pump(k, &mut source, &mut sink, u64::MAX);
+            let result = pump(k, &mut source, &mut sink, t);
             source.save(p);
             sink.save(t);
             match result {
                 Ok(Pumped::Exhausted) => sent(k, p),
+                Ok(Pumped::Preempted) => return Err(Stop::Again),
                 Ok(Pumped::Full) => {
                     t.finish_receive(Code::More);
                     return Ok(Outcome::Done);
@@ -544,21 +546,19 @@ fn deliver(
     };
     let Some(space) = s.space() else { return Ok(Err(Code::TooLarge)) };
     let mut sink = Sink::fresh(s, plan(rest), space);
-    let pumped = match pump(k, &mut source, &mut sink, MAX_IDEMPOTENT) {
+    let all = match pump_whole(k, &mut source, &mut sink) {
         // A list of a great many empty segments: there is no progress to keep.
-        Err(Trouble::Source(Stop::Again) | Trouble::Sink(Stop::Again)) => Pumped::Full,
+        Err(Trouble::Source(Stop::Again) | Trouble::Sink(Stop::Again)) => false,
         other => other?,
     };
-    match pumped {
-        Pumped::Full => Ok(Err(Code::TooLarge)),
-        Pumped::Exhausted => {
-            s.become_stage(call, rest);
-            sink.save(s);
-            s.ctx.rdi.set(port.alias.get());
-            s.finish_receive(code);
-            Ok(Ok(()))
-        }
+    if !all {
+        return Ok(Err(Code::TooLarge));
     }
+    s.become_stage(call, rest);
+    sink.save(s);
+    s.ctx.rdi.set(port.alias.get());
+    s.finish_receive(code);
+    Ok(Ok(()))
 }
 
 /// `call`: request out, wait for the reply. Until the reply is there the frame says to do it all
@@ -683,27 +683,22 @@ fn owed(s: &'static Thread) -> Option<&'static Thread> {
 fn reply_call(k: K, c: &'static Thread, mut source: Source<'_>) -> Result<(), Stop> {
     let Some((call, space)) = c.call().zip(c.space()) else { return Ok(()) };
     let mut sink = Sink::fresh(c, plan(call), space);
-    let pumped = match pump(k, &mut source, &mut sink, MAX_IDEMPOTENT) {
-        Err(Trouble::Sink(Stop::Again)) => Ok(Pumped::Full),
+    let all = match pump_whole(k, &mut source, &mut sink) {
+        Ok(all) => all,
+        Err(Trouble::Sink(Stop::Again)) => false,
         Err(Trouble::Source(Stop::Again)) => return Err(Stop::Code(Code::TooLarge)),
-        other => other,
-    };
-    match pumped {
-        Ok(pumped) => {
-            // The count of a short reply stands beside the code.
-            c.ctx.rax.set(call as u64);
-            sink.save(c);
-            let code = if matches!(pumped, Pumped::Full) { Code::Truncated } else { Code::Ok };
-            c.complete_receive(k, code);
-            Ok(())
-        }
-        Err(Trouble::Source(stop)) => Err(stop),
+        Err(Trouble::Source(stop)) => return Err(stop),
         // The client does its call again once its page is there: it is idempotent.
         Err(Trouble::Sink(stop)) => {
             leave_to_peer(k, c, &stop);
-            Ok(())
+            return Ok(());
         }
-    }
+    };
+    // The count of a short reply stands beside the code.
+    c.ctx.rax.set(call as u64);
+    sink.save(c);
+    c.complete_receive(k, if all { Code::Ok } else { Code::Truncated });
+    Ok(())
 }
 
 /// The keeper's answer to an exception: the thread goes on with these registers. This holds for a

@@ -12,7 +12,7 @@ use crate::object::thread::Thread;
 use crate::object::{self};
 use crate::{Stop, K};
 use abi::ipc::Plan;
-use abi::{MAX_LIST_REFS, MAX_SHORT, OBJECT_SIZE, PAGE_SIZE, USER_END};
+use abi::{MAX_IDEMPOTENT, MAX_LIST_REFS, MAX_SHORT, OBJECT_SIZE, PAGE_SIZE, USER_END};
 use core::cell::Cell;
 
 /// Why the pump stopped.
@@ -21,6 +21,8 @@ pub(super) enum Pumped {
     Exhausted,
     /// The sink has no room for what is left.
     Full,
+    /// Somebody else should run first.
+    Preempted,
 }
 
 /// What stopped it, and on whose side.
@@ -31,6 +33,9 @@ pub(super) enum Trouble {
 
 /// Empty list entries that one call may skip before it gives others a turn.
 const MAX_SKIPPED: u32 = 1024;
+
+/// Bytes that are moved between two preemption points.
+const STRIDE: u64 = 8 * 1024;
 
 /// A place in scattered memory.
 #[derive(Clone, Copy)]
@@ -285,7 +290,7 @@ impl Sink {
     pub(super) fn probe(&self, k: K) -> Result<(), Stop> {
         match &self.kind {
             Into::Memory(s) => {
-                let length = s.length.min(abi::MAX_IDEMPOTENT);
+                let length = s.length.min(MAX_IDEMPOTENT);
                 memory::probe(k, self.space, s.address, length, Access::WRITE)
             }
             Into::Short(_) => Ok(()),
@@ -293,14 +298,32 @@ impl Sink {
     }
 }
 
-/// Moves what the source has into what room the sink has, but no more than `limit` bytes.
+/// Moves what the source has into what room the sink has, for a thread that can be preempted on the
+/// way.
 pub(super) fn pump(
     k: K,
     source: &mut Source<'_>,
     sink: &mut Sink,
-    limit: u64,
+    t: &Thread,
 ) -> Result<Pumped, Trouble> {
-    let mut limit = limit;
+    pump_bytes(k, source, sink, u64::MAX, Some(t))
+}
+
+/// Moves a message of the idempotent form, which goes in one piece. Says whether all of it fitted
+/// into the sink and into what such a message may have.
+pub(super) fn pump_whole(k: K, source: &mut Source<'_>, sink: &mut Sink) -> Result<bool, Trouble> {
+    let pumped = pump_bytes(k, source, sink, MAX_IDEMPOTENT, None)?;
+    Ok(matches!(pumped, Pumped::Exhausted))
+}
+
+fn pump_bytes(
+    k: K,
+    source: &mut Source<'_>,
+    sink: &mut Sink,
+    mut limit: u64,
+    preemptible: Option<&Thread>,
+) -> Result<Pumped, Trouble> {
+    let mut moved = 0;
     if let Some(full) = pump_refs(k, source, sink)? {
         return Ok(full);
     }
@@ -316,6 +339,12 @@ pub(super) fn pump(
     match &mut source.kind {
         From::Memory(from) => loop {
             let Some(space) = from_space else { return Ok(Pumped::Exhausted) };
+            if moved >= STRIDE {
+                moved = 0;
+                if preemptible.is_some_and(|t| k.preempts(t)) {
+                    return Ok(Pumped::Preempted);
+                }
+            }
             from.settle(k, space).map_err(Trouble::Source)?;
             if from.length == 0 {
                 return Ok(Pumped::Exhausted);
@@ -325,6 +354,7 @@ pub(super) fn pump(
                 return Ok(Pumped::Full);
             }
             limit -= n;
+            moved += n;
             let page = memory::translate(k, space, from.address, Access::READ)
                 .map_err(Trouble::Source)?;
             let offset = from.address % PAGE_SIZE;

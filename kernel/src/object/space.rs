@@ -124,6 +124,17 @@ impl Space {
         self.ports[0].get().1 != 0
     }
 
+    /// Its clock has been set: who waits for a time on it begins that wait again.
+    pub(crate) fn wake_timed(&self, k: K) {
+        let mut at = self.threads.get();
+        while let Some(t) = at {
+            at = t.next_in_space.get();
+            if t.deadline.is_set() {
+                t.wake(k);
+            }
+        }
+    }
+
     /// Drops the translations of a range, here and wherever it was exported to.
     pub(crate) fn forget(&'static self, k: K, start: u64, size: u64) {
         let pass = Forget::new(k);

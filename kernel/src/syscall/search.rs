@@ -45,6 +45,9 @@ pub(super) fn region_search(a: Args) -> Handled {
         at = page + PAGE_SIZE;
         // Progress: what has been searched is not searched again.
         a.t.ctx.rsi.set(at);
+        if a.k.preempts(a.t) {
+            break;
+        }
     }
     Err(Stop::Again)
 }

@@ -47,9 +47,13 @@ fn named<T: Object>(a: Args, handle: u64) -> Result<Option<&'static T>, Stop> {
     target.get::<T>().map(Some).ok_or(Stop::Code(Code::Dead))
 }
 
-/// As [`named`], with the caller's own space for 0.
-fn named_space(a: Args, handle: u64) -> Result<&'static Space, Stop> {
-    Ok(named::<Space>(a, handle)?.unwrap_or(a.space))
+/// As [`named`], with the caller's own space for 0. A null reference is no space: what a state
+/// without one must not do is move into the space of who restores it.
+fn named_space(a: Args, handle: u64) -> Result<Option<&'static Space>, Stop> {
+    match handle {
+        0 => Ok(Some(a.space)),
+        _ => named::<Space>(a, handle),
+    }
 }
 
 fn read<const N: usize>(a: Args, address: u64) -> Result<[u64; N], Stop> {
@@ -126,17 +130,17 @@ pub(super) fn mapping_set(a: Args) -> Handled {
     rights(protection)?;
     page_range(start, size, USER_END)?;
     page_range(offset, size, u64::MAX & !(PAGE_SIZE - 1))?;
-    let install = match region {
-        Some(region) if size > 0 => {
+    let install = match region.zip(space) {
+        Some((region, space)) if size > 0 => {
             if mapping::overlaps(&space.mappings, start, size, m) {
                 return Err(Stop::Code(Code::InUse));
             }
-            Some(region)
+            Some((region, space))
         }
         _ => None,
     };
     // A mapping that only grows at its end shows nothing less than before.
-    let grows = install.is_some_and(|region| {
+    let grows = install.is_some_and(|(region, space)| {
         m.space.get().is(space)
             && m.region.get().is(region)
             && m.start.get() == start
@@ -153,7 +157,7 @@ pub(super) fn mapping_set(a: Args) -> Handled {
         m.size.set(size);
         m.offset.set(offset);
         m.protection.set(protection);
-        if let Some(region) = install {
+        if let Some((region, space)) = install {
             m.install(a.k, space, region);
         }
     }
@@ -189,7 +193,9 @@ pub(super) fn region_set(a: Args) -> Handled {
     r.size.set(size);
     r.protection.set(protection);
     r.keeper.set(keeper.map_or(Target::Null, Target::to));
-    r.export(space);
+    if let Some(space) = space {
+        r.export(space);
+    }
     object::opened(a.k, r.head());
     a.done()
 }
@@ -245,7 +251,9 @@ pub(super) fn space_set(a: Args) -> Handled {
     account.check_quota(quota)?;
     account.set_quota(quota);
     s.foreign.set(flags & space_flags::FOREIGN != 0);
-    s.clock_offset.set(clock_offset);
+    if s.clock_offset.replace(clock_offset) != clock_offset {
+        s.wake_timed(a.k);
+    }
     s.keeper.set(keeper.map_or(Target::Null, Target::to));
     object::opened(a.k, s.head());
     a.done()
@@ -409,7 +417,7 @@ pub(super) fn thread_set(a: Args) -> Handled {
     t.waiting.set(Waiting::Nothing);
     set_end(&t.client, client, client_peer, || crate::ipc::drop_client_end(a.k, t));
     set_end(&t.server, server, server_peer, || crate::ipc::drop_server_end(a.k, t));
-    t.attach(Some(space));
+    t.attach(space);
     object::opened(a.k, t.head());
     a.done()
 }
