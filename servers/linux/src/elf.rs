@@ -70,6 +70,9 @@ pub fn header(bytes: &[u8]) -> Result<Header, Reason> {
         3 => true,
         _ => return Err("it is not an executable"),
     };
+    if u64_at(bytes, 24) >= abi::USER_END / 2 {
+        return Err("its entry point is no address");
+    }
     let headers = usize::from(u16_at(bytes, 56));
     if headers == 0 || headers > MAX_HEADERS || usize::from(u16_at(bytes, 54)) != PROGRAM_HEADER {
         return Err("it has no sensible program headers");

@@ -31,4 +31,6 @@ pub mod path;
 pub mod process;
 pub mod signal;
 pub mod special;
+#[cfg(test)]
+mod tests;
 pub mod wire;

@@ -291,6 +291,7 @@ impl Signals {
         let frame_at = (fpu_at.wrapping_sub(FRAME as u64) & !15).wrapping_sub(8);
         let whole = fpu_at.wrapping_add(512).wrapping_sub(frame_at);
         if action.flags & flag::RESTORER == 0
+            || action.handler >= abi::USER_END
             || frame_at > fpu_at
             || !areas.allows(frame_at, whole, memory::WRITE)
         {
@@ -377,6 +378,9 @@ impl Signals {
             r.rdi, r.rsi, r.rbp, r.rbx, r.rdx, r.rax, r.rcx, r.rsp, r.rip,
         ] = core::array::from_fn(|n| word(8 + n));
         r.rflags = (registers.rflags & !USER_FLAGS) | (word(17) & USER_FLAGS);
+        if r.rip >= abi::USER_END {
+            return Ok(None);
+        }
         let mut fpu = None;
         let fpu_at = word(23);
         if fpu_at != 0 {

@@ -1,0 +1,630 @@
+//! Tests of the parts that need no real program: areas, parts from checkpoints, executables and
+//! single calls, over a host that can fail at any point.
+
+extern crate std;
+
+use std::boxed::Box;
+use std::collections::BTreeMap;
+use std::string::{String, ToString};
+use std::vec;
+use std::vec::Vec;
+
+use abi::Registers;
+use fermata_fs::tree::FileSystem;
+use proto::fs::{Flags, Reply, Request};
+use proto::process::Status;
+
+use crate::emulate::{call, Outcome};
+use crate::errno::*;
+use crate::host::{Fpu, Host, MemoryUsage, OutOfMemory};
+use crate::memory::{Areas, Kind, Prot, EXECUTE, MMAP_TOP, PAGE, READ, WRITE};
+use crate::number as nr;
+use crate::process::{open_flags, Description, Kind as FileKind, Process};
+use crate::{exec, part};
+
+/// A host with memory in a map, and mappings that are only recorded.
+struct Fake {
+    pages: BTreeMap<u64, Vec<u8>>,
+    slots: BTreeMap<u32, (u64, u64, Prot)>,
+    files: FileSystem,
+    now: u64,
+    /// Mappings that can still be made or grown.
+    mappings_left: u32,
+    log: Vec<String>,
+}
+
+impl Fake {
+    fn new() -> Self {
+        let mut files = FileSystem::new(1 << 24);
+        files.budget().set_left(1 << 24);
+        files.make_devices().unwrap();
+        Fake {
+            pages: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            files,
+            now: 1_000,
+            mappings_left: u32::MAX,
+            log: Vec::new(),
+        }
+    }
+
+    fn page(&mut self, address: u64) -> &mut Vec<u8> {
+        self.pages
+            .entry(address / PAGE)
+            .or_insert_with(|| vec![0; PAGE as usize])
+    }
+
+    fn put(&mut self, slot: u32, start: u64, size: u64, prot: Prot) {
+        assert!(size > 0 && start % PAGE == 0 && size % PAGE == 0 && prot != 0);
+        for (other, (from, length, _)) in &self.slots {
+            let apart = start >= from + length || *from >= start + size;
+            assert!(*other != slot && apart, "mappings collide");
+        }
+        self.slots.insert(slot, (start, size, prot));
+    }
+
+    /// The mappings are exactly those that the areas say.
+    fn agrees_with(&self, areas: &Areas) {
+        let expected: BTreeMap<_, _> = areas
+            .list()
+            .iter()
+            .filter(|a| a.prot != 0)
+            .map(|a| (a.slot, (a.start, a.end - a.start, a.prot)))
+            .collect();
+        assert_eq!(expected, self.slots);
+        assert!(areas.is_sound());
+    }
+}
+
+impl Host for Fake {
+    fn read_memory(&mut self, address: u64, into: &mut [u8]) -> Result<(), OutOfMemory> {
+        for (i, byte) in into.iter_mut().enumerate() {
+            let at = address + i as u64;
+            *byte = self.page(at)[(at % PAGE) as usize];
+        }
+        Ok(())
+    }
+
+    fn write_memory(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
+        for (i, byte) in bytes.iter().enumerate() {
+            let at = address + i as u64;
+            self.page(at)[(at % PAGE) as usize] = *byte;
+        }
+        Ok(())
+    }
+
+    fn discard(&mut self, start: u64, size: u64) {
+        self.pages
+            .retain(|page, _| *page < start / PAGE || *page >= (start + size) / PAGE);
+    }
+
+    fn map(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno> {
+        self.mappings_left = self.mappings_left.checked_sub(1).ok_or(ENOMEM)?;
+        self.put(slot, start, size, prot);
+        Ok(())
+    }
+
+    fn remap(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno> {
+        let (from, length, before) = self.slots[&slot];
+        let smaller = start >= from && start + size <= from + length;
+        if !smaller || prot != before {
+            self.mappings_left = self.mappings_left.checked_sub(1).ok_or(ENOMEM)?;
+        }
+        self.slots.remove(&slot);
+        self.put(slot, start, size, prot);
+        Ok(())
+    }
+
+    fn unmap(&mut self, slot: u32) {
+        self.slots.remove(&slot).unwrap();
+        // What was freed can be had again.
+        self.mappings_left = self.mappings_left.saturating_add(1);
+    }
+
+    fn memory_usage(&mut self) -> MemoryUsage {
+        MemoryUsage {
+            total: 1 << 30,
+            free: 1 << 29,
+        }
+    }
+
+    fn fs(
+        &mut self,
+        request: &Request,
+        bulk: &[u8],
+        into: &mut [u8],
+    ) -> Result<(Reply, usize), proto::Error> {
+        let (reply, bytes) = self.files.handle(request.clone(), bulk)?;
+        into[..bytes.len()].copy_from_slice(&bytes);
+        Ok((reply, bytes.len()))
+    }
+
+    fn console_write(&mut self, bytes: &[u8]) -> Result<usize, proto::Error> {
+        Ok(bytes.len())
+    }
+
+    fn console_read(&mut self, _into: &mut [u8], _raw: bool) -> Result<usize, proto::Error> {
+        Err(proto::Error::WouldBlock)
+    }
+
+    fn console_readable(&mut self, _raw: bool) -> bool {
+        false
+    }
+
+    fn console_mode(&mut self, _mode: proto::console::Mode) {}
+
+    fn now(&mut self) -> u64 {
+        self.now
+    }
+
+    fn random(&mut self, into: &mut [u8]) {
+        into.fill(4);
+    }
+
+    fn hardware_capabilities(&mut self) -> u64 {
+        0
+    }
+
+    fn fpu(&mut self) -> Fpu {
+        Box::new(abi::state::initial_fpu())
+    }
+
+    fn log(&mut self, sentence: &str) {
+        self.log.push(sentence.to_string());
+    }
+
+    fn kill(&mut self, _pid: u32, _signal: u32) -> Result<(), Errno> {
+        Err(ESRCH)
+    }
+}
+
+/// A small generator of pseudo-random numbers.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % below
+    }
+}
+
+/// The protection of each page, as a model of the areas.
+type Model = BTreeMap<u64, (Prot, Kind)>;
+
+fn model_of(areas: &Areas) -> Model {
+    let mut model = Model::new();
+    for area in areas.list() {
+        for page in area.start / PAGE..area.end / PAGE {
+            assert!(model.insert(page, (area.prot, area.kind)).is_none());
+        }
+    }
+    model
+}
+
+#[test]
+fn areas_do_what_a_map_of_pages_does() {
+    for seed in 0..40 {
+        let mut dice = Dice(seed);
+        let mut host = Fake::new();
+        let mut areas = Areas::default();
+        let mut model = Model::new();
+        for step in 0..120 {
+            let start = 0x10_0000 + dice.roll(40) * PAGE;
+            let end = start + (1 + dice.roll(12)) * PAGE;
+            let prot = [0, READ, READ | WRITE, READ | EXECUTE][dice.roll(4) as usize];
+            let kind = [Kind::Anonymous, Kind::File, Kind::Heap][dice.roll(3) as usize];
+            // Every third change meets a kernel without memory somewhere on its way.
+            host.mappings_left = if step % 3 == 0 {
+                dice.roll(4) as u32
+            } else {
+                u32::MAX
+            };
+            let before = areas.clone();
+            let mut next = model.clone();
+            let pages = start / PAGE..end / PAGE;
+            let new = match dice.roll(3) {
+                0 => {
+                    next.retain(|page, _| !pages.contains(page));
+                    areas.replaced(start, end, None)
+                }
+                1 => {
+                    next.extend(pages.map(|page| (page, (prot, kind))));
+                    areas.replaced(start, end, Some((prot, kind)))
+                }
+                _ => {
+                    let all = pages.clone().all(|page| model.contains_key(&page));
+                    let new = areas.protected(start, end, prot);
+                    assert_eq!(new.is_some(), all);
+                    let Some(new) = new else { continue };
+                    next.retain(|page, entry| {
+                        if pages.contains(page) {
+                            entry.0 = prot;
+                        }
+                        true
+                    });
+                    new
+                }
+            };
+            match areas.apply(&mut host, new) {
+                Ok(()) => model = next,
+                Err(error) => {
+                    assert_eq!(error, ENOMEM);
+                    // The way back needs no more than there was.
+                    if host.log.is_empty() {
+                        assert_eq!(model_of(&areas), model_of(&before));
+                    } else {
+                        model = model_of(&areas);
+                        host.log.clear();
+                    }
+                }
+            }
+            assert_eq!(model_of(&areas), model);
+            host.agrees_with(&areas);
+            for page in 0x100 - 2..0x100 + 60 {
+                let found = areas.find(page * PAGE + 17).map(|a| (a.prot, a.kind));
+                assert_eq!(found, model.get(&page).copied());
+            }
+        }
+    }
+}
+
+#[test]
+fn free_ranges_are_found_from_the_top_down() {
+    let mut host = Fake::new();
+    let mut areas = Areas::default();
+    assert_eq!(areas.find_free(PAGE, 0), Some(MMAP_TOP - PAGE));
+    assert_eq!(areas.find_free(PAGE, 0x5000_0123), Some(0x5000_0000));
+    assert_eq!(areas.find_free(MMAP_TOP, 0), None);
+    assert_eq!(areas.find_free(u64::MAX, 0x10_0000), None);
+    let new = areas.replaced(
+        MMAP_TOP - 4 * PAGE,
+        MMAP_TOP - 2 * PAGE,
+        Some((READ, Kind::File)),
+    );
+    areas.apply(&mut host, new).unwrap();
+    assert_eq!(areas.find_free(2 * PAGE, 0), Some(MMAP_TOP - 2 * PAGE));
+    assert_eq!(areas.find_free(3 * PAGE, 0), Some(MMAP_TOP - 7 * PAGE));
+    assert_eq!(
+        areas.find_free(PAGE, MMAP_TOP - 3 * PAGE),
+        Some(MMAP_TOP - PAGE)
+    );
+    assert_eq!(areas.reach(MMAP_TOP - 3 * PAGE, 9 * PAGE, READ), PAGE);
+    assert!(!areas.allows(MMAP_TOP - 3 * PAGE, PAGE, WRITE));
+    assert!(!areas.allows(u64::MAX - 5, 10, READ));
+}
+
+/// A process with one page of memory at 1 MB and an open file.
+fn example(host: &mut Fake) -> Process {
+    let mut process = Process::new(7, "/tmp".to_string());
+    process.exe = "/bin/thing".to_string();
+    process.brk_start = 0x20_0000;
+    process.brk = 0x20_0000;
+    let new = process
+        .areas
+        .replaced(0x10_0000, 0x10_4000, Some((READ | WRITE, Kind::Anonymous)));
+    process.areas.apply(host, new).unwrap();
+    let flags = Flags {
+        create: true,
+        ..Flags::default()
+    };
+    let ino = host.files.open("/tmp/file", flags, 0o600).unwrap().ino;
+    let description = Description {
+        kind: FileKind::File { ino },
+        flags: open_flags::RDWR,
+        offset: 3,
+    };
+    process.files.install(4, description, false);
+    process
+}
+
+fn registers(number: u64, arguments: &[u64]) -> Registers {
+    let mut r = Registers {
+        rax: number,
+        rip: 0x10_0100,
+        rsp: 0x10_3000,
+        ..Registers::default()
+    };
+    let all = [
+        &mut r.rdi, &mut r.rsi, &mut r.rdx, &mut r.r10, &mut r.r8, &mut r.r9,
+    ];
+    for (register, argument) in all.into_iter().zip(arguments) {
+        *register = *argument;
+    }
+    r
+}
+
+#[test]
+fn a_part_comes_back_as_it_was() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    process.signals.post(10);
+    process.args = vec![b"thing".to_vec(), b"\xff\x00".to_vec()];
+    let saved = part::save(&process, &mut host).unwrap();
+    process.files.close_all(&mut host, |_| true);
+    let again = part::adopt(&saved, 55, &mut host).unwrap();
+    assert_eq!(again.clock_offset, 55);
+    assert_eq!(again.areas, process.areas);
+    assert_eq!(again.files.get(4).unwrap().offset, 3);
+    assert_eq!(again.args, process.args);
+    assert_eq!(again.signals, process.signals);
+}
+
+#[test]
+fn a_file_without_a_name_comes_back_with_its_contents() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let ino = process.files.get(4).unwrap().ino().unwrap();
+    host.files.write(ino, 0, false, b"contents").unwrap();
+    host.files.unlink("/tmp/file").unwrap();
+    let saved = part::save(&process, &mut host).unwrap();
+    process.files.close_all(&mut host, |_| true);
+    let files = host.files.files();
+    let mut again = part::adopt(&saved, 0, &mut host).unwrap();
+    let ino = again.files.get(4).unwrap().ino().unwrap();
+    assert_eq!(host.files.read(ino, 0, 100).unwrap(), b"contents");
+    assert_eq!(host.files.stat_ino(ino).unwrap().links, 0);
+    again.files.close_all(&mut host, |_| true);
+    assert_eq!(host.files.files(), files);
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let saved = part::save(&process, &mut host).unwrap();
+    process.files.close_all(&mut host, |_| true);
+    host.files.unlink("/tmp/file").unwrap();
+    let sentence = part::adopt(&saved, 0, &mut host).unwrap_err();
+    assert_eq!(sentence, "/tmp/file: no such file or directory");
+    host.files.mkdir("/tmp/file", 0o700).unwrap();
+    let sentence = part::adopt(&saved, 0, &mut host).unwrap_err();
+    assert!(
+        sentence.starts_with("/tmp/file: is not what it was"),
+        "{sentence}"
+    );
+}
+
+#[test]
+fn altered_parts_are_refused_or_sound() {
+    let mut host = Fake::new();
+    let process = example(&mut host);
+    let saved = part::save(&process, &mut host).unwrap();
+    for length in 0..saved.len() {
+        assert!(part::adopt(&saved[..length], 0, &mut host).is_err());
+    }
+    let mut dice = Dice(3);
+    let mut taken = 0;
+    for _ in 0..30_000 {
+        let mut altered = saved.clone();
+        for _ in 0..1 + dice.roll(3) {
+            let at = dice.roll(altered.len() as u64) as usize;
+            altered[at] = dice.roll(256) as u8;
+        }
+        if let Ok(mut process) = part::adopt(&altered, 0, &mut host) {
+            taken += 1;
+            assert!(process.areas.is_sound());
+            // Whatever came through, calls on it are well behaved.
+            for number in [
+                nr::read,
+                nr::lseek,
+                nr::fstat,
+                nr::close,
+                nr::brk,
+                nr::getcwd,
+            ] {
+                let _ = call(
+                    &mut process,
+                    &mut host,
+                    &registers(number, &[4, 0x10_0000, 1]),
+                );
+            }
+            process.files.close_all(&mut host, |_| true);
+        }
+    }
+    assert!(taken > 0);
+}
+
+#[test]
+fn a_parked_sleep_keeps_its_deadline_and_only_that_call_uses_it() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    host.write_memory(0x10_0000, &10u64.to_le_bytes()).unwrap();
+    let sleep = registers(nr::nanosleep, &[0x10_0000, 0]);
+    let Outcome::Park(wake) = call(&mut process, &mut host, &sleep) else {
+        panic!()
+    };
+    assert_eq!(wake.deadline, Some(1_000 + 10_000_000_000));
+    host.now += 4_000_000_000;
+    let saved = part::save(&process, &mut host).unwrap();
+    // In another boot the machine's clock is at 500.
+    let own_now = host.now;
+    host.now = 500;
+    let mut again = part::adopt(&saved, own_now - 500, &mut host).unwrap();
+    let Outcome::Park(wake) = call(&mut again, &mut host, &sleep) else {
+        panic!()
+    };
+    assert_eq!(wake.deadline, Some(1_000 + 10_000_000_000));
+    assert_eq!(wake.deadline.unwrap() - again.now(&mut host), 6_000_000_000);
+    // The same call from another place sleeps for its whole time.
+    let elsewhere = Registers {
+        rip: 0x10_0200,
+        ..sleep
+    };
+    let Outcome::Park(wake) = call(&mut again, &mut host, &elsewhere) else {
+        panic!()
+    };
+    assert_eq!(
+        wake.deadline.unwrap() - again.now(&mut host),
+        10_000_000_000
+    );
+    host.now += 10_000_000_000;
+    let Outcome::Go { registers, .. } = call(&mut again, &mut host, &elsewhere) else {
+        panic!()
+    };
+    assert_eq!((registers.rax, registers.rip), (0, 0x10_0202));
+    assert_eq!(again.wait, None);
+}
+
+#[test]
+fn wild_calls_end_in_an_answer() {
+    let mut dice = Dice(11);
+    for round in 0..60 {
+        let mut host = Fake::new();
+        let mut process = example(&mut host);
+        for _ in 0..200 {
+            let mut word = || match dice.roll(9) {
+                0 => 0,
+                1 => u64::MAX,
+                2 => 0x10_0000 + dice.roll(0x4000),
+                3 => 0x10_3ff0 + dice.roll(32),
+                4 => dice.roll(10),
+                5 => dice.roll(u64::MAX),
+                6 => 1 << dice.roll(64),
+                7 => 0x10_0000 + dice.roll(8) * PAGE,
+                _ => dice.roll(0x2_0000),
+            };
+            let arguments: Vec<u64> = (0..6).map(|_| word()).collect();
+            let number = dice.roll(340);
+            // A size that is honest about gigabytes would only make the test slow.
+            if matches!(
+                number,
+                nr::read | nr::pread64 | nr::getrandom | nr::fallocate
+            ) {
+                continue;
+            }
+            match call(&mut process, &mut host, &registers(number, &arguments)) {
+                Outcome::Go { registers, .. } => assert!(registers.rip < abi::USER_END),
+                Outcome::Park(_) => {}
+                Outcome::End(_) => break,
+            }
+            host.agrees_with(&process.areas);
+            assert!(process.files.fds.len() <= 1024, "round {round}");
+        }
+    }
+}
+
+/// A minimal executable: one page that is loaded at 4 MB.
+fn tiny_elf() -> Vec<u8> {
+    let mut elf = vec![0; 120];
+    elf[..4].copy_from_slice(b"\x7fELF");
+    (elf[4], elf[5], elf[16], elf[18]) = (2, 1, 2, 62);
+    elf[24..32].copy_from_slice(&0x40_0078u64.to_le_bytes());
+    elf[32..40].copy_from_slice(&64u64.to_le_bytes());
+    (elf[54], elf[56]) = (56, 1);
+    (elf[64], elf[68]) = (1, 5);
+    elf[80..88].copy_from_slice(&0x40_0000u64.to_le_bytes());
+    elf.extend_from_slice(&[0x0f, 0x05]);
+    let size = elf.len() as u64;
+    elf[96..104].copy_from_slice(&size.to_le_bytes());
+    elf[104..112].copy_from_slice(&(size + 9000).to_le_bytes());
+    elf
+}
+
+fn add_program(host: &mut Fake, bytes: &[u8]) {
+    let flags = Flags {
+        create: true,
+        truncate: true,
+        ..Flags::default()
+    };
+    let ino = host.files.open("/tmp/program", flags, 0o755).unwrap().ino;
+    host.files.write(ino, 0, false, bytes).unwrap();
+    host.files.close(ino).unwrap();
+}
+
+#[test]
+fn a_program_is_loaded_with_its_stack() {
+    let mut host = Fake::new();
+    let mut process = Process::new(9, "/".to_string());
+    add_program(&mut host, &tiny_elf());
+    let args = vec![b"first".to_vec(), b"second".to_vec()];
+    let prepared = exec::prepare(&process, &mut host, "/tmp/program", args, Vec::new()).unwrap();
+    let start = exec::commit(&mut process, &mut host, prepared).unwrap();
+    assert_eq!(start.rip, 0x40_0078);
+    assert_eq!(start.rsp % 16, 0);
+    assert_eq!(process.brk, 0x40_3000);
+    host.agrees_with(&process.areas);
+    let word = |host: &mut Fake, at: u64| {
+        let mut bytes = [0; 8];
+        host.read_memory(at, &mut bytes).unwrap();
+        u64::from_le_bytes(bytes)
+    };
+    assert_eq!(word(&mut host, start.rsp), 2);
+    let second = word(&mut host, start.rsp + 16);
+    let mut text = [0; 7];
+    host.read_memory(second, &mut text).unwrap();
+    assert_eq!(&text, b"second\0");
+    assert_eq!(word(&mut host, start.rsp + 24), 0);
+    // The first program of a process leaves nothing open.
+    assert!(process.files.fds.is_empty());
+}
+
+#[test]
+fn altered_programs_are_refused_or_run() {
+    let good = tiny_elf();
+    let mut dice = Dice(5);
+    let mut loaded = 0;
+    for round in 0..4000u64 {
+        let mut bytes = good.clone();
+        if round < good.len() as u64 {
+            bytes.truncate(round as usize);
+        }
+        for _ in 0..dice.roll(4) {
+            let length = bytes.len() as u64;
+            if length > 0 {
+                bytes[dice.roll(length) as usize] = dice.roll(256) as u8;
+            }
+        }
+        let mut host = Fake::new();
+        let mut process = Process::new(9, "/".to_string());
+        add_program(&mut host, &bytes);
+        let args = vec![b"program".to_vec()];
+        match exec::prepare(&process, &mut host, "/tmp/program", args, Vec::new()) {
+            Ok(prepared) => {
+                if let Ok(start) = exec::commit(&mut process, &mut host, prepared) {
+                    loaded += 1;
+                    assert!(start.rip < abi::USER_END);
+                    host.agrees_with(&process.areas);
+                }
+            }
+            Err(failure) => assert!(failure.sentence.starts_with('/'), "{}", failure.sentence),
+        }
+    }
+    assert!(loaded > 100, "{loaded}");
+}
+
+#[test]
+fn a_script_runs_its_interpreter() {
+    let mut host = Fake::new();
+    let process = Process::new(9, "/".to_string());
+    add_program(&mut host, &tiny_elf());
+    let flags = Flags {
+        create: true,
+        ..Flags::default()
+    };
+    let ino = host.files.open("/tmp/script", flags, 0o755).unwrap().ino;
+    host.files
+        .write(ino, 0, false, b"#! /tmp/program one argument\nrest\n")
+        .unwrap();
+    let args = vec![b"name".to_vec(), b"more".to_vec()];
+    let prepared = exec::prepare(&process, &mut host, "/tmp/script", args, Vec::new()).unwrap();
+    let mut process = process;
+    exec::commit(&mut process, &mut host, prepared).unwrap();
+    assert_eq!(process.name, "/tmp/program one argument /tmp/script more");
+    assert_eq!(process.exe, "/tmp/program");
+}
+
+#[test]
+fn exit_gives_its_status() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let outcome = call(
+        &mut process,
+        &mut host,
+        &registers(nr::exit_group, &[0x103]),
+    );
+    assert!(matches!(outcome, Outcome::End(Status::Exited(3))));
+    assert!(process.files.fds.is_empty());
+}
