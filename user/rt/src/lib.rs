@@ -139,7 +139,7 @@ macro_rules! program {
             ".popsection",
         );
 
-        $crate::mem_functions!();
+        $crate::mem_functions!("");
 
         #[panic_handler]
         fn fermata_panic(info: &core::panic::PanicInfo<'_>) -> ! {

@@ -6,37 +6,48 @@
 //! instruction of its own in deterministic runs. The symbols are made by [`crate::program!`], so
 //! that programs which have a C library (host tests) do not get them.
 
-/// Emits the memory functions. Part of [`crate::program!`].
+/// Emits the memory functions, their names beginning with the prefix. Part of [`crate::program!`].
 #[macro_export]
 #[doc(hidden)]
 macro_rules! mem_functions {
-    () => {
+    ($prefix:literal) => {
         core::arch::global_asm!(
             // Forward copy; returns the destination in rax.
-            ".globl memcpy",
-            ".type memcpy,@function",
-            "memcpy:",
+            concat!(".globl ", $prefix, "memcpy"),
+            concat!(".type ", $prefix, "memcpy,@function"),
+            concat!($prefix, "memcpy:"),
             "mov rax, rdi",
             "cmp rdx, 16",
             "jb 20f",
             "cmp rdx, 32",
             "jbe 16f",
-            // 64 bytes at a time, the last 64 (or fewer) by overlapping moves.
+            "mov rcx, rdx",
+            "and rcx, -128",
+            "jz 14f",
+            // 128 bytes at a time; rcx counts up to 0 from minus their number.
+            "add rsi, rcx",
+            "add rdi, rcx",
+            "sub rdx, rcx",
+            "neg rcx",
             "12:",
-            "cmp rdx, 64",
-            "jb 14f",
-            "movups xmm0, [rsi]",
-            "movups xmm1, [rsi + 16]",
-            "movups xmm2, [rsi + 32]",
-            "movups xmm3, [rsi + 48]",
-            "movups [rdi], xmm0",
-            "movups [rdi + 16], xmm1",
-            "movups [rdi + 32], xmm2",
-            "movups [rdi + 48], xmm3",
-            "add rsi, 64",
-            "add rdi, 64",
-            "sub rdx, 64",
-            "jmp 12b",
+            "movups xmm0, [rsi + rcx]",
+            "movups xmm1, [rsi + rcx + 16]",
+            "movups xmm2, [rsi + rcx + 32]",
+            "movups xmm3, [rsi + rcx + 48]",
+            "movups xmm4, [rsi + rcx + 64]",
+            "movups xmm5, [rsi + rcx + 80]",
+            "movups xmm6, [rsi + rcx + 96]",
+            "movups xmm7, [rsi + rcx + 112]",
+            "movups [rdi + rcx], xmm0",
+            "movups [rdi + rcx + 16], xmm1",
+            "movups [rdi + rcx + 32], xmm2",
+            "movups [rdi + rcx + 48], xmm3",
+            "movups [rdi + rcx + 64], xmm4",
+            "movups [rdi + rcx + 80], xmm5",
+            "movups [rdi + rcx + 96], xmm6",
+            "movups [rdi + rcx + 112], xmm7",
+            "sub rcx, -128",
+            "jnz 12b",
             "14:",
             "cmp rdx, 16",
             "jb 20f",
@@ -81,30 +92,39 @@ macro_rules! mem_functions {
             "jmp 24b",
             "26:",
             "ret",
-            ".size memcpy, . - memcpy",
-            // A destination below the source, or not overlapping, is copied forward.
-            ".globl memmove",
-            ".type memmove,@function",
-            "memmove:",
+            concat!(".size ", $prefix, "memcpy, . - ", $prefix, "memcpy"),
+            // A destination below the source, or not overlapping, is copied forward: memcpy does
+            // all loads of a step before its stores.
+            concat!(".globl ", $prefix, "memmove"),
+            concat!(".type ", $prefix, "memmove,@function"),
+            concat!($prefix, "memmove:"),
             "mov rax, rdi",
             "mov rcx, rdi",
             "sub rcx, rsi",
             "cmp rcx, rdx",
-            "jb 30f",
-            // Forward, but the overlapping moves of memcpy are only right when all loads come
-            // first, which holds for its short cases; its loops load 64 before they store 64, and
-            // the destination is below: right too.
-            "jmp memcpy",
-            "30:",
+            concat!("jae ", $prefix, "memcpy"),
             "test rcx, rcx",
             "jz 39f",
-            // Backward, 16 bytes at a time.
-            "32:",
-            "cmp rdx, 16",
-            "jb 34f",
+            // Backward, 64 bytes at a time.
+            "31:",
+            "cmp rdx, 64",
+            "jb 32f",
             "movups xmm0, [rsi + rdx - 16]",
+            "movups xmm1, [rsi + rdx - 32]",
+            "movups xmm2, [rsi + rdx - 48]",
+            "movups xmm3, [rsi + rdx - 64]",
             "movups [rdi + rdx - 16], xmm0",
-            "sub rdx, 16",
+            "movups [rdi + rdx - 32], xmm1",
+            "movups [rdi + rdx - 48], xmm2",
+            "movups [rdi + rdx - 64], xmm3",
+            "sub rdx, 64",
+            "jmp 31b",
+            "32:",
+            "cmp rdx, 8",
+            "jb 34f",
+            "mov rcx, [rsi + rdx - 8]",
+            "mov [rdi + rdx - 8], rcx",
+            "sub rdx, 8",
             "jmp 32b",
             "34:",
             "test rdx, rdx",
@@ -115,10 +135,10 @@ macro_rules! mem_functions {
             "jmp 34b",
             "39:",
             "ret",
-            ".size memmove, . - memmove",
-            ".globl memset",
-            ".type memset,@function",
-            "memset:",
+            concat!(".size ", $prefix, "memmove, . - ", $prefix, "memmove"),
+            concat!(".globl ", $prefix, "memset"),
+            concat!(".type ", $prefix, "memset,@function"),
+            concat!($prefix, "memset:"),
             "mov rax, rdi",
             "movzx ecx, sil",
             "mov r8, 0x0101010101010101",
@@ -127,16 +147,23 @@ macro_rules! mem_functions {
             "jb 46f",
             "movq xmm0, rcx",
             "punpcklqdq xmm0, xmm0",
+            "mov r8, rdx",
+            "and r8, -128",
+            "jz 44f",
+            "add rdi, r8",
+            "sub rdx, r8",
+            "neg r8",
             "42:",
-            "cmp rdx, 64",
-            "jb 44f",
-            "movups [rdi], xmm0",
-            "movups [rdi + 16], xmm0",
-            "movups [rdi + 32], xmm0",
-            "movups [rdi + 48], xmm0",
-            "add rdi, 64",
-            "sub rdx, 64",
-            "jmp 42b",
+            "movups [rdi + r8], xmm0",
+            "movups [rdi + r8 + 16], xmm0",
+            "movups [rdi + r8 + 32], xmm0",
+            "movups [rdi + r8 + 48], xmm0",
+            "movups [rdi + r8 + 64], xmm0",
+            "movups [rdi + r8 + 80], xmm0",
+            "movups [rdi + r8 + 96], xmm0",
+            "movups [rdi + r8 + 112], xmm0",
+            "sub r8, -128",
+            "jnz 42b",
             "44:",
             "cmp rdx, 16",
             "jb 46f",
@@ -159,13 +186,13 @@ macro_rules! mem_functions {
             "jmp 47b",
             "49:",
             "ret",
-            ".size memset, . - memset",
-            ".globl memcmp",
-            ".type memcmp,@function",
-            ".globl bcmp",
-            ".type bcmp,@function",
-            "memcmp:",
-            "bcmp:",
+            concat!(".size ", $prefix, "memset, . - ", $prefix, "memset"),
+            concat!(".globl ", $prefix, "memcmp"),
+            concat!(".type ", $prefix, "memcmp,@function"),
+            concat!(".globl ", $prefix, "bcmp"),
+            concat!(".type ", $prefix, "bcmp,@function"),
+            concat!($prefix, "memcmp:"),
+            concat!($prefix, "bcmp:"),
             "52:",
             "cmp rdx, 8",
             "jb 54f",
@@ -201,10 +228,10 @@ macro_rules! mem_functions {
             "xor eax, eax",
             "59:",
             "ret",
-            ".size memcmp, . - memcmp",
-            ".globl strlen",
-            ".type strlen,@function",
-            "strlen:",
+            concat!(".size ", $prefix, "memcmp, . - ", $prefix, "memcmp"),
+            concat!(".globl ", $prefix, "strlen"),
+            concat!(".type ", $prefix, "strlen,@function"),
+            concat!($prefix, "strlen:"),
             "xor eax, eax",
             "62:",
             "cmp byte ptr [rdi + rax], 0",
@@ -213,7 +240,112 @@ macro_rules! mem_functions {
             "jmp 62b",
             "64:",
             "ret",
-            ".size strlen, . - strlen",
+            concat!(".size ", $prefix, "strlen, . - ", $prefix, "strlen"),
         );
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    crate::mem_functions!("fermata_test_");
+
+    extern "C" {
+        fn fermata_test_memcpy(to: *mut u8, from: *const u8, n: usize) -> *mut u8;
+        fn fermata_test_memmove(to: *mut u8, from: *const u8, n: usize) -> *mut u8;
+        fn fermata_test_memset(to: *mut u8, byte: i32, n: usize) -> *mut u8;
+        fn fermata_test_memcmp(a: *const u8, b: *const u8, n: usize) -> i32;
+        fn fermata_test_bcmp(a: *const u8, b: *const u8, n: usize) -> i32;
+        fn fermata_test_strlen(text: *const u8) -> usize;
+    }
+
+    fn bytes() -> Vec<u8> {
+        (0..1300u32)
+            .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
+            .collect()
+    }
+
+    #[test]
+    fn copies_of_every_length() {
+        for n in 0..600 {
+            for (to, from) in [(600, 1), (601, 0), (0, 600), (3, 599)] {
+                let mut ours = bytes();
+                let mut theirs = bytes();
+                theirs.copy_within(from..from + n, to);
+                // SAFETY: both ranges lie in the vector and do not overlap.
+                let at = unsafe {
+                    let base = ours.as_mut_ptr();
+                    fermata_test_memcpy(base.add(to), base.add(from), n).offset_from(base)
+                };
+                assert_eq!(at as usize, to);
+                assert_eq!(ours, theirs, "{n} bytes from {from} to {to}");
+            }
+        }
+    }
+
+    #[test]
+    fn moves_with_every_overlap() {
+        for n in [
+            0, 1, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 100, 127, 128, 129, 300, 500,
+        ] {
+            for distance in [0, 1, 2, 7, 8, 15, 16, 17, 40, 127, 128, 130, 499] {
+                for (to, from) in [(300, 300 + distance), (300 + distance, 300)] {
+                    let mut ours = bytes();
+                    let mut theirs = bytes();
+                    theirs.copy_within(from..from + n, to);
+                    // SAFETY: both ranges lie in the vector.
+                    unsafe {
+                        let base = ours.as_mut_ptr();
+                        fermata_test_memmove(base.add(to), base.add(from), n);
+                    }
+                    assert_eq!(ours, theirs, "{n} bytes from {from} to {to}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn fills_of_every_length() {
+        for n in 0..600 {
+            let mut ours = bytes();
+            let mut theirs = bytes();
+            theirs[5..5 + n].fill(0xa7);
+            // SAFETY: the range lies in the vector.
+            unsafe { fermata_test_memset(ours.as_mut_ptr().add(5), 0x1a7, n) };
+            assert_eq!(ours, theirs, "{n} bytes");
+        }
+    }
+
+    #[test]
+    fn comparisons() {
+        let a = bytes();
+        for n in 0..70 {
+            for differs in 0..n {
+                for change in [1, 0x80, 0xff] {
+                    let mut b = a.clone();
+                    b[differs] ^= change;
+                    // SAFETY: both ranges lie in their vectors.
+                    let (order, equal) = unsafe {
+                        (
+                            fermata_test_memcmp(a.as_ptr(), b.as_ptr(), n),
+                            fermata_test_bcmp(a.as_ptr(), b.as_ptr(), n),
+                        )
+                    };
+                    assert_eq!(order.cmp(&0), a[..n].cmp(&b[..n]));
+                    assert_ne!(equal, 0);
+                }
+            }
+            // SAFETY: as above.
+            assert_eq!(
+                unsafe { fermata_test_memcmp(a.as_ptr(), a.clone().as_ptr(), n) },
+                0
+            );
+        }
+        // SAFETY: the text ends with a zero byte.
+        assert_eq!(
+            unsafe { fermata_test_strlen(c"fermata".as_ptr().cast()) },
+            7
+        );
+    }
 }
