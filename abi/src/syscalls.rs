@@ -586,8 +586,8 @@ calls! {
     /// round and receives.
     95 ClientAckSendOverReceive client_ack_send_over_receive Client MultiStage (send: SendBuffer, receive: ReceiveBuffer) [Ok Disconnected WrongStage More];
 
-    /// The client ends the connection.
-    96 ClientDisconnect client_disconnect Client Short () [Ok WrongStage];
+    /// The client ends the connection, if there is one.
+    96 ClientDisconnect client_disconnect Client Short () [Ok];
 
     /// The client connects to the port, sends, turns the direction round and receives. Up to 64
     /// bytes travel in registers.
@@ -656,8 +656,8 @@ calls! {
     /// The server turns the direction round and receives.
     116 ServerOverReceive server_over_receive Server MultiStage (receive: ReceiveBuffer) [Ok Disconnected WrongStage More];
 
-    /// The server ends the connection.
-    117 ServerDisconnect server_disconnect Server Short () [Ok WrongStage];
+    /// The server ends the connection, if there is one.
+    117 ServerDisconnect server_disconnect Server Short () [Ok];
 
     /// The server ends the connection and waits for the next client and receives. Up to 64 bytes
     /// travel in registers.

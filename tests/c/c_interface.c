@@ -166,7 +166,7 @@ static int messages(void)
     CHECK(fermata_client_connect_send_over_receive(&exchange) == FERMATA_OK);
     CHECK(exchange.rdx == 0 && exchange.r13 == 0 && answer == 18);
     /* The server has gone on to the next client. */
-    CHECK(fermata_client_disconnect() == FERMATA_WRONG_STAGE);
+    CHECK(fermata_client_over() == FERMATA_WRONG_STAGE);
 
     /* Two segments to send, with the second one in a list. */
     static uint8_t out[4000], in[5000];

@@ -55,7 +55,9 @@ pub fn example() -> Result<(), Code> {
     assert_eq!((code, regs.rsi), (Code::Ok, 84));
 
     assert_eq!(sys::client_disconnect(), Code::Ok);
-    assert_eq!(sys::client_disconnect(), Code::WrongStage);
+    // SAFETY: as above.
+    let code = unsafe { sys::ipc(Call::ClientSendOverReceiveShort, &mut word(1)) };
+    assert_eq!(code, Code::WrongStage);
     while !server.is_finished() {
         rt::time::sleep(10_000);
     }
