@@ -1,0 +1,342 @@
+//! Scenarios of the Linux personality: programs that nobody adapted, on a machine that has
+//! everything in its place, beside what they do on the host.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::scenario::{Ctx, Failure, Run};
+
+/// The busybox that the guest has.
+fn busybox() -> PathBuf {
+    let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/downloads/busybox");
+    if fetched.exists() {
+        fetched
+    } else {
+        "busybox".into()
+    }
+}
+
+/// A directory of the host that goes away.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Result<Self, Failure> {
+        let path = std::env::temp_dir().join(format!("fermata-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(Scratch(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A text of numbered lines, the same each time.
+fn text(lines: u32) -> Vec<u8> {
+    let mut seed = 7u32;
+    let mut out = String::new();
+    for line in 0..lines {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        out.push_str(&format!(
+            "{} line {line} of words {}\n",
+            seed >> 12,
+            seed % 97
+        ));
+    }
+    out.into_bytes()
+}
+
+/// Words of a command; single quotes hold blanks together.
+fn words(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quoted = false;
+    for c in line.chars() {
+        match c {
+            '\'' => quoted = !quoted,
+            ' ' if !quoted => words.push(String::new()),
+            c => words.last_mut().expect("there is one").push(c),
+        }
+    }
+    words
+}
+
+/// What busybox is told, and the file that it reads. What it prints must be what it prints on the
+/// host, on standard output and on standard error.
+const COMMANDS: &[(&str, &str)] = &[
+    ("cat small text", "empty"),
+    ("cat missing", "empty"),
+    ("cat", "text"),
+    ("grep -n 77 text", "empty"),
+    ("grep -E -c '^[0-9]*5 line' text", "empty"),
+    ("grep x missing small", "empty"),
+    ("sort text", "empty"),
+    ("sort -n -r -k 4", "text"),
+    ("wc text small", "empty"),
+    ("sha256sum text small missing", "empty"),
+    ("gzip -k -9 text", "empty"),
+    ("gzip -c", "text"),
+    ("gunzip -c text.gz", "empty"),
+    ("gunzip small", "empty"),
+    ("awk '{ s += $1 } END { print s, NR }' text", "empty"),
+    (
+        "awk '{ n[$NF]++ } END { for (k in n) print k, n[k] }' text",
+        "empty",
+    ),
+    ("sed -e 's/line/LINE/;20q' text", "empty"),
+    ("cp text copied", "empty"),
+    ("sed -i s/words/letters/ copied", "empty"),
+    ("tar cf all.tar small copied", "empty"),
+    ("tar tf all.tar", "empty"),
+    ("mkdir -p out/deep", "empty"),
+    ("mkdir out", "empty"),
+    ("tar xvf all.tar -C out", "empty"),
+    ("tar xf small", "empty"),
+    ("cmp copied out/copied", "empty"),
+    ("cmp small out/copied", "empty"),
+    ("mv copied out/deep", "empty"),
+    ("ls -1 -R", "empty"),
+    ("ls missing", "empty"),
+    ("ln -s ../small out/link", "empty"),
+    ("readlink out/link", "empty"),
+    ("cat out/link", "empty"),
+    ("rm -r out", "empty"),
+    ("rm out", "empty"),
+    ("chmod 640 small", "empty"),
+    ("stat -c '%n %s %a %h' small", "empty"),
+    ("touch -d '2020-02-03 04:05:06' small", "empty"),
+    ("stat -c %Y small", "empty"),
+    ("dd if=text of=piece bs=100 count=3 skip=2", "empty"),
+    ("od -c piece", "empty"),
+    ("head -c 200", "text"),
+    ("tail -n 2 text", "empty"),
+    ("tr a-z A-Z", "small"),
+    ("cut -d ' ' -f 1,3 text", "empty"),
+    ("uniq -c small", "empty"),
+    ("tee teed", "small"),
+    ("md5sum teed text", "empty"),
+    ("diff small text", "small"),
+    ("seq 3 7", "empty"),
+    ("expr 6 '*' 7", "empty"),
+    ("env", "empty"),
+    (
+        "sh -c 'x=2; echo $x; test -f small && echo there; cd .. && ls missing'",
+        "empty",
+    ),
+    (
+        "sh -c 'trap \"echo caught\" USR1; kill -USR1 $$; echo after'",
+        "empty",
+    ),
+    ("sh -c 'read a; exec cat'", "text"),
+    ("nonsense", "empty"),
+];
+
+/// Debian's busybox prints here what it prints on the host.
+pub(crate) fn applets(ctx: &mut Ctx) -> Result<(), Failure> {
+    let scratch = Scratch::new("applets")?;
+    let files = [
+        ("text", text(3000)),
+        ("small", b"hello\nhello\nthere\nhello\n".to_vec()),
+        ("empty", Vec::new()),
+    ];
+    for (name, content) in &files {
+        std::fs::write(scratch.0.join(name), content).map_err(|e| e.to_string())?;
+    }
+    let mut script = String::from("cd /tmp/work\n");
+    let mut expected = Vec::new();
+    let mut console = String::new();
+    for (index, (command, input)) in COMMANDS.iter().enumerate() {
+        script.push_str(&format!("busybox {command} < {input} > /tmp/out.{index}\n"));
+        let input = std::fs::File::open(scratch.0.join(input)).map_err(|e| e.to_string())?;
+        let output = Command::new(busybox())
+            .arg0_and(&words(command))
+            .current_dir(&scratch.0)
+            .env_clear()
+            .stdin(Stdio::from(input))
+            .output()
+            .map_err(|e| format!("busybox on the host: {e}"))?;
+        console.push_str(&String::from_utf8_lossy(&output.stderr));
+        expected.push(output.stdout);
+    }
+    let mut run = Run::script(script);
+    for (name, content) in files {
+        run = run.add(&format!("/tmp/work/{name}"), content);
+    }
+    for index in 0..COMMANDS.len() {
+        run = run.get(&format!("/tmp/out.{index}"));
+    }
+    let output = ctx.run(run)?;
+    for (index, (command, _)) in COMMANDS.iter().enumerate() {
+        // The guest's shell gives its programs an environment of its own.
+        if *command == "env" {
+            continue;
+        }
+        let found = output.file(&format!("/tmp/out.{index}"))?;
+        if found != expected[index] {
+            return Err(format!(
+                "busybox {command} prints\n{}\ninstead of\n{}",
+                String::from_utf8_lossy(&found[..found.len().min(1000)]),
+                String::from_utf8_lossy(&expected[index][..expected[index].len().min(1000)]),
+            ));
+        }
+    }
+    output.expect_stdout(&console)?;
+    ctx.note(format!("{} commands agree", COMMANDS.len()));
+    Ok(())
+}
+
+trait ArgumentsOfBusybox {
+    fn arg0_and(&mut self, words: &[String]) -> &mut Self;
+}
+
+impl ArgumentsOfBusybox for Command {
+    /// Called as the guest's shell calls it.
+    fn arg0_and(&mut self, words: &[String]) -> &mut Self {
+        use std::os::unix::process::CommandExt;
+        self.arg0("busybox").args(words)
+    }
+}
+
+/// A program with 250 calls that busybox does not make, linked statically on the host.
+pub(crate) fn calls(ctx: &mut Ctx) -> Result<(), Failure> {
+    let scratch = Scratch::new("calls")?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../servers/linux/tests/calls.c");
+    let program = scratch.0.join("calls");
+    let made = Command::new("cc")
+        .args(["-O1", "-w", "-static", "-o"])
+        .args([&program, &source])
+        .stderr(Stdio::null())
+        .status();
+    if !made.is_ok_and(|status| status.success()) {
+        ctx.note("left out: cc cannot link a static program");
+        return Ok(());
+    }
+    let text = text(400);
+    std::fs::write(scratch.0.join("text"), &text).map_err(|e| e.to_string())?;
+    let host = Command::new(&program)
+        .arg("argument")
+        .current_dir(&scratch.0)
+        .env_clear()
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| format!("on the host: {e}"))?;
+    let elf = std::fs::read(&program).map_err(|e| e.to_string())?;
+    let run = Run::script("cd /tmp/work\n/bin/calls argument > /tmp/out\n")
+        .add("/tmp/work/text", text)
+        .add_program("/bin/calls", elf)
+        .get("/tmp/out");
+    let output = ctx.run(run)?;
+    // It ends by `abort`.
+    output.expect_status(134)?;
+    let found = String::from_utf8_lossy(output.file("/tmp/out")?).into_owned();
+    let expected = String::from_utf8_lossy(&host.stdout).into_owned();
+    // The first line is the program's name.
+    let mut lines = found.lines().skip(1);
+    let mut count = 0;
+    for line in expected.lines().skip(1) {
+        let other = lines.next().unwrap_or("(nothing)");
+        if other != line {
+            return Err(format!("'{other}' instead of '{line}'\n{}", output.text()));
+        }
+        count += 1;
+    }
+    ctx.note(format!("{count} lines agree"));
+    Ok(())
+}
+
+/// What is missing or wrong is said, and everything else goes on.
+pub(crate) fn refusals(ctx: &mut Ctx) -> Result<(), Failure> {
+    let busybox = std::fs::read(busybox()).map_err(|e| format!("busybox: {e}"))?;
+    let mut corrupt = busybox.clone();
+    corrupt[18] = 40;
+    let run = Run::script(
+        "/tmp/short\n/tmp/corrupt\nbusybox sh -c 'echo a | cat; echo b | cat' > /dev/null\n\
+         busybox cat /tmp/short /tmp/none > /dev/null\n/tmp/fault\necho it goes on\n",
+    )
+    .add_program("/tmp/short", &busybox[..3000])
+    .add_program("/tmp/corrupt", corrupt)
+    .add_program("/tmp/fault", &FAULT[..]);
+    let output = ctx.run(run)?;
+    output.expect_status(0)?;
+    let text = output.text();
+    for sentence in [
+        "/tmp/short: not an executable: it ends within a segment\n",
+        "/tmp/corrupt: not an executable: it is not for x86-64\n",
+        "a pipe is not supported yet\n",
+        "cat: can't open '/tmp/none': No such file or directory\n",
+        "/tmp/fault: segmentation fault: access to 0x0 at 0x400078\n",
+    ] {
+        if text.matches(sentence).count() != 1 {
+            return Err(format!("'{sentence}' is not there once:\n{text}"));
+        }
+    }
+    if !text.ends_with("it goes on\n") {
+        return Err(format!("it does not go on:\n{text}"));
+    }
+    Ok(())
+}
+
+/// An executable of one instruction, `mov [0], eax`.
+const FAULT: [u8; 127] = {
+    let mut elf = [0; 127];
+    let head = *b"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\x3e\x00\x01";
+    let mut i = 0;
+    while i < head.len() {
+        elf[i] = head[i];
+        i += 1;
+    }
+    elf[24] = 0x78; // entry 0x400078
+    elf[26] = 0x40;
+    elf[32] = 64; // program headers
+    elf[54] = 56;
+    elf[56] = 1;
+    elf[64] = 1; // PT_LOAD, readable and executable
+    elf[68] = 5;
+    elf[82] = 0x40; // at 0x400000
+    elf[96] = 127;
+    elf[104] = 127;
+    elf[120] = 0x89; // mov [0], eax
+    elf[121] = 0x04;
+    elf[122] = 0x25;
+    elf
+};
+
+/// A program that reads the console waits for it, can be stopped there, and loses no byte when it
+/// is saved there.
+pub(crate) fn console(ctx: &mut Ctx) -> Result<(), Failure> {
+    let run = Run::interactive()
+        .type_after("$ ", "busybox cat > /tmp/read\r")
+        .type_after("/tmp/read\n", "one\rtw\x7fwo\r")
+        .type_after("two\n", "\x1a")
+        .type_after("[1] stopped", "checkpoint %1 /tmp/image\r")
+        .type_after("$ ", "kill %1\r")
+        .type_after("$ ", "restore /tmp/image\r")
+        .type_after("$ ", "fg\r")
+        .type_after("cat\n", "three\r")
+        .type_after("three\n", "\x04")
+        .type_after("$ ", "cat /tmp/read\r")
+        .type_after("three\n", "exit 9\r");
+    let output = ctx.run(run)?;
+    output.expect_status(9)?;
+    let text = output.text();
+    if !text.contains("cat /tmp/read\none\ntwo\nthree\n") {
+        return Err(format!("bytes are missing:\n{text}"));
+    }
+    Ok(())
+}
+
+/// A Linux program that takes all memory is refused more or ended, and everything else goes on.
+pub(crate) fn memory_runs_out(ctx: &mut Ctx) -> Result<(), Failure> {
+    let run = Run::script(
+        "busybox dd if=/dev/zero of=/dev/null bs=200M count=1\n\
+         busybox awk 'BEGIN { s = \"xxxxxxxxxxxxxxxx\"; while (1) s = s s }'\n\
+         busybox sha256sum /bin/busybox > /tmp/sum\nbusybox wc -c /tmp/sum\n",
+    )
+    .memory(96);
+    let output = ctx.run(run)?;
+    output.expect_status(0)?;
+    output.expect_stdout("dd: out of memory\nawk: out of memory\n79 /tmp/sum\n")?;
+    Ok(())
+}
