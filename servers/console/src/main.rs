@@ -27,7 +27,7 @@ const PORT_COUNT: u64 = 8;
 /// Its interrupt line.
 const LINE: u64 = 4;
 /// Priority of the thread that moves bytes: the device must not overrun.
-const PRIORITY: u64 = proto::layout::PRIORITY_SERVER + 2;
+const PRIORITY: u64 = proto::layout::PRIORITY_FILES + 1;
 /// Most watchers. Those whose thread is gone are forgotten first.
 const MAX_WATCHERS: usize = 1024;
 

@@ -26,7 +26,7 @@ use fermata_fs::archive::{Archive, Kind};
 use fermata_init::{Frames, Options};
 use first::ROOT;
 use native::{complaint, Launch, Manager};
-use proto::layout::{HEAP_START, PRIORITY_SERVER, PRIORITY_SHELL};
+use proto::layout::{HEAP_START, PRIORITY_FILES, PRIORITY_SERVER, PRIORITY_SHELL};
 use proto::process::Start;
 use rt::obj::{MappingAt, Ref, RefAt, Region, SpaceAt, ThreadAt};
 use rt::server::Server;
@@ -262,13 +262,13 @@ impl Boot {
             offset.to_string(),
             self.archive.len().to_string(),
         ];
-        self.launch("sbin/fs", numbers, PRIORITY_SERVER, 2, &[&archive])?;
+        self.launch("sbin/fs", numbers, PRIORITY_FILES, 2, &[&archive])?;
 
         let mut args = vec!["console".to_string()];
         if options.script.is_some() {
             args.push("script".to_string());
         }
-        self.launch("sbin/console", args, PRIORITY_SERVER, 2, &[&authority])?;
+        self.launch("sbin/console", args, PRIORITY_FILES, 2, &[&authority])?;
         self.await_names(&["fs", "console"]);
         self.optional("linux", 15);
         self.optional("checkpoint", 15);
