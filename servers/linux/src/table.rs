@@ -53,6 +53,8 @@ struct Living {
     stops: u32,
     /// The part that `Freeze` made.
     part: Vec<u8>,
+    /// A signal came while its thread was about to get an answer; it is delivered behind that.
+    signal_later: bool,
     /// It was adopted, and its objects have not been looked at yet.
     unproven: bool,
 }
@@ -155,6 +157,9 @@ impl Living {
     fn deadline(&self, now: u64) -> Option<u64> {
         if self.holds_still() {
             return None;
+        }
+        if self.signal_later {
+            return Some(now);
         }
         let call = self.parked.as_ref().and_then(|p| p.wake.deadline);
         let alarm = self.linux.alarm.map(|a| a.deadline);
@@ -336,9 +341,17 @@ impl Table {
 
     /// Does everything that is due: parked calls, timers, signals between processes.
     pub(crate) fn settle(&mut self) {
+        // By now what was owed to these threads has been given to them.
+        let mut signalled = Vec::new();
+        for (pid, entry) in &mut self.entries {
+            if let Entry::Living(living) = entry {
+                if core::mem::take(&mut living.signal_later) {
+                    signalled.push(*pid);
+                }
+            }
+        }
         loop {
             let now = rt::time::now();
-            let mut signalled = Vec::new();
             for (pid, signal) in core::mem::take(&mut self.world.sent) {
                 if let Ok(living) = self.living(pid) {
                     living.linux.signals.post(signal);
@@ -363,7 +376,7 @@ impl Table {
                 living.linux.signals.post(sig::ALRM);
                 signalled.push(*pid);
             }
-            for pid in signalled {
+            for pid in signalled.drain(..) {
                 self.deliver_signals(pid);
             }
             let due: Vec<Pid> = self
@@ -438,6 +451,8 @@ impl Table {
                     let _ = thread.set_state(&state, living.body.space_ref().handle(), 0, 0);
                 }
                 outcome = Some(result);
+            } else {
+                living.signal_later = true;
             }
         }
         let _ = thread.resume();
@@ -671,6 +686,7 @@ impl Table {
             frozen: 0,
             stops: 0,
             part: Vec::new(),
+            signal_later: false,
             unproven: false,
         };
         self.world.alive.insert(pid);
@@ -892,6 +908,7 @@ impl Table {
             frozen: 1,
             stops: 0,
             part: Vec::new(),
+            signal_later: false,
             unproven: true,
         };
         self.world.alive.insert(pid);
