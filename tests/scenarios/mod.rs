@@ -4,6 +4,8 @@
 //! should be. It runs once per model. They are compiled into xtask; `xtask/src/scenario.rs` is
 //! what they are written with. A new one goes into a file here and a line into [`ALL`].
 
+mod checkpoint;
+mod linux;
 mod shell;
 
 use crate::scenario::{Ctx, Failure, Run, Scenario};
@@ -11,12 +13,24 @@ use crate::scenario::{Ctx, Failure, Run, Scenario};
 /// All scenarios.
 pub(crate) const ALL: &[Scenario] = &[
     scenario("script_status", script_status),
+    scenario("linux_applets", linux::applets),
+    scenario("linux_calls", linux::calls),
+    scenario("linux_refusals", linux::refusals),
+    scenario("linux_console", linux::console),
+    scenario("linux_memory_runs_out", linux::memory_runs_out),
     scenario("shell_language", shell::language),
     scenario("shell_refusals", shell::refusals),
     scenario("shell_statuses", shell::statuses),
     scenario("shell_jobs", shell::jobs),
     scenario("shell_at_the_console", shell::at_the_console),
     scenario("shell_memory_runs_out", shell::memory_runs_out),
+    scenario("checkpoint_four_programs", checkpoint::four_programs),
+    scenario("checkpoint_eight_megabytes", checkpoint::eight_megabytes),
+    scenario("checkpoint_other_boot", checkpoint::other_boot),
+    scenario("checkpoint_inside_calls", checkpoint::inside_calls),
+    scenario("checkpoint_console_read", checkpoint::console_read),
+    scenario("checkpoint_bad_images", checkpoint::bad_images),
+    scenario("deterministic", checkpoint::deterministic),
 ];
 
 /// A scenario that is run.

@@ -1,0 +1,369 @@
+//! Checkpoints of programs, in one boot and over two; images that are no good; determinism.
+
+use std::fmt::Write;
+
+use crate::scenario::{Ctx, Failure, Output, Run};
+
+/// The four programs that are cut everywhere, as arguments of busybox, and whether their input is
+/// `/data/text`.
+const PROGRAMS: [(&str, &str); 4] = [
+    ("gzip", "gzip -9 -c /data/text"),
+    ("sha256sum", "sha256sum /data/text"),
+    ("sort", "sort /data/text"),
+    (
+        "awk",
+        "awk '{ n[$1]++; s += $NF } END { for (w in n) t += n[w]; print t, s }' /data/text",
+    ),
+];
+
+/// Text of about this many bytes, the same every time: lines of made-up words and a number.
+fn text(bytes: usize) -> String {
+    let mut state = 88_172_645_463_325_252u64;
+    let mut next = move |end: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) % end
+    };
+    let mut text = String::with_capacity(bytes + 128);
+    while text.len() < bytes {
+        for _ in 0..2 + next(9) {
+            // Few words begin a line, so that there is something to count.
+            let word = next(4000);
+            for shift in 0..2 + word % 5 {
+                let letter = (word.wrapping_mul(31).wrapping_add(shift * 7 + word / 26)) % 26;
+                text.push(char::from(b'a' + letter as u8));
+            }
+            text.push(' ');
+        }
+        let _ = writeln!(text, "{}", next(100_000));
+    }
+    text
+}
+
+/// What the cutter said of its cuts: how many, and threads in user code, in faults, in calls.
+fn counts(line: &str) -> Option<[u64; 4]> {
+    let numbers: Vec<u64> = line
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    match numbers[..] {
+        // Cuts, microseconds, seed, and the three counts.
+        [cuts, _, _, user, fault, call] => Some([cuts, user, fault, call]),
+        _ => None,
+    }
+}
+
+/// Four programs on 1 MB, twenty instants each, at least a quarter of them inside a fault or call:
+/// saved, killed, restored from the image alone; the output is that of an undisturbed run.
+pub(crate) fn four_programs(ctx: &mut Ctx) -> Result<(), Failure> {
+    let input = text(1 << 20);
+    let mut script = String::new();
+    for (n, (name, command)) in PROGRAMS.iter().enumerate() {
+        let _ = writeln!(
+            script,
+            "/test/cutter seed={} cuts=20 hunt=6 out=/tmp/{name} linux /bin/busybox {command}",
+            n + 1
+        );
+    }
+    script.push_str("ls /tmp\n");
+    let run = Run::script(script)
+        .deterministic()
+        .add("/data/text", input.clone())
+        .get("/tmp/sort");
+    let output = ctx.run(run)?;
+    output.expect_status(0)?;
+    let text = output.text();
+    let cut: Vec<[u64; 4]> = text
+        .lines()
+        .filter(|line| line.starts_with("note ") && line.contains("cuts within"))
+        .filter_map(counts)
+        .collect();
+    if cut.len() != PROGRAMS.len() || text.matches("bytes of output equal").count() != cut.len() {
+        return Err(format!("not all outputs are equal:\n{text}"));
+    }
+    for ((name, _), [cuts, user, fault, call]) in PROGRAMS.iter().zip(cut) {
+        ctx.note(format!(
+            "{name}: {cuts} instants, {user} in user code, {fault} in faults, {call} in calls"
+        ));
+        if cuts != 20 || (fault + call) * 4 < cuts {
+            return Err(format!(
+                "too few instants, or too few in faults and calls:\n{text}"
+            ));
+        }
+    }
+    let mut lines: Vec<&[u8]> = input
+        .as_bytes()
+        .split_inclusive(|byte| *byte == b'\n')
+        .collect();
+    lines.sort_unstable();
+    if output.file("/tmp/sort")? != lines.concat() {
+        return Err("what was sorted is not in order".into());
+    }
+    Ok(())
+}
+
+/// One long run: 8 MB through gzip, cut in the middle.
+pub(crate) fn eight_megabytes(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = "\
+/test/cutter seed=9 cuts=3 hunt=1 linux /bin/busybox gzip -9 -c /data/text
+";
+    let run = Run::script(script)
+        .deterministic()
+        .add("/data/text", text(8 << 20))
+        .timeout(240);
+    let output = ctx.run(run)?;
+    output.expect_status(0)?;
+    if !output.text().contains("bytes of output equal") {
+        return Err(output.text());
+    }
+    Ok(())
+}
+
+/// Each of the four is saved in one boot and goes on in another, from nothing but the image, its
+/// input, and what it had written.
+pub(crate) fn other_boot(ctx: &mut Ctx) -> Result<(), Failure> {
+    let input = text(1 << 20);
+    let mut script = String::new();
+    for (name, command) in PROGRAMS {
+        let _ = writeln!(script, "busybox {command} > /tmp/{name}.whole");
+        let _ = writeln!(script, "busybox {command} > /tmp/{name} &");
+        // Instants of the deterministic machine: in the middle of each.
+        let _ = writeln!(
+            script,
+            "sleep 0.03\ncheckpoint -v %1 /tmp/{name}.image\nkill %1"
+        );
+    }
+    let mut run = Run::script(script)
+        .deterministic()
+        .add("/data/text", input.clone());
+    for (name, _) in PROGRAMS {
+        for suffix in ["", ".whole", ".image"] {
+            run = run.get(&format!("/tmp/{name}{suffix}"));
+        }
+    }
+    let first = ctx.run(run)?;
+    first.expect_status(0)?;
+
+    let mut script = String::new();
+    for (name, _) in PROGRAMS {
+        let _ = writeln!(script, "restore /tmp/{name}.image");
+    }
+    script.push_str("wait %1 %2 %3 %4\n");
+    let mut run = Run::script(script).add("/data/text", input);
+    for (name, _) in PROGRAMS {
+        for suffix in ["", ".image"] {
+            let path = format!("/tmp/{name}{suffix}");
+            run = run.add(&path, first.file(&path)?.to_vec());
+        }
+        run = run.get(&format!("/tmp/{name}"));
+    }
+    let second = ctx.run(run)?;
+    second.expect_status(0)?;
+    for (name, _) in PROGRAMS {
+        let whole = first.file(&format!("/tmp/{name}.whole"))?;
+        let path = format!("/tmp/{name}");
+        let before = first.file(&path)?.len();
+        ctx.note(format!(
+            "{name}: {before} of {} bytes in the first boot",
+            whole.len()
+        ));
+        if second.file(&path)? != whole {
+            return Err(format!("{name} wrote something else in the other boot"));
+        }
+        if before == whole.len() {
+            return Err(format!("{name} had ended when it was saved"));
+        }
+    }
+    Ok(())
+}
+
+/// Calls that take long: sleeps keep their end, one-byte writes are neither lost nor doubled.
+pub(crate) fn inside_calls(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = "\
+sleep 10 &
+sleep 4
+checkpoint -v %1 /tmp/native
+kill %1
+sleep 3
+restore /tmp/native
+time wait
+busybox sleep 10 &
+sleep 4
+checkpoint -v %1 /tmp/linux
+kill %1
+sleep 3
+restore /tmp/linux
+time wait
+/test/cutter seed=21 cuts=20 linux /bin/busybox awk 'BEGIN { for (i = 0; i < 20000; i++) { printf \"%c\", 65 + i % 26; fflush() } }'
+/test/cutter seed=22 cuts=20 linux /bin/busybox sleep 1
+";
+    let output = ctx.run(Run::script(script).deterministic())?;
+    output.expect_status(0)?;
+    let text = output.text();
+    let seconds: Vec<f64> = text
+        .lines()
+        .filter_map(|line| line.strip_suffix(" s")?.parse().ok())
+        .collect();
+    if seconds.len() != 2 || seconds.iter().any(|s| !(5.9..6.1).contains(s)) {
+        return Err(format!("10 s less 4 s are not 6 s:\n{text}"));
+    }
+    if !text.contains("note 20000 bytes of output equal") {
+        return Err(format!("bytes were lost or doubled:\n{text}"));
+    }
+    for cut in text.lines().filter_map(counts) {
+        ctx.note(format!(
+            "{} in user code, {} in faults, {} in calls",
+            cut[1], cut[2], cut[3]
+        ));
+    }
+    Ok(())
+}
+
+/// A Linux program in a read from the console: what is typed after the restore arrives, once.
+pub(crate) fn console_read(ctx: &mut Ctx) -> Result<(), Failure> {
+    let run = Run::interactive()
+        .type_after("$ ", "busybox cat > /tmp/typed\r")
+        .type_after("typed\n", "one\r")
+        .type_after("one\n", "\x1a")
+        .type_after("[1] stopped", "checkpoint %1 /tmp/image\r")
+        .type_after("$ ", "kill %1\r")
+        .type_after("$ ", "restore /tmp/image\r")
+        .type_after("$ ", "fg %1\r")
+        .type_after("fg %1\n", "two\r")
+        .type_after("two\n", "\x04")
+        .type_after("$ ", "exit 3\r")
+        .get("/tmp/typed");
+    let output = ctx.run(run)?;
+    output.expect_status(3)?;
+    let typed = output.file("/tmp/typed")?;
+    if typed != b"one\ntwo\n" {
+        return Err(format!(
+            "typed was one, two; read was {:?}; console:\n{}",
+            String::from_utf8_lossy(typed),
+            output.text()
+        ));
+    }
+    Ok(())
+}
+
+/// Images that are no good, and other bad files: a sentence each, nothing is left behind, and
+/// everything else goes on.
+pub(crate) fn bad_images(ctx: &mut Ctx) -> Result<(), Failure> {
+    let first = ctx.run(
+        Run::script("busybox sleep 1000 &\nsleep 0.1\ncheckpoint %1 /tmp/image\nkill %1\n")
+            .get("/tmp/image"),
+    )?;
+    first.expect_status(0)?;
+    let image = first.file("/tmp/image")?.to_vec();
+    let altered = |at: usize| {
+        let mut image = image.clone();
+        image[at] ^= 0x10;
+        image
+    };
+    let cases: Vec<(&str, Vec<u8>, &str)> = vec![
+        ("empty", Vec::new(), "not an image"),
+        ("foreign", b"#!/bin/sh\necho no\n".to_vec(), "not an image"),
+        ("head", image[..30].to_vec(), "truncated"),
+        ("half", image[..image.len() / 2].to_vec(), "truncated"),
+        ("short", image[..image.len() - 1].to_vec(), "truncated"),
+        ("longer", [&image[..], b"more"].concat(), "damaged"),
+        ("version", altered(9), "version"),
+        ("header", altered(40), "damaged"),
+        ("description", altered(100), "damaged"),
+        ("page", altered(image.len() / 2), "damaged"),
+        ("last", altered(image.len() - 1), "damaged"),
+    ];
+    let mut script = String::from("restore /tmp/missing\n");
+    for (name, _, _) in &cases {
+        let _ = writeln!(script, "restore /bad/{name}\nps > /tmp/ps");
+    }
+    script.push_str(
+        "/bad/elf\n/bad/nothing\ncat /tmp/ps\nrestore /bad/good\nkill %1\necho it goes on\n",
+    );
+    let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
+    elf.resize(4096, 0x55);
+    let mut run = Run::script(script)
+        .add("/bad/good", image.clone())
+        .add_program("/bad/elf", elf);
+    for (name, bytes, _) in &cases {
+        run = run.add(&format!("/bad/{name}"), bytes.clone());
+    }
+    let output = ctx.run(run)?;
+    output.expect_status(0)?;
+    let text = output.text();
+    let line_of = |path: &str| {
+        text.lines()
+            .find(|line| line.contains(path))
+            .unwrap_or_default()
+    };
+    for (name, _, cause) in &cases {
+        let line = line_of(&format!("/bad/{name}:"));
+        if !line.contains(cause) {
+            return Err(format!(
+                "{name}: '{line}' does not say {cause}; console:\n{text}"
+            ));
+        }
+    }
+    for (path, cause) in [
+        ("/tmp/missing", "no such file"),
+        ("/bad/nothing", "not found"),
+    ] {
+        if !line_of(path).contains(cause) && !line_of(path).contains("no such file") {
+            return Err(format!("{path}: '{}'", line_of(path)));
+        }
+    }
+    if line_of("/bad/elf").is_empty() {
+        return Err(format!("nothing is said of the corrupt program:\n{text}"));
+    }
+    if text.lines().any(|line| line.starts_with('%')) {
+        return Err(format!("a refused image left a job behind:\n{text}"));
+    }
+    if !text.ends_with("it goes on\n") {
+        return Err(format!("it does not go on:\n{text}"));
+    }
+    Ok(())
+}
+
+/// The same machine twice: the same console, byte for byte, and the same number of instructions.
+pub(crate) fn deterministic(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = "\
+busybox gzip -9 -c /data/text > /tmp/gz &
+sleep 0.02
+ps
+checkpoint -v %1 /tmp/image
+kill %1
+restore -v /tmp/image
+time wait
+ls -l /tmp
+busybox sha256sum /tmp/gz /tmp/image
+";
+    let mut again = || -> Result<Output, Failure> {
+        let run = Run::script(script)
+            .deterministic()
+            .add("/data/text", text(200_000));
+        let output = ctx.run(run)?;
+        output.expect_status(0)?;
+        Ok(output)
+    };
+    let (one, two) = (again()?, again()?);
+    if one.stdout != two.stdout {
+        return Err(format!(
+            "the first time:\n{}\nthe second time:\n{}",
+            one.text(),
+            two.text()
+        ));
+    }
+    let count = |output: &Output| {
+        let line = output
+            .stderr
+            .lines()
+            .find(|line| line.starts_with("instructions: "));
+        line.map(ToString::to_string)
+    };
+    match (count(&one), count(&two)) {
+        (Some(a), Some(b)) if a == b => ctx.note(a),
+        (a, b) => return Err(format!("{a:?} and {b:?}")),
+    }
+    Ok(())
+}
