@@ -8,6 +8,7 @@
 //!   [`terminal`] and [`signals`] look after the one we sit at.
 //! * [`run`], [`test`], [`check`], [`syscalls`], [`explain`] and [`reference`] are the commands;
 //!   [`header`] and [`c`] make the C header and the C programs.
+//! * `conformance` (a test only) sees to it that every call has a test.
 //! * [`scenario`] is what the scenarios in `tests/scenarios` are written with.
 
 mod archive;
@@ -16,6 +17,8 @@ mod busybox;
 mod c;
 mod check;
 mod cli;
+#[cfg(test)]
+mod conformance;
 mod control;
 mod error;
 mod explain;

@@ -209,6 +209,9 @@ waits for the next one.",
     },
 ];
 
+// The page about idempotent messages says so.
+const _: () = assert!(abi::MAX_IDEMPOTENT == 128 * 1024);
+
 /// Writes the reference and the C header.
 pub(crate) fn write(project: &Project) -> Result<u8, Error> {
     let directory = project.root.join("docs/api");
