@@ -231,6 +231,7 @@ impl Boot {
             priority,
             quota,
             server: true,
+            essential: priority != PRIORITY_SHELL,
             refs,
         };
         match self.manager.lock().launch(&launch) {

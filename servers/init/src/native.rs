@@ -55,8 +55,10 @@ struct Entry {
     arriving: Option<Arriving>,
     /// Keeper of its space, and where it says that it exits.
     port: Option<Port>,
-    /// One of the servers that everything needs.
+    /// Started by init: it may use the reserve of memory, and is not stopped or killed.
     server: bool,
+    /// A server that everything needs: its end is worth a line.
+    essential: bool,
 }
 
 /// What all processes share.
@@ -81,6 +83,7 @@ pub(crate) struct Launch<'a> {
     /// Kernel memory; 0: as for every program.
     pub(crate) quota: u64,
     pub(crate) server: bool,
+    pub(crate) essential: bool,
     pub(crate) refs: &'a [&'a RefAt],
 }
 
@@ -207,6 +210,7 @@ impl Manager {
                 arriving: None,
                 port: Some(port),
                 server: launch.server,
+                essential: launch.essential,
             },
         );
         Ok(pid)
@@ -233,7 +237,7 @@ impl Manager {
             entry.status = status;
             entry.arriving = None;
             entry.port = None;
-            if entry.server {
+            if entry.essential {
                 slow::say(format!("init: the server {} has ended", entry.name));
             }
             self.announce();
@@ -472,6 +476,7 @@ impl Manager {
                 }),
                 port: Some(port),
                 server: false,
+                essential: false,
             },
         );
         self.arrive(pid, 0, bulk)?;
@@ -602,6 +607,7 @@ fn spawn(
         priority: PRIORITY_PROGRAM,
         quota: 0,
         server: false,
+        essential: false,
         refs: &refs,
     };
     match manager.lock().launch(&launch) {

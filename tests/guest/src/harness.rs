@@ -52,6 +52,19 @@ macro_rules! check_eq {
             }
         }
     };
+    ($is:expr, $wanted:expr, $($words:tt)+) => {
+        match (&$is, &$wanted) {
+            (is, wanted) => {
+                if is != wanted {
+                    return Err(alloc::format!(
+                        "line {}: {}: {is:?} and not {wanted:?}",
+                        line!(),
+                        alloc::format!($($words)+)
+                    ));
+                }
+            }
+        }
+    };
 }
 
 /// Turns an error into a failure.

@@ -31,6 +31,8 @@ pub struct Process {
     control_window: Window,
     /// Slots for mappings in use.
     slots: Map<Vec<u64>>,
+    /// So much of the control segment is known to be present.
+    control_present: u64,
     /// A reference to the space, in the manager's memory.
     space_ref: Ref,
 }
@@ -60,7 +62,7 @@ impl Process {
         space: &SpaceState,
         keeper: Option<&RefAt>,
     ) -> Result<Self, Error> {
-        let process = Process::empty_from(server)?;
+        let mut process = Process::empty_from(server)?;
         match process.create_objects(space, keeper) {
             Ok(()) => Ok(process),
             Err(error) => {
@@ -70,7 +72,8 @@ impl Process {
         }
     }
 
-    fn create_objects(&self, space: &SpaceState, keeper: Option<&RefAt>) -> Result<(), Error> {
+    fn create_objects(&mut self, space: &SpaceState, keeper: Option<&RefAt>) -> Result<(), Error> {
+        self.ensure_control(CONTROL_MAPPINGS + PAGE_SIZE)?;
         self.space().create().map_err(error_of)?;
         self.space()
             .set_state(space, keeper.map_or(0, |k| k.0))
@@ -120,8 +123,20 @@ impl Process {
             memory_window,
             control_window,
             slots,
+            control_present: 0,
             space_ref,
         })
+    }
+
+    /// Makes the control segment present up to this offset, as [`Process::ensure`] does for memory.
+    fn ensure_control(&mut self, end: u64) -> Result<(), Error> {
+        if end > self.control_present {
+            let end = end.next_multiple_of(PAGE_SIZE);
+            self.control
+                .populate(self.control_present, end - self.control_present)?;
+            self.control_present = end;
+        }
+        Ok(())
     }
 
     /// Takes hold of two segments in which someone else is yet to build a process: nothing but
@@ -262,9 +277,12 @@ impl Process {
         rights: u64,
     ) -> Result<MappingAt, Error> {
         let slot = self.slots.allocate(1).ok_or(Error::NoMemory)?;
-        let mapping = MappingAt(
-            self.control_window.address() + CONTROL_MAPPINGS + slot as u64 * abi::OBJECT_SIZE,
-        );
+        let place = CONTROL_MAPPINGS + slot as u64 * abi::OBJECT_SIZE;
+        if let Err(error) = self.ensure_control(place + abi::OBJECT_SIZE) {
+            self.slots.free(slot, 1);
+            return Err(error);
+        }
+        let mapping = MappingAt(self.control_window.address() + place);
         let state = MappingState {
             start,
             size,

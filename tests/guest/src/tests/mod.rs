@@ -8,6 +8,7 @@ mod exception;
 mod ipc;
 mod memory;
 mod mutex;
+mod segment;
 mod space;
 mod thread;
 
@@ -21,6 +22,7 @@ pub const ALL: &[&[Test]] = &[
     thread::TESTS,
     ipc::TESTS,
     memory::TESTS,
+    segment::TESTS,
     exception::TESTS,
     space::TESTS,
     bad::TESTS,

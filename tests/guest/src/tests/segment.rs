@@ -1,0 +1,391 @@
+//! The memory server's segments, and what becomes of programs that do wrong.
+
+use crate::harness::{eventually, Must, Outcome, Test};
+use crate::{check, check_eq};
+use abi::access::ALL;
+use abi::{RefKind, OBJECT_SIZE, PAGE_SIZE};
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
+use proto::process::{Start, Status, Stdio, NATIVE_NOTE};
+use rt::memory::Segment;
+use rt::obj::RefAt;
+use rt::process::Client;
+use rt::window::Window;
+use rt::{fs, memory, Error};
+
+/// The tests of this module.
+pub(super) const TESTS: &[Test] = &[
+    Test {
+        name: "SEGMENT0001_zero_and_discard",
+        run: discard,
+    },
+    Test {
+        name: "SEGMENT0002_copy_on_write",
+        run: copy_on_write,
+    },
+    Test {
+        name: "SEGMENT0003_objects_end_with_their_page",
+        run: objects,
+    },
+    Test {
+        name: "SEGMENT0004_populate",
+        run: populate,
+    },
+    Test {
+        name: "SEGMENT0005_refusals",
+        run: refusals,
+    },
+    Test {
+        name: "SEGMENT0006_memory_runs_out_and_comes_back",
+        run: out_of_memory,
+    },
+    Test {
+        name: "PROCESS0001_programs_that_do_wrong_are_ended",
+        run: wrong_programs,
+    },
+    Test {
+        name: "PROCESS0002_corrupt_executables_are_refused",
+        run: corrupt_executables,
+    },
+];
+
+/// Several chunks, and a bit.
+const PAGES: u64 = 40;
+
+fn get(window: &Window, page: u64) -> Result<u64, Error> {
+    let mut word = [0; 8];
+    window.read(page * PAGE_SIZE + 8, &mut word)?;
+    Ok(u64::from_le_bytes(word))
+}
+
+fn put(window: &Window, page: u64, value: u64) -> Result<(), Error> {
+    window.write(page * PAGE_SIZE + 8, &value.to_le_bytes())
+}
+
+fn make() -> Result<(Segment, Window), Error> {
+    let segment = memory::create(PAGES * PAGE_SIZE)?;
+    let window = Window::map(&segment.region, 0, PAGES * PAGE_SIZE, ALL)?;
+    Ok((segment, window))
+}
+
+/// How many pages of a segment are present.
+fn present(segment: &Segment) -> u64 {
+    let mut count = 0;
+    let mut offset = 0;
+    while let Ok((found, _)) = segment.region.search(offset, PAGES * PAGE_SIZE, 1) {
+        count += 1;
+        offset = found + PAGE_SIZE;
+    }
+    count
+}
+
+fn discard() -> Outcome {
+    let (segment, window) = make().must("a segment")?;
+    for page in 0..PAGES {
+        check_eq!(get(&window, page), Ok(0));
+        put(&window, page, page + 1).must("write")?;
+    }
+    check_eq!(present(&segment), PAGES);
+    // In the middle of a chunk, at its edges, over several.
+    for (first, count) in [(5, 1), (0, 2), (14, 20), (39, 1)] {
+        segment
+            .discard(first * PAGE_SIZE, count * PAGE_SIZE)
+            .must("discard")?;
+    }
+    for page in 0..PAGES {
+        let gone = page == 5 || page < 2 || (14..34).contains(&page) || page == 39;
+        check_eq!(
+            get(&window, page),
+            Ok(if gone { 0 } else { page + 1 }),
+            "page {page}"
+        );
+    }
+    drop(window);
+    segment.destroy().must("destroy")
+}
+
+fn copy_on_write() -> Outcome {
+    let (first, a) = make().must("a segment")?;
+    for page in 0..PAGES - 3 {
+        put(&a, page, 100 + page).must("write")?;
+    }
+    let before = memory::usage().must("usage")?.free;
+    let second = first.copy().must("a copy")?;
+    let b = Window::map(&second.region, 0, PAGES * PAGE_SIZE, ALL).must("a window")?;
+    let third = second.copy().must("a copy of the copy")?;
+    let c = Window::map(&third.region, 0, PAGES * PAGE_SIZE, ALL).must("a window")?;
+    check_eq!(memory::usage().must("usage")?.free, before);
+    for window in [&a, &b, &c] {
+        for page in 0..PAGES - 3 {
+            check_eq!(get(window, page), Ok(100 + page));
+        }
+    }
+    put(&a, 3, 1).must("write")?;
+    put(&b, 3, 2).must("write")?;
+    put(&c, 20, 3).must("write")?;
+    check_eq!(
+        [get(&a, 3), get(&b, 3), get(&c, 3)],
+        [Ok(1), Ok(2), Ok(103)]
+    );
+    check_eq!(
+        [get(&a, 20), get(&b, 20), get(&c, 20)],
+        [Ok(120), Ok(120), Ok(3)]
+    );
+    // The original goes; the copies stay.
+    drop(a);
+    first.destroy().must("destroy")?;
+    check_eq!([get(&b, 4), get(&c, 4)], [Ok(104), Ok(104)]);
+    put(&b, 4, 5).must("write")?;
+    second.discard(0, 16 * PAGE_SIZE).must("discard")?;
+    check_eq!([get(&b, 4), get(&c, 4)], [Ok(0), Ok(104)]);
+    check_eq!(get(&c, PAGES - 1), Ok(0));
+    drop((b, c));
+    second.destroy().must("destroy")?;
+    third.destroy().must("destroy")
+}
+
+fn objects() -> Outcome {
+    let (segment, window) = make().must("a segment")?;
+    let at = |page: u64| RefAt(window.address() + page * PAGE_SIZE + OBJECT_SIZE);
+    for page in [2, 3, 30] {
+        put(&window, page, page).must("write")?;
+        at(page).create().must("an object")?;
+    }
+    let kinds = 1 << abi::Type::Reference as u64;
+    let end = PAGES * PAGE_SIZE;
+    let copy = segment.copy().must("a copy")?;
+    check!(
+        copy.region.search(0, end, kinds).is_err(),
+        "a copy has no objects"
+    );
+    let copied = Window::map(&copy.region, 0, end, ALL).must("a window")?;
+    check_eq!(get(&copied, 3), Ok(3));
+    drop(copied);
+    copy.destroy().must("destroy")?;
+
+    let names = |page: u64| at(page).reference();
+    let (two, thirty) = (
+        names(2).must("a reference")?,
+        names(30).must("a reference")?,
+    );
+    check_eq!(two.kind(), RefKind::Reference);
+    segment.discard(2 * PAGE_SIZE, PAGE_SIZE).must("discard")?;
+    check_eq!(two.kind(), RefKind::Null);
+    check_eq!(
+        segment.region.search(0, end, kinds),
+        Ok((3 * PAGE_SIZE + OBJECT_SIZE, abi::Type::Reference as u64))
+    );
+    // The page is there again, without the object.
+    at(2)
+        .create()
+        .must("an object in the page that came back")?;
+    drop(window);
+    segment.destroy().must("destroy")?;
+    check_eq!(thirty.kind(), RefKind::Null);
+    Ok(())
+}
+
+fn populate() -> Outcome {
+    let (segment, window) = make().must("a segment")?;
+    put(&window, 7, 7).must("write")?;
+    segment
+        .populate(3 * PAGE_SIZE + 1, 30 * PAGE_SIZE)
+        .must("populate")?;
+    let usage = segment.usage().must("usage")?;
+    check!(present(&segment) >= 31, "{} pages", present(&segment));
+    check_eq!(usage.resident, present(&segment) * PAGE_SIZE);
+    check_eq!(get(&window, 7), Ok(7));
+    drop(window);
+    segment.destroy().must("destroy")
+}
+
+fn refusals() -> Outcome {
+    check_eq!(memory::create(0).map(drop), Err(Error::Invalid));
+    check_eq!(memory::create(PAGE_SIZE + 1).map(drop), Err(Error::Invalid));
+    check_eq!(memory::create(1 << 60).map(drop), Err(Error::Invalid));
+    let (segment, window) = make().must("a segment")?;
+    let end = PAGES * PAGE_SIZE;
+    check_eq!(segment.discard(0, end + PAGE_SIZE), Err(Error::Invalid));
+    check_eq!(segment.discard(1, PAGE_SIZE), Err(Error::Invalid));
+    check_eq!(
+        segment.discard(u64::MAX - PAGE_SIZE + 1, PAGE_SIZE),
+        Err(Error::Invalid)
+    );
+    check_eq!(segment.populate(end, 1), Err(Error::Invalid));
+    check_eq!(segment.populate(PAGE_SIZE, u64::MAX), Err(Error::Invalid));
+    // A control port is no server's port, and the other way round.
+    check_eq!(
+        memory::create_from(&segment.control, PAGE_SIZE).map(drop),
+        Err(Error::Invalid)
+    );
+    check_eq!(
+        memory::discard(&rt::start::MEMORY, 0, PAGE_SIZE),
+        Err(Error::Invalid)
+    );
+    let control = segment.control.copy().must("a copy")?;
+    drop(window);
+    segment.destroy().must("destroy")?;
+    check!(memory::destroy(&control).is_err(), "a segment ends once");
+    Ok(())
+}
+
+fn out_of_memory() -> Outcome {
+    const STEP: u64 = 4 << 20;
+    let before = memory::usage().must("usage")?;
+    let segment = memory::create(1 << 36).must("a segment")?;
+    let mut taken = 0;
+    let refused = loop {
+        match segment.populate(taken, STEP) {
+            Ok(()) => taken += STEP,
+            Err(error) => break error,
+        }
+        check!(taken <= before.total, "more than there is");
+    };
+    check_eq!(refused, Error::NoMemory);
+    check_eq!(memory::usage().must("usage")?.free, 0);
+    check!(taken + 2 * STEP > before.free, "{taken} of {}", before.free);
+    // The servers go on, on their reserve.
+    check!(fs::stat("/sbin", true).is_ok(), "the file system answers");
+    let start = Start {
+        args: vec!["sleep".to_string(), "0".to_string()],
+        ..Start::default()
+    };
+    let native = Client::new("native").must("the manager")?;
+    check!(
+        native.spawn("/sbin/tools", &start, &[]).is_err(),
+        "a program without memory"
+    );
+    segment.destroy().must("destroy")?;
+    let after = memory::usage().must("usage")?;
+    // This program itself, and the servers, may have grown meanwhile.
+    check!(
+        after.free + (1 << 20) > before.free,
+        "{} and not {}",
+        after.free,
+        before.free
+    );
+    Ok(())
+}
+
+/// A native program of these instructions.
+fn program(code: &[u8]) -> Vec<u8> {
+    let mut file = Vec::new();
+    file.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
+    file.extend_from_slice(&[3, 0, 62, 0, 1, 0, 0, 0]);
+    for word in [0x1000u64, 64, 0] {
+        file.extend_from_slice(&word.to_le_bytes());
+    }
+    file.extend_from_slice(&[0; 4]);
+    for half in [64u16, 56, 2, 64, 0, 0] {
+        file.extend_from_slice(&half.to_le_bytes());
+    }
+    let mut header = |kind: u32, flags: u32, words: [u64; 6]| {
+        file.extend_from_slice(&kind.to_le_bytes());
+        file.extend_from_slice(&flags.to_le_bytes());
+        for word in words {
+            file.extend_from_slice(&word.to_le_bytes());
+        }
+    };
+    let length = code.len() as u64;
+    header(1, 5, [0x1000, 0x1000, 0x1000, length, length, 0x1000]);
+    header(4, 4, [0x200, 0, 0, 20, 20, 4]);
+    file.resize(0x200, 0);
+    for word in [NATIVE_NOTE.len() as u32 + 1, 0, 1] {
+        file.extend_from_slice(&word.to_le_bytes());
+    }
+    file.extend_from_slice(NATIVE_NOTE.as_bytes());
+    file.resize(0x1000, 0);
+    file.extend_from_slice(code);
+    file
+}
+
+/// Runs a program: how it ended.
+fn run(native: &Client, file: &[u8]) -> Result<Status, Error> {
+    const PATH: &str = "/tmp/wrong-program";
+    fs::write_all(PATH, file, 0o755)?;
+    let start = Start {
+        args: vec!["wrong-program".to_string()],
+        stdio: vec![Stdio::Null, Stdio::Null, Stdio::Null],
+        ..Start::default()
+    };
+    let pid = native.spawn(PATH, &start, &[])?;
+    let ended = eventually("the end of a program", || {
+        !matches!(native.status(pid), Ok(Status::Running | Status::Stopped))
+    });
+    fs::unlink(PATH)?;
+    if ended.is_err() {
+        native.kill(pid)?;
+    }
+    native.reap(pid)
+}
+
+fn wrong_programs() -> Outcome {
+    let native = Client::new("native").must("the manager")?;
+    let cases: [(&str, &[u8], u8); 7] = [
+        ("ud2", &[0x0f, 0x0b], 4),
+        ("int3", &[0xcc], 5),
+        ("a division by zero", &[0x31, 0xc9, 0xf7, 0xf1], 8),
+        ("hlt", &[0xf4], 11),
+        // mov rax, [0]
+        ("a null pointer", &[0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0], 11),
+        // mov eax, 255; syscall
+        (
+            "an unknown entrypoint",
+            &[0xb8, 0xff, 0, 0, 0, 0x0f, 0x05],
+            31,
+        ),
+        // mov eax, 55; xor edi, edi; syscall: mutex_lock of nothing
+        (
+            "no object",
+            &[0xb8, 55, 0, 0, 0, 0x31, 0xff, 0x0f, 0x05],
+            11,
+        ),
+    ];
+    for (what, code, signal) in cases {
+        check_eq!(
+            run(&native, &program(code)),
+            Ok(Status::Killed(signal)),
+            "{what}"
+        );
+    }
+    Ok(())
+}
+
+fn corrupt_executables() -> Outcome {
+    let native = Client::new("native").must("the manager")?;
+    let good = program(&[0x0f, 0x0b]);
+    check_eq!(run(&native, &good), Ok(Status::Killed(4)));
+    for cut in [0, 1, 63, 64, 150, 0x1000, 0x1001] {
+        check_eq!(
+            run(&native, &good[..cut]),
+            Err(Error::BadFormat),
+            "cut at {cut}"
+        );
+    }
+    for (position, value) in [
+        (0, 0),
+        (4, 1),
+        (18, 3),
+        (16, 9),
+        (24, 0xff),
+        (64 + 16 + 5, 0xff),
+    ] {
+        let mut bad = good.clone();
+        bad[position] = value;
+        check_eq!(run(&native, &bad), Err(Error::BadFormat), "byte {position}");
+    }
+    check_eq!(
+        native.spawn("/nowhere", &Start::default(), &[]).map(drop),
+        Err(Error::NotFound)
+    );
+    check_eq!(
+        native.spawn("/tmp", &Start::default(), &[]).map(drop),
+        Err(Error::IsDirectory)
+    );
+    check_eq!(
+        native.spawn("/etc/gets", &Start::default(), &[]).map(drop),
+        Err(Error::Denied)
+    );
+    Ok(())
+}
