@@ -676,3 +676,119 @@ fn random_operations_agree_with_a_model_of_paths() {
     }
     assert_eq!(fs.budget().used(), empty);
 }
+
+/// Whatever a program asks, the server answers.
+#[test]
+fn hostile_requests_do_no_harm() {
+    use proto::fs::Request;
+    let mut fs = FileSystem::new(4 << 20);
+    fs.make_devices().unwrap();
+    let mut seed = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = move || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    let names = [
+        "a", "b", "..", ".", "", "tmp", "dev", "null", "l", "\0", "é",
+    ];
+    let bulk = vec![7u8; 70_000];
+    for _ in 0..200_000 {
+        let mut path = || {
+            let depth = random() % 5;
+            (0..depth)
+                .map(|_| format!("/{}", names[(random() % 11) as usize]))
+                .collect::<String>()
+        };
+        let (path, other) = (path(), path());
+        let mut number = || match random() % 4 {
+            0 => random(),
+            1 => u64::MAX - random() % 4,
+            2 => random() % 300_000,
+            _ => random() % 40,
+        };
+        let (ino, offset, small) = (number() % 60, number(), number() as u32);
+        let flag = |bit: u32| small & bit != 0;
+        let request = match number() % 21 {
+            0 => Request::Open {
+                path,
+                flags: Flags {
+                    create: flag(1),
+                    exclusive: flag(2),
+                    truncate: flag(4),
+                    nofollow: flag(8),
+                },
+                mode: small,
+            },
+            1 => Request::Reopen { ino },
+            2 => Request::Close { ino },
+            3 => Request::Stat {
+                path,
+                follow: flag(1),
+            },
+            4 => Request::StatIno { ino },
+            5 => Request::Read {
+                ino,
+                offset,
+                length: small,
+            },
+            6 => Request::Write {
+                ino,
+                offset,
+                append: flag(1),
+            },
+            7 => Request::Truncate { ino, size: offset },
+            8 => Request::ReadDir {
+                ino,
+                cookie: offset,
+            },
+            9 => Request::Mkdir { path, mode: small },
+            10 => Request::Unlink { path },
+            11 => Request::Rmdir { path },
+            12 => Request::Rename {
+                from: path,
+                to: other,
+            },
+            13 => Request::Link {
+                from: path,
+                to: other,
+            },
+            14 => Request::Symlink {
+                target: other,
+                path,
+            },
+            15 => Request::Readlink { path },
+            16 => Request::PathOf { ino },
+            17 => Request::Chmod { ino, mode: small },
+            18 => Request::Chown {
+                ino,
+                uid: small,
+                gid: small,
+            },
+            19 => Request::Utimens {
+                ino,
+                atime_ns: offset,
+                mtime_ns: offset,
+            },
+            _ => Request::Usage,
+        };
+        let bulk = &bulk[..(small as usize % bulk.len())];
+        if let Ok((_, bytes)) = fs.handle(request, bulk) {
+            assert!(bytes.len() <= proto::MAX_BULK);
+        }
+        assert!(fs.budget().used() <= 5 << 20);
+    }
+    // It is still a file system.
+    let ino = fs
+        .open(
+            "/fine",
+            Flags {
+                truncate: true,
+                ..CREATE
+            },
+            0o644,
+        )
+        .map(|attr| attr.ino);
+    assert!(matches!(ino, Ok(_) | Err(Error::NoMemory)));
+}
