@@ -201,7 +201,7 @@ impl Server {
 
     /// Makes a segment; its references are then in `outgoing`.
     fn create(&mut self, size: u64, may_use_reserve: bool) -> Result<Id, Error> {
-        if size == 0 || size % PAGE_SIZE != 0 || size > MEMORY_SIZE {
+        if size == 0 || !size.is_multiple_of(PAGE_SIZE) || size > MEMORY_SIZE {
             return Err(Error::Invalid);
         }
         let id = self.segments.next_id()?;

@@ -318,7 +318,7 @@ impl Segments {
         offset: u64,
         size: u64,
     ) -> Result<(), Error> {
-        if offset % PAGE_SIZE != 0 || size % PAGE_SIZE != 0 {
+        if !offset.is_multiple_of(PAGE_SIZE) || !size.is_multiple_of(PAGE_SIZE) {
             return Err(Error::Invalid);
         }
         let (from, to) = self.range(id, offset, size)?;

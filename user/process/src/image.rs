@@ -117,7 +117,7 @@ impl Plan {
                 return Err("a segment is larger in the file than in memory");
             }
             let file_end = segment.p_offset.checked_add(segment.p_filesz);
-            if !file_end.is_some_and(|end| end <= file.len() as u64) {
+            if file_end.is_none_or(|end| end > file.len() as u64) {
                 return Err("a segment reaches beyond the end of the file");
             }
             let address = segment

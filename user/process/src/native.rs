@@ -100,7 +100,7 @@ pub fn prepare(
         }
     }
     const _: () = assert!(START_PASSED + MAX_PASSED * abi::OBJECT_SIZE <= START_SEGMENT);
-    const _: () = assert!(START_PAGE % PAGE_SIZE == 0);
+    const _: () = assert!(START_PAGE.is_multiple_of(PAGE_SIZE));
     Ok(Registers {
         rip: plan.entry,
         rsp: STACK_TOP - 16,

@@ -62,7 +62,7 @@ impl Units {
         let mut at = start;
         let mut first_free = None;
         while at < self.count {
-            if at % 64 == 0 && self.used[at / 64] == u64::MAX {
+            if at.is_multiple_of(64) && self.used[at / 64] == u64::MAX {
                 at += 64;
                 start = at;
                 continue;
@@ -126,7 +126,7 @@ impl Units {
     pub fn dirty_run(&self, from: usize) -> Option<(usize, usize)> {
         let mut first = from;
         while first < self.count && !get(&self.dirty, first) {
-            first += if first % 64 == 0 && self.dirty[first / 64] == 0 {
+            first += if first.is_multiple_of(64) && self.dirty[first / 64] == 0 {
                 64
             } else {
                 1

@@ -79,9 +79,12 @@ impl<W: DerefMut<Target = [u64]>> Map<W> {
     }
 }
 
+type StaticMap = Map<&'static mut [u64]>;
+
 struct Slab {
     lock: RawLock,
-    inner: UnsafeCell<Option<(u64, Map<&'static mut [u64]>)>>,
+    /// Address of the first slot, and which are in use.
+    inner: UnsafeCell<Option<(u64, StaticMap)>>,
 }
 
 // SAFETY: `inner` is only touched by the holder of `lock`, or before there are other threads.
@@ -118,7 +121,7 @@ pub unsafe fn init(start: u64, size: u64) {
     }
 }
 
-fn with<R>(f: impl FnOnce(u64, &mut Map<&'static mut [u64]>) -> R) -> Option<R> {
+fn with<R>(f: impl FnOnce(u64, &mut StaticMap) -> R) -> Option<R> {
     SLAB.lock.lock();
     // SAFETY: the lock is held.
     let inner = unsafe { &mut *SLAB.inner.get() };

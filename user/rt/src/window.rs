@@ -94,7 +94,7 @@ pub struct Window {
 impl Window {
     /// Maps `size` bytes of the region from `offset` on, both multiples of the page size.
     pub fn map(region: &RefAt, offset: u64, size: u64, rights: u64) -> Result<Self, Error> {
-        if size == 0 || size % PAGE_SIZE != 0 || offset % PAGE_SIZE != 0 {
+        if size == 0 || !size.is_multiple_of(PAGE_SIZE) || !offset.is_multiple_of(PAGE_SIZE) {
             return Err(Error::Invalid);
         }
         let mapping = Mapping::new().map_err(crate::error_of)?;
