@@ -611,11 +611,11 @@ calls! {
     102 ServerWait server_wait Server Long (portset: Object(Type::Portset)) [Ok TooLarge];
 
     /// The server ends the connection and waits for the next client and receives.
-    103 ServerWaitReceive server_wait_receive Server MultiStage (portset: Object(Type::Portset), receive: ReceiveBuffer) [Ok Disconnected WrongStage More Call Fault Exception TooLarge];
+    103 ServerWaitReceive server_wait_receive Server MultiStage (portset: Object(Type::Portset), receive: ReceiveBuffer) [Ok Disconnected More Call Fault Exception TooLarge];
 
     /// The server ends the connection and waits for the next client and receives. It waits for a
     /// client no longer than the deadline in `rbp`, on the space's clock.
-    104 ServerWaitReceiveUntil server_wait_receive_until Server MultiStage (portset: Object(Type::Portset), receive: ReceiveBuffer, deadline: Deadline) [Ok TimedOut Disconnected WrongStage More Call Fault Exception TooLarge];
+    104 ServerWaitReceiveUntil server_wait_receive_until Server MultiStage (portset: Object(Type::Portset), receive: ReceiveBuffer, deadline: Deadline) [Ok TimedOut Disconnected More Call Fault Exception TooLarge];
 
     /// The server receives.
     105 ServerReceive server_receive Server MultiStage (receive: ReceiveBuffer) [Ok Disconnected WrongStage More];
@@ -661,18 +661,18 @@ calls! {
 
     /// The server ends the connection and waits for the next client and receives. Up to 64 bytes
     /// travel in registers.
-    118 ServerWaitReceiveShort server_wait_receive_short Server MultiStage (portset: Object(Type::Portset), receive: ShortBuffer) [Ok Disconnected WrongStage More Call Fault Exception TooLarge];
+    118 ServerWaitReceiveShort server_wait_receive_short Server MultiStage (portset: Object(Type::Portset), receive: ShortBuffer) [Ok Disconnected More Call Fault TooLarge];
 
     /// The server receives. Up to 64 bytes travel in registers.
     119 ServerReceiveShort server_receive_short Server MultiStage (receive: ShortBuffer) [Ok Disconnected WrongStage More];
 
     /// The server accepts the direction that the peer turned round, sends, ends the connection and
     /// waits for the next client and receives. Up to 64 bytes travel in registers.
-    120 ServerAckSendWaitReceiveShort server_ack_send_wait_receive_short Server MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok Disconnected WrongStage More Call Fault Exception TooLarge];
+    120 ServerAckSendWaitReceiveShort server_ack_send_wait_receive_short Server MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok Disconnected WrongStage More Call Fault TooLarge];
 
     /// The server sends, ends the connection and waits for the next client and receives. Up to 64
     /// bytes travel in registers.
-    121 ServerSendWaitReceiveShort server_send_wait_receive_short Server MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok Disconnected WrongStage More Call Fault Exception TooLarge];
+    121 ServerSendWaitReceiveShort server_send_wait_receive_short Server MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok Disconnected WrongStage More Call Fault TooLarge];
 
     /// The server accepts the direction that the peer turned round, sends, turns the direction
     /// round and receives. Up to 64 bytes travel in registers.
@@ -698,14 +698,14 @@ calls! {
     127 Reply reply Idempotent Short (send: SendBuffer) [Ok WrongStage Invalid TooLarge];
 
     /// As `reply`. Up to 64 bytes travel in registers.
-    128 ReplyShort reply_short Idempotent Short (send: ShortBuffer) [Ok WrongStage Invalid TooLarge];
+    128 ReplyShort reply_short Idempotent Short (send: ShortBuffer) [Ok WrongStage Invalid];
 
     /// Answers as `reply` does, then waits for the next client and receives. Restarts as
     /// `server_wait_receive` once the reply is given.
     129 ReplyWaitReceive reply_wait_receive Idempotent MultiStage (portset: Object(Type::Portset), send: SendBuffer, receive: ReceiveBuffer) [Ok WrongStage Invalid More Disconnected Call Fault Exception TooLarge];
 
     /// As `reply_wait_receive`. Up to 64 bytes travel in registers, each way.
-    130 ReplyWaitReceiveShort reply_wait_receive_short Idempotent MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok WrongStage Invalid More Disconnected Call Fault Exception TooLarge];
+    130 ReplyWaitReceiveShort reply_wait_receive_short Idempotent MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok WrongStage Invalid More Disconnected Call Fault TooLarge];
 
     /// Lets go of an exception without answering it. The thread goes on waiting until its manager
     /// sets its state.
