@@ -138,10 +138,6 @@ impl Operator for Listener<'_> {
                     self.session.push((line, stretch));
                 }
             }
-            Event::Log(text) => {
-                self.recent.push_str(text);
-                self.recent.push('\n');
-            }
             _ => {}
         }
     }
@@ -171,7 +167,7 @@ impl Measure<'_> {
         options.deterministic = self.counted;
         options.plugin = self.plugin.clone();
         // To create many objects.
-        options.words.push("program-quota=30".into());
+        options.words.push("program-quota=10".into());
         if self.programs.contains(&"linux_program") {
             options.adds.push(Add::bytes(lines(), false, INPUT));
         }
@@ -184,15 +180,24 @@ impl Measure<'_> {
         let end = machine::run(images, &options, &mut listener)?;
         let (session, recent) = (listener.session, listener.recent);
         let model = self.model.name();
+        // The programs print nothing: that is the shell or a fault.
+        let mut said = recent
+            .lines()
+            .filter(|line| !line.starts_with("instructions: "));
         match end {
-            End::Exit(0) => Ok(session),
+            End::Exit(0) => match said.next() {
+                None => Ok(session),
+                Some(_) => Err(Error::new(format!("the machine of {model} says\n{recent}"))),
+            },
             End::Exit(_) | End::TimedOut | End::Broken(_) => {
                 let why = match &end {
                     End::TimedOut => format!("was not done after {} s", TIMEOUT.as_secs()),
                     End::Broken(lines) => lines.join("\n"),
                     other => format!("ended with status {}", other.status()),
                 };
-                Err(Error::new(format!("the machine of {model} {why}\n{recent}")))
+                Err(Error::new(format!(
+                    "the machine of {model} {why}\n{recent}"
+                )))
             }
             End::Stopped(status) => Err(Error {
                 message: "interrupted".into(),
@@ -293,7 +298,11 @@ pub(crate) fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error
     for failure in &results.failures {
         eprintln!("fermata: {failure}");
     }
-    Ok(if results.failures.is_empty() { 0 } else { BROKEN })
+    Ok(if results.failures.is_empty() {
+        0
+    } else {
+        BROKEN
+    })
 }
 
 /// Builds the plugin that counts loads and stores.
@@ -398,9 +407,9 @@ fn count(
                         instructions = executed;
                     }
                     Some(_) => {}
-                    None => results
-                        .notes
-                        .push(format!("{config}: {name}: loads and stores were not counted")),
+                    None => results.notes.push(format!(
+                        "{config}: {name}: loads and stores were not counted"
+                    )),
                 }
                 if !PROGRAMS[1..].contains(&name.as_str()) && name != "sort" {
                     *sum.instructions.get_or_insert(0) += instructions;
@@ -534,7 +543,8 @@ impl Thresholds {
         let mut counts = BTreeMap::new();
         for (model, of_model) in value["counts"].as_object().into_iter().flatten() {
             let of_model = of_model.as_object().into_iter().flatten();
-            let of_model = of_model.filter_map(|(name, count)| Some((name.clone(), count.as_u64()?)));
+            let of_model =
+                of_model.filter_map(|(name, count)| Some((name.clone(), count.as_u64()?)));
             counts.insert(model.clone(), of_model.collect());
         }
         Ok(Self {
@@ -546,7 +556,11 @@ impl Thresholds {
     /// The names of the benchmarks of a model.
     pub(crate) fn names(&self, model: Model) -> Vec<String> {
         let of_model = self.counts.get(model.name());
-        of_model.into_iter().flatten().map(|(name, _)| name.clone()).collect()
+        of_model
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 
     /// The most that a count may be.
@@ -582,11 +596,7 @@ impl Thresholds {
 
     /// Measures the counts of a model, in one boot, and compares: the name of each benchmark, and
     /// why it fails if it does.
-    pub(crate) fn check(
-        &self,
-        images: &Images,
-        model: Model,
-    ) -> Result<Vec<Verdict>, Error> {
+    pub(crate) fn check(&self, images: &Images, model: Model) -> Result<Vec<Verdict>, Error> {
         let session = Measure {
             model,
             programs: &PROGRAMS[..1],
@@ -618,7 +628,13 @@ impl Thresholds {
             }
         };
         let names = self.names(model);
-        Ok(names.into_iter().map(|name| { let v = verdict(&name); (name, v) }).collect())
+        Ok(names
+            .into_iter()
+            .map(|name| {
+                let v = verdict(&name);
+                (name, v)
+            })
+            .collect())
     }
 }
 
@@ -663,7 +679,13 @@ mod tests {
                 1
             ))
         );
-        for nonsense in ["bench", "bench a", "bench a b 0 1 1 1", "note a b", "bench-value a b c d e"] {
+        for nonsense in [
+            "bench",
+            "bench a",
+            "bench a b 0 1 1 1",
+            "note a b",
+            "bench-value a b c d e",
+        ] {
             assert_eq!(Line::parse(nonsense), None, "{nonsense}");
         }
     }
@@ -701,7 +723,17 @@ mod tests {
         names.sort_unstable();
         assert_eq!(
             names,
-            ["config", "host_ns", "instructions", "irq", "loads", "name", "repetitions", "stores", "unit"]
+            [
+                "config",
+                "host_ns",
+                "instructions",
+                "irq",
+                "loads",
+                "name",
+                "repetitions",
+                "stores",
+                "unit"
+            ]
         );
         assert!(row["loads"].is_null());
     }
