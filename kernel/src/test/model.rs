@@ -1,1 +1,201 @@
-//! model
+//! Data structures against simple models: the tree of mappings, accounts, deadlines, priorities.
+
+use super::hostile::Random;
+use super::world::*;
+use crate::object::mapping::{self, Mapping};
+use crate::object::thread::Run;
+use crate::object::{Object, Phase};
+use abi::{boot, Call, Code, PAGE_SIZE};
+use core::cell::Cell;
+use std::collections::BTreeMap;
+use std::vec::Vec;
+
+#[test]
+fn mappings_are_found_as_in_an_ordered_map() {
+    let w = World::with_frames(64);
+    for _ in 0..128 {
+        w.create(Call::MappingCreate);
+    }
+    let k = w.k;
+    let fresh = |m: &&Mapping| m.head().phase.get() == Phase::Active && m.size.get() == 0;
+    let pool: Vec<&'static Mapping> = k.mappings.iter().filter(fresh).collect();
+    for seed in 1..20 {
+        let mut random = Random::new(seed);
+        let tree = Cell::new(None);
+        let mut model = BTreeMap::<u64, (u64, usize)>::new();
+        let mut free: Vec<usize> = (0..pool.len()).collect();
+        for _ in 0..2000 {
+            let at = random.below(200) * PAGE_SIZE;
+            let size = (1 + random.below(6)) * PAGE_SIZE;
+            let taken = model.iter().any(|(&s, &(n, _))| s < at + size && at < s + n);
+            let except = random.below(pool.len() as u64) as usize;
+            let others = model
+                .iter()
+                .any(|(&s, &(n, i))| i != except && s < at + size && at < s + n);
+            assert_eq!(mapping::overlaps(&tree, at, size, pool[except]), others);
+            if random.below(2) == 0 {
+                if let (false, Some(i)) = (taken, free.pop()) {
+                    pool[i].plant(k, &tree, at, size);
+                    model.insert(at, (size, i));
+                }
+            } else if let Some((&start, &(_, i))) = model.range(at..).next() {
+                pool[i].uproot(&tree);
+                pool[i].size.set(0);
+                model.remove(&start);
+                free.push(i);
+            }
+            let probe = random.below(220 * PAGE_SIZE);
+            let before = model.range(..=probe).next_back();
+            let inside = before.filter(|(&s, &(n, _))| probe < s + n).map(|(_, &(_, i))| i);
+            let next = inside.or_else(|| model.range(probe..).next().map(|(_, &(_, i))| i));
+            let same = |a: Option<&'static Mapping>, b: Option<usize>| {
+                a.map(core::ptr::from_ref) == b.map(|i| core::ptr::from_ref(pool[i]))
+            };
+            assert!(same(mapping::covering(&tree, probe), inside), "seed {seed}");
+            assert!(same(mapping::at_or_after(&tree, probe), next), "seed {seed}");
+        }
+        for i in model.values().map(|m| m.1) {
+            pool[i].uproot(&tree);
+            pool[i].size.set(0);
+        }
+        assert!(tree.get().is_none());
+    }
+}
+
+/// Spaces below spaces, closed in any order, with objects that outlive them.
+#[test]
+fn quotas_come_back_in_any_order() {
+    for seed in 0..24u64 {
+        let w = World::with_frames(64);
+        let root = || w.manager.space().and_then(|s| s.account.get()).map(|a| a.used());
+        let before = root();
+        let mut random = Random::new(seed + 1);
+        // A chain of three: each makes the next, in a page that the manager sees as well.
+        let (page, state) = (w.page(), w.page());
+        let physical = w.physical(page);
+        let mut spaces = Vec::new();
+        let mut handles = Vec::new();
+        let mut maker = None;
+        for n in 0..3u64 {
+            let (at, quota) = (n * 64, (3 - n) << 14);
+            let (mine, theirs) = (page + at, 0x50_0000 + at);
+            w.words(page + 1024, &[0, quota, 0, 0]);
+            match maker {
+                None => {
+                    w.ok(Call::SpaceCreate, &[mine, 0]);
+                    w.ok(Call::SpaceSetState, &[mine, page + 1024, 0]);
+                }
+                Some(s) => {
+                    let p = Program::new()
+                        .call(Call::SpaceCreate, &[(RDI, theirs), (RSI, 0)])
+                        .keep(0x50_0000 + 2048, RAX)
+                        .call(Call::MutexCreate, &[(RDI, theirs + 16), (RSI, 0)])
+                        .keep(0x50_0000 + 2056, RAX)
+                        .call(
+                            Call::SpaceSetState,
+                            &[(RDI, theirs), (RSI, 0x50_0000 + 1024), (RDX, 0)],
+                        )
+                        .keep(0x50_0000 + 2064, RAX)
+                        .end();
+                    let t = w.thread(s, p, 5);
+                    w.run();
+                    assert_eq!([2048, 2056, 2064].map(|o| w.peek(page + o)), [0; 3]);
+                    handles.push((Call::MutexDestroy, mine + 16));
+                    handles.push((Call::ThreadDestroy, t));
+                }
+            }
+            let s = w.reference(Call::SpaceReference, mine);
+            let m = w.map(s, 0x50_0000, PAGE_SIZE, boot::ROOT_REGION, physical);
+            handles.push((Call::SpaceDestroy, mine));
+            handles.push((Call::ReferenceDestroy, s));
+            handles.push((Call::MappingDestroy, m));
+            spaces.push(mine);
+            maker = Some(s);
+        }
+        // More than there is, and less than is used.
+        w.words(state, &[0, 1 << 20, 0, 0]);
+        assert_eq!(w.sys(Call::SpaceSetState, &[spaces[2], state, 0]), Code::NoMemory);
+        w.words(state, &[0, 1, 0, 0]);
+        assert_eq!(w.sys(Call::SpaceSetState, &[spaces[1], state, 0]), Code::Invalid);
+        while !handles.is_empty() {
+            let n = random.below(handles.len() as u64) as usize;
+            let (call, handle) = handles.swap_remove(n);
+            w.ok(call, &[handle, 0]);
+        }
+        assert_eq!(root(), before, "seed {seed}");
+    }
+}
+
+/// Sleepers wake in the order of their deadlines, none too early.
+#[test]
+fn deadlines_are_kept_in_order() {
+    let w = World::with_frames(96);
+    let (m, out) = (w.create(Call::MutexCreate), w.page());
+    let mut random = Random::new(7);
+    let mut times = Vec::new();
+    for n in 0..24u64 {
+        let at = hal::now() + 1_000_000 + random.below(40) * 100_000;
+        times.push((at, n));
+        let p = Program::new()
+            .call(Call::ThreadSleepUntil, &[(RDI, at)])
+            .call(Call::ClockGet, &[])
+            .op(move |c| c.rbx.set(u64::from(c.rdi.get() < at)))
+            .call(Call::MutexLock, &[(RDI, m)])
+            .load(out, RBP)
+            .store(move |c| (out + 8 + c.rbp.get() * 16, n))
+            .store(move |c| (out + 16 + c.rbp.get() * 16, c.rbx.get()))
+            .op(|c| c.rbp.set(c.rbp.get() + 1))
+            .keep(out, RBP)
+            .call(Call::MutexUnlock, &[(RDI, m)])
+            .end();
+        w.thread(0, p, 10);
+    }
+    w.run();
+    times.sort_by_key(|t| t.0);
+    let woken: Vec<u64> = (0..24).map(|i| w.peek(out + 8 + i * 16)).collect();
+    let of = |n: u64| times.iter().find(|t| t.1 == n).map(|t| t.0);
+    assert!(woken.windows(2).all(|p| of(p[0]) <= of(p[1])), "{woken:?}");
+    assert!((0..24).all(|i| w.peek(out + 16 + i * 16) == 0), "too early");
+}
+
+/// The highest priority runs; those of one take turns.
+#[test]
+fn priorities_and_turns() {
+    let w = World::with_frames(64);
+    let out = w.page();
+    let spin = |n: u64| {
+        Program::new()
+            .load(out + n * 8, RBP)
+            .op(|c| c.rbp.set(c.rbp.get() + 1))
+            .keep(out + n * 8, RBP)
+            .jump(0)
+    };
+    let threads: Vec<u64> = (0..4).map(|n| w.thread(0, spin(n), if n < 3 { 7 } else { 3 })).collect();
+    let turn = |steps: u64| {
+        w.release();
+        for _ in 0..steps {
+            assert_ne!(w.step(), Met::Idle);
+        }
+        w.call_manager();
+    };
+    // Three slices of 10 ms at 100 ns a step.
+    turn(330_000);
+    let counts: Vec<u64> = (0..4).map(|n| w.peek(out + n * 8)).collect();
+    assert!(counts[..3].iter().all(|&c| c > 10_000), "not in turns: {counts:?}");
+    assert_eq!(counts[3], 0, "the lowest ran: {counts:?}");
+    // Raised while it is queued, it has the processor for itself.
+    w.ok(Call::ThreadSetPriority, &[threads[3], 9]);
+    turn(1000);
+    assert!(w.peek(out + 24) > 200);
+    assert_eq!(counts[..3], [0, 1, 2].map(|n| w.peek(out + n * 8)));
+    // Lowered again while it runs, it gives way.
+    w.ok(Call::ThreadSetPriority, &[threads[3], 2]);
+    let before = w.peek(out + 24);
+    turn(1000);
+    assert_eq!(w.peek(out + 24), before);
+    for t in &threads {
+        w.ok(Call::ThreadStop, &[*t]);
+        assert_eq!(w.thread_at(*t).run.get(), Run::Stopped);
+    }
+    w.run();
+}

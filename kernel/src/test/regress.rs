@@ -1,22 +1,307 @@
 //! What has been wrong once.
 
+use super::cut::Calls;
 use super::world::*;
-use abi::{boot, Call, Code};
+use crate::object::thread::Run;
+use abi::message::EXCEPTION_WORDS;
+use abi::state::{Stage, Waiting, REGISTER_WORDS, THREAD_WORDS};
+use abi::{access, boot, ref_list, Call, Code, Exception, Type, PAGE_SIZE};
 
+/// A portset with a port: (portset, reference to the port).
+fn service(w: &World) -> (u64, u64) {
+    let set = w.create(Call::PortsetCreate);
+    (set, w.port(set, 1).1)
+}
+
+/// A running thread that nobody of its priority waits for had a slice end in the past, and the
+/// timer rang for ever.
 #[test]
-fn world_runs() {
-    let w = World::new();
+fn the_timer_does_not_ring_in_the_past() {
+    let w = World::with_frames(64);
+    w.thread(0, Program::new().end(), 5);
+    hal::host::set_now(hal::now() + 100_000_000);
+    w.ok(Call::ThreadYield, &[]);
+    w.step();
+    w.step();
+    assert!(hal::host::deadline() > hal::now(), "the timer is set to the past");
+}
+
+/// Taking a member out of the middle of a list cut the list behind it.
+#[test]
+fn lists_survive_removal_in_the_middle() {
+    for order in [[1, 2, 0], [1, 0, 2], [0, 1, 2], [2, 1, 0]] {
+        let w = World::with_frames(64);
+        let (_, s) = w.space(0, 0, 0);
+        let (_, region) = w.region(0, RAM, 8 * PAGE_SIZE, 0);
+        let maps: std::vec::Vec<u64> =
+            (0..3).map(|n| w.map(s, 0x10_0000 * (n + 1), PAGE_SIZE, region, 0)).collect();
+        let regions: std::vec::Vec<u64> =
+            (0..3).map(|_| w.region(s, 0x10_0000, PAGE_SIZE, 0).0).collect();
+        let threads: std::vec::Vec<u64> =
+            (0..3).map(|_| w.thread(s, Program::new().end(), 5)).collect();
+        for n in order {
+            w.ok(Call::MappingDestroy, &[maps[n], 0]);
+            w.ok(Call::RegionDestroy, &[regions[n], 0]);
+            w.ok(Call::ThreadDestroy, &[threads[n], 0]);
+        }
+    }
+}
+
+/// A deadline that saturates was linked but never unlinked.
+#[test]
+fn a_deadline_of_never() {
+    let w = World::with_frames(64);
+    let (space, s) = w.space(0, 0, 0);
+    let state = w.page();
+    w.words(state, &[0, 0, 0, u64::MAX - 1000]);
+    w.ok(Call::SpaceSetState, &[space, state, 0]);
+    let p = || Program::new().call(Call::ThreadSleepUntil, &[(RDI, u64::MAX)]).end();
+    let threads = [w.thread(s, p(), 5), w.thread(s, p(), 5), w.thread(0, p(), 5)];
+    w.run();
+    for t in threads {
+        w.ok(Call::ThreadStop, &[t]);
+        w.ok(Call::ThreadResume, &[t]);
+        w.run();
+        w.ok(Call::ThreadDestroy, &[t, 0]);
+    }
+}
+
+/// A thread of high priority in a vacant space, first among those that wait for a vacancy, made the
+/// kernel look at it for ever.
+#[test]
+fn waiters_in_vacant_spaces() {
+    let w = World::with_frames(64);
+    let kept = [w.create(Call::ReferenceCreate), w.create(Call::ReferenceCreate)];
+    let (space, s) = w.space(0, 0, 0);
     let m = w.create(Call::MutexCreate);
+    let p = Program::new().call(Call::ThreadSleepUntil, &[(RDI, 0)]).jump(0);
+    w.thread(s, p, 20);
+    w.ok(Call::SpaceDestroy, &[space, kept[0]]);
+    w.ok(Call::MutexDestroy, &[m, kept[1]]);
+    let t = w.thread(0, Program::new().call(Call::MutexLock, &[(RDI, m)]).end(), 5);
+    w.run();
+    assert_eq!(w.thread_at(t).run.get(), Run::Waiting(Waiting::Vacant));
+    w.ok(Call::ReferenceDestroy, &[kept[1], 0]);
+    w.run();
+    assert_eq!(w.thread_at(t).run.get(), Run::Stopped);
+}
+
+/// A server thread that is set to owe an answer to a call, when it owes one to a fault, could write
+/// into the frame and memory of the thread that faulted.
+#[test]
+fn a_fault_is_not_answered_as_a_call() {
+    let w = World::with_frames(64);
+    let (set, port) = service(&w);
+    let (_, region) = w.region(0, 0x9000_0000, PAGE_SIZE, port);
+    let (_, s) = w.space(0, 0, 0);
+    w.map(s, 0x50_0000, PAGE_SIZE, region, 0);
+    let victim = Program::new()
+        .op(|c| {
+            c.rax.set(Call::CallShort as u64);
+            c.rsi.set(0x1234);
+        })
+        .load(0x50_0000, RBX)
+        .end();
+    let victim = w.thread_at(w.thread(s, victim, 5));
+    let state = w.page();
+    let p = Program::new()
+        .call(Call::ServerWaitReceiveShort, &[(RDI, set), (RBX, 0), (R15, 0)])
+        .call(Call::ThreadWaitInterrupt, &[])
+        .call_short(Call::ReplyShort, 8, &[(RSI, 0x6666), (R15, 0)])
+        .keep(state + 2048, RAX)
+        .end();
+    let server = w.thread(0, p, 6);
+    w.run();
+    assert_eq!(victim.run.get(), Run::Waiting(Waiting::Reply));
+    let (space, end) = (w.create(Call::ReferenceCreate), w.create(Call::ReferenceCreate));
+    w.ok(Call::ThreadStop, &[server]);
+    w.ok(Call::ThreadGetState, &[server, state, space, 0, end]);
+    w.poke(state + (REGISTER_WORDS as u64 + 5) * 8, Stage::Call as u64);
+    // It has been interrupted, so that it goes on to answer.
+    w.poke(state + (REGISTER_WORDS as u64 + 3) * 8, 1);
+    w.ok(Call::ThreadSetState, &[server, state, space, 0, end]);
+    w.ok(Call::ThreadResume, &[server]);
+    w.run();
+    assert_eq!((w.peek(state + 2048), victim.ctx.rsi.get()), (0, 0x1234));
+    assert_eq!(victim.ctx.rax.get(), Call::CallShort as u64);
+}
+
+/// An exception that has been delivered again could be answered by the keeper of before.
+#[test]
+fn a_late_answer_to_an_exception() {
+    let w = World::with_frames(64);
+    let (set, port) = service(&w);
+    let (_, s) = w.space(0, 0, port);
+    let victim = w.thread(s, Program::new().push(Instr::Bad(6)).end(), 5);
+    let keeper = |buffer: u64| {
+        let words = EXCEPTION_WORDS as u64 * 8;
+        let registers = buffer + words - REGISTER_WORDS as u64 * 8;
+        let p = Program::new()
+            .call(
+                Call::ServerWaitReceive,
+                &[(RDI, set), (R12, buffer), (R13, words), (R15, 0), (RBX, 0)],
+            )
+            .call(Call::ThreadWaitInterrupt, &[])
+            .op(|c| c.rbp.set(0xbad))
+            .keep(registers + 8, RBP)
+            .call(
+                Call::Reply,
+                &[(RSI, registers), (RDX, REGISTER_WORDS as u64 * 8), (R8, 0), (R9, 0)],
+            )
+            .keep(buffer + 2048, RAX);
+        w.thread(0, p.end(), 6)
+    };
+    let buffer = w.page();
+    let first = keeper(buffer);
+    w.run();
+    // The manager takes the thread back, and it meets its exception again: another keeper has it.
+    let (state, space) = (w.page(), w.create(Call::ReferenceCreate));
+    keeper(w.page());
+    w.run();
+    w.ok(Call::ThreadStop, &[victim]);
+    w.ok(Call::ThreadGetState, &[victim, state, space, 0, 0]);
+    w.poke(state + (REGISTER_WORDS as u64 + 6) * 8, 0);
+    w.ok(Call::ThreadSetState, &[victim, state, space, 0, 0]);
+    w.ok(Call::ThreadResume, &[victim]);
+    w.run();
+    let to = w.reference(Call::ThreadReference, first);
+    w.ok(Call::ThreadInterrupt, &[to]);
+    w.poke(buffer + 2048, 99);
+    w.run();
+    let t = w.thread_at(victim);
+    assert_eq!(w.peek(buffer + 2048), 0, "a late answer is dropped, not refused");
+    assert_eq!((t.run.get(), t.ctx.rbx.get()), (Run::Waiting(Waiting::Exception), 0));
+}
+
+/// A scatter list was not counted against the limit of an idempotent message.
+#[test]
+fn the_limit_of_an_idempotent_message() {
+    let w = World::with_frames(96);
+    let (set, port) = service(&w);
+    let (list, big, out) = (w.page(), w.pages(16), w.page());
+    let half = abi::MAX_IDEMPOTENT / 2;
+    for n in 0..3 {
+        w.words(list + n * 16, &[big, half]);
+        w.words(list + 512 + n * 16, &[big, half]);
+    }
+    let receive = [(RDI, set), (R12, big), (R13, 0), (R14, list + 512), (R15, 3), (RBX, 0)];
+    w.thread(0, Program::new().call(Call::ServerWaitReceive, &receive).keep(out, RAX).end(), 9);
+    w.poke(out, 99);
+    for (segments, code) in [(3, Code::TooLarge), (2, Code::Call)] {
+        let send = [
+            (RDI, port),
+            (RDX, 0),
+            (R10, list),
+            (R8, segments),
+            (R9, 0),
+            (R13, 0),
+            (R15, 0),
+            (RBX, 0),
+        ];
+        w.thread(0, Program::new().call(Call::Call, &send).keep(out + 8, RAX).end(), 8);
+        w.run();
+        let at = if code == Code::Call { out } else { out + 8 };
+        assert_eq!(Code::from_rax(w.peek(at)), code);
+    }
+}
+
+/// A place in the client's list of references that was none made the client send its request again
+/// for ever.
+#[test]
+fn a_wrong_place_for_a_reply() {
+    let w = World::with_frames(64);
+    let (set, port) = service(&w);
+    let (buffer, m) = (w.page(), w.create(Call::MutexCreate));
+    let r = w.reference(Call::MutexReference, m);
+    let call = [(RDI, port), (RDX, 0), (R8, 0), (R9, 0), (R13, 0), (R15, 0), (RBX, ref_list(m, 1))];
+    let client = w.thread(0, Program::new().call(Call::Call, &call).end(), 8);
+    let receive = [(RDI, set), (R12, buffer), (R13, 8), (R15, 0), (RBX, 0)];
+    let mut both = receive.to_vec();
+    both.extend([(RDX, 0), (R8, 0), (R9, ref_list(r, 1))]);
+    let p = Program::new().call(Call::ServerWaitReceive, &receive);
+    w.thread(0, p.call(Call::ReplyWaitReceive, &both).jump(2), 9);
+    w.run();
+    let t = w.thread_at(client);
+    assert_eq!(u64::from(t.exception.get()), Exception::WrongType as u64);
+}
+
+/// Empty segments with a wild address faulted instead of being full.
+#[test]
+fn an_empty_segment_anywhere() {
+    let w = World::with_frames(64);
+    let (set, port) = service(&w);
     let out = w.page();
-    w.ok(Call::MutexLock, &[m]);
-    let p = Program::new().call(Call::MutexLock, &[(RDI, m)]).keep(out, RAX).end();
-    w.thread(0, p, 10);
-    w.poke(out, 77);
+    let receive = [(RDI, set), (R12, u64::MAX), (R13, 0), (R15, 0), (RBX, 0)];
+    w.thread(0, Program::new().call(Call::ServerWaitReceive, &receive).keep(out, RAX).end(), 9);
+    let send = [(RDI, port), (RSI, out), (RDX, 8), (R8, 0), (R9, 0)];
+    w.thread(0, Program::new().call(Call::ClientConnectSend, &send).end(), 8);
+    w.poke(out, 99);
     w.run();
-    assert_eq!(w.peek(out), 77);
-    w.ok(Call::MutexUnlock, &[m]);
+    assert_eq!(Code::from_rax(w.peek(out)), Code::More);
+}
+
+/// A state that names no space moved the thread into the space of who set it.
+#[test]
+fn a_null_reference_is_no_space() {
+    let w = World::with_frames(64);
+    let (t, null, state) = (w.create(Call::ThreadCreate), w.create(Call::ReferenceCreate), w.page());
+    w.ok(Call::ThreadGetState, &[t, state, null, 0, 0]);
+    w.ok(Call::ThreadSetState, &[t, state, null, 0, 0]);
+    assert!(w.thread_at(t).space().is_none());
+    w.ok(Call::ThreadResume, &[t]);
     w.run();
-    assert_eq!(w.peek(out), 0);
-    assert_eq!(w.sys(Call::MutexTrylock, &[m]), Code::WouldBlock);
-    let _ = boot::AUTHORITY;
+    assert_eq!(u64::from(w.thread_at(t).exception.get()), Exception::NoSpace as u64);
+    let m = w.create(Call::MappingCreate);
+    w.words(state, &[0x7000_0000, PAGE_SIZE, w.physical(RAM), access::ALL]);
+    w.ok(Call::MappingSetState, &[m, state, boot::ROOT_REGION, null]);
+    let (c, s) = (Calls::of(Type::Region), w.create(Call::RegionCreate));
+    w.ok(c.set, &[s, state + 512, null, 0]);
+    assert_eq!(THREAD_WORDS, REGISTER_WORDS + 12);
+}
+
+/// A clock that is set moves the deadlines of those who wait on it.
+#[test]
+fn a_clock_that_is_set() {
+    let w = World::with_frames(64);
+    let (space, s) = w.space(0, 0, 0);
+    let (page, state) = (w.page(), w.page());
+    w.map(s, 0x50_0000, PAGE_SIZE, boot::ROOT_REGION, w.physical(page));
+    // Somebody keeps the processor from sleeping.
+    w.thread(0, Program::new().op(|_| ()).jump(0), 1);
+    let p = Program::new().call(Call::ThreadSleepUntil, &[(RDI, 1 << 50)]).keep(0x50_0000, RAX);
+    w.thread(s, p.end(), 9);
+    w.poke(page, 99);
+    let turn = || {
+        w.release();
+        (0..200).for_each(|_| assert_ne!(w.step(), Met::Idle));
+        w.call_manager();
+    };
+    turn();
+    assert_eq!(w.peek(page), 99);
+    w.words(state, &[0, 0, 0, 1 << 50]);
+    w.ok(Call::SpaceSetState, &[space, state, 0]);
+    turn();
+    assert_eq!(w.peek(page), 0);
+}
+
+/// A caller waited although a second server did.
+#[test]
+fn a_second_server() {
+    let w = World::with_frames(64);
+    let (set, port) = service(&w);
+    let (out, quiet) = (w.page(), service(&w).1);
+    // The first server's buffer is absent, and its keeper does not answer.
+    let (_, region) = w.region(0, 0x9000_0000, PAGE_SIZE, quiet);
+    w.map(0, 0x50_0000, PAGE_SIZE, region, 0);
+    for (buffer, priority) in [(0x50_0000, 10), (out + 512, 9)] {
+        let receive = [(RDI, set), (R12, buffer), (R13, 64), (R15, 0), (RBX, 0)];
+        let p = Program::new().call(Call::ServerWaitReceive, &receive);
+        w.thread(0, p.keep(out, RAX).call(Call::Reply, &[(RDX, 0), (R8, 0), (R9, 0)]).end(), priority);
+    }
+    w.run();
+    let call = [(RDI, port), (RSI, out), (RDX, 8), (R8, 0), (R9, 0), (R13, 0), (R15, 0), (RBX, 0)];
+    w.thread(0, Program::new().call(Call::Call, &call).keep(out + 8, RAX).end(), 8);
+    w.poke(out + 8, 99);
+    w.run();
+    assert_eq!((w.peek(out), w.peek(out + 8)), (Code::Call as u64, 0));
 }
