@@ -29,7 +29,7 @@ struct Program {
 /// restored from the image alone.
 const PROGRAMS: &[Program] = &[
     Program {
-        name: "C0001_a_c_program_uses_the_generated_header",
+        name: "HEADER0001_a_c_program_uses_it",
         args: &["/test/c_interface"],
     },
     Program {
@@ -77,8 +77,7 @@ fn main() -> u8 {
                 "test runner ... FAILED no manager: {}",
                 error.text()
             ));
-            report("tests done");
-            return 1;
+            return done(1);
         }
     };
     let kernel = guest_tests::tests::matching(filter)
@@ -103,8 +102,14 @@ fn main() -> u8 {
             }
         }
     }
+    done(u8::from(failed > 0))
+}
+
+/// All have run: stops the machine.
+fn done(status: u8) -> u8 {
     report("tests done");
-    u8::from(failed > 0)
+    let _ = rt::names::power_off(status);
+    status
 }
 
 /// Says something to whoever started the machine. If that fails there is nobody to tell.
