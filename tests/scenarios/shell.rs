@@ -144,3 +144,51 @@ cmp /tmp/eight /tmp/again
     }
     Ok(())
 }
+
+/// Between `kill` and `restore` nothing of a program lives: `ps` shows neither its process nor any
+/// kernel object or memory that is not there without it.
+pub(crate) fn nothing_remains(ctx: &mut Ctx) -> Result<(), Failure> {
+    let round = "\
+sort /bin/busybox > /tmp/sorted &
+sleep 0.02
+checkpoint %1 /tmp/image
+kill %1
+ps > /tmp/killed
+restore /tmp/image
+ps > /tmp/restored
+wait %1
+ps > /tmp/ended
+";
+    // In the first round servers set up what they keep.
+    let output = ctx.run(
+        Run::script(round.repeat(2))
+            .get("/tmp/killed")
+            .get("/tmp/restored")
+            .get("/tmp/ended"),
+    )?;
+    output.expect_status(0)?.expect_stdout("")?;
+    let text = |path: &str| output.file(path).map(String::from_utf8_lossy);
+    let (killed, restored, ended) = (
+        text("/tmp/killed")?,
+        text("/tmp/restored")?,
+        text("/tmp/ended")?,
+    );
+    let objects = |text: &str| -> Option<u32> {
+        let line = text
+            .lines()
+            .find(|line| line.contains(" kernel objects;"))?;
+        line.split(' ').next()?.parse().ok()
+    };
+    ctx.note(format!(
+        "kernel objects: {:?} after kill, {:?} after restore, {:?} at the end",
+        objects(&killed),
+        objects(&restored),
+        objects(&ended)
+    ));
+    assert!(!killed.contains("sort /bin/busybox"), "{killed}");
+    assert!(restored.contains("sort /bin/busybox"), "{restored}");
+    assert!(objects(&killed).is_some());
+    assert_eq!(objects(&killed), objects(&ended), "{killed}\n{ended}");
+    assert!(objects(&restored) > objects(&killed), "{restored}");
+    Ok(())
+}

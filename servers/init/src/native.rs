@@ -308,6 +308,7 @@ impl Manager {
             threads: Vec::new(),
             doing: Vec::new(),
             resident: 0,
+            objects: 0,
         };
         if let Some(live) = &entry.live {
             let process = &live.process;
@@ -321,6 +322,7 @@ impl Manager {
                     .push(words::doing(&state, process.is_call(state.registers.rip)));
                 info.threads.push(words::summary(&state));
             }
+            info.objects = process.object_count();
             for segment in [process.memory(), process.control()] {
                 info.resident += segment.usage().map_or(0, |usage| usage.resident);
             }

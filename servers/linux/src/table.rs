@@ -592,6 +592,7 @@ impl Table {
                 threads: Vec::new(),
                 doing: Vec::new(),
                 resident: 0,
+                objects: 0,
             };
             list.push(match entry {
                 Entry::Ended { name, .. } => info(name),
@@ -603,6 +604,7 @@ impl Table {
                         info.threads.push(words::summary(&state));
                         info.doing.push(doing(living, &state));
                     }
+                    info.objects = living.body.object_count();
                     info.resident = living.body.memory().usage().map_or(0, |u| u.resident);
                     info
                 }

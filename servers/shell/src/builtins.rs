@@ -504,7 +504,11 @@ fn ps(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8
         return Err(wrong());
     }
     shell.look_at_jobs();
-    let _ = writeln!(output, "JOB  KIND      PID  STATE       KB  COMMAND");
+    let _ = writeln!(
+        output,
+        "JOB  KIND      PID  STATE       KB  OBJECTS  COMMAND"
+    );
+    let mut objects = 0;
     for manager in Manager::ALL {
         let list = match shell.managers.list(manager) {
             Ok(list) => list,
@@ -519,6 +523,7 @@ fn ps(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8
             }
         };
         for info in list {
+            objects += info.objects;
             show_process(shell, manager, &info, output);
         }
     }
@@ -526,7 +531,7 @@ fn ps(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8
     if let (Ok(memory), Ok((bytes, count))) = (memory, files) {
         let _ = writeln!(
             output,
-            "{} KB of {} KB free; {} KB in {count} files",
+            "{objects} kernel objects; {} KB of {} KB free; {} KB in {count} files",
             memory.free / 1024,
             memory.total / 1024,
             bytes / 1024
@@ -542,11 +547,12 @@ fn show_process(shell: &Shell, manager: Manager, info: &Info, output: &mut Outpu
     };
     let _ = writeln!(
         output,
-        "{job:<4} {:<6} {:>6}  {:<8} {:>5}  {}",
+        "{job:<4} {:<6} {:>6}  {:<8} {:>5}  {:>7}  {}",
         manager.name(),
         info.pid,
         State::from_status(info.status).text(),
         info.resident / 1024,
+        info.objects,
         info.name
     );
     for (index, thread) in info.threads.iter().enumerate() {

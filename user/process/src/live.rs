@@ -251,6 +251,26 @@ impl Process {
         threads
     }
 
+    /// How many kernel objects there are in the process's segments.
+    #[must_use]
+    pub fn object_count(&self) -> u32 {
+        let kinds = abi::TYPES
+            .iter()
+            .fold(0, |kinds, kind| kinds | 1 << *kind as u64);
+        let mut count = 0;
+        for (region, size) in [
+            (&self.control.region, CONTROL_SIZE),
+            (&self.memory.region, MEMORY_SIZE),
+        ] {
+            let mut offset = 0;
+            while let Ok((found, _)) = region.search(offset, size, kinds) {
+                count += 1;
+                offset = found + abi::OBJECT_SIZE;
+            }
+        }
+        count
+    }
+
     /// Stops all threads, also those that are made meanwhile: those that were stopped.
     #[must_use]
     pub fn stop_all(&self) -> Vec<ThreadAt> {

@@ -82,6 +82,8 @@ pub struct Info {
     pub doing: Vec<String>,
     /// Resident bytes.
     pub resident: u64,
+    /// Kernel objects in its segments.
+    pub objects: u32,
 }
 
 /// What one can ask.
