@@ -165,7 +165,7 @@ structures! {
         /// Of [`space_flags`].
         pub flags: u64,
         /// Kernel memory that objects created from this space may use, in bytes. Setting it moves the
-        /// difference between this space and the caller's.
+        /// difference between this space and its creator's.
         pub quota: u64,
         /// Kernel memory in use, in bytes. Ignored by `set_state`.
         pub used: u64,

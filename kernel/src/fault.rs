@@ -23,8 +23,11 @@ pub(crate) fn page(k: K, t: &'static Thread, address: u64, write: bool, execute:
         _ => access::READ,
     };
     let Some(space) = t.space() else { return t.halt(Exception::NoSpace, address) };
-    if let Err(stop) = memory::make_present(k, space, address, Access(need)) {
-        k.stopped(t, stop);
+    match memory::make_present(k, space, address, Access(need)) {
+        Ok(()) => {}
+        // No memory even for the tables of one page. There is no call whose result could say so.
+        Err(Stop::Code(_)) => exception(k, t, Exception::Memory, address, need),
+        Err(stop) => k.stopped(t, stop),
     }
 }
 
