@@ -6,9 +6,11 @@
 //! stores. Some further boots, of all models in turn, take the host's time, which no two runs agree
 //! on.
 //!
+//! * [`profile`] shows where the instructions are.
 //! * [`references`] has what others measured.
 //! * [`report`] prints tables, and writes one page with plots.
 
+mod profile;
 mod references;
 mod report;
 
@@ -128,17 +130,14 @@ impl Operator for Listener<'_> {
     }
 
     fn event(&mut self, event: &Event) {
-        match event {
-            Event::Unknown(text) => {
-                if let Some((line, marks)) = Line::parse(text) {
-                    (self.progress)(&line);
-                    self.stretches += marks;
-                    // The last of several passes counts.
-                    let stretch = (marks > 0).then(|| self.stretches - 1);
-                    self.session.push((line, stretch));
-                }
+        if let Event::Unknown(text) = event {
+            if let Some((line, marks)) = Line::parse(text) {
+                (self.progress)(&line);
+                self.stretches += marks;
+                // The last of several passes counts.
+                let stretch = (marks > 0).then(|| self.stretches - 1);
+                self.session.push((line, stretch));
             }
-            _ => {}
         }
     }
 }
@@ -266,6 +265,12 @@ pub(crate) fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error
         failures: Vec::new(),
     };
     let filter = options.filter.as_deref().unwrap_or_default();
+    if options.profile {
+        for &model in &options.models {
+            profile::print(&images, model, filter, &plugin)?;
+        }
+        return Ok(0);
+    }
     for &model in &options.models {
         let rows = count(&images, model, filter, &plugin, &mut results)?;
         results.rows.push(rows);
@@ -354,6 +359,7 @@ fn count(
         plugin: Some(Plugin {
             library: plugin.to_path_buf(),
             output: out.clone(),
+            profile: None,
         }),
     }
     .run(images, &mut progress)?;

@@ -41,6 +41,7 @@ bench    measure what the kernel's operations cost; tables here, plots in target
     --all              all configurations
     --json FILE        write the results to FILE as well
     --rounds N         runs that take the host's time (5); 0 for none
+    --profile          only count, and show which functions of the kernel the instructions are in
     --update-thresholds  make these counts the ones that `test` holds later ones against
     FILTER             only benchmarks whose name contains FILTER
 
@@ -124,6 +125,8 @@ pub(crate) struct BenchOptions {
     /// Runs that take the host's time.
     pub(crate) rounds: usize,
     pub(crate) update_thresholds: bool,
+    /// Show where the instructions are.
+    pub(crate) profile: bool,
     pub(crate) filter: Option<String>,
 }
 
@@ -291,6 +294,7 @@ fn parse_bench(mut parser: lexopt::Parser) -> Result<Command, Error> {
         json: None,
         rounds: 5,
         update_thresholds: false,
+        profile: false,
         filter: None,
     };
     let mut chosen = false;
@@ -316,8 +320,11 @@ fn parse_bench(mut parser: lexopt::Parser) -> Result<Command, Error> {
                     .parse()
                     .ok()
                     .filter(|rounds| *rounds <= 1000)
-                    .ok_or_else(|| Error::usage(format!("--rounds {text}: not a number of runs")))?;
+                    .ok_or_else(|| {
+                        Error::usage(format!("--rounds {text}: not a number of runs"))
+                    })?;
             }
+            Long("profile") => options.profile = true,
             Long("update-thresholds") => options.update_thresholds = true,
             Short('h') | Long("help") => return Ok(Command::Help),
             Value(filter) if options.filter.is_none() => {

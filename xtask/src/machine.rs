@@ -97,6 +97,8 @@ pub(crate) struct Plugin {
     pub(crate) library: PathBuf,
     /// Where its counts go.
     pub(crate) output: PathBuf,
+    /// Where it writes how often each instruction was executed, if it shall.
+    pub(crate) profile: Option<PathBuf>,
 }
 
 impl Options {
@@ -303,7 +305,11 @@ fn qemu(
     }
     if let Some(plugin) = &options.plugin {
         let (library, output) = (quoted(&plugin.library), quoted(&plugin.output));
-        command.args(["-plugin", &format!("file={library},out={output}")]);
+        let mut plugin_options = format!("file={library},out={output}");
+        if let Some(profile) = &plugin.profile {
+            plugin_options.push_str(&format!(",profile={}", quoted(profile)));
+        }
+        command.args(["-plugin", &plugin_options]);
     }
     // A group of its own, so that Ctrl-C on the terminal reaches only xtask.
     command.process_group(0);

@@ -5,15 +5,19 @@
 //! `-plugin libfermata_count.so,out=FILE`; the file gets a line `INSTRUCTIONS LOADS STORES` per
 //! stretch, in the order in which they end. The machine has one processor.
 //!
+//! With `profile=FILE` that file gets, per stretch, a line `stretch` and then a line
+//! `ADDRESS INSTRUCTIONS` (the address in hexadecimal) for every instruction that was executed.
+//!
 //! It speaks version 1 of the plugin interface (QEMU 6 to 8), whose declarations below are all of
 //! QEMU that is in here. Loads and stores are counted by callbacks, since QEMU 7.2 counts wrongly
 //! inline.
 
+use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 use std::fs::File;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 /// The version of the interface that this plugin wants.
 #[no_mangle]
@@ -42,6 +46,7 @@ extern "C" {
     fn qemu_plugin_tb_get_insn(block: *const Block, index: usize) -> *mut Insn;
     fn qemu_plugin_insn_data(insn: *const Insn) -> *const u8;
     fn qemu_plugin_insn_size(insn: *const Insn) -> usize;
+    fn qemu_plugin_insn_vaddr(insn: *const Insn) -> u64;
     fn qemu_plugin_register_vcpu_insn_exec_cb(
         insn: *mut Insn,
         cb: ExecCallback,
@@ -73,6 +78,58 @@ static STORES: AtomicU64 = AtomicU64::new(0);
 /// What was counted when the stretch began.
 static BEGIN: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 static OUT: Mutex<Option<File>> = Mutex::new(None);
+static PROFILE: Mutex<Option<Profile>> = Mutex::new(None);
+
+/// How often each instruction was executed in a stretch.
+struct Profile {
+    file: File,
+    /// One per translation of an instruction, for ever: QEMU's code adds to them.
+    places: Vec<&'static Place>,
+}
+
+/// A translation of an instruction.
+struct Place {
+    address: u64,
+    count: AtomicU64,
+}
+
+impl Profile {
+    /// The counter of an instruction that is being translated.
+    fn place(&mut self, address: u64) -> &'static Place {
+        let place = Box::leak(Box::new(Place {
+            address,
+            count: AtomicU64::new(0),
+        }));
+        self.places.push(place);
+        place
+    }
+
+    fn begin(&self) {
+        for place in &self.places {
+            place.count.store(0, Relaxed);
+        }
+    }
+
+    fn end(&mut self) {
+        let mut sums = BTreeMap::new();
+        for place in &self.places {
+            let count = place.count.load(Relaxed);
+            if count > 0 {
+                *sums.entry(place.address).or_insert(0) += count;
+            }
+        }
+        let mut text = String::from("stretch\n");
+        for (address, count) in sums {
+            text.push_str(&format!("{address:x} {count}\n"));
+        }
+        // If it cannot be written, the stretch is missing and the reader says so.
+        let _ = self.file.write_all(text.as_bytes());
+    }
+}
+
+fn profile() -> MutexGuard<'static, Option<Profile>> {
+    PROFILE.lock().unwrap_or_else(|e| e.into_inner())
+}
 
 /// What a marker says.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -95,6 +152,9 @@ fn counts() -> [u64; 3] {
 }
 
 extern "C" fn begin(_: c_uint, _: *mut c_void) {
+    if let Some(profile) = profile().as_ref() {
+        profile.begin();
+    }
     for (to, from) in BEGIN.iter().zip(counts()) {
         to.store(from, Relaxed);
     }
@@ -106,6 +166,9 @@ extern "C" fn end(_: c_uint, _: *mut c_void) {
     if let Some(file) = OUT.lock().unwrap_or_else(|e| e.into_inner()).as_mut() {
         // If it cannot be written, the line is missing and the reader says so.
         let _ = writeln!(file, "{instructions} {loads} {stores}");
+    }
+    if let Some(profile) = profile().as_mut() {
+        profile.end();
     }
 }
 
@@ -120,6 +183,7 @@ extern "C" fn access(_: c_uint, info: u32, _: u64, _: *mut c_void) {
 }
 
 extern "C" fn translate(_: u64, block: *mut Block) {
+    let mut profile = profile();
     // SAFETY: QEMU hands over a block that lives as long as this call, and its instructions with
     // it; counters and functions live for ever.
     unsafe {
@@ -137,6 +201,15 @@ extern "C" fn translate(_: u64, block: *mut Block) {
                     qemu_plugin_register_vcpu_insn_exec_cb(insn, callback, NO_REGISTERS, nobody);
                 }
                 None => {
+                    if let Some(profile) = profile.as_mut() {
+                        let place = profile.place(qemu_plugin_insn_vaddr(insn));
+                        qemu_plugin_register_vcpu_insn_exec_inline(
+                            insn,
+                            ADD,
+                            place.count.as_ptr().cast(),
+                            1,
+                        );
+                    }
                     qemu_plugin_register_vcpu_insn_exec_inline(
                         insn,
                         ADD,
@@ -171,13 +244,26 @@ pub unsafe extern "C" fn qemu_plugin_install(
         // SAFETY: promised by the caller.
         let argument = unsafe { CStr::from_ptr(*argv.add(index)) };
         let argument = argument.to_string_lossy();
-        match argument.strip_prefix("out=").map(File::create) {
-            Some(Ok(file)) => *OUT.lock().unwrap_or_else(|e| e.into_inner()) = Some(file),
-            Some(Err(error)) => {
+        let Some((key, path)) = argument.split_once('=') else {
+            eprintln!("fermata-count: {argument}: not understood");
+            return 1;
+        };
+        let file = match File::create(path) {
+            Ok(file) => file,
+            Err(error) => {
                 eprintln!("fermata-count: {argument}: {error}");
                 return 1;
             }
-            None => {
+        };
+        match key {
+            "out" => *OUT.lock().unwrap_or_else(|e| e.into_inner()) = Some(file),
+            "profile" => {
+                *profile() = Some(Profile {
+                    file,
+                    places: Vec::new(),
+                });
+            }
+            _ => {
                 eprintln!("fermata-count: {argument}: not understood");
                 return 1;
             }
