@@ -73,7 +73,13 @@ impl Table {
 
     fn html(&self) -> String {
         let mut html = String::from("<table><thead><tr>");
-        let class = |c: usize| if self.left.contains(&c) { " class=l" } else { "" };
+        let class = |c: usize| {
+            if self.left.contains(&c) {
+                " class=l"
+            } else {
+                ""
+            }
+        };
         for (c, cell) in self.head.iter().enumerate() {
             let _ = write!(html, "<th{}>{}</th>", class(c), escaped(cell));
         }
@@ -117,8 +123,18 @@ impl Results {
     fn table(&self, model: Model) -> Table {
         let mut table = Table::new(
             &[
-                "name", "unit", "instructions", "loads", "stores", "host ns", "least", "most",
-                "operations", "goal", "seL4", "Linux",
+                "name",
+                "unit",
+                "instructions",
+                "loads",
+                "stores",
+                "host ns",
+                "least",
+                "most",
+                "operations",
+                "goal",
+                "seL4",
+                "Linux",
             ],
             &[0, 1],
         );
@@ -168,7 +184,9 @@ impl Results {
             let first = self.find(base, name).and_then(|row| row.instructions);
             let mut cells = vec![name.to_string()];
             for model in &self.models {
-                let count = self.find(model.name(), name).and_then(|row| row.instructions);
+                let count = self
+                    .find(model.name(), name)
+                    .and_then(|row| row.instructions);
                 cells.push(number(count));
                 if model.name() != base {
                     cells.push(ratio(count, first));
@@ -204,7 +222,12 @@ impl Results {
         );
         let base = self.base();
         let mut names: Vec<&str> = FLUKE_TABLE_5.iter().map(|row| row.0).collect();
-        names.extend(self.models.iter().map(|m| m.name()).filter(|m| !FLUKE_TABLE_5.iter().any(|r| r.0 == *m)));
+        names.extend(
+            self.models
+                .iter()
+                .map(|m| m.name())
+                .filter(|m| !FLUKE_TABLE_5.iter().any(|r| r.0 == *m)),
+        );
         let mut any = false;
         for config in names {
             let theirs = FLUKE_TABLE_5.iter().find(|row| row.0 == config);
@@ -237,7 +260,9 @@ impl Results {
                 ("thread_bytes", "Fermata"),
                 ("thread_bytes_fpu", "Fermata, with 512 for FPU and SSE"),
             ] {
-                let bytes = self.find(model.name(), name).and_then(|row| row.instructions);
+                let bytes = self
+                    .find(model.name(), name)
+                    .and_then(|row| row.instructions);
                 if let Some(bytes) = bytes {
                     table.rows.push(vec![
                         words.into(),
@@ -285,7 +310,8 @@ fn ratio(count: Option<u64>, base: Option<u64>) -> String {
 const TABLE_5: &str = "Ford et al., Table 5: execution normalized to process-np. Fluke: time on a \
     200 MHz Pentium Pro; Fermata: retired instructions.";
 const TABLE_7: &str = "Ford et al., Table 7: bytes of kernel memory per thread.";
-const MACH_5: &str = "Draves et al., Table 5: a null RPC between address spaces, user code included. \
+const MACH_5: &str =
+    "Draves et al., Table 5: a null RPC between address spaces, user code included. \
     Mach on a DECstation 3100 (MIPS), Fermata on x86-64.";
 
 /// Prints all tables.
@@ -485,7 +511,11 @@ fn chart_of_models(results: &Results) -> Option<String> {
     if results.models.len() < 2 {
         return None;
     }
-    let series: Vec<String> = results.models.iter().map(|m| m.name().to_string()).collect();
+    let series: Vec<String> = results
+        .models
+        .iter()
+        .map(|m| m.name().to_string())
+        .collect();
     let base = results.base();
     let mut groups = Vec::new();
     for name in results.names() {
@@ -493,15 +523,19 @@ fn chart_of_models(results: &Results) -> Option<String> {
         let Some(first) = count(base).filter(|first| *first > 0) else {
             continue;
         };
-        let bars = results.models.iter().enumerate().filter_map(|(index, model)| {
-            let value = count(model.name())? as f64 / first as f64;
-            Some(Bar {
-                series: index,
-                value,
-                label: format!("{value:.3}"),
-                spread: None,
-            })
-        });
+        let bars = results
+            .models
+            .iter()
+            .enumerate()
+            .filter_map(|(index, model)| {
+                let value = count(model.name())? as f64 / first as f64;
+                Some(Bar {
+                    series: index,
+                    value,
+                    label: format!("{value:.3}"),
+                    spread: None,
+                })
+            });
         groups.push((name.to_string(), bars.collect()));
     }
     (!groups.is_empty()).then(|| {
@@ -516,7 +550,11 @@ fn chart_of_models(results: &Results) -> Option<String> {
 
 /// The host's time of what takes less than 20 µs, with its spread.
 fn chart_of_host_times(results: &Results) -> Option<String> {
-    let series: Vec<String> = results.models.iter().map(|m| m.name().to_string()).collect();
+    let series: Vec<String> = results
+        .models
+        .iter()
+        .map(|m| m.name().to_string())
+        .collect();
     let mut groups = Vec::new();
     for name in results.names() {
         let mut bars = Vec::new();
@@ -573,7 +611,10 @@ pub(super) fn page(results: &Results) -> String {
     section(
         &mut body,
         "Configurations compared",
-        &format!("Instructions, and bytes of kernel memory, divided by those of {}.", results.base()),
+        &format!(
+            "Instructions, and bytes of kernel memory, divided by those of {}.",
+            results.base()
+        ),
         chart_of_models(results),
     );
     section(
@@ -633,7 +674,12 @@ mod tests {
 
     #[test]
     fn numbers_are_grouped() {
-        for (value, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
+        for (value, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (1_234_567, "1,234,567"),
+        ] {
             assert_eq!(grouped(value), text);
         }
     }
@@ -657,7 +703,14 @@ mod tests {
             failures: Vec::new(),
         };
         let page = page(&results);
-        for part in ["<svg", "Mach, Table 5", "0.962", "1,167", "a &lt; b", "100 ns"] {
+        for part in [
+            "<svg",
+            "Mach, Table 5",
+            "0.962",
+            "1,167",
+            "a &lt; b",
+            "100 ns",
+        ] {
             assert!(page.contains(part), "{part}");
         }
         assert!(!page.contains("Fluke, Table 5"));
