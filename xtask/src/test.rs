@@ -155,7 +155,7 @@ fn host_tests(
     report: &Mutex<Report>,
 ) -> Result<(), Error> {
     // A filter that names something else would compile everything for nothing.
-    let others = ["guest/", "scenario/", "machine"];
+    let others = ["guest/", "scenario/", "machine", "bench/"];
     if filter.is_some_and(|filter| others.iter().any(|other| filter.starts_with(other))) {
         return Ok(());
     }
