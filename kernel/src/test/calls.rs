@@ -50,8 +50,19 @@ impl Met {
 fn plain_page(w: &World) -> u64 {
     let (mapping, state) = (w.create(Call::MappingCreate), w.page());
     let at = 0x6000_0000;
-    w.words(state, &[at, PAGE_SIZE, w.physical(w.page()), access::READ | access::WRITE]);
-    w.ok(Call::MappingSetState, &[mapping, state, boot::ROOT_REGION, 0]);
+    w.words(
+        state,
+        &[
+            at,
+            PAGE_SIZE,
+            w.physical(w.page()),
+            access::READ | access::WRITE,
+        ],
+    );
+    w.ok(
+        Call::MappingSetState,
+        &[mapping, state, boot::ROOT_REGION, 0],
+    );
     at
 }
 
@@ -85,7 +96,10 @@ fn common(ty: Type) -> Met {
     met.is(&w, calls.create, &[b, 0], Code::Ok);
     met.is(&w, calls.relocate, &[a, b], Code::InUse);
     met.is(&w, calls.relocate, &[a, c], Code::Ok);
-    assert_eq!(wrong(&w, calls.point, &[(RDI, a), (RSI, r[0])]), no_object(a));
+    assert_eq!(
+        wrong(&w, calls.point, &[(RDI, a), (RSI, r[0])]),
+        no_object(a)
+    );
     met.is(&w, calls.relocate, &[c, a], Code::Ok);
 
     // Taken apart and made again, there and elsewhere; the reference still names it.
@@ -105,7 +119,9 @@ fn common(ty: Type) -> Met {
     for gone in [false, true] {
         met.is(&w, calls.get, &[a, state, 0, 0, 0], Code::Ok);
         met.is(&w, calls.destroy, &[a, r[1]], Code::Ok);
-        let p = Program::new().call(calls.point, &[(RDI, a), (RSI, r[2])]).keep(state + 2048, RAX);
+        let p = Program::new()
+            .call(calls.point, &[(RDI, a), (RSI, r[2])])
+            .keep(state + 2048, RAX);
         w.poke(state + 2048, 99);
         let t = w.thread(0, p.end(), 5);
         w.run();
@@ -114,7 +130,10 @@ fn common(ty: Type) -> Met {
         if gone {
             w.ok(Call::ReferenceDestroy, &[r[1], 0]);
             w.run();
-            assert_eq!(u64::from(thread.exception.get()), Exception::NoObject as u64);
+            assert_eq!(
+                u64::from(thread.exception.get()),
+                Exception::NoObject as u64
+            );
             assert_eq!(w.sys(Call::ReferenceCheck, &[r[0]]), Code::Dead);
         } else {
             met.is(&w, calls.create, &[a, r[1]], Code::Ok);
@@ -122,37 +141,72 @@ fn common(ty: Type) -> Met {
             // A mapping, a region, ... is not open before its state is set; for its manager it is.
             met.is(&w, calls.set, &[a, state, 0, 0, 0], Code::Ok);
             w.run();
-            assert_eq!(w.peek(state + 2048), 0, "{} after a vacancy", calls.point.name());
+            assert_eq!(
+                w.peek(state + 2048),
+                0,
+                "{} after a vacancy",
+                calls.point.name()
+            );
         }
     }
 
     // Wrong use.
-    let other = w.create(if ty == Type::Mutex { Call::CondCreate } else { Call::MutexCreate });
-    for call in [calls.destroy, calls.relocate, calls.point, calls.get, calls.set] {
+    let other = w.create(if ty == Type::Mutex {
+        Call::CondCreate
+    } else {
+        Call::MutexCreate
+    });
+    for call in [
+        calls.destroy,
+        calls.relocate,
+        calls.point,
+        calls.get,
+        calls.set,
+    ] {
         let free = w.object();
         let rest = [(RSI, if call == calls.point { r[0] } else { state })];
         let with = |handle| [(RDI, handle), rest[0], (RDX, 0), (R10, 0), (R8, 0)];
-        assert_eq!(wrong(&w, call, &with(free)), no_object(free), "{}", call.name());
+        assert_eq!(
+            wrong(&w, call, &with(free)),
+            no_object(free),
+            "{}",
+            call.name()
+        );
         let misaligned = (Exception::Misaligned as u64, b + 8);
         assert_eq!(wrong(&w, call, &with(b + 8)), misaligned, "{}", call.name());
         let mistaken = (Exception::WrongType as u64, other);
         assert_eq!(wrong(&w, call, &with(other)), mistaken, "{}", call.name());
         let memory = (Exception::Memory as u64, 0x5555_5000);
-        assert_eq!(wrong(&w, call, &with(0x5555_5000)), memory, "{}", call.name());
+        assert_eq!(
+            wrong(&w, call, &with(0x5555_5000)),
+            memory,
+            "{}",
+            call.name()
+        );
     }
     met.is(&w, calls.destroy, &[b, 0], Code::Ok);
 
     // Without memory nothing is made, and nothing leaks.
     let (space, s) = w.space(0, 0, 0);
     let page = w.page();
-    w.map(s, 0x5000_0000, PAGE_SIZE, boot::ROOT_REGION, w.physical(page));
+    w.map(
+        s,
+        0x5000_0000,
+        PAGE_SIZE,
+        boot::ROOT_REGION,
+        w.physical(page),
+    );
     let p = Program::new().call(calls.create, &[(RDI, 0x5000_0000), (RSI, 0)]);
     w.thread(s, p.keep(0x5000_0800, RAX).end(), 5);
     w.run();
     assert_eq!(Code::from_rax(w.peek(page + 0x800)), Code::NoMemory);
     met.note(calls.create, Code::NoMemory);
     w.ok(Call::SpaceDestroy, &[space, 0]);
-    let used = w.manager.space().and_then(|s| s.account.get()).map(|a| a.used());
+    let used = w
+        .manager
+        .space()
+        .and_then(|s| s.account.get())
+        .map(|a| a.used());
     hal::host::fail_allocations_after(0);
     let mut made = Vec::new();
     loop {
@@ -166,7 +220,13 @@ fn common(ty: Type) -> Met {
     for at in made {
         w.ok(calls.destroy, &[at, 0]);
     }
-    assert_eq!(used, w.manager.space().and_then(|s| s.account.get()).map(|a| a.used()));
+    assert_eq!(
+        used,
+        w.manager
+            .space()
+            .and_then(|s| s.account.get())
+            .map(|a| a.used())
+    );
     met
 }
 
@@ -185,7 +245,10 @@ fn mutex() {
     met.is(&w, Call::MutexGetState, &[m, state], Code::Ok);
     assert_eq!(w.peek(state), 1);
     // Unlocking by a state lets who waits try again.
-    let p = Program::new().call(Call::MutexLock, &[(RDI, m)]).keep(state + 8, RAX).end();
+    let p = Program::new()
+        .call(Call::MutexLock, &[(RDI, m)])
+        .keep(state + 8, RAX)
+        .end();
     w.poke(state + 8, 9);
     w.thread(0, p, 5);
     w.run();
@@ -204,7 +267,11 @@ fn mutex() {
 fn cond() {
     let mut met = common(Type::Cond);
     let w = World::with_frames(64);
-    let (c, m, out) = (w.create(Call::CondCreate), w.create(Call::MutexCreate), w.page());
+    let (c, m, out) = (
+        w.create(Call::CondCreate),
+        w.create(Call::MutexCreate),
+        w.page(),
+    );
     met.is(&w, Call::CondWait, &[c, m], Code::Invalid);
     met.is(&w, Call::CondWaitUntil, &[c, m, 0], Code::Invalid);
     met.is(&w, Call::MutexTrylock, &[m], Code::Ok);
@@ -270,8 +337,20 @@ fn mapping() {
     met.is(&w, Call::MappingProtect, &[m, 16], Code::Invalid);
     met.is(&w, Call::MappingProtect, &[m, access::READ], Code::Ok);
     // It moves over its own range, and grows.
-    set(&mut met, [0x7000_0000, 2 * page, first, 3], root, 0, Code::Ok);
-    set(&mut met, [0x7000_1000, 2 * page, first, 3], root, 0, Code::Ok);
+    set(
+        &mut met,
+        [0x7000_0000, 2 * page, first, 3],
+        root,
+        0,
+        Code::Ok,
+    );
+    set(
+        &mut met,
+        [0x7000_1000, 2 * page, first, 3],
+        root,
+        0,
+        Code::Ok,
+    );
     met.is(&w, Call::MappingGetState, &[m, state + 64, 0, 0], Code::Ok);
     assert_eq!(w.peek(state + 64), 0x7000_1000);
     met.complete("Mapping");
@@ -301,11 +380,21 @@ fn region() {
     met.is(&w, Call::RegionProtect, &[r, 15], Code::Ok);
     let to = w.reference(Call::RegionReference, r);
     let all = 4 * PAGE_SIZE;
-    met.is(&w, Call::RegionSearch, &[to, 0, all, 1 << 20], Code::Invalid);
+    met.is(
+        &w,
+        Call::RegionSearch,
+        &[to, 0, all, 1 << 20],
+        Code::Invalid,
+    );
     met.is(&w, Call::RegionSearch, &[dead, 0, all, 1], Code::Dead);
     met.is(&w, Call::RegionSearch, &[to, 0, all, 1], Code::Ok);
     for from in [0, PAGE_SIZE, all, u64::MAX, u64::MAX - PAGE_SIZE] {
-        met.is(&w, Call::RegionSearch, &[to, from, u64::MAX, 1 << 2], Code::NotFound);
+        met.is(
+            &w,
+            Call::RegionSearch,
+            &[to, from, u64::MAX, 1 << 2],
+            Code::NotFound,
+        );
     }
     // The objects of the boot page, in order.
     let mut found = Vec::new();
@@ -349,7 +438,10 @@ fn space() {
     set(&mut met, [0, u64::MAX, 0, 0], 0, Code::NoMemory);
     set(&mut met, [0, 1 << 20, 5, 7], 0, Code::Ok);
     met.is(&w, Call::SpaceGetState, &[s, state + 64, 0], Code::Ok);
-    assert_eq!([w.peek(state + 72), w.peek(state + 80), w.peek(state + 88)], [1 << 20, 0, 7]);
+    assert_eq!(
+        [w.peek(state + 72), w.peek(state + 80), w.peek(state + 88)],
+        [1 << 20, 0, 7]
+    );
     met.complete("Space");
 }
 
@@ -420,7 +512,12 @@ fn thread() {
     met.is(&w, Call::ThreadSleepUntil, &[0], Code::Ok);
     met.is(&w, Call::ThreadSleepUntil, &[hal::now() + 5000], Code::Ok);
     met.is(&w, Call::ThreadWaitInterruptUntil, &[0], Code::TimedOut);
-    met.is(&w, Call::ThreadWaitInterruptUntil, &[hal::now() + 5000], Code::TimedOut);
+    met.is(
+        &w,
+        Call::ThreadWaitInterruptUntil,
+        &[hal::now() + 5000],
+        Code::TimedOut,
+    );
     w.ok(Call::ThreadReference, &[boot::ROOT_THREAD, r]);
     for call in [Call::ThreadWaitInterrupt, Call::ThreadWaitInterruptUntil] {
         w.ok(Call::ThreadInterrupt, &[r]);
@@ -445,7 +542,11 @@ fn thread() {
 fn reference() {
     let mut met = common(Type::Reference);
     let w = World::with_frames(64);
-    let (r, state, dead) = (w.create(Call::ReferenceCreate), w.page(), dead_reference(&w));
+    let (r, state, dead) = (
+        w.create(Call::ReferenceCreate),
+        w.page(),
+        dead_reference(&w),
+    );
     let m = w.create(Call::MutexCreate);
     let to = w.reference(Call::MutexReference, m);
     met.is(&w, Call::ReferenceDestroy, &[to, to], Code::Invalid);
@@ -490,14 +591,25 @@ fn clock_and_devices() {
     let grant = Call::DeviceGrantPorts;
     met.is(&w, grant, &[none, space, 0x3f8, 8], Code::Denied);
     met.is(&w, grant, &[key, dead, 0x3f8, 8], Code::Dead);
-    for (first, count) in [(0, 0), (0x1_0000, 1), (u64::MAX, 1), (1, 0x1_0000), (0, u64::MAX)] {
+    for (first, count) in [
+        (0, 0),
+        (0x1_0000, 1),
+        (u64::MAX, 1),
+        (1, 0x1_0000),
+        (0, u64::MAX),
+    ] {
         met.is(&w, grant, &[key, space, first, count], Code::Invalid);
     }
     met.is(&w, grant, &[key, space, 0x3f8, 8], Code::Ok);
     met.is(&w, grant, &[key, space, 0x3ff, 1], Code::InUse);
     assert!(hal::host::ports().contains(&(0x3f8, 8)));
     let physical = Call::DeviceMapPhysical;
-    met.is(&w, physical, &[none, region, 1 << 30, PAGE_SIZE], Code::Denied);
+    met.is(
+        &w,
+        physical,
+        &[none, region, 1 << 30, PAGE_SIZE],
+        Code::Denied,
+    );
     for (start, size) in [
         (1 << 30, 0),
         (1, PAGE_SIZE),
@@ -521,6 +633,10 @@ fn every_row_has_a_test() {
         .collect();
     for row in SYSCALLS {
         let object = row.object.to_lowercase();
-        assert!(here.contains(&object.as_str()), "{} belongs to {object}", row.name);
+        assert!(
+            here.contains(&object.as_str()),
+            "{} belongs to {object}",
+            row.name
+        );
     }
 }

@@ -96,7 +96,10 @@ fn threads(k: K) {
     let (ready, _) = k.sched.state();
     let current = k.current.get().expect("somebody runs");
     let deadlines = k.deadlines.threads();
-    assert!(deadlines.windows(2).all(|w| w[0].0 <= w[1].0), "deadlines out of order");
+    assert!(
+        deadlines.windows(2).all(|w| w[0].0 <= w[1].0),
+        "deadlines out of order"
+    );
     for t in k.threads.iter() {
         let phase = t.head().phase.get();
         let run = t.run.get();
@@ -166,9 +169,7 @@ fn threads(k: K) {
         assert!(timed <= 1, "two deadlines: {}", name());
         let may = matches!(
             run,
-            Run::Waiting(
-                Waiting::Deadline | Waiting::Interrupt | Waiting::Cond | Waiting::Portset
-            )
+            Run::Waiting(Waiting::Deadline | Waiting::Interrupt | Waiting::Cond | Waiting::Portset)
         );
         assert!(timed == 0 || may, "a deadline without a wait: {}", name());
         if matches!(run, Run::Ready | Run::Running | Run::Waiting(_)) {
@@ -178,13 +179,21 @@ fn threads(k: K) {
             assert!(t.space().is_some(), "without a space: {}", name());
         }
         let may = !matches!(run, Run::Ready | Run::Running);
-        assert!(may || !t.exception_delivered.get(), "runs in an exception: {}", name());
+        assert!(
+            may || !t.exception_delivered.get(),
+            "runs in an exception: {}",
+            name()
+        );
     }
     for s in k.spaces.iter() {
         let mut at = s.threads.get();
         let mut prev: Option<&'static Thread> = None;
         while let Some(t) = at {
-            assert_eq!(t.space().map(Link::to), Some(Link::to(s)), "in the list of another space");
+            assert_eq!(
+                t.space().map(Link::to),
+                Some(Link::to(s)),
+                "in the list of another space"
+            );
             assert!(same(t.prev_in_space.get(), prev));
             prev = at;
             at = t.next_in_space.get();
@@ -206,8 +215,10 @@ fn peer(t: &'static Thread) {
     assert_eq!(theirs.peer.get(), Link::to(t), "a peer that serves another");
     for end in [mine, theirs] {
         let stage = end.stage.get();
-        let sound =
-            matches!(stage, Stage::Sending | Stage::Receiving | Stage::Over | Stage::Ack);
+        let sound = matches!(
+            stage,
+            Stage::Sending | Stage::Receiving | Stage::Over | Stage::Ack
+        );
         assert!(sound, "waits in a connection that is {stage:?}");
     }
 }
@@ -219,7 +230,10 @@ fn queues(k: K) {
         let members = queue.threads();
         assert_eq!(bits & 1 << p != 0, !members.is_empty(), "the bitmap lies");
         for t in members {
-            assert_eq!((t.run.get(), usize::from(t.priority.get())), (Run::Ready, p));
+            assert_eq!(
+                (t.run.get(), usize::from(t.priority.get())),
+                (Run::Ready, p)
+            );
         }
     }
     let check = |queue: &'static WaitQueue, why: Waiting| {
@@ -227,12 +241,19 @@ fn queues(k: K) {
         for t in &members {
             assert_eq!(t.run.get(), Run::Waiting(why), "in a queue for {why:?}");
         }
-        let sorted = why == Waiting::Vacant || members.windows(2).all(|w| w[0].priority.get() >= w[1].priority.get());
+        let sorted = why == Waiting::Vacant
+            || members
+                .windows(2)
+                .all(|w| w[0].priority.get() >= w[1].priority.get());
         assert!(sorted, "not in order of priority");
     };
     check(&k.vacant, Waiting::Vacant);
-    k.mutexes.iter().for_each(|m| check(&m.waiters, Waiting::Mutex));
-    k.conds.iter().for_each(|c| check(&c.waiters, Waiting::Cond));
+    k.mutexes
+        .iter()
+        .for_each(|m| check(&m.waiters, Waiting::Mutex));
+    k.conds
+        .iter()
+        .for_each(|c| check(&c.waiters, Waiting::Cond));
     for s in k.portsets.iter() {
         check(&s.servers, Waiting::Portset);
         check(&s.clients, Waiting::Port);
@@ -261,7 +282,11 @@ fn frames(k: K) {
     let mut count = 0;
     each(k, |h, _| {
         let (pfn, offset) = h.bound().expect("an object in no frame");
-        assert_eq!(listed.get(&(pfn.0, offset)), Some(&h.id()), "not in its frame's list");
+        assert_eq!(
+            listed.get(&(pfn.0, offset)),
+            Some(&h.id()),
+            "not in its frame's list"
+        );
         count += 1;
     });
     assert_eq!(count, listed.len(), "a free slot in a frame's list");
@@ -273,7 +298,10 @@ fn hierarchy(k: K) {
         let mut inside = Vec::new();
         tree(s.mappings.get(), u32::MAX, &mut inside);
         for pair in inside.windows(2) {
-            assert!(pair[0].end_address() <= pair[1].start.get(), "mappings overlap");
+            assert!(
+                pair[0].end_address() <= pair[1].start.get(),
+                "mappings overlap"
+            );
         }
         for m in &inside {
             assert_eq!(m.space.get(), Link::to(s), "a mapping in the wrong tree");
@@ -282,7 +310,11 @@ fn hierarchy(k: K) {
             for page in (0..pages).map(|i| first + i * PAGE_SIZE) {
                 if let Some((pfn, rights)) = s.table.lookup(page) {
                     let found = memory::look(s, page);
-                    assert_eq!(found, Some((pfn, rights)), "a stale translation of {page:#x}");
+                    assert_eq!(
+                        found,
+                        Some((pfn, rights)),
+                        "a stale translation of {page:#x}"
+                    );
                 }
             }
         }
@@ -297,7 +329,9 @@ fn hierarchy(k: K) {
             count += 1;
             at = r.next.get();
         }
-        let all = live(&k.regions).filter(|r| r.space.get() == Link::to(s)).count();
+        let all = live(&k.regions)
+            .filter(|r| r.space.get() == Link::to(s))
+            .count();
         assert_eq!(count, all, "a space's list of regions");
     }
     for r in live(&k.regions) {
@@ -311,7 +345,9 @@ fn hierarchy(k: K) {
             at = m.next_importer();
             count += 1;
         }
-        let all = live(&k.mappings).filter(|m| m.region.get() == Link::to(r)).count();
+        let all = live(&k.mappings)
+            .filter(|m| m.region.get() == Link::to(r))
+            .count();
         assert_eq!(count, all, "a region's list of importers");
     }
 }
@@ -362,7 +398,10 @@ fn accounts(k: K) {
     }
     for (account, used, holders) in books.values() {
         assert_eq!(account.used(), *used, "an account's use");
-        assert!(account.used() <= account.quota(), "more in use than the quota");
+        assert!(
+            account.used() <= account.quota(),
+            "more in use than the quota"
+        );
         assert_eq!(account.books().1, *holders, "an account's holders");
         assert!(!account.books().2 || account.used() == account.quota());
     }
@@ -374,14 +413,24 @@ fn kept(k: K) {
     for r in live(&k.references).filter(|r| r.keeps()) {
         let target = r.target.get();
         let phase = target.header().map(|h| h.phase.get());
-        assert_eq!(phase, Some(Phase::Vacant), "a reference that keeps what needs no keeping");
+        assert_eq!(
+            phase,
+            Some(Phase::Vacant),
+            "a reference that keeps what needs no keeping"
+        );
         let id = std::format!("{:p}", target.header().expect("it lives"));
-        assert!(keepers.insert(id, ()).is_none(), "an identity that is kept twice");
+        assert!(
+            keepers.insert(id, ()).is_none(),
+            "an identity that is kept twice"
+        );
     }
     each(k, |h, _| {
         if h.phase.get() == Phase::Vacant {
             let id = std::format!("{h:p}");
-            assert!(keepers.contains_key(&id), "a vacant identity that nobody keeps: {id}");
+            assert!(
+                keepers.contains_key(&id),
+                "a vacant identity that nobody keeps: {id}"
+            );
         }
     });
 }

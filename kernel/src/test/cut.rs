@@ -92,7 +92,11 @@ impl Knife {
             if let Way::Slow(steps) = way {
                 self.others(w, steps);
             }
-            let to = if way == Way::Elsewhere { self.elsewhere } else { object };
+            let to = if way == Way::Elsewhere {
+                self.elsewhere
+            } else {
+                object
+            };
             w.ok(all.create, &[to, self.kept]);
             if way == Way::Elsewhere {
                 w.ok(all.relocate, &[to, object]);
@@ -199,7 +203,9 @@ fn cut_everywhere(name: &str, build: Build) {
         }
         for way in ways {
             for &at in &steps {
-                let _where = Where(format!("{name}: {ty:?} {n}, {way:?}, step {at} of {steps:?}"));
+                let _where = Where(format!(
+                    "{name}: {ty:?} {n}, {way:?}, step {at} of {steps:?}"
+                ));
                 let (w, knife, s) = prepare(build);
                 w.checked.set(false);
                 w.release();
@@ -228,6 +234,8 @@ macro_rules! cuts {
         fn $name() {
             cut_everywhere(stringify!($name), scenarios::$name);
         })*
+
+        const ALL: &[(&str, Build)] = &[$((stringify!($name), scenarios::$name)),*];
     };
 }
 
@@ -291,19 +299,22 @@ mod scenarios {
         let (full, sum) = (at, at + 8);
         let lock = |p: Program| p.call(Call::MutexLock, &[(RDI, m)]);
         let unlock = |p: Program| p.call(Call::MutexUnlock, &[(RDI, m)]);
-        let wait = |p: Program, again: usize| {
-            p.call(Call::CondWait, &[(RDI, c), (RSI, m)]).jump(again)
-        };
+        let wait =
+            |p: Program, again: usize| p.call(Call::CondWait, &[(RDI, c), (RSI, m)]).jump(again);
         let put = lock(Program::new());
         let again = put.len();
         let put = put.load(full, RBX).jump_if(|c| c.rbx.get() == 0, again + 5);
-        let put = wait(put, again).load(at + 16, RBX).op(|c| c.rbx.set(c.rbx.get() + 7));
+        let put = wait(put, again)
+            .load(at + 16, RBX)
+            .op(|c| c.rbx.set(c.rbx.get() + 7));
         let put = put.keep(full, RBX);
         let put = unlock(put).call(Call::CondBroadcast, &[(RDI, c)]);
         let put = count(put, at + 16, 3, 0).end();
         let take = lock(Program::new());
         let again = take.len();
-        let take = take.load(full, RBX).jump_if(|c| c.rbx.get() != 0, again + 5);
+        let take = take
+            .load(full, RBX)
+            .jump_if(|c| c.rbx.get() != 0, again + 5);
         let take = wait(take, again)
             .load(sum, R8)
             .op(|c| c.rbp.set(c.r8.get() * 10 + c.rbx.get()))
@@ -328,9 +339,9 @@ mod scenarios {
         let set = w.create(Call::PortsetCreate);
         let out = w.page();
         let early = |p: Program, time: u64, at: u64| {
-            p.keep(at + 8, RAX).call(Call::ClockGet, &[]).store(move |c| {
-                (at, u64::from(c.rdi.get() < time))
-            })
+            p.keep(at + 8, RAX)
+                .call(Call::ClockGet, &[])
+                .store(move |c| (at, u64::from(c.rdi.get() < time)))
         };
         let p = Program::new().call(Call::ThreadSleepUntil, &[(RDI, 20_000)]);
         let p = early(p, 20_000, out);
@@ -348,7 +359,10 @@ mod scenarios {
             .keep(out + 56, RAX)
             .call(Call::ClockGet, &[])
             .jump_if(|c| c.rdi.get() < 25_000, again);
-        let two = p.call(Call::MutexUnlock, &[(RDI, m)]).keep(out + 48, RAX).end();
+        let two = p
+            .call(Call::MutexUnlock, &[(RDI, m)])
+            .keep(out + 48, RAX)
+            .end();
         let (one, two) = (w.thread(0, one, 10), w.thread(0, two, 10));
         Scenario::default()
             .thread(one)
@@ -362,7 +376,10 @@ mod scenarios {
     /// Two threads interrupt each other in turn.
     pub(super) fn interrupts(w: &World) -> Scenario {
         let out = w.page();
-        let refs = [w.create(Call::ReferenceCreate), w.create(Call::ReferenceCreate)];
+        let refs = [
+            w.create(Call::ReferenceCreate),
+            w.create(Call::ReferenceCreate),
+        ];
         let mut s = Scenario::default().result(out, 4);
         let mut threads = Vec::new();
         for n in 0..2 {
@@ -392,7 +409,11 @@ mod scenarios {
     fn service(w: &World) -> Service {
         let set = w.create(Call::PortsetCreate);
         let (port, reference) = w.port(set, 77);
-        Service { set, port, reference }
+        Service {
+            set,
+            port,
+            reference,
+        }
     }
 
     fn all(s: Scenario, v: &Service, client: u64, server: u64) -> Scenario {
@@ -499,7 +520,10 @@ mod scenarios {
             .keep(out + 24, RAX);
         let client = count(client, out + 32, 2, 0).end();
         let server = Program::new()
-            .call(Call::ServerWaitReceiveShort, &[(RDI, v.set), (RBX, 0), (R15, 0)])
+            .call(
+                Call::ServerWaitReceiveShort,
+                &[(RDI, v.set), (RBX, 0), (R15, 0)],
+            )
             .keep(out + 40, RAX);
         let again = server.len();
         let server = server
@@ -508,7 +532,8 @@ mod scenarios {
                 c.rsi.set(c.rsi.get() + c.rdx.get());
                 c.rbx.set(0);
                 c.r15.set(0);
-                c.rax.set(Call::ServerAckSendWaitReceiveShort as u64 | 16 << 8);
+                c.rax
+                    .set(Call::ServerAckSendWaitReceiveShort as u64 | 16 << 8);
             })
             .push(Instr::Syscall)
             .keep(out + 48, RAX)
@@ -548,11 +573,7 @@ mod scenarios {
         let p = step(p, Call::ServerReceive, &[(R12, b + 542), (R13, 30)]);
         let p = step(p, Call::ServerAck, &[]);
         let p = step(p, Call::ServerSend, &[(RSI, b), (RDX, 7)]);
-        let p = step(
-            p,
-            Call::ServerOverReceive,
-            &[(R12, b + 600), (R13, 30)],
-        );
+        let p = step(p, Call::ServerOverReceive, &[(R12, b + 600), (R13, 30)]);
         let p = step(
             p,
             Call::ServerAckSendOverReceive,
@@ -575,7 +596,10 @@ mod scenarios {
                 &[(RDI, v.reference), (RSI, a), (RDX, 20), (R8, 0), (R9, 0)],
             )
             .keep(out, RAX)
-            .call(Call::ClientReceive, &[(R12, a + 64), (R13, 50), (R15, 0), (RBX, 0)])
+            .call(
+                Call::ClientReceive,
+                &[(R12, a + 64), (R13, 50), (R15, 0), (RBX, 0)],
+            )
             .keep(out + 8, RAX)
             .call(Call::ClientReceive, &[])
             .keep(out + 16, RAX)
@@ -588,11 +612,21 @@ mod scenarios {
             .keep(out + 24, RAX)
             .call(
                 Call::ServerAckSendWaitReceive,
-                &[(RDI, v.set), (RDX, 0), (R8, 0), (R9, 0), (R12, b), (R15, 0), (RBX, 0)],
+                &[
+                    (RDI, v.set),
+                    (RDX, 0),
+                    (R8, 0),
+                    (R9, 0),
+                    (R12, b),
+                    (R15, 0),
+                    (RBX, 0),
+                ],
             )
             .end();
         let (c, s) = (w.thread(0, client, 9), w.thread(0, server, 10));
-        all(Scenario::default(), &v, c, s).result(out, 4).result(b, 4)
+        all(Scenario::default(), &v, c, s)
+            .result(out, 4)
+            .result(b, 4)
     }
 
     /// As before, but the server takes its time between its stages.
@@ -621,7 +655,9 @@ mod scenarios {
             .call(Call::ServerWaitReceive, &wait)
             .end();
         let (c, s) = (w.thread(0, client, 9), w.thread(0, server, 10));
-        all(Scenario::default(), &v, c, s).result(out, 5).result(b, 4)
+        all(Scenario::default(), &v, c, s)
+            .result(out, 5)
+            .result(b, 4)
     }
 
     /// Either end leaves while the other one waits.
@@ -687,7 +723,9 @@ mod scenarios {
         both.extend([(RSI, b + 390), (RDX, 24), (R8, 0), (R9, 0)]);
         let server = server.call(Call::ReplyWaitReceive, &both).jump(again);
         let (c, s) = (w.thread(0, client, 10), w.thread(0, server, 9));
-        all(Scenario::default(), &v, c, s).result(out, 4).result(a + 512, 6)
+        all(Scenario::default(), &v, c, s)
+            .result(out, 4)
+            .result(a + 512, 6)
     }
 
     pub(super) fn idempotent_short(w: &World) -> Scenario {
@@ -711,7 +749,10 @@ mod scenarios {
             .keep(out + 16, RDX);
         let client = count(client, out + 32, 3, 0).end();
         let server = Program::new()
-            .call(Call::ServerWaitReceiveShort, &[(RDI, v.set), (RBX, 0), (R15, 0)])
+            .call(
+                Call::ServerWaitReceiveShort,
+                &[(RDI, v.set), (RBX, 0), (R15, 0)],
+            )
             .op(move |c| {
                 c.rdi.set(v.set);
                 c.rsi.set(c.rsi.get() + c.rdx.get());
@@ -758,7 +799,9 @@ mod scenarios {
         let mut both = receive.to_vec();
         both.extend([(RSI, b), (RDX, 24), (R8, 0), (R9, 0)]);
         let again = server.len();
-        let server = server.call(Call::ServerAckSendWaitReceive, &both).jump(again);
+        let server = server
+            .call(Call::ServerAckSendWaitReceive, &both)
+            .jump(again);
         let server = w.thread(0, server, 10);
         s.thread(server).object(Type::Portset, v.set).result(out, 2)
     }
@@ -768,7 +811,9 @@ mod scenarios {
         let v = service(w);
         let (out, b) = (w.page(), w.page());
         let m = w.create(Call::MutexCreate);
-        let r: Vec<u64> = (0..3).map(|_| w.reference(Call::MutexReference, m)).collect();
+        let r: Vec<u64> = (0..3)
+            .map(|_| w.reference(Call::MutexReference, m))
+            .collect();
         let into: Vec<u64> = (0..3).map(|_| w.create(Call::ReferenceCreate)).collect();
         let client = Program::new()
             .call(
@@ -787,13 +832,24 @@ mod scenarios {
         let server = Program::new()
             .call(
                 Call::ServerWaitReceive,
-                &[(RDI, v.set), (R12, b + 64), (R13, 8), (R15, 0), (RBX, ref_list(into[0], 2))],
+                &[
+                    (RDI, v.set),
+                    (R12, b + 64),
+                    (R13, 8),
+                    (R15, 0),
+                    (RBX, ref_list(into[0], 2)),
+                ],
             )
             .keep(out + 16, RAX)
             .keep(out + 24, RBX)
             .call(
                 Call::ServerReceive,
-                &[(R12, b + 64), (R13, 8), (R15, 0), (RBX, ref_list(into[2], 1))],
+                &[
+                    (R12, b + 64),
+                    (R13, 8),
+                    (R15, 0),
+                    (RBX, ref_list(into[2], 1)),
+                ],
             )
             .keep(out + 32, RAX);
         let mut server = server;
@@ -833,7 +889,12 @@ mod scenarios {
         for page in 0..pages {
             let at = states + page * 64;
             let offset = page * PAGE_SIZE;
-            let words = [EXPORT + offset, PAGE_SIZE, physical + offset, abi::access::ALL];
+            let words = [
+                EXPORT + offset,
+                PAGE_SIZE,
+                physical + offset,
+                abi::access::ALL,
+            ];
             w.words(at, &words);
             let mapping = w.create(Call::MappingCreate);
             w.poke(at + 32, mapping);
@@ -843,9 +904,15 @@ mod scenarios {
         }
         let (region, reference) = w.region(0, EXPORT, pages * PAGE_SIZE, v.reference);
         let p = Program::new()
-            .call(Call::ServerWaitReceiveShort, &[(RDI, v.set), (RBX, 0), (R15, 0)])
+            .call(
+                Call::ServerWaitReceiveShort,
+                &[(RDI, v.set), (RBX, 0), (R15, 0)],
+            )
             .op(move |c| {
-                assert_eq!(c.rax.get(), Code::Fault as u64 | (FAULT_WORDS as u64 * 8) << 8);
+                assert_eq!(
+                    c.rax.get(),
+                    Code::Fault as u64 | (FAULT_WORDS as u64 * 8) << 8
+                );
                 c.rbp.set(states + c.rsi.get() / PAGE_SIZE * 64);
             })
             .push(Instr::Load(std::boxed::Box::new(|c| c.rbp.get() + 32), RDI))
@@ -866,7 +933,14 @@ mod scenarios {
             .push(Instr::Syscall)
             .jump(2);
         let keeper = w.thread(0, p, 12);
-        Kept { pages: ram, region, reference, keeper, portset: v.set, port: v.port }
+        Kept {
+            pages: ram,
+            region,
+            reference,
+            keeper,
+            portset: v.set,
+            port: v.port,
+        }
     }
 
     pub(super) fn fault_of_an_instruction(w: &World) -> Scenario {
@@ -904,7 +978,13 @@ mod scenarios {
         let start = 0x800_0000;
         let window = w.map(s, start, 8 * PAGE_SIZE, kept.reference, 0);
         let objects = w.page();
-        w.map(s, 0x500_0000, PAGE_SIZE, boot::ROOT_REGION, w.physical(objects));
+        w.map(
+            s,
+            0x500_0000,
+            PAGE_SIZE,
+            boot::ROOT_REGION,
+            w.physical(objects),
+        );
         let v = service(w);
         let set = objects;
         w.ok(Call::PortsetCreate, &[set, 0]);
@@ -980,7 +1060,13 @@ mod scenarios {
     fn exception_keeper(w: &World, v: &Service, counter: u64) -> u64 {
         let (set, buffer) = (v.set, w.page());
         let words = EXCEPTION_WORDS as u64;
-        let receive = [(RDI, set), (R12, buffer), (R13, words * 8), (R15, 0), (RBX, 0)];
+        let receive = [
+            (RDI, set),
+            (R12, buffer),
+            (R13, words * 8),
+            (R15, 0),
+            (RBX, 0),
+        ];
         let registers = buffer + (words - REGISTER_WORDS as u64) * 8;
         let p = Program::new().call(Call::ServerWaitReceive, &receive);
         let again = p.len();
@@ -995,7 +1081,12 @@ mod scenarios {
             .op(|c| c.rbp.set(c.rbp.get() + 2))
             .keep(registers + 128, RBP);
         let mut both = receive.to_vec();
-        both.extend([(RSI, registers), (RDX, REGISTER_WORDS as u64 * 8), (R8, 0), (R9, 0)]);
+        both.extend([
+            (RSI, registers),
+            (RDX, REGISTER_WORDS as u64 * 8),
+            (R8, 0),
+            (R9, 0),
+        ]);
         w.thread(0, p.call(Call::ReplyWaitReceive, &both).jump(again), 9)
     }
 
@@ -1004,7 +1095,13 @@ mod scenarios {
         let counter = w.page();
         let (space, s) = w.space(0, flags, v.reference);
         let page = w.page();
-        let window = w.map(s, 0x500_0000, PAGE_SIZE, boot::ROOT_REGION, w.physical(page));
+        let window = w.map(
+            s,
+            0x500_0000,
+            PAGE_SIZE,
+            boot::ROOT_REGION,
+            w.physical(page),
+        );
         let mut p = Program::new();
         for n in 0..3 {
             p = p.push(instr()).keep(0x500_0000 + n * 8, RBX);
@@ -1042,7 +1139,12 @@ mod scenarios {
         let p = Program::new()
             .call(
                 Call::RegionSearch,
-                &[(RDI, reference), (RSI, 0), (RDX, 3 * PAGE_SIZE), (R10, 0x3fe)],
+                &[
+                    (RDI, reference),
+                    (RSI, 0),
+                    (RDX, 3 * PAGE_SIZE),
+                    (R10, 0x3fe),
+                ],
             )
             .keep(out, RSI)
             .keep(out + 8, R8)
@@ -1066,6 +1168,25 @@ mod scenarios {
             .object(Type::Region, region)
             .object(Type::Reference, reference)
             .result(out, 5)
+    }
+}
+
+/// Page tables are a cache: with room for next to nothing everything comes out the same.
+#[test]
+fn table_pages_run_out() {
+    for &(name, build) in ALL {
+        let (w, _, s) = prepare(build);
+        w.release();
+        finish(&w);
+        let expected = results(&w, &s);
+        for limit in 4..14 {
+            let _where = Where(format!("{name}: {limit} table pages"));
+            let (w, _, s) = prepare(build);
+            hal::host::set_table_limit(limit);
+            w.release();
+            finish(&w);
+            assert_eq!(results(&w, &s), expected);
+        }
     }
 }
 

@@ -82,7 +82,13 @@ impl Round {
         let mut random = Random::new(seed);
         let pages = w.pages(JAIL_PAGES);
         let authority = random.below(4) == 0;
-        let mut r = Round { w, random, pages, trace, authority };
+        let mut r = Round {
+            w,
+            random,
+            pages,
+            trace,
+            authority,
+        };
         r.build();
         r.w.checked.set(true);
         check::invariants(r.w.k);
@@ -129,8 +135,10 @@ impl Round {
             w.poke(state, 100 + n as u64);
             w.ok(Call::PortSetState, &[at(13 + n as u64), state, *set]);
         }
-        let ports =
-            [refer(w, Call::PortReference, at(13)), refer(w, Call::PortReference, at(14))];
+        let ports = [
+            refer(w, Call::PortReference, at(13)),
+            refer(w, Call::PortReference, at(14)),
+        ];
         let mut spaces = Vec::new();
         for n in 0..2 {
             w.ok(Call::SpaceCreate, &[at(n), 0]);
@@ -152,7 +160,10 @@ impl Round {
             words[21] = 5 + n % 3;
             words[22] = 1;
             w.words(state, &words);
-            w.ok(Call::ThreadSetState, &[at(n), state, spaces[(n % 2) as usize], 0, 0]);
+            w.ok(
+                Call::ThreadSetState,
+                &[at(n), state, spaces[(n % 2) as usize], 0, 0],
+            );
             w.ok(Call::ThreadResume, &[at(n)]);
             refer(w, Call::ThreadReference, at(n));
         }
@@ -262,8 +273,18 @@ impl Round {
             Type::Cond | Type::Portset => [].into(),
             Type::Mapping => {
                 let size = self.random.one_of(&[0, 1, 1, 2, 3, 16]) * PAGE_SIZE;
-                let size = if self.random.below(10) == 0 { self.range() } else { size };
-                [self.range(), size, self.range() % (1 << 20), self.random.below(17)].into()
+                let size = if self.random.below(10) == 0 {
+                    self.range()
+                } else {
+                    size
+                };
+                [
+                    self.range(),
+                    size,
+                    self.range() % (1 << 20),
+                    self.random.below(17),
+                ]
+                .into()
             }
             Type::Region => [self.range(), self.range(), self.random.below(17)].into(),
             Type::Port => [self.random.below(1000)].into(),
@@ -273,7 +294,11 @@ impl Round {
                     _ => self.random.below(0x3_0000),
                 };
                 let flags = u64::from(self.random.below(6) == 0);
-                let clock = if self.random.below(3) == 0 { self.wild() } else { 0 };
+                let clock = if self.random.below(3) == 0 {
+                    self.wild()
+                } else {
+                    0
+                };
                 [flags, quota, 0, clock].into()
             }
             Type::Thread => {
@@ -322,7 +347,9 @@ impl Round {
     }
 
     fn type_of(name: &str) -> Option<Type> {
-        abi::TYPES.into_iter().find(|ty| name.starts_with(ty.name()))
+        abi::TYPES
+            .into_iter()
+            .find(|ty| name.starts_with(ty.name()))
     }
 
     /// A call that goes on with what the thread has begun, if it has.
@@ -343,14 +370,22 @@ impl Round {
         };
         let first = self.random.one_of(first);
         let fits = |call: Call| plan(call).has(side) && plan(call).first() == Some(first);
-        let all: Vec<Call> = SYSCALLS.iter().map(|r| r.call).filter(|&c| fits(c)).collect();
+        let all: Vec<Call> = SYSCALLS
+            .iter()
+            .map(|r| r.call)
+            .filter(|&c| fits(c))
+            .collect();
         (!all.is_empty()).then(|| self.random.one_of(&all))
     }
 
     /// Fills the registers of the thread for a random call.
     fn prepare(&mut self, t: &Thread) {
         let c = &t.ctx;
-        let fitting = if self.random.below(3) > 0 { self.fitting(t) } else { None };
+        let fitting = if self.random.below(3) > 0 {
+            self.fitting(t)
+        } else {
+            None
+        };
         let call = loop {
             if let Some(call) = fitting {
                 break call;
@@ -387,11 +422,18 @@ impl Round {
         let mut number = call as u64;
         if plan(call).is_ipc() {
             if !junk {
-                let (one, other) = (slot(20 + self.random.below(24)), slot(11 + self.random.below(2)));
+                let (one, other) = (
+                    slot(20 + self.random.below(24)),
+                    slot(11 + self.random.below(2)),
+                );
                 let server = name.starts_with("server") || name.starts_with("reply");
                 c.rdi.set(if server { other } else { one });
                 if self.random.below(4) != 0 {
-                    c.rdi.set(if server { other } else { slot(22 + self.random.below(2)) });
+                    c.rdi.set(if server {
+                        other
+                    } else {
+                        slot(22 + self.random.below(2))
+                    });
                 }
                 for (address, length, list, left, refs) in
                     [(RSI, RDX, R10, R8, R9), (R12, R13, R14, R15, RBX)]
@@ -442,13 +484,25 @@ impl Round {
                 Some(Type::Mapping) => slot(16),
                 _ => slot(20 + self.random.below(24)),
             };
-            let object = if self.random.below(4) == 0 { self.handle() } else { object };
+            let object = if self.random.below(4) == 0 {
+                self.handle()
+            } else {
+                object
+            };
             c.rdi.set(object);
             if name.starts_with("device") {
                 c.rdi.set(slot(36));
                 let thread = call == Call::DeviceAttachInterrupt;
-                let other = if thread { 27 + self.random.below(6) } else { 24 + self.random.below(2) };
-                let other = if call == Call::DeviceMapPhysical { 15 } else { other };
+                let other = if thread {
+                    27 + self.random.below(6)
+                } else {
+                    24 + self.random.below(2)
+                };
+                let other = if call == Call::DeviceMapPhysical {
+                    15
+                } else {
+                    other
+                };
                 c.rsi.set(slot(other));
                 let (one, two) = (self.number(), self.number());
                 c.rdx.set(if thread { one % 20 } else { one });
@@ -522,12 +576,20 @@ impl Round {
                 let address = self.buffer() & ((1 << 47) - 1);
                 let (write, execute) = (self.random.below(2) == 0, self.random.below(4) == 0);
                 t.ctx.full.set(1);
-                self.w.trap(Trap::PageFault { address, write, execute, present: false });
+                self.w.trap(Trap::PageFault {
+                    address,
+                    write,
+                    execute,
+                    present: false,
+                });
             }
             1 => {
                 t.ctx.full.set(1);
                 let vector = self.random.below(32) as u8;
-                self.w.trap(Trap::Exception { vector, error: self.random.0 });
+                self.w.trap(Trap::Exception {
+                    vector,
+                    error: self.random.0,
+                });
             }
             _ => {
                 self.prepare(t);
@@ -553,7 +615,9 @@ impl Round {
             let open = named.is_some_and(|s| s.head().phase.get() == Phase::Active);
             h.phase.get() == Phase::Active && h.bound() == Some(self.place(space)) && open
         });
-        let Some(t) = t.filter(|_| reference) else { return };
+        let Some(t) = t.filter(|_| reference) else {
+            return;
+        };
         if t.stop_count.get() == 0 {
             w.ok(Call::ThreadStop, &[thread]);
         }
@@ -643,9 +707,17 @@ fn round(seed: u64, steps: u32, trace: bool, returned: &mut Returned) {
     let left = check::census(r.w.k);
     // The manager's own: mappings of its first space and of the two others, a region of the pages
     // and the root, its space, itself, three references and its own.
-    assert_eq!((left[0], left[1], left[4], left[5]), (0, 0, 0, 0), "left over: {left:?}");
+    assert_eq!(
+        (left[0], left[1], left[4], left[5]),
+        (0, 0, 0, 0),
+        "left over: {left:?}"
+    );
     assert_eq!((left[6], left[7]), (1, outside), "left over: {left:?}");
-    assert_eq!((left[2], left[3], left[8]), (4, 2, 4), "left over: {left:?}");
+    assert_eq!(
+        (left[2], left[3], left[8]),
+        (4, 2, 4),
+        "left over: {left:?}"
+    );
     for (result, n) in r.w.returned.borrow().iter() {
         *returned.entry(*result).or_insert(0) += n;
     }
@@ -675,10 +747,18 @@ fn hostile_callers() {
         round(seed, 1000, false, &mut returned);
     }
     let reached: std::collections::BTreeSet<u8> = returned.keys().map(|r| r.0).collect();
-    println!("{} of {} calls, {} results", reached.len(), SYSCALLS.len(), returned.len());
+    println!(
+        "{} of {} calls, {} results",
+        reached.len(),
+        SYSCALLS.len(),
+        returned.len()
+    );
     for row in SYSCALLS {
-        let missing: Vec<_> =
-            row.codes.iter().filter(|&&c| !returned.contains_key(&(row.number, c as u8))).collect();
+        let missing: Vec<_> = row
+            .codes
+            .iter()
+            .filter(|&&c| !returned.contains_key(&(row.number, c as u8)))
+            .collect();
         if !missing.is_empty() {
             println!("{}: not met {missing:?}", row.name);
         }

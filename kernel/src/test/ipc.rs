@@ -37,7 +37,13 @@ impl Stand {
             w.poke(buffer + i * 8, 0x0101_0101_0101_0101 * (i % 251));
         }
         w.poke(out, 99);
-        Stand { w, set, reference, buffer, out }
+        Stand {
+            w,
+            set,
+            reference,
+            buffer,
+            out,
+        }
     }
 
     /// One stage of either side, with `length` bytes to send.
@@ -74,7 +80,9 @@ impl Stand {
     }
 
     fn stages(&self, client: bool, stages: &[Plan], length: u64) -> Program {
-        stages.iter().fold(Program::new(), |p, &s| self.stage(p, client, s, length))
+        stages
+            .iter()
+            .fold(Program::new(), |p, &s| self.stage(p, client, s, length))
     }
 
     /// What brings a side into the stage in which the call begins.
@@ -95,11 +103,18 @@ impl Stand {
     fn test(&self, p: Program, call: Call, room: u64) -> Program {
         let client = plan(call).has(Plan::CLIENT);
         let name = if client { self.reference } else { self.set };
-        let mut registers =
-            std::vec![(RDI, name), (RBX, 0), (R15, 0), (RBP, 1 << 63), (RSI, self.buffer)];
+        let mut registers = std::vec![
+            (RDI, name),
+            (RBX, 0),
+            (R15, 0),
+            (RBP, 1 << 63),
+            (RSI, self.buffer)
+        ];
         let mut count = 0;
         if plan(call).has(Plan::SHORT) {
-            let sends = [Plan::SEND, Plan::CALL, Plan::REPLY].iter().any(|&s| plan(call).has(s));
+            let sends = [Plan::SEND, Plan::CALL, Plan::REPLY]
+                .iter()
+                .any(|&s| plan(call).has(s));
             count = if sends { SENT } else { 0 };
         } else {
             registers.extend([(RDX, SENT), (R10, 0), (R8, 0), (R9, 0)]);
@@ -138,7 +153,9 @@ impl Stand {
     }
 
     fn add_received(&self, p: Program, count: u64) -> Program {
-        p.load(count, RBP).op(|c| c.rbp.set(c.rbp.get() + 1024 - c.r13.get())).keep(count, RBP)
+        p.load(count, RBP)
+            .op(|c| c.rbp.set(c.rbp.get() + 1024 - c.r13.get()))
+            .keep(count, RBP)
     }
 
     /// A client that says `length` bytes each turn; up to `times` connections.
@@ -156,7 +173,9 @@ impl Stand {
         let p = self.stage(p, true, Plan::OVER, 0);
         let p = self.stage(p, true, Plan::RECEIVE, 0);
         let p = self.add_received(p, count);
-        let p = self.stage(p, true, Plan::ACK, 0).jump_if(|c| c.rax.get() as u8 == 0, again);
+        let p = self
+            .stage(p, true, Plan::ACK, 0)
+            .jump_if(|c| c.rax.get() as u8 == 0, again);
         self.stage(p, true, Plan::DISCONNECT, 0).jump(0)
     }
 
@@ -234,8 +253,15 @@ fn client() {
         }
 
         let s = Stand::new();
-        let before = if p.has(Plan::CONNECT) { [Plan::CONNECT].as_slice() } else { &[] };
-        s.start(finish(&s, s.test(s.stages(true, before, 0), call, ROOM)), 10);
+        let before = if p.has(Plan::CONNECT) {
+            [Plan::CONNECT].as_slice()
+        } else {
+            &[]
+        };
+        s.start(
+            finish(&s, s.test(s.stages(true, before, 0), call, ROOM)),
+            10,
+        );
         s.start(s.echo(40), 12);
         s.w.run();
         if call == Call::ClientDisconnect {
@@ -259,9 +285,13 @@ fn client() {
             let s = Stand::new();
             let until: &[Plan] = match p.first() {
                 Some(Plan::RECEIVE) => &[Plan::WAIT, Plan::RECEIVE, Plan::DISCONNECT],
-                Some(Plan::ACK) => {
-                    &[Plan::WAIT, Plan::RECEIVE, Plan::ACK, Plan::OVER, Plan::DISCONNECT]
-                }
+                Some(Plan::ACK) => &[
+                    Plan::WAIT,
+                    Plan::RECEIVE,
+                    Plan::ACK,
+                    Plan::OVER,
+                    Plan::DISCONNECT,
+                ],
                 _ => &[Plan::WAIT, Plan::DISCONNECT],
             };
             s.start(s.stages(false, until, 0).end(), 12);
@@ -344,7 +374,9 @@ fn server() {
     }
     let s = Stand::new();
     let wait = [(RDI, s.set), (R13, 0), (R15, 0), (RBX, 0), (RBP, 1 << 40)];
-    let p = Program::new().call(Call::ServerWaitReceiveUntil, &wait).keep(s.out, RAX);
+    let p = Program::new()
+        .call(Call::ServerWaitReceiveUntil, &wait)
+        .keep(s.out, RAX);
     s.start(p.end(), 10);
     s.w.run();
     assert_eq!((s.code(), hal::now() >= 1 << 40), (Code::TimedOut, true));
@@ -352,7 +384,11 @@ fn server() {
 
     for held in [true, false] {
         let s = Stand::new();
-        let p = if held { exception_held(&s) } else { Program::new() };
+        let p = if held {
+            exception_held(&s)
+        } else {
+            Program::new()
+        };
         s.start(p.call(Call::ServerRelease, &[]).keep(s.out, RAX).end(), 10);
         s.w.run();
         let code = if held { Code::Ok } else { Code::WrongStage };
@@ -421,7 +457,13 @@ fn call_held(s: &Stand) -> Program {
 fn receive_any(s: &Stand) -> Program {
     Program::new().call(
         Call::ServerWaitReceive,
-        &[(RDI, s.set), (R12, s.buffer + 2048), (R13, 1024), (R15, 0), (RBX, 0)],
+        &[
+            (RDI, s.set),
+            (R12, s.buffer + 2048),
+            (R13, 1024),
+            (R15, 0),
+            (RBX, 0),
+        ],
     )
 }
 
@@ -434,17 +476,27 @@ fn exception_held(s: &Stand) -> Program {
 fn idempotent() {
     let mut met = Met::default();
     for call in [Call::Call, Call::CallShort] {
-        for (length, room, code) in
-            [(40, ROOM, Code::Ok), (80, 8, Code::Truncated), (0, ROOM, Code::Ok)]
-        {
+        for (length, room, code) in [
+            (40, ROOM, Code::Ok),
+            (80, 8, Code::Truncated),
+            (0, ROOM, Code::Ok),
+        ] {
             let s = Stand::new();
             s.start(s.test(Program::new(), call, room).end(), 10);
             let p = receive_any(&s)
-                .call(Call::Reply, &[(RSI, s.buffer), (RDX, length), (R8, 0), (R9, 0)])
+                .call(
+                    Call::Reply,
+                    &[(RSI, s.buffer), (RDX, length), (R8, 0), (R9, 0)],
+                )
                 .keep(s.out + 24, RAX);
             s.start(p.end(), 9);
             s.w.run();
-            assert_eq!((s.code(), s.w.peek(s.out + 24)), (code, 0), "{}", call.name());
+            assert_eq!(
+                (s.code(), s.w.peek(s.out + 24)),
+                (code, 0),
+                "{}",
+                call.name()
+            );
             met.note(call, code);
             met.note(Call::Reply, Code::Ok);
         }
@@ -484,7 +536,16 @@ fn idempotent() {
             let s = Stand::new();
             let length = abi::MAX_IDEMPOTENT + 1;
             let p = call_held(&s)
-                .call(call, &[(RDI, s.set), (RSI, s.buffer), (RDX, length), (R8, 0), (R9, 0)])
+                .call(
+                    call,
+                    &[
+                        (RDI, s.set),
+                        (RSI, s.buffer),
+                        (RDX, length),
+                        (R8, 0),
+                        (R9, 0),
+                    ],
+                )
                 .keep(s.out, RAX);
             s.start(p.end(), 10);
             s.w.run();
@@ -503,7 +564,11 @@ fn idempotent() {
         for (stages, room, code) in [
             (&[Plan::CONNECT, Plan::SEND, Plan::OVER][..], ROOM, Code::Ok),
             (&[Plan::CONNECT, Plan::SEND, Plan::OVER][..], 8, Code::More),
-            (&[Plan::CONNECT, Plan::DISCONNECT][..], ROOM, Code::Disconnected),
+            (
+                &[Plan::CONNECT, Plan::DISCONNECT][..],
+                ROOM,
+                Code::Disconnected,
+            ),
         ] {
             let s = Stand::new();
             s.start(s.test(call_held(&s), call, room).end(), 10);
@@ -531,13 +596,25 @@ fn the_papers_example() {
     let pages = w.pages(4);
     let map = |page: u64| {
         let at = w.physical(pages + page * PAGE_SIZE);
-        w.map(0, 0x9000_0000 + page * PAGE_SIZE, PAGE_SIZE, boot::ROOT_REGION, at);
+        w.map(
+            0,
+            0x9000_0000 + page * PAGE_SIZE,
+            PAGE_SIZE,
+            boot::ROOT_REGION,
+            at,
+        );
     };
     [0, 1, 2].into_iter().for_each(map);
     let (_, space) = w.space(0, 0, 0);
     w.map(space, 0x800_0000, 4 * PAGE_SIZE, region, 0);
     let objects = w.page();
-    w.map(space, 0x10_0000, PAGE_SIZE, boot::ROOT_REGION, w.physical(objects));
+    w.map(
+        space,
+        0x10_0000,
+        PAGE_SIZE,
+        boot::ROOT_REGION,
+        w.physical(objects),
+    );
     w.ok(Call::ReferenceCreate, &[objects, 0]);
     let state = w.page();
     w.poke(state, abi::RefKind::Port as u64);
@@ -546,11 +623,22 @@ fn the_papers_example() {
     w.write(pages, &bytes);
     let into = w.pages(2);
     let receive = [(RDI, set), (R12, into), (R13, 8192), (R15, 0), (RBX, 0)];
-    let server = Program::new().call(Call::ServerWaitReceive, &receive).keep(state, RAX).end();
+    let server = Program::new()
+        .call(Call::ServerWaitReceive, &receive)
+        .keep(state, RAX)
+        .end();
     w.poke(state, 99);
     let server = w.thread(0, server, 10);
-    let send = [(RDI, 0x10_0000), (RSI, 0x800_1800), (RDX, 8192), (R8, 0), (R9, 0)];
-    let p = Program::new().call(Call::ClientConnectSendOver, &send).end();
+    let send = [
+        (RDI, 0x10_0000),
+        (RSI, 0x800_1800),
+        (RDX, 8192),
+        (R8, 0),
+        (R9, 0),
+    ];
+    let p = Program::new()
+        .call(Call::ClientConnectSendOver, &send)
+        .end();
     let client = w.thread(space, p, 9);
     w.run();
 
@@ -561,7 +649,10 @@ fn the_papers_example() {
     assert_eq!(word(0) & 0xff, Call::ClientSendOver as u64);
     assert_eq!((word(4), word(3)), (0x800_3000, 2048));
     let wait = REGISTER_WORDS as u64 + 4;
-    assert_eq!((word(wait), word(wait + 5)), (Stage::Sending as u64, Waiting::Port as u64));
+    assert_eq!(
+        (word(wait), word(wait + 5)),
+        (Stage::Sending as u64, Waiting::Port as u64)
+    );
     // The receiver has exactly what was sent.
     let s = w.thread_at(server);
     assert_eq!((s.ctx.r12.get(), s.ctx.r13.get()), (into + 6144, 2048));
@@ -582,7 +673,10 @@ fn the_papers_example() {
     let keeper = w.reference(Call::ThreadReference, keeper);
     w.ok(Call::ThreadInterrupt, &[keeper]);
     w.run();
-    assert_eq!((w.peek(state + 8), w.peek(state + 16)), (Code::Fault as u64 | 32 << 8, 0x3000));
+    assert_eq!(
+        (w.peek(state + 8), w.peek(state + 16)),
+        (Code::Fault as u64 | 32 << 8, 0x3000)
+    );
     assert_eq!(w.peek(state), 0);
     assert_eq!(w.read(into, 8192), bytes[0x1800..0x3800]);
 }

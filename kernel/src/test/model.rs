@@ -1,5 +1,6 @@
 //! Data structures against simple models: the tree of mappings, accounts, deadlines, priorities.
 
+use super::check;
 use super::hostile::Random;
 use super::world::*;
 use crate::object::mapping::{self, Mapping};
@@ -27,7 +28,9 @@ fn mappings_are_found_as_in_an_ordered_map() {
         for _ in 0..2000 {
             let at = random.below(200) * PAGE_SIZE;
             let size = (1 + random.below(6)) * PAGE_SIZE;
-            let taken = model.iter().any(|(&s, &(n, _))| s < at + size && at < s + n);
+            let taken = model
+                .iter()
+                .any(|(&s, &(n, _))| s < at + size && at < s + n);
             let except = random.below(pool.len() as u64) as usize;
             let others = model
                 .iter()
@@ -46,13 +49,18 @@ fn mappings_are_found_as_in_an_ordered_map() {
             }
             let probe = random.below(220 * PAGE_SIZE);
             let before = model.range(..=probe).next_back();
-            let inside = before.filter(|(&s, &(n, _))| probe < s + n).map(|(_, &(_, i))| i);
+            let inside = before
+                .filter(|(&s, &(n, _))| probe < s + n)
+                .map(|(_, &(_, i))| i);
             let next = inside.or_else(|| model.range(probe..).next().map(|(_, &(_, i))| i));
             let same = |a: Option<&'static Mapping>, b: Option<usize>| {
                 a.map(core::ptr::from_ref) == b.map(|i| core::ptr::from_ref(pool[i]))
             };
             assert!(same(mapping::covering(&tree, probe), inside), "seed {seed}");
-            assert!(same(mapping::at_or_after(&tree, probe), next), "seed {seed}");
+            assert!(
+                same(mapping::at_or_after(&tree, probe), next),
+                "seed {seed}"
+            );
         }
         for i in model.values().map(|m| m.1) {
             pool[i].uproot(&tree);
@@ -67,7 +75,12 @@ fn mappings_are_found_as_in_an_ordered_map() {
 fn quotas_come_back_in_any_order() {
     for seed in 0..24u64 {
         let w = World::with_frames(64);
-        let root = || w.manager.space().and_then(|s| s.account.get()).map(|a| a.used());
+        let root = || {
+            w.manager
+                .space()
+                .and_then(|s| s.account.get())
+                .map(|a| a.used())
+        };
         let before = root();
         let mut random = Random::new(seed + 1);
         // A chain of three: each makes the next, in a page that the manager sees as well.
@@ -114,9 +127,15 @@ fn quotas_come_back_in_any_order() {
         }
         // More than there is, and less than is used.
         w.words(state, &[0, 1 << 20, 0, 0]);
-        assert_eq!(w.sys(Call::SpaceSetState, &[spaces[2], state, 0]), Code::NoMemory);
+        assert_eq!(
+            w.sys(Call::SpaceSetState, &[spaces[2], state, 0]),
+            Code::NoMemory
+        );
         w.words(state, &[0, 1, 0, 0]);
-        assert_eq!(w.sys(Call::SpaceSetState, &[spaces[1], state, 0]), Code::Invalid);
+        assert_eq!(
+            w.sys(Call::SpaceSetState, &[spaces[1], state, 0]),
+            Code::Invalid
+        );
         while !handles.is_empty() {
             let n = random.below(handles.len() as u64) as usize;
             let (call, handle) = handles.swap_remove(n);
@@ -170,7 +189,9 @@ fn priorities_and_turns() {
             .keep(out + n * 8, RBP)
             .jump(0)
     };
-    let threads: Vec<u64> = (0..4).map(|n| w.thread(0, spin(n), if n < 3 { 7 } else { 3 })).collect();
+    let threads: Vec<u64> = (0..4)
+        .map(|n| w.thread(0, spin(n), if n < 3 { 7 } else { 3 }))
+        .collect();
     let turn = |steps: u64| {
         w.release();
         for _ in 0..steps {
@@ -181,7 +202,10 @@ fn priorities_and_turns() {
     // Three slices of 10 ms at 100 ns a step.
     turn(330_000);
     let counts: Vec<u64> = (0..4).map(|n| w.peek(out + n * 8)).collect();
-    assert!(counts[..3].iter().all(|&c| c > 10_000), "not in turns: {counts:?}");
+    assert!(
+        counts[..3].iter().all(|&c| c > 10_000),
+        "not in turns: {counts:?}"
+    );
     assert_eq!(counts[3], 0, "the lowest ran: {counts:?}");
     // Raised while it is queued, it has the processor for itself.
     w.ok(Call::ThreadSetPriority, &[threads[3], 9]);
@@ -198,4 +222,74 @@ fn priorities_and_turns() {
         assert_eq!(w.thread_at(*t).run.get(), Run::Stopped);
     }
     w.run();
+}
+
+/// The nth allocation fails, for every n: at boot there is no kernel, later there is a code.
+#[test]
+fn every_allocation_fails_once() {
+    // The allocations of a whole boot, counted by making each fail in turn.
+    let mut needed = 0;
+    loop {
+        hal::host::reset(16);
+        hal::host::fail_allocations_after(needed);
+        let k = crate::Kernel::new();
+        let physical = u64::from(hal::host::FIRST_FRAME) * PAGE_SIZE;
+        let (start, rights) = (boot::BOOT_PAGE, abi::access::ALL);
+        let mappings = [crate::FirstMapping {
+            start,
+            size: PAGE_SIZE,
+            physical,
+            rights,
+        }];
+        let first = crate::FirstSpace {
+            mappings: &mappings,
+            entry: 0,
+            stack: 0,
+        };
+        if k.is_some_and(|k| k.first_space(&first).is_some()) {
+            break;
+        }
+        needed += 1;
+    }
+    assert!(needed > 10);
+
+    let calls = [
+        Call::MutexCreate,
+        Call::CondCreate,
+        Call::MappingCreate,
+        Call::RegionCreate,
+        Call::PortCreate,
+        Call::PortsetCreate,
+        Call::SpaceCreate,
+        Call::ThreadCreate,
+        Call::ReferenceCreate,
+    ];
+    let mut n = 0;
+    loop {
+        let w = World::with_frames(64);
+        w.checked.set(false);
+        let mut failed = 0;
+        hal::host::fail_allocations_after(n);
+        // More than a chunk of each.
+        for _ in 0..70 {
+            for call in calls {
+                let at = w.object();
+                match w.sys(call, &[at, 0]) {
+                    Code::Ok => {}
+                    code => {
+                        assert_eq!(code, Code::NoMemory);
+                        hal::host::fail_allocations_after(u64::MAX);
+                        failed += 1;
+                        w.ok(call, &[at, 0]);
+                    }
+                }
+            }
+        }
+        check::invariants(w.k);
+        if failed == 0 {
+            break;
+        }
+        n += 1;
+    }
+    assert!(n > 9, "only {n} allocations");
 }

@@ -23,7 +23,10 @@ fn the_timer_does_not_ring_in_the_past() {
     w.ok(Call::ThreadYield, &[]);
     w.step();
     w.step();
-    assert!(hal::host::deadline() > hal::now(), "the timer is set to the past");
+    assert!(
+        hal::host::deadline() > hal::now(),
+        "the timer is set to the past"
+    );
 }
 
 /// Taking a member out of the middle of a list cut the list behind it.
@@ -33,12 +36,15 @@ fn lists_survive_removal_in_the_middle() {
         let w = World::with_frames(64);
         let (_, s) = w.space(0, 0, 0);
         let (_, region) = w.region(0, RAM, 8 * PAGE_SIZE, 0);
-        let maps: std::vec::Vec<u64> =
-            (0..3).map(|n| w.map(s, 0x10_0000 * (n + 1), PAGE_SIZE, region, 0)).collect();
-        let regions: std::vec::Vec<u64> =
-            (0..3).map(|_| w.region(s, 0x10_0000, PAGE_SIZE, 0).0).collect();
-        let threads: std::vec::Vec<u64> =
-            (0..3).map(|_| w.thread(s, Program::new().end(), 5)).collect();
+        let maps: std::vec::Vec<u64> = (0..3)
+            .map(|n| w.map(s, 0x10_0000 * (n + 1), PAGE_SIZE, region, 0))
+            .collect();
+        let regions: std::vec::Vec<u64> = (0..3)
+            .map(|_| w.region(s, 0x10_0000, PAGE_SIZE, 0).0)
+            .collect();
+        let threads: std::vec::Vec<u64> = (0..3)
+            .map(|_| w.thread(s, Program::new().end(), 5))
+            .collect();
         for n in order {
             w.ok(Call::MappingDestroy, &[maps[n], 0]);
             w.ok(Call::RegionDestroy, &[regions[n], 0]);
@@ -55,8 +61,16 @@ fn a_deadline_of_never() {
     let state = w.page();
     w.words(state, &[0, 0, 0, u64::MAX - 1000]);
     w.ok(Call::SpaceSetState, &[space, state, 0]);
-    let p = || Program::new().call(Call::ThreadSleepUntil, &[(RDI, u64::MAX)]).end();
-    let threads = [w.thread(s, p(), 5), w.thread(s, p(), 5), w.thread(0, p(), 5)];
+    let p = || {
+        Program::new()
+            .call(Call::ThreadSleepUntil, &[(RDI, u64::MAX)])
+            .end()
+    };
+    let threads = [
+        w.thread(s, p(), 5),
+        w.thread(s, p(), 5),
+        w.thread(0, p(), 5),
+    ];
     w.run();
     for t in threads {
         w.ok(Call::ThreadStop, &[t]);
@@ -71,14 +85,23 @@ fn a_deadline_of_never() {
 #[test]
 fn waiters_in_vacant_spaces() {
     let w = World::with_frames(64);
-    let kept = [w.create(Call::ReferenceCreate), w.create(Call::ReferenceCreate)];
+    let kept = [
+        w.create(Call::ReferenceCreate),
+        w.create(Call::ReferenceCreate),
+    ];
     let (space, s) = w.space(0, 0, 0);
     let m = w.create(Call::MutexCreate);
-    let p = Program::new().call(Call::ThreadSleepUntil, &[(RDI, 0)]).jump(0);
+    let p = Program::new()
+        .call(Call::ThreadSleepUntil, &[(RDI, 0)])
+        .jump(0);
     w.thread(s, p, 20);
     w.ok(Call::SpaceDestroy, &[space, kept[0]]);
     w.ok(Call::MutexDestroy, &[m, kept[1]]);
-    let t = w.thread(0, Program::new().call(Call::MutexLock, &[(RDI, m)]).end(), 5);
+    let t = w.thread(
+        0,
+        Program::new().call(Call::MutexLock, &[(RDI, m)]).end(),
+        5,
+    );
     w.run();
     assert_eq!(w.thread_at(t).run.get(), Run::Waiting(Waiting::Vacant));
     w.ok(Call::ReferenceDestroy, &[kept[1], 0]);
@@ -105,7 +128,10 @@ fn a_fault_is_not_answered_as_a_call() {
     let victim = w.thread_at(w.thread(s, victim, 5));
     let state = w.page();
     let p = Program::new()
-        .call(Call::ServerWaitReceiveShort, &[(RDI, set), (RBX, 0), (R15, 0)])
+        .call(
+            Call::ServerWaitReceiveShort,
+            &[(RDI, set), (RBX, 0), (R15, 0)],
+        )
         .call(Call::ThreadWaitInterrupt, &[])
         .call_short(Call::ReplyShort, 8, &[(RSI, 0x6666), (R15, 0)])
         .keep(state + 2048, RAX)
@@ -113,7 +139,10 @@ fn a_fault_is_not_answered_as_a_call() {
     let server = w.thread(0, p, 6);
     w.run();
     assert_eq!(victim.run.get(), Run::Waiting(Waiting::Reply));
-    let (space, end) = (w.create(Call::ReferenceCreate), w.create(Call::ReferenceCreate));
+    let (space, end) = (
+        w.create(Call::ReferenceCreate),
+        w.create(Call::ReferenceCreate),
+    );
     w.ok(Call::ThreadStop, &[server]);
     w.ok(Call::ThreadGetState, &[server, state, space, 0, end]);
     w.poke(state + (REGISTER_WORDS as u64 + 5) * 8, Stage::Call as u64);
@@ -146,7 +175,12 @@ fn a_late_answer_to_an_exception() {
             .keep(registers + 8, RBP)
             .call(
                 Call::Reply,
-                &[(RSI, registers), (RDX, REGISTER_WORDS as u64 * 8), (R8, 0), (R9, 0)],
+                &[
+                    (RSI, registers),
+                    (RDX, REGISTER_WORDS as u64 * 8),
+                    (R8, 0),
+                    (R9, 0),
+                ],
             )
             .keep(buffer + 2048, RAX);
         w.thread(0, p.end(), 6)
@@ -169,8 +203,15 @@ fn a_late_answer_to_an_exception() {
     w.poke(buffer + 2048, 99);
     w.run();
     let t = w.thread_at(victim);
-    assert_eq!(w.peek(buffer + 2048), 0, "a late answer is dropped, not refused");
-    assert_eq!((t.run.get(), t.ctx.rbx.get()), (Run::Waiting(Waiting::Exception), 0));
+    assert_eq!(
+        w.peek(buffer + 2048),
+        0,
+        "a late answer is dropped, not refused"
+    );
+    assert_eq!(
+        (t.run.get(), t.ctx.rbx.get()),
+        (Run::Waiting(Waiting::Exception), 0)
+    );
 }
 
 /// A scatter list was not counted against the limit of an idempotent message.
@@ -184,8 +225,22 @@ fn the_limit_of_an_idempotent_message() {
         w.words(list + n * 16, &[big, half]);
         w.words(list + 512 + n * 16, &[big, half]);
     }
-    let receive = [(RDI, set), (R12, big), (R13, 0), (R14, list + 512), (R15, 3), (RBX, 0)];
-    w.thread(0, Program::new().call(Call::ServerWaitReceive, &receive).keep(out, RAX).end(), 9);
+    let receive = [
+        (RDI, set),
+        (R12, big),
+        (R13, 0),
+        (R14, list + 512),
+        (R15, 3),
+        (RBX, 0),
+    ];
+    w.thread(
+        0,
+        Program::new()
+            .call(Call::ServerWaitReceive, &receive)
+            .keep(out, RAX)
+            .end(),
+        9,
+    );
     w.poke(out, 99);
     for (segments, code) in [(3, Code::TooLarge), (2, Code::Call)] {
         let send = [
@@ -198,7 +253,14 @@ fn the_limit_of_an_idempotent_message() {
             (R15, 0),
             (RBX, 0),
         ];
-        w.thread(0, Program::new().call(Call::Call, &send).keep(out + 8, RAX).end(), 8);
+        w.thread(
+            0,
+            Program::new()
+                .call(Call::Call, &send)
+                .keep(out + 8, RAX)
+                .end(),
+            8,
+        );
         w.run();
         let at = if code == Code::Call { out } else { out + 8 };
         assert_eq!(Code::from_rax(w.peek(at)), code);
@@ -213,7 +275,15 @@ fn a_wrong_place_for_a_reply() {
     let (set, port) = service(&w);
     let (buffer, m) = (w.page(), w.create(Call::MutexCreate));
     let r = w.reference(Call::MutexReference, m);
-    let call = [(RDI, port), (RDX, 0), (R8, 0), (R9, 0), (R13, 0), (R15, 0), (RBX, ref_list(m, 1))];
+    let call = [
+        (RDI, port),
+        (RDX, 0),
+        (R8, 0),
+        (R9, 0),
+        (R13, 0),
+        (R15, 0),
+        (RBX, ref_list(m, 1)),
+    ];
     let client = w.thread(0, Program::new().call(Call::Call, &call).end(), 8);
     let receive = [(RDI, set), (R12, buffer), (R13, 8), (R15, 0), (RBX, 0)];
     let mut both = receive.to_vec();
@@ -232,9 +302,20 @@ fn an_empty_segment_anywhere() {
     let (set, port) = service(&w);
     let out = w.page();
     let receive = [(RDI, set), (R12, u64::MAX), (R13, 0), (R15, 0), (RBX, 0)];
-    w.thread(0, Program::new().call(Call::ServerWaitReceive, &receive).keep(out, RAX).end(), 9);
+    w.thread(
+        0,
+        Program::new()
+            .call(Call::ServerWaitReceive, &receive)
+            .keep(out, RAX)
+            .end(),
+        9,
+    );
     let send = [(RDI, port), (RSI, out), (RDX, 8), (R8, 0), (R9, 0)];
-    w.thread(0, Program::new().call(Call::ClientConnectSend, &send).end(), 8);
+    w.thread(
+        0,
+        Program::new().call(Call::ClientConnectSend, &send).end(),
+        8,
+    );
     w.poke(out, 99);
     w.run();
     assert_eq!(Code::from_rax(w.peek(out)), Code::More);
@@ -244,15 +325,25 @@ fn an_empty_segment_anywhere() {
 #[test]
 fn a_null_reference_is_no_space() {
     let w = World::with_frames(64);
-    let (t, null, state) = (w.create(Call::ThreadCreate), w.create(Call::ReferenceCreate), w.page());
+    let (t, null, state) = (
+        w.create(Call::ThreadCreate),
+        w.create(Call::ReferenceCreate),
+        w.page(),
+    );
     w.ok(Call::ThreadGetState, &[t, state, null, 0, 0]);
     w.ok(Call::ThreadSetState, &[t, state, null, 0, 0]);
     assert!(w.thread_at(t).space().is_none());
     w.ok(Call::ThreadResume, &[t]);
     w.run();
-    assert_eq!(u64::from(w.thread_at(t).exception.get()), Exception::NoSpace as u64);
+    assert_eq!(
+        u64::from(w.thread_at(t).exception.get()),
+        Exception::NoSpace as u64
+    );
     let m = w.create(Call::MappingCreate);
-    w.words(state, &[0x7000_0000, PAGE_SIZE, w.physical(RAM), access::ALL]);
+    w.words(
+        state,
+        &[0x7000_0000, PAGE_SIZE, w.physical(RAM), access::ALL],
+    );
     w.ok(Call::MappingSetState, &[m, state, boot::ROOT_REGION, null]);
     let (c, s) = (Calls::of(Type::Region), w.create(Call::RegionCreate));
     w.ok(c.set, &[s, state + 512, null, 0]);
@@ -268,7 +359,9 @@ fn a_clock_that_is_set() {
     w.map(s, 0x50_0000, PAGE_SIZE, boot::ROOT_REGION, w.physical(page));
     // Somebody keeps the processor from sleeping.
     w.thread(0, Program::new().op(|_| ()).jump(0), 1);
-    let p = Program::new().call(Call::ThreadSleepUntil, &[(RDI, 1 << 50)]).keep(0x50_0000, RAX);
+    let p = Program::new()
+        .call(Call::ThreadSleepUntil, &[(RDI, 1 << 50)])
+        .keep(0x50_0000, RAX);
     w.thread(s, p.end(), 9);
     w.poke(page, 99);
     let turn = || {
@@ -296,11 +389,33 @@ fn a_second_server() {
     for (buffer, priority) in [(0x50_0000, 10), (out + 512, 9)] {
         let receive = [(RDI, set), (R12, buffer), (R13, 64), (R15, 0), (RBX, 0)];
         let p = Program::new().call(Call::ServerWaitReceive, &receive);
-        w.thread(0, p.keep(out, RAX).call(Call::Reply, &[(RDX, 0), (R8, 0), (R9, 0)]).end(), priority);
+        w.thread(
+            0,
+            p.keep(out, RAX)
+                .call(Call::Reply, &[(RDX, 0), (R8, 0), (R9, 0)])
+                .end(),
+            priority,
+        );
     }
     w.run();
-    let call = [(RDI, port), (RSI, out), (RDX, 8), (R8, 0), (R9, 0), (R13, 0), (R15, 0), (RBX, 0)];
-    w.thread(0, Program::new().call(Call::Call, &call).keep(out + 8, RAX).end(), 8);
+    let call = [
+        (RDI, port),
+        (RSI, out),
+        (RDX, 8),
+        (R8, 0),
+        (R9, 0),
+        (R13, 0),
+        (R15, 0),
+        (RBX, 0),
+    ];
+    w.thread(
+        0,
+        Program::new()
+            .call(Call::Call, &call)
+            .keep(out + 8, RAX)
+            .end(),
+        8,
+    );
     w.poke(out + 8, 99);
     w.run();
     assert_eq!((w.peek(out), w.peek(out + 8)), (Code::Call as u64, 0));

@@ -98,7 +98,8 @@ impl Program {
     }
     /// A call with everything in its registers but the entrypoint.
     pub(super) fn again(self, call: Call) -> Self {
-        self.op(move |c| c.rax.set(call as u64)).push(Instr::Syscall)
+        self.op(move |c| c.rax.set(call as u64))
+            .push(Instr::Syscall)
     }
     pub(super) fn store(self, f: impl Fn(&Context) -> (u64, u64) + 'static) -> Self {
         self.push(Instr::Store(Box::new(f)))
@@ -174,7 +175,11 @@ impl World {
                 rights: access::ALL,
             },
         ];
-        let ctx = k.first_space(&FirstSpace { mappings: &mappings, entry: CODE, stack: 0 });
+        let ctx = k.first_space(&FirstSpace {
+            mappings: &mappings,
+            entry: CODE,
+            stack: 0,
+        });
         let ctx = ctx.expect("a first space");
         let manager = k.current.get().expect("a first thread");
         assert!(core::ptr::eq(ctx, &manager.ctx));
@@ -194,7 +199,10 @@ impl World {
         let me = world.object();
         world.ok(Call::ReferenceCreate, &[me, 0]);
         world.ok(Call::ThreadReference, &[boot::ROOT_THREAD, me]);
-        world.ok(Call::DeviceAttachInterrupt, &[boot::AUTHORITY, me, u64::from(LINE)]);
+        world.ok(
+            Call::DeviceAttachInterrupt,
+            &[boot::AUTHORITY, me, u64::from(LINE)],
+        );
         world
     }
 
@@ -216,7 +224,8 @@ impl World {
         if self.next_object.get() % PAGE_SIZE == 0 {
             self.next_object.set(self.page());
         }
-        self.next_object.replace(self.next_object.get() + abi::OBJECT_SIZE)
+        self.next_object
+            .replace(self.next_object.get() + abi::OBJECT_SIZE)
     }
 
     /// The physical address behind an address that [`World::page`] gave.
@@ -271,7 +280,11 @@ impl World {
         let mut steps = 0;
         while self.step() != Met::Manager {
             steps += 1;
-            assert!(steps < 100_000, "the manager waits for ever in {}", call.name());
+            assert!(
+                steps < 100_000,
+                "the manager waits for ever in {}",
+                call.name()
+            );
         }
         self.result(call)
     }
@@ -290,9 +303,18 @@ impl World {
 
     /// The result of a call of the manager's; one that the table of calls knows.
     pub(super) fn result(&self, call: Call) -> Code {
-        assert_eq!(self.manager.ctx.rip.get(), CODE + 2, "{} has no result", call.name());
+        assert_eq!(
+            self.manager.ctx.rip.get(),
+            CODE + 2,
+            "{} has no result",
+            call.name()
+        );
         let code = Code::from_rax(self.manager.ctx.rax.get());
-        assert!(call.row().codes.contains(&code), "{} returns {code:?}", call.name());
+        assert!(
+            call.row().codes.contains(&code),
+            "{} returns {code:?}",
+            call.name()
+        );
         code
     }
 
@@ -302,7 +324,10 @@ impl World {
     }
 
     pub(super) fn managing(&self) -> bool {
-        self.k.current.get().is_some_and(|t| core::ptr::eq(t, self.manager))
+        self.k
+            .current
+            .get()
+            .is_some_and(|t| core::ptr::eq(t, self.manager))
             && self.manager.run.get() == Run::Running
     }
 
@@ -372,8 +397,14 @@ impl World {
         }
         let c = &t.ctx;
         let at = c.rip.get().wrapping_sub(CODE);
-        let program = self.programs.borrow().get((at / CODE_STEP) as usize).cloned();
-        let instr = program.as_ref().and_then(|p| p.get((at % CODE_STEP / 2) as usize));
+        let program = self
+            .programs
+            .borrow()
+            .get((at / CODE_STEP) as usize)
+            .cloned();
+        let instr = program
+            .as_ref()
+            .and_then(|p| p.get((at % CODE_STEP / 2) as usize));
         let Some(instr) = instr else {
             self.fault(t, c.rip.get(), false, true);
             return Met::Step(true);
@@ -403,7 +434,8 @@ impl World {
             }
             Instr::Jump(f) => {
                 if let Some(to) = f(c) {
-                    c.rip.set(c.rip.get() / CODE_STEP * CODE_STEP + to as u64 * 2);
+                    c.rip
+                        .set(c.rip.get() / CODE_STEP * CODE_STEP + to as u64 * 2);
                     return Met::Step(false);
                 }
             }
@@ -419,7 +451,10 @@ impl World {
             }
             Instr::Bad(vector) => {
                 c.full.set(1);
-                self.trap(Trap::Exception { vector: *vector, error: 0 });
+                self.trap(Trap::Exception {
+                    vector: *vector,
+                    error: 0,
+                });
                 return Met::Step(true);
             }
         }
@@ -434,7 +469,12 @@ impl World {
 
     fn fault(&self, t: &'static Thread, address: u64, write: bool, execute: bool) {
         t.ctx.full.set(1);
-        self.trap(Trap::PageFault { address, write, execute, present: false });
+        self.trap(Trap::PageFault {
+            address,
+            write,
+            execute,
+            present: false,
+        });
     }
 
     // ---- building --------------------------------------------------------------------------------
