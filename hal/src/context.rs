@@ -278,7 +278,7 @@ pub enum Trap {
 ///
 /// The methods take `&'static self` although they change the kernel's state: that state is made of
 /// cells. They are never called in parallel. [`Kernel::interrupt`] is called only from within
-/// [`crate::wait_for_interrupt`].
+/// [`crate::wait_for_interrupt`] or [`crate::let_interrupts_in`].
 pub trait Kernel {
     /// A trap from user mode; all registers are in `context`. Returns whom to resume.
     fn trap(&'static self, context: &'static Context, trap: Trap) -> &'static Context;
@@ -288,7 +288,7 @@ pub trait Kernel {
         self.trap(context, Trap::Syscall)
     }
 
-    /// A [`Trap::Timer`] or [`Trap::Irq`] that arrived inside [`crate::wait_for_interrupt`]. Does
-    /// not switch threads.
+    /// A [`Trap::Timer`] or [`Trap::Irq`] that arrived inside one of these two. Does not switch
+    /// threads.
     fn interrupt(&'static self, trap: Trap);
 }

@@ -6,8 +6,8 @@
 //!
 //! Every function here is safe to call: whatever the kernel passes, memory safety holds, and an
 //! argument that makes no sense panics. There is one processor, and the kernel runs with
-//! interrupts off except inside [`wait_for_interrupt`]. `README.md` describes the interface as a
-//! whole and argues why it is sound.
+//! interrupts off except inside [`wait_for_interrupt`] and [`let_interrupts_in`]. `README.md`
+//! describes the interface as a whole and argues why it is sound.
 #![cfg_attr(target_os = "none", no_std)]
 #![deny(missing_docs)]
 

@@ -50,8 +50,8 @@ struct Global<T>(T);
 
 // SAFETY: one processor, and code that an interrupt or exception runs does not interrupt other
 // Rust code: those from user mode come when no Rust code runs, those from the kernel only while it
-// waits in `wait_for_interrupt`, which is a call like any other. The rest (bugs, machine checks)
-// never return, and only write to the serial port.
+// lets them in (`wait_for_interrupt`, `let_interrupts_in`), which is a call like any other. The rest
+// (bugs, machine checks) never return, and only write to the serial port.
 unsafe impl<T> Sync for Global<T> {}
 
 /// State of the processor that the entry code uses.

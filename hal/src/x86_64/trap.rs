@@ -6,7 +6,7 @@
 //! descriptor table, and two ways out: `sysretq` for a context in a system call (`full` is 0) and
 //! `iretq` for any other.
 //!
-//! A trap in the kernel itself is an interrupt in `wait_for_interrupt`, or a bug.
+//! A trap in the kernel itself is an interrupt in `wait_for_interrupt` or `let_interrupts_in`, or a bug.
 
 use super::descriptors::{KERNEL_CODE, KERNEL_DATA, USER_CODE, USER_DATA};
 use super::fpu::use_fpu;
