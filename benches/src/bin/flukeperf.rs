@@ -293,8 +293,24 @@ fn lock_unlock() -> Outcome {
     Ok(seen.sample)
 }
 
-/// Each unlocks in favour of the other and then waits for it: every lock waits.
+/// Runs of the contested mutex until one is undisturbed.
+const ATTEMPTS: usize = 5;
+
+/// Each unlocks in favour of the other and then waits for it: every lock waits. Where time is the
+/// host's, a slice may end between the two, and from then on the mutex is free; such a run is no
+/// measurement.
 fn lock_unlock_contested() -> Outcome {
+    let mut outcome = lock_unlock_contested_once();
+    for _ in 1..ATTEMPTS {
+        if outcome.is_ok() {
+            break;
+        }
+        outcome = lock_unlock_contested_once();
+    }
+    outcome
+}
+
+fn lock_unlock_contested_once() -> Outcome {
     let (twin, mutex) = (twin(0)?, new_mutex()?);
     // It belongs to the first thread, and the second waits for it when that begins.
     MutexAt(mutex.handle()).lock();
