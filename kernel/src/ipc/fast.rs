@@ -36,7 +36,7 @@ pub(crate) fn short_cut(k: K, t: &'static Thread) -> Option<&'static Context> {
 #[inline(always)]
 fn words(t: &Thread) -> Option<u64> {
     let bytes = t.ctx.rax.get() >> 8 & 0xff;
-    (bytes <= MAX_SHORT && bytes % 8 == 0 && t.ctx.r15.get() & MAX_LIST_REFS == 0)
+    (bytes <= MAX_SHORT && bytes.is_multiple_of(8) && t.ctx.r15.get() & MAX_LIST_REFS == 0)
         .then_some(bytes / 8)
 }
 

@@ -394,10 +394,10 @@ pub(crate) fn drop_server_end(k: K, s: &'static Thread) {
     let Some(c) = peer.get() else { return };
     match stage {
         // The request is sent again: to somebody else, perhaps.
-        Stage::Call | Stage::Fault => {
-            if c.waits_for(Waiting::Reply) && c.served_by.get() == (Link::to(s), stage) {
-                c.wake(k);
-            }
+        Stage::Call | Stage::Fault
+            if c.waits_for(Waiting::Reply) && c.served_by.get() == (Link::to(s), stage) =>
+        {
+            c.wake(k);
         }
         _ if reliable(stage) && c.client.connects(s) => {
             tell_disconnected(k, c, Plan::CLIENT, &c.client);

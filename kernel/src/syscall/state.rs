@@ -129,7 +129,7 @@ pub(super) fn mapping_set(a: Args) -> Handled {
     let space = named_space(a, a.d())?;
     rights(protection)?;
     page_range(start, size, USER_END)?;
-    page_range(offset, size, u64::MAX & !(PAGE_SIZE - 1))?;
+    page_range(offset, size, !(PAGE_SIZE - 1))?;
     let install = match region.zip(space) {
         Some((region, space)) if size > 0 => {
             if mapping::overlaps(&space.mappings, start, size, m) {

@@ -325,7 +325,7 @@ fn mapping() {
         [page, page, 0, 16],
         [abi::USER_END, page, 0, 1],
         [page, u64::MAX - page + 1, 0, 1],
-        [page, page, u64::MAX & !(page - 1), 1],
+        [page, page, 0u64.wrapping_sub(page), 1],
     ] {
         set(&mut met, words, root, 0, Code::Invalid);
     }
@@ -613,8 +613,8 @@ fn clock_and_devices() {
     for (start, size) in [
         (1 << 30, 0),
         (1, PAGE_SIZE),
-        (1 << 30, u64::MAX & !(PAGE_SIZE - 1)),
-        (u64::MAX & !(PAGE_SIZE - 1), PAGE_SIZE),
+        (1 << 30, 0u64.wrapping_sub(PAGE_SIZE)),
+        (0u64.wrapping_sub(PAGE_SIZE), PAGE_SIZE),
         (w.physical(RAM), PAGE_SIZE),
     ] {
         met.is(&w, physical, &[key, region, start, size], Code::Invalid);

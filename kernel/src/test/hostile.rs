@@ -202,7 +202,7 @@ impl Round {
             USER_END,
             1 << 47,
             1 << 63,
-            u64::MAX & !(PAGE_SIZE - 1),
+            0u64.wrapping_sub(PAGE_SIZE),
             HOLE,
             KEPT,
             STATES,
@@ -265,7 +265,7 @@ impl Round {
 
     /// A state of this type, at the address, if that is in the page for states.
     fn write_state(&mut self, ty: Type, at: u64) {
-        if !(STATES..STATES + 2048).contains(&at) || at % 8 != 0 {
+        if !(STATES..STATES + 2048).contains(&at) || !at.is_multiple_of(8) {
             return;
         }
         let words: Vec<u64> = match ty {
@@ -336,7 +336,7 @@ impl Round {
 
     /// A scatter list at the address.
     fn write_list(&mut self, at: u64) {
-        if !(STATES..STATES + 2048).contains(&at) || at % 8 != 0 {
+        if !(STATES..STATES + 2048).contains(&at) || !at.is_multiple_of(8) {
             return;
         }
         for n in 0..3 {

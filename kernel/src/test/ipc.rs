@@ -619,7 +619,7 @@ fn the_papers_example() {
     let state = w.page();
     w.poke(state, abi::RefKind::Port as u64);
     w.ok(Call::ReferenceSetState, &[objects, state, to]);
-    let bytes: Vec<u8> = (0..16384u32).map(|i| (i * 7 >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..16384u32).map(|i| ((i * 7) >> 3) as u8).collect();
     w.write(pages, &bytes);
     let into = w.pages(2);
     let receive = [(RDI, set), (R12, into), (R13, 8192), (R15, 0), (RBX, 0)];

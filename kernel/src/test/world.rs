@@ -45,6 +45,11 @@ registers!(
 /// Parameters of ordinary calls.
 pub(super) const ARGS: [R; 6] = [RDI, RSI, RDX, R10, R8, R9];
 
+/// Where to go on, if not behind.
+type Branch = dyn Fn(&Context) -> Option<usize>;
+/// An address, and the word for it.
+type Word = dyn Fn(&Context) -> (u64, u64);
+
 /// What a simulated thread can do in one step.
 pub(super) enum Instr {
     /// Compute on registers.
@@ -52,11 +57,11 @@ pub(super) enum Instr {
     /// The `syscall` instruction.
     Syscall,
     /// Store a word at an address.
-    Store(Box<dyn Fn(&Context) -> (u64, u64)>),
+    Store(Box<Word>),
     /// Load a word.
     Load(Box<dyn Fn(&Context) -> u64>, R),
     /// Go on elsewhere.
-    Jump(Box<dyn Fn(&Context) -> Option<usize>>),
+    Jump(Box<Branch>),
     /// An instruction that the processor refuses with this vector.
     Bad(u8),
     /// A loop for ever, left to the others: it counts as a wait.
@@ -152,10 +157,6 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new() -> World {
-        World::with_frames(256)
-    }
-
     pub(super) fn with_frames(frames: u32) -> World {
         hal::host::reset(frames);
         let k = Kernel::new().expect("a kernel");
@@ -221,7 +222,7 @@ impl World {
 
     /// A place for an object in the first space.
     pub(super) fn object(&self) -> u64 {
-        if self.next_object.get() % PAGE_SIZE == 0 {
+        if self.next_object.get().is_multiple_of(PAGE_SIZE) {
             self.next_object.set(self.page());
         }
         self.next_object
