@@ -36,10 +36,13 @@ use rt::{thread, time, Code};
 
 rt::program!();
 
-/// Init's heap, taken from free memory before there is anybody to ask.
-const HEAP: u64 = 8 << 20;
-/// Part of it for object slots.
-const HEAP_SLOTS: u64 = 1 << 20;
+/// Init's heap, taken from free memory before there is anybody to ask: a part of that memory, and its
+/// limits.
+const HEAP_PART: u64 = 16;
+const HEAP_LEAST: u64 = 2 << 20;
+const HEAP_MOST: u64 = 16 << 20;
+/// Part of the heap for object slots.
+const HEAP_SLOTS: u64 = 512 << 10;
 /// Init answers before those who ask it.
 const PRIORITY: u64 = PRIORITY_SERVER + 1;
 /// How long a server may take to register its name, in nanoseconds.
@@ -55,28 +58,39 @@ extern "C" fn fermata_main() -> ! {
         .as_bytes()]);
         control::end();
     });
+    if open_control().is_none() {
+        control::end();
+    }
     // SAFETY: boot has put it there, and nobody writes to it.
     let info = unsafe { &*(BOOT_INFO as *const BootInfo) };
-    if info.magic != MAGIC {
-        give_up();
-    }
     let count = (info.range_count as usize).min(MAX_RANGES);
     // The heap first: nothing before this line allocates.
-    let Some(mut ranges) = heap(&info.ranges[..count]) else {
-        give_up();
+    let ranges = if info.magic == MAGIC {
+        heap(&info.ranges[..count])
+    } else {
+        None
     };
-    ranges.reverse();
+    let Some(ranges) = ranges else {
+        control::write(&[b"panic init: there is too little memory\n"]);
+        control::end();
+    };
     if let Err(why) = start(info, Frames::new(&ranges)) {
         control::write(&[b"panic init: ", why.as_bytes(), b"\n"]);
     }
     control::end()
 }
 
-/// Without memory there is nobody to tell.
-fn give_up() -> ! {
-    loop {
-        rt::sys::thread_wait_interrupt();
-    }
+/// The place of an object of init's own in the boot page, behind the mappings that boot made.
+const fn own(index: u64) -> u64 {
+    FIRST_MAPPING + (BOOT_MAPPINGS + index) * OBJECT_SIZE
+}
+
+/// Gets the ports of the control channel, without any memory.
+fn open_control() -> Option<()> {
+    let space = RefAt(own(0));
+    space.create().ok()?;
+    SpaceAt(ROOT_SPACE).reference_into(space).ok()?;
+    control::open(RefAt(AUTHORITY), space).ok()
 }
 
 /// Makes the heap from the largest of the ranges, and returns what is left of them.
@@ -86,15 +100,18 @@ fn heap(ranges: &[abi::boot::PhysRange]) -> Option<Vec<abi::boot::PhysRange>> {
         .enumerate()
         .max_by_key(|(_, range)| range.size)?;
     let physical = range.start.checked_next_multiple_of(PAGE_SIZE)?;
-    if physical + HEAP > range.start + range.size {
+    let size = (range.size / HEAP_PART)
+        .clamp(HEAP_LEAST, HEAP_MOST)
+        .next_multiple_of(PAGE_SIZE);
+    let end = range.start + range.size;
+    if physical + size > end {
         return None;
     }
-    // Behind the mappings that boot made there is room for one more.
-    let mapping = MappingAt(FIRST_MAPPING + BOOT_MAPPINGS * OBJECT_SIZE);
+    let mapping = MappingAt(own(1));
     mapping.create().ok()?;
     let state = MappingState {
         start: HEAP_START,
-        size: HEAP,
+        size,
         offset: physical,
         protection: READ | WRITE | OBJECTS,
     };
@@ -102,14 +119,13 @@ fn heap(ranges: &[abi::boot::PhysRange]) -> Option<Vec<abi::boot::PhysRange>> {
     // SAFETY: free memory that is mapped here and nowhere else; there are no other threads and
     // there was no allocation.
     unsafe {
-        core::ptr::write_bytes(HEAP_START as *mut u8, 0, HEAP as usize);
-        rt::heap::init(HEAP_START, HEAP_START + HEAP, HEAP_SLOTS, HEAP_START + HEAP);
+        core::ptr::write_bytes(HEAP_START as *mut u8, 0, size as usize);
+        rt::heap::init(HEAP_START, HEAP_START + size, HEAP_SLOTS, HEAP_START + size);
     }
     let mut ranges = ranges.to_vec();
-    let end = ranges[index].start + ranges[index].size;
     ranges[index] = abi::boot::PhysRange {
-        start: physical + HEAP,
-        size: end - physical - HEAP,
+        start: physical + size,
+        size: end - physical - size,
     };
     Some(ranges)
 }
@@ -131,8 +147,6 @@ fn words(code: Code) -> String {
 /// Everything, up to the event loop of the manager.
 fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
     let authority = RefAt(AUTHORITY);
-    let own_space = SpaceAt(ROOT_SPACE).reference().map_err(words)?;
-    control::open(authority, *own_space).map_err(words)?;
     let length = (info.command_line_len as usize).min(info.command_line.len());
     let options = Options::new(&String::from_utf8_lossy(&info.command_line[..length]));
     let own_thread = ThreadAt(ROOT_THREAD);
@@ -271,33 +285,40 @@ impl Boot {
         }
         self.launch("sbin/console", args, PRIORITY_FILES, 2, &[&authority])?;
         self.await_names(&["fs", "console"]);
-        self.optional("linux", 15);
-        self.optional("checkpoint", 15);
-        self.await_names(&["linux", "checkpoint"]);
+        let optional = [("linux", 15), ("checkpoint", 15)];
+        let started: Vec<&str> = optional
+            .into_iter()
+            .filter(|(name, percent)| self.optional(name, *percent))
+            .map(|(name, _)| name)
+            .collect();
+        self.await_names(&started);
         Ok(())
     }
 
-    /// A server without which the rest is still of use.
-    fn optional(&self, name: &str, percent: u64) {
+    /// A server without which the rest is still of use: whether it was started.
+    fn optional(&self, name: &str, percent: u64) -> bool {
         let path = format!("sbin/{name}");
-        if let Err(why) = self.launch(&path, vec![name.to_string()], PRIORITY_SERVER, percent, &[])
-        {
-            slow::say(why);
+        let args = vec![name.to_string()];
+        match self.launch(&path, args, PRIORITY_SERVER, percent, &[]) {
+            Ok(()) => true,
+            Err(why) => {
+                slow::say(why);
+                false
+            }
         }
     }
 
     fn await_names(&self, names: &[&str]) {
         let deadline = time::now() + PATIENCE;
         for name in names {
-            while names::find(name).is_err() {
-                if time::now() > deadline {
-                    slow::say(format!("init: {name} has not started"));
-                    control::write(&[format!("log init: {name} has not started\n").as_bytes()]);
-                    break;
-                }
+            while names::find(name).is_err() && time::now() < deadline {
                 time::sleep(100_000);
             }
-            slow::log(&format!("{name} is there"));
+            if names::find(name).is_ok() {
+                slow::log(&format!("{name} is there"));
+            } else {
+                slow::say(format!("init: {name} has not started"));
+            }
         }
     }
 

@@ -28,6 +28,8 @@ const MAX_EXECUTABLE: u64 = 64 << 20;
 const MAX_NAME: usize = 200;
 /// Most watchers.
 const MAX_WATCHERS: usize = 256;
+/// Status of a machine whose shell was ended by an exception.
+const BROKEN: u8 = 125;
 /// Signal number of `Kill`.
 const SIGKILL: u8 = 9;
 
@@ -237,6 +239,14 @@ impl Manager {
             entry.status = status;
             entry.arriving = None;
             entry.port = None;
+            if entry.server && !entry.essential {
+                // The shell, or the tests: the machine ends with them. (The shell has usually
+                // asked for that itself, and with which status.)
+                slow::power_off(match status {
+                    Status::Exited(status) => status,
+                    _ => BROKEN,
+                });
+            }
             if entry.essential {
                 slow::say(format!("init: the server {} has ended", entry.name));
             }

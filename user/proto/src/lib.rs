@@ -31,8 +31,8 @@ pub mod process;
 
 use serde::{Deserialize, Serialize};
 
-/// Most bytes that a header can have.
-pub const MAX_HEADER: usize = 16 * 1024;
+/// Most bytes that a header can have: with most bulk bytes, still less than an idempotent message.
+pub const MAX_HEADER: usize = 60 * 1024;
 /// Most bulk bytes in one message, each way.
 pub const MAX_BULK: usize = 64 * 1024;
 /// Most references in one message, each way.
