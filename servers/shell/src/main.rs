@@ -43,7 +43,7 @@ const SUSPENDED: u8 = 148;
 /// How long to wait for the last output to leave the machine, in nanoseconds.
 const DRAIN: u64 = 60_000_000_000;
 
-/// Why a command failed: its exit status, and a sentence for the console.
+/// Why a command failed: its exit status, and a sentence for the console, unless all is said.
 #[derive(Debug)]
 struct Failure {
     status: u8,
@@ -133,7 +133,9 @@ impl Shell {
         match result {
             Ok(status) => status,
             Err(failure) => {
-                say(&format!("{}\n", failure.sentence));
+                if !failure.sentence.is_empty() {
+                    say(&format!("{}\n", failure.sentence));
+                }
                 failure.status
             }
         }

@@ -220,8 +220,16 @@ impl Shell {
                 });
             }
         };
-        let pid = spawned
-            .map_err(|error| Failure::new(NOT_EXECUTABLE, format!("{name}: {}", error.text())))?;
+        let pid = spawned.map_err(|error| {
+            // The personality has told more than can be told here.
+            let told = manager == Manager::Linux && error == Error::BadFormat;
+            let sentence = if told {
+                String::new()
+            } else {
+                format!("{name}: {}", error.text())
+            };
+            Failure::new(NOT_EXECUTABLE, sentence)
+        })?;
         if command.background {
             self.add_job(manager, pid, &command.source, State::Running);
             return Ok(0);
@@ -240,9 +248,6 @@ impl Shell {
     ) -> u8 {
         match self.wait_for(manager, pid) {
             Wait::Ended(status) => {
-                if status > 128 {
-                    say(&format!("{source}: {}\n", State::Ended(status).text()));
-                }
                 self.forget(number, status);
                 status
             }
