@@ -25,6 +25,8 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("shell_at_the_console", shell::at_the_console),
     scenario("shell_memory_runs_out", shell::memory_runs_out),
     scenario("shell_nothing_remains", shell::nothing_remains),
+    scenario("shell_programs", shell::programs),
+    scenario("shell_console_input", shell::console_input),
     scenario("checkpoint_four_programs", checkpoint::four_programs),
     scenario("checkpoint_eight_megabytes", checkpoint::eight_megabytes),
     scenario("checkpoint_other_boot", checkpoint::other_boot),

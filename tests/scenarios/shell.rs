@@ -192,3 +192,87 @@ ps > /tmp/ended
     assert!(objects(&restored) > objects(&killed), "{restored}");
     Ok(())
 }
+
+/// An ELF executable of one segment with this code.
+fn elf(code: &[u8]) -> Vec<u8> {
+    const BASE: u64 = 0x40_0000;
+    const HEADERS: u64 = 64 + 56;
+    let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
+    elf.resize(16, 0);
+    elf.extend(2u16.to_le_bytes()); // ET_EXEC
+    elf.extend(62u16.to_le_bytes()); // x86-64
+    elf.extend(1u32.to_le_bytes());
+    for word in [BASE + HEADERS, 64, 0] {
+        elf.extend(word.to_le_bytes()); // entry, program headers, section headers
+    }
+    elf.extend(0u32.to_le_bytes());
+    for half in [64u16, 56, 1, 64, 0, 0] {
+        elf.extend(half.to_le_bytes());
+    }
+    let size = HEADERS + code.len() as u64;
+    elf.extend(1u32.to_le_bytes()); // PT_LOAD
+    elf.extend(5u32.to_le_bytes()); // read, execute
+    for word in [0, BASE, BASE, size, size, 0x1000] {
+        elf.extend(word.to_le_bytes());
+    }
+    elf.extend(code);
+    elf
+}
+
+/// Programs brought in run by their path; what is broken or crashes is named, and all goes on.
+pub(crate) fn programs(ctx: &mut Ctx) -> Result<(), Failure> {
+    // mov edi, 42; mov eax, 60 (exit); syscall
+    let exit = elf(b"\xbf\x2a\0\0\0\xb8\x3c\0\0\0\x0f\x05");
+    let mut broken = exit.clone();
+    broken[64 + 32..64 + 40].fill(0xff);
+    let script = "\
+/tmp/x/crash
+/tmp/x/broken
+/tmp/x/short
+/tmp/x/text
+cd /tmp/x; ./crash &
+wait %1
+./exit
+";
+    let run = Run::script(script)
+        .add_program("/tmp/x/crash", elf(b"\x0f\x0b"))
+        .add_program("/tmp/x/short", &exit[..100])
+        .add_program("/tmp/x/broken", broken)
+        .add_program("/tmp/x/text", *b"#!/bin/sh\n")
+        .add_program("/tmp/x/exit", exit);
+    let output = ctx.run(run)?;
+    output.expect_status(42)?;
+    let text = output.text();
+    let lines: Vec<&str> = text.lines().collect();
+    let expected = [
+        "/tmp/x/crash: illegal instruction",
+        "/tmp/x/broken: not an executable: ",
+        "/tmp/x/short: not an executable: ",
+        "/tmp/x/text: not a program for this machine",
+        "./crash: illegal instruction",
+    ];
+    let fits = lines.len() == expected.len()
+        && lines
+            .iter()
+            .zip(expected)
+            .all(|(line, start)| line.starts_with(start));
+    if fits {
+        return Ok(());
+    }
+    Err(format!("the console holds\n{text}"))
+}
+
+/// A program in the script reads what comes to the console through a pipe, byte for byte.
+pub(crate) fn console_input(ctx: &mut Ctx) -> Result<(), Failure> {
+    let text = "first\r\nsecond\x7f\x15 line\nlast without end";
+    let run = Run::script("busybox cat > /tmp/linux\ncat > /tmp/native\n")
+        .type_after("", &format!("{text}\x04\x04{text}\x04\x04"))
+        .get("/tmp/linux")
+        .get("/tmp/native");
+    let output = ctx.run(run)?;
+    output.expect_status(0)?.expect_stdout("")?;
+    for path in ["/tmp/linux", "/tmp/native"] {
+        assert_eq!(String::from_utf8_lossy(output.file(path)?), text, "{path}");
+    }
+    Ok(())
+}
