@@ -2,7 +2,7 @@
 //!
 //! One row per entrypoint: documentation, number, variant of [`Call`], name, object, class, typed
 //! parameters in the order of the registers, result codes. The kernel's dispatch matches on
-//! [`Call`], so that a row without a handler does not compile; stubs, trace names, the list that
+//! [`Call`], so that a row without a handler does not compile; the C header, the names in `ps`, the list that
 //! `./fermata syscalls` prints, and the tests are made from the same rows.
 //!
 //! # Registers

@@ -49,7 +49,7 @@ use object::reference::Reference;
 use object::region::Region;
 use object::space::Space;
 use object::thread::Run;
-use object::{Handles, ObjId, Table};
+use object::{Handles, Next, Table};
 use wait::{Deadlines, WaitQueue};
 
 /// The kernel, as everything in it is reached.
@@ -69,7 +69,7 @@ pub struct Kernel {
     handles: AllHandles,
     accounts: Accounts,
     /// For each frame the first object in it.
-    frames: &'static [Cell<ObjId>],
+    frames: &'static [Next],
     sched: sched::Scheduler,
     deadlines: Deadlines,
     /// Threads that met a vacant identity.
@@ -146,7 +146,7 @@ impl Kernel {
     /// A kernel without objects, or `None` if its memory does not suffice.
     #[must_use]
     pub fn new() -> Option<&'static Kernel> {
-        let frames = hal::alloc_slice(hal::frame_limit() as usize, |_| Cell::new(ObjId::NONE))?;
+        let frames = hal::alloc_slice(hal::frame_limit() as usize, |_| Cell::new(None))?;
         let kernel = Kernel {
             mutexes: Table::new()?,
             conds: Table::new()?,

@@ -12,6 +12,7 @@ use crate::object::thread::Thread;
 use crate::object::{self};
 use crate::{Stop, K};
 use abi::ipc::Plan;
+use abi::message::EXCEPTION_WORDS;
 use abi::{MAX_IDEMPOTENT, MAX_LIST_REFS, MAX_SHORT, OBJECT_SIZE, PAGE_SIZE, USER_END};
 use core::cell::Cell;
 
@@ -36,6 +37,9 @@ const MAX_SKIPPED: u32 = 1024;
 
 /// Bytes that are moved between two preemption points.
 const STRIDE: u64 = 8 * 1024;
+
+/// Bytes of the longest message that the kernel itself sends or understands.
+const KERNEL_BYTES: usize = EXCEPTION_WORDS * 8;
 
 /// A place in scattered memory.
 #[derive(Clone, Copy)]
@@ -193,20 +197,23 @@ impl<'a> Source<'a> {
         let (From::Memory(scatter), Some(space)) = (&mut self.kind, self.space) else {
             return Err(wrong);
         };
-        for word in words.iter_mut() {
-            let mut bytes = [0; 8];
-            let mut done = 0;
-            while done < 8 {
-                scatter.settle(k, space)?;
-                let n = scatter.run().min(8 - done as u64);
-                if n == 0 {
-                    return Err(wrong);
-                }
-                memory::read_bytes(k, space, scatter.address, &mut bytes[done..done + n as usize])?;
-                scatter.advance(n);
-                done += n as usize;
+        let mut bytes = [0; KERNEL_BYTES];
+        let bytes = &mut bytes[..words.len() * 8];
+        let mut done = 0;
+        while done < bytes.len() {
+            scatter.settle(k, space)?;
+            let n = scatter.run().min((bytes.len() - done) as u64) as usize;
+            if n == 0 {
+                return Err(wrong);
             }
-            *word = u64::from_le_bytes(bytes);
+            memory::read_bytes(k, space, scatter.address, &mut bytes[done..done + n])?;
+            scatter.advance(n as u64);
+            done += n;
+        }
+        for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            let mut eight = [0; 8];
+            eight.copy_from_slice(chunk);
+            *word = u64::from_le_bytes(eight);
         }
         scatter.settle(k, space)?;
         if scatter.length == 0 && self.refs & MAX_LIST_REFS == 0 {
@@ -385,17 +392,18 @@ fn pump_bytes(
             Ok(Pumped::Exhausted)
         }
         From::Kernel(words) => {
-            for word in *words {
-                let bytes = word.to_le_bytes();
-                let mut done = 0;
-                while done < 8 {
-                    let n = (room(&mut sink.kind)? as usize).min(8 - done);
-                    if n == 0 {
-                        return Ok(Pumped::Full);
-                    }
-                    store(k, sink, &bytes[done..done + n]).map_err(Trouble::Sink)?;
-                    done += n;
+            let mut bytes = [0; KERNEL_BYTES];
+            for (chunk, word) in bytes.chunks_exact_mut(8).zip(*words) {
+                chunk.copy_from_slice(&word.to_le_bytes());
+            }
+            let mut rest = &bytes[..words.len() * 8];
+            while !rest.is_empty() {
+                let n = (room(&mut sink.kind)? as usize).min(rest.len());
+                if n == 0 {
+                    return Ok(Pumped::Full);
                 }
+                store(k, sink, &rest[..n]).map_err(Trouble::Sink)?;
+                rest = &rest[n..];
             }
             Ok(Pumped::Exhausted)
         }

@@ -37,8 +37,6 @@ use space::Space;
 pub(crate) struct ObjId(u32);
 
 impl ObjId {
-    pub(crate) const NONE: ObjId = ObjId(0);
-
     fn new(ty: Type, index: usize) -> Self {
         ObjId((ty as u32) << 28 | index as u32)
     }
@@ -75,7 +73,7 @@ pub(crate) struct Header {
     offset: Cell<u8>,
     pfn: Cell<Pfn>,
     /// Next object of the frame, or next free slot.
-    next: Cell<ObjId>,
+    next: Next,
     /// The handle at which it was last found, and the epoch of the space where that was: while the
     /// space's translations stand, the same handle finds it again.
     seen_at: Cell<u64>,
@@ -83,6 +81,9 @@ pub(crate) struct Header {
     /// Who pays for the slot.
     payer: Cell<Option<&'static Account>>,
 }
+
+/// A link of a list of objects of any type.
+pub(crate) type Next = Cell<Option<&'static Header>>;
 
 const NO_FRAME: Pfn = Pfn(u32::MAX);
 
@@ -94,7 +95,7 @@ impl Header {
             phase: Cell::new(Phase::Free),
             offset: Cell::new(0),
             pfn: Cell::new(NO_FRAME),
-            next: Cell::new(ObjId::NONE),
+            next: Cell::new(None),
             seen_at: Cell::new(0),
             seen_in: Cell::new(0),
             payer: Cell::new(None),
@@ -165,7 +166,7 @@ const CHUNKS: usize = 4096;
 pub(crate) struct Table<T: 'static> {
     chunks: &'static [Cell<Option<&'static [T]>>],
     count: Cell<usize>,
-    free: Cell<ObjId>,
+    free: Next,
     used: Cell<usize>,
 }
 
@@ -174,7 +175,7 @@ impl<T: Object> Table<T> {
         Some(Table {
             chunks: hal::alloc_slice(CHUNKS, |_| Cell::new(None))?,
             count: Cell::new(0),
-            free: Cell::new(ObjId::NONE),
+            free: Cell::new(None),
             used: Cell::new(0),
         })
     }
@@ -194,6 +195,14 @@ impl<T: Object> Table<T> {
         (0..self.slots()).filter_map(|i| self.get(i))
     }
 
+    /// The first free slot, after the table has grown if need be.
+    fn free_slot(&self) -> Option<&'static T> {
+        if self.free.get().is_none() {
+            self.grow()?;
+        }
+        self.get(self.free.get()?.id.index())
+    }
+
     fn grow(&self) -> Option<()> {
         let chunk = self.count.get() / CHUNK;
         let place = self.chunks.get(chunk)?;
@@ -208,7 +217,7 @@ impl<T: Object> Table<T> {
         self.count.set(first + CHUNK);
         for slot in slots.iter().rev() {
             slot.head().next.set(self.free.get());
-            self.free.set(slot.head().id);
+            self.free.set(Some(slot.head()));
         }
         Some(())
     }
@@ -233,16 +242,16 @@ fn header_of(k: K, id: ObjId) -> Option<&'static Header> {
 }
 
 /// The list of objects of a frame. `None` for frames that cannot have any (device memory).
-fn frame_list(k: K, pfn: Pfn) -> Option<&'static Cell<ObjId>> {
+fn frame_list(k: K, pfn: Pfn) -> Option<&'static Next> {
     k.frames.get(pfn.0 as usize)
 }
 
 /// The objects of a frame, in order of their offsets: calls `f` with offset and number until it
 /// says stop.
 pub(crate) fn objects_in(k: K, pfn: Pfn, mut f: impl FnMut(u64, ObjId) -> bool) {
-    let mut at = frame_list(k, pfn).map_or(ObjId::NONE, Cell::get);
-    while let Some(h) = header_of(k, at) {
-        if !f(h.place().1, at) {
+    let mut at = frame_list(k, pfn).and_then(Cell::get);
+    while let Some(h) = at {
+        if !f(h.place().1, h.id) {
             return;
         }
         at = h.next.get();
@@ -251,7 +260,7 @@ pub(crate) fn objects_in(k: K, pfn: Pfn, mut f: impl FnMut(u64, ObjId) -> bool) 
 
 fn object_at(k: K, pfn: Pfn, offset: u64) -> Option<&'static Header> {
     let mut at = frame_list(k, pfn)?.get();
-    while let Some(h) = header_of(k, at) {
+    while let Some(h) = at {
         if h.place().1 == offset {
             return Some(h);
         }
@@ -267,14 +276,14 @@ fn bind(k: K, h: &'static Header, pfn: Pfn, offset: u64) {
     h.offset.set((offset / OBJECT_ALIGN) as u8);
     if let Some(list) = frame_list(k, pfn) {
         let mut link = list;
-        while let Some(next) = header_of(k, link.get()) {
+        while let Some(next) = link.get() {
             if next.place().1 > offset {
                 break;
             }
             link = &next.next;
         }
         h.next.set(link.get());
-        link.set(h.id);
+        link.set(Some(h));
     }
     hal::write_word(pfn, offset, h.word());
 }
@@ -284,7 +293,7 @@ fn unbind(k: K, h: &'static Header) {
     let (pfn, offset) = h.place();
     let Some(list) = frame_list(k, pfn) else { return };
     let mut link = list;
-    while let Some(at) = header_of(k, link.get()) {
+    while let Some(at) = link.get() {
         if core::ptr::eq(at, h) {
             link.set(h.next.get());
             hal::write_word(pfn, offset, 0);
@@ -293,7 +302,7 @@ fn unbind(k: K, h: &'static Header) {
         link = &at.next;
     }
     h.pfn.set(NO_FRAME);
-    h.next.set(ObjId::NONE);
+    h.next.set(None);
     h.seen_in.set(0);
 }
 
@@ -458,20 +467,14 @@ pub(crate) fn create<T: Object>(
     }
     payer.charge(T::cost())?;
     let table = T::table(k);
-    let free = table.free.get();
-    if free == ObjId::NONE && table.grow().is_none() {
+    let Some(object) = table.free_slot().filter(|object| object.provide().is_some()) else {
         payer.discharge(T::cost());
         return Err(Stop::Code(Code::NoMemory));
-    }
-    let object = table.get(table.free.get().index()).ok_or(Stop::Code(Code::NoMemory))?;
-    if object.provide().is_none() {
-        payer.discharge(T::cost());
-        return Err(Stop::Code(Code::NoMemory));
-    }
+    };
     let h = object.head();
     table.free.set(h.next.get());
     table.used.set(table.used.get() + 1);
-    h.next.set(ObjId::NONE);
+    h.next.set(None);
     h.payer.set(Some(payer));
     payer.hold();
     h.phase.set(Phase::Active);
@@ -511,7 +514,7 @@ fn finish<T: Object>(k: K, object: &'static T) {
     let table = T::table(k);
     table.used.set(table.used.get() - 1);
     h.next.set(table.free.get());
-    table.free.set(h.id);
+    table.free.set(Some(h));
     k.vacant.wake_all(k);
 }
 
@@ -574,11 +577,10 @@ impl<T: Object> Table<T> {
     /// Slots in use, and slots in the free list.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let (mut free, mut at) = (0, self.free.get());
-        while at != ObjId::NONE {
+        while let Some(slot) = at {
             free += 1;
-            let Some(slot) = self.get(at.index()) else { panic!("the free list leads nowhere") };
-            assert_eq!(slot.head().phase.get(), Phase::Free);
-            at = slot.head().next.get();
+            assert_eq!(slot.phase.get(), Phase::Free);
+            at = slot.next.get();
         }
         (self.used.get(), free)
     }
