@@ -90,7 +90,9 @@ pub fn value(name: &str, unit: &str, find: impl FnOnce() -> Result<(u64, u64), S
     let marks = take_marks();
     match outcome {
         Ok((value, count)) => {
-            say(&format!("bench-value {name} {unit} {value} {count} {marks}"));
+            say(&format!(
+                "bench-value {name} {unit} {value} {count} {marks}"
+            ));
             true
         }
         Err(why) => {

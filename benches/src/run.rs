@@ -159,10 +159,7 @@ impl Pair {
                 )
             };
             let second = second.as_ref().map_or(String::new(), words);
-            return Err(format!(
-                "not done in time ({}; {second})",
-                words(&first)
-            ));
+            return Err(format!("not done in time ({}; {second})", words(&first)));
         }
         Ok(Seen {
             sample: Sample::of_block(repetitions),

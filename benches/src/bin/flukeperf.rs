@@ -106,11 +106,7 @@ fn twin(keeper: u64) -> Result<Twin, String> {
 
 fn rpc_short(bytes: u64, client: Loop, server: Loop) -> Outcome {
     let (door, twin) = (Door::new()?, twin(0)?);
-    let client = Role::within(
-        twin.space_ref.handle(),
-        client,
-        &[door.port_ref.handle()],
-    );
+    let client = Role::within(twin.space_ref.handle(), client, &[door.port_ref.handle()]);
     let server = Role::new(server, &[door.portset.handle()]);
     let seen = Pair::new(&client, Some(&server))?.run(MANY, PASSES)?;
     same("the sum of results", seen.seen[0], MANY * (bytes << 8))?;
@@ -125,7 +121,10 @@ fn rpc_short(bytes: u64, client: Loop, server: Loop) -> Outcome {
 fn rpc_long(bytes: u64, repetitions: u64) -> Outcome {
     let (door, twin) = (Door::new()?, twin(0)?);
     // One on each side, both present.
-    let mut buffers = [vec![1u64; bytes as usize / 8], vec![2u64; bytes as usize / 8]];
+    let mut buffers = [
+        vec![1u64; bytes as usize / 8],
+        vec![2u64; bytes as usize / 8],
+    ];
     buffers[0][0] = 0;
     let address = |buffer: &Vec<u64>| buffer.as_ptr() as u64;
     let client = Role::within(
@@ -186,11 +185,11 @@ fn call() -> Outcome {
 fn exception() -> Outcome {
     let door = Door::new()?;
     let twin = twin(door.port_ref.handle())?;
-    let room = vec![0u64; abi::message::EXCEPTION_WORDS];
+    let mut room = [0u64; abi::message::EXCEPTION_WORDS];
     let client = Role::within(twin.space_ref.handle(), Loop::ExceptionClient, &[]);
     let server = Role::new(
         Loop::ExceptionServer,
-        &[door.portset.handle(), room.as_ptr() as u64],
+        &[door.portset.handle(), room.as_mut_ptr() as u64],
     );
     Ok(Pair::new(&client, Some(&server))?.run(MANY, PASSES)?.sample)
 }

@@ -162,7 +162,8 @@ extern "C" fn begin(_: c_uint, _: *mut c_void) {
 
 extern "C" fn end(_: c_uint, _: *mut c_void) {
     let now = counts();
-    let [instructions, loads, stores] = [0, 1, 2].map(|i| now[i].wrapping_sub(BEGIN[i].load(Relaxed)));
+    let [instructions, loads, stores] =
+        [0, 1, 2].map(|i| now[i].wrapping_sub(BEGIN[i].load(Relaxed)));
     if let Some(file) = OUT.lock().unwrap_or_else(|e| e.into_inner()).as_mut() {
         // If it cannot be written, the line is missing and the reader says so.
         let _ = writeln!(file, "{instructions} {loads} {stores}");
@@ -189,8 +190,10 @@ extern "C" fn translate(_: u64, block: *mut Block) {
     unsafe {
         for index in 0..qemu_plugin_tb_n_insns(block) {
             let insn = qemu_plugin_tb_get_insn(block, index);
-            let bytes =
-                std::slice::from_raw_parts(qemu_plugin_insn_data(insn), qemu_plugin_insn_size(insn));
+            let bytes = std::slice::from_raw_parts(
+                qemu_plugin_insn_data(insn),
+                qemu_plugin_insn_size(insn),
+            );
             let nobody = std::ptr::null_mut();
             match mark_of(bytes) {
                 Some(mark) => {

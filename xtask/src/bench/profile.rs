@@ -38,7 +38,9 @@ pub(super) fn print(
             profile: Some(profile.clone()),
         }),
     }
-    .run(images, &mut |line| eprintln!("{}: {}", model.name(), line.name()))?;
+    .run(images, &mut |line| {
+        eprintln!("{}: {}", model.name(), line.name())
+    })?;
     let symbols = Symbols::new(images.kernel(model));
     let text = std::fs::read_to_string(&profile).unwrap_or_default();
     let stretches: Vec<&str> = text.split("stretch\n").skip(1).collect();
@@ -165,7 +167,10 @@ fn readable(symbol: &str) -> String {
         parts.push(part);
         rest = &rest[digits + length..];
     }
-    if parts.last().is_some_and(|part| part.len() == 17 && part.starts_with('h')) {
+    if parts
+        .last()
+        .is_some_and(|part| part.len() == 17 && part.starts_with('h'))
+    {
         parts.pop();
     }
     let mut name = parts.join("::");
@@ -209,7 +214,12 @@ mod tests {
             (KERNEL + 0x100, "a".to_string()),
             (KERNEL + 0x200, "b".to_string()),
         ]));
-        let stretch = format!("400000 7\n{:x} 1\n{:x} 2\n{:x} 4\n", KERNEL + 0x100, KERNEL + 0x1ff, KERNEL + 0x300);
+        let stretch = format!(
+            "400000 7\n{:x} 1\n{:x} 2\n{:x} 4\n",
+            KERNEL + 0x100,
+            KERNEL + 0x1ff,
+            KERNEL + 0x300
+        );
         assert_eq!(
             by_function(&stretch, &symbols),
             BTreeMap::from([("(user code)", 7), ("a", 3), ("b", 4)])
