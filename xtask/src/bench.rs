@@ -255,6 +255,14 @@ fn per(total: u64, operations: u64) -> u64 {
 /// Measures, prints, writes.
 pub(crate) fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error> {
     signals::catch();
+    if let Some(path) = &options.json {
+        // Not after all has been measured.
+        let mut file = std::fs::OpenOptions::new();
+        file.append(true)
+            .create(true)
+            .open(path)
+            .map_err(|error| Error::new(format!("cannot write {}: {error}", path.display())))?;
+    }
     let images = image::build(project, &options.models)?;
     let plugin = build_plugin(project)?;
     let mut results = Results {

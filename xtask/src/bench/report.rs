@@ -108,6 +108,15 @@ impl Results {
         self.rows[index].iter().find(|row| row.name == name)
     }
 
+    /// What the columns of host time are.
+    fn about_host_time(&self) -> String {
+        match self.rounds {
+            0 => "host time was not taken".into(),
+            1 => "host time of one run".into(),
+            rounds => format!("host time is the median of {rounds} runs"),
+        }
+    }
+
     /// All names, in the order in which they were measured.
     fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
@@ -318,9 +327,9 @@ const MACH_5: &str =
 pub(super) fn print(results: &Results) {
     for &model in &results.models {
         println!(
-            "\n{}, interrupts masked in hardware; host time is the median of {} runs\n",
+            "\n{}, interrupts masked in hardware; {}\n",
             model.name(),
-            results.rounds
+            results.about_host_time()
         );
         print!("{}", results.table(model).text());
     }
