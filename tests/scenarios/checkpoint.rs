@@ -237,13 +237,19 @@ pub(crate) fn console_read(ctx: &mut Ctx) -> Result<(), Failure> {
         .type_after("$ ", "busybox cat\r")
         .type_after("cat\n", "one\r")
         .type_after("one\none\n", "\x1a")
-        .type_after("[1] stopped", "checkpoint -v %1 /tmp/image\r")
-        .type_after("call: Linux 0", "kill %1\r")
-        .type_after("$ ", "restore /tmp/image\r")
-        .type_after("$ restore", "fg %1\r")
-        .type_after("fg %1\n", "two\r")
-        .type_after("two\n", "\x04")
-        .type_after("two\n", "exit 3\r");
+        .type_after(
+            "stopped  busybox cat\nfermata:/$ ",
+            "checkpoint -v %1 /tmp/image\r",
+        )
+        .type_after(
+            "call: Linux 0, with the personality\nfermata:/$ ",
+            "kill %1\r",
+        )
+        .type_after("kill %1\nfermata:/$ ", "restore /tmp/image\r")
+        .type_after("busybox cat\nfermata:/$ ", "fg %1\r")
+        .type_after("fg %1\nbusybox cat\n", "two\r")
+        .type_after("two\ntwo\n", "\x04")
+        .type_after("fermata:/$ ", "exit 3\r");
     let output = ctx.run(run)?;
     output.expect_status(3)?;
     let text = output.text();
