@@ -47,7 +47,10 @@ pub(crate) fn find(path: &str) -> Option<File> {
         let name = text(&header[..100]);
         let plain = name.strip_prefix(b"./").unwrap_or(name) == path.as_bytes();
         if plain && matches!(header[156], b'0' | 0) && header[345] == 0 {
-            return Some(File { start: start + data, size: length });
+            return Some(File {
+                start: start + data,
+                size: length,
+            });
         }
         at = data + length.next_multiple_of(BLOCK);
     }

@@ -17,10 +17,14 @@ hal::entry!(main);
 
 fn main() -> ! {
     let Some(kernel) = Kernel::new() else {
-        hal::die(format_args!("the machine has too little memory for the kernel's tables"))
+        hal::die(format_args!(
+            "the machine has too little memory for the kernel's tables"
+        ))
     };
     let Some(init) = archive::find("sbin/init") else {
-        hal::die(format_args!("the boot archive is missing or has no sbin/init"))
+        hal::die(format_args!(
+            "the boot archive is missing or has no sbin/init"
+        ))
     };
     let loaded = match program::load(&init) {
         Ok(loaded) => loaded,

@@ -47,7 +47,11 @@ impl Frames {
 
 /// Writes bytes that do not cross a page.
 fn write(physical: u64, bytes: &[u8]) {
-    hal::write_bytes(hal::Pfn((physical / PAGE_SIZE) as u32), physical % PAGE_SIZE, bytes);
+    hal::write_bytes(
+        hal::Pfn((physical / PAGE_SIZE) as u32),
+        physical % PAGE_SIZE,
+        bytes,
+    );
 }
 
 /// Reads numbers out of a header.
@@ -83,16 +87,32 @@ pub(crate) fn load(file: &File) -> Result<Loaded, &'static str> {
             largest = PhysRange { start, size };
         }
     });
-    let mut frames = Frames { range: largest, left: largest.size };
-    let nothing = FirstMapping { start: 0, size: 0, physical: 0, rights: 0 };
+    let mut frames = Frames {
+        range: largest,
+        left: largest.size,
+    };
+    let nothing = FirstMapping {
+        start: 0,
+        size: 0,
+        physical: 0,
+        rights: 0,
+    };
     let mut loaded = Loaded {
         mappings: [nothing; BOOT_MAPPINGS as usize],
         count: 0,
         entry: PROGRAM_BASE + header.u64(24),
     };
     let mut add = |start, size, physical, rights| {
-        let place = loaded.mappings.get_mut(loaded.count).ok_or("it has too many segments")?;
-        *place = FirstMapping { start, size, physical, rights };
+        let place = loaded
+            .mappings
+            .get_mut(loaded.count)
+            .ok_or("it has too many segments")?;
+        *place = FirstMapping {
+            start,
+            size,
+            physical,
+            rights,
+        };
         loaded.count += 1;
         Ok::<(), &'static str>(())
     };
@@ -106,7 +126,10 @@ pub(crate) fn load(file: &File) -> Result<Loaded, &'static str> {
     let mut end = 0;
     for i in 0..u64::from(header.u16(56)) {
         let mut segment = [0; SEGMENT];
-        file.read(header.u64(32).wrapping_add(i * SEGMENT as u64), &mut segment);
+        file.read(
+            header.u64(32).wrapping_add(i * SEGMENT as u64),
+            &mut segment,
+        );
         let segment = Header(&segment);
         if segment.u32(0) != LOAD {
             continue;
@@ -114,7 +137,9 @@ pub(crate) fn load(file: &File) -> Result<Loaded, &'static str> {
         let (offset, address) = (segment.u64(8), segment.u64(16));
         let (in_file, in_memory) = (segment.u64(32), segment.u64(40));
         let first = address & !(PAGE_SIZE - 1);
-        let last = address.checked_add(in_memory).map(|e| e.next_multiple_of(PAGE_SIZE));
+        let last = address
+            .checked_add(in_memory)
+            .map(|e| e.next_multiple_of(PAGE_SIZE));
         let last = last.filter(|&e| e <= STACK_TOP - STACK_SIZE - PROGRAM_BASE);
         let Some(last) = last.filter(|_| first >= end && in_file <= in_memory) else {
             return Err("its segments overlap or lie outside");

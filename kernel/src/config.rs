@@ -29,12 +29,18 @@ pub struct Config {
 
 /// The configuration of this kernel.
 pub const CONFIG: Config = Config {
-    model: if cfg!(any(fermata_model = "process-np", fermata_model = "process-pp")) {
+    model: if cfg!(any(
+        fermata_model = "process-np",
+        fermata_model = "process-pp"
+    )) {
         Model::Process
     } else {
         Model::Interrupt
     },
-    preemption: if cfg!(any(fermata_model = "process-pp", fermata_model = "interrupt-pp")) {
+    preemption: if cfg!(any(
+        fermata_model = "process-pp",
+        fermata_model = "interrupt-pp"
+    )) {
         Preemption::Points
     } else {
         Preemption::None

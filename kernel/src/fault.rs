@@ -22,7 +22,9 @@ pub(crate) fn page(k: K, t: &'static Thread, address: u64, write: bool, execute:
         (_, true) => access::EXECUTE,
         _ => access::READ,
     };
-    let Some(space) = t.space() else { return t.halt(Exception::NoSpace, address) };
+    let Some(space) = t.space() else {
+        return t.halt(Exception::NoSpace, address);
+    };
     match memory::make_present(k, space, address, Access(need)) {
         Ok(()) => {}
         // No memory even for the tables of one page. There is no call whose result could say so.
@@ -44,7 +46,8 @@ pub(crate) fn memory(k: K, t: &'static Thread, fault: &Fault) {
                     t.tag.get(),
                 ];
                 // The reply compares with what failed here.
-                t.missing.set((fault.address, fault.access, Link::to(region)));
+                t.missing
+                    .set((fault.address, fault.access, Link::to(region)));
                 return send(k, t, port, &words, Stage::Fault);
             }
         }

@@ -48,10 +48,17 @@ impl Kernel {
 
 fn build(k: K, first: &FirstSpace<'_>) -> Result<&'static Thread, Stop> {
     let nothing = Stop::Code(abi::Code::Invalid);
-    let account = k.accounts.open(None).ok_or(Stop::Code(abi::Code::NoMemory))?;
+    let account = k
+        .accounts
+        .open(None)
+        .ok_or(Stop::Code(abi::Code::NoMemory))?;
     // Slots are all that quotas count; the pool holds them, page tables come from elsewhere.
     account.endow(hal::pool_bytes().1);
-    let page = first.mappings.first().filter(|m| m.start == boot::BOOT_PAGE).ok_or(nothing)?;
+    let page = first
+        .mappings
+        .first()
+        .filter(|m| m.start == boot::BOOT_PAGE)
+        .ok_or(nothing)?;
     let at = |address: u64| object::place_at(page.physical, address - boot::BOOT_PAGE);
 
     let root = object::create::<Region>(k, account, &at(boot::ROOT_REGION + 0x1f0), None)?;

@@ -17,7 +17,9 @@ const LINES: usize = hal::IRQ_LINES as usize;
 
 impl Irqs {
     pub(crate) const fn new() -> Self {
-        Irqs { lines: [const { Cell::new(Link::NONE) }; LINES] }
+        Irqs {
+            lines: [const { Cell::new(Link::NONE) }; LINES],
+        }
     }
 
     /// Attaches a thread to a line that is free.
@@ -57,7 +59,12 @@ impl Irqs {
 
 /// A device interrupt has come; its line is masked.
 pub(crate) fn device(k: K, line: u8) {
-    if let Some(t) = k.irqs.lines.get(usize::from(line)).and_then(|l| l.get().get()) {
+    if let Some(t) = k
+        .irqs
+        .lines
+        .get(usize::from(line))
+        .and_then(|l| l.get().get())
+    {
         t.interrupt(k);
     }
 }

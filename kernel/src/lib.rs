@@ -244,7 +244,11 @@ impl Kernel {
     #[inline(always)]
     fn enter_space(&self, t: &'static Thread) {
         let Some(space) = t.space() else { return };
-        if !self.inside.get().is_some_and(|here| core::ptr::eq(here, space)) {
+        if !self
+            .inside
+            .get()
+            .is_some_and(|here| core::ptr::eq(here, space))
+        {
             self.change_space(space);
         }
     }
@@ -287,7 +291,12 @@ impl hal::Kernel for Kernel {
         let t = self.running();
         match trap {
             Trap::Syscall => return self.syscall(context),
-            Trap::PageFault { address, write, execute, .. } => {
+            Trap::PageFault {
+                address,
+                write,
+                execute,
+                ..
+            } => {
                 fault::page(self, t, address, write, execute);
             }
             Trap::Exception { vector, error } => fault::processor(self, t, vector, error),

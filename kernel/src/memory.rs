@@ -51,18 +51,28 @@ struct Found {
 
 fn walk(space: &'static Space, address: u64, need: Access) -> Result<Found, Stop> {
     let mut at: Option<(&'static Region, u64)> = None;
-    let failed = |at| Err(Stop::Fault(Fault { address, access: need, at }));
+    let failed = |at| {
+        Err(Stop::Fault(Fault {
+            address,
+            access: need,
+            at,
+        }))
+    };
     let mut rights = access::ALL;
     let (mut space, mut here) = (space, address);
     for _ in 0..MAX_DEPTH {
-        let Some(m) = mapping::covering(&space.mappings, here) else { return failed(at) };
+        let Some(m) = mapping::covering(&space.mappings, here) else {
+            return failed(at);
+        };
         m.head().open()?;
         rights &= m.protection.get();
         if rights & need.0 != need.0 {
             return failed(at);
         }
         // A mapping of a dead region maps nothing, whoever keeps what is above it.
-        let Some(region) = m.region.get().get() else { return failed(None) };
+        let Some(region) = m.region.get().get() else {
+            return failed(None);
+        };
         region.head().open()?;
         let offset = m.offset.get() + (here - m.start.get());
         if offset >= region.size.get() {
@@ -75,7 +85,9 @@ fn walk(space: &'static Space, address: u64, need: Access) -> Result<Found, Stop
         }
         match region.source.get() {
             Source::Space => {
-                let Some(next) = region.space.get().get() else { return failed(None) };
+                let Some(next) = region.space.get().get() else {
+                    return failed(None);
+                };
                 next.head().open()?;
                 here = region.start.get() + offset;
                 space = next;
@@ -85,12 +97,20 @@ fn walk(space: &'static Space, address: u64, need: Access) -> Result<Found, Stop
                 if !hal::user_frame(pfn) {
                     return failed(None);
                 }
-                return Ok(Found { pfn, rights, device: false });
+                return Ok(Found {
+                    pfn,
+                    rights,
+                    device: false,
+                });
             }
             Source::Device => {
                 // No objects and no kernel copies in device memory.
                 let pfn = frame(region.start.get() + offset);
-                return Ok(Found { pfn, rights: rights & !access::OBJECTS, device: true });
+                return Ok(Found {
+                    pfn,
+                    rights: rights & !access::OBJECTS,
+                    device: true,
+                });
             }
         }
     }
@@ -106,11 +126,19 @@ fn frame(physical: u64) -> Pfn {
 fn resolve(k: K, space: &'static Space, address: u64, need: Access) -> Result<Pfn, Stop> {
     let page = address & !(PAGE_SIZE - 1);
     if page >= USER_END {
-        return Err(Stop::Fault(Fault { address, access: need, at: None }));
+        return Err(Stop::Fault(Fault {
+            address,
+            access: need,
+            at: None,
+        }));
     }
     let found = walk(space, address, need)?;
     k.count_soft_fault();
-    while space.table.insert(page, found.pfn, found.rights, found.device).is_none() {
+    while space
+        .table
+        .insert(page, found.pfn, found.rights, found.device)
+        .is_none()
+    {
         evict(k, space)?;
     }
     if found.device {
@@ -141,7 +169,12 @@ fn evict(k: K, keep: &'static Space) -> Result<(), Stop> {
 
 /// The frame behind an address, for an access of this kind by the kernel.
 #[inline]
-pub(crate) fn translate(k: K, space: &'static Space, address: u64, need: Access) -> Result<Pfn, Stop> {
+pub(crate) fn translate(
+    k: K,
+    space: &'static Space,
+    address: u64,
+    need: Access,
+) -> Result<Pfn, Stop> {
     match space.table.lookup(address) {
         Some((pfn, rights)) if rights & need.0 == need.0 && hal::user_frame(pfn) => Ok(pfn),
         _ => resolve(k, space, address, need),
@@ -149,7 +182,12 @@ pub(crate) fn translate(k: K, space: &'static Space, address: u64, need: Access)
 }
 
 /// Makes a page present for the program itself, device memory included.
-pub(crate) fn make_present(k: K, space: &'static Space, address: u64, need: Access) -> Result<(), Stop> {
+pub(crate) fn make_present(
+    k: K,
+    space: &'static Space,
+    address: u64,
+    need: Access,
+) -> Result<(), Stop> {
     match resolve(k, space, address, need) {
         Ok(_) | Err(Stop::Device(..)) => Ok(()),
         Err(stop) => Err(stop),
@@ -186,7 +224,9 @@ pub(crate) fn region_frame(region: &'static Region, offset: u64) -> Result<Optio
         Source::Memory => Some(frame(offset)).filter(|&pfn| hal::user_frame(pfn)),
         Source::Device => None,
         Source::Space => {
-            let Some(space) = region.space.get().get() else { return Ok(None) };
+            let Some(space) = region.space.get().get() else {
+                return Ok(None);
+            };
             match walk(space, region.start.get() + offset, Access(0)) {
                 Ok(found) => (!found.device).then_some(found.pfn),
                 Err(Stop::Vacant) => return Err(Stop::Vacant),
@@ -213,12 +253,22 @@ fn in_range(address: u64, length: u64) -> bool {
 }
 
 fn outside(address: u64, need: Access) -> Stop {
-    Stop::Fault(Fault { address, access: need, at: None })
+    Stop::Fault(Fault {
+        address,
+        access: need,
+        at: None,
+    })
 }
 
 /// Makes sure that every page of a range is there, so that a later access does not fault (unless
 /// its owner takes the page away in between).
-pub(crate) fn probe(k: K, space: &'static Space, address: u64, length: u64, need: Access) -> Result<(), Stop> {
+pub(crate) fn probe(
+    k: K,
+    space: &'static Space,
+    address: u64,
+    length: u64,
+    need: Access,
+) -> Result<(), Stop> {
     if length == 0 {
         return Ok(());
     }
@@ -234,7 +284,12 @@ pub(crate) fn probe(k: K, space: &'static Space, address: u64, length: u64, need
 }
 
 /// Reads words. The address must be aligned to 8.
-pub(crate) fn read_words(k: K, space: &'static Space, address: u64, words: &mut [u64]) -> Result<(), Stop> {
+pub(crate) fn read_words(
+    k: K,
+    space: &'static Space,
+    address: u64,
+    words: &mut [u64],
+) -> Result<(), Stop> {
     word_aligned(address)?;
     probe(k, space, address, words.len() as u64 * 8, Access::READ)?;
     for (i, word) in words.iter_mut().enumerate() {
@@ -245,18 +300,32 @@ pub(crate) fn read_words(k: K, space: &'static Space, address: u64, words: &mut 
 }
 
 /// Writes words, all or none. The address must be aligned to 8.
-pub(crate) fn write_words(k: K, space: &'static Space, address: u64, words: &[u64]) -> Result<(), Stop> {
+pub(crate) fn write_words(
+    k: K,
+    space: &'static Space,
+    address: u64,
+    words: &[u64],
+) -> Result<(), Stop> {
     word_aligned(address)?;
     probe(k, space, address, words.len() as u64 * 8, Access::WRITE)?;
     for (i, word) in words.iter().enumerate() {
         let at = address + i as u64 * 8;
-        hal::write_word(translate(k, space, at, Access::WRITE)?, at % PAGE_SIZE, *word);
+        hal::write_word(
+            translate(k, space, at, Access::WRITE)?,
+            at % PAGE_SIZE,
+            *word,
+        );
     }
     Ok(())
 }
 
 /// Reads bytes.
-pub(crate) fn read_bytes(k: K, space: &'static Space, address: u64, into: &mut [u8]) -> Result<(), Stop> {
+pub(crate) fn read_bytes(
+    k: K,
+    space: &'static Space,
+    address: u64,
+    into: &mut [u8],
+) -> Result<(), Stop> {
     probe(k, space, address, into.len() as u64, Access::READ)?;
     let mut done = 0;
     while done < into.len() {
@@ -270,7 +339,12 @@ pub(crate) fn read_bytes(k: K, space: &'static Space, address: u64, into: &mut [
 }
 
 /// Writes bytes, all or none.
-pub(crate) fn write_bytes(k: K, space: &'static Space, address: u64, from: &[u8]) -> Result<(), Stop> {
+pub(crate) fn write_bytes(
+    k: K,
+    space: &'static Space,
+    address: u64,
+    from: &[u8],
+) -> Result<(), Stop> {
     probe(k, space, address, from.len() as u64, Access::WRITE)?;
     let mut done = 0;
     while done < from.len() {
@@ -295,5 +369,7 @@ pub(crate) fn word_aligned(address: u64) -> Result<(), Stop> {
 /// What a walk finds: frame and rights, for comparison with what tables remember.
 #[cfg(test)]
 pub(crate) fn look(space: &'static Space, page: u64) -> Option<(Pfn, u64)> {
-    walk(space, page, Access(0)).ok().map(|found| (found.pfn, found.rights))
+    walk(space, page, Access(0))
+        .ok()
+        .map(|found| (found.pfn, found.rights))
 }

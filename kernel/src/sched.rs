@@ -60,7 +60,9 @@ impl Scheduler {
     }
 
     fn highest(&self) -> Option<usize> {
-        31u32.checked_sub(self.bits.get().leading_zeros()).map(|p| p as usize)
+        31u32
+            .checked_sub(self.bits.get().leading_zeros())
+            .map(|p| p as usize)
     }
 
     /// The running thread has had its turn.

@@ -27,13 +27,20 @@ pub(crate) struct Links {
 
 impl Links {
     pub(crate) const fn new() -> Self {
-        Links { queue: Cell::new(None), next: Cell::new(None), prev: Cell::new(None) }
+        Links {
+            queue: Cell::new(None),
+            next: Cell::new(None),
+            prev: Cell::new(None),
+        }
     }
 }
 
 impl WaitQueue {
     pub(crate) const fn new() -> Self {
-        WaitQueue { head: Cell::new(None), tail: Cell::new(None) }
+        WaitQueue {
+            head: Cell::new(None),
+            tail: Cell::new(None),
+        }
     }
 
     pub(crate) fn first(&self) -> Option<&'static Thread> {
@@ -115,7 +122,9 @@ impl WaitQueue {
 
 /// Takes the thread out of the queue that it is in, if any.
 pub(crate) fn leave_queue(t: &Thread) {
-    let Some(queue) = t.links.queue.take() else { return };
+    let Some(queue) = t.links.queue.take() else {
+        return;
+    };
     let prev = t.links.prev.take();
     let next = t.links.next.take();
     match prev {
@@ -151,7 +160,11 @@ pub(crate) struct DeadlineLinks {
 
 impl DeadlineLinks {
     pub(crate) const fn new() -> Self {
-        DeadlineLinks { at: Cell::new(u64::MAX), next: Cell::new(None), prev: Cell::new(None) }
+        DeadlineLinks {
+            at: Cell::new(u64::MAX),
+            next: Cell::new(None),
+            prev: Cell::new(None),
+        }
     }
 
     pub(crate) fn is_set(&self) -> bool {
@@ -161,7 +174,9 @@ impl DeadlineLinks {
 
 impl Deadlines {
     pub(crate) const fn new() -> Self {
-        Deadlines { head: Cell::new(None) }
+        Deadlines {
+            head: Cell::new(None),
+        }
     }
 
     /// The first deadline, or `u64::MAX`.

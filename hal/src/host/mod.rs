@@ -479,7 +479,8 @@ pub fn wait_for_interrupt() {
 /// Lets interrupts in that are pending.
 pub fn let_interrupts_in() {
     while let Some(trap) = take_interrupt() {
-        let kernel = with(|m| m.kernel).expect("a test with preemption names its kernel by set_kernel");
+        let kernel =
+            with(|m| m.kernel).expect("a test with preemption names its kernel by set_kernel");
         kernel.interrupt(trap);
     }
 }

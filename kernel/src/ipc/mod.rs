@@ -40,9 +40,7 @@ pub(crate) fn run(k: K, t: &'static Thread, call: Call) -> Handled {
         Some(Touch::Page(page, access)) => {
             memory::translate(k, space(t)?, page, access)?;
         }
-        Some(Touch::Wrong(exception, address)) => {
-            return Err(Stop::Exception(exception, address))
-        }
+        Some(Touch::Wrong(exception, address)) => return Err(Stop::Exception(exception, address)),
         None => {}
     }
     loop {
@@ -95,7 +93,11 @@ impl Thread {
     /// Result of a receive: the code, and for a register message the byte count.
     fn finish_receive(&self, code: Code) {
         let short = self.call().is_some_and(|c| plan(c).has(Plan::SHORT));
-        let count = if short { self.ctx.rax.get() & 0xff00 } else { 0 };
+        let count = if short {
+            self.ctx.rax.get() & 0xff00
+        } else {
+            0
+        };
         self.finish_with(code as u64 | count);
     }
 }
@@ -139,7 +141,10 @@ fn peer(t: &'static Thread, stages: Plan) -> Result<&'static Thread, Stop> {
 
 /// Whether the stage is one of a connection.
 pub(crate) fn reliable(stage: Stage) -> bool {
-    matches!(stage, Stage::Sending | Stage::Receiving | Stage::Over | Stage::Ack)
+    matches!(
+        stage,
+        Stage::Sending | Stage::Receiving | Stage::Over | Stage::Ack
+    )
 }
 
 /// If the peer waits on this connection: the stages that it has left.
@@ -159,9 +164,10 @@ fn wait_for_peer(t: &'static Thread) -> Step {
 /// The peer must settle something by itself: it does its call again.
 fn leave_to_peer(k: K, p: &'static Thread, stop: &Stop) {
     p.touch.set(match *stop {
-        Stop::Fault(Fault { address, access, .. }) | Stop::Device(address, access) => {
-            Some(Touch::Page(address, access))
-        }
+        Stop::Fault(Fault {
+            address, access, ..
+        })
+        | Stop::Device(address, access) => Some(Touch::Page(address, access)),
         Stop::Exception(exception, address) => Some(Touch::Wrong(exception, address)),
         _ => None,
     });
@@ -205,7 +211,10 @@ fn wait_for_server(t: &'static Thread, port: &'static Port, errand: Errand) {
 }
 
 fn waiting_server(port: &'static Port) -> Option<&'static Thread> {
-    port.portset().filter(|set| set.head().open().is_ok())?.servers.first()
+    port.portset()
+        .filter(|set| set.head().open().is_ok())?
+        .servers
+        .first()
 }
 
 /// Makes the connection, and completes the wait of a server that waits in its frame. Whoever ran
@@ -250,7 +259,11 @@ fn send(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
         // Nothing to send is sent without the other's help.
         let empty = pump::is_empty(k, &mut source);
         source.save(t);
-        return Ok(if empty? { Step::Done(Code::Ok) } else { wait_for_peer(t) });
+        return Ok(if empty? {
+            Step::Done(Code::Ok)
+        } else {
+            wait_for_peer(t)
+        });
     };
     let mut sink = Sink::of(p, theirs, space(p)?);
     let result = pump(k, &mut source, &mut sink, t);
@@ -540,11 +553,15 @@ fn deliver(
     mut source: Source<'_>,
     code: Code,
 ) -> Result<Result<(), Code>, Trouble> {
-    let Some(call) = s.call() else { return Ok(Err(Code::TooLarge)) };
+    let Some(call) = s.call() else {
+        return Ok(Err(Code::TooLarge));
+    };
     let Some(rest) = next(call).filter(|&c| plan(c).has(Plan::RECEIVE)) else {
         return Ok(Err(Code::TooLarge));
     };
-    let Some(space) = s.space() else { return Ok(Err(Code::TooLarge)) };
+    let Some(space) = s.space() else {
+        return Ok(Err(Code::TooLarge));
+    };
     let mut sink = Sink::fresh(s, plan(rest), space);
     let all = match pump_whole(k, &mut source, &mut sink) {
         // A list of a great many empty segments: there is no progress to keep.
@@ -596,7 +613,11 @@ pub(crate) fn send_from_kernel(
     words: &[u64],
     stage: Stage,
 ) {
-    let code = if stage == Stage::Fault { Code::Fault } else { Code::Exception };
+    let code = if stage == Stage::Fault {
+        Code::Fault
+    } else {
+        Code::Exception
+    };
     while let Some(s) = waiting_server(port) {
         match deliver(k, s, port, Source::kernel(words), code) {
             Ok(Ok(())) => {
@@ -639,7 +660,9 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
         Stage::Fault => {
             if let Some(c) = owed(t) {
                 let (address, need, region) = c.missing.get();
-                if c.space().is_some_and(|s| memory::still_missing(s, address, need, region)) {
+                if c.space()
+                    .is_some_and(|s| memory::still_missing(s, address, need, region))
+                {
                     c.refused.set(Some(address & !(PAGE_SIZE - 1)));
                 }
                 c.wake(k);
@@ -655,7 +678,10 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
             // An answer from anybody else than who has the exception is as late as one to a thread
             // that has gone on: another keeper may have it by now.
             let here = |c: &&Thread| {
-                c.excepted_to.get().get().is_none_or(|keeper| core::ptr::eq(keeper, t))
+                c.excepted_to
+                    .get()
+                    .get()
+                    .is_none_or(|keeper| core::ptr::eq(keeper, t))
             };
             if let Some(c) = weak.get().filter(here) {
                 // What is given to a vacant thread would be lost with its old body.
@@ -681,7 +707,9 @@ fn owed(s: &'static Thread) -> Option<&'static Thread> {
 
 /// Moves the reply into the client's buffer and completes its call.
 fn reply_call(k: K, c: &'static Thread, mut source: Source<'_>) -> Result<(), Stop> {
-    let Some((call, space)) = c.call().zip(c.space()) else { return Ok(()) };
+    let Some((call, space)) = c.call().zip(c.space()) else {
+        return Ok(());
+    };
     let mut sink = Sink::fresh(c, plan(call), space);
     let all = match pump_whole(k, &mut source, &mut sink) {
         Ok(all) => all,

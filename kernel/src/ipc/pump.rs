@@ -111,7 +111,9 @@ impl Short {
             word.copy_from_slice(chunk);
             register.set(u64::from_le_bytes(word));
         }
-        t.ctx.rax.set(t.ctx.rax.get() & !0xff00 | (self.count as u64) << 8);
+        t.ctx
+            .rax
+            .set(t.ctx.rax.get() & !0xff00 | (self.count as u64) << 8);
     }
 
     /// Takes `n` bytes off the front.
@@ -144,7 +146,11 @@ impl<'a> Source<'a> {
         let c = &t.ctx;
         if stages.has(Plan::SHORT) {
             let kind = From::Short(Short::load(t));
-            return Source { kind, refs: c.r15.get(), space: Some(space) };
+            return Source {
+                kind,
+                refs: c.r15.get(),
+                space: Some(space),
+            };
         }
         Source {
             kind: From::Memory(Scatter {
@@ -160,7 +166,11 @@ impl<'a> Source<'a> {
 
     /// A message of the kernel's own.
     pub(super) fn kernel(words: &'a [u64]) -> Self {
-        Source { kind: From::Kernel(words), refs: 0, space: None }
+        Source {
+            kind: From::Kernel(words),
+            refs: 0,
+            space: None,
+        }
     }
 
     /// Writes into the frame what is left.
@@ -265,7 +275,11 @@ impl Sink {
                 left: c.r15.get(),
             })
         };
-        Sink { kind, refs: c.rbx.get(), space }
+        Sink {
+            kind,
+            refs: c.rbx.get(),
+            space,
+        }
     }
 
     /// As [`Sink::of`], for a call that has not begun to receive: what its registers count is
@@ -345,7 +359,9 @@ fn pump_bytes(
     };
     match &mut source.kind {
         From::Memory(from) => loop {
-            let Some(space) = from_space else { return Ok(Pumped::Exhausted) };
+            let Some(space) = from_space else {
+                return Ok(Pumped::Exhausted);
+            };
             if moved >= STRIDE {
                 moved = 0;
                 if preemptible.is_some_and(|t| k.preempts(t)) {
@@ -362,8 +378,8 @@ fn pump_bytes(
             }
             limit -= n;
             moved += n;
-            let page = memory::translate(k, space, from.address, Access::READ)
-                .map_err(Trouble::Source)?;
+            let page =
+                memory::translate(k, space, from.address, Access::READ).map_err(Trouble::Source)?;
             let offset = from.address % PAGE_SIZE;
             match &mut sink.kind {
                 Into::Memory(into) => {
@@ -428,7 +444,9 @@ fn store(k: K, sink: &mut Sink, bytes: &[u8]) -> Result<(), Stop> {
 
 /// Moves references, before any bytes. Says `Full` if the sink has too few places.
 fn pump_refs(k: K, source: &mut Source<'_>, sink: &mut Sink) -> Result<Option<Pumped>, Trouble> {
-    let Some(from_space) = source.space else { return Ok(None) };
+    let Some(from_space) = source.space else {
+        return Ok(None);
+    };
     while source.refs & MAX_LIST_REFS > 0 {
         if sink.refs & MAX_LIST_REFS == 0 {
             return Ok(Some(Pumped::Full));

@@ -31,7 +31,9 @@ const CHUNK: usize = 64;
 
 impl Accounts {
     pub(crate) const fn new() -> Self {
-        Accounts { free: Cell::new(None) }
+        Accounts {
+            free: Cell::new(None),
+        }
     }
 
     /// Opens an account with no quota under another.
@@ -89,7 +91,11 @@ impl Account {
 
     /// Takes `bytes`, or says that the quota is used up.
     pub(crate) fn charge(&self, bytes: u64) -> Result<(), Stop> {
-        let used = self.used.get().checked_add(bytes).ok_or(Stop::Code(Code::NoMemory))?;
+        let used = self
+            .used
+            .get()
+            .checked_add(bytes)
+            .ok_or(Stop::Code(Code::NoMemory))?;
         if used > self.quota.get() {
             return Err(Stop::Code(Code::NoMemory));
         }

@@ -27,7 +27,10 @@ impl Object for Cond {
         Some(NO_PARTS)
     }
     fn blank(head: Header, _: &'static ()) -> Self {
-        Cond { head, waiters: WaitQueue::new() }
+        Cond {
+            head,
+            waiters: WaitQueue::new(),
+        }
     }
     fn head(&self) -> &Header {
         &self.head

@@ -46,7 +46,10 @@ impl<T> core::fmt::Debug for Link<T> {
 }
 
 impl<T> Link<T> {
-    pub(crate) const NONE: Self = Link { object: None, generation: 0 };
+    pub(crate) const NONE: Self = Link {
+        object: None,
+        generation: 0,
+    };
 
     pub(crate) fn is_none(self) -> bool {
         self.object.is_none()
@@ -57,13 +60,17 @@ impl<T: Object> Link<T> {
     /// Names the identity that is in the slot now.
     #[inline]
     pub(crate) fn to(object: &'static T) -> Self {
-        Link { object: Some(object), generation: object.head().generation.get() }
+        Link {
+            object: Some(object),
+            generation: object.head().generation.get(),
+        }
     }
 
     /// The object if its identity is alive; it may be vacant.
     #[inline]
     pub(crate) fn get(self) -> Option<&'static T> {
-        self.object.filter(|object| object.head().generation.get() == self.generation)
+        self.object
+            .filter(|object| object.head().generation.get() == self.generation)
     }
 
     /// Whether this names the identity that is in the slot now.

@@ -140,7 +140,11 @@ fn insert(tree: &Tree, m: &'static Mapping) {
         if node.weight.get() < m.weight.get() {
             break;
         }
-        link = if m.start.get() < node.start.get() { &node.left } else { &node.right };
+        link = if m.start.get() < node.start.get() {
+            &node.left
+        } else {
+            &node.right
+        };
     }
     let mut below = link.replace(Some(m));
     let mut left = &m.left;
@@ -166,7 +170,11 @@ fn remove(tree: &Tree, m: &'static Mapping) {
         if core::ptr::eq(node, m) {
             break;
         }
-        link = if m.start.get() < node.start.get() { &node.left } else { &node.right };
+        link = if m.start.get() < node.start.get() {
+            &node.left
+        } else {
+            &node.right
+        };
     }
     // Merge the two subtrees in its place.
     let mut left = m.left.take();
@@ -260,7 +268,13 @@ impl Mapping {
         self.prev.get()
     }
     /// Puts it into a tree, or takes it out, at an address.
-    pub(crate) fn plant(&'static self, k: K, tree: &Cell<Option<&'static Mapping>>, at: u64, size: u64) {
+    pub(crate) fn plant(
+        &'static self,
+        k: K,
+        tree: &Cell<Option<&'static Mapping>>,
+        at: u64,
+        size: u64,
+    ) {
         self.start.set(at);
         self.size.set(size);
         self.weight.set(k.random());

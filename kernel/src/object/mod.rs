@@ -27,9 +27,9 @@ use crate::memory::{self, Access};
 use crate::{Stop, K};
 use abi::{Code, Exception, Type, OBJECT_ALIGN};
 use account::Account;
-pub(crate) use link::{Link, Target};
 use core::cell::Cell;
 use hal::Pfn;
+pub(crate) use link::{Link, Target};
 use space::Space;
 
 /// The number of a slot: type in the upper four bits, index in the others. 0 is none.
@@ -291,7 +291,9 @@ fn bind(k: K, h: &'static Header, pfn: Pfn, offset: u64) {
 /// Takes the object away from its place.
 fn unbind(k: K, h: &'static Header) {
     let (pfn, offset) = h.place();
-    let Some(list) = frame_list(k, pfn) else { return };
+    let Some(list) = frame_list(k, pfn) else {
+        return;
+    };
     let mut link = list;
     while let Some(at) = link.get() {
         if core::ptr::eq(at, h) {
@@ -323,7 +325,9 @@ const HANDLES: usize = 64;
 
 impl<T: Object> Handles<T> {
     pub(crate) const fn new() -> Self {
-        Handles { seen: [const { Cell::new(None) }; HANDLES] }
+        Handles {
+            seen: [const { Cell::new(None) }; HANDLES],
+        }
     }
 
     #[inline(always)]
@@ -372,7 +376,9 @@ fn look_long<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'st
     if h.id.ty() != Some(T::TYPE) {
         return Err(Stop::Exception(Exception::WrongType, handle));
     }
-    let object = T::table(k).get(h.id.index()).ok_or(Stop::Exception(Exception::NoObject, handle))?;
+    let object = T::table(k)
+        .get(h.id.index())
+        .ok_or(Stop::Exception(Exception::NoObject, handle))?;
     h.seen_at.set(handle);
     h.seen_in.set(space.epoch.get());
     T::handles(k).entry(handle).set(Some(object));
@@ -380,7 +386,11 @@ fn look_long<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'st
 }
 
 /// The object at a handle, for an operation on it. A vacant identity makes the caller wait.
-pub(crate) fn find<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'static T, Stop> {
+pub(crate) fn find<T: Object>(
+    k: K,
+    space: &'static Space,
+    handle: u64,
+) -> Result<&'static T, Stop> {
     let object = look_up::<T>(k, space, handle)?;
     object.head().open()?;
     Ok(object)
@@ -448,7 +458,10 @@ pub(crate) fn find_place(
 
 /// A place in a frame of user memory, for boot.
 pub(crate) fn place_at(physical: u64, offset: u64) -> Place {
-    Place { pfn: Pfn((physical / abi::PAGE_SIZE) as u32), offset }
+    Place {
+        pfn: Pfn((physical / abi::PAGE_SIZE) as u32),
+        offset,
+    }
 }
 
 /// Makes an object: with a new identity, or as the new body of a vacant one.
@@ -467,7 +480,10 @@ pub(crate) fn create<T: Object>(
     }
     payer.charge(T::cost())?;
     let table = T::table(k);
-    let Some(object) = table.free_slot().filter(|object| object.provide().is_some()) else {
+    let Some(object) = table
+        .free_slot()
+        .filter(|object| object.provide().is_some())
+    else {
         payer.discharge(T::cost());
         return Err(Stop::Code(Code::NoMemory));
     };

@@ -30,7 +30,11 @@ impl Object for Mutex {
         Some(NO_PARTS)
     }
     fn blank(head: Header, _: &'static ()) -> Self {
-        Mutex { head, locked: Cell::new(false), waiters: WaitQueue::new() }
+        Mutex {
+            head,
+            locked: Cell::new(false),
+            waiters: WaitQueue::new(),
+        }
     }
     fn head(&self) -> &Header {
         &self.head

@@ -104,7 +104,11 @@ impl Object for Portset {
         Some(NO_PARTS)
     }
     fn blank(head: Header, _: &'static ()) -> Self {
-        Portset { head, servers: WaitQueue::new(), clients: WaitQueue::new() }
+        Portset {
+            head,
+            servers: WaitQueue::new(),
+            clients: WaitQueue::new(),
+        }
     }
     fn head(&self) -> &Header {
         &self.head

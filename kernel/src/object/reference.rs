@@ -55,7 +55,11 @@ impl Object for Reference {
         Some(NO_PARTS)
     }
     fn blank(head: Header, _: &'static ()) -> Self {
-        Reference { head, target: Cell::new(Target::Null), keeps: Cell::new(false) }
+        Reference {
+            head,
+            target: Cell::new(Target::Null),
+            keeps: Cell::new(false),
+        }
     }
     fn head(&self) -> &Header {
         &self.head

@@ -62,7 +62,10 @@ pub(crate) struct Forget {
 
 impl Forget {
     pub(crate) fn new(k: K) -> Self {
-        Forget { pass: k.next_epoch(), list: Cell::new(None) }
+        Forget {
+            pass: k.next_epoch(),
+            list: Cell::new(None),
+        }
     }
 
     /// These translations of the space must go.

@@ -49,7 +49,10 @@ pub(crate) struct End {
 
 impl End {
     const fn new() -> Self {
-        End { stage: Cell::new(Stage::None), peer: Cell::new(Link::NONE) }
+        End {
+            stage: Cell::new(Stage::None),
+            peer: Cell::new(Link::NONE),
+        }
     }
 
     pub(crate) fn set(&self, stage: Stage, peer: Link<Thread>) {
@@ -345,8 +348,7 @@ impl Object for Thread {
         &k.handles.threads
     }
     fn cost() -> u64 {
-        (core::mem::size_of::<Self>() + core::mem::size_of::<FpuArea>()) as u64
-            + exec::STACK_COST
+        (core::mem::size_of::<Self>() + core::mem::size_of::<FpuArea>()) as u64 + exec::STACK_COST
     }
     fn provide(&'static self) -> Option<()> {
         exec::provide_stack(&self.ctx)

@@ -74,7 +74,13 @@ impl Args {
 pub(crate) fn dispatch(k: K, t: &'static Thread) -> Handled {
     let space = t.space().ok_or(Stop::Exception(Exception::NoSpace, 0))?;
     if space.foreign.get() {
-        fault::exception(k, t, Exception::ForeignCall, t.ctx.rip.get(), t.ctx.rax.get());
+        fault::exception(
+            k,
+            t,
+            Exception::ForeignCall,
+            t.ctx.rip.get(),
+            t.ctx.rax.get(),
+        );
         return Ok(Outcome::Wait);
     }
     let Some(call) = t.call() else {
@@ -230,7 +236,11 @@ fn mutex_lock(a: Args) -> Handled {
 
 fn mutex_trylock(a: Args) -> Handled {
     let mutex = a.object::<Mutex>()?;
-    let code = if mutex.locked.replace(true) { Code::WouldBlock } else { Code::Ok };
+    let code = if mutex.locked.replace(true) {
+        Code::WouldBlock
+    } else {
+        Code::Ok
+    };
     a.code(code)
 }
 
@@ -469,7 +479,11 @@ fn device_map_physical(a: Args) -> Handled {
         && (PAGE_SIZE..=MAX_DEVICE).contains(&size)
         && start <= u64::from(u32::MAX) * PAGE_SIZE - MAX_DEVICE;
     let frames = start / PAGE_SIZE..start.saturating_add(size) / PAGE_SIZE;
-    if !sound || !frames.into_iter().all(|pfn| hal::device_frame(hal::Pfn(pfn as u32))) {
+    if !sound
+        || !frames
+            .into_iter()
+            .all(|pfn| hal::device_frame(hal::Pfn(pfn as u32)))
+    {
         return Err(Stop::Code(Code::Invalid));
     }
     region.withdraw(a.k);

@@ -18,7 +18,11 @@ pub(super) fn region_search(a: Args) -> Handled {
     }
     let mut at = a.b();
     for _ in 0..PAGES_PER_TURN {
-        let found = if at < end { memory::next_mapped(region, at) } else { None };
+        let found = if at < end {
+            memory::next_mapped(region, at)
+        } else {
+            None
+        };
         let Some(next) = found.filter(|&next| next < end) else {
             a.t.ctx.rsi.set(end.max(a.b()));
             return Err(Stop::Code(Code::NotFound));

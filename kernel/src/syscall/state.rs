@@ -5,6 +5,7 @@
 //! destination, then writes, so that a fault on the way leaves nothing half done.
 
 use super::{rights, set_priority, writable, Args};
+use crate::ipc::reliable;
 use crate::memory;
 use crate::object::mapping::{self, Mapping};
 use crate::object::mutex::Mutex;
@@ -14,7 +15,6 @@ use crate::object::region::{Region, Source};
 use crate::object::space::Space;
 use crate::object::thread::{End, Run, Thread};
 use crate::object::{self, Link, Object, Phase, Target};
-use crate::ipc::reliable;
 use crate::{exec, Handled, Stop};
 use abi::state::{space_flags, Stage, Waiting, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS};
 use abi::{Code, RefKind, Registers, PAGE_SIZE, PRIORITIES, USER_END};
@@ -114,7 +114,12 @@ pub(super) fn mutex_set(a: Args) -> Handled {
 pub(super) fn mapping_get(a: Args) -> Handled {
     let m = object::find_body::<Mapping>(a.k, a.space, a.a())?;
     let (region, space) = (place(a, a.c())?, place(a, a.d())?);
-    let words = [m.start.get(), m.size.get(), m.offset.get(), m.protection.get()];
+    let words = [
+        m.start.get(),
+        m.size.get(),
+        m.offset.get(),
+        m.protection.get(),
+    ];
     memory::write_words(a.k, a.space, a.b(), &words)?;
     let (r, s) = (m.region.get(), m.space.get());
     give(a, region, Target::of(r));
@@ -227,7 +232,11 @@ pub(super) fn space_get(a: Args) -> Handled {
     let s = object::find_body::<Space>(a.k, a.space, a.a())?;
     let keeper = place(a, a.c())?;
     let account = s.account.get();
-    let flags = if s.foreign.get() { space_flags::FOREIGN } else { 0 };
+    let flags = if s.foreign.get() {
+        space_flags::FOREIGN
+    } else {
+        0
+    };
     let words = [
         flags,
         account.map_or(0, |c| c.quota()),
@@ -287,7 +296,12 @@ pub(super) fn thread_get(a: Args) -> Handled {
     ]);
     writable(a, a.b(), (THREAD_WORDS * 8 + FPU_BYTES) as u64)?;
     memory::write_words(a.k, a.space, a.b(), &words)?;
-    memory::write_bytes(a.k, a.space, a.b() + (THREAD_WORDS * 8) as u64, &t.ctx.fpu())?;
+    memory::write_bytes(
+        a.k,
+        a.space,
+        a.b() + (THREAD_WORDS * 8) as u64,
+        &t.ctx.fpu(),
+    )?;
     let (c, v) = (t.client.shown(), t.server.shown());
     give(a, space, t.space().map_or(Target::Null, Target::to));
     give(a, client, end_target(c, Target::ServerEnd));
@@ -415,8 +429,12 @@ pub(super) fn thread_set(a: Args) -> Handled {
     t.touch.set(None);
     t.refused.set(None);
     t.waiting.set(Waiting::Nothing);
-    set_end(&t.client, client, client_peer, || crate::ipc::drop_client_end(a.k, t));
-    set_end(&t.server, server, server_peer, || crate::ipc::drop_server_end(a.k, t));
+    set_end(&t.client, client, client_peer, || {
+        crate::ipc::drop_client_end(a.k, t)
+    });
+    set_end(&t.server, server, server_peer, || {
+        crate::ipc::drop_server_end(a.k, t)
+    });
     t.attach(space);
     object::opened(a.k, t.head());
     a.done()
@@ -428,7 +446,11 @@ pub(super) fn reference_get(a: Args) -> Handled {
     let reference = object::find_body::<Reference>(a.k, a.space, a.a())?;
     let copy = place(a, a.c())?;
     let target = reference.target.get();
-    let kind = if target.alive() { target.kind() } else { RefKind::Null };
+    let kind = if target.alive() {
+        target.kind()
+    } else {
+        RefKind::Null
+    };
     memory::write_words(a.k, a.space, a.b(), &[kind as u64])?;
     give(a, copy, target);
     a.done()

@@ -111,10 +111,12 @@ pub struct Part {
     pub start: Start,
     /// Whether it was stopped by `Stop`.
     pub stopped: bool,
+    /// Names by which its ports are known, and the addresses of these ports in its memory.
+    pub names: Vec<(String, u64)>,
 }
 
 /// First byte of a part, for the form that follows.
-const PART_FORM: u8 = 1;
+const PART_FORM: u8 = 2;
 
 /// Most bytes of a part: more than any start area can hold.
 pub const MAX_PART: u64 = 256 * 1024;
@@ -202,6 +204,7 @@ mod tests {
                 ..Start::default()
             },
             stopped: true,
+            names: vec![("demo-service".to_string(), 0x1000_0020)],
         };
         let mut bytes = part.to_bytes().unwrap();
         assert_eq!(Part::from_bytes(&bytes), Ok(part));

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use proto::names::{Reply, Request};
 use proto::process;
 use proto::Error;
-use rt::obj::Ref;
+use rt::obj::{Ref, RefAt};
 use rt::server::{decode, Event, Server};
 use rt::sync::Mutex;
 
@@ -29,6 +29,13 @@ pub(crate) fn find(name: &str) -> Result<Ref, Error> {
     let table = TABLE.lock();
     let port = table.get(name).ok_or(Error::NotFound)?;
     port.copy().map_err(rt::error_of)
+}
+
+/// The names of a port.
+pub(crate) fn names_of(port: RefAt) -> Vec<String> {
+    let table = TABLE.lock();
+    let known = table.iter().filter(|(_, known)| known.same_as(port));
+    known.map(|(name, _)| name.clone()).collect()
 }
 
 /// Makes something known. A name whose port is dead is free.
@@ -117,7 +124,7 @@ pub(crate) fn run(mut server: Server, manager: &'static Mutex<Manager>) -> ! {
         };
         match came {
             Came::Names(Ok(port)) => {
-                let refs: Vec<&rt::obj::RefAt> = port.iter().map(|port| &**port).collect();
+                let refs: Vec<&RefAt> = port.iter().map(|port| &**port).collect();
                 server.reply(&Ok(Reply::Done), &[], &refs);
             }
             Came::Names(Err(error)) => server.reply::<Reply>(&Err(error), &[], &[]),

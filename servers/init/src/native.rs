@@ -1,5 +1,5 @@
 //! The manager of native programs: [`proto::process`], spoken as `native`.
-use crate::slow;
+use crate::{names, slow};
 use abi::message::ExceptionMessage;
 use abi::state::{PortState, SpaceState};
 use alloc::collections::BTreeMap;
@@ -10,13 +10,13 @@ use alloc::vec::Vec;
 use fermata_init::{Part, MAX_PART};
 use process::native::{prepare, References};
 use process::{words, Process};
-use proto::layout::PRIORITY_PROGRAM;
+use proto::layout::{MEMORY_SIZE, PRIORITY_PROGRAM};
 use proto::process::{Info, Pid, Reply, Request, Start, Status};
 use proto::{Error, MAX_BULK};
 use rt::error_of;
 use rt::fs;
 use rt::memory::Segment;
-use rt::obj::{Port, Ref, RefAt, ThreadAt};
+use rt::obj::{Port, PortAt, Ref, RefAt, ThreadAt};
 use rt::server::{decode, Event, Server};
 use rt::sync::Mutex;
 
@@ -55,6 +55,8 @@ struct Entry {
     status: Status,
     live: Option<Live>,
     arriving: Option<Arriving>,
+    /// Names that its ports get when it has been rebuilt, and where these ports are.
+    names: Vec<(String, u64)>,
     /// Keeper of its space, and where it says that it exits.
     port: Option<Port>,
     /// Started by init: it may use the reserve of memory, and is not stopped or killed.
@@ -210,6 +212,7 @@ impl Manager {
                     frozen: Vec::new(),
                 }),
                 arriving: None,
+                names: Vec::new(),
                 port: Some(port),
                 server: launch.server,
                 essential: launch.essential,
@@ -389,7 +392,6 @@ impl Manager {
     }
 
     fn freeze(&mut self, pid: Pid) -> Result<Answer, Error> {
-        let part = self.part(pid)?;
         let entry = self.entry(pid)?;
         if entry.server {
             return Err(Error::Denied);
@@ -399,28 +401,34 @@ impl Manager {
         let copy = |segment: &Segment| segment.region.copy().map_err(error_of);
         let refs = vec![copy(live.process.memory())?, copy(live.process.control())?];
         live.frozen.push(Some(live.process.stop_all()));
-        let reply = Reply::Frozen {
-            length: part.len() as u64,
-            name,
-        };
-        Ok(Answer {
-            reply,
-            bulk: piece(&part, 0),
-            refs,
-        })
+        match self.part(pid) {
+            Ok(part) => {
+                let reply = Reply::Frozen {
+                    length: part.len() as u64,
+                    name,
+                };
+                Ok(Answer {
+                    reply,
+                    bulk: piece(&part, 0),
+                    refs,
+                })
+            }
+            Err(error) => {
+                self.thaw(pid)?;
+                Err(error)
+            }
+        }
     }
 
     /// Init's part of a process.
     fn part(&mut self, pid: Pid) -> Result<Vec<u8>, Error> {
         let entry = self.entry(pid)?;
-        if entry.live.is_none() {
-            return Err(Error::Ended);
-        }
-        let stopped = entry.status == Status::Stopped;
+        let live = entry.live.as_ref().ok_or(Error::Ended)?;
         Part {
             name: entry.name.clone(),
             start: entry.start.clone(),
-            stopped,
+            stopped: entry.status == Status::Stopped,
+            names: known_ports(&live.process),
         }
         .to_bytes()
     }
@@ -440,6 +448,11 @@ impl Manager {
                     return Err(Error::Invalid);
                 }
                 live.process.learn()?;
+                for (name, address) in core::mem::take(&mut entry.names) {
+                    if let Err(error) = restore_name(&live.process, &name, address) {
+                        slow::log(&[&name, ": ", error.text()].concat());
+                    }
+                }
                 live.process.threads()
             }
         };
@@ -486,6 +499,7 @@ impl Manager {
                     part: Vec::new(),
                     length: length as usize,
                 }),
+                names: Vec::new(),
                 port: Some(port),
                 server: false,
                 essential: false,
@@ -519,6 +533,7 @@ impl Manager {
                 entry.arriving = None;
                 entry.name = part.name;
                 entry.start = part.start;
+                entry.names = part.names;
                 entry.status = if part.stopped {
                     Status::Stopped
                 } else {
@@ -583,6 +598,38 @@ impl Manager {
         }
     }
 }
+
+/// Names by which ports of a process are known, and where these ports are in its memory.
+fn known_ports(process: &Process) -> Vec<(String, u64)> {
+    let mut known = Vec::new();
+    let mut offset = 0;
+    let region = &process.memory().region;
+    while let Ok((found, _)) = region.search(offset, MEMORY_SIZE, PORTS) {
+        let port = PortAt(process.memory_window().address() + found).reference();
+        if let Ok(port) = port {
+            known.extend(names::names_of(*port).into_iter().map(|name| (name, found)));
+        }
+        offset = found + abi::OBJECT_SIZE;
+    }
+    known
+}
+
+/// Gives the port at this address of a process its name again. The address comes from an image.
+fn restore_name(process: &Process, name: &str, address: u64) -> Result<(), Error> {
+    let end = address
+        .checked_add(abi::OBJECT_SIZE)
+        .ok_or(Error::BadFormat)?;
+    match process.memory().region.search(address, end, PORTS) {
+        Ok((found, _)) if found == address => {
+            let port = PortAt(process.memory_window().address() + found).reference();
+            names::register(name.to_string(), port.map_err(error_of)?)
+        }
+        _ => Err(Error::BadFormat),
+    }
+}
+
+/// For `region_search`: ports.
+const PORTS: u64 = 1 << abi::Type::Port as u64;
 
 fn piece(part: &[u8], offset: usize) -> Vec<u8> {
     part[offset..part.len().min(offset + MAX_BULK)].to_vec()

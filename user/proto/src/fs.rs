@@ -74,35 +74,93 @@ pub struct Entry {
 #[allow(missing_docs)]
 pub enum Request {
     /// Opens a file or directory: it lives until as many `Close`. Reply: `Attr`.
-    Open { path: String, flags: Flags, mode: u32 },
+    Open {
+        path: String,
+        flags: Flags,
+        mode: u32,
+    },
     /// Opens once more by number. Reply: `Attr`.
-    Reopen { ino: Ino },
-    Close { ino: Ino },
+    Reopen {
+        ino: Ino,
+    },
+    Close {
+        ino: Ino,
+    },
     /// Reply: `Attr`.
-    Stat { path: String, follow: bool },
+    Stat {
+        path: String,
+        follow: bool,
+    },
     /// Reply: `Attr`.
-    StatIno { ino: Ino },
+    StatIno {
+        ino: Ino,
+    },
     /// Reply: `Done` with bulk, empty at the end.
-    Read { ino: Ino, offset: u64, length: u32 },
+    Read {
+        ino: Ino,
+        offset: u64,
+        length: u32,
+    },
     /// Writes the bulk. `append`: at the end, whatever `offset`. Reply: `Written`.
-    Write { ino: Ino, offset: u64, append: bool },
-    Truncate { ino: Ino, size: u64 },
+    Write {
+        ino: Ino,
+        offset: u64,
+        append: bool,
+    },
+    Truncate {
+        ino: Ino,
+        size: u64,
+    },
     /// Entries from the cookie on (0 at first), `.` and `..` included. Reply: `Entries`.
-    ReadDir { ino: Ino, cookie: u64 },
-    Mkdir { path: String, mode: u32 },
-    Unlink { path: String },
-    Rmdir { path: String },
-    Rename { from: String, to: String },
-    Link { from: String, to: String },
-    Symlink { target: String, path: String },
+    ReadDir {
+        ino: Ino,
+        cookie: u64,
+    },
+    Mkdir {
+        path: String,
+        mode: u32,
+    },
+    Unlink {
+        path: String,
+    },
+    Rmdir {
+        path: String,
+    },
+    Rename {
+        from: String,
+        to: String,
+    },
+    Link {
+        from: String,
+        to: String,
+    },
+    Symlink {
+        target: String,
+        path: String,
+    },
     /// Reply: `Path`.
-    Readlink { path: String },
+    Readlink {
+        path: String,
+    },
     /// The absolute path by which the inode can be found now. Reply: `Path`, or `NotFound` when it
     /// has no name any more.
-    PathOf { ino: Ino },
-    Chmod { ino: Ino, mode: u32 },
-    Chown { ino: Ino, uid: u32, gid: u32 },
-    Utimens { ino: Ino, atime_ns: u64, mtime_ns: u64 },
+    PathOf {
+        ino: Ino,
+    },
+    Chmod {
+        ino: Ino,
+        mode: u32,
+    },
+    Chown {
+        ino: Ino,
+        uid: u32,
+        gid: u32,
+    },
+    Utimens {
+        ino: Ino,
+        atime_ns: u64,
+        mtime_ns: u64,
+    },
     /// Bytes stored and files. Reply: `Usage`.
     Usage,
 }
@@ -114,9 +172,18 @@ pub enum Reply {
     Done,
     Attr(Attr),
     /// `offset` is where the bytes went.
-    Written { length: u32, offset: u64 },
+    Written {
+        length: u32,
+        offset: u64,
+    },
     /// With the cookie of the next call; empty at the end.
-    Entries { entries: Vec<Entry>, next: u64 },
+    Entries {
+        entries: Vec<Entry>,
+        next: u64,
+    },
     Path(String),
-    Usage { bytes: u64, files: u64 },
+    Usage {
+        bytes: u64,
+        files: u64,
+    },
 }

@@ -55,6 +55,20 @@ fn check(result: libc::c_long, what: &str) -> libc::c_long {
     result
 }
 
+/// Whether this machine lets a process be traced.
+pub(crate) fn available() -> bool {
+    // SAFETY: plain system calls; the child only makes such.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            let refused = libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) != 0;
+            libc::_exit(i32::from(refused));
+        }
+        let mut status = 0;
+        child > 0 && libc::waitpid(child, &mut status, 0) == child && status == 0
+    }
+}
+
 impl World {
     /// A stopped child with no memory below 64 GiB, and an empty file system.
     pub(crate) fn new() -> Self {

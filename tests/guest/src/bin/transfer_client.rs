@@ -13,11 +13,20 @@ use rt::sys::{self, IpcRegs};
 rt::entry!(main);
 
 fn main() -> u8 {
-    let port = match rt::names::wait_for(NAME, rt::time::now() + 1_000_000_000) {
-        Ok(port) => port,
-        Err(error) => {
-            rt::println!("no server: {}", error.text());
-            return 2;
+    let end = rt::time::now() + 1_000_000_000;
+    let port = loop {
+        match rt::names::wait_for(NAME, end) {
+            // The name may still be that of a server that is gone.
+            Ok(port) if port.kind() == abi::RefKind::Port => break port,
+            Ok(_) if rt::time::now() < end => rt::time::sleep(1_000_000),
+            Ok(_) => {
+                rt::println!("the server is gone");
+                return 2;
+            }
+            Err(error) => {
+                rt::println!("no server: {}", error.text());
+                return 2;
+            }
         }
     };
     let mut data = vec![0u8; TRANSFER];
