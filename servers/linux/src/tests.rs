@@ -55,7 +55,7 @@ impl Fake {
     }
 
     fn put(&mut self, slot: u32, start: u64, size: u64, prot: Prot) {
-        assert!(size > 0 && start % PAGE == 0 && size % PAGE == 0 && prot != 0);
+        assert!(size > 0 && (start | size).is_multiple_of(PAGE) && prot != 0);
         for (other, (from, length, _)) in &self.slots {
             let apart = start >= from + length || *from >= start + size;
             assert!(*other != slot && apart, "mappings collide");
