@@ -367,10 +367,8 @@ busybox sha256sum /tmp/gz /tmp/image
         ));
     }
     let count = |output: &Output| {
-        let line = output
-            .stderr
-            .lines()
-            .find(|line| line.starts_with("instructions: "));
+        let text = output.text();
+        let line = text.lines().find(|line| line.starts_with("instructions: "));
         line.map(ToString::to_string)
     };
     match (count(&one), count(&two)) {

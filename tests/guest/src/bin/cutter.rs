@@ -2,8 +2,8 @@
 //! image, kills them, and restores them from the image alone. Both runs must end and print alike.
 //!
 //! ```text
-//! cutter [seed=N] [cuts=N] [hunt=N] [in=FILE] [out=FILE] [image=FILE] MANAGER PROGRAM ARGUMENT...
-//!        [+ MANAGER PROGRAM ARGUMENT...]...
+//! cutter [seed=N] [cuts=N] [hunt=N] [in=FILE] [out=FILE] [image=FILE] [verbose=1]
+//!        MANAGER PROGRAM ARGUMENT... [+ MANAGER PROGRAM ARGUMENT...]...
 //! ```
 //!
 //! Several programs are saved together; they are started from the last to the first, and the end
@@ -50,6 +50,7 @@ struct Plan {
     input: Stdio,
     out: String,
     image: String,
+    verbose: bool,
     programs: Vec<Program>,
 }
 
@@ -61,6 +62,7 @@ fn plan() -> Result<Plan, String> {
         input: Stdio::Null,
         out: "/tmp/cutter.plain".into(),
         image: "/tmp/cutter.image".into(),
+        verbose: false,
         programs: Vec::new(),
     };
     let number = |text: &str| {
@@ -73,6 +75,7 @@ fn plan() -> Result<Plan, String> {
             "seed" => plan.seed = number(value)?,
             "cuts" => plan.cuts = number(value)?,
             "hunt" => plan.hunt = number(value)?,
+            "verbose" => plan.verbose = number(value)? != 0,
             "in" => {
                 plan.input = Stdio::File {
                     path: value.into(),
@@ -336,6 +339,9 @@ fn run_with_cuts(plan: &Plan, out: &str, span: u64) -> Result<Cut, String> {
         }
         made += 1;
         for words in doing {
+            if plan.verbose {
+                rt::println!("{words}");
+            }
             let kind = ["user", "fault", "call"]
                 .iter()
                 .position(|kind| words.starts_with(kind));
