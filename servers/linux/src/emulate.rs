@@ -335,7 +335,7 @@ fn deliver(
     let Process { signals, areas, .. } = process;
     Ok(match signals.deliver_pending(areas, host, registers)? {
         Delivery::Go => None,
-        Delivery::End(signal) => Some(killed(process, host, signal)),
+        Delivery::End(signal) => Some(killed(process, host, signal, "")),
     })
 }
 
@@ -344,8 +344,13 @@ pub fn interrupt(process: &mut Process, host: &mut dyn Host, registers: &Registe
     go(process, host, *registers, None)
 }
 
-/// Ends the process by a signal.
-fn killed(process: &mut Process, host: &mut dyn Host, signal: u32) -> Outcome {
+/// Ends the process by a signal, with a line on the console.
+fn killed(process: &mut Process, host: &mut dyn Host, signal: u32, detail: &str) -> Outcome {
+    let line = match signal::describe(signal) {
+        Some(what) => format!("{}: {what}{detail}", process.name),
+        None => format!("{}: ended by signal {signal}", process.name),
+    };
+    host.log(&line);
     process.end(host);
     Outcome::End(Status::Killed(signal as u8))
 }
@@ -411,13 +416,7 @@ pub fn exception(
             registers,
             fpu: None,
         },
-        Ok(Delivery::End(signal)) => {
-            // Whoever started the process reports its end; this says where it went wrong.
-            let what = signal::describe(signal);
-            let line = format!("{}: {what}{detail}", process.name);
-            host.log(&line);
-            killed(process, host, signal)
-        }
+        Ok(Delivery::End(signal)) => killed(process, host, signal, &detail),
         Err(OutOfMemory) => out_of_memory(process, host),
     }
 }

@@ -50,10 +50,10 @@ pub const DEFAULT: u64 = 0;
 /// `SIG_IGN`.
 pub const IGNORE: u64 = 1;
 
-/// The name of a signal, for people.
+/// What a signal says about an end, for people; nothing for those that say nothing.
 #[must_use]
-pub const fn describe(signal: u32) -> &'static str {
-    match signal {
+pub const fn describe(signal: u32) -> Option<&'static str> {
+    Some(match signal {
         1 => "hangup",
         2 => "interrupt",
         3 => "quit",
@@ -67,8 +67,8 @@ pub const fn describe(signal: u32) -> &'static str {
         13 => "broken pipe",
         14 => "alarm clock",
         15 => "terminated",
-        _ => "signal",
-    }
+        _ => return None,
+    })
 }
 
 /// What happens to a signal by default.
