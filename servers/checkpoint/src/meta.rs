@@ -9,6 +9,7 @@ use abi::state::{
     REGISTER_WORDS, THREAD_WORDS,
 };
 use abi::{RefKind, Type, OBJECT_ALIGN, OBJECT_SIZE, PAGE_SIZE};
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use proto::layout::{CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD, MEMORY_SIZE};
@@ -117,6 +118,8 @@ pub struct Object {
 }
 
 /// The simple fields of an object's state.
+// Threads are large and few: a box would only hide that.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum State {
@@ -145,7 +148,7 @@ pub enum State {
         clock_offset: u64,
     },
     Thread {
-        words: [u64; THREAD_WORDS],
+        words: Box<[u64; THREAD_WORDS]>,
         fpu: Vec<u8>,
     },
     Reference,
@@ -252,7 +255,7 @@ impl State {
             s.reserved,
         ]);
         State::Thread {
-            words,
+            words: Box::new(words),
             fpu: s.fpu.to_vec(),
         }
     }
@@ -393,7 +396,7 @@ impl Meta {
     fn check_place(&self, place: Place, align: u64, size: u64) -> Result<(), Senseless> {
         let end = place.offset.checked_add(size);
         if place.process as usize >= self.processes.len()
-            || place.offset % align != 0
+            || !place.offset.is_multiple_of(align)
             || end.is_none_or(|end| end > place.segment.size())
         {
             return senseless!(

@@ -44,10 +44,10 @@ fn work(bank: &Bank) {
         }
         bank.to.store(to + 1, Ordering::Relaxed);
         bank.second.unlock();
-        if from % 8 == 0 {
+        if from.is_multiple_of(8) {
             bank.changed.broadcast();
         }
-        if from % 3 == 0 {
+        if from.is_multiple_of(3) {
             bank.changed
                 .wait_until(bank.first.at(), rt::time::now() + 30_000);
         }
