@@ -270,7 +270,7 @@ fn search_finds() -> Outcome {
     let window =
         rt::window::Window::map(&segment.region, 0, 1 << 30, abi::access::ALL).must("a window")?;
     // Far apart, on pages that are absent at first.
-    let place = |kind: Type| (kind as u64 - 1) * 0x0123_4000 + (kind as u64 * 0x110 & 0xff0);
+    let place = |kind: Type| (kind as u64 - 1) * 0x0123_4000 + ((kind as u64 * 0x110) & 0xff0);
     for kind in TYPES {
         create(kind, window.address() + place(kind))?;
     }
