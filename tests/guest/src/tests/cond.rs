@@ -1,6 +1,6 @@
 //! Conditions.
 
-use crate::harness::{Actor, Must, Outcome, Test};
+use crate::harness::{eventually, Actor, Must, Outcome, Test};
 use crate::{check, check_eq};
 use abi::state::{MutexState, Waiting};
 use abi::{Call, Code};
@@ -59,6 +59,7 @@ fn signal_wakes_one() -> Outcome {
     let actors = waiting(3, &cond, &mutex)?;
     for n in 1..=3 {
         check_eq!(sys::cond_signal(cond.handle()), Code::Ok);
+        eventually("the next one", || finished(&actors) >= n)?;
         rt::time::sleep(500_000);
         check_eq!(finished(&actors), n);
         check_eq!(mutex.get_state(), Ok(MutexState { locked: 1 }));
@@ -77,6 +78,7 @@ fn broadcast_wakes_all() -> Outcome {
     let actors = waiting(3, &cond, &mutex)?;
     check_eq!(sys::cond_broadcast(cond.handle()), Code::Ok);
     for n in 1..=3 {
+        eventually("the next one", || finished(&actors) >= n)?;
         rt::time::sleep(500_000);
         check_eq!(finished(&actors), n);
         mutex.unlock();

@@ -572,7 +572,10 @@ fn wait_deadline() -> Outcome {
     let start = rt::time::now();
     check_eq!(server.receive(2_000_000).code, Code::TimedOut);
     let late = rt::time::now() - start;
-    check!((2_000_000..60_000_000).contains(&late), "it took {late} ns");
+    check!(
+        (2_000_000..2_000_000_000).contains(&late),
+        "it took {late} ns"
+    );
     let mut regs = server.receive_regs();
     regs.rbp = 0;
     check_eq!(
