@@ -16,6 +16,9 @@ pub(crate) struct Scheduler {
     bits: Cell<u32>,
     /// When the running thread's slice ends, on the machine's clock.
     slice_end: Cell<u64>,
+    /// For each priority, what is left of the turn of a thread that was displaced in it by a higher
+    /// one; 0 if none was.
+    left: [Cell<u64>; PRIORITIES as usize],
     /// What the timer was last set to.
     timer: Cell<u64>,
     /// The timer may have to be set.
@@ -30,6 +33,7 @@ impl Scheduler {
             ready: [const { WaitQueue::new() }; PRIORITIES as usize],
             bits: Cell::new(0),
             slice_end: Cell::new(0),
+            left: [const { Cell::new(0) }; PRIORITIES as usize],
             timer: Cell::new(u64::MAX),
             changed: Cell::new(false),
             yielded: Cell::new(false),
@@ -105,13 +109,15 @@ impl Scheduler {
                 return t;
             }
             // Who is displaced by a higher priority has not used up its turn.
-            let expired = hal::now() >= self.slice_end.get();
+            let left = self.slice_end.get().saturating_sub(hal::now());
             t.run.set(Run::Ready);
-            if expired || self.highest() == Some(usize::from(t.priority.get())) {
+            if left == 0 || self.highest() == Some(usize::from(t.priority.get())) {
                 self.add(t);
             } else {
                 let p = usize::from(t.priority.get());
                 self.ready[p].push_front(t);
+                // Only the rest of it: else whoever is displaced often would never pass it on.
+                self.left[p].set(left);
                 self.bits.set(self.bits.get() | 1 << p);
             }
         }
@@ -125,7 +131,11 @@ impl Scheduler {
         };
         self.remove(next);
         next.run.set(Run::Running);
-        self.slice_end.set(hal::now().saturating_add(SLICE));
+        let slice = match self.left[usize::from(next.priority.get())].replace(0) {
+            0 => SLICE,
+            left => left,
+        };
+        self.slice_end.set(hal::now().saturating_add(slice));
         self.set_timer(k);
         next
     }
