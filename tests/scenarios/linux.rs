@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::scenario::{Ctx, Failure, Run};
+use crate::temp::TempDir;
 
 /// The busybox that the guest has.
 fn busybox() -> PathBuf {
@@ -13,24 +14,6 @@ fn busybox() -> PathBuf {
         fetched
     } else {
         "busybox".into()
-    }
-}
-
-/// A directory of the host that goes away.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Result<Self, Failure> {
-        let path = std::env::temp_dir().join(format!("fermata-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        Ok(Scratch(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -135,24 +118,24 @@ const COMMANDS: &[(&str, &str)] = &[
 
 /// Debian's busybox prints here what it prints on the host.
 pub(crate) fn applets(ctx: &mut Ctx) -> Result<(), Failure> {
-    let scratch = Scratch::new("applets")?;
+    let scratch = TempDir::new().map_err(|error| error.message)?;
     let files = [
         ("text", text(3000)),
         ("small", b"hello\nhello\nthere\nhello\n".to_vec()),
         ("empty", Vec::new()),
     ];
     for (name, content) in &files {
-        std::fs::write(scratch.0.join(name), content).map_err(|e| e.to_string())?;
+        std::fs::write(scratch.path().join(name), content).map_err(|e| e.to_string())?;
     }
     let mut script = String::from("cd /tmp/work\n");
     let mut expected = Vec::new();
     let mut console = String::new();
     for (index, (command, input)) in COMMANDS.iter().enumerate() {
         script.push_str(&format!("busybox {command} < {input} > /tmp/out.{index}\n"));
-        let input = std::fs::File::open(scratch.0.join(input)).map_err(|e| e.to_string())?;
+        let input = std::fs::File::open(scratch.path().join(input)).map_err(|e| e.to_string())?;
         let output = Command::new(busybox())
             .arg0_and(&words(command))
-            .current_dir(&scratch.0)
+            .current_dir(scratch.path())
             .env_clear()
             .stdin(Stdio::from(input))
             .output()
@@ -201,9 +184,9 @@ impl ArgumentsOfBusybox for Command {
 
 /// A program with 250 calls that busybox does not make, linked statically on the host.
 pub(crate) fn calls(ctx: &mut Ctx) -> Result<(), Failure> {
-    let scratch = Scratch::new("calls")?;
+    let scratch = TempDir::new().map_err(|error| error.message)?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../servers/linux/tests/calls.c");
-    let program = scratch.0.join("calls");
+    let program = scratch.path().join("calls");
     let made = Command::new("cc")
         .args(["-O1", "-w", "-static", "-o"])
         .args([&program, &source])
@@ -214,10 +197,10 @@ pub(crate) fn calls(ctx: &mut Ctx) -> Result<(), Failure> {
         return Ok(());
     }
     let text = text(400);
-    std::fs::write(scratch.0.join("text"), &text).map_err(|e| e.to_string())?;
+    std::fs::write(scratch.path().join("text"), &text).map_err(|e| e.to_string())?;
     let host = Command::new(&program)
         .arg("argument")
-        .current_dir(&scratch.0)
+        .current_dir(scratch.path())
         .env_clear()
         .stdin(Stdio::null())
         .output()
