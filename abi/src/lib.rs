@@ -13,6 +13,7 @@
 //! * [`boot`] is what the first program finds when it starts.
 #![no_std]
 #![forbid(unsafe_code)]
+#![deny(missing_docs)]
 
 pub mod boot;
 pub mod code;
