@@ -81,7 +81,6 @@ pub struct Kernel {
     /// Next space whose page table is given up when table pages are out.
     table_hand: Cell<usize>,
     seed: Cell<u32>,
-    soft_faults: Cell<u64>,
     epochs: Cell<u64>,
 }
 
@@ -168,7 +167,6 @@ impl Kernel {
             inside: Cell::new(None),
             table_hand: Cell::new(0),
             seed: Cell::new(0x9e37_79b9),
-            soft_faults: Cell::new(0),
             epochs: Cell::new(0),
         };
         let mut kernel = Some(kernel);
@@ -189,10 +187,6 @@ impl Kernel {
     fn next_epoch(&self) -> u64 {
         self.epochs.set(self.epochs.get() + 1);
         self.epochs.get()
-    }
-
-    fn count_soft_fault(&self) {
-        self.soft_faults.set(self.soft_faults.get() + 1);
     }
 
     /// The thread that runs.

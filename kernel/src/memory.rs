@@ -133,7 +133,6 @@ fn resolve(k: K, space: &'static Space, address: u64, need: Access) -> Result<Pf
         }));
     }
     let found = walk(space, address, need)?;
-    k.count_soft_fault();
     while space
         .table
         .insert(page, found.pfn, found.rights, found.device)

@@ -63,33 +63,54 @@ fn from<T>(state: &T) -> u64 {
     core::ptr::from_ref(state) as u64
 }
 
-/// Creates a mutex at `mutex`; `identity` is a kept identity or 0.
-#[inline]
-pub fn mutex_create(mutex: u64, identity: u64) -> Code {
-    // SAFETY: the 16 bytes at the handle become the kernel's; no Rust object lives there, since
-    // handles come from the object slab or from memory that the caller manages for objects.
-    unsafe { syscall(Call::MutexCreate, [mutex, identity, 0, 0, 0, 0]) }.code
+/// The calls that every type has with the same parameters.
+macro_rules! common {
+    ($($object:ident: $create:ident $Create:ident, $destroy:ident $Destroy:ident,
+        $relocate:ident $Relocate:ident, $reference:ident $Reference:ident;)*) => {$(
+        #[doc = concat!("Creates a ", stringify!($object), " at the address.")]
+        /// `identity` is a kept identity or 0.
+        #[inline]
+        pub fn $create(address: u64, identity: u64) -> Code {
+            // SAFETY: the 16 bytes at the handle become the kernel's; no Rust object lives there,
+            // since handles come from the object slab or from memory that the caller manages for
+            // objects.
+            unsafe { syscall(Call::$Create, [address, identity, 0, 0, 0, 0]) }.code
+        }
+
+        #[doc = concat!("Destroys the ", stringify!($object), ".")]
+        /// `identity` is a reference that keeps its identity, or 0.
+        #[inline]
+        pub fn $destroy(handle: u64, identity: u64) -> Code {
+            // SAFETY: changes nothing but the object.
+            unsafe { syscall(Call::$Destroy, [handle, identity, 0, 0, 0, 0]) }.code
+        }
+
+        #[doc = concat!("Moves the ", stringify!($object), " to the address `to`.")]
+        #[inline]
+        pub fn $relocate(handle: u64, to: u64) -> Code {
+            // SAFETY: as for its creation.
+            unsafe { syscall(Call::$Relocate, [handle, to, 0, 0, 0, 0]) }.code
+        }
+
+        #[doc = concat!("Points the reference at the ", stringify!($object), ".")]
+        #[inline]
+        pub fn $reference(handle: u64, to_reference: u64) -> Code {
+            // SAFETY: changes nothing but the reference.
+            unsafe { syscall(Call::$Reference, [handle, to_reference, 0, 0, 0, 0]) }.code
+        }
+    )*};
 }
 
-/// Destroys the mutex; `identity` is a reference that keeps its identity, or 0.
-#[inline]
-pub fn mutex_destroy(mutex: u64, identity: u64) -> Code {
-    // SAFETY: changes nothing but the object.
-    unsafe { syscall(Call::MutexDestroy, [mutex, identity, 0, 0, 0, 0]) }.code
-}
-
-/// Moves the mutex to the address `to`.
-#[inline]
-pub fn mutex_move(mutex: u64, to: u64) -> Code {
-    // SAFETY: as for `mutex_create`.
-    unsafe { syscall(Call::MutexMove, [mutex, to, 0, 0, 0, 0]) }.code
-}
-
-/// Points the reference at the mutex.
-#[inline]
-pub fn mutex_reference(mutex: u64, to_reference: u64) -> Code {
-    // SAFETY: changes nothing but the reference.
-    unsafe { syscall(Call::MutexReference, [mutex, to_reference, 0, 0, 0, 0]) }.code
+common! {
+    mutex: mutex_create MutexCreate, mutex_destroy MutexDestroy, mutex_move MutexMove, mutex_reference MutexReference;
+    cond: cond_create CondCreate, cond_destroy CondDestroy, cond_move CondMove, cond_reference CondReference;
+    mapping: mapping_create MappingCreate, mapping_destroy MappingDestroy, mapping_move MappingMove, mapping_reference MappingReference;
+    region: region_create RegionCreate, region_destroy RegionDestroy, region_move RegionMove, region_reference RegionReference;
+    port: port_create PortCreate, port_destroy PortDestroy, port_move PortMove, port_reference PortReference;
+    portset: portset_create PortsetCreate, portset_destroy PortsetDestroy, portset_move PortsetMove, portset_reference PortsetReference;
+    space: space_create SpaceCreate, space_destroy SpaceDestroy, space_move SpaceMove, space_reference SpaceReference;
+    thread: thread_create ThreadCreate, thread_destroy ThreadDestroy, thread_move ThreadMove, thread_reference ThreadReference;
+    reference: reference_create ReferenceCreate, reference_destroy ReferenceDestroy, reference_move ReferenceMove, reference_reference ReferenceReference;
 }
 
 /// Reads the state of the mutex.
@@ -106,35 +127,6 @@ pub fn mutex_set_state(mutex: u64, state: &MutexState) -> Code {
     unsafe { syscall(Call::MutexSetState, [mutex, from(state), 0, 0, 0, 0]) }.code
 }
 
-/// Creates a cond at `cond`; `identity` is a kept identity or 0.
-#[inline]
-pub fn cond_create(cond: u64, identity: u64) -> Code {
-    // SAFETY: the 16 bytes at the handle become the kernel's; no Rust object lives there, since
-    // handles come from the object slab or from memory that the caller manages for objects.
-    unsafe { syscall(Call::CondCreate, [cond, identity, 0, 0, 0, 0]) }.code
-}
-
-/// Destroys the cond; `identity` is a reference that keeps its identity, or 0.
-#[inline]
-pub fn cond_destroy(cond: u64, identity: u64) -> Code {
-    // SAFETY: changes nothing but the object.
-    unsafe { syscall(Call::CondDestroy, [cond, identity, 0, 0, 0, 0]) }.code
-}
-
-/// Moves the cond to the address `to`.
-#[inline]
-pub fn cond_move(cond: u64, to: u64) -> Code {
-    // SAFETY: as for `cond_create`.
-    unsafe { syscall(Call::CondMove, [cond, to, 0, 0, 0, 0]) }.code
-}
-
-/// Points the reference at the cond.
-#[inline]
-pub fn cond_reference(cond: u64, to_reference: u64) -> Code {
-    // SAFETY: changes nothing but the reference.
-    unsafe { syscall(Call::CondReference, [cond, to_reference, 0, 0, 0, 0]) }.code
-}
-
 /// Reads the state of the cond, which is empty.
 #[inline]
 pub fn cond_get_state(cond: u64) -> Code {
@@ -147,35 +139,6 @@ pub fn cond_get_state(cond: u64) -> Code {
 pub fn cond_set_state(cond: u64) -> Code {
     // SAFETY: reads nothing.
     unsafe { syscall(Call::CondSetState, [cond, 0, 0, 0, 0, 0]) }.code
-}
-
-/// Creates a mapping at `mapping`; `identity` is a kept identity or 0.
-#[inline]
-pub fn mapping_create(mapping: u64, identity: u64) -> Code {
-    // SAFETY: the 16 bytes at the handle become the kernel's; no Rust object lives there, since
-    // handles come from the object slab or from memory that the caller manages for objects.
-    unsafe { syscall(Call::MappingCreate, [mapping, identity, 0, 0, 0, 0]) }.code
-}
-
-/// Destroys the mapping; `identity` is a reference that keeps its identity, or 0.
-#[inline]
-pub fn mapping_destroy(mapping: u64, identity: u64) -> Code {
-    // SAFETY: changes nothing but the object.
-    unsafe { syscall(Call::MappingDestroy, [mapping, identity, 0, 0, 0, 0]) }.code
-}
-
-/// Moves the mapping to the address `to`.
-#[inline]
-pub fn mapping_move(mapping: u64, to: u64) -> Code {
-    // SAFETY: as for `mapping_create`.
-    unsafe { syscall(Call::MappingMove, [mapping, to, 0, 0, 0, 0]) }.code
-}
-
-/// Points the reference at the mapping.
-#[inline]
-pub fn mapping_reference(mapping: u64, to_reference: u64) -> Code {
-    // SAFETY: changes nothing but the reference.
-    unsafe { syscall(Call::MappingReference, [mapping, to_reference, 0, 0, 0, 0]) }.code
 }
 
 /// Reads the state of the mapping. References that are not wanted are 0.
@@ -204,35 +167,6 @@ pub fn mapping_set_state(mapping: u64, state: &MappingState, region: u64, space:
     .code
 }
 
-/// Creates a region at `region`; `identity` is a kept identity or 0.
-#[inline]
-pub fn region_create(region: u64, identity: u64) -> Code {
-    // SAFETY: the 16 bytes at the handle become the kernel's; no Rust object lives there, since
-    // handles come from the object slab or from memory that the caller manages for objects.
-    unsafe { syscall(Call::RegionCreate, [region, identity, 0, 0, 0, 0]) }.code
-}
-
-/// Destroys the region; `identity` is a reference that keeps its identity, or 0.
-#[inline]
-pub fn region_destroy(region: u64, identity: u64) -> Code {
-    // SAFETY: changes nothing but the object.
-    unsafe { syscall(Call::RegionDestroy, [region, identity, 0, 0, 0, 0]) }.code
-}
-
-/// Moves the region to the address `to`.
-#[inline]
-pub fn region_move(region: u64, to: u64) -> Code {
-    // SAFETY: as for `region_create`.
-    unsafe { syscall(Call::RegionMove, [region, to, 0, 0, 0, 0]) }.code
-}
-
-/// Points the reference at the region.
-#[inline]
-pub fn region_reference(region: u64, to_reference: u64) -> Code {
-    // SAFETY: changes nothing but the reference.
-    unsafe { syscall(Call::RegionReference, [region, to_reference, 0, 0, 0, 0]) }.code
-}
-
 /// Reads the state of the region. References that are not wanted are 0.
 #[inline]
 pub fn region_get_state(region: u64, state: &mut RegionState, space: u64, keeper: u64) -> Code {
@@ -259,35 +193,6 @@ pub fn region_set_state(region: u64, state: &RegionState, space: u64, keeper: u6
     .code
 }
 
-/// Creates a port at `port`; `identity` is a kept identity or 0.
-#[inline]
-pub fn port_create(port: u64, identity: u64) -> Code {
-    // SAFETY: the 16 bytes at the handle become the kernel's; no Rust object lives there, since
-    // handles come from the object slab or from memory that the caller manages for objects.
-    unsafe { syscall(Call::PortCreate, [port, identity, 0, 0, 0, 0]) }.code
-}
-
-/// Destroys the port; `identity` is a reference that keeps its identity, or 0.
-#[inline]
-pub fn port_destroy(port: u64, identity: u64) -> Code {
-    // SAFETY: changes nothing but the object.
-    unsafe { syscall(Call::PortDestroy, [port, identity, 0, 0, 0, 0]) }.code
-}
-
-/// Moves the port to the address `to`.
-#[inline]
-pub fn port_move(port: u64, to: u64) -> Code {
-    // SAFETY: as for `port_create`.
-    unsafe { syscall(Call::PortMove, [port, to, 0, 0, 0, 0]) }.code
-}
-
-/// Points the reference at the port.
-#[inline]
-pub fn port_reference(port: u64, to_reference: u64) -> Code {
-    // SAFETY: changes nothing but the reference.
-    unsafe { syscall(Call::PortReference, [port, to_reference, 0, 0, 0, 0]) }.code
-}
-
 /// Reads the state of the port. References that are not wanted are 0.
 #[inline]
 pub fn port_get_state(port: u64, state: &mut PortState, portset: u64) -> Code {
@@ -300,35 +205,6 @@ pub fn port_get_state(port: u64, state: &mut PortState, portset: u64) -> Code {
 pub fn port_set_state(port: u64, state: &PortState, portset: u64) -> Code {
     // SAFETY: `state` is only read. What the new state does to memory is the caller's affair.
     unsafe { syscall(Call::PortSetState, [port, from(state), portset, 0, 0, 0]) }.code
-}
-
-/// Creates a portset at `portset`; `identity` is a kept identity or 0.
-#[inline]
-pub fn portset_create(portset: u64, identity: u64) -> Code {
-    // SAFETY: the 16 bytes at the handle become the kernel's; no Rust object lives there, since
-    // handles come from the object slab or from memory that the caller manages for objects.
-    unsafe { syscall(Call::PortsetCreate, [portset, identity, 0, 0, 0, 0]) }.code
-}
-
-/// Destroys the portset; `identity` is a reference that keeps its identity, or 0.
-#[inline]
-pub fn portset_destroy(portset: u64, identity: u64) -> Code {
-    // SAFETY: changes nothing but the object.
-    unsafe { syscall(Call::PortsetDestroy, [portset, identity, 0, 0, 0, 0]) }.code
-}
-
-/// Moves the portset to the address `to`.
-#[inline]
-pub fn portset_move(portset: u64, to: u64) -> Code {
-    // SAFETY: as for `portset_create`.
-    unsafe { syscall(Call::PortsetMove, [portset, to, 0, 0, 0, 0]) }.code
-}
-
-/// Points the reference at the portset.
-#[inline]
-pub fn portset_reference(portset: u64, to_reference: u64) -> Code {
-    // SAFETY: changes nothing but the reference.
-    unsafe { syscall(Call::PortsetReference, [portset, to_reference, 0, 0, 0, 0]) }.code
 }
 
 /// Reads the state of the portset, which is empty.
@@ -345,35 +221,6 @@ pub fn portset_set_state(portset: u64) -> Code {
     unsafe { syscall(Call::PortsetSetState, [portset, 0, 0, 0, 0, 0]) }.code
 }
 
-/// Creates a space at `space`; `identity` is a kept identity or 0.
-#[inline]
-pub fn space_create(space: u64, identity: u64) -> Code {
-    // SAFETY: the 16 bytes at the handle become the kernel's; no Rust object lives there, since
-    // handles come from the object slab or from memory that the caller manages for objects.
-    unsafe { syscall(Call::SpaceCreate, [space, identity, 0, 0, 0, 0]) }.code
-}
-
-/// Destroys the space; `identity` is a reference that keeps its identity, or 0.
-#[inline]
-pub fn space_destroy(space: u64, identity: u64) -> Code {
-    // SAFETY: changes nothing but the object.
-    unsafe { syscall(Call::SpaceDestroy, [space, identity, 0, 0, 0, 0]) }.code
-}
-
-/// Moves the space to the address `to`.
-#[inline]
-pub fn space_move(space: u64, to: u64) -> Code {
-    // SAFETY: as for `space_create`.
-    unsafe { syscall(Call::SpaceMove, [space, to, 0, 0, 0, 0]) }.code
-}
-
-/// Points the reference at the space.
-#[inline]
-pub fn space_reference(space: u64, to_reference: u64) -> Code {
-    // SAFETY: changes nothing but the reference.
-    unsafe { syscall(Call::SpaceReference, [space, to_reference, 0, 0, 0, 0]) }.code
-}
-
 /// Reads the state of the space. References that are not wanted are 0.
 #[inline]
 pub fn space_get_state(space: u64, state: &mut SpaceState, keeper: u64) -> Code {
@@ -386,35 +233,6 @@ pub fn space_get_state(space: u64, state: &mut SpaceState, keeper: u64) -> Code 
 pub fn space_set_state(space: u64, state: &SpaceState, keeper: u64) -> Code {
     // SAFETY: `state` is only read. What the new state does to memory is the caller's affair.
     unsafe { syscall(Call::SpaceSetState, [space, from(state), keeper, 0, 0, 0]) }.code
-}
-
-/// Creates a thread at `thread`; `identity` is a kept identity or 0.
-#[inline]
-pub fn thread_create(thread: u64, identity: u64) -> Code {
-    // SAFETY: the 16 bytes at the handle become the kernel's; no Rust object lives there, since
-    // handles come from the object slab or from memory that the caller manages for objects.
-    unsafe { syscall(Call::ThreadCreate, [thread, identity, 0, 0, 0, 0]) }.code
-}
-
-/// Destroys the thread; `identity` is a reference that keeps its identity, or 0.
-#[inline]
-pub fn thread_destroy(thread: u64, identity: u64) -> Code {
-    // SAFETY: changes nothing but the object.
-    unsafe { syscall(Call::ThreadDestroy, [thread, identity, 0, 0, 0, 0]) }.code
-}
-
-/// Moves the thread to the address `to`.
-#[inline]
-pub fn thread_move(thread: u64, to: u64) -> Code {
-    // SAFETY: as for `thread_create`.
-    unsafe { syscall(Call::ThreadMove, [thread, to, 0, 0, 0, 0]) }.code
-}
-
-/// Points the reference at the thread.
-#[inline]
-pub fn thread_reference(thread: u64, to_reference: u64) -> Code {
-    // SAFETY: changes nothing but the reference.
-    unsafe { syscall(Call::ThreadReference, [thread, to_reference, 0, 0, 0, 0]) }.code
 }
 
 /// Reads the state of the thread. References that are not wanted are 0.
@@ -450,41 +268,6 @@ pub fn thread_set_state(
         syscall(
             Call::ThreadSetState,
             [thread, from(state), space, client_end, server_end, 0],
-        )
-    }
-    .code
-}
-
-/// Creates a reference at `reference`; `identity` is a kept identity or 0.
-#[inline]
-pub fn reference_create(reference: u64, identity: u64) -> Code {
-    // SAFETY: the 16 bytes at the handle become the kernel's; no Rust object lives there, since
-    // handles come from the object slab or from memory that the caller manages for objects.
-    unsafe { syscall(Call::ReferenceCreate, [reference, identity, 0, 0, 0, 0]) }.code
-}
-
-/// Destroys the reference; `identity` is a reference that keeps its identity, or 0.
-#[inline]
-pub fn reference_destroy(reference: u64, identity: u64) -> Code {
-    // SAFETY: changes nothing but the object.
-    unsafe { syscall(Call::ReferenceDestroy, [reference, identity, 0, 0, 0, 0]) }.code
-}
-
-/// Moves the reference to the address `to`.
-#[inline]
-pub fn reference_move(reference: u64, to: u64) -> Code {
-    // SAFETY: as for `reference_create`.
-    unsafe { syscall(Call::ReferenceMove, [reference, to, 0, 0, 0, 0]) }.code
-}
-
-/// Points the reference at the reference.
-#[inline]
-pub fn reference_reference(reference: u64, to_reference: u64) -> Code {
-    // SAFETY: changes nothing but the reference.
-    unsafe {
-        syscall(
-            Call::ReferenceReference,
-            [reference, to_reference, 0, 0, 0, 0],
         )
     }
     .code
