@@ -13,6 +13,8 @@
 
 pub mod context;
 pub use context::{user_address_ok, Context, FpuArea, Kernel, Trap};
+mod mask;
+pub use mask::{Irq, IRQ};
 
 #[cfg(target_os = "none")]
 mod x86_64;

@@ -22,11 +22,12 @@ use std::time::Duration;
 use serde_json::{json, Map, Value};
 
 use crate::cli::BenchOptions;
+use crate::config::Config;
 use crate::control::Event;
 use crate::error::{Error, BROKEN, USAGE};
 use crate::image::{self, Images};
 use crate::machine::{self, Add, End, Operator, Options, Plugin};
-use crate::project::{finish, Model, Project, Room};
+use crate::project::{finish, Project, Room};
 use crate::signals;
 use crate::temp::TempDir;
 
@@ -144,7 +145,7 @@ impl Operator for Listener<'_> {
 
 /// A machine to measure with.
 struct Measure<'a> {
-    model: Model,
+    model: Config,
     programs: &'a [&'a str],
     filter: &'a str,
     /// Instructions are the clock.
@@ -239,7 +240,7 @@ struct Row {
 
 /// All that was measured, in the order of the models.
 struct Results {
-    models: Vec<Model>,
+    models: Vec<Config>,
     rounds: usize,
     rows: Vec<Vec<Row>>,
     /// What people should know about the numbers.
@@ -263,10 +264,10 @@ pub(crate) fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error
             .open(path)
             .map_err(|error| Error::new(format!("cannot write {}: {error}", path.display())))?;
     }
-    let images = image::build(project, &options.models)?;
+    let images = image::build(project, &options.configs)?;
     let plugin = build_plugin(project)?;
     let mut results = Results {
-        models: options.models.clone(),
+        models: options.configs.clone(),
         rounds: options.rounds,
         rows: Vec::new(),
         notes: Vec::new(),
@@ -274,12 +275,12 @@ pub(crate) fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error
     };
     let filter = options.filter.as_deref().unwrap_or_default();
     if options.profile {
-        for &model in &options.models {
+        for &model in &options.configs {
             profile::print(&images, model, filter, &plugin)?;
         }
         return Ok(0);
     }
-    for &model in &options.models {
+    for &model in &options.configs {
         let rows = count(&images, model, filter, &plugin, &mut results)?;
         results.rows.push(rows);
     }
@@ -325,18 +326,18 @@ fn build_plugin(project: &Project) -> Result<PathBuf, Error> {
         .package_at(&project.packages()?, "tools/count")?
         .name
         .clone();
-    let mut command: Command = project.cargo(Room::Host, Model::DEFAULT, "build");
+    let mut command: Command = project.cargo(Room::Host, Config::DEFAULT, "build");
     command.args(["--quiet", "--package", &package]);
     finish(command, "building the counting plugin")?;
     Ok(project
-        .binaries(Room::Host, Model::DEFAULT)
+        .binaries(Room::Host, Config::DEFAULT)
         .join("libfermata_count.so"))
 }
 
 /// The boot that counts.
 fn count(
     images: &Images,
-    model: Model,
+    model: Config,
     filter: &str,
     plugin: &std::path::Path,
     results: &mut Results,
@@ -518,8 +519,8 @@ fn as_json(results: &Results) -> Value {
         for row in of_model {
             rows.push(json!({
                 "name": row.name,
-                "config": model.name(),
-                "irq": "hardware",
+                "config": model.model.name(),
+                "irq": model.irq.name(),
                 "unit": row.unit,
                 "instructions": row.instructions,
                 "loads": row.loads,
@@ -568,7 +569,7 @@ impl Thresholds {
     }
 
     /// The names of the benchmarks of a model.
-    pub(crate) fn names(&self, model: Model) -> Vec<String> {
+    pub(crate) fn names(&self, model: Config) -> Vec<String> {
         let of_model = self.counts.get(model.name());
         of_model
             .into_iter()
@@ -578,7 +579,7 @@ impl Thresholds {
     }
 
     /// The most that a count may be.
-    fn limit(&self, model: Model, name: &str) -> Option<u64> {
+    fn limit(&self, model: Config, name: &str) -> Option<u64> {
         let count = *self.counts.get(model.name())?.get(name)?;
         // What is rounded may come out one higher.
         Some(count + (count * self.tolerance / 100).max(1))
@@ -610,7 +611,7 @@ impl Thresholds {
 
     /// Measures the counts of a model, in one boot, and compares: the name of each benchmark, and
     /// why it fails if it does.
-    pub(crate) fn check(&self, images: &Images, model: Model) -> Result<Vec<Verdict>, Error> {
+    pub(crate) fn check(&self, images: &Images, model: Config) -> Result<Vec<Verdict>, Error> {
         let session = Measure {
             model,
             programs: &PROGRAMS[..1],
@@ -709,17 +710,17 @@ mod tests {
         let of_model = BTreeMap::from([("rpc_0".to_string(), 500), ("null_call".to_string(), 60)]);
         let thresholds = Thresholds {
             tolerance: 1,
-            counts: BTreeMap::from([(Model::DEFAULT.name().to_string(), of_model)]),
+            counts: BTreeMap::from([(Config::DEFAULT.name().to_string(), of_model)]),
         };
-        assert_eq!(thresholds.limit(Model::DEFAULT, "rpc_0"), Some(505));
-        assert_eq!(thresholds.limit(Model::DEFAULT, "null_call"), Some(61));
-        assert_eq!(thresholds.limit(Model::DEFAULT, "other"), None);
+        assert_eq!(thresholds.limit(Config::DEFAULT, "rpc_0"), Some(505));
+        assert_eq!(thresholds.limit(Config::DEFAULT, "null_call"), Some(61));
+        assert_eq!(thresholds.limit(Config::DEFAULT, "other"), None);
     }
 
     #[test]
     fn every_row_has_every_field() {
         let results = Results {
-            models: vec![Model::DEFAULT],
+            models: vec![Config::DEFAULT],
             rounds: 0,
             rows: vec![vec![Row {
                 name: "thread_bytes".into(),

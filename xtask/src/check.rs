@@ -1,9 +1,13 @@
-//! `./fermata check`: rustfmt and clippy, with the flags of every room.
+//! `./fermata check`: rustfmt, clippy with the flags of every room and every configuration, and the
+//! [`rules`] of the rooms.
+
+mod rules;
 
 use std::process::Command;
 
+use crate::config::Config;
 use crate::error::Error;
-use crate::project::{finish, Model, Project, Room};
+use crate::project::{finish, Project, Room};
 
 /// Runs all checks, and says at the end which failed.
 pub(crate) fn run(project: &Project) -> Result<u8, Error> {
@@ -20,7 +24,7 @@ pub(crate) fn run(project: &Project) -> Result<u8, Error> {
         .args(["fmt", "--all", "--check"]);
     check("rustfmt".into(), fmt);
 
-    let mut host = project.cargo(Room::Host, Model::DEFAULT, "clippy");
+    let mut host = project.cargo(Room::Host, Config::DEFAULT, "clippy");
     // Programs of the guest do not build on the host; they come below.
     host.args(["--quiet", "--lib", "--tests"]);
     for package in packages.iter().filter(|package| package.on_host()) {
@@ -29,17 +33,17 @@ pub(crate) fn run(project: &Project) -> Result<u8, Error> {
     host.args(["--", "--deny", "warnings"]);
     check("clippy on the host".into(), host);
 
-    for &model in Model::ALL {
-        let mut kernel = project.cargo(Room::Kernel, model, "clippy");
+    for config in Config::every() {
+        let mut kernel = project.cargo(Room::Kernel, config, "clippy");
         kernel.arg("--quiet");
         for directory in ["boot", "hal", "kernel"] {
             kernel.args(["--package", &project.package_at(&packages, directory)?.name]);
         }
         kernel.args(["--", "--deny", "warnings"]);
-        check(format!("clippy on the kernel, {}", model.name()), kernel);
+        check(format!("clippy on the kernel, {}", config.name()), kernel);
     }
 
-    let mut user = project.cargo(Room::User, Model::DEFAULT, "clippy");
+    let mut user = project.cargo(Room::User, Config::DEFAULT, "clippy");
     user.arg("--quiet");
     for package in packages
         .iter()
@@ -49,6 +53,14 @@ pub(crate) fn run(project: &Project) -> Result<u8, Error> {
     }
     user.args(["--", "--deny", "warnings"]);
     check("clippy on the programs".into(), user);
+
+    let broken = rules::broken(&project.root)?;
+    for line in &broken {
+        eprintln!("{line}");
+    }
+    if !broken.is_empty() {
+        failed.push("the rules of the rooms".into());
+    }
 
     if failed.is_empty() {
         eprintln!("fermata: all checks passed");

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use lexopt::prelude::*;
 
+use crate::config::{Config, Irq, Which};
 use crate::error::Error;
 use crate::machine::{Add, Get};
-use crate::project::{Model, Room};
+use crate::project::Room;
 
 /// What `./fermata help` prints.
 pub(crate) const HELP: &str = "\
@@ -17,7 +18,7 @@ Fermata: a microkernel whose programs can be stopped, saved and resumed at any i
 usage: ./fermata COMMAND [OPTION]...
 
 run      boot to a shell on this terminal; with a script, run it and power off
-    --config MODEL     process-np, process-pp, interrupt-np (the default) or interrupt-pp
+    --config CONFIG    the kernel's configuration, MODEL[,irq=hardware|optimistic]; see below
     --script FILE      run the commands in FILE, one per line; - is standard input
     --add HOST:GUEST   put a file or directory of the host into the guest; may be repeated
     --get GUEST:HOST   copy a file out when the machine stops; may be repeated
@@ -30,15 +31,18 @@ run      boot to a shell on this terminal; with a script, run it and power off
     panicked or could not be built.
 
 test     run the tests: on the host, in the guest, and whole scenarios
-    --config MODEL     only this configuration (without: process-np and interrupt-np)
-    --all              all configurations
+    --config CONFIG    only this configuration (without: one of each model)
+    --all              every model, and those without preemption with irq=optimistic as well;
+                       goes on where an earlier call with the same sources stopped
+    --irq WHICH        with --all: every model with hardware, with optimistic, or with both
+    --fresh            with --all: begin anew
     --verbose          show the log of every machine
     FILTER             only tests whose name contains FILTER
     The last line is `P passed, F failed`; the status is 0 only if F is 0 and P is not.
 
 bench    measure what the kernel's operations cost; tables here, plots in target/bench/report.html
-    --config MODEL     this configuration (without: interrupt-np)
-    --all              all configurations
+    --config CONFIG    this configuration (without: interrupt-np)
+    --all, --irq WHICH   several, as for `test`
     --json FILE        write the results to FILE as well
     --rounds N         runs that take the host's time (5); 0 for none
     --profile          only count, and show which functions of the kernel the instructions are in
@@ -50,16 +54,21 @@ explain CALL
          print what there is to know about an entrypoint, by name or number
 reference
          write the API reference to docs/api/ and the C header to target/include/
-check    rustfmt and clippy, for everything
+check    rustfmt, clippy for everything in every configuration, and the rules of the rooms
 build    build the kernel and all programs, and boot nothing
-    --config MODEL     only this configuration
+    --config CONFIG    only this configuration
 fetch    get everything that later calls would want from the network
 cargo    call cargo as the other commands do, with the rest of the arguments
     host ARG...        for xtask and host tests
-    kernel[:MODEL] ARG...   for the kernel's target
+    kernel[:CONFIG] ARG...  for the kernel's target
     user ARG...        for programs of the guest
 clean    remove everything generated
 help     print this
+
+A configuration is MODEL[,irq=hardware|optimistic]. The model says what a waiting thread keeps in
+the kernel and where the kernel can be preempted: process-np, process-pp, process-fp, interrupt-np
+(the default), interrupt-pp, continuation-np, continuation-pp, continuation-fp. `irq` says how the
+kernel masks interrupts: by hardware (the default), or optimistically, by a word in memory.
 ";
 
 /// A command with its options.
@@ -82,12 +91,12 @@ pub(crate) enum Command {
     Check,
     /// Remove `target/`.
     Clean,
-    /// Build all for these models.
-    Build(Vec<Model>),
+    /// Build all for these configurations.
+    Build(Vec<Config>),
     /// Prepare for work without a network.
     Fetch,
     /// Become cargo.
-    Cargo(Room, Model, Vec<OsString>),
+    Cargo(Room, Config, Vec<OsString>),
 }
 
 /// Where a script comes from.
@@ -100,7 +109,7 @@ pub(crate) enum Script {
 
 /// Options of `run`.
 pub(crate) struct RunOptions {
-    pub(crate) model: Model,
+    pub(crate) config: Config,
     pub(crate) script: Option<Script>,
     pub(crate) adds: Vec<Add>,
     pub(crate) gets: Vec<Get>,
@@ -112,15 +121,18 @@ pub(crate) struct RunOptions {
 
 /// Options of `test`.
 pub(crate) struct TestOptions {
-    pub(crate) models: Vec<Model>,
-    /// Whether a configuration was named, so that host tests are not asked for unless they match.
+    pub(crate) configs: Vec<Config>,
+    /// Go on where an earlier call stopped.
+    pub(crate) resume: bool,
+    /// Forget what an earlier call has done.
+    pub(crate) fresh: bool,
     pub(crate) filter: Option<String>,
     pub(crate) verbose: bool,
 }
 
 /// Options of `bench`.
 pub(crate) struct BenchOptions {
-    pub(crate) models: Vec<Model>,
+    pub(crate) configs: Vec<Config>,
     pub(crate) json: Option<PathBuf>,
     /// Runs that take the host's time.
     pub(crate) rounds: usize,
@@ -182,7 +194,7 @@ fn parse_explain(mut parser: lexopt::Parser) -> Result<Command, Error> {
 
 fn parse_run(mut parser: lexopt::Parser) -> Result<Command, Error> {
     let mut options = RunOptions {
-        model: Model::DEFAULT,
+        config: Config::DEFAULT,
         script: None,
         adds: Vec::new(),
         gets: Vec::new(),
@@ -193,7 +205,7 @@ fn parse_run(mut parser: lexopt::Parser) -> Result<Command, Error> {
     };
     while let Some(argument) = parser.next()? {
         match argument {
-            Long("config") => options.model = model(&parser.value()?.string()?)?,
+            Long("config") => options.config = Config::parse(&parser.value()?.string()?)?,
             Long("script") => {
                 let file = parser.value()?;
                 options.script = Some(if file == "-" {
@@ -256,26 +268,19 @@ fn parse_run(mut parser: lexopt::Parser) -> Result<Command, Error> {
 
 fn parse_test(mut parser: lexopt::Parser) -> Result<Command, Error> {
     let mut options = TestOptions {
-        models: Model::TESTED.to_vec(),
+        configs: Vec::new(),
+        resume: false,
+        fresh: false,
         filter: None,
         verbose: false,
     };
-    let mut chosen = false;
+    let mut choice = Choice::default();
     while let Some(argument) = parser.next()? {
         match argument {
-            Long("config") if !chosen => {
-                options.models = vec![model(&parser.value()?.string()?)?];
-                chosen = true;
-            }
-            Long("all") if !chosen => {
-                options.models = Model::ALL.to_vec();
-                chosen = true;
-            }
-            Long("config" | "all") => {
-                return Err(Error::usage(
-                    "only one of --config and --all can be given, once",
-                ));
-            }
+            Long("config") => choice.config(&parser.value()?.string()?)?,
+            Long("all") => choice.all = true,
+            Long("irq") => choice.irq(&parser.value()?.string()?)?,
+            Long("fresh") => options.fresh = true,
             Long("verbose") => options.verbose = true,
             Short('h') | Long("help") => return Ok(Command::Help),
             Value(filter) if options.filter.is_none() => options.filter = Some(filter.string()?),
@@ -285,34 +290,29 @@ fn parse_test(mut parser: lexopt::Parser) -> Result<Command, Error> {
     if options.filter.as_deref() == Some("") {
         return Err(Error::usage("the filter is empty"));
     }
+    options.resume = choice.all;
+    if options.fresh && !options.resume {
+        return Err(Error::usage("--fresh: only --all goes on where it stopped"));
+    }
+    options.configs = choice.among(Config::tested())?;
     Ok(Command::Test(options))
 }
 
 fn parse_bench(mut parser: lexopt::Parser) -> Result<Command, Error> {
     let mut options = BenchOptions {
-        models: vec![Model::DEFAULT],
+        configs: Vec::new(),
         json: None,
         rounds: 5,
         update_thresholds: false,
         profile: false,
         filter: None,
     };
-    let mut chosen = false;
+    let mut choice = Choice::default();
     while let Some(argument) = parser.next()? {
         match argument {
-            Long("config") if !chosen => {
-                options.models = vec![model(&parser.value()?.string()?)?];
-                chosen = true;
-            }
-            Long("all") if !chosen => {
-                options.models = Model::ALL.to_vec();
-                chosen = true;
-            }
-            Long("config" | "all") => {
-                return Err(Error::usage(
-                    "only one of --config and --all can be given, once",
-                ));
-            }
+            Long("config") => choice.config(&parser.value()?.string()?)?,
+            Long("all") => choice.all = true,
+            Long("irq") => choice.irq(&parser.value()?.string()?)?,
             Long("json") => options.json = Some(parser.value()?.into()),
             Long("rounds") => {
                 let text = parser.value()?.string()?;
@@ -337,19 +337,22 @@ fn parse_bench(mut parser: lexopt::Parser) -> Result<Command, Error> {
             other => return Err(other.unexpected().into()),
         }
     }
+    options.configs = choice.among(vec![Config::DEFAULT])?;
     Ok(Command::Bench(options))
 }
 
 fn parse_build(mut parser: lexopt::Parser) -> Result<Command, Error> {
-    let mut models = Model::TESTED.to_vec();
+    let mut choice = Choice::default();
     while let Some(argument) = parser.next()? {
         match argument {
-            Long("config") => models = vec![model(&parser.value()?.string()?)?],
+            Long("config") => choice.config(&parser.value()?.string()?)?,
+            Long("all") => choice.all = true,
+            Long("irq") => choice.irq(&parser.value()?.string()?)?,
             Short('h') | Long("help") => return Ok(Command::Help),
             other => return Err(other.unexpected().into()),
         }
     }
-    Ok(Command::Build(models))
+    Ok(Command::Build(choice.among(Config::tested())?))
 }
 
 fn parse_cargo(mut parser: lexopt::Parser) -> Result<Command, Error> {
@@ -357,9 +360,9 @@ fn parse_cargo(mut parser: lexopt::Parser) -> Result<Command, Error> {
         .value()
         .map_err(|_| Error::usage("cargo: for host, kernel or user?"))?
         .string()?;
-    let (room, model) = match room.split_once(':') {
-        Some((room, name)) => (room, model(name)?),
-        None => (room.as_str(), Model::DEFAULT),
+    let (room, config) = match room.split_once(':') {
+        Some((room, name)) => (room, Config::parse(name)?),
+        None => (room.as_str(), Config::DEFAULT),
     };
     let room = match room {
         "host" => Room::Host,
@@ -371,22 +374,57 @@ fn parse_cargo(mut parser: lexopt::Parser) -> Result<Command, Error> {
             )))
         }
     };
-    Ok(Command::Cargo(room, model, parser.raw_args()?.collect()))
+    Ok(Command::Cargo(room, config, parser.raw_args()?.collect()))
 }
 
-/// The model of this name.
-fn model(name: &str) -> Result<Model, Error> {
-    Model::ALL
-        .iter()
-        .copied()
-        .find(|model| model.name() == name)
-        .ok_or_else(|| {
-            let names: Vec<_> = Model::ALL.iter().map(|model| model.name()).collect();
-            Error::usage(format!(
-                "there is no configuration '{name}', but {}",
-                names.join(" and ")
-            ))
-        })
+/// `--config CONFIG`, or `--all` with or without `--irq`: the same wherever several configurations
+/// can be chosen.
+#[derive(Default)]
+struct Choice {
+    config: Option<Config>,
+    all: bool,
+    which: Option<Which>,
+}
+
+impl Choice {
+    /// `--config` names one.
+    fn config(&mut self, text: &str) -> Result<(), Error> {
+        match self.config.replace(Config::parse(text)?) {
+            Some(_) => Err(Error::usage("--config can be given once")),
+            None => Ok(()),
+        }
+    }
+
+    /// `--irq` says which of them.
+    fn irq(&mut self, text: &str) -> Result<(), Error> {
+        let one = || Irq::ALL.into_iter().find(|irq| irq.name() == text);
+        self.which = Some(match text {
+            "both" => Which::Both,
+            _ => Which::One(one().ok_or_else(|| {
+                Error::usage(format!("--irq {text}: not hardware, optimistic or both"))
+            })?),
+        });
+        Ok(())
+    }
+
+    /// What was chosen, or `default`.
+    fn among(self, default: Vec<Config>) -> Result<Vec<Config>, Error> {
+        match (self.config, self.all, self.which) {
+            (Some(_), true, _) => Err(Error::usage("either --config or --all can be given")),
+            (_, false, Some(_)) => Err(Error::usage(
+                "--irq goes with --all; one configuration is --config MODEL,irq=...",
+            )),
+            (Some(config), false, None) => Ok(vec![config]),
+            (None, true, which) => {
+                let configs = Config::all(which.unwrap_or(Which::Usual));
+                if configs.is_empty() {
+                    return Err(Error::usage("this kernel has no such configuration"));
+                }
+                Ok(configs)
+            }
+            (None, false, None) => Ok(default),
+        }
+    }
 }
 
 impl From<lexopt::Error> for Error {
@@ -410,7 +448,7 @@ mod tests {
         ) else {
             panic!("not understood");
         };
-        assert_eq!(options.model.name(), "process-np");
+        assert_eq!(options.config.name(), "process-np");
         assert!(matches!(options.script, Some(Script::Stdin)));
         assert_eq!(options.adds[0].guest, "/c");
         assert_eq!(options.gets[0].guest, "/x");
@@ -436,6 +474,10 @@ mod tests {
             "run --script",
             "test a b",
             "test --all --config process-np",
+            "test --config process-np --config process-np",
+            "test --irq both",
+            "test --all --irq some",
+            "test --fresh",
             "syscalls all",
             "bench a b",
             "bench --rounds many",
@@ -457,18 +499,19 @@ mod tests {
         else {
             panic!("not understood")
         };
-        assert_eq!(options.models, Model::ALL);
+        assert_eq!(options.configs, Config::all(Which::Usual));
         assert_eq!(options.json, Some(PathBuf::from("out")));
         assert_eq!((options.rounds, options.update_thresholds), (3, true));
         assert_eq!(options.filter.as_deref(), Some("rpc"));
     }
 
     #[test]
-    fn tests_default_to_both_models() {
+    fn tests_default_to_one_of_each_model() {
         let Ok(Command::Test(options)) = parse("test ipc") else {
             panic!("not understood")
         };
-        assert_eq!(options.models.len(), 2);
+        assert_eq!(options.configs, Config::tested());
+        assert!(!options.resume);
         assert_eq!(options.filter.as_deref(), Some("ipc"));
     }
 }

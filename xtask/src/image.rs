@@ -1,4 +1,4 @@
-//! Builds what a machine boots: the kernel of a model, and the programs that go into the archive.
+//! Builds what a machine boots: the kernel of a configuration, and the programs that go into the archive.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,30 +6,31 @@ use std::process::Command;
 use crate::archive::Archive;
 use crate::busybox;
 use crate::c;
+use crate::config::{Config, Irq};
 use crate::error::Error;
-use crate::project::{finish, Model, Project, Room};
+use crate::project::{finish, Project, Room};
 
 /// What all machines of one call boot from. It is read into memory while the build is locked, so
 /// that a later build cannot change it.
 pub(crate) struct Images {
-    kernels: Vec<(Model, Vec<u8>)>,
+    kernels: Vec<(Config, Vec<u8>)>,
     programs: Vec<(String, Vec<u8>)>,
     busybox: Vec<u8>,
 }
 
 impl Images {
     /// Nothing but a kernel.
-    pub(crate) fn of_kernel(model: Model, elf: Vec<u8>) -> Self {
+    pub(crate) fn of_kernel(config: Config, elf: Vec<u8>) -> Self {
         Self {
-            kernels: vec![(model, elf)],
+            kernels: vec![(config, elf)],
             programs: Vec::new(),
             busybox: Vec::new(),
         }
     }
 
-    /// The kernel for `model`.
-    pub(crate) fn kernel(&self, model: Model) -> &[u8] {
-        let found = self.kernels.iter().find(|(built, _)| *built == model);
+    /// The kernel for `config`.
+    pub(crate) fn kernel(&self, config: Config) -> &[u8] {
+        let found = self.kernels.iter().find(|(built, _)| *built == config);
         found.map(|(_, elf)| &elf[..]).unwrap_or_default()
     }
 
@@ -50,8 +51,20 @@ impl Images {
     }
 }
 
-/// Builds the kernel for each of `models`, and all programs.
-pub(crate) fn build(project: &Project, models: &[Model]) -> Result<Images, Error> {
+/// Builds the kernel for each of `configs`, and all programs.
+pub(crate) fn build(project: &Project, configs: &[Config]) -> Result<Images, Error> {
+    let (images, failed) = build_what_builds(project, configs)?;
+    match failed.into_iter().next() {
+        Some((_, error)) => Err(error),
+        None => Ok(images),
+    }
+}
+
+/// The same, but a kernel that does not build is no reason to do without the others.
+pub(crate) fn build_what_builds(
+    project: &Project,
+    configs: &[Config],
+) -> Result<(Images, Vec<(Config, Error)>), Error> {
     let _lock = project.lock()?;
     let packages = project.packages()?;
     let guests: Vec<_> = packages
@@ -60,24 +73,25 @@ pub(crate) fn build(project: &Project, models: &[Model]) -> Result<Images, Error
         .filter_map(|package| Some((package, package.guest_dir()?)))
         .collect();
 
-    let mut user = project.cargo(Room::User, Model::DEFAULT, "build");
+    let mut user = project.cargo(Room::User, Config::DEFAULT, "build");
     user.args(["--quiet", "--bins"]);
     for (package, _) in &guests {
         user.args(["--package", &package.name]);
     }
     let boot = project.package_at(&packages, "boot")?;
-    let kernel = |model: Model| -> Command {
-        let mut command = project.cargo(Room::Kernel, model, "build");
+    let kernel = |config: Config| -> Command {
+        let mut command = project.cargo(Room::Kernel, config, "build");
         command.args(["--quiet", "--package", &boot.name]);
         command
     };
+    let mut failed = Vec::new();
     std::thread::scope(|scope| {
         let programs = scope.spawn(|| finish(user, "building the programs"));
-        for &model in models {
-            finish(
-                kernel(model),
-                &format!("building the kernel, {}", model.name()),
-            )?;
+        for &config in configs {
+            let what = format!("building the kernel, {}", config.name());
+            if let Err(error) = finish(kernel(config), &what) {
+                failed.push((config, error));
+            }
         }
         programs
             .join()
@@ -89,11 +103,16 @@ pub(crate) fn build(project: &Project, models: &[Model]) -> Result<Images, Error
         programs: Vec::new(),
         busybox: read(busybox::find(project)?)?,
     };
-    for &model in models {
-        let path = project.binaries(Room::Kernel, model).join("fermata-kernel");
-        images.kernels.push((model, read(path)?));
+    for &config in configs {
+        if failed.iter().any(|(other, _)| *other == config) {
+            continue;
+        }
+        let path = project
+            .binaries(Room::Kernel, config)
+            .join("fermata-kernel");
+        images.kernels.push((config, read(path)?));
     }
-    let binaries = project.binaries(Room::User, Model::DEFAULT);
+    let binaries = project.binaries(Room::User, Config::DEFAULT);
     for (name, path) in c::build(project)? {
         images.programs.push((format!("test/{name}"), read(path)?));
     }
@@ -105,24 +124,27 @@ pub(crate) fn build(project: &Project, models: &[Model]) -> Result<Images, Error
                 .push((format!("{directory}/{bin}"), without_symbols(elf)));
         }
     }
-    Ok(images)
+    Ok((images, failed))
 }
 
 /// Builds the kernel that tests what `hal` promises about the real machine.
-pub(crate) fn build_machine_test(project: &Project) -> Result<Images, Error> {
+pub(crate) fn build_machine_test(project: &Project, irq: Irq) -> Result<Images, Error> {
     let _lock = project.lock()?;
-    let model = Model::DEFAULT;
+    let config = Config {
+        irq,
+        ..Config::DEFAULT
+    };
     let hal = project
         .package_at(&project.packages()?, "hal")?
         .name
         .clone();
-    let mut command = project.cargo(Room::Kernel, model, "build");
+    let mut command = project.cargo(Room::Kernel, config, "build");
     command.args(["--quiet", "--package", &hal, "--example", "machine"]);
     finish(command, "building the machine's own tests")?;
     let path = project
-        .binaries(Room::Kernel, model)
+        .binaries(Room::Kernel, config)
         .join("examples/machine");
-    Ok(Images::of_kernel(model, read(path)?))
+    Ok(Images::of_kernel(config, read(path)?))
 }
 
 fn read(path: PathBuf) -> Result<Vec<u8>, Error> {

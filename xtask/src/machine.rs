@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::config::Config;
 use crate::control::{Event, Parser};
 use crate::error::{Error, BROKEN, TIMED_OUT};
 use crate::image::Images;
-use crate::project::Model;
 use crate::signals;
 use crate::temp::TempDir;
 
@@ -73,7 +73,7 @@ pub(crate) struct Get {
 
 /// What kind of machine to run, and what it finds.
 pub(crate) struct Options {
-    pub(crate) model: Model,
+    pub(crate) config: Config,
     /// The shell's commands; without, it reads the console.
     pub(crate) script: Option<Vec<u8>>,
     pub(crate) adds: Vec<Add>,
@@ -103,9 +103,9 @@ pub(crate) struct Plugin {
 
 impl Options {
     /// A machine as `./fermata run` starts it when told nothing.
-    pub(crate) fn new(model: Model) -> Self {
+    pub(crate) fn new(config: Config) -> Self {
         Self {
-            model,
+            config,
             script: None,
             adds: Vec::new(),
             gets: Vec::new(),
@@ -183,7 +183,7 @@ pub(crate) fn run(
             .map_err(|error| Error::new(format!("cannot write {}: {error}", path.display())))?;
         Ok(path)
     };
-    let kernel = write("kernel", images.kernel(options.model))?;
+    let kernel = write("kernel", images.kernel(options.config))?;
     let archive = write("archive", &archive(images, options)?)?;
     write("control", b"")?;
     if console.is_some() {
@@ -250,7 +250,7 @@ fn qemu(
     control: &Path,
     console: Option<&Path>,
 ) -> Command {
-    let mut words = vec![options.model.name().to_string()];
+    let mut words = vec![options.config.name().to_string()];
     if options.script.is_some() {
         words.push("script=/etc/script".into());
     }

@@ -1,6 +1,6 @@
 //! Everything that `./fermata` does, once the root script has found or installed the tools.
 //!
-//! * [`cli`] reads the arguments and knows the help text.
+//! * [`cli`] reads the arguments and knows the help text; [`config`] knows the configurations.
 //! * [`project`] knows where things lie and how cargo is called for host, kernel and programs.
 //! * [`image`] builds what a machine boots: kernel, programs, and (with [`archive`] and
 //!   [`busybox`]) the boot archive.
@@ -17,6 +17,7 @@ mod busybox;
 mod c;
 mod check;
 mod cli;
+mod config;
 #[cfg(test)]
 mod conformance;
 mod control;
@@ -67,13 +68,13 @@ fn dispatch(command: Command) -> Result<u8, Error> {
         Command::Bench(options) => bench::run(&Project::find()?, &options),
         Command::Check => check::run(&Project::find()?),
         Command::Clean => clean(&Project::find()?),
-        Command::Build(models) => {
+        Command::Build(configs) => {
             let project = Project::find()?;
-            image::build(&project, &models).map(|_| 0)
+            image::build(&project, &configs).map(|_| 0)
         }
         Command::Fetch => fetch(&Project::find()?),
-        Command::Cargo(room, model, arguments) => {
-            Err(Project::find()?.exec_cargo(room, model, &arguments))
+        Command::Cargo(room, config, arguments) => {
+            Err(Project::find()?.exec_cargo(room, config, &arguments))
         }
     }
 }

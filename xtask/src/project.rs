@@ -2,7 +2,7 @@
 //!
 //! There are three rooms to build in, with different targets and flags, each with a target
 //! directory of its own so that no build disturbs another: the host (xtask, host tests), the
-//! kernel (once per model), and the programs of the guest.
+//! kernel (once per configuration), and the programs of the guest.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,44 +14,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::config::Config;
 use crate::error::Error;
-
-/// A configuration of the kernel: what a waiting thread keeps, and whether the kernel preempts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Model {
-    /// Every thread has a kernel stack.
-    ProcessNp,
-    /// The same, with preemption points in the kernel.
-    ProcessPp,
-    /// One kernel stack for all.
-    InterruptNp,
-    /// The same, with preemption points in the kernel.
-    InterruptPp,
-}
-
-impl Model {
-    /// All models that exist.
-    pub(crate) const ALL: &'static [Model] = &[
-        Model::ProcessNp,
-        Model::ProcessPp,
-        Model::InterruptNp,
-        Model::InterruptPp,
-    ];
-    /// Those that are tested unless told otherwise.
-    pub(crate) const TESTED: &'static [Model] = &[Model::ProcessNp, Model::InterruptNp];
-    /// The one that runs unless told otherwise.
-    pub(crate) const DEFAULT: Model = Model::InterruptNp;
-
-    /// The name on the command line and in `cfg(fermata_model)`.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Model::ProcessNp => "process-np",
-            Model::ProcessPp => "process-pp",
-            Model::InterruptNp => "interrupt-np",
-            Model::InterruptPp => "interrupt-pp",
-        }
-    }
-}
 
 /// What a build is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +33,7 @@ const KERNEL_TARGET: &str = "x86_64-unknown-none";
 /// Target of the programs in the guest.
 const USER_TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Flags of the kernel, besides the model.
+/// Flags of the kernel, besides the configuration.
 const KERNEL_FLAGS: &[&str] = &[
     "-Crelocation-model=static",
     "-Ccode-model=kernel",
@@ -152,17 +116,17 @@ impl Project {
     }
 
     /// Where the output of a build for `room` goes.
-    fn target_dir(&self, room: Room, model: Model) -> PathBuf {
+    fn target_dir(&self, room: Room, config: Config) -> PathBuf {
         match room {
             Room::Host => self.target.join("host"),
-            Room::Kernel => self.target.join("kernel").join(model.name()),
+            Room::Kernel => self.target.join("kernel").join(config.directory()),
             Room::User => self.target.join("user"),
         }
     }
 
     /// Where the binaries of a build for `room` are.
-    pub(crate) fn binaries(&self, room: Room, model: Model) -> PathBuf {
-        let target = self.target_dir(room, model);
+    pub(crate) fn binaries(&self, room: Room, config: Config) -> PathBuf {
+        let target = self.target_dir(room, config);
         match room {
             Room::Host => target.join("debug"),
             Room::Kernel => target.join(KERNEL_TARGET).join("kernel"),
@@ -171,10 +135,10 @@ impl Project {
     }
 
     /// A call of cargo's `subcommand` for `room`, with target, profile and flags.
-    pub(crate) fn cargo(&self, room: Room, model: Model, subcommand: &str) -> Command {
+    pub(crate) fn cargo(&self, room: Room, config: Config, subcommand: &str) -> Command {
         let mut command = Command::new("cargo");
         command.current_dir(&self.root).arg(subcommand);
-        self.set_up(&mut command, room, model);
+        self.set_up(&mut command, room, config);
         match room {
             Room::Host => {}
             Room::Kernel => {
@@ -188,16 +152,15 @@ impl Project {
     }
 
     /// Target directory and flags for `room`.
-    fn set_up(&self, command: &mut Command, room: Room, model: Model) {
-        command.env("CARGO_TARGET_DIR", self.target_dir(room, model));
+    fn set_up(&self, command: &mut Command, room: Room, config: Config) {
+        command.env("CARGO_TARGET_DIR", self.target_dir(room, config));
         let mut flags: Vec<String> = match room {
             Room::Host => Vec::new(),
             Room::Kernel => KERNEL_FLAGS.iter().map(ToString::to_string).collect(),
             Room::User => USER_FLAGS.iter().map(ToString::to_string).collect(),
         };
         if room == Room::Kernel {
-            flags.push("--cfg".into());
-            flags.push(format!("fermata_model=\"{}\"", model.name()));
+            flags.extend(config.flags());
         }
         if !flags.is_empty() {
             command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
@@ -205,18 +168,18 @@ impl Project {
     }
 
     /// Becomes `cargo ARGUMENTS...` for `room`; returns only on failure.
-    pub(crate) fn exec_cargo(&self, room: Room, model: Model, arguments: &[OsString]) -> Error {
+    pub(crate) fn exec_cargo(&self, room: Room, config: Config, arguments: &[OsString]) -> Error {
         let mut command = match arguments.split_first() {
             Some((subcommand, rest)) if room != Room::Host => {
                 let subcommand = subcommand.to_string_lossy();
-                let mut command = self.cargo(room, model, &subcommand);
+                let mut command = self.cargo(room, config, &subcommand);
                 command.args(rest);
                 command
             }
             _ => {
                 let mut command = Command::new("cargo");
                 command.args(arguments);
-                self.set_up(&mut command, room, model);
+                self.set_up(&mut command, room, config);
                 command
             }
         };

@@ -45,7 +45,7 @@ pub(crate) fn run(project: &Project, options: RunOptions) -> Result<u8, Error> {
             )));
         }
     }
-    let images = image::build(project, &[options.model])?;
+    let images = image::build(project, &[options.config])?;
 
     let at_terminal = terminal::stdin_is_terminal();
     let input = match options.script {
@@ -57,7 +57,7 @@ pub(crate) fn run(project: &Project, options: RunOptions) -> Result<u8, Error> {
     };
     let interactive = script.is_none() && at_terminal;
     let machine = Options {
-        model: options.model,
+        config: options.config,
         script,
         adds: options.adds,
         gets: options.gets.iter().map(|get| get.guest.clone()).collect(),

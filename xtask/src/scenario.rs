@@ -12,11 +12,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::config::Config;
 use crate::control::Event;
 use crate::error::Error;
 use crate::image::Images;
 use crate::machine::{self, Add, End, Operator, Options, Typed};
-use crate::project::Model;
 
 /// Host time that a machine of a scenario has unless told otherwise.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -28,7 +28,7 @@ pub(crate) type Failure = String;
 pub(crate) struct Scenario {
     /// Its name, unique, in words with underscores.
     pub(crate) name: &'static str,
-    /// What it does, once for each model.
+    /// What it does, once for each config.
     pub(crate) run: fn(&mut Ctx) -> Result<(), Failure>,
     /// Why it is not run at present, if it is not.
     pub(crate) ignored: Option<&'static str>,
@@ -37,7 +37,7 @@ pub(crate) struct Scenario {
 /// What a scenario finds around it.
 pub(crate) struct Ctx<'a> {
     images: &'a Images,
-    model: Model,
+    config: Config,
     notes: Vec<String>,
     /// Of the last machines, for whoever reads about a failure.
     transcript: Vec<u8>,
@@ -113,7 +113,7 @@ impl Run {
 
     /// A machine whose shell reads the console.
     pub(crate) fn interactive() -> Self {
-        let mut options = Options::new(Model::DEFAULT);
+        let mut options = Options::new(Config::DEFAULT);
         options.timeout = Some(TIMEOUT);
         Self {
             options,
@@ -180,19 +180,19 @@ impl Run {
 }
 
 impl<'a> Ctx<'a> {
-    /// The surroundings of a scenario on `model`.
-    pub(crate) fn new(images: &'a Images, model: Model) -> Self {
+    /// The surroundings of a scenario on `config`.
+    pub(crate) fn new(images: &'a Images, config: Config) -> Self {
         Self {
             images,
-            model,
+            config,
             notes: Vec::new(),
             transcript: Vec::new(),
         }
     }
 
     /// The configuration that this run of the scenario is about.
-    pub(crate) fn model(&self) -> &'static str {
-        self.model.name()
+    pub(crate) fn config(&self) -> &'static str {
+        self.config.name()
     }
 
     /// Tells whoever reads the result of the test something: counts, seeds.
@@ -202,7 +202,7 @@ impl<'a> Ctx<'a> {
 
     /// Runs a machine to its end. Fails only if it could not be started.
     pub(crate) fn run(&mut self, mut run: Run) -> Result<Output, Failure> {
-        run.options.model = self.model;
+        run.options.config = self.config;
         let mut typist = Typist {
             shown: Vec::new(),
             seen: 0,

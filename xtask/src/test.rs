@@ -1,25 +1,34 @@
 //! `./fermata test`: tests on the host, tests in the guest, and scenarios, counted together.
 //!
-//! Tests have names of five kinds: `host/PACKAGE/NAME`, `machine/NAME`, `guest/MODEL/NAME`,
-//! `scenario/MODEL/NAME` and, for counts that must not get worse, `bench/MODEL/NAME`. A filter selects those whose name contains it.
+//! Tests have names of five kinds: `host/PACKAGE/NAME`, `machine/IRQ/NAME`, `guest/CONFIG/NAME`,
+//! `scenario/CONFIG/NAME` and, for counts that must not get worse, `bench/CONFIG/NAME`. A filter selects
+//! those whose name contains it.
+//!
+//! They come in [`Part`]s: one for what does not depend on the kernel's configuration, and one per
+//! configuration. With `--all` a [`Journal`] remembers which parts are through.
+
+mod journal;
 
 use std::cell::RefCell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::bench::Thresholds;
 use crate::cli::TestOptions;
+use crate::config::Config;
 use crate::control::Event;
 use crate::error::{Error, USAGE};
 use crate::image::{self, Images};
 use crate::machine::{self, End, Operator, Options};
-use crate::project::{Model, Package, Project, Room};
+use crate::project::{Package, Project, Room};
 use crate::scenario::Ctx;
 use crate::scenarios;
 use crate::signals;
+
+use journal::Journal;
 
 /// How many machines run at a time.
 const PARALLEL: usize = 2;
@@ -35,8 +44,26 @@ enum Outcome {
     Ignored(String),
 }
 
+/// What is run, and remembered, as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// The host, and the machine under the kernel.
+    Common,
+    /// Guest tests, benchmarks and scenarios of a configuration.
+    Config(Config),
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Part::Common => "host and machine",
+            Part::Config(config) => config.name(),
+        }
+    }
+}
+
 /// Counts, and prints as it counts.
-#[derive(Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Report {
     passed: usize,
     failed: Vec<String>,
@@ -65,46 +92,115 @@ impl Report {
     }
 }
 
+/// A part, and what has come of it.
+struct Run {
+    part: Part,
+    report: Mutex<Report>,
+    /// An earlier call did it.
+    earlier: bool,
+    /// Jobs that are not through.
+    left: AtomicUsize,
+}
+
+impl Run {
+    fn report(&self) -> MutexGuard<'_, Report> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Runs the tests. The last line printed is the sum.
 pub(crate) fn run(project: &Project, options: &TestOptions) -> Result<u8, Error> {
     signals::catch();
     let start = Instant::now();
-    let report = Mutex::new(Report::default());
     let filter = options.filter.as_deref();
+    let journal = if options.resume {
+        Some(Journal::open(project, filter, options.fresh)?)
+    } else {
+        None
+    };
+    let configs = options.configs.iter().copied().map(Part::Config);
+    let runs: Vec<Run> = std::iter::once(Part::Common)
+        .chain(configs)
+        .map(|part| {
+            let earlier = journal.as_ref().and_then(|journal| journal.find(part));
+            if earlier.is_some() {
+                println!("{}: done by an earlier call (--fresh: again)", part.name());
+            }
+            Run {
+                part,
+                earlier: earlier.is_some(),
+                report: Mutex::new(earlier.unwrap_or_default()),
+                left: AtomicUsize::new(0),
+            }
+        })
+        .collect();
 
-    host_tests(project, filter, &report)?;
-    machine_own_tests(project, options, &report);
-    match image::build(project, &options.models) {
-        Ok(images) => machine_tests(&images, options, &Thresholds::read(project)?, &report),
-        Err(error) => {
-            add(&report, "build", Outcome::Failed(error.message));
+    for run in runs.iter().filter(|run| !run.earlier) {
+        if run.part == Part::Common {
+            host_tests(project, filter, &run.report)?;
+            machine_own_tests(project, options, &run.report);
+            finished(run, journal.as_ref());
         }
     }
+    machine_tests(project, options, &runs, journal.as_ref())?;
     if let Some(signal) = signals::caught() {
+        if journal.is_some() {
+            eprintln!("fermata: the same command goes on where this one was interrupted");
+        }
         return Err(Error {
             message: "interrupted".into(),
             status: 128 + signal,
         });
     }
+    summary(&runs, start.elapsed(), filter)
+}
 
-    let report = report
-        .into_inner()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    println!("\n{} s", start.elapsed().as_secs());
-    if !report.ignored.is_empty() {
+/// Notes that a part is through.
+fn finished(run: &Run, journal: Option<&Journal>) {
+    if let (Some(journal), None) = (journal, signals::caught()) {
+        if let Err(error) = journal.add(run.part, &run.report()) {
+            eprintln!("fermata: {}", error.message);
+        }
+    }
+}
+
+/// Prints what came of all parts.
+fn summary(runs: &[Run], time: Duration, filter: Option<&str>) -> Result<u8, Error> {
+    println!("\n{} s", time.as_secs());
+    let mut sum = Report::default();
+    if runs.len() > 2 {
+        println!("{:34} {:>7} {:>7} {:>8}", "", "passed", "failed", "ignored");
+    }
+    for run in runs {
+        let report = run.report();
+        if runs.len() > 2 {
+            println!(
+                "{:34} {:>7} {:>7} {:>8}{}",
+                run.part.name(),
+                report.passed,
+                report.failed.len(),
+                report.ignored.len(),
+                if run.earlier { "  (earlier)" } else { "" }
+            );
+        }
+        sum.passed += report.passed;
+        sum.failed.extend(report.failed.iter().cloned());
+        sum.ignored.extend(report.ignored.iter().cloned());
+    }
+    if !sum.ignored.is_empty() {
         println!("ignored:");
-        for line in &report.ignored {
+        for line in &sum.ignored {
             println!("    {line}");
         }
     }
-    if !report.failed.is_empty() {
+    if !sum.failed.is_empty() {
         println!("failed:");
-        for name in &report.failed {
+        for name in &sum.failed {
             println!("    {name}    (again: {})", again(name));
         }
     }
-    let (passed, failed) = (report.passed, report.failed.len());
-    if passed + failed + report.ignored.len() == 0 {
+    let (passed, failed) = (sum.passed, sum.failed.len());
+    if passed + failed + sum.ignored.len() == 0 {
         let filter = filter.unwrap_or_default();
         return Err(Error {
             message: format!("no test has '{filter}' in its name"),
@@ -119,10 +215,16 @@ pub(crate) fn run(project: &Project, options: &TestOptions) -> Result<u8, Error>
 fn again(name: &str) -> String {
     let parts: Vec<&str> = name.splitn(3, '/').collect();
     match parts[..] {
-        ["guest", model, "run"] => format!("./fermata test --config {model}"),
-        ["bench", model, rest] => format!("./fermata test --config {model} bench/{model}/{rest}"),
-        ["guest" | "scenario", model, rest] => format!("./fermata test --config {model} {rest}"),
-        ["machine", ..] => "./fermata test machine".into(),
+        ["guest" | "build", config, "run" | "kernel"] => {
+            format!("./fermata test --config {config}")
+        }
+        ["bench", config, rest] => {
+            format!("./fermata test --config {config} bench/{config}/{rest}")
+        }
+        ["guest" | "scenario", config, rest] => {
+            format!("./fermata test --config {config} {rest}")
+        }
+        ["machine", irq, ..] => format!("./fermata test machine/{irq}"),
         ["host", _, rest] => format!("./fermata test {rest}"),
         _ => "./fermata test".into(),
     }
@@ -131,7 +233,7 @@ fn again(name: &str) -> String {
 fn add(report: &Mutex<Report>, name: &str, outcome: Outcome) {
     report
         .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+        .unwrap_or_else(PoisonError::into_inner)
         .add(name, outcome);
 }
 
@@ -180,7 +282,7 @@ fn host_package(
 ) -> Result<(), Error> {
     let short = package.dir.to_string_lossy().replace('/', "-");
     let prefix = format!("host/{short}/");
-    let mut command = project.cargo(Room::Host, Model::DEFAULT, "test");
+    let mut command = project.cargo(Room::Host, Config::DEFAULT, "test");
     command.args([
         "--quiet",
         "--no-fail-fast",
@@ -258,72 +360,116 @@ fn failure_output(text: &str, name: &str) -> String {
 
 // ---- machines
 
-/// What `hal` promises about the machine, tested by a kernel that is made for that.
+/// What `hal` promises about the machine, tested by a kernel that is made for that; once for each
+/// way to mask interrupts.
 fn machine_own_tests(project: &Project, options: &TestOptions, report: &Mutex<Report>) {
-    if options
-        .filter
-        .as_deref()
-        .is_some_and(|filter| !filter.starts_with("machine"))
-    {
-        return;
-    }
-    match image::build_machine_test(project) {
-        Ok(images) => {
-            let everything = TestOptions {
-                filter: None,
-                models: vec![Model::DEFAULT],
-                ..*options
-            };
-            boot_tests(&images, Model::DEFAULT, "machine/", &everything, report);
+    for irq in Config::maskings(&options.configs) {
+        let prefix = format!("machine/{}/", irq.name());
+        if options
+            .filter
+            .as_deref()
+            .is_some_and(|filter| !prefix.starts_with(filter))
+        {
+            continue;
         }
-        Err(error) => add(report, "machine/build", Outcome::Failed(error.message)),
+        match image::build_machine_test(project, irq) {
+            Ok(images) => {
+                let config = Config {
+                    irq,
+                    ..Config::DEFAULT
+                };
+                boot_tests(&images, config, &prefix, None, options.verbose, report);
+            }
+            Err(error) => add(
+                report,
+                &format!("{prefix}build"),
+                Outcome::Failed(error.message),
+            ),
+        }
     }
 }
 
-/// Guest tests and scenarios, a few machines at a time.
+/// Guest tests, benchmarks and scenarios of all configurations that are left to do, a few machines
+/// at a time, one configuration after the other.
 fn machine_tests(
-    images: &Images,
+    project: &Project,
     options: &TestOptions,
-    thresholds: &Thresholds,
-    report: &Mutex<Report>,
-) {
-    type Job<'a> = Box<dyn Fn() + Send + Sync + 'a>;
+    runs: &[Run],
+    journal: Option<&Journal>,
+) -> Result<(), Error> {
+    type Job<'a> = (&'a Run, Box<dyn Fn() + Send + Sync + 'a>);
+    let configs: Vec<(Config, &Run)> = runs
+        .iter()
+        .filter(|run| !run.earlier)
+        .filter_map(|run| match run.part {
+            Part::Config(config) => Some((config, run)),
+            Part::Common => None,
+        })
+        .collect();
+    // A filter that names something else would build and boot for nothing.
     let filter = options.filter.as_deref();
+    let may_be = |kind: &str| {
+        filter.is_none_or(|filter| {
+            let others = ["host/", "machine", "guest/", "scenario/", "bench/"];
+            filter.starts_with(kind) || !others.iter().any(|other| filter.starts_with(other))
+        })
+    };
+    if configs.is_empty() || !["guest/", "scenario/", "bench/"].into_iter().any(may_be) {
+        return Ok(());
+    }
+    let wanted: Vec<Config> = configs.iter().map(|(config, _)| *config).collect();
+    let (images, failed) = match image::build_what_builds(project, &wanted) {
+        Ok(built) => built,
+        Err(error) => {
+            for (config, run) in configs {
+                let name = format!("build/{}/programs", config.name());
+                add(&run.report, &name, Outcome::Failed(error.message.clone()));
+            }
+            return Ok(());
+        }
+    };
+    let thresholds = &Thresholds::read(project)?;
+    let images = &images;
     let mut jobs: Vec<Job> = Vec::new();
-    for &model in &options.models {
-        // A filter that names something else would boot a machine for nothing.
-        if !filter.is_some_and(|filter| {
-            ["host/", "scenario/", "machine", "bench/"]
-                .iter()
-                .any(|other| filter.starts_with(other))
-        }) {
-            jobs.push(Box::new(move || {
-                guest_tests(images, model, options, report)
-            }));
+    for (config, run) in configs {
+        if let Some((_, error)) = failed.iter().find(|(other, _)| *other == config) {
+            let name = format!("build/{}/kernel", config.name());
+            add(&run.report, &name, Outcome::Failed(error.message.clone()));
+            continue;
         }
-    }
-    for &model in &options.models {
-        let name = move |bench: &str| format!("bench/{}/{bench}", model.name());
+        let report = &run.report;
+        let prefix = format!("guest/{}/", config.name());
+        let of_others = |filter: &str| {
+            filter.starts_with("guest/")
+                && !filter.starts_with(&prefix)
+                && !prefix.starts_with(filter)
+        };
+        if may_be("guest/") && !filter.is_some_and(of_others) {
+            let job = move || guest_tests(images, config, options, report);
+            jobs.push((run, Box::new(job)));
+        }
+        let name = move |bench: &str| format!("bench/{}/{bench}", config.name());
         let wanted = move |bench: &String| filter.is_none_or(|filter| name(bench).contains(filter));
-        if thresholds.names(model).iter().any(wanted) {
-            jobs.push(Box::new(move || {
-                benchmarks(images, model, thresholds, &wanted, report)
-            }));
+        if thresholds.names(config).iter().any(wanted) {
+            let job = move || benchmarks(images, config, thresholds, &wanted, report);
+            jobs.push((run, Box::new(job)));
         }
-    }
-    for scenario in scenarios::ALL {
-        for &model in &options.models {
-            let name = format!("scenario/{}/{}", model.name(), scenario.name);
+        for scenario in scenarios::ALL {
+            let name = format!("scenario/{}/{}", config.name(), scenario.name);
             if filter.is_none_or(|filter| name.contains(filter)) {
-                jobs.push(Box::new(move || {
+                let job = move || {
                     let outcome = match scenario.ignored {
                         Some(why) => Outcome::Ignored(why.into()),
-                        None => run_scenario(images, model, &name, scenario.run),
+                        None => run_scenario(images, config, &name, scenario.run),
                     };
                     add(report, &name, outcome);
-                }));
+                };
+                jobs.push((run, Box::new(job)));
             }
         }
+    }
+    for (run, _) in &jobs {
+        run.left.fetch_add(1, Ordering::Relaxed);
     }
 
     let before = std::panic::take_hook();
@@ -332,16 +478,20 @@ fn machine_tests(
     std::thread::scope(|scope| {
         for _ in 0..PARALLEL {
             scope.spawn(|| {
-                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some((run, job)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if signals::caught().is_some() {
                         break;
                     }
                     job();
+                    if run.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                        finished(run, journal);
+                    }
                 }
             });
         }
     });
     std::panic::set_hook(before);
+    Ok(())
 }
 
 thread_local! {
@@ -351,11 +501,11 @@ thread_local! {
 
 fn run_scenario(
     images: &Images,
-    model: Model,
+    config: Config,
     name: &str,
     run: fn(&mut Ctx) -> Result<(), String>,
 ) -> Outcome {
-    let mut ctx = Ctx::new(images, model);
+    let mut ctx = Ctx::new(images, config);
     let result = catch_unwind(AssertUnwindSafe(|| run(&mut ctx)))
         .unwrap_or_else(|_| Err(PANIC.take().unwrap_or_else(|| "panicked".into())));
     let (notes, transcript) = ctx.finish();
@@ -374,13 +524,13 @@ fn run_scenario(
 /// Counts instructions in one boot, and holds those that are wanted against their thresholds.
 fn benchmarks(
     images: &Images,
-    model: Model,
+    config: Config,
     thresholds: &Thresholds,
     wanted: &dyn Fn(&String) -> bool,
     report: &Mutex<Report>,
 ) {
-    let prefix = format!("bench/{}/", model.name());
-    match thresholds.check(images, model) {
+    let prefix = format!("bench/{}/", config.name());
+    match thresholds.check(images, config) {
         Ok(verdicts) => {
             for (name, verdict) in verdicts.into_iter().filter(|(name, _)| wanted(name)) {
                 let outcome = verdict.map_or_else(Outcome::Failed, |()| Outcome::Passed);
@@ -396,22 +546,24 @@ fn benchmarks(
 }
 
 /// Boots a machine with the word `test` and counts what its runner says.
-fn guest_tests(images: &Images, model: Model, test: &TestOptions, report: &Mutex<Report>) {
-    let prefix = format!("guest/{}/", model.name());
-    boot_tests(images, model, &prefix, test, report);
+fn guest_tests(images: &Images, config: Config, test: &TestOptions, report: &Mutex<Report>) {
+    let prefix = format!("guest/{}/", config.name());
+    let filter = test.filter.as_deref();
+    boot_tests(images, config, &prefix, filter, test.verbose, report);
 }
 
 fn boot_tests(
     images: &Images,
-    model: Model,
+    config: Config,
     prefix: &str,
-    test: &TestOptions,
+    filter: Option<&str>,
+    verbose: bool,
     report: &Mutex<Report>,
 ) {
-    let mut options = Options::new(model);
+    let mut options = Options::new(config);
     options.timeout = Some(GUEST_TIMEOUT);
     options.words.push("test".into());
-    let filter = behind(test.filter.as_deref(), prefix);
+    let filter = behind(filter, prefix);
     if !filter.is_empty() {
         if filter.contains(char::is_whitespace) {
             return;
@@ -421,7 +573,7 @@ fn boot_tests(
     let mut listener = Listener {
         prefix,
         report,
-        verbose: test.verbose,
+        verbose,
         done: false,
         recent: String::new(),
         current: None,

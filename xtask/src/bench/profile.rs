@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{per, Line, Measure, PROGRAMS};
+use crate::config::Config;
 use crate::error::Error;
 use crate::image::Images;
 use crate::machine::Plugin;
-use crate::project::Model;
 use crate::temp::TempDir;
 
 /// Addresses of the kernel begin here.
@@ -21,7 +21,7 @@ const LEAST: u64 = 5;
 /// Counts the benchmarks that are wanted, and prints a table for each.
 pub(super) fn print(
     images: &Images,
-    model: Model,
+    model: Config,
     filter: &str,
     plugin: &Path,
 ) -> Result<(), Error> {

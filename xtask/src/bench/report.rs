@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::references::{self, FLUKE_TABLE_5, FLUKE_TABLE_7, MACH_TABLE_5};
 use super::{Results, Row, FLUKEPERF};
-use crate::project::Model;
+use crate::config::Config;
 
 /// The configuration that others are compared with.
 const BASE: &str = "process-np";
@@ -129,7 +129,7 @@ impl Results {
     }
 
     /// All that was measured in a configuration.
-    fn table(&self, model: Model) -> Table {
+    fn table(&self, model: Config) -> Table {
         let mut table = Table::new(
             &[
                 "name",
@@ -680,6 +680,7 @@ pub(super) fn page(results: &Results) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Model;
 
     #[test]
     fn numbers_are_grouped() {
@@ -705,7 +706,10 @@ mod tests {
             repetitions: 2000,
         };
         let mut results = Results {
-            models: vec![Model::ProcessNp, Model::InterruptNp],
+            models: vec![
+                Config::hardware(Model::ProcessNp),
+                Config::hardware(Model::InterruptNp),
+            ],
             rounds: 5,
             rows: vec![vec![row("rpc_0", 520)], vec![row("rpc_0", 500)]],
             notes: vec!["a < b".into()],

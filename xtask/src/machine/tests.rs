@@ -92,8 +92,8 @@ fn run_with(
     change: impl FnOnce(&mut Options),
     to_type: &[u8],
 ) -> (End, Recorder) {
-    let images = Images::of_kernel(Model::DEFAULT, kernel(writes));
-    let mut options = Options::new(Model::DEFAULT);
+    let images = Images::of_kernel(Config::DEFAULT, kernel(writes));
+    let mut options = Options::new(Config::DEFAULT);
     options.memory = 64;
     options.timeout = Some(Duration::from_secs(60));
     change(&mut options);

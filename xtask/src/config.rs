@@ -1,0 +1,246 @@
+//! The configurations of the kernel: an execution model with its preemption, and how interrupts are
+//! masked. [`Config::parse`] reads what `--config` takes; the lists in here say which configurations
+//! there are, and which of them a command takes unless told otherwise.
+
+use crate::error::Error;
+
+/// Declares the models, each with its name.
+macro_rules! models {
+    ($($(#[$doc:meta])* $variant:ident $name:literal,)*) => {
+        /// What a waiting thread keeps, and where in the kernel it can be preempted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Model {
+            $($(#[$doc])* $variant,)*
+        }
+
+        /// All models.
+        const MODELS: &[Model] = &[$(Model::$variant,)*];
+
+        impl Model {
+            /// The name on the command line and in `cfg(fermata_model)`.
+            pub(crate) const fn name(self) -> &'static str {
+                match self {
+                    $(Model::$variant => $name,)*
+                }
+            }
+        }
+
+        impl Config {
+            /// Its name, as `--config` takes it: the model, and the masking if that is unusual.
+            pub(crate) const fn name(self) -> &'static str {
+                match (self.model, self.irq) {
+                    $((Model::$variant, Irq::Hardware) => $name,
+                    (Model::$variant, Irq::Optimistic) => concat!($name, ",irq=optimistic"),)*
+                }
+            }
+        }
+    };
+}
+
+models! {
+    /// Every thread has a kernel stack; no preemption in the kernel.
+    ProcessNp "process-np",
+    /// The same, with preemption points.
+    ProcessPp "process-pp",
+    /// The same, preemptible everywhere.
+    ProcessFp "process-fp",
+    /// One kernel stack for all; no preemption in the kernel.
+    InterruptNp "interrupt-np",
+    /// The same, with preemption points.
+    InterruptPp "interrupt-pp",
+    /// A waiting thread names how it goes on, and keeps a stack where that does not suffice; no
+    /// preemption in the kernel.
+    ContinuationNp "continuation-np",
+    /// The same, with preemption points.
+    ContinuationPp "continuation-pp",
+    /// The same, preemptible everywhere.
+    ContinuationFp "continuation-fp",
+}
+
+/// How the kernel masks interrupts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Irq {
+    /// By the processor's flag and its controllers.
+    Hardware,
+    /// By a word in memory, which an interrupt finds when it comes.
+    Optimistic,
+}
+
+impl Irq {
+    /// Both.
+    pub(crate) const ALL: [Irq; 2] = [Irq::Hardware, Irq::Optimistic];
+
+    /// The name on the command line and in `cfg(fermata_irq)`.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Irq::Hardware => "hardware",
+            Irq::Optimistic => "optimistic",
+        }
+    }
+}
+
+/// A configuration of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Config {
+    pub(crate) model: Model,
+    pub(crate) irq: Irq,
+}
+
+// ---- which there are: the lists to extend when the kernel learns more -----------------------------
+
+/// The models that the kernel has. All are type-checked by `./fermata check`; only these can be
+/// chosen.
+const EXISTING: &[Model] = &[
+    Model::ProcessNp,
+    Model::ProcessPp,
+    Model::InterruptNp,
+    Model::InterruptPp,
+];
+
+/// The maskings that the kernel has.
+const MASKINGS: &[Irq] = &[Irq::Hardware];
+
+/// What `./fermata test` and `./fermata build` take unless told otherwise: one of each model, and
+/// one that is preemptible everywhere.
+const TESTED: &[Model] = &[Model::ProcessNp, Model::InterruptNp];
+
+/// The models that `--all` takes with optimistic masking as well.
+const ALSO_OPTIMISTIC: &[Model] = &[Model::ProcessNp, Model::InterruptNp, Model::ContinuationNp];
+
+/// Which maskings `--all` is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// Every model by hardware, and some optimistically.
+    Usual,
+    /// This one.
+    One(Irq),
+    /// Every model with both.
+    Both,
+}
+
+impl Config {
+    /// What a command takes unless told otherwise.
+    pub(crate) const DEFAULT: Config = Config::hardware(Model::InterruptNp);
+
+    /// A model that masks by hardware.
+    pub(crate) const fn hardware(model: Model) -> Config {
+        Config {
+            model,
+            irq: Irq::Hardware,
+        }
+    }
+
+    /// The name of its directory.
+    pub(crate) fn directory(self) -> String {
+        self.name().replace(",irq=", "-")
+    }
+
+    /// Whether the kernel has it.
+    fn exists(self) -> bool {
+        EXISTING.contains(&self.model) && MASKINGS.contains(&self.irq)
+    }
+
+    /// Every configuration, whether it exists or not.
+    pub(crate) fn every() -> Vec<Config> {
+        let with = |irq| move |&model| Config { model, irq };
+        Irq::ALL
+            .into_iter()
+            .flat_map(|irq| MODELS.iter().map(with(irq)))
+            .collect()
+    }
+
+    /// What `--all` means.
+    pub(crate) fn all(which: Which) -> Vec<Config> {
+        let wanted = |config: &Config| match which {
+            Which::Both => true,
+            Which::One(irq) => config.irq == irq,
+            Which::Usual => config.irq == Irq::Hardware || ALSO_OPTIMISTIC.contains(&config.model),
+        };
+        Config::every()
+            .into_iter()
+            .filter(|config| config.exists() && wanted(config))
+            .collect()
+    }
+
+    /// The maskings among several configurations: all that exist, or that of the only one.
+    pub(crate) fn maskings(configs: &[Config]) -> Vec<Irq> {
+        let only = |irq: &Irq| configs.len() != 1 || configs[0].irq == *irq;
+        MASKINGS.iter().copied().filter(only).collect()
+    }
+
+    /// Those that are tested unless told otherwise.
+    pub(crate) fn tested() -> Vec<Config> {
+        TESTED.iter().copied().map(Config::hardware).collect()
+    }
+
+    /// The configuration that `text` names: `MODEL[,irq=hardware|optimistic]`.
+    pub(crate) fn parse(text: &str) -> Result<Config, Error> {
+        let (model, irq) = match text.split_once(",irq=") {
+            Some((model, irq)) => (model, irq),
+            None => (text, Irq::Hardware.name()),
+        };
+        let found = Config::every()
+            .into_iter()
+            .find(|config| config.model.name() == model && config.irq.name() == irq);
+        let list = |configs: Vec<Config>| {
+            let names: Vec<&str> = configs.iter().map(|config| config.name()).collect();
+            names.join(", ")
+        };
+        match found {
+            Some(config) if config.exists() => Ok(config),
+            Some(config) => Err(Error::usage(format!(
+                "this kernel has no {} yet; it has {}",
+                config.name(),
+                list(Config::all(Which::Both))
+            ))),
+            None => Err(Error::usage(format!(
+                "'{text}' is no configuration: MODEL or MODEL,irq=optimistic, for instance one of {}",
+                list(Config::all(Which::Both))
+            ))),
+        }
+    }
+
+    /// The flags by which the kernel learns what it is.
+    pub(crate) fn flags(self) -> [String; 4] {
+        let (model, irq) = (self.model.name(), self.irq.name());
+        [
+            "--cfg".into(),
+            format!("fermata_model=\"{model}\""),
+            "--cfg".into(),
+            format!("fermata_irq=\"{irq}\""),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for config in Config::all(Which::Both) {
+            assert_eq!(Config::parse(config.name()).ok(), Some(config));
+            let explicit = format!("{},irq={}", config.model.name(), config.irq.name());
+            assert_eq!(Config::parse(&explicit).ok(), Some(config));
+        }
+        for text in [
+            "",
+            "process",
+            "irq=hardware",
+            "process-np,irq=soft",
+            "process-np,",
+        ] {
+            assert!(Config::parse(text).is_err(), "'{text}' was accepted");
+        }
+    }
+
+    #[test]
+    fn the_lists_agree() {
+        assert_eq!(Config::every().len(), 16);
+        assert!(Config::DEFAULT.exists());
+        assert!(Config::tested().into_iter().all(Config::exists));
+        let both = Config::all(Which::Both);
+        assert!(Config::all(Which::Usual).iter().all(|c| both.contains(c)));
+        assert_eq!(both.len(), EXISTING.len() * MASKINGS.len());
+    }
+}
