@@ -13,7 +13,7 @@
 
 pub mod context;
 pub use context::{user_address_ok, Context, FpuArea, Kernel, Trap};
-mod mask;
+pub mod mask;
 pub use mask::{Irq, IRQ};
 
 #[cfg(target_os = "none")]
@@ -27,9 +27,10 @@ use host as machine;
 
 pub use machine::{
     activate_none, alloc_slice, alloc_stack, archive, command_line, copy_bytes, device_frame, die,
-    frame_limit, free_ranges, irq_mask, irq_unmask, let_interrupts_in, load_ports, log, now,
-    pool_bytes, read_bytes, read_word, set_timer, start, switch_stack, user_frame,
-    wait_for_interrupt, write_bytes, write_word, PageTable, Stack, IRQ_LINES, STACK_BYTES,
+    frame_limit, free_ranges, irq_mask, irq_raise, irq_unmask, let_interrupts_in, load_ports, log,
+    now, pool_bytes, read_bytes, read_word, set_timer, start, switch_stack, user_frame,
+    wait_for_interrupt, write_bytes, write_word, PageTable, Stack, IRQ_LINES, OWN_LINES,
+    STACK_BYTES,
 };
 
 /// The number of a physical frame: its address divided by [`abi::PAGE_SIZE`].

@@ -1,17 +1,89 @@
-//! How the kernel holds interrupts back.
+//! How the kernel holds interrupts back: levels, and sections in which one is masked.
+//!
+//! The kernel is entered with everything masked ([`Level::All`]) and left that way. In between it may
+//! lower the mask and raise it again: [`raise`] returns what was masked before, [`restore`] goes back to
+//! that, and [`masked`] is the pair around a closure. A kernel without preemption does none of this.
+//!
+//! How that is done is chosen at build time ([`IRQ`]). Neighbours: `x86_64/mask.rs` does it on the real
+//! machine, `host` simulates it.
 
-/// How interrupts are masked (Stodolsky et al., 1993).
+use crate::machine;
+
+/// How interrupts are masked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Irq {
     /// By the processor's interrupt flag and the controllers.
     Hardware,
-    /// By a word in memory, which an interrupt finds when it comes.
+    /// By a byte in memory, which an interrupt finds when it comes.
     Optimistic,
 }
 
-/// How this kernel masks them, chosen at build time.
+/// How this kernel masks them.
 pub const IRQ: Irq = if cfg!(fermata_irq = "optimistic") {
     Irq::Optimistic
 } else {
     Irq::Hardware
 };
+
+/// Interrupt levels, in their order: who masks one masks all below it.
+///
+/// As a number, a level has one bit for each level that it masks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Level {
+    /// Nothing.
+    None = 0b0,
+    /// Slow devices: lines 3 to 7, serial ports among them; the processor's own lines 16 to 19.
+    Low = 0b1,
+    /// All other devices; the processor's own lines 20 to 23.
+    High = 0b11,
+    /// The timer; the processor's own lines 24 to 27.
+    Clock = 0b111,
+    /// Everything.
+    All = 0b1111,
+}
+
+impl Level {
+    /// All levels, in their order.
+    pub const EVERY: [Level; 5] = [
+        Level::None,
+        Level::Low,
+        Level::High,
+        Level::Clock,
+        Level::All,
+    ];
+
+    /// The level of an interrupt line.
+    #[must_use]
+    pub const fn of_line(line: u8) -> Level {
+        match line {
+            3..=7 | 16..=19 => Level::Low,
+            24.. => Level::Clock,
+            _ => Level::High,
+        }
+    }
+}
+
+/// Masks interrupts of `level` and below, and returns what was masked before. Never lowers the mask:
+/// where more is masked already, this changes nothing.
+#[inline(always)]
+#[must_use = "what was masked before is to be restored"]
+pub fn raise(level: Level) -> Level {
+    machine::mask_raise(level)
+}
+
+/// Masks interrupts of `previous` and below, and no others. Those that were held back, and are not any
+/// more, are handled before this returns.
+#[inline(always)]
+pub fn restore(previous: Level) {
+    machine::mask_restore(previous);
+}
+
+/// Runs `section` while interrupts of `level` and below are masked.
+#[inline(always)]
+pub fn masked<R>(level: Level, section: impl FnOnce() -> R) -> R {
+    let previous = raise(level);
+    let result = section();
+    restore(previous);
+    result
+}

@@ -4,16 +4,20 @@
 //! it does next. The host runs the interrupt model: there is no user mode to start and no stack
 //! to switch to, so a test calls [`Kernel::trap`] itself. Nothing in here is `unsafe`.
 
+use crate::mask::Level;
 use crate::{Context, Kernel, Pfn, Trap};
 use abi::PAGE_SIZE;
 use core::cell::RefCell;
 use core::fmt::Arguments;
+use core::ops::Range;
 use std::collections::{BTreeMap, VecDeque};
 
 /// The lowest frame of RAM; those below stand for the low megabyte.
 pub const FIRST_FRAME: u32 = 256;
 /// Device interrupt lines.
 pub const IRQ_LINES: u8 = 16;
+/// The processor's own lines.
+pub const OWN_LINES: Range<u8> = IRQ_LINES..IRQ_LINES + 12;
 /// Bytes of a kernel stack.
 pub const STACK_BYTES: usize = 16384;
 
@@ -30,6 +34,8 @@ struct Machine {
     /// Lines that have fired while masked or while the kernel did not wait.
     pending: VecDeque<u8>,
     unmasked: u16,
+    /// What the kernel masks. It is entered with everything masked.
+    level: Level,
     ports: Vec<(u16, u16)>,
     archive: (u64, u64),
     command_line: &'static str,
@@ -52,6 +58,7 @@ impl Machine {
             deadline: u64::MAX,
             pending: VecDeque::new(),
             unmasked: 0,
+            level: Level::All,
             ports: Vec::new(),
             archive: (0, 0),
             command_line: "",
@@ -146,30 +153,49 @@ pub fn set_kernel(kernel: &'static dyn Kernel) {
 /// line unmasked delivers it.
 pub fn raise(line: u8) {
     assert!(line < IRQ_LINES);
+    raise_line(line);
+}
+
+/// False: it is raised already.
+fn raise_line(line: u8) -> bool {
     with(|m| {
-        if !m.pending.contains(&line) {
+        let new = !m.pending.contains(&line);
+        if new {
             m.pending.push_back(line);
         }
-    });
+        new
+    })
 }
 
 /// The interrupt that a running program would now be interrupted by: the timer when its deadline
 /// has passed, else the first line that is raised and not masked. A test hands it to
 /// [`Kernel::trap`].
 pub fn take_interrupt() -> Option<Trap> {
+    take_above(Level::None)
+}
+
+/// The next interrupt of a level above `masked`.
+fn take_above(masked: Level) -> Option<Trap> {
     with(|m| {
-        if m.now >= m.deadline {
+        if m.now >= m.deadline && Level::Clock > masked {
             m.deadline = u64::MAX;
             return Some(Trap::Timer);
         }
-        let at = m
-            .pending
-            .iter()
-            .position(|line| m.unmasked & 1 << line != 0)?;
+        let comes = |line: &u8| {
+            Level::of_line(*line) > masked && (*line >= IRQ_LINES || m.unmasked & 1 << line != 0)
+        };
+        let at = m.pending.iter().position(comes)?;
         let line = m.pending.remove(at)?;
-        m.unmasked &= !(1 << line);
+        if line < IRQ_LINES {
+            m.unmasked &= !(1 << line);
+        }
         Some(Trap::Irq(line))
     })
+}
+
+/// What the kernel masks at present.
+pub fn masked() -> Level {
+    with(|m| m.level)
 }
 
 /// Whether the line is unmasked.
@@ -478,11 +504,34 @@ pub fn wait_for_interrupt() {
 
 /// Lets interrupts in that are pending.
 pub fn let_interrupts_in() {
-    while let Some(trap) = take_interrupt() {
+    let masked = with(|m| m.level);
+    mask_restore(Level::None);
+    with(|m| m.level = masked);
+}
+
+pub(crate) fn mask_raise(level: Level) -> Level {
+    with(|m| {
+        let before = m.level;
+        m.level = level.max(before);
+        before
+    })
+}
+
+/// On the host interrupts come only when the mask is lowered, and are handled with everything masked.
+pub(crate) fn mask_restore(previous: Level) {
+    while let Some(trap) = take_above(previous) {
         let kernel =
             with(|m| m.kernel).expect("a test with preemption names its kernel by set_kernel");
+        with(|m| m.level = Level::All);
         kernel.interrupt(trap);
     }
+    with(|m| m.level = previous);
+}
+
+/// Raises one of the processor's own lines. False: it is raised already, and has not arrived yet.
+pub fn irq_raise(line: u8) -> bool {
+    assert!(OWN_LINES.contains(&line), "not the processor's own line");
+    raise_line(line)
 }
 
 /// Holds back interrupts of the line.
@@ -550,6 +599,42 @@ mod tests {
     use abi::access::{READ, WRITE};
 
     const PAGE: u64 = PAGE_SIZE;
+
+    #[test]
+    fn interrupts_wait_for_the_level_that_lets_them_in() {
+        struct Log(RefCell<Vec<Trap>>);
+        impl Kernel for Log {
+            fn trap(&'static self, context: &'static Context, _: Trap) -> &'static Context {
+                context
+            }
+            fn interrupt(&'static self, trap: Trap) {
+                assert_eq!(masked(), Level::All);
+                self.0.borrow_mut().push(trap);
+            }
+        }
+        reset(1);
+        let log: &'static Log = Box::leak(Box::new(Log(RefCell::new(Vec::new()))));
+        set_kernel(log);
+        let came = || std::mem::take(&mut *log.0.borrow_mut());
+        let (low, high, clock) = (OWN_LINES.start, OWN_LINES.start + 4, OWN_LINES.end - 1);
+        for line in [low, high, clock] {
+            assert!(irq_raise(line));
+            assert!(!irq_raise(line));
+        }
+        crate::mask::restore(Level::High);
+        assert_eq!(came(), [Trap::Irq(clock)]);
+        assert_eq!(crate::mask::raise(Level::Low), Level::High);
+        assert_eq!(masked(), Level::High);
+        crate::mask::restore(Level::None);
+        assert_eq!(came(), [Trap::Irq(low), Trap::Irq(high)]);
+        crate::mask::masked(Level::Clock, || {
+            raise(3);
+            irq_unmask(3);
+            set_timer(0);
+            assert_eq!(came(), []);
+        });
+        assert_eq!(came(), [Trap::Timer, Trap::Irq(3)]);
+    }
 
     #[test]
     fn frames_hold_what_was_written() {

@@ -6,11 +6,19 @@
 //!
 //! A line is masked when its interrupt arrives and stays so until [`irq_unmask`]: whoever handles
 //! the device decides when the next may come.
+//!
+//! Behind those sixteen come the processor's own lines, which it raises itself, through its local APIC
+//! ([`irq_raise`]). They are acknowledged when they arrive, and never masked one by one.
+//!
+//! All lines together can be held back by level ([`hold_back`]): those of the 8259 by its masks, what
+//! comes from the local APIC by the processor's task priority.
 
 use super::instructions::{inb, outb};
-use super::Global;
+use super::{mask, time, Global};
+use crate::mask::Level;
 use core::arch::asm;
 use core::cell::Cell;
+use core::ops::Range;
 
 /// Device interrupt lines.
 pub const IRQ_LINES: u8 = 16;
@@ -18,13 +26,74 @@ pub const IRQ_LINES: u8 = 16;
 const BASE: u8 = 0x20;
 /// The line that the second controller hangs on.
 const CASCADE: u8 = 2;
+/// The processor's own lines, four for each level below `All`.
+pub const OWN_LINES: Range<u8> = IRQ_LINES..IRQ_LINES + 12;
+const OWN_PER_LEVEL: u8 = 4;
 
 const FIRST: u16 = 0x20;
 const SECOND: u16 = 0xa0;
 const READ_IN_SERVICE: u8 = 0x0b;
 const END_OF: u8 = 0x60;
 
+/// The lines that are masked one by one.
 static MASK: Global<Cell<u16>> = Global(Cell::new(!(1 << CASCADE)));
+/// The level that is held back.
+static HELD: Global<Cell<Level>> = Global(Cell::new(Level::None));
+/// What the controllers have as their masks.
+static WRITTEN: Global<Cell<u16>> = Global(Cell::new(!(1 << CASCADE)));
+
+/// The priority class (the high half of their vectors) of what comes from the local APIC with that
+/// level.
+const fn class(level: Level) -> u8 {
+    match level {
+        Level::None => 0,
+        Level::Low => 0x5,
+        Level::High => 0x9,
+        Level::Clock | Level::All => 0xd,
+    }
+}
+
+/// The vector of the timer, of the highest class.
+pub(super) const TIMER: u8 = (class(Level::Clock) << 4) | 0x8;
+
+/// The vector of one of the processor's own lines.
+const fn own_vector(line: u8) -> u8 {
+    (class(Level::of_line(line)) << 4) | ((line - OWN_LINES.start) % OWN_PER_LEVEL)
+}
+
+/// The line that has this vector.
+fn line_of(vector: u8) -> Option<u8> {
+    let legacy = vector.checked_sub(BASE).filter(|&line| line < IRQ_LINES);
+    legacy.or_else(|| {
+        OWN_LINES
+            .into_iter()
+            .find(|&line| own_vector(line) == vector)
+    })
+}
+
+/// The lines of the 8259 that a level masks.
+fn lines(level: Level) -> u16 {
+    let masked = |line: &u8| *line != CASCADE && Level::of_line(*line) <= level;
+    (0..IRQ_LINES)
+        .filter(masked)
+        .fold(0, |lines, line| lines | 1 << line)
+}
+
+/// The level that is held back by [`hold_back`].
+#[inline(always)]
+pub(super) fn held_back() -> Level {
+    HELD.0.get()
+}
+
+/// Holds back interrupts of the level and below, and no others. `All` is not for the controllers.
+#[cold]
+pub(super) fn hold_back(level: Level) {
+    mask::closed(|| {
+        HELD.0.set(level);
+        set_cr8(u64::from(class(level)));
+        write_masks();
+    });
+}
 
 /// Maps the lines to vectors from [`BASE`] on, all masked.
 pub(super) fn init() {
@@ -39,8 +108,16 @@ pub(super) fn init() {
     outb(SECOND + 1, (mask >> 8) as u8);
 }
 
-fn set_mask(mask: u16) {
-    let changed = MASK.0.replace(mask) ^ mask;
+/// Sets the task priority: what comes from the local APIC with a class up to this is held back.
+fn set_cr8(class: u64) {
+    // SAFETY: holds interrupts back or lets them through.
+    unsafe { asm!("mov cr8, {}", in(reg) class, options(nostack, preserves_flags)) };
+}
+
+/// Tells the controllers what has changed.
+fn write_masks() {
+    let mask = MASK.0.get() | lines(HELD.0.get());
+    let changed = WRITTEN.0.replace(mask) ^ mask;
     if changed & 0xff != 0 {
         outb(FIRST + 1, mask as u8);
     }
@@ -49,23 +126,40 @@ fn set_mask(mask: u16) {
     }
 }
 
+fn set_mask(change: impl FnOnce(u16) -> u16) {
+    mask::closed(|| {
+        MASK.0.set(change(MASK.0.get()));
+        write_masks();
+    });
+}
+
 /// Holds back interrupts of the line.
 pub fn irq_mask(line: u8) {
     assert!(line < IRQ_LINES);
     if line != CASCADE {
-        set_mask(MASK.0.get() | 1 << line);
+        set_mask(|mask| mask | 1 << line);
     }
 }
 
 /// Lets interrupts of the line through.
 pub fn irq_unmask(line: u8) {
     assert!(line < IRQ_LINES);
-    set_mask(MASK.0.get() & !(1 << line));
+    set_mask(|mask| mask & !(1 << line));
 }
 
-/// The line whose interrupt has this vector. It is masked and acknowledged.
+/// Raises one of the processor's own lines. False: it is raised already, and has not arrived yet.
+pub fn irq_raise(line: u8) -> bool {
+    assert!(OWN_LINES.contains(&line), "not the processor's own line");
+    time::raise(own_vector(line))
+}
+
+/// The line whose interrupt has this vector. It is acknowledged, and masked if that can be done.
 pub(super) fn fired(vector: u8) -> Option<u8> {
-    let line = vector.checked_sub(BASE).filter(|&line| line < IRQ_LINES)?;
+    let line = line_of(vector)?;
+    if OWN_LINES.contains(&line) {
+        time::end_of_interrupt();
+        return Some(line);
+    }
     // A request that went away is reported as the controller's last line, and is not in service.
     if line % 8 == 7 {
         let port = if line < 8 { FIRST } else { SECOND };

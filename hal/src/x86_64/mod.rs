@@ -5,8 +5,8 @@
 //!   of users; `stack` the kernel's stacks.
 //! * `trap` is the way in and out: the entry code, and who is called.
 //! * `fpu` switches FPU registers lazily; `descriptors` holds the segment, task and port tables.
-//! * `interrupts` is the interrupt controller, `time` the clock and the timer, `serial` the
-//!   control channel.
+//! * `interrupts` is the interrupt controller, `mask` the masking of interrupts by level, `time` the
+//!   clock and the timer, `serial` the control channel.
 //!
 //! There is one processor, and its state is in statics that the entry code addresses directly: no
 //! instruction is spent on finding it. For several processors each would get a copy of the few
@@ -21,6 +21,7 @@ mod descriptors;
 mod fpu;
 mod instructions;
 mod interrupts;
+mod mask;
 mod memory;
 mod paging;
 mod serial;
@@ -30,7 +31,9 @@ mod trap;
 
 pub use boot::{archive, command_line};
 pub use descriptors::load_ports;
-pub use interrupts::{irq_mask, irq_unmask, let_interrupts_in, wait_for_interrupt, IRQ_LINES};
+pub use interrupts::{
+    irq_mask, irq_raise, irq_unmask, let_interrupts_in, wait_for_interrupt, IRQ_LINES, OWN_LINES,
+};
 pub use memory::{
     alloc_slice, copy_bytes, device_frame, frame_limit, free_ranges, pool_bytes, read_bytes,
     read_word, user_frame, write_bytes, write_word,
@@ -42,6 +45,7 @@ pub use time::{now, set_timer};
 pub use trap::start;
 
 pub(crate) use fpu::{fpu_drop, fpu_flush, mxcsr_mask};
+pub(crate) use mask::{mask_raise, mask_restore};
 pub(crate) use stack::{cpu_stack_top, reset_stack, set_stack};
 
 /// A static of a machine with one processor.

@@ -12,7 +12,7 @@ use core::arch::x86_64::__cpuid;
 use core::cell::Cell;
 
 /// The vector of the timer.
-pub(super) const VECTOR: u8 = 0x30;
+pub(super) const VECTOR: u8 = super::interrupts::TIMER;
 /// The vector of requests to the local APIC that went away; needs no acknowledgement.
 const SPURIOUS: u8 = 0xff;
 
@@ -22,6 +22,9 @@ enum Apic {
     TaskPriority = 0x80,
     EndOfInterrupt = 0xb0,
     Spurious = 0xf0,
+    /// The first of eight, 16 bytes apart: a bit for each vector that has been asked for.
+    Requested = 0x200,
+    Command = 0x300,
     Timer = 0x320,
     Lint0 = 0x350,
     Lint1 = 0x360,
@@ -41,6 +44,14 @@ impl Apic {
     fn read(self) -> u32 {
         // SAFETY: the registers are mapped there, uncached.
         unsafe { self.address().read_volatile() }
+    }
+
+    /// The register so many places behind this one.
+    fn read_at(self, index: u64) -> u32 {
+        assert!(index < 8);
+        // SAFETY: the registers are mapped there, uncached; eight of them follow wherever this is
+        // asked for, and reading what is not a register changes no memory either.
+        unsafe { self.address().byte_add(16 * index as usize).read_volatile() }
     }
 
     fn write(self, value: u32) {
@@ -91,9 +102,26 @@ pub fn set_timer(deadline: u64) {
     Apic::InitialCount.write(ticks.min(u128::from(u32::MAX)) as u32);
 }
 
+/// What has arrived from the local APIC is through, for it.
+pub(super) fn end_of_interrupt() {
+    Apic::EndOfInterrupt.write(0);
+}
+
+/// Asks the processor for an interrupt of its own. False: that vector is asked for already.
+pub(super) fn raise(vector: u8) -> bool {
+    /// To itself, an edge, by vector.
+    const TO_ITSELF: u32 = 1 << 18 | 1 << 14;
+    let (word, bit) = (u64::from(vector / 32), vector % 32);
+    if Apic::Requested.read_at(word) & 1 << bit != 0 {
+        return false;
+    }
+    Apic::Command.write(TO_ITSELF | u32::from(vector));
+    true
+}
+
 /// The timer has sent its interrupt. Whether the deadline has passed; if not, it is set again.
 pub(super) fn fired() -> bool {
-    Apic::EndOfInterrupt.write(0);
+    end_of_interrupt();
     let deadline = CLOCK.0.deadline.get();
     if deadline == u64::MAX {
         return false;
