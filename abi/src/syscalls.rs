@@ -212,17 +212,23 @@ const _: () = {
     }
 };
 
+/// By number.
+static CALLS: [Option<Call>; 256] = {
+    let mut calls = [None; 256];
+    let mut i = 0;
+    while i < SYSCALLS.len() {
+        calls[i + 1] = Some(SYSCALLS[i].call);
+        i += 1;
+    }
+    calls
+};
+
 impl Call {
     /// The entrypoint with this number, if there is one.
     #[inline]
     #[must_use]
     pub const fn from_number(number: u8) -> Option<Self> {
-        let index = (number as usize).wrapping_sub(1);
-        if index < SYSCALLS.len() {
-            Some(SYSCALLS[index].call)
-        } else {
-            None
-        }
+        CALLS[number as usize]
     }
 
     /// Its row in the table.

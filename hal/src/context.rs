@@ -34,8 +34,8 @@ pub struct Context {
     pub(crate) rflags: Cell<u64>,
     pub fs_base: Cell<u64>,
     pub gs_base: Cell<u64>,
-    /// 1: every register must be restored on the way out. 0: the thread is in a system call, and
-    /// `rcx` and `r11` are dead.
+    /// 1: every register must be restored on the way out, which makes it 0 again. 0: the thread is
+    /// in user mode or in a system call, and `rcx` and `r11` are dead.
     pub full: Cell<u64>,
     /// Where the thread's traps begin to push.
     pub(crate) stack_top: Cell<u64>,

@@ -8,11 +8,11 @@
 use crate::ipc;
 use crate::memory::{self, Access, Fault};
 use crate::object::port::Port;
-use crate::object::thread::Thread;
-use crate::object::{Link, Object};
+use crate::object::region::Region;
+use crate::object::thread::{Hint, Missing, Thread};
+use crate::object::Object;
 use crate::{Stop, K};
 use abi::message::{ExceptionMessage, EXCEPTION_WORDS, FAULT_WORDS};
-use abi::state::Stage;
 use abi::{access, Exception, PAGE_SIZE};
 
 /// A page fault of the running thread's own instruction.
@@ -29,13 +29,15 @@ pub(crate) fn page(k: K, t: &'static Thread, address: u64, write: bool, execute:
         Ok(()) => {}
         // No memory even for the tables of one page. There is no call whose result could say so.
         Err(Stop::Code(_)) => exception(k, t, Exception::Memory, address, need),
-        Err(stop) => k.stopped(t, stop),
+        Err(stop) => k.deal_with(t, stop),
     }
 }
 
 /// A page that is not there, for an access of the running thread, by itself or in a call.
 pub(crate) fn memory(k: K, t: &'static Thread, fault: &Fault) {
-    let refused = t.refused.take() == Some(fault.address & !(PAGE_SIZE - 1));
+    let page = fault.address & !(PAGE_SIZE - 1);
+    let refused = matches!(t.hint.get(), Hint::Refused(p) if p == page);
+    t.hint.set(Hint::None);
     if !refused {
         if let Some((region, offset)) = fault.at {
             if let Some(port) = region.keeper.get().get::<Port>() {
@@ -46,9 +48,8 @@ pub(crate) fn memory(k: K, t: &'static Thread, fault: &Fault) {
                     t.tag.get(),
                 ];
                 // The reply compares with what failed here.
-                t.missing
-                    .set((fault.address, fault.access, Link::to(region)));
-                return send(k, t, port, &words, Stage::Fault);
+                let missing = Missing::new(fault.address, fault.access);
+                return send(k, t, port, &words, Some((missing, region)));
             }
         }
     }
@@ -74,15 +75,21 @@ pub(crate) fn exception(k: K, t: &'static Thread, code: Exception, address: u64,
     words[4..].copy_from_slice(&message.registers.to_words());
     t.exception.set(code as u8);
     t.exception_address.set(address);
-    send(k, t, port, &words, Stage::Exception);
+    send(k, t, port, &words, None);
 }
 
-fn send(k: K, t: &'static Thread, port: &'static Port, words: &[u64], stage: Stage) {
+fn send(
+    k: K,
+    t: &'static Thread,
+    port: &'static Port,
+    words: &[u64],
+    missing: Option<(Missing, &'static Region)>,
+) {
     if port.head().open().is_err() {
-        k.stopped(t, Stop::Vacant);
+        k.deal_with(t, Stop::Vacant);
         return;
     }
-    ipc::send_from_kernel(k, t, port, words, stage);
+    ipc::send_from_kernel(k, t, port, words, missing);
 }
 
 /// An exception of the processor.

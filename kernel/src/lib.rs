@@ -78,6 +78,8 @@ pub struct Kernel {
     current: Cell<Option<&'static Thread>>,
     /// Whose translations and I/O ports are loaded.
     inside: Cell<Option<&'static Space>>,
+    /// The processor lets programs use some I/O ports.
+    ports_loaded: Cell<bool>,
     /// Next space whose page table is given up when table pages are out.
     table_hand: Cell<usize>,
     seed: Cell<u32>,
@@ -165,6 +167,7 @@ impl Kernel {
             irqs: irq::Irqs::new(),
             current: Cell::new(None),
             inside: Cell::new(None),
+            ports_loaded: Cell::new(false),
             table_hand: Cell::new(0),
             seed: Cell::new(0x9e37_79b9),
             epochs: Cell::new(0),
@@ -198,7 +201,7 @@ impl Kernel {
     }
 
     /// Ends a trap: whoever should run now, runs.
-    #[inline]
+    #[inline(always)]
     fn leave(&'static self, t: &'static Thread) -> &'static Context {
         if t.run.get() == Run::Running && !self.sched.pending() {
             return &t.ctx;
@@ -206,6 +209,7 @@ impl Kernel {
         self.reschedule(t)
     }
 
+    #[inline(never)]
     fn reschedule(&'static self, t: &'static Thread) -> &'static Context {
         let next = self.sched.next(self, t);
         if core::ptr::eq(t, next) {
@@ -237,27 +241,48 @@ impl Kernel {
     /// Makes the thread's space the processor's.
     #[inline(always)]
     fn enter_space(&self, t: &'static Thread) {
-        let Some(space) = t.space() else { return };
-        if !self
-            .inside
-            .get()
-            .is_some_and(|here| core::ptr::eq(here, space))
-        {
-            self.change_space(space);
+        if !self.enter_memory(t) {
+            self.load_ports(t);
         }
     }
 
-    fn change_space(&self, space: &'static Space) {
+    /// Makes the thread's address space the processor's. Whether that was all: few spaces have
+    /// ports, most switches load none after none.
+    #[inline(always)]
+    fn enter_memory(&self, t: &'static Thread) -> bool {
+        let Some(space) = t.space() else { return true };
         let here = self.inside.replace(Some(space));
+        if here.is_some_and(|here| core::ptr::eq(here, space)) {
+            return true;
+        }
         space.table.activate();
-        // Few spaces have ports: most switches load none after none.
-        if here.is_none_or(Space::has_ports) || space.has_ports() {
+        !(self.ports_loaded.get() | space.has_ports())
+    }
+
+    /// Makes the ports of the thread's space the processor's.
+    #[cold]
+    fn load_ports(&self, t: &Thread) {
+        if let Some(space) = t.space() {
+            self.ports_loaded.set(space.has_ports());
             hal::load_ports(&space.ports.each_ref().map(Cell::get));
         }
     }
 
+    /// The ports of a space have changed: whoever enters it next, loads them.
+    fn forget_ports(&self) {
+        self.inside.set(None);
+        self.ports_loaded.set(true);
+    }
+
+    /// Ends a trap whose handler was stopped.
+    #[inline(never)]
+    fn stopped(&'static self, t: &'static Thread, stop: Stop) -> &'static Context {
+        self.deal_with(t, stop);
+        self.leave(t)
+    }
+
     /// Deals with what stopped a handler or an instruction of the running thread.
-    fn stopped(&'static self, t: &'static Thread, stop: Stop) {
+    fn deal_with(&'static self, t: &'static Thread, stop: Stop) {
         match stop {
             Stop::Code(code) => t.finish(code),
             Stop::Again => {}
@@ -299,15 +324,10 @@ impl hal::Kernel for Kernel {
         self.leave(t)
     }
 
-    fn syscall(&'static self, _: &'static Context) -> &'static Context {
+    #[inline(always)]
+    fn syscall(&'static self, context: &'static Context) -> &'static Context {
         let t = self.running();
-        if let Some(next) = ipc::fast::short_cut(self, t) {
-            return next;
-        }
-        if let Err(stop) = syscall::dispatch(self, t) {
-            self.stopped(t, stop);
-        }
-        self.leave(t)
+        syscall::HANDLERS[context.rax.get() as u8 as usize](self, t)
     }
 
     fn interrupt(&'static self, trap: Trap) {

@@ -11,7 +11,8 @@
 use crate::object::mapping::{self, Mapping};
 use crate::object::region::{Region, Source};
 use crate::object::space::Space;
-use crate::object::{Link, Object};
+use crate::object::thread::Missing;
+use crate::object::{Life, ObjId, Object};
 use crate::{Stop, K};
 use abi::{access, PAGE_SIZE, USER_END};
 use hal::Pfn;
@@ -197,13 +198,12 @@ pub(crate) fn make_present(
 /// turn have to be supplied by another keeper.)
 pub(crate) fn still_missing(
     space: &'static Space,
-    address: u64,
-    need: Access,
-    region: Link<Region>,
+    missing: Missing,
+    region: (ObjId, Life),
 ) -> bool {
-    match walk(space, address, need) {
+    match walk(space, missing.page(), missing.access()) {
         Err(Stop::Fault(Fault { at, .. })) => {
-            at.is_none_or(|(failed, _)| Link::to(failed) == region)
+            at.is_none_or(|(failed, _)| failed.head().name() == region)
         }
         _ => false,
     }

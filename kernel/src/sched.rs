@@ -12,142 +12,193 @@ const SLICE: u64 = 10_000_000;
 /// Who is ready.
 pub(crate) struct Scheduler {
     ready: [WaitQueue; PRIORITIES as usize],
-    /// Bit n: `ready[n]` is not empty.
-    bits: Cell<u32>,
+    /// Bit n: `ready[n]` is not empty. Bits of [`Scheduler::RUNG`] on: something else to see to
+    /// before the running thread may go on.
+    attention: Cell<u64>,
+    /// The highest priority of a ready thread, 0 if there is none.
+    top: Cell<u8>,
     /// When the running thread's slice ends, on the machine's clock.
     slice_end: Cell<u64>,
     /// For each priority, what is left of the turn of a thread that was displaced in it by a higher
     /// one; 0 if none was.
     left: [Cell<u64>; PRIORITIES as usize],
-    /// What the timer was last set to.
+    /// When the timer will ring. It may ring before there is anything to do: to find that out
+    /// then is cheaper than to set it whenever a slice begins.
     timer: Cell<u64>,
-    /// The timer may have to be set.
-    changed: Cell<bool>,
-    /// The running thread should give way to one of its own priority.
-    yielded: Cell<bool>,
 }
 
 impl Scheduler {
+    /// The timer has rung, and must be set again.
+    const RUNG: u64 = 1 << 32;
+    /// The running thread should give way to one of its own priority.
+    const YIELDED: u64 = 1 << 33;
+
     pub(crate) const fn new() -> Self {
         Scheduler {
             ready: [const { WaitQueue::new() }; PRIORITIES as usize],
-            bits: Cell::new(0),
+            attention: Cell::new(0),
+            top: Cell::new(0),
             slice_end: Cell::new(0),
             left: [const { Cell::new(0) }; PRIORITIES as usize],
             timer: Cell::new(u64::MAX),
-            changed: Cell::new(false),
-            yielded: Cell::new(false),
         }
     }
 
+    fn ready_bits(&self) -> u32 {
+        self.attention.get() as u32
+    }
+
     /// Puts a thread behind the others of its priority.
+    #[inline]
     pub(crate) fn add(&'static self, t: &'static Thread) {
-        let p = usize::from(t.priority.get());
-        self.ready[p].push(t);
-        self.bits.set(self.bits.get() | 1 << p);
+        let p = t.priority.get();
+        self.ready[usize::from(p)].append(t);
+        self.added(p);
+    }
+
+    #[inline(always)]
+    fn added(&self, p: u8) {
+        self.attention.set(self.attention.get() | 1 << p);
+        self.top.set(self.top.get().max(p));
     }
 
     /// Takes a ready thread out.
     pub(crate) fn remove(&self, t: &Thread) {
         wait::leave_queue(t);
-        let p = usize::from(t.priority.get());
-        if self.ready[p].is_empty() {
-            self.bits.set(self.bits.get() & !(1 << p));
+        self.removed(t.priority.get());
+    }
+
+    #[inline(always)]
+    fn removed(&self, p: u8) {
+        if self.ready[usize::from(p)].is_empty() {
+            self.attention.set(self.attention.get() & !(1 << p));
+            self.top.set(self.highest().unwrap_or(0));
         }
     }
 
     /// Whether somebody is ready who comes before that thread.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn somebody_above(&self, t: &Thread) -> bool {
-        // The priority is below 32, so that the shift is at most 32.
-        u64::from(self.bits.get()) >> (u32::from(t.priority.get()) + 1) != 0
+        self.top.get() > t.priority.get()
     }
 
-    fn highest(&self) -> Option<usize> {
-        31u32
-            .checked_sub(self.bits.get().leading_zeros())
-            .map(|p| p as usize)
+    #[inline(always)]
+    fn highest(&self) -> Option<u8> {
+        Some(self.ready_bits().checked_ilog2()? as u8)
     }
 
     /// The running thread has had its turn.
+    #[inline(always)]
     pub(crate) fn yield_turn(&self) {
-        self.yielded.set(true);
+        self.attention.set(self.attention.get() | Self::YIELDED);
     }
 
     /// Whether there is anything to decide at all: somebody is ready, or the timer has rung and must
     /// be set again. (Who adds a deadline waits, and is through with running anyway.)
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pending(&self) -> bool {
-        self.bits.get() != 0 || self.changed.get()
+        self.attention.get() != 0
     }
 
     /// Whether a ready thread should run instead of the running one.
-    pub(crate) fn wants(&self, t: &Thread) -> bool {
-        let same = self.bits.get() & 1 << t.priority.get() != 0;
-        self.somebody_above(t) || (self.yielded.get() && same)
-    }
-
-    /// As [`Scheduler::wants`]; whoever yielded has now been asked.
     #[inline]
-    fn should_give_way(&self, t: &Thread) -> bool {
-        let wants = self.wants(t);
-        self.yielded.set(false);
-        wants
+    pub(crate) fn wants(&self, t: &Thread) -> bool {
+        let a = self.attention.get();
+        self.somebody_above(t) || (a & Self::YIELDED != 0 && a & 1 << t.priority.get() != 0)
     }
 
     /// Whom to run: the running thread goes on unless it waits or somebody else comes first. With
     /// nobody ready the processor sleeps until an interrupt makes somebody ready.
+    #[inline]
     pub(crate) fn next(&'static self, k: K, t: &'static Thread) -> &'static Thread {
         if t.run.get() == Run::Running {
-            if !self.should_give_way(t) {
-                // Nobody of its priority waits: another slice. An end that has passed would make
-                // the timer ring at once, for ever.
-                if self.changed.get() && hal::now() >= self.slice_end.get() {
-                    self.slice_end.set(hal::now().saturating_add(SLICE));
+            let wants = self.wants(t);
+            let attention = self.attention.get();
+            self.attention.set(attention & !Self::YIELDED);
+            if !wants {
+                if attention & Self::RUNG != 0 {
+                    self.go_on(k);
+                } else {
+                    // Somebody has become ready: then the slice has an end.
+                    self.keep_time(k);
                 }
-                self.set_timer(k);
                 return t;
             }
-            // Who is displaced by a higher priority has not used up its turn.
-            let left = self.slice_end.get().saturating_sub(hal::now());
             t.run.set(Run::Ready);
-            if left == 0 || self.highest() == Some(usize::from(t.priority.get())) {
+            if self.top.get() == t.priority.get() {
                 self.add(t);
             } else {
-                let p = usize::from(t.priority.get());
-                self.ready[p].push_front(t);
-                // Only the rest of it: else whoever is displaced often would never pass it on.
-                self.left[p].set(left);
-                self.bits.set(self.bits.get() | 1 << p);
+                self.displace(t);
             }
+        } else {
+            self.attention.set(self.attention.get() & !Self::YIELDED);
         }
-        self.yielded.set(false);
-        let next = loop {
-            if let Some(next) = self.highest().and_then(|p| self.ready[p].first()) {
-                break next;
+        let p = loop {
+            if let Some(p) = self.highest() {
+                break p;
             }
-            self.set_timer(k);
+            self.keep_time(k);
             hal::wait_for_interrupt();
         };
-        self.remove(next);
+        let Some(next) = self.ready[usize::from(p)].first() else {
+            hal::die(format_args!("a queue of ready threads is empty"))
+        };
+        self.ready[usize::from(p)].pop(next);
+        self.removed(p);
         next.run.set(Run::Running);
-        let slice = match self.left[usize::from(next.priority.get())].replace(0) {
+        let slice = match self.left[usize::from(p)].get() {
             0 => SLICE,
-            left => left,
+            left => {
+                self.left[usize::from(p)].set(0);
+                left
+            }
         };
         self.slice_end.set(hal::now().saturating_add(slice));
-        self.set_timer(k);
+        self.keep_time(k);
         next
     }
 
-    /// The timer rings at the first deadline, or at the end of the slice if somebody waits for it.
-    fn set_timer(&self, k: K) {
-        self.changed.set(false);
-        let mut at = k.deadlines.first();
-        if self.bits.get() != 0 {
-            at = at.min(self.slice_end.get());
+    /// The running thread goes on after the timer has rung.
+    #[cold]
+    fn go_on(&self, k: K) {
+        // Nobody of its priority waits: another slice. An end that has passed would make the timer
+        // ring at once, for ever.
+        if hal::now() >= self.slice_end.get() {
+            self.slice_end.set(hal::now().saturating_add(SLICE));
         }
-        if at != self.timer.replace(at) {
+        self.keep_time(k);
+    }
+
+    /// The running thread gives way to a higher priority, and goes on before others of its own.
+    #[inline(never)]
+    fn displace(&'static self, t: &'static Thread) {
+        // Who is displaced by a higher priority has not used up its turn.
+        let left = self.slice_end.get().saturating_sub(hal::now());
+        if left == 0 {
+            self.add(t);
+            return;
+        }
+        let p = t.priority.get();
+        self.ready[usize::from(p)].push_front(t);
+        // Only the rest of it: else whoever is displaced often would never pass it on.
+        self.left[usize::from(p)].set(left);
+        self.added(p);
+    }
+
+    /// The timer rings no later than at the first deadline, or at the end of the slice if somebody
+    /// waits for it.
+    #[inline(always)]
+    fn keep_time(&self, k: K) {
+        let mut at = k.deadlines.first();
+        let attention = self.attention.get();
+        if attention != 0 {
+            self.attention.set(attention & !Self::RUNG);
+            if attention as u32 != 0 {
+                at = at.min(self.slice_end.get());
+            }
+        }
+        if at < self.timer.get() {
+            self.timer.set(at);
             hal::set_timer(at);
         }
     }
@@ -155,7 +206,7 @@ impl Scheduler {
     /// The timer has rung.
     pub(crate) fn tick(&self, now: u64) {
         self.timer.set(u64::MAX);
-        self.changed.set(true);
+        self.attention.set(self.attention.get() | Self::RUNG);
         if now >= self.slice_end.get() {
             self.yield_turn();
         }
@@ -165,6 +216,6 @@ impl Scheduler {
 #[cfg(test)]
 impl Scheduler {
     pub(crate) fn state(&'static self) -> (&'static [WaitQueue], u32) {
-        (&self.ready, self.bits.get())
+        (&self.ready, self.ready_bits())
     }
 }

@@ -52,7 +52,25 @@ impl WaitQueue {
     }
 
     /// Adds the thread behind those of its priority.
+    #[inline(always)]
     pub(crate) fn push(&'static self, t: &'static Thread) {
+        if self.ends_with(t) {
+            self.append(t);
+        } else {
+            self.push_between(t);
+        }
+    }
+
+    /// Whether the thread's place is behind all others.
+    #[inline(always)]
+    pub(crate) fn ends_with(&self, t: &Thread) -> bool {
+        self.tail
+            .get()
+            .is_none_or(|last| last.priority.get() >= t.priority.get())
+    }
+
+    #[inline(never)]
+    fn push_between(&'static self, t: &'static Thread) {
         let mut after = self.tail.get();
         while let Some(other) = after {
             if other.priority.get() >= t.priority.get() {
@@ -76,8 +94,16 @@ impl WaitQueue {
     }
 
     /// Adds the thread behind all others, whatever its priority.
+    #[inline(always)]
     pub(crate) fn append(&'static self, t: &'static Thread) {
-        self.insert(t, self.tail.get());
+        let last = self.tail.replace(Some(t));
+        t.links.prev.set(last);
+        t.links.next.set(None);
+        t.links.queue.set(Some(self));
+        match last {
+            Some(last) => last.links.next.set(Some(t)),
+            None => self.head.set(Some(t)),
+        }
     }
 
     fn insert(&'static self, t: &'static Thread, after: Option<&'static Thread>) {
@@ -97,7 +123,7 @@ impl WaitQueue {
     /// Takes out the first thread, which is `t`.
     #[inline]
     pub(crate) fn pop(&self, t: &'static Thread) {
-        let next = t.links.next.take();
+        let next = t.links.next.get();
         self.head.set(next);
         match next {
             Some(n) => n.links.prev.set(None),

@@ -37,7 +37,7 @@ const USER_TARGET: &str = "x86_64-unknown-linux-gnu";
 const KERNEL_FLAGS: &[&str] = &[
     "-Crelocation-model=static",
     "-Ccode-model=kernel",
-    "-Cforce-frame-pointers=yes",
+    "-Cforce-frame-pointers=no",
 ];
 
 /// Flags of programs: static and position-independent, linked without a C library.

@@ -140,20 +140,20 @@ pub(super) fn halt() -> ! {
     }
 }
 
+/// What CR3 holds.
+#[inline]
+pub(super) fn cr3() -> u64 {
+    let value;
+    // SAFETY: has no side effect.
+    unsafe { asm!("mov {}, cr3", out(reg) value, options(nomem, nostack, preserves_flags)) };
+    value
+}
+
 /// The stack pointer of about now.
 #[inline(always)]
 pub(super) fn stack_pointer() -> u64 {
     let value;
     // SAFETY: has no side effect.
     unsafe { asm!("mov {}, rsp", out(reg) value, options(nomem, nostack, preserves_flags)) };
-    value
-}
-
-/// The frame pointer of the function that this is inlined into.
-#[inline(always)]
-pub(super) fn frame_pointer() -> u64 {
-    let value;
-    // SAFETY: has no side effect.
-    unsafe { asm!("mov {}, rbp", out(reg) value, options(nomem, nostack, preserves_flags)) };
     value
 }

@@ -484,3 +484,8 @@ unsafe fn copy(to: u64, from: u64, length: u64) {
         );
     }
 }
+
+/// Where the kernel's code lies.
+pub(super) fn code() -> core::ops::Range<u64> {
+    &raw const image::text_start as u64..&raw const image::text_end as u64
+}

@@ -5,7 +5,7 @@
 //! the entries in use. Accessed and dirty bits are set from the beginning, so that the processor
 //! never writes to a table.
 
-use super::instructions::{invlpg, set_cr3};
+use super::instructions::{cr3, invlpg, set_cr3};
 use super::memory::{
     self, zero_page, ACCESSED, ADDRESS, DIRECT_BASE, DIRTY, NO_EXECUTE, PRESENT, UNCACHED, USER,
     WRITABLE,
@@ -31,10 +31,9 @@ struct Budget {
     free: Cell<u32>,
     /// Table pages from here on have never been used, and may not be zero.
     untouched: Cell<u32>,
-    /// What CR3 holds.
-    loaded: Cell<u64>,
-    /// Address of the active `PageTable`, to be compared only.
-    active: Cell<usize>,
+    /// Address of the `PageTable` that was made active while it had no table page, to be compared
+    /// only: while CR3 holds the kernel's own root, it is waiting for its first.
+    waiting: Cell<usize>,
 }
 
 static BUDGET: Global<Budget> = Global(Budget {
@@ -42,8 +41,7 @@ static BUDGET: Global<Budget> = Global(Budget {
     notes: Cell::new(&[]),
     free: Cell::new(0),
     untouched: Cell::new(0),
-    loaded: Cell::new(0),
-    active: Cell::new(0),
+    waiting: Cell::new(0),
 });
 
 /// Takes over that many pages of the pool.
@@ -54,7 +52,6 @@ pub(super) fn init(base: u64, pages: u32) {
         .0
         .notes
         .set(notes.expect("no memory for the notes on table pages"));
-    BUDGET.0.loaded.set(memory::kernel_root());
 }
 
 /// A table page of the budget, by its index.
@@ -118,8 +115,8 @@ impl Table {
 
 /// Translations of one space: a cache of the mapping hierarchy.
 pub struct PageTable {
-    /// The root table's index, plus 1.
-    root: Cell<u32>,
+    /// The root table's physical address; 0: none.
+    root: Cell<u64>,
     pages: Cell<u32>,
 }
 
@@ -146,12 +143,14 @@ impl PageTable {
 
     #[inline]
     fn root(&self) -> Option<Table> {
-        self.root.get().checked_sub(1).map(Table)
+        match self.root.get() {
+            0 => None,
+            root => Some(Table::of(root)),
+        }
     }
 
     fn loaded(&self) -> bool {
-        self.root()
-            .is_some_and(|root| root.physical() == BUDGET.0.loaded.get())
+        self.root.get() == cr3()
     }
 
     fn take(&self) -> Option<Table> {
@@ -239,8 +238,10 @@ impl PageTable {
         for i in 256..512 {
             root.entry(i).set(memory::kernel_root_entry(i));
         }
-        self.root.set(root.0 + 1);
-        if BUDGET.0.active.get() == core::ptr::from_ref(self) as usize {
+        self.root.set(root.physical());
+        if cr3() == memory::kernel_root()
+            && BUDGET.0.waiting.get() == core::ptr::from_ref(self) as usize
+        {
             self.activate();
         }
         Some(root)
@@ -272,7 +273,7 @@ impl PageTable {
     pub fn clear(&self) {
         let Some(root) = self.root() else { return };
         if self.loaded() {
-            load(memory::kernel_root());
+            self.wait_for_root();
         }
         let mut removal = Removal {
             table: self,
@@ -293,30 +294,31 @@ impl PageTable {
         self.pages.get()
     }
 
-    /// Makes these the translations of the running thread; cheap when they are already.
-    #[inline]
+    /// Makes these the translations of the running thread.
+    #[inline(always)]
     pub fn activate(&self) {
-        BUDGET.0.active.set(core::ptr::from_ref(self) as usize);
-        let root = self
-            .root()
-            .map_or_else(memory::kernel_root, Table::physical);
-        if root != BUDGET.0.loaded.get() {
-            load(root);
+        match self.root.get() {
+            0 => self.wait_for_root(),
+            root => load(root),
         }
+    }
+
+    #[inline]
+    fn wait_for_root(&self) {
+        BUDGET.0.waiting.set(core::ptr::from_ref(self) as usize);
+        load(memory::kernel_root());
     }
 }
 
 /// No user memory is translated until the next [`PageTable::activate`].
 pub fn activate_none() {
-    BUDGET.0.active.set(0);
-    if BUDGET.0.loaded.get() != memory::kernel_root() {
-        load(memory::kernel_root());
-    }
+    BUDGET.0.waiting.set(0);
+    load(memory::kernel_root());
 }
 
 /// Loads a root table, which forgets all users' translations that the processor has cached.
+#[inline(always)]
 fn load(root: u64) {
-    BUDGET.0.loaded.set(root);
     // SAFETY: either the kernel's own root or that of a `PageTable`, whose upper half is a copy of
     // it; `clear` unloads a root before it gives it back.
     unsafe { set_cr3(root) };

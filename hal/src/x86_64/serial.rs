@@ -3,7 +3,7 @@
 //! Each line begins with a word that says what it is; `log` and `panic` are the kernel's. Output is
 //! polled, so that it works in any state of the kernel. Nothing is ever read.
 
-use super::instructions::{frame_pointer, halt, inb, outb};
+use super::instructions::{halt, inb, outb, stack_pointer};
 use super::Global;
 use core::cell::Cell;
 use core::fmt::{self, Arguments, Write};
@@ -80,19 +80,19 @@ pub fn log(line: Arguments) {
 /// Set by the first that dies: who dies while dying does so in silence.
 static DYING: Global<Cell<bool>> = Global(Cell::new(false));
 
-/// Writes `panic` lines with the message and the chain of callers, and ends the machine.
+/// Writes `panic` lines with the message and the callers, and ends the machine.
 pub fn die(message: Arguments) -> ! {
-    die_at(message, None, frame_pointer())
+    die_at(message, None, stack_pointer())
 }
 
-/// As [`die`], where the chain of callers begins at an instruction and a frame.
-pub(super) fn die_at(message: Arguments, rip: Option<u64>, frame: u64) -> ! {
+/// As [`die`], for an instruction and the stack pointer that it had.
+pub(super) fn die_at(message: Arguments, rip: Option<u64>, stack: u64) -> ! {
     if !DYING.0.replace(true) {
         write("panic", message);
         if let Some(rip) = rip {
             write("panic", format_args!("  at {rip:#x}"));
         }
-        callers(frame, |rip| {
+        callers(stack, |rip| {
             write("panic", format_args!("  called from {rip:#x}"))
         });
     }
@@ -100,30 +100,35 @@ pub(super) fn die_at(message: Arguments, rip: Option<u64>, frame: u64) -> ! {
     halt()
 }
 
-/// Follows saved frame pointers as far as they lead up a kernel stack.
-fn callers(mut frame: u64, mut f: impl FnMut(u64)) {
-    for _ in 0..24 {
-        let Some(room) = super::stack::rest_of_stack(frame) else {
-            return;
-        };
-        if !frame.is_multiple_of(8) || room < 16 {
-            return;
+/// Most callers that are shown.
+const MAX_CALLERS: u32 = 32;
+
+/// Calls `f` with every word on the stack that is a return address: it leads behind a call
+/// instruction of the kernel. (A frame pointer in every function would be exact, and three
+/// instructions in each.) One or the other may be left over from a call that has returned.
+fn callers(stack: u64, mut f: impl FnMut(u64)) {
+    let stack = stack.next_multiple_of(8);
+    let Some(room) = super::stack::rest_of_stack(stack) else {
+        return;
+    };
+    let mut shown = 0;
+    for at in (stack..stack + room).step_by(8) {
+        // SAFETY: a word of a kernel stack, as just checked.
+        let word = unsafe { (at as *const u64).read_volatile() };
+        if is_return_address(word) && shown < MAX_CALLERS {
+            shown += 1;
+            f(word);
         }
-        // SAFETY: 16 readable bytes, as just checked. The kernel is built with frame pointers, so
-        // these are the caller's frame and the return address; if not, they are only printed.
-        let (next, rip) = unsafe {
-            (
-                (frame as *const u64).read(),
-                (frame as *const u64).add(1).read(),
-            )
-        };
-        if rip < super::memory::IMAGE_BASE {
-            return;
-        }
-        f(rip);
-        if next <= frame {
-            return;
-        }
-        frame = next;
     }
+}
+
+fn is_return_address(address: u64) -> bool {
+    let code = super::memory::code();
+    if address < code.start + 7 || address >= code.end {
+        return false;
+    }
+    // SAFETY: bytes of the kernel's code.
+    let before = |n: u64| unsafe { ((address - n) as *const u8).read() };
+    // `call` with an offset, or `ff /2` with one to six bytes of operand.
+    before(5) == 0xe8 || (2..=7).any(|n| before(n) == 0xff && before(n - 1) & 0x38 == 0x10)
 }

@@ -160,7 +160,7 @@ unsafe extern "C" fn syscall_entry() {
         "mov [rsp + {fs_base}], rcx",
         "rdgsbase rdx",
         "mov [rsp + {gs_base}], rdx",
-        "mov qword ptr [rsp + {full}], 0",
+        // `full` is 0 while the thread is in user mode.
         "mov rsi, rsp",
         "mov rdi, [rip + {cpu} + {kernel}]",
         "mov rsp, [rsp + {stack_top}]",
@@ -217,7 +217,7 @@ unsafe extern "C" fn syscall_entry() {
         "mov cr0, rcx",
         "mov qword ptr [rip + {cpu} + {fpu_traps}], 1",
         "jmp 3b",
-        // All registers. `iretq` to an address that is not canonical would fault here.
+        // All registers, for once. `iretq` to an address that is not canonical would fault here.
         "6:",
         "mov rcx, [rax + {rip}]",
         "mov rdx, rcx",
@@ -229,6 +229,7 @@ unsafe extern "C" fn syscall_entry() {
         "wrfsbase rdx",
         "mov rdx, [rax + {gs_base}]",
         "wrgsbase rdx",
+        "mov qword ptr [rax + {full}], 0",
         "push {user_data}",
         "push qword ptr [rax + {rsp}]",
         "push qword ptr [rax + {rflags}]",
@@ -351,8 +352,7 @@ unsafe extern "C" fn common() {
         "mov rdi, [rsp + 72]",
         "mov rsi, [rsp + 80]",
         "mov rdx, [rsp + 88]",
-        "mov rcx, rbp",
-        "mov r8, [rsp + 112]",
+        "mov rcx, [rsp + 112]",
         "call {from_kernel}",
         "pop r11",
         "pop r10",
@@ -431,7 +431,7 @@ extern "C" fn from_user(context: &'static Context, vector: u64, error: u64) -> &
 }
 
 /// A trap in the kernel.
-extern "C" fn from_kernel(vector: u64, error: u64, rip: u64, rbp: u64, rsp: u64) {
+extern "C" fn from_kernel(vector: u64, error: u64, rip: u64, rsp: u64) {
     if vector < 32 {
         let address = cr2();
         die_at(
@@ -439,7 +439,7 @@ extern "C" fn from_kernel(vector: u64, error: u64, rip: u64, rbp: u64, rsp: u64)
                 "vector {vector} in the kernel, error {error:#x}, cr2 {address:#x}, rsp {rsp:#x}"
             ),
             Some(rip),
-            rbp,
+            rsp,
         );
     }
     if let Some(trap) = arrived(vector) {

@@ -13,6 +13,9 @@
 use crate::config::{Model, CONFIG};
 use hal::Context;
 
+/// Whether [`switch`] leaves the stack that it is called on.
+pub(crate) const SWITCHES_STACKS: bool = matches!(CONFIG.model, Model::Process);
+
 /// Kernel stack per thread, in bytes, charged to whoever creates the thread.
 pub(crate) const STACK_COST: u64 = match CONFIG.model {
     Model::Process => hal::STACK_BYTES as u64,

@@ -7,73 +7,89 @@
 //! call is completed in its frame and the processor handed to it (Draves et al., Continuations,
 //! section 2.4: recognition and handoff).
 
-use crate::object::port::Portset;
-use crate::object::reference::Reference;
-use crate::object::thread::{Run, Thread};
-use crate::object::{self, Link, Object, Phase, Target};
-use crate::K;
+use crate::object::thread::{Hint, Run, Thread};
+use crate::object::Link;
+use crate::syscall::{self, Handler};
+use crate::{exec, K};
 use abi::state::{Stage, Waiting};
 use abi::{Call, Code, MAX_LIST_REFS, MAX_SHORT};
 use hal::Context;
 
-/// Does the call if it is one of those four and nothing stands in the way.
+/// The handler of a call that has a short way.
+pub(crate) const fn handler(call: Call) -> Option<Handler> {
+    Some(match call {
+        Call::ClientConnectSendOverReceiveShort => |k, t| or_else(k, t, request::<false>(k, t)),
+        Call::ServerAckSendWaitReceiveShort => |k, t| or_else(k, t, answer::<false>(k, t)),
+        Call::CallShort => |k, t| or_else(k, t, request::<true>(k, t)),
+        Call::ReplyWaitReceiveShort => |k, t| or_else(k, t, answer::<true>(k, t)),
+        _ => return None,
+    })
+}
+
 #[inline(always)]
-pub(crate) fn short_cut(k: K, t: &'static Thread) -> Option<&'static Context> {
-    const REQUEST: u64 = Call::ClientConnectSendOverReceiveShort as u64;
-    const ANSWER: u64 = Call::ServerAckSendWaitReceiveShort as u64;
-    const CALL: u64 = Call::CallShort as u64;
-    const REPLY: u64 = Call::ReplyWaitReceiveShort as u64;
-    match t.ctx.rax.get() & 0xff {
-        REQUEST => request::<false>(k, t),
-        ANSWER => answer::<false>(k, t),
-        CALL => request::<true>(k, t),
-        REPLY => answer::<true>(k, t),
-        _ => None,
+fn or_else(k: K, t: &'static Thread, done: Option<&'static Context>) -> &'static Context {
+    match done {
+        Some(next) => next,
+        None => syscall::ipc_call(k, t),
     }
 }
 
-/// Number of whole words of the message in the frame, if it has no references.
+/// The number of words for a number of bytes, if they are whole words that registers can hold.
+static WORDS: [u8; 256] = {
+    let mut words = [MORE; 256];
+    let mut n = 0;
+    while n <= MAX_SHORT {
+        words[n as usize] = n as u8 / 8;
+        n += 8;
+    }
+    words
+};
+const MORE: u8 = 0xff;
+
+/// Number of words of the message in the frame, if it is whole words and nothing else: no
+/// references, and nothing to settle first.
 #[inline(always)]
 fn words(t: &Thread) -> Option<u64> {
-    let bytes = t.ctx.rax.get() >> 8 & 0xff;
-    (bytes <= MAX_SHORT && bytes.is_multiple_of(8) && t.ctx.r15.get() & MAX_LIST_REFS == 0)
-        .then_some(bytes / 8)
-}
-
-fn active<T: Object>(object: &'static T) -> Option<&'static T> {
-    (object.head().phase.get() == Phase::Active).then_some(object)
-}
-
-/// The object at a handle of the running thread, if it is found where it was last seen.
-#[inline(always)]
-fn at_hand<T: Object>(k: K, t: &'static Thread, handle: u64) -> Option<&'static T> {
-    let space = t.space()?;
-    if space.foreign.get() || t.touch.get().is_some() {
+    let words = WORDS[(t.ctx.rax.get() >> 8) as u8 as usize];
+    if words == MORE {
         return None;
     }
-    object::at_hand(k, space, handle)
+    if t.ctx.r15.get() & MAX_LIST_REFS != 0 {
+        return None;
+    }
+    if t.makes_detour() {
+        return None;
+    }
+    Some(u64::from(words))
 }
 
-/// Copies the message from frame to frame.
-#[inline(always)]
-fn copy(from: &Context, to: &Context, words: u64) {
+/// Copies a message of so many words from frame to frame, and returns the receiver's.
+type Copy = fn(&Context, &'static Context) -> &'static Context;
+
+/// The words after the first; one function per number of words: a compiler that sees all of them together makes one of
+/// them, which takes four times as long.
+static COPIES: [Copy; MAX_SHORT as usize / 8 + 1] = {
     macro_rules! registers {
         ($($register:ident)*) => {{
-            $(to.$register.set(from.$register.get());)*
+            fn copy(from: &Context, to: &'static Context) -> &'static Context {
+                $(to.$register.set(from.$register.get());)*
+                to
+            }
+            copy
         }};
     }
-    match words {
-        8 => registers!(rsi rdx r10 r8 r9 r12 r13 r14),
-        7 => registers!(rsi rdx r10 r8 r9 r12 r13),
-        6 => registers!(rsi rdx r10 r8 r9 r12),
-        5 => registers!(rsi rdx r10 r8 r9),
-        4 => registers!(rsi rdx r10 r8),
-        3 => registers!(rsi rdx r10),
-        2 => registers!(rsi rdx),
-        1 => registers!(rsi),
-        _ => {}
-    }
-}
+    [
+        |_, to| to,
+        |_, to| to,
+        registers!(rdx),
+        registers!(rdx r10),
+        registers!(rdx r10 r8),
+        registers!(rdx r10 r8 r9),
+        registers!(rdx r10 r8 r9 r12),
+        registers!(rdx r10 r8 r9 r12 r13),
+        registers!(rdx r10 r8 r9 r12 r13 r14),
+    ]
+};
 
 /// The running thread waits, and the processor goes straight to the thread whose call has just
 /// been completed with this code.
@@ -86,12 +102,39 @@ fn hand_off(
     code: Code,
     words: u64,
 ) -> &'static Context {
-    copy(&t.ctx, &to.ctx, words);
     to.finish_with(code as u64 | words << 11);
     to.run.set(Run::Running);
-    t.waiting.set(why);
-    t.run.set(Run::Waiting(why));
-    k.go_to(t, to)
+    t.wait_plain(why);
+    // Nothing is called from here but as the last thing: what a call would have to save is half of
+    // what all this takes.
+    if exec::SWITCHES_STACKS {
+        deliver(t, to, words);
+        return k.go_to(t, to);
+    }
+    k.current.set(Some(to));
+    if !k.enter_memory(to) {
+        return arrive(k, t, to, words);
+    }
+    deliver(t, to, words)
+}
+
+/// The processor has new ports, too.
+#[cold]
+fn arrive(k: K, t: &'static Thread, to: &'static Thread, words: u64) -> &'static Context {
+    k.load_ports(to);
+    deliver(t, to, words)
+}
+
+#[inline(always)]
+fn deliver(t: &'static Thread, to: &'static Thread, words: u64) -> &'static Context {
+    if words == 0 {
+        return &to.ctx;
+    }
+    to.ctx.rsi.set(t.ctx.rsi.get());
+    if words == 1 {
+        return &to.ctx;
+    }
+    COPIES[words as usize](&t.ctx, &to.ctx)
 }
 
 /// `client_connect_send_over_receive_short`, or with `IDEMPOTENT` `call_short`: to a server that
@@ -99,13 +142,11 @@ fn hand_off(
 #[inline(always)]
 fn request<const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<&'static Context> {
     let words = words(t)?;
-    let Target::Port(link) = at_hand::<Reference>(k, t, t.ctx.rdi.get())?.target.get() else {
-        return None;
-    };
-    let port = active(link.get()?)?;
-    let set = active(port.portset()?)?;
+    let reference = k.handles.references.probe(t.space()?, t.ctx.rdi.get())?;
+    let port = reference.port()?.active()?;
+    let set = port.portset.get().active()?;
     let s = set.servers.first()?;
-    let ready = s.ctx.rax.get() & 0xff == Call::ServerWaitReceiveShort as u64
+    let ready = s.ctx.rax.get() as u8 == Call::ServerWaitReceiveShort as u8
         && (IDEMPOTENT || t.client.stage.get() == Stage::None)
         && !k.sched.somebody_above(s);
     if !ready {
@@ -114,15 +155,13 @@ fn request<const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<&'static 
     set.servers.pop(s);
     s.ctx.rdi.set(port.alias.get());
     Some(if IDEMPOTENT {
-        s.server.set(Stage::Call, Link::to(t));
-        t.served_by.set((Link::to(s), Stage::Call));
-        t.waiting_for.set(t.ctx.rdi.get());
+        s.server.set(Stage::Call, Link::to_active(t));
+        t.hint.set(Hint::Called(Link::to_active(s)));
         hand_off(k, t, Waiting::Reply, s, Code::Call, words)
     } else {
-        s.server.set(Stage::Ack, Link::to(t));
-        t.client.set(Stage::Over, Link::to(s));
+        s.server.set(Stage::Ack, Link::to_active(t));
+        t.client.set(Stage::Over, Link::to_active(s));
         t.become_call(Call::ClientReceiveShort);
-        t.waiting_for.set(0);
         hand_off(k, t, Waiting::Peer, s, Code::Ok, words)
     })
 }
@@ -132,23 +171,22 @@ fn request<const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<&'static 
 #[inline(always)]
 fn answer<const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&'static Context> {
     let words = words(s)?;
-    let handle = s.ctx.rdi.get();
-    let set = at_hand::<Portset>(k, s, handle)?;
-    let c = s.server.peer.get().get()?;
+    let set = k.handles.portsets.probe(s.space()?, s.ctx.rdi.get())?;
+    let c = s.server.peer().active()?;
     let awaited = if IDEMPOTENT {
         s.server.stage.get() == Stage::Call
             && c.run.get() == Run::Waiting(Waiting::Reply)
-            && c.served_by.get().0.is(s)
-            && c.served_by.get().1 == Stage::Call
-            && c.ctx.rax.get() & 0xff == Call::CallShort as u64
+            && matches!(c.hint.get(), Hint::Called(server) if server == Link::to_active(s))
+            && c.ctx.rax.get() as u8 == Call::CallShort as u8
     } else {
         s.server.stage.get() == Stage::Ack
             && c.run.get() == Run::Waiting(Waiting::Peer)
-            && c.client.peer.get().is(s)
             && c.client.stage.get() == Stage::Over
-            && c.ctx.rax.get() & 0xffff == Call::ClientReceiveShort as u64
+            && c.client.peer() == Link::to_active(s)
+            && c.ctx.rax.get() as u16 == Call::ClientReceiveShort as u16
     };
-    if !awaited || !set.clients.is_empty() || k.sched.somebody_above(c) {
+    if !awaited || !set.clients.is_empty() || k.sched.somebody_above(c) || !set.servers.ends_with(s)
+    {
         return None;
     }
     if !IDEMPOTENT {
@@ -156,7 +194,6 @@ fn answer<const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&'static C
     }
     s.server.clear();
     s.become_call(Call::ServerWaitReceiveShort);
-    set.servers.push(s);
-    s.waiting_for.set(handle);
+    set.servers.append(s);
     Some(hand_off(k, s, Waiting::Portset, c, Code::Ok, words))
 }

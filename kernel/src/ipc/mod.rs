@@ -14,13 +14,14 @@ mod pump;
 
 use crate::memory::{self, Fault};
 use crate::object::port::{Port, Portset};
+use crate::object::region::Region;
 use crate::object::space::Space;
-use crate::object::thread::{End, Thread, Touch};
+use crate::object::thread::{End, Hint, Missing, Thread, Touch};
 use crate::object::{self, Link, Object};
 use crate::{Handled, Outcome, Stop, K};
 use abi::ipc::{next, plan, Plan};
 use abi::state::{Stage, Waiting, REGISTER_WORDS};
-use abi::{Call, Code, Exception, MAX_IDEMPOTENT, PAGE_SIZE};
+use abi::{Call, Code, Exception, MAX_IDEMPOTENT};
 use pump::{pump, pump_whole, Pumped, Sink, Source, Trouble};
 
 /// How a stage ended, if nothing stopped it.
@@ -36,7 +37,7 @@ enum Step {
 /// Runs the stages of the call in the frame of the running thread.
 pub(crate) fn run(k: K, t: &'static Thread, call: Call) -> Handled {
     let mut call = call;
-    match t.touch.take() {
+    match t.take_touch() {
         Some(Touch::Page(page, access)) => {
             memory::translate(k, space(t)?, page, access)?;
         }
@@ -130,7 +131,7 @@ fn peer(t: &'static Thread, stages: Plan) -> Result<&'static Thread, Stop> {
     if !reliable(end.stage.get()) {
         return Err(Stop::Code(Code::WrongStage));
     }
-    match end.peer.get().get() {
+    match end.peer().get() {
         Some(p) if peer_end(p, stages).connects(t) => Ok(p),
         _ => {
             end.clear();
@@ -157,21 +158,21 @@ fn peer_waits(p: &'static Thread, stages: Plan) -> Option<Plan> {
 }
 
 fn wait_for_peer(t: &'static Thread) -> Step {
-    t.wait_plain(Waiting::Peer, 0);
+    t.wait_plain(Waiting::Peer);
     Step::Wait
 }
 
 /// The peer must settle something by itself: it does its call again.
 fn leave_to_peer(k: K, p: &'static Thread, stop: &Stop) {
-    p.touch.set(match *stop {
+    p.wake(k);
+    match *stop {
         Stop::Fault(Fault {
             address, access, ..
         })
-        | Stop::Device(address, access) => Some(Touch::Page(address, access)),
-        Stop::Exception(exception, address) => Some(Touch::Wrong(exception, address)),
-        _ => None,
-    });
-    p.wake(k);
+        | Stop::Device(address, access) => p.leave_touch(Touch::Page(address, access)),
+        Stop::Exception(exception, address) => p.leave_touch(Touch::Wrong(exception, address)),
+        _ => {}
+    }
 }
 
 // ---- the client's connection -------------------------------------------------------------------
@@ -206,8 +207,8 @@ pub(crate) enum Errand {
 }
 
 fn wait_for_server(t: &'static Thread, port: &'static Port, errand: Errand) {
-    t.wait_on(port.client_queue(), Waiting::Port, t.ctx.rdi.get());
-    t.errand.set(Some((port, errand)));
+    t.wait_on(port.client_queue(), Waiting::Port);
+    t.hint.set(Hint::Errand(port, errand));
 }
 
 fn waiting_server(port: &'static Port) -> Option<&'static Thread> {
@@ -230,7 +231,7 @@ fn link(k: K, c: &'static Thread, s: &'static Thread, port: &'static Port) {
         Some((call, Some(rest))) => {
             s.quit(k);
             s.become_stage(call, rest);
-            s.wait_plain(Waiting::Peer, 0);
+            s.wait_plain(Waiting::Peer);
         }
         _ => s.complete(k, Code::Ok),
     }
@@ -349,7 +350,7 @@ fn receive(k: K, t: &'static Thread, stages: Plan) -> Handled {
             return Ok(Outcome::Done);
         }
     }
-    t.wait_plain(Waiting::Peer, 0);
+    t.wait_plain(Waiting::Peer);
     Ok(Outcome::Wait)
 }
 
@@ -391,7 +392,7 @@ fn disconnect(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
 
 /// Ends the connection at the client's end.
 pub(crate) fn drop_client_end(k: K, t: &'static Thread) {
-    let peer = t.client.peer.get();
+    let peer = t.client.peer();
     t.client.clear();
     if let Some(s) = peer.get() {
         if s.server.connects(t) {
@@ -402,13 +403,13 @@ pub(crate) fn drop_client_end(k: K, t: &'static Thread) {
 
 /// Ends what the server's end holds: a connection, or a request that it owes an answer.
 pub(crate) fn drop_server_end(k: K, s: &'static Thread) {
-    let (stage, peer) = (s.server.stage.get(), s.server.peer.get());
+    let (stage, peer) = (s.server.stage.get(), s.server.peer());
     s.server.clear();
     let Some(c) = peer.get() else { return };
     match stage {
         // The request is sent again: to somebody else, perhaps.
         Stage::Call | Stage::Fault
-            if c.waits_for(Waiting::Reply) && c.served_by.get() == (Link::to(s), stage) =>
+            if c.waits_for(Waiting::Reply) && c.served_by() == (Link::to(s), stage) =>
         {
             c.wake(k);
         }
@@ -440,7 +441,7 @@ fn wait(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     let set = object::find::<Portset>(k, space(t)?, handle)?;
     leave_client(k, t);
     while let Some(c) = set.clients.first() {
-        let (Some(call), Some((port, errand))) = (c.call(), c.errand.get()) else {
+        let (Some(call), Hint::Errand(port, errand)) = (c.call(), c.hint.get()) else {
             c.wake(k);
             continue;
         };
@@ -451,7 +452,7 @@ fn wait(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
                 match next(call) {
                     Some(rest) => {
                         c.become_stage(call, rest);
-                        c.wait_plain(Waiting::Peer, 0);
+                        c.wait_plain(Waiting::Peer);
                     }
                     None => c.complete(k, Code::Ok),
                 }
@@ -473,7 +474,7 @@ fn wait(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
             return Err(Stop::Code(Code::TimedOut));
         }
     }
-    t.wait_on(&set.servers, Waiting::Portset, handle);
+    t.wait_on(&set.servers, Waiting::Portset);
     if deadline != u64::MAX {
         k.deadlines.add(t, deadline);
     }
@@ -513,15 +514,15 @@ fn take_call(
 /// The server has the client's request; the client waits for the reply.
 fn owe_reply(c: &'static Thread, s: &'static Thread) {
     s.server.set(Stage::Call, Link::to(c));
-    c.served_by.set((Link::to(s), Stage::Call));
-    c.wait_plain(Waiting::Reply, c.ctx.rdi.get());
+    c.hint.set(Hint::Called(Link::to(s)));
+    c.wait_plain(Waiting::Reply);
 }
 
 /// A server that goes on to the next client ends the connection in order if it has the direction,
 /// and drops it otherwise.
 fn leave_client(k: K, s: &'static Thread) {
     if s.server.stage.get() == Stage::Sending {
-        if let Some(c) = s.server.peer.get().get() {
+        if let Some(c) = s.server.peer().get() {
             if c.client.connects(s) {
                 s.server.clear();
                 let receives = peer_waits(c, Plan::SERVER)
@@ -611,25 +612,27 @@ pub(crate) fn send_from_kernel(
     t: &'static Thread,
     port: &'static Port,
     words: &[u64],
-    stage: Stage,
+    missing: Option<(Missing, &'static Region)>,
 ) {
-    let code = if stage == Stage::Fault {
-        Code::Fault
-    } else {
-        Code::Exception
+    let (code, stage) = match missing {
+        Some(_) => (Code::Fault, Stage::Fault),
+        None => (Code::Exception, Stage::Exception),
     };
     while let Some(s) = waiting_server(port) {
         match deliver(k, s, port, Source::kernel(words), code) {
             Ok(Ok(())) => {
                 s.wake(k);
                 s.server.set(stage, Link::to(t));
-                if stage == Stage::Exception {
-                    t.exception_delivered.set(true);
-                    t.excepted_to.set(Link::to(s));
-                    t.wait_plain(Waiting::Exception, t.exception_address.get());
+                let server = Link::to(s);
+                if let Some((missing, region)) = missing {
+                    let (server, life) = server.parts();
+                    let (id, region) = region.head().name();
+                    t.hint.set(Hint::Faulted(server, life, missing, id, region));
+                    t.wait_plain(Waiting::Reply);
                 } else {
-                    t.served_by.set((Link::to(s), Stage::Fault));
-                    t.wait_plain(Waiting::Reply, t.missing.get().0);
+                    t.exception_delivered.set(true);
+                    t.hint.set(Hint::Excepted(server));
+                    t.wait_plain(Waiting::Exception);
                 }
                 return;
             }
@@ -645,7 +648,7 @@ pub(crate) fn send_from_kernel(
 /// Answers an idempotent request, a fault or an exception.
 fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     let end = &t.server;
-    let (stage, weak) = (end.stage.get(), end.peer.get());
+    let (stage, weak) = (end.stage.get(), end.peer());
     let mine = space(t)?;
     match stage {
         Stage::Call => {
@@ -659,13 +662,17 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
         }
         Stage::Fault => {
             if let Some(c) = owed(t) {
-                let (address, need, region) = c.missing.get();
-                if c.space()
-                    .is_some_and(|s| memory::still_missing(s, address, need, region))
-                {
-                    c.refused.set(Some(address & !(PAGE_SIZE - 1)));
-                }
+                let refused = match c.hint.get() {
+                    Hint::Faulted(_, _, missing, id, life) => c
+                        .space()
+                        .filter(|s| memory::still_missing(s, missing, (id, life)))
+                        .map(|_| missing.page()),
+                    _ => None,
+                };
                 c.wake(k);
+                if let Some(page) = refused {
+                    c.hint.set(Hint::Refused(page));
+                }
             }
         }
         Stage::Exception => {
@@ -677,11 +684,12 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
             }
             // An answer from anybody else than who has the exception is as late as one to a thread
             // that has gone on: another keeper may have it by now.
-            let here = |c: &&Thread| {
-                c.excepted_to
-                    .get()
-                    .get()
-                    .is_none_or(|keeper| core::ptr::eq(keeper, t))
+            let here = |c: &&Thread| match c.hint.get() {
+                Hint::Excepted(keeper) => {
+                    keeper.get().is_none_or(|keeper| core::ptr::eq(keeper, t))
+                }
+                // Nobody, after a state was set: then whoever says that it has it.
+                _ => true,
             };
             if let Some(c) = weak.get().filter(here) {
                 // What is given to a vacant thread would be lost with its old body.
@@ -701,8 +709,8 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
 /// is written into the frame of a caller would be an attack on a thread that only faulted.
 fn owed(s: &'static Thread) -> Option<&'static Thread> {
     let owner = (Link::to(s), s.server.stage.get());
-    let c = s.server.peer.get().get()?;
-    (c.waits_for(Waiting::Reply) && c.served_by.get() == owner).then_some(c)
+    let c = s.server.peer().get()?;
+    (c.waits_for(Waiting::Reply) && c.served_by() == owner).then_some(c)
 }
 
 /// Moves the reply into the client's buffer and completes its call.

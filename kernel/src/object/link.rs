@@ -1,8 +1,8 @@
 //! Names of identities: [`Link`], between objects, and [`Target`], in references.
 //!
 //! Neither keeps anything alive. A slot's memory never changes its type, so a link may simply point
-//! at the slot; the generation tells whether the identity that it was made for is still the one in
-//! there.
+//! at the slot; the slot's [`Life`] tells whether the identity that it was made for is still the
+//! one in there.
 
 use super::cond::Cond;
 use super::mapping::Mapping;
@@ -12,13 +12,14 @@ use super::reference::Reference;
 use super::region::Region;
 use super::space::Space;
 use super::thread::Thread;
-use super::{Header, Object};
+use super::{Header, Life, Object, Phase};
 use abi::RefKind;
 
 /// Names an identity of a known type.
 pub(crate) struct Link<T: 'static> {
     object: Option<&'static T>,
-    generation: u32,
+    /// As the slot has it while the identity is active.
+    life: Life,
 }
 
 impl<T> Clone for Link<T> {
@@ -32,14 +33,14 @@ impl<T> Copy for Link<T> {}
 impl<T> PartialEq for Link<T> {
     fn eq(&self, other: &Self) -> bool {
         let here = self.object.map(core::ptr::from_ref);
-        here == other.object.map(core::ptr::from_ref) && self.generation == other.generation
+        here == other.object.map(core::ptr::from_ref) && self.life == other.life
     }
 }
 
 impl<T> core::fmt::Debug for Link<T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self.object {
-            Some(object) => write!(f, "{object:p}.{}", self.generation),
+            Some(object) => write!(f, "{object:p}.{:?}", self.life),
             None => f.write_str("none"),
         }
     }
@@ -48,11 +49,23 @@ impl<T> core::fmt::Debug for Link<T> {
 impl<T> Link<T> {
     pub(crate) const NONE: Self = Link {
         object: None,
-        generation: 0,
+        life: Life::NONE,
     };
 
     pub(crate) fn is_none(self) -> bool {
         self.object.is_none()
+    }
+
+    /// Its parts, for who stores them apart.
+    #[inline(always)]
+    pub(crate) fn parts(self) -> (Option<&'static T>, Life) {
+        (self.object, self.life)
+    }
+
+    /// The reverse of [`Link::parts`].
+    #[inline(always)]
+    pub(crate) fn of((object, life): (Option<&'static T>, Life)) -> Self {
+        Link { object, life }
     }
 }
 
@@ -62,7 +75,16 @@ impl<T: Object> Link<T> {
     pub(crate) fn to(object: &'static T) -> Self {
         Link {
             object: Some(object),
-            generation: object.head().generation.get(),
+            life: object.head().life.get().with(Phase::Active),
+        }
+    }
+
+    /// Names an object that is known to be active: [`Link::to`] in one instruction less.
+    #[inline(always)]
+    pub(crate) fn to_active(object: &'static T) -> Self {
+        Link {
+            object: Some(object),
+            life: object.head().life.get(),
         }
     }
 
@@ -70,14 +92,20 @@ impl<T: Object> Link<T> {
     #[inline]
     pub(crate) fn get(self) -> Option<&'static T> {
         self.object
-            .filter(|object| object.head().generation.get() == self.generation)
+            .filter(|object| object.head().life.get().with(Phase::Active) == self.life)
+    }
+
+    /// The object if it is active.
+    #[inline(always)]
+    pub(crate) fn active(self) -> Option<&'static T> {
+        self.object
+            .filter(|object| object.head().life.get() == self.life)
     }
 
     /// Whether this names the identity that is in the slot now.
     #[inline]
-    pub(crate) fn is(self, object: &T) -> bool {
-        self.object.is_some_and(|mine| core::ptr::eq(mine, object))
-            && self.generation == object.head().generation.get()
+    pub(crate) fn is(self, object: &'static T) -> bool {
+        self == Link::to(object)
     }
 }
 

@@ -64,18 +64,50 @@ pub(crate) enum Phase {
     Fresh,
 }
 
+/// Which identity is in a slot, and its phase, in one word: a link that holds the word of an active
+/// object sees with one comparison that it still is one, and the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Life(u32);
+
+impl Life {
+    const PHASE: u32 = 3;
+    const NONE: Life = Life(0);
+
+    fn first() -> Self {
+        Life(1 << 2 | Phase::Free as u32)
+    }
+
+    pub(crate) fn phase(self) -> Phase {
+        match self.0 & Self::PHASE {
+            0 => Phase::Free,
+            1 => Phase::Active,
+            2 => Phase::Vacant,
+            _ => Phase::Fresh,
+        }
+    }
+
+    #[inline(always)]
+    fn with(self, phase: Phase) -> Self {
+        Life(self.0 & !Self::PHASE | phase as u32)
+    }
+
+    /// The slot's next identity, which is not there yet. Never [`Life::NONE`].
+    fn next(self) -> Self {
+        Life((self.0 >> 2).wrapping_add(1).max(1) << 2)
+    }
+}
+
 /// What every object has.
 pub(crate) struct Header {
     id: ObjId,
-    generation: Cell<u32>,
-    pub(crate) phase: Cell<Phase>,
+    life: Cell<Life>,
     /// Offset in the frame, divided by [`OBJECT_ALIGN`].
     offset: Cell<u8>,
     pfn: Cell<Pfn>,
     /// Next object of the frame, or next free slot.
     next: Next,
-    /// The handle at which it was last found, and the epoch of the space where that was: while the
-    /// space's translations stand, the same handle finds it again.
+    /// The handle at which it was last found active, and the epoch of the space where that was:
+    /// while it is active and the space's translations stand, the same handle finds it again.
     seen_at: Cell<u64>,
     seen_in: Cell<u64>,
     /// Who pays for the slot.
@@ -91,8 +123,7 @@ impl Header {
     fn new(id: ObjId) -> Self {
         Header {
             id,
-            generation: Cell::new(1),
-            phase: Cell::new(Phase::Free),
+            life: Cell::new(Life::first()),
             offset: Cell::new(0),
             pfn: Cell::new(NO_FRAME),
             next: Cell::new(None),
@@ -102,13 +133,30 @@ impl Header {
         }
     }
 
+    pub(crate) fn phase(&self) -> Phase {
+        self.life.get().phase()
+    }
+
+    fn set_phase(&self, phase: Phase) {
+        self.life.set(self.life.get().with(phase));
+        if phase != Phase::Active {
+            self.seen_in.set(0);
+        }
+    }
+
     /// Whether others may operate on the object; if not they wait.
+    #[inline]
     pub(crate) fn open(&self) -> Result<(), Stop> {
-        if self.phase.get() == Phase::Active {
+        if self.phase() == Phase::Active {
             Ok(())
         } else {
             Err(Stop::Vacant)
         }
+    }
+
+    /// The identity in the slot, by number.
+    pub(crate) fn name(&self) -> (ObjId, Life) {
+        (self.id, self.life.get().with(Phase::Active))
     }
 
     /// Where the object lives: frame and offset in bytes.
@@ -118,7 +166,7 @@ impl Header {
 
     /// The hint that stands at the handle.
     fn word(&self) -> u64 {
-        u64::from(self.generation.get()) << 32 | u64::from(self.id.0)
+        u64::from(self.id.0)
     }
 }
 
@@ -335,21 +383,14 @@ impl<T: Object> Handles<T> {
         &self.seen[(handle / OBJECT_ALIGN) as usize % HANDLES]
     }
 
-    /// The object that this handle found before, if nothing has been unmapped in the space since:
-    /// then a walk would find it again.
+    /// The active object that this handle found before, if nothing has been unmapped in the space
+    /// since: then a walk would find it again.
     #[inline(always)]
-    fn probe(&self, space: &Space, handle: u64) -> Option<&'static T> {
+    pub(crate) fn probe(&self, space: &Space, handle: u64) -> Option<&'static T> {
         let object = self.entry(handle).get()?;
         let h = object.head();
         (h.seen_at.get() == handle && h.seen_in.get() == space.epoch.get()).then_some(object)
     }
-}
-
-/// The object at a handle, if it is found where it was last seen.
-#[inline(always)]
-pub(crate) fn at_hand<T: Object>(k: K, space: &Space, handle: u64) -> Option<&'static T> {
-    let object = T::handles(k).probe(space, handle)?;
-    (object.head().phase.get() == Phase::Active).then_some(object)
 }
 
 /// The object at a handle, in whatever phase.
@@ -379,21 +420,29 @@ fn look_long<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'st
     let object = T::table(k)
         .get(h.id.index())
         .ok_or(Stop::Exception(Exception::NoObject, handle))?;
-    h.seen_at.set(handle);
-    h.seen_in.set(space.epoch.get());
-    T::handles(k).entry(handle).set(Some(object));
+    if h.phase() == Phase::Active {
+        h.seen_at.set(handle);
+        h.seen_in.set(space.epoch.get());
+        T::handles(k).entry(handle).set(Some(object));
+    }
     Ok(object)
 }
 
 /// The object at a handle, for an operation on it. A vacant identity makes the caller wait.
+#[inline]
 pub(crate) fn find<T: Object>(
     k: K,
     space: &'static Space,
     handle: u64,
 ) -> Result<&'static T, Stop> {
-    let object = look_up::<T>(k, space, handle)?;
-    object.head().open()?;
-    Ok(object)
+    match T::handles(k).probe(space, handle) {
+        Some(object) => Ok(object),
+        None => {
+            let object = look_long::<T>(k, space, handle)?;
+            object.head().open()?;
+            Ok(object)
+        }
+    }
 }
 
 /// The object at a handle for its manager: also one whose body has not been opened yet.
@@ -403,7 +452,7 @@ pub(crate) fn find_body<T: Object>(
     handle: u64,
 ) -> Result<&'static T, Stop> {
     let object = look_up::<T>(k, space, handle)?;
-    match object.head().phase.get() {
+    match object.head().phase() {
         Phase::Active | Phase::Fresh => Ok(object),
         _ => Err(Stop::Vacant),
     }
@@ -474,7 +523,7 @@ pub(crate) fn create<T: Object>(
     if let Some(object) = vacant {
         unbind(k, object.head());
         bind(k, object.head(), place.pfn, place.offset);
-        object.head().phase.set(Phase::Fresh);
+        object.head().set_phase(Phase::Fresh);
         object.open(k);
         return Ok(object);
     }
@@ -493,7 +542,7 @@ pub(crate) fn create<T: Object>(
     h.next.set(None);
     h.payer.set(Some(payer));
     payer.hold();
-    h.phase.set(Phase::Active);
+    h.set_phase(Phase::Active);
     bind(k, h, place.pfn, place.offset);
     object.open(k);
     Ok(object)
@@ -502,10 +551,10 @@ pub(crate) fn create<T: Object>(
 /// Destroys an object: its body, and unless `keep` its identity too.
 pub(crate) fn destroy<T: Object>(k: K, object: &'static T, keep: bool) {
     let h = object.head();
-    match h.phase.get() {
+    match h.phase() {
         Phase::Active | Phase::Fresh => {
             // Vacant first: who is sent to try again must not find it open.
-            h.phase.set(Phase::Vacant);
+            h.set_phase(Phase::Vacant);
             object.close(k);
         }
         Phase::Vacant => {}
@@ -521,8 +570,7 @@ fn finish<T: Object>(k: K, object: &'static T) {
     let h = object.head();
     object.end(k);
     unbind(k, h);
-    h.phase.set(Phase::Free);
-    h.generation.set(h.generation.get().wrapping_add(1).max(1));
+    h.life.set(h.life.get().next());
     if let Some(payer) = h.payer.take() {
         payer.discharge(T::cost());
         payer.release(k);
@@ -539,7 +587,7 @@ fn finish<T: Object>(k: K, object: &'static T) {
 pub(crate) fn release_kept(k: K, target: Target) {
     fn release<T: Object>(k: K, link: Link<T>) {
         if let Some(object) = link.get() {
-            if object.head().phase.get() == Phase::Vacant {
+            if object.head().phase() == Phase::Vacant {
                 finish(k, object);
             }
         }
@@ -568,8 +616,8 @@ pub(crate) fn relocate<T: Object>(k: K, object: &'static T, place: &Place) {
 
 /// Marks a vacant identity's new body as open, once its state is set, and lets go on who waits.
 pub(crate) fn opened(k: K, h: &Header) {
-    if h.phase.get() == Phase::Fresh {
-        h.phase.set(Phase::Active);
+    if h.phase() == Phase::Fresh {
+        h.set_phase(Phase::Active);
         k.vacant.wake_all(k);
     }
 }
@@ -595,7 +643,7 @@ impl<T: Object> Table<T> {
         let (mut free, mut at) = (0, self.free.get());
         while let Some(slot) = at {
             free += 1;
-            assert_eq!(slot.phase.get(), Phase::Free);
+            assert_eq!(slot.phase(), Phase::Free);
             at = slot.next.get();
         }
         (self.used.get(), free)

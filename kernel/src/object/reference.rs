@@ -1,5 +1,6 @@
 //! References: name an object across spaces and carry the right to use it.
 
+use super::port::Port;
 use super::{Handles, Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
 use crate::K;
 use abi::Type;
@@ -26,6 +27,15 @@ impl Reference {
     pub(crate) fn keep(&self, k: K, target: Target) {
         self.point(k, target);
         self.keeps.set(true);
+    }
+
+    /// The port that it names, if it names one.
+    #[inline(always)]
+    pub(crate) fn port(&self) -> Option<Link<Port>> {
+        match self.target.get() {
+            Target::Port(link) => Some(link),
+            _ => None,
+        }
     }
 
     /// Whether it keeps the identity of its target.

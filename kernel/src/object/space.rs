@@ -138,6 +138,16 @@ impl Space {
         }
     }
 
+    /// Whether the `syscall` instruction of its threads goes to its keeper.
+    pub(crate) fn set_foreign(&self, foreign: bool) {
+        self.foreign.set(foreign);
+        let mut at = self.threads.get();
+        while let Some(t) = at {
+            t.note_space();
+            at = t.next_in_space.get();
+        }
+    }
+
     /// Drops the translations of a range, here and wherever it was exported to.
     pub(crate) fn forget(&'static self, k: K, start: u64, size: u64) {
         let pass = Forget::new(k);
@@ -195,7 +205,7 @@ impl Object for Space {
     }
     fn open(&'static self, k: K) {
         self.epoch.set(k.next_epoch());
-        self.foreign.set(false);
+        self.set_foreign(false);
         self.clock_offset.set(0);
         self.keeper.set(Target::Null);
     }
@@ -228,7 +238,7 @@ impl Object for Space {
             for range in &self.ports {
                 range.set((0, 0));
             }
-            k.inside.set(None);
+            k.forget_ports();
         }
         if let Some(account) = self.account.take() {
             account.close(k);

@@ -1,12 +1,11 @@
 //! Threads: the frame, scheduling, and the two ends of connections.
 //!
 //! The frame is the thread's only continuation (rule A1). Everything else in here that is not
-//! exported by `get_state` is either scheduling (queues, the time slice) or a hint that may be
-//! dropped at any time ([`Thread::touch`], [`Thread::refused`], [`Thread::served_by`]).
+//! exported by `get_state` is either scheduling (queues, the time slice) or a [`Hint`] that may be
+//! dropped at any time.
 
-use super::region::Region;
 use super::space::Space;
-use super::{Handles, Header, Link, Object, Table, Target, CHUNK};
+use super::{Handles, Header, Life, Link, ObjId, Object, Table, Target, CHUNK};
 use crate::exec;
 use crate::ipc::Errand;
 use crate::memory::Access;
@@ -14,7 +13,7 @@ use crate::object::port::Port;
 use crate::wait::{self, DeadlineLinks, Links, WaitQueue};
 use crate::K;
 use abi::state::{Stage, Waiting};
-use abi::{Call, Code, Exception, Type};
+use abi::{Call, Code, Exception, Type, PAGE_SIZE};
 use core::cell::Cell;
 use hal::{Context, FpuArea};
 
@@ -40,40 +39,94 @@ pub(crate) enum Touch {
     Wrong(Exception, u64),
 }
 
+/// What the kernel knows of a thread's wait, or of how its last one ended, that neither its frame
+/// nor its state tells. Without it the thread does its call again, and that leads to the same end.
+#[derive(Clone, Copy)]
+pub(crate) enum Hint {
+    None,
+    /// While it waits for a server: the port, and what it wants there.
+    Errand(&'static Port, Errand),
+    /// While it waits for a reply to its call: who owes it.
+    Called(Link<Thread>),
+    /// While it waits for a keeper's answer to a fault: who owes it, the page with the access that
+    /// it needs ([`Missing`]), and the keeper's region.
+    Faulted(Option<&'static Thread>, Life, Missing, ObjId, Life),
+    /// While an exception is delivered: to whom.
+    Excepted(Link<Thread>),
+    /// While it waits on a cond, which its frame does not name any more: the handle.
+    Cond(u64),
+    /// What a peer met in its memory, and it has to settle when it goes on.
+    Touch(Touch),
+    /// The page whose fault its keeper answered without resolving it.
+    Refused(u64),
+}
+
+/// A page and the access that it is needed for, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Missing(u64);
+
+impl Missing {
+    pub(crate) fn new(address: u64, access: Access) -> Self {
+        Missing(address & !(PAGE_SIZE - 1) | access.0)
+    }
+
+    pub(crate) fn page(self) -> u64 {
+        self.0 & !(PAGE_SIZE - 1)
+    }
+
+    pub(crate) fn access(self) -> Access {
+        Access(self.0 & (PAGE_SIZE - 1))
+    }
+}
+
+const _: () = assert!(abi::access::ALL < PAGE_SIZE);
+
 /// One end of a connection.
 pub(crate) struct End {
+    /// The thread at the other end, as a [`Link`]. The connection exists while both name each other.
+    thread: Cell<Option<&'static Thread>>,
+    life: Cell<Life>,
     pub(crate) stage: Cell<Stage>,
-    /// The thread at the other end. The connection exists while both name each other.
-    pub(crate) peer: Cell<Link<Thread>>,
 }
 
 impl End {
     const fn new() -> Self {
         End {
+            thread: Cell::new(None),
+            life: Cell::new(Life::NONE),
             stage: Cell::new(Stage::None),
-            peer: Cell::new(Link::NONE),
         }
     }
 
-    pub(crate) fn set(&self, stage: Stage, peer: Link<Thread>) {
-        self.stage.set(stage);
-        self.peer.set(peer);
+    /// The thread at the other end.
+    #[inline(always)]
+    pub(crate) fn peer(&self) -> Link<Thread> {
+        Link::of((self.thread.get(), self.life.get()))
     }
 
+    #[inline(always)]
+    pub(crate) fn set(&self, stage: Stage, peer: Link<Thread>) {
+        let (thread, life) = peer.parts();
+        self.thread.set(thread);
+        self.life.set(life);
+        self.stage.set(stage);
+    }
+
+    #[inline(always)]
     pub(crate) fn clear(&self) {
-        self.set(Stage::None, Link::NONE);
+        self.stage.set(Stage::None);
     }
 
     /// Whether it is an end of a connection with that thread, as far as this end knows.
     pub(crate) fn connects(&self, peer: &'static Thread) -> bool {
-        self.peer.get() == Link::to(peer) && crate::ipc::reliable(self.stage.get())
+        self.peer() == Link::to(peer) && crate::ipc::reliable(self.stage.get())
     }
 
     /// The peer as a state shows it: who has ended the connection is a peer no more.
     pub(crate) fn shown(&self) -> Link<Thread> {
         match self.stage.get() {
-            Stage::Finished => Link::NONE,
-            _ => self.peer.get(),
+            Stage::None | Stage::Finished => Link::NONE,
+            _ => self.peer(),
         }
     }
 }
@@ -84,6 +137,9 @@ pub struct Thread {
     pub(crate) ctx: Context,
     head: Header,
     pub(crate) run: Cell<Run>,
+    /// It has to go the long way into its next call: a peer has left it something to settle, or its
+    /// space is foreign, or it has none.
+    detour: Cell<bool>,
     pub(crate) priority: Cell<u8>,
     pub(crate) stop_count: Cell<u32>,
     pub(crate) interrupt: Cell<bool>,
@@ -96,26 +152,13 @@ pub struct Thread {
     pub(crate) server: End,
     /// An exception has been delivered to the keeper and awaits its reply.
     pub(crate) exception_delivered: Cell<bool>,
-    /// Who it was delivered to. Nobody, after a state was set: then whoever says that it has it.
-    pub(crate) excepted_to: Cell<Link<Thread>>,
     pub(crate) exception: Cell<u8>,
     pub(crate) exception_address: Cell<u64>,
     pub(crate) links: Links,
     pub(crate) deadline: DeadlineLinks,
     /// What it waits for, or waited for when it was stopped: for people.
     pub(crate) waiting: Cell<Waiting>,
-    pub(crate) waiting_for: Cell<u64>,
-    /// While it waits for a server: the port, and what it wants there.
-    pub(crate) errand: Cell<Option<(&'static Port, Errand)>>,
-    /// While it waits for a reply: who owes it, and to what (`Call` or `Fault`). Hint: without it
-    /// the request is sent again.
-    pub(crate) served_by: Cell<(Link<Thread>, Stage)>,
-    /// What a peer met in its memory, and it has to settle when it goes on. Hint.
-    pub(crate) touch: Cell<Option<Touch>>,
-    /// The address that it told a keeper of, the access that it needs, and the keeper's region.
-    pub(crate) missing: Cell<(u64, Access, Link<Region>)>,
-    /// The page whose fault its keeper answered without resolving it. Hint.
-    pub(crate) refused: Cell<Option<u64>>,
+    pub(crate) hint: Cell<Hint>,
 }
 
 impl Thread {
@@ -123,6 +166,72 @@ impl Thread {
     #[inline]
     pub(crate) fn space(&self) -> Option<&'static Space> {
         self.space.get()
+    }
+
+    /// Whether its next call has to go the long way in.
+    #[inline(always)]
+    pub(crate) fn makes_detour(&self) -> bool {
+        self.detour.get()
+    }
+
+    /// Its space, or what is said of that, has changed.
+    pub(crate) fn note_space(&self) {
+        let touch = matches!(self.hint.get(), Hint::Touch(_));
+        let plain = self.space().is_some_and(|space| !space.foreign.get());
+        self.detour.set(touch || !plain);
+    }
+
+    /// A peer leaves it something to settle before it goes on with its call.
+    pub(crate) fn leave_touch(&self, touch: Touch) {
+        self.hint.set(Hint::Touch(touch));
+        self.detour.set(true);
+    }
+
+    /// What it has to settle.
+    pub(crate) fn take_touch(&self) -> Option<Touch> {
+        let Hint::Touch(touch) = self.hint.get() else {
+            return None;
+        };
+        self.hint.set(Hint::None);
+        self.note_space();
+        Some(touch)
+    }
+
+    /// Who owes it a reply, to what (`Call` or `Fault`).
+    pub(crate) fn served_by(&self) -> (Link<Thread>, Stage) {
+        match self.hint.get() {
+            Hint::Called(server) => (server, Stage::Call),
+            Hint::Faulted(server, life, ..) => (Link::of((server, life)), Stage::Fault),
+            _ => (Link::NONE, Stage::None),
+        }
+    }
+
+    /// What it waits for, or waited for when it was stopped, in a word: a handle, an address, a
+    /// time.
+    pub(crate) fn waiting_for(&self) -> u64 {
+        match (self.waiting(), self.hint.get()) {
+            (Waiting::Cond, Hint::Cond(handle)) => handle,
+            (Waiting::Reply, Hint::Faulted(_, _, missing, ..)) => missing.page(),
+            (Waiting::Exception, _) => self.exception_address.get(),
+            (
+                Waiting::Mutex
+                | Waiting::Port
+                | Waiting::Portset
+                | Waiting::Reply
+                | Waiting::Deadline,
+                _,
+            ) => self.ctx.rdi.get(),
+            _ => 0,
+        }
+    }
+
+    /// Why it waits, or waited when it was stopped.
+    pub(crate) fn waiting(&self) -> Waiting {
+        match self.run.get() {
+            Run::Waiting(why) => why,
+            Run::Stopped => self.waiting.get(),
+            Run::Ready | Run::Running => Waiting::Nothing,
+        }
     }
 
     /// The entrypoint in the frame, if there is such a one.
@@ -172,12 +281,11 @@ impl Thread {
             wait::leave_queue(self);
         }
         k.deadlines.remove(self);
-        self.errand.set(None);
     }
 
     /// Makes a thread that is in no queue ready, or whatever comes next for it.
     pub(crate) fn make_ready(&'static self, k: K) {
-        if self.stop_count.get() > 0 || self.head.phase.get() != super::Phase::Active {
+        if self.stop_count.get() > 0 || self.head.phase() != super::Phase::Active {
             self.run.set(Run::Stopped);
             return;
         }
@@ -187,7 +295,7 @@ impl Thread {
                 self.wait_vacant(k);
             }
             Some(_) if self.exception_delivered.get() => {
-                self.wait_plain(Waiting::Exception, self.exception_address.get());
+                self.wait_plain(Waiting::Exception);
             }
             Some(_) => {
                 self.run.set(Run::Ready);
@@ -205,15 +313,15 @@ impl Thread {
     }
 
     /// Begins a wait. The caller returns [`crate::Outcome::Wait`].
-    pub(crate) fn wait_on(&'static self, queue: &'static WaitQueue, why: Waiting, what: u64) {
+    #[inline]
+    pub(crate) fn wait_on(&'static self, queue: &'static WaitQueue, why: Waiting) {
         queue.push(self);
-        self.wait_plain(why, what);
+        self.wait_plain(why);
     }
 
     /// Begins a wait for something that knows whom to wake.
-    pub(crate) fn wait_plain(&self, why: Waiting, what: u64) {
-        self.waiting.set(why);
-        self.waiting_for.set(what);
+    #[inline(always)]
+    pub(crate) fn wait_plain(&self, why: Waiting) {
         self.run.set(Run::Waiting(why));
     }
 
@@ -221,7 +329,7 @@ impl Thread {
     /// who finds nothing changed comes back behind all others.
     pub(crate) fn wait_vacant(&'static self, k: K) {
         k.vacant.append(self);
-        self.wait_plain(Waiting::Vacant, 0);
+        self.wait_plain(Waiting::Vacant);
     }
 
     pub(crate) fn waits_for(&self, why: Waiting) -> bool {
@@ -240,9 +348,7 @@ impl Thread {
     /// returns; nothing is completed in it until it goes on.
     pub(crate) fn stop(&'static self, k: K) {
         self.stop_count.set(self.stop_count.get().saturating_add(1));
-        if matches!(self.run.get(), Run::Ready | Run::Running) {
-            self.waiting.set(Waiting::Nothing);
-        }
+        self.waiting.set(self.waiting());
         self.quit(k);
         self.run.set(Run::Stopped);
     }
@@ -258,7 +364,13 @@ impl Thread {
     /// Makes an interrupt pending; a thread that waits for one has its call completed.
     pub(crate) fn interrupt(&'static self, k: K) {
         if self.waits_for(Waiting::Interrupt) {
-            self.complete(k, Code::Ok);
+            // Who waits for this is in no queue, and nothing keeps it from running.
+            if self.deadline.is_set() {
+                k.deadlines.remove(self);
+            }
+            self.finish(Code::Ok);
+            self.run.set(Run::Ready);
+            k.sched.add(self);
         } else {
             self.interrupt.set(true);
         }
@@ -278,6 +390,7 @@ impl Thread {
         self.next_in_space.set(None);
         self.prev_in_space.set(None);
         self.space.set(space);
+        self.note_space();
         if let Some(space) = space {
             let first = space.threads.replace(Some(self));
             self.next_in_space.set(first);
@@ -314,6 +427,7 @@ impl Object for Thread {
             ctx: Context::new(fpu),
             head,
             run: Cell::new(Run::Stopped),
+            detour: Cell::new(true),
             priority: Cell::new(0),
             stop_count: Cell::new(1),
             interrupt: Cell::new(false),
@@ -324,18 +438,12 @@ impl Object for Thread {
             client: End::new(),
             server: End::new(),
             exception_delivered: Cell::new(false),
-            excepted_to: Cell::new(Link::NONE),
             exception: Cell::new(0),
             exception_address: Cell::new(0),
             links: Links::new(),
             deadline: DeadlineLinks::new(),
             waiting: Cell::new(Waiting::Nothing),
-            waiting_for: Cell::new(0),
-            errand: Cell::new(None),
-            served_by: Cell::new((Link::NONE, Stage::None)),
-            touch: Cell::new(None),
-            missing: Cell::new((0, Access::READ, Link::NONE)),
-            refused: Cell::new(None),
+            hint: Cell::new(Hint::None),
         }
     }
     fn head(&self) -> &Header {
@@ -362,14 +470,11 @@ impl Object for Thread {
         self.stop_count.set(1);
         self.tag.set(0);
         self.exception_delivered.set(false);
-        self.excepted_to.set(Link::NONE);
         self.exception.set(0);
         self.exception_address.set(0);
         self.waiting.set(Waiting::Nothing);
-        self.waiting_for.set(0);
-        self.served_by.set((Link::NONE, Stage::None));
-        self.touch.set(None);
-        self.refused.set(None);
+        self.hint.set(Hint::None);
+        self.note_space();
     }
     fn close(&'static self, k: K) {
         self.quit(k);

@@ -16,7 +16,7 @@ fn kept<T: Object>(a: Args, handle: u64) -> Result<Option<&'static T>, Stop> {
     let reference = object::find::<Reference>(a.k, a.space, handle)?;
     let dead = Stop::Code(Code::Dead);
     let object = reference.target.get().get::<T>().ok_or(dead)?;
-    if reference.keeps() && object.head().phase.get() == Phase::Vacant {
+    if reference.keeps() && object.head().phase() == Phase::Vacant {
         Ok(Some(object))
     } else {
         Err(Stop::Code(Code::Invalid))

@@ -15,11 +15,12 @@ use crate::object::mutex::Mutex;
 use crate::object::reference::Reference;
 use crate::object::region::{Region, Source};
 use crate::object::space::Space;
-use crate::object::thread::{Run, Thread};
+use crate::object::thread::{Hint, Run, Thread};
 use crate::object::{self, Object, Target};
 use crate::{fault, ipc, Handled, Outcome, Stop, K};
 use abi::state::Waiting;
-use abi::{access, Call as Entry, Code, Exception, PAGE_SIZE, PRIORITIES};
+use abi::{access, Call as Entry, Code, Exception, PAGE_SIZE, PRIORITIES, SYSCALLS};
+use hal::Context;
 
 /// The arguments of an ordinary call, and who makes it.
 #[derive(Clone, Copy)]
@@ -70,157 +71,188 @@ impl Args {
     }
 }
 
-/// Does the call that stands in the frame of the running thread.
-pub(crate) fn dispatch(k: K, t: &'static Thread) -> Handled {
-    let space = t.space().ok_or(Stop::Exception(Exception::NoSpace, 0))?;
+/// Does a call that stands in the frame of the running thread. Returns whom to resume.
+pub(crate) type Handler = fn(K, &'static Thread) -> &'static Context;
+
+/// Who does what: the handler of every number.
+pub(crate) static HANDLERS: [Handler; 256] = {
+    let mut all: [Handler; 256] = [no_call; 256];
+    let mut i = 0;
+    while i < ORDINARY.len() {
+        all[ORDINARY[i].0 as usize] = ORDINARY[i].1;
+        i += 1;
+    }
+    let mut i = 0;
+    while i < SYSCALLS.len() {
+        let call = SYSCALLS[i].call;
+        if abi::ipc::plan(call).is_ipc() {
+            all[call as usize] = match ipc::fast::handler(call) {
+                Some(short_cut) => short_cut,
+                None => ipc_call,
+            };
+        } else {
+            let mut found = false;
+            let mut j = 0;
+            while j < ORDINARY.len() {
+                found |= ORDINARY[j].0 as u8 == call as u8;
+                j += 1;
+            }
+            assert!(found, "an entrypoint without a handler");
+        }
+        i += 1;
+    }
+    all
+};
+
+/// A table of the handlers of ordinary calls. Each is compiled into a function of its own that does
+/// the whole way from the frame to the frame.
+macro_rules! handlers {
+    ($a:ident: $($call:ident => $handle:expr,)*) => {
+        const ORDINARY: &[(Entry, Handler)] = &[$((Entry::$call, {
+            fn handler(k: K, t: &'static Thread) -> &'static Context {
+                ordinary(k, t, |$a| $handle)
+            }
+            handler
+        }),)*];
+    };
+}
+
+handlers! { a:
+    MutexCreate => common::create::<Mutex>(a),
+    MutexDestroy => common::destroy::<Mutex>(a),
+    MutexMove => common::relocate::<Mutex>(a),
+    MutexReference => common::reference::<Mutex>(a),
+    MutexGetState => state::mutex_get(a),
+    MutexSetState => state::mutex_set(a),
+    CondCreate => common::create::<Cond>(a),
+    CondDestroy => common::destroy::<Cond>(a),
+    CondMove => common::relocate::<Cond>(a),
+    CondReference => common::reference::<Cond>(a),
+    CondGetState => state::nothing_get::<Cond>(a),
+    CondSetState => state::nothing_set::<Cond>(a),
+    MappingCreate => common::create::<Mapping>(a),
+    MappingDestroy => common::destroy::<Mapping>(a),
+    MappingMove => common::relocate::<Mapping>(a),
+    MappingReference => common::reference::<Mapping>(a),
+    MappingGetState => state::mapping_get(a),
+    MappingSetState => state::mapping_set(a),
+    RegionCreate => common::create::<Region>(a),
+    RegionDestroy => common::destroy::<Region>(a),
+    RegionMove => common::relocate::<Region>(a),
+    RegionReference => common::reference::<Region>(a),
+    RegionGetState => state::region_get(a),
+    RegionSetState => state::region_set(a),
+    PortCreate => common::create::<object::port::Port>(a),
+    PortDestroy => common::destroy::<object::port::Port>(a),
+    PortMove => common::relocate::<object::port::Port>(a),
+    PortReference => common::reference::<object::port::Port>(a),
+    PortGetState => state::port_get(a),
+    PortSetState => state::port_set(a),
+    PortsetCreate => common::create::<object::port::Portset>(a),
+    PortsetDestroy => common::destroy::<object::port::Portset>(a),
+    PortsetMove => common::relocate::<object::port::Portset>(a),
+    PortsetReference => common::reference::<object::port::Portset>(a),
+    PortsetGetState => state::nothing_get::<object::port::Portset>(a),
+    PortsetSetState => state::nothing_set::<object::port::Portset>(a),
+    SpaceCreate => common::create_space(a),
+    SpaceDestroy => common::destroy::<Space>(a),
+    SpaceMove => common::relocate::<Space>(a),
+    SpaceReference => common::reference::<Space>(a),
+    SpaceGetState => state::space_get(a),
+    SpaceSetState => state::space_set(a),
+    ThreadCreate => common::create::<Thread>(a),
+    ThreadDestroy => common::destroy::<Thread>(a),
+    ThreadMove => common::relocate::<Thread>(a),
+    ThreadReference => common::reference::<Thread>(a),
+    ThreadGetState => state::thread_get(a),
+    ThreadSetState => state::thread_set(a),
+    ReferenceCreate => common::create::<Reference>(a),
+    ReferenceDestroy => common::destroy::<Reference>(a),
+    ReferenceMove => common::relocate::<Reference>(a),
+    ReferenceReference => common::reference::<Reference>(a),
+    ReferenceGetState => state::reference_get(a),
+    ReferenceSetState => state::reference_set(a),
+    MutexLock => mutex_lock(a),
+    MutexTrylock => mutex_trylock(a),
+    MutexUnlock => mutex_unlock(a),
+    CondWait => cond_wait(a, u64::MAX),
+    CondWaitUntil => cond_wait(a, a.c()),
+    CondSignal => cond_signal(a),
+    CondBroadcast => cond_broadcast(a),
+    MappingProtect => mapping_protect(a),
+    RegionProtect => region_protect(a),
+    RegionSearch => search::region_search(a),
+    ThreadSelf => a.value(a.t.tag.get()),
+    ThreadYield => thread_yield(a),
+    ThreadSleepUntil => thread_sleep_until(a),
+    ThreadStop => thread_stop(a),
+    ThreadResume => thread_resume(a),
+    ThreadInterrupt => thread_interrupt(a),
+    ThreadWaitInterrupt => thread_wait_interrupt(a, u64::MAX),
+    ThreadWaitInterruptUntil => thread_wait_interrupt(a, a.a()),
+    ThreadSetPriority => thread_set_priority(a),
+    ThreadReferenceClientEnd => common::reference_end(a, Target::ClientEnd),
+    ThreadReferenceServerEnd => common::reference_end(a, Target::ServerEnd),
+    ReferenceCheck => reference_check(a),
+    ReferenceEqual => reference_equal(a),
+    ClockGet => a.value(a.space.clock()),
+    DeviceAttachInterrupt => device_attach_interrupt(a),
+    DeviceGrantPorts => device_grant_ports(a),
+    DeviceMapPhysical => device_map_physical(a),
+    ServerRelease => ipc::release(a.t),
+}
+
+/// The way through an ordinary call: who makes it, the handler, what comes of it.
+#[inline(always)]
+fn ordinary(k: K, t: &'static Thread, handle: impl FnOnce(Args) -> Handled) -> &'static Context {
+    let space = match t.space() {
+        Some(space) if !t.makes_detour() => space,
+        _ => match prepare(k, t) {
+            Some(space) => space,
+            None => return k.leave(t),
+        },
+    };
+    match handle(Args { k, t, space }) {
+        Ok(_) => k.leave(t),
+        Err(stop) => k.stopped(t, stop),
+    }
+}
+
+/// What has to happen before a call of a thread that makes a detour. Its space, if it can then make
+/// the call.
+#[cold]
+fn prepare(k: K, t: &'static Thread) -> Option<&'static Space> {
+    let Some(space) = t.space() else {
+        fault::exception(k, t, Exception::NoSpace, 0, 0);
+        return None;
+    };
     if space.foreign.get() {
-        fault::exception(
-            k,
-            t,
-            Exception::ForeignCall,
-            t.ctx.rip.get(),
-            t.ctx.rax.get(),
-        );
-        return Ok(Outcome::Wait);
+        let (rip, rax) = (t.ctx.rip.get(), t.ctx.rax.get());
+        fault::exception(k, t, Exception::ForeignCall, rip, rax);
+        return None;
+    }
+    Some(space)
+}
+
+/// A call of IPC, stage by stage.
+pub(crate) fn ipc_call(k: K, t: &'static Thread) -> &'static Context {
+    if t.makes_detour() && prepare(k, t).is_none() {
+        return k.leave(t);
     }
     let Some(call) = t.call() else {
-        return Err(Stop::Exception(Exception::NoCall, t.ctx.rax.get()));
+        return no_call(k, t);
     };
-    let a = Args { k, t, space };
-    use Entry::*;
-    match call {
-        MutexCreate => common::create::<Mutex>(a),
-        MutexDestroy => common::destroy::<Mutex>(a),
-        MutexMove => common::relocate::<Mutex>(a),
-        MutexReference => common::reference::<Mutex>(a),
-        MutexGetState => state::mutex_get(a),
-        MutexSetState => state::mutex_set(a),
-        CondCreate => common::create::<Cond>(a),
-        CondDestroy => common::destroy::<Cond>(a),
-        CondMove => common::relocate::<Cond>(a),
-        CondReference => common::reference::<Cond>(a),
-        CondGetState => state::nothing_get::<Cond>(a),
-        CondSetState => state::nothing_set::<Cond>(a),
-        MappingCreate => common::create::<Mapping>(a),
-        MappingDestroy => common::destroy::<Mapping>(a),
-        MappingMove => common::relocate::<Mapping>(a),
-        MappingReference => common::reference::<Mapping>(a),
-        MappingGetState => state::mapping_get(a),
-        MappingSetState => state::mapping_set(a),
-        RegionCreate => common::create::<Region>(a),
-        RegionDestroy => common::destroy::<Region>(a),
-        RegionMove => common::relocate::<Region>(a),
-        RegionReference => common::reference::<Region>(a),
-        RegionGetState => state::region_get(a),
-        RegionSetState => state::region_set(a),
-        PortCreate => common::create::<object::port::Port>(a),
-        PortDestroy => common::destroy::<object::port::Port>(a),
-        PortMove => common::relocate::<object::port::Port>(a),
-        PortReference => common::reference::<object::port::Port>(a),
-        PortGetState => state::port_get(a),
-        PortSetState => state::port_set(a),
-        PortsetCreate => common::create::<object::port::Portset>(a),
-        PortsetDestroy => common::destroy::<object::port::Portset>(a),
-        PortsetMove => common::relocate::<object::port::Portset>(a),
-        PortsetReference => common::reference::<object::port::Portset>(a),
-        PortsetGetState => state::nothing_get::<object::port::Portset>(a),
-        PortsetSetState => state::nothing_set::<object::port::Portset>(a),
-        SpaceCreate => common::create_space(a),
-        SpaceDestroy => common::destroy::<Space>(a),
-        SpaceMove => common::relocate::<Space>(a),
-        SpaceReference => common::reference::<Space>(a),
-        SpaceGetState => state::space_get(a),
-        SpaceSetState => state::space_set(a),
-        ThreadCreate => common::create::<Thread>(a),
-        ThreadDestroy => common::destroy::<Thread>(a),
-        ThreadMove => common::relocate::<Thread>(a),
-        ThreadReference => common::reference::<Thread>(a),
-        ThreadGetState => state::thread_get(a),
-        ThreadSetState => state::thread_set(a),
-        ReferenceCreate => common::create::<Reference>(a),
-        ReferenceDestroy => common::destroy::<Reference>(a),
-        ReferenceMove => common::relocate::<Reference>(a),
-        ReferenceReference => common::reference::<Reference>(a),
-        ReferenceGetState => state::reference_get(a),
-        ReferenceSetState => state::reference_set(a),
-        MutexLock => mutex_lock(a),
-        MutexTrylock => mutex_trylock(a),
-        MutexUnlock => mutex_unlock(a),
-        CondWait => cond_wait(a, u64::MAX),
-        CondWaitUntil => cond_wait(a, a.c()),
-        CondSignal => cond_signal(a),
-        CondBroadcast => cond_broadcast(a),
-        MappingProtect => mapping_protect(a),
-        RegionProtect => region_protect(a),
-        RegionSearch => search::region_search(a),
-        ThreadSelf => a.value(t.tag.get()),
-        ThreadYield => thread_yield(a),
-        ThreadSleepUntil => thread_sleep_until(a),
-        ThreadStop => thread_stop(a),
-        ThreadResume => thread_resume(a),
-        ThreadInterrupt => thread_interrupt(a),
-        ThreadWaitInterrupt => thread_wait_interrupt(a, u64::MAX),
-        ThreadWaitInterruptUntil => thread_wait_interrupt(a, a.a()),
-        ThreadSetPriority => thread_set_priority(a),
-        ThreadReferenceClientEnd => common::reference_end(a, Target::ClientEnd),
-        ThreadReferenceServerEnd => common::reference_end(a, Target::ServerEnd),
-        ReferenceCheck => reference_check(a),
-        ReferenceEqual => reference_equal(a),
-        ClockGet => a.value(space.clock()),
-        DeviceAttachInterrupt => device_attach_interrupt(a),
-        DeviceGrantPorts => device_grant_ports(a),
-        DeviceMapPhysical => device_map_physical(a),
-        ServerRelease => ipc::release(t),
-        ClientConnect
-        | ClientConnectSend
-        | ClientConnectSendOver
-        | ClientConnectSendOverReceive
-        | ClientSend
-        | ClientSendOver
-        | ClientSendOverReceive
-        | ClientOver
-        | ClientOverReceive
-        | ClientReceive
-        | ClientAck
-        | ClientAckSend
-        | ClientAckSendOver
-        | ClientAckSendOverReceive
-        | ClientDisconnect
-        | ClientConnectSendOverReceiveShort
-        | ClientSendOverReceiveShort
-        | ClientOverReceiveShort
-        | ClientReceiveShort
-        | ClientAckSendOverReceiveShort
-        | ServerWait
-        | ServerWaitReceive
-        | ServerWaitReceiveUntil
-        | ServerReceive
-        | ServerAck
-        | ServerAckSend
-        | ServerAckSendOver
-        | ServerAckSendOverReceive
-        | ServerAckSendWaitReceive
-        | ServerSend
-        | ServerSendOver
-        | ServerSendOverReceive
-        | ServerSendWaitReceive
-        | ServerOver
-        | ServerOverReceive
-        | ServerDisconnect
-        | ServerWaitReceiveShort
-        | ServerReceiveShort
-        | ServerAckSendWaitReceiveShort
-        | ServerSendWaitReceiveShort
-        | ServerAckSendOverReceiveShort
-        | ServerSendOverReceiveShort
-        | ServerOverReceiveShort
-        | Call
-        | CallShort
-        | Reply
-        | ReplyShort
-        | ReplyWaitReceive
-        | ReplyWaitReceiveShort => ipc::run(k, t, call),
+    match ipc::run(k, t, call) {
+        Ok(_) => k.leave(t),
+        Err(stop) => k.stopped(t, stop),
     }
+}
+
+/// There is no such call.
+fn no_call(k: K, t: &'static Thread) -> &'static Context {
+    ordinary(k, t, |a| {
+        Err(Stop::Exception(Exception::NoCall, a.t.ctx.rax.get()))
+    })
 }
 
 // ---- mutex and cond ------------------------------------------------------------------------------
@@ -228,7 +260,7 @@ pub(crate) fn dispatch(k: K, t: &'static Thread) -> Handled {
 fn mutex_lock(a: Args) -> Handled {
     let mutex = a.object::<Mutex>()?;
     if mutex.locked.replace(true) {
-        a.t.wait_on(&mutex.waiters, Waiting::Mutex, a.a());
+        a.t.wait_on(&mutex.waiters, Waiting::Mutex);
         return Ok(Outcome::Wait);
     }
     a.done()
@@ -273,7 +305,8 @@ fn cond_wait(a: Args, deadline: u64) -> Handled {
     a.t.ctx.rdi.set(a.b());
     a.t.become_call(Entry::MutexLock);
     unlock(a.k, mutex);
-    a.t.wait_on(&cond.waiters, Waiting::Cond, handle);
+    a.t.wait_on(&cond.waiters, Waiting::Cond);
+    a.t.hint.set(Hint::Cond(handle));
     if deadline != u64::MAX {
         a.k.deadlines.add(a.t, a.space.machine_time(deadline));
     }
@@ -332,7 +365,7 @@ fn thread_sleep_until(a: Args) -> Handled {
     if at <= hal::now() {
         return a.done();
     }
-    a.t.wait_plain(Waiting::Deadline, a.a());
+    a.t.wait_plain(Waiting::Deadline);
     a.k.deadlines.add(a.t, at);
     Ok(Outcome::Wait)
 }
@@ -374,7 +407,7 @@ fn thread_wait_interrupt(a: Args, deadline: u64) -> Handled {
             return Err(Stop::Code(Code::TimedOut));
         }
     }
-    a.t.wait_plain(Waiting::Interrupt, 0);
+    a.t.wait_plain(Waiting::Interrupt);
     if at != u64::MAX {
         a.k.deadlines.add(a.t, at);
     }
@@ -462,7 +495,7 @@ fn device_grant_ports(a: Args) -> Handled {
     // The whole 64 Ki would not fit the count; nobody needs that many.
     free.set((first as u16, u16::try_from(count).unwrap_or(u16::MAX)));
     // Loaded when somebody next enters it, the caller included.
-    a.k.inside.set(None);
+    a.k.forget_ports();
     a.k.enter_space(a.t);
     a.done()
 }

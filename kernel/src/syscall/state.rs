@@ -13,7 +13,7 @@ use crate::object::port::{Port, Portset};
 use crate::object::reference::Reference;
 use crate::object::region::{Region, Source};
 use crate::object::space::Space;
-use crate::object::thread::{End, Run, Thread};
+use crate::object::thread::{End, Hint, Thread};
 use crate::object::{self, Link, Object, Phase, Target};
 use crate::{exec, Handled, Stop};
 use abi::state::{space_flags, Stage, Waiting, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS};
@@ -259,7 +259,7 @@ pub(super) fn space_set(a: Args) -> Handled {
     let account = s.account.get().ok_or(invalid())?;
     account.check_quota(quota)?;
     account.set_quota(quota);
-    s.foreign.set(flags & space_flags::FOREIGN != 0);
+    s.set_foreign(flags & space_flags::FOREIGN != 0);
     if s.clock_offset.replace(clock_offset) != clock_offset {
         s.wake_timed(a.k);
     }
@@ -273,11 +273,6 @@ pub(super) fn space_set(a: Args) -> Handled {
 pub(super) fn thread_get(a: Args) -> Handled {
     let t = object::find_body::<Thread>(a.k, a.space, a.a())?;
     let (space, client, server) = (place(a, a.c())?, place(a, a.d())?, place(a, a.e())?);
-    let (waiting, waiting_for) = match t.run.get() {
-        // What a stopped thread waited for; it will begin the wait again.
-        Run::Waiting(_) | Run::Stopped => (t.waiting.get() as u64, t.waiting_for.get()),
-        _ => (0, 0),
-    };
     let mut words = [0; THREAD_WORDS];
     words[..REGISTER_WORDS].copy_from_slice(&t.ctx.registers().to_words());
     words[REGISTER_WORDS..].copy_from_slice(&[
@@ -290,8 +285,8 @@ pub(super) fn thread_get(a: Args) -> Handled {
         u64::from(t.exception_delivered.get()),
         u64::from(t.exception.get()),
         t.exception_address.get(),
-        waiting,
-        waiting_for,
+        t.waiting() as u64,
+        t.waiting_for(),
         0,
     ]);
     writable(a, a.b(), (THREAD_WORDS * 8 + FPU_BYTES) as u64)?;
@@ -356,7 +351,7 @@ fn flag(value: u64) -> Result<bool, Stop> {
 /// Sets one end of a connection. If it names another peer than before, the old one is told.
 fn set_end(end: &End, stage: Stage, peer: Link<Thread>, drop_end: impl FnOnce()) {
     let old = end.stage.get();
-    let same = end.peer.get() == peer;
+    let same = end.peer() == peer;
     // The server has ended the connection in order since the state was taken.
     let finished = old == Stage::Finished && matches!(stage, Stage::Receiving | Stage::Over);
     if finished && same {
@@ -420,14 +415,12 @@ pub(super) fn thread_set(a: Args) -> Handled {
     set_priority(a.k, t, priority as u8);
     t.stop_count.set(stops as u32);
     // What came while there was no body has not been lost.
-    let pending = t.head().phase.get() == Phase::Fresh && t.interrupt.get();
+    let pending = t.head().phase() == Phase::Fresh && t.interrupt.get();
     t.interrupt.set(interrupt || pending);
     t.exception_delivered.set(delivered);
-    t.excepted_to.set(Link::NONE);
     t.exception.set(exception as u8);
     t.exception_address.set(address);
-    t.touch.set(None);
-    t.refused.set(None);
+    t.hint.set(Hint::None);
     t.waiting.set(Waiting::Nothing);
     set_end(&t.client, client, client_peer, || {
         crate::ipc::drop_client_end(a.k, t)

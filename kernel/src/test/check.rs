@@ -3,9 +3,11 @@
 //! [`invariants`] panics with what is wrong. It reads every object, queue, list, tree and account,
 //! and compares what page tables remember with a fresh walk of the mapping hierarchy.
 
+use crate::ipc::Errand;
 use crate::object::account::Account;
 use crate::object::mapping::Mapping;
-use crate::object::thread::{Run, Thread};
+use crate::object::port::Port;
+use crate::object::thread::{Hint, Run, Thread};
 use crate::object::{self, Link, Object, Phase, Table};
 use crate::wait::{self, WaitQueue};
 use crate::{memory, K};
@@ -44,7 +46,7 @@ pub(super) fn census(k: K) -> [usize; 9] {
 }
 
 fn live<T: Object>(table: &Table<T>) -> impl Iterator<Item = &'static T> + '_ {
-    table.iter().filter(|o| o.head().phase.get() != Phase::Free)
+    table.iter().filter(|o| o.head().phase() != Phase::Free)
 }
 
 /// Calls `f` with every object's head, cost and type number.
@@ -83,6 +85,14 @@ fn tables(k: K) {
     table(&k.references);
 }
 
+/// What a thread that waits at a port wants there.
+fn errand(t: &Thread) -> Option<(&'static Port, Errand)> {
+    match t.hint.get() {
+        Hint::Errand(port, errand) => Some((port, errand)),
+        _ => None,
+    }
+}
+
 fn is_in(queue: Option<&'static WaitQueue>, t: &'static Thread) -> bool {
     match (queue, wait::queue_of(t)) {
         (Some(a), Some(b)) => core::ptr::eq(a, b),
@@ -101,7 +111,7 @@ fn threads(k: K) {
         "deadlines out of order"
     );
     for t in k.threads.iter() {
-        let phase = t.head().phase.get();
+        let phase = t.head().phase();
         let run = t.run.get();
         let name = || std::format!("{:?} {phase:?} {run:?}", t.head().id());
         if phase != Phase::Active || t.stop_count.get() > 0 {
@@ -131,7 +141,7 @@ fn threads(k: K) {
                 Some(&of.waiters)
             }
             Run::Waiting(Waiting::Port) => {
-                let (port, _) = t.errand.get().expect("an errand at a port");
+                let (port, _) = errand(t).expect("an errand at a port");
                 assert!(port.head().open().is_ok(), "{}", name());
                 Some(port.client_queue())
             }
@@ -148,10 +158,10 @@ fn threads(k: K) {
                 None
             }
             Run::Waiting(Waiting::Reply) => {
-                let s = t.served_by.get().0.get();
+                let s = t.served_by().0.get();
                 let s = s.unwrap_or_else(|| panic!("nobody owes a reply: {}", name()));
-                assert_eq!(s.server.peer.get(), Link::to(t), "{}", name());
-                assert_eq!(s.server.stage.get(), t.served_by.get().1, "{}", name());
+                assert_eq!(s.server.peer(), Link::to(t), "{}", name());
+                assert_eq!(s.server.stage.get(), t.served_by().1, "{}", name());
                 None
             }
             Run::Waiting(Waiting::Peer) => {
@@ -162,9 +172,6 @@ fn threads(k: K) {
             Run::Waiting(Waiting::Nothing) => panic!("waits for nothing: {}", name()),
         };
         assert!(is_in(queue, t), "in the wrong queue: {}", name());
-        if t.errand.get().is_some() {
-            assert_eq!(run, Run::Waiting(Waiting::Port), "{}", name());
-        }
         let timed = deadlines.iter().filter(|d| core::ptr::eq(d.1, t)).count();
         assert!(timed <= 1, "two deadlines: {}", name());
         let may = matches!(
@@ -210,9 +217,9 @@ fn peer(t: &'static Thread) {
     let plan = t.call().map(abi::ipc::plan).expect("an entrypoint");
     let client = plan.has(abi::ipc::Plan::CLIENT);
     let mine = if client { &t.client } else { &t.server };
-    let p = mine.peer.get().get().expect("a living peer");
+    let p = mine.peer().get().expect("a living peer");
     let theirs = if client { &p.server } else { &p.client };
-    assert_eq!(theirs.peer.get(), Link::to(t), "a peer that serves another");
+    assert_eq!(theirs.peer(), Link::to(t), "a peer that serves another");
     for end in [mine, theirs] {
         let stage = end.stage.get();
         let sound = matches!(
@@ -412,7 +419,7 @@ fn kept(k: K) {
     let mut keepers = BTreeMap::new();
     for r in live(&k.references).filter(|r| r.keeps()) {
         let target = r.target.get();
-        let phase = target.header().map(|h| h.phase.get());
+        let phase = target.header().map(|h| h.phase());
         assert_eq!(
             phase,
             Some(Phase::Vacant),
@@ -425,7 +432,7 @@ fn kept(k: K) {
         );
     }
     each(k, |h, _| {
-        if h.phase.get() == Phase::Vacant {
+        if h.phase() == Phase::Vacant {
             let id = std::format!("{h:p}");
             assert!(
                 keepers.contains_key(&id),

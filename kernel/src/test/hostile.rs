@@ -607,13 +607,13 @@ impl Round {
         let thread = self.mine(slot(n));
         let space = self.pages + s * abi::OBJECT_SIZE;
         let t = w.k.threads.iter().find(|t| {
-            t.head().phase.get() == Phase::Active && t.head().bound() == Some(self.place(thread))
+            t.head().phase() == Phase::Active && t.head().bound() == Some(self.place(thread))
         });
         let reference = w.k.references.iter().any(|r| {
             let h = r.head();
             let named = r.target.get().get::<crate::object::space::Space>();
-            let open = named.is_some_and(|s| s.head().phase.get() == Phase::Active);
-            h.phase.get() == Phase::Active && h.bound() == Some(self.place(space)) && open
+            let open = named.is_some_and(|s| s.head().phase() == Phase::Active);
+            h.phase() == Phase::Active && h.bound() == Some(self.place(space)) && open
         });
         let Some(t) = t.filter(|_| reference) else {
             return;
@@ -644,7 +644,7 @@ impl Round {
         ) -> Vec<u64> {
             let bodies = table
                 .iter()
-                .filter(|o| matches!(o.head().phase.get(), Phase::Active | Phase::Fresh));
+                .filter(|o| matches!(o.head().phase(), Phase::Active | Phase::Fresh));
             bodies.filter_map(|o| inside(o.head().bound()?)).collect()
         }
         self.w.call_manager();

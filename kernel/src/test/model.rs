@@ -18,7 +18,7 @@ fn mappings_are_found_as_in_an_ordered_map() {
         w.create(Call::MappingCreate);
     }
     let k = w.k;
-    let fresh = |m: &&Mapping| m.head().phase.get() == Phase::Active && m.size.get() == 0;
+    let fresh = |m: &&Mapping| m.head().phase() == Phase::Active && m.size.get() == 0;
     let pool: Vec<&'static Mapping> = k.mappings.iter().filter(fresh).collect();
     for seed in 1..20 {
         let mut random = Random::new(seed);
