@@ -1,12 +1,17 @@
 //! The configuration of this kernel: one typed constant, chosen at build time.
+//!
+//! What depends on it lives in `exec`, and how interrupts are masked in `hal`; `./fermata check` sees
+//! to it. Every branch is compiled and checked in every configuration.
 
-/// What a thread keeps in the kernel while it waits (Ford et al., section 3).
+/// What a thread keeps in the kernel while it waits (Ford et al., section 3; Draves et al., section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
     /// Its own kernel stack.
     Process,
     /// Nothing: there is one stack per processor.
     Interrupt,
+    /// How it goes on, by name; and a stack where that does not suffice.
+    Continuation,
 }
 
 /// Where in the kernel a thread can be preempted (Ford et al., section 5.2 and Table 4).
@@ -16,6 +21,8 @@ pub enum Preemption {
     None,
     /// At points: in the copying of messages, and in searches.
     Points,
+    /// Everywhere but in the core of the scheduler.
+    Full,
 }
 
 /// The configuration.
@@ -25,37 +32,37 @@ pub struct Config {
     pub model: Model,
     /// Preemption in the kernel.
     pub preemption: Preemption,
+    /// How interrupts are masked.
+    pub irq: hal::Irq,
 }
 
-/// The configuration of this kernel.
-pub const CONFIG: Config = Config {
-    model: if cfg!(any(
-        fermata_model = "process-np",
-        fermata_model = "process-pp"
-    )) {
-        Model::Process
-    } else {
-        Model::Interrupt
-    },
-    preemption: if cfg!(any(
-        fermata_model = "process-pp",
-        fermata_model = "interrupt-pp"
-    )) {
-        Preemption::Points
-    } else {
-        Preemption::None
-    },
-};
+/// The constant, from the names that `--config` takes.
+macro_rules! config {
+    ($($name:tt: $model:ident, $preemption:ident;)*) => {
+        /// The configuration of this kernel.
+        pub const CONFIG: Config = {
+            // Without a name, as on the host.
+            let mut config = Config {
+                model: Model::Interrupt,
+                preemption: Preemption::None,
+                irq: hal::IRQ,
+            };
+            $(if cfg!(fermata_model = $name) {
+                config.model = Model::$model;
+                config.preemption = Preemption::$preemption;
+            })*
+            config
+        };
+    };
+}
 
-impl Config {
-    /// Its name, as `--config` takes it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match (self.model, self.preemption) {
-            (Model::Process, Preemption::None) => "process-np",
-            (Model::Process, Preemption::Points) => "process-pp",
-            (Model::Interrupt, Preemption::None) => "interrupt-np",
-            (Model::Interrupt, Preemption::Points) => "interrupt-pp",
-        }
-    }
+config! {
+    "process-np": Process, None;
+    "process-pp": Process, Points;
+    "process-fp": Process, Full;
+    "interrupt-np": Interrupt, None;
+    "interrupt-pp": Interrupt, Points;
+    "continuation-np": Continuation, None;
+    "continuation-pp": Continuation, Points;
+    "continuation-fp": Continuation, Full;
 }

@@ -32,7 +32,7 @@ mod wait;
 #[cfg(test)]
 mod test;
 
-pub use config::{Config, Model, Preemption, CONFIG};
+pub use config::{Config, CONFIG};
 pub use first::{FirstMapping, FirstSpace};
 pub use object::thread::Thread;
 
@@ -224,18 +224,6 @@ impl Kernel {
         self.current.set(Some(to));
         self.enter_space(to);
         exec::switch(&from.ctx, &to.ctx)
-    }
-
-    /// A preemption point: lets interrupts in that have been held back, and says whether the running
-    /// thread should now leave its call, which its frame says how to go on with.
-    fn preempts(&self, t: &Thread) -> bool {
-        match CONFIG.preemption {
-            Preemption::None => false,
-            Preemption::Points => {
-                hal::let_interrupts_in();
-                self.sched.wants(t)
-            }
-        }
     }
 
     /// Makes the thread's space the processor's.
