@@ -34,10 +34,14 @@ pub struct Block {
     pub first: [u64; 8],
     /// Parameters of the second loop.
     pub second: [u64; 8],
+    /// Parameters of the third loop.
+    pub third: [u64; 8],
 }
 
-const _: () = assert!(core::mem::size_of::<Block>() == 256);
+const _: () = assert!(core::mem::size_of::<Block>() == BLOCK);
 const _: () = assert!(core::mem::offset_of!(Block, first) == 128);
+/// Bytes of a block.
+const BLOCK: usize = 320;
 
 global_asm!(
     r#"
@@ -46,7 +50,7 @@ global_asm!(
     .hidden fermata_bench
     .globl fermata_bench
 fermata_bench:
-    .zero 256
+    .zero {block}
     .text
 
     .set REPETITIONS, 0
@@ -58,6 +62,7 @@ fermata_bench:
     .set MARKS, 72
     .set FIRST, 128
     .set SECOND, 192
+    .set THIRD, 256
 
     // The nops that the plugin looks for: their displacement says what they are.
     .macro mark kind
@@ -370,12 +375,12 @@ fermata_bench_fault_client:
 
     // Their keeper: portset, a mapping, its state, and a reference to the region with the pages.
     // It moves the mapping to the absent page, with that page behind it.
-    .globl fermata_bench_fault_server
-fermata_bench_fault_server:
-    mov rsp, [rip + fermata_bench + SECOND + 16]
-    mov rbp, [rip + fermata_bench + SECOND]
-    mov r12, [rip + fermata_bench + SECOND + 8]
-    mov r13, [rip + fermata_bench + SECOND + 24]
+    .globl fermata_bench_keeper
+fermata_bench_keeper:
+    mov rsp, [rip + fermata_bench + THIRD + 16]
+    mov rbp, [rip + fermata_bench + THIRD]
+    mov r12, [rip + fermata_bench + THIRD + 8]
+    mov r13, [rip + fermata_bench + THIRD + 24]
     xor ebx, ebx
     xor r15d, r15d
     mov rdi, rbp
@@ -394,6 +399,118 @@ fermata_bench_fault_server:
     mov eax, {reply_wait_short}
     syscall
     jmp 3b
+
+    // RPC with 0 bytes back: port, bytes, where to send from, and how far away the next message is.
+    .globl fermata_bench_restart_client
+fermata_bench_restart_client:
+2:
+    bench_begin
+    mov rbp, [rip + fermata_bench + REPETITIONS]
+    xor esp, esp
+    mov rdi, [rip + fermata_bench + FIRST]
+    xor ebx, ebx
+    xor r8d, r8d
+    xor r9d, r9d
+    xor r10d, r10d
+    xor r14d, r14d
+    xor r15d, r15d
+    xor r12d, r12d
+3:
+    mov rsi, [rip + fermata_bench + FIRST + 16]
+    mov rdx, [rip + fermata_bench + FIRST + 24]
+    add [rip + fermata_bench + FIRST + 16], rdx
+    mov rdx, [rip + fermata_bench + FIRST + 8]
+    xor r13d, r13d
+    mov eax, {connect}
+    syscall
+    add rsp, rax
+    dec rbp
+    jnz 3b
+    bench_stop
+    mov [rip + fermata_bench + SEEN], rsp
+    bench_again 2b
+
+    // Its server: portset, bytes, where to receive to, and how far away the next message goes.
+    .globl fermata_bench_restart_server
+fermata_bench_restart_server:
+    mov rsp, [rip + fermata_bench + SECOND + 16]
+    mov rbp, [rip + fermata_bench + SECOND + 8]
+    xor ebx, ebx
+    xor r8d, r8d
+    xor r9d, r9d
+    xor r10d, r10d
+    xor r14d, r14d
+    xor r15d, r15d
+    mov r12, rsp
+    mov r13, rbp
+    mov rdi, [rip + fermata_bench + SECOND]
+    mov eax, {wait_receive}
+    syscall
+3:
+    inc qword ptr [rip + fermata_bench + SEEN + 8]
+    add rsp, [rip + fermata_bench + SECOND + 24]
+    mov rdi, [rip + fermata_bench + SECOND]
+    mov rsi, rsp
+    xor edx, edx
+    mov r12, rsp
+    mov r13, rbp
+    mov eax, {answer}
+    syscall
+    jmp 3b
+
+    // How late a thread is that sleeps until one deadline after the other: see `Lateness`. The first
+    // deadline is in rbx, and the time-stamp counter at time 0 of the clock in rbp.
+    .globl fermata_bench_latency
+fermata_bench_latency:
+2:
+    mov rdi, rbx
+    mov eax, {sleep_until}
+    syscall
+    rdtsc
+    shl rdx, 32
+    or rax, rdx
+    sub rax, rbp
+    sub rax, rbx
+    inc qword ptr [rip + fermata_lateness + 8]
+    add [rip + fermata_lateness + 16], rax
+    cmp rax, [rip + fermata_lateness + 24]
+    jbe 3f
+    mov [rip + fermata_lateness + 24], rax
+3:
+    mov rdx, [rip + fermata_lateness]
+4:
+    add rbx, rdx
+    cmp rax, rdx
+    jb 2b
+    inc qword ptr [rip + fermata_lateness + 32]
+    sub rax, rdx
+    jmp 4b
+
+    .bss
+    .balign 64
+    .hidden fermata_lateness
+    .globl fermata_lateness
+fermata_lateness:
+    .zero 40
+    .text
+
+    // What blocks; everything is in the registers.
+    .globl fermata_bench_then_block
+fermata_bench_then_block:
+    syscall
+    mov rdi, rbp
+    mov eax, {lock}
+    .globl fermata_bench_block
+fermata_bench_block:
+    syscall
+    jmp fermata_bench_park
+    .globl fermata_bench_access
+fermata_bench_access:
+    mov rax, [rdi]
+    jmp fermata_bench_park
+    .globl fermata_bench_invalid
+fermata_bench_invalid:
+    ud2
 
     // Interrupts and waits: a reference to the other thread.
     .globl fermata_bench_notify_client
@@ -547,7 +664,10 @@ fermata_bench_bytes:
     mov [rip + fermata_bench + SEEN], rdi
     bench_again 2b
     "#,
+    block = const BLOCK,
     clock_get = const Call::ClockGet as u32,
+    sleep_until = const Call::ThreadSleepUntil as u32,
+    lock = const Call::MutexLock as u32,
     interrupt = const Call::ThreadInterrupt as u32,
     wait_interrupt = const Call::ThreadWaitInterrupt as u32,
     yield = const Call::ThreadYield as u32,
@@ -631,7 +751,21 @@ loops! {
     /// Touches absent pages.
     FaultClient fermata_bench_fault_client;
     /// Supplies them.
-    FaultServer fermata_bench_fault_server;
+    Keeper fermata_bench_keeper;
+    /// Client of an RPC that sends from one page after the other.
+    RestartClient fermata_bench_restart_client;
+    /// Its server, which receives into one page after the other.
+    RestartServer fermata_bench_restart_server;
+    /// Sleeps until one deadline after the other, and looks how late it is.
+    Latency fermata_bench_latency;
+    /// A call that blocks.
+    Block fermata_bench_block;
+    /// A call, and then one that blocks.
+    ThenBlock fermata_bench_then_block;
+    /// An access to memory.
+    Access fermata_bench_access;
+    /// An instruction that is none.
+    Invalid fermata_bench_invalid;
     /// Interrupts, then waits for an interrupt.
     NotifyClient fermata_bench_notify_client;
     /// Waits for an interrupt, then interrupts.
@@ -652,8 +786,27 @@ loops! {
     Bytes fermata_bench_bytes;
 }
 
+/// What [`Loop::Latency`] has found.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Lateness {
+    /// Nanoseconds from one deadline to the next.
+    pub period: u64,
+    /// How often it ran.
+    pub runs: u64,
+    /// How late it was, in all.
+    pub sum: u64,
+    /// How late it was at most.
+    pub worst: u64,
+    /// Deadlines that passed before it ran for the one before.
+    pub missed: u64,
+}
+
+const _: () = assert!(core::mem::size_of::<Lateness>() == 40);
+
 extern "C" {
     static mut fermata_bench: Block;
+    static mut fermata_lateness: Lateness;
     fn fermata_bench_begin();
     fn fermata_bench_end();
 }
@@ -670,6 +823,20 @@ pub fn block() -> Block {
 pub fn set_block(block: Block) {
     // SAFETY: as for `block`; nobody else writes.
     unsafe { (&raw mut fermata_bench).write_volatile(block) };
+}
+
+/// What the thread that looks how late it is has found.
+#[must_use]
+pub fn lateness() -> Lateness {
+    // SAFETY: `Lateness` describes the 40 bytes that the assembly code sets aside, which hold numbers
+    // only; the thread that writes there meanwhile is why it is a volatile read.
+    unsafe { (&raw const fermata_lateness).read_volatile() }
+}
+
+/// Sets what it begins with. It does not run.
+pub fn set_lateness(lateness: Lateness) {
+    // SAFETY: as for `lateness`; nobody else writes.
+    unsafe { (&raw mut fermata_lateness).write_volatile(lateness) };
 }
 
 /// Measures a stretch of compiled code: the block holds its times afterwards.

@@ -48,56 +48,76 @@ fn take_marks() -> u64 {
     marks
 }
 
-/// Whether the benchmark of this name is wanted: the first argument is a part of it.
-#[must_use]
-pub fn wanted(name: &str) -> bool {
-    let filter = rt::start().args.get(1).map_or("", String::as_str);
-    name.contains(filter)
+/// Which benchmarks are wanted, and whether they are reported.
+#[derive(Debug)]
+pub struct Report {
+    filter: Option<String>,
 }
 
-/// Runs a benchmark if it is wanted, and reports. Whether it did not fail.
-pub fn bench(name: &str, unit: &str, run: impl FnOnce() -> Outcome) -> bool {
-    if !wanted(name) {
-        return true;
+impl Report {
+    /// Those that the first argument asks for: parts of names, separated by commas.
+    #[must_use]
+    pub fn from_arguments() -> Self {
+        Report {
+            filter: Some(rt::start().args.get(1).cloned().unwrap_or_default()),
+        }
     }
-    let outcome = run();
-    let marks = take_marks();
-    match outcome {
-        Ok(s) => {
+
+    /// All of them, and nobody hears of it.
+    #[must_use]
+    pub const fn silent() -> Self {
+        Report { filter: None }
+    }
+
+    /// Whether the benchmark of this name is wanted.
+    #[must_use]
+    pub fn wants(&self, name: &str) -> bool {
+        let filter = self.filter.as_deref().unwrap_or_default();
+        filter.split(',').any(|part| name.contains(part))
+    }
+
+    /// Runs a benchmark if it is wanted, and reports. Whether it did not fail.
+    pub fn bench(&self, name: &str, unit: &str, run: impl FnOnce() -> Outcome) -> bool {
+        self.run(name, run, |sample, marks| {
             let Sample {
                 operations,
                 ticks,
                 nanoseconds,
-            } = s;
-            say(&format!(
-                "bench {name} {unit} {operations} {ticks} {nanoseconds} {marks}"
-            ));
-            true
-        }
-        Err(why) => {
-            say(&format!("bench-failed {name} {marks} {why}"));
-            false
-        }
+            } = sample;
+            format!("bench {name} {unit} {operations} {ticks} {nanoseconds} {marks}")
+        })
     }
-}
 
-/// As [`bench`], for something that has no duration: an average, and over how many.
-pub fn value(name: &str, unit: &str, find: impl FnOnce() -> Result<(u64, u64), String>) -> bool {
-    if !wanted(name) {
-        return true;
+    /// As [`Report::bench`], for something that has no duration: an average, and over how many.
+    pub fn value(
+        &self,
+        name: &str,
+        unit: &str,
+        find: impl FnOnce() -> Result<(u64, u64), String>,
+    ) -> bool {
+        self.run(name, find, |(value, count), marks| {
+            format!("bench-value {name} {unit} {value} {count} {marks}")
+        })
     }
-    let outcome = find();
-    let marks = take_marks();
-    match outcome {
-        Ok((value, count)) => {
-            say(&format!(
-                "bench-value {name} {unit} {value} {count} {marks}"
-            ));
-            true
+
+    fn run<T>(
+        &self,
+        name: &str,
+        run: impl FnOnce() -> Result<T, String>,
+        words: impl FnOnce(T, u64) -> String,
+    ) -> bool {
+        if !self.wants(name) {
+            return true;
         }
-        Err(why) => {
-            say(&format!("bench-failed {name} {marks} {why}"));
-            false
+        let outcome = run();
+        let marks = take_marks();
+        let (good, line) = match outcome {
+            Ok(found) => (true, words(found, marks)),
+            Err(why) => (false, format!("bench-failed {name} {marks} {why}")),
+        };
+        if self.filter.is_some() {
+            say(&line);
         }
+        good
     }
 }

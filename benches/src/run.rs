@@ -68,11 +68,12 @@ impl<T, E: core::fmt::Debug> Must<T> for Result<T, E> {
     }
 }
 
-/// Two threads that have been made and have not begun.
+/// Two threads, or three, that have been made and have not begun.
 pub struct Pair {
     first: Thread,
     second: Option<Thread>,
-    parameters: [[u64; 8]; 2],
+    third: Option<Thread>,
+    parameters: [[u64; 8]; 3],
 }
 
 fn make(role: &Role) -> Result<Thread, String> {
@@ -98,8 +99,20 @@ impl Pair {
         Ok(Pair {
             first: make(first)?,
             second: second.map(make).transpose()?,
-            parameters: [first.parameters, second.map_or([0; 8], |s| s.parameters)],
+            third: None,
+            parameters: [
+                first.parameters,
+                second.map_or([0; 8], |s| s.parameters),
+                [0; 8],
+            ],
         })
+    }
+
+    /// A third thread that helps the others, and waits for that when they begin.
+    pub fn with(mut self, third: &Role) -> Result<Self, String> {
+        self.third = Some(make(third)?);
+        self.parameters[2] = third.parameters;
+        Ok(self)
     }
 
     /// Parameter 0 of each becomes a reference to the other.
@@ -125,10 +138,11 @@ impl Pair {
             marks,
             first: self.parameters[0],
             second: self.parameters[1],
+            third: self.parameters[2],
             ..Block::default()
         });
-        if let Some(second) = &self.second {
-            second.resume().must("resume")?;
+        for helper in [&self.third, &self.second].into_iter().flatten() {
+            helper.resume().must("resume")?;
             time::sleep(SETTLE);
         }
         self.first.resume().must("resume")?;
@@ -137,6 +151,9 @@ impl Pair {
             sys::thread_wait_interrupt_until(end);
         }
         let block = loops::block();
+        if let Some(third) = &self.third {
+            third.stop().must("stop")?;
+        }
         self.first.stop().must("stop")?;
         let second = match &self.second {
             Some(second) => {

@@ -1,226 +1,66 @@
 //! `./fermata bench`: what the kernel's operations cost, in every configuration.
 //!
-//! Every machine runs the programs of `benches/`, which report over the control channel. One boot of
-//! each model counts instructions: the guest's clock is the number of retired instructions, so that
-//! every number is exactly repeatable; a plugin of the emulator (`tools/count`) counts loads and
-//! stores. Some further boots, of all models in turn, take the host's time, which no two runs agree
-//! on.
+//! Every machine runs programs of `benches/`, which report over the control channel. Instructions are
+//! counted: the guest's clock is the number of retired instructions, so that every number is exactly
+//! repeatable; a plugin of the emulator (`tools/count`) counts loads and stores, and sees what a
+//! kernel tells that is built to count. Some further boots, of all configurations in turn, take the
+//! host's time, which no two runs agree on.
 //!
-//! * [`profile`] shows where the instructions are.
-//! * [`references`] has what others measured.
-//! * [`report`] prints tables, and writes one page with plots.
+//! * [`boots`] has the machines, and reads what they say.
+//! * [`parts`] divides the instructions of an RPC among the parts of the kernel.
+//! * [`profile`] shows the functions where the instructions are.
+//! * [`lines`] counts the lines that depend on the execution model.
+//! * [`references`] has what others measured, and what is wanted.
+//! * [`papers`] makes the papers' tables, theirs and ours.
+//! * [`report`] prints tables, and writes one page with plots, of [`table`]s and [`chart`]s.
+//! * [`thresholds`] has the counts that must not get worse.
 
+mod boots;
+mod chart;
+mod lines;
+mod papers;
+mod parts;
 mod profile;
 mod references;
 mod report;
+mod table;
+mod thresholds;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
-use serde_json::{json, Map, Value};
+use serde_json::{json, Value};
 
 use crate::cli::BenchOptions;
 use crate::config::Config;
-use crate::control::Event;
 use crate::error::{Error, BROKEN, USAGE};
 use crate::image::{self, Images};
-use crate::machine::{self, Add, End, Operator, Options, Plugin};
 use crate::project::{finish, Project, Room};
 use crate::signals;
-use crate::temp::TempDir;
 
-/// The programs, in the order in which they run.
-const PROGRAMS: [&str; 3] = ["flukeperf", "memtest", "linux_program"];
+use boots::{Boot, Line, Session, Stretch};
+pub(crate) use thresholds::Thresholds;
+
 /// The sum of all that `flukeperf` does, which is a row of its own.
 const FLUKEPERF: &str = "flukeperf";
-/// Host time that a machine has.
-const TIMEOUT: Duration = Duration::from_secs(600);
-/// The file that the Linux program works on.
-const INPUT: &str = "/bench/input";
-/// The committed thresholds.
-const THRESHOLDS: &str = "benches/thresholds.json";
-/// How much worse a count may get, in percent, where the file does not say.
-const TOLERANCE: u64 = 2;
+/// Rows that are no part of that sum.
+const ELSEWHERE: [&str; 3] = [FLUKEPERF, "memtest", "sort"];
 
-/// What a program of the guest said about one benchmark.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Line {
-    /// So many operations took so long.
-    Sample {
-        name: String,
-        unit: String,
-        operations: u64,
-        ticks: u64,
-        nanoseconds: u64,
-    },
-    /// Something that has no duration.
-    Value {
-        name: String,
-        unit: String,
-        value: u64,
-        count: u64,
-    },
-    /// It did not do its work.
-    Failed { name: String, why: String },
-}
-
-impl Line {
-    /// Reads a line of the control channel: the line, and how many stretches were marked for it.
-    fn parse(text: &str) -> Option<(Self, usize)> {
-        let (word, rest) = text.split_once(' ')?;
-        let words: Vec<&str> = rest.split(' ').collect();
-        let number = |at: usize| words.get(at)?.parse::<u64>().ok();
-        let name = words.first()?.to_string();
-        match word {
-            "bench" => Some((
-                Line::Sample {
-                    name,
-                    unit: words.get(1)?.to_string(),
-                    operations: number(2).filter(|n| *n > 0)?,
-                    ticks: number(3)?,
-                    nanoseconds: number(4)?,
-                },
-                number(5)? as usize,
-            )),
-            "bench-value" => Some((
-                Line::Value {
-                    name,
-                    unit: words.get(1)?.to_string(),
-                    value: number(2)?,
-                    count: number(3)?,
-                },
-                number(4)? as usize,
-            )),
-            "bench-failed" => Some((
-                Line::Failed {
-                    name,
-                    why: words.get(2..)?.join(" "),
-                },
-                number(1)? as usize,
-            )),
-            _ => None,
-        }
-    }
-
-    fn name(&self) -> &str {
-        match self {
-            Line::Sample { name, .. } | Line::Value { name, .. } | Line::Failed { name, .. } => {
-                name
-            }
-        }
-    }
-}
-
-/// What a machine measured: each line, and the number of its stretch in the order of the boot.
-type Session = Vec<(Line, Option<usize>)>;
-
-/// Listens to a machine that measures.
-struct Listener<'a> {
-    session: Session,
-    stretches: usize,
-    recent: String,
-    progress: &'a mut dyn FnMut(&Line),
-}
-
-impl Operator for Listener<'_> {
-    fn console(&mut self, bytes: &[u8]) -> bool {
-        self.recent.push_str(&String::from_utf8_lossy(bytes));
-        true
-    }
-
-    fn event(&mut self, event: &Event) {
-        if let Event::Unknown(text) = event {
-            if let Some((line, marks)) = Line::parse(text) {
-                (self.progress)(&line);
-                self.stretches += marks;
-                // The last of several passes counts.
-                let stretch = (marks > 0).then(|| self.stretches - 1);
-                self.session.push((line, stretch));
-            }
-        }
-    }
-}
-
-/// A machine to measure with.
-struct Measure<'a> {
-    model: Config,
-    programs: &'a [&'a str],
-    filter: &'a str,
-    /// Instructions are the clock.
-    counted: bool,
-    plugin: Option<Plugin>,
-}
-
-impl Measure<'_> {
-    /// Runs the machine to its end.
-    fn run(&self, images: &Images, progress: &mut dyn FnMut(&Line)) -> Result<Session, Error> {
-        let mut script = String::new();
-        for program in self.programs {
-            script.push_str(&format!("/bench/{program} {}\n", self.filter));
-        }
-        script.push_str("exit 0\n");
-        let mut options = Options::new(self.model);
-        options.script = Some(script.into_bytes());
-        options.timeout = Some(TIMEOUT);
-        options.deterministic = self.counted;
-        options.plugin = self.plugin.clone();
-        // To create many objects.
-        options.words.push("program-quota=10".into());
-        if self.programs.contains(&"linux_program") {
-            options.adds.push(Add::bytes(lines(), false, INPUT));
-        }
-        let mut listener = Listener {
-            session: Vec::new(),
-            stretches: 0,
-            recent: String::new(),
-            progress,
-        };
-        let end = machine::run(images, &options, &mut listener)?;
-        let (session, recent) = (listener.session, listener.recent);
-        let model = self.model.name();
-        // The programs print nothing: that is the shell or a fault.
-        let mut said = recent
-            .lines()
-            .filter(|line| !line.starts_with("instructions: "));
-        match end {
-            End::Exit(0) => match said.next() {
-                None => Ok(session),
-                Some(_) => Err(Error::new(format!("the machine of {model} says\n{recent}"))),
-            },
-            End::Exit(_) | End::TimedOut | End::Broken(_) => {
-                let why = match &end {
-                    End::TimedOut => format!("was not done after {} s", TIMEOUT.as_secs()),
-                    End::Broken(lines) => lines.join("\n"),
-                    other => format!("ended with status {}", other.status()),
-                };
-                Err(Error::new(format!(
-                    "the machine of {model} {why}\n{recent}"
-                )))
-            }
-            End::Stopped(status) => Err(Error {
-                message: "interrupted".into(),
-                status,
-            }),
-        }
-    }
-}
-
-/// The file that the Linux program works on: 1 MB of lines in no order, always the same.
-fn lines() -> Vec<u8> {
-    const SIZE: usize = 1 << 20;
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut text = Vec::with_capacity(SIZE);
-    while text.len() < SIZE {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        text.extend_from_slice(format!("{random:016x} line\n").as_bytes());
-    }
-    text.truncate(SIZE - 1);
-    text.push(b'\n');
-    text
+/// What kind of row it is: which tables it stands in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Group {
+    /// An operation, or a program.
+    #[default]
+    Operation,
+    /// How late a thread is.
+    Latency,
+    /// What becomes of threads that block.
+    Blocks,
+    /// What restarts cost.
+    Restarts,
+    /// A part of an operation.
+    Parts,
 }
 
 /// A benchmark in a configuration.
@@ -228,6 +68,7 @@ fn lines() -> Vec<u8> {
 struct Row {
     name: String,
     unit: String,
+    group: Group,
     /// Per operation; or the value of something that has no duration.
     instructions: Option<u64>,
     loads: Option<u64>,
@@ -238,11 +79,12 @@ struct Row {
     repetitions: u64,
 }
 
-/// All that was measured, in the order of the models.
+/// All that was measured, in the order of the configurations.
 struct Results {
-    models: Vec<Config>,
+    configs: Vec<Config>,
     rounds: usize,
     rows: Vec<Vec<Row>>,
+    lines: Vec<lines::Room>,
     /// What people should know about the numbers.
     notes: Vec<String>,
     failures: Vec<String>,
@@ -252,6 +94,87 @@ struct Results {
 fn per(total: u64, operations: u64) -> u64 {
     (total + operations / 2) / operations.max(1)
 }
+
+/// Whether something of this name is wanted: the filter has parts of names, separated by commas.
+fn wanted(filter: &str, name: &str) -> bool {
+    filter.split(',').any(|part| name.contains(part))
+}
+
+/// Something that a machine of its own measures.
+struct Extra {
+    boot: &'static Boot,
+    group: Group,
+    /// What the programs are asked for; without, what the user asked for.
+    filter: Option<&'static str>,
+    /// Names of rows that it makes, or how they begin.
+    names: &'static [&'static str],
+    rows: fn(&Taken) -> Result<Vec<Row>, Error>,
+}
+
+/// What an [`Extra`] makes its rows of.
+struct Taken<'a> {
+    session: Session,
+    kernel: &'a [u8],
+}
+
+/// All of them, in the order in which they are taken.
+const EXTRAS: &[Extra] = &[
+    Extra {
+        boot: &boots::THREADS,
+        group: Group::Operation,
+        filter: None,
+        names: &["thread_bytes", "thread_bytes_fpu"],
+        rows: values,
+    },
+    Extra {
+        boot: &boots::LATENCY,
+        group: Group::Latency,
+        filter: None,
+        names: &[
+            "latency_avg",
+            "latency_worst",
+            "latency_runs",
+            "latency_missed",
+        ],
+        rows: values,
+    },
+    Extra {
+        boot: &boots::RESTARTS,
+        group: Group::Restarts,
+        filter: Some(""),
+        names: &[
+            "remedy_client_soft",
+            "remedy_client_hard",
+            "remedy_server_soft",
+            "remedy_server_hard",
+            "rollback_client_soft",
+            "rollback_client_hard",
+            "rollback_server_soft",
+            "rollback_server_hard",
+        ],
+        rows: restarts,
+    },
+    Extra {
+        boot: &boots::BLOCKS,
+        group: Group::Blocks,
+        filter: Some(""),
+        names: &["blocks_", "compression_", "recognition_", "handoff_"],
+        rows: blocks,
+    },
+    Extra {
+        boot: &boots::PARTS,
+        group: Group::Parts,
+        filter: Some("rpc_0,null_call,exception_rt"),
+        names: &[
+            "rpc_0_in_",
+            "syscall_entry",
+            "syscall_exit",
+            "trap_entry",
+            "trap_exit",
+        ],
+        rows: parts::rows,
+    },
+];
 
 /// Measures, prints, writes.
 pub(crate) fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error> {
@@ -264,24 +187,61 @@ pub(crate) fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error
             .open(path)
             .map_err(|error| Error::new(format!("cannot write {}: {error}", path.display())))?;
     }
-    let images = image::build(project, &options.configs)?;
+    let (mut images, failed) = image::build_what_builds(project, &options.configs)?;
     let plugin = build_plugin(project)?;
     let mut results = Results {
-        models: options.configs.clone(),
+        configs: options.configs.clone(),
         rounds: options.rounds,
         rows: Vec::new(),
+        lines: lines::count(&project.root)?,
         notes: Vec::new(),
         failures: Vec::new(),
     };
+    results.drop_failed(failed)?;
     let filter = options.filter.as_deref().unwrap_or_default();
     if options.profile {
-        for &model in &options.configs {
-            profile::print(&images, model, filter, &plugin)?;
+        for &config in &results.configs {
+            profile::print(&images, config, filter, &plugin)?;
         }
         return Ok(0);
     }
-    for &model in &options.configs {
-        let rows = count(&images, model, filter, &plugin, &mut results)?;
+    let extras: Vec<&Extra> = EXTRAS
+        .iter()
+        .filter(|extra| extra.names.iter().any(|name| could_want(filter, name)))
+        .collect();
+    if extras
+        .iter()
+        .any(|extra| extra.boot.look == boots::Look::Events)
+    {
+        let failed = images.add_counting(project, &results.configs)?;
+        results.drop_failed(failed)?;
+    }
+    let all = results.configs.len();
+    for (index, config) in results.configs.clone().into_iter().enumerate() {
+        let name = format!("[{}/{all}] {}", index + 1, config.name());
+        let mut rows = Vec::new();
+        results.attempt(
+            &name,
+            || count(&images, config, &name, filter, &plugin),
+            |found, results| {
+                rows = found.rows;
+                results.notes.extend(found.notes);
+            },
+        )?;
+        for extra in &extras {
+            results.attempt(
+                &name,
+                || extra.take(&images, config, &name, filter, &plugin),
+                |found, _| rows.extend(found),
+            )?;
+        }
+        for row in &rows {
+            // What its programs said has been printed.
+            if !matches!(row.group, Group::Operation | Group::Latency) {
+                let value = row.instructions.unwrap_or_default();
+                eprintln!("{name}: {}: {value} {}", row.name, row.unit);
+            }
+        }
         results.rows.push(rows);
     }
     if results.rows.iter().all(Vec::is_empty) && results.failures.is_empty() {
@@ -290,24 +250,31 @@ pub(crate) fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error
             status: USAGE,
         });
     }
-    host_times(&images, filter, &mut results)?;
+    host_times(&images, filter, &plugin, &mut results)?;
 
     report::print(&results);
     let directory = project.target.join("bench");
     let page = directory.join("report.html");
-    let failed = |what: &std::path::Path, error| {
-        Error::new(format!("cannot write {}: {error}", what.display()))
-    };
+    let failed =
+        |what: &Path, error| Error::new(format!("cannot write {}: {error}", what.display()));
     std::fs::create_dir_all(&directory).map_err(|e| failed(&directory, e))?;
     std::fs::write(&page, report::page(&results)).map_err(|e| failed(&page, e))?;
     println!("report: {}", page.display());
+    if let Some(path) = &options.plots {
+        std::fs::create_dir_all(path).map_err(|e| failed(path, e))?;
+        for (name, svg) in report::plots(&results) {
+            let path = path.join(name);
+            std::fs::write(&path, svg).map_err(|e| failed(&path, e))?;
+            println!("plot: {}", path.display());
+        }
+    }
     if let Some(path) = &options.json {
         let text = format!("{:#}\n", as_json(&results));
         std::fs::write(path, text).map_err(|e| failed(path, e))?;
     }
     if options.update_thresholds {
         Thresholds::update(project, &results)?;
-        println!("updated: {THRESHOLDS}");
+        println!("updated: {}", thresholds::THRESHOLDS);
     }
     for failure in &results.failures {
         eprintln!("fermata: {failure}");
@@ -317,6 +284,53 @@ pub(crate) fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error
     } else {
         BROKEN
     })
+}
+
+/// Whether rows whose names begin like this may be wanted. Only where the name is not complete does
+/// part of a wanted name suffice.
+fn could_want(filter: &str, name: &str) -> bool {
+    let open = name.ends_with('_');
+    filter
+        .split(',')
+        .any(|part| name.contains(part) || (open && part.starts_with(name)))
+}
+
+impl Results {
+    /// Notes the configurations whose kernel does not build, and goes on without them.
+    fn drop_failed(&mut self, failed: Vec<(Config, Error)>) -> Result<(), Error> {
+        for (config, error) in failed {
+            self.configs.retain(|other| *other != config);
+            let failure = format!("{}: {}", config.name(), error.message);
+            if self.configs.is_empty() {
+                return Err(Error::new(failure));
+            }
+            self.failures.push(failure);
+        }
+        Ok(())
+    }
+
+    /// Measures something. If that fails the rest goes on, unless somebody wants it to end.
+    fn attempt<T>(
+        &mut self,
+        name: &str,
+        measure: impl FnOnce() -> Result<(T, Vec<String>), Error>,
+        found: impl FnOnce(T, &mut Results),
+    ) -> Result<(), Error> {
+        match measure() {
+            Ok((value, failures)) => {
+                for failure in failures {
+                    self.failures.push(format!("{name}: {failure}"));
+                }
+                found(value, self);
+            }
+            Err(error) if signals::caught().is_some() => return Err(error),
+            Err(error) => {
+                eprintln!("{name}: FAILED: {}", error.message);
+                self.failures.push(error.message);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Builds the plugin that counts loads and stores.
@@ -334,54 +348,53 @@ fn build_plugin(project: &Project) -> Result<PathBuf, Error> {
         .join("libfermata_count.so"))
 }
 
-/// The boot that counts.
-fn count(
-    images: &Images,
-    model: Config,
-    filter: &str,
-    plugin: &std::path::Path,
-    results: &mut Results,
-) -> Result<Vec<Row>, Error> {
-    let directory = TempDir::new()?;
-    let out = directory.path().join("counts");
-    let config = model.name();
-    let mut progress = |line: &Line| match line {
+/// Rows, and what people should know about them.
+struct Counted {
+    rows: Vec<Row>,
+    notes: Vec<String>,
+}
+
+/// Shows what a program has measured.
+fn show(name: &str, line: &Line) {
+    match line {
         Line::Sample {
-            name,
+            name: what,
             operations,
             ticks,
             ..
-        } => eprintln!(
-            "{config}: {name}: {} instructions",
-            per(*ticks, *operations)
-        ),
+        } => eprintln!("{name}: {what}: {} instructions", per(*ticks, *operations)),
         Line::Value {
-            name, unit, value, ..
-        } => eprintln!("{config}: {name}: {value} {unit}"),
-        Line::Failed { name, why } => eprintln!("{config}: {name}: FAILED: {why}"),
-    };
-    let session = Measure {
-        model,
-        programs: &PROGRAMS,
-        filter,
-        counted: true,
-        plugin: Some(Plugin {
-            library: plugin.to_path_buf(),
-            output: out.clone(),
-            profile: None,
-        }),
+            name: what,
+            unit,
+            value,
+            ..
+        } => eprintln!("{name}: {what}: {value} {unit}"),
+        Line::Failed { name: what, why } => eprintln!("{name}: {what}: FAILED: {why}"),
     }
-    .run(images, &mut progress)?;
-    let counts: Vec<[u64; 3]> = std::fs::read_to_string(&out)
-        .unwrap_or_default()
-        .lines()
-        .filter_map(|line| {
-            let mut numbers = line.split(' ').map(str::parse);
-            let mut next = || numbers.next()?.ok();
-            Some([next()?, next()?, next()?])
-        })
-        .collect();
-    let mut rows = Vec::new();
+}
+
+/// Benchmarks that did not do their work.
+fn failures(session: &Session) -> Vec<String> {
+    let failure = |(line, _): &(Line, Option<Stretch>)| match line {
+        Line::Failed { name, why } => Some(format!("{name}: {why}")),
+        _ => None,
+    };
+    session.iter().filter_map(failure).collect()
+}
+
+/// The boot that counts.
+fn count(
+    images: &Images,
+    config: Config,
+    label: &str,
+    filter: &str,
+    plugin: &Path,
+) -> Result<(Counted, Vec<String>), Error> {
+    let session = boots::COUNTS.run(images, config, filter, plugin, &mut |line| {
+        show(label, line);
+    })?;
+    let failures = failures(&session);
+    let (mut rows, mut notes) = (Vec::new(), Vec::new());
     let mut sum = Row {
         name: FLUKEPERF.into(),
         unit: "run".into(),
@@ -390,7 +403,7 @@ fn count(
     };
     for (line, stretch) in session {
         match line {
-            Line::Failed { name, why } => results.failures.push(format!("{config}: {name}: {why}")),
+            Line::Failed { .. } => {}
             Line::Value {
                 name,
                 unit,
@@ -410,23 +423,25 @@ fn count(
                 ticks,
                 ..
             } => {
-                let counted = stretch.and_then(|stretch| counts.get(stretch).copied());
+                let counted = stretch.map(|stretch| stretch.counts);
                 let mut instructions = ticks;
                 match counted {
                     // Where the machine idled its clock jumped: what was executed counts.
                     Some([executed, ..]) if ticks.abs_diff(executed) > executed / 100 => {
-                        results.notes.push(format!(
-                            "{config}: {name}: the machine idled, so that its clock went on by \
-                             {ticks} while {executed} instructions were executed"
+                        notes.push(format!(
+                            "{}: {name}: the machine idled, so that its clock went on by \
+                             {ticks} while {executed} instructions were executed",
+                            config.name()
                         ));
                         instructions = executed;
                     }
                     Some(_) => {}
-                    None => results.notes.push(format!(
-                        "{config}: {name}: loads and stores were not counted"
+                    None => notes.push(format!(
+                        "{}: {name}: loads and stores were not counted",
+                        config.name()
                     )),
                 }
-                if !PROGRAMS[1..].contains(&name.as_str()) && name != "sort" {
+                if !ELSEWHERE.contains(&name.as_str()) {
                     *sum.instructions.get_or_insert(0) += instructions;
                     if let Some([_, loads, stores]) = counted {
                         *sum.loads.get_or_insert(0) += loads;
@@ -439,8 +454,8 @@ fn count(
                     instructions: Some(per(instructions, operations)),
                     loads: counted.map(|c| per(c[1], operations)),
                     stores: counted.map(|c| per(c[2], operations)),
-                    host: None,
                     repetitions: operations,
+                    ..Row::default()
                 });
             }
         }
@@ -448,79 +463,300 @@ fn count(
     if sum.instructions.is_some() && filter.is_empty() {
         rows.push(sum);
     }
+    Ok((Counted { rows, notes }, failures))
+}
+
+impl Extra {
+    /// Boots the machine and makes the rows that are wanted, and says what failed.
+    fn take(
+        &self,
+        images: &Images,
+        config: Config,
+        label: &str,
+        filter: &str,
+        plugin: &Path,
+    ) -> Result<(Vec<Row>, Vec<String>), Error> {
+        eprintln!("{label}: {}", self.boot.what);
+        let asked = self.filter.unwrap_or(filter);
+        let session = self
+            .boot
+            .run(images, config, asked, plugin, &mut |line| match line {
+                // They are not what this is about.
+                Line::Sample { .. } => {}
+                line => show(label, line),
+            })?;
+        let failures = failures(&session);
+        let taken = Taken {
+            session,
+            kernel: images.kernel_of(config, self.boot.look == boots::Look::Events),
+        };
+        // A benchmark that failed is said already.
+        let mut rows = match (self.rows)(&taken) {
+            Ok(rows) => rows,
+            Err(_) if !failures.is_empty() => Vec::new(),
+            Err(error) => {
+                let message = format!("{}: {}", config.name(), error.message);
+                return Err(Error { message, ..error });
+            }
+        };
+        rows.retain(|row| wanted(filter, &row.name));
+        for row in &mut rows {
+            row.group = self.group;
+        }
+        Ok((rows, failures))
+    }
+}
+
+/// The values that programs found by themselves.
+fn values(taken: &Taken) -> Result<Vec<Row>, Error> {
+    Ok(taken
+        .session
+        .iter()
+        .filter_map(|(line, _)| match line {
+            Line::Value {
+                name,
+                unit,
+                value,
+                count,
+            } => Some(Row {
+                name: name.clone(),
+                unit: unit.clone(),
+                instructions: Some(*value),
+                repetitions: *count,
+                ..Row::default()
+            }),
+            _ => None,
+        })
+        .collect())
+}
+
+// ---- what the counting kernel tells ---------------------------------------------------------------
+
+/// Events per kind, as in `kernel/src/exec/counters.rs`.
+const KIND: u8 = 16;
+/// Blocked, and kept a stack.
+const KEPT: u8 = 0;
+/// Blocked without a stack.
+const COMPRESSED: u8 = 1;
+/// The same, and the next thread has taken the stack.
+const HANDED_OFF: u8 = 2;
+/// Had its call completed by who woke it.
+const RECOGNISED: u8 = 3;
+/// A call that met an absent page was abandoned, and begun again.
+const RESTART: [u8; 2] = [4 * KIND, 4 * KIND + 1];
+
+/// Reasons to block: the names of [`abi::state::Waiting`], in rows and for people.
+const REASONS: [(&str, &str); 11] = [
+    ("yield", "gave way: a yield, or preempted"),
+    ("mutex", "a mutex"),
+    ("cond", "a condition"),
+    ("deadline", "a deadline"),
+    ("interrupt", "a thread interrupt"),
+    ("port", "a client: for a server"),
+    ("portset", "a server: for a client"),
+    ("peer", "the other end of a connection"),
+    ("reply", "a reply, to a call or a memory fault"),
+    ("exception", "a reply to an exception"),
+    ("vacant", "a vacant identity"),
+];
+
+/// Draves et al., Tables 1 and 2: how often threads block, for which reason, and what becomes of
+/// their stacks and their calls.
+fn blocks(taken: &Taken) -> Result<Vec<Row>, Error> {
+    let mut programs: Vec<(&str, BTreeMap<u8, u64>)> = [FLUKEPERF, "memtest", "sort"]
+        .map(|name| (name, BTreeMap::new()))
+        .to_vec();
+    for (line, stretch) in &taken.session {
+        let (Line::Sample { name, .. }, Some(stretch)) = (line, stretch) else {
+            continue;
+        };
+        let index = programs[1..]
+            .iter()
+            .position(|(program, _)| program == name);
+        let sums = &mut programs[index.map_or(0, |i| i + 1)].1;
+        for (event, [count, _]) in &stretch.events {
+            *sums.entry(*event).or_insert(0) += count;
+        }
+    }
+    if programs.iter().all(|(_, sums)| sums.is_empty()) {
+        return Err(Error::new("the kernel told of no blocked thread"));
+    }
+    let mut rows = Vec::new();
+    for (program, sums) in programs {
+        let of = |kinds: &[u8], reason: usize| -> u64 {
+            let event = |kind: &u8| sums.get(&(kind * KIND + reason as u8));
+            kinds.iter().filter_map(event).sum()
+        };
+        for (name, kinds) in [
+            ("blocks", &[KEPT, COMPRESSED, HANDED_OFF][..]),
+            ("compression", &[COMPRESSED, HANDED_OFF]),
+            ("recognition", &[RECOGNISED]),
+            ("handoff", &[HANDED_OFF]),
+        ] {
+            let row = |name: String, value: u64| Row {
+                name,
+                unit: "blocks".into(),
+                instructions: Some(value),
+                repetitions: 1,
+                ..Row::default()
+            };
+            let all = (0..REASONS.len()).map(|reason| of(kinds, reason)).sum();
+            rows.push(row(format!("{name}_{program}"), all));
+            for (reason, (word, _)) in REASONS.iter().enumerate() {
+                if of(&[KEPT, COMPRESSED, HANDED_OFF], reason) > 0 {
+                    let name = format!("{name}_{program}_{word}");
+                    rows.push(row(name, of(kinds, reason)));
+                }
+            }
+        }
+    }
     Ok(rows)
 }
 
-/// The boots that take the host's time: all models in turn, several rounds.
-fn host_times(images: &Images, filter: &str, results: &mut Results) -> Result<(), Error> {
-    let mut times: Vec<BTreeMap<String, Vec<u64>>> = vec![BTreeMap::new(); results.models.len()];
+/// Ford et al., Table 3. The remedy is what is done from the moment in which a call is abandoned to
+/// that in which it is begun again, and making the page table's entry; the rollback is what the call
+/// costs more than one that meets nothing, without the remedy. If no call was abandoned, the page was
+/// found in the middle of it.
+fn restarts(taken: &Taken) -> Result<Vec<Row>, Error> {
+    let find = |name: &str| -> Result<(u64, &Stretch), Error> {
+        taken
+            .session
+            .iter()
+            .find_map(|(line, stretch)| match line {
+                Line::Sample {
+                    name: found,
+                    operations,
+                    ..
+                } if found == name => Some((*operations, stretch.as_ref()?)),
+                _ => None,
+            })
+            .ok_or_else(|| Error::new(format!("{name} was not measured")))
+    };
+    let (mut remedies, mut rollbacks) = (Vec::new(), Vec::new());
+    for side in ["client", "server"] {
+        // What a page's entry in the page table costs is part of the remedy in either case.
+        let (_, base) = find(&format!("restart_{side}_none"))?;
+        let (_, soft) = find(&format!("restart_{side}_soft"))?;
+        let entry = soft.counts[0].saturating_sub(base.counts[0]);
+        for kind in ["soft", "hard"] {
+            let (operations, stretch) = find(&format!("restart_{side}_{kind}"))?;
+            let [abandoned, begun] =
+                RESTART.map(|event| stretch.events.get(&event).copied().unwrap_or_default());
+            if abandoned[0] != begun[0] {
+                return Err(Error::new(format!(
+                    "restart_{side}_{kind}: {} calls were abandoned, and {} begun again",
+                    abandoned[0], begun[0]
+                )));
+            }
+            if kind == "hard" && abandoned[0] == 0 {
+                return Err(Error::new(format!(
+                    "restart_{side}_hard: the kernel told of no restart"
+                )));
+            }
+            let more = stretch.counts[0].saturating_sub(base.counts[0]);
+            let remedy = match abandoned[0] {
+                0 => more,
+                _ => entry + (begun[1] - abandoned[1]),
+            };
+            let row = |name: &str, value: u64| Row {
+                name: format!("{name}_{side}_{kind}"),
+                unit: "fault".into(),
+                instructions: Some(per(value, operations)),
+                repetitions: operations,
+                ..Row::default()
+            };
+            remedies.push(row("remedy", remedy));
+            rollbacks.push(row("rollback", more.saturating_sub(remedy)));
+        }
+    }
+    remedies.extend(rollbacks);
+    Ok(remedies)
+}
+
+// ---- host time ------------------------------------------------------------------------------------
+
+/// The boots that take the host's time: all configurations in turn, several rounds.
+fn host_times(
+    images: &Images,
+    filter: &str,
+    plugin: &Path,
+    results: &mut Results,
+) -> Result<(), Error> {
+    let configs = results.configs.clone();
+    let mut times: Vec<BTreeMap<String, Vec<u64>>> = vec![BTreeMap::new(); configs.len()];
+    // Nothing of what is wanted may have a duration.
+    let timed = |rows: &Vec<Row>| rows.iter().any(|row| row.loads.is_some());
+    if !results.rows.iter().any(timed) {
+        results.rounds = 0;
+    }
     for round in 1..=results.rounds {
-        for (model, times) in results.models.iter().zip(&mut times) {
-            eprintln!(
-                "{}: host time, round {round} of {}",
-                model.name(),
-                results.rounds
-            );
-            let session = Measure {
-                model: *model,
-                programs: &PROGRAMS,
-                filter,
-                counted: false,
-                plugin: None,
-            }
-            .run(images, &mut |_| {})?;
-            let mut sum = 0;
-            for (line, _) in session {
-                match line {
-                    Line::Sample {
-                        name,
-                        operations,
-                        nanoseconds,
-                        ..
-                    } => {
-                        if !PROGRAMS[1..].contains(&name.as_str()) && name != "sort" {
-                            sum += nanoseconds;
+        for (config, times) in configs.iter().zip(&mut times) {
+            let name = config.name();
+            eprintln!("{name}: host time, round {round} of {}", results.rounds);
+            results.attempt(
+                name,
+                || {
+                    let session =
+                        boots::HOST_TIME.run(images, *config, filter, plugin, &mut |_| {})?;
+                    let failures = failures(&session);
+                    let of_host = |why: &String| format!("{why}, in host time");
+                    Ok((session, failures.iter().map(of_host).collect()))
+                },
+                |session, _| {
+                    let mut sum = 0;
+                    for (line, _) in session {
+                        if let Line::Sample {
+                            name,
+                            operations,
+                            nanoseconds,
+                            ..
+                        } = line
+                        {
+                            if !ELSEWHERE.contains(&name.as_str()) {
+                                sum += nanoseconds;
+                            }
+                            times
+                                .entry(name)
+                                .or_default()
+                                .push(per(nanoseconds, operations));
                         }
-                        times
-                            .entry(name)
-                            .or_default()
-                            .push(per(nanoseconds, operations));
                     }
-                    Line::Failed { name, why } => results
-                        .failures
-                        .push(format!("{}: {name}, in host time: {why}", model.name())),
-                    Line::Value { .. } => {}
-                }
-            }
-            times.entry(FLUKEPERF.into()).or_default().push(sum);
+                    times.entry(FLUKEPERF.into()).or_default().push(sum);
+                },
+            )?;
         }
     }
     for (rows, times) in results.rows.iter_mut().zip(&mut times) {
-        for row in rows {
+        for row in rows.iter_mut().filter(|row| row.group == Group::Operation) {
             if let Some(times) = times.get_mut(&row.name) {
-                times.sort_unstable();
-                let middle = times.len() / 2;
-                let median = if times.len() % 2 == 1 {
-                    times[middle]
-                } else {
-                    (times[middle - 1] + times[middle]) / 2
-                };
-                row.host = Some([median, times[0], times[times.len() - 1]]);
+                row.host = Some(median(times));
             }
         }
     }
     Ok(())
 }
 
+/// The median, the least and the most of some values.
+fn median(values: &mut [u64]) -> [u64; 3] {
+    values.sort_unstable();
+    let middle = values.len() / 2;
+    let median = if values.len() % 2 == 1 {
+        values[middle]
+    } else {
+        (values[middle - 1] + values[middle]) / 2
+    };
+    [median, values[0], values[values.len() - 1]]
+}
+
 /// The results as the world outside reads them: per operation, every row with every field.
 fn as_json(results: &Results) -> Value {
     let mut rows = Vec::new();
-    for (model, of_model) in results.models.iter().zip(&results.rows) {
-        for row in of_model {
+    for (config, of_config) in results.configs.iter().zip(&results.rows) {
+        for row in of_config {
             rows.push(json!({
                 "name": row.name,
-                "config": model.model.name(),
-                "irq": model.irq.name(),
+                "config": config.model.name(),
+                "irq": config.irq.name(),
                 "unit": row.unit,
                 "instructions": row.instructions,
                 "loads": row.loads,
@@ -533,194 +769,14 @@ fn as_json(results: &Results) -> Value {
     json!({ "results": rows })
 }
 
-// ---- thresholds
-
-/// A benchmark that was held against its threshold, and why it failed if it did.
-pub(crate) type Verdict = (String, Result<(), String>);
-
-/// Counts that must not get worse: those of the program `flukeperf`, per model and name.
-pub(crate) struct Thresholds {
-    tolerance: u64,
-    counts: BTreeMap<String, BTreeMap<String, u64>>,
-}
-
-impl Thresholds {
-    /// Reads the committed file; none if there is no such file.
-    pub(crate) fn read(project: &Project) -> Result<Self, Error> {
-        let path = project.root.join(THRESHOLDS);
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => "{}".into(),
-            Err(error) => return Err(Error::new(format!("{THRESHOLDS}: {error}"))),
-        };
-        let value: Value = serde_json::from_str(&text)
-            .map_err(|error| Error::new(format!("{THRESHOLDS}: {error}")))?;
-        let mut counts = BTreeMap::new();
-        for (model, of_model) in value["counts"].as_object().into_iter().flatten() {
-            let of_model = of_model.as_object().into_iter().flatten();
-            let of_model =
-                of_model.filter_map(|(name, count)| Some((name.clone(), count.as_u64()?)));
-            counts.insert(model.clone(), of_model.collect());
-        }
-        Ok(Self {
-            tolerance: value["tolerance_percent"].as_u64().unwrap_or(TOLERANCE),
-            counts,
-        })
-    }
-
-    /// The names of the benchmarks of a model.
-    pub(crate) fn names(&self, model: Config) -> Vec<String> {
-        let of_model = self.counts.get(model.name());
-        of_model
-            .into_iter()
-            .flatten()
-            .map(|(name, _)| name.clone())
-            .collect()
-    }
-
-    /// The most that a count may be.
-    fn limit(&self, model: Config, name: &str) -> Option<u64> {
-        let count = *self.counts.get(model.name())?.get(name)?;
-        // What is rounded may come out one higher.
-        Some(count + (count * self.tolerance / 100).max(1))
-    }
-
-    /// Puts what was measured into the file; what was not stays.
-    fn update(project: &Project, results: &Results) -> Result<(), Error> {
-        let mut all = Self::read(project)?;
-        for (model, rows) in results.models.iter().zip(&results.rows) {
-            let of_model = all.counts.entry(model.name().into()).or_default();
-            for row in rows {
-                let elsewhere = row.name == FLUKEPERF
-                    || row.name == "sort"
-                    || PROGRAMS[1..].contains(&row.name.as_str());
-                if let (Some(count), false) = (row.instructions, elsewhere) {
-                    of_model.insert(row.name.clone(), count);
-                }
-            }
-        }
-        let counts: Map<String, Value> = all
-            .counts
-            .into_iter()
-            .map(|(model, counts)| (model, json!(counts)))
-            .collect();
-        let value = json!({ "tolerance_percent": all.tolerance, "counts": counts });
-        std::fs::write(project.root.join(THRESHOLDS), format!("{value:#}\n"))
-            .map_err(|error| Error::new(format!("{THRESHOLDS}: {error}")))
-    }
-
-    /// Measures the counts of a model, in one boot, and compares: the name of each benchmark, and
-    /// why it fails if it does.
-    pub(crate) fn check(&self, images: &Images, model: Config) -> Result<Vec<Verdict>, Error> {
-        let session = Measure {
-            model,
-            programs: &PROGRAMS[..1],
-            filter: "",
-            counted: true,
-            plugin: None,
-        }
-        .run(images, &mut |_| {})?;
-        let mut found = BTreeMap::new();
-        for (line, _) in &session {
-            let count = match line {
-                Line::Sample {
-                    operations, ticks, ..
-                } => Ok(per(*ticks, *operations)),
-                Line::Value { value, .. } => Ok(*value),
-                Line::Failed { why, .. } => Err(why.clone()),
-            };
-            found.insert(line.name().to_string(), count);
-        }
-        let verdict = |name: &String| -> Result<(), String> {
-            let count = found.get(name).ok_or("it was not measured")?.clone()?;
-            match self.limit(model, name) {
-                Some(limit) if count > limit => Err(format!(
-                    "{count}, which is more than {limit}; if that is meant to be: \
-                     ./fermata bench --config {} --update-thresholds",
-                    model.name()
-                )),
-                _ => Ok(()),
-            }
-        };
-        let names = self.names(model);
-        Ok(names
-            .into_iter()
-            .map(|name| {
-                let v = verdict(&name);
-                (name, v)
-            })
-            .collect())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_the_guest_are_understood() {
-        assert_eq!(
-            Line::parse("bench rpc_0 rpc 2000 481000 481100 2"),
-            Some((
-                Line::Sample {
-                    name: "rpc_0".into(),
-                    unit: "rpc".into(),
-                    operations: 2000,
-                    ticks: 481_000,
-                    nanoseconds: 481_100
-                },
-                2
-            ))
-        );
-        assert_eq!(
-            Line::parse("bench-value a bytes 300 256 4"),
-            Some((
-                Line::Value {
-                    name: "a".into(),
-                    unit: "bytes".into(),
-                    value: 300,
-                    count: 256
-                },
-                4
-            ))
-        );
-        assert_eq!(
-            Line::parse("bench-failed a 1 not done"),
-            Some((
-                Line::Failed {
-                    name: "a".into(),
-                    why: "not done".into()
-                },
-                1
-            ))
-        );
-        for nonsense in [
-            "bench",
-            "bench a",
-            "bench a b 0 1 1 1",
-            "note a b",
-            "bench-value a b c d e",
-        ] {
-            assert_eq!(Line::parse(nonsense), None, "{nonsense}");
-        }
-    }
-
-    #[test]
-    fn thresholds_tolerate_little() {
-        let of_model = BTreeMap::from([("rpc_0".to_string(), 500), ("null_call".to_string(), 60)]);
-        let thresholds = Thresholds {
-            tolerance: 1,
-            counts: BTreeMap::from([(Config::DEFAULT.name().to_string(), of_model)]),
-        };
-        assert_eq!(thresholds.limit(Config::DEFAULT, "rpc_0"), Some(505));
-        assert_eq!(thresholds.limit(Config::DEFAULT, "null_call"), Some(61));
-        assert_eq!(thresholds.limit(Config::DEFAULT, "other"), None);
-    }
-
-    #[test]
     fn every_row_has_every_field() {
         let results = Results {
-            models: vec![Config::DEFAULT],
+            configs: vec![Config::DEFAULT],
             rounds: 0,
             rows: vec![vec![Row {
                 name: "thread_bytes".into(),
@@ -729,6 +785,7 @@ mod tests {
                 repetitions: 256,
                 ..Row::default()
             }]],
+            lines: Vec::new(),
             notes: Vec::new(),
             failures: Vec::new(),
         };
@@ -751,13 +808,117 @@ mod tests {
             ]
         );
         assert!(row["loads"].is_null());
+        assert_eq!(row["config"], "interrupt-np");
+        assert_eq!(row["irq"], "hardware");
     }
 
     #[test]
-    fn the_input_is_always_the_same() {
-        let text = lines();
-        assert_eq!(text.len(), 1 << 20);
-        assert_eq!(text.last(), Some(&b'\n'));
-        assert_eq!(text, lines());
+    fn filters_select_boots() {
+        assert!(could_want("", "blocks_"));
+        assert!(could_want("latency", "latency_worst"));
+        assert!(could_want("recognition_sort_peer", "recognition_"));
+        assert!(could_want("x,remedy", "remedy_client_soft"));
+        assert!(!could_want("rpc_0", "thread_bytes"));
+        assert!(!could_want("latency_worst_of_all", "latency_worst"));
+    }
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(&mut [3, 1, 2]), [2, 1, 3]);
+        assert_eq!(median(&mut [4, 1, 2, 3]), [2, 1, 4]);
+    }
+
+    fn sample(name: &str, instructions: u64, events: &[(u8, [u64; 2])]) -> (Line, Option<Stretch>) {
+        let line = Line::Sample {
+            name: name.into(),
+            unit: "rpc".into(),
+            operations: 10,
+            ticks: instructions,
+            nanoseconds: 0,
+        };
+        let stretch = Stretch {
+            counts: [instructions, 0, 0],
+            events: events.iter().copied().collect(),
+            ..Stretch::default()
+        };
+        (line, Some(stretch))
+    }
+
+    fn taken(session: Session) -> Taken<'static> {
+        Taken {
+            session,
+            kernel: &[],
+        }
+    }
+
+    #[test]
+    fn a_restart_is_a_remedy_and_what_is_done_twice() {
+        let all = taken(vec![
+            sample("restart_client_none", 1000, &[]),
+            sample("restart_client_soft", 1500, &[]),
+            // Ten calls, each abandoned for 300 instructions.
+            sample(
+                "restart_client_hard",
+                5000,
+                &[(RESTART[0], [10, 100]), (RESTART[1], [10, 3100])],
+            ),
+            sample("restart_server_none", 1000, &[]),
+            sample("restart_server_soft", 1000, &[]),
+            sample(
+                "restart_server_hard",
+                1000,
+                &[(RESTART[0], [10, 100]), (RESTART[1], [10, 100])],
+            ),
+        ]);
+        let rows = restarts(&all).unwrap();
+        let value = |name: &str| {
+            let row = rows.iter().find(|row| row.name == name).unwrap();
+            row.instructions.unwrap()
+        };
+        assert_eq!(value("remedy_client_soft"), 50);
+        assert_eq!(value("rollback_client_soft"), 0);
+        assert_eq!(value("remedy_client_hard"), 350);
+        assert_eq!(value("rollback_client_hard"), 50);
+        let broken = taken(vec![
+            sample("restart_client_none", 1000, &[]),
+            sample("restart_client_soft", 1500, &[(RESTART[0], [1, 1])]),
+        ]);
+        assert!(restarts(&broken).is_err());
+        let silent = taken(vec![
+            sample("restart_client_none", 1000, &[]),
+            sample("restart_client_soft", 1500, &[]),
+            sample("restart_client_hard", 5000, &[]),
+        ]);
+        assert!(restarts(&silent).is_err());
+    }
+
+    #[test]
+    fn blocks_are_summed_up_by_reason() {
+        let all = taken(vec![
+            sample("rpc_0", 1, &[(KEPT * KIND + 7, [3, 0])]),
+            sample(
+                "rpc_8",
+                1,
+                &[
+                    (HANDED_OFF * KIND + 7, [4, 0]),
+                    (COMPRESSED * KIND + 6, [1, 0]),
+                    (RECOGNISED * KIND + 7, [5, 0]),
+                ],
+            ),
+            sample("memtest", 1, &[(HANDED_OFF * KIND + 8, [9, 0])]),
+        ]);
+        let rows = blocks(&all).unwrap();
+        let value = |name: &str| {
+            let row = rows.iter().find(|row| row.name == name);
+            row.and_then(|row| row.instructions)
+        };
+        assert_eq!(value("blocks_flukeperf"), Some(8));
+        assert_eq!(value("compression_flukeperf"), Some(5));
+        assert_eq!(value("handoff_flukeperf"), Some(4));
+        assert_eq!(value("recognition_flukeperf_peer"), Some(5));
+        assert_eq!(value("blocks_flukeperf_portset"), Some(1));
+        assert_eq!(value("blocks_memtest_reply"), Some(9));
+        assert_eq!(value("blocks_sort"), Some(0));
+        assert_eq!(value("blocks_sort_peer"), None);
     }
 }

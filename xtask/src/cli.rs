@@ -44,10 +44,11 @@ bench    measure what the kernel's operations cost; tables here, plots in target
     --config CONFIG    this configuration (without: interrupt-np)
     --all, --irq WHICH   several, as for `test`
     --json FILE        write the results to FILE as well
+    --plots DIR        write the plots to DIR as well, as files of their own
     --rounds N         runs that take the host's time (5); 0 for none
     --profile          only count, and show which functions of the kernel the instructions are in
     --update-thresholds  make these counts the ones that `test` holds later ones against
-    FILTER             only benchmarks whose name contains FILTER
+    FILTER             only benchmarks whose name contains FILTER (or one of several, with commas)
 
 syscalls list the entrypoints of the kernel and their classes
 explain CALL
@@ -134,6 +135,8 @@ pub(crate) struct TestOptions {
 pub(crate) struct BenchOptions {
     pub(crate) configs: Vec<Config>,
     pub(crate) json: Option<PathBuf>,
+    /// A directory for the plots as files of their own.
+    pub(crate) plots: Option<PathBuf>,
     /// Runs that take the host's time.
     pub(crate) rounds: usize,
     pub(crate) update_thresholds: bool,
@@ -302,6 +305,7 @@ fn parse_bench(mut parser: lexopt::Parser) -> Result<Command, Error> {
     let mut options = BenchOptions {
         configs: Vec::new(),
         json: None,
+        plots: None,
         rounds: 5,
         update_thresholds: false,
         profile: false,
@@ -314,6 +318,7 @@ fn parse_bench(mut parser: lexopt::Parser) -> Result<Command, Error> {
             Long("all") => choice.all = true,
             Long("irq") => choice.irq(&parser.value()?.string()?)?,
             Long("json") => options.json = Some(parser.value()?.into()),
+            Long("plots") => options.plots = Some(parser.value()?.into()),
             Long("rounds") => {
                 let text = parser.value()?.string()?;
                 options.rounds = text

@@ -14,6 +14,8 @@ use crate::project::{finish, Project, Room};
 /// that a later build cannot change it.
 pub(crate) struct Images {
     kernels: Vec<(Config, Vec<u8>)>,
+    /// Those that tell a counting emulator what happens.
+    counting: Vec<(Config, Vec<u8>)>,
     programs: Vec<(String, Vec<u8>)>,
     busybox: Vec<u8>,
 }
@@ -23,6 +25,7 @@ impl Images {
     pub(crate) fn of_kernel(config: Config, elf: Vec<u8>) -> Self {
         Self {
             kernels: vec![(config, elf)],
+            counting: Vec::new(),
             programs: Vec::new(),
             busybox: Vec::new(),
         }
@@ -30,8 +33,45 @@ impl Images {
 
     /// The kernel for `config`.
     pub(crate) fn kernel(&self, config: Config) -> &[u8] {
-        let found = self.kernels.iter().find(|(built, _)| *built == config);
+        self.kernel_of(config, false)
+    }
+
+    /// The same, or the one that tells a counting emulator what happens.
+    pub(crate) fn kernel_of(&self, config: Config, counting: bool) -> &[u8] {
+        let kernels = if counting {
+            &self.counting
+        } else {
+            &self.kernels
+        };
+        let found = kernels.iter().find(|(built, _)| *built == config);
         found.map(|(_, elf)| &elf[..]).unwrap_or_default()
+    }
+
+    /// Builds the kernels that tell a counting emulator what happens. Those that do not build are
+    /// named.
+    pub(crate) fn add_counting(
+        &mut self,
+        project: &Project,
+        configs: &[Config],
+    ) -> Result<Vec<(Config, Error)>, Error> {
+        let _lock = project.lock()?;
+        let packages = project.packages()?;
+        let boot = &project.package_at(&packages, "boot")?.name;
+        let mut failed = Vec::new();
+        for &config in configs {
+            let mut command = project.cargo(Room::CountingKernel, config, "build");
+            command.args(["--quiet", "--package", boot]);
+            let what = format!("building the counting kernel, {}", config.name());
+            match finish(command, &what) {
+                Ok(()) => {
+                    let path = project.binaries(Room::CountingKernel, config);
+                    let elf = read(path.join("fermata-kernel"))?;
+                    self.counting.push((config, elf));
+                }
+                Err(error) => failed.push((config, error)),
+            }
+        }
+        Ok(failed)
     }
 
     /// A file system with everything that every machine has.
@@ -100,6 +140,7 @@ pub(crate) fn build_what_builds(
 
     let mut images = Images {
         kernels: Vec::new(),
+        counting: Vec::new(),
         programs: Vec::new(),
         busybox: read(busybox::find(project)?)?,
     };

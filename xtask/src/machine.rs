@@ -86,6 +86,8 @@ pub(crate) struct Options {
     pub(crate) deterministic: bool,
     /// More words for the kernel's command line.
     pub(crate) words: Vec<String>,
+    /// The kernel that tells a counting emulator what happens, instead of the ordinary one.
+    pub(crate) counting: bool,
     /// A plugin for QEMU.
     pub(crate) plugin: Option<Plugin>,
 }
@@ -97,6 +99,8 @@ pub(crate) struct Plugin {
     pub(crate) library: PathBuf,
     /// Where its counts go.
     pub(crate) output: PathBuf,
+    /// Where it writes what the kernel tells, if it shall.
+    pub(crate) events: Option<PathBuf>,
     /// Where it writes how often each instruction was executed, if it shall.
     pub(crate) profile: Option<PathBuf>,
 }
@@ -113,6 +117,7 @@ impl Options {
             timeout: None,
             deterministic: false,
             words: Vec::new(),
+            counting: false,
             plugin: None,
         }
     }
@@ -183,7 +188,7 @@ pub(crate) fn run(
             .map_err(|error| Error::new(format!("cannot write {}: {error}", path.display())))?;
         Ok(path)
     };
-    let kernel = write("kernel", images.kernel(options.config))?;
+    let kernel = write("kernel", images.kernel_of(options.config, options.counting))?;
     let archive = write("archive", &archive(images, options)?)?;
     write("control", b"")?;
     if console.is_some() {
@@ -306,8 +311,10 @@ fn qemu(
     if let Some(plugin) = &options.plugin {
         let (library, output) = (quoted(&plugin.library), quoted(&plugin.output));
         let mut plugin_options = format!("file={library},out={output}");
-        if let Some(profile) = &plugin.profile {
-            plugin_options.push_str(&format!(",profile={}", quoted(profile)));
+        for (name, path) in [("events", &plugin.events), ("profile", &plugin.profile)] {
+            if let Some(path) = path {
+                plugin_options.push_str(&format!(",{name}={}", quoted(path)));
+            }
         }
         command.args(["-plugin", &plugin_options]);
     }

@@ -24,6 +24,8 @@ pub(crate) enum Room {
     Host,
     /// The kernel image.
     Kernel,
+    /// The kernel image that tells a counting emulator what happens.
+    CountingKernel,
     /// Programs that run in the guest.
     User,
 }
@@ -120,6 +122,7 @@ impl Project {
         match room {
             Room::Host => self.target.join("host"),
             Room::Kernel => self.target.join("kernel").join(config.directory()),
+            Room::CountingKernel => self.target.join("counting").join(config.directory()),
             Room::User => self.target.join("user"),
         }
     }
@@ -129,7 +132,7 @@ impl Project {
         let target = self.target_dir(room, config);
         match room {
             Room::Host => target.join("debug"),
-            Room::Kernel => target.join(KERNEL_TARGET).join("kernel"),
+            Room::Kernel | Room::CountingKernel => target.join(KERNEL_TARGET).join("kernel"),
             Room::User => target.join(USER_TARGET).join("release"),
         }
     }
@@ -141,7 +144,7 @@ impl Project {
         self.set_up(&mut command, room, config);
         match room {
             Room::Host => {}
-            Room::Kernel => {
+            Room::Kernel | Room::CountingKernel => {
                 command.args(["--target", KERNEL_TARGET, "--profile", "kernel"]);
             }
             Room::User => {
@@ -156,11 +159,16 @@ impl Project {
         command.env("CARGO_TARGET_DIR", self.target_dir(room, config));
         let mut flags: Vec<String> = match room {
             Room::Host => Vec::new(),
-            Room::Kernel => KERNEL_FLAGS.iter().map(ToString::to_string).collect(),
+            Room::Kernel | Room::CountingKernel => {
+                KERNEL_FLAGS.iter().map(ToString::to_string).collect()
+            }
             Room::User => USER_FLAGS.iter().map(ToString::to_string).collect(),
         };
-        if room == Room::Kernel {
+        if matches!(room, Room::Kernel | Room::CountingKernel) {
             flags.extend(config.flags());
+        }
+        if room == Room::CountingKernel {
+            flags.extend(["--cfg", "fermata_counters"].map(String::from));
         }
         if !flags.is_empty() {
             command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));

@@ -69,6 +69,7 @@ pub(crate) fn run(project: &Project, options: RunOptions) -> Result<u8, Error> {
         } else {
             Vec::new()
         },
+        counting: false,
         plugin: None,
     };
     signals::catch();

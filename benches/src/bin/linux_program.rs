@@ -9,7 +9,7 @@ use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use benches::loops;
-use benches::report::{bench, Outcome, Sample};
+use benches::report::{Outcome, Report, Sample};
 use benches::run::Must;
 use rt::process::{Client, Start, Status, Stdio};
 use rt::{sys, thread};
@@ -22,7 +22,7 @@ const INPUT: &str = "/bench/input";
 const OUTPUT: &str = "/tmp/bench-output";
 
 fn main() -> u8 {
-    u8::from(!bench("sort", "run", sort))
+    u8::from(!Report::from_arguments().bench("sort", "run", sort))
 }
 
 fn sort() -> Outcome {

@@ -9,7 +9,7 @@ extern crate alloc;
 
 use alloc::string::String;
 use benches::loops::Loop;
-use benches::report::{bench, Outcome};
+use benches::report::{Outcome, Report};
 use benches::run::{same, Must, Pair, Role};
 use rt::access::{READ, WRITE};
 use rt::window::Window;
@@ -20,7 +20,7 @@ rt::entry!(main);
 const SIZE: u64 = 16 << 20;
 
 fn main() -> u8 {
-    u8::from(!bench("memtest", "run", memtest))
+    u8::from(!Report::from_arguments().bench("memtest", "run", memtest))
 }
 
 fn memtest() -> Outcome {

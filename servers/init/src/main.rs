@@ -173,9 +173,11 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
 
     let kernel_memory = SpaceAt(ROOT_SPACE).get_state(0).map_err(words)?.quota;
     slow::log(&format!("kernel memory: {kernel_memory}"));
+    // The servers share what one program leaves.
+    let shared = kernel_memory / 100 * (100 - options.program_quota.unwrap_or(0));
     let program = find(archive, "sbin/memory").ok_or("the boot archive has no sbin/memory")?;
     let starter = own_thread.reference().map_err(words)?;
-    let memory = first::start(program, frames, kernel_memory / 100 * 35, *starter)
+    let memory = first::start(program, frames, shared / 100 * 35, *starter)
         .map_err(|why| format!("sbin/memory: {why}"))?;
 
     // The name service, which is also the keeper of native programs.
@@ -208,7 +210,7 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
     let boot = Boot {
         archive,
         manager,
-        kernel_memory,
+        shared,
     };
     boot.servers(&options, authority, window, offset)?;
     boot.last(&options)?;
@@ -219,7 +221,8 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
 struct Boot {
     archive: &'static [u8],
     manager: &'static Mutex<Manager>,
-    kernel_memory: u64,
+    /// Kernel memory that the servers share.
+    shared: u64,
 }
 
 impl Boot {
@@ -238,7 +241,7 @@ impl Boot {
             cwd: "/".to_string(),
             ..Start::default()
         };
-        let quota = self.kernel_memory / 100 * percent;
+        let quota = self.shared / 100 * percent;
         let launch = Launch {
             file,
             start,

@@ -6,7 +6,13 @@
 //! stretch, in the order in which they end. The machine has one processor.
 //!
 //! With `profile=FILE` that file gets, per stretch, a line `stretch` and then a line
-//! `ADDRESS INSTRUCTIONS` (the address in hexadecimal) for every instruction that was executed.
+//! `ADDRESS INSTRUCTIONS LOADS STORES` (the address in hexadecimal) for every instruction that was
+//! executed.
+//!
+//! With `events=FILE` that file gets, per stretch, a line `stretch` and then a line
+//! `EVENT COUNT TIMES` for every event that came. An event is a nop with a displacement from
+//! 0x4d524700 on; `TIMES` is the sum of the instructions that were executed in the stretch before
+//! each of them, so that two events that come by turns tell how long it takes from one to the other.
 //!
 //! It speaks version 1 of the plugin interface (QEMU 6 to 8), whose declarations below are all of
 //! QEMU that is in here. Loads and stores are counted by callbacks, since QEMU 7.2 counts wrongly
@@ -79,6 +85,22 @@ static STORES: AtomicU64 = AtomicU64::new(0);
 static BEGIN: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 static OUT: Mutex<Option<File>> = Mutex::new(None);
 static PROFILE: Mutex<Option<Profile>> = Mutex::new(None);
+/// Where events go, and whether they are wanted.
+static EVENTS_OUT: Mutex<Option<File>> = Mutex::new(None);
+
+/// How often an event came in the stretch, and the sum of the times.
+struct Event {
+    count: AtomicU64,
+    times: AtomicU64,
+}
+
+/// One for each value of the last byte of the displacement.
+static EVENTS: [Event; 256] = [const {
+    Event {
+        count: AtomicU64::new(0),
+        times: AtomicU64::new(0),
+    }
+}; 256];
 
 /// How often each instruction was executed in a stretch.
 struct Profile {
@@ -91,6 +113,8 @@ struct Profile {
 struct Place {
     address: u64,
     count: AtomicU64,
+    loads: AtomicU64,
+    stores: AtomicU64,
 }
 
 impl Profile {
@@ -99,6 +123,8 @@ impl Profile {
         let place = Box::leak(Box::new(Place {
             address,
             count: AtomicU64::new(0),
+            loads: AtomicU64::new(0),
+            stores: AtomicU64::new(0),
         }));
         self.places.push(place);
         place
@@ -106,21 +132,26 @@ impl Profile {
 
     fn begin(&self) {
         for place in &self.places {
-            place.count.store(0, Relaxed);
+            for counter in [&place.count, &place.loads, &place.stores] {
+                counter.store(0, Relaxed);
+            }
         }
     }
 
     fn end(&mut self) {
-        let mut sums = BTreeMap::new();
+        let mut sums: BTreeMap<u64, [u64; 3]> = BTreeMap::new();
         for place in &self.places {
-            let count = place.count.load(Relaxed);
-            if count > 0 {
-                *sums.entry(place.address).or_insert(0) += count;
+            let counts = [&place.count, &place.loads, &place.stores].map(|c| c.load(Relaxed));
+            if counts[0] > 0 {
+                let sum = sums.entry(place.address).or_default();
+                for (sum, count) in sum.iter_mut().zip(counts) {
+                    *sum += count;
+                }
             }
         }
         let mut text = String::from("stretch\n");
-        for (address, count) in sums {
-            text.push_str(&format!("{address:x} {count}\n"));
+        for (address, [count, loads, stores]) in sums {
+            text.push_str(&format!("{address:x} {count} {loads} {stores}\n"));
         }
         // If it cannot be written, the stretch is missing and the reader says so.
         let _ = self.file.write_all(text.as_bytes());
@@ -136,6 +167,7 @@ fn profile() -> MutexGuard<'static, Option<Profile>> {
 enum Mark {
     Begin,
     End,
+    Event(u8),
 }
 
 /// The marker that these bytes of an instruction are.
@@ -143,6 +175,7 @@ fn mark_of(bytes: &[u8]) -> Option<Mark> {
     match bytes {
         [0x0f, 0x1f, 0x80, 1, 0x46, 0x52, 0x4d] => Some(Mark::Begin),
         [0x0f, 0x1f, 0x80, 2, 0x46, 0x52, 0x4d] => Some(Mark::End),
+        [0x0f, 0x1f, 0x80, event, 0x47, 0x52, 0x4d] => Some(Mark::Event(*event)),
         _ => None,
     }
 }
@@ -158,6 +191,36 @@ extern "C" fn begin(_: c_uint, _: *mut c_void) {
     for (to, from) in BEGIN.iter().zip(counts()) {
         to.store(from, Relaxed);
     }
+    for event in &EVENTS {
+        event.count.store(0, Relaxed);
+        event.times.store(0, Relaxed);
+    }
+}
+
+/// The event whose number is in `userdata`.
+extern "C" fn happened(_: c_uint, userdata: *mut c_void) {
+    let Some(event) = EVENTS.get(userdata as usize) else {
+        return;
+    };
+    let time = INSTRUCTIONS
+        .load(Relaxed)
+        .wrapping_sub(BEGIN[0].load(Relaxed));
+    let count = event.count.load(Relaxed).wrapping_add(1);
+    event.count.store(count, Relaxed);
+    let times = event.times.load(Relaxed).wrapping_add(time);
+    event.times.store(times, Relaxed);
+}
+
+/// The events of the stretch, as lines.
+fn events() -> String {
+    let mut text = String::from("stretch\n");
+    for (number, event) in EVENTS.iter().enumerate() {
+        let (count, times) = (event.count.load(Relaxed), event.times.load(Relaxed));
+        if count > 0 {
+            text.push_str(&format!("{number} {count} {times}\n"));
+        }
+    }
+    text
 }
 
 extern "C" fn end(_: c_uint, _: *mut c_void) {
@@ -168,19 +231,37 @@ extern "C" fn end(_: c_uint, _: *mut c_void) {
         // If it cannot be written, the line is missing and the reader says so.
         let _ = writeln!(file, "{instructions} {loads} {stores}");
     }
+    if let Some(file) = EVENTS_OUT
+        .lock()
+        .unwrap_or_else(|e| e.into_inner())
+        .as_mut()
+    {
+        // As above.
+        let _ = file.write_all(events().as_bytes());
+    }
     if let Some(profile) = profile().as_mut() {
         profile.end();
     }
 }
 
+fn add_one(counter: &AtomicU64) {
+    counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
+}
+
 extern "C" fn access(_: c_uint, info: u32, _: u64, _: *mut c_void) {
     // SAFETY: only looks at the number.
-    let counter = if unsafe { qemu_plugin_mem_is_store(info) } {
-        &STORES
-    } else {
-        &LOADS
-    };
-    counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
+    let store = unsafe { qemu_plugin_mem_is_store(info) };
+    add_one(if store { &STORES } else { &LOADS });
+}
+
+/// As [`access`], by the instruction whose [`Place`] is at `userdata`.
+extern "C" fn access_at(cpu: c_uint, info: u32, address: u64, userdata: *mut c_void) {
+    access(cpu, info, address, userdata);
+    // SAFETY: `translate` passes a place, which lives for ever.
+    let place = unsafe { &*userdata.cast::<Place>() };
+    // SAFETY: only looks at the number.
+    let store = unsafe { qemu_plugin_mem_is_store(info) };
+    add_one(if store { &place.stores } else { &place.loads });
 }
 
 extern "C" fn translate(_: u64, block: *mut Block) {
@@ -194,40 +275,36 @@ extern "C" fn translate(_: u64, block: *mut Block) {
                 qemu_plugin_insn_data(insn),
                 qemu_plugin_insn_size(insn),
             );
-            let nobody = std::ptr::null_mut();
-            match mark_of(bytes) {
-                Some(mark) => {
-                    let callback = match mark {
-                        Mark::Begin => begin,
-                        Mark::End => end,
-                    };
-                    qemu_plugin_register_vcpu_insn_exec_cb(insn, callback, NO_REGISTERS, nobody);
-                }
-                None => {
-                    if let Some(profile) = profile.as_mut() {
-                        let place = profile.place(qemu_plugin_insn_vaddr(insn));
-                        qemu_plugin_register_vcpu_insn_exec_inline(
-                            insn,
-                            ADD,
-                            place.count.as_ptr().cast(),
-                            1,
-                        );
-                    }
-                    qemu_plugin_register_vcpu_insn_exec_inline(
-                        insn,
-                        ADD,
-                        INSTRUCTIONS.as_ptr().cast(),
-                        1,
-                    );
-                    qemu_plugin_register_vcpu_mem_cb(
-                        insn,
-                        access,
-                        NO_REGISTERS,
-                        LOADS_AND_STORES,
-                        nobody,
-                    );
-                }
+            let nobody: *mut c_void = std::ptr::null_mut();
+            if let Some(mark) = mark_of(bytes) {
+                let (callback, number): (ExecCallback, u8) = match mark {
+                    Mark::Begin => (begin, 0),
+                    Mark::End => (end, 0),
+                    Mark::Event(number) => (happened, number),
+                };
+                let userdata = usize::from(number) as *mut c_void;
+                qemu_plugin_register_vcpu_insn_exec_cb(insn, callback, NO_REGISTERS, userdata);
+                continue;
             }
+            let count = |counter: &AtomicU64| {
+                qemu_plugin_register_vcpu_insn_exec_inline(insn, ADD, counter.as_ptr().cast(), 1);
+            };
+            count(&INSTRUCTIONS);
+            let (access, userdata): (MemoryCallback, _) = match profile.as_mut() {
+                Some(profile) => {
+                    let place = profile.place(qemu_plugin_insn_vaddr(insn));
+                    count(&place.count);
+                    (access_at, std::ptr::from_ref(place).cast_mut().cast())
+                }
+                None => (access, nobody),
+            };
+            qemu_plugin_register_vcpu_mem_cb(
+                insn,
+                access,
+                NO_REGISTERS,
+                LOADS_AND_STORES,
+                userdata,
+            );
         }
     }
 }
@@ -260,6 +337,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
         };
         match key {
             "out" => *OUT.lock().unwrap_or_else(|e| e.into_inner()) = Some(file),
+            "events" => *EVENTS_OUT.lock().unwrap_or_else(|e| e.into_inner()) = Some(file),
             "profile" => {
                 *profile() = Some(Profile {
                     file,

@@ -6,44 +6,28 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{per, Line, Measure, PROGRAMS};
+use super::boots::{self, Line};
+use super::per;
 use crate::config::Config;
 use crate::error::Error;
 use crate::image::Images;
-use crate::machine::Plugin;
-use crate::temp::TempDir;
 
 /// Addresses of the kernel begin here.
-const KERNEL: u64 = 0xffff_8000_0000_0000;
+pub(super) const KERNEL: u64 = 0xffff_8000_0000_0000;
 /// Functions with less than this share, in thousandths, are summed up.
 const LEAST: u64 = 5;
 
 /// Counts the benchmarks that are wanted, and prints a table for each.
 pub(super) fn print(
     images: &Images,
-    model: Config,
+    config: Config,
     filter: &str,
     plugin: &Path,
 ) -> Result<(), Error> {
-    let directory = TempDir::new()?;
-    let profile = directory.path().join("profile");
-    let session = Measure {
-        model,
-        programs: &PROGRAMS,
-        filter,
-        counted: true,
-        plugin: Some(Plugin {
-            library: plugin.to_path_buf(),
-            output: directory.path().join("counts"),
-            profile: Some(profile.clone()),
-        }),
-    }
-    .run(images, &mut |line| {
-        eprintln!("{}: {}", model.name(), line.name())
+    let session = boots::PROFILE.run(images, config, filter, plugin, &mut |line| {
+        eprintln!("{}: {}", config.name(), line.name());
     })?;
-    let symbols = Symbols::new(images.kernel(model));
-    let text = std::fs::read_to_string(&profile).unwrap_or_default();
-    let stretches: Vec<&str> = text.split("stretch\n").skip(1).collect();
+    let symbols = Symbols::new(images.kernel(config));
     for (line, stretch) in session {
         let Line::Sample {
             name, operations, ..
@@ -51,14 +35,14 @@ pub(super) fn print(
         else {
             continue;
         };
-        let Some(stretch) = stretch.and_then(|stretch| stretches.get(stretch)) else {
+        let Some(stretch) = stretch else {
             return Err(Error::new(format!("{name} was not counted")));
         };
-        let functions = by_function(stretch, &symbols);
+        let functions = by_function(&stretch.profile, &symbols);
         let total: u64 = functions.values().sum();
         println!(
             "\n{}, {name}: {} instructions per operation",
-            model.name(),
+            config.name(),
             per(total, operations)
         );
         let mut functions: Vec<(&str, u64)> = functions.into_iter().collect();
@@ -85,25 +69,20 @@ fn show(count: u64, operations: u64, total: u64, what: &str) {
 }
 
 /// The instructions of a stretch, summed up.
-fn by_function<'a>(stretch: &str, symbols: &'a Symbols) -> BTreeMap<&'a str, u64> {
+fn by_function<'a>(profile: &[(u64, [u64; 3])], symbols: &'a Symbols) -> BTreeMap<&'a str, u64> {
     let mut functions = BTreeMap::new();
-    for line in stretch.lines() {
-        let Some((address, count)) = line.split_once(' ') else {
-            continue;
-        };
-        if let (Ok(address), Ok(count)) = (u64::from_str_radix(address, 16), count.parse::<u64>()) {
-            *functions.entry(symbols.find(address)).or_insert(0) += count;
-        }
+    for (address, [instructions, ..]) in profile {
+        *functions.entry(symbols.find(*address)).or_insert(0) += instructions;
     }
     functions
 }
 
 /// The functions of an ELF file, by address.
-struct Symbols(BTreeMap<u64, String>);
+pub(super) struct Symbols(BTreeMap<u64, String>);
 
 impl Symbols {
     /// Those of a 64-bit little-endian file with a symbol table; none without.
-    fn new(elf: &[u8]) -> Self {
+    pub(super) fn new(elf: &[u8]) -> Self {
         Self(Self::read(elf).unwrap_or_default())
     }
 
@@ -142,7 +121,7 @@ impl Symbols {
         Some(symbols)
     }
 
-    fn find(&self, address: u64) -> &str {
+    pub(super) fn find(&self, address: u64) -> &str {
         if address < KERNEL {
             return "(user code)";
         }
@@ -214,14 +193,14 @@ mod tests {
             (KERNEL + 0x100, "a".to_string()),
             (KERNEL + 0x200, "b".to_string()),
         ]));
-        let stretch = format!(
-            "400000 7\n{:x} 1\n{:x} 2\n{:x} 4\n",
-            KERNEL + 0x100,
-            KERNEL + 0x1ff,
-            KERNEL + 0x300
-        );
+        let profile = [
+            (0x40_0000, [7, 0, 0]),
+            (KERNEL + 0x100, [1, 0, 0]),
+            (KERNEL + 0x1ff, [2, 0, 0]),
+            (KERNEL + 0x300, [4, 0, 0]),
+        ];
         assert_eq!(
-            by_function(&stretch, &symbols),
+            by_function(&profile, &symbols),
             BTreeMap::from([("(user code)", 7), ("a", 3), ("b", 4)])
         );
         assert!(Symbols::new(b"\x7fELF").0.is_empty());

@@ -1,0 +1,102 @@
+//! What it costs that a call is rolled back: `restart [FILTER]`.
+//!
+//! After Ford et al., Interface and Execution Models in the Fluke Kernel, Table 3. A client sends
+//! 4 KB with `client_connect_send_over_receive`, from a page of which the kernel knows the
+//! translation, must find it (a soft fault) or must ask the page's keeper for it (a hard fault);
+//! or its server receives into such a page. Every message uses a page of its own. The counts of all
+//! six, and the kernel's events in them, tell what remedies cost and what is done twice
+//! (`docs/bench.md`).
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use abi::PAGE_SIZE;
+use alloc::vec;
+use benches::fluke::Door;
+use benches::loops::Loop;
+use benches::pages::Pages;
+use benches::report::{Outcome, Report};
+use benches::run::{same, Must, Pair, Role};
+use benches::twin::Twin;
+
+rt::entry!(main);
+
+/// Messages of a pass.
+const MESSAGES: u64 = 256;
+
+/// What the kernel meets at each page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Page {
+    /// Its translation.
+    Present,
+    /// Nothing in the page table.
+    Soft,
+    /// Nothing in the hierarchy of mappings.
+    Hard,
+}
+
+fn main() -> u8 {
+    let report = Report::from_arguments();
+    let mut good = true;
+    for (name, client, page) in [
+        ("restart_client_none", true, Page::Present),
+        ("restart_client_soft", true, Page::Soft),
+        ("restart_client_hard", true, Page::Hard),
+        ("restart_server_none", false, Page::Present),
+        ("restart_server_soft", false, Page::Soft),
+        ("restart_server_hard", false, Page::Hard),
+    ] {
+        good &= report.bench(name, "rpc", || restart(client, page));
+    }
+    u8::from(!good)
+}
+
+fn restart(client_side: bool, page: Page) -> Outcome {
+    let (door, pager) = (Door::new()?, Door::new()?);
+    let twin = Twin::new(0, 0).must("a second space")?;
+    // The server is always one page ahead.
+    let mut pages = Pages::new(MESSAGES + 1, &twin, pager.port_ref.handle())?;
+    let mut buffer = vec![1u8; PAGE_SIZE as usize];
+    let here = (buffer.as_mut_ptr() as u64, 0);
+    let there = (pages.base(), PAGE_SIZE);
+    let (client_space, from, server_space, to) = if client_side {
+        (twin.space_ref.handle(), there, 0, here)
+    } else {
+        (0, here, twin.space_ref.handle(), there)
+    };
+    let client = Role::within(
+        client_space,
+        Loop::RestartClient,
+        &[door.port_ref.handle(), PAGE_SIZE, from.0, from.1],
+    );
+    let server = Role::within(
+        server_space,
+        Loop::RestartServer,
+        &[door.portset.handle(), PAGE_SIZE, to.0, to.1],
+    );
+    let keeper = pages.keeper(pager.portset.handle())?;
+    if page != Page::Hard {
+        pages.supply()?;
+    }
+    let run = || -> Outcome {
+        if page != Page::Hard {
+            pages.forget()?;
+        }
+        if page == Page::Present {
+            let touch = Role::within(twin.space_ref.handle(), Loop::FaultClient, &[pages.base()]);
+            Pair::new(&touch, None)?.run(MESSAGES + 1, 1)?;
+        }
+        let mut pair = Pair::new(&client, Some(&server))?;
+        if page == Page::Hard {
+            pair = pair.with(&keeper)?;
+        }
+        let seen = pair.run(MESSAGES, 1)?;
+        same("the sum of results", seen.seen[0], 0)?;
+        same("the messages that arrived", seen.seen[1], MESSAGES)?;
+        Ok(seen.sample)
+    };
+    // The first pass fills caches of all kinds.
+    run()?;
+    run()
+}
