@@ -223,6 +223,8 @@ numbered! {
         Exception = 9,
         /// For a vacant identity to be given a body.
         Vacant = 10,
+        /// To be let into the kernel, where somebody was displaced.
+        Kernel = 11,
     }
 }
 

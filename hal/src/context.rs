@@ -288,6 +288,11 @@ pub trait Kernel {
         self.trap(context, Trap::Syscall)
     }
 
+    /// What [`crate::call_continuation`] was asked to call. Returns whom to resume.
+    fn resume(&'static self, context: &'static Context) -> &'static Context {
+        context
+    }
+
     /// A [`Trap::Timer`] or [`Trap::Irq`] that arrived inside one of these two. Does not switch
     /// threads.
     fn interrupt(&'static self, trap: Trap);

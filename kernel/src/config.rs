@@ -34,6 +34,8 @@ pub struct Config {
     pub preemption: Preemption,
     /// How interrupts are masked.
     pub irq: hal::Irq,
+    /// Stacks and continuations are dropped at random, to show that they are caches.
+    pub forgetful: bool,
 }
 
 /// The constant, from the names that `--config` takes.
@@ -46,6 +48,7 @@ macro_rules! config {
                 model: Model::Interrupt,
                 preemption: Preemption::None,
                 irq: hal::IRQ,
+                forgetful: cfg!(fermata_forgetful),
             };
             $(if cfg!(fermata_model = $name) {
                 config.model = Model::$model;

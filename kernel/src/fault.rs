@@ -13,6 +13,7 @@ use crate::object::thread::{Hint, Missing, Thread};
 use crate::object::Object;
 use crate::{Stop, K};
 use abi::message::{ExceptionMessage, EXCEPTION_WORDS, FAULT_WORDS};
+use abi::state::Waiting;
 use abi::{access, Exception, PAGE_SIZE};
 
 /// A page fault of the running thread's own instruction.
@@ -22,14 +23,24 @@ pub(crate) fn page(k: K, t: &'static Thread, address: u64, write: bool, execute:
         (_, true) => access::EXECUTE,
         _ => access::READ,
     };
+    absent(k, t, address, Access(need));
+}
+
+/// A page that an instruction of the running thread needs.
+pub(crate) fn absent(k: K, t: &'static Thread, address: u64, need: Access) {
     let Some(space) = t.space() else {
         return t.halt(Exception::NoSpace, address);
     };
-    match memory::make_present(k, space, address, Access(need)) {
+    match memory::make_present(k, space, address, need) {
         Ok(()) => {}
         // No memory even for the tables of one page. There is no call whose result could say so.
-        Err(Stop::Code(_)) => exception(k, t, Exception::Memory, address, need),
-        Err(stop) => k.deal_with(t, stop),
+        Err(Stop::Code(_)) => exception(k, t, Exception::Memory, address, need.0),
+        Err(stop) => {
+            k.deal_with(t, stop);
+            if matches!(t.waiting(), Waiting::Reply | Waiting::Port) {
+                t.goes_on_with_page(address, need);
+            }
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Interrupts: the timer wakes whose deadline has come; a device's line becomes a thread interrupt
 //! of the thread that is attached to it. The line stays masked until that thread waits again.
 
+use crate::exec::core;
 use crate::object::thread::Thread;
 use crate::object::Link;
 use crate::K;
@@ -30,8 +31,10 @@ impl Irqs {
         match slot.get().get() {
             Some(other) if !core::ptr::eq(other, t) => Code::InUse,
             _ => {
-                slot.set(Link::to(t));
-                hal::irq_unmask(line as u8);
+                core(|| {
+                    slot.set(Link::to(t));
+                    hal::irq_unmask(line as u8);
+                });
                 Code::Ok
             }
         }
@@ -41,8 +44,10 @@ impl Irqs {
     pub(crate) fn detach(&self, t: &'static Thread) {
         for (line, slot) in self.lines.iter().enumerate() {
             if slot.get() == Link::to(t) {
-                slot.set(Link::NONE);
-                hal::irq_mask(line as u8);
+                core(|| {
+                    slot.set(Link::NONE);
+                    hal::irq_mask(line as u8);
+                });
             }
         }
     }
@@ -51,7 +56,7 @@ impl Irqs {
     pub(crate) fn unmask(&self, t: &'static Thread) {
         for (line, slot) in self.lines.iter().enumerate() {
             if slot.get() == Link::to(t) {
-                hal::irq_unmask(line as u8);
+                core(|| hal::irq_unmask(line as u8));
             }
         }
     }
@@ -65,7 +70,12 @@ pub(crate) fn device(k: K, line: u8) {
         .get(usize::from(line))
         .and_then(|l| l.get().get())
     {
-        t.interrupt(k);
+        if k.lock.is_holder(t) {
+            // It finds that on its way out.
+            t.interrupt.set(true);
+        } else {
+            t.interrupt(k);
+        }
     }
 }
 
@@ -73,13 +83,30 @@ pub(crate) fn device(k: K, line: u8) {
 pub(crate) fn timer(k: K) {
     let now = hal::now();
     while let Some(t) = k.deadlines.due(now) {
-        // A sleep is complete, and so is a wait with a deadline; `cond_wait_until` goes on as the
-        // `mutex_lock` that it has become.
-        match t.run.get() {
-            crate::object::thread::Run::Waiting(Waiting::Deadline) => t.complete(k, Code::Ok),
-            crate::object::thread::Run::Waiting(Waiting::Cond) => t.wake(k),
-            _ => t.complete(k, Code::TimedOut),
+        let alone = matches!(t.waiting(), Waiting::Deadline | Waiting::Interrupt);
+        if k.lock.is_held() && (k.lock.is_holder(t) || !alone) {
+            k.deadlines.postpone(t);
+        } else {
+            time_out(k, t);
         }
     }
     k.sched.tick(now);
+}
+
+/// Sees to the deadlines that came while somebody was in the middle of a call.
+pub(crate) fn late(k: K) {
+    while let Some(t) = k.deadlines.postponed() {
+        time_out(k, t);
+    }
+}
+
+/// The thread's deadline has come.
+fn time_out(k: K, t: &'static Thread) {
+    // A sleep is complete, and so is a wait with a deadline; `cond_wait_until` goes on as the
+    // `mutex_lock` that it has become.
+    match t.waiting() {
+        Waiting::Deadline => t.complete(k, Code::Ok),
+        Waiting::Cond => t.wake(k),
+        _ => t.complete(k, Code::TimedOut),
+    }
 }

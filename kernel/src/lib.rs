@@ -75,6 +75,8 @@ pub struct Kernel {
     /// Threads that met a vacant identity.
     vacant: WaitQueue,
     irqs: irq::Irqs,
+    lock: exec::Lock,
+    stacks: exec::Stacks,
     current: Cell<Option<&'static Thread>>,
     /// Whose translations and I/O ports are loaded.
     inside: Cell<Option<&'static Space>>,
@@ -165,6 +167,8 @@ impl Kernel {
             deadlines: Deadlines::new(),
             vacant: WaitQueue::new(),
             irqs: irq::Irqs::new(),
+            lock: exec::Lock::new(),
+            stacks: exec::Stacks::new()?,
             current: Cell::new(None),
             inside: Cell::new(None),
             ports_loaded: Cell::new(false),
@@ -203,6 +207,7 @@ impl Kernel {
     /// Ends a trap: whoever should run now, runs.
     #[inline(always)]
     fn leave(&'static self, t: &'static Thread) -> &'static Context {
+        self.depart(t);
         if t.run.get() == Run::Running && !self.sched.pending() {
             return &t.ctx;
         }
@@ -221,9 +226,27 @@ impl Kernel {
     /// The processor goes on with another thread.
     #[inline]
     fn go_to(&'static self, from: &'static Thread, to: &'static Thread) -> &'static Context {
-        self.current.set(Some(to));
-        self.enter_space(to);
-        exec::switch(&from.ctx, &to.ctx)
+        self.arrive(to);
+        exec::switch(self, from, to)
+    }
+
+    /// The running thread waits, and `to`, which no queue holds, goes on in its place.
+    fn hand_to(&'static self, from: &'static Thread, to: &'static Thread) -> &'static Context {
+        self.depart(from);
+        if !exec::MAY_BE_KEPT || !self.sched.somebody_above(to) {
+            return self.go_to(from, to);
+        }
+        // Somebody waited to be let into the kernel.
+        to.run.set(Run::Ready);
+        self.sched.add(to);
+        self.reschedule(from)
+    }
+
+    /// The thread is the running one.
+    #[inline(always)]
+    fn arrive(&self, t: &'static Thread) {
+        self.current.set(Some(t));
+        self.enter_space(t);
     }
 
     /// Makes the thread's space the processor's.
@@ -285,17 +308,34 @@ impl Kernel {
         }
     }
 
+    /// An interrupt has come.
+    fn note(&'static self, trap: Trap) {
+        match trap {
+            Trap::Irq(line) => irq::device(self, line),
+            _ => irq::timer(self),
+        }
+    }
+
+    /// The running thread, which begins a wait, has a deadline.
+    fn add_deadline(&self, t: &'static Thread, at: u64) {
+        exec::core(|| self.deadlines.add(t, at));
+    }
+
     /// The thread that runs first.
     fn begin(&'static self, t: &'static Thread) {
         t.run.set(Run::Running);
-        self.current.set(Some(t));
-        self.enter_space(t);
+        exec::begin(self, t);
+        self.arrive(t);
     }
 }
 
 impl hal::Kernel for Kernel {
     fn trap(&'static self, context: &'static Context, trap: Trap) -> &'static Context {
         let t = self.running();
+        let calls = !matches!(trap, Trap::Timer | Trap::Irq(_) | Trap::Syscall);
+        if calls && !self.enter(t) {
+            return self.leave(t);
+        }
         match trap {
             Trap::Syscall => return self.syscall(context),
             Trap::PageFault {
@@ -307,7 +347,7 @@ impl hal::Kernel for Kernel {
                 fault::page(self, t, address, write, execute);
             }
             Trap::Exception { vector, error } => fault::processor(self, t, vector, error),
-            Trap::Timer | Trap::Irq(_) => self.interrupt(trap),
+            Trap::Timer | Trap::Irq(_) => self.note(trap),
         }
         self.leave(t)
     }
@@ -315,13 +355,18 @@ impl hal::Kernel for Kernel {
     #[inline(always)]
     fn syscall(&'static self, context: &'static Context) -> &'static Context {
         let t = self.running();
+        if !self.enter(t) {
+            return self.leave(t);
+        }
         syscall::HANDLERS[context.rax.get() as u8 as usize](self, t)
     }
 
+    fn resume(&'static self, _: &'static Context) -> &'static Context {
+        self.go_on(self.running())
+    }
+
     fn interrupt(&'static self, trap: Trap) {
-        match trap {
-            Trap::Irq(line) => irq::device(self, line),
-            _ => irq::timer(self),
-        }
+        self.note(trap);
+        self.preempt();
     }
 }

@@ -1,5 +1,6 @@
 //! The scheduler: fixed priorities, round robin within one.
 
+use crate::exec::core;
 use crate::object::thread::{Run, Thread};
 use crate::wait::{self, WaitQueue};
 use crate::K;
@@ -51,9 +52,11 @@ impl Scheduler {
     /// Puts a thread behind the others of its priority.
     #[inline]
     pub(crate) fn add(&'static self, t: &'static Thread) {
-        let p = t.priority.get();
-        self.ready[usize::from(p)].append(t);
-        self.added(p);
+        core(|| {
+            let p = t.priority.get();
+            self.ready[usize::from(p)].append(t);
+            self.added(p);
+        });
     }
 
     #[inline(always)]
@@ -64,8 +67,10 @@ impl Scheduler {
 
     /// Takes a ready thread out.
     pub(crate) fn remove(&self, t: &Thread) {
-        wait::leave_queue(t);
-        self.removed(t.priority.get());
+        core(|| {
+            wait::leave_queue(t);
+            self.removed(t.priority.get());
+        });
     }
 
     #[inline(always)]
@@ -79,7 +84,13 @@ impl Scheduler {
     /// Whether somebody is ready who comes before that thread.
     #[inline(always)]
     pub(crate) fn somebody_above(&self, t: &Thread) -> bool {
-        self.top.get() > t.priority.get()
+        self.is_above(t.priority.get())
+    }
+
+    /// Whether somebody of a higher priority is ready.
+    #[inline(always)]
+    pub(crate) fn is_above(&self, priority: u8) -> bool {
+        self.top.get() > priority
     }
 
     #[inline(always)]
@@ -90,7 +101,7 @@ impl Scheduler {
     /// The running thread has had its turn.
     #[inline(always)]
     pub(crate) fn yield_turn(&self) {
-        self.attention.set(self.attention.get() | Self::YIELDED);
+        core(|| self.attention.set(self.attention.get() | Self::YIELDED));
     }
 
     /// Whether there is anything to decide at all: somebody is ready, or the timer has rung and must
@@ -112,7 +123,11 @@ impl Scheduler {
     #[inline]
     pub(crate) fn next(&'static self, k: K, t: &'static Thread) -> &'static Thread {
         if t.run.get() == Run::Running {
-            let wants = self.wants(t);
+            let held_up = k
+                .lock
+                .displaced()
+                .is_some_and(|(_, priority)| priority > t.priority.get());
+            let wants = self.wants(t) || held_up;
             let attention = self.attention.get();
             self.attention.set(attention & !Self::YIELDED);
             if !wants {
@@ -133,16 +148,26 @@ impl Scheduler {
         } else {
             self.attention.set(self.attention.get() & !Self::YIELDED);
         }
-        let p = loop {
-            if let Some(p) = self.highest() {
-                break p;
+        loop {
+            if let Some((holder, priority)) = k.lock.displaced() {
+                if !self.is_above(priority) {
+                    self.begin_slice(k, SLICE);
+                    return holder;
+                }
+            }
+            if let Some(next) = self.take_first(k) {
+                return next;
             }
             self.keep_time(k);
             hal::wait_for_interrupt();
-        };
-        let Some(next) = self.ready[usize::from(p)].first() else {
-            hal::die(format_args!("a queue of ready threads is empty"))
-        };
+        }
+    }
+
+    /// Takes the first of the ready threads out, to run.
+    #[inline]
+    pub(crate) fn take_first(&'static self, k: K) -> Option<&'static Thread> {
+        let p = self.highest()?;
+        let next = self.ready[usize::from(p)].first()?;
         self.ready[usize::from(p)].pop(next);
         self.removed(p);
         next.run.set(Run::Running);
@@ -153,9 +178,14 @@ impl Scheduler {
                 left
             }
         };
+        self.begin_slice(k, slice);
+        Some(next)
+    }
+
+    #[inline]
+    fn begin_slice(&self, k: K, slice: u64) {
         self.slice_end.set(hal::now().saturating_add(slice));
         self.keep_time(k);
-        next
     }
 
     /// The running thread goes on after the timer has rung.
@@ -197,6 +227,16 @@ impl Scheduler {
                 at = at.min(self.slice_end.get());
             }
         }
+        if at < self.timer.get() {
+            self.timer.set(at);
+            hal::set_timer(at);
+        }
+    }
+
+    /// As [`Scheduler::keep_time`], after an interrupt in the kernel: the end of the slice is seen to on
+    /// the way out.
+    pub(crate) fn keep_time_in_kernel(&self, k: K) {
+        let at = k.deadlines.first();
         if at < self.timer.get() {
             self.timer.set(at);
             hal::set_timer(at);

@@ -174,6 +174,9 @@ pub(crate) fn requeue(t: &'static Thread) {
 /// Threads with a deadline, in the order of their deadlines on the machine's clock.
 pub(crate) struct Deadlines {
     head: Cell<Option<&'static Thread>>,
+    /// Those whose deadline came while somebody was displaced in the kernel who may be at work on
+    /// what they wait for, in any order.
+    late: Cell<Option<&'static Thread>>,
 }
 
 /// A thread's place among the deadlines.
@@ -202,6 +205,7 @@ impl Deadlines {
     pub(crate) const fn new() -> Self {
         Deadlines {
             head: Cell::new(None),
+            late: Cell::new(None),
         }
     }
 
@@ -244,11 +248,38 @@ impl Deadlines {
         let next = t.deadline.next.take();
         match prev {
             Some(p) => p.deadline.next.set(next),
-            None => self.head.set(next),
+            None => {
+                let first = |list: &Cell<Option<&'static Thread>>| {
+                    list.get().is_some_and(|first| core::ptr::eq(first, t))
+                };
+                let list = if first(&self.head) {
+                    &self.head
+                } else {
+                    &self.late
+                };
+                list.set(next);
+            }
         }
         if let Some(n) = next {
             n.deadline.prev.set(prev);
         }
+    }
+
+    /// Puts a thread whose deadline has come aside, until it can be told.
+    pub(crate) fn postpone(&self, t: &'static Thread) {
+        let at = t.deadline.at.get();
+        self.remove(t);
+        t.deadline.at.set(at);
+        let next = self.late.replace(Some(t));
+        t.deadline.next.set(next);
+        if let Some(n) = next {
+            n.deadline.prev.set(Some(t));
+        }
+    }
+
+    /// The first thread that was put aside.
+    pub(crate) fn postponed(&self) -> Option<&'static Thread> {
+        self.late.get()
     }
 
     /// The first thread whose deadline has come.

@@ -93,8 +93,12 @@ pub(crate) struct Config {
 const EXISTING: &[Model] = &[
     Model::ProcessNp,
     Model::ProcessPp,
+    Model::ProcessFp,
     Model::InterruptNp,
     Model::InterruptPp,
+    Model::ContinuationNp,
+    Model::ContinuationPp,
+    Model::ContinuationFp,
 ];
 
 /// The maskings that the kernel has.

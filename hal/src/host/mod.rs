@@ -448,6 +448,31 @@ pub fn switch_stack(_from: &'static Context, _to: &'static Context) {
     panic!("the simulated machine has no stacks to switch");
 }
 
+/// As [`switch_stack`].
+pub fn stack_handoff(_from: &'static Context, _to: &'static Context) {
+    panic!("the simulated machine has no stacks to hand over");
+}
+
+/// As [`switch_stack`].
+pub fn stack_attach(_context: &'static Context, _stack: &'static Stack) {
+    panic!("the simulated machine has no stacks to attach");
+}
+
+/// As [`switch_stack`].
+pub fn stack_detach(_context: &'static Context) -> Option<&'static Stack> {
+    None
+}
+
+/// As [`switch_stack`].
+pub fn switch_context(_to: &'static Context) -> ! {
+    panic!("the simulated machine has no stacks to switch");
+}
+
+/// As [`switch_stack`].
+pub fn call_continuation(_context: &'static Context) -> ! {
+    panic!("the simulated machine has no stacks to call on");
+}
+
 pub(crate) fn set_stack(context: &Context, _stack: &'static Stack) {
     context.stack_top.set(1);
 }

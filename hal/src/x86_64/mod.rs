@@ -40,7 +40,10 @@ pub use memory::{
 };
 pub use paging::{activate_none, PageTable};
 pub use serial::{die, log};
-pub use stack::{alloc_stack, switch_stack, Stack, STACK_BYTES};
+pub use stack::{
+    alloc_stack, call_continuation, stack_attach, stack_detach, stack_handoff, switch_context,
+    switch_stack, Stack, STACK_BYTES,
+};
 pub use time::{now, set_timer};
 pub use trap::start;
 

@@ -17,7 +17,7 @@ use super::memory::{self, ACCESSED, DIRTY, NO_EXECUTE, PRESENT, STACK_BASE, WRIT
 use super::Global;
 use crate::Context;
 use abi::PAGE_SIZE;
-use core::arch::naked_asm;
+use core::arch::{asm, naked_asm};
 use core::cell::{Cell, UnsafeCell};
 use core::mem::offset_of;
 
@@ -197,6 +197,19 @@ unsafe extern "C" fn switch(from: *const Context, to: *const Context) {
         "push r14",
         "push r15",
         "mov [rdi + {activation}], rsp",
+        "jmp {enter}",
+        activation = const offset_of!(Context, activation),
+        enter = sym enter,
+    )
+}
+
+/// The second half of a switch: the context to go on with is in `rsi`.
+///
+/// # Safety
+/// As [`switch`].
+#[unsafe(naked)]
+unsafe extern "C" fn enter() {
+    naked_asm!(
         "mov rsp, [rsi + {activation}]",
         "mov qword ptr [rsi + {activation}], 0",
         "pop r15",
@@ -208,6 +221,83 @@ unsafe extern "C" fn switch(from: *const Context, to: *const Context) {
         "ret",
         activation = const offset_of!(Context, activation),
     )
+}
+
+/// Gives the stack on which this runs from the context that has it to one that has none (Draves et
+/// al., Figure 4). Nothing is copied: what runs on it now must be through with it when `to` next
+/// traps, and is, as the way to user mode leaves it.
+#[inline]
+pub fn stack_handoff(from: &'static Context, to: &'static Context) {
+    let stack = own_stack(from).expect("a handoff without a stack");
+    assert!(own_stack(to).is_none(), "a handoff to one that has a stack");
+    stack.owner.set(Some(to));
+    to.stack_top.set(stack.top());
+    to.activation.set(0);
+    from.stack_top.set(cpu_stack_top());
+    from.activation.set(0);
+}
+
+/// Gives a context without a stack this one, so that [`switch_stack`] and [`switch_context`] to it
+/// lead to user mode (Draves et al., Figure 4).
+pub fn stack_attach(context: &'static Context, stack: &'static Stack) {
+    set_stack(context, stack);
+    reset_stack(context);
+}
+
+/// Takes a context's stack, with any activation on it (Draves et al., Figure 4). It may be the one that
+/// this runs on: nobody can use that before this has left it.
+pub fn stack_detach(context: &'static Context) -> Option<&'static Stack> {
+    let stack = own_stack(context)?;
+    stack.owner.set(None);
+    context.stack_top.set(cpu_stack_top());
+    context.activation.set(0);
+    Some(stack)
+}
+
+/// Goes on with the activation of `to`, and keeps nothing of what runs now (Draves et al., Figure 4:
+/// `switch_context` of a thread that has given up its stack).
+pub fn switch_context(to: &'static Context) -> ! {
+    assert!(
+        to.activation.get() != 0,
+        "a switch to a thread that is not suspended in the kernel"
+    );
+    super::fpu::set_current(to);
+    // SAFETY: as in `switch_stack`; what runs now is not gone on with, so that its stack may be
+    // anybody's.
+    unsafe {
+        asm!(
+            "jmp {enter}",
+            enter = sym enter,
+            in("rsi") to,
+            options(noreturn)
+        )
+    }
+}
+
+/// Calls the kernel's [`crate::Kernel::resume`] for the context at the beginning of its stack, on which
+/// this runs, and goes on with what that returns (Draves et al., Figure 4).
+pub fn call_continuation(context: &'static Context) -> ! {
+    let on_own = own_stack(context).is_some_and(|stack| stack.contains(stack_pointer()));
+    assert!(
+        on_own,
+        "a continuation on a stack that is not the running one"
+    );
+    super::fpu::set_current(context);
+    // SAFETY: nothing that is on the stack is gone on with. `hal_resume` wants the context in `rax`,
+    // where a call leaves it.
+    unsafe {
+        asm!(
+            "mov rsp, {top}",
+            "xor ebp, ebp",
+            "call {resume}",
+            "jmp {leave}",
+            top = in(reg) context.stack_top.get(),
+            resume = sym super::trap::resume,
+            leave = sym super::trap::hal_resume,
+            in("rdi") context,
+            options(noreturn)
+        )
+    }
 }
 
 /// Where an armed stack begins: the context is in `rbx`.

@@ -130,6 +130,11 @@ extern "C" fn syscall<K: Kernel>(
     kernel.syscall(context)
 }
 
+/// Calls the kernel for a context that goes on in it.
+pub(super) extern "C" fn resume(context: &'static Context) -> &'static Context {
+    KERNEL.0.get().resume(context)
+}
+
 /// From `syscall`, which has left the return address in `rcx` and the flags in `r11`; and the way
 /// out, for all.
 #[unsafe(naked)]

@@ -1,36 +1,36 @@
 //! Execution models: what becomes of the kernel stack when a thread waits.
 //!
-//! This directory is all that differs between the models (Ford et al., sections 3 and 5). Handlers
-//! know nothing of it: a wait is a tail, `return Ok(Outcome::Wait)`. What the dispatcher then does
-//! is [`switch`]:
+//! This directory is all that differs between the configurations (Ford et al., sections 3 and 5; Draves
+//! et al., section 2). Handlers know nothing of it: a wait is a tail, `return Ok(Outcome::Wait)`. What
+//! the dispatcher then does is [`switch`]:
 //!
 //! * *interrupt*: the stack is the processor's. It is simply used for the next thread, whose frame
 //!   is restored.
 //! * *process*: the stack is the thread's. It keeps the activation until somebody switches back to
 //!   it, which then goes on to restore the frame. The activation is a cache of the frame: it can
 //!   be dropped at any time ([`drop_activation`]).
+//! * *continuation*: the stack is handed to the next thread. What the thread keeps is in
+//!   `continuation`, a cache of the frame as well.
+//!
+//! `lock` is what full preemption needs.
+
+mod continuation;
+mod lock;
+
+pub(crate) use continuation::{Kept, Stacks};
+pub(crate) use lock::{core, Lock};
 
 use crate::config::{Model, Preemption, CONFIG};
 use crate::object::thread::Thread;
-use crate::Kernel;
+use crate::{Kernel, K};
+use abi::state::Waiting;
 use hal::Context;
 
-/// Whether [`switch`] leaves the stack that it is called on.
-pub(crate) const SWITCHES_STACKS: bool = matches!(CONFIG.model, Model::Process);
+/// Whether [`switch`] leaves the stack that it is called on, or moves it.
+pub(crate) const SWITCHES_STACKS: bool = !matches!(CONFIG.model, Model::Interrupt);
 
-impl Kernel {
-    /// A preemption point: lets interrupts in that have been held back, and says whether the running
-    /// thread should now leave its call, which its frame says how to go on with.
-    pub(crate) fn preempts(&self, t: &Thread) -> bool {
-        match CONFIG.preemption {
-            Preemption::None => false,
-            Preemption::Points | Preemption::Full => {
-                hal::let_interrupts_in();
-                self.sched.wants(t)
-            }
-        }
-    }
-}
+/// Whether the end of a call can make somebody ready who waited for that.
+pub(crate) const MAY_BE_KEPT: bool = matches!(CONFIG.preemption, Preemption::Full);
 
 /// Kernel stack per thread, in bytes, charged to whoever creates the thread.
 pub(crate) const STACK_COST: u64 = match CONFIG.model {
@@ -50,23 +50,104 @@ pub(crate) fn provide_stack(ctx: &'static Context) -> Option<()> {
     }
 }
 
-/// Drops what the kernel keeps for a thread that is not running, apart from its frame.
-pub(crate) fn drop_activation(ctx: &'static Context) {
-    match CONFIG.model {
-        Model::Interrupt | Model::Continuation => {}
-        Model::Process => ctx.reset_stack(),
+/// The thread that runs first.
+pub(crate) fn begin(k: K, t: &'static Thread) {
+    if matches!(CONFIG.model, Model::Continuation) {
+        hal::stack_attach(&t.ctx, k.stacks.take());
     }
 }
 
-/// The processor goes on with `next`. Returns the frame that the caller's return leads to.
-pub(crate) fn switch(from: &'static Context, next: &'static Context) -> &'static Context {
+/// Drops what the kernel keeps for a thread that is not running, apart from its frame.
+pub(crate) fn drop_activation(t: &'static Thread) {
     match CONFIG.model {
-        Model::Interrupt | Model::Continuation => next,
+        Model::Interrupt => {}
+        Model::Process => t.ctx.reset_stack(),
+        Model::Continuation => t.kept.set(None),
+    }
+}
+
+/// The thread begins a wait.
+#[inline(always)]
+pub(crate) fn waits(t: &Thread, _why: Waiting) {
+    // An instruction that faulted goes on with that, and a call with itself.
+    t.kept
+        .set((t.ctx.full.get() == 0).then_some(continuation::REDO));
+}
+
+/// The thread's frame is not what it waited with.
+#[inline(always)]
+pub(crate) fn goes_out(t: &Thread) {
+    t.kept.set(None);
+}
+
+/// The processor goes on with `next`, which is not `from`. Returns the frame that the caller's return
+/// leads to.
+#[inline]
+pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'static Context {
+    let displaced = k.lock.goes_on(next);
+    match CONFIG.model {
+        Model::Interrupt => &next.ctx,
         Model::Process => {
-            if !core::ptr::eq(from, next) {
-                hal::switch_stack(from, next);
+            if CONFIG.forgetful && !displaced && k.random() & 3 == 0 {
+                drop_activation(next);
             }
-            from
+            hal::switch_stack(&from.ctx, &next.ctx);
+            &from.ctx
         }
+        Model::Continuation => {
+            if displaced {
+                if let Some(stack) = hal::stack_detach(&from.ctx) {
+                    k.stacks.give(stack);
+                }
+                hal::switch_context(&next.ctx);
+            }
+            hal::stack_handoff(&from.ctx, &next.ctx);
+            if let Some(continuation) = next.kept.take() {
+                let forget = CONFIG.forgetful && k.random() & 3 == 0;
+                // Who would only wait for the lock there can as well go out.
+                if !forget && !k.lock.is_held() {
+                    next.kept.set(Some(continuation));
+                    hal::call_continuation(&next.ctx);
+                }
+            }
+            &next.ctx
+        }
+    }
+}
+
+impl Kernel {
+    /// A preemption point: lets interrupts in that have been held back, and says whether the running
+    /// thread should now leave its call, which its frame says how to go on with.
+    pub(crate) fn preempts(&self, t: &Thread) -> bool {
+        match CONFIG.preemption {
+            // Under full preemption an interrupt has seen to it already.
+            Preemption::None | Preemption::Full => false,
+            Preemption::Points => {
+                hal::let_interrupts_in();
+                self.sched.wants(t)
+            }
+        }
+    }
+
+    /// The running thread goes on from its continuation, at the beginning of its stack.
+    pub(crate) fn go_on(&'static self, t: &'static Thread) -> &'static Context {
+        let Some(continuation) = t.kept.take() else {
+            return &t.ctx;
+        };
+        if !self.enter(t) {
+            return self.leave(t);
+        }
+        (continuation.function)(self, t, continuation.words)
+    }
+
+    /// The holder of the lock is interrupted, and the processor goes on with `next`. Returns when the
+    /// holder does.
+    fn displace(&'static self, holder: &'static Thread, next: &'static Thread) {
+        if matches!(CONFIG.model, Model::Continuation) {
+            next.kept.set(None);
+            hal::stack_attach(&next.ctx, self.stacks.take());
+        }
+        self.arrive(next);
+        hal::switch_stack(&holder.ctx, &next.ctx);
     }
 }

@@ -109,7 +109,7 @@ fn hand_off(
     // what all this takes.
     if exec::SWITCHES_STACKS {
         deliver(t, to, words);
-        return k.go_to(t, to);
+        return k.hand_to(t, to);
     }
     k.current.set(Some(to));
     if !k.enter_memory(to) {

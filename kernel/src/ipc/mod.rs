@@ -12,6 +12,7 @@
 pub(crate) mod fast;
 mod pump;
 
+use crate::exec;
 use crate::memory::{self, Fault};
 use crate::object::port::{Port, Portset};
 use crate::object::region::Region;
@@ -476,7 +477,7 @@ fn wait(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     }
     t.wait_on(&set.servers, Waiting::Portset);
     if deadline != u64::MAX {
-        k.deadlines.add(t, deadline);
+        k.add_deadline(t, deadline);
     }
     Ok(Step::Wait)
 }
@@ -741,6 +742,7 @@ fn reply_call(k: K, c: &'static Thread, mut source: Source<'_>) -> Result<(), St
 /// stopped thread too: it is a manager's act, like `set_state`.
 fn commit_exception(k: K, c: &'static Thread, registers: &abi::Registers) {
     c.ctx.set_registers(registers);
+    exec::goes_out(c);
     c.exception_delivered.set(false);
     if c.waits_for(Waiting::Exception) {
         c.wake(k);

@@ -6,7 +6,7 @@
 
 use super::space::Space;
 use super::{Handles, Header, Life, Link, ObjId, Object, Table, Target, CHUNK};
-use crate::exec;
+use crate::exec::{self, core};
 use crate::ipc::Errand;
 use crate::memory::Access;
 use crate::object::port::Port;
@@ -159,6 +159,7 @@ pub struct Thread {
     /// What it waits for, or waited for when it was stopped: for people.
     pub(crate) waiting: Cell<Waiting>,
     pub(crate) hint: Cell<Hint>,
+    pub(crate) kept: exec::Kept,
 }
 
 impl Thread {
@@ -257,6 +258,7 @@ impl Thread {
     /// As [`Thread::finish`], with the byte count of a register message.
     #[inline]
     pub(crate) fn finish_with(&self, rax: u64) {
+        exec::goes_out(self);
         self.ctx.rax.set(rax);
         self.ctx.rip.set(self.ctx.rip.get().wrapping_add(2));
     }
@@ -269,18 +271,22 @@ impl Thread {
 
     /// Ends the thread's wait with nothing granted: it does what its frame says, again.
     pub(crate) fn wake(&'static self, k: K) {
-        self.quit(k);
-        self.make_ready(k);
+        core(|| {
+            self.quit(k);
+            self.make_ready(k);
+        });
     }
 
     /// Takes the thread out of whatever queue it is in.
     pub(crate) fn quit(&'static self, k: K) {
-        if self.run.get() == Run::Ready {
-            k.sched.remove(self);
-        } else {
-            wait::leave_queue(self);
-        }
-        k.deadlines.remove(self);
+        core(|| {
+            if self.run.get() == Run::Ready {
+                k.sched.remove(self);
+            } else {
+                wait::leave_queue(self);
+            }
+            k.deadlines.remove(self);
+        });
     }
 
     /// Makes a thread that is in no queue ready, or whatever comes next for it.
@@ -323,6 +329,7 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn wait_plain(&self, why: Waiting) {
         self.run.set(Run::Waiting(why));
+        exec::waits(self, why);
     }
 
     /// Begins a wait for a vacant identity to have a body again, or to end. In order of arrival:
@@ -339,18 +346,19 @@ impl Thread {
     /// The thread's space has lost its body or its identity: it cannot go on for now.
     pub(crate) fn suspend_for_space(&'static self, k: K) {
         if self.run.get() != Run::Stopped {
-            self.quit(k);
-            self.make_ready(k);
+            self.wake(k);
         }
     }
 
     /// One stop more. The thread is out of every queue and its frame is complete when this
     /// returns; nothing is completed in it until it goes on.
     pub(crate) fn stop(&'static self, k: K) {
-        self.stop_count.set(self.stop_count.get().saturating_add(1));
-        self.waiting.set(self.waiting());
-        self.quit(k);
-        self.run.set(Run::Stopped);
+        core(|| {
+            self.stop_count.set(self.stop_count.get().saturating_add(1));
+            self.waiting.set(self.waiting());
+            self.quit(k);
+            self.run.set(Run::Stopped);
+        });
     }
 
     /// One stop less.
@@ -363,17 +371,19 @@ impl Thread {
 
     /// Makes an interrupt pending; a thread that waits for one has its call completed.
     pub(crate) fn interrupt(&'static self, k: K) {
-        if self.waits_for(Waiting::Interrupt) {
-            // Who waits for this is in no queue, and nothing keeps it from running.
-            if self.deadline.is_set() {
-                k.deadlines.remove(self);
+        core(|| {
+            if self.waits_for(Waiting::Interrupt) {
+                // Who waits for this is in no queue, and nothing keeps it from running.
+                if self.deadline.is_set() {
+                    k.deadlines.remove(self);
+                }
+                self.finish(Code::Ok);
+                self.run.set(Run::Ready);
+                k.sched.add(self);
+            } else {
+                self.interrupt.set(true);
             }
-            self.finish(Code::Ok);
-            self.run.set(Run::Ready);
-            k.sched.add(self);
-        } else {
-            self.interrupt.set(true);
-        }
+        });
     }
 
     /// Moves the thread to a space, or to none.
@@ -444,6 +454,7 @@ impl Object for Thread {
             deadline: DeadlineLinks::new(),
             waiting: Cell::new(Waiting::Nothing),
             hint: Cell::new(Hint::None),
+            kept: exec::Kept::new(),
         }
     }
     fn head(&self) -> &Header {
@@ -464,7 +475,7 @@ impl Object for Thread {
     fn open(&'static self, _: K) {
         self.ctx.set_registers(&abi::Registers::default());
         self.ctx.set_fpu(&abi::state::initial_fpu());
-        exec::drop_activation(&self.ctx);
+        exec::drop_activation(self);
         self.run.set(Run::Stopped);
         self.priority.set(0);
         self.stop_count.set(1);

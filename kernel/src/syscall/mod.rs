@@ -8,6 +8,7 @@ mod common;
 mod search;
 mod state;
 
+use crate::exec::core;
 use crate::memory::Access;
 use crate::object::cond::Cond;
 use crate::object::mapping::Mapping;
@@ -261,6 +262,7 @@ fn mutex_lock(a: Args) -> Handled {
     let mutex = a.object::<Mutex>()?;
     if mutex.locked.replace(true) {
         a.t.wait_on(&mutex.waiters, Waiting::Mutex);
+        a.t.goes_on_to_lock();
         return Ok(Outcome::Wait);
     }
     a.done()
@@ -306,9 +308,10 @@ fn cond_wait(a: Args, deadline: u64) -> Handled {
     a.t.become_call(Entry::MutexLock);
     unlock(a.k, mutex);
     a.t.wait_on(&cond.waiters, Waiting::Cond);
+    a.t.goes_on_to_lock();
     a.t.hint.set(Hint::Cond(handle));
     if deadline != u64::MAX {
-        a.k.deadlines.add(a.t, a.space.machine_time(deadline));
+        a.k.add_deadline(a.t, a.space.machine_time(deadline));
     }
     Ok(Outcome::Wait)
 }
@@ -366,7 +369,7 @@ fn thread_sleep_until(a: Args) -> Handled {
         return a.done();
     }
     a.t.wait_plain(Waiting::Deadline);
-    a.k.deadlines.add(a.t, at);
+    a.k.add_deadline(a.t, at);
     Ok(Outcome::Wait)
 }
 
@@ -409,7 +412,7 @@ fn thread_wait_interrupt(a: Args, deadline: u64) -> Handled {
     }
     a.t.wait_plain(Waiting::Interrupt);
     if at != u64::MAX {
-        a.k.deadlines.add(a.t, at);
+        a.k.add_deadline(a.t, at);
     }
     Ok(Outcome::Wait)
 }
@@ -425,14 +428,16 @@ fn thread_set_priority(a: Args) -> Handled {
 
 /// Sets the priority of a thread, wherever it is queued.
 fn set_priority(k: K, target: &'static Thread, priority: u8) {
-    if target.run.get() == Run::Ready {
-        k.sched.remove(target);
-        target.priority.set(priority);
-        k.sched.add(target);
-    } else {
-        target.priority.set(priority);
-        crate::wait::requeue(target);
-    }
+    core(|| {
+        if target.run.get() == Run::Ready {
+            k.sched.remove(target);
+            target.priority.set(priority);
+            k.sched.add(target);
+        } else {
+            target.priority.set(priority);
+            crate::wait::requeue(target);
+        }
+    });
 }
 
 // ---- references ----------------------------------------------------------------------------------
@@ -495,8 +500,10 @@ fn device_grant_ports(a: Args) -> Handled {
     // The whole 64 Ki would not fit the count; nobody needs that many.
     free.set((first as u16, u16::try_from(count).unwrap_or(u16::MAX)));
     // Loaded when somebody next enters it, the caller included.
-    a.k.forget_ports();
-    a.k.enter_space(a.t);
+    core(|| {
+        a.k.forget_ports();
+        a.k.enter_space(a.t);
+    });
     a.done()
 }
 

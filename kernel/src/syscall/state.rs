@@ -5,6 +5,7 @@
 //! destination, then writes, so that a fault on the way leaves nothing half done.
 
 use super::{rights, set_priority, writable, Args};
+use crate::exec::core;
 use crate::ipc::reliable;
 use crate::memory;
 use crate::object::mapping::{self, Mapping};
@@ -274,7 +275,9 @@ pub(super) fn thread_get(a: Args) -> Handled {
     let t = object::find_body::<Thread>(a.k, a.space, a.a())?;
     let (space, client, server) = (place(a, a.c())?, place(a, a.d())?, place(a, a.e())?);
     let mut words = [0; THREAD_WORDS];
-    words[..REGISTER_WORDS].copy_from_slice(&t.ctx.registers().to_words());
+    // A thread that is not stopped may go on when an interrupt comes.
+    let (registers, fpu) = core(|| (t.ctx.registers(), t.ctx.fpu()));
+    words[..REGISTER_WORDS].copy_from_slice(&registers.to_words());
     words[REGISTER_WORDS..].copy_from_slice(&[
         t.tag.get(),
         u64::from(t.priority.get()),
@@ -291,12 +294,7 @@ pub(super) fn thread_get(a: Args) -> Handled {
     ]);
     writable(a, a.b(), (THREAD_WORDS * 8 + FPU_BYTES) as u64)?;
     memory::write_words(a.k, a.space, a.b(), &words)?;
-    memory::write_bytes(
-        a.k,
-        a.space,
-        a.b() + (THREAD_WORDS * 8) as u64,
-        &t.ctx.fpu(),
-    )?;
+    memory::write_bytes(a.k, a.space, a.b() + (THREAD_WORDS * 8) as u64, &fpu)?;
     let (c, v) = (t.client.shown(), t.server.shown());
     give(a, space, t.space().map_or(Target::Null, Target::to));
     give(a, client, end_target(c, Target::ServerEnd));
@@ -409,8 +407,8 @@ pub(super) fn thread_set(a: Args) -> Handled {
     }
 
     t.ctx.set_registers(&registers);
-    t.ctx.set_fpu(&fpu);
-    exec::drop_activation(&t.ctx);
+    core(|| t.ctx.set_fpu(&fpu));
+    exec::drop_activation(t);
     t.tag.set(tag);
     set_priority(a.k, t, priority as u8);
     t.stop_count.set(stops as u32);

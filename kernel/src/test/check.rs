@@ -169,6 +169,8 @@ fn threads(k: K) {
                 None
             }
             Run::Waiting(Waiting::Deadline | Waiting::Interrupt) => None,
+            // Between two traps nobody is in the kernel.
+            Run::Waiting(Waiting::Kernel) => panic!("waits to be let in: {}", name()),
             Run::Waiting(Waiting::Nothing) => panic!("waits for nothing: {}", name()),
         };
         assert!(is_in(queue, t), "in the wrong queue: {}", name());

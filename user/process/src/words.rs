@@ -70,6 +70,7 @@ pub const fn reason(waiting: Waiting) -> &'static str {
         Waiting::Reply => "waiting for a reply",
         Waiting::Exception => "waiting for its manager",
         Waiting::Vacant => "waiting for an object to come back",
+        Waiting::Kernel => "waiting to be let into the kernel",
     }
 }
 

@@ -1,0 +1,159 @@
+//! Full preemption: the kernel's lock, and its core.
+//!
+//! Under `fp` the kernel runs with interrupts on. One lock guards all objects: a thread takes it on
+//! its way in, before it changes or even reads anything, and gives it back on its way out. An
+//! interrupt may displace it in between at any instruction; it keeps its stack, and whoever is more
+//! important runs. What runs then is user code, until it wants into the kernel itself: it waits for
+//! the lock, and meanwhile the holder runs with its priority (priority inheritance). Two consequences
+//! carry the design:
+//!
+//! * At most one thread is ever displaced in the kernel, the holder. All others are in user mode or
+//!   wait, with a frame that says everything (rule A1). To stop a thread or to read its state one needs
+//!   the lock, and who has the lock finds nobody in the middle of anything.
+//! * A lock that is alone needs no order.
+//!
+//! What interrupts themselves touch is the *core*: who is ready, deadlines, the end of a sleep or of a
+//! wait for an interrupt. It is used with interrupts masked ([`core`]), and must be short, as nothing
+//! displaces it. An interrupt that concerns more, a timed wait in a queue of an object, is put aside
+//! until the holder leaves ([`crate::wait::Deadlines::postpone`]).
+//!
+//! In the other configurations all of this is nothing.
+
+use super::{Preemption, CONFIG};
+use crate::irq;
+use crate::object::thread::{Run, Thread};
+use crate::wait::WaitQueue;
+use crate::Kernel;
+use abi::state::Waiting;
+use abi::Code;
+use core::cell::Cell;
+use hal::mask::{self, Level};
+
+/// Whether the kernel can be preempted anywhere but in its core.
+pub(super) const FULL: bool = matches!(CONFIG.preemption, Preemption::Full);
+
+/// The kernel's lock.
+pub(crate) struct Lock {
+    holder: Cell<Option<&'static Thread>>,
+    /// The holder has been displaced: its activation waits on its stack.
+    displaced: Cell<bool>,
+    waiters: WaitQueue,
+}
+
+impl Lock {
+    pub(crate) const fn new() -> Self {
+        Lock {
+            holder: Cell::new(None),
+            displaced: Cell::new(false),
+            waiters: WaitQueue::new(),
+        }
+    }
+
+    fn is_held_by(&self, t: &Thread) -> bool {
+        self.holder.get().is_some_and(|h| core::ptr::eq(h, t))
+    }
+
+    /// Whether an interrupt must leave the thread alone, and all queues of objects.
+    #[inline(always)]
+    pub(crate) fn is_held(&self) -> bool {
+        FULL && self.holder.get().is_some()
+    }
+
+    /// Whether the thread is the one that others may find in the middle of something.
+    pub(crate) fn is_holder(&self, t: &Thread) -> bool {
+        FULL && self.is_held_by(t)
+    }
+
+    /// The thread that was displaced in the kernel, and the priority that it has now: that of the most
+    /// important one who waits for it, if that is higher than its own.
+    #[inline(always)]
+    pub(crate) fn displaced(&self) -> Option<(&'static Thread, u8)> {
+        if !FULL || !self.displaced.get() {
+            return None;
+        }
+        let holder = self.holder.get()?;
+        let waiter = self.waiters.first().map_or(0, |w| w.priority.get());
+        Some((holder, holder.priority.get().max(waiter)))
+    }
+
+    /// The displaced thread goes on.
+    pub(super) fn goes_on(&self, t: &Thread) -> bool {
+        FULL && self.is_held_by(t) && self.displaced.replace(false)
+    }
+}
+
+/// Runs a section of the core.
+#[inline(always)]
+pub(crate) fn core<R>(section: impl FnOnce() -> R) -> R {
+    if FULL {
+        mask::masked(Level::All, section)
+    } else {
+        section()
+    }
+}
+
+impl Kernel {
+    /// The running thread comes into the kernel, for more than an interrupt. If not, it waits.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn enter(&'static self, t: &'static Thread) -> bool {
+        !FULL || self.take_lock(t)
+    }
+
+    fn take_lock(&'static self, t: &'static Thread) -> bool {
+        if self.lock.holder.get().is_some() {
+            t.wait_on(&self.lock.waiters, Waiting::Kernel);
+            return false;
+        }
+        self.lock.holder.set(Some(t));
+        mask::restore(Level::None);
+        true
+    }
+
+    /// The running thread is through with objects: from here on there is only the core.
+    #[inline(always)]
+    pub(crate) fn depart(&'static self, t: &'static Thread) {
+        if FULL {
+            self.give_lock(t);
+        }
+    }
+
+    fn give_lock(&'static self, t: &'static Thread) {
+        // What comes next is the way out, which ends in user mode.
+        let _ = mask::raise(Level::All);
+        if !self.lock.is_held_by(t) {
+            return;
+        }
+        self.lock.holder.set(None);
+        irq::late(self);
+        if t.run.get() == Run::Waiting(Waiting::Interrupt) && t.interrupt.take() {
+            t.complete(self, Code::Ok);
+        }
+        if let Some(waiter) = self.lock.waiters.first() {
+            waiter.wake(self);
+        }
+    }
+
+    /// An interrupt has come in the kernel, and has been handled: if somebody more important than the
+    /// holder is ready now, the holder is displaced.
+    #[inline(always)]
+    pub(crate) fn preempt(&'static self) {
+        if !FULL {
+            return;
+        }
+        let Some(t) = self.lock.holder.get() else {
+            // The processor was idle, or in the core.
+            return;
+        };
+        self.sched.keep_time_in_kernel(self);
+        let waiter = self.lock.waiters.first().map_or(0, |w| w.priority.get());
+        if !self.sched.is_above(t.priority.get().max(waiter)) {
+            return;
+        }
+        let Some(next) = self.sched.take_first(self) else {
+            return;
+        };
+        self.lock.displaced.set(true);
+        self.displace(t, next);
+    }
+}
