@@ -36,6 +36,8 @@ pub struct Config {
     pub irq: hal::Irq,
     /// Stacks and continuations are dropped at random, to show that they are caches.
     pub forgetful: bool,
+    /// Whether it tells a counting emulator what becomes of threads that block.
+    pub counters: bool,
 }
 
 /// The constant, from the names that `--config` takes.
@@ -49,6 +51,7 @@ macro_rules! config {
                 preemption: Preemption::None,
                 irq: hal::IRQ,
                 forgetful: cfg!(fermata_forgetful),
+                counters: cfg!(any(fermata_counters, test)),
             };
             $(if cfg!(fermata_model = $name) {
                 config.model = Model::$model;

@@ -77,6 +77,7 @@ pub struct Kernel {
     irqs: irq::Irqs,
     lock: exec::Lock,
     stacks: exec::Stacks,
+    counters: exec::counters::Counters,
     current: Cell<Option<&'static Thread>>,
     /// Whose translations and I/O ports are loaded.
     inside: Cell<Option<&'static Space>>,
@@ -169,6 +170,7 @@ impl Kernel {
             irqs: irq::Irqs::new(),
             lock: exec::Lock::new(),
             stacks: exec::Stacks::new()?,
+            counters: exec::counters::Counters::new(),
             current: Cell::new(None),
             inside: Cell::new(None),
             ports_loaded: Cell::new(false),
@@ -216,8 +218,10 @@ impl Kernel {
 
     #[inline(never)]
     fn reschedule(&'static self, t: &'static Thread) -> &'static Context {
+        let was = t.run.get();
         let next = self.sched.next(self, t);
         if core::ptr::eq(t, next) {
+            exec::counters::resumed(was);
             return &t.ctx;
         }
         self.go_to(t, next)
@@ -288,6 +292,7 @@ impl Kernel {
     /// Ends a trap whose handler was stopped.
     #[inline(never)]
     fn stopped(&'static self, t: &'static Thread, stop: Stop) -> &'static Context {
+        self.counters.abandon(t, &stop);
         self.deal_with(t, stop);
         self.leave(t)
     }
@@ -358,6 +363,7 @@ impl hal::Kernel for Kernel {
         if !self.enter(t) {
             return self.leave(t);
         }
+        self.counters.begin(t);
         syscall::HANDLERS[context.rax.get() as u8 as usize](self, t)
     }
 

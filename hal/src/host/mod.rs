@@ -20,6 +20,8 @@ pub const IRQ_LINES: u8 = 16;
 pub const OWN_LINES: Range<u8> = IRQ_LINES..IRQ_LINES + 12;
 /// Bytes of a kernel stack.
 pub const STACK_BYTES: usize = 16384;
+/// How many different events there are.
+pub const EVENTS: u8 = 96;
 
 struct Machine {
     ram: Vec<u8>,
@@ -43,6 +45,8 @@ struct Machine {
     kernel: Option<&'static dyn Kernel>,
     /// Address of the active page table, to be compared only.
     active: usize,
+    /// How often each event came.
+    events: [u64; EVENTS as usize],
 }
 
 impl Machine {
@@ -65,6 +69,7 @@ impl Machine {
             log: Vec::new(),
             kernel: None,
             active: 0,
+            events: [0; EVENTS as usize],
         }
     }
 
@@ -137,6 +142,11 @@ pub fn set_now(now: u64) {
         assert!(now >= m.now, "time does not run backwards");
         m.now = now;
     });
+}
+
+/// How often this event came.
+pub fn events(number: u8) -> u64 {
+    with(|m| m.events[usize::from(number)])
 }
 
 /// What the timer is set to.
@@ -610,6 +620,11 @@ pub fn command_line() -> &'static str {
 pub fn log(line: Arguments) {
     let line = line.to_string();
     with(|m| m.log.push(line));
+}
+
+/// Counts the event.
+pub fn event(number: u8) {
+    with(|m| m.events[usize::from(number)] += 1);
 }
 
 /// Panics with the message.

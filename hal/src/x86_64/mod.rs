@@ -5,6 +5,7 @@
 //!   of users; `stack` the kernel's stacks.
 //! * `trap` is the way in and out: the entry code, and who is called.
 //! * `fpu` switches FPU registers lazily; `descriptors` holds the segment, task and port tables.
+//! * `events` tells a counting emulator what happens.
 //! * `interrupts` is the interrupt controller, `mask` the masking of interrupts by level, `time` the
 //!   clock and the timer, `serial` the control channel.
 //!
@@ -18,6 +19,7 @@ use core::cell::Cell;
 
 mod boot;
 mod descriptors;
+mod events;
 mod fpu;
 mod instructions;
 mod interrupts;
@@ -31,6 +33,7 @@ mod trap;
 
 pub use boot::{archive, command_line};
 pub use descriptors::load_ports;
+pub use events::{event, EVENTS};
 pub use interrupts::{
     irq_mask, irq_raise, irq_unmask, let_interrupts_in, wait_for_interrupt, IRQ_LINES, OWN_LINES,
 };

@@ -15,6 +15,7 @@
 //! `lock` is what full preemption needs.
 
 mod continuation;
+pub(crate) mod counters;
 mod lock;
 
 pub(crate) use continuation::{Kept, Stacks};
@@ -24,6 +25,7 @@ use crate::config::{Model, Preemption, CONFIG};
 use crate::object::thread::Thread;
 use crate::{Kernel, K};
 use abi::state::Waiting;
+use counters::Kind;
 use hal::Context;
 
 /// Whether [`switch`] leaves the stack that it is called on, or moves it.
@@ -86,8 +88,12 @@ pub(crate) fn goes_out(t: &Thread) {
 pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'static Context {
     let displaced = k.lock.goes_on(next);
     match CONFIG.model {
-        Model::Interrupt => &next.ctx,
+        Model::Interrupt => {
+            counters::blocked(from, Kind::HandedOff);
+            &next.ctx
+        }
         Model::Process => {
+            counters::blocked(from, Kind::Kept);
             if CONFIG.forgetful && !displaced && k.random() & 3 == 0 {
                 drop_activation(next);
             }
@@ -96,11 +102,13 @@ pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'st
         }
         Model::Continuation => {
             if displaced {
+                counters::blocked(from, Kind::Compressed);
                 if let Some(stack) = hal::stack_detach(&from.ctx) {
                     k.stacks.give(stack);
                 }
                 hal::switch_context(&next.ctx);
             }
+            counters::blocked(from, Kind::HandedOff);
             hal::stack_handoff(&from.ctx, &next.ctx);
             if let Some(continuation) = next.kept.take() {
                 let forget = CONFIG.forgetful && k.random() & 3 == 0;
@@ -137,6 +145,7 @@ impl Kernel {
         if !self.enter(t) {
             return self.leave(t);
         }
+        self.counters.begin(t);
         (continuation.function)(self, t, continuation.words)
     }
 
@@ -147,6 +156,7 @@ impl Kernel {
             next.kept.set(None);
             hal::stack_attach(&next.ctx, self.stacks.take());
         }
+        counters::blocked(holder, Kind::Kept);
         self.arrive(next);
         hal::switch_stack(&holder.ctx, &next.ctx);
     }

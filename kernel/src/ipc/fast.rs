@@ -7,10 +7,11 @@
 //! call is completed in its frame and the processor handed to it (Draves et al., Continuations,
 //! section 2.4: recognition and handoff).
 
+use crate::exec::{self, counters};
 use crate::object::thread::{Hint, Run, Thread};
 use crate::object::Link;
 use crate::syscall::{self, Handler};
-use crate::{exec, K};
+use crate::K;
 use abi::state::{Stage, Waiting};
 use abi::{Call, Code, MAX_LIST_REFS, MAX_SHORT};
 use hal::Context;
@@ -111,6 +112,7 @@ fn hand_off(
         deliver(t, to, words);
         return k.hand_to(t, to);
     }
+    counters::blocked(t, counters::Kind::HandedOff);
     k.current.set(Some(to));
     if !k.enter_memory(to) {
         return arrive(k, t, to, words);

@@ -12,7 +12,7 @@
 pub(crate) mod fast;
 mod pump;
 
-use crate::exec;
+use crate::exec::{self, counters};
 use crate::memory::{self, Fault};
 use crate::object::port::{Port, Portset};
 use crate::object::region::Region;
@@ -741,6 +741,7 @@ fn reply_call(k: K, c: &'static Thread, mut source: Source<'_>) -> Result<(), St
 /// The keeper's answer to an exception: the thread goes on with these registers. This holds for a
 /// stopped thread too: it is a manager's act, like `set_state`.
 fn commit_exception(k: K, c: &'static Thread, registers: &abi::Registers) {
+    counters::completed(c);
     c.ctx.set_registers(registers);
     exec::goes_out(c);
     c.exception_delivered.set(false);

@@ -6,7 +6,7 @@
 
 use super::space::Space;
 use super::{Handles, Header, Life, Link, ObjId, Object, Table, Target, CHUNK};
-use crate::exec::{self, core};
+use crate::exec::{self, core, counters};
 use crate::ipc::Errand;
 use crate::memory::Access;
 use crate::object::port::Port;
@@ -259,6 +259,7 @@ impl Thread {
     #[inline]
     pub(crate) fn finish_with(&self, rax: u64) {
         exec::goes_out(self);
+        counters::completed(self);
         self.ctx.rax.set(rax);
         self.ctx.rip.set(self.ctx.rip.get().wrapping_add(2));
     }
