@@ -63,6 +63,7 @@ fn models(path: &str) -> &'static str {
     match name {
         "stack.rs" => "process, continuation",
         "counters.rs" => "all, in a counting build",
+        "lock.rs" => "process-fp, continuation-fp",
         "process.rs" => "process",
         "interrupt.rs" => "interrupt",
         "continuation.rs" => "continuation",

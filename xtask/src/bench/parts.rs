@@ -68,7 +68,13 @@ const RULES: &[Rule] = &[
     ("kernel/src/exec/", &[], Part::Switch),
     (
         "kernel/src/lib.rs",
-        &["go_to", "enter_space", "change_space", "hand_off"],
+        &[
+            "go_to",
+            "enter_space",
+            "enter_memory",
+            "load_ports",
+            "change_space",
+        ],
         Part::Switch,
     ),
     (
@@ -82,8 +88,16 @@ const RULES: &[Rule] = &[
     ("kernel/src/wait.rs", &[], Part::Queues),
     ("kernel/src/object/thread.rs", &[], Part::Path),
     ("kernel/src/object/", &[], Part::Lookup),
-    ("kernel/src/ipc/fast.rs", &["copy"], Part::Message),
-    ("kernel/src/ipc/fast.rs", &["hand_off"], Part::Switch),
+    (
+        "kernel/src/ipc/fast.rs",
+        &["copy", "deliver"],
+        Part::Message,
+    ),
+    (
+        "kernel/src/ipc/fast.rs",
+        &["hand_off", "arrive"],
+        Part::Switch,
+    ),
     (
         "kernel/src/ipc/fast.rs",
         &["at_hand", "active"],
@@ -235,7 +249,7 @@ impl Map {
                         "syscall_entry" | "hal_stubs" => Part::Entry,
                         name if name.ends_with("trap::common") => Part::Entry,
                         name if name.ends_with("syscall_entry") => Part::Entry,
-                        name if name.starts_with("hal::machine::stack") => Part::Switch,
+                        name if name.contains("::stack::") => Part::Switch,
                         _ => Part::Other,
                     };
                     parts.insert(address, part);
