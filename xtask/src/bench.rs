@@ -546,7 +546,7 @@ const RECOGNISED: u8 = 3;
 const RESTART: [u8; 2] = [4 * KIND, 4 * KIND + 1];
 
 /// Reasons to block: the names of [`abi::state::Waiting`], in rows and for people.
-const REASONS: [(&str, &str); 11] = [
+const REASONS: [(&str, &str); 12] = [
     ("yield", "gave way: a yield, or preempted"),
     ("mutex", "a mutex"),
     ("cond", "a condition"),
@@ -558,6 +558,7 @@ const REASONS: [(&str, &str); 11] = [
     ("reply", "a reply, to a call or a memory fault"),
     ("exception", "a reply to an exception"),
     ("vacant", "a vacant identity"),
+    ("kernel", "the lock of the kernel"),
 ];
 
 /// Draves et al., Tables 1 and 2: how often threads block, for which reason, and what becomes of
