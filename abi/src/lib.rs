@@ -10,6 +10,7 @@
 //! * [`message`] holds the messages that the kernel itself sends to keepers.
 //! * [`code`] holds result codes and exception codes.
 //! * [`table`] is how those structures and codes become data for the reference and the C header.
+//! * [`probe`] is how tests drive a kernel that was built for being tested.
 //! * [`boot`] is what the first program finds when it starts.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -19,6 +20,7 @@ pub mod boot;
 pub mod code;
 pub mod ipc;
 pub mod message;
+pub mod probe;
 pub mod state;
 pub mod syscalls;
 pub mod table;

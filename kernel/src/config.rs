@@ -38,6 +38,9 @@ pub struct Config {
     pub forgetful: bool,
     /// Whether it tells a counting emulator what becomes of threads that block.
     pub counters: bool,
+    /// Whether this is a kernel for cut tests, which can stop a call at any of its sites and checks its
+    /// own structures (`--cfg fermata_probe`).
+    pub probe: bool,
 }
 
 /// The constant, from the names that `--config` takes.
@@ -52,6 +55,7 @@ macro_rules! config {
                 irq: hal::IRQ,
                 forgetful: cfg!(fermata_forgetful),
                 counters: cfg!(any(fermata_counters, test)),
+                probe: cfg!(fermata_probe),
             };
             $(if cfg!(fermata_model = $name) {
                 config.model = Model::$model;

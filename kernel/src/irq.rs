@@ -4,7 +4,7 @@
 use crate::exec::core;
 use crate::object::thread::Thread;
 use crate::object::Link;
-use crate::K;
+use crate::{CONFIG, K};
 use abi::state::Waiting;
 use abi::Code;
 use core::cell::Cell;
@@ -14,7 +14,8 @@ pub(crate) struct Irqs {
     lines: [Cell<Link<Thread>>; LINES],
 }
 
-const LINES: usize = hal::IRQ_LINES as usize;
+/// The machine's lines, and in a kernel for cut tests that of the probe.
+const LINES: usize = hal::IRQ_LINES as usize + CONFIG.probe as usize;
 
 impl Irqs {
     pub(crate) const fn new() -> Self {
@@ -33,7 +34,7 @@ impl Irqs {
             _ => {
                 core(|| {
                     slot.set(Link::to(t));
-                    hal::irq_unmask(line as u8);
+                    unmask(line as usize);
                 });
                 Code::Ok
             }
@@ -46,7 +47,9 @@ impl Irqs {
             if slot.get() == Link::to(t) {
                 core(|| {
                     slot.set(Link::NONE);
-                    hal::irq_mask(line as u8);
+                    if line < usize::from(hal::IRQ_LINES) {
+                        hal::irq_mask(line as u8);
+                    }
                 });
             }
         }
@@ -56,9 +59,16 @@ impl Irqs {
     pub(crate) fn unmask(&self, t: &'static Thread) {
         for (line, slot) in self.lines.iter().enumerate() {
             if slot.get() == Link::to(t) {
-                core(|| hal::irq_unmask(line as u8));
+                core(|| unmask(line));
             }
         }
+    }
+}
+
+/// Lets a line through, if it is one of the machine's.
+fn unmask(line: usize) {
+    if line < usize::from(hal::IRQ_LINES) {
+        hal::irq_unmask(line as u8);
     }
 }
 

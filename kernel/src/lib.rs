@@ -17,6 +17,8 @@
 #[cfg(test)]
 extern crate std;
 
+#[cfg(any(test, fermata_probe))]
+mod check;
 mod config;
 mod exec;
 mod fault;
@@ -25,6 +27,7 @@ mod ipc;
 mod irq;
 mod memory;
 mod object;
+mod probe;
 mod sched;
 mod syscall;
 mod wait;
@@ -132,6 +135,8 @@ pub(crate) enum Stop {
     Code(Code),
     /// Enough for once: the frame tells how to go on.
     Again,
+    /// The probe of a kernel for cut tests wants the call to stop here.
+    Cut,
 }
 
 /// What a handler tells the dispatcher.
@@ -210,6 +215,7 @@ impl Kernel {
     #[inline(always)]
     fn leave(&'static self, t: &'static Thread) -> &'static Context {
         self.depart(t);
+        probe::leave(self);
         if t.run.get() == Run::Running && !self.sched.pending() {
             return &t.ctx;
         }
@@ -301,7 +307,7 @@ impl Kernel {
     fn deal_with(&'static self, t: &'static Thread, stop: Stop) {
         match stop {
             Stop::Code(code) => t.finish(code),
-            Stop::Again => {}
+            Stop::Again | Stop::Cut => {}
             Stop::Vacant => t.wait_vacant(self),
             Stop::Fault(fault) => fault::memory(self, t, &fault),
             Stop::Device(page, access) => {
@@ -337,6 +343,7 @@ impl Kernel {
 impl hal::Kernel for Kernel {
     fn trap(&'static self, context: &'static Context, trap: Trap) -> &'static Context {
         let t = self.running();
+        probe::enter(t);
         let calls = !matches!(trap, Trap::Timer | Trap::Irq(_) | Trap::Syscall);
         if calls && !self.enter(t) {
             return self.leave(t);
@@ -360,6 +367,7 @@ impl hal::Kernel for Kernel {
     #[inline(always)]
     fn syscall(&'static self, context: &'static Context) -> &'static Context {
         let t = self.running();
+        probe::enter(t);
         if !self.enter(t) {
             return self.leave(t);
         }

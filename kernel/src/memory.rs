@@ -13,6 +13,7 @@ use crate::object::region::{Region, Source};
 use crate::object::space::Space;
 use crate::object::thread::Missing;
 use crate::object::{Life, ObjId, Object};
+use crate::probe::{self, Kind};
 use crate::{Stop, K};
 use abi::{access, PAGE_SIZE, USER_END};
 use hal::Pfn;
@@ -169,12 +170,14 @@ fn evict(k: K, keep: &'static Space) -> Result<(), Stop> {
 
 /// The frame behind an address, for an access of this kind by the kernel.
 #[inline]
+#[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn translate(
     k: K,
     space: &'static Space,
     address: u64,
     need: Access,
 ) -> Result<Pfn, Stop> {
+    probe::site(Kind::Access)?;
     match space.table.lookup(address) {
         Some((pfn, rights)) if rights & need.0 == need.0 && hal::user_frame(pfn) => Ok(pfn),
         _ => resolve(k, space, address, need),
@@ -182,12 +185,14 @@ pub(crate) fn translate(
 }
 
 /// Makes a page present for the program itself, device memory included.
+#[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn make_present(
     k: K,
     space: &'static Space,
     address: u64,
     need: Access,
 ) -> Result<(), Stop> {
+    probe::site(Kind::Access)?;
     match resolve(k, space, address, need) {
         Ok(_) | Err(Stop::Device(..)) => Ok(()),
         Err(stop) => Err(stop),
@@ -261,6 +266,7 @@ fn outside(address: u64, need: Access) -> Stop {
 
 /// Makes sure that every page of a range is there, so that a later access does not fault (unless
 /// its owner takes the page away in between).
+#[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn probe(
     k: K,
     space: &'static Space,
@@ -283,6 +289,7 @@ pub(crate) fn probe(
 }
 
 /// Reads words. The address must be aligned to 8.
+#[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn read_words(
     k: K,
     space: &'static Space,
@@ -299,6 +306,7 @@ pub(crate) fn read_words(
 }
 
 /// Writes words, all or none. The address must be aligned to 8.
+#[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn write_words(
     k: K,
     space: &'static Space,
@@ -319,6 +327,7 @@ pub(crate) fn write_words(
 }
 
 /// Reads bytes.
+#[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn read_bytes(
     k: K,
     space: &'static Space,
@@ -338,6 +347,7 @@ pub(crate) fn read_bytes(
 }
 
 /// Writes bytes, all or none.
+#[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn write_bytes(
     k: K,
     space: &'static Space,
@@ -366,7 +376,7 @@ pub(crate) fn word_aligned(address: u64) -> Result<(), Stop> {
 }
 
 /// What a walk finds: frame and rights, for comparison with what tables remember.
-#[cfg(test)]
+#[cfg(any(test, fermata_probe))]
 pub(crate) fn look(space: &'static Space, page: u64) -> Option<(Pfn, u64)> {
     walk(space, page, Access(0))
         .ok()

@@ -253,7 +253,7 @@ impl Scheduler {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, fermata_probe))]
 impl Scheduler {
     pub(crate) fn state(&'static self) -> (&'static [WaitQueue], u32) {
         (&self.ready, self.ready_bits())

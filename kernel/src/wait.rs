@@ -288,42 +288,47 @@ impl Deadlines {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, fermata_probe))]
 impl WaitQueue {
-    /// Who is in the queue, after a check of its links.
-    pub(crate) fn threads(&'static self) -> std::vec::Vec<&'static Thread> {
-        let mut all = std::vec::Vec::new();
+    /// Calls `f` with who is in the queue, checking its links on the way.
+    pub(crate) fn each(&'static self, mut f: impl FnMut(&'static Thread)) {
+        let mut last: Option<&'static Thread> = None;
         let mut at = self.head.get();
         while let Some(t) = at {
-            let prev = t.links.prev.get().map(core::ptr::from_ref);
-            assert_eq!(prev, all.last().map(|&p| core::ptr::from_ref::<Thread>(p)));
-            assert!(t.links.queue.get().is_some_and(|q| core::ptr::eq(q, self)));
-            all.push(t);
+            assert!(same(t.links.prev.get(), last), "a queue's links");
+            assert!(is_in(t, Some(self)), "in a queue without knowing it");
+            f(t);
+            last = at;
             at = t.links.next.get();
         }
-        let tail = self.tail.get().map(core::ptr::from_ref);
-        assert_eq!(tail, all.last().map(|&p| core::ptr::from_ref::<Thread>(p)));
-        all
+        assert!(same(self.tail.get(), last), "a queue's end");
     }
 }
 
-#[cfg(test)]
-pub(crate) fn queue_of(t: &Thread) -> Option<&'static WaitQueue> {
-    t.links.queue.get()
+#[cfg(any(test, fermata_probe))]
+fn same(a: Option<&'static Thread>, b: Option<&'static Thread>) -> bool {
+    a.map(core::ptr::from_ref) == b.map(core::ptr::from_ref)
 }
 
-#[cfg(test)]
+/// Whether that is the queue that the thread is in.
+#[cfg(any(test, fermata_probe))]
+pub(crate) fn is_in(t: &Thread, queue: Option<&'static WaitQueue>) -> bool {
+    t.links.queue.get().map(core::ptr::from_ref) == queue.map(core::ptr::from_ref)
+}
+
+#[cfg(any(test, fermata_probe))]
 impl Deadlines {
-    /// Who has a deadline, after a check of the links.
-    pub(crate) fn threads(&self) -> std::vec::Vec<(u64, &'static Thread)> {
-        let mut all = std::vec::Vec::<(u64, &'static Thread)>::new();
+    /// Calls `f` with who has a deadline and when it is, checking links and order on the way.
+    pub(crate) fn each(&self, mut f: impl FnMut(u64, &'static Thread)) {
+        let mut last: Option<&'static Thread> = None;
         let mut at = self.head.get();
         while let Some(t) = at {
-            let prev = t.deadline.prev.get().map(core::ptr::from_ref);
-            assert_eq!(prev, all.last().map(|p| core::ptr::from_ref::<Thread>(p.1)));
-            all.push((t.deadline.at.get(), t));
+            assert!(same(t.deadline.prev.get(), last), "the links of deadlines");
+            let before = last.map_or(0, |l| l.deadline.at.get());
+            assert!(before <= t.deadline.at.get(), "deadlines out of order");
+            f(t.deadline.at.get(), t);
+            last = at;
             at = t.deadline.next.get();
         }
-        all
     }
 }

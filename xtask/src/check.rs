@@ -33,14 +33,23 @@ pub(crate) fn run(project: &Project) -> Result<u8, Error> {
     host.args(["--", "--deny", "warnings"]);
     check("clippy on the host".into(), host);
 
-    for config in Config::every() {
-        let mut kernel = project.cargo(Room::Kernel, config, "clippy");
+    let kernels = Config::every()
+        .into_iter()
+        .map(|config| (Room::Kernel, config));
+    let probe = (Room::Probe, Config::DEFAULT);
+    for (room, config) in kernels.chain([probe]) {
+        let mut kernel = project.cargo(room, config, "clippy");
         kernel.arg("--quiet");
         for directory in ["boot", "hal", "kernel"] {
             kernel.args(["--package", &project.package_at(&packages, directory)?.name]);
         }
         kernel.args(["--", "--deny", "warnings"]);
-        check(format!("clippy on the kernel, {}", config.name()), kernel);
+        let which = if room == Room::Probe {
+            "with the probe"
+        } else {
+            config.name()
+        };
+        check(format!("clippy on the kernel, {which}"), kernel);
     }
 
     let mut user = project.cargo(Room::User, Config::DEFAULT, "clippy");

@@ -62,6 +62,7 @@ fetch    get everything that later calls would want from the network
 cargo    call cargo as the other commands do, with the rest of the arguments
     host ARG...        for xtask and host tests
     kernel[:CONFIG] ARG...  for the kernel's target
+    probe[:CONFIG] ARG...   the same, with the probe of cut tests
     user ARG...        for programs of the guest
 clean    remove everything generated
 help     print this
@@ -363,7 +364,7 @@ fn parse_build(mut parser: lexopt::Parser) -> Result<Command, Error> {
 fn parse_cargo(mut parser: lexopt::Parser) -> Result<Command, Error> {
     let room = parser
         .value()
-        .map_err(|_| Error::usage("cargo: for host, kernel or user?"))?
+        .map_err(|_| Error::usage("cargo: for host, kernel, probe or user?"))?
         .string()?;
     let (room, config) = match room.split_once(':') {
         Some((room, name)) => (room, Config::parse(name)?),
@@ -372,10 +373,11 @@ fn parse_cargo(mut parser: lexopt::Parser) -> Result<Command, Error> {
     let room = match room {
         "host" => Room::Host,
         "kernel" => Room::Kernel,
+        "probe" => Room::Probe,
         "user" => Room::User,
         other => {
             return Err(Error::usage(format!(
-                "cargo: '{other}' is not host, kernel or user"
+                "cargo: '{other}' is not host, kernel, probe or user"
             )))
         }
     };

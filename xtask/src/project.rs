@@ -2,7 +2,7 @@
 //!
 //! There are three rooms to build in, with different targets and flags, each with a target
 //! directory of its own so that no build disturbs another: the host (xtask, host tests), the
-//! kernel (once per configuration), and the programs of the guest.
+//! kernel (once per configuration, and once more with the probe of cut tests), and the programs of the guest.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -26,6 +26,8 @@ pub(crate) enum Room {
     Kernel,
     /// The kernel image that tells a counting emulator what happens.
     CountingKernel,
+    /// The image of a kernel with the probe, for cut tests.
+    Probe,
     /// Programs that run in the guest.
     User,
 }
@@ -123,6 +125,7 @@ impl Project {
             Room::Host => self.target.join("host"),
             Room::Kernel => self.target.join("kernel").join(config.directory()),
             Room::CountingKernel => self.target.join("counting").join(config.directory()),
+            Room::Probe => self.target.join("probe").join(config.directory()),
             Room::User => self.target.join("user"),
         }
     }
@@ -132,7 +135,9 @@ impl Project {
         let target = self.target_dir(room, config);
         match room {
             Room::Host => target.join("debug"),
-            Room::Kernel | Room::CountingKernel => target.join(KERNEL_TARGET).join("kernel"),
+            Room::Kernel | Room::CountingKernel | Room::Probe => {
+                target.join(KERNEL_TARGET).join("kernel")
+            }
             Room::User => target.join(USER_TARGET).join("release"),
         }
     }
@@ -144,7 +149,7 @@ impl Project {
         self.set_up(&mut command, room, config);
         match room {
             Room::Host => {}
-            Room::Kernel | Room::CountingKernel => {
+            Room::Kernel | Room::CountingKernel | Room::Probe => {
                 command.args(["--target", KERNEL_TARGET, "--profile", "kernel"]);
             }
             Room::User => {
@@ -159,16 +164,19 @@ impl Project {
         command.env("CARGO_TARGET_DIR", self.target_dir(room, config));
         let mut flags: Vec<String> = match room {
             Room::Host => Vec::new(),
-            Room::Kernel | Room::CountingKernel => {
+            Room::Kernel | Room::CountingKernel | Room::Probe => {
                 KERNEL_FLAGS.iter().map(ToString::to_string).collect()
             }
             Room::User => USER_FLAGS.iter().map(ToString::to_string).collect(),
         };
-        if matches!(room, Room::Kernel | Room::CountingKernel) {
+        if matches!(room, Room::Kernel | Room::CountingKernel | Room::Probe) {
             flags.extend(config.flags());
         }
         if room == Room::CountingKernel {
             flags.extend(["--cfg", "fermata_counters"].map(String::from));
+        }
+        if room == Room::Probe {
+            flags.extend(["--cfg", "fermata_probe"].map(String::from));
         }
         if !flags.is_empty() {
             command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));

@@ -23,7 +23,7 @@ pub(crate) use lock::{core, Lock};
 
 use crate::config::{Model, Preemption, CONFIG};
 use crate::object::thread::Thread;
-use crate::{Kernel, K};
+use crate::{probe, Kernel, K};
 use abi::state::Waiting;
 use counters::Kind;
 use hal::Context;
@@ -126,13 +126,14 @@ pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'st
 impl Kernel {
     /// A preemption point: lets interrupts in that have been held back, and says whether the running
     /// thread should now leave its call, which its frame says how to go on with.
+    #[cfg_attr(fermata_probe, track_caller)]
     pub(crate) fn preempts(&self, t: &Thread) -> bool {
         match CONFIG.preemption {
             // Under full preemption an interrupt has seen to it already.
             Preemption::None | Preemption::Full => false,
             Preemption::Points => {
                 hal::let_interrupts_in();
-                self.sched.wants(t)
+                probe::preempts() || self.sched.wants(t)
             }
         }
     }

@@ -10,6 +10,7 @@
 use crate::exec::{self, counters};
 use crate::object::thread::{Hint, Run, Thread};
 use crate::object::Link;
+use crate::probe::{self, Kind};
 use crate::syscall::{self, Handler};
 use crate::K;
 use abi::state::{Stage, Waiting};
@@ -31,6 +32,7 @@ pub(crate) const fn handler(call: Call) -> Option<Handler> {
 fn or_else(k: K, t: &'static Thread, done: Option<&'static Context>) -> &'static Context {
     match done {
         Some(next) => next,
+        None if probe::rings() => k.leave(t),
         None => syscall::ipc_call(k, t),
     }
 }
@@ -58,7 +60,7 @@ fn words(t: &Thread) -> Option<u64> {
     if t.ctx.r15.get() & MAX_LIST_REFS != 0 {
         return None;
     }
-    if t.makes_detour() {
+    if t.makes_detour() || !probe::short_way() {
         return None;
     }
     Some(u64::from(words))
@@ -106,6 +108,13 @@ fn hand_off(
     to.finish_with(code as u64 | words << 11);
     to.run.set(Run::Running);
     t.wait_plain(why);
+    if probe::rings() {
+        // Somebody comes first who was not there when the priorities were compared.
+        deliver(t, to, words);
+        to.run.set(Run::Ready);
+        k.sched.add(to);
+        return k.leave(t);
+    }
     // Nothing is called from here but as the last thing: what a call would have to save is half of
     // what all this takes.
     if exec::SWITCHES_STACKS {
@@ -144,6 +153,7 @@ fn deliver(t: &'static Thread, to: &'static Thread, words: u64) -> &'static Cont
 #[inline(always)]
 fn request<const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<&'static Context> {
     let words = words(t)?;
+    probe::site(Kind::Handle).ok()?;
     let reference = k.handles.references.probe(t.space()?, t.ctx.rdi.get())?;
     let port = reference.port()?.active()?;
     let set = port.portset.get().active()?;
@@ -173,6 +183,7 @@ fn request<const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<&'static 
 #[inline(always)]
 fn answer<const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&'static Context> {
     let words = words(s)?;
+    probe::site(Kind::Handle).ok()?;
     let set = k.handles.portsets.probe(s.space()?, s.ctx.rdi.get())?;
     let c = s.server.peer().active()?;
     let awaited = if IDEMPOTENT {

@@ -158,6 +158,7 @@ fn peer_waits(p: &'static Thread, stages: Plan) -> Option<Plan> {
     (theirs.has(Plan::SERVER) == stages.has(Plan::CLIENT)).then_some(theirs)
 }
 
+#[cfg_attr(fermata_probe, track_caller)]
 fn wait_for_peer(t: &'static Thread) -> Step {
     t.wait_plain(Waiting::Peer);
     Step::Wait
@@ -207,6 +208,7 @@ pub(crate) enum Errand {
     Trap,
 }
 
+#[cfg_attr(fermata_probe, track_caller)]
 fn wait_for_server(t: &'static Thread, port: &'static Port, errand: Errand) {
     t.wait_on(port.client_queue(), Waiting::Port);
     t.hint.set(Hint::Errand(port, errand));
@@ -513,6 +515,7 @@ fn take_call(
 }
 
 /// The server has the client's request; the client waits for the reply.
+#[cfg_attr(fermata_probe, track_caller)]
 fn owe_reply(c: &'static Thread, s: &'static Thread) {
     s.server.set(Stage::Call, Link::to(c));
     c.hint.set(Hint::Called(Link::to(s)));

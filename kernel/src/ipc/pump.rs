@@ -10,7 +10,7 @@ use crate::object::reference::Reference;
 use crate::object::space::Space;
 use crate::object::thread::Thread;
 use crate::object::{self};
-use crate::{Stop, K};
+use crate::{probe, Stop, K};
 use abi::ipc::Plan;
 use abi::message::EXCEPTION_WORDS;
 use abi::{MAX_IDEMPOTENT, MAX_LIST_REFS, MAX_SHORT, OBJECT_SIZE, PAGE_SIZE, USER_END};
@@ -52,6 +52,7 @@ struct Scatter {
 
 impl Scatter {
     /// Makes the current segment non-empty, if there is anything left at all.
+    #[cfg_attr(fermata_probe, track_caller)]
     fn settle(&mut self, k: K, space: &'static Space) -> Result<(), Stop> {
         let mut skipped = 0;
         while self.length == 0 && self.left > 0 {
@@ -235,6 +236,7 @@ impl<'a> Source<'a> {
 }
 
 /// Whether there is nothing at all to send.
+#[cfg_attr(fermata_probe, track_caller)]
 pub(super) fn is_empty(k: K, source: &mut Source<'_>) -> Result<bool, Stop> {
     if source.refs & MAX_LIST_REFS != 0 {
         return Ok(false);
@@ -395,6 +397,7 @@ fn pump_bytes(
                 }
             }
             from.advance(n);
+            probe::moved(n, preemptible.is_some());
         },
         From::Short(from) => {
             while from.count > 0 {
@@ -427,6 +430,7 @@ fn pump_bytes(
 }
 
 /// Puts bytes that the kernel holds into the sink, which has room for them on one page.
+#[cfg_attr(fermata_probe, track_caller)]
 fn store(k: K, sink: &mut Sink, bytes: &[u8]) -> Result<(), Stop> {
     match &mut sink.kind {
         Into::Memory(into) => {
@@ -458,6 +462,7 @@ fn pump_refs(k: K, source: &mut Source<'_>, sink: &mut Sink) -> Result<Option<Pu
         place.point(k, target);
         source.refs = source.refs.wrapping_add(OBJECT_SIZE - 1);
         sink.refs = sink.refs.wrapping_add(OBJECT_SIZE - 1);
+        probe::progress();
     }
     Ok(None)
 }

@@ -163,7 +163,7 @@ impl Account {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, fermata_probe))]
 impl Account {
     /// Parent, holders, and whether the space has ended.
     pub(crate) fn books(&self) -> (Option<&'static Account>, u32, bool) {

@@ -258,7 +258,7 @@ impl Object for Mapping {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, fermata_probe))]
 impl Mapping {
     /// Weight and subtrees.
     pub(crate) fn node(&self) -> (u32, Option<&'static Mapping>, Option<&'static Mapping>) {
@@ -267,6 +267,10 @@ impl Mapping {
     pub(crate) fn previous_importer(&self) -> Option<&'static Mapping> {
         self.prev.get()
     }
+}
+
+#[cfg(test)]
+impl Mapping {
     /// Puts it into a tree, or takes it out, at an address.
     pub(crate) fn plant(
         &'static self,

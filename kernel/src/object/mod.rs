@@ -24,6 +24,7 @@ pub(crate) mod space;
 pub(crate) mod thread;
 
 use crate::memory::{self, Access};
+use crate::probe::{self, Kind};
 use crate::{Stop, K};
 use abi::{Code, Exception, Type, OBJECT_ALIGN};
 use account::Account;
@@ -395,7 +396,9 @@ impl<T: Object> Handles<T> {
 
 /// The object at a handle, in whatever phase.
 #[inline]
+#[cfg_attr(fermata_probe, track_caller)]
 fn look_up<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'static T, Stop> {
+    probe::site(Kind::Handle)?;
     match T::handles(k).probe(space, handle) {
         Some(object) => Ok(object),
         None => look_long(k, space, handle),
@@ -404,6 +407,7 @@ fn look_up<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'stat
 
 /// The object at a handle by frame and offset.
 #[inline(never)]
+#[cfg_attr(fermata_probe, track_caller)]
 fn look_long<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'static T, Stop> {
     aligned(handle)?;
     // Full power comes with the right to have objects where it lives.
@@ -430,11 +434,13 @@ fn look_long<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'st
 
 /// The object at a handle, for an operation on it. A vacant identity makes the caller wait.
 #[inline]
+#[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn find<T: Object>(
     k: K,
     space: &'static Space,
     handle: u64,
 ) -> Result<&'static T, Stop> {
+    probe::site(Kind::Handle)?;
     match T::handles(k).probe(space, handle) {
         Some(object) => Ok(object),
         None => {
@@ -446,6 +452,7 @@ pub(crate) fn find<T: Object>(
 }
 
 /// The object at a handle for its manager: also one whose body has not been opened yet.
+#[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn find_body<T: Object>(
     k: K,
     space: &'static Space,
@@ -459,6 +466,7 @@ pub(crate) fn find_body<T: Object>(
 }
 
 /// What the reference at a handle names, or null for the handle 0.
+#[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn target_at(k: K, space: &'static Space, handle: u64) -> Result<Target, Stop> {
     if handle == 0 {
         return Ok(Target::Null);
@@ -468,6 +476,7 @@ pub(crate) fn target_at(k: K, space: &'static Space, handle: u64) -> Result<Targ
 
 /// The object that a reference at a handle names, for use: null, dead or of another kind is the
 /// code `Dead`, vacant waits.
+#[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn find_target<T: Object>(
     k: K,
     space: &'static Space,
@@ -487,6 +496,7 @@ pub(crate) struct Place {
 
 /// Checks that an object can be made at this address: nothing is there yet, or (`same`) only the
 /// vacant identity that is about to get a new body there.
+#[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn find_place(
     k: K,
     space: &'static Space,
@@ -622,7 +632,13 @@ pub(crate) fn opened(k: K, h: &Header) {
     }
 }
 
-#[cfg(test)]
+/// Where the object with this number is, if it is anywhere.
+#[cfg(any(test, fermata_probe))]
+pub(crate) fn place_of(k: K, id: ObjId) -> Option<(Pfn, u64)> {
+    header_of(k, id)?.bound()
+}
+
+#[cfg(any(test, fermata_probe))]
 impl Header {
     pub(crate) fn payer(&self) -> Option<&'static Account> {
         self.payer.get()
@@ -636,7 +652,7 @@ impl Header {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, fermata_probe))]
 impl<T: Object> Table<T> {
     /// Slots in use, and slots in the free list.
     pub(crate) fn counts(&self) -> (usize, usize) {

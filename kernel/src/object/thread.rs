@@ -11,7 +11,7 @@ use crate::ipc::Errand;
 use crate::memory::Access;
 use crate::object::port::Port;
 use crate::wait::{self, DeadlineLinks, Links, WaitQueue};
-use crate::K;
+use crate::{probe, K};
 use abi::state::{Stage, Waiting};
 use abi::{Call, Code, Exception, Type, PAGE_SIZE};
 use core::cell::Cell;
@@ -246,6 +246,7 @@ impl Thread {
     #[inline]
     pub(crate) fn become_call(&self, call: Call) {
         self.ctx.rax.set(call as u64);
+        probe::progress();
     }
 
     /// Writes a result into the frame and steps over the `syscall` instruction. For the running
@@ -321,6 +322,7 @@ impl Thread {
 
     /// Begins a wait. The caller returns [`crate::Outcome::Wait`].
     #[inline]
+    #[cfg_attr(fermata_probe, track_caller)]
     pub(crate) fn wait_on(&'static self, queue: &'static WaitQueue, why: Waiting) {
         queue.push(self);
         self.wait_plain(why);
@@ -328,13 +330,16 @@ impl Thread {
 
     /// Begins a wait for something that knows whom to wake.
     #[inline(always)]
+    #[cfg_attr(fermata_probe, track_caller)]
     pub(crate) fn wait_plain(&self, why: Waiting) {
         self.run.set(Run::Waiting(why));
         exec::waits(self, why);
+        probe::wait(self);
     }
 
     /// Begins a wait for a vacant identity to have a body again, or to end. In order of arrival:
     /// who finds nothing changed comes back behind all others.
+    #[cfg_attr(fermata_probe, track_caller)]
     pub(crate) fn wait_vacant(&'static self, k: K) {
         k.vacant.append(self);
         self.wait_plain(Waiting::Vacant);

@@ -8,8 +8,12 @@ use crate::object::{self, Link, Object, Phase, Target};
 use crate::{Handled, Stop};
 use abi::{Code, Type};
 
+/// A reference that keeps a vacant identity, and that identity.
+type Kept<T> = (&'static Reference, &'static T);
+
 /// The vacant identity that a reference keeps, for a create call.
-fn kept<T: Object>(a: Args, handle: u64) -> Result<Option<&'static T>, Stop> {
+#[cfg_attr(fermata_probe, track_caller)]
+fn kept<T: Object>(a: Args, handle: u64) -> Result<Option<Kept<T>>, Stop> {
     if handle == 0 {
         return Ok(None);
     }
@@ -17,7 +21,7 @@ fn kept<T: Object>(a: Args, handle: u64) -> Result<Option<&'static T>, Stop> {
     let dead = Stop::Code(Code::Dead);
     let object = reference.target.get().get::<T>().ok_or(dead)?;
     if reference.keeps() && object.head().phase() == Phase::Vacant {
-        Ok(Some(object))
+        Ok(Some((reference, object)))
     } else {
         Err(Stop::Code(Code::Invalid))
     }
@@ -30,12 +34,12 @@ pub(super) fn create<T: Object>(a: Args) -> Handled {
 }
 
 fn make<T: Object>(a: Args) -> Result<&'static T, Stop> {
-    let vacant = kept::<T>(a, a.b())?;
-    let place = object::find_place(a.k, a.space, a.a(), vacant.map(|o| o.head()))?;
+    let kept = kept::<T>(a, a.b())?;
+    let place = object::find_place(a.k, a.space, a.a(), kept.map(|(_, o)| o.head()))?;
     let payer = a.space.account.get().ok_or(Stop::Code(Code::NoMemory))?;
-    let object = object::create(a.k, payer, &place, vacant)?;
-    if vacant.is_some() {
-        object::find::<Reference>(a.k, a.space, a.b())?.hand_over();
+    let object = object::create(a.k, payer, &place, kept.map(|(_, o)| o))?;
+    if let Some((reference, _)) = kept {
+        reference.hand_over();
     }
     Ok(object)
 }

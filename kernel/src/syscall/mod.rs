@@ -2,9 +2,10 @@
 //!
 //! A handler reads its arguments from the frame, makes every check, and only then changes anything
 //! (rule A2). `common` has the six calls of every type, `state` what is particular to each type's
-//! state, this module the rest.
+//! state, `probe` the call of a kernel for cut tests, this module the rest.
 
 mod common;
+mod probe;
 mod search;
 mod state;
 
@@ -18,7 +19,7 @@ use crate::object::region::{Region, Source};
 use crate::object::space::Space;
 use crate::object::thread::{Hint, Run, Thread};
 use crate::object::{self, Object, Target};
-use crate::{fault, ipc, Handled, Outcome, Stop, K};
+use crate::{fault, ipc, Handled, Outcome, Stop, CONFIG, K};
 use abi::state::Waiting;
 use abi::{access, Call as Entry, Code, Exception, PAGE_SIZE, PRIORITIES, SYSCALLS};
 use hal::Context;
@@ -49,6 +50,7 @@ impl Args {
     }
 
     /// The object at the handle in the first argument.
+    #[cfg_attr(fermata_probe, track_caller)]
     fn object<T: Object>(self) -> Result<&'static T, Stop> {
         object::find(self.k, self.space, self.a())
     }
@@ -82,6 +84,9 @@ pub(crate) static HANDLERS: [Handler; 256] = {
     while i < ORDINARY.len() {
         all[ORDINARY[i].0 as usize] = ORDINARY[i].1;
         i += 1;
+    }
+    if CONFIG.probe {
+        all[abi::probe::CALL as usize] = |k, t| ordinary(k, t, probe::control);
     }
     let mut i = 0;
     while i < SYSCALLS.len() {
@@ -464,6 +469,7 @@ fn reference_equal(a: Args) -> Handled {
 // ---- devices -------------------------------------------------------------------------------------
 
 /// The calls below are for who holds a reference to the device authority.
+#[cfg_attr(fermata_probe, track_caller)]
 fn authority(a: Args) -> Result<(), Stop> {
     match object::target_at(a.k, a.space, a.a())? {
         Target::Authority => Ok(()),
@@ -535,6 +541,7 @@ fn device_map_physical(a: Args) -> Handled {
 }
 
 /// For `Args` users that only need to know that a page is writable.
+#[cfg_attr(fermata_probe, track_caller)]
 fn writable(a: Args, address: u64, length: u64) -> Result<(), Stop> {
     crate::memory::probe(a.k, a.space, address, length, Access::WRITE)
 }

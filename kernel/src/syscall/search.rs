@@ -4,7 +4,7 @@ use super::Args;
 use crate::memory;
 use crate::object::region::Region;
 use crate::object::{self};
-use crate::{Handled, Stop};
+use crate::{probe, Handled, Stop};
 use abi::{Code, PAGE_SIZE};
 
 /// Pages that one call looks at before it gives others a turn; its frame says how to go on.
@@ -49,6 +49,7 @@ pub(super) fn region_search(a: Args) -> Handled {
         at = page + PAGE_SIZE;
         // Progress: what has been searched is not searched again.
         a.t.ctx.rsi.set(at);
+        probe::progress();
         if a.k.preempts(a.t) {
             break;
         }

@@ -25,6 +25,7 @@ fn invalid() -> Stop {
 }
 
 /// A reference object of the caller that is to receive a reference, or none.
+#[cfg_attr(fermata_probe, track_caller)]
 fn place(a: Args, handle: u64) -> Result<Option<&'static Reference>, Stop> {
     if handle == 0 {
         return Ok(None);
@@ -40,6 +41,7 @@ fn give(a: Args, place: Option<&'static Reference>, target: Target) {
 }
 
 /// The object named by a reference argument; `None` for the handle 0 or a null reference.
+#[cfg_attr(fermata_probe, track_caller)]
 fn named<T: Object>(a: Args, handle: u64) -> Result<Option<&'static T>, Stop> {
     let target = object::target_at(a.k, a.space, handle)?;
     if target == Target::Null {
@@ -50,6 +52,7 @@ fn named<T: Object>(a: Args, handle: u64) -> Result<Option<&'static T>, Stop> {
 
 /// As [`named`], with the caller's own space for 0. A null reference is no space: what a state
 /// without one must not do is move into the space of who restores it.
+#[cfg_attr(fermata_probe, track_caller)]
 fn named_space(a: Args, handle: u64) -> Result<Option<&'static Space>, Stop> {
     match handle {
         0 => Ok(Some(a.space)),
@@ -57,6 +60,7 @@ fn named_space(a: Args, handle: u64) -> Result<Option<&'static Space>, Stop> {
     }
 }
 
+#[cfg_attr(fermata_probe, track_caller)]
 fn read<const N: usize>(a: Args, address: u64) -> Result<[u64; N], Stop> {
     let mut words = [0; N];
     memory::read_words(a.k, a.space, address, &mut words)?;
@@ -311,6 +315,7 @@ fn end_target(link: Link<Thread>, role: fn(Link<Thread>) -> Target) -> Target {
 }
 
 /// A peer named by a reference to one of a thread's ends.
+#[cfg_attr(fermata_probe, track_caller)]
 fn named_end(
     a: Args,
     handle: u64,

@@ -6,8 +6,8 @@
 //! or elsewhere and moved back), state set. The *slow* cut lets the others run on while the
 //! identity is vacant. Every run must give the same result.
 
-use super::check;
 use super::world::*;
+use crate::check;
 use abi::ipc::plan;
 use abi::message::{EXCEPTION_WORDS, FAULT_WORDS};
 use abi::state::{space_flags, REGISTER_WORDS, THREAD_WORDS};

@@ -5,8 +5,8 @@
 //! checked; at the end the manager destroys everything, and nothing may be left. A failure prints
 //! its seed; `FERMATA_SEED=n` repeats that round alone and prints what was done.
 
-use super::check;
 use super::world::*;
+use crate::check;
 use crate::object::thread::{Run, Thread};
 use crate::object::{Object, Phase};
 use abi::ipc::{plan, Plan};

@@ -1,8 +1,8 @@
 //! Data structures against simple models: the tree of mappings, accounts, deadlines, priorities.
 
-use super::check;
 use super::hostile::Random;
 use super::world::*;
+use crate::check;
 use crate::object::mapping::{self, Mapping};
 use crate::object::thread::Run;
 use crate::object::{Object, Phase};

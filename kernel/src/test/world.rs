@@ -6,7 +6,7 @@
 //! [`World::sys`]. [`World::run`] lets the others go on. After every trap the invariants of the
 //! kernel are checked.
 
-use super::check;
+use crate::check;
 use crate::object::thread::{Run, Thread};
 use crate::object::Object;
 use crate::{FirstMapping, FirstSpace, Kernel, K};

@@ -1,0 +1,84 @@
+//! The probe: how a test drives a kernel that was built for cut tests (`--cfg fermata_probe`).
+//!
+//! None of this is part of the interface: an ordinary kernel has neither the call nor the line. In
+//! a kernel with the probe every access to a user's memory, every look at a handle and every wait
+//! passes a *site*. Armed for the n-th site of certain threads, the probe stops the call there as a
+//! fault at that point would, and raises its interrupt line, so that whoever is attached to it
+//! runs next and can take things apart.
+//!
+//! [`CALL`] takes a reference to the device authority in `rdi` and an operation in `rsi`.
+
+/// The number of the probe's call, which no row of the table has.
+pub const CALL: u8 = 0xff;
+
+/// The probe's interrupt line, for `device_attach_interrupt`: behind those of the machine.
+pub const LINE: u64 = 16;
+
+/// The threads that the probe watches have this in the upper half of their tags, and a role below
+/// [`ROLES`] in the lower one.
+pub const WATCHED: u64 = 0x7072_6f62 << 32;
+
+/// How many roles there are.
+pub const ROLES: u64 = 32;
+
+/// Arms for site `rdx` from now on (0: disarms) of the threads whose roles are in the mask `r10`.
+pub const ARM: u64 = 1;
+
+/// What happened since [`ARM`]: `rdi` sites passed; if it has fired, `rsi` the site and `rdx` the
+/// role of the thread, and `r10` the instructions between its last progress and the site; `r8` bytes
+/// of messages moved; `r9` instructions that the probe itself has used since the machine began.
+pub const READ: u64 = 2;
+
+/// `rdi` is the site with index `rdx` in the table of sites that watched threads have passed, and
+/// `rsi` how often; 0 if nothing stands there. `rdx` is the longest stretch of instructions between
+/// progress and that site. [`SITES`] is the size of the table.
+pub const SITE: u64 = 3;
+
+/// `rdx`: check the kernel's structures at every that many exits (0: never). `r10`: bits of
+/// [`GENERAL_WAY`].
+pub const SET: u64 = 4;
+
+/// Forgets all sites and stretches.
+pub const FORGET: u64 = 5;
+
+/// Calls take no short way.
+pub const GENERAL_WAY: u64 = 1;
+
+/// Places in the table of sites.
+pub const SITES: u64 = 1024;
+
+/// What kind of site it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// An access to a user's memory.
+    Access = 1,
+    /// A look at a handle.
+    Handle = 2,
+    /// The beginning of a wait.
+    Wait = 3,
+    /// A point at which the call can be preempted.
+    Point = 4,
+}
+
+/// A site as one word: a hash of the file's name, the kind, line and column.
+#[must_use]
+pub const fn site(file: &str, kind: Kind, line: u32, column: u32) -> u64 {
+    file_hash(file) << 36
+        | (kind as u64) << 32
+        | ((line & 0xf_ffff) as u64) << 12
+        | (column & 0xfff) as u64
+}
+
+/// The hash of a file's name that its sites carry in their upper 28 bits (FNV-1a).
+#[must_use]
+pub const fn file_hash(file: &str) -> u64 {
+    let bytes = file.as_bytes();
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut i = 0;
+    while i < bytes.len() {
+        hash = (hash ^ bytes[i] as u64).wrapping_mul(0x100_0000_01b3);
+        i += 1;
+    }
+    hash >> 36
+}

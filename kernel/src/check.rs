@@ -1,0 +1,473 @@
+//! The invariants of the kernel: everything that must hold between two traps.
+//!
+//! [`invariants`] panics with the rule that is broken. It reads every object, queue, list, tree and
+//! account, and compares what page tables remember with a fresh walk of the mapping hierarchy. It
+//! needs no memory of its own, so that a kernel for cut tests can call it at its exits as the tests on
+//! the host do after every step.
+
+use crate::object::account::Account;
+use crate::object::mapping::Mapping;
+use crate::object::thread::{Hint, Run, Thread};
+use crate::object::{self, Link, Object, Phase, Table};
+use crate::wait::{is_in, WaitQueue};
+use crate::{memory, K};
+use abi::state::{Stage, Waiting};
+use abi::PAGE_SIZE;
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Pages of each mapping whose translations are looked at, beginning at another one each time.
+const PAGES: u64 = if cfg!(test) { 4 } else { 1 };
+/// Frames without objects whose lists are looked at, beginning at another one each time.
+const FRAMES: u64 = 256;
+/// Most accounts that the books are checked of.
+const ACCOUNTS: usize = 64;
+
+/// Counts the checks.
+static TURN: AtomicU64 = AtomicU64::new(0);
+
+/// Checks everything.
+pub(crate) fn invariants(k: K) {
+    let turn = TURN.fetch_add(1, Relaxed);
+    tables(k);
+    threads(k);
+    queues(k);
+    frames(k, turn);
+    hierarchy(k, turn);
+    accounts(k);
+    kept(k);
+}
+
+/// How many objects of each type there are, in the order of the types.
+#[cfg(test)]
+pub(crate) fn census(k: K) -> [usize; 9] {
+    [
+        k.mutexes.counts().0,
+        k.conds.counts().0,
+        k.mappings.counts().0,
+        k.regions.counts().0,
+        k.ports.counts().0,
+        k.portsets.counts().0,
+        k.spaces.counts().0,
+        k.threads.counts().0,
+        k.references.counts().0,
+    ]
+}
+
+fn live<T: Object>(table: &Table<T>) -> impl Iterator<Item = &'static T> + '_ {
+    table.iter().filter(|o| o.head().phase() != Phase::Free)
+}
+
+/// Calls `f` with every object's head, cost and type number.
+fn each(k: K, mut f: impl FnMut(&'static object::Header, u64)) {
+    fn all<T: Object>(table: &Table<T>, f: &mut impl FnMut(&'static object::Header, u64)) {
+        for object in live(table) {
+            f(object.head(), T::cost());
+        }
+    }
+    all(&k.mutexes, &mut f);
+    all(&k.conds, &mut f);
+    all(&k.mappings, &mut f);
+    all(&k.regions, &mut f);
+    all(&k.ports, &mut f);
+    all(&k.portsets, &mut f);
+    all(&k.spaces, &mut f);
+    all(&k.threads, &mut f);
+    all(&k.references, &mut f);
+}
+
+/// Slots are in use or in the free list.
+fn tables(k: K) {
+    fn table<T: Object>(table: &Table<T>) {
+        let (used, free) = table.counts();
+        assert_eq!(used, live(table).count());
+        assert_eq!(used + free, table.slots());
+    }
+    table(&k.mutexes);
+    table(&k.conds);
+    table(&k.mappings);
+    table(&k.regions);
+    table(&k.ports);
+    table(&k.portsets);
+    table(&k.spaces);
+    table(&k.threads);
+    table(&k.references);
+}
+
+/// Every thread is where its state says.
+fn threads(k: K) {
+    let (ready, _) = k.sched.state();
+    let current = k.current.get();
+    k.deadlines.each(|_, t| {
+        let may = matches!(
+            t.run.get(),
+            Run::Waiting(Waiting::Deadline | Waiting::Interrupt | Waiting::Cond | Waiting::Portset)
+        );
+        assert!(may, "a deadline without a wait: {:?}", t.head().id());
+    });
+    for t in k.threads.iter() {
+        let phase = t.head().phase();
+        let run = t.run.get();
+        let id = t.head().id();
+        // What is broken, and of whom.
+        let must = |holds: bool, rule: &str| assert!(holds, "{rule}: {id:?} {phase:?} {run:?}");
+        let may_run = phase == Phase::Active && t.stop_count.get() == 0;
+        must(
+            may_run || run == Run::Stopped,
+            "goes on without a body or in a stop",
+        );
+        must(!may_run || run != Run::Stopped, "stopped without a stop");
+        let queue = match run {
+            Run::Stopped => None,
+            Run::Running => {
+                let one = current.is_some_and(|c| core::ptr::eq(c, t));
+                must(one, "two run");
+                None
+            }
+            Run::Ready => Some(&ready[usize::from(t.priority.get())]),
+            Run::Waiting(Waiting::Mutex) => {
+                let of = live(&k.mutexes).find(|m| is_in(t, Some(&m.waiters)));
+                let sound = of.is_some_and(|m| m.locked.get() && m.head().open().is_ok());
+                must(sound, "waits for no locked mutex");
+                of.map(|m| &m.waiters)
+            }
+            Run::Waiting(Waiting::Cond) => {
+                let of = live(&k.conds).find(|c| is_in(t, Some(&c.waiters)));
+                let sound = of.is_some_and(|c| c.head().open().is_ok());
+                must(sound, "waits for no cond");
+                of.map(|c| &c.waiters)
+            }
+            Run::Waiting(Waiting::Port) => {
+                let of = match t.hint.get() {
+                    Hint::Errand(port, _) => Some(port),
+                    _ => None,
+                };
+                let sound = of.is_some_and(|port| port.head().open().is_ok());
+                must(sound, "waits at no port");
+                of.map(|port| port.client_queue())
+            }
+            Run::Waiting(Waiting::Portset) => {
+                let of = live(&k.portsets).find(|s| is_in(t, Some(&s.servers)));
+                let sound = of.is_some_and(|s| s.head().open().is_ok());
+                must(sound, "waits at no portset");
+                must(t.server.stage.get() == Stage::None, "waits with a client");
+                of.map(|s| &s.servers)
+            }
+            Run::Waiting(Waiting::Vacant) => Some(&k.vacant),
+            Run::Waiting(Waiting::Exception) => {
+                must(t.exception_delivered.get(), "waits for no exception");
+                None
+            }
+            Run::Waiting(Waiting::Reply) => {
+                let (server, stage) = t.served_by();
+                let owes = server.get().is_some_and(|s| {
+                    s.server.peer() == Link::to(t) && s.server.stage.get() == stage
+                });
+                must(owes, "nobody owes a reply");
+                None
+            }
+            Run::Waiting(Waiting::Peer) => {
+                must(has_peer(t), "waits for a peer that does not know it");
+                None
+            }
+            Run::Waiting(Waiting::Deadline | Waiting::Interrupt) => None,
+            // Between two traps nobody is in the kernel.
+            Run::Waiting(Waiting::Kernel) => {
+                must(false, "waits to be let in");
+                None
+            }
+            Run::Waiting(Waiting::Nothing) => {
+                must(false, "waits for nothing");
+                None
+            }
+        };
+        must(is_in(t, queue), "in the wrong queue");
+        if run != Run::Stopped {
+            let open = t.space().map(|s| s.head().open().is_ok());
+            must(open.is_some(), "goes on without a space");
+            let may = open == Some(true) || run == Run::Waiting(Waiting::Vacant);
+            must(may, "goes on in a vacant space");
+        }
+        let runs = matches!(run, Run::Ready | Run::Running);
+        must(
+            !runs || !t.exception_delivered.get(),
+            "runs in an exception",
+        );
+    }
+    for s in k.spaces.iter() {
+        let mut at = s.threads.get();
+        let mut prev: Option<&'static Thread> = None;
+        while let Some(t) = at {
+            let here = t.space().map(Link::to) == Some(Link::to(s));
+            assert!(here, "in the list of another space");
+            assert!(
+                same(t.prev_in_space.get(), prev),
+                "a space's list of threads"
+            );
+            prev = at;
+            at = t.next_in_space.get();
+        }
+    }
+}
+
+fn same<T>(a: Option<&'static T>, b: Option<&'static T>) -> bool {
+    a.map(core::ptr::from_ref) == b.map(core::ptr::from_ref)
+}
+
+/// Who waits for a peer has one that knows of it.
+fn has_peer(t: &'static Thread) -> bool {
+    let Some(plan) = t.call().map(abi::ipc::plan) else {
+        return false;
+    };
+    let client = plan.has(abi::ipc::Plan::CLIENT);
+    let mine = if client { &t.client } else { &t.server };
+    let Some(p) = mine.peer().get() else {
+        return false;
+    };
+    let theirs = if client { &p.server } else { &p.client };
+    theirs.peer() == Link::to(t)
+        && [mine, theirs].iter().all(|end| {
+            matches!(
+                end.stage.get(),
+                Stage::Sending | Stage::Receiving | Stage::Over | Stage::Ack
+            )
+        })
+}
+
+/// Queues hold those who say so, by priority; the bitmap tells which are empty.
+fn queues(k: K) {
+    let (ready, bits) = k.sched.state();
+    for (p, queue) in ready.iter().enumerate() {
+        let empty = queue.is_empty();
+        assert!((bits & 1 << p == 0) == empty, "the bitmap lies");
+        queue.each(|t| {
+            let here = t.run.get() == Run::Ready && usize::from(t.priority.get()) == p;
+            assert!(here, "in another's ready queue: {:?}", t.head().id());
+        });
+    }
+    let check = |queue: &'static WaitQueue, why: Waiting| {
+        let mut above = u8::MAX;
+        queue.each(|t| {
+            let here = t.run.get() == Run::Waiting(why);
+            assert!(here, "in a queue for {why:?}: {:?}", t.head().id());
+            let sorted = why == Waiting::Vacant || t.priority.get() <= above;
+            assert!(sorted, "a queue for {why:?} not in order of priority");
+            above = t.priority.get();
+        });
+    };
+    check(&k.vacant, Waiting::Vacant);
+    k.mutexes
+        .iter()
+        .for_each(|m| check(&m.waiters, Waiting::Mutex));
+    k.conds
+        .iter()
+        .for_each(|c| check(&c.waiters, Waiting::Cond));
+    for s in k.portsets.iter() {
+        check(&s.servers, Waiting::Portset);
+        check(&s.clients, Waiting::Port);
+        let idle = s.servers.first().is_some() && s.clients.first().is_some();
+        assert!(!idle, "clients and servers wait for each other");
+    }
+    for p in k.ports.iter() {
+        if p.portset().is_none() {
+            check(p.client_queue(), Waiting::Port);
+        }
+    }
+}
+
+/// The list of a frame has every object that is there, once, in order, and nothing else.
+fn frames(k: K, turn: u64) {
+    let (mut listed, mut count) = (0, 0);
+    each(k, |h, _| {
+        count += 1;
+        let bound = h.bound();
+        assert!(bound.is_some(), "an object in no frame: {:?}", h.id());
+        let Some((pfn, _)) = bound else { return };
+        // Once for each frame: at the object that is first in it.
+        let mut first = None;
+        object::objects_in(k, pfn, |_, id| {
+            first = Some(id);
+            false
+        });
+        assert!(first.is_some(), "not in its frame's list: {:?}", h.id());
+        if first == Some(h.id()) {
+            let mut last = None;
+            object::objects_in(k, pfn, |offset, _| {
+                assert!(last < Some(offset), "a frame's list out of order");
+                last = Some(offset);
+                listed += 1;
+                true
+            });
+        }
+    });
+    assert_eq!(listed, count, "the lists of frames");
+    let all = k.frames.len() as u64;
+    for i in 0..FRAMES.min(all) {
+        let pfn = hal::Pfn(((turn * FRAMES + i) % all) as u32);
+        object::objects_in(k, pfn, |_, id| {
+            let here = object::place_of(k, id).is_some_and(|place| place.0 == pfn);
+            assert!(here, "in another frame's list: {id:?}");
+            true
+        });
+    }
+}
+
+/// Trees are ordered, lists complete, and tables remember what walks find.
+fn hierarchy(k: K, turn: u64) {
+    for s in live(&k.spaces) {
+        let (inside, end) = (Cell::new(0), Cell::new(0));
+        tree(s.mappings.get(), u32::MAX, &|m| {
+            assert!(end.get() <= m.start.get(), "mappings overlap");
+            end.set(m.end_address());
+            inside.set(inside.get() + 1);
+            assert!(m.space.get() == Link::to(s), "a mapping in the wrong tree");
+            let pages = m.size.get() / PAGE_SIZE;
+            for i in 0..PAGES.min(pages) {
+                let page = m.start.get() + (turn.wrapping_add(i) % pages) * PAGE_SIZE;
+                if let Some((pfn, rights)) = s.table.lookup(page) {
+                    let found = memory::look(s, page);
+                    let fresh = found == Some((pfn, rights));
+                    assert!(fresh, "a stale translation of {page:#x}");
+                }
+            }
+        });
+        let all = live(&k.mappings)
+            .filter(|m| m.space.get() == Link::to(s))
+            .count();
+        assert_eq!(inside.get(), all, "a space's tree of mappings");
+        let mut at = s.regions.get();
+        let mut count = 0;
+        while let Some(r) = at {
+            assert!(r.space.get() == Link::to(s), "a region in the wrong list");
+            count += 1;
+            at = r.next.get();
+        }
+        let all = live(&k.regions)
+            .filter(|r| r.space.get() == Link::to(s))
+            .count();
+        assert_eq!(count, all, "a space's list of regions");
+    }
+    for r in live(&k.regions) {
+        let mut prev: Option<&'static Mapping> = None;
+        let mut at = r.importers.get();
+        let mut count = 0;
+        while let Some(m) = at {
+            assert!(
+                m.region.get() == Link::to(r),
+                "an importer of something else"
+            );
+            assert!(
+                same(m.previous_importer(), prev),
+                "a region's list of importers"
+            );
+            prev = at;
+            at = m.next_importer();
+            count += 1;
+        }
+        let all = live(&k.mappings)
+            .filter(|m| m.region.get() == Link::to(r))
+            .count();
+        assert_eq!(count, all, "a region's list of importers");
+    }
+}
+
+/// Calls `f` with the mappings of a tree in order of their addresses.
+fn tree(node: Option<&'static Mapping>, above: u32, f: &dyn Fn(&'static Mapping)) {
+    let Some(m) = node else { return };
+    let (weight, left, right) = m.node();
+    assert!(weight <= above, "a heavy mapping below a light one");
+    assert!(m.size.get() > 0, "an empty mapping in a tree");
+    tree(left, weight, f);
+    f(m);
+    tree(right, weight, f);
+}
+
+/// What is in use is what was charged, and nobody is forgotten.
+fn accounts(k: K) {
+    let mut all: [Option<&'static Account>; ACCOUNTS] = [None; ACCOUNTS];
+    let mut count = 0;
+    // Adds an account and those above it.
+    let mut add = |account: &'static Account| {
+        let mut at = Some(account);
+        while let Some(a) = at {
+            if count == ACCOUNTS || all[..count].iter().any(|other| same(*other, Some(a))) {
+                return;
+            }
+            all[count] = Some(a);
+            count += 1;
+            at = a.books().0;
+        }
+    };
+    each(k, |h, _| {
+        assert!(
+            h.payer().is_some(),
+            "an object that nobody pays: {:?}",
+            h.id()
+        );
+        if let Some(payer) = h.payer() {
+            add(payer);
+        }
+    });
+    for s in live(&k.spaces) {
+        if let Some(account) = s.account.get() {
+            assert!(!account.books().2, "a living space with a closed account");
+            add(account);
+        }
+    }
+    if count == ACCOUNTS {
+        return;
+    }
+    for account in all.iter().flatten().copied() {
+        let me = Some(account);
+        let (mut used, mut holders) = (0, 0);
+        each(k, |h, cost| {
+            if same(h.payer(), me) {
+                used += cost;
+                holders += 1;
+            }
+        });
+        for child in all.iter().flatten().filter(|c| same(c.books().0, me)) {
+            used += child.quota();
+            holders += 1;
+        }
+        holders += live(&k.spaces)
+            .filter(|s| same(s.account.get(), me))
+            .count() as u32;
+        assert_eq!(account.used(), used, "an account's use");
+        assert!(
+            account.used() <= account.quota(),
+            "more in use than the quota"
+        );
+        assert_eq!(account.books().1, holders, "an account's holders");
+        let closed = account.books().2;
+        assert!(
+            !closed || account.used() == account.quota(),
+            "a closed account's quota"
+        );
+    }
+}
+
+/// Every vacant identity is kept by exactly one reference, and nothing else is.
+fn kept(k: K) {
+    let keepers = |h: &object::Header| {
+        live(&k.references)
+            .filter(|r| r.keeps())
+            .filter(|r| {
+                r.target
+                    .get()
+                    .header()
+                    .is_some_and(|kept| core::ptr::eq(kept, h))
+            })
+            .count()
+    };
+    for r in live(&k.references).filter(|r| r.keeps()) {
+        let phase = r.target.get().header().map(|h| h.phase());
+        let vacant = phase == Some(Phase::Vacant);
+        assert!(vacant, "a reference that keeps what needs no keeping");
+    }
+    each(k, |h, _| {
+        if h.phase() == Phase::Vacant {
+            assert_eq!(keepers(h), 1, "keepers of a vacant identity: {:?}", h.id());
+        }
+    });
+}

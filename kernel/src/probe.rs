@@ -1,0 +1,242 @@
+//! The probe: what cut tests need to know of the kernel, and to do to it (`--cfg fermata_probe`).
+//!
+//! Every access to a user's memory, every look at a handle and every wait calls [`site`] or
+//! [`wait`]; with preemption points those too. A site is known by its source location, that of the
+//! handler and not of the helpers in between, which are marked `track_caller` in this build. Armed
+//! for the n-th site of certain threads, the probe stops the call there with [`Stop::Cut`], which
+//! every caller treats as a fault of that access that is gone when the call restarts, and lets the
+//! thread run that is attached to its interrupt line. `abi::probe` says how a test drives it.
+//!
+//! In an ordinary kernel all of this is empty functions. The counters are statics, because a wait
+//! is begun in places that have no business with the kernel as a whole.
+
+use crate::config::CONFIG;
+use crate::object::thread::Thread;
+use crate::{Stop, K};
+pub(crate) use abi::probe::Kind;
+use abi::probe::{LINE, ROLES, SITES, WATCHED};
+use core::panic::Location;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// A counter. There is one processor, and nothing in here is interrupted.
+struct Count(AtomicU64);
+
+impl Count {
+    const fn new() -> Self {
+        Count(AtomicU64::new(0))
+    }
+    fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+    fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+    fn add(&self, value: u64) {
+        self.set(self.get().wrapping_add(value));
+    }
+}
+
+/// Tag of the running thread.
+static RUNNING: Count = Count::new();
+/// Fires when this many sites are passed; 0: not at all.
+static ARMED: Count = Count::new();
+/// Whose sites count.
+static MASK: Count = Count::new();
+/// Sites passed since it was armed.
+static PASSED: Count = Count::new();
+/// Where it has fired, whose site it was, and how much was to be done again.
+static FIRED: [Count; 3] = [const { Count::new() }; 3];
+/// It has fired and nobody has been told.
+static RING: AtomicBool = AtomicBool::new(false);
+/// Bytes of messages moved since it was armed.
+static MOVED: Count = Count::new();
+/// When the running thread's call began or last saved its progress.
+static PROGRESS: Count = Count::new();
+/// Time that the probe itself has used, in total.
+static OWN: Count = Count::new();
+/// The same, at the last progress.
+static OWN_THEN: Count = Count::new();
+/// Exits from the kernel, and at every how many of them everything is checked.
+static EXITS: Count = Count::new();
+static PERIOD: Count = Count::new();
+static GENERAL: AtomicBool = AtomicBool::new(false);
+
+/// A site that was passed: number, how often, longest stretch.
+struct Passed([Count; 3]);
+
+static TABLE: [Passed; SITES as usize] =
+    [const { Passed([const { Count::new() }; 3]) }; SITES as usize];
+
+/// Passes a site of the running thread. `Err` if the call is to stop here.
+#[inline(always)]
+#[cfg_attr(fermata_probe, track_caller)]
+pub(crate) fn site(kind: Kind) -> Result<(), Stop> {
+    if CONFIG.probe && pass(kind, RUNNING.get()) {
+        return Err(Stop::Cut);
+    }
+    Ok(())
+}
+
+/// A thread begins to wait. Its frame is complete: nothing has to be stopped.
+#[inline(always)]
+#[cfg_attr(fermata_probe, track_caller)]
+pub(crate) fn wait(t: &Thread) {
+    if CONFIG.probe {
+        pass(Kind::Wait, t.tag.get());
+    }
+}
+
+/// A preemption point: whether the call is to stop here.
+#[inline(always)]
+#[cfg_attr(fermata_probe, track_caller)]
+pub(crate) fn preempts() -> bool {
+    CONFIG.probe && pass(Kind::Point, RUNNING.get())
+}
+
+#[track_caller]
+#[inline(never)]
+fn pass(kind: Kind, tag: u64) -> bool {
+    let begin = hal::now();
+    let role = tag.wrapping_sub(WATCHED);
+    if role >= ROLES {
+        OWN.add(hal::now() - begin);
+        return false;
+    }
+    let at = Location::caller();
+    let id = abi::probe::site(at.file(), kind, at.line(), at.column());
+    let own = OWN.get().wrapping_sub(OWN_THEN.get());
+    let stretch = if tag == RUNNING.get() {
+        begin.saturating_sub(PROGRESS.get()).saturating_sub(own)
+    } else {
+        0
+    };
+    note(id, stretch);
+    let mut fires = false;
+    if MASK.get() & 1 << role != 0 {
+        PASSED.add(1);
+        fires = PASSED.get() == ARMED.get();
+        if fires {
+            ARMED.set(0);
+            FIRED[0].set(id);
+            FIRED[1].set(role);
+            FIRED[2].set(stretch);
+            RING.store(true, Relaxed);
+        }
+    }
+    OWN.add(hal::now() - begin);
+    fires
+}
+
+/// Enters a site into the table.
+fn note(id: u64, stretch: u64) {
+    let mut index = (id ^ id >> 36) as usize % TABLE.len();
+    for _ in 0..TABLE.len() {
+        let [number, times, longest] = &TABLE[index].0;
+        if number.get() == 0 {
+            number.set(id);
+        }
+        if number.get() == id {
+            times.add(1);
+            longest.set(longest.get().max(stretch));
+            return;
+        }
+        index = (index + 1) % TABLE.len();
+    }
+}
+
+/// A trap of the thread.
+#[inline(always)]
+pub(crate) fn enter(t: &Thread) {
+    if CONFIG.probe {
+        RUNNING.set(t.tag.get());
+        progress();
+    }
+}
+
+/// The running call's frame, or what is written into it on the way out, now says more.
+#[inline(always)]
+pub(crate) fn progress() {
+    if CONFIG.probe {
+        PROGRESS.set(hal::now());
+        OWN_THEN.set(OWN.get());
+    }
+}
+
+/// Part of a message has been moved; `saved` if it will not be moved again.
+#[inline(always)]
+pub(crate) fn moved(bytes: u64, saved: bool) {
+    if CONFIG.probe {
+        MOVED.add(bytes);
+        if saved {
+            progress();
+        }
+    }
+}
+
+/// Whether calls may take the short way.
+#[inline(always)]
+pub(crate) fn short_way() -> bool {
+    !CONFIG.probe || !GENERAL.load(Relaxed)
+}
+
+/// Whether somebody must be told before another thread runs.
+#[inline(always)]
+pub(crate) fn rings() -> bool {
+    CONFIG.probe && RING.load(Relaxed)
+}
+
+/// A trap ends: tells who wants to know that the probe has fired, and checks the kernel's structures.
+#[inline(always)]
+pub(crate) fn leave(k: K) {
+    if CONFIG.probe {
+        if RING.swap(false, Relaxed) {
+            crate::irq::device(k, LINE as u8);
+        }
+        check(k);
+    }
+}
+
+#[inline(never)]
+fn check(k: K) {
+    EXITS.add(1);
+    let period = PERIOD.get();
+    if period != 0 && EXITS.get().is_multiple_of(period) {
+        #[cfg(fermata_probe)]
+        crate::check::invariants(k);
+        let _ = k;
+    }
+}
+
+/// Arms for site `n` from now on of the threads with these roles.
+pub(crate) fn arm(n: u64, roles: u64) {
+    PASSED.set(0);
+    MOVED.set(0);
+    FIRED.iter().for_each(|word| word.set(0));
+    ARMED.set(n);
+    MASK.set(roles);
+}
+
+/// Sites passed since then, where it fired, at whose, how much is done again there; bytes moved; time
+/// that the probe has used.
+pub(crate) fn read() -> [u64; 6] {
+    let [site, role, stretch] = FIRED.each_ref().map(Count::get);
+    [PASSED.get(), site, role, stretch, MOVED.get(), OWN.get()]
+}
+
+/// A place in the table of sites: the site, how often it was passed, the longest stretch before it.
+pub(crate) fn passed(index: u64) -> [u64; 3] {
+    let place = usize::try_from(index).ok().and_then(|i| TABLE.get(i));
+    place.map_or([0; 3], |p| p.0.each_ref().map(Count::get))
+}
+
+/// Forgets all sites.
+pub(crate) fn forget() {
+    let words = TABLE.iter().flat_map(|place| &place.0);
+    words.for_each(|word| word.set(0));
+}
+
+/// Sets how often everything is checked, and whether calls may take short ways.
+pub(crate) fn set(period: u64, general: bool) {
+    PERIOD.set(period);
+    GENERAL.store(general, Relaxed);
+}

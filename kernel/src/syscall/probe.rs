@@ -1,0 +1,33 @@
+//! The call of a kernel with the probe; see [`abi::probe`].
+
+use super::{authority, Args};
+use crate::{probe, Handled, Stop};
+use abi::probe::{ARM, FORGET, GENERAL_WAY, READ, SET, SITE};
+use abi::Code;
+
+pub(super) fn control(a: Args) -> Handled {
+    authority(a)?;
+    let (operation, argument, more) = (a.b(), a.c(), a.d());
+    let c = &a.t.ctx;
+    match operation {
+        ARM => probe::arm(argument, more),
+        READ => {
+            let registers = [&c.rdi, &c.rsi, &c.rdx, &c.r10, &c.r8, &c.r9];
+            for (register, word) in registers.into_iter().zip(probe::read()) {
+                register.set(word);
+            }
+        }
+        SITE => {
+            for (register, word) in [&c.rdi, &c.rsi, &c.rdx]
+                .into_iter()
+                .zip(probe::passed(argument))
+            {
+                register.set(word);
+            }
+        }
+        SET => probe::set(argument, more & GENERAL_WAY != 0),
+        FORGET => probe::forget(),
+        _ => return Err(Stop::Code(Code::Invalid)),
+    }
+    a.done()
+}
