@@ -50,6 +50,12 @@ bench    measure what the kernel's operations cost; tables here, plots in target
     --update-thresholds  make these counts the ones that `test` holds later ones against
     FILTER             only benchmarks whose name contains FILTER (or one of several, with commas)
 
+fuzz     random programs for the kernel beside its specification, on the host; what it keeps lies
+         in target/fuzz, and a program that fails is shortened and printed
+    --time S           for S seconds (60)
+    --seed N           begin with this seed
+    --replay FILE      only run the program in FILE
+
 syscalls list the entrypoints of the kernel and their classes
 explain CALL
          print what there is to know about an entrypoint, by name or number
@@ -83,6 +89,8 @@ pub(crate) enum Command {
     Test(TestOptions),
     /// Measure.
     Bench(BenchOptions),
+    /// Look for differences between the kernel and its specification.
+    Fuzz(FuzzOptions),
     /// Print the table of entrypoints.
     Syscalls,
     /// Print a row of it.
@@ -146,6 +154,14 @@ pub(crate) struct BenchOptions {
     pub(crate) filter: Option<String>,
 }
 
+/// Options of `fuzz`.
+pub(crate) struct FuzzOptions {
+    pub(crate) time: Duration,
+    pub(crate) seed: Option<u64>,
+    /// A program to run instead.
+    pub(crate) replay: Option<PathBuf>,
+}
+
 /// Reads the arguments of this process.
 pub(crate) fn parse() -> Result<Command, Error> {
     parse_from(lexopt::Parser::from_env())
@@ -169,6 +185,7 @@ fn parse_from(mut parser: lexopt::Parser) -> Result<Command, Error> {
         "run" => parse_run(parser),
         "test" => parse_test(parser),
         "bench" => parse_bench(parser),
+        "fuzz" => parse_fuzz(parser),
         "build" => parse_build(parser),
         "cargo" => parse_cargo(parser),
         other => Err(Error::usage(format!("there is no command '{other}'"))),
@@ -347,6 +364,39 @@ fn parse_bench(mut parser: lexopt::Parser) -> Result<Command, Error> {
     Ok(Command::Bench(options))
 }
 
+fn parse_fuzz(mut parser: lexopt::Parser) -> Result<Command, Error> {
+    let mut options = FuzzOptions {
+        time: Duration::from_secs(60),
+        seed: None,
+        replay: None,
+    };
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("time") => {
+                let text = parser.value()?.string()?;
+                options.time = text
+                    .parse()
+                    .ok()
+                    .filter(|&seconds| seconds > 0)
+                    .map(Duration::from_secs)
+                    .ok_or_else(|| {
+                        Error::usage(format!("--time {text}: not a number of seconds"))
+                    })?;
+            }
+            Long("seed") => {
+                let text = parser.value()?.string()?;
+                let seed = text.parse().ok();
+                options.seed =
+                    Some(seed.ok_or_else(|| Error::usage(format!("--seed {text}: not a number")))?);
+            }
+            Long("replay") => options.replay = Some(parser.value()?.into()),
+            Short('h') | Long("help") => return Ok(Command::Help),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    Ok(Command::Fuzz(options))
+}
+
 fn parse_build(mut parser: lexopt::Parser) -> Result<Command, Error> {
     let mut choice = Choice::default();
     while let Some(argument) = parser.next()? {
@@ -487,6 +537,9 @@ mod tests {
             "test --fresh",
             "syscalls all",
             "bench a b",
+            "fuzz --time soon",
+            "fuzz --seed",
+            "fuzz --time 0",
             "bench --rounds many",
             "bench --all --config process-np",
             "cargo moon build",

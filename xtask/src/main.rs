@@ -6,7 +6,7 @@
 //!   [`busybox`]) the boot archive.
 //! * [`machine`] runs QEMU; [`control`] reads what the guest says on its second serial port;
 //!   [`terminal`] and [`signals`] look after the one we sit at.
-//! * [`run`], [`test`], [`check`], [`syscalls`], [`explain`] and [`reference`] are the commands;
+//! * [`run`], [`test`], [`fuzz`], [`check`], [`syscalls`], [`explain`] and [`reference`] are the commands;
 //!   [`header`] and [`c`] make the C header and the C programs.
 //! * `conformance` (a test only) sees to it that every call has a test.
 //! * [`scenario`] is what the scenarios in `tests/scenarios` are written with.
@@ -23,6 +23,7 @@ mod conformance;
 mod control;
 mod error;
 mod explain;
+mod fuzz;
 mod header;
 mod image;
 mod machine;
@@ -66,6 +67,7 @@ fn dispatch(command: Command) -> Result<u8, Error> {
         Command::Run(options) => run::run(&Project::find()?, options),
         Command::Test(options) => test::run(&Project::find()?, &options),
         Command::Bench(options) => bench::run(&Project::find()?, &options),
+        Command::Fuzz(options) => fuzz::run(&Project::find()?, &options),
         Command::Check => check::run(&Project::find()?),
         Command::Clean => clean(&Project::find()?),
         Command::Build(configs) => {

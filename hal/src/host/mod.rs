@@ -105,6 +105,11 @@ pub fn reset(frames: u32) {
     with(|m| *m = Machine::new(frames));
 }
 
+/// Whether the frame begins with these bytes.
+pub fn holds(pfn: Pfn, bytes: &[u8]) -> bool {
+    with(|m| m.frame(pfn, 0, bytes.len()) == bytes)
+}
+
 /// How much kernel memory there is, from now on.
 pub fn set_pool(bytes: u64) {
     with(|m| m.pool_total = bytes);

@@ -317,6 +317,7 @@ impl Thread {
         self.exception.set(exception as u8);
         self.exception_address.set(address);
         self.stop_count.set(self.stop_count.get().saturating_add(1));
+        self.waiting.set(Waiting::Nothing);
         self.run.set(Run::Stopped);
     }
 

@@ -420,3 +420,35 @@ fn a_second_server() {
     w.run();
     assert_eq!((w.peek(out), w.peek(out + 8)), (Code::Call as u64, 0));
 }
+
+/// Programs that the kernel and its specification disagreed about (see `fuzz`), and why.
+const PROGRAMS: &[(&str, &str)] = &[
+    (
+        "who was found waiting by an RPC in registers and then stopped, still named its portset",
+        "d client_connect_send_over rdi=r_p1 r9=n2+0x2
+         a server_wait_receive rdi=q1
+         b server_wait_receive_short/64 rdi=q1
+         a server_disconnect
+         d client_connect_send_over_receive_short/48
+         a thread_stop rdi=tb
+         a thread_get_state rsi=data+0x1800",
+    ),
+    (
+        "a thread that an exception stopped was said to wait for what it had waited for before",
+        "store data 0x0 0x4000 0x0 0x0
+         a space_set_state rdi=s1 rsi=data rdx=n0
+         a mutex_lock rdi=m0
+         c mutex_lock rdi=m0
+         a mutex_unlock rdi=m0
+         c bad 6
+         a thread_get_state rdi=tc rsi=data+0x400",
+    ),
+];
+
+#[test]
+fn programs_of_the_fuzzer() {
+    for (why, program) in PROGRAMS {
+        let program = super::sequence::read(program).expect("a program");
+        assert_eq!(super::fuzz::replay(&program), None, "again: {why}");
+    }
+}

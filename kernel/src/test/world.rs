@@ -27,7 +27,7 @@ pub(super) const CODE_STEP: u64 = 0x1_0000;
 /// Priority of the manager.
 pub(super) const TOP: u64 = 31;
 /// The line that calls the manager.
-const LINE: u8 = 7;
+pub(super) const LINE: u8 = 7;
 /// Nanoseconds per step.
 const TICK: u64 = 100;
 

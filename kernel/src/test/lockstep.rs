@@ -1,0 +1,737 @@
+//! The kernel beside its specification, event by event.
+//!
+//! [`Lockstep::new`] reads a [`System`] off a kernel; from then on every [`Event`] happens to both, and
+//! all that there is to see must be the same: frames, who waits where and for what until when, the
+//! state of every object, what references name, memory, accounts. Where the specification leaves a
+//! choice it follows the kernel's, and objects if that was none of those it may take.
+//!
+//! What is read of the kernel is read in here only.
+
+use super::world::World;
+use crate::object::account::Account;
+use crate::object::region::Source;
+use crate::object::thread::{End, Hint, Run, Thread, Touch};
+use crate::object::{self, Header, Link, Object, Phase, Target};
+use crate::{wait, K};
+use abi::state::{Stage, Waiting};
+use abi::{RefKind, PAGE_SIZE};
+use hal::Trap;
+use spec::object as model;
+use spec::object::Body;
+use spec::wait::{self as model_wait, Obstacle, Status};
+use spec::{Event, Id, Place, Seen, System};
+use std::boxed::Box;
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::format;
+use std::rc::Rc;
+use std::string::String;
+use std::vec::Vec;
+
+/// A kernel and its specification.
+pub(super) struct Lockstep<'w> {
+    pub(super) w: &'w World,
+    pub(super) spec: System,
+    /// Which object of the kernel each identity is.
+    pairs: BTreeMap<Id, Target>,
+    /// Frames whose contents are compared.
+    data: Vec<u64>,
+    /// Allocations may fail.
+    pub(super) short: bool,
+}
+
+/// How kernel and specification differ.
+pub(super) type Difference = String;
+
+fn place(h: &Header) -> Place {
+    let (pfn, offset) = h.place();
+    (u64::from(pfn.0), offset)
+}
+
+/// Where the object lives that a link names, if it lives.
+fn at<T: Object>(link: Link<T>) -> Option<Place> {
+    link.get().map(|object| place(object.head()))
+}
+
+/// Every object of the kernel.
+fn objects(k: K) -> Vec<(Place, Target)> {
+    fn all<T: Object>(k: K, list: &mut Vec<(Place, Target)>) {
+        let live = T::table(k)
+            .iter()
+            .filter(|o| o.head().phase() != Phase::Free);
+        list.extend(live.map(|o| (place(o.head()), Target::to(o))));
+    }
+    let mut list = Vec::with_capacity(96);
+    all::<object::mutex::Mutex>(k, &mut list);
+    all::<object::cond::Cond>(k, &mut list);
+    all::<object::mapping::Mapping>(k, &mut list);
+    all::<object::region::Region>(k, &mut list);
+    all::<object::port::Port>(k, &mut list);
+    all::<object::port::Portset>(k, &mut list);
+    all::<object::space::Space>(k, &mut list);
+    all::<Thread>(k, &mut list);
+    all::<object::reference::Reference>(k, &mut list);
+    list
+}
+
+fn phase(h: &Header) -> Option<model::Phase> {
+    match h.phase() {
+        Phase::Free => None,
+        Phase::Active => Some(model::Phase::Active),
+        Phase::Vacant => Some(model::Phase::Vacant),
+        Phase::Fresh => Some(model::Phase::Fresh),
+    }
+}
+
+fn source(of: Source) -> model::Source {
+    match of {
+        Source::Space => model::Source::Space,
+        Source::Memory => model::Source::Memory,
+        Source::Device => model::Source::Device,
+    }
+}
+
+/// What a reference names: its role and where that lives, if it does.
+fn named(target: Target) -> (RefKind, Option<Place>) {
+    (target.kind(), target.header().map(place))
+}
+
+fn status(t: &Thread) -> Status {
+    match t.run.get() {
+        Run::Ready | Run::Running => Status::Ready,
+        Run::Waiting(why) => Status::Waiting(why),
+        Run::Stopped => Status::Stopped,
+    }
+}
+
+// ---- a system as the kernel has it ---------------------------------------------------------------
+
+/// Reads the kernel's objects into a specification of now.
+fn import(k: K, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
+    let all = objects(k);
+    let ids: BTreeMap<Place, Id> = all.iter().zip(1..).map(|(&(at, _), id)| (at, id)).collect();
+    let frames = u64::from(hal::host::FIRST_FRAME)..u64::from(hal::frame_limit());
+    let mut s = System {
+        machine: spec::Machine {
+            costs: costs(),
+            frames,
+        },
+        now: hal::now(),
+        last: all.len() as Id,
+        ..System::default()
+    };
+    let mut books: Vec<&'static Account> = Vec::new();
+    let mut account = |s: &mut System, of: &'static Account| -> usize {
+        let mut chain = std::vec![of];
+        while let Some(parent) = chain[chain.len() - 1].books().0 {
+            chain.push(parent);
+        }
+        let mut last = None;
+        for a in chain.into_iter().rev() {
+            let known = books.iter().position(|b| core::ptr::eq(*b, a));
+            last = Some(known.unwrap_or_else(|| {
+                books.push(a);
+                s.accounts.push(model::Account {
+                    parent: last,
+                    quota: a.quota(),
+                    used: a.used(),
+                    closed: a.books().2,
+                });
+                books.len() - 1
+            }));
+        }
+        last.expect("a chain has an end")
+    };
+    let id = |place: Option<Place>| place.and_then(|place| ids.get(&place).copied());
+    let end = |end: &End| model::End {
+        stage: end.stage.get(),
+        peer: id(at(end.shown())),
+    };
+    let mut pairs = BTreeMap::new();
+    for &(here, target) in &all {
+        let body = match target {
+            Target::Mutex(m) => Body::Mutex(model::Mutex {
+                locked: m.get().is_some_and(|m| m.locked.get()),
+            }),
+            Target::Cond(_) => Body::Cond,
+            Target::Portset(_) => Body::Portset,
+            Target::Mapping(m) => {
+                let m = m.get().expect("it lives");
+                Body::Mapping(model::Mapping {
+                    start: m.start.get(),
+                    size: m.size.get(),
+                    offset: m.offset.get(),
+                    protection: m.protection.get(),
+                    region: id(at(m.region.get())),
+                    space: id(at(m.space.get())),
+                })
+            }
+            Target::Region(r) => {
+                let r = r.get().expect("it lives");
+                Body::Region(model::Region {
+                    source: source(r.source.get()),
+                    start: r.start.get(),
+                    size: r.size.get(),
+                    protection: r.protection.get(),
+                    space: id(at(r.space.get())),
+                    keeper: id(named(r.keeper.get()).1),
+                })
+            }
+            Target::Port(p) => {
+                let p = p.get().expect("it lives");
+                let portset = id(at(p.portset.get()));
+                Body::Port(model::Port {
+                    alias: p.alias.get(),
+                    portset,
+                })
+            }
+            Target::Space(of) => {
+                let of = of.get().expect("it lives");
+                Body::Space(model::Space {
+                    foreign: of.foreign.get(),
+                    clock_offset: of.clock_offset.get(),
+                    keeper: id(named(of.keeper.get()).1),
+                    account: account(&mut s, of.account.get().expect("it has one")),
+                    ports: Vec::new(),
+                })
+            }
+            Target::Thread(t) => {
+                let t = t.get().expect("it lives");
+                Body::Thread(Box::new(model::Thread {
+                    registers: t.ctx.registers(),
+                    in_call: t.ctx.full.get() == 0,
+                    fpu: t.ctx.fpu(),
+                    tag: t.tag.get(),
+                    priority: u64::from(t.priority.get()),
+                    stops: u64::from(t.stop_count.get()),
+                    interrupt: t.interrupt.get(),
+                    space: t.space().and_then(|of| id(Some(place(of.head())))),
+                    client: end(&t.client),
+                    server: end(&t.server),
+                    status: status(t),
+                    waited: t.waiting.get(),
+                    ..model::Thread::default()
+                }))
+            }
+            Target::Reference(r) => {
+                let r = r.get().expect("it lives");
+                let (kind, names) = named(r.target.get());
+                let target = model::Target {
+                    kind,
+                    id: id(names).unwrap_or(0),
+                };
+                Body::Reference(model::Reference {
+                    target,
+                    keeps: r.keeps(),
+                })
+            }
+            _ => panic!("no object is a {target:?}"),
+        };
+        let header = target.header().expect("it lives");
+        let object = model::Object {
+            place: here,
+            phase: phase(header).expect("it lives"),
+            payer: account(&mut s, header.payer().expect("somebody pays")),
+            body,
+        };
+        let id = ids[&here];
+        s.objects.insert(id, Rc::new(object));
+        pairs.insert(id, target);
+    }
+    let current = k.current.get().expect("somebody runs");
+    s.running = ids[&place(current.head())];
+    for &frame in data {
+        let mut page = [0; PAGE_SIZE as usize];
+        hal::read_bytes(hal::Pfn(frame as u32), 0, &mut page);
+        s.memory.insert(frame, Rc::new(page));
+    }
+    (s, pairs)
+}
+
+fn costs() -> [u64; 9] {
+    [
+        object::mutex::Mutex::cost(),
+        object::cond::Cond::cost(),
+        object::mapping::Mapping::cost(),
+        object::region::Region::cost(),
+        object::port::Port::cost(),
+        object::port::Portset::cost(),
+        object::space::Space::cost(),
+        Thread::cost(),
+        object::reference::Reference::cost(),
+    ]
+}
+
+// ---- step by step --------------------------------------------------------------------------------
+
+impl<'w> Lockstep<'w> {
+    /// From now on. Nobody may wait for anything but an interrupt.
+    pub(super) fn new(w: &'w World, data: Vec<u64>) -> Lockstep<'w> {
+        let (mut spec, pairs) = import(w.k, &data);
+        // The manager's line.
+        let manager = spec.object_at(place(w.manager.head()));
+        spec.lines[usize::from(super::world::LINE)] = manager;
+        Lockstep {
+            w,
+            spec,
+            pairs,
+            data,
+            short: false,
+        }
+    }
+
+    /// The kernel's thread of that identity.
+    pub(super) fn thread(&self, id: Id) -> Option<&'static Thread> {
+        match self.pairs.get(&id) {
+            Some(Target::Thread(t)) => t.get(),
+            _ => None,
+        }
+    }
+
+    /// An event happens to both.
+    pub(super) fn step(&mut self, event: Event) -> Result<(), Difference> {
+        let before = self.w.k.current.get().expect("somebody runs");
+        let rip = before.ctx.rip.get();
+        let trap = match event {
+            Event::Syscall => {
+                before.ctx.full.set(0);
+                Trap::Syscall
+            }
+            Event::PageFault { address, access } => {
+                before.ctx.full.set(1);
+                Trap::PageFault {
+                    address,
+                    write: access == abi::access::WRITE,
+                    execute: access == abi::access::EXECUTE,
+                    present: false,
+                }
+            }
+            Event::Processor { vector, error } => {
+                before.ctx.full.set(1);
+                Trap::Exception { vector, error }
+            }
+            Event::Timer => Trap::Timer,
+            Event::Line(line) => Trap::Irq(line),
+        };
+        self.w.trap(trap);
+        let ended = before.ctx.rip.get() == rip.wrapping_add(2);
+        let no_memory = ended && before.ctx.rax.get() & 0xff == abi::Code::NoMemory as u64;
+        let no_memory = self.short && no_memory;
+        let order = self.moved();
+        if !self.may_choose() {
+            return self.explain(event, Seen { order, no_memory });
+        }
+        // In which order they were chosen, cannot always be seen. Some order must explain what came
+        // out.
+        let spec = self.spec.clone();
+        let first = self.explain(
+            event,
+            Seen {
+                order: order.clone(),
+                no_memory,
+            },
+        );
+        if first.is_ok() {
+            return first;
+        }
+        for order in orders(&order) {
+            self.spec = spec.clone();
+            self.pairs.retain(|id, _| spec.objects.contains_key(id));
+            if self.explain(event, Seen { order, no_memory }).is_ok() {
+                return Ok(());
+            }
+        }
+        first
+    }
+
+    /// Whether several wait for the same thing with the same priority.
+    fn may_choose(&self) -> bool {
+        let waits = |t: &model::Thread| {
+            let at = match t.status {
+                Status::Waiting(Waiting::Port) => t.at.and_then(|port| {
+                    self.lives(Some(port))
+                        .and_then(|_| self.spec.port(port).portset)
+                }),
+                _ => t.at,
+            };
+            at.map(|at| (at, t.priority, t.waits_for().0 as u8))
+        };
+        let mut all: Vec<_> = self.spec.threads().filter_map(|(_, t)| waits(t)).collect();
+        all.sort_unstable();
+        all.windows(2).any(|w| w[0] == w[1])
+    }
+
+    /// What the specification makes of the event, and whether the kernel has done the same.
+    fn explain(&mut self, event: Event, seen: Seen) -> Result<(), Difference> {
+        self.spec.step(event, hal::now(), seen);
+        self.follow();
+        self.compare()
+    }
+
+    /// Memory is written by no call.
+    pub(super) fn poke(&mut self, frame: u64, offset: u64, bytes: &[u8]) {
+        hal::write_bytes(hal::Pfn(frame as u32), offset, bytes);
+        self.spec.poke(frame, offset, bytes);
+    }
+
+    /// Who waits: first those who do so no more, and of these first those whose frames have not
+    /// changed.
+    fn moved(&self) -> Vec<Id> {
+        let mut all: Vec<(u8, Id)> = Vec::new();
+        for (id, model) in self.spec.threads() {
+            let Status::Waiting(_) = model.status else {
+                continue;
+            };
+            let Some(t) = self.thread(id) else { continue };
+            let rank = match (
+                status(t) != model.status,
+                t.ctx.registers() != model.registers(),
+            ) {
+                (true, false) => 0,
+                (_, true) => 1,
+                (false, false) => 2,
+            };
+            all.push((rank, id));
+        }
+        all.sort_unstable();
+        all.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// Whoever began again in the kernel does so in the specification; and the same one runs.
+    fn follow(&mut self) {
+        let again: Vec<Id> = self
+            .spec
+            .threads()
+            .filter(|&(id, model)| {
+                matches!(model.status, Status::Waiting(_))
+                    && self.thread(id).is_some_and(|t| status(t) != model.status)
+            })
+            .map(|(id, _)| id)
+            .collect();
+        for id in again {
+            self.spec.restart(id);
+        }
+        let current = self.w.k.current.get().expect("somebody runs");
+        let runs = self.pairs.iter().find_map(|(&id, pair)| match pair {
+            Target::Thread(t) if t.is(current) => Some(id),
+            _ => None,
+        });
+        self.spec.running = runs
+            .or_else(|| self.spec.object_at(place(current.head())))
+            .unwrap_or(0);
+    }
+
+    /// Everything there is to see.
+    fn compare(&mut self) -> Result<(), Difference> {
+        // What has been made and what has ended.
+        let dead = |spec: &System, id: &Id| !spec.objects.contains_key(id);
+        let gone: Vec<Id> = self
+            .pairs
+            .keys()
+            .copied()
+            .filter(|id| dead(&self.spec, id))
+            .collect();
+        for id in gone {
+            if let Some(header) = self.pairs.remove(&id).and_then(Target::header) {
+                return Err(format!("{:?} has not ended", header.id()));
+            }
+        }
+        if self.pairs.len() < self.spec.objects.len() {
+            let all: BTreeMap<Place, Target> = objects(self.w.k).into_iter().collect();
+            for (&id, object) in &self.spec.objects {
+                if let Entry::Vacant(entry) = self.pairs.entry(id) {
+                    let Some(&target) = all.get(&object.place) else {
+                        return Err(format!("no {:?} at {:x?}", object.body.ty(), object.place));
+                    };
+                    entry.insert(target);
+                }
+            }
+        }
+        for (id, object) in &self.spec.objects {
+            let Some(&target) = self.pairs.get(id) else {
+                continue;
+            };
+            if let Err(difference) = self.object(object, target) {
+                return Err(format!(
+                    "{:?} at {:#x}: {difference}",
+                    object.body.ty(),
+                    object.place.1
+                ));
+            }
+        }
+        self.deadlines()?;
+        // What stands at a handle is the kernel's affair.
+        let inside = |o: &Rc<model::Object>| self.data.contains(&o.place.0).then_some(o.place);
+        let words: Vec<Place> = self.spec.objects.values().filter_map(inside).collect();
+        for (frame, offset) in words {
+            let mut word = [0; 8];
+            hal::read_bytes(hal::Pfn(frame as u32), offset, &mut word);
+            self.spec.poke(frame, offset, &word);
+        }
+        for &frame in &self.data {
+            self.frame(frame)?;
+        }
+        self.decisions()
+    }
+
+    /// Choices of the kernel's that the specification does not follow, but judges.
+    fn decisions(&self) -> Result<(), Difference> {
+        if !self.spec.may_run(self.spec.running) {
+            return Err(format!(
+                "runs, but may not: {:?}",
+                self.spec.objects.get(&self.spec.running)
+            ));
+        }
+        for (id, t) in self.spec.threads() {
+            if !self.spec.may_wait(id) {
+                return Err(format!(
+                    "a lost wake-up: tag {} waits for {:?}",
+                    t.tag,
+                    t.waits_for()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn deadlines(&self) -> Result<(), Difference> {
+        let mut model: Vec<u64> = self
+            .spec
+            .threads()
+            .filter_map(|(_, t)| t.deadline)
+            .collect();
+        model.sort_unstable();
+        let mut kernel = Vec::new();
+        self.w.k.deadlines.each(|at, _| kernel.push(at));
+        same("deadlines", kernel, model)
+    }
+
+    fn frame(&self, frame: u64) -> Result<(), Difference> {
+        let Some(model) = self.spec.memory.get(&frame) else {
+            return Ok(());
+        };
+        if hal::host::holds(hal::Pfn(frame as u32), &model[..]) {
+            return Ok(());
+        }
+        let mut kernel = [0; PAGE_SIZE as usize];
+        hal::read_bytes(hal::Pfn(frame as u32), 0, &mut kernel);
+        let at = kernel
+            .iter()
+            .zip(model.iter())
+            .position(|(a, b)| a != b)
+            .unwrap_or(0)
+            & !7;
+        let word =
+            |page: &[u8]| u64::from_le_bytes(page[at..at + 8].try_into().unwrap_or_default());
+        same(
+            &format!("memory at {at:#x} of frame {frame}"),
+            word(&kernel),
+            word(&model[..]),
+        )
+    }
+
+    /// Where an identity of the specification lives, if it does.
+    fn lives(&self, id: Option<Id>) -> Option<Place> {
+        self.spec.objects.get(&id?).map(|o| o.place)
+    }
+
+    fn object(&self, object: &model::Object, target: Target) -> Result<(), Difference> {
+        let header = target.header().ok_or("it has ended")?;
+        same("place", place(header), object.place)?;
+        same("phase", phase(header), Some(object.phase))?;
+        match (&object.body, target) {
+            (Body::Mutex(model), Target::Mutex(m)) => same(
+                "locked",
+                m.get().map(|m| m.locked.get()),
+                Some(model.locked),
+            ),
+            (Body::Cond, Target::Cond(_)) | (Body::Portset, Target::Portset(_)) => Ok(()),
+            (Body::Mapping(model), Target::Mapping(m)) => {
+                let m = m.get().ok_or("gone")?;
+                same("start", m.start.get(), model.start)?;
+                same("size", m.size.get(), model.size)?;
+                same("offset", m.offset.get(), model.offset)?;
+                same("protection", m.protection.get(), model.protection)?;
+                same("region", at(m.region.get()), self.lives(model.region))?;
+                same("space", at(m.space.get()), self.lives(model.space))
+            }
+            (Body::Region(model), Target::Region(r)) => {
+                let r = r.get().ok_or("gone")?;
+                same("source", source(r.source.get()), model.source)?;
+                same("start", r.start.get(), model.start)?;
+                same("size", r.size.get(), model.size)?;
+                same("protection", r.protection.get(), model.protection)?;
+                same("space", at(r.space.get()), self.lives(model.space))?;
+                same("keeper", named(r.keeper.get()).1, self.lives(model.keeper))
+            }
+            (Body::Port(model), Target::Port(p)) => {
+                let p = p.get().ok_or("gone")?;
+                same("alias", p.alias.get(), model.alias)?;
+                same("portset", at(p.portset.get()), self.lives(model.portset))
+            }
+            (Body::Space(model), Target::Space(s)) => {
+                let s = s.get().ok_or("gone")?;
+                let account = s.account.get().ok_or("no account")?;
+                let books = &self.spec.accounts[model.account];
+                let ports: Vec<(u64, u64)> = s
+                    .ports
+                    .iter()
+                    .map(|range| (u64::from(range.get().0), u64::from(range.get().1)))
+                    .filter(|range| range.1 > 0)
+                    .collect();
+                same("foreign", s.foreign.get(), model.foreign)?;
+                same("clock", s.clock_offset.get(), model.clock_offset)?;
+                same("keeper", named(s.keeper.get()).1, self.lives(model.keeper))?;
+                same("quota", account.quota(), books.quota)?;
+                same("use", account.used(), books.used)?;
+                same("ports", &ports, &model.ports)
+            }
+            (Body::Thread(model), Target::Thread(t)) => self.frames(model, t.get().ok_or("gone")?),
+            (Body::Reference(model), Target::Reference(r)) => {
+                let r = r.get().ok_or("gone")?;
+                let names = (model.target.kind, self.lives(Some(model.target.id)));
+                same("target", named(r.target.get()), names)?;
+                same("keeps", r.keeps(), model.keeps)
+            }
+            _ => Err(format!("it is a {target:?}")),
+        }
+    }
+
+    fn frames(&self, model: &model::Thread, t: &'static Thread) -> Result<(), Difference> {
+        let (kernel, expected) = (t.ctx.registers(), model.registers());
+        if kernel != expected {
+            const NAMES: [&str; abi::state::REGISTER_WORDS] = [
+                "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11",
+                "r12", "r13", "r14", "r15", "rip", "rflags", "fs_base", "gs_base",
+            ];
+            for (name, (a, b)) in NAMES
+                .iter()
+                .zip(kernel.to_words().iter().zip(expected.to_words()))
+            {
+                same(name, *a, b)?;
+            }
+        }
+        same("status", status(t), model.status)?;
+        if t.ctx.fpu() != model.fpu {
+            return Err("another FPU state".into());
+        }
+        same("tag", t.tag.get(), model.tag)?;
+        same("priority", u64::from(t.priority.get()), model.priority)?;
+        same("stops", u64::from(t.stop_count.get()), model.stops)?;
+        same("interrupt", t.interrupt.get(), model.interrupt)?;
+        same(
+            "space",
+            t.space().map(|s| place(s.head())),
+            self.lives(model.space),
+        )?;
+        let ends = |end: &End| (end.stage.get(), at(end.shown()));
+        let end = |end: model::End| match end.stage {
+            Stage::None | Stage::Finished => (end.stage, None),
+            stage => (stage, self.lives(end.peer)),
+        };
+        same("client end", ends(&t.client), end(model.client))?;
+        same("server end", ends(&t.server), end(model.server))?;
+        same(
+            "exception delivered",
+            t.exception_delivered.get(),
+            model.exception_delivered,
+        )?;
+        same(
+            "exception",
+            (t.exception.get(), t.exception_address.get()),
+            model.exception,
+        )?;
+        same("waiting", (t.waiting(), t.waiting_for()), model.waits_for())?;
+        self.hint(model, t)?;
+        let Status::Waiting(why) = model.status else {
+            return Ok(());
+        };
+        let queue = model
+            .at
+            .and_then(|at| self.pairs.get(&at))
+            .and_then(|target| match *target {
+                Target::Mutex(m) => m.get().map(|m| &m.waiters),
+                Target::Cond(c) => c.get().map(|c| &c.waiters),
+                Target::Portset(s) => s.get().map(|s| &s.servers),
+                Target::Port(p) => p.get().map(|p| p.client_queue()),
+                _ => None,
+            });
+        if why != Waiting::Vacant && !wait::is_in(t, queue) {
+            return Err(format!("waits elsewhere than expected for {why:?}"));
+        }
+        Ok(())
+    }
+
+    /// What the kernel keeps for the thread's wait: hints may be dropped, but must not differ.
+    fn hint(&self, model: &model::Thread, t: &'static Thread) -> Result<(), Difference> {
+        let obstacle = match t.hint.get() {
+            Hint::Touch(Touch::Page(address, access)) => Some(Obstacle::Page(address, access.0)),
+            Hint::Touch(Touch::Wrong(exception, at)) => Some(Obstacle::Wrong(exception, at)),
+            _ => None,
+        };
+        let expected = match model.hint {
+            model_wait::Hint::Obstacle(obstacle) => Some(obstacle),
+            _ => None,
+        };
+        same("obstacle", obstacle, expected)?;
+        let refused = match t.hint.get() {
+            Hint::Refused(page) => Some(page),
+            _ => None,
+        };
+        let expected = match model.hint {
+            model_wait::Hint::Refused(page) => Some(page),
+            _ => None,
+        };
+        same("refused page", refused, expected)?;
+        if model.status == Status::Waiting(Waiting::Reply) {
+            let (server, stage) = t.served_by();
+            let owes = |(s, stage)| (self.lives(Some(s)), stage);
+            let expected = model.served_by().map_or((None, Stage::None), owes);
+            same("who owes the reply", (at(server), stage), expected)?;
+        }
+        Ok(())
+    }
+}
+
+/// All orders of a few, the given one first.
+fn orders(of: &[Id]) -> Vec<Vec<Id>> {
+    if of.is_empty() {
+        return std::vec![Vec::new()];
+    }
+    let mut all = Vec::new();
+    for n in 0..of.len() {
+        let mut rest = of.to_vec();
+        let first = rest.remove(n);
+        for mut order in orders(&rest) {
+            order.insert(0, first);
+            all.push(order);
+        }
+    }
+    all
+}
+
+fn same<T: PartialEq + core::fmt::Debug>(what: &str, kernel: T, spec: T) -> Result<(), Difference> {
+    if kernel == spec {
+        Ok(())
+    } else {
+        Err(format!(
+            "{what}: the kernel has {kernel:x?}, the specification {spec:x?}"
+        ))
+    }
+}
+
+/// Where objects live, in order.
+pub(super) fn places(k: K) -> Vec<Place> {
+    let mut all: Vec<Place> = objects(k).into_iter().map(|o| o.0).collect();
+    all.sort_unstable();
+    all
+}
+
+/// Every object that is there now: where, of what type, and a question to be asked later: whether it
+/// still is, with a body.
+pub(super) fn list(k: K) -> Vec<(Place, abi::Type, impl Fn() -> bool)> {
+    let of = |(place, target): (Place, Target)| {
+        let there = move || target.header().is_some_and(|h| h.phase() != Phase::Vacant);
+        Some((place, target.header()?.id().ty()?, there))
+    };
+    objects(k).into_iter().filter_map(of).collect()
+}

@@ -1,0 +1,470 @@
+//! What each call does: the six that every type has, then the rest in the order of the table. (Their
+//! parameters and results: [`abi::syscalls`].)
+//!
+//! A call makes all its checks, then its changes (rule A2): after a function here has first changed
+//! anything, it has no `?`.
+
+use crate::object::{Body, Phase, Source, Target};
+use crate::wait::{Hint, Status, Waiting};
+use crate::{rights, Handled, Id, Outcome, Stop, System};
+use abi::{access, Call, Code, RefKind, Type, PAGE_SIZE, PRIORITIES, TYPES};
+
+/// Who makes a call, from where, and its parameters in order.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller {
+    pub(crate) t: Id,
+    pub(crate) space: Id,
+    pub(crate) a: u64,
+    pub(crate) b: u64,
+    pub(crate) c: u64,
+    pub(crate) d: u64,
+    pub(crate) e: u64,
+}
+
+impl System {
+    /// Does a call.
+    pub(crate) fn call(&mut self, t: Id, space: Id, call: Call) -> Handled {
+        let r = self.thread(t).registers;
+        let c = Caller { t, space, a: r.rdi, b: r.rsi, c: r.rdx, d: r.r10, e: r.r8 };
+        let number = call as usize - 1;
+        if let Some(&ty) = TYPES.get(number / 6) {
+            return match number % 6 {
+                0 => self.create(c, ty),
+                1 => self.destroy_call(c, ty),
+                2 => self.move_call(c, ty),
+                3 => self.reference_to(c, ty, RefKind::from_raw(ty as u64)),
+                4 => self.get_state(c, ty),
+                _ => self.set_state(c, ty),
+            };
+        }
+        match call {
+            Call::MutexLock => self.mutex_lock(c),
+            Call::MutexTrylock => self.mutex_trylock(c),
+            Call::MutexUnlock => self.mutex_unlock(c),
+            Call::CondWait => self.cond_wait(c, u64::MAX),
+            Call::CondWaitUntil => self.cond_wait(c, c.c),
+            Call::CondSignal => self.cond_signal(c, false),
+            Call::CondBroadcast => self.cond_signal(c, true),
+            Call::MappingProtect => self.mapping_protect(c),
+            Call::RegionProtect => self.region_protect(c),
+            Call::RegionSearch => self.region_search(c),
+            Call::ThreadSelf => self.value(c, self.thread(c.t).tag),
+            // Who runs next is the scheduler's affair.
+            Call::ThreadYield => self.done(c),
+            Call::ThreadSleepUntil => self.thread_sleep_until(c),
+            Call::ThreadStop => self.thread_stop(c),
+            Call::ThreadResume => self.thread_resume(c),
+            Call::ThreadInterrupt => self.thread_interrupt(c),
+            Call::ThreadWaitInterrupt => self.thread_wait_interrupt(c, u64::MAX),
+            Call::ThreadWaitInterruptUntil => self.thread_wait_interrupt(c, c.a),
+            Call::ThreadSetPriority => self.thread_set_priority(c),
+            Call::ThreadReferenceClientEnd => {
+                self.reference_to(c, Type::Thread, Some(RefKind::ClientEnd))
+            }
+            Call::ThreadReferenceServerEnd => {
+                self.reference_to(c, Type::Thread, Some(RefKind::ServerEnd))
+            }
+            Call::ReferenceCheck => self.reference_check(c),
+            Call::ReferenceEqual => self.reference_equal(c),
+            Call::ClockGet => self.value(c, self.clock(c.space)),
+            Call::DeviceAttachInterrupt => self.device_attach_interrupt(c),
+            Call::DeviceGrantPorts => self.device_grant_ports(c),
+            Call::DeviceMapPhysical => self.device_map_physical(c),
+            Call::ServerRelease => self.server_release(c),
+            // All others are sequences of stages, which their names say.
+            _ => self.ipc(t, call),
+        }
+    }
+
+    pub(crate) fn done(&mut self, c: Caller) -> Handled {
+        self.code(c, Code::Ok)
+    }
+
+    fn code(&mut self, c: Caller, code: Code) -> Handled {
+        self.finish(c.t, code);
+        Ok(Outcome::Done)
+    }
+
+    fn value(&mut self, c: Caller, value: u64) -> Handled {
+        self.thread_mut(c.t).registers.rdi = value;
+        self.done(c)
+    }
+}
+
+// ---- common to all types -------------------------------------------------------------------------
+
+impl System {
+    /// `*_create`: a new object, or a new body for an identity that a reference keeps.
+    fn create(&mut self, c: Caller, ty: Type) -> Handled {
+        let mut kept = None;
+        if c.b != 0 {
+            let reference = self.find(c.space, c.b, Type::Reference)?;
+            let target = self.reference(reference).target;
+            let id = self.named(target, ty).ok_or(Stop::Code(Code::Dead))?;
+            if !self.reference(reference).keeps || self.objects[&id].phase != Phase::Vacant {
+                return Err(Stop::Code(Code::Invalid));
+            }
+            kept = Some((reference, id));
+        }
+        let place = self.find_place(c.space, c.a, kept.map(|k| k.1))?;
+        if let Some((reference, id)) = kept {
+            self.embody(id, place);
+            self.reference_mut(reference).keeps = false;
+            return self.done(c);
+        }
+        let payer = self.space(c.space).account;
+        let id = self.make(ty, place, payer)?;
+        if ty == Type::Space {
+            let parent = Some(payer);
+            self.accounts.push(crate::object::Account { parent, ..Default::default() });
+            self.space_mut(id).account = self.accounts.len() - 1;
+        }
+        self.done(c)
+    }
+
+    /// `*_destroy`: the body goes; the identity too, unless a reference is given to keep it.
+    fn destroy_call(&mut self, c: Caller, ty: Type) -> Handled {
+        let id = self.find_body(c.space, c.a, ty)?;
+        let mut keeper = None;
+        if c.b != 0 {
+            keeper = Some(self.find(c.space, c.b, Type::Reference)?);
+            if ty == Type::Reference && c.a == c.b {
+                return Err(Stop::Code(Code::Invalid));
+            }
+        }
+        // A thread that destroys itself has made this call.
+        self.finish(c.t, Code::Ok);
+        if let Some(keeper) = keeper {
+            self.point(keeper, self.target(id));
+            self.reference_mut(keeper).keeps = true;
+        }
+        self.destroy(id, keeper.is_some());
+        Ok(Outcome::Done)
+    }
+
+    /// `*_move`: another address; nobody notices.
+    fn move_call(&mut self, c: Caller, ty: Type) -> Handled {
+        let id = self.find_body(c.space, c.a, ty)?;
+        let place = self.find_place(c.space, c.b, Some(id))?;
+        self.relocate(id, place);
+        self.done(c)
+    }
+
+    /// `*_reference`: points a reference at the object, in a role.
+    fn reference_to(&mut self, c: Caller, ty: Type, kind: Option<RefKind>) -> Handled {
+        let id = self.find_body(c.space, c.a, ty)?;
+        let reference = self.find(c.space, c.b, Type::Reference)?;
+        self.point(reference, Target { kind: kind.unwrap_or(RefKind::Null), id });
+        self.done(c)
+    }
+}
+
+// ---- mutex and cond ------------------------------------------------------------------------------
+
+impl System {
+    fn mutex_lock(&mut self, c: Caller) -> Handled {
+        let mutex = self.find(c.space, c.a, Type::Mutex)?;
+        if self.mutex(mutex).locked {
+            self.wait(c.t, Waiting::Mutex, Some(mutex));
+            return Ok(Outcome::Wait);
+        }
+        self.mutex_mut(mutex).locked = true;
+        self.done(c)
+    }
+
+    fn mutex_trylock(&mut self, c: Caller) -> Handled {
+        let mutex = self.find(c.space, c.a, Type::Mutex)?;
+        let was = std::mem::replace(&mut self.mutex_mut(mutex).locked, true);
+        self.code(c, if was { Code::WouldBlock } else { Code::Ok })
+    }
+
+    fn mutex_unlock(&mut self, c: Caller) -> Handled {
+        let mutex = self.find(c.space, c.a, Type::Mutex)?;
+        if !self.mutex(mutex).locked {
+            return Err(Stop::Code(Code::Invalid));
+        }
+        self.unlock(mutex);
+        self.done(c)
+    }
+
+    /// Hands the lock to a waiter, whose call is thereby complete, or frees it.
+    fn unlock(&mut self, mutex: Id) {
+        match self.first(mutex, Waiting::Mutex) {
+            Some(waiter) => self.complete(waiter, Code::Ok),
+            None => self.mutex_mut(mutex).locked = false,
+        }
+    }
+
+    /// An unlock and a `mutex_lock`, with a pause in between.
+    fn cond_wait(&mut self, c: Caller, deadline: u64) -> Handled {
+        let cond = self.find(c.space, c.a, Type::Cond)?;
+        let mutex = self.find(c.space, c.b, Type::Mutex)?;
+        if !self.mutex(mutex).locked {
+            return Err(Stop::Code(Code::Invalid));
+        }
+        self.thread_mut(c.t).registers.rdi = c.b;
+        self.become_call(c.t, Call::MutexLock);
+        self.unlock(mutex);
+        self.wait(c.t, Waiting::Cond, Some(cond));
+        let deadline = self.until(c.space, deadline);
+        let t = self.thread_mut(c.t);
+        (t.deadline, t.hint) = (deadline, Hint::Cond(c.a));
+        Ok(Outcome::Wait)
+    }
+
+    /// One waiter, or all, go on with the `mutex_lock` that they have become.
+    fn cond_signal(&mut self, c: Caller, all: bool) -> Handled {
+        let cond = self.find(c.space, c.a, Type::Cond)?;
+        while let Some(waiter) = self.first(cond, Waiting::Cond) {
+            self.wake(waiter);
+            if !all {
+                break;
+            }
+        }
+        self.done(c)
+    }
+}
+
+// ---- memory --------------------------------------------------------------------------------------
+
+impl System {
+    fn mapping_protect(&mut self, c: Caller) -> Handled {
+        let mapping = self.find(c.space, c.a, Type::Mapping)?;
+        self.mapping_mut(mapping).protection = rights(c.b)?;
+        self.done(c)
+    }
+
+    fn region_protect(&mut self, c: Caller) -> Handled {
+        let region = self.find(c.space, c.a, Type::Region)?;
+        self.region_mut(region).protection = rights(c.b)?;
+        self.done(c)
+    }
+
+    /// Page by page, so that it can stop and go on: the frame says from where.
+    fn region_search(&mut self, c: Caller) -> Handled {
+        let region = self.find_target(c.space, c.a, Type::Region)?;
+        let (end, kinds) = (c.c.min(self.region(region).size), c.d);
+        if kinds & !0x3ff != 0 {
+            return Err(Stop::Code(Code::Invalid));
+        }
+        let mut at = c.b;
+        for _ in 0..512 {
+            let next = if at < end { self.next_mapped(region, at) } else { None };
+            let Some(next) = next.filter(|&next| next < end) else {
+                let r = &mut self.thread_mut(c.t).registers;
+                r.rsi = r.rsi.max(end);
+                return Err(Stop::Code(Code::NotFound));
+            };
+            let page = crate::memory::page(next);
+            if let Some(frame) = self.region_frame(region, page)? {
+                if kinds & 1 != 0 && next == page {
+                    return self.found(c, page, 0);
+                }
+                let here =
+                    self.objects_in(frame).into_iter().map(|(at, ty)| (page + at, ty as u64));
+                let first = here.into_iter().find(|&(at, ty)| at >= next && kinds >> ty & 1 != 0);
+                if let Some((at, ty)) = first.filter(|&(at, _)| at < end) {
+                    return self.found(c, at, ty);
+                }
+            }
+            at = page + PAGE_SIZE;
+            self.thread_mut(c.t).registers.rsi = at;
+        }
+        Err(Stop::Again)
+    }
+
+    fn found(&mut self, c: Caller, at: u64, ty: u64) -> Handled {
+        let r = &mut self.thread_mut(c.t).registers;
+        (r.rsi, r.r8) = (at, ty);
+        self.done(c)
+    }
+}
+
+// ---- threads and time ----------------------------------------------------------------------------
+
+impl System {
+    /// A space's clock.
+    fn clock(&self, space: Id) -> u64 {
+        self.now.wrapping_add(self.space(space).clock_offset)
+    }
+
+    /// A time on a space's clock, on the machine's: none if that is never.
+    pub(crate) fn machine_time(&self, space: Id, deadline: u64) -> Option<u64> {
+        let left = deadline.saturating_sub(self.clock(space));
+        Some(self.now.saturating_add(left)).filter(|&at| at != u64::MAX)
+    }
+
+    /// As [`System::machine_time`], for the calls in which the greatest number stands for never.
+    fn until(&self, space: Id, deadline: u64) -> Option<u64> {
+        self.machine_time(space, deadline).filter(|_| deadline != u64::MAX)
+    }
+
+    fn thread_sleep_until(&mut self, c: Caller) -> Handled {
+        let at = self.machine_time(c.space, c.a);
+        if at.is_some_and(|at| at <= self.now) {
+            return self.done(c);
+        }
+        self.wait(c.t, Waiting::Deadline, None);
+        self.thread_mut(c.t).deadline = at;
+        Ok(Outcome::Wait)
+    }
+
+    fn thread_stop(&mut self, c: Caller) -> Handled {
+        let target = self.find(c.space, c.a, Type::Thread)?;
+        // Who stops itself has made this call.
+        self.finish(c.t, Code::Ok);
+        self.stop(target);
+        Ok(Outcome::Done)
+    }
+
+    fn thread_resume(&mut self, c: Caller) -> Handled {
+        let target = self.find(c.space, c.a, Type::Thread)?;
+        if self.thread(target).stops == 0 {
+            return Err(Stop::Code(Code::Invalid));
+        }
+        self.thread_mut(target).stops -= 1;
+        if self.thread(target).stops == 0 {
+            self.go_on(target);
+        }
+        self.done(c)
+    }
+
+    /// Interrupts of a vacant thread accumulate in its identity.
+    fn thread_interrupt(&mut self, c: Caller) -> Handled {
+        let target = self.target_at(c.space, c.a)?;
+        let thread = self.named(target, Type::Thread).ok_or(Stop::Code(Code::Dead))?;
+        self.interrupt(thread);
+        self.done(c)
+    }
+
+    fn thread_wait_interrupt(&mut self, c: Caller, deadline: u64) -> Handled {
+        if std::mem::take(&mut self.thread_mut(c.t).interrupt) {
+            return self.done(c);
+        }
+        let at = self.until(c.space, deadline);
+        if at.is_some_and(|at| at <= self.now) {
+            return Err(Stop::Code(Code::TimedOut));
+        }
+        self.wait(c.t, Waiting::Interrupt, None);
+        self.thread_mut(c.t).deadline = at;
+        Ok(Outcome::Wait)
+    }
+
+    fn thread_set_priority(&mut self, c: Caller) -> Handled {
+        let target = self.find(c.space, c.a, Type::Thread)?;
+        if c.b >= u64::from(PRIORITIES) {
+            return Err(Stop::Code(Code::Invalid));
+        }
+        self.thread_mut(target).priority = c.b;
+        self.done(c)
+    }
+
+    /// Its clock has been set: who waits for a time on it begins that wait again.
+    pub(crate) fn wake_timed(&mut self, space: Id) {
+        let timed = |t: &crate::object::Thread| {
+            t.space == Some(space) && t.deadline.is_some() && t.status != Status::Stopped
+        };
+        let all: Vec<Id> = self.threads().filter(|(_, t)| timed(t)).map(|(id, _)| id).collect();
+        for t in all {
+            self.wake(t);
+        }
+    }
+
+    /// The exception stays delivered; its answer becomes the manager's affair.
+    fn server_release(&mut self, c: Caller) -> Handled {
+        let thread = self.thread_mut(c.t);
+        if thread.server.stage != abi::state::Stage::Exception {
+            return Err(Stop::Code(Code::WrongStage));
+        }
+        thread.server = Default::default();
+        self.done(c)
+    }
+}
+
+// ---- references ----------------------------------------------------------------------------------
+
+impl System {
+    fn reference_check(&mut self, c: Caller) -> Handled {
+        let target = self.target_at(c.space, c.a)?;
+        if !self.alive(target) {
+            return Err(Stop::Code(Code::Dead));
+        }
+        self.value(c, target.kind as u64)
+    }
+
+    fn reference_equal(&mut self, c: Caller) -> Handled {
+        let one = self.find(c.space, c.a, Type::Reference)?;
+        let two = self.find(c.space, c.b, Type::Reference)?;
+        let (one, two) = (self.reference(one).target, self.reference(two).target);
+        let code = match one == two {
+            false => Code::NotFound,
+            true if self.alive(one) => Code::Ok,
+            true => Code::Dead,
+        };
+        self.code(c, code)
+    }
+}
+
+// ---- devices -------------------------------------------------------------------------------------
+
+/// Ranges of I/O ports that one space can have.
+const MAX_PORTS: usize = 8;
+/// Device memory that one region can export.
+const MAX_DEVICE: u64 = 64 << 20;
+
+impl System {
+    fn authority(&self, c: Caller) -> Result<(), Stop> {
+        match self.target_at(c.space, c.a)?.kind {
+            RefKind::Authority => Ok(()),
+            _ => Err(Stop::Code(Code::Denied)),
+        }
+    }
+
+    fn device_attach_interrupt(&mut self, c: Caller) -> Handled {
+        self.authority(c)?;
+        let thread = self.find_target(c.space, c.b, Type::Thread)?;
+        let line = usize::try_from(c.c).ok().and_then(|line| self.lines.get_mut(line));
+        let line = line.ok_or(Stop::Code(Code::Invalid))?;
+        if line.is_some_and(|other| other != thread) {
+            return Err(Stop::Code(Code::InUse));
+        }
+        *line = Some(thread);
+        self.done(c)
+    }
+
+    fn device_grant_ports(&mut self, c: Caller) -> Handled {
+        self.authority(c)?;
+        let space = self.find_target(c.space, c.b, Type::Space)?;
+        let (first, count) = (c.c, c.d);
+        if count == 0 || first >= 0x1_0000 || count > 0x1_0000 - first {
+            return Err(Stop::Code(Code::Invalid));
+        }
+        let taken = self.objects.values().any(|o| match &o.body {
+            Body::Space(s) => s.ports.iter().any(|&(f, n)| f < first + count && first < f + n),
+            _ => false,
+        });
+        if taken || self.space(space).ports.len() == MAX_PORTS {
+            return Err(Stop::Code(Code::InUse));
+        }
+        self.space_mut(space).ports.push((first, count.min(0xffff)));
+        self.done(c)
+    }
+
+    fn device_map_physical(&mut self, c: Caller) -> Handled {
+        self.authority(c)?;
+        let region = self.find(c.space, c.b, Type::Region)?;
+        let (start, size) = (c.c, c.d);
+        let sound = start % PAGE_SIZE == 0
+            && size % PAGE_SIZE == 0
+            && (PAGE_SIZE..=MAX_DEVICE).contains(&size)
+            && start <= u64::from(u32::MAX) * PAGE_SIZE - MAX_DEVICE;
+        // Below and in programs' memory there are no devices.
+        if !sound || start / PAGE_SIZE < self.machine.frames.end {
+            return Err(Stop::Code(Code::Invalid));
+        }
+        let r = self.region_mut(region);
+        (r.source, r.start, r.size, r.space) = (Source::Device, start, size, None);
+        r.protection = access::READ | access::WRITE;
+        self.done(c)
+    }
+}

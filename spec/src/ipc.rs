@@ -1,0 +1,664 @@
+//! IPC: connections, idempotent calls, and the kernel's own messages.
+//!
+//! A call is a sequence of stages ([`abi::ipc::plan`]); [`System::ipc`] does the first that is left,
+//! writes into the frame what the call has thereby become, and goes on with the next.
+//!
+//! Bytes move when one end sends and the other receives. One of the two runs, the other waits, and
+//! the one that runs does the work of both. What only the other can settle is [left to
+//! it](System::leave_to): a page of its own that is absent, say.
+
+use crate::memory::Missing;
+use crate::message::{Moved, Side};
+use crate::object::End;
+use crate::wait::{reliable, Errand, Hint, Obstacle, Status, Waiting};
+use crate::{Handled, Id, Outcome, Stop, System};
+use abi::ipc::{next, plan, Plan};
+use abi::state::{Stage, REGISTER_WORDS};
+use abi::{Call, Code, Exception, Registers, Type, MAX_IDEMPOTENT};
+
+/// How a stage ended.
+enum Step {
+    /// It is done; with another result than `Ok` so is the call.
+    Done(Code),
+    /// The call is complete, result and all.
+    Finished,
+    /// The thread waits.
+    Wait,
+}
+
+impl System {
+    /// Does the stages that are left.
+    pub(crate) fn ipc(&mut self, t: Id, mut call: Call) -> Handled {
+        if let Hint::Obstacle(obstacle) = self.thread(t).hint {
+            self.thread_mut(t).hint = Hint::None;
+            match obstacle {
+                Obstacle::Page(page, need) => {
+                    self.translate(self.space_of(t)?, page, need)?;
+                }
+                Obstacle::Wrong(code, address) => return Err(Stop::Exception(code, address)),
+            }
+        }
+        loop {
+            let stages = plan(call);
+            let step = match stages.first() {
+                Some(Plan::CONNECT) => self.connect(t)?,
+                Some(Plan::ACK) => self.ack(t, stages)?,
+                Some(Plan::REPLY) => self.reply(t, stages)?,
+                Some(Plan::CALL) => return self.call_idempotent(t, stages),
+                Some(Plan::SEND) => self.send(t, stages)?,
+                Some(Plan::OVER) => self.over(t, stages)?,
+                Some(Plan::WAIT) => self.wait_for_client(t, stages)?,
+                Some(Plan::RECEIVE) => return self.receive(t, stages),
+                _ => self.disconnect(t, stages),
+            };
+            match (step, next(call)) {
+                (Step::Wait, _) => return Ok(Outcome::Wait),
+                (Step::Finished, _) => return Ok(Outcome::Done),
+                (Step::Done(Code::Ok), Some(rest)) => {
+                    self.become_stage(t, call, rest);
+                    call = rest;
+                }
+                (Step::Done(code), _) => {
+                    self.finish(t, code);
+                    return Ok(Outcome::Done);
+                }
+            }
+        }
+    }
+
+    /// The first stage is done. The count of a register message that has still to be sent stays.
+    fn become_stage(&mut self, t: Id, from: Call, rest: Call) {
+        let sends = plan(rest).has(Plan::SEND) && plan(from).has(Plan::SEND);
+        let count = self.thread(t).registers.rax & 0xff00;
+        self.become_call(t, rest);
+        if sends && plan(rest).has(Plan::SHORT) {
+            self.thread_mut(t).registers.rax |= count;
+        }
+    }
+
+    /// The first stage of a thread that waits is done: its call is complete, or it waits on in
+    /// what is left, but for the wait for another client, which it begins itself.
+    fn advance(&mut self, t: Id) {
+        match self.frame_call(t).map(|call| (call, next(call))) {
+            Some((call, Some(rest))) => {
+                self.become_stage(t, call, rest);
+                if plan(rest).first() == Some(Plan::WAIT) {
+                    self.wake(t);
+                }
+            }
+            _ => self.complete(t, Code::Ok),
+        }
+    }
+
+    /// Result of a receive: a register message has its count beside the code.
+    fn finish_receive(&mut self, t: Id, code: Code) {
+        let short = self.stages(t).is_some_and(|s| s.has(Plan::SHORT));
+        let count = if short { self.thread(t).registers.rax & 0xff00 } else { 0 };
+        self.finish_with(t, code as u64 | count);
+    }
+
+    fn complete_receive(&mut self, t: Id, code: Code) {
+        self.finish_receive(t, code);
+        self.wake(t);
+    }
+
+    fn frame_call(&self, t: Id) -> Option<Call> {
+        Call::from_number(self.thread(t).registers.rax as u8)
+    }
+
+    fn space_of(&self, t: Id) -> Result<Id, Stop> {
+        self.thread(t).space.ok_or(Stop::Exception(Exception::NoSpace, 0))
+    }
+
+    /// This thread's end in a call of that side.
+    fn end_of(&self, t: Id, stages: Plan) -> End {
+        let t = self.thread(t);
+        if stages.has(Plan::CLIENT) {
+            t.client
+        } else {
+            t.server
+        }
+    }
+
+    fn end_mut(&mut self, t: Id, stages: Plan) -> &mut End {
+        let t = self.thread_mut(t);
+        if stages.has(Plan::CLIENT) {
+            &mut t.client
+        } else {
+            &mut t.server
+        }
+    }
+
+    /// The peer at the other end, if both ends name each other.
+    pub(crate) fn connected(&self, t: Id, stages: Plan) -> Option<Id> {
+        let end = self.end_of(t, stages);
+        let p = self.live(end.peer, Type::Thread)?;
+        let theirs = self.end_of(p, other(stages));
+        let both = theirs.peer == Some(t) && reliable(theirs.stage) && reliable(end.stage);
+        both.then_some(p)
+    }
+
+    /// The peer, for a stage of a connection. A connection that is no more is forgotten.
+    fn peer(&mut self, t: Id, stages: Plan) -> Result<Id, Stop> {
+        if !reliable(self.end_of(t, stages).stage) {
+            return Err(Stop::Code(Code::WrongStage));
+        }
+        let peer = self.connected(t, stages);
+        if peer.is_none() {
+            *self.end_mut(t, stages) = End::default();
+        }
+        peer.ok_or(Stop::Code(Code::Disconnected))
+    }
+
+    /// If the peer waits on this connection: the stages that it has left.
+    pub(crate) fn peer_waits(&self, p: Id, stages: Plan) -> Option<Plan> {
+        let theirs = self.stages(p).filter(|_| self.waits(p, Waiting::Peer))?;
+        (theirs.has(Plan::SERVER) == stages.has(Plan::CLIENT)).then_some(theirs)
+    }
+
+    fn wait_for_peer(&mut self, t: Id) -> Result<Step, Stop> {
+        self.wait(t, Waiting::Peer, None);
+        Ok(Step::Wait)
+    }
+
+    /// The peer must settle something by itself: it does its call again, and meets this first.
+    fn leave_to(&mut self, p: Id, stop: Stop) {
+        self.wake(p);
+        self.thread_mut(p).hint = Hint::Obstacle(match stop {
+            Stop::Fault(fault) => Obstacle::Page(fault.address, fault.access),
+            Stop::Device(address, access) => Obstacle::Page(address, access),
+            Stop::Exception(code, address) => Obstacle::Wrong(code, address),
+            _ => return,
+        });
+    }
+
+    /// Moves the message of one thread to another, who have these stages left.
+    fn move_message(&mut self, from: (Id, Plan), to: (Id, Plan)) -> Moved {
+        let mut source = Side::sender(self, from.0, from.1);
+        let mut sink = Side::receiver(self, to.0, to.1, true);
+        let moved = self.transfer(&mut source, &mut sink, u64::MAX);
+        source.save_sender(&mut self.thread_mut(from.0).registers);
+        sink.save_receiver(&mut self.thread_mut(to.0).registers);
+        moved
+    }
+}
+
+fn other(stages: Plan) -> Plan {
+    if stages.has(Plan::CLIENT) {
+        Plan::SERVER
+    } else {
+        Plan::CLIENT
+    }
+}
+
+// ---- stages of a connection ----------------------------------------------------------------------
+
+impl System {
+    /// Connects to a port: to a server that waits there, or waits for one.
+    fn connect(&mut self, t: Id) -> Result<Step, Stop> {
+        let handle = self.thread(t).registers.rdi;
+        let port = self.find_target(self.space_of(t)?, handle, Type::Port)?;
+        if self.thread(t).client.stage != Stage::None {
+            return Err(Stop::Code(Code::WrongStage));
+        }
+        let Some(server) = self.waiting_server(port) else {
+            return Ok(self.wait_for_server(t, port, Errand::Connect));
+        };
+        self.link(t, server, port);
+        Ok(Step::Done(Code::Ok))
+    }
+
+    fn wait_for_server(&mut self, t: Id, port: Id, errand: Errand) -> Step {
+        self.wait(t, Waiting::Port, Some(port));
+        self.thread_mut(t).hint = Hint::Errand(errand);
+        Step::Wait
+    }
+
+    /// A server that waits for clients of the port.
+    pub(crate) fn waiting_server(&self, port: Id) -> Option<Id> {
+        let set = self.live(self.port(port).portset, Type::Portset)?;
+        self.first(self.open(set).ok()?, Waiting::Portset)
+    }
+
+    /// Makes the connection. A server that waits for a client has that stage done.
+    fn link(&mut self, client: Id, server: Id, port: Id) {
+        self.thread_mut(client).client = End { stage: Stage::Sending, peer: Some(server) };
+        self.thread_mut(server).server = End { stage: Stage::Receiving, peer: Some(client) };
+        self.thread_mut(server).registers.rdi = self.port(port).alias;
+        if self.waits(server, Waiting::Portset) {
+            self.connected_now(server);
+        }
+    }
+
+    /// The stage of a waiting thread that found the other end is done.
+    fn connected_now(&mut self, t: Id) {
+        match self.frame_call(t).map(|call| (call, next(call))) {
+            Some((call, Some(rest))) => {
+                self.leave(t);
+                self.become_stage(t, call, rest);
+                self.wait(t, Waiting::Peer, None);
+            }
+            _ => self.complete(t, Code::Ok),
+        }
+    }
+
+    /// Takes the direction that the peer turned round.
+    fn ack(&mut self, t: Id, stages: Plan) -> Result<Step, Stop> {
+        let p = self.peer(t, stages)?;
+        if self.end_of(t, stages).stage != Stage::Ack {
+            return Err(Stop::Code(Code::WrongStage));
+        }
+        self.open(p)?;
+        self.end_mut(t, stages).stage = Stage::Sending;
+        self.end_mut(p, other(stages)).stage = Stage::Receiving;
+        Ok(Step::Done(Code::Ok))
+    }
+
+    /// Sends until nothing is left. Nothing is sent without the other's help.
+    fn send(&mut self, t: Id, stages: Plan) -> Result<Step, Stop> {
+        let p = self.peer(t, stages)?;
+        if self.end_of(t, stages).stage != Stage::Sending {
+            return Err(Stop::Code(Code::WrongStage));
+        }
+        let receives = |theirs: &Plan| theirs.first() == Some(Plan::RECEIVE);
+        let Some(theirs) = self.peer_waits(p, stages).filter(receives) else {
+            let mut source = Side::sender(self, t, stages);
+            let empty = source.is_empty(self);
+            source.save_sender(&mut self.thread_mut(t).registers);
+            if empty? {
+                return Ok(Step::Done(Code::Ok));
+            }
+            return self.wait_for_peer(t);
+        };
+        match self.move_message((t, stages), (p, theirs)) {
+            Moved::All => return Ok(Step::Done(Code::Ok)),
+            Moved::Full => self.complete_receive(p, Code::More),
+            Moved::Sender(stop) => return Err(stop),
+            Moved::Receiver(stop) => self.leave_to(p, stop),
+        }
+        self.wait_for_peer(t)
+    }
+
+    /// Turns the direction round, once the peer is there to take it.
+    fn over(&mut self, t: Id, stages: Plan) -> Result<Step, Stop> {
+        let p = self.peer(t, stages)?;
+        if self.end_of(t, stages).stage != Stage::Sending {
+            return Err(Stop::Code(Code::WrongStage));
+        }
+        if self.peer_waits(p, stages).and_then(Plan::first) != Some(Plan::RECEIVE) {
+            return self.wait_for_peer(t);
+        }
+        self.end_mut(t, stages).stage = Stage::Over;
+        self.end_mut(p, other(stages)).stage = Stage::Ack;
+        self.complete_receive(p, Code::Ok);
+        Ok(Step::Done(Code::Ok))
+    }
+
+    /// Receives until the peer turns the direction round, the buffer is full, or the connection has
+    /// ended.
+    fn receive(&mut self, t: Id, stages: Plan) -> Handled {
+        if self.end_of(t, stages).stage == Stage::Finished {
+            *self.end_mut(t, stages) = End::default();
+            self.finish_receive(t, Code::Ok);
+            return Ok(Outcome::Done);
+        }
+        let p = match self.peer(t, stages) {
+            Err(Stop::Code(code)) => {
+                self.finish_receive(t, code);
+                return Ok(Outcome::Done);
+            }
+            peer => peer?,
+        };
+        if !matches!(self.end_of(t, stages).stage, Stage::Receiving | Stage::Over) {
+            self.finish_receive(t, Code::WrongStage);
+            return Ok(Outcome::Done);
+        }
+        if let Some(theirs) = self.peer_waits(p, stages).filter(|s| s.first() == Some(Plan::SEND)) {
+            match self.move_message((p, theirs), (t, stages)) {
+                Moved::All => self.advance(p),
+                Moved::Full => {
+                    self.finish_receive(t, Code::More);
+                    return Ok(Outcome::Done);
+                }
+                Moved::Receiver(stop) => return Err(stop),
+                Moved::Sender(stop) => self.leave_to(p, stop),
+            }
+        }
+        if self.peer_waits(p, stages).and_then(Plan::first) == Some(Plan::OVER) {
+            self.end_mut(p, other(stages)).stage = Stage::Over;
+            self.end_mut(t, stages).stage = Stage::Ack;
+            self.advance(p);
+            self.finish_receive(t, Code::Ok);
+            return Ok(Outcome::Done);
+        }
+        self.wait(t, Waiting::Peer, None);
+        Ok(Outcome::Wait)
+    }
+
+    fn disconnect(&mut self, t: Id, stages: Plan) -> Step {
+        if stages.has(Plan::CLIENT) {
+            self.drop_client_end(t);
+        } else if self.thread(t).server.stage != Stage::None {
+            self.drop_server_end(t);
+        }
+        Step::Done(Code::Ok)
+    }
+
+    /// Ends the connection at the client's end.
+    pub(crate) fn drop_client_end(&mut self, t: Id) {
+        let end = std::mem::take(&mut self.thread_mut(t).client);
+        if let Some(s) = self.live(end.peer, Type::Thread) {
+            let theirs = self.thread(s).server;
+            if theirs.peer == Some(t) && reliable(theirs.stage) {
+                self.tell_disconnected(s, Plan::SERVER);
+            }
+        }
+    }
+
+    /// Ends what the server's end holds: a connection, or a request, which is then sent again.
+    pub(crate) fn drop_server_end(&mut self, s: Id) {
+        let end = std::mem::take(&mut self.thread_mut(s).server);
+        let Some(c) = self.live(end.peer, Type::Thread) else {
+            return;
+        };
+        let theirs = self.thread(c).client;
+        if matches!(end.stage, Stage::Call | Stage::Fault) {
+            let owed = self.thread(c).served_by() == Some((s, end.stage));
+            if self.waits(c, Waiting::Reply) && owed {
+                self.wake(c);
+            }
+        } else if reliable(end.stage) && theirs.peer == Some(s) && reliable(theirs.stage) {
+            self.tell_disconnected(c, Plan::CLIENT);
+        }
+    }
+
+    /// A peer that waits on the connection learns at once that it has ended; any other will when
+    /// it next uses its end.
+    fn tell_disconnected(&mut self, p: Id, side: Plan) {
+        let theirs = self.stages(p).filter(|s| s.has(side) && self.waits(p, Waiting::Peer));
+        if let Some(theirs) = theirs {
+            *self.end_mut(p, side) = End::default();
+            if theirs.first() == Some(Plan::RECEIVE) {
+                self.complete_receive(p, Code::Disconnected);
+            } else {
+                self.complete(p, Code::Disconnected);
+            }
+        }
+    }
+}
+
+// ---- the server's wait ---------------------------------------------------------------------------
+
+impl System {
+    /// Ends the connection, and takes the next client or waits for one.
+    fn wait_for_client(&mut self, t: Id, stages: Plan) -> Result<Step, Stop> {
+        let handle = self.thread(t).registers.rdi;
+        let set = self.find(self.space_of(t)?, handle, Type::Portset)?;
+        self.leave_client(t);
+        while let Some((client, port)) = self.waiting_client(set) {
+            match self.thread(client).hint {
+                Hint::Errand(Errand::Connect) => {
+                    self.link(client, t, port);
+                    self.connected_now(client);
+                    return Ok(Step::Done(Code::Ok));
+                }
+                Hint::Errand(Errand::Call) => {
+                    if self.take_call(t, client, port)? {
+                        return Ok(Step::Finished);
+                    }
+                }
+                // It meets its fault again, and then finds this server waiting.
+                _ => self.wake(client),
+            }
+        }
+        let mut deadline = None;
+        if stages.has(Plan::UNTIL) {
+            let at = self.thread(t).registers.rbp;
+            deadline = self.machine_time(self.space_of(t)?, at);
+            if deadline.is_some_and(|at| at <= self.now) {
+                return Err(Stop::Code(Code::TimedOut));
+            }
+        }
+        self.wait(t, Waiting::Portset, Some(set));
+        self.thread_mut(t).deadline = deadline;
+        Ok(Step::Wait)
+    }
+
+    /// A client that waits at one of the ports of the set, of the highest priority, and the port.
+    fn waiting_client(&self, set: Id) -> Option<(Id, Id)> {
+        let here = |id: &Id| {
+            let t = self.thread(*id);
+            let port = t.at.and_then(|port| self.objects.contains_key(&port).then_some(port));
+            t.status == Status::Waiting(Waiting::Port)
+                && port.is_some_and(|port| self.port(port).portset == Some(set))
+        };
+        let all: Vec<Id> = self.threads().map(|(id, _)| id).filter(here).collect();
+        let highest = all.iter().map(|&id| self.thread(id).priority).max()?;
+        let may = |id: &Id| all.contains(id) && self.thread(*id).priority == highest;
+        let seen = self.seen.order.iter().copied().find(|id| may(id));
+        let client = seen.or_else(|| all.iter().copied().find(may))?;
+        Some((client, self.thread(client).at?))
+    }
+
+    /// Takes the call of a client that waits. Whatever keeps it from being taken is left to the
+    /// client; only the server's own absent page stops the server.
+    fn take_call(&mut self, s: Id, c: Id, port: Id) -> Result<bool, Stop> {
+        let Some(stages) = self.stages(c) else {
+            self.wake(c);
+            return Ok(false);
+        };
+        match self.deliver(s, port, Side::sender(self, c, stages), Code::Call) {
+            Moved::All => {
+                self.leave(c);
+                self.owe_reply(c, s);
+                return Ok(true);
+            }
+            Moved::Full => self.complete(c, Code::TooLarge),
+            Moved::Receiver(stop) => return Err(stop),
+            Moved::Sender(stop) => self.leave_to(c, stop),
+        }
+        Ok(false)
+    }
+
+    fn owe_reply(&mut self, c: Id, s: Id) {
+        self.thread_mut(s).server = End { stage: Stage::Call, peer: Some(c) };
+        self.thread_mut(c).hint = Hint::Called(s);
+        self.wait(c, Waiting::Reply, None);
+    }
+
+    /// A server that goes on to the next client ends the connection in order if it has the
+    /// direction, and drops it otherwise.
+    fn leave_client(&mut self, s: Id) {
+        let client = self.connected(s, Plan::SERVER);
+        let (Stage::Sending, Some(c)) = (self.thread(s).server.stage, client) else {
+            if self.thread(s).server.stage != Stage::None {
+                self.drop_server_end(s);
+            }
+            return;
+        };
+        self.thread_mut(s).server = End::default();
+        if self.peer_waits(c, Plan::SERVER).and_then(Plan::first) == Some(Plan::RECEIVE) {
+            self.thread_mut(c).client = End::default();
+            self.complete_receive(c, Code::Ok);
+        } else {
+            self.thread_mut(c).client.stage = Stage::Finished;
+        }
+    }
+}
+
+// ---- idempotent messages -------------------------------------------------------------------------
+
+impl System {
+    /// Gives a whole message to a server that waits or is about to, and completes its call with
+    /// `code`. The frame changes only if all of the message arrives; `Full` if it does not fit.
+    fn deliver(&mut self, s: Id, port: Id, mut source: Side, code: Code) -> Moved {
+        let call = self.frame_call(s).map(|call| (call, next(call)));
+        let Some((call, Some(rest))) =
+            call.filter(|c| c.1.is_some_and(|r| plan(r).has(Plan::RECEIVE)))
+        else {
+            return Moved::Full;
+        };
+        let mut sink = Side::receiver(self, s, plan(rest), false);
+        match self.transfer(&mut source, &mut sink, MAX_IDEMPOTENT) {
+            Moved::All => {}
+            // Too many empty segments: there is no progress to keep.
+            Moved::Sender(Stop::Again) | Moved::Receiver(Stop::Again) => return Moved::Full,
+            other => return other,
+        }
+        self.become_stage(s, call, rest);
+        sink.save_receiver(&mut self.thread_mut(s).registers);
+        self.thread_mut(s).registers.rdi = self.port(port).alias;
+        self.finish_receive(s, code);
+        Moved::All
+    }
+
+    /// Request out, wait for the reply. Until that is there the frame says to do it all again.
+    fn call_idempotent(&mut self, t: Id, stages: Plan) -> Handled {
+        let handle = self.thread(t).registers.rdi;
+        let port = self.find_target(self.space_of(t)?, handle, Type::Port)?;
+        let source = Side::sender(self, t, stages);
+        if source.known_length() > MAX_IDEMPOTENT {
+            return Err(Stop::Code(Code::TooLarge));
+        }
+        // The reply should not meet an absent page.
+        Side::receiver(self, t, stages, false).probe(self)?;
+        while let Some(s) = self.waiting_server(port) {
+            match self.deliver(s, port, source, Code::Call) {
+                Moved::All => {
+                    self.wake(s);
+                    self.owe_reply(t, s);
+                    return Ok(Outcome::Wait);
+                }
+                Moved::Full => return Err(Stop::Code(Code::TooLarge)),
+                Moved::Sender(stop) => return Err(stop),
+                // It is busy with itself: perhaps another one waits.
+                Moved::Receiver(stop) => self.leave_to(s, stop),
+            }
+        }
+        self.wait_for_server(t, port, Errand::Call);
+        Ok(Outcome::Wait)
+    }
+
+    /// A message of the kernel's, on behalf of a thread that met a fault or an exception.
+    pub(crate) fn send_from_kernel(
+        &mut self,
+        t: Id,
+        port: Id,
+        words: &[u64],
+        missing: Option<Missing>,
+    ) {
+        let (code, stage) = match missing {
+            Some(_) => (Code::Fault, Stage::Fault),
+            None => (Code::Exception, Stage::Exception),
+        };
+        while let Some(s) = self.waiting_server(port) {
+            match self.deliver(s, port, Side::kernel(words), code) {
+                Moved::All => {
+                    self.wake(s);
+                    self.thread_mut(s).server = End { stage, peer: Some(t) };
+                    if let Some((page, need, region)) = missing {
+                        self.thread_mut(t).hint = Hint::Faulted(s, page, need, region);
+                        return self.wait(t, Waiting::Reply, None);
+                    }
+                    let thread = self.thread_mut(t);
+                    (thread.exception_delivered, thread.hint) = (true, Hint::Excepted(s));
+                    return self.wait(t, Waiting::Exception, None);
+                }
+                // The server takes less than the kernel has to say: it hears that instead.
+                Moved::Full => self.complete(s, Code::TooLarge),
+                Moved::Receiver(stop) => self.leave_to(s, stop),
+                Moved::Sender(_) => self.wake(s),
+            }
+        }
+        self.wait_for_server(t, port, Errand::Trap);
+    }
+
+    /// Answers what the server's end holds. An answer to someone gone is dropped.
+    fn reply(&mut self, t: Id, stages: Plan) -> Result<Step, Stop> {
+        self.space_of(t)?;
+        let end = self.thread(t).server;
+        let source = Side::sender(self, t, stages);
+        // Who still waits for this answer: both must agree what it answers.
+        let owed = self.live(end.peer, Type::Thread).filter(|&c| {
+            self.waits(c, Waiting::Reply) && self.thread(c).served_by() == Some((t, end.stage))
+        });
+        match end.stage {
+            Stage::Call if source.known_length() > MAX_IDEMPOTENT => {
+                return Err(Stop::Code(Code::TooLarge));
+            }
+            Stage::Call => {
+                if let Some(c) = owed {
+                    self.reply_call(c, source)?;
+                }
+            }
+            Stage::Fault => {
+                if let Some(c) = owed {
+                    if let Hint::Faulted(_, page, need, region) = self.thread(c).hint {
+                        let space = self.thread(c).space;
+                        if space.is_some_and(|s| self.still_missing(s, (page, need, region))) {
+                            self.thread_mut(c).hint = Hint::Refused(page);
+                        }
+                    }
+                    self.wake(c);
+                }
+            }
+            Stage::Exception => self.reply_exception(t, end, source)?,
+            _ => return Err(Stop::Code(Code::WrongStage)),
+        }
+        self.thread_mut(t).server = End::default();
+        Ok(Step::Done(Code::Ok))
+    }
+
+    /// Moves the answer into the client's buffer and completes its call.
+    fn reply_call(&mut self, c: Id, mut source: Side) -> Result<(), Stop> {
+        let Some(call) = self.frame_call(c) else {
+            return Ok(());
+        };
+        let mut sink = Side::receiver(self, c, plan(call), false);
+        let code = match self.transfer(&mut source, &mut sink, MAX_IDEMPOTENT) {
+            Moved::All => Code::Ok,
+            Moved::Full | Moved::Receiver(Stop::Again) => Code::Truncated,
+            Moved::Sender(Stop::Again) => return Err(Stop::Code(Code::TooLarge)),
+            Moved::Sender(stop) => return Err(stop),
+            // The client does its call again once its page is there: it is idempotent.
+            Moved::Receiver(stop) => {
+                self.leave_to(c, stop);
+                return Ok(());
+            }
+        };
+        self.become_call(c, call);
+        sink.save_receiver(&mut self.thread_mut(c).registers);
+        self.complete_receive(c, code);
+        Ok(())
+    }
+
+    /// The registers with which a thread goes on after its exception, stopped or not. An answer
+    /// from anybody else than who has the exception is too late.
+    fn reply_exception(&mut self, t: Id, end: End, source: Side) -> Result<(), Stop> {
+        let bytes = self.read_exactly(source, REGISTER_WORDS as u64 * 8)?;
+        let mut words = [0; REGISTER_WORDS];
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+        }
+        let registers = Registers::from_words(&words);
+        if !crate::state::sound(&registers) {
+            return Err(Stop::Code(Code::Invalid));
+        }
+        let mine = |c: &Id| match self.thread(*c).hint {
+            Hint::Excepted(s) => self.live(Some(s), Type::Thread).is_none_or(|keeper| keeper == t),
+            _ => true,
+        };
+        if let Some(c) = self.live(end.peer, Type::Thread).filter(mine) {
+            self.open(c)?;
+            if self.thread(c).exception_delivered {
+                let thread = self.thread_mut(c);
+                thread.set_registers(registers);
+                thread.exception_delivered = false;
+                if self.waits(c, Waiting::Exception) {
+                    self.wake(c);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,324 @@
+//! What every call of the kernel does: an executable specification.
+//!
+//! The shortest text from which one can understand the kernel, and one that cannot rot: the
+//! kernel's tests run it beside the kernel, event by event, and compare all that there is to see.
+//! There is no scheduler in here, no queue, no cache, no list, no tree, no page table: an object is
+//! a plain value, and whatever can be found by looking is found by looking.
+//!
+//! A [`System`] is all there is at an instant. It changes by an [`Event`]: the running thread makes
+//! a call or meets a fault, the timer rings, a line is raised. [`System::step`] says what follows.
+//!
+//! * [`calls`]: what each call does; [`state`]: `get_state` and `set_state` of every type.
+//! * [`ipc`]: the stages of connections and idempotent calls; [`message`]: what is moved, in which
+//!   order, and what is left in the frames.
+//! * [`object`]: identities and bodies; [`memory`]: what a thread sees of memory.
+//! * [`wait`]: how a wait begins and ends, and why a thread may go on waiting.
+//!
+//! # What is left open
+//!
+//! Rule A8 leaves the kernel some choices. They are here in three forms, and nowhere else.
+//!
+//! * *Who of several.* Wait order is promised by priority only. Where one of several waiters of the
+//!   highest priority goes on, [`System::first`] takes the first of these in an order that is given
+//!   ([`Seen::order`]): the kernel is right if some order leads to what it did.
+//! * *Restarts.* A waiting thread may begin its call again at any time: [`System::restart`]. This
+//!   covers spurious returns of `cond_wait` and second deliveries of idempotent messages, and it is
+//!   why nobody need be woken in this text unless something is granted. It does not excuse a
+//!   wake-up that was forgotten: after each step, every thread that waits must have a reason
+//!   ([`System::may_wait`]).
+//! * *Memory.* When the kernel's own memory is short, `create` may say so ([`Seen::no_memory`]).
+//!
+//! Who runs is a choice as well, among the ready threads of the highest priority
+//! ([`System::may_run`]).
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod calls;
+pub mod ipc;
+pub mod memory;
+pub mod message;
+pub mod object;
+pub mod state;
+pub mod wait;
+
+use abi::{access, Call, Code, Exception, Type};
+use memory::Missing;
+use object::{Account, Body, Object, Phase, Thread};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use wait::{Hint, Status, Waiting};
+
+/// Names an identity. No two identities ever have the same.
+pub type Id = u32;
+/// A physical frame, and an offset in it.
+pub type Place = (u64, u64);
+
+/// What happens to the running thread, or to the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It executes the `syscall` instruction.
+    Syscall,
+    /// Its own access to memory is not allowed by what the machine has been told.
+    PageFault {
+        /// The address.
+        address: u64,
+        /// The right that it needs, of [`abi::access`].
+        access: u64,
+    },
+    /// An exception of the processor.
+    Processor {
+        /// The vector.
+        vector: u8,
+        /// The error code.
+        error: u64,
+    },
+    /// The timer rings.
+    Timer,
+    /// A device raises its line.
+    Line(u8),
+}
+
+/// What was seen of the kernel's free choices in a step.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// The threads that waited, in the order in which the kernel may have chosen among them.
+    pub order: Vec<Id>,
+    /// The call ended with [`Code::NoMemory`], at a time when memory was short.
+    pub no_memory: bool,
+}
+
+/// What the machine is like.
+#[derive(Clone, Debug, Default)]
+pub struct Machine {
+    /// What an object of each type costs its payer, in bytes, in the order of [`abi::TYPES`].
+    pub costs: [u64; 9],
+    /// The frames of memory that programs can have.
+    pub frames: std::ops::Range<u64>,
+}
+
+/// Everything there is.
+#[derive(Clone, Debug, Default)]
+pub struct System {
+    /// The machine.
+    pub machine: Machine,
+    /// The machine's clock at the last event, in nanoseconds.
+    pub now: u64,
+    /// All identities that live.
+    pub objects: BTreeMap<Id, Rc<Object>>,
+    /// What is in memory. Frames that are not in here are zero.
+    pub memory: memory::Memory,
+    /// Who pays.
+    pub accounts: Vec<Account>,
+    /// The thread that each interrupt line is attached to.
+    pub lines: [Option<Id>; 16],
+    /// The thread that runs.
+    pub running: Id,
+    /// What was seen in this step.
+    pub seen: Seen,
+    /// The last identity that was given out.
+    pub last: Id,
+}
+
+/// What keeps a call from being done now. Whatever comes to this has changed nothing (rule A2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It is complete, with this result.
+    Code(Code),
+    /// Wrong use, at an address.
+    Exception(Exception, u64),
+    /// A page is not there.
+    Fault(memory::Fault),
+    /// Memory of a device, for an access, which the kernel does not touch.
+    Device(u64, u64),
+    /// An identity is vacant.
+    Vacant,
+    /// It has done enough for once; its frame says how to go on.
+    Again,
+}
+
+/// What became of a call that nothing stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The result is in the frame.
+    Done,
+    /// The thread waits, and its frame says for what.
+    Wait,
+}
+
+/// What a call comes to.
+pub type Handled = Result<Outcome, Stop>;
+
+impl System {
+    /// What an event at a time leads to.
+    pub fn step(&mut self, event: Event, now: u64, seen: Seen) {
+        self.now = now;
+        self.seen = seen;
+        let t = self.running;
+        match event {
+            Event::Syscall => {
+                self.thread_mut(t).in_call = true;
+                if let Err(stop) = self.dispatch(t) {
+                    self.stopped(t, stop);
+                }
+            }
+            Event::PageFault { address, access } => self.page_fault(t, address, access),
+            Event::Processor { vector, error } => {
+                self.thread_mut(t).in_call = false;
+                let code = Exception::from_raw(u64::from(vector)).filter(|_| vector < 32);
+                let rip = self.thread(t).registers.rip;
+                self.exception(t, code.unwrap_or(Exception::Processor), rip, error);
+            }
+            Event::Timer => self.timer(),
+            Event::Line(line) => {
+                if let Some(t) = self.lines[usize::from(line)] {
+                    self.interrupt(t);
+                }
+            }
+        }
+    }
+
+    /// The call in the frame of the running thread: in a foreign space an exception, else what its
+    /// row in the table says.
+    fn dispatch(&mut self, t: Id) -> Handled {
+        let space = self.thread(t).space.ok_or(Stop::Exception(Exception::NoSpace, 0))?;
+        let r = &self.thread(t).registers;
+        if self.space(space).foreign {
+            let (rip, rax) = (r.rip, r.rax);
+            self.exception(t, Exception::ForeignCall, rip, rax);
+            return Ok(Outcome::Wait);
+        }
+        match Call::from_number(r.rax as u8) {
+            None => Err(Stop::Exception(Exception::NoCall, r.rax)),
+            Some(call) => self.call(t, space, call),
+        }
+    }
+
+    /// What stops a call becomes its result, a wait, or a message to a keeper. After that message
+    /// is answered, or any time it likes, the thread begins again with what its frame says.
+    fn stopped(&mut self, t: Id, stop: Stop) {
+        match stop {
+            Stop::Code(code) => self.finish(t, code),
+            Stop::Again => {}
+            Stop::Vacant => self.wait(t, Waiting::Vacant, None),
+            Stop::Fault(fault) => self.fault(t, fault),
+            Stop::Device(page, need) => self.exception(t, Exception::Memory, page, need),
+            Stop::Exception(exception, address) => self.exception(t, exception, address, 0),
+        }
+    }
+
+    /// An access of the program itself: if a walk finds the page, it can simply try again.
+    fn page_fault(&mut self, t: Id, address: u64, need: u64) {
+        self.thread_mut(t).in_call = false;
+        let Some(space) = self.thread(t).space else {
+            return self.halt(t, Exception::NoSpace, address);
+        };
+        match self.translate(space, address, need) {
+            Ok(_) | Err(Stop::Device(..)) => {}
+            Err(stop) => self.stopped(t, stop),
+        }
+    }
+
+    /// A page that is not there: the keeper of the region where the walk failed hears of it. With no
+    /// keeper, or when the keeper's answer to this very fault resolved nothing, it is an exception.
+    fn fault(&mut self, t: Id, fault: memory::Fault) {
+        let page = memory::page(fault.address);
+        let last = std::mem::replace(&mut self.thread_mut(t).hint, Hint::None);
+        let refused = last == Hint::Refused(page);
+        let keeper = fault.at.filter(|_| !refused).and_then(|(region, offset)| {
+            let keeper = self.live(self.region(region).keeper, Type::Port)?;
+            Some((keeper, region, offset))
+        });
+        let Some((port, region, offset)) = keeper else {
+            return self.exception(t, Exception::Memory, fault.address, fault.access);
+        };
+        let start = self.region(region).start;
+        let words =
+            [memory::page(offset), memory::page(start + offset), fault.access, self.thread(t).tag];
+        self.tell(t, port, &words, Some((page, fault.access, region)));
+    }
+
+    /// An exception: the keeper of the thread's space hears of it, with all registers. With no
+    /// keeper the thread stops with the exception in its state.
+    fn exception(&mut self, t: Id, code: Exception, address: u64, detail: u64) {
+        let keeper = self.thread(t).space.and_then(|s| self.live(self.space(s).keeper, Type::Port));
+        let Some(port) = keeper else {
+            return self.halt(t, code, address);
+        };
+        let thread = self.thread_mut(t);
+        thread.exception = (code as u8, address);
+        let mut words = vec![code as u64, address, detail, thread.tag];
+        words.extend(thread.registers().to_words());
+        self.tell(t, port, &words, None);
+    }
+
+    /// A message of the kernel's own, about what is missing or an exception; or a wait while the port
+    /// is vacant.
+    fn tell(&mut self, t: Id, port: Id, words: &[u64], missing: Option<Missing>) {
+        if self.is_open(port) {
+            self.send_from_kernel(t, port, words, missing);
+        } else {
+            self.wait(t, Waiting::Vacant, None);
+        }
+    }
+
+    /// The timer: whose deadline has come, goes on. A sleep is over; `cond_wait_until` goes on as
+    /// the `mutex_lock` that it has become; whatever else waits with a deadline has timed out.
+    fn timer(&mut self) {
+        let due = |t: &Thread| t.deadline.is_some_and(|at| at <= self.now);
+        let due: Vec<Id> = self.threads().filter(|&(_, t)| due(t)).map(|(id, _)| id).collect();
+        for t in due {
+            match self.thread(t).status {
+                Status::Waiting(Waiting::Deadline) => self.complete(t, Code::Ok),
+                Status::Waiting(Waiting::Cond) => self.wake(t),
+                _ => self.complete(t, Code::TimedOut),
+            }
+        }
+    }
+
+    /// Whether the thread may be the one that runs: it is ready, and nobody more important is.
+    #[must_use]
+    pub fn may_run(&self, t: Id) -> bool {
+        let ready = |t: &Thread| t.status == Status::Ready;
+        let Some(mine) = self.objects.get(&t) else {
+            return false;
+        };
+        let Body::Thread(mine) = &mine.body else {
+            return false;
+        };
+        ready(mine) && !self.threads().any(|(_, o)| ready(o) && o.priority > mine.priority)
+    }
+}
+
+impl System {
+    /// All threads that live.
+    pub fn threads(&self) -> impl Iterator<Item = (Id, &Thread)> {
+        self.objects.iter().filter_map(|(&id, object)| match &object.body {
+            Body::Thread(t) => Some((id, &**t)),
+            _ => None,
+        })
+    }
+
+    /// Whether the identity lives and has a body that has been opened.
+    #[must_use]
+    pub fn is_open(&self, id: Id) -> bool {
+        self.objects.get(&id).is_some_and(|o| o.phase == Phase::Active)
+    }
+
+    /// A vacant identity makes who operates on it wait.
+    pub(crate) fn open(&self, id: Id) -> Result<Id, Stop> {
+        if self.is_open(id) {
+            Ok(id)
+        } else {
+            Err(Stop::Vacant)
+        }
+    }
+}
+
+/// Whether these are rights.
+pub(crate) fn rights(value: u64) -> Result<u64, Stop> {
+    if value & !access::ALL == 0 {
+        Ok(value)
+    } else {
+        Err(Stop::Code(Code::Invalid))
+    }
+}

@@ -1,0 +1,306 @@
+//! Messages: what is moved from a sender to a receiver, in which order, and what is left.
+//!
+//! A frame describes each side: a current segment, a list of further ones, a list of references;
+//! or eight registers. References go first. What has been moved is taken off both descriptions, so
+//! that at every moment the frames say what is left (rule A3).
+
+use crate::memory::word_aligned;
+use crate::{Id, Place, Stop, System};
+use abi::ipc::Plan;
+use abi::{access, Code, Registers, Type};
+use abi::{MAX_IDEMPOTENT, MAX_LIST_REFS, MAX_SHORT, OBJECT_SIZE, PAGE_SIZE, USER_END};
+
+/// One side of a message.
+#[derive(Clone, Copy)]
+pub(crate) struct Side {
+    /// Where its addresses are; the kernel's own messages have none.
+    space: Option<Id>,
+    bytes: Bytes,
+    refs: u64,
+}
+
+#[derive(Clone, Copy)]
+enum Bytes {
+    /// In scattered memory: a segment, then a list of segments.
+    Memory { address: u64, length: u64, list: u64, left: u64 },
+    /// In registers, or the kernel's own; this many of them to send, or received.
+    Held([u8; HELD], usize),
+}
+
+/// The longest message that the kernel itself sends.
+const HELD: usize = abi::message::EXCEPTION_WORDS * 8;
+/// Empty segments that are skipped before others have a turn.
+const MAX_SKIPPED: u32 = 1024;
+
+/// How a transfer ended.
+pub(crate) enum Moved {
+    /// The sender has nothing left.
+    All,
+    /// The receiver has no room for what is left.
+    Full,
+    /// Something stopped it, on the sender's side.
+    Sender(Stop),
+    /// Something stopped it, on the receiver's side.
+    Receiver(Stop),
+}
+
+fn short(r: &mut Registers) -> [&mut u64; 8] {
+    [&mut r.rsi, &mut r.rdx, &mut r.r10, &mut r.r8, &mut r.r9, &mut r.r12, &mut r.r13, &mut r.r14]
+}
+
+fn held(r: &Registers) -> Bytes {
+    let mut bytes = [0; HELD];
+    for (chunk, register) in bytes.chunks_exact_mut(8).zip(short(&mut r.clone())) {
+        chunk.copy_from_slice(&register.to_le_bytes());
+    }
+    Bytes::Held(bytes, (r.rax >> 8 & 0xff).min(MAX_SHORT) as usize)
+}
+
+impl Side {
+    /// What the frame of a thread says that it sends.
+    pub(crate) fn sender(system: &System, t: Id, stages: Plan) -> Side {
+        let (t, r) = (system.thread(t), &system.thread(t).registers);
+        if stages.has(Plan::SHORT) {
+            return Side { space: t.space, bytes: held(r), refs: r.r15 };
+        }
+        let bytes = Bytes::Memory { address: r.rsi, length: r.rdx, list: r.r10, left: r.r8 };
+        Side { space: t.space, bytes, refs: r.r9 }
+    }
+
+    /// What the frame of a thread says that it receives into, and has received so far: nothing, if
+    /// it has not begun.
+    pub(crate) fn receiver(system: &System, t: Id, stages: Plan, begun: bool) -> Side {
+        let (t, r) = (system.thread(t), &system.thread(t).registers);
+        let bytes = match (stages.has(Plan::SHORT), held(r)) {
+            (true, Bytes::Held(bytes, n)) => Bytes::Held(bytes, if begun { n } else { 0 }),
+            _ => Bytes::Memory { address: r.r12, length: r.r13, list: r.r14, left: r.r15 },
+        };
+        Side { space: t.space, bytes, refs: r.rbx }
+    }
+
+    /// A message of the kernel's own.
+    pub(crate) fn kernel(words: &[u64]) -> Side {
+        let mut bytes = [0; HELD];
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
+            chunk.copy_from_slice(&word.to_le_bytes());
+        }
+        Side { space: None, bytes: Bytes::Held(bytes, words.len() * 8), refs: 0 }
+    }
+
+    /// Writes what is left into the sender's frame.
+    pub(crate) fn save_sender(&self, r: &mut Registers) {
+        match self.bytes {
+            Bytes::Memory { address, length, list, left } => {
+                (r.rsi, r.rdx, r.r10, r.r8, r.r9) = (address, length, list, left, self.refs);
+            }
+            Bytes::Held(..) => {
+                self.save_held(r);
+                r.r15 = self.refs;
+            }
+        }
+    }
+
+    /// Writes what is left into the receiver's frame.
+    pub(crate) fn save_receiver(&self, r: &mut Registers) {
+        match self.bytes {
+            Bytes::Memory { address, length, list, left } => {
+                (r.r12, r.r13, r.r14, r.r15) = (address, length, list, left);
+            }
+            Bytes::Held(..) => self.save_held(r),
+        }
+        r.rbx = self.refs;
+    }
+
+    fn save_held(&self, r: &mut Registers) {
+        if let Bytes::Held(bytes, count) = self.bytes {
+            for (chunk, register) in bytes.chunks_exact(8).zip(short(r)) {
+                *register = u64::from_le_bytes(chunk.try_into().unwrap_or_default());
+            }
+            r.rax = r.rax & !0xff00 | (count as u64) << 8;
+        }
+    }
+
+    /// Bytes that the message has at least.
+    pub(crate) fn known_length(&self) -> u64 {
+        match self.bytes {
+            Bytes::Memory { length, .. } => length,
+            Bytes::Held(_, count) => count as u64,
+        }
+    }
+
+    /// Whether the current segment is there to be written.
+    pub(crate) fn probe(&self, system: &System) -> Result<(), Stop> {
+        match (self.bytes, self.space) {
+            (Bytes::Memory { address, length, .. }, Some(space)) => {
+                system.probe(space, address, length.min(MAX_IDEMPOTENT), access::WRITE)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the current segment of memory one that is not empty, if anything is left.
+    fn settle(&mut self, system: &System) -> Result<(), Stop> {
+        let (Bytes::Memory { address, length, list, left }, Some(space)) =
+            (&mut self.bytes, self.space)
+        else {
+            return Ok(());
+        };
+        let mut skipped = 0;
+        while *length == 0 && *left > 0 {
+            skipped += 1;
+            if skipped > MAX_SKIPPED {
+                return Err(Stop::Again);
+            }
+            word_aligned(*list)?;
+            [*address, *length] = system.read_words(space, *list)?;
+            *list = list.wrapping_add(16);
+            *left -= 1;
+        }
+        Ok(())
+    }
+
+    /// Whether there is nothing at all to send.
+    pub(crate) fn is_empty(&mut self, system: &System) -> Result<bool, Stop> {
+        if self.refs & MAX_LIST_REFS != 0 {
+            return Ok(false);
+        }
+        self.settle(system)?;
+        Ok(self.known_length() == 0)
+    }
+
+    /// Bytes that are there in one piece, on one page: to send, or room for them.
+    fn run(&self, receiving: bool) -> u64 {
+        match self.bytes {
+            Bytes::Memory { address, length, .. } if address >= USER_END => length.min(1),
+            Bytes::Memory { address, length, .. } => length.min(PAGE_SIZE - address % PAGE_SIZE),
+            Bytes::Held(_, count) if receiving => MAX_SHORT - count as u64,
+            Bytes::Held(_, count) => count as u64,
+        }
+    }
+
+    /// Frame and offset of the current address, for sides in memory.
+    fn locate(&self, system: &System, need: u64) -> Result<Option<Place>, Stop> {
+        match (self.bytes, self.space) {
+            (Bytes::Memory { address, .. }, Some(space)) => {
+                let frame = system.translate(space, address, need)?;
+                Ok(Some((frame, address % PAGE_SIZE)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// `n` bytes have been moved.
+    fn advance(&mut self, n: u64, receiving: bool) {
+        match &mut self.bytes {
+            Bytes::Memory { address, length, .. } => {
+                (*address, *length) = (*address + n, *length - n);
+            }
+            Bytes::Held(_, count) if receiving => *count += n as usize,
+            Bytes::Held(bytes, count) => {
+                // What is left moves to the front; nothing left, nothing moves.
+                if (n as usize) < *count {
+                    let end = if self.space.is_some() { MAX_SHORT as usize } else { HELD };
+                    bytes.copy_within(n as usize..end, 0);
+                }
+                *count -= n as usize;
+            }
+        }
+    }
+}
+
+impl System {
+    /// Moves what the sender has into what room the receiver has, but no more than `limit` bytes.
+    pub(crate) fn transfer(&mut self, from: &mut Side, to: &mut Side, mut limit: u64) -> Moved {
+        if let Some(ended) = self.transfer_references(from, to) {
+            return ended;
+        }
+        loop {
+            if let Err(stop) = from.settle(self) {
+                return Moved::Sender(stop);
+            }
+            if from.known_length() == 0 {
+                return Moved::All;
+            }
+            if let Err(stop) = to.settle(self) {
+                return Moved::Receiver(stop);
+            }
+            let n = from.run(false).min(to.run(true)).min(limit);
+            if n == 0 {
+                return Moved::Full;
+            }
+            limit -= n;
+            let source = match from.locate(self, access::READ) {
+                Ok(place) => place,
+                Err(stop) => return Moved::Sender(stop),
+            };
+            let sink = match to.locate(self, access::WRITE) {
+                Ok(place) => place,
+                Err(stop) => return Moved::Receiver(stop),
+            };
+            // Byte by byte, from the lowest up: the two may overlap.
+            for i in 0..n {
+                let byte = match (source, &from.bytes) {
+                    (Some((frame, offset)), _) => self.peek(frame, offset + i, 1)[0],
+                    (None, Bytes::Held(bytes, _)) => bytes[i as usize],
+                    (None, _) => 0,
+                };
+                match (sink, &mut to.bytes) {
+                    (Some((frame, offset)), _) => self.poke(frame, offset + i, &[byte]),
+                    (None, Bytes::Held(bytes, count)) => bytes[*count + i as usize] = byte,
+                    (None, _) => {}
+                }
+            }
+            from.advance(n, false);
+            to.advance(n, true);
+        }
+    }
+
+    fn transfer_references(&mut self, from: &mut Side, to: &mut Side) -> Option<Moved> {
+        let (Some(here), Some(there)) = (from.space, to.space) else {
+            return None;
+        };
+        while from.refs & MAX_LIST_REFS > 0 {
+            if to.refs & MAX_LIST_REFS == 0 {
+                return Some(Moved::Full);
+            }
+            let target = match self.target_at(here, from.refs & !MAX_LIST_REFS) {
+                Ok(target) => target,
+                Err(stop) => return Some(Moved::Sender(stop)),
+            };
+            match self.find(there, to.refs & !MAX_LIST_REFS, Type::Reference) {
+                Ok(place) => self.point(place, target),
+                Err(stop) => return Some(Moved::Receiver(stop)),
+            }
+            // One further, and one less.
+            from.refs = from.refs.wrapping_add(OBJECT_SIZE - 1);
+            to.refs = to.refs.wrapping_add(OBJECT_SIZE - 1);
+        }
+        None
+    }
+
+    /// Reads a message from memory that must have exactly this length.
+    pub(crate) fn read_exactly(&self, mut from: Side, length: u64) -> Result<Vec<u8>, Stop> {
+        let wrong = Stop::Code(Code::Invalid);
+        let mut all = Vec::new();
+        while (all.len() as u64) < length {
+            let Bytes::Memory { .. } = from.bytes else {
+                return Err(wrong);
+            };
+            from.settle(self)?;
+            let n = from.run(false).min(length - all.len() as u64);
+            if n == 0 {
+                return Err(wrong);
+            }
+            if let Some((frame, offset)) = from.locate(self, access::READ)? {
+                all.extend(self.peek(frame, offset, n));
+            }
+            from.advance(n, false);
+        }
+        from.settle(self)?;
+        if from.known_length() == 0 && from.refs & MAX_LIST_REFS == 0 {
+            Ok(all)
+        } else {
+            Err(wrong)
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! `get_state` and `set_state` of every type: all there is to know about an object (rule A6).
+//!
+//! Getting never changes the object. Setting doubts every field and every reference.
+
+use crate::calls::Caller;
+use crate::object::{Account, Body, End, Source, Target, Thread};
+use crate::wait::{reliable, Hint, Waiting};
+use crate::{rights, Handled, Id, Stop, System};
+use abi::state::{space_flags, Stage, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS};
+use abi::{Code, RefKind, Registers, Type, PAGE_SIZE, PRIORITIES, USER_END};
+
+const INVALID: Stop = Stop::Code(Code::Invalid);
+
+impl System {
+    /// A reference object of the caller's that is to receive a reference, or none.
+    fn receiver(&self, c: Caller, handle: u64) -> Result<Option<Id>, Stop> {
+        match handle {
+            0 => Ok(None),
+            _ => self.find(c.space, handle, Type::Reference).map(Some),
+        }
+    }
+
+    /// Gives a reference; what is dead is nothing.
+    fn give(&mut self, receiver: Option<Id>, target: Target) {
+        if let Some(receiver) = receiver {
+            let target = if self.alive(target) { target } else { Target::NULL };
+            self.point(receiver, target);
+        }
+    }
+
+    fn plain(&self, id: Option<Id>) -> Target {
+        id.filter(|id| self.objects.contains_key(id)).map_or(Target::NULL, |id| self.target(id))
+    }
+
+    /// The object of this type that a reference names: none for the handle 0 or a null reference.
+    fn given(&self, c: Caller, handle: u64, ty: Type) -> Result<Option<Id>, Stop> {
+        let target = self.target_at(c.space, handle)?;
+        if target == Target::NULL {
+            return Ok(None);
+        }
+        self.named(target, ty).map(Some).ok_or(Stop::Code(Code::Dead))
+    }
+
+    /// As [`System::given`], with the caller's own space for the handle 0.
+    fn given_space(&self, c: Caller, handle: u64) -> Result<Option<Id>, Stop> {
+        match handle {
+            0 => Ok(Some(c.space)),
+            _ => self.given(c, handle, Type::Space),
+        }
+    }
+
+    /// One end of another thread's connection that a reference names.
+    fn given_end(&self, c: Caller, handle: u64, kind: RefKind) -> Result<Option<Id>, Stop> {
+        match self.target_at(c.space, handle)? {
+            target if target.kind == kind && self.alive(target) => Ok(Some(target.id)),
+            Target::NULL => Ok(None),
+            _ => Err(Stop::Code(Code::Dead)),
+        }
+    }
+
+    pub(crate) fn get_state(&mut self, c: Caller, ty: Type) -> Handled {
+        let id = self.find_body(c.space, c.a, ty)?;
+        let body = self.objects[&id].body.clone();
+        let none = (None, Target::NULL);
+        let (words, given): (Vec<u64>, [(Option<Id>, Target); 3]) = match &body {
+            Body::Cond | Body::Portset => return self.done(c),
+            Body::Mutex(m) => (vec![u64::from(m.locked)], [none; 3]),
+            Body::Mapping(m) => {
+                let region = (self.receiver(c, c.c)?, self.plain(m.region));
+                let space = (self.receiver(c, c.d)?, self.plain(m.space));
+                (vec![m.start, m.size, m.offset, m.protection], [region, space, none])
+            }
+            Body::Region(r) => {
+                let space = (self.receiver(c, c.c)?, self.plain(r.space));
+                let keeper = (self.receiver(c, c.d)?, self.plain(r.keeper));
+                (vec![r.start, r.size, r.protection], [space, keeper, none])
+            }
+            Body::Port(p) => {
+                let portset = (self.receiver(c, c.c)?, self.plain(p.portset));
+                (vec![p.alias], [portset, none, none])
+            }
+            Body::Space(s) => {
+                let keeper = (self.receiver(c, c.c)?, self.plain(s.keeper));
+                let flags = if s.foreign { space_flags::FOREIGN } else { 0 };
+                let account = &self.accounts[s.account];
+                let words = vec![flags, account.quota, account.used, s.clock_offset];
+                (words, [keeper, none, none])
+            }
+            Body::Thread(t) => {
+                // Who has ended the connection is a peer no more.
+                let end = |end: &End, kind| match end.peer {
+                    Some(id) if end.stage != Stage::Finished => Target { kind, id },
+                    _ => Target::NULL,
+                };
+                let given = [
+                    (self.receiver(c, c.c)?, self.plain(t.space)),
+                    (self.receiver(c, c.d)?, end(&t.client, RefKind::ServerEnd)),
+                    (self.receiver(c, c.e)?, end(&t.server, RefKind::ClientEnd)),
+                ];
+                (thread_words(t), given)
+            }
+            Body::Reference(r) => {
+                let copy = (self.receiver(c, c.c)?, r.target);
+                let kind = if self.alive(r.target) { r.target.kind } else { RefKind::Null };
+                (vec![kind as u64], [copy, none, none])
+            }
+        };
+        if let Body::Thread(t) = &body {
+            let bytes = (THREAD_WORDS * 8) as u64;
+            self.probe(c.space, c.b, bytes + FPU_BYTES as u64, abi::access::WRITE)?;
+            self.write_words(c.space, c.b, &words)?;
+            self.write(c.space, c.b + bytes, &t.fpu)?;
+        } else {
+            self.write_words(c.space, c.b, &words)?;
+        }
+        for (receiver, target) in given {
+            self.give(receiver, target);
+        }
+        self.done(c)
+    }
+
+    pub(crate) fn set_state(&mut self, c: Caller, ty: Type) -> Handled {
+        let id = self.find_body(c.space, c.a, ty)?;
+        match ty {
+            Type::Cond | Type::Portset => {}
+            Type::Mutex => {
+                let [locked] = self.read_words(c.space, c.b)?;
+                self.mutex_mut(id).locked = flag(locked)?;
+            }
+            Type::Mapping => self.set_mapping(c, id)?,
+            Type::Region => self.set_region(c, id)?,
+            Type::Port => {
+                let [alias] = self.read_words(c.space, c.b)?;
+                let portset = self.given(c, c.c, Type::Portset)?;
+                let port = self.port_mut(id);
+                (port.alias, port.portset) = (alias, portset);
+            }
+            Type::Space => self.set_space(c, id)?,
+            Type::Thread => self.set_thread(c, id)?,
+            Type::Reference => {
+                let [kind] = self.read_words(c.space, c.b)?;
+                let target = self.target_at(c.space, c.c)?;
+                if RefKind::from_raw(kind) != Some(target.kind) {
+                    return Err(INVALID);
+                }
+                self.point(id, target);
+            }
+        }
+        self.opened(id);
+        self.done(c)
+    }
+
+    fn set_mapping(&mut self, c: Caller, id: Id) -> Result<(), Stop> {
+        let [start, size, offset, protection] = self.read_words(c.space, c.b)?;
+        let region = self.given(c, c.c, Type::Region)?;
+        let space = self.given_space(c, c.d)?;
+        rights(protection)?;
+        page_range(start, size, USER_END)?;
+        page_range(offset, size, !(PAGE_SIZE - 1))?;
+        // Without a region or a space, or empty, it is in nobody's way.
+        let inert = size == 0 || region.is_none() || space.is_none();
+        let (region, space) = if inert { (None, None) } else { (region, space) };
+        if let Some(space) = space {
+            let taken =
+                |(other, s, n): (Id, u64, u64)| other != id && s < start + size && start < s + n;
+            if self.mappings_of(space).any(taken) {
+                return Err(Stop::Code(Code::InUse));
+            }
+        }
+        *self.mapping_mut(id) =
+            crate::object::Mapping { start, size, offset, protection, region, space };
+        Ok(())
+    }
+
+    fn set_region(&mut self, c: Caller, id: Id) -> Result<(), Stop> {
+        let [start, size, protection] = self.read_words(c.space, c.b)?;
+        let space = self.given_space(c, c.c)?;
+        let keeper = self.given(c, c.d, Type::Port)?;
+        rights(protection)?;
+        page_range(start, size, USER_END)?;
+        if self.region(id).source == Source::Memory {
+            return Err(INVALID);
+        }
+        let source = Source::Space;
+        *self.region_mut(id) =
+            crate::object::Region { source, start, size, protection, space, keeper };
+        Ok(())
+    }
+
+    fn set_space(&mut self, c: Caller, id: Id) -> Result<(), Stop> {
+        let [flags, quota, _, clock_offset] = self.read_words(c.space, c.b)?;
+        let keeper = self.given(c, c.c, Type::Port)?;
+        if flags & !space_flags::FOREIGN != 0 {
+            return Err(INVALID);
+        }
+        self.set_quota(self.space(id).account, quota)?;
+        let s = self.space_mut(id);
+        let moved = s.clock_offset != clock_offset;
+        (s.foreign, s.clock_offset, s.keeper) = (flags != 0, clock_offset, keeper);
+        if moved {
+            self.wake_timed(id);
+        }
+        Ok(())
+    }
+
+    /// The difference moves from or to the creator's account.
+    fn set_quota(&mut self, account: usize, quota: u64) -> Result<(), Stop> {
+        let Account { parent, quota: old, used, .. } = self.accounts[account];
+        if quota < used || (parent.is_none() && quota != old) {
+            return Err(INVALID);
+        }
+        if let Some(parent) = parent {
+            if quota > old {
+                self.charge(parent, quota - old)?;
+            } else {
+                self.discharge(parent, old - quota);
+            }
+        }
+        self.accounts[account].quota = quota;
+        Ok(())
+    }
+
+    fn set_thread(&mut self, c: Caller, id: Id) -> Result<(), Stop> {
+        if self.thread(id).stops == 0 {
+            return Err(Stop::Code(Code::NotStopped));
+        }
+        let words: [u64; THREAD_WORDS] = self.read_words(c.space, c.b)?;
+        let fpu = self.read(c.space, c.b + (THREAD_WORDS * 8) as u64, FPU_BYTES as u64)?;
+        let space = self.given_space(c, c.c)?;
+        let client_peer = self.given_end(c, c.d, RefKind::ServerEnd)?;
+        let server_peer = self.given_end(c, c.e, RefKind::ClientEnd)?;
+
+        let mut registers = [0; REGISTER_WORDS];
+        registers.copy_from_slice(&words[..REGISTER_WORDS]);
+        let registers = Registers::from_words(&registers);
+        let [tag, priority, stops, interrupt, client, server, delivered, code, address, ..] =
+            words[REGISTER_WORDS..]
+        else {
+            return Err(INVALID);
+        };
+        let client = Stage::from_raw(client).ok_or(INVALID)?;
+        let server = Stage::from_raw(server).ok_or(INVALID)?;
+        let (interrupt, delivered) = (flag(interrupt)?, flag(delivered)?);
+        let client_ok = match client {
+            Stage::None | Stage::Finished => client_peer.is_none(),
+            Stage::Call | Stage::Fault | Stage::Exception => false,
+            _ => true,
+        };
+        let server_ok = match server {
+            Stage::None => server_peer.is_none(),
+            Stage::Finished => false,
+            _ => true,
+        };
+        let sound = sound(&registers)
+            && priority < u64::from(PRIORITIES)
+            && (1..=u64::from(u32::MAX)).contains(&stops)
+            && code <= u64::from(u8::MAX)
+            && client_ok
+            && server_ok;
+        if !sound {
+            return Err(INVALID);
+        }
+
+        // What came while there was no body has not been lost.
+        let fresh = !self.is_open(id);
+        let t = self.thread_mut(id);
+        t.set_registers(registers);
+        t.fpu = clean_fpu(&fpu);
+        (t.tag, t.priority, t.stops) = (tag, priority, stops);
+        t.interrupt = interrupt || fresh && t.interrupt;
+        (t.exception_delivered, t.exception) = (delivered, (code as u8, address));
+        (t.hint, t.waited) = (Hint::None, Waiting::Nothing);
+        self.set_end(id, true, End { stage: client, peer: client_peer });
+        self.set_end(id, false, End { stage: server, peer: server_peer });
+        self.thread_mut(id).space = space;
+        Ok(())
+    }
+
+    /// Sets one end of a connection. If it names another peer than before, the old one is told.
+    fn set_end(&mut self, t: Id, client: bool, new: End) {
+        let old = if client { self.thread(t).client } else { self.thread(t).server };
+        let same = old.peer == new.peer;
+        // The server has ended the connection in order since the state was taken.
+        let was_on = matches!(new.stage, Stage::Receiving | Stage::Over);
+        if old.stage == Stage::Finished && was_on && same {
+            return;
+        }
+        // A request is another thing than a connection, even with the same peer.
+        let kind = |s: Stage| if reliable(s) { Stage::Sending } else { s };
+        let goes_on = same && kind(old.stage) == kind(new.stage);
+        match (old.stage, client) {
+            (Stage::None, _) => {}
+            _ if goes_on => {}
+            (_, true) => self.drop_client_end(t),
+            (_, false) => self.drop_server_end(t),
+        }
+        let thread = self.thread_mut(t);
+        *(if client { &mut thread.client } else { &mut thread.server }) = new;
+    }
+}
+
+fn thread_words(t: &Thread) -> Vec<u64> {
+    let mut words = t.registers().to_words().to_vec();
+    let (waiting, what) = t.waits_for();
+    words.extend([
+        t.tag,
+        t.priority,
+        t.stops,
+        u64::from(t.interrupt),
+        t.client.stage as u64,
+        t.server.stage as u64,
+        u64::from(t.exception_delivered),
+        u64::from(t.exception.0),
+        t.exception.1,
+        waiting as u64,
+        what,
+        0,
+    ]);
+    words
+}
+
+fn flag(value: u64) -> Result<bool, Stop> {
+    match value {
+        0 | 1 => Ok(value == 1),
+        _ => Err(INVALID),
+    }
+}
+
+fn page_range(start: u64, size: u64, limit: u64) -> Result<(), Stop> {
+    let end = start.checked_add(size);
+    if start.is_multiple_of(PAGE_SIZE)
+        && size.is_multiple_of(PAGE_SIZE)
+        && end.is_some_and(|end| end <= limit)
+    {
+        Ok(())
+    } else {
+        Err(INVALID)
+    }
+}
+
+/// Registers that a program could have: `rip` is its own, and segment bases are canonical.
+pub(crate) fn sound(r: &Registers) -> bool {
+    let canonical = |address: u64| ((address << 16) as i64 >> 16) as u64 == address;
+    r.rip < 1 << 47 && canonical(r.fs_base) && canonical(r.gs_base)
+}
+
+/// FPU registers without what the layout reserves and the processor would refuse.
+pub(crate) fn clean_fpu(bytes: &[u8]) -> [u8; FPU_BYTES] {
+    let mut fpu = [0; FPU_BYTES];
+    fpu[..416].copy_from_slice(&bytes[..416]);
+    fpu[5] = 0;
+    // MXCSR, and the mask of the bits in it that there are.
+    fpu[26..28].fill(0);
+    fpu[28..32].copy_from_slice(&[0xff, 0xff, 0, 0]);
+    for register in 0..8 {
+        fpu[32 + 16 * register + 10..][..6].fill(0);
+    }
+    fpu
+}

@@ -1,0 +1,269 @@
+//! Waits: how they begin and end, and why a thread may go on waiting.
+//!
+//! While a thread waits, its frame says what it is about to do. A wait ends in one of two ways
+//! (rule A8): somebody [completes](System::complete) the call in the frame, or the thread is
+//! [woken](System::wake) with nothing granted and does what its frame says, again.
+
+use crate::object::Thread;
+use crate::{Id, System};
+use abi::ipc::Plan;
+use abi::state::Stage;
+pub use abi::state::Waiting;
+use abi::{Call, Code, Exception};
+
+/// Whether a thread can run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It runs, or could.
+    Ready,
+    /// It waits.
+    Waiting(Waiting),
+    /// It is stopped, or has no body or no space.
+    Stopped,
+}
+
+/// What a client wants at a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Errand {
+    /// Its frame is in a connect stage.
+    Connect,
+    /// Its frame is an idempotent call.
+    Call,
+    /// It is to tell of a fault or an exception, which it will meet again.
+    Trap,
+}
+
+/// What is known of a thread's wait, or of how its last one ended, that its frame and state do not
+/// tell. Without it the thread does its call again, and that leads to the same end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// Nothing.
+    None,
+    /// What it wants at the port where it waits.
+    Errand(Errand),
+    /// Who owes it the reply to its call.
+    Called(Id),
+    /// Who owes it the answer to its fault: the page, the right that it needs, and the region whose
+    /// keeper that is.
+    Faulted(Id, u64, u64, Id),
+    /// Who has its exception. Without it, whoever says that he has it.
+    Excepted(Id),
+    /// The handle of the cond on which it waits, which its frame does not name any more.
+    Cond(u64),
+    /// What a peer met on its side, and it must see to when it goes on.
+    Obstacle(Obstacle),
+    /// The page that its keeper did not supply.
+    Refused(u64),
+}
+
+/// What a peer met on a thread's side: only the thread itself can deal with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// A page that is absent, or a device's: address and right.
+    Page(u64, u64),
+    /// Wrong use.
+    Wrong(Exception, u64),
+}
+
+impl System {
+    /// Writes a result into the frame and goes on behind the call.
+    pub(crate) fn finish(&mut self, t: Id, code: Code) {
+        self.finish_with(t, code as u64);
+    }
+
+    /// As [`System::finish`], with the byte count of a register message.
+    pub(crate) fn finish_with(&mut self, t: Id, rax: u64) {
+        let r = &mut self.thread_mut(t).registers;
+        (r.rax, r.rip) = (rax, r.rip.wrapping_add(2));
+    }
+
+    /// The frame becomes another call (rule A3).
+    pub(crate) fn become_call(&mut self, t: Id, call: Call) {
+        self.thread_mut(t).registers.rax = call as u64;
+    }
+
+    /// Begins a wait, at an object if at one.
+    pub(crate) fn wait(&mut self, t: Id, why: Waiting, at: Option<Id>) {
+        let t = self.thread_mut(t);
+        (t.status, t.at) = (Status::Waiting(why), at);
+    }
+
+    /// Ends the wait of a thread by completing its call.
+    pub(crate) fn complete(&mut self, t: Id, code: Code) {
+        self.finish(t, code);
+        self.wake(t);
+    }
+
+    /// Ends the wait of a thread with nothing granted.
+    pub(crate) fn wake(&mut self, t: Id) {
+        self.leave(t);
+        self.go_on(t);
+    }
+
+    /// The thread waits no more.
+    pub(crate) fn leave(&mut self, t: Id) {
+        let t = self.thread_mut(t);
+        (t.deadline, t.at) = (None, None);
+        if t.status != Status::Stopped {
+            t.status = Status::Ready;
+        }
+    }
+
+    /// A thread goes on if it can; else it is seen why not.
+    pub(crate) fn go_on(&mut self, id: Id) {
+        let t = self.thread(id);
+        let space = t.space;
+        if t.stops > 0 || !self.is_open(id) {
+            self.thread_mut(id).status = Status::Stopped;
+        } else if space.is_none() {
+            self.halt(id, Exception::NoSpace, 0);
+        } else if space.is_some_and(|s| !self.is_open(s)) {
+            self.wait(id, Waiting::Vacant, None);
+        } else if t.exception_delivered {
+            self.wait(id, Waiting::Exception, None);
+        } else {
+            self.thread_mut(id).status = Status::Ready;
+        }
+    }
+
+    /// Nobody can help the thread: it stops with the exception in its state.
+    pub(crate) fn halt(&mut self, t: Id, code: Exception, address: u64) {
+        self.stop(t);
+        let t = self.thread_mut(t);
+        (t.exception, t.waited) = ((code as u8, address), Waiting::Nothing);
+    }
+
+    /// One stop more. The frame is complete, and nothing will be completed in it.
+    pub(crate) fn stop(&mut self, t: Id) {
+        self.thread_mut(t).waited = self.thread(t).waits_for().0;
+        self.leave(t);
+        let t = self.thread_mut(t);
+        t.stops = (t.stops + 1).min(u64::from(u32::MAX));
+        t.status = Status::Stopped;
+    }
+
+    /// An interrupt for the thread: completes its wait for one, or stays pending.
+    pub(crate) fn interrupt(&mut self, t: Id) {
+        if self.waits(t, Waiting::Interrupt) {
+            self.complete(t, Code::Ok);
+        } else {
+            self.thread_mut(t).interrupt = true;
+        }
+    }
+
+    /// Whether the thread waits for this.
+    #[must_use]
+    pub fn waits(&self, t: Id, why: Waiting) -> bool {
+        self.thread(t).status == Status::Waiting(why)
+    }
+
+    /// Who goes on of those who wait for this at an object: one of the highest priority. Of several,
+    /// the first in the given order.
+    #[must_use]
+    pub fn first(&self, at: Id, why: Waiting) -> Option<Id> {
+        let all = || {
+            let here = move |t: &Thread| t.status == Status::Waiting(why) && t.at == Some(at);
+            self.threads().filter(move |(_, t)| here(t)).map(|(id, t)| (id, t.priority))
+        };
+        let highest = all().map(|(_, priority)| priority).max()?;
+        let may = |id: Id| all().any(|t| t == (id, highest));
+        let seen = self.seen.order.iter().copied().find(|&id| may(id));
+        seen.or_else(|| all().find(|t| t.1 == highest).map(|t| t.0))
+    }
+
+    /// A waiting thread begins its call again. This may happen at any time.
+    pub fn restart(&mut self, t: Id) {
+        if let Status::Waiting(_) = self.thread(t).status {
+            self.wake(t);
+        }
+    }
+
+    /// Whether a thread that waits has a reason to: else a wake-up was forgotten.
+    #[must_use]
+    pub fn may_wait(&self, id: Id) -> bool {
+        let t = self.thread(id);
+        let Status::Waiting(why) = t.status else {
+            return true;
+        };
+        let open = t.at.is_some_and(|at| self.is_open(at));
+        match why {
+            Waiting::Nothing => false,
+            // For others to leave the kernel: a model of execution's affair, no call's.
+            Waiting::Kernel => true,
+            Waiting::Mutex => open && t.at.is_some_and(|m| self.mutex(m).locked),
+            // Until somebody signals, or any shorter time.
+            Waiting::Cond => open,
+            Waiting::Deadline => true,
+            Waiting::Interrupt => !t.interrupt,
+            Waiting::Port => open && t.at.is_some_and(|port| self.waiting_server(port).is_none()),
+            Waiting::Portset => open,
+            Waiting::Reply => t.served_by().is_some_and(|(s, stage)| {
+                let s = self.live(Some(s), abi::Type::Thread).map(|s| self.thread(s).server);
+                s.is_some_and(|end| end.peer == Some(id) && end.stage == stage)
+            }),
+            Waiting::Exception => t.exception_delivered,
+            Waiting::Vacant => self.any_vacant(),
+            Waiting::Peer => self.may_wait_for_peer(id),
+        }
+    }
+
+    /// Whether the other end of the connection is there, and is not ready for what this end is
+    /// about to do.
+    fn may_wait_for_peer(&self, t: Id) -> bool {
+        let Some(stages) = self.stages(t) else {
+            return false;
+        };
+        let Some(p) = self.connected(t, stages) else {
+            return false;
+        };
+        let theirs = self.peer_waits(p, stages).and_then(Plan::first);
+        match (stages.first(), theirs) {
+            (Some(Plan::RECEIVE), Some(Plan::SEND | Plan::OVER)) => false,
+            (Some(Plan::SEND | Plan::OVER), Some(Plan::RECEIVE)) => false,
+            (Some(Plan::SEND | Plan::OVER | Plan::RECEIVE), _) => true,
+            _ => false,
+        }
+    }
+
+    /// The stages of the call in a thread's frame.
+    pub(crate) fn stages(&self, t: Id) -> Option<Plan> {
+        Call::from_number(self.thread(t).registers.rax as u8).map(abi::ipc::plan)
+    }
+}
+
+impl Thread {
+    /// What it waits for, or waited for when it was stopped, and that in a word: a handle, an
+    /// address, a time.
+    #[must_use]
+    pub fn waits_for(&self) -> (Waiting, u64) {
+        let why = match self.status {
+            Status::Ready => Waiting::Nothing,
+            Status::Waiting(why) => why,
+            Status::Stopped => self.waited,
+        };
+        let what = match (why, self.hint) {
+            (Waiting::Cond, Hint::Cond(handle)) => handle,
+            (Waiting::Reply, Hint::Faulted(_, page, ..)) => page,
+            (Waiting::Exception, _) => self.exception.1,
+            (Waiting::Mutex | Waiting::Port | Waiting::Portset, _) => self.registers.rdi,
+            (Waiting::Reply | Waiting::Deadline, _) => self.registers.rdi,
+            _ => 0,
+        };
+        (why, what)
+    }
+
+    /// Who owes it a reply, and to what.
+    #[must_use]
+    pub fn served_by(&self) -> Option<(Id, Stage)> {
+        match self.hint {
+            Hint::Called(server) => Some((server, Stage::Call)),
+            Hint::Faulted(server, ..) => Some((server, Stage::Fault)),
+            _ => None,
+        }
+    }
+}
+
+/// Whether the stage is one of a connection.
+pub(crate) fn reliable(stage: Stage) -> bool {
+    matches!(stage, Stage::Sending | Stage::Receiving | Stage::Over | Stage::Ack)
+}
