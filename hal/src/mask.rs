@@ -4,8 +4,18 @@
 //! lower the mask and raise it again: [`raise`] returns what was masked before, [`restore`] goes back to
 //! that, and [`masked`] is the pair around a closure. A kernel without preemption does none of this.
 //!
-//! How that is done is chosen at build time ([`IRQ`]). Neighbours: `x86_64/mask.rs` does it on the real
-//! machine, `host` simulates it.
+//! There are two implementations, chosen at build time ([`IRQ`]):
+//!
+//! * *hardware*: `All` is the processor's interrupt flag; the levels below it are masked in the
+//!   controllers.
+//! * *optimistic* (Stodolsky, Chen and Bershad, 1993; [`optimistic`]): a mask is a byte in memory. The
+//!   interrupt that arrives although it is masked notes itself, masks its likes by hardware, and goes
+//!   away; the end of the section finds the note and handles it.
+//!
+//! Neighbours: `x86_64/mask.rs` has both for the real machine, `host` simulates them; ADR 0011 says why
+//! it is so.
+
+pub(crate) mod optimistic;
 
 use crate::machine;
 
@@ -60,6 +70,18 @@ impl Level {
             3..=7 | 16..=19 => Level::Low,
             24.. => Level::Clock,
             _ => Level::High,
+        }
+    }
+
+    /// The level whose highest bit is that of `raw`.
+    #[inline(always)]
+    pub(crate) const fn from_raw(raw: u8) -> Level {
+        match raw {
+            0b0 => Level::None,
+            0b1 => Level::Low,
+            0b10 | 0b11 => Level::High,
+            0b100..=0b111 => Level::Clock,
+            _ => Level::All,
         }
     }
 }

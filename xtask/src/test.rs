@@ -378,7 +378,10 @@ fn machine_own_tests(project: &Project, options: &TestOptions, report: &Mutex<Re
                     irq,
                     ..Config::DEFAULT
                 };
-                boot_tests(&images, config, &prefix, None, options.verbose, report);
+                let mut machine = Options::new(config);
+                // So that interrupts come after any instruction, and at the same ones in each run.
+                machine.deterministic = true;
+                boot_tests(&images, machine, &prefix, None, options.verbose, report);
             }
             Err(error) => add(
                 report,
@@ -549,18 +552,18 @@ fn benchmarks(
 fn guest_tests(images: &Images, config: Config, test: &TestOptions, report: &Mutex<Report>) {
     let prefix = format!("guest/{}/", config.name());
     let filter = test.filter.as_deref();
-    boot_tests(images, config, &prefix, filter, test.verbose, report);
+    let machine = Options::new(config);
+    boot_tests(images, machine, &prefix, filter, test.verbose, report);
 }
 
 fn boot_tests(
     images: &Images,
-    config: Config,
+    mut options: Options,
     prefix: &str,
     filter: Option<&str>,
     verbose: bool,
     report: &Mutex<Report>,
 ) {
-    let mut options = Options::new(config);
     options.timeout = Some(GUEST_TIMEOUT);
     options.words.push("test".into());
     let filter = behind(filter, prefix);

@@ -2,6 +2,7 @@
 
 use super::instructions::{wrmsr, MSR_STAR};
 use super::{stack, trap, Global};
+use crate::mask::{Irq, IRQ};
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
 use core::mem::offset_of;
@@ -17,10 +18,13 @@ const TASK: u16 = 0x30;
 /// Interrupt stacks of what may come at any instant, or with a bad stack pointer. They only need
 /// to hold what the entry code moves away at once, and what `die` needs.
 const IST_BYTES: usize = 8192;
-const IST_COUNT: usize = 4;
+const IST_COUNT: usize = 5;
 /// Vectors on interrupt stacks: debug and protection (what a `sysret` to a wrong address would
 /// raise with the user's stack pointer), NMI, double fault, machine check.
 const IST_OF: [(u8, u8); 5] = [(1, 4), (13, 4), (2, 2), (8, 1), (18, 3)];
+/// The stack of interrupts, when they may come on the way into the kernel and out of it, where the stack
+/// pointer is the user's.
+const IST_OF_INTERRUPTS: u8 = 5;
 
 #[repr(C, align(16))]
 struct IstStacks(UnsafeCell<[[u8; IST_BYTES]; IST_COUNT]>);
@@ -131,10 +135,13 @@ pub(super) fn init() {
 
     for vector in 0..=255u8 {
         let handler = trap::stub(vector);
-        let ist = IST_OF
-            .iter()
-            .find(|of| of.0 == vector)
-            .map_or(0, |of| u64::from(of.1));
+        let ist = match vector {
+            32.. if IRQ == Irq::Optimistic => u64::from(IST_OF_INTERRUPTS),
+            _ => IST_OF
+                .iter()
+                .find(|of| of.0 == vector)
+                .map_or(0, |of| u64::from(of.1)),
+        };
         // An interrupt gate; only breakpoints may be raised by the program itself.
         let kind = if vector == 3 { 0xee } else { 0x8e };
         let gate = &GATES.0[usize::from(vector)];

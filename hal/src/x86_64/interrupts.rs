@@ -71,6 +71,16 @@ fn line_of(vector: u8) -> Option<u8> {
     })
 }
 
+/// The level of what has this vector; none for what is no matter, which is thereby through.
+pub(super) fn level_of(vector: u8) -> Option<Level> {
+    if vector == TIMER {
+        return Some(Level::Clock);
+    }
+    line_of(vector)
+        .filter(|&line| !is_spurious(line))
+        .map(Level::of_line)
+}
+
 /// The lines of the 8259 that a level masks.
 fn lines(level: Level) -> u16 {
     let masked = |line: &u8| *line != CASCADE && Level::of_line(*line) <= level;
@@ -153,6 +163,23 @@ pub fn irq_raise(line: u8) -> bool {
     time::raise(own_vector(line))
 }
 
+/// A request that went away is reported as its controller's last line, and is not in service.
+fn is_spurious(line: u8) -> bool {
+    let port = match line {
+        7 => FIRST,
+        15 => SECOND,
+        _ => return false,
+    };
+    outb(port, READ_IN_SERVICE);
+    if inb(port) & 0x80 != 0 {
+        return false;
+    }
+    if line == 15 {
+        outb(FIRST, END_OF | CASCADE);
+    }
+    true
+}
+
 /// The line whose interrupt has this vector. It is acknowledged, and masked if that can be done.
 pub(super) fn fired(vector: u8) -> Option<u8> {
     let line = line_of(vector)?;
@@ -160,16 +187,8 @@ pub(super) fn fired(vector: u8) -> Option<u8> {
         time::end_of_interrupt();
         return Some(line);
     }
-    // A request that went away is reported as the controller's last line, and is not in service.
-    if line % 8 == 7 {
-        let port = if line < 8 { FIRST } else { SECOND };
-        outb(port, READ_IN_SERVICE);
-        if inb(port) & 0x80 == 0 {
-            if line == 15 {
-                outb(FIRST, END_OF | CASCADE);
-            }
-            return None;
-        }
+    if is_spurious(line) {
+        return None;
     }
     irq_mask(line);
     if line >= 8 {
@@ -179,18 +198,4 @@ pub(super) fn fired(vector: u8) -> Option<u8> {
         outb(FIRST, END_OF | line);
     }
     Some(line)
-}
-
-/// Waits for an interrupt. It goes to [`crate::Kernel::interrupt`] before this returns.
-pub fn wait_for_interrupt() {
-    // SAFETY: interrupts come only between `sti` and `cli`, with the stack as the compiler expects
-    // it around a call, and their code preserves all registers. `sti` takes effect after the next
-    // instruction, so that none is lost before `hlt`.
-    unsafe { asm!("sti", "hlt", "cli") };
-}
-
-/// Lets interrupts in that are pending, and no others: they go to [`crate::Kernel::interrupt`].
-pub fn let_interrupts_in() {
-    // SAFETY: as above. Interrupts come after the instruction that follows `sti`.
-    unsafe { asm!("sti", "nop", "cli") };
 }

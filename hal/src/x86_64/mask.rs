@@ -3,13 +3,20 @@
 //! *Hardware*: `All` is the interrupt flag, which is also how the kernel is entered and left; the levels
 //! below it are held back in the controllers (`interrupts`): lines of the 8259 by its masks, vectors of
 //! the local APIC by the task priority.
+//!
+//! *Optimistic*: a byte in [`CPU`], which the entry code sets and the exit code clears. The flag stays
+//! on. An interrupt in the kernel arrives on a stack of its own and asks [`interrupted`] what becomes of it;
+//! flag and controllers are touched when it was masked, and no sooner.
 
 use super::interrupts;
-use crate::mask::Level;
+use super::trap::{self, KernelFrame};
+use super::CPU;
+use crate::mask::optimistic::{Arrival, Controllers};
+use crate::mask::{Irq, Level, IRQ};
 use core::arch::asm;
 
 /// The interrupt flag.
-const FLAG: u64 = 1 << 9;
+pub(super) const FLAG: u64 = 1 << 9;
 
 /// Whether the flag lets interrupts in.
 #[inline(always)]
@@ -22,7 +29,7 @@ fn is_open() -> bool {
 
 /// Lets no interrupt in. A barrier for the compiler.
 #[inline(always)]
-fn close() {
+pub(super) fn close() {
     // SAFETY: no interrupt comes from here on, which is what the rest of this crate expects anyway.
     unsafe { asm!("cli", options(nostack)) };
 }
@@ -49,6 +56,9 @@ pub(super) fn closed<R>(f: impl FnOnce() -> R) -> R {
 /// See [`crate::mask::raise`].
 #[inline(always)]
 pub(crate) fn mask_raise(level: Level) -> Level {
+    if IRQ == Irq::Optimistic {
+        return CPU.0.mask.raise(level);
+    }
     if !is_open() {
         return Level::All;
     }
@@ -64,6 +74,9 @@ pub(crate) fn mask_raise(level: Level) -> Level {
 /// See [`crate::mask::restore`].
 #[inline(always)]
 pub(crate) fn mask_restore(previous: Level) {
+    if IRQ == Irq::Optimistic {
+        return CPU.0.mask.restore(previous, &Hardware);
+    }
     if previous == Level::All {
         return close();
     }
@@ -71,4 +84,122 @@ pub(crate) fn mask_restore(previous: Level) {
         interrupts::hold_back(previous);
     }
     open();
+}
+
+/// Waits for an interrupt. It goes to [`crate::Kernel::interrupt`] before this returns.
+pub fn wait_for_interrupt() {
+    if IRQ == Irq::Hardware {
+        // SAFETY: interrupts come only between `sti` and `cli`, with the stack as the compiler expects
+        // it around a call, and their code preserves all registers. `sti` takes effect after the next
+        // instruction, so that none is lost before `hlt`.
+        unsafe { asm!("sti", "hlt", "cli") };
+        return;
+    }
+    // What comes from here on, comes to the `hlt`.
+    close();
+    if CPU.0.mask.held() == Level::None {
+        CPU.0.mask.set(Level::None);
+        // SAFETY: as above; what comes later is handled at once or kept, as the mask says.
+        unsafe { asm!("sti", "hlt") };
+    }
+    let_interrupts_in();
+}
+
+/// Lets interrupts in that are pending, and no others: they go to [`crate::Kernel::interrupt`].
+#[inline]
+pub fn let_interrupts_in() {
+    match IRQ {
+        // SAFETY: as in `wait_for_interrupt`. Interrupts come after the instruction that follows `sti`.
+        Irq::Hardware => unsafe { asm!("sti", "nop", "cli") },
+        Irq::Optimistic => {
+            CPU.0.mask.restore(Level::None, &Hardware);
+            CPU.0.mask.set(Level::All);
+        }
+    }
+}
+
+// ---- optimistic ----------------------------------------------------------------------------------
+
+/// The hardware under optimistic masking.
+struct Hardware;
+
+impl Controllers for Hardware {
+    fn hold_back(&self, level: Level) {
+        close();
+        if level != Level::All {
+            hold_back(level);
+            open();
+        }
+    }
+
+    fn handle(&self, vector: u8) {
+        trap::interrupt(vector);
+    }
+}
+
+/// The controllers hold back that level and those below; nothing comes meanwhile.
+fn hold_back(level: Level) {
+    if interrupts::held_back() != level {
+        interrupts::hold_back(level);
+    }
+}
+
+/// Handles, on the stack that was interrupted, what has come there.
+pub(super) fn handle_now() {
+    let mask = &CPU.0.mask;
+    let rest = mask.handle_kept(mask.level(), &Hardware);
+    // The return from the interrupt opens the flag.
+    hold_back(rest);
+}
+
+/// Takes what has been kept until everything could be unmasked. Everything is still masked, and the
+/// hardware is open again for what is not kept.
+pub(super) fn take_kept() -> Option<u8> {
+    close();
+    let vector = CPU.0.mask.take(Level::None);
+    Hardware.hold_back(CPU.0.mask.rest());
+    vector
+}
+
+/// Where the interrupted code was.
+pub(super) enum Place {
+    /// At the first instruction of the way in: it is about to mask everything.
+    In,
+    /// On the way out, with no level masked: all of the thread is in its context.
+    Out,
+    /// In the kernel proper, on a kernel stack.
+    Kernel,
+}
+
+/// An interrupt has come while the kernel ran. Where to go on: with the frame of the interrupt, for it is
+/// kept or no matter; with a copy of it on the stack that was interrupted, to handle it there; or, for
+/// nothing, with the way out from its beginning.
+pub(super) fn interrupted(frame: &mut KernelFrame) -> Option<&mut KernelFrame> {
+    let vector = frame.vector as u8;
+    let Some(level) = interrupts::level_of(vector) else {
+        return Some(frame);
+    };
+    let mask = &CPU.0.mask;
+    let place = trap::place(frame.rip);
+    let masked = match (mask.level(), &place) {
+        (Level::None, Place::In) => Level::All,
+        (level, _) => level,
+    };
+    match (mask.arrive(vector, level, masked), place) {
+        (Arrival::Later(Level::All), _) => {
+            frame.rflags &= !FLAG;
+            Some(frame)
+        }
+        (Arrival::Later(masked), _) => {
+            hold_back(masked);
+            Some(frame)
+        }
+        (Arrival::Now, Place::Out) => {
+            // For the way out to find it.
+            mask.close(&Hardware);
+            None
+        }
+        // SAFETY: neither on the way in, where everything is masked, nor on the way out: kernel code.
+        (Arrival::Now, _) => Some(unsafe { frame.moved() }),
+    }
 }

@@ -14,6 +14,7 @@
 //! hundred bytes of entry code, whose addresses lead to its own state (`LSTAR` and the interrupt
 //! descriptor table are per processor), so that this remains true.
 
+use crate::mask::optimistic::Optimistic;
 use crate::Context;
 use core::cell::Cell;
 
@@ -34,9 +35,8 @@ mod trap;
 pub use boot::{archive, command_line};
 pub use descriptors::load_ports;
 pub use events::{event, EVENTS};
-pub use interrupts::{
-    irq_mask, irq_raise, irq_unmask, let_interrupts_in, wait_for_interrupt, IRQ_LINES, OWN_LINES,
-};
+pub use interrupts::{irq_mask, irq_raise, irq_unmask, IRQ_LINES, OWN_LINES};
+pub use mask::{let_interrupts_in, wait_for_interrupt};
 pub use memory::{
     alloc_slice, copy_bytes, device_frame, frame_limit, free_ranges, pool_bytes, read_bytes,
     read_word, user_frame, write_bytes, write_word,
@@ -60,7 +60,9 @@ struct Global<T>(T);
 
 // SAFETY: one processor, and code that an interrupt or exception runs does not interrupt other
 // Rust code: those from user mode come when no Rust code runs, those from the kernel only while it
-// lets them in (`wait_for_interrupt`, `let_interrupts_in`), which is a call like any other. The rest
+// lets them in (`wait_for_interrupt`, `let_interrupts_in`, `mask::restore`), which is a call like any
+// other. With optimistic masking an interrupt may come anywhere; it then touches nothing but the atomics
+// of `Cpu::mask`, and the controllers, which whoever else touches closes the processor for. The rest
 // (bugs, machine checks) never return, and only write to the serial port.
 unsafe impl<T> Sync for Global<T> {}
 
@@ -78,6 +80,8 @@ struct Cpu {
     /// Addresses of the kernel that is called and of the function that calls it.
     kernel: Cell<u64>,
     syscall: Cell<u64>,
+    /// What is masked, where that is done optimistically.
+    mask: Optimistic,
 }
 
 static CPU: Global<Cpu> = Global(Cpu {
@@ -87,4 +91,5 @@ static CPU: Global<Cpu> = Global(Cpu {
     user_rsp: Cell::new(0),
     kernel: Cell::new(0),
     syscall: Cell::new(0),
+    mask: Optimistic::new(),
 });

@@ -87,6 +87,8 @@ pub fn die(message: Arguments) -> ! {
 
 /// As [`die`], for an instruction and the stack pointer that it had.
 pub(super) fn die_at(message: Arguments, rip: Option<u64>, stack: u64) -> ! {
+    // Nobody else is to run any more.
+    super::mask::close();
     if !DYING.0.replace(true) {
         write("panic", message);
         if let Some(rip) = rip {

@@ -6,13 +6,19 @@
 //! descriptor table, and two ways out: `sysretq` for a context in a system call (`full` is 0) and
 //! `iretq` for any other.
 //!
-//! A trap in the kernel itself is an interrupt in `wait_for_interrupt` or `let_interrupts_in`, or a bug.
+//! A trap in the kernel itself is an interrupt that was let in, or a bug. With optimistic masking (`mask`)
+//! interrupts come anywhere in the kernel, on a stack of their own: the way in begins by masking
+//! everything, the way out ends with nothing masked, and what is interrupted between that and user mode
+//! begins the way out anew.
 
 use super::descriptors::{KERNEL_CODE, KERNEL_DATA, USER_CODE, USER_DATA};
 use super::fpu::use_fpu;
 use super::instructions::{cr2, wrmsr, MSR_EFER, MSR_LSTAR, MSR_SFMASK, MSR_SYSENTER_CS};
+use super::mask::{self, Place, FLAG};
 use super::serial::{die, die_at};
 use super::{interrupts, stack, time, Cpu, Global, CPU};
+use crate::mask::optimistic::Optimistic;
+use crate::mask::{Irq, Level, IRQ};
 use crate::{Context, Kernel, Trap};
 use core::arch::{asm, global_asm, naked_asm};
 use core::cell::Cell;
@@ -30,6 +36,12 @@ const MACHINE_CHECK: u64 = 18;
 /// Flags that are clear when the kernel begins to run: TF, IF, DF, IOPL, NT, AC.
 const CLEAR_FLAGS: u64 = 0x4_7700;
 
+/// Whether the entry and exit code masks by the byte in [`CPU`].
+const OPTIMISTIC: u8 = (matches!(IRQ, Irq::Optimistic)) as u8;
+/// Where that is, and where it says what the hardware holds back since something was kept.
+const LEVEL: usize = offset_of!(Cpu, mask) + offset_of!(Optimistic, level);
+const HELD: usize = offset_of!(Cpu, mask) + offset_of!(Optimistic, held);
+
 /// Long mode, `syscall`, no-execute pages.
 const EFER: u64 = 1 << 0 | 1 << 8 | 1 << 10 | 1 << 11;
 
@@ -43,6 +55,10 @@ extern "C" {
     fn hal_stubs();
     /// The way out, in the middle of [`syscall_entry`].
     pub(super) fn hal_resume();
+    /// Where the way out divides: from here on for a context of which all registers are restored.
+    fn hal_resume_full();
+    /// Where it ends.
+    fn hal_resume_end();
 }
 
 /// Where the descriptor table leads for the vector.
@@ -91,7 +107,13 @@ pub(super) fn init() {
     unsafe {
         wrmsr(MSR_EFER, EFER);
         wrmsr(MSR_LSTAR, syscall_entry as *const () as u64);
-        wrmsr(MSR_SFMASK, CLEAR_FLAGS);
+        wrmsr(
+            MSR_SFMASK,
+            match IRQ {
+                Irq::Hardware => CLEAR_FLAGS,
+                Irq::Optimistic => CLEAR_FLAGS & !FLAG,
+            },
+        );
         // `sysenter` is no way in.
         wrmsr(MSR_SYSENTER_CS, 0);
     }
@@ -140,6 +162,9 @@ pub(super) extern "C" fn resume(context: &'static Context) -> &'static Context {
 #[unsafe(naked)]
 unsafe extern "C" fn syscall_entry() {
     naked_asm!(
+        ".if {optimistic}",
+        "mov byte ptr [rip + {cpu} + {level}], {all}",
+        ".endif",
         "mov [rip + {cpu} + {user_rsp}], rsp",
         "mov rsp, [rip + {cpu} + {current}]",
         "mov [rsp + {rax}], rax",
@@ -185,6 +210,12 @@ unsafe extern "C" fn syscall_entry() {
         "cmp qword ptr [rip + {cpu} + {fpu_traps}], 0",
         "je 5f",
         "3:",
+        // From here on an interrupt finds nothing masked, and nothing on the stack that is worth keeping.
+        ".if {optimistic}",
+        "mov byte ptr [rip + {cpu} + {level}], 0",
+        "cmp byte ptr [rip + {cpu} + {held}], 0",
+        "jne 8f",
+        ".endif",
         "cmp qword ptr [rax + {full}], 0",
         "jne 6f",
         "mov rcx, [rax + {fs_base}]",
@@ -222,6 +253,17 @@ unsafe extern "C" fn syscall_entry() {
         "mov cr0, rcx",
         "mov qword ptr [rip + {cpu} + {fpu_traps}], 1",
         "jmp 3b",
+        // First what has been kept.
+        ".if {optimistic}",
+        "8:",
+        "mov byte ptr [rip + {cpu} + {level}], {all}",
+        "mov rsp, [rax + {stack_top}]",
+        "mov rdi, rax",
+        "call {kept}",
+        "jmp hal_resume",
+        ".endif",
+        ".global hal_resume_full",
+        "hal_resume_full:",
         // All registers, for once. `iretq` to an address that is not canonical would fault here.
         "6:",
         "mov rcx, [rax + {rip}]",
@@ -259,11 +301,21 @@ unsafe extern "C" fn syscall_entry() {
         // The thread takes that fault.
         "7:",
         "mov rsp, [rax + {stack_top}]",
+        ".if {optimistic}",
+        "mov byte ptr [rip + {cpu} + {level}], {all}",
+        ".endif",
         "mov rdi, rax",
         "mov esi, {protection}",
         "xor edx, edx",
         "call {from_user}",
         "jmp hal_resume",
+        ".global hal_resume_end",
+        "hal_resume_end:",
+        optimistic = const OPTIMISTIC,
+        level = const LEVEL,
+        held = const HELD,
+        all = const Level::All as u8,
+        kept = sym kept,
         cpu = sym CPU,
         user_rsp = const offset_of!(Cpu, user_rsp),
         kernel = const offset_of!(Cpu, kernel),
@@ -338,7 +390,12 @@ unsafe extern "C" fn common() {
         "mov qword ptr [rax + {full}], 1",
         "mov rsp, [rax + {stack_top}]",
         // The processor has cleared TF, IF and NT, but not DF and AC.
+        ".if {optimistic}",
+        "mov byte ptr [rip + {cpu} + {level}], {all}",
+        "push {open}",
+        ".else",
         "push 2",
+        ".endif",
         "popfq",
         "mov rdi, rax",
         "call {from_user}",
@@ -354,11 +411,18 @@ unsafe extern "C" fn common() {
         "push r9",
         "push r10",
         "push r11",
-        "mov rdi, [rsp + 72]",
-        "mov rsi, [rsp + 80]",
-        "mov rdx, [rsp + 88]",
-        "mov rcx, [rsp + 112]",
+        "cld",
+        "mov rdi, rsp",
         "call {from_kernel}",
+        ".if {optimistic}",
+        "cmp rax, rsp",
+        "je 3f",
+        "test rax, rax",
+        "jz 4f",
+        "mov rsp, rax",
+        "call {handle_now}",
+        "3:",
+        ".endif",
         "pop r11",
         "pop r10",
         "pop r9",
@@ -370,6 +434,17 @@ unsafe extern "C" fn common() {
         "pop rax",
         "add rsp, 16",
         "iretq",
+        ".if {optimistic}",
+        "4:",
+        "mov rax, [rip + {cpu} + {current}]",
+        "mov rsp, [rax + {stack_top}]",
+        "jmp {resume}",
+        ".endif",
+        optimistic = const OPTIMISTIC,
+        level = const LEVEL,
+        all = const Level::All as u8,
+        open = const FLAG | 2,
+        handle_now = sym handle_now,
         cpu = sym CPU,
         current = const offset_of!(Cpu, current),
         rax = const offset_of!(Context, rax),
@@ -435,19 +510,102 @@ extern "C" fn from_user(context: &'static Context, vector: u64, error: u64) -> &
     KERNEL.0.get().trap(context, trap)
 }
 
-/// A trap in the kernel.
-extern "C" fn from_kernel(vector: u64, error: u64, rip: u64, rsp: u64) {
-    if vector < 32 {
-        let address = cr2();
+/// What is on the stack after a trap in the kernel.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct KernelFrame {
+    /// r11 r10 r9 r8 rdi rsi rdx rcx rax
+    scratch: [u64; 9],
+    pub(super) vector: u64,
+    error: u64,
+    pub(super) rip: u64,
+    cs: u64,
+    pub(super) rflags: u64,
+    rsp: u64,
+    ss: u64,
+}
+
+impl KernelFrame {
+    /// A copy on the stack that was interrupted.
+    ///
+    /// # Safety
+    /// What was interrupted is kernel code on a kernel stack.
+    pub(super) unsafe fn moved(&self) -> &'static mut KernelFrame {
+        let to = (self.rsp & !15) - size_of::<KernelFrame>() as u64;
+        let to = to as *mut KernelFrame;
+        // SAFETY: the kernel is built without a red zone: what lies below its stack pointer is free, and
+        // there is room, as for an interrupt that the processor puts there itself.
+        unsafe {
+            to.write(*self);
+            &mut *to
+        }
+    }
+}
+
+/// A trap in the kernel. What the entry code goes on with: see [`mask::interrupted`].
+extern "C" fn from_kernel(frame: &mut KernelFrame) -> Option<&mut KernelFrame> {
+    if frame.vector < 32 {
+        let (
+            address,
+            KernelFrame {
+                vector, error, rsp, ..
+            },
+        ) = (cr2(), *frame);
         die_at(
             format_args!(
                 "vector {vector} in the kernel, error {error:#x}, cr2 {address:#x}, rsp {rsp:#x}"
             ),
-            Some(rip),
+            Some(frame.rip),
             rsp,
         );
     }
-    if let Some(trap) = arrived(vector) {
+    match IRQ {
+        Irq::Hardware => {
+            interrupt(frame.vector as u8);
+            Some(frame)
+        }
+        Irq::Optimistic => {
+            let rip = frame.rip;
+            let next = mask::interrupted(frame);
+            if let (None, Some(context)) = (&next, CPU.0.current.get()) {
+                // This may have been noted as done already.
+                if rip >= hal_resume_full as *const () as u64 {
+                    context.full.set(1);
+                }
+            }
+            next
+        }
+    }
+}
+
+/// Where that instruction of the kernel is.
+pub(super) fn place(rip: u64) -> Place {
+    let out = hal_resume as *const () as u64..hal_resume_end as *const () as u64;
+    if rip == syscall_entry as *const () as u64 {
+        Place::In
+    } else if out.contains(&rip) {
+        Place::Out
+    } else {
+        Place::Kernel
+    }
+}
+
+/// What has been interrupted goes on after this.
+extern "C" fn handle_now() {
+    mask::handle_now();
+}
+
+/// On the way out with a context, something has been kept: as if it came now.
+extern "C" fn kept(context: &'static Context) -> &'static Context {
+    match mask::take_kept().and_then(|vector| arrived(vector.into())) {
+        Some(trap) => KERNEL.0.get().trap(context, trap),
+        None => context,
+    }
+}
+
+/// Calls the kernel, which has been interrupted.
+pub(super) fn interrupt(vector: u8) {
+    if let Some(trap) = arrived(vector.into()) {
         KERNEL.0.get().interrupt(trap);
     }
 }

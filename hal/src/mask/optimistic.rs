@@ -1,0 +1,480 @@
+//! Optimistic interrupt protection: the common case, in which no interrupt comes during a section,
+//! costs two stores, a load and a test.
+//!
+//! [`Optimistic`] is the state of one processor. A section stores its level ([`Optimistic::raise`]) and
+//! at its end stores the one before and looks for a note ([`Optimistic::restore`]). The machine asks
+//! [`Optimistic::arrive`] about each interrupt: either it is to be handled now, or it has become an
+//! *interrupt continuation*, kept here, and the machine raises the hardware mask so far that nothing of a
+//! masked level comes after it.
+//!
+//! There is one place for a continuation per level. It is free whenever an interrupt of that level
+//! arrives, because *the hardware masks every level whose place is taken*: the mask is raised with the
+//! note, and lowered only when the note is gone. Hence nothing is lost, and within a level nothing
+//! overtakes.
+//!
+//! The machine under it is a [`Controllers`]: the real one, or the model of one in the tests below.
+
+#[cfg(not(test))]
+use core::sync::atomic::{AtomicU16, AtomicU8};
+#[cfg(test)]
+use tests::{AtomicU16, AtomicU8};
+
+use super::Level;
+use core::sync::atomic::{compiler_fence, Ordering};
+
+/// What optimistic masking asks of the machine.
+pub(crate) trait Controllers {
+    /// Holds back, by hardware, interrupts of `level` and below, and lets all others through.
+    fn hold_back(&self, level: Level);
+    /// Handles the interrupt of this vector. Everything is masked, by hardware too.
+    fn handle(&self, vector: u8);
+}
+
+/// What becomes of an interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// It is not masked: [`Optimistic::handle_kept`] now.
+    Now,
+    /// It is kept for later. The hardware must now hold back interrupts of this level and below.
+    Later(Level),
+}
+
+/// The masks of a processor. Whatever is stored here may be looked at by an interrupt at any
+/// instruction, hence atomics, which on one processor are plain loads and stores.
+#[repr(C)]
+pub(crate) struct Optimistic {
+    /// What is masked.
+    pub(crate) level: AtomicU8,
+    /// What the hardware holds back on our behalf.
+    pub(crate) held: AtomicU8,
+    /// The continuations: for each level from `Low` to `Clock` the vector, with [`TAKEN`].
+    places: [AtomicU16; 3],
+}
+
+/// The levels that have a place, in its order.
+const PLACES: [Level; 3] = [Level::Low, Level::High, Level::Clock];
+/// Marks a place that is taken.
+const TAKEN: u16 = 0x100;
+
+impl Optimistic {
+    /// Everything masked, nothing kept: so a processor begins.
+    pub(crate) const fn new() -> Self {
+        Optimistic {
+            level: AtomicU8::new(Level::All as u8),
+            held: AtomicU8::new(Level::None as u8),
+            places: [const { AtomicU16::new(0) }; 3],
+        }
+    }
+
+    /// What is masked.
+    #[inline(always)]
+    pub(crate) fn level(&self) -> Level {
+        Level::from_raw(self.level.load(Ordering::Relaxed))
+    }
+
+    /// What the hardware holds back on our behalf.
+    #[inline(always)]
+    pub(crate) fn held(&self) -> Level {
+        Level::from_raw(self.held.load(Ordering::Relaxed))
+    }
+
+    /// Masks `level` and below, and returns what was masked before.
+    #[inline(always)]
+    pub(crate) fn raise(&self, level: Level) -> Level {
+        let before = self.level();
+        if level > before {
+            self.set(level);
+        }
+        before
+    }
+
+    /// Masks `previous` and below, and handles what has been kept of the levels above.
+    #[inline(always)]
+    pub(crate) fn restore(&self, previous: Level, machine: &impl Controllers) {
+        self.set(previous);
+        // What comes from here on is handled at once if it is above `previous`; if it is not, the
+        // hardware will not hold back more than `previous` for it.
+        if self.held.load(Ordering::Relaxed) > previous as u8 {
+            self.catch_up(previous, machine);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn catch_up(&self, previous: Level, machine: &impl Controllers) {
+        let rest = self.handle_kept(previous, machine);
+        machine.hold_back(rest);
+    }
+
+    /// Sets what is masked. What a section does stays on its side of this.
+    #[inline(always)]
+    pub(crate) fn set(&self, level: Level) {
+        compiler_fence(Ordering::SeqCst);
+        self.level.store(level as u8, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// An interrupt of `level` has come while `masked` is. It gets its place in any case. No other comes
+    /// before the machine has done what is returned.
+    pub(crate) fn arrive(&self, vector: u8, level: Level, masked: Level) -> Arrival {
+        let before = self
+            .place(level)
+            .swap(TAKEN | u16::from(vector), Ordering::Relaxed);
+        assert!(
+            before == 0,
+            "vector {vector:#x} came while {before:#x} of its level was held back"
+        );
+        if level > masked {
+            return Arrival::Now;
+        }
+        let held = masked.max(self.held());
+        self.held.store(held as u8, Ordering::Relaxed);
+        Arrival::Later(held)
+    }
+
+    fn place(&self, level: Level) -> &AtomicU16 {
+        &self.places[(level as u8).trailing_ones() as usize - 1]
+    }
+
+    /// Takes the continuation of the highest level above `previous`, if there is one: its vector. The
+    /// processor is closed.
+    pub(crate) fn take(&self, previous: Level) -> Option<u8> {
+        let above = PLACES.into_iter().rev().filter(|level| *level > previous);
+        above
+            .map(|level| self.place(level).swap(0, Ordering::Relaxed))
+            .find(|vector| *vector != 0)
+            .map(|vector| vector as u8)
+    }
+
+    /// The processor is closed, for what is kept and for everything else.
+    pub(crate) fn close(&self, machine: &impl Controllers) {
+        machine.hold_back(Level::All);
+        self.held.store(Level::All as u8, Ordering::Relaxed);
+    }
+
+    /// Notes, and returns, what the hardware must hold back for what is kept. The caller tells it.
+    pub(crate) fn rest(&self) -> Level {
+        let taken = |level: &Level| self.place(*level).load(Ordering::Relaxed) != 0;
+        let rest = PLACES.into_iter().rev().find(taken);
+        let rest = rest.unwrap_or(Level::None);
+        self.held.store(rest as u8, Ordering::Relaxed);
+        rest
+    }
+
+    /// Handles all that is kept above `previous`, the highest first. Afterwards `previous` is masked, but
+    /// the processor is closed: the caller lets the hardware go as far as is returned.
+    pub(crate) fn handle_kept(&self, previous: Level, machine: &impl Controllers) -> Level {
+        loop {
+            // At each turn, for handling may have led to another thread and back.
+            self.close(machine);
+            self.set(Level::All);
+            let Some(vector) = self.take(previous) else {
+                break;
+            };
+            machine.handle(vector);
+        }
+        self.set(previous);
+        self.rest()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Arrival, Controllers, Level, Optimistic};
+    use std::boxed::Box;
+    use std::cell::Cell;
+
+    /// What the tests put in place of the atomics: before each access an interrupt may come.
+    pub(crate) struct AtomicU8(core::sync::atomic::AtomicU8);
+    pub(crate) struct AtomicU16(core::sync::atomic::AtomicU16);
+
+    impl AtomicU8 {
+        pub(crate) const fn new(value: u8) -> Self {
+            Self(core::sync::atomic::AtomicU8::new(value))
+        }
+
+        pub(crate) fn load(&self, order: super::Ordering) -> u8 {
+            instant();
+            self.0.load(order)
+        }
+
+        pub(crate) fn store(&self, value: u8, order: super::Ordering) {
+            instant();
+            self.0.store(value, order);
+        }
+    }
+
+    impl AtomicU16 {
+        pub(crate) const fn new(value: u16) -> Self {
+            Self(core::sync::atomic::AtomicU16::new(value))
+        }
+
+        pub(crate) fn load(&self, order: super::Ordering) -> u16 {
+            instant();
+            self.0.load(order)
+        }
+
+        pub(crate) fn swap(&self, value: u16, order: super::Ordering) -> u16 {
+            instant();
+            self.0.swap(value, order)
+        }
+    }
+
+    std::thread_local! {
+        static PROCESSOR: Cell<Option<&'static Processor>> = const { Cell::new(None) };
+    }
+
+    /// The instant before an instruction.
+    #[inline(always)]
+    fn instant() {
+        if let Some(processor) = PROCESSOR.get() {
+            processor.instant();
+        }
+    }
+
+    const LEVELS: [Level; 3] = [Level::Low, Level::High, Level::Clock];
+
+    /// The vector of the interrupt with this number among those of its level: neighbours differ.
+    fn vector_of(index: usize, number: u64) -> u8 {
+        let scrambled = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as u8;
+        (index as u8 + 1) << 4 | scrambled
+    }
+
+    /// The interrupts of a level, counted at each station: they pass in their order.
+    #[derive(Default)]
+    struct Line {
+        raised: Cell<u64>,
+        accepted: Cell<u64>,
+        handled: Cell<u64>,
+    }
+
+    fn count(cell: &Cell<u64>) -> u64 {
+        cell.replace(cell.get() + 1)
+    }
+
+    /// A processor with controllers, devices that interrupt at random, and a program.
+    struct Processor {
+        mask: Optimistic,
+        /// What the hardware holds back.
+        held: Cell<Level>,
+        lines: [Line; 3],
+        /// What the program wants masked; the lower one while it is changing that.
+        wanted: Cell<Level>,
+        random: Cell<u64>,
+        /// How many more interrupts the devices raise.
+        left: Cell<u64>,
+        /// How many were kept for later.
+        kept: Cell<u64>,
+        /// How deep handlers are in each other.
+        handlers: Cell<u32>,
+        /// Break the rule that the test is to see broken.
+        broken: bool,
+    }
+
+    impl Processor {
+        fn new(seed: u64, interrupts: u64, broken: bool) -> &'static Processor {
+            Box::leak(Box::new(Processor {
+                mask: Optimistic::new(),
+                held: Cell::new(Level::All),
+                lines: Default::default(),
+                wanted: Cell::new(Level::All),
+                random: Cell::new(seed),
+                left: Cell::new(interrupts),
+                kept: Cell::new(0),
+                handlers: Cell::new(0),
+                broken,
+            }))
+        }
+
+        fn random(&self) -> u64 {
+            let mut x = self.random.get();
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            self.random.set(x);
+            x
+        }
+
+        /// Perhaps a device raises an interrupt; and what the hardware lets through, interrupts.
+        fn instant(&self) {
+            let dice = self.random();
+            // Fewer while one is being handled, or they would keep the processor to themselves.
+            let rare = if self.held.get() == Level::All { 63 } else { 7 };
+            if dice & rare == 0 && self.left.get() > 0 {
+                let line = &self.lines[(dice >> 8) as usize % LEVELS.len()];
+                // Like a controller with room for a few.
+                if line.raised.get() - line.accepted.get() < 4 {
+                    count(&line.raised);
+                    self.left.set(self.left.get() - 1);
+                }
+            }
+            self.accept();
+        }
+
+        /// Whatever the hardware lets through interrupts, the highest level first.
+        fn accept(&self) {
+            loop {
+                let comes = |index: &usize| {
+                    let line = &self.lines[*index];
+                    LEVELS[*index] > self.held.get() && line.raised.get() > line.accepted.get()
+                };
+                let Some(index) = (0..LEVELS.len()).rev().find(comes) else {
+                    return;
+                };
+                let number = count(&self.lines[index].accepted);
+                self.interrupted(vector_of(index, number), LEVELS[index]);
+            }
+        }
+
+        /// What the entry code of a real machine does.
+        fn interrupted(&self, vector: u8, level: Level) {
+            let before = self.held.replace(Level::All);
+            let masked = self.mask.level();
+            match self.mask.arrive(vector, level, masked) {
+                Arrival::Now => {
+                    let rest = self.mask.handle_kept(masked, self);
+                    self.held.set(rest);
+                }
+                Arrival::Later(masked) => {
+                    count(&self.kept);
+                    let masked = if self.broken { Level::None } else { masked };
+                    assert!(self.broken || masked >= before);
+                    self.held.set(masked);
+                }
+            }
+        }
+
+        fn masked(&self, level: Level) {
+            let before = self.wanted.get();
+            let previous = self.mask.raise(level);
+            assert_eq!(previous, before);
+            self.wanted.set(before.max(level));
+            let steps = if self.handlers.get() == 0 { 8 } else { 2 };
+            for _ in 0..self.random() % steps {
+                self.step();
+            }
+            self.wanted.set(before);
+            self.mask.restore(previous, self);
+            self.accept();
+            for (line, level) in self.lines.iter().zip(LEVELS) {
+                // In a handler the processor is closed.
+                if level > previous && self.handlers.get() == 0 {
+                    let late = line.raised.get() - line.handled.get();
+                    assert_eq!(late, 0, "an interrupt was held back beyond its section");
+                }
+            }
+        }
+
+        /// Something that the program does.
+        fn step(&self) {
+            let dice = self.random();
+            match dice % 8 {
+                0 => self.masked(Level::EVERY[(dice >> 8) as usize % Level::EVERY.len()]),
+                _ => self.instant(),
+            }
+        }
+
+        /// Runs the program until all interrupts have been handled.
+        fn run(&'static self) {
+            PROCESSOR.set(Some(self));
+            self.wanted.set(Level::None);
+            self.mask.restore(Level::None, self);
+            self.held.set(Level::None);
+            while self.left.get() > 0 {
+                self.step();
+            }
+            self.accept();
+            PROCESSOR.set(None);
+            for line in &self.lines {
+                assert_eq!(
+                    line.raised.get(),
+                    line.handled.get(),
+                    "an interrupt was lost"
+                );
+            }
+            assert_eq!(self.mask.held(), Level::None);
+            assert_eq!(
+                self.held.get(),
+                Level::None,
+                "the hardware holds something back"
+            );
+        }
+    }
+
+    impl Controllers for Processor {
+        fn hold_back(&self, level: Level) {
+            self.held.set(level);
+            // At the latest here it comes.
+            self.accept();
+        }
+
+        fn handle(&self, vector: u8) {
+            let index = usize::from(vector >> 4) - 1;
+            let line = &self.lines[index];
+            assert!(
+                LEVELS[index] > self.wanted.get(),
+                "a masked interrupt was handled"
+            );
+            assert_eq!(self.mask.level(), Level::All);
+            let number = count(&line.handled);
+            assert!(
+                number < line.accepted.get(),
+                "an interrupt was handled twice"
+            );
+            assert_eq!(
+                vector,
+                vector_of(index, number),
+                "an interrupt overtook another"
+            );
+            // A handler has sections too.
+            let wanted = self.wanted.replace(Level::All);
+            self.handlers.set(self.handlers.get() + 1);
+            self.masked(LEVELS[self.random() as usize % LEVELS.len()]);
+            self.handlers.set(self.handlers.get() - 1);
+            self.wanted.set(wanted);
+        }
+    }
+
+    /// So many interrupts at random instants, with random masks.
+    fn campaign(seed: u64, interrupts: u64) {
+        let processor = Processor::new(seed, interrupts, false);
+        processor.run();
+        let kept = processor.kept.get();
+        assert!(
+            (interrupts / 10..interrupts).contains(&kept),
+            "of {interrupts} interrupts {kept} were kept: that tests little"
+        );
+    }
+
+    #[test]
+    fn none_of_a_hundred_million_interrupts_is_lost_doubled_or_reordered() {
+        const EACH: u64 = 25_000_000;
+        std::thread::scope(|scope| {
+            for seed in 1..=4 {
+                scope.spawn(move || campaign(0x1234_5678_9abc_def1 ^ seed << 32, EACH));
+            }
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "of its level was held back")]
+    fn a_hardware_mask_that_is_not_raised_is_noticed() {
+        Processor::new(99, 100_000, true).run();
+    }
+
+    #[test]
+    fn a_section_without_interrupts_changes_nothing_else() {
+        let processor = Processor::new(1, 0, false);
+        let mask = &processor.mask;
+        mask.set(Level::None);
+        for level in Level::EVERY {
+            assert_eq!(mask.raise(level), Level::None);
+            assert_eq!(mask.level(), level);
+            assert_eq!(mask.raise(Level::Low), level);
+            assert_eq!(mask.level(), level.max(Level::Low));
+            mask.restore(Level::None, processor);
+            assert_eq!(mask.level(), Level::None);
+        }
+        assert_eq!(processor.held.get(), Level::All);
+    }
+}
