@@ -72,18 +72,6 @@ impl Level {
             _ => Level::High,
         }
     }
-
-    /// The level whose highest bit is that of `raw`.
-    #[inline(always)]
-    pub(crate) const fn from_raw(raw: u8) -> Level {
-        match raw {
-            0b0 => Level::None,
-            0b1 => Level::Low,
-            0b10 | 0b11 => Level::High,
-            0b100..=0b111 => Level::Clock,
-            _ => Level::All,
-        }
-    }
 }
 
 /// Masks interrupts of `level` and below, and returns what was masked before. Never lowers the mask:

@@ -9,6 +9,7 @@
 //! * [`boots`] has the machines, and reads what they say.
 //! * [`parts`] divides the instructions of an RPC among the parts of the kernel.
 //! * [`profile`] shows the functions where the instructions are.
+//! * [`masks`] measures the ways to mask interrupts.
 //! * [`lines`] counts the lines that depend on the execution model.
 //! * [`references`] has what others measured, and what is wanted.
 //! * [`papers`] makes the papers' tables, theirs and ours.
@@ -18,6 +19,7 @@
 mod boots;
 mod chart;
 mod lines;
+mod masks;
 mod papers;
 mod parts;
 mod profile;
@@ -61,6 +63,8 @@ enum Group {
     Restarts,
     /// A part of an operation.
     Parts,
+    /// A way to mask interrupts.
+    Masks,
 }
 
 /// A benchmark in a configuration.
@@ -84,6 +88,8 @@ struct Results {
     configs: Vec<Config>,
     rounds: usize,
     rows: Vec<Vec<Row>>,
+    /// The ways to mask interrupts, which no configuration changes.
+    masks: Vec<Row>,
     lines: Vec<lines::Room>,
     /// What people should know about the numbers.
     notes: Vec<String>,
@@ -193,6 +199,7 @@ pub(crate) fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error
         configs: options.configs.clone(),
         rounds: options.rounds,
         rows: Vec::new(),
+        masks: Vec::new(),
         lines: lines::count(&project.root)?,
         notes: Vec::new(),
         failures: Vec::new(),
@@ -244,7 +251,14 @@ pub(crate) fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error
         }
         results.rows.push(rows);
     }
-    if results.rows.iter().all(Vec::is_empty) && results.failures.is_empty() {
+    let rounds = results.rounds;
+    results.attempt(
+        "masks",
+        || Ok((masks::rows(project, filter, &plugin, rounds)?, Vec::new())),
+        |found, results| results.masks = found,
+    )?;
+    let nothing = results.masks.is_empty() && results.rows.iter().all(Vec::is_empty);
+    if nothing && results.failures.is_empty() {
         return Err(Error {
             message: format!("no benchmark has '{filter}' in its name"),
             status: USAGE,
@@ -751,10 +765,22 @@ fn median(values: &mut [u64]) -> [u64; 3] {
 
 /// The results as the world outside reads them: per operation, every row with every field.
 fn as_json(results: &Results) -> Value {
-    let mut rows = Vec::new();
-    for (config, of_config) in results.configs.iter().zip(&results.rows) {
-        for row in of_config {
-            rows.push(json!({
+    let of_configs = results.configs.iter().zip(&results.rows);
+    let of_configs = of_configs.flat_map(|(config, rows)| rows.iter().map(|row| (*config, row)));
+    let of_masks = results.masks.iter().map(|row| {
+        let irq = masks::irq_of(row);
+        (
+            Config {
+                irq,
+                ..Config::DEFAULT
+            },
+            row,
+        )
+    });
+    let rows: Vec<Value> = of_configs
+        .chain(of_masks)
+        .map(|(config, row)| {
+            json!({
                 "name": row.name,
                 "config": config.model.name(),
                 "irq": config.irq.name(),
@@ -764,9 +790,9 @@ fn as_json(results: &Results) -> Value {
                 "stores": row.stores,
                 "host_ns": row.host.map(|host| host[0]),
                 "repetitions": row.repetitions,
-            }));
-        }
-    }
+            })
+        })
+        .collect();
     json!({ "results": rows })
 }
 
@@ -786,6 +812,7 @@ mod tests {
                 repetitions: 256,
                 ..Row::default()
             }]],
+            masks: Vec::new(),
             lines: Vec::new(),
             notes: Vec::new(),
             failures: Vec::new(),

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::archive::Archive;
 use crate::busybox;
 use crate::c;
-use crate::config::{Config, Irq};
+use crate::config::Config;
 use crate::error::Error;
 use crate::project::{finish, Project, Room};
 
@@ -168,23 +168,22 @@ pub(crate) fn build_what_builds(
     Ok((images, failed))
 }
 
-/// Builds the kernel that tests what `hal` promises about the real machine.
-pub(crate) fn build_machine_test(project: &Project, irq: Irq) -> Result<Images, Error> {
+/// Builds a kernel of `hal/examples`, which needs nothing but `hal`.
+pub(crate) fn build_example(
+    project: &Project,
+    config: Config,
+    example: &str,
+) -> Result<Images, Error> {
     let _lock = project.lock()?;
-    let config = Config {
-        irq,
-        ..Config::DEFAULT
-    };
     let hal = project
         .package_at(&project.packages()?, "hal")?
         .name
         .clone();
     let mut command = project.cargo(Room::Kernel, config, "build");
-    command.args(["--quiet", "--package", &hal, "--example", "machine"]);
-    finish(command, "building the machine's own tests")?;
-    let path = project
-        .binaries(Room::Kernel, config)
-        .join("examples/machine");
+    command.args(["--quiet", "--package", &hal, "--example", example]);
+    finish(command, &format!("building hal/examples/{example}.rs"))?;
+    let examples = project.binaries(Room::Kernel, config).join("examples");
+    let path = examples.join(example);
     Ok(Images::of_kernel(config, read(path)?))
 }
 

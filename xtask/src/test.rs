@@ -372,12 +372,12 @@ fn machine_own_tests(project: &Project, options: &TestOptions, report: &Mutex<Re
         {
             continue;
         }
-        match image::build_machine_test(project, irq) {
+        let config = Config {
+            irq,
+            ..Config::DEFAULT
+        };
+        match image::build_example(project, config, "machine") {
             Ok(images) => {
-                let config = Config {
-                    irq,
-                    ..Config::DEFAULT
-                };
                 let mut machine = Options::new(config);
                 // So that interrupts come after any instruction, and at the same ones in each run.
                 machine.deterministic = true;

@@ -69,13 +69,13 @@ impl Optimistic {
     /// What is masked.
     #[inline(always)]
     pub(crate) fn level(&self) -> Level {
-        Level::from_raw(self.level.load(Ordering::Relaxed))
+        level_in(&self.level)
     }
 
     /// What the hardware holds back on our behalf.
     #[inline(always)]
     pub(crate) fn held(&self) -> Level {
-        Level::from_raw(self.held.load(Ordering::Relaxed))
+        level_in(&self.held)
     }
 
     /// Masks `level` and below, and returns what was masked before.
@@ -176,6 +176,16 @@ impl Optimistic {
         self.set(previous);
         self.rest()
     }
+}
+
+/// The level that is in there.
+#[inline(always)]
+fn level_in(byte: &AtomicU8) -> Level {
+    let raw = byte.load(Ordering::Relaxed);
+    debug_assert!(Level::EVERY.iter().any(|level| *level as u8 == raw));
+    // SAFETY: in the two bytes of `Optimistic` only the numbers of levels are ever stored; the entry code
+    // stores those of `None` and `All`.
+    unsafe { core::mem::transmute::<u8, Level>(raw) }
 }
 
 #[cfg(test)]

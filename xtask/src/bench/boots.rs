@@ -217,12 +217,6 @@ impl Boot {
         library: &Path,
         progress: &mut dyn FnMut(&Line),
     ) -> Result<Session, Error> {
-        let directory = TempDir::new()?;
-        let outputs = Outputs {
-            counts: directory.path().join("counts"),
-            events: directory.path().join("events"),
-            profile: directory.path().join("profile"),
-        };
         let mut script = String::new();
         for program in self.programs {
             script.push_str(&format!("/bench/{program} {filter}\n"));
@@ -230,61 +224,78 @@ impl Boot {
         script.push_str("exit 0\n");
         let mut options = Options::new(config);
         options.script = Some(script.into_bytes());
-        options.timeout = Some(TIMEOUT);
         options.memory = self.memory;
-        options.deterministic = self.look != Look::HostTime;
-        options.counting = self.look == Look::Events;
-        if matches!(self.look, Look::Counts | Look::Events | Look::Profile) {
-            let wanted = |look, path: &PathBuf| (self.look == look).then(|| path.clone());
-            options.plugin = Some(Plugin {
-                library: library.to_path_buf(),
-                output: outputs.counts.clone(),
-                events: wanted(Look::Events, &outputs.events),
-                profile: wanted(Look::Profile, &outputs.profile),
-            });
-        }
         options.words.push(format!("program-quota={}", self.quota));
         if self.programs.contains(&"linux_program") {
             options.adds.push(Add::bytes(lines(), false, INPUT));
         }
-        let mut listener = Listener {
-            lines: Vec::new(),
-            stretches: 0,
-            recent: String::new(),
-            progress,
-        };
-        let end = machine::run(images, &options, &mut listener)?;
-        let (lines, recent) = (listener.lines, listener.recent);
-        let name = config.name();
-        // The programs print nothing: that is the shell or a fault.
-        let mut said = recent
-            .lines()
-            .filter(|line| !line.starts_with("instructions: "));
-        match end {
-            End::Exit(0) => match said.next() {
-                None => {
-                    let stretches = outputs.stretches();
-                    let stretch = |n: Option<usize>| stretches.get(n?).cloned();
-                    Ok(lines
-                        .into_iter()
-                        .map(|(line, n)| (line, stretch(n)))
-                        .collect())
-                }
-                Some(_) => Err(Error::new(format!("the machine of {name} says\n{recent}"))),
-            },
-            End::Exit(_) | End::TimedOut | End::Broken(_) => {
-                let why = match &end {
-                    End::TimedOut => format!("was not done after {} s", TIMEOUT.as_secs()),
-                    End::Broken(lines) => lines.join("\n"),
-                    other => format!("ended with status {}", other.status()),
-                };
-                Err(Error::new(format!("the machine of {name} {why}\n{recent}")))
+        session(images, options, self.look, library, config.name(), progress)
+    }
+}
+
+/// Runs a machine to its end, and looks at it with the plugin in `library`. For messages it has a name.
+pub(super) fn session(
+    images: &Images,
+    mut options: Options,
+    look: Look,
+    library: &Path,
+    name: &str,
+    progress: &mut dyn FnMut(&Line),
+) -> Result<Session, Error> {
+    let directory = TempDir::new()?;
+    let outputs = Outputs {
+        counts: directory.path().join("counts"),
+        events: directory.path().join("events"),
+        profile: directory.path().join("profile"),
+    };
+    options.timeout = Some(TIMEOUT);
+    options.deterministic = look != Look::HostTime;
+    options.counting = look == Look::Events;
+    if matches!(look, Look::Counts | Look::Events | Look::Profile) {
+        let wanted = |which, path: &PathBuf| (look == which).then(|| path.clone());
+        options.plugin = Some(Plugin {
+            library: library.to_path_buf(),
+            output: outputs.counts.clone(),
+            events: wanted(Look::Events, &outputs.events),
+            profile: wanted(Look::Profile, &outputs.profile),
+        });
+    }
+    let mut listener = Listener {
+        lines: Vec::new(),
+        stretches: 0,
+        recent: String::new(),
+        progress,
+    };
+    let end = machine::run(images, &options, &mut listener)?;
+    let (lines, recent) = (listener.lines, listener.recent);
+    // The programs print nothing: that is the shell or a fault.
+    let mut said = recent
+        .lines()
+        .filter(|line| !line.starts_with("instructions: "));
+    match end {
+        End::Exit(0) => match said.next() {
+            None => {
+                let stretches = outputs.stretches();
+                let stretch = |n: Option<usize>| stretches.get(n?).cloned();
+                Ok(lines
+                    .into_iter()
+                    .map(|(line, n)| (line, stretch(n)))
+                    .collect())
             }
-            End::Stopped(status) => Err(Error {
-                message: "interrupted".into(),
-                status,
-            }),
+            Some(_) => Err(Error::new(format!("the machine of {name} says\n{recent}"))),
+        },
+        End::Exit(_) | End::TimedOut | End::Broken(_) => {
+            let why = match &end {
+                End::TimedOut => format!("was not done after {} s", TIMEOUT.as_secs()),
+                End::Broken(lines) => lines.join("\n"),
+                other => format!("ended with status {}", other.status()),
+            };
+            Err(Error::new(format!("the machine of {name} {why}\n{recent}")))
         }
+        End::Stopped(status) => Err(Error {
+            message: "interrupted".into(),
+            status,
+        }),
     }
 }
 

@@ -376,6 +376,18 @@ fn sections(results: &Results) -> Vec<Section> {
          (MIPS), Fermata on x86-64.",
         table(results.mach_5()),
     );
+    add(
+        "Stodolsky, Tables 1 and 2: masking interrupts",
+        "What a pair costs, masking and unmasking, so that it can be nested: ours, and theirs in \
+         instructions and cycles. Host time is the emulator's; all ways took turns in one machine.",
+        table(results.stodolsky_1()),
+    );
+    add(
+        "Stodolsky, Table 3: a null RPC with each way to mask",
+        "Instructions of rpc_0, or cycles. Without full preemption the kernel has no sections in which \
+         it masks: there the optimistic way only costs.",
+        table(results.stodolsky_3()),
+    );
     let parts: Vec<(String, &str)> = PARTS
         .iter()
         .map(|(_, name, _)| (format!("rpc_0_in_{name}"), *name))
@@ -503,6 +515,7 @@ mod tests {
                     row("recognition_flukeperf", Group::Blocks, 150),
                 ],
             ],
+            masks: Vec::new(),
             lines: Vec::new(),
             notes: vec!["a < b".into()],
             failures: Vec::new(),
