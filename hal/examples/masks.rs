@@ -52,10 +52,8 @@ mod image {
 
         #[inline(always)]
         pub(super) fn restore(flags: u64) {
-            if flags & 1 << 9 != 0 {
-                // SAFETY: interrupts were on before.
-                unsafe { asm!("sti") };
-            }
+            // SAFETY: at most turns interrupts on, as they were before.
+            unsafe { asm!("test {:e}, 0x200", "jz 2f", "sti", "2:", in(reg) flags) };
         }
     }
 
@@ -201,6 +199,11 @@ mod image {
         };
         let (rounds, rows) = (word("rounds=", 1), word("pairs=", 1600) / ROW);
         mask::restore(Level::None);
+        // SAFETY: nothing comes that is not handled. As in a kernel that has entered user mode once.
+        unsafe { asm!("sti") };
+        let flags = flag::raise();
+        flag::restore(flags);
+        assert!(flags & 1 << 9 != 0, "interrupts are off");
         for _ in 0..rounds {
             measure!("mask_cli_sti", rows, flag::raise(), flag::restore);
             measure!("mask_cr8", rows, cr8::raise(), cr8::restore);
