@@ -173,6 +173,7 @@ impl Context {
     }
 
     /// Whether the thread has a stack of its own.
+    #[inline(always)]
     pub fn has_stack(&self) -> bool {
         self.stack_top.get() != machine::cpu_stack_top()
     }

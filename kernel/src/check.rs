@@ -120,7 +120,7 @@ fn threads(k: K) {
         let queue = match run {
             Run::Stopped => None,
             Run::Running => {
-                let one = current.is_some_and(|c| core::ptr::eq(c, t));
+                let one = core::ptr::eq(current, t);
                 must(one, "two run");
                 None
             }

@@ -81,7 +81,8 @@ pub struct Kernel {
     lock: exec::Lock,
     stacks: exec::Stacks,
     counters: exec::counters::Counters,
-    current: Cell<Option<&'static Thread>>,
+    /// The thread that runs; before the first one does, its slot.
+    current: Cell<&'static Thread>,
     /// Whose translations and I/O ports are loaded.
     inside: Cell<Option<&'static Space>>,
     /// The processor lets programs use some I/O ports.
@@ -156,6 +157,7 @@ impl Kernel {
     #[must_use]
     pub fn new() -> Option<&'static Kernel> {
         let frames = hal::alloc_slice(hal::frame_limit() as usize, |_| Cell::new(None))?;
+        let threads = Table::<Thread>::new()?;
         let kernel = Kernel {
             mutexes: Table::new()?,
             conds: Table::new()?,
@@ -164,7 +166,8 @@ impl Kernel {
             ports: Table::new()?,
             portsets: Table::new()?,
             spaces: Table::new()?,
-            threads: Table::new()?,
+            current: Cell::new(threads.first_slot()?),
+            threads,
             references: Table::new()?,
             handles: AllHandles::new(),
             accounts: Accounts::new(),
@@ -176,7 +179,6 @@ impl Kernel {
             lock: exec::Lock::new(),
             stacks: exec::Stacks::new()?,
             counters: exec::counters::Counters::new(),
-            current: Cell::new(None),
             inside: Cell::new(None),
             ports_loaded: Cell::new(false),
             table_hand: Cell::new(0),
@@ -205,10 +207,7 @@ impl Kernel {
 
     /// The thread that runs.
     fn running(&self) -> &'static Thread {
-        match self.current.get() {
-            Some(t) => t,
-            None => hal::die(format_args!("a trap without a running thread")),
-        }
+        self.current.get()
     }
 
     /// Ends a trap: whoever should run now, runs.
@@ -241,6 +240,7 @@ impl Kernel {
     }
 
     /// The running thread waits, and `to`, which no queue holds, goes on in its place.
+    #[inline(always)]
     fn hand_to(&'static self, from: &'static Thread, to: &'static Thread) -> &'static Context {
         self.depart(from);
         if !exec::MAY_BE_KEPT || !self.sched.somebody_above(to) {
@@ -255,7 +255,7 @@ impl Kernel {
     /// The thread is the running one.
     #[inline(always)]
     fn arrive(&self, t: &'static Thread) {
-        self.current.set(Some(t));
+        self.current.set(t);
         self.enter_space(t);
     }
 
@@ -277,7 +277,7 @@ impl Kernel {
             return true;
         }
         space.table.activate();
-        !(self.ports_loaded.get() | space.has_ports())
+        u8::from(self.ports_loaded.get()) | space.granted.get() == 0
     }
 
     /// Makes the ports of the thread's space the processor's.

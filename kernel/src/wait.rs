@@ -54,19 +54,31 @@ impl WaitQueue {
     /// Adds the thread behind those of its priority.
     #[inline(always)]
     pub(crate) fn push(&'static self, t: &'static Thread) {
-        if self.ends_with(t) {
-            self.append(t);
-        } else {
+        if !self.push_last(t) {
             self.push_between(t);
         }
     }
 
-    /// Whether the thread's place is behind all others.
+    /// Adds the thread if its place is behind all others. Whether it is.
     #[inline(always)]
-    pub(crate) fn ends_with(&self, t: &Thread) -> bool {
-        self.tail
-            .get()
-            .is_none_or(|last| last.priority.get() >= t.priority.get())
+    pub(crate) fn push_last(&'static self, t: &'static Thread) -> bool {
+        match self.tail.get() {
+            None => {
+                self.head.set(Some(t));
+                t.links.prev.set(None);
+            }
+            Some(last) => {
+                if last.priority.get() < t.priority.get() {
+                    return false;
+                }
+                last.links.next.set(Some(t));
+                t.links.prev.set(Some(last));
+            }
+        }
+        self.tail.set(Some(t));
+        t.links.next.set(None);
+        t.links.queue.set(Some(self));
+        true
     }
 
     #[inline(never)]

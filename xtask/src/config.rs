@@ -106,7 +106,7 @@ const MASKINGS: &[Irq] = &[Irq::Hardware];
 
 /// What `./fermata test` and `./fermata build` take unless told otherwise: one of each model, and
 /// one that is preemptible everywhere.
-const TESTED: &[Model] = &[Model::ProcessNp, Model::InterruptNp];
+const TESTED: &[Model] = &[Model::ProcessNp, Model::InterruptNp, Model::ContinuationFp];
 
 /// The models that `--all` takes with optimistic masking as well.
 const ALSO_OPTIMISTIC: &[Model] = &[Model::ProcessNp, Model::InterruptNp, Model::ContinuationNp];

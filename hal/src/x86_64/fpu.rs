@@ -95,7 +95,16 @@ pub(super) fn is_current(context: &Context) -> bool {
 }
 
 /// Makes the context current.
+#[inline(always)]
 pub(super) fn set_current(context: &'static Context) {
     CPU.0.current.set(Some(context));
-    set_traps(!same(CPU.0.fpu_owner.get(), context));
+    let owner = CPU
+        .0
+        .fpu_owner
+        .get()
+        .map_or(core::ptr::null(), core::ptr::from_ref);
+    // Nearly always the one before did not own it, and this one does not.
+    if core::ptr::eq(owner, context) || CPU.0.fpu_traps.get() == 0 {
+        set_traps(!core::ptr::eq(owner, context));
+    }
 }

@@ -43,7 +43,7 @@ pub(super) const CPU_STACK_END: usize = size_of::<CpuStack>();
 /// Where the processor's stack ends.
 #[inline]
 pub(crate) fn cpu_stack_top() -> u64 {
-    CPU_STACK.0.stack.get() as u64 + CPU_STACK_BYTES as u64
+    (CPU_STACK.0.stack.get() as u64).wrapping_add(CPU_STACK_BYTES as u64)
 }
 
 /// Whether the page at `address` must stay unmapped.
@@ -101,9 +101,10 @@ impl Stack {
         core::ptr::from_ref(self) as u64
     }
 
+    #[inline(always)]
     fn contains(&self, address: u64) -> bool {
-        let start = self.top() + size_of::<Stack>() as u64 - STACK_BYTES as u64;
-        (start..self.top()).contains(&address)
+        let room = STACK_BYTES as u64 - size_of::<Stack>() as u64;
+        self.top().wrapping_sub(address).wrapping_sub(1) < room
     }
 }
 
@@ -131,14 +132,14 @@ pub(crate) fn set_stack(context: &'static Context, stack: &'static Stack) {
     context.activation.set(0);
 }
 
-/// What [`switch_stack`] pops, and where it returns to.
+/// What [`switch_stack`] pops, and where it goes on.
 #[repr(C)]
 struct Activation {
-    /// r15, r14, r13, r12.
-    unused: [u64; 4],
+    rip: u64,
     rbx: u64,
     rbp: u64,
-    rip: u64,
+    /// The end of the stack is aligned as a function expects it.
+    unused: u64,
 }
 
 pub(crate) fn reset_stack(context: &'static Context) {
@@ -153,10 +154,10 @@ pub(crate) fn reset_stack(context: &'static Context) {
     );
     let activation = (stack.top() - size_of::<Activation>() as u64) as *mut Activation;
     let first = Activation {
-        unused: [0; 4],
+        rip: leave as *const () as u64,
         rbx: core::ptr::from_ref(context) as u64,
         rbp: 0,
-        rip: leave as *const () as u64,
+        unused: 0,
     };
     // SAFETY: the high end of a stack on which nothing runs; what was suspended there is dropped.
     unsafe { activation.write(first) };
@@ -166,10 +167,8 @@ pub(crate) fn reset_stack(context: &'static Context) {
 /// Saves the activation of `from` (callee-saved registers, stack pointer) on its own stack and
 /// goes on with that of `to`, which is one that an earlier call saved or that
 /// [`Context::reset_stack`] armed. Returns when somebody switches back to `from`.
+#[inline(always)]
 pub fn switch_stack(from: &'static Context, to: &'static Context) {
-    if core::ptr::eq(from, to) {
-        return;
-    }
     let on_own = own_stack(from).is_some_and(|stack| stack.contains(stack_pointer()));
     assert!(
         on_own,
@@ -180,61 +179,44 @@ pub fn switch_stack(from: &'static Context, to: &'static Context) {
         "a switch to a thread that is not suspended in the kernel"
     );
     super::fpu::set_current(to);
-    // SAFETY: the running stack is `from`'s, so that its activation is saved there. `to` has one,
-    // on a stack of its own, on which nothing runs (see the header).
-    unsafe { switch(from, to) };
-}
-
-/// # Safety
-/// As said where it is called.
-#[unsafe(naked)]
-unsafe extern "C" fn switch(from: *const Context, to: *const Context) {
-    naked_asm!(
-        "push rbp",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "mov [rdi + {activation}], rsp",
-        "jmp {enter}",
-        activation = const offset_of!(Context, activation),
-        enter = sym enter,
-    )
-}
-
-/// The second half of a switch: the context to go on with is in `rsi`.
-///
-/// # Safety
-/// As [`switch`].
-#[unsafe(naked)]
-unsafe extern "C" fn enter() {
-    naked_asm!(
-        "mov rsp, [rsi + {activation}]",
-        "mov qword ptr [rsi + {activation}], 0",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
-        "ret",
-        activation = const offset_of!(Context, activation),
-    )
+    // SAFETY: the running stack is `from`'s, so that its activation is saved there: what the compiler
+    // does not keep in registers over this. `to` has one, on a stack of its own, on which nothing
+    // runs (see the header).
+    unsafe {
+        asm!(
+            "push rbp",
+            "push rbx",
+            "lea rax, [rip + 2f]",
+            "push rax",
+            "mov [rdi + {activation}], rsp",
+            "mov rsp, [rsi + {activation}]",
+            "mov qword ptr [rsi + {activation}], 0",
+            "ret",
+            "2:",
+            "pop rbx",
+            "pop rbp",
+            activation = const offset_of!(Context, activation),
+            in("rdi") from,
+            in("rsi") to,
+            out("r12") _,
+            out("r13") _,
+            out("r14") _,
+            out("r15") _,
+            clobber_abi("C"),
+        )
+    };
 }
 
 /// Gives the stack on which this runs from the context that has it to one that has none (Draves et
 /// al., Figure 4). Nothing is copied: what runs on it now must be through with it when `to` next
 /// traps, and is, as the way to user mode leaves it.
-#[inline]
+#[inline(always)]
 pub fn stack_handoff(from: &'static Context, to: &'static Context) {
     let stack = own_stack(from).expect("a handoff without a stack");
-    assert!(own_stack(to).is_none(), "a handoff to one that has a stack");
+    assert!(!to.has_stack(), "a handoff to one that has a stack");
     stack.owner.set(Some(to));
     to.stack_top.set(stack.top());
-    to.activation.set(0);
     from.stack_top.set(cpu_stack_top());
-    from.activation.set(0);
 }
 
 /// Gives a context without a stack this one, so that [`switch_stack`] and [`switch_context`] to it
@@ -266,8 +248,10 @@ pub fn switch_context(to: &'static Context) -> ! {
     // anybody's.
     unsafe {
         asm!(
-            "jmp {enter}",
-            enter = sym enter,
+            "mov rsp, [rsi + {activation}]",
+            "mov qword ptr [rsi + {activation}], 0",
+            "ret",
+            activation = const offset_of!(Context, activation),
             in("rsi") to,
             options(noreturn)
         )
@@ -300,10 +284,10 @@ pub fn call_continuation(context: &'static Context) -> ! {
     }
 }
 
-/// Where an armed stack begins: the context is in `rbx`.
+/// Where an armed stack begins: the context is what would be popped into `rbx`.
 #[unsafe(naked)]
 unsafe extern "C" fn leave() {
-    naked_asm!("mov rax, rbx", "jmp {resume}", resume = sym super::trap::hal_resume)
+    naked_asm!("pop rax", "pop rbp", "jmp {resume}", resume = sym super::trap::hal_resume)
 }
 
 /// Bytes from an address on a kernel stack to the stack's end.

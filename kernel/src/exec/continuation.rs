@@ -23,40 +23,77 @@ use hal::{Context, Stack};
 /// A function and 32 bytes for it.
 #[derive(Clone, Copy)]
 pub(crate) struct Continuation {
-    pub(super) function: fn(K, &'static Thread, [u64; 4]) -> &'static Context,
+    pub(super) function: Function,
     pub(super) words: [u64; 4],
 }
+
+type Function = fn(K, &'static Thread, [u64; 4]) -> &'static Context;
 
 /// Number of continuations that a thread has room for.
 const ROOM: usize = matches!(CONFIG.model, Model::Continuation) as usize;
 
+/// The place for a continuation. Its words count while it has a function.
+struct Place {
+    function: Cell<Option<Function>>,
+    words: Cell<[u64; 4]>,
+}
+
 /// What a thread keeps while it waits; nothing in the models that keep something else.
-pub(crate) struct Kept([Cell<Option<Continuation>>; ROOM]);
+pub(crate) struct Kept([Place; ROOM]);
 
 impl Kept {
     pub(crate) const fn new() -> Self {
-        Kept([const { Cell::new(None) }; ROOM])
+        Kept(
+            [const {
+                Place {
+                    function: Cell::new(None),
+                    words: Cell::new([0; 4]),
+                }
+            }; ROOM],
+        )
     }
 
+    /// The thread goes on with its call, whose words are its frame.
     #[inline(always)]
-    pub(super) fn set(&self, continuation: Option<Continuation>) {
+    pub(super) fn redo(&self) {
         if let Some(place) = self.0.first() {
-            place.set(continuation);
+            place.function.set(Some(redo));
         }
     }
 
     #[inline(always)]
+    pub(super) fn set(&self, continuation: Continuation) {
+        if let Some(place) = self.0.first() {
+            place.function.set(Some(continuation.function));
+            place.words.set(continuation.words);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn clear(&self) {
+        if let Some(place) = self.0.first() {
+            place.function.set(None);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn is_set(&self) -> bool {
+        self.0
+            .first()
+            .is_some_and(|place| place.function.get().is_some())
+    }
+
+    #[inline(always)]
     pub(super) fn take(&self) -> Option<Continuation> {
-        self.0.first().and_then(Cell::take)
+        let place = self.0.first()?;
+        Some(Continuation {
+            function: place.function.take()?,
+            words: place.words.get(),
+        })
     }
 }
 
 /// Does the call that stands in the frame.
-pub(super) const REDO: Continuation = Continuation {
-    function: redo,
-    words: [0; 4],
-};
-
 fn redo(k: K, t: &'static Thread, _: [u64; 4]) -> &'static Context {
     syscall::HANDLERS[t.ctx.rax.get() as u8 as usize](k, t)
 }
@@ -68,10 +105,10 @@ impl Thread {
         if ROOM == 0 {
             return;
         }
-        self.kept.set(Some(Continuation {
+        self.kept.set(Continuation {
             function: lock,
             words: [self.ctx.rdi.get(), 0, 0, 0],
-        }));
+        });
     }
 
     /// The wait that has just begun is for a page that an instruction of its own needs.
@@ -80,10 +117,10 @@ impl Thread {
         if ROOM == 0 {
             return;
         }
-        self.kept.set(Some(Continuation {
+        self.kept.set(Continuation {
             function: page,
             words: [address, need.0, self.ctx.rip.get(), 0],
-        }));
+        });
     }
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn drop_activation(t: &'static Thread) {
     match CONFIG.model {
         Model::Interrupt => {}
         Model::Process => t.ctx.reset_stack(),
-        Model::Continuation => t.kept.set(None),
+        Model::Continuation => t.kept.clear(),
     }
 }
 
@@ -72,14 +72,15 @@ pub(crate) fn drop_activation(t: &'static Thread) {
 #[inline(always)]
 pub(crate) fn waits(t: &Thread, _why: Waiting) {
     // An instruction that faulted goes on with that, and a call with itself.
-    t.kept
-        .set((t.ctx.full.get() == 0).then_some(continuation::REDO));
+    if t.ctx.full.get() == 0 {
+        t.kept.redo();
+    }
 }
 
 /// The thread's frame is not what it waited with.
 #[inline(always)]
 pub(crate) fn goes_out(t: &Thread) {
-    t.kept.set(None);
+    t.kept.clear();
 }
 
 /// The processor goes on with `next`, which is not `from`. Returns the frame that the caller's return
@@ -110,13 +111,13 @@ pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'st
             }
             counters::blocked(from, Kind::HandedOff);
             hal::stack_handoff(&from.ctx, &next.ctx);
-            if let Some(continuation) = next.kept.take() {
+            if next.kept.is_set() {
                 let forget = CONFIG.forgetful && k.random() & 3 == 0;
                 // Who would only wait for the lock there can as well go out.
                 if !forget && !k.lock.is_held() {
-                    next.kept.set(Some(continuation));
                     hal::call_continuation(&next.ctx);
                 }
+                next.kept.clear();
             }
             &next.ctx
         }
@@ -154,7 +155,7 @@ impl Kernel {
     /// holder does.
     fn displace(&'static self, holder: &'static Thread, next: &'static Thread) {
         if matches!(CONFIG.model, Model::Continuation) {
-            next.kept.set(None);
+            next.kept.clear();
             hal::stack_attach(&next.ctx, self.stacks.take());
         }
         counters::blocked(holder, Kind::Kept);

@@ -122,7 +122,7 @@ fn hand_off(
         return k.hand_to(t, to);
     }
     counters::blocked(t, counters::Kind::HandedOff);
-    k.current.set(Some(to));
+    k.current.set(to);
     if !k.enter_memory(to) {
         return arrive(k, t, to, words);
     }
@@ -198,8 +198,10 @@ fn answer<const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&'static C
             && c.client.peer() == Link::to_active(s)
             && c.ctx.rax.get() as u16 == Call::ClientReceiveShort as u16
     };
-    if !awaited || !set.clients.is_empty() || k.sched.somebody_above(c) || !set.servers.ends_with(s)
-    {
+    if !awaited || !set.clients.is_empty() || k.sched.somebody_above(c) {
+        return None;
+    }
+    if !set.servers.push_last(s) {
         return None;
     }
     if !IDEMPOTENT {
@@ -207,6 +209,5 @@ fn answer<const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&'static C
     }
     s.server.clear();
     s.become_call(Call::ServerWaitReceiveShort);
-    set.servers.append(s);
     Some(hand_off(k, s, Waiting::Portset, c, Code::Ok, words))
 }

@@ -244,6 +244,12 @@ impl<T: Object> Table<T> {
         (0..self.slots()).filter_map(|i| self.get(i))
     }
 
+    /// The first slot of a table that is empty.
+    pub(crate) fn first_slot(&self) -> Option<&'static T> {
+        self.grow()?;
+        self.get(0)
+    }
+
     /// The first free slot, after the table has grown if need be.
     fn free_slot(&self) -> Option<&'static T> {
         if self.free.get().is_none() {

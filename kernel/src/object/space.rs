@@ -29,6 +29,8 @@ pub(crate) struct Space {
     pub(crate) account: Cell<Option<&'static Account>>,
     /// Granted I/O ports, (first, count); unused entries have count 0.
     pub(crate) ports: [Cell<(u16, u16)>; MAX_PORTS],
+    /// How many of these are used.
+    pub(crate) granted: Cell<u8>,
     forgetting: Forgetting,
 }
 
@@ -124,7 +126,7 @@ impl Space {
 
     /// Whether it has been granted I/O ports.
     pub(crate) fn has_ports(&self) -> bool {
-        self.ports[0].get().1 != 0
+        self.granted.get() != 0
     }
 
     /// Its clock has been set: who waits for a time on it begins that wait again.
@@ -184,6 +186,7 @@ impl Object for Space {
             keeper: Cell::new(Target::Null),
             account: Cell::new(None),
             ports: [const { Cell::new((0, 0)) }; MAX_PORTS],
+            granted: Cell::new(0),
             forgetting: Forgetting {
                 pass: Cell::new(0),
                 from: Cell::new(0),
@@ -238,6 +241,7 @@ impl Object for Space {
             for range in &self.ports {
                 range.set((0, 0));
             }
+            self.granted.set(0);
             k.forget_ports();
         }
         if let Some(account) = self.account.take() {

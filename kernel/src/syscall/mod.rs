@@ -505,6 +505,7 @@ fn device_grant_ports(a: Args) -> Handled {
     };
     // The whole 64 Ki would not fit the count; nobody needs that many.
     free.set((first as u16, u16::try_from(count).unwrap_or(u16::MAX)));
+    space.granted.set(space.granted.get() + 1);
     // Loaded when somebody next enters it, the caller included.
     core(|| {
         a.k.forget_ports();

@@ -544,7 +544,7 @@ impl Round {
     /// Whoever runs does something.
     fn step(&mut self) -> Met {
         let k = self.w.k;
-        let t = k.current.get().expect("somebody runs");
+        let t = k.current.get();
         if t.run.get() != Run::Running {
             return Met::Idle;
         }

@@ -237,7 +237,7 @@ fn import(k: K, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
         s.objects.insert(id, Rc::new(object));
         pairs.insert(id, target);
     }
-    let current = k.current.get().expect("somebody runs");
+    let current = k.current.get();
     s.running = ids[&place(current.head())];
     for &frame in data {
         let mut page = [0; PAGE_SIZE as usize];
@@ -289,7 +289,7 @@ impl<'w> Lockstep<'w> {
 
     /// An event happens to both.
     pub(super) fn step(&mut self, event: Event) -> Result<(), Difference> {
-        let before = self.w.k.current.get().expect("somebody runs");
+        let before = self.w.k.current.get();
         let rip = before.ctx.rip.get();
         let trap = match event {
             Event::Syscall => {
@@ -410,7 +410,7 @@ impl<'w> Lockstep<'w> {
         for id in again {
             self.spec.restart(id);
         }
-        let current = self.w.k.current.get().expect("somebody runs");
+        let current = self.w.k.current.get();
         let runs = self.pairs.iter().find_map(|(&id, pair)| match pair {
             Target::Thread(t) if t.is(current) => Some(id),
             _ => None,

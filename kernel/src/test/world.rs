@@ -182,7 +182,7 @@ impl World {
             stack: 0,
         });
         let ctx = ctx.expect("a first space");
-        let manager = k.current.get().expect("a first thread");
+        let manager = k.current.get();
         assert!(core::ptr::eq(ctx, &manager.ctx));
         let world = World {
             k,
@@ -325,11 +325,7 @@ impl World {
     }
 
     pub(super) fn managing(&self) -> bool {
-        self.k
-            .current
-            .get()
-            .is_some_and(|t| core::ptr::eq(t, self.manager))
-            && self.manager.run.get() == Run::Running
+        core::ptr::eq(self.k.current.get(), self.manager) && self.manager.run.get() == Run::Running
     }
 
     /// Makes it the manager's turn again after [`World::release`].
@@ -362,7 +358,7 @@ impl World {
 
     /// A trap of whoever runs.
     pub(super) fn trap(&self, trap: Trap) {
-        let t = self.k.current.get().expect("somebody runs");
+        let t = self.k.current.get();
         self.traps.set(self.traps.get() + 1);
         let (number, rip) = (t.ctx.rax.get() as u8, t.ctx.rip.get());
         let next = hal::host::run(|| match trap {
@@ -370,7 +366,7 @@ impl World {
             _ => self.k.trap(&t.ctx, trap),
         });
         if let Ok(next) = next {
-            let now = self.k.current.get().expect("somebody runs");
+            let now = self.k.current.get();
             assert!(core::ptr::eq(next, &now.ctx) && now.run.get() == Run::Running);
         }
         if trap == Trap::Syscall && t.ctx.rip.get() == rip.wrapping_add(2) {
@@ -384,7 +380,7 @@ impl World {
 
     /// The next step of whoever runs.
     pub(super) fn step(&self) -> Met {
-        let t = self.k.current.get().expect("somebody runs");
+        let t = self.k.current.get();
         if t.run.get() != Run::Running {
             return Met::Idle;
         }
