@@ -364,7 +364,7 @@ mod image {
             ("stacks", &program_yield, stacks),
             ("waiting", &program_call, waiting),
             ("device_interrupts", &program_spin, device_interrupts),
-            ("interrupts", &program_calls, interrupts),
+            ("interrupts_at_random_masks", &program_calls, interrupts),
             ("memory_access", &program_call, memory_access),
             ("costs", &program_call, costs),
             ("kernel_memory", &program_call, kernel_memory),
@@ -400,6 +400,13 @@ mod image {
         }
 
         fn begin_test(&'static self) -> &'static Context {
+            let filter = word("filter=").unwrap_or_default();
+            while TESTS
+                .get(self.test.get())
+                .is_some_and(|(name, ..)| !name.contains(filter))
+            {
+                self.test.set(self.test.get() + 1);
+            }
             let Some((_, program, _)) = TESTS.get(self.test.get()) else {
                 say(format_args!(
                     "tests done\nexit {}\n",
@@ -420,6 +427,12 @@ mod image {
             let context = &self.threads[thread];
             context.rip.set(context.rip.get() + bytes);
         }
+    }
+
+    /// What follows `name` in a word of the command line.
+    fn word(name: &str) -> Option<&'static str> {
+        let mut words = hal::command_line().split(' ');
+        words.find_map(|word| word.strip_prefix(name))
     }
 
     fn out(port: u16, byte: u8) {
@@ -1139,9 +1152,12 @@ mod image {
     fn interrupts(machine: &'static Machine, thread: usize, trap: Trap) -> Next {
         let campaign = &machine.campaign;
         if !campaign.runs.replace(true) {
-            let words = hal::command_line().split(' ');
-            let goal = words.filter_map(|word| word.strip_prefix("interrupts=")?.parse().ok());
-            campaign.goal.set(goal.last().unwrap_or(INTERRUPTS));
+            let number = |name| word(name)?.parse().ok();
+            campaign
+                .goal
+                .set(number("interrupts=").unwrap_or(INTERRUPTS));
+            let seed: u64 = number("seed=").unwrap_or_default();
+            campaign.random.set(campaign.random.get() ^ (seed << 20));
             // The first counter of the 8254 raises line 0, again and again.
             out(0x43, 0x34);
             out(0x40, DEVICE_TICKS as u8);

@@ -195,7 +195,7 @@ mod image {
         let word = |name: &str, default: u64| {
             let words = hal::command_line().split(' ');
             let value = |word: &str| word.strip_prefix(name)?.parse().ok();
-            words.filter_map(value).last().unwrap_or(default)
+            words.filter_map(value).next_back().unwrap_or(default)
         };
         let (rounds, rows) = (word("rounds=", 1), word("pairs=", 1600) / ROW);
         mask::restore(Level::None);

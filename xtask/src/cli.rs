@@ -56,6 +56,12 @@ fuzz     random programs for the kernel beside its specification, on the host; w
     --seed N           begin with this seed
     --replay FILE      only run the program in FILE
 
+prove    prove a claim by a test that takes long; goes on where an earlier call with the same
+         sources stopped
+    --interrupts       a hundred million interrupts at random masks on the real machine, for each
+                       way to mask: none is lost, doubled, or overtakes another of its level
+    --fresh            begin anew
+
 syscalls list the entrypoints of the kernel and their classes
 explain CALL
          print what there is to know about an entrypoint, by name or number
@@ -91,6 +97,8 @@ pub(crate) enum Command {
     Bench(BenchOptions),
     /// Look for differences between the kernel and its specification.
     Fuzz(FuzzOptions),
+    /// Prove a claim by long tests.
+    Prove(ProveOptions),
     /// Print the table of entrypoints.
     Syscalls,
     /// Print a row of it.
@@ -127,6 +135,12 @@ pub(crate) struct RunOptions {
     pub(crate) timeout: Option<Duration>,
     pub(crate) deterministic: bool,
     pub(crate) verbose: bool,
+}
+
+/// Options of `prove`.
+pub(crate) struct ProveOptions {
+    /// Forget what an earlier call has done.
+    pub(crate) fresh: bool,
 }
 
 /// Options of `test`.
@@ -185,6 +199,7 @@ fn parse_from(mut parser: lexopt::Parser) -> Result<Command, Error> {
         "run" => parse_run(parser),
         "test" => parse_test(parser),
         "bench" => parse_bench(parser),
+        "prove" => parse_prove(parser),
         "fuzz" => parse_fuzz(parser),
         "build" => parse_build(parser),
         "cargo" => parse_cargo(parser),
@@ -317,6 +332,23 @@ fn parse_test(mut parser: lexopt::Parser) -> Result<Command, Error> {
     }
     options.configs = choice.among(Config::tested())?;
     Ok(Command::Test(options))
+}
+
+fn parse_prove(mut parser: lexopt::Parser) -> Result<Command, Error> {
+    let mut options = ProveOptions { fresh: false };
+    let mut named = false;
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("interrupts") => named = true,
+            Long("fresh") => options.fresh = true,
+            Short('h') | Long("help") => return Ok(Command::Help),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    if !named {
+        return Err(Error::usage("prove: what? --interrupts"));
+    }
+    Ok(Command::Prove(options))
 }
 
 fn parse_bench(mut parser: lexopt::Parser) -> Result<Command, Error> {
@@ -535,6 +567,8 @@ mod tests {
             "test --irq both",
             "test --all --irq some",
             "test --fresh",
+            "prove",
+            "prove --interrupts now",
             "syscalls all",
             "bench a b",
             "fuzz --time soon",

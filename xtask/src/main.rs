@@ -68,6 +68,7 @@ fn dispatch(command: Command) -> Result<u8, Error> {
         Command::Test(options) => test::run(&Project::find()?, &options),
         Command::Bench(options) => bench::run(&Project::find()?, &options),
         Command::Fuzz(options) => fuzz::run(&Project::find()?, &options),
+        Command::Prove(options) => test::interrupts::run(&Project::find()?, options.fresh),
         Command::Check => check::run(&Project::find()?),
         Command::Clean => clean(&Project::find()?),
         Command::Build(configs) => {

@@ -7,6 +7,7 @@
 //! They come in [`Part`]s: one for what does not depend on the kernel's configuration, and one per
 //! configuration. With `--all` a [`Journal`] remembers which parts are through.
 
+pub(crate) mod interrupts;
 mod journal;
 
 use std::cell::RefCell;

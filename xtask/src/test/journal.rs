@@ -116,7 +116,7 @@ impl Journal {
 }
 
 /// A number that changes when a file of the checkout does.
-fn sources(root: &Path) -> Result<u64, Error> {
+pub(super) fn sources(root: &Path) -> Result<u64, Error> {
     let mut hasher = DefaultHasher::new();
     let mut directories = vec![root.to_path_buf()];
     while let Some(directory) = directories.pop() {
