@@ -102,7 +102,7 @@ const EXISTING: &[Model] = &[
 ];
 
 /// The maskings that the kernel has.
-const MASKINGS: &[Irq] = &[Irq::Hardware];
+const MASKINGS: &[Irq] = &[Irq::Hardware, Irq::Optimistic];
 
 /// What `./fermata test` and `./fermata build` take unless told otherwise: one of each model, and
 /// one that is preemptible everywhere.
