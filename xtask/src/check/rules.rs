@@ -32,12 +32,12 @@ const RULES: &[Rule] = &[
     },
     Rule {
         words: &["CONFIG.model", "Model"],
-        rooms: &["kernel/src/config.rs", "kernel/src/exec/", "kernel/src/lib.rs"],
+        rooms: &["kernel/src/config.rs", "kernel/src/exec/"],
         remedy: "what depends on the execution model belongs to kernel/src/exec: give it a function there",
     },
     Rule {
         words: &["CONFIG.preemption", "Preemption"],
-        rooms: &["kernel/src/config.rs", "kernel/src/exec/", "kernel/src/lib.rs"],
+        rooms: &["kernel/src/config.rs", "kernel/src/exec/"],
         remedy: "what depends on preemption belongs to kernel/src/exec: ask `Kernel::preempts`, or give \
                  it a function there",
     },
