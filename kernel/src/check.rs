@@ -331,6 +331,10 @@ fn hierarchy(k: K, turn: u64) {
                 }
             }
         });
+        s.each_near(|page, pfn, rights| {
+            let fresh = memory::look(s, page) == Some((pfn, rights));
+            assert!(fresh, "a stale translation of {page:#x} is near");
+        });
         let all = live(&k.mappings)
             .filter(|m| m.space.get() == Link::to(s))
             .count();

@@ -168,6 +168,17 @@ fn evict(k: K, keep: &'static Space) -> Result<(), Stop> {
     Err(Stop::Code(abi::Code::NoMemory))
 }
 
+/// [`translate`] by the page table.
+fn look_up(k: K, space: &'static Space, address: u64, need: Access) -> Result<Pfn, Stop> {
+    match space.table.lookup(address) {
+        Some((pfn, rights)) if rights & need.0 == need.0 && hal::user_frame(pfn) => {
+            space.note_near(address, pfn, rights);
+            Ok(pfn)
+        }
+        _ => resolve(k, space, address, need),
+    }
+}
+
 /// The frame behind an address, for an access of this kind by the kernel.
 #[inline]
 #[cfg_attr(fermata_probe, track_caller)]
@@ -178,9 +189,9 @@ pub(crate) fn translate(
     need: Access,
 ) -> Result<Pfn, Stop> {
     probe::site(Kind::Access)?;
-    match space.table.lookup(address) {
-        Some((pfn, rights)) if rights & need.0 == need.0 && hal::user_frame(pfn) => Ok(pfn),
-        _ => resolve(k, space, address, need),
+    match space.near(address, need.0) {
+        Some(pfn) => Ok(pfn),
+        None => look_up(k, space, address, need),
     }
 }
 

@@ -18,14 +18,18 @@ pub(crate) struct Scheduler {
     attention: Cell<u64>,
     /// The highest priority of a ready thread, 0 if there is none.
     top: Cell<u8>,
-    /// When the running thread's slice ends, on the machine's clock.
-    slice_end: Cell<u64>,
+    /// When the running thread's slice began, in [`hal::ticks`], and how long it is.
+    slice_began: Cell<u64>,
+    slice: Cell<u64>,
     /// For each priority, what is left of the turn of a thread that was displaced in it by a higher
     /// one; 0 if none was.
     left: [Cell<u64>; PRIORITIES as usize],
     /// When the timer will ring. It may ring before there is anything to do: to find that out
     /// then is cheaper than to set it whenever a slice begins.
     timer: Cell<u64>,
+    /// It was set for the end of a slice, or earlier: then it rings before any slice ends that
+    /// began since.
+    ticking: Cell<bool>,
 }
 
 impl Scheduler {
@@ -39,9 +43,11 @@ impl Scheduler {
             ready: [const { WaitQueue::new() }; PRIORITIES as usize],
             attention: Cell::new(0),
             top: Cell::new(0),
-            slice_end: Cell::new(0),
+            slice_began: Cell::new(0),
+            slice: Cell::new(0),
             left: [const { Cell::new(0) }; PRIORITIES as usize],
             timer: Cell::new(u64::MAX),
+            ticking: Cell::new(false),
         }
     }
 
@@ -141,6 +147,11 @@ impl Scheduler {
             }
             t.run.set(Run::Ready);
             if self.top.get() == t.priority.get() {
+                if !held_up {
+                    if let Some(next) = self.rotate(k, t) {
+                        return next;
+                    }
+                }
                 self.add(t);
             } else {
                 self.displace(t);
@@ -171,6 +182,13 @@ impl Scheduler {
         self.ready[usize::from(p)].pop(next);
         self.removed(p);
         next.run.set(Run::Running);
+        self.take_turn(k, p);
+        Some(next)
+    }
+
+    /// The first thread of a priority begins its turn, or goes on with what is left of it.
+    #[inline(always)]
+    fn take_turn(&self, k: K, p: u8) {
         let slice = match self.left[usize::from(p)].get() {
             0 => SLICE,
             left => {
@@ -179,13 +197,31 @@ impl Scheduler {
             }
         };
         self.begin_slice(k, slice);
+    }
+
+    /// The thread goes behind the others of its priority, the first of which takes its turn.
+    #[inline(always)]
+    fn rotate(&'static self, k: K, t: &'static Thread) -> Option<&'static Thread> {
+        let p = t.priority.get();
+        let queue = self.ready.get(usize::from(p))?;
+        let next = queue.first()?;
+        queue.append(t);
+        queue.pop(next);
+        next.run.set(Run::Running);
+        self.take_turn(k, p);
         Some(next)
     }
 
-    #[inline]
+    #[inline(always)]
     fn begin_slice(&self, k: K, slice: u64) {
-        self.slice_end.set(hal::now().saturating_add(slice));
+        self.slice_began.set(hal::ticks());
+        self.slice.set(slice);
         self.keep_time(k);
+    }
+
+    /// When the running thread's slice ends, on the machine's clock.
+    fn slice_end(&self) -> u64 {
+        hal::time_of(self.slice_began.get()).saturating_add(self.slice.get())
     }
 
     /// The running thread goes on after the timer has rung.
@@ -193,17 +229,18 @@ impl Scheduler {
     fn go_on(&self, k: K) {
         // Nobody of its priority waits: another slice. An end that has passed would make the timer
         // ring at once, for ever.
-        if hal::now() >= self.slice_end.get() {
-            self.slice_end.set(hal::now().saturating_add(SLICE));
+        if hal::now() >= self.slice_end() {
+            self.begin_slice(k, SLICE);
+        } else {
+            self.keep_time(k);
         }
-        self.keep_time(k);
     }
 
     /// The running thread gives way to a higher priority, and goes on before others of its own.
     #[inline(never)]
     fn displace(&'static self, t: &'static Thread) {
         // Who is displaced by a higher priority has not used up its turn.
-        let left = self.slice_end.get().saturating_sub(hal::now());
+        let left = self.slice_end().saturating_sub(hal::now());
         if left == 0 {
             self.add(t);
             return;
@@ -219,13 +256,22 @@ impl Scheduler {
     /// waits for it.
     #[inline(always)]
     fn keep_time(&self, k: K) {
-        let mut at = k.deadlines.first();
         let attention = self.attention.get();
-        if attention != 0 {
+        if attention > u64::from(u32::MAX) {
             self.attention.set(attention & !Self::RUNG);
-            if attention as u32 != 0 {
-                at = at.min(self.slice_end.get());
-            }
+        }
+        let ends = attention as u32 != 0 && !self.ticking.get();
+        if ends || k.deadlines.first() < self.timer.get() {
+            self.set_timer(k, ends);
+        }
+    }
+
+    #[inline(never)]
+    fn set_timer(&self, k: K, slice_ends: bool) {
+        let mut at = k.deadlines.first();
+        if slice_ends {
+            at = at.min(self.slice_end());
+            self.ticking.set(true);
         }
         if at < self.timer.get() {
             self.timer.set(at);
@@ -236,18 +282,15 @@ impl Scheduler {
     /// As [`Scheduler::keep_time`], after an interrupt in the kernel: the end of the slice is seen to on
     /// the way out.
     pub(crate) fn keep_time_in_kernel(&self, k: K) {
-        let at = k.deadlines.first();
-        if at < self.timer.get() {
-            self.timer.set(at);
-            hal::set_timer(at);
-        }
+        self.set_timer(k, false);
     }
 
     /// The timer has rung.
     pub(crate) fn tick(&self, now: u64) {
         self.timer.set(u64::MAX);
+        self.ticking.set(false);
         self.attention.set(self.attention.get() | Self::RUNG);
-        if now >= self.slice_end.get() {
+        if now >= self.slice_end() {
             self.yield_turn();
         }
     }

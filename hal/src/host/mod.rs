@@ -512,6 +512,16 @@ pub(crate) fn mxcsr_mask() -> u32 {
     0xffff
 }
 
+/// As [`now`].
+pub fn ticks() -> u64 {
+    now()
+}
+
+/// The time at which [`ticks`] read this.
+pub fn time_of(ticks: u64) -> u64 {
+    ticks
+}
+
 /// Nanoseconds since the machine was made.
 pub fn now() -> u64 {
     with(|m| m.now)

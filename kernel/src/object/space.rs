@@ -6,9 +6,9 @@ use super::region::Region;
 use super::thread::Thread;
 use super::{Handles, Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
 use crate::K;
-use abi::{Type, USER_END};
+use abi::{Type, PAGE_SIZE, USER_END};
 use core::cell::Cell;
-use hal::PageTable;
+use hal::{PageTable, Pfn};
 
 /// Most ranges of I/O ports that a space can be granted.
 pub(crate) const MAX_PORTS: usize = 8;
@@ -32,6 +32,28 @@ pub(crate) struct Space {
     /// How many of these are used.
     pub(crate) granted: Cell<u8>,
     forgetting: Forgetting,
+    /// Translations that the kernel itself has used lately.
+    near: [Cell<Near>; NEAR],
+}
+
+/// Entries of a space for its own use; a power of two.
+const NEAR: usize = 4;
+
+/// A translation that was found in the space, good as long as its epoch lasts.
+#[derive(Clone, Copy)]
+struct Near {
+    /// The page, and the rights to it.
+    page: u64,
+    epoch: u64,
+    pfn: Pfn,
+}
+
+impl Near {
+    const NONE: Near = Near {
+        page: 0,
+        epoch: 0,
+        pfn: Pfn(0),
+    };
 }
 
 /// How often a pass of [`Forget`] looks at a space for less than everything.
@@ -124,6 +146,24 @@ impl Space {
         hal::now().saturating_add(left)
     }
 
+    /// The frame behind an address, if it was looked for lately and allows such an access.
+    #[inline(always)]
+    pub(crate) fn near(&self, address: u64, need: u64) -> Option<Pfn> {
+        let near = self.near[(address / PAGE_SIZE) as usize % NEAR].get();
+        let here = (near.page ^ address) < PAGE_SIZE;
+        (here && near.page & need == need && near.epoch == self.epoch.get()).then_some(near.pfn)
+    }
+
+    /// The frame behind an address has been found, with these rights.
+    #[inline]
+    pub(crate) fn note_near(&self, address: u64, pfn: Pfn, rights: u64) {
+        self.near[(address / PAGE_SIZE) as usize % NEAR].set(Near {
+            page: address & !(PAGE_SIZE - 1) | rights,
+            epoch: self.epoch.get(),
+            pfn,
+        });
+    }
+
     /// Whether it has been granted I/O ports.
     pub(crate) fn has_ports(&self) -> bool {
         self.granted.get() != 0
@@ -187,6 +227,7 @@ impl Object for Space {
             account: Cell::new(None),
             ports: [const { Cell::new((0, 0)) }; MAX_PORTS],
             granted: Cell::new(0),
+            near: [const { Cell::new(Near::NONE) }; NEAR],
             forgetting: Forgetting {
                 pass: Cell::new(0),
                 from: Cell::new(0),
@@ -246,6 +287,20 @@ impl Object for Space {
         }
         if let Some(account) = self.account.take() {
             account.close(k);
+        }
+    }
+}
+
+#[cfg(any(test, fermata_probe))]
+impl Space {
+    /// Calls `f` with each translation that the kernel would use without looking it up: page, frame,
+    /// rights.
+    pub(crate) fn each_near(&self, mut f: impl FnMut(u64, Pfn, u64)) {
+        for near in self.near.iter().map(Cell::get) {
+            if near.epoch == self.epoch.get() && near.epoch != 0 {
+                let page = near.page & !(PAGE_SIZE - 1);
+                f(page, near.pfn, near.page & (PAGE_SIZE - 1));
+            }
         }
     }
 }
