@@ -405,7 +405,8 @@ fn thread_interrupt(a: Args) -> Handled {
 
 fn thread_wait_interrupt(a: Args, deadline: u64) -> Handled {
     a.k.irqs.unmask(a.t);
-    if a.t.interrupt.take() {
+    // An interrupt that comes from here on is found when the call ends.
+    if core(|| a.t.interrupt.take()) {
         return a.done();
     }
     let mut at = u64::MAX;
