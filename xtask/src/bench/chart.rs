@@ -9,6 +9,13 @@ const COLOURS: [&str; 8] = [
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999",
 ];
 
+/// How a series is filled: those that come after the last colour begin again, paler.
+fn fill(series: usize) -> String {
+    let opacity = if series < COLOURS.len() { 1.0 } else { 0.5 };
+    let colour = COLOURS[series % COLOURS.len()];
+    format!("fill='{colour}' fill-opacity='{opacity}'")
+}
+
 /// A bar of a chart.
 pub(super) struct Bar {
     /// Which series it belongs to.
@@ -56,9 +63,9 @@ impl Chart<'_> {
         for (index, name) in self.series.iter().enumerate() {
             let _ = write!(
                 body,
-                "<rect x='{LEFT}' y='{y}' width='10' height='10' fill='{}'/>\
+                "<rect x='{LEFT}' y='{y}' width='10' height='10' {}/>\
                  <text x='{}' y='{}'>{}</text>",
-                COLOURS[index % COLOURS.len()],
+                fill(index),
                 LEFT + 15.0,
                 y + 10.0,
                 escaped(name)
@@ -78,10 +85,10 @@ impl Chart<'_> {
             for bar in bars {
                 let _ = write!(
                     body,
-                    "<rect x='{LEFT}' y='{y:.1}' width='{:.1}' height='{}' fill='{}'/>",
+                    "<rect x='{LEFT}' y='{y:.1}' width='{:.1}' height='{}' {}/>",
                     (x(bar.value) - LEFT).max(0.5),
                     BAR - 2.0,
-                    COLOURS[bar.series % COLOURS.len()]
+                    fill(bar.series)
                 );
                 let mut end = x(bar.value);
                 if let Some((least, most)) = bar.spread {
