@@ -15,6 +15,8 @@
 //! Neighbours: `x86_64/mask.rs` has both for the real machine, `host` simulates them; ADR 0011 says why
 //! it is so.
 
+// The simulated machine lets interrupts in at few points, and needs none of it.
+#[cfg(any(target_os = "none", test))]
 pub(crate) mod optimistic;
 
 use crate::machine;
