@@ -48,8 +48,17 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use wait::{Hint, Status, Waiting};
 
-/// Names an identity. No two identities ever have the same.
+/// Names an identity, by a number that no other identity ever has: see [`id`].
 pub type Id = u32;
+/// The bits of an [`Id`] below the type.
+const SERIAL: u32 = 0xff_ffff;
+
+/// The identity with a serial number: those of a type are neighbours.
+#[must_use]
+pub const fn id(ty: Type, serial: u32) -> Id {
+    (ty as u32) << 24 | serial
+}
+
 /// A physical frame, and an offset in it.
 pub type Place = (u64, u64);
 
@@ -115,8 +124,8 @@ pub struct System {
     pub running: Id,
     /// What was seen in this step.
     pub seen: Seen,
-    /// The last identity that was given out.
-    pub last: Id,
+    /// How many identities have been given out.
+    pub last: u32,
 }
 
 /// What keeps a call from being done now. Whatever comes to this has changed nothing (rule A2).
@@ -292,10 +301,13 @@ impl System {
 impl System {
     /// All threads that live.
     pub fn threads(&self) -> impl Iterator<Item = (Id, &Thread)> {
-        self.objects.iter().filter_map(|(&id, object)| match &object.body {
-            Body::Thread(t) => Some((id, &**t)),
-            _ => None,
-        })
+        self.all(Type::Thread).map(|(id, _)| (id, self.thread(id)))
+    }
+
+    /// All objects of a type that live.
+    pub fn all(&self, ty: Type) -> impl Iterator<Item = (Id, &Object)> {
+        let ids = id(ty, 0)..=id(ty, SERIAL);
+        self.objects.range(ids).map(|(&id, object)| (id, &**object))
     }
 
     /// Whether the identity lives and has a body that has been opened.

@@ -3,7 +3,7 @@
 //! A mapping shows a part of a region in a space; the region exports a range of another space, or
 //! physical memory. A page is found by walking down to the frame. Every level can take rights away.
 
-use crate::object::{Body, Phase, Source};
+use crate::object::{Phase, Source};
 use crate::{Id, Stop, System};
 use abi::{access, Exception, PAGE_SIZE, USER_END};
 use std::collections::BTreeMap;
@@ -48,10 +48,9 @@ impl System {
 
     /// All mappings into a space: identity, start, size.
     pub(crate) fn mappings_of(&self, space: Id) -> impl Iterator<Item = (Id, u64, u64)> + '_ {
-        self.objects.iter().filter_map(move |(&id, object)| match &object.body {
-            Body::Mapping(m) if m.space == Some(space) && m.size > 0 => Some((id, m.start, m.size)),
-            _ => None,
-        })
+        let all = self.all(abi::Type::Mapping).map(|(id, _)| (id, self.mapping(id)));
+        let inside = all.filter(move |(_, m)| m.space == Some(space) && m.size > 0);
+        inside.map(|(id, m)| (id, m.start, m.size))
     }
 
     /// Finds the frame behind an address: the frame, and whether it is a device's.

@@ -409,13 +409,12 @@ impl System {
 
     /// The identity, if it lives.
     pub(crate) fn live(&self, id: Option<Id>, ty: Type) -> Option<Id> {
-        id.filter(|id| self.objects.get(id).is_some_and(|o| o.body.ty() == ty))
+        id.filter(|id| id >> 24 == ty as u32 && self.objects.contains_key(id))
     }
 
     /// A target that names the object in its plain role.
     pub(crate) fn target(&self, id: Id) -> Target {
-        let ty = self.objects[&id].body.ty();
-        let kind = RefKind::from_raw(ty as u64).unwrap_or(RefKind::Null);
+        let kind = RefKind::from_raw(u64::from(id >> 24)).unwrap_or(RefKind::Null);
         Target { kind, id }
     }
 
@@ -454,8 +453,9 @@ impl System {
         }
         self.last += 1;
         let object = Object { place, phase: Phase::Active, payer, body: Body::new(ty) };
-        self.objects.insert(self.last, Rc::new(object));
-        Ok(self.last)
+        let id = crate::id(ty, self.last);
+        self.objects.insert(id, Rc::new(object));
+        Ok(id)
     }
 
     /// What an object of this type costs.

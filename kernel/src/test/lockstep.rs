@@ -108,7 +108,11 @@ fn status(t: &Thread) -> Status {
 /// Reads the kernel's objects into a specification of now.
 fn import(k: K, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
     let all = objects(k);
-    let ids: BTreeMap<Place, Id> = all.iter().zip(1..).map(|(&(at, _), id)| (at, id)).collect();
+    let numbered = all.iter().zip(1..).filter_map(|(&(at, target), n)| {
+        let ty = abi::Type::from_raw(target.kind() as u64)?;
+        Some((at, spec::id(ty, n)))
+    });
+    let ids: BTreeMap<Place, Id> = numbered.collect();
     let frames = u64::from(hal::host::FIRST_FRAME)..u64::from(hal::frame_limit());
     let mut s = System {
         machine: spec::Machine {
@@ -116,7 +120,7 @@ fn import(k: K, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
             frames,
         },
         now: hal::now(),
-        last: all.len() as Id,
+        last: all.len() as u32,
         ..System::default()
     };
     let mut books: Vec<&'static Account> = Vec::new();
@@ -411,45 +415,21 @@ impl<'w> Lockstep<'w> {
             self.spec.restart(id);
         }
         let current = self.w.k.current.get();
-        let runs = self.pairs.iter().find_map(|(&id, pair)| match pair {
-            Target::Thread(t) if t.is(current) => Some(id),
-            _ => None,
+        let runs = |&id: &Id| self.thread(id).is_some_and(|t| core::ptr::eq(t, current));
+        let found = self.spec.threads().map(|(id, _)| id).find(runs);
+        self.spec.running = found.unwrap_or_else(|| {
+            self.spec
+                .object_at(place(current.head()))
+                .unwrap_or_default()
         });
-        self.spec.running = runs
-            .or_else(|| self.spec.object_at(place(current.head())))
-            .unwrap_or(0);
     }
 
     /// Everything there is to see.
     fn compare(&mut self) -> Result<(), Difference> {
-        // What has been made and what has ended.
-        let dead = |spec: &System, id: &Id| !spec.objects.contains_key(id);
-        let gone: Vec<Id> = self
-            .pairs
-            .keys()
-            .copied()
-            .filter(|id| dead(&self.spec, id))
-            .collect();
-        for id in gone {
-            if let Some(header) = self.pairs.remove(&id).and_then(Target::header) {
-                return Err(format!("{:?} has not ended", header.id()));
-            }
+        if !self.pairs.keys().eq(self.spec.objects.keys()) {
+            self.pair()?;
         }
-        if self.pairs.len() < self.spec.objects.len() {
-            let all: BTreeMap<Place, Target> = objects(self.w.k).into_iter().collect();
-            for (&id, object) in &self.spec.objects {
-                if let Entry::Vacant(entry) = self.pairs.entry(id) {
-                    let Some(&target) = all.get(&object.place) else {
-                        return Err(format!("no {:?} at {:x?}", object.body.ty(), object.place));
-                    };
-                    entry.insert(target);
-                }
-            }
-        }
-        for (id, object) in &self.spec.objects {
-            let Some(&target) = self.pairs.get(id) else {
-                continue;
-            };
+        for (object, &target) in self.spec.objects.values().zip(self.pairs.values()) {
             if let Err(difference) = self.object(object, target) {
                 return Err(format!(
                     "{:?} at {:#x}: {difference}",
@@ -471,6 +451,27 @@ impl<'w> Lockstep<'w> {
             self.frame(frame)?;
         }
         self.decisions()
+    }
+
+    /// What has been made and what has ended.
+    fn pair(&mut self) -> Result<(), Difference> {
+        let dead = |id: &Id| !self.spec.objects.contains_key(id);
+        let gone: Vec<Id> = self.pairs.keys().copied().filter(dead).collect();
+        for id in gone {
+            if let Some(header) = self.pairs.remove(&id).and_then(Target::header) {
+                return Err(format!("{:?} has not ended", header.id()));
+            }
+        }
+        let all: BTreeMap<Place, Target> = objects(self.w.k).into_iter().collect();
+        for (&id, object) in &self.spec.objects {
+            if let Entry::Vacant(entry) = self.pairs.entry(id) {
+                let Some(&target) = all.get(&object.place) else {
+                    return Err(format!("no {:?} at {:x?}", object.body.ty(), object.place));
+                };
+                entry.insert(target);
+            }
+        }
+        same("objects", all.len(), self.spec.objects.len())
     }
 
     /// Choices of the kernel's that the specification does not follow, but judges.

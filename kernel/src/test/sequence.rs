@@ -528,6 +528,7 @@ impl Scene {
             last: lock.spec.last,
             lock,
             scene: self,
+            begun: BTreeMap::new(),
             features: Vec::new(),
         }
     }
@@ -545,7 +546,9 @@ pub(super) struct Play<'s> {
     frames: Vec<u64>,
     /// The threads in the order in which they were made.
     pub(super) threads: Vec<Id>,
-    last: Id,
+    last: u32,
+    /// The calls that threads have begun and not ended, with the stages that they found.
+    begun: BTreeMap<Id, (u8, u8, u8)>,
     pub(super) features: Vec<Feature>,
 }
 
@@ -560,16 +563,16 @@ impl Play<'_> {
         match op {
             Op::Tick(ns) => {
                 hal::host::set_now(hal::now().saturating_add(*ns));
-                self.lock.step(Event::Timer)?;
+                self.step(Event::Timer)?;
             }
-            Op::Line(line) => self.lock.step(Event::Line(*line))?,
+            Op::Line(line) => self.step(Event::Line(*line))?,
             Op::Short(n) => {
                 hal::host::fail_allocations_after(*n);
                 self.lock.short = *n != u64::MAX;
             }
             Op::Bad { who, vector } => {
                 if self.bring(*who)? {
-                    self.lock.step(Event::Processor {
+                    self.step(Event::Processor {
                         vector: *vector,
                         error: 0,
                     })?;
@@ -605,6 +608,8 @@ impl Play<'_> {
                     }
                     self.set(id, RAX, u64::from(*call) | count << 8);
                     self.set_rip(id, CALL);
+                    // It may have been in the middle of another: that goes on no more.
+                    self.begun.remove(&id);
                     self.syscall(id)?;
                 }
             }
@@ -644,23 +649,47 @@ impl Play<'_> {
     }
 
     fn syscall(&mut self, id: Id) -> Result<(), Difference> {
-        let before = self.lock.spec.thread(id);
-        let (rip, number) = (before.registers.rip, before.registers.rax as u8);
-        let stages = (before.client.stage as u8, before.server.stage as u8);
-        self.lock.step(Event::Syscall)?;
-        let after = match self.lock.spec.objects.get(&id).map(|o| &o.body) {
-            Some(Body::Thread(t)) if t.registers.rip == rip.wrapping_add(2) => {
-                t.registers.rax as u8
-            }
-            Some(Body::Thread(t)) => match t.status {
-                Status::Waiting(abi::state::Waiting::Exception) => 192 + t.exception.0,
+        let t = self.lock.spec.thread(id);
+        let call = (
+            t.registers.rax as u8,
+            t.client.stage as u8,
+            t.server.stage as u8,
+        );
+        self.begun.entry(id).or_insert(call);
+        self.step(Event::Syscall)
+    }
+
+    /// An event, and what it reached.
+    fn step(&mut self, event: Event) -> Result<(), Difference> {
+        let id = self.lock.spec.running;
+        self.lock.step(event)?;
+        // Whose calls have come to an end; and what the running thread's has come to.
+        let mut ended = Vec::new();
+        for (&id, &(call, client, server)) in &self.begun {
+            let how = match self.lock.spec.objects.get(&id).map(|o| &o.body) {
+                // Its registers have been set: that was the end of it.
+                Some(Body::Thread(t)) if !t.in_call => None,
+                Some(Body::Thread(t)) if t.registers.rip != CALL => Some(t.registers.rax as u8),
+                Some(Body::Thread(_)) => continue,
+                _ => None,
+            };
+            self.features
+                .extend(how.map(|how| (call, how, client, server)));
+            ended.push(id);
+        }
+        if let (Some(&(call, client, server)), false) = (self.begun.get(&id), ended.contains(&id)) {
+            let how = match self.lock.spec.thread(id).status {
+                Status::Waiting(abi::state::Waiting::Exception) | Status::Stopped => {
+                    192 + self.lock.spec.thread(id).exception.0
+                }
                 Status::Waiting(why) => 64 + why as u8,
-                Status::Stopped => 192 + t.exception.0,
                 Status::Ready => 128,
-            },
-            _ => 0,
-        };
-        self.features.push((number, after, stages.0, stages.1));
+            };
+            self.features.push((call, how, client, server));
+        }
+        for id in ended {
+            self.begun.remove(&id);
+        }
         Ok(())
     }
 
@@ -669,7 +698,7 @@ impl Play<'_> {
         let current = self.scene.w.k.current.get();
         let found = current.space().and_then(|s| s.table.lookup(address));
         if found.is_none_or(|(_, rights)| rights & access != access) {
-            return self.lock.step(Event::PageFault { address, access });
+            return self.step(Event::PageFault { address, access });
         }
         let walked = self.lock.spec.thread(self.lock.spec.running).space;
         match walked.map(|s| self.lock.spec.look(s, address, access)) {
@@ -704,8 +733,9 @@ impl Play<'_> {
         }
         while self.last < self.lock.spec.last {
             self.last += 1;
-            if self.lock.spec.threads().any(|(id, _)| id == self.last) {
-                self.threads.push(self.last);
+            let id = spec::id(Type::Thread, self.last);
+            if self.lock.spec.objects.contains_key(&id) {
+                self.threads.push(id);
             }
         }
         Ok(())
@@ -724,7 +754,7 @@ impl Play<'_> {
                 return Ok(false);
             }
             hal::host::set_now(hal::now() + TURN);
-            self.lock.step(Event::Timer)?;
+            self.step(Event::Timer)?;
             self.settle()?;
         }
         Ok(false)
@@ -750,11 +780,8 @@ impl Play<'_> {
     /// Objects in the page of objects, of a type: handle and identity.
     pub(super) fn handles(&self, ty: Type) -> Vec<(u64, Id)> {
         let frame = self.objects_frame();
-        let objects = self.lock.spec.objects.iter();
-        objects
-            .filter(|(_, o)| o.place.0 == frame && o.body.ty() == ty)
-            .map(|(&id, o)| (OBJECTS + o.place.1, id))
-            .collect()
+        let here = self.lock.spec.all(ty).filter(|(_, o)| o.place.0 == frame);
+        here.map(|(id, o)| (OBJECTS + o.place.1, id)).collect()
     }
 
     /// Which slots are free.
