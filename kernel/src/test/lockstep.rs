@@ -439,16 +439,8 @@ impl<'w> Lockstep<'w> {
             }
         }
         self.deadlines()?;
-        // What stands at a handle is the kernel's affair.
-        let inside = |o: &Rc<model::Object>| self.data.contains(&o.place.0).then_some(o.place);
-        let words: Vec<Place> = self.spec.objects.values().filter_map(inside).collect();
-        for (frame, offset) in words {
-            let mut word = [0; 8];
-            hal::read_bytes(hal::Pfn(frame as u32), offset, &mut word);
-            self.spec.poke(frame, offset, &word);
-        }
-        for &frame in &self.data {
-            self.frame(frame)?;
+        for n in 0..self.data.len() {
+            self.frame(self.data[n])?;
         }
         self.decisions()
     }
@@ -506,15 +498,28 @@ impl<'w> Lockstep<'w> {
         same("deadlines", kernel, model)
     }
 
-    fn frame(&self, frame: u64) -> Result<(), Difference> {
-        let Some(model) = self.spec.memory.get(&frame) else {
-            return Ok(());
+    fn frame(&mut self, frame: u64) -> Result<(), Difference> {
+        let pfn = hal::Pfn(frame as u32);
+        let equal = |spec: &System| {
+            let model = spec.memory.get(&frame);
+            model.is_none_or(|model| hal::host::holds(pfn, &model[..]))
         };
-        if hal::host::holds(hal::Pfn(frame as u32), &model[..]) {
+        if equal(&self.spec) {
             return Ok(());
         }
+        // What stands at a handle is the kernel's affair.
+        let handles = self.spec.objects.values().map(|o| o.place);
+        let handles: Vec<Place> = handles.filter(|place| place.0 == frame).collect();
+        for (_, offset) in handles {
+            let mut word = [0; 8];
+            hal::read_bytes(pfn, offset, &mut word);
+            self.spec.poke(frame, offset, &word);
+        }
+        let Some(model) = self.spec.memory.get(&frame).filter(|_| !equal(&self.spec)) else {
+            return Ok(());
+        };
         let mut kernel = [0; PAGE_SIZE as usize];
-        hal::read_bytes(hal::Pfn(frame as u32), 0, &mut kernel);
+        hal::read_bytes(pfn, 0, &mut kernel);
         let at = kernel
             .iter()
             .zip(model.iter())

@@ -512,7 +512,7 @@ impl Scene {
         self.build();
         self.w.release();
         let physical = |n: u64| self.w.physical(self.pages + n * PAGE_SIZE) / PAGE_SIZE;
-        let data = (1..PAGES).map(physical).collect();
+        let data = (0..PAGES).map(physical).collect();
         let lock = Lockstep::new(&self.w, data);
         let base = |place: &spec::Place| self.base.contains(place);
         let mut threads: Vec<(spec::Place, Id)> = lock
