@@ -34,6 +34,7 @@ impl Irqs {
             _ => {
                 core(|| {
                     slot.set(Link::to(t));
+                    t.has_lines.set(true);
                     unmask(line as usize);
                 });
                 Code::Ok
@@ -56,7 +57,15 @@ impl Irqs {
     }
 
     /// Lets the lines of a thread through again.
+    #[inline(always)]
     pub(crate) fn unmask(&self, t: &'static Thread) {
+        if t.has_lines.get() {
+            self.unmask_all(t);
+        }
+    }
+
+    #[inline(never)]
+    fn unmask_all(&self, t: &'static Thread) {
         for (line, slot) in self.lines.iter().enumerate() {
             if slot.get() == Link::to(t) {
                 core(|| unmask(line));

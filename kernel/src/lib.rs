@@ -215,7 +215,7 @@ impl Kernel {
     fn leave(&'static self, t: &'static Thread) -> &'static Context {
         self.depart(t);
         probe::leave(self);
-        if t.run.get() == Run::Running && !self.sched.pending() {
+        if t.run.get() == Run::Running && !self.sched.pending(t) {
             return &t.ctx;
         }
         self.reschedule(t)
@@ -237,6 +237,25 @@ impl Kernel {
     fn go_to(&'static self, from: &'static Thread, to: &'static Thread) -> &'static Context {
         self.arrive(to);
         exec::switch(self, from, to)
+    }
+
+    /// As [`Kernel::go_to`], where nothing is called but as the last thing.
+    #[inline(always)]
+    fn turn_to(&'static self, from: &'static Thread, to: &'static Thread) -> &'static Context {
+        if exec::SWITCHES_STACKS {
+            return self.go_to(from, to);
+        }
+        self.current.set(to);
+        if self.enter_memory(to) {
+            return &to.ctx;
+        }
+        self.with_ports(to)
+    }
+
+    #[cold]
+    fn with_ports(&self, t: &'static Thread) -> &'static Context {
+        self.load_ports(t);
+        &t.ctx
     }
 
     /// The running thread waits, and `to`, which no queue holds, goes on in its place.

@@ -110,11 +110,36 @@ impl Scheduler {
         core(|| self.attention.set(self.attention.get() | Self::YIELDED));
     }
 
-    /// Whether there is anything to decide at all: somebody is ready, or the timer has rung and must
-    /// be set again. (Who adds a deadline waits, and is through with running anyway.)
+    /// Whether there is anything to decide at all while that thread runs: somebody is ready who comes
+    /// before it, or for whom its slice must end; or the timer has rung and must be set again. (Who
+    /// adds a deadline waits, and is through with running anyway.)
     #[inline(always)]
-    pub(crate) fn pending(&self) -> bool {
-        self.attention.get() != 0
+    pub(crate) fn pending(&self, t: &Thread) -> bool {
+        let attention = self.attention.get();
+        attention != 0
+            && (attention > u64::from(u32::MAX) || !self.ticking.get() || self.somebody_above(t))
+    }
+
+    /// The turn of the running thread goes to the next of its priority, if that is all there is to
+    /// decide.
+    #[inline(always)]
+    pub(crate) fn pass_turn(&'static self, k: K, t: &'static Thread) -> Option<&'static Thread> {
+        let p = t.priority.get();
+        let plain = self.attention.get() <= u64::from(u32::MAX)
+            && self.top.get() == p
+            && self.ticking.get()
+            && k.deadlines.first() >= self.timer.get()
+            && k.lock.displaced().is_none();
+        let queue = self.ready.get(usize::from(p)).filter(|_| plain)?;
+        let left = self.left.get(usize::from(p))?;
+        let next = queue.first().filter(|_| left.get() == 0)?;
+        queue.append(t);
+        queue.pop(next);
+        t.run.set(Run::Ready);
+        next.run.set(Run::Running);
+        self.slice_began.set(hal::ticks());
+        self.slice.set(SLICE);
+        Some(next)
     }
 
     /// Whether a ready thread should run instead of the running one.

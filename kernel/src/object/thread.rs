@@ -143,6 +143,8 @@ pub struct Thread {
     pub(crate) priority: Cell<u8>,
     pub(crate) stop_count: Cell<u32>,
     pub(crate) interrupt: Cell<bool>,
+    /// A device's line is, or was, attached to it.
+    pub(crate) has_lines: Cell<bool>,
     pub(crate) tag: Cell<u64>,
     /// Its space, while that identity lives: a space that ends lets go of its threads.
     space: Cell<Option<&'static Space>>,
@@ -448,6 +450,7 @@ impl Object for Thread {
             priority: Cell::new(0),
             stop_count: Cell::new(1),
             interrupt: Cell::new(false),
+            has_lines: Cell::new(false),
             tag: Cell::new(0),
             space: Cell::new(None),
             next_in_space: Cell::new(None),
@@ -504,5 +507,6 @@ impl Object for Thread {
         self.disconnect(k);
         self.interrupt.set(false);
         k.irqs.detach(self);
+        self.has_lines.set(false);
     }
 }

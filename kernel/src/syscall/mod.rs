@@ -9,7 +9,7 @@ mod probe;
 mod search;
 mod state;
 
-use crate::exec::core;
+use crate::exec::{self, core};
 use crate::memory::Access;
 use crate::object::cond::Cond;
 use crate::object::mapping::Mapping;
@@ -85,6 +85,7 @@ pub(crate) static HANDLERS: [Handler; 256] = {
         all[ORDINARY[i].0 as usize] = ORDINARY[i].1;
         i += 1;
     }
+    all[Entry::ThreadYield as usize] = thread_yield_short;
     if CONFIG.probe {
         all[abi::probe::CALL as usize] = |k, t| ordinary(k, t, probe::control);
     }
@@ -366,6 +367,18 @@ fn region_protect(a: Args) -> Handled {
 fn thread_yield(a: Args) -> Handled {
     a.k.sched.yield_turn();
     a.done()
+}
+
+/// `thread_yield`, when there is nothing to decide but whose turn comes next.
+fn thread_yield_short(k: K, t: &'static Thread) -> &'static Context {
+    if exec::MAY_BE_KEPT || CONFIG.probe || CONFIG.counters || t.makes_detour() {
+        return ordinary(k, t, thread_yield);
+    }
+    let Some(next) = k.sched.pass_turn(k, t) else {
+        return ordinary(k, t, thread_yield);
+    };
+    t.finish(Code::Ok);
+    k.turn_to(t, next)
 }
 
 fn thread_sleep_until(a: Args) -> Handled {
