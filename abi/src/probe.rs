@@ -22,7 +22,15 @@ pub const WATCHED: u64 = 0x7072_6f62 << 32;
 pub const ROLES: u64 = 32;
 
 /// Arms for site `rdx` from now on (0: disarms) of the threads whose roles are in the mask `r10`.
+/// With [`SWEEP`] it fires at the first site that such a thread passes in a state in which it has
+/// not fired since [`FRESH`], and each further ARM with [`SWEEP`] goes on from there.
 pub const ARM: u64 = 1;
+
+/// See [`ARM`]: every distinct state once.
+pub const SWEEP: u64 = u64::MAX;
+
+/// Forgets in which states it has fired, and what it has counted.
+pub const FRESH: u64 = 7;
 
 /// What happened since [`ARM`]: `rdi` sites passed; if it has fired, `rsi` the site and `rdx` the
 /// role of the thread, and `r10` the instructions between its last progress and the site; `r8` bytes
@@ -40,6 +48,9 @@ pub const SET: u64 = 4;
 
 /// Forgets all sites and stretches.
 pub const FORGET: u64 = 5;
+
+/// The numbers of objects that there are, of each type, in `rdi rsi rdx r10 r8 r9 r12 r13 r14`.
+pub const CENSUS: u64 = 6;
 
 /// Calls take no short way.
 pub const GENERAL_WAY: u64 = 1;

@@ -38,22 +38,6 @@ pub(crate) fn invariants(k: K) {
     kept(k);
 }
 
-/// How many objects of each type there are, in the order of the types.
-#[cfg(test)]
-pub(crate) fn census(k: K) -> [usize; 9] {
-    [
-        k.mutexes.counts().0,
-        k.conds.counts().0,
-        k.mappings.counts().0,
-        k.regions.counts().0,
-        k.ports.counts().0,
-        k.portsets.counts().0,
-        k.spaces.counts().0,
-        k.threads.counts().0,
-        k.references.counts().0,
-    ]
-}
-
 fn live<T: Object>(table: &Table<T>) -> impl Iterator<Item = &'static T> + '_ {
     table.iter().filter(|o| o.head().phase() != Phase::Free)
 }

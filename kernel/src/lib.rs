@@ -351,6 +351,21 @@ impl Kernel {
         exec::core(|| self.deadlines.add(t, at));
     }
 
+    /// How many objects of each type there are, in the order of the types.
+    fn census(&self) -> [usize; 9] {
+        [
+            self.mutexes.used(),
+            self.conds.used(),
+            self.mappings.used(),
+            self.regions.used(),
+            self.ports.used(),
+            self.portsets.used(),
+            self.spaces.used(),
+            self.threads.used(),
+            self.references.used(),
+        ]
+    }
+
     /// The thread that runs first.
     fn begin(&'static self, t: &'static Thread) {
         t.run.set(Run::Running);

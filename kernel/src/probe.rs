@@ -14,7 +14,7 @@ use crate::config::CONFIG;
 use crate::object::thread::Thread;
 use crate::{Stop, K};
 pub(crate) use abi::probe::Kind;
-use abi::probe::{LINE, ROLES, SITES, WATCHED};
+use abi::probe::{LINE, ROLES, SITES, SWEEP, WATCHED};
 use core::panic::Location;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -38,6 +38,10 @@ impl Count {
 
 /// Tag of the running thread.
 static RUNNING: Count = Count::new();
+/// Tells the states of its call apart: a hash of the frame and of the progress since the trap.
+static FRAME: Count = Count::new();
+/// States in which it has fired.
+static STATES: [Count; 1 << 13] = [const { Count::new() }; 1 << 13];
 /// Fires when this many sites are passed; 0: not at all.
 static ARMED: Count = Count::new();
 /// Whose sites count.
@@ -71,7 +75,7 @@ static TABLE: [Passed; SITES as usize] =
 #[inline(always)]
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn site(kind: Kind) -> Result<(), Stop> {
-    if CONFIG.probe && pass(kind, RUNNING.get()) {
+    if CONFIG.probe && pass(kind, RUNNING.get(), FRAME.get()) {
         return Err(Stop::Cut);
     }
     Ok(())
@@ -82,7 +86,7 @@ pub(crate) fn site(kind: Kind) -> Result<(), Stop> {
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn wait(t: &Thread) {
     if CONFIG.probe {
-        pass(Kind::Wait, t.tag.get());
+        pass(Kind::Wait, t.tag.get(), frame(t));
     }
 }
 
@@ -90,18 +94,28 @@ pub(crate) fn wait(t: &Thread) {
 #[inline(always)]
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn preempts() -> bool {
-    CONFIG.probe && pass(Kind::Point, RUNNING.get())
+    CONFIG.probe && pass(Kind::Point, RUNNING.get(), FRAME.get())
+}
+
+/// The role of a thread with this tag, if it is watched.
+#[inline(always)]
+fn role(tag: u64) -> Option<u64> {
+    let role = tag.wrapping_sub(WATCHED);
+    (role < ROLES).then_some(role)
+}
+
+/// Mixes a word into a hash.
+fn mix(hash: u64, word: u64) -> u64 {
+    (hash ^ word)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .rotate_left(23)
 }
 
 #[track_caller]
 #[inline(never)]
-fn pass(kind: Kind, tag: u64) -> bool {
+fn pass(kind: Kind, tag: u64, frame: u64) -> bool {
+    let Some(role) = role(tag) else { return false };
     let begin = hal::now();
-    let role = tag.wrapping_sub(WATCHED);
-    if role >= ROLES {
-        OWN.add(hal::now() - begin);
-        return false;
-    }
     let at = Location::caller();
     let id = abi::probe::site(at.file(), kind, at.line(), at.column());
     let own = OWN.get().wrapping_sub(OWN_THEN.get());
@@ -114,7 +128,11 @@ fn pass(kind: Kind, tag: u64) -> bool {
     let mut fires = false;
     if MASK.get() & 1 << role != 0 {
         PASSED.add(1);
-        fires = PASSED.get() == ARMED.get();
+        fires = match ARMED.get() {
+            0 => false,
+            SWEEP => is_new(mix(mix(frame, id), role)),
+            n => PASSED.get() == n,
+        };
         if fires {
             ARMED.set(0);
             FIRED[0].set(id);
@@ -125,6 +143,23 @@ fn pass(kind: Kind, tag: u64) -> bool {
     }
     OWN.add(hal::now() - begin);
     fires
+}
+
+/// Whether it has not fired in this state yet; now it has. In a table that is full every state is old.
+fn is_new(state: u64) -> bool {
+    let state = state | 1;
+    let mut index = (state >> 32) as usize % STATES.len();
+    for _ in 0..64 {
+        if STATES[index].get() == state {
+            return false;
+        }
+        if STATES[index].get() == 0 {
+            STATES[index].set(state);
+            return true;
+        }
+        index = (index + 1) % STATES.len();
+    }
+    false
 }
 
 /// Enters a site into the table.
@@ -149,8 +184,20 @@ fn note(id: u64, stretch: u64) {
 pub(crate) fn enter(t: &Thread) {
     if CONFIG.probe {
         RUNNING.set(t.tag.get());
+        if role(t.tag.get()).is_some() {
+            let begin = hal::now();
+            FRAME.set(frame(t));
+            OWN.add(hal::now() - begin);
+        }
         progress();
     }
+}
+
+/// A hash of the thread's frame.
+#[inline(never)]
+fn frame(t: &Thread) -> u64 {
+    let words = t.ctx.registers().to_words();
+    words.into_iter().fold(0, mix)
 }
 
 /// The running call's frame, or what is written into it on the way out, now says more.
@@ -158,6 +205,7 @@ pub(crate) fn enter(t: &Thread) {
 pub(crate) fn progress() {
     if CONFIG.probe {
         PROGRESS.set(hal::now());
+        FRAME.set(mix(FRAME.get(), 1));
         OWN_THEN.set(OWN.get());
     }
 }
@@ -207,10 +255,12 @@ fn check(k: K) {
     }
 }
 
-/// Arms for site `n` from now on of the threads with these roles.
+/// Arms for site `n` from now on, or goes on with a sweep, for the threads with these roles.
 pub(crate) fn arm(n: u64, roles: u64) {
-    PASSED.set(0);
-    MOVED.set(0);
+    if n != SWEEP {
+        PASSED.set(0);
+        MOVED.set(0);
+    }
     FIRED.iter().for_each(|word| word.set(0));
     ARMED.set(n);
     MASK.set(roles);
@@ -233,6 +283,13 @@ pub(crate) fn passed(index: u64) -> [u64; 3] {
 pub(crate) fn forget() {
     let words = TABLE.iter().flat_map(|place| &place.0);
     words.for_each(|word| word.set(0));
+}
+
+/// Begins a sweep.
+pub(crate) fn fresh() {
+    PASSED.set(0);
+    MOVED.set(0);
+    STATES.iter().for_each(|state| state.set(0));
 }
 
 /// Sets how often everything is checked, and whether calls may take short ways.

@@ -193,7 +193,7 @@ pub(crate) fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error
             .open(path)
             .map_err(|error| Error::new(format!("cannot write {}: {error}", path.display())))?;
     }
-    let (mut images, failed) = image::build_what_builds(project, &options.configs)?;
+    let (mut images, failed) = image::build_what_builds(project, Room::Kernel, &options.configs)?;
     let plugin = build_plugin(project)?;
     let mut results = Results {
         configs: options.configs.clone(),

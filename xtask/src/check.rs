@@ -3,6 +3,8 @@
 
 mod rules;
 
+pub(crate) use rules::rust_files;
+
 use std::process::Command;
 
 use crate::config::Config;

@@ -37,7 +37,9 @@ test     run the tests: on the host, in the guest, and whole scenarios
     --irq WHICH        with --all: every model with hardware, with optimistic, or with both
     --fresh            with --all: begin anew
     --verbose          show the log of every machine
-    FILTER             only tests whose name contains FILTER
+    --debug            with one of the cuts: the machine waits for a debugger on port 1234
+    FILTER             only tests whose name contains FILTER; `cut`, which must be asked for, is every
+                       call cut at every site of the kernel in every way
     The last line is `P passed, F failed`; the status is 0 only if F is 0 and P is not.
 
 bench    measure what the kernel's operations cost; tables here, plots in target/bench/report.html
@@ -55,6 +57,8 @@ fuzz     random programs for the kernel beside its specification, on the host; w
     --time S           for S seconds (60)
     --seed N           begin with this seed
     --replay FILE      only run the program in FILE
+    --guest            hostile callers in a machine instead, with a kernel that checks its structures
+                       at every exit
 
 prove    prove a claim by a test that takes long; goes on where an earlier call with the same
          sources stopped
@@ -152,6 +156,8 @@ pub(crate) struct TestOptions {
     pub(crate) fresh: bool,
     pub(crate) filter: Option<String>,
     pub(crate) verbose: bool,
+    /// Have the machine wait for a debugger.
+    pub(crate) debug: bool,
 }
 
 /// Options of `bench`.
@@ -172,6 +178,8 @@ pub(crate) struct BenchOptions {
 pub(crate) struct FuzzOptions {
     pub(crate) time: Duration,
     pub(crate) seed: Option<u64>,
+    /// Hostile callers in a machine instead.
+    pub(crate) guest: bool,
     /// A program to run instead.
     pub(crate) replay: Option<PathBuf>,
 }
@@ -309,6 +317,7 @@ fn parse_test(mut parser: lexopt::Parser) -> Result<Command, Error> {
         fresh: false,
         filter: None,
         verbose: false,
+        debug: false,
     };
     let mut choice = Choice::default();
     while let Some(argument) = parser.next()? {
@@ -317,6 +326,7 @@ fn parse_test(mut parser: lexopt::Parser) -> Result<Command, Error> {
             Long("all") => choice.all = true,
             Long("irq") => choice.irq(&parser.value()?.string()?)?,
             Long("fresh") => options.fresh = true,
+            Long("debug") => options.debug = true,
             Long("verbose") => options.verbose = true,
             Short('h') | Long("help") => return Ok(Command::Help),
             Value(filter) if options.filter.is_none() => options.filter = Some(filter.string()?),
@@ -325,6 +335,15 @@ fn parse_test(mut parser: lexopt::Parser) -> Result<Command, Error> {
     }
     if options.filter.as_deref() == Some("") {
         return Err(Error::usage("the filter is empty"));
+    }
+    let one = options
+        .filter
+        .as_deref()
+        .is_some_and(|f| f.starts_with("cut/"));
+    if options.debug && !one {
+        return Err(Error::usage(
+            "--debug: which cut? (FILTER must begin with cut/)",
+        ));
     }
     options.resume = choice.all;
     if options.fresh && !options.resume {
@@ -400,6 +419,7 @@ fn parse_fuzz(mut parser: lexopt::Parser) -> Result<Command, Error> {
     let mut options = FuzzOptions {
         time: Duration::from_secs(60),
         seed: None,
+        guest: false,
         replay: None,
     };
     while let Some(argument) = parser.next()? {
@@ -421,6 +441,7 @@ fn parse_fuzz(mut parser: lexopt::Parser) -> Result<Command, Error> {
                 options.seed =
                     Some(seed.ok_or_else(|| Error::usage(format!("--seed {text}: not a number")))?);
             }
+            Long("guest") => options.guest = true,
             Long("replay") => options.replay = Some(parser.value()?.into()),
             Short('h') | Long("help") => return Ok(Command::Help),
             other => return Err(other.unexpected().into()),

@@ -1,7 +1,8 @@
 //! `./fermata fuzz`: random programs, for as long as one likes.
 //!
 //! The fuzzer itself is a test of the kernel that `test` leaves out (`kernel/src/test/fuzz.rs`): the
-//! kernel on the simulated machine beside its specification. What it keeps lies in `target/fuzz`.
+//! kernel on the simulated machine beside its specification. What it keeps lies in `target/fuzz`. With
+//! `--guest` it is hostile callers in a machine whose kernel checks itself at every exit.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -14,6 +15,9 @@ use crate::project::{finish, Project, Room};
 
 /// Runs the fuzzer, or one program that it found.
 pub(crate) fn run(project: &Project, options: &FuzzOptions) -> Result<u8, Error> {
+    if options.guest {
+        return crate::test::fuzz_guest(project, options);
+    }
     let directory = project.target.join("fuzz");
     let failed = |error| Error::new(format!("cannot write {}: {error}", directory.display()));
     std::fs::create_dir_all(&directory).map_err(failed)?;

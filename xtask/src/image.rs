@@ -93,16 +93,18 @@ impl Images {
 
 /// Builds the kernel for each of `configs`, and all programs.
 pub(crate) fn build(project: &Project, configs: &[Config]) -> Result<Images, Error> {
-    let (images, failed) = build_what_builds(project, configs)?;
+    let (images, failed) = build_what_builds(project, Room::Kernel, configs)?;
     match failed.into_iter().next() {
         Some((_, error)) => Err(error),
         None => Ok(images),
     }
 }
 
-/// The same, but a kernel that does not build is no reason to do without the others.
+/// The same for [`Room::Kernel`] or [`Room::Probe`], but a kernel that does not build is no reason to
+/// do without the others.
 pub(crate) fn build_what_builds(
     project: &Project,
+    room: Room,
     configs: &[Config],
 ) -> Result<(Images, Vec<(Config, Error)>), Error> {
     let _lock = project.lock()?;
@@ -120,7 +122,7 @@ pub(crate) fn build_what_builds(
     }
     let boot = project.package_at(&packages, "boot")?;
     let kernel = |config: Config| -> Command {
-        let mut command = project.cargo(Room::Kernel, config, "build");
+        let mut command = project.cargo(room, config, "build");
         command.args(["--quiet", "--package", &boot.name]);
         command
     };
@@ -128,7 +130,12 @@ pub(crate) fn build_what_builds(
     std::thread::scope(|scope| {
         let programs = scope.spawn(|| finish(user, "building the programs"));
         for &config in configs {
-            let what = format!("building the kernel, {}", config.name());
+            let probe = if room == Room::Probe {
+                " with the probe"
+            } else {
+                ""
+            };
+            let what = format!("building the kernel{probe}, {}", config.name());
             if let Err(error) = finish(kernel(config), &what) {
                 failed.push((config, error));
             }
@@ -148,9 +155,7 @@ pub(crate) fn build_what_builds(
         if failed.iter().any(|(other, _)| *other == config) {
             continue;
         }
-        let path = project
-            .binaries(Room::Kernel, config)
-            .join("fermata-kernel");
+        let path = project.binaries(room, config).join("fermata-kernel");
         images.kernels.push((config, read(path)?));
     }
     let binaries = project.binaries(Room::User, Config::DEFAULT);

@@ -23,6 +23,9 @@ mod tests;
 const CPU: &str =
     "qemu64,+fsgsbase,+smep,+smap,+umip,+nx,+rdtscp,+xsave,+pdpe1gb,+popcnt,+cx16,enforce";
 
+/// Where a machine that waits for a debugger listens; nobody but this host can reach it.
+pub(crate) const DEBUGGER: &str = "tcp:127.0.0.1:1234";
+
 /// What the kernel writes to port 0xf4 when it panics, as QEMU reports it.
 const PANIC_STATUS: i32 = 63 << 1 | 1;
 
@@ -88,6 +91,8 @@ pub(crate) struct Options {
     pub(crate) words: Vec<String>,
     /// The kernel that tells a counting emulator what happens, instead of the ordinary one.
     pub(crate) counting: bool,
+    /// Wait for a debugger before the first instruction.
+    pub(crate) debug: bool,
     /// A plugin for QEMU.
     pub(crate) plugin: Option<Plugin>,
 }
@@ -118,6 +123,7 @@ impl Options {
             deterministic: false,
             words: Vec::new(),
             counting: false,
+            debug: false,
             plugin: None,
         }
     }
@@ -307,6 +313,9 @@ fn qemu(
             "-rtc",
             "clock=vm,base=2020-01-01",
         ]);
+    }
+    if options.debug {
+        command.args(["-S", "-gdb", DEBUGGER]);
     }
     if let Some(plugin) = &options.plugin {
         let (library, output) = (quoted(&plugin.library), quoted(&plugin.output));

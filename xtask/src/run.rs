@@ -70,6 +70,7 @@ pub(crate) fn run(project: &Project, options: RunOptions) -> Result<u8, Error> {
             Vec::new()
         },
         counting: false,
+        debug: false,
         plugin: None,
     };
     signals::catch();

@@ -7,8 +7,10 @@
 //! They come in [`Part`]s: one for what does not depend on the kernel's configuration, and one per
 //! configuration. With `--all` a [`Journal`] remembers which parts are through.
 
+mod cut;
 pub(crate) mod interrupts;
 mod journal;
+mod sites;
 
 use std::cell::RefCell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -18,7 +20,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::bench::Thresholds;
-use crate::cli::TestOptions;
+use crate::cli::{FuzzOptions, TestOptions};
 use crate::config::Config;
 use crate::control::Event;
 use crate::error::{Error, USAGE};
@@ -144,6 +146,7 @@ pub(crate) fn run(project: &Project, options: &TestOptions) -> Result<u8, Error>
         }
     }
     machine_tests(project, options, &runs, journal.as_ref())?;
+    let cuts = cuts(project, options, &runs)?;
     if let Some(signal) = signals::caught() {
         if journal.is_some() {
             eprintln!("fermata: the same command goes on where this one was interrupted");
@@ -153,7 +156,100 @@ pub(crate) fn run(project: &Project, options: &TestOptions) -> Result<u8, Error>
             status: 128 + signal,
         });
     }
+    if !cuts.is_empty() {
+        cut::summary(&project.root, &cuts)?;
+    }
     summary(&runs, start.elapsed(), filter)
+}
+
+/// The cuts at every site, which need kernels of their own; one machine per configuration.
+fn cuts(
+    project: &Project,
+    options: &TestOptions,
+    runs: &[Run],
+) -> Result<Vec<(Config, cut::Found)>, Error> {
+    let filter = options.filter.as_deref();
+    let wanted = |config: &Config| {
+        let prefix = format!("cut/{}/", config.name());
+        // Only when asked for: they take as long as everything else.
+        filter.is_some_and(|filter| prefix.starts_with(filter) || filter.starts_with(&prefix))
+    };
+    let runs: Vec<(Config, &Run)> = runs
+        .iter()
+        .filter(|run| !run.earlier)
+        .filter_map(|run| match run.part {
+            Part::Config(config) if wanted(&config) => Some((config, run)),
+            _ => None,
+        })
+        .collect();
+    if runs.is_empty() || signals::caught().is_some() {
+        return Ok(Vec::new());
+    }
+    let configs: Vec<Config> = runs.iter().map(|(config, _)| *config).collect();
+    let (images, failed) = image::build_what_builds(project, Room::Probe, &configs)?;
+    for (config, error) in &failed {
+        if let Some((_, run)) = runs.iter().find(|(other, _)| other == config) {
+            let name = format!("build/{}/probe", config.name());
+            add(&run.report, &name, Outcome::Failed(error.message.clone()));
+        }
+    }
+    let jobs: Vec<_> = runs
+        .into_iter()
+        .filter(|(config, _)| !failed.iter().any(|(other, _)| other == config))
+        .collect();
+    let found = Mutex::new(Vec::new());
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..PARALLEL {
+            scope.spawn(|| {
+                while let Some((config, run)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if signals::caught().is_some() {
+                        break;
+                    }
+                    let hostile = format!("cut/{}/hostile", config.name());
+                    if filter.is_none_or(|filter| hostile.starts_with(filter)) {
+                        cut::hostile(&images, *config, 1, None, options.verbose, &run.report);
+                    }
+                    if filter.is_some_and(|filter| filter.starts_with(&hostile)) {
+                        continue;
+                    }
+                    let one = cut::run(project, &images, *config, options, &run.report);
+                    found
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push((*config, one));
+                }
+            });
+        }
+    });
+    Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// `./fermata fuzz --guest`: hostile callers, for as long as one likes.
+pub(crate) fn fuzz_guest(project: &Project, options: &FuzzOptions) -> Result<u8, Error> {
+    signals::catch();
+    let config = Config::DEFAULT;
+    let (images, failed) = image::build_what_builds(project, Room::Probe, &[config])?;
+    if let Some((_, error)) = failed.into_iter().next() {
+        return Err(error);
+    }
+    let report = Mutex::new(Report::default());
+    let seed = options.seed.unwrap_or(1);
+    println!(
+        "fuzz: rounds of hostile callers from seed {seed} on, for {} s",
+        options.time.as_secs()
+    );
+    let rounds = cut::hostile(&images, config, seed, Some(options.time), true, &report);
+    let failed = report
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)
+        .failed;
+    for name in &failed {
+        let seed = name.rsplit('/').next().unwrap_or_default();
+        println!("again: ./fermata fuzz --guest --seed {seed}");
+    }
+    println!("fuzz: {rounds} rounds, {} failed", failed.len());
+    Ok(u8::from(!failed.is_empty() || rounds == 0))
 }
 
 /// Notes that a part is through.
@@ -225,6 +321,9 @@ fn again(name: &str) -> String {
         ["guest" | "scenario", config, rest] => {
             format!("./fermata test --config {config} {rest}")
         }
+        ["cut", config, rest] => {
+            format!("./fermata test --config {config} cut/{config}/{rest} --debug")
+        }
         ["machine", irq, ..] => format!("./fermata test machine/{irq}"),
         ["host", _, rest] => format!("./fermata test {rest}"),
         _ => "./fermata test".into(),
@@ -258,7 +357,7 @@ fn host_tests(
     report: &Mutex<Report>,
 ) -> Result<(), Error> {
     // A filter that names something else would compile everything for nothing.
-    let others = ["guest/", "scenario/", "machine", "bench/"];
+    let others = ["guest/", "scenario/", "machine", "bench/", "cut"];
     if filter.is_some_and(|filter| others.iter().any(|other| filter.starts_with(other))) {
         return Ok(());
     }
@@ -414,7 +513,7 @@ fn machine_tests(
     let filter = options.filter.as_deref();
     let may_be = |kind: &str| {
         filter.is_none_or(|filter| {
-            let others = ["host/", "machine", "guest/", "scenario/", "bench/"];
+            let others = ["host/", "machine", "guest/", "scenario/", "bench/", "cut"];
             filter.starts_with(kind) || !others.iter().any(|other| filter.starts_with(other))
         })
     };
@@ -422,7 +521,7 @@ fn machine_tests(
         return Ok(());
     }
     let wanted: Vec<Config> = configs.iter().map(|(config, _)| *config).collect();
-    let (images, failed) = match image::build_what_builds(project, &wanted) {
+    let (images, failed) = match image::build_what_builds(project, Room::Kernel, &wanted) {
         Ok(built) => built,
         Err(error) => {
             for (config, run) in configs {

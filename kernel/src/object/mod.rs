@@ -239,6 +239,11 @@ impl<T: Object> Table<T> {
         self.count.get()
     }
 
+    /// Number of slots in use.
+    pub(crate) fn used(&self) -> usize {
+        self.used.get()
+    }
+
     /// Every slot, in use or not.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &'static T> + '_ {
         (0..self.slots()).filter_map(|i| self.get(i))

@@ -2,7 +2,7 @@
 
 use super::{authority, Args};
 use crate::{probe, Handled, Stop};
-use abi::probe::{ARM, FORGET, GENERAL_WAY, READ, SET, SITE};
+use abi::probe::{ARM, CENSUS, FORGET, FRESH, GENERAL_WAY, READ, SET, SITE};
 use abi::Code;
 
 pub(super) fn control(a: Args) -> Handled {
@@ -25,8 +25,17 @@ pub(super) fn control(a: Args) -> Handled {
                 register.set(word);
             }
         }
+        FRESH => probe::fresh(),
         SET => probe::set(argument, more & GENERAL_WAY != 0),
         FORGET => probe::forget(),
+        CENSUS => {
+            let registers = [
+                &c.rdi, &c.rsi, &c.rdx, &c.r10, &c.r8, &c.r9, &c.r12, &c.r13, &c.r14,
+            ];
+            for (register, count) in registers.into_iter().zip(a.k.census()) {
+                register.set(count as u64);
+            }
+        }
         _ => return Err(Stop::Code(Code::Invalid)),
     }
     a.done()

@@ -704,7 +704,7 @@ fn round(seed: u64, steps: u32, trace: bool, returned: &mut Returned) {
     hal::host::fail_allocations_after(u64::MAX);
     hal::host::set_table_limit(u32::MAX);
     r.destroy_all();
-    let left = check::census(r.w.k);
+    let left = r.w.k.census();
     // The manager's own: mappings of its first space and of the two others, a region of the pages
     // and the root, its space, itself, three references and its own.
     assert_eq!(

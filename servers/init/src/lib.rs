@@ -22,6 +22,8 @@ pub struct Options {
     pub verbose: bool,
     /// Run the tests instead of a shell.
     pub test: bool,
+    /// Run the cuts at every site, which need a kernel with the probe, with these arguments.
+    pub cut: Option<Vec<String>>,
     /// Only tests with this in their names.
     pub filter: Option<String>,
     /// Kernel memory that each native program may use, in percent of all.
@@ -42,6 +44,10 @@ impl Options {
                     options.program_quota = percent.parse().ok().filter(|p| (1..=100).contains(p));
                 }
                 ("test", "") => options.test = true,
+                ("cut", arguments) => {
+                    let arguments = arguments.split(';').filter(|a| !a.is_empty());
+                    options.cut = Some(arguments.map(str::to_string).collect());
+                }
                 ("filter", text) => {
                     options.test = true;
                     options.filter = Some(text.to_string());

@@ -213,7 +213,7 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
         shared,
     };
     boot.servers(&options, authority, window, offset)?;
-    boot.last(&options)?;
+    boot.last(&options, authority)?;
     native::run(manager_server, manager)
 }
 
@@ -288,6 +288,10 @@ impl Boot {
         }
         self.launch("sbin/console", args, PRIORITY_FILES, 2, &[&authority])?;
         self.await_names(&["fs", "console"]);
+        if options.cut.is_some() {
+            // Fewer objects to check after every step.
+            return Ok(());
+        }
         let optional = [("linux", 15), ("checkpoint", 15)];
         let started: Vec<&str> = optional
             .into_iter()
@@ -326,7 +330,12 @@ impl Boot {
     }
 
     /// The shell, or the tests.
-    fn last(&self, options: &Options) -> Result<(), String> {
+    fn last(&self, options: &Options, authority: RefAt) -> Result<(), String> {
+        if let Some(arguments) = &options.cut {
+            let mut args = vec!["cut".to_string()];
+            args.extend(arguments.iter().cloned());
+            return self.launch("test/cut", args, PRIORITY_SHELL, 10, &[&authority]);
+        }
         if options.test {
             let mut args = vec!["runner".to_string()];
             args.extend(options.filter.clone());

@@ -5,6 +5,7 @@
 //!   told to make one call, so that the test can look at its frame before, during and after it.
 //! * [`tests`] holds the tests, a module per object or subject, each with a stable name.
 //! * [`examples`] holds the examples of the API reference, which are tests too.
+//! * [`cuts`] holds the cuts at every site, for a kernel with the probe.
 //! * [`demo`] holds what the programs that get checkpointed share.
 //!
 //! The bins: `kernel` runs tests in its own process, `runner` runs each in a fresh one and reports.
@@ -12,6 +13,7 @@
 
 extern crate alloc;
 
+pub mod cuts;
 pub mod demo;
 pub mod examples;
 pub mod harness;

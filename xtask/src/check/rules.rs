@@ -87,7 +87,7 @@ fn has_word(code: &str, word: &str) -> bool {
 }
 
 /// All Rust sources below a directory, in order.
-fn rust_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
+pub(crate) fn rust_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     let failed = |error| Error::new(format!("cannot read {}: {error}", directory.display()));
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(failed)? {

@@ -1,0 +1,171 @@
+//! Cuts every call at every site: `cut [filter=TEXT] [ways=WAY,...] [site=N] [quick=1]`, or
+//! `cut hostile=ROUNDS [seed=N]`. Needs a kernel with
+//! the probe, and the device authority; init starts it when the command line has the word `cut`.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+use guest_tests::cuts::hostile::Hostile;
+use guest_tests::cuts::plays;
+use guest_tests::cuts::probe::Probe;
+use guest_tests::cuts::run::{Runner, Sum, Way, Wrong, WAYS};
+use guest_tests::cuts::stage::{Stage, MANAGER};
+
+rt::entry!(main);
+
+static RESULT: AtomicU64 = AtomicU64::new(u64::MAX);
+
+fn main() -> u8 {
+    // Above everything else, so that whatever is cut stays as it is until it is made again.
+    let started = rt::thread::spawn_at(MANAGER, || {
+        let status = match all() {
+            Ok(0) => 0,
+            Ok(_) => 1,
+            Err(why) => {
+                report(&format!("test run ... FAILED {why}"));
+                1
+            }
+        };
+        report("tests done");
+        RESULT.store(status, Ordering::Release);
+    });
+    if started.is_err() {
+        return 2;
+    }
+    while RESULT.load(Ordering::Acquire) == u64::MAX {
+        rt::time::sleep(1_000_000);
+    }
+    let status = RESULT.load(Ordering::Acquire) as u8;
+    let _ = rt::names::power_off(status);
+    status
+}
+
+fn report(line: &str) {
+    let _ = rt::names::control(line);
+}
+
+fn argument(key: &str) -> Option<&'static str> {
+    let mut args = rt::start().args.iter().skip(1);
+    args.find_map(|arg| {
+        arg.split_once('=')
+            .filter(|(k, _)| *k == key)
+            .map(|(_, v)| v)
+    })
+}
+
+/// The name of a play as a test.
+fn name(play: &plays::Play) -> String {
+    let words = if play.name.is_empty() {
+        "plain"
+    } else {
+        &play.name
+    };
+    let words: String = words
+        .chars()
+        .filter(|c| *c != ',' && *c != '\'')
+        .map(|c| if c == ' ' { '_' } else { c })
+        .collect();
+    format!("{}/{words}", play.call.name())
+}
+
+/// Touches as much of the heap as is needed later, so that the memory server makes no objects for it
+/// in the middle of a play.
+fn warm_up() {
+    let blocks: Vec<Vec<u8>> = (0..64).map(|_| alloc::vec![1; 32 << 10]).collect();
+    drop(blocks);
+}
+
+/// So many rounds of hostile callers.
+fn hostile(probe: Probe, rounds: u64) -> Result<u64, String> {
+    let seed = argument("seed").and_then(|n| n.parse().ok()).unwrap_or(1);
+    let mut hostile = Hostile::new(probe)?;
+    for round in seed..seed + rounds {
+        // Said first, so that whoever listens knows it if this round is the machine's last.
+        report(&format!("test hostile/{round} ..."));
+        match hostile.round(round) {
+            Ok(()) => report(&format!("test hostile/{round} ... ok")),
+            Err(why) => report(&format!("test hostile/{round} ... FAILED {why}")),
+        }
+    }
+    Ok(0)
+}
+
+fn all() -> Result<u64, String> {
+    let filter = argument("filter").unwrap_or("");
+    let ways: Vec<Way> = match argument("ways") {
+        None => WAYS.to_vec(),
+        Some(text) => WAYS
+            .into_iter()
+            .filter(|way| {
+                text.split(',')
+                    .any(|t| t == format!("{way:?}").to_lowercase())
+            })
+            .collect(),
+    };
+    let me = rt::thread::current().map_err(|code| format!("{code:?}"))?;
+    let authority = rt::start::passed(0).ok_or("no authority")?;
+    let probe = Probe::attach(authority, *me).ok_or("this kernel has no probe")?;
+    warm_up();
+    if let Some(rounds) = argument("hostile").and_then(|n| n.parse().ok()) {
+        return hostile(probe, rounds);
+    }
+    let stage = Stage::new(authority, me)?;
+    let mut runner = Runner::new(stage, probe)?;
+    let quick = argument("quick").is_some();
+    let only = argument("site").and_then(|n| n.parse().ok());
+    let mut failed = 0;
+    let plays = plays::all();
+    let mut sum = Sum::default();
+    let mut at = None;
+    for (n, play) in plays.iter().enumerate() {
+        let name = name(play);
+        let one_page = name.ends_with("_absent") && !name.ends_with("all_absent");
+        if !name.contains(filter) || quick && one_page {
+            continue;
+        }
+        if at != Some(play.call) {
+            at = Some(play.call);
+            sum = Sum::default();
+            runner.sites.clear();
+        }
+        let (cuts, distinct) = (runner.cuts, runner.distinct);
+        let result = runner.play(play, &ways, only);
+        sum.cuts += runner.cuts - cuts;
+        sum.distinct += runner.distinct - distinct;
+        sum.sites = runner.sites.len() as u64;
+        match result {
+            Ok(()) => report(&format!("test {name} ... ok")),
+            Err(Wrong { cut, why }) => {
+                failed += 1;
+                sum.mismatches += 1;
+                report(&format!("test {name}{cut} ... FAILED {why}"));
+            }
+        }
+        let last = plays[n + 1..]
+            .iter()
+            .all(|p| p.call != play.call || !self::name(p).contains(filter));
+        if last {
+            report(&format!(
+                "log cut call {} {} {} {} {}",
+                play.call.name(),
+                sum.sites,
+                sum.distinct,
+                sum.cuts,
+                sum.mismatches
+            ));
+        }
+    }
+    for site in probe.sites() {
+        report(&format!(
+            "log cut site {:x} {} {}",
+            site.id, site.times, site.longest
+        ));
+    }
+    report(&format!("log cut answer {}", runner.answer));
+    Ok(failed)
+}

@@ -1,0 +1,165 @@
+//! Takes objects apart and makes them again from their states (rule A6).
+
+use super::stage::{on, CREATE, DESTROY, GET, MOVE, SET};
+use crate::harness::{ok, Must};
+use abi::state::{FPU_BYTES, THREAD_WORDS};
+use abi::{Code, Type};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use rt::obj::{Ref, RefAt};
+use rt::sys;
+
+/// Words of the longest state.
+const WORDS: usize = THREAD_WORDS + FPU_BYTES / 8;
+
+/// A state, aligned as the kernel wants it.
+#[repr(C, align(16))]
+#[derive(Clone)]
+pub struct State(pub [u64; WORDS]);
+
+/// An object that has been taken apart: its simple state, and the references that it holds.
+pub struct Parts {
+    pub ty: Type,
+    pub handle: u64,
+    pub state: Box<State>,
+    references: [Ref; 3],
+    /// Keeps the identity.
+    identity: Ref,
+}
+
+/// How many references the states of a type have.
+const fn references(ty: Type) -> usize {
+    match ty {
+        Type::Mutex | Type::Cond | Type::Portset => 0,
+        Type::Port | Type::Space | Type::Reference => 1,
+        Type::Mapping | Type::Region => 2,
+        Type::Thread => 3,
+    }
+}
+
+/// How many words a state has, and which of them the setting ignores.
+const fn words(ty: Type) -> (usize, &'static [usize]) {
+    match ty {
+        Type::Mutex | Type::Port | Type::Reference => (1, &[]),
+        Type::Cond | Type::Portset => (0, &[]),
+        Type::Region => (3, &[]),
+        Type::Mapping => (4, &[]),
+        // What is in use.
+        Type::Space => (4, &[2]),
+        // What it waits for.
+        Type::Thread => (WORDS, &[THREAD_WORDS - 3, THREAD_WORDS - 2]),
+    }
+}
+
+impl Parts {
+    /// Room for an object.
+    pub fn new() -> Result<Self, String> {
+        let reference = || Ref::new().must("a reference");
+        Ok(Parts {
+            ty: Type::Mutex,
+            handle: 0,
+            state: Box::new(State([0; WORDS])),
+            references: [reference()?, reference()?, reference()?],
+            identity: reference()?,
+        })
+    }
+
+    fn parameters(&self) -> [u64; 5] {
+        let state = core::ptr::from_ref(&*self.state) as u64;
+        let mut p = [self.handle, state, 0, 0, 0];
+        for (i, reference) in self.references.iter().take(references(self.ty)).enumerate() {
+            p[2 + i] = reference.handle();
+        }
+        p
+    }
+
+    fn call(&self, which: u8, parameters: [u64; 5], what: &str) -> Result<(), String> {
+        match on(self.ty, which, parameters) {
+            Code::Ok => Ok(()),
+            code => Err(format!("{what} of a {}: {code:?}", self.ty.name())),
+        }
+    }
+
+    /// Takes the state of an object.
+    pub fn get(&mut self, ty: Type, handle: u64) -> Result<(), String> {
+        (self.ty, self.handle) = (ty, handle);
+        self.call(GET, self.parameters(), "get_state")
+    }
+
+    /// The words of the state that mean something.
+    pub fn words(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let (count, ignored) = words(self.ty);
+        let used = self.state.0.iter().copied().enumerate().take(count);
+        used.filter(move |(i, _)| !ignored.contains(i))
+    }
+
+    /// What the `n`th reference of the state names.
+    #[must_use]
+    pub fn reference(&self, n: usize) -> Option<RefAt> {
+        (n < references(self.ty)).then(|| self.references[n].at())
+    }
+
+    /// Stops the thread and takes its state: instructions that took.
+    pub fn stop(&mut self, thread: u64) -> Result<u64, String> {
+        let begin = sys::clock_get();
+        ok(sys::thread_stop(thread)).must("stop")?;
+        self.get(Type::Thread, thread)?;
+        Ok(sys::clock_get() - begin)
+    }
+
+    /// Destroys the body.
+    pub fn destroy(&self) -> Result<(), String> {
+        self.call(
+            DESTROY,
+            [self.handle, self.identity.handle(), 0, 0, 0],
+            "destroy",
+        )
+    }
+
+    /// Gives the identity a new body, at its address or first at another.
+    pub fn create(&self, elsewhere: Option<u64>) -> Result<(), String> {
+        let at = elsewhere.unwrap_or(self.handle);
+        self.call(CREATE, [at, self.identity.handle(), 0, 0, 0], "create")?;
+        match elsewhere {
+            Some(at) => self.call(MOVE, [at, self.handle, 0, 0, 0], "move"),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets the state that was taken, and looks whether it is that which is read again.
+    pub fn set(&mut self, again: &mut Parts) -> Result<(), String> {
+        if self.ty == Type::Space && self.state.0[1] < self.state.0[2] {
+            return Err("a space uses more than its quota".into());
+        }
+        self.call(SET, self.parameters(), "set_state")
+            .map_err(|why| {
+                let w = &self.state.0;
+                match self.ty {
+                    Type::Thread => format!(
+                        "{why} (rip {:#x} rax {:#x} stops {} stages {} {} delivered {})",
+                        w[16], w[0], w[22], w[24], w[25], w[26]
+                    ),
+                    _ => why,
+                }
+            })?;
+        again.get(self.ty, self.handle)?;
+        if let Some(((i, was), (_, is))) = self.words().zip(again.words()).find(|(a, b)| a != b) {
+            return Err(format!(
+                "word {i} of the state of a {} was set to {was:#x} and reads {is:#x}",
+                self.ty.name()
+            ));
+        }
+        for n in 0..references(self.ty) {
+            let (was, is) = (self.references[n].at(), again.references[n].at());
+            let null = was.kind() == abi::RefKind::Null && is.kind() == abi::RefKind::Null;
+            if !null && !was.same_as(is) {
+                return Err(format!(
+                    "reference {n} of a {} is another now",
+                    self.ty.name()
+                ));
+            }
+        }
+        Ok(())
+    }
+}

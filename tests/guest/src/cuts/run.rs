@@ -1,0 +1,784 @@
+//! Runs the plays: once undisturbed, and then cut at every site that it passed, in every way. What
+//! comes out must be the same.
+
+use super::knife::Parts;
+use super::plays::{Act, Play, Prop, Step, LATER};
+use super::probe::{Fired, Probe};
+use super::stage::{
+    on, Page, Stage, CLIENT, DESTROY, KEEPER, KEPT, PAGES, RECEIVED, REFERENCE, SENT, SERVER,
+};
+use crate::harness::{ok, Must};
+use abi::state::THREAD_WORDS;
+use abi::{Call, Code, Type};
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use rt::obj::RefAt;
+use rt::sys::{self, IpcRegs};
+
+/// How a cut is made at the site where the probe has fired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The thread, made again where it was.
+    Here,
+    /// The thread, made elsewhere and moved back.
+    Elsewhere,
+    /// Both victims.
+    Both,
+    /// The thread; the others go on as far as they can while it has no body.
+    Slow,
+    /// Every other object, one after the other.
+    Objects,
+    /// Everything at once.
+    All,
+}
+
+/// Where cuts are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// At the n-th site that is passed, once.
+    At(u64),
+    /// At every site, in every state in which it is passed: once each, one after the other.
+    Sweep,
+}
+
+/// All ways.
+pub const WAYS: [Way; 6] = [
+    Way::Here,
+    Way::Elsewhere,
+    Way::Both,
+    Way::Slow,
+    Way::Objects,
+    Way::All,
+];
+
+/// Time after which a play that has not come to rest never will, in nanoseconds.
+const PATIENCE: u64 = 200_000_000;
+
+/// What has come of the plays of a call.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sum {
+    /// Distinct sites.
+    pub sites: u64,
+    /// Distinct states.
+    pub distinct: u64,
+    pub cuts: u64,
+    pub mismatches: u64,
+}
+
+/// What a play has come to: a word and what it is, each.
+type Outcome = Vec<(u32, u64)>;
+
+/// What was wrong with a play, and behind an `@` which cut repeats it.
+pub struct Wrong {
+    pub cut: String,
+    pub why: String,
+}
+
+/// Says what a number in an outcome stands for.
+fn label(what: u32) -> String {
+    let (kind, a, b) = (what >> 24, what >> 12 & 0xfff, what & 0xfff);
+    match kind {
+        1 => format!(
+            "register {b} after call {} of the {}",
+            a & 0xff,
+            side(a >> 8)
+        ),
+        2 => format!("word {b} of the state of the {}", side(a)),
+        3 => format!("the bytes of page {b} of the {}", side(a)),
+        4 => format!("an object of the stage: offset and type, number {b}"),
+        5 => format!("word {b} of the state of object {a}"),
+        6 => format!("what reference {b} of object {a} names"),
+        7 => "bytes moved".into(),
+        8 => format!("how many calls the {} has made", side(a)),
+        9 => format!("how many objects of type {b} there are afterwards"),
+        _ => "?".into(),
+    }
+}
+
+fn side(n: u32) -> &'static str {
+    if n == 0 {
+        "client"
+    } else {
+        "server"
+    }
+}
+
+/// Runs plays.
+pub struct Runner {
+    pub stage: Stage,
+    pub probe: Probe,
+    parts: Vec<Parts>,
+    again: Parts,
+    /// An empty place for an object.
+    elsewhere: u64,
+    vacant: Vec<Parts>,
+    dead: [bool; 2],
+    bodiless: [bool; 2],
+    /// Objects of the stage that have no body now.
+    without: Vec<u64>,
+    armed: Option<(When, Way)>,
+    pub cuts: u64,
+    pub answer: u64,
+    pub seen: BTreeSet<(u64, u64)>,
+    pub distinct: u64,
+    pub sites: BTreeSet<u64>,
+    roles: u64,
+    /// Of the play that runs.
+    deadline: u64,
+    /// A play of this call has run.
+    warm: Option<Call>,
+}
+
+impl Runner {
+    pub fn new(stage: Stage, probe: Probe) -> Result<Self, String> {
+        let mut parts = Vec::new();
+        for _ in 0..48 {
+            parts.push(Parts::new()?);
+        }
+        let elsewhere = rt::slots::allocate(1).ok_or("no slot")?;
+        Ok(Runner {
+            stage,
+            probe,
+            parts,
+            again: Parts::new()?,
+            elsewhere,
+            vacant: (0..4).map(|_| Parts::new()).collect::<Result<_, _>>()?,
+            dead: [false; 2],
+            bodiless: [false; 2],
+            without: Vec::new(),
+            armed: None,
+            cuts: 0,
+            answer: 0,
+            seen: BTreeSet::new(),
+            distinct: 0,
+            sites: BTreeSet::new(),
+            roles: 1 << CLIENT | 1 << SERVER | 1 << KEEPER,
+            deadline: 0,
+            warm: None,
+        })
+    }
+
+    fn thread(&self, role: u64) -> u64 {
+        match role {
+            0 | 1 => self.stage.victims[role as usize].thread.handle(),
+            _ => self.stage.keeper.thread.handle(),
+        }
+    }
+
+    // ---- a play
+
+    fn set_up(&mut self, play: &Play) -> Result<u64, String> {
+        for side in [CLIENT, SERVER] {
+            if core::mem::take(&mut self.dead[side]) {
+                let victim = &self.stage.victims[side];
+                victim.thread.create().must("create")?;
+                victim
+                    .thread
+                    .reference_into(*victim.reference)
+                    .must("a reference")?;
+                victim
+                    .thread
+                    .client_end_into(*victim.ends[CLIENT])
+                    .must("an end")?;
+                victim
+                    .thread
+                    .server_end_into(*victim.ends[SERVER])
+                    .must("an end")?;
+            }
+        }
+        for victim in &self.stage.victims {
+            victim.thread.stop().must("stop")?;
+        }
+        self.stage.clear()?;
+        self.without.clear();
+        self.stage.pages(0)?;
+        for s in [CLIENT, SERVER] {
+            for page in PAGES {
+                if play.used & page.bit(s) != 0
+                    && !matches!(page, Page::Handles | Page::References | Page::Fresh)
+                {
+                    self.fill(s, page);
+                }
+            }
+        }
+        let now = rt::time::now();
+        let near = play.acts.contains(&Act::Until);
+        let deadline = now + if near { LATER } else { 1_000_000 * LATER };
+        self.deadline = deadline;
+        let registers = |steps: &[Step]| -> Vec<IpcRegs> {
+            let at = |step: &Step| {
+                let mut r = step.regs;
+                if step.deadline {
+                    for register in [&mut r.rdi, &mut r.rdx, &mut r.rbp] {
+                        if *register == LATER {
+                            *register = deadline;
+                        }
+                    }
+                }
+                r
+            };
+            steps.iter().map(at).collect()
+        };
+        let steps = [
+            registers(&play.steps[CLIENT]),
+            registers(&play.steps[SERVER]),
+        ];
+        self.stage
+            .prepare([&steps[CLIENT], &steps[SERVER]], play.again, play.ends)?;
+        let mut made = 0;
+        for prop in &play.props {
+            self.prop(*prop, &mut made)?;
+        }
+        self.stage.pages(play.absent)?;
+        Ok(deadline)
+    }
+
+    fn fill(&self, side: usize, page: Page) {
+        let s = &self.stage;
+        // What is only read is written once.
+        let written = matches!(page, Page::State | Page::Receive | Page::ReceiveMore);
+        if written {
+            s.zero(side, page);
+        } else if s.word(side, page, 0) != 0 {
+            return;
+        }
+        if matches!(page, Page::Send | Page::SendMore) {
+            for i in 0..512 {
+                let word = (side as u64 * 2 + page as u64) << 32 | (i * 0x1_0001);
+                s.set_word(side, page, i, word);
+            }
+        }
+        let list = |words: &[u64]| {
+            for (i, word) in words.iter().enumerate() {
+                s.set_word(side, page, i as u64, *word);
+            }
+        };
+        match page {
+            Page::SendList => list(&[
+                Stage::user(side, Page::Send, 6000),
+                500,
+                Stage::user(side, Page::Send, 100),
+                40,
+            ]),
+            Page::ReceiveList => list(&[Stage::user(side, Page::Receive, 4300), 3800]),
+            _ => {}
+        }
+    }
+
+    fn prop(&mut self, prop: Prop, made: &mut u32) -> Result<(), String> {
+        let slot = |stage: &Stage, side, ty: Type| stage.slot(side, Page::Handles, ty as u64);
+        match prop {
+            Prop::Object(side, ty) => self.stage.object(side, ty, made),
+            Prop::Blank(side, page, number) => self.stage.blank(side, page, number),
+            Prop::Authority(side) => self.stage.authority(side),
+            Prop::StateOf(side, ty) => {
+                let parts = &mut self.again;
+                parts.get(ty, slot(&self.stage, side, ty))?;
+                for (i, word) in parts.state.0.iter().enumerate() {
+                    self.stage.set_word(side, Page::State, i as u64, *word);
+                }
+                Ok(())
+            }
+            Prop::Locked(side) => {
+                ok(sys::mutex_lock(slot(&self.stage, side, Type::Mutex))).must("lock")
+            }
+            Prop::Kept(side, ty) => {
+                let handle = slot(&self.stage, side, ty);
+                let kept = self.stage.slot(side, Page::Handles, KEPT);
+                self.without.push(handle);
+                ok(on(ty, DESTROY, [handle, kept, 0, 0, 0])).must("destroy")
+            }
+            Prop::Vacant(side, ty) => {
+                let handle = slot(&self.stage, side, ty);
+                self.without.push(handle);
+                let parts = &mut self.vacant[0];
+                parts.get(ty, handle)?;
+                parts.destroy()
+            }
+            Prop::VacantVictim(side) => {
+                self.bodiless[side] = true;
+                let handle = self.stage.victims[side].thread.handle();
+                let parts = &mut self.vacant[1];
+                parts.get(Type::Thread, handle)?;
+                parts.destroy()
+            }
+            Prop::Service => {
+                self.stage.object(SERVER, Type::Port, made)?;
+                self.stage
+                    .blank(CLIENT, Page::Handles, 16 + Type::Port as u64)?;
+                let reference = self
+                    .stage
+                    .slot(CLIENT, Page::Handles, 16 + Type::Port as u64);
+                let port = slot(&self.stage, SERVER, Type::Port);
+                ok(on(Type::Port, REFERENCE, [port, reference, 0, 0, 0])).must("a reference")
+            }
+            Prop::Messages => {
+                for side in [CLIENT, SERVER] {
+                    self.stage.object(side, Type::Mutex, made)?;
+                    for n in 0..2 {
+                        let at = self.stage.slot(side, Page::References, SENT + n);
+                        ok(sys::reference_create(at, 0)).must("a reference")?;
+                        let mutex = slot(&self.stage, side, Type::Mutex);
+                        ok(on(Type::Mutex, REFERENCE, [mutex, at, 0, 0, 0])).must("a reference")?;
+                    }
+                    for n in 0..3 {
+                        self.stage.blank(side, Page::References, RECEIVED + n)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn act(&mut self, act: Act, deadline: u64) -> Result<(), String> {
+        let slot = |stage: &Stage, side, ty: Type| stage.slot(side, Page::Handles, ty as u64);
+        match act {
+            Act::Start(side) => self.stage.victims[side].thread.resume().must("start"),
+            Act::Restore(..) => {
+                let parts = &mut self.vacant[0];
+                let handle = parts.handle;
+                parts.create(None)?;
+                parts.set(&mut self.again)?;
+                self.without.retain(|h| *h != handle);
+                Ok(())
+            }
+            Act::RestoreVictim(side) => {
+                let parts = &mut self.vacant[1];
+                parts.create(None)?;
+                self.bodiless[side] = false;
+                parts.set(&mut self.again)
+            }
+            Act::Unlock(side) => {
+                ok(sys::mutex_unlock(slot(&self.stage, side, Type::Mutex))).must("unlock")
+            }
+            Act::Lock(side) => {
+                ok(sys::mutex_lock(slot(&self.stage, side, Type::Mutex))).must("lock")
+            }
+            Act::Signal(side) => {
+                ok(sys::cond_signal(slot(&self.stage, side, Type::Cond))).must("signal")
+            }
+            Act::Interrupt(side) => ok(sys::thread_interrupt(
+                self.stage.victims[side].reference.handle(),
+            ))
+            .must("interrupt"),
+            Act::Until => {
+                self.settle(Some(deadline + 10_000))?;
+                Ok(())
+            }
+            Act::Stop(side) => {
+                let thread = self.stage.victims[side].thread.at();
+                thread.stop().must("stop")?;
+                self.settle(None)?;
+                thread.resume().must("resume")
+            }
+            Act::Kill(side) => {
+                self.dead[side] = true;
+                self.stage.victims[side].thread.destroy().must("destroy")
+            }
+        }
+    }
+
+    /// Waits until nobody goes on, or for a deadline, and cuts where the probe fires on the way.
+    fn settle(&mut self, until: Option<u64>) -> Result<(), String> {
+        let patience = rt::time::now() + PATIENCE;
+        loop {
+            self.stage.ask();
+            let code = sys::thread_wait_interrupt_until(until.unwrap_or(patience));
+            if let Some((when, way)) = self.armed {
+                if let Some(fired) = self.probe.read().fired {
+                    self.armed = None;
+                    self.cuts += 1;
+                    self.cut(fired, way)?;
+                    if when == When::Sweep {
+                        self.armed = Some((when, way));
+                        self.probe.sweep(self.roles);
+                    }
+                    continue;
+                }
+            }
+            match until {
+                Some(_) if code == Code::TimedOut => return Ok(()),
+                None if self.stage.quiet() => return Ok(()),
+                None if rt::time::now() > patience => {
+                    return Err(format!("never comes to rest: {}", self.doing()));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What the victims are doing.
+    fn doing(&mut self) -> String {
+        let mut words = String::new();
+        for side in [CLIENT, SERVER] {
+            if self.dead[side] || self.bodiless[side] {
+                continue;
+            }
+            let s = self.stage.victims[side]
+                .thread
+                .get_state(0, 0, 0)
+                .unwrap_or_default();
+            words += &format!(
+                "{}: call {} rip {:#x} waiting {} stages {} {} exception {} at {:#x}; ",
+                self::side(side as u32),
+                s.registers.rax as u8,
+                s.registers.rip,
+                s.waiting,
+                s.client_stage,
+                s.server_stage,
+                s.exception,
+                s.exception_address
+            );
+        }
+        words
+    }
+
+    /// Plays it: what has come of it.
+    fn once(&mut self, play: &Play, arm: Option<(When, Way)>) -> Result<(Outcome, u64), String> {
+        let deadline = self.set_up(play)?;
+        self.probe.set(0, play.general);
+        self.armed = arm;
+        match arm {
+            Some((When::Sweep, _)) => {
+                self.probe.fresh();
+                self.probe.sweep(self.roles);
+            }
+            Some((When::At(n), _)) => self.probe.arm(n, self.roles),
+            None => self.probe.arm(0, self.roles),
+        }
+        for act in &play.acts {
+            self.act(*act, deadline)?;
+            self.settle(None)?;
+        }
+        let counted = self.probe.read();
+        self.probe.arm(0, 0);
+        self.armed = None;
+        let mut outcome = self.outcome(play, deadline)?;
+        if !play.twice {
+            outcome.push((7 << 24, counted.moved));
+        }
+        Ok((outcome, counted.passed))
+    }
+
+    // ---- what comes out
+
+    fn outcome(&mut self, play: &Play, deadline: u64) -> Result<Outcome, String> {
+        let mut all = Outcome::new();
+        for side in [CLIENT, SERVER] {
+            if self.dead[side] || self.bodiless[side] || (play.twice && side == SERVER) {
+                continue;
+            }
+            let results = self.stage.victims[side].results();
+            let s = side as u32;
+            all.push((8 << 24 | s << 12, results.len() as u64));
+            let finished = results.len() == play.steps[side].len();
+            for (n, r) in results.iter().enumerate() {
+                let step = &play.steps[side][n];
+                let clock = step.regs.rax as u8 == Call::ClockGet as u8;
+                let registers = [
+                    r.rax, r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9, r.rbx, r.rbp, r.r12, r.r13,
+                    r.r14, r.r15,
+                ];
+                for (i, word) in registers.into_iter().enumerate() {
+                    let word = if step.deadline && word == deadline {
+                        LATER
+                    } else {
+                        word
+                    };
+                    let word = if clock && i == 1 { 0 } else { word };
+                    all.push((1 << 24 | (s << 8 | n as u32) << 12 | i as u32, word));
+                }
+            }
+            let handle = self.stage.victims[side].thread.handle();
+            self.again.get(Type::Thread, handle)?;
+            let w = &self.again.state.0;
+            // One that is through is where it always is then; of the others the whole frame counts.
+            let from = if finished { 20 } else { 0 };
+            for (i, &word) in w.iter().enumerate().take(THREAD_WORDS - 1).skip(from) {
+                let word = if word == deadline { LATER } else { word };
+                all.push((2 << 24 | s << 12 | i as u32, word));
+            }
+            for page in [Page::State, Page::Receive, Page::ReceiveMore] {
+                if play.used & page.bit(side) != 0 {
+                    all.push((3 << 24 | s << 12 | page as u32, self.stage.hash(side, page)));
+                }
+            }
+        }
+        self.graph(&mut all)?;
+        Ok(all)
+    }
+
+    /// The objects of the stage, their states, and what references name.
+    fn graph(&mut self, all: &mut Outcome) -> Result<(), String> {
+        let objects = self.stage.objects();
+        self.find_vacant(&objects);
+        let places: Vec<u64> = objects
+            .iter()
+            .filter(|(_, ty)| *ty == Type::Reference)
+            .map(|(offset, _)| self.stage.found(*offset))
+            .collect();
+        for (n, &(offset, ty)) in objects.iter().enumerate() {
+            let n = n as u32 & 0xfff;
+            all.push((4 << 24 | n, offset << 8 | ty as u64));
+            let handle = self.stage.found(offset);
+            if self.without.contains(&handle) {
+                continue;
+            }
+            self.again.get(ty, handle)?;
+            all.extend(
+                self.again
+                    .words()
+                    .map(|(i, word)| (5 << 24 | n << 12 | i as u32, word)),
+            );
+            for i in 0..3 {
+                let Some(reference) = self.again.reference(i) else {
+                    break;
+                };
+                let kind = reference.kind();
+                let mut names = (kind as u64) << 8;
+                if let Some(ty) = Type::from_raw(kind as u64) {
+                    // Whether it is the client's object of that type, or the server's.
+                    for side in [CLIENT, SERVER] {
+                        let fixture = self.stage.slot(side, Page::Handles, 16 + ty as u64);
+                        if places.contains(&fixture) && RefAt(fixture).same_as(reference) {
+                            names |= 1 + side as u64;
+                        }
+                    }
+                }
+                all.push((6 << 24 | n << 12 | i as u32, names));
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes which object has lost its body to a call of the play.
+    fn find_vacant(&mut self, objects: &[(u64, Type)]) {
+        for side in [CLIENT] {
+            let kept = self.stage.slot(side, Page::Handles, KEPT);
+            let here = objects
+                .iter()
+                .any(|&(offset, ty)| self.stage.found(offset) == kept && ty == Type::Reference);
+            if !here {
+                continue;
+            }
+            let kind = RefAt(kept).kind();
+            if let Some(ty) = Type::from_raw(kind as u64) {
+                let handle = self.stage.slot(side, Page::Handles, ty as u64);
+                if !self.without.contains(&handle) {
+                    self.without.push(handle);
+                }
+            } else {
+                // It has a body again.
+                let vacant = self.vacant[0].handle;
+                self.without.retain(|h| *h == vacant);
+            }
+        }
+    }
+
+    // ---- cuts
+
+    fn cut(&mut self, fired: Fired, way: Way) -> Result<(), String> {
+        let thread = self.thread(fired.role);
+        // What the probe itself uses does not count, nor what it uses when it is asked.
+        let own = [self.probe.read().own, self.probe.read().own];
+        let took = self.parts[0].stop(thread)?;
+        let probe = self.probe.read().own - own[1] - (own[1] - own[0]);
+        self.answer = self.answer.max(took.saturating_sub(probe));
+        self.note(fired);
+        match way {
+            Way::Here => {
+                self.parts[0].destroy()?;
+                self.parts[0].create(None)?;
+                self.parts[0].set(&mut self.again)?;
+            }
+            Way::Elsewhere => {
+                self.parts[0].destroy()?;
+                self.parts[0].create(Some(self.elsewhere))?;
+                self.parts[0].set(&mut self.again)?;
+            }
+            Way::Slow => {
+                self.parts[0].destroy()?;
+                let armed = self.armed.take();
+                let role = fired.role as usize;
+                if role < 2 {
+                    self.bodiless[role] = true;
+                }
+                self.settle(None)?;
+                if role < 2 {
+                    self.bodiless[role] = false;
+                }
+                self.armed = armed;
+                self.parts[0].create(None)?;
+                self.parts[0].set(&mut self.again)?;
+            }
+            Way::Both | Way::Objects | Way::All => {
+                let mut all: Vec<(Type, u64)> = Vec::new();
+                if way != Way::Objects {
+                    for role in 0..2 {
+                        let other = self.thread(role);
+                        if other != thread
+                            && !self.dead[role as usize]
+                            && !self.bodiless[role as usize]
+                        {
+                            all.push((Type::Thread, other));
+                        }
+                    }
+                }
+                let threads = all.len();
+                if way != Way::Both {
+                    let objects = self.stage.objects();
+                    self.find_vacant(&objects);
+                    all.extend(self.stage.fixtures());
+                    let kept = self.stage.slot(CLIENT, Page::Handles, KEPT);
+                    for (offset, ty) in objects {
+                        let handle = self.stage.found(offset);
+                        if handle != kept && !self.without.contains(&handle) {
+                            all.push((ty, handle));
+                        }
+                    }
+                }
+                if way == Way::Objects {
+                    for (ty, handle) in all {
+                        let parts = &mut self.parts[1];
+                        parts.get(ty, handle)?;
+                        parts.destroy()?;
+                        parts.create(None)?;
+                        parts.set(&mut self.again)?;
+                    }
+                } else {
+                    self.all(&all, threads)?;
+                }
+            }
+        }
+        ok(sys::thread_resume(thread)).must("resume")
+    }
+
+    /// Takes everything apart, the thread in the first place already stopped, and makes it again.
+    fn all(&mut self, all: &[(Type, u64)], threads: usize) -> Result<(), String> {
+        if all.len() + 1 > self.parts.len() {
+            return Err("more objects than the knife has room for".into());
+        }
+        for (n, (parts, &(ty, handle))) in self.parts[1..].iter_mut().zip(all).enumerate() {
+            // The other threads of the stage are stopped anyway, or not even open.
+            if n < threads {
+                ok(sys::thread_stop(handle)).must("stop")?;
+            }
+            parts.get(ty, handle)?;
+        }
+        let count = all.len() + 1;
+        for parts in &self.parts[..count] {
+            parts.destroy()?;
+        }
+        for parts in &self.parts[..count] {
+            parts.create(None)?;
+        }
+        // What others must be open for comes first.
+        for parts in self.parts[..count].iter_mut().rev() {
+            parts.set(&mut self.again)?;
+        }
+        for parts in &self.parts[1..=threads] {
+            ok(sys::thread_resume(parts.handle)).must("resume")?;
+        }
+        Ok(())
+    }
+
+    /// Counts the state that is cut, if it is a new one.
+    fn note(&mut self, fired: Fired) {
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ fired.role;
+        for (_, word) in self.parts[0].words().take(20) {
+            let word = if word == self.deadline { LATER } else { word };
+            hash = (hash ^ word).wrapping_mul(0x100_0000_01b3).rotate_left(11);
+        }
+        if self.seen.insert((fired.site, hash)) {
+            self.distinct += 1;
+        }
+        self.sites.insert(fired.site);
+    }
+
+    // ---- all of a play
+
+    /// Plays undisturbed, and cut in every state in each of these ways: the first thing that was
+    /// wrong. `only` makes one cut, at that site.
+    pub fn play(&mut self, play: &Play, ways: &[Way], only: Option<u64>) -> Result<(), Wrong> {
+        let undisturbed = |why| Wrong {
+            cut: String::new(),
+            why: format!("undisturbed: {why}"),
+        };
+        if self.warm != Some(play.call) {
+            // What happens only the first time, such as a page of the heap that is not there.
+            self.once(play, None).map_err(undisturbed)?;
+            self.warm = Some(play.call);
+        }
+        let (expected, passed) = self.once(play, None).map_err(undisturbed)?;
+        let census = self.probe.census();
+        for &way in ways {
+            let when = only.map_or(When::Sweep, When::At);
+            let cuts = self.cuts;
+            if let Err(why) = self.compared(play, &expected, &census, when, way) {
+                let word = format!("{way:?}").to_lowercase();
+                if let Some(n) = only {
+                    let cut = format!("@{word}:{n}");
+                    return Err(Wrong { cut, why });
+                }
+                let made = self.cuts - cuts;
+                // Which of the cuts it was.
+                for n in 1..=passed {
+                    if let Err(why) = self.compared(play, &expected, &census, When::At(n), way) {
+                        let cut = format!("@{word}:{n}");
+                        return Err(Wrong { cut, why });
+                    }
+                }
+                return Err(Wrong {
+                    cut: format!("@{word}"),
+                    why: format!("{why} (after {made} cuts, but after no single one)"),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn compared(
+        &mut self,
+        play: &Play,
+        expected: &Outcome,
+        census: &[u64; 9],
+        when: When,
+        way: Way,
+    ) -> Result<(), String> {
+        match self.once(play, Some((when, way))) {
+            Ok((outcome, _)) => self.compare(expected, &outcome, census),
+            Err(why) => {
+                self.probe.arm(0, 0);
+                self.armed = None;
+                Err(why)
+            }
+        }
+    }
+
+    fn compare(
+        &mut self,
+        expected: &Outcome,
+        outcome: &Outcome,
+        census: &[u64; 9],
+    ) -> Result<(), String> {
+        let different = expected.iter().zip(outcome).find(|(a, b)| a != b);
+        if let Some((a, b)) = different {
+            return Err(format!("{} is {:#x} and not {:#x}", label(b.0), b.1, a.1));
+        }
+        if expected.len() != outcome.len() && !outcome.iter().zip(expected).all(|(a, b)| a == b) {
+            return Err("another number of things".into());
+        }
+        let now = self.probe.census();
+        match now.iter().zip(census).position(|(a, b)| a != b) {
+            Some(i) => Err(format!(
+                "{}: {} and not {}",
+                label(9 << 24 | i as u32),
+                now[i],
+                census[i]
+            )),
+            None => Ok(()),
+        }
+    }
+}
