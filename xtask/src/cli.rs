@@ -64,6 +64,8 @@ prove    prove a claim by a test that takes long; goes on where an earlier call 
          sources stopped
     --interrupts       a hundred million interrupts at random masks on the real machine, for each
                        way to mask: none is lost, doubled, or overtakes another of its level
+    --mutants [FILTER] the mistakes planted by tests/mutants (those whose name contains FILTER): a test
+                       notices each, by an assertion; the last line is `K killed, S survived`
     --fresh            begin anew
 
 syscalls list the entrypoints of the kernel and their classes
@@ -141,8 +143,17 @@ pub(crate) struct RunOptions {
     pub(crate) verbose: bool,
 }
 
+/// What `prove` can prove.
+pub(crate) enum Claim {
+    /// No interrupt is lost.
+    Interrupts,
+    /// The tests notice every planted mistake, or those whose name contains this.
+    Mutants(Option<String>),
+}
+
 /// Options of `prove`.
 pub(crate) struct ProveOptions {
+    pub(crate) claim: Claim,
     /// Forget what an earlier call has done.
     pub(crate) fresh: bool,
 }
@@ -354,20 +365,24 @@ fn parse_test(mut parser: lexopt::Parser) -> Result<Command, Error> {
 }
 
 fn parse_prove(mut parser: lexopt::Parser) -> Result<Command, Error> {
-    let mut options = ProveOptions { fresh: false };
-    let mut named = false;
+    let mut claim = None;
+    let mut fresh = false;
     while let Some(argument) = parser.next()? {
         match argument {
-            Long("interrupts") => named = true,
-            Long("fresh") => options.fresh = true,
+            Long("interrupts") if claim.is_none() => claim = Some(Claim::Interrupts),
+            Long("mutants") if claim.is_none() => claim = Some(Claim::Mutants(None)),
+            Long("fresh") => fresh = true,
             Short('h') | Long("help") => return Ok(Command::Help),
+            Value(name) if matches!(claim, Some(Claim::Mutants(None))) => {
+                claim = Some(Claim::Mutants(Some(name.string()?)));
+            }
             other => return Err(other.unexpected().into()),
         }
     }
-    if !named {
-        return Err(Error::usage("prove: what? --interrupts"));
+    match claim {
+        Some(claim) => Ok(Command::Prove(ProveOptions { claim, fresh })),
+        None => Err(Error::usage("prove: what? --interrupts or --mutants")),
     }
-    Ok(Command::Prove(options))
 }
 
 fn parse_bench(mut parser: lexopt::Parser) -> Result<Command, Error> {
@@ -590,6 +605,8 @@ mod tests {
             "test --fresh",
             "prove",
             "prove --interrupts now",
+            "prove --interrupts --mutants",
+            "prove --mutants a b",
             "syscalls all",
             "bench a b",
             "fuzz --time soon",

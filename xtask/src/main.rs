@@ -41,7 +41,7 @@ mod test;
 
 use std::process::ExitCode;
 
-use cli::Command;
+use cli::{Claim, Command};
 use error::Error;
 use project::Project;
 
@@ -68,7 +68,13 @@ fn dispatch(command: Command) -> Result<u8, Error> {
         Command::Test(options) => test::run(&Project::find()?, &options),
         Command::Bench(options) => bench::run(&Project::find()?, &options),
         Command::Fuzz(options) => fuzz::run(&Project::find()?, &options),
-        Command::Prove(options) => test::interrupts::run(&Project::find()?, options.fresh),
+        Command::Prove(options) => {
+            let (project, fresh) = (Project::find()?, options.fresh);
+            match options.claim {
+                Claim::Interrupts => test::interrupts::run(&project, fresh),
+                Claim::Mutants(filter) => test::mutants::run(&project, filter.as_deref(), fresh),
+            }
+        }
         Command::Check => check::run(&Project::find()?),
         Command::Clean => clean(&Project::find()?),
         Command::Build(configs) => {

@@ -10,6 +10,7 @@
 mod cut;
 pub(crate) mod interrupts;
 mod journal;
+pub(crate) mod mutants;
 mod sites;
 
 use std::cell::RefCell;

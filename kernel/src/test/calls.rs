@@ -134,7 +134,8 @@ fn common(ty: Type) -> Met {
                 u64::from(thread.exception.get()),
                 Exception::NoObject as u64
             );
-            assert_eq!(w.sys(Call::ReferenceCheck, &[r[0]]), Code::Dead);
+            let code = w.sys(Call::ReferenceCheck, &[r[0]]);
+            assert_eq!(code, Code::Dead, "a reference to what has ended");
         } else {
             met.is(&w, calls.create, &[a, r[1]], Code::Ok);
             w.run();
@@ -252,12 +253,17 @@ fn mutex() {
     w.poke(state + 8, 9);
     w.thread(0, p, 5);
     w.run();
+    // Somebody more important comes before who waits already; the invariants say so.
+    let p = Program::new().call(Call::MutexLock, &[(RDI, m)]);
+    let other = w.thread(0, p.end(), 9);
+    w.run();
+    w.ok(Call::ThreadStop, &[other]);
     w.poke(state, 2);
     met.is(&w, Call::MutexSetState, &[m, state], Code::Invalid);
     w.poke(state, 0);
     met.is(&w, Call::MutexSetState, &[m, state], Code::Ok);
     w.run();
-    assert_eq!(w.peek(state + 8), 0);
+    assert_eq!(w.peek(state + 8), 0, "A8: a lost wake-up");
     met.is(&w, Call::MutexUnlock, &[m], Code::Ok);
     met.is(&w, Call::MutexTrylock, &[m], Code::Ok);
     met.complete("Mutex");
@@ -290,9 +296,12 @@ fn cond() {
         w.run();
         assert_eq!(t.run.get(), Run::Waiting(Waiting::Cond));
         // The mutex is free meanwhile, and the frame says what is left.
-        assert_eq!(t.ctx.rax.get(), Call::MutexLock as u64);
+        let call = t.ctx.rax.get();
+        assert_eq!(call, Call::MutexLock as u64, "A3: what is left of it");
         met.is(&w, Call::MutexTrylock, &[m], Code::Ok);
         met.is(&w, wake, &[c], Code::Ok);
+        w.run();
+        assert_eq!(w.peek(out), 9, "A8: it returns without the mutex");
         met.is(&w, Call::MutexUnlock, &[m], Code::Ok);
         w.run();
         assert_eq!(w.peek(out), 0);
@@ -335,6 +344,9 @@ fn mapping() {
     let first = w.physical(RAM);
     set(&mut met, [0x7000_0000, page, first, 3], root, 0, Code::Ok);
     met.is(&w, Call::MappingProtect, &[m, 16], Code::Invalid);
+    // What it has shown, it shows no more when its rights are taken.
+    let mutex = w.create(Call::MutexCreate);
+    w.ok(Call::MutexGetState, &[mutex, 0x7000_0000]);
     met.is(&w, Call::MappingProtect, &[m, access::READ], Code::Ok);
     // It moves over its own range, and grows.
     set(
@@ -415,7 +427,10 @@ fn port_and_portset() {
     let mut met = common(Type::Port);
     let w = World::with_frames(64);
     let (port, state, dead) = (w.create(Call::PortCreate), w.page(), dead_reference(&w));
+    w.poke(state, 0x77);
     met.is(&w, Call::PortSetState, &[port, state, dead], Code::Dead);
+    w.ok(Call::PortGetState, &[port, state + 8, 0]);
+    assert_eq!(w.peek(state + 8), 0, "A2: changed by a call that failed");
     w.poke(state, 0xabcd);
     met.is(&w, Call::PortSetState, &[port, state, 0], Code::Ok);
     met.is(&w, Call::PortGetState, &[port, state + 8, 0], Code::Ok);
@@ -510,7 +525,13 @@ fn thread() {
     met.is(&w, Call::ThreadSelf, &[], Code::Ok);
     met.is(&w, Call::ThreadYield, &[], Code::Ok);
     met.is(&w, Call::ThreadSleepUntil, &[0], Code::Ok);
-    met.is(&w, Call::ThreadSleepUntil, &[hal::now() + 5000], Code::Ok);
+    let until = hal::now() + 5000;
+    met.is(&w, Call::ThreadSleepUntil, &[until], Code::Ok);
+    let woken = hal::now();
+    assert!(
+        (until..until + 1000).contains(&woken),
+        "A7: a deadline is absolute, {until} not {woken}"
+    );
     met.is(&w, Call::ThreadWaitInterruptUntil, &[0], Code::TimedOut);
     met.is(
         &w,

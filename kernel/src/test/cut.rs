@@ -219,7 +219,7 @@ fn cut_everywhere(name: &str, build: Build) {
                 w.checked.set(false);
                 finish(&w);
                 check::invariants(w.k);
-                assert_eq!(results(&w, &s), expected);
+                assert!(results(&w, &s) == expected, "A6: the cut shows");
                 runs += 1;
             }
         }

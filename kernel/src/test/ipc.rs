@@ -647,7 +647,8 @@ fn the_papers_example() {
     w.ok(Call::ThreadGetState, &[client, state + 1024, 0, 0, 0]);
     let word = |n: u64| w.peek(state + 1024 + n * 8);
     assert_eq!(word(0) & 0xff, Call::ClientSendOver as u64);
-    assert_eq!((word(4), word(3)), (0x800_3000, 2048));
+    let left = (word(4), word(3));
+    assert_eq!(left, (0x800_3000, 2048), "A3: progress in the frame");
     let wait = REGISTER_WORDS as u64 + 4;
     assert_eq!(
         (word(wait), word(wait + 5)),

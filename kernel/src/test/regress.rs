@@ -155,6 +155,42 @@ fn a_fault_is_not_answered_as_a_call() {
     assert_eq!(victim.ctx.rax.get(), Call::CallShort as u64);
 }
 
+/// Who is set to owe an answer to a call that another server has taken does not answer it.
+#[test]
+fn a_stranger_does_not_answer() {
+    let w = World::with_frames(64);
+    let (set, port) = service(&w);
+    let p = Program::new().call_short(Call::CallShort, 8, &[(RDI, port), (RSI, 0x1234), (R15, 0)]);
+    let client = w.thread(0, p.end(), 5);
+    let p = Program::new().call(
+        Call::ServerWaitReceiveShort,
+        &[(RDI, set), (RBX, 0), (R15, 0)],
+    );
+    w.thread(0, p.end(), 6);
+    let state = w.page();
+    let p = Program::new()
+        .call_short(Call::ReplyShort, 8, &[(RSI, 0x6666), (R15, 0)])
+        .keep(state + 2048, RAX);
+    let stranger = w.thread(0, p.end(), 6);
+    w.ok(Call::ThreadStop, &[stranger]);
+    w.run();
+    let caller = w.thread_at(client);
+    assert_eq!(caller.run.get(), Run::Waiting(Waiting::Reply));
+    let space = w.create(Call::ReferenceCreate);
+    w.ok(Call::ThreadGetState, &[stranger, state, space, 0, 0]);
+    let end = w.reference(Call::ThreadReferenceClientEnd, client);
+    w.poke(state + (REGISTER_WORDS as u64 + 5) * 8, Stage::Call as u64);
+    w.poke(state + 2048, 99);
+    w.ok(Call::ThreadSetState, &[stranger, state, space, 0, end]);
+    w.ok(Call::ThreadResume, &[stranger]);
+    w.run();
+    // As late as an answer to somebody gone: dropped.
+    assert_eq!(w.peek(state + 2048), 0);
+    let waits = (caller.run.get(), caller.ctx.rsi.get());
+    let rule = "A8: only who owes a reply completes the call";
+    assert_eq!(waits, (Run::Waiting(Waiting::Reply), 0x1234), "{rule}");
+}
+
 /// An exception that has been delivered again could be answered by the keeper of before.
 #[test]
 fn a_late_answer_to_an_exception() {
@@ -210,7 +246,8 @@ fn a_late_answer_to_an_exception() {
     );
     assert_eq!(
         (t.run.get(), t.ctx.rbx.get()),
-        (Run::Waiting(Waiting::Exception), 0)
+        (Run::Waiting(Waiting::Exception), 0),
+        "A8: only who has the exception answers it"
     );
 }
 

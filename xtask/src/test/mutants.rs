@@ -1,0 +1,528 @@
+//! `./fermata prove --mutants`: do the tests notice mistakes?
+//!
+//! `tests/mutants/` has one planted bug per kind of mistake, each a patch ([`Mutant`]) whose header
+//! says what the mistake is, which rule it breaks and which test should notice. Each is applied to a
+//! copy of the sources, and the kernel's tests on the host run there, cheapest first ([`SUITES`]),
+//! until one of their assertions, or one of the kernel's invariants, fails: the mutant is *killed*.
+//! A patch that does not apply or build, tests that do not end, and a crash all count as surviving.
+//!
+//! What is through is remembered in `target/`, by the sources and the patch. The copy keeps a target
+//! directory of its own, so that each mutant costs an incremental build of the kernel alone.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::{json, Value};
+
+use super::journal::sources;
+use crate::config::Config;
+use crate::error::Error;
+use crate::project::{Project, Room};
+use crate::signals;
+
+/// What has been done for which sources.
+const FILE: &str = "prove-mutants.json";
+/// What a kernel's tests are built from.
+const SOURCES: &[&str] = &["abi", "hal", "kernel", "spec"];
+/// Fewest mutants that must be killed.
+const ENOUGH: usize = 20;
+/// Host time that one suite has.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// Sequences that the kernel is compared with its specification in. `test` does five times as many.
+const SEQUENCES: &str = "20000";
+/// Where assertions stand that mean something. A panic of the kernel's own arithmetic names no rule.
+const JUDGES: &[&str] = &[
+    "kernel/src/test/",
+    "kernel/src/check.rs",
+    "kernel/src/wait.rs",
+    "kernel/src/object/mod.rs",
+];
+/// What Rust itself says when a program goes wrong.
+const CRASHES: &[&str] = &[
+    "attempt to ",
+    "index out of bounds",
+    "range end index",
+    "called `",
+    "already borrowed",
+];
+
+/// The tests, cheapest first. Without words of its own a suite is the one that the mutant names.
+const SUITES: &[(&str, &[&str])] = &[
+    ("the test that should notice", &[]),
+    (
+        "the quick tests",
+        &[
+            "--skip=fuzz::",
+            "--skip=every_allocation_fails_once",
+            "--skip=hostile_callers",
+        ],
+    ),
+    (
+        "the slow tests",
+        &["fuzz::", "every_allocation_fails_once", "hostile_callers"],
+    ),
+];
+
+/// A planted bug.
+struct Mutant {
+    /// Its file's name, without `.patch`.
+    name: String,
+    /// The rule that it breaks.
+    breaks: String,
+    /// Filter of the test that should notice.
+    killer: String,
+    text: String,
+}
+
+/// What became of a mutant.
+enum End {
+    /// An assertion noticed: the test, and what it said.
+    Killed(String),
+    /// Nobody noticed, or it does not count, and why.
+    Survived(String),
+}
+
+/// Runs all mutants that are left. The last line printed is the sum.
+pub(crate) fn run(project: &Project, filter: Option<&str>, fresh: bool) -> Result<u8, Error> {
+    signals::catch();
+    let _lock = project.lock()?;
+    let room = Project {
+        root: project.target.join("mutants/tree"),
+        target: project.target.join("mutants"),
+    };
+    let mutants = mutants(&project.root.join("tests/mutants"), filter)?;
+    if mutants.is_empty() {
+        return Err(Error::new("no mutant in tests/mutants has such a name"));
+    }
+    copy(&project.root, &room.root)?;
+    let mut done = Done::read(project, fresh)?;
+    let start = Instant::now();
+    if !done.knows("unchanged", "") {
+        println!("building and testing the unchanged kernel");
+        if let End::Killed(why) = try_suites(&room, "the_papers_example")? {
+            return Err(Error::new(format!(
+                "the tests fail without any mutant: {why}"
+            )));
+        }
+        done.add("unchanged", "", "passes")?;
+    }
+    let (mut killed, mut survived) = (0, Vec::new());
+    for (at, mutant) in mutants.iter().enumerate() {
+        let began = Instant::now();
+        let earlier = done.find(&mutant.name, &mutant.text);
+        let was = if earlier.is_some() {
+            "earlier".into()
+        } else {
+            format!("{}/{}", at + 1, mutants.len())
+        };
+        let end = match earlier {
+            Some(how) => End::Killed(how),
+            None => {
+                let end = plant(&room, mutant);
+                copy(&project.root, &room.root)?;
+                end?
+            }
+        };
+        match end {
+            End::Killed(how) => {
+                let took = began.elapsed().as_secs();
+                println!(
+                    "killed   {} ({was}, {took} s): {}",
+                    mutant.name, mutant.breaks
+                );
+                println!("         | {how}");
+                done.add(&mutant.name, &mutant.text, &how)?;
+                killed += 1;
+            }
+            End::Survived(why) => {
+                println!("SURVIVED {} ({was}): {}", mutant.name, mutant.breaks);
+                println!("         | {why}");
+                survived.push(&mutant.name);
+            }
+        }
+    }
+    for name in &survived {
+        println!("again: ./fermata prove --mutants {name}");
+    }
+    println!("{} s", start.elapsed().as_secs());
+    println!("{killed} killed, {} survived", survived.len());
+    let enough = killed >= if filter.is_some() { 1 } else { ENOUGH };
+    Ok(u8::from(!survived.is_empty() || !enough))
+}
+
+/// The patches of a directory whose names contain the filter.
+fn mutants(directory: &Path, filter: Option<&str>) -> Result<Vec<Mutant>, Error> {
+    let failed = |error| Error::new(format!("cannot read {}: {error}", directory.display()));
+    let mut paths: Vec<PathBuf> = fs::read_dir(directory)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
+        .map_err(failed)?;
+    paths.sort();
+    paths.retain(|path| path.extension().is_some_and(|end| end == "patch"));
+    let mut mutants = Vec::new();
+    for path in paths {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        if filter.is_some_and(|filter| !name.contains(filter)) {
+            continue;
+        }
+        let text = fs::read_to_string(&path).map_err(failed)?;
+        let field = |label: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(label));
+            line.map(|line| line.trim().to_string())
+                .ok_or_else(|| Error::new(format!("{}: has no line '{label} ...'", path.display())))
+        };
+        field("Mistake:")?;
+        mutants.push(Mutant {
+            name: name.into_owned(),
+            breaks: field("Breaks:")?,
+            killer: field("Killed by:")?,
+            text,
+        });
+    }
+    Ok(mutants)
+}
+
+/// Applies the mutant and runs the tests.
+fn plant(room: &Project, mutant: &Mutant) -> Result<End, Error> {
+    if let Err(why) = apply(&room.root, &mutant.text) {
+        return Ok(End::Survived(format!("the patch does not apply: {why}")));
+    }
+    try_suites(room, &mutant.killer)
+}
+
+/// Runs one suite after the other until an assertion fails.
+fn try_suites(room: &Project, killer: &str) -> Result<End, Error> {
+    for (suite, words) in SUITES {
+        let words = if words.is_empty() { &[killer] } else { *words };
+        let log = room.target.join("log");
+        let end = test(room, words, &log)?;
+        let output = fs::read_to_string(&log).unwrap_or_default();
+        match end {
+            Some(true) => {
+                if !output.contains("test result: ok. ") || output.contains("running 0 tests") {
+                    return Ok(End::Survived(format!("{suite}: there is none")));
+                }
+            }
+            Some(false) => return Ok(verdict(&output)),
+            None => {
+                let seconds = TIMEOUT.as_secs();
+                return Ok(End::Survived(format!("{suite} did not end in {seconds} s")));
+            }
+        }
+    }
+    Ok(End::Survived("no test noticed".into()))
+}
+
+/// Runs tests of the kernel in the copy, with their output in a file. Whether they pass, or `None` if
+/// they do not end.
+fn test(room: &Project, words: &[&str], log: &Path) -> Result<Option<bool>, Error> {
+    let failed = |error| Error::new(format!("cannot write {}: {error}", log.display()));
+    let file = fs::File::create(log).map_err(failed)?;
+    let profile = "profile.dev.package.fermata-kernel";
+    let mut command = room.cargo(Room::Host, Config::DEFAULT, "test");
+    command
+        .args(["--quiet", "--package", "fermata-kernel", "--lib"])
+        // Most of the time goes into building what runs for seconds.
+        .args(["--config", &format!("{profile}.opt-level=1")])
+        .args(["--config", &format!("{profile}.debug=0")])
+        .args(["--config", &format!("{profile}.codegen-units=256")])
+        .args(["--", "--color", "never"])
+        .args(words)
+        .env("RUST_BACKTRACE", "0")
+        .env("FERMATA_SEQUENCES", SEQUENCES)
+        .stdin(Stdio::null())
+        .stdout(file.try_clone().map_err(failed)?)
+        .stderr(file)
+        .process_group(0);
+    let cannot = |error| Error::new(format!("cannot run cargo: {error}"));
+    let mut child = command.spawn().map_err(cannot)?;
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().map_err(cannot)? {
+            return Ok(Some(status.success()));
+        }
+        let signal = signals::caught();
+        if signal.is_some() || start.elapsed() > TIMEOUT {
+            // SAFETY: the group is the child's own, and the child has not been waited for.
+            unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGKILL) };
+            child.wait().map_err(cannot)?;
+            return signal.map_or(Ok(None), |signal| {
+                Err(Error {
+                    message: "interrupted: the same command goes on from here".into(),
+                    status: 128 + signal,
+                })
+            });
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What tests that failed have said: killed only by an assertion that judges.
+fn verdict(output: &str) -> End {
+    let mut lines = output.lines();
+    let mut other = None;
+    while let Some(line) = lines.next() {
+        let Some((thread, place)) = line.split_once(" panicked at ") else {
+            continue;
+        };
+        let said = lines.next().unwrap_or_default();
+        let name = thread.split('\'').nth(1).unwrap_or(thread);
+        let place = place.trim_end_matches(':');
+        let found = format!(
+            "{name} at {place}: {}",
+            said.chars().take(160).collect::<String>()
+        );
+        let crash = CRASHES.iter().any(|crash| said.contains(crash));
+        // A comparison without a word says nothing of a rule.
+        let bare = said.starts_with("assertion `") && !said.contains("` failed: ");
+        if JUDGES.iter().any(|judge| place.starts_with(judge)) && !crash && !bare {
+            return End::Killed(found);
+        }
+        other.get_or_insert(format!("no assertion that names a rule: {found}"));
+    }
+    let build = || output.lines().find(|line| line.starts_with("error"));
+    End::Survived(other.unwrap_or_else(|| match build() {
+        Some(error) => format!("it does not build: {error}"),
+        None => "the tests failed without a word".into(),
+    }))
+}
+
+// ---- patches -------------------------------------------------------------------------------------
+
+/// Applies a unified diff to the files of a tree. A hunk is looked for by its lines, near where it was,
+/// so that other changes of the file do not matter.
+fn apply(root: &Path, patch: &str) -> Result<(), String> {
+    let mut file: Option<(PathBuf, Vec<String>)> = None;
+    let mut lines = patch.lines().peekable();
+    let mut hunks = 0;
+    while let Some(line) = lines.next() {
+        if let Some(name) = line.strip_prefix("+++ b/") {
+            save(file.take())?;
+            let path = root.join(name);
+            let text = fs::read_to_string(&path).map_err(|error| format!("{name}: {error}"))?;
+            file = Some((path, text.lines().map(String::from).collect()));
+        } else if let Some(header) = line.strip_prefix("@@ -") {
+            let number = header.split([',', ' ']).next().and_then(|n| n.parse().ok());
+            let number: usize = number.ok_or_else(|| format!("what is '{line}'?"))?;
+            let (mut old, mut new) = (Vec::new(), Vec::new());
+            while let Some(line) = lines.next_if(|line| line.starts_with([' ', '-', '+'])) {
+                if line.starts_with("--- a/") {
+                    break;
+                }
+                let (mark, rest) = line.split_at(1);
+                if mark != "+" {
+                    old.push(rest.to_string());
+                }
+                if mark != "-" {
+                    new.push(rest.to_string());
+                }
+            }
+            let (_, text) = file.as_mut().ok_or("a hunk of no file")?;
+            let at = text
+                .windows(old.len().max(1))
+                .enumerate()
+                .filter(|(_, window)| *window == old)
+                .map(|(at, _)| at)
+                .min_by_key(|at| at.abs_diff(number.saturating_sub(1)))
+                .ok_or_else(|| format!("no place for the hunk of line {number}"))?;
+            text.splice(at..at + old.len(), new);
+            hunks += 1;
+        }
+    }
+    save(file)?;
+    if hunks == 0 {
+        return Err("it changes nothing".into());
+    }
+    Ok(())
+}
+
+fn save(file: Option<(PathBuf, Vec<String>)>) -> Result<(), String> {
+    let Some((path, lines)) = file else {
+        return Ok(());
+    };
+    let text = lines.join("\n") + "\n";
+    fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Makes the copy the same as the checkout. What is the same already is left alone, for the build's
+/// sake.
+fn copy(from: &Path, to: &Path) -> Result<(), Error> {
+    let failed = |path: &Path| {
+        let path = path.display().to_string();
+        move |error: std::io::Error| Error::new(format!("cannot copy {path}: {error}"))
+    };
+    let skipped = [from.join("target"), from.join(".git")];
+    let mut directories = vec![(from.to_path_buf(), to.to_path_buf())];
+    while let Some((from, to)) = directories.pop() {
+        fs::create_dir_all(&to).map_err(failed(&to))?;
+        let names = |path: &Path| -> Result<Vec<_>, Error> {
+            let entries = fs::read_dir(path).map_err(failed(path))?;
+            let names = entries.map(|entry| Ok(entry?.file_name()));
+            names.collect::<std::io::Result<_>>().map_err(failed(path))
+        };
+        let here = names(&from)?;
+        for name in names(&to)?.iter().filter(|name| !here.contains(name)) {
+            let old = to.join(name);
+            let removed = if old.is_dir() && !old.is_symlink() {
+                fs::remove_dir_all(&old)
+            } else {
+                fs::remove_file(&old)
+            };
+            removed.map_err(failed(&old))?;
+        }
+        for name in here {
+            let (old, new) = (from.join(&name), to.join(&name));
+            if skipped.contains(&old) || old.is_symlink() {
+                continue;
+            }
+            if old.is_dir() {
+                directories.push((old, new));
+                continue;
+            }
+            let text = fs::read(&old).map_err(failed(&old))?;
+            if fs::read(&new).ok().as_ref() != Some(&text) {
+                fs::write(&new, text).map_err(failed(&new))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+// ---- what is through -----------------------------------------------------------------------------
+
+/// What killed which mutants, for these sources.
+struct Done {
+    root: PathBuf,
+    file: PathBuf,
+    /// Of the sources when this call began.
+    sources: String,
+    /// By name: the patch's hash, and what killed it.
+    killed: BTreeMap<String, (String, String)>,
+}
+
+impl Done {
+    fn read(project: &Project, fresh: bool) -> Result<Self, Error> {
+        let file = project.target.join(FILE);
+        let sources = hash_sources(&project.root)?;
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let whole: Value = serde_json::from_str(&text).unwrap_or_default();
+        let same = !fresh && whole["sources"].as_str() == Some(&sources);
+        let killed = whole["killed"].as_object().into_iter().flatten();
+        let killed = killed.filter(|_| same).filter_map(|(name, entry)| {
+            let text = |key: &str| Some(entry[key].as_str()?.to_string());
+            Some((name.clone(), (text("patch")?, text("by")?)))
+        });
+        Ok(Self {
+            root: project.root.clone(),
+            file,
+            killed: killed.collect(),
+            sources,
+        })
+    }
+
+    fn find(&self, name: &str, patch: &str) -> Option<String> {
+        let (of, by) = self.killed.get(name)?;
+        (*of == hash(patch)).then(|| by.clone())
+    }
+
+    fn knows(&self, name: &str, patch: &str) -> bool {
+        self.find(name, patch).is_some()
+    }
+
+    fn add(&mut self, name: &str, patch: &str, by: &str) -> Result<(), Error> {
+        // Who edits while tests run has tested neither.
+        if hash_sources(&self.root)? != self.sources {
+            return Err(Error::new(
+                "the sources have changed since the first mutant: the same command begins anew",
+            ));
+        }
+        self.killed.insert(name.into(), (hash(patch), by.into()));
+        let killed: serde_json::Map<String, Value> = self
+            .killed
+            .iter()
+            .map(|(name, (patch, by))| (name.clone(), json!({ "patch": patch, "by": by })))
+            .collect();
+        let whole = json!({ "sources": self.sources, "killed": killed });
+        fs::write(&self.file, format!("{whole:#}\n"))
+            .map_err(|error| Error::new(format!("cannot write {}: {error}", self.file.display())))
+    }
+}
+
+/// A number that changes when anything does that the tests are built from.
+fn hash_sources(root: &Path) -> Result<String, Error> {
+    let mut hasher = DefaultHasher::new();
+    for directory in SOURCES {
+        sources(&root.join(directory))?.hash(&mut hasher);
+    }
+    Ok(format!("{:016x}", hasher.finish()))
+}
+
+fn hash(text: &str) -> String {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::temp::TempDir;
+
+    #[test]
+    fn a_patch_applies_where_its_lines_are() {
+        let dir = TempDir::new().expect("a directory");
+        let file = dir.path().join("f");
+        fs::write(&file, "new\na\nb\nc\nd\n").expect("a file");
+        let patch = "Mistake: x\n\n--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n";
+        apply(dir.path(), patch).expect("it applies");
+        let text = fs::read_to_string(&file).expect("a file");
+        assert_eq!(text, "new\na\nB\nc\nd\n");
+        assert!(apply(dir.path(), patch).is_err(), "it applies twice");
+        assert!(apply(dir.path(), "Mistake: none\n").is_err());
+    }
+
+    #[test]
+    fn only_assertions_kill() {
+        let said = |place: &str, what: &str| {
+            let text = format!("\nthread 't' (7) panicked at {place}:1:2:\n{what}\nnote: x\n");
+            verdict(&text)
+        };
+        let killed = |end: End| matches!(end, End::Killed(_));
+        assert!(killed(said("kernel/src/check.rs", "two run: 3")));
+        assert!(killed(said("kernel/src/test/cut.rs", "A6: it differs")));
+        let overflow = "attempt to subtract with overflow";
+        let bare = "assertion `left == right` failed";
+        assert!(!killed(said("kernel/src/wait.rs", overflow)));
+        assert!(!killed(said("kernel/src/test/ipc.rs", bare)));
+        assert!(killed(said(
+            "kernel/src/test/ipc.rs",
+            &format!("{bare}: A3")
+        )));
+        assert!(!killed(said("kernel/src/memory.rs", "something")));
+        assert!(!killed(verdict("error[E0425]: cannot find value\n")));
+        assert!(!killed(verdict("")));
+    }
+
+    #[test]
+    fn every_patch_applies_to_the_sources() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let all = mutants(&root.join("tests/mutants"), None).expect("patches");
+        assert!(all.len() >= ENOUGH);
+        for mutant in all {
+            let dir = TempDir::new().expect("a directory");
+            for line in mutant.text.lines() {
+                if let Some(name) = line.strip_prefix("+++ b/") {
+                    let copy = dir.path().join(name);
+                    fs::create_dir_all(copy.parent().expect("a parent")).expect("a directory");
+                    fs::copy(root.join(name), copy).expect("a copy");
+                }
+            }
+            let applied = apply(dir.path(), &mutant.text);
+            assert_eq!(applied, Ok(()), "{}", mutant.name);
+        }
+    }
+}
