@@ -307,6 +307,13 @@ fn cond() {
         assert_eq!(w.peek(out), 0);
         met.note(Call::CondWait, Code::Ok);
     }
+    waiter(2, Call::CondWait, 0);
+    waiter(3, Call::CondWait, 0);
+    w.run();
+    w.ok(Call::CondBroadcast, &[c]);
+    w.run();
+    let heard = [w.peek(out + 16), w.peek(out + 24)];
+    assert_eq!(heard, [0, 0], "A8: a lost wake-up");
     let until = hal::now() + 1_000_000;
     waiter(1, Call::CondWaitUntil, until);
     w.run();
@@ -399,6 +406,14 @@ fn region() {
         Code::Invalid,
     );
     met.is(&w, Call::RegionSearch, &[dead, 0, all, 1], Code::Dead);
+    // It gives no right that it does not have itself.
+    w.map(0, 0x7000_0000, PAGE_SIZE, to, 0);
+    w.ok(Call::RegionProtect, &[r, access::READ]);
+    let mutex = w.create(Call::MutexCreate);
+    let write = [(RDI, mutex), (RSI, 0x7000_0000)];
+    let met_with = wrong(&w, Call::MutexGetState, &write).0;
+    assert_eq!(met_with, Exception::Memory as u64, "a right is gained");
+    w.ok(Call::RegionProtect, &[r, access::ALL]);
     met.is(&w, Call::RegionSearch, &[to, 0, all, 1], Code::Ok);
     for from in [0, PAGE_SIZE, all, u64::MAX, u64::MAX - PAGE_SIZE] {
         met.is(
