@@ -134,7 +134,6 @@ fn lock(k: K, t: &'static Thread, [handle, ..]: [u64; 4]) -> &'static Context {
             t.finish(abi::Code::Ok);
             return k.leave(t);
         }
-        mutex.locked.set(true);
     }
     redo(k, t, [0; 4])
 }

@@ -64,16 +64,22 @@ impl Lock {
         FULL && self.is_held_by(t)
     }
 
-    /// The thread that was displaced in the kernel, and the priority that it has now: that of the most
-    /// important one who waits for it, if that is higher than its own.
+    /// The priority that the holder has now: that of the most important one who waits for it, if that
+    /// is higher than its own.
+    #[inline(always)]
+    fn lent_to(&self, holder: &Thread) -> u8 {
+        let waiter = self.waiters.first().map_or(0, |w| w.priority.get());
+        holder.priority.get().max(waiter)
+    }
+
+    /// The thread that was displaced in the kernel, and the priority that it has now.
     #[inline(always)]
     pub(crate) fn displaced(&self) -> Option<(&'static Thread, u8)> {
         if !FULL || !self.displaced.get() {
             return None;
         }
         let holder = self.holder.get()?;
-        let waiter = self.waiters.first().map_or(0, |w| w.priority.get());
-        Some((holder, holder.priority.get().max(waiter)))
+        Some((holder, self.lent_to(holder)))
     }
 
     /// The displaced thread goes on.
@@ -146,8 +152,7 @@ impl Kernel {
             return;
         };
         self.sched.keep_time_in_kernel(self);
-        let waiter = self.lock.waiters.first().map_or(0, |w| w.priority.get());
-        if !self.sched.is_above(t.priority.get().max(waiter)) {
+        if !self.sched.is_above(self.lock.lent_to(t)) {
             return;
         }
         let Some(next) = self.sched.take_first(self) else {

@@ -24,7 +24,6 @@ pub(crate) use lock::{core, Lock};
 use crate::config::{Model, Preemption, CONFIG};
 use crate::object::thread::Thread;
 use crate::{probe, Kernel, K};
-use abi::state::Waiting;
 use counters::Kind;
 use hal::Context;
 
@@ -70,7 +69,7 @@ pub(crate) fn drop_activation(t: &'static Thread) {
 
 /// The thread begins a wait.
 #[inline(always)]
-pub(crate) fn waits(t: &Thread, _why: Waiting) {
+pub(crate) fn waits(t: &Thread) {
     // An instruction that faulted goes on with that, and a call with itself.
     if t.ctx.full.get() == 0 {
         t.kept.redo();

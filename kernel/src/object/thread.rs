@@ -336,7 +336,7 @@ impl Thread {
     #[cfg_attr(fermata_probe, track_caller)]
     pub(crate) fn wait_plain(&self, why: Waiting) {
         self.run.set(Run::Waiting(why));
-        exec::waits(self, why);
+        exec::waits(self);
         probe::wait(self);
     }
 
