@@ -36,7 +36,9 @@ pub struct Context {
     pub gs_base: Cell<u64>,
     /// 1: every register must be restored on the way out, which makes it 0 again. 0: the thread is
     /// in user mode or in a system call, and `rcx` and `r11` are dead.
-    pub full: Cell<u64>,
+    pub full: Cell<u32>,
+    /// 1: its FPU registers are in the processor. The exit code reads the two words as one.
+    pub(crate) owns_fpu: Cell<u32>,
     /// Where the thread's traps begin to push.
     pub(crate) stack_top: Cell<u64>,
     /// Stack pointer of the suspended activation on the thread's own stack; 0: none.
@@ -75,6 +77,7 @@ impl Context {
             fs_base: zero(),
             gs_base: zero(),
             full: Cell::new(1),
+            owns_fpu: Cell::new(0),
             stack_top: Cell::new(machine::cpu_stack_top()),
             activation: zero(),
             fpu,

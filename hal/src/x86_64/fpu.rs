@@ -4,7 +4,8 @@
 //! stale then. While another context is current, CR0.TS is set, so that its first use of the FPU
 //! traps, and [`use_fpu`] makes it the owner. The kernel itself never uses the FPU.
 //!
-//! TS is set exactly when the current context is not the owner.
+//! In user mode TS is set exactly when the current context is not the owner: the exit code sees to that,
+//! with one comparison of [`Cpu::plain`](super::Cpu) with what the context says of itself.
 
 use super::instructions::{clts, stts};
 use super::{Global, CPU};
@@ -46,9 +47,16 @@ fn save(owner: &Context) {
     unsafe { asm!("fxsave64 [{}]", in(reg) owner.fpu.as_ptr(), options(nostack)) };
 }
 
+/// What `Cpu::plain` is while the FPU does not trap: a context that owns it, in a system call.
+const USABLE: u64 = 1 << 32;
+
+fn traps() -> bool {
+    CPU.0.plain.get() != USABLE
+}
+
 fn set_traps(traps: bool) {
-    if traps != (CPU.0.fpu_traps.get() != 0) {
-        CPU.0.fpu_traps.set(u64::from(traps));
+    if traps != self::traps() {
+        CPU.0.plain.set(if traps { 0 } else { USABLE });
         if traps {
             stts();
         } else {
@@ -65,7 +73,9 @@ pub(super) fn use_fpu(context: &'static Context) {
     }
     if let Some(owner) = CPU.0.fpu_owner.replace(Some(context)) {
         save(owner);
+        owner.owns_fpu.set(0);
     }
+    context.owns_fpu.set(1);
     // SAFETY: an `FpuArea` is 512 bytes and aligned, and its contents were stored by `fxsave64` or
     // cleaned by `Context::set_fpu`, so that the processor takes them.
     unsafe { asm!("fxrstor64 [{}]", in(reg) context.fpu.as_ptr(), options(nostack)) };
@@ -74,7 +84,7 @@ pub(super) fn use_fpu(context: &'static Context) {
 /// Brings the context's memory up to date.
 pub(crate) fn fpu_flush(context: &Context) {
     if same(CPU.0.fpu_owner.get(), context) {
-        let traps = CPU.0.fpu_traps.get() != 0;
+        let traps = traps();
         set_traps(false);
         save(context);
         set_traps(traps);
@@ -85,26 +95,7 @@ pub(crate) fn fpu_flush(context: &Context) {
 pub(crate) fn fpu_drop(context: &Context) {
     if same(CPU.0.fpu_owner.get(), context) {
         CPU.0.fpu_owner.set(None);
+        context.owns_fpu.set(0);
         set_traps(true);
-    }
-}
-
-/// Whether the context runs in user mode, or its trap is being handled.
-pub(super) fn is_current(context: &Context) -> bool {
-    same(CPU.0.current.get(), context)
-}
-
-/// Makes the context current.
-#[inline(always)]
-pub(super) fn set_current(context: &'static Context) {
-    CPU.0.current.set(Some(context));
-    let owner = CPU
-        .0
-        .fpu_owner
-        .get()
-        .map_or(core::ptr::null(), core::ptr::from_ref);
-    // Nearly always the one before did not own it, and this one does not.
-    if core::ptr::eq(owner, context) || CPU.0.fpu_traps.get() == 0 {
-        set_traps(!core::ptr::eq(owner, context));
     }
 }

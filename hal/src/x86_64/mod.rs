@@ -73,8 +73,9 @@ struct Cpu {
     current: Cell<Option<&'static Context>>,
     /// The context whose FPU registers are in the processor.
     fpu_owner: Cell<Option<&'static Context>>,
-    /// 1 when CR0.TS is set.
-    fpu_traps: Cell<u64>,
+    /// `full` and `owns_fpu` of a context to which the exit code can go without further ado: 0 and
+    /// whether the FPU can be used, that is, CR0.TS is clear.
+    plain: Cell<u64>,
     /// The user's stack pointer for a few instructions.
     user_rsp: Cell<u64>,
     /// Addresses of the kernel that is called and of the function that calls it.
@@ -87,7 +88,7 @@ struct Cpu {
 static CPU: Global<Cpu> = Global(Cpu {
     current: Cell::new(None),
     fpu_owner: Cell::new(None),
-    fpu_traps: Cell::new(1),
+    plain: Cell::new(0),
     user_rsp: Cell::new(0),
     kernel: Cell::new(0),
     syscall: Cell::new(0),

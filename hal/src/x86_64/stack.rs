@@ -13,6 +13,7 @@
 //! something else ran last.
 
 use super::instructions::stack_pointer;
+use super::trap::OWN_STACKS;
 use super::memory::{self, ACCESSED, DIRTY, NO_EXECUTE, PRESENT, STACK_BASE, WRITABLE};
 use super::Global;
 use crate::Context;
@@ -117,6 +118,7 @@ fn own_stack(context: &Context) -> Option<&'static Stack> {
 }
 
 pub(crate) fn set_stack(context: &'static Context, stack: &'static Stack) {
+    assert!(OWN_STACKS, "the exit code of this model does not know stacks");
     assert!(
         !stack.contains(stack_pointer()),
         "somebody runs on this stack"
@@ -143,8 +145,6 @@ struct Activation {
 }
 
 pub(crate) fn reset_stack(context: &'static Context) {
-    // It could go to user mode without the activation being used up, and then trap on top of it.
-    assert!(!super::fpu::is_current(context), "the thread is running");
     let Some(stack) = own_stack(context) else {
         panic!("the thread has no stack of its own")
     };
@@ -178,7 +178,6 @@ pub fn switch_stack(from: &'static Context, to: &'static Context) {
         to.activation.get() != 0,
         "a switch to a thread that is not suspended in the kernel"
     );
-    super::fpu::set_current(to);
     // SAFETY: the running stack is `from`'s, so that its activation is saved there: what the compiler
     // does not keep in registers over this. `to` has one, on a stack of its own, on which nothing
     // runs (see the header).
@@ -243,7 +242,6 @@ pub fn switch_context(to: &'static Context) -> ! {
         to.activation.get() != 0,
         "a switch to a thread that is not suspended in the kernel"
     );
-    super::fpu::set_current(to);
     // SAFETY: as in `switch_stack`; what runs now is not gone on with, so that its stack may be
     // anybody's.
     unsafe {
@@ -266,7 +264,6 @@ pub fn call_continuation(context: &'static Context) -> ! {
         on_own,
         "a continuation on a stack that is not the running one"
     );
-    super::fpu::set_current(context);
     // SAFETY: nothing that is on the stack is gone on with. `hal_resume` wants the context in `rax`,
     // where a call leaves it.
     unsafe {

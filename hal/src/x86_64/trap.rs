@@ -42,6 +42,11 @@ const OPTIMISTIC: u8 = (matches!(IRQ, Irq::Optimistic)) as u8;
 const LEVEL: usize = offset_of!(Cpu, mask) + offset_of!(Optimistic, level);
 const HELD: usize = offset_of!(Cpu, mask) + offset_of!(Optimistic, held);
 
+/// Whether a context can be suspended on a stack of its own. In the interrupt model none is, and the
+/// exit code need not see to that.
+pub(super) const OWN_STACKS: bool =
+    !cfg!(any(fermata_model = "interrupt-np", fermata_model = "interrupt-pp"));
+
 /// Long mode, `syscall`, no-execute pages.
 const EFER: u64 = 1 << 0 | 1 << 8 | 1 << 10 | 1 << 11;
 
@@ -157,6 +162,40 @@ pub(super) extern "C" fn resume(context: &'static Context) -> &'static Context {
     KERNEL.0.get().resume(context)
 }
 
+/// Interrupts find nothing masked from here on, and nothing on the stack that is worth keeping.
+macro_rules! unmask {
+    () => {
+        ".if {optimistic}
+        mov byte ptr [rip + {cpu} + {level}], 0
+        cmp byte ptr [rip + {cpu} + {held}], 0
+        jne 8f
+        .endif"
+    };
+}
+
+/// The end of the way out with `sysretq`, with the context in `rax`.
+macro_rules! to_user {
+    () => {
+        "mov rcx, [rax + {rip}]
+        mov r11, [rax + {rflags}]
+        mov rbx, [rax + {rbx}]
+        mov rdx, [rax + {rdx}]
+        mov rsi, [rax + {rsi}]
+        mov rdi, [rax + {rdi}]
+        mov rbp, [rax + {rbp}]
+        mov r8, [rax + {r8}]
+        mov r9, [rax + {r9}]
+        mov r10, [rax + {r10}]
+        mov r12, [rax + {r12}]
+        mov r13, [rax + {r13}]
+        mov r14, [rax + {r14}]
+        mov r15, [rax + {r15}]
+        mov rsp, [rax + {rsp}]
+        mov rax, [rax + {rax}]
+        sysretq"
+    };
+}
+
 /// From `syscall`, which has left the return address in `rcx` and the flags in `r11`; and the way
 /// out, for all.
 #[unsafe(naked)]
@@ -201,58 +240,48 @@ unsafe extern "C" fn syscall_entry() {
         ".global hal_resume",
         "hal_resume:",
         "cmp rax, [rip + {cpu} + {current}]",
-        "je 3f",
-        // Another than the one that came in. It has no activation in the kernel from here on.
-        "mov [rip + {cpu} + {current}], rax",
-        "mov qword ptr [rax + {activation}], 0",
-        "cmp rax, [rip + {cpu} + {fpu_owner}]",
-        "je 4f",
-        "cmp qword ptr [rip + {cpu} + {fpu_traps}], 0",
-        "je 5f",
-        "3:",
-        // From here on an interrupt finds nothing masked, and nothing on the stack that is worth keeping.
-        ".if {optimistic}",
-        "mov byte ptr [rip + {cpu} + {level}], 0",
-        "cmp byte ptr [rip + {cpu} + {held}], 0",
-        "jne 8f",
-        ".endif",
-        "cmp qword ptr [rax + {full}], 0",
+        "jne 4f",
+        // The one that came in: what the kernel has not changed need not be loaded.
+        unmask!(),
+        "cmp dword ptr [rax + {full}], 0",
         "jne 6f",
+        to_user!(),
+        // Another one. It has no activation in the kernel from here on.
+        "4:",
+        "mov [rip + {cpu} + {current}], rax",
+        ".if {own_stacks}",
+        "mov qword ptr [rax + {activation}], 0",
+        ".endif",
+        // Not in a call, or its FPU registers are in the processor and the last one's were not, or the
+        // other way round.
+        "mov rcx, [rax + {full}]",
+        "cmp rcx, [rip + {cpu} + {plain}]",
+        "jne 5f",
+        "2:",
         "mov rcx, [rax + {fs_base}]",
         "wrfsbase rcx",
         "mov rdx, [rax + {gs_base}]",
         "wrgsbase rdx",
-        "mov rcx, [rax + {rip}]",
-        "mov r11, [rax + {rflags}]",
-        "mov rbx, [rax + {rbx}]",
-        "mov rdx, [rax + {rdx}]",
-        "mov rsi, [rax + {rsi}]",
-        "mov rdi, [rax + {rdi}]",
-        "mov rbp, [rax + {rbp}]",
-        "mov r8, [rax + {r8}]",
-        "mov r9, [rax + {r9}]",
-        "mov r10, [rax + {r10}]",
-        "mov r12, [rax + {r12}]",
-        "mov r13, [rax + {r13}]",
-        "mov r14, [rax + {r14}]",
-        "mov r15, [rax + {r15}]",
-        "mov rsp, [rax + {rsp}]",
-        "mov rax, [rax + {rax}]",
-        "sysretq",
-        // It owns the FPU.
-        "4:",
-        "cmp qword ptr [rip + {cpu} + {fpu_traps}], 0",
-        "je 3b",
-        "clts",
-        "mov qword ptr [rip + {cpu} + {fpu_traps}], 0",
-        "jmp 3b",
-        // It does not own the FPU, and the one before did.
+        unmask!(),
+        to_user!(),
         "5:",
+        // `plain` becomes what the context has: it owns the FPU or not.
+        "shr rcx, 32",
+        "shl rcx, 32",
+        "cmp rcx, [rip + {cpu} + {plain}]",
+        "je 5f",
+        "mov [rip + {cpu} + {plain}], rcx",
+        "clts",
+        "test rcx, rcx",
+        "jnz 5f",
         "mov rcx, cr0",
         "or rcx, 8",
         "mov cr0, rcx",
-        "mov qword ptr [rip + {cpu} + {fpu_traps}], 1",
-        "jmp 3b",
+        "5:",
+        "cmp dword ptr [rax + {full}], 0",
+        "je 2b",
+        unmask!(),
+        "jmp 6f",
         // First what has been kept.
         ".if {optimistic}",
         "8:",
@@ -276,7 +305,7 @@ unsafe extern "C" fn syscall_entry() {
         "wrfsbase rdx",
         "mov rdx, [rax + {gs_base}]",
         "wrgsbase rdx",
-        "mov qword ptr [rax + {full}], 0",
+        "mov dword ptr [rax + {full}], 0",
         "push {user_data}",
         "push qword ptr [rax + {rsp}]",
         "push qword ptr [rax + {rflags}]",
@@ -321,8 +350,8 @@ unsafe extern "C" fn syscall_entry() {
         kernel = const offset_of!(Cpu, kernel),
         syscall = const offset_of!(Cpu, syscall),
         current = const offset_of!(Cpu, current),
-        fpu_owner = const offset_of!(Cpu, fpu_owner),
-        fpu_traps = const offset_of!(Cpu, fpu_traps),
+        plain = const offset_of!(Cpu, plain),
+        own_stacks = const OWN_STACKS as u8,
         rax = const offset_of!(Context, rax),
         rbx = const offset_of!(Context, rbx),
         rcx = const offset_of!(Context, rcx),
@@ -387,7 +416,7 @@ unsafe extern "C" fn common() {
         "mov [rax + {fs_base}], rcx",
         "rdgsbase rcx",
         "mov [rax + {gs_base}], rcx",
-        "mov qword ptr [rax + {full}], 1",
+        "mov dword ptr [rax + {full}], 1",
         "mov rsp, [rax + {stack_top}]",
         // The processor has cleared TF, IF and NT, but not DF and AC.
         ".if {optimistic}",
