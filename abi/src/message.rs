@@ -48,6 +48,56 @@ structures! {
 pub const EXCEPTION_WORDS: usize = 4 + REGISTER_WORDS;
 
 structures! {
+    /// What a keeper that receives in registers hears of an exception, instead of the
+    /// [`ExceptionMessage`], which would not fit: what handlers need most. Its reply is a
+    /// [`ShortAnswer`], and does not touch the other registers. (They can be read by
+    /// `thread_get_state`, after a `thread_stop`.)
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[repr(C)]
+    pub struct ShortExceptionMessage {
+        /// The [`crate::Exception`] code.
+        pub code: u64,
+        /// The address concerned.
+        pub address: u64,
+        /// More: the access that was tried, or the processor's error code.
+        pub detail: u64,
+        /// The tag of the thread.
+        pub tag: u64,
+        /// The thread's `rip`.
+        pub rip: u64,
+        /// The thread's `rsp`.
+        pub rsp: u64,
+        /// The thread's `rflags`.
+        pub rflags: u64,
+        /// The thread's `rax`: for a foreign call, its number.
+        pub rax: u64,
+    }
+}
+
+/// Words in a [`ShortExceptionMessage`].
+pub const SHORT_EXCEPTION_WORDS: usize = 8;
+
+structures! {
+    /// The reply to an exception by a keeper that sends in registers, of exactly this size: the thread
+    /// goes on with these registers, and all others as they were.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[repr(C)]
+    pub struct ShortAnswer {
+        /// Its `rip`.
+        pub rip: u64,
+        /// Its `rsp`.
+        pub rsp: u64,
+        /// Its `rflags`.
+        pub rflags: u64,
+        /// Its `rax`.
+        pub rax: u64,
+    }
+}
+
+/// Words in a [`ShortAnswer`].
+pub const SHORT_ANSWER_WORDS: usize = 4;
+
+structures! {
     /// One segment of a scatter list: after the current segment (address and length in registers) is
     /// used up, the next is taken from here.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -667,18 +667,18 @@ calls! {
 
     /// The server ends the connection and waits for the next client and receives. Up to 64 bytes
     /// travel in registers.
-    118 ServerWaitReceiveShort server_wait_receive_short Server MultiStage (portset: Object(Type::Portset), receive: ShortBuffer) [Ok Disconnected More Call Fault TooLarge];
+    118 ServerWaitReceiveShort server_wait_receive_short Server MultiStage (portset: Object(Type::Portset), receive: ShortBuffer) [Ok Disconnected More Call Fault Exception];
 
     /// The server receives. Up to 64 bytes travel in registers.
     119 ServerReceiveShort server_receive_short Server MultiStage (receive: ShortBuffer) [Ok Disconnected WrongStage More];
 
     /// The server accepts the direction that the peer turned round, sends, ends the connection and
     /// waits for the next client and receives. Up to 64 bytes travel in registers.
-    120 ServerAckSendWaitReceiveShort server_ack_send_wait_receive_short Server MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok Disconnected WrongStage More Call Fault TooLarge];
+    120 ServerAckSendWaitReceiveShort server_ack_send_wait_receive_short Server MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok Disconnected WrongStage More Call Fault Exception];
 
     /// The server sends, ends the connection and waits for the next client and receives. Up to 64
     /// bytes travel in registers.
-    121 ServerSendWaitReceiveShort server_send_wait_receive_short Server MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok Disconnected WrongStage More Call Fault TooLarge];
+    121 ServerSendWaitReceiveShort server_send_wait_receive_short Server MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok Disconnected WrongStage More Call Fault Exception];
 
     /// The server accepts the direction that the peer turned round, sends, turns the direction
     /// round and receives. Up to 64 bytes travel in registers.
@@ -703,15 +703,17 @@ calls! {
     /// `Registers` structure). A reply to someone gone is dropped.
     127 Reply reply Idempotent Short (send: SendBuffer) [Ok WrongStage Invalid TooLarge];
 
-    /// As `reply`. Up to 64 bytes travel in registers.
+    /// As `reply`, but an exception is answered with a `ShortAnswer` structure. Up to 64 bytes travel
+    /// in registers.
     128 ReplyShort reply_short Idempotent Short (send: ShortBuffer) [Ok WrongStage Invalid];
 
     /// Answers as `reply` does, then waits for the next client and receives. Restarts as
     /// `server_wait_receive` once the reply is given.
     129 ReplyWaitReceive reply_wait_receive Idempotent MultiStage (portset: Object(Type::Portset), send: SendBuffer, receive: ReceiveBuffer) [Ok WrongStage Invalid More Disconnected Call Fault Exception TooLarge];
 
-    /// As `reply_wait_receive`. Up to 64 bytes travel in registers, each way.
-    130 ReplyWaitReceiveShort reply_wait_receive_short Idempotent MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok WrongStage Invalid More Disconnected Call Fault TooLarge];
+    /// As `reply_wait_receive`, but an exception is answered with a `ShortAnswer` structure. Up to 64
+    /// bytes travel in registers, each way.
+    130 ReplyWaitReceiveShort reply_wait_receive_short Idempotent MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok WrongStage Invalid More Disconnected Call Fault Exception];
 
     /// Lets go of an exception without answering it. The thread goes on waiting until its manager
     /// sets its state.

@@ -45,7 +45,12 @@ pub fn all(report: &Report) -> bool {
     }
     good &= report.bench("rpc_0_fpu", "rpc", rpc_fpu);
     good &= report.bench("call_0", "call", call);
-    good &= report.bench("exception_rt", "exception", exception);
+    good &= report.bench("exception_rt", "exception", || {
+        exception(Loop::ExceptionServer)
+    });
+    good &= report.bench("exception_long_rt", "exception", || {
+        exception(Loop::ExceptionLongServer)
+    });
     good &= report.bench("fault_rt", "fault", fault);
     good &= report.bench("notify_rt", "round-trip", notify);
     good &= report.bench("yield_2", "round-trip", yield_2);
@@ -175,15 +180,12 @@ fn call() -> Outcome {
     Ok(seen.sample)
 }
 
-fn exception() -> Outcome {
+fn exception(handler: Loop) -> Outcome {
     let door = Door::new()?;
     let twin = twin(door.port_ref.handle())?;
     let mut room = [0u64; abi::message::EXCEPTION_WORDS];
     let client = Role::within(twin.space_ref.handle(), Loop::ExceptionClient, &[]);
-    let server = Role::new(
-        Loop::ExceptionServer,
-        &[door.portset.handle(), room.as_mut_ptr() as u64],
-    );
+    let server = Role::new(handler, &[door.portset.handle(), room.as_mut_ptr() as u64]);
     Ok(Pair::new(&client, Some(&server))?.run(MANY, PASSES)?.sample)
 }
 

@@ -329,9 +329,29 @@ fermata_bench_exception_client:
     mov [rip + fermata_bench + SEEN], rbp
     bench_again 2b
 
-    // Its handler: portset, and room for an exception message.
+    // Its handler: portset. It receives and answers in registers.
     .globl fermata_bench_exception_server
 fermata_bench_exception_server:
+    mov rsp, [rip + fermata_bench + SECOND]
+    xor ebx, ebx
+    xor r15d, r15d
+    mov rdi, rsp
+    mov eax, {wait_short}
+    syscall
+3:
+    mov rdi, rsp
+    lea rsi, [r9 + 2]
+    mov rdx, r12
+    mov r10, r13
+    mov r8, r14
+    mov eax, {short_answer} * 256 + {reply_wait_short}
+    syscall
+    jmp 3b
+
+    // Another handler, which is told all registers, and answers with them: portset, and room for the
+    // message.
+    .globl fermata_bench_exception_long_server
+fermata_bench_exception_long_server:
     mov rbp, [rip + fermata_bench + SECOND]
     mov rsp, [rip + fermata_bench + SECOND + 8]
     xor ebx, ebx
@@ -682,6 +702,7 @@ fermata_bench_bytes:
     reply_wait = const Call::ReplyWaitReceive as u32,
     reply_wait_short = const Call::ReplyWaitReceiveShort as u32,
     object_size = const abi::OBJECT_SIZE,
+    short_answer = const abi::message::SHORT_ANSWER_WORDS * 8,
     exception_bytes = const abi::message::EXCEPTION_WORDS * 8,
     exception_registers = const EXCEPTION_REGISTERS,
     exception_rip = const EXCEPTION_REGISTERS + core::mem::offset_of!(abi::Registers, rip),
@@ -748,6 +769,8 @@ loops! {
     ExceptionClient fermata_bench_exception_client;
     /// Steps over it.
     ExceptionServer fermata_bench_exception_server;
+    /// Steps over it, with all registers in its hands.
+    ExceptionLongServer fermata_bench_exception_long_server;
     /// Touches absent pages.
     FaultClient fermata_bench_fault_client;
     /// Supplies them.

@@ -147,6 +147,22 @@ impl Context {
         self.full.set(1);
     }
 
+    /// Sets the registers that control the thread, and keeps the others. Of the flags only those that a
+    /// program can change are taken. The caller has refused a `rip` that [`user_rip_ok`] refuses.
+    #[inline]
+    pub fn set_control(&self, rip: u64, rsp: u64, rflags: u64) {
+        assert!(user_rip_ok(rip), "an address that was not checked");
+        if self.full.get() == 0 {
+            // As `registers` shows them.
+            self.rcx.set(self.rip.get().wrapping_add(2));
+            self.r11.set(self.rflags.get());
+            self.full.set(1);
+        }
+        self.rip.set(rip);
+        self.rsp.set(rsp);
+        self.rflags.set(rflags & USER_FLAGS | FIXED_FLAGS);
+    }
+
     /// The thread's flags.
     pub fn rflags(&self) -> u64 {
         self.rflags.get()
@@ -196,7 +212,13 @@ fn canonical(address: u64) -> bool {
 /// Whether [`Context::set_registers`] takes these: `rip` is an address of the user half and the
 /// segment bases are canonical. `rsp` may be anything, as the program could have made it so.
 pub fn user_address_ok(registers: &Registers) -> bool {
-    registers.rip < 1 << 47 && canonical(registers.fs_base) && canonical(registers.gs_base)
+    user_rip_ok(registers.rip) && canonical(registers.fs_base) && canonical(registers.gs_base)
+}
+
+/// Whether [`Context::set_control`] takes this `rip`: an address of the user half.
+#[inline(always)]
+pub fn user_rip_ok(rip: u64) -> bool {
+    rip < 1 << 47
 }
 
 /// Clears what the layout of `fxsave64` reserves and what the processor would not load.

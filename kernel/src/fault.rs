@@ -5,14 +5,13 @@
 //! An *exception* goes as a reliable message to the keeper of the thread's space: once delivered,
 //! the thread's state says so, and the reply with registers is the commit.
 
-use crate::ipc;
+use crate::ipc::{self, News};
 use crate::memory::{self, Access, Fault};
 use crate::object::port::Port;
-use crate::object::region::Region;
 use crate::object::thread::{Hint, Missing, Thread};
 use crate::object::Object;
 use crate::{Stop, K};
-use abi::message::{ExceptionMessage, EXCEPTION_WORDS, FAULT_WORDS};
+use abi::message::FAULT_WORDS;
 use abi::state::Waiting;
 use abi::{access, Exception, PAGE_SIZE};
 
@@ -60,7 +59,7 @@ pub(crate) fn memory(k: K, t: &'static Thread, fault: &Fault) {
                 ];
                 // The reply compares with what failed here.
                 let missing = Missing::new(fault.address, fault.access);
-                return send(k, t, port, &words, Some((missing, region)));
+                return send(k, t, port, &News::Fault(words, missing, region));
             }
         }
     }
@@ -74,33 +73,18 @@ pub(crate) fn exception(k: K, t: &'static Thread, code: Exception, address: u64,
         t.quit(k);
         return t.halt(code, address);
     };
-    let message = ExceptionMessage {
-        code: code as u64,
-        address,
-        detail,
-        tag: t.tag.get(),
-        registers: t.ctx.registers(),
-    };
-    let mut words = [0; EXCEPTION_WORDS];
-    words[..4].copy_from_slice(&[message.code, address, detail, message.tag]);
-    words[4..].copy_from_slice(&message.registers.to_words());
     t.exception.set(code as u8);
     t.exception_address.set(address);
-    send(k, t, port, &words, None);
+    let news = News::Exception([code as u64, address, detail, t.tag.get()]);
+    send(k, t, port, &news);
 }
 
-fn send(
-    k: K,
-    t: &'static Thread,
-    port: &'static Port,
-    words: &[u64],
-    missing: Option<(Missing, &'static Region)>,
-) {
+fn send(k: K, t: &'static Thread, port: &'static Port, news: &News) {
     if port.head().open().is_err() {
         k.deal_with(t, Stop::Vacant);
         return;
     }
-    ipc::send_from_kernel(k, t, port, words, missing);
+    ipc::send_from_kernel(k, t, port, news);
 }
 
 /// An exception of the processor.

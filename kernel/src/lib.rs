@@ -215,10 +215,23 @@ impl Kernel {
     fn leave(&'static self, t: &'static Thread) -> &'static Context {
         self.depart(t);
         probe::leave(self);
-        if t.run.get() == Run::Running && !self.sched.pending(t) {
-            return &t.ctx;
+        if t.run.get() == Run::Running {
+            if !self.sched.pending(t) {
+                return &t.ctx;
+            }
+        } else if self.sched.has_only_heir() {
+            return self.give_way(t);
         }
         self.reschedule(t)
+    }
+
+    /// The running thread waits, and somebody has become ready in this trap.
+    #[inline(never)]
+    fn give_way(&'static self, t: &'static Thread) -> &'static Context {
+        match self.sched.take_heir(self, t) {
+            Some(heir) => self.turn_to(t, heir),
+            None => self.reschedule(t),
+        }
     }
 
     #[inline(never)]
@@ -242,7 +255,7 @@ impl Kernel {
     /// As [`Kernel::go_to`], where nothing is called but as the last thing.
     #[inline(always)]
     fn turn_to(&'static self, from: &'static Thread, to: &'static Thread) -> &'static Context {
-        if exec::SWITCHES_STACKS {
+        if exec::SWITCHES_STACKS || CONFIG.counters {
             return self.go_to(from, to);
         }
         self.current.set(to);
@@ -253,6 +266,7 @@ impl Kernel {
     }
 
     #[cold]
+    #[inline(never)]
     fn with_ports(&self, t: &'static Thread) -> &'static Context {
         self.load_ports(t);
         &t.ctx
@@ -348,7 +362,10 @@ impl Kernel {
 
     /// The running thread, which begins a wait, has a deadline.
     fn add_deadline(&self, t: &'static Thread, at: u64) {
-        exec::core(|| self.deadlines.add(t, at));
+        exec::core(|| {
+            self.deadlines.add(t, at);
+            self.sched.note_deadline(at);
+        });
     }
 
     /// How many objects of each type there are, in the order of the types.

@@ -156,13 +156,13 @@ fn evict(k: K, keep: &'static Space) -> Result<(), Stop> {
         k.table_hand.set(hand + 1);
         if let Some(victim) = k.spaces.get(hand % k.spaces.slots().max(1)) {
             if !core::ptr::eq(victim, keep) && victim.table.pages() > 0 {
-                victim.table.clear();
+                victim.empty_table(k);
                 return Ok(());
             }
         }
     }
     if keep.table.pages() > 0 {
-        keep.table.clear();
+        keep.empty_table(k);
         return Ok(());
     }
     Err(Stop::Code(abi::Code::NoMemory))
@@ -210,14 +210,16 @@ pub(crate) fn make_present(
     }
 }
 
-/// Whether a walk would still fail as it did, in the same region. (What its keeper supplied may in
-/// turn have to be supplied by another keeper.)
+/// Whether a walk still fails as it did, in the same region. (What its keeper supplied may in turn have
+/// to be supplied by another keeper.) If it does not fail, the page is present from then on: who faulted
+/// need not fault again to find that out.
 pub(crate) fn still_missing(
+    k: K,
     space: &'static Space,
     missing: Missing,
     region: (ObjId, Life),
 ) -> bool {
-    match walk(space, missing.page(), missing.access()) {
+    match resolve(k, space, missing.page(), missing.access()) {
         Err(Stop::Fault(Fault { at, .. })) => {
             at.is_none_or(|(failed, _)| failed.head().name() == region)
         }
@@ -300,6 +302,7 @@ pub(crate) fn probe(
 }
 
 /// Reads words. The address must be aligned to 8.
+#[inline]
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn read_words(
     k: K,
@@ -308,7 +311,13 @@ pub(crate) fn read_words(
     words: &mut [u64],
 ) -> Result<(), Stop> {
     word_aligned(address)?;
-    probe(k, space, address, words.len() as u64 * 8, Access::READ)?;
+    let length = words.len() as u64 * 8;
+    if on_one_page(address, length) {
+        let pfn = translate(k, space, address, Access::READ)?;
+        hal::read_words(pfn, address % PAGE_SIZE, words);
+        return Ok(());
+    }
+    probe(k, space, address, length, Access::READ)?;
     for (i, word) in words.iter_mut().enumerate() {
         let at = address + i as u64 * 8;
         *word = hal::read_word(translate(k, space, at, Access::READ)?, at % PAGE_SIZE);
@@ -317,6 +326,7 @@ pub(crate) fn read_words(
 }
 
 /// Writes words, all or none. The address must be aligned to 8.
+#[inline]
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn write_words(
     k: K,
@@ -325,7 +335,13 @@ pub(crate) fn write_words(
     words: &[u64],
 ) -> Result<(), Stop> {
     word_aligned(address)?;
-    probe(k, space, address, words.len() as u64 * 8, Access::WRITE)?;
+    let length = words.len() as u64 * 8;
+    if on_one_page(address, length) {
+        let pfn = translate(k, space, address, Access::WRITE)?;
+        hal::write_words(pfn, address % PAGE_SIZE, words);
+        return Ok(());
+    }
+    probe(k, space, address, length, Access::WRITE)?;
     for (i, word) in words.iter().enumerate() {
         let at = address + i as u64 * 8;
         hal::write_word(
@@ -375,6 +391,12 @@ pub(crate) fn write_bytes(
         done += n;
     }
     Ok(())
+}
+
+/// Whether the range is not empty, and what is true of its first byte is true of all.
+#[inline(always)]
+fn on_one_page(address: u64, length: u64) -> bool {
+    length > 0 && address % PAGE_SIZE + length <= PAGE_SIZE
 }
 
 /// Words must be aligned to 8.

@@ -1,4 +1,8 @@
 //! The scheduler: fixed priorities, round robin within one.
+//!
+//! Who has just become ready, and comes before everybody else who is, is the *heir*: it is in no queue,
+//! and the processor goes straight to it when the running thread begins a wait (Draves et al., section
+//! 2.4: handoff). It goes into its queue, which is empty, only if that does not come next.
 
 use crate::exec::core;
 use crate::object::thread::{Run, Thread};
@@ -13,9 +17,11 @@ const SLICE: u64 = 10_000_000;
 /// Who is ready.
 pub(crate) struct Scheduler {
     ready: [WaitQueue; PRIORITIES as usize],
-    /// Bit n: `ready[n]` is not empty. Bits of [`Scheduler::RUNG`] on: something else to see to
-    /// before the running thread may go on.
+    /// Bit n: `ready[n]` is not empty. [`Scheduler::HEIR`]: there is an heir. Bits of
+    /// [`Scheduler::RUNG`] on: something else to see to before the running thread may go on.
     attention: Cell<u64>,
+    /// The heir, if there is one.
+    heir: Cell<Option<&'static Thread>>,
     /// The highest priority of a ready thread, 0 if there is none.
     top: Cell<u8>,
     /// When the running thread's slice began, in [`hal::ticks`], and how long it is.
@@ -33,15 +39,20 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    /// The timer has rung, and must be set again.
-    const RUNG: u64 = 1 << 32;
+    /// Somebody is ready who comes before all in the queues.
+    const HEIR: u64 = 1 << 32;
+    /// The timer has rung, or should ring earlier than it will, and must be set.
+    const RUNG: u64 = 1 << 33;
     /// The running thread should give way to one of its own priority.
-    const YIELDED: u64 = 1 << 33;
+    const YIELDED: u64 = 1 << 34;
+    /// Somebody is ready.
+    const READY: u64 = Self::RUNG - 1;
 
     pub(crate) const fn new() -> Self {
         Scheduler {
             ready: [const { WaitQueue::new() }; PRIORITIES as usize],
             attention: Cell::new(0),
+            heir: Cell::new(None),
             top: Cell::new(0),
             slice_began: Cell::new(0),
             slice: Cell::new(0),
@@ -51,40 +62,117 @@ impl Scheduler {
         }
     }
 
-    fn ready_bits(&self) -> u32 {
-        self.attention.get() as u32
-    }
-
-    /// Puts a thread behind the others of its priority.
-    #[inline]
-    pub(crate) fn add(&'static self, t: &'static Thread) {
-        core(|| {
-            let p = t.priority.get();
-            self.ready[usize::from(p)].append(t);
-            self.added(p);
-        });
+    #[inline(always)]
+    fn raise(&self, flags: u64) {
+        self.attention.set(self.attention.get() | flags);
     }
 
     #[inline(always)]
-    fn added(&self, p: u8) {
-        self.attention.set(self.attention.get() | 1 << p);
-        self.top.set(self.top.get().max(p));
+    fn lower(&self, flags: u64) {
+        self.attention.set(self.attention.get() & !flags);
+    }
+
+    #[inline(always)]
+    fn has(&self, flags: u64) -> bool {
+        self.attention.get() & flags != 0
+    }
+
+    /// A thread becomes ready: behind the others of its priority.
+    #[inline]
+    pub(crate) fn add(&'static self, t: &'static Thread) {
+        core(|| {
+            if self.has(Self::READY) {
+                return self.add_to_others(t);
+            }
+            self.inherit(t);
+        });
+    }
+
+    /// The thread comes before all others.
+    #[inline(always)]
+    fn inherit(&self, t: &'static Thread) {
+        self.heir.set(Some(t));
+        self.raise(Self::HEIR);
+        self.top.set(t.priority.get());
+    }
+
+    #[inline(never)]
+    fn add_to_others(&'static self, t: &'static Thread) {
+        let p = t.priority.get();
+        if p >= self.top.get() {
+            self.settle();
+        }
+        if p > self.top.get() {
+            return self.inherit(t);
+        }
+        self.ready[usize::from(p)].append(t);
+        self.raise(1 << p);
+    }
+
+    /// The heir, if there is one, goes into its queue.
+    fn settle(&'static self) {
+        if let Some(heir) = self.heir() {
+            let p = heir.priority.get();
+            self.ready[usize::from(p)].append(heir);
+            self.lower(Self::HEIR);
+            self.raise(1 << p);
+        }
+    }
+
+    #[inline(always)]
+    fn heir(&self) -> Option<&'static Thread> {
+        self.heir.get().filter(|_| self.has(Self::HEIR))
     }
 
     /// Takes a ready thread out.
     pub(crate) fn remove(&self, t: &Thread) {
         core(|| {
-            wait::leave_queue(t);
-            self.removed(t.priority.get());
+            if self.heir().is_some_and(|heir| core::ptr::eq(heir, t)) {
+                self.lower(Self::HEIR);
+                self.find_top();
+            } else {
+                wait::leave_queue(t);
+                self.removed(t.priority.get());
+            }
         });
     }
 
     #[inline(always)]
     fn removed(&self, p: u8) {
         if self.ready[usize::from(p)].is_empty() {
-            self.attention.set(self.attention.get() & !(1 << p));
-            self.top.set(self.highest().unwrap_or(0));
+            self.lower(1 << p);
+            if !self.has(Self::HEIR) {
+                self.find_top();
+            }
         }
+    }
+
+    /// There is no heir: the first of the queues.
+    #[inline(always)]
+    fn find_top(&self) {
+        let bits = self.attention.get() as u32;
+        self.top.set(bits.checked_ilog2().unwrap_or(0) as u8);
+    }
+
+    /// Whether an heir is all that there is to see to.
+    #[inline(always)]
+    pub(crate) fn has_only_heir(&self) -> bool {
+        self.attention.get() == Self::HEIR
+    }
+
+    /// The running thread begins a wait, and [`Scheduler::has_only_heir`]: who that is, if the processor
+    /// goes to it. It has what is left of the slice.
+    #[inline(always)]
+    pub(crate) fn take_heir(&self, k: K, t: &Thread) -> Option<&'static Thread> {
+        if k.lock.displaced().is_some() {
+            return None;
+        }
+        // It may have been woken in the meantime.
+        let heir = self.heir.get().filter(|heir| !core::ptr::eq(*heir, t))?;
+        self.attention.set(0);
+        self.top.set(0);
+        heir.run.set(Run::Running);
+        Some(heir)
     }
 
     /// Whether somebody is ready who comes before that thread.
@@ -99,25 +187,18 @@ impl Scheduler {
         self.top.get() > priority
     }
 
-    #[inline(always)]
-    fn highest(&self) -> Option<u8> {
-        Some(self.ready_bits().checked_ilog2()? as u8)
-    }
-
     /// The running thread has had its turn.
     #[inline(always)]
     pub(crate) fn yield_turn(&self) {
-        core(|| self.attention.set(self.attention.get() | Self::YIELDED));
+        core(|| self.raise(Self::YIELDED));
     }
 
     /// Whether there is anything to decide at all while that thread runs: somebody is ready who comes
-    /// before it, or for whom its slice must end; or the timer has rung and must be set again. (Who
-    /// adds a deadline waits, and is through with running anyway.)
+    /// before it, or for whom its slice must end; or the timer must be set.
     #[inline(always)]
     pub(crate) fn pending(&self, t: &Thread) -> bool {
         let attention = self.attention.get();
-        attention != 0
-            && (attention > u64::from(u32::MAX) || !self.ticking.get() || self.somebody_above(t))
+        attention != 0 && (attention > Self::READY || !self.ticking.get() || self.somebody_above(t))
     }
 
     /// The turn of the running thread goes to the next of its priority, if that is all there is to
@@ -125,7 +206,7 @@ impl Scheduler {
     #[inline(always)]
     pub(crate) fn pass_turn(&'static self, k: K, t: &'static Thread) -> Option<&'static Thread> {
         let p = t.priority.get();
-        let plain = self.attention.get() <= u64::from(u32::MAX)
+        let plain = self.attention.get() < Self::HEIR
             && self.top.get() == p
             && self.ticking.get()
             && k.deadlines.first() >= self.timer.get()
@@ -145,8 +226,10 @@ impl Scheduler {
     /// Whether a ready thread should run instead of the running one.
     #[inline]
     pub(crate) fn wants(&self, t: &Thread) -> bool {
-        let a = self.attention.get();
-        self.somebody_above(t) || (a & Self::YIELDED != 0 && a & 1 << t.priority.get() != 0)
+        self.somebody_above(t)
+            || (self.has(Self::YIELDED)
+                && self.has(Self::READY)
+                && self.top.get() == t.priority.get())
     }
 
     /// Whom to run: the running thread goes on unless it waits or somebody else comes first. With
@@ -159,10 +242,9 @@ impl Scheduler {
                 .displaced()
                 .is_some_and(|(_, priority)| priority > t.priority.get());
             let wants = self.wants(t) || held_up;
-            let attention = self.attention.get();
-            self.attention.set(attention & !Self::YIELDED);
+            self.lower(Self::YIELDED);
             if !wants {
-                if attention & Self::RUNG != 0 {
+                if self.has(Self::RUNG) {
                     self.go_on(k);
                 } else {
                     // Somebody has become ready: then the slice has an end.
@@ -172,6 +254,7 @@ impl Scheduler {
             }
             t.run.set(Run::Ready);
             if self.top.get() == t.priority.get() {
+                self.settle();
                 if !held_up {
                     if let Some(next) = self.rotate(k, t) {
                         return next;
@@ -182,7 +265,7 @@ impl Scheduler {
                 self.displace(t);
             }
         } else {
-            self.attention.set(self.attention.get() & !Self::YIELDED);
+            self.lower(Self::YIELDED);
         }
         loop {
             if let Some((holder, priority)) = k.lock.displaced() {
@@ -202,10 +285,21 @@ impl Scheduler {
     /// Takes the first of the ready threads out, to run.
     #[inline]
     pub(crate) fn take_first(&'static self, k: K) -> Option<&'static Thread> {
-        let p = self.highest()?;
-        let next = self.ready[usize::from(p)].first()?;
-        self.ready[usize::from(p)].pop(next);
-        self.removed(p);
+        if !self.has(Self::READY) {
+            return None;
+        }
+        let p = self.top.get();
+        let next = if let Some(heir) = self.heir() {
+            self.lower(Self::HEIR);
+            self.find_top();
+            heir
+        } else {
+            let queue = self.ready.get(usize::from(p))?;
+            let first = queue.first()?;
+            queue.pop(first);
+            self.removed(p);
+            first
+        };
         next.run.set(Run::Running);
         self.take_turn(k, p);
         Some(next)
@@ -274,18 +368,15 @@ impl Scheduler {
         self.ready[usize::from(p)].push_front(t);
         // Only the rest of it: else whoever is displaced often would never pass it on.
         self.left[usize::from(p)].set(left);
-        self.added(p);
+        self.raise(1 << p);
     }
 
     /// The timer rings no later than at the first deadline, or at the end of the slice if somebody
     /// waits for it.
     #[inline(always)]
     fn keep_time(&self, k: K) {
-        let attention = self.attention.get();
-        if attention > u64::from(u32::MAX) {
-            self.attention.set(attention & !Self::RUNG);
-        }
-        let ends = attention as u32 != 0 && !self.ticking.get();
+        self.lower(Self::RUNG);
+        let ends = self.has(Self::READY) && !self.ticking.get();
         if ends || k.deadlines.first() < self.timer.get() {
             self.set_timer(k, ends);
         }
@@ -310,11 +401,18 @@ impl Scheduler {
         self.set_timer(k, false);
     }
 
+    /// Somebody has a deadline now.
+    pub(crate) fn note_deadline(&self, at: u64) {
+        if at < self.timer.get() {
+            self.raise(Self::RUNG);
+        }
+    }
+
     /// The timer has rung.
     pub(crate) fn tick(&self, now: u64) {
         self.timer.set(u64::MAX);
         self.ticking.set(false);
-        self.attention.set(self.attention.get() | Self::RUNG);
+        self.raise(Self::RUNG);
         if now >= self.slice_end() {
             self.yield_turn();
         }
@@ -324,6 +422,7 @@ impl Scheduler {
 #[cfg(any(test, fermata_probe))]
 impl Scheduler {
     pub(crate) fn state(&'static self) -> (&'static [WaitQueue], u32) {
-        (&self.ready, self.ready_bits())
+        self.settle();
+        (&self.ready, self.attention.get() as u32)
     }
 }

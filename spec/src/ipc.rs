@@ -13,6 +13,7 @@ use crate::object::End;
 use crate::wait::{reliable, Errand, Hint, Obstacle, Status, Waiting};
 use crate::{Handled, Id, Outcome, Stop, System};
 use abi::ipc::{next, plan, Plan};
+use abi::message::SHORT_ANSWER_WORDS;
 use abi::state::{Stage, REGISTER_WORDS};
 use abi::{Call, Code, Exception, Registers, Type, MAX_IDEMPOTENT};
 
@@ -539,12 +540,22 @@ impl System {
         Ok(Outcome::Wait)
     }
 
+    /// What the kernel says of the exception that begins with these words: to a server that receives in
+    /// registers those that control the thread, to any other all of them.
+    fn exception_message(&self, t: Id, s: Id, begin: [u64; 4]) -> Vec<u64> {
+        let r = self.thread(t).registers();
+        let short = self.frame_call(s).is_some_and(|call| plan(call).has(Plan::SHORT));
+        let control = [r.rip, r.rsp, r.rflags, r.rax];
+        let rest: &[u64] = if short { &control } else { &r.to_words() };
+        begin.iter().chain(rest).copied().collect()
+    }
+
     /// A message of the kernel's, on behalf of a thread that met a fault or an exception.
     pub(crate) fn send_from_kernel(
         &mut self,
         t: Id,
         port: Id,
-        words: &[u64],
+        words: [u64; 4],
         missing: Option<Missing>,
     ) {
         let (code, stage) = match missing {
@@ -552,7 +563,11 @@ impl System {
             None => (Code::Exception, Stage::Exception),
         };
         while let Some(s) = self.waiting_server(port) {
-            match self.deliver(s, port, Side::kernel(words), code) {
+            let words = match missing {
+                Some(_) => words.to_vec(),
+                None => self.exception_message(t, s, words),
+            };
+            match self.deliver(s, port, Side::kernel(&words), code) {
                 Moved::All => {
                     self.wake(s);
                     self.thread_mut(s).server = End { stage, peer: Some(t) };
@@ -602,7 +617,7 @@ impl System {
                     self.wake(c);
                 }
             }
-            Stage::Exception => self.reply_exception(t, end, source)?,
+            Stage::Exception => self.reply_exception(t, end, source, stages.has(Plan::SHORT))?,
             _ => return Err(Stop::Code(Code::WrongStage)),
         }
         self.thread_mut(t).server = End::default();
@@ -632,16 +647,22 @@ impl System {
         Ok(())
     }
 
-    /// The registers with which a thread goes on after its exception, stopped or not. An answer
-    /// from anybody else than who has the exception is too late.
-    fn reply_exception(&mut self, t: Id, end: End, source: Side) -> Result<(), Stop> {
-        let bytes = self.read_exactly(source, REGISTER_WORDS as u64 * 8)?;
+    /// The registers with which a thread goes on after its exception, stopped or not: all of them, or
+    /// in a register message those that control it. An answer from anybody else than who has the
+    /// exception is too late.
+    fn reply_exception(&mut self, t: Id, end: End, source: Side, short: bool) -> Result<(), Stop> {
+        let count = if short { SHORT_ANSWER_WORDS } else { REGISTER_WORDS };
+        let bytes = self.read_exactly(source, count as u64 * 8)?;
         let mut words = [0; REGISTER_WORDS];
         for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
             *word = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
         }
-        let registers = Registers::from_words(&words);
-        if !crate::state::sound(&registers) {
+        let [rip, rsp, rflags, rax, ..] = words;
+        let sound = match short {
+            true => crate::state::sound(&Registers { rip, ..Registers::default() }),
+            false => crate::state::sound(&Registers::from_words(&words)),
+        };
+        if !sound {
             return Err(Stop::Code(Code::Invalid));
         }
         let mine = |c: &Id| match self.thread(*c).hint {
@@ -652,7 +673,10 @@ impl System {
             self.open(c)?;
             if self.thread(c).exception_delivered {
                 let thread = self.thread_mut(c);
-                thread.set_registers(registers);
+                thread.set_registers(match short {
+                    true => Registers { rip, rsp, rflags, rax, ..thread.registers() },
+                    false => Registers::from_words(&words),
+                });
                 thread.exception_delivered = false;
                 if self.waits(c, Waiting::Exception) {
                     self.wake(c);

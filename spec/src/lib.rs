@@ -243,11 +243,11 @@ impl System {
         let start = self.region(region).start;
         let words =
             [memory::page(offset), memory::page(start + offset), fault.access, self.thread(t).tag];
-        self.tell(t, port, &words, Some((page, fault.access, region)));
+        self.tell(t, port, words, Some((page, fault.access, region)));
     }
 
-    /// An exception: the keeper of the thread's space hears of it, with all registers. With no
-    /// keeper the thread stops with the exception in its state.
+    /// An exception: the keeper of the thread's space hears of it, with the registers. With no keeper
+    /// the thread stops with the exception in its state.
     fn exception(&mut self, t: Id, code: Exception, address: u64, detail: u64) {
         let keeper = self.thread(t).space.and_then(|s| self.live(self.space(s).keeper, Type::Port));
         let Some(port) = keeper else {
@@ -255,14 +255,13 @@ impl System {
         };
         let thread = self.thread_mut(t);
         thread.exception = (code as u8, address);
-        let mut words = vec![code as u64, address, detail, thread.tag];
-        words.extend(thread.registers().to_words());
-        self.tell(t, port, &words, None);
+        let words = [code as u64, address, detail, thread.tag];
+        self.tell(t, port, words, None);
     }
 
     /// A message of the kernel's own, about what is missing or an exception; or a wait while the port
     /// is vacant.
-    fn tell(&mut self, t: Id, port: Id, words: &[u64], missing: Option<Missing>) {
+    fn tell(&mut self, t: Id, port: Id, words: [u64; 4], missing: Option<Missing>) {
         if self.is_open(port) {
             self.send_from_kernel(t, port, words, missing);
         } else {

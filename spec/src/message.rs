@@ -278,9 +278,13 @@ impl System {
         None
     }
 
-    /// Reads a message from memory that must have exactly this length.
+    /// Reads a message that must have exactly this length.
     pub(crate) fn read_exactly(&self, mut from: Side, length: u64) -> Result<Vec<u8>, Stop> {
         let wrong = Stop::Code(Code::Invalid);
+        if let Bytes::Held(bytes, count) = from.bytes {
+            let fits = count as u64 == length && from.refs & MAX_LIST_REFS == 0;
+            return if fits { Ok(bytes[..count].to_vec()) } else { Err(wrong) };
+        }
         let mut all = Vec::new();
         while (all.len() as u64) < length {
             let Bytes::Memory { .. } = from.bytes else {

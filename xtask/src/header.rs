@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use abi::message::{ExceptionMessage, FaultMessage, Segment};
+use abi::message::{ExceptionMessage, FaultMessage, Segment, ShortAnswer, ShortExceptionMessage};
 use abi::state::{Registers, Stage, Waiting, STATES};
 use abi::syscalls::Param;
 use abi::table::Layout;
@@ -137,6 +137,8 @@ pub(crate) fn text() -> String {
     for layout in [
         &FaultMessage::LAYOUT,
         &ExceptionMessage::LAYOUT,
+        &ShortExceptionMessage::LAYOUT,
+        &ShortAnswer::LAYOUT,
         &Segment::LAYOUT,
     ] {
         structure(&mut out, layout);

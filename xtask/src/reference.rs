@@ -11,7 +11,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use abi::message::{ExceptionMessage, FaultMessage, Segment};
+use abi::message::{ExceptionMessage, FaultMessage, Segment, ShortAnswer, ShortExceptionMessage};
 use abi::state::{Registers, Stage, Waiting, STATES};
 use abi::table::Layout;
 use abi::{Class, Code, Exception, RefKind, Syscall, SYSCALLS};
@@ -352,6 +352,8 @@ fn more(out: &mut String, page: &Page) {
             );
             out.push_str("## The message of an exception\n\n");
             layout(out, &ExceptionMessage::LAYOUT);
+            layout(out, &ShortExceptionMessage::LAYOUT);
+            layout(out, &ShortAnswer::LAYOUT);
             numbers(
                 out,
                 "Exceptions",

@@ -311,6 +311,20 @@ pub fn write_word(pfn: Pfn, offset: u64, value: u64) {
     write_bytes(pfn, offset, &value.to_le_bytes());
 }
 
+/// Reads aligned words from `offset` of the frame on; they lie within it.
+pub fn read_words(pfn: Pfn, offset: u64, into: &mut [u64]) {
+    for (word, at) in into.iter_mut().zip((offset..).step_by(8)) {
+        *word = read_word(pfn, at);
+    }
+}
+
+/// Writes aligned words from `offset` of the frame on; they lie within it.
+pub fn write_words(pfn: Pfn, offset: u64, from: &[u64]) {
+    for (word, at) in from.iter().zip((offset..).step_by(8)) {
+        write_word(pfn, at, *word);
+    }
+}
+
 /// Reads from `offset` of the frame on; the bytes lie within it.
 pub fn read_bytes(pfn: Pfn, offset: u64, into: &mut [u8]) {
     with(|m| into.copy_from_slice(m.frame(pfn, offset, into.len())));
@@ -396,7 +410,7 @@ impl PageTable {
     }
 
     /// Removes the translations of all pages that begin in the range.
-    pub fn remove(&self, start: u64, size: u64) {
+    pub fn remove(&self, start: u64, size: u64) -> u32 {
         let first = start / PAGE_SIZE;
         let end = start.saturating_add(size).div_ceil(PAGE_SIZE);
         let pages: Vec<u64> = self
@@ -405,6 +419,7 @@ impl PageTable {
             .range(first..end.max(first))
             .map(|(&page, _)| page)
             .collect();
+        let removed = pages.len() as u32;
         let mut tables = self.tables.borrow_mut();
         for page in pages {
             self.entries.borrow_mut().remove(&page);
@@ -421,6 +436,7 @@ impl PageTable {
                 with(|m| m.tables_used = m.tables_used.saturating_sub(1));
             }
         }
+        removed
     }
 
     /// Removes everything and gives back every table page.

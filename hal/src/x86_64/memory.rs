@@ -439,6 +439,28 @@ pub fn write_word(pfn: Pfn, offset: u64, value: u64) {
     unsafe { (address as *mut u64).write_volatile(value) };
 }
 
+/// Reads aligned words from `offset` of the frame on; they lie within it.
+#[inline]
+pub fn read_words(pfn: Pfn, offset: u64, into: &mut [u64]) {
+    assert!(offset.is_multiple_of(8), "a misaligned word");
+    let from = user_bytes(pfn, offset, into.len() as u64 * 8) as *const u64;
+    for (i, word) in into.iter_mut().enumerate() {
+        // SAFETY: as in `read_word`, for each.
+        *word = unsafe { from.add(i).read_volatile() };
+    }
+}
+
+/// Writes aligned words from `offset` of the frame on; they lie within it.
+#[inline]
+pub fn write_words(pfn: Pfn, offset: u64, from: &[u64]) {
+    assert!(offset.is_multiple_of(8), "a misaligned word");
+    let to = user_bytes(pfn, offset, from.len() as u64 * 8) as *mut u64;
+    for (i, word) in from.iter().enumerate() {
+        // SAFETY: as in `write_word`, for each.
+        unsafe { to.add(i).write_volatile(*word) };
+    }
+}
+
 /// Reads from `offset` of the frame on; the bytes lie within it.
 pub fn read_bytes(pfn: Pfn, offset: u64, into: &mut [u8]) {
     let from = user_bytes(pfn, offset, into.len() as u64);

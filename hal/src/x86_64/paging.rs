@@ -54,23 +54,35 @@ pub(super) fn init(base: u64, pages: u32) {
         .set(notes.expect("no memory for the notes on table pages"));
 }
 
-/// A table page of the budget, by its index.
+/// A table page of the budget, by its physical address.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Table(u32);
+struct Table(u64);
 
 impl Table {
+    /// The table page with that index in the budget.
+    fn at(index: u32) -> Table {
+        Table(BUDGET.0.base.get() + u64::from(index) * PAGE_SIZE)
+    }
+
+    /// Its index in the budget.
+    #[inline]
+    fn index(self) -> u32 {
+        (self.0.wrapping_sub(BUDGET.0.base.get()) / PAGE_SIZE) as u32
+    }
+
     fn physical(self) -> u64 {
-        BUDGET.0.base.get() + u64::from(self.0) * PAGE_SIZE
+        self.0
     }
 
     /// The table that an entry leads to.
-    #[inline]
+    #[inline(always)]
     fn of(entry: u64) -> Table {
-        Table(((entry & ADDRESS).wrapping_sub(BUDGET.0.base.get()) / PAGE_SIZE) as u32)
+        Table(entry & ADDRESS)
     }
 
+    #[inline(always)]
     fn entry(self, index: usize) -> &'static Cell<u64> {
-        let address = DIRECT_BASE + self.physical() + 8 * (index as u64 & 511);
+        let address = DIRECT_BASE + self.0 + 8 * (index as u64 & 511);
         // SAFETY: a word of a table page of the budget, in which nothing else than such words is:
         // a `Table` is made only by `take` and from entries that lead to one. The processor only
         // reads it.
@@ -79,7 +91,7 @@ impl Table {
 
     /// How many entries are in use. Of a root, only users' entries count.
     fn count(self) -> &'static Cell<u32> {
-        &BUDGET.0.notes.get()[self.0 as usize]
+        &BUDGET.0.notes.get()[self.index() as usize]
     }
 
     /// A table without entries.
@@ -87,16 +99,17 @@ impl Table {
         let budget = &BUDGET.0;
         let table = match budget.free.get().checked_sub(1) {
             Some(index) => {
-                let table = Table(index);
+                let table = Table::at(index);
                 budget.free.set(table.count().get());
                 table
             }
             None => {
-                let table = Table(budget.untouched.get());
-                if table.0 as usize == budget.notes.get().len() {
+                let index = budget.untouched.get();
+                if index as usize == budget.notes.get().len() {
                     return None;
                 }
-                budget.untouched.set(table.0 + 1);
+                let table = Table::at(index);
+                budget.untouched.set(index + 1);
                 // SAFETY: a page of the pool that only this budget uses, which made no cell there.
                 unsafe { zero_page(table.physical()) };
                 table
@@ -109,7 +122,7 @@ impl Table {
     /// Gives it back. All its entries are zero.
     fn give_back(self) {
         self.count().set(BUDGET.0.free.get());
-        BUDGET.0.free.set(self.0 + 1);
+        BUDGET.0.free.set(self.index() + 1);
     }
 }
 
@@ -247,14 +260,21 @@ impl PageTable {
         Some(root)
     }
 
-    /// Removes the translations of all pages that begin in the range.
-    pub fn remove(&self, start: u64, size: u64) {
+    /// Removes the translations of all pages that begin in the range. Returns how many there were.
+    pub fn remove(&self, start: u64, size: u64) -> u32 {
         let end = start.saturating_add(size).min(USER_END);
-        let Some(root) = self.root() else { return };
+        let Some(root) = self.root() else { return 0 };
         if start >= end {
-            return;
+            return 0;
         }
         let start = start.next_multiple_of(PAGE_SIZE);
+        if start + PAGE_SIZE >= end {
+            return if start < end {
+                self.remove_page(root, start)
+            } else {
+                0
+            };
+        }
         let loaded = self.loaded();
         let mut removal = Removal {
             table: self,
@@ -267,6 +287,29 @@ impl PageTable {
         if loaded && !singly {
             load(root.physical());
         }
+        removal.removed
+    }
+
+    /// Removes the translation of one page. Its table stays, even if it is empty: who takes single pages
+    /// away supplies others. A later removal or `clear` finds it.
+    #[inline]
+    fn remove_page(&self, root: Table, address: u64) -> u32 {
+        let mut table = root;
+        for level in [4, 3, 2] {
+            let entry = table.entry(index(address, level)).get();
+            if entry == 0 {
+                return 0;
+            }
+            table = Table::of(entry);
+        }
+        if table.entry(index(address, 1)).replace(0) == 0 {
+            return 0;
+        }
+        table.count().set(table.count().get() - 1);
+        if self.loaded() {
+            invlpg(address);
+        }
+        1
     }
 
     /// Removes everything and gives back every table page.

@@ -13,8 +13,8 @@
 //! something else ran last.
 
 use super::instructions::stack_pointer;
-use super::trap::OWN_STACKS;
 use super::memory::{self, ACCESSED, DIRTY, NO_EXECUTE, PRESENT, STACK_BASE, WRITABLE};
+use super::trap::OWN_STACKS;
 use super::Global;
 use crate::Context;
 use abi::PAGE_SIZE;
@@ -118,7 +118,10 @@ fn own_stack(context: &Context) -> Option<&'static Stack> {
 }
 
 pub(crate) fn set_stack(context: &'static Context, stack: &'static Stack) {
-    assert!(OWN_STACKS, "the exit code of this model does not know stacks");
+    assert!(
+        OWN_STACKS,
+        "the exit code of this model does not know stacks"
+    );
     assert!(
         !stack.contains(stack_pointer()),
         "somebody runs on this stack"

@@ -44,8 +44,10 @@ const HELD: usize = offset_of!(Cpu, mask) + offset_of!(Optimistic, held);
 
 /// Whether a context can be suspended on a stack of its own. In the interrupt model none is, and the
 /// exit code need not see to that.
-pub(super) const OWN_STACKS: bool =
-    !cfg!(any(fermata_model = "interrupt-np", fermata_model = "interrupt-pp"));
+pub(super) const OWN_STACKS: bool = !cfg!(any(
+    fermata_model = "interrupt-np",
+    fermata_model = "interrupt-pp"
+));
 
 /// Long mode, `syscall`, no-execute pages.
 const EFER: u64 = 1 << 0 | 1 << 8 | 1 << 10 | 1 << 11;

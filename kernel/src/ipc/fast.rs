@@ -7,14 +7,19 @@
 //! call is completed in its frame and the processor handed to it (Draves et al., Continuations,
 //! section 2.4: recognition and handoff).
 
+use super::pump::short_registers;
 use crate::exec::{self, counters};
+use crate::memory;
+use crate::object::port::{Port, Portset};
 use crate::object::thread::{Hint, Run, Thread};
 use crate::object::Link;
 use crate::probe::{self, Kind};
 use crate::syscall::{self, Handler};
 use crate::K;
+use abi::message::SHORT_ANSWER_WORDS;
 use abi::state::{Stage, Waiting};
 use abi::{Call, Code, MAX_LIST_REFS, MAX_SHORT};
+use core::cell::Cell;
 use hal::Context;
 
 /// The handler of a call that has a short way.
@@ -23,7 +28,11 @@ pub(crate) const fn handler(call: Call) -> Option<Handler> {
         Call::ClientConnectSendOverReceiveShort => |k, t| or_else(k, t, request::<false>(k, t)),
         Call::ServerAckSendWaitReceiveShort => |k, t| or_else(k, t, answer::<false>(k, t)),
         Call::CallShort => |k, t| or_else(k, t, request::<true>(k, t)),
-        Call::ReplyWaitReceiveShort => |k, t| or_else(k, t, answer::<true>(k, t)),
+        Call::ReplyWaitReceiveShort => |k, t| match t.server.stage.get() {
+            Stage::Fault => or_else(k, t, answer_fault(k, t)),
+            Stage::Exception => or_else(k, t, answer_exception(k, t)),
+            _ => or_else(k, t, answer::<true>(k, t)),
+        },
         _ => return None,
     })
 }
@@ -106,6 +115,18 @@ fn hand_off(
     words: u64,
 ) -> &'static Context {
     to.finish_with(code as u64 | words << 11);
+    go_to(k, t, why, to, words)
+}
+
+/// The running thread waits, and the processor goes straight to a thread that has waited for just this.
+#[inline(always)]
+fn go_to(
+    k: K,
+    t: &'static Thread,
+    why: Waiting,
+    to: &'static Thread,
+    words: u64,
+) -> &'static Context {
     to.run.set(Run::Running);
     t.wait_plain(why);
     if probe::rings() {
@@ -198,16 +219,87 @@ fn answer<const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&'static C
             && c.client.peer() == Link::to_active(s)
             && c.ctx.rax.get() as u16 == Call::ClientReceiveShort as u16
     };
-    if !awaited || !set.clients.is_empty() || k.sched.somebody_above(c) {
+    if !awaited {
         return None;
     }
-    if !set.servers.push_last(s) {
-        return None;
-    }
+    wait_again(k, s, set, c)?;
     if !IDEMPOTENT {
         c.client.clear();
     }
+    Some(hand_off(k, s, Waiting::Portset, c, Code::Ok, words))
+}
+
+/// `reply_wait_receive_short` to a thread that met an exception, and goes on with what it says.
+#[inline(never)]
+fn answer_exception(k: K, s: &'static Thread) -> Option<&'static Context> {
+    if words(s)? != SHORT_ANSWER_WORDS as u64 {
+        return None;
+    }
+    probe::site(Kind::Handle).ok()?;
+    let set = k.handles.portsets.probe(s.space()?, s.ctx.rdi.get())?;
+    let c = s.server.peer().active()?;
+    let answer = [&s.ctx.rsi, &s.ctx.rdx, &s.ctx.r10, &s.ctx.r8].map(Cell::get);
+    let awaited = c.run.get() == Run::Waiting(Waiting::Exception)
+        && matches!(c.hint.get(), Hint::Excepted(keeper) if keeper == Link::to_active(s))
+        && hal::user_rip_ok(answer[0]);
+    if !awaited {
+        return None;
+    }
+    wait_again(k, s, set, c)?;
+    super::go_on_at(c, answer);
+    super::end_exception(c);
+    Some(go_to(k, s, Waiting::Portset, c, 0))
+}
+
+/// `reply_wait_receive_short` to a thread that faulted, when its page is there.
+#[inline(never)]
+fn answer_fault(k: K, s: &'static Thread) -> Option<&'static Context> {
+    words(s)?;
+    probe::site(Kind::Handle).ok()?;
+    let set = k.handles.portsets.probe(s.space()?, s.ctx.rdi.get())?;
+    let c = s.server.peer().active()?;
+    let Hint::Faulted(server, life, missing, id, region) = c.hint.get() else {
+        return None;
+    };
+    let awaited = c.run.get() == Run::Waiting(Waiting::Reply)
+        && Link::of((server, life)) == Link::to_active(s)
+        && !memory::still_missing(k, c.space()?, missing, (id, region));
+    if !awaited {
+        return None;
+    }
+    wait_again(k, s, set, c)?;
+    Some(go_to(k, s, Waiting::Portset, c, 0))
+}
+
+/// The server has answered `to`, and waits for its next client, if it is the processor's turn to go to
+/// `to`.
+#[inline(always)]
+fn wait_again(k: K, s: &'static Thread, set: &'static Portset, to: &'static Thread) -> Option<()> {
+    if !set.clients.is_empty() || k.sched.somebody_above(to) || !set.servers.push_last(s) {
+        return None;
+    }
     s.server.clear();
     s.become_call(Call::ServerWaitReceiveShort);
-    Some(hand_off(k, s, Waiting::Portset, c, Code::Ok, words))
+    Some(())
+}
+
+/// Completes the call of a server that waits in `server_wait_receive_short` with a message of the
+/// kernel's. Whether it does.
+#[inline(always)]
+pub(super) fn tell<const N: usize>(
+    s: &'static Thread,
+    port: &'static Port,
+    words: &[u64; N],
+    code: Code,
+) -> bool {
+    if s.ctx.rax.get() as u8 != Call::ServerWaitReceiveShort as u8 {
+        return false;
+    }
+    for (register, word) in short_registers(s).into_iter().zip(words) {
+        register.set(*word);
+    }
+    s.ctx.rdi.set(port.alias.get());
+    probe::progress();
+    s.finish_with(code as u64 | (N as u64) << 11);
+    true
 }

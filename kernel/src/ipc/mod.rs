@@ -21,6 +21,7 @@ use crate::object::thread::{End, Hint, Missing, Thread, Touch};
 use crate::object::{self, Link, Object};
 use crate::{Handled, Outcome, Stop, K};
 use abi::ipc::{next, plan, Plan};
+use abi::message::{EXCEPTION_WORDS, FAULT_WORDS, SHORT_ANSWER_WORDS, SHORT_EXCEPTION_WORDS};
 use abi::state::{Stage, Waiting, REGISTER_WORDS};
 use abi::{Call, Code, Exception, MAX_IDEMPOTENT};
 use pump::{pump, pump_whole, Pumped, Sink, Source, Trouble};
@@ -610,33 +611,71 @@ fn call_idempotent(k: K, t: &'static Thread, stages: Plan) -> Handled {
     Ok(Outcome::Wait)
 }
 
-/// A message of the kernel on behalf of a thread that faulted or met an exception.
-pub(crate) fn send_from_kernel(
+/// What the kernel has to say on behalf of a thread.
+pub(crate) enum News {
+    /// A [`abi::message::FaultMessage`]: a page is missing, in that region.
+    Fault([u64; FAULT_WORDS], Missing, &'static Region),
+    /// What every message of an exception begins with; the registers follow.
+    Exception([u64; 4]),
+}
+
+/// Tells the server that waits.
+fn tell(
     k: K,
     t: &'static Thread,
+    s: &'static Thread,
     port: &'static Port,
-    words: &[u64],
-    missing: Option<(Missing, &'static Region)>,
-) {
-    let (code, stage) = match missing {
-        Some(_) => (Code::Fault, Stage::Fault),
-        None => (Code::Exception, Stage::Exception),
-    };
+    news: &News,
+) -> Result<Result<(), Code>, Trouble> {
+    match news {
+        News::Fault(words, ..) => {
+            if fast::tell(s, port, words, Code::Fault) {
+                return Ok(Ok(()));
+            }
+            deliver(k, s, port, Source::kernel(words), Code::Fault)
+        }
+        News::Exception(begin) => {
+            let [code, address, detail, tag] = *begin;
+            let c = &t.ctx;
+            let control = [c.rip.get(), c.rsp.get(), c.rflags(), c.rax.get()];
+            let [rip, rsp, rflags, rax] = control;
+            let short: [u64; SHORT_EXCEPTION_WORDS] =
+                [code, address, detail, tag, rip, rsp, rflags, rax];
+            if fast::tell(s, port, &short, Code::Exception) {
+                return Ok(Ok(()));
+            }
+            if s.call().is_some_and(|call| plan(call).has(Plan::SHORT)) {
+                return deliver(k, s, port, Source::kernel(&short), Code::Exception);
+            }
+            let mut words = [0; EXCEPTION_WORDS];
+            words[..4].copy_from_slice(begin);
+            words[4..].copy_from_slice(&c.registers().to_words());
+            deliver(k, s, port, Source::kernel(&words), Code::Exception)
+        }
+    }
+}
+
+/// A message of the kernel on behalf of a thread that faulted or met an exception.
+pub(crate) fn send_from_kernel(k: K, t: &'static Thread, port: &'static Port, news: &News) {
     while let Some(s) = waiting_server(port) {
-        match deliver(k, s, port, Source::kernel(words), code) {
+        match tell(k, t, s, port, news) {
             Ok(Ok(())) => {
                 s.wake(k);
-                s.server.set(stage, Link::to(t));
                 let server = Link::to(s);
-                if let Some((missing, region)) = missing {
-                    let (server, life) = server.parts();
-                    let (id, region) = region.head().name();
-                    t.hint.set(Hint::Faulted(server, life, missing, id, region));
-                    t.wait_plain(Waiting::Reply);
-                } else {
-                    t.exception_delivered.set(true);
-                    t.hint.set(Hint::Excepted(server));
-                    t.wait_plain(Waiting::Exception);
+                match *news {
+                    News::Fault(_, missing, region) => {
+                        s.server.set(Stage::Fault, Link::to(t));
+                        let (server, life) = server.parts();
+                        let (id, region) = region.head().name();
+                        t.hint.set(Hint::Faulted(server, life, missing, id, region));
+                        t.wait_plain(Waiting::Reply);
+                    }
+                    News::Exception(_) => {
+                        s.server.set(Stage::Exception, Link::to(t));
+                        t.exception_delivered.set(true);
+                        t.hint.set(Hint::Excepted(server));
+                        t.wait_plain(Waiting::Exception);
+                    }
                 }
                 return;
             }
@@ -669,7 +708,7 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
                 let refused = match c.hint.get() {
                     Hint::Faulted(_, _, missing, id, life) => c
                         .space()
-                        .filter(|s| memory::still_missing(s, missing, (id, life)))
+                        .filter(|s| memory::still_missing(k, s, missing, (id, life)))
                         .map(|_| missing.page()),
                     _ => None,
                 };
@@ -680,12 +719,7 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
             }
         }
         Stage::Exception => {
-            let mut words = [0; REGISTER_WORDS];
-            Source::of(t, stages, mine).read_words(k, &mut words)?;
-            let registers = abi::Registers::from_words(&words);
-            if !hal::user_address_ok(&registers) {
-                return Err(Stop::Code(Code::Invalid));
-            }
+            let answer = Answer::of(k, t, stages, mine)?;
             // An answer from anybody else than who has the exception is as late as one to a thread
             // that has gone on: another keeper may have it by now.
             let here = |c: &&Thread| match c.hint.get() {
@@ -699,7 +733,7 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
                 // What is given to a vacant thread would be lost with its old body.
                 c.head().open()?;
                 if c.exception_delivered.get() {
-                    commit_exception(k, c, &registers);
+                    commit_exception(k, c, &answer);
                 }
             }
         }
@@ -741,16 +775,61 @@ fn reply_call(k: K, c: &'static Thread, mut source: Source<'_>) -> Result<(), St
     Ok(())
 }
 
+/// A keeper's answer to an exception.
+enum Answer {
+    /// All registers.
+    Long(abi::Registers),
+    /// A [`abi::message::ShortAnswer`].
+    Short([u64; SHORT_ANSWER_WORDS]),
+}
+
+impl Answer {
+    /// What the thread's frame says that it answers.
+    fn of(k: K, t: &'static Thread, stages: Plan, space: &'static Space) -> Result<Answer, Stop> {
+        let source = Source::of(t, stages, space);
+        let (answer, sound) = if stages.has(Plan::SHORT) {
+            let words = source.short_words()?;
+            (Answer::Short(words), hal::user_rip_ok(words[0]))
+        } else {
+            let mut words = [0; REGISTER_WORDS];
+            source.read_words(k, &mut words)?;
+            let registers = abi::Registers::from_words(&words);
+            (Answer::Long(registers), hal::user_address_ok(&registers))
+        };
+        if sound {
+            Ok(answer)
+        } else {
+            Err(Stop::Code(Code::Invalid))
+        }
+    }
+}
+
 /// The keeper's answer to an exception: the thread goes on with these registers. This holds for a
 /// stopped thread too: it is a manager's act, like `set_state`.
-fn commit_exception(k: K, c: &'static Thread, registers: &abi::Registers) {
-    counters::completed(c);
-    c.ctx.set_registers(registers);
-    exec::goes_out(c);
-    c.exception_delivered.set(false);
+fn commit_exception(k: K, c: &'static Thread, answer: &Answer) {
+    match answer {
+        Answer::Long(registers) => c.ctx.set_registers(registers),
+        &Answer::Short(words) => go_on_at(c, words),
+    }
+    end_exception(c);
     if c.waits_for(Waiting::Exception) {
         c.wake(k);
     }
+}
+
+/// The thread's registers become these.
+#[inline(always)]
+fn go_on_at(c: &Thread, [rip, rsp, rflags, rax]: [u64; SHORT_ANSWER_WORDS]) {
+    c.ctx.set_control(rip, rsp, rflags);
+    c.ctx.rax.set(rax);
+}
+
+/// The thread goes on as its frame says.
+#[inline(always)]
+fn end_exception(c: &Thread) {
+    counters::completed(c);
+    exec::goes_out(c);
+    c.exception_delivered.set(false);
 }
 
 /// `server_release`: the exception stays delivered, its answer becomes the manager's affair.

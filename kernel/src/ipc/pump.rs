@@ -91,7 +91,7 @@ struct Short {
     count: usize,
 }
 
-fn short_registers(t: &Thread) -> [&Cell<u64>; 8] {
+pub(super) fn short_registers(t: &Thread) -> [&Cell<u64>; 8] {
     let c = &t.ctx;
     [&c.rsi, &c.rdx, &c.r10, &c.r8, &c.r9, &c.r12, &c.r13, &c.r14]
 }
@@ -200,6 +200,23 @@ impl<'a> Source<'a> {
             From::Short(s) => s.count as u64,
             From::Kernel(words) => words.len() as u64 * 8,
         }
+    }
+
+    /// The words of a register message, which must have exactly so many and nothing else.
+    pub(super) fn short_words<const N: usize>(self) -> Result<[u64; N], Stop> {
+        let From::Short(short) = self.kind else {
+            return Err(Stop::Code(abi::Code::Invalid));
+        };
+        if short.count != N * 8 || self.refs & MAX_LIST_REFS != 0 {
+            return Err(Stop::Code(abi::Code::Invalid));
+        }
+        let mut words = [0; N];
+        for (word, chunk) in words.iter_mut().zip(short.bytes.chunks_exact(8)) {
+            let mut eight = [0; 8];
+            eight.copy_from_slice(chunk);
+            *word = u64::from_le_bytes(eight);
+        }
+        Ok(words)
     }
 
     /// Reads a message that must have exactly this length.

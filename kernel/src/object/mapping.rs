@@ -35,15 +35,47 @@ impl Mapping {
         self.start.get() + self.size.get()
     }
 
+    /// Sets start, size, offset and protection of one that is in no space.
+    #[inline]
+    pub(crate) fn set(&self, [start, size, offset, protection]: [u64; 4]) {
+        self.start.set(start);
+        self.size.set(size);
+        self.offset.set(offset);
+        self.protection.set(protection);
+    }
+
+    /// Whether it shows a part of that region.
+    #[inline]
+    pub(crate) fn shows(&self, region: &'static Region) -> bool {
+        self.region.get().is(region)
+    }
+
+    /// Shows another part of its region, or elsewhere.
+    pub(crate) fn relocate(&'static self, k: K, space: &'static Space, state: [u64; 4]) {
+        self.leave_space(k);
+        self.set(state);
+        self.enter(k, space);
+    }
+
     /// Detaches the mapping from region and space: what it made visible goes.
     pub(crate) fn withdraw(&'static self, k: K) {
+        self.leave_space(k);
+        self.leave_region();
+        self.space.set(Link::NONE);
+        self.size.set(0);
+    }
+
+    fn leave_space(&'static self, k: K) {
         if let Some(space) = self.space.get().get() {
             space.forget(k, self.start.get(), self.size.get());
             remove(&space.mappings, self);
         }
-        self.leave_region();
-        self.space.set(Link::NONE);
-        self.size.set(0);
+    }
+
+    fn enter(&'static self, k: K, space: &'static Space) {
+        self.space.set(Link::to(space));
+        self.weight.set(k.random());
+        insert(&space.mappings, self);
     }
 
     pub(crate) fn leave_region(&'static self) {
@@ -70,7 +102,6 @@ impl Mapping {
 
     /// Attaches it. The caller has checked that the range is free and the values make sense.
     pub(crate) fn install(&'static self, k: K, space: &'static Space, region: &'static Region) {
-        self.space.set(Link::to(space));
         self.region.set(Link::to(region));
         let first = region.importers.replace(Some(self));
         self.next.set(first);
@@ -78,8 +109,7 @@ impl Mapping {
         if let Some(first) = first {
             first.prev.set(Some(self));
         }
-        self.weight.set(k.random());
-        insert(&space.mappings, self);
+        self.enter(k, space);
     }
 
     pub(crate) fn next_importer(&self) -> Option<&'static Mapping> {

@@ -18,7 +18,8 @@ pub(crate) struct Space {
     head: Header,
     /// A cache of the mapping hierarchy.
     pub(crate) table: PageTable,
-    /// Changes whenever a translation is taken away; no two spaces ever have the same.
+    /// Changes whenever the table loses a translation: what has been found by one that the table has is
+    /// good as long as this lasts. No two spaces ever have the same.
     pub(crate) epoch: Cell<u64>,
     pub(crate) mappings: Cell<Option<&'static Mapping>>,
     pub(crate) regions: Cell<Option<&'static Region>>,
@@ -119,8 +120,9 @@ impl Forget {
             space.forgetting.listed.set(false);
             space.forgetting.looks.set(space.forgetting.looks.get() + 1);
             let (from, to) = (space.forgetting.from.get(), space.forgetting.to.get());
-            space.table.remove(from, to - from);
-            space.epoch.set(k.next_epoch());
+            if space.table.remove(from, to - from) > 0 {
+                space.epoch.set(k.next_epoch());
+            }
             let mut at = space.regions.get();
             while let Some(r) = at {
                 let start = r.start.get();
@@ -188,6 +190,12 @@ impl Space {
             t.note_space();
             at = t.next_in_space.get();
         }
+    }
+
+    /// Gives back the pages of its table: a matter of time only.
+    pub(crate) fn empty_table(&self, k: K) {
+        self.table.clear();
+        self.epoch.set(k.next_epoch());
     }
 
     /// Drops the translations of a range, here and wherever it was exported to.
@@ -260,8 +268,7 @@ impl Object for Space {
             r.forget_all(k);
             at = r.next.get();
         }
-        self.table.clear();
-        self.epoch.set(k.next_epoch());
+        self.empty_table(k);
         // Its threads cannot go on until it has a body again: each finds that out by itself.
         let mut at = self.threads.get();
         while let Some(t) = at {

@@ -162,13 +162,18 @@ pub(super) fn mapping_set(a: Args) -> Handled {
     if grows {
         m.size.set(size);
     } else {
-        m.withdraw(a.k);
-        m.start.set(start);
-        m.size.set(size);
-        m.offset.set(offset);
-        m.protection.set(protection);
-        if let Some((region, space)) = install {
-            m.install(a.k, space, region);
+        let state = [start, size, offset, protection];
+        match install {
+            Some((region, space)) if m.shows(region) => m.relocate(a.k, space, state),
+            Some((region, space)) => {
+                m.withdraw(a.k);
+                m.set(state);
+                m.install(a.k, space, region);
+            }
+            None => {
+                m.withdraw(a.k);
+                m.set(state);
+            }
         }
     }
     object::opened(a.k, m.head());
