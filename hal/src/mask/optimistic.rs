@@ -146,17 +146,28 @@ impl Optimistic {
             .map(|vector| vector as u8)
     }
 
+    /// What has been kept since everything was masked is put off again.
+    pub(crate) fn put_off(&self) -> Arrival {
+        self.held.store(Level::All as u8, Ordering::Relaxed);
+        Arrival::Later(Level::All)
+    }
+
     /// The processor is closed, for what is kept and for everything else.
     pub(crate) fn close(&self, machine: &impl Controllers) {
         machine.hold_back(Level::All);
         self.held.store(Level::All as u8, Ordering::Relaxed);
     }
 
-    /// Notes, and returns, what the hardware must hold back for what is kept. The caller tells it.
-    pub(crate) fn rest(&self) -> Level {
+    /// The highest level of which something is kept.
+    pub(crate) fn kept(&self) -> Level {
         let taken = |level: &Level| self.place(*level).load(Ordering::Relaxed) != 0;
-        let rest = PLACES.into_iter().rev().find(taken);
-        let rest = rest.unwrap_or(Level::None);
+        let kept = PLACES.into_iter().rev().find(taken);
+        kept.unwrap_or(Level::None)
+    }
+
+    /// Notes, and returns, what the hardware must hold back for what is kept. The caller tells it.
+    fn rest(&self) -> Level {
+        let rest = self.kept();
         self.held.store(rest as u8, Ordering::Relaxed);
         rest
     }

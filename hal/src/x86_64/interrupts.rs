@@ -56,6 +56,10 @@ const fn class(level: Level) -> u8 {
 /// The vector of the timer, of the highest class.
 pub(super) const TIMER: u8 = (class(Level::Clock) << 4) | 0x8;
 
+/// The vector by which the processor reminds itself of what is kept (`mask`): above all others, so that
+/// nothing comes before it.
+pub(super) const AGAIN: u8 = 0xe0;
+
 /// The vector of one of the processor's own lines.
 const fn own_vector(line: u8) -> u8 {
     (class(Level::of_line(line)) << 4) | ((line - OWN_LINES.start) % OWN_PER_LEVEL)
@@ -75,6 +79,10 @@ fn line_of(vector: u8) -> Option<u8> {
 pub(super) fn level_of(vector: u8) -> Option<Level> {
     if vector == TIMER {
         return Some(Level::Clock);
+    }
+    if vector == AGAIN {
+        time::end_of_interrupt();
+        return None;
     }
     line_of(vector)
         .filter(|&line| !is_spurious(line))

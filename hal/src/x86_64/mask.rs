@@ -4,13 +4,15 @@
 //! below it are held back in the controllers (`interrupts`): lines of the 8259 by its masks, vectors of
 //! the local APIC by the task priority.
 //!
-//! *Optimistic*: a byte in [`CPU`], which the entry code sets and the exit code clears. The flag stays
-//! on. An interrupt in the kernel arrives on a stack of its own and asks [`interrupted`] what becomes of it;
-//! flag and controllers are touched when it was masked, and no sooner.
+//! *Optimistic*: a byte in [`CPU`]. The flag stays on, in the kernel as in user mode. An interrupt in the
+//! kernel arrives on a stack of its own and asks [`interrupted`] what becomes of it; flag and controllers are
+//! touched when it was masked, and no sooner. Who leaves the kernel has everything masked, and who comes
+//! into it finds that: the byte is of no matter in user mode. What was kept until the kernel is left comes
+//! again when the flag is on again, which is then ([`interrupts::AGAIN`]).
 
-use super::interrupts;
 use super::trap::{self, KernelFrame};
 use super::CPU;
+use super::{interrupts, time};
 use crate::mask::optimistic::{Arrival, Controllers};
 use crate::mask::{Irq, Level, IRQ};
 use core::arch::asm;
@@ -133,6 +135,8 @@ impl Controllers for Hardware {
     }
 
     fn handle(&self, vector: u8) {
+        // This may lead to another thread, and out.
+        call_back();
         trap::interrupt(vector);
     }
 }
@@ -152,54 +156,54 @@ pub(super) fn handle_now() {
     hold_back(rest);
 }
 
-/// Takes what has been kept until everything could be unmasked. Everything is still masked, and the
-/// hardware is open again for what is not kept.
+/// What is kept comes again as soon as the flag is on, if it is not taken before. Until then the
+/// controllers hold back its likes.
+fn call_back() {
+    let kept = CPU.0.mask.kept();
+    hold_back(kept);
+    if kept != Level::None {
+        time::raise(interrupts::AGAIN);
+    }
+}
+
+/// Takes what has been kept until the kernel was left, the highest first. What is left comes again.
 pub(super) fn take_kept() -> Option<u8> {
-    close();
-    let vector = CPU.0.mask.take(Level::None);
-    Hardware.hold_back(CPU.0.mask.rest());
+    let mask = &CPU.0.mask;
+    mask.close(&Hardware);
+    let vector = mask.take(Level::None);
+    call_back();
     vector
 }
 
-/// Where the interrupted code was.
-pub(super) enum Place {
-    /// At the first instruction of the way in: it is about to mask everything.
-    In,
-    /// On the way out, with no level masked: all of the thread is in its context.
-    Out,
-    /// In the kernel proper, on a kernel stack.
-    Kernel,
-}
-
 /// An interrupt has come while the kernel ran. Where to go on: with the frame of the interrupt, for it is
-/// kept or no matter; with a copy of it on the stack that was interrupted, to handle it there; or, for
-/// nothing, with the way out from its beginning.
-pub(super) fn interrupted(frame: &mut KernelFrame) -> Option<&mut KernelFrame> {
+/// kept or no matter; or with a copy of it on the stack that was interrupted, to handle it there.
+pub(super) fn interrupted(frame: &mut KernelFrame) -> &mut KernelFrame {
     let vector = frame.vector as u8;
-    let Some(level) = interrupts::level_of(vector) else {
-        return Some(frame);
-    };
     let mask = &CPU.0.mask;
-    let place = trap::place(frame.rip);
-    let masked = match (mask.level(), &place) {
-        (Level::None, Place::In) => Level::All,
-        (level, _) => level,
+    let masked = mask.level();
+    let arrival = match interrupts::level_of(vector) {
+        Some(level) => mask.arrive(vector, level, masked),
+        // It is not user mode yet.
+        None if vector == interrupts::AGAIN
+            && masked == Level::All
+            && mask.kept() != Level::None =>
+        {
+            mask.put_off()
+        }
+        None => return frame,
     };
-    match (mask.arrive(vector, level, masked), place) {
-        (Arrival::Later(Level::All), _) => {
+    match arrival {
+        Arrival::Later(Level::All) => {
             frame.rflags &= !FLAG;
-            Some(frame)
+            call_back();
+            frame
         }
-        (Arrival::Later(masked), _) => {
+        Arrival::Later(masked) => {
             hold_back(masked);
-            Some(frame)
+            frame
         }
-        (Arrival::Now, Place::Out) => {
-            // For the way out to find it.
-            mask.close(&Hardware);
-            None
-        }
-        // SAFETY: neither on the way in, where everything is masked, nor on the way out: kernel code.
-        (Arrival::Now, _) => Some(unsafe { frame.moved() }),
+        // SAFETY: it is not masked, as everything is on the way in and on the way out: kernel code, on a
+        // stack of the kernel.
+        Arrival::Now => unsafe { frame.moved() },
     }
 }

@@ -7,18 +7,16 @@
 //! `iretq` for any other.
 //!
 //! A trap in the kernel itself is an interrupt that was let in, or a bug. With optimistic masking (`mask`)
-//! interrupts come anywhere in the kernel, on a stack of their own: the way in begins by masking
-//! everything, the way out ends with nothing masked, and what is interrupted between that and user mode
-//! begins the way out anew.
+//! interrupts come anywhere in the kernel, on a stack of their own. On the way in and on the way out
+//! everything is masked, as it has been since the kernel was left: neither has anything to do for that.
 
 use super::descriptors::{KERNEL_CODE, KERNEL_DATA, USER_CODE, USER_DATA};
 use super::fpu::use_fpu;
 use super::instructions::{cr2, wrmsr, MSR_EFER, MSR_LSTAR, MSR_SFMASK, MSR_SYSENTER_CS};
-use super::mask::{self, Place, FLAG};
+use super::mask::{self, FLAG};
 use super::serial::{die, die_at};
 use super::{interrupts, stack, time, Cpu, Global, CPU};
-use crate::mask::optimistic::Optimistic;
-use crate::mask::{Irq, Level, IRQ};
+use crate::mask::{Irq, IRQ};
 use crate::{Context, Kernel, Trap};
 use core::arch::{asm, global_asm, naked_asm};
 use core::cell::Cell;
@@ -36,11 +34,8 @@ const MACHINE_CHECK: u64 = 18;
 /// Flags that are clear when the kernel begins to run: TF, IF, DF, IOPL, NT, AC.
 const CLEAR_FLAGS: u64 = 0x4_7700;
 
-/// Whether the entry and exit code masks by the byte in [`CPU`].
+/// Whether interrupts are masked by the byte in [`CPU`], and the flag stays on.
 const OPTIMISTIC: u8 = (matches!(IRQ, Irq::Optimistic)) as u8;
-/// Where that is, and where it says what the hardware holds back since something was kept.
-const LEVEL: usize = offset_of!(Cpu, mask) + offset_of!(Optimistic, level);
-const HELD: usize = offset_of!(Cpu, mask) + offset_of!(Optimistic, held);
 
 /// Whether a context can be suspended on a stack of its own. In the interrupt model none is, and the
 /// exit code need not see to that.
@@ -62,10 +57,6 @@ extern "C" {
     fn hal_stubs();
     /// The way out, in the middle of [`syscall_entry`].
     pub(super) fn hal_resume();
-    /// Where the way out divides: from here on for a context of which all registers are restored.
-    fn hal_resume_full();
-    /// Where it ends.
-    fn hal_resume_end();
 }
 
 /// Where the descriptor table leads for the vector.
@@ -164,17 +155,6 @@ pub(super) extern "C" fn resume(context: &'static Context) -> &'static Context {
     KERNEL.0.get().resume(context)
 }
 
-/// Interrupts find nothing masked from here on, and nothing on the stack that is worth keeping.
-macro_rules! unmask {
-    () => {
-        ".if {optimistic}
-        mov byte ptr [rip + {cpu} + {level}], 0
-        cmp byte ptr [rip + {cpu} + {held}], 0
-        jne 8f
-        .endif"
-    };
-}
-
 /// The end of the way out with `sysretq`, with the context in `rax`.
 macro_rules! to_user {
     () => {
@@ -203,9 +183,6 @@ macro_rules! to_user {
 #[unsafe(naked)]
 unsafe extern "C" fn syscall_entry() {
     naked_asm!(
-        ".if {optimistic}",
-        "mov byte ptr [rip + {cpu} + {level}], {all}",
-        ".endif",
         "mov [rip + {cpu} + {user_rsp}], rsp",
         "mov rsp, [rip + {cpu} + {current}]",
         "mov [rsp + {rax}], rax",
@@ -244,7 +221,6 @@ unsafe extern "C" fn syscall_entry() {
         "cmp rax, [rip + {cpu} + {current}]",
         "jne 4f",
         // The one that came in: what the kernel has not changed need not be loaded.
-        unmask!(),
         "cmp dword ptr [rax + {full}], 0",
         "jne 6f",
         to_user!(),
@@ -264,7 +240,6 @@ unsafe extern "C" fn syscall_entry() {
         "wrfsbase rcx",
         "mov rdx, [rax + {gs_base}]",
         "wrgsbase rdx",
-        unmask!(),
         to_user!(),
         "5:",
         // `plain` becomes what the context has: it owns the FPU or not.
@@ -282,19 +257,6 @@ unsafe extern "C" fn syscall_entry() {
         "5:",
         "cmp dword ptr [rax + {full}], 0",
         "je 2b",
-        unmask!(),
-        "jmp 6f",
-        // First what has been kept.
-        ".if {optimistic}",
-        "8:",
-        "mov byte ptr [rip + {cpu} + {level}], {all}",
-        "mov rsp, [rax + {stack_top}]",
-        "mov rdi, rax",
-        "call {kept}",
-        "jmp hal_resume",
-        ".endif",
-        ".global hal_resume_full",
-        "hal_resume_full:",
         // All registers, for once. `iretq` to an address that is not canonical would fault here.
         "6:",
         "mov rcx, [rax + {rip}]",
@@ -332,21 +294,11 @@ unsafe extern "C" fn syscall_entry() {
         // The thread takes that fault.
         "7:",
         "mov rsp, [rax + {stack_top}]",
-        ".if {optimistic}",
-        "mov byte ptr [rip + {cpu} + {level}], {all}",
-        ".endif",
         "mov rdi, rax",
         "mov esi, {protection}",
         "xor edx, edx",
         "call {from_user}",
         "jmp hal_resume",
-        ".global hal_resume_end",
-        "hal_resume_end:",
-        optimistic = const OPTIMISTIC,
-        level = const LEVEL,
-        held = const HELD,
-        all = const Level::All as u8,
-        kept = sym kept,
         cpu = sym CPU,
         user_rsp = const offset_of!(Cpu, user_rsp),
         kernel = const offset_of!(Cpu, kernel),
@@ -422,7 +374,6 @@ unsafe extern "C" fn common() {
         "mov rsp, [rax + {stack_top}]",
         // The processor has cleared TF, IF and NT, but not DF and AC.
         ".if {optimistic}",
-        "mov byte ptr [rip + {cpu} + {level}], {all}",
         "push {open}",
         ".else",
         "push 2",
@@ -448,8 +399,6 @@ unsafe extern "C" fn common() {
         ".if {optimistic}",
         "cmp rax, rsp",
         "je 3f",
-        "test rax, rax",
-        "jz 4f",
         "mov rsp, rax",
         "call {handle_now}",
         "3:",
@@ -465,15 +414,7 @@ unsafe extern "C" fn common() {
         "pop rax",
         "add rsp, 16",
         "iretq",
-        ".if {optimistic}",
-        "4:",
-        "mov rax, [rip + {cpu} + {current}]",
-        "mov rsp, [rax + {stack_top}]",
-        "jmp {resume}",
-        ".endif",
         optimistic = const OPTIMISTIC,
-        level = const LEVEL,
-        all = const Level::All as u8,
         open = const FLAG | 2,
         handle_now = sym handle_now,
         cpu = sym CPU,
@@ -574,7 +515,7 @@ impl KernelFrame {
 }
 
 /// A trap in the kernel. What the entry code goes on with: see [`mask::interrupted`].
-extern "C" fn from_kernel(frame: &mut KernelFrame) -> Option<&mut KernelFrame> {
+extern "C" fn from_kernel(frame: &mut KernelFrame) -> &mut KernelFrame {
     if frame.vector < 32 {
         let (
             address,
@@ -593,45 +534,15 @@ extern "C" fn from_kernel(frame: &mut KernelFrame) -> Option<&mut KernelFrame> {
     match IRQ {
         Irq::Hardware => {
             interrupt(frame.vector as u8);
-            Some(frame)
+            frame
         }
-        Irq::Optimistic => {
-            let rip = frame.rip;
-            let next = mask::interrupted(frame);
-            if let (None, Some(context)) = (&next, CPU.0.current.get()) {
-                // This may have been noted as done already.
-                if rip >= hal_resume_full as *const () as u64 {
-                    context.full.set(1);
-                }
-            }
-            next
-        }
-    }
-}
-
-/// Where that instruction of the kernel is.
-pub(super) fn place(rip: u64) -> Place {
-    let out = hal_resume as *const () as u64..hal_resume_end as *const () as u64;
-    if rip == syscall_entry as *const () as u64 {
-        Place::In
-    } else if out.contains(&rip) {
-        Place::Out
-    } else {
-        Place::Kernel
+        Irq::Optimistic => mask::interrupted(frame),
     }
 }
 
 /// What has been interrupted goes on after this.
 extern "C" fn handle_now() {
     mask::handle_now();
-}
-
-/// On the way out with a context, something has been kept: as if it came now.
-extern "C" fn kept(context: &'static Context) -> &'static Context {
-    match mask::take_kept().and_then(|vector| arrived(vector.into())) {
-        Some(trap) => KERNEL.0.get().trap(context, trap),
-        None => context,
-    }
 }
 
 /// Calls the kernel, which has been interrupted.
@@ -645,6 +556,9 @@ pub(super) fn interrupt(vector: u8) {
 fn arrived(vector: u64) -> Option<Trap> {
     if vector == u64::from(time::VECTOR) {
         time::fired().then_some(Trap::Timer)
+    } else if IRQ == Irq::Optimistic && vector == u64::from(interrupts::AGAIN) {
+        time::end_of_interrupt();
+        mask::take_kept().and_then(|vector| arrived(vector.into()))
     } else {
         interrupts::fired(vector as u8).map(Trap::Irq)
     }
