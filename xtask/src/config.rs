@@ -134,6 +134,14 @@ impl Config {
         }
     }
 
+    /// For the kernel that tests the machine: a model that uses all of it, stacks included.
+    pub(crate) const fn machine(irq: Irq) -> Config {
+        Config {
+            model: Model::ProcessFp,
+            irq,
+        }
+    }
+
     /// The name of its directory.
     pub(crate) fn directory(self) -> String {
         self.name().replace(",irq=", "-")

@@ -473,10 +473,7 @@ fn machine_own_tests(project: &Project, options: &TestOptions, report: &Mutex<Re
         {
             continue;
         }
-        let config = Config {
-            irq,
-            ..Config::DEFAULT
-        };
+        let config = Config::machine(irq);
         match image::build_example(project, config, "machine") {
             Ok(images) => {
                 let mut machine = Options::new(config);

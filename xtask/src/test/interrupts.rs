@@ -66,10 +66,7 @@ pub(crate) fn run(project: &Project, fresh: bool) -> Result<u8, Error> {
     let done = Mutex::new(Done::read(project, fresh)?);
     let mut images = Vec::new();
     for irq in Config::maskings(&[]) {
-        let config = Config {
-            irq,
-            ..Config::DEFAULT
-        };
+        let config = Config::machine(irq);
         images.push((config, image::build_example(project, config, "machine")?));
     }
     let report = Mutex::new(Report::default());
