@@ -81,6 +81,7 @@ pub struct Kernel {
     lock: exec::Lock,
     stacks: exec::Stacks,
     counters: exec::counters::Counters,
+    forgotten: exec::Forgotten,
     /// The thread that runs; before the first one does, its slot.
     current: Cell<&'static Thread>,
     /// Whose translations and I/O ports are loaded.
@@ -179,6 +180,7 @@ impl Kernel {
             lock: exec::Lock::new(),
             stacks: exec::Stacks::new()?,
             counters: exec::counters::Counters::new(),
+            forgotten: exec::Forgotten::new(),
             inside: Cell::new(None),
             ports_loaded: Cell::new(false),
             table_hand: Cell::new(0),
@@ -189,7 +191,7 @@ impl Kernel {
         hal::alloc_slice(1, |_| kernel.take())?.first()?.as_ref()
     }
 
-    /// A pseudo-random number, for the shape of trees only.
+    /// A pseudo-random number, for what must not matter: the shape of trees, and forgetting.
     fn random(&self) -> u32 {
         let mut x = self.seed.get();
         x ^= x << 13;

@@ -38,7 +38,9 @@ test     run the tests: on the host, in the guest, and whole scenarios
     --fresh            with --all: begin anew
     --verbose          show the log of every machine
     --debug            with one of the cuts: the machine waits for a debugger on port 1234
-    FILTER             only tests whose name contains FILTER; `cut`, which must be asked for, is every
+    FILTER             only tests whose name contains FILTER: `host/`, `machine/`, `guest/`, `scenario/`,
+                       `bench/`, `forgetful/` (the guest's tests on a kernel that drops at random what
+                       it keeps for waiting threads) name the kinds; `cut`, which must be asked for, is every
                        call cut at every site of the kernel in every way
     The last line is `P passed, F failed`; the status is 0 only if F is 0 and P is not.
 

@@ -111,6 +111,10 @@ const TESTED: &[Model] = &[Model::ProcessNp, Model::InterruptNp, Model::Continua
 /// The models that `--all` takes with optimistic masking as well.
 const ALSO_OPTIMISTIC: &[Model] = &[Model::ProcessNp, Model::InterruptNp, Model::ContinuationNp];
 
+/// Whose forgetful kernel `./fermata test` takes unless told otherwise. With `--all` it takes that of
+/// every model which keeps something.
+const FORGETFUL: Model = Model::ContinuationFp;
+
 /// Which maskings `--all` is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
@@ -140,6 +144,12 @@ impl Config {
             model: Model::ProcessFp,
             irq,
         }
+    }
+
+    /// Whether its forgetful kernel is tested, among `all` or not.
+    pub(crate) fn is_tested_forgetful(self, all: bool) -> bool {
+        let keeps = !matches!(self.model, Model::InterruptNp | Model::InterruptPp);
+        keeps && (all || self.model == FORGETFUL)
     }
 
     /// The name of its directory.

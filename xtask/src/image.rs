@@ -61,7 +61,11 @@ impl Images {
         for &config in configs {
             let mut command = project.cargo(Room::CountingKernel, config, "build");
             command.args(["--quiet", "--package", boot]);
-            let what = format!("building the counting kernel, {}", config.name());
+            let what = format!(
+                "building {}, {}",
+                Room::CountingKernel.what(),
+                config.name()
+            );
             match finish(command, &what) {
                 Ok(()) => {
                     let path = project.binaries(Room::CountingKernel, config);
@@ -100,7 +104,7 @@ pub(crate) fn build(project: &Project, configs: &[Config]) -> Result<Images, Err
     }
 }
 
-/// The same for [`Room::Kernel`] or [`Room::Probe`], but a kernel that does not build is no reason to
+/// The same for any room of kernels, but a kernel that does not build is no reason to
 /// do without the others.
 pub(crate) fn build_what_builds(
     project: &Project,
@@ -130,12 +134,7 @@ pub(crate) fn build_what_builds(
     std::thread::scope(|scope| {
         let programs = scope.spawn(|| finish(user, "building the programs"));
         for &config in configs {
-            let probe = if room == Room::Probe {
-                " with the probe"
-            } else {
-                ""
-            };
-            let what = format!("building the kernel{probe}, {}", config.name());
+            let what = format!("building {}, {}", room.what(), config.name());
             if let Err(error) = finish(kernel(config), &what) {
                 failed.push((config, error));
             }

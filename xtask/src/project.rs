@@ -2,7 +2,8 @@
 //!
 //! There are three rooms to build in, with different targets and flags, each with a target
 //! directory of its own so that no build disturbs another: the host (xtask, host tests), the
-//! kernel (once per configuration, and once more with the probe of cut tests), and the programs of the guest.
+//! kernel (once per configuration, and once more for each special purpose: [`Room`]), and the programs of
+//! the guest.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -28,8 +29,35 @@ pub(crate) enum Room {
     CountingKernel,
     /// The image of a kernel with the probe, for cut tests.
     Probe,
+    /// The image of a kernel that drops at random what threads keep.
+    Forgetful,
     /// Programs that run in the guest.
     User,
+}
+
+impl Room {
+    /// For an image of the kernel: its directory, and the `--cfg` that makes it what it is.
+    fn kernel(self) -> Option<(&'static str, Option<&'static str>)> {
+        match self {
+            Room::Kernel => Some(("kernel", None)),
+            Room::CountingKernel => Some(("counting", Some("fermata_counters"))),
+            Room::Probe => Some(("probe", Some("fermata_probe"))),
+            Room::Forgetful => Some(("forgetful", Some("fermata_forgetful"))),
+            Room::Host | Room::User => None,
+        }
+    }
+
+    /// What is built, for people.
+    pub(crate) fn what(self) -> &'static str {
+        match self {
+            Room::Kernel => "the kernel",
+            Room::CountingKernel => "the counting kernel",
+            Room::Probe => "the kernel with the probe",
+            Room::Forgetful => "the forgetful kernel",
+            Room::Host => "what runs on the host",
+            Room::User => "the programs",
+        }
+    }
 }
 
 /// Target of the kernel.
@@ -121,12 +149,10 @@ impl Project {
 
     /// Where the output of a build for `room` goes.
     fn target_dir(&self, room: Room, config: Config) -> PathBuf {
-        match room {
-            Room::Host => self.target.join("host"),
-            Room::Kernel => self.target.join("kernel").join(config.directory()),
-            Room::CountingKernel => self.target.join("counting").join(config.directory()),
-            Room::Probe => self.target.join("probe").join(config.directory()),
-            Room::User => self.target.join("user"),
+        match (room, room.kernel()) {
+            (_, Some((directory, _))) => self.target.join(directory).join(config.directory()),
+            (Room::User, _) => self.target.join("user"),
+            _ => self.target.join("host"),
         }
     }
 
@@ -135,10 +161,8 @@ impl Project {
         let target = self.target_dir(room, config);
         match room {
             Room::Host => target.join("debug"),
-            Room::Kernel | Room::CountingKernel | Room::Probe => {
-                target.join(KERNEL_TARGET).join("kernel")
-            }
             Room::User => target.join(USER_TARGET).join("release"),
+            _ => target.join(KERNEL_TARGET).join("kernel"),
         }
     }
 
@@ -149,11 +173,11 @@ impl Project {
         self.set_up(&mut command, room, config);
         match room {
             Room::Host => {}
-            Room::Kernel | Room::CountingKernel | Room::Probe => {
-                command.args(["--target", KERNEL_TARGET, "--profile", "kernel"]);
-            }
             Room::User => {
                 command.args(["--target", USER_TARGET, "--profile", "release"]);
+            }
+            _ => {
+                command.args(["--target", KERNEL_TARGET, "--profile", "kernel"]);
             }
         }
         command
@@ -164,19 +188,12 @@ impl Project {
         command.env("CARGO_TARGET_DIR", self.target_dir(room, config));
         let mut flags: Vec<String> = match room {
             Room::Host => Vec::new(),
-            Room::Kernel | Room::CountingKernel | Room::Probe => {
-                KERNEL_FLAGS.iter().map(ToString::to_string).collect()
-            }
             Room::User => USER_FLAGS.iter().map(ToString::to_string).collect(),
+            _ => KERNEL_FLAGS.iter().map(ToString::to_string).collect(),
         };
-        if matches!(room, Room::Kernel | Room::CountingKernel | Room::Probe) {
+        if let Some((_, cfg)) = room.kernel() {
             flags.extend(config.flags());
-        }
-        if room == Room::CountingKernel {
-            flags.extend(["--cfg", "fermata_counters"].map(String::from));
-        }
-        if room == Room::Probe {
-            flags.extend(["--cfg", "fermata_probe"].map(String::from));
+            flags.extend(cfg.iter().flat_map(|cfg| ["--cfg", cfg].map(String::from)));
         }
         if !flags.is_empty() {
             command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));

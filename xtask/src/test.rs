@@ -1,6 +1,7 @@
 //! `./fermata test`: tests on the host, tests in the guest, and scenarios, counted together.
 //!
-//! Tests have names of five kinds: `host/PACKAGE/NAME`, `machine/IRQ/NAME`, `guest/CONFIG/NAME`,
+//! Tests have names of several kinds: `host/PACKAGE/NAME`, `machine/IRQ/NAME`, `guest/CONFIG/NAME`,
+//! `forgetful/CONFIG/NAME` (the guest's tests once more, on a kernel that drops at random what threads keep),
 //! `scenario/CONFIG/NAME` and, for counts that must not get worse, `bench/CONFIG/NAME`. A filter selects
 //! those whose name contains it.
 //!
@@ -316,8 +317,8 @@ fn again(name: &str) -> String {
         ["guest" | "build", config, "run" | "kernel"] => {
             format!("./fermata test --config {config}")
         }
-        ["bench", config, rest] => {
-            format!("./fermata test --config {config} bench/{config}/{rest}")
+        [kind @ ("bench" | "forgetful"), config, rest] => {
+            format!("./fermata test --config {config} {kind}/{config}/{rest}")
         }
         ["guest" | "scenario", config, rest] => {
             format!("./fermata test --config {config} {rest}")
@@ -358,7 +359,14 @@ fn host_tests(
     report: &Mutex<Report>,
 ) -> Result<(), Error> {
     // A filter that names something else would compile everything for nothing.
-    let others = ["guest/", "scenario/", "machine", "bench/", "cut"];
+    let others = [
+        "guest/",
+        "forgetful",
+        "scenario/",
+        "machine",
+        "bench/",
+        "cut",
+    ];
     if filter.is_some_and(|filter| others.iter().any(|other| filter.starts_with(other))) {
         return Ok(());
     }
@@ -511,11 +519,20 @@ fn machine_tests(
     let filter = options.filter.as_deref();
     let may_be = |kind: &str| {
         filter.is_none_or(|filter| {
-            let others = ["host/", "machine", "guest/", "scenario/", "bench/", "cut"];
+            let others = [
+                "host/",
+                "machine",
+                "guest/",
+                "forgetful",
+                "scenario/",
+                "bench/",
+                "cut",
+            ];
             filter.starts_with(kind) || !others.iter().any(|other| filter.starts_with(other))
         })
     };
-    if configs.is_empty() || !["guest/", "scenario/", "bench/"].into_iter().any(may_be) {
+    let kinds = ["guest/", "forgetful", "scenario/", "bench/"];
+    if configs.is_empty() || !kinds.into_iter().any(may_be) {
         return Ok(());
     }
     let wanted: Vec<Config> = configs.iter().map(|(config, _)| *config).collect();
@@ -529,8 +546,16 @@ fn machine_tests(
             return Ok(());
         }
     };
+    // All of them when they are asked for.
+    let forgetful = |config: &Config| {
+        let asked = filter.is_some_and(|filter| filter.starts_with("forgetful"));
+        may_be("forgetful") && config.is_tested_forgetful(options.resume || asked)
+    };
+    let wanted: Vec<Config> = wanted.into_iter().filter(forgetful).collect();
+    let (forgetful, forgetful_failed) =
+        image::build_what_builds(project, Room::Forgetful, &wanted)?;
     let thresholds = &Thresholds::read(project)?;
-    let images = &images;
+    let (images, forgetful) = (&images, &forgetful);
     let mut jobs: Vec<Job> = Vec::new();
     for (config, run) in configs {
         if let Some((_, error)) = failed.iter().find(|(other, _)| *other == config) {
@@ -539,15 +564,28 @@ fn machine_tests(
             continue;
         }
         let report = &run.report;
-        let prefix = format!("guest/{}/", config.name());
-        let of_others = |filter: &str| {
-            filter.starts_with("guest/")
-                && !filter.starts_with(&prefix)
-                && !prefix.starts_with(filter)
+        let may_run = |kind: &str| {
+            let prefix = format!("{kind}/{}/", config.name());
+            let of_others = |filter: &str| {
+                filter.starts_with(kind)
+                    && !filter.starts_with(&prefix)
+                    && !prefix.starts_with(filter)
+            };
+            may_be(kind) && !filter.is_some_and(of_others)
         };
-        if may_be("guest/") && !filter.is_some_and(of_others) {
+        if may_run("guest") {
             let job = move || guest_tests(images, config, options, report);
             jobs.push((run, Box::new(job)));
+        }
+        if wanted.contains(&config) && may_run("forgetful") {
+            let failed = forgetful_failed.iter().find(|(other, _)| *other == config);
+            if let Some((_, error)) = failed {
+                let name = format!("build/{}/forgetful", config.name());
+                add(report, &name, Outcome::Failed(error.message.clone()));
+            } else {
+                let job = move || forgetful_tests(forgetful, config, options, report);
+                jobs.push((run, Box::new(job)));
+            }
         }
         let name = move |bench: &str| format!("bench/{}/{bench}", config.name());
         let wanted = move |bench: &String| filter.is_none_or(|filter| name(bench).contains(filter));
@@ -654,6 +692,29 @@ fn guest_tests(images: &Images, config: Config, test: &TestOptions, report: &Mut
     boot_tests(images, machine, &prefix, filter, test.verbose, report);
 }
 
+/// The same with a kernel that forgets. It must have done so, often; and since it forgets by number,
+/// not by time, a deterministic machine does it the same way in each run.
+fn forgetful_tests(images: &Images, config: Config, test: &TestOptions, report: &Mutex<Report>) {
+    /// Fewer would test little.
+    const LEAST: u64 = 1024;
+    let prefix = format!("forgetful/{}/", config.name());
+    let filter = test.filter.as_deref();
+    let mut machine = Options::new(config);
+    machine.deterministic = true;
+    let forgotten = boot_tests(images, machine, &prefix, filter, test.verbose, report);
+    // Some tests alone need not block often.
+    if behind(filter, &prefix).is_empty() && signals::caught().is_none() {
+        let outcome = match forgotten {
+            LEAST.. => Outcome::Passed,
+            _ => Outcome::Failed(format!(
+                "what threads keep was dropped {forgotten} times, and not {LEAST} at least"
+            )),
+        };
+        add(report, &format!("{prefix}forgets"), outcome);
+    }
+}
+
+/// Boots a machine with the word `test`. Returns how often its kernel says that it forgot something.
 fn boot_tests(
     images: &Images,
     mut options: Options,
@@ -661,13 +722,13 @@ fn boot_tests(
     filter: Option<&str>,
     verbose: bool,
     report: &Mutex<Report>,
-) {
+) -> u64 {
     options.timeout = Some(GUEST_TIMEOUT);
     options.words.push("test".into());
     let filter = behind(filter, prefix);
     if !filter.is_empty() {
         if filter.contains(char::is_whitespace) {
-            return;
+            return 0;
         }
         options.words.push(format!("filter={filter}"));
     }
@@ -678,16 +739,17 @@ fn boot_tests(
         done: false,
         recent: String::new(),
         current: None,
+        forgotten: 0,
     };
     let end = machine::run(images, &options, &mut listener);
-    let (done, recent) = (listener.done, listener.recent);
+    let (done, recent, forgotten) = (listener.done, listener.recent, listener.forgotten);
     let current = listener
         .current
         .map(|name| format!("while {name} ran, "))
         .unwrap_or_default();
     let name = format!("{prefix}run");
     let why = match end {
-        Ok(End::Exit(_)) if done => return,
+        Ok(End::Exit(_)) if done => return forgotten,
         Ok(End::Exit(status)) => {
             format!("the machine stopped with status {status} before its tests were done")
         }
@@ -697,7 +759,7 @@ fn boot_tests(
         ),
         Ok(End::Broken(lines)) => lines.join("\n"),
         // The whole call is about to end.
-        Ok(End::Stopped(_)) => return,
+        Ok(End::Stopped(_)) => return forgotten,
         Err(error) => error.message,
     };
     add(
@@ -708,6 +770,7 @@ fn boot_tests(
             last_lines(&recent, 40)
         )),
     );
+    forgotten
 }
 
 /// Listens to the test runner of a guest.
@@ -720,6 +783,8 @@ struct Listener<'a> {
     recent: String,
     /// The test that runs, if the runner said so.
     current: Option<String>,
+    /// How often the kernel has forgotten something, as far as it said.
+    forgotten: u64,
 }
 
 impl Operator for Listener<'_> {
@@ -733,6 +798,10 @@ impl Operator for Listener<'_> {
             Event::Log(text) | Event::Unknown(text) => {
                 if self.verbose {
                     eprintln!("{}log: {text}", self.prefix);
+                }
+                let forgotten = text.strip_prefix("forgotten: ");
+                if let Some(times) = forgotten.and_then(|times| times.parse().ok()) {
+                    self.forgotten = times;
                 }
                 self.recent.push_str(text);
                 self.recent.push('\n');

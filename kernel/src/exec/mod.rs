@@ -24,6 +24,7 @@ pub(crate) use lock::{core, Lock};
 use crate::config::{Model, Preemption, CONFIG};
 use crate::object::thread::Thread;
 use crate::{probe, Kernel, K};
+use core::cell::Cell;
 use counters::Kind;
 use hal::Context;
 
@@ -48,6 +49,29 @@ pub(crate) fn provide_stack(ctx: &'static Context) -> Option<()> {
             ctx.set_stack(hal::alloc_stack()?);
             Some(())
         }
+    }
+}
+
+/// How often a forgetful kernel has dropped what a thread kept.
+pub(crate) struct Forgotten(Cell<u64>);
+
+impl Forgotten {
+    pub(crate) const fn new() -> Self {
+        Forgotten(Cell::new(0))
+    }
+
+    /// Whether what is kept is to be dropped now: by chance, and a forgetful kernel only. It says in its
+    /// log how often, now and then.
+    fn now(&self, k: K) -> bool {
+        if !CONFIG.forgetful || k.random() & 3 != 0 {
+            return false;
+        }
+        let times = self.0.get() + 1;
+        self.0.set(times);
+        if times.is_power_of_two() {
+            hal::log(format_args!("forgotten: {times}"));
+        }
+        true
     }
 }
 
@@ -94,7 +118,7 @@ pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'st
         }
         Model::Process => {
             counters::blocked(from, Kind::Kept);
-            if CONFIG.forgetful && !displaced && k.random() & 3 == 0 {
+            if !displaced && k.forgotten.now(k) {
                 drop_activation(next);
             }
             hal::switch_stack(&from.ctx, &next.ctx);
@@ -111,9 +135,8 @@ pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'st
             counters::blocked(from, Kind::HandedOff);
             hal::stack_handoff(&from.ctx, &next.ctx);
             if next.kept.is_set() {
-                let forget = CONFIG.forgetful && k.random() & 3 == 0;
                 // Who would only wait for the lock there can as well go out.
-                if !forget && !k.lock.is_held() {
+                if !k.forgotten.now(k) && !k.lock.is_held() {
                     hal::call_continuation(&next.ctx);
                 }
                 next.kept.clear();
