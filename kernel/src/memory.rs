@@ -16,6 +16,7 @@ use crate::object::{Life, ObjId, Object};
 use crate::probe::{self, Kind};
 use crate::{Stop, K};
 use abi::{access, PAGE_SIZE, USER_END};
+use core::ops::Range;
 use hal::Pfn;
 
 /// Most levels of the hierarchy that a walk looks at. A hierarchy that is deeper, or a cycle, has
@@ -301,6 +302,36 @@ pub(crate) fn probe(
     Ok(())
 }
 
+/// Gives `f` the parts of `count` units at the address that lie in one page each: frame, offset in
+/// it, and which units these are. All pages are there before the first is given.
+#[inline]
+#[cfg_attr(fermata_probe, track_caller)]
+fn by_page<const UNIT: u64>(
+    k: K,
+    space: &'static Space,
+    address: u64,
+    count: usize,
+    need: Access,
+    mut f: impl FnMut(Pfn, u64, Range<usize>),
+) -> Result<(), Stop> {
+    let length = count as u64 * UNIT;
+    if on_one_page(address, length) {
+        let pfn = translate(k, space, address, need)?;
+        f(pfn, address % PAGE_SIZE, 0..count);
+        return Ok(());
+    }
+    probe(k, space, address, length, need)?;
+    let mut done = 0;
+    while done < count {
+        let at = address + done as u64 * UNIT;
+        let n = (count - done).min(((PAGE_SIZE - at % PAGE_SIZE) / UNIT) as usize);
+        let pfn = translate(k, space, at, need)?;
+        f(pfn, at % PAGE_SIZE, done..done + n);
+        done += n;
+    }
+    Ok(())
+}
+
 /// Reads words. The address must be aligned to 8.
 #[inline]
 #[cfg_attr(fermata_probe, track_caller)]
@@ -311,18 +342,16 @@ pub(crate) fn read_words(
     words: &mut [u64],
 ) -> Result<(), Stop> {
     word_aligned(address)?;
-    let length = words.len() as u64 * 8;
-    if on_one_page(address, length) {
-        let pfn = translate(k, space, address, Access::READ)?;
-        hal::read_words(pfn, address % PAGE_SIZE, words);
-        return Ok(());
-    }
-    probe(k, space, address, length, Access::READ)?;
-    for (i, word) in words.iter_mut().enumerate() {
-        let at = address + i as u64 * 8;
-        *word = hal::read_word(translate(k, space, at, Access::READ)?, at % PAGE_SIZE);
-    }
-    Ok(())
+    by_page::<8>(
+        k,
+        space,
+        address,
+        words.len(),
+        Access::READ,
+        |pfn, at, n| {
+            hal::read_words(pfn, at, &mut words[n]);
+        },
+    )
 }
 
 /// Writes words, all or none. The address must be aligned to 8.
@@ -335,22 +364,16 @@ pub(crate) fn write_words(
     words: &[u64],
 ) -> Result<(), Stop> {
     word_aligned(address)?;
-    let length = words.len() as u64 * 8;
-    if on_one_page(address, length) {
-        let pfn = translate(k, space, address, Access::WRITE)?;
-        hal::write_words(pfn, address % PAGE_SIZE, words);
-        return Ok(());
-    }
-    probe(k, space, address, length, Access::WRITE)?;
-    for (i, word) in words.iter().enumerate() {
-        let at = address + i as u64 * 8;
-        hal::write_word(
-            translate(k, space, at, Access::WRITE)?,
-            at % PAGE_SIZE,
-            *word,
-        );
-    }
-    Ok(())
+    by_page::<8>(
+        k,
+        space,
+        address,
+        words.len(),
+        Access::WRITE,
+        |pfn, at, n| {
+            hal::write_words(pfn, at, &words[n]);
+        },
+    )
 }
 
 /// Reads bytes.
@@ -361,16 +384,9 @@ pub(crate) fn read_bytes(
     address: u64,
     into: &mut [u8],
 ) -> Result<(), Stop> {
-    probe(k, space, address, into.len() as u64, Access::READ)?;
-    let mut done = 0;
-    while done < into.len() {
-        let at = address + done as u64;
-        let n = (into.len() - done).min((PAGE_SIZE - at % PAGE_SIZE) as usize);
-        let pfn = translate(k, space, at, Access::READ)?;
-        hal::read_bytes(pfn, at % PAGE_SIZE, &mut into[done..done + n]);
-        done += n;
-    }
-    Ok(())
+    by_page::<1>(k, space, address, into.len(), Access::READ, |pfn, at, n| {
+        hal::read_bytes(pfn, at, &mut into[n]);
+    })
 }
 
 /// Writes bytes, all or none.
@@ -381,16 +397,16 @@ pub(crate) fn write_bytes(
     address: u64,
     from: &[u8],
 ) -> Result<(), Stop> {
-    probe(k, space, address, from.len() as u64, Access::WRITE)?;
-    let mut done = 0;
-    while done < from.len() {
-        let at = address + done as u64;
-        let n = (from.len() - done).min((PAGE_SIZE - at % PAGE_SIZE) as usize);
-        let pfn = translate(k, space, at, Access::WRITE)?;
-        hal::write_bytes(pfn, at % PAGE_SIZE, &from[done..done + n]);
-        done += n;
-    }
-    Ok(())
+    by_page::<1>(
+        k,
+        space,
+        address,
+        from.len(),
+        Access::WRITE,
+        |pfn, at, n| {
+            hal::write_bytes(pfn, at, &from[n]);
+        },
+    )
 }
 
 /// Whether the range is not empty, and what is true of its first byte is true of all.

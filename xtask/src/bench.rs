@@ -133,6 +133,13 @@ const EXTRAS: &[Extra] = &[
         rows: values,
     },
     Extra {
+        boot: &boots::PROMPTNESS,
+        group: Group::Operation,
+        filter: None,
+        names: &["promptness_worst"],
+        rows: values,
+    },
+    Extra {
         boot: &boots::LATENCY,
         group: Group::Latency,
         filter: None,

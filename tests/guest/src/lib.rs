@@ -6,6 +6,7 @@
 //! * [`tests`] holds the tests, a module per object or subject, each with a stable name.
 //! * [`examples`] holds the examples of the API reference, which are tests too.
 //! * [`cuts`] holds the cuts at every site, for a kernel with the probe.
+//! * [`holds`] holds a thread in every state in which it can wait.
 //! * [`demo`] holds what the programs that get checkpointed share.
 //!
 //! The bins: `kernel` runs tests in its own process, `runner` runs each in a fresh one and reports.
@@ -17,4 +18,5 @@ pub mod cuts;
 pub mod demo;
 pub mod examples;
 pub mod harness;
+pub mod holds;
 pub mod tests;

@@ -80,6 +80,8 @@ pub(super) const BLOCKS: Boot = boot("blocked threads", ALL, Look::Events);
 pub(super) const RESTARTS: Boot = boot("restarts", &["restart"], Look::Events);
 /// How late the most important thread is.
 pub(super) const LATENCY: Boot = boot("latency", &["latency"], Look::Instructions);
+/// How long the answer takes of who is asked for its state.
+pub(super) const PROMPTNESS: Boot = boot("promptness", &["promptness"], Look::Instructions);
 /// Kernel memory of 10,000 threads, which may have stacks: the machine has the most kernel memory
 /// that there can be.
 pub(super) const THREADS: Boot = Boot {

@@ -94,7 +94,7 @@ impl Thresholds {
     /// why it fails if it does.
     pub(crate) fn check(&self, images: &Images, model: Config) -> Result<Vec<Verdict>, Error> {
         let mut session = Vec::new();
-        for boot in [&boots::SMALL, &boots::THREADS] {
+        for boot in [&boots::SMALL, &boots::THREADS, &boots::PROMPTNESS] {
             session.extend(boot.run(images, model, "", Path::new(""), &mut |_| {})?);
         }
         let mut found = BTreeMap::new();

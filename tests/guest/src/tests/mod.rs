@@ -8,6 +8,7 @@ mod exception;
 mod ipc;
 mod memory;
 mod mutex;
+mod prompt;
 mod segment;
 mod space;
 mod thread;
@@ -27,6 +28,7 @@ pub const ALL: &[&[Test]] = &[
     space::TESTS,
     bad::TESTS,
     cut::TESTS,
+    prompt::TESTS,
     crate::examples::TESTS,
 ];
 

@@ -1,0 +1,38 @@
+//! How long the longest answer takes to a request to stop and to tell its state: `promptness [FILTER]`.
+//!
+//! A thread is held in every state in which it can wait ([`guest_tests::holds`]), stopped, and asked for
+//! its state with references to its space and both peers, into memory that crosses the border of a page.
+//! Both calls are in the number from the first instruction to the last, the two that read the time-stamp
+//! counter around them too.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use alloc::string::String;
+use benches::report::Report;
+use guest_tests::holds::{self, Asker};
+
+rt::entry!(main);
+
+fn main() -> u8 {
+    let report = Report::from_arguments();
+    u8::from(!report.value("promptness_worst", "instructions", worst))
+}
+
+/// The longest answer, and of how many.
+fn worst() -> Result<(u64, u64), String> {
+    let mut asker = Asker::new()?;
+    let (mut worst, mut states) = (0, 0);
+    // Twice: the first time around brings in the pages that the program itself touches.
+    for _ in 0..2 {
+        (worst, states) = (0, 0);
+        holds::each(|held| {
+            let ticks = held.answer(&mut asker)?.ticks;
+            worst = worst.max(ticks);
+            states += 1;
+            Ok(())
+        })?;
+    }
+    Ok((worst, states))
+}

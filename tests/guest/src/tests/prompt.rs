@@ -1,0 +1,40 @@
+//! Whoever waits, for whatever, answers at once (rule A5).
+
+use crate::harness::{call_site, Outcome, Test};
+use crate::holds::{self, Asker};
+use crate::{check, check_eq};
+
+/// The tests of this module.
+pub(super) const TESTS: &[Test] = &[Test {
+    name: "PROMPT0001_every_wait_is_answered",
+    run: every_wait,
+}];
+
+fn every_wait() -> Outcome {
+    let mut asker = Asker::new()?;
+    let mut states = 0;
+    holds::each(|held| {
+        let waits = held.actor.state().waiting;
+        let answer = held.answer(&mut asker)?;
+        let state = answer.state;
+        check_eq!(state.stop_count, 1);
+        check_eq!(state.waiting, waits, "what it says it waited for");
+        if let Some(call) = held.call {
+            // The frame is at the call, or at what is left of it.
+            check_eq!(state.registers.rip, call_site());
+            let mut at = Some(call);
+            while at.is_some_and(|c| c as u64 != state.registers.rax & 0xff) {
+                at = at.and_then(abi::Call::rest);
+            }
+            check!(
+                at.is_some(),
+                "its frame says call {}",
+                state.registers.rax & 0xff
+            );
+        }
+        states += 1;
+        Ok(())
+    })?;
+    rt::println!("note {states} states");
+    Ok(())
+}
