@@ -36,7 +36,7 @@ numbered! {
         Truncated = 11,
         /// The search found nothing in the rest of the range.
         NotFound = 12,
-        /// The reference given as authority is not the device authority.
+        /// The reference given as authority is not the device authority, or the memory may not hold objects.
         Denied = 13,
         /// The thread must be stopped for this.
         NotStopped = 14,

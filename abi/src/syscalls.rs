@@ -109,10 +109,50 @@ pub struct Syscall {
     pub doc: &'static str,
 }
 
+/// Whose identity a call may come upon without a body, or when it has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Party {
+    /// The object at the handle in this parameter.
+    Handle(usize),
+    /// What the reference in this parameter names, where the call uses that.
+    Named(usize),
+    /// The other end of the caller's connection.
+    Peer,
+}
+
+/// What then becomes of the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fate {
+    /// It waits until there is a body again, and goes on.
+    Waits,
+    /// It raises this exception.
+    Raises(Exception),
+    /// It returns this code.
+    Returns(Code),
+}
+
+/// The stable name of a row, and of its conformance test: the object and which of the object's rows
+/// it is, `PORT0003`. New rows are appended to the table, so that a name never changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowId {
+    object: &'static str,
+    ordinal: u16,
+}
+
+impl core::fmt::Display for RowId {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        for c in self.object.chars() {
+            write!(f, "{}", c.to_ascii_uppercase())?;
+        }
+        write!(f, "{:04}", self.ordinal)
+    }
+}
+
 /// Registers of the parameters of an ordinary call.
 const ORDINARY: [&[&str]; 6] = [&["rdi"], &["rsi"], &["rdx"], &["r10"], &["r8"], &["r9"]];
 
-/// What a call does to a thread whose handles or buffers are wrong.
+/// What a call does to a thread whose handles or buffers are wrong. (What is in registers is never
+/// misaligned, nor is a list of references.)
 const WRONG_USE: [Exception; 4] = [
     Exception::Memory,
     Exception::NoObject,
@@ -154,20 +194,122 @@ impl Syscall {
         }
     }
 
+    /// Its stable name.
+    #[must_use]
+    pub const fn id(&self) -> RowId {
+        let (mut ordinal, mut i) = (0, 0);
+        while i < self.number as usize {
+            if same(SYSCALLS[i].object, self.object) {
+                ordinal += 1;
+            }
+            i += 1;
+        }
+        RowId {
+            object: self.object,
+            ordinal,
+        }
+    }
+
     /// The exceptions that wrong use of this call raises, to the keeper of the caller's space. Any
     /// call at all raises [`Exception::ForeignCall`] in a foreign space.
     #[must_use]
     pub const fn exceptions(&self) -> &'static [Exception] {
-        let mut i = 0;
+        let (mut lists, mut i) = (false, 0);
         while i < self.params.len() {
             match self.params[i].1 {
                 Param::Unused | Param::Word | Param::Rights | Param::Deadline => {}
+                Param::ShortBuffer => lists = true,
                 _ => return &WRONG_USE,
             }
             i += 1;
         }
-        &[]
+        if lists {
+            WRONG_USE.split_at(3).0
+        } else {
+            &[]
+        }
     }
+
+    /// Whether the parameter is a reference that the call looks through, and does not only fill or
+    /// keep.
+    #[must_use]
+    pub const fn names(&self, index: usize) -> bool {
+        let (name, kind) = self.params[index];
+        match kind {
+            Param::Object(Type::Reference) if same(self.object, "Reference") => {
+                self.looks_at_references()
+            }
+            // Those that are to be pointed at something are called just that.
+            Param::Object(Type::Reference) => !same(name, "reference") && !same(name, "authority"),
+            Param::OptReference => self.creates() || self.sets(),
+            _ => false,
+        }
+    }
+
+    const fn looks_at_references(&self) -> bool {
+        matches!(self.call, Call::ReferenceCheck | Call::ReferenceEqual)
+    }
+
+    const fn creates(&self) -> bool {
+        matches!(self.params, [(_, Param::Fresh), ..])
+    }
+
+    const fn sets(&self) -> bool {
+        ends_with(self.name.as_bytes(), b"set_state")
+    }
+
+    /// All whose identities the call may come upon vacant or dead.
+    pub fn parties(&'static self) -> impl Iterator<Item = Party> {
+        let handles = self.params.iter().enumerate().filter_map(|(i, (_, kind))| {
+            matches!(kind, Param::Object(_) | Param::OptReference).then_some(Party::Handle(i))
+        });
+        let named = (0..self.params.len())
+            .filter(|&i| self.names(i))
+            .map(Party::Named);
+        let peer = self.codes.contains(&Code::Disconnected);
+        handles.chain(named).chain(peer.then_some(Party::Peer))
+    }
+
+    /// What becomes of the call when the identity of one of its parties is vacant.
+    #[must_use]
+    pub const fn vacant(&self, party: Party) -> Fate {
+        match (party, self.call) {
+            // What these do, they do to the identity.
+            (Party::Named(_), Call::ThreadInterrupt) => Fate::Returns(Code::Ok),
+            (Party::Named(_), _) if self.creates() || self.sets() || self.looks_at_references() => {
+                Fate::Returns(Code::Ok)
+            }
+            _ => Fate::Waits,
+        }
+    }
+
+    /// What becomes of the call when the identity of one of its parties is dead.
+    #[must_use]
+    pub const fn dead(&self, party: Party) -> Fate {
+        match (party, self.call) {
+            (Party::Handle(_), _) => Fate::Raises(Exception::NoObject),
+            // A reference to what has ended is a reference still.
+            (Party::Named(_), Call::ReferenceSetState) => Fate::Returns(Code::Ok),
+            (Party::Named(_), _) => Fate::Returns(Code::Dead),
+            (Party::Peer, _) => Fate::Returns(Code::Disconnected),
+        }
+    }
+}
+
+/// Whether two names are the same.
+const fn same(a: &str, b: &str) -> bool {
+    a.len() == b.len() && ends_with(a.as_bytes(), b.as_bytes())
+}
+
+const fn ends_with(name: &[u8], end: &[u8]) -> bool {
+    let mut i = 0;
+    while i < end.len() {
+        if i >= name.len() || name[name.len() - 1 - i] != end[end.len() - 1 - i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
 }
 
 macro_rules! calls {

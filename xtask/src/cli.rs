@@ -72,7 +72,7 @@ prove    prove a claim by a test that takes long; goes on where an earlier call 
 
 syscalls list the entrypoints of the kernel and their classes
 explain CALL
-         print what there is to know about an entrypoint, by name or number
+         print what there is to know about an entrypoint, by name, number or row (PORT0003)
 reference
          write the API reference to docs/api/ and the C header to target/include/
 check    rustfmt, clippy for everything in every configuration, and the rules of the rooms

@@ -1,17 +1,18 @@
-//! `./fermata explain CALL`: a row of the table of entrypoints, in words.
+//! `./fermata explain CALL`: a row of the table of entrypoints, in words; by the name of the call, its
+//! number, or the stable name of the row (`PORT0003`), which is that of its conformance test.
 //!
 //! What the pages of [`crate::reference`] say about a call is made of the same words.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use abi::syscalls::Param;
+use abi::syscalls::{Fate, Param, Party};
 use abi::{Call, Class, Code, Syscall, Type, SYSCALLS};
 
 use crate::error::{Error, USAGE};
 use crate::reference::class_text;
 
-/// Prints what there is to know about the call of this name or number.
+/// Prints what there is to know about the call of this name, number or row.
 pub(crate) fn print(name: &str) -> Result<u8, Error> {
     let call = find(name).ok_or_else(|| unknown(name))?;
     // A reader such as `head` may close its end early, which is no failure.
@@ -21,9 +22,10 @@ pub(crate) fn print(name: &str) -> Result<u8, Error> {
 
 fn find(name: &str) -> Option<&'static Syscall> {
     let number: Option<u8> = name.parse().ok();
-    SYSCALLS
-        .iter()
-        .find(|call| call.name == name || Some(call.number) == number)
+    SYSCALLS.iter().find(|call| {
+        let id = call.id().to_string();
+        call.name == name || Some(call.number) == number || id.eq_ignore_ascii_case(name)
+    })
 }
 
 fn unknown(name: &str) -> Error {
@@ -83,13 +85,14 @@ fn distance(a: &[u8], b: &[u8]) -> usize {
     row[b.len()]
 }
 
-fn text(call: &Syscall) -> String {
+fn text(call: &'static Syscall) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
-        "{}\n\n{}\n\nnumber      {}\nobject      {}\nclass       {}: {}",
+        "{}\n\n{}\n\nrow         {}\nnumber      {}\nobject      {}\nclass       {}: {}",
         call.name,
         wrapped(&plain(call.doc), 4),
+        call.id(),
         call.number,
         call.object,
         call.class.name(),
@@ -126,6 +129,14 @@ fn text(call: &Syscall) -> String {
             .map(|exception| exception.name())
             .collect();
         let _ = writeln!(out, "exceptions  {}", names.join(" "));
+    }
+    for (label, fates) in [("vacant", vacant(call)), ("dead", dead(call))] {
+        let mut label = label;
+        for fate in fates {
+            let fate = wrapped(&fate.replace('`', ""), 14);
+            let _ = writeln!(out, "{label:11} {}", fate.trim_start());
+            label = "";
+        }
     }
     let restarts = restarts(call).replace('`', "");
     let _ = writeln!(out, "restarts    {}", wrapped(&restarts, 12).trim_start());
@@ -210,6 +221,48 @@ pub(crate) fn meaning(call: &Syscall, code: Code) -> String {
         Code::Ok if !receives => "Done.".into(),
         _ => plain(code.doc()),
     }
+}
+
+/// What becomes of the call upon identities without a body: a sentence for each fate.
+pub(crate) fn vacant(call: &'static Syscall) -> Vec<String> {
+    fates(call, |party| call.vacant(party))
+}
+
+/// What becomes of the call upon identities that have ended: a sentence for each fate.
+pub(crate) fn dead(call: &'static Syscall) -> Vec<String> {
+    fates(call, |party| call.dead(party))
+}
+
+fn fates(call: &'static Syscall, fate: impl Fn(Party) -> Fate) -> Vec<String> {
+    let mut fates: Vec<(Fate, Vec<String>)> = Vec::new();
+    for party in call.parties() {
+        let name = |index: usize| call.params[index].0.replace('_', " ");
+        let words = match party {
+            Party::Handle(index) => match call.params[index].1 {
+                Param::Object(Type::Reference) | Param::OptReference => {
+                    format!("the reference `{}`", name(index))
+                }
+                _ => format!("the {}", name(index)),
+            },
+            Party::Named(index) => format!("what `{}` names", name(index)),
+            Party::Peer => "the peer".into(),
+        };
+        let fate = fate(party);
+        match fates.iter_mut().find(|(other, _)| *other == fate) {
+            Some((_, parties)) => parties.push(words),
+            None => fates.push((fate, vec![words])),
+        }
+    }
+    let sentence = |(fate, parties): (Fate, Vec<String>)| {
+        let fate = match fate {
+            Fate::Waits => "waits until there is a body again".into(),
+            Fate::Raises(exception) => format!("raises `{}`", exception.name()),
+            Fate::Returns(Code::Ok) => "goes on".into(),
+            Fate::Returns(code) => format!("returns `{}`", code.name()),
+        };
+        format!("{fate}: {}", parties.join(", "))
+    };
+    fates.into_iter().map(sentence).collect()
 }
 
 /// What a restart finds in the frame, in words.
@@ -329,6 +382,8 @@ mod tests {
         assert!(near("open").is_empty(), "{:?}", near("open"));
         assert!(unknown("open").message.contains("./fermata syscalls"));
         assert_eq!(find("55").map(|call| call.name), Some("mutex_lock"));
+        assert_eq!(find("PORT0003").map(|call| call.name), Some("port_move"));
+        assert_eq!(find("port0003").map(|call| call.name), Some("port_move"));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use abi::table::Layout;
 use abi::{Class, Code, Exception, RefKind, Syscall, SYSCALLS};
 
 use crate::error::Error;
-use crate::explain::{meaning, parameter, plain, restarts};
+use crate::explain::{dead, meaning, parameter, plain, restarts, vacant};
 use crate::header;
 use crate::project::Project;
 use crate::syscalls;
@@ -443,11 +443,12 @@ fn numbers<'a>(out: &mut String, title: &str, rows: impl Iterator<Item = (u8, &'
 }
 
 /// A call.
-fn entry(out: &mut String, call: &Syscall) {
+fn entry(out: &mut String, call: &'static Syscall) {
     let _ = writeln!(
         out,
-        "### {}\n\nNumber {}, {}: {}.\n\n{}\n",
+        "### {}\n\n{}, number {}, {}: {}.\n\n{}\n",
         call.name,
+        call.id(),
         call.number,
         call.class.name(),
         class_text(call.class),
@@ -490,6 +491,15 @@ fn entry(out: &mut String, call: &Syscall) {
         .collect();
     if !names.is_empty() {
         let _ = writeln!(out, "Exceptions: {}.\n", code_words(&names));
+    }
+    for (state, fates) in [("vacant", vacant(call)), ("dead", dead(call))] {
+        if !fates.is_empty() {
+            let _ = writeln!(
+                out,
+                "With an identity that is {state} it {}.\n",
+                fates.join("; it ")
+            );
+        }
     }
     let _ = writeln!(out, "{}\n", restarts(call));
 }
@@ -539,12 +549,16 @@ fn index() -> String {
             .iter()
             .map(|code| (*code as u8, code.name(), code.doc())),
     );
-    out.push_str("## All calls\n\n| number | call | class |\n|---|---|---|\n");
+    out.push_str("## All calls\n\n| number | row | call | class |\n|---|---|---|---|\n");
     for call in SYSCALLS {
         let page = PAGES.iter().find(|page| page.object == call.object);
         let file = page.map_or("README", |page| page.name);
         let (number, name, class) = (call.number, call.name, call.class.name());
-        let _ = writeln!(out, "| {number} | [`{name}`]({file}.md#{name}) | {class} |");
+        let id = call.id();
+        let _ = writeln!(
+            out,
+            "| {number} | {id} | [`{name}`]({file}.md#{name}) | {class} |"
+        );
     }
     out
 }

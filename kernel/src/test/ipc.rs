@@ -4,12 +4,15 @@
 //! with its stages. An entrypoint is brought into the stage that it begins in, makes its call, and
 //! what it returned and what arrived is looked at.
 
-use super::calls::Met;
+use super::calls::{outcome, wrong_handles, Vacancy};
+use super::conformance::{Met, Outcome};
+use super::cut::Calls;
 use super::world::*;
 use crate::object::thread::Run;
 use abi::ipc::{plan, Plan};
 use abi::state::{Stage, Waiting, REGISTER_WORDS};
-use abi::{boot, Call, Code, PAGE_SIZE, SYSCALLS};
+use abi::syscalls::{Param, Party};
+use abi::{boot, Call, Code, Exception, Type, PAGE_SIZE};
 use std::vec::Vec;
 
 /// Bytes that the entrypoint under test sends.
@@ -25,6 +28,10 @@ struct Stand {
     reference: u64,
     buffer: u64,
     out: u64,
+    /// References that the companions send and receive.
+    lists: [u64; 2],
+    /// What the call under test has in registers instead of what it should.
+    instead: Vec<(R, u64)>,
 }
 
 impl Stand {
@@ -36,13 +43,15 @@ impl Stand {
         for i in 0..256 {
             w.poke(buffer + i * 8, 0x0101_0101_0101_0101 * (i % 251));
         }
-        w.poke(out, 99);
+        w.poke(out, u64::MAX);
         Stand {
             w,
             set,
             reference,
             buffer,
             out,
+            lists: [0; 2],
+            instead: Vec::new(),
         }
     }
 
@@ -70,11 +79,11 @@ impl Stand {
                 (RSI, self.buffer),
                 (RDX, length),
                 (R8, 0),
-                (R9, 0),
+                (R9, self.lists[0]),
                 (R12, self.buffer + 2048),
                 (R13, 1024),
                 (R15, 0),
-                (RBX, 0),
+                (RBX, self.lists[1]),
             ],
         )
     }
@@ -120,6 +129,7 @@ impl Stand {
             registers.extend([(RDX, SENT), (R10, 0), (R8, 0), (R9, 0)]);
             registers.extend([(R12, self.buffer + 1024), (R13, room), (R14, 0)]);
         }
+        registers.extend(&self.instead);
         p.call_short(call, count, &registers)
             .keep(self.out, RAX)
             .keep(self.out + 8, R13)
@@ -141,8 +151,11 @@ impl Stand {
     /// A server that takes what comes and answers each turn with `length` bytes. What it received
     /// in all is counted.
     fn echo(&self, length: u64) -> Program {
+        self.echo_after(length, self.stages(false, &[Plan::WAIT], 0))
+    }
+
+    fn echo_after(&self, length: u64, p: Program) -> Program {
         let count = self.out + 24;
-        let p = self.stages(false, &[Plan::WAIT], 0);
         let again = p.len();
         let p = self.stage(p, false, Plan::RECEIVE, 0);
         let p = self.add_received(p, count);
@@ -160,6 +173,11 @@ impl Stand {
 
     /// A client that says `length` bytes each turn; up to `times` connections.
     fn talker(&self, length: u64, times: u64) -> Program {
+        self.talker_with(length, times, |p| p)
+    }
+
+    /// The same, with something between connecting and talking.
+    fn talker_with(&self, length: u64, times: u64, f: fn(Program) -> Program) -> Program {
         let (count, left) = (self.out + 24, self.out + 32);
         self.w.poke(left, times);
         let p = Program::new()
@@ -167,7 +185,7 @@ impl Stand {
             .op(|c| c.rbp.set(c.rbp.get().wrapping_sub(1)))
             .keep(left, RBP)
             .jump_if(|c| c.rbp.get() > 1000, 1000);
-        let p = self.stage(p, true, Plan::CONNECT, 0);
+        let p = f(self.stage(p, true, Plan::CONNECT, 0));
         let again = p.len();
         let p = self.stage(p, true, Plan::SEND, length);
         let p = self.stage(p, true, Plan::OVER, 0);
@@ -191,7 +209,11 @@ impl Stand {
                 let p = Program::new().call_short(
                     Call::CallShort,
                     16,
-                    &[(RDI, self.reference), (RBX, 0), (R15, 0)],
+                    &[
+                        (RDI, self.reference),
+                        (RBX, self.lists[1]),
+                        (R15, self.lists[0]),
+                    ],
                 );
                 self.start(p.keep(self.out + 40, RAX).end(), 5);
             }
@@ -209,179 +231,161 @@ impl Stand {
     }
 }
 
-fn ipc_calls(client: bool) -> impl Iterator<Item = Call> {
-    let side = if client { Plan::CLIENT } else { Plan::SERVER };
-    SYSCALLS.iter().map(|r| r.call).filter(move |&c| {
-        plan(c).has(side) && !plan(c).has(Plan::CALL) && !plan(c).has(Plan::REPLY)
-    })
-}
+/// A call of the client's end.
+pub(super) fn client(met: &mut Met, call: Call) {
+    let p = plan(call);
+    let finish = |s: &Stand, p: Program| s.stage(p, true, Plan::DISCONNECT, 0).end();
 
-#[test]
-fn client() {
-    let mut met = Met::default();
-    for call in ipc_calls(true) {
-        let p = plan(call);
-        let finish = |s: &Stand, p: Program| s.stage(p, true, Plan::DISCONNECT, 0).end();
-
-        // Undisturbed, with the server there before, and after.
-        for server in [4, 12] {
-            let s = Stand::new();
-            s.start(finish(&s, s.test(s.before(call), call, ROOM)), 10);
-            s.start(s.echo(40), server);
-            s.w.run();
-            assert_eq!(s.code(), Code::Ok, "{}", call.name());
-            if p.has(Plan::SEND) {
-                assert_eq!(s.w.peek(s.out + 24), SENT, "{}", call.name());
-            }
-            if p.has(Plan::RECEIVE) {
-                assert_eq!(s.received(call), 40, "{}", call.name());
-                if !p.has(Plan::SHORT) {
-                    let (a, b) = (s.w.read(s.buffer, 40), s.w.read(s.buffer + 1024, 40));
-                    assert_eq!(a, b, "{}", call.name());
-                }
-            }
-        }
-        met.note(call, Code::Ok);
-
-        if p.has(Plan::RECEIVE) {
-            let s = Stand::new();
-            s.start(finish(&s, s.test(s.before(call), call, 8)), 10);
-            s.start(s.echo(80), 9);
-            s.w.run();
-            assert_eq!(s.code(), Code::More, "{}", call.name());
-            met.note(call, Code::More);
-        }
-
+    // Undisturbed, with the server there before, and after.
+    for server in [4, 12] {
         let s = Stand::new();
-        let before = if p.has(Plan::CONNECT) {
-            [Plan::CONNECT].as_slice()
-        } else {
-            &[]
-        };
-        s.start(
-            finish(&s, s.test(s.stages(true, before, 0), call, ROOM)),
-            10,
-        );
-        s.start(s.echo(40), 12);
+        s.start(finish(&s, s.test(s.before(call), call, ROOM)), 10);
+        s.start(s.echo(40), server);
         s.w.run();
-        if call == Call::ClientDisconnect {
-            assert_eq!(s.code(), Code::Ok);
-            continue;
+        met.returned(call, s.code(), Code::Ok);
+        if p.has(Plan::SEND) {
+            assert_eq!(s.w.peek(s.out + 24), SENT, "{}", call.name());
         }
-        assert_eq!(s.code(), Code::WrongStage, "{}", call.name());
-        met.note(call, Code::WrongStage);
-
-        if p.has(Plan::CONNECT) {
-            let mut s = Stand::new();
-            s.reference = s.w.create(Call::ReferenceCreate);
-            s.start(s.test(Program::new(), call, ROOM).end(), 10);
-            s.w.run();
-            assert_eq!(s.code(), Code::Dead, "{}", call.name());
-            met.note(call, Code::Dead);
-        }
-
-        // The server leaves when the call could begin.
-        if call != Call::ClientConnect {
-            let s = Stand::new();
-            let until: &[Plan] = match p.first() {
-                Some(Plan::RECEIVE) => &[Plan::WAIT, Plan::RECEIVE, Plan::DISCONNECT],
-                Some(Plan::ACK) => &[
-                    Plan::WAIT,
-                    Plan::RECEIVE,
-                    Plan::ACK,
-                    Plan::OVER,
-                    Plan::DISCONNECT,
-                ],
-                _ => &[Plan::WAIT, Plan::DISCONNECT],
-            };
-            s.start(s.stages(false, until, 0).end(), 12);
-            s.start(finish(&s, s.test(s.before(call), call, ROOM)), 10);
-            s.w.run();
-            assert_eq!(s.code(), Code::Disconnected, "{}", call.name());
-            met.note(call, Code::Disconnected);
+        if p.has(Plan::RECEIVE) {
+            assert_eq!(s.received(call), 40, "{}", call.name());
+            if !p.has(Plan::SHORT) {
+                let (a, b) = (s.w.read(s.buffer, 40), s.w.read(s.buffer + 1024, 40));
+                assert_eq!(a, b, "{}", call.name());
+            }
         }
     }
-    met.complete("Client");
+
+    if p.has(Plan::RECEIVE) {
+        let s = Stand::new();
+        s.start(finish(&s, s.test(s.before(call), call, 8)), 10);
+        s.start(s.echo(80), 9);
+        s.w.run();
+        met.returned(call, s.code(), Code::More);
+    }
+
+    let s = Stand::new();
+    let before = if p.has(Plan::CONNECT) {
+        [Plan::CONNECT].as_slice()
+    } else {
+        &[]
+    };
+    s.start(
+        finish(&s, s.test(s.stages(true, before, 0), call, ROOM)),
+        10,
+    );
+    s.start(s.echo(40), 12);
+    s.w.run();
+    if call == Call::ClientDisconnect {
+        met.returned(call, s.code(), Code::Ok);
+        return;
+    }
+    met.returned(call, s.code(), Code::WrongStage);
+
+    if p.has(Plan::CONNECT) {
+        let mut s = Stand::new();
+        s.reference = s.w.create(Call::ReferenceCreate);
+        s.start(s.test(Program::new(), call, ROOM).end(), 10);
+        s.w.run();
+        met.returned(call, s.code(), Code::Dead);
+    }
+
+    // The server leaves when the call could begin.
+    if call != Call::ClientConnect {
+        let s = Stand::new();
+        let until: &[Plan] = match p.first() {
+            Some(Plan::RECEIVE) => &[Plan::WAIT, Plan::RECEIVE, Plan::DISCONNECT],
+            Some(Plan::ACK) => &[
+                Plan::WAIT,
+                Plan::RECEIVE,
+                Plan::ACK,
+                Plan::OVER,
+                Plan::DISCONNECT,
+            ],
+            _ => &[Plan::WAIT, Plan::DISCONNECT],
+        };
+        s.start(s.stages(false, until, 0).end(), 12);
+        s.start(finish(&s, s.test(s.before(call), call, ROOM)), 10);
+        s.w.run();
+        met.returned(call, s.code(), Code::Disconnected);
+    }
 }
 
-#[test]
-fn server() {
-    let mut met = Met::default();
-    for call in ipc_calls(false) {
-        let p = plan(call);
-        let finish = |s: &Stand, p: Program| s.stage(p, false, Plan::DISCONNECT, 0).end();
-
-        for client in [4, 12] {
-            let s = Stand::new();
-            s.start(finish(&s, s.test(s.before(call), call, ROOM)), 10);
-            s.start(s.talker(40, 2), client);
-            s.w.run();
-            assert_eq!(s.code(), Code::Ok, "{}", call.name());
-            if p.has(Plan::SEND) {
-                assert_eq!(s.w.peek(s.out + 24), SENT, "{}", call.name());
-            }
-            if p.has(Plan::RECEIVE) {
-                assert_eq!(s.received(call), 40, "{}", call.name());
-            }
-            if p.has(Plan::WAIT) {
-                assert_eq!(s.w.peek(s.out + 16), 7, "{} tells no alias", call.name());
-            }
-        }
-        met.note(call, Code::Ok);
-
-        if !p.has(Plan::WAIT) || p.first() != Some(Plan::WAIT) {
-            let s = Stand::new();
-            s.start(s.test(Program::new(), call, ROOM).end(), 10);
-            s.w.run();
-            if call == Call::ServerDisconnect {
-                assert_eq!(s.code(), Code::Ok);
-                continue;
-            }
-            assert_eq!(s.code(), Code::WrongStage, "{}", call.name());
-            met.note(call, Code::WrongStage);
-        }
-
-        if p.has(Plan::RECEIVE) {
-            let s = Stand::new();
-            s.start(finish(&s, s.test(s.before(call), call, 8)), 10);
-            s.start(s.talker(80, 2), 9);
-            s.w.run();
-            assert_eq!(s.code(), Code::More, "{}", call.name());
-            met.note(call, Code::More);
-        }
-
-        // The client leaves when the call could begin, or has begun to receive.
-        if !matches!(call, Call::ServerWait) {
-            let s = Stand::new();
-            let until: &[Plan] = match p.first() {
-                Some(Plan::WAIT | Plan::RECEIVE) => &[Plan::CONNECT, Plan::DISCONNECT],
-                _ => &[Plan::CONNECT, Plan::OVER, Plan::DISCONNECT],
-            };
-            // A server that sends has taken the direction already.
-            let sends = matches!(p.first(), Some(Plan::SEND | Plan::OVER));
-            s.start(s.stages(true, until, 0).end(), if sends { 4 } else { 12 });
-            s.start(finish(&s, s.test(s.before(call), call, ROOM)), 10);
-            s.w.run();
-            assert_eq!(s.code(), Code::Disconnected, "{}", call.name());
-            met.note(call, Code::Disconnected);
-        }
-        waits(&mut met, call, &|s| {
-            s.start(finish(s, s.test(s.before(call), call, ROOM)), 10);
-            if p.first() != Some(Plan::WAIT) {
-                s.start(s.talker(40, 1), 9);
-            }
-        });
+/// A call of the server's end.
+pub(super) fn server(met: &mut Met, call: Call) {
+    if call == Call::ServerRelease {
+        return release(met);
     }
-    let s = Stand::new();
-    let wait = [(RDI, s.set), (R13, 0), (R15, 0), (RBX, 0), (RBP, 1 << 40)];
-    let p = Program::new()
-        .call(Call::ServerWaitReceiveUntil, &wait)
-        .keep(s.out, RAX);
-    s.start(p.end(), 10);
-    s.w.run();
-    assert_eq!((s.code(), hal::now() >= 1 << 40), (Code::TimedOut, true));
-    met.note(Call::ServerWaitReceiveUntil, Code::TimedOut);
+    let p = plan(call);
+    let finish = |s: &Stand, p: Program| s.stage(p, false, Plan::DISCONNECT, 0).end();
 
+    for client in [4, 12] {
+        let s = Stand::new();
+        s.start(finish(&s, s.test(s.before(call), call, ROOM)), 10);
+        s.start(s.talker(40, 2), client);
+        s.w.run();
+        met.returned(call, s.code(), Code::Ok);
+        if p.has(Plan::SEND) {
+            assert_eq!(s.w.peek(s.out + 24), SENT, "{}", call.name());
+        }
+        if p.has(Plan::RECEIVE) {
+            assert_eq!(s.received(call), 40, "{}", call.name());
+        }
+        if p.has(Plan::WAIT) {
+            assert_eq!(s.w.peek(s.out + 16), 7, "{} tells no alias", call.name());
+        }
+    }
+
+    if !p.has(Plan::WAIT) || p.first() != Some(Plan::WAIT) {
+        let s = Stand::new();
+        s.start(s.test(Program::new(), call, ROOM).end(), 10);
+        s.w.run();
+        if call == Call::ServerDisconnect {
+            met.returned(call, s.code(), Code::Ok);
+            return;
+        }
+        met.returned(call, s.code(), Code::WrongStage);
+    }
+
+    if p.has(Plan::RECEIVE) {
+        let s = Stand::new();
+        s.start(finish(&s, s.test(s.before(call), call, 8)), 10);
+        s.start(s.talker(80, 2), 9);
+        s.w.run();
+        met.returned(call, s.code(), Code::More);
+    }
+
+    // The client leaves when the call could begin, or has begun to receive.
+    if !matches!(call, Call::ServerWait) {
+        let s = Stand::new();
+        let until: &[Plan] = match p.first() {
+            Some(Plan::WAIT | Plan::RECEIVE) => &[Plan::CONNECT, Plan::DISCONNECT],
+            _ => &[Plan::CONNECT, Plan::OVER, Plan::DISCONNECT],
+        };
+        // A server that sends has taken the direction already.
+        let sends = matches!(p.first(), Some(Plan::SEND | Plan::OVER));
+        s.start(s.stages(true, until, 0).end(), if sends { 4 } else { 12 });
+        s.start(finish(&s, s.test(s.before(call), call, ROOM)), 10);
+        s.w.run();
+        met.returned(call, s.code(), Code::Disconnected);
+    }
+    waits(met, call, &|s| {
+        s.start(finish(s, s.test(s.before(call), call, ROOM)), 10);
+        if p.first() != Some(Plan::WAIT) {
+            s.start(s.talker(40, 1), 9);
+        }
+    });
+    if call == Call::ServerWaitReceiveUntil {
+        let s = Stand::new();
+        let wait = [(RDI, s.set), (R13, 0), (R15, 0), (RBX, 0), (RBP, 1 << 40)];
+        let p = Program::new().call(call, &wait).keep(s.out, RAX);
+        s.start(p.end(), 10);
+        s.w.run();
+        met.returned(call, s.code(), Code::TimedOut);
+        assert!(hal::now() >= 1 << 40, "A7: too early");
+    }
+}
+
+fn release(met: &mut Met) {
     for held in [true, false] {
         let s = Stand::new();
         let p = if held {
@@ -392,10 +396,8 @@ fn server() {
         s.start(p.call(Call::ServerRelease, &[]).keep(s.out, RAX).end(), 10);
         s.w.run();
         let code = if held { Code::Ok } else { Code::WrongStage };
-        assert_eq!(s.code(), code);
-        met.note(Call::ServerRelease, code);
+        met.returned(Call::ServerRelease, s.code(), code);
     }
-    met.complete("Server");
 }
 
 /// What a call with a wait returns for requests that are no connections. `start` starts its thread.
@@ -411,8 +413,7 @@ fn waits(met: &mut Met, call: Call, start: &dyn Fn(&Stand)) {
             // In registers there is room for what matters of an exception.
             let fits = code != Code::Exception || p.has(Plan::SHORT);
             let expected = if fits { code } else { Code::TooLarge };
-            assert_eq!(s.code(), expected, "{}", call.name());
-            met.note(call, expected);
+            met.returned(call, s.code(), expected);
             if fits {
                 let length = match code {
                     Code::Call => 16,
@@ -428,12 +429,11 @@ fn waits(met: &mut Met, call: Call, start: &dyn Fn(&Stand)) {
         s.w.run();
         s.event(Code::Exception);
         s.w.run();
-        assert_eq!(s.code(), Code::TooLarge, "{}", call.name());
-        met.note(call, Code::TooLarge);
+        met.returned(call, s.code(), Code::TooLarge);
     }
     if p.has(Plan::WAIT) && p.has(Plan::RECEIVE) && !p.has(Plan::SHORT) {
         // With room for an exception.
-        met.note(call, exception_taken(call));
+        met.returned(call, exception_taken(call), Code::Exception);
     }
 }
 
@@ -467,7 +467,7 @@ fn receive_any(s: &Stand) -> Program {
             (R12, s.buffer + 2048),
             (R13, 1024),
             (R15, 0),
-            (RBX, 0),
+            (RBX, s.lists[1]),
         ],
     )
 }
@@ -477,10 +477,9 @@ fn exception_held(s: &Stand) -> Program {
     receive_any(s)
 }
 
-#[test]
-fn idempotent() {
-    let mut met = Met::default();
-    for call in [Call::Call, Call::CallShort] {
+/// A call of the idempotent form.
+pub(super) fn idempotent(met: &mut Met, call: Call) {
+    if plan(call).has(Plan::CALL) {
         for (length, room, code) in [
             (40, ROOM, Code::Ok),
             (80, 8, Code::Truncated),
@@ -496,46 +495,31 @@ fn idempotent() {
                 .keep(s.out + 24, RAX);
             s.start(p.end(), 9);
             s.w.run();
-            assert_eq!(
-                (s.code(), s.w.peek(s.out + 24)),
-                (code, 0),
-                "{}",
-                call.name()
-            );
-            met.note(call, code);
-            met.note(Call::Reply, Code::Ok);
+            assert_eq!(s.w.peek(s.out + 24), 0, "{}: the reply", call.name());
+            met.returned(call, s.code(), code);
         }
         let mut s = Stand::new();
         s.start(s.stages(false, &[Plan::WAIT], 0).end(), 10);
         s.start(s.test(Program::new(), call, ROOM).end(), 5);
         s.w.run();
-        assert_eq!(s.code(), Code::TooLarge, "{}", call.name());
-        met.note(call, Code::TooLarge);
+        met.returned(call, s.code(), Code::TooLarge);
         s.reference = s.w.create(Call::ReferenceCreate);
         s.start(s.test(Program::new(), call, ROOM).end(), 5);
         s.w.run();
-        assert_eq!(s.code(), Code::Dead, "{}", call.name());
-        met.note(call, Code::Dead);
+        met.returned(call, s.code(), Code::Dead);
     }
-    for call in [
-        Call::Reply,
-        Call::ReplyShort,
-        Call::ReplyWaitReceive,
-        Call::ReplyWaitReceiveShort,
-    ] {
+    if plan(call).has(Plan::REPLY) {
         let p = plan(call);
         let s = Stand::new();
         s.start(s.test(Program::new(), call, ROOM).end(), 10);
         s.w.run();
-        assert_eq!(s.code(), Code::WrongStage, "{}", call.name());
-        met.note(call, Code::WrongStage);
+        met.returned(call, s.code(), Code::WrongStage);
 
         // Words of no registers, and registers that no thread has.
         let s = Stand::new();
         s.start(s.test(exception_held(&s), call, ROOM).end(), 10);
         s.w.run();
-        assert_eq!(s.code(), Code::Invalid, "{}", call.name());
-        met.note(call, Code::Invalid);
+        met.returned(call, s.code(), Code::Invalid);
 
         if !p.has(Plan::SHORT) {
             let s = Stand::new();
@@ -554,17 +538,15 @@ fn idempotent() {
                 .keep(s.out, RAX);
             s.start(p.end(), 10);
             s.w.run();
-            assert_eq!(s.code(), Code::TooLarge, "{}", call.name());
-            met.note(call, Code::TooLarge);
+            met.returned(call, s.code(), Code::TooLarge);
         }
         let s = Stand::new();
         s.start(s.test(call_held(&s), call, ROOM).end(), 10);
         s.w.run();
         assert_eq!(s.w.peek(s.out + 40), SENT << 8, "{}", call.name());
         if !p.has(Plan::WAIT) {
-            assert_eq!(s.code(), Code::Ok, "{}", call.name());
-            met.note(call, Code::Ok);
-            continue;
+            met.returned(call, s.code(), Code::Ok);
+            return;
         }
         for (stages, room, code) in [
             (&[Plan::CONNECT, Plan::SEND, Plan::OVER][..], ROOM, Code::Ok),
@@ -581,14 +563,226 @@ fn idempotent() {
             let length = if code == Code::More { 80 } else { 40 };
             s.start(s.stages(true, stages, length).end(), 9);
             s.w.run();
-            assert_eq!(s.code(), code, "{}", call.name());
-            met.note(call, code);
+            met.returned(call, s.code(), code);
         }
-        waits(&mut met, call, &|s| {
+        waits(met, call, &|s| {
             s.start(s.test(call_held(s), call, ROOM).end(), 10);
         });
     }
-    met.complete("Idempotent");
+}
+
+// ---- what is wrong, vacant or dead -----------------------------------------------------------------
+
+/// A stop of the program, until the manager interrupts it.
+fn gate(p: Program) -> Program {
+    p.call(Call::ThreadWaitInterrupt, &[])
+}
+
+/// A thread that makes the call, and the one that it talks to.
+struct Pair {
+    tested: u64,
+    partner: u64,
+    /// Whom to let through its gate, if the call has not begun or is in its first stage.
+    gated: u64,
+}
+
+impl Stand {
+    /// The call begins when what comes before it is done, or, if it begins with no connection, gets no
+    /// further than that it has one.
+    fn pair(&self, call: Call) -> Pair {
+        let p = plan(call);
+        let early = matches!(p.first(), Some(Plan::CONNECT | Plan::WAIT | Plan::REPLY));
+        let before = if p.has(Plan::REPLY) {
+            call_held(self)
+        } else {
+            self.before(call)
+        };
+        let before = if early { before } else { gate(before) };
+        let tested = self.start(self.test(before, call, ROOM).end(), 10);
+        // An errand comes before a connection.
+        self.w.run();
+        let maybe = |p| if early { gate(p) } else { p };
+        let p = if p.has(Plan::CALL) {
+            let send = [(RSI, self.buffer), (RDX, 40), (R8, 0), (R9, self.lists[0])];
+            receive_any(self).call(Call::Reply, &send).end()
+        } else if p.has(Plan::CLIENT) {
+            self.echo_after(40, maybe(self.stages(false, &[Plan::WAIT], 0)))
+        } else {
+            self.talker_with(40, 2, if early { gate } else { |p| p })
+        };
+        let partner = self.start(p, 9);
+        self.w.run();
+        Pair {
+            tested,
+            partner,
+            gated: if early { partner } else { tested },
+        }
+    }
+
+    fn let_through(&self, thread: u64) {
+        let w = &self.w;
+        let reference = w.reference(Call::ThreadReference, thread);
+        w.ok(Call::ThreadInterrupt, &[reference]);
+        w.run();
+    }
+
+    fn outcome(&self, t: u64) -> Outcome {
+        outcome(&self.w, t, self.out)
+    }
+
+    /// Makes the name that the call uses another one.
+    fn rename(&mut self, handle: u64) {
+        self.instead.push((RDI, handle));
+    }
+}
+
+/// Wrong handles and lists, and parties whose identity is vacant or dead.
+pub(super) fn parties(met: &mut Met, call: Call) {
+    for party in call.row().parties() {
+        match party {
+            Party::Handle(index) => name(met, call, index),
+            Party::Named(_) => port(met, call, party),
+            Party::Peer => peer(met, call),
+        }
+    }
+    lists(met, call);
+}
+
+/// The handle of a reference to a port, or of a portset.
+fn name(met: &mut Met, call: Call, index: usize) {
+    let Param::Object(ty) = call.row().params[index].1 else {
+        panic!("{}: a handle of what?", call.name());
+    };
+    let party = Party::Handle(index);
+    for n in 0..4 {
+        let mut s = Stand::new();
+        let (what, wrong) = wrong_handles(&s.w, ty)[n];
+        s.rename(wrong);
+        let pair = s.pair(call);
+        s.let_through(pair.gated);
+        met.raised(call, s.outcome(pair.tested), what, wrong);
+    }
+    for kept in [true, false] {
+        let mut s = Stand::new();
+        let handle = if ty == Type::Portset {
+            s.w.create(Call::PortsetCreate)
+        } else {
+            let port = s.w.port(s.set, 8).0;
+            s.w.reference(Call::PortReference, port)
+        };
+        s.rename(handle);
+        let vacancy = kept.then(|| Vacancy::begin(&s.w, ty, handle));
+        if !kept {
+            s.w.ok(Calls::of(ty).destroy, &[handle, 0]);
+        }
+        let pair = s.pair(call);
+        s.let_through(pair.gated);
+        let first = s.outcome(pair.tested);
+        let Some(vacancy) = vacancy else {
+            met.dead(call, party, first);
+            continue;
+        };
+        vacancy.end(&s.w);
+        s.w.run();
+        met.vacant(call, party, first, s.outcome(pair.tested));
+    }
+}
+
+/// The port that a client's reference names.
+fn port(met: &mut Met, call: Call, party: Party) {
+    for kept in [true, false] {
+        let mut s = Stand::new();
+        let (port, reference) = s.w.port(s.set, 8);
+        s.reference = reference;
+        let vacancy = kept.then(|| Vacancy::begin(&s.w, Type::Port, port));
+        if !kept {
+            s.w.ok(Call::PortDestroy, &[port, 0]);
+        }
+        let t = s.start(s.test(Program::new(), call, ROOM).end(), 10);
+        s.w.run();
+        let first = s.outcome(t);
+        let Some(vacancy) = vacancy else {
+            met.dead(call, party, first);
+            continue;
+        };
+        vacancy.end(&s.w);
+        s.w.run();
+        met.vacant(call, party, first, s.outcome(t));
+    }
+}
+
+/// The thread at the other end.
+fn peer(met: &mut Met, call: Call) {
+    for kept in [true, false] {
+        let s = Stand::new();
+        let pair = s.pair(call);
+        let vacancy = kept.then(|| Vacancy::begin(&s.w, Type::Thread, pair.partner));
+        if !kept {
+            s.w.ok(Call::ThreadDestroy, &[pair.partner, 0]);
+        }
+        if pair.gated == pair.tested {
+            s.let_through(pair.gated);
+        }
+        s.w.run();
+        let first = s.outcome(pair.tested);
+        let Some(vacancy) = vacancy else {
+            met.dead(call, Party::Peer, first);
+            continue;
+        };
+        vacancy.end(&s.w);
+        if pair.gated == pair.partner {
+            s.let_through(pair.gated);
+        }
+        s.w.run();
+        met.vacant(call, Party::Peer, first, s.outcome(pair.tested));
+    }
+}
+
+/// Lists of references and of segments.
+fn lists(met: &mut Met, call: Call) {
+    let p = plan(call);
+    let short = p.has(Plan::SHORT);
+    let sends = [Plan::SEND, Plan::CALL, Plan::REPLY]
+        .iter()
+        .any(|&s| p.has(s));
+    let receives = [Plan::RECEIVE, Plan::CALL].iter().any(|&s| p.has(s));
+    for (side, used) in [(0, sends), (1, receives)] {
+        if !used {
+            continue;
+        }
+        for n in 0..4 {
+            let mut s = Stand::new();
+            let place = || s.w.reference(Call::PortReference, s.w.port(s.set, 3).0);
+            s.lists = [place(), place()].map(|at| abi::ref_list(at, 1));
+            if n == 2 {
+                // What else comes would come before the lists of segments.
+                s.lists = [0; 2];
+            }
+            let (what, wrong) = wrong_handles(&s.w, Type::Reference)[n];
+            let list = match (side, short) {
+                (0, true) => (R15, 1),
+                (0, false) => (R9, 1),
+                _ => (RBX, 1),
+            };
+            if what != Exception::Misaligned {
+                s.instead.push((list.0, abi::ref_list(wrong, list.1)));
+            } else if short {
+                continue;
+            } else if side == 0 {
+                s.instead.extend([(RDX, 0), (R10, wrong + 4), (R8, 1)]);
+            } else {
+                s.instead.extend([(R13, 0), (R14, wrong + 4), (R15, 1)]);
+            }
+            let at = if what == Exception::Misaligned {
+                wrong + 4
+            } else {
+                wrong
+            };
+            let pair = s.pair(call);
+            s.let_through(pair.gated);
+            met.raised(call, s.outcome(pair.tested), what, at);
+        }
+    }
 }
 
 /// 8,192 bytes from 0x8001800, a fault after 6,144: the frame says 2,048 from 0x8003000.

@@ -46,15 +46,15 @@ pub(super) const TESTS: &[Test] = &[
         run: many_objects,
     },
     Test {
-        name: "REFERENCE0001_null_is_dead",
+        name: "REFERENCES0001_null_is_dead",
         run: null_is_dead,
     },
     Test {
-        name: "REFERENCE0002_copies_are_equal",
+        name: "REFERENCES0002_copies_are_equal",
         run: copies_are_equal,
     },
     Test {
-        name: "REFERENCE0003_roles_differ",
+        name: "REFERENCES0003_roles_differ",
         run: roles_differ,
     },
 ];

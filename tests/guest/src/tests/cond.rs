@@ -10,23 +10,23 @@ use rt::sys;
 /// The tests of this module.
 pub(super) const TESTS: &[Test] = &[
     Test {
-        name: "COND0001_signal_wakes_one",
+        name: "CONDS0001_signal_wakes_one",
         run: signal_wakes_one,
     },
     Test {
-        name: "COND0002_broadcast_wakes_all",
+        name: "CONDS0002_broadcast_wakes_all",
         run: broadcast_wakes_all,
     },
     Test {
-        name: "COND0003_waiter_is_about_to_lock",
+        name: "CONDS0003_waiter_is_about_to_lock",
         run: waiter_is_about_to_lock,
     },
     Test {
-        name: "COND0004_deadline",
+        name: "CONDS0004_deadline",
         run: deadline,
     },
     Test {
-        name: "COND0005_stop_makes_a_lock",
+        name: "CONDS0005_stop_makes_a_lock",
         run: stop_makes_a_lock,
     },
 ];

@@ -12,31 +12,31 @@ use rt::sys::IpcRegs;
 /// The tests of this module.
 pub(super) const TESTS: &[Test] = &[
     Test {
-        name: "MAPPING0001_two_windows_one_memory",
+        name: "MAPPINGS0001_two_windows_one_memory",
         run: two_windows,
     },
     Test {
-        name: "MAPPING0002_ranges_and_states",
+        name: "MAPPINGS0002_ranges_and_states",
         run: ranges,
     },
     Test {
-        name: "MAPPING0003_overlap_is_refused",
+        name: "MAPPINGS0003_overlap_is_refused",
         run: overlap,
     },
     Test {
-        name: "MAPPING0004_objects_are_where_frames_are",
+        name: "MAPPINGS0004_objects_are_where_frames_are",
         run: objects_in_frames,
     },
     Test {
-        name: "REGION0001_regions_of_regions",
+        name: "REGIONS0001_regions_of_regions",
         run: regions_of_regions,
     },
     Test {
-        name: "REGION0003_a_loop_is_only_a_bad_access",
+        name: "REGIONS0003_a_loop_is_only_a_bad_access",
         run: region_loop,
     },
     Test {
-        name: "REGION0002_state_and_keeper",
+        name: "REGIONS0002_state_and_keeper",
         run: region_state,
     },
     Test {

@@ -10,27 +10,27 @@ use rt::sys;
 /// The tests of this module.
 pub(super) const TESTS: &[Test] = &[
     Test {
-        name: "MUTEX0001_lock_trylock_unlock",
+        name: "MUTEXES0001_lock_trylock_unlock",
         run: lock_trylock_unlock,
     },
     Test {
-        name: "MUTEX0002_waiter_gets_it",
+        name: "MUTEXES0002_waiter_gets_it",
         run: waiter_gets_it,
     },
     Test {
-        name: "MUTEX0003_frame_of_a_waiter",
+        name: "MUTEXES0003_frame_of_a_waiter",
         run: frame_of_a_waiter,
     },
     Test {
-        name: "MUTEX0004_stopped_waiter_gets_nothing",
+        name: "MUTEXES0004_stopped_waiter_gets_nothing",
         run: stopped_waiter,
     },
     Test {
-        name: "MUTEX0005_set_state_unlocks_waiters",
+        name: "MUTEXES0005_set_state_unlocks_waiters",
         run: set_state_unlocks,
     },
     Test {
-        name: "MUTEX0006_vacant_mutex_waits",
+        name: "MUTEXES0006_vacant_mutex_waits",
         run: vacant_mutex_waits,
     },
 ];

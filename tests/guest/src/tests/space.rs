@@ -9,23 +9,23 @@ use rt::obj::{Ref, Space};
 /// The tests of this module.
 pub(super) const TESTS: &[Test] = &[
     Test {
-        name: "SPACE0001_state_and_keeper",
+        name: "SPACES0001_state_and_keeper",
         run: state_and_keeper,
     },
     Test {
-        name: "SPACE0002_quota_limits_creation",
+        name: "SPACES0002_quota_limits_creation",
         run: quota_limits,
     },
     Test {
-        name: "SPACE0003_quota_comes_back",
+        name: "SPACES0003_quota_comes_back",
         run: quota_comes_back,
     },
     Test {
-        name: "SPACE0004_clock_offset",
+        name: "SPACES0004_clock_offset",
         run: clock_offset,
     },
     Test {
-        name: "SPACE0005_threads_of_a_dead_space_stop",
+        name: "SPACES0005_threads_of_a_dead_space_stop",
         run: dead_space,
     },
 ];

@@ -10,55 +10,55 @@ use rt::sys;
 /// The tests of this module.
 pub(super) const TESTS: &[Test] = &[
     Test {
-        name: "THREAD0001_stops_count",
+        name: "THREADS0001_stops_count",
         run: stops_count,
     },
     Test {
-        name: "THREAD0002_all_registers",
+        name: "THREADS0002_all_registers",
         run: all_registers,
     },
     Test {
-        name: "THREAD0003_fpu",
+        name: "THREADS0003_fpu",
         run: fpu,
     },
     Test {
-        name: "THREAD0004_hostile_states",
+        name: "THREADS0004_hostile_states",
         run: hostile_states,
     },
     Test {
-        name: "THREAD0005_set_state_needs_a_stop",
+        name: "THREADS0005_set_state_needs_a_stop",
         run: needs_a_stop,
     },
     Test {
-        name: "THREAD0006_interrupts_are_sticky",
+        name: "THREADS0006_interrupts_are_sticky",
         run: interrupts_are_sticky,
     },
     Test {
-        name: "THREAD0007_interrupt_deadline",
+        name: "THREADS0007_interrupt_deadline",
         run: interrupt_deadline,
     },
     Test {
-        name: "THREAD0008_sleep_until",
+        name: "THREADS0008_sleep_until",
         run: sleep_until,
     },
     Test {
-        name: "THREAD0009_tag_and_yield",
+        name: "THREADS0009_tag_and_yield",
         run: tag_and_yield,
     },
     Test {
-        name: "THREAD0010_priorities",
+        name: "THREADS0010_priorities",
         run: priorities,
     },
     Test {
-        name: "THREAD0011_round_robin",
+        name: "THREADS0011_round_robin",
         run: round_robin,
     },
     Test {
-        name: "THREAD0012_sleeper_keeps_its_deadline",
+        name: "THREADS0012_sleeper_keeps_its_deadline",
         run: sleeper_keeps_its_deadline,
     },
     Test {
-        name: "THREAD0013_a_stop_is_prompt_in_user_code",
+        name: "THREADS0013_a_stop_is_prompt_in_user_code",
         run: prompt,
     },
 ];
