@@ -8,60 +8,86 @@
 use crate::ipc::{self, News};
 use crate::memory::{self, Access, Fault};
 use crate::object::port::Port;
+use crate::object::region::Region;
 use crate::object::thread::{Hint, Missing, Thread};
 use crate::object::Object;
 use crate::{Stop, K};
 use abi::message::FAULT_WORDS;
 use abi::state::Waiting;
 use abi::{access, Exception, PAGE_SIZE};
+use hal::Context;
 
-/// A page fault of the running thread's own instruction.
-pub(crate) fn page(k: K, t: &'static Thread, address: u64, write: bool, execute: bool) {
+/// A page fault of the running thread's own instruction. Returns whom to resume.
+pub(crate) fn page(
+    k: K,
+    t: &'static Thread,
+    address: u64,
+    write: bool,
+    execute: bool,
+) -> &'static Context {
     let need = match (write, execute) {
         (true, _) => access::WRITE,
         (_, true) => access::EXECUTE,
         _ => access::READ,
     };
-    absent(k, t, address, Access(need));
+    absent(k, t, address, Access(need))
 }
 
-/// A page that an instruction of the running thread needs.
-pub(crate) fn absent(k: K, t: &'static Thread, address: u64, need: Access) {
+/// A page that an instruction of the running thread needs. Returns whom to resume.
+pub(crate) fn absent(k: K, t: &'static Thread, address: u64, need: Access) -> &'static Context {
     let Some(space) = t.space() else {
-        return t.halt(Exception::NoSpace, address);
+        t.halt(Exception::NoSpace, address);
+        return k.leave(t);
     };
     match memory::make_present(k, space, address, need) {
-        Ok(()) => {}
+        // If it is the first one, there was nothing that the processor could be in.
+        Ok(()) => space.table.keep_active(),
         // No memory even for the tables of one page. There is no call whose result could say so.
         Err(Stop::Code(_)) => exception(k, t, Exception::Memory, address, need.0),
-        Err(stop) => {
-            k.deal_with(t, stop);
+        Err(Stop::Fault(fault)) => {
+            if let Some((port, words, region)) = keeper_of(t, &fault) {
+                if let Some(next) = ipc::fast::fault(k, t, port, &words, &fault, region) {
+                    return next;
+                }
+            }
+            memory(k, t, &fault);
             if matches!(t.waiting(), Waiting::Reply | Waiting::Port) {
                 t.goes_on_with_page(address, need);
             }
         }
+        Err(stop) => k.deal_with(t, stop),
     }
+    k.leave(t)
+}
+
+/// Who has to hear of the fault and what, unless it has heard of just this and not helped.
+#[inline]
+fn keeper_of(
+    t: &Thread,
+    fault: &Fault,
+) -> Option<(&'static Port, [u64; FAULT_WORDS], &'static Region)> {
+    let page = fault.address & !(PAGE_SIZE - 1);
+    if matches!(t.hint.get(), Hint::Refused(p) if p == page) {
+        return None;
+    }
+    let (region, offset) = fault.at?;
+    let port = region.keeper.get().get::<Port>()?;
+    let words = [
+        offset & !(PAGE_SIZE - 1),
+        (region.start.get() + offset) & !(PAGE_SIZE - 1),
+        fault.access.0,
+        t.tag.get(),
+    ];
+    Some((port, words, region))
 }
 
 /// A page that is not there, for an access of the running thread, by itself or in a call.
 pub(crate) fn memory(k: K, t: &'static Thread, fault: &Fault) {
-    let page = fault.address & !(PAGE_SIZE - 1);
-    let refused = matches!(t.hint.get(), Hint::Refused(p) if p == page);
+    let keeper = keeper_of(t, fault);
     t.hint.set(Hint::None);
-    if !refused {
-        if let Some((region, offset)) = fault.at {
-            if let Some(port) = region.keeper.get().get::<Port>() {
-                let words: [u64; FAULT_WORDS] = [
-                    offset & !(PAGE_SIZE - 1),
-                    (region.start.get() + offset) & !(PAGE_SIZE - 1),
-                    fault.access.0,
-                    t.tag.get(),
-                ];
-                // The reply compares with what failed here.
-                let missing = Missing::new(fault.address, fault.access);
-                return send(k, t, port, &News::Fault(words, missing, region));
-            }
-        }
+    if let Some((port, words, region)) = keeper {
+        // The reply compares with what failed here.
+        return send(k, t, port, &News::Fault(words, Missing::of(fault), region));
     }
     exception(k, t, Exception::Memory, fault.address, fault.access.0);
 }
@@ -87,11 +113,16 @@ fn send(k: K, t: &'static Thread, port: &'static Port, news: &News) {
     ipc::send_from_kernel(k, t, port, news);
 }
 
-/// An exception of the processor.
-pub(crate) fn processor(k: K, t: &'static Thread, vector: u8, error: u64) {
+/// An exception of the processor. Returns whom to resume.
+pub(crate) fn processor(k: K, t: &'static Thread, vector: u8, error: u64) -> &'static Context {
     let code = match Exception::from_raw(u64::from(vector)) {
         Some(code) if vector < 32 => code,
         _ => Exception::Processor,
     };
-    exception(k, t, code, t.ctx.rip.get(), error);
+    let address = t.ctx.rip.get();
+    if let Some(next) = ipc::fast::exception(k, t, code, address, error) {
+        return next;
+    }
+    exception(k, t, code, address, error);
+    k.leave(t)
 }

@@ -82,10 +82,9 @@ pub struct Kernel {
     stacks: exec::Stacks,
     counters: exec::counters::Counters,
     forgotten: exec::Forgotten,
-    /// The thread that runs; before the first one does, its slot.
+    /// The thread that runs, whose translations and I/O ports are loaded; before the first one does, its
+    /// slot.
     current: Cell<&'static Thread>,
-    /// Whose translations and I/O ports are loaded.
-    inside: Cell<Option<&'static Space>>,
     /// The processor lets programs use some I/O ports.
     ports_loaded: Cell<bool>,
     /// Next space whose page table is given up when table pages are out.
@@ -181,7 +180,6 @@ impl Kernel {
             stacks: exec::Stacks::new()?,
             counters: exec::counters::Counters::new(),
             forgotten: exec::Forgotten::new(),
-            inside: Cell::new(None),
             ports_loaded: Cell::new(false),
             table_hand: Cell::new(0),
             seed: Cell::new(0x9e37_79b9),
@@ -250,7 +248,7 @@ impl Kernel {
     /// The processor goes on with another thread.
     #[inline]
     fn go_to(&'static self, from: &'static Thread, to: &'static Thread) -> &'static Context {
-        self.arrive(to);
+        self.arrive(from, to);
         exec::switch(self, from, to)
     }
 
@@ -261,7 +259,7 @@ impl Kernel {
             return self.go_to(from, to);
         }
         self.current.set(to);
-        if self.enter_memory(to) {
+        if self.enter_memory(from, to) {
             return &to.ctx;
         }
         self.with_ports(to)
@@ -287,28 +285,21 @@ impl Kernel {
         self.reschedule(from)
     }
 
-    /// The thread is the running one.
+    /// The thread is the running one, after `from`.
     #[inline(always)]
-    fn arrive(&self, t: &'static Thread) {
-        self.current.set(t);
-        self.enter_space(t);
-    }
-
-    /// Makes the thread's space the processor's.
-    #[inline(always)]
-    fn enter_space(&self, t: &'static Thread) {
-        if !self.enter_memory(t) {
-            self.load_ports(t);
+    fn arrive(&self, from: &'static Thread, to: &'static Thread) {
+        self.current.set(to);
+        if !self.enter_memory(from, to) {
+            self.load_ports(to);
         }
     }
 
-    /// Makes the thread's address space the processor's. Whether that was all: few spaces have
-    /// ports, most switches load none after none.
+    /// Makes the thread's address space the processor's, which is in that of `from`, if it has one.
+    /// Whether that was all: few spaces have ports, most switches load none after none.
     #[inline(always)]
-    fn enter_memory(&self, t: &'static Thread) -> bool {
-        let Some(space) = t.space() else { return true };
-        let here = self.inside.replace(Some(space));
-        if here.is_some_and(|here| core::ptr::eq(here, space)) {
+    fn enter_memory(&self, from: &'static Thread, to: &'static Thread) -> bool {
+        let Some(space) = to.space() else { return true };
+        if from.space().is_some_and(|here| core::ptr::eq(here, space)) {
             return true;
         }
         space.table.activate();
@@ -322,12 +313,6 @@ impl Kernel {
             self.ports_loaded.set(space.has_ports());
             hal::load_ports(&space.ports.each_ref().map(Cell::get));
         }
-    }
-
-    /// The ports of a space have changed: whoever enters it next, loads them.
-    fn forget_ports(&self) {
-        self.inside.set(None);
-        self.ports_loaded.set(true);
     }
 
     /// Ends a trap whose handler was stopped.
@@ -389,7 +374,10 @@ impl Kernel {
     fn begin(&'static self, t: &'static Thread) {
         t.run.set(Run::Running);
         exec::begin(self, t);
-        self.arrive(t);
+        self.current.set(t);
+        if let Some(space) = t.space() {
+            space.table.activate();
+        }
     }
 }
 
@@ -402,19 +390,19 @@ impl hal::Kernel for Kernel {
             return self.leave(t);
         }
         match trap {
-            Trap::Syscall => return self.syscall(context),
+            Trap::Syscall => self.syscall(context),
             Trap::PageFault {
                 address,
                 write,
                 execute,
                 ..
-            } => {
-                fault::page(self, t, address, write, execute);
-            }
+            } => fault::page(self, t, address, write, execute),
             Trap::Exception { vector, error } => fault::processor(self, t, vector, error),
-            Trap::Timer | Trap::Irq(_) => self.note(trap),
+            Trap::Timer | Trap::Irq(_) => {
+                self.note(trap);
+                self.leave(t)
+            }
         }
-        self.leave(t)
     }
 
     #[inline(always)]

@@ -209,7 +209,6 @@ impl Scheduler {
         let plain = self.attention.get() < Self::HEIR
             && self.top.get() == p
             && self.ticking.get()
-            && k.deadlines.first() >= self.timer.get()
             && k.lock.displaced().is_none();
         let queue = self.ready.get(usize::from(p)).filter(|_| plain)?;
         let left = self.left.get(usize::from(p))?;

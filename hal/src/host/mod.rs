@@ -454,6 +454,11 @@ impl PageTable {
         with(|m| m.active = core::ptr::from_ref(self) as usize);
     }
 
+    /// As [`PageTable::activate`], for one that was made active before.
+    pub fn keep_active(&self) {
+        assert!(self.is_active(), "another space's translations");
+    }
+
     /// Whether these are the translations of the running thread.
     pub fn is_active(&self) -> bool {
         with(|m| m.active == core::ptr::from_ref(self) as usize)

@@ -31,9 +31,6 @@ struct Budget {
     free: Cell<u32>,
     /// Table pages from here on have never been used, and may not be zero.
     untouched: Cell<u32>,
-    /// Address of the `PageTable` that was made active while it had no table page, to be compared
-    /// only: while CR3 holds the kernel's own root, it is waiting for its first.
-    waiting: Cell<usize>,
 }
 
 static BUDGET: Global<Budget> = Global(Budget {
@@ -41,7 +38,6 @@ static BUDGET: Global<Budget> = Global(Budget {
     notes: Cell::new(&[]),
     free: Cell::new(0),
     untouched: Cell::new(0),
-    waiting: Cell::new(0),
 });
 
 /// Takes over that many pages of the pool.
@@ -128,7 +124,7 @@ impl Table {
 
 /// Translations of one space: a cache of the mapping hierarchy.
 pub struct PageTable {
-    /// The root table's physical address; 0: none.
+    /// The root table's physical address; the kernel's own while there is none.
     root: Cell<u64>,
     pages: Cell<u32>,
 }
@@ -147,19 +143,17 @@ fn index(address: u64, level: u32) -> usize {
 
 impl PageTable {
     /// No translations, no memory.
-    pub const fn new() -> PageTable {
+    pub fn new() -> PageTable {
         PageTable {
-            root: Cell::new(0),
+            root: Cell::new(memory::kernel_root()),
             pages: Cell::new(0),
         }
     }
 
     #[inline]
     fn root(&self) -> Option<Table> {
-        match self.root.get() {
-            0 => None,
-            root => Some(Table::of(root)),
-        }
+        let root = self.root.get();
+        (root != memory::kernel_root()).then(|| Table::of(root))
     }
 
     fn loaded(&self) -> bool {
@@ -252,11 +246,6 @@ impl PageTable {
             root.entry(i).set(memory::kernel_root_entry(i));
         }
         self.root.set(root.physical());
-        if cr3() == memory::kernel_root()
-            && BUDGET.0.waiting.get() == core::ptr::from_ref(self) as usize
-        {
-            self.activate();
-        }
         Some(root)
     }
 
@@ -316,7 +305,7 @@ impl PageTable {
     pub fn clear(&self) {
         let Some(root) = self.root() else { return };
         if self.loaded() {
-            self.wait_for_root();
+            activate_none();
         }
         let mut removal = Removal {
             table: self,
@@ -328,7 +317,7 @@ impl PageTable {
         for i in 256..512 {
             root.entry(i).set(0);
         }
-        self.root.set(0);
+        self.root.set(memory::kernel_root());
         self.give_back(root);
     }
 
@@ -337,25 +326,24 @@ impl PageTable {
         self.pages.get()
     }
 
-    /// Makes these the translations of the running thread.
+    /// Makes these the translations of the running thread. A table that has none yet has nothing to make
+    /// active: see [`PageTable::keep_active`].
     #[inline(always)]
     pub fn activate(&self) {
-        match self.root.get() {
-            0 => self.wait_for_root(),
-            root => load(root),
-        }
+        load(self.root.get());
     }
 
+    /// As [`PageTable::activate`], for one that was made active before, perhaps while it was empty.
     #[inline]
-    fn wait_for_root(&self) {
-        BUDGET.0.waiting.set(core::ptr::from_ref(self) as usize);
-        load(memory::kernel_root());
+    pub fn keep_active(&self) {
+        if !self.loaded() {
+            self.activate();
+        }
     }
 }
 
 /// No user memory is translated until the next [`PageTable::activate`].
 pub fn activate_none() {
-    BUDGET.0.waiting.set(0);
     load(memory::kernel_root());
 }
 

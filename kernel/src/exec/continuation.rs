@@ -127,7 +127,7 @@ impl Thread {
 /// Locks the mutex if it is where it was and free: without arguments to decode.
 fn lock(k: K, t: &'static Thread, [handle, ..]: [u64; 4]) -> &'static Context {
     let same = t.ctx.rax.get() as u8 == Call::MutexLock as u8 && t.ctx.rdi.get() == handle;
-    let space = t.space().filter(|_| same && !t.makes_detour());
+    let space = t.goes_straight().filter(|_| same);
     let mutexes: &Handles<Mutex> = &k.handles.mutexes;
     if let Some(mutex) = space.and_then(|space| mutexes.probe(space, handle)) {
         if !mutex.locked.replace(true) {
@@ -141,7 +141,7 @@ fn lock(k: K, t: &'static Thread, [handle, ..]: [u64; 4]) -> &'static Context {
 /// Looks for the page again: the instruction does not have to fault to find out.
 fn page(k: K, t: &'static Thread, [address, need, rip, _]: [u64; 4]) -> &'static Context {
     if t.ctx.rip.get() == rip {
-        fault::absent(k, t, address, Access(need));
+        return fault::absent(k, t, address, Access(need));
     }
     k.leave(t)
 }

@@ -181,7 +181,7 @@ impl Kernel {
             hal::stack_attach(&next.ctx, self.stacks.take());
         }
         counters::blocked(holder, Kind::Kept);
-        self.arrive(next);
+        self.arrive(holder, next);
         hal::switch_stack(&holder.ctx, &next.ctx);
     }
 }

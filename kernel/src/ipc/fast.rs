@@ -1,37 +1,46 @@
-//! The short way of an RPC whose message fits into registers.
+//! The short way of an RPC whose message fits into registers, or lies on one page.
 //!
 //! What `ipc` does in general is done here for the case that nearly every call is: no references,
-//! whole words, the other end waits for just this, and nobody more important is ready. Everything
-//! is checked before anything is changed; whatever does not fit is `None` and takes the long way,
-//! which does the same thing from the same frame. The receiver's restart is never executed: its
+//! a message in one piece, the other end waits for just this, and nobody more important is ready.
+//! Everything is checked before anything is changed; whatever does not fit is `None` and takes the long
+//! way, which does the same thing from the same frame. The receiver's restart is never executed: its
 //! call is completed in its frame and the processor handed to it (Draves et al., Continuations,
 //! section 2.4: recognition and handoff).
 
 use super::pump::short_registers;
 use crate::exec::{self, counters};
-use crate::memory;
+use crate::memory::{self, Access, Fault};
 use crate::object::port::{Port, Portset};
-use crate::object::thread::{Hint, Run, Thread};
-use crate::object::Link;
+use crate::object::region::Region;
+use crate::object::thread::{Hint, Missing, Run, Thread};
+use crate::object::{Link, Object};
 use crate::probe::{self, Kind};
 use crate::syscall::{self, Handler};
 use crate::K;
-use abi::message::SHORT_ANSWER_WORDS;
+use abi::message::{FAULT_WORDS, SHORT_ANSWER_WORDS};
 use abi::state::{Stage, Waiting};
-use abi::{Call, Code, MAX_LIST_REFS, MAX_SHORT};
+use abi::{Call, Code, Exception, MAX_LIST_REFS, MAX_SHORT, PAGE_SIZE};
 use core::cell::Cell;
-use hal::Context;
+use hal::{Context, Pfn};
 
 /// The handler of a call that has a short way.
 pub(crate) const fn handler(call: Call) -> Option<Handler> {
     Some(match call {
-        Call::ClientConnectSendOverReceiveShort => |k, t| or_else(k, t, request::<false>(k, t)),
-        Call::ServerAckSendWaitReceiveShort => |k, t| or_else(k, t, answer::<false>(k, t)),
-        Call::CallShort => |k, t| or_else(k, t, request::<true>(k, t)),
+        Call::ClientConnectSendOverReceiveShort => {
+            |k, t| or_else(k, t, request::<InRegisters, false>(k, t))
+        }
+        Call::ServerAckSendWaitReceiveShort => {
+            |k, t| or_else(k, t, answer::<InRegisters, false>(k, t))
+        }
+        Call::CallShort => |k, t| or_else(k, t, request::<InRegisters, true>(k, t)),
+        Call::ClientConnectSendOverReceive => |k, t| or_else(k, t, request::<OnAPage, false>(k, t)),
+        Call::ServerAckSendWaitReceive => |k, t| or_else(k, t, answer::<OnAPage, false>(k, t)),
+        Call::Call => |k, t| or_else(k, t, request::<OnAPage, true>(k, t)),
+        Call::ReplyWaitReceive => |k, t| or_else(k, t, answer::<OnAPage, true>(k, t)),
         Call::ReplyWaitReceiveShort => |k, t| match t.server.stage.get() {
             Stage::Fault => or_else(k, t, answer_fault(k, t)),
             Stage::Exception => or_else(k, t, answer_exception(k, t)),
-            _ => or_else(k, t, answer::<true>(k, t)),
+            _ => or_else(k, t, answer::<InRegisters, true>(k, t)),
         },
         _ => return None,
     })
@@ -43,6 +52,170 @@ fn or_else(k: K, t: &'static Thread, done: Option<&'static Context>) -> &'static
         Some(next) => next,
         None if probe::rings() => k.leave(t),
         None => syscall::ipc_call(k, t),
+    }
+}
+
+/// How a message travels.
+trait Form: Copy {
+    /// The calls in which the other end waits for just this form.
+    const RECEIVES: Call;
+    const WAITS: Call;
+    const CALLS: Call;
+    /// The running thread's message, if it is simple.
+    fn of(t: &Thread) -> Option<Self>;
+    /// From where to where it goes.
+    type Way: Copy;
+    /// Whether it can go to that thread, and how.
+    fn way(self, t: &Thread, to: &Thread) -> Option<Self::Way>;
+    /// Whether the running thread can be given a simple answer.
+    fn can_be_answered(t: &Thread) -> bool;
+    /// The count of a register message, beside the result code.
+    fn count(self) -> u64;
+    /// Moves it, in what time there is before the processor goes to the receiver.
+    fn depart(self, way: Self::Way, to: &Thread);
+    /// What has been sent is no longer to be sent.
+    fn consume(self, t: &Thread);
+    /// Moves the rest, as the last thing that is done. Returns the receiver's frame.
+    fn arrive(self, t: &'static Thread, to: &'static Thread) -> &'static Context;
+}
+
+/// So many words in registers.
+#[derive(Clone, Copy)]
+struct InRegisters {
+    words: u64,
+    /// As it stands beside a result code.
+    count: u64,
+}
+
+impl InRegisters {
+    const NONE: Self = InRegisters { words: 0, count: 0 };
+}
+
+impl Form for InRegisters {
+    const RECEIVES: Call = Call::ClientReceiveShort;
+    const WAITS: Call = Call::ServerWaitReceiveShort;
+    const CALLS: Call = Call::CallShort;
+
+    #[inline(always)]
+    fn of(t: &Thread) -> Option<Self> {
+        let words = words(t)?;
+        let count = (t.ctx.rax.get() >> 8 & 0xff) << 8;
+        Some(InRegisters { words, count })
+    }
+
+    type Way = ();
+
+    #[inline(always)]
+    fn way(self, _: &Thread, _: &Thread) -> Option<()> {
+        Some(())
+    }
+
+    #[inline(always)]
+    fn can_be_answered(_: &Thread) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn count(self) -> u64 {
+        self.count
+    }
+
+    #[inline(always)]
+    fn depart(self, (): (), _: &Thread) {}
+
+    #[inline(always)]
+    fn consume(self, _: &Thread) {}
+
+    #[inline(always)]
+    fn arrive(self, t: &'static Thread, to: &'static Thread) -> &'static Context {
+        if self.words == 0 {
+            return &to.ctx;
+        }
+        to.ctx.rsi.set(t.ctx.rsi.get());
+        if self.words == 1 {
+            return &to.ctx;
+        }
+        COPIES[self.words as usize](&t.ctx, &to.ctx)
+    }
+}
+
+/// So many bytes, some but no more than a page has, in one segment that lies on one page.
+#[derive(Clone, Copy)]
+struct OnAPage(u64);
+
+impl OnAPage {
+    /// The frame behind an address, if the space has found it lately.
+    #[inline(always)]
+    fn frame(t: &Thread, address: u64, need: Access) -> Option<Pfn> {
+        t.space()?.near(address, need.0)
+    }
+
+    /// Where the thread wants its message, if there is room for so many bytes on that page.
+    #[inline(always)]
+    fn room(t: &Thread, length: u64) -> Option<Pfn> {
+        let (address, room) = (t.ctx.r12.get(), t.ctx.r13.get());
+        if length > room || length > PAGE_SIZE - address % PAGE_SIZE {
+            return None;
+        }
+        OnAPage::frame(t, address, Access::WRITE)
+    }
+}
+
+impl Form for OnAPage {
+    const RECEIVES: Call = Call::ClientReceive;
+    const WAITS: Call = Call::ServerWaitReceive;
+    const CALLS: Call = Call::Call;
+
+    #[inline(always)]
+    fn of(t: &Thread) -> Option<Self> {
+        let c = &t.ctx;
+        let length = c.rdx.get();
+        let simple = length > 0
+            && length <= PAGE_SIZE - c.rsi.get() % PAGE_SIZE
+            && c.r8.get() == 0
+            && c.r9.get() & MAX_LIST_REFS == 0
+            && probe::short_way();
+        simple.then_some(OnAPage(length))
+    }
+
+    /// Frame and address at the sender's and at the receiver's side.
+    type Way = [(Pfn, u64); 2];
+
+    #[inline(always)]
+    fn way(self, t: &Thread, to: &Thread) -> Option<Self::Way> {
+        let (from, into) = (t.ctx.rsi.get(), to.ctx.r12.get());
+        let here = OnAPage::frame(t, from, Access::READ)?;
+        let there = OnAPage::room(to, self.0)?;
+        Some([(here, from), (there, into)])
+    }
+
+    #[inline(always)]
+    fn can_be_answered(t: &Thread) -> bool {
+        let room = t.ctx.r13.get();
+        room == 0 || OnAPage::room(t, room).is_some()
+    }
+
+    #[inline(always)]
+    fn count(self) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    fn depart(self, [(here, from), (there, into)]: Self::Way, to: &Thread) {
+        hal::copy_bytes((there, into % PAGE_SIZE), (here, from % PAGE_SIZE), self.0);
+        to.ctx.r12.set(into + self.0);
+        to.ctx.r13.set(to.ctx.r13.get() - self.0);
+    }
+
+    #[inline(always)]
+    fn consume(self, t: &Thread) {
+        t.ctx.rsi.set(t.ctx.rsi.get() + self.0);
+        t.ctx.rdx.set(0);
+    }
+
+    #[inline(always)]
+    fn arrive(self, _: &'static Thread, to: &'static Thread) -> &'static Context {
+        &to.ctx
     }
 }
 
@@ -69,18 +242,18 @@ fn words(t: &Thread) -> Option<u64> {
     if t.ctx.r15.get() & MAX_LIST_REFS != 0 {
         return None;
     }
-    if t.makes_detour() || !probe::short_way() {
+    if !probe::short_way() {
         return None;
     }
     Some(u64::from(words))
 }
 
 /// Copies a message of so many words from frame to frame, and returns the receiver's.
-type Copy = fn(&Context, &'static Context) -> &'static Context;
+type CopyWords = fn(&Context, &'static Context) -> &'static Context;
 
 /// The words after the first; one function per number of words: a compiler that sees all of them together makes one of
 /// them, which takes four times as long.
-static COPIES: [Copy; MAX_SHORT as usize / 8 + 1] = {
+static COPIES: [CopyWords; MAX_SHORT as usize / 8 + 1] = {
     macro_rules! registers {
         ($($register:ident)*) => {{
             fn copy(from: &Context, to: &'static Context) -> &'static Context {
@@ -104,34 +277,34 @@ static COPIES: [Copy; MAX_SHORT as usize / 8 + 1] = {
 };
 
 /// The running thread waits, and the processor goes straight to the thread whose call has just
-/// been completed with this code.
+/// been completed with this code and this message.
 #[inline(always)]
-fn hand_off(
+fn hand_off<F: Form>(
     k: K,
     t: &'static Thread,
     why: Waiting,
     to: &'static Thread,
     code: Code,
-    words: u64,
+    message: F,
 ) -> &'static Context {
-    to.finish_with(code as u64 | words << 11);
-    go_to(k, t, why, to, words)
+    to.finish_with(code as u64 | message.count());
+    go_to(k, t, why, to, message)
 }
 
 /// The running thread waits, and the processor goes straight to a thread that has waited for just this.
 #[inline(always)]
-fn go_to(
+fn go_to<F: Form>(
     k: K,
     t: &'static Thread,
     why: Waiting,
     to: &'static Thread,
-    words: u64,
+    message: F,
 ) -> &'static Context {
     to.run.set(Run::Running);
     t.wait_plain(why);
     if probe::rings() {
         // Somebody comes first who was not there when the priorities were compared.
-        deliver(t, to, words);
+        message.arrive(t, to);
         to.run.set(Run::Ready);
         k.sched.add(to);
         return k.leave(t);
@@ -139,94 +312,151 @@ fn go_to(
     // Nothing is called from here but as the last thing: what a call would have to save is half of
     // what all this takes.
     if exec::SWITCHES_STACKS {
-        deliver(t, to, words);
+        message.arrive(t, to);
         return k.hand_to(t, to);
     }
     counters::blocked(t, counters::Kind::HandedOff);
     k.current.set(to);
-    if !k.enter_memory(to) {
-        return arrive(k, t, to, words);
+    if !k.enter_memory(t, to) {
+        return arrive(k, t, to, message);
     }
-    deliver(t, to, words)
+    message.arrive(t, to)
 }
 
 /// The processor has new ports, too.
 #[cold]
-fn arrive(k: K, t: &'static Thread, to: &'static Thread, words: u64) -> &'static Context {
+#[inline(never)]
+fn arrive<F: Form>(k: K, t: &'static Thread, to: &'static Thread, message: F) -> &'static Context {
     k.load_ports(to);
-    deliver(t, to, words)
+    message.arrive(t, to)
 }
 
+/// `client_connect_send_over_receive`, or with `IDEMPOTENT` `call`: to a server that waits in
+/// `server_wait_receive`, of the same form.
 #[inline(always)]
-fn deliver(t: &'static Thread, to: &'static Thread, words: u64) -> &'static Context {
-    if words == 0 {
-        return &to.ctx;
-    }
-    to.ctx.rsi.set(t.ctx.rsi.get());
-    if words == 1 {
-        return &to.ctx;
-    }
-    COPIES[words as usize](&t.ctx, &to.ctx)
-}
-
-/// `client_connect_send_over_receive_short`, or with `IDEMPOTENT` `call_short`: to a server that
-/// waits in `server_wait_receive_short`.
-#[inline(always)]
-fn request<const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<&'static Context> {
-    let words = words(t)?;
+fn request<F: Form, const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<&'static Context> {
+    let message = F::of(t)?;
     probe::site(Kind::Handle).ok()?;
-    let reference = k.handles.references.probe(t.space()?, t.ctx.rdi.get())?;
+    let reference = k
+        .handles
+        .references
+        .probe(t.goes_straight()?, t.ctx.rdi.get())?;
     let port = reference.port()?.active()?;
     let set = port.portset.get().active()?;
     let s = set.servers.first()?;
-    let ready = s.ctx.rax.get() as u8 == Call::ServerWaitReceiveShort as u8
+    let ready = s.ctx.rax.get() as u8 == F::WAITS as u8
         && (IDEMPOTENT || t.client.stage.get() == Stage::None)
-        && !k.sched.somebody_above(s);
+        && !k.sched.somebody_above(s)
+        && (!IDEMPOTENT || F::can_be_answered(t));
     if !ready {
         return None;
     }
+    let way = message.way(t, s)?;
     set.servers.pop(s);
+    message.depart(way, s);
     s.ctx.rdi.set(port.alias.get());
     Some(if IDEMPOTENT {
         s.server.set(Stage::Call, Link::to_active(t));
         t.hint.set(Hint::Called(Link::to_active(s)));
-        hand_off(k, t, Waiting::Reply, s, Code::Call, words)
+        hand_off(k, t, Waiting::Reply, s, Code::Call, message)
     } else {
         s.server.set(Stage::Ack, Link::to_active(t));
         t.client.set(Stage::Over, Link::to_active(s));
-        t.become_call(Call::ClientReceiveShort);
-        hand_off(k, t, Waiting::Peer, s, Code::Ok, words)
+        message.consume(t);
+        t.become_call(F::RECEIVES);
+        hand_off(k, t, Waiting::Peer, s, Code::Ok, message)
     })
 }
 
-/// `server_ack_send_wait_receive_short`, or with `IDEMPOTENT` `reply_wait_receive_short`: to a
-/// client that waits for the answer in registers, while no other client waits.
+/// `server_ack_send_wait_receive`, or with `IDEMPOTENT` `reply_wait_receive`: to a client that waits for
+/// an answer of the same form, while no other client waits.
 #[inline(always)]
-fn answer<const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&'static Context> {
-    let words = words(s)?;
+fn answer<F: Form, const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&'static Context> {
+    let message = F::of(s)?;
     probe::site(Kind::Handle).ok()?;
-    let set = k.handles.portsets.probe(s.space()?, s.ctx.rdi.get())?;
+    let set = k
+        .handles
+        .portsets
+        .probe(s.goes_straight()?, s.ctx.rdi.get())?;
     let c = s.server.peer().active()?;
     let awaited = if IDEMPOTENT {
         s.server.stage.get() == Stage::Call
             && c.run.get() == Run::Waiting(Waiting::Reply)
             && matches!(c.hint.get(), Hint::Called(server) if server == Link::to_active(s))
-            && c.ctx.rax.get() as u8 == Call::CallShort as u8
+            && c.ctx.rax.get() as u8 == F::CALLS as u8
     } else {
         s.server.stage.get() == Stage::Ack
             && c.run.get() == Run::Waiting(Waiting::Peer)
             && c.client.stage.get() == Stage::Over
             && c.client.peer() == Link::to_active(s)
-            && c.ctx.rax.get() as u16 == Call::ClientReceiveShort as u16
+            && c.ctx.rax.get() as u16 == F::RECEIVES as u16
     };
     if !awaited {
         return None;
     }
-    wait_again(k, s, set, c)?;
+    let way = message.way(s, c)?;
+    wait_again(k, s, set, c, F::WAITS)?;
+    message.depart(way, c);
     if !IDEMPOTENT {
+        message.consume(s);
         c.client.clear();
     }
-    Some(hand_off(k, s, Waiting::Portset, c, Code::Ok, words))
+    Some(hand_off(k, s, Waiting::Portset, c, Code::Ok, message))
+}
+
+/// A server that waits at the port in `server_wait_receive_short`, if it is the processor's turn to go to
+/// it.
+#[inline(always)]
+fn ready_server(k: K, port: &'static Port) -> Option<&'static Thread> {
+    let set = port.portset.get().active()?;
+    let s = set.servers.first()?;
+    let ready = s.ctx.rax.get() as u8 == Call::ServerWaitReceiveShort as u8
+        && !k.sched.somebody_above(s)
+        && probe::short_way();
+    if !ready {
+        return None;
+    }
+    set.servers.pop(s);
+    Some(s)
+}
+
+/// An exception of the running thread, to a keeper that waits for one in registers.
+pub(crate) fn exception(
+    k: K,
+    t: &'static Thread,
+    code: Exception,
+    address: u64,
+    detail: u64,
+) -> Option<&'static Context> {
+    let port = Port::named(t.space()?.keeper.get())?.active()?;
+    let s = ready_server(k, port)?;
+    t.exception.set(code as u8);
+    t.exception_address.set(address);
+    let words = super::short_exception(t, [code as u64, address, detail, t.tag.get()]);
+    tell(s, port, &words, Code::Exception);
+    s.server.set(Stage::Exception, Link::to_active(t));
+    t.exception_delivered.set(true);
+    t.hint.set(Hint::Excepted(Link::to_active(s)));
+    Some(go_to(k, t, Waiting::Exception, s, InRegisters::NONE))
+}
+
+/// A fault of the running thread, to a keeper that waits for one in registers.
+#[inline(always)]
+pub(crate) fn fault(
+    k: K,
+    t: &'static Thread,
+    port: &'static Port,
+    words: &[u64; FAULT_WORDS],
+    fault: &Fault,
+    region: &'static Region,
+) -> Option<&'static Context> {
+    port.head().open().ok()?;
+    let s = ready_server(k, port)?;
+    tell(s, port, words, Code::Fault);
+    s.server.set(Stage::Fault, Link::to_active(t));
+    super::note_fault(t, s, Missing::of(fault), region);
+    t.goes_on_with_page(fault.address, fault.access);
+    Some(go_to(k, t, Waiting::Reply, s, InRegisters::NONE))
 }
 
 /// `reply_wait_receive_short` to a thread that met an exception, and goes on with what it says.
@@ -236,7 +466,10 @@ fn answer_exception(k: K, s: &'static Thread) -> Option<&'static Context> {
         return None;
     }
     probe::site(Kind::Handle).ok()?;
-    let set = k.handles.portsets.probe(s.space()?, s.ctx.rdi.get())?;
+    let set = k
+        .handles
+        .portsets
+        .probe(s.goes_straight()?, s.ctx.rdi.get())?;
     let c = s.server.peer().active()?;
     let answer = [&s.ctx.rsi, &s.ctx.rdx, &s.ctx.r10, &s.ctx.r8].map(Cell::get);
     let awaited = c.run.get() == Run::Waiting(Waiting::Exception)
@@ -245,10 +478,10 @@ fn answer_exception(k: K, s: &'static Thread) -> Option<&'static Context> {
     if !awaited {
         return None;
     }
-    wait_again(k, s, set, c)?;
+    wait_again(k, s, set, c, Call::ServerWaitReceiveShort)?;
     super::go_on_at(c, answer);
     super::end_exception(c);
-    Some(go_to(k, s, Waiting::Portset, c, 0))
+    Some(go_to(k, s, Waiting::Portset, c, InRegisters::NONE))
 }
 
 /// `reply_wait_receive_short` to a thread that faulted, when its page is there.
@@ -256,7 +489,10 @@ fn answer_exception(k: K, s: &'static Thread) -> Option<&'static Context> {
 fn answer_fault(k: K, s: &'static Thread) -> Option<&'static Context> {
     words(s)?;
     probe::site(Kind::Handle).ok()?;
-    let set = k.handles.portsets.probe(s.space()?, s.ctx.rdi.get())?;
+    let set = k
+        .handles
+        .portsets
+        .probe(s.goes_straight()?, s.ctx.rdi.get())?;
     let c = s.server.peer().active()?;
     let Hint::Faulted(server, life, missing, id, region) = c.hint.get() else {
         return None;
@@ -267,19 +503,25 @@ fn answer_fault(k: K, s: &'static Thread) -> Option<&'static Context> {
     if !awaited {
         return None;
     }
-    wait_again(k, s, set, c)?;
-    Some(go_to(k, s, Waiting::Portset, c, 0))
+    wait_again(k, s, set, c, Call::ServerWaitReceiveShort)?;
+    Some(go_to(k, s, Waiting::Portset, c, InRegisters::NONE))
 }
 
 /// The server has answered `to`, and waits for its next client, if it is the processor's turn to go to
 /// `to`.
 #[inline(always)]
-fn wait_again(k: K, s: &'static Thread, set: &'static Portset, to: &'static Thread) -> Option<()> {
+fn wait_again(
+    k: K,
+    s: &'static Thread,
+    set: &'static Portset,
+    to: &'static Thread,
+    call: Call,
+) -> Option<()> {
     if !set.clients.is_empty() || k.sched.somebody_above(to) || !set.servers.push_last(s) {
         return None;
     }
     s.server.clear();
-    s.become_call(Call::ServerWaitReceiveShort);
+    s.become_call(call);
     Some(())
 }
 

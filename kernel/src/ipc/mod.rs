@@ -619,6 +619,25 @@ pub(crate) enum News {
     Exception([u64; 4]),
 }
 
+/// A [`abi::message::ShortExceptionMessage`] that begins with these words.
+#[inline(always)]
+fn short_exception(
+    t: &Thread,
+    [code, address, detail, tag]: [u64; 4],
+) -> [u64; SHORT_EXCEPTION_WORDS] {
+    let c = &t.ctx;
+    let [rip, rsp, rflags, rax] = [c.rip.get(), c.rsp.get(), c.rflags(), c.rax.get()];
+    [code, address, detail, tag, rip, rsp, rflags, rax]
+}
+
+/// A keeper has heard of the thread's fault.
+#[inline(always)]
+fn note_fault(t: &Thread, keeper: &'static Thread, missing: Missing, region: &Region) {
+    let (server, life) = Link::to(keeper).parts();
+    let (id, region) = region.head().name();
+    t.hint.set(Hint::Faulted(server, life, missing, id, region));
+}
+
 /// Tells the server that waits.
 fn tell(
     k: K,
@@ -635,12 +654,7 @@ fn tell(
             deliver(k, s, port, Source::kernel(words), Code::Fault)
         }
         News::Exception(begin) => {
-            let [code, address, detail, tag] = *begin;
-            let c = &t.ctx;
-            let control = [c.rip.get(), c.rsp.get(), c.rflags(), c.rax.get()];
-            let [rip, rsp, rflags, rax] = control;
-            let short: [u64; SHORT_EXCEPTION_WORDS] =
-                [code, address, detail, tag, rip, rsp, rflags, rax];
+            let short = short_exception(t, *begin);
             if fast::tell(s, port, &short, Code::Exception) {
                 return Ok(Ok(()));
             }
@@ -649,7 +663,7 @@ fn tell(
             }
             let mut words = [0; EXCEPTION_WORDS];
             words[..4].copy_from_slice(begin);
-            words[4..].copy_from_slice(&c.registers().to_words());
+            words[4..].copy_from_slice(&t.ctx.registers().to_words());
             deliver(k, s, port, Source::kernel(&words), Code::Exception)
         }
     }
@@ -661,19 +675,16 @@ pub(crate) fn send_from_kernel(k: K, t: &'static Thread, port: &'static Port, ne
         match tell(k, t, s, port, news) {
             Ok(Ok(())) => {
                 s.wake(k);
-                let server = Link::to(s);
                 match *news {
                     News::Fault(_, missing, region) => {
                         s.server.set(Stage::Fault, Link::to(t));
-                        let (server, life) = server.parts();
-                        let (id, region) = region.head().name();
-                        t.hint.set(Hint::Faulted(server, life, missing, id, region));
+                        note_fault(t, s, missing, region);
                         t.wait_plain(Waiting::Reply);
                     }
                     News::Exception(_) => {
                         s.server.set(Stage::Exception, Link::to(t));
                         t.exception_delivered.set(true);
-                        t.hint.set(Hint::Excepted(server));
+                        t.hint.set(Hint::Excepted(Link::to(s)));
                         t.wait_plain(Waiting::Exception);
                     }
                 }

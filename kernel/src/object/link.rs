@@ -56,6 +56,12 @@ impl<T> Link<T> {
         self.object.is_none()
     }
 
+    /// The same, unless it is none.
+    pub(crate) fn sure(self) -> Option<Sure<T>> {
+        let life = self.life;
+        self.object.map(|object| Sure { object, life })
+    }
+
     /// Its parts, for who stores them apart.
     #[inline(always)]
     pub(crate) fn parts(self) -> (Option<&'static T>, Life) {
@@ -109,6 +115,42 @@ impl<T: Object> Link<T> {
     }
 }
 
+/// A [`Link`] that is not none. Clients come to their port by one.
+pub(crate) struct Sure<T: 'static> {
+    object: &'static T,
+    life: Life,
+}
+
+impl<T> Sure<T> {
+    #[inline(always)]
+    pub(crate) fn link(self) -> Link<T> {
+        Link {
+            object: Some(self.object),
+            life: self.life,
+        }
+    }
+}
+
+impl<T> Clone for Sure<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Sure<T> {}
+
+impl<T> PartialEq for Sure<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.link() == other.link()
+    }
+}
+
+impl<T> core::fmt::Debug for Sure<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.link().fmt(f)
+    }
+}
+
 /// What a reference names: an identity in a role.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Target {
@@ -118,7 +160,7 @@ pub(crate) enum Target {
     Cond(Link<Cond>),
     Mapping(Link<Mapping>),
     Region(Link<Region>),
-    Port(Link<Port>),
+    Port(Sure<Port>),
     Portset(Link<Portset>),
     Space(Link<Space>),
     Thread(Link<Thread>),
@@ -159,7 +201,7 @@ impl Target {
             Target::Cond(_) => RefKind::Cond,
             Target::Mapping(_) => RefKind::Mapping,
             Target::Region(_) => RefKind::Region,
-            Target::Port(_) => RefKind::Port,
+            Target::Port(..) => RefKind::Port,
             Target::Portset(_) => RefKind::Portset,
             Target::Space(_) => RefKind::Space,
             Target::Thread(_) => RefKind::Thread,
@@ -180,7 +222,7 @@ impl Target {
             Target::Cond(link) => head(link),
             Target::Mapping(link) => head(link),
             Target::Region(link) => head(link),
-            Target::Port(link) => head(link),
+            Target::Port(some) => head(some.link()),
             Target::Portset(link) => head(link),
             Target::Space(link) => head(link),
             Target::Thread(link) | Target::ClientEnd(link) | Target::ServerEnd(link) => head(link),

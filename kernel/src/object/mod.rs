@@ -619,7 +619,7 @@ pub(crate) fn release_kept(k: K, target: Target) {
         Target::Cond(link) => release(k, link),
         Target::Mapping(link) => release(k, link),
         Target::Region(link) => release(k, link),
-        Target::Port(link) => release(k, link),
+        Target::Port(link) => release(k, link.link()),
         Target::Portset(link) => release(k, link),
         Target::Space(link) => release(k, link),
         Target::Thread(link) | Target::ClientEnd(link) | Target::ServerEnd(link) => {

@@ -47,11 +47,12 @@ impl Port {
 impl Object for Port {
     const TYPE: Type = Type::Port;
     fn target(link: Link<Self>) -> Target {
-        Target::Port(link)
+        link.sure().map_or(Target::Null, Target::Port)
     }
+    #[inline(always)]
     fn named(target: Target) -> Option<Link<Self>> {
         match target {
-            Target::Port(link) => Some(link),
+            Target::Port(port) => Some(port.link()),
             _ => None,
         }
     }

@@ -32,10 +32,7 @@ impl Reference {
     /// The port that it names, if it names one.
     #[inline(always)]
     pub(crate) fn port(&self) -> Option<Link<Port>> {
-        match self.target.get() {
-            Target::Port(link) => Some(link),
-            _ => None,
-        }
+        Port::named(self.target.get())
     }
 
     /// Whether it keeps the identity of its target.

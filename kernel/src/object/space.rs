@@ -290,7 +290,6 @@ impl Object for Space {
                 range.set((0, 0));
             }
             self.granted.set(0);
-            k.forget_ports();
         }
         if let Some(account) = self.account.take() {
             account.close(k);

@@ -8,7 +8,7 @@ use super::space::Space;
 use super::{Handles, Header, Life, Link, ObjId, Object, Table, Target, CHUNK};
 use crate::exec::{self, core, counters};
 use crate::ipc::Errand;
-use crate::memory::Access;
+use crate::memory::{Access, Fault};
 use crate::object::port::Port;
 use crate::wait::{self, DeadlineLinks, Links, WaitQueue};
 use crate::{probe, K};
@@ -66,8 +66,8 @@ pub(crate) enum Hint {
 pub(crate) struct Missing(u64);
 
 impl Missing {
-    pub(crate) fn new(address: u64, access: Access) -> Self {
-        Missing(address & !(PAGE_SIZE - 1) | access.0)
+    pub(crate) fn of(fault: &Fault) -> Self {
+        Missing(fault.address & !(PAGE_SIZE - 1) | fault.access.0)
     }
 
     pub(crate) fn page(self) -> u64 {
@@ -137,9 +137,6 @@ pub struct Thread {
     pub(crate) ctx: Context,
     head: Header,
     pub(crate) run: Cell<Run>,
-    /// It has to go the long way into its next call: a peer has left it something to settle, or its
-    /// space is foreign, or it has none.
-    detour: Cell<bool>,
     pub(crate) priority: Cell<u8>,
     pub(crate) stop_count: Cell<u32>,
     pub(crate) interrupt: Cell<bool>,
@@ -148,6 +145,9 @@ pub struct Thread {
     pub(crate) tag: Cell<u64>,
     /// Its space, while that identity lives: a space that ends lets go of its threads.
     space: Cell<Option<&'static Space>>,
+    /// The same, if its next call goes straight in: no peer has left it something to settle, and its
+    /// space is not foreign.
+    straight: Cell<Option<&'static Space>>,
     pub(crate) next_in_space: Cell<Option<&'static Thread>>,
     pub(crate) prev_in_space: Cell<Option<&'static Thread>>,
     pub(crate) client: End,
@@ -171,23 +171,23 @@ impl Thread {
         self.space.get()
     }
 
-    /// Whether its next call has to go the long way in.
+    /// Its space, if its next call need not go the long way in.
     #[inline(always)]
-    pub(crate) fn makes_detour(&self) -> bool {
-        self.detour.get()
+    pub(crate) fn goes_straight(&self) -> Option<&'static Space> {
+        self.straight.get()
     }
 
     /// Its space, or what is said of that, has changed.
     pub(crate) fn note_space(&self) {
         let touch = matches!(self.hint.get(), Hint::Touch(_));
-        let plain = self.space().is_some_and(|space| !space.foreign.get());
-        self.detour.set(touch || !plain);
+        let plain = |space: &&Space| !touch && !space.foreign.get();
+        self.straight.set(self.space().filter(plain));
     }
 
     /// A peer leaves it something to settle before it goes on with its call.
     pub(crate) fn leave_touch(&self, touch: Touch) {
         self.hint.set(Hint::Touch(touch));
-        self.detour.set(true);
+        self.straight.set(None);
     }
 
     /// What it has to settle.
@@ -446,7 +446,7 @@ impl Object for Thread {
             ctx: Context::new(fpu),
             head,
             run: Cell::new(Run::Stopped),
-            detour: Cell::new(true),
+            straight: Cell::new(None),
             priority: Cell::new(0),
             stop_count: Cell::new(1),
             interrupt: Cell::new(false),

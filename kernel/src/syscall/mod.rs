@@ -9,7 +9,7 @@ mod probe;
 mod search;
 mod state;
 
-use crate::exec::{self, core};
+use crate::exec;
 use crate::memory::Access;
 use crate::object::cond::Cond;
 use crate::object::mapping::Mapping;
@@ -212,9 +212,9 @@ handlers! { a:
 /// The way through an ordinary call: who makes it, the handler, what comes of it.
 #[inline(always)]
 fn ordinary(k: K, t: &'static Thread, handle: impl FnOnce(Args) -> Handled) -> &'static Context {
-    let space = match t.space() {
-        Some(space) if !t.makes_detour() => space,
-        _ => match prepare(k, t) {
+    let space = match t.goes_straight() {
+        Some(space) => space,
+        None => match prepare(k, t) {
             Some(space) => space,
             None => return k.leave(t),
         },
@@ -243,7 +243,7 @@ fn prepare(k: K, t: &'static Thread) -> Option<&'static Space> {
 
 /// A call of IPC, stage by stage.
 pub(crate) fn ipc_call(k: K, t: &'static Thread) -> &'static Context {
-    if t.makes_detour() && prepare(k, t).is_none() {
+    if t.goes_straight().is_none() && prepare(k, t).is_none() {
         return k.leave(t);
     }
     let Some(call) = t.call() else {
@@ -371,7 +371,7 @@ fn thread_yield(a: Args) -> Handled {
 
 /// `thread_yield`, when there is nothing to decide but whose turn comes next.
 fn thread_yield_short(k: K, t: &'static Thread) -> &'static Context {
-    if exec::MAY_BE_KEPT || CONFIG.probe || CONFIG.counters || t.makes_detour() {
+    if exec::MAY_BE_KEPT || CONFIG.probe || CONFIG.counters || t.goes_straight().is_none() {
         return ordinary(k, t, thread_yield);
     }
     let Some(next) = k.sched.pass_turn(k, t) else {
@@ -419,7 +419,7 @@ fn thread_interrupt(a: Args) -> Handled {
 fn thread_wait_interrupt(a: Args, deadline: u64) -> Handled {
     a.k.irqs.unmask(a.t);
     // An interrupt that comes from here on is found when the call ends.
-    if core(|| a.t.interrupt.take()) {
+    if exec::core(|| a.t.interrupt.take()) {
         return a.done();
     }
     let mut at = u64::MAX;
@@ -447,7 +447,7 @@ fn thread_set_priority(a: Args) -> Handled {
 
 /// Sets the priority of a thread, wherever it is queued.
 fn set_priority(k: K, target: &'static Thread, priority: u8) {
-    core(|| {
+    exec::core(|| {
         if target.run.get() == Run::Ready {
             k.sched.remove(target);
             target.priority.set(priority);
@@ -520,11 +520,10 @@ fn device_grant_ports(a: Args) -> Handled {
     // The whole 64 Ki would not fit the count; nobody needs that many.
     free.set((first as u16, u16::try_from(count).unwrap_or(u16::MAX)));
     space.granted.set(space.granted.get() + 1);
-    // Loaded when somebody next enters it, the caller included.
-    core(|| {
-        a.k.forget_ports();
-        a.k.enter_space(a.t);
-    });
+    // Loaded when somebody next enters it; who is in it already has them now.
+    if core::ptr::eq(space, a.space) {
+        exec::core(|| a.k.load_ports(a.t));
+    }
     a.done()
 }
 

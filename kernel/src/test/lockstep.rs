@@ -181,7 +181,7 @@ fn import(k: K, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
                 })
             }
             Target::Port(p) => {
-                let p = p.get().expect("it lives");
+                let p = p.link().get().expect("it lives");
                 let portset = id(at(p.portset.get()));
                 Body::Port(model::Port {
                     alias: p.alias.get(),
@@ -570,7 +570,7 @@ impl<'w> Lockstep<'w> {
                 same("keeper", named(r.keeper.get()).1, self.lives(model.keeper))
             }
             (Body::Port(model), Target::Port(p)) => {
-                let p = p.get().ok_or("gone")?;
+                let p = p.link().get().ok_or("gone")?;
                 same("alias", p.alias.get(), model.alias)?;
                 same("portset", at(p.portset.get()), self.lives(model.portset))
             }
@@ -658,7 +658,7 @@ impl<'w> Lockstep<'w> {
                 Target::Mutex(m) => m.get().map(|m| &m.waiters),
                 Target::Cond(c) => c.get().map(|c| &c.waiters),
                 Target::Portset(s) => s.get().map(|s| &s.servers),
-                Target::Port(p) => p.get().map(|p| p.client_queue()),
+                Target::Port(p) => p.link().get().map(|p| p.client_queue()),
                 _ => None,
             });
         if why != Waiting::Vacant && !wait::is_in(t, queue) {
