@@ -12,6 +12,9 @@
 //!   interrupt that arrives although it is masked notes itself, masks its likes by hardware, and goes
 //!   away; the end of the section finds the note and handles it.
 //!
+//! A kernel can be built to measure what the processor's other ways of masking cost in the core of its
+//! scheduler (`--cfg fermata_mask`, [`core_section`]).
+//!
 //! Neighbours: `x86_64/mask.rs` has both for the real machine, `host` simulates them; ADR 0011 says why
 //! it is so.
 
@@ -35,6 +38,32 @@ pub const IRQ: Irq = if cfg!(fermata_irq = "optimistic") {
     Irq::Optimistic
 } else {
     Irq::Hardware
+};
+
+/// What a section of the core masks by where masking is by hardware ([`core_section`]). In a kernel that is
+/// used, that is the flag; the others are there to be measured (Stodolsky et al., Table 3), each in a kernel
+/// whose only interrupts are those that it masks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The interrupt flag.
+    Flag,
+    /// The processor's task priority, as its register CR8. No device interrupts.
+    Cr8,
+    /// The same, as a register of the local APIC in memory.
+    LapicTpr,
+    /// The mask of the first 8259, on which the second one hangs. The timer is the 8254.
+    Pic,
+}
+
+/// How this kernel masks them there.
+pub(crate) const WAY: Way = if cfg!(fermata_mask = "cr8") {
+    Way::Cr8
+} else if cfg!(fermata_mask = "lapic_tpr") {
+    Way::LapicTpr
+} else if cfg!(fermata_mask = "pic") {
+    Way::Pic
+} else {
+    Way::Flag
 };
 
 /// Interrupt levels, in their order: who masks one masks all below it.
@@ -89,6 +118,34 @@ pub fn raise(level: Level) -> Level {
 #[inline(always)]
 pub fn restore(previous: Level) {
     machine::mask_restore(previous);
+}
+
+/// Runs `section` with everything masked, from a place where nothing is or everything. No thread goes on
+/// with another inside.
+#[inline(always)]
+pub fn core_section<R>(section: impl FnOnce() -> R) -> R {
+    if IRQ == Irq::Optimistic || matches!(WAY, Way::Flag) {
+        return masked(Level::All, section);
+    }
+    let before = machine::begin_section(WAY);
+    let result = section();
+    machine::end_section(WAY, before);
+    result
+}
+
+/// Runs `section` as [`core_section`] does, and has everything masked afterwards in the way that the kernel
+/// is left: what comes next is the way out.
+#[inline(always)]
+pub fn last_section<R>(section: impl FnOnce() -> R) -> R {
+    if IRQ == Irq::Optimistic || matches!(WAY, Way::Flag) {
+        let _ = raise(Level::All);
+        return section();
+    }
+    let before = machine::begin_section(WAY);
+    let result = section();
+    let _ = raise(Level::All);
+    machine::end_section(WAY, before);
+    result
 }
 
 /// Runs `section` while interrupts of `level` and below are masked.

@@ -774,16 +774,8 @@ fn median(values: &mut [u64]) -> [u64; 3] {
 fn as_json(results: &Results) -> Value {
     let of_configs = results.configs.iter().zip(&results.rows);
     let of_configs = of_configs.flat_map(|(config, rows)| rows.iter().map(|row| (*config, row)));
-    let of_masks = results.masks.iter().map(|row| {
-        let irq = masks::irq_of(row);
-        (
-            Config {
-                irq,
-                ..Config::DEFAULT
-            },
-            row,
-        )
-    });
+    let of_masks = results.masks.iter();
+    let of_masks = of_masks.map(|row| (masks::config_of(row), row));
     let rows: Vec<Value> = of_configs
         .chain(of_masks)
         .map(|(config, row)| {

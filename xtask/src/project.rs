@@ -31,8 +31,21 @@ pub(crate) enum Room {
     Probe,
     /// The image of a kernel that drops at random what threads keep.
     Forgetful,
+    /// The image of a kernel whose core masks interrupts in an unusual way, to measure that.
+    Masking(Way),
     /// Programs that run in the guest.
     User,
+}
+
+/// What a kernel can mask by that is built for no other purpose: `hal/src/mask.rs` has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The processor's task priority.
+    Cr8,
+    /// The same, in the local APIC.
+    LapicTpr,
+    /// The 8259.
+    Pic,
 }
 
 impl Room {
@@ -43,6 +56,11 @@ impl Room {
             Room::CountingKernel => Some(("counting", Some("fermata_counters"))),
             Room::Probe => Some(("probe", Some("fermata_probe"))),
             Room::Forgetful => Some(("forgetful", Some("fermata_forgetful"))),
+            Room::Masking(Way::Cr8) => Some(("masking-cr8", Some(r#"fermata_mask="cr8""#))),
+            Room::Masking(Way::LapicTpr) => {
+                Some(("masking-tpr", Some(r#"fermata_mask="lapic_tpr""#)))
+            }
+            Room::Masking(Way::Pic) => Some(("masking-pic", Some(r#"fermata_mask="pic""#))),
             Room::Host | Room::User => None,
         }
     }
@@ -54,6 +72,9 @@ impl Room {
             Room::CountingKernel => "the counting kernel",
             Room::Probe => "the kernel with the probe",
             Room::Forgetful => "the forgetful kernel",
+            Room::Masking(Way::Cr8) => "the kernel that masks by CR8",
+            Room::Masking(Way::LapicTpr) => "the kernel that masks by the local APIC",
+            Room::Masking(Way::Pic) => "the kernel that masks by the 8259",
             Room::Host => "what runs on the host",
             Room::User => "the programs",
         }

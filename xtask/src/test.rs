@@ -39,7 +39,7 @@ use journal::Journal;
 const PARALLEL: usize = 2;
 
 /// Host time that all guest tests of one boot have.
-const GUEST_TIMEOUT: Duration = Duration::from_secs(300);
+const GUEST_TIMEOUT: Duration = Duration::from_secs(1200);
 
 /// What became of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]

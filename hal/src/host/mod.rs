@@ -4,7 +4,7 @@
 //! it does next. The host runs the interrupt model: there is no user mode to start and no stack
 //! to switch to, so a test calls [`Kernel::trap`] itself. Nothing in here is `unsafe`.
 
-use crate::mask::Level;
+use crate::mask::{Level, Way};
 use crate::{Context, Kernel, Pfn, Trap};
 use abi::PAGE_SIZE;
 use core::cell::RefCell;
@@ -597,6 +597,19 @@ pub(crate) fn mask_restore(previous: Level) {
         kernel.interrupt(trap);
     }
     with(|m| m.level = previous);
+}
+
+/// All ways are one here.
+pub(crate) fn begin_section(_: Way) -> u64 {
+    mask_raise(Level::All) as u64
+}
+
+/// See [`begin_section`].
+pub(crate) fn end_section(_: Way, before: u64) {
+    let before = Level::EVERY
+        .into_iter()
+        .find(|level| *level as u64 == before);
+    mask_restore(before.expect("a level"));
 }
 
 /// Raises one of the processor's own lines. False: it is raised already, and has not arrived yet.

@@ -15,7 +15,7 @@
 
 use super::instructions::{inb, outb};
 use super::{mask, time, Global};
-use crate::mask::Level;
+use crate::mask::{Level, Way, WAY};
 use core::arch::asm;
 use core::cell::Cell;
 use core::ops::Range;
@@ -39,6 +39,8 @@ const END_OF: u8 = 0x60;
 static MASK: Global<Cell<u16>> = Global(Cell::new(!(1 << CASCADE)));
 /// The level that is held back.
 static HELD: Global<Cell<Level>> = Global(Cell::new(Level::None));
+/// All lines are held back by [`mask_all_lines`].
+static ALL_HELD: Global<Cell<bool>> = Global(Cell::new(false));
 /// What the controllers have as their masks.
 static WRITTEN: Global<Cell<u16>> = Global(Cell::new(!(1 << CASCADE)));
 
@@ -52,6 +54,9 @@ const fn class(level: Level) -> u8 {
         Level::Clock | Level::All => 0xd,
     }
 }
+
+/// The vector of the timer where it is line 0.
+pub(super) const LINE_0: u8 = BASE;
 
 /// The vector of the timer, of the highest class.
 pub(super) const TIMER: u8 = (class(Level::Clock) << 4) | 0x8;
@@ -126,15 +131,54 @@ pub(super) fn init() {
     outb(SECOND + 1, (mask >> 8) as u8);
 }
 
+/// The class that holds back everything that comes from the local APIC.
+pub(super) const HIGHEST_CLASS: u64 = 0xf;
+
+/// The task priority.
+#[inline(always)]
+pub(super) fn cr8() -> u64 {
+    let class;
+    // SAFETY: reads it.
+    unsafe { asm!("mov {}, cr8", out(reg) class, options(nostack, preserves_flags)) };
+    class
+}
+
 /// Sets the task priority: what comes from the local APIC with a class up to this is held back.
-fn set_cr8(class: u64) {
+#[inline(always)]
+pub(super) fn set_cr8(class: u64) {
     // SAFETY: holds interrupts back or lets them through.
     unsafe { asm!("mov cr8, {}", in(reg) class, options(nostack, preserves_flags)) };
 }
 
+/// All lines are held back, those of the second controller by the one that it hangs on. Whether they were.
+///
+/// One write does it, so that there is no instant at which some are and some are not.
+#[inline(always)]
+pub(super) fn mask_all_lines() -> bool {
+    outb(FIRST + 1, 0xff);
+    WRITTEN.0.set(WRITTEN.0.get() | 0xff);
+    ALL_HELD.0.replace(true)
+}
+
+/// The same back.
+#[inline(always)]
+pub(super) fn unmask_all_lines(held: bool) {
+    if !held {
+        ALL_HELD.0.set(false);
+        let mask = MASK.0.get() | lines(HELD.0.get());
+        WRITTEN.0.set(WRITTEN.0.get() & 0xff00 | mask & 0xff);
+        outb(FIRST + 1, mask as u8);
+    }
+}
+
 /// Tells the controllers what has changed.
 fn write_masks() {
-    let mask = MASK.0.get() | lines(HELD.0.get());
+    let all = if matches!(WAY, Way::Pic) && ALL_HELD.0.get() {
+        0xff
+    } else {
+        0
+    };
+    let mask = MASK.0.get() | lines(HELD.0.get()) | all;
     let changed = WRITTEN.0.replace(mask) ^ mask;
     if changed & 0xff != 0 {
         outb(FIRST + 1, mask as u8);

@@ -14,7 +14,7 @@ use super::trap::{self, KernelFrame};
 use super::CPU;
 use super::{interrupts, time};
 use crate::mask::optimistic::{Arrival, Controllers};
-use crate::mask::{Irq, Level, IRQ};
+use crate::mask::{Irq, Level, Way, IRQ};
 use core::arch::asm;
 
 /// The interrupt flag.
@@ -86,6 +86,36 @@ pub(crate) fn mask_restore(previous: Level) {
         interrupts::hold_back(previous);
     }
     open();
+}
+
+/// Masks everything by `way`, which is not the flag. What was masked before.
+#[inline(always)]
+pub(crate) fn begin_section(way: Way) -> u64 {
+    match way {
+        Way::Flag => 0,
+        Way::Cr8 => {
+            let before = interrupts::cr8();
+            interrupts::set_cr8(interrupts::HIGHEST_CLASS);
+            before
+        }
+        Way::LapicTpr => {
+            let before = time::task_priority();
+            time::set_task_priority((interrupts::HIGHEST_CLASS as u32) << 4);
+            u64::from(before)
+        }
+        Way::Pic => interrupts::mask_all_lines().into(),
+    }
+}
+
+/// Masks what was masked before [`begin_section`].
+#[inline(always)]
+pub(crate) fn end_section(way: Way, before: u64) {
+    match way {
+        Way::Flag => {}
+        Way::Cr8 => interrupts::set_cr8(before),
+        Way::LapicTpr => time::set_task_priority(before as u32),
+        Way::Pic => interrupts::unmask_all_lines(before != 0),
+    }
 }
 
 /// Waits for an interrupt. It goes to [`crate::Kernel::interrupt`] before this returns.

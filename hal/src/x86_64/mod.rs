@@ -51,7 +51,7 @@ pub use time::{now, set_timer, ticks, time_of};
 pub use trap::start;
 
 pub(crate) use fpu::{fpu_drop, fpu_flush, mxcsr_mask};
-pub(crate) use mask::{mask_raise, mask_restore};
+pub(crate) use mask::{begin_section, end_section, mask_raise, mask_restore};
 pub(crate) use stack::{cpu_stack_top, reset_stack, set_stack};
 
 /// A static of a machine with one processor.

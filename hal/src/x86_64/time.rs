@@ -6,13 +6,23 @@
 
 use super::instructions::{inb, outb, rdmsr, rdtsc, wrmsr, MSR_APIC_BASE};
 use super::memory::DEVICE_BASE;
-use super::Global;
+use super::{interrupts, Global};
+use crate::mask::{Way, WAY};
 use abi::PAGE_SIZE;
 use core::arch::x86_64::__cpuid;
 use core::cell::Cell;
 
+/// The timer is the 8254, because only the 8259s can be masked.
+const BY_8254: bool = matches!(WAY, Way::Pic);
+/// There are no device interrupts, because only the local APIC can be masked.
+const NO_LINES: bool = matches!(WAY, Way::Cr8 | Way::LapicTpr);
+
 /// The vector of the timer.
-pub(super) const VECTOR: u8 = super::interrupts::TIMER;
+pub(super) const VECTOR: u8 = if BY_8254 {
+    interrupts::LINE_0
+} else {
+    interrupts::TIMER
+};
 /// The vector of requests to the local APIC that went away; needs no acknowledgement.
 const SPURIOUS: u8 = 0xff;
 
@@ -104,6 +114,9 @@ pub fn time_of(ticks: u64) -> u64 {
 /// Sets the timer to an absolute time; `u64::MAX`: none. A time that has passed fires at once.
 pub fn set_timer(deadline: u64) {
     CLOCK.0.deadline.set(deadline);
+    if BY_8254 {
+        return set_8254(deadline);
+    }
     if deadline == u64::MAX {
         Apic::InitialCount.write(0);
         return;
@@ -112,6 +125,35 @@ pub fn set_timer(deadline: u64) {
     // Rounded up; what is further away than the counter reaches is set again when it fires.
     let ticks = ((wait * u128::from(CLOCK.0.timer_ticks.get())) >> 32) + 1;
     Apic::InitialCount.write(ticks.min(u128::from(u32::MAX)) as u32);
+}
+
+/// The same for the 8254, whose counter has 16 bits.
+fn set_8254(deadline: u64) {
+    interrupts::irq_mask(0);
+    if deadline == u64::MAX {
+        return;
+    }
+    let wait = u128::from(deadline.saturating_sub(now()));
+    let ticks = (wait * u128::from(PIT_HZ) / u128::from(GHZ) + 1).min(0xffff) as u16;
+    // Counts down once.
+    outb(0x43, 0x30);
+    ticks
+        .to_le_bytes()
+        .into_iter()
+        .for_each(|byte| outb(0x40, byte));
+    interrupts::irq_unmask(0);
+}
+
+/// The task priority, as the local APIC has it.
+#[inline(always)]
+pub(super) fn task_priority() -> u32 {
+    Apic::TaskPriority.read()
+}
+
+/// Sets it.
+#[inline(always)]
+pub(super) fn set_task_priority(priority: u32) {
+    Apic::TaskPriority.write(priority);
 }
 
 /// What has arrived from the local APIC is through, for it.
@@ -133,7 +175,11 @@ pub(super) fn raise(vector: u8) -> bool {
 
 /// The timer has sent its interrupt. Whether the deadline has passed; if not, it is set again.
 pub(super) fn fired() -> bool {
-    end_of_interrupt();
+    if BY_8254 {
+        interrupts::fired(VECTOR);
+    } else {
+        end_of_interrupt();
+    }
     let deadline = CLOCK.0.deadline.get();
     if deadline == u64::MAX {
         return false;
@@ -163,7 +209,7 @@ pub(super) fn init() {
     Apic::TaskPriority.write(0);
     Apic::Error.write(MASKED);
     // The 8259, and the NMI button.
-    Apic::Lint0.write(0x700);
+    Apic::Lint0.write(0x700 | if NO_LINES { MASKED } else { 0 });
     Apic::Lint1.write(0x400);
     // No division, one shot.
     Apic::Divide.write(0b1011);

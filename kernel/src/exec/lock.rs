@@ -92,7 +92,7 @@ impl Lock {
 #[inline(always)]
 pub(crate) fn core<R>(section: impl FnOnce() -> R) -> R {
     if FULL {
-        mask::masked(Level::All, section)
+        mask::core_section(section)
     } else {
         section()
     }
@@ -125,19 +125,19 @@ impl Kernel {
     }
 
     fn give_lock(&'static self, t: &'static Thread) {
-        // What comes next is the way out, which ends in user mode.
-        let _ = mask::raise(Level::All);
-        if !self.lock.is_held_by(t) {
-            return;
-        }
-        self.lock.holder.set(None);
-        irq::late(self);
-        if t.run.get() == Run::Waiting(Waiting::Interrupt) && t.interrupt.take() {
-            t.complete(self, Code::Ok);
-        }
-        if let Some(waiter) = self.lock.waiters.first() {
-            waiter.wake(self);
-        }
+        mask::last_section(|| {
+            if !self.lock.is_held_by(t) {
+                return;
+            }
+            self.lock.holder.set(None);
+            irq::late(self);
+            if t.run.get() == Run::Waiting(Waiting::Interrupt) && t.interrupt.take() {
+                t.complete(self, Code::Ok);
+            }
+            if let Some(waiter) = self.lock.waiters.first() {
+                waiter.wake(self);
+            }
+        });
     }
 
     /// An interrupt has come in the kernel, and has been handled: if somebody more important than the

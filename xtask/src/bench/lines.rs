@@ -77,11 +77,24 @@ fn lines(text: &str) -> Lines {
     // In the template of an assembly macro: from its name to the first line that is an operand or
     // the end.
     let mut assembly = false;
-    for line in text.lines().map(str::trim) {
+    // In a macro, whose text that is quoted is a piece of a template; and in such a text.
+    let (mut piece, mut quoted) = (false, false);
+    for line in text.lines() {
+        match line {
+            _ if line.starts_with("macro_rules!") => piece = true,
+            "}" => piece = false,
+            _ => {}
+        }
+        let line = line.trim();
         if line == "#[cfg(test)]" {
             break;
         }
         if line.is_empty() || line.starts_with("//") {
+            continue;
+        }
+        if piece && (quoted || line.starts_with('"')) {
+            quoted ^= line.matches('"').count() % 2 == 1;
+            lines.assembly += 1;
             continue;
         }
         let begins = ["global_asm!(", "naked_asm!(", "asm!("]
@@ -144,6 +157,12 @@ fn f() {
         at = const offset_of!(A, b),
     )
 }
+macro_rules! end {
+    () => {
+        "pop rax
+        ret"
+    };
+}
 global_asm!(
     r#"
     .balign 8
@@ -161,10 +180,11 @@ mod tests {
         assert_eq!(
             lines(text),
             Lines {
-                // nop; mov, ret; .balign, name:, ret.
-                assembly: 6,
-                // use, fn, naked_asm!(, two operands, ), }, global_asm!(, operand, );
-                rust: 10
+                // nop; mov, ret; pop, ret; .balign, name:, ret.
+                assembly: 8,
+                // use, fn, naked_asm!(, two operands, ), }; macro_rules!, =>, two braces; global_asm!(,
+                // operand, );
+                rust: 14
             }
         );
     }

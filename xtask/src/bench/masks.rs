@@ -3,19 +3,23 @@
 //! A kernel of its own, `hal/examples/masks.rs`, measures pairs of masking and unmasking where they are
 //! used: in kernel mode, with interrupts on. It does not depend on the execution model. All ways take
 //! turns within one boot, so that their host times can be compared.
+//!
+//! And a null RPC with each: a kernel that is preemptible everywhere masks in the core of its scheduler. Two of
+//! the ways are configurations of the kernel; for the others one is built that is used for nothing else
+//! (`--cfg fermata_mask`, `hal/src/mask.rs`). Their boots take turns.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::boots::{self, Line, Look};
+use super::boots::{self, Line, Look, Stretch};
 use super::references::{STODOLSKY_TABLES_1_AND_2, STODOLSKY_TABLE_3};
 use super::table::{grouped, number, Table};
-use super::{could_want, median, per, wanted, Group, Results, Row};
+use super::{median, per, wanted, Group, Results, Row};
 use crate::config::{Config, Irq, Model};
 use crate::error::Error;
-use crate::image;
+use crate::image::{self, Images};
 use crate::machine::Options;
-use crate::project::Project;
+use crate::project::{self, Project, Room};
 
 /// The kernel in which the ways are measured: the one in which masking optimistically is one of them.
 const CONFIG: Config = Config {
@@ -23,38 +27,169 @@ const CONFIG: Config = Config {
     irq: Irq::Optimistic,
 };
 
-/// The rows, and what they are for people.
-const WAYS: &[(&str, &str)] = &[
-    ("mask_cli_sti", "flag of the processor (pushfq, cli, sti)"),
-    ("mask_cr8", "task priority, CR8"),
-    ("mask_lapic_tpr", "task priority, in the local APIC"),
-    ("mask_pic", "masks of the two 8259s"),
-    ("mask_optimistic", "optimistic"),
+/// The model of the kernels that mask in their core.
+const MODEL: Model = Model::ProcessFp;
+
+/// A way to mask.
+struct Way {
+    /// For people.
+    name: &'static str,
+    /// The row of a pair.
+    pair: &'static str,
+    /// The row of a null RPC, and the kernel that does it.
+    rpc: &'static str,
+    room: Room,
+    irq: Irq,
+}
+
+/// All of them.
+const WAYS: &[Way] = &[
+    Way {
+        name: "flag of the processor (pushfq, cli, sti)",
+        pair: "mask_cli_sti",
+        rpc: "mask_rpc_0_cli_sti",
+        room: Room::Kernel,
+        irq: Irq::Hardware,
+    },
+    Way {
+        name: "task priority, CR8",
+        pair: "mask_cr8",
+        rpc: "mask_rpc_0_cr8",
+        room: Room::Masking(project::Way::Cr8),
+        irq: Irq::Hardware,
+    },
+    Way {
+        name: "task priority, in the local APIC",
+        pair: "mask_lapic_tpr",
+        rpc: "mask_rpc_0_lapic_tpr",
+        room: Room::Masking(project::Way::LapicTpr),
+        irq: Irq::Hardware,
+    },
+    Way {
+        name: "masks of the 8259s",
+        pair: "mask_pic",
+        rpc: "mask_rpc_0_pic",
+        room: Room::Masking(project::Way::Pic),
+        irq: Irq::Hardware,
+    },
+    Way {
+        name: "optimistic",
+        pair: "mask_optimistic",
+        rpc: "mask_rpc_0_optimistic",
+        room: Room::Kernel,
+        irq: Irq::Optimistic,
+    },
 ];
 
-/// The row of masking optimistically.
-const OPTIMISTIC: &str = "mask_optimistic";
+/// What every kernel is asked for.
+const RPC: &str = "rpc_0";
 /// Pairs of a turn, where the host's time is taken.
 const PAIRS: u64 = 64_000;
 /// Turns for each round of the other benchmarks: they are short.
 const TURNS: usize = 3;
 
-/// How the way of this row masks, for the world outside.
-pub(super) fn irq_of(row: &Row) -> Irq {
-    match row.name.as_str() {
-        OPTIMISTIC => Irq::Optimistic,
-        _ => Irq::Hardware,
+/// The configuration in which the row was measured, for the world outside.
+pub(super) fn config_of(row: &Row) -> Config {
+    let is_rpc = WAYS.iter().any(|way| way.rpc == row.name);
+    let way = WAYS
+        .iter()
+        .find(|way| [way.pair, way.rpc].contains(&&*row.name));
+    Config {
+        model: if is_rpc { MODEL } else { CONFIG.model },
+        irq: way.map_or(Irq::Hardware, |way| way.irq),
     }
 }
 
-/// Measures those that are wanted.
+/// Measures those that are wanted: pairs, and RPCs.
 pub(super) fn rows(
     project: &Project,
     filter: &str,
     plugin: &Path,
     rounds: usize,
 ) -> Result<Vec<Row>, Error> {
-    if !WAYS.iter().any(|(name, _)| could_want(filter, name)) {
+    let mut rows = pairs(project, filter, plugin, rounds)?;
+    rows.extend(rpcs(project, filter, plugin, rounds)?);
+    Ok(rows)
+}
+
+/// A null RPC with each way.
+fn rpcs(project: &Project, filter: &str, plugin: &Path, rounds: usize) -> Result<Vec<Row>, Error> {
+    let mut kernels = Vec::new();
+    for way in WAYS.iter().filter(|way| wanted(filter, way.rpc)) {
+        let config = Config {
+            model: MODEL,
+            irq: way.irq,
+        };
+        let (images, failed) = image::build_what_builds(project, way.room, &[config])?;
+        if let Some((_, error)) = failed.into_iter().next() {
+            return Err(error);
+        }
+        kernels.push((way, config, images));
+    }
+    let take = |images: &Images, config: Config, boot: &boots::Boot| {
+        let session = boot.run(images, config, RPC, plugin, &mut |_| {})?;
+        let mut found = session.into_iter();
+        found
+            .find(|(line, _)| line.name() == RPC)
+            .ok_or_else(|| Error::new(format!("{}: {RPC} was not measured", config.name())))
+    };
+    let mut rows = Vec::new();
+    for (way, config, images) in &kernels {
+        let (line, stretch) = take(images, *config, &boots::COUNTS)?;
+        let row = row_of(line, stretch, way.rpc)
+            .ok_or_else(|| Error::new(format!("{}: {RPC} did not work", way.rpc)))?;
+        rows.push(row);
+    }
+    let mut times = vec![Vec::new(); kernels.len()];
+    for round in 1..=rounds {
+        for ((way, config, images), times) in kernels.iter().zip(&mut times) {
+            eprintln!("{}: host time, round {round} of {rounds}", way.rpc);
+            if let (
+                Line::Sample {
+                    operations,
+                    nanoseconds,
+                    ..
+                },
+                _,
+            ) = take(images, *config, &boots::HOST_TIME)?
+            {
+                times.push(per(nanoseconds, operations));
+            }
+        }
+    }
+    for (row, times) in rows.iter_mut().zip(&mut times) {
+        row.host = (!times.is_empty()).then(|| median(times));
+    }
+    Ok(rows)
+}
+
+/// The row of what was counted, with this name. It says so.
+fn row_of(line: Line, stretch: Option<Stretch>, name: &str) -> Option<Row> {
+    let Line::Sample {
+        unit, operations, ..
+    } = line
+    else {
+        return None;
+    };
+    let counts = stretch.map(|stretch| stretch.counts.map(|count| per(count, operations)));
+    let row = Row {
+        name: name.into(),
+        unit,
+        group: Group::Masks,
+        instructions: counts.map(|counts| counts[0]),
+        loads: counts.map(|counts| counts[1]),
+        stores: counts.map(|counts| counts[2]),
+        host: None,
+        repetitions: operations,
+    };
+    let count = row.instructions.unwrap_or_default();
+    eprintln!("{name}: {count} instructions");
+    Some(row)
+}
+
+/// Pairs, each way.
+fn pairs(project: &Project, filter: &str, plugin: &Path, rounds: usize) -> Result<Vec<Row>, Error> {
+    if !WAYS.iter().any(|way| wanted(filter, way.pair)) {
         return Ok(Vec::new());
     }
     let images = image::build_example(project, CONFIG, "masks")?;
@@ -65,32 +200,10 @@ pub(super) fn rows(
     };
     let mut rows = Vec::new();
     for (line, stretch) in session(Look::Counts, Vec::new())? {
-        let Line::Sample {
-            name,
-            unit,
-            operations,
-            ..
-        } = line
-        else {
-            continue;
-        };
-        if !wanted(filter, &name) {
-            continue;
+        let name = line.name().to_string();
+        if wanted(filter, &name) {
+            rows.extend(row_of(line, stretch, &name));
         }
-        let counts = stretch.map(|stretch| stretch.counts.map(|count| per(count, operations)));
-        let row = Row {
-            group: Group::Masks,
-            instructions: counts.map(|counts| counts[0]),
-            loads: counts.map(|counts| counts[1]),
-            stores: counts.map(|counts| counts[2]),
-            host: None,
-            repetitions: operations,
-            name,
-            unit,
-        };
-        let count = row.instructions.unwrap_or_default();
-        eprintln!("{}: {count} instructions", row.name);
-        rows.push(row);
     }
     if rows.is_empty() {
         return Err(Error::new("the kernel that masks measured nothing"));
@@ -134,19 +247,7 @@ impl Results {
             "most",
         ];
         let mut table = Table::new(&head, &[0]);
-        for row in &self.masks {
-            let way = WAYS.iter().find(|(name, _)| *name == row.name);
-            let host = |i: usize| number(row.host.map(|host| host[i]));
-            table.rows.push(vec![
-                way.map_or(&*row.name, |way| way.1).to_string(),
-                number(row.instructions),
-                number(row.loads),
-                number(row.stores),
-                host(0),
-                host(1),
-                host(2),
-            ]);
-        }
+        self.add_ways(&mut table, |way| way.pair);
         if table.rows.is_empty() {
             return None;
         }
@@ -164,6 +265,41 @@ impl Results {
             }
         }
         Some(table)
+    }
+
+    /// A row for each way of which the row with this name was measured.
+    fn add_ways(&self, table: &mut Table, name: fn(&Way) -> &'static str) {
+        for way in WAYS {
+            let Some(row) = self.masks.iter().find(|row| row.name == name(way)) else {
+                continue;
+            };
+            let host = |i: usize| number(row.host.map(|host| host[i]));
+            table.rows.push(vec![
+                way.name.into(),
+                number(row.instructions),
+                number(row.loads),
+                number(row.stores),
+                host(0),
+                host(1),
+                host(2),
+            ]);
+        }
+    }
+
+    /// A null RPC of a kernel that is preemptible everywhere, with each way to mask in its core.
+    pub(super) fn rpc_by_way(&self) -> Option<Table> {
+        let head = [
+            MODEL.name(),
+            "instructions",
+            "loads",
+            "stores",
+            "host ns",
+            "least",
+            "most",
+        ];
+        let mut table = Table::new(&head, &[0]);
+        self.add_ways(&mut table, |way| way.rpc);
+        (!table.rows.is_empty()).then_some(table)
     }
 
     /// Stodolsky et al., Table 3: a null RPC with each way to mask.
@@ -236,9 +372,11 @@ mod tests {
 
     #[test]
     fn only_the_optimistic_way_is_optimistic() {
-        for (name, _) in WAYS {
-            let optimistic = irq_of(&row(name, 1)) == Irq::Optimistic;
-            assert_eq!(optimistic, *name == OPTIMISTIC);
+        for way in WAYS {
+            for name in [way.pair, way.rpc] {
+                let optimistic = config_of(&row(name, 1)).irq == Irq::Optimistic;
+                assert_eq!(optimistic, name.ends_with("optimistic"));
+            }
         }
     }
 

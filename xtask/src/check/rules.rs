@@ -32,6 +32,11 @@ const RULES: &[Rule] = &[
         remedy: "it is read once, into `hal::IRQ`; what depends on it belongs to hal",
     },
     Rule {
+        words: &["fermata_mask"],
+        rooms: &["hal/src/mask.rs"],
+        remedy: "it is read once, into `hal::mask::WAY`, for kernels that are measured and not used",
+    },
+    Rule {
         words: &["CONFIG.model", "Model"],
         rooms: &["kernel/src/config.rs", "kernel/src/exec/"],
         remedy: "what depends on the execution model belongs to kernel/src/exec: give it a function there",
