@@ -298,12 +298,15 @@ fn frames(k: K, turn: u64) {
 
 /// Trees are ordered, lists complete, and tables remember what walks find.
 fn hierarchy(k: K, turn: u64) {
+    // Nobody is in two of the trees, nor in two of the lists, as each names one: so all who should be in
+    // one are, if there are as many.
+    let (planted, mut exported, mut imported) = (Cell::new(0), 0, 0);
     for s in live(&k.spaces) {
-        let (inside, end) = (Cell::new(0), Cell::new(0));
+        let end = Cell::new(0);
         tree(s.mappings.get(), u32::MAX, &|m| {
             assert!(end.get() <= m.start.get(), "mappings overlap");
             end.set(m.end_address());
-            inside.set(inside.get() + 1);
+            planted.set(planted.get() + 1);
             assert!(m.space.get() == Link::to(s), "a mapping in the wrong tree");
             let pages = m.size.get() / PAGE_SIZE;
             for i in 0..PAGES.min(pages) {
@@ -319,26 +322,19 @@ fn hierarchy(k: K, turn: u64) {
             let fresh = memory::look(s, page) == Some((pfn, rights));
             assert!(fresh, "a stale translation of {page:#x} is near");
         });
-        let all = live(&k.mappings)
-            .filter(|m| m.space.get() == Link::to(s))
-            .count();
-        assert_eq!(inside.get(), all, "a space's tree of mappings");
-        let mut at = s.regions.get();
-        let mut count = 0;
+        let (mut at, mut count) = (s.regions.get(), 0);
         while let Some(r) = at {
             assert!(r.space.get() == Link::to(s), "a region in the wrong list");
             count += 1;
+            let ends = count <= k.regions.slots();
+            assert!(ends, "a space's list of regions has no end");
             at = r.next.get();
         }
-        let all = live(&k.regions)
-            .filter(|r| r.space.get() == Link::to(s))
-            .count();
-        assert_eq!(count, all, "a space's list of regions");
+        exported += count;
     }
     for r in live(&k.regions) {
         let mut prev: Option<&'static Mapping> = None;
         let mut at = r.importers.get();
-        let mut count = 0;
         while let Some(m) = at {
             assert!(
                 m.region.get() == Link::to(r),
@@ -350,13 +346,18 @@ fn hierarchy(k: K, turn: u64) {
             );
             prev = at;
             at = m.next_importer();
-            count += 1;
+            imported += 1;
         }
-        let all = live(&k.mappings)
-            .filter(|m| m.region.get() == Link::to(r))
-            .count();
-        assert_eq!(count, all, "a region's list of importers");
     }
+    let count = |links: &dyn Fn(&'static Mapping) -> bool| {
+        live(&k.mappings).filter(|m| links(m)).count()
+    };
+    let all = count(&|m| m.space.get().get().is_some());
+    assert_eq!(planted.get(), all, "a space's tree of mappings");
+    let all = count(&|m| m.region.get().get().is_some());
+    assert_eq!(imported, all, "a region's list of importers");
+    let all = live(&k.regions).filter(|r| r.space.get().get().is_some());
+    assert_eq!(exported, all.count(), "a space's list of regions");
 }
 
 /// Calls `f` with the mappings of a tree in order of their addresses.
@@ -370,57 +371,69 @@ fn tree(node: Option<&'static Mapping>, above: u32, f: &dyn Fn(&'static Mapping)
     tree(right, weight, f);
 }
 
+/// Accounts, with what they must have in use and the number of those who hold them.
+struct Books {
+    all: [Option<(&'static Account, u64, u32)>; ACCOUNTS],
+    count: usize,
+}
+
+impl Books {
+    /// Notes a use of an account by somebody. False if there are too many accounts.
+    fn add(&mut self, account: &'static Account, used: u64, holders: u32) -> bool {
+        let known = self.all[..self.count].iter_mut().flatten();
+        for (other, u, h) in known {
+            if core::ptr::eq(*other, account) {
+                *u += used;
+                *h += holders;
+                return true;
+            }
+        }
+        if self.count == ACCOUNTS {
+            return false;
+        }
+        self.all[self.count] = Some((account, used, holders));
+        self.count += 1;
+        true
+    }
+}
+
 /// What is in use is what was charged, and nobody is forgotten.
 fn accounts(k: K) {
-    let mut all: [Option<&'static Account>; ACCOUNTS] = [None; ACCOUNTS];
-    let mut count = 0;
-    // Adds an account and those above it.
-    let mut add = |account: &'static Account| {
-        let mut at = Some(account);
-        while let Some(a) = at {
-            if count == ACCOUNTS || all[..count].iter().any(|other| same(*other, Some(a))) {
-                return;
-            }
-            all[count] = Some(a);
-            count += 1;
-            at = a.books().0;
-        }
+    let mut books = Books {
+        all: [None; ACCOUNTS],
+        count: 0,
     };
-    each(k, |h, _| {
+    let mut room = true;
+    each(k, |h, cost| {
         assert!(
             h.payer().is_some(),
             "an object that nobody pays: {:?}",
             h.id()
         );
         if let Some(payer) = h.payer() {
-            add(payer);
+            room &= books.add(payer, cost, 1);
         }
     });
     for s in live(&k.spaces) {
         if let Some(account) = s.account.get() {
             assert!(!account.books().2, "a living space with a closed account");
-            add(account);
+            room &= books.add(account, 0, 1);
         }
     }
-    if count == ACCOUNTS {
+    // Each holds the one above it. Those are found on the way, and then the same is true of them.
+    let mut at = 0;
+    while at < books.count {
+        if let Some((account, ..)) = books.all[at] {
+            if let Some(above) = account.books().0 {
+                room &= books.add(above, account.quota(), 1);
+            }
+        }
+        at += 1;
+    }
+    if !room {
         return;
     }
-    for account in all.iter().flatten().copied() {
-        let me = Some(account);
-        let (mut used, mut holders) = (0, 0);
-        each(k, |h, cost| {
-            if same(h.payer(), me) {
-                used += cost;
-                holders += 1;
-            }
-        });
-        for child in all.iter().flatten().filter(|c| same(c.books().0, me)) {
-            used += child.quota();
-            holders += 1;
-        }
-        holders += live(&k.spaces)
-            .filter(|s| same(s.account.get(), me))
-            .count() as u32;
+    for (account, used, holders) in books.all.into_iter().flatten() {
         assert_eq!(account.used(), used, "an account's use");
         assert!(
             account.used() <= account.quota(),

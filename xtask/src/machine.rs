@@ -135,6 +135,10 @@ pub(crate) trait Operator {
     fn console(&mut self, bytes: &[u8]) -> bool;
     /// The guest said something on the control channel.
     fn event(&mut self, event: &Event);
+    /// Some time has passed. False: it has been long enough, stop the machine.
+    fn tick(&mut self) -> bool {
+        true
+    }
     /// A descriptor to watch for input to the guest.
     fn input(&self) -> Option<RawFd> {
         None
@@ -445,6 +449,9 @@ impl Machine {
                 .is_some_and(|timeout| start.elapsed() >= timeout)
             {
                 return Ok(End::TimedOut);
+            }
+            if !operator.tick() {
+                return Ok(End::Stopped(BROKEN));
             }
             self.type_pending();
             let watched = operator

@@ -251,6 +251,9 @@ pub(crate) fn fuzz_guest(project: &Project, options: &FuzzOptions) -> Result<u8,
         println!("again: ./fermata fuzz --guest --seed {seed}");
     }
     println!("fuzz: {rounds} rounds, {} failed", failed.len());
+    if signals::caught().is_none() && rounds == 0 {
+        println!("fuzz: no round was through in this time");
+    }
     Ok(u8::from(!failed.is_empty() || rounds == 0))
 }
 

@@ -112,6 +112,12 @@ impl Mapping {
         self.enter(k, space);
     }
 
+    /// Whether it imports a part of this region.
+    #[cfg(any(test, fermata_probe))]
+    pub(crate) fn imports(&self, region: &'static Region) -> bool {
+        self.region.get().is(region)
+    }
+
     pub(crate) fn next_importer(&self) -> Option<&'static Mapping> {
         self.next.get()
     }

@@ -36,9 +36,11 @@ pub(crate) struct Region {
 
 impl Region {
     /// Adds every translation that was made through a part of the region to what must go.
-    pub(crate) fn forget(&self, pass: &Forget, offset: u64, size: u64) {
+    pub(crate) fn forget(&'static self, pass: &Forget, offset: u64, size: u64) {
         let mut at = self.importers.get();
         while let Some(m) = at {
+            #[cfg(any(test, fermata_probe))]
+            assert!(m.imports(self), "an importer of something else");
             let from = offset.max(m.offset.get());
             let to = (offset + size).min(m.offset.get().saturating_add(m.size.get()));
             if from < to {
@@ -52,7 +54,7 @@ impl Region {
     }
 
     /// Drops every translation that was made through the region.
-    pub(crate) fn forget_all(&self, k: K) {
+    pub(crate) fn forget_all(&'static self, k: K) {
         let pass = Forget::new(k);
         self.forget(&pass, 0, self.size.get());
         pass.run(k);

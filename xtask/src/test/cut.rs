@@ -152,10 +152,14 @@ pub(super) fn run(
     listener.found
 }
 
-/// Host time of the rounds of hostile callers in `./fermata test`.
-const HOSTILE: Duration = Duration::from_secs(15);
+/// Rounds of hostile callers in `./fermata test`: some fifteen seconds in each configuration.
+const ROUNDS: u64 = 120;
+/// Host time without a round that is through after which a machine is thought to hang.
+const HANGS: Duration = Duration::from_secs(120);
+/// Host time between two words about how far it is.
+const PROGRESS: Duration = Duration::from_secs(5);
 
-/// Rounds of hostile callers from this seed on, for about as long as `time`: how many there were.
+/// Rounds of hostile callers from this seed on, a fixed number or for so long: how many there were.
 pub(super) fn hostile(
     images: &Images,
     config: Config,
@@ -166,46 +170,49 @@ pub(super) fn hostile(
 ) -> u64 {
     let prefix = format!("cut/{}/", config.name());
     let mut options = Options::new(config);
-    let time = time.unwrap_or(HOSTILE);
-    options.timeout = Some(time);
     options.deterministic = true;
     options.memory = 64;
+    let count = time.map_or(ROUNDS, |_| u64::from(u32::MAX));
     options
         .words
-        .push(format!("cut=hostile={};seed={seed}", u32::MAX));
+        .push(format!("cut=hostile={count};seed={seed}"));
+    let now = Instant::now();
     let mut rounds = Rounds {
         prefix: &prefix,
         report,
         verbose,
-        last: Instant::now(),
+        end: time.map(|time| now + time),
+        start: now,
+        last: now,
+        said: now,
         through: 0,
+        failed: 0,
         current: None,
         recent: String::new(),
     };
     let end = machine::run(images, &options, &mut rounds);
     let why = match end {
+        Ok(End::Stopped(_)) if rounds.hangs() => {
+            Some(format!("nothing for {} s: it hangs", HANGS.as_secs()))
+        }
+        Ok(End::Exit(_)) if rounds.through == count => None,
         Ok(End::Stopped(_)) => None,
         Ok(End::Exit(status)) => Some(format!("the machine stopped with status {status}")),
-        // There is no other end, but rounds take less than half of the time.
-        Ok(End::TimedOut) if rounds.last.elapsed() > time / 2 => Some("it hangs".to_string()),
-        Ok(End::TimedOut) => None,
+        Ok(End::TimedOut) => Some("its time was up".into()),
         Ok(End::Broken(lines)) => Some(lines.join("\n")),
         Err(error) => Some(error.message),
     };
-    let through = rounds.through;
-    let failed = lock(report)
-        .failed
-        .iter()
-        .any(|name| name.contains("/hostile"));
-    if why.is_none() && through > 0 && !failed {
-        add(report, &format!("{prefix}hostile"), Outcome::Passed);
+    let whole = format!("{prefix}hostile");
+    match why {
+        None if rounds.through > 0 && rounds.failed == 0 => add(report, &whole, Outcome::Passed),
+        None => {}
+        Some(why) => {
+            let why = format!("{why}\nit printed:\n{}", last_lines(&rounds.recent, 40));
+            let name = rounds.current.unwrap_or_else(|| "hostile".into());
+            add(report, &format!("{prefix}{name}"), Outcome::Failed(why));
+        }
     }
-    if let Some(why) = why {
-        let why = format!("{why}\nit printed:\n{}", last_lines(&rounds.recent, 40));
-        let name = rounds.current.unwrap_or_else(|| "hostile".into());
-        add(report, &format!("{prefix}{name}"), Outcome::Failed(why));
-    }
-    through
+    rounds.through
 }
 
 /// Listens to rounds of hostile callers.
@@ -213,12 +220,24 @@ struct Rounds<'a> {
     prefix: &'a str,
     report: &'a Mutex<Report>,
     verbose: bool,
+    start: Instant,
+    /// When it has been long enough.
+    end: Option<Instant>,
     /// When the last round was through.
     last: Instant,
+    /// When it was last said how far it is.
+    said: Instant,
     through: u64,
+    failed: u64,
     /// The round that has begun.
     current: Option<String>,
     recent: String,
+}
+
+impl Rounds<'_> {
+    fn hangs(&self) -> bool {
+        self.last.elapsed() > HANGS
+    }
 }
 
 impl Operator for Rounds<'_> {
@@ -228,6 +247,9 @@ impl Operator for Rounds<'_> {
     }
 
     fn event(&mut self, event: &Event) {
+        if let (Event::Log(text), true) = (event, self.verbose) {
+            println!("{}hostile: {text}", self.prefix);
+        }
         let Event::Test(line) = event else { return };
         match guest_result(line) {
             GuestLine::Start(name) => self.current = Some(name),
@@ -235,12 +257,28 @@ impl Operator for Rounds<'_> {
                 self.through += 1;
                 self.last = Instant::now();
                 self.current = None;
-                if outcome != Outcome::Passed || self.verbose {
+                self.recent.clear();
+                if outcome != Outcome::Passed {
+                    self.failed += 1;
                     add(self.report, &format!("{}{name}", self.prefix), outcome);
                 }
             }
             GuestLine::Done | GuestLine::Other => {}
         }
+    }
+
+    fn tick(&mut self) -> bool {
+        if self.verbose && self.said.elapsed() >= PROGRESS {
+            self.said = Instant::now();
+            println!(
+                "{}hostile: {} s, {} rounds, {} failed",
+                self.prefix,
+                self.start.elapsed().as_secs(),
+                self.through,
+                self.failed
+            );
+        }
+        !self.hangs() && self.end.is_none_or(|end| Instant::now() < end)
     }
 }
 

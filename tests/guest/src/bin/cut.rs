@@ -92,6 +92,8 @@ fn hostile(probe: Probe, rounds: u64) -> Result<u64, String> {
             Err(why) => report(&format!("test hostile/{round} ... FAILED {why}")),
         }
     }
+    let (calls, mistakes) = hostile.calls;
+    report(&format!("log {calls} hostile calls came back, {mistakes} were wrong"));
     Ok(0)
 }
 

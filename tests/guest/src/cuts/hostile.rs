@@ -3,13 +3,14 @@
 //! checks its structures at every exit.
 //!
 //! The jail is a space with one segment and nothing else. A thread takes the registers of its calls
-//! from the segment, one call after the other. Beside it a neighbour goes on with its work. After each
+//! from the segment, one call after the other. A *warden* keeps the space: who does wrong makes its next
+//! call, so that one mistake is not the end of it. Beside it a neighbour goes on with its work. After each
 //! round: the neighbour's result is what it always is; every page that the jail can reach is one of its
 //! own; and when the jail is gone, there are as many objects as before it was built.
 
 use super::probe::Probe;
 use super::stage::{common, on, DESTROY};
-use crate::harness::{ok, Must, Random};
+use crate::harness::{ok, reply_registers, Must, Random, Receiver};
 use abi::state::{MappingState, RegionState, Registers, SpaceState, ThreadState};
 use abi::{Call, Code, Type, OBJECT_SIZE, PAGE_SIZE, SYSCALLS, TYPES, USER_END};
 use alloc::format;
@@ -32,17 +33,19 @@ const FREE: u64 = 3;
 const THREADS: u64 = 4;
 /// Words per call, and calls per round.
 const WORDS: u64 = 13;
-const CALLS: u64 = 24;
+const CALLS: u64 = 36;
 /// Kernel memory that the jail may use.
 const QUOTA: u64 = 48 << 10;
 /// The last word of each page says which page of the jail it is.
 const MARK: u64 = 0x6a61_696c << 32;
 /// How long they have, in nanoseconds. Most of it goes into the checks.
-const TIME: u64 = 10_000_000;
+const TIME: u64 = 50_000_000;
 /// Where the jail may have mapped something.
 const REACH: [(u64, u64); 2] = [(0, 16 << 20), (JAIL - (1 << 20), JAIL + (16 << 20))];
 /// Below the manager, above what runs when nobody does.
 const PRIORITY: u64 = 5;
+/// Above all in the jail.
+const WARDEN: u64 = 20;
 
 global_asm!(
     // A hostile thread: takes the registers of a call from its stack, makes the call, and again.
@@ -62,13 +65,20 @@ global_asm!(
     "pop r14",
     "pop r15",
     "syscall",
+    "inc qword ptr [rip + fermata_hostile_calls]",
     "jmp fermata_hostile",
+    // How many came back.
+    ".balign 8",
+    ".globl fermata_hostile_calls",
+    "fermata_hostile_calls:",
+    ".quad 0",
     ".globl fermata_hostile_end",
     "fermata_hostile_end:",
 );
 
 extern "C" {
     fn fermata_hostile();
+    fn fermata_hostile_calls();
     fn fermata_hostile_end();
 }
 
@@ -94,8 +104,10 @@ pub struct Hostile {
     random: Random,
     neighbour: Thread,
     stack: Vec<u8>,
-    /// Calls made, by what came of them.
-    pub calls: u64,
+    /// A reference to the warden's port.
+    warden: Ref,
+    /// Calls that came back, and wrong uses that the warden has seen to.
+    pub calls: (u64, u64),
 }
 
 /// The neighbour's work: how often it went round, and whether it ever came to something else.
@@ -115,6 +127,30 @@ extern "C" fn work(expected: u64) -> ! {
         }
         ROUNDS.fetch_add(1, Relaxed);
         sys::thread_yield();
+    }
+}
+
+/// Wrong uses that the warden has seen to.
+static MISTAKES: AtomicU64 = AtomicU64::new(0);
+
+/// Lets whoever has done wrong make its next call; at the end of its registers it begins anew.
+fn keep(mut port: Receiver) {
+    loop {
+        let got = port.receive(1_000_000_000);
+        if got.code != Code::Exception {
+            continue;
+        }
+        MISTAKES.fetch_add(1, Relaxed);
+        let mut registers = Registers::from_words(&core::array::from_fn(|n| port.word(4 + n)));
+        let (own, page) = ((JAIL + 4 * PAGE_SIZE)..(JAIL + PAGES * PAGE_SIZE), registers.rsp);
+        let left = WORDS * CALLS * 8 - WORDS * 8;
+        if !own.contains(&page) {
+            registers.rsp = own.start + MISTAKES.load(Relaxed) % THREADS * PAGE_SIZE;
+        } else if page % PAGE_SIZE > left {
+            registers.rsp = page & !(PAGE_SIZE - 1);
+        }
+        registers.rip = JAIL;
+        let _ = reply_registers(&registers);
     }
 }
 
@@ -139,14 +175,18 @@ impl Hostile {
         };
         neighbour.set_state(&state, 0, 0, 0).must("a neighbour")?;
         neighbour.resume().must("resume")?;
+        let port = Receiver::new(6)?;
+        let warden = port.port_ref.copy().must("a reference")?;
+        rt::thread::spawn_at(WARDEN, move || keep(port)).must("a warden")?;
         let mut hostile = Hostile {
             probe,
+            warden,
             segment,
             window,
             random: Random(1),
             neighbour,
             stack,
-            calls: 0,
+            calls: (0, 0),
         };
         // The pages of the segment are there from now on.
         let jail = hostile.build()?;
@@ -189,7 +229,7 @@ impl Hostile {
                     quota: QUOTA,
                     ..SpaceState::default()
                 },
-                0,
+                self.warden.handle(),
             )
             .must("the state of a space")?;
         let space_ref = space.reference().must("a reference")?;
@@ -362,7 +402,8 @@ impl Hostile {
             thread.stop().must("stop")?;
         }
         self.probe.set(0, false);
-        self.calls += THREADS * CALLS;
+        let at = fermata_hostile_calls as *const () as u64 - fermata_hostile as *const () as u64;
+        self.calls = (self.calls.0 + self.get(at), MISTAKES.load(Relaxed));
         // What it can reach is its own.
         for (start, end) in REACH {
             self.reach(&jail, start, end)?;
