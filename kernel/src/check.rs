@@ -332,7 +332,12 @@ fn hierarchy(k: K, turn: u64) {
         }
         exported += count;
     }
-    for r in live(&k.regions) {
+    for r in k.regions.iter() {
+        if r.head().phase() == Phase::Free {
+            let none = r.importers.get().is_none();
+            assert!(none, "a dead region keeps its list of importers");
+            continue;
+        }
         let mut prev: Option<&'static Mapping> = None;
         let mut at = r.importers.get();
         while let Some(m) = at {

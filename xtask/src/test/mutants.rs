@@ -4,7 +4,8 @@
 //! says what the mistake is, which rule it breaks and which test should notice. Each is applied to a
 //! copy of the sources, and the kernel's tests on the host run there, cheapest first ([`SUITES`]),
 //! until one of their assertions, or one of the kernel's invariants, fails: the mutant is *killed*.
-//! A patch that does not apply or build, tests that do not end, and a crash all count as surviving.
+//! What the host does not see, mistakes in the code for the real machine, is for the tests of the
+//! machine ([`on_machine`]), which need nothing but `hal` and a boot of some seconds. A patch that does not apply or build, tests that do not end, and a crash all count as surviving.
 //!
 //! What is through is remembered in `target/`, by the sources and the patch. The copy keeps a target
 //! directory of its own, so that each mutant costs an incremental build of the kernel alone.
@@ -20,8 +21,12 @@ use std::time::{Duration, Instant};
 use serde_json::{json, Value};
 
 use super::journal::sources;
-use crate::config::Config;
+use super::{guest_result, GuestLine, Outcome};
+use crate::config::{Config, Irq};
+use crate::control::Event;
 use crate::error::Error;
+use crate::image;
+use crate::machine::{self, End as Stop, Operator, Options};
 use crate::project::{Project, Room};
 use crate::signals;
 
@@ -41,6 +46,7 @@ const JUDGES: &[&str] = &[
     "kernel/src/check.rs",
     "kernel/src/wait.rs",
     "kernel/src/object/mod.rs",
+    "kernel/src/object/region.rs",
 ];
 /// What Rust itself says when a program goes wrong.
 const CRASHES: &[&str] = &[
@@ -67,6 +73,12 @@ const SUITES: &[(&str, &[&str])] = &[
         &["fuzz::", "every_allocation_fails_once", "hostile_callers"],
     ),
 ];
+
+/// How the name of a killer begins that is a test of the machine.
+const MACHINE: &str = "machine/";
+/// Interrupts that the tests of the machine take at random masks; a thousandth of what `test` takes
+/// suffices to see that they come.
+const INTERRUPTS: &str = "interrupts=20000";
 
 /// A planted bug.
 struct Mutant {
@@ -107,6 +119,11 @@ pub(crate) fn run(project: &Project, filter: Option<&str>, fresh: bool) -> Resul
         if let End::Killed(why) = try_suites(&room, "the_papers_example")? {
             return Err(Error::new(format!(
                 "the tests fail without any mutant: {why}"
+            )));
+        }
+        if let End::Killed(why) = on_machine(&room, "")? {
+            return Err(Error::new(format!(
+                "the machine's tests fail without any mutant: {why}"
             )));
         }
         done.add("unchanged", "", "passes")?;
@@ -191,7 +208,77 @@ fn plant(room: &Project, mutant: &Mutant) -> Result<End, Error> {
     if let Err(why) = apply(&room.root, &mutant.text) {
         return Ok(End::Survived(format!("the patch does not apply: {why}")));
     }
-    try_suites(room, &mutant.killer)
+    match mutant.killer.strip_prefix(MACHINE) {
+        Some(test) => on_machine(room, test),
+        None => try_suites(room, &mutant.killer),
+    }
+}
+
+/// Builds the tests of the machine from the copy's `hal`, and boots them: the one of this name must say
+/// what is wrong.
+fn on_machine(room: &Project, test: &str) -> Result<End, Error> {
+    let config = Config::machine(Irq::Hardware);
+    let images = match image::build_example(room, config, "machine") {
+        Ok(images) => images,
+        Err(error) => return Ok(End::Survived(error.message)),
+    };
+    let mut options = Options::new(config);
+    options.deterministic = true;
+    options.timeout = Some(TIMEOUT);
+    options.words.push("test".into());
+    options.words.push(INTERRUPTS.into());
+    let mut listener = Listener::default();
+    let stop = machine::run(&images, &options, &mut listener)?;
+    if let Some(signal) = signals::caught() {
+        return Err(Error {
+            message: "interrupted: the same command goes on from here".into(),
+            status: 128 + signal,
+        });
+    }
+    Ok(match (listener.failed, stop) {
+        (Some((name, why)), _) if test.is_empty() || name == test => {
+            End::Killed(format!("{MACHINE}{name}: {why}"))
+        }
+        (Some((name, why)), _) => {
+            End::Survived(format!("not {test} but {name} noticed first: {why}"))
+        }
+        (None, Stop::Broken(lines)) => {
+            End::Survived(format!("the machine broke down: {}", lines.join(" ")))
+        }
+        (None, Stop::TimedOut) => {
+            End::Survived(format!("not done after {} s", TIMEOUT.as_secs()))
+        }
+        (None, _) if !listener.done => End::Survived("it stopped before its tests were done".into()),
+        (None, _) => End::Survived("no test noticed".into()),
+    })
+}
+
+/// Listens to the tests of the machine until one fails.
+#[derive(Default)]
+struct Listener {
+    failed: Option<(String, String)>,
+    done: bool,
+}
+
+impl Operator for Listener {
+    fn console(&mut self, _: &[u8]) -> bool {
+        true
+    }
+
+    fn event(&mut self, event: &Event) {
+        let Event::Test(line) = event else { return };
+        match guest_result(line) {
+            GuestLine::Result(name, Outcome::Failed(why)) => {
+                self.failed.get_or_insert((name, why));
+            }
+            GuestLine::Done => self.done = true,
+            _ => {}
+        }
+    }
+
+    fn tick(&mut self) -> bool {
+        self.failed.is_none() && signals::caught().is_none()
+    }
 }
 
 /// Runs one suite after the other until an assertion fails.
