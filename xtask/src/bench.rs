@@ -200,6 +200,10 @@ pub(crate) fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error
             .open(path)
             .map_err(|error| Error::new(format!("cannot write {}: {error}", path.display())))?;
     }
+    if let Some(path) = &options.plots {
+        std::fs::create_dir_all(path)
+            .map_err(|error| Error::new(format!("cannot make {}: {error}", path.display())))?;
+    }
     let (mut images, failed) = image::build_what_builds(project, Room::Kernel, &options.configs)?;
     let plugin = build_plugin(project)?;
     let mut results = Results {
@@ -282,7 +286,6 @@ pub(crate) fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error
     std::fs::write(&page, report::page(&results)).map_err(|e| failed(&page, e))?;
     println!("report: {}", page.display());
     if let Some(path) = &options.plots {
-        std::fs::create_dir_all(path).map_err(|e| failed(path, e))?;
         for (name, svg) in report::plots(&results) {
             let path = path.join(name);
             std::fs::write(&path, svg).map_err(|e| failed(&path, e))?;

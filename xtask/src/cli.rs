@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use lexopt::prelude::*;
@@ -237,6 +238,18 @@ fn end(mut parser: lexopt::Parser, command: Command) -> Result<Command, Error> {
     }
 }
 
+/// The value of an option that is `what`: a number that fits.
+fn number<T: FromStr>(
+    parser: &mut lexopt::Parser,
+    option: &str,
+    fits: impl Fn(&T) -> bool,
+    what: &str,
+) -> Result<T, Error> {
+    let text = parser.value()?.string()?;
+    let value = text.parse().ok().filter(fits);
+    value.ok_or_else(|| Error::usage(format!("{option} {text}: not {what}")))
+}
+
 fn parse_explain(mut parser: lexopt::Parser) -> Result<Command, Error> {
     match parser.next()? {
         None => Err(Error::usage("explain: which call?")),
@@ -291,28 +304,15 @@ fn parse_run(mut parser: lexopt::Parser) -> Result<Command, Error> {
                 });
             }
             Long("memory") => {
-                let text = parser.value()?.string()?;
-                options.memory = text
-                    .parse()
-                    .ok()
-                    .filter(|megabytes| (16..=65_536).contains(megabytes))
-                    .ok_or_else(|| {
-                        Error::usage(format!(
-                            "--memory {text}: not a number of megabytes from 16 to 65536"
-                        ))
-                    })?;
+                let fits = |megabytes: &u32| (16..=65_536).contains(megabytes);
+                let what = "a number of megabytes from 16 to 65536";
+                options.memory = number(&mut parser, "--memory", fits, what)?;
             }
             Long("timeout") => {
-                let text = parser.value()?.string()?;
-                options.timeout = text
-                    .parse()
-                    .ok()
-                    .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-                    .filter(|timeout| !timeout.is_zero())
-                    .map(Some)
-                    .ok_or_else(|| {
-                        Error::usage(format!("--timeout {text}: not a number of seconds"))
-                    })?;
+                let time = |seconds: &f64| Duration::try_from_secs_f64(*seconds);
+                let fits = |seconds: &f64| time(seconds).is_ok_and(|time| !time.is_zero());
+                let seconds = number(&mut parser, "--timeout", fits, "a number of seconds")?;
+                options.timeout = time(&seconds).ok();
             }
             Long("deterministic") => options.deterministic = true,
             Long("verbose") => options.verbose = true,
@@ -335,9 +335,10 @@ fn parse_test(mut parser: lexopt::Parser) -> Result<Command, Error> {
     let mut choice = Choice::default();
     while let Some(argument) = parser.next()? {
         match argument {
-            Long("config") => choice.config(&parser.value()?.string()?)?,
-            Long("all") => choice.all = true,
-            Long("irq") => choice.irq(&parser.value()?.string()?)?,
+            Long(option @ ("config" | "all" | "irq")) => {
+                let option = option.to_string();
+                choice.option(&option, &mut parser)?;
+            }
             Long("fresh") => options.fresh = true,
             Long("debug") => options.debug = true,
             Long("verbose") => options.verbose = true,
@@ -400,20 +401,15 @@ fn parse_bench(mut parser: lexopt::Parser) -> Result<Command, Error> {
     let mut choice = Choice::default();
     while let Some(argument) = parser.next()? {
         match argument {
-            Long("config") => choice.config(&parser.value()?.string()?)?,
-            Long("all") => choice.all = true,
-            Long("irq") => choice.irq(&parser.value()?.string()?)?,
+            Long(option @ ("config" | "all" | "irq")) => {
+                let option = option.to_string();
+                choice.option(&option, &mut parser)?;
+            }
             Long("json") => options.json = Some(parser.value()?.into()),
             Long("plots") => options.plots = Some(parser.value()?.into()),
             Long("rounds") => {
-                let text = parser.value()?.string()?;
-                options.rounds = text
-                    .parse()
-                    .ok()
-                    .filter(|rounds| *rounds <= 1000)
-                    .ok_or_else(|| {
-                        Error::usage(format!("--rounds {text}: not a number of runs"))
-                    })?;
+                let fits = |rounds: &usize| *rounds <= 1000;
+                options.rounds = number(&mut parser, "--rounds", fits, "a number of runs")?;
             }
             Long("profile") => options.profile = true,
             Long("update-thresholds") => options.update_thresholds = true,
@@ -442,21 +438,12 @@ fn parse_fuzz(mut parser: lexopt::Parser) -> Result<Command, Error> {
     while let Some(argument) = parser.next()? {
         match argument {
             Long("time") => {
-                let text = parser.value()?.string()?;
-                options.time = text
-                    .parse()
-                    .ok()
-                    .filter(|&seconds| seconds > 0)
-                    .map(Duration::from_secs)
-                    .ok_or_else(|| {
-                        Error::usage(format!("--time {text}: not a number of seconds"))
-                    })?;
+                let fits = |seconds: &u64| *seconds > 0;
+                let seconds = number(&mut parser, "--time", fits, "a number of seconds")?;
+                options.time = Duration::from_secs(seconds);
             }
             Long("seed") => {
-                let text = parser.value()?.string()?;
-                let seed = text.parse().ok();
-                options.seed =
-                    Some(seed.ok_or_else(|| Error::usage(format!("--seed {text}: not a number")))?);
+                options.seed = Some(number(&mut parser, "--seed", |_| true, "a number")?);
             }
             Long("guest") => options.guest = true,
             Long("replay") => options.replay = Some(parser.value()?.into()),
@@ -471,9 +458,10 @@ fn parse_build(mut parser: lexopt::Parser) -> Result<Command, Error> {
     let mut choice = Choice::default();
     while let Some(argument) = parser.next()? {
         match argument {
-            Long("config") => choice.config(&parser.value()?.string()?)?,
-            Long("all") => choice.all = true,
-            Long("irq") => choice.irq(&parser.value()?.string()?)?,
+            Long(option @ ("config" | "all" | "irq")) => {
+                let option = option.to_string();
+                choice.option(&option, &mut parser)?;
+            }
             Short('h') | Long("help") => return Ok(Command::Help),
             other => return Err(other.unexpected().into()),
         }
@@ -514,18 +502,21 @@ struct Choice {
 }
 
 impl Choice {
-    /// `--config` names one.
-    fn config(&mut self, text: &str) -> Result<(), Error> {
-        match self.config.replace(Config::parse(text)?) {
-            Some(_) => Err(Error::usage("--config can be given once")),
-            None => Ok(()),
+    /// One of the three has been given.
+    fn option(&mut self, option: &str, parser: &mut lexopt::Parser) -> Result<(), Error> {
+        if option == "all" {
+            self.all = true;
+            return Ok(());
         }
-    }
-
-    /// `--irq` says which of them.
-    fn irq(&mut self, text: &str) -> Result<(), Error> {
+        let text = parser.value()?.string()?;
+        if option == "config" {
+            return match self.config.replace(Config::parse(&text)?) {
+                Some(_) => Err(Error::usage("--config can be given once")),
+                None => Ok(()),
+            };
+        }
         let one = || Irq::ALL.into_iter().find(|irq| irq.name() == text);
-        self.which = Some(match text {
+        self.which = Some(match &*text {
             "both" => Which::Both,
             _ => Which::One(one().ok_or_else(|| {
                 Error::usage(format!("--irq {text}: not hardware, optimistic or both"))
