@@ -354,9 +354,8 @@ fn hierarchy(k: K, turn: u64) {
             imported += 1;
         }
     }
-    let count = |links: &dyn Fn(&'static Mapping) -> bool| {
-        live(&k.mappings).filter(|m| links(m)).count()
-    };
+    let count =
+        |links: &dyn Fn(&'static Mapping) -> bool| live(&k.mappings).filter(|m| links(m)).count();
     let all = count(&|m| m.space.get().get().is_some());
     assert_eq!(planted.get(), all, "a space's tree of mappings");
     let all = count(&|m| m.region.get().get().is_some());

@@ -245,10 +245,10 @@ fn on_machine(room: &Project, test: &str) -> Result<End, Error> {
         (None, Stop::Broken(lines)) => {
             End::Survived(format!("the machine broke down: {}", lines.join(" ")))
         }
-        (None, Stop::TimedOut) => {
-            End::Survived(format!("not done after {} s", TIMEOUT.as_secs()))
+        (None, Stop::TimedOut) => End::Survived(format!("not done after {} s", TIMEOUT.as_secs())),
+        (None, _) if !listener.done => {
+            End::Survived("it stopped before its tests were done".into())
         }
-        (None, _) if !listener.done => End::Survived("it stopped before its tests were done".into()),
         (None, _) => End::Survived("no test noticed".into()),
     })
 }

@@ -93,7 +93,9 @@ fn hostile(probe: Probe, rounds: u64) -> Result<u64, String> {
         }
     }
     let (calls, mistakes) = hostile.calls;
-    report(&format!("log {calls} hostile calls came back, {mistakes} were wrong"));
+    report(&format!(
+        "log {calls} hostile calls came back, {mistakes} were wrong"
+    ));
     Ok(0)
 }
 

@@ -142,7 +142,10 @@ fn keep(mut port: Receiver) {
         }
         MISTAKES.fetch_add(1, Relaxed);
         let mut registers = Registers::from_words(&core::array::from_fn(|n| port.word(4 + n)));
-        let (own, page) = ((JAIL + 4 * PAGE_SIZE)..(JAIL + PAGES * PAGE_SIZE), registers.rsp);
+        let (own, page) = (
+            (JAIL + 4 * PAGE_SIZE)..(JAIL + PAGES * PAGE_SIZE),
+            registers.rsp,
+        );
         let left = WORDS * CALLS * 8 - WORDS * 8;
         if !own.contains(&page) {
             registers.rsp = own.start + MISTAKES.load(Relaxed) % THREADS * PAGE_SIZE;
