@@ -86,6 +86,11 @@ pub(crate) static HANDLERS: [Handler; 256] = {
         i += 1;
     }
     all[Entry::ThreadYield as usize] = thread_yield_short;
+    let mut i = 0;
+    while i < SHORT_WAYS.len() {
+        all[SHORT_WAYS[i].0 as usize] = SHORT_WAYS[i].1;
+        i += 1;
+    }
     if CONFIG.probe {
         all[abi::probe::CALL as usize] = |k, t| ordinary(k, t, probe::control);
     }
@@ -116,6 +121,7 @@ pub(crate) static HANDLERS: [Handler; 256] = {
 macro_rules! handlers {
     ($a:ident: $($call:ident => $handle:expr,)*) => {
         const ORDINARY: &[(Entry, Handler)] = &[$((Entry::$call, {
+            #[inline(never)]
             fn handler(k: K, t: &'static Thread) -> &'static Context {
                 ordinary(k, t, |$a| $handle)
             }
@@ -179,12 +185,12 @@ handlers! { a:
     ReferenceReference => common::reference::<Reference>(a),
     ReferenceGetState => state::reference_get(a),
     ReferenceSetState => state::reference_set(a),
-    MutexLock => mutex_lock(a),
-    MutexTrylock => mutex_trylock(a),
-    MutexUnlock => mutex_unlock(a),
+    MutexLock => mutex_lock(a, a.object()?),
+    MutexTrylock => mutex_trylock(a, a.object()?),
+    MutexUnlock => mutex_unlock(a, a.object()?),
     CondWait => cond_wait(a, u64::MAX),
     CondWaitUntil => cond_wait(a, a.c()),
-    CondSignal => cond_signal(a),
+    CondSignal => cond_signal(a, a.object()?),
     CondBroadcast => cond_broadcast(a),
     MappingProtect => mapping_protect(a),
     RegionProtect => region_protect(a),
@@ -194,7 +200,7 @@ handlers! { a:
     ThreadSleepUntil => thread_sleep_until(a),
     ThreadStop => thread_stop(a),
     ThreadResume => thread_resume(a),
-    ThreadInterrupt => thread_interrupt(a),
+    ThreadInterrupt => thread_interrupt(a, object::target_at(a.k, a.space, a.a())?),
     ThreadWaitInterrupt => thread_wait_interrupt(a, u64::MAX),
     ThreadWaitInterruptUntil => thread_wait_interrupt(a, a.a()),
     ThreadSetPriority => thread_set_priority(a),
@@ -209,6 +215,50 @@ handlers! { a:
     ServerRelease => ipc::release(a.t),
 }
 
+/// A table of short ways: of calls whose first argument is a handle that was found before. With anything
+/// else they go on as what the first table has: what a handler saves for calls that it seldom makes is then
+/// saved only there.
+macro_rules! short_ways {
+    ($a:ident, $object:ident: $($call:ident $ty:ty => $handle:expr,)*) => {
+        const SHORT_WAYS: &[(Entry, Handler)] = &[$((Entry::$call, {
+            fn handler(k: K, t: &'static Thread) -> &'static Context {
+                match found::<$ty>(k, t) {
+                    Some(($a, $object)) => done(k, t, $handle),
+                    None => (const { ordinary_handler(Entry::$call) })(k, t),
+                }
+            }
+            handler
+        }),)*];
+    };
+}
+
+short_ways! { a, object:
+    MutexLock Mutex => mutex_lock(a, object),
+    MutexTrylock Mutex => mutex_trylock(a, object),
+    MutexUnlock Mutex => mutex_unlock(a, object),
+    CondSignal Cond => cond_signal(a, object),
+    ThreadInterrupt Reference => thread_interrupt(a, object.target.get()),
+}
+
+const fn ordinary_handler(call: Entry) -> Handler {
+    let mut i = 0;
+    while ORDINARY[i].0 as u8 != call as u8 {
+        i += 1;
+    }
+    ORDINARY[i].1
+}
+
+/// Who calls, and the object that its first argument was found to name before.
+#[inline(always)]
+fn found<T: Object>(k: K, t: &'static Thread) -> Option<(Args, &'static T)> {
+    if CONFIG.probe {
+        return None;
+    }
+    let space = t.goes_straight()?;
+    let object = T::handles(k).probe(space, t.ctx.rdi.get())?;
+    Some((Args { k, t, space }, object))
+}
+
 /// The way through an ordinary call: who makes it, the handler, what comes of it.
 #[inline(always)]
 fn ordinary(k: K, t: &'static Thread, handle: impl FnOnce(Args) -> Handled) -> &'static Context {
@@ -219,7 +269,13 @@ fn ordinary(k: K, t: &'static Thread, handle: impl FnOnce(Args) -> Handled) -> &
             None => return k.leave(t),
         },
     };
-    match handle(Args { k, t, space }) {
+    done(k, t, handle(Args { k, t, space }))
+}
+
+/// The end of an ordinary call.
+#[inline(always)]
+fn done(k: K, t: &'static Thread, handled: Handled) -> &'static Context {
+    match handled {
         Ok(_) => k.leave(t),
         Err(stop) => k.stopped(t, stop),
     }
@@ -264,8 +320,7 @@ fn no_call(k: K, t: &'static Thread) -> &'static Context {
 
 // ---- mutex and cond ------------------------------------------------------------------------------
 
-fn mutex_lock(a: Args) -> Handled {
-    let mutex = a.object::<Mutex>()?;
+fn mutex_lock(a: Args, mutex: &'static Mutex) -> Handled {
     if mutex.locked.replace(true) {
         a.t.wait_on(&mutex.waiters, Waiting::Mutex);
         a.t.goes_on_to_lock();
@@ -274,8 +329,7 @@ fn mutex_lock(a: Args) -> Handled {
     a.done()
 }
 
-fn mutex_trylock(a: Args) -> Handled {
-    let mutex = a.object::<Mutex>()?;
+fn mutex_trylock(a: Args, mutex: &'static Mutex) -> Handled {
     let code = if mutex.locked.replace(true) {
         Code::WouldBlock
     } else {
@@ -284,8 +338,7 @@ fn mutex_trylock(a: Args) -> Handled {
     a.code(code)
 }
 
-fn mutex_unlock(a: Args) -> Handled {
-    let mutex = a.object::<Mutex>()?;
+fn mutex_unlock(a: Args, mutex: &'static Mutex) -> Handled {
     if !mutex.locked.get() {
         return Err(Stop::Code(Code::Invalid));
     }
@@ -322,8 +375,7 @@ fn cond_wait(a: Args, deadline: u64) -> Handled {
     Ok(Outcome::Wait)
 }
 
-fn cond_signal(a: Args) -> Handled {
-    let cond = a.object::<Cond>()?;
+fn cond_signal(a: Args, cond: &'static Cond) -> Handled {
     if let Some(waiter) = cond.waiters.first() {
         waiter.wake(a.k);
     }
@@ -408,9 +460,8 @@ fn thread_resume(a: Args) -> Handled {
     a.done()
 }
 
-fn thread_interrupt(a: Args) -> Handled {
+fn thread_interrupt(a: Args, target: Target) -> Handled {
     // An interrupt for a vacant thread accumulates in its identity.
-    let target = object::target_at(a.k, a.space, a.a())?;
     let thread = target.get::<Thread>().ok_or(Stop::Code(Code::Dead))?;
     thread.interrupt(a.k);
     a.done()
