@@ -146,7 +146,8 @@ impl Optimistic {
             .map(|vector| vector as u8)
     }
 
-    /// What has been kept since everything was masked is put off again.
+    /// What has been kept since everything was masked is put off again. Only a processor does that.
+    #[cfg(target_os = "none")]
     pub(crate) fn put_off(&self) -> Arrival {
         self.held.store(Level::All as u8, Ordering::Relaxed);
         Arrival::Later(Level::All)
