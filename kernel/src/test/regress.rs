@@ -489,3 +489,75 @@ fn programs_of_the_fuzzer() {
         assert_eq!(super::fuzz::replay(&program), None, "again: {why}");
     }
 }
+
+/// A keeper that receives in registers hears what an exception is and where, and says where the thread goes
+/// on; the registers that it does not name are as they were.
+#[test]
+fn an_exception_in_registers() {
+    for answer in [Call::ReplyShort, Call::ReplyWaitReceiveShort] {
+        let w = World::with_frames(64);
+        let (set, port) = service(&w);
+        let (_, s) = w.space(0, 0, port);
+        let p = Program::new()
+            .op(|c| c.rax.set(0x5a))
+            .op(|c| c.rbx.set(0xb0b))
+            .op(|c| c.rsp.set(0x8000))
+            .push(Instr::Bad(6));
+        // Two instructions on.
+        let p = p.op(|c| c.rbx.set(0)).op(|c| c.rbp.set(c.rax.get()));
+        let victim = w.thread(s, p.end(), 5);
+        let wait = [(RDI, set), (RBX, 0), (R15, 0)];
+        let p = Program::new()
+            .call(Call::ServerWaitReceiveShort, &wait)
+            .op(|c| {
+                assert_eq!(c.rax.get(), Code::Exception as u64 | 64 << 8);
+                assert_eq!((c.rsi.get(), c.r14.get()), (6, 0x5a), "what it is");
+                assert_eq!(c.r12.get(), 0x8000, "with which stack");
+                c.rsi.set(c.r9.get() + 4);
+                c.rdx.set(0x9000);
+                // Not what a program may set.
+                c.r10.set(c.r13.get() | 0x3000);
+                c.r8.set(0x77);
+            })
+            .op(move |c| c.rax.set(answer as u64 | 32 << 8))
+            .op(move |c| c.rdi.set(set))
+            .push(Instr::Syscall);
+        w.thread(0, p.end(), 6);
+        w.run();
+        let (state, space) = (w.page(), w.create(Call::ReferenceCreate));
+        w.ok(Call::ThreadStop, &[victim]);
+        w.ok(Call::ThreadGetState, &[victim, state, space, 0, 0]);
+        // rbx, rbp, rsp
+        let seen = [1, 6, 7].map(|register| w.peek(state + 8 * register));
+        assert_eq!(seen, [0xb0b, 0x77, 0x9000], "{}", answer.name());
+    }
+}
+
+/// The answer in registers must be one, and lead into the program.
+#[test]
+fn a_wrong_answer_in_registers() {
+    for (count, rip) in [(24, 0x1000), (40, 0x1000), (32, 1 << 47)] {
+        let w = World::with_frames(64);
+        let (set, port) = service(&w);
+        let (_, s) = w.space(0, 0, port);
+        let victim = w.thread(s, Program::new().push(Instr::Bad(6)).end(), 5);
+        let out = w.page();
+        let wait = [(RDI, set), (RBX, 0), (R15, 0)];
+        let p = Program::new()
+            .call(Call::ServerWaitReceiveShort, &wait)
+            .call_short(
+                Call::ReplyWaitReceiveShort,
+                count,
+                &[(RDI, set), (RSI, rip), (R15, 0)],
+            )
+            .keep(out, RAX);
+        w.thread(0, p.end(), 6);
+        w.run();
+        assert_eq!(w.peek(out) as u8, Code::Invalid as u8, "{count} {rip:#x}");
+        let (state, space) = (w.page(), w.create(Call::ReferenceCreate));
+        w.ok(Call::ThreadStop, &[victim]);
+        w.ok(Call::ThreadGetState, &[victim, state, space, 0, 0]);
+        let delivered = w.peek(state + (REGISTER_WORDS as u64 + 6) * 8);
+        assert_eq!(delivered, 1, "it is still to be answered");
+    }
+}
