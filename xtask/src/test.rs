@@ -404,6 +404,7 @@ fn host_package(
         "never",
     ]);
     command.args(["--", "--format", "pretty", "--color", "never"]);
+    command.arg("--show-output");
     let filter = behind(filter, &prefix);
     if !filter.is_empty() {
         command.arg(filter);
@@ -416,7 +417,11 @@ fn host_package(
     let mut failed = false;
     for (name, outcome) in libtest_results(&text) {
         failed |= matches!(outcome, Outcome::Failed(_));
+        let notes = output_of(&text, &name);
         add(report, &format!("{prefix}{name}"), outcome);
+        for note in notes.lines().filter_map(|line| line.strip_prefix("note ")) {
+            println!("note     {prefix}{name}: {note}");
+        }
     }
     // It did not compile, or a test took the whole process down.
     if !output.status.success() && !failed {
@@ -443,7 +448,7 @@ fn libtest_results(text: &str) -> Vec<(String, Outcome)> {
         let name = name.trim_end_matches(" - should panic").to_string();
         let outcome = match word.split_once(',').map_or(word, |(word, _)| word).trim() {
             "ok" => Outcome::Passed,
-            "FAILED" => Outcome::Failed(failure_output(text, &name)),
+            "FAILED" => Outcome::Failed(output_of(text, &name)),
             "ignored" => {
                 let why = word
                     .split_once(',')
@@ -457,13 +462,13 @@ fn libtest_results(text: &str) -> Vec<(String, Outcome)> {
     results
 }
 
-/// What the failed test `name` printed.
-fn failure_output(text: &str, name: &str) -> String {
+/// What the test `name` printed.
+fn output_of(text: &str, name: &str) -> String {
     let header = format!("---- {name} stdout ----");
     let Some((_, rest)) = text.split_once(&header) else {
         return String::new();
     };
-    let end = ["\n---- ", "\nfailures:"]
+    let end = ["\n---- ", "\nfailures:", "\nsuccesses:"]
         .iter()
         .filter_map(|mark| rest.find(mark))
         .min();
