@@ -120,6 +120,14 @@ mod image {
         call rdi
         jmp good
 
+        // Reads a word, again and again.
+        .global program_read
+    program_read:
+        mov rdi, 0x600000
+    1:  mov rax, [rdi]
+        syscall
+        jmp 1b
+
         // Exceptions that the kernel steps over.
         .global program_exceptions
     program_exceptions:
@@ -190,6 +198,10 @@ mod image {
         jne bad
         cmp qword ptr gs:[0], 88
         jne bad
+        add rbx, 8
+        wrfsbase rbx
+        lea rcx, [rbx + 8]
+        wrgsbase rcx
         mov eax, 1
         ud2
         rdfsbase rdx
@@ -288,6 +300,7 @@ mod image {
         static program_registers: u8;
         static program_count: u8;
         static program_memory: u8;
+        static program_read: u8;
         static program_exceptions: u8;
         static program_wild: u8;
         static program_flags: u8;
@@ -352,6 +365,7 @@ mod image {
                 timer_keeps_registers,
             ),
             ("page_faults", &program_memory, page_faults),
+            ("changed_translations", &program_read, changed_translations),
             ("translations", &program_call, translations),
             ("translation_budget", &program_call, translation_budget),
             ("exceptions", &program_exceptions, exceptions),
@@ -668,6 +682,37 @@ mod image {
         Run(thread)
     }
 
+    /// What the processor remembers of a page goes when the page does.
+    fn changed_translations(machine: &'static Machine, thread: usize, trap: Trap) -> Next {
+        let page = |word| {
+            let frame = machine.frame();
+            hal::write_word(frame, 0, word);
+            frame
+        };
+        let absent = Trap::PageFault {
+            address: DATA,
+            write: false,
+            execute: false,
+            present: false,
+        };
+        let read = machine.threads[thread].rax.get();
+        match machine.step.get() {
+            0 if trap == absent => machine.map(DATA, page(0x11), R),
+            1 if trap == Trap::Syscall && read == 0x11 => {
+                machine.map(DATA, page(0x22), R);
+                machine.advance(thread, 2);
+            }
+            2 if trap == Trap::Syscall && read == 0x22 => {
+                machine.table.remove(DATA, PAGE_SIZE);
+                machine.advance(thread, 2);
+            }
+            3 if trap == absent => return Passed,
+            2 | 3 => return Failed("a translation that is gone is used"),
+            _ => return Failed("another trap"),
+        }
+        Run(thread)
+    }
+
     fn translations(machine: &'static Machine, _: usize, _: Trap) -> Next {
         let table = &machine.table;
         let before = table.pages();
@@ -810,7 +855,8 @@ mod image {
 
     fn segment_bases(machine: &'static Machine, thread: usize, trap: Trap) -> Next {
         let context = &machine.threads[thread];
-        let base = STACK + PAGE_SIZE - 64;
+        // It has set other ones since the call.
+        let base = STACK + PAGE_SIZE - 64 + 8 * machine.step.get();
         match (machine.step.get(), trap) {
             (0, Trap::Syscall) | (1, Trap::Exception { vector: 6, .. }) => {
                 if (context.fs_base.get(), context.gs_base.get()) != (base, base + 8) {

@@ -924,6 +924,10 @@ const RARE: &[&str] = &[
 
 type Reached = BTreeMap<(u8, u8), u64>;
 
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(2, |n| n.get())
+}
+
 /// Many sequences on all processors.
 fn sequences(first: u64, count: u64) -> Reached {
     let next = AtomicU64::new(first);
@@ -960,7 +964,7 @@ fn sequences(first: u64, count: u64) -> Reached {
         }
     };
     std::thread::scope(|s| {
-        for _ in 0..std::thread::available_parallelism().map_or(2, |n| n.get()) {
+        for _ in 0..processors() {
             s.spawn(worker);
         }
     });
@@ -1000,6 +1004,7 @@ fn the_kernel_does_what_the_specification_says() {
         return;
     }
     let count = variable("FERMATA_SEQUENCES").unwrap_or(1_000_000);
+    let start = std::time::Instant::now();
     let mut reached = sequences(0, count);
     for text in RARE {
         let features = run(&Scene::new(), &read(text).expect("a program"));
@@ -1010,7 +1015,9 @@ fn the_kernel_does_what_the_specification_says() {
     let results = SYSCALLS.iter().map(|row| row.codes.len()).sum::<usize>();
     let missing = missing(&reached);
     println!(
-        "{count} sequences; {} of {results} results reached",
+        "note {count} sequences in {} s on {} processors; {} of {results} results reached",
+        start.elapsed().as_secs(),
+        processors(),
         results - missing.len()
     );
     let expected: BTreeSet<(String, String)> = UNREACHED
@@ -1165,7 +1172,7 @@ fn fuzz() {
         }
     };
     std::thread::scope(|s| {
-        for _ in 0..std::thread::available_parallelism().map_or(2, |n| n.get()) {
+        for _ in 0..processors() {
             s.spawn(worker);
         }
     });
