@@ -56,13 +56,16 @@ enum Part {
     Common,
     /// Guest tests, benchmarks and scenarios of a configuration.
     Config(Config),
+    /// The cuts at every site of a configuration.
+    Cuts(Config),
 }
 
 impl Part {
-    fn name(self) -> &'static str {
+    fn name(self) -> String {
         match self {
-            Part::Common => "host and machine",
-            Part::Config(config) => config.name(),
+            Part::Common => "host and machine".into(),
+            Part::Config(config) => config.name().into(),
+            Part::Cuts(config) => format!("cuts, {}", config.name()),
         }
     }
 }
@@ -123,9 +126,11 @@ pub(crate) fn run(project: &Project, options: &TestOptions) -> Result<u8, Error>
     } else {
         None
     };
-    let configs = options.configs.iter().copied().map(Part::Config);
+    let configs = || options.configs.iter().copied();
+    let cut = configs().filter(|config| cuts_are_wanted(filter, *config));
     let runs: Vec<Run> = std::iter::once(Part::Common)
-        .chain(configs)
+        .chain(configs().map(Part::Config))
+        .chain(cut.map(Part::Cuts))
         .map(|part| {
             let earlier = journal.as_ref().and_then(|journal| journal.find(part));
             if earlier.is_some() {
@@ -148,7 +153,7 @@ pub(crate) fn run(project: &Project, options: &TestOptions) -> Result<u8, Error>
         }
     }
     machine_tests(project, options, &runs, journal.as_ref())?;
-    let cuts = cuts(project, options, &runs)?;
+    let cuts = cuts(project, options, &runs, journal.as_ref())?;
     if let Some(signal) = signals::caught() {
         if journal.is_some() {
             eprintln!("fermata: the same command goes on where this one was interrupted");
@@ -164,23 +169,26 @@ pub(crate) fn run(project: &Project, options: &TestOptions) -> Result<u8, Error>
     summary(&runs, start.elapsed(), filter)
 }
 
+/// Whether the cuts of this configuration are: only when asked for, as they take as long as everything
+/// else.
+fn cuts_are_wanted(filter: Option<&str>, config: Config) -> bool {
+    let prefix = format!("cut/{}/", config.name());
+    filter.is_some_and(|filter| prefix.starts_with(filter) || filter.starts_with(&prefix))
+}
+
 /// The cuts at every site, which need kernels of their own; one machine per configuration.
 fn cuts(
     project: &Project,
     options: &TestOptions,
     runs: &[Run],
+    journal: Option<&Journal>,
 ) -> Result<Vec<(Config, cut::Found)>, Error> {
     let filter = options.filter.as_deref();
-    let wanted = |config: &Config| {
-        let prefix = format!("cut/{}/", config.name());
-        // Only when asked for: they take as long as everything else.
-        filter.is_some_and(|filter| prefix.starts_with(filter) || filter.starts_with(&prefix))
-    };
     let runs: Vec<(Config, &Run)> = runs
         .iter()
         .filter(|run| !run.earlier)
         .filter_map(|run| match run.part {
-            Part::Config(config) if wanted(&config) => Some((config, run)),
+            Part::Cuts(config) => Some((config, run)),
             _ => None,
         })
         .collect();
@@ -212,14 +220,14 @@ fn cuts(
                     if filter.is_none_or(|filter| hostile.starts_with(filter)) {
                         cut::hostile(&images, *config, 1, None, options.verbose, &run.report);
                     }
-                    if filter.is_some_and(|filter| filter.starts_with(&hostile)) {
-                        continue;
+                    if !filter.is_some_and(|filter| filter.starts_with(&hostile)) {
+                        let one = cut::run(project, &images, *config, options, &run.report);
+                        found
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .push((*config, one));
                     }
-                    let one = cut::run(project, &images, *config, options, &run.report);
-                    found
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .push((*config, one));
+                    finished(run, journal);
                 }
             });
         }
@@ -515,32 +523,28 @@ fn machine_tests(
     journal: Option<&Journal>,
 ) -> Result<(), Error> {
     type Job<'a> = (&'a Run, Box<dyn Fn() + Send + Sync + 'a>);
-    let configs: Vec<(Config, &Run)> = runs
+    let mut configs: Vec<(Config, &Run)> = runs
         .iter()
         .filter(|run| !run.earlier)
         .filter_map(|run| match run.part {
             Part::Config(config) => Some((config, run)),
-            Part::Common => None,
+            Part::Common | Part::Cuts(_) => None,
         })
         .collect();
     // A filter that names something else would build and boot for nothing.
     let filter = options.filter.as_deref();
-    let may_be = |kind: &str| {
+    let kinds = ["guest/", "forgetful/", "scenario/", "bench/"];
+    let may_run = |kind: &str, config: Config| {
+        let prefix = format!("{kind}{}/", config.name());
         filter.is_none_or(|filter| {
-            let others = [
-                "host/",
-                "machine",
-                "guest/",
-                "forgetful",
-                "scenario/",
-                "bench/",
-                "cut",
-            ];
-            filter.starts_with(kind) || !others.iter().any(|other| filter.starts_with(other))
+            let others = ["host/", "machine", "cut"].iter().chain(&kinds);
+            filter.starts_with(&prefix)
+                || prefix.starts_with(filter)
+                || !others.into_iter().any(|other| filter.starts_with(other))
         })
     };
-    let kinds = ["guest/", "forgetful", "scenario/", "bench/"];
-    if configs.is_empty() || !kinds.into_iter().any(may_be) {
+    configs.retain(|(config, _)| kinds.iter().any(|kind| may_run(kind, *config)));
+    if configs.is_empty() {
         return Ok(());
     }
     let wanted: Vec<Config> = configs.iter().map(|(config, _)| *config).collect();
@@ -555,15 +559,33 @@ fn machine_tests(
         }
     };
     // All of them when they are asked for.
-    let forgetful = |config: &Config| {
-        let asked = filter.is_some_and(|filter| filter.starts_with("forgetful"));
-        may_be("forgetful") && config.is_tested_forgetful(options.resume || asked)
+    let asked = filter.is_some_and(|filter| filter.starts_with("forgetful"));
+    let forgets = |config: &Config| {
+        config.is_tested_forgetful(options.resume || asked) && may_run("forgetful/", *config)
     };
-    let wanted: Vec<Config> = wanted.into_iter().filter(forgetful).collect();
-    let (forgetful, forgetful_failed) =
-        image::build_what_builds(project, Room::Forgetful, &wanted)?;
+    let mut forgetful: Vec<Config> = wanted.into_iter().filter(forgets).collect();
+    let mut forgetful_images = None;
+    if !forgetful.is_empty() {
+        match image::build_what_builds(project, Room::Forgetful, &forgetful) {
+            Ok((images, failed)) => {
+                forgetful.retain(|config| !failed.iter().any(|(other, _)| other == config));
+                forgetful_images = Some(images);
+                for (config, error) in failed {
+                    if let Some((_, run)) = configs.iter().find(|(other, _)| *other == config) {
+                        let name = format!("build/{}/forgetful", config.name());
+                        add(&run.report, &name, Outcome::Failed(error.message));
+                    }
+                }
+            }
+            Err(error) => add(
+                &configs[0].1.report,
+                "build/forgetful/programs",
+                Outcome::Failed(error.message),
+            ),
+        }
+    }
     let thresholds = &Thresholds::read(project)?;
-    let (images, forgetful) = (&images, &forgetful);
+    let (images, forgetful_images) = (&images, &forgetful_images);
     let mut jobs: Vec<Job> = Vec::new();
     for (config, run) in configs {
         if let Some((_, error)) = failed.iter().find(|(other, _)| *other == config) {
@@ -572,28 +594,14 @@ fn machine_tests(
             continue;
         }
         let report = &run.report;
-        let may_run = |kind: &str| {
-            let prefix = format!("{kind}/{}/", config.name());
-            let of_others = |filter: &str| {
-                filter.starts_with(kind)
-                    && !filter.starts_with(&prefix)
-                    && !prefix.starts_with(filter)
-            };
-            may_be(kind) && !filter.is_some_and(of_others)
-        };
-        if may_run("guest") {
+        if may_run("guest/", config) {
             let job = move || guest_tests(images, config, options, report);
             jobs.push((run, Box::new(job)));
         }
-        if wanted.contains(&config) && may_run("forgetful") {
-            let failed = forgetful_failed.iter().find(|(other, _)| *other == config);
-            if let Some((_, error)) = failed {
-                let name = format!("build/{}/forgetful", config.name());
-                add(report, &name, Outcome::Failed(error.message.clone()));
-            } else {
-                let job = move || forgetful_tests(forgetful, config, options, report);
-                jobs.push((run, Box::new(job)));
-            }
+        let forgetful_images = forgetful_images.as_ref();
+        if let Some(images) = forgetful_images.filter(|_| forgetful.contains(&config)) {
+            let job = move || forgetful_tests(images, config, options, report);
+            jobs.push((run, Box::new(job)));
         }
         let name = move |bench: &str| format!("bench/{}/{bench}", config.name());
         let wanted = move |bench: &String| filter.is_none_or(|filter| name(bench).contains(filter));

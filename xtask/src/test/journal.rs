@@ -51,7 +51,7 @@ impl Journal {
     /// What came of a part.
     pub(super) fn find(&self, part: Part) -> Option<Report> {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        parts.get(part.name()).cloned()
+        parts.get(&part.name()).cloned()
     }
 
     /// A part is through.
@@ -64,7 +64,7 @@ impl Journal {
             )));
         }
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        parts.insert(part.name().into(), report.clone());
+        parts.insert(part.name(), report.clone());
         std::fs::write(&self.file, self.text(&parts))
             .map_err(|error| Error::new(format!("cannot write {}: {error}", self.file.display())))
     }
