@@ -33,24 +33,28 @@ pub const SWEEP: u64 = u64::MAX;
 pub const FRESH: u64 = 7;
 
 /// What happened since [`ARM`]: `rdi` sites passed; if it has fired, `rsi` the site and `rdx` the
-/// role of the thread, and `r10` the instructions between its last progress and the site; `r8` bytes
-/// of messages moved; `r9` instructions that the probe itself has used since the machine began.
+/// role of the thread; `r10` the instructions from its last progress on when the thread that was cut
+/// last came to the same site in the same state again; `r8` bytes of messages moved; `r9` instructions
+/// that the probe itself has used since the machine began, and `r12` how often a thread has been
+/// displaced in the kernel since then.
 pub const READ: u64 = 2;
 
 /// `rdi` is the site with index `rdx` in the table of sites that watched threads have passed, and
-/// `rsi` how often; 0 if nothing stands there. `rdx` is the longest stretch of instructions between
-/// progress and that site. [`SITES`] is the size of the table.
+/// `rsi` how often; 0 if nothing stands there. [`SITES`] is the size of the table.
 pub const SITE: u64 = 3;
 
 /// `rdx`: check the kernel's structures at every that many exits (0: never). `r10`: bits of
 /// [`GENERAL_WAY`].
 pub const SET: u64 = 4;
 
-/// Forgets all sites and stretches.
+/// Forgets all sites.
 pub const FORGET: u64 = 5;
 
 /// The numbers of objects that there are, of each type, in `rdi rsi rdx r10 r8 r9 r12 r13 r14`.
 pub const CENSUS: u64 = 6;
+
+/// The line `rdx` is raised, as if by a device.
+pub const RAISE: u64 = 8;
 
 /// Calls take no short way.
 pub const GENERAL_WAY: u64 = 1;

@@ -48,8 +48,11 @@ static ARMED: Count = Count::new();
 static MASK: Count = Count::new();
 /// Sites passed since it was armed.
 static PASSED: Count = Count::new();
-/// Where it has fired, whose site it was, and how much was to be done again.
-static FIRED: [Count; 3] = [const { Count::new() }; 3];
+/// Where it has fired, and whose site it was.
+static FIRED: [Count; 2] = [const { Count::new() }; 2];
+/// The state in which it has fired last, and the stretch when the thread was there again.
+static LAST: Count = Count::new();
+static AGAIN: Count = Count::new();
 /// It has fired and nobody has been told.
 static RING: AtomicBool = AtomicBool::new(false);
 /// Bytes of messages moved since it was armed.
@@ -63,13 +66,15 @@ static OWN_THEN: Count = Count::new();
 /// Exits from the kernel, and at every how many of them everything is checked.
 static EXITS: Count = Count::new();
 static PERIOD: Count = Count::new();
+/// How often a thread has been displaced in the kernel.
+static DISPLACED: Count = Count::new();
 static GENERAL: AtomicBool = AtomicBool::new(false);
 
-/// A site that was passed: number, how often, longest stretch.
-struct Passed([Count; 3]);
+/// A site that was passed: number, how often.
+struct Passed([Count; 2]);
 
 static TABLE: [Passed; SITES as usize] =
-    [const { Passed([const { Count::new() }; 3]) }; SITES as usize];
+    [const { Passed([const { Count::new() }; 2]) }; SITES as usize];
 
 /// Passes a site of the running thread. `Err` if the call is to stop here.
 #[inline(always)]
@@ -124,25 +129,37 @@ fn pass(kind: Kind, tag: u64, frame: u64) -> bool {
     } else {
         0
     };
-    note(id, stretch);
+    note(id);
     let mut fires = false;
     if MASK.get() & 1 << role != 0 {
         PASSED.add(1);
+        let state = mix(mix(frame, id), role);
+        // Where it was cut it is now again: all until here was done before.
+        if state == LAST.get() {
+            AGAIN.set(stretch);
+            LAST.set(0);
+        }
         fires = match ARMED.get() {
             0 => false,
-            SWEEP => is_new(mix(mix(frame, id), role)),
+            SWEEP => is_new(state),
             n => PASSED.get() == n,
         };
         if fires {
-            ARMED.set(0);
-            FIRED[0].set(id);
-            FIRED[1].set(role);
-            FIRED[2].set(stretch);
-            RING.store(true, Relaxed);
+            LAST.set(state);
+            fire(id, role);
         }
     }
     OWN.add(hal::now() - begin);
     fires
+}
+
+/// It fires: where a debugger that waits for a cut sets its breakpoint.
+#[inline(never)]
+fn fire(id: u64, role: u64) {
+    ARMED.set(0);
+    FIRED[0].set(id);
+    FIRED[1].set(role);
+    RING.store(true, Relaxed);
 }
 
 /// Whether it has not fired in this state yet; now it has. In a table that is full every state is old.
@@ -163,16 +180,15 @@ fn is_new(state: u64) -> bool {
 }
 
 /// Enters a site into the table.
-fn note(id: u64, stretch: u64) {
+fn note(id: u64) {
     let mut index = (id ^ id >> 36) as usize % TABLE.len();
     for _ in 0..TABLE.len() {
-        let [number, times, longest] = &TABLE[index].0;
+        let [number, times] = &TABLE[index].0;
         if number.get() == 0 {
             number.set(id);
         }
         if number.get() == id {
             times.add(1);
-            longest.set(longest.get().max(stretch));
             return;
         }
         index = (index + 1) % TABLE.len();
@@ -262,21 +278,38 @@ pub(crate) fn arm(n: u64, roles: u64) {
         MOVED.set(0);
     }
     FIRED.iter().for_each(|word| word.set(0));
+    AGAIN.set(0);
     ARMED.set(n);
     MASK.set(roles);
 }
 
-/// Sites passed since then, where it fired, at whose, how much is done again there; bytes moved; time
-/// that the probe has used.
-pub(crate) fn read() -> [u64; 6] {
-    let [site, role, stretch] = FIRED.each_ref().map(Count::get);
-    [PASSED.get(), site, role, stretch, MOVED.get(), OWN.get()]
+/// Sites passed since then, where it fired, at whose; what was done again after the cut before, if it
+/// was; bytes moved; time that the probe has used; displacements.
+pub(crate) fn read() -> [u64; 7] {
+    let [site, role] = FIRED.each_ref().map(Count::get);
+    [
+        PASSED.get(),
+        site,
+        role,
+        AGAIN.get(),
+        MOVED.get(),
+        OWN.get(),
+        DISPLACED.get(),
+    ]
 }
 
-/// A place in the table of sites: the site, how often it was passed, the longest stretch before it.
-pub(crate) fn passed(index: u64) -> [u64; 3] {
+/// A thread is displaced in the kernel.
+#[inline(always)]
+pub(crate) fn displaced() {
+    if CONFIG.probe {
+        DISPLACED.add(1);
+    }
+}
+
+/// A place in the table of sites: the site, how often it was passed.
+pub(crate) fn passed(index: u64) -> [u64; 2] {
     let place = usize::try_from(index).ok().and_then(|i| TABLE.get(i));
-    place.map_or([0; 3], |p| p.0.each_ref().map(Count::get))
+    place.map_or([0; 2], |p| p.0.each_ref().map(Count::get))
 }
 
 /// Forgets all sites.

@@ -41,8 +41,10 @@ test     run the tests: on the host, in the guest, and whole scenarios
     --debug            with one of the cuts: the machine waits for a debugger on port 1234
     FILTER             only tests whose name contains FILTER: `host/`, `machine/`, `guest/`, `scenario/`,
                        `bench/`, `forgetful/` (the guest's tests on a kernel that drops at random what
-                       it keeps for waiting threads) name the kinds; `cut`, which must be asked for, is every
-                       call cut at every site of the kernel in every way
+                       it keeps for waiting threads) name the kinds; `cut` is every call cut at every
+                       site of the kernel in every way, in process-np and interrupt-np unless another
+                       CONFIG is named: under pp at preemption points as well, under fp the main
+                       calls at every instruction
     The last line is `P passed, F failed`; the status is 0 only if F is 0 and P is not.
 
 bench    measure what the kernel's operations cost; tables here, plots in target/bench/report.html

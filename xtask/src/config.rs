@@ -108,6 +108,9 @@ const MASKINGS: &[Irq] = &[Irq::Hardware, Irq::Optimistic];
 /// one that is preemptible everywhere.
 const TESTED: &[Model] = &[Model::ProcessNp, Model::InterruptNp, Model::ContinuationFp];
 
+/// Those in which every call is cut at every site, unless one is named.
+const CUT: &[Model] = &[Model::ProcessNp, Model::InterruptNp];
+
 /// The models that `--all` takes with optimistic masking as well.
 const ALSO_OPTIMISTIC: &[Model] = &[Model::ProcessNp, Model::InterruptNp, Model::ContinuationNp];
 
@@ -193,6 +196,16 @@ impl Config {
     /// Those that are tested unless told otherwise.
     pub(crate) fn tested() -> Vec<Config> {
         TESTED.iter().copied().map(Config::hardware).collect()
+    }
+
+    /// Whether cuts at every site are made in it unless told otherwise.
+    pub(crate) fn is_cut(&self) -> bool {
+        CUT.contains(&self.model) && self.irq == Irq::Hardware
+    }
+
+    /// Whether the kernel can be preempted anywhere.
+    pub(crate) fn is_preemptible(&self) -> bool {
+        matches!(self.model, Model::ProcessFp | Model::ContinuationFp)
     }
 
     /// The configuration that `text` names: `MODEL[,irq=hardware|optimistic]`.

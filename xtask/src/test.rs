@@ -127,7 +127,7 @@ pub(crate) fn run(project: &Project, options: &TestOptions) -> Result<u8, Error>
         None
     };
     let configs = || options.configs.iter().copied();
-    let cut = configs().filter(|config| cuts_are_wanted(filter, *config));
+    let cut = configs().filter(|config| cuts_are_wanted(options, *config));
     let runs: Vec<Run> = std::iter::once(Part::Common)
         .chain(configs().map(Part::Config))
         .chain(cut.map(Part::Cuts))
@@ -163,20 +163,23 @@ pub(crate) fn run(project: &Project, options: &TestOptions) -> Result<u8, Error>
             status: 128 + signal,
         });
     }
+    let (passed, failed) = summary(&runs, start.elapsed(), filter)?;
     if !cuts.is_empty() {
         cut::summary(&project.root, &cuts)?;
     }
-    summary(&runs, start.elapsed(), filter)
+    println!("{passed} passed, {failed} failed");
+    Ok(u8::from(failed != 0 || passed == 0))
 }
 
-/// Whether the cuts of this configuration are: only when asked for, as they take as long as everything
-/// else.
-fn cuts_are_wanted(filter: Option<&str>, config: Config) -> bool {
+/// Whether the cuts of this configuration are.
+fn cuts_are_wanted(options: &TestOptions, config: Config) -> bool {
     let prefix = format!("cut/{}/", config.name());
-    filter.is_some_and(|filter| prefix.starts_with(filter) || filter.starts_with(&prefix))
+    let named = |filter: &str| prefix.starts_with(filter) || filter.starts_with(&prefix);
+    let usual = options.configs.len() == 1 || config.is_cut();
+    usual && options.filter.as_deref().is_none_or(named)
 }
 
-/// The cuts at every site, which need kernels of their own; one machine per configuration.
+/// The cuts at every site, which need kernels of their own; some machines per configuration.
 fn cuts(
     project: &Project,
     options: &TestOptions,
@@ -203,31 +206,49 @@ fn cuts(
             add(&run.report, &name, Outcome::Failed(error.message.clone()));
         }
     }
+    // Hostile callers come first: they take a fixed time.
     let jobs: Vec<_> = runs
         .into_iter()
         .filter(|(config, _)| !failed.iter().any(|(other, _)| other == config))
+        .flat_map(|(config, run)| {
+            let shards = (0..cut::shards(options, config)).map(Some);
+            std::iter::once(None)
+                .chain(shards)
+                .map(move |shard| (config, run, shard))
+        })
         .collect();
+    for (_, run, _) in &jobs {
+        run.left.fetch_add(1, Ordering::Relaxed);
+    }
     let found = Mutex::new(Vec::new());
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..PARALLEL {
             scope.spawn(|| {
-                while let Some((config, run)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some((config, run, shard)) =
+                    jobs.get(next.fetch_add(1, Ordering::Relaxed))
+                {
                     if signals::caught().is_some() {
                         break;
                     }
                     let hostile = format!("cut/{}/hostile", config.name());
-                    if filter.is_none_or(|filter| hostile.starts_with(filter)) {
-                        cut::hostile(&images, *config, 1, None, options.verbose, &run.report);
+                    match *shard {
+                        None if filter.is_none_or(|filter| hostile.starts_with(filter)) => {
+                            cut::hostile(&images, *config, 1, None, options.verbose, &run.report);
+                        }
+                        Some(shard) if !filter.is_some_and(|f| f.starts_with(&hostile)) => {
+                            let one =
+                                cut::run(project, &images, *config, shard, options, &run.report);
+                            found
+                                .lock()
+                                .unwrap_or_else(PoisonError::into_inner)
+                                .push((*config, one));
+                        }
+                        _ => {}
                     }
-                    if !filter.is_some_and(|filter| filter.starts_with(&hostile)) {
-                        let one = cut::run(project, &images, *config, options, &run.report);
-                        found
-                            .lock()
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .push((*config, one));
+                    if run.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                        finished(run, journal);
                     }
-                    finished(run, journal);
                 }
             });
         }
@@ -274,8 +295,8 @@ fn finished(run: &Run, journal: Option<&Journal>) {
     }
 }
 
-/// Prints what came of all parts.
-fn summary(runs: &[Run], time: Duration, filter: Option<&str>) -> Result<u8, Error> {
+/// Prints what came of all parts: how many passed and failed.
+fn summary(runs: &[Run], time: Duration, filter: Option<&str>) -> Result<(usize, usize), Error> {
     println!("\n{} s", time.as_secs());
     let mut sum = Report::default();
     if runs.len() > 2 {
@@ -317,8 +338,7 @@ fn summary(runs: &[Run], time: Duration, filter: Option<&str>) -> Result<u8, Err
             status: USAGE,
         });
     }
-    println!("{passed} passed, {failed} failed");
-    Ok(u8::from(failed != 0 || passed == 0))
+    Ok((passed, failed))
 }
 
 /// The command that runs the test of this name again.

@@ -181,6 +181,7 @@ impl Kernel {
             hal::stack_attach(&next.ctx, self.stacks.take());
         }
         counters::blocked(holder, Kind::Kept);
+        probe::displaced();
         self.arrive(holder, next);
         hal::switch_stack(&holder.ctx, &next.ctx);
     }

@@ -2,7 +2,7 @@
 
 use super::{authority, Args};
 use crate::{probe, Handled, Stop};
-use abi::probe::{ARM, CENSUS, FORGET, FRESH, GENERAL_WAY, READ, SET, SITE};
+use abi::probe::{ARM, CENSUS, FORGET, FRESH, GENERAL_WAY, RAISE, READ, SET, SITE};
 use abi::Code;
 
 pub(super) fn control(a: Args) -> Handled {
@@ -12,22 +12,20 @@ pub(super) fn control(a: Args) -> Handled {
     match operation {
         ARM => probe::arm(argument, more),
         READ => {
-            let registers = [&c.rdi, &c.rsi, &c.rdx, &c.r10, &c.r8, &c.r9];
+            let registers = [&c.rdi, &c.rsi, &c.rdx, &c.r10, &c.r8, &c.r9, &c.r12];
             for (register, word) in registers.into_iter().zip(probe::read()) {
                 register.set(word);
             }
         }
         SITE => {
-            for (register, word) in [&c.rdi, &c.rsi, &c.rdx]
-                .into_iter()
-                .zip(probe::passed(argument))
-            {
+            for (register, word) in [&c.rdi, &c.rsi].into_iter().zip(probe::passed(argument)) {
                 register.set(word);
             }
         }
         FRESH => probe::fresh(),
         SET => probe::set(argument, more & GENERAL_WAY != 0),
         FORGET => probe::forget(),
+        RAISE => crate::irq::device(a.k, argument as u8),
         CENSUS => {
             let registers = [
                 &c.rdi, &c.rsi, &c.rdx, &c.r10, &c.r8, &c.r9, &c.r12, &c.r13, &c.r14,

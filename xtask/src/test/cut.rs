@@ -4,7 +4,7 @@
 //! The program is `tests/guest/src/cuts`; what it says on the control channel besides results of tests
 //! is lines `log cut ...`, which [`Found::take`] reads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,13 +27,25 @@ fn lock(report: &Mutex<Report>) -> MutexGuard<'_, Report> {
 /// Host time that a machine has.
 const TIMEOUT: Duration = Duration::from_secs(900);
 
+/// What has come of the plays of a call.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    sites: u64,
+    distinct: u64,
+    cuts: u64,
+    mismatches: u64,
+    /// Cuts left out because the state had been cut in that way before.
+    known: u64,
+    /// The longest stretch of instructions that a cut makes the kernel do again, and its site.
+    redone: (u64, u64),
+}
+
 /// What a machine has found out.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
-    /// Per call: sites, distinct states, cuts, mismatches.
-    calls: Vec<(String, [u64; 4])>,
-    /// How often a site was passed, and the longest stretch before it.
-    sites: BTreeMap<u64, (u64, u64)>,
+    calls: Vec<(String, Counts)>,
+    /// Sites that were passed.
+    sites: BTreeSet<u64>,
     /// Most instructions until a stopped thread's state was complete.
     answer: u64,
     /// The command line made it leave something out.
@@ -54,21 +66,23 @@ impl Found {
         };
         match kind {
             "site" => {
-                if let (Some(id), Some(times), Some(longest)) = (number(16), number(10), number(10))
-                {
-                    self.sites.insert(id, (times, longest));
-                }
+                self.sites.extend(number(16));
             }
             "answer" => self.answer = number(10).unwrap_or_default(),
             "call" => {
                 let name = words.next().unwrap_or_default().to_string();
-                let mut counts = [0; 4];
-                for count in &mut counts {
-                    *count = words
-                        .next()
-                        .and_then(|w| w.parse().ok())
-                        .unwrap_or_default();
-                }
+                let mut number = |radix| {
+                    let word = words.next().unwrap_or_default();
+                    u64::from_str_radix(word, radix).unwrap_or_default()
+                };
+                let counts = Counts {
+                    sites: number(10),
+                    distinct: number(10),
+                    cuts: number(10),
+                    mismatches: number(10),
+                    known: number(10),
+                    redone: (number(10), number(16)),
+                };
                 self.calls.push((name, counts));
             }
             _ => return false,
@@ -77,19 +91,38 @@ impl Found {
     }
 }
 
-/// Boots the machine, counts its tests, and returns what it has found out.
+/// What of the plays of a configuration is wanted: none of them all of them.
+fn wanted(test: &TestOptions, config: Config) -> Option<&str> {
+    let prefix = format!("cut/{}/", config.name());
+    let filter = behind(test.filter.as_deref(), &prefix);
+    Some(filter.strip_prefix("cut/").unwrap_or(filter)).filter(|f| !f.is_empty() && *f != "cut")
+}
+
+/// How many machines share the calls of a configuration: some more than processors, so that all of
+/// these have something to do to the end.
+pub(super) fn shards(test: &TestOptions, config: Config) -> usize {
+    if wanted(test, config).is_some() {
+        1
+    } else {
+        SHARDS
+    }
+}
+
+const SHARDS: usize = 12;
+
+/// Boots the machine of one shard, counts its tests, and returns what it has found out.
 pub(super) fn run(
     project: &Project,
     images: &Images,
     config: Config,
+    shard: usize,
     test: &TestOptions,
     report: &Mutex<Report>,
 ) -> Found {
     let prefix = format!("cut/{}/", config.name());
-    let filter = behind(test.filter.as_deref(), &prefix);
-    let filter = filter.strip_prefix("cut/").unwrap_or(filter);
     let mut arguments: Vec<String> = Vec::new();
-    if !filter.is_empty() && filter != "cut" {
+    let filter = wanted(test, config);
+    if let Some(filter) = filter {
         if filter.contains(|c: char| c.is_whitespace() || c == ';') {
             return Found::default();
         }
@@ -103,8 +136,13 @@ pub(super) fn run(
             }
         }
     }
-    if test.filter.is_none() {
-        arguments.push(QUICK.into());
+    let part = !arguments.is_empty();
+    if config.is_preemptible() {
+        arguments.push("instants=1".into());
+    }
+    let shards = shards(test, config);
+    if shards > 1 {
+        arguments.push(format!("shard={shard}/{shards}"));
     }
     let mut options = Options::new(config);
     options.timeout = Some(TIMEOUT).filter(|_| !test.debug);
@@ -115,7 +153,8 @@ pub(super) fn run(
     if test.debug {
         let kernel = project.binaries(Room::Probe, config).join("fermata-kernel");
         eprintln!(
-            "fermata: the machine waits for a debugger:\n    gdb -ex 'target remote {}' {}",
+            "fermata: the machine waits for a debugger, which stops it where the call is cut:\n    \
+             gdb -ex 'target remote {}' -ex 'break probe.rs:fire' -ex continue {}",
             machine::DEBUGGER.trim_start_matches("tcp:"),
             kernel.display()
         );
@@ -125,7 +164,7 @@ pub(super) fn run(
         report,
         verbose: test.verbose,
         found: Found {
-            part: !arguments.is_empty(),
+            part,
             ..Found::default()
         },
         done: false,
@@ -282,10 +321,6 @@ impl Operator for Rounds<'_> {
     }
 }
 
-/// What `./fermata test` does when nothing else is asked for: the plainest way, and pages that are
-/// absent only all together.
-const QUICK: &str = "ways=here;quick=1";
-
 /// Listens to the program that cuts.
 struct Listener<'a> {
     prefix: &'a str,
@@ -296,6 +331,20 @@ struct Listener<'a> {
     recent: String,
     /// The last test that was through.
     last: String,
+}
+
+impl Listener<'_> {
+    /// Says that a call is through.
+    fn progress(&self, line: &str) {
+        if let (Some(_), Some((name, c))) =
+            (line.strip_prefix("cut call "), self.found.calls.last())
+        {
+            println!(
+                "{}{name}: {} sites, {} states, {} cuts, {} mismatches",
+                self.prefix, c.sites, c.distinct, c.cuts, c.mismatches
+            );
+        }
+    }
 }
 
 impl Operator for Listener<'_> {
@@ -311,7 +360,9 @@ impl Operator for Listener<'_> {
     fn event(&mut self, event: &Event) {
         match event {
             Event::Log(text) | Event::Unknown(text) => {
-                if !self.found.take(text) {
+                if self.found.take(text) {
+                    self.progress(text);
+                } else {
                     self.recent.push_str(text);
                     self.recent.push('\n');
                     if self.verbose {
@@ -339,74 +390,82 @@ impl Operator for Listener<'_> {
     }
 }
 
-/// Prints the table of all calls, the sites that nobody has reached, and the sum.
+/// Prints the sites that nobody has reached, the table of all calls, and the sum.
 pub(super) fn summary(root: &Path, all: &[(Config, Found)]) -> Result<(), Error> {
     let registry = Registry::read(root)?;
-    let mut calls: BTreeMap<&str, [u64; 4]> = BTreeMap::new();
-    let mut order = Vec::new();
-    let mut sites: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    let mut calls: BTreeMap<&str, Counts> = BTreeMap::new();
+    let mut sites = BTreeSet::new();
     for (_, found) in all {
         for (name, counts) in &found.calls {
-            let sum = calls.entry(name).or_insert_with(|| {
-                order.push(name.as_str());
-                [0; 4]
-            });
-            sum[0] = sum[0].max(counts[0]);
-            sum[1] = sum[1].max(counts[1]);
-            sum[2] += counts[2];
-            sum[3] += counts[3];
+            let sum = calls.entry(name).or_default();
+            sum.sites = sum.sites.max(counts.sites);
+            sum.distinct = sum.distinct.max(counts.distinct);
+            sum.cuts += counts.cuts;
+            sum.mismatches += counts.mismatches;
+            sum.known += counts.known;
+            sum.redone = sum.redone.max(counts.redone);
         }
-        for (id, (times, longest)) in &found.sites {
-            let site = sites.entry(*id).or_default();
-            site.0 += times;
-            site.1 = site.1.max(*longest);
-        }
+        sites.extend(&found.sites);
     }
     let part = all.iter().any(|(_, found)| found.part);
-    let unreached = registry.without(sites.keys().copied());
-    if !part {
+    let mut configs: Vec<Config> = all.iter().map(|(config, _)| *config).collect();
+    configs.dedup();
+    let unreached = registry.without(sites.iter().copied(), &configs);
+    if !part && !unreached.is_empty() {
         println!("\nsites that no play reaches:");
         for site in &unreached {
             println!("    {site}");
         }
     }
-    for id in sites.keys().filter(|id| registry.find(**id).is_none()) {
+    for id in sites.iter().filter(|id| registry.find(**id).is_none()) {
         println!("    a site that the source does not have: {id:#x}");
     }
-    println!("\nlongest stretches between progress and a site, in instructions:");
-    let mut longest: Vec<(u64, u64)> = sites.iter().map(|(id, s)| (s.1, *id)).collect();
-    longest.sort_unstable();
-    for (stretch, id) in longest.iter().rev().take(12) {
-        println!("    {stretch:6}  {}", registry.name(*id));
-    }
-    for (config, found) in all {
+    configs.sort_by_key(|config| config.name());
+    configs.dedup();
+    println!();
+    for config in configs {
+        let answers = all.iter().filter(|(of, _)| *of == config);
         println!(
             "stop and state of a thread, most instructions, {}: {}",
             config.name(),
-            found.answer
+            answers.map(|(_, found)| found.answer).max().unwrap_or(0)
         );
     }
+    let known: u64 = calls.values().map(|counts| counts.known).sum();
     println!(
-        "\n{:44} {:>6} {:>9} {:>8} {:>10}",
-        "call", "sites", "distinct", "cuts", "mismatches"
+        "{known} cuts more were at states of both threads in which the same call had been cut in the \
+         same way"
     );
-    let mut sum = [0; 4];
-    for name in order {
-        let counts = calls[name];
+    let mut longest: Vec<_> = calls.iter().map(|(name, c)| (c.redone, *name)).collect();
+    // At instants there is no site to measure to.
+    longest.retain(|((stretch, _), _)| *stretch != 0);
+    longest.sort_unstable();
+    println!("longest stretches that a cut makes the kernel do again, in instructions:");
+    for ((stretch, site), name) in longest.iter().rev().take(8) {
+        println!("    {stretch:6}  {name}: {}", registry.name(*site));
+    }
+    println!(
+        "\n{:44} {:>6} {:>9} {:>8} {:>10} {:>8}",
+        "call", "sites", "distinct", "cuts", "mismatches", "redone"
+    );
+    let mut sum = Counts::default();
+    // In the order of the table of calls; what is none of it comes last.
+    let place = |name: &str| abi::SYSCALLS.iter().position(|row| row.name == name);
+    let mut order: Vec<_> = calls.into_iter().collect();
+    order.sort_by_key(|(name, _)| place(name).unwrap_or(usize::MAX));
+    for (name, c) in order {
         println!(
-            "{name:44} {:>6} {:>9} {:>8} {:>10}",
-            counts[0], counts[1], counts[2], counts[3]
+            "{name:44} {:>6} {:>9} {:>8} {:>10} {:>8}",
+            c.sites, c.distinct, c.cuts, c.mismatches, c.redone.0
         );
-        for (total, count) in sum.iter_mut().zip(counts) {
-            *total += count;
-        }
+        sum.distinct += c.distinct;
+        sum.cuts += c.cuts;
     }
     println!(
         "cuts {}, distinct {}, unreached {}",
-        sum[2],
-        sum[1],
+        sum.cuts,
+        sum.distinct,
         if part { 0 } else { unreached.len() }
     );
-
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Cuts every call at every site: `cut [filter=TEXT] [ways=WAY,...] [site=N] [quick=1]`, or
-//! `cut hostile=ROUNDS [seed=N]`. Needs a kernel with
+//! Cuts every call at every site: `cut [filter=TEXT] [ways=WAY,...] [site=N] [shard=I/N]`; with
+//! `instants=1` at every instruction instead; or `cut hostile=ROUNDS [seed=N]`. Needs a kernel with
 //! the probe, and the device authority; init starts it when the command line has the word `cut`.
 #![no_std]
 #![no_main]
@@ -58,6 +58,12 @@ fn argument(key: &str) -> Option<&'static str> {
     })
 }
 
+/// `shard=I/N`: only the calls of the `I`th of `N` shards.
+fn shard() -> Option<(usize, usize)> {
+    let (shard, shards) = argument("shard")?.split_once('/')?;
+    Some((shard.parse().ok()?, shards.parse().ok().filter(|n| *n > 0)?))
+}
+
 /// The name of a play as a test.
 fn name(play: &plays::Play) -> String {
     let words = if play.name.is_empty() {
@@ -70,13 +76,13 @@ fn name(play: &plays::Play) -> String {
         .filter(|c| *c != ',' && *c != '\'')
         .map(|c| if c == ' ' { '_' } else { c })
         .collect();
-    format!("{}/{words}", play.call.name())
+    format!("{}/{words}", play.subject())
 }
 
 /// Touches as much of the heap as is needed later, so that the memory server makes no objects for it
 /// in the middle of a play.
 fn warm_up() {
-    let blocks: Vec<Vec<u8>> = (0..64).map(|_| alloc::vec![1; 32 << 10]).collect();
+    let blocks: Vec<Vec<u8>> = (0..112).map(|_| alloc::vec![1; 32 << 10]).collect();
     drop(blocks);
 }
 
@@ -120,28 +126,54 @@ fn all() -> Result<u64, String> {
     }
     let stage = Stage::new(authority, me)?;
     let mut runner = Runner::new(stage, probe)?;
-    let quick = argument("quick").is_some();
     let only = argument("site").and_then(|n| n.parse().ok());
     let mut failed = 0;
-    let plays = plays::all();
+    let mut plays = plays::all();
+    if filter.is_empty() && shard().is_none_or(|(shard, _)| shard == 0) {
+        let missing = plays::missing(&plays);
+        for words in &missing {
+            failed += 1;
+            report(&format!("test rows ... FAILED {words}"));
+        }
+        if missing.is_empty() {
+            report("test rows ... ok");
+        }
+    }
+    let instants = argument("instants").is_some();
+    if instants {
+        plays::keep_main(&mut plays)?;
+    }
+    if let Some((shard, shards)) = shard() {
+        let mut subjects: Vec<&str> = plays.iter().map(plays::Play::subject).collect();
+        subjects.dedup();
+        let of = |name| subjects.iter().position(|s| *s == name);
+        plays.retain(|play| of(play.subject()).is_some_and(|n| n % shards == shard));
+    }
     let mut sum = Sum::default();
     let mut at = None;
     for (n, play) in plays.iter().enumerate() {
         let name = name(play);
-        let one_page = name.ends_with("_absent") && !name.ends_with("all_absent");
-        if !name.contains(filter) || quick && one_page {
+        if !name.contains(filter) {
             continue;
         }
-        if at != Some(play.call) {
-            at = Some(play.call);
+        if at != Some(play.subject()) {
+            at = Some(play.subject());
             sum = Sum::default();
-            runner.sites.clear();
+            runner.begin();
         }
-        let (cuts, distinct) = (runner.cuts, runner.distinct);
-        let result = runner.play(play, &ways, only);
+        let (cuts, distinct, known) = (runner.cuts, runner.distinct, runner.left_out);
+        let result = match instants {
+            true => runner.instants(play, only),
+            false => runner.play(play, &ways, only),
+        };
         sum.cuts += runner.cuts - cuts;
         sum.distinct += runner.distinct - distinct;
-        sum.sites = runner.sites.len() as u64;
+        sum.known += runner.left_out - known;
+        sum.sites = match instants {
+            true => runner.in_kernel,
+            false => runner.sites.len() as u64,
+        };
+        (sum.redone, sum.redone_at) = runner.redone;
         match result {
             Ok(()) => report(&format!("test {name} ... ok")),
             Err(Wrong { cut, why }) => {
@@ -152,23 +184,23 @@ fn all() -> Result<u64, String> {
         }
         let last = plays[n + 1..]
             .iter()
-            .all(|p| p.call != play.call || !self::name(p).contains(filter));
+            .all(|p| p.subject() != play.subject() || !self::name(p).contains(filter));
         if last {
             report(&format!(
-                "log cut call {} {} {} {} {}",
-                play.call.name(),
+                "log cut call {} {} {} {} {} {} {} {:x}",
+                play.subject(),
                 sum.sites,
                 sum.distinct,
                 sum.cuts,
-                sum.mismatches
+                sum.mismatches,
+                sum.known,
+                sum.redone,
+                sum.redone_at
             ));
         }
     }
     for site in probe.sites() {
-        report(&format!(
-            "log cut site {:x} {} {}",
-            site.id, site.times, site.longest
-        ));
+        report(&format!("log cut site {:x} {}", site.id, site.times));
     }
     report(&format!("log cut answer {}", runner.answer));
     Ok(failed)

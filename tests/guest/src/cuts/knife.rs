@@ -2,7 +2,7 @@
 
 use super::stage::{on, CREATE, DESTROY, GET, MOVE, SET};
 use crate::harness::{ok, Must};
-use abi::state::{FPU_BYTES, THREAD_WORDS};
+use abi::state::{Stage, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS};
 use abi::{Code, Type};
 use alloc::boxed::Box;
 use alloc::format;
@@ -17,6 +17,10 @@ const WORDS: usize = THREAD_WORDS + FPU_BYTES / 8;
 #[repr(C, align(16))]
 #[derive(Clone)]
 pub struct State(pub [u64; WORDS]);
+
+/// Words of a thread's state: whether an interrupt is pending, and the stage of its client end.
+const INTERRUPT: usize = REGISTER_WORDS + 3;
+const CLIENT_STAGE: usize = REGISTER_WORDS + 4;
 
 /// An object that has been taken apart: its simple state, and the references that it holds.
 pub struct Parts {
@@ -129,6 +133,16 @@ impl Parts {
 
     /// Sets the state that was taken, and looks whether it is that which is read again.
     pub fn set(&mut self, again: &mut Parts) -> Result<(), String> {
+        self.set_and_compare(again, false)
+    }
+
+    /// As [`Parts::set`], after others went on meanwhile: a connection that the server has ended in
+    /// order since then stays ended, and an interrupt that has come stays pending.
+    pub fn set_late(&mut self, again: &mut Parts) -> Result<(), String> {
+        self.set_and_compare(again, true)
+    }
+
+    fn set_and_compare(&mut self, again: &mut Parts, late: bool) -> Result<(), String> {
         if self.ty == Type::Space && self.state.0[1] < self.state.0[2] {
             return Err("a space uses more than its quota".into());
         }
@@ -144,7 +158,16 @@ impl Parts {
                 }
             })?;
         again.get(self.ty, self.handle)?;
-        if let Some(((i, was), (_, is))) = self.words().zip(again.words()).find(|(a, b)| a != b) {
+        let ended = late
+            && self.ty == Type::Thread
+            && [Stage::Receiving as u64, Stage::Over as u64].contains(&self.state.0[CLIENT_STAGE])
+            && again.state.0[CLIENT_STAGE] == Stage::Finished as u64;
+        let expected = |i: usize, was: u64, is: u64| {
+            let came = late && i == INTERRUPT && is == 1;
+            was == is || self.ty == Type::Thread && (came || ended && i == CLIENT_STAGE)
+        };
+        let other = |&((i, was), (_, is)): &((usize, u64), (usize, u64))| !expected(i, was, is);
+        if let Some(((i, was), (_, is))) = self.words().zip(again.words()).find(other) {
             return Err(format!(
                 "word {i} of the state of a {} was set to {was:#x} and reads {is:#x}",
                 self.ty.name()
@@ -153,7 +176,9 @@ impl Parts {
         for n in 0..references(self.ty) {
             let (was, is) = (self.references[n].at(), again.references[n].at());
             let null = was.kind() == abi::RefKind::Null && is.kind() == abi::RefKind::Null;
-            if !null && !was.same_as(is) {
+            // Who has ended a connection is a peer no more.
+            let peer = ended && n == 1;
+            if !null && !peer && !was.same_as(is) {
                 return Err(format!(
                     "reference {n} of a {} is another now",
                     self.ty.name()

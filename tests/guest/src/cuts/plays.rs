@@ -5,13 +5,14 @@
 //! parameters ([`ordinary`]), those of IPC by their stages, with a partner whose calls are the other
 //! half ([`exchange`]). Each is then played with every page absent that it uses ([`Play::absent`]).
 
+use super::stage::instruction;
 use super::stage::{
     common, Page, Stage, AUTHORITY, BLANK, CLIENT, CREATE, DESTROY, KEPT, RECEIVED, SENT, SERVER,
     SET,
 };
-use abi::ipc::{plan, Plan};
+use abi::ipc::{plan, plan_of_number, Plan};
 use abi::state::Stage as End;
-use abi::syscalls::Param;
+use abi::syscalls::{Class, Param};
 use abi::{ref_list, Call, Type, SYSCALLS, TYPES};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -42,6 +43,15 @@ pub enum Prop {
     Messages,
     /// The other victim has lost its body.
     VacantVictim(usize),
+    /// The server's port hears of what happens in the client's space; and of all its calls, if that
+    /// is foreign.
+    Keeper { foreign: bool },
+    /// The keeper of the segment answers, and supplies nothing.
+    Deaf,
+    /// The keeper of the segment is stopped until [`Act::Keeper`].
+    Held,
+    /// The client is attached to a device's line.
+    Line,
 }
 
 /// What the manager does when nobody goes on.
@@ -62,6 +72,15 @@ pub enum Act {
     Stop(usize),
     /// A victim dies.
     Kill(usize),
+    /// The device raises its line.
+    Raise,
+    /// The answer to the exception that the server has received is prepared: the client goes on
+    /// behind the instruction, which is so long.
+    Answer(u64),
+    /// The same for a server that has received in registers, and answers so.
+    AnswerShort(u64),
+    /// The keeper of the segment goes on.
+    Keeper,
 }
 
 /// A call of a victim: its registers, and whether `rdi`, `rdx` or `rbp` is a deadline.
@@ -74,8 +93,8 @@ pub struct Step {
 /// A situation, and what is done in it.
 #[derive(Clone, Debug)]
 pub struct Play {
-    /// The call that it is about.
-    pub call: Call,
+    /// The call that it is about; none if it is an instruction.
+    pub call: Option<Call>,
     /// What distinguishes it from others of that call.
     pub name: String,
     pub props: Vec<Prop>,
@@ -97,6 +116,10 @@ pub struct Play {
 
 impl Play {
     fn new(call: Call, name: &str) -> Self {
+        Self::about(Some(call), name)
+    }
+
+    fn about(call: Option<Call>, name: &str) -> Self {
         Play {
             call,
             name: name.to_string(),
@@ -112,6 +135,12 @@ impl Play {
         }
     }
 
+    /// What it is about, as a word.
+    #[must_use]
+    pub fn subject(&self) -> &'static str {
+        self.call.map_or("instruction", Call::name)
+    }
+
     fn prop(mut self, prop: Prop) -> Self {
         if !self.props.contains(&prop) {
             self.props.push(prop);
@@ -125,11 +154,11 @@ impl Play {
     }
 
     fn named(mut self, name: &str) -> Self {
-        self.name = if self.name.is_empty() {
-            name.to_string()
-        } else {
-            format!("{}, {name}", self.name)
-        };
+        match (self.name.is_empty(), name.is_empty()) {
+            (_, true) => {}
+            (true, _) => self.name = name.to_string(),
+            _ => self.name = format!("{}, {name}", self.name),
+        }
         self
     }
 
@@ -271,6 +300,11 @@ fn ordinary(call: Call, identity: bool) -> Play {
     play.step(CLIENT, registers(call, p), deadline)
 }
 
+/// Where victims have nothing.
+const NOWHERE: u64 = 0x1fff_ffff_f000;
+/// A slot that is always empty.
+const NOTHING: u64 = 40;
+
 /// A deadline of a play, to which the time is added when it begins.
 pub const LATER: u64 = 40_000;
 
@@ -393,7 +427,12 @@ fn other_half(call: Call) -> (Vec<Call>, Option<[End; 2]>, Option<Call>) {
         } else {
             Call::ServerWaitReceive
         });
-        calls.push(if short { Call::CallShort } else { Call::Call });
+        let request = if short { Call::CallShort } else { Call::Call };
+        calls.push(request);
+        if stages.has(Plan::WAIT) {
+            // The server goes on with answering requests.
+            return (vec![request; 2], None, before);
+        }
     }
     if stages.has(Plan::SEND)
         || stages.has(Plan::OVER)
@@ -413,6 +452,79 @@ fn other_half(call: Call) -> (Vec<Call>, Option<[End; 2]>, Option<Call>) {
         calls.push(pick(Call::ServerAckSendOver, Call::ClientAckSendOver));
     }
     (calls, ends, before)
+}
+
+/// A buffer is nowhere, for either who comes first; nobody keeps the spaces.
+fn wrong_buffers(call: Call, play: &Play, plays: &mut Vec<Play>) {
+    let stages = plan(call);
+    if stages.has(Plan::SHORT) {
+        return;
+    }
+    let this = if stages.has(Plan::CLIENT) {
+        CLIENT
+    } else {
+        SERVER
+    };
+    let send = stages.has(Plan::SEND) || stages.has(Plan::REPLY) || stages.has(Plan::CALL);
+    let receive = stages.has(Plan::RECEIVE) || stages.has(Plan::CALL);
+    for (name, wanted, sent) in [
+        ("sends from nowhere", send, true),
+        // Who answers, and then ends itself, leaves those alone who ask again.
+        (
+            "receives nowhere",
+            receive && !stages.has(Plan::REPLY),
+            false,
+        ),
+    ] {
+        if !wanted {
+            continue;
+        }
+        let mut play = play.clone().named(name);
+        if let Some(step) = play.steps[this].last_mut() {
+            let register = if sent {
+                &mut step.regs.rsi
+            } else {
+                &mut step.regs.r12
+            };
+            *register = NOWHERE;
+        }
+        let mut late = play.clone().named("partner first");
+        late.acts.reverse();
+        plays.extend([play, late]);
+    }
+}
+
+/// The connection is in any other stage than the one that the call expects, and then the peer dies.
+fn wrong_stages(call: Call, play: &Play, plays: &mut Vec<Play>) {
+    let client = plan(call).has(Plan::CLIENT);
+    let (this, that) = if client {
+        (CLIENT, SERVER)
+    } else {
+        (SERVER, CLIENT)
+    };
+    let natural = play.ends.map(|ends| ends[this]);
+    for (name, mine, theirs) in [
+        ("sending", End::Sending, End::Receiving),
+        ("receiving", End::Receiving, End::Sending),
+        ("over", End::Over, End::Ack),
+        ("ack", End::Ack, End::Over),
+    ] {
+        if natural == Some(mine) {
+            continue;
+        }
+        let mut play = play.clone().named(&format!("in stage {name}"));
+        play.ends = Some(if client {
+            [mine, theirs]
+        } else {
+            [theirs, mine]
+        });
+        // The call alone, without what would come before it.
+        let last = play.steps[this].len() - 1;
+        play.steps[this].drain(..last);
+        play.again = [None; 2];
+        play.acts = vec![Act::Start(this), Act::Kill(that)];
+        plays.push(play);
+    }
 }
 
 /// A call of IPC with a partner that does the other half.
@@ -435,43 +547,297 @@ fn exchange(call: Call) -> Play {
     }
     play.ends = ends;
     play.twice = stages.has(Plan::CALL) || stages.has(Plan::REPLY);
+    if play.twice {
+        // Whose request is sent again must find somebody.
+        let again = play.steps[SERVER]
+            .iter()
+            .rposition(|step| plan_of(step).has(Plan::WAIT));
+        play.again[SERVER] = again;
+    }
     play.acts = vec![Act::Start(this), Act::Start(that)];
     play
 }
 
-/// The server answers every request that comes, in registers: the short way.
-fn short_service(call: Call, general: bool) -> Play {
-    let idempotent = matches!(call, Call::CallShort | Call::ReplyWaitReceiveShort);
-    let (request, answer) = if idempotent {
-        (Call::CallShort, Call::ReplyWaitReceiveShort)
-    } else {
-        (
-            Call::ClientConnectSendOverReceiveShort,
-            Call::ServerAckSendWaitReceiveShort,
+fn plan_of(step: &Step) -> Plan {
+    plan_of_number(step.regs.rax as u8)
+}
+
+/// The same with a message so long that there are preemption points on the way.
+fn long(mut play: Play) -> Play {
+    for side in [CLIENT, SERVER] {
+        for step in &mut play.steps[side] {
+            let stages = plan_of(step);
+            if stages.has(Plan::SHORT) {
+                continue;
+            }
+            if stages.has(Plan::SEND) {
+                step.regs.r10 = Stage::user(side, Page::SendList, 32);
+            }
+            if stages.has(Plan::RECEIVE) {
+                step.regs.r14 = Stage::user(side, Page::ReceiveList, 16);
+                step.regs.r15 = 3;
+            }
+        }
+    }
+    play.named("long")
+}
+
+/// A thread does something that an exception comes of, and the server is the keeper of its space.
+fn excepted(step: Play, foreign: bool, length: u64, plays: &mut Vec<Play>) {
+    let mut play = step.prop(Prop::Keeper { foreign });
+    play.used |= Page::Handles.bit(SERVER)
+        | Page::Receive.bit(SERVER)
+        | Page::ReceiveMore.bit(SERVER)
+        | Page::State.bit(SERVER);
+    let receive = IpcRegs {
+        rdi: Stage::handle(SERVER, Page::Handles, Type::Portset as u64),
+        r12: Stage::user(SERVER, Page::Receive, Stage::MESSAGE),
+        r13: 8 * abi::message::EXCEPTION_WORDS as u64,
+        rax: Call::ServerWaitReceive as u64,
+        ..IpcRegs::default()
+    };
+    let pause = registers(Call::ThreadWaitInterrupt, [0; 5]);
+    let reply = IpcRegs {
+        rax: Call::Reply as u64,
+        rsi: Stage::user(SERVER, Page::State, 0),
+        rdx: Stage::FIRST,
+        r10: Stage::user(SERVER, Page::State, Stage::REST),
+        r8: 2,
+        ..IpcRegs::default()
+    };
+    let released = registers(Call::ServerRelease, [0; 5]);
+    let with = |name: &str, steps: &[IpcRegs], acts: &[Act]| {
+        let mut play = play.clone().named(name);
+        for regs in steps {
+            play = play.step(SERVER, *regs, false);
+        }
+        play.acts = acts.to_vec();
+        play
+    };
+    let whole = [receive, pause, reply];
+    let (client, server) = (Act::Start(CLIENT), Act::Start(SERVER));
+    let (answer, go) = (Act::Answer(length), Act::Interrupt(SERVER));
+    let first = with("", &whole, &[server, client, answer, go]);
+    plays.extend(excepted_short(&play, length));
+    if foreign {
+        // It is the same for all calls.
+        plays.push(first);
+        return;
+    }
+    first.absences(plays);
+    plays.push(with("keeper late", &whole, &[client, server, answer, go]));
+    let stop = Act::Stop(CLIENT);
+    plays.push(with("stopped", &whole, &[server, client, stop, answer, go]));
+    plays.push(with(
+        "stopped before",
+        &whole,
+        &[client, stop, server, answer, go],
+    ));
+    plays.push(with(
+        "keeper dies",
+        &whole,
+        &[server, client, Act::Kill(SERVER)],
+    ));
+    plays.push(with("released", &[receive, released], &[server, client]));
+    let restore = Act::Restore(SERVER, Type::Port);
+    plays.push(
+        with(
+            "keeper vacant",
+            &whole,
+            &[client, restore, server, answer, go],
         )
+        .prop(Prop::Vacant(SERVER, Type::Port)),
+    );
+}
+
+/// The same with a keeper that receives and answers in registers: by the short way and the general one.
+fn excepted_short(play: &Play, length: u64) -> [Play; 2] {
+    let handle = Stage::handle(SERVER, Page::Handles, Type::Portset as u64);
+    let with = |call: Call, rax: u64| IpcRegs {
+        rdi: handle,
+        rax: call as u64 | rax,
+        ..IpcRegs::default()
+    };
+    let steps = [
+        with(Call::ServerWaitReceiveShort, 0),
+        registers(Call::ThreadWaitInterrupt, [0; 5]),
+        // What it sends stands there when it is known.
+        with(
+            Call::ReplyWaitReceiveShort,
+            (abi::message::SHORT_ANSWER_WORDS as u64) << 11,
+        ),
+    ];
+    [false, true].map(|general| {
+        let mut play = play.clone().named("keeper in registers");
+        for regs in steps {
+            play = play.step(SERVER, regs, false);
+        }
+        play.used = Page::Handles.bit(SERVER) | play.used & Page::Handles.bit(CLIENT);
+        play.acts = vec![
+            Act::Start(SERVER),
+            Act::Start(CLIENT),
+            Act::AnswerShort(length),
+            Act::Interrupt(SERVER),
+        ];
+        play.general = general;
+        play.named(if general {
+            "the general way"
+        } else {
+            "the short way"
+        })
+    })
+}
+
+/// What instructions can meet, outside of calls.
+fn of_instructions(plays: &mut Vec<Play>) {
+    let step = |which: u64, name: &str, address: u64| {
+        let regs = IpcRegs {
+            rax: which,
+            rdi: address,
+            ..IpcRegs::default()
+        };
+        Play::about(None, name).step(CLIENT, regs, false)
+    };
+    let wrong = [
+        ("ud2", instruction::WRONG, 0),
+        ("read of nothing", instruction::READ, NOWHERE),
+        ("write to nothing", instruction::WRITE, NOWHERE),
+        ("no call", instruction::NO_CALL, 0),
+    ];
+    for (name, which, address) in wrong {
+        let play = step(which, name, address);
+        excepted(play.clone(), false, instruction::length(which), plays);
+        plays.push(play.named("no keeper"));
+    }
+    let here = Stage::user(CLIENT, Page::State, 8);
+    for (name, which) in [("read", instruction::READ), ("write", instruction::WRITE)] {
+        let mut play = step(which, name, here);
+        play.used = Page::State.bit(CLIENT);
+        play.clone().absences(plays);
+        play.absent = play.used;
+        let mut straight = play.clone().named("absent, the short way");
+        straight.general = false;
+        plays.push(straight);
+        faulted(&play, plays);
+        let deaf = play.named("absent for good").prop(Prop::Deaf);
+        excepted(deaf.clone(), false, instruction::length(which), plays);
+        plays.push(deaf.named("no keeper"));
+    }
+}
+
+/// A play whose first access meets an absent page, and the keeper of the segment is not there at once.
+fn faulted(play: &Play, plays: &mut Vec<Play>) {
+    let held = |name: &str, acts: &[Act]| {
+        let mut play = play.clone().named(name).prop(Prop::Held);
+        let rest = play.acts.split_off(1);
+        play.acts.extend_from_slice(acts);
+        play.acts.push(Act::Keeper);
+        play.acts.extend(rest);
+        play
+    };
+    plays.push(held("keeper late", &[]));
+    if let Some(&Act::Start(side)) = play.acts.first() {
+        plays.push(held("keeper late, stopped", &[Act::Stop(side)]));
+    }
+}
+
+/// What can happen to every call: it is not the kernel's, or what its handle or buffer names is not
+/// there.
+fn of_any(call: Call, plays: &mut Vec<Play>) {
+    let regs = |regs: IpcRegs, name: &str| Play::new(call, name).step(CLIENT, regs, false);
+    let ipc_call = plan(call).is_ipc();
+    let ordinary_call = (!ipc_call).then(|| ordinary(call, false));
+    let right = match &ordinary_call {
+        Some(play) => play.steps[CLIENT][0].regs,
+        None => ipc(call, CLIENT),
+    };
+    excepted(regs(right, "foreign"), true, 2, plays);
+    let row = call.row();
+    let handle = match row.params.first() {
+        Some((_, Param::Object(_) | Param::Fresh)) => true,
+        _ => right.rdi != 0 && ipc_call,
+    };
+    if !handle {
+        return;
+    }
+    for (name, rdi) in [
+        (
+            "nothing there",
+            Stage::handle(CLIENT, Page::Handles, NOTHING),
+        ),
+        ("misaligned", Stage::handle(CLIENT, Page::Handles, 1) + 8),
+        ("handle nowhere", NOWHERE),
+    ] {
+        // An object can be created where nothing is.
+        if name == "nothing there" && matches!(row.params[0].1, Param::Fresh) {
+            continue;
+        }
+        let mut play = regs(IpcRegs { rdi, ..right }, name);
+        play.used = Page::Handles.bit(CLIENT);
+        let mut all = Vec::new();
+        excepted(play.clone(), false, 2, &mut all);
+        // Everything that can happen to an exception happens to one call; to the others the plain case.
+        let whole = call == Call::MutexLock || call == Call::Call;
+        let plain = |p: &Play| p.name == name || p.name.ends_with("the short way");
+        all.retain(|p| whole || plain(p));
+        plays.extend(all);
+        plays.push(play.named("no keeper"));
+    }
+}
+
+/// The server answers every request that comes, in registers or on one page: the short way.
+fn service(call: Call, general: bool) -> Play {
+    let idempotent = plan(call).has(Plan::CALL) || plan(call).has(Plan::REPLY);
+    let short = plan(call).has(Plan::SHORT);
+    let (request, wait, answer) = match (idempotent, short) {
+        (true, true) => (
+            Call::CallShort,
+            Call::ServerWaitReceiveShort,
+            Call::ReplyWaitReceiveShort,
+        ),
+        (true, false) => (Call::Call, Call::ServerWaitReceive, Call::ReplyWaitReceive),
+        (false, true) => (
+            Call::ClientConnectSendOverReceiveShort,
+            Call::ServerWaitReceiveShort,
+            Call::ServerAckSendWaitReceiveShort,
+        ),
+        (false, false) => (
+            Call::ClientConnectSendOverReceive,
+            Call::ServerWaitReceive,
+            Call::ServerAckSendWaitReceive,
+        ),
     };
     let strip = |mut r: IpcRegs| {
-        // References keep a message from the short way.
-        r.r15 = 0;
+        // References and lists keep a message from the short way, and a second page.
+        if short {
+            r.r15 = 0;
+        } else {
+            let next = |address: u64| (address & !(abi::PAGE_SIZE - 1)) + 64;
+            (r.rsi, r.rdx, r.r10, r.r8, r.r9) = (next(r.rsi), 700, 0, 0, 0);
+            (r.r12, r.r13, r.r14, r.r15) = (next(r.r12), 900, 0, 0);
+        }
         r
     };
-    let mut play = Play::new(call, "in registers")
+    let mut play = Play::new(call, if short { "in registers" } else { "on a page" })
         .prop(Prop::Service)
         .prop(Prop::Messages);
-    play.used = Page::Handles.bit(CLIENT) | Page::Handles.bit(SERVER);
+    for side in [CLIENT, SERVER] {
+        play.used |= Page::Handles.bit(side);
+        if !short {
+            play.used |= Page::Send.bit(side) | Page::Receive.bit(side);
+        }
+    }
     for _ in 0..2 {
         play = play.step(CLIENT, strip(ipc(request, CLIENT)), false);
         if !idempotent {
             play = play.step(CLIENT, ipc(Call::ClientDisconnect, CLIENT), false);
         }
     }
-    play = play
-        .step(
-            SERVER,
-            strip(ipc(Call::ServerWaitReceiveShort, SERVER)),
-            false,
-        )
-        .step(SERVER, strip(ipc(answer, SERVER)), false);
+    play = play.step(SERVER, strip(ipc(wait, SERVER)), false).step(
+        SERVER,
+        strip(ipc(answer, SERVER)),
+        false,
+    );
     play.again[SERVER] = Some(1);
     play.twice = true;
     play.general = general;
@@ -494,8 +860,92 @@ pub fn all() -> Vec<Play> {
         } else {
             of_ordinary(call, &mut plays);
         }
+        of_any(call, &mut plays);
     }
+    of_instructions(&mut plays);
     plays
+}
+
+/// The plays that are cut at every instruction, where the kernel can be interrupted at any.
+const AT_INSTANTS: &[(&str, &str)] = &[
+    ("mutex_lock", "locked"),
+    ("cond_wait", "signalled while locked"),
+    ("thread_wait_interrupt", "device"),
+    (
+        "client_connect_send_over_receive_short",
+        "in registers, the short way",
+    ),
+    (
+        "client_connect_send_over_receive_short",
+        "in registers, the general way",
+    ),
+    ("call_short", "in registers, the short way"),
+    ("client_send", "partner first"),
+    ("client_receive", ""),
+    ("server_wait_receive", "partner first"),
+    ("server_ack_send_wait_receive", ""),
+    (
+        "client_connect_send_over_receive",
+        "on a page, the short way",
+    ),
+    ("call", "on a page, the general way"),
+    ("thread_self", "foreign"),
+    ("instruction", "ud2"),
+    ("instruction", "ud2, keeper in registers, the short way"),
+    ("instruction", "read, absent, the short way"),
+];
+
+/// Those of [`AT_INSTANTS`] alone. All of these must exist.
+pub fn keep_main(plays: &mut Vec<Play>) -> Result<(), String> {
+    let is = |p: &Play, &(subject, name): &(&str, &str)| p.subject() == subject && p.name == name;
+    if let Some((subject, name)) = AT_INSTANTS.iter().find(|m| !plays.iter().any(|p| is(p, m))) {
+        return Err(format!("there is no play {subject}, {name}"));
+    }
+    plays.retain(|p| AT_INSTANTS.iter().any(|m| is(p, m)));
+    Ok(())
+}
+
+/// What the plays leave out: rows of the table, and reasons for which their calls wait or fault.
+#[must_use]
+pub fn missing(plays: &[Play]) -> Vec<String> {
+    let mut missing = Vec::new();
+    for row in SYSCALLS {
+        let of: Vec<&Play> = plays.iter().filter(|p| p.call == Some(row.call)).collect();
+        let mut must = |what: &str, there: bool| {
+            if !there {
+                missing.push(format!("{}: {what}", row.name));
+            }
+        };
+        let foreign = |p: &&Play| p.props.contains(&Prop::Keeper { foreign: true });
+        must("no play in a foreign space", of.iter().any(foreign));
+        let plain = |p: &&Play| !p.props.iter().any(|p| matches!(p, Prop::Keeper { .. }));
+        must("no play", of.iter().any(plain));
+        let used = of
+            .iter()
+            .filter(|p| plain(p))
+            .fold(0, |all, p| all | p.used);
+        for page in 0..32 {
+            let alone = |p: &&Play| p.absent == 1 << page;
+            let absent = used & 1 << page == 0 || of.iter().any(alone);
+            must(&format!("page {page} is never absent alone"), absent);
+        }
+        if matches!(row.class, Class::Long | Class::MultiStage) {
+            let goes_on = |p: &&Play| {
+                let later = |act: &Act| {
+                    !matches!(act, Act::Start(_) | Act::Answer(_) | Act::AnswerShort(_))
+                };
+                p.acts.iter().any(later) || p.steps.iter().all(|steps| !steps.is_empty())
+            };
+            must("never waits", of.iter().filter(|p| plain(p)).any(goes_on));
+            let stopped = |p: &&Play| p.acts.iter().any(|act| matches!(act, Act::Stop(_)));
+            must("is never stopped", of.iter().any(stopped));
+        }
+        if plan(row.call).has(Plan::UNTIL) || row.params.iter().any(|p| p.1 == Param::Deadline) {
+            let late = |p: &&Play| p.acts.contains(&Act::Until);
+            must("is never late", of.iter().any(late));
+        }
+    }
+    missing
 }
 
 fn of_ordinary(call: Call, plays: &mut Vec<Play>) {
@@ -596,6 +1046,23 @@ fn of_ordinary(call: Call, plays: &mut Vec<Play>) {
             let mut pending = play.clone().named("pending");
             pending.acts = vec![Act::Interrupt(CLIENT), Act::Start(CLIENT)];
             plays.push(pending);
+            let device = play.clone().prop(Prop::Line);
+            plays.push(device.clone().named("device").act(Act::Raise));
+            plays.push(
+                device
+                    .clone()
+                    .named("device, stopped")
+                    .act(Act::Stop(CLIENT))
+                    .act(Act::Raise),
+            );
+            let mut pending = device.clone().named("device, pending");
+            pending.acts = vec![Act::Raise, Act::Start(CLIENT)];
+            plays.push(pending);
+            let mut vacant = device
+                .named("device, vacant")
+                .prop(Prop::VacantVictim(CLIENT));
+            vacant.acts = vec![Act::Raise, Act::RestoreVictim(CLIENT), Act::Start(CLIENT)];
+            plays.push(vacant);
             if call == Call::ThreadWaitInterruptUntil {
                 plays.push(play.named("timed out").act(Act::Until));
             }
@@ -636,7 +1103,19 @@ fn of_ordinary(call: Call, plays: &mut Vec<Play>) {
         if matches!(call, Call::CondWait | Call::CondWaitUntil) {
             play = play.act(Act::Signal(CLIENT));
         }
-        plays.push(play);
+        plays.push(play.clone());
+        let mut stopped = play.named("stopped");
+        stopped.acts.insert(1, Act::Stop(CLIENT));
+        plays.push(stopped);
+    }
+    let mut absent = ordinary(call, false);
+    absent.absent = absent.used;
+    if absent.used != 0 {
+        let mut late = Vec::new();
+        faulted(&absent, &mut late);
+        // It is the same stop for all that have one page.
+        late.truncate(if call == Call::MutexLock { 2 } else { 1 });
+        plays.extend(late);
     }
 }
 
@@ -658,6 +1137,17 @@ fn of_ipc(call: Call, plays: &mut Vec<Play>) {
     let mut absent = late.clone().named("all absent");
     absent.absent = absent.used;
     plays.extend([late, absent]);
+    let sends = |step: &Step| plan_of(step).has(Plan::SEND) && !plan_of(step).has(Plan::SHORT);
+    if play.steps.iter().flatten().any(sends) {
+        let mut late = long(play.clone());
+        late.acts.reverse();
+        plays.extend([long(play.clone()), late.named("partner first")]);
+    }
+    let mut held = play.clone();
+    held.absent = held.used & (Page::Send.bit(this) | Page::Receive.bit(this));
+    if held.absent != 0 {
+        faulted(&held, plays);
+    }
     let alone = |name: &str| {
         let mut play = play.clone().named(name);
         play.acts = vec![Act::Start(this)];
@@ -686,6 +1176,21 @@ fn of_ipc(call: Call, plays: &mut Vec<Play>) {
         );
     }
     plays.push(alone("stopped").act(Act::Stop(this)).act(Act::Start(that)));
+    plays.push(
+        alone("interrupted")
+            .act(Act::Interrupt(this))
+            .act(Act::Start(that)),
+    );
+    // Whoever came is gone before it is through.
+    let mut gone = play.clone().named("partner dies later");
+    gone.steps[that].truncate(1);
+    if that == SERVER {
+        gone.again = [None; 2];
+    }
+    gone.acts.push(Act::Kill(that));
+    plays.push(gone);
+    wrong_buffers(call, &play, plays);
+    wrong_stages(call, &play, plays);
     if stages.has(Plan::UNTIL) {
         plays.push(alone("timed out").act(Act::Until));
     }
@@ -695,8 +1200,12 @@ fn of_ipc(call: Call, plays: &mut Vec<Play>) {
             | Call::ServerAckSendWaitReceiveShort
             | Call::CallShort
             | Call::ReplyWaitReceiveShort
+            | Call::ClientConnectSendOverReceive
+            | Call::ServerAckSendWaitReceive
+            | Call::Call
+            | Call::ReplyWaitReceive
     ) {
-        plays.push(short_service(call, false));
-        plays.push(short_service(call, true));
+        plays.push(service(call, false));
+        plays.push(service(call, true));
     }
 }

@@ -1,7 +1,8 @@
 //! The probe of the kernel, from the side of who drives it; see [`abi::probe`].
 
 use abi::probe::{
-    ARM, CALL, CENSUS, FORGET, FRESH, GENERAL_WAY, LINE, READ, SET, SITE, SITES, SWEEP, WATCHED,
+    ARM, CALL, CENSUS, FORGET, FRESH, GENERAL_WAY, LINE, RAISE, READ, SET, SITE, SITES, SWEEP,
+    WATCHED,
 };
 use abi::Code;
 use alloc::vec::Vec;
@@ -19,8 +20,6 @@ pub struct Fired {
     pub site: u64,
     /// The role of the thread.
     pub role: u64,
-    /// Instructions between the last progress and the site.
-    pub stretch: u64,
 }
 
 /// What the probe has counted since it was armed.
@@ -32,6 +31,10 @@ pub struct Counted {
     pub moved: u64,
     /// Instructions that the probe itself has used, ever.
     pub own: u64,
+    /// How often somebody has been displaced in the kernel, ever.
+    pub displaced: u64,
+    /// Instructions that were done again until the thread was where it had been cut before, or 0.
+    pub again: u64,
     /// Where it has fired, if it has.
     pub fired: Option<Fired>,
 }
@@ -43,8 +46,6 @@ pub struct Site {
     pub id: u64,
     /// How often.
     pub times: u64,
-    /// The longest stretch of instructions between progress and the site.
-    pub longest: u64,
 }
 
 impl Probe {
@@ -96,16 +97,14 @@ impl Probe {
     /// What has happened since then.
     #[must_use]
     pub fn read(self) -> Counted {
-        let [passed, site, role, stretch, moved, own, ..] = self.call(READ, 0, 0);
-        let fired = Fired {
-            site,
-            role,
-            stretch,
-        };
+        let [passed, site, role, again, moved, own, displaced, ..] = self.call(READ, 0, 0);
+        let fired = Fired { site, role };
         Counted {
             passed,
             moved,
             own,
+            displaced,
+            again,
             fired: (site != 0).then_some(fired),
         }
     }
@@ -116,7 +115,7 @@ impl Probe {
         (0..SITES)
             .map(|index| self.call(SITE, index, 0))
             .filter(|words| words[0] != 0)
-            .map(|[id, times, longest, ..]| Site { id, times, longest })
+            .map(|[id, times, ..]| Site { id, times })
             .collect()
     }
 
@@ -129,6 +128,11 @@ impl Probe {
     /// or not.
     pub fn set(self, period: u64, general: bool) {
         self.call(SET, period, if general { GENERAL_WAY } else { 0 });
+    }
+
+    /// A device raises its line.
+    pub fn raise(self, line: u64) {
+        self.call(RAISE, line, 0);
     }
 
     /// How many objects of each type the kernel has.

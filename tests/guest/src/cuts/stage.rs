@@ -7,18 +7,31 @@
 
 use super::probe::tag;
 use crate::harness::Must;
+use abi::message::EXCEPTION_WORDS;
 use abi::probe::ROLES;
-use abi::state::{MappingState, RegionState, Registers, SpaceState, Stage as End, ThreadState};
+use abi::state::{
+    space_flags, MappingState, RegionState, Registers, SpaceState, Stage as End, ThreadState,
+    REGISTER_WORDS,
+};
 use abi::{Call, Code, Type, OBJECT_SIZE, PAGE_SIZE, TYPES};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::arch::asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use rt::obj::{Mapping, Port, Portset, Ref, RefAt, Region, Space, Thread};
 use rt::sys::{self, IpcRegs};
 use rt::window::Window;
+
+/// The state of a victim's space, if nothing else is said.
+const SPACE: SpaceState = SpaceState {
+    flags: 0,
+    quota: 64 << 10,
+    used: 0,
+    clock_offset: 0,
+};
 
 /// What a page of one side is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +99,7 @@ pub const SERVER: usize = 1;
 pub const KEEPER: u64 = 2;
 /// Slots of references: to the object of type n at `REFERENCES + n`, to keep an identity, to nothing,
 /// to the device authority.
-const REFERENCES: u64 = 16;
+pub const REFERENCES: u64 = 16;
 pub const KEPT: u64 = 26;
 pub const BLANK: u64 = 27;
 pub const AUTHORITY: u64 = 31;
@@ -114,6 +127,49 @@ struct Script {
     results: [IpcRegs; STEPS],
 }
 
+/// Instructions that a step can be instead of a call: what its `rax` holds. The `rdi` of the two that
+/// touch memory is the address.
+pub mod instruction {
+    /// `ud2`.
+    pub const WRONG: u64 = 0x100;
+    /// `mov rax, [rdi]`.
+    pub const READ: u64 = 0x200;
+    /// `mov [rdi], rax`.
+    pub const WRITE: u64 = 0x300;
+    /// `syscall` with a number that no call has.
+    pub const NO_CALL: u64 = 0x4fe;
+
+    /// How long it is, for who steps over it.
+    #[must_use]
+    pub const fn length(which: u64) -> u64 {
+        match which {
+            READ | WRITE => 3,
+            _ => 2,
+        }
+    }
+}
+
+/// Executes one.
+fn instruction(regs: &mut IpcRegs) {
+    let (rax, rdi) = (regs.rax, regs.rdi);
+    // SAFETY: what an exception does to the thread is its keeper's affair, which changes `rax` only;
+    // the addresses are those of the stage, where no Rust value lives, or of nothing.
+    unsafe {
+        match rax {
+            instruction::WRONG => asm!("ud2", inlateout("rax") rax => regs.rax),
+            instruction::READ => {
+                asm!("mov rax, [rdi]", inlateout("rax") rax => regs.rax, in("rdi") rdi);
+            }
+            instruction::WRITE => {
+                asm!("mov [rdi], rax", inlateout("rax") rax => regs.rax, in("rdi") rdi);
+            }
+            _ => {
+                asm!("syscall", inlateout("rax") rax => regs.rax, lateout("rcx") _, lateout("r11") _)
+            }
+        }
+    }
+}
+
 extern "C" fn play(script: u64) -> ! {
     // SAFETY: the manager passes the address of a script that lives as long as the thread, and
     // looks at it only while the thread does not run.
@@ -121,9 +177,10 @@ extern "C" fn play(script: u64) -> ! {
     let mut n = 0;
     while n < script.count.load(Relaxed) as usize {
         let mut regs = script.steps[n];
-        if let Some(call) = Call::from_number(regs.rax as u8) {
+        match Call::from_number(regs.rax as u8) {
             // SAFETY: the registers name memory of the stage, which holds no Rust value.
-            unsafe { sys::ipc(call, &mut regs) };
+            Some(call) => drop(unsafe { sys::ipc(call, &mut regs) }),
+            None => instruction(&mut regs),
         }
         script.results[n] = regs;
         n += 1;
@@ -217,6 +274,16 @@ impl Victim {
             .must("a victim's state")
     }
 
+    /// The answer to the exception that its first call has received is what its third one sends: the
+    /// thread steps over the instruction, with another `rax`.
+    pub fn answer(&mut self, length: u64) {
+        let told = self.script.results[0];
+        let reply = &mut self.script.steps[2];
+        // Of the eight words of a message the last four are `rip rsp rflags rax`, as in the answer.
+        (reply.rsi, reply.rdx, reply.r10) = (told.r9.wrapping_add(length), told.r12, told.r13);
+        reply.r8 = 0x5a00;
+    }
+
     /// How many calls it has made, and what came of them.
     #[must_use]
     pub fn results(&self) -> &[IpcRegs] {
@@ -246,19 +313,21 @@ pub struct Stage {
     pub all: Region,
     pub all_ref: Ref,
     window: Window,
-    pager: Box<Pager>,
+    pub pager: Box<Pager>,
     idle: Victim,
     authority: RefAt,
     manager: Ref,
 }
 
 /// What the keeper works with.
-struct Pager {
+pub struct Pager {
     set: u64,
     segment: u64,
     base: u64,
     pages: Vec<Mapping>,
     present: [AtomicBool; ALL_PAGES as usize],
+    /// It answers, and supplies nothing.
+    pub deaf: AtomicBool,
 }
 
 impl Pager {
@@ -291,7 +360,8 @@ extern "C" fn supply(pager: u64) -> ! {
         if code == Code::Fault {
             let page = regs.rsi / PAGE_SIZE;
             // It may be asked again for what it has supplied (rule A8).
-            if page < ALL_PAGES && !pager.present[page as usize].load(Relaxed) {
+            let deaf = pager.deaf.load(Relaxed);
+            if page < ALL_PAGES && !deaf && !pager.present[page as usize].load(Relaxed) {
                 pager.set(page, true);
             }
             call = Call::ReplyWaitReceiveShort;
@@ -407,20 +477,13 @@ impl Stage {
             base,
             pages,
             present: [const { AtomicBool::new(false) }; ALL_PAGES as usize],
+            deaf: AtomicBool::new(false),
         });
         core::mem::forget(segment);
 
         let twin = || -> Result<Twin, String> {
             let space = Space::new().must("a space")?;
-            space
-                .set_state(
-                    &SpaceState {
-                        quota: 64 << 10,
-                        ..SpaceState::default()
-                    },
-                    0,
-                )
-                .must("the state of a space")?;
+            space.set_state(&SPACE, 0).must("the state of a space")?;
             let reference = space.reference().must("a reference")?;
             let map = |region: &Ref, start, size| -> Result<Mapping, String> {
                 let mapping = Mapping::new().must("a mapping")?;
@@ -723,6 +786,63 @@ impl Stage {
         RefAt(self.slot(side, Page::Handles, AUTHORITY))
             .point_to(self.authority)
             .must("the authority")
+    }
+
+    /// Another one.
+    pub fn anew(&self) -> Result<Self, String> {
+        Stage::new(
+            self.authority,
+            self.manager.at().copy().must("a reference")?,
+        )
+    }
+
+    /// Sets what a victim's space does with its calls, and who hears of its exceptions.
+    pub fn govern(&self, side: usize, foreign: bool, keeper: Option<RefAt>) -> Result<(), String> {
+        let state = SpaceState {
+            flags: if foreign { space_flags::FOREIGN } else { 0 },
+            ..SPACE
+        };
+        self.twins[side]
+            .space
+            .set_state(&state, keeper.map_or(0, |port| port.0))
+            .must("the state of a space")
+    }
+
+    /// The answer to the exception message that the server has received at [`Stage::MESSAGE`]: the
+    /// thread steps over the instruction, with another `rax`. It stands on the page for states.
+    pub fn answer(&self, length: u64) {
+        let word = |i| self.word(SERVER, Page::Receive, Self::MESSAGE / 8 + i);
+        let before = EXCEPTION_WORDS - REGISTER_WORDS;
+        let mut registers =
+            Registers::from_words(&core::array::from_fn(|i| word((before + i) as u64)));
+        registers.rip = registers.rip.wrapping_add(length);
+        registers.rax = 0x5a00;
+        for (i, word) in registers.to_words().into_iter().enumerate() {
+            self.set_word(SERVER, Page::State, i as u64, word);
+        }
+        let rest = [
+            Self::user(SERVER, Page::State, Self::FIRST),
+            REGISTER_WORDS as u64 * 8 - Self::FIRST,
+            Self::user(SERVER, Page::State, 0),
+            0,
+        ];
+        for (i, word) in rest.into_iter().enumerate() {
+            self.set_word(SERVER, Page::State, Self::REST / 8 + i as u64, word);
+        }
+    }
+
+    /// The answer is sent in two pieces and an empty one: how long the first is, and where on the page
+    /// the list stands that names the others.
+    pub const FIRST: u64 = 72;
+    pub const REST: u64 = 1024;
+
+    /// Where the server receives exception messages, on its page for that and the next one.
+    pub const MESSAGE: u64 = PAGE_SIZE - 64;
+
+    /// The device authority.
+    #[must_use]
+    pub fn device_authority(&self) -> RefAt {
+        self.authority
     }
 
     /// A reference to the manager's own thread.
