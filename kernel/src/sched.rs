@@ -364,6 +364,11 @@ impl Scheduler {
             return;
         }
         let p = t.priority.get();
+        // Who holds it up may be less important itself, and so may be the heir.
+        if p >= self.top.get() {
+            self.settle();
+            self.top.set(p);
+        }
         self.ready[usize::from(p)].push_front(t);
         // Only the rest of it: else whoever is displaced often would never pass it on.
         self.left[usize::from(p)].set(left);

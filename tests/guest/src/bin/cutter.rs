@@ -15,6 +15,7 @@
 
 extern crate alloc;
 
+use abi::RefKind;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -226,8 +227,15 @@ impl<'a> Running<'a> {
     /// own, beside those of managers.
     fn hunt(&self, random: &mut Random) -> Result<bool, String> {
         let (thread, _window) = self.hold()?;
+        let named = thread
+            .reference()
+            .map_err(|code| format!("a reference: {code:?}"))?;
         for look in 0..LOOKS {
-            rt::time::sleep(1_000 + random.below(4_000));
+            rt::time::sleep(300 + random.below(1_000));
+            // When it has ended nothing of it is there any more, its thread object neither.
+            if named.kind() != RefKind::Thread {
+                return Ok(false);
+            }
             thread.stop().map_err(|code| format!("stop: {code:?}"))?;
             let state = thread
                 .get_state(0, 0, 0)
