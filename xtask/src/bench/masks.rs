@@ -237,20 +237,7 @@ fn pairs(project: &Project, filter: &str, plugin: &Path, rounds: usize) -> Resul
 impl Results {
     /// Stodolsky et al., Tables 1 and 2, theirs and ours.
     pub(super) fn stodolsky_1(&self) -> Option<Table> {
-        let head = [
-            "",
-            "instructions",
-            "loads",
-            "stores",
-            "host ns",
-            "least",
-            "most",
-        ];
-        let mut table = Table::new(&head, &[0]);
-        self.add_ways(&mut table, |way| way.pair);
-        if table.rows.is_empty() {
-            return None;
-        }
+        let mut table = self.ways("", |way| way.pair)?;
         for (machine, conventional, optimistic) in STODOLSKY_TABLES_1_AND_2 {
             let mut theirs = |what: &str, [instructions, cycles]: [u64; 2]| {
                 let mut cells = vec![format!("{machine}: {what}"), grouped(instructions)];
@@ -267,8 +254,18 @@ impl Results {
         Some(table)
     }
 
-    /// A row for each way of which the row with this name was measured.
-    fn add_ways(&self, table: &mut Table, name: fn(&Way) -> &'static str) {
+    /// A row for each way of which the row with this name was measured, if any was.
+    fn ways(&self, what: &str, name: fn(&Way) -> &'static str) -> Option<Table> {
+        let head = [
+            what,
+            "instructions",
+            "loads",
+            "stores",
+            "host ns",
+            "least",
+            "most",
+        ];
+        let mut table = Table::new(&head, &[0]);
         for way in WAYS {
             let Some(row) = self.masks.iter().find(|row| row.name == name(way)) else {
                 continue;
@@ -284,22 +281,12 @@ impl Results {
                 host(2),
             ]);
         }
+        (!table.rows.is_empty()).then_some(table)
     }
 
     /// A null RPC of a kernel that is preemptible everywhere, with each way to mask in its core.
     pub(super) fn rpc_by_way(&self) -> Option<Table> {
-        let head = [
-            MODEL.name(),
-            "instructions",
-            "loads",
-            "stores",
-            "host ns",
-            "least",
-            "most",
-        ];
-        let mut table = Table::new(&head, &[0]);
-        self.add_ways(&mut table, |way| way.rpc);
-        (!table.rows.is_empty()).then_some(table)
+        self.ways(MODEL.name(), |way| way.rpc)
     }
 
     /// Stodolsky et al., Table 3: a null RPC with each way to mask.
