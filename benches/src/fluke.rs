@@ -51,7 +51,8 @@ pub fn all(report: &Report) -> bool {
     good &= report.bench("exception_long_rt", "exception", || {
         exception(Loop::ExceptionLongServer)
     });
-    good &= report.bench("fault_rt", "fault", fault);
+    good &= report.bench("fault_rt", "fault", || fault(Loop::GrowingKeeper));
+    good &= report.bench("fault_move_rt", "fault", || fault(Loop::MovingKeeper));
     good &= report.bench("notify_rt", "round-trip", notify);
     good &= report.bench("yield_2", "round-trip", yield_2);
     good &= report.bench("lock_unlock", "pair", lock_unlock);
@@ -189,17 +190,17 @@ fn exception(handler: Loop) -> Outcome {
     Ok(Pair::new(&client, Some(&server))?.run(MANY, PASSES)?.sample)
 }
 
-fn fault() -> Outcome {
+fn fault(way: Loop) -> Outcome {
     let (door, twin) = (Door::new()?, twin(0)?);
-    let mut pages = Pages::new(MANY, &twin, door.port_ref.handle())?;
+    let mut pages = Pages::new(MANY * PASSES, &twin, door.port_ref.handle())?;
     let client = Role::within(twin.space_ref.handle(), Loop::FaultClient, &[pages.base()]);
-    let keeper = pages.keeper(door.portset.handle())?;
+    let keeper = pages.keeper(way, door.portset.handle())?;
     let seen = Pair::new(&client, None)?.with(&keeper)?.run(MANY, PASSES)?;
     same("what the pages hold", seen.seen[0], 0)?;
     same(
         "the last page",
-        pages.last(),
-        pages.base() + (MANY - 1) * PAGE_SIZE,
+        pages.supplied_to(),
+        pages.base() + MANY * PASSES * PAGE_SIZE,
     )?;
     Ok(seen.sample)
 }

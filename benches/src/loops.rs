@@ -376,7 +376,7 @@ fermata_bench_exception_long_server:
     syscall
     jmp 3b
 
-    // Touches one page after the other: the first address.
+    // Touches one page after the other: the first address. The next pass goes on where this one ends.
     .globl fermata_bench_fault_client
 fermata_bench_fault_client:
 2:
@@ -390,13 +390,13 @@ fermata_bench_fault_client:
     dec rbp
     jnz 3b
     bench_stop
+    mov [rip + fermata_bench + FIRST], rdi
     mov [rip + fermata_bench + SEEN], rsp
     bench_again 2b
 
-    // Their keeper: portset, a mapping, its state, and a reference to the region with the pages.
-    // It moves the mapping to the absent page, with that page behind it.
-    .globl fermata_bench_keeper
-fermata_bench_keeper:
+    // Their keepers: portset, a mapping, its state, and a reference to the region with the pages. The one
+    // lets the mapping grow until it shows the absent page.
+    .macro fault_keeper way
     mov rsp, [rip + fermata_bench + THIRD + 16]
     mov rbp, [rip + fermata_bench + THIRD]
     mov r12, [rip + fermata_bench + THIRD + 8]
@@ -407,8 +407,13 @@ fermata_bench_keeper:
     mov eax, {wait_short}
     syscall
 3:
+    .ifc \way, grow
+    add rsi, 4096
+    mov [rsp + 8], rsi
+    .else
     mov [rsp], rdx
     mov [rsp + 16], rsi
+    .endif
     mov rdi, r12
     mov rsi, rsp
     mov rdx, r13
@@ -419,6 +424,16 @@ fermata_bench_keeper:
     mov eax, {reply_wait_short}
     syscall
     jmp 3b
+    .endm
+
+    .globl fermata_bench_growing_keeper
+fermata_bench_growing_keeper:
+    fault_keeper grow
+
+    // The other moves the mapping to the absent page, with that page behind it.
+    .globl fermata_bench_moving_keeper
+fermata_bench_moving_keeper:
+    fault_keeper move
 
     // RPC with 0 bytes back: port, bytes, where to send from, and how far away the next message is.
     .globl fermata_bench_restart_client
@@ -773,8 +788,10 @@ loops! {
     ExceptionLongServer fermata_bench_exception_long_server;
     /// Touches absent pages.
     FaultClient fermata_bench_fault_client;
-    /// Supplies them.
-    Keeper fermata_bench_keeper;
+    /// Supplies them: its mapping grows.
+    GrowingKeeper fermata_bench_growing_keeper;
+    /// Supplies one and takes another away: its mapping moves.
+    MovingKeeper fermata_bench_moving_keeper;
     /// Client of an RPC that sends from one page after the other.
     RestartClient fermata_bench_restart_client;
     /// Its server, which receives into one page after the other.

@@ -61,7 +61,7 @@ impl Pages {
             segment: Some(segment),
             base,
             size,
-            state: vec![0, PAGE_SIZE, 0, ALL],
+            state: vec![base, PAGE_SIZE, 0, ALL],
         })
     }
 
@@ -71,11 +71,12 @@ impl Pages {
         self.base
     }
 
-    /// A thread that receives from the portset and supplies one page at a time.
-    pub fn keeper(&mut self, portset: u64) -> Result<Role, String> {
+    /// A thread that receives from the portset and supplies one page at a time, in one of the ways of
+    /// keepers.
+    pub fn keeper(&mut self, way: Loop, portset: u64) -> Result<Role, String> {
         let segment = self.segment.as_ref().ok_or("no segment")?;
         Ok(Role::new(
-            Loop::Keeper,
+            way,
             &[
                 portset,
                 self.supplied.handle(),
@@ -85,11 +86,14 @@ impl Pages {
         ))
     }
 
-    /// The page that the keeper supplied last.
+    /// The address behind the page that the keeper supplied last.
     #[must_use]
-    pub fn last(&self) -> u64 {
-        // SAFETY: an element of a live vector, which the keeper writes.
-        unsafe { self.state.as_ptr().read_volatile() }
+    pub fn supplied_to(&self) -> u64 {
+        let word = |i: usize| {
+            // SAFETY: an element of a live vector, which the keeper writes.
+            unsafe { core::ptr::from_ref(&self.state[i]).read_volatile() }
+        };
+        word(0) + word(1)
     }
 
     /// All pages are there for whoever walks the hierarchy.

@@ -302,10 +302,10 @@ fn hierarchy(k: K, turn: u64) {
     // one are, if there are as many.
     let (planted, mut exported, mut imported) = (Cell::new(0), 0, 0);
     for s in live(&k.spaces) {
-        let end = Cell::new(0);
-        tree(s.mappings.get(), u32::MAX, &|m| {
-            assert!(end.get() <= m.start.get(), "mappings overlap");
-            end.set(m.end_address());
+        let found = s.mappings.found();
+        let (sought, seen) = (found.is_some(), Cell::new(false));
+        s.mappings.each(&|m| {
+            seen.set(seen.get() || same(found, Some(m)));
             planted.set(planted.get() + 1);
             assert!(m.space.get() == Link::to(s), "a mapping in the wrong tree");
             let pages = m.size.get() / PAGE_SIZE;
@@ -318,6 +318,7 @@ fn hierarchy(k: K, turn: u64) {
                 }
             }
         });
+        assert_eq!(seen.get(), sought, "a tree found what is not in it");
         s.each_near(|page, pfn, rights| {
             let fresh = memory::look(s, page) == Some((pfn, rights));
             assert!(fresh, "a stale translation of {page:#x} is near");
@@ -362,17 +363,6 @@ fn hierarchy(k: K, turn: u64) {
     assert_eq!(imported, all, "a region's list of importers");
     let all = live(&k.regions).filter(|r| r.space.get().get().is_some());
     assert_eq!(exported, all.count(), "a space's list of regions");
-}
-
-/// Calls `f` with the mappings of a tree in order of their addresses.
-fn tree(node: Option<&'static Mapping>, above: u32, f: &dyn Fn(&'static Mapping)) {
-    let Some(m) = node else { return };
-    let (weight, left, right) = m.node();
-    assert!(weight <= above, "a heavy mapping below a light one");
-    assert!(m.size.get() > 0, "an empty mapping in a tree");
-    tree(left, weight, f);
-    f(m);
-    tree(right, weight, f);
 }
 
 /// Accounts, with what they must have in use and the number of those who hold them.

@@ -15,7 +15,7 @@ use crate::{Stop, K};
 use abi::message::FAULT_WORDS;
 use abi::state::Waiting;
 use abi::{access, Exception, PAGE_SIZE};
-use hal::Context;
+use hal::{Context, Pfn};
 
 /// A page fault of the running thread's own instruction. Returns whom to resume.
 pub(crate) fn page(
@@ -39,29 +39,38 @@ pub(crate) fn absent(k: K, t: &'static Thread, address: u64, need: Access) -> &'
         t.halt(Exception::NoSpace, address);
         return k.leave(t);
     };
-    match memory::make_present(k, space, address, need) {
+    let made = memory::make_present(k, space, address, need);
+    match &made {
         // If it is the first one, there was nothing that the processor could be in.
-        Ok(()) => space.table.keep_active(),
+        Ok(_) | Err(Stop::Device(..)) => space.table.keep_active(),
         // No memory even for the tables of one page. There is no call whose result could say so.
         Err(Stop::Code(_)) => exception(k, t, Exception::Memory, address, need.0),
         Err(Stop::Fault(fault)) => {
-            if let Some((port, words, region)) = keeper_of(t, &fault) {
-                if let Some(next) = ipc::fast::fault(k, t, port, &words, &fault, region) {
+            if let Some((port, words, region)) = keeper_of(t, fault) {
+                if let Some(next) = ipc::fast::fault(k, t, port, &words, fault, region) {
                     return next;
                 }
             }
-            memory(k, t, &fault);
+            memory(k, t, fault);
             if matches!(t.waiting(), Waiting::Reply | Waiting::Port) {
                 t.goes_on_with_page(address, need);
             }
         }
-        Err(stop) => k.deal_with(t, stop),
+        Err(_) => return went_wrong(k, t, made),
+    }
+    k.leave(t)
+}
+
+#[cold]
+fn went_wrong(k: K, t: &'static Thread, made: Result<Pfn, Stop>) -> &'static Context {
+    if let Err(stop) = made {
+        k.deal_with(t, stop);
     }
     k.leave(t)
 }
 
 /// Who has to hear of the fault and what, unless it has heard of just this and not helped.
-#[inline]
+#[inline(always)]
 fn keeper_of(
     t: &Thread,
     fault: &Fault,

@@ -8,7 +8,6 @@
 //! Every function here works on the memory of any space, not only the running one, so that either
 //! end of a connection can do the work of both.
 
-use crate::object::mapping::{self, Mapping};
 use crate::object::region::{Region, Source};
 use crate::object::space::Space;
 use crate::object::thread::Missing;
@@ -52,6 +51,7 @@ struct Found {
     device: bool,
 }
 
+#[inline(always)]
 fn walk(space: &'static Space, address: u64, need: Access) -> Result<Found, Stop> {
     let mut at: Option<(&'static Region, u64)> = None;
     let failed = |at| {
@@ -64,7 +64,7 @@ fn walk(space: &'static Space, address: u64, need: Access) -> Result<Found, Stop
     let mut rights = access::ALL;
     let (mut space, mut here) = (space, address);
     for _ in 0..MAX_DEPTH {
-        let Some(m) = mapping::covering(&space.mappings, here) else {
+        let Some(m) = space.mappings.covering(here) else {
             return failed(at);
         };
         m.head().open()?;
@@ -73,10 +73,9 @@ fn walk(space: &'static Space, address: u64, need: Access) -> Result<Found, Stop
             return failed(at);
         }
         // A mapping of a dead region maps nothing, whoever keeps what is above it.
-        let Some(region) = m.region.get().get() else {
+        let Some(region) = m.region.get().open()? else {
             return failed(None);
         };
-        region.head().open()?;
         let offset = m.offset.get() + (here - m.start.get());
         if offset >= region.size.get() {
             return failed(None);
@@ -88,10 +87,9 @@ fn walk(space: &'static Space, address: u64, need: Access) -> Result<Found, Stop
         }
         match region.source.get() {
             Source::Space => {
-                let Some(next) = region.space.get().get() else {
+                let Some(next) = region.space.get().open()? else {
                     return failed(None);
                 };
-                next.head().open()?;
                 here = region.start.get() + offset;
                 space = next;
             }
@@ -151,6 +149,8 @@ fn resolve(k: K, space: &'static Space, address: u64, need: Access) -> Result<Pf
 }
 
 /// Table pages are out: empties the table of another space. It loses nothing but time.
+#[cold]
+#[inline(never)]
 fn evict(k: K, keep: &'static Space) -> Result<(), Stop> {
     for _ in 0..2 * k.spaces.slots().max(1) {
         let hand = k.table_hand.get();
@@ -196,24 +196,22 @@ pub(crate) fn translate(
     }
 }
 
-/// Makes a page present for the program itself, device memory included.
+/// Makes a page present for the program itself. With [`Stop::Device`] it is present, too.
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn make_present(
     k: K,
     space: &'static Space,
     address: u64,
     need: Access,
-) -> Result<(), Stop> {
+) -> Result<Pfn, Stop> {
     probe::site(Kind::Access)?;
-    match resolve(k, space, address, need) {
-        Ok(_) | Err(Stop::Device(..)) => Ok(()),
-        Err(stop) => Err(stop),
-    }
+    resolve(k, space, address, need)
 }
 
 /// Whether a walk still fails as it did, in the same region. (What its keeper supplied may in turn have
 /// to be supplied by another keeper.) If it does not fail, the page is present from then on: who faulted
 /// need not fault again to find that out.
+#[inline(always)]
 pub(crate) fn still_missing(
     k: K,
     space: &'static Space,
@@ -231,7 +229,9 @@ pub(crate) fn still_missing(
 /// Whether the program itself allows objects at the address. (Where nothing is mapped it is a bad
 /// access, and what the region forbids is its keeper's affair.)
 pub(crate) fn takes_objects(space: &'static Space, address: u64) -> bool {
-    mapping::covering(&space.mappings, address)
+    space
+        .mappings
+        .covering(address)
         .is_none_or(|m| m.protection.get() & access::OBJECTS != 0)
 }
 
@@ -261,7 +261,7 @@ pub(crate) fn next_mapped(region: &'static Region, offset: u64) -> Option<u64> {
     }
     let space = region.space.get().get()?;
     let at = region.start.get() + offset;
-    let m: &Mapping = mapping::at_or_after(&space.mappings, at)?;
+    let m = space.mappings.at_or_after(at)?;
     Some(m.start.get().max(at) - region.start.get())
 }
 
@@ -352,6 +352,24 @@ pub(crate) fn read_words(
             hal::read_words(pfn, at, &mut words[n]);
         },
     )
+}
+
+/// Reads so many words. The address must be aligned to 8.
+#[inline(always)]
+#[cfg_attr(fermata_probe, track_caller)]
+pub(crate) fn read_array<const N: usize>(
+    k: K,
+    space: &'static Space,
+    address: u64,
+) -> Result<[u64; N], Stop> {
+    word_aligned(address)?;
+    if on_one_page(address, 8 * N as u64) {
+        let pfn = translate(k, space, address, Access::READ)?;
+        return Ok(hal::read_array(pfn, address % PAGE_SIZE));
+    }
+    let mut words = [0; N];
+    read_words(k, space, address, &mut words)?;
+    Ok(words)
 }
 
 /// Writes words, all or none. The address must be aligned to 8.

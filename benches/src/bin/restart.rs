@@ -75,7 +75,7 @@ fn restart(client_side: bool, page: Page) -> Outcome {
         Loop::RestartServer,
         &[door.portset.handle(), PAGE_SIZE, to.0, to.1],
     );
-    let keeper = pages.keeper(pager.portset.handle())?;
+    let keeper = pages.keeper(Loop::MovingKeeper, pager.portset.handle())?;
     if page != Page::Hard {
         pages.supply()?;
     }

@@ -318,6 +318,11 @@ pub fn read_words(pfn: Pfn, offset: u64, into: &mut [u64]) {
     }
 }
 
+/// Reads so many aligned words from `offset` of the frame on; they lie within it.
+pub fn read_array<const N: usize>(pfn: Pfn, offset: u64) -> [u64; N] {
+    core::array::from_fn(|i| read_word(pfn, offset + 8 * i as u64))
+}
+
 /// Writes aligned words from `offset` of the frame on; they lie within it.
 pub fn write_words(pfn: Pfn, offset: u64, from: &[u64]) {
     for (word, at) in from.iter().zip((offset..).step_by(8)) {
@@ -409,10 +414,13 @@ impl PageTable {
         Some(())
     }
 
-    /// Removes the translations of all pages that begin in the range.
-    pub fn remove(&self, start: u64, size: u64) -> u32 {
-        let first = start / PAGE_SIZE;
-        let end = start.saturating_add(size).div_ceil(PAGE_SIZE);
+    /// Removes the translations of a range of whole pages. Returns how many there were.
+    pub fn remove(&self, from: u64, to: u64) -> u32 {
+        assert!(
+            from.is_multiple_of(PAGE_SIZE) && to.is_multiple_of(PAGE_SIZE),
+            "parts of pages"
+        );
+        let (first, end) = (from / PAGE_SIZE, to / PAGE_SIZE);
         let pages: Vec<u64> = self
             .entries
             .borrow()
@@ -441,7 +449,7 @@ impl PageTable {
 
     /// Removes everything and gives back every table page.
     pub fn clear(&self) {
-        self.remove(0, u64::MAX);
+        self.remove(0, abi::USER_END);
     }
 
     /// Table pages held.

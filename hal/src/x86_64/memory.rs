@@ -450,6 +450,15 @@ pub fn read_words(pfn: Pfn, offset: u64, into: &mut [u64]) {
     }
 }
 
+/// Reads so many aligned words from `offset` of the frame on; they lie within it.
+#[inline]
+pub fn read_array<const N: usize>(pfn: Pfn, offset: u64) -> [u64; N] {
+    assert!(offset.is_multiple_of(8), "a misaligned word");
+    let from = user_bytes(pfn, offset, N as u64 * 8) as *const u64;
+    // SAFETY: as in `read_word`, for each.
+    core::array::from_fn(|i| unsafe { from.add(i).read_volatile() })
+}
+
 /// Writes aligned words from `offset` of the frame on; they lie within it.
 #[inline]
 pub fn write_words(pfn: Pfn, offset: u64, from: &[u64]) {

@@ -78,7 +78,7 @@ impl Table {
 
     #[inline(always)]
     fn entry(self, index: usize) -> &'static Cell<u64> {
-        let address = DIRECT_BASE + self.0 + 8 * (index as u64 & 511);
+        let address = DIRECT_BASE | self.0 | 8 * (index as u64 & 511);
         // SAFETY: a word of a table page of the budget, in which nothing else than such words is:
         // a `Table` is made only by `take` and from entries that lead to one. The processor only
         // reads it.
@@ -127,7 +127,40 @@ pub struct PageTable {
     /// The root table's physical address; the kernel's own while there is none.
     root: Cell<u64>,
     pages: Cell<u32>,
+    /// The table of the lowest level that was used last, and the number of the range that it translates.
+    leaf: Cell<Table>,
+    leaf_of: Cell<u64>,
 }
+
+/// No range has this number.
+const NO_LEAF: u64 = u64::MAX;
+
+/// The number of the range for which a table of the lowest level is.
+#[inline(always)]
+fn leaf_of(address: u64) -> u64 {
+    address >> 21
+}
+
+/// The part of an entry that says who may do what, by [`abi::access`].
+static RIGHTS: [u64; access::ALL as usize + 1] = {
+    let mut all = [0; access::ALL as usize + 1];
+    let mut rights = 0;
+    while rights <= access::ALL {
+        let mut bits = rights << RIGHTS_SHIFT;
+        if rights & (access::READ | access::WRITE | access::EXECUTE) != 0 {
+            bits |= USER;
+        }
+        if rights & access::WRITE != 0 {
+            bits |= WRITABLE;
+        }
+        if rights & access::EXECUTE == 0 {
+            bits |= NO_EXECUTE;
+        }
+        all[rights as usize] = bits;
+        rights += 1;
+    }
+    all
+};
 
 impl Default for PageTable {
     fn default() -> Self {
@@ -147,6 +180,8 @@ impl PageTable {
         PageTable {
             root: Cell::new(memory::kernel_root()),
             pages: Cell::new(0),
+            leaf: Cell::new(Table(0)),
+            leaf_of: Cell::new(NO_LEAF),
         }
     }
 
@@ -167,13 +202,22 @@ impl PageTable {
     }
 
     fn give_back(&self, table: Table) {
+        self.leaf_of.set(NO_LEAF);
         table.give_back();
         self.pages.set(self.pages.get() - 1);
     }
 
-    /// The frame at `address` and the rights that it is mapped with.
-    #[inline]
-    pub fn lookup(&self, address: u64) -> Option<(Pfn, u64)> {
+    /// The table of the lowest level for the address, if there is one.
+    #[inline(always)]
+    fn leaf(&self, address: u64) -> Option<Table> {
+        if leaf_of(address) == self.leaf_of.get() {
+            return Some(self.leaf.get());
+        }
+        self.find_leaf(address)
+    }
+
+    #[inline(never)]
+    fn find_leaf(&self, address: u64) -> Option<Table> {
         if address >= USER_END {
             return None;
         }
@@ -185,7 +229,19 @@ impl PageTable {
             }
             table = Table::of(entry);
         }
-        let entry = table.entry(index(address, 1)).get();
+        self.note_leaf(address, table);
+        Some(table)
+    }
+
+    fn note_leaf(&self, address: u64, table: Table) {
+        self.leaf.set(table);
+        self.leaf_of.set(leaf_of(address));
+    }
+
+    /// The frame at `address` and the rights that it is mapped with.
+    #[inline]
+    pub fn lookup(&self, address: u64) -> Option<(Pfn, u64)> {
+        let entry = self.leaf(address)?.entry(index(address, 1)).get();
         if entry == 0 {
             return None;
         }
@@ -197,12 +253,34 @@ impl PageTable {
 
     /// Maps the page around `address`, in place of what was there. Rights are of
     /// [`abi::access`]. `None`: no memory for a table page, no translation changed.
+    #[inline]
     pub fn insert(&self, address: u64, pfn: Pfn, rights: u64, device: bool) -> Option<()> {
-        assert!(address < USER_END, "not a user address: {address:#x}");
         assert!(
             user_frame(pfn) || device && device_frame(pfn),
             "not for users: {pfn:?}"
         );
+        let table = match self.leaf(address) {
+            Some(table) => table,
+            None => self.make_leaf(address)?,
+        };
+        let mut new = (u64::from(pfn.0) * PAGE_SIZE) | ACCESSED | DIRTY | PRESENT;
+        new |= RIGHTS[(rights & access::ALL) as usize];
+        if device {
+            new |= UNCACHED;
+        }
+        let old = table.entry(index(address, 1)).replace(new);
+        if old == 0 {
+            table.count().set(table.count().get() + 1);
+        } else if self.loaded() {
+            invlpg(address);
+        }
+        Some(())
+    }
+
+    /// Adds the tables that are missing above a page.
+    #[inline(never)]
+    fn make_leaf(&self, address: u64) -> Option<Table> {
+        assert!(address < USER_END, "not a user address: {address:#x}");
         let mut table = match self.root() {
             Some(root) => root,
             None => self.make_root()?,
@@ -217,27 +295,8 @@ impl PageTable {
             }
             table = Table::of(entry.get());
         }
-        let mut new = (u64::from(pfn.0) * PAGE_SIZE) | ACCESSED | DIRTY | PRESENT;
-        new |= (rights & access::ALL) << RIGHTS_SHIFT;
-        if rights & (access::READ | access::WRITE | access::EXECUTE) != 0 {
-            new |= USER;
-        }
-        if rights & access::WRITE != 0 {
-            new |= WRITABLE;
-        }
-        if rights & access::EXECUTE == 0 {
-            new |= NO_EXECUTE;
-        }
-        if device {
-            new |= UNCACHED;
-        }
-        let old = table.entry(index(address, 1)).replace(new);
-        if old == 0 {
-            table.count().set(table.count().get() + 1);
-        } else if self.loaded() {
-            invlpg(address);
-        }
-        Some(())
+        self.note_leaf(address, table);
+        Some(table)
     }
 
     fn make_root(&self) -> Option<Table> {
@@ -249,21 +308,39 @@ impl PageTable {
         Some(root)
     }
 
-    /// Removes the translations of all pages that begin in the range. Returns how many there were.
-    pub fn remove(&self, start: u64, size: u64) -> u32 {
-        let end = start.saturating_add(size).min(USER_END);
-        let Some(root) = self.root() else { return 0 };
-        if start >= end {
+    /// Removes the translations of a range of whole pages. Returns how many there were.
+    #[inline]
+    pub fn remove(&self, from: u64, to: u64) -> u32 {
+        if to.wrapping_sub(from) == PAGE_SIZE {
+            return self.remove_page(from);
+        }
+        self.remove_pages(from, to)
+    }
+
+    /// Removes the translation of one page. Its table stays, even if it is empty: who takes single pages
+    /// away supplies others. A later removal or `clear` finds it.
+    #[inline(always)]
+    fn remove_page(&self, page: u64) -> u32 {
+        let Some(table) = self.leaf(page) else {
+            return 0;
+        };
+        if table.entry(index(page, 1)).replace(0) == 0 {
             return 0;
         }
-        let start = start.next_multiple_of(PAGE_SIZE);
-        if start + PAGE_SIZE >= end {
-            return if start < end {
-                self.remove_page(root, start)
-            } else {
-                0
-            };
+        table.count().set(table.count().get() - 1);
+        if self.loaded() {
+            invlpg(page);
         }
+        1
+    }
+
+    #[inline(never)]
+    fn remove_pages(&self, from: u64, to: u64) -> u32 {
+        assert!(
+            from.is_multiple_of(PAGE_SIZE) && to.is_multiple_of(PAGE_SIZE),
+            "parts of pages"
+        );
+        let Some(root) = self.root() else { return 0 };
         let loaded = self.loaded();
         let mut removal = Removal {
             table: self,
@@ -271,34 +348,12 @@ impl PageTable {
             removed: 0,
             freed: 0,
         };
-        removal.remove(root, 4, start, end);
+        removal.remove(root, 4, from, to.min(USER_END));
         let singly = removal.removed <= FLUSH_SINGLY && (removal.removed > 0 || removal.freed == 0);
         if loaded && !singly {
             load(root.physical());
         }
         removal.removed
-    }
-
-    /// Removes the translation of one page. Its table stays, even if it is empty: who takes single pages
-    /// away supplies others. A later removal or `clear` finds it.
-    #[inline]
-    fn remove_page(&self, root: Table, address: u64) -> u32 {
-        let mut table = root;
-        for level in [4, 3, 2] {
-            let entry = table.entry(index(address, level)).get();
-            if entry == 0 {
-                return 0;
-            }
-            table = Table::of(entry);
-        }
-        if table.entry(index(address, 1)).replace(0) == 0 {
-            return 0;
-        }
-        table.count().set(table.count().get() - 1);
-        if self.loaded() {
-            invlpg(address);
-        }
-        1
     }
 
     /// Removes everything and gives back every table page.

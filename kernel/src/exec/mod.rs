@@ -106,6 +106,14 @@ pub(crate) fn goes_out(t: &Thread) {
     t.kept.clear();
 }
 
+/// The page for which the thread waited is there: an instruction that faulted is tried again.
+#[inline(always)]
+pub(crate) fn found_page(t: &Thread) {
+    if t.ctx.full.get() != 0 {
+        t.kept.clear();
+    }
+}
+
 /// The processor goes on with `next`, which is not `from`. Returns the frame that the caller's return
 /// leads to.
 #[inline]

@@ -504,6 +504,7 @@ fn answer_fault(k: K, s: &'static Thread) -> Option<&'static Context> {
         return None;
     }
     wait_again(k, s, set, c, Call::ServerWaitReceiveShort)?;
+    exec::found_page(c);
     Some(go_to(k, s, Waiting::Portset, c, InRegisters::NONE))
 }
 

@@ -724,8 +724,9 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
                     _ => None,
                 };
                 c.wake(k);
-                if let Some(page) = refused {
-                    c.hint.set(Hint::Refused(page));
+                match refused {
+                    Some(page) => c.hint.set(Hint::Refused(page)),
+                    None => exec::found_page(c),
                 }
             }
         }

@@ -13,6 +13,7 @@ use super::region::Region;
 use super::space::Space;
 use super::thread::Thread;
 use super::{Header, Life, Object, Phase};
+use crate::Stop;
 use abi::RefKind;
 
 /// Names an identity of a known type.
@@ -106,6 +107,15 @@ impl<T: Object> Link<T> {
     pub(crate) fn active(self) -> Option<&'static T> {
         self.object
             .filter(|object| object.head().life.get() == self.life)
+    }
+
+    /// The object, for an operation on it, if its identity is alive. A vacant one makes the caller wait.
+    #[inline(always)]
+    pub(crate) fn open(self) -> Result<Option<&'static T>, Stop> {
+        match self.active() {
+            None if self.get().is_some() => Err(Stop::Vacant),
+            object => Ok(object),
+        }
     }
 
     /// Whether this names the identity that is in the slot now.

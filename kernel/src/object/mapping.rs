@@ -1,10 +1,10 @@
 //! Mappings: import a part of a region into a space.
-//!
-//! The mappings of a space form a treap by start address: a search tree whose shape depends on
-//! random priorities, so that no choice of addresses makes it degenerate.
 
 use super::region::Region;
 use super::space::Space;
+#[cfg(test)]
+use super::tree::Mappings;
+use super::tree::Node;
 use super::{Handles, Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
 use crate::K;
 use abi::Type;
@@ -20,41 +20,90 @@ pub(crate) struct Mapping {
     pub(crate) region: Cell<Link<Region>>,
     pub(crate) space: Cell<Link<Space>>,
     /// In the space's tree.
-    weight: Cell<u32>,
-    left: Cell<Option<&'static Mapping>>,
-    right: Cell<Option<&'static Mapping>>,
+    pub(super) node: Node,
     /// In the region's list of importers.
     next: Cell<Option<&'static Mapping>>,
     prev: Cell<Option<&'static Mapping>>,
 }
 
-type Tree = Cell<Option<&'static Mapping>>;
+/// What becomes of a mapping whose state is set.
+#[derive(Clone, Copy)]
+pub(crate) enum Change {
+    /// It grows at its end, and shows nothing less than before.
+    Grow,
+    /// It stays where it is among its neighbours.
+    Slide,
+    /// It goes elsewhere, and shows the same region.
+    Move(&'static Space),
+    Install(&'static Space, &'static Region),
+    /// It is in no space and shows nothing.
+    Withdraw,
+}
 
 impl Mapping {
     pub(crate) fn end_address(&self) -> u64 {
         self.start.get() + self.size.get()
     }
 
-    /// Sets start, size, offset and protection of one that is in no space.
-    #[inline]
-    pub(crate) fn set(&self, [start, size, offset, protection]: [u64; 4]) {
+    /// Whether the address lies in it.
+    #[inline(always)]
+    pub(super) fn covers(&self, address: u64) -> bool {
+        address.wrapping_sub(self.start.get()) < self.size.get()
+    }
+
+    /// What it takes to make it show that part of a region in a space. `None`: another mapping is in the
+    /// way.
+    #[inline(always)]
+    pub(crate) fn change(
+        &self,
+        space: &'static Space,
+        region: &'static Region,
+        [start, size, offset, protection]: [u64; 4],
+    ) -> Option<Change> {
+        let shown = self.region.get().is(region);
+        if shown && self.space.get().is(space) && self.can_slide(start, size) {
+            let grows = self.start.get() == start
+                && self.offset.get() == offset
+                && self.protection.get() == protection
+                && self.size.get() <= size;
+            return Some(if grows { Change::Grow } else { Change::Slide });
+        }
+        if space.mappings.overlaps(start, size, self) {
+            return None;
+        }
+        Some(if shown {
+            Change::Move(space)
+        } else {
+            Change::Install(space, region)
+        })
+    }
+
+    /// Makes the change, which [`Mapping::change`] has found: start, size, offset and protection.
+    #[inline(always)]
+    pub(crate) fn make(&'static self, k: K, change: Change, state: [u64; 4]) {
+        match change {
+            Change::Grow => {}
+            Change::Slide => self.forget(k),
+            Change::Move(_) => self.leave_space(k),
+            Change::Install(..) | Change::Withdraw => self.withdraw(k),
+        }
+        let [start, size, offset, protection] = state;
         self.start.set(start);
         self.size.set(size);
         self.offset.set(offset);
         self.protection.set(protection);
+        match change {
+            Change::Grow | Change::Slide | Change::Withdraw => {}
+            Change::Move(space) => self.enter(k, space),
+            Change::Install(space, region) => self.install(k, space, region),
+        }
     }
 
-    /// Whether it shows a part of that region.
-    #[inline]
-    pub(crate) fn shows(&self, region: &'static Region) -> bool {
-        self.region.get().is(region)
-    }
-
-    /// Shows another part of its region, or elsewhere.
-    pub(crate) fn relocate(&'static self, k: K, space: &'static Space, state: [u64; 4]) {
-        self.leave_space(k);
-        self.set(state);
-        self.enter(k, space);
+    /// What has been seen through it is no longer known.
+    pub(crate) fn forget(&self, k: K) {
+        if let Some(space) = self.space.get().get() {
+            space.forget(k, self.start.get(), self.size.get());
+        }
     }
 
     /// Detaches the mapping from region and space: what it made visible goes.
@@ -66,16 +115,15 @@ impl Mapping {
     }
 
     fn leave_space(&'static self, k: K) {
+        self.forget(k);
         if let Some(space) = self.space.get().get() {
-            space.forget(k, self.start.get(), self.size.get());
-            remove(&space.mappings, self);
+            space.mappings.remove(self);
         }
     }
 
     fn enter(&'static self, k: K, space: &'static Space) {
         self.space.set(Link::to(space));
-        self.weight.set(k.random());
-        insert(&space.mappings, self);
+        space.mappings.insert(self, k.random());
     }
 
     pub(crate) fn leave_region(&'static self) {
@@ -123,118 +171,6 @@ impl Mapping {
     }
 }
 
-/// The mapping that covers the address.
-#[inline]
-pub(crate) fn covering(tree: &Tree, address: u64) -> Option<&'static Mapping> {
-    let mut node = tree.get();
-    while let Some(m) = node {
-        if address < m.start.get() {
-            node = m.left.get();
-        } else if address - m.start.get() < m.size.get() {
-            return Some(m);
-        } else {
-            node = m.right.get();
-        }
-    }
-    None
-}
-
-/// The first mapping that ends behind the address: it covers it or comes next.
-pub(crate) fn at_or_after(tree: &Tree, address: u64) -> Option<&'static Mapping> {
-    let mut node = tree.get();
-    let mut best = None;
-    while let Some(m) = node {
-        if m.end_address() > address {
-            best = Some(m);
-            node = m.left.get();
-        } else {
-            node = m.right.get();
-        }
-    }
-    best
-}
-
-/// Whether another mapping than `except` lies in the range.
-pub(crate) fn overlaps(tree: &Tree, start: u64, size: u64, except: &Mapping) -> bool {
-    let mut at = start;
-    while let Some(m) = at_or_after(tree, at) {
-        if m.start.get() >= start + size {
-            return false;
-        }
-        if !core::ptr::eq(m, except) {
-            return true;
-        }
-        at = m.end_address();
-    }
-    false
-}
-
-fn insert(tree: &Tree, m: &'static Mapping) {
-    // Down to where the weights say it belongs, then split what is below by its address.
-    let mut link = tree;
-    while let Some(node) = link.get() {
-        if node.weight.get() < m.weight.get() {
-            break;
-        }
-        link = if m.start.get() < node.start.get() {
-            &node.left
-        } else {
-            &node.right
-        };
-    }
-    let mut below = link.replace(Some(m));
-    let mut left = &m.left;
-    let mut right = &m.right;
-    while let Some(node) = below {
-        if node.start.get() < m.start.get() {
-            left.set(Some(node));
-            left = &node.right;
-            below = left.get();
-        } else {
-            right.set(Some(node));
-            right = &node.left;
-            below = right.get();
-        }
-    }
-    left.set(None);
-    right.set(None);
-}
-
-fn remove(tree: &Tree, m: &'static Mapping) {
-    let mut link = tree;
-    while let Some(node) = link.get() {
-        if core::ptr::eq(node, m) {
-            break;
-        }
-        link = if m.start.get() < node.start.get() {
-            &node.left
-        } else {
-            &node.right
-        };
-    }
-    // Merge the two subtrees in its place.
-    let mut left = m.left.take();
-    let mut right = m.right.take();
-    loop {
-        match (left, right) {
-            (Some(l), Some(r)) if l.weight.get() >= r.weight.get() => {
-                link.set(Some(l));
-                link = &l.right;
-                left = l.right.get();
-            }
-            (Some(_), Some(r)) => {
-                link.set(Some(r));
-                link = &r.left;
-                right = r.left.get();
-            }
-            (rest, None) | (None, rest) => {
-                link.set(rest);
-                return;
-            }
-        }
-    }
-}
-
 impl Object for Mapping {
     const TYPE: Type = Type::Mapping;
     fn target(link: Link<Self>) -> Target {
@@ -259,9 +195,7 @@ impl Object for Mapping {
             protection: Cell::new(0),
             region: Cell::new(Link::NONE),
             space: Cell::new(Link::NONE),
-            weight: Cell::new(0),
-            left: Cell::new(None),
-            right: Cell::new(None),
+            node: Node::new(),
             next: Cell::new(None),
             prev: Cell::new(None),
         }
@@ -285,9 +219,7 @@ impl Object for Mapping {
     }
     fn close(&'static self, k: K) {
         // It keeps its place, where accesses wait for its new body as they wait for a page.
-        if let Some(space) = self.space.get().get() {
-            space.forget(k, self.start.get(), self.size.get());
-        }
+        self.forget(k);
     }
     fn end(&'static self, k: K) {
         self.withdraw(k);
@@ -296,10 +228,6 @@ impl Object for Mapping {
 
 #[cfg(any(test, fermata_probe))]
 impl Mapping {
-    /// Weight and subtrees.
-    pub(crate) fn node(&self) -> (u32, Option<&'static Mapping>, Option<&'static Mapping>) {
-        (self.weight.get(), self.left.get(), self.right.get())
-    }
     pub(crate) fn previous_importer(&self) -> Option<&'static Mapping> {
         self.prev.get()
     }
@@ -308,19 +236,12 @@ impl Mapping {
 #[cfg(test)]
 impl Mapping {
     /// Puts it into a tree, or takes it out, at an address.
-    pub(crate) fn plant(
-        &'static self,
-        k: K,
-        tree: &Cell<Option<&'static Mapping>>,
-        at: u64,
-        size: u64,
-    ) {
+    pub(crate) fn plant(&'static self, k: K, tree: &Mappings, at: u64, size: u64) {
         self.start.set(at);
         self.size.set(size);
-        self.weight.set(k.random());
-        insert(tree, self);
+        tree.insert(self, k.random());
     }
-    pub(crate) fn uproot(&'static self, tree: &Cell<Option<&'static Mapping>>) {
-        remove(tree, self);
+    pub(crate) fn uproot(&'static self, tree: &Mappings) {
+        tree.remove(self);
     }
 }

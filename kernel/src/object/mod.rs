@@ -22,6 +22,7 @@ pub(crate) mod reference;
 pub(crate) mod region;
 pub(crate) mod space;
 pub(crate) mod thread;
+pub(crate) mod tree;
 
 use crate::memory::{self, Access};
 use crate::probe::{self, Kind};
@@ -636,6 +637,7 @@ pub(crate) fn relocate<T: Object>(k: K, object: &'static T, place: &Place) {
 }
 
 /// Marks a vacant identity's new body as open, once its state is set, and lets go on who waits.
+#[inline]
 pub(crate) fn opened(k: K, h: &Header) {
     if h.phase() == Phase::Fresh {
         h.set_phase(Phase::Active);

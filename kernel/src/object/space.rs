@@ -1,9 +1,9 @@
 //! Spaces: an address space, the threads in it, its account and its clock.
 
 use super::account::Account;
-use super::mapping::Mapping;
 use super::region::Region;
 use super::thread::Thread;
+use super::tree::Mappings;
 use super::{Handles, Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
 use crate::K;
 use abi::{Type, PAGE_SIZE, USER_END};
@@ -21,7 +21,7 @@ pub(crate) struct Space {
     /// Changes whenever the table loses a translation: what has been found by one that the table has is
     /// good as long as this lasts. No two spaces ever have the same.
     pub(crate) epoch: Cell<u64>,
-    pub(crate) mappings: Cell<Option<&'static Mapping>>,
+    pub(crate) mappings: Mappings,
     pub(crate) regions: Cell<Option<&'static Region>>,
     pub(crate) threads: Cell<Option<&'static Thread>>,
     pub(crate) foreign: Cell<bool>,
@@ -120,7 +120,7 @@ impl Forget {
             space.forgetting.listed.set(false);
             space.forgetting.looks.set(space.forgetting.looks.get() + 1);
             let (from, to) = (space.forgetting.from.get(), space.forgetting.to.get());
-            if space.table.remove(from, to - from) > 0 {
+            if space.table.remove(from, to) > 0 {
                 space.epoch.set(k.next_epoch());
             }
             let mut at = space.regions.get();
@@ -226,7 +226,7 @@ impl Object for Space {
             head,
             table: PageTable::new(),
             epoch: Cell::new(0),
-            mappings: Cell::new(None),
+            mappings: Mappings::new(),
             regions: Cell::new(None),
             threads: Cell::new(None),
             foreign: Cell::new(false),
@@ -284,7 +284,7 @@ impl Object for Space {
         while let Some(r) = self.regions.get() {
             r.withdraw(k);
         }
-        self.mappings.set(None);
+        self.mappings.clear();
         if self.has_ports() {
             for range in &self.ports {
                 range.set((0, 0));

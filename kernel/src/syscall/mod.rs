@@ -401,9 +401,7 @@ fn rights(value: u64) -> Result<u64, Stop> {
 fn mapping_protect(a: Args) -> Handled {
     let mapping = a.object::<Mapping>()?;
     mapping.protection.set(rights(a.b())?);
-    if let Some(space) = mapping.space.get().get() {
-        space.forget(a.k, mapping.start.get(), mapping.size.get());
-    }
+    mapping.forget(a.k);
     a.done()
 }
 

@@ -8,7 +8,7 @@ use super::{rights, set_priority, writable, Args};
 use crate::exec::core;
 use crate::ipc::reliable;
 use crate::memory;
-use crate::object::mapping::{self, Mapping};
+use crate::object::mapping::{Change, Mapping};
 use crate::object::mutex::Mutex;
 use crate::object::port::{Port, Portset};
 use crate::object::reference::Reference;
@@ -44,7 +44,7 @@ fn give(a: Args, place: Option<&'static Reference>, target: Target) {
 #[cfg_attr(fermata_probe, track_caller)]
 fn named<T: Object>(a: Args, handle: u64) -> Result<Option<&'static T>, Stop> {
     let target = object::target_at(a.k, a.space, handle)?;
-    if target == Target::Null {
+    if matches!(target, Target::Null) {
         return Ok(None);
     }
     target.get::<T>().map(Some).ok_or(Stop::Code(Code::Dead))
@@ -52,6 +52,7 @@ fn named<T: Object>(a: Args, handle: u64) -> Result<Option<&'static T>, Stop> {
 
 /// As [`named`], with the caller's own space for 0. A null reference is no space: what a state
 /// without one must not do is move into the space of who restores it.
+#[inline(always)]
 #[cfg_attr(fermata_probe, track_caller)]
 fn named_space(a: Args, handle: u64) -> Result<Option<&'static Space>, Stop> {
     match handle {
@@ -60,11 +61,10 @@ fn named_space(a: Args, handle: u64) -> Result<Option<&'static Space>, Stop> {
     }
 }
 
+#[inline(always)]
 #[cfg_attr(fermata_probe, track_caller)]
 fn read<const N: usize>(a: Args, address: u64) -> Result<[u64; N], Stop> {
-    let mut words = [0; N];
-    memory::read_words(a.k, a.space, address, &mut words)?;
-    Ok(words)
+    memory::read_array(a.k, a.space, address)
 }
 
 fn page_range(start: u64, size: u64, limit: u64) -> Result<(), Stop> {
@@ -140,42 +140,12 @@ pub(super) fn mapping_set(a: Args) -> Handled {
     rights(protection)?;
     page_range(start, size, USER_END)?;
     page_range(offset, size, !(PAGE_SIZE - 1))?;
-    let install = match region.zip(space) {
-        Some((region, space)) if size > 0 => {
-            if mapping::overlaps(&space.mappings, start, size, m) {
-                return Err(Stop::Code(Code::InUse));
-            }
-            Some((region, space))
-        }
-        _ => None,
+    let state = [start, size, offset, protection];
+    let change = match region.zip(space).filter(|_| size > 0) {
+        Some((region, space)) => m.change(space, region, state),
+        None => Some(Change::Withdraw),
     };
-    // A mapping that only grows at its end shows nothing less than before.
-    let grows = install.is_some_and(|(region, space)| {
-        m.space.get().is(space)
-            && m.region.get().is(region)
-            && m.start.get() == start
-            && m.offset.get() == offset
-            && m.protection.get() == protection
-            && m.size.get() <= size
-            && m.size.get() > 0
-    });
-    if grows {
-        m.size.set(size);
-    } else {
-        let state = [start, size, offset, protection];
-        match install {
-            Some((region, space)) if m.shows(region) => m.relocate(a.k, space, state),
-            Some((region, space)) => {
-                m.withdraw(a.k);
-                m.set(state);
-                m.install(a.k, space, region);
-            }
-            None => {
-                m.withdraw(a.k);
-                m.set(state);
-            }
-        }
-    }
+    m.make(a.k, change.ok_or(Stop::Code(Code::InUse))?, state);
     object::opened(a.k, m.head());
     a.done()
 }

@@ -3,8 +3,9 @@
 use super::hostile::Random;
 use super::world::*;
 use crate::check;
-use crate::object::mapping::{self, Mapping};
+use crate::object::mapping::Mapping;
 use crate::object::thread::Run;
+use crate::object::tree::Mappings;
 use crate::object::{Object, Phase};
 use abi::{boot, Call, Code, PAGE_SIZE};
 use core::cell::Cell;
@@ -22,7 +23,7 @@ fn mappings_are_found_as_in_an_ordered_map() {
     let pool: Vec<&'static Mapping> = k.mappings.iter().filter(fresh).collect();
     for seed in 1..20 {
         let mut random = Random::new(seed);
-        let tree = Cell::new(None);
+        let tree = Mappings::new();
         let mut model = BTreeMap::<u64, (u64, usize)>::new();
         let mut free: Vec<usize> = (0..pool.len()).collect();
         for _ in 0..2000 {
@@ -35,7 +36,7 @@ fn mappings_are_found_as_in_an_ordered_map() {
             let others = model
                 .iter()
                 .any(|(&s, &(n, i))| i != except && s < at + size && at < s + n);
-            assert_eq!(mapping::overlaps(&tree, at, size, pool[except]), others);
+            assert_eq!(tree.overlaps(at, size, pool[except]), others);
             if random.below(2) == 0 {
                 if let (false, Some(i)) = (taken, free.pop()) {
                     pool[i].plant(k, &tree, at, size);
@@ -47,6 +48,21 @@ fn mappings_are_found_as_in_an_ordered_map() {
                 model.remove(&start);
                 free.push(i);
             }
+            let to = random.below(200) * PAGE_SIZE;
+            if let Some((&start, &(n, i))) = model.range(at..).next() {
+                let hull = start.min(to)..(start + n).max(to + size);
+                let free = model
+                    .iter()
+                    .all(|(&s, &(n, j))| i == j || s + n <= hull.start || hull.end <= s);
+                assert_eq!(pool[i].can_slide(to, size), free);
+                if free {
+                    pool[i].start.set(to);
+                    pool[i].size.set(size);
+                    model.remove(&start);
+                    model.insert(to, (size, i));
+                }
+            }
+            tree.each(&|_| {});
             let probe = random.below(220 * PAGE_SIZE);
             let before = model.range(..=probe).next_back();
             let inside = before
@@ -56,17 +72,14 @@ fn mappings_are_found_as_in_an_ordered_map() {
             let same = |a: Option<&'static Mapping>, b: Option<usize>| {
                 a.map(core::ptr::from_ref) == b.map(|i| core::ptr::from_ref(pool[i]))
             };
-            assert!(same(mapping::covering(&tree, probe), inside), "seed {seed}");
-            assert!(
-                same(mapping::at_or_after(&tree, probe), next),
-                "seed {seed}"
-            );
+            assert!(same(tree.covering(probe), inside), "seed {seed}");
+            assert!(same(tree.at_or_after(probe), next), "seed {seed}");
         }
         for i in model.values().map(|m| m.1) {
             pool[i].uproot(&tree);
             pool[i].size.set(0);
         }
-        assert!(tree.get().is_none());
+        tree.each(&|_| panic!("nothing is left"));
     }
 }
 
