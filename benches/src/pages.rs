@@ -110,6 +110,13 @@ impl Pages {
             .must("the state of a mapping")
     }
 
+    /// None of them is there.
+    pub fn take_away(&self) -> Result<(), String> {
+        self.supplied
+            .set_state(&MappingState::default(), 0, 0)
+            .must("the state of a mapping")
+    }
+
     /// The twin's page table forgets them.
     pub fn forget(&self) -> Result<(), String> {
         self.view.protect(ALL).must("protect")

@@ -431,7 +431,7 @@ mod image {
             self.step.set(0);
             self.word.set(0);
             hal::set_timer(u64::MAX);
-            hal::load_ports(&[]);
+            hal::load_ports(0, &[]);
             self.begin(0, program);
             self.table.activate();
             &self.threads[0]
@@ -674,7 +674,7 @@ mod image {
                 machine.map(DATA + PAGE_SIZE, page, R | X);
             }
             4 => {
-                machine.table.remove(DATA, 2 * PAGE_SIZE);
+                machine.table.remove(DATA, DATA + 2 * PAGE_SIZE);
                 return ended(machine, thread, trap);
             }
             _ => return Failed("another fault"),
@@ -703,7 +703,7 @@ mod image {
                 machine.advance(thread, 2);
             }
             2 if trap == Trap::Syscall && read == 0x22 => {
-                machine.table.remove(DATA, PAGE_SIZE);
+                machine.table.remove(DATA, DATA + PAGE_SIZE);
                 machine.advance(thread, 2);
             }
             3 if trap == absent => return Passed,
@@ -739,13 +739,16 @@ mod image {
         {
             return Failed("lookup");
         }
-        table.remove(0x10_0000_0000 + 1000 * PAGE_SIZE, 500 * PAGE_SIZE);
+        table.remove(
+            0x10_0000_0000 + 1000 * PAGE_SIZE,
+            0x10_0000_0000 + 1500 * PAGE_SIZE,
+        );
         for (i, there) in [(999, true), (1000, false), (1499, false), (1500, true)] {
             if table.lookup(0x10_0000_0000 + i * PAGE_SIZE).is_some() != there {
                 return Failed("remove");
             }
         }
-        table.remove(0x9_0000_0000, u64::MAX);
+        table.remove(0x9_0000_0000, abi::USER_END);
         if table.pages() != before || table.lookup(CODE).is_none() {
             return Failed("pages after removal");
         }
@@ -800,7 +803,8 @@ mod image {
                 2
             }
             5 if trap == exception(13, 0) => {
-                hal::load_ports(&[(0x3f0, 2), (0x3f8, 8)]);
+                machine.threads[0].set_ports(7);
+                hal::load_ports(7, &[(0x3f0, 2), (0x3f8, 8)]);
                 0
             }
             // The first `in` is through: the trap is after the third.

@@ -37,14 +37,18 @@ pub struct Context {
     /// 1: every register must be restored on the way out, which makes it 0 again. 0: the thread is
     /// in user mode or in a system call, and `rcx` and `r11` are dead.
     pub full: Cell<u32>,
-    /// 1: its FPU registers are in the processor. The exit code reads the two words as one.
-    pub(crate) owns_fpu: Cell<u32>,
+    /// What the processor must have for it besides: [`HAS_FPU`], and the number of its I/O ports in the
+    /// other bits. The exit code reads the two words as one.
+    pub(crate) needs: Cell<u32>,
     /// Where the thread's traps begin to push.
     pub(crate) stack_top: Cell<u64>,
     /// Stack pointer of the suspended activation on the thread's own stack; 0: none.
     pub(crate) activation: Cell<u64>,
     pub(crate) fpu: &'static FpuArea,
 }
+
+/// In [`Context::needs`]: the context's FPU registers are in the processor.
+pub(crate) const HAS_FPU: u32 = 1;
 
 /// The flags that a program can change by itself: CF PF AF ZF SF TF DF OF NT RF AC ID.
 const USER_FLAGS: u64 = 0x25_4dd5;
@@ -77,7 +81,7 @@ impl Context {
             fs_base: zero(),
             gs_base: zero(),
             full: Cell::new(1),
-            owns_fpu: Cell::new(0),
+            needs: Cell::new(0),
             stack_top: Cell::new(machine::cpu_stack_top()),
             activation: zero(),
             fpu,
@@ -183,6 +187,18 @@ impl Context {
         let mut bytes = *bytes;
         clean_fpu(&mut bytes);
         self.fpu.set(&bytes);
+    }
+
+    /// Under which number, less than 2^31, [`crate::load_ports`] loads the I/O ports that the thread may
+    /// use; 0: none.
+    pub fn set_ports(&self, number: u32) {
+        assert!(number < 1 << 31, "no number of ports");
+        self.needs.set(self.needs.get() & HAS_FPU | number << 1);
+    }
+
+    /// The number of [`Context::set_ports`].
+    pub fn ports(&self) -> u32 {
+        self.needs.get() >> 1
     }
 
     /// From now on, this thread's traps run on its own stack. Whoever had the stack before loses
@@ -317,6 +333,12 @@ pub trait Kernel {
     /// What [`crate::call_continuation`] was asked to call. Returns whom to resume.
     fn resume(&'static self, context: &'static Context) -> &'static Context {
         context
+    }
+
+    /// The processor is about to go on with a context whose I/O ports are others than those that are
+    /// loaded. Loads them.
+    fn change_ports(&'static self, context: &'static Context) {
+        crate::load_ports(context.ports(), &[]);
     }
 
     /// A [`Trap::Timer`] or [`Trap::Irq`] that arrived inside one of these two. Does not switch

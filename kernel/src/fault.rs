@@ -46,10 +46,8 @@ pub(crate) fn absent(k: K, t: &'static Thread, address: u64, need: Access) -> &'
         // No memory even for the tables of one page. There is no call whose result could say so.
         Err(Stop::Code(_)) => exception(k, t, Exception::Memory, address, need.0),
         Err(Stop::Fault(fault)) => {
-            if let Some((port, words, region)) = keeper_of(t, fault) {
-                if let Some(next) = ipc::fast::fault(k, t, port, &words, fault, region) {
-                    return next;
-                }
+            if let Some(next) = ask_keeper(k, t, fault) {
+                return next;
             }
             memory(k, t, fault);
             if matches!(t.waiting(), Waiting::Reply | Waiting::Port) {
@@ -88,6 +86,14 @@ fn keeper_of(
         t.tag.get(),
     ];
     Some((port, words, region))
+}
+
+/// Asks for a page that the running thread needs, by itself or in a call, if its keeper waits to be asked.
+/// Returns whom to resume.
+#[inline(always)]
+pub(crate) fn ask_keeper(k: K, t: &'static Thread, fault: &Fault) -> Option<&'static Context> {
+    let (port, words, region) = keeper_of(t, fault)?;
+    ipc::fast::fault(k, t, port, &words, fault, region)
 }
 
 /// A page that is not there, for an access of the running thread, by itself or in a call.

@@ -85,8 +85,6 @@ pub struct Kernel {
     /// The thread that runs, whose translations and I/O ports are loaded; before the first one does, its
     /// slot.
     current: Cell<&'static Thread>,
-    /// The processor lets programs use some I/O ports.
-    ports_loaded: Cell<bool>,
     /// Next space whose page table is given up when table pages are out.
     table_hand: Cell<usize>,
     seed: Cell<u32>,
@@ -104,22 +102,6 @@ struct AllHandles {
     spaces: Handles<Space>,
     threads: Handles<Thread>,
     references: Handles<Reference>,
-}
-
-impl AllHandles {
-    const fn new() -> Self {
-        AllHandles {
-            mutexes: Handles::new(),
-            conds: Handles::new(),
-            mappings: Handles::new(),
-            regions: Handles::new(),
-            ports: Handles::new(),
-            portsets: Handles::new(),
-            spaces: Handles::new(),
-            threads: Handles::new(),
-            references: Handles::new(),
-        }
-    }
 }
 
 /// What stops a handler before it has changed anything.
@@ -158,18 +140,32 @@ impl Kernel {
     pub fn new() -> Option<&'static Kernel> {
         let frames = hal::alloc_slice(hal::frame_limit() as usize, |_| Cell::new(None))?;
         let threads = Table::<Thread>::new()?;
+        let (mutexes, conds) = (Table::<Mutex>::new()?, Table::<Cond>::new()?);
+        let (mappings, regions) = (Table::<Mapping>::new()?, Table::<Region>::new()?);
+        let (ports, portsets) = (Table::<Port>::new()?, Table::<Portset>::new()?);
+        let (spaces, references) = (Table::<Space>::new()?, Table::<Reference>::new()?);
         let kernel = Kernel {
-            mutexes: Table::new()?,
-            conds: Table::new()?,
-            mappings: Table::new()?,
-            regions: Table::new()?,
-            ports: Table::new()?,
-            portsets: Table::new()?,
-            spaces: Table::new()?,
+            handles: AllHandles {
+                mutexes: Handles::new(mutexes.first_slot()?),
+                conds: Handles::new(conds.first_slot()?),
+                mappings: Handles::new(mappings.first_slot()?),
+                regions: Handles::new(regions.first_slot()?),
+                ports: Handles::new(ports.first_slot()?),
+                portsets: Handles::new(portsets.first_slot()?),
+                spaces: Handles::new(spaces.first_slot()?),
+                threads: Handles::new(threads.first_slot()?),
+                references: Handles::new(references.first_slot()?),
+            },
             current: Cell::new(threads.first_slot()?),
+            mutexes,
+            conds,
+            mappings,
+            regions,
+            ports,
+            portsets,
+            spaces,
             threads,
-            references: Table::new()?,
-            handles: AllHandles::new(),
+            references,
             accounts: Accounts::new(),
             frames,
             sched: sched::Scheduler::new(),
@@ -180,7 +176,6 @@ impl Kernel {
             stacks: exec::Stacks::new()?,
             counters: exec::counters::Counters::new(),
             forgotten: exec::Forgotten::new(),
-            ports_loaded: Cell::new(false),
             table_hand: Cell::new(0),
             seed: Cell::new(0x9e37_79b9),
             epochs: Cell::new(0),
@@ -258,18 +253,8 @@ impl Kernel {
         if exec::SWITCHES_STACKS || CONFIG.counters {
             return self.go_to(from, to);
         }
-        self.current.set(to);
-        if self.enter_memory(from, to) {
-            return &to.ctx;
-        }
-        self.with_ports(to)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn with_ports(&self, t: &'static Thread) -> &'static Context {
-        self.load_ports(t);
-        &t.ctx
+        self.arrive(from, to);
+        &to.ctx
     }
 
     /// The running thread waits, and `to`, which no queue holds, goes on in its place.
@@ -285,33 +270,13 @@ impl Kernel {
         self.reschedule(from)
     }
 
-    /// The thread is the running one, after `from`.
+    /// The thread is the running one, after `from`, and its address space, if it has one, the processor's.
     #[inline(always)]
     fn arrive(&self, from: &'static Thread, to: &'static Thread) {
         self.current.set(to);
-        if !self.enter_memory(from, to) {
-            self.load_ports(to);
-        }
-    }
-
-    /// Makes the thread's address space the processor's, which is in that of `from`, if it has one.
-    /// Whether that was all: few spaces have ports, most switches load none after none.
-    #[inline(always)]
-    fn enter_memory(&self, from: &'static Thread, to: &'static Thread) -> bool {
-        let Some(space) = to.space() else { return true };
-        if from.space().is_some_and(|here| core::ptr::eq(here, space)) {
-            return true;
-        }
-        space.table.activate();
-        u8::from(self.ports_loaded.get()) | space.granted.get() == 0
-    }
-
-    /// Makes the ports of the thread's space the processor's.
-    #[cold]
-    fn load_ports(&self, t: &Thread) {
-        if let Some(space) = t.space() {
-            self.ports_loaded.set(space.has_ports());
-            hal::load_ports(&space.ports.each_ref().map(Cell::get));
+        let Some(space) = to.space() else { return };
+        if !from.space().is_some_and(|here| core::ptr::eq(here, space)) {
+            space.table.activate();
         }
     }
 
@@ -319,6 +284,11 @@ impl Kernel {
     #[inline(never)]
     fn stopped(&'static self, t: &'static Thread, stop: Stop) -> &'static Context {
         self.counters.abandon(t, &stop);
+        if let Stop::Fault(fault) = &stop {
+            if let Some(next) = fault::ask_keeper(self, t, fault) {
+                return next;
+            }
+        }
         self.deal_with(t, stop);
         self.leave(t)
     }
@@ -418,6 +388,13 @@ impl hal::Kernel for Kernel {
 
     fn resume(&'static self, _: &'static Context) -> &'static Context {
         self.go_on(self.running())
+    }
+
+    fn change_ports(&'static self, _: &'static Context) {
+        match self.running().space() {
+            Some(space) => space.load_ports(),
+            None => hal::load_ports(0, &[]),
+        }
     }
 
     fn interrupt(&'static self, trap: Trap) {

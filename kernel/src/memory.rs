@@ -190,7 +190,7 @@ pub(crate) fn translate(
     need: Access,
 ) -> Result<Pfn, Stop> {
     probe::site(Kind::Access)?;
-    match space.near(address, need.0) {
+    match space.near(address, need) {
         Some(pfn) => Ok(pfn),
         None => look_up(k, space, address, need),
     }

@@ -75,13 +75,14 @@ fn restart(client_side: bool, page: Page) -> Outcome {
         Loop::RestartServer,
         &[door.portset.handle(), PAGE_SIZE, to.0, to.1],
     );
-    let keeper = pages.keeper(Loop::MovingKeeper, pager.portset.handle())?;
+    let keeper = pages.keeper(Loop::GrowingKeeper, pager.portset.handle())?;
     if page != Page::Hard {
         pages.supply()?;
     }
     let run = || -> Outcome {
-        if page != Page::Hard {
-            pages.forget()?;
+        match page {
+            Page::Hard => pages.take_away()?,
+            _ => pages.forget()?,
         }
         if page == Page::Present {
             let touch = Role::within(twin.space_ref.handle(), Loop::FaultClient, &[pages.base()]);

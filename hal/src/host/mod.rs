@@ -38,7 +38,7 @@ struct Machine {
     unmasked: u16,
     /// What the kernel masks. It is entered with everything masked.
     level: Level,
-    ports: Vec<(u16, u16)>,
+    ports: (u32, Vec<(u16, u16)>),
     archive: (u64, u64),
     command_line: &'static str,
     log: Vec<String>,
@@ -63,7 +63,7 @@ impl Machine {
             pending: VecDeque::new(),
             unmasked: 0,
             level: Level::All,
-            ports: Vec::new(),
+            ports: (0, Vec::new()),
             archive: (0, 0),
             command_line: "",
             log: Vec::new(),
@@ -220,7 +220,7 @@ pub fn irq_unmasked(line: u8) -> bool {
 
 /// The ports that the running space may use.
 pub fn ports() -> Vec<(u16, u16)> {
-    with(|m| m.ports.clone())
+    with(|m| m.ports.1.clone())
 }
 
 /// Takes the lines logged so far.
@@ -638,9 +638,17 @@ pub fn irq_unmask(line: u8) {
     with(|m| m.unmasked |= 1 << line);
 }
 
-/// The I/O ports that user mode may use from now on, as (first, count).
-pub fn load_ports(ranges: &[(u16, u16)]) {
-    with(|m| m.ports = ranges.to_vec());
+/// The I/O ports that user mode may use from now on, as (first, count), and the number under which
+/// contexts name them.
+pub fn load_ports(number: u32, ranges: &[(u16, u16)]) {
+    with(|m| m.ports = (number, ranges.to_vec()));
+}
+
+/// What the machine does on its way to a context.
+pub fn go_to(kernel: &'static dyn Kernel, context: &'static Context) {
+    if with(|m| m.ports.0) != context.ports() {
+        kernel.change_ports(context);
+    }
 }
 
 /// Calls `f` for each range (start, size) of user memory that nothing lies in.

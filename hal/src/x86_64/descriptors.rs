@@ -1,7 +1,7 @@
 //! Segments, the task state with its stacks and port permissions, and who handles which vector.
 
 use super::instructions::{wrmsr, MSR_STAR};
-use super::{stack, trap, Global};
+use super::{stack, trap, Global, CPU};
 use crate::mask::{Irq, IRQ};
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
@@ -189,6 +189,9 @@ pub(super) fn init() {
     }
 }
 
+/// The lowest bit of the number of the ports that are loaded, in `Cpu::plain`.
+const PORTS_NUMBER: u64 = 1 << 33;
+
 /// Ranges whose ports the table allows at present, or more than fit here.
 const MOST_RANGES: usize = 16;
 struct Loaded {
@@ -200,9 +203,11 @@ static LOADED: Global<Loaded> = Global(Loaded {
     count: Cell::new(0),
 });
 
-/// The I/O ports that user mode may use from now on, as (first, count). Cheap for none, and for
-/// the same ones again.
-pub fn load_ports(ranges: &[(u16, u16)]) {
+/// The I/O ports that user mode may use from now on, as (first, count), and the number under which
+/// contexts name them. Cheap for none, and for the same ones again.
+pub fn load_ports(number: u32, ranges: &[(u16, u16)]) {
+    let plain = &CPU.0.plain;
+    plain.set(plain.get() & PORTS_NUMBER.wrapping_sub(1) | u64::from(number) * PORTS_NUMBER);
     let task = &TASK_STATE.0;
     if ranges.is_empty() {
         task.ports_offset.set(PORTS_OFF);

@@ -9,6 +9,7 @@
 
 use super::instructions::{clts, stts};
 use super::{Global, CPU};
+use crate::context::HAS_FPU;
 use crate::Context;
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
@@ -47,22 +48,27 @@ fn save(owner: &Context) {
     unsafe { asm!("fxsave64 [{}]", in(reg) owner.fpu.as_ptr(), options(nostack)) };
 }
 
-/// What `Cpu::plain` is while the FPU does not trap: a context that owns it, in a system call.
-const USABLE: u64 = 1 << 32;
+/// In `Cpu::plain` while the FPU does not trap.
+const USABLE: u64 = (HAS_FPU as u64) << 32;
 
 fn traps() -> bool {
-    CPU.0.plain.get() != USABLE
+    CPU.0.plain.get() & USABLE == 0
 }
 
 fn set_traps(traps: bool) {
     if traps != self::traps() {
-        CPU.0.plain.set(if traps { 0 } else { USABLE });
+        CPU.0.plain.set(CPU.0.plain.get() ^ USABLE);
         if traps {
             stts();
         } else {
             clts();
         }
     }
+}
+
+fn set_has(context: &Context, has: bool) {
+    let others = context.needs.get() & !HAS_FPU;
+    context.needs.set(others | u32::from(has));
 }
 
 /// The current context has used the FPU without owning it.
@@ -73,9 +79,9 @@ pub(super) fn use_fpu(context: &'static Context) {
     }
     if let Some(owner) = CPU.0.fpu_owner.replace(Some(context)) {
         save(owner);
-        owner.owns_fpu.set(0);
+        set_has(owner, false);
     }
-    context.owns_fpu.set(1);
+    set_has(context, true);
     // SAFETY: an `FpuArea` is 512 bytes and aligned, and its contents were stored by `fxsave64` or
     // cleaned by `Context::set_fpu`, so that the processor takes them.
     unsafe { asm!("fxrstor64 [{}]", in(reg) context.fpu.as_ptr(), options(nostack)) };
@@ -95,7 +101,7 @@ pub(crate) fn fpu_flush(context: &Context) {
 pub(crate) fn fpu_drop(context: &Context) {
     if same(CPU.0.fpu_owner.get(), context) {
         CPU.0.fpu_owner.set(None);
-        context.owns_fpu.set(0);
+        set_has(context, false);
         set_traps(true);
     }
 }

@@ -73,8 +73,8 @@ struct Cpu {
     current: Cell<Option<&'static Context>>,
     /// The context whose FPU registers are in the processor.
     fpu_owner: Cell<Option<&'static Context>>,
-    /// `full` and `owns_fpu` of a context to which the exit code can go without further ado: 0 and
-    /// whether the FPU can be used, that is, CR0.TS is clear.
+    /// `full` and `needs` of a context to which the exit code can go without further ado: 0, whether the
+    /// FPU can be used, that is, CR0.TS is clear, and the number of the I/O ports that are loaded.
     plain: Cell<u64>,
     /// The user's stack pointer for a few instructions.
     user_rsp: Cell<u64>,

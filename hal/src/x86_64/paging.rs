@@ -127,17 +127,25 @@ pub struct PageTable {
     /// The root table's physical address; the kernel's own while there is none.
     root: Cell<u64>,
     pages: Cell<u32>,
-    /// The table of the lowest level that was used last, and the number of the range that it translates.
-    leaf: Cell<Table>,
-    leaf_of: Cell<u64>,
+    /// Tables of the lowest level that were used lately.
+    leaves: [Leaf; LEAVES],
 }
 
+/// A table of the lowest level, and the number of the range that it translates.
+struct Leaf {
+    table: Cell<Table>,
+    range: Cell<u64>,
+}
+
+/// How many of them are remembered; a power of two.
+const LEAVES: usize = 4;
+
 /// No range has this number.
-const NO_LEAF: u64 = u64::MAX;
+const NO_RANGE: u64 = u64::MAX;
 
 /// The number of the range for which a table of the lowest level is.
 #[inline(always)]
-fn leaf_of(address: u64) -> u64 {
+fn range_of(address: u64) -> u64 {
     address >> 21
 }
 
@@ -180,8 +188,12 @@ impl PageTable {
         PageTable {
             root: Cell::new(memory::kernel_root()),
             pages: Cell::new(0),
-            leaf: Cell::new(Table(0)),
-            leaf_of: Cell::new(NO_LEAF),
+            leaves: [const {
+                Leaf {
+                    table: Cell::new(Table(0)),
+                    range: Cell::new(NO_RANGE),
+                }
+            }; LEAVES],
         }
     }
 
@@ -202,7 +214,9 @@ impl PageTable {
     }
 
     fn give_back(&self, table: Table) {
-        self.leaf_of.set(NO_LEAF);
+        for leaf in &self.leaves {
+            leaf.range.set(NO_RANGE);
+        }
         table.give_back();
         self.pages.set(self.pages.get() - 1);
     }
@@ -210,8 +224,9 @@ impl PageTable {
     /// The table of the lowest level for the address, if there is one.
     #[inline(always)]
     fn leaf(&self, address: u64) -> Option<Table> {
-        if leaf_of(address) == self.leaf_of.get() {
-            return Some(self.leaf.get());
+        let (range, leaf) = (range_of(address), self.place_of(address));
+        if range == leaf.range.get() {
+            return Some(leaf.table.get());
         }
         self.find_leaf(address)
     }
@@ -233,9 +248,16 @@ impl PageTable {
         Some(table)
     }
 
+    /// Where the leaf for the address is remembered.
+    #[inline(always)]
+    fn place_of(&self, address: u64) -> &Leaf {
+        &self.leaves[range_of(address) as usize % LEAVES]
+    }
+
     fn note_leaf(&self, address: u64, table: Table) {
-        self.leaf.set(table);
-        self.leaf_of.set(leaf_of(address));
+        let leaf = self.place_of(address);
+        leaf.table.set(table);
+        leaf.range.set(range_of(address));
     }
 
     /// The frame at `address` and the rights that it is mapped with.

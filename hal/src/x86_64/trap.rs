@@ -230,8 +230,8 @@ unsafe extern "C" fn syscall_entry() {
         ".if {own_stacks}",
         "mov qword ptr [rax + {activation}], 0",
         ".endif",
-        // Not in a call, or its FPU registers are in the processor and the last one's were not, or the
-        // other way round.
+        // Not in a call, or it needs something else of the processor than the last one: its FPU
+        // registers, or I/O ports.
         "mov rcx, [rax + {full}]",
         "cmp rcx, [rip + {cpu} + {plain}]",
         "jne 5f",
@@ -242,18 +242,27 @@ unsafe extern "C" fn syscall_entry() {
         "wrgsbase rdx",
         to_user!(),
         "5:",
-        // `plain` becomes what the context has: it owns the FPU or not.
+        // `plain` becomes what the context needs.
         "shr rcx, 32",
         "shl rcx, 32",
-        "cmp rcx, [rip + {cpu} + {plain}]",
-        "je 5f",
+        "mov rdx, [rip + {cpu} + {plain}]",
         "mov [rip + {cpu} + {plain}], rcx",
+        "xor rdx, rcx",
+        "jz 5f",
+        "bt rdx, 32",
+        "jnc 8f",
         "clts",
-        "test rcx, rcx",
-        "jnz 5f",
+        "bt rcx, 32",
+        "jc 8f",
         "mov rcx, cr0",
         "or rcx, 8",
         "mov cr0, rcx",
+        "8:",
+        "shr rdx, 33",
+        "jz 5f",
+        "mov rsp, [rax + {stack_top}]",
+        "mov rdi, rax",
+        "call {change_ports}",
         "5:",
         "cmp dword ptr [rax + {full}], 0",
         "je 2b",
@@ -333,7 +342,14 @@ unsafe extern "C" fn syscall_entry() {
         user_code = const USER_CODE,
         protection = const PROTECTION,
         from_user = sym from_user,
+        change_ports = sym change_ports,
     )
+}
+
+/// The context needs other I/O ports than the one before. Returns it.
+extern "C" fn change_ports(context: &'static Context) -> &'static Context {
+    KERNEL.0.get().change_ports(context);
+    context
 }
 
 /// All vectors come here with the vector and an error code pushed on top of what the processor

@@ -71,12 +71,12 @@ trait Form: Copy {
     fn can_be_answered(t: &Thread) -> bool;
     /// The count of a register message, beside the result code.
     fn count(self) -> u64;
-    /// Moves it, in what time there is before the processor goes to the receiver.
-    fn depart(self, way: Self::Way, to: &Thread);
+    /// The receiver's room is used.
+    fn fill(self, to: &Thread);
     /// What has been sent is no longer to be sent.
     fn consume(self, t: &Thread);
-    /// Moves the rest, as the last thing that is done. Returns the receiver's frame.
-    fn arrive(self, t: &'static Thread, to: &'static Thread) -> &'static Context;
+    /// Moves it, as the last thing that is done. Returns the receiver's frame.
+    fn arrive(self, way: Self::Way, t: &'static Thread, to: &'static Thread) -> &'static Context;
 }
 
 /// So many words in registers.
@@ -121,13 +121,13 @@ impl Form for InRegisters {
     }
 
     #[inline(always)]
-    fn depart(self, (): (), _: &Thread) {}
+    fn fill(self, _: &Thread) {}
 
     #[inline(always)]
     fn consume(self, _: &Thread) {}
 
     #[inline(always)]
-    fn arrive(self, t: &'static Thread, to: &'static Thread) -> &'static Context {
+    fn arrive(self, (): (), t: &'static Thread, to: &'static Thread) -> &'static Context {
         if self.words == 0 {
             return &to.ctx;
         }
@@ -147,7 +147,7 @@ impl OnAPage {
     /// The frame behind an address, if the space has found it lately.
     #[inline(always)]
     fn frame(t: &Thread, address: u64, need: Access) -> Option<Pfn> {
-        t.space()?.near(address, need.0)
+        t.space()?.near(address, need)
     }
 
     /// Where the thread wants its message, if there is room for so many bytes on that page.
@@ -201,22 +201,33 @@ impl Form for OnAPage {
     }
 
     #[inline(always)]
-    fn depart(self, [(here, from), (there, into)]: Self::Way, to: &Thread) {
-        hal::copy_bytes((there, into % PAGE_SIZE), (here, from % PAGE_SIZE), self.0);
-        to.ctx.r12.set(into + self.0);
-        to.ctx.r13.set(to.ctx.r13.get() - self.0);
+    fn fill(self, to: &Thread) {
+        to.ctx.r12.set(to.ctx.r12.get().wrapping_add(self.0));
+        to.ctx.r13.set(to.ctx.r13.get().wrapping_sub(self.0));
     }
 
     #[inline(always)]
     fn consume(self, t: &Thread) {
-        t.ctx.rsi.set(t.ctx.rsi.get() + self.0);
+        t.ctx.rsi.set(t.ctx.rsi.get().wrapping_add(self.0));
         t.ctx.rdx.set(0);
     }
 
     #[inline(always)]
-    fn arrive(self, _: &'static Thread, to: &'static Thread) -> &'static Context {
-        &to.ctx
+    fn arrive(self, way: Self::Way, _: &'static Thread, to: &'static Thread) -> &'static Context {
+        copy(way[0], way[1], self.0, to)
     }
+}
+
+/// Copies so many bytes between pages.
+#[inline(never)]
+fn copy(
+    (here, from): (Pfn, u64),
+    (there, into): (Pfn, u64),
+    length: u64,
+    to: &'static Thread,
+) -> &'static Context {
+    hal::copy_bytes((there, into % PAGE_SIZE), (here, from % PAGE_SIZE), length);
+    &to.ctx
 }
 
 /// The number of words for a number of bytes, if they are whole words that registers can hold.
@@ -286,9 +297,10 @@ fn hand_off<F: Form>(
     to: &'static Thread,
     code: Code,
     message: F,
+    way: F::Way,
 ) -> &'static Context {
     to.finish_with(code as u64 | message.count());
-    go_to(k, t, why, to, message)
+    go_to(k, t, why, to, message, way)
 }
 
 /// The running thread waits, and the processor goes straight to a thread that has waited for just this.
@@ -299,12 +311,13 @@ fn go_to<F: Form>(
     why: Waiting,
     to: &'static Thread,
     message: F,
+    way: F::Way,
 ) -> &'static Context {
     to.run.set(Run::Running);
     t.wait_plain(why);
     if probe::rings() {
         // Somebody comes first who was not there when the priorities were compared.
-        message.arrive(t, to);
+        message.arrive(way, t, to);
         to.run.set(Run::Ready);
         k.sched.add(to);
         return k.leave(t);
@@ -312,23 +325,12 @@ fn go_to<F: Form>(
     // Nothing is called from here but as the last thing: what a call would have to save is half of
     // what all this takes.
     if exec::SWITCHES_STACKS {
-        message.arrive(t, to);
+        message.arrive(way, t, to);
         return k.hand_to(t, to);
     }
     counters::blocked(t, counters::Kind::HandedOff);
-    k.current.set(to);
-    if !k.enter_memory(t, to) {
-        return arrive(k, t, to, message);
-    }
-    message.arrive(t, to)
-}
-
-/// The processor has new ports, too.
-#[cold]
-#[inline(never)]
-fn arrive<F: Form>(k: K, t: &'static Thread, to: &'static Thread, message: F) -> &'static Context {
-    k.load_ports(to);
-    message.arrive(t, to)
+    k.arrive(t, to);
+    message.arrive(way, t, to)
 }
 
 /// `client_connect_send_over_receive`, or with `IDEMPOTENT` `call`: to a server that waits in
@@ -353,18 +355,18 @@ fn request<F: Form, const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<
     }
     let way = message.way(t, s)?;
     set.servers.pop(s);
-    message.depart(way, s);
+    message.fill(s);
     s.ctx.rdi.set(port.alias.get());
     Some(if IDEMPOTENT {
         s.server.set(Stage::Call, Link::to_active(t));
         t.hint.set(Hint::Called(Link::to_active(s)));
-        hand_off(k, t, Waiting::Reply, s, Code::Call, message)
+        hand_off(k, t, Waiting::Reply, s, Code::Call, message, way)
     } else {
         s.server.set(Stage::Ack, Link::to_active(t));
         t.client.set(Stage::Over, Link::to_active(s));
         message.consume(t);
         t.become_call(F::RECEIVES);
-        hand_off(k, t, Waiting::Peer, s, Code::Ok, message)
+        hand_off(k, t, Waiting::Peer, s, Code::Ok, message, way)
     })
 }
 
@@ -396,12 +398,12 @@ fn answer<F: Form, const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&
     }
     let way = message.way(s, c)?;
     wait_again(k, s, set, c, F::WAITS)?;
-    message.depart(way, c);
+    message.fill(c);
     if !IDEMPOTENT {
         message.consume(s);
         c.client.clear();
     }
-    Some(hand_off(k, s, Waiting::Portset, c, Code::Ok, message))
+    Some(hand_off(k, s, Waiting::Portset, c, Code::Ok, message, way))
 }
 
 /// A server that waits at the port in `server_wait_receive_short`, if it is the processor's turn to go to
@@ -437,7 +439,7 @@ pub(crate) fn exception(
     s.server.set(Stage::Exception, Link::to_active(t));
     t.exception_delivered.set(true);
     t.hint.set(Hint::Excepted(Link::to_active(s)));
-    Some(go_to(k, t, Waiting::Exception, s, InRegisters::NONE))
+    Some(go_to(k, t, Waiting::Exception, s, InRegisters::NONE, ()))
 }
 
 /// A fault of the running thread, to a keeper that waits for one in registers.
@@ -456,7 +458,7 @@ pub(crate) fn fault(
     s.server.set(Stage::Fault, Link::to_active(t));
     super::note_fault(t, s, Missing::of(fault), region);
     t.goes_on_with_page(fault.address, fault.access);
-    Some(go_to(k, t, Waiting::Reply, s, InRegisters::NONE))
+    Some(go_to(k, t, Waiting::Reply, s, InRegisters::NONE, ()))
 }
 
 /// `reply_wait_receive_short` to a thread that met an exception, and goes on with what it says.
@@ -481,7 +483,7 @@ fn answer_exception(k: K, s: &'static Thread) -> Option<&'static Context> {
     wait_again(k, s, set, c, Call::ServerWaitReceiveShort)?;
     super::go_on_at(c, answer);
     super::end_exception(c);
-    Some(go_to(k, s, Waiting::Portset, c, InRegisters::NONE))
+    Some(go_to(k, s, Waiting::Portset, c, InRegisters::NONE, ()))
 }
 
 /// `reply_wait_receive_short` to a thread that faulted, when its page is there.
@@ -505,7 +507,7 @@ fn answer_fault(k: K, s: &'static Thread) -> Option<&'static Context> {
     }
     wait_again(k, s, set, c, Call::ServerWaitReceiveShort)?;
     exec::found_page(c);
-    Some(go_to(k, s, Waiting::Portset, c, InRegisters::NONE))
+    Some(go_to(k, s, Waiting::Portset, c, InRegisters::NONE, ()))
 }
 
 /// The server has answered `to`, and waits for its next client, if it is the processor's turn to go to

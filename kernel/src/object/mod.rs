@@ -221,13 +221,16 @@ pub(crate) struct Table<T: 'static> {
 }
 
 impl<T: Object> Table<T> {
+    /// A table with its first slots, none of them in use.
     pub(crate) fn new() -> Option<Self> {
-        Some(Table {
+        let table = Table {
             chunks: hal::alloc_slice(CHUNKS, |_| Cell::new(None))?,
             count: Cell::new(0),
             free: Cell::new(None),
             used: Cell::new(0),
-        })
+        };
+        table.grow()?;
+        Some(table)
     }
 
     #[inline]
@@ -250,9 +253,8 @@ impl<T: Object> Table<T> {
         (0..self.slots()).filter_map(|i| self.get(i))
     }
 
-    /// The first slot of a table that is empty.
+    /// The first slot, in use or not.
     pub(crate) fn first_slot(&self) -> Option<&'static T> {
-        self.grow()?;
         self.get(0)
     }
 
@@ -379,20 +381,22 @@ fn aligned(address: u64) -> Result<(), Stop> {
 
 /// Where handles of one type were last found, by a hash of their addresses.
 pub(crate) struct Handles<T: 'static> {
-    seen: [Cell<Option<&'static T>>; HANDLES],
+    seen: [Cell<&'static T>; HANDLES],
 }
 
 const HANDLES: usize = 64;
 
 impl<T: Object> Handles<T> {
-    pub(crate) const fn new() -> Self {
+    /// Any object stands in for those that have not been found yet: whether a handle is its own, it
+    /// knows itself.
+    pub(crate) fn new(any: &'static T) -> Self {
         Handles {
-            seen: [const { Cell::new(None) }; HANDLES],
+            seen: core::array::from_fn(|_| Cell::new(any)),
         }
     }
 
     #[inline(always)]
-    fn entry(&self, handle: u64) -> &Cell<Option<&'static T>> {
+    fn entry(&self, handle: u64) -> &Cell<&'static T> {
         &self.seen[(handle / OBJECT_ALIGN) as usize % HANDLES]
     }
 
@@ -400,7 +404,7 @@ impl<T: Object> Handles<T> {
     /// since: then a walk would find it again.
     #[inline(always)]
     pub(crate) fn probe(&self, space: &Space, handle: u64) -> Option<&'static T> {
-        let object = self.entry(handle).get()?;
+        let object = self.entry(handle).get();
         let h = object.head();
         (h.seen_at.get() == handle && h.seen_in.get() == space.epoch.get()).then_some(object)
     }
@@ -439,7 +443,7 @@ fn look_long<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'st
     if h.phase() == Phase::Active {
         h.seen_at.set(handle);
         h.seen_in.set(space.epoch.get());
-        T::handles(k).entry(handle).set(Some(object));
+        T::handles(k).entry(handle).set(object);
     }
     Ok(object)
 }

@@ -5,6 +5,7 @@ use super::region::Region;
 use super::thread::Thread;
 use super::tree::Mappings;
 use super::{Handles, Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
+use crate::memory::Access;
 use crate::K;
 use abi::{Type, PAGE_SIZE, USER_END};
 use core::cell::Cell;
@@ -30,31 +31,46 @@ pub(crate) struct Space {
     pub(crate) account: Cell<Option<&'static Account>>,
     /// Granted I/O ports, (first, count); unused entries have count 0.
     pub(crate) ports: [Cell<(u16, u16)>; MAX_PORTS],
-    /// How many of these are used.
-    pub(crate) granted: Cell<u8>,
     forgetting: Forgetting,
     /// Translations that the kernel itself has used lately.
-    near: [Cell<Near>; NEAR],
+    near: [Near; NEAR],
 }
 
 /// Entries of a space for its own use; a power of two.
 const NEAR: usize = 4;
 
 /// A translation that was found in the space, good as long as its epoch lasts.
-#[derive(Clone, Copy)]
 struct Near {
-    /// The page, and the rights to it.
-    page: u64,
-    epoch: u64,
-    pfn: Pfn,
+    /// The page, if it may be read; and if it may be written. Otherwise a page for which another entry is.
+    readable: Cell<u64>,
+    writable: Cell<u64>,
+    epoch: Cell<u64>,
+    pfn: Cell<Pfn>,
+    rights: Cell<u32>,
+}
+
+/// A page for which another entry is than for this one.
+const fn elsewhere(page: u64) -> u64 {
+    page ^ PAGE_SIZE
+}
+
+/// The number of the entry for an address.
+#[inline(always)]
+const fn entry(address: u64) -> usize {
+    (address / PAGE_SIZE) as usize % NEAR
 }
 
 impl Near {
-    const NONE: Near = Near {
-        page: 0,
-        epoch: 0,
-        pfn: Pfn(0),
-    };
+    fn none(entry: usize) -> Self {
+        let page = elsewhere(entry as u64 * PAGE_SIZE);
+        Near {
+            readable: Cell::new(page),
+            writable: Cell::new(page),
+            epoch: Cell::new(0),
+            pfn: Cell::new(Pfn(0)),
+            rights: Cell::new(0),
+        }
+    }
 }
 
 /// How often a pass of [`Forget`] looks at a space for less than everything.
@@ -148,27 +164,59 @@ impl Space {
         hal::now().saturating_add(left)
     }
 
-    /// The frame behind an address, if it was looked for lately and allows such an access.
+    /// The frame behind an address, if it was looked for lately and may be read or written.
     #[inline(always)]
-    pub(crate) fn near(&self, address: u64, need: u64) -> Option<Pfn> {
-        let near = self.near[(address / PAGE_SIZE) as usize % NEAR].get();
-        let here = (near.page ^ address) < PAGE_SIZE;
-        (here && near.page & need == need && near.epoch == self.epoch.get()).then_some(near.pfn)
+    pub(crate) fn near(&self, address: u64, need: Access) -> Option<Pfn> {
+        let near = &self.near[entry(address)];
+        let page = match need {
+            Access::READ => near.readable.get(),
+            Access::WRITE => near.writable.get(),
+            _ if u64::from(near.rights.get()) & need.0 != need.0 => return None,
+            // One of the two, which differ in this bit.
+            _ => near.readable.get() & !PAGE_SIZE | address & PAGE_SIZE,
+        };
+        let here = page ^ address < PAGE_SIZE;
+        (here && near.epoch.get() == self.epoch.get()).then_some(near.pfn.get())
     }
 
     /// The frame behind an address has been found, with these rights.
     #[inline]
     pub(crate) fn note_near(&self, address: u64, pfn: Pfn, rights: u64) {
-        self.near[(address / PAGE_SIZE) as usize % NEAR].set(Near {
-            page: address & !(PAGE_SIZE - 1) | rights,
-            epoch: self.epoch.get(),
-            pfn,
-        });
+        let near = &self.near[entry(address)];
+        let page = address & !(PAGE_SIZE - 1);
+        let if_given = |right: Access| match rights & right.0 {
+            0 => elsewhere(page),
+            _ => page,
+        };
+        near.readable.set(if_given(Access::READ));
+        near.writable.set(if_given(Access::WRITE));
+        near.epoch.set(self.epoch.get());
+        near.pfn.set(pfn);
+        near.rights.set(rights as u32);
     }
 
-    /// Whether it has been granted I/O ports.
-    pub(crate) fn has_ports(&self) -> bool {
-        self.granted.get() != 0
+    /// The number of its I/O ports, if it has any: no other space has the same.
+    pub(crate) fn ports_number(&self) -> u32 {
+        let granted = self.ports.iter().any(|range| range.get().1 != 0);
+        if granted {
+            self.head.id.index() as u32 + 1
+        } else {
+            0
+        }
+    }
+
+    /// It has been granted I/O ports, or has lost them all.
+    pub(crate) fn note_ports(&self) {
+        let mut at = self.threads.get();
+        while let Some(t) = at {
+            t.ctx.set_ports(self.ports_number());
+            at = t.next_in_space.get();
+        }
+    }
+
+    /// Lets programs use its I/O ports, and no others.
+    pub(crate) fn load_ports(&self) {
+        hal::load_ports(self.ports_number(), &self.ports.each_ref().map(Cell::get));
     }
 
     /// Its clock has been set: who waits for a time on it begins that wait again.
@@ -234,8 +282,7 @@ impl Object for Space {
             keeper: Cell::new(Target::Null),
             account: Cell::new(None),
             ports: [const { Cell::new((0, 0)) }; MAX_PORTS],
-            granted: Cell::new(0),
-            near: [const { Cell::new(Near::NONE) }; NEAR],
+            near: core::array::from_fn(Near::none),
             forgetting: Forgetting {
                 pass: Cell::new(0),
                 from: Cell::new(0),
@@ -285,11 +332,8 @@ impl Object for Space {
             r.withdraw(k);
         }
         self.mappings.clear();
-        if self.has_ports() {
-            for range in &self.ports {
-                range.set((0, 0));
-            }
-            self.granted.set(0);
+        for range in &self.ports {
+            range.set((0, 0));
         }
         if let Some(account) = self.account.take() {
             account.close(k);
@@ -299,13 +343,19 @@ impl Object for Space {
 
 #[cfg(any(test, fermata_probe))]
 impl Space {
-    /// Calls `f` with each translation that the kernel would use without looking it up: page, frame,
-    /// rights.
+    /// Calls `f` with each translation that the kernel would use without looking it up: page, frame, the
+    /// right that it would use.
     pub(crate) fn each_near(&self, mut f: impl FnMut(u64, Pfn, u64)) {
-        for near in self.near.iter().map(Cell::get) {
-            if near.epoch == self.epoch.get() && near.epoch != 0 {
-                let page = near.page & !(PAGE_SIZE - 1);
-                f(page, near.pfn, near.page & (PAGE_SIZE - 1));
+        for (i, near) in self.near.iter().enumerate() {
+            let current = near.epoch.get() == self.epoch.get();
+            let rights = [
+                (&near.readable, Access::READ),
+                (&near.writable, Access::WRITE),
+            ];
+            for (page, right) in rights {
+                if current && entry(page.get()) == i {
+                    f(page.get(), near.pfn.get(), right.0);
+                }
             }
         }
     }

@@ -409,6 +409,7 @@ impl Thread {
         self.next_in_space.set(None);
         self.prev_in_space.set(None);
         self.space.set(space);
+        self.ctx.set_ports(space.map_or(0, Space::ports_number));
         self.note_space();
         if let Some(space) = space {
             let first = space.threads.replace(Some(self));

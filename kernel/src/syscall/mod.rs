@@ -568,10 +568,10 @@ fn device_grant_ports(a: Args) -> Handled {
     };
     // The whole 64 Ki would not fit the count; nobody needs that many.
     free.set((first as u16, u16::try_from(count).unwrap_or(u16::MAX)));
-    space.granted.set(space.granted.get() + 1);
+    space.note_ports();
     // Loaded when somebody next enters it; who is in it already has them now.
     if core::ptr::eq(space, a.space) {
-        exec::core(|| a.k.load_ports(a.t));
+        exec::core(|| space.load_ports());
     }
     a.done()
 }

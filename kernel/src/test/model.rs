@@ -8,7 +8,6 @@ use crate::object::thread::Run;
 use crate::object::tree::Mappings;
 use crate::object::{Object, Phase};
 use abi::{boot, Call, Code, PAGE_SIZE};
-use core::cell::Cell;
 use std::collections::BTreeMap;
 use std::vec::Vec;
 

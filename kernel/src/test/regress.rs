@@ -2,10 +2,12 @@
 
 use super::cut::Calls;
 use super::world::*;
+use crate::memory::Access;
 use crate::object::thread::Run;
 use abi::message::EXCEPTION_WORDS;
 use abi::state::{Stage, Waiting, REGISTER_WORDS, THREAD_WORDS};
 use abi::{access, boot, ref_list, Call, Code, Exception, Type, PAGE_SIZE};
+use hal::Pfn;
 
 /// A portset with a port: (portset, reference to the port).
 fn service(w: &World) -> (u64, u64) {
@@ -560,4 +562,38 @@ fn a_wrong_answer_in_registers() {
         let delivered = w.peek(state + (REGISTER_WORDS as u64 + 6) * 8);
         assert_eq!(delivered, 1, "it is still to be answered");
     }
+}
+
+#[test]
+fn a_page_is_near_for_its_rights_only() {
+    let w = World::with_frames(64);
+    let space = w.manager.space().expect("a space");
+    let all = [Access::READ, Access::WRITE, Access::OBJECT];
+    let page = 0x7654_3000;
+    for rights in 0..=access::ALL {
+        space.note_near(page, Pfn(77), rights);
+        for need in all {
+            let near = space.near(page + 8, need);
+            let given = rights & need.0 == need.0;
+            assert_eq!(near, given.then_some(Pfn(77)), "{rights} {need:?}");
+        }
+        // Nowhere else, the top of the address space included.
+        for other in [
+            0,
+            page ^ PAGE_SIZE,
+            page ^ 4 * PAGE_SIZE,
+            u64::MAX,
+            u64::MAX ^ PAGE_SIZE,
+        ] {
+            for need in all {
+                assert_eq!(
+                    space.near(other, need),
+                    None,
+                    "{other:#x} {rights} {need:?}"
+                );
+            }
+        }
+    }
+    space.empty_table(w.k);
+    assert_eq!(space.near(page, Access::READ), None);
 }

@@ -368,6 +368,7 @@ impl World {
         if let Ok(next) = next {
             let now = self.k.current.get();
             assert!(core::ptr::eq(next, &now.ctx) && now.run.get() == Run::Running);
+            hal::host::go_to(self.k, next);
         }
         if trap == Trap::Syscall && t.ctx.rip.get() == rip.wrapping_add(2) {
             let result = (number, t.ctx.rax.get() as u8);
