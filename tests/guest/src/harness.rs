@@ -85,7 +85,7 @@ pub fn ok(code: Code) -> Result<(), Code> {
 }
 
 /// How long anything may take, in nanoseconds of the guest.
-pub const PATIENCE: u64 = 3_000_000_000;
+pub const PATIENCE: u64 = 60_000_000_000;
 
 /// Waits until `condition` holds, in short sleeps that let other threads run.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) -> Outcome {

@@ -35,7 +35,7 @@ rt::entry!(main);
 /// Above everything that runs for the programs, so that their instants are any.
 const PRIORITY: u64 = 20;
 /// Time that a run has, in nanoseconds of the guest.
-const PATIENCE: u64 = 100_000_000_000;
+const PATIENCE: u64 = 900_000_000_000;
 /// How often one hunt looks.
 const LOOKS: u32 = 20_000;
 

@@ -15,7 +15,7 @@ use rt::process::{Client, Start, Status, Stdio};
 rt::entry!(main);
 
 /// Time that a test has, in nanoseconds of the guest.
-const PATIENCE: u64 = 120_000_000_000;
+const PATIENCE: u64 = 1_000_000_000_000;
 /// Where the output of a test goes.
 const OUTPUT: &str = "/tmp/test-output";
 
