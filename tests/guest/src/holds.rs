@@ -461,7 +461,7 @@ fn others(show: &mut Show) -> Outcome {
         actor.settle(Waiting::Port)?;
         show(&format!("{name} whose keeper is away"), None, &actor)?;
         let _ = actor.thread.resume();
-        let _ = keeper.receive(1_000_000_000);
+        let _ = keeper.receive(crate::harness::PATIENCE);
         actor.settle(Waiting::Exception)?;
         show(&format!("{name} that the keeper looks at"), None, &actor)?;
     }

@@ -35,7 +35,7 @@ pub(super) const TESTS: &[Test] = &[
     },
 ];
 
-const SOON: u64 = 1_000_000_000;
+const SOON: u64 = crate::harness::PATIENCE;
 
 /// A call with the handle `handle` in its first parameter, and `what` must come of it.
 fn provoke(

@@ -65,7 +65,7 @@ fn cut_until(
 ) -> Result<Met, String> {
     let mut random = Random(seed);
     let mut met = Met::default();
-    let end = rt::time::now() + 20_000_000_000;
+    let end = rt::time::now() + crate::harness::PATIENCE;
     while !done() {
         if rt::time::now() > end {
             let states: Vec<String> = actors

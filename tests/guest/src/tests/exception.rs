@@ -50,7 +50,7 @@ pub(super) const TESTS: &[Test] = &[
     },
 ];
 
-const SOON: u64 = 1_000_000_000;
+const SOON: u64 = crate::harness::PATIENCE;
 
 global_asm!(
     ".globl fermata_test_ud2",

@@ -66,7 +66,7 @@ pub(super) const TESTS: &[Test] = &[
 ];
 
 const PAGE: u64 = abi::PAGE_SIZE;
-const SOON: u64 = 1_000_000_000;
+const SOON: u64 = crate::harness::PATIENCE;
 
 fn peek(address: u64) -> u64 {
     // SAFETY: the tests pass addresses in windows that are mapped.
