@@ -714,51 +714,62 @@ fn host_times(
     if !results.rows.iter().any(timed) {
         results.rounds = 0;
     }
+    let mut troubles = Vec::new();
     for round in 1..=results.rounds {
         for (config, times) in configs.iter().zip(&mut times) {
             let name = config.name();
             eprintln!("{name}: host time, round {round} of {}", results.rounds);
-            results.attempt(
-                name,
-                || {
-                    let session =
-                        boots::HOST_TIME.run(images, *config, filter, plugin, &mut |_| {})?;
+            let of_round = |why: &str| format!("{name}: host time, round {round}: {why}");
+            match boots::HOST_TIME.run(images, *config, filter, plugin, &mut |_| {}) {
+                Ok(session) => {
                     let failures = failures(&session);
-                    let of_host = |why: &String| format!("{why}, in host time");
-                    Ok((session, failures.iter().map(of_host).collect()))
-                },
-                |session, _| {
-                    let mut sum = 0;
-                    for (line, _) in session {
-                        if let Line::Sample {
-                            name,
-                            operations,
-                            nanoseconds,
-                            ..
-                        } = line
-                        {
-                            if !ELSEWHERE.contains(&name.as_str()) {
-                                sum += nanoseconds;
-                            }
-                            times
-                                .entry(name)
-                                .or_default()
-                                .push(per(nanoseconds, operations));
-                        }
-                    }
-                    times.entry(FLUKEPERF.into()).or_default().push(sum);
-                },
-            )?;
-        }
-    }
-    for (rows, times) in results.rows.iter_mut().zip(&mut times) {
-        for row in rows.iter_mut().filter(|row| row.group == Group::Operation) {
-            if let Some(times) = times.get_mut(&row.name) {
-                row.host = Some(median(times));
+                    add_times(times, session, failures.is_empty());
+                    troubles.extend(failures.iter().map(|why| of_round(why)));
+                }
+                Err(error) if signals::caught().is_some() => return Err(error),
+                Err(error) => troubles.push(of_round(&error.message)),
             }
         }
     }
+    let mut complete = true;
+    for (rows, times) in results.rows.iter_mut().zip(&mut times) {
+        for row in rows.iter_mut().filter(|row| row.group == Group::Operation) {
+            match times.get_mut(&row.name) {
+                Some(times) => row.host = Some(median(times)),
+                None => complete &= row.loads.is_none(),
+            }
+        }
+    }
+    // On a busy host a round may fail at something. As long as there is another one, that is no failure.
+    if complete {
+        results.notes.extend(troubles);
+    } else {
+        results.failures.extend(troubles);
+    }
     Ok(())
+}
+
+/// Adds what a round has measured; `whole`, if that is all that it should.
+fn add_times(times: &mut BTreeMap<String, Vec<u64>>, session: Session, whole: bool) {
+    let mut sum = 0;
+    for (line, _) in session {
+        if let Line::Sample {
+            name,
+            operations,
+            nanoseconds,
+            ..
+        } = line
+        {
+            if !ELSEWHERE.contains(&name.as_str()) {
+                sum += nanoseconds;
+            }
+            let time = per(nanoseconds, operations);
+            times.entry(name).or_default().push(time);
+        }
+    }
+    if whole {
+        times.entry(FLUKEPERF.into()).or_default().push(sum);
+    }
 }
 
 /// The median, the least and the most of some values.

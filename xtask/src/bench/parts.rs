@@ -68,15 +68,7 @@ const RULES: &[Rule] = &[
     ("kernel/src/exec/", &[], Part::Switch),
     (
         "kernel/src/lib.rs",
-        &[
-            "go_to",
-            "turn_to",
-            "hand_to",
-            "arrive",
-            "enter_memory",
-            "with_ports",
-            "load_ports",
-        ],
+        &["go_to", "turn_to", "hand_to", "arrive", "change_ports"],
         Part::Switch,
     ),
     (
@@ -92,12 +84,12 @@ const RULES: &[Rule] = &[
     ("kernel/src/object/", &[], Part::Lookup),
     (
         "kernel/src/ipc/fast.rs",
-        &["copy", "way", "depart", "consume"],
+        &["copy", "way", "fill", "consume", "arrive"],
         Part::Message,
     ),
     (
         "kernel/src/ipc/fast.rs",
-        &["hand_off", "go_to", "arrive"],
+        &["hand_off", "go_to"],
         Part::Switch,
     ),
     ("kernel/src/ipc/pump.rs", &[], Part::Message),
