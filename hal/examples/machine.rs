@@ -213,6 +213,15 @@ mod image {
         jne bad
         jmp good
 
+        // Reads a port of a serial line for ever.
+        .global program_ports
+    program_ports:
+        mov edx, 0x3fd
+    1:  in al, dx
+        mov eax, 1
+        syscall
+        jmp 1b
+
         // FPU registers made of rdi, given away and checked for ever.
         .global program_fpu
     program_fpu:
@@ -305,6 +314,7 @@ mod image {
         static program_wild: u8;
         static program_flags: u8;
         static program_bases: u8;
+        static program_ports: u8;
         static program_fpu: u8;
         static program_fpu_bad: u8;
         static program_call: u8;
@@ -317,6 +327,9 @@ mod image {
     const INTERRUPTS: u64 = 2_000_000;
     /// What has not come after so many nanoseconds does not come.
     const LOST: u64 = 1_000_000;
+    /// Numbers of ports.
+    const MINE: u32 = 7;
+    const OTHERS: u32 = 9;
     const CODE: u64 = 0x40_0000;
     const STACK: u64 = 0x50_0000;
     const DATA: u64 = 0x60_0000;
@@ -372,6 +385,7 @@ mod image {
             ("wild_jump", &program_wild, wild_jump),
             ("flags", &program_flags, flags),
             ("segment_bases", &program_bases, segment_bases),
+            ("ports_of_two_threads", &program_ports, ports_of_two_threads),
             ("fpu_of_two_threads", &program_fpu, fpu_of_two_threads),
             ("fpu_state", &program_fpu_bad, fpu_state),
             ("hostile_fpu_state", &program_fpu_bad, hostile_fpu_state),
@@ -432,6 +446,9 @@ mod image {
             self.word.set(0);
             hal::set_timer(u64::MAX);
             hal::load_ports(0, &[]);
+            for thread in self.threads {
+                thread.set_ports(0);
+            }
             self.begin(0, program);
             self.table.activate();
             &self.threads[0]
@@ -494,6 +511,17 @@ mod image {
             }
             self.test.set(self.test.get() + 1);
             self.begin_test()
+        }
+
+        fn change_ports(&'static self, context: &'static Context) {
+            hal::load_ports(
+                context.ports(),
+                match context.ports() {
+                    MINE => &[(0x3f0, 2), (0x3f8, 8)],
+                    OTHERS => &[(0x2f8, 8)],
+                    _ => &[],
+                },
+            );
         }
 
         fn interrupt(&'static self, trap: Trap) {
@@ -772,6 +800,10 @@ mod image {
         if other.pages() != 0 || third.pages() != 0 || other.lookup(0).is_some() {
             return Failed("clear leaves something");
         }
+        if other.insert(0, frame, R, false).is_none() || other.pages() != 4 {
+            return Failed("a table that was given back is used");
+        }
+        other.clear();
         let again = PageTable::new();
         for i in 0..inserted {
             if again.insert(i << 30, frame, R, false).is_none() {
@@ -803,8 +835,8 @@ mod image {
                 2
             }
             5 if trap == exception(13, 0) => {
-                machine.threads[0].set_ports(7);
-                hal::load_ports(7, &[(0x3f0, 2), (0x3f8, 8)]);
+                machine.threads[0].set_ports(MINE);
+                machine.change_ports(&machine.threads[0]);
                 0
             }
             // The first `in` is through: the trap is after the third.
@@ -871,6 +903,33 @@ mod image {
             }
             _ => ended(machine, thread, trap),
         }
+    }
+
+    /// The one thread may read its port, and the other never, whatever else it may read.
+    fn ports_of_two_threads(machine: &'static Machine, thread: usize, trap: Trap) -> Next {
+        let refused = trap
+            == Trap::Exception {
+                vector: 13,
+                error: 0,
+            };
+        match machine.step.get() {
+            0 if refused => {
+                machine.threads[0].set_ports(MINE);
+                machine.change_ports(&machine.threads[0]);
+                machine.begin(1, TESTS[machine.test.get()].1);
+                return Run(0);
+            }
+            _ if thread == 0 && trap == Trap::Syscall => machine.advance(0, 2),
+            _ if thread == 1 && refused => {}
+            _ => return Failed("ports of another thread"),
+        }
+        match machine.step.get() {
+            60 => return Passed,
+            20 => machine.threads[1].set_ports(OTHERS),
+            40 => machine.threads[1].set_ports(0),
+            _ => {}
+        }
+        Run(usize::from(machine.step.get() % 5 < 3))
     }
 
     fn fpu_of_two_threads(machine: &'static Machine, thread: usize, trap: Trap) -> Next {
