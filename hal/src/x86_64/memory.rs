@@ -369,11 +369,9 @@ pub fn user_frame(pfn: Pfn) -> bool {
 }
 
 fn other_user_frame(pfn: Pfn) -> bool {
-    MEMORY.0.user[1..]
-        .iter()
-        .map(Cell::get)
-        .take_while(|&(_, count)| count > 0)
-        .any(|(first, count)| pfn.0.wrapping_sub(first) < count)
+    // Nothing is in those that are not used.
+    let within = |(first, count)| pfn.0.wrapping_sub(first) < count;
+    MEMORY.0.user[1..].iter().map(Cell::get).any(within)
 }
 
 /// Whether the frame may be mapped as device memory: it is neither users' RAM, nor the kernel's,
@@ -487,6 +485,7 @@ pub fn write_bytes(pfn: Pfn, offset: u64, from: &[u8]) {
 
 /// Copies between frames (frame, offset); the bytes lie within one frame on each side. What ranges
 /// that overlap contain afterwards is not specified.
+#[inline(always)]
 pub fn copy_bytes(to: (Pfn, u64), from: (Pfn, u64), length: u64) {
     let source = user_bytes(from.0, from.1, length);
     let target = user_bytes(to.0, to.1, length);

@@ -144,20 +144,15 @@ impl Form for InRegisters {
 struct OnAPage(u64);
 
 impl OnAPage {
-    /// The frame behind an address, if the space has found it lately.
-    #[inline(always)]
-    fn frame(t: &Thread, address: u64, need: Access) -> Option<Pfn> {
-        t.space()?.near(address, need)
-    }
-
     /// Where the thread wants its message, if there is room for so many bytes on that page.
     #[inline(always)]
     fn room(t: &Thread, length: u64) -> Option<Pfn> {
         let (address, room) = (t.ctx.r12.get(), t.ctx.r13.get());
-        if length > room || length > PAGE_SIZE - address % PAGE_SIZE {
+        // The length is no more than a page has.
+        if length > room || (address % PAGE_SIZE).wrapping_add(length) > PAGE_SIZE {
             return None;
         }
-        OnAPage::frame(t, address, Access::WRITE)
+        t.space()?.near(address, Access::WRITE)
     }
 }
 
@@ -170,8 +165,8 @@ impl Form for OnAPage {
     fn of(t: &Thread) -> Option<Self> {
         let c = &t.ctx;
         let length = c.rdx.get();
-        let simple = length > 0
-            && length <= PAGE_SIZE - c.rsi.get() % PAGE_SIZE
+        // Some, and all on one page.
+        let simple = length.wrapping_sub(1) < PAGE_SIZE - c.rsi.get() % PAGE_SIZE
             && c.r8.get() == 0
             && c.r9.get() & MAX_LIST_REFS == 0
             && probe::short_way();
@@ -184,7 +179,7 @@ impl Form for OnAPage {
     #[inline(always)]
     fn way(self, t: &Thread, to: &Thread) -> Option<Self::Way> {
         let (from, into) = (t.ctx.rsi.get(), to.ctx.r12.get());
-        let here = OnAPage::frame(t, from, Access::READ)?;
+        let here = t.goes_straight()?.near(from, Access::READ)?;
         let there = OnAPage::room(to, self.0)?;
         Some([(here, from), (there, into)])
     }
@@ -192,7 +187,7 @@ impl Form for OnAPage {
     #[inline(always)]
     fn can_be_answered(t: &Thread) -> bool {
         let room = t.ctx.r13.get();
-        room == 0 || OnAPage::room(t, room).is_some()
+        room == 0 || room <= PAGE_SIZE && OnAPage::room(t, room).is_some()
     }
 
     #[inline(always)]
