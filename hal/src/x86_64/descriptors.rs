@@ -189,8 +189,8 @@ pub(super) fn init() {
     }
 }
 
-/// The lowest bit of the number of the ports that are loaded, in `Cpu::plain`.
-const PORTS_NUMBER: u64 = 1 << 33;
+/// Where the number of the ports that are loaded begins in `Cpu::plain`.
+const PORTS_SHIFT: u32 = 33;
 
 /// Ranges whose ports the table allows at present, or more than fit here.
 const MOST_RANGES: usize = 16;
@@ -206,8 +206,8 @@ static LOADED: Global<Loaded> = Global(Loaded {
 /// The I/O ports that user mode may use from now on, as (first, count), and the number under which
 /// contexts name them. Cheap for none, and for the same ones again.
 pub fn load_ports(number: u32, ranges: &[(u16, u16)]) {
-    let plain = &CPU.0.plain;
-    plain.set(plain.get() & PORTS_NUMBER.wrapping_sub(1) | u64::from(number) * PORTS_NUMBER);
+    let others = CPU.0.plain.get() & ((1 << PORTS_SHIFT) - 1);
+    CPU.0.plain.set(others | u64::from(number) << PORTS_SHIFT);
     let task = &TASK_STATE.0;
     if ranges.is_empty() {
         task.ports_offset.set(PORTS_OFF);

@@ -78,7 +78,7 @@ impl Table {
 
     #[inline(always)]
     fn entry(self, index: usize) -> &'static Cell<u64> {
-        let address = DIRECT_BASE | self.0 | 8 * (index as u64 & 511);
+        let address = DIRECT_BASE | self.0 | (index as u64 & 511) << 3;
         // SAFETY: a word of a table page of the budget, in which nothing else than such words is:
         // a `Table` is made only by `take` and from entries that lead to one. The processor only
         // reads it.
@@ -444,9 +444,9 @@ struct Removal<'a> {
 }
 
 impl Removal<'_> {
-    /// Removes what `table` translates of the range, which begins at a page. Tables that have no
-    /// entries any more go back; the processor may have cached the way through them. Any flush
-    /// forgets that, and one happens before the caller returns and another space uses them.
+    /// Removes what `table`, which is not of the lowest level, translates of the range, which begins at a
+    /// page. Tables that have no entries any more go back; the processor may have cached the way through
+    /// them. Any flush forgets that, and one happens before the caller returns and another space uses them.
     fn remove(&mut self, table: Table, level: u32, start: u64, end: u64) {
         let reach = PAGE_SIZE << (9 * (level - 1));
         let mut at = start;
@@ -454,25 +454,49 @@ impl Removal<'_> {
             let next = (at & !(reach - 1)) + reach;
             let entry = table.entry(index(at, level));
             if entry.get() != 0 {
-                if level == 1 {
+                let below = Table::of(entry.get());
+                if level == 2 {
+                    self.remove_entries(below, at, end.min(next));
+                } else {
+                    self.remove(below, level - 1, at, end.min(next));
+                }
+                if below.count().get() == 0 {
                     entry.set(0);
                     table.count().set(table.count().get() - 1);
-                    self.removed += 1;
-                    if self.flush_singly && self.removed <= FLUSH_SINGLY {
-                        invlpg(at);
-                    }
-                } else {
-                    let below = Table::of(entry.get());
-                    self.remove(below, level - 1, at, end.min(next));
-                    if below.count().get() == 0 {
-                        entry.set(0);
-                        table.count().set(table.count().get() - 1);
-                        self.table.give_back(below);
-                        self.freed += 1;
-                    }
+                    self.table.give_back(below);
+                    self.freed += 1;
                 }
             }
             at = next;
         }
+    }
+
+    /// Removes what a table of the lowest level translates of the range.
+    fn remove_entries(&mut self, table: Table, from: u64, to: u64) {
+        let count = table.count().get();
+        let few = self.removed + count <= FLUSH_SINGLY;
+        if !(self.flush_singly && few) && to - from == PAGE_SIZE << 9 {
+            // SAFETY: a page of the budget, of which nobody holds an entry here. The processor only reads
+            // it, a word at a time.
+            unsafe { zero_page(table.physical()) };
+            table.count().set(0);
+            self.removed += count;
+            return;
+        }
+        let first = index(from, 1);
+        let mut left = count;
+        for i in first..first + ((to - from) / PAGE_SIZE) as usize {
+            if left == 0 {
+                break;
+            }
+            if table.entry(i).replace(0) != 0 {
+                left -= 1;
+                if self.flush_singly && self.removed + count - left <= FLUSH_SINGLY {
+                    invlpg(from + (i - first) as u64 * PAGE_SIZE);
+                }
+            }
+        }
+        table.count().set(left);
+        self.removed += count - left;
     }
 }

@@ -581,7 +581,7 @@ fn a_page_is_near_for_its_rights_only() {
         for other in [
             0,
             page ^ PAGE_SIZE,
-            page ^ 4 * PAGE_SIZE,
+            page ^ (4 * PAGE_SIZE),
             u64::MAX,
             u64::MAX ^ PAGE_SIZE,
         ] {
