@@ -194,7 +194,8 @@ fn threads(k: K) {
     }
 }
 
-fn same<T>(a: Option<&'static T>, b: Option<&'static T>) -> bool {
+/// Whether both are the same object, or none.
+pub(crate) fn same<T>(a: Option<&'static T>, b: Option<&'static T>) -> bool {
     a.map(core::ptr::from_ref) == b.map(core::ptr::from_ref)
 }
 

@@ -8,6 +8,8 @@
 //! A queue is in order of priority, first come first served within one. A thread is in at most
 //! one queue, ready queues included, and stopped threads are in none.
 
+#[cfg(any(test, fermata_probe))]
+use crate::check::same;
 use crate::object::thread::Thread;
 use crate::K;
 use core::cell::Cell;
@@ -317,15 +319,10 @@ impl WaitQueue {
     }
 }
 
-#[cfg(any(test, fermata_probe))]
-fn same(a: Option<&'static Thread>, b: Option<&'static Thread>) -> bool {
-    a.map(core::ptr::from_ref) == b.map(core::ptr::from_ref)
-}
-
 /// Whether that is the queue that the thread is in.
 #[cfg(any(test, fermata_probe))]
 pub(crate) fn is_in(t: &Thread, queue: Option<&'static WaitQueue>) -> bool {
-    t.links.queue.get().map(core::ptr::from_ref) == queue.map(core::ptr::from_ref)
+    same(t.links.queue.get(), queue)
 }
 
 #[cfg(any(test, fermata_probe))]

@@ -5,6 +5,8 @@
 //! mostly looked for where the one before it was.
 
 use super::mapping::Mapping;
+#[cfg(any(test, fermata_probe))]
+use crate::check::same;
 use core::cell::Cell;
 
 type Link = Cell<Option<&'static Mapping>>;
@@ -244,11 +246,6 @@ impl Mappings {
     pub(crate) fn found(&self) -> Option<&'static Mapping> {
         self.found.get()
     }
-}
-
-#[cfg(any(test, fermata_probe))]
-fn same(a: Option<&'static Mapping>, b: Option<&'static Mapping>) -> bool {
-    a.map(core::ptr::from_ref) == b.map(core::ptr::from_ref)
 }
 
 #[cfg(any(test, fermata_probe))]
