@@ -320,9 +320,8 @@ fn hierarchy(k: K, turn: u64) {
             }
         });
         assert_eq!(seen.get(), sought, "a tree found what is not in it");
-        s.each_near(|page, pfn, right| {
-            let found = memory::look(s, page);
-            let fresh = found.is_some_and(|(f, rights)| f == pfn && rights & right != 0);
+        s.each_near(|page, pfn, rights| {
+            let fresh = memory::look(s, page) == Some((pfn, rights));
             assert!(fresh, "a stale translation of {page:#x} is near");
         });
         let (mut at, mut count) = (s.regions.get(), 0);

@@ -343,19 +343,22 @@ impl Object for Space {
 
 #[cfg(any(test, fermata_probe))]
 impl Space {
-    /// Calls `f` with each translation that the kernel would use without looking it up: page, frame, the
-    /// right that it would use.
+    /// Calls `f` with each translation that the kernel would use without looking it up: page, frame,
+    /// rights.
     pub(crate) fn each_near(&self, mut f: impl FnMut(u64, Pfn, u64)) {
         for (i, near) in self.near.iter().enumerate() {
-            let current = near.epoch.get() == self.epoch.get();
-            let rights = [
-                (&near.readable, Access::READ),
-                (&near.writable, Access::WRITE),
-            ];
-            for (page, right) in rights {
-                if current && entry(page.get()) == i {
-                    f(page.get(), near.pfn.get(), right.0);
+            let epoch = near.epoch.get();
+            if epoch == self.epoch.get() && epoch != 0 {
+                let page = near.readable.get() & !PAGE_SIZE | i as u64 % 2 * PAGE_SIZE;
+                let rights = u64::from(near.rights.get());
+                for (place, right) in [
+                    (&near.readable, Access::READ),
+                    (&near.writable, Access::WRITE),
+                ] {
+                    let given = rights & right.0 != 0;
+                    assert_eq!(place.get() == page, given, "a page that is near");
                 }
+                f(page, near.pfn.get(), rights);
             }
         }
     }
