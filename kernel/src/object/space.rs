@@ -349,7 +349,8 @@ impl Space {
         for (i, near) in self.near.iter().enumerate() {
             let epoch = near.epoch.get();
             if epoch == self.epoch.get() && epoch != 0 {
-                let page = near.readable.get() & !PAGE_SIZE | i as u64 % 2 * PAGE_SIZE;
+                let bit = (i as u64 * PAGE_SIZE) & PAGE_SIZE;
+                let page = near.readable.get() & !PAGE_SIZE | bit;
                 let rights = u64::from(near.rights.get());
                 for (place, right) in [
                     (&near.readable, Access::READ),
