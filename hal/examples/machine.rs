@@ -492,6 +492,12 @@ mod image {
     }
 
     impl Kernel for Machine {
+        type Thread = Context;
+
+        fn context(context: &'static Context) -> &'static Context {
+            context
+        }
+
         fn trap(&'static self, context: &'static Context, trap: Trap) -> &'static Context {
             let thread = usize::from(!core::ptr::eq(context, &self.threads[0]));
             let (name, _, test) = TESTS[self.test.get()];
@@ -1002,7 +1008,7 @@ mod image {
                 a.set_stack(first);
                 b.set_stack(second);
                 // From here on each trap runs on its thread's own stack.
-                b.reset_stack();
+                hal::reset_stack::<Machine>(b);
                 machine.advance(thread, 2);
                 Run(0)
             }
@@ -1016,7 +1022,7 @@ mod image {
                 }
                 // Now thread 1 is suspended. Its activation is dropped, and it starts afresh.
                 machine.begin(1, TESTS[machine.test.get()].1);
-                b.reset_stack();
+                hal::reset_stack::<Machine>(b);
                 machine.step.set(20);
                 hal::switch_stack(a, b);
                 if machine.step.get() != 22 {

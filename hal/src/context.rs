@@ -212,13 +212,6 @@ impl Context {
     pub fn has_stack(&self) -> bool {
         self.stack_top.get() != machine::cpu_stack_top()
     }
-
-    /// Arms the thread's own stack so that the next [`crate::switch_stack`] to it goes straight to
-    /// user mode with this context. Drops a suspended activation. Panics when the thread has no
-    /// stack of its own, when it is the one that runs, or when the caller runs on its stack.
-    pub fn reset_stack(&'static self) {
-        machine::reset_stack(self);
-    }
 }
 
 fn canonical(address: u64) -> bool {
@@ -235,6 +228,18 @@ pub fn user_address_ok(registers: &Registers) -> bool {
 #[inline(always)]
 pub fn user_rip_ok(rip: u64) -> bool {
     rip < 1 << 47
+}
+
+/// The thread's context, which is where the thread is. Panics if it is elsewhere.
+#[inline(always)]
+pub(crate) fn context_of<K: Kernel>(thread: &'static K::Thread) -> &'static Context {
+    let context = K::context(thread);
+    let here = core::ptr::from_ref(thread).cast();
+    assert!(
+        core::ptr::eq(core::ptr::from_ref(context), here),
+        "a thread that does not begin with its context"
+    );
+    context
 }
 
 /// Clears what the layout of `fxsave64` reserves and what the processor would not load.
@@ -321,24 +326,30 @@ pub enum Trap {
 /// The methods take `&'static self` although they change the kernel's state: that state is made of
 /// cells. They are never called in parallel. [`Kernel::interrupt`] is called only from within
 /// [`crate::wait_for_interrupt`] or [`crate::let_interrupts_in`].
-pub trait Kernel {
-    /// A trap from user mode; all registers are in `context`. Returns whom to resume.
-    fn trap(&'static self, context: &'static Context, trap: Trap) -> &'static Context;
+pub trait Kernel: 'static {
+    /// What the machine runs. It begins with its context, so that the machine knows it by that.
+    type Thread: 'static;
+
+    /// The context with which the thread begins.
+    fn context(thread: &'static Self::Thread) -> &'static Context;
+
+    /// A trap of the thread in user mode; all registers are in its context. Returns whom to resume.
+    fn trap(&'static self, thread: &'static Self::Thread, trap: Trap) -> &'static Self::Thread;
 
     /// [`Kernel::trap`] for [`Trap::Syscall`], which is worth a call of its own.
-    fn syscall(&'static self, context: &'static Context) -> &'static Context {
-        self.trap(context, Trap::Syscall)
+    fn syscall(&'static self, thread: &'static Self::Thread) -> &'static Self::Thread {
+        self.trap(thread, Trap::Syscall)
     }
 
     /// What [`crate::call_continuation`] was asked to call. Returns whom to resume.
-    fn resume(&'static self, context: &'static Context) -> &'static Context {
-        context
+    fn resume(&'static self, thread: &'static Self::Thread) -> &'static Self::Thread {
+        thread
     }
 
-    /// The processor is about to go on with a context whose I/O ports are others than those that are
+    /// The processor is about to go on with a thread whose I/O ports are others than those that are
     /// loaded. Loads them.
-    fn change_ports(&'static self, context: &'static Context) {
-        crate::load_ports(context.ports(), &[]);
+    fn change_ports(&'static self, thread: &'static Self::Thread) {
+        crate::load_ports(Self::context(thread).ports(), &[]);
     }
 
     /// A [`Trap::Timer`] or [`Trap::Irq`] that arrived inside one of these two. Does not switch

@@ -15,7 +15,7 @@ use crate::{Stop, K};
 use abi::message::FAULT_WORDS;
 use abi::state::Waiting;
 use abi::{access, Exception, PAGE_SIZE};
-use hal::{Context, Pfn};
+use hal::Pfn;
 
 /// A page fault of the running thread's own instruction. Returns whom to resume.
 pub(crate) fn page(
@@ -24,7 +24,7 @@ pub(crate) fn page(
     address: u64,
     write: bool,
     execute: bool,
-) -> &'static Context {
+) -> &'static Thread {
     let need = match (write, execute) {
         (true, _) => access::WRITE,
         (_, true) => access::EXECUTE,
@@ -34,7 +34,7 @@ pub(crate) fn page(
 }
 
 /// A page that an instruction of the running thread needs. Returns whom to resume.
-pub(crate) fn absent(k: K, t: &'static Thread, address: u64, need: Access) -> &'static Context {
+pub(crate) fn absent(k: K, t: &'static Thread, address: u64, need: Access) -> &'static Thread {
     let Some(space) = t.space() else {
         t.halt(Exception::NoSpace, address);
         return k.leave(t);
@@ -60,7 +60,7 @@ pub(crate) fn absent(k: K, t: &'static Thread, address: u64, need: Access) -> &'
 }
 
 #[cold]
-fn went_wrong(k: K, t: &'static Thread, made: Result<Pfn, Stop>) -> &'static Context {
+fn went_wrong(k: K, t: &'static Thread, made: Result<Pfn, Stop>) -> &'static Thread {
     if let Err(stop) = made {
         k.deal_with(t, stop);
     }
@@ -91,7 +91,7 @@ fn keeper_of(
 /// Asks for a page that the running thread needs, by itself or in a call, if its keeper waits to be asked.
 /// Returns whom to resume.
 #[inline(always)]
-pub(crate) fn ask_keeper(k: K, t: &'static Thread, fault: &Fault) -> Option<&'static Context> {
+pub(crate) fn ask_keeper(k: K, t: &'static Thread, fault: &Fault) -> Option<&'static Thread> {
     let (port, words, region) = keeper_of(t, fault)?;
     ipc::fast::fault(k, t, port, &words, fault, region)
 }
@@ -129,7 +129,7 @@ fn send(k: K, t: &'static Thread, port: &'static Port, news: &News) {
 }
 
 /// An exception of the processor. Returns whom to resume.
-pub(crate) fn processor(k: K, t: &'static Thread, vector: u8, error: u64) -> &'static Context {
+pub(crate) fn processor(k: K, t: &'static Thread, vector: u8, error: u64) -> &'static Thread {
     let code = match Exception::from_raw(u64::from(vector)) {
         Some(code) if vector < 32 => code,
         _ => Exception::Processor,

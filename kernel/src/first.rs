@@ -34,15 +34,14 @@ pub struct FirstSpace<'a> {
 }
 
 impl Kernel {
-    /// Makes the first space and its thread, with every authority there is, and returns the frame
+    /// Makes the first space and its thread, with every authority there is, and returns the thread
     /// to start with. `None`: the description makes no sense, or the kernel's memory does not
     /// suffice.
     #[must_use]
-    pub fn first_space(&'static self, first: &FirstSpace<'_>) -> Option<&'static hal::Context> {
-        build(self, first).ok().map(|t| {
-            self.begin(t);
-            &t.ctx
-        })
+    pub fn first_space(&'static self, first: &FirstSpace<'_>) -> Option<&'static Thread> {
+        let thread = build(self, first).ok()?;
+        self.begin(thread);
+        Some(thread)
     }
 }
 

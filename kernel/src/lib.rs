@@ -82,9 +82,6 @@ pub struct Kernel {
     stacks: exec::Stacks,
     counters: exec::counters::Counters,
     forgotten: exec::Forgotten,
-    /// The thread that runs, whose translations and I/O ports are loaded; before the first one does, its
-    /// slot.
-    current: Cell<&'static Thread>,
     /// Next space whose page table is given up when table pages are out.
     table_hand: Cell<usize>,
     seed: Cell<u32>,
@@ -156,7 +153,6 @@ impl Kernel {
                 threads: Handles::new(threads.first_slot()?),
                 references: Handles::new(references.first_slot()?),
             },
-            current: Cell::new(threads.first_slot()?),
             mutexes,
             conds,
             mappings,
@@ -200,19 +196,14 @@ impl Kernel {
         self.epochs.get()
     }
 
-    /// The thread that runs.
-    fn running(&self) -> &'static Thread {
-        self.current.get()
-    }
-
     /// Ends a trap: whoever should run now, runs.
     #[inline(always)]
-    fn leave(&'static self, t: &'static Thread) -> &'static Context {
+    fn leave(&'static self, t: &'static Thread) -> &'static Thread {
         self.depart(t);
         probe::leave(self);
         if t.run.get() == Run::Running {
             if !self.sched.pending(t) {
-                return &t.ctx;
+                return t;
             }
         } else if self.sched.has_only_heir() {
             return self.give_way(t);
@@ -222,7 +213,7 @@ impl Kernel {
 
     /// The running thread waits, and somebody has become ready in this trap.
     #[inline(never)]
-    fn give_way(&'static self, t: &'static Thread) -> &'static Context {
+    fn give_way(&'static self, t: &'static Thread) -> &'static Thread {
         match self.sched.take_heir(self, t) {
             Some(heir) => self.turn_to(t, heir),
             None => self.reschedule(t),
@@ -230,36 +221,36 @@ impl Kernel {
     }
 
     #[inline(never)]
-    fn reschedule(&'static self, t: &'static Thread) -> &'static Context {
+    fn reschedule(&'static self, t: &'static Thread) -> &'static Thread {
         let was = t.run.get();
         let next = self.sched.next(self, t);
         if core::ptr::eq(t, next) {
             exec::counters::resumed(was);
-            return &t.ctx;
+            return t;
         }
         self.go_to(t, next)
     }
 
     /// The processor goes on with another thread.
     #[inline]
-    fn go_to(&'static self, from: &'static Thread, to: &'static Thread) -> &'static Context {
+    fn go_to(&'static self, from: &'static Thread, to: &'static Thread) -> &'static Thread {
         self.arrive(from, to);
         exec::switch(self, from, to)
     }
 
     /// As [`Kernel::go_to`], where nothing is called but as the last thing.
     #[inline(always)]
-    fn turn_to(&'static self, from: &'static Thread, to: &'static Thread) -> &'static Context {
+    fn turn_to(&'static self, from: &'static Thread, to: &'static Thread) -> &'static Thread {
         if exec::SWITCHES_STACKS || CONFIG.counters {
             return self.go_to(from, to);
         }
         self.arrive(from, to);
-        &to.ctx
+        to
     }
 
     /// The running thread waits, and `to`, which no queue holds, goes on in its place.
     #[inline(always)]
-    fn hand_to(&'static self, from: &'static Thread, to: &'static Thread) -> &'static Context {
+    fn hand_to(&'static self, from: &'static Thread, to: &'static Thread) -> &'static Thread {
         self.depart(from);
         if !exec::MAY_BE_KEPT || !self.sched.somebody_above(to) {
             return self.go_to(from, to);
@@ -270,10 +261,9 @@ impl Kernel {
         self.reschedule(from)
     }
 
-    /// The thread is the running one, after `from`, and its address space, if it has one, the processor's.
+    /// The thread is the running one, after `from`: its address space, if it has one, is the processor's.
     #[inline(always)]
     fn arrive(&self, from: &'static Thread, to: &'static Thread) {
-        self.current.set(to);
         let Some(space) = to.space() else { return };
         if !from.space().is_some_and(|here| core::ptr::eq(here, space)) {
             space.table.activate();
@@ -282,7 +272,7 @@ impl Kernel {
 
     /// Ends a trap whose handler was stopped.
     #[inline(never)]
-    fn stopped(&'static self, t: &'static Thread, stop: Stop) -> &'static Context {
+    fn stopped(&'static self, t: &'static Thread, stop: Stop) -> &'static Thread {
         self.counters.abandon(t, &stop);
         if let Stop::Fault(fault) = &stop {
             if let Some(next) = fault::ask_keeper(self, t, fault) {
@@ -344,7 +334,6 @@ impl Kernel {
     fn begin(&'static self, t: &'static Thread) {
         t.run.set(Run::Running);
         exec::begin(self, t);
-        self.current.set(t);
         if let Some(space) = t.space() {
             space.table.activate();
         }
@@ -352,15 +341,21 @@ impl Kernel {
 }
 
 impl hal::Kernel for Kernel {
-    fn trap(&'static self, context: &'static Context, trap: Trap) -> &'static Context {
-        let t = self.running();
+    type Thread = Thread;
+
+    #[inline(always)]
+    fn context(t: &'static Thread) -> &'static Context {
+        &t.ctx
+    }
+
+    fn trap(&'static self, t: &'static Thread, trap: Trap) -> &'static Thread {
         probe::enter(t);
         let calls = !matches!(trap, Trap::Timer | Trap::Irq(_) | Trap::Syscall);
         if calls && !self.enter(t) {
             return self.leave(t);
         }
         match trap {
-            Trap::Syscall => self.syscall(context),
+            Trap::Syscall => self.syscall(t),
             Trap::PageFault {
                 address,
                 write,
@@ -376,22 +371,21 @@ impl hal::Kernel for Kernel {
     }
 
     #[inline(always)]
-    fn syscall(&'static self, context: &'static Context) -> &'static Context {
-        let t = self.running();
+    fn syscall(&'static self, t: &'static Thread) -> &'static Thread {
         probe::enter(t);
         if !self.enter(t) {
             return self.leave(t);
         }
         self.counters.begin(t);
-        syscall::HANDLERS[context.rax.get() as u8 as usize](self, t)
+        syscall::HANDLERS[t.ctx.rax.get() as u8 as usize](self, t)
     }
 
-    fn resume(&'static self, _: &'static Context) -> &'static Context {
-        self.go_on(self.running())
+    fn resume(&'static self, t: &'static Thread) -> &'static Thread {
+        self.go_on(t)
     }
 
-    fn change_ports(&'static self, _: &'static Context) {
-        match self.running().space() {
+    fn change_ports(&'static self, t: &'static Thread) {
+        match t.space() {
             Some(space) => space.load_ports(),
             None => hal::load_ports(0, &[]),
         }

@@ -4,6 +4,7 @@
 //! it does next. The host runs the interrupt model: there is no user mode to start and no stack
 //! to switch to, so a test calls [`Kernel::trap`] itself. Nothing in here is `unsafe`.
 
+use crate::context::context_of;
 use crate::mask::{Level, Way};
 use crate::{Context, Kernel, Pfn, Trap};
 use abi::PAGE_SIZE;
@@ -11,6 +12,7 @@ use core::cell::RefCell;
 use core::fmt::Arguments;
 use core::ops::Range;
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
 /// The lowest frame of RAM; those below stand for the low megabyte.
 pub const FIRST_FRAME: u32 = 256;
@@ -42,7 +44,7 @@ struct Machine {
     archive: (u64, u64),
     command_line: &'static str,
     log: Vec<String>,
-    kernel: Option<&'static dyn Kernel>,
+    kernel: Option<Rc<dyn Fn(Trap)>>,
     /// Address of the active page table, to be compared only.
     active: usize,
     /// How often each event came.
@@ -160,8 +162,8 @@ pub fn deadline() -> u64 {
 }
 
 /// The kernel whose [`Kernel::interrupt`] a waiting processor calls.
-pub fn set_kernel(kernel: &'static dyn Kernel) {
-    with(|m| m.kernel = Some(kernel));
+pub fn set_kernel<K: Kernel>(kernel: &'static K) {
+    with(|m| m.kernel = Some(Rc::new(|trap| kernel.interrupt(trap))));
 }
 
 /// A device raises its line. The next [`take_interrupt`] or [`wait_for_interrupt`] that finds the
@@ -245,7 +247,7 @@ pub fn run<R>(f: impl FnOnce() -> R) -> Result<R, Idle> {
 // ---- the interface of the machine ----------------------------------------------------------------
 
 /// Not on the host: a test calls [`Kernel::trap`] itself.
-pub fn start<K: Kernel>(_kernel: &'static K, _first: &'static Context) -> ! {
+pub fn start<K: Kernel>(_kernel: &'static K, _first: &'static K::Thread) -> ! {
     panic!("the simulated machine has no user mode to start");
 }
 
@@ -498,7 +500,7 @@ pub fn stack_handoff(_from: &'static Context, _to: &'static Context) {
 }
 
 /// As [`switch_stack`].
-pub fn stack_attach(_context: &'static Context, _stack: &'static Stack) {
+pub fn stack_attach<K: Kernel>(_thread: &'static K::Thread, _stack: &'static Stack) {
     panic!("the simulated machine has no stacks to attach");
 }
 
@@ -513,7 +515,7 @@ pub fn switch_context(_to: &'static Context) -> ! {
 }
 
 /// As [`switch_stack`].
-pub fn call_continuation(_context: &'static Context) -> ! {
+pub fn call_continuation<K: Kernel>(_thread: &'static K::Thread) -> ! {
     panic!("the simulated machine has no stacks to call on");
 }
 
@@ -521,7 +523,9 @@ pub(crate) fn set_stack(context: &Context, _stack: &'static Stack) {
     context.stack_top.set(1);
 }
 
-pub(crate) fn reset_stack(context: &Context) {
+/// There is nothing on a simulated stack.
+pub fn reset_stack<K: Kernel>(thread: &'static K::Thread) {
+    let context = context_of::<K>(thread);
     assert!(
         context.stack_top.get() != 0,
         "the thread has no stack of its own"
@@ -577,8 +581,8 @@ pub fn wait_for_interrupt() {
     let Some(trap) = trap else {
         std::panic::resume_unwind(Box::new(Idle))
     };
-    let kernel = with(|m| m.kernel).expect("a test that waits names its kernel by set_kernel");
-    kernel.interrupt(trap);
+    let kernel = with(|m| m.kernel.clone());
+    kernel.expect("a test that waits names its kernel by set_kernel")(trap);
 }
 
 /// Lets interrupts in that are pending.
@@ -599,10 +603,9 @@ pub(crate) fn mask_raise(level: Level) -> Level {
 /// On the host interrupts come only when the mask is lowered, and are handled with everything masked.
 pub(crate) fn mask_restore(previous: Level) {
     while let Some(trap) = take_above(previous) {
-        let kernel =
-            with(|m| m.kernel).expect("a test with preemption names its kernel by set_kernel");
+        let kernel = with(|m| m.kernel.clone());
         with(|m| m.level = Level::All);
-        kernel.interrupt(trap);
+        kernel.expect("a test with preemption names its kernel by set_kernel")(trap);
     }
     with(|m| m.level = previous);
 }
@@ -644,10 +647,10 @@ pub fn load_ports(number: u32, ranges: &[(u16, u16)]) {
     with(|m| m.ports = (number, ranges.to_vec()));
 }
 
-/// What the machine does on its way to a context.
-pub fn go_to(kernel: &'static dyn Kernel, context: &'static Context) {
-    if with(|m| m.ports.0) != context.ports() {
-        kernel.change_ports(context);
+/// What the machine does on its way to a thread.
+pub fn go_to<K: Kernel>(kernel: &'static K, thread: &'static K::Thread) {
+    if with(|m| m.ports.0) != context_of::<K>(thread).ports() {
+        kernel.change_ports(thread);
     }
 }
 
@@ -709,6 +712,10 @@ mod tests {
     fn interrupts_wait_for_the_level_that_lets_them_in() {
         struct Log(RefCell<Vec<Trap>>);
         impl Kernel for Log {
+            type Thread = Context;
+            fn context(context: &'static Context) -> &'static Context {
+                context
+            }
             fn trap(&'static self, context: &'static Context, _: Trap) -> &'static Context {
                 context
             }

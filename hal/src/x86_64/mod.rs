@@ -44,15 +44,15 @@ pub use memory::{
 pub use paging::{activate_none, PageTable};
 pub use serial::{die, log};
 pub use stack::{
-    alloc_stack, call_continuation, stack_attach, stack_detach, stack_handoff, switch_context,
-    switch_stack, Stack, STACK_BYTES,
+    alloc_stack, call_continuation, reset_stack, stack_attach, stack_detach, stack_handoff,
+    switch_context, switch_stack, Stack, STACK_BYTES,
 };
 pub use time::{now, set_timer, ticks, time_of};
 pub use trap::start;
 
 pub(crate) use fpu::{fpu_drop, fpu_flush, mxcsr_mask};
 pub(crate) use mask::{begin_section, end_section, mask_raise, mask_restore};
-pub(crate) use stack::{cpu_stack_top, reset_stack, set_stack};
+pub(crate) use stack::{cpu_stack_top, set_stack};
 
 /// A static of a machine with one processor.
 #[repr(transparent)]

@@ -15,8 +15,9 @@
 use super::instructions::stack_pointer;
 use super::memory::{self, ACCESSED, DIRTY, NO_EXECUTE, PRESENT, STACK_BASE, WRITABLE};
 use super::trap::OWN_STACKS;
-use super::Global;
-use crate::Context;
+use super::{trap, Global};
+use crate::context::context_of;
+use crate::{Context, Kernel};
 use abi::PAGE_SIZE;
 use core::arch::{asm, naked_asm};
 use core::cell::{Cell, UnsafeCell};
@@ -146,7 +147,12 @@ struct Activation {
     unused: u64,
 }
 
-pub(crate) fn reset_stack(context: &'static Context) {
+/// Arms the thread's own stack so that the next [`switch_stack`] to it goes straight to user mode with
+/// the thread's context. Drops a suspended activation. Panics when the thread has no stack of its own,
+/// or when the caller runs on that.
+pub fn reset_stack<K: Kernel>(thread: &'static K::Thread) {
+    trap::agree_on::<K>();
+    let context = context_of::<K>(thread);
     let Some(stack) = own_stack(context) else {
         panic!("the thread has no stack of its own")
     };
@@ -168,7 +174,7 @@ pub(crate) fn reset_stack(context: &'static Context) {
 
 /// Saves the activation of `from` (callee-saved registers, stack pointer) on its own stack and
 /// goes on with that of `to`, which is one that an earlier call saved or that
-/// [`Context::reset_stack`] armed. Returns when somebody switches back to `from`.
+/// [`reset_stack`] armed. Returns when somebody switches back to `from`.
 #[inline(always)]
 pub fn switch_stack(from: &'static Context, to: &'static Context) {
     let on_own = own_stack(from).is_some_and(|stack| stack.contains(stack_pointer()));
@@ -220,11 +226,11 @@ pub fn stack_handoff(from: &'static Context, to: &'static Context) {
     from.stack_top.set(cpu_stack_top());
 }
 
-/// Gives a context without a stack this one, so that [`switch_stack`] and [`switch_context`] to it
+/// Gives a thread without a stack this one, so that [`switch_stack`] and [`switch_context`] to it
 /// lead to user mode (Draves et al., Figure 4).
-pub fn stack_attach(context: &'static Context, stack: &'static Stack) {
-    set_stack(context, stack);
-    reset_stack(context);
+pub fn stack_attach<K: Kernel>(thread: &'static K::Thread, stack: &'static Stack) {
+    set_stack(K::context(thread), stack);
+    reset_stack::<K>(thread);
 }
 
 /// Takes a context's stack, with any activation on it (Draves et al., Figure 4). It may be the one that
@@ -258,9 +264,10 @@ pub fn switch_context(to: &'static Context) -> ! {
     }
 }
 
-/// Calls the kernel's [`crate::Kernel::resume`] for the context at the beginning of its stack, on which
-/// this runs, and goes on with what that returns (Draves et al., Figure 4).
-pub fn call_continuation(context: &'static Context) -> ! {
+/// Calls the kernel's [`Kernel::resume`] for the thread at the beginning of its stack, on which this
+/// runs, and goes on with what that returns (Draves et al., Figure 4).
+pub fn call_continuation<K: Kernel>(thread: &'static K::Thread) -> ! {
+    let context = context_of::<K>(thread);
     let on_own = own_stack(context).is_some_and(|stack| stack.contains(stack_pointer()));
     assert!(
         on_own,

@@ -16,6 +16,7 @@ use super::instructions::{cr2, wrmsr, MSR_EFER, MSR_LSTAR, MSR_SFMASK, MSR_SYSEN
 use super::mask::{self, FLAG};
 use super::serial::{die, die_at};
 use super::{interrupts, stack, time, Cpu, Global, CPU};
+use crate::context::context_of;
 use crate::mask::{Irq, IRQ};
 use crate::{Context, Kernel, Trap};
 use core::arch::{asm, global_asm, naked_asm};
@@ -85,13 +86,52 @@ hal_stubs:
     common = sym common,
 );
 
+/// A kernel whose threads are known by their contexts: those that it gave, by [`context_of`].
+trait AnyKernel {
+    fn trap_in(&'static self, context: &'static Context, trap: Trap) -> &'static Context;
+    fn resume_in(&'static self, context: &'static Context) -> &'static Context;
+    fn change_ports_for(&'static self, context: &'static Context);
+    fn interrupt_by(&'static self, trap: Trap);
+}
+
+impl<K: Kernel> AnyKernel for K {
+    fn trap_in(&'static self, context: &'static Context, trap: Trap) -> &'static Context {
+        context_of::<K>(self.trap(thread_of::<K>(context), trap))
+    }
+
+    fn resume_in(&'static self, context: &'static Context) -> &'static Context {
+        context_of::<K>(self.resume(thread_of::<K>(context)))
+    }
+
+    fn change_ports_for(&'static self, context: &'static Context) {
+        self.change_ports(thread_of::<K>(context));
+    }
+
+    fn interrupt_by(&'static self, trap: Trap) {
+        self.interrupt(trap);
+    }
+}
+
+/// The thread that begins with a context on which the processor was, or whose stack was armed.
+fn thread_of<K: Kernel>(context: &'static Context) -> &'static K::Thread {
+    // SAFETY: there is one type of kernel (`agree_on`), and `context_of` its threads is all that ever
+    // comes to `hal_resume`: from `start`, from what the kernel returns, and from `stack::reset_stack`.
+    unsafe { &*core::ptr::from_ref(context).cast() }
+}
+
 /// The kernel that is called.
-static KERNEL: Global<Cell<&'static dyn Kernel>> = Global(Cell::new(&NoKernel));
+static KERNEL: Global<Cell<&'static dyn AnyKernel>> = Global(Cell::new(&NoKernel));
 
 /// Stands in until [`start`].
 struct NoKernel;
 
 impl Kernel for NoKernel {
+    type Thread = Context;
+
+    fn context(context: &'static Context) -> &'static Context {
+        context
+    }
+
     fn trap(&'static self, _: &'static Context, _: Trap) -> &'static Context {
         unreachable!()
     }
@@ -118,14 +158,14 @@ pub(super) fn init() {
 }
 
 /// Enters user mode with `first`; from now on `kernel` is called. Once only.
-pub fn start<K: Kernel>(kernel: &'static K, first: &'static Context) -> ! {
+pub fn start<K: Kernel>(kernel: &'static K, first: &'static K::Thread) -> ! {
     assert!(
         CPU.0.current.get().is_none(),
         "a kernel has been started already"
     );
+    agree_on::<K>();
     KERNEL.0.set(kernel);
     CPU.0.kernel.set(core::ptr::from_ref(kernel) as u64);
-    CPU.0.syscall.set(syscall::<K> as *const () as u64);
     // SAFETY: `hal_resume` wants a context and any stack on which nothing is that will be used
     // again: nothing returns from here.
     unsafe {
@@ -135,24 +175,31 @@ pub fn start<K: Kernel>(kernel: &'static K, first: &'static Context) -> ! {
             "jmp {resume}",
             stack = in(reg) stack::cpu_stack_top(),
             resume = sym hal_resume,
-            in("rax") first,
+            in("rax") context_of::<K>(first),
             options(noreturn)
         )
     }
+}
+
+/// From now on the kernel is of this type. Panics if it is of another one.
+pub(super) fn agree_on<K: Kernel>() {
+    let syscall = syscall::<K> as *const () as u64;
+    let before = CPU.0.syscall.replace(syscall);
+    assert!(before == 0 || before == syscall, "two kernels");
 }
 
 /// Calls the kernel without a detour through a table of methods: the entry code has the address of
 /// this for the kernel's type.
 extern "C" fn syscall<K: Kernel>(
     kernel: &'static K,
-    context: &'static Context,
+    thread: &'static K::Thread,
 ) -> &'static Context {
-    kernel.syscall(context)
+    context_of::<K>(kernel.syscall(thread))
 }
 
 /// Calls the kernel for a context that goes on in it.
 pub(super) extern "C" fn resume(context: &'static Context) -> &'static Context {
-    KERNEL.0.get().resume(context)
+    KERNEL.0.get().resume_in(context)
 }
 
 /// The end of the way out with `sysretq`, with the context in `rax`.
@@ -348,7 +395,7 @@ unsafe extern "C" fn syscall_entry() {
 
 /// The context needs other I/O ports than the one before. Returns it.
 extern "C" fn change_ports(context: &'static Context) -> &'static Context {
-    KERNEL.0.get().change_ports(context);
+    KERNEL.0.get().change_ports_for(context);
     context
 }
 
@@ -495,7 +542,7 @@ extern "C" fn from_user(context: &'static Context, vector: u64, error: u64) -> &
             None => return context,
         },
     };
-    KERNEL.0.get().trap(context, trap)
+    KERNEL.0.get().trap_in(context, trap)
 }
 
 /// What is on the stack after a trap in the kernel.
@@ -564,7 +611,7 @@ extern "C" fn handle_now() {
 /// Calls the kernel, which has been interrupted.
 pub(super) fn interrupt(vector: u8) {
     if let Some(trap) = arrived(vector.into()) {
-        KERNEL.0.get().interrupt(trap);
+        KERNEL.0.get().interrupt_by(trap);
     }
 }
 

@@ -18,7 +18,7 @@ use crate::object::Handles;
 use crate::{fault, syscall, K};
 use abi::Call;
 use core::cell::Cell;
-use hal::{Context, Stack};
+use hal::Stack;
 
 /// A function and 32 bytes for it.
 #[derive(Clone, Copy)]
@@ -27,7 +27,7 @@ pub(crate) struct Continuation {
     pub(super) words: [u64; 4],
 }
 
-type Function = fn(K, &'static Thread, [u64; 4]) -> &'static Context;
+type Function = fn(K, &'static Thread, [u64; 4]) -> &'static Thread;
 
 /// Number of continuations that a thread has room for.
 const ROOM: usize = matches!(CONFIG.model, Model::Continuation) as usize;
@@ -94,7 +94,7 @@ impl Kept {
 }
 
 /// Does the call that stands in the frame.
-fn redo(k: K, t: &'static Thread, _: [u64; 4]) -> &'static Context {
+fn redo(k: K, t: &'static Thread, _: [u64; 4]) -> &'static Thread {
     syscall::HANDLERS[t.ctx.rax.get() as u8 as usize](k, t)
 }
 
@@ -125,7 +125,7 @@ impl Thread {
 }
 
 /// Locks the mutex if it is where it was and free: without arguments to decode.
-fn lock(k: K, t: &'static Thread, [handle, ..]: [u64; 4]) -> &'static Context {
+fn lock(k: K, t: &'static Thread, [handle, ..]: [u64; 4]) -> &'static Thread {
     let same = t.ctx.rax.get() as u8 == Call::MutexLock as u8 && t.ctx.rdi.get() == handle;
     let space = t.goes_straight().filter(|_| same);
     let mutexes: &Handles<Mutex> = &k.handles.mutexes;
@@ -139,7 +139,7 @@ fn lock(k: K, t: &'static Thread, [handle, ..]: [u64; 4]) -> &'static Context {
 }
 
 /// Looks for the page again: the instruction does not have to fault to find out.
-fn page(k: K, t: &'static Thread, [address, need, rip, _]: [u64; 4]) -> &'static Context {
+fn page(k: K, t: &'static Thread, [address, need, rip, _]: [u64; 4]) -> &'static Thread {
     if t.ctx.rip.get() == rip {
         return fault::absent(k, t, address, Access(need));
     }

@@ -78,7 +78,7 @@ impl Forgotten {
 /// The thread that runs first.
 pub(crate) fn begin(k: K, t: &'static Thread) {
     if matches!(CONFIG.model, Model::Continuation) {
-        hal::stack_attach(&t.ctx, k.stacks.take());
+        hal::stack_attach::<Kernel>(t, k.stacks.take());
     }
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn begin(k: K, t: &'static Thread) {
 pub(crate) fn drop_activation(t: &'static Thread) {
     match CONFIG.model {
         Model::Interrupt => {}
-        Model::Process => t.ctx.reset_stack(),
+        Model::Process => hal::reset_stack::<Kernel>(t),
         Model::Continuation => t.kept.clear(),
     }
 }
@@ -114,15 +114,15 @@ pub(crate) fn found_page(t: &Thread) {
     }
 }
 
-/// The processor goes on with `next`, which is not `from`. Returns the frame that the caller's return
+/// The processor goes on with `next`, which is not `from`. Returns the thread that the caller's return
 /// leads to.
 #[inline]
-pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'static Context {
+pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'static Thread {
     let displaced = k.lock.goes_on(next);
     match CONFIG.model {
         Model::Interrupt => {
             counters::blocked(from, Kind::HandedOff);
-            &next.ctx
+            next
         }
         Model::Process => {
             counters::blocked(from, Kind::Kept);
@@ -130,7 +130,7 @@ pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'st
                 drop_activation(next);
             }
             hal::switch_stack(&from.ctx, &next.ctx);
-            &from.ctx
+            from
         }
         Model::Continuation => {
             if displaced {
@@ -145,11 +145,11 @@ pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'st
             if next.kept.is_set() {
                 // Who would only wait for the lock there can as well go out.
                 if !k.forgotten.now(k) && !k.lock.is_held() {
-                    hal::call_continuation(&next.ctx);
+                    hal::call_continuation::<Kernel>(next);
                 }
                 next.kept.clear();
             }
-            &next.ctx
+            next
         }
     }
 }
@@ -170,9 +170,9 @@ impl Kernel {
     }
 
     /// The running thread goes on from its continuation, at the beginning of its stack.
-    pub(crate) fn go_on(&'static self, t: &'static Thread) -> &'static Context {
+    pub(crate) fn go_on(&'static self, t: &'static Thread) -> &'static Thread {
         let Some(continuation) = t.kept.take() else {
-            return &t.ctx;
+            return t;
         };
         if !self.enter(t) {
             return self.leave(t);
@@ -186,7 +186,7 @@ impl Kernel {
     fn displace(&'static self, holder: &'static Thread, next: &'static Thread) {
         if matches!(CONFIG.model, Model::Continuation) {
             next.kept.clear();
-            hal::stack_attach(&next.ctx, self.stacks.take());
+            hal::stack_attach::<Kernel>(next, self.stacks.take());
         }
         counters::blocked(holder, Kind::Kept);
         probe::displaced();

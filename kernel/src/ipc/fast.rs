@@ -21,33 +21,69 @@ use abi::message::{FAULT_WORDS, SHORT_ANSWER_WORDS};
 use abi::state::{Stage, Waiting};
 use abi::{Call, Code, Exception, MAX_LIST_REFS, MAX_SHORT, PAGE_SIZE};
 use core::cell::Cell;
-use hal::{Context, Pfn};
+use hal::Pfn;
 
 /// The handler of a call that has a short way.
 pub(crate) const fn handler(call: Call) -> Option<Handler> {
     Some(match call {
-        Call::ClientConnectSendOverReceiveShort => {
-            |k, t| or_else(k, t, request::<InRegisters, false>(k, t))
-        }
-        Call::ServerAckSendWaitReceiveShort => {
-            |k, t| or_else(k, t, answer::<InRegisters, false>(k, t))
-        }
-        Call::CallShort => |k, t| or_else(k, t, request::<InRegisters, true>(k, t)),
+        Call::ClientConnectSendOverReceiveShort => by_length!(connect_short),
+        Call::ServerAckSendWaitReceiveShort => by_length!(ack_short),
+        Call::CallShort => by_length!(call_short),
+        Call::ReplyWaitReceiveShort => by_length!(reply_short),
         Call::ClientConnectSendOverReceive => |k, t| or_else(k, t, request::<OnAPage, false>(k, t)),
         Call::ServerAckSendWaitReceive => |k, t| or_else(k, t, answer::<OnAPage, false>(k, t)),
         Call::Call => |k, t| or_else(k, t, request::<OnAPage, true>(k, t)),
         Call::ReplyWaitReceive => |k, t| or_else(k, t, answer::<OnAPage, true>(k, t)),
-        Call::ReplyWaitReceiveShort => |k, t| match t.server.stage.get() {
-            Stage::Fault => or_else(k, t, answer_fault(k, t)),
-            Stage::Exception => or_else(k, t, answer_exception(k, t)),
-            _ => or_else(k, t, answer::<InRegisters, true>(k, t)),
-        },
         _ => return None,
     })
 }
 
+/// A handler that leaves a register message to one that knows how many words it has: a table of them
+/// costs less than to find out. What is not whole words is left to the long way.
+macro_rules! by_length {
+    ($handler:ident) => {{
+        static HANDLERS: [Handler; 256] = {
+            let mut all: [Handler; 256] = [syscall::ipc_call; 256];
+            all[0] = $handler::<0>;
+            all[8] = $handler::<1>;
+            all[16] = $handler::<2>;
+            all[24] = $handler::<3>;
+            all[32] = $handler::<4>;
+            all[40] = $handler::<5>;
+            all[48] = $handler::<6>;
+            all[56] = $handler::<7>;
+            all[64] = $handler::<8>;
+            all
+        };
+        |k, t| HANDLERS[usize::from((t.ctx.rax.get() >> 8) as u8)](k, t)
+    }};
+}
+use by_length;
+
+const _: () = assert!(MAX_SHORT == 64);
+
+fn connect_short<const N: usize>(k: K, t: &'static Thread) -> &'static Thread {
+    or_else(k, t, request::<InRegisters<N>, false>(k, t))
+}
+
+fn ack_short<const N: usize>(k: K, t: &'static Thread) -> &'static Thread {
+    or_else(k, t, answer::<InRegisters<N>, false>(k, t))
+}
+
+fn call_short<const N: usize>(k: K, t: &'static Thread) -> &'static Thread {
+    or_else(k, t, request::<InRegisters<N>, true>(k, t))
+}
+
+fn reply_short<const N: usize>(k: K, t: &'static Thread) -> &'static Thread {
+    match t.server.stage.get() {
+        Stage::Fault => or_else(k, t, answer_fault(k, t)),
+        Stage::Exception if N == SHORT_ANSWER_WORDS => or_else(k, t, answer_exception(k, t)),
+        _ => or_else(k, t, answer::<InRegisters<N>, true>(k, t)),
+    }
+}
+
 #[inline(always)]
-fn or_else(k: K, t: &'static Thread, done: Option<&'static Context>) -> &'static Context {
+fn or_else(k: K, t: &'static Thread, done: Option<&'static Thread>) -> &'static Thread {
     match done {
         Some(next) => next,
         None if probe::rings() => k.leave(t),
@@ -61,6 +97,8 @@ trait Form: Copy {
     const RECEIVES: Call;
     const WAITS: Call;
     const CALLS: Call;
+    /// The count of a register message, beside the result code.
+    const COUNT: u64 = 0;
     /// The running thread's message, if it is simple.
     fn of(t: &Thread) -> Option<Self>;
     /// From where to where it goes.
@@ -69,38 +107,27 @@ trait Form: Copy {
     fn way(self, t: &Thread, to: &Thread) -> Option<Self::Way>;
     /// Whether the running thread can be given a simple answer.
     fn can_be_answered(t: &Thread) -> bool;
-    /// The count of a register message, beside the result code.
-    fn count(self) -> u64;
     /// The receiver's room is used.
     fn fill(self, to: &Thread);
     /// What has been sent is no longer to be sent.
     fn consume(self, t: &Thread);
-    /// Moves it, as the last thing that is done. Returns the receiver's frame.
-    fn arrive(self, way: Self::Way, t: &'static Thread, to: &'static Thread) -> &'static Context;
+    /// Moves it, as the last thing that is done. Returns the receiver.
+    fn arrive(self, way: Self::Way, t: &'static Thread, to: &'static Thread) -> &'static Thread;
 }
 
 /// So many words in registers.
 #[derive(Clone, Copy)]
-struct InRegisters {
-    words: u64,
-    /// As it stands beside a result code.
-    count: u64,
-}
+struct InRegisters<const N: usize>;
 
-impl InRegisters {
-    const NONE: Self = InRegisters { words: 0, count: 0 };
-}
-
-impl Form for InRegisters {
+impl<const N: usize> Form for InRegisters<N> {
     const RECEIVES: Call = Call::ClientReceiveShort;
     const WAITS: Call = Call::ServerWaitReceiveShort;
     const CALLS: Call = Call::CallShort;
+    const COUNT: u64 = (8 * N as u64) << 8;
 
     #[inline(always)]
     fn of(t: &Thread) -> Option<Self> {
-        let words = words(t)?;
-        let count = (t.ctx.rax.get() >> 8 & 0xff) << 8;
-        Some(InRegisters { words, count })
+        brings_nothing(t).then_some(InRegisters)
     }
 
     type Way = ();
@@ -116,27 +143,30 @@ impl Form for InRegisters {
     }
 
     #[inline(always)]
-    fn count(self) -> u64 {
-        self.count
-    }
-
-    #[inline(always)]
     fn fill(self, _: &Thread) {}
 
     #[inline(always)]
     fn consume(self, _: &Thread) {}
 
     #[inline(always)]
-    fn arrive(self, (): (), t: &'static Thread, to: &'static Thread) -> &'static Context {
-        if self.words == 0 {
-            return &to.ctx;
+    fn arrive(self, (): (), t: &'static Thread, to: &'static Thread) -> &'static Thread {
+        // A loop over the registers would be one when it runs.
+        macro_rules! words {
+            ($($n:literal $register:ident)*) => {
+                $(if N > $n {
+                    to.ctx.$register.set(t.ctx.$register.get());
+                })*
+            };
         }
-        to.ctx.rsi.set(t.ctx.rsi.get());
-        if self.words == 1 {
-            return &to.ctx;
-        }
-        COPIES[self.words as usize](&t.ctx, &to.ctx)
+        words!(0 rsi 1 rdx 2 r10 3 r8 4 r9 5 r12 6 r13 7 r14);
+        to
     }
+}
+
+/// Whether a register message is nothing but words: no references.
+#[inline(always)]
+fn brings_nothing(t: &Thread) -> bool {
+    t.ctx.r15.get() & MAX_LIST_REFS == 0 && probe::short_way()
 }
 
 /// So many bytes, some but no more than a page has, in one segment that lies on one page.
@@ -191,11 +221,6 @@ impl Form for OnAPage {
     }
 
     #[inline(always)]
-    fn count(self) -> u64 {
-        0
-    }
-
-    #[inline(always)]
     fn fill(self, to: &Thread) {
         to.ctx.r12.set(to.ctx.r12.get().wrapping_add(self.0));
         to.ctx.r13.set(to.ctx.r13.get().wrapping_sub(self.0));
@@ -208,7 +233,7 @@ impl Form for OnAPage {
     }
 
     #[inline(always)]
-    fn arrive(self, way: Self::Way, _: &'static Thread, to: &'static Thread) -> &'static Context {
+    fn arrive(self, way: Self::Way, _: &'static Thread, to: &'static Thread) -> &'static Thread {
         copy(way[0], way[1], self.0, to)
     }
 }
@@ -220,67 +245,10 @@ fn copy(
     (there, into): (Pfn, u64),
     length: u64,
     to: &'static Thread,
-) -> &'static Context {
+) -> &'static Thread {
     hal::copy_bytes((there, into % PAGE_SIZE), (here, from % PAGE_SIZE), length);
-    &to.ctx
+    to
 }
-
-/// The number of words for a number of bytes, if they are whole words that registers can hold.
-static WORDS: [u8; 256] = {
-    let mut words = [MORE; 256];
-    let mut n = 0;
-    while n <= MAX_SHORT {
-        words[n as usize] = n as u8 / 8;
-        n += 8;
-    }
-    words
-};
-const MORE: u8 = 0xff;
-
-/// Number of words of the message in the frame, if it is whole words and nothing else: no
-/// references, and nothing to settle first.
-#[inline(always)]
-fn words(t: &Thread) -> Option<u64> {
-    let words = WORDS[(t.ctx.rax.get() >> 8) as u8 as usize];
-    if words == MORE {
-        return None;
-    }
-    if t.ctx.r15.get() & MAX_LIST_REFS != 0 {
-        return None;
-    }
-    if !probe::short_way() {
-        return None;
-    }
-    Some(u64::from(words))
-}
-
-/// Copies a message of so many words from frame to frame, and returns the receiver's.
-type CopyWords = fn(&Context, &'static Context) -> &'static Context;
-
-/// The words after the first; one function per number of words: a compiler that sees all of them together makes one of
-/// them, which takes four times as long.
-static COPIES: [CopyWords; MAX_SHORT as usize / 8 + 1] = {
-    macro_rules! registers {
-        ($($register:ident)*) => {{
-            fn copy(from: &Context, to: &'static Context) -> &'static Context {
-                $(to.$register.set(from.$register.get());)*
-                to
-            }
-            copy
-        }};
-    }
-    [
-        |_, to| to,
-        |_, to| to,
-        registers!(rdx),
-        registers!(rdx r10),
-        registers!(rdx r10 r8),
-        registers!(rdx r10 r8 r9),
-        registers!(rdx r10 r8 r9 r12),
-        registers!(rdx r10 r8 r9 r12 r13),
-        registers!(rdx r10 r8 r9 r12 r13 r14),
-    ]
-};
 
 /// The running thread waits, and the processor goes straight to the thread whose call has just
 /// been completed with this code and this message.
@@ -293,8 +261,8 @@ fn hand_off<F: Form>(
     code: Code,
     message: F,
     way: F::Way,
-) -> &'static Context {
-    to.finish_with(code as u64 | message.count());
+) -> &'static Thread {
+    to.finish_with(code as u64 | F::COUNT);
     go_to(k, t, why, to, message, way)
 }
 
@@ -307,7 +275,7 @@ fn go_to<F: Form>(
     to: &'static Thread,
     message: F,
     way: F::Way,
-) -> &'static Context {
+) -> &'static Thread {
     to.run.set(Run::Running);
     t.wait_plain(why);
     if probe::rings() {
@@ -331,7 +299,7 @@ fn go_to<F: Form>(
 /// `client_connect_send_over_receive`, or with `IDEMPOTENT` `call`: to a server that waits in
 /// `server_wait_receive`, of the same form.
 #[inline(always)]
-fn request<F: Form, const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<&'static Context> {
+fn request<F: Form, const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<&'static Thread> {
     let message = F::of(t)?;
     probe::site(Kind::Handle).ok()?;
     let reference = k
@@ -368,7 +336,7 @@ fn request<F: Form, const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<
 /// `server_ack_send_wait_receive`, or with `IDEMPOTENT` `reply_wait_receive`: to a client that waits for
 /// an answer of the same form, while no other client waits.
 #[inline(always)]
-fn answer<F: Form, const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&'static Context> {
+fn answer<F: Form, const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&'static Thread> {
     let message = F::of(s)?;
     probe::site(Kind::Handle).ok()?;
     let set = k
@@ -424,7 +392,7 @@ pub(crate) fn exception(
     code: Exception,
     address: u64,
     detail: u64,
-) -> Option<&'static Context> {
+) -> Option<&'static Thread> {
     let port = Port::named(t.space()?.keeper.get())?.active()?;
     let s = ready_server(k, port)?;
     t.exception.set(code as u8);
@@ -434,7 +402,7 @@ pub(crate) fn exception(
     s.server.set(Stage::Exception, Link::to_active(t));
     t.exception_delivered.set(true);
     t.hint.set(Hint::Excepted(Link::to_active(s)));
-    Some(go_to(k, t, Waiting::Exception, s, InRegisters::NONE, ()))
+    Some(go_to(k, t, Waiting::Exception, s, InRegisters::<0>, ()))
 }
 
 /// A fault of the running thread, to a keeper that waits for one in registers.
@@ -446,20 +414,20 @@ pub(crate) fn fault(
     words: &[u64; FAULT_WORDS],
     fault: &Fault,
     region: &'static Region,
-) -> Option<&'static Context> {
+) -> Option<&'static Thread> {
     port.head().open().ok()?;
     let s = ready_server(k, port)?;
     tell(s, port, words, Code::Fault);
     s.server.set(Stage::Fault, Link::to_active(t));
     super::note_fault(t, s, Missing::of(fault), region);
     t.goes_on_with_page(fault.address, fault.access);
-    Some(go_to(k, t, Waiting::Reply, s, InRegisters::NONE, ()))
+    Some(go_to(k, t, Waiting::Reply, s, InRegisters::<0>, ()))
 }
 
 /// `reply_wait_receive_short` to a thread that met an exception, and goes on with what it says.
 #[inline(never)]
-fn answer_exception(k: K, s: &'static Thread) -> Option<&'static Context> {
-    if words(s)? != SHORT_ANSWER_WORDS as u64 {
+fn answer_exception(k: K, s: &'static Thread) -> Option<&'static Thread> {
+    if !brings_nothing(s) {
         return None;
     }
     probe::site(Kind::Handle).ok()?;
@@ -478,13 +446,15 @@ fn answer_exception(k: K, s: &'static Thread) -> Option<&'static Context> {
     wait_again(k, s, set, c, Call::ServerWaitReceiveShort)?;
     super::go_on_at(c, answer);
     super::end_exception(c);
-    Some(go_to(k, s, Waiting::Portset, c, InRegisters::NONE, ()))
+    Some(go_to(k, s, Waiting::Portset, c, InRegisters::<0>, ()))
 }
 
 /// `reply_wait_receive_short` to a thread that faulted, when its page is there.
 #[inline(never)]
-fn answer_fault(k: K, s: &'static Thread) -> Option<&'static Context> {
-    words(s)?;
+fn answer_fault(k: K, s: &'static Thread) -> Option<&'static Thread> {
+    if !brings_nothing(s) {
+        return None;
+    }
     probe::site(Kind::Handle).ok()?;
     let set = k
         .handles
@@ -502,7 +472,7 @@ fn answer_fault(k: K, s: &'static Thread) -> Option<&'static Context> {
     }
     wait_again(k, s, set, c, Call::ServerWaitReceiveShort)?;
     exec::found_page(c);
-    Some(go_to(k, s, Waiting::Portset, c, InRegisters::NONE, ()))
+    Some(go_to(k, s, Waiting::Portset, c, InRegisters::<0>, ()))
 }
 
 /// The server has answered `to`, and waits for its next client, if it is the processor's turn to go to

@@ -22,7 +22,6 @@ use crate::object::{self, Object, Target};
 use crate::{fault, ipc, Handled, Outcome, Stop, CONFIG, K};
 use abi::state::Waiting;
 use abi::{access, Call as Entry, Code, Exception, PAGE_SIZE, PRIORITIES, SYSCALLS};
-use hal::Context;
 
 /// The arguments of an ordinary call, and who makes it.
 #[derive(Clone, Copy)]
@@ -75,7 +74,7 @@ impl Args {
 }
 
 /// Does a call that stands in the frame of the running thread. Returns whom to resume.
-pub(crate) type Handler = fn(K, &'static Thread) -> &'static Context;
+pub(crate) type Handler = fn(K, &'static Thread) -> &'static Thread;
 
 /// Who does what: the handler of every number.
 pub(crate) static HANDLERS: [Handler; 256] = {
@@ -122,7 +121,7 @@ macro_rules! handlers {
     ($a:ident: $($call:ident => $handle:expr,)*) => {
         const ORDINARY: &[(Entry, Handler)] = &[$((Entry::$call, {
             #[inline(never)]
-            fn handler(k: K, t: &'static Thread) -> &'static Context {
+            fn handler(k: K, t: &'static Thread) -> &'static Thread {
                 ordinary(k, t, |$a| $handle)
             }
             handler
@@ -221,7 +220,7 @@ handlers! { a:
 macro_rules! short_ways {
     ($a:ident, $object:ident: $($call:ident $ty:ty => $handle:expr,)*) => {
         const SHORT_WAYS: &[(Entry, Handler)] = &[$((Entry::$call, {
-            fn handler(k: K, t: &'static Thread) -> &'static Context {
+            fn handler(k: K, t: &'static Thread) -> &'static Thread {
                 match found::<$ty>(k, t) {
                     Some(($a, $object)) => done(k, t, $handle),
                     None => (const { ordinary_handler(Entry::$call) })(k, t),
@@ -261,7 +260,7 @@ fn found<T: Object>(k: K, t: &'static Thread) -> Option<(Args, &'static T)> {
 
 /// The way through an ordinary call: who makes it, the handler, what comes of it.
 #[inline(always)]
-fn ordinary(k: K, t: &'static Thread, handle: impl FnOnce(Args) -> Handled) -> &'static Context {
+fn ordinary(k: K, t: &'static Thread, handle: impl FnOnce(Args) -> Handled) -> &'static Thread {
     let space = match t.goes_straight() {
         Some(space) => space,
         None => match prepare(k, t) {
@@ -274,7 +273,7 @@ fn ordinary(k: K, t: &'static Thread, handle: impl FnOnce(Args) -> Handled) -> &
 
 /// The end of an ordinary call.
 #[inline(always)]
-fn done(k: K, t: &'static Thread, handled: Handled) -> &'static Context {
+fn done(k: K, t: &'static Thread, handled: Handled) -> &'static Thread {
     match handled {
         Ok(_) => k.leave(t),
         Err(stop) => k.stopped(t, stop),
@@ -298,7 +297,7 @@ fn prepare(k: K, t: &'static Thread) -> Option<&'static Space> {
 }
 
 /// A call of IPC, stage by stage.
-pub(crate) fn ipc_call(k: K, t: &'static Thread) -> &'static Context {
+pub(crate) fn ipc_call(k: K, t: &'static Thread) -> &'static Thread {
     if t.goes_straight().is_none() && prepare(k, t).is_none() {
         return k.leave(t);
     }
@@ -312,7 +311,7 @@ pub(crate) fn ipc_call(k: K, t: &'static Thread) -> &'static Context {
 }
 
 /// There is no such call.
-fn no_call(k: K, t: &'static Thread) -> &'static Context {
+fn no_call(k: K, t: &'static Thread) -> &'static Thread {
     ordinary(k, t, |a| {
         Err(Stop::Exception(Exception::NoCall, a.t.ctx.rax.get()))
     })
@@ -420,7 +419,7 @@ fn thread_yield(a: Args) -> Handled {
 }
 
 /// `thread_yield`, when there is nothing to decide but whose turn comes next.
-fn thread_yield_short(k: K, t: &'static Thread) -> &'static Context {
+fn thread_yield_short(k: K, t: &'static Thread) -> &'static Thread {
     if exec::MAY_BE_KEPT || CONFIG.probe || CONFIG.counters || t.goes_straight().is_none() {
         return ordinary(k, t, thread_yield);
     }

@@ -543,8 +543,7 @@ impl Round {
 
     /// Whoever runs does something.
     fn step(&mut self) -> Met {
-        let k = self.w.k;
-        let t = k.current.get();
+        let t = self.w.current.get();
         if t.run.get() != Run::Running {
             return Met::Idle;
         }

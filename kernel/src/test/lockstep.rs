@@ -105,8 +105,9 @@ fn status(t: &Thread) -> Status {
 
 // ---- a system as the kernel has it ---------------------------------------------------------------
 
-/// Reads the kernel's objects into a specification of now.
-fn import(k: K, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
+/// Reads the world's objects into a specification of now.
+fn import(w: &World, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
+    let k = w.k;
     let all = objects(k);
     let numbered = all.iter().zip(1..).filter_map(|(&(at, target), n)| {
         let ty = abi::Type::from_raw(target.kind() as u64)?;
@@ -241,7 +242,7 @@ fn import(k: K, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
         s.objects.insert(id, Rc::new(object));
         pairs.insert(id, target);
     }
-    let current = k.current.get();
+    let current = w.current.get();
     s.running = ids[&place(current.head())];
     for &frame in data {
         let mut page = [0; PAGE_SIZE as usize];
@@ -270,7 +271,7 @@ fn costs() -> [u64; 9] {
 impl<'w> Lockstep<'w> {
     /// From now on. Nobody may wait for anything but an interrupt.
     pub(super) fn new(w: &'w World, data: Vec<u64>) -> Lockstep<'w> {
-        let (mut spec, pairs) = import(w.k, &data);
+        let (mut spec, pairs) = import(&w, &data);
         // The manager's line.
         let manager = spec.object_at(place(w.manager.head()));
         spec.lines[usize::from(super::world::LINE)] = manager;
@@ -293,7 +294,7 @@ impl<'w> Lockstep<'w> {
 
     /// An event happens to both.
     pub(super) fn step(&mut self, event: Event) -> Result<(), Difference> {
-        let before = self.w.k.current.get();
+        let before = self.w.current.get();
         let rip = before.ctx.rip.get();
         let trap = match event {
             Event::Syscall => {
@@ -414,7 +415,7 @@ impl<'w> Lockstep<'w> {
         for id in again {
             self.spec.restart(id);
         }
-        let current = self.w.k.current.get();
+        let current = self.w.current.get();
         let runs = |&id: &Id| self.thread(id).is_some_and(|t| core::ptr::eq(t, current));
         let found = self.spec.threads().map(|(id, _)| id).find(runs);
         self.spec.running = found.unwrap_or_else(|| {

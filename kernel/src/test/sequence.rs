@@ -695,7 +695,7 @@ impl Play<'_> {
 
     /// An access by the running thread: allowed by the machine only if a walk finds the page.
     fn touch(&mut self, address: u64, access: u64) -> Result<(), Difference> {
-        let current = self.scene.w.k.current.get();
+        let current = self.scene.w.current.get();
         let found = current.space().and_then(|s| s.table.lookup(address));
         if found.is_none_or(|(_, rights)| rights & access != access) {
             return self.step(Event::PageFault { address, access });

@@ -147,6 +147,8 @@ pub(super) struct World {
     programs: RefCell<Vec<Rc<Vec<Instr>>>>,
     frames: u64,
     next_page: Cell<u64>,
+    /// Who runs, or ran last.
+    pub(super) current: Cell<&'static Thread>,
     next_object: Cell<u64>,
     /// Traps since the beginning.
     pub(super) traps: Cell<u64>,
@@ -176,17 +178,16 @@ impl World {
                 rights: access::ALL,
             },
         ];
-        let ctx = k.first_space(&FirstSpace {
+        let manager = k.first_space(&FirstSpace {
             mappings: &mappings,
             entry: CODE,
             stack: 0,
         });
-        let ctx = ctx.expect("a first space");
-        let manager = k.current.get();
-        assert!(core::ptr::eq(ctx, &manager.ctx));
+        let manager = manager.expect("a first space");
         let world = World {
             k,
             manager,
+            current: Cell::new(manager),
             programs: RefCell::new(Vec::new()),
             frames: u64::from(frames),
             // The boot page is the first one.
@@ -325,7 +326,7 @@ impl World {
     }
 
     pub(super) fn managing(&self) -> bool {
-        core::ptr::eq(self.k.current.get(), self.manager) && self.manager.run.get() == Run::Running
+        core::ptr::eq(self.current.get(), self.manager) && self.manager.run.get() == Run::Running
     }
 
     /// Makes it the manager's turn again after [`World::release`].
@@ -358,16 +359,16 @@ impl World {
 
     /// A trap of whoever runs.
     pub(super) fn trap(&self, trap: Trap) {
-        let t = self.k.current.get();
+        let t = self.current.get();
         self.traps.set(self.traps.get() + 1);
         let (number, rip) = (t.ctx.rax.get() as u8, t.ctx.rip.get());
         let next = hal::host::run(|| match trap {
-            Trap::Syscall => self.k.syscall(&t.ctx),
-            _ => self.k.trap(&t.ctx, trap),
+            Trap::Syscall => self.k.syscall(t),
+            _ => self.k.trap(t, trap),
         });
         if let Ok(next) = next {
-            let now = self.k.current.get();
-            assert!(core::ptr::eq(next, &now.ctx) && now.run.get() == Run::Running);
+            assert_eq!(next.run.get(), Run::Running);
+            self.current.set(next);
             hal::host::go_to(self.k, next);
         }
         if trap == Trap::Syscall && t.ctx.rip.get() == rip.wrapping_add(2) {
@@ -381,7 +382,7 @@ impl World {
 
     /// The next step of whoever runs.
     pub(super) fn step(&self) -> Met {
-        let t = self.k.current.get();
+        let t = self.current.get();
         if t.run.get() != Run::Running {
             return Met::Idle;
         }

@@ -73,7 +73,7 @@ const RULES: &[Rule] = &[
     ),
     (
         "kernel/src/lib.rs",
-        &["leave", "give_way", "reschedule", "running"],
+        &["leave", "give_way", "reschedule"],
         Part::Queues,
     ),
     ("kernel/src/lib.rs", &[], Part::Dispatch),
