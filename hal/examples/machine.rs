@@ -18,7 +18,7 @@ mod image {
     use core::fmt::Write;
     use core::panic::PanicInfo;
     use hal::mask::{self, Level};
-    use hal::{Context, FpuArea, Irq, Kernel, PageTable, Pfn, Trap, IRQ, OWN_LINES};
+    use hal::{Context, Irq, Kernel, PageTable, Pfn, Trap, IRQ, OWN_LINES};
 
     hal::entry!(main);
 
@@ -543,8 +543,7 @@ mod image {
     }
 
     fn main() -> ! {
-        let fpus = hal::alloc_slice(2, |_| FpuArea::new()).expect("memory");
-        let threads = hal::alloc_slice(2, |i| Context::new(&fpus[i])).expect("memory");
+        let threads = hal::alloc_slice(2, |_| Context::new()).expect("memory");
         let mut frames = 0;
         hal::free_ranges(&mut |start, size| {
             if size >= 64 * PAGE_SIZE {

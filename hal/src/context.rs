@@ -13,6 +13,7 @@ use core::cell::Cell;
 #[repr(C)]
 #[allow(missing_docs)]
 pub struct Context {
+    pub(crate) fpu: FpuArea,
     pub rax: Cell<u64>,
     pub rbx: Cell<u64>,
     pub rcx: Cell<u64>,
@@ -44,7 +45,6 @@ pub struct Context {
     pub(crate) stack_top: Cell<u64>,
     /// Stack pointer of the suspended activation on the thread's own stack; 0: none.
     pub(crate) activation: Cell<u64>,
-    pub(crate) fpu: &'static FpuArea,
 }
 
 /// In [`Context::needs`]: the context's FPU registers are in the processor.
@@ -57,9 +57,10 @@ const FIXED_FLAGS: u64 = 0x202;
 
 impl Context {
     /// Zero registers, interrupts on, traps on the processor's stack.
-    pub fn new(fpu: &'static FpuArea) -> Context {
+    pub fn new() -> Context {
         let zero = || Cell::new(0);
         Context {
+            fpu: FpuArea::new(),
             rax: zero(),
             rbx: zero(),
             rcx: zero(),
@@ -84,7 +85,6 @@ impl Context {
             needs: Cell::new(0),
             stack_top: Cell::new(machine::cpu_stack_top()),
             activation: zero(),
-            fpu,
         }
     }
 
@@ -258,15 +258,21 @@ fn clean_fpu(bytes: &mut [u8; FPU_BYTES]) {
     bytes[416..].fill(0);
 }
 
+impl Default for Context {
+    fn default() -> Self {
+        Context::new()
+    }
+}
+
 /// The memory behind a thread's FPU registers, in the layout of `fxsave64`.
 #[repr(C, align(16))]
-pub struct FpuArea {
+pub(crate) struct FpuArea {
     bytes: Cell<[u8; FPU_BYTES]>,
 }
 
 impl FpuArea {
     /// The state of a thread that has never used the FPU.
-    pub fn new() -> FpuArea {
+    fn new() -> FpuArea {
         FpuArea {
             bytes: Cell::new(abi::state::initial_fpu()),
         }
@@ -283,12 +289,6 @@ impl FpuArea {
     #[cfg(target_os = "none")]
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.bytes.as_ptr().cast()
-    }
-}
-
-impl Default for FpuArea {
-    fn default() -> Self {
-        FpuArea::new()
     }
 }
 

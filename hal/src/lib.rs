@@ -12,7 +12,7 @@
 #![deny(missing_docs)]
 
 pub mod context;
-pub use context::{user_address_ok, user_rip_ok, Context, FpuArea, Kernel, Trap};
+pub use context::{user_address_ok, user_rip_ok, Context, Kernel, Trap};
 pub mod mask;
 pub use mask::{Irq, IRQ};
 

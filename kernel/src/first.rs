@@ -84,7 +84,7 @@ fn build(k: K, first: &FirstSpace<'_>) -> Result<&'static Thread, Stop> {
     });
     thread.stop_count.set(0);
     thread.priority.set((abi::PRIORITIES / 2) as u8);
-    thread.attach(Some(space));
+    thread.attach(k, Some(space));
     let region = object::create::<Reference>(k, account, &at(boot::ROOT_REGION), None)?;
     region.point(k, Target::to(root));
     let authority = object::create::<Reference>(k, account, &at(boot::AUTHORITY), None)?;

@@ -69,6 +69,8 @@ pub struct Kernel {
     spaces: Table<Space>,
     threads: Table<Thread>,
     references: Table<Reference>,
+    /// What stands for no space. Nothing has its epoch.
+    nowhere: &'static Space,
     handles: AllHandles,
     accounts: Accounts,
     /// For each frame the first object in it.
@@ -136,11 +138,14 @@ impl Kernel {
     #[must_use]
     pub fn new() -> Option<&'static Kernel> {
         let frames = hal::alloc_slice(hal::frame_limit() as usize, |_| Cell::new(None))?;
-        let threads = Table::<Thread>::new()?;
-        let (mutexes, conds) = (Table::<Mutex>::new()?, Table::<Cond>::new()?);
-        let (mappings, regions) = (Table::<Mapping>::new()?, Table::<Region>::new()?);
-        let (ports, portsets) = (Table::<Port>::new()?, Table::<Portset>::new()?);
-        let (spaces, references) = (Table::<Space>::new()?, Table::<Reference>::new()?);
+        let spaces = Table::<Space>::new(())?;
+        let nowhere = object::no_object::<Space>(())?;
+        nowhere.epoch.set(u64::MAX);
+        let threads = Table::<Thread>::new(nowhere)?;
+        let (mutexes, conds) = (Table::<Mutex>::new(())?, Table::<Cond>::new(())?);
+        let (mappings, regions) = (Table::<Mapping>::new(())?, Table::<Region>::new(())?);
+        let (ports, portsets) = (Table::<Port>::new(())?, Table::<Portset>::new(())?);
+        let references = Table::<Reference>::new(())?;
         let kernel = Kernel {
             handles: AllHandles {
                 mutexes: Handles::new(mutexes.first_slot()?),
@@ -162,6 +167,7 @@ impl Kernel {
             spaces,
             threads,
             references,
+            nowhere,
             accounts: Accounts::new(),
             frames,
             sched: sched::Scheduler::new(),
@@ -264,8 +270,8 @@ impl Kernel {
     /// The thread is the running one, after `from`: its address space, if it has one, is the processor's.
     #[inline(always)]
     fn arrive(&self, from: &'static Thread, to: &'static Thread) {
-        let Some(space) = to.space() else { return };
-        if !from.space().is_some_and(|here| core::ptr::eq(here, space)) {
+        let space = to.space_or_nowhere();
+        if !core::ptr::eq(from.space_or_nowhere(), space) {
             space.table.activate();
         }
     }
@@ -334,9 +340,7 @@ impl Kernel {
     fn begin(&'static self, t: &'static Thread) {
         t.run.set(Run::Running);
         exec::begin(self, t);
-        if let Some(space) = t.space() {
-            space.table.activate();
-        }
+        t.space_or_nowhere().table.activate();
     }
 }
 

@@ -703,7 +703,6 @@ pub fn die(message: Arguments) -> ! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::FpuArea;
     use abi::access::{READ, WRITE};
 
     const PAGE: u64 = PAGE_SIZE;
@@ -837,8 +836,7 @@ mod tests {
 
     #[test]
     fn registers_are_sanitised() {
-        let fpu: &'static FpuArea = Box::leak(Box::default());
-        let context = Context::new(fpu);
+        let context = Context::new();
         let registers = abi::Registers {
             rip: 0x1000,
             rflags: u64::MAX,
@@ -864,8 +862,7 @@ mod tests {
 
     #[test]
     fn fpu_state_is_sanitised_and_stable() {
-        let fpu: &'static FpuArea = Box::leak(Box::default());
-        let context = Context::new(fpu);
+        let context = Context::new();
         context.set_fpu(&[0xff; 512]);
         let clean = context.fpu();
         assert_eq!(clean[24..32], [0xff, 0xff, 0, 0, 0xff, 0xff, 0, 0]);

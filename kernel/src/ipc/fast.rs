@@ -182,7 +182,7 @@ impl OnAPage {
         if length > room || (address % PAGE_SIZE).wrapping_add(length) > PAGE_SIZE {
             return None;
         }
-        t.space()?.near(address, Access::WRITE)
+        t.space_or_nowhere().near(address, Access::WRITE)
     }
 }
 
@@ -209,7 +209,7 @@ impl Form for OnAPage {
     #[inline(always)]
     fn way(self, t: &Thread, to: &Thread) -> Option<Self::Way> {
         let (from, into) = (t.ctx.rsi.get(), to.ctx.r12.get());
-        let here = t.goes_straight()?.near(from, Access::READ)?;
+        let here = t.straight().near(from, Access::READ)?;
         let there = OnAPage::room(to, self.0)?;
         Some([(here, from), (there, into)])
     }
@@ -302,10 +302,7 @@ fn go_to<F: Form>(
 fn request<F: Form, const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<&'static Thread> {
     let message = F::of(t)?;
     probe::site(Kind::Handle).ok()?;
-    let reference = k
-        .handles
-        .references
-        .probe(t.goes_straight()?, t.ctx.rdi.get())?;
+    let reference = k.handles.references.probe(t.straight(), t.ctx.rdi.get())?;
     let port = reference.port()?.active()?;
     let set = port.portset.get().active()?;
     let s = set.servers.first()?;
@@ -339,10 +336,7 @@ fn request<F: Form, const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<
 fn answer<F: Form, const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&'static Thread> {
     let message = F::of(s)?;
     probe::site(Kind::Handle).ok()?;
-    let set = k
-        .handles
-        .portsets
-        .probe(s.goes_straight()?, s.ctx.rdi.get())?;
+    let set = k.handles.portsets.probe(s.straight(), s.ctx.rdi.get())?;
     let c = s.server.peer().active()?;
     let awaited = if IDEMPOTENT {
         s.server.stage.get() == Stage::Call
@@ -431,10 +425,7 @@ fn answer_exception(k: K, s: &'static Thread) -> Option<&'static Thread> {
         return None;
     }
     probe::site(Kind::Handle).ok()?;
-    let set = k
-        .handles
-        .portsets
-        .probe(s.goes_straight()?, s.ctx.rdi.get())?;
+    let set = k.handles.portsets.probe(s.straight(), s.ctx.rdi.get())?;
     let c = s.server.peer().active()?;
     let answer = [&s.ctx.rsi, &s.ctx.rdx, &s.ctx.r10, &s.ctx.r8].map(Cell::get);
     let awaited = c.run.get() == Run::Waiting(Waiting::Exception)
@@ -456,10 +447,7 @@ fn answer_fault(k: K, s: &'static Thread) -> Option<&'static Thread> {
         return None;
     }
     probe::site(Kind::Handle).ok()?;
-    let set = k
-        .handles
-        .portsets
-        .probe(s.goes_straight()?, s.ctx.rdi.get())?;
+    let set = k.handles.portsets.probe(s.straight(), s.ctx.rdi.get())?;
     let c = s.server.peer().active()?;
     let Hint::Faulted(server, life, missing, id, region) = c.hint.get() else {
         return None;

@@ -39,7 +39,7 @@ enum Step {
 /// Runs the stages of the call in the frame of the running thread.
 pub(crate) fn run(k: K, t: &'static Thread, call: Call) -> Handled {
     let mut call = call;
-    match t.take_touch() {
+    match t.take_touch(k) {
         Some(Touch::Page(page, access)) => {
             memory::translate(k, space(t)?, page, access)?;
         }
@@ -172,8 +172,8 @@ fn leave_to_peer(k: K, p: &'static Thread, stop: &Stop) {
         Stop::Fault(Fault {
             address, access, ..
         })
-        | Stop::Device(address, access) => p.leave_touch(Touch::Page(address, access)),
-        Stop::Exception(exception, address) => p.leave_touch(Touch::Wrong(exception, address)),
+        | Stop::Device(address, access) => p.leave_touch(k, Touch::Page(address, access)),
+        Stop::Exception(exception, address) => p.leave_touch(k, Touch::Wrong(exception, address)),
         _ => {}
     }
 }

@@ -5,7 +5,7 @@ use super::space::Space;
 #[cfg(test)]
 use super::tree::Mappings;
 use super::tree::Node;
-use super::{Handles, Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
+use super::{Handles, Header, Link, Object, Table, Target};
 use crate::K;
 use abi::Type;
 use core::cell::Cell;
@@ -182,11 +182,8 @@ impl Object for Mapping {
             _ => None,
         }
     }
-    type Part = ();
-    fn parts() -> Option<&'static [(); CHUNK]> {
-        Some(NO_PARTS)
-    }
-    fn blank(head: Header, _: &'static ()) -> Self {
+    type Seed = ();
+    fn blank(head: Header, (): ()) -> Self {
         Mapping {
             head,
             start: Cell::new(0),

@@ -179,12 +179,10 @@ pub(crate) trait Object: Sized + 'static {
     fn target(link: Link<Self>) -> Target;
     /// What a reference names, if it names an object of this type in its plain role.
     fn named(target: Target) -> Option<Link<Self>>;
-    /// Memory that every slot needs besides itself.
-    type Part: 'static;
-    /// That memory for a whole chunk of slots.
-    fn parts() -> Option<&'static [Self::Part; CHUNK]>;
+    /// What a free slot must know of.
+    type Seed: Copy;
     /// A free slot.
-    fn blank(head: Header, part: &'static Self::Part) -> Self;
+    fn blank(head: Header, seed: Self::Seed) -> Self;
     fn head(&self) -> &Header;
     fn table(k: K) -> &'static Table<Self>;
     fn handles(k: K) -> &'static Handles<Self>;
@@ -207,13 +205,12 @@ pub(crate) trait Object: Sized + 'static {
 
 /// Objects per chunk of a table.
 pub(crate) const CHUNK: usize = 64;
-/// For types whose slots need nothing else.
-pub(crate) const NO_PARTS: &[(); CHUNK] = &[(); CHUNK];
 /// Chunks per table.
 const CHUNKS: usize = 4096;
 
 /// All slots of one type. Grows by chunks, never shrinks: memory never changes its type.
-pub(crate) struct Table<T: 'static> {
+pub(crate) struct Table<T: Object> {
+    seed: T::Seed,
     chunks: &'static [Cell<Option<&'static [T]>>],
     count: Cell<usize>,
     free: Next,
@@ -222,8 +219,9 @@ pub(crate) struct Table<T: 'static> {
 
 impl<T: Object> Table<T> {
     /// A table with its first slots, none of them in use.
-    pub(crate) fn new() -> Option<Self> {
+    pub(crate) fn new(seed: T::Seed) -> Option<Self> {
         let table = Table {
+            seed,
             chunks: hal::alloc_slice(CHUNKS, |_| Cell::new(None))?,
             count: Cell::new(0),
             free: Cell::new(None),
@@ -272,9 +270,8 @@ impl<T: Object> Table<T> {
         // Index 0 of the first chunk is a slot like any other: the type bits keep its number
         // from being 0.
         let first = self.count.get();
-        let parts = T::parts()?;
         let slots = hal::alloc_slice(CHUNK, |i| {
-            T::blank(Header::new(ObjId::new(T::TYPE, first + i)), &parts[i])
+            T::blank(Header::new(ObjId::new(T::TYPE, first + i)), self.seed)
         })?;
         place.set(Some(slots));
         self.count.set(first + CHUNK);
@@ -284,6 +281,11 @@ impl<T: Object> Table<T> {
         }
         Some(())
     }
+}
+
+/// A slot of no table, which is free for ever: what stands for no object.
+pub(crate) fn no_object<T: Object>(seed: T::Seed) -> Option<&'static T> {
+    hal::alloc_slice(1, |_| T::blank(Header::new(ObjId::default()), seed))?.first()
 }
 
 /// The header of the slot with this number.

@@ -1,6 +1,6 @@
 //! Mutexes: locked or not, no owner, no inheritance.
 
-use super::{Handles, Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
+use super::{Handles, Header, Link, Object, Table, Target};
 use crate::wait::WaitQueue;
 use crate::K;
 use abi::Type;
@@ -25,11 +25,8 @@ impl Object for Mutex {
             _ => None,
         }
     }
-    type Part = ();
-    fn parts() -> Option<&'static [(); CHUNK]> {
-        Some(NO_PARTS)
-    }
-    fn blank(head: Header, _: &'static ()) -> Self {
+    type Seed = ();
+    fn blank(head: Header, (): ()) -> Self {
         Mutex {
             head,
             locked: Cell::new(false),

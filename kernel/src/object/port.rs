@@ -3,7 +3,7 @@
 //! A client that finds no server waits at the portset of its port, so that a server looks at one
 //! queue whatever the number of ports; at the port itself if that has no portset.
 
-use super::{Handles, Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
+use super::{Handles, Header, Link, Object, Table, Target};
 use crate::wait::WaitQueue;
 use crate::K;
 use abi::Type;
@@ -56,11 +56,8 @@ impl Object for Port {
             _ => None,
         }
     }
-    type Part = ();
-    fn parts() -> Option<&'static [(); CHUNK]> {
-        Some(NO_PARTS)
-    }
-    fn blank(head: Header, _: &'static ()) -> Self {
+    type Seed = ();
+    fn blank(head: Header, (): ()) -> Self {
         Port {
             head,
             alias: Cell::new(0),
@@ -100,11 +97,8 @@ impl Object for Portset {
             _ => None,
         }
     }
-    type Part = ();
-    fn parts() -> Option<&'static [(); CHUNK]> {
-        Some(NO_PARTS)
-    }
-    fn blank(head: Header, _: &'static ()) -> Self {
+    type Seed = ();
+    fn blank(head: Header, (): ()) -> Self {
         Portset {
             head,
             servers: WaitQueue::new(),

@@ -1,7 +1,7 @@
 //! References: name an object across spaces and carry the right to use it.
 
 use super::port::Port;
-use super::{Handles, Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
+use super::{Handles, Header, Link, Object, Table, Target};
 use crate::K;
 use abi::Type;
 use core::cell::Cell;
@@ -57,11 +57,8 @@ impl Object for Reference {
             _ => None,
         }
     }
-    type Part = ();
-    fn parts() -> Option<&'static [(); CHUNK]> {
-        Some(NO_PARTS)
-    }
-    fn blank(head: Header, _: &'static ()) -> Self {
+    type Seed = ();
+    fn blank(head: Header, (): ()) -> Self {
         Reference {
             head,
             target: Cell::new(Target::Null),

@@ -3,7 +3,7 @@
 
 use super::mapping::Mapping;
 use super::space::{Forget, Space};
-use super::{Handles, Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
+use super::{Handles, Header, Link, Object, Table, Target};
 use crate::K;
 use abi::Type;
 use core::cell::Cell;
@@ -102,11 +102,8 @@ impl Object for Region {
             _ => None,
         }
     }
-    type Part = ();
-    fn parts() -> Option<&'static [(); CHUNK]> {
-        Some(NO_PARTS)
-    }
-    fn blank(head: Header, _: &'static ()) -> Self {
+    type Seed = ();
+    fn blank(head: Header, (): ()) -> Self {
         Region {
             head,
             source: Cell::new(Source::Space),

@@ -4,7 +4,7 @@ use super::account::Account;
 use super::region::Region;
 use super::thread::Thread;
 use super::tree::Mappings;
-use super::{Handles, Header, Link, Object, Table, Target, CHUNK, NO_PARTS};
+use super::{Handles, Header, Link, Object, Phase, Table, Target};
 use crate::memory::Access;
 use crate::K;
 use abi::{Type, PAGE_SIZE, USER_END};
@@ -153,6 +153,12 @@ impl Forget {
 }
 
 impl Space {
+    /// Whether it is what stands for no space. A thread's space is never free for another reason.
+    #[inline(always)]
+    pub(crate) fn is_nowhere(&self) -> bool {
+        self.head.phase() == Phase::Free
+    }
+
     /// The time on the space's clock, in nanoseconds.
     pub(crate) fn clock(&self) -> u64 {
         hal::now().wrapping_add(self.clock_offset.get())
@@ -231,11 +237,11 @@ impl Space {
     }
 
     /// Whether the `syscall` instruction of its threads goes to its keeper.
-    pub(crate) fn set_foreign(&self, foreign: bool) {
+    pub(crate) fn set_foreign(&self, k: K, foreign: bool) {
         self.foreign.set(foreign);
         let mut at = self.threads.get();
         while let Some(t) = at {
-            t.note_space();
+            t.note_space(k);
             at = t.next_in_space.get();
         }
     }
@@ -265,11 +271,8 @@ impl Object for Space {
             _ => None,
         }
     }
-    type Part = ();
-    fn parts() -> Option<&'static [(); CHUNK]> {
-        Some(NO_PARTS)
-    }
-    fn blank(head: Header, _: &'static ()) -> Self {
+    type Seed = ();
+    fn blank(head: Header, (): ()) -> Self {
         Space {
             head,
             table: PageTable::new(),
@@ -304,7 +307,7 @@ impl Object for Space {
     }
     fn open(&'static self, k: K) {
         self.epoch.set(k.next_epoch());
-        self.set_foreign(false);
+        self.set_foreign(k, false);
         self.clock_offset.set(0);
         self.keeper.set(Target::Null);
     }
@@ -325,7 +328,7 @@ impl Object for Space {
     }
     fn end(&'static self, k: K) {
         while let Some(t) = self.threads.get() {
-            t.attach(None);
+            t.attach(k, None);
             t.suspend_for_space(k);
         }
         while let Some(r) = self.regions.get() {

@@ -5,7 +5,7 @@
 //! dropped at any time.
 
 use super::space::Space;
-use super::{Handles, Header, Life, Link, ObjId, Object, Table, Target, CHUNK};
+use super::{Handles, Header, Life, Link, ObjId, Object, Table, Target};
 use crate::exec::{self, core, counters};
 use crate::ipc::Errand;
 use crate::memory::{Access, Fault};
@@ -15,7 +15,7 @@ use crate::{probe, K};
 use abi::state::{Stage, Waiting};
 use abi::{Call, Code, Exception, Type, PAGE_SIZE};
 use core::cell::Cell;
-use hal::{Context, FpuArea};
+use hal::Context;
 
 /// Whether a thread runs, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,11 +143,12 @@ pub struct Thread {
     /// A device's line is, or was, attached to it.
     pub(crate) has_lines: Cell<bool>,
     pub(crate) tag: Cell<u64>,
-    /// Its space, while that identity lives: a space that ends lets go of its threads.
-    space: Cell<Option<&'static Space>>,
+    /// Its space, while that identity lives: a space that ends lets go of its threads. Without one, it is
+    /// [`Space::is_nowhere`].
+    space: Cell<&'static Space>,
     /// The same, if its next call goes straight in: no peer has left it something to settle, and its
-    /// space is not foreign.
-    straight: Cell<Option<&'static Space>>,
+    /// space is not foreign. Otherwise that which is nowhere: nothing is ever found in it.
+    straight: Cell<&'static Space>,
     pub(crate) next_in_space: Cell<Option<&'static Thread>>,
     pub(crate) prev_in_space: Cell<Option<&'static Thread>>,
     pub(crate) client: End,
@@ -168,35 +169,48 @@ impl Thread {
     /// Its space, if that identity is alive (it may be vacant).
     #[inline]
     pub(crate) fn space(&self) -> Option<&'static Space> {
+        Some(self.space.get()).filter(|space| !space.is_nowhere())
+    }
+
+    /// Its space, or that which is nowhere and translates nothing.
+    #[inline(always)]
+    pub(crate) fn space_or_nowhere(&self) -> &'static Space {
         self.space.get()
     }
 
     /// Its space, if its next call need not go the long way in.
     #[inline(always)]
     pub(crate) fn goes_straight(&self) -> Option<&'static Space> {
+        Some(self.straight.get()).filter(|space| !space.is_nowhere())
+    }
+
+    /// The same, or that which is nowhere, in which nothing is ever found.
+    #[inline(always)]
+    pub(crate) fn straight(&self) -> &'static Space {
         self.straight.get()
     }
 
     /// Its space, or what is said of that, has changed.
-    pub(crate) fn note_space(&self) {
+    pub(crate) fn note_space(&self, k: K) {
         let touch = matches!(self.hint.get(), Hint::Touch(_));
-        let plain = |space: &&Space| !touch && !space.foreign.get();
-        self.straight.set(self.space().filter(plain));
+        let space = self.space.get();
+        let straight = !touch && !space.foreign.get();
+        self.straight.set(if straight { space } else { k.nowhere });
     }
 
     /// A peer leaves it something to settle before it goes on with its call.
-    pub(crate) fn leave_touch(&self, touch: Touch) {
+    pub(crate) fn leave_touch(&self, k: K, touch: Touch) {
         self.hint.set(Hint::Touch(touch));
-        self.straight.set(None);
+        self.straight.set(k.nowhere);
     }
 
     /// What it has to settle.
-    pub(crate) fn take_touch(&self) -> Option<Touch> {
+    pub(crate) fn take_touch(&self, k: K) -> Option<Touch> {
         let Hint::Touch(touch) = self.hint.get() else {
             return None;
         };
         self.hint.set(Hint::None);
-        self.note_space();
+        self.note_space(k);
         Some(touch)
     }
 
@@ -396,7 +410,7 @@ impl Thread {
     }
 
     /// Moves the thread to a space, or to none.
-    pub(crate) fn attach(&'static self, space: Option<&'static Space>) {
+    pub(crate) fn attach(&'static self, k: K, space: Option<&'static Space>) {
         if let Some(old) = self.space() {
             match self.prev_in_space.get() {
                 Some(p) => p.next_in_space.set(self.next_in_space.get()),
@@ -408,9 +422,9 @@ impl Thread {
         }
         self.next_in_space.set(None);
         self.prev_in_space.set(None);
-        self.space.set(space);
+        self.space.set(space.unwrap_or(k.nowhere));
         self.ctx.set_ports(space.map_or(0, Space::ports_number));
-        self.note_space();
+        self.note_space(k);
         if let Some(space) = space {
             let first = space.threads.replace(Some(self));
             self.next_in_space.set(first);
@@ -438,22 +452,20 @@ impl Object for Thread {
             _ => None,
         }
     }
-    type Part = FpuArea;
-    fn parts() -> Option<&'static [FpuArea; CHUNK]> {
-        hal::alloc_slice(CHUNK, |_| FpuArea::new())?.try_into().ok()
-    }
-    fn blank(head: Header, fpu: &'static FpuArea) -> Self {
+    /// What stands for no space.
+    type Seed = &'static Space;
+    fn blank(head: Header, nowhere: &'static Space) -> Self {
         Thread {
-            ctx: Context::new(fpu),
+            ctx: Context::new(),
             head,
             run: Cell::new(Run::Stopped),
-            straight: Cell::new(None),
+            straight: Cell::new(nowhere),
             priority: Cell::new(0),
             stop_count: Cell::new(1),
             interrupt: Cell::new(false),
             has_lines: Cell::new(false),
             tag: Cell::new(0),
-            space: Cell::new(None),
+            space: Cell::new(nowhere),
             next_in_space: Cell::new(None),
             prev_in_space: Cell::new(None),
             client: End::new(),
@@ -478,12 +490,12 @@ impl Object for Thread {
         &k.handles.threads
     }
     fn cost() -> u64 {
-        (core::mem::size_of::<Self>() + core::mem::size_of::<FpuArea>()) as u64 + exec::STACK_COST
+        core::mem::size_of::<Self>() as u64 + exec::STACK_COST
     }
     fn provide(&'static self) -> Option<()> {
         exec::provide_stack(&self.ctx)
     }
-    fn open(&'static self, _: K) {
+    fn open(&'static self, k: K) {
         self.ctx.set_registers(&abi::Registers::default());
         self.ctx.set_fpu(&abi::state::initial_fpu());
         exec::drop_activation(self);
@@ -496,12 +508,12 @@ impl Object for Thread {
         self.exception_address.set(0);
         self.waiting.set(Waiting::Nothing);
         self.hint.set(Hint::None);
-        self.note_space();
+        self.note_space(k);
     }
     fn close(&'static self, k: K) {
         self.quit(k);
         self.run.set(Run::Stopped);
-        self.attach(None);
+        self.attach(k, None);
         // The connections belong to the identity: peers go on waiting for it.
     }
     fn end(&'static self, k: K) {

@@ -239,7 +239,7 @@ pub(super) fn space_set(a: Args) -> Handled {
     let account = s.account.get().ok_or(invalid())?;
     account.check_quota(quota)?;
     account.set_quota(quota);
-    s.set_foreign(flags & space_flags::FOREIGN != 0);
+    s.set_foreign(a.k, flags & space_flags::FOREIGN != 0);
     if s.clock_offset.replace(clock_offset) != clock_offset {
         s.wake_timed(a.k);
     }
@@ -406,7 +406,7 @@ pub(super) fn thread_set(a: Args) -> Handled {
     set_end(&t.server, server, server_peer, || {
         crate::ipc::drop_server_end(a.k, t)
     });
-    t.attach(space);
+    t.attach(a.k, space);
     object::opened(a.k, t.head());
     a.done()
 }
