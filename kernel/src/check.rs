@@ -6,7 +6,13 @@
 //! the host do after every step.
 
 use crate::object::account::Account;
+use crate::object::cond::Cond;
 use crate::object::mapping::Mapping;
+use crate::object::mutex::Mutex;
+use crate::object::port::{Port, Portset};
+use crate::object::reference::Reference;
+use crate::object::region::Region;
+use crate::object::space::Space;
 use crate::object::thread::{Hint, Run, Thread};
 use crate::object::{self, Link, Object, Phase, Table};
 use crate::wait::{is_in, WaitQueue};
@@ -34,6 +40,7 @@ pub(crate) fn invariants(k: K) {
     queues(k);
     frames(k, turn);
     hierarchy(k, turn);
+    handles(k);
     accounts(k);
     kept(k);
 }
@@ -389,6 +396,30 @@ impl Books {
         self.all[self.count] = Some((account, used, holders));
         self.count += 1;
         true
+    }
+}
+
+/// What a handle finds without a walk is what a walk finds.
+fn handles(k: K) {
+    fn all<T: Object>(k: K, s: &'static Space) {
+        T::handles(k).each(s.epoch.get(), |handle, object| {
+            let h = object.head();
+            let page = memory::look(s, handle).map(|(pfn, _)| pfn);
+            let found = page.map(|pfn| (pfn, handle % PAGE_SIZE)) == h.bound();
+            let fresh = found && h.phase() == Phase::Active;
+            assert!(fresh, "a stale handle: {handle:#x}, {:?}", h.id());
+        });
+    }
+    for s in live(&k.spaces) {
+        all::<Mutex>(k, s);
+        all::<Cond>(k, s);
+        all::<Mapping>(k, s);
+        all::<Region>(k, s);
+        all::<Port>(k, s);
+        all::<Portset>(k, s);
+        all::<Space>(k, s);
+        all::<Thread>(k, s);
+        all::<Reference>(k, s);
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) mod tree;
 use crate::memory::{self, Access};
 use crate::probe::{self, Kind};
 use crate::{Stop, K};
-use abi::{Code, Exception, Type, OBJECT_ALIGN};
+use abi::{Code, Exception, Type, OBJECT_ALIGN, PAGE_SIZE};
 use account::Account;
 use core::cell::Cell;
 use hal::Pfn;
@@ -108,10 +108,6 @@ pub(crate) struct Header {
     pfn: Cell<Pfn>,
     /// Next object of the frame, or next free slot.
     next: Next,
-    /// The handle at which it was last found active, and the epoch of the space where that was:
-    /// while it is active and the space's translations stand, the same handle finds it again.
-    seen_at: Cell<u64>,
-    seen_in: Cell<u64>,
     /// Who pays for the slot.
     payer: Cell<Option<&'static Account>>,
 }
@@ -129,8 +125,6 @@ impl Header {
             offset: Cell::new(0),
             pfn: Cell::new(NO_FRAME),
             next: Cell::new(None),
-            seen_at: Cell::new(0),
-            seen_in: Cell::new(0),
             payer: Cell::new(None),
         }
     }
@@ -141,9 +135,6 @@ impl Header {
 
     fn set_phase(&self, phase: Phase) {
         self.life.set(self.life.get().with(phase));
-        if phase != Phase::Active {
-            self.seen_in.set(0);
-        }
     }
 
     /// Whether others may operate on the object; if not they wait.
@@ -370,7 +361,6 @@ fn unbind(k: K, h: &'static Header) {
     }
     h.pfn.set(NO_FRAME);
     h.next.set(None);
-    h.seen_in.set(0);
 }
 
 fn aligned(address: u64) -> Result<(), Stop> {
@@ -381,24 +371,41 @@ fn aligned(address: u64) -> Result<(), Stop> {
     }
 }
 
-/// Where handles of one type were last found, by a hash of their addresses.
+/// Where handles of one type were last found, by a hash of their addresses that is the same for all
+/// addresses of an object.
 pub(crate) struct Handles<T: 'static> {
-    seen: [Cell<&'static T>; HANDLES],
+    seen: [Seen<T>; HANDLES],
 }
 
 const HANDLES: usize = 64;
 
+/// An active object that was found: while it is active and where it is, and the space's translations
+/// stand, the same handle finds it again. Aligned so that a few bits of the handle are its offset.
+#[repr(align(32))]
+struct Seen<T: 'static> {
+    handle: Cell<u64>,
+    /// Of the space in which it was found; 0: nothing was.
+    epoch: Cell<u64>,
+    object: Cell<&'static T>,
+}
+
+const _: () = assert!(PAGE_SIZE.is_multiple_of(HANDLES as u64 * OBJECT_ALIGN));
+
 impl<T: Object> Handles<T> {
-    /// Any object stands in for those that have not been found yet: whether a handle is its own, it
-    /// knows itself.
+    /// Any object stands in for those that have not been found yet.
     pub(crate) fn new(any: &'static T) -> Self {
+        let seen = |_| Seen {
+            handle: Cell::new(0),
+            epoch: Cell::new(0),
+            object: Cell::new(any),
+        };
         Handles {
-            seen: core::array::from_fn(|_| Cell::new(any)),
+            seen: core::array::from_fn(seen),
         }
     }
 
     #[inline(always)]
-    fn entry(&self, handle: u64) -> &Cell<&'static T> {
+    fn entry(&self, handle: u64) -> &Seen<T> {
         &self.seen[(handle / OBJECT_ALIGN) as usize % HANDLES]
     }
 
@@ -406,9 +413,25 @@ impl<T: Object> Handles<T> {
     /// since: then a walk would find it again.
     #[inline(always)]
     pub(crate) fn probe(&self, space: &Space, handle: u64) -> Option<&'static T> {
-        let object = self.entry(handle).get();
-        let h = object.head();
-        (h.seen_at.get() == handle && h.seen_in.get() == space.epoch.get()).then_some(object)
+        let seen = self.entry(handle);
+        let here = seen.handle.get() == handle && seen.epoch.get() == space.epoch.get();
+        here.then(|| seen.object.get())
+    }
+
+    /// The handle has found this active object.
+    fn note(&self, space: &Space, handle: u64, object: &'static T) {
+        let seen = self.entry(handle);
+        seen.handle.set(handle);
+        seen.epoch.set(space.epoch.get());
+        seen.object.set(object);
+    }
+
+    /// The object is no longer active, or no longer where it is.
+    fn forget(&self, object: &'static T) {
+        let seen = self.entry(object.head().place().1);
+        if core::ptr::eq(seen.object.get(), object) {
+            seen.epoch.set(0);
+        }
     }
 }
 
@@ -430,7 +453,7 @@ fn look_long<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'st
     aligned(handle)?;
     // Full power comes with the right to have objects where it lives.
     let pfn = memory::translate(k, space, handle, Access::OBJECT)?;
-    let offset = handle % abi::PAGE_SIZE;
+    let offset = handle % PAGE_SIZE;
     let hint = ObjId(hal::read_word(pfn, offset) as u32);
     let h = match header_of(k, hint) {
         Some(h) if h.place() == (pfn, offset) => h,
@@ -443,9 +466,7 @@ fn look_long<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'st
         .get(h.id.index())
         .ok_or(Stop::Exception(Exception::NoObject, handle))?;
     if h.phase() == Phase::Active {
-        h.seen_at.set(handle);
-        h.seen_in.set(space.epoch.get());
-        T::handles(k).entry(handle).set(object);
+        T::handles(k).note(space, handle, object);
     }
     Ok(object)
 }
@@ -526,7 +547,7 @@ pub(crate) fn find_place(
         return Err(Stop::Code(Code::Denied));
     }
     let pfn = memory::translate(k, space, address, Access::OBJECT)?;
-    let offset = address % abi::PAGE_SIZE;
+    let offset = address % PAGE_SIZE;
     match object_at(k, pfn, offset) {
         Some(h) if !same.is_some_and(|s| core::ptr::eq(s, h)) => Err(Stop::Code(Code::InUse)),
         _ => Ok(Place { pfn, offset }),
@@ -536,7 +557,7 @@ pub(crate) fn find_place(
 /// A place in a frame of user memory, for boot.
 pub(crate) fn place_at(physical: u64, offset: u64) -> Place {
     Place {
-        pfn: Pfn((physical / abi::PAGE_SIZE) as u32),
+        pfn: Pfn((physical / PAGE_SIZE) as u32),
         offset,
     }
 }
@@ -583,6 +604,7 @@ pub(crate) fn destroy<T: Object>(k: K, object: &'static T, keep: bool) {
         Phase::Active | Phase::Fresh => {
             // Vacant first: who is sent to try again must not find it open.
             h.set_phase(Phase::Vacant);
+            T::handles(k).forget(object);
             object.close(k);
         }
         Phase::Vacant => {}
@@ -638,6 +660,7 @@ pub(crate) fn release_kept(k: K, target: Target) {
 
 /// Moves an object to another place.
 pub(crate) fn relocate<T: Object>(k: K, object: &'static T, place: &Place) {
+    T::handles(k).forget(object);
     unbind(k, object.head());
     bind(k, object.head(), place.pfn, place.offset);
 }
@@ -682,5 +705,17 @@ impl<T: Object> Table<T> {
             at = slot.next.get();
         }
         (self.used.get(), free)
+    }
+}
+
+#[cfg(any(test, fermata_probe))]
+impl<T: Object> Handles<T> {
+    /// Calls `f` with what a probe finds in the space of that epoch: handle, object.
+    pub(crate) fn each(&self, epoch: u64, mut f: impl FnMut(u64, &'static T)) {
+        for seen in &self.seen {
+            if seen.epoch.get() == epoch {
+                f(seen.handle.get(), seen.object.get());
+            }
+        }
     }
 }
