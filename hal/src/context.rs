@@ -41,8 +41,25 @@ pub struct Context {
     /// What the processor must have for it besides: [`HAS_FPU`], and the number of its I/O ports in the
     /// other bits. The exit code reads the two words as one.
     pub(crate) needs: Cell<u32>,
+    /// What others call the thread. The machine does nothing with it.
+    pub tag: Cell<u64>,
+    pub(crate) stack: [OnStack; OWN_STACKS as usize],
+}
+
+/// Whether a context can be suspended on a stack of its own. In the interrupt model none is.
+pub(crate) const OWN_STACKS: bool = !cfg!(all(
+    target_os = "none",
+    any(
+        fermata_model = "interrupt-np",
+        fermata_model = "interrupt-pp"
+    )
+));
+
+/// Which stack is a context's.
+#[repr(C)]
+pub(crate) struct OnStack {
     /// Where the thread's traps begin to push.
-    pub(crate) stack_top: Cell<u64>,
+    pub(crate) top: Cell<u64>,
     /// Stack pointer of the suspended activation on the thread's own stack; 0: none.
     pub(crate) activation: Cell<u64>,
 }
@@ -83,8 +100,11 @@ impl Context {
             gs_base: zero(),
             full: Cell::new(1),
             needs: Cell::new(0),
-            stack_top: Cell::new(machine::cpu_stack_top()),
-            activation: zero(),
+            tag: zero(),
+            stack: core::array::from_fn(|_| OnStack {
+                top: Cell::new(machine::cpu_stack_top()),
+                activation: zero(),
+            }),
         }
     }
 
@@ -201,6 +221,13 @@ impl Context {
         self.needs.get() >> 1
     }
 
+    /// The stack that it has, where contexts can have some.
+    #[inline(always)]
+    pub(crate) fn on_stack(&self) -> &OnStack {
+        let stack = self.stack.first();
+        stack.expect("no context of this model has a stack of its own")
+    }
+
     /// From now on, this thread's traps run on its own stack. Whoever had the stack before loses
     /// it, with any activation on it. Panics when the stack is in use at this moment.
     pub fn set_stack(&'static self, stack: &'static Stack) {
@@ -210,7 +237,8 @@ impl Context {
     /// Whether the thread has a stack of its own.
     #[inline(always)]
     pub fn has_stack(&self) -> bool {
-        self.stack_top.get() != machine::cpu_stack_top()
+        let own = |stack: &OnStack| stack.top.get() != machine::cpu_stack_top();
+        self.stack.first().is_some_and(own)
     }
 }
 

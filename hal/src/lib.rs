@@ -14,7 +14,9 @@
 pub mod context;
 pub use context::{user_address_ok, user_rip_ok, Context, Kernel, Trap};
 pub mod mask;
+mod narrow;
 pub use mask::{Irq, IRQ};
+pub use narrow::{Narrow, NarrowCell, NarrowRef};
 
 #[cfg(target_os = "none")]
 mod x86_64;

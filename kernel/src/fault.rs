@@ -83,7 +83,7 @@ fn keeper_of(
         offset & !(PAGE_SIZE - 1),
         (region.start.get() + offset) & !(PAGE_SIZE - 1),
         fault.access.0,
-        t.tag.get(),
+        t.ctx.tag.get(),
     ];
     Some((port, words, region))
 }
@@ -116,7 +116,7 @@ pub(crate) fn exception(k: K, t: &'static Thread, code: Exception, address: u64,
     };
     t.exception.set(code as u8);
     t.exception_address.set(address);
-    let news = News::Exception([code as u64, address, detail, t.tag.get()]);
+    let news = News::Exception([code as u64, address, detail, t.ctx.tag.get()]);
     send(k, t, port, &news);
 }
 

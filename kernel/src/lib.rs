@@ -41,7 +41,7 @@ pub use object::thread::Thread;
 
 use abi::{Code, Exception};
 use core::cell::Cell;
-use hal::{Context, Trap};
+use hal::{Context, NarrowCell, Trap};
 use memory::{Access, Fault};
 use object::account::Accounts;
 use object::cond::Cond;
@@ -137,7 +137,7 @@ impl Kernel {
     /// A kernel without objects, or `None` if its memory does not suffice.
     #[must_use]
     pub fn new() -> Option<&'static Kernel> {
-        let frames = hal::alloc_slice(hal::frame_limit() as usize, |_| Cell::new(None))?;
+        let frames = hal::alloc_slice(hal::frame_limit() as usize, |_| NarrowCell::none())?;
         let spaces = Table::<Space>::new(())?;
         let nowhere = object::no_object::<Space>(())?;
         nowhere.epoch.set(u64::MAX);
@@ -146,44 +146,55 @@ impl Kernel {
         let (mappings, regions) = (Table::<Mapping>::new(())?, Table::<Region>::new(())?);
         let (ports, portsets) = (Table::<Port>::new(())?, Table::<Portset>::new(())?);
         let references = Table::<Reference>::new(())?;
-        let kernel = Kernel {
-            handles: AllHandles {
-                mutexes: Handles::new(mutexes.first_slot()?),
-                conds: Handles::new(conds.first_slot()?),
-                mappings: Handles::new(mappings.first_slot()?),
-                regions: Handles::new(regions.first_slot()?),
-                ports: Handles::new(ports.first_slot()?),
-                portsets: Handles::new(portsets.first_slot()?),
-                spaces: Handles::new(spaces.first_slot()?),
-                threads: Handles::new(threads.first_slot()?),
-                references: Handles::new(references.first_slot()?),
-            },
-            mutexes,
-            conds,
-            mappings,
-            regions,
-            ports,
-            portsets,
-            spaces,
-            threads,
-            references,
-            nowhere,
-            accounts: Accounts::new(),
-            frames,
-            sched: sched::Scheduler::new(),
-            deadlines: Deadlines::new(),
-            vacant: WaitQueue::new(),
-            irqs: irq::Irqs::new(),
-            lock: exec::Lock::new(),
-            stacks: exec::Stacks::new()?,
-            counters: exec::counters::Counters::new(),
-            forgotten: exec::Forgotten::new(),
-            table_hand: Cell::new(0),
-            seed: Cell::new(0x9e37_79b9),
-            epochs: Cell::new(0),
+        let stacks = exec::Stacks::new()?;
+        let mut parts = Some((
+            (mutexes, conds, mappings, regions, ports, portsets),
+            (spaces, threads, references, stacks),
+        ));
+        // It is too large to be made anywhere else than in its place.
+        let kernel = |_| {
+            let (
+                (mutexes, conds, mappings, regions, ports, portsets),
+                (spaces, threads, references, stacks),
+            ) = parts.take()?;
+            Some(Kernel {
+                handles: AllHandles {
+                    mutexes: Handles::new(mutexes.first_slot()?),
+                    conds: Handles::new(conds.first_slot()?),
+                    mappings: Handles::new(mappings.first_slot()?),
+                    regions: Handles::new(regions.first_slot()?),
+                    ports: Handles::new(ports.first_slot()?),
+                    portsets: Handles::new(portsets.first_slot()?),
+                    spaces: Handles::new(spaces.first_slot()?),
+                    threads: Handles::new(threads.first_slot()?),
+                    references: Handles::new(references.first_slot()?),
+                },
+                mutexes,
+                conds,
+                mappings,
+                regions,
+                ports,
+                portsets,
+                spaces,
+                threads,
+                references,
+                nowhere,
+                accounts: Accounts::new(),
+                frames,
+                sched: sched::Scheduler::new(),
+                deadlines: Deadlines::new(),
+                vacant: WaitQueue::new(),
+                irqs: irq::Irqs::new(),
+                lock: exec::Lock::new(),
+                stacks,
+                counters: exec::counters::Counters::new(),
+                forgotten: exec::Forgotten::new(),
+                table_hand: Cell::new(0),
+                seed: Cell::new(0x9e37_79b9),
+                epochs: Cell::new(0),
+            })
         };
-        let mut kernel = Some(kernel);
-        hal::alloc_slice(1, |_| kernel.take())?.first()?.as_ref()
+        hal::alloc_slice(1, kernel)?.first()?.as_ref()
     }
 
     /// A pseudo-random number, for what must not matter: the shape of trees, and forgetting.

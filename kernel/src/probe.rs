@@ -91,7 +91,7 @@ pub(crate) fn site(kind: Kind) -> Result<(), Stop> {
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn wait(t: &Thread) {
     if CONFIG.probe {
-        pass(Kind::Wait, t.tag.get(), frame(t));
+        pass(Kind::Wait, t.ctx.tag.get(), frame(t));
     }
 }
 
@@ -199,8 +199,8 @@ fn note(id: u64) {
 #[inline(always)]
 pub(crate) fn enter(t: &Thread) {
     if CONFIG.probe {
-        RUNNING.set(t.tag.get());
-        if role(t.tag.get()).is_some() {
+        RUNNING.set(t.ctx.tag.get());
+        if role(t.ctx.tag.get()).is_some() {
             let begin = hal::now();
             FRAME.set(frame(t));
             OWN.add(hal::now() - begin);

@@ -10,6 +10,7 @@ use crate::wait::{self, WaitQueue};
 use crate::K;
 use abi::PRIORITIES;
 use core::cell::Cell;
+use hal::NarrowCell;
 
 /// Time slice, in nanoseconds.
 const SLICE: u64 = 10_000_000;
@@ -21,7 +22,7 @@ pub(crate) struct Scheduler {
     /// [`Scheduler::RUNG`] on: something else to see to before the running thread may go on.
     attention: Cell<u64>,
     /// The heir, if there is one.
-    heir: Cell<Option<&'static Thread>>,
+    heir: NarrowCell<Thread>,
     /// The highest priority of a ready thread, 0 if there is none.
     top: Cell<u8>,
     /// When the running thread's slice began, in [`hal::ticks`], and how long it is.
@@ -52,7 +53,7 @@ impl Scheduler {
         Scheduler {
             ready: [const { WaitQueue::new() }; PRIORITIES as usize],
             attention: Cell::new(0),
-            heir: Cell::new(None),
+            heir: NarrowCell::none(),
             top: Cell::new(0),
             slice_began: Cell::new(0),
             slice: Cell::new(0),

@@ -13,26 +13,27 @@ use crate::check::same;
 use crate::object::thread::Thread;
 use crate::K;
 use core::cell::Cell;
+use hal::NarrowCell;
 
 /// A queue of threads.
 pub(crate) struct WaitQueue {
-    head: Cell<Option<&'static Thread>>,
-    tail: Cell<Option<&'static Thread>>,
+    head: NarrowCell<Thread>,
+    tail: NarrowCell<Thread>,
 }
 
 /// A thread's place in the queue that it is in.
 pub(crate) struct Links {
-    queue: Cell<Option<&'static WaitQueue>>,
-    next: Cell<Option<&'static Thread>>,
-    prev: Cell<Option<&'static Thread>>,
+    queue: NarrowCell<WaitQueue>,
+    next: NarrowCell<Thread>,
+    prev: NarrowCell<Thread>,
 }
 
 impl Links {
     pub(crate) const fn new() -> Self {
         Links {
-            queue: Cell::new(None),
-            next: Cell::new(None),
-            prev: Cell::new(None),
+            queue: NarrowCell::none(),
+            next: NarrowCell::none(),
+            prev: NarrowCell::none(),
         }
     }
 }
@@ -40,8 +41,8 @@ impl Links {
 impl WaitQueue {
     pub(crate) const fn new() -> Self {
         WaitQueue {
-            head: Cell::new(None),
-            tail: Cell::new(None),
+            head: NarrowCell::none(),
+            tail: NarrowCell::none(),
         }
     }
 
@@ -64,19 +65,17 @@ impl WaitQueue {
     /// Adds the thread if its place is behind all others. Whether it is.
     #[inline(always)]
     pub(crate) fn push_last(&'static self, t: &'static Thread) -> bool {
-        match self.tail.get() {
-            None => {
-                self.head.set(Some(t));
-                t.links.prev.set(None);
-            }
+        let last = self.tail.get();
+        match last {
+            None => self.head.set(Some(t)),
             Some(last) => {
                 if last.priority.get() < t.priority.get() {
                     return false;
                 }
                 last.links.next.set(Some(t));
-                t.links.prev.set(Some(last));
             }
         }
+        t.links.prev.set(last);
         self.tail.set(Some(t));
         t.links.next.set(None);
         t.links.queue.set(Some(self));
@@ -187,26 +186,26 @@ pub(crate) fn requeue(t: &'static Thread) {
 
 /// Threads with a deadline, in the order of their deadlines on the machine's clock.
 pub(crate) struct Deadlines {
-    head: Cell<Option<&'static Thread>>,
+    head: NarrowCell<Thread>,
     /// Those whose deadline came while somebody was displaced in the kernel who may be at work on
     /// what they wait for, in any order.
-    late: Cell<Option<&'static Thread>>,
+    late: NarrowCell<Thread>,
 }
 
 /// A thread's place among the deadlines.
 pub(crate) struct DeadlineLinks {
     /// On the machine's clock, in nanoseconds; `u64::MAX` while there is none.
     at: Cell<u64>,
-    next: Cell<Option<&'static Thread>>,
-    prev: Cell<Option<&'static Thread>>,
+    next: NarrowCell<Thread>,
+    prev: NarrowCell<Thread>,
 }
 
 impl DeadlineLinks {
     pub(crate) const fn new() -> Self {
         DeadlineLinks {
             at: Cell::new(u64::MAX),
-            next: Cell::new(None),
-            prev: Cell::new(None),
+            next: NarrowCell::none(),
+            prev: NarrowCell::none(),
         }
     }
 
@@ -218,8 +217,8 @@ impl DeadlineLinks {
 impl Deadlines {
     pub(crate) const fn new() -> Self {
         Deadlines {
-            head: Cell::new(None),
-            late: Cell::new(None),
+            head: NarrowCell::none(),
+            late: NarrowCell::none(),
         }
     }
 
@@ -263,7 +262,7 @@ impl Deadlines {
         match prev {
             Some(p) => p.deadline.next.set(next),
             None => {
-                let first = |list: &Cell<Option<&'static Thread>>| {
+                let first = |list: &NarrowCell<Thread>| {
                     list.get().is_some_and(|first| core::ptr::eq(first, t))
                 };
                 let list = if first(&self.head) {

@@ -520,17 +520,17 @@ pub fn call_continuation<K: Kernel>(_thread: &'static K::Thread) -> ! {
 }
 
 pub(crate) fn set_stack(context: &Context, _stack: &'static Stack) {
-    context.stack_top.set(1);
+    context.on_stack().top.set(1);
 }
 
 /// There is nothing on a simulated stack.
 pub fn reset_stack<K: Kernel>(thread: &'static K::Thread) {
     let context = context_of::<K>(thread);
     assert!(
-        context.stack_top.get() != 0,
+        context.on_stack().top.get() != 0,
         "the thread has no stack of its own"
     );
-    context.activation.set(1);
+    context.on_stack().activation.set(1);
 }
 
 pub(crate) fn cpu_stack_top() -> u64 {

@@ -11,13 +11,16 @@
 //! | address | what | rights |
 //! |---|---|---|
 //! | [`DIRECT_BASE`] + physical | all RAM above 1 MiB but the image | RW |
+//! | [`IMAGE_BASE`] + physical | the image | RX, R, RW by section |
+//! | [`POOL_BASE`] | the pool | RW |
 //! | [`STACK_BASE`] | kernel stacks with unmapped pages between them | RW |
 //! | [`DEVICE_BASE`] | the local APIC | RW, uncached |
-//! | [`IMAGE_BASE`] + physical | the image | RX, R, RW by section |
 //!
 //! so that no byte is both writable and executable, at whatever address. `SAFETY` comments here
 //! rely on that division: no Rust object is ever made in a user's frame, and no frame of the
-//! kernel is a [`user_frame`].
+//! kernel is a [`user_frame`]. All but the first line is in the highest 2 GiB, and so is every object
+//! to which there is a reference ([`crate::NarrowCell`] relies on that): what is seen by the first are
+//! bytes, and page tables, which nobody outside has references to.
 
 use super::boot::Found;
 use super::instructions::set_cr3;
@@ -33,8 +36,11 @@ use core::cell::Cell;
 pub(super) const DIRECT_BASE: u64 = 0xffff_8000_0000_0000;
 /// Bytes of physical memory that can be mapped there.
 const DIRECT_SIZE: u64 = 1 << 44;
+/// Where the pool is mapped, up to [`POOL_MOST`] bytes.
+const POOL_BASE: u64 = 0xffff_ffff_9000_0000;
+const POOL_MOST: u64 = 256 * MIB;
 /// Where kernel stacks are mapped.
-pub(super) const STACK_BASE: u64 = 0xffff_c000_0000_0000;
+pub(super) const STACK_BASE: u64 = POOL_BASE + POOL_MOST;
 /// Where the local APIC is mapped.
 pub(super) const DEVICE_BASE: u64 = 0xffff_ffff_ffe0_0000;
 /// What the linker adds to physical addresses of the image.
@@ -203,7 +209,7 @@ pub(super) fn init(found: &Found) {
 
 /// An eighth of all RAM, from 16 to 256 MiB, where it fits; less on a small machine.
 fn choose_pool(ram: &Ranges, total: u64) -> PhysRange {
-    let mut size = (total / 8).clamp(16 * MIB, 256 * MIB) / (2 * MIB) * (2 * MIB);
+    let mut size = (total / 8).clamp(16 * MIB, POOL_MOST) / (2 * MIB) * (2 * MIB);
     while size >= 2 * MIB {
         for range in ram.all() {
             let start = range.start.next_multiple_of(2 * MIB);
@@ -278,6 +284,11 @@ fn map_kernel(ram: &Ranges) {
         &raw const image::data_end,
         DATA,
     );
+    assert!(&raw const image::data_end as u64 <= POOL_BASE);
+    let pool = MEMORY.0.pool.get();
+    for at in (0..pool.size).step_by(2 * MIB as usize) {
+        map(POOL_BASE + at, pool.start + at, DATA, 2).expect(none);
+    }
     super::stack::init().expect(none);
     let apic = super::time::apic_physical();
     map(DEVICE_BASE, apic, DATA | UNCACHED, 1).expect(none);
@@ -341,7 +352,7 @@ pub fn alloc_slice<T: 'static>(n: usize, mut init: impl FnMut(usize) -> T) -> Op
     }
     // Taken before `init` runs, which may allocate as well.
     memory.free_start.set(end);
-    let first = (DIRECT_BASE + start) as *mut T;
+    let first = (POOL_BASE + (start - memory.pool.get().start)) as *mut T;
     for i in 0..n {
         // SAFETY: within the piece just taken from the pool, which is mapped, aligned, and nobody
         // else's.

@@ -3,7 +3,7 @@
 //! The processor's stack runs the boot, the traps of threads that have no stack of their own, and
 //! receives what the processor pushes when a trap comes from user mode (which the entry code then
 //! moves into the context). A thread's own stack holds its [`Stack`] structure at the high end:
-//! `Context::stack_top` points at it, or at the end of the processor's stack. Below every stack is
+//! `OnStack::top` points at it, or at the end of the processor's stack. Below every stack is
 //! a page that is not mapped, so that an overflow ends in a double fault.
 //!
 //! A context's *activation* is the stack pointer of a thread that is suspended inside the kernel:
@@ -13,15 +13,20 @@
 //! something else ran last.
 
 use super::instructions::stack_pointer;
-use super::memory::{self, ACCESSED, DIRTY, NO_EXECUTE, PRESENT, STACK_BASE, WRITABLE};
-use super::trap::OWN_STACKS;
+use super::memory::{
+    self, ACCESSED, DEVICE_BASE, DIRTY, NO_EXECUTE, PRESENT, STACK_BASE, WRITABLE,
+};
 use super::{trap, Global};
-use crate::context::context_of;
+use crate::context::{context_of, OnStack};
 use crate::{Context, Kernel};
 use abi::PAGE_SIZE;
 use core::arch::{asm, naked_asm};
 use core::cell::{Cell, UnsafeCell};
 use core::mem::offset_of;
+
+/// Where a context has what is said of its stack.
+pub(super) const TOP: usize = offset_of!(Context, stack) + offset_of!(OnStack, top);
+pub(super) const ACTIVATION: usize = offset_of!(Context, stack) + offset_of!(OnStack, activation);
 
 /// Bytes of a thread's kernel stack.
 pub const STACK_BYTES: usize = 16384;
@@ -73,8 +78,9 @@ pub(super) fn init() -> Option<()> {
 /// Maps the next stack and returns its first address.
 fn map_stack() -> Option<u64> {
     let start = STACK_BASE + STACKS.0.get() * STRIDE + PAGE_SIZE;
-    // One table of the second level reaches over 512 GiB.
-    assert!(start < STACK_BASE + (1 << 38));
+    if start + STRIDE > DEVICE_BASE {
+        return None;
+    }
     // A failure half way leaves pages that the next attempt must not meet.
     STACKS.0.set(STACKS.0.get() + 1);
     for page in (start..start + STACK_BYTES as u64).step_by(PAGE_SIZE as usize) {
@@ -112,16 +118,13 @@ impl Stack {
 
 /// The thread's own stack.
 fn own_stack(context: &Context) -> Option<&'static Stack> {
-    let top = context.stack_top.get();
+    let top = context.on_stack().top.get();
     // SAFETY: only `Context::new` and the functions here set it: to the end of the processor's
     // stack or to the address of a `Stack`, which lives for ever.
     (top != cpu_stack_top()).then(|| unsafe { &*(top as *const Stack) })
 }
 
 pub(crate) fn set_stack(context: &'static Context, stack: &'static Stack) {
-    if !OWN_STACKS {
-        panic!("the exit code of this model does not know stacks");
-    }
     assert!(
         !stack.contains(stack_pointer()),
         "somebody runs on this stack"
@@ -130,11 +133,11 @@ pub(crate) fn set_stack(context: &'static Context, stack: &'static Stack) {
         old.owner.set(None);
     }
     if let Some(owner) = stack.owner.replace(Some(context)) {
-        owner.stack_top.set(cpu_stack_top());
-        owner.activation.set(0);
+        owner.on_stack().top.set(cpu_stack_top());
+        owner.on_stack().activation.set(0);
     }
-    context.stack_top.set(stack.top());
-    context.activation.set(0);
+    context.on_stack().top.set(stack.top());
+    context.on_stack().activation.set(0);
 }
 
 /// What [`switch_stack`] pops, and where it goes on.
@@ -169,7 +172,7 @@ pub fn reset_stack<K: Kernel>(thread: &'static K::Thread) {
     };
     // SAFETY: the high end of a stack on which nothing runs; what was suspended there is dropped.
     unsafe { activation.write(first) };
-    context.activation.set(activation as u64);
+    context.on_stack().activation.set(activation as u64);
 }
 
 /// Saves the activation of `from` (callee-saved registers, stack pointer) on its own stack and
@@ -183,7 +186,7 @@ pub fn switch_stack(from: &'static Context, to: &'static Context) {
         "a switch away from a stack that is not the running one"
     );
     assert!(
-        to.activation.get() != 0,
+        to.on_stack().activation.get() != 0,
         "a switch to a thread that is not suspended in the kernel"
     );
     // SAFETY: the running stack is `from`'s, so that its activation is saved there: what the compiler
@@ -202,7 +205,7 @@ pub fn switch_stack(from: &'static Context, to: &'static Context) {
             "2:",
             "pop rbx",
             "pop rbp",
-            activation = const offset_of!(Context, activation),
+            activation = const ACTIVATION,
             in("rdi") from,
             in("rsi") to,
             out("r12") _,
@@ -222,8 +225,8 @@ pub fn stack_handoff(from: &'static Context, to: &'static Context) {
     let stack = own_stack(from).expect("a handoff without a stack");
     assert!(!to.has_stack(), "a handoff to one that has a stack");
     stack.owner.set(Some(to));
-    to.stack_top.set(stack.top());
-    from.stack_top.set(cpu_stack_top());
+    to.on_stack().top.set(stack.top());
+    from.on_stack().top.set(cpu_stack_top());
 }
 
 /// Gives a thread without a stack this one, so that [`switch_stack`] and [`switch_context`] to it
@@ -238,8 +241,8 @@ pub fn stack_attach<K: Kernel>(thread: &'static K::Thread, stack: &'static Stack
 pub fn stack_detach(context: &'static Context) -> Option<&'static Stack> {
     let stack = own_stack(context)?;
     stack.owner.set(None);
-    context.stack_top.set(cpu_stack_top());
-    context.activation.set(0);
+    context.on_stack().top.set(cpu_stack_top());
+    context.on_stack().activation.set(0);
     Some(stack)
 }
 
@@ -247,7 +250,7 @@ pub fn stack_detach(context: &'static Context) -> Option<&'static Stack> {
 /// `switch_context` of a thread that has given up its stack).
 pub fn switch_context(to: &'static Context) -> ! {
     assert!(
-        to.activation.get() != 0,
+        to.on_stack().activation.get() != 0,
         "a switch to a thread that is not suspended in the kernel"
     );
     // SAFETY: as in `switch_stack`; what runs now is not gone on with, so that its stack may be
@@ -257,7 +260,7 @@ pub fn switch_context(to: &'static Context) -> ! {
             "mov rsp, [rsi + {activation}]",
             "mov qword ptr [rsi + {activation}], 0",
             "ret",
-            activation = const offset_of!(Context, activation),
+            activation = const ACTIVATION,
             in("rsi") to,
             options(noreturn)
         )
@@ -281,7 +284,7 @@ pub fn call_continuation<K: Kernel>(thread: &'static K::Thread) -> ! {
             "xor ebp, ebp",
             "call {resume}",
             "jmp {leave}",
-            top = in(reg) context.stack_top.get(),
+            top = in(reg) context.on_stack().top.get(),
             resume = sym super::trap::resume,
             leave = sym super::trap::hal_resume,
             in("rdi") context,

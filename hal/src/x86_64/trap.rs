@@ -15,8 +15,9 @@ use super::fpu::use_fpu;
 use super::instructions::{cr2, wrmsr, MSR_EFER, MSR_LSTAR, MSR_SFMASK, MSR_SYSENTER_CS};
 use super::mask::{self, FLAG};
 use super::serial::{die, die_at};
+use super::stack::{CPU_STACK, CPU_STACK_END};
 use super::{interrupts, stack, time, Cpu, Global, CPU};
-use crate::context::context_of;
+use crate::context::{context_of, OWN_STACKS};
 use crate::mask::{Irq, IRQ};
 use crate::{Context, Kernel, Trap};
 use core::arch::{asm, global_asm, naked_asm};
@@ -37,13 +38,6 @@ const CLEAR_FLAGS: u64 = 0x4_7700;
 
 /// Whether interrupts are masked by the byte in [`CPU`], and the flag stays on.
 const OPTIMISTIC: u8 = (matches!(IRQ, Irq::Optimistic)) as u8;
-
-/// Whether a context can be suspended on a stack of its own. In the interrupt model none is, and the
-/// exit code need not see to that.
-pub(super) const OWN_STACKS: bool = !cfg!(any(
-    fermata_model = "interrupt-np",
-    fermata_model = "interrupt-pp"
-));
 
 /// Long mode, `syscall`, no-execute pages.
 const EFER: u64 = 1 << 0 | 1 << 8 | 1 << 10 | 1 << 11;
@@ -202,6 +196,21 @@ pub(super) extern "C" fn resume(context: &'static Context) -> &'static Context {
     KERNEL.0.get().resume_in(context)
 }
 
+/// To the stack of the context that is in this register.
+macro_rules! to_stack {
+    ($context:literal) => {
+        concat!(
+            ".if {own_stacks}
+            mov rsp, [",
+            $context,
+            " + {stack_top}]
+            .else
+            lea rsp, [rip + {cpu_stack} + {cpu_stack_end}]
+            .endif"
+        )
+    };
+}
+
 /// The end of the way out with `sysretq`, with the context in `rax`.
 macro_rules! to_user {
     () => {
@@ -258,7 +267,7 @@ unsafe extern "C" fn syscall_entry() {
         // `full` is 0 while the thread is in user mode.
         "mov rsi, rsp",
         "mov rdi, [rip + {cpu} + {kernel}]",
-        "mov rsp, [rsp + {stack_top}]",
+        to_stack!("rsp"),
         "call [rip + {cpu} + {syscall}]",
 
         // To user mode with the context in `rax`. The stack pointer is on a kernel stack of which
@@ -307,7 +316,7 @@ unsafe extern "C" fn syscall_entry() {
         "8:",
         "shr rdx, 33",
         "jz 5f",
-        "mov rsp, [rax + {stack_top}]",
+        to_stack!("rax"),
         "mov rdi, rax",
         "call {change_ports}",
         "5:",
@@ -349,7 +358,7 @@ unsafe extern "C" fn syscall_entry() {
         "iretq",
         // The thread takes that fault.
         "7:",
-        "mov rsp, [rax + {stack_top}]",
+        to_stack!("rax"),
         "mov rdi, rax",
         "mov esi, {protection}",
         "xor edx, edx",
@@ -383,8 +392,10 @@ unsafe extern "C" fn syscall_entry() {
         fs_base = const offset_of!(Context, fs_base),
         gs_base = const offset_of!(Context, gs_base),
         full = const offset_of!(Context, full),
-        stack_top = const offset_of!(Context, stack_top),
-        activation = const offset_of!(Context, activation),
+        stack_top = const stack::TOP,
+        cpu_stack = sym CPU_STACK,
+        cpu_stack_end = const CPU_STACK_END,
+        activation = const stack::ACTIVATION,
         user_data = const USER_DATA,
         user_code = const USER_CODE,
         protection = const PROTECTION,
@@ -434,7 +445,7 @@ unsafe extern "C" fn common() {
         "rdgsbase rcx",
         "mov [rax + {gs_base}], rcx",
         "mov dword ptr [rax + {full}], 1",
-        "mov rsp, [rax + {stack_top}]",
+        to_stack!("rax"),
         // The processor has cleared TF, IF and NT, but not DF and AC.
         ".if {optimistic}",
         "push {open}",
@@ -503,7 +514,10 @@ unsafe extern "C" fn common() {
         fs_base = const offset_of!(Context, fs_base),
         gs_base = const offset_of!(Context, gs_base),
         full = const offset_of!(Context, full),
-        stack_top = const offset_of!(Context, stack_top),
+        stack_top = const stack::TOP,
+        cpu_stack = sym CPU_STACK,
+        cpu_stack_end = const CPU_STACK_END,
+        own_stacks = const OWN_STACKS as u8,
         from_user = sym from_user,
         from_kernel = sym from_kernel,
         resume = sym hal_resume,

@@ -14,7 +14,7 @@ use crate::config::{Model, CONFIG};
 use crate::object::thread::{Run, Thread};
 use crate::Stop;
 use abi::state::Waiting;
-use core::cell::Cell;
+use hal::NarrowCell;
 
 /// What is counted, for each [`Waiting`] reason; `Nothing` is for who gives way to another thread,
 /// by a yield or because it was preempted.
@@ -45,13 +45,13 @@ const ALONE: Kind = match CONFIG.model {
 
 /// Who is in the middle of a restart.
 pub(crate) struct Counters {
-    abandoned: Cell<Option<&'static Thread>>,
+    abandoned: NarrowCell<Thread>,
 }
 
 impl Counters {
     pub(crate) const fn new() -> Self {
         Counters {
-            abandoned: Cell::new(None),
+            abandoned: NarrowCell::none(),
         }
     }
 

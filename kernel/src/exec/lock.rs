@@ -28,13 +28,14 @@ use abi::state::Waiting;
 use abi::Code;
 use core::cell::Cell;
 use hal::mask::{self, Level};
+use hal::NarrowCell;
 
 /// Whether the kernel can be preempted anywhere but in its core.
 pub(super) const FULL: bool = matches!(CONFIG.preemption, Preemption::Full);
 
 /// The kernel's lock.
 pub(crate) struct Lock {
-    holder: Cell<Option<&'static Thread>>,
+    holder: NarrowCell<Thread>,
     /// The holder has been displaced: its activation waits on its stack.
     displaced: Cell<bool>,
     waiters: WaitQueue,
@@ -43,7 +44,7 @@ pub(crate) struct Lock {
 impl Lock {
     pub(crate) const fn new() -> Self {
         Lock {
-            holder: Cell::new(None),
+            holder: NarrowCell::none(),
             displaced: Cell::new(false),
             waiters: WaitQueue::new(),
         }

@@ -391,7 +391,7 @@ pub(crate) fn exception(
     let s = ready_server(k, port)?;
     t.exception.set(code as u8);
     t.exception_address.set(address);
-    let words = super::short_exception(t, [code as u64, address, detail, t.tag.get()]);
+    let words = super::short_exception(t, [code as u64, address, detail, t.ctx.tag.get()]);
     tell(s, port, &words, Code::Exception);
     s.server.set(Stage::Exception, Link::to_active(t));
     t.exception_delivered.set(true);
@@ -449,11 +449,11 @@ fn answer_fault(k: K, s: &'static Thread) -> Option<&'static Thread> {
     probe::site(Kind::Handle).ok()?;
     let set = k.handles.portsets.probe(s.straight(), s.ctx.rdi.get())?;
     let c = s.server.peer().active()?;
-    let Hint::Faulted(server, life, missing, id, region) = c.hint.get() else {
+    let Hint::Faulted(server, missing, id, region) = c.hint.get() else {
         return None;
     };
     let awaited = c.run.get() == Run::Waiting(Waiting::Reply)
-        && Link::of((server, life)) == Link::to_active(s)
+        && server == Link::to_active(s)
         && !memory::still_missing(k, c.space()?, missing, (id, region));
     if !awaited {
         return None;

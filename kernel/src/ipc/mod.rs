@@ -633,9 +633,9 @@ fn short_exception(
 /// A keeper has heard of the thread's fault.
 #[inline(always)]
 fn note_fault(t: &Thread, keeper: &'static Thread, missing: Missing, region: &Region) {
-    let (server, life) = Link::to(keeper).parts();
     let (id, region) = region.head().name();
-    t.hint.set(Hint::Faulted(server, life, missing, id, region));
+    t.hint
+        .set(Hint::Faulted(Link::to(keeper), missing, id, region));
 }
 
 /// Tells the server that waits.
@@ -717,7 +717,7 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
         Stage::Fault => {
             if let Some(c) = owed(t) {
                 let refused = match c.hint.get() {
-                    Hint::Faulted(_, _, missing, id, life) => c
+                    Hint::Faulted(_, missing, id, life) => c
                         .space()
                         .filter(|s| memory::still_missing(k, s, missing, (id, life)))
                         .map(|_| missing.page()),

@@ -9,22 +9,23 @@ use crate::Stop;
 use crate::K;
 use abi::Code;
 use core::cell::Cell;
+use hal::NarrowCell;
 
 /// An account. Slots are reused through a free list and never change their type.
 pub(crate) struct Account {
-    parent: Cell<Option<&'static Account>>,
+    parent: NarrowCell<Account>,
     quota: Cell<u64>,
     used: Cell<u64>,
     /// Objects charged here, open child accounts, and the space itself.
     holders: Cell<u32>,
     /// The space has ended.
     closed: Cell<bool>,
-    next_free: Cell<Option<&'static Account>>,
+    next_free: NarrowCell<Account>,
 }
 
 /// All accounts.
 pub(crate) struct Accounts {
-    free: Cell<Option<&'static Account>>,
+    free: NarrowCell<Account>,
 }
 
 const CHUNK: usize = 64;
@@ -32,7 +33,7 @@ const CHUNK: usize = 64;
 impl Accounts {
     pub(crate) const fn new() -> Self {
         Accounts {
-            free: Cell::new(None),
+            free: NarrowCell::none(),
         }
     }
 
@@ -40,12 +41,12 @@ impl Accounts {
     pub(crate) fn open(&self, parent: Option<&'static Account>) -> Option<&'static Account> {
         if self.free.get().is_none() {
             let chunk = hal::alloc_slice(CHUNK, |_| Account {
-                parent: Cell::new(None),
+                parent: NarrowCell::none(),
                 quota: Cell::new(0),
                 used: Cell::new(0),
                 holders: Cell::new(0),
                 closed: Cell::new(false),
-                next_free: Cell::new(None),
+                next_free: NarrowCell::none(),
             })?;
             for account in chunk {
                 account.next_free.set(self.free.replace(Some(account)));

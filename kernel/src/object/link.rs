@@ -15,10 +15,11 @@ use super::thread::Thread;
 use super::{Header, Life, Object, Phase};
 use crate::Stop;
 use abi::RefKind;
+use hal::{Narrow, NarrowRef};
 
 /// Names an identity of a known type.
 pub(crate) struct Link<T: 'static> {
-    object: Option<&'static T>,
+    object: Narrow<T>,
     /// As the slot has it while the identity is active.
     life: Life,
 }
@@ -33,14 +34,13 @@ impl<T> Copy for Link<T> {}
 
 impl<T> PartialEq for Link<T> {
     fn eq(&self, other: &Self) -> bool {
-        let here = self.object.map(core::ptr::from_ref);
-        here == other.object.map(core::ptr::from_ref) && self.life == other.life
+        self.object == other.object && self.life == other.life
     }
 }
 
 impl<T> core::fmt::Debug for Link<T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self.object {
+        match self.object.get() {
             Some(object) => write!(f, "{object:p}.{:?}", self.life),
             None => f.write_str("none"),
         }
@@ -49,30 +49,21 @@ impl<T> core::fmt::Debug for Link<T> {
 
 impl<T> Link<T> {
     pub(crate) const NONE: Self = Link {
-        object: None,
+        object: Narrow::NONE,
         life: Life::NONE,
     };
 
     pub(crate) fn is_none(self) -> bool {
-        self.object.is_none()
+        self.object == Narrow::NONE
     }
 
     /// The same, unless it is none.
     pub(crate) fn sure(self) -> Option<Sure<T>> {
         let life = self.life;
-        self.object.map(|object| Sure { object, life })
-    }
-
-    /// Its parts, for who stores them apart.
-    #[inline(always)]
-    pub(crate) fn parts(self) -> (Option<&'static T>, Life) {
-        (self.object, self.life)
-    }
-
-    /// The reverse of [`Link::parts`].
-    #[inline(always)]
-    pub(crate) fn of((object, life): (Option<&'static T>, Life)) -> Self {
-        Link { object, life }
+        self.object.get().map(|object| Sure {
+            object: NarrowRef::of(object),
+            life,
+        })
     }
 }
 
@@ -81,7 +72,7 @@ impl<T: Object> Link<T> {
     #[inline]
     pub(crate) fn to(object: &'static T) -> Self {
         Link {
-            object: Some(object),
+            object: Narrow::of(Some(object)),
             life: object.head().life.get().with(Phase::Active),
         }
     }
@@ -90,7 +81,7 @@ impl<T: Object> Link<T> {
     #[inline(always)]
     pub(crate) fn to_active(object: &'static T) -> Self {
         Link {
-            object: Some(object),
+            object: Narrow::of(Some(object)),
             life: object.head().life.get(),
         }
     }
@@ -99,6 +90,7 @@ impl<T: Object> Link<T> {
     #[inline]
     pub(crate) fn get(self) -> Option<&'static T> {
         self.object
+            .get()
             .filter(|object| object.head().life.get().with(Phase::Active) == self.life)
     }
 
@@ -106,6 +98,7 @@ impl<T: Object> Link<T> {
     #[inline(always)]
     pub(crate) fn active(self) -> Option<&'static T> {
         self.object
+            .get()
             .filter(|object| object.head().life.get() == self.life)
     }
 
@@ -127,7 +120,7 @@ impl<T: Object> Link<T> {
 
 /// A [`Link`] that is not none. Clients come to their port by one.
 pub(crate) struct Sure<T: 'static> {
-    object: &'static T,
+    object: NarrowRef<T>,
     life: Life,
 }
 
@@ -135,9 +128,17 @@ impl<T> Sure<T> {
     #[inline(always)]
     pub(crate) fn link(self) -> Link<T> {
         Link {
-            object: Some(self.object),
+            object: Narrow::of(Some(self.object.get())),
             life: self.life,
         }
+    }
+}
+
+impl<T: Object> Sure<T> {
+    /// The object if it is active.
+    #[inline(always)]
+    pub(crate) fn active(self) -> Option<&'static T> {
+        Some(self.object.get()).filter(|object| object.head().life.get() == self.life)
     }
 }
 

@@ -9,6 +9,7 @@ use super::{Handles, Header, Link, Object, Table, Target};
 use crate::K;
 use abi::Type;
 use core::cell::Cell;
+use hal::NarrowCell;
 
 /// A mapping.
 pub(crate) struct Mapping {
@@ -22,8 +23,8 @@ pub(crate) struct Mapping {
     /// In the space's tree.
     pub(super) node: Node,
     /// In the region's list of importers.
-    next: Cell<Option<&'static Mapping>>,
-    prev: Cell<Option<&'static Mapping>>,
+    next: NarrowCell<Mapping>,
+    prev: NarrowCell<Mapping>,
 }
 
 /// What becomes of a mapping whose state is set.
@@ -193,8 +194,8 @@ impl Object for Mapping {
             region: Cell::new(Link::NONE),
             space: Cell::new(Link::NONE),
             node: Node::new(),
-            next: Cell::new(None),
-            prev: Cell::new(None),
+            next: NarrowCell::none(),
+            prev: NarrowCell::none(),
         }
     }
     fn head(&self) -> &Header {

@@ -30,8 +30,8 @@ use crate::{Stop, K};
 use abi::{Code, Exception, Type, OBJECT_ALIGN, PAGE_SIZE};
 use account::Account;
 use core::cell::Cell;
-use hal::Pfn;
-pub(crate) use link::{Link, Target};
+use hal::{NarrowCell, Pfn};
+pub(crate) use link::{Link, Sure, Target};
 use space::Space;
 
 /// The number of a slot: type in the upper four bits, index in the others. 0 is none.
@@ -109,11 +109,11 @@ pub(crate) struct Header {
     /// Next object of the frame, or next free slot.
     next: Next,
     /// Who pays for the slot.
-    payer: Cell<Option<&'static Account>>,
+    payer: NarrowCell<Account>,
 }
 
 /// A link of a list of objects of any type.
-pub(crate) type Next = Cell<Option<&'static Header>>;
+pub(crate) type Next = NarrowCell<Header>;
 
 const NO_FRAME: Pfn = Pfn(u32::MAX);
 
@@ -124,8 +124,8 @@ impl Header {
             life: Cell::new(Life::first()),
             offset: Cell::new(0),
             pfn: Cell::new(NO_FRAME),
-            next: Cell::new(None),
-            payer: Cell::new(None),
+            next: NarrowCell::none(),
+            payer: NarrowCell::none(),
         }
     }
 
@@ -215,7 +215,7 @@ impl<T: Object> Table<T> {
             seed,
             chunks: hal::alloc_slice(CHUNKS, |_| Cell::new(None))?,
             count: Cell::new(0),
-            free: Cell::new(None),
+            free: NarrowCell::none(),
             used: Cell::new(0),
         };
         table.grow()?;
@@ -305,7 +305,7 @@ fn frame_list(k: K, pfn: Pfn) -> Option<&'static Next> {
 /// The objects of a frame, in order of their offsets: calls `f` with offset and number until it
 /// says stop.
 pub(crate) fn objects_in(k: K, pfn: Pfn, mut f: impl FnMut(u64, ObjId) -> bool) {
-    let mut at = frame_list(k, pfn).and_then(Cell::get);
+    let mut at = frame_list(k, pfn).and_then(NarrowCell::get);
     while let Some(h) = at {
         if !f(h.place().1, h.id) {
             return;
@@ -372,65 +372,57 @@ fn aligned(address: u64) -> Result<(), Stop> {
 }
 
 /// Where handles of one type were last found, by a hash of their addresses that is the same for all
-/// addresses of an object.
+/// addresses of an object: while an active object is active and where it is, and the space's translations
+/// stand, the same handle finds it again.
 pub(crate) struct Handles<T: 'static> {
-    seen: [Seen<T>; HANDLES],
+    handles: [Cell<u64>; HANDLES],
+    /// Of the spaces in which they were found; 0: none was.
+    epochs: [Cell<u64>; HANDLES],
+    objects: [Cell<&'static T>; HANDLES],
 }
 
 const HANDLES: usize = 64;
-
-/// An active object that was found: while it is active and where it is, and the space's translations
-/// stand, the same handle finds it again. Aligned so that a few bits of the handle are its offset.
-#[repr(align(32))]
-struct Seen<T: 'static> {
-    handle: Cell<u64>,
-    /// Of the space in which it was found; 0: nothing was.
-    epoch: Cell<u64>,
-    object: Cell<&'static T>,
-}
 
 const _: () = assert!(PAGE_SIZE.is_multiple_of(HANDLES as u64 * OBJECT_ALIGN));
 
 impl<T: Object> Handles<T> {
     /// Any object stands in for those that have not been found yet.
     pub(crate) fn new(any: &'static T) -> Self {
-        let seen = |_| Seen {
-            handle: Cell::new(0),
-            epoch: Cell::new(0),
-            object: Cell::new(any),
-        };
         Handles {
-            seen: core::array::from_fn(seen),
+            handles: [const { Cell::new(0) }; HANDLES],
+            epochs: [const { Cell::new(0) }; HANDLES],
+            objects: core::array::from_fn(|_| Cell::new(any)),
         }
     }
 
     #[inline(always)]
-    fn entry(&self, handle: u64) -> &Seen<T> {
-        &self.seen[(handle / OBJECT_ALIGN) as usize % HANDLES]
+    fn entry(handle: u64) -> usize {
+        (handle / OBJECT_ALIGN) as usize % HANDLES
     }
 
     /// The active object that this handle found before, if nothing has been unmapped in the space
     /// since: then a walk would find it again.
     #[inline(always)]
     pub(crate) fn probe(&self, space: &Space, handle: u64) -> Option<&'static T> {
-        let seen = self.entry(handle);
-        let here = seen.handle.get() == handle && seen.epoch.get() == space.epoch.get();
-        here.then(|| seen.object.get())
+        let entry = Self::entry(handle);
+        let here =
+            self.handles[entry].get() == handle && self.epochs[entry].get() == space.epoch.get();
+        here.then(|| self.objects[entry].get())
     }
 
     /// The handle has found this active object.
     fn note(&self, space: &Space, handle: u64, object: &'static T) {
-        let seen = self.entry(handle);
-        seen.handle.set(handle);
-        seen.epoch.set(space.epoch.get());
-        seen.object.set(object);
+        let entry = Self::entry(handle);
+        self.handles[entry].set(handle);
+        self.epochs[entry].set(space.epoch.get());
+        self.objects[entry].set(object);
     }
 
     /// The object is no longer active, or no longer where it is.
     fn forget(&self, object: &'static T) {
-        let seen = self.entry(object.head().place().1);
-        if core::ptr::eq(seen.object.get(), object) {
-            seen.epoch.set(0);
+        let entry = Self::entry(object.head().place().1);
+        if core::ptr::eq(self.objects[entry].get(), object) {
+            self.epochs[entry].set(0);
         }
     }
 }
@@ -712,10 +704,8 @@ impl<T: Object> Table<T> {
 impl<T: Object> Handles<T> {
     /// Calls `f` with what a probe finds in the space of that epoch: handle, object.
     pub(crate) fn each(&self, epoch: u64, mut f: impl FnMut(u64, &'static T)) {
-        for seen in &self.seen {
-            if seen.epoch.get() == epoch {
-                f(seen.handle.get(), seen.object.get());
-            }
+        for entry in (0..HANDLES).filter(|&entry| self.epochs[entry].get() == epoch) {
+            f(self.handles[entry].get(), self.objects[entry].get());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! References: name an object across spaces and carry the right to use it.
 
 use super::port::Port;
-use super::{Handles, Header, Link, Object, Table, Target};
+use super::{Handles, Header, Link, Object, Sure, Table, Target};
 use crate::K;
 use abi::Type;
 use core::cell::Cell;
@@ -31,8 +31,11 @@ impl Reference {
 
     /// The port that it names, if it names one.
     #[inline(always)]
-    pub(crate) fn port(&self) -> Option<Link<Port>> {
-        Port::named(self.target.get())
+    pub(crate) fn port(&self) -> Option<Sure<Port>> {
+        match self.target.get() {
+            Target::Port(port) => Some(port),
+            _ => None,
+        }
     }
 
     /// Whether it keeps the identity of its target.

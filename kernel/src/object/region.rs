@@ -7,6 +7,7 @@ use super::{Handles, Header, Link, Object, Table, Target};
 use crate::K;
 use abi::Type;
 use core::cell::Cell;
+use hal::NarrowCell;
 
 /// What a region exports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +29,10 @@ pub(crate) struct Region {
     pub(crate) protection: Cell<u64>,
     pub(crate) space: Cell<Link<Space>>,
     pub(crate) keeper: Cell<Target>,
-    pub(crate) importers: Cell<Option<&'static Mapping>>,
+    pub(crate) importers: NarrowCell<Mapping>,
     /// In the list of regions of its space.
-    pub(crate) next: Cell<Option<&'static Region>>,
-    prev: Cell<Option<&'static Region>>,
+    pub(crate) next: NarrowCell<Region>,
+    prev: NarrowCell<Region>,
 }
 
 impl Region {
@@ -112,9 +113,9 @@ impl Object for Region {
             protection: Cell::new(0),
             space: Cell::new(Link::NONE),
             keeper: Cell::new(Target::Null),
-            importers: Cell::new(None),
-            next: Cell::new(None),
-            prev: Cell::new(None),
+            importers: NarrowCell::none(),
+            next: NarrowCell::none(),
+            prev: NarrowCell::none(),
         }
     }
     fn head(&self) -> &Header {

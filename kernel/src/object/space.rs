@@ -9,7 +9,7 @@ use crate::memory::Access;
 use crate::K;
 use abi::{Type, PAGE_SIZE, USER_END};
 use core::cell::Cell;
-use hal::{PageTable, Pfn};
+use hal::{NarrowCell, PageTable, Pfn};
 
 /// Most ranges of I/O ports that a space can be granted.
 pub(crate) const MAX_PORTS: usize = 8;
@@ -23,12 +23,12 @@ pub(crate) struct Space {
     /// good as long as this lasts. No two spaces ever have the same.
     pub(crate) epoch: Cell<u64>,
     pub(crate) mappings: Mappings,
-    pub(crate) regions: Cell<Option<&'static Region>>,
-    pub(crate) threads: Cell<Option<&'static Thread>>,
+    pub(crate) regions: NarrowCell<Region>,
+    pub(crate) threads: NarrowCell<Thread>,
     pub(crate) foreign: Cell<bool>,
     pub(crate) clock_offset: Cell<u64>,
     pub(crate) keeper: Cell<Target>,
-    pub(crate) account: Cell<Option<&'static Account>>,
+    pub(crate) account: NarrowCell<Account>,
     /// Granted I/O ports, (first, count); unused entries have count 0.
     pub(crate) ports: [Cell<(u16, u16)>; MAX_PORTS],
     forgetting: Forgetting,
@@ -87,7 +87,7 @@ struct Forgetting {
     looks: Cell<u32>,
     /// It is in the pass's list, and what comes next there.
     listed: Cell<bool>,
-    next: Cell<Option<&'static Space>>,
+    next: NarrowCell<Space>,
 }
 
 /// One pass that drops translations in a space, and in all spaces to which the range was exported.
@@ -98,14 +98,14 @@ struct Forgetting {
 /// costs time only, and the work is bounded by the number of regions and mappings.
 pub(crate) struct Forget {
     pass: u64,
-    list: Cell<Option<&'static Space>>,
+    list: NarrowCell<Space>,
 }
 
 impl Forget {
     pub(crate) fn new(k: K) -> Self {
         Forget {
             pass: k.next_epoch(),
-            list: Cell::new(None),
+            list: NarrowCell::none(),
         }
     }
 
@@ -278,12 +278,12 @@ impl Object for Space {
             table: PageTable::new(),
             epoch: Cell::new(0),
             mappings: Mappings::new(),
-            regions: Cell::new(None),
-            threads: Cell::new(None),
+            regions: NarrowCell::none(),
+            threads: NarrowCell::none(),
             foreign: Cell::new(false),
             clock_offset: Cell::new(0),
             keeper: Cell::new(Target::Null),
-            account: Cell::new(None),
+            account: NarrowCell::none(),
             ports: [const { Cell::new((0, 0)) }; MAX_PORTS],
             near: core::array::from_fn(Near::none),
             forgetting: Forgetting {
@@ -292,7 +292,7 @@ impl Object for Space {
                 to: Cell::new(0),
                 looks: Cell::new(0),
                 listed: Cell::new(false),
-                next: Cell::new(None),
+                next: NarrowCell::none(),
             },
         }
     }

@@ -15,7 +15,7 @@ use crate::{probe, K};
 use abi::state::{Stage, Waiting};
 use abi::{Call, Code, Exception, Type, PAGE_SIZE};
 use core::cell::Cell;
-use hal::Context;
+use hal::{Context, NarrowCell, NarrowRef};
 
 /// Whether a thread runs, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub(crate) enum Hint {
     Called(Link<Thread>),
     /// While it waits for a keeper's answer to a fault: who owes it, the page with the access that
     /// it needs ([`Missing`]), and the keeper's region.
-    Faulted(Option<&'static Thread>, Life, Missing, ObjId, Life),
+    Faulted(Link<Thread>, Missing, ObjId, Life),
     /// While an exception is delivered: to whom.
     Excepted(Link<Thread>),
     /// While it waits on a cond, which its frame does not name any more: the handle.
@@ -83,17 +83,15 @@ const _: () = assert!(abi::access::ALL < PAGE_SIZE);
 
 /// One end of a connection.
 pub(crate) struct End {
-    /// The thread at the other end, as a [`Link`]. The connection exists while both name each other.
-    thread: Cell<Option<&'static Thread>>,
-    life: Cell<Life>,
+    /// The thread at the other end. The connection exists while both name each other.
+    peer: Cell<Link<Thread>>,
     pub(crate) stage: Cell<Stage>,
 }
 
 impl End {
     const fn new() -> Self {
         End {
-            thread: Cell::new(None),
-            life: Cell::new(Life::NONE),
+            peer: Cell::new(Link::NONE),
             stage: Cell::new(Stage::None),
         }
     }
@@ -101,14 +99,12 @@ impl End {
     /// The thread at the other end.
     #[inline(always)]
     pub(crate) fn peer(&self) -> Link<Thread> {
-        Link::of((self.thread.get(), self.life.get()))
+        self.peer.get()
     }
 
     #[inline(always)]
     pub(crate) fn set(&self, stage: Stage, peer: Link<Thread>) {
-        let (thread, life) = peer.parts();
-        self.thread.set(thread);
-        self.life.set(life);
+        self.peer.set(peer);
         self.stage.set(stage);
     }
 
@@ -138,29 +134,28 @@ pub struct Thread {
     head: Header,
     pub(crate) run: Cell<Run>,
     pub(crate) priority: Cell<u8>,
-    pub(crate) stop_count: Cell<u32>,
+    /// What it waits for, or waited for when it was stopped: for people.
+    pub(crate) waiting: Cell<Waiting>,
     pub(crate) interrupt: Cell<bool>,
     /// A device's line is, or was, attached to it.
     pub(crate) has_lines: Cell<bool>,
-    pub(crate) tag: Cell<u64>,
-    /// Its space, while that identity lives: a space that ends lets go of its threads. Without one, it is
-    /// [`Space::is_nowhere`].
-    space: Cell<&'static Space>,
-    /// The same, if its next call goes straight in: no peer has left it something to settle, and its
-    /// space is not foreign. Otherwise that which is nowhere: nothing is ever found in it.
-    straight: Cell<&'static Space>,
-    pub(crate) next_in_space: Cell<Option<&'static Thread>>,
-    pub(crate) prev_in_space: Cell<Option<&'static Thread>>,
-    pub(crate) client: End,
-    pub(crate) server: End,
     /// An exception has been delivered to the keeper and awaits its reply.
     pub(crate) exception_delivered: Cell<bool>,
     pub(crate) exception: Cell<u8>,
-    pub(crate) exception_address: Cell<u64>,
+    pub(crate) stop_count: Cell<u32>,
+    /// Its space, while that identity lives: a space that ends lets go of its threads. Without one, it is
+    /// [`Space::is_nowhere`].
+    space: Cell<NarrowRef<Space>>,
+    /// The same, if its next call goes straight in: no peer has left it something to settle, and its
+    /// space is not foreign. Otherwise that which is nowhere: nothing is ever found in it.
+    straight: Cell<NarrowRef<Space>>,
+    pub(crate) next_in_space: NarrowCell<Thread>,
+    pub(crate) prev_in_space: NarrowCell<Thread>,
+    pub(crate) client: End,
+    pub(crate) server: End,
     pub(crate) links: Links,
     pub(crate) deadline: DeadlineLinks,
-    /// What it waits for, or waited for when it was stopped: for people.
-    pub(crate) waiting: Cell<Waiting>,
+    pub(crate) exception_address: Cell<u64>,
     pub(crate) hint: Cell<Hint>,
     pub(crate) kept: exec::Kept,
 }
@@ -169,39 +164,40 @@ impl Thread {
     /// Its space, if that identity is alive (it may be vacant).
     #[inline]
     pub(crate) fn space(&self) -> Option<&'static Space> {
-        Some(self.space.get()).filter(|space| !space.is_nowhere())
+        Some(self.space.get().get()).filter(|space| !space.is_nowhere())
     }
 
     /// Its space, or that which is nowhere and translates nothing.
     #[inline(always)]
     pub(crate) fn space_or_nowhere(&self) -> &'static Space {
-        self.space.get()
+        self.space.get().get()
     }
 
     /// Its space, if its next call need not go the long way in.
     #[inline(always)]
     pub(crate) fn goes_straight(&self) -> Option<&'static Space> {
-        Some(self.straight.get()).filter(|space| !space.is_nowhere())
+        Some(self.straight.get().get()).filter(|space| !space.is_nowhere())
     }
 
     /// The same, or that which is nowhere, in which nothing is ever found.
     #[inline(always)]
     pub(crate) fn straight(&self) -> &'static Space {
-        self.straight.get()
+        self.straight.get().get()
     }
 
     /// Its space, or what is said of that, has changed.
     pub(crate) fn note_space(&self, k: K) {
         let touch = matches!(self.hint.get(), Hint::Touch(_));
-        let space = self.space.get();
+        let space = self.space.get().get();
         let straight = !touch && !space.foreign.get();
-        self.straight.set(if straight { space } else { k.nowhere });
+        let straight = if straight { space } else { k.nowhere };
+        self.straight.set(NarrowRef::of(straight));
     }
 
     /// A peer leaves it something to settle before it goes on with its call.
     pub(crate) fn leave_touch(&self, k: K, touch: Touch) {
         self.hint.set(Hint::Touch(touch));
-        self.straight.set(k.nowhere);
+        self.straight.set(NarrowRef::of(k.nowhere));
     }
 
     /// What it has to settle.
@@ -218,7 +214,7 @@ impl Thread {
     pub(crate) fn served_by(&self) -> (Link<Thread>, Stage) {
         match self.hint.get() {
             Hint::Called(server) => (server, Stage::Call),
-            Hint::Faulted(server, life, ..) => (Link::of((server, life)), Stage::Fault),
+            Hint::Faulted(server, ..) => (server, Stage::Fault),
             _ => (Link::NONE, Stage::None),
         }
     }
@@ -228,7 +224,7 @@ impl Thread {
     pub(crate) fn waiting_for(&self) -> u64 {
         match (self.waiting(), self.hint.get()) {
             (Waiting::Cond, Hint::Cond(handle)) => handle,
-            (Waiting::Reply, Hint::Faulted(_, _, missing, ..)) => missing.page(),
+            (Waiting::Reply, Hint::Faulted(_, missing, ..)) => missing.page(),
             (Waiting::Exception, _) => self.exception_address.get(),
             (
                 Waiting::Mutex
@@ -422,7 +418,7 @@ impl Thread {
         }
         self.next_in_space.set(None);
         self.prev_in_space.set(None);
-        self.space.set(space.unwrap_or(k.nowhere));
+        self.space.set(NarrowRef::of(space.unwrap_or(k.nowhere)));
         self.ctx.set_ports(space.map_or(0, Space::ports_number));
         self.note_space(k);
         if let Some(space) = space {
@@ -459,15 +455,14 @@ impl Object for Thread {
             ctx: Context::new(),
             head,
             run: Cell::new(Run::Stopped),
-            straight: Cell::new(nowhere),
+            straight: Cell::new(NarrowRef::of(nowhere)),
             priority: Cell::new(0),
             stop_count: Cell::new(1),
             interrupt: Cell::new(false),
             has_lines: Cell::new(false),
-            tag: Cell::new(0),
-            space: Cell::new(nowhere),
-            next_in_space: Cell::new(None),
-            prev_in_space: Cell::new(None),
+            space: Cell::new(NarrowRef::of(nowhere)),
+            next_in_space: NarrowCell::none(),
+            prev_in_space: NarrowCell::none(),
             client: End::new(),
             server: End::new(),
             exception_delivered: Cell::new(false),
@@ -502,7 +497,7 @@ impl Object for Thread {
         self.run.set(Run::Stopped);
         self.priority.set(0);
         self.stop_count.set(1);
-        self.tag.set(0);
+        self.ctx.tag.set(0);
         self.exception_delivered.set(false);
         self.exception.set(0);
         self.exception_address.set(0);

@@ -8,8 +8,9 @@ use super::mapping::Mapping;
 #[cfg(any(test, fermata_probe))]
 use crate::check::same;
 use core::cell::Cell;
+use hal::NarrowCell;
 
-type Link = Cell<Option<&'static Mapping>>;
+type Link = NarrowCell<Mapping>;
 
 /// The mappings of a space. No two overlap, and none is empty.
 pub(crate) struct Mappings {
@@ -33,10 +34,10 @@ impl Node {
     pub(super) const fn new() -> Self {
         Node {
             weight: Cell::new(0),
-            left: Cell::new(None),
-            right: Cell::new(None),
-            before: Cell::new(None),
-            after: Cell::new(None),
+            left: NarrowCell::none(),
+            right: NarrowCell::none(),
+            before: NarrowCell::none(),
+            after: NarrowCell::none(),
         }
     }
 }
@@ -44,8 +45,8 @@ impl Node {
 impl Mappings {
     pub(crate) const fn new() -> Self {
         Mappings {
-            root: Cell::new(None),
-            found: Cell::new(None),
+            root: NarrowCell::none(),
+            found: NarrowCell::none(),
         }
     }
 
@@ -223,7 +224,7 @@ impl Mapping {
 impl Mappings {
     /// Calls `f` with all of them in order, checking the tree on the way.
     pub(crate) fn each(&self, f: &dyn Fn(&'static Mapping)) {
-        let last = Cell::new(None);
+        let last = NarrowCell::none();
         below(self.root.get(), u32::MAX, &|m| {
             assert!(
                 same(m.node.before.get(), last.get()),

@@ -194,7 +194,7 @@ handlers! { a:
     MappingProtect => mapping_protect(a),
     RegionProtect => region_protect(a),
     RegionSearch => search::region_search(a),
-    ThreadSelf => a.value(a.t.tag.get()),
+    ThreadSelf => a.value(a.t.ctx.tag.get()),
     ThreadYield => thread_yield(a),
     ThreadSleepUntil => thread_sleep_until(a),
     ThreadStop => thread_stop(a),

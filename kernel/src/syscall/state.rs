@@ -258,7 +258,7 @@ pub(super) fn thread_get(a: Args) -> Handled {
     let (registers, fpu) = core(|| (t.ctx.registers(), t.ctx.fpu()));
     words[..REGISTER_WORDS].copy_from_slice(&registers.to_words());
     words[REGISTER_WORDS..].copy_from_slice(&[
-        t.tag.get(),
+        t.ctx.tag.get(),
         u64::from(t.priority.get()),
         u64::from(t.stop_count.get()),
         u64::from(t.interrupt.get()),
@@ -389,7 +389,7 @@ pub(super) fn thread_set(a: Args) -> Handled {
     t.ctx.set_registers(&registers);
     core(|| t.ctx.set_fpu(&fpu));
     exec::drop_activation(t);
-    t.tag.set(tag);
+    t.ctx.tag.set(tag);
     set_priority(a.k, t, priority as u8);
     t.stop_count.set(stops as u32);
     // What came while there was no body has not been lost.

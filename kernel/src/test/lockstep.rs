@@ -205,7 +205,7 @@ fn import(w: &World, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
                     registers: t.ctx.registers(),
                     in_call: t.ctx.full.get() == 0,
                     fpu: t.ctx.fpu(),
-                    tag: t.tag.get(),
+                    tag: t.ctx.tag.get(),
                     priority: u64::from(t.priority.get()),
                     stops: u64::from(t.stop_count.get()),
                     interrupt: t.interrupt.get(),
@@ -621,7 +621,7 @@ impl<'w> Lockstep<'w> {
         if t.ctx.fpu() != model.fpu {
             return Err("another FPU state".into());
         }
-        same("tag", t.tag.get(), model.tag)?;
+        same("tag", t.ctx.tag.get(), model.tag)?;
         same("priority", u64::from(t.priority.get()), model.priority)?;
         same("stops", u64::from(t.stop_count.get()), model.stops)?;
         same("interrupt", t.interrupt.get(), model.interrupt)?;

@@ -1,0 +1,185 @@
+//! References in four bytes.
+//!
+//! Most of what an object consists of are links to others. All that the kernel has references to lies
+//! in the highest 2 GiB of its addresses (`x86_64/memory.rs` sees to that), so that the lower half of
+//! an address says all of it: the processor extends it when it loads it. On the host a reference is as
+//! wide as it is.
+
+use core::cell::Cell;
+
+/// A reference, or none.
+pub struct Narrow<T: 'static>(word::Word<T>);
+
+/// A reference.
+pub struct NarrowRef<T: 'static>(word::Word<T>);
+
+/// A place for a [`Narrow`], as a `Cell<Option<&'static T>>` is one for the reference.
+pub struct NarrowCell<T: 'static>(Cell<Narrow<T>>);
+
+impl<T> Clone for Narrow<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Narrow<T> {}
+
+impl<T> PartialEq for Narrow<T> {
+    /// Whether both are none, or references to the same place.
+    #[inline(always)]
+    fn eq(&self, other: &Self) -> bool {
+        word::same(self.0, other.0)
+    }
+}
+
+impl<T> Clone for NarrowRef<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for NarrowRef<T> {}
+
+impl<T> Narrow<T> {
+    /// None.
+    pub const NONE: Self = Narrow(word::none());
+
+    /// The same, in four bytes.
+    #[inline(always)]
+    pub fn of(reference: Option<&'static T>) -> Self {
+        Narrow(word::of(reference))
+    }
+
+    /// The same, as wide as usual.
+    #[inline(always)]
+    pub fn get(self) -> Option<&'static T> {
+        word::get(self.0)
+    }
+}
+
+impl<T> NarrowRef<T> {
+    /// The same, in four bytes.
+    #[inline(always)]
+    pub fn of(reference: &'static T) -> Self {
+        NarrowRef(word::of(Some(reference)))
+    }
+
+    /// The same, as wide as usual.
+    #[inline(always)]
+    pub fn get(self) -> &'static T {
+        word::get_some(self.0)
+    }
+}
+
+impl<T> NarrowCell<T> {
+    /// None.
+    pub const fn none() -> Self {
+        NarrowCell(Cell::new(Narrow::NONE))
+    }
+
+    /// What is in it.
+    #[inline(always)]
+    pub fn get(&self) -> Option<&'static T> {
+        self.0.get().get()
+    }
+
+    /// Puts something into it.
+    #[inline(always)]
+    pub fn set(&self, reference: Option<&'static T>) {
+        self.0.set(Narrow::of(reference));
+    }
+
+    /// Puts something into it and returns what was in it.
+    #[inline(always)]
+    pub fn replace(&self, reference: Option<&'static T>) -> Option<&'static T> {
+        self.0.replace(Narrow::of(reference)).get()
+    }
+
+    /// Leaves none and returns what was in it.
+    #[inline(always)]
+    pub fn take(&self) -> Option<&'static T> {
+        self.replace(None)
+    }
+}
+
+#[cfg(target_os = "none")]
+mod word {
+    use core::marker::PhantomData;
+
+    /// The lower half of an address of the highest 2 GiB, or 0. Only [`of`] makes others than 0.
+    pub(super) struct Word<T: 'static>(i32, PhantomData<&'static T>);
+
+    impl<T> Clone for Word<T> {
+        fn clone(&self) -> Self {
+            *self
+        }
+    }
+
+    impl<T> Copy for Word<T> {}
+
+    pub(super) const fn none<T>() -> Word<T> {
+        Word(0, PhantomData)
+    }
+
+    #[inline(always)]
+    pub(super) fn of<T>(reference: Option<&'static T>) -> Word<T> {
+        // The address of nothing could be anything.
+        const { assert!(size_of::<T>() > 0) };
+        let address = reference.map_or(core::ptr::null(), core::ptr::from_ref) as usize;
+        debug_assert!(address as i32 as isize as usize == address);
+        Word(address as i32, PhantomData)
+    }
+
+    #[inline(always)]
+    fn address<T>(word: Word<T>) -> *const T {
+        word.0 as isize as *const T
+    }
+
+    #[inline(always)]
+    pub(super) fn get<T>(word: Word<T>) -> Option<&'static T> {
+        let address = address(word);
+        // SAFETY: a reference for ever was made a word by `of`. Whatever there are such references to
+        // lies in the highest 2 GiB, which is what the extension of the sign leads to; and 0 is not one.
+        (!address.is_null()).then(|| unsafe { &*address })
+    }
+
+    /// The word is not that of none.
+    #[inline(always)]
+    pub(super) fn get_some<T>(word: Word<T>) -> &'static T {
+        // SAFETY: as in `get`; a `NarrowRef` is made of a reference. The compiler would forget that.
+        unsafe {
+            core::hint::assert_unchecked(word.0 != 0);
+            &*address(word)
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn same<T>(a: Word<T>, b: Word<T>) -> bool {
+        a.0 == b.0
+    }
+}
+
+#[cfg(not(target_os = "none"))]
+mod word {
+    pub(super) type Word<T> = Option<&'static T>;
+
+    pub(super) const fn none<T>() -> Word<T> {
+        None
+    }
+
+    pub(super) fn of<T>(reference: Option<&'static T>) -> Word<T> {
+        reference
+    }
+
+    pub(super) fn get<T>(word: Word<T>) -> Option<&'static T> {
+        word
+    }
+
+    pub(super) fn get_some<T>(word: Word<T>) -> &'static T {
+        word.expect("a narrow reference is never none")
+    }
+
+    pub(super) fn same<T>(a: Word<T>, b: Word<T>) -> bool {
+        a.map(core::ptr::from_ref) == b.map(core::ptr::from_ref)
+    }
+}
