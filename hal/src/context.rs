@@ -369,6 +369,22 @@ pub trait Kernel: 'static {
         self.trap(thread, Trap::Syscall)
     }
 
+    /// [`Kernel::trap`] for [`Trap::PageFault`], which is, too.
+    fn page_fault(
+        &'static self,
+        thread: &'static Self::Thread,
+        address: u64,
+        [write, execute, present]: [bool; 3],
+    ) -> &'static Self::Thread {
+        let fault = Trap::PageFault {
+            address,
+            write,
+            execute,
+            present,
+        };
+        self.trap(thread, fault)
+    }
+
     /// What [`crate::call_continuation`] was asked to call. Returns whom to resume.
     fn resume(&'static self, thread: &'static Self::Thread) -> &'static Self::Thread {
         thread

@@ -365,7 +365,7 @@ impl hal::Kernel for Kernel {
 
     fn trap(&'static self, t: &'static Thread, trap: Trap) -> &'static Thread {
         probe::enter(t);
-        let calls = !matches!(trap, Trap::Timer | Trap::Irq(_) | Trap::Syscall);
+        let calls = matches!(trap, Trap::Exception { .. });
         if calls && !self.enter(t) {
             return self.leave(t);
         }
@@ -375,8 +375,8 @@ impl hal::Kernel for Kernel {
                 address,
                 write,
                 execute,
-                ..
-            } => fault::page(self, t, address, write, execute),
+                present,
+            } => self.page_fault(t, address, [write, execute, present]),
             Trap::Exception { vector, error } => fault::processor(self, t, vector, error),
             Trap::Timer | Trap::Irq(_) => {
                 self.note(trap);
@@ -393,6 +393,20 @@ impl hal::Kernel for Kernel {
         }
         self.counters.begin(t);
         syscall::HANDLERS[t.ctx.rax.get() as u8 as usize](self, t)
+    }
+
+    #[inline(always)]
+    fn page_fault(
+        &'static self,
+        t: &'static Thread,
+        address: u64,
+        [write, execute, _]: [bool; 3],
+    ) -> &'static Thread {
+        probe::enter(t);
+        if !self.enter(t) {
+            return self.leave(t);
+        }
+        fault::page(self, t, address, write, execute)
     }
 
     fn resume(&'static self, t: &'static Thread) -> &'static Thread {

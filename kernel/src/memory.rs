@@ -11,7 +11,7 @@
 use crate::object::region::{Region, Source};
 use crate::object::space::Space;
 use crate::object::thread::Missing;
-use crate::object::{Life, ObjId, Object};
+use crate::object::{Life, Link, ObjId, Object, Phase};
 use crate::probe::{self, Kind};
 use crate::{Stop, K};
 use abi::{access, PAGE_SIZE, USER_END};
@@ -45,50 +45,105 @@ pub(crate) struct Fault {
 }
 
 /// What a walk found.
+#[derive(Clone, Copy)]
 struct Found {
     pfn: Pfn,
     rights: u64,
     device: bool,
 }
 
+/// Why a walk found nothing.
+#[derive(Clone, Copy)]
+enum Miss {
+    /// It failed: see [`Fault::at`].
+    Absent(Option<(&'static Region, u64)>),
+    /// It came to a vacant identity.
+    Vacant,
+}
+
+impl Miss {
+    /// A link on the way does not lead to an active object.
+    fn behind<T: Object>(link: Link<T>) -> Self {
+        match link.get() {
+            Some(_) => Miss::Vacant,
+            None => Miss::Absent(None),
+        }
+    }
+
+    /// What stops an access for which this was the walk.
+    fn stop(self, address: u64, access: Access) -> Stop {
+        match self {
+            Miss::Absent(at) => Stop::Fault(Fault {
+                address,
+                access,
+                at,
+            }),
+            Miss::Vacant => Stop::Vacant,
+        }
+    }
+}
+
+/// Walks the hierarchy.
 #[inline(always)]
-fn walk(space: &'static Space, address: u64, need: Access) -> Result<Found, Stop> {
-    let mut at: Option<(&'static Region, u64)> = None;
-    let failed = |at| {
-        Err(Stop::Fault(Fault {
-            address,
-            access: need,
-            at,
-        }))
-    };
+fn walk(space: &'static Space, address: u64, need: Access) -> Result<Found, Miss> {
     let mut rights = access::ALL;
+    let end = descend::<false>(space, address, need, &mut rights);
+    if rights & need.0 != need.0 {
+        return forbidden(space, address, need);
+    }
+    end
+}
+
+/// A walk that lacks a right fails where it begins to lack it, whatever lies below.
+#[cold]
+#[inline(never)]
+fn forbidden(space: &'static Space, address: u64, need: Access) -> Result<Found, Miss> {
+    descend::<true>(space, address, need, &mut { access::ALL })
+}
+
+/// One walk. What it does not allow is taken from the rights; only if `EXACT` it ends where they do not
+/// suffice.
+#[inline(always)]
+fn descend<const EXACT: bool>(
+    space: &'static Space,
+    address: u64,
+    need: Access,
+    rights: &mut u64,
+) -> Result<Found, Miss> {
+    let mut allow = |given: u64| {
+        *rights &= given;
+        !EXACT || *rights & need.0 == need.0
+    };
+    let mut at = None;
     let (mut space, mut here) = (space, address);
     for _ in 0..MAX_DEPTH {
         let Some(m) = space.mappings.covering(here) else {
-            return failed(at);
+            return Err(Miss::Absent(at));
         };
-        m.head().open()?;
-        rights &= m.protection.get();
-        if rights & need.0 != need.0 {
-            return failed(at);
+        if m.head().phase() != Phase::Active {
+            return Err(Miss::Vacant);
+        }
+        if !allow(m.protection.get()) {
+            return Err(Miss::Absent(at));
         }
         // A mapping of a dead region maps nothing, whoever keeps what is above it.
-        let Some(region) = m.region.get().open()? else {
-            return failed(None);
+        let link = m.region.get();
+        let Some(region) = link.active() else {
+            return Err(Miss::behind(link));
         };
         let offset = m.offset.get() + (here - m.start.get());
         if offset >= region.size.get() {
-            return failed(None);
+            return Err(Miss::Absent(None));
         }
-        rights &= region.protection.get();
         at = Some((region, offset));
-        if rights & need.0 != need.0 {
-            return failed(at);
+        if !allow(region.protection.get()) {
+            return Err(Miss::Absent(at));
         }
         match region.source.get() {
             Source::Space => {
-                let Some(next) = region.space.get().open()? else {
-                    return failed(None);
+                let link = region.space.get();
+                let Some(next) = link.active() else {
+                    return Err(Miss::behind(link));
                 };
                 here = region.start.get() + offset;
                 space = next;
@@ -96,11 +151,11 @@ fn walk(space: &'static Space, address: u64, need: Access) -> Result<Found, Stop
             Source::Memory => {
                 let pfn = frame(offset);
                 if !hal::user_frame(pfn) {
-                    return failed(None);
+                    return Err(Miss::Absent(None));
                 }
                 return Ok(Found {
                     pfn,
-                    rights,
+                    rights: *rights,
                     device: false,
                 });
             }
@@ -109,13 +164,13 @@ fn walk(space: &'static Space, address: u64, need: Access) -> Result<Found, Stop
                 let pfn = frame(region.start.get() + offset);
                 return Ok(Found {
                     pfn,
-                    rights: rights & !access::OBJECTS,
+                    rights: *rights & !access::OBJECTS,
                     device: true,
                 });
             }
         }
     }
-    failed(None)
+    Err(Miss::Absent(None))
 }
 
 fn frame(physical: u64) -> Pfn {
@@ -123,29 +178,41 @@ fn frame(physical: u64) -> Pfn {
 }
 
 /// Finds the frame of a page and remembers it in the page table: the soft fault.
-#[cold]
+#[inline(always)]
 fn resolve(k: K, space: &'static Space, address: u64, need: Access) -> Result<Pfn, Stop> {
     let page = address & !(PAGE_SIZE - 1);
     if page >= USER_END {
-        return Err(Stop::Fault(Fault {
-            address,
-            access: need,
-            at: None,
-        }));
+        return Err(outside(address, need));
     }
-    let found = walk(space, address, need)?;
-    while space
-        .table
-        .insert(page, found.pfn, found.rights, found.device)
-        .is_none()
-    {
+    match walk(space, address, need) {
+        Ok(found) => remember(k, space, address, need, found),
+        Err(miss) => Err(miss.stop(address, need)),
+    }
+}
+
+/// Puts what a walk found into the page table.
+#[inline(always)]
+fn remember(
+    k: K,
+    space: &'static Space,
+    address: u64,
+    need: Access,
+    found: Found,
+) -> Result<Pfn, Stop> {
+    let page = address & !(PAGE_SIZE - 1);
+    let Found {
+        pfn,
+        rights,
+        device,
+    } = found;
+    while space.table.insert(page, pfn, rights, device).is_none() {
         evict(k, space)?;
     }
-    if found.device {
+    if device {
         // The table is right for the program; the kernel itself does not touch device memory.
         return Err(Stop::Device(address, need));
     }
-    Ok(found.pfn)
+    Ok(pfn)
 }
 
 /// Table pages are out: empties the table of another space. It loses nothing but time.
@@ -169,6 +236,13 @@ fn evict(k: K, keep: &'static Space) -> Result<(), Stop> {
     Err(Stop::Code(abi::Code::NoMemory))
 }
 
+/// [`resolve`] for an access of the kernel.
+#[cold]
+#[inline(never)]
+fn walk_for(k: K, space: &'static Space, address: u64, need: Access) -> Result<Pfn, Stop> {
+    resolve(k, space, address, need)
+}
+
 /// [`translate`] by the page table.
 fn look_up(k: K, space: &'static Space, address: u64, need: Access) -> Result<Pfn, Stop> {
     match space.table.lookup(address) {
@@ -176,7 +250,7 @@ fn look_up(k: K, space: &'static Space, address: u64, need: Access) -> Result<Pf
             space.note_near(address, pfn, rights);
             Ok(pfn)
         }
-        _ => resolve(k, space, address, need),
+        _ => walk_for(k, space, address, need),
     }
 }
 
@@ -198,6 +272,7 @@ pub(crate) fn translate(
 
 /// Makes a page present for the program itself. With [`Stop::Device`] it is present, too.
 #[cfg_attr(fermata_probe, track_caller)]
+#[inline(always)]
 pub(crate) fn make_present(
     k: K,
     space: &'static Space,
@@ -247,8 +322,8 @@ pub(crate) fn region_frame(region: &'static Region, offset: u64) -> Result<Optio
             };
             match walk(space, region.start.get() + offset, Access(0)) {
                 Ok(found) => (!found.device).then_some(found.pfn),
-                Err(Stop::Vacant) => return Err(Stop::Vacant),
-                Err(_) => None,
+                Err(Miss::Vacant) => return Err(Stop::Vacant),
+                Err(Miss::Absent(_)) => None,
             }
         }
     })

@@ -275,7 +275,7 @@ impl PageTable {
 
     /// Maps the page around `address`, in place of what was there. Rights are of
     /// [`abi::access`]. `None`: no memory for a table page, no translation changed.
-    #[inline]
+    #[inline(always)]
     pub fn insert(&self, address: u64, pfn: Pfn, rights: u64, device: bool) -> Option<()> {
         assert!(
             user_frame(pfn) || device && device_frame(pfn),

@@ -83,6 +83,13 @@ hal_stubs:
 /// A kernel whose threads are known by their contexts: those that it gave, by [`context_of`].
 trait AnyKernel {
     fn trap_in(&'static self, context: &'static Context, trap: Trap) -> &'static Context;
+    /// A page fault: the address, and the processor's error code.
+    fn page_fault_in(
+        &'static self,
+        context: &'static Context,
+        address: u64,
+        error: u64,
+    ) -> &'static Context;
     fn resume_in(&'static self, context: &'static Context) -> &'static Context;
     fn change_ports_for(&'static self, context: &'static Context);
     fn interrupt_by(&'static self, trap: Trap);
@@ -91,6 +98,16 @@ trait AnyKernel {
 impl<K: Kernel> AnyKernel for K {
     fn trap_in(&'static self, context: &'static Context, trap: Trap) -> &'static Context {
         context_of::<K>(self.trap(thread_of::<K>(context), trap))
+    }
+
+    fn page_fault_in(
+        &'static self,
+        context: &'static Context,
+        address: u64,
+        error: u64,
+    ) -> &'static Context {
+        let how = [2, 16, 1].map(|bit| error & bit != 0);
+        context_of::<K>(self.page_fault(thread_of::<K>(context), address, how))
     }
 
     fn resume_in(&'static self, context: &'static Context) -> &'static Context {
@@ -526,13 +543,10 @@ unsafe extern "C" fn common() {
 
 /// A trap from user mode.
 extern "C" fn from_user(context: &'static Context, vector: u64, error: u64) -> &'static Context {
+    if vector == PAGE_FAULT {
+        return KERNEL.0.get().page_fault_in(context, cr2(), error);
+    }
     let trap = match vector {
-        PAGE_FAULT => Trap::PageFault {
-            address: cr2(),
-            write: error & 2 != 0,
-            execute: error & 16 != 0,
-            present: error & 1 != 0,
-        },
         NO_FPU => {
             use_fpu(context);
             return context;

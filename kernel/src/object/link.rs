@@ -13,7 +13,6 @@ use super::region::Region;
 use super::space::Space;
 use super::thread::Thread;
 use super::{Header, Life, Object, Phase};
-use crate::Stop;
 use abi::RefKind;
 use hal::{Narrow, NarrowRef};
 
@@ -100,15 +99,6 @@ impl<T: Object> Link<T> {
         self.object
             .get()
             .filter(|object| object.head().life.get() == self.life)
-    }
-
-    /// The object, for an operation on it, if its identity is alive. A vacant one makes the caller wait.
-    #[inline(always)]
-    pub(crate) fn open(self) -> Result<Option<&'static T>, Stop> {
-        match self.active() {
-            None if self.get().is_some() => Err(Stop::Vacant),
-            object => Ok(object),
-        }
     }
 
     /// Whether this names the identity that is in the slot now.

@@ -51,7 +51,7 @@ impl Mappings {
     }
 
     /// The mapping that covers the address.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn covering(&self, address: u64) -> Option<&'static Mapping> {
         match self.found.get() {
             Some(m) if m.covers(address) => Some(m),
