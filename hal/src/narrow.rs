@@ -40,6 +40,14 @@ impl<T> Clone for NarrowRef<T> {
 
 impl<T> Copy for NarrowRef<T> {}
 
+impl<T> PartialEq for NarrowRef<T> {
+    /// Whether both are references to the same place.
+    #[inline(always)]
+    fn eq(&self, other: &Self) -> bool {
+        word::same(self.0, other.0)
+    }
+}
+
 impl<T> Narrow<T> {
     /// None.
     pub const NONE: Self = Narrow(word::none());

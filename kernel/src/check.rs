@@ -350,10 +350,7 @@ fn hierarchy(k: K, turn: u64) {
         let mut prev: Option<&'static Mapping> = None;
         let mut at = r.importers.get();
         while let Some(m) = at {
-            assert!(
-                m.region.get() == Link::to(r),
-                "an importer of something else"
-            );
+            assert!(m.region.get().is(r), "an importer of something else");
             assert!(
                 same(m.previous_importer(), prev),
                 "a region's list of importers"

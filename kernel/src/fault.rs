@@ -35,7 +35,7 @@ pub(crate) fn page(
 
 /// A page that an instruction of the running thread needs. Returns whom to resume.
 pub(crate) fn absent(k: K, t: &'static Thread, address: u64, need: Access) -> &'static Thread {
-    let Some(space) = t.space() else {
+    let Some(space) = t.open_space() else {
         t.halt(Exception::NoSpace, address);
         return k.leave(t);
     };

@@ -71,6 +71,7 @@ pub struct Kernel {
     references: Table<Reference>,
     /// What stands for no space. Nothing has its epoch.
     nowhere: &'static Space,
+    no_mapping: &'static Mapping,
     handles: AllHandles,
     accounts: Accounts,
     /// For each frame the first object in it.
@@ -138,12 +139,14 @@ impl Kernel {
     #[must_use]
     pub fn new() -> Option<&'static Kernel> {
         let frames = hal::alloc_slice(hal::frame_limit() as usize, |_| NarrowCell::none())?;
-        let spaces = Table::<Space>::new(())?;
-        let nowhere = object::no_object::<Space>(())?;
+        let no_region = object::no_object::<Region>(())?;
+        let no_mapping = Mapping::none(no_region)?;
+        let spaces = Table::<Space>::new(no_mapping)?;
+        let nowhere = object::no_object::<Space>(no_mapping)?;
         nowhere.epoch.set(u64::MAX);
         let threads = Table::<Thread>::new(nowhere)?;
         let (mutexes, conds) = (Table::<Mutex>::new(())?, Table::<Cond>::new(())?);
-        let (mappings, regions) = (Table::<Mapping>::new(())?, Table::<Region>::new(())?);
+        let (mappings, regions) = (Table::<Mapping>::new(no_region)?, Table::<Region>::new(())?);
         let (ports, portsets) = (Table::<Port>::new(())?, Table::<Portset>::new(())?);
         let references = Table::<Reference>::new(())?;
         let stacks = exec::Stacks::new()?;
@@ -179,6 +182,7 @@ impl Kernel {
                 threads,
                 references,
                 nowhere,
+                no_mapping,
                 accounts: Accounts::new(),
                 frames,
                 sched: sched::Scheduler::new(),

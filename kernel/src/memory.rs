@@ -11,7 +11,7 @@
 use crate::object::region::{Region, Source};
 use crate::object::space::Space;
 use crate::object::thread::Missing;
-use crate::object::{Life, Link, ObjId, Object, Phase};
+use crate::object::{Life, Link, ObjId, Object};
 use crate::probe::{self, Kind};
 use crate::{Stop, K};
 use abi::{access, PAGE_SIZE, USER_END};
@@ -120,7 +120,7 @@ fn descend<const EXACT: bool>(
         let Some(m) = space.mappings.covering(here) else {
             return Err(Miss::Absent(at));
         };
-        if m.head().phase() != Phase::Active {
+        if !m.head().is_open() {
             return Err(Miss::Vacant);
         }
         if !allow(m.protection.get()) {
@@ -129,9 +129,12 @@ fn descend<const EXACT: bool>(
         // A mapping of a dead region maps nothing, whoever keeps what is above it.
         let link = m.region.get();
         let Some(region) = link.active() else {
-            return Err(Miss::behind(link));
+            return Err(Miss::behind(link.link()));
         };
-        let offset = m.offset.get() + (here - m.start.get());
+        // Neither sum is too large: ranges have been looked at where they were set.
+        let offset = here
+            .wrapping_sub(m.start.get())
+            .wrapping_add(m.offset.get());
         if offset >= region.size.get() {
             return Err(Miss::Absent(None));
         }
@@ -145,7 +148,7 @@ fn descend<const EXACT: bool>(
                 let Some(next) = link.active() else {
                     return Err(Miss::behind(link));
                 };
-                here = region.start.get() + offset;
+                here = offset.wrapping_add(region.start.get());
                 space = next;
             }
             Source::Memory => {
@@ -180,10 +183,6 @@ fn frame(physical: u64) -> Pfn {
 /// Finds the frame of a page and remembers it in the page table: the soft fault.
 #[inline(always)]
 fn resolve(k: K, space: &'static Space, address: u64, need: Access) -> Result<Pfn, Stop> {
-    let page = address & !(PAGE_SIZE - 1);
-    if page >= USER_END {
-        return Err(outside(address, need));
-    }
     match walk(space, address, need) {
         Ok(found) => remember(k, space, address, need, found),
         Err(miss) => Err(miss.stop(address, need)),

@@ -292,7 +292,7 @@ impl PageTable {
         }
         let old = table.entry(index(address, 1)).replace(new);
         if old == 0 {
-            table.count().set(table.count().get() + 1);
+            table.count().set(table.count().get().wrapping_add(1));
         } else if self.loaded() {
             invlpg(address);
         }

@@ -315,14 +315,15 @@ unsafe extern "C" fn syscall_entry() {
         "wrgsbase rdx",
         to_user!(),
         "5:",
+        "mov rdx, [rip + {cpu} + {plain}]",
+        "xor rdx, rcx",
+        "shr rdx, 32",
+        "jz 6f",
         // `plain` becomes what the context needs.
         "shr rcx, 32",
         "shl rcx, 32",
-        "mov rdx, [rip + {cpu} + {plain}]",
         "mov [rip + {cpu} + {plain}], rcx",
-        "xor rdx, rcx",
-        "jz 5f",
-        "bt rdx, 32",
+        "bt rdx, 0",
         "jnc 8f",
         "clts",
         "bt rcx, 32",
@@ -331,7 +332,7 @@ unsafe extern "C" fn syscall_entry() {
         "or rcx, 8",
         "mov cr0, rcx",
         "8:",
-        "shr rdx, 33",
+        "shr rdx, 1",
         "jz 5f",
         to_stack!("rax"),
         "mov rdi, rax",
@@ -343,10 +344,9 @@ unsafe extern "C" fn syscall_entry() {
         "6:",
         "mov rcx, [rax + {rip}]",
         "mov rdx, rcx",
-        "shl rdx, 16",
-        "sar rdx, 16",
-        "cmp rcx, rdx",
-        "jne 7f",
+        "shr rdx, 47",
+        "jnz 7f",
+        "9:",
         "mov rdx, [rax + {fs_base}]",
         "wrfsbase rdx",
         "mov rdx, [rax + {gs_base}]",
@@ -373,8 +373,10 @@ unsafe extern "C" fn syscall_entry() {
         "mov r15, [rax + {r15}]",
         "mov rax, [rax + {rax}]",
         "iretq",
-        // The thread takes that fault.
         "7:",
+        "cmp rdx, 0x1ffff",
+        "je 9b",
+        // The thread takes that fault.
         to_stack!("rax"),
         "mov rdi, rax",
         "mov esi, {protection}",
@@ -546,6 +548,12 @@ extern "C" fn from_user(context: &'static Context, vector: u64, error: u64) -> &
     if vector == PAGE_FAULT {
         return KERNEL.0.get().page_fault_in(context, cr2(), error);
     }
+    other_from_user(context, vector, error)
+}
+
+/// A trap from user mode that is no page fault.
+#[inline(never)]
+fn other_from_user(context: &'static Context, vector: u64, error: u64) -> &'static Context {
     let trap = match vector {
         NO_FPU => {
             use_fpu(context);

@@ -76,8 +76,8 @@ fn call_short<const N: usize>(k: K, t: &'static Thread) -> &'static Thread {
 
 fn reply_short<const N: usize>(k: K, t: &'static Thread) -> &'static Thread {
     match t.server.stage.get() {
-        Stage::Fault => or_else(k, t, answer_fault(k, t)),
-        Stage::Exception if N == SHORT_ANSWER_WORDS => or_else(k, t, answer_exception(k, t)),
+        Stage::Fault => answer_fault(k, t),
+        Stage::Exception if N == SHORT_ANSWER_WORDS => answer_exception(k, t),
         _ => or_else(k, t, answer::<InRegisters<N>, true>(k, t)),
     }
 }
@@ -420,7 +420,12 @@ pub(crate) fn fault(
 
 /// `reply_wait_receive_short` to a thread that met an exception, and goes on with what it says.
 #[inline(never)]
-fn answer_exception(k: K, s: &'static Thread) -> Option<&'static Thread> {
+fn answer_exception(k: K, s: &'static Thread) -> &'static Thread {
+    or_else(k, s, try_answer_exception(k, s))
+}
+
+#[inline(always)]
+fn try_answer_exception(k: K, s: &'static Thread) -> Option<&'static Thread> {
     if !brings_nothing(s) {
         return None;
     }
@@ -442,7 +447,12 @@ fn answer_exception(k: K, s: &'static Thread) -> Option<&'static Thread> {
 
 /// `reply_wait_receive_short` to a thread that faulted, when its page is there.
 #[inline(never)]
-fn answer_fault(k: K, s: &'static Thread) -> Option<&'static Thread> {
+fn answer_fault(k: K, s: &'static Thread) -> &'static Thread {
+    or_else(k, s, try_answer_fault(k, s))
+}
+
+#[inline(always)]
+fn try_answer_fault(k: K, s: &'static Thread) -> Option<&'static Thread> {
     if !brings_nothing(s) {
         return None;
     }
@@ -454,7 +464,7 @@ fn answer_fault(k: K, s: &'static Thread) -> Option<&'static Thread> {
     };
     let awaited = c.run.get() == Run::Waiting(Waiting::Reply)
         && server == Link::to_active(s)
-        && !memory::still_missing(k, c.space()?, missing, (id, region));
+        && !memory::still_missing(k, c.open_space()?, missing, (id, region));
     if !awaited {
         return None;
     }

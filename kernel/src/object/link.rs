@@ -108,15 +108,34 @@ impl<T: Object> Link<T> {
     }
 }
 
-/// A [`Link`] that is not none. Clients come to their port by one.
+/// A [`Link`] that always leads to a slot: with none, to one in which there never is what it names.
 pub(crate) struct Sure<T: 'static> {
     object: NarrowRef<T>,
     life: Life,
 }
 
 impl<T> Sure<T> {
+    /// None, at any slot.
+    pub(crate) fn none(object: &'static T) -> Self {
+        Sure {
+            object: NarrowRef::of(object),
+            life: Life::NONE,
+        }
+    }
+
+    /// None, at the slot of this one.
+    pub(crate) fn cut(self) -> Self {
+        Sure {
+            life: Life::NONE,
+            ..self
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn link(self) -> Link<T> {
+        if self.life == Life::NONE {
+            return Link::NONE;
+        }
         Link {
             object: Narrow::of(Some(self.object.get())),
             life: self.life,
@@ -125,6 +144,29 @@ impl<T> Sure<T> {
 }
 
 impl<T: Object> Sure<T> {
+    /// Whether this names the identity that is in the slot now.
+    #[inline]
+    pub(crate) fn is(self, object: &'static T) -> bool {
+        self == Sure::to(object)
+    }
+
+    /// Names the identity that is in the slot now.
+    #[inline]
+    pub(crate) fn to(object: &'static T) -> Self {
+        Sure {
+            object: NarrowRef::of(object),
+            life: object.head().life.get().with(Phase::Active),
+        }
+    }
+
+    /// The object if its identity is alive; it may be vacant.
+    #[inline]
+    pub(crate) fn get(self) -> Option<&'static T> {
+        let life = self.object.get().head().life.get();
+        let alive = life == self.life || life.with(Phase::Active) == self.life;
+        alive.then(|| self.object.get())
+    }
+
     /// The object if it is active.
     #[inline(always)]
     pub(crate) fn active(self) -> Option<&'static T> {
@@ -142,7 +184,7 @@ impl<T> Copy for Sure<T> {}
 
 impl<T> PartialEq for Sure<T> {
     fn eq(&self, other: &Self) -> bool {
-        self.link() == other.link()
+        self.object == other.object && self.life == other.life
     }
 }
 
@@ -157,34 +199,30 @@ impl<T> core::fmt::Debug for Sure<T> {
 pub(crate) enum Target {
     Null,
     Authority,
-    Mutex(Link<Mutex>),
-    Cond(Link<Cond>),
-    Mapping(Link<Mapping>),
-    Region(Link<Region>),
+    Mutex(Sure<Mutex>),
+    Cond(Sure<Cond>),
+    Mapping(Sure<Mapping>),
+    Region(Sure<Region>),
     Port(Sure<Port>),
-    Portset(Link<Portset>),
-    Space(Link<Space>),
-    Thread(Link<Thread>),
-    Reference(Link<Reference>),
+    Portset(Sure<Portset>),
+    Space(Sure<Space>),
+    Thread(Sure<Thread>),
+    Reference(Sure<Reference>),
     /// The client end of the thread's connection.
-    ClientEnd(Link<Thread>),
+    ClientEnd(Sure<Thread>),
     /// The server end of the thread's connection.
-    ServerEnd(Link<Thread>),
+    ServerEnd(Sure<Thread>),
 }
 
 impl Target {
     /// Names an object in its plain role.
     pub(crate) fn to<T: Object>(object: &'static T) -> Self {
-        T::target(Link::to(object))
+        T::target(Sure::to(object))
     }
 
     /// Names what a link names, or nothing.
     pub(crate) fn of<T: Object>(link: Link<T>) -> Self {
-        if link.is_none() {
-            Target::Null
-        } else {
-            T::target(link)
-        }
+        link.sure().map_or(Target::Null, T::target)
     }
 
     /// The object, if the reference names one of this type in its plain role and it lives.
@@ -214,7 +252,7 @@ impl Target {
 
     /// The header of the object that it names, if that lives.
     pub(crate) fn header(self) -> Option<&'static Header> {
-        fn head<T: Object>(link: Link<T>) -> Option<&'static Header> {
+        fn head<T: Object>(link: Sure<T>) -> Option<&'static Header> {
             link.get().map(T::head)
         }
         match self {
@@ -223,7 +261,7 @@ impl Target {
             Target::Cond(link) => head(link),
             Target::Mapping(link) => head(link),
             Target::Region(link) => head(link),
-            Target::Port(some) => head(some.link()),
+            Target::Port(link) => head(link),
             Target::Portset(link) => head(link),
             Target::Space(link) => head(link),
             Target::Thread(link) | Target::ClientEnd(link) | Target::ServerEnd(link) => head(link),

@@ -5,7 +5,7 @@ use super::space::Space;
 #[cfg(test)]
 use super::tree::Mappings;
 use super::tree::Node;
-use super::{Handles, Header, Link, Object, Table, Target};
+use super::{Handles, Header, Link, Object, Sure, Table, Target};
 use crate::K;
 use abi::Type;
 use core::cell::Cell;
@@ -18,7 +18,7 @@ pub(crate) struct Mapping {
     pub(crate) size: Cell<u64>,
     pub(crate) offset: Cell<u64>,
     pub(crate) protection: Cell<u64>,
-    pub(crate) region: Cell<Link<Region>>,
+    pub(crate) region: Cell<Sure<Region>>,
     pub(crate) space: Cell<Link<Space>>,
     /// In the space's tree.
     pub(super) node: Node,
@@ -44,6 +44,13 @@ pub(crate) enum Change {
 impl Mapping {
     pub(crate) fn end_address(&self) -> u64 {
         self.start.get() + self.size.get()
+    }
+
+    /// What stands for no mapping: it covers nothing, and nothing comes after it.
+    pub(crate) fn none(no_region: &'static Region) -> Option<&'static Self> {
+        let none = super::no_object::<Self>(no_region)?;
+        none.start.set(u64::MAX);
+        Some(none)
     }
 
     /// Whether the address lies in it.
@@ -118,7 +125,7 @@ impl Mapping {
     fn leave_space(&'static self, k: K) {
         self.forget(k);
         if let Some(space) = self.space.get().get() {
-            space.mappings.remove(self);
+            space.mappings.remove(k, self);
         }
     }
 
@@ -139,19 +146,19 @@ impl Mapping {
         }
         self.next.set(None);
         self.prev.set(None);
-        self.region.set(Link::NONE);
+        self.region.set(self.region.get().cut());
     }
 
     /// Its region is no more: forgets it, and returns the next importer.
     pub(crate) fn orphan(&self) -> Option<&'static Mapping> {
         self.prev.set(None);
-        self.region.set(Link::NONE);
+        self.region.set(self.region.get().cut());
         self.next.take()
     }
 
     /// Attaches it. The caller has checked that the range is free and the values make sense.
     pub(crate) fn install(&'static self, k: K, space: &'static Space, region: &'static Region) {
-        self.region.set(Link::to(region));
+        self.region.set(Sure::to(region));
         let first = region.importers.replace(Some(self));
         self.next.set(first);
         self.prev.set(None);
@@ -174,24 +181,25 @@ impl Mapping {
 
 impl Object for Mapping {
     const TYPE: Type = Type::Mapping;
-    fn target(link: Link<Self>) -> Target {
+    fn target(link: Sure<Self>) -> Target {
         Target::Mapping(link)
     }
-    fn named(target: Target) -> Option<Link<Self>> {
+    fn named(target: Target) -> Option<Sure<Self>> {
         match target {
             Target::Mapping(link) => Some(link),
             _ => None,
         }
     }
-    type Seed = ();
-    fn blank(head: Header, (): ()) -> Self {
+    /// What stands for no region.
+    type Seed = &'static Region;
+    fn blank(head: Header, no_region: &'static Region) -> Self {
         Mapping {
             head,
             start: Cell::new(0),
             size: Cell::new(0),
             offset: Cell::new(0),
             protection: Cell::new(0),
-            region: Cell::new(Link::NONE),
+            region: Cell::new(Sure::none(no_region)),
             space: Cell::new(Link::NONE),
             node: Node::new(),
             next: NarrowCell::none(),
@@ -239,7 +247,7 @@ impl Mapping {
         self.size.set(size);
         tree.insert(self, k.random());
     }
-    pub(crate) fn uproot(&'static self, tree: &Mappings) {
-        tree.remove(self);
+    pub(crate) fn uproot(&'static self, k: K, tree: &Mappings) {
+        tree.remove(k, self);
     }
 }

@@ -55,10 +55,10 @@ impl ObjId {
 /// The life of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// No identity.
-    Free,
     /// Identity and body.
     Active,
+    /// No identity.
+    Free,
     /// An identity without a body.
     Vacant,
     /// An identity whose new body has not been opened by `set_state` yet: vacant to everybody
@@ -81,8 +81,8 @@ impl Life {
 
     pub(crate) fn phase(self) -> Phase {
         match self.0 & Self::PHASE {
-            0 => Phase::Free,
-            1 => Phase::Active,
+            0 => Phase::Active,
+            1 => Phase::Free,
             2 => Phase::Vacant,
             _ => Phase::Fresh,
         }
@@ -95,7 +95,7 @@ impl Life {
 
     /// The slot's next identity, which is not there yet. Never [`Life::NONE`].
     fn next(self) -> Self {
-        Life((self.0 >> 2).wrapping_add(1).max(1) << 2)
+        Life((self.0 >> 2).wrapping_add(1).max(1) << 2).with(Phase::Free)
     }
 }
 
@@ -137,10 +137,16 @@ impl Header {
         self.life.set(self.life.get().with(phase));
     }
 
-    /// Whether others may operate on the object; if not they wait.
+    /// Whether others may operate on the object.
+    #[inline(always)]
+    pub(crate) fn is_open(&self) -> bool {
+        self.phase() == Phase::Active
+    }
+
+    /// The same; if not they wait.
     #[inline]
     pub(crate) fn open(&self) -> Result<(), Stop> {
-        if self.phase() == Phase::Active {
+        if self.is_open() {
             Ok(())
         } else {
             Err(Stop::Vacant)
@@ -167,9 +173,9 @@ impl Header {
 pub(crate) trait Object: Sized + 'static {
     const TYPE: Type;
     /// The reference that names the object in its plain role.
-    fn target(link: Link<Self>) -> Target;
+    fn target(link: Sure<Self>) -> Target;
     /// What a reference names, if it names an object of this type in its plain role.
-    fn named(target: Target) -> Option<Link<Self>>;
+    fn named(target: Target) -> Option<Sure<Self>>;
     /// What a free slot must know of.
     type Seed: Copy;
     /// A free slot.
@@ -627,7 +633,7 @@ fn finish<T: Object>(k: K, object: &'static T) {
 /// Ends the identity that a reference kept, when that reference goes. An identity with a body
 /// needs no keeping.
 pub(crate) fn release_kept(k: K, target: Target) {
-    fn release<T: Object>(k: K, link: Link<T>) {
+    fn release<T: Object>(k: K, link: Sure<T>) {
         if let Some(object) = link.get() {
             if object.head().phase() == Phase::Vacant {
                 finish(k, object);
@@ -640,7 +646,7 @@ pub(crate) fn release_kept(k: K, target: Target) {
         Target::Cond(link) => release(k, link),
         Target::Mapping(link) => release(k, link),
         Target::Region(link) => release(k, link),
-        Target::Port(link) => release(k, link.link()),
+        Target::Port(link) => release(k, link),
         Target::Portset(link) => release(k, link),
         Target::Space(link) => release(k, link),
         Target::Thread(link) | Target::ClientEnd(link) | Target::ServerEnd(link) => {
@@ -658,7 +664,7 @@ pub(crate) fn relocate<T: Object>(k: K, object: &'static T, place: &Place) {
 }
 
 /// Marks a vacant identity's new body as open, once its state is set, and lets go on who waits.
-#[inline]
+#[inline(always)]
 pub(crate) fn opened(k: K, h: &Header) {
     if h.phase() == Phase::Fresh {
         h.set_phase(Phase::Active);

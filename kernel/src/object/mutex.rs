@@ -1,6 +1,6 @@
 //! Mutexes: locked or not, no owner, no inheritance.
 
-use super::{Handles, Header, Link, Object, Table, Target};
+use super::{Handles, Header, Object, Sure, Table, Target};
 use crate::wait::WaitQueue;
 use crate::K;
 use abi::Type;
@@ -16,10 +16,10 @@ pub(crate) struct Mutex {
 
 impl Object for Mutex {
     const TYPE: Type = Type::Mutex;
-    fn target(link: Link<Self>) -> Target {
+    fn target(link: Sure<Self>) -> Target {
         Target::Mutex(link)
     }
-    fn named(target: Target) -> Option<Link<Self>> {
+    fn named(target: Target) -> Option<Sure<Self>> {
         match target {
             Target::Mutex(link) => Some(link),
             _ => None,

@@ -3,7 +3,7 @@
 //! A client that finds no server waits at the portset of its port, so that a server looks at one
 //! queue whatever the number of ports; at the port itself if that has no portset.
 
-use super::{Handles, Header, Link, Object, Table, Target};
+use super::{Handles, Header, Link, Object, Sure, Table, Target};
 use crate::wait::WaitQueue;
 use crate::K;
 use abi::Type;
@@ -46,13 +46,13 @@ impl Port {
 
 impl Object for Port {
     const TYPE: Type = Type::Port;
-    fn target(link: Link<Self>) -> Target {
-        link.sure().map_or(Target::Null, Target::Port)
+    fn target(link: Sure<Self>) -> Target {
+        Target::Port(link)
     }
     #[inline(always)]
-    fn named(target: Target) -> Option<Link<Self>> {
+    fn named(target: Target) -> Option<Sure<Self>> {
         match target {
-            Target::Port(port) => Some(port.link()),
+            Target::Port(link) => Some(link),
             _ => None,
         }
     }
@@ -88,10 +88,10 @@ impl Object for Port {
 
 impl Object for Portset {
     const TYPE: Type = Type::Portset;
-    fn target(link: Link<Self>) -> Target {
+    fn target(link: Sure<Self>) -> Target {
         Target::Portset(link)
     }
-    fn named(target: Target) -> Option<Link<Self>> {
+    fn named(target: Target) -> Option<Sure<Self>> {
         match target {
             Target::Portset(link) => Some(link),
             _ => None,

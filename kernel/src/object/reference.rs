@@ -1,7 +1,7 @@
 //! References: name an object across spaces and carry the right to use it.
 
 use super::port::Port;
-use super::{Handles, Header, Link, Object, Sure, Table, Target};
+use super::{Handles, Header, Object, Sure, Table, Target};
 use crate::K;
 use abi::Type;
 use core::cell::Cell;
@@ -32,10 +32,7 @@ impl Reference {
     /// The port that it names, if it names one.
     #[inline(always)]
     pub(crate) fn port(&self) -> Option<Sure<Port>> {
-        match self.target.get() {
-            Target::Port(port) => Some(port),
-            _ => None,
-        }
+        Port::named(self.target.get())
     }
 
     /// Whether it keeps the identity of its target.
@@ -51,10 +48,10 @@ impl Reference {
 
 impl Object for Reference {
     const TYPE: Type = Type::Reference;
-    fn target(link: Link<Self>) -> Target {
+    fn target(link: Sure<Self>) -> Target {
         Target::Reference(link)
     }
-    fn named(target: Target) -> Option<Link<Self>> {
+    fn named(target: Target) -> Option<Sure<Self>> {
         match target {
             Target::Reference(link) => Some(link),
             _ => None,

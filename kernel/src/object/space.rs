@@ -1,10 +1,11 @@
 //! Spaces: an address space, the threads in it, its account and its clock.
 
 use super::account::Account;
+use super::mapping::Mapping;
 use super::region::Region;
 use super::thread::Thread;
 use super::tree::Mappings;
-use super::{Handles, Header, Link, Object, Phase, Table, Target};
+use super::{Handles, Header, Object, Phase, Sure, Table, Target};
 use crate::memory::Access;
 use crate::K;
 use abi::{Type, PAGE_SIZE, USER_END};
@@ -262,22 +263,23 @@ impl Space {
 
 impl Object for Space {
     const TYPE: Type = Type::Space;
-    fn target(link: Link<Self>) -> Target {
+    fn target(link: Sure<Self>) -> Target {
         Target::Space(link)
     }
-    fn named(target: Target) -> Option<Link<Self>> {
+    fn named(target: Target) -> Option<Sure<Self>> {
         match target {
             Target::Space(link) => Some(link),
             _ => None,
         }
     }
-    type Seed = ();
-    fn blank(head: Header, (): ()) -> Self {
+    /// What stands for no mapping.
+    type Seed = &'static Mapping;
+    fn blank(head: Header, no_mapping: &'static Mapping) -> Self {
         Space {
             head,
             table: PageTable::new(),
             epoch: Cell::new(0),
-            mappings: Mappings::new(),
+            mappings: Mappings::new(no_mapping),
             regions: NarrowCell::none(),
             threads: NarrowCell::none(),
             foreign: Cell::new(false),
@@ -334,7 +336,7 @@ impl Object for Space {
         while let Some(r) = self.regions.get() {
             r.withdraw(k);
         }
-        self.mappings.clear();
+        self.mappings.clear(k);
         for range in &self.ports {
             range.set((0, 0));
         }

@@ -5,7 +5,7 @@
 //! dropped at any time.
 
 use super::space::Space;
-use super::{Handles, Header, Life, Link, ObjId, Object, Table, Target};
+use super::{Handles, Header, Life, Link, ObjId, Object, Sure, Table, Target};
 use crate::exec::{self, core, counters};
 use crate::ipc::Errand;
 use crate::memory::{Access, Fault};
@@ -167,6 +167,12 @@ impl Thread {
         Some(self.space.get().get()).filter(|space| !space.is_nowhere())
     }
 
+    /// Its space, if that has a body, as that of a running thread has.
+    #[inline(always)]
+    pub(crate) fn open_space(&self) -> Option<&'static Space> {
+        Some(self.space.get().get()).filter(|space| space.head().is_open())
+    }
+
     /// Its space, or that which is nowhere and translates nothing.
     #[inline(always)]
     pub(crate) fn space_or_nowhere(&self) -> &'static Space {
@@ -176,7 +182,7 @@ impl Thread {
     /// Its space, if its next call need not go the long way in.
     #[inline(always)]
     pub(crate) fn goes_straight(&self) -> Option<&'static Space> {
-        Some(self.straight.get().get()).filter(|space| !space.is_nowhere())
+        Some(self.straight.get().get()).filter(|space| space.head().is_open())
     }
 
     /// The same, or that which is nowhere, in which nothing is ever found.
@@ -439,10 +445,10 @@ impl Thread {
 
 impl Object for Thread {
     const TYPE: Type = Type::Thread;
-    fn target(link: Link<Self>) -> Target {
+    fn target(link: Sure<Self>) -> Target {
         Target::Thread(link)
     }
-    fn named(target: Target) -> Option<Link<Self>> {
+    fn named(target: Target) -> Option<Sure<Self>> {
         match target {
             Target::Thread(link) => Some(link),
             _ => None,

@@ -7,16 +7,17 @@
 use super::mapping::Mapping;
 #[cfg(any(test, fermata_probe))]
 use crate::check::same;
+use crate::K;
 use core::cell::Cell;
-use hal::NarrowCell;
+use hal::{NarrowCell, NarrowRef};
 
 type Link = NarrowCell<Mapping>;
 
 /// The mappings of a space. No two overlap, and none is empty.
 pub(crate) struct Mappings {
     root: Link,
-    /// One of them.
-    found: Link,
+    /// One of them, or what stands for none.
+    found: Cell<NarrowRef<Mapping>>,
 }
 
 /// A mapping's place in the tree that it is in.
@@ -43,20 +44,23 @@ impl Node {
 }
 
 impl Mappings {
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new(none: &'static Mapping) -> Self {
         Mappings {
             root: NarrowCell::none(),
-            found: NarrowCell::none(),
+            found: Cell::new(NarrowRef::of(none)),
         }
     }
 
     /// The mapping that covers the address.
     #[inline(always)]
     pub(crate) fn covering(&self, address: u64) -> Option<&'static Mapping> {
-        match self.found.get() {
-            Some(m) if m.covers(address) => Some(m),
-            Some(m) if m.is_before_a_gap_at(address) => None,
-            _ => self.search(address),
+        let m = self.found.get().get();
+        if m.covers(address) {
+            Some(m)
+        } else if m.is_before_a_gap_at(address) {
+            None
+        } else {
+            self.search(address)
         }
     }
 
@@ -67,7 +71,7 @@ impl Mappings {
             at = if address < m.start.get() {
                 m.node.left.get()
             } else if m.covers(address) {
-                self.found.set(Some(m));
+                self.found.set(NarrowRef::of(m));
                 return Some(m);
             } else {
                 m.node.right.get()
@@ -138,11 +142,11 @@ impl Mappings {
         right.set(None);
         join(before, Some(m));
         join(Some(m), after);
-        self.found.set(Some(m));
+        self.found.set(NarrowRef::of(m));
     }
 
     /// Takes out a mapping that is in it.
-    pub(super) fn remove(&self, m: &'static Mapping) {
+    pub(super) fn remove(&self, k: K, m: &'static Mapping) {
         let mut link = &self.root;
         while let Some(n) = link.get() {
             if core::ptr::eq(n, m) {
@@ -176,13 +180,13 @@ impl Mappings {
             }
         }
         join(m.node.before.take(), m.node.after.take());
-        self.found.set(None);
+        self.found.set(NarrowRef::of(k.no_mapping));
     }
 
     /// Lets go of all of them.
-    pub(super) fn clear(&self) {
+    pub(super) fn clear(&self, k: K) {
         self.root.set(None);
-        self.found.set(None);
+        self.found.set(NarrowRef::of(k.no_mapping));
     }
 }
 
@@ -206,7 +210,7 @@ impl Mapping {
 
     /// Whether nothing but itself lies between where it is, in a tree, and that range: then it can have
     /// the range and stay where it is in the tree.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn can_slide(&self, start: u64, size: u64) -> bool {
         self.node
             .before
@@ -245,7 +249,7 @@ impl Mappings {
 
     /// Whom it found last.
     pub(crate) fn found(&self) -> Option<&'static Mapping> {
-        self.found.get()
+        Some(self.found.get().get()).filter(|m| m.size.get() > 0)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::object::reference::Reference;
 use crate::object::region::{Region, Source};
 use crate::object::space::Space;
 use crate::object::thread::{End, Hint, Thread};
-use crate::object::{self, Link, Object, Phase, Target};
+use crate::object::{self, Link, Object, Phase, Sure, Target};
 use crate::{exec, Handled, Stop};
 use abi::state::{space_flags, Stage, Waiting, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS};
 use abi::{Code, RefKind, Registers, PAGE_SIZE, PRIORITIES, USER_END};
@@ -68,10 +68,8 @@ fn read<const N: usize>(a: Args, address: u64) -> Result<[u64; N], Stop> {
 }
 
 fn page_range(start: u64, size: u64, limit: u64) -> Result<(), Stop> {
-    let sound = start.is_multiple_of(PAGE_SIZE)
-        && size.is_multiple_of(PAGE_SIZE)
-        && start.checked_add(size).is_some_and(|end| end <= limit);
-    if sound {
+    let pages = (start | size).is_multiple_of(PAGE_SIZE);
+    if pages && size <= limit && start <= limit - size {
         Ok(())
     } else {
         Err(invalid())
@@ -126,7 +124,7 @@ pub(super) fn mapping_get(a: Args) -> Handled {
         m.protection.get(),
     ];
     memory::write_words(a.k, a.space, a.b(), &words)?;
-    let (r, s) = (m.region.get(), m.space.get());
+    let (r, s) = (m.region.get().link(), m.space.get());
     give(a, region, Target::of(r));
     give(a, space, Target::of(s));
     a.done()
@@ -281,12 +279,8 @@ pub(super) fn thread_get(a: Args) -> Handled {
     a.done()
 }
 
-fn end_target(link: Link<Thread>, role: fn(Link<Thread>) -> Target) -> Target {
-    if link.is_none() {
-        Target::Null
-    } else {
-        role(link)
-    }
+fn end_target(link: Link<Thread>, role: fn(Sure<Thread>) -> Target) -> Target {
+    link.sure().map_or(Target::Null, role)
 }
 
 /// A peer named by a reference to one of a thread's ends.
@@ -294,24 +288,24 @@ fn end_target(link: Link<Thread>, role: fn(Link<Thread>) -> Target) -> Target {
 fn named_end(
     a: Args,
     handle: u64,
-    role: fn(Target) -> Option<Link<Thread>>,
+    role: fn(Target) -> Option<Sure<Thread>>,
 ) -> Result<Link<Thread>, Stop> {
     let target = object::target_at(a.k, a.space, handle)?;
     match role(target) {
-        Some(link) if target.alive() => Ok(link),
+        Some(link) if target.alive() => Ok(link.link()),
         None if target == Target::Null => Ok(Link::NONE),
         _ => Err(Stop::Code(Code::Dead)),
     }
 }
 
-fn server_end(target: Target) -> Option<Link<Thread>> {
+fn server_end(target: Target) -> Option<Sure<Thread>> {
     match target {
         Target::ServerEnd(link) => Some(link),
         _ => None,
     }
 }
 
-fn client_end(target: Target) -> Option<Link<Thread>> {
+fn client_end(target: Target) -> Option<Sure<Thread>> {
     match target {
         Target::ClientEnd(link) => Some(link),
         _ => None,

@@ -166,7 +166,7 @@ fn import(w: &World, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
                     size: m.size.get(),
                     offset: m.offset.get(),
                     protection: m.protection.get(),
-                    region: id(at(m.region.get())),
+                    region: id(at(m.region.get().link())),
                     space: id(at(m.space.get())),
                 })
             }
@@ -558,7 +558,11 @@ impl<'w> Lockstep<'w> {
                 same("size", m.size.get(), model.size)?;
                 same("offset", m.offset.get(), model.offset)?;
                 same("protection", m.protection.get(), model.protection)?;
-                same("region", at(m.region.get()), self.lives(model.region))?;
+                same(
+                    "region",
+                    at(m.region.get().link()),
+                    self.lives(model.region),
+                )?;
                 same("space", at(m.space.get()), self.lives(model.space))
             }
             (Body::Region(model), Target::Region(r)) => {

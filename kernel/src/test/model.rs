@@ -22,7 +22,7 @@ fn mappings_are_found_as_in_an_ordered_map() {
     let pool: Vec<&'static Mapping> = k.mappings.iter().filter(fresh).collect();
     for seed in 1..20 {
         let mut random = Random::new(seed);
-        let tree = Mappings::new();
+        let tree = Mappings::new(w.k.no_mapping);
         let mut model = BTreeMap::<u64, (u64, usize)>::new();
         let mut free: Vec<usize> = (0..pool.len()).collect();
         for _ in 0..2000 {
@@ -42,7 +42,7 @@ fn mappings_are_found_as_in_an_ordered_map() {
                     model.insert(at, (size, i));
                 }
             } else if let Some((&start, &(_, i))) = model.range(at..).next() {
-                pool[i].uproot(&tree);
+                pool[i].uproot(w.k, &tree);
                 pool[i].size.set(0);
                 model.remove(&start);
                 free.push(i);
@@ -75,7 +75,7 @@ fn mappings_are_found_as_in_an_ordered_map() {
             assert!(same(tree.at_or_after(probe), next), "seed {seed}");
         }
         for i in model.values().map(|m| m.1) {
-            pool[i].uproot(&tree);
+            pool[i].uproot(w.k, &tree);
             pool[i].size.set(0);
         }
         tree.each(&|_| panic!("nothing is left"));
