@@ -340,7 +340,7 @@ mod image {
     // ---- the kernel ------------------------------------------------------------------------------
 
     struct Machine {
-        threads: &'static [Context],
+        threads: &'static [Thread],
         table: PageTable,
         /// Frames for tests to use.
         frames: Cell<u32>,
@@ -427,7 +427,7 @@ mod image {
             self.threads[thread].set_fpu(&abi::state::initial_fpu());
         }
 
-        fn begin_test(&'static self) -> &'static Context {
+        fn begin_test(&'static self) -> &'static Thread {
             let filter = word("filter=").unwrap_or_default();
             while TESTS
                 .get(self.test.get())
@@ -491,14 +491,26 @@ mod image {
         let _ = Control.write_fmt(text);
     }
 
-    impl Kernel for Machine {
-        type Thread = Context;
+    /// A thread is its context.
+    #[repr(C, align(16))]
+    struct Thread(Context);
 
-        fn context(context: &'static Context) -> &'static Context {
-            context
+    impl core::ops::Deref for Thread {
+        type Target = Context;
+
+        fn deref(&self) -> &Context {
+            &self.0
+        }
+    }
+
+    impl Kernel for Machine {
+        type Thread = Thread;
+
+        fn context(thread: &'static Thread) -> &'static Context {
+            &thread.0
         }
 
-        fn trap(&'static self, context: &'static Context, trap: Trap) -> &'static Context {
+        fn trap(&'static self, context: &'static Thread, trap: Trap) -> &'static Thread {
             let thread = usize::from(!core::ptr::eq(context, &self.threads[0]));
             let (name, _, test) = TESTS[self.test.get()];
             let next = test(self, thread, trap);
@@ -519,7 +531,7 @@ mod image {
             self.begin_test()
         }
 
-        fn change_ports(&'static self, context: &'static Context) {
+        fn change_ports(&'static self, context: &'static Thread) {
             hal::load_ports(
                 context.ports(),
                 match context.ports() {
@@ -543,7 +555,7 @@ mod image {
     }
 
     fn main() -> ! {
-        let threads = hal::alloc_slice(2, |_| Context::new()).expect("memory");
+        let threads = hal::alloc_slice(2, |_| Thread(Context::new())).expect("memory");
         let mut frames = 0;
         hal::free_ranges(&mut |start, size| {
             if size >= 64 * PAGE_SIZE {
@@ -590,7 +602,7 @@ mod image {
             return ended(machine, thread, trap);
         }
         let context = &machine.threads[thread];
-        if trap != Trap::Syscall || context.full.get() != 0 {
+        if trap != Trap::Syscall || context.is_full() {
             return Failed("no system call");
         }
         let r = context.registers();
@@ -659,7 +671,7 @@ mod image {
             // Restarted by iret.
             3..6 => {
                 context.set_registers(&context.registers());
-                if context.full.get() != 1 {
+                if !context.is_full() {
                     return Failed("set_registers without effect");
                 }
                 Run(thread)
@@ -672,7 +684,7 @@ mod image {
         let context = &machine.threads[thread];
         if machine.step.get() == 0 {
             machine.advance(thread, 2);
-        } else if trap != Trap::Timer || context.full.get() != 1 && IRQ == Irq::Hardware {
+        } else if trap != Trap::Timer || !context.is_full() && IRQ == Irq::Hardware {
             // Optimistically masked, it may have come on the way out of the system call.
             return Failed("not the timer");
         }

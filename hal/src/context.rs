@@ -13,6 +13,7 @@ use core::cell::Cell;
 #[repr(C)]
 #[allow(missing_docs)]
 pub struct Context {
+    /// First, as it wants the alignment of a [`Kernel::Thread`].
     pub(crate) fpu: FpuArea,
     pub rax: Cell<u64>,
     pub rbx: Cell<u64>,
@@ -31,15 +32,12 @@ pub struct Context {
     pub r14: Cell<u64>,
     pub r15: Cell<u64>,
     pub rip: Cell<u64>,
-    /// Not for the kernel to write: see [`Context::set_registers`].
-    pub(crate) rflags: Cell<u64>,
     pub fs_base: Cell<u64>,
     pub gs_base: Cell<u64>,
-    /// 1: every register must be restored on the way out, which makes it 0 again. 0: the thread is
-    /// in user mode or in a system call, and `rcx` and `r11` are dead.
-    pub full: Cell<u32>,
-    /// What the processor must have for it besides: [`HAS_FPU`], and the number of its I/O ports in the
-    /// other bits. The exit code reads the two words as one.
+    /// Not for the kernel to write: see [`Context::set_registers`]. All that are defined are in this half.
+    pub(crate) rflags: Cell<u32>,
+    /// What the way out must do for it: [`FULL`], [`HAS_FPU`], and the number of its I/O ports in the
+    /// other bits.
     pub(crate) needs: Cell<u32>,
     /// What others call the thread. The machine does nothing with it.
     pub tag: Cell<u64>,
@@ -64,11 +62,20 @@ pub(crate) struct OnStack {
     pub(crate) activation: Cell<u64>,
 }
 
+/// In [`Context::needs`]: every register must be restored, which ends that. Otherwise the thread is in
+/// user mode or in a system call, and `rcx` and `r11` are dead.
+pub(crate) const FULL: u32 = 1;
 /// In [`Context::needs`]: the context's FPU registers are in the processor.
-pub(crate) const HAS_FPU: u32 = 1;
+pub(crate) const HAS_FPU: u32 = 2;
+/// Where in [`Context::needs`] the number of the I/O ports begins.
+pub(crate) const PORTS_SHIFT: u32 = 2;
+
+/// What a thread is aligned to.
+pub(crate) const THREAD_ALIGN: usize = 16;
 
 /// The flags that a program can change by itself: CF PF AF ZF SF TF DF OF NT RF AC ID.
 const USER_FLAGS: u64 = 0x25_4dd5;
+const _: () = assert!((USER_FLAGS | FIXED_FLAGS) >> 32 == 0);
 /// The flags that are always set in user mode: IF, and bit 1.
 const FIXED_FLAGS: u64 = 0x202;
 
@@ -95,11 +102,10 @@ impl Context {
             r14: zero(),
             r15: zero(),
             rip: zero(),
-            rflags: Cell::new(FIXED_FLAGS),
             fs_base: zero(),
             gs_base: zero(),
-            full: Cell::new(1),
-            needs: Cell::new(0),
+            rflags: Cell::new(FIXED_FLAGS as u32),
+            needs: Cell::new(FULL),
             tag: zero(),
             stack: core::array::from_fn(|_| OnStack {
                 top: Cell::new(machine::cpu_stack_top()),
@@ -111,7 +117,7 @@ impl Context {
     /// The registers as a message or a state carries them. In a system call `rcx` and `r11` read
     /// as what the `syscall` instruction leaves in them.
     pub fn registers(&self) -> Registers {
-        let full = self.full.get() != 0;
+        let full = self.is_full();
         Registers {
             rax: self.rax.get(),
             rbx: self.rbx.get(),
@@ -128,17 +134,13 @@ impl Context {
             r8: self.r8.get(),
             r9: self.r9.get(),
             r10: self.r10.get(),
-            r11: if full {
-                self.r11.get()
-            } else {
-                self.rflags.get()
-            },
+            r11: if full { self.r11.get() } else { self.rflags() },
             r12: self.r12.get(),
             r13: self.r13.get(),
             r14: self.r14.get(),
             r15: self.r15.get(),
             rip: self.rip.get(),
-            rflags: self.rflags.get(),
+            rflags: self.rflags(),
             fs_base: self.fs_base.get(),
             gs_base: self.gs_base.get(),
         }
@@ -165,10 +167,28 @@ impl Context {
         self.r14.set(r.r14);
         self.r15.set(r.r15);
         self.rip.set(r.rip);
-        self.rflags.set(r.rflags & USER_FLAGS | FIXED_FLAGS);
+        self.set_rflags(r.rflags);
         self.fs_base.set(r.fs_base);
         self.gs_base.set(r.gs_base);
-        self.full.set(1);
+        self.set_full(true);
+    }
+
+    /// Of the flags only those that a program can change.
+    fn set_rflags(&self, rflags: u64) {
+        self.rflags.set((rflags & USER_FLAGS | FIXED_FLAGS) as u32);
+    }
+
+    /// Whether every register must be restored on the way out, which ends that. Otherwise the thread is in
+    /// user mode or in a system call, and `rcx` and `r11` are dead.
+    #[inline(always)]
+    pub fn is_full(&self) -> bool {
+        self.needs.get() & FULL != 0
+    }
+
+    /// Says whether it [is](Context::is_full).
+    #[inline(always)]
+    pub fn set_full(&self, full: bool) {
+        self.needs.set(self.needs.get() & !FULL | u32::from(full));
     }
 
     /// Sets the registers that control the thread, and keeps the others. Of the flags only those that a
@@ -176,20 +196,20 @@ impl Context {
     #[inline]
     pub fn set_control(&self, rip: u64, rsp: u64, rflags: u64) {
         assert!(user_rip_ok(rip), "an address that was not checked");
-        if self.full.get() == 0 {
+        if !self.is_full() {
             // As `registers` shows them.
             self.rcx.set(self.rip.get().wrapping_add(2));
-            self.r11.set(self.rflags.get());
-            self.full.set(1);
+            self.r11.set(self.rflags());
+            self.set_full(true);
         }
         self.rip.set(rip);
         self.rsp.set(rsp);
-        self.rflags.set(rflags & USER_FLAGS | FIXED_FLAGS);
+        self.set_rflags(rflags);
     }
 
     /// The thread's flags.
     pub fn rflags(&self) -> u64 {
-        self.rflags.get()
+        self.rflags.get().into()
     }
 
     /// The thread's x87 and SSE state, in the form in which [`Context::set_fpu`] would keep it.
@@ -209,16 +229,17 @@ impl Context {
         self.fpu.set(&bytes);
     }
 
-    /// Under which number, less than 2^31, [`crate::load_ports`] loads the I/O ports that the thread may
+    /// Under which number, less than 2^30, [`crate::load_ports`] loads the I/O ports that the thread may
     /// use; 0: none.
     pub fn set_ports(&self, number: u32) {
-        assert!(number < 1 << 31, "no number of ports");
-        self.needs.set(self.needs.get() & HAS_FPU | number << 1);
+        assert!(number < 1 << 30, "no number of ports");
+        let others = self.needs.get() & (FULL | HAS_FPU);
+        self.needs.set(others | number << PORTS_SHIFT);
     }
 
     /// The number of [`Context::set_ports`].
     pub fn ports(&self) -> u32 {
-        self.needs.get() >> 1
+        self.needs.get() >> PORTS_SHIFT
     }
 
     /// The stack that it has, where contexts can have some.
@@ -261,6 +282,7 @@ pub fn user_rip_ok(rip: u64) -> bool {
 /// The thread's context, which is where the thread is. Panics if it is elsewhere.
 #[inline(always)]
 pub(crate) fn context_of<K: Kernel>(thread: &'static K::Thread) -> &'static Context {
+    const { assert!(align_of::<K::Thread>().is_multiple_of(THREAD_ALIGN)) };
     let context = K::context(thread);
     let here = core::ptr::from_ref(thread).cast();
     assert!(
@@ -293,7 +315,7 @@ impl Default for Context {
 }
 
 /// The memory behind a thread's FPU registers, in the layout of `fxsave64`.
-#[repr(C, align(16))]
+#[repr(C, align(8))]
 pub(crate) struct FpuArea {
     bytes: Cell<[u8; FPU_BYTES]>,
 }
@@ -355,7 +377,8 @@ pub enum Trap {
 /// cells. They are never called in parallel. [`Kernel::interrupt`] is called only from within
 /// [`crate::wait_for_interrupt`] or [`crate::let_interrupts_in`].
 pub trait Kernel: 'static {
-    /// What the machine runs. It begins with its context, so that the machine knows it by that.
+    /// What the machine runs. It begins with its context, so that the machine knows it by that, and is
+    /// aligned to 16 bytes.
     type Thread: 'static;
 
     /// The context with which the thread begins.

@@ -847,7 +847,7 @@ mod tests {
         // Neither IOPL nor VM, VIF, VIP; IF is set.
         assert_eq!(context.registers().rflags, 0x25_4fd7);
         assert_eq!(context.registers().rcx, 7);
-        context.full.set(0);
+        context.set_full(false);
         assert_eq!(context.registers().rcx, 0x1002);
         assert_eq!(context.registers().r11, 0x25_4fd7);
         for (rip, base) in [(1 << 47, 0), (u64::MAX, 0), (0, 1 << 47), (0, 0xfff0 << 48)] {

@@ -2,6 +2,7 @@
 
 use super::instructions::{wrmsr, MSR_STAR};
 use super::{stack, trap, Global, CPU};
+use crate::context::PORTS_SHIFT;
 use crate::mask::{Irq, IRQ};
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
@@ -189,9 +190,6 @@ pub(super) fn init() {
     }
 }
 
-/// Where the number of the ports that are loaded begins in `Cpu::plain`.
-const PORTS_SHIFT: u32 = 33;
-
 /// Ranges whose ports the table allows at present, or more than fit here.
 const MOST_RANGES: usize = 16;
 struct Loaded {
@@ -207,7 +205,7 @@ static LOADED: Global<Loaded> = Global(Loaded {
 /// contexts name them. Cheap for none, and for the same ones again.
 pub fn load_ports(number: u32, ranges: &[(u16, u16)]) {
     let others = CPU.0.plain.get() & ((1 << PORTS_SHIFT) - 1);
-    CPU.0.plain.set(others | u64::from(number) << PORTS_SHIFT);
+    CPU.0.plain.set(others | number << PORTS_SHIFT);
     let task = &TASK_STATE.0;
     if ranges.is_empty() {
         task.ports_offset.set(PORTS_OFF);

@@ -44,12 +44,12 @@ fn same(a: Option<&'static Context>, b: &Context) -> bool {
 
 /// Stores the registers into the owner's memory. The FPU must not trap.
 fn save(owner: &Context) {
-    // SAFETY: an `FpuArea` is 512 bytes, aligned, and made of cells.
+    // SAFETY: the area is 512 bytes, made of cells, and aligned as its thread is (`context_of`).
     unsafe { asm!("fxsave64 [{}]", in(reg) owner.fpu.as_ptr(), options(nostack)) };
 }
 
 /// In `Cpu::plain` while the FPU does not trap.
-const USABLE: u64 = (HAS_FPU as u64) << 32;
+const USABLE: u32 = HAS_FPU;
 
 fn traps() -> bool {
     CPU.0.plain.get() & USABLE == 0
@@ -68,7 +68,7 @@ fn set_traps(traps: bool) {
 
 fn set_has(context: &Context, has: bool) {
     let others = context.needs.get() & !HAS_FPU;
-    context.needs.set(others | u32::from(has));
+    context.needs.set(others | if has { HAS_FPU } else { 0 });
 }
 
 /// The current context has used the FPU without owning it.
@@ -82,8 +82,8 @@ pub(super) fn use_fpu(context: &'static Context) {
         set_has(owner, false);
     }
     set_has(context, true);
-    // SAFETY: an `FpuArea` is 512 bytes and aligned, and its contents were stored by `fxsave64` or
-    // cleaned by `Context::set_fpu`, so that the processor takes them.
+    // SAFETY: as in `save`; its contents were stored by `fxsave64` or cleaned by `Context::set_fpu`, so
+    // that the processor takes them.
     unsafe { asm!("fxrstor64 [{}]", in(reg) context.fpu.as_ptr(), options(nostack)) };
 }
 

@@ -73,9 +73,9 @@ struct Cpu {
     current: Cell<Option<&'static Context>>,
     /// The context whose FPU registers are in the processor.
     fpu_owner: Cell<Option<&'static Context>>,
-    /// `full` and `needs` of a context to which the exit code can go without further ado: 0, whether the
-    /// FPU can be used, that is, CR0.TS is clear, and the number of the I/O ports that are loaded.
-    plain: Cell<u64>,
+    /// `needs` of a context to which the exit code can go without further ado: whether the FPU can be used,
+    /// that is, CR0.TS is clear, and the number of the I/O ports that are loaded.
+    plain: Cell<u32>,
     /// The user's stack pointer for a few instructions.
     user_rsp: Cell<u64>,
     /// Addresses of the kernel that is called and of the function that calls it.

@@ -3,7 +3,7 @@
 //! The entry code stores the registers of the thread into its context, which the processor's state
 //! (`CPU`) names, goes to the context's stack, and calls Rust. What comes back is the context to
 //! go on with, and `hal_resume` loads its registers. There are two ways in, `syscall` and the
-//! descriptor table, and two ways out: `sysretq` for a context in a system call (`full` is 0) and
+//! descriptor table, and two ways out: `sysretq` for a context in a system call (not `FULL`) and
 //! `iretq` for any other.
 //!
 //! A trap in the kernel itself is an interrupt that was let in, or a bug. With optimistic masking (`mask`)
@@ -17,7 +17,7 @@ use super::mask::{self, FLAG};
 use super::serial::{die, die_at};
 use super::stack::{CPU_STACK, CPU_STACK_END};
 use super::{interrupts, stack, time, Cpu, Global, CPU};
-use crate::context::{context_of, OWN_STACKS};
+use crate::context::{context_of, FULL, HAS_FPU, OWN_STACKS, PORTS_SHIFT};
 use crate::mask::{Irq, IRQ};
 use crate::{Context, Kernel, Trap};
 use core::arch::{asm, global_asm, naked_asm};
@@ -136,14 +136,17 @@ static KERNEL: Global<Cell<&'static dyn AnyKernel>> = Global(Cell::new(&NoKernel
 /// Stands in until [`start`].
 struct NoKernel;
 
-impl Kernel for NoKernel {
-    type Thread = Context;
+#[repr(C, align(16))]
+struct NoThread(Context);
 
-    fn context(context: &'static Context) -> &'static Context {
-        context
+impl Kernel for NoKernel {
+    type Thread = NoThread;
+
+    fn context(thread: &'static NoThread) -> &'static Context {
+        &thread.0
     }
 
-    fn trap(&'static self, _: &'static Context, _: Trap) -> &'static Context {
+    fn trap(&'static self, _: &'static NoThread, _: Trap) -> &'static NoThread {
         unreachable!()
     }
 
@@ -232,7 +235,7 @@ macro_rules! to_stack {
 macro_rules! to_user {
     () => {
         "mov rcx, [rax + {rip}]
-        mov r11, [rax + {rflags}]
+        mov r11d, [rax + {rflags}]
         mov rbx, [rax + {rbx}]
         mov rdx, [rax + {rdx}]
         mov rsi, [rax + {rsi}]
@@ -274,14 +277,14 @@ unsafe extern "C" fn syscall_entry() {
         // Rule A1: `rip` stays at the instruction until the call is complete.
         "sub rcx, 2",
         "mov [rsp + {rip}], rcx",
-        "mov [rsp + {rflags}], r11",
+        "mov [rsp + {rflags}], r11d",
         "mov rax, [rip + {cpu} + {user_rsp}]",
         "mov [rsp + {rsp}], rax",
         "rdfsbase rcx",
         "mov [rsp + {fs_base}], rcx",
         "rdgsbase rdx",
         "mov [rsp + {gs_base}], rdx",
-        // `full` is 0 while the thread is in user mode.
+        // `FULL` is not set while the thread is in user mode.
         "mov rsi, rsp",
         "mov rdi, [rip + {cpu} + {kernel}]",
         to_stack!("rsp"),
@@ -294,8 +297,8 @@ unsafe extern "C" fn syscall_entry() {
         "cmp rax, [rip + {cpu} + {current}]",
         "jne 4f",
         // The one that came in: what the kernel has not changed need not be loaded.
-        "cmp dword ptr [rax + {full}], 0",
-        "jne 6f",
+        "test byte ptr [rax + {needs}], {full}",
+        "jnz 6f",
         to_user!(),
         // Another one. It has no activation in the kernel from here on.
         "4:",
@@ -305,8 +308,8 @@ unsafe extern "C" fn syscall_entry() {
         ".endif",
         // Not in a call, or it needs something else of the processor than the last one: its FPU
         // registers, or I/O ports.
-        "mov rcx, [rax + {full}]",
-        "cmp rcx, [rip + {cpu} + {plain}]",
+        "mov ecx, [rax + {needs}]",
+        "cmp ecx, [rip + {cpu} + {plain}]",
         "jne 5f",
         "2:",
         "mov rcx, [rax + {fs_base}]",
@@ -315,31 +318,30 @@ unsafe extern "C" fn syscall_entry() {
         "wrgsbase rdx",
         to_user!(),
         "5:",
-        "mov rdx, [rip + {cpu} + {plain}]",
-        "xor rdx, rcx",
-        "shr rdx, 32",
-        "jz 6f",
+        "mov edx, [rip + {cpu} + {plain}]",
+        "xor edx, ecx",
+        "cmp edx, {full}",
+        "je 6f",
         // `plain` becomes what the context needs.
-        "shr rcx, 32",
-        "shl rcx, 32",
-        "mov [rip + {cpu} + {plain}], rcx",
-        "bt rdx, 0",
-        "jnc 8f",
+        "and ecx, ~{full}",
+        "mov [rip + {cpu} + {plain}], ecx",
+        "test edx, {has_fpu}",
+        "jz 8f",
         "clts",
-        "bt rcx, 32",
-        "jc 8f",
+        "test ecx, {has_fpu}",
+        "jnz 8f",
         "mov rcx, cr0",
         "or rcx, 8",
         "mov cr0, rcx",
         "8:",
-        "shr rdx, 1",
+        "shr edx, {ports}",
         "jz 5f",
         to_stack!("rax"),
         "mov rdi, rax",
         "call {change_ports}",
         "5:",
-        "cmp dword ptr [rax + {full}], 0",
-        "je 2b",
+        "test byte ptr [rax + {needs}], {full}",
+        "jz 2b",
         // All registers, for once. `iretq` to an address that is not canonical would fault here.
         "6:",
         "mov rcx, [rax + {rip}]",
@@ -351,10 +353,11 @@ unsafe extern "C" fn syscall_entry() {
         "wrfsbase rdx",
         "mov rdx, [rax + {gs_base}]",
         "wrgsbase rdx",
-        "mov dword ptr [rax + {full}], 0",
+        "and byte ptr [rax + {needs}], ~{full}",
         "push {user_data}",
         "push qword ptr [rax + {rsp}]",
-        "push qword ptr [rax + {rflags}]",
+        "mov edx, [rax + {rflags}]",
+        "push rdx",
         "push {user_code}",
         "push rcx",
         "mov rbx, [rax + {rbx}]",
@@ -389,6 +392,8 @@ unsafe extern "C" fn syscall_entry() {
         syscall = const offset_of!(Cpu, syscall),
         current = const offset_of!(Cpu, current),
         plain = const offset_of!(Cpu, plain),
+        has_fpu = const HAS_FPU,
+        ports = const PORTS_SHIFT,
         own_stacks = const OWN_STACKS as u8,
         rax = const offset_of!(Context, rax),
         rbx = const offset_of!(Context, rbx),
@@ -410,7 +415,8 @@ unsafe extern "C" fn syscall_entry() {
         rflags = const offset_of!(Context, rflags),
         fs_base = const offset_of!(Context, fs_base),
         gs_base = const offset_of!(Context, gs_base),
-        full = const offset_of!(Context, full),
+        needs = const offset_of!(Context, needs),
+        full = const FULL,
         stack_top = const stack::TOP,
         cpu_stack = sym CPU_STACK,
         cpu_stack_end = const CPU_STACK_END,
@@ -457,13 +463,14 @@ unsafe extern "C" fn common() {
         "pop rdx",
         "pop qword ptr [rax + {rip}]",
         "pop rcx",
-        "pop qword ptr [rax + {rflags}]",
+        "pop rcx",
+        "mov [rax + {rflags}], ecx",
         "pop qword ptr [rax + {rsp}]",
         "rdfsbase rcx",
         "mov [rax + {fs_base}], rcx",
         "rdgsbase rcx",
         "mov [rax + {gs_base}], rcx",
-        "mov dword ptr [rax + {full}], 1",
+        "or byte ptr [rax + {needs}], {full}",
         to_stack!("rax"),
         // The processor has cleared TF, IF and NT, but not DF and AC.
         ".if {optimistic}",
@@ -532,7 +539,8 @@ unsafe extern "C" fn common() {
         rflags = const offset_of!(Context, rflags),
         fs_base = const offset_of!(Context, fs_base),
         gs_base = const offset_of!(Context, gs_base),
-        full = const offset_of!(Context, full),
+        needs = const offset_of!(Context, needs),
+        full = const FULL,
         stack_top = const stack::TOP,
         cpu_stack = sym CPU_STACK,
         cpu_stack_end = const CPU_STACK_END,

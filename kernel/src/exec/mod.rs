@@ -95,7 +95,7 @@ pub(crate) fn drop_activation(t: &'static Thread) {
 #[inline(always)]
 pub(crate) fn waits(t: &Thread) {
     // An instruction that faulted goes on with that, and a call with itself.
-    if t.ctx.full.get() == 0 {
+    if !t.ctx.is_full() {
         t.kept.redo();
     }
 }
@@ -109,7 +109,7 @@ pub(crate) fn goes_out(t: &Thread) {
 /// The page for which the thread waited is there: an instruction that faulted is tried again.
 #[inline(always)]
 pub(crate) fn found_page(t: &Thread) {
-    if t.ctx.full.get() != 0 {
+    if t.ctx.is_full() {
         t.kept.clear();
     }
 }

@@ -128,7 +128,7 @@ impl End {
 }
 
 /// A thread. The frame is first, so that the machine's entry code finds it at the same address.
-#[repr(C)]
+#[repr(C, align(16))]
 pub struct Thread {
     pub(crate) ctx: Context,
     head: Header,

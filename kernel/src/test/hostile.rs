@@ -535,7 +535,7 @@ impl Round {
         }
         c.rax.set(number);
         c.rip.set(CALL);
-        c.full.set(0);
+        c.set_full(false);
         if self.trace {
             println!("  {name} {:x?}", c.registers());
         }
@@ -566,7 +566,7 @@ impl Round {
         }
         if t.ctx.rip.get() == CALL {
             // Its call begins again: with other registers after an exception or a set state.
-            t.ctx.full.set(0);
+            t.ctx.set_full(false);
             self.w.trap(Trap::Syscall);
             return Met::Step(true);
         }
@@ -574,7 +574,7 @@ impl Round {
             0 => {
                 let address = self.buffer() & ((1 << 47) - 1);
                 let (write, execute) = (self.random.below(2) == 0, self.random.below(4) == 0);
-                t.ctx.full.set(1);
+                t.ctx.set_full(true);
                 self.w.trap(Trap::PageFault {
                     address,
                     write,
@@ -583,7 +583,7 @@ impl Round {
                 });
             }
             1 => {
-                t.ctx.full.set(1);
+                t.ctx.set_full(true);
                 let vector = self.random.below(32) as u8;
                 self.w.trap(Trap::Exception {
                     vector,

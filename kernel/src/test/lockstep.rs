@@ -203,7 +203,7 @@ fn import(w: &World, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
                 let t = t.get().expect("it lives");
                 Body::Thread(Box::new(model::Thread {
                     registers: t.ctx.registers(),
-                    in_call: t.ctx.full.get() == 0,
+                    in_call: !t.ctx.is_full(),
                     fpu: t.ctx.fpu(),
                     tag: t.ctx.tag.get(),
                     priority: u64::from(t.priority.get()),
@@ -298,11 +298,11 @@ impl<'w> Lockstep<'w> {
         let rip = before.ctx.rip.get();
         let trap = match event {
             Event::Syscall => {
-                before.ctx.full.set(0);
+                before.ctx.set_full(false);
                 Trap::Syscall
             }
             Event::PageFault { address, access } => {
-                before.ctx.full.set(1);
+                before.ctx.set_full(true);
                 Trap::PageFault {
                     address,
                     write: access == abi::access::WRITE,
@@ -311,7 +311,7 @@ impl<'w> Lockstep<'w> {
                 }
             }
             Event::Processor { vector, error } => {
-                before.ctx.full.set(1);
+                before.ctx.set_full(true);
                 Trap::Exception { vector, error }
             }
             Event::Timer => Trap::Timer,

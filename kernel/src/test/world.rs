@@ -299,7 +299,7 @@ impl World {
         }
         self.manager.ctx.rax.set(call as u64);
         self.manager.ctx.rip.set(CODE);
-        self.manager.ctx.full.set(0);
+        self.manager.ctx.set_full(false);
         self.trap(Trap::Syscall);
     }
 
@@ -411,7 +411,7 @@ impl World {
         match instr {
             Instr::Op(f) => f(c),
             Instr::Syscall => {
-                c.full.set(0);
+                c.set_full(false);
                 self.trap(Trap::Syscall);
                 return Met::Step(true);
             }
@@ -440,7 +440,7 @@ impl World {
             }
             Instr::Park => {
                 // The least priority runs when nobody else can.
-                t.ctx.full.set(1);
+                t.ctx.set_full(true);
                 if t.priority.get() > 0 {
                     lower(self.k, t);
                     self.trap(Trap::Timer);
@@ -449,7 +449,7 @@ impl World {
                 return Met::Idle;
             }
             Instr::Bad(vector) => {
-                c.full.set(1);
+                c.set_full(true);
                 self.trap(Trap::Exception {
                     vector: *vector,
                     error: 0,
@@ -467,7 +467,7 @@ impl World {
     }
 
     fn fault(&self, t: &'static Thread, address: u64, write: bool, execute: bool) {
-        t.ctx.full.set(1);
+        t.ctx.set_full(true);
         self.trap(Trap::PageFault {
             address,
             write,
