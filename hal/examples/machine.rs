@@ -328,8 +328,8 @@ mod image {
     /// What has not come after so many nanoseconds does not come.
     const LOST: u64 = 1_000_000;
     /// Numbers of ports.
-    const MINE: u32 = 7;
-    const OTHERS: u32 = 9;
+    const MINE: u16 = 7;
+    const OTHERS: u16 = 9;
     const CODE: u64 = 0x40_0000;
     const STACK: u64 = 0x50_0000;
     const DATA: u64 = 0x60_0000;

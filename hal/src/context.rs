@@ -36,9 +36,7 @@ pub struct Context {
     pub gs_base: Cell<u64>,
     /// Not for the kernel to write: see [`Context::set_registers`]. All that are defined are in this half.
     pub(crate) rflags: Cell<u32>,
-    /// What the way out must do for it: [`FULL`], [`HAS_FPU`], and the number of its I/O ports in the
-    /// other bits.
-    pub(crate) needs: Cell<u32>,
+    pub(crate) needs: Needs,
     /// What others call the thread. The machine does nothing with it.
     pub tag: Cell<u64>,
     pub(crate) stack: [OnStack; OWN_STACKS as usize],
@@ -62,13 +60,26 @@ pub(crate) struct OnStack {
     pub(crate) activation: Cell<u64>,
 }
 
-/// In [`Context::needs`]: every register must be restored, which ends that. Otherwise the thread is in
-/// user mode or in a system call, and `rcx` and `r11` are dead.
-pub(crate) const FULL: u32 = 1;
-/// In [`Context::needs`]: the context's FPU registers are in the processor.
-pub(crate) const HAS_FPU: u32 = 2;
-/// Where in [`Context::needs`] the number of the I/O ports begins.
-pub(crate) const PORTS_SHIFT: u32 = 2;
+/// What the way out must do for a context. The exit code reads it as one word; the parts are set by
+/// different parties, which may interrupt one another.
+#[repr(C, align(4))]
+pub(crate) struct Needs {
+    /// 1: every register must be restored, which makes it 0 again. 0: the thread is in user mode or in a
+    /// system call, and `rcx` and `r11` are dead.
+    pub(crate) full: Cell<u8>,
+    /// 1: the context's FPU registers are in the processor.
+    pub(crate) has_fpu: Cell<u8>,
+    /// The number of its I/O ports.
+    pub(crate) ports: Cell<u16>,
+}
+
+/// The parts of [`Needs`] in the word that they are.
+#[cfg(target_os = "none")]
+pub(crate) mod needs {
+    pub(crate) const FULL: u32 = 1;
+    pub(crate) const HAS_FPU: u32 = 1 << 8;
+    pub(crate) const PORTS_SHIFT: u32 = 16;
+}
 
 /// What a thread is aligned to.
 pub(crate) const THREAD_ALIGN: usize = 16;
@@ -105,7 +116,11 @@ impl Context {
             fs_base: zero(),
             gs_base: zero(),
             rflags: Cell::new(FIXED_FLAGS as u32),
-            needs: Cell::new(FULL),
+            needs: Needs {
+                full: Cell::new(1),
+                has_fpu: Cell::new(0),
+                ports: Cell::new(0),
+            },
             tag: zero(),
             stack: core::array::from_fn(|_| OnStack {
                 top: Cell::new(machine::cpu_stack_top()),
@@ -182,13 +197,13 @@ impl Context {
     /// user mode or in a system call, and `rcx` and `r11` are dead.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
-        self.needs.get() & FULL != 0
+        self.needs.full.get() != 0
     }
 
     /// Says whether it [is](Context::is_full).
     #[inline(always)]
     pub fn set_full(&self, full: bool) {
-        self.needs.set(self.needs.get() & !FULL | u32::from(full));
+        self.needs.full.set(full.into());
     }
 
     /// Sets the registers that control the thread, and keeps the others. Of the flags only those that a
@@ -229,17 +244,15 @@ impl Context {
         self.fpu.set(&bytes);
     }
 
-    /// Under which number, less than 2^30, [`crate::load_ports`] loads the I/O ports that the thread may
+    /// Under which number [`crate::load_ports`] loads the I/O ports that the thread may
     /// use; 0: none.
-    pub fn set_ports(&self, number: u32) {
-        assert!(number < 1 << 30, "no number of ports");
-        let others = self.needs.get() & (FULL | HAS_FPU);
-        self.needs.set(others | number << PORTS_SHIFT);
+    pub fn set_ports(&self, number: u16) {
+        self.needs.ports.set(number);
     }
 
     /// The number of [`Context::set_ports`].
-    pub fn ports(&self) -> u32 {
-        self.needs.get() >> PORTS_SHIFT
+    pub fn ports(&self) -> u16 {
+        self.needs.ports.get()
     }
 
     /// The stack that it has, where contexts can have some.

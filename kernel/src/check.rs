@@ -130,7 +130,7 @@ fn threads(k: K) {
             }
             Run::Waiting(Waiting::Port) => {
                 let of = match t.hint.get() {
-                    Hint::Errand(port, _) => Some(port),
+                    Hint::Errand(port, _) => Some(port.get()),
                     _ => None,
                 };
                 let sound = of.is_some_and(|port| port.head().open().is_ok());
@@ -141,18 +141,18 @@ fn threads(k: K) {
                 let of = live(&k.portsets).find(|s| is_in(t, Some(&s.servers)));
                 let sound = of.is_some_and(|s| s.head().open().is_ok());
                 must(sound, "waits at no portset");
-                must(t.server.stage.get() == Stage::None, "waits with a client");
+                must(t.server().stage.get() == Stage::None, "waits with a client");
                 of.map(|s| &s.servers)
             }
             Run::Waiting(Waiting::Vacant) => Some(&k.vacant),
             Run::Waiting(Waiting::Exception) => {
-                must(t.exception_delivered.get(), "waits for no exception");
+                must(t.exception_delivered(), "waits for no exception");
                 None
             }
             Run::Waiting(Waiting::Reply) => {
                 let (server, stage) = t.served_by();
                 let owes = server.get().is_some_and(|s| {
-                    s.server.peer() == Link::to(t) && s.server.stage.get() == stage
+                    s.server().peer() == Link::to(t) && s.server().stage.get() == stage
                 });
                 must(owes, "nobody owes a reply");
                 None
@@ -180,10 +180,7 @@ fn threads(k: K) {
             must(may, "goes on in a vacant space");
         }
         let runs = matches!(run, Run::Ready | Run::Running);
-        must(
-            !runs || !t.exception_delivered.get(),
-            "runs in an exception",
-        );
+        must(!runs || !t.exception_delivered(), "runs in an exception");
     }
     for s in k.spaces.iter() {
         let mut at = s.threads.get();
@@ -212,11 +209,11 @@ fn has_peer(t: &'static Thread) -> bool {
         return false;
     };
     let client = plan.has(abi::ipc::Plan::CLIENT);
-    let mine = if client { &t.client } else { &t.server };
+    let mine = if client { t.client() } else { t.server() };
     let Some(p) = mine.peer().get() else {
         return false;
     };
-    let theirs = if client { &p.server } else { &p.client };
+    let theirs = if client { p.server() } else { p.client() };
     theirs.peer() == Link::to(t)
         && [mine, theirs].iter().all(|end| {
             matches!(

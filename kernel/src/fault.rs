@@ -74,7 +74,7 @@ fn keeper_of(
     fault: &Fault,
 ) -> Option<(&'static Port, [u64; FAULT_WORDS], &'static Region)> {
     let page = fault.address & !(PAGE_SIZE - 1);
-    if matches!(t.hint.get(), Hint::Refused(p) if p == page) {
+    if matches!(t.hint.get(), Hint::Refused(p) if p.0 == page) {
         return None;
     }
     let (region, offset) = fault.at?;

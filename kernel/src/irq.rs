@@ -34,7 +34,7 @@ impl Irqs {
             _ => {
                 core(|| {
                     slot.set(Link::to(t));
-                    t.has_lines.set(true);
+                    t.set_has_lines(true);
                     unmask(line as usize);
                 });
                 Code::Ok
@@ -59,7 +59,7 @@ impl Irqs {
     /// Lets the lines of a thread through again.
     #[inline(always)]
     pub(crate) fn unmask(&self, t: &'static Thread) {
-        if t.has_lines.get() {
+        if t.has_lines() {
             self.unmask_all(t);
         }
     }

@@ -40,7 +40,7 @@ struct Machine {
     unmasked: u16,
     /// What the kernel masks. It is entered with everything masked.
     level: Level,
-    ports: (u32, Vec<(u16, u16)>),
+    ports: (u16, Vec<(u16, u16)>),
     archive: (u64, u64),
     command_line: &'static str,
     log: Vec<String>,
@@ -643,7 +643,7 @@ pub fn irq_unmask(line: u8) {
 
 /// The I/O ports that user mode may use from now on, as (first, count), and the number under which
 /// contexts name them.
-pub fn load_ports(number: u32, ranges: &[(u16, u16)]) {
+pub fn load_ports(number: u16, ranges: &[(u16, u16)]) {
     with(|m| m.ports = (number, ranges.to_vec()));
 }
 

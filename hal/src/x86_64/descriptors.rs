@@ -2,7 +2,7 @@
 
 use super::instructions::{wrmsr, MSR_STAR};
 use super::{stack, trap, Global, CPU};
-use crate::context::PORTS_SHIFT;
+use crate::context::needs::PORTS_SHIFT;
 use crate::mask::{Irq, IRQ};
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
@@ -203,9 +203,9 @@ static LOADED: Global<Loaded> = Global(Loaded {
 
 /// The I/O ports that user mode may use from now on, as (first, count), and the number under which
 /// contexts name them. Cheap for none, and for the same ones again.
-pub fn load_ports(number: u32, ranges: &[(u16, u16)]) {
+pub fn load_ports(number: u16, ranges: &[(u16, u16)]) {
     let others = CPU.0.plain.get() & ((1 << PORTS_SHIFT) - 1);
-    CPU.0.plain.set(others | number << PORTS_SHIFT);
+    CPU.0.plain.set(others | u32::from(number) << PORTS_SHIFT);
     let task = &TASK_STATE.0;
     if ranges.is_empty() {
         task.ports_offset.set(PORTS_OFF);

@@ -9,7 +9,7 @@
 
 use super::instructions::{clts, stts};
 use super::{Global, CPU};
-use crate::context::HAS_FPU;
+use crate::context::needs::HAS_FPU;
 use crate::Context;
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
@@ -67,8 +67,7 @@ fn set_traps(traps: bool) {
 }
 
 fn set_has(context: &Context, has: bool) {
-    let others = context.needs.get() & !HAS_FPU;
-    context.needs.set(others | if has { HAS_FPU } else { 0 });
+    context.needs.has_fpu.set(has.into());
 }
 
 /// The current context has used the FPU without owning it.

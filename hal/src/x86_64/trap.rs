@@ -17,7 +17,8 @@ use super::mask::{self, FLAG};
 use super::serial::{die, die_at};
 use super::stack::{CPU_STACK, CPU_STACK_END};
 use super::{interrupts, stack, time, Cpu, Global, CPU};
-use crate::context::{context_of, FULL, HAS_FPU, OWN_STACKS, PORTS_SHIFT};
+use crate::context::needs::{FULL, HAS_FPU, PORTS_SHIFT};
+use crate::context::{context_of, OWN_STACKS};
 use crate::mask::{Irq, IRQ};
 use crate::{Context, Kernel, Trap};
 use core::arch::{asm, global_asm, naked_asm};
@@ -297,8 +298,8 @@ unsafe extern "C" fn syscall_entry() {
         "cmp rax, [rip + {cpu} + {current}]",
         "jne 4f",
         // The one that came in: what the kernel has not changed need not be loaded.
-        "test byte ptr [rax + {needs}], {full}",
-        "jnz 6f",
+        "cmp byte ptr [rax + {needs}], 0",
+        "jne 6f",
         to_user!(),
         // Another one. It has no activation in the kernel from here on.
         "4:",
@@ -340,8 +341,8 @@ unsafe extern "C" fn syscall_entry() {
         "mov rdi, rax",
         "call {change_ports}",
         "5:",
-        "test byte ptr [rax + {needs}], {full}",
-        "jz 2b",
+        "cmp byte ptr [rax + {needs}], 0",
+        "je 2b",
         // All registers, for once. `iretq` to an address that is not canonical would fault here.
         "6:",
         "mov rcx, [rax + {rip}]",
@@ -353,7 +354,7 @@ unsafe extern "C" fn syscall_entry() {
         "wrfsbase rdx",
         "mov rdx, [rax + {gs_base}]",
         "wrgsbase rdx",
-        "and byte ptr [rax + {needs}], ~{full}",
+        "mov byte ptr [rax + {needs}], 0",
         "push {user_data}",
         "push qword ptr [rax + {rsp}]",
         "mov edx, [rax + {rflags}]",
@@ -470,7 +471,7 @@ unsafe extern "C" fn common() {
         "mov [rax + {fs_base}], rcx",
         "rdgsbase rcx",
         "mov [rax + {gs_base}], rcx",
-        "or byte ptr [rax + {needs}], {full}",
+        "mov byte ptr [rax + {needs}], 1",
         to_stack!("rax"),
         // The processor has cleared TF, IF and NT, but not DF and AC.
         ".if {optimistic}",
@@ -540,7 +541,6 @@ unsafe extern "C" fn common() {
         fs_base = const offset_of!(Context, fs_base),
         gs_base = const offset_of!(Context, gs_base),
         needs = const offset_of!(Context, needs),
-        full = const FULL,
         stack_top = const stack::TOP,
         cpu_stack = sym CPU_STACK,
         cpu_stack_end = const CPU_STACK_END,

@@ -75,7 +75,7 @@ fn call_short<const N: usize>(k: K, t: &'static Thread) -> &'static Thread {
 }
 
 fn reply_short<const N: usize>(k: K, t: &'static Thread) -> &'static Thread {
-    match t.server.stage.get() {
+    match t.server().stage.get() {
         Stage::Fault => answer_fault(k, t),
         Stage::Exception if N == SHORT_ANSWER_WORDS => answer_exception(k, t),
         _ => or_else(k, t, answer::<InRegisters<N>, true>(k, t)),
@@ -307,7 +307,7 @@ fn request<F: Form, const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<
     let set = port.portset.get().active()?;
     let s = set.servers.first()?;
     let ready = s.ctx.rax.get() as u8 == F::WAITS as u8
-        && (IDEMPOTENT || t.client.stage.get() == Stage::None)
+        && (IDEMPOTENT || t.client().stage.get() == Stage::None)
         && !k.sched.somebody_above(s)
         && (!IDEMPOTENT || F::can_be_answered(t));
     if !ready {
@@ -318,12 +318,12 @@ fn request<F: Form, const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<
     message.fill(s);
     s.ctx.rdi.set(port.alias.get());
     Some(if IDEMPOTENT {
-        s.server.set(Stage::Call, Link::to_active(t));
+        s.server().set(Stage::Call, Link::to_active(t));
         t.hint.set(Hint::Called(Link::to_active(s)));
         hand_off(k, t, Waiting::Reply, s, Code::Call, message, way)
     } else {
-        s.server.set(Stage::Ack, Link::to_active(t));
-        t.client.set(Stage::Over, Link::to_active(s));
+        s.server().set(Stage::Ack, Link::to_active(t));
+        t.client().set(Stage::Over, Link::to_active(s));
         message.consume(t);
         t.become_call(F::RECEIVES);
         hand_off(k, t, Waiting::Peer, s, Code::Ok, message, way)
@@ -337,17 +337,17 @@ fn answer<F: Form, const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&
     let message = F::of(s)?;
     probe::site(Kind::Handle).ok()?;
     let set = k.handles.portsets.probe(s.straight(), s.ctx.rdi.get())?;
-    let c = s.server.peer().active()?;
+    let c = s.server().peer().active()?;
     let awaited = if IDEMPOTENT {
-        s.server.stage.get() == Stage::Call
+        s.server().stage.get() == Stage::Call
             && c.run.get() == Run::Waiting(Waiting::Reply)
             && matches!(c.hint.get(), Hint::Called(server) if server == Link::to_active(s))
             && c.ctx.rax.get() as u8 == F::CALLS as u8
     } else {
-        s.server.stage.get() == Stage::Ack
+        s.server().stage.get() == Stage::Ack
             && c.run.get() == Run::Waiting(Waiting::Peer)
-            && c.client.stage.get() == Stage::Over
-            && c.client.peer() == Link::to_active(s)
+            && c.client().stage.get() == Stage::Over
+            && c.client().peer() == Link::to_active(s)
             && c.ctx.rax.get() as u16 == F::RECEIVES as u16
     };
     if !awaited {
@@ -358,7 +358,7 @@ fn answer<F: Form, const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&
     message.fill(c);
     if !IDEMPOTENT {
         message.consume(s);
-        c.client.clear();
+        c.client().clear();
     }
     Some(hand_off(k, s, Waiting::Portset, c, Code::Ok, message, way))
 }
@@ -393,8 +393,8 @@ pub(crate) fn exception(
     t.exception_address.set(address);
     let words = super::short_exception(t, [code as u64, address, detail, t.ctx.tag.get()]);
     tell(s, port, &words, Code::Exception);
-    s.server.set(Stage::Exception, Link::to_active(t));
-    t.exception_delivered.set(true);
+    s.server().set(Stage::Exception, Link::to_active(t));
+    t.set_exception_delivered(true);
     t.hint.set(Hint::Excepted(Link::to_active(s)));
     Some(go_to(k, t, Waiting::Exception, s, InRegisters::<0>, ()))
 }
@@ -412,7 +412,7 @@ pub(crate) fn fault(
     port.head().open().ok()?;
     let s = ready_server(k, port)?;
     tell(s, port, words, Code::Fault);
-    s.server.set(Stage::Fault, Link::to_active(t));
+    s.server().set(Stage::Fault, Link::to_active(t));
     super::note_fault(t, s, Missing::of(fault), region);
     t.goes_on_with_page(fault.address, fault.access);
     Some(go_to(k, t, Waiting::Reply, s, InRegisters::<0>, ()))
@@ -431,7 +431,7 @@ fn try_answer_exception(k: K, s: &'static Thread) -> Option<&'static Thread> {
     }
     probe::site(Kind::Handle).ok()?;
     let set = k.handles.portsets.probe(s.straight(), s.ctx.rdi.get())?;
-    let c = s.server.peer().active()?;
+    let c = s.server().peer().active()?;
     let answer = [&s.ctx.rsi, &s.ctx.rdx, &s.ctx.r10, &s.ctx.r8].map(Cell::get);
     let awaited = c.run.get() == Run::Waiting(Waiting::Exception)
         && matches!(c.hint.get(), Hint::Excepted(keeper) if keeper == Link::to_active(s))
@@ -458,12 +458,12 @@ fn try_answer_fault(k: K, s: &'static Thread) -> Option<&'static Thread> {
     }
     probe::site(Kind::Handle).ok()?;
     let set = k.handles.portsets.probe(s.straight(), s.ctx.rdi.get())?;
-    let c = s.server.peer().active()?;
+    let c = s.server().peer().active()?;
     let Hint::Faulted(server, missing, id, region) = c.hint.get() else {
         return None;
     };
     let awaited = c.run.get() == Run::Waiting(Waiting::Reply)
-        && server == Link::to_active(s)
+        && core::ptr::eq(server.get(), s)
         && !memory::still_missing(k, c.open_space()?, missing, (id, region));
     if !awaited {
         return None;
@@ -486,7 +486,7 @@ fn wait_again(
     if !set.clients.is_empty() || k.sched.somebody_above(to) || !set.servers.push_last(s) {
         return None;
     }
-    s.server.clear();
+    s.server().clear();
     s.become_call(call);
     Some(())
 }

@@ -13,17 +13,18 @@ pub(crate) mod fast;
 mod pump;
 
 use crate::exec::{self, counters};
-use crate::memory::{self, Fault};
+use crate::memory::{self, Access, Fault};
 use crate::object::port::{Port, Portset};
 use crate::object::region::Region;
 use crate::object::space::Space;
-use crate::object::thread::{End, Hint, Missing, Thread, Touch};
+use crate::object::thread::{End, Hint, Missing, Thread, Touch, Word};
 use crate::object::{self, Link, Object};
 use crate::{Handled, Outcome, Stop, K};
 use abi::ipc::{next, plan, Plan};
 use abi::message::{EXCEPTION_WORDS, FAULT_WORDS, SHORT_ANSWER_WORDS, SHORT_EXCEPTION_WORDS};
 use abi::state::{Stage, Waiting, REGISTER_WORDS};
 use abi::{Call, Code, Exception, MAX_IDEMPOTENT};
+use hal::NarrowRef;
 use pump::{pump, pump_whole, Pumped, Sink, Source, Trouble};
 
 /// How a stage ended, if nothing stopped it.
@@ -41,9 +42,11 @@ pub(crate) fn run(k: K, t: &'static Thread, call: Call) -> Handled {
     let mut call = call;
     match t.take_touch(k) {
         Some(Touch::Page(page, access)) => {
-            memory::translate(k, space(t)?, page, access)?;
+            memory::translate(k, space(t)?, page.0, Access(access.into()))?;
         }
-        Some(Touch::Wrong(exception, address)) => return Err(Stop::Exception(exception, address)),
+        Some(Touch::Wrong(exception, address)) => {
+            return Err(Stop::Exception(exception, address.0))
+        }
         None => {}
     }
     loop {
@@ -110,19 +113,19 @@ fn space(t: &'static Thread) -> Result<&'static Space, Stop> {
 }
 
 /// This thread's end in a call of that side, and the other thread's end of the same connection.
-fn end_of(t: &'static Thread, stages: Plan) -> &'static End {
+fn end_of(t: &'static Thread, stages: Plan) -> End<'static> {
     if stages.has(Plan::CLIENT) {
-        &t.client
+        t.client()
     } else {
-        &t.server
+        t.server()
     }
 }
 
-fn peer_end(peer: &'static Thread, stages: Plan) -> &'static End {
+fn peer_end(peer: &'static Thread, stages: Plan) -> End<'static> {
     if stages.has(Plan::CLIENT) {
-        &peer.server
+        peer.server()
     } else {
-        &peer.client
+        peer.client()
     }
 }
 
@@ -172,8 +175,12 @@ fn leave_to_peer(k: K, p: &'static Thread, stop: &Stop) {
         Stop::Fault(Fault {
             address, access, ..
         })
-        | Stop::Device(address, access) => p.leave_touch(k, Touch::Page(address, access)),
-        Stop::Exception(exception, address) => p.leave_touch(k, Touch::Wrong(exception, address)),
+        | Stop::Device(address, access) => {
+            p.leave_touch(k, Touch::Page(Word(address), access.0 as u8))
+        }
+        Stop::Exception(exception, address) => {
+            p.leave_touch(k, Touch::Wrong(exception, Word(address)))
+        }
         _ => {}
     }
 }
@@ -183,7 +190,7 @@ fn leave_to_peer(k: K, p: &'static Thread, stop: &Stop) {
 /// Connects to a port: finds a server that waits there, or waits for one.
 fn connect(k: K, t: &'static Thread) -> Result<Step, Stop> {
     let port = object::find_target::<Port>(k, space(t)?, t.ctx.rdi.get())?;
-    if t.client.stage.get() != Stage::None {
+    if t.client().stage.get() != Stage::None {
         return Err(Stop::Code(Code::WrongStage));
     }
     match waiting_server(port) {
@@ -212,7 +219,7 @@ pub(crate) enum Errand {
 #[cfg_attr(fermata_probe, track_caller)]
 fn wait_for_server(t: &'static Thread, port: &'static Port, errand: Errand) {
     t.wait_on(port.client_queue(), Waiting::Port);
-    t.hint.set(Hint::Errand(port, errand));
+    t.hint.set(Hint::Errand(NarrowRef::of(port), errand));
 }
 
 fn waiting_server(port: &'static Port) -> Option<&'static Thread> {
@@ -225,8 +232,8 @@ fn waiting_server(port: &'static Port) -> Option<&'static Thread> {
 /// Makes the connection, and completes the wait of a server that waits in its frame. Whoever ran
 /// this goes on with its own next stage.
 fn link(k: K, c: &'static Thread, s: &'static Thread, port: &'static Port) {
-    c.client.set(Stage::Sending, Link::to(s));
-    s.server.set(Stage::Receiving, Link::to(c));
+    c.client().set(Stage::Sending, Link::to(s));
+    s.server().set(Stage::Receiving, Link::to(c));
     s.ctx.rdi.set(port.alias.get());
     if !s.waits_for(Waiting::Portset) {
         return;
@@ -396,19 +403,19 @@ fn disconnect(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
 
 /// Ends the connection at the client's end.
 pub(crate) fn drop_client_end(k: K, t: &'static Thread) {
-    let peer = t.client.peer();
-    t.client.clear();
+    let peer = t.client().peer();
+    t.client().clear();
     if let Some(s) = peer.get() {
-        if s.server.connects(t) {
-            tell_disconnected(k, s, Plan::SERVER, &s.server);
+        if s.server().connects(t) {
+            tell_disconnected(k, s, Plan::SERVER, s.server());
         }
     }
 }
 
 /// Ends what the server's end holds: a connection, or a request that it owes an answer.
 pub(crate) fn drop_server_end(k: K, s: &'static Thread) {
-    let (stage, peer) = (s.server.stage.get(), s.server.peer());
-    s.server.clear();
+    let (stage, peer) = (s.server().stage.get(), s.server().peer());
+    s.server().clear();
     let Some(c) = peer.get() else { return };
     match stage {
         // The request is sent again: to somebody else, perhaps.
@@ -417,8 +424,8 @@ pub(crate) fn drop_server_end(k: K, s: &'static Thread) {
         {
             c.wake(k);
         }
-        _ if reliable(stage) && c.client.connects(s) => {
-            tell_disconnected(k, c, Plan::CLIENT, &c.client);
+        _ if reliable(stage) && c.client().connects(s) => {
+            tell_disconnected(k, c, Plan::CLIENT, c.client());
         }
         _ => {}
     }
@@ -426,7 +433,7 @@ pub(crate) fn drop_server_end(k: K, s: &'static Thread) {
 
 /// A peer that waits on the connection learns at once that it has ended; any other will when it
 /// next uses its end.
-fn tell_disconnected(k: K, p: &'static Thread, side: Plan, end: &End) {
+fn tell_disconnected(k: K, p: &'static Thread, side: Plan, end: End<'_>) {
     if p.waits_for(Waiting::Peer) && p.call().is_some_and(|c| plan(c).has(side)) {
         end.clear();
         if p.call().and_then(|c| plan(c).first()) == Some(Plan::RECEIVE) {
@@ -449,6 +456,7 @@ fn wait(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
             c.wake(k);
             continue;
         };
+        let port = port.get();
         match errand {
             Errand::Connect => {
                 c.quit(k);
@@ -518,7 +526,7 @@ fn take_call(
 /// The server has the client's request; the client waits for the reply.
 #[cfg_attr(fermata_probe, track_caller)]
 fn owe_reply(c: &'static Thread, s: &'static Thread) {
-    s.server.set(Stage::Call, Link::to(c));
+    s.server().set(Stage::Call, Link::to(c));
     c.hint.set(Hint::Called(Link::to(s)));
     c.wait_plain(Waiting::Reply);
 }
@@ -526,24 +534,24 @@ fn owe_reply(c: &'static Thread, s: &'static Thread) {
 /// A server that goes on to the next client ends the connection in order if it has the direction,
 /// and drops it otherwise.
 fn leave_client(k: K, s: &'static Thread) {
-    if s.server.stage.get() == Stage::Sending {
-        if let Some(c) = s.server.peer().get() {
-            if c.client.connects(s) {
-                s.server.clear();
+    if s.server().stage.get() == Stage::Sending {
+        if let Some(c) = s.server().peer().get() {
+            if c.client().connects(s) {
+                s.server().clear();
                 let receives = peer_waits(c, Plan::SERVER)
                     .is_some_and(|theirs| theirs.first() == Some(Plan::RECEIVE));
                 if receives {
-                    c.client.clear();
+                    c.client().clear();
                     c.complete_receive(k, Code::Ok);
                 } else {
                     // Whose connection it was matters if an older state is set: `finished`.
-                    c.client.set(Stage::Finished, Link::to(s));
+                    c.client().set(Stage::Finished, Link::to(s));
                 }
                 return;
             }
         }
     }
-    if s.server.stage.get() != Stage::None {
+    if s.server().stage.get() != Stage::None {
         drop_server_end(k, s);
     }
 }
@@ -635,7 +643,7 @@ fn short_exception(
 fn note_fault(t: &Thread, keeper: &'static Thread, missing: Missing, region: &Region) {
     let (id, region) = region.head().name();
     t.hint
-        .set(Hint::Faulted(Link::to(keeper), missing, id, region));
+        .set(Hint::Faulted(NarrowRef::of(keeper), missing, id, region));
 }
 
 /// Tells the server that waits.
@@ -677,13 +685,13 @@ pub(crate) fn send_from_kernel(k: K, t: &'static Thread, port: &'static Port, ne
                 s.wake(k);
                 match *news {
                     News::Fault(_, missing, region) => {
-                        s.server.set(Stage::Fault, Link::to(t));
+                        s.server().set(Stage::Fault, Link::to(t));
                         note_fault(t, s, missing, region);
                         t.wait_plain(Waiting::Reply);
                     }
                     News::Exception(_) => {
-                        s.server.set(Stage::Exception, Link::to(t));
-                        t.exception_delivered.set(true);
+                        s.server().set(Stage::Exception, Link::to(t));
+                        t.set_exception_delivered(true);
                         t.hint.set(Hint::Excepted(Link::to(s)));
                         t.wait_plain(Waiting::Exception);
                     }
@@ -701,7 +709,7 @@ pub(crate) fn send_from_kernel(k: K, t: &'static Thread, port: &'static Port, ne
 
 /// Answers an idempotent request, a fault or an exception.
 fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
-    let end = &t.server;
+    let end = t.server();
     let (stage, weak) = (end.stage.get(), end.peer());
     let mine = space(t)?;
     match stage {
@@ -725,7 +733,7 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
                 };
                 c.wake(k);
                 match refused {
-                    Some(page) => c.hint.set(Hint::Refused(page)),
+                    Some(page) => c.hint.set(Hint::Refused(Word(page))),
                     None => exec::found_page(c),
                 }
             }
@@ -744,7 +752,7 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
             if let Some(c) = weak.get().filter(here) {
                 // What is given to a vacant thread would be lost with its old body.
                 c.head().open()?;
-                if c.exception_delivered.get() {
+                if c.exception_delivered() {
                     commit_exception(k, c, &answer);
                 }
             }
@@ -758,8 +766,8 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
 /// The thread that still waits for this server's answer. Both must agree what it answers: what
 /// is written into the frame of a caller would be an attack on a thread that only faulted.
 fn owed(s: &'static Thread) -> Option<&'static Thread> {
-    let owner = (Link::to(s), s.server.stage.get());
-    let c = s.server.peer().get()?;
+    let owner = (Link::to(s), s.server().stage.get());
+    let c = s.server().peer().get()?;
     (c.waits_for(Waiting::Reply) && c.served_by() == owner).then_some(c)
 }
 
@@ -841,15 +849,15 @@ fn go_on_at(c: &Thread, [rip, rsp, rflags, rax]: [u64; SHORT_ANSWER_WORDS]) {
 fn end_exception(c: &Thread) {
     counters::completed(c);
     exec::goes_out(c);
-    c.exception_delivered.set(false);
+    c.set_exception_delivered(false);
 }
 
 /// `server_release`: the exception stays delivered, its answer becomes the manager's affair.
 pub(crate) fn release(t: &'static Thread) -> Handled {
-    if t.server.stage.get() != Stage::Exception {
+    if t.server().stage.get() != Stage::Exception {
         return Err(Stop::Code(Code::WrongStage));
     }
-    t.server.clear();
+    t.server().clear();
     t.finish(Code::Ok);
     Ok(Outcome::Done)
 }

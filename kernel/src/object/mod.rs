@@ -34,21 +34,25 @@ use hal::{NarrowCell, Pfn};
 pub(crate) use link::{Link, Sure, Target};
 use space::Space;
 
-/// The number of a slot: type in the upper four bits, index in the others. 0 is none.
+/// The number of a slot: type and index, in 24 bits. 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ObjId(u32);
 
 impl ObjId {
+    const TYPE_SHIFT: u32 = 20;
+    const BITS: u32 = 24;
+    const ALL: u32 = (1 << Self::BITS) - 1;
+
     fn new(ty: Type, index: usize) -> Self {
-        ObjId((ty as u32) << 28 | index as u32)
+        ObjId((ty as u32) << Self::TYPE_SHIFT | index as u32)
     }
 
     pub(crate) fn ty(self) -> Option<Type> {
-        Type::from_raw(u64::from(self.0 >> 28))
+        Type::from_raw(u64::from(self.0 >> Self::TYPE_SHIFT))
     }
 
     fn index(self) -> usize {
-        (self.0 & 0x0fff_ffff) as usize
+        (self.0 & ((1 << Self::TYPE_SHIFT) - 1)) as usize
     }
 }
 
@@ -101,10 +105,10 @@ impl Life {
 
 /// What every object has.
 pub(crate) struct Header {
-    id: ObjId,
+    /// The slot's number, and in the upper bits the object's offset in the frame, divided by
+    /// [`OBJECT_ALIGN`].
+    id_and_offset: Cell<u32>,
     life: Cell<Life>,
-    /// Offset in the frame, divided by [`OBJECT_ALIGN`].
-    offset: Cell<u8>,
     pfn: Cell<Pfn>,
     /// Next object of the frame, or next free slot.
     next: Next,
@@ -120,9 +124,8 @@ const NO_FRAME: Pfn = Pfn(u32::MAX);
 impl Header {
     fn new(id: ObjId) -> Self {
         Header {
-            id,
+            id_and_offset: Cell::new(id.0),
             life: Cell::new(Life::first()),
-            offset: Cell::new(0),
             pfn: Cell::new(NO_FRAME),
             next: NarrowCell::none(),
             payer: NarrowCell::none(),
@@ -155,18 +158,41 @@ impl Header {
 
     /// The identity in the slot, by number.
     pub(crate) fn name(&self) -> (ObjId, Life) {
-        (self.id, self.life.get().with(Phase::Active))
+        (self.id(), self.life.get().with(Phase::Active))
+    }
+
+    /// The slot's number.
+    pub(crate) fn id(&self) -> ObjId {
+        ObjId(self.id_and_offset.get() & ObjId::ALL)
     }
 
     /// Where the object lives: frame and offset in bytes.
     pub(crate) fn place(&self) -> (Pfn, u64) {
-        (self.pfn.get(), u64::from(self.offset.get()) * OBJECT_ALIGN)
+        (self.pfn.get(), u64::from(self.unit()) * OBJECT_ALIGN)
+    }
+
+    /// The offset in the frame, divided by [`OBJECT_ALIGN`].
+    #[inline(always)]
+    fn unit(&self) -> u32 {
+        self.id_and_offset.get() >> ObjId::BITS
+    }
+
+    fn set_place(&self, pfn: Pfn, offset: u64) {
+        self.pfn.set(pfn);
+        let offset = unit_of(offset) << ObjId::BITS;
+        self.id_and_offset.set(self.id().0 | offset);
     }
 
     /// The hint that stands at the handle.
     fn word(&self) -> u64 {
-        u64::from(self.id.0)
+        u64::from(self.id().0)
     }
+}
+
+/// An offset in a frame, divided by [`OBJECT_ALIGN`].
+#[inline(always)]
+fn unit_of(offset: u64) -> u32 {
+    (offset / OBJECT_ALIGN) as u32
 }
 
 /// The nine types.
@@ -204,6 +230,8 @@ pub(crate) trait Object: Sized + 'static {
 pub(crate) const CHUNK: usize = 64;
 /// Chunks per table.
 const CHUNKS: usize = 4096;
+const _: () = assert!(CHUNKS * CHUNK <= 1 << ObjId::TYPE_SHIFT);
+const _: () = assert!(PAGE_SIZE / OBJECT_ALIGN <= 1 << (32 - ObjId::BITS));
 
 /// All slots of one type. Grows by chunks, never shrinks: memory never changes its type.
 pub(crate) struct Table<T: Object> {
@@ -258,7 +286,7 @@ impl<T: Object> Table<T> {
         if self.free.get().is_none() {
             self.grow()?;
         }
-        self.get(self.free.get()?.id.index())
+        self.get(self.free.get()?.id().index())
     }
 
     fn grow(&self) -> Option<()> {
@@ -313,33 +341,38 @@ fn frame_list(k: K, pfn: Pfn) -> Option<&'static Next> {
 pub(crate) fn objects_in(k: K, pfn: Pfn, mut f: impl FnMut(u64, ObjId) -> bool) {
     let mut at = frame_list(k, pfn).and_then(NarrowCell::get);
     while let Some(h) = at {
-        if !f(h.place().1, h.id) {
+        if !f(h.place().1, h.id()) {
             return;
         }
         at = h.next.get();
     }
 }
 
-fn object_at(k: K, pfn: Pfn, offset: u64) -> Option<&'static Header> {
-    let mut at = frame_list(k, pfn)?.get();
+/// Where an offset is among the objects of a frame: the last one before it, and the one that is there.
+fn position(k: K, pfn: Pfn, offset: u64) -> [Option<&'static Header>; 2] {
+    let mut before = None;
+    let mut at = frame_list(k, pfn).and_then(NarrowCell::get);
     while let Some(h) = at {
-        if h.place().1 == offset {
-            return Some(h);
+        if h.unit() >= unit_of(offset) {
+            return [before, at.filter(|h| h.unit() == unit_of(offset))];
         }
+        before = at;
         at = h.next.get();
     }
-    None
+    [before, None]
 }
 
 /// Puts the object at a place that is free. The frame's list is in order of the offsets, so that
 /// a search finds objects in address order.
-fn bind(k: K, h: &'static Header, pfn: Pfn, offset: u64) {
-    h.pfn.set(pfn);
-    h.offset.set((offset / OBJECT_ALIGN) as u8);
+fn bind(k: K, h: &'static Header, place: &Place) {
+    let &Place { pfn, offset, .. } = place;
+    // Who was before it may have been this very object, and has no place any more.
+    let before = place.before.filter(|before| before.pfn.get() == pfn);
+    h.set_place(pfn, offset);
     if let Some(list) = frame_list(k, pfn) {
-        let mut link = list;
+        let mut link = before.map_or(list, |before| &before.next);
         while let Some(next) = link.get() {
-            if next.place().1 > offset {
+            if next.unit() > unit_of(offset) {
                 break;
             }
             link = &next.next;
@@ -455,13 +488,16 @@ fn look_long<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'st
     let hint = ObjId(hal::read_word(pfn, offset) as u32);
     let h = match header_of(k, hint) {
         Some(h) if h.place() == (pfn, offset) => h,
-        _ => object_at(k, pfn, offset).ok_or(Stop::Exception(Exception::NoObject, handle))?,
+        _ => {
+            let [_, here] = position(k, pfn, offset);
+            here.ok_or(Stop::Exception(Exception::NoObject, handle))?
+        }
     };
-    if h.id.ty() != Some(T::TYPE) {
+    if h.id().ty() != Some(T::TYPE) {
         return Err(Stop::Exception(Exception::WrongType, handle));
     }
     let object = T::table(k)
-        .get(h.id.index())
+        .get(h.id().index())
         .ok_or(Stop::Exception(Exception::NoObject, handle))?;
     if h.phase() == Phase::Active {
         T::handles(k).note(space, handle, object);
@@ -529,6 +565,8 @@ pub(crate) fn find_target<T: Object>(
 pub(crate) struct Place {
     pfn: Pfn,
     offset: u64,
+    /// The last object in the frame before it, if that is known.
+    before: Option<&'static Header>,
 }
 
 /// Checks that an object can be made at this address: nothing is there yet, or (`same`) only the
@@ -546,9 +584,13 @@ pub(crate) fn find_place(
     }
     let pfn = memory::translate(k, space, address, Access::OBJECT)?;
     let offset = address % PAGE_SIZE;
-    match object_at(k, pfn, offset) {
-        Some(h) if !same.is_some_and(|s| core::ptr::eq(s, h)) => Err(Stop::Code(Code::InUse)),
-        _ => Ok(Place { pfn, offset }),
+    match position(k, pfn, offset) {
+        [_, Some(h)] if !same.is_some_and(|s| core::ptr::eq(s, h)) => Err(Stop::Code(Code::InUse)),
+        [before, _] => Ok(Place {
+            pfn,
+            offset,
+            before,
+        }),
     }
 }
 
@@ -557,6 +599,7 @@ pub(crate) fn place_at(physical: u64, offset: u64) -> Place {
     Place {
         pfn: Pfn((physical / PAGE_SIZE) as u32),
         offset,
+        before: None,
     }
 }
 
@@ -569,7 +612,7 @@ pub(crate) fn create<T: Object>(
 ) -> Result<&'static T, Stop> {
     if let Some(object) = vacant {
         unbind(k, object.head());
-        bind(k, object.head(), place.pfn, place.offset);
+        bind(k, object.head(), place);
         object.head().set_phase(Phase::Fresh);
         object.open(k);
         return Ok(object);
@@ -590,7 +633,7 @@ pub(crate) fn create<T: Object>(
     h.payer.set(Some(payer));
     payer.hold();
     h.set_phase(Phase::Active);
-    bind(k, h, place.pfn, place.offset);
+    bind(k, h, place);
     object.open(k);
     Ok(object)
 }
@@ -660,7 +703,7 @@ pub(crate) fn release_kept(k: K, target: Target) {
 pub(crate) fn relocate<T: Object>(k: K, object: &'static T, place: &Place) {
     T::handles(k).forget(object);
     unbind(k, object.head());
-    bind(k, object.head(), place.pfn, place.offset);
+    bind(k, object.head(), place);
 }
 
 /// Marks a vacant identity's new body as open, once its state is set, and lets go on who waits.
@@ -682,9 +725,6 @@ pub(crate) fn place_of(k: K, id: ObjId) -> Option<(Pfn, u64)> {
 impl Header {
     pub(crate) fn payer(&self) -> Option<&'static Account> {
         self.payer.get()
-    }
-    pub(crate) fn id(&self) -> ObjId {
-        self.id
     }
     /// Where it is, if it is anywhere.
     pub(crate) fn bound(&self) -> Option<(Pfn, u64)> {

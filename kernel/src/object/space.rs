@@ -202,14 +202,16 @@ impl Space {
         near.rights.set(rights as u32);
     }
 
-    /// The number of its I/O ports, if it has any: no other space has the same.
-    pub(crate) fn ports_number(&self) -> u32 {
+    /// The number that its I/O ports have if it is granted any: no other space has the same. `None`: there
+    /// are too many spaces.
+    pub(crate) fn number_for_ports(&self) -> Option<u16> {
+        (self.head.id().index() + 1).try_into().ok()
+    }
+
+    /// The number of its I/O ports; 0: it has none.
+    pub(crate) fn ports_number(&self) -> u16 {
         let granted = self.ports.iter().any(|range| range.get().1 != 0);
-        if granted {
-            self.head.id.index() as u32 + 1
-        } else {
-            0
-        }
+        self.number_for_ports().filter(|_| granted).unwrap_or(0)
     }
 
     /// It has been granted I/O ports, or has lost them all.

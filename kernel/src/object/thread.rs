@@ -33,10 +33,10 @@ pub(crate) enum Run {
 /// An obstacle to a message that only the thread itself can deal with.
 #[derive(Clone, Copy)]
 pub(crate) enum Touch {
-    /// A page that is absent, or a device's.
-    Page(u64, Access),
+    /// The page of this address, which is absent or a device's, for this access.
+    Page(Word, u8),
     /// Wrong use, at an address.
-    Wrong(Exception, u64),
+    Wrong(Exception, Word),
 }
 
 /// What the kernel knows of a thread's wait, or of how its last one ended, that neither its frame
@@ -45,87 +45,111 @@ pub(crate) enum Touch {
 pub(crate) enum Hint {
     None,
     /// While it waits for a server: the port, and what it wants there.
-    Errand(&'static Port, Errand),
+    Errand(NarrowRef<Port>, Errand),
     /// While it waits for a reply to its call: who owes it.
     Called(Link<Thread>),
-    /// While it waits for a keeper's answer to a fault: who owes it, the page with the access that
-    /// it needs ([`Missing`]), and the keeper's region.
-    Faulted(Link<Thread>, Missing, ObjId, Life),
+    /// While it waits for a keeper's answer to a fault: who owes it (and lives, or it would not wait any
+    /// more), the page with the access that it needs, and the keeper's region.
+    Faulted(NarrowRef<Thread>, Missing, ObjId, Life),
     /// While an exception is delivered: to whom.
     Excepted(Link<Thread>),
     /// While it waits on a cond, which its frame does not name any more: the handle.
-    Cond(u64),
+    Cond(Word),
     /// What a peer met in its memory, and it has to settle when it goes on.
     Touch(Touch),
     /// The page whose fault its keeper answered without resolving it.
-    Refused(u64),
+    Refused(Word),
 }
 
-/// A page and the access that it is needed for, in one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Missing(u64);
+// The shape that decides how large a hint is has room for 20 bytes.
+#[cfg(target_os = "none")]
+const _: () = assert!(size_of::<Hint>() == 20);
+
+/// A word that is aligned as half of one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(Rust, packed(4))]
+pub(crate) struct Word(pub(crate) u64);
+
+/// A page and the access that it is needed for, in as little as that takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(Rust, packed)]
+pub(crate) struct Missing {
+    /// The lower half of the page's number.
+    low: u32,
+    /// The access, and above it what is left of the number.
+    rest: u8,
+}
+
+const ACCESS_BITS: u32 = 4;
+const _: () = assert!(abi::access::ALL < 1 << ACCESS_BITS);
+const _: () = assert!(abi::USER_END / PAGE_SIZE <= 1 << (32 + 8 - ACCESS_BITS));
 
 impl Missing {
+    /// The fault's, which is at a user's address.
+    #[inline(always)]
     pub(crate) fn of(fault: &Fault) -> Self {
-        Missing(fault.address & !(PAGE_SIZE - 1) | fault.access.0)
-    }
-
-    pub(crate) fn page(self) -> u64 {
-        self.0 & !(PAGE_SIZE - 1)
-    }
-
-    pub(crate) fn access(self) -> Access {
-        Access(self.0 & (PAGE_SIZE - 1))
-    }
-}
-
-const _: () = assert!(abi::access::ALL < PAGE_SIZE);
-
-/// One end of a connection.
-pub(crate) struct End {
-    /// The thread at the other end. The connection exists while both name each other.
-    peer: Cell<Link<Thread>>,
-    pub(crate) stage: Cell<Stage>,
-}
-
-impl End {
-    const fn new() -> Self {
-        End {
-            peer: Cell::new(Link::NONE),
-            stage: Cell::new(Stage::None),
+        let number = fault.address / PAGE_SIZE;
+        Missing {
+            low: number as u32,
+            rest: ((number >> 32) << ACCESS_BITS) as u8 | fault.access.0 as u8,
         }
     }
 
+    #[inline(always)]
+    pub(crate) fn page(self) -> u64 {
+        (u64::from(self.rest >> ACCESS_BITS) << 32 | u64::from(self.low)) * PAGE_SIZE
+    }
+
+    #[inline(always)]
+    pub(crate) fn access(self) -> Access {
+        Access(u64::from(self.rest) & ((1 << ACCESS_BITS) - 1))
+    }
+}
+
+/// One end of a connection.
+#[derive(Clone, Copy)]
+pub(crate) struct End<'a> {
+    /// The thread at the other end. The connection exists while both name each other.
+    peer: &'a Cell<Link<Thread>>,
+    pub(crate) stage: &'a Cell<Stage>,
+}
+
+impl End<'_> {
     /// The thread at the other end.
     #[inline(always)]
-    pub(crate) fn peer(&self) -> Link<Thread> {
+    pub(crate) fn peer(self) -> Link<Thread> {
         self.peer.get()
     }
 
     #[inline(always)]
-    pub(crate) fn set(&self, stage: Stage, peer: Link<Thread>) {
+    pub(crate) fn set(self, stage: Stage, peer: Link<Thread>) {
         self.peer.set(peer);
         self.stage.set(stage);
     }
 
     #[inline(always)]
-    pub(crate) fn clear(&self) {
+    pub(crate) fn clear(self) {
         self.stage.set(Stage::None);
     }
 
     /// Whether it is an end of a connection with that thread, as far as this end knows.
-    pub(crate) fn connects(&self, peer: &'static Thread) -> bool {
+    pub(crate) fn connects(self, peer: &'static Thread) -> bool {
         self.peer() == Link::to(peer) && crate::ipc::reliable(self.stage.get())
     }
 
     /// The peer as a state shows it: who has ended the connection is a peer no more.
-    pub(crate) fn shown(&self) -> Link<Thread> {
+    pub(crate) fn shown(self) -> Link<Thread> {
         match self.stage.get() {
             Stage::None | Stage::Finished => Link::NONE,
             _ => self.peer(),
         }
     }
 }
+
+/// In [`Thread::flags`]: a device's line is, or was, attached to it.
+const HAS_LINES: u8 = 1;
+/// In [`Thread::flags`]: an exception has been delivered to the keeper and awaits its reply.
+const DELIVERED: u8 = 2;
 
 /// A thread. The frame is first, so that the machine's entry code finds it at the same address.
 #[repr(C, align(16))]
@@ -137,11 +161,11 @@ pub struct Thread {
     /// What it waits for, or waited for when it was stopped: for people.
     pub(crate) waiting: Cell<Waiting>,
     pub(crate) interrupt: Cell<bool>,
-    /// A device's line is, or was, attached to it.
-    pub(crate) has_lines: Cell<bool>,
-    /// An exception has been delivered to the keeper and awaits its reply.
-    pub(crate) exception_delivered: Cell<bool>,
+    /// [`HAS_LINES`], [`DELIVERED`].
+    flags: Cell<u8>,
     pub(crate) exception: Cell<u8>,
+    client_stage: Cell<Stage>,
+    server_stage: Cell<Stage>,
     pub(crate) stop_count: Cell<u32>,
     /// Its space, while that identity lives: a space that ends lets go of its threads. Without one, it is
     /// [`Space::is_nowhere`].
@@ -151,16 +175,58 @@ pub struct Thread {
     straight: Cell<NarrowRef<Space>>,
     pub(crate) next_in_space: NarrowCell<Thread>,
     pub(crate) prev_in_space: NarrowCell<Thread>,
-    pub(crate) client: End,
-    pub(crate) server: End,
+    client_peer: Cell<Link<Thread>>,
+    server_peer: Cell<Link<Thread>>,
     pub(crate) links: Links,
+    pub(crate) hint: Cell<Hint>,
     pub(crate) deadline: DeadlineLinks,
     pub(crate) exception_address: Cell<u64>,
-    pub(crate) hint: Cell<Hint>,
     pub(crate) kept: exec::Kept,
 }
 
 impl Thread {
+    /// Its end of the connection in which it is the client.
+    #[inline(always)]
+    pub(crate) fn client(&self) -> End<'_> {
+        End {
+            peer: &self.client_peer,
+            stage: &self.client_stage,
+        }
+    }
+
+    /// Its end of the connection in which it is the server, or of a request that it owes an answer.
+    #[inline(always)]
+    pub(crate) fn server(&self) -> End<'_> {
+        End {
+            peer: &self.server_peer,
+            stage: &self.server_stage,
+        }
+    }
+
+    #[inline(always)]
+    fn set_flag(&self, flag: u8, on: bool) {
+        let others = self.flags.get() & !flag;
+        self.flags.set(if on { others | flag } else { others });
+    }
+
+    /// Whether a device's line is, or was, attached to it.
+    pub(crate) fn has_lines(&self) -> bool {
+        self.flags.get() & HAS_LINES != 0
+    }
+
+    pub(crate) fn set_has_lines(&self, has: bool) {
+        self.set_flag(HAS_LINES, has);
+    }
+
+    /// Whether an exception has been delivered to the keeper and awaits its reply.
+    pub(crate) fn exception_delivered(&self) -> bool {
+        self.flags.get() & DELIVERED != 0
+    }
+
+    pub(crate) fn set_exception_delivered(&self, delivered: bool) {
+        self.set_flag(DELIVERED, delivered);
+    }
+
     /// Its space, if that identity is alive (it may be vacant).
     #[inline]
     pub(crate) fn space(&self) -> Option<&'static Space> {
@@ -220,7 +286,7 @@ impl Thread {
     pub(crate) fn served_by(&self) -> (Link<Thread>, Stage) {
         match self.hint.get() {
             Hint::Called(server) => (server, Stage::Call),
-            Hint::Faulted(server, ..) => (server, Stage::Fault),
+            Hint::Faulted(server, ..) => (Link::to(server.get()), Stage::Fault),
             _ => (Link::NONE, Stage::None),
         }
     }
@@ -229,7 +295,7 @@ impl Thread {
     /// time.
     pub(crate) fn waiting_for(&self) -> u64 {
         match (self.waiting(), self.hint.get()) {
-            (Waiting::Cond, Hint::Cond(handle)) => handle,
+            (Waiting::Cond, Hint::Cond(handle)) => handle.0,
             (Waiting::Reply, Hint::Faulted(_, missing, ..)) => missing.page(),
             (Waiting::Exception, _) => self.exception_address.get(),
             (
@@ -320,7 +386,7 @@ impl Thread {
             Some(space) if space.head().open().is_err() => {
                 self.wait_vacant(k);
             }
-            Some(_) if self.exception_delivered.get() => {
+            Some(_) if self.exception_delivered() => {
                 self.wait_plain(Waiting::Exception);
             }
             Some(_) => {
@@ -465,13 +531,14 @@ impl Object for Thread {
             priority: Cell::new(0),
             stop_count: Cell::new(1),
             interrupt: Cell::new(false),
-            has_lines: Cell::new(false),
+            flags: Cell::new(0),
             space: Cell::new(NarrowRef::of(nowhere)),
             next_in_space: NarrowCell::none(),
             prev_in_space: NarrowCell::none(),
-            client: End::new(),
-            server: End::new(),
-            exception_delivered: Cell::new(false),
+            client_stage: Cell::new(Stage::None),
+            server_stage: Cell::new(Stage::None),
+            client_peer: Cell::new(Link::NONE),
+            server_peer: Cell::new(Link::NONE),
             exception: Cell::new(0),
             exception_address: Cell::new(0),
             links: Links::new(),
@@ -504,7 +571,7 @@ impl Object for Thread {
         self.priority.set(0);
         self.stop_count.set(1);
         self.ctx.tag.set(0);
-        self.exception_delivered.set(false);
+        self.set_exception_delivered(false);
         self.exception.set(0);
         self.exception_address.set(0);
         self.waiting.set(Waiting::Nothing);
@@ -521,6 +588,6 @@ impl Object for Thread {
         self.disconnect(k);
         self.interrupt.set(false);
         k.irqs.detach(self);
-        self.has_lines.set(false);
+        self.set_has_lines(false);
     }
 }

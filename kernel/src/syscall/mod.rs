@@ -17,7 +17,7 @@ use crate::object::mutex::Mutex;
 use crate::object::reference::Reference;
 use crate::object::region::{Region, Source};
 use crate::object::space::Space;
-use crate::object::thread::{Hint, Run, Thread};
+use crate::object::thread::{Hint, Run, Thread, Word};
 use crate::object::{self, Object, Target};
 use crate::{fault, ipc, Handled, Outcome, Stop, CONFIG, K};
 use abi::state::Waiting;
@@ -367,7 +367,7 @@ fn cond_wait(a: Args, deadline: u64) -> Handled {
     unlock(a.k, mutex);
     a.t.wait_on(&cond.waiters, Waiting::Cond);
     a.t.goes_on_to_lock();
-    a.t.hint.set(Hint::Cond(handle));
+    a.t.hint.set(Hint::Cond(Word(handle)));
     if deadline != u64::MAX {
         a.k.add_deadline(a.t, a.space.machine_time(deadline));
     }
@@ -565,6 +565,9 @@ fn device_grant_ports(a: Args) -> Handled {
     let Some(free) = space.ports.iter().find(|range| range.get().1 == 0) else {
         return Err(Stop::Code(Code::InUse));
     };
+    if space.number_for_ports().is_none() {
+        return Err(Stop::Code(Code::NoMemory));
+    }
     // The whole 64 Ki would not fit the count; nobody needs that many.
     free.set((first as u16, u16::try_from(count).unwrap_or(u16::MAX)));
     space.note_ports();

@@ -260,9 +260,9 @@ pub(super) fn thread_get(a: Args) -> Handled {
         u64::from(t.priority.get()),
         u64::from(t.stop_count.get()),
         u64::from(t.interrupt.get()),
-        t.client.stage.get() as u64,
-        t.server.stage.get() as u64,
-        u64::from(t.exception_delivered.get()),
+        t.client().stage.get() as u64,
+        t.server().stage.get() as u64,
+        u64::from(t.exception_delivered()),
         u64::from(t.exception.get()),
         t.exception_address.get(),
         t.waiting() as u64,
@@ -272,7 +272,7 @@ pub(super) fn thread_get(a: Args) -> Handled {
     writable(a, a.b(), (THREAD_WORDS * 8 + FPU_BYTES) as u64)?;
     memory::write_words(a.k, a.space, a.b(), &words)?;
     memory::write_bytes(a.k, a.space, a.b() + (THREAD_WORDS * 8) as u64, &fpu)?;
-    let (c, v) = (t.client.shown(), t.server.shown());
+    let (c, v) = (t.client().shown(), t.server().shown());
     give(a, space, t.space().map_or(Target::Null, Target::to));
     give(a, client, end_target(c, Target::ServerEnd));
     give(a, server, end_target(v, Target::ClientEnd));
@@ -321,7 +321,7 @@ fn flag(value: u64) -> Result<bool, Stop> {
 }
 
 /// Sets one end of a connection. If it names another peer than before, the old one is told.
-fn set_end(end: &End, stage: Stage, peer: Link<Thread>, drop_end: impl FnOnce()) {
+fn set_end(end: End<'_>, stage: Stage, peer: Link<Thread>, drop_end: impl FnOnce()) {
     let old = end.stage.get();
     let same = end.peer() == peer;
     // The server has ended the connection in order since the state was taken.
@@ -389,15 +389,15 @@ pub(super) fn thread_set(a: Args) -> Handled {
     // What came while there was no body has not been lost.
     let pending = t.head().phase() == Phase::Fresh && t.interrupt.get();
     t.interrupt.set(interrupt || pending);
-    t.exception_delivered.set(delivered);
+    t.set_exception_delivered(delivered);
     t.exception.set(exception as u8);
     t.exception_address.set(address);
     t.hint.set(Hint::None);
     t.waiting.set(Waiting::Nothing);
-    set_end(&t.client, client, client_peer, || {
+    set_end(t.client(), client, client_peer, || {
         crate::ipc::drop_client_end(a.k, t)
     });
-    set_end(&t.server, server, server_peer, || {
+    set_end(t.server(), server, server_peer, || {
         crate::ipc::drop_server_end(a.k, t)
     });
     t.attach(a.k, space);

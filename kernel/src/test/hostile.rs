@@ -354,7 +354,7 @@ impl Round {
 
     /// A call that goes on with what the thread has begun, if it has.
     fn fitting(&mut self, t: &Thread) -> Option<Call> {
-        let (ours, side) = match (t.client.stage.get(), t.server.stage.get()) {
+        let (ours, side) = match (t.client().stage.get(), t.server().stage.get()) {
             (Stage::None, Stage::None) => return None,
             (Stage::None, s) => (s, Plan::SERVER),
             (c, Stage::None) => (c, Plan::CLIENT),
@@ -449,7 +449,7 @@ impl Round {
                     let count = self.random.below(6) / 4;
                     refs(c).set(abi::ref_list(list, count));
                 }
-                if t.server.stage.get() == Stage::Exception && call.name().starts_with("reply") {
+                if t.server().stage.get() == Stage::Exception && call.name().starts_with("reply") {
                     let at = STATES + self.random.below(16) * 64;
                     self.write_state(Type::Thread, at);
                     c.rsi.set(at);

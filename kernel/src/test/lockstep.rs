@@ -147,7 +147,7 @@ fn import(w: &World, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
         last.expect("a chain has an end")
     };
     let id = |place: Option<Place>| place.and_then(|place| ids.get(&place).copied());
-    let end = |end: &End| model::End {
+    let end = |end: End<'_>| model::End {
         stage: end.stage.get(),
         peer: id(at(end.shown())),
     };
@@ -210,8 +210,8 @@ fn import(w: &World, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
                     stops: u64::from(t.stop_count.get()),
                     interrupt: t.interrupt.get(),
                     space: t.space().and_then(|of| id(Some(place(of.head())))),
-                    client: end(&t.client),
-                    server: end(&t.server),
+                    client: end(t.client()),
+                    server: end(t.server()),
                     status: status(t),
                     waited: t.waiting.get(),
                     ..model::Thread::default()
@@ -634,16 +634,16 @@ impl<'w> Lockstep<'w> {
             t.space().map(|s| place(s.head())),
             self.lives(model.space),
         )?;
-        let ends = |end: &End| (end.stage.get(), at(end.shown()));
+        let ends = |end: End<'_>| (end.stage.get(), at(end.shown()));
         let end = |end: model::End| match end.stage {
             Stage::None | Stage::Finished => (end.stage, None),
             stage => (stage, self.lives(end.peer)),
         };
-        same("client end", ends(&t.client), end(model.client))?;
-        same("server end", ends(&t.server), end(model.server))?;
+        same("client end", ends(t.client()), end(model.client))?;
+        same("server end", ends(t.server()), end(model.server))?;
         same(
             "exception delivered",
-            t.exception_delivered.get(),
+            t.exception_delivered(),
             model.exception_delivered,
         )?;
         same(
@@ -675,8 +675,10 @@ impl<'w> Lockstep<'w> {
     /// What the kernel keeps for the thread's wait: hints may be dropped, but must not differ.
     fn hint(&self, model: &model::Thread, t: &'static Thread) -> Result<(), Difference> {
         let obstacle = match t.hint.get() {
-            Hint::Touch(Touch::Page(address, access)) => Some(Obstacle::Page(address, access.0)),
-            Hint::Touch(Touch::Wrong(exception, at)) => Some(Obstacle::Wrong(exception, at)),
+            Hint::Touch(Touch::Page(address, access)) => {
+                Some(Obstacle::Page(address.0, access.into()))
+            }
+            Hint::Touch(Touch::Wrong(exception, at)) => Some(Obstacle::Wrong(exception, at.0)),
             _ => None,
         };
         let expected = match model.hint {
@@ -685,7 +687,7 @@ impl<'w> Lockstep<'w> {
         };
         same("obstacle", obstacle, expected)?;
         let refused = match t.hint.get() {
-            Hint::Refused(page) => Some(page),
+            Hint::Refused(page) => Some(page.0),
             _ => None,
         };
         let expected = match model.hint {
