@@ -597,3 +597,24 @@ fn a_page_is_near_for_its_rights_only() {
     space.empty_table(w.k);
     assert_eq!(space.near(page, Access::READ), None);
 }
+
+/// An object that moves to the place right behind its own was the last one before that place when the
+/// place was looked at, and is not in the list any more when it is put there.
+#[test]
+fn an_object_moves_behind_itself() {
+    let w = World::with_frames(64);
+    let at = [0; 4].map(|_| w.object());
+    for handle in [at[0], at[1]] {
+        w.ok(Call::MutexCreate, &[handle, 0]);
+    }
+    w.ok(Call::MutexMove, &[at[1], at[2]]);
+    w.ok(Call::MutexMove, &[at[0], at[1]]);
+    // The same when it is made anew there.
+    let keeper = w.create(Call::ReferenceCreate);
+    w.ok(Call::MutexDestroy, &[at[2], keeper]);
+    w.ok(Call::MutexCreate, &[at[3], keeper]);
+    w.ok(Call::MutexSetState, &[at[3], w.page()]);
+    for handle in [at[1], at[3]] {
+        w.ok(Call::MutexTrylock, &[handle]);
+    }
+}
