@@ -39,17 +39,8 @@ pub struct Context {
     pub(crate) needs: Needs,
     /// What others call the thread. The machine does nothing with it.
     pub tag: Cell<u64>,
-    pub(crate) stack: [OnStack; OWN_STACKS as usize],
+    pub(crate) stack: [OnStack; machine::OWN_STACKS as usize],
 }
-
-/// Whether a context can be suspended on a stack of its own. In the interrupt model none is.
-pub(crate) const OWN_STACKS: bool = !cfg!(all(
-    target_os = "none",
-    any(
-        fermata_model = "interrupt-np",
-        fermata_model = "interrupt-pp"
-    )
-));
 
 /// Which stack is a context's.
 #[repr(C)]

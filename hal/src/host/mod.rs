@@ -20,6 +20,8 @@ pub const FIRST_FRAME: u32 = 256;
 pub const IRQ_LINES: u8 = 16;
 /// The processor's own lines.
 pub const OWN_LINES: Range<u8> = IRQ_LINES..IRQ_LINES + 12;
+/// Every context has room for a stack of its own.
+pub(crate) const OWN_STACKS: bool = true;
 /// Bytes of a kernel stack.
 pub const STACK_BYTES: usize = 16384;
 /// How many different events there are.

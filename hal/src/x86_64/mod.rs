@@ -53,6 +53,7 @@ pub use trap::start;
 pub(crate) use fpu::{fpu_drop, fpu_flush, mxcsr_mask};
 pub(crate) use mask::{begin_section, end_section, mask_raise, mask_restore};
 pub(crate) use stack::{cpu_stack_top, set_stack};
+pub(crate) use trap::OWN_STACKS;
 
 /// A static of a machine with one processor.
 #[repr(transparent)]

@@ -17,8 +17,8 @@ use super::mask::{self, FLAG};
 use super::serial::{die, die_at};
 use super::stack::{CPU_STACK, CPU_STACK_END};
 use super::{interrupts, stack, time, Cpu, Global, CPU};
+use crate::context::context_of;
 use crate::context::needs::{FULL, HAS_FPU, PORTS_SHIFT};
-use crate::context::{context_of, OWN_STACKS};
 use crate::mask::{Irq, IRQ};
 use crate::{Context, Kernel, Trap};
 use core::arch::{asm, global_asm, naked_asm};
@@ -39,6 +39,12 @@ const CLEAR_FLAGS: u64 = 0x4_7700;
 
 /// Whether interrupts are masked by the byte in [`CPU`], and the flag stays on.
 const OPTIMISTIC: u8 = (matches!(IRQ, Irq::Optimistic)) as u8;
+
+/// Whether a context can be suspended on a stack of its own. In the interrupt model none is.
+pub(crate) const OWN_STACKS: bool = !cfg!(any(
+    fermata_model = "interrupt-np",
+    fermata_model = "interrupt-pp"
+));
 
 /// Long mode, `syscall`, no-execute pages.
 const EFER: u64 = 1 << 0 | 1 << 8 | 1 << 10 | 1 << 11;

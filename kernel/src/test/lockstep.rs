@@ -271,7 +271,7 @@ fn costs() -> [u64; 9] {
 impl<'w> Lockstep<'w> {
     /// From now on. Nobody may wait for anything but an interrupt.
     pub(super) fn new(w: &'w World, data: Vec<u64>) -> Lockstep<'w> {
-        let (mut spec, pairs) = import(&w, &data);
+        let (mut spec, pairs) = import(w, &data);
         // The manager's line.
         let manager = spec.object_at(place(w.manager.head()));
         spec.lines[usize::from(super::world::LINE)] = manager;
