@@ -21,6 +21,7 @@ use crate::context::context_of;
 use crate::context::needs::{FULL, HAS_FPU, PORTS_SHIFT};
 use crate::mask::{Irq, IRQ};
 use crate::{Context, Kernel, Trap};
+use core::any::TypeId;
 use core::arch::{asm, global_asm, naked_asm};
 use core::cell::Cell;
 use core::mem::offset_of;
@@ -187,6 +188,7 @@ pub fn start<K: Kernel>(kernel: &'static K, first: &'static K::Thread) -> ! {
     agree_on::<K>();
     KERNEL.0.set(kernel);
     CPU.0.kernel.set(core::ptr::from_ref(kernel) as u64);
+    CPU.0.syscall.set(syscall::<K> as *const () as u64);
     // SAFETY: `hal_resume` wants a context and any stack on which nothing is that will be used
     // again: nothing returns from here.
     unsafe {
@@ -202,11 +204,14 @@ pub fn start<K: Kernel>(kernel: &'static K, first: &'static K::Thread) -> ! {
     }
 }
 
+/// The type of the kernel.
+static TYPE: Global<Cell<Option<TypeId>>> = Global(Cell::new(None));
+
 /// From now on the kernel is of this type. Panics if it is of another one.
 pub(super) fn agree_on<K: Kernel>() {
-    let syscall = syscall::<K> as *const () as u64;
-    let before = CPU.0.syscall.replace(syscall);
-    assert!(before == 0 || before == syscall, "two kernels");
+    let this = Some(TypeId::of::<K>());
+    let before = TYPE.0.replace(this);
+    assert!(before.is_none() || before == this, "two kernels");
 }
 
 /// Calls the kernel without a detour through a table of methods: the entry code has the address of
