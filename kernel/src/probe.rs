@@ -57,7 +57,8 @@ static AGAIN: Count = Count::new();
 static RING: AtomicBool = AtomicBool::new(false);
 /// Bytes of messages moved since it was armed.
 static MOVED: Count = Count::new();
-/// When the running thread's call began or last saved its progress.
+/// When the running thread's call began or last saved its progress, in [`hal::ticks`], as are times here:
+/// with a clock that counts instructions they are instructions.
 static PROGRESS: Count = Count::new();
 /// Time that the probe itself has used, in total.
 static OWN: Count = Count::new();
@@ -80,8 +81,11 @@ static TABLE: [Passed; SITES as usize] =
 #[inline(always)]
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn site(kind: Kind) -> Result<(), Stop> {
-    if CONFIG.probe && pass(kind, RUNNING.get(), FRAME.get()) {
-        return Err(Stop::Cut);
+    if CONFIG.probe {
+        let at = Location::caller();
+        if apart(|begin| pass(kind, at, RUNNING.get(), FRAME.get(), begin)) {
+            return Err(Stop::Cut);
+        }
     }
     Ok(())
 }
@@ -91,7 +95,8 @@ pub(crate) fn site(kind: Kind) -> Result<(), Stop> {
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn wait(t: &Thread) {
     if CONFIG.probe {
-        pass(Kind::Wait, t.ctx.tag.get(), frame(t));
+        let at = Location::caller();
+        apart(|begin| pass(Kind::Wait, at, t.ctx.tag.get(), frame(t), begin));
     }
 }
 
@@ -99,7 +104,8 @@ pub(crate) fn wait(t: &Thread) {
 #[inline(always)]
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn preempts() -> bool {
-    CONFIG.probe && pass(Kind::Point, RUNNING.get(), FRAME.get())
+    let at = Location::caller();
+    CONFIG.probe && apart(|begin| pass(Kind::Point, at, RUNNING.get(), FRAME.get(), begin))
 }
 
 /// The role of a thread with this tag, if it is watched.
@@ -116,12 +122,19 @@ fn mix(hash: u64, word: u64) -> u64 {
         .rotate_left(23)
 }
 
-#[track_caller]
+/// Does something that is the probe's own affair, and whose time does not count. It is told when it
+/// began.
+#[inline(always)]
+fn apart<R>(work: impl FnOnce(u64) -> R) -> R {
+    let begin = hal::ticks();
+    let result = work(begin);
+    OWN.add(hal::ticks() - begin);
+    result
+}
+
 #[inline(never)]
-fn pass(kind: Kind, tag: u64, frame: u64) -> bool {
+fn pass(kind: Kind, at: &Location<'_>, tag: u64, frame: u64, begin: u64) -> bool {
     let Some(role) = role(tag) else { return false };
-    let begin = hal::now();
-    let at = Location::caller();
     let id = abi::probe::site(at.file(), kind, at.line(), at.column());
     let own = OWN.get().wrapping_sub(OWN_THEN.get());
     let stretch = if tag == RUNNING.get() {
@@ -149,7 +162,6 @@ fn pass(kind: Kind, tag: u64, frame: u64) -> bool {
             fire(id, role);
         }
     }
-    OWN.add(hal::now() - begin);
     fires
 }
 
@@ -201,9 +213,7 @@ pub(crate) fn enter(t: &Thread) {
     if CONFIG.probe {
         RUNNING.set(t.ctx.tag.get());
         if role(t.ctx.tag.get()).is_some() {
-            let begin = hal::now();
-            FRAME.set(frame(t));
-            OWN.add(hal::now() - begin);
+            apart(|_| FRAME.set(frame(t)));
         }
         progress();
     }
@@ -220,9 +230,9 @@ fn frame(t: &Thread) -> u64 {
 #[inline(always)]
 pub(crate) fn progress() {
     if CONFIG.probe {
-        PROGRESS.set(hal::now());
         FRAME.set(mix(FRAME.get(), 1));
         OWN_THEN.set(OWN.get());
+        PROGRESS.set(hal::ticks());
     }
 }
 

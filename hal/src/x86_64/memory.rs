@@ -207,7 +207,7 @@ pub(super) fn init(found: &Found) {
         .set(MEMORY.0.free_end.get() - MEMORY.0.free_start.get());
 }
 
-/// An eighth of all RAM, from 16 to 256 MiB, where it fits; less on a small machine.
+/// An eighth of all RAM, from 16 to 256 MiB, where it fits; less on a small machine. In large pages.
 fn choose_pool(ram: &Ranges, total: u64) -> PhysRange {
     let mut size = (total / 8).clamp(16 * MIB, POOL_MOST) / (2 * MIB) * (2 * MIB);
     while size >= 2 * MIB {
@@ -218,7 +218,7 @@ fn choose_pool(ram: &Ranges, total: u64) -> PhysRange {
                 return PhysRange { start, size };
             }
         }
-        size /= 2;
+        size = size / (4 * MIB) * (2 * MIB);
     }
     panic!("there is too little memory for the kernel: {total} bytes of RAM");
 }
