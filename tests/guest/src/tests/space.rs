@@ -78,7 +78,7 @@ fn quota_limits() -> Outcome {
     twin.space
         .set_state(
             &SpaceState {
-                quota: 1024,
+                quota: 512,
                 ..SpaceState::default()
             },
             0,
@@ -93,9 +93,9 @@ fn quota_limits() -> Outcome {
             other => return Err(alloc::format!("mutex_create says {other:?}")),
         }
     }
-    check!((1..32).contains(&made), "{made} mutexes in 1024 bytes");
+    check!((1..32).contains(&made), "{made} mutexes in 512 bytes");
     let used = twin.space.get_state(0).must("get_state")?.used;
-    check!(used > 0 && used <= 1024, "{used} bytes in use");
+    check!(used > 0 && used <= 512, "{used} bytes in use");
     for n in 0..made {
         actor.ordinary(Call::MutexDestroy, [first + n * 16, 0, 0, 0, 0, 0])?;
         check_eq!(actor.finish_code()?, Code::Ok);
