@@ -349,7 +349,7 @@ impl FpuArea {
 /// Why the kernel is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trap {
-    /// The `syscall` instruction. The context's `rip` is at the instruction and `full` is 0.
+    /// The `syscall` instruction. The context's `rip` is at the instruction and it is not full.
     Syscall,
     /// A memory access that the translations do not allow.
     PageFault {
