@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::boots::{self, Line, Look, Stretch};
-use super::references::{STODOLSKY_TABLES_1_AND_2, STODOLSKY_TABLE_3};
+use super::references::{FAST_INTERRUPT_TABLES_1_AND_2, FAST_INTERRUPT_TABLE_3};
 use super::table::{grouped, number, Table};
 use super::{median, per, wanted, Group, Results, Row};
 use crate::config::{Config, Irq, Model};
@@ -238,7 +238,7 @@ impl Results {
     /// Stodolsky et al., Tables 1 and 2, theirs and ours.
     pub(super) fn stodolsky_1(&self) -> Option<Table> {
         let mut table = self.ways("", |way| way.pair)?;
-        for (machine, conventional, optimistic) in STODOLSKY_TABLES_1_AND_2 {
+        for (machine, conventional, optimistic) in FAST_INTERRUPT_TABLES_1_AND_2 {
             let mut theirs = |what: &str, [instructions, cycles]: [u64; 2]| {
                 let mut cells = vec![format!("{machine}: {what}"), grouped(instructions)];
                 cells.extend(["-", "-"].map(String::from));
@@ -323,7 +323,7 @@ impl Results {
         if table.rows.is_empty() {
             return None;
         }
-        for (machine, [optimistic, conventional]) in STODOLSKY_TABLE_3 {
+        for (machine, [optimistic, conventional]) in FAST_INTERRUPT_TABLE_3 {
             table.rows.push(vec![
                 format!("{machine}, cycles"),
                 grouped(*conventional),

@@ -143,7 +143,7 @@ type Pair = (&'static str, [u64; 2], Option<[u64; 2]>);
 /// Stodolsky et al., Fast Interrupt Priority Management in Operating System Kernels, Tables 1 and 2:
 /// instructions and cycles of a pair of masking and unmasking in Mach 3.0, conventional and, where it was
 /// done, optimistic.
-pub(super) const STODOLSKY_TABLES_1_AND_2: &[Pair] = &[
+pub(super) const FAST_INTERRUPT_TABLES_1_AND_2: &[Pair] = &[
     ("Luna88k (88100)", [68, 96], Some([51, 51])),
     ("Flamingo (Alpha 21064)", [25, 21], None),
     ("DECstation 5000/120 (R3000)", [65, 80], Some([31, 31])),
@@ -153,7 +153,7 @@ pub(super) const STODOLSKY_TABLES_1_AND_2: &[Pair] = &[
 ];
 
 /// The same, Table 3: cycles of a null RPC, optimistic and conventional.
-pub(super) const STODOLSKY_TABLE_3: &[(&str, [u64; 2])] = &[
+pub(super) const FAST_INTERRUPT_TABLE_3: &[(&str, [u64; 2])] = &[
     ("Luna88k", [4225, 4400]),
     ("DECstation 5000/120", [1840, 2140]),
     ("DECstation 5000/200", [1198, 1234]),
