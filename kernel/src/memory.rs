@@ -376,135 +376,124 @@ pub(crate) fn probe(
     Ok(())
 }
 
-/// Gives `f` the parts of `count` units at the address that lie in one page each: frame, offset in
-/// it, and which units these are. All pages are there before the first is given.
-#[inline]
-#[cfg_attr(fermata_probe, track_caller)]
-fn by_page<const UNIT: u64>(
-    k: K,
-    space: &'static Space,
-    address: u64,
-    count: usize,
-    need: Access,
-    mut f: impl FnMut(Pfn, u64, Range<usize>),
-) -> Result<(), Stop> {
-    let length = count as u64 * UNIT;
-    if on_one_page(address, length) {
+/// Some bytes of a program's memory, no more than a page, that have been found: whatever is done with them
+/// cannot fail. What a handler does before it finds them, a fault makes it do again.
+#[derive(Clone, Copy)]
+pub(crate) struct Span {
+    /// Frame of the first byte, and its offset there.
+    start: (Pfn, u64),
+    /// How many bytes are in that frame.
+    border: usize,
+    /// The frame that begins with the others.
+    next: Pfn,
+}
+
+impl Span {
+    /// Finds so many bytes, at least one.
+    #[inline(always)]
+    #[cfg_attr(fermata_probe, track_caller)]
+    pub(crate) fn bytes(
+        k: K,
+        space: &'static Space,
+        address: u64,
+        length: u64,
+        need: Access,
+    ) -> Result<Self, Stop> {
+        let offset = address % PAGE_SIZE;
+        if offset + length > PAGE_SIZE {
+            return Span::across(k, space, address, length, need);
+        }
         let pfn = translate(k, space, address, need)?;
-        f(pfn, address % PAGE_SIZE, 0..count);
-        return Ok(());
+        Ok(Span {
+            start: (pfn, offset),
+            border: length as usize,
+            next: pfn,
+        })
     }
-    probe(k, space, address, length, need)?;
-    let mut done = 0;
-    while done < count {
-        let at = address + done as u64 * UNIT;
-        let n = (count - done).min(((PAGE_SIZE - at % PAGE_SIZE) / UNIT) as usize);
-        let pfn = translate(k, space, at, need)?;
-        f(pfn, at % PAGE_SIZE, done..done + n);
-        done += n;
+
+    /// Finds so many words, at least one. The address must be aligned to 8.
+    #[inline(always)]
+    #[cfg_attr(fermata_probe, track_caller)]
+    pub(crate) fn words(
+        k: K,
+        space: &'static Space,
+        address: u64,
+        count: usize,
+        need: Access,
+    ) -> Result<Self, Stop> {
+        word_aligned(address)?;
+        Span::bytes(k, space, address, count as u64 * 8, need)
     }
-    Ok(())
-}
 
-/// Reads words. The address must be aligned to 8.
-#[inline]
-#[cfg_attr(fermata_probe, track_caller)]
-pub(crate) fn read_words(
-    k: K,
-    space: &'static Space,
-    address: u64,
-    words: &mut [u64],
-) -> Result<(), Stop> {
-    word_aligned(address)?;
-    by_page::<8>(
-        k,
-        space,
-        address,
-        words.len(),
-        Access::READ,
-        |pfn, at, n| {
-            hal::read_words(pfn, at, &mut words[n]);
-        },
-    )
-}
-
-/// Reads so many words. The address must be aligned to 8.
-#[inline(always)]
-#[cfg_attr(fermata_probe, track_caller)]
-pub(crate) fn read_array<const N: usize>(
-    k: K,
-    space: &'static Space,
-    address: u64,
-) -> Result<[u64; N], Stop> {
-    word_aligned(address)?;
-    if on_one_page(address, 8 * N as u64) {
-        let pfn = translate(k, space, address, Access::READ)?;
-        return Ok(hal::read_array(pfn, address % PAGE_SIZE));
+    #[inline(never)]
+    #[cfg_attr(fermata_probe, track_caller)]
+    fn across(
+        k: K,
+        space: &'static Space,
+        address: u64,
+        length: u64,
+        need: Access,
+    ) -> Result<Self, Stop> {
+        if !in_range(address, length) {
+            return Err(outside(address, need));
+        }
+        let offset = address % PAGE_SIZE;
+        let border = PAGE_SIZE - offset;
+        Ok(Span {
+            start: (translate(k, space, address, need)?, offset),
+            border: border as usize,
+            next: translate(k, space, address + border, need)?,
+        })
     }
-    let mut words = [0; N];
-    read_words(k, space, address, &mut words)?;
-    Ok(words)
-}
 
-/// Writes words, all or none. The address must be aligned to 8.
-#[inline]
-#[cfg_attr(fermata_probe, track_caller)]
-pub(crate) fn write_words(
-    k: K,
-    space: &'static Space,
-    address: u64,
-    words: &[u64],
-) -> Result<(), Stop> {
-    word_aligned(address)?;
-    by_page::<8>(
-        k,
-        space,
-        address,
-        words.len(),
-        Access::WRITE,
-        |pfn, at, n| {
-            hal::write_words(pfn, at, &words[n]);
-        },
-    )
-}
+    /// Gives `f` what of these bytes is in one frame each: frame, offset in it, and which bytes it is.
+    #[inline(always)]
+    fn parts(&self, bytes: Range<usize>, mut f: impl FnMut(Pfn, u64, Range<usize>)) {
+        let (pfn, offset) = self.start;
+        let (begin, end) = (bytes.start, bytes.end);
+        if begin < self.border {
+            f(pfn, offset + begin as u64, begin..end.min(self.border));
+        }
+        if end > self.border {
+            let begin = begin.max(self.border);
+            f(self.next, (begin - self.border) as u64, begin..end);
+        }
+    }
 
-/// Reads bytes.
-#[cfg_attr(fermata_probe, track_caller)]
-pub(crate) fn read_bytes(
-    k: K,
-    space: &'static Space,
-    address: u64,
-    into: &mut [u8],
-) -> Result<(), Stop> {
-    by_page::<1>(k, space, address, into.len(), Access::READ, |pfn, at, n| {
-        hal::read_bytes(pfn, at, &mut into[n]);
-    })
-}
+    /// The first words.
+    #[inline(always)]
+    pub(crate) fn read<const N: usize>(&self) -> [u64; N] {
+        if self.border >= 8 * N {
+            return hal::read_array(self.start.0, self.start.1);
+        }
+        let mut words = [0; N];
+        self.parts(0..8 * N, |pfn, at, part| {
+            hal::read_words(pfn, at, &mut words[part.start / 8..part.end / 8]);
+        });
+        words
+    }
 
-/// Writes bytes, all or none.
-#[cfg_attr(fermata_probe, track_caller)]
-pub(crate) fn write_bytes(
-    k: K,
-    space: &'static Space,
-    address: u64,
-    from: &[u8],
-) -> Result<(), Stop> {
-    by_page::<1>(
-        k,
-        space,
-        address,
-        from.len(),
-        Access::WRITE,
-        |pfn, at, n| {
-            hal::write_bytes(pfn, at, &from[n]);
-        },
-    )
-}
+    /// Writes the first words.
+    #[inline(always)]
+    pub(crate) fn write(&self, words: &[u64]) {
+        self.parts(0..8 * words.len(), |pfn, at, part| {
+            hal::write_words(pfn, at, &words[part.start / 8..part.end / 8]);
+        });
+    }
 
-/// Whether the range is not empty, and what is true of its first byte is true of all.
-#[inline(always)]
-fn on_one_page(address: u64, length: u64) -> bool {
-    length > 0 && address % PAGE_SIZE + length <= PAGE_SIZE
+    /// Reads bytes from that one on.
+    pub(crate) fn read_bytes(&self, from: usize, into: &mut [u8]) {
+        self.parts(from..from + into.len(), |pfn, at, part| {
+            hal::read_bytes(pfn, at, &mut into[part.start - from..part.end - from]);
+        });
+    }
+
+    /// Writes bytes from that one on.
+    pub(crate) fn write_bytes(&self, from: usize, bytes: &[u8]) {
+        self.parts(from..from + bytes.len(), |pfn, at, part| {
+            hal::write_bytes(pfn, at, &bytes[part.start - from..part.end - from]);
+        });
+    }
 }
 
 /// Words must be aligned to 8.

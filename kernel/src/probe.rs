@@ -70,6 +70,8 @@ static PERIOD: Count = Count::new();
 /// How often a thread has been displaced in the kernel.
 static DISPLACED: Count = Count::new();
 static GENERAL: AtomicBool = AtomicBool::new(false);
+/// Whether sites are passed for the second time.
+static PASSED_BEFORE: AtomicBool = AtomicBool::new(false);
 
 /// A site that was passed: number, how often.
 struct Passed([Count; 2]);
@@ -81,13 +83,26 @@ static TABLE: [Passed; SITES as usize] =
 #[inline(always)]
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn site(kind: Kind) -> Result<(), Stop> {
-    if CONFIG.probe {
+    if CONFIG.probe && !PASSED_BEFORE.load(Relaxed) {
         let at = Location::caller();
         if apart(|begin| pass(kind, at, RUNNING.get(), FRAME.get(), begin)) {
             return Err(Stop::Cut);
         }
     }
     Ok(())
+}
+
+/// Looks again at what the same call has just looked at, and found. Nothing has changed in between, so that
+/// nothing can stop it there.
+#[inline(always)]
+pub(crate) fn again<R>(look: impl FnOnce() -> R) -> R {
+    if !CONFIG.probe {
+        return look();
+    }
+    PASSED_BEFORE.store(true, Relaxed);
+    let found = look();
+    PASSED_BEFORE.store(false, Relaxed);
+    found
 }
 
 /// A thread begins to wait. Its frame is complete: nothing has to be stopped.

@@ -177,7 +177,7 @@ impl System {
     fn move_message(&mut self, from: (Id, Plan), to: (Id, Plan)) -> Moved {
         let mut source = Side::sender(self, from.0, from.1);
         let mut sink = Side::receiver(self, to.0, to.1, true);
-        let moved = self.transfer(&mut source, &mut sink, u64::MAX);
+        let moved = self.transfer(&mut source, &mut sink);
         source.save_sender(&mut self.thread_mut(from.0).registers);
         sink.save_receiver(&mut self.thread_mut(to.0).registers);
         moved
@@ -500,7 +500,7 @@ impl System {
             return Moved::Full;
         };
         let mut sink = Side::receiver(self, s, plan(rest), false);
-        match self.transfer(&mut source, &mut sink, MAX_IDEMPOTENT) {
+        match self.transfer_whole(&mut source, &mut sink, false) {
             Moved::All => {}
             // Too many empty segments: there is no progress to keep.
             Moved::Sender(Stop::Again) | Moved::Receiver(Stop::Again) => return Moved::Full,
@@ -630,7 +630,7 @@ impl System {
             return Ok(());
         };
         let mut sink = Side::receiver(self, c, plan(call), false);
-        let code = match self.transfer(&mut source, &mut sink, MAX_IDEMPOTENT) {
+        let code = match self.transfer_whole(&mut source, &mut sink, true) {
             Moved::All => Code::Ok,
             Moved::Full | Moved::Receiver(Stop::Again) => Code::Truncated,
             Moved::Sender(Stop::Again) => return Err(Stop::Code(Code::TooLarge)),

@@ -23,8 +23,8 @@ pub(crate) struct Side {
 enum Bytes {
     /// In scattered memory: a segment, then a list of segments.
     Memory { address: u64, length: u64, list: u64, left: u64 },
-    /// In registers, or the kernel's own; this many of them to send, or received.
-    Held([u8; HELD], usize),
+    /// In registers, or the kernel's own: from `at` to `end` they are still to be sent, or there is room.
+    Held { bytes: [u8; HELD], at: usize, end: usize },
 }
 
 /// The longest message that the kernel itself sends.
@@ -48,12 +48,20 @@ fn short(r: &mut Registers) -> [&mut u64; 8] {
     [&mut r.rsi, &mut r.rdx, &mut r.r10, &mut r.r8, &mut r.r9, &mut r.r12, &mut r.r13, &mut r.r14]
 }
 
-fn held(r: &Registers) -> Bytes {
+/// The bytes of a register message, and how many count.
+fn held(r: &Registers) -> ([u8; HELD], usize) {
     let mut bytes = [0; HELD];
     for (chunk, register) in bytes.chunks_exact_mut(8).zip(short(&mut r.clone())) {
         chunk.copy_from_slice(&register.to_le_bytes());
     }
-    Bytes::Held(bytes, (r.rax >> 8 & 0xff).min(MAX_SHORT) as usize)
+    (bytes, (r.rax >> 8 & 0xff).min(MAX_SHORT) as usize)
+}
+
+fn set_held(r: &mut Registers, bytes: &[u8], count: usize) {
+    for (chunk, register) in bytes.chunks_exact(8).zip(short(r)) {
+        *register = u64::from_le_bytes(chunk.try_into().unwrap_or_default());
+    }
+    r.rax = r.rax & !0xff00 | (count as u64) << 8;
 }
 
 impl Side {
@@ -61,7 +69,8 @@ impl Side {
     pub(crate) fn sender(system: &System, t: Id, stages: Plan) -> Side {
         let (t, r) = (system.thread(t), &system.thread(t).registers);
         if stages.has(Plan::SHORT) {
-            return Side { space: t.space, bytes: held(r), refs: r.r15 };
+            let (bytes, end) = held(r);
+            return Side { space: t.space, bytes: Bytes::Held { bytes, at: 0, end }, refs: r.r15 };
         }
         let bytes = Bytes::Memory { address: r.rsi, length: r.rdx, list: r.r10, left: r.r8 };
         Side { space: t.space, bytes, refs: r.r9 }
@@ -71,9 +80,12 @@ impl Side {
     /// it has not begun.
     pub(crate) fn receiver(system: &System, t: Id, stages: Plan, begun: bool) -> Side {
         let (t, r) = (system.thread(t), &system.thread(t).registers);
-        let bytes = match (stages.has(Plan::SHORT), held(r)) {
-            (true, Bytes::Held(bytes, n)) => Bytes::Held(bytes, if begun { n } else { 0 }),
-            _ => Bytes::Memory { address: r.r12, length: r.r13, list: r.r14, left: r.r15 },
+        let bytes = if stages.has(Plan::SHORT) {
+            let (bytes, count) = held(r);
+            let at = if begun { count } else { 0 };
+            Bytes::Held { bytes, at, end: MAX_SHORT as usize }
+        } else {
+            Bytes::Memory { address: r.r12, length: r.r13, list: r.r14, left: r.r15 }
         };
         Side { space: t.space, bytes, refs: r.rbx }
     }
@@ -84,7 +96,8 @@ impl Side {
         for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
             chunk.copy_from_slice(&word.to_le_bytes());
         }
-        Side { space: None, bytes: Bytes::Held(bytes, words.len() * 8), refs: 0 }
+        let bytes = Bytes::Held { bytes, at: 0, end: words.len() * 8 };
+        Side { space: None, bytes, refs: 0 }
     }
 
     /// Writes what is left into the sender's frame.
@@ -93,8 +106,12 @@ impl Side {
             Bytes::Memory { address, length, list, left } => {
                 (r.rsi, r.rdx, r.r10, r.r8, r.r9) = (address, length, list, left, self.refs);
             }
-            Bytes::Held(..) => {
-                self.save_held(r);
+            Bytes::Held { mut bytes, at, end } => {
+                // What is left moves to the front; nothing left, nothing moves.
+                if at < end {
+                    bytes.copy_within(at..MAX_SHORT as usize, 0);
+                }
+                set_held(r, &bytes, end - at);
                 r.r15 = self.refs;
             }
         }
@@ -106,25 +123,16 @@ impl Side {
             Bytes::Memory { address, length, list, left } => {
                 (r.r12, r.r13, r.r14, r.r15) = (address, length, list, left);
             }
-            Bytes::Held(..) => self.save_held(r),
+            Bytes::Held { bytes, at, .. } => set_held(r, &bytes, at),
         }
         r.rbx = self.refs;
-    }
-
-    fn save_held(&self, r: &mut Registers) {
-        if let Bytes::Held(bytes, count) = self.bytes {
-            for (chunk, register) in bytes.chunks_exact(8).zip(short(r)) {
-                *register = u64::from_le_bytes(chunk.try_into().unwrap_or_default());
-            }
-            r.rax = r.rax & !0xff00 | (count as u64) << 8;
-        }
     }
 
     /// Bytes that the message has at least.
     pub(crate) fn known_length(&self) -> u64 {
         match self.bytes {
             Bytes::Memory { length, .. } => length,
-            Bytes::Held(_, count) => count as u64,
+            Bytes::Held { at, end, .. } => (end - at) as u64,
         }
     }
 
@@ -169,12 +177,11 @@ impl Side {
     }
 
     /// Bytes that are there in one piece, on one page: to send, or room for them.
-    fn run(&self, receiving: bool) -> u64 {
+    fn run(&self) -> u64 {
         match self.bytes {
             Bytes::Memory { address, length, .. } if address >= USER_END => length.min(1),
             Bytes::Memory { address, length, .. } => length.min(PAGE_SIZE - address % PAGE_SIZE),
-            Bytes::Held(_, count) if receiving => MAX_SHORT - count as u64,
-            Bytes::Held(_, count) => count as u64,
+            Bytes::Held { at, end, .. } => (end - at) as u64,
         }
     }
 
@@ -190,30 +197,44 @@ impl Side {
     }
 
     /// `n` bytes have been moved.
-    fn advance(&mut self, n: u64, receiving: bool) {
+    fn advance(&mut self, n: u64) {
         match &mut self.bytes {
             Bytes::Memory { address, length, .. } => {
                 (*address, *length) = (*address + n, *length - n);
             }
-            Bytes::Held(_, count) if receiving => *count += n as usize,
-            Bytes::Held(bytes, count) => {
-                // What is left moves to the front; nothing left, nothing moves.
-                if (n as usize) < *count {
-                    let end = if self.space.is_some() { MAX_SHORT as usize } else { HELD };
-                    bytes.copy_within(n as usize..end, 0);
-                }
-                *count -= n as usize;
-            }
+            Bytes::Held { at, .. } => *at += n as usize,
         }
     }
 }
 
+/// What is done with each piece of both sides: where it is in the sender's and in the receiver's memory,
+/// and how long it is.
+type Visit = fn(&mut System, (&Side, Option<Place>), (&mut Side, Option<Place>), u64);
+
 impl System {
-    /// Moves what the sender has into what room the receiver has, but no more than `limit` bytes.
-    pub(crate) fn transfer(&mut self, from: &mut Side, to: &mut Side, mut limit: u64) -> Moved {
+    /// Moves what the sender has into what room the receiver has.
+    pub(crate) fn transfer(&mut self, from: &mut Side, to: &mut Side) -> Moved {
+        match self.transfer_references(from, to) {
+            Some(ended) => ended,
+            None => self.pieces(from, to, u64::MAX, System::copy),
+        }
+    }
+
+    /// The same for a message that goes in one piece: no byte is moved before all pages have been found,
+    /// nor, but for `part`, if the receiver has no room for all of it.
+    pub(crate) fn transfer_whole(&mut self, from: &mut Side, to: &mut Side, part: bool) -> Moved {
         if let Some(ended) = self.transfer_references(from, to) {
             return ended;
         }
+        match self.pieces(&mut { *from }, &mut { *to }, MAX_IDEMPOTENT, |_, _, _, _| {}) {
+            Moved::Full if !part => Moved::Full,
+            Moved::All | Moved::Full => self.pieces(from, to, MAX_IDEMPOTENT, System::copy),
+            stopped => stopped,
+        }
+    }
+
+    /// Goes along both sides, as far as both have bytes, but no more than `limit`.
+    fn pieces(&mut self, from: &mut Side, to: &mut Side, mut limit: u64, visit: Visit) -> Moved {
         loop {
             if let Err(stop) = from.settle(self) {
                 return Moved::Sender(stop);
@@ -224,7 +245,7 @@ impl System {
             if let Err(stop) = to.settle(self) {
                 return Moved::Receiver(stop);
             }
-            let n = from.run(false).min(to.run(true)).min(limit);
+            let n = from.run().min(to.run()).min(limit);
             if n == 0 {
                 return Moved::Full;
             }
@@ -237,21 +258,25 @@ impl System {
                 Ok(place) => place,
                 Err(stop) => return Moved::Receiver(stop),
             };
-            // Byte by byte, from the lowest up: the two may overlap.
-            for i in 0..n {
-                let byte = match (source, &from.bytes) {
-                    (Some((frame, offset)), _) => self.peek(frame, offset + i, 1)[0],
-                    (None, Bytes::Held(bytes, _)) => bytes[i as usize],
-                    (None, _) => 0,
-                };
-                match (sink, &mut to.bytes) {
-                    (Some((frame, offset)), _) => self.poke(frame, offset + i, &[byte]),
-                    (None, Bytes::Held(bytes, count)) => bytes[*count + i as usize] = byte,
-                    (None, _) => {}
-                }
+            visit(self, (from, source), (to, sink), n);
+            from.advance(n);
+            to.advance(n);
+        }
+    }
+
+    /// Copies byte by byte, from the lowest up: the two may overlap.
+    fn copy(&mut self, from: (&Side, Option<Place>), to: (&mut Side, Option<Place>), n: u64) {
+        for i in 0..n {
+            let byte = match (from.1, &from.0.bytes) {
+                (Some((frame, offset)), _) => self.peek(frame, offset + i, 1)[0],
+                (None, Bytes::Held { bytes, at, .. }) => bytes[at + i as usize],
+                (None, _) => 0,
+            };
+            match (to.1, &mut to.0.bytes) {
+                (Some((frame, offset)), _) => self.poke(frame, offset + i, &[byte]),
+                (None, Bytes::Held { bytes, at, .. }) => bytes[*at + i as usize] = byte,
+                (None, _) => {}
             }
-            from.advance(n, false);
-            to.advance(n, true);
         }
     }
 
@@ -281,9 +306,9 @@ impl System {
     /// Reads a message that must have exactly this length.
     pub(crate) fn read_exactly(&self, mut from: Side, length: u64) -> Result<Vec<u8>, Stop> {
         let wrong = Stop::Code(Code::Invalid);
-        if let Bytes::Held(bytes, count) = from.bytes {
-            let fits = count as u64 == length && from.refs & MAX_LIST_REFS == 0;
-            return if fits { Ok(bytes[..count].to_vec()) } else { Err(wrong) };
+        if let Bytes::Held { bytes, end, .. } = from.bytes {
+            let fits = end as u64 == length && from.refs & MAX_LIST_REFS == 0;
+            return if fits { Ok(bytes[..end].to_vec()) } else { Err(wrong) };
         }
         let mut all = Vec::new();
         while (all.len() as u64) < length {
@@ -291,14 +316,14 @@ impl System {
                 return Err(wrong);
             };
             from.settle(self)?;
-            let n = from.run(false).min(length - all.len() as u64);
+            let n = from.run().min(length - all.len() as u64);
             if n == 0 {
                 return Err(wrong);
             }
             if let Some((frame, offset)) = from.locate(self, access::READ)? {
                 all.extend(self.peek(frame, offset, n));
             }
-            from.advance(n, false);
+            from.advance(n);
         }
         from.settle(self)?;
         if from.known_length() == 0 && from.refs & MAX_LIST_REFS == 0 {

@@ -105,14 +105,7 @@ impl System {
                 (vec![kind as u64], [copy, none, none])
             }
         };
-        if let Body::Thread(t) = &body {
-            let bytes = (THREAD_WORDS * 8) as u64;
-            self.probe(c.space, c.b, bytes + FPU_BYTES as u64, abi::access::WRITE)?;
-            self.write_words(c.space, c.b, &words)?;
-            self.write(c.space, c.b + bytes, &t.fpu)?;
-        } else {
-            self.write_words(c.space, c.b, &words)?;
-        }
+        self.write_words(c.space, c.b, &words)?;
         for (receiver, target) in given {
             self.give(receiver, target);
         }
@@ -224,8 +217,9 @@ impl System {
         if self.thread(id).stops == 0 {
             return Err(Stop::Code(Code::NotStopped));
         }
-        let words: [u64; THREAD_WORDS] = self.read_words(c.space, c.b)?;
-        let fpu = self.read(c.space, c.b + (THREAD_WORDS * 8) as u64, FPU_BYTES as u64)?;
+        let state: [u64; STATE_WORDS] = self.read_words(c.space, c.b)?;
+        let (words, fpu) = state.split_at(THREAD_WORDS);
+        let fpu: Vec<u8> = fpu.iter().flat_map(|word| word.to_le_bytes()).collect();
         let space = self.given_space(c, c.c)?;
         let client_peer = self.given_end(c, c.d, RefKind::ServerEnd)?;
         let server_peer = self.given_end(c, c.e, RefKind::ClientEnd)?;
@@ -299,6 +293,9 @@ impl System {
     }
 }
 
+/// Words of the whole state of a thread: what is made of words, and the FPU's.
+const STATE_WORDS: usize = THREAD_WORDS + FPU_BYTES / 8;
+
 fn thread_words(t: &Thread) -> Vec<u64> {
     let mut words = t.registers().to_words().to_vec();
     let (waiting, what) = t.waits_for();
@@ -316,6 +313,9 @@ fn thread_words(t: &Thread) -> Vec<u64> {
         what,
         0,
     ]);
+    words.extend(
+        t.fpu.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().unwrap_or_default())),
+    );
     words
 }
 

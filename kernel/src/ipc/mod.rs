@@ -22,7 +22,7 @@ use crate::object::{self, Link, Object};
 use crate::{Handled, Outcome, Stop, K};
 use abi::ipc::{next, plan, Plan};
 use abi::message::{EXCEPTION_WORDS, FAULT_WORDS, SHORT_ANSWER_WORDS, SHORT_EXCEPTION_WORDS};
-use abi::state::{Stage, Waiting, REGISTER_WORDS};
+use abi::state::{Stage, Waiting};
 use abi::{Call, Code, Exception, MAX_IDEMPOTENT};
 use hal::NarrowRef;
 use pump::{pump, pump_whole, Pumped, Sink, Source, Trouble};
@@ -280,7 +280,7 @@ fn send(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     let mut sink = Sink::of(p, theirs, space(p)?);
     let result = pump(k, &mut source, &mut sink, t);
     source.save(t);
-    sink.save(p);
+    sink.save();
     match result {
         Ok(Pumped::Exhausted) => Ok(Step::Done(Code::Ok)),
         Ok(Pumped::Preempted) => Err(Stop::Again),
@@ -339,7 +339,7 @@ fn receive(k: K, t: &'static Thread, stages: Plan) -> Handled {
             let mut sink = Sink::of(t, stages, space(t)?);
             let result = pump(k, &mut source, &mut sink, t);
             source.save(p);
-            sink.save(t);
+            sink.save();
             match result {
                 Ok(Pumped::Exhausted) => sent(k, p),
                 Ok(Pumped::Preempted) => return Err(Stop::Again),
@@ -577,7 +577,7 @@ fn deliver(
         return Ok(Err(Code::TooLarge));
     };
     let mut sink = Sink::fresh(s, plan(rest), space);
-    let all = match pump_whole(k, &mut source, &mut sink) {
+    let all = match pump_whole(k, &mut source, &mut sink, false) {
         // A list of a great many empty segments: there is no progress to keep.
         Err(Trouble::Source(Stop::Again) | Trouble::Sink(Stop::Again)) => false,
         other => other?,
@@ -586,7 +586,7 @@ fn deliver(
         return Ok(Err(Code::TooLarge));
     }
     s.become_stage(call, rest);
-    sink.save(s);
+    sink.save();
     s.ctx.rdi.set(port.alias.get());
     s.finish_receive(code);
     Ok(Ok(()))
@@ -627,6 +627,56 @@ pub(crate) enum News {
     Exception([u64; 4]),
 }
 
+impl News {
+    /// The result of the call that hears of it.
+    fn code(&self) -> Code {
+        match self {
+            News::Fault(..) => Code::Fault,
+            News::Exception(_) => Code::Exception,
+        }
+    }
+}
+
+/// What a server is told: put together only when there is a place for it.
+pub(crate) struct Message<'a> {
+    news: &'a News,
+    about: &'static Thread,
+    /// Whether it must fit into registers.
+    short: bool,
+}
+
+impl Message<'_> {
+    /// Words of the longest one.
+    const WORDS: usize = EXCEPTION_WORDS;
+
+    /// Its length in bytes.
+    fn length(&self) -> u64 {
+        let words = match self.news {
+            News::Fault(..) => FAULT_WORDS,
+            News::Exception(_) if self.short => SHORT_EXCEPTION_WORDS,
+            News::Exception(_) => EXCEPTION_WORDS,
+        };
+        words as u64 * 8
+    }
+
+    /// Its words, and zeros.
+    fn words(&self) -> [u64; Message::WORDS] {
+        let mut words = [0; Message::WORDS];
+        match self.news {
+            News::Fault(fault, ..) => words[..FAULT_WORDS].copy_from_slice(fault),
+            News::Exception(begin) if self.short => {
+                let short = short_exception(self.about, *begin);
+                words[..SHORT_EXCEPTION_WORDS].copy_from_slice(&short);
+            }
+            News::Exception(begin) => {
+                words[..4].copy_from_slice(begin);
+                words[4..].copy_from_slice(&self.about.ctx.registers().to_words());
+            }
+        }
+        words
+    }
+}
+
 /// A [`abi::message::ShortExceptionMessage`] that begins with these words.
 #[inline(always)]
 fn short_exception(
@@ -654,27 +704,20 @@ fn tell(
     port: &'static Port,
     news: &News,
 ) -> Result<Result<(), Code>, Trouble> {
-    match news {
-        News::Fault(words, ..) => {
-            if fast::tell(s, port, words, Code::Fault) {
-                return Ok(Ok(()));
-            }
-            deliver(k, s, port, Source::kernel(words), Code::Fault)
-        }
-        News::Exception(begin) => {
-            let short = short_exception(t, *begin);
-            if fast::tell(s, port, &short, Code::Exception) {
-                return Ok(Ok(()));
-            }
-            if s.call().is_some_and(|call| plan(call).has(Plan::SHORT)) {
-                return deliver(k, s, port, Source::kernel(&short), Code::Exception);
-            }
-            let mut words = [0; EXCEPTION_WORDS];
-            words[..4].copy_from_slice(begin);
-            words[4..].copy_from_slice(&t.ctx.registers().to_words());
-            deliver(k, s, port, Source::kernel(&words), Code::Exception)
-        }
+    let told = match news {
+        News::Fault(words, ..) => fast::tell(s, port, words, Code::Fault),
+        News::Exception(begin) => fast::tell(s, port, &short_exception(t, *begin), Code::Exception),
+    };
+    if told {
+        return Ok(Ok(()));
     }
+    let short = s.call().is_some_and(|call| plan(call).has(Plan::SHORT));
+    let message = Message {
+        news,
+        about: t,
+        short,
+    };
+    deliver(k, s, port, Source::kernel(k, &message), news.code())
 }
 
 /// A message of the kernel on behalf of a thread that faulted or met an exception.
@@ -777,7 +820,7 @@ fn reply_call(k: K, c: &'static Thread, mut source: Source<'_>) -> Result<(), St
         return Ok(());
     };
     let mut sink = Sink::fresh(c, plan(call), space);
-    let all = match pump_whole(k, &mut source, &mut sink) {
+    let all = match pump_whole(k, &mut source, &mut sink, true) {
         Ok(all) => all,
         Err(Trouble::Sink(Stop::Again)) => false,
         Err(Trouble::Source(Stop::Again)) => return Err(Stop::Code(Code::TooLarge)),
@@ -790,7 +833,7 @@ fn reply_call(k: K, c: &'static Thread, mut source: Source<'_>) -> Result<(), St
     };
     // The count of a short reply stands beside the code.
     c.ctx.rax.set(call as u64);
-    sink.save(c);
+    sink.save();
     c.complete_receive(k, if all { Code::Ok } else { Code::Truncated });
     Ok(())
 }
@@ -811,9 +854,7 @@ impl Answer {
             let words = source.short_words()?;
             (Answer::Short(words), hal::user_rip_ok(words[0]))
         } else {
-            let mut words = [0; REGISTER_WORDS];
-            source.read_words(k, &mut words)?;
-            let registers = abi::Registers::from_words(&words);
+            let registers = abi::Registers::from_words(&source.read_words(k)?);
             (Answer::Long(registers), hal::user_address_ok(&registers))
         };
         if sound {

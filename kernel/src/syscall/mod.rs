@@ -10,7 +10,6 @@ mod search;
 mod state;
 
 use crate::exec;
-use crate::memory::Access;
 use crate::object::cond::Cond;
 use crate::object::mapping::Mapping;
 use crate::object::mutex::Mutex;
@@ -603,10 +602,4 @@ fn device_map_physical(a: Args) -> Handled {
     region.size.set(size);
     region.protection.set(access::READ | access::WRITE);
     a.done()
-}
-
-/// For `Args` users that only need to know that a page is writable.
-#[cfg_attr(fermata_probe, track_caller)]
-fn writable(a: Args, address: u64, length: u64) -> Result<(), Stop> {
-    crate::memory::probe(a.k, a.space, address, length, Access::WRITE)
 }

@@ -1,13 +1,14 @@
 //! `get_state` and `set_state` of every type.
 //!
 //! Getting never changes the object. Setting treats what it is given as hostile: every field and
-//! every reference is checked before the first change. The call gathers, then checks its
-//! destination, then writes, so that a fault on the way leaves nothing half done.
+//! every reference is checked before the first change. Getting finds
+//! its destination before it gathers anything, so that a fault leaves nothing half done and little to do
+//! again.
 
-use super::{rights, set_priority, writable, Args};
+use super::{rights, set_priority, Args};
 use crate::exec::core;
 use crate::ipc::reliable;
-use crate::memory;
+use crate::memory::{Access, Span};
 use crate::object::mapping::{Change, Mapping};
 use crate::object::mutex::Mutex;
 use crate::object::port::{Port, Portset};
@@ -64,7 +65,14 @@ fn named_space(a: Args, handle: u64) -> Result<Option<&'static Space>, Stop> {
 #[inline(always)]
 #[cfg_attr(fermata_probe, track_caller)]
 fn read<const N: usize>(a: Args, address: u64) -> Result<[u64; N], Stop> {
-    memory::read_array(a.k, a.space, address)
+    Ok(Span::words(a.k, a.space, address, N, Access::READ)?.read())
+}
+
+/// Where so many words of a state go.
+#[inline(always)]
+#[cfg_attr(fermata_probe, track_caller)]
+fn room(a: Args, count: usize) -> Result<Span, Stop> {
+    Span::words(a.k, a.space, a.b(), count, Access::WRITE)
 }
 
 fn page_range(start: u64, size: u64, limit: u64) -> Result<(), Stop> {
@@ -93,7 +101,7 @@ pub(super) fn nothing_set<T: Object>(a: Args) -> Handled {
 
 pub(super) fn mutex_get(a: Args) -> Handled {
     let mutex = object::find_body::<Mutex>(a.k, a.space, a.a())?;
-    memory::write_words(a.k, a.space, a.b(), &[u64::from(mutex.locked.get())])?;
+    room(a, 1)?.write(&[u64::from(mutex.locked.get())]);
     a.done()
 }
 
@@ -123,7 +131,7 @@ pub(super) fn mapping_get(a: Args) -> Handled {
         m.offset.get(),
         m.protection.get(),
     ];
-    memory::write_words(a.k, a.space, a.b(), &words)?;
+    room(a, words.len())?.write(&words);
     let (r, s) = (m.region.get().link(), m.space.get());
     give(a, region, Target::of(r));
     give(a, space, Target::of(s));
@@ -154,7 +162,7 @@ pub(super) fn region_get(a: Args) -> Handled {
     let r = object::find_body::<Region>(a.k, a.space, a.a())?;
     let (space, keeper) = (place(a, a.c())?, place(a, a.d())?);
     let words = [r.start.get(), r.size.get(), r.protection.get()];
-    memory::write_words(a.k, a.space, a.b(), &words)?;
+    room(a, words.len())?.write(&words);
     let (s, port) = (r.space.get(), r.keeper.get());
     give(a, space, Target::of(s));
     give(a, keeper, port);
@@ -188,7 +196,7 @@ pub(super) fn region_set(a: Args) -> Handled {
 pub(super) fn port_get(a: Args) -> Handled {
     let port = object::find_body::<Port>(a.k, a.space, a.a())?;
     let portset = place(a, a.c())?;
-    memory::write_words(a.k, a.space, a.b(), &[port.alias.get()])?;
+    room(a, 1)?.write(&[port.alias.get()]);
     let set = port.portset.get();
     give(a, portset, Target::of(set));
     a.done()
@@ -221,7 +229,7 @@ pub(super) fn space_get(a: Args) -> Handled {
         account.map_or(0, |c| c.used()),
         s.clock_offset.get(),
     ];
-    memory::write_words(a.k, a.space, a.b(), &words)?;
+    room(a, words.len())?.write(&words);
     let port = s.keeper.get();
     give(a, keeper, port);
     a.done()
@@ -248,9 +256,13 @@ pub(super) fn space_set(a: Args) -> Handled {
 
 // ---- thread --------------------------------------------------------------------------------------
 
+/// The whole state of a thread, in words: what is made of words, and the FPU's.
+const STATE_WORDS: usize = THREAD_WORDS + FPU_BYTES / 8;
+
 pub(super) fn thread_get(a: Args) -> Handled {
     let t = object::find_body::<Thread>(a.k, a.space, a.a())?;
     let (space, client, server) = (place(a, a.c())?, place(a, a.d())?, place(a, a.e())?);
+    let room = room(a, STATE_WORDS)?;
     let mut words = [0; THREAD_WORDS];
     // A thread that is not stopped may go on when an interrupt comes.
     let (registers, fpu) = core(|| (t.ctx.registers(), t.ctx.fpu()));
@@ -269,9 +281,8 @@ pub(super) fn thread_get(a: Args) -> Handled {
         t.waiting_for(),
         0,
     ]);
-    writable(a, a.b(), (THREAD_WORDS * 8 + FPU_BYTES) as u64)?;
-    memory::write_words(a.k, a.space, a.b(), &words)?;
-    memory::write_bytes(a.k, a.space, a.b() + (THREAD_WORDS * 8) as u64, &fpu)?;
+    room.write(&words);
+    room.write_bytes(THREAD_WORDS * 8, &fpu);
     let (c, v) = (t.client().shown(), t.server().shown());
     give(a, space, t.space().map_or(Target::Null, Target::to));
     give(a, client, end_target(c, Target::ServerEnd));
@@ -342,13 +353,12 @@ pub(super) fn thread_set(a: Args) -> Handled {
     if t.stop_count.get() == 0 {
         return Err(Stop::Code(Code::NotStopped));
     }
-    let words = read::<THREAD_WORDS>(a, a.b())?;
-    let mut fpu = [0; FPU_BYTES];
-    memory::read_bytes(a.k, a.space, a.b() + (THREAD_WORDS * 8) as u64, &mut fpu)?;
+    let state = Span::words(a.k, a.space, a.b(), STATE_WORDS, Access::READ)?;
     let space = named_space(a, a.c())?;
     let client_peer = named_end(a, a.d(), server_end)?;
     let server_peer = named_end(a, a.e(), client_end)?;
 
+    let words: [u64; THREAD_WORDS] = state.read();
     let mut register_words = [0; REGISTER_WORDS];
     register_words.copy_from_slice(&words[..REGISTER_WORDS]);
     let registers = Registers::from_words(&register_words);
@@ -381,6 +391,8 @@ pub(super) fn thread_set(a: Args) -> Handled {
     }
 
     t.ctx.set_registers(&registers);
+    let mut fpu = [0; FPU_BYTES];
+    state.read_bytes(THREAD_WORDS * 8, &mut fpu);
     core(|| t.ctx.set_fpu(&fpu));
     exec::drop_activation(t);
     t.ctx.tag.set(tag);
@@ -416,7 +428,7 @@ pub(super) fn reference_get(a: Args) -> Handled {
     } else {
         RefKind::Null
     };
-    memory::write_words(a.k, a.space, a.b(), &[kind as u64])?;
+    room(a, 1)?.write(&[kind as u64]);
     give(a, copy, target);
     a.done()
 }
