@@ -62,7 +62,9 @@ static MOVED: Count = Count::new();
 static PROGRESS: Count = Count::new();
 /// Time that the probe itself has used, in total.
 static OWN: Count = Count::new();
-/// The same, at the last progress.
+/// What a site costs beside that.
+static AROUND: Count = Count::new();
+/// The same as [`OWN`], at the last progress.
 static OWN_THEN: Count = Count::new();
 /// Exits from the kernel, and at every how many of them everything is checked.
 static EXITS: Count = Count::new();
@@ -83,13 +85,15 @@ static TABLE: [Passed; SITES as usize] =
 #[inline(always)]
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn site(kind: Kind) -> Result<(), Stop> {
-    if CONFIG.probe && !PASSED_BEFORE.load(Relaxed) {
-        let at = Location::caller();
-        if apart(|begin| pass(kind, at, RUNNING.get(), FRAME.get(), begin)) {
-            return Err(Stop::Cut);
-        }
+    if CONFIG.probe && !PASSED_BEFORE.load(Relaxed) && pass_by(kind, Location::caller()) {
+        return Err(Stop::Cut);
     }
     Ok(())
+}
+
+#[inline(never)]
+fn pass_by(kind: Kind, at: &Location<'_>) -> bool {
+    apart(|begin| pass(kind, at, RUNNING.get(), FRAME.get(), begin))
 }
 
 /// Looks again at what the same call has just looked at, and found. Nothing has changed in between, so that
@@ -120,7 +124,7 @@ pub(crate) fn wait(t: &Thread) {
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn preempts() -> bool {
     let at = Location::caller();
-    CONFIG.probe && apart(|begin| pass(Kind::Point, at, RUNNING.get(), FRAME.get(), begin))
+    CONFIG.probe && pass_by(Kind::Point, at)
 }
 
 /// The role of a thread with this tag, if it is watched.
@@ -143,8 +147,19 @@ fn mix(hash: u64, word: u64) -> u64 {
 fn apart<R>(work: impl FnOnce(u64) -> R) -> R {
     let begin = hal::ticks();
     let result = work(begin);
-    OWN.add(hal::ticks() - begin);
+    OWN.add(hal::ticks() - begin + AROUND.get());
     result
+}
+
+/// Finds out what passing a site costs beyond what is between the two looks at the clock.
+fn calibrate() {
+    AROUND.set(0);
+    let looks = [hal::ticks(), hal::ticks(), hal::ticks()];
+    let own = OWN.get();
+    // No site of anybody: of whoever runs then, nothing is watched.
+    let _ = pass_by(Kind::Point, Location::caller());
+    let all = hal::ticks() - looks[2];
+    AROUND.set(all - (looks[2] - looks[1]) - (OWN.get() - own));
 }
 
 #[inline(never)]
@@ -303,6 +318,7 @@ pub(crate) fn arm(n: u64, roles: u64) {
         MOVED.set(0);
     }
     FIRED.iter().for_each(|word| word.set(0));
+    calibrate();
     AGAIN.set(0);
     ARMED.set(n);
     MASK.set(roles);

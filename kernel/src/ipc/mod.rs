@@ -24,7 +24,7 @@ use abi::ipc::{next, plan, Plan};
 use abi::message::{EXCEPTION_WORDS, FAULT_WORDS, SHORT_ANSWER_WORDS, SHORT_EXCEPTION_WORDS};
 use abi::state::{Stage, Waiting};
 use abi::{Call, Code, Exception, MAX_IDEMPOTENT};
-use hal::NarrowRef;
+use hal::{NarrowRef, Pfn};
 use pump::{pump, pump_whole, Pumped, Sink, Source, Trouble};
 
 /// How a stage ended, if nothing stopped it.
@@ -659,21 +659,30 @@ impl Message<'_> {
         words as u64 * 8
     }
 
-    /// Its words, and zeros.
-    fn words(&self) -> [u64; Message::WORDS] {
-        let mut words = [0; Message::WORDS];
+    /// Calls `f` with its words, from that number on each time.
+    #[inline(always)]
+    fn each(&self, mut f: impl FnMut(usize, &[u64])) {
         match self.news {
-            News::Fault(fault, ..) => words[..FAULT_WORDS].copy_from_slice(fault),
-            News::Exception(begin) if self.short => {
-                let short = short_exception(self.about, *begin);
-                words[..SHORT_EXCEPTION_WORDS].copy_from_slice(&short);
-            }
+            News::Fault(words, ..) => f(0, words),
+            News::Exception(begin) if self.short => f(0, &short_exception(self.about, *begin)),
             News::Exception(begin) => {
-                words[..4].copy_from_slice(begin);
-                words[4..].copy_from_slice(&self.about.ctx.registers().to_words());
+                f(0, begin);
+                f(begin.len(), &self.about.ctx.registers().to_words());
             }
         }
-        words
+    }
+
+    /// Its words, and zeros.
+    #[cold]
+    fn words(&self) -> [u64; Message::WORDS] {
+        let mut all = [0; Message::WORDS];
+        self.each(|at, words| all[at..at + words.len()].copy_from_slice(words));
+        all
+    }
+
+    /// Writes it to an offset of a frame, where there is room for it.
+    fn write(&self, pfn: Pfn, to: u64) {
+        self.each(|at, words| hal::write_words(pfn, to + 8 * at as u64, words));
     }
 }
 

@@ -330,13 +330,11 @@ impl<'a> Source<'a> {
         let range = at as usize..(at + n) as usize;
         match self.holder {
             Holder::Registers(t) => hal::write_bytes(pfn, to, &short_bytes(t)[range]),
+            Holder::Kernel(message) if n == message.length() && to.is_multiple_of(8) => {
+                message.write(pfn, to);
+            }
             Holder::Kernel(message) => {
-                let words = message.words();
-                if (at | to | n).is_multiple_of(8) {
-                    hal::write_words(pfn, to, &words[range.start / 8..range.end / 8]);
-                } else {
-                    hal::write_bytes(pfn, to, &message_bytes(&words)[range]);
-                }
+                hal::write_bytes(pfn, to, &message_bytes(&message.words())[range]);
             }
         }
     }
@@ -515,12 +513,27 @@ pub(super) fn pump_whole(
     if let Some(Pumped::Full) = pump_refs(k, source, sink)? {
         return Ok(false);
     }
-    let ends = (source.cursor, sink.cursor);
-    let found = pieces(k, source, sink, MAX_IDEMPOTENT, |_, _, _, _, _| true)?;
-    if !part && !matches!(found, Pumped::Exhausted) {
+    let begin = (source.cursor, sink.cursor);
+    let (mut count, mut last) = (0, None);
+    let found = pieces(k, source, sink, MAX_IDEMPOTENT, |_, _, from, into, n| {
+        count += 1;
+        last = Some((from, into, n));
+        true
+    })?;
+    let all = matches!(found, Pumped::Exhausted);
+    if !part && !all {
         return Ok(false);
     }
-    (source.cursor, sink.cursor) = ends;
+    match last {
+        Some((from, into, n)) if count == 1 => {
+            copy(source, sink, from, into, n);
+            probe::moved(n, false);
+            return Ok(all);
+        }
+        None => return Ok(all),
+        _ => {}
+    }
+    (source.cursor, sink.cursor) = begin;
     let pumped = probe::again(|| {
         pieces(
             k,
