@@ -36,21 +36,21 @@ impl Plan {
     pub const DISCONNECT: Plan = Plan(1024);
     /// The message travels in registers.
     pub const SHORT: Plan = Plan(2048);
+    /// A message in registers that has still to be sent.
+    pub const SHORT_SEND: Plan = Plan(Plan::SHORT.0 | Plan::SEND.0);
     /// The wait has a deadline.
     pub const UNTIL: Plan = Plan(4096);
 
-    /// The stages, in the order in which a call runs through them.
-    pub const STAGES: [Plan; 9] = [
-        Plan::CONNECT,
-        Plan::ACK,
-        Plan::REPLY,
-        Plan::CALL,
-        Plan::SEND,
-        Plan::OVER,
-        Plan::WAIT,
-        Plan::RECEIVE,
-        Plan::DISCONNECT,
-    ];
+    /// All stages. A call runs through those that it has in the order of their bits.
+    const STAGES: u16 = Plan::CONNECT.0
+        | Plan::ACK.0
+        | Plan::REPLY.0
+        | Plan::CALL.0
+        | Plan::SEND.0
+        | Plan::OVER.0
+        | Plan::WAIT.0
+        | Plan::RECEIVE.0
+        | Plan::DISCONNECT.0;
 
     /// Whether all of `other` is in `self`.
     #[inline]
@@ -67,16 +67,13 @@ impl Plan {
     }
 
     /// The first stage that is left.
+    #[inline]
     #[must_use]
     pub const fn first(self) -> Option<Plan> {
-        let mut i = 0;
-        while i < Plan::STAGES.len() {
-            if self.has(Plan::STAGES[i]) {
-                return Some(Plan::STAGES[i]);
-            }
-            i += 1;
+        match self.0 & Plan::STAGES {
+            0 => None,
+            stages => Some(Plan(stages & stages.wrapping_neg())),
         }
-        None
     }
 }
 

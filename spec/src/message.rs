@@ -179,7 +179,6 @@ impl Side {
     /// Bytes that are there in one piece, on one page: to send, or room for them.
     fn run(&self) -> u64 {
         match self.bytes {
-            Bytes::Memory { address, length, .. } if address >= USER_END => length.min(1),
             Bytes::Memory { address, length, .. } => length.min(PAGE_SIZE - address % PAGE_SIZE),
             Bytes::Held { at, end, .. } => (end - at) as u64,
         }

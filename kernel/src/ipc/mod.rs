@@ -67,7 +67,7 @@ pub(crate) fn run(k: K, t: &'static Thread, call: Call) -> Handled {
             (Step::Wait, _) => return Ok(Outcome::Wait),
             (Step::Finished, _) => return Ok(Outcome::Done),
             (Step::Done(Code::Ok), Some(rest)) => {
-                t.become_stage(call, rest);
+                t.become_stage(rest);
                 call = rest;
             }
             (Step::Done(code), _) => {
@@ -81,13 +81,14 @@ pub(crate) fn run(k: K, t: &'static Thread, call: Call) -> Handled {
 impl Thread {
     /// The call has finished its first stage. A register message that has still to be sent keeps
     /// its count.
-    fn become_stage(&self, from: Call, rest: Call) {
-        let keep = plan(rest).has(Plan::SEND) && plan(from).has(Plan::SEND);
-        let count = self.ctx.rax.get() & 0xff00;
-        self.become_call(rest);
-        if keep && plan(rest).has(Plan::SHORT) {
-            self.ctx.rax.set(rest as u64 | count);
+    #[inline(always)]
+    fn become_stage(&self, rest: Call) {
+        let mut count = 0;
+        if plan(rest).has(Plan::SHORT_SEND) {
+            count = self.ctx.rax.get() & 0xff00;
         }
+        self.become_call(rest);
+        self.ctx.rax.set(rest as u64 | count);
     }
 
     /// Completes a waiting thread's receive.
@@ -238,10 +239,10 @@ fn link(k: K, c: &'static Thread, s: &'static Thread, port: &'static Port) {
     if !s.waits_for(Waiting::Portset) {
         return;
     }
-    match s.call().map(|call| (call, next(call))) {
-        Some((call, Some(rest))) => {
+    match s.call().and_then(next) {
+        Some(rest) => {
             s.quit(k);
-            s.become_stage(call, rest);
+            s.become_stage(rest);
             s.wait_plain(Waiting::Peer);
         }
         _ => s.complete(k, Code::Ok),
@@ -266,9 +267,9 @@ fn send(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     if end_of(t, stages).stage.get() != Stage::Sending {
         return Err(Stop::Code(Code::WrongStage));
     }
-    let mut source = Source::of(t, stages, space(t)?);
     let Some(theirs) = peer_waits(p, stages).filter(|s| s.first() == Some(Plan::RECEIVE)) else {
         // Nothing to send is sent without the other's help.
+        let mut source = Source::of(t, stages, space(t)?);
         let empty = pump::is_empty(k, &mut source);
         source.save(t);
         return Ok(if empty? {
@@ -277,11 +278,7 @@ fn send(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
             wait_for_peer(t)
         });
     };
-    let mut sink = Sink::of(p, theirs, space(p)?);
-    let result = pump(k, &mut source, &mut sink, t);
-    source.save(t);
-    sink.save();
-    match result {
+    match pump(k, (t, stages), (p, theirs), t) {
         Ok(Pumped::Exhausted) => Ok(Step::Done(Code::Ok)),
         Ok(Pumped::Preempted) => Err(Stop::Again),
         Ok(Pumped::Full) => {
@@ -335,12 +332,7 @@ fn receive(k: K, t: &'static Thread, stages: Plan) -> Handled {
     }
     if let Some(theirs) = peer_waits(p, stages) {
         if theirs.first() == Some(Plan::SEND) {
-            let mut source = Source::of(p, theirs, space(p)?);
-            let mut sink = Sink::of(t, stages, space(t)?);
-            let result = pump(k, &mut source, &mut sink, t);
-            source.save(p);
-            sink.save();
-            match result {
+            match pump(k, (p, theirs), (t, stages), t) {
                 Ok(Pumped::Exhausted) => sent(k, p),
                 Ok(Pumped::Preempted) => return Err(Stop::Again),
                 Ok(Pumped::Full) => {
@@ -368,9 +360,9 @@ fn receive(k: K, t: &'static Thread, stages: Plan) -> Handled {
 /// The stage of a waiting peer is done: its call is complete, or it goes on with the rest. What
 /// the rest is, it finds in its frame.
 fn sent(k: K, p: &'static Thread) {
-    match p.call().map(|call| (call, next(call))) {
-        Some((call, Some(rest))) => {
-            p.become_stage(call, rest);
+    match p.call().and_then(next) {
+        Some(rest) => {
+            p.become_stage(rest);
             // It waits on in the same connection, but for a `wait`, which only it can do.
             if plan(rest).first() == Some(Plan::WAIT) {
                 p.wake(k);
@@ -382,8 +374,8 @@ fn sent(k: K, p: &'static Thread) {
 
 /// The peer's `over` is done; if it receives next, it waits on.
 fn turned(k: K, p: &'static Thread) {
-    match p.call().map(|call| (call, next(call))) {
-        Some((call, Some(rest))) => p.become_stage(call, rest),
+    match p.call().and_then(next) {
+        Some(rest) => p.become_stage(rest),
         _ => p.complete(k, Code::Ok),
     }
 }
@@ -463,7 +455,7 @@ fn wait(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
                 link(k, c, t, port);
                 match next(call) {
                     Some(rest) => {
-                        c.become_stage(call, rest);
+                        c.become_stage(rest);
                         c.wait_plain(Waiting::Peer);
                     }
                     None => c.complete(k, Code::Ok),
@@ -585,7 +577,7 @@ fn deliver(
     if !all {
         return Ok(Err(Code::TooLarge));
     }
-    s.become_stage(call, rest);
+    s.become_stage(rest);
     sink.save();
     s.ctx.rdi.set(port.alias.get());
     s.finish_receive(code);

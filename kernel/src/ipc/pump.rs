@@ -2,8 +2,7 @@
 //!
 //! Both sides are described by their frames: a current segment, a list of further ones, a list of
 //! references; or eight registers. A [`Cursor`] says what is left of a side's bytes. [`pump`] advances the
-//! cursors as it goes; the caller writes them back ([`Source::save`], [`Sink::save`]), so that at every
-//! moment the frames say what is left (rule A3). A message that goes in one piece is walked along twice
+//! cursors and writes them back, so that at every moment the frames say what is left (rule A3). A message that goes in one piece is walked along twice
 //! ([`pump_whole`]): nothing is copied, and nothing put together, before every page of it has been found.
 
 use super::Message;
@@ -14,7 +13,7 @@ use crate::object::thread::Thread;
 use crate::object::{self};
 use crate::{probe, Stop, K};
 use abi::ipc::Plan;
-use abi::{MAX_IDEMPOTENT, MAX_LIST_REFS, MAX_SHORT, OBJECT_SIZE, PAGE_SIZE, USER_END};
+use abi::{MAX_IDEMPOTENT, MAX_LIST_REFS, MAX_SHORT, OBJECT_SIZE, PAGE_SIZE};
 use core::cell::Cell;
 use hal::Pfn;
 
@@ -50,19 +49,54 @@ struct Scatter {
 }
 
 impl Scatter {
-    /// Makes the current segment non-empty, if there is anything left at all.
+    /// What the thread's frame says it sends.
     #[inline(always)]
-    #[cfg_attr(fermata_probe, track_caller)]
-    fn settle(&mut self, k: K, space: &'static Space) -> Result<(), Stop> {
-        if self.length == 0 && self.left > 0 {
-            return self.next_segment(k, space);
+    fn sent(t: &Thread) -> Self {
+        let c = &t.ctx;
+        Scatter {
+            address: c.rsi.get(),
+            length: c.rdx.get(),
+            list: c.r10.get(),
+            left: c.r8.get(),
         }
-        Ok(())
     }
 
+    #[inline(always)]
+    fn save_sent(self, t: &Thread) {
+        let c = &t.ctx;
+        c.rsi.set(self.address);
+        c.rdx.set(self.length);
+        c.r10.set(self.list);
+        c.r8.set(self.left);
+    }
+
+    /// Where the thread's frame says it receives.
+    #[inline(always)]
+    fn received(t: &Thread) -> Self {
+        let c = &t.ctx;
+        Scatter {
+            address: c.r12.get(),
+            length: c.r13.get(),
+            list: c.r14.get(),
+            left: c.r15.get(),
+        }
+    }
+
+    #[inline(always)]
+    fn save_received(self, t: &Thread) {
+        let c = &t.ctx;
+        c.r12.set(self.address);
+        c.r13.set(self.length);
+        c.r14.set(self.list);
+        c.r15.set(self.left);
+    }
+
+    /// The same, at its next segment that is not empty, if there is one. By value: in the loops that seldom
+    /// come here it stays in registers.
+    #[cold]
     #[inline(never)]
     #[cfg_attr(fermata_probe, track_caller)]
-    fn next_segment(&mut self, k: K, space: &'static Space) -> Result<(), Stop> {
+    fn next_segment(mut self, k: K, space: &'static Space) -> Result<Self, Stop> {
         let mut skipped = 0;
         while self.length == 0 && self.left > 0 {
             skipped += 1;
@@ -74,33 +108,22 @@ impl Scatter {
             self.list = self.list.wrapping_add(16);
             self.left -= 1;
         }
-        Ok(())
+        Ok(self)
     }
+}
 
-    fn advance(&mut self, n: u64) {
-        self.address += n;
-        self.length -= n;
-    }
-
-    /// Bytes that can be moved without crossing a page. An address beyond user memory is left to
-    /// the translation to refuse.
-    fn run(&self) -> u64 {
-        if self.address >= USER_END {
-            return self.length.min(1);
-        }
-        self.length.min(PAGE_SIZE - self.address % PAGE_SIZE)
-    }
+/// Bytes that are in no memory: from `at` to `end`.
+#[derive(Clone, Copy)]
+struct Held {
+    at: u64,
+    end: u64,
 }
 
 /// What is left of the bytes of a side, or of the room for them.
 #[derive(Clone, Copy)]
 enum Cursor {
     Memory(Scatter),
-    /// In no memory: from `at` to `end`.
-    Held {
-        at: u64,
-        end: u64,
-    },
+    Held(Held),
 }
 
 /// Where the next bytes are.
@@ -112,51 +135,76 @@ enum Piece {
     Held(u64),
 }
 
-impl Cursor {
+/// What a cursor can be.
+trait Side: Copy {
+    /// Makes the current segment non-empty, if there is anything left at all.
+    fn settle(&mut self, k: K, space: &'static Space) -> Result<(), Stop>;
+    /// Bytes that are in one piece.
+    fn run(&self) -> u64;
+    /// Where they are.
+    fn find(&self, k: K, space: &'static Space, need: Access) -> Result<Piece, Stop>;
+    fn advance(&mut self, n: u64);
+}
+
+impl Side for Scatter {
     #[inline(always)]
     #[cfg_attr(fermata_probe, track_caller)]
     fn settle(&mut self, k: K, space: &'static Space) -> Result<(), Stop> {
-        match self {
-            Cursor::Memory(scatter) => scatter.settle(k, space),
-            Cursor::Held { .. } => Ok(()),
+        if self.length == 0 && self.left > 0 {
+            *self = self.next_segment(k, space)?;
         }
+        Ok(())
     }
 
-    /// Bytes that are in one piece.
+    /// Without crossing a page.
     #[inline(always)]
     fn run(&self) -> u64 {
-        match self {
-            Cursor::Memory(scatter) => scatter.run(),
-            Cursor::Held { at, end } => end - at,
-        }
+        self.length.min(PAGE_SIZE - self.address % PAGE_SIZE)
     }
 
-    /// Bytes that there are at least, known without touching memory.
-    fn known(&self) -> u64 {
-        match self {
-            Cursor::Memory(scatter) => scatter.length,
-            Cursor::Held { at, end } => end - at,
-        }
-    }
-
-    /// Where they are.
     #[inline(always)]
     #[cfg_attr(fermata_probe, track_caller)]
     fn find(&self, k: K, space: &'static Space, need: Access) -> Result<Piece, Stop> {
-        match self {
-            Cursor::Memory(scatter) => {
-                let pfn = memory::translate(k, space, scatter.address, need)?;
-                Ok(Piece::Frame(pfn, scatter.address % PAGE_SIZE))
-            }
-            Cursor::Held { at, .. } => Ok(Piece::Held(*at)),
-        }
+        let pfn = memory::translate(k, space, self.address, need)?;
+        Ok(Piece::Frame(pfn, self.address % PAGE_SIZE))
+    }
+
+    /// It has so many bytes.
+    #[inline(always)]
+    fn advance(&mut self, n: u64) {
+        self.address = self.address.wrapping_add(n);
+        self.length = self.length.wrapping_sub(n);
+    }
+}
+
+impl Side for Held {
+    #[inline(always)]
+    fn settle(&mut self, _: K, _: &'static Space) -> Result<(), Stop> {
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn run(&self) -> u64 {
+        self.end - self.at
+    }
+
+    #[inline(always)]
+    fn find(&self, _: K, _: &'static Space, _: Access) -> Result<Piece, Stop> {
+        Ok(Piece::Held(self.at))
     }
 
     #[inline(always)]
     fn advance(&mut self, n: u64) {
+        self.at += n;
+    }
+}
+
+impl Cursor {
+    /// Bytes that there are at least, known without touching memory.
+    fn known(&self) -> u64 {
         match self {
-            Cursor::Memory(scatter) => scatter.advance(n),
-            Cursor::Held { at, .. } => *at += n,
+            Cursor::Memory(scatter) => scatter.length,
+            Cursor::Held(held) => held.run(),
         }
     }
 }
@@ -183,6 +231,15 @@ fn set_short_bytes(t: &Thread, bytes: &[u8; MAX_SHORT as usize]) {
     }
 }
 
+/// The bytes from that one on move to the front.
+#[cold]
+#[inline(never)]
+fn shift_short(t: &Thread, from: u64) {
+    let mut bytes = short_bytes(t);
+    bytes.copy_within(from as usize.., 0);
+    set_short_bytes(t, &bytes);
+}
+
 /// How many bytes of them count: they stand beside the call's number, or the result.
 fn short_count(t: &Thread) -> u64 {
     (t.ctx.rax.get() >> 8 & 0xff).min(MAX_SHORT)
@@ -199,6 +256,42 @@ enum Holder<'a> {
     Kernel(&'a Message<'a>),
 }
 
+impl Holder<'_> {
+    /// Writes bytes that are held to offset `to` of a frame.
+    fn write(&self, at: u64, (pfn, to): (Pfn, u64), n: u64) {
+        let range = at as usize..(at + n) as usize;
+        match self {
+            Holder::Registers(t) => hal::write_bytes(pfn, to, &short_bytes(t)[range]),
+            Holder::Kernel(message) if n == message.length() && to.is_multiple_of(8) => {
+                message.write(pfn, to);
+            }
+            Holder::Kernel(message) => {
+                hal::write_bytes(pfn, to, &message_bytes(&message.words())[range]);
+            }
+        }
+    }
+
+    /// Puts bytes that are held into registers.
+    fn put(&self, at: u64, (t, to): (&Thread, u64), n: u64) {
+        let kernels;
+        let registers;
+        let bytes: &[u8] = match self {
+            Holder::Registers(from) => {
+                registers = short_bytes(from);
+                &registers
+            }
+            Holder::Kernel(message) => {
+                kernels = message_bytes(&message.words());
+                &kernels
+            }
+        };
+        let mut into = short_bytes(t);
+        into[to as usize..(to + n) as usize]
+            .copy_from_slice(&bytes[at as usize..(at + n) as usize]);
+        set_short_bytes(t, &into);
+    }
+}
+
 /// Where a message comes from.
 pub(super) struct Source<'a> {
     cursor: Cursor,
@@ -210,19 +303,14 @@ pub(super) struct Source<'a> {
 
 impl<'a> Source<'a> {
     /// What the thread's frame says it sends.
+    #[inline(always)]
     pub(super) fn of(t: &'static Thread, stages: Plan, space: &'static Space) -> Self {
         let c = &t.ctx;
         let (cursor, refs) = if stages.has(Plan::SHORT) {
             let end = short_count(t);
-            (Cursor::Held { at: 0, end }, c.r15.get())
+            (Cursor::Held(Held { at: 0, end }), c.r15.get())
         } else {
-            let scatter = Scatter {
-                address: c.rsi.get(),
-                length: c.rdx.get(),
-                list: c.r10.get(),
-                left: c.r8.get(),
-            };
-            (Cursor::Memory(scatter), c.r9.get())
+            (Cursor::Memory(Scatter::sent(t)), c.r9.get())
         };
         Source {
             cursor,
@@ -236,7 +324,7 @@ impl<'a> Source<'a> {
     pub(super) fn kernel(k: K, message: &'a Message<'a>) -> Self {
         let end = message.length();
         Source {
-            cursor: Cursor::Held { at: 0, end },
+            cursor: Cursor::Held(Held { at: 0, end }),
             holder: Holder::Kernel(message),
             refs: 0,
             space: k.nowhere,
@@ -244,22 +332,18 @@ impl<'a> Source<'a> {
     }
 
     /// Writes into the frame of the thread what is left.
+    #[inline(always)]
     pub(super) fn save(&self, t: &Thread) {
         let c = &t.ctx;
         match self.cursor {
-            Cursor::Memory(s) => {
-                c.rsi.set(s.address);
-                c.rdx.set(s.length);
-                c.r10.set(s.list);
-                c.r8.set(s.left);
+            Cursor::Memory(scatter) => {
+                scatter.save_sent(t);
                 c.r9.set(self.refs);
             }
-            Cursor::Held { at, end } => {
+            Cursor::Held(Held { at, end }) => {
                 // What is left moves to the front; nothing left, nothing moves.
                 if 0 < at && at < end {
-                    let mut bytes = short_bytes(t);
-                    bytes.copy_within(at as usize.., 0);
-                    set_short_bytes(t, &bytes);
+                    shift_short(t, at);
                 }
                 set_short_count(t, end - at);
                 c.r15.set(self.refs);
@@ -324,40 +408,6 @@ impl<'a> Source<'a> {
             }
         }
     }
-
-    /// Writes bytes that are held to offset `to` of a frame.
-    fn write(&self, at: u64, (pfn, to): (Pfn, u64), n: u64) {
-        let range = at as usize..(at + n) as usize;
-        match self.holder {
-            Holder::Registers(t) => hal::write_bytes(pfn, to, &short_bytes(t)[range]),
-            Holder::Kernel(message) if n == message.length() && to.is_multiple_of(8) => {
-                message.write(pfn, to);
-            }
-            Holder::Kernel(message) => {
-                hal::write_bytes(pfn, to, &message_bytes(&message.words())[range]);
-            }
-        }
-    }
-
-    /// Puts bytes that are held into registers.
-    fn put(&self, at: u64, (t, to): (&Thread, u64), n: u64) {
-        let kernels;
-        let registers;
-        let bytes: &[u8] = match self.holder {
-            Holder::Registers(from) => {
-                registers = short_bytes(from);
-                &registers
-            }
-            Holder::Kernel(message) => {
-                kernels = message_bytes(&message.words());
-                &kernels
-            }
-        };
-        let mut into = short_bytes(t);
-        into[to as usize..(to + n) as usize]
-            .copy_from_slice(&bytes[at as usize..(at + n) as usize]);
-        set_short_bytes(t, &into);
-    }
 }
 
 fn message_bytes(words: &[u64; Message::WORDS]) -> [u8; 8 * Message::WORDS] {
@@ -402,7 +452,9 @@ pub(super) fn is_empty(k: K, source: &mut Source<'_>) -> Result<bool, Stop> {
     if source.refs & MAX_LIST_REFS != 0 {
         return Ok(false);
     }
-    source.cursor.settle(k, source.space)?;
+    if let Cursor::Memory(scatter) = &mut source.cursor {
+        scatter.settle(k, source.space)?;
+    }
     Ok(source.known_length() == 0)
 }
 
@@ -417,30 +469,28 @@ pub(super) struct Sink {
 
 impl Sink {
     /// What the thread's frame says it receives into, and has received so far.
+    #[inline(always)]
     pub(super) fn of(t: &'static Thread, stages: Plan, space: &'static Space) -> Self {
         Sink::after(t, stages, space, short_count(t))
     }
 
     /// As [`Sink::of`], for a call that has not begun to receive: what its registers count is
     /// something else.
+    #[inline(always)]
     pub(super) fn fresh(t: &'static Thread, stages: Plan, space: &'static Space) -> Self {
         Sink::after(t, stages, space, 0)
     }
 
+    #[inline(always)]
     fn after(t: &'static Thread, stages: Plan, space: &'static Space, received: u64) -> Self {
         let c = &t.ctx;
         let cursor = if stages.has(Plan::SHORT) {
-            Cursor::Held {
+            Cursor::Held(Held {
                 at: received,
                 end: MAX_SHORT,
-            }
-        } else {
-            Cursor::Memory(Scatter {
-                address: c.r12.get(),
-                length: c.r13.get(),
-                list: c.r14.get(),
-                left: c.r15.get(),
             })
+        } else {
+            Cursor::Memory(Scatter::received(t))
         };
         Sink {
             cursor,
@@ -451,16 +501,12 @@ impl Sink {
     }
 
     /// Writes into the frame what is left.
+    #[inline(always)]
     pub(super) fn save(&self) {
         let c = &self.thread.ctx;
         match self.cursor {
-            Cursor::Memory(s) => {
-                c.r12.set(s.address);
-                c.r13.set(s.length);
-                c.r14.set(s.list);
-                c.r15.set(s.left);
-            }
-            Cursor::Held { at, .. } => set_short_count(self.thread, at),
+            Cursor::Memory(scatter) => scatter.save_received(self.thread),
+            Cursor::Held(Held { at, .. }) => set_short_count(self.thread, at),
         }
         c.rbx.set(self.refs);
     }
@@ -473,33 +519,80 @@ impl Sink {
                 let length = s.length.min(MAX_IDEMPOTENT);
                 memory::probe(k, self.space, s.address, length, Access::WRITE)
             }
-            Cursor::Held { .. } => Ok(()),
+            Cursor::Held(_) => Ok(()),
         }
     }
 }
 
-/// Moves what the source has into what room the sink has, for a thread that can be preempted on the
-/// way.
+/// Moves what the first thread's frame says it sends into what room the second's has, and writes into both
+/// what is left. `t` runs, and can be preempted on the way.
+#[inline(always)]
 pub(super) fn pump(
     k: K,
-    source: &mut Source<'_>,
-    sink: &mut Sink,
+    (from, sends): (&'static Thread, Plan),
+    (into, receives): (&'static Thread, Plan),
     t: &Thread,
 ) -> Result<Pumped, Trouble> {
-    if let Some(full) = pump_refs(k, source, sink)? {
-        return Ok(full);
+    let held = sends.has(Plan::SHORT) || receives.has(Plan::SHORT);
+    if held || from.ctx.r9.get() & MAX_LIST_REFS != 0 {
+        return pump_any(k, (from, sends), (into, receives), t);
     }
-    let mut moved = 0;
-    pieces(k, source, sink, u64::MAX, |source, sink, from, into, n| {
-        copy(source, sink, from, into, n);
-        probe::moved(n, true);
-        moved += n;
-        if moved >= STRIDE {
-            moved = 0;
-            return !k.preempts(t);
+    pump_memory(k, from, into, t)
+}
+
+/// [`pump`], from memory to memory, without references.
+#[inline(never)]
+fn pump_memory(
+    k: K,
+    from: &'static Thread,
+    into: &'static Thread,
+    t: &Thread,
+) -> Result<Pumped, Trouble> {
+    let (mut source, mut sink) = (Scatter::sent(from), Scatter::received(into));
+    let spaces = (from.space_or_nowhere(), into.space_or_nowhere());
+    let mut visit = CopyingUntil {
+        k,
+        t,
+        copies: Copying {
+            holder: Holder::Registers(from),
+            thread: into,
+        },
+        moved: 0,
+    };
+    let pumped = pieces(k, spaces, &mut source, &mut sink, None, &mut visit);
+    source.save_sent(from);
+    sink.save_received(into);
+    pumped
+}
+
+/// [`pump`], whatever the message is.
+#[inline(never)]
+fn pump_any(
+    k: K,
+    (from, sends): (&'static Thread, Plan),
+    (into, receives): (&'static Thread, Plan),
+    t: &Thread,
+) -> Result<Pumped, Trouble> {
+    let mut source = Source::of(from, sends, from.space_or_nowhere());
+    let mut sink = Sink::of(into, receives, into.space_or_nowhere());
+    let spaces = (source.space, sink.space);
+    let pumped = match pump_refs(k, spaces, &mut source.refs, &mut sink.refs) {
+        Ok(None) => {
+            let visit = CopyingUntil {
+                k,
+                t,
+                copies: Copying::between(&source, &sink),
+                moved: 0,
+            };
+            let ends = (&mut source.cursor, &mut sink.cursor);
+            along(k, spaces, ends, None, visit).0
         }
-        true
-    })
+        Ok(Some(full)) => Ok(full),
+        Err(trouble) => Err(trouble),
+    };
+    source.save(from);
+    sink.save();
+    pumped
 }
 
 /// Moves a message of the idempotent form, which goes in one piece: all of it, or if `part` what the sink has
@@ -510,112 +603,212 @@ pub(super) fn pump_whole(
     sink: &mut Sink,
     part: bool,
 ) -> Result<bool, Trouble> {
-    if let Some(Pumped::Full) = pump_refs(k, source, sink)? {
+    let limit = Some(MAX_IDEMPOTENT);
+    let spaces = (source.space, sink.space);
+    if let Some(Pumped::Full) = pump_refs(k, spaces, &mut source.refs, &mut sink.refs)? {
         return Ok(false);
     }
+    let mut copies = Copying::between(source, sink);
     let begin = (source.cursor, sink.cursor);
-    let (mut count, mut last) = (0, None);
-    let found = pieces(k, source, sink, MAX_IDEMPOTENT, |_, _, from, into, n| {
-        count += 1;
-        last = Some((from, into, n));
-        true
-    })?;
-    let all = matches!(found, Pumped::Exhausted);
+    let looking = Looking {
+        count: 0,
+        last: None,
+    };
+    let ends = (&mut source.cursor, &mut sink.cursor);
+    let (found, seen) = along(k, spaces, ends, limit, looking);
+    let mut all = matches!(found?, Pumped::Exhausted);
     if !part && !all {
         return Ok(false);
     }
-    match last {
-        Some((from, into, n)) if count == 1 => {
-            copy(source, sink, from, into, n);
-            probe::moved(n, false);
-            return Ok(all);
+    match seen.last {
+        None => {}
+        Some((from, into, n)) if seen.count == 1 => {
+            copies.piece(from, into, n);
         }
-        None => return Ok(all),
-        _ => {}
+        Some(_) => {
+            (source.cursor, sink.cursor) = begin;
+            let ends = (&mut source.cursor, &mut sink.cursor);
+            // All that was found is found again.
+            let (copied, _) = probe::again(|| along(k, spaces, ends, limit, copies));
+            all = matches!(copied?, Pumped::Exhausted);
+        }
     }
-    (source.cursor, sink.cursor) = begin;
-    let pumped = probe::again(|| {
-        pieces(
-            k,
-            source,
-            sink,
-            MAX_IDEMPOTENT,
-            |source, sink, from, into, n| {
-                copy(source, sink, from, into, n);
-                probe::moved(n, false);
-                true
-            },
-        )
-    })?;
-    Ok(matches!(pumped, Pumped::Exhausted))
+    Ok(all)
 }
 
-/// Goes along both sides, as far as both have bytes, but no more than `limit`. Calls `f` for each piece,
-/// until that says to stop.
+/// What is done with each piece of a message.
+trait Visit {
+    /// So many bytes are from there to be moved to there. Returns whether to go on.
+    fn piece(&mut self, from: Piece, into: Piece, n: u64) -> bool;
+}
+
+/// They are looked at, and the last one is kept.
+struct Looking {
+    count: u32,
+    last: Option<(Piece, Piece, u64)>,
+}
+
+impl Visit for Looking {
+    #[inline(always)]
+    fn piece(&mut self, from: Piece, into: Piece, n: u64) -> bool {
+        self.count += 1;
+        self.last = Some((from, into, n));
+        true
+    }
+}
+
+/// They are copied.
+#[derive(Clone, Copy)]
+struct Copying<'a> {
+    holder: Holder<'a>,
+    thread: &'static Thread,
+}
+
+impl<'a> Copying<'a> {
+    fn between(source: &Source<'a>, sink: &Sink) -> Self {
+        Copying {
+            holder: source.holder,
+            thread: sink.thread,
+        }
+    }
+
+    #[inline(always)]
+    fn copy(&self, from: Piece, into: Piece, n: u64) {
+        let thread = self.thread;
+        match (from, into) {
+            (Piece::Frame(pfn, at), Piece::Frame(to, offset)) => {
+                hal::copy_bytes((to, offset), (pfn, at), n);
+            }
+            (Piece::Frame(pfn, at), Piece::Held(to)) => {
+                let mut bytes = short_bytes(thread);
+                hal::read_bytes(pfn, at, &mut bytes[to as usize..(to + n) as usize]);
+                set_short_bytes(thread, &bytes);
+            }
+            (Piece::Held(at), Piece::Frame(pfn, to)) => self.holder.write(at, (pfn, to), n),
+            (Piece::Held(at), Piece::Held(to)) => self.holder.put(at, (thread, to), n),
+        }
+    }
+}
+
+impl Visit for Copying<'_> {
+    #[inline(always)]
+    fn piece(&mut self, from: Piece, into: Piece, n: u64) -> bool {
+        self.copy(from, into, n);
+        probe::moved(n, false);
+        true
+    }
+}
+
+/// They are copied for good, until somebody else should run.
+struct CopyingUntil<'a> {
+    k: K,
+    t: &'a Thread,
+    copies: Copying<'a>,
+    /// Bytes since the last preemption point.
+    moved: u64,
+}
+
+impl Visit for CopyingUntil<'_> {
+    #[inline(always)]
+    fn piece(&mut self, from: Piece, into: Piece, n: u64) -> bool {
+        self.copies.copy(from, into, n);
+        probe::moved(n, true);
+        self.moved += n;
+        if self.moved < STRIDE {
+            return true;
+        }
+        self.moved = 0;
+        !self.k.preempts(self.t)
+    }
+}
+
+/// Goes along both sides, as far as both have bytes, but no more than the limit, and visits each
+/// piece, until told to stop.
+#[inline(never)]
+fn along<V: Visit>(
+    k: K,
+    spaces: (&'static Space, &'static Space),
+    ends: (&mut Cursor, &mut Cursor),
+    limit: Option<u64>,
+    mut visit: V,
+) -> (Result<Pumped, Trouble>, V) {
+    let to = &mut visit;
+    let ended = match ends {
+        (Cursor::Memory(from), Cursor::Memory(into)) => pieces(k, spaces, from, into, limit, to),
+        (Cursor::Memory(from), Cursor::Held(into)) => pieces(k, spaces, from, into, limit, to),
+        (Cursor::Held(from), Cursor::Memory(into)) => pieces(k, spaces, from, into, limit, to),
+        (Cursor::Held(from), Cursor::Held(into)) => pieces(k, spaces, from, into, limit, to),
+    };
+    (ended, visit)
+}
+
+/// [`along`], for sides of known kinds.
 #[inline(always)]
 fn pieces(
     k: K,
-    source: &mut Source<'_>,
-    sink: &mut Sink,
-    mut limit: u64,
-    mut f: impl FnMut(&Source<'_>, &Sink, Piece, Piece, u64) -> bool,
+    (here, there): (&'static Space, &'static Space),
+    source: &mut impl Side,
+    sink: &mut impl Side,
+    mut limit: Option<u64>,
+    visit: &mut impl Visit,
 ) -> Result<Pumped, Trouble> {
-    loop {
-        let here = source.space;
-        source.cursor.settle(k, here).map_err(Trouble::Source)?;
-        let length = source.cursor.run();
+    // They are in registers meanwhile.
+    let (mut from, mut into) = (*source, *sink);
+    let ended = loop {
+        if let Err(stop) = from.settle(k, here) {
+            break Err(Trouble::Source(stop));
+        }
+        let length = from.run();
         if length == 0 {
-            return Ok(Pumped::Exhausted);
+            break Ok(Pumped::Exhausted);
         }
-        let there = sink.space;
-        sink.cursor.settle(k, there).map_err(Trouble::Sink)?;
-        let n = length.min(sink.cursor.run()).min(limit);
+        if let Err(stop) = into.settle(k, there) {
+            break Err(Trouble::Sink(stop));
+        }
+        let mut n = length.min(into.run());
+        if let Some(left) = &mut limit {
+            n = n.min(*left);
+            *left -= n;
+        }
         if n == 0 {
-            return Ok(Pumped::Full);
+            break Ok(Pumped::Full);
         }
-        limit -= n;
-        let from = source.cursor.find(k, here, Access::READ);
-        let from = from.map_err(Trouble::Source)?;
-        let into = sink.cursor.find(k, there, Access::WRITE);
-        let into = into.map_err(Trouble::Sink)?;
-        let goes_on = f(source, sink, from, into, n);
-        source.cursor.advance(n);
-        sink.cursor.advance(n);
+        let begin = match from.find(k, here, Access::READ) {
+            Ok(begin) => begin,
+            Err(stop) => break Err(Trouble::Source(stop)),
+        };
+        let to = match into.find(k, there, Access::WRITE) {
+            Ok(to) => to,
+            Err(stop) => break Err(Trouble::Sink(stop)),
+        };
+        let goes_on = visit.piece(begin, to, n);
+        from.advance(n);
+        into.advance(n);
         if !goes_on {
-            return Ok(Pumped::Preempted);
+            break Ok(Pumped::Preempted);
         }
-    }
-}
-
-#[inline(always)]
-fn copy(source: &Source<'_>, sink: &Sink, from: Piece, into: Piece, n: u64) {
-    match (from, into) {
-        (Piece::Frame(pfn, at), Piece::Frame(to, offset)) => {
-            hal::copy_bytes((to, offset), (pfn, at), n);
-        }
-        (Piece::Frame(pfn, at), Piece::Held(to)) => {
-            let mut bytes = short_bytes(sink.thread);
-            hal::read_bytes(pfn, at, &mut bytes[to as usize..(to + n) as usize]);
-            set_short_bytes(sink.thread, &bytes);
-        }
-        (Piece::Held(at), Piece::Frame(pfn, to)) => source.write(at, (pfn, to), n),
-        (Piece::Held(at), Piece::Held(to)) => source.put(at, (sink.thread, to), n),
-    }
+    };
+    (*source, *sink) = (from, into);
+    ended
 }
 
 /// Moves references, before any bytes. Says `Full` if the sink has too few places.
-fn pump_refs(k: K, source: &mut Source<'_>, sink: &mut Sink) -> Result<Option<Pumped>, Trouble> {
-    while source.refs & MAX_LIST_REFS > 0 {
-        if sink.refs & MAX_LIST_REFS == 0 {
+fn pump_refs(
+    k: K,
+    (here, there): (&'static Space, &'static Space),
+    from: &mut u64,
+    into: &mut u64,
+) -> Result<Option<Pumped>, Trouble> {
+    while *from & MAX_LIST_REFS > 0 {
+        if *into & MAX_LIST_REFS == 0 {
             return Ok(Some(Pumped::Full));
         }
-        let from = source.refs & !MAX_LIST_REFS;
-        let into = sink.refs & !MAX_LIST_REFS;
-        let target = object::target_at(k, source.space, from).map_err(Trouble::Source)?;
-        let place = object::find::<Reference>(k, sink.space, into).map_err(Trouble::Sink)?;
+        let handles = (*from & !MAX_LIST_REFS, *into & !MAX_LIST_REFS);
+        let target = object::target_at(k, here, handles.0).map_err(Trouble::Source)?;
+        let place = object::find::<Reference>(k, there, handles.1).map_err(Trouble::Sink)?;
         place.point(k, target);
-        source.refs = source.refs.wrapping_add(OBJECT_SIZE - 1);
-        sink.refs = sink.refs.wrapping_add(OBJECT_SIZE - 1);
+        *from = from.wrapping_add(OBJECT_SIZE - 1);
+        *into = into.wrapping_add(OBJECT_SIZE - 1);
         probe::progress();
     }
     Ok(None)
