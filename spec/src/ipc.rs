@@ -173,6 +173,17 @@ impl System {
         });
     }
 
+    /// What stopped a message at the peer's side: for a missing page its keeper is asked at once, as the
+    /// peer would ask if it went on.
+    fn settle_for(&mut self, p: Id, stop: Stop) {
+        let Stop::Fault(fault) = stop else {
+            return self.leave_to(p, stop);
+        };
+        self.leave(p);
+        self.thread_mut(p).hint = Hint::None;
+        self.fault(p, fault);
+    }
+
     /// Moves the message of one thread to another, who have these stages left.
     fn move_message(&mut self, from: (Id, Plan), to: (Id, Plan)) -> Moved {
         let mut source = Side::sender(self, from.0, from.1);
@@ -275,7 +286,7 @@ impl System {
             Moved::All => return Ok(Step::Done(Code::Ok)),
             Moved::Full => self.complete_receive(p, Code::More),
             Moved::Sender(stop) => return Err(stop),
-            Moved::Receiver(stop) => self.leave_to(p, stop),
+            Moved::Receiver(stop) => self.settle_for(p, stop),
         }
         self.wait_for_peer(t)
     }
@@ -322,7 +333,7 @@ impl System {
                     return Ok(Outcome::Done);
                 }
                 Moved::Receiver(stop) => return Err(stop),
-                Moved::Sender(stop) => self.leave_to(p, stop),
+                Moved::Sender(stop) => self.settle_for(p, stop),
             }
         }
         if self.peer_waits(p, stages).and_then(Plan::first) == Some(Plan::OVER) {
@@ -425,8 +436,9 @@ impl System {
         Ok(Step::Wait)
     }
 
-    /// A client that waits at one of the ports of the set, of the highest priority, and the port.
-    fn waiting_client(&self, set: Id) -> Option<(Id, Id)> {
+    /// A client that waits at one of the ports of the set, of the highest priority, and the port. Who has
+    /// had its turn and waits again comes behind the others.
+    fn waiting_client(&mut self, set: Id) -> Option<(Id, Id)> {
         let here = |id: &Id| {
             let t = self.thread(*id);
             let port = t.at.and_then(|port| self.objects.contains_key(&port).then_some(port));
@@ -438,6 +450,8 @@ impl System {
         let may = |id: &Id| all.contains(id) && self.thread(*id).priority == highest;
         let seen = self.seen.order.iter().copied().find(|id| may(id));
         let client = seen.or_else(|| all.iter().copied().find(may))?;
+        self.seen.order.retain(|&id| id != client);
+        self.seen.order.push(client);
         Some((client, self.thread(client).at?))
     }
 
@@ -456,7 +470,7 @@ impl System {
             }
             Moved::Full => self.complete(c, Code::TooLarge),
             Moved::Receiver(stop) => return Err(stop),
-            Moved::Sender(stop) => self.leave_to(c, stop),
+            Moved::Sender(stop) => self.settle_for(c, stop),
         }
         Ok(false)
     }
@@ -533,7 +547,7 @@ impl System {
                 Moved::Full => return Err(Stop::Code(Code::TooLarge)),
                 Moved::Sender(stop) => return Err(stop),
                 // It is busy with itself: perhaps another one waits.
-                Moved::Receiver(stop) => self.leave_to(s, stop),
+                Moved::Receiver(stop) => self.settle_for(s, stop),
             }
         }
         self.wait_for_server(t, port, Errand::Call);
@@ -637,7 +651,7 @@ impl System {
             Moved::Sender(stop) => return Err(stop),
             // The client does its call again once its page is there: it is idempotent.
             Moved::Receiver(stop) => {
-                self.leave_to(c, stop);
+                self.settle_for(c, stop);
                 return Ok(());
             }
         };

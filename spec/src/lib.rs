@@ -229,7 +229,7 @@ impl System {
 
     /// A page that is not there: the keeper of the region where the walk failed hears of it. With no
     /// keeper, or when the keeper's answer to this very fault resolved nothing, it is an exception.
-    fn fault(&mut self, t: Id, fault: memory::Fault) {
+    pub(crate) fn fault(&mut self, t: Id, fault: memory::Fault) {
         let page = memory::page(fault.address);
         let last = std::mem::replace(&mut self.thread_mut(t).hint, Hint::None);
         let refused = last == Hint::Refused(page);

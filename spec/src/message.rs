@@ -8,7 +8,7 @@ use crate::memory::word_aligned;
 use crate::{Id, Place, Stop, System};
 use abi::ipc::Plan;
 use abi::{access, Code, Registers, Type};
-use abi::{MAX_IDEMPOTENT, MAX_LIST_REFS, MAX_SHORT, OBJECT_SIZE, PAGE_SIZE, USER_END};
+use abi::{MAX_IDEMPOTENT, MAX_LIST_REFS, MAX_SHORT, OBJECT_SIZE, PAGE_SIZE};
 
 /// One side of a message.
 #[derive(Clone, Copy)]

@@ -5,14 +5,15 @@
 //! or a fault between two stages therefore needs no other record (rule A3).
 //!
 //! Either end does the work of both: a sender that meets a waiting receiver moves the bytes and
-//! completes the receiver's call in its frame, and the other way round (Mach's recognition). What
-//! only the peer can settle, such as a page of its own that is absent, is left to it: the peer is
-//! woken with nothing granted, meets the same obstacle itself, and goes on from there.
+//! completes the receiver's call in its frame, and the other way round (Mach's recognition). A page of
+//! the peer's that is absent is asked for on its behalf. What only the peer can settle is left to it: it
+//! is woken with nothing granted, meets the same obstacle itself, and goes on from there.
 
 pub(crate) mod fast;
 mod pump;
 
 use crate::exec::{self, counters};
+use crate::fault;
 use crate::memory::{self, Access, Fault};
 use crate::object::port::{Port, Portset};
 use crate::object::region::Region;
@@ -186,6 +187,18 @@ fn leave_to_peer(k: K, p: &'static Thread, stop: &Stop) {
     }
 }
 
+/// What stopped a message at the peer's side. If a page is missing its keeper is asked at once, on behalf of
+/// the peer, which would do nothing else if it ran. Anything else is left to it.
+fn settle_for_peer(k: K, p: &'static Thread, stop: &Stop) {
+    let Stop::Fault(missing) = stop else {
+        return leave_to_peer(k, p, stop);
+    };
+    k.counters.abandon(p, stop);
+    p.quit(k);
+    p.hint.set(Hint::None);
+    fault::memory(k, p, missing);
+}
+
 // ---- the client's connection -------------------------------------------------------------------
 
 /// Connects to a port: finds a server that waits there, or waits for one.
@@ -287,7 +300,7 @@ fn send(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
         }
         Err(Trouble::Source(stop)) => Err(stop),
         Err(Trouble::Sink(stop)) => {
-            leave_to_peer(k, p, &stop);
+            settle_for_peer(k, p, &stop);
             Ok(wait_for_peer(t))
         }
     }
@@ -340,7 +353,7 @@ fn receive(k: K, t: &'static Thread, stages: Plan) -> Handled {
                     return Ok(Outcome::Done);
                 }
                 Err(Trouble::Sink(stop)) => return Err(stop),
-                Err(Trouble::Source(stop)) => leave_to_peer(k, p, &stop),
+                Err(Trouble::Source(stop)) => settle_for_peer(k, p, &stop),
             }
         }
         // What it has left now, after its send may have been completed.
@@ -509,7 +522,7 @@ fn take_call(
         }
         Err(Trouble::Sink(stop)) => Err(stop),
         Err(Trouble::Source(stop)) => {
-            leave_to_peer(k, c, &stop);
+            settle_for_peer(k, c, &stop);
             Ok(false)
         }
     }
@@ -604,7 +617,7 @@ fn call_idempotent(k: K, t: &'static Thread, stages: Plan) -> Handled {
             Ok(Err(code)) => return Err(Stop::Code(code)),
             Err(Trouble::Source(stop)) => return Err(stop),
             // It is busy with itself for now: perhaps another one waits.
-            Err(Trouble::Sink(stop)) => leave_to_peer(k, s, &stop),
+            Err(Trouble::Sink(stop)) => settle_for_peer(k, s, &stop),
         }
     }
     wait_for_server(t, port, Errand::Call);
@@ -828,7 +841,7 @@ fn reply_call(k: K, c: &'static Thread, mut source: Source<'_>) -> Result<(), St
         Err(Trouble::Source(stop)) => return Err(stop),
         // The client does its call again once its page is there: it is idempotent.
         Err(Trouble::Sink(stop)) => {
-            leave_to_peer(k, c, &stop);
+            settle_for_peer(k, c, &stop);
             return Ok(());
         }
     };

@@ -348,17 +348,14 @@ impl<'w> Lockstep<'w> {
         first
     }
 
-    /// Whether several wait for the same thing with the same priority.
+    /// Whether several of the same priority wait for the same thing, or may in the course of the next
+    /// step: who waits for a message may have its keeper asked then.
     fn may_choose(&self) -> bool {
-        let waits = |t: &model::Thread| {
-            let at = match t.status {
-                Status::Waiting(Waiting::Port) => t.at.and_then(|port| {
-                    self.lives(Some(port))
-                        .and_then(|_| self.spec.port(port).portset)
-                }),
-                _ => t.at,
-            };
-            at.map(|at| (at, t.priority, t.waits_for().0 as u8))
+        let waits = |t: &model::Thread| match t.status {
+            Status::Waiting(
+                why @ (Waiting::Port | Waiting::Portset | Waiting::Peer | Waiting::Reply),
+            ) => Some((None, t.priority, (why == Waiting::Portset) as u8)),
+            _ => t.at.map(|at| (Some(at), t.priority, t.waits_for().0 as u8)),
         };
         let mut all: Vec<_> = self.spec.threads().filter_map(|(_, t)| waits(t)).collect();
         all.sort_unstable();
