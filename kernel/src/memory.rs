@@ -239,7 +239,7 @@ fn evict(k: K, keep: &'static Space) -> Result<(), Stop> {
 #[cold]
 #[inline(never)]
 fn walk_for(k: K, space: &'static Space, address: u64, need: Access) -> Result<Pfn, Stop> {
-    resolve(k, space, address, need)
+    k.counters.look(|| resolve(k, space, address, need))
 }
 
 /// [`translate`] by the page table.

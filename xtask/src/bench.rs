@@ -566,8 +566,9 @@ const COMPRESSED: u8 = 1;
 const HANDED_OFF: u8 = 2;
 /// Had its call completed by who woke it.
 const RECOGNISED: u8 = 3;
-/// A call that met an absent page was abandoned, and begun again.
-const RESTART: [u8; 2] = [4 * KIND, 4 * KIND + 1];
+/// A call that met an absent page was abandoned, and begun again; and before that the kernel began to look
+/// for a page, and ended that.
+const RESTART: [u8; 4] = [4 * KIND, 4 * KIND + 1, 4 * KIND + 2, 4 * KIND + 3];
 
 /// Reasons to block: the names of [`abi::state::Waiting`], in rows and for people.
 const REASONS: [(&str, &str); 12] = [
@@ -639,9 +640,9 @@ fn blocks(taken: &Taken) -> Result<Vec<Row>, Error> {
 }
 
 /// Ford et al., Table 3. The remedy is what is done from the moment in which a call is abandoned to
-/// that in which it is begun again, and making the page table's entry; the rollback is what the call
-/// costs more than one that meets nothing, without the remedy. If no call was abandoned, the page was
-/// found in the middle of it.
+/// that in which it is begun again (the keeper's work, and making the page table's entry), and before that
+/// the search that does not find the page; the rollback is what the call costs more than one that meets
+/// nothing, without the remedy. If no call was abandoned, the page was found in the middle of it.
 fn restarts(taken: &Taken) -> Result<Vec<Row>, Error> {
     let find = |name: &str| -> Result<(u64, &Stretch), Error> {
         taken
@@ -659,13 +660,10 @@ fn restarts(taken: &Taken) -> Result<Vec<Row>, Error> {
     };
     let (mut remedies, mut rollbacks) = (Vec::new(), Vec::new());
     for side in ["client", "server"] {
-        // What a page's entry in the page table costs is part of the remedy in either case.
         let (_, base) = find(&format!("restart_{side}_none"))?;
-        let (_, soft) = find(&format!("restart_{side}_soft"))?;
-        let entry = soft.counts[0].saturating_sub(base.counts[0]);
         for kind in ["soft", "hard"] {
             let (operations, stretch) = find(&format!("restart_{side}_{kind}"))?;
-            let [abandoned, begun] =
+            let [abandoned, begun, looks, looked] =
                 RESTART.map(|event| stretch.events.get(&event).copied().unwrap_or_default());
             if abandoned[0] != begun[0] {
                 return Err(Error::new(format!(
@@ -681,7 +679,7 @@ fn restarts(taken: &Taken) -> Result<Vec<Row>, Error> {
             let more = stretch.counts[0].saturating_sub(base.counts[0]);
             let remedy = match abandoned[0] {
                 0 => more,
-                _ => entry + (begun[1] - abandoned[1]),
+                _ => (looked[1] - looks[1]) + (begun[1] - abandoned[1]),
             };
             let row = |name: &str, value: u64| Row {
                 name: format!("{name}_{side}_{kind}"),
@@ -901,7 +899,12 @@ mod tests {
             sample(
                 "restart_client_hard",
                 5000,
-                &[(RESTART[0], [10, 100]), (RESTART[1], [10, 3100])],
+                &[
+                    (RESTART[2], [10, 50]),
+                    (RESTART[3], [10, 90]),
+                    (RESTART[0], [10, 100]),
+                    (RESTART[1], [10, 3100]),
+                ],
             ),
             sample("restart_server_none", 1000, &[]),
             sample("restart_server_soft", 1000, &[]),
@@ -918,8 +921,8 @@ mod tests {
         };
         assert_eq!(value("remedy_client_soft"), 50);
         assert_eq!(value("rollback_client_soft"), 0);
-        assert_eq!(value("remedy_client_hard"), 350);
-        assert_eq!(value("rollback_client_hard"), 50);
+        assert_eq!(value("remedy_client_hard"), 304);
+        assert_eq!(value("rollback_client_hard"), 96);
         let broken = taken(vec![
             sample("restart_client_none", 1000, &[]),
             sample("restart_client_soft", 1500, &[(RESTART[0], [1, 1])]),

@@ -28,14 +28,20 @@ pub(crate) enum Kind {
     HandedOff = 2,
     /// A blocked thread's call was completed in its frame by who woke it (recognition).
     Recognised = 3,
-    /// A call that met an absent page was abandoned (reason `Nothing`) or begun again (`Mutex`).
-    /// These two have a time rather than a reason.
+    /// A call that met an absent page was abandoned ([`ABANDONED`]) or begun again ([`BEGUN`]); the
+    /// kernel begins to look for a page that the page table lacks ([`LOOKS`]), or ends that
+    /// ([`LOOKED`]), in no restart. These have a time rather than a reason.
     Restart = 4,
 }
 
 /// Reasons per kind, in the numbers of events.
 const REASONS: u8 = 16;
-const _: () = assert!(Kind::Restart as u8 * REASONS + 2 <= hal::EVENTS);
+const _: () = assert!(Kind::Restart as u8 * REASONS + 4 <= hal::EVENTS);
+
+const ABANDONED: u8 = 0;
+const BEGUN: u8 = 1;
+const LOOKS: u8 = 2;
+const LOOKED: u8 = 3;
 
 /// What a thread has kept that blocked and goes on itself, because nobody else was ready.
 const ALONE: Kind = match CONFIG.model {
@@ -61,8 +67,20 @@ impl Counters {
     pub(crate) fn abandon(&self, t: &'static Thread, stop: &Stop) {
         if CONFIG.counters && matches!(stop, Stop::Fault(_)) {
             self.abandoned.set(Some(t));
-            event(Kind::Restart, 0);
+            event(Kind::Restart, ABANDONED);
         }
+    }
+
+    /// Looks for a page that the page table lacks.
+    #[inline(always)]
+    pub(crate) fn look<R>(&self, look: impl FnOnce() -> R) -> R {
+        if !CONFIG.counters || self.abandoned.get().is_some() {
+            return look();
+        }
+        event(Kind::Restart, LOOKS);
+        let found = look();
+        event(Kind::Restart, LOOKED);
+        found
     }
 
     /// The running thread begins a call.
@@ -70,7 +88,7 @@ impl Counters {
     pub(crate) fn begin(&self, t: &'static Thread) {
         if CONFIG.counters && self.abandoned.get().is_some_and(|a| core::ptr::eq(a, t)) {
             self.abandoned.set(None);
-            event(Kind::Restart, 1);
+            event(Kind::Restart, BEGUN);
         }
     }
 }
@@ -124,5 +142,5 @@ pub(crate) fn counted(kind: Kind, reason: Waiting) -> u64 {
 /// How often calls were abandoned, and begun again.
 #[cfg(test)]
 pub(crate) fn restarts() -> [u64; 2] {
-    [0, 1].map(|n| hal::host::events(Kind::Restart as u8 * REASONS + n))
+    [ABANDONED, BEGUN].map(|n| hal::host::events(Kind::Restart as u8 * REASONS + n))
 }
