@@ -8,6 +8,7 @@
 //! section 2.4: recognition and handoff).
 
 use super::pump::short_registers;
+use super::Message;
 use crate::exec::{self, counters};
 use crate::memory::{self, Access, Fault};
 use crate::object::port::{Port, Portset};
@@ -16,7 +17,7 @@ use crate::object::thread::{Hint, Missing, Run, Thread};
 use crate::object::{Link, Object};
 use crate::probe::{self, Kind};
 use crate::syscall::{self, Handler};
-use crate::K;
+use crate::{Stop, K};
 use abi::message::{FAULT_WORDS, SHORT_ANSWER_WORDS};
 use abi::state::{Stage, Waiting};
 use abi::{Call, Code, Exception, MAX_LIST_REFS, MAX_SHORT, PAGE_SIZE};
@@ -510,4 +511,34 @@ pub(super) fn tell<const N: usize>(
     probe::progress();
     s.finish_with(code as u64 | (N as u64) << 11);
     true
+}
+
+/// Completes the call of a server that waits in `server_wait_receive` with a message of the kernel's, if it
+/// fits there into the first segment, on one page. Whether it does.
+#[inline(always)]
+pub(super) fn tell_in_memory(
+    k: K,
+    s: &'static Thread,
+    port: &'static Port,
+    message: &Message<'_>,
+) -> Result<bool, Stop> {
+    let c = &s.ctx;
+    let (address, room, length) = (c.r12.get(), c.r13.get(), message.length());
+    let offset = address % PAGE_SIZE;
+    let fits = c.rax.get() as u8 == Call::ServerWaitReceive as u8
+        && length <= room
+        && offset + length <= PAGE_SIZE
+        && offset.is_multiple_of(8)
+        && probe::short_way();
+    if !fits {
+        return Ok(false);
+    }
+    let pfn = memory::translate(k, s.space_or_nowhere(), address, Access::WRITE)?;
+    message.write(pfn, offset);
+    c.r12.set(address + length);
+    c.r13.set(room - length);
+    c.rdi.set(port.alias.get());
+    probe::progress();
+    s.finish(message.news.code());
+    Ok(true)
 }

@@ -731,6 +731,9 @@ fn tell(
         about: t,
         short,
     };
+    if fast::tell_in_memory(k, s, port, &message).map_err(Trouble::Sink)? {
+        return Ok(Ok(()));
+    }
     deliver(k, s, port, Source::kernel(k, &message), news.code())
 }
 
@@ -767,9 +770,8 @@ pub(crate) fn send_from_kernel(k: K, t: &'static Thread, port: &'static Port, ne
 /// Answers an idempotent request, a fault or an exception.
 fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     let end = t.server();
-    let (stage, weak) = (end.stage.get(), end.peer());
     let mine = space(t)?;
-    match stage {
+    match end.stage.get() {
         Stage::Call => {
             let source = Source::of(t, stages, mine);
             if source.known_length() > MAX_IDEMPOTENT {
@@ -796,21 +798,20 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
             }
         }
         Stage::Exception => {
-            let answer = Answer::of(k, t, stages, mine)?;
-            // An answer from anybody else than who has the exception is as late as one to a thread
-            // that has gone on: another keeper may have it by now.
-            let here = |c: &&Thread| match c.hint.get() {
-                Hint::Excepted(keeper) => {
-                    keeper.get().is_none_or(|keeper| core::ptr::eq(keeper, t))
+            let source = Source::of(t, stages, mine);
+            if stages.has(Plan::SHORT) {
+                let answer = source.short_words()?;
+                sound(hal::user_rip_ok(answer[0]))?;
+                if let Some(c) = excepted(t)? {
+                    go_on_at(c, answer);
+                    commit_exception(k, c);
                 }
-                // Nobody, after a state was set: then whoever says that it has it.
-                _ => true,
-            };
-            if let Some(c) = weak.get().filter(here) {
-                // What is given to a vacant thread would be lost with its old body.
-                c.head().open()?;
-                if c.exception_delivered() {
-                    commit_exception(k, c, &answer);
+            } else {
+                let answer = abi::Registers::from_words(&source.read_words(k)?);
+                sound(hal::user_address_ok(&answer))?;
+                if let Some(c) = excepted(t)? {
+                    c.ctx.set_registers(&answer);
+                    commit_exception(k, c);
                 }
             }
         }
@@ -852,40 +853,35 @@ fn reply_call(k: K, c: &'static Thread, mut source: Source<'_>) -> Result<(), St
     Ok(())
 }
 
-/// A keeper's answer to an exception.
-enum Answer {
-    /// All registers.
-    Long(abi::Registers),
-    /// A [`abi::message::ShortAnswer`].
-    Short([u64; SHORT_ANSWER_WORDS]),
+/// Whether a thread can go on with what a keeper answers to its exception.
+fn sound(answer: bool) -> Result<(), Stop> {
+    match answer {
+        true => Ok(()),
+        false => Err(Stop::Code(Code::Invalid)),
+    }
 }
 
-impl Answer {
-    /// What the thread's frame says that it answers.
-    fn of(k: K, t: &'static Thread, stages: Plan, space: &'static Space) -> Result<Answer, Stop> {
-        let source = Source::of(t, stages, space);
-        let (answer, sound) = if stages.has(Plan::SHORT) {
-            let words = source.short_words()?;
-            (Answer::Short(words), hal::user_rip_ok(words[0]))
-        } else {
-            let registers = abi::Registers::from_words(&source.read_words(k)?);
-            (Answer::Long(registers), hal::user_address_ok(&registers))
-        };
-        if sound {
-            Ok(answer)
-        } else {
-            Err(Stop::Code(Code::Invalid))
+/// The thread whose exception this server answers, if it still waits for that. An answer from anybody else
+/// than who has the exception is as late as one to a thread that has gone on: another keeper may have it
+/// by now.
+fn excepted(s: &'static Thread) -> Result<Option<&'static Thread>, Stop> {
+    let Some(c) = s.server().peer().get() else {
+        return Ok(None);
+    };
+    if let Hint::Excepted(keeper) = c.hint.get() {
+        // After a state was set nobody is known to have it: then it is whoever says so.
+        if keeper.get().is_some_and(|keeper| !core::ptr::eq(keeper, s)) {
+            return Ok(None);
         }
     }
+    // What is given to a vacant thread would be lost with its old body.
+    c.head().open()?;
+    Ok(c.exception_delivered().then_some(c))
 }
 
-/// The keeper's answer to an exception: the thread goes on with these registers. This holds for a
-/// stopped thread too: it is a manager's act, like `set_state`.
-fn commit_exception(k: K, c: &'static Thread, answer: &Answer) {
-    match answer {
-        Answer::Long(registers) => c.ctx.set_registers(registers),
-        &Answer::Short(words) => go_on_at(c, words),
-    }
+/// The thread's registers are what its keeper answered: it goes on with them. This holds for a stopped
+/// thread too: it is a manager's act, like `set_state`.
+fn commit_exception(k: K, c: &'static Thread) {
     end_exception(c);
     if c.waits_for(Waiting::Exception) {
         c.wake(k);
