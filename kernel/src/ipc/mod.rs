@@ -606,7 +606,7 @@ fn call_idempotent(k: K, t: &'static Thread, stages: Plan) -> Handled {
         return Err(Stop::Code(Code::TooLarge));
     }
     // The reply should not meet an absent page: its sender would have to be asked again.
-    Sink::fresh(t, stages, space).probe(k)?;
+    Sink::fresh(t, stages, space).find_segment(k)?;
     while let Some(s) = waiting_server(port) {
         match deliver(k, s, port, Source::of(t, stages, space), Code::Call) {
             Ok(Ok(())) => {

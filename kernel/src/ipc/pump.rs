@@ -513,7 +513,7 @@ impl Sink {
 
     /// Makes sure that the current segment is there.
     #[cfg_attr(fermata_probe, track_caller)]
-    pub(super) fn probe(&self, k: K) -> Result<(), Stop> {
+    pub(super) fn find_segment(&self, k: K) -> Result<(), Stop> {
         match &self.cursor {
             Cursor::Memory(s) => {
                 let length = s.length.min(MAX_IDEMPOTENT);

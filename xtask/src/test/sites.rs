@@ -237,6 +237,10 @@ fn functions(text: &str) -> Vec<Function> {
             .take_while(|c| c.is_alphanumeric() || *c == '_')
             .collect();
         let indent = line.len() - trimmed.len();
+        // A trait says only that there is one.
+        if line.ends_with(';') {
+            continue;
+        }
         let end = lines[number..].iter().position(|l| {
             l.len() - l.trim_start().len() == indent
                 && (l.trim_start().starts_with('}')

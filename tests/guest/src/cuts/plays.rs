@@ -619,6 +619,18 @@ fn excepted(step: Play, foreign: bool, length: u64, plays: &mut Vec<Play>) {
     let (answer, go) = (Act::Answer(length), Act::Interrupt(SERVER));
     let first = with("", &whole, &[server, client, answer, go]);
     plays.extend(excepted_short(&play, length));
+    let on_a_page = IpcRegs {
+        r12: Stage::user(SERVER, Page::Receive, 0),
+        ..receive
+    };
+    let steps = [on_a_page, released];
+    let mut straight = with(
+        "released, on a page, the short way",
+        &steps,
+        &[server, client],
+    );
+    straight.general = false;
+    plays.push(straight);
     if foreign {
         // It is the same for all calls.
         plays.push(first);
