@@ -4,8 +4,8 @@
 //! writes into the frame what the call has thereby become, and goes on with the next.
 //!
 //! Bytes move when one end sends and the other receives. One of the two runs, the other waits, and
-//! the one that runs does the work of both. What only the other can settle is [left to
-//! it](System::leave_to): a page of its own that is absent, say.
+//! the one that runs does the work of both. A page of the other's that is absent is [asked for on its
+//! behalf](System::settle_for); what else only the other can settle is [left to it](System::leave_to).
 
 use crate::memory::Missing;
 use crate::message::{Moved, Side};

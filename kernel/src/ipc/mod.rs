@@ -170,7 +170,8 @@ fn wait_for_peer(t: &'static Thread) -> Step {
     Step::Wait
 }
 
-/// The peer must settle something by itself: it does its call again.
+/// The peer must settle something by itself: it does its call again. So must a server that the kernel has a
+/// message for, whatever it is: keepers of keepers whose buffers are all absent would be asked in one trap.
 fn leave_to_peer(k: K, p: &'static Thread, stop: &Stop) {
     p.wake(k);
     match *stop {
