@@ -389,28 +389,6 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Finds so many bytes, at least one.
-    #[inline(always)]
-    #[cfg_attr(fermata_probe, track_caller)]
-    pub(crate) fn bytes(
-        k: K,
-        space: &'static Space,
-        address: u64,
-        length: u64,
-        need: Access,
-    ) -> Result<Self, Stop> {
-        let offset = address % PAGE_SIZE;
-        if offset + length > PAGE_SIZE {
-            return Span::across(k, space, address, length, need);
-        }
-        let pfn = translate(k, space, address, need)?;
-        Ok(Span {
-            start: (pfn, offset),
-            border: length as usize,
-            next: pfn,
-        })
-    }
-
     /// Finds so many words, at least one. The address must be aligned to 8.
     #[inline(always)]
     #[cfg_attr(fermata_probe, track_caller)]
@@ -422,9 +400,19 @@ impl Span {
         need: Access,
     ) -> Result<Self, Stop> {
         word_aligned(address)?;
-        Span::bytes(k, space, address, count as u64 * 8, need)
+        let (offset, length) = (address % PAGE_SIZE, count as u64 * 8);
+        if offset + length > PAGE_SIZE {
+            return Span::across(k, space, address, length, need);
+        }
+        let pfn = translate(k, space, address, need)?;
+        Ok(Span {
+            start: (pfn, offset),
+            border: length as usize,
+            next: pfn,
+        })
     }
 
+    /// The same, where the bytes cross a page.
     #[inline(never)]
     #[cfg_attr(fermata_probe, track_caller)]
     fn across(

@@ -1,9 +1,10 @@
 //! Moving a message: bytes and references from a source to a sink.
 //!
 //! Both sides are described by their frames: a current segment, a list of further ones, a list of
-//! references; or eight registers. A [`Cursor`] says what is left of a side's bytes. [`pump`] advances the
-//! cursors and writes them back, so that at every moment the frames say what is left (rule A3). A message that goes in one piece is walked along twice
-//! ([`pump_whole`]): nothing is copied, and nothing put together, before every page of it has been found.
+//! references; or eight registers. A [`Cursor`] says what is left of a side's bytes. [`pump`] advances
+//! the cursors and writes them back, so that at every moment the frames say what is left (rule A3). A
+//! message that goes in one piece is walked along twice ([`pump_whole`]): nothing is copied, and nothing
+//! put together, before every page of it has been found.
 
 use super::Message;
 use crate::memory::{self, Access, Span};

@@ -1,9 +1,8 @@
 //! `get_state` and `set_state` of every type.
 //!
 //! Getting never changes the object. Setting treats what it is given as hostile: every field and
-//! every reference is checked before the first change. Getting finds
-//! its destination before it gathers anything, so that a fault leaves nothing half done and little to do
-//! again.
+//! every reference is checked before the first change. Getting finds its destination before it gathers
+//! anything, so that a fault leaves nothing half done and little to do again.
 
 use super::{rights, set_priority, Args};
 use crate::exec::core;
