@@ -1,14 +1,14 @@
 //! Result codes and exception codes.
 //!
 //! A *result code* tells of a condition that a correct program can meet. It stands in the low
-//! byte of `rax` when a call completes. Wrong use (no object at a handle, an object of another
+//! byte of the word of the call ([`crate::registers`]) when a call completes. Wrong use (no object at a handle, an object of another
 //! type, a misaligned handle, an unknown entrypoint) is never a code: it is a synchronous
 //! [`Exception`] to the keeper of the thread's space.
 
 use crate::table::numbered;
 
 numbered! {
-    /// Result of a call, in the low byte of `rax`.
+    /// Result of a call, in the low byte of the word of the call.
     pub enum Code {
         /// Done. For a receive: the message is complete and the direction has turned.
         Ok = 0,
@@ -50,10 +50,10 @@ numbered! {
 }
 
 impl Code {
-    /// The code in the low byte of `rax`. An unknown number reads as [`Code::Invalid`].
+    /// The code in the low byte of the word of the call. An unknown number reads as [`Code::Invalid`].
     #[must_use]
-    pub const fn from_rax(rax: u64) -> Self {
-        match Code::from_raw(rax & 0xff) {
+    pub const fn from_word(word: u64) -> Self {
+        match Code::from_raw(word & 0xff) {
             Some(code) => code,
             None => Code::Invalid,
         }
@@ -67,7 +67,7 @@ numbered! {
         Divide = 0,
         /// Single step or hardware breakpoint.
         Debug = 1,
-        /// `int3`; `rip` points at the instruction.
+        /// A breakpoint; the program counter is at the instruction.
         Breakpoint = 3,
         /// `into`.
         Overflow = 4,

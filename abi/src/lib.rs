@@ -1,10 +1,12 @@
 //! The interface between the Fermata kernel and everything above it.
 //!
-//! What a call means, which registers carry what, how the state of an object looks in memory:
+//! What a call means, what registers are for, how the state of an object looks in memory:
 //! all of it is said here once, and the kernel, the user stubs, the tools and the tests read it
 //! from here. This crate depends on nothing and contains no code that acts.
 //!
 //! * [`syscalls`] is the table of entrypoints: the single source of truth.
+//! * [`registers`] says what registers are for, [`x86_64`] which they are on that architecture, and
+//!   [`simulated`] which they are on the machine of the host's tests.
 //! * [`ipc`] says which stages each IPC entrypoint runs through and where it restarts.
 //! * [`state`] holds the structures that `get_state` writes and `set_state` reads.
 //! * [`message`] holds the messages that the kernel itself sends to keepers.
@@ -21,12 +23,20 @@ pub mod code;
 pub mod ipc;
 pub mod message;
 pub mod probe;
+pub mod registers;
+pub mod simulated;
 pub mod state;
 pub mod syscalls;
 pub mod table;
+pub mod x86_64;
+
+#[cfg(feature = "simulated")]
+use simulated as machine;
+#[cfg(not(feature = "simulated"))]
+use x86_64 as machine;
 
 pub use code::{Code, Exception};
-pub use state::Registers;
+pub use machine::{Register, Registers, REGISTER_WORDS, ROLES};
 pub use syscalls::{Call, Class, Syscall, SYSCALLS};
 
 use table::numbered;
@@ -58,7 +68,7 @@ pub const MAX_SHORT: u64 = 64;
 /// Number of scheduling priorities. A higher number runs first.
 pub const PRIORITIES: u32 = 32;
 
-/// Packs a list of `count` reference objects that begin at `address` into the one register that
+/// Packs a list of `count` reference objects that begin at `address` into the one parameter that
 /// the IPC calls take: the address is aligned to 16, so its low four bits carry the count.
 ///
 /// Progress is the same word with the address advanced by [`OBJECT_SIZE`] and the count reduced.

@@ -39,7 +39,8 @@ structures! {
         pub detail: u64,
         /// The tag of the thread.
         pub tag: u64,
-        /// The registers of the thread. For a foreign call `rip` is at the `syscall` instruction.
+        /// The registers of the thread. For a foreign call the program counter is at the instruction
+        /// that made it.
         pub registers: Registers,
     }
 }
@@ -63,14 +64,14 @@ structures! {
         pub detail: u64,
         /// The tag of the thread.
         pub tag: u64,
-        /// The thread's `rip`.
-        pub rip: u64,
-        /// The thread's `rsp`.
-        pub rsp: u64,
-        /// The thread's `rflags`.
-        pub rflags: u64,
-        /// The thread's `rax`: for a foreign call, its number.
-        pub rax: u64,
+        /// The thread's program counter.
+        pub pc: u64,
+        /// The thread's stack pointer.
+        pub sp: u64,
+        /// The thread's flags.
+        pub flags: u64,
+        /// The thread's word of the call: for a foreign call, its number.
+        pub call: u64,
     }
 }
 
@@ -83,14 +84,14 @@ structures! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[repr(C)]
     pub struct ShortAnswer {
-        /// Its `rip`.
-        pub rip: u64,
-        /// Its `rsp`.
-        pub rsp: u64,
-        /// Its `rflags`.
-        pub rflags: u64,
-        /// Its `rax`.
-        pub rax: u64,
+        /// Its program counter.
+        pub pc: u64,
+        /// Its stack pointer.
+        pub sp: u64,
+        /// Its flags.
+        pub flags: u64,
+        /// Its word of the call.
+        pub call: u64,
     }
 }
 

@@ -6,7 +6,8 @@
 //! fault at that point would, and raises its interrupt line, so that whoever is attached to it
 //! runs next and can take things apart.
 //!
-//! [`CALL`] takes a reference to the device authority in `rdi` and an operation in `rsi`.
+//! [`CALL`] takes a reference to the device authority and an operation as arguments 0 and 1. What it
+//! tells comes back in the parameters from 0 on ([`crate::registers`]).
 
 /// The number of the probe's call, which no row of the table has.
 pub const CALL: u8 = 0xff;
@@ -21,7 +22,8 @@ pub const WATCHED: u64 = 0x7072_6f62 << 32;
 /// How many roles there are.
 pub const ROLES: u64 = 32;
 
-/// Arms for site `rdx` from now on (0: disarms) of the threads whose roles are in the mask `r10`.
+/// Arms for site argument 2 from now on (0: disarms) of the threads whose roles are in the mask that is
+/// argument 3.
 /// With [`SWEEP`] it fires at the first site that such a thread passes in a state in which it has
 /// not fired since [`FRESH`], and each further ARM with [`SWEEP`] goes on from there.
 pub const ARM: u64 = 1;
@@ -32,28 +34,28 @@ pub const SWEEP: u64 = u64::MAX;
 /// Forgets in which states it has fired, and what it has counted.
 pub const FRESH: u64 = 7;
 
-/// What happened since [`ARM`]: `rdi` sites passed; if it has fired, `rsi` the site and `rdx` the
-/// role of the thread; `r10` the instructions from its last progress on when the thread that was cut
-/// last came to the same site in the same state again; `r8` bytes of messages moved; `r9` instructions
-/// that the probe itself has used since the machine began, and `r12` how often a thread has been
-/// displaced in the kernel since then.
+/// What happened since [`ARM`], in seven parameters: sites passed; if it has fired, the site and the
+/// role of the thread; the instructions from its last progress on when the thread that was cut last
+/// came to the same site in the same state again; bytes of messages moved; instructions that the probe
+/// itself has used since the machine began, and how often a thread has been displaced in the kernel
+/// since then.
 pub const READ: u64 = 2;
 
-/// `rdi` is the site with index `rdx` in the table of sites that watched threads have passed, and
-/// `rsi` how often; 0 if nothing stands there. [`SITES`] is the size of the table.
+/// The site with the index that is argument 2 in the table of sites that watched threads have passed,
+/// and how often; 0 if nothing stands there. [`SITES`] is the size of the table.
 pub const SITE: u64 = 3;
 
-/// `rdx`: check the kernel's structures at every that many exits (0: never). `r10`: bits of
+/// Argument 2: check the kernel's structures at every that many exits (0: never). Argument 3: bits of
 /// [`GENERAL_WAY`].
 pub const SET: u64 = 4;
 
 /// Forgets all sites.
 pub const FORGET: u64 = 5;
 
-/// The numbers of objects that there are, of each type, in `rdi rsi rdx r10 r8 r9 r12 r13 r14`.
+/// The numbers of objects that there are, of each type, in nine parameters.
 pub const CENSUS: u64 = 6;
 
-/// The line `rdx` is raised, as if by a device.
+/// The line that is argument 2 is raised, as if by a device.
 pub const RAISE: u64 = 8;
 
 /// Calls take no short way.

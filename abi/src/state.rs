@@ -12,92 +12,7 @@
 use crate::table::{numbered, structures, Layout};
 use crate::Type;
 
-structures! {
-    /// The registers that a program sees, in the order in which messages carry them.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    #[repr(C)]
-    pub struct Registers {
-        pub rax: u64,
-        pub rbx: u64,
-        pub rcx: u64,
-        pub rdx: u64,
-        pub rsi: u64,
-        pub rdi: u64,
-        pub rbp: u64,
-        pub rsp: u64,
-        pub r8: u64,
-        pub r9: u64,
-        pub r10: u64,
-        pub r11: u64,
-        pub r12: u64,
-        pub r13: u64,
-        pub r14: u64,
-        pub r15: u64,
-        pub rip: u64,
-        pub rflags: u64,
-        pub fs_base: u64,
-        pub gs_base: u64,
-    }
-}
-
-/// Number of words in [`Registers`].
-pub const REGISTER_WORDS: usize = 20;
-
-impl Registers {
-    /// The registers as words, in the order of the fields.
-    #[must_use]
-    pub const fn to_words(&self) -> [u64; REGISTER_WORDS] {
-        [
-            self.rax,
-            self.rbx,
-            self.rcx,
-            self.rdx,
-            self.rsi,
-            self.rdi,
-            self.rbp,
-            self.rsp,
-            self.r8,
-            self.r9,
-            self.r10,
-            self.r11,
-            self.r12,
-            self.r13,
-            self.r14,
-            self.r15,
-            self.rip,
-            self.rflags,
-            self.fs_base,
-            self.gs_base,
-        ]
-    }
-
-    /// Registers from words, in the order of the fields.
-    #[must_use]
-    pub const fn from_words(w: &[u64; REGISTER_WORDS]) -> Self {
-        Registers {
-            rax: w[0],
-            rbx: w[1],
-            rcx: w[2],
-            rdx: w[3],
-            rsi: w[4],
-            rdi: w[5],
-            rbp: w[6],
-            rsp: w[7],
-            r8: w[8],
-            r9: w[9],
-            r10: w[10],
-            r11: w[11],
-            r12: w[12],
-            r13: w[13],
-            r14: w[14],
-            r15: w[15],
-            rip: w[16],
-            rflags: w[17],
-            fs_base: w[18],
-            gs_base: w[19],
-        }
-    }
-}
+pub use crate::machine::{Registers, REGISTER_WORDS};
 
 structures! {
     /// State of a mutex.
@@ -237,8 +152,8 @@ structures! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     #[repr(C, align(16))]
     pub struct ThreadState {
-        /// The registers. While the thread waits in a call, `rip` is at the `syscall` instruction and
-        /// the others are what is left of the call (rule A1).
+        /// The registers. While the thread waits in a call, the program counter is at the instruction
+        /// that made it and the others are what is left of the call (rule A1).
         pub registers: Registers,
         /// A word of its manager's choice: `thread_self` returns it, and exception messages carry it.
         pub tag: u64,

@@ -1,38 +1,15 @@
 //! The table of entrypoints: the single source of truth about system calls.
 //!
 //! One row per entrypoint: documentation, number, variant of [`Call`], name, object, class, typed
-//! parameters in the order of the registers, result codes. The kernel's dispatch matches on
+//! parameters in their order, result codes. The kernel's dispatch matches on
 //! [`Call`], so that a row without a handler does not compile; the C header, the names in `ps`, the list that
 //! `./fermata syscalls` prints, and the tests are made from the same rows.
 //!
-//! # Registers
-//!
-//! `rax` carries the number in its low byte. `rcx` and `r11` are lost to the `syscall`
-//! instruction. On completion the low byte of `rax` is a [`Code`].
-//!
-//! *Ordinary calls* take their parameters in `rdi rsi rdx r10 r8 r9` and return values in `rdi`
-//! or where their documentation says so.
-//!
-//! *IPC calls* use the map of the widest call, and every narrower call a subset of it, so that a
-//! stage finds its parameters in the same place whatever call it is part of:
-//!
-//! | register | meaning |
-//! |---|---|
-//! | `rdi` | port reference or portset; on return from a wait the alias of the port |
-//! | `rsi`, `rdx` | send: current segment, address and bytes left |
-//! | `r10`, `r8` | send: list of further segments, entries left |
-//! | `r9` | send: list of references ([`crate::ref_list`]) |
-//! | `r12`, `r13` | receive: current segment, address and bytes left |
-//! | `r14`, `r15` | receive: list of further segments, entries left |
-//! | `rbx` | receive: list of references |
-//! | `rbp` | deadline, for the calls that end in `_until` |
-//!
-//! *Register messages* (`_short`) carry up to 64 bytes in `rsi rdx r10 r8 r9 r12 r13 r14`, first
-//! byte lowest; the number of bytes stands in bits 8..15 of `rax`: on entry those to send (for a
-//! receive those already received), on return those received. `r15` lists the references to send,
-//! `rbx` those to receive.
+//! What carries a call's number, its parameters and its result, and what those of IPC calls mean,
+//! [`crate::registers`] says once for all of them.
 
 use crate::code::{Code, Exception};
+use crate::registers::{self, PARAMETERS};
 use crate::Type;
 
 /// How long a call can take (Ford et al., section 4.2 and Table 1).
@@ -80,11 +57,11 @@ pub enum Param {
     Rights,
     /// A time on the space's clock, in nanoseconds.
     Deadline,
-    /// Segment, list and references to send: `rsi rdx r10 r8 r9`.
+    /// Segment, list and references to send ([`registers::SEND`]).
     SendBuffer,
-    /// Segment, list and references to receive into: `r12 r13 r14 r15 rbx`.
+    /// Segment, list and references to receive into ([`registers::RECEIVE`]).
     ReceiveBuffer,
-    /// Up to 64 bytes in registers.
+    /// Up to 64 bytes in registers ([`registers::WORDS`]).
     ShortBuffer,
 }
 
@@ -93,7 +70,7 @@ pub enum Param {
 pub struct Syscall {
     /// The variant of [`Call`].
     pub call: Call,
-    /// The number, in the low byte of `rax`.
+    /// The number, in the low byte of the word of the call.
     pub number: u8,
     /// The name.
     pub name: &'static str,
@@ -148,8 +125,29 @@ impl core::fmt::Display for RowId {
     }
 }
 
-/// Registers of the parameters of an ordinary call.
-const ORDINARY: [&[&str]; 6] = [&["rdi"], &["rsi"], &["rdx"], &["r10"], &["r8"], &["r9"]];
+/// The parameters of a register message: words, and references to send or to receive.
+const SHORT_SEND: [usize; 9] = [1, 2, 3, 4, 5, 6, 7, 8, registers::WORDS_REFS];
+const SHORT_RECEIVE: [usize; 9] = [1, 2, 3, 4, 5, 6, 7, 8, registers::RECEIVE[4]];
+
+/// Each parameter by itself.
+const EACH: &[[usize; 1]; PARAMETERS] =
+    &[[0], [1], [2], [3], [4], [5], [6], [7], [8], [9], [10], [11]];
+
+/// Numbers of parameters, and the names of their registers.
+type Carriers = (&'static [usize], &'static [&'static str]);
+
+const fn one(n: usize) -> Carriers {
+    const NAMES: &[[&str; 1]; PARAMETERS] = &{
+        let mut names = [[""]; PARAMETERS];
+        let mut n = 0;
+        while n < PARAMETERS {
+            names[n] = [registers::name(n)];
+            n += 1;
+        }
+        names
+    };
+    (&EACH[n], &NAMES[n])
+}
 
 /// What a call does to a thread whose handles or buffers are wrong. (What is in registers is never
 /// misaligned, nor is a list of references.)
@@ -161,35 +159,52 @@ const WRONG_USE: [Exception; 4] = [
 ];
 
 impl Syscall {
-    /// The registers that carry the parameter `index`. For a register message the number of bytes
-    /// also stands in bits 8 to 15 of `rax`.
+    const fn carriers(&self, index: usize) -> Carriers {
+        const SEND: [&str; 5] = registers::names(registers::SEND);
+        const RECEIVE: [&str; 5] = registers::names(registers::RECEIVE);
+        const SHORT_SENT: [&str; 9] = registers::names(SHORT_SEND);
+        const SHORT_RECEIVED: [&str; 9] = registers::names(SHORT_RECEIVE);
+        match self.params[index].1 {
+            Param::SendBuffer => (&registers::SEND, &SEND),
+            Param::ReceiveBuffer => (&registers::RECEIVE, &RECEIVE),
+            Param::ShortBuffer if matches!(self.params[index].0.as_bytes(), b"send") => {
+                (&SHORT_SEND, &SHORT_SENT)
+            }
+            Param::ShortBuffer => (&SHORT_RECEIVE, &SHORT_RECEIVED),
+            Param::Deadline if crate::ipc::plan(self.call).is_ipc() => one(registers::DEADLINE),
+            _ => one(index),
+        }
+    }
+
+    /// The parameters ([`registers`]) that carry the parameter `index` of the row. For a register
+    /// message the number of bytes also stands in the word of the call.
+    ///
+    /// # Panics
+    /// If there is no such parameter in the row.
+    #[must_use]
+    pub const fn parameters(&self, index: usize) -> &'static [usize] {
+        self.carriers(index).0
+    }
+
+    /// The names of the registers that carry the parameter `index`.
     ///
     /// # Panics
     /// If there is no such parameter.
     #[must_use]
     pub const fn registers(&self, index: usize) -> &'static [&'static str] {
-        match self.params[index].1 {
-            Param::SendBuffer => &["rsi", "rdx", "r10", "r8", "r9"],
-            Param::ReceiveBuffer => &["r12", "r13", "r14", "r15", "rbx"],
-            Param::ShortBuffer if matches!(self.params[index].0.as_bytes(), b"send") => {
-                &["rsi", "rdx", "r10", "r8", "r9", "r12", "r13", "r14", "r15"]
-            }
-            Param::ShortBuffer => &["rsi", "rdx", "r10", "r8", "r9", "r12", "r13", "r14", "rbx"],
-            Param::Deadline if crate::ipc::plan(self.call).is_ipc() => &["rbp"],
-            _ => ORDINARY[index],
-        }
+        self.carriers(index).1
     }
 
-    /// What comes back in registers besides the code: what it is, and the register. (Buffers come
-    /// back as what is left of them.)
+    /// What comes back besides the code: what it is, and in which parameter. (Buffers come back as
+    /// what is left of them.)
     #[must_use]
-    pub const fn results(&self) -> &'static [(&'static str, &'static str)] {
+    pub const fn results(&self) -> &'static [(&'static str, usize)] {
         match self.call {
-            Call::ThreadSelf => &[("tag", "rdi")],
-            Call::ClockGet => &[("time", "rdi")],
-            Call::ReferenceCheck => &[("kind", "rdi")],
-            Call::RegionSearch => &[("found_offset", "rsi"), ("found_type", "r8")],
-            call if crate::ipc::plan(call).has(crate::ipc::Plan::WAIT) => &[("alias", "rdi")],
+            Call::ThreadSelf => &[("tag", 0)],
+            Call::ClockGet => &[("time", 0)],
+            Call::ReferenceCheck => &[("kind", 0)],
+            Call::RegionSearch => &[("found_offset", 1), ("found_type", 4)],
+            call if crate::ipc::plan(call).has(crate::ipc::Plan::WAIT) => &[("alias", 0)],
             _ => &[],
         }
     }
@@ -632,11 +647,11 @@ calls! {
     63 RegionProtect region_protect Region Short (region: Object(Type::Region), protection: Rights) [Ok Invalid];
 
     /// Looks in the range `offset..end` of the region for the next object whose type is in `kinds`
-    /// (bit n for type n), or, with bit 0, for the next page that is present. Found: `rsi` is its
-    /// offset and `r8` its type (0: a page). Progress: `rsi` advances.
+    /// (bit n for type n), or, with bit 0, for the next page that is present. Found: `offset` is where
+    /// it is, and parameter 4 its type (0: a page). Progress: `offset` advances.
     64 RegionSearch region_search Region MultiStage (region: Object(Type::Reference), offset: Word, end: Word, kinds: Word) [Ok NotFound Dead Invalid];
 
-    /// Returns the thread's tag in `rdi`.
+    /// Returns the thread's tag.
     65 ThreadSelf thread_self Thread Trivial () [Ok];
 
     /// Lets the next thread of the same priority run.
@@ -671,14 +686,14 @@ calls! {
     /// Points the reference at the server end of the thread: the right to be its client.
     75 ThreadReferenceServerEnd thread_reference_server_end Thread Short (thread: Object(Type::Thread), reference: Object(Type::Reference)) [Ok];
 
-    /// Tells whether the reference names a living (or vacant) object; its kind comes back in `rdi`.
+    /// Tells whether the reference names a living (or vacant) object; returns its kind.
     76 ReferenceCheck reference_check Reference Short (reference: Object(Type::Reference)) [Ok Dead];
 
     /// Tells whether both references name the same object in the same role. `NotFound` when they
     /// differ.
     77 ReferenceEqual reference_equal Reference Short (reference: Object(Type::Reference), other: Object(Type::Reference)) [Ok NotFound Dead];
 
-    /// Returns the space's clock in `rdi`, in nanoseconds.
+    /// Returns the space's clock, in nanoseconds.
     78 ClockGet clock_get Clock Trivial () [Ok];
 
     /// Turns interrupts of the line into thread interrupts of the thread, until that dies.
@@ -762,7 +777,7 @@ calls! {
     103 ServerWaitReceive server_wait_receive Server MultiStage (portset: Object(Type::Portset), receive: ReceiveBuffer) [Ok Disconnected More Call Fault Exception TooLarge];
 
     /// The server ends the connection and waits for the next client and receives. It waits for a
-    /// client no longer than the deadline in `rbp`, on the space's clock.
+    /// client no longer than the deadline, on the space's clock.
     104 ServerWaitReceiveUntil server_wait_receive_until Server MultiStage (portset: Object(Type::Portset), receive: ReceiveBuffer, deadline: Deadline) [Ok TimedOut Disconnected More Call Fault Exception TooLarge];
 
     /// The server receives.

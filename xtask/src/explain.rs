@@ -112,7 +112,8 @@ fn text(call: &'static Syscall) -> String {
         let what = wrapped(&format!("{registers}: {what}"), indent);
         let _ = writeln!(out, "            {name:width$}  {}", what.trim_start());
     }
-    for (what, register) in call.results() {
+    for (what, parameter) in call.results() {
+        let register = abi::registers::name(*parameter);
         let _ = writeln!(out, "returns     {} in {register}", what.replace('_', " "));
     }
     let mut label = "results";

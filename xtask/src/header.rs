@@ -293,7 +293,8 @@ fn function(out: &mut String, call: &Syscall) {
         call.name,
         arguments.join(", ")
     );
-    for (what, register) in call.results() {
+    for (what, parameter) in call.results() {
+        let register = abi::registers::name(*parameter);
         let _ = writeln!(out, "    *{what} = fermata_r.{register};");
     }
     out.push_str("    return fermata_r.code;\n}\n\n");

@@ -466,7 +466,8 @@ fn entry(out: &mut String, call: &'static Syscall) {
         }
         out.push('\n');
     }
-    for (what, register) in call.results() {
+    for (what, parameter) in call.results() {
+        let register = abi::registers::name(*parameter);
         let _ = writeln!(
             out,
             "Returns the {} in `{register}`.\n",

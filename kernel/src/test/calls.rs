@@ -133,7 +133,7 @@ fn common(met: &mut Met, ty: Type) {
     let p = Program::new().call(calls.create, &[(RDI, 0x5000_0000), (RSI, 0)]);
     w.thread(s, p.keep(0x5000_0800, RAX).end(), 5);
     w.run();
-    let code = Code::from_rax(w.peek(page + 0x800));
+    let code = Code::from_word(w.peek(page + 0x800));
     met.returned(calls.create, code, Code::NoMemory);
     w.ok(Call::SpaceDestroy, &[space, 0]);
     let used = w
@@ -233,7 +233,7 @@ pub(super) fn cond(met: &mut Met) {
         assert_eq!(w.peek(out), 9, "A8: it returns without the mutex");
         met.is(&w, Call::MutexUnlock, &[m], Code::Ok);
         w.run();
-        met.returned(Call::CondWait, Code::from_rax(w.peek(out)), Code::Ok);
+        met.returned(Call::CondWait, Code::from_word(w.peek(out)), Code::Ok);
     }
     waiter(2, Call::CondWait, 0);
     waiter(3, Call::CondWait, 0);
@@ -248,7 +248,7 @@ pub(super) fn cond(met: &mut Met) {
     assert!(hal::now() >= until, "A7: it returns before its deadline");
     met.returned(
         Call::CondWaitUntil,
-        Code::from_rax(w.peek(out + 8)),
+        Code::from_word(w.peek(out + 8)),
         Code::Ok,
     );
     met.is(&w, Call::CondSignal, &[c], Code::Ok);
@@ -776,7 +776,7 @@ pub(super) fn outcome(w: &World, t: u64, out: u64) -> Outcome {
     let code = w.peek(out);
     let t = w.thread_at(t);
     match t.run.get() {
-        _ if code != u64::MAX => Outcome::Returned(Code::from_rax(code)),
+        _ if code != u64::MAX => Outcome::Returned(Code::from_word(code)),
         Run::Waiting(why) => Outcome::Waits(why),
         run => match Exception::from_raw(u64::from(t.exception.get())) {
             Some(exception) => Outcome::Raised(exception, t.exception_address.get()),

@@ -727,7 +727,7 @@ fn round(seed: u64, steps: u32, trace: bool, returned: &mut Returned) {
 fn known(returned: &Returned) {
     let mut unknown = Vec::new();
     for (&(number, code), n) in returned {
-        let (call, code) = (Call::from_number(number), Code::from_rax(u64::from(code)));
+        let (call, code) = (Call::from_number(number), Code::from_word(u64::from(code)));
         if !call.is_some_and(|c| c.row().codes.contains(&code)) {
             unknown.push(format!("{} {code:?} ({n})", call.map_or("?", Call::name)));
         }

@@ -137,7 +137,7 @@ impl Stand {
     }
 
     fn code(&self) -> Code {
-        Code::from_rax(self.w.peek(self.out))
+        Code::from_word(self.w.peek(self.out))
     }
 
     /// Bytes that the call under test received.

@@ -302,7 +302,7 @@ fn the_limit_of_an_idempotent_message() {
         );
         w.run();
         let at = if code == Code::Call { out } else { out + 8 };
-        assert_eq!(Code::from_rax(w.peek(at)), code);
+        assert_eq!(Code::from_word(w.peek(at)), code);
     }
 }
 
@@ -357,7 +357,7 @@ fn an_empty_segment_anywhere() {
     );
     w.poke(out, 99);
     w.run();
-    assert_eq!(Code::from_rax(w.peek(out)), Code::More);
+    assert_eq!(Code::from_word(w.peek(out)), Code::More);
 }
 
 /// A state that names no space moved the thread into the space of who set it.

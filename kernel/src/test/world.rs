@@ -311,7 +311,7 @@ impl World {
             "{} has no result",
             call.name()
         );
-        let code = Code::from_rax(self.manager.ctx.rax.get());
+        let code = Code::from_word(self.manager.ctx.rax.get());
         assert!(
             call.row().codes.contains(&code),
             "{} returns {code:?}",

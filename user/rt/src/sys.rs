@@ -48,7 +48,7 @@ pub unsafe fn syscall(call: Call, p: [u64; 6]) -> Returned {
         );
     }
     Returned {
-        code: Code::from_rax(rax),
+        code: Code::from_word(rax),
         rdi,
         rsi,
         r8,
@@ -586,7 +586,7 @@ impl IpcRegs {
     #[inline]
     #[must_use]
     pub const fn code(&self) -> Code {
-        Code::from_rax(self.rax)
+        Code::from_word(self.rax)
     }
 
     /// Bytes of a register message received.

@@ -1,0 +1,40 @@
+//! The registers of the simulated machine, on which the kernel is tested on the host.
+//!
+//! They have other names, another number and another order than those of any processor that the
+//! kernel runs on: what works on both does not know which register is which.
+
+use crate::registers::{register_file, Lost, Roles};
+
+register_file! {
+    /// The registers that a simulated program sees, in the order in which messages carry them.
+    status Status, g0 G0, g1 G1, g2 G2, g3 G3, g4 G4, g5 G5, local Local, g6 G6, g7 G7, g8 G8,
+    link Link, g9 G9, g10 G10, counter Counter, g11 G11, g12 G12, top Top,
+}
+
+/// What they are for.
+pub const ROLES: Roles<Register> = Roles {
+    architecture: "simulated",
+    call: Register::G7,
+    parameters: [
+        Register::G3,
+        Register::G11,
+        Register::G0,
+        Register::G8,
+        Register::G5,
+        Register::G12,
+        Register::G1,
+        Register::G9,
+        Register::G6,
+        Register::G2,
+        Register::G10,
+        Register::G4,
+    ],
+    pc: Register::Counter,
+    sp: Register::Top,
+    flags: Register::Status,
+    user_flags: 0x00ff_0f0f,
+    fixed_flags: 0x1010,
+    call_bytes: 4,
+    lost: &[(Register::Link, Lost::Next)],
+    bases: &[Register::Local],
+};

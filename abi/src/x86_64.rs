@@ -1,0 +1,53 @@
+//! The registers of x86-64, and what they are for.
+//!
+//! | role ([`crate::registers`]) | register |
+//! |---|---|
+//! | word of the call | `rax` |
+//! | parameters 0 to 5: arguments | `rdi rsi rdx r10 r8 r9` |
+//! | parameters 6 to 11 | `r12 r13 r14 r15 rbx rbp` |
+//! | send area: address, bytes, list, entries, references | `rsi rdx r10 r8 r9` |
+//! | receive area | `r12 r13 r14 r15 rbx` |
+//! | words of a register message | `rsi rdx r10 r8 r9 r12 r13 r14` |
+//! | references of a register message: sent, received | `r15`, `rbx` |
+//! | deadline | `rbp` |
+//! | lost to the `syscall` instruction | `rcx` (the address behind it), `r11` (the flags) |
+
+use crate::registers::{register_file, Lost, Roles};
+
+register_file! {
+    /// The registers that a program sees, in the order in which messages carry them.
+    rax Rax, rbx Rbx, rcx Rcx, rdx Rdx, rsi Rsi, rdi Rdi, rbp Rbp, rsp Rsp,
+    r8 R8, r9 R9, r10 R10, r11 R11, r12 R12, r13 R13, r14 R14, r15 R15,
+    rip Rip, rflags Rflags, fs_base FsBase, gs_base GsBase,
+}
+
+/// What they are for.
+pub const ROLES: Roles<Register> = Roles {
+    architecture: "x86-64",
+    call: Register::Rax,
+    parameters: [
+        Register::Rdi,
+        Register::Rsi,
+        Register::Rdx,
+        Register::R10,
+        Register::R8,
+        Register::R9,
+        Register::R12,
+        Register::R13,
+        Register::R14,
+        Register::R15,
+        Register::Rbx,
+        Register::Rbp,
+    ],
+    pc: Register::Rip,
+    sp: Register::Rsp,
+    flags: Register::Rflags,
+    // CF PF AF ZF SF TF DF OF NT RF AC ID
+    user_flags: 0x25_4dd5,
+    // IF, and bit 1
+    fixed_flags: 0x202,
+    // `syscall`
+    call_bytes: 2,
+    lost: &[(Register::Rcx, Lost::Next), (Register::R11, Lost::Flags)],
+    bases: &[Register::FsBase, Register::GsBase],
+};
