@@ -45,7 +45,7 @@ use abi::{access, Call, Code, Exception, Type};
 use memory::Missing;
 use object::{Account, Body, Object, Phase, Thread};
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 use wait::{Hint, Status, Waiting};
 
 /// Names an identity, by a number that no other identity ever has: see [`id`].
@@ -113,7 +113,7 @@ pub struct System {
     /// The machine's clock at the last event, in nanoseconds.
     pub now: u64,
     /// All identities that live.
-    pub objects: BTreeMap<Id, Rc<Object>>,
+    pub objects: BTreeMap<Id, Arc<Object>>,
     /// What is in memory. Frames that are not in here are zero.
     pub memory: memory::Memory,
     /// Who pays.

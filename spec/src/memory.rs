@@ -7,12 +7,12 @@ use crate::object::{Phase, Source};
 use crate::{Id, Stop, System};
 use abi::{access, Exception, PAGE_SIZE, USER_END};
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Bytes of a frame.
 pub type Page = [u8; PAGE_SIZE as usize];
 /// Frames and what is in them.
-pub type Memory = BTreeMap<u64, Rc<Page>>;
+pub type Memory = BTreeMap<u64, Arc<Page>>;
 
 /// Most levels that a walk looks at. A deeper hierarchy, or a cycle, has no pages.
 const MAX_DEPTH: u32 = 8;
@@ -183,8 +183,8 @@ impl System {
 
     /// Changes bytes of a frame.
     pub fn poke(&mut self, frame: u64, offset: u64, bytes: &[u8]) {
-        let page = self.memory.entry(frame).or_insert_with(|| Rc::new([0; PAGE_SIZE as usize]));
-        Rc::make_mut(page)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        let page = self.memory.entry(frame).or_insert_with(|| Arc::new([0; PAGE_SIZE as usize]));
+        Arc::make_mut(page)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
     }
 
     /// Whether a walk still fails where it did: at this region, or above all keepers.

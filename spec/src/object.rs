@@ -10,7 +10,7 @@ use crate::wait::{Hint, Status, Waiting};
 use crate::{Id, Place, Stop, System};
 use abi::state::{initial_fpu, Stage, FPU_BYTES};
 use abi::{access, Code, Exception, RefKind, Registers, Type, OBJECT_ALIGN};
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// The life of an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -326,7 +326,7 @@ macro_rules! bodies {
             /// # Panics
             /// If there is no such object.
             pub fn $get_mut(&mut self, id: Id) -> &mut $Type {
-                match self.objects.get_mut(&id).map(|o| &mut Rc::make_mut(o).body) {
+                match self.objects.get_mut(&id).map(|o| &mut Arc::make_mut(o).body) {
                     Some(Body::$Type(body)) => body,
                     other => panic!(concat!("no ", stringify!($get), ": {:?} {:?}"), id, other),
                 }
@@ -454,7 +454,7 @@ impl System {
         self.last += 1;
         let object = Object { place, phase: Phase::Active, payer, body: Body::new(ty) };
         let id = crate::id(ty, self.last);
-        self.objects.insert(id, Rc::new(object));
+        self.objects.insert(id, Arc::new(object));
         Ok(id)
     }
 
@@ -471,7 +471,7 @@ impl System {
             Body::Mapping(m) => self.live(m.space, Type::Space).is_some(),
             _ => false,
         };
-        let Some(object) = self.objects.get_mut(&id).map(Rc::make_mut) else {
+        let Some(object) = self.objects.get_mut(&id).map(Arc::make_mut) else {
             return;
         };
         object.phase = Phase::Fresh;
@@ -499,7 +499,7 @@ impl System {
     /// It lives at another place from now on.
     pub(crate) fn relocate(&mut self, id: Id, place: Place) {
         self.clear_word(id);
-        self.objects.entry(id).and_modify(|o| Rc::make_mut(o).place = place);
+        self.objects.entry(id).and_modify(|o| Arc::make_mut(o).place = place);
     }
 
     /// The bytes at a handle are the kernel's while the object is there. It leaves a word of zero.
@@ -553,7 +553,7 @@ impl System {
                 let exports =
                     |o: &Object| matches!(&o.body, Body::Region(r) if r.space == Some(id));
                 for object in self.objects.values_mut().filter(|o| exports(o)) {
-                    if let Body::Region(r) = &mut Rc::make_mut(object).body {
+                    if let Body::Region(r) = &mut Arc::make_mut(object).body {
                         (r.space, r.source) = (None, Source::Space);
                     }
                 }
@@ -590,7 +590,7 @@ impl System {
     }
 
     fn set_phase(&mut self, id: Id, phase: Phase) {
-        self.objects.entry(id).and_modify(|o| Rc::make_mut(o).phase = phase);
+        self.objects.entry(id).and_modify(|o| Arc::make_mut(o).phase = phase);
     }
 
     fn suspend_threads(&mut self, space: Id) {

@@ -23,8 +23,8 @@ use spec::{Event, Id, Place, Seen, System};
 use std::boxed::Box;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::format;
-use std::rc::Rc;
 use std::string::String;
+use std::sync::Arc;
 use std::vec::Vec;
 
 /// A kernel and its specification.
@@ -239,7 +239,7 @@ fn import(w: &World, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
             body,
         };
         let id = ids[&here];
-        s.objects.insert(id, Rc::new(object));
+        s.objects.insert(id, Arc::new(object));
         pairs.insert(id, target);
     }
     let current = w.current.get();
@@ -247,7 +247,7 @@ fn import(w: &World, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
     for &frame in data {
         let mut page = [0; PAGE_SIZE as usize];
         hal::read_bytes(hal::Pfn(frame as u32), 0, &mut page);
-        s.memory.insert(frame, Rc::new(page));
+        s.memory.insert(frame, Arc::new(page));
     }
     (s, pairs)
 }
