@@ -1,14 +1,16 @@
 //! `./fermata prove --mutants`: do the tests notice mistakes?
 //!
-//! `tests/mutants/` has one planted bug per kind of mistake, each a patch ([`Mutant`]) whose header
-//! says what the mistake is, which rule it breaks and which test should notice. Each is applied to a
-//! copy of the sources, and the kernel's tests on the host run there, cheapest first ([`SUITES`]),
-//! until one of their assertions, or one of the kernel's invariants, fails: the mutant is *killed*.
-//! What the host does not see, mistakes in the code for the real machine, is for the tests of the
-//! machine ([`on_machine`]), which need nothing but `hal` and a boot of some seconds. A patch that does not apply or build, tests that do not end, and a crash all count as surviving.
+//! `tests/mutants/` has one planted bug per kind of mistake, each a file ([`Mutant`]) whose header says
+//! what the mistake is, which rule it breaks and which test should notice, and whose rest names lines of
+//! sources and what stands there instead. Each is planted in a copy of the sources, and tests on the host
+//! run there: those of the kernel, cheapest first ([`SUITES`]), or those of another package, until one of
+//! their assertions, or one of the kernel's invariants, fails: the mutant is *killed*. What the host does
+//! not see, mistakes in the code for the real machine, is for the tests of the machine ([`on_machine`]),
+//! which need nothing but `hal` and a boot of some seconds. A mutant that cannot be planted or does not
+//! build, tests that do not end, and a crash all count as surviving.
 //!
-//! What is through is remembered in `target/`, by the sources and the patch. The copy keeps a target
-//! directory of its own, so that each mutant costs an incremental build of the kernel alone.
+//! What is through is remembered in `target/`, by the sources and the mutant. The copy keeps a target
+//! directory of its own, so that each mutant costs an incremental build of one package alone.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,15 +34,15 @@ use crate::signals;
 
 /// What has been done for which sources.
 const FILE: &str = "prove-mutants.json";
-/// What a kernel's tests are built from.
-const SOURCES: &[&str] = &["abi", "hal", "kernel", "spec"];
+/// What the tests are built from.
+const SOURCES: &[&str] = &["abi", "hal", "kernel", "spec", "user", "servers"];
 /// Fewest mutants that must be killed.
 const ENOUGH: usize = 20;
 /// Host time that one suite has.
 const TIMEOUT: Duration = Duration::from_secs(300);
 /// Sequences that the kernel is compared with its specification in. `test` does five times as many.
 const SEQUENCES: &str = "20000";
-/// Where assertions stand that mean something. A panic of the kernel's own arithmetic names no rule.
+/// Where assertions stand in the kernel that mean something. A panic of its own arithmetic names no rule.
 const JUDGES: &[&str] = &[
     "kernel/src/test/",
     "kernel/src/check.rs",
@@ -57,7 +59,7 @@ const CRASHES: &[&str] = &[
     "already borrowed",
 ];
 
-/// The tests, cheapest first. Without words of its own a suite is the one that the mutant names.
+/// The tests of the kernel, cheapest first. Without words of its own a suite is the one that the mutant names.
 const SUITES: &[(&str, &[&str])] = &[
     ("the test that should notice", &[]),
     (
@@ -74,6 +76,10 @@ const SUITES: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// The package whose tests are meant when a killer names none.
+const KERNEL: &str = "fermata-kernel";
+/// How the names of packages begin.
+const PACKAGE: &str = "fermata-";
 /// How the name of a killer begins that is a test of the machine.
 const MACHINE: &str = "machine/";
 /// Interrupts that the tests of the machine take at random masks; a thousandth of what `test` takes
@@ -82,13 +88,40 @@ const INTERRUPTS: &str = "interrupts=20000";
 
 /// A planted bug.
 struct Mutant {
-    /// Its file's name, without `.patch`.
+    /// Its file's name, without `.mutant`.
     name: String,
     /// The rule that it breaks.
     breaks: String,
-    /// Filter of the test that should notice.
-    killer: String,
+    /// The test that should notice.
+    killer: Killer,
     text: String,
+}
+
+/// Which test should notice a mutant.
+enum Killer {
+    /// Tests of a package on the host whose names contain the filter.
+    Host { package: String, filter: String },
+    /// A test of the machine.
+    Machine(String),
+}
+
+impl Killer {
+    /// From `FILTER` (of the kernel's tests), `fermata-PACKAGE/FILTER` or `machine/NAME`.
+    fn parse(text: &str) -> Self {
+        match text.split_once('/') {
+            Some((package, filter)) if package.starts_with(PACKAGE) => Killer::Host {
+                package: package.into(),
+                filter: filter.into(),
+            },
+            _ => match text.strip_prefix(MACHINE) {
+                Some(test) => Killer::Machine(test.into()),
+                None => Killer::Host {
+                    package: KERNEL.into(),
+                    filter: text.into(),
+                },
+            },
+        }
+    }
 }
 
 /// What became of a mutant.
@@ -116,7 +149,7 @@ pub(crate) fn run(project: &Project, filter: Option<&str>, fresh: bool) -> Resul
     let start = Instant::now();
     if !done.knows("unchanged", "") {
         println!("building and testing the unchanged kernel");
-        if let End::Killed(why) = try_suites(&room, "the_papers_example")? {
+        if let End::Killed(why) = try_suites(&room, KERNEL, "the_papers_example")? {
             return Err(Error::new(format!(
                 "the tests fail without any mutant: {why}"
             )));
@@ -172,14 +205,14 @@ pub(crate) fn run(project: &Project, filter: Option<&str>, fresh: bool) -> Resul
     Ok(u8::from(!survived.is_empty() || !enough))
 }
 
-/// The patches of a directory whose names contain the filter.
+/// The mutants of a directory whose names contain the filter.
 fn mutants(directory: &Path, filter: Option<&str>) -> Result<Vec<Mutant>, Error> {
     let failed = |error| Error::new(format!("cannot read {}: {error}", directory.display()));
     let mut paths: Vec<PathBuf> = fs::read_dir(directory)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
         .map_err(failed)?;
     paths.sort();
-    paths.retain(|path| path.extension().is_some_and(|end| end == "patch"));
+    paths.retain(|path| path.extension().is_some_and(|end| end == "mutant"));
     let mut mutants = Vec::new();
     for path in paths {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -196,21 +229,21 @@ fn mutants(directory: &Path, filter: Option<&str>) -> Result<Vec<Mutant>, Error>
         mutants.push(Mutant {
             name: name.into_owned(),
             breaks: field("Breaks:")?,
-            killer: field("Killed by:")?,
+            killer: Killer::parse(&field("Killed by:")?),
             text,
         });
     }
     Ok(mutants)
 }
 
-/// Applies the mutant and runs the tests.
+/// Plants the mutant and runs the tests.
 fn plant(room: &Project, mutant: &Mutant) -> Result<End, Error> {
     if let Err(why) = apply(&room.root, &mutant.text) {
-        return Ok(End::Survived(format!("the patch does not apply: {why}")));
+        return Ok(End::Survived(format!("it cannot be planted: {why}")));
     }
-    match mutant.killer.strip_prefix(MACHINE) {
-        Some(test) => on_machine(room, test),
-        None => try_suites(room, &mutant.killer),
+    match &mutant.killer {
+        Killer::Machine(test) => on_machine(room, test),
+        Killer::Host { package, filter } => try_suites(room, package, filter),
     }
 }
 
@@ -281,12 +314,15 @@ impl Operator for Listener {
     }
 }
 
-/// Runs one suite after the other until an assertion fails.
-fn try_suites(room: &Project, killer: &str) -> Result<End, Error> {
-    for (suite, words) in SUITES {
+/// Runs one suite of a package after the other until an assertion fails. Packages other than the kernel
+/// have no slow tests: all of theirs are the second suite.
+fn try_suites(room: &Project, package: &str, killer: &str) -> Result<End, Error> {
+    let all = [SUITES[0], ("all tests of the package", &[""])];
+    let suites = if package == KERNEL { SUITES } else { &all };
+    for (suite, words) in suites {
         let words = if words.is_empty() { &[killer] } else { *words };
         let log = room.target.join("log");
-        let end = test(room, words, &log)?;
+        let end = test(room, package, words, &log)?;
         let output = fs::read_to_string(&log).unwrap_or_default();
         match end {
             Some(true) => {
@@ -294,7 +330,7 @@ fn try_suites(room: &Project, killer: &str) -> Result<End, Error> {
                     return Ok(End::Survived(format!("{suite}: there is none")));
                 }
             }
-            Some(false) => return Ok(verdict(&output)),
+            Some(false) => return Ok(verdict(package, &output)),
             None => {
                 let seconds = TIMEOUT.as_secs();
                 return Ok(End::Survived(format!("{suite} did not end in {seconds} s")));
@@ -304,15 +340,15 @@ fn try_suites(room: &Project, killer: &str) -> Result<End, Error> {
     Ok(End::Survived("no test noticed".into()))
 }
 
-/// Runs tests of the kernel in the copy, with their output in a file. Whether they pass, or `None` if
+/// Runs tests of a package in the copy, with their output in a file. Whether they pass, or `None` if
 /// they do not end.
-fn test(room: &Project, words: &[&str], log: &Path) -> Result<Option<bool>, Error> {
+fn test(room: &Project, package: &str, words: &[&str], log: &Path) -> Result<Option<bool>, Error> {
     let failed = |error| Error::new(format!("cannot write {}: {error}", log.display()));
     let file = fs::File::create(log).map_err(failed)?;
-    let profile = "profile.dev.package.fermata-kernel";
+    let profile = format!("profile.dev.package.{package}");
     let mut command = room.cargo(Room::Host, Config::DEFAULT, "test");
     command
-        .args(["--quiet", "--package", "fermata-kernel", "--lib"])
+        .args(["--quiet", "--package", package, "--lib"])
         // Most of the time goes into building what runs for seconds.
         .args(["--config", &format!("{profile}.opt-level=1")])
         .args(["--config", &format!("{profile}.debug=0")])
@@ -349,7 +385,7 @@ fn test(room: &Project, words: &[&str], log: &Path) -> Result<Option<bool>, Erro
 }
 
 /// What tests that failed have said: killed only by an assertion that judges.
-fn verdict(output: &str) -> End {
+fn verdict(package: &str, output: &str) -> End {
     let mut lines = output.lines();
     let mut other = None;
     while let Some(line) = lines.next() {
@@ -366,7 +402,8 @@ fn verdict(output: &str) -> End {
         let crash = CRASHES.iter().any(|crash| said.contains(crash));
         // A comparison without a word says nothing of a rule.
         let bare = said.starts_with("assertion `") && !said.contains("` failed: ");
-        if JUDGES.iter().any(|judge| place.starts_with(judge)) && !crash && !bare {
+        let judges = if package == KERNEL { JUDGES } else { SOURCES };
+        if judges.iter().any(|judge| place.starts_with(judge)) && !crash && !bare {
             return End::Killed(found);
         }
         other.get_or_insert(format!("no assertion that names a rule: {found}"));
@@ -378,61 +415,70 @@ fn verdict(output: &str) -> End {
     }))
 }
 
-// ---- patches -------------------------------------------------------------------------------------
+// ---- planting ------------------------------------------------------------------------------------
 
-/// Applies a unified diff to the files of a tree. A hunk is looked for by its lines, near where it was,
-/// so that other changes of the file do not matter.
-fn apply(root: &Path, patch: &str) -> Result<(), String> {
-    let mut file: Option<(PathBuf, Vec<String>)> = None;
-    let mut lines = patch.lines().peekable();
-    let mut hunks = 0;
-    while let Some(line) = lines.next() {
-        if let Some(name) = line.strip_prefix("+++ b/") {
-            save(file.take())?;
-            let path = root.join(name);
-            let text = fs::read_to_string(&path).map_err(|error| format!("{name}: {error}"))?;
-            file = Some((path, text.lines().map(String::from).collect()));
-        } else if let Some(header) = line.strip_prefix("@@ -") {
-            let number = header.split([',', ' ']).next().and_then(|n| n.parse().ok());
-            let number: usize = number.ok_or_else(|| format!("what is '{line}'?"))?;
-            let (mut old, mut new) = (Vec::new(), Vec::new());
-            while let Some(line) = lines.next_if(|line| line.starts_with([' ', '-', '+'])) {
-                if line.starts_with("--- a/") {
-                    break;
-                }
-                let (mark, rest) = line.split_at(1);
-                if mark != "+" {
-                    old.push(rest.to_string());
-                }
-                if mark != "-" {
-                    new.push(rest.to_string());
-                }
-            }
-            let (_, text) = file.as_mut().ok_or("a hunk of no file")?;
-            let at = text
-                .windows(old.len().max(1))
-                .enumerate()
-                .filter(|(_, window)| *window == old)
-                .map(|(at, _)| at)
-                .min_by_key(|at| at.abs_diff(number.saturating_sub(1)))
-                .ok_or_else(|| format!("no place for the hunk of line {number}"))?;
-            text.splice(at..at + old.len(), new);
-            hunks += 1;
+/// Changes the files of a tree as a mutant says. Each change begins with a line `In: PATH` and goes on
+/// with lines of that file as they are now: marked by a space if they stay, by `-` if they go, by `+` if
+/// they come. What is there now must be there exactly once; how far lines are indented does not matter.
+fn apply(root: &Path, text: &str) -> Result<(), String> {
+    let mut changes: Vec<(&str, Vec<&str>)> = Vec::new();
+    for line in text.lines() {
+        if let Some(path) = line.strip_prefix("In:") {
+            changes.push((path.trim(), Vec::new()));
+        } else if let Some((_, lines)) = changes.last_mut() {
+            lines.push(line);
         }
     }
-    save(file)?;
-    if hunks == 0 {
+    if changes.is_empty() {
         return Err("it changes nothing".into());
+    }
+    for (path, lines) in changes {
+        let file = root.join(path);
+        let failed = |error| format!("{path}: {error}");
+        let source = fs::read_to_string(&file).map_err(failed)?;
+        let source: Vec<&str> = source.lines().collect();
+        let text = replace(&source, &lines).map_err(|why| format!("{path}: {why}"))?;
+        fs::write(&file, text.join("\n") + "\n").map_err(failed)?;
     }
     Ok(())
 }
 
-fn save(file: Option<(PathBuf, Vec<String>)>) -> Result<(), String> {
-    let Some((path, lines)) = file else {
-        return Ok(());
+/// The source with one change made.
+fn replace<'a>(source: &[&'a str], change: &[&'a str]) -> Result<Vec<&'a str>, String> {
+    let end = change.iter().rposition(|line| !line.is_empty());
+    let (mut old, mut new) = (Vec::new(), Vec::new());
+    for line in &change[..end.map_or(0, |end| end + 1)] {
+        match line.split_at_checked(1).unwrap_or((" ", "")) {
+            (" ", rest) => {
+                old.push(rest);
+                new.push(rest);
+            }
+            ("-", rest) => old.push(rest),
+            ("+", rest) => new.push(rest),
+            _ => return Err(format!("what is '{line}'?")),
+        }
+    }
+    let Some(first) = old.first() else {
+        return Err("a change without a place".into());
     };
-    let text = lines.join("\n") + "\n";
-    fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+    if old == new {
+        return Err(format!("nothing changes at '{}'", first.trim()));
+    }
+    let same = |window: &[&str]| window.iter().zip(&old).all(|(a, b)| a.trim() == b.trim());
+    let places = source.windows(old.len()).enumerate();
+    let places: Vec<usize> = places.filter(|(_, w)| same(w)).map(|(at, _)| at).collect();
+    match places[..] {
+        [at] => {
+            let mut text = source.to_vec();
+            text.splice(at..at + old.len(), new);
+            Ok(text)
+        }
+        _ => Err(format!(
+            "the lines from '{}' on are there {} times",
+            first.trim(),
+            places.len()
+        )),
+    }
 }
 
 /// Makes the copy the same as the checkout. What is the same already is left alone, for the build's
@@ -487,7 +533,7 @@ struct Done {
     file: PathBuf,
     /// Of the sources when this call began.
     sources: String,
-    /// By name: the patch's hash, and what killed it.
+    /// By name: the mutant's hash, and what killed it.
     killed: BTreeMap<String, (String, String)>,
 }
 
@@ -501,7 +547,7 @@ impl Done {
         let killed = whole["killed"].as_object().into_iter().flatten();
         let killed = killed.filter(|_| same).filter_map(|(name, entry)| {
             let text = |key: &str| Some(entry[key].as_str()?.to_string());
-            Some((name.clone(), (text("patch")?, text("by")?)))
+            Some((name.clone(), (text("mutant")?, text("by")?)))
         });
         Ok(Self {
             root: project.root.clone(),
@@ -511,27 +557,27 @@ impl Done {
         })
     }
 
-    fn find(&self, name: &str, patch: &str) -> Option<String> {
+    fn find(&self, name: &str, text: &str) -> Option<String> {
         let (of, by) = self.killed.get(name)?;
-        (*of == hash(patch)).then(|| by.clone())
+        (*of == hash(text)).then(|| by.clone())
     }
 
-    fn knows(&self, name: &str, patch: &str) -> bool {
-        self.find(name, patch).is_some()
+    fn knows(&self, name: &str, text: &str) -> bool {
+        self.find(name, text).is_some()
     }
 
-    fn add(&mut self, name: &str, patch: &str, by: &str) -> Result<(), Error> {
+    fn add(&mut self, name: &str, text: &str, by: &str) -> Result<(), Error> {
         // Who edits while tests run has tested neither.
         if hash_sources(&self.root)? != self.sources {
             return Err(Error::new(
                 "the sources have changed since the first mutant: the same command begins anew",
             ));
         }
-        self.killed.insert(name.into(), (hash(patch), by.into()));
+        self.killed.insert(name.into(), (hash(text), by.into()));
         let killed: serde_json::Map<String, Value> = self
             .killed
             .iter()
-            .map(|(name, (patch, by))| (name.clone(), json!({ "patch": patch, "by": by })))
+            .map(|(name, (text, by))| (name.clone(), json!({ "mutant": text, "by": by })))
             .collect();
         let whole = json!({ "sources": self.sources, "killed": killed });
         fs::write(&self.file, format!("{whole:#}\n"))
@@ -560,23 +606,39 @@ mod tests {
     use crate::temp::TempDir;
 
     #[test]
-    fn a_patch_applies_where_its_lines_are() {
+    fn a_mutant_is_planted_where_its_lines_are() {
         let dir = TempDir::new().expect("a directory");
         let file = dir.path().join("f");
-        fs::write(&file, "new\na\nb\nc\nd\n").expect("a file");
-        let patch = "Mistake: x\n\n--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n";
-        apply(dir.path(), patch).expect("it applies");
-        let text = fs::read_to_string(&file).expect("a file");
-        assert_eq!(text, "new\na\nB\nc\nd\n");
-        assert!(apply(dir.path(), patch).is_err(), "it applies twice");
-        assert!(apply(dir.path(), "Mistake: none\n").is_err());
+        fs::write(&file, "new\n  a\n  b\n\nc\nb\n").expect("a file");
+        let plant = |text: &str| apply(dir.path(), text);
+        let twice = "Mistake: x\n\nIn: f\n-b\n";
+        assert!(plant(twice).is_err(), "it stands there twice");
+        let text = "Mistake: x\n\nIn: f\n a\n-b\n+B\n\n c\n\nIn: f\n-new\n\n";
+        plant(text).expect("it applies");
+        let now = fs::read_to_string(&file).expect("a file");
+        assert_eq!(now, "a\nB\n\nc\nb\n");
+        assert!(plant(text).is_err(), "it is there already");
+        assert!(plant("Mistake: none\n").is_err());
+        assert!(plant("In: f\n c\n").is_err(), "nothing changes");
+        assert!(plant("In: f\n+c\n").is_err(), "nowhere");
+    }
+
+    #[test]
+    fn a_killer_names_its_package() {
+        let said = |text: &str| match Killer::parse(text) {
+            Killer::Host { package, filter } => format!("{package} {filter}"),
+            Killer::Machine(name) => format!("machine {name}"),
+        };
+        assert_eq!(said("cut::mutex"), "fermata-kernel cut::mutex");
+        assert_eq!(said("fermata-hal/tables"), "fermata-hal tables");
+        assert_eq!(said("machine/flags"), "machine flags");
     }
 
     #[test]
     fn only_assertions_kill() {
         let said = |place: &str, what: &str| {
             let text = format!("\nthread 't' (7) panicked at {place}:1:2:\n{what}\nnote: x\n");
-            verdict(&text)
+            verdict(KERNEL, &text)
         };
         let killed = |end: End| matches!(end, End::Killed(_));
         assert!(killed(said("kernel/src/check.rs", "two run: 3")));
@@ -590,19 +652,23 @@ mod tests {
             &format!("{bare}: A3")
         )));
         assert!(!killed(said("kernel/src/memory.rs", "something")));
-        assert!(!killed(verdict("error[E0425]: cannot find value\n")));
-        assert!(!killed(verdict("")));
+        assert!(!killed(verdict(
+            KERNEL,
+            "error[E0425]: cannot find value\n"
+        )));
+        assert!(!killed(verdict(KERNEL, "")));
     }
 
     #[test]
-    fn every_patch_applies_to_the_sources() {
+    fn every_mutant_can_be_planted() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let all = mutants(&root.join("tests/mutants"), None).expect("patches");
+        let all = mutants(&root.join("tests/mutants"), None).expect("mutants");
         assert!(all.len() >= ENOUGH);
         for mutant in all {
             let dir = TempDir::new().expect("a directory");
             for line in mutant.text.lines() {
-                if let Some(name) = line.strip_prefix("+++ b/") {
+                if let Some(name) = line.strip_prefix("In:") {
+                    let name = name.trim();
                     let copy = dir.path().join(name);
                     fs::create_dir_all(copy.parent().expect("a parent")).expect("a directory");
                     fs::copy(root.join(name), copy).expect("a copy");
