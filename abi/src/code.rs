@@ -40,6 +40,8 @@ numbered! {
         Denied = 13,
         /// The thread must be stopped for this.
         NotStopped = 14,
+        /// What the call manages is vacant: it has no body, or none that has been opened yet.
+        Vacant = 15,
         /// Received: a message of the idempotent form, to be answered with a `reply` call.
         Call = 16,
         /// Received: a memory fault, from the kernel (see [`crate::message::FaultMessage`]).

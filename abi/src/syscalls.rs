@@ -285,15 +285,49 @@ impl Syscall {
         handles.chain(named).chain(peer.then_some(Party::Peer))
     }
 
+    /// Whether the call manages the object at the handle in this parameter, in contrast to one that uses
+    /// it. Who manages is never made to wait by what somebody else left vacant: such a call says
+    /// [`Code::Vacant`], and `destroy` ends the identity. References are used to look through, and to be
+    /// pointed at something, but by the common calls on themselves.
+    #[must_use]
+    pub const fn manages(&self, index: usize) -> bool {
+        let uses = matches!(
+            self.call,
+            Call::MutexLock
+                | Call::MutexTrylock
+                | Call::MutexUnlock
+                | Call::CondWait
+                | Call::CondWaitUntil
+                | Call::CondSignal
+                | Call::CondBroadcast
+        );
+        match self.params[index].1 {
+            _ if uses || crate::ipc::plan(self.call).is_ipc() => false,
+            Param::Object(Type::Reference) => {
+                index == 0 && same(self.object, "Reference") && !self.looks_at_references()
+            }
+            Param::Object(_) => true,
+            _ => false,
+        }
+    }
+
+    const fn destroys(&self) -> bool {
+        ends_with(self.name.as_bytes(), b"_destroy")
+    }
+
     /// What becomes of the call when the identity of one of its parties is vacant.
     #[must_use]
     pub const fn vacant(&self, party: Party) -> Fate {
         match (party, self.call) {
+            (Party::Handle(0), _) if self.destroys() => Fate::Returns(Code::Ok),
             // What these do, they do to the identity.
             (Party::Named(_), Call::ThreadInterrupt) => Fate::Returns(Code::Ok),
             (Party::Named(_), _) if self.creates() || self.sets() || self.looks_at_references() => {
                 Fate::Returns(Code::Ok)
             }
+            (Party::Handle(index), _) if self.manages(index) => Fate::Returns(Code::Vacant),
+            // The device authority's holder does not wait for a driver.
+            (Party::Named(_), _) if same(self.object, "Device") => Fate::Returns(Code::Vacant),
             _ => Fate::Waits,
         }
     }
@@ -419,22 +453,23 @@ calls! {
     1 MutexCreate mutex_create Mutex Short (mutex: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the mutex. With a reference in `identity`, only the body goes: the reference keeps
-    /// the identity, operations on it wait, and it ends when the reference does.
-    2 MutexDestroy mutex_destroy Mutex Short (mutex: Object(Type::Mutex), identity: OptReference) [Ok];
+    /// the identity, calls that use it wait, and it ends when the reference does.
+    /// Of an identity that is vacant already, the identity ends.
+    2 MutexDestroy mutex_destroy Mutex Short (mutex: Object(Type::Mutex), identity: OptReference) [Ok Vacant];
 
     /// Moves the mutex to another address of the caller's. Nobody who refers to it notices.
-    3 MutexMove mutex_move Mutex Short (mutex: Object(Type::Mutex), to: Fresh) [Ok InUse Denied];
+    3 MutexMove mutex_move Mutex Short (mutex: Object(Type::Mutex), to: Fresh) [Ok InUse Denied Vacant];
 
     /// Points the reference at the mutex.
-    4 MutexReference mutex_reference Mutex Short (mutex: Object(Type::Mutex), reference: Object(Type::Reference)) [Ok];
+    4 MutexReference mutex_reference Mutex Short (mutex: Object(Type::Mutex), reference: Object(Type::Reference)) [Ok Vacant];
 
     /// Writes the state of the mutex: whether it is locked. References that are not wanted are 0.
     /// Never changes the mutex.
-    5 MutexGetState mutex_get_state Mutex Short (mutex: Object(Type::Mutex), state: State) [Ok];
+    5 MutexGetState mutex_get_state Mutex Short (mutex: Object(Type::Mutex), state: State) [Ok Vacant];
 
     /// Sets the state of the mutex: whether it is locked. A vacant identity with a new body opens
     /// with this call.
-    6 MutexSetState mutex_set_state Mutex Short (mutex: Object(Type::Mutex), state: State) [Ok Invalid];
+    6 MutexSetState mutex_set_state Mutex Short (mutex: Object(Type::Mutex), state: State) [Ok Invalid Vacant];
 
     /// Creates a cond at the address in its first parameter. With an `identity` kept by
     /// `cond_destroy`, the cond gets that identity, which stays vacant until the first
@@ -442,20 +477,21 @@ calls! {
     7 CondCreate cond_create Cond Short (cond: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the cond. With a reference in `identity`, only the body goes: the reference keeps
-    /// the identity, operations on it wait, and it ends when the reference does.
-    8 CondDestroy cond_destroy Cond Short (cond: Object(Type::Cond), identity: OptReference) [Ok];
+    /// the identity, calls that use it wait, and it ends when the reference does.
+    /// Of an identity that is vacant already, the identity ends.
+    8 CondDestroy cond_destroy Cond Short (cond: Object(Type::Cond), identity: OptReference) [Ok Vacant];
 
     /// Moves the cond to another address of the caller's. Nobody who refers to it notices.
-    9 CondMove cond_move Cond Short (cond: Object(Type::Cond), to: Fresh) [Ok InUse Denied];
+    9 CondMove cond_move Cond Short (cond: Object(Type::Cond), to: Fresh) [Ok InUse Denied Vacant];
 
     /// Points the reference at the cond.
-    10 CondReference cond_reference Cond Short (cond: Object(Type::Cond), reference: Object(Type::Reference)) [Ok];
+    10 CondReference cond_reference Cond Short (cond: Object(Type::Cond), reference: Object(Type::Reference)) [Ok Vacant];
 
     /// Does nothing but find the cond: a condition has no state of its own.
-    11 CondGetState cond_get_state Cond Short (cond: Object(Type::Cond), state: Unused) [Ok];
+    11 CondGetState cond_get_state Cond Short (cond: Object(Type::Cond), state: Unused) [Ok Vacant];
 
     /// Opens a vacant identity with a new body; a condition has no state of its own.
-    12 CondSetState cond_set_state Cond Short (cond: Object(Type::Cond), state: Unused) [Ok];
+    12 CondSetState cond_set_state Cond Short (cond: Object(Type::Cond), state: Unused) [Ok Vacant];
 
     /// Creates a mapping at the address in its first parameter. With an `identity` kept by
     /// `mapping_destroy`, the mapping gets that identity, which stays vacant until the first
@@ -463,22 +499,23 @@ calls! {
     13 MappingCreate mapping_create Mapping Short (mapping: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the mapping. With a reference in `identity`, only the body goes: the reference
-    /// keeps the identity, operations on it wait, and it ends when the reference does.
-    14 MappingDestroy mapping_destroy Mapping Short (mapping: Object(Type::Mapping), identity: OptReference) [Ok];
+    /// keeps the identity, calls that use it wait, and it ends when the reference does.
+    /// Of an identity that is vacant already, the identity ends.
+    14 MappingDestroy mapping_destroy Mapping Short (mapping: Object(Type::Mapping), identity: OptReference) [Ok Vacant];
 
     /// Moves the mapping to another address of the caller's. Nobody who refers to it notices.
-    15 MappingMove mapping_move Mapping Short (mapping: Object(Type::Mapping), to: Fresh) [Ok InUse Denied];
+    15 MappingMove mapping_move Mapping Short (mapping: Object(Type::Mapping), to: Fresh) [Ok InUse Denied Vacant];
 
     /// Points the reference at the mapping.
-    16 MappingReference mapping_reference Mapping Short (mapping: Object(Type::Mapping), reference: Object(Type::Reference)) [Ok];
+    16 MappingReference mapping_reference Mapping Short (mapping: Object(Type::Mapping), reference: Object(Type::Reference)) [Ok Vacant];
 
     /// Writes the state of the mapping: its range, offset and rights, its region and space.
     /// References that are not wanted are 0. Never changes the mapping.
-    17 MappingGetState mapping_get_state Mapping Short (mapping: Object(Type::Mapping), state: State, region: OptReference, space: OptReference) [Ok];
+    17 MappingGetState mapping_get_state Mapping Short (mapping: Object(Type::Mapping), state: State, region: OptReference, space: OptReference) [Ok Vacant];
 
     /// Sets the state of the mapping: its range, offset and rights, its region and space. A
     /// reference of 0 stands for none; for the space it stands for the caller's own.
-    18 MappingSetState mapping_set_state Mapping Short (mapping: Object(Type::Mapping), state: State, region: OptReference, space: OptReference) [Ok Invalid Dead InUse];
+    18 MappingSetState mapping_set_state Mapping Short (mapping: Object(Type::Mapping), state: State, region: OptReference, space: OptReference) [Ok Invalid Dead InUse Vacant];
 
     /// Creates a region at the address in its first parameter. With an `identity` kept by
     /// `region_destroy`, the region gets that identity, which stays vacant until the first
@@ -486,22 +523,23 @@ calls! {
     19 RegionCreate region_create Region Short (region: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the region. With a reference in `identity`, only the body goes: the reference keeps
-    /// the identity, operations on it wait, and it ends when the reference does.
-    20 RegionDestroy region_destroy Region Short (region: Object(Type::Region), identity: OptReference) [Ok];
+    /// the identity, calls that use it wait, and it ends when the reference does.
+    /// Of an identity that is vacant already, the identity ends.
+    20 RegionDestroy region_destroy Region Short (region: Object(Type::Region), identity: OptReference) [Ok Vacant];
 
     /// Moves the region to another address of the caller's. Nobody who refers to it notices.
-    21 RegionMove region_move Region Short (region: Object(Type::Region), to: Fresh) [Ok InUse Denied];
+    21 RegionMove region_move Region Short (region: Object(Type::Region), to: Fresh) [Ok InUse Denied Vacant];
 
     /// Points the reference at the region.
-    22 RegionReference region_reference Region Short (region: Object(Type::Region), reference: Object(Type::Reference)) [Ok];
+    22 RegionReference region_reference Region Short (region: Object(Type::Region), reference: Object(Type::Reference)) [Ok Vacant];
 
     /// Writes the state of the region: its range and rights, its space and keeper. References that
     /// are not wanted are 0. Never changes the region.
-    23 RegionGetState region_get_state Region Short (region: Object(Type::Region), state: State, space: OptReference, keeper: OptReference) [Ok];
+    23 RegionGetState region_get_state Region Short (region: Object(Type::Region), state: State, space: OptReference, keeper: OptReference) [Ok Vacant];
 
     /// Sets the state of the region: its range and rights, its space and keeper. A reference of 0
     /// stands for none; for the space it stands for the caller's own.
-    24 RegionSetState region_set_state Region Short (region: Object(Type::Region), state: State, space: OptReference, keeper: OptReference) [Ok Invalid Dead];
+    24 RegionSetState region_set_state Region Short (region: Object(Type::Region), state: State, space: OptReference, keeper: OptReference) [Ok Invalid Dead Vacant];
 
     /// Creates a port at the address in its first parameter. With an `identity` kept by
     /// `port_destroy`, the port gets that identity, which stays vacant until the first
@@ -509,21 +547,22 @@ calls! {
     25 PortCreate port_create Port Short (port: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the port. With a reference in `identity`, only the body goes: the reference keeps
-    /// the identity, operations on it wait, and it ends when the reference does.
-    26 PortDestroy port_destroy Port Short (port: Object(Type::Port), identity: OptReference) [Ok];
+    /// the identity, calls that use it wait, and it ends when the reference does.
+    /// Of an identity that is vacant already, the identity ends.
+    26 PortDestroy port_destroy Port Short (port: Object(Type::Port), identity: OptReference) [Ok Vacant];
 
     /// Moves the port to another address of the caller's. Nobody who refers to it notices.
-    27 PortMove port_move Port Short (port: Object(Type::Port), to: Fresh) [Ok InUse Denied];
+    27 PortMove port_move Port Short (port: Object(Type::Port), to: Fresh) [Ok InUse Denied Vacant];
 
     /// Points the reference at the port.
-    28 PortReference port_reference Port Short (port: Object(Type::Port), reference: Object(Type::Reference)) [Ok];
+    28 PortReference port_reference Port Short (port: Object(Type::Port), reference: Object(Type::Reference)) [Ok Vacant];
 
     /// Writes the state of the port: its alias and portset. References that are not wanted are 0.
     /// Never changes the port.
-    29 PortGetState port_get_state Port Short (port: Object(Type::Port), state: State, portset: OptReference) [Ok];
+    29 PortGetState port_get_state Port Short (port: Object(Type::Port), state: State, portset: OptReference) [Ok Vacant];
 
     /// Sets the state of the port: its alias and portset. A reference of 0 stands for none.
-    30 PortSetState port_set_state Port Short (port: Object(Type::Port), state: State, portset: OptReference) [Ok Dead];
+    30 PortSetState port_set_state Port Short (port: Object(Type::Port), state: State, portset: OptReference) [Ok Dead Vacant];
 
     /// Creates a portset at the address in its first parameter. With an `identity` kept by
     /// `portset_destroy`, the portset gets that identity, which stays vacant until the first
@@ -531,20 +570,21 @@ calls! {
     31 PortsetCreate portset_create Portset Short (portset: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the portset. With a reference in `identity`, only the body goes: the reference
-    /// keeps the identity, operations on it wait, and it ends when the reference does.
-    32 PortsetDestroy portset_destroy Portset Short (portset: Object(Type::Portset), identity: OptReference) [Ok];
+    /// keeps the identity, calls that use it wait, and it ends when the reference does.
+    /// Of an identity that is vacant already, the identity ends.
+    32 PortsetDestroy portset_destroy Portset Short (portset: Object(Type::Portset), identity: OptReference) [Ok Vacant];
 
     /// Moves the portset to another address of the caller's. Nobody who refers to it notices.
-    33 PortsetMove portset_move Portset Short (portset: Object(Type::Portset), to: Fresh) [Ok InUse Denied];
+    33 PortsetMove portset_move Portset Short (portset: Object(Type::Portset), to: Fresh) [Ok InUse Denied Vacant];
 
     /// Points the reference at the portset.
-    34 PortsetReference portset_reference Portset Short (portset: Object(Type::Portset), reference: Object(Type::Reference)) [Ok];
+    34 PortsetReference portset_reference Portset Short (portset: Object(Type::Portset), reference: Object(Type::Reference)) [Ok Vacant];
 
     /// Does nothing but find the portset: a portset has no state of its own.
-    35 PortsetGetState portset_get_state Portset Short (portset: Object(Type::Portset), state: Unused) [Ok];
+    35 PortsetGetState portset_get_state Portset Short (portset: Object(Type::Portset), state: Unused) [Ok Vacant];
 
     /// Opens a vacant identity with a new body; a portset has no state of its own.
-    36 PortsetSetState portset_set_state Portset Short (portset: Object(Type::Portset), state: Unused) [Ok];
+    36 PortsetSetState portset_set_state Portset Short (portset: Object(Type::Portset), state: Unused) [Ok Vacant];
 
     /// Creates a space at the address in its first parameter. With an `identity` kept by
     /// `space_destroy`, the space gets that identity, which stays vacant until the first
@@ -552,22 +592,23 @@ calls! {
     37 SpaceCreate space_create Space Short (space: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the space. With a reference in `identity`, only the body goes: the reference keeps
-    /// the identity, operations on it wait, and it ends when the reference does.
-    38 SpaceDestroy space_destroy Space Short (space: Object(Type::Space), identity: OptReference) [Ok];
+    /// the identity, calls that use it wait, and it ends when the reference does.
+    /// Of an identity that is vacant already, the identity ends.
+    38 SpaceDestroy space_destroy Space Short (space: Object(Type::Space), identity: OptReference) [Ok Vacant];
 
     /// Moves the space to another address of the caller's. Nobody who refers to it notices.
-    39 SpaceMove space_move Space Short (space: Object(Type::Space), to: Fresh) [Ok InUse Denied];
+    39 SpaceMove space_move Space Short (space: Object(Type::Space), to: Fresh) [Ok InUse Denied Vacant];
 
     /// Points the reference at the space.
-    40 SpaceReference space_reference Space Short (space: Object(Type::Space), reference: Object(Type::Reference)) [Ok];
+    40 SpaceReference space_reference Space Short (space: Object(Type::Space), reference: Object(Type::Reference)) [Ok Vacant];
 
     /// Writes the state of the space: its flags, quota, use and clock, and its keeper. References
     /// that are not wanted are 0. Never changes the space.
-    41 SpaceGetState space_get_state Space Short (space: Object(Type::Space), state: State, keeper: OptReference) [Ok];
+    41 SpaceGetState space_get_state Space Short (space: Object(Type::Space), state: State, keeper: OptReference) [Ok Vacant];
 
     /// Sets the state of the space: its flags, quota, use and clock, and its keeper. A reference of
     /// 0 stands for none.
-    42 SpaceSetState space_set_state Space Short (space: Object(Type::Space), state: State, keeper: OptReference) [Ok Invalid Dead NoMemory];
+    42 SpaceSetState space_set_state Space Short (space: Object(Type::Space), state: State, keeper: OptReference) [Ok Invalid Dead NoMemory Vacant];
 
     /// Creates a thread at the address in its first parameter. With an `identity` kept by
     /// `thread_destroy`, the thread gets that identity, which stays vacant until the first
@@ -575,23 +616,24 @@ calls! {
     43 ThreadCreate thread_create Thread Short (thread: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the thread. With a reference in `identity`, only the body goes: the reference keeps
-    /// the identity, operations on it wait, and it ends when the reference does.
-    44 ThreadDestroy thread_destroy Thread Short (thread: Object(Type::Thread), identity: OptReference) [Ok];
+    /// the identity, calls that use it wait, and it ends when the reference does.
+    /// Of an identity that is vacant already, the identity ends.
+    44 ThreadDestroy thread_destroy Thread Short (thread: Object(Type::Thread), identity: OptReference) [Ok Vacant];
 
     /// Moves the thread to another address of the caller's. Nobody who refers to it notices.
-    45 ThreadMove thread_move Thread Short (thread: Object(Type::Thread), to: Fresh) [Ok InUse Denied];
+    45 ThreadMove thread_move Thread Short (thread: Object(Type::Thread), to: Fresh) [Ok InUse Denied Vacant];
 
     /// Points the reference at the thread.
-    46 ThreadReference thread_reference Thread Short (thread: Object(Type::Thread), reference: Object(Type::Reference)) [Ok];
+    46 ThreadReference thread_reference Thread Short (thread: Object(Type::Thread), reference: Object(Type::Reference)) [Ok Vacant];
 
     /// Writes the state of the thread: its registers, FPU, scheduling and connection state, and its
     /// space and peers. References that are not wanted are 0. Never changes the thread.
-    47 ThreadGetState thread_get_state Thread Short (thread: Object(Type::Thread), state: State, space: OptReference, client_end: OptReference, server_end: OptReference) [Ok];
+    47 ThreadGetState thread_get_state Thread Short (thread: Object(Type::Thread), state: State, space: OptReference, client_end: OptReference, server_end: OptReference) [Ok Vacant];
 
     /// Sets the state of the thread: its registers, FPU, scheduling and connection state, and its
     /// space and peers. A reference of 0 stands for none; for the space it stands for the caller's
     /// own.
-    48 ThreadSetState thread_set_state Thread Short (thread: Object(Type::Thread), state: State, space: OptReference, client_end: OptReference, server_end: OptReference) [Ok Invalid NotStopped Dead];
+    48 ThreadSetState thread_set_state Thread Short (thread: Object(Type::Thread), state: State, space: OptReference, client_end: OptReference, server_end: OptReference) [Ok Invalid NotStopped Dead Vacant];
 
     /// Creates a reference at the address in its first parameter. With an `identity` kept by
     /// `reference_destroy`, the reference gets that identity, which stays vacant until the first
@@ -599,21 +641,22 @@ calls! {
     49 ReferenceCreate reference_create Reference Short (reference: Fresh, identity: OptReference) [Ok NoMemory InUse Dead Invalid Denied];
 
     /// Destroys the reference. With a reference in `identity`, only the body goes: the reference
-    /// keeps the identity, operations on it wait, and it ends when the reference does.
-    50 ReferenceDestroy reference_destroy Reference Short (reference: Object(Type::Reference), identity: OptReference) [Ok Invalid];
+    /// keeps the identity, calls that use it wait, and it ends when the reference does.
+    /// Of an identity that is vacant already, the identity ends.
+    50 ReferenceDestroy reference_destroy Reference Short (reference: Object(Type::Reference), identity: OptReference) [Ok Invalid Vacant];
 
     /// Moves the reference to another address of the caller's. Nobody who refers to it notices.
-    51 ReferenceMove reference_move Reference Short (reference: Object(Type::Reference), to: Fresh) [Ok InUse Denied];
+    51 ReferenceMove reference_move Reference Short (reference: Object(Type::Reference), to: Fresh) [Ok InUse Denied Vacant];
 
     /// Points the other reference at the first one, as an identity that can be kept.
-    52 ReferenceReference reference_reference Reference Short (reference: Object(Type::Reference), other: Object(Type::Reference)) [Ok];
+    52 ReferenceReference reference_reference Reference Short (reference: Object(Type::Reference), other: Object(Type::Reference)) [Ok Vacant];
 
     /// Writes the state of the reference: what it names. References that are not wanted are 0.
     /// Never changes the reference.
-    53 ReferenceGetState reference_get_state Reference Short (reference: Object(Type::Reference), state: State, target: OptReference) [Ok];
+    53 ReferenceGetState reference_get_state Reference Short (reference: Object(Type::Reference), state: State, target: OptReference) [Ok Vacant];
 
     /// Sets the state of the reference: what it names. A reference of 0 stands for none.
-    54 ReferenceSetState reference_set_state Reference Short (reference: Object(Type::Reference), state: State, target: OptReference) [Ok Invalid];
+    54 ReferenceSetState reference_set_state Reference Short (reference: Object(Type::Reference), state: State, target: OptReference) [Ok Invalid Vacant];
 
     /// Locks the mutex, waiting while it is locked.
     55 MutexLock mutex_lock Mutex Long (mutex: Object(Type::Mutex)) [Ok];
@@ -641,10 +684,10 @@ calls! {
     61 CondBroadcast cond_broadcast Cond Short (cond: Object(Type::Cond)) [Ok];
 
     /// Changes the rights of the mapping.
-    62 MappingProtect mapping_protect Mapping Short (mapping: Object(Type::Mapping), protection: Rights) [Ok Invalid];
+    62 MappingProtect mapping_protect Mapping Short (mapping: Object(Type::Mapping), protection: Rights) [Ok Invalid Vacant];
 
     /// Changes the most that mappings of the region can allow.
-    63 RegionProtect region_protect Region Short (region: Object(Type::Region), protection: Rights) [Ok Invalid];
+    63 RegionProtect region_protect Region Short (region: Object(Type::Region), protection: Rights) [Ok Invalid Vacant];
 
     /// Looks in the range `offset..end` of the region for the next object whose type is in `kinds`
     /// (bit n for type n), or, with bit 0, for the next page that is present. Found: `offset` is where
@@ -662,10 +705,10 @@ calls! {
 
     /// Adds one to the thread's stop count. When the call returns the thread is stopped and its
     /// state is complete.
-    68 ThreadStop thread_stop Thread Short (thread: Object(Type::Thread)) [Ok];
+    68 ThreadStop thread_stop Thread Short (thread: Object(Type::Thread)) [Ok Vacant];
 
     /// Takes one from the thread's stop count; at 0 it goes on. `Invalid` when it is not stopped.
-    69 ThreadResume thread_resume Thread Short (thread: Object(Type::Thread)) [Ok Invalid];
+    69 ThreadResume thread_resume Thread Short (thread: Object(Type::Thread)) [Ok Invalid Vacant];
 
     /// Makes an interrupt pending for the thread.
     70 ThreadInterrupt thread_interrupt Thread Short (thread: Object(Type::Reference)) [Ok Dead];
@@ -678,13 +721,13 @@ calls! {
     72 ThreadWaitInterruptUntil thread_wait_interrupt_until Thread Long (deadline: Deadline) [Ok TimedOut];
 
     /// Sets the scheduling priority.
-    73 ThreadSetPriority thread_set_priority Thread Short (thread: Object(Type::Thread), priority: Word) [Ok Invalid];
+    73 ThreadSetPriority thread_set_priority Thread Short (thread: Object(Type::Thread), priority: Word) [Ok Invalid Vacant];
 
     /// Points the reference at the client end of the thread: the right to be its server.
-    74 ThreadReferenceClientEnd thread_reference_client_end Thread Short (thread: Object(Type::Thread), reference: Object(Type::Reference)) [Ok];
+    74 ThreadReferenceClientEnd thread_reference_client_end Thread Short (thread: Object(Type::Thread), reference: Object(Type::Reference)) [Ok Vacant];
 
     /// Points the reference at the server end of the thread: the right to be its client.
-    75 ThreadReferenceServerEnd thread_reference_server_end Thread Short (thread: Object(Type::Thread), reference: Object(Type::Reference)) [Ok];
+    75 ThreadReferenceServerEnd thread_reference_server_end Thread Short (thread: Object(Type::Thread), reference: Object(Type::Reference)) [Ok Vacant];
 
     /// Tells whether the reference names a living (or vacant) object; returns its kind.
     76 ReferenceCheck reference_check Reference Short (reference: Object(Type::Reference)) [Ok Dead];
@@ -697,13 +740,13 @@ calls! {
     78 ClockGet clock_get Clock Trivial () [Ok];
 
     /// Turns interrupts of the line into thread interrupts of the thread, until that dies.
-    79 DeviceAttachInterrupt device_attach_interrupt Device Short (authority: Object(Type::Reference), thread: Object(Type::Reference), line: Word) [Ok Denied Dead InUse Invalid];
+    79 DeviceAttachInterrupt device_attach_interrupt Device Short (authority: Object(Type::Reference), thread: Object(Type::Reference), line: Word) [Ok Denied Dead InUse Invalid Vacant];
 
     /// Lets the space use the I/O ports, until it dies.
-    80 DeviceGrantPorts device_grant_ports Device Short (authority: Object(Type::Reference), space: Object(Type::Reference), first: Word, count: Word) [Ok Denied Dead InUse Invalid];
+    80 DeviceGrantPorts device_grant_ports Device Short (authority: Object(Type::Reference), space: Object(Type::Reference), first: Word, count: Word) [Ok Denied Dead InUse Invalid Vacant];
 
     /// Makes the region export device memory at a physical address.
-    81 DeviceMapPhysical device_map_physical Device Short (authority: Object(Type::Reference), region: Object(Type::Region), start: Word, size: Word) [Ok Denied Invalid];
+    81 DeviceMapPhysical device_map_physical Device Short (authority: Object(Type::Reference), region: Object(Type::Region), start: Word, size: Word) [Ok Denied Invalid Vacant];
 
     /// The client connects to the port.
     82 ClientConnect client_connect Client Long (port: Object(Type::Reference)) [Ok Dead WrongStage];

@@ -122,14 +122,18 @@ impl System {
         self.done(c)
     }
 
-    /// `*_destroy`: the body goes; the identity too, unless a reference is given to keep it.
+    /// `*_destroy`: the body goes; the identity too, unless a reference is given to keep it. A vacant
+    /// identity ends, whoever keeps it; it cannot be given to another keeper.
     fn destroy_call(&mut self, c: Caller, ty: Type) -> Handled {
-        let id = self.find_body(c.space, c.a, ty)?;
+        let id = self.look_up(c.space, c.a, ty)?;
         let mut keeper = None;
         if c.b != 0 {
             keeper = Some(self.find(c.space, c.b, Type::Reference)?);
             if ty == Type::Reference && c.a == c.b {
                 return Err(Stop::Code(Code::Invalid));
+            }
+            if self.objects[&id].phase == Phase::Vacant {
+                return Err(Stop::Code(Code::Vacant));
             }
         }
         // A thread that destroys itself has made this call.
@@ -229,13 +233,13 @@ impl System {
 
 impl System {
     fn mapping_protect(&mut self, c: Caller) -> Handled {
-        let mapping = self.find(c.space, c.a, Type::Mapping)?;
+        let mapping = self.find_open(c.space, c.a, Type::Mapping)?;
         self.mapping_mut(mapping).protection = rights(c.b)?;
         self.done(c)
     }
 
     fn region_protect(&mut self, c: Caller) -> Handled {
-        let region = self.find(c.space, c.a, Type::Region)?;
+        let region = self.find_open(c.space, c.a, Type::Region)?;
         self.region_mut(region).protection = rights(c.b)?;
         self.done(c)
     }
@@ -310,7 +314,7 @@ impl System {
     }
 
     fn thread_stop(&mut self, c: Caller) -> Handled {
-        let target = self.find(c.space, c.a, Type::Thread)?;
+        let target = self.find_open(c.space, c.a, Type::Thread)?;
         // Who stops itself has made this call.
         self.finish(c.t, Code::Ok);
         self.stop(target);
@@ -318,7 +322,7 @@ impl System {
     }
 
     fn thread_resume(&mut self, c: Caller) -> Handled {
-        let target = self.find(c.space, c.a, Type::Thread)?;
+        let target = self.find_open(c.space, c.a, Type::Thread)?;
         if self.thread(target).stops == 0 {
             return Err(Stop::Code(Code::Invalid));
         }
@@ -351,7 +355,7 @@ impl System {
     }
 
     fn thread_set_priority(&mut self, c: Caller) -> Handled {
-        let target = self.find(c.space, c.a, Type::Thread)?;
+        let target = self.find_open(c.space, c.a, Type::Thread)?;
         if c.b >= u64::from(PRIORITIES) {
             return Err(Stop::Code(Code::Invalid));
         }
@@ -422,7 +426,7 @@ impl System {
 
     fn device_attach_interrupt(&mut self, c: Caller) -> Handled {
         self.authority(c)?;
-        let thread = self.find_target(c.space, c.b, Type::Thread)?;
+        let thread = self.find_open_target(c.space, c.b, Type::Thread)?;
         let line = usize::try_from(c.c).ok().and_then(|line| self.lines.get_mut(line));
         let line = line.ok_or(Stop::Code(Code::Invalid))?;
         if line.is_some_and(|other| other != thread) {
@@ -434,7 +438,7 @@ impl System {
 
     fn device_grant_ports(&mut self, c: Caller) -> Handled {
         self.authority(c)?;
-        let space = self.find_target(c.space, c.b, Type::Space)?;
+        let space = self.find_open_target(c.space, c.b, Type::Space)?;
         let (first, count) = (c.c, c.d);
         if count == 0 || first >= 0x1_0000 || count > 0x1_0000 - first {
             return Err(Stop::Code(Code::Invalid));
@@ -452,7 +456,7 @@ impl System {
 
     fn device_map_physical(&mut self, c: Caller) -> Handled {
         self.authority(c)?;
-        let region = self.find(c.space, c.b, Type::Region)?;
+        let region = self.find_open(c.space, c.b, Type::Region)?;
         let (start, size) = (c.c, c.d);
         let sound = start % PAGE_SIZE == 0
             && size % PAGE_SIZE == 0

@@ -2,9 +2,9 @@
 //!
 //! An object is an *identity*, which references and other objects name, and a *body*, its state. It
 //! lives at a [`Place`] in memory, and its handle is any address that leads there. `destroy` may
-//! leave the identity to a reference that keeps it; it is then *vacant*, and operations on it wait
-//! until `create` has given it a new body and `set_state` has opened that. When nobody keeps it, it
-//! ends: nothing that names it finds it any more.
+//! leave the identity to a reference that keeps it; it is then *vacant*: calls that use it wait
+//! until `create` has given it a new body and `set_state` has opened that, calls that manage it say so
+//! ([`abi::Syscall::manages`]). When nobody keeps it, or its manager destroys it once more, it ends: nothing that names it finds it any more.
 
 use crate::wait::{Hint, Status, Waiting};
 use crate::{Id, Place, Stop, System};
@@ -355,7 +355,7 @@ impl System {
     }
 
     /// The object at a handle, in whatever phase.
-    fn look_up(&self, space: Id, handle: u64, ty: Type) -> Result<Id, Stop> {
+    pub(crate) fn look_up(&self, space: Id, handle: u64, ty: Type) -> Result<Id, Stop> {
         aligned(handle)?;
         let frame = self.translate(space, handle, access::OBJECTS)?;
         let id = self.object_at((frame, handle % abi::PAGE_SIZE));
@@ -372,13 +372,33 @@ impl System {
         self.look_up(space, handle, ty).and_then(|id| self.open(id))
     }
 
-    /// The object at a handle, for its manager: also one that has not been opened yet.
+    /// The object at a handle, for its manager: also one that has not been opened yet. A manager
+    /// never waits for a body.
     pub(crate) fn find_body(&self, space: Id, handle: u64, ty: Type) -> Result<Id, Stop> {
         let id = self.look_up(space, handle, ty)?;
         match self.objects[&id].phase {
-            Phase::Vacant => Err(Stop::Vacant),
+            Phase::Vacant => Err(Stop::Code(Code::Vacant)),
             _ => Ok(id),
         }
+    }
+
+    /// The open object at a handle, for a call that manages.
+    pub(crate) fn find_open(&self, space: Id, handle: u64, ty: Type) -> Result<Id, Stop> {
+        self.look_up(space, handle, ty).and_then(|id| self.open_now(id))
+    }
+
+    fn open_now(&self, id: Id) -> Result<Id, Stop> {
+        if self.is_open(id) {
+            Ok(id)
+        } else {
+            Err(Stop::Code(Code::Vacant))
+        }
+    }
+
+    /// The open object that the reference at a handle names, for a call that does not wait for it.
+    pub(crate) fn find_open_target(&self, space: Id, handle: u64, ty: Type) -> Result<Id, Stop> {
+        let target = self.reference(self.find(space, handle, Type::Reference)?).target;
+        self.open_now(self.named(target, ty).ok_or(Stop::Code(Code::Dead))?)
     }
 
     /// What the reference at a handle names; nothing for the handle 0.
@@ -386,8 +406,7 @@ impl System {
         if handle == 0 {
             return Ok(Target::NULL);
         }
-        let reference = self.find(space, handle, Type::Reference)?;
-        Ok(self.reference(reference).target)
+        Ok(self.reference(self.find(space, handle, Type::Reference)?).target)
     }
 
     /// The object that the reference at a handle names, for use.

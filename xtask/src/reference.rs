@@ -146,7 +146,7 @@ of a thread. It does not carry the power over the object, which comes with its h
 
 References travel in messages. When the target dies, the reference reads as null. A reference can
 also *keep* the identity of an object whose body was destroyed: for all others the object is then
-vacant, operations on it wait, and a new object can be created with that identity.",
+vacant, calls that use it wait, and a new object can be created with that identity.",
     },
     Page {
         name: "client",
@@ -587,7 +587,7 @@ needs the right `OBJECTS` on the mapping. Each object takes 16 bytes there, alig
 the six calls `create`, `destroy`, `move`, `reference`, `get_state` and `set_state`.
 
 **Identity and body.** `destroy` with a reference in `identity` takes the body and lets the reference
-keep the identity, which is then *vacant*: operations on it wait, interrupts accumulate. `create` with
+keep the identity, which is then *vacant*: calls that use it wait, those that manage it say `Vacant` or end it, interrupts accumulate. `create` with
 that reference gives it a new body, which opens with its first `set_state`. When the reference goes,
 the identity is *dead*: references to it read as null, peers are disconnected.
 ";

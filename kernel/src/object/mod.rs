@@ -3,7 +3,7 @@
 //! An object is an *identity* (a slot with a generation, named by references, links and wait
 //! queues) and a *body* (its state). The slot's memory never changes its type; freeing an identity
 //! raises its generation, so that whatever still names it reads *dead*. A slot with an identity
-//! but no opened body is *vacant*: operations on it wait.
+//! but no opened body is *vacant*: calls that use it wait, calls that manage it say so or end it.
 //!
 //! An object belongs to (frame, offset) of user memory. The word at its handle is a hint that
 //! names the slot; the list of objects of the frame is the truth, so that a program that scribbles
@@ -524,7 +524,18 @@ pub(crate) fn find<T: Object>(
     }
 }
 
-/// The object at a handle for its manager: also one whose body has not been opened yet.
+/// The object at a handle for its manager, in whatever phase.
+#[cfg_attr(fermata_probe, track_caller)]
+pub(crate) fn find_identity<T: Object>(
+    k: K,
+    space: &'static Space,
+    handle: u64,
+) -> Result<&'static T, Stop> {
+    look_up::<T>(k, space, handle)
+}
+
+/// The object at a handle for its manager: also one whose body has not been opened yet. A manager does
+/// not wait for a body.
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn find_body<T: Object>(
     k: K,
@@ -534,8 +545,37 @@ pub(crate) fn find_body<T: Object>(
     let object = look_up::<T>(k, space, handle)?;
     match object.head().phase() {
         Phase::Active | Phase::Fresh => Ok(object),
-        _ => Err(Stop::Vacant),
+        _ => Err(Stop::Code(Code::Vacant)),
     }
+}
+
+/// The object at a handle, which must be open, for a call that manages: that does not wait.
+#[cfg_attr(fermata_probe, track_caller)]
+pub(crate) fn find_open<T: Object>(
+    k: K,
+    space: &'static Space,
+    handle: u64,
+) -> Result<&'static T, Stop> {
+    open_now(look_up::<T>(k, space, handle)?)
+}
+
+fn open_now<T: Object>(object: &'static T) -> Result<&'static T, Stop> {
+    match object.head().phase() {
+        Phase::Active => Ok(object),
+        _ => Err(Stop::Code(Code::Vacant)),
+    }
+}
+
+/// The open object that a reference at a handle names, for a call that does not wait for it: null, dead or of another
+/// kind is the code `Dead`.
+#[cfg_attr(fermata_probe, track_caller)]
+pub(crate) fn find_open_target<T: Object>(
+    k: K,
+    space: &'static Space,
+    handle: u64,
+) -> Result<&'static T, Stop> {
+    let target = find::<reference::Reference>(k, space, handle)?.target.get();
+    open_now(target.get::<T>().ok_or(Stop::Code(Code::Dead))?)
 }
 
 /// What the reference at a handle names, or null for the handle 0.

@@ -57,9 +57,10 @@ pub(super) fn create_space(a: Args) -> Handled {
     a.done()
 }
 
-/// `*_destroy`: the body goes; the identity too, unless a reference is given to keep it.
+/// `*_destroy`: the body goes; the identity too, unless a reference is given to keep it. One without a
+/// body ends, whoever keeps it.
 pub(super) fn destroy<T: Object>(a: Args) -> Handled {
-    let object = object::find_body::<T>(a.k, a.space, a.a())?;
+    let object = object::find_identity::<T>(a.k, a.space, a.a())?;
     if a.b() == 0 {
         a.t.finish(Code::Ok);
         object::destroy(a.k, object, false);
@@ -68,6 +69,10 @@ pub(super) fn destroy<T: Object>(a: Args) -> Handled {
     let keeper = object::find::<Reference>(a.k, a.space, a.b())?;
     if T::TYPE == Type::Reference && a.a() == a.b() {
         return Err(Stop::Code(Code::Invalid));
+    }
+    // It is kept already, and by whom is not for the caller to change.
+    if object.head().phase() == Phase::Vacant {
+        return Err(Stop::Code(Code::Vacant));
     }
     a.t.finish(Code::Ok);
     keeper.keep(a.k, Target::to(object));

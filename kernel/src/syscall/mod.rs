@@ -53,6 +53,12 @@ impl Args {
         object::find(self.k, self.space, self.a())
     }
 
+    /// As [`Args::object`], for a call that manages it.
+    #[cfg_attr(fermata_probe, track_caller)]
+    fn open_object<T: Object>(self) -> Result<&'static T, Stop> {
+        object::find_open(self.k, self.space, self.a())
+    }
+
     /// The result is `Ok`.
     fn done(self) -> Handled {
         self.t.finish(Code::Ok);
@@ -397,14 +403,14 @@ fn rights(value: u64) -> Result<u64, Stop> {
 }
 
 fn mapping_protect(a: Args) -> Handled {
-    let mapping = a.object::<Mapping>()?;
+    let mapping = a.open_object::<Mapping>()?;
     mapping.protection.set(rights(a.b())?);
     mapping.forget(a.k);
     a.done()
 }
 
 fn region_protect(a: Args) -> Handled {
-    let region = a.object::<Region>()?;
+    let region = a.open_object::<Region>()?;
     region.protection.set(rights(a.b())?);
     region.forget_all(a.k);
     a.done()
@@ -440,7 +446,7 @@ fn thread_sleep_until(a: Args) -> Handled {
 }
 
 fn thread_stop(a: Args) -> Handled {
-    let target = a.object::<Thread>()?;
+    let target = a.open_object::<Thread>()?;
     // Its own call is complete before it stops.
     a.t.finish(Code::Ok);
     target.stop(a.k);
@@ -448,7 +454,7 @@ fn thread_stop(a: Args) -> Handled {
 }
 
 fn thread_resume(a: Args) -> Handled {
-    let target = a.object::<Thread>()?;
+    let target = a.open_object::<Thread>()?;
     if target.stop_count.get() == 0 {
         return Err(Stop::Code(Code::Invalid));
     }
@@ -484,7 +490,7 @@ fn thread_wait_interrupt(a: Args, deadline: u64) -> Handled {
 }
 
 fn thread_set_priority(a: Args) -> Handled {
-    let target = a.object::<Thread>()?;
+    let target = a.open_object::<Thread>()?;
     if a.b() >= u64::from(PRIORITIES) {
         return Err(Stop::Code(Code::Invalid));
     }
@@ -540,14 +546,14 @@ fn authority(a: Args) -> Result<(), Stop> {
 
 fn device_attach_interrupt(a: Args) -> Handled {
     authority(a)?;
-    let thread = object::find_target::<Thread>(a.k, a.space, a.b())?;
+    let thread = object::find_open_target::<Thread>(a.k, a.space, a.b())?;
     let code = a.k.irqs.attach(a.c(), thread);
     a.code(code)
 }
 
 fn device_grant_ports(a: Args) -> Handled {
     authority(a)?;
-    let space = object::find_target::<Space>(a.k, a.space, a.b())?;
+    let space = object::find_open_target::<Space>(a.k, a.space, a.b())?;
     let (first, count) = (a.c(), a.d());
     if count == 0 || first >= 0x1_0000 || count > 0x1_0000 - first {
         return Err(Stop::Code(Code::Invalid));
@@ -582,7 +588,7 @@ const MAX_DEVICE: u64 = 64 << 20;
 
 fn device_map_physical(a: Args) -> Handled {
     authority(a)?;
-    let region = object::find::<Region>(a.k, a.space, a.b())?;
+    let region = object::find_open::<Region>(a.k, a.space, a.b())?;
     let (start, size) = (a.c(), a.d());
     let sound = start.is_multiple_of(PAGE_SIZE)
         && size.is_multiple_of(PAGE_SIZE)

@@ -82,41 +82,40 @@ fn common(met: &mut Met, ty: Type) {
     // The old address is free again.
     met.is(&w, calls.relocate, &[c, a], Code::Ok);
 
-    // Who uses a vacant handle waits, and goes on when there is a body, or none ever.
-    for gone in [false, true] {
+    // Who manages is told that there is no body, and never waits for one; `destroy` ends the identity, and
+    // so does the end of the reference that keeps it.
+    for end in [None, Some(a), Some(r[1])] {
         met.is(&w, calls.get, &[a, state, 0, 0, 0], Code::Ok);
         met.is(&w, calls.destroy, &[a, r[1]], Code::Ok);
-        let p = Program::new()
-            .call(calls.point, &[(RDI, a), (RSI, r[2])])
-            .keep(state + 2048, RAX);
-        w.poke(state + 2048, 99);
-        let t = w.thread(0, p.end(), 5);
-        w.run();
-        let thread = w.thread_at(t);
-        assert_eq!(thread.run.get(), Run::Waiting(Waiting::Vacant));
-        if gone {
-            w.ok(Call::ReferenceDestroy, &[r[1], 0]);
-            w.run();
-            assert_eq!(
-                u64::from(thread.exception.get()),
-                Exception::NoObject as u64
-            );
-            let code = w.sys(Call::ReferenceCheck, &[r[0]]);
-            assert_eq!(code, Code::Dead, "a reference to what has ended");
-        } else {
-            met.is(&w, calls.create, &[a, r[1]], Code::Ok);
-            w.run();
-            // A mapping, a region, ... is not open before its state is set; for its manager it is.
-            met.is(&w, calls.set, &[a, state, 0, 0, 0], Code::Ok);
-            w.run();
-            assert_eq!(
-                w.peek(state + 2048),
-                0,
-                "{} after a vacancy",
-                calls.point.name()
-            );
+        met.is(&w, calls.get, &[a, state, 0, 0, 0], Code::Vacant);
+        met.is(&w, calls.set, &[a, state, 0, 0, 0], Code::Vacant);
+        met.is(&w, calls.relocate, &[a, c], Code::Vacant);
+        met.is(&w, calls.point, &[a, r[2]], Code::Vacant);
+        met.is(&w, calls.destroy, &[a, r[2]], Code::Vacant);
+        assert_eq!(w.sys(Call::ReferenceCheck, &[r[0]]), Code::Ok);
+        match end {
+            None => {
+                met.is(&w, calls.create, &[a, r[1]], Code::Ok);
+                // A mapping, a region, ... is not open before its state is set; for its manager it is.
+                met.is(&w, calls.set, &[a, state, 0, 0, 0], Code::Ok);
+                met.is(&w, calls.point, &[a, r[2]], Code::Ok);
+            }
+            Some(end) => {
+                if end == a {
+                    met.is(&w, calls.destroy, &[a, 0], Code::Ok);
+                    let code = w.sys(Call::ReferenceCheck, &[r[1]]);
+                    assert_eq!(code, Code::Dead, "a reference that kept what was destroyed");
+                } else {
+                    w.ok(Call::ReferenceDestroy, &[r[1], 0]);
+                }
+                let code = w.sys(Call::ReferenceCheck, &[r[0]]);
+                assert_eq!(code, Code::Dead, "a reference to what has ended");
+                met.is(&w, calls.create, &[a, 0], Code::Ok);
+                met.is(&w, calls.point, &[a, r[0]], Code::Ok);
+            }
         }
     }
+    met.is(&w, calls.destroy, &[a, 0], Code::Ok);
 
     met.is(&w, calls.destroy, &[b, 0], Code::Ok);
 
@@ -803,13 +802,18 @@ pub(super) fn wrong_handles(w: &World, ty: Type) -> [(Exception, u64); 4] {
 /// Wrong handles, and parties whose identity is vacant or dead.
 pub(super) fn parties(met: &mut Met, call: Call) {
     for party in call.row().parties() {
-        let ready = Ready::new(call);
+        let mut ready = Ready::new(call);
+        // Without a new keeper `destroy` ends the identity.
+        let ends = call.row().name.ends_with("_destroy") && party == Party::Handle(0);
+        if ends {
+            ready.args[1] = 0;
+        }
         let (w, (ty, handle)) = (&ready.w, ready.party(party));
         let created = call.row().params[0].1 == Param::Fresh && matches!(party, Party::Named(_));
         let vacancy = (!created).then(|| Vacancy::begin(w, ty, handle));
         let t = ready.start();
         let first = ready.outcome(t);
-        if let Some(vacancy) = vacancy {
+        if let Some(vacancy) = vacancy.filter(|_| !ends) {
             vacancy.end(w);
             w.run();
         }

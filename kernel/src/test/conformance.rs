@@ -51,6 +51,9 @@ impl Met {
             }
             fate => assert_eq!(first.fate(), Some(fate), "{name} with {party:?} vacant"),
         }
+        if let Outcome::Returned(code) = first {
+            self.results.insert((call as u8, code as u8));
+        }
         // It goes on as if nothing had been.
         let sound = match then {
             Outcome::Returned(code) => call.row().codes.contains(&code),

@@ -373,6 +373,10 @@ fn vacant(call: Call, show: &mut Show) -> Outcome {
     let Some((_, Param::Object(kind))) = row.params.first() else {
         return Ok(());
     };
+    // Who manages is told so, and does not wait.
+    if row.manages(0) {
+        return Ok(());
+    }
     // A call that has other stages first does not come to look at it.
     let first = plan(call).first();
     if !matches!(first, None | Some(Plan::CONNECT | Plan::CALL | Plan::WAIT)) {

@@ -1108,17 +1108,21 @@ fn of_ordinary(call: Call, plays: &mut Vec<Play>) {
         ) {
             play = play.prop(Prop::Locked(CLIENT));
         }
-        play = play
-            .named("vacant")
-            .prop(Prop::Vacant(CLIENT, ty))
-            .act(Act::Restore(CLIENT, ty));
+        play = play.named("vacant").prop(Prop::Vacant(CLIENT, ty));
+        // Which ends the identity.
+        if !is(DESTROY) {
+            play = play.act(Act::Restore(CLIENT, ty));
+        }
         if matches!(call, Call::CondWait | Call::CondWaitUntil) {
             play = play.act(Act::Signal(CLIENT));
         }
         plays.push(play.clone());
-        let mut stopped = play.named("stopped");
-        stopped.acts.insert(1, Act::Stop(CLIENT));
-        plays.push(stopped);
+        // Who manages does not wait until it could be stopped.
+        if !row.manages(0) {
+            let mut stopped = play.named("stopped");
+            stopped.acts.insert(1, Act::Stop(CLIENT));
+            plays.push(stopped);
+        }
     }
     let mut absent = ordinary(call, false);
     absent.absent = absent.used;
