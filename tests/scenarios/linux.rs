@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::scenario::{Ctx, Failure, Run};
-use crate::temp::TempDir;
+use xtask_build::project::temp_dir;
 
 /// The busybox that the guest has.
 fn busybox() -> PathBuf {
-    let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/downloads/busybox");
+    let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/downloads/busybox");
     if fetched.exists() {
         fetched
     } else {
@@ -118,7 +118,7 @@ const COMMANDS: &[(&str, &str)] = &[
 
 /// Debian's busybox prints here what it prints on the host.
 pub(crate) fn applets(ctx: &mut Ctx) -> Result<(), Failure> {
-    let scratch = TempDir::new().map_err(|error| error.message)?;
+    let scratch = temp_dir().map_err(|error| error.message)?;
     let files = [
         ("text", text(3000)),
         ("small", b"hello\nhello\nthere\nhello\n".to_vec()),
@@ -184,8 +184,8 @@ impl ArgumentsOfBusybox for Command {
 
 /// A program with 250 calls that busybox does not make, linked statically on the host.
 pub(crate) fn calls(ctx: &mut Ctx) -> Result<(), Failure> {
-    let scratch = TempDir::new().map_err(|error| error.message)?;
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../servers/linux/tests/calls.c");
+    let scratch = temp_dir().map_err(|error| error.message)?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../servers/linux/tests/calls.c");
     let program = scratch.path().join("calls");
     let made = Command::new("cc")
         .args(["-O1", "-w", "-static", "-o"])

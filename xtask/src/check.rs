@@ -3,13 +3,11 @@
 
 mod rules;
 
-pub(crate) use rules::rust_files;
-
 use std::process::Command;
 
-use crate::config::Config;
-use crate::error::Error;
-use crate::project::{finish, Project, Room};
+use xtask_build::config::Config;
+use xtask_build::error::Error;
+use xtask_build::project::{finish, Project, Room};
 
 /// Runs all checks, and says at the end which failed.
 pub(crate) fn run(project: &Project) -> Result<u8, Error> {

@@ -1,52 +1,39 @@
 //! Everything that `./fermata` does, once the root script has found or installed the tools.
 //!
-//! * [`cli`] reads the arguments and knows the help text; [`config`] knows the configurations.
-//! * [`project`] knows where things lie and how cargo is called for host, kernel and programs.
-//! * [`image`] builds what a machine boots: kernel, programs, and (with [`archive`] and
-//!   [`busybox`]) the boot archive.
-//! * [`machine`] runs QEMU; [`control`] reads what the guest says on its second serial port;
-//!   [`terminal`] and [`signals`] look after the one we sit at.
-//! * [`run`], [`test`], [`fuzz`], [`check`], [`syscalls`], [`explain`] and [`reference`] are the commands;
-//!   [`header`] and [`c`] make the C header and the C programs.
-//! * `conformance` (a test only) sees to it that every call has a test.
-//! * [`scenario`] is what the scenarios in `tests/scenarios` are written with.
+//! Each part is a crate of its own, and knows only those before it:
+//!
+//! * `build` builds what a machine boots, and knows where things lie;
+//! * `machine` runs one machine;
+//! * `bench` measures;
+//! * `test` tests, fuzzes and proves;
+//! * `docs` makes pages.
+//!
+//! Here is the command line ([`cli`]), with the commands that are small: [`run`] and [`check`].
 
-mod archive;
-mod bench;
-mod busybox;
-mod c;
 mod check;
 mod cli;
-mod config;
-#[cfg(test)]
-mod conformance;
-mod control;
-mod error;
-mod explain;
-mod fuzz;
-mod header;
-mod image;
-mod machine;
-mod project;
-mod reference;
 mod run;
-mod scenario;
-#[path = "../../tests/scenarios/mod.rs"]
-mod scenarios;
-mod signals;
-mod syscalls;
-mod temp;
-mod terminal;
-mod test;
 
+use std::io::Write;
 use std::process::ExitCode;
 
-use cli::{Claim, Command};
-use error::Error;
-use project::Project;
+use cli::Command;
+use xtask_build::error::Error;
+use xtask_build::project::Project;
+use xtask_build::{busybox, image};
+use xtask_docs::{explain, reference, syscalls};
+use xtask_test::{fuzz, interrupts, mutants};
 
 fn main() -> ExitCode {
-    match cli::parse().and_then(dispatch) {
+    let command = match cli::parse() {
+        Ok(command) => command,
+        Err(error) => {
+            // If nobody reads it, nobody misses it.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
+        }
+    };
+    match dispatch(command) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             eprintln!("fermata: {}", error.message);
@@ -57,34 +44,71 @@ fn main() -> ExitCode {
 
 fn dispatch(command: Command) -> Result<u8, Error> {
     match command {
-        Command::Help => {
-            print!("{}", cli::HELP);
-            Ok(0)
-        }
         Command::Syscalls => syscalls::print(),
-        Command::Explain(name) => explain::print(&name),
+        Command::Explain { call } => explain::print(&call),
         Command::Reference => reference::write(&Project::find()?),
         Command::Run(options) => run::run(&Project::find()?, options),
-        Command::Test(options) => test::run(&Project::find()?, &options),
-        Command::Bench(options) => bench::run(&Project::find()?, &options),
+        Command::Test(options) => xtask_test::run(&Project::find()?, &options),
+        Command::Bench(options) => xtask_bench::run(&Project::find()?, &options),
         Command::Fuzz(options) => fuzz::run(&Project::find()?, &options),
-        Command::Prove(options) => {
-            let (project, fresh) = (Project::find()?, options.fresh);
-            match options.claim {
-                Claim::Interrupts => test::interrupts::run(&project, fresh),
-                Claim::Mutants(filter) => test::mutants::run(&project, filter.as_deref(), fresh),
-            }
+        Command::Prove(options) if options.is_about_mutants() => {
+            mutants::run(&Project::find()?, options.filter.as_deref(), options.fresh)
         }
+        Command::Prove(options) => interrupts::run(&Project::find()?, options.fresh),
         Command::Check => check::run(&Project::find()?),
         Command::Clean => clean(&Project::find()?),
-        Command::Build(configs) => {
+        Command::Build(choice) => {
             let project = Project::find()?;
+            let configs = choice.among(xtask_build::config::Config::tested());
             image::build(&project, &configs).map(|_| 0)
         }
         Command::Fetch => fetch(&Project::find()?),
-        Command::Cargo(room, config, arguments) => {
-            Err(Project::find()?.exec_cargo(room, config, &arguments))
+        Command::Cargo {
+            room: (room, config),
+            arguments,
+        } => Err(Project::find()?.exec_cargo(room, config, &arguments)),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut cli::declaration(), "fermata", &mut script);
+            print(&script)
         }
+        Command::Man => {
+            let mut page = Vec::new();
+            manual(&mut page).map_err(|error| Error::new(error.to_string()))?;
+            print(&page)
+        }
+    }
+}
+
+/// The manual page: one for all commands.
+fn manual(page: &mut Vec<u8>) -> std::io::Result<()> {
+    let mut declaration = cli::declaration();
+    declaration.build();
+    clap_mangen::Man::new(declaration.clone()).render(page)?;
+    for command in declaration.get_subcommands() {
+        if command.get_name() == "help" {
+            continue;
+        }
+        writeln!(
+            page,
+            ".SH \"COMMAND {}\"",
+            command.get_name().to_uppercase()
+        )?;
+        let man = clap_mangen::Man::new(command.clone());
+        man.render_synopsis_section(page)?;
+        man.render_description_section(page)?;
+        man.render_options_section(page)?;
+    }
+    Ok(())
+}
+
+/// Prints, unless nobody reads.
+fn print(bytes: &[u8]) -> Result<u8, Error> {
+    match std::io::stdout().write_all(bytes) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::new(format!("cannot print: {error}")))
+        }
+        _ => Ok(0),
     }
 }
 

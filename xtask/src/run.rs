@@ -1,16 +1,95 @@
 //! `./fermata run`: one machine on this terminal.
 
+use std::ffi::OsString;
 use std::io::{Read, Write};
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::time::Duration;
 
-use crate::cli::{RunOptions, Script};
-use crate::control::Event;
-use crate::error::Error;
-use crate::image;
-use crate::machine::{self, End, Get, Operator, Options, Typed};
-use crate::project::Project;
-use crate::signals;
-use crate::terminal::{self, RawMode};
+use clap::Args;
+use rustix::io::Errno;
+use rustix::stdio::stdin;
+
+use xtask_build::config::Config;
+use xtask_build::error::Error;
+use xtask_build::image;
+use xtask_build::project::Project;
+use xtask_machine::control::Event;
+use xtask_machine::signals;
+use xtask_machine::terminal::{self, RawMode};
+use xtask_machine::{self as machine, Add, End, Get, Operator, Options, Typed};
+
+/// Options of `run`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RunOptions {
+    /// The kernel's configuration, MODEL[,irq=hardware|optimistic]
+    #[arg(long, value_parser = Config::parser(), hide_possible_values = true, default_value = Config::DEFAULT.name())]
+    config: Config,
+    /// Run the commands in FILE, one per line; - is standard input
+    #[arg(long, value_name = "FILE")]
+    script: Option<Script>,
+    /// Put a file or directory of the host into the guest; may be repeated
+    #[arg(long = "add", value_name = "HOST:GUEST", value_parser = add)]
+    adds: Vec<Add>,
+    /// Copy a file out when the machine stops; may be repeated
+    #[arg(long = "get", value_name = "GUEST:HOST", value_parser = get)]
+    gets: Vec<Get>,
+    /// Memory of the machine
+    #[arg(long, value_name = "MB", default_value_t = 512, value_parser = clap::value_parser!(u32).range(16..=65_536))]
+    memory: u32,
+    /// Stop after S seconds of host time, with status 124
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    timeout: Option<Duration>,
+    /// Count instructions instead of time: every run is the same
+    #[arg(long)]
+    deterministic: bool,
+    /// Show the kernel's log on standard error
+    #[arg(long)]
+    verbose: bool,
+}
+
+/// Where a script comes from.
+#[derive(Clone, Debug)]
+enum Script {
+    Stdin,
+    File(PathBuf),
+}
+
+impl From<OsString> for Script {
+    fn from(file: OsString) -> Self {
+        if file == "-" {
+            Script::Stdin
+        } else {
+            Script::File(file.into())
+        }
+    }
+}
+
+/// HOST:GUEST. The path of the host may have colons.
+fn add(pair: &str) -> Result<Add, &'static str> {
+    pair.rsplit_once(':')
+        .filter(|(host, guest)| !host.is_empty() && !guest.is_empty())
+        .map(|(host, guest)| Add::path(host, guest))
+        .ok_or("it is not HOST:GUEST, two paths with a colon between them")
+}
+
+/// GUEST:HOST. The path of the host may have colons.
+fn get(pair: &str) -> Result<Get, &'static str> {
+    pair.split_once(':')
+        .filter(|(guest, host)| !host.is_empty() && !guest.is_empty())
+        .map(|(guest, host)| Get {
+            guest: guest.into(),
+            host: host.into(),
+        })
+        .ok_or("it is not GUEST:HOST, two paths with a colon between them")
+}
+
+fn seconds(text: &str) -> Result<Duration, &'static str> {
+    let time = text.parse().ok();
+    time.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .filter(|time| !time.is_zero())
+        .ok_or("it is not a number of seconds")
+}
 
 /// Ctrl-], then x: stop the machine.
 const ESCAPE: u8 = 0x1d;
@@ -169,9 +248,9 @@ impl Operator for Person {
         }
     }
 
-    fn input(&self) -> Option<RawFd> {
+    fn input(&self) -> Option<BorrowedFd<'_>> {
         match self.input {
-            Input::Stdin => Some(0),
+            Input::Stdin => Some(stdin()),
             Input::None => None,
         }
     }
@@ -182,16 +261,10 @@ impl Operator for Person {
         }
         let mut buffer = [0; 1024];
         // Not through `std::io::stdin`, whose buffer poll cannot see.
-        // SAFETY: read writes at most the length of the buffer into it.
-        let count = unsafe { libc::read(0, buffer.as_mut_ptr().cast(), buffer.len()) };
-        let Ok(count) = usize::try_from(count) else {
-            let error = std::io::Error::last_os_error();
-            return match error.kind() {
-                std::io::ErrorKind::Interrupted | std::io::ErrorKind::WouldBlock => {
-                    Typed::Bytes(Vec::new())
-                }
-                _ => Typed::End(vec![END_OF_INPUT]),
-            };
+        let count = match rustix::io::read(stdin(), &mut buffer) {
+            Ok(count) => count,
+            Err(Errno::INTR | Errno::AGAIN) => return Typed::Bytes(Vec::new()),
+            Err(_) => return Typed::End(vec![END_OF_INPUT]),
         };
         if count == 0 {
             return Typed::End(vec![END_OF_INPUT]);

@@ -2,9 +2,10 @@
 //!
 //! A rule names words and the files that they may stand in. Comments are not looked at.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::error::Error;
+use xtask_build::error::Error;
+use xtask_build::project::rust_files;
 
 /// Words that only some files may use.
 struct Rule {
@@ -90,22 +91,6 @@ fn has_word(code: &str, word: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(word)
         .any(|(at, _)| !code[..at].ends_with(part) && !code[at + word.len()..].starts_with(part))
-}
-
-/// All Rust sources below a directory, in order.
-pub(crate) fn rust_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
-    let failed = |error| Error::new(format!("cannot read {}: {error}", directory.display()));
-    let mut paths = Vec::new();
-    for entry in std::fs::read_dir(directory).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        if path.is_dir() {
-            paths.extend(rust_files(&path)?);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            paths.push(path);
-        }
-    }
-    paths.sort();
-    Ok(paths)
 }
 
 #[cfg(test)]

@@ -1,0 +1,143 @@
+//! Which functions of the kernel the instructions of a benchmark are in.
+//!
+//! The plugin counts how often each instruction is executed; the symbols of the kernel tell what
+//! function it belongs to. Everything below the kernel's addresses is user code, of all sides.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use elf::abi::{SHN_LORESERVE, STT_FUNC, STT_NOTYPE};
+use elf::endian::LittleEndian;
+use elf::ElfBytes;
+use rustc_demangle::demangle;
+
+use super::boots::{self, Line};
+use super::per;
+use xtask_build::config::Config;
+use xtask_build::error::Error;
+use xtask_build::image::Images;
+
+/// Addresses of the kernel begin here.
+pub(super) const KERNEL: u64 = 0xffff_8000_0000_0000;
+/// Functions with less than this share, in thousandths, are summed up.
+const LEAST: u64 = 5;
+
+/// Counts the benchmarks that are wanted, and prints a table for each.
+pub(super) fn print(
+    images: &Images,
+    config: Config,
+    filter: &str,
+    plugin: &Path,
+) -> Result<(), Error> {
+    let session = boots::PROFILE.run(images, config, filter, plugin, &mut |line| {
+        eprintln!("{}: {}", config.name(), line.name());
+    })?;
+    let symbols = Symbols::new(images.kernel(config));
+    for (line, stretch) in session {
+        let Line::Sample {
+            name, operations, ..
+        } = line
+        else {
+            continue;
+        };
+        let Some(stretch) = stretch else {
+            return Err(Error::new(format!("{name} was not counted")));
+        };
+        let functions = by_function(&stretch.profile, &symbols);
+        let total: u64 = functions.values().sum();
+        println!(
+            "\n{}, {name}: {} instructions per operation",
+            config.name(),
+            per(total, operations)
+        );
+        let mut functions: Vec<(&str, u64)> = functions.into_iter().collect();
+        functions.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
+        let mut rest = 0;
+        for (function, count) in functions {
+            if count * 1000 < total * LEAST {
+                rest += count;
+                continue;
+            }
+            show(count, operations, total, function);
+        }
+        if rest > 0 {
+            show(rest, operations, total, "(all others)");
+        }
+    }
+    Ok(())
+}
+
+fn show(count: u64, operations: u64, total: u64, what: &str) {
+    let each = count as f64 / operations as f64;
+    let share = 100.0 * count as f64 / total as f64;
+    println!("{each:12.1}  {share:5.1} %  {what}");
+}
+
+/// The instructions of a stretch, summed up.
+fn by_function<'a>(profile: &[(u64, [u64; 3])], symbols: &'a Symbols) -> BTreeMap<&'a str, u64> {
+    let mut functions = BTreeMap::new();
+    for (address, [instructions, ..]) in profile {
+        *functions.entry(symbols.find(*address)).or_insert(0) += instructions;
+    }
+    functions
+}
+
+/// The functions of an ELF file, by address.
+pub(super) struct Symbols(BTreeMap<u64, String>);
+
+impl Symbols {
+    /// Those of a 64-bit little-endian file with a symbol table; none without.
+    pub(super) fn new(elf: &[u8]) -> Self {
+        Self(Self::read(elf).unwrap_or_default())
+    }
+
+    fn read(file: &[u8]) -> Option<BTreeMap<u64, String>> {
+        let elf = ElfBytes::<LittleEndian>::minimal_parse(file).ok()?;
+        let (table, names) = elf.symbol_table().ok()??;
+        let mut symbols = BTreeMap::new();
+        for symbol in table.iter() {
+            // Functions, and labels of assembly code; not what is nowhere, nor plain numbers.
+            let code = matches!(symbol.st_symtype(), STT_NOTYPE | STT_FUNC);
+            if !code || symbol.is_undefined() || symbol.st_shndx >= SHN_LORESERVE {
+                continue;
+            }
+            let name = format!("{:#}", demangle(names.get(symbol.st_name as usize).ok()?));
+            if !name.is_empty() {
+                symbols.insert(symbol.st_value, name);
+            }
+        }
+        Some(symbols)
+    }
+
+    pub(super) fn find(&self, address: u64) -> &str {
+        if address < KERNEL {
+            return "(user code)";
+        }
+        let below = self.0.range(..=address).next_back();
+        below.map_or("(unknown)", |(_, name)| name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_are_summed_up() {
+        let symbols = Symbols(BTreeMap::from([
+            (KERNEL + 0x100, "a".to_string()),
+            (KERNEL + 0x200, "b".to_string()),
+        ]));
+        let profile = [
+            (0x40_0000, [7, 0, 0]),
+            (KERNEL + 0x100, [1, 0, 0]),
+            (KERNEL + 0x1ff, [2, 0, 0]),
+            (KERNEL + 0x300, [4, 0, 0]),
+        ];
+        assert_eq!(
+            by_function(&profile, &symbols),
+            BTreeMap::from([("(user code)", 7), ("a", 3), ("b", 4)])
+        );
+        assert!(Symbols::new(b"\x7fELF").0.is_empty());
+    }
+}

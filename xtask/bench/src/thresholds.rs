@@ -1,0 +1,148 @@
+//! Counts that `./fermata test` does not let get worse.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{json, Map, Value};
+
+use super::boots::{self, Line};
+use super::{per, Group, Results, ELSEWHERE};
+use xtask_build::config::Config;
+use xtask_build::error::Error;
+use xtask_build::image::Images;
+use xtask_build::project::Project;
+
+/// The committed thresholds.
+pub(super) const THRESHOLDS: &str = "benches/thresholds.json";
+/// How much worse a count may get, in percent, where the file does not say.
+const TOLERANCE: u64 = 2;
+
+/// A benchmark that was held against its threshold, and why it failed if it did.
+type Verdict = (String, Result<(), String>);
+
+/// Counts that must not get worse: those of the program `flukeperf`, per model and name.
+pub struct Thresholds {
+    tolerance: u64,
+    counts: BTreeMap<String, BTreeMap<String, u64>>,
+}
+
+impl Thresholds {
+    /// Reads the committed file; none if there is no such file.
+    pub fn read(project: &Project) -> Result<Self, Error> {
+        let path = project.root.join(THRESHOLDS);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => "{}".into(),
+            Err(error) => return Err(Error::new(format!("{THRESHOLDS}: {error}"))),
+        };
+        let value: Value = serde_json::from_str(&text)
+            .map_err(|error| Error::new(format!("{THRESHOLDS}: {error}")))?;
+        let mut counts = BTreeMap::new();
+        for (model, of_model) in value["counts"].as_object().into_iter().flatten() {
+            let of_model = of_model.as_object().into_iter().flatten();
+            let of_model =
+                of_model.filter_map(|(name, count)| Some((name.clone(), count.as_u64()?)));
+            counts.insert(model.clone(), of_model.collect());
+        }
+        Ok(Self {
+            tolerance: value["tolerance_percent"].as_u64().unwrap_or(TOLERANCE),
+            counts,
+        })
+    }
+
+    /// The names of the benchmarks of a model.
+    pub fn names(&self, model: Config) -> Vec<String> {
+        let of_model = self.counts.get(model.name());
+        of_model
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+
+    /// The most that a count may be.
+    fn limit(&self, model: Config, name: &str) -> Option<u64> {
+        let count = *self.counts.get(model.name())?.get(name)?;
+        // What is rounded may come out one higher.
+        Some(count + (count * self.tolerance / 100).max(1))
+    }
+
+    /// Puts what was measured into the file; what was not stays.
+    pub(super) fn update(project: &Project, results: &Results) -> Result<(), Error> {
+        let mut all = Self::read(project)?;
+        for (model, rows) in results.configs.iter().zip(&results.rows) {
+            let of_model = all.counts.entry(model.name().into()).or_default();
+            for row in rows {
+                let elsewhere =
+                    row.group != Group::Operation || ELSEWHERE.contains(&row.name.as_str());
+                if let (Some(count), false) = (row.instructions, elsewhere) {
+                    of_model.insert(row.name.clone(), count);
+                }
+            }
+        }
+        let counts: Map<String, Value> = all
+            .counts
+            .into_iter()
+            .map(|(model, counts)| (model, json!(counts)))
+            .collect();
+        let value = json!({ "tolerance_percent": all.tolerance, "counts": counts });
+        std::fs::write(project.root.join(THRESHOLDS), format!("{value:#}\n"))
+            .map_err(|error| Error::new(format!("{THRESHOLDS}: {error}")))
+    }
+
+    /// Measures the counts of a model, and compares: the name of each benchmark, and
+    /// why it fails if it does.
+    pub fn check(&self, images: &Images, model: Config) -> Result<Vec<Verdict>, Error> {
+        let mut session = Vec::new();
+        for boot in [&boots::SMALL, &boots::THREADS, &boots::PROMPTNESS] {
+            session.extend(boot.run(images, model, "", Path::new(""), &mut |_| {})?);
+        }
+        let mut found = BTreeMap::new();
+        for (line, _) in &session {
+            let count = match line {
+                Line::Sample {
+                    operations, ticks, ..
+                } => Ok(per(*ticks, *operations)),
+                Line::Value { value, .. } => Ok(*value),
+                Line::Failed { why, .. } => Err(why.clone()),
+            };
+            found.insert(line.name().to_string(), count);
+        }
+        let verdict = |name: &String| -> Result<(), String> {
+            let count = found.get(name).ok_or("it was not measured")?.clone()?;
+            match self.limit(model, name) {
+                Some(limit) if count > limit => Err(format!(
+                    "{count}, which is more than {limit}; if that is meant to be: \
+                     ./fermata bench --config {} --update-thresholds",
+                    model.name()
+                )),
+                _ => Ok(()),
+            }
+        };
+        let names = self.names(model);
+        Ok(names
+            .into_iter()
+            .map(|name| {
+                let v = verdict(&name);
+                (name, v)
+            })
+            .collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thresholds_tolerate_little() {
+        let of_model = BTreeMap::from([("rpc_0".to_string(), 500), ("null_call".to_string(), 60)]);
+        let thresholds = Thresholds {
+            tolerance: 1,
+            counts: BTreeMap::from([(Config::DEFAULT.name().to_string(), of_model)]),
+        };
+        assert_eq!(thresholds.limit(Config::DEFAULT, "rpc_0"), Some(505));
+        assert_eq!(thresholds.limit(Config::DEFAULT, "null_call"), Some(61));
+        assert_eq!(thresholds.limit(Config::DEFAULT, "other"), None);
+    }
+}

@@ -1,0 +1,122 @@
+//! Finds Debian's statically linked busybox: the unmodified Linux program of the guest.
+//!
+//! It is fetched once from Debian's packages into `target/` and never committed. Where there is
+//! no apt, a static busybox of the host serves.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use elf::abi::PT_INTERP;
+use elf::endian::LittleEndian;
+use elf::file::Class;
+use elf::ElfBytes;
+
+use crate::error::Error;
+use crate::project::{temp_dir, Project};
+
+const PACKAGE: &str = "busybox-static";
+
+/// The applets that have a name of their own in the guest.
+pub const APPLETS: &[&str] = &[
+    "gzip",
+    "gunzip",
+    "sha256sum",
+    "sort",
+    "wc",
+    "grep",
+    "sed",
+    "awk",
+    "tar",
+];
+
+/// The path of a static busybox on the host.
+pub fn find(project: &Project) -> Result<PathBuf, Error> {
+    let downloads = project.target.join("downloads");
+    let cached = downloads.join("busybox");
+    if cached.exists() {
+        return Ok(cached);
+    }
+    match fetch(&downloads, &cached) {
+        Ok(()) => Ok(cached),
+        Err(cause) => from_path().ok_or_else(|| {
+            Error::new(format!(
+                "the guest needs a statically linked busybox, and there is none: {cause}. Connect \
+                 to the network and call again (on Debian), or install a static busybox in PATH"
+            ))
+        }),
+    }
+}
+
+/// Gets the package by apt and unpacks the program to `to`.
+fn fetch(downloads: &Path, to: &Path) -> Result<(), String> {
+    if !Path::new("/usr/bin/apt-get").exists() {
+        return Err("this is not Debian, so it cannot be fetched".into());
+    }
+    eprintln!("fermata: fetching Debian's package {PACKAGE}");
+    std::fs::create_dir_all(downloads).map_err(|e| format!("{}: {e}", downloads.display()))?;
+    let dir = temp_dir().map_err(|error| error.message)?;
+    // An old or empty list of packages makes the first try fail.
+    if download(dir.path()).is_err() {
+        eprintln!("fermata: fetching the list of Debian packages");
+        run(Command::new("apt-get").arg("update"))?;
+        download(dir.path())?;
+    }
+    let package = std::fs::read_dir(dir.path())
+        .map_err(|error| error.to_string())?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
+        .ok_or("apt-get download left no package")?;
+    let tree = dir.path().join("tree");
+    run(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&tree))?;
+    let program = ["bin/busybox", "usr/bin/busybox"]
+        .iter()
+        .map(|name| tree.join(name))
+        .find(|path| path.exists())
+        .ok_or_else(|| format!("{PACKAGE} contains no busybox"))?;
+    let partial = to.with_extension(format!("{}", std::process::id()));
+    std::fs::copy(program, &partial)
+        .and_then(|_| std::fs::rename(&partial, to))
+        .map_err(|error| format!("{}: {error}", to.display()))
+}
+
+fn download(dir: &Path) -> Result<(), String> {
+    run(Command::new("apt-get")
+        .args(["download", PACKAGE])
+        .current_dir(dir))
+}
+
+/// Runs `command` quietly; its last words are the error.
+fn run(command: &mut Command) -> Result<(), String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let Output { status, stderr, .. } = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("cannot run {name}: {error}"))?;
+    if status.success() {
+        return Ok(());
+    }
+    let stderr = String::from_utf8_lossy(&stderr);
+    let words = stderr
+        .lines()
+        .rev()
+        .find(|line| !line.is_empty())
+        .unwrap_or("no reason given");
+    Err(format!("{name} failed ({})", words.trim_end_matches('.')))
+}
+
+/// A static busybox in `PATH`.
+fn from_path() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .flat_map(|dir| [dir.join("busybox-static"), dir.join("busybox")])
+        .find(|file| std::fs::read(file).is_ok_and(|elf| is_static(&elf)))
+}
+
+/// Whether this is a 64-bit ELF file without an interpreter.
+fn is_static(file: &[u8]) -> bool {
+    ElfBytes::<LittleEndian>::minimal_parse(file)
+        .ok()
+        .filter(|elf| elf.ehdr.class == Class::ELF64)
+        .and_then(|elf| elf.segments())
+        .is_some_and(|segments| segments.iter().all(|segment| segment.p_type != PT_INTERP))
+}

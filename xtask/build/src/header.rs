@@ -1,0 +1,457 @@
+//! `target/include/fermata.h`: the kernel's interface for C, made from the tables of `abi`.
+//!
+//! One inline function per call. Calls that move messages take a structure of registers, as the
+//! register map in [`abi::syscalls`] has them; all others take their parameters. [`crate::c`]
+//! compiles the C programs of the tests with it.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use abi::message::{ExceptionMessage, FaultMessage, Segment, ShortAnswer, ShortExceptionMessage};
+use abi::state::{Registers, Stage, Waiting, STATES};
+use abi::syscalls::Param;
+use abi::table::Layout;
+use abi::{access, Code, Exception, RefKind, Syscall, Type, SYSCALLS, TYPES};
+
+use crate::error::Error;
+use crate::project::Project;
+
+/// The rights, by bit.
+pub const RIGHTS: [(u64, &str); 4] = [
+    (access::READ, "read"),
+    (access::WRITE, "write"),
+    (access::EXECUTE, "execute"),
+    (access::OBJECTS, "objects"),
+];
+
+/// Writes the header: its path.
+pub fn write(project: &Project) -> Result<PathBuf, Error> {
+    let path = project.target.join("include/fermata.h");
+    let failed = |error| Error::new(format!("cannot write {}: {error}", path.display()));
+    std::fs::create_dir_all(project.target.join("include")).map_err(failed)?;
+    let text = text();
+    // Left alone if it is up to date, so that nobody compiles anew for nothing.
+    if std::fs::read_to_string(&path).ok().as_ref() != Some(&text) {
+        std::fs::write(&path, &text).map_err(failed)?;
+    }
+    Ok(path)
+}
+
+/// The whole header.
+pub fn text() -> String {
+    let mut out = String::from(BEGIN);
+    for (name, value) in [
+        ("PAGE_SIZE", abi::PAGE_SIZE),
+        ("USER_END", abi::USER_END),
+        ("OBJECT_SIZE", abi::OBJECT_SIZE),
+        ("OBJECT_ALIGN", abi::OBJECT_ALIGN),
+        ("MAX_LIST_REFS", abi::MAX_LIST_REFS),
+        ("MAX_IDEMPOTENT", abi::MAX_IDEMPOTENT),
+        ("MAX_SHORT", abi::MAX_SHORT),
+        ("PRIORITIES", u64::from(abi::PRIORITIES)),
+        ("SPACE_FOREIGN", abi::state::space_flags::FOREIGN),
+    ] {
+        let _ = writeln!(out, "#define FERMATA_{name} UINT64_C({value:#x})");
+    }
+    out.push_str("\n/* Rights of mappings, regions and faults. */\n");
+    for (bit, name) in RIGHTS {
+        let _ = writeln!(
+            out,
+            "#define FERMATA_{} UINT64_C({bit})",
+            name.to_uppercase()
+        );
+    }
+
+    constants(
+        &mut out,
+        "The entrypoints: the low byte of rax.",
+        "entrypoint",
+        "SYS_",
+        SYSCALLS
+            .iter()
+            .map(|call| (call.name.to_string(), call.number, "")),
+    );
+    constants(
+        &mut out,
+        "Result codes.",
+        "code",
+        "",
+        Code::ALL
+            .iter()
+            .map(|c| (snake(c.name()), *c as u8, c.doc())),
+    );
+    constants(
+        &mut out,
+        "Why a thread cannot go on by itself.",
+        "exception",
+        "EXCEPTION_",
+        Exception::ALL
+            .iter()
+            .map(|e| (snake(e.name()), *e as u8, e.doc())),
+    );
+    constants(
+        &mut out,
+        "Types of objects.",
+        "type",
+        "TYPE_",
+        TYPES
+            .iter()
+            .map(|t: &Type| (t.name().to_string(), *t as u8, "")),
+    );
+    constants(
+        &mut out,
+        "What a reference names.",
+        "kind",
+        "KIND_",
+        RefKind::ALL
+            .iter()
+            .map(|k| (snake(k.name()), *k as u8, k.doc())),
+    );
+    constants(
+        &mut out,
+        "The stage of one end of a connection.",
+        "stage",
+        "STAGE_",
+        Stage::ALL
+            .iter()
+            .map(|s| (snake(s.name()), *s as u8, s.doc())),
+    );
+    constants(
+        &mut out,
+        "What a thread waits for.",
+        "waiting",
+        "WAITING_",
+        Waiting::ALL
+            .iter()
+            .map(|w| (snake(w.name()), *w as u8, w.doc())),
+    );
+
+    out.push('\n');
+    structure(&mut out, &Registers::LAYOUT);
+    for state in &STATES {
+        if let Some(fields) = state.fields {
+            structure(&mut out, fields);
+        }
+    }
+    for layout in [
+        &FaultMessage::LAYOUT,
+        &ExceptionMessage::LAYOUT,
+        &ShortExceptionMessage::LAYOUT,
+        &ShortAnswer::LAYOUT,
+        &Segment::LAYOUT,
+    ] {
+        structure(&mut out, layout);
+    }
+
+    out.push_str(CALLING);
+    for call in SYSCALLS {
+        function(&mut out, call);
+    }
+    out.push_str("#endif\n");
+    out
+}
+
+fn constants<'a>(
+    out: &mut String,
+    title: &str,
+    name: &str,
+    prefix: &str,
+    items: impl Iterator<Item = (String, u8, &'a str)>,
+) {
+    let _ = writeln!(out, "\n/* {title} */\nenum fermata_{name} {{");
+    for (item, number, doc) in items {
+        let _ = write!(
+            out,
+            "    FERMATA_{prefix}{} = {number},",
+            item.to_uppercase()
+        );
+        let doc = comment(doc);
+        let _ = writeln!(out, "{}{doc}", if doc.is_empty() { "" } else { " " });
+    }
+    out.push_str("};\n");
+}
+
+/// Documentation as a comment.
+fn comment(doc: &str) -> String {
+    let doc = plain(doc).replace('`', "");
+    if doc.is_empty() {
+        doc
+    } else {
+        format!("/* {doc} */")
+    }
+}
+
+/// `TimedOut` as `timed_out`, `X87` as `x87`.
+fn snake(name: &str) -> String {
+    let mut out = String::new();
+    for (index, letter) in name.char_indices() {
+        if letter.is_ascii_uppercase() && index > 0 {
+            out.push('_');
+        }
+        out.push(letter.to_ascii_lowercase());
+    }
+    out
+}
+
+/// `struct fermata_mutex_state` for `MutexState`.
+fn struct_name(name: &str) -> String {
+    format!("struct fermata_{}", snake(name))
+}
+
+fn structure(out: &mut String, layout: &Layout) {
+    let name = struct_name(layout.name);
+    let _ = writeln!(out, "{}\n{name} {{", comment(layout.doc));
+    for (index, field) in layout.fields.iter().enumerate() {
+        // Rust and C align the structure the same way if its first field does.
+        let align = if index == 0 && layout.align > 8 {
+            format!("_Alignas({}) ", layout.align)
+        } else {
+            String::new()
+        };
+        let declared = match field.ty {
+            "u64" => format!("uint64_t {}", field.name),
+            ty if ty.starts_with("[u8;") => format!("uint8_t {}[{}]", field.name, field.size),
+            ty => format!("{} {}", struct_name(ty), field.name),
+        };
+        let doc = comment(field.doc);
+        let _ = writeln!(
+            out,
+            "    {align}{declared};{}{doc}",
+            if doc.is_empty() { "" } else { " " }
+        );
+    }
+    let _ = writeln!(
+        out,
+        "}};\n_Static_assert(sizeof({name}) == {}, \"the size of {name}\");",
+        layout.size
+    );
+    for field in layout.fields {
+        let _ = writeln!(
+            out,
+            "_Static_assert(offsetof({name}, {0}) == {1}, \"the place of {0}\");",
+            field.name, field.offset
+        );
+    }
+    out.push('\n');
+}
+
+/// Whether the call moves a message.
+fn moves(call: &Syscall) -> bool {
+    call.params.iter().any(|(_, kind)| {
+        matches!(
+            kind,
+            Param::SendBuffer | Param::ReceiveBuffer | Param::ShortBuffer
+        )
+    })
+}
+
+fn function(out: &mut String, call: &Syscall) {
+    let entry = format!("FERMATA_SYS_{}", call.name.to_uppercase());
+    let _ = writeln!(out, "{}", comment(call.doc));
+    if moves(call) {
+        let _ = writeln!(
+            out,
+            "static inline enum fermata_code fermata_{}(struct fermata_ipc *registers)\n\
+             {{\n    return fermata_move({entry}, registers);\n}}\n",
+            call.name
+        );
+        return;
+    }
+    let mut parameters = Vec::new();
+    let mut arguments = Vec::new();
+    for (name, kind) in call.params {
+        match kind {
+            Param::Unused => arguments.push("0".to_string()),
+            Param::State => {
+                let (object, constant) = match call.name.rsplit_once("_set_state") {
+                    Some((object, _)) => (object, "const "),
+                    None => (call.name.trim_end_matches("_get_state"), ""),
+                };
+                parameters.push(format!("{constant}struct fermata_{object}_state *{name}"));
+                arguments.push(format!("(uint64_t)(uintptr_t){name}"));
+            }
+            _ => {
+                parameters.push(format!("uint64_t {name}"));
+                arguments.push((*name).to_string());
+            }
+        }
+    }
+    for (what, _) in call.results() {
+        parameters.push(format!("uint64_t *{what}"));
+    }
+    arguments.resize(6, "0".to_string());
+    let parameters = if parameters.is_empty() {
+        "void".to_string()
+    } else {
+        parameters.join(", ")
+    };
+    let _ = writeln!(
+        out,
+        "static inline enum fermata_code fermata_{}({parameters})\n{{\n    struct fermata_returned \
+         fermata_r = fermata_syscall({entry}, {});",
+        call.name,
+        arguments.join(", ")
+    );
+    for (what, parameter) in call.results() {
+        let register = abi::registers::name(*parameter);
+        let _ = writeln!(out, "    *{what} = fermata_r.{register};");
+    }
+    out.push_str("    return fermata_r.code;\n}\n\n");
+}
+
+const BEGIN: &str = "\
+/* The interface of the Fermata kernel.
+ *
+ * Generated from the table of entrypoints: change that, not this. C11 or later, for gcc and clang.
+ * docs/api/ has the reference, ./fermata explain CALL prints a call.
+ */
+#ifndef FERMATA_H
+#define FERMATA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+";
+
+/// What the functions are made with.
+const CALLING: &str = "\
+/* What comes back from a call that moves no message. */
+struct fermata_returned {
+    enum fermata_code code;
+    uint64_t rdi, rsi, r8;
+};
+
+/* Makes a call with parameters in registers. The kernel may read and write the memory that they
+ * name. */
+static inline struct fermata_returned fermata_syscall(enum fermata_entrypoint entrypoint, uint64_t a,
+    uint64_t b, uint64_t c, uint64_t d, uint64_t e, uint64_t f)
+{
+    uint64_t rax = (uint64_t)entrypoint;
+    register uint64_t r10 __asm__(\"r10\") = d;
+    register uint64_t r8 __asm__(\"r8\") = e;
+    register uint64_t r9 __asm__(\"r9\") = f;
+    __asm__ volatile(\"syscall\"
+                     : \"+a\"(rax), \"+D\"(a), \"+S\"(b), \"+d\"(c), \"+r\"(r10), \"+r\"(r8), \"+r\"(r9)
+                     :
+                     : \"rcx\", \"r11\", \"memory\", \"cc\");
+    return (struct fermata_returned){(enum fermata_code)(rax & 0xff), a, b, r8};
+}
+
+/* The registers of a call that moves a message. With a register message its eight words stand in
+ * rsi rdx r10 r8 r9 r12 r13 r14, its length in bits 8 to 15 of rax, and the references to send in
+ * r15. Buffers come back as what is left of them. */
+struct fermata_ipc {
+    uint64_t rax; /* length of a register message; the number of the call is put in */
+    uint64_t rdi; /* reference to the port, or portset; returns the alias */
+    uint64_t rsi; /* send: address */
+    uint64_t rdx; /* send: bytes left */
+    uint64_t r10; /* send: list of further segments */
+    uint64_t r8; /* send: entries left */
+    uint64_t r9; /* send: list of references */
+    uint64_t rbx; /* receive: list of references */
+    uint64_t rbp; /* deadline */
+    uint64_t r12; /* receive: address */
+    uint64_t r13; /* receive: bytes left */
+    uint64_t r14; /* receive: list of further segments */
+    uint64_t r15; /* receive: entries left */
+};
+
+/* Calls with all registers of the structure, and stores them back. A function of its own, for it
+ * needs registers that inline assembly cannot name. */
+void fermata_ipc_registers(struct fermata_ipc *registers);
+__asm__(\".pushsection .text.fermata_ipc_registers, \\\"axG\\\", @progbits, fermata_ipc_registers, comdat\\n\"
+        \".weak fermata_ipc_registers\\n\"
+        \".hidden fermata_ipc_registers\\n\"
+        \".type fermata_ipc_registers, @function\\n\"
+        \"fermata_ipc_registers:\\n\"
+        \"push %rbx\\n push %rbp\\n push %r12\\n push %r13\\n push %r14\\n push %r15\\n push %rdi\\n\"
+        \"mov (%rdi), %rax\\n mov 0x10(%rdi), %rsi\\n mov 0x18(%rdi), %rdx\\n mov 0x20(%rdi), %r10\\n\"
+        \"mov 0x28(%rdi), %r8\\n mov 0x30(%rdi), %r9\\n mov 0x38(%rdi), %rbx\\n\"
+        \"mov 0x40(%rdi), %rbp\\n mov 0x48(%rdi), %r12\\n mov 0x50(%rdi), %r13\\n\"
+        \"mov 0x58(%rdi), %r14\\n mov 0x60(%rdi), %r15\\n mov 0x08(%rdi), %rdi\\n\"
+        \"syscall\\n\"
+        \"pop %rcx\\n\"
+        \"mov %rax, (%rcx)\\n mov %rdi, 0x08(%rcx)\\n mov %rsi, 0x10(%rcx)\\n mov %rdx, 0x18(%rcx)\\n\"
+        \"mov %r10, 0x20(%rcx)\\n mov %r8, 0x28(%rcx)\\n mov %r9, 0x30(%rcx)\\n\"
+        \"mov %rbx, 0x38(%rcx)\\n mov %rbp, 0x40(%rcx)\\n mov %r12, 0x48(%rcx)\\n\"
+        \"mov %r13, 0x50(%rcx)\\n mov %r14, 0x58(%rcx)\\n mov %r15, 0x60(%rcx)\\n\"
+        \"pop %r15\\n pop %r14\\n pop %r13\\n pop %r12\\n pop %rbp\\n pop %rbx\\n ret\\n\"
+        \".size fermata_ipc_registers, . - fermata_ipc_registers\\n\"
+        \".popsection\");
+
+static inline enum fermata_code fermata_move(enum fermata_entrypoint entrypoint,
+    struct fermata_ipc *registers)
+{
+    registers->rax = (registers->rax & ~UINT64_C(0xff)) | (uint64_t)entrypoint;
+    fermata_ipc_registers(registers);
+    return (enum fermata_code)(registers->rax & 0xff);
+}
+
+/* Bytes of a register message received. */
+static inline uint64_t fermata_short_length(const struct fermata_ipc *registers)
+{
+    return registers->rax >> 8 & 0xff;
+}
+
+/* A list of count references that begin at address, for one register. */
+static inline uint64_t fermata_ref_list(uint64_t address, uint64_t count)
+{
+    return address | (count & FERMATA_MAX_LIST_REFS);
+}
+
+";
+
+/// Documentation of an item as text: one paragraph, without rustdoc's links.
+pub fn plain(doc: &str) -> String {
+    let mut out = String::new();
+    let mut rest = doc.trim();
+    while let Some((before, after)) = rest.split_once("[`") {
+        let Some((link, tail)) = after.split_once("`]") else {
+            break;
+        };
+        let path: Vec<&str> = link
+            .split("::")
+            .filter(|part| *part != "crate" && *part != "message")
+            .collect();
+        let _ = write!(out, "{before}`{}`", path.join("::"));
+        rest = tail;
+    }
+    out.push_str(rest);
+    out.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_a_function() {
+        let text = text();
+        for call in SYSCALLS {
+            assert!(
+                text.contains(&format!(" fermata_{}(", call.name)),
+                "{}",
+                call.name
+            );
+            let constant = format!(
+                "    FERMATA_SYS_{} = {},\n",
+                call.name.to_uppercase(),
+                call.number
+            );
+            assert!(text.contains(&constant), "{constant}");
+        }
+        assert!(text.contains(
+            "fermata_mutex_set_state(uint64_t mutex, const struct fermata_mutex_state *state)"
+        ));
+        assert!(text.contains("fermata_clock_get(uint64_t *time)"));
+        assert!(!text.contains('`') && !text.contains("crate::"));
+    }
+
+    #[test]
+    fn names_become_c() {
+        assert_eq!(snake("TimedOut"), "timed_out");
+        assert_eq!(snake("Ok"), "ok");
+        assert_eq!(snake("X87"), "x87");
+        assert_eq!(struct_name("MutexState"), "struct fermata_mutex_state");
+    }
+}

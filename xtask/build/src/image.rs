@@ -1,0 +1,218 @@
+//! Builds what a machine boots: the kernel of a configuration, and the programs that go into the archive.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use elf::endian::LittleEndian;
+use elf::ElfBytes;
+
+use crate::archive::Archive;
+use crate::busybox;
+use crate::c;
+use crate::config::Config;
+use crate::error::Error;
+use crate::project::{finish, Project, Room};
+
+/// What all machines of one call boot from. It is read into memory while the build is locked, so
+/// that a later build cannot change it.
+pub struct Images {
+    kernels: Vec<(Config, Vec<u8>)>,
+    /// Those that tell a counting emulator what happens.
+    counting: Vec<(Config, Vec<u8>)>,
+    programs: Vec<(String, Vec<u8>)>,
+    busybox: Vec<u8>,
+}
+
+impl Images {
+    /// Nothing but a kernel.
+    pub fn of_kernel(config: Config, elf: Vec<u8>) -> Self {
+        Self {
+            kernels: vec![(config, elf)],
+            counting: Vec::new(),
+            programs: Vec::new(),
+            busybox: Vec::new(),
+        }
+    }
+
+    /// The kernel for `config`.
+    pub fn kernel(&self, config: Config) -> &[u8] {
+        self.kernel_of(config, false)
+    }
+
+    /// The same, or the one that tells a counting emulator what happens.
+    pub fn kernel_of(&self, config: Config, counting: bool) -> &[u8] {
+        let kernels = if counting {
+            &self.counting
+        } else {
+            &self.kernels
+        };
+        let found = kernels.iter().find(|(built, _)| *built == config);
+        found.map(|(_, elf)| &elf[..]).unwrap_or_default()
+    }
+
+    /// Builds the kernels that tell a counting emulator what happens. Those that do not build are
+    /// named.
+    pub fn add_counting(
+        &mut self,
+        project: &Project,
+        configs: &[Config],
+    ) -> Result<Vec<(Config, Error)>, Error> {
+        let _lock = project.lock()?;
+        let packages = project.packages()?;
+        let boot = &project.package_at(&packages, "boot")?.name;
+        let mut failed = Vec::new();
+        for &config in configs {
+            let mut command = project.cargo(Room::CountingKernel, config, "build");
+            command.args(["--quiet", "--package", boot]);
+            let what = format!(
+                "building {}, {}",
+                Room::CountingKernel.what(),
+                config.name()
+            );
+            match finish(command, &what) {
+                Ok(()) => {
+                    let path = project.binaries(Room::CountingKernel, config);
+                    let elf = read(path.join("fermata-kernel"))?;
+                    self.counting.push((config, elf));
+                }
+                Err(error) => failed.push((config, error)),
+            }
+        }
+        Ok(failed)
+    }
+
+    /// A file system with everything that every machine has.
+    pub fn archive(&self) -> Result<Archive, Error> {
+        let mut archive = Archive::default();
+        for directory in ["bin", "etc", "sbin", "test", "tmp"] {
+            archive.directory(directory)?;
+        }
+        for (path, elf) in &self.programs {
+            archive.file(path, elf.clone(), true)?;
+        }
+        archive.file("bin/busybox", self.busybox.clone(), true)?;
+        for applet in busybox::APPLETS {
+            archive.symlink(&format!("bin/{applet}"), "busybox")?;
+        }
+        Ok(archive)
+    }
+}
+
+/// Builds the kernel for each of `configs`, and all programs.
+pub fn build(project: &Project, configs: &[Config]) -> Result<Images, Error> {
+    let (images, failed) = build_what_builds(project, Room::Kernel, configs)?;
+    match failed.into_iter().next() {
+        Some((_, error)) => Err(error),
+        None => Ok(images),
+    }
+}
+
+/// The same for any room of kernels, but a kernel that does not build is no reason to
+/// do without the others.
+pub fn build_what_builds(
+    project: &Project,
+    room: Room,
+    configs: &[Config],
+) -> Result<(Images, Vec<(Config, Error)>), Error> {
+    let _lock = project.lock()?;
+    let packages = project.packages()?;
+    let guests: Vec<_> = packages
+        .iter()
+        .filter(|package| !package.bins.is_empty())
+        .filter_map(|package| Some((package, package.guest_dir()?)))
+        .collect();
+
+    let mut user = project.cargo(Room::User, Config::DEFAULT, "build");
+    user.args(["--quiet", "--bins"]);
+    for (package, _) in &guests {
+        user.args(["--package", &package.name]);
+    }
+    let boot = project.package_at(&packages, "boot")?;
+    let kernel = |config: Config| -> Command {
+        let mut command = project.cargo(room, config, "build");
+        command.args(["--quiet", "--package", &boot.name]);
+        command
+    };
+    let mut failed = Vec::new();
+    std::thread::scope(|scope| {
+        let programs = scope.spawn(|| finish(user, "building the programs"));
+        for &config in configs {
+            let what = format!("building {}, {}", room.what(), config.name());
+            if let Err(error) = finish(kernel(config), &what) {
+                failed.push((config, error));
+            }
+        }
+        programs
+            .join()
+            .unwrap_or_else(|_| Err(Error::new("building the programs failed")))
+    })?;
+
+    let mut images = Images {
+        kernels: Vec::new(),
+        counting: Vec::new(),
+        programs: Vec::new(),
+        busybox: read(busybox::find(project)?)?,
+    };
+    for &config in configs {
+        if failed.iter().any(|(other, _)| *other == config) {
+            continue;
+        }
+        let path = project.binaries(room, config).join("fermata-kernel");
+        images.kernels.push((config, read(path)?));
+    }
+    let binaries = project.binaries(Room::User, Config::DEFAULT);
+    for (name, path) in c::build(project)? {
+        images.programs.push((format!("test/{name}"), read(path)?));
+    }
+    for (package, directory) in guests {
+        for bin in &package.bins {
+            let elf = read(binaries.join(bin))?;
+            images
+                .programs
+                .push((format!("{directory}/{bin}"), without_symbols(elf)));
+        }
+    }
+    Ok((images, failed))
+}
+
+/// Builds a kernel of `hal/examples`, which needs nothing but `hal`.
+pub fn build_example(project: &Project, config: Config, example: &str) -> Result<Images, Error> {
+    let _lock = project.lock()?;
+    let hal = project
+        .package_at(&project.packages()?, "hal")?
+        .name
+        .clone();
+    let mut command = project.cargo(Room::Kernel, config, "build");
+    command.args(["--quiet", "--package", &hal, "--example", example]);
+    finish(command, &format!("building hal/examples/{example}.rs"))?;
+    let examples = project.binaries(Room::Kernel, config).join("examples");
+    let path = examples.join(example);
+    Ok(Images::of_kernel(config, read(path)?))
+}
+
+fn read(path: PathBuf) -> Result<Vec<u8>, Error> {
+    std::fs::read(&path)
+        .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))
+}
+
+/// Cuts off the symbols and line tables, which follow what is loaded, so that the archive stays
+/// small.
+fn without_symbols(mut file: Vec<u8>) -> Vec<u8> {
+    let end = ElfBytes::<LittleEndian>::minimal_parse(&file)
+        .ok()
+        .and_then(|elf| elf.segments())
+        .and_then(|segments| {
+            let ends = segments
+                .iter()
+                .map(|segment| segment.p_offset.checked_add(segment.p_filesz));
+            ends.max().flatten()
+        })
+        .and_then(|end| usize::try_from(end).ok());
+    if let Some(end) = end.filter(|end| (64..file.len()).contains(end)) {
+        file.truncate(end);
+        // No section headers: their offset, and size, number and index of names.
+        file[40..48].fill(0);
+        file[58..64].fill(0);
+    }
+    file
+}

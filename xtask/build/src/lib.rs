@@ -1,0 +1,16 @@
+//! Everything that a machine boots.
+//!
+//! * [`config`] knows the configurations of the kernel.
+//! * [`project`] knows where things lie and how cargo is called for host, kernel and programs.
+//! * [`image`] builds kernels and programs, and with [`archive`] and [`busybox`] the boot archive.
+//! * [`header`] makes the C header, [`c`] the C programs.
+//! * [`error`] is the error of all crates of xtask.
+
+pub mod archive;
+pub mod busybox;
+pub mod c;
+pub mod config;
+pub mod error;
+pub mod header;
+pub mod image;
+pub mod project;

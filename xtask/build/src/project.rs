@@ -1,0 +1,378 @@
+//! Where things lie in the checkout, and how cargo is called.
+//!
+//! There are three rooms to build in, with different targets and flags, each with a target
+//! directory of its own so that no build disturbs another: the host (xtask, host tests), the
+//! kernel (once per configuration, and once more for each special purpose: [`Room`]), and the programs of
+//! the guest.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::config::Config;
+use crate::error::Error;
+
+/// What a build is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// xtask and tests on the host.
+    Host,
+    /// The kernel image.
+    Kernel,
+    /// The kernel image that tells a counting emulator what happens.
+    CountingKernel,
+    /// The image of a kernel with the probe, for cut tests.
+    Probe,
+    /// The image of a kernel that drops at random what threads keep.
+    Forgetful,
+    /// The image of a kernel whose core masks interrupts in an unusual way, to measure that.
+    Masking(Way),
+    /// Programs that run in the guest.
+    User,
+}
+
+/// What a kernel can mask by that is built for no other purpose: `hal/src/mask.rs` has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The processor's task priority.
+    Cr8,
+    /// The same, in the local APIC.
+    LapicTpr,
+    /// The 8259.
+    Pic,
+}
+
+impl Room {
+    /// For an image of the kernel: its directory, and the `--cfg` that makes it what it is.
+    fn kernel(self) -> Option<(&'static str, Option<&'static str>)> {
+        match self {
+            Room::Kernel => Some(("kernel", None)),
+            Room::CountingKernel => Some(("counting", Some("fermata_counters"))),
+            Room::Probe => Some(("probe", Some("fermata_probe"))),
+            Room::Forgetful => Some(("forgetful", Some("fermata_forgetful"))),
+            Room::Masking(Way::Cr8) => Some(("masking-cr8", Some(r#"fermata_mask="cr8""#))),
+            Room::Masking(Way::LapicTpr) => {
+                Some(("masking-tpr", Some(r#"fermata_mask="lapic_tpr""#)))
+            }
+            Room::Masking(Way::Pic) => Some(("masking-pic", Some(r#"fermata_mask="pic""#))),
+            Room::Host | Room::User => None,
+        }
+    }
+
+    /// What is built, for people.
+    pub fn what(self) -> &'static str {
+        match self {
+            Room::Kernel => "the kernel",
+            Room::CountingKernel => "the counting kernel",
+            Room::Probe => "the kernel with the probe",
+            Room::Forgetful => "the forgetful kernel",
+            Room::Masking(Way::Cr8) => "the kernel that masks by CR8",
+            Room::Masking(Way::LapicTpr) => "the kernel that masks by the local APIC",
+            Room::Masking(Way::Pic) => "the kernel that masks by the 8259",
+            Room::Host => "what runs on the host",
+            Room::User => "the programs",
+        }
+    }
+}
+
+/// Target of the kernel.
+const KERNEL_TARGET: &str = "x86_64-unknown-none";
+/// Target of the programs in the guest.
+const USER_TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Flags of the kernel, besides the configuration.
+const KERNEL_FLAGS: &[&str] = &[
+    "-Crelocation-model=static",
+    "-Ccode-model=kernel",
+    "-Cforce-frame-pointers=no",
+];
+
+/// Flags of programs: static and position-independent, linked without a C library.
+const USER_FLAGS: &[&str] = &[
+    "-Clinker=rust-lld",
+    "-Clinker-flavor=ld.lld",
+    "-Clink-arg=-e_start",
+    "-Ctarget-feature=+crt-static",
+    "-Crelocation-model=pie",
+    "-Cforce-frame-pointers=yes",
+];
+
+/// A package of the workspace.
+#[derive(Debug)]
+pub struct Package {
+    /// Its name for cargo's `-p`.
+    pub name: String,
+    /// Its directory, relative to the root.
+    pub dir: PathBuf,
+    /// Names of its binaries.
+    pub bins: Vec<String>,
+    /// Whether it has a library.
+    pub has_lib: bool,
+    /// `[package.metadata.fermata] install = "DIR"`: where its binaries go in the guest.
+    install: Option<String>,
+    /// `[package.metadata.fermata] host = false`: does not build on the host.
+    host: Option<bool>,
+}
+
+impl Package {
+    /// The directory of the guest that its binaries go into, if it is for the guest.
+    pub fn guest_dir(&self) -> Option<&str> {
+        if let Some(install) = &self.install {
+            return Some(install);
+        }
+        if self.dir.starts_with("servers") {
+            Some("sbin")
+        } else if self.dir.starts_with("tests") {
+            Some("test")
+        } else if self.dir.starts_with("user") {
+            Some("bin")
+        } else {
+            None
+        }
+    }
+
+    /// Whether it has tests that run on the host.
+    pub fn on_host(&self) -> bool {
+        let by_place = self.dir == Path::new("xtask")
+            || self.has_lib && self.dir != Path::new("boot") && self.dir != Path::new("user/rt");
+        self.host.unwrap_or(by_place)
+    }
+}
+
+/// The checkout.
+pub struct Project {
+    /// Its root.
+    pub root: PathBuf,
+    /// Everything generated.
+    pub target: PathBuf,
+}
+
+impl Project {
+    /// Finds the checkout that the root script named.
+    pub fn find() -> Result<Self, Error> {
+        let root = std::env::var_os("FERMATA_ROOT")
+            .map(PathBuf::from)
+            .or_else(|| {
+                Path::new(env!("CARGO_MANIFEST_DIR"))
+                    .ancestors()
+                    .nth(2)
+                    .map(Path::to_path_buf)
+            })
+            .ok_or_else(|| Error::new("the root of the checkout is not known"))?;
+        let target = root.join("target");
+        Ok(Self { root, target })
+    }
+
+    /// Where the output of a build for `room` goes.
+    fn target_dir(&self, room: Room, config: Config) -> PathBuf {
+        match (room, room.kernel()) {
+            (_, Some((directory, _))) => self.target.join(directory).join(config.directory()),
+            (Room::User, _) => self.target.join("user"),
+            _ => self.target.join("host"),
+        }
+    }
+
+    /// Where the binaries of a build for `room` are.
+    pub fn binaries(&self, room: Room, config: Config) -> PathBuf {
+        let target = self.target_dir(room, config);
+        match room {
+            Room::Host => target.join("debug"),
+            Room::User => target.join(USER_TARGET).join("release"),
+            _ => target.join(KERNEL_TARGET).join("kernel"),
+        }
+    }
+
+    /// A call of cargo's `subcommand` for `room`, with target, profile and flags.
+    pub fn cargo(&self, room: Room, config: Config, subcommand: &str) -> Command {
+        let mut command = Command::new("cargo");
+        command.current_dir(&self.root).arg(subcommand);
+        self.set_up(&mut command, room, config);
+        match room {
+            Room::Host => {}
+            Room::User => {
+                command.args(["--target", USER_TARGET, "--profile", "release"]);
+            }
+            _ => {
+                command.args(["--target", KERNEL_TARGET, "--profile", "kernel"]);
+            }
+        }
+        command
+    }
+
+    /// Target directory and flags for `room`.
+    fn set_up(&self, command: &mut Command, room: Room, config: Config) {
+        command.env("CARGO_TARGET_DIR", self.target_dir(room, config));
+        let mut flags: Vec<String> = match room {
+            Room::Host => Vec::new(),
+            Room::User => USER_FLAGS.iter().map(ToString::to_string).collect(),
+            _ => KERNEL_FLAGS.iter().map(ToString::to_string).collect(),
+        };
+        if let Some((_, cfg)) = room.kernel() {
+            flags.extend(config.flags());
+            flags.extend(cfg.iter().flat_map(|cfg| ["--cfg", cfg].map(String::from)));
+        }
+        if !flags.is_empty() {
+            command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
+        }
+    }
+
+    /// Becomes `cargo ARGUMENTS...` for `room`; returns only on failure.
+    pub fn exec_cargo(&self, room: Room, config: Config, arguments: &[OsString]) -> Error {
+        let mut command = match arguments.split_first() {
+            Some((subcommand, rest)) if room != Room::Host => {
+                let subcommand = subcommand.to_string_lossy();
+                let mut command = self.cargo(room, config, &subcommand);
+                command.args(rest);
+                command
+            }
+            _ => {
+                let mut command = Command::new("cargo");
+                command.args(arguments);
+                self.set_up(&mut command, room, config);
+                command
+            }
+        };
+        Error::new(format!("cannot run cargo: {}", command.exec()))
+    }
+
+    /// The packages of the workspace.
+    pub fn packages(&self) -> Result<Vec<Package>, Error> {
+        let output = Command::new("cargo")
+            .current_dir(&self.root)
+            .args(["metadata", "--no-deps", "--format-version", "1"])
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|error| Error::new(format!("cannot run cargo: {error}")))?;
+        if !output.status.success() {
+            return Err(Error::new("cargo does not understand the workspace"));
+        }
+        let metadata: Value = serde_json::from_slice(&output.stdout)
+            .map_err(|error| Error::new(format!("cargo metadata is not JSON: {error}")))?;
+        let mut packages: Vec<Package> = elements(&metadata["packages"])
+            .filter_map(|value| self.package(value))
+            .collect();
+        packages.sort_by(|a, b| a.dir.cmp(&b.dir));
+        Ok(packages)
+    }
+
+    /// The package in `directory`.
+    pub fn package_at<'a>(
+        &self,
+        packages: &'a [Package],
+        directory: &str,
+    ) -> Result<&'a Package, Error> {
+        packages
+            .iter()
+            .find(|package| package.dir == Path::new(directory))
+            .ok_or_else(|| {
+                Error::new(format!(
+                    "there is no package in {}",
+                    self.root.join(directory).display()
+                ))
+            })
+    }
+
+    /// A package as cargo describes it.
+    fn package(&self, value: &Value) -> Option<Package> {
+        let manifest = Path::new(value["manifest_path"].as_str()?);
+        let dir = manifest
+            .parent()?
+            .strip_prefix(&self.root)
+            .ok()?
+            .to_path_buf();
+        let is = |target: &Value, kind: &str| elements(&target["kind"]).any(|k| k == kind);
+        let targets = &value["targets"];
+        let own = &value["metadata"]["fermata"];
+        Some(Package {
+            name: value["name"].as_str()?.to_string(),
+            dir,
+            bins: elements(targets)
+                .filter(|target| is(target, "bin"))
+                .filter_map(|target| Some(target["name"].as_str()?.to_string()))
+                .collect(),
+            has_lib: elements(targets).any(|target| is(target, "lib") || is(target, "proc-macro")),
+            install: own["install"].as_str().map(ToString::to_string),
+            host: own["host"].as_bool(),
+        })
+    }
+
+    /// Gets all crates that `Cargo.lock` names.
+    pub fn fetch_crates(&self) -> Result<(), Error> {
+        let mut command = Command::new("cargo");
+        command.current_dir(&self.root).args(["fetch", "--quiet"]);
+        finish(command, "fetching crates")
+    }
+
+    /// Holds off other calls in this checkout that build, until the result is dropped.
+    pub fn lock(&self) -> Result<File, Error> {
+        let path = self.target.join("build.lock");
+        let failed = |error| Error::new(format!("cannot lock {}: {error}", path.display()));
+        std::fs::create_dir_all(&self.target).map_err(failed)?;
+        let file = File::create(&path).map_err(failed)?;
+        file.lock().map_err(failed)?;
+        Ok(file)
+    }
+}
+
+/// A directory that vanishes when the result is dropped.
+pub fn temp_dir() -> Result<TempDir, Error> {
+    tempfile::Builder::new()
+        .prefix("fermata-")
+        .tempdir()
+        .map_err(|error| Error::new(format!("cannot make a temporary directory: {error}")))
+}
+
+/// All Rust sources below a directory, in order.
+pub fn rust_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
+    let failed = |error| Error::new(format!("cannot read {}: {error}", directory.display()));
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.is_dir() {
+            paths.extend(rust_files(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// The elements of a JSON array, or none.
+fn elements(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// Runs `command` to its end with its output on standard error. Says `what` if that takes long.
+pub fn finish(mut command: Command, what: &str) -> Result<(), Error> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let failed = |error| Error::new(format!("cannot run {name}: {error}"));
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(std::io::stderr())
+        .spawn()
+        .map_err(failed)?;
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(700) {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            return success(status, what);
+        }
+        std::thread::sleep(Duration::from_millis(4));
+    }
+    eprintln!("fermata: {what}");
+    success(child.wait().map_err(failed)?, what)
+}
+
+fn success(status: std::process::ExitStatus, what: &str) -> Result<(), Error> {
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Error::new(format!("{what} failed")))
+    }
+}

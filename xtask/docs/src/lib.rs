@@ -1,0 +1,6 @@
+//! The pages: [`reference`] makes the API reference from the tables of `abi`, [`explain`] says the same
+//! about one call on a terminal, [`syscalls`] lists all calls.
+
+pub mod explain;
+pub mod reference;
+pub mod syscalls;

@@ -1,0 +1,577 @@
+//! Runs one machine: puts its archive together, starts QEMU, carries its console, reads its
+//! control channel ([`control`]), and puts everything away. [`terminal`] and [`signals`] look after the
+//! terminal that we sit at.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::io::ioctl_fionbio;
+use rustix::process::{getpid, getppid, kill_process, set_parent_process_death_signal, Signal};
+
+use xtask_build::config::Config;
+use xtask_build::error::{Error, BROKEN, TIMED_OUT};
+use xtask_build::image::Images;
+use xtask_build::project::temp_dir;
+
+pub mod control;
+pub mod signals;
+pub mod terminal;
+#[cfg(test)]
+mod tests;
+
+use control::{Event, Parser};
+
+/// A processor that QEMU emulates completely, so that nothing depends on the host's.
+const CPU: &str =
+    "qemu64,+fsgsbase,+smep,+smap,+umip,+nx,+rdtscp,+xsave,+pdpe1gb,+popcnt,+cx16,enforce";
+
+/// Where a machine that waits for a debugger listens; nobody but this host can reach it.
+pub const DEBUGGER: &str = "tcp:127.0.0.1:1234";
+
+/// What the kernel writes to port 0xf4 when it panics, as QEMU reports it.
+const PANIC_STATUS: i32 = 63 << 1 | 1;
+
+/// How long a wait for something to happen lasts before the control channel is looked at again.
+const TICK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 10_000_000,
+};
+
+/// Something of the host that goes into the guest's file system.
+#[derive(Clone, Debug)]
+pub struct Add {
+    what: Source,
+    /// Its path in the guest.
+    pub guest: String,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Path(PathBuf),
+    Bytes { content: Vec<u8>, executable: bool },
+}
+
+impl Add {
+    /// A file or directory at `host`.
+    pub fn path(host: impl Into<PathBuf>, guest: &str) -> Self {
+        Self {
+            what: Source::Path(host.into()),
+            guest: guest.into(),
+        }
+    }
+
+    /// A file with this content.
+    pub fn bytes(content: Vec<u8>, executable: bool, guest: &str) -> Self {
+        Self {
+            what: Source::Bytes {
+                content,
+                executable,
+            },
+            guest: guest.into(),
+        }
+    }
+}
+
+/// A file of the guest that is copied out.
+#[derive(Clone, Debug)]
+pub struct Get {
+    pub guest: String,
+    pub host: PathBuf,
+}
+
+/// What kind of machine to run, and what it finds.
+pub struct Options {
+    pub config: Config,
+    /// The shell's commands; without, it reads the console.
+    pub script: Option<Vec<u8>>,
+    pub adds: Vec<Add>,
+    /// Paths in the guest whose files are wanted when it stops.
+    pub gets: Vec<String>,
+    /// In megabytes.
+    pub memory: u32,
+    /// In host time.
+    pub timeout: Option<Duration>,
+    pub deterministic: bool,
+    /// More words for the kernel's command line.
+    pub words: Vec<String>,
+    /// The kernel that tells a counting emulator what happens, instead of the ordinary one.
+    pub counting: bool,
+    /// Wait for a debugger before the first instruction.
+    pub debug: bool,
+    /// A plugin for QEMU.
+    pub plugin: Option<Plugin>,
+}
+
+/// The plugin that counts.
+#[derive(Clone, Debug)]
+pub struct Plugin {
+    /// The shared library.
+    pub library: PathBuf,
+    /// Where its counts go.
+    pub output: PathBuf,
+    /// Where it writes what the kernel tells, if it shall.
+    pub events: Option<PathBuf>,
+    /// Where it writes how often each instruction was executed, if it shall.
+    pub profile: Option<PathBuf>,
+}
+
+impl Options {
+    /// A machine as `./fermata run` starts it when told nothing.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            script: None,
+            adds: Vec::new(),
+            gets: Vec::new(),
+            memory: 512,
+            timeout: None,
+            deterministic: false,
+            words: Vec::new(),
+            counting: false,
+            debug: false,
+            plugin: None,
+        }
+    }
+}
+
+/// Who sits at the console of a machine.
+pub trait Operator {
+    /// The guest printed `bytes`. False: nobody can read them, stop the machine.
+    fn console(&mut self, bytes: &[u8]) -> bool;
+    /// The guest said something on the control channel.
+    fn event(&mut self, event: &Event);
+    /// Some time has passed. False: it has been long enough, stop the machine.
+    fn tick(&mut self) -> bool {
+        true
+    }
+    /// A descriptor to watch for input to the guest.
+    fn input(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    /// Bytes for the guest, when the descriptor is readable or, without one, at every tick.
+    fn typed(&mut self) -> Typed {
+        Typed::Bytes(Vec::new())
+    }
+}
+
+/// What an [`Operator`] typed.
+pub enum Typed {
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// These, and then the machine is to be stopped.
+    Stop,
+    /// These are the last.
+    End(Vec<u8>),
+}
+
+/// How a machine ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum End {
+    /// It powered off with this status.
+    Exit(u8),
+    /// Its time was up.
+    TimedOut,
+    /// It panicked, or stopped without a word. Lines for people.
+    Broken(Vec<String>),
+    /// The operator stopped it, or a signal did.
+    Stopped(u8),
+}
+
+impl End {
+    /// The exit status of `./fermata run`.
+    pub fn status(&self) -> u8 {
+        match self {
+            End::Exit(status) | End::Stopped(status) => *status,
+            End::TimedOut => TIMED_OUT,
+            End::Broken(_) => BROKEN,
+        }
+    }
+}
+
+/// Runs a machine to its end.
+pub fn run(images: &Images, options: &Options, operator: &mut dyn Operator) -> Result<End, Error> {
+    let dir = temp_dir()?;
+    let control = dir.path().join("control");
+    let console = options.deterministic.then(|| dir.path().join("console"));
+    let write = |name: &str, content: &[u8]| -> Result<PathBuf, Error> {
+        let path = dir.path().join(name);
+        std::fs::write(&path, content)
+            .map_err(|error| Error::new(format!("cannot write {}: {error}", path.display())))?;
+        Ok(path)
+    };
+    let kernel = write("kernel", images.kernel_of(options.config, options.counting))?;
+    let archive = write("archive", &archive(images, options)?)?;
+    write("control", b"")?;
+    if console.is_some() {
+        write("console", b"")?;
+    }
+    let errors = write("qemu.log", b"")?;
+
+    let mut command = qemu(options, &kernel, &archive, &control, console.as_deref());
+    let log = File::create(&errors).map_err(|error| Error::new(format!("qemu.log: {error}")))?;
+    let child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .map_err(|error| Error::new(format!("cannot run qemu-system-x86_64: {error}")))?;
+    let mut machine = Machine::new(Qemu(child), &control, console.as_deref())?;
+    let end = machine.attend(options, operator)?;
+    Ok(match end {
+        End::Broken(mut lines) => {
+            let said = std::fs::read_to_string(&errors).unwrap_or_default();
+            lines.extend(said.lines().map(ToString::to_string));
+            End::Broken(lines)
+        }
+        end => end,
+    })
+}
+
+/// The boot archive of a machine with `options`.
+fn archive(images: &Images, options: &Options) -> Result<Vec<u8>, Error> {
+    let mut archive = images.archive()?;
+    for add in &options.adds {
+        match &add.what {
+            Source::Path(host) => archive.host_path(host, &add.guest)?,
+            Source::Bytes {
+                content,
+                executable,
+            } => {
+                archive.file(&add.guest, content.clone(), *executable)?;
+            }
+        }
+    }
+    if let Some(script) = &options.script {
+        archive.file("etc/script", script.clone(), false)?;
+    }
+    let mut gets = String::new();
+    for path in &options.gets {
+        if path.contains('\n') {
+            return Err(Error::new(format!(
+                "'{path}' is not a path that the guest can have"
+            )));
+        }
+        gets.push_str(path);
+        gets.push('\n');
+    }
+    archive.file("etc/gets", gets.into_bytes(), false)?;
+    archive.finish()
+}
+
+/// The command that starts the machine.
+fn qemu(
+    options: &Options,
+    kernel: &Path,
+    archive: &Path,
+    control: &Path,
+    console: Option<&Path>,
+) -> Command {
+    let mut words = vec![options.config.name().to_string()];
+    if options.script.is_some() {
+        words.push("script=/etc/script".into());
+    }
+    if options.deterministic {
+        words.push("deterministic".into());
+    }
+    words.extend(options.words.iter().cloned());
+
+    // Commas in a value of QEMU's are doubled.
+    let quoted = |path: &Path| path.display().to_string().replace(',', ",,");
+    let mut command = Command::new("qemu-system-x86_64");
+    command.args(["-machine", "pc", "-accel", "tcg", "-cpu", CPU]);
+    if Path::new("/usr/share/qemu/qboot.rom").exists() {
+        command.args(["-bios", "qboot.rom"]);
+    }
+    command
+        .args(["-m", &options.memory.to_string(), "-smp", "1"])
+        .args([
+            "-display",
+            "none",
+            "-nodefaults",
+            "-no-user-config",
+            "-no-reboot",
+        ])
+        .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
+    match console {
+        Some(path) => command.args([
+            "-chardev",
+            &format!("file,id=console,path={}", quoted(path)),
+        ]),
+        None => command.args(["-chardev", "stdio,id=console,signal=off"]),
+    };
+    command
+        .args(["-serial", "chardev:console"])
+        .args([
+            "-chardev",
+            &format!("file,id=control,path={}", quoted(control)),
+        ])
+        .args(["-serial", "chardev:control"])
+        .arg("-kernel")
+        .arg(kernel)
+        .arg("-initrd")
+        .arg(archive)
+        .args(["-append", &words.join(" ")]);
+    if options.deterministic {
+        command.args([
+            "-icount",
+            "shift=0,sleep=off",
+            "-rtc",
+            "clock=vm,base=2020-01-01",
+        ]);
+    }
+    if options.debug {
+        command.args(["-S", "-gdb", DEBUGGER]);
+    }
+    if let Some(plugin) = &options.plugin {
+        let (library, output) = (quoted(&plugin.library), quoted(&plugin.output));
+        let mut plugin_options = format!("file={library},out={output}");
+        for (name, path) in [("events", &plugin.events), ("profile", &plugin.profile)] {
+            if let Some(path) = path {
+                plugin_options.push_str(&format!(",{name}={}", quoted(path)));
+            }
+        }
+        command.args(["-plugin", &plugin_options]);
+    }
+    // A group of its own, so that Ctrl-C on the terminal reaches only xtask.
+    command.process_group(0);
+    let parent = getpid();
+    // SAFETY: between fork and exec only system calls are made: prctl, getppid and kill.
+    unsafe {
+        command.pre_exec(move || {
+            // QEMU must not outlive xtask, however that ends.
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            if getppid() != Some(parent) {
+                kill_process(getpid(), Signal::KILL)?;
+            }
+            Ok(())
+        });
+    }
+    command
+}
+
+/// QEMU's process, killed when dropped.
+struct Qemu(Child);
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A machine that runs.
+struct Machine {
+    qemu: Qemu,
+    stdin: Option<ChildStdin>,
+    /// Where its console's output comes from.
+    console: Output,
+    control: File,
+    parser: Parser,
+    /// Whether the guest takes input.
+    ready: bool,
+    /// Typed, and not yet taken by the guest.
+    to_type: Vec<u8>,
+    exit: Option<u8>,
+    panic: Vec<String>,
+}
+
+/// Where console output comes from.
+enum Output {
+    /// A pipe, to be waited for.
+    Pipe(std::process::ChildStdout),
+    /// A file that grows.
+    File(File),
+}
+
+impl Machine {
+    fn new(mut qemu: Qemu, control: &Path, console: Option<&Path>) -> Result<Self, Error> {
+        let open = |path: &Path| {
+            File::open(path).map_err(|error| Error::new(format!("{}: {error}", path.display())))
+        };
+        let stdin = qemu.0.stdin.take();
+        let pipe = qemu
+            .0
+            .stdout
+            .take()
+            .ok_or_else(|| Error::new("QEMU has no output"))?;
+        for fd in [Some(pipe.as_fd()), stdin.as_ref().map(AsFd::as_fd)]
+            .into_iter()
+            .flatten()
+        {
+            ioctl_fionbio(fd, true)
+                .map_err(|error| Error::new(format!("a pipe to QEMU: {error}")))?;
+        }
+        let console = match console {
+            Some(path) => Output::File(open(path)?),
+            None => Output::Pipe(pipe),
+        };
+        Ok(Self {
+            qemu,
+            stdin,
+            console,
+            control: open(control)?,
+            parser: Parser::default(),
+            ready: false,
+            to_type: Vec::new(),
+            exit: None,
+            panic: Vec::new(),
+        })
+    }
+
+    /// Carries input and output until the machine stops.
+    fn attend(&mut self, options: &Options, operator: &mut dyn Operator) -> Result<End, Error> {
+        let start = Instant::now();
+        let mut input_open = !options.deterministic;
+        loop {
+            let exited = self
+                .qemu
+                .0
+                .try_wait()
+                .map_err(|error| Error::new(format!("QEMU: {error}")))?;
+            // Read after asking, so that what was said last is not lost.
+            if !self.carry_output(operator)? {
+                return Ok(End::Stopped(BROKEN));
+            }
+            self.listen(operator)?;
+            if let Some(status) = exited {
+                return Ok(self.end(status));
+            }
+            if let Some(signal) = signals::caught() {
+                return Ok(End::Stopped(128 + signal));
+            }
+            if options
+                .timeout
+                .is_some_and(|timeout| start.elapsed() >= timeout)
+            {
+                return Ok(End::TimedOut);
+            }
+            if !operator.tick() {
+                return Ok(End::Stopped(BROKEN));
+            }
+            self.type_pending();
+            let watched = operator
+                .input()
+                .filter(|_| input_open && self.to_type.len() < 4096);
+            let typed = self.wait(watched);
+            if input_open && (typed || operator.input().is_none()) {
+                match operator.typed() {
+                    Typed::Bytes(bytes) => self.to_type.extend(bytes),
+                    Typed::Stop => return Ok(End::Stopped(130)),
+                    Typed::End(bytes) => {
+                        self.to_type.extend(bytes);
+                        input_open = false;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for output on the console or for `input`, at most a tick. True if there is input.
+    fn wait(&self, input: Option<BorrowedFd<'_>>) -> bool {
+        let console = match &self.console {
+            Output::Pipe(pipe) => Some(pipe.as_fd()),
+            Output::File(_) => None,
+        };
+        let mut fds: Vec<PollFd<'_>> = input
+            .into_iter()
+            .chain(console)
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        // Cut short by a signal, it is as if nothing had come.
+        let ready = poll(&mut fds, Some(&TICK)).unwrap_or(0);
+        ready > 0 && input.is_some() && !fds[0].revents().is_empty()
+    }
+
+    /// Hands what the guest printed to the operator.
+    fn carry_output(&mut self, operator: &mut dyn Operator) -> Result<bool, Error> {
+        let mut buffer = [0; 16 * 1024];
+        loop {
+            let count = match &mut self.console {
+                Output::Pipe(pipe) => pipe.read(&mut buffer),
+                Output::File(file) => file.read(&mut buffer),
+            };
+            match count {
+                Ok(0) => return Ok(true),
+                Ok(count) => {
+                    self.ready = true;
+                    if !operator.console(&buffer[..count]) {
+                        return Ok(false);
+                    }
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(true),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::new(format!("the machine's console: {error}"))),
+            }
+        }
+    }
+
+    /// Reads the control channel.
+    fn listen(&mut self, operator: &mut dyn Operator) -> Result<(), Error> {
+        let mut bytes = Vec::new();
+        self.control
+            .read_to_end(&mut bytes)
+            .map_err(|error| Error::new(format!("the machine's control channel: {error}")))?;
+        self.parser.feed(&bytes);
+        for event in self.parser.by_ref() {
+            match &event {
+                Event::Ready => self.ready = true,
+                Event::Exit(status) => self.exit = Some(*status),
+                Event::Panic(message) => self.panic.push(message.clone()),
+                _ => {}
+            }
+            operator.event(&event);
+        }
+        Ok(())
+    }
+
+    /// Gives the guest as much of the typed bytes as it takes.
+    fn type_pending(&mut self) {
+        if !self.ready || self.to_type.is_empty() {
+            return;
+        }
+        if let Some(stdin) = &mut self.stdin {
+            match stdin.write(&self.to_type) {
+                Ok(count) => {
+                    self.to_type.drain(..count);
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                // The machine has just stopped.
+                Err(_) => self.to_type.clear(),
+            }
+        }
+    }
+
+    /// What it means that QEMU ended like this.
+    fn end(&mut self, status: std::process::ExitStatus) -> End {
+        if status.code() == Some(PANIC_STATUS) || !self.panic.is_empty() {
+            let mut lines = std::mem::take(&mut self.panic);
+            lines.extend(self.parser.last_words());
+            if lines.is_empty() {
+                lines.push("no message".into());
+            }
+            lines[0] = format!("the machine panicked: {}", lines[0]);
+            return End::Broken(lines);
+        }
+        match (self.exit, status.code(), status.signal()) {
+            (Some(status), _, _) => End::Exit(status),
+            (None, Some(0), _) => End::Broken(vec![
+                "the machine reset itself without a word (a triple fault?)".into(),
+            ]),
+            (None, Some(1), _) if self.parser.last_words().is_empty() => {
+                End::Broken(vec!["QEMU stopped, and the guest did not say why".into()])
+            }
+            (None, Some(code), _) => End::Broken(vec![format!("QEMU stopped with status {code}")]),
+            (None, None, signal) => End::Broken(vec![format!(
+                "QEMU was killed by signal {}",
+                signal.unwrap_or(0)
+            )]),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! `./fermata fuzz`: random programs, for as long as one likes.
+//!
+//! The fuzzer itself is a test of the kernel that `test` leaves out (`kernel/src/test/fuzz.rs`): the
+//! kernel on the simulated machine beside its specification. What it keeps lies in `target/fuzz`. With
+//! `--guest` it is hostile callers in a machine whose kernel checks itself at every exit.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+
+use xtask_build::error::Error;
+use xtask_build::project::{finish, Project, Room};
+
+/// Options of `fuzz`.
+#[derive(Args, Clone, Debug)]
+pub struct FuzzOptions {
+    /// For so many seconds
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) time: u64,
+    /// Begin with this seed
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Only run the program in FILE
+    #[arg(long, value_name = "FILE")]
+    replay: Option<PathBuf>,
+    /// Hostile callers in a machine instead, with a kernel that checks its structures at every exit
+    #[arg(long)]
+    guest: bool,
+}
+
+/// Runs the fuzzer, or one program that it found.
+pub fn run(project: &Project, options: &FuzzOptions) -> Result<u8, Error> {
+    if options.guest {
+        return crate::fuzz_guest(project, options);
+    }
+    let directory = project.target.join("fuzz");
+    let failed = |error| Error::new(format!("cannot write {}: {error}", directory.display()));
+    std::fs::create_dir_all(&directory).map_err(failed)?;
+    let mut build = test(project);
+    build.arg("--no-run");
+    finish(build, "building the kernel's tests")?;
+    match &options.replay {
+        Some(program) => replay(project, program),
+        None => search(project, options, &directory),
+    }
+}
+
+/// The kernel's tests on the host.
+fn test(project: &Project) -> Command {
+    let mut command = project.cargo(Room::Host, xtask_build::config::Config::DEFAULT, "test");
+    command.args(["--quiet", "--package", "fermata-kernel", "--lib"]);
+    command
+}
+
+fn search(project: &Project, options: &FuzzOptions, directory: &Path) -> Result<u8, Error> {
+    let seed = options.seed.unwrap_or_else(|| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        now.map_or(0, |now| now.as_secs())
+    });
+    let failure = directory.join("failure");
+    let _ = std::fs::remove_file(&failure);
+    let log = directory.join("log");
+    let log_file = std::fs::File::create(&log)
+        .map_err(|error| Error::new(format!("cannot write {}: {error}", log.display())))?;
+    let mut command = test(project);
+    command
+        .args(["--", "--ignored", "--exact", "test::fuzz::fuzz"])
+        .args(["--nocapture", "--color", "never"])
+        .env("FERMATA_TIME", options.time.to_string())
+        .env("FERMATA_SEED", seed.to_string())
+        .env("FERMATA_CORPUS", directory.join("corpus"))
+        .env("FERMATA_FAILURE", &failure)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log_file);
+    let cannot = |error| Error::new(format!("cannot run cargo: {error}"));
+    let mut child = command.spawn().map_err(cannot)?;
+    if let Some(output) = child.stdout.take() {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if let Some(at) = line.find("fuzz: ") {
+                println!("{}", &line[at..]);
+            }
+        }
+    }
+    if child.wait().map_err(cannot)?.success() {
+        return Ok(0);
+    }
+    match std::fs::read_to_string(&failure) {
+        Ok(program) => {
+            println!("\n{program}");
+            println!("again: ./fermata fuzz --replay {}", failure.display());
+        }
+        Err(_) => println!("fuzz: it ended without a program; see {}", log.display()),
+    }
+    Ok(1)
+}
+
+fn replay(project: &Project, program: &Path) -> Result<u8, Error> {
+    let program = program
+        .canonicalize()
+        .map_err(|error| Error::new(format!("cannot read {}: {error}", program.display())))?;
+    let mut command = test(project);
+    command
+        .args(["--", "--exact", "--color", "never"])
+        .arg("test::fuzz::the_kernel_does_what_the_specification_says")
+        .env("FERMATA_PROGRAM", program);
+    let status = command
+        .status()
+        .map_err(|error| Error::new(format!("cannot run cargo: {error}")))?;
+    Ok(u8::from(!status.success()))
+}

@@ -1,0 +1,1026 @@
+//! `./fermata test`: tests on the host, tests in the guest, and scenarios, counted together.
+//!
+//! Tests have names of several kinds: `host/PACKAGE/NAME`, `machine/IRQ/NAME`, `guest/CONFIG/NAME`,
+//! `forgetful/CONFIG/NAME` (the guest's tests once more, on a kernel that drops at random what threads keep),
+//! `scenario/CONFIG/NAME` and, for counts that must not get worse, `bench/CONFIG/NAME`. A filter selects
+//! those whose name contains it.
+//!
+//! They come in [`Part`]s: one for what does not depend on the kernel's configuration, and one per
+//! configuration. With `--all` a [`Journal`] remembers which parts are through.
+
+//! * `cut` cuts every call at every site of the kernel, which `sites` finds in the source.
+//! * [`fuzz`] is `./fermata fuzz`; [`interrupts`] and [`mutants`] are `./fermata prove`.
+//! * [`scenario`] is what the scenarios in `tests/scenarios` are written with.
+//! * `conformance` (a test only) sees to it that every call has a test.
+
+#[cfg(test)]
+mod conformance;
+mod cut;
+pub mod fuzz;
+pub mod interrupts;
+mod journal;
+pub mod mutants;
+pub mod scenario;
+#[path = "../../../tests/scenarios/mod.rs"]
+mod scenarios;
+mod sites;
+
+use std::cell::RefCell;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::scenario::Ctx;
+use fuzz::FuzzOptions;
+use xtask_bench::Thresholds;
+use xtask_build::config::{Choice, Config};
+use xtask_build::error::{Error, USAGE};
+use xtask_build::image::{self, Images};
+use xtask_build::project::{Package, Project, Room};
+use xtask_machine::control::Event;
+use xtask_machine::signals;
+use xtask_machine::{self as machine, End, Operator, Options};
+
+use clap::Args;
+use journal::Journal;
+
+/// Options of `test`.
+#[derive(Args, Clone, Debug)]
+pub struct TestOptions {
+    #[command(flatten)]
+    choice: Choice,
+    /// With --all: begin anew, and do not go on where an earlier call with the same sources stopped
+    #[arg(long, requires = "all")]
+    fresh: bool,
+    /// Show the log of every machine
+    #[arg(long)]
+    verbose: bool,
+    /// With one of the cuts: the machine waits for a debugger on port 1234
+    #[arg(long, requires = "filter")]
+    debug: bool,
+    /// Only tests whose name contains FILTER
+    #[arg(
+        value_parser = clap::builder::NonEmptyStringValueParser::new(),
+        long_help = "Only tests whose name contains FILTER: `host/`, `machine/`, `guest/`, `scenario/`, `bench/` \
+                     and `forgetful/` (the guest's tests on a kernel that drops at random what it keeps for \
+                     waiting threads) name the kinds; `cut` is every call cut at every site of the kernel in \
+                     every way, in process-np and interrupt-np unless another CONFIG is named: under pp at \
+                     preemption points as well, under fp the main calls at every instruction"
+    )]
+    filter: Option<String>,
+}
+
+impl TestOptions {
+    /// What is wrong with them together.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let cut = |filter: &String| filter.starts_with("cut/");
+        if self.debug && !self.filter.as_ref().is_some_and(cut) {
+            return Err("--debug: which cut? (FILTER must begin with cut/)");
+        }
+        Ok(())
+    }
+
+    fn configs(&self) -> Vec<Config> {
+        self.choice.among(Config::tested())
+    }
+}
+
+/// How many machines run at a time.
+const PARALLEL: usize = 2;
+
+/// Host time that all guest tests of one boot have.
+const GUEST_TIMEOUT: Duration = Duration::from_secs(1200);
+
+/// What became of a test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Outcome {
+    Passed,
+    Failed(String),
+    Ignored(String),
+}
+
+/// What is run, and remembered, as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// The host, and the machine under the kernel.
+    Common,
+    /// Guest tests, benchmarks and scenarios of a configuration.
+    Config(Config),
+    /// The cuts at every site of a configuration.
+    Cuts(Config),
+}
+
+impl Part {
+    fn name(self) -> String {
+        match self {
+            Part::Common => "host and machine".into(),
+            Part::Config(config) => config.name().into(),
+            Part::Cuts(config) => format!("cuts, {}", config.name()),
+        }
+    }
+}
+
+/// Counts, and prints as it counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Report {
+    passed: usize,
+    failed: Vec<String>,
+    ignored: Vec<String>,
+}
+
+impl Report {
+    fn add(&mut self, name: &str, outcome: Outcome) {
+        match outcome {
+            Outcome::Passed => {
+                self.passed += 1;
+                println!("ok       {name}");
+            }
+            Outcome::Failed(why) => {
+                println!("FAILED   {name}");
+                for line in why.lines() {
+                    println!("         | {line}");
+                }
+                self.failed.push(name.into());
+            }
+            Outcome::Ignored(why) => {
+                println!("ignored  {name}: {why}");
+                self.ignored.push(format!("{name}: {why}"));
+            }
+        }
+    }
+}
+
+/// A part, and what has come of it.
+struct Run {
+    part: Part,
+    report: Mutex<Report>,
+    /// An earlier call did it.
+    earlier: bool,
+    /// Jobs that are not through.
+    left: AtomicUsize,
+}
+
+impl Run {
+    fn report(&self) -> MutexGuard<'_, Report> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Runs the tests. The last line printed is the sum.
+pub fn run(project: &Project, options: &TestOptions) -> Result<u8, Error> {
+    signals::catch();
+    let start = Instant::now();
+    let filter = options.filter.as_deref();
+    let journal = if options.choice.is_all() {
+        Some(Journal::open(project, filter, options.fresh)?)
+    } else {
+        None
+    };
+    let chosen = options.configs();
+    let configs = || chosen.iter().copied();
+    let cut = configs().filter(|config| cuts_are_wanted(options, *config));
+    let runs: Vec<Run> = std::iter::once(Part::Common)
+        .chain(configs().map(Part::Config))
+        .chain(cut.map(Part::Cuts))
+        .map(|part| {
+            let earlier = journal.as_ref().and_then(|journal| journal.find(part));
+            if earlier.is_some() {
+                println!("{}: done by an earlier call (--fresh: again)", part.name());
+            }
+            Run {
+                part,
+                earlier: earlier.is_some(),
+                report: Mutex::new(earlier.unwrap_or_default()),
+                left: AtomicUsize::new(0),
+            }
+        })
+        .collect();
+
+    for run in runs.iter().filter(|run| !run.earlier) {
+        if run.part == Part::Common {
+            host_tests(project, filter, &run.report)?;
+            machine_own_tests(project, options, &run.report);
+            finished(run, journal.as_ref());
+        }
+    }
+    machine_tests(project, options, &runs, journal.as_ref())?;
+    let cuts = cuts(project, options, &runs, journal.as_ref())?;
+    if let Some(signal) = signals::caught() {
+        if journal.is_some() {
+            eprintln!("fermata: the same command goes on where this one was interrupted");
+        }
+        return Err(Error {
+            message: "interrupted".into(),
+            status: 128 + signal,
+        });
+    }
+    let (passed, failed) = summary(&runs, start.elapsed(), filter)?;
+    if !cuts.is_empty() {
+        cut::summary(&project.root, &cuts)?;
+    }
+    println!("{passed} passed, {failed} failed");
+    Ok(u8::from(failed != 0 || passed == 0))
+}
+
+/// Whether the cuts of this configuration are.
+fn cuts_are_wanted(options: &TestOptions, config: Config) -> bool {
+    let prefix = format!("cut/{}/", config.name());
+    let named = |filter: &str| prefix.starts_with(filter) || filter.starts_with(&prefix);
+    let usual = options.configs().len() == 1 || config.is_cut();
+    usual && options.filter.as_deref().is_none_or(named)
+}
+
+/// The cuts at every site, which need kernels of their own; some machines per configuration.
+fn cuts(
+    project: &Project,
+    options: &TestOptions,
+    runs: &[Run],
+    journal: Option<&Journal>,
+) -> Result<Vec<(Config, cut::Found)>, Error> {
+    let filter = options.filter.as_deref();
+    let runs: Vec<(Config, &Run)> = runs
+        .iter()
+        .filter(|run| !run.earlier)
+        .filter_map(|run| match run.part {
+            Part::Cuts(config) => Some((config, run)),
+            _ => None,
+        })
+        .collect();
+    if runs.is_empty() || signals::caught().is_some() {
+        return Ok(Vec::new());
+    }
+    let configs: Vec<Config> = runs.iter().map(|(config, _)| *config).collect();
+    let (images, failed) = image::build_what_builds(project, Room::Probe, &configs)?;
+    for (config, error) in &failed {
+        if let Some((_, run)) = runs.iter().find(|(other, _)| other == config) {
+            let name = format!("build/{}/probe", config.name());
+            add(&run.report, &name, Outcome::Failed(error.message.clone()));
+        }
+    }
+    // Hostile callers come first: they take a fixed time.
+    let jobs: Vec<_> = runs
+        .into_iter()
+        .filter(|(config, _)| !failed.iter().any(|(other, _)| other == config))
+        .flat_map(|(config, run)| {
+            let shards = (0..cut::shards(options, config)).map(Some);
+            std::iter::once(None)
+                .chain(shards)
+                .map(move |shard| (config, run, shard))
+        })
+        .collect();
+    for (_, run, _) in &jobs {
+        run.left.fetch_add(1, Ordering::Relaxed);
+    }
+    let found = Mutex::new(Vec::new());
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..PARALLEL {
+            scope.spawn(|| {
+                while let Some((config, run, shard)) =
+                    jobs.get(next.fetch_add(1, Ordering::Relaxed))
+                {
+                    if signals::caught().is_some() {
+                        break;
+                    }
+                    let hostile = format!("cut/{}/hostile", config.name());
+                    match *shard {
+                        None if filter.is_none_or(|filter| hostile.starts_with(filter)) => {
+                            cut::hostile(&images, *config, 1, None, options.verbose, &run.report);
+                        }
+                        Some(shard) if !filter.is_some_and(|f| f.starts_with(&hostile)) => {
+                            let one =
+                                cut::run(project, &images, *config, shard, options, &run.report);
+                            found
+                                .lock()
+                                .unwrap_or_else(PoisonError::into_inner)
+                                .push((*config, one));
+                        }
+                        _ => {}
+                    }
+                    if run.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                        finished(run, journal);
+                    }
+                }
+            });
+        }
+    });
+    Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// `./fermata fuzz --guest`: hostile callers, for as long as one likes.
+pub fn fuzz_guest(project: &Project, options: &FuzzOptions) -> Result<u8, Error> {
+    signals::catch();
+    let config = Config::DEFAULT;
+    let (images, failed) = image::build_what_builds(project, Room::Probe, &[config])?;
+    if let Some((_, error)) = failed.into_iter().next() {
+        return Err(error);
+    }
+    let report = Mutex::new(Report::default());
+    let seed = options.seed.unwrap_or(1);
+    println!(
+        "fuzz: rounds of hostile callers from seed {seed} on, for {} s",
+        options.time
+    );
+    let rounds = cut::hostile(
+        &images,
+        config,
+        seed,
+        Some(Duration::from_secs(options.time)),
+        true,
+        &report,
+    );
+    let failed = report
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)
+        .failed;
+    for name in &failed {
+        let seed = name.rsplit('/').next().unwrap_or_default();
+        println!("again: ./fermata fuzz --guest --seed {seed}");
+    }
+    println!("fuzz: {rounds} rounds, {} failed", failed.len());
+    if signals::caught().is_none() && rounds == 0 {
+        println!("fuzz: no round was through in this time");
+    }
+    Ok(u8::from(!failed.is_empty() || rounds == 0))
+}
+
+/// Notes that a part is through.
+fn finished(run: &Run, journal: Option<&Journal>) {
+    if let (Some(journal), None) = (journal, signals::caught()) {
+        if let Err(error) = journal.add(run.part, &run.report()) {
+            eprintln!("fermata: {}", error.message);
+        }
+    }
+}
+
+/// Prints what came of all parts: how many passed and failed.
+fn summary(runs: &[Run], time: Duration, filter: Option<&str>) -> Result<(usize, usize), Error> {
+    println!("\n{} s", time.as_secs());
+    let mut sum = Report::default();
+    if runs.len() > 2 {
+        println!("{:34} {:>7} {:>7} {:>8}", "", "passed", "failed", "ignored");
+    }
+    for run in runs {
+        let report = run.report();
+        if runs.len() > 2 {
+            println!(
+                "{:34} {:>7} {:>7} {:>8}{}",
+                run.part.name(),
+                report.passed,
+                report.failed.len(),
+                report.ignored.len(),
+                if run.earlier { "  (earlier)" } else { "" }
+            );
+        }
+        sum.passed += report.passed;
+        sum.failed.extend(report.failed.iter().cloned());
+        sum.ignored.extend(report.ignored.iter().cloned());
+    }
+    if !sum.ignored.is_empty() {
+        println!("ignored:");
+        for line in &sum.ignored {
+            println!("    {line}");
+        }
+    }
+    if !sum.failed.is_empty() {
+        println!("failed:");
+        for name in &sum.failed {
+            println!("    {name}    (again: {})", again(name));
+        }
+    }
+    let (passed, failed) = (sum.passed, sum.failed.len());
+    if passed + failed + sum.ignored.len() == 0 {
+        let filter = filter.unwrap_or_default();
+        return Err(Error {
+            message: format!("no test has '{filter}' in its name"),
+            status: USAGE,
+        });
+    }
+    Ok((passed, failed))
+}
+
+/// The command that runs the test of this name again.
+fn again(name: &str) -> String {
+    let parts: Vec<&str> = name.splitn(3, '/').collect();
+    match parts[..] {
+        ["guest" | "build", config, "run" | "kernel"] => {
+            format!("./fermata test --config {config}")
+        }
+        [kind @ ("bench" | "forgetful"), config, rest] => {
+            format!("./fermata test --config {config} {kind}/{config}/{rest}")
+        }
+        ["guest" | "scenario", config, rest] => {
+            format!("./fermata test --config {config} {rest}")
+        }
+        ["cut", config, rest] => {
+            format!("./fermata test --config {config} cut/{config}/{rest} --debug")
+        }
+        ["machine", irq, ..] => format!("./fermata test machine/{irq}"),
+        ["host", _, rest] => format!("./fermata test {rest}"),
+        _ => "./fermata test".into(),
+    }
+}
+
+fn add(report: &Mutex<Report>, name: &str, outcome: Outcome) {
+    report
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .add(name, outcome);
+}
+
+/// The part of `filter` that is about names behind `prefix`: none if it cannot match any, an empty
+/// one if it matches all.
+fn behind<'a>(filter: Option<&'a str>, prefix: &str) -> &'a str {
+    match filter {
+        None => "",
+        Some(filter) if prefix.contains(filter) => "",
+        // `guest/process-np/ipc` names what lies behind `guest/process-np/`.
+        Some(filter) => filter.strip_prefix(prefix).unwrap_or(filter),
+    }
+}
+
+// ---- host
+
+/// `cargo test` for every package that builds on the host.
+fn host_tests(
+    project: &Project,
+    filter: Option<&str>,
+    report: &Mutex<Report>,
+) -> Result<(), Error> {
+    // A filter that names something else would compile everything for nothing.
+    let others = [
+        "guest/",
+        "forgetful",
+        "scenario/",
+        "machine",
+        "bench/",
+        "cut",
+    ];
+    if filter.is_some_and(|filter| others.iter().any(|other| filter.starts_with(other))) {
+        return Ok(());
+    }
+    for package in project
+        .packages()?
+        .iter()
+        .filter(|package| package.on_host())
+    {
+        if signals::caught().is_some() {
+            return Ok(());
+        }
+        host_package(project, package, filter, report)?;
+    }
+    Ok(())
+}
+
+fn host_package(
+    project: &Project,
+    package: &Package,
+    filter: Option<&str>,
+    report: &Mutex<Report>,
+) -> Result<(), Error> {
+    let short = package.dir.to_string_lossy().replace('/', "-");
+    let prefix = format!("host/{short}/");
+    let mut command = project.cargo(Room::Host, Config::DEFAULT, "test");
+    command.args([
+        "--quiet",
+        "--no-fail-fast",
+        "--package",
+        &package.name,
+        "--color",
+        "never",
+    ]);
+    command.args(["--", "--format", "pretty", "--color", "never"]);
+    command.arg("--show-output");
+    let filter = behind(filter, &prefix);
+    if !filter.is_empty() {
+        command.arg(filter);
+    }
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| Error::new(format!("cannot run cargo: {error}")))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut failed = false;
+    for (name, outcome) in libtest_results(&text) {
+        failed |= matches!(outcome, Outcome::Failed(_));
+        let notes = output_of(&text, &name);
+        add(report, &format!("{prefix}{name}"), outcome);
+        for note in notes.lines().filter_map(|line| line.strip_prefix("note ")) {
+            println!("note     {prefix}{name}: {note}");
+        }
+    }
+    // It did not compile, or a test took the whole process down.
+    if !output.status.success() && !failed {
+        let words = String::from_utf8_lossy(&output.stderr);
+        add(
+            report,
+            &format!("{prefix}all"),
+            Outcome::Failed(format!("{text}{words}")),
+        );
+    }
+    Ok(())
+}
+
+/// What Rust's test harness says about each test, with the output of those that failed.
+fn libtest_results(text: &str) -> Vec<(String, Outcome)> {
+    let mut results = Vec::new();
+    for line in text.lines() {
+        let Some((name, word)) = line
+            .strip_prefix("test ")
+            .and_then(|rest| rest.rsplit_once(" ... "))
+        else {
+            continue;
+        };
+        let name = name.trim_end_matches(" - should panic").to_string();
+        let outcome = match word.split_once(',').map_or(word, |(word, _)| word).trim() {
+            "ok" => Outcome::Passed,
+            "FAILED" => Outcome::Failed(output_of(text, &name)),
+            "ignored" => {
+                let why = word
+                    .split_once(',')
+                    .map_or("no reason given", |(_, why)| why.trim());
+                Outcome::Ignored(why.into())
+            }
+            _ => continue,
+        };
+        results.push((name, outcome));
+    }
+    results
+}
+
+/// What the test `name` printed.
+fn output_of(text: &str, name: &str) -> String {
+    let header = format!("---- {name} stdout ----");
+    let Some((_, rest)) = text.split_once(&header) else {
+        return String::new();
+    };
+    let end = ["\n---- ", "\nfailures:", "\nsuccesses:"]
+        .iter()
+        .filter_map(|mark| rest.find(mark))
+        .min();
+    rest[..end.unwrap_or(rest.len())].trim().to_string()
+}
+
+// ---- machines
+
+/// What `hal` promises about the machine, tested by a kernel that is made for that; once for each
+/// way to mask interrupts.
+fn machine_own_tests(project: &Project, options: &TestOptions, report: &Mutex<Report>) {
+    for irq in Config::maskings(&options.configs()) {
+        let prefix = format!("machine/{}/", irq.name());
+        if options
+            .filter
+            .as_deref()
+            .is_some_and(|filter| !prefix.starts_with(filter))
+        {
+            continue;
+        }
+        let config = Config::machine(irq);
+        match image::build_example(project, config, "machine") {
+            Ok(images) => {
+                let mut machine = Options::new(config);
+                // So that interrupts come after any instruction, and at the same ones in each run.
+                machine.deterministic = true;
+                boot_tests(&images, machine, &prefix, None, options.verbose, report);
+            }
+            Err(error) => add(
+                report,
+                &format!("{prefix}build"),
+                Outcome::Failed(error.message),
+            ),
+        }
+    }
+}
+
+/// Guest tests, benchmarks and scenarios of all configurations that are left to do, a few machines
+/// at a time, one configuration after the other.
+fn machine_tests(
+    project: &Project,
+    options: &TestOptions,
+    runs: &[Run],
+    journal: Option<&Journal>,
+) -> Result<(), Error> {
+    type Job<'a> = (&'a Run, Box<dyn Fn() + Send + Sync + 'a>);
+    let mut configs: Vec<(Config, &Run)> = runs
+        .iter()
+        .filter(|run| !run.earlier)
+        .filter_map(|run| match run.part {
+            Part::Config(config) => Some((config, run)),
+            Part::Common | Part::Cuts(_) => None,
+        })
+        .collect();
+    // A filter that names something else would build and boot for nothing.
+    let filter = options.filter.as_deref();
+    let kinds = ["guest/", "forgetful/", "scenario/", "bench/"];
+    let may_run = |kind: &str, config: Config| {
+        let prefix = format!("{kind}{}/", config.name());
+        filter.is_none_or(|filter| {
+            let others = ["host/", "machine", "cut"].iter().chain(&kinds);
+            filter.starts_with(&prefix)
+                || prefix.starts_with(filter)
+                || !others.into_iter().any(|other| filter.starts_with(other))
+        })
+    };
+    configs.retain(|(config, _)| kinds.iter().any(|kind| may_run(kind, *config)));
+    if configs.is_empty() {
+        return Ok(());
+    }
+    let wanted: Vec<Config> = configs.iter().map(|(config, _)| *config).collect();
+    let (images, failed) = match image::build_what_builds(project, Room::Kernel, &wanted) {
+        Ok(built) => built,
+        Err(error) => {
+            for (config, run) in configs {
+                let name = format!("build/{}/programs", config.name());
+                add(&run.report, &name, Outcome::Failed(error.message.clone()));
+            }
+            return Ok(());
+        }
+    };
+    // All of them when they are asked for.
+    let asked = filter.is_some_and(|filter| filter.starts_with("forgetful"));
+    let forgets = |config: &Config| {
+        config.is_tested_forgetful(options.choice.is_all() || asked)
+            && may_run("forgetful/", *config)
+    };
+    let mut forgetful: Vec<Config> = wanted.into_iter().filter(forgets).collect();
+    let mut forgetful_images = None;
+    if !forgetful.is_empty() {
+        match image::build_what_builds(project, Room::Forgetful, &forgetful) {
+            Ok((images, failed)) => {
+                forgetful.retain(|config| !failed.iter().any(|(other, _)| other == config));
+                forgetful_images = Some(images);
+                for (config, error) in failed {
+                    if let Some((_, run)) = configs.iter().find(|(other, _)| *other == config) {
+                        let name = format!("build/{}/forgetful", config.name());
+                        add(&run.report, &name, Outcome::Failed(error.message));
+                    }
+                }
+            }
+            Err(error) => add(
+                &configs[0].1.report,
+                "build/forgetful/programs",
+                Outcome::Failed(error.message),
+            ),
+        }
+    }
+    let thresholds = &Thresholds::read(project)?;
+    let (images, forgetful_images) = (&images, &forgetful_images);
+    let mut jobs: Vec<Job> = Vec::new();
+    for (config, run) in configs {
+        if let Some((_, error)) = failed.iter().find(|(other, _)| *other == config) {
+            let name = format!("build/{}/kernel", config.name());
+            add(&run.report, &name, Outcome::Failed(error.message.clone()));
+            continue;
+        }
+        let report = &run.report;
+        if may_run("guest/", config) {
+            let job = move || guest_tests(images, config, options, report);
+            jobs.push((run, Box::new(job)));
+        }
+        let forgetful_images = forgetful_images.as_ref();
+        if let Some(images) = forgetful_images.filter(|_| forgetful.contains(&config)) {
+            let job = move || forgetful_tests(images, config, options, report);
+            jobs.push((run, Box::new(job)));
+        }
+        let name = move |bench: &str| format!("bench/{}/{bench}", config.name());
+        let wanted = move |bench: &String| filter.is_none_or(|filter| name(bench).contains(filter));
+        if thresholds.names(config).iter().any(wanted) {
+            let job = move || benchmarks(images, config, thresholds, &wanted, report);
+            jobs.push((run, Box::new(job)));
+        }
+        for scenario in scenarios::ALL {
+            let name = format!("scenario/{}/{}", config.name(), scenario.name);
+            if filter.is_none_or(|filter| name.contains(filter)) {
+                let job = move || {
+                    let outcome = match scenario.ignored {
+                        Some(why) => Outcome::Ignored(why.into()),
+                        None => run_scenario(images, config, &name, scenario.run),
+                    };
+                    add(report, &name, outcome);
+                };
+                jobs.push((run, Box::new(job)));
+            }
+        }
+    }
+    for (run, _) in &jobs {
+        run.left.fetch_add(1, Ordering::Relaxed);
+    }
+
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|info| PANIC.set(Some(info.to_string()))));
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..PARALLEL {
+            scope.spawn(|| {
+                while let Some((run, job)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if signals::caught().is_some() {
+                        break;
+                    }
+                    job();
+                    if run.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                        finished(run, journal);
+                    }
+                }
+            });
+        }
+    });
+    std::panic::set_hook(before);
+    Ok(())
+}
+
+thread_local! {
+    /// What the last panic of this thread said.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+fn run_scenario(
+    images: &Images,
+    config: Config,
+    name: &str,
+    run: fn(&mut Ctx) -> Result<(), String>,
+) -> Outcome {
+    let mut ctx = Ctx::new(images, config);
+    let result = catch_unwind(AssertUnwindSafe(|| run(&mut ctx)))
+        .unwrap_or_else(|_| Err(PANIC.take().unwrap_or_else(|| "panicked".into())));
+    let (notes, transcript) = ctx.finish();
+    for note in notes {
+        println!("note     {name}: {note}");
+    }
+    match result {
+        Ok(()) => Outcome::Passed,
+        Err(why) => Outcome::Failed(format!(
+            "{why}\nits machines printed:\n{}",
+            last_lines(&transcript, 40)
+        )),
+    }
+}
+
+/// Counts instructions in one boot, and holds those that are wanted against their thresholds.
+fn benchmarks(
+    images: &Images,
+    config: Config,
+    thresholds: &Thresholds,
+    wanted: &dyn Fn(&String) -> bool,
+    report: &Mutex<Report>,
+) {
+    let prefix = format!("bench/{}/", config.name());
+    match thresholds.check(images, config) {
+        Ok(verdicts) => {
+            for (name, verdict) in verdicts.into_iter().filter(|(name, _)| wanted(name)) {
+                let outcome = verdict.map_or_else(Outcome::Failed, |()| Outcome::Passed);
+                add(report, &format!("{prefix}{name}"), outcome);
+            }
+        }
+        Err(error) => add(
+            report,
+            &format!("{prefix}run"),
+            Outcome::Failed(error.message),
+        ),
+    }
+}
+
+/// Boots a machine with the word `test` and counts what its runner says.
+fn guest_tests(images: &Images, config: Config, test: &TestOptions, report: &Mutex<Report>) {
+    let prefix = format!("guest/{}/", config.name());
+    let filter = test.filter.as_deref();
+    let machine = Options::new(config);
+    boot_tests(images, machine, &prefix, filter, test.verbose, report);
+}
+
+/// The same with a kernel that forgets. It must have done so, often; and since it forgets by number,
+/// not by time, a deterministic machine does it the same way in each run.
+fn forgetful_tests(images: &Images, config: Config, test: &TestOptions, report: &Mutex<Report>) {
+    /// Fewer would test little.
+    const LEAST: u64 = 1024;
+    let prefix = format!("forgetful/{}/", config.name());
+    let filter = test.filter.as_deref();
+    let mut machine = Options::new(config);
+    machine.deterministic = true;
+    let forgotten = boot_tests(images, machine, &prefix, filter, test.verbose, report);
+    // Some tests alone need not block often.
+    if behind(filter, &prefix).is_empty() && signals::caught().is_none() {
+        let outcome = match forgotten {
+            LEAST.. => Outcome::Passed,
+            _ => Outcome::Failed(format!(
+                "what threads keep was dropped {forgotten} times, and not {LEAST} at least"
+            )),
+        };
+        add(report, &format!("{prefix}forgets"), outcome);
+    }
+}
+
+/// Boots a machine with the word `test`. Returns how often its kernel says that it forgot something.
+fn boot_tests(
+    images: &Images,
+    mut options: Options,
+    prefix: &str,
+    filter: Option<&str>,
+    verbose: bool,
+    report: &Mutex<Report>,
+) -> u64 {
+    options.timeout = Some(GUEST_TIMEOUT);
+    options.words.push("test".into());
+    let filter = behind(filter, prefix);
+    if !filter.is_empty() {
+        if filter.contains(char::is_whitespace) {
+            return 0;
+        }
+        options.words.push(format!("filter={filter}"));
+    }
+    let mut listener = Listener {
+        prefix,
+        report,
+        verbose,
+        done: false,
+        recent: String::new(),
+        current: None,
+        forgotten: 0,
+    };
+    let end = machine::run(images, &options, &mut listener);
+    let (done, recent, forgotten) = (listener.done, listener.recent, listener.forgotten);
+    let current = listener
+        .current
+        .map(|name| format!("while {name} ran, "))
+        .unwrap_or_default();
+    let name = format!("{prefix}run");
+    let why = match end {
+        Ok(End::Exit(_)) if done => return forgotten,
+        Ok(End::Exit(status)) => {
+            format!("the machine stopped with status {status} before its tests were done")
+        }
+        Ok(End::TimedOut) => format!(
+            "the machine was not done after {} s",
+            GUEST_TIMEOUT.as_secs()
+        ),
+        Ok(End::Broken(lines)) => lines.join("\n"),
+        // The whole call is about to end.
+        Ok(End::Stopped(_)) => return forgotten,
+        Err(error) => error.message,
+    };
+    add(
+        report,
+        &name,
+        Outcome::Failed(format!(
+            "{current}{why}\nit printed:\n{}",
+            last_lines(&recent, 40)
+        )),
+    );
+    forgotten
+}
+
+/// Listens to the test runner of a guest.
+struct Listener<'a> {
+    prefix: &'a str,
+    report: &'a Mutex<Report>,
+    verbose: bool,
+    done: bool,
+    /// Console and log since the last result.
+    recent: String,
+    /// The test that runs, if the runner said so.
+    current: Option<String>,
+    /// How often the kernel has forgotten something, as far as it said.
+    forgotten: u64,
+}
+
+impl Operator for Listener<'_> {
+    fn console(&mut self, bytes: &[u8]) -> bool {
+        self.recent.push_str(&String::from_utf8_lossy(bytes));
+        true
+    }
+
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::Log(text) | Event::Unknown(text) => {
+                if self.verbose {
+                    eprintln!("{}log: {text}", self.prefix);
+                }
+                let forgotten = text.strip_prefix("forgotten: ");
+                if let Some(times) = forgotten.and_then(|times| times.parse().ok()) {
+                    self.forgotten = times;
+                }
+                self.recent.push_str(text);
+                self.recent.push('\n');
+            }
+            Event::Test(line) => match guest_result(line) {
+                GuestLine::Done => self.done = true,
+                GuestLine::Start(name) => self.current = Some(name),
+                GuestLine::Result(name, mut outcome) => {
+                    if let Outcome::Failed(why) = &mut outcome {
+                        why.push('\n');
+                        why.push_str(&last_lines(&self.recent, 40));
+                    }
+                    self.recent.clear();
+                    self.current = None;
+                    add(self.report, &format!("{}{name}", self.prefix), outcome);
+                }
+                GuestLine::Other => {
+                    self.recent.push_str(line);
+                    self.recent.push('\n');
+                }
+            },
+            _ => {}
+        }
+    }
+}
+
+/// What a line of the guest's test runner means.
+#[derive(Debug, PartialEq, Eq)]
+enum GuestLine {
+    Start(String),
+    Result(String, Outcome),
+    Done,
+    Other,
+}
+
+fn guest_result(line: &str) -> GuestLine {
+    if line.trim() == "tests done" {
+        return GuestLine::Done;
+    }
+    let Some(rest) = line.strip_prefix("test ") else {
+        return GuestLine::Other;
+    };
+    let Some((name, result)) = rest.split_once(" ...") else {
+        return GuestLine::Other;
+    };
+    let result = result.trim();
+    let (word, why) = result.split_once(' ').unwrap_or((result, ""));
+    let outcome = match word {
+        "" => return GuestLine::Start(name.into()),
+        "ok" => Outcome::Passed,
+        "ignored" => Outcome::Ignored(
+            if why.is_empty() {
+                "no reason given"
+            } else {
+                why
+            }
+            .into(),
+        ),
+        _ => Outcome::Failed(
+            result
+                .strip_prefix("FAILED")
+                .unwrap_or(result)
+                .trim()
+                .into(),
+        ),
+    };
+    GuestLine::Result(name.into(), outcome)
+}
+
+/// The last `count` lines of `text`.
+fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn harness_output_is_counted() {
+        let text = "\nrunning 4 tests\ntest a::b ... ok\ntest c - should panic ... ok\n\
+            test d ... ignored, too slow\ntest e ... FAILED\n\nfailures:\n\n---- e stdout ----\n\
+            thread 'e' panicked: no\n\n\nfailures:\n    e\n\ntest result: FAILED. 2 passed\n";
+        assert_eq!(
+            libtest_results(text),
+            [
+                ("a::b".into(), Outcome::Passed),
+                ("c".into(), Outcome::Passed),
+                ("d".into(), Outcome::Ignored("too slow".into())),
+                (
+                    "e".into(),
+                    Outcome::Failed("thread 'e' panicked: no".into())
+                ),
+            ]
+        );
+    }
+
+    #[test]
+    fn guest_lines_are_understood() {
+        assert_eq!(
+            guest_result("test a ... ok"),
+            GuestLine::Result("a".into(), Outcome::Passed)
+        );
+        assert_eq!(
+            guest_result("test a ... FAILED 1 is not 2"),
+            GuestLine::Result("a".into(), Outcome::Failed("1 is not 2".into()))
+        );
+        assert_eq!(
+            guest_result("test a ... ignored no clock"),
+            GuestLine::Result("a".into(), Outcome::Ignored("no clock".into()))
+        );
+        assert_eq!(guest_result("test a ..."), GuestLine::Start("a".into()));
+        assert_eq!(guest_result("tests done"), GuestLine::Done);
+        assert_eq!(guest_result("testing"), GuestLine::Other);
+    }
+
+    #[test]
+    fn filters_reach_behind_prefixes() {
+        assert_eq!(behind(None, "host/abi/"), "");
+        assert_eq!(behind(Some("ipc"), "host/abi/"), "ipc");
+        assert_eq!(behind(Some("host/abi"), "host/abi/"), "");
+        assert_eq!(behind(Some("host/abi/state::x"), "host/abi/"), "state::x");
+    }
+}

@@ -1,0 +1,682 @@
+//! `./fermata prove --mutants`: do the tests notice mistakes?
+//!
+//! `tests/mutants/` has one planted bug per kind of mistake, each a file ([`Mutant`]) whose header says
+//! what the mistake is, which rule it breaks and which test should notice, and whose rest names lines of
+//! sources and what stands there instead. Each is planted in a copy of the sources, and tests on the host
+//! run there: those of the kernel, cheapest first ([`SUITES`]), or those of another package, until one of
+//! their assertions, or one of the kernel's invariants, fails: the mutant is *killed*. What the host does
+//! not see, mistakes in the code for the real machine, is for the tests of the machine ([`on_machine`]),
+//! which need nothing but `hal` and a boot of some seconds. A mutant that cannot be planted or does not
+//! build, tests that do not end, and a crash all count as surviving.
+//!
+//! What is through is remembered in `target/`, by the sources and the mutant. The copy keeps a target
+//! directory of its own, so that each mutant costs an incremental build of one package alone.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::{kill_process_group, Pid, Signal};
+use serde_json::{json, Value};
+
+use super::journal::sources;
+use super::{guest_result, GuestLine, Outcome};
+use xtask_build::config::{Config, Irq};
+use xtask_build::error::Error;
+use xtask_build::image;
+use xtask_build::project::{Project, Room};
+use xtask_machine::control::Event;
+use xtask_machine::signals;
+use xtask_machine::{self as machine, End as Stop, Operator, Options};
+
+/// What has been done for which sources.
+const FILE: &str = "prove-mutants.json";
+/// What the tests are built from.
+const SOURCES: &[&str] = &["abi", "hal", "kernel", "spec", "user", "servers"];
+/// Fewest mutants that must be killed.
+const ENOUGH: usize = 20;
+/// Host time that one suite has.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// Sequences that the kernel is compared with its specification in. `test` does five times as many.
+const SEQUENCES: &str = "20000";
+/// Where assertions stand in the kernel that mean something. A panic of its own arithmetic names no rule.
+const JUDGES: &[&str] = &[
+    "kernel/src/test/",
+    "kernel/src/check.rs",
+    "kernel/src/wait.rs",
+    "kernel/src/object/mod.rs",
+    "kernel/src/object/region.rs",
+];
+/// What Rust itself says when a program goes wrong.
+const CRASHES: &[&str] = &[
+    "attempt to ",
+    "index out of bounds",
+    "range end index",
+    "called `",
+    "already borrowed",
+];
+
+/// The tests of the kernel, cheapest first. Without words of its own a suite is the one that the mutant names.
+const SUITES: &[(&str, &[&str])] = &[
+    ("the test that should notice", &[]),
+    (
+        "the quick tests",
+        &[
+            "--skip=fuzz::",
+            "--skip=every_allocation_fails_once",
+            "--skip=hostile_callers",
+        ],
+    ),
+    (
+        "the slow tests",
+        &["fuzz::", "every_allocation_fails_once", "hostile_callers"],
+    ),
+];
+
+/// The package whose tests are meant when a killer names none.
+const KERNEL: &str = "fermata-kernel";
+/// How the names of packages begin.
+const PACKAGE: &str = "fermata-";
+/// How the name of a killer begins that is a test of the machine.
+const MACHINE: &str = "machine/";
+/// Interrupts that the tests of the machine take at random masks; a thousandth of what `test` takes
+/// suffices to see that they come.
+const INTERRUPTS: &str = "interrupts=20000";
+
+/// A planted bug.
+struct Mutant {
+    /// Its file's name, without `.mutant`.
+    name: String,
+    /// The rule that it breaks.
+    breaks: String,
+    /// The test that should notice.
+    killer: Killer,
+    text: String,
+}
+
+/// Which test should notice a mutant.
+enum Killer {
+    /// Tests of a package on the host whose names contain the filter.
+    Host { package: String, filter: String },
+    /// A test of the machine.
+    Machine(String),
+}
+
+impl Killer {
+    /// From `FILTER` (of the kernel's tests), `fermata-PACKAGE/FILTER` or `machine/NAME`.
+    fn parse(text: &str) -> Self {
+        match text.split_once('/') {
+            Some((package, filter)) if package.starts_with(PACKAGE) => Killer::Host {
+                package: package.into(),
+                filter: filter.into(),
+            },
+            _ => match text.strip_prefix(MACHINE) {
+                Some(test) => Killer::Machine(test.into()),
+                None => Killer::Host {
+                    package: KERNEL.into(),
+                    filter: text.into(),
+                },
+            },
+        }
+    }
+}
+
+/// What became of a mutant.
+enum End {
+    /// An assertion noticed: the test, and what it said.
+    Killed(String),
+    /// Nobody noticed, or it does not count, and why.
+    Survived(String),
+}
+
+/// Runs all mutants that are left. The last line printed is the sum.
+pub fn run(project: &Project, filter: Option<&str>, fresh: bool) -> Result<u8, Error> {
+    signals::catch();
+    let _lock = project.lock()?;
+    let room = Project {
+        root: project.target.join("mutants/tree"),
+        target: project.target.join("mutants"),
+    };
+    let mutants = mutants(&project.root.join("tests/mutants"), filter)?;
+    if mutants.is_empty() {
+        return Err(Error::new("no mutant in tests/mutants has such a name"));
+    }
+    copy(&project.root, &room.root)?;
+    let mut done = Done::read(project, fresh)?;
+    let start = Instant::now();
+    if !done.knows("unchanged", "") {
+        println!("building and testing the unchanged kernel");
+        if let End::Killed(why) = try_suites(&room, KERNEL, "the_papers_example")? {
+            return Err(Error::new(format!(
+                "the tests fail without any mutant: {why}"
+            )));
+        }
+        if let End::Killed(why) = on_machine(&room, "")? {
+            return Err(Error::new(format!(
+                "the machine's tests fail without any mutant: {why}"
+            )));
+        }
+        done.add("unchanged", "", "passes")?;
+    }
+    let (mut killed, mut survived) = (0, Vec::new());
+    for (at, mutant) in mutants.iter().enumerate() {
+        let began = Instant::now();
+        let earlier = done.find(&mutant.name, &mutant.text);
+        let was = if earlier.is_some() {
+            "earlier".into()
+        } else {
+            format!("{}/{}", at + 1, mutants.len())
+        };
+        let end = match earlier {
+            Some(how) => End::Killed(how),
+            None => {
+                let end = plant(&room, mutant);
+                copy(&project.root, &room.root)?;
+                end?
+            }
+        };
+        match end {
+            End::Killed(how) => {
+                let took = began.elapsed().as_secs();
+                println!(
+                    "killed   {} ({was}, {took} s): {}",
+                    mutant.name, mutant.breaks
+                );
+                println!("         | {how}");
+                done.add(&mutant.name, &mutant.text, &how)?;
+                killed += 1;
+            }
+            End::Survived(why) => {
+                println!("SURVIVED {} ({was}): {}", mutant.name, mutant.breaks);
+                println!("         | {why}");
+                survived.push(&mutant.name);
+            }
+        }
+    }
+    for name in &survived {
+        println!("again: ./fermata prove --mutants {name}");
+    }
+    println!("{} s", start.elapsed().as_secs());
+    println!("{killed} killed, {} survived", survived.len());
+    let enough = killed >= if filter.is_some() { 1 } else { ENOUGH };
+    Ok(u8::from(!survived.is_empty() || !enough))
+}
+
+/// The mutants of a directory whose names contain the filter.
+fn mutants(directory: &Path, filter: Option<&str>) -> Result<Vec<Mutant>, Error> {
+    let failed = |error| Error::new(format!("cannot read {}: {error}", directory.display()));
+    let mut paths: Vec<PathBuf> = fs::read_dir(directory)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
+        .map_err(failed)?;
+    paths.sort();
+    paths.retain(|path| path.extension().is_some_and(|end| end == "mutant"));
+    let mut mutants = Vec::new();
+    for path in paths {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        if filter.is_some_and(|filter| !name.contains(filter)) {
+            continue;
+        }
+        let text = fs::read_to_string(&path).map_err(failed)?;
+        let field = |label: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(label));
+            line.map(|line| line.trim().to_string())
+                .ok_or_else(|| Error::new(format!("{}: has no line '{label} ...'", path.display())))
+        };
+        field("Mistake:")?;
+        mutants.push(Mutant {
+            name: name.into_owned(),
+            breaks: field("Breaks:")?,
+            killer: Killer::parse(&field("Killed by:")?),
+            text,
+        });
+    }
+    Ok(mutants)
+}
+
+/// Plants the mutant and runs the tests.
+fn plant(room: &Project, mutant: &Mutant) -> Result<End, Error> {
+    if let Err(why) = apply(&room.root, &mutant.text) {
+        return Ok(End::Survived(format!("it cannot be planted: {why}")));
+    }
+    match &mutant.killer {
+        Killer::Machine(test) => on_machine(room, test),
+        Killer::Host { package, filter } => try_suites(room, package, filter),
+    }
+}
+
+/// Builds the tests of the machine from the copy's `hal`, and boots them: the one of this name must say
+/// what is wrong.
+fn on_machine(room: &Project, test: &str) -> Result<End, Error> {
+    let config = Config::machine(Irq::Hardware);
+    let images = match image::build_example(room, config, "machine") {
+        Ok(images) => images,
+        Err(error) => return Ok(End::Survived(error.message)),
+    };
+    let mut options = Options::new(config);
+    options.deterministic = true;
+    options.timeout = Some(TIMEOUT);
+    options.words.push("test".into());
+    options.words.push(INTERRUPTS.into());
+    let mut listener = Listener::default();
+    let stop = machine::run(&images, &options, &mut listener)?;
+    if let Some(signal) = signals::caught() {
+        return Err(Error {
+            message: "interrupted: the same command goes on from here".into(),
+            status: 128 + signal,
+        });
+    }
+    Ok(match (listener.failed, stop) {
+        (Some((name, why)), _) if test.is_empty() || name == test => {
+            End::Killed(format!("{MACHINE}{name}: {why}"))
+        }
+        (Some((name, why)), _) => {
+            End::Survived(format!("not {test} but {name} noticed first: {why}"))
+        }
+        (None, Stop::Broken(lines)) => {
+            End::Survived(format!("the machine broke down: {}", lines.join(" ")))
+        }
+        (None, Stop::TimedOut) => End::Survived(format!("not done after {} s", TIMEOUT.as_secs())),
+        (None, _) if !listener.done => {
+            End::Survived("it stopped before its tests were done".into())
+        }
+        (None, _) => End::Survived("no test noticed".into()),
+    })
+}
+
+/// Listens to the tests of the machine until one fails.
+#[derive(Default)]
+struct Listener {
+    failed: Option<(String, String)>,
+    done: bool,
+}
+
+impl Operator for Listener {
+    fn console(&mut self, _: &[u8]) -> bool {
+        true
+    }
+
+    fn event(&mut self, event: &Event) {
+        let Event::Test(line) = event else { return };
+        match guest_result(line) {
+            GuestLine::Result(name, Outcome::Failed(why)) => {
+                self.failed.get_or_insert((name, why));
+            }
+            GuestLine::Done => self.done = true,
+            _ => {}
+        }
+    }
+
+    fn tick(&mut self) -> bool {
+        self.failed.is_none() && signals::caught().is_none()
+    }
+}
+
+/// Runs one suite of a package after the other until an assertion fails. Packages other than the kernel
+/// have no slow tests: all of theirs are the second suite.
+fn try_suites(room: &Project, package: &str, killer: &str) -> Result<End, Error> {
+    let all = [SUITES[0], ("all tests of the package", &[""])];
+    let suites = if package == KERNEL { SUITES } else { &all };
+    for (suite, words) in suites {
+        let words = if words.is_empty() { &[killer] } else { *words };
+        let log = room.target.join("log");
+        let end = test(room, package, words, &log)?;
+        let output = fs::read_to_string(&log).unwrap_or_default();
+        match end {
+            Some(true) => {
+                if !output.contains("test result: ok. ") || output.contains("running 0 tests") {
+                    return Ok(End::Survived(format!("{suite}: there is none")));
+                }
+            }
+            Some(false) => return Ok(verdict(package, &output)),
+            None => {
+                let seconds = TIMEOUT.as_secs();
+                return Ok(End::Survived(format!("{suite} did not end in {seconds} s")));
+            }
+        }
+    }
+    Ok(End::Survived("no test noticed".into()))
+}
+
+/// Runs tests of a package in the copy, with their output in a file. Whether they pass, or `None` if
+/// they do not end.
+fn test(room: &Project, package: &str, words: &[&str], log: &Path) -> Result<Option<bool>, Error> {
+    let failed = |error| Error::new(format!("cannot write {}: {error}", log.display()));
+    let file = fs::File::create(log).map_err(failed)?;
+    let profile = format!("profile.dev.package.{package}");
+    let mut command = room.cargo(Room::Host, Config::DEFAULT, "test");
+    command
+        .args(["--quiet", "--package", package, "--lib"])
+        // Most of the time goes into building what runs for seconds.
+        .args(["--config", &format!("{profile}.opt-level=1")])
+        .args(["--config", &format!("{profile}.debug=0")])
+        .args(["--config", &format!("{profile}.codegen-units=256")])
+        .args(["--", "--color", "never"])
+        .args(words)
+        .env("RUST_BACKTRACE", "0")
+        .env("FERMATA_SEQUENCES", SEQUENCES)
+        .stdin(Stdio::null())
+        .stdout(file.try_clone().map_err(failed)?)
+        .stderr(file)
+        .process_group(0);
+    let cannot = |error| Error::new(format!("cannot run cargo: {error}"));
+    let mut child = command.spawn().map_err(cannot)?;
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().map_err(cannot)? {
+            return Ok(Some(status.success()));
+        }
+        let signal = signals::caught();
+        if signal.is_some() || start.elapsed() > TIMEOUT {
+            // The group is the child's own, and it may be gone already.
+            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+            child.wait().map_err(cannot)?;
+            return signal.map_or(Ok(None), |signal| {
+                Err(Error {
+                    message: "interrupted: the same command goes on from here".into(),
+                    status: 128 + signal,
+                })
+            });
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What tests that failed have said: killed only by an assertion that judges.
+fn verdict(package: &str, output: &str) -> End {
+    let mut lines = output.lines();
+    let mut other = None;
+    while let Some(line) = lines.next() {
+        let Some((thread, place)) = line.split_once(" panicked at ") else {
+            continue;
+        };
+        let said = lines.next().unwrap_or_default();
+        let name = thread.split('\'').nth(1).unwrap_or(thread);
+        let place = place.trim_end_matches(':');
+        let found = format!(
+            "{name} at {place}: {}",
+            said.chars().take(160).collect::<String>()
+        );
+        let crash = CRASHES.iter().any(|crash| said.contains(crash));
+        // A comparison without a word says nothing of a rule.
+        let bare = said.starts_with("assertion `") && !said.contains("` failed: ");
+        let judges = if package == KERNEL { JUDGES } else { SOURCES };
+        if judges.iter().any(|judge| place.starts_with(judge)) && !crash && !bare {
+            return End::Killed(found);
+        }
+        other.get_or_insert(format!("no assertion that names a rule: {found}"));
+    }
+    let build = || output.lines().find(|line| line.starts_with("error"));
+    End::Survived(other.unwrap_or_else(|| match build() {
+        Some(error) => format!("it does not build: {error}"),
+        None => "the tests failed without a word".into(),
+    }))
+}
+
+// ---- planting ------------------------------------------------------------------------------------
+
+/// Changes the files of a tree as a mutant says. Each change begins with a line `In: PATH` and goes on
+/// with lines of that file as they are now: marked by a space if they stay, by `-` if they go, by `+` if
+/// they come. What is there now must be there exactly once; how far lines are indented does not matter.
+fn apply(root: &Path, text: &str) -> Result<(), String> {
+    let mut changes: Vec<(&str, Vec<&str>)> = Vec::new();
+    for line in text.lines() {
+        if let Some(path) = line.strip_prefix("In:") {
+            changes.push((path.trim(), Vec::new()));
+        } else if let Some((_, lines)) = changes.last_mut() {
+            lines.push(line);
+        }
+    }
+    if changes.is_empty() {
+        return Err("it changes nothing".into());
+    }
+    for (path, lines) in changes {
+        let file = root.join(path);
+        let failed = |error| format!("{path}: {error}");
+        let source = fs::read_to_string(&file).map_err(failed)?;
+        let source: Vec<&str> = source.lines().collect();
+        let text = replace(&source, &lines).map_err(|why| format!("{path}: {why}"))?;
+        fs::write(&file, text.join("\n") + "\n").map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// The source with one change made.
+fn replace<'a>(source: &[&'a str], change: &[&'a str]) -> Result<Vec<&'a str>, String> {
+    let end = change.iter().rposition(|line| !line.is_empty());
+    let (mut old, mut new) = (Vec::new(), Vec::new());
+    for line in &change[..end.map_or(0, |end| end + 1)] {
+        match line.split_at_checked(1).unwrap_or((" ", "")) {
+            (" ", rest) => {
+                old.push(rest);
+                new.push(rest);
+            }
+            ("-", rest) => old.push(rest),
+            ("+", rest) => new.push(rest),
+            _ => return Err(format!("what is '{line}'?")),
+        }
+    }
+    let Some(first) = old.first() else {
+        return Err("a change without a place".into());
+    };
+    if old == new {
+        return Err(format!("nothing changes at '{}'", first.trim()));
+    }
+    let same = |window: &[&str]| window.iter().zip(&old).all(|(a, b)| a.trim() == b.trim());
+    let places = source.windows(old.len()).enumerate();
+    let places: Vec<usize> = places.filter(|(_, w)| same(w)).map(|(at, _)| at).collect();
+    match places[..] {
+        [at] => {
+            let mut text = source.to_vec();
+            text.splice(at..at + old.len(), new);
+            Ok(text)
+        }
+        _ => Err(format!(
+            "the lines from '{}' on are there {} times",
+            first.trim(),
+            places.len()
+        )),
+    }
+}
+
+/// Makes the copy the same as the checkout. What is the same already is left alone, for the build's
+/// sake.
+fn copy(from: &Path, to: &Path) -> Result<(), Error> {
+    let failed = |path: &Path| {
+        let path = path.display().to_string();
+        move |error: std::io::Error| Error::new(format!("cannot copy {path}: {error}"))
+    };
+    let skipped = [from.join("target"), from.join(".git")];
+    let mut directories = vec![(from.to_path_buf(), to.to_path_buf())];
+    while let Some((from, to)) = directories.pop() {
+        fs::create_dir_all(&to).map_err(failed(&to))?;
+        let names = |path: &Path| -> Result<Vec<_>, Error> {
+            let entries = fs::read_dir(path).map_err(failed(path))?;
+            let names = entries.map(|entry| Ok(entry?.file_name()));
+            names.collect::<std::io::Result<_>>().map_err(failed(path))
+        };
+        let here = names(&from)?;
+        for name in names(&to)?.iter().filter(|name| !here.contains(name)) {
+            let old = to.join(name);
+            let removed = if old.is_dir() && !old.is_symlink() {
+                fs::remove_dir_all(&old)
+            } else {
+                fs::remove_file(&old)
+            };
+            removed.map_err(failed(&old))?;
+        }
+        for name in here {
+            let (old, new) = (from.join(&name), to.join(&name));
+            if skipped.contains(&old) || old.is_symlink() {
+                continue;
+            }
+            if old.is_dir() {
+                directories.push((old, new));
+                continue;
+            }
+            let text = fs::read(&old).map_err(failed(&old))?;
+            if fs::read(&new).ok().as_ref() != Some(&text) {
+                fs::write(&new, text).map_err(failed(&new))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+// ---- what is through -----------------------------------------------------------------------------
+
+/// What killed which mutants, for these sources.
+struct Done {
+    root: PathBuf,
+    file: PathBuf,
+    /// Of the sources when this call began.
+    sources: String,
+    /// By name: the mutant's hash, and what killed it.
+    killed: BTreeMap<String, (String, String)>,
+}
+
+impl Done {
+    fn read(project: &Project, fresh: bool) -> Result<Self, Error> {
+        let file = project.target.join(FILE);
+        let sources = hash_sources(&project.root)?;
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let whole: Value = serde_json::from_str(&text).unwrap_or_default();
+        let same = !fresh && whole["sources"].as_str() == Some(&sources);
+        let killed = whole["killed"].as_object().into_iter().flatten();
+        let killed = killed.filter(|_| same).filter_map(|(name, entry)| {
+            let text = |key: &str| Some(entry[key].as_str()?.to_string());
+            Some((name.clone(), (text("mutant")?, text("by")?)))
+        });
+        Ok(Self {
+            root: project.root.clone(),
+            file,
+            killed: killed.collect(),
+            sources,
+        })
+    }
+
+    fn find(&self, name: &str, text: &str) -> Option<String> {
+        let (of, by) = self.killed.get(name)?;
+        (*of == hash(text)).then(|| by.clone())
+    }
+
+    fn knows(&self, name: &str, text: &str) -> bool {
+        self.find(name, text).is_some()
+    }
+
+    fn add(&mut self, name: &str, text: &str, by: &str) -> Result<(), Error> {
+        // Who edits while tests run has tested neither.
+        if hash_sources(&self.root)? != self.sources {
+            return Err(Error::new(
+                "the sources have changed since the first mutant: the same command begins anew",
+            ));
+        }
+        self.killed.insert(name.into(), (hash(text), by.into()));
+        let killed: serde_json::Map<String, Value> = self
+            .killed
+            .iter()
+            .map(|(name, (text, by))| (name.clone(), json!({ "mutant": text, "by": by })))
+            .collect();
+        let whole = json!({ "sources": self.sources, "killed": killed });
+        fs::write(&self.file, format!("{whole:#}\n"))
+            .map_err(|error| Error::new(format!("cannot write {}: {error}", self.file.display())))
+    }
+}
+
+/// A number that changes when anything does that the tests are built from.
+fn hash_sources(root: &Path) -> Result<String, Error> {
+    let mut hasher = DefaultHasher::new();
+    for directory in SOURCES {
+        sources(&root.join(directory))?.hash(&mut hasher);
+    }
+    Ok(format!("{:016x}", hasher.finish()))
+}
+
+fn hash(text: &str) -> String {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    #[test]
+    fn a_mutant_is_planted_where_its_lines_are() {
+        let dir = TempDir::new().expect("a directory");
+        let file = dir.path().join("f");
+        fs::write(&file, "new\n  a\n  b\n\nc\nb\n").expect("a file");
+        let plant = |text: &str| apply(dir.path(), text);
+        let twice = "Mistake: x\n\nIn: f\n-b\n";
+        assert!(plant(twice).is_err(), "it stands there twice");
+        let text = "Mistake: x\n\nIn: f\n a\n-b\n+B\n\n c\n\nIn: f\n-new\n\n";
+        plant(text).expect("it applies");
+        let now = fs::read_to_string(&file).expect("a file");
+        assert_eq!(now, "a\nB\n\nc\nb\n");
+        assert!(plant(text).is_err(), "it is there already");
+        assert!(plant("Mistake: none\n").is_err());
+        assert!(plant("In: f\n c\n").is_err(), "nothing changes");
+        assert!(plant("In: f\n+c\n").is_err(), "nowhere");
+    }
+
+    #[test]
+    fn a_killer_names_its_package() {
+        let said = |text: &str| match Killer::parse(text) {
+            Killer::Host { package, filter } => format!("{package} {filter}"),
+            Killer::Machine(name) => format!("machine {name}"),
+        };
+        assert_eq!(said("cut::mutex"), "fermata-kernel cut::mutex");
+        assert_eq!(said("fermata-hal/tables"), "fermata-hal tables");
+        assert_eq!(said("machine/flags"), "machine flags");
+    }
+
+    #[test]
+    fn only_assertions_kill() {
+        let said = |place: &str, what: &str| {
+            let text = format!("\nthread 't' (7) panicked at {place}:1:2:\n{what}\nnote: x\n");
+            verdict(KERNEL, &text)
+        };
+        let killed = |end: End| matches!(end, End::Killed(_));
+        assert!(killed(said("kernel/src/check.rs", "two run: 3")));
+        assert!(killed(said("kernel/src/test/cut.rs", "A6: it differs")));
+        let overflow = "attempt to subtract with overflow";
+        let bare = "assertion `left == right` failed";
+        assert!(!killed(said("kernel/src/wait.rs", overflow)));
+        assert!(!killed(said("kernel/src/test/ipc.rs", bare)));
+        assert!(killed(said(
+            "kernel/src/test/ipc.rs",
+            &format!("{bare}: A3")
+        )));
+        assert!(!killed(said("kernel/src/memory.rs", "something")));
+        assert!(!killed(verdict(
+            KERNEL,
+            "error[E0425]: cannot find value\n"
+        )));
+        assert!(!killed(verdict(KERNEL, "")));
+    }
+
+    #[test]
+    fn every_mutant_can_be_planted() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let all = mutants(&root.join("tests/mutants"), None).expect("mutants");
+        assert!(all.len() >= ENOUGH);
+        for mutant in all {
+            let dir = TempDir::new().expect("a directory");
+            for line in mutant.text.lines() {
+                if let Some(name) = line.strip_prefix("In:") {
+                    let name = name.trim();
+                    let copy = dir.path().join(name);
+                    fs::create_dir_all(copy.parent().expect("a parent")).expect("a directory");
+                    fs::copy(root.join(name), copy).expect("a copy");
+                }
+            }
+            let applied = apply(dir.path(), &mutant.text);
+            assert_eq!(applied, Ok(()), "{}", mutant.name);
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! What the scenarios in `tests/scenarios` are written with: machines that run a script, with
+//! files put in and taken out, and what came of it.
+//!
+//! A scenario is a function and a name in `tests/scenarios/mod.rs`. It fails by returning an error
+//! or by panicking, so `assert!` may be used.
+
+#![allow(
+    dead_code,
+    reason = "a vocabulary: scenarios use the words that they need"
+)]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use xtask_build::config::Config;
+use xtask_build::error::Error;
+use xtask_build::image::Images;
+use xtask_machine::control::Event;
+use xtask_machine::{self as machine, Add, End, Operator, Options, Typed};
+
+/// Host time that a machine of a scenario has unless told otherwise.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Why a scenario failed.
+pub type Failure = String;
+
+/// A test that runs whole machines.
+pub struct Scenario {
+    /// Its name, unique, in words with underscores.
+    pub name: &'static str,
+    /// What it does, once for each config.
+    pub run: fn(&mut Ctx) -> Result<(), Failure>,
+    /// Why it is not run at present, if it is not.
+    pub ignored: Option<&'static str>,
+}
+
+/// What a scenario finds around it.
+pub struct Ctx<'a> {
+    images: &'a Images,
+    config: Config,
+    notes: Vec<String>,
+    /// Of the last machines, for whoever reads about a failure.
+    transcript: Vec<u8>,
+}
+
+/// What a machine of a scenario did.
+#[derive(Debug)]
+pub struct Output {
+    /// The console.
+    pub stdout: Vec<u8>,
+    /// The kernel's log and, after a panic, its message.
+    pub stderr: String,
+    /// The exit status of `./fermata run`.
+    pub status: u8,
+    /// The files that were got, by path in the guest; missing ones are not there.
+    pub files: BTreeMap<String, Vec<u8>>,
+}
+
+impl Output {
+    /// The console as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// A file that was got.
+    pub fn file(&self, path: &str) -> Result<&[u8], Failure> {
+        self.files
+            .get(path)
+            .map(|content| &content[..])
+            .ok_or_else(|| format!("{path} was not there"))
+    }
+
+    /// Fails unless the machine ended with `status`.
+    pub fn expect_status(&self, status: u8) -> Result<&Self, Failure> {
+        if self.status == status {
+            return Ok(self);
+        }
+        Err(format!(
+            "status {} instead of {status}; console:\n{}\nlog:\n{}",
+            self.status,
+            self.text(),
+            self.stderr
+        ))
+    }
+
+    /// Fails unless the console holds exactly `text`.
+    pub fn expect_stdout(&self, text: &str) -> Result<&Self, Failure> {
+        if self.stdout == text.as_bytes() {
+            return Ok(self);
+        }
+        Err(format!(
+            "the console holds\n{}\ninstead of\n{text}\nlog:\n{}",
+            self.text(),
+            self.stderr
+        ))
+    }
+}
+
+/// A machine to be run.
+#[must_use]
+pub struct Run {
+    options: Options,
+    typed: Vec<(String, Vec<u8>)>,
+}
+
+impl Run {
+    /// A machine whose shell runs `script`, one command per line.
+    pub fn script(script: impl Into<String>) -> Self {
+        let mut run = Self::interactive();
+        run.options.script = Some(script.into().into_bytes());
+        run
+    }
+
+    /// A machine whose shell reads the console.
+    pub fn interactive() -> Self {
+        let mut options = Options::new(Config::DEFAULT);
+        options.timeout = Some(TIMEOUT);
+        Self {
+            options,
+            typed: Vec::new(),
+        }
+    }
+
+    /// With a file or directory of the host at `guest`.
+    pub fn add_host(mut self, host: &str, guest: &str) -> Self {
+        self.options.adds.push(Add::path(host, guest));
+        self
+    }
+
+    /// With a file of this content at `guest`.
+    pub fn add(mut self, guest: &str, content: impl Into<Vec<u8>>) -> Self {
+        self.options
+            .adds
+            .push(Add::bytes(content.into(), false, guest));
+        self
+    }
+
+    /// With a program at `guest`.
+    pub fn add_program(mut self, guest: &str, elf: impl Into<Vec<u8>>) -> Self {
+        self.options.adds.push(Add::bytes(elf.into(), true, guest));
+        self
+    }
+
+    /// Copies `guest` out when the machine stops.
+    pub fn get(mut self, guest: &str) -> Self {
+        self.options.gets.push(guest.into());
+        self
+    }
+
+    /// Types `keys` once the console shows `marker`, after what earlier calls typed. An empty
+    /// marker means at once.
+    pub fn type_after(mut self, marker: &str, keys: &str) -> Self {
+        self.typed.push((marker.into(), keys.as_bytes().to_vec()));
+        self
+    }
+
+    /// With this much memory.
+    pub fn memory(mut self, megabytes: u32) -> Self {
+        self.options.memory = megabytes;
+        self
+    }
+
+    /// Stops after this much host time, with status 124. (120 s unless told otherwise.)
+    pub fn timeout(mut self, seconds: u64) -> Self {
+        self.options.timeout = Some(Duration::from_secs(seconds));
+        self
+    }
+
+    /// Counts instructions instead of time. Nothing can be typed.
+    pub fn deterministic(mut self) -> Self {
+        self.options.deterministic = true;
+        self
+    }
+
+    /// With one more word on the kernel's command line.
+    pub fn word(mut self, word: &str) -> Self {
+        self.options.words.push(word.into());
+        self
+    }
+}
+
+impl<'a> Ctx<'a> {
+    /// The surroundings of a scenario on `config`.
+    pub fn new(images: &'a Images, config: Config) -> Self {
+        Self {
+            images,
+            config,
+            notes: Vec::new(),
+            transcript: Vec::new(),
+        }
+    }
+
+    /// The configuration that this run of the scenario is about.
+    pub fn config(&self) -> &'static str {
+        self.config.name()
+    }
+
+    /// Tells whoever reads the result of the test something: counts, seeds.
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// Runs a machine to its end. Fails only if it could not be started.
+    pub fn run(&mut self, mut run: Run) -> Result<Output, Failure> {
+        run.options.config = self.config;
+        let mut typist = Typist {
+            shown: Vec::new(),
+            seen: 0,
+            typed: run.typed,
+            log: String::new(),
+            files: BTreeMap::new(),
+        };
+        let end = machine::run(self.images, &run.options, &mut typist)
+            .map_err(|Error { message, .. }| message)?;
+        let mut stderr = typist.log;
+        match &end {
+            End::Broken(lines) => stderr.push_str(&lines.join("\n")),
+            End::TimedOut => stderr.push_str("the time is up"),
+            End::Exit(_) | End::Stopped(_) => {}
+        }
+        self.transcript.extend_from_slice(&typist.shown);
+        self.transcript.extend_from_slice(stderr.as_bytes());
+        Ok(Output {
+            stdout: typist.shown,
+            stderr,
+            status: end.status(),
+            files: typist.files,
+        })
+    }
+
+    /// What was noted, and what all machines printed.
+    pub fn finish(self) -> (Vec<String>, String) {
+        (
+            self.notes,
+            String::from_utf8_lossy(&self.transcript).into_owned(),
+        )
+    }
+}
+
+/// Types what a scenario says, and keeps what the machine says.
+struct Typist {
+    shown: Vec<u8>,
+    /// How much of `shown` earlier markers used up.
+    seen: usize,
+    typed: Vec<(String, Vec<u8>)>,
+    log: String,
+    files: BTreeMap<String, Vec<u8>>,
+}
+
+impl Operator for Typist {
+    fn console(&mut self, bytes: &[u8]) -> bool {
+        self.shown.extend_from_slice(bytes);
+        true
+    }
+
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::Log(text) | Event::Unknown(text) => {
+                self.log.push_str(text);
+                self.log.push('\n');
+            }
+            Event::File { path, content } => {
+                self.files.insert(path.clone(), content.clone());
+            }
+            _ => {}
+        }
+    }
+
+    fn typed(&mut self) -> Typed {
+        let Some((marker, keys)) = self.typed.first() else {
+            return Typed::Bytes(Vec::new());
+        };
+        let marker = marker.as_bytes();
+        let unseen = &self.shown[self.seen..];
+        let found = if marker.is_empty() {
+            Some(0)
+        } else {
+            unseen
+                .windows(marker.len())
+                .position(|window| window == marker)
+        };
+        let Some(at) = found else {
+            return Typed::Bytes(Vec::new());
+        };
+        self.seen += at + marker.len();
+        let keys = keys.clone();
+        self.typed.remove(0);
+        Typed::Bytes(keys)
+    }
+}
