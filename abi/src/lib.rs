@@ -11,6 +11,7 @@
 //! * [`state`] holds the structures that `get_state` writes and `set_state` reads.
 //! * [`message`] holds the messages that the kernel itself sends to keepers.
 //! * [`code`] holds result codes and exception codes.
+//! * [`gate`] is the form in which calls stand in a program, so that a loader can redirect them.
 //! * [`table`] is how those structures and codes become data for the reference and the C header.
 //! * [`probe`] is how tests drive a kernel that was built for being tested.
 //! * [`boot`] is what the first program finds when it starts.
@@ -20,6 +21,7 @@
 
 pub mod boot;
 pub mod code;
+pub mod gate;
 pub mod ipc;
 pub mod message;
 pub mod probe;

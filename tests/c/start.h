@@ -17,12 +17,19 @@ enum {
 
 int main(void);
 
-/* The note that tells a native program from a Linux program. */
+/* The note that tells a native program from a Linux program, and the one that says where the list
+ * of its calls is. */
 __asm__(".pushsection .note.fermata, \"a\", @note\n"
         ".p2align 2\n"
         ".long 8, 0, 1\n"
         ".asciz \"Fermata\"\n"
-        ".popsection");
+        ".long 8, 8, 2\n"
+        ".asciz \"Fermata\"\n"
+        ".long __start_fermata_sites - .\n"
+        ".long __stop_fermata_sites - .\n"
+        ".popsection\n"
+        ".hidden __start_fermata_sites\n"
+        ".hidden __stop_fermata_sites");
 
 __asm__(".globl _start\n"
         "_start:\n"

@@ -7,6 +7,7 @@
 //! * [`examples`] holds the examples of the API reference, which are tests too.
 //! * [`cuts`] holds the cuts at every site, for a kernel with the probe.
 //! * [`holds`] holds a thread in every state in which it can wait.
+//! * [`redirected`] holds what the test of the call gate and its program say to each other.
 //! * [`demo`] holds what the programs that get checkpointed share.
 //!
 //! The bins: `kernel` runs tests in its own process, `runner` runs each in a fresh one and reports.
@@ -19,4 +20,5 @@ pub mod demo;
 pub mod examples;
 pub mod harness;
 pub mod holds;
+pub mod redirected;
 pub mod tests;

@@ -174,6 +174,17 @@ impl Plan {
         Ok(plan)
     }
 
+    /// The bytes of the file that go to these addresses, if one piece has them all.
+    #[must_use]
+    pub fn bytes<'a>(&self, file: &'a [u8], address: u64, length: u64) -> Option<&'a [u8]> {
+        self.pieces.iter().find_map(|piece| {
+            let start = usize::try_from(address.checked_sub(piece.address)?).ok()?;
+            let end = start.checked_add(usize::try_from(length).ok()?)?;
+            file.get(piece.offset..piece.offset + piece.length)?
+                .get(start..end)
+        })
+    }
+
     /// Adds the pages of `address..end`. A page shared with the segment before gets both rights.
     fn add_pages(&mut self, address: u64, end: u64, rights: u64) {
         let mut start = address & !(PAGE_SIZE - 1);

@@ -6,14 +6,16 @@
 //!
 //! * [`Process`]: segments, windows, space, first thread, mappings.
 //! * [`image`]: what an ELF executable wants in memory; pure, for hostile files.
+//! * [`gate`]: where a program calls the kernel, for a loader that redirects its calls.
 //! * [`native`]: what a native program finds at its start.
 //! * [`words`]: what a thread is doing, in words.
 //!
-//! The pure parts (`image`, `words`) have host tests beside them.
+//! The pure parts (`gate`, `image`, `words`) have host tests beside them.
 #![no_std]
 
 extern crate alloc;
 
+pub mod gate;
 pub mod image;
 mod live;
 pub mod native;

@@ -4,7 +4,7 @@
 //! with `fn main() -> u8`. It then has a heap, its start information ([`start`]), the console or
 //! files as standard streams ([`println!`]), and:
 //!
-//! * [`sys`]: one function per kernel call;
+//! * [`sys`]: one function per kernel call, through the one [`gate`];
 //! * [`obj`]: kernel objects as owned types, [`obj::Ref`] above all;
 //! * [`rpc`] and [`server`]: the two sides of a service (see the crate `proto` for the messages);
 //! * [`names`], [`memory`], [`fs`], [`console`], [`process`]: thin clients of the services;
@@ -18,6 +18,7 @@ extern crate alloc;
 
 pub mod console;
 pub mod fs;
+pub mod gate;
 pub mod heap;
 pub mod io;
 pub mod large;
@@ -136,7 +137,16 @@ macro_rules! program {
             ".long 0",
             ".long 1",
             ".asciz \"Fermata\"",
+            // The note that says where the list of sites is (`abi::gate`).
+            ".long 8",
+            ".long 8",
+            ".long 2",
+            ".asciz \"Fermata\"",
+            ".long __start_fermata_sites - .",
+            ".long __stop_fermata_sites - .",
             ".popsection",
+            ".hidden __start_fermata_sites",
+            ".hidden __stop_fermata_sites",
         );
 
         $crate::mem_functions!("");

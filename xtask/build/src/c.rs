@@ -24,6 +24,7 @@ const FLAGS: &[&str] = &[
     "-fcf-protection=none",
     "-fPIE",
     "-fvisibility=hidden",
+    "-mno-red-zone",
     "-nostdlib",
     "-static-pie",
     "-Wl,-e,_start,-z,text,-z,noexecstack,--build-id=none",

@@ -315,6 +315,16 @@ const BEGIN: &str = "\
 
 /// What the functions are made with.
 const CALLING: &str = "\
+/* Every call of the kernel stands in the code as a site: a syscall instruction behind three prefixes
+ * that it ignores, five bytes that a loader can replace by a call instruction. The section
+ * fermata_sites lists them, and a note of type 2 says where it is. The list's entry is dropped by
+ * the linker together with the function that the site stands in. A redirected site pushes an
+ * address: compile with -mno-red-zone. */
+#define FERMATA_SITE(label)                                                      \\
+    \".Lfermata_site\" label \":\\n .byte 0x2e, 0x2e, 0x2e\\n syscall\\n\"        \\
+    \".pushsection fermata_sites, \\\"ao\\\", @progbits, .Lfermata_site\" label \"\\n\" \\
+    \".long .Lfermata_site\" label \" - .\\n .popsection\\n\"
+
 /* What comes back from a call that moves no message. */
 struct fermata_returned {
     enum fermata_code code;
@@ -330,7 +340,7 @@ static inline struct fermata_returned fermata_syscall(enum fermata_entrypoint en
     register uint64_t r10 __asm__(\"r10\") = d;
     register uint64_t r8 __asm__(\"r8\") = e;
     register uint64_t r9 __asm__(\"r9\") = f;
-    __asm__ volatile(\"syscall\"
+    __asm__ volatile(FERMATA_SITE(\"%=\")
                      : \"+a\"(rax), \"+D\"(a), \"+S\"(b), \"+d\"(c), \"+r\"(r10), \"+r\"(r8), \"+r\"(r9)
                      :
                      : \"rcx\", \"r11\", \"memory\", \"cc\");
@@ -369,7 +379,7 @@ __asm__(\".pushsection .text.fermata_ipc_registers, \\\"axG\\\", @progbits, ferm
         \"mov 0x28(%rdi), %r8\\n mov 0x30(%rdi), %r9\\n mov 0x38(%rdi), %rbx\\n\"
         \"mov 0x40(%rdi), %rbp\\n mov 0x48(%rdi), %r12\\n mov 0x50(%rdi), %r13\\n\"
         \"mov 0x58(%rdi), %r14\\n mov 0x60(%rdi), %r15\\n mov 0x08(%rdi), %rdi\\n\"
-        \"syscall\\n\"
+        FERMATA_SITE(\"_ipc\")
         \"pop %rcx\\n\"
         \"mov %rax, (%rcx)\\n mov %rdi, 0x08(%rcx)\\n mov %rsi, 0x10(%rcx)\\n mov %rdx, 0x18(%rcx)\\n\"
         \"mov %r10, 0x20(%rcx)\\n mov %r8, 0x28(%rcx)\\n mov %r9, 0x30(%rcx)\\n\"

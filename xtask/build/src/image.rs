@@ -12,6 +12,7 @@ use crate::c;
 use crate::config::Config;
 use crate::error::Error;
 use crate::project::{finish, Project, Room};
+use crate::sites;
 
 /// What all machines of one call boot from. It is read into memory while the build is locked, so
 /// that a later build cannot change it.
@@ -162,11 +163,17 @@ pub fn build_what_builds(
     }
     let binaries = project.binaries(Room::User, Config::DEFAULT);
     for (name, path) in c::build(project)? {
-        images.programs.push((format!("test/{name}"), read(path)?));
+        let elf = read(path)?;
+        check_sites(&name, &elf)?;
+        images.programs.push((format!("test/{name}"), elf));
     }
     for (package, directory) in guests {
         for bin in &package.bins {
             let elf = read(binaries.join(bin))?;
+            // Tests and benchmarks make calls in ways of their own.
+            if matches!(directory, "bin" | "sbin") {
+                check_sites(bin, &elf)?;
+            }
             images
                 .programs
                 .push((format!("{directory}/{bin}"), without_symbols(elf)));
@@ -188,6 +195,12 @@ pub fn build_example(project: &Project, config: Config, example: &str) -> Result
     let examples = project.binaries(Room::Kernel, config).join("examples");
     let path = examples.join(example);
     Ok(Images::of_kernel(config, read(path)?))
+}
+
+/// Every program must enter the kernel by its call gate, which a loader can redirect.
+fn check_sites(name: &str, elf: &[u8]) -> Result<(), Error> {
+    let failed = |why| Error::new(format!("{name} enters the kernel in a wrong way: {why}"));
+    sites::check(elf).map(drop).map_err(failed)
 }
 
 fn read(path: PathBuf) -> Result<Vec<u8>, Error> {

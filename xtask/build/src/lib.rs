@@ -4,6 +4,7 @@
 //! * [`project`] knows where things lie and how cargo is called for host, kernel and programs.
 //! * [`image`] builds kernels and programs, and with [`archive`] and [`busybox`] the boot archive.
 //! * [`header`] makes the C header, [`c`] the C programs.
+//! * [`sites`] checks how programs enter the kernel.
 //! * [`error`] is the error of all crates of xtask.
 
 pub mod archive;
@@ -14,3 +15,4 @@ pub mod error;
 pub mod header;
 pub mod image;
 pub mod project;
+mod sites;

@@ -5,6 +5,7 @@ mod common;
 mod cond;
 mod cut;
 mod exception;
+mod gate;
 mod ipc;
 mod memory;
 mod mutex;
@@ -25,6 +26,7 @@ pub const ALL: &[&[Test]] = &[
     memory::TESTS,
     segment::TESTS,
     exception::TESTS,
+    gate::TESTS,
     space::TESTS,
     bad::TESTS,
     cut::TESTS,

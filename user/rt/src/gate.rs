@@ -1,0 +1,77 @@
+//! The call gate: the one way from a program into the kernel.
+//!
+//! Every kernel call of a program is a site made by [`gate!`](crate::gate!), of the form that
+//! [`abi::gate`] describes. The section of sites has an entry for each; the linker drops the entry
+//! together with the function that the site stands in, and [`crate::program!`] adds the note that
+//! says where the section is.
+//!
+//! Since the `call` of a redirected site pushes an address, what contains a site must not keep
+//! anything in the red zone below its stack pointer: assembly in Rust that is not marked `nostack`
+//! sees to that.
+use abi::{Call, Code};
+use core::arch::asm;
+
+/// The assembly text of one site: use it in `asm!` or `global_asm!` where `syscall` would stand.
+///
+/// The list's entry has to name a symbol of the section that it is about, so that the linker drops
+/// both together; a counter makes one up for each copy of the text that the compiler emits.
+#[macro_export]
+macro_rules! gate {
+    () => {
+        concat!(
+            ".altmacro\n",
+            ".ifndef .Lfermata_sites\n.set .Lfermata_sites, 0\n.endif\n",
+            ".set .Lfermata_sites, .Lfermata_sites + 1\n",
+            ".macro fermata_site number\n",
+            ".Lfermata_site\\number:\n",
+            // `abi::gate::SITE`.
+            ".byte 0x2e, 0x2e, 0x2e\n",
+            "syscall\n",
+            ".pushsection fermata_sites, \"ao\", @progbits, .Lfermata_site\\number\n",
+            ".long .Lfermata_site\\number - .\n",
+            ".popsection\n",
+            ".endm\n",
+            "fermata_site %.Lfermata_sites\n",
+            ".purgem fermata_site\n",
+            ".noaltmacro\n",
+        )
+    };
+}
+
+/// What an ordinary call returns.
+#[derive(Clone, Copy, Debug)]
+pub struct Returned {
+    /// The result.
+    pub code: Code,
+    /// What stands in place of the parameters.
+    pub p: [u64; 6],
+}
+
+/// Makes an ordinary call with these parameters.
+///
+/// # Safety
+/// The call may write to memory that its parameters name, or change what is mapped where: the
+/// caller answers for that.
+#[inline(always)]
+pub unsafe fn syscall(call: Call, mut p: [u64; 6]) -> Returned {
+    let mut word = call as u64;
+    // SAFETY: the kernel keeps all registers but those named here, and does not touch the stack.
+    unsafe {
+        asm!(
+            gate!(),
+            inlateout("rax") word,
+            inlateout("rdi") p[0],
+            inlateout("rsi") p[1],
+            inlateout("rdx") p[2],
+            inlateout("r10") p[3],
+            inlateout("r8") p[4],
+            inlateout("r9") p[5],
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    Returned {
+        code: Code::from_word(word),
+        p,
+    }
+}
