@@ -456,7 +456,7 @@ mod image {
 
         fn advance(&self, thread: usize, bytes: u64) {
             let context = &self.threads[thread];
-            context.rip.set(context.rip.get() + bytes);
+            context.frame.rip.set(context.frame.rip.get() + bytes);
         }
     }
 
@@ -590,7 +590,7 @@ mod image {
 
     /// What a program that has ended says.
     fn ended(machine: &Machine, thread: usize, trap: Trap) -> Next {
-        match (trap, machine.threads[thread].rax.get()) {
+        match (trap, machine.threads[thread].frame.rax.get()) {
             (Trap::Syscall, 0) => Passed,
             (Trap::Syscall, _) => Failed("the program says so"),
             _ => Failed("an unexpected trap"),
@@ -638,39 +638,39 @@ mod image {
             return Failed("wrong registers");
         }
         for register in [
-            &context.rbx,
-            &context.rdx,
-            &context.rsi,
-            &context.rdi,
-            &context.rbp,
-            &context.r8,
-            &context.r9,
-            &context.r10,
-            &context.r12,
-            &context.r13,
-            &context.r14,
-            &context.r15,
+            &context.frame.rbx,
+            &context.frame.rdx,
+            &context.frame.rsi,
+            &context.frame.rdi,
+            &context.frame.rbp,
+            &context.frame.r8,
+            &context.frame.r9,
+            &context.frame.r10,
+            &context.frame.r12,
+            &context.frame.r13,
+            &context.frame.r14,
+            &context.frame.r15,
         ] {
             register.set(register.get() + 1000);
         }
         // The program compares with rax + 1001 and so on.
-        context.rax.set(1000);
+        context.frame.rax.set(1000);
         machine.advance(thread, 2);
         Run(thread)
     }
 
     fn system_call_restarts(machine: &'static Machine, thread: usize, trap: Trap) -> Next {
         let context = &machine.threads[thread];
-        if trap != Trap::Syscall || context.rax.get() != 1 + machine.step.get() {
+        if trap != Trap::Syscall || context.frame.rax.get() != 1 + machine.step.get() {
             return Failed("not the same call");
         }
-        context.rax.set(context.rax.get() + 1);
+        context.frame.rax.set(context.frame.rax.get() + 1);
         match machine.step.get() {
             // Restarted by sysret.
             0..3 => Run(thread),
             // Restarted by iret.
             3..6 => {
-                context.set_registers(&context.registers());
+                context.set_registers(&context.frame.registers());
                 if !context.is_full() {
                     return Failed("set_registers without effect");
                 }
@@ -740,7 +740,7 @@ mod image {
             execute: false,
             present: false,
         };
-        let read = machine.threads[thread].rax.get();
+        let read = machine.threads[thread].frame.rax.get();
         match machine.step.get() {
             0 if trap == absent => machine.map(DATA, page(0x11), R),
             1 if trap == Trap::Syscall && read == 0x11 => {
@@ -874,7 +874,7 @@ mod image {
         if machine.step.get() == 5 {
             return Passed;
         }
-        machine.threads[0].rip.set(0x1234_5678_1234_5678);
+        machine.threads[0].frame.rip.set(0x1234_5678_1234_5678);
         Run(0)
     }
 
@@ -912,7 +912,7 @@ mod image {
         let base = STACK + PAGE_SIZE - 64 + 8 * machine.step.get();
         match (machine.step.get(), trap) {
             (0, Trap::Syscall) | (1, Trap::Exception { vector: 6, .. }) => {
-                if (context.fs_base.get(), context.gs_base.get()) != (base, base + 8) {
+                if (context.frame.fs_base.get(), context.frame.gs_base.get()) != (base, base + 8) {
                     return Failed("wrong bases");
                 }
                 machine.advance(thread, 2);
@@ -952,12 +952,14 @@ mod image {
     fn fpu_of_two_threads(machine: &'static Machine, thread: usize, trap: Trap) -> Next {
         let step = machine.step.get();
         match trap {
-            Trap::Syscall if machine.threads[thread].rax.get() == 1 => machine.advance(thread, 2),
+            Trap::Syscall if machine.threads[thread].frame.rax.get() == 1 => {
+                machine.advance(thread, 2)
+            }
             _ => return Failed("a register changed"),
         }
         if step == 0 {
             machine.begin(1, TESTS[machine.test.get()].1);
-            machine.threads[1].rdi.set(0x5555);
+            machine.threads[1].frame.rdi.set(0x5555);
             return Run(1);
         }
         match step {
@@ -974,7 +976,7 @@ mod image {
         if trap != Trap::Syscall {
             return Failed("no call");
         }
-        if machine.step.get() > 0 && context.rdi.get() != 0x1111 * machine.step.get() {
+        if machine.step.get() > 0 && context.frame.rdi.get() != 0x1111 * machine.step.get() {
             return Failed("another value arrived");
         }
         if machine.step.get() == 4 {
@@ -1291,7 +1293,7 @@ mod image {
             hal::irq_unmask(0);
         }
         match trap {
-            Trap::Syscall if machine.threads[thread].rax.get() != 5000 => {
+            Trap::Syscall if machine.threads[thread].frame.rax.get() != 5000 => {
                 campaign.fail("a register changed");
             }
             Trap::Syscall => {

@@ -1,8 +1,9 @@
 //! What both machines share: a thread's registers, and how the machine calls the kernel.
 
 use crate::{machine, Stack};
+use abi::registers::{Lost, DEADLINE, RECEIVE, SEND, WORDS, WORDS_REFS};
 use abi::state::FPU_BYTES;
-use abi::Registers;
+use abi::{Registers, ROLES};
 use core::cell::Cell;
 
 /// The user-visible registers of a thread, and what the machine keeps for it.
@@ -15,32 +16,54 @@ use core::cell::Cell;
 pub struct Context {
     /// First, as it wants the alignment of a [`Kernel::Thread`].
     pub(crate) fpu: FpuArea,
-    pub rax: Cell<u64>,
-    pub rbx: Cell<u64>,
-    pub rcx: Cell<u64>,
-    pub rdx: Cell<u64>,
-    pub rsi: Cell<u64>,
-    pub rdi: Cell<u64>,
-    pub rbp: Cell<u64>,
-    pub rsp: Cell<u64>,
-    pub r8: Cell<u64>,
-    pub r9: Cell<u64>,
-    pub r10: Cell<u64>,
-    pub r11: Cell<u64>,
-    pub r12: Cell<u64>,
-    pub r13: Cell<u64>,
-    pub r14: Cell<u64>,
-    pub r15: Cell<u64>,
-    pub rip: Cell<u64>,
-    pub fs_base: Cell<u64>,
-    pub gs_base: Cell<u64>,
+    /// The registers, but for the flags.
+    pub frame: machine::Frame,
     /// Not for the kernel to write: see [`Context::set_registers`]. All that are defined are in this half.
-    pub(crate) rflags: Cell<u32>,
+    pub(crate) flags: Cell<u32>,
     pub(crate) needs: Needs,
     /// What others call the thread. The machine does nothing with it.
     pub tag: Cell<u64>,
     pub(crate) stack: [OnStack; machine::OWN_STACKS as usize],
 }
+
+/// The registers of a machine, but for the flags, in the order in which they lie in a [`Context`].
+macro_rules! frame {
+    ($flags:ident $Flags:ident; $($register:ident $Register:ident),+ $(,)?) => {
+        /// A thread's registers, but for the flags. The kernel asks [`Context`] for them by their roles.
+        #[repr(C)]
+        #[derive(Default)]
+        #[allow(missing_docs)] // Their names are the processor's.
+        pub struct Frame {
+            $(pub $register: core::cell::Cell<u64>,)+
+        }
+
+        impl Frame {
+            /// A register, other than the flags.
+            #[inline(always)]
+            pub(crate) fn cell(&self, register: abi::Register) -> &core::cell::Cell<u64> {
+                match register {
+                    $(abi::Register::$Register => &self.$register,)+
+                    abi::Register::$Flags => panic!("the flags are kept elsewhere"),
+                }
+            }
+
+            /// All of them, with these flags.
+            #[inline(always)]
+            pub(crate) fn load(&self, flags: u64) -> abi::Registers {
+                abi::Registers {
+                    $($register: self.$register.get(),)+
+                    $flags: flags,
+                }
+            }
+
+            #[inline(always)]
+            pub(crate) fn store(&self, registers: &abi::Registers) {
+                $(self.$register.set(registers.$register);)+
+            }
+        }
+    };
+}
+pub(crate) use frame;
 
 /// Which stack is a context's.
 #[repr(C)]
@@ -56,7 +79,7 @@ pub(crate) struct OnStack {
 #[repr(C, align(4))]
 pub(crate) struct Needs {
     /// 1: every register must be restored, which makes it 0 again. 0: the thread is in user mode or in a
-    /// system call, and `rcx` and `r11` are dead.
+    /// system call, and the registers that this loses are dead.
     pub(crate) full: Cell<u8>,
     /// 1: the context's FPU registers are in the processor.
     pub(crate) has_fpu: Cell<u8>,
@@ -75,11 +98,104 @@ pub(crate) mod needs {
 /// What a thread is aligned to.
 pub(crate) const THREAD_ALIGN: usize = 16;
 
-/// The flags that a program can change by itself: CF PF AF ZF SF TF DF OF NT RF AC ID.
-const USER_FLAGS: u64 = 0x25_4dd5;
-const _: () = assert!((USER_FLAGS | FIXED_FLAGS) >> 32 == 0);
-/// The flags that are always set in user mode: IF, and bit 1.
-const FIXED_FLAGS: u64 = 0x202;
+const _: () = assert!((ROLES.user_flags | ROLES.fixed_flags) >> 32 == 0);
+
+/// A part of scattered memory that a message is sent from or received into, as the registers have it:
+/// see [`abi::registers::Area`].
+#[derive(Clone, Copy)]
+#[allow(missing_docs)]
+pub struct Area<'a> {
+    pub address: &'a Cell<u64>,
+    pub length: &'a Cell<u64>,
+    pub list: &'a Cell<u64>,
+    pub entries: &'a Cell<u64>,
+    pub refs: &'a Cell<u64>,
+}
+
+/// The registers by what they are for ([`abi::registers`]).
+impl Context {
+    /// The word of the call: its number, the count of a register message, later the result.
+    #[inline(always)]
+    pub fn call(&self) -> &Cell<u64> {
+        self.frame.cell(ROLES.call)
+    }
+
+    /// Parameter `n` of a call. Panics if there is no such parameter.
+    #[inline(always)]
+    pub fn parameter(&self, n: usize) -> &Cell<u64> {
+        self.frame.cell(ROLES.parameters[n])
+    }
+
+    #[inline(always)]
+    fn area(&self, [address, length, list, entries, refs]: [usize; 5]) -> Area<'_> {
+        Area {
+            address: self.parameter(address),
+            length: self.parameter(length),
+            list: self.parameter(list),
+            entries: self.parameter(entries),
+            refs: self.parameter(refs),
+        }
+    }
+
+    /// What an IPC call sends.
+    #[inline(always)]
+    pub fn send(&self) -> Area<'_> {
+        self.area(SEND)
+    }
+
+    /// What an IPC call receives into.
+    #[inline(always)]
+    pub fn receive(&self) -> Area<'_> {
+        self.area(RECEIVE)
+    }
+
+    /// The words of a register message.
+    #[inline(always)]
+    pub fn words(&self) -> [&Cell<u64>; WORDS.len()] {
+        let [a, b, c, d, e, f, g, h] = WORDS;
+        let word = |n| self.parameter(n);
+        [
+            word(a),
+            word(b),
+            word(c),
+            word(d),
+            word(e),
+            word(f),
+            word(g),
+            word(h),
+        ]
+    }
+
+    /// The list of references that a register message sends.
+    #[inline(always)]
+    pub fn words_refs(&self) -> &Cell<u64> {
+        self.parameter(WORDS_REFS)
+    }
+
+    /// The deadline of an IPC call.
+    #[inline(always)]
+    pub fn deadline(&self) -> &Cell<u64> {
+        self.parameter(DEADLINE)
+    }
+
+    /// The program counter.
+    #[inline(always)]
+    pub fn pc(&self) -> &Cell<u64> {
+        self.frame.cell(ROLES.pc)
+    }
+
+    /// The stack pointer.
+    #[inline(always)]
+    pub fn sp(&self) -> &Cell<u64> {
+        self.frame.cell(ROLES.sp)
+    }
+
+    /// The address behind the instruction that makes a call, if the program counter is at one.
+    #[inline(always)]
+    pub fn behind_call(&self) -> u64 {
+        self.pc().get().wrapping_add(ROLES.call_bytes)
+    }
+}
 
 impl Context {
     /// Zero registers, interrupts on, traps on the processor's stack.
@@ -87,26 +203,8 @@ impl Context {
         let zero = || Cell::new(0);
         Context {
             fpu: FpuArea::new(),
-            rax: zero(),
-            rbx: zero(),
-            rcx: zero(),
-            rdx: zero(),
-            rsi: zero(),
-            rdi: zero(),
-            rbp: zero(),
-            rsp: zero(),
-            r8: zero(),
-            r9: zero(),
-            r10: zero(),
-            r11: zero(),
-            r12: zero(),
-            r13: zero(),
-            r14: zero(),
-            r15: zero(),
-            rip: zero(),
-            fs_base: zero(),
-            gs_base: zero(),
-            rflags: Cell::new(FIXED_FLAGS as u32),
+            frame: machine::Frame::default(),
+            flags: Cell::new(ROLES.fixed_flags as u32),
             needs: Needs {
                 full: Cell::new(1),
                 has_fpu: Cell::new(0),
@@ -120,72 +218,48 @@ impl Context {
         }
     }
 
-    /// The registers as a message or a state carries them. In a system call `rcx` and `r11` read
-    /// as what the `syscall` instruction leaves in them.
+    /// The registers as a message or a state carries them. In a system call those that it loses read
+    /// as what it leaves in them.
+    #[inline(always)] // Whoever wants words needs no copy in between.
     pub fn registers(&self) -> Registers {
-        let full = self.is_full();
-        Registers {
-            rax: self.rax.get(),
-            rbx: self.rbx.get(),
-            rcx: if full {
-                self.rcx.get()
-            } else {
-                self.rip.get().wrapping_add(2)
-            },
-            rdx: self.rdx.get(),
-            rsi: self.rsi.get(),
-            rdi: self.rdi.get(),
-            rbp: self.rbp.get(),
-            rsp: self.rsp.get(),
-            r8: self.r8.get(),
-            r9: self.r9.get(),
-            r10: self.r10.get(),
-            r11: if full { self.r11.get() } else { self.rflags() },
-            r12: self.r12.get(),
-            r13: self.r13.get(),
-            r14: self.r14.get(),
-            r15: self.r15.get(),
-            rip: self.rip.get(),
-            rflags: self.rflags(),
-            fs_base: self.fs_base.get(),
-            gs_base: self.gs_base.get(),
+        let mut registers = self.frame.load(self.flags());
+        if !self.is_full() {
+            for &(register, lost) in ROLES.lost {
+                registers.set(register, self.shown(lost));
+            }
+        }
+        registers
+    }
+
+    /// What a register shows that the call has lost.
+    #[inline(always)]
+    fn shown(&self, lost: Lost) -> u64 {
+        match lost {
+            Lost::Next => self.behind_call(),
+            Lost::Flags => self.flags(),
         }
     }
 
     /// Sets every register. Of the flags only those that a program can change are taken. The
-    /// caller has refused what [`user_address_ok`] refuses.
-    pub fn set_registers(&self, r: &Registers) {
-        assert!(user_address_ok(r), "registers that were not checked");
-        self.rax.set(r.rax);
-        self.rbx.set(r.rbx);
-        self.rcx.set(r.rcx);
-        self.rdx.set(r.rdx);
-        self.rsi.set(r.rsi);
-        self.rdi.set(r.rdi);
-        self.rbp.set(r.rbp);
-        self.rsp.set(r.rsp);
-        self.r8.set(r.r8);
-        self.r9.set(r.r9);
-        self.r10.set(r.r10);
-        self.r11.set(r.r11);
-        self.r12.set(r.r12);
-        self.r13.set(r.r13);
-        self.r14.set(r.r14);
-        self.r15.set(r.r15);
-        self.rip.set(r.rip);
-        self.set_rflags(r.rflags);
-        self.fs_base.set(r.fs_base);
-        self.gs_base.set(r.gs_base);
+    /// caller has refused what [`user_registers_ok`] refuses.
+    pub fn set_registers(&self, registers: &Registers) {
+        assert!(
+            user_registers_ok(registers),
+            "registers that were not checked"
+        );
+        self.frame.store(registers);
+        self.set_flags(registers.flags());
         self.set_full(true);
     }
 
     /// Of the flags only those that a program can change.
-    fn set_rflags(&self, rflags: u64) {
-        self.rflags.set((rflags & USER_FLAGS | FIXED_FLAGS) as u32);
+    fn set_flags(&self, flags: u64) {
+        self.flags
+            .set((flags & ROLES.user_flags | ROLES.fixed_flags) as u32);
     }
 
     /// Whether every register must be restored on the way out, which ends that. Otherwise the thread is in
-    /// user mode or in a system call, and `rcx` and `r11` are dead.
+    /// user mode or in a system call, and the registers that this loses are dead.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
         self.needs.full.get() != 0
@@ -198,24 +272,25 @@ impl Context {
     }
 
     /// Sets the registers that control the thread, and keeps the others. Of the flags only those that a
-    /// program can change are taken. The caller has refused a `rip` that [`user_rip_ok`] refuses.
+    /// program can change are taken. The caller has refused a `pc` that [`user_pc_ok`] refuses.
     #[inline]
-    pub fn set_control(&self, rip: u64, rsp: u64, rflags: u64) {
-        assert!(user_rip_ok(rip), "an address that was not checked");
+    pub fn set_control(&self, pc: u64, sp: u64, flags: u64) {
+        assert!(user_pc_ok(pc), "an address that was not checked");
         if !self.is_full() {
             // As `registers` shows them.
-            self.rcx.set(self.rip.get().wrapping_add(2));
-            self.r11.set(self.rflags());
+            for &(register, lost) in ROLES.lost {
+                self.frame.cell(register).set(self.shown(lost));
+            }
             self.set_full(true);
         }
-        self.rip.set(rip);
-        self.rsp.set(rsp);
-        self.set_rflags(rflags);
+        self.pc().set(pc);
+        self.sp().set(sp);
+        self.set_flags(flags);
     }
 
     /// The thread's flags.
-    pub fn rflags(&self) -> u64 {
-        self.rflags.get().into()
+    pub fn flags(&self) -> u64 {
+        self.flags.get().into()
     }
 
     /// The thread's x87 and SSE state, in the form in which [`Context::set_fpu`] would keep it.
@@ -271,16 +346,17 @@ fn canonical(address: u64) -> bool {
     ((address << 16) as i64 >> 16) as u64 == address
 }
 
-/// Whether [`Context::set_registers`] takes these: `rip` is an address of the user half and the
-/// segment bases are canonical. `rsp` may be anything, as the program could have made it so.
-pub fn user_address_ok(registers: &Registers) -> bool {
-    user_rip_ok(registers.rip) && canonical(registers.fs_base) && canonical(registers.gs_base)
+/// Whether [`Context::set_registers`] takes these: the program counter is an address of the user half and
+/// the bases are canonical. The stack pointer may be anything, as the program could have made it so.
+pub fn user_registers_ok(registers: &Registers) -> bool {
+    let based = |&base| canonical(registers.get(base));
+    user_pc_ok(registers.pc()) && ROLES.bases.iter().all(based)
 }
 
-/// Whether [`Context::set_control`] takes this `rip`: an address of the user half.
+/// Whether [`Context::set_control`] takes this program counter: an address of the user half.
 #[inline(always)]
-pub fn user_rip_ok(rip: u64) -> bool {
-    rip < 1 << 47
+pub fn user_pc_ok(pc: u64) -> bool {
+    pc < 1 << 47
 }
 
 /// The thread's context, which is where the thread is. Panics if it is elsewhere.
@@ -349,7 +425,7 @@ impl FpuArea {
 /// Why the kernel is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trap {
-    /// The `syscall` instruction. The context's `rip` is at the instruction and it is not full.
+    /// A call. The context's program counter is at the instruction that makes it, and it is not full.
     Syscall,
     /// A memory access that the translations do not allow.
     PageFault {
@@ -362,7 +438,7 @@ pub enum Trap {
         /// There is a translation, but it does not allow this.
         present: bool,
     },
-    /// Any other exception of the processor. For vector 3, `rip` is at the `int3` instruction.
+    /// Any other exception of the processor. For a breakpoint the program counter is at the instruction.
     Exception {
         /// The processor's vector.
         vector: u8,

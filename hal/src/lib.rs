@@ -12,7 +12,7 @@
 #![deny(missing_docs)]
 
 pub mod context;
-pub use context::{user_address_ok, user_rip_ok, Context, Kernel, Trap};
+pub use context::{user_pc_ok, user_registers_ok, Area, Context, Kernel, Trap};
 pub mod mask;
 mod narrow;
 pub use mask::{Irq, IRQ};
@@ -33,7 +33,7 @@ pub use machine::{
     let_interrupts_in, load_ports, log, now, pool_bytes, read_array, read_bytes, read_word,
     read_words, reset_stack, set_timer, stack_attach, stack_detach, stack_handoff, start,
     switch_context, switch_stack, ticks, time_of, user_frame, wait_for_interrupt, write_bytes,
-    write_word, write_words, PageTable, Stack, EVENTS, IRQ_LINES, OWN_LINES, STACK_BYTES,
+    write_word, write_words, Frame, PageTable, Stack, EVENTS, IRQ_LINES, OWN_LINES, STACK_BYTES,
 };
 
 /// The number of a physical frame: its address divided by [`abi::PAGE_SIZE`].

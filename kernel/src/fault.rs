@@ -134,7 +134,7 @@ pub(crate) fn processor(k: K, t: &'static Thread, vector: u8, error: u64) -> &'s
         Some(code) if vector < 32 => code,
         _ => Exception::Processor,
     };
-    let address = t.ctx.rip.get();
+    let address = t.ctx.pc().get();
     if let Some(next) = ipc::fast::exception(k, t, code, address, error) {
         return next;
     }

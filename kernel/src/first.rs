@@ -77,11 +77,9 @@ fn build(k: K, first: &FirstSpace<'_>) -> Result<&'static Thread, Stop> {
         memory::probe(k, space, m.start, m.size, Access(0))?;
     }
     let thread = object::create::<Thread>(k, account, &at(boot::ROOT_THREAD), None)?;
-    thread.ctx.set_registers(&abi::Registers {
-        rip: first.entry,
-        rsp: first.stack,
-        ..abi::Registers::default()
-    });
+    thread
+        .ctx
+        .set_registers(&abi::Registers::starting(first.entry, first.stack, 0));
     thread.stop_count.set(0);
     thread.priority.set((abi::PRIORITIES / 2) as u8);
     thread.attach(k, Some(space));

@@ -396,7 +396,7 @@ impl hal::Kernel for Kernel {
             return self.leave(t);
         }
         self.counters.begin(t);
-        syscall::HANDLERS[t.ctx.rax.get() as u8 as usize](self, t)
+        syscall::HANDLERS[t.ctx.call().get() as u8 as usize](self, t)
     }
 
     #[inline(always)]

@@ -25,7 +25,8 @@ impl System {
     /// Does a call.
     pub(crate) fn call(&mut self, t: Id, space: Id, call: Call) -> Handled {
         let r = self.thread(t).registers;
-        let c = Caller { t, space, a: r.rdi, b: r.rsi, c: r.rdx, d: r.r10, e: r.r8 };
+        let [a, b, c, d, e] = [0, 1, 2, 3, 4].map(|n| r.parameter(n));
+        let c = Caller { t, space, a, b, c, d, e };
         let number = call as usize - 1;
         if let Some(&ty) = TYPES.get(number / 6) {
             return match number % 6 {
@@ -86,7 +87,7 @@ impl System {
     }
 
     fn value(&mut self, c: Caller, value: u64) -> Handled {
-        self.thread_mut(c.t).registers.rdi = value;
+        self.thread_mut(c.t).registers.set_parameter(0, value);
         self.done(c)
     }
 }
@@ -206,7 +207,7 @@ impl System {
         if !self.mutex(mutex).locked {
             return Err(Stop::Code(Code::Invalid));
         }
-        self.thread_mut(c.t).registers.rdi = c.b;
+        self.thread_mut(c.t).registers.set_parameter(0, c.b);
         self.become_call(c.t, Call::MutexLock);
         self.unlock(mutex);
         self.wait(c.t, Waiting::Cond, Some(cond));
@@ -256,7 +257,7 @@ impl System {
             let next = if at < end { self.next_mapped(region, at) } else { None };
             let Some(next) = next.filter(|&next| next < end) else {
                 let r = &mut self.thread_mut(c.t).registers;
-                r.rsi = r.rsi.max(end);
+                r.set_parameter(1, r.parameter(1).max(end));
                 return Err(Stop::Code(Code::NotFound));
             };
             let page = crate::memory::page(next);
@@ -272,14 +273,15 @@ impl System {
                 }
             }
             at = page + PAGE_SIZE;
-            self.thread_mut(c.t).registers.rsi = at;
+            self.thread_mut(c.t).registers.set_parameter(1, at);
         }
         Err(Stop::Again)
     }
 
     fn found(&mut self, c: Caller, at: u64, ty: u64) -> Handled {
         let r = &mut self.thread_mut(c.t).registers;
-        (r.rsi, r.r8) = (at, ty);
+        r.set_parameter(1, at);
+        r.set_parameter(4, ty);
         self.done(c)
     }
 }

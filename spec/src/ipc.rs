@@ -14,6 +14,7 @@ use crate::wait::{reliable, Errand, Hint, Obstacle, Status, Waiting};
 use crate::{Handled, Id, Outcome, Stop, System};
 use abi::ipc::{next, plan, Plan};
 use abi::message::SHORT_ANSWER_WORDS;
+use abi::registers::DEADLINE;
 use abi::state::{Stage, REGISTER_WORDS};
 use abi::{Call, Code, Exception, Registers, Type, MAX_IDEMPOTENT};
 
@@ -70,10 +71,11 @@ impl System {
     /// The first stage is done. The count of a register message that has still to be sent stays.
     fn become_stage(&mut self, t: Id, from: Call, rest: Call) {
         let sends = plan(rest).has(Plan::SEND) && plan(from).has(Plan::SEND);
-        let count = self.thread(t).registers.rax & 0xff00;
+        let count = self.thread(t).registers.call() & 0xff00;
         self.become_call(t, rest);
         if sends && plan(rest).has(Plan::SHORT) {
-            self.thread_mut(t).registers.rax |= count;
+            let r = &mut self.thread_mut(t).registers;
+            r.set_call(r.call() | count);
         }
     }
 
@@ -94,7 +96,7 @@ impl System {
     /// Result of a receive: a register message has its count beside the code.
     fn finish_receive(&mut self, t: Id, code: Code) {
         let short = self.stages(t).is_some_and(|s| s.has(Plan::SHORT));
-        let count = if short { self.thread(t).registers.rax & 0xff00 } else { 0 };
+        let count = if short { self.thread(t).registers.call() & 0xff00 } else { 0 };
         self.finish_with(t, code as u64 | count);
     }
 
@@ -104,7 +106,7 @@ impl System {
     }
 
     fn frame_call(&self, t: Id) -> Option<Call> {
-        Call::from_number(self.thread(t).registers.rax as u8)
+        Call::from_number(self.thread(t).registers.call() as u8)
     }
 
     fn space_of(&self, t: Id) -> Result<Id, Stop> {
@@ -208,7 +210,7 @@ fn other(stages: Plan) -> Plan {
 impl System {
     /// Connects to a port: to a server that waits there, or waits for one.
     fn connect(&mut self, t: Id) -> Result<Step, Stop> {
-        let handle = self.thread(t).registers.rdi;
+        let handle = self.thread(t).registers.parameter(0);
         let port = self.find_target(self.space_of(t)?, handle, Type::Port)?;
         if self.thread(t).client.stage != Stage::None {
             return Err(Stop::Code(Code::WrongStage));
@@ -236,7 +238,8 @@ impl System {
     fn link(&mut self, client: Id, server: Id, port: Id) {
         self.thread_mut(client).client = End { stage: Stage::Sending, peer: Some(server) };
         self.thread_mut(server).server = End { stage: Stage::Receiving, peer: Some(client) };
-        self.thread_mut(server).registers.rdi = self.port(port).alias;
+        let alias = self.port(port).alias;
+        self.thread_mut(server).registers.set_parameter(0, alias);
         if self.waits(server, Waiting::Portset) {
             self.connected_now(server);
         }
@@ -404,7 +407,7 @@ impl System {
 impl System {
     /// Ends the connection, and takes the next client or waits for one.
     fn wait_for_client(&mut self, t: Id, stages: Plan) -> Result<Step, Stop> {
-        let handle = self.thread(t).registers.rdi;
+        let handle = self.thread(t).registers.parameter(0);
         let set = self.find(self.space_of(t)?, handle, Type::Portset)?;
         self.leave_client(t);
         while let Some((client, port)) = self.waiting_client(set) {
@@ -425,7 +428,7 @@ impl System {
         }
         let mut deadline = None;
         if stages.has(Plan::UNTIL) {
-            let at = self.thread(t).registers.rbp;
+            let at = self.thread(t).registers.parameter(DEADLINE);
             deadline = self.machine_time(self.space_of(t)?, at);
             if deadline.is_some_and(|at| at <= self.now) {
                 return Err(Stop::Code(Code::TimedOut));
@@ -522,14 +525,15 @@ impl System {
         }
         self.become_stage(s, call, rest);
         sink.save_receiver(&mut self.thread_mut(s).registers);
-        self.thread_mut(s).registers.rdi = self.port(port).alias;
+        let alias = self.port(port).alias;
+        self.thread_mut(s).registers.set_parameter(0, alias);
         self.finish_receive(s, code);
         Moved::All
     }
 
     /// Request out, wait for the reply. Until that is there the frame says to do it all again.
     fn call_idempotent(&mut self, t: Id, stages: Plan) -> Handled {
-        let handle = self.thread(t).registers.rdi;
+        let handle = self.thread(t).registers.parameter(0);
         let port = self.find_target(self.space_of(t)?, handle, Type::Port)?;
         let source = Side::sender(self, t, stages);
         if source.known_length() > MAX_IDEMPOTENT {
@@ -559,7 +563,7 @@ impl System {
     fn exception_message(&self, t: Id, s: Id, begin: [u64; 4]) -> Vec<u64> {
         let r = self.thread(t).registers();
         let short = self.frame_call(s).is_some_and(|call| plan(call).has(Plan::SHORT));
-        let control = [r.rip, r.rsp, r.rflags, r.rax];
+        let control = [r.pc(), r.sp(), r.flags(), r.call()];
         let rest: &[u64] = if short { &control } else { &r.to_words() };
         begin.iter().chain(rest).copied().collect()
     }
@@ -671,9 +675,8 @@ impl System {
         for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
             *word = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
         }
-        let [rip, rsp, rflags, rax, ..] = words;
         let sound = match short {
-            true => crate::state::sound(&Registers { rip, ..Registers::default() }),
+            true => crate::state::sound(&control(Registers::default(), &words)),
             false => crate::state::sound(&Registers::from_words(&words)),
         };
         if !sound {
@@ -688,7 +691,7 @@ impl System {
             if self.thread(c).exception_delivered {
                 let thread = self.thread_mut(c);
                 thread.set_registers(match short {
-                    true => Registers { rip, rsp, rflags, rax, ..thread.registers() },
+                    true => control(thread.registers(), &words),
                     false => Registers::from_words(&words),
                 });
                 thread.exception_delivered = false;
@@ -699,4 +702,14 @@ impl System {
         }
         Ok(())
     }
+}
+
+/// These registers, controlled by the words of a short answer.
+fn control(mut registers: Registers, words: &[u64; REGISTER_WORDS]) -> Registers {
+    let [pc, sp, flags, call, ..] = *words;
+    registers.set_pc(pc);
+    registers.set_sp(sp);
+    registers.set_flags(flags);
+    registers.set_call(call);
+    registers
 }

@@ -174,8 +174,8 @@ impl System {
             Event::Processor { vector, error } => {
                 self.thread_mut(t).in_call = false;
                 let code = Exception::from_raw(u64::from(vector)).filter(|_| vector < 32);
-                let rip = self.thread(t).registers.rip;
-                self.exception(t, code.unwrap_or(Exception::Processor), rip, error);
+                let pc = self.thread(t).registers.pc();
+                self.exception(t, code.unwrap_or(Exception::Processor), pc, error);
             }
             Event::Timer => self.timer(),
             Event::Line(line) => {
@@ -192,12 +192,12 @@ impl System {
         let space = self.thread(t).space.ok_or(Stop::Exception(Exception::NoSpace, 0))?;
         let r = &self.thread(t).registers;
         if self.space(space).foreign {
-            let (rip, rax) = (r.rip, r.rax);
-            self.exception(t, Exception::ForeignCall, rip, rax);
+            let (pc, call) = (r.pc(), r.call());
+            self.exception(t, Exception::ForeignCall, pc, call);
             return Ok(Outcome::Wait);
         }
-        match Call::from_number(r.rax as u8) {
-            None => Err(Stop::Exception(Exception::NoCall, r.rax)),
+        match Call::from_number(r.call() as u8) {
+            None => Err(Stop::Exception(Exception::NoCall, r.call())),
             Some(call) => self.call(t, space, call),
         }
     }

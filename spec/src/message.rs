@@ -7,6 +7,7 @@
 use crate::memory::word_aligned;
 use crate::{Id, Place, Stop, System};
 use abi::ipc::Plan;
+use abi::registers::{Area, RECEIVE, WORDS_REFS};
 use abi::{access, Code, Registers, Type};
 use abi::{MAX_IDEMPOTENT, MAX_LIST_REFS, MAX_SHORT, OBJECT_SIZE, PAGE_SIZE};
 
@@ -27,6 +28,13 @@ enum Bytes {
     Held { bytes: [u8; HELD], at: usize, end: usize },
 }
 
+impl Bytes {
+    fn memory(area: Area) -> Bytes {
+        let Area { address, length, list, entries: left, .. } = area;
+        Bytes::Memory { address, length, list, left }
+    }
+}
+
 /// The longest message that the kernel itself sends.
 const HELD: usize = abi::message::EXCEPTION_WORDS * 8;
 /// Empty segments that are skipped before others have a turn.
@@ -44,24 +52,22 @@ pub(crate) enum Moved {
     Receiver(Stop),
 }
 
-fn short(r: &mut Registers) -> [&mut u64; 8] {
-    [&mut r.rsi, &mut r.rdx, &mut r.r10, &mut r.r8, &mut r.r9, &mut r.r12, &mut r.r13, &mut r.r14]
-}
-
 /// The bytes of a register message, and how many count.
 fn held(r: &Registers) -> ([u8; HELD], usize) {
     let mut bytes = [0; HELD];
-    for (chunk, register) in bytes.chunks_exact_mut(8).zip(short(&mut r.clone())) {
-        chunk.copy_from_slice(&register.to_le_bytes());
+    for (chunk, word) in bytes.chunks_exact_mut(8).zip(r.words()) {
+        chunk.copy_from_slice(&word.to_le_bytes());
     }
-    (bytes, (r.rax >> 8 & 0xff).min(MAX_SHORT) as usize)
+    (bytes, (r.call() >> 8 & 0xff).min(MAX_SHORT) as usize)
 }
 
 fn set_held(r: &mut Registers, bytes: &[u8], count: usize) {
-    for (chunk, register) in bytes.chunks_exact(8).zip(short(r)) {
-        *register = u64::from_le_bytes(chunk.try_into().unwrap_or_default());
+    let mut words = [0; 8];
+    for (chunk, word) in bytes.chunks_exact(8).zip(&mut words) {
+        *word = u64::from_le_bytes(chunk.try_into().unwrap_or_default());
     }
-    r.rax = r.rax & !0xff00 | (count as u64) << 8;
+    r.set_words(&words);
+    r.set_call(r.call() & !0xff00 | (count as u64) << 8);
 }
 
 impl Side {
@@ -70,10 +76,13 @@ impl Side {
         let (t, r) = (system.thread(t), &system.thread(t).registers);
         if stages.has(Plan::SHORT) {
             let (bytes, end) = held(r);
-            return Side { space: t.space, bytes: Bytes::Held { bytes, at: 0, end }, refs: r.r15 };
+            return Side {
+                space: t.space,
+                bytes: Bytes::Held { bytes, at: 0, end },
+                refs: r.parameter(WORDS_REFS),
+            };
         }
-        let bytes = Bytes::Memory { address: r.rsi, length: r.rdx, list: r.r10, left: r.r8 };
-        Side { space: t.space, bytes, refs: r.r9 }
+        Side { space: t.space, bytes: Bytes::memory(r.send()), refs: r.send().refs }
     }
 
     /// What the frame of a thread says that it receives into, and has received so far: nothing, if
@@ -85,9 +94,9 @@ impl Side {
             let at = if begun { count } else { 0 };
             Bytes::Held { bytes, at, end: MAX_SHORT as usize }
         } else {
-            Bytes::Memory { address: r.r12, length: r.r13, list: r.r14, left: r.r15 }
+            Bytes::memory(r.receive())
         };
-        Side { space: t.space, bytes, refs: r.rbx }
+        Side { space: t.space, bytes, refs: r.receive().refs }
     }
 
     /// A message of the kernel's own.
@@ -104,7 +113,7 @@ impl Side {
     pub(crate) fn save_sender(&self, r: &mut Registers) {
         match self.bytes {
             Bytes::Memory { address, length, list, left } => {
-                (r.rsi, r.rdx, r.r10, r.r8, r.r9) = (address, length, list, left, self.refs);
+                r.set_send(&Area { address, length, list, entries: left, refs: self.refs });
             }
             Bytes::Held { mut bytes, at, end } => {
                 // What is left moves to the front; nothing left, nothing moves.
@@ -112,7 +121,7 @@ impl Side {
                     bytes.copy_within(at..MAX_SHORT as usize, 0);
                 }
                 set_held(r, &bytes, end - at);
-                r.r15 = self.refs;
+                r.set_parameter(WORDS_REFS, self.refs);
             }
         }
     }
@@ -121,11 +130,13 @@ impl Side {
     pub(crate) fn save_receiver(&self, r: &mut Registers) {
         match self.bytes {
             Bytes::Memory { address, length, list, left } => {
-                (r.r12, r.r13, r.r14, r.r15) = (address, length, list, left);
+                r.set_receive(&Area { address, length, list, entries: left, refs: self.refs });
             }
-            Bytes::Held { bytes, at, .. } => set_held(r, &bytes, at),
+            Bytes::Held { bytes, at, .. } => {
+                set_held(r, &bytes, at);
+                r.set_parameter(RECEIVE[4], self.refs);
+            }
         }
-        r.rbx = self.refs;
     }
 
     /// Bytes that the message has at least.

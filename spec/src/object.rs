@@ -8,8 +8,9 @@
 
 use crate::wait::{Hint, Status, Waiting};
 use crate::{Id, Place, Stop, System};
+use abi::registers::Lost;
 use abi::state::{initial_fpu, Stage, FPU_BYTES};
-use abi::{access, Code, Exception, RefKind, Registers, Type, OBJECT_ALIGN};
+use abi::{access, Code, Exception, RefKind, Registers, Type, OBJECT_ALIGN, ROLES};
 use std::sync::Arc;
 
 /// The life of an identity.
@@ -130,10 +131,9 @@ pub struct End {
 /// A thread of control.
 #[derive(Clone, Debug)]
 pub struct Thread {
-    /// Its registers; `rcx` and `r11` are void while `in_call`.
+    /// Its registers; those that a call loses are void while `in_call`.
     pub registers: Registers,
-    /// It has made a call since its registers were last all set: the `syscall` instruction uses
-    /// `rcx` and `r11`.
+    /// It has made a call since its registers were last all set, which loses some of them.
     pub in_call: bool,
     /// x87 and SSE registers.
     pub fpu: [u8; FPU_BYTES],
@@ -249,13 +249,20 @@ impl Default for Thread {
 }
 
 impl Thread {
-    /// The registers as a state or a message has them: `rcx` and `r11` as the `syscall` instruction
-    /// leaves them.
+    /// The registers as a state or a message has them: those that a call loses as it leaves them.
     #[must_use]
     pub fn registers(&self) -> Registers {
         let mut r = self.registers;
         if self.in_call {
-            (r.rcx, r.r11) = (r.rip.wrapping_add(2), r.rflags);
+            for &(register, lost) in ROLES.lost {
+                r.set(
+                    register,
+                    match lost {
+                        Lost::Next => r.pc().wrapping_add(ROLES.call_bytes),
+                        Lost::Flags => r.flags(),
+                    },
+                );
+            }
         }
         r
     }
@@ -268,7 +275,7 @@ impl Thread {
 
 /// Registers with those flags that a program can change by itself, and those that are always set.
 fn sanitised(mut registers: Registers) -> Registers {
-    registers.rflags = registers.rflags & 0x25_4dd5 | 0x202;
+    registers.set_flags(registers.flags() & ROLES.user_flags | ROLES.fixed_flags);
     registers
 }
 

@@ -7,7 +7,7 @@ use crate::object::{Account, Body, End, Source, Target, Thread};
 use crate::wait::{reliable, Hint, Waiting};
 use crate::{rights, Handled, Id, Stop, System};
 use abi::state::{space_flags, Stage, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS};
-use abi::{Code, RefKind, Registers, Type, PAGE_SIZE, PRIORITIES, USER_END};
+use abi::{Code, RefKind, Registers, Type, PAGE_SIZE, PRIORITIES, ROLES, USER_END};
 
 const INVALID: Stop = Stop::Code(Code::Invalid);
 
@@ -338,10 +338,10 @@ fn page_range(start: u64, size: u64, limit: u64) -> Result<(), Stop> {
     }
 }
 
-/// Registers that a program could have: `rip` is its own, and segment bases are canonical.
+/// Registers that a program could have: the program counter is its own, and bases are canonical.
 pub(crate) fn sound(r: &Registers) -> bool {
     let canonical = |address: u64| ((address << 16) as i64 >> 16) as u64 == address;
-    r.rip < 1 << 47 && canonical(r.fs_base) && canonical(r.gs_base)
+    r.pc() < 1 << 47 && ROLES.bases.iter().all(|&base| canonical(r.get(base)))
 }
 
 /// FPU registers without what the layout reserves and the processor would refuse.

@@ -9,7 +9,7 @@ use crate::{Id, System};
 use abi::ipc::Plan;
 use abi::state::Stage;
 pub use abi::state::Waiting;
-use abi::{Call, Code, Exception};
+use abi::{Call, Code, Exception, ROLES};
 
 /// Whether a thread can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,14 +72,15 @@ impl System {
     }
 
     /// As [`System::finish`], with the byte count of a register message.
-    pub(crate) fn finish_with(&mut self, t: Id, rax: u64) {
+    pub(crate) fn finish_with(&mut self, t: Id, word: u64) {
         let r = &mut self.thread_mut(t).registers;
-        (r.rax, r.rip) = (rax, r.rip.wrapping_add(2));
+        r.set_call(word);
+        r.set_pc(r.pc().wrapping_add(ROLES.call_bytes));
     }
 
     /// The frame becomes another call (rule A3).
     pub(crate) fn become_call(&mut self, t: Id, call: Call) {
-        self.thread_mut(t).registers.rax = call as u64;
+        self.thread_mut(t).registers.set_call(call as u64);
     }
 
     /// Begins a wait, at an object if at one.
@@ -227,7 +228,7 @@ impl System {
 
     /// The stages of the call in a thread's frame.
     pub(crate) fn stages(&self, t: Id) -> Option<Plan> {
-        Call::from_number(self.thread(t).registers.rax as u8).map(abi::ipc::plan)
+        Call::from_number(self.thread(t).registers.call() as u8).map(abi::ipc::plan)
     }
 }
 
@@ -245,8 +246,8 @@ impl Thread {
             (Waiting::Cond, Hint::Cond(handle)) => handle,
             (Waiting::Reply, Hint::Faulted(_, page, ..)) => page,
             (Waiting::Exception, _) => self.exception.1,
-            (Waiting::Mutex | Waiting::Port | Waiting::Portset, _) => self.registers.rdi,
-            (Waiting::Reply | Waiting::Deadline, _) => self.registers.rdi,
+            (Waiting::Mutex | Waiting::Port | Waiting::Portset, _) => self.registers.parameter(0),
+            (Waiting::Reply | Waiting::Deadline, _) => self.registers.parameter(0),
             _ => 0,
         };
         (why, what)

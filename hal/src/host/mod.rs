@@ -4,6 +4,10 @@
 //! it does next. The host runs the interrupt model: there is no user mode to start and no stack
 //! to switch to, so a test calls [`Kernel::trap`] itself. Nothing in here is `unsafe`.
 
+mod registers;
+
+pub use registers::Frame;
+
 use crate::context::context_of;
 use crate::mask::{Level, Way};
 use crate::{Context, Kernel, Pfn, Trap};
@@ -706,6 +710,8 @@ pub fn die(message: Arguments) -> ! {
 mod tests {
     use super::*;
     use abi::access::{READ, WRITE};
+    use abi::registers::Lost;
+    use abi::ROLES;
 
     const PAGE: u64 = PAGE_SIZE;
 
@@ -839,26 +845,22 @@ mod tests {
     #[test]
     fn registers_are_sanitised() {
         let context = Context::new();
-        let registers = abi::Registers {
-            rip: 0x1000,
-            rflags: u64::MAX,
-            rcx: 7,
-            ..Default::default()
-        };
+        let mut registers = abi::Registers::starting(0x1000, 0, 0);
+        registers.set_flags(u64::MAX);
+        let (link, lost) = ROLES.lost[0];
+        assert_eq!(lost, Lost::Next);
+        registers.set(link, 7);
         context.set_registers(&registers);
-        // Neither IOPL nor VM, VIF, VIP; IF is set.
-        assert_eq!(context.registers().rflags, 0x25_4fd7);
-        assert_eq!(context.registers().rcx, 7);
+        // Of the flags those that a program may have.
+        let flags = ROLES.user_flags | ROLES.fixed_flags;
+        assert_eq!(context.registers().flags(), flags);
+        assert_eq!(context.registers().get(link), 7);
         context.set_full(false);
-        assert_eq!(context.registers().rcx, 0x1002);
-        assert_eq!(context.registers().r11, 0x25_4fd7);
-        for (rip, base) in [(1 << 47, 0), (u64::MAX, 0), (0, 1 << 47), (0, 0xfff0 << 48)] {
-            let wrong = abi::Registers {
-                rip,
-                fs_base: base,
-                ..Default::default()
-            };
-            assert!(!crate::user_address_ok(&wrong), "{rip:#x} {base:#x}");
+        assert_eq!(context.registers().get(link), 0x1000 + ROLES.call_bytes);
+        for (pc, base) in [(1 << 47, 0), (u64::MAX, 0), (0, 1 << 47), (0, 0xfff0 << 48)] {
+            let mut wrong = abi::Registers::starting(pc, 0, 0);
+            wrong.set(ROLES.bases[0], base);
+            assert!(!crate::user_registers_ok(&wrong), "{pc:#x} {base:#x}");
         }
     }
 

@@ -3,7 +3,7 @@
 //! * `boot` leads from the boot loader to the kernel's first line.
 //! * `memory` divides physical memory and builds the kernel's translations; `paging` holds those
 //!   of users; `stack` the kernel's stacks.
-//! * `trap` is the way in and out: the entry code, and who is called.
+//! * `trap` is the way in and out: the entry code, and who is called; `registers` where they lie.
 //! * `fpu` switches FPU registers lazily; `descriptors` holds the segment, task and port tables.
 //! * `events` tells a counting emulator what happens.
 //! * `interrupts` is the interrupt controller, `mask` the masking of interrupts by level, `time` the
@@ -27,6 +27,7 @@ mod interrupts;
 mod mask;
 mod memory;
 mod paging;
+mod registers;
 mod serial;
 mod stack;
 mod time;
@@ -42,6 +43,7 @@ pub use memory::{
     read_bytes, read_word, read_words, user_frame, write_bytes, write_word, write_words,
 };
 pub use paging::{activate_none, PageTable};
+pub use registers::Frame;
 pub use serial::{die, log};
 pub use stack::{
     alloc_stack, call_continuation, reset_stack, stack_attach, stack_detach, stack_handoff,

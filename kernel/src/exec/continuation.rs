@@ -95,7 +95,7 @@ impl Kept {
 
 /// Does the call that stands in the frame.
 fn redo(k: K, t: &'static Thread, _: [u64; 4]) -> &'static Thread {
-    syscall::HANDLERS[t.ctx.rax.get() as u8 as usize](k, t)
+    syscall::HANDLERS[t.ctx.call().get() as u8 as usize](k, t)
 }
 
 impl Thread {
@@ -107,7 +107,7 @@ impl Thread {
         }
         self.kept.set(Continuation {
             function: lock,
-            words: [self.ctx.rdi.get(), 0, 0, 0],
+            words: [self.ctx.parameter(0).get(), 0, 0, 0],
         });
     }
 
@@ -119,14 +119,15 @@ impl Thread {
         }
         self.kept.set(Continuation {
             function: page,
-            words: [address, need.0, self.ctx.rip.get(), 0],
+            words: [address, need.0, self.ctx.pc().get(), 0],
         });
     }
 }
 
 /// Locks the mutex if it is where it was and free: without arguments to decode.
 fn lock(k: K, t: &'static Thread, [handle, ..]: [u64; 4]) -> &'static Thread {
-    let same = t.ctx.rax.get() as u8 == Call::MutexLock as u8 && t.ctx.rdi.get() == handle;
+    let same =
+        t.ctx.call().get() as u8 == Call::MutexLock as u8 && t.ctx.parameter(0).get() == handle;
     let space = t.goes_straight().filter(|_| same);
     let mutexes: &Handles<Mutex> = &k.handles.mutexes;
     if let Some(mutex) = space.and_then(|space| mutexes.probe(space, handle)) {
@@ -139,8 +140,8 @@ fn lock(k: K, t: &'static Thread, [handle, ..]: [u64; 4]) -> &'static Thread {
 }
 
 /// Looks for the page again: the instruction does not have to fault to find out.
-fn page(k: K, t: &'static Thread, [address, need, rip, _]: [u64; 4]) -> &'static Thread {
-    if t.ctx.rip.get() == rip {
+fn page(k: K, t: &'static Thread, [address, need, pc, _]: [u64; 4]) -> &'static Thread {
+    if t.ctx.pc().get() == pc {
         return fault::absent(k, t, address, Access(need));
     }
     k.leave(t)

@@ -7,7 +7,6 @@
 //! call is completed in its frame and the processor handed to it (Draves et al., Continuations,
 //! section 2.4: recognition and handoff).
 
-use super::pump::short_registers;
 use super::Message;
 use crate::exec::{self, counters};
 use crate::memory::{self, Access, Fault};
@@ -56,7 +55,7 @@ macro_rules! by_length {
             all[64] = $handler::<8>;
             all
         };
-        |k, t| HANDLERS[usize::from((t.ctx.rax.get() >> 8) as u8)](k, t)
+        |k, t| HANDLERS[usize::from((t.ctx.call().get() >> 8) as u8)](k, t)
     }};
 }
 use by_length;
@@ -151,15 +150,16 @@ impl<const N: usize> Form for InRegisters<N> {
 
     #[inline(always)]
     fn arrive(self, (): (), t: &'static Thread, to: &'static Thread) -> &'static Thread {
-        // A loop over the registers would be one when it runs.
-        macro_rules! words {
-            ($($n:literal $register:ident)*) => {
+        let (from, into) = (t.ctx.words(), to.ctx.words());
+        // A loop over the words would be one when it runs.
+        macro_rules! move_words {
+            ($($n:literal)*) => {
                 $(if N > $n {
-                    to.ctx.$register.set(t.ctx.$register.get());
+                    into[$n].set(from[$n].get());
                 })*
             };
         }
-        words!(0 rsi 1 rdx 2 r10 3 r8 4 r9 5 r12 6 r13 7 r14);
+        move_words!(0 1 2 3 4 5 6 7);
         to
     }
 }
@@ -167,7 +167,7 @@ impl<const N: usize> Form for InRegisters<N> {
 /// Whether a register message is nothing but words: no references.
 #[inline(always)]
 fn brings_nothing(t: &Thread) -> bool {
-    t.ctx.r15.get() & MAX_LIST_REFS == 0 && probe::short_way()
+    t.ctx.words_refs().get() & MAX_LIST_REFS == 0 && probe::short_way()
 }
 
 /// So many bytes, some but no more than a page has, in one segment that lies on one page.
@@ -178,7 +178,7 @@ impl OnAPage {
     /// Where the thread wants its message, if there is room for so many bytes on that page.
     #[inline(always)]
     fn room(t: &Thread, length: u64) -> Option<Pfn> {
-        let (address, room) = (t.ctx.r12.get(), t.ctx.r13.get());
+        let (address, room) = (t.ctx.receive().address.get(), t.ctx.receive().length.get());
         // The length is no more than a page has.
         if length > room || (address % PAGE_SIZE).wrapping_add(length) > PAGE_SIZE {
             return None;
@@ -194,12 +194,12 @@ impl Form for OnAPage {
 
     #[inline(always)]
     fn of(t: &Thread) -> Option<Self> {
-        let c = &t.ctx;
-        let length = c.rdx.get();
+        let sent = t.ctx.send();
+        let length = sent.length.get();
         // Some, and all on one page.
-        let simple = length.wrapping_sub(1) < PAGE_SIZE - c.rsi.get() % PAGE_SIZE
-            && c.r8.get() == 0
-            && c.r9.get() & MAX_LIST_REFS == 0
+        let simple = length.wrapping_sub(1) < PAGE_SIZE - sent.address.get() % PAGE_SIZE
+            && sent.entries.get() == 0
+            && sent.refs.get() & MAX_LIST_REFS == 0
             && probe::short_way();
         simple.then_some(OnAPage(length))
     }
@@ -209,7 +209,7 @@ impl Form for OnAPage {
 
     #[inline(always)]
     fn way(self, t: &Thread, to: &Thread) -> Option<Self::Way> {
-        let (from, into) = (t.ctx.rsi.get(), to.ctx.r12.get());
+        let (from, into) = (t.ctx.send().address.get(), to.ctx.receive().address.get());
         let here = t.straight().near(from, Access::READ)?;
         let there = OnAPage::room(to, self.0)?;
         Some([(here, from), (there, into)])
@@ -217,20 +217,22 @@ impl Form for OnAPage {
 
     #[inline(always)]
     fn can_be_answered(t: &Thread) -> bool {
-        let room = t.ctx.r13.get();
+        let room = t.ctx.receive().length.get();
         room == 0 || room <= PAGE_SIZE && OnAPage::room(t, room).is_some()
     }
 
     #[inline(always)]
     fn fill(self, to: &Thread) {
-        to.ctx.r12.set(to.ctx.r12.get().wrapping_add(self.0));
-        to.ctx.r13.set(to.ctx.r13.get().wrapping_sub(self.0));
+        let into = to.ctx.receive();
+        into.address.set(into.address.get().wrapping_add(self.0));
+        into.length.set(into.length.get().wrapping_sub(self.0));
     }
 
     #[inline(always)]
     fn consume(self, t: &Thread) {
-        t.ctx.rsi.set(t.ctx.rsi.get().wrapping_add(self.0));
-        t.ctx.rdx.set(0);
+        let sent = t.ctx.send();
+        sent.address.set(sent.address.get().wrapping_add(self.0));
+        sent.length.set(0);
     }
 
     #[inline(always)]
@@ -303,11 +305,14 @@ fn go_to<F: Form>(
 fn request<F: Form, const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<&'static Thread> {
     let message = F::of(t)?;
     probe::site(Kind::Handle).ok()?;
-    let reference = k.handles.references.probe(t.straight(), t.ctx.rdi.get())?;
+    let reference = k
+        .handles
+        .references
+        .probe(t.straight(), t.ctx.parameter(0).get())?;
     let port = reference.port()?.active()?;
     let set = port.portset.get().active()?;
     let s = set.servers.first()?;
-    let ready = s.ctx.rax.get() as u8 == F::WAITS as u8
+    let ready = s.ctx.call().get() as u8 == F::WAITS as u8
         && (IDEMPOTENT || t.client().stage.get() == Stage::None)
         && !k.sched.somebody_above(s)
         && (!IDEMPOTENT || F::can_be_answered(t));
@@ -317,7 +322,7 @@ fn request<F: Form, const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<
     let way = message.way(t, s)?;
     set.servers.pop(s);
     message.fill(s);
-    s.ctx.rdi.set(port.alias.get());
+    s.ctx.parameter(0).set(port.alias.get());
     Some(if IDEMPOTENT {
         s.server().set(Stage::Call, Link::to_active(t));
         t.hint.set(Hint::Called(Link::to_active(s)));
@@ -337,19 +342,22 @@ fn request<F: Form, const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<
 fn answer<F: Form, const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&'static Thread> {
     let message = F::of(s)?;
     probe::site(Kind::Handle).ok()?;
-    let set = k.handles.portsets.probe(s.straight(), s.ctx.rdi.get())?;
+    let set = k
+        .handles
+        .portsets
+        .probe(s.straight(), s.ctx.parameter(0).get())?;
     let c = s.server().peer().active()?;
     let awaited = if IDEMPOTENT {
         s.server().stage.get() == Stage::Call
             && c.run.get() == Run::Waiting(Waiting::Reply)
             && matches!(c.hint.get(), Hint::Called(server) if server == Link::to_active(s))
-            && c.ctx.rax.get() as u8 == F::CALLS as u8
+            && c.ctx.call().get() as u8 == F::CALLS as u8
     } else {
         s.server().stage.get() == Stage::Ack
             && c.run.get() == Run::Waiting(Waiting::Peer)
             && c.client().stage.get() == Stage::Over
             && c.client().peer() == Link::to_active(s)
-            && c.ctx.rax.get() as u16 == F::RECEIVES as u16
+            && c.ctx.call().get() as u16 == F::RECEIVES as u16
     };
     if !awaited {
         return None;
@@ -370,7 +378,7 @@ fn answer<F: Form, const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&
 fn ready_server(k: K, port: &'static Port) -> Option<&'static Thread> {
     let set = port.portset.get().active()?;
     let s = set.servers.first()?;
-    let ready = s.ctx.rax.get() as u8 == Call::ServerWaitReceiveShort as u8
+    let ready = s.ctx.call().get() as u8 == Call::ServerWaitReceiveShort as u8
         && !k.sched.somebody_above(s)
         && probe::short_way();
     if !ready {
@@ -431,12 +439,16 @@ fn try_answer_exception(k: K, s: &'static Thread) -> Option<&'static Thread> {
         return None;
     }
     probe::site(Kind::Handle).ok()?;
-    let set = k.handles.portsets.probe(s.straight(), s.ctx.rdi.get())?;
+    let set = k
+        .handles
+        .portsets
+        .probe(s.straight(), s.ctx.parameter(0).get())?;
     let c = s.server().peer().active()?;
-    let answer = [&s.ctx.rsi, &s.ctx.rdx, &s.ctx.r10, &s.ctx.r8].map(Cell::get);
+    let [pc, sp, flags, call, ..] = s.ctx.words();
+    let answer = [pc, sp, flags, call].map(Cell::get);
     let awaited = c.run.get() == Run::Waiting(Waiting::Exception)
         && matches!(c.hint.get(), Hint::Excepted(keeper) if keeper == Link::to_active(s))
-        && hal::user_rip_ok(answer[0]);
+        && hal::user_pc_ok(answer[0]);
     if !awaited {
         return None;
     }
@@ -458,7 +470,10 @@ fn try_answer_fault(k: K, s: &'static Thread) -> Option<&'static Thread> {
         return None;
     }
     probe::site(Kind::Handle).ok()?;
-    let set = k.handles.portsets.probe(s.straight(), s.ctx.rdi.get())?;
+    let set = k
+        .handles
+        .portsets
+        .probe(s.straight(), s.ctx.parameter(0).get())?;
     let c = s.server().peer().active()?;
     let Hint::Faulted(server, missing, id, region) = c.hint.get() else {
         return None;
@@ -501,13 +516,13 @@ pub(super) fn tell<const N: usize>(
     words: &[u64; N],
     code: Code,
 ) -> bool {
-    if s.ctx.rax.get() as u8 != Call::ServerWaitReceiveShort as u8 {
+    if s.ctx.call().get() as u8 != Call::ServerWaitReceiveShort as u8 {
         return false;
     }
-    for (register, word) in short_registers(s).into_iter().zip(words) {
+    for (register, word) in s.ctx.words().into_iter().zip(words) {
         register.set(*word);
     }
-    s.ctx.rdi.set(port.alias.get());
+    s.ctx.parameter(0).set(port.alias.get());
     probe::progress();
     s.finish_with(code as u64 | (N as u64) << 11);
     true
@@ -522,10 +537,11 @@ pub(super) fn tell_in_memory(
     port: &'static Port,
     message: &Message<'_>,
 ) -> Result<bool, Stop> {
-    let c = &s.ctx;
-    let (address, room, length) = (c.r12.get(), c.r13.get(), message.length());
+    let into = s.ctx.receive();
+    let (address, room) = (into.address.get(), into.length.get());
+    let length = message.length();
     let offset = address % PAGE_SIZE;
-    let fits = c.rax.get() as u8 == Call::ServerWaitReceive as u8
+    let fits = s.ctx.call().get() as u8 == Call::ServerWaitReceive as u8
         && length <= room
         && offset + length <= PAGE_SIZE
         && offset.is_multiple_of(8)
@@ -535,9 +551,9 @@ pub(super) fn tell_in_memory(
     }
     let pfn = memory::translate(k, s.space_or_nowhere(), address, Access::WRITE)?;
     message.write(pfn, offset);
-    c.r12.set(address + length);
-    c.r13.set(room - length);
-    c.rdi.set(port.alias.get());
+    into.address.set(address + length);
+    into.length.set(room - length);
+    s.ctx.parameter(0).set(port.alias.get());
     probe::progress();
     s.finish(message.news.code());
     Ok(true)

@@ -62,7 +62,7 @@ pub(crate) fn run(k: K, t: &'static Thread, call: Call) -> Handled {
             Some(Plan::WAIT) => wait(k, t, stages)?,
             Some(Plan::RECEIVE) => return receive(k, t, stages),
             Some(Plan::DISCONNECT) => disconnect(k, t, stages)?,
-            _ => return Err(Stop::Exception(Exception::NoCall, t.ctx.rip.get())),
+            _ => return Err(Stop::Exception(Exception::NoCall, t.ctx.pc().get())),
         };
         match (step, next(call)) {
             (Step::Wait, _) => return Ok(Outcome::Wait),
@@ -86,10 +86,10 @@ impl Thread {
     fn become_stage(&self, rest: Call) {
         let mut count = 0;
         if plan(rest).has(Plan::SHORT_SEND) {
-            count = self.ctx.rax.get() & 0xff00;
+            count = self.ctx.call().get() & 0xff00;
         }
         self.become_call(rest);
-        self.ctx.rax.set(rest as u64 | count);
+        self.ctx.call().set(rest as u64 | count);
     }
 
     /// Completes a waiting thread's receive.
@@ -102,7 +102,7 @@ impl Thread {
     fn finish_receive(&self, code: Code) {
         let short = self.call().is_some_and(|c| plan(c).has(Plan::SHORT));
         let count = if short {
-            self.ctx.rax.get() & 0xff00
+            self.ctx.call().get() & 0xff00
         } else {
             0
         };
@@ -204,7 +204,7 @@ fn settle_for_peer(k: K, p: &'static Thread, stop: &Stop) {
 
 /// Connects to a port: finds a server that waits there, or waits for one.
 fn connect(k: K, t: &'static Thread) -> Result<Step, Stop> {
-    let port = object::find_target::<Port>(k, space(t)?, t.ctx.rdi.get())?;
+    let port = object::find_target::<Port>(k, space(t)?, t.ctx.parameter(0).get())?;
     if t.client().stage.get() != Stage::None {
         return Err(Stop::Code(Code::WrongStage));
     }
@@ -249,7 +249,7 @@ fn waiting_server(port: &'static Port) -> Option<&'static Thread> {
 fn link(k: K, c: &'static Thread, s: &'static Thread, port: &'static Port) {
     c.client().set(Stage::Sending, Link::to(s));
     s.server().set(Stage::Receiving, Link::to(c));
-    s.ctx.rdi.set(port.alias.get());
+    s.ctx.parameter(0).set(port.alias.get());
     if !s.waits_for(Waiting::Portset) {
         return;
     }
@@ -454,7 +454,7 @@ fn tell_disconnected(k: K, p: &'static Thread, side: Plan, end: End<'_>) {
 
 /// Ends the connection and waits for the next client.
 fn wait(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
-    let handle = t.ctx.rdi.get();
+    let handle = t.ctx.parameter(0).get();
     let set = object::find::<Portset>(k, space(t)?, handle)?;
     leave_client(k, t);
     while let Some(c) = set.clients.first() {
@@ -487,7 +487,7 @@ fn wait(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     }
     let mut deadline = u64::MAX;
     if stages.has(Plan::UNTIL) {
-        deadline = space(t)?.machine_time(t.ctx.rbp.get());
+        deadline = space(t)?.machine_time(t.ctx.deadline().get());
         if deadline <= hal::now() {
             return Err(Stop::Code(Code::TimedOut));
         }
@@ -593,7 +593,7 @@ fn deliver(
     }
     s.become_stage(rest);
     sink.save();
-    s.ctx.rdi.set(port.alias.get());
+    s.ctx.parameter(0).set(port.alias.get());
     s.finish_receive(code);
     Ok(Ok(()))
 }
@@ -602,7 +602,7 @@ fn deliver(
 /// again.
 fn call_idempotent(k: K, t: &'static Thread, stages: Plan) -> Handled {
     let space = space(t)?;
-    let port = object::find_target::<Port>(k, space, t.ctx.rdi.get())?;
+    let port = object::find_target::<Port>(k, space, t.ctx.parameter(0).get())?;
     if Source::of(t, stages, space).known_length() > MAX_IDEMPOTENT {
         return Err(Stop::Code(Code::TooLarge));
     }
@@ -699,8 +699,8 @@ fn short_exception(
     [code, address, detail, tag]: [u64; 4],
 ) -> [u64; SHORT_EXCEPTION_WORDS] {
     let c = &t.ctx;
-    let [rip, rsp, rflags, rax] = [c.rip.get(), c.rsp.get(), c.rflags(), c.rax.get()];
-    [code, address, detail, tag, rip, rsp, rflags, rax]
+    let [pc, sp, flags, call] = [c.pc().get(), c.sp().get(), c.flags(), c.call().get()];
+    [code, address, detail, tag, pc, sp, flags, call]
 }
 
 /// A keeper has heard of the thread's fault.
@@ -802,14 +802,14 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
             let source = Source::of(t, stages, mine);
             if stages.has(Plan::SHORT) {
                 let answer = source.short_words()?;
-                sound(hal::user_rip_ok(answer[0]))?;
+                sound(hal::user_pc_ok(answer[0]))?;
                 if let Some(c) = excepted(t)? {
                     go_on_at(c, answer);
                     commit_exception(k, c);
                 }
             } else {
                 let answer = abi::Registers::from_words(&source.read_words(k)?);
-                sound(hal::user_address_ok(&answer))?;
+                sound(hal::user_registers_ok(&answer))?;
                 if let Some(c) = excepted(t)? {
                     c.ctx.set_registers(&answer);
                     commit_exception(k, c);
@@ -848,7 +848,7 @@ fn reply_call(k: K, c: &'static Thread, mut source: Source<'_>) -> Result<(), St
         }
     };
     // The count of a short reply stands beside the code.
-    c.ctx.rax.set(call as u64);
+    c.ctx.call().set(call as u64);
     sink.save();
     c.complete_receive(k, if all { Code::Ok } else { Code::Truncated });
     Ok(())
@@ -891,9 +891,9 @@ fn commit_exception(k: K, c: &'static Thread) {
 
 /// The thread's registers become these.
 #[inline(always)]
-fn go_on_at(c: &Thread, [rip, rsp, rflags, rax]: [u64; SHORT_ANSWER_WORDS]) {
-    c.ctx.set_control(rip, rsp, rflags);
-    c.ctx.rax.set(rax);
+fn go_on_at(c: &Thread, [pc, sp, flags, call]: [u64; SHORT_ANSWER_WORDS]) {
+    c.ctx.set_control(pc, sp, flags);
+    c.ctx.call().set(call);
 }
 
 /// The thread goes on as its frame says.

@@ -15,8 +15,7 @@ use crate::object::{self};
 use crate::{probe, Stop, K};
 use abi::ipc::Plan;
 use abi::{MAX_IDEMPOTENT, MAX_LIST_REFS, MAX_SHORT, OBJECT_SIZE, PAGE_SIZE};
-use core::cell::Cell;
-use hal::Pfn;
+use hal::{Area, Pfn};
 
 /// Why the pump stopped.
 pub(super) enum Pumped {
@@ -50,46 +49,44 @@ struct Scatter {
 }
 
 impl Scatter {
-    /// What the thread's frame says it sends.
     #[inline(always)]
-    fn sent(t: &Thread) -> Self {
-        let c = &t.ctx;
+    fn of(area: Area<'_>) -> Self {
         Scatter {
-            address: c.rsi.get(),
-            length: c.rdx.get(),
-            list: c.r10.get(),
-            left: c.r8.get(),
+            address: area.address.get(),
+            length: area.length.get(),
+            list: area.list.get(),
+            left: area.entries.get(),
         }
     }
 
     #[inline(always)]
+    fn save(self, area: Area<'_>) {
+        area.address.set(self.address);
+        area.length.set(self.length);
+        area.list.set(self.list);
+        area.entries.set(self.left);
+    }
+
+    /// What the thread's frame says it sends.
+    #[inline(always)]
+    fn sent(t: &Thread) -> Self {
+        Scatter::of(t.ctx.send())
+    }
+
+    #[inline(always)]
     fn save_sent(self, t: &Thread) {
-        let c = &t.ctx;
-        c.rsi.set(self.address);
-        c.rdx.set(self.length);
-        c.r10.set(self.list);
-        c.r8.set(self.left);
+        self.save(t.ctx.send());
     }
 
     /// Where the thread's frame says it receives.
     #[inline(always)]
     fn received(t: &Thread) -> Self {
-        let c = &t.ctx;
-        Scatter {
-            address: c.r12.get(),
-            length: c.r13.get(),
-            list: c.r14.get(),
-            left: c.r15.get(),
-        }
+        Scatter::of(t.ctx.receive())
     }
 
     #[inline(always)]
     fn save_received(self, t: &Thread) {
-        let c = &t.ctx;
-        c.r12.set(self.address);
-        c.r13.set(self.length);
-        c.r14.set(self.list);
-        c.r15.set(self.left);
+        self.save(t.ctx.receive());
     }
 
     /// The same, at its next segment that is not empty, if there is one. By value: in the loops that seldom
@@ -210,22 +207,17 @@ impl Cursor {
     }
 }
 
-pub(super) fn short_registers(t: &Thread) -> [&Cell<u64>; 8] {
-    let c = &t.ctx;
-    [&c.rsi, &c.rdx, &c.r10, &c.r8, &c.r9, &c.r12, &c.r13, &c.r14]
-}
-
 /// The bytes of a thread's register message.
 fn short_bytes(t: &Thread) -> [u8; MAX_SHORT as usize] {
     let mut bytes = [0; MAX_SHORT as usize];
-    for (chunk, register) in bytes.chunks_exact_mut(8).zip(short_registers(t)) {
+    for (chunk, register) in bytes.chunks_exact_mut(8).zip(t.ctx.words()) {
         chunk.copy_from_slice(&register.get().to_le_bytes());
     }
     bytes
 }
 
 fn set_short_bytes(t: &Thread, bytes: &[u8; MAX_SHORT as usize]) {
-    for (chunk, register) in bytes.chunks_exact(8).zip(short_registers(t)) {
+    for (chunk, register) in bytes.chunks_exact(8).zip(t.ctx.words()) {
         let mut word = [0; 8];
         word.copy_from_slice(chunk);
         register.set(u64::from_le_bytes(word));
@@ -243,11 +235,11 @@ fn shift_short(t: &Thread, from: u64) {
 
 /// How many bytes of them count: they stand beside the call's number, or the result.
 fn short_count(t: &Thread) -> u64 {
-    (t.ctx.rax.get() >> 8 & 0xff).min(MAX_SHORT)
+    (t.ctx.call().get() >> 8 & 0xff).min(MAX_SHORT)
 }
 
 fn set_short_count(t: &Thread, count: u64) {
-    t.ctx.rax.set(t.ctx.rax.get() & !0xff00 | count << 8);
+    t.ctx.call().set(t.ctx.call().get() & !0xff00 | count << 8);
 }
 
 /// Who holds the bytes of a source that are in no memory.
@@ -309,9 +301,9 @@ impl<'a> Source<'a> {
         let c = &t.ctx;
         let (cursor, refs) = if stages.has(Plan::SHORT) {
             let end = short_count(t);
-            (Cursor::Held(Held { at: 0, end }), c.r15.get())
+            (Cursor::Held(Held { at: 0, end }), c.words_refs().get())
         } else {
-            (Cursor::Memory(Scatter::sent(t)), c.r9.get())
+            (Cursor::Memory(Scatter::sent(t)), c.send().refs.get())
         };
         Source {
             cursor,
@@ -339,7 +331,7 @@ impl<'a> Source<'a> {
         match self.cursor {
             Cursor::Memory(scatter) => {
                 scatter.save_sent(t);
-                c.r9.set(self.refs);
+                c.send().refs.set(self.refs);
             }
             Cursor::Held(Held { at, end }) => {
                 // What is left moves to the front; nothing left, nothing moves.
@@ -347,7 +339,7 @@ impl<'a> Source<'a> {
                     shift_short(t, at);
                 }
                 set_short_count(t, end - at);
-                c.r15.set(self.refs);
+                c.words_refs().set(self.refs);
             }
         }
     }
@@ -365,7 +357,7 @@ impl<'a> Source<'a> {
         if self.known_length() != N as u64 * 8 || self.refs & MAX_LIST_REFS != 0 {
             return Err(Stop::Code(abi::Code::Invalid));
         }
-        let registers = short_registers(t);
+        let registers = t.ctx.words();
         Ok(core::array::from_fn(|i| registers[i].get()))
     }
 
@@ -496,7 +488,7 @@ impl Sink {
         Sink {
             cursor,
             thread: t,
-            refs: c.rbx.get(),
+            refs: c.receive().refs.get(),
             space,
         }
     }
@@ -509,7 +501,7 @@ impl Sink {
             Cursor::Memory(scatter) => scatter.save_received(self.thread),
             Cursor::Held(Held { at, .. }) => set_short_count(self.thread, at),
         }
-        c.rbx.set(self.refs);
+        c.receive().refs.set(self.refs);
     }
 
     /// Makes sure that the current segment is there.
@@ -535,7 +527,7 @@ pub(super) fn pump(
     t: &Thread,
 ) -> Result<Pumped, Trouble> {
     let held = sends.has(Plan::SHORT) || receives.has(Plan::SHORT);
-    if held || from.ctx.r9.get() & MAX_LIST_REFS != 0 {
+    if held || from.ctx.send().refs.get() & MAX_LIST_REFS != 0 {
         return pump_any(k, (from, sends), (into, receives), t);
     }
     pump_memory(k, from, into, t)

@@ -305,7 +305,7 @@ impl Thread {
                 | Waiting::Reply
                 | Waiting::Deadline,
                 _,
-            ) => self.ctx.rdi.get(),
+            ) => self.ctx.parameter(0).get(),
             _ => 0,
         }
     }
@@ -322,18 +322,18 @@ impl Thread {
     /// The entrypoint in the frame, if there is such a one.
     #[inline]
     pub(crate) fn call(&self) -> Option<Call> {
-        Call::from_number(self.ctx.rax.get() as u8)
+        Call::from_number(self.ctx.call().get() as u8)
     }
 
     /// Writes another entrypoint into the frame: the call has become that one (rule A3). The
     /// count of a register message starts again at 0.
     #[inline]
     pub(crate) fn become_call(&self, call: Call) {
-        self.ctx.rax.set(call as u64);
+        self.ctx.call().set(call as u64);
         probe::progress();
     }
 
-    /// Writes a result into the frame and steps over the `syscall` instruction. For the running
+    /// Writes a result into the frame and steps over the instruction that called. For the running
     /// thread, or together with [`Thread::wake`].
     #[inline]
     pub(crate) fn finish(&self, code: Code) {
@@ -342,11 +342,11 @@ impl Thread {
 
     /// As [`Thread::finish`], with the byte count of a register message.
     #[inline]
-    pub(crate) fn finish_with(&self, rax: u64) {
+    pub(crate) fn finish_with(&self, word: u64) {
         exec::goes_out(self);
         counters::completed(self);
-        self.ctx.rax.set(rax);
-        self.ctx.rip.set(self.ctx.rip.get().wrapping_add(2));
+        self.ctx.call().set(word);
+        self.ctx.pc().set(self.ctx.behind_call());
     }
 
     /// Completes the call of a waiting thread: result in the frame, and ready (rule A8).

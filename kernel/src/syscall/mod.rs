@@ -32,19 +32,19 @@ pub(crate) struct Args {
 
 impl Args {
     fn a(self) -> u64 {
-        self.t.ctx.rdi.get()
+        self.t.ctx.parameter(0).get()
     }
     fn b(self) -> u64 {
-        self.t.ctx.rsi.get()
+        self.t.ctx.parameter(1).get()
     }
     fn c(self) -> u64 {
-        self.t.ctx.rdx.get()
+        self.t.ctx.parameter(2).get()
     }
     fn d(self) -> u64 {
-        self.t.ctx.r10.get()
+        self.t.ctx.parameter(3).get()
     }
     fn e(self) -> u64 {
-        self.t.ctx.r8.get()
+        self.t.ctx.parameter(4).get()
     }
 
     /// The object at the handle in the first argument.
@@ -65,9 +65,9 @@ impl Args {
         Ok(Outcome::Done)
     }
 
-    /// The result is `Ok`, with a value in `rdi`.
+    /// The result is `Ok`, with a value in the first parameter.
     fn value(self, value: u64) -> Handled {
-        self.t.ctx.rdi.set(value);
+        self.t.ctx.parameter(0).set(value);
         self.done()
     }
 
@@ -259,7 +259,7 @@ fn found<T: Object>(k: K, t: &'static Thread) -> Option<(Args, &'static T)> {
         return None;
     }
     let space = t.goes_straight()?;
-    let object = T::handles(k).probe(space, t.ctx.rdi.get())?;
+    let object = T::handles(k).probe(space, t.ctx.parameter(0).get())?;
     Some((Args { k, t, space }, object))
 }
 
@@ -294,8 +294,8 @@ fn prepare(k: K, t: &'static Thread) -> Option<&'static Space> {
         return None;
     };
     if space.foreign.get() {
-        let (rip, rax) = (t.ctx.rip.get(), t.ctx.rax.get());
-        fault::exception(k, t, Exception::ForeignCall, rip, rax);
+        let (pc, call) = (t.ctx.pc().get(), t.ctx.call().get());
+        fault::exception(k, t, Exception::ForeignCall, pc, call);
         return None;
     }
     Some(space)
@@ -318,7 +318,7 @@ pub(crate) fn ipc_call(k: K, t: &'static Thread) -> &'static Thread {
 /// There is no such call.
 fn no_call(k: K, t: &'static Thread) -> &'static Thread {
     ordinary(k, t, |a| {
-        Err(Stop::Exception(Exception::NoCall, a.t.ctx.rax.get()))
+        Err(Stop::Exception(Exception::NoCall, a.t.ctx.call().get()))
     })
 }
 
@@ -367,7 +367,7 @@ fn cond_wait(a: Args, deadline: u64) -> Handled {
         return Err(Stop::Code(Code::Invalid));
     }
     let handle = a.a();
-    a.t.ctx.rdi.set(a.b());
+    a.t.ctx.parameter(0).set(a.b());
     a.t.become_call(Entry::MutexLock);
     unlock(a.k, mutex);
     a.t.wait_on(&cond.waiters, Waiting::Cond);

@@ -8,33 +8,29 @@ use abi::Code;
 pub(super) fn control(a: Args) -> Handled {
     authority(a)?;
     let (operation, argument, more) = (a.b(), a.c(), a.d());
-    let c = &a.t.ctx;
     match operation {
         ARM => probe::arm(argument, more),
         READ => {
-            let registers = [&c.rdi, &c.rsi, &c.rdx, &c.r10, &c.r8, &c.r9, &c.r12];
-            for (register, word) in registers.into_iter().zip(probe::read()) {
-                register.set(word);
-            }
+            tell(a, probe::read());
         }
         SITE => {
-            for (register, word) in [&c.rdi, &c.rsi].into_iter().zip(probe::passed(argument)) {
-                register.set(word);
-            }
+            tell(a, probe::passed(argument));
         }
         FRESH => probe::fresh(),
         SET => probe::set(argument, more & GENERAL_WAY != 0),
         FORGET => probe::forget(),
         RAISE => crate::irq::device(a.k, argument as u8),
         CENSUS => {
-            let registers = [
-                &c.rdi, &c.rsi, &c.rdx, &c.r10, &c.r8, &c.r9, &c.r12, &c.r13, &c.r14,
-            ];
-            for (register, count) in registers.into_iter().zip(a.k.census()) {
-                register.set(count as u64);
-            }
+            tell(a, a.k.census().map(|count| count as u64));
         }
         _ => return Err(Stop::Code(Code::Invalid)),
     }
     a.done()
+}
+
+/// Puts words into the parameters of the frame, from the first one on.
+fn tell<const N: usize>(a: Args, words: [u64; N]) {
+    for (n, word) in words.into_iter().enumerate() {
+        a.t.ctx.parameter(n).set(word);
+    }
 }

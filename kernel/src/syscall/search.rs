@@ -24,7 +24,7 @@ pub(super) fn region_search(a: Args) -> Handled {
             None
         };
         let Some(next) = found.filter(|&next| next < end) else {
-            a.t.ctx.rsi.set(end.max(a.b()));
+            a.t.ctx.parameter(1).set(end.max(a.b()));
             return Err(Stop::Code(Code::NotFound));
         };
         at = next;
@@ -48,7 +48,7 @@ pub(super) fn region_search(a: Args) -> Handled {
         }
         at = page + PAGE_SIZE;
         // Progress: what has been searched is not searched again.
-        a.t.ctx.rsi.set(at);
+        a.t.ctx.parameter(1).set(at);
         probe::progress();
         if a.k.preempts(a.t) {
             break;
@@ -58,7 +58,7 @@ pub(super) fn region_search(a: Args) -> Handled {
 }
 
 fn hit(a: Args, offset: u64, ty: u64) -> Handled {
-    a.t.ctx.rsi.set(offset);
-    a.t.ctx.r8.set(ty);
+    a.t.ctx.parameter(1).set(offset);
+    a.t.ctx.parameter(4).set(ty);
     a.done()
 }

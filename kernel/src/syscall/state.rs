@@ -379,7 +379,7 @@ pub(super) fn thread_set(a: Args) -> Handled {
         Stage::Finished => false,
         _ => true,
     };
-    let sound = hal::user_address_ok(&registers)
+    let sound = hal::user_registers_ok(&registers)
         && priority < u64::from(PRIORITIES)
         && (1..=u64::from(u32::MAX)).contains(&stops)
         && exception <= u64::from(u8::MAX)

@@ -11,7 +11,7 @@ use super::world::*;
 use crate::object::thread::Run;
 use abi::state::{Waiting, THREAD_WORDS};
 use abi::syscalls::{Param, Party};
-use abi::{access, boot, Call, Code, Exception, RefKind, Type, PAGE_SIZE, TYPES};
+use abi::{access, boot, Call, Code, Exception, RefKind, Type, PAGE_SIZE, ROLES, TYPES};
 use std::vec::Vec;
 
 /// A page in the first space on which objects cannot be made.
@@ -63,10 +63,7 @@ fn common(met: &mut Met, ty: Type) {
     met.is(&w, calls.create, &[b, 0], Code::Ok);
     met.is(&w, calls.relocate, &[a, b], Code::InUse);
     met.is(&w, calls.relocate, &[a, c], Code::Ok);
-    assert_eq!(
-        wrong(&w, calls.point, &[(RDI, a), (RSI, r[0])]),
-        no_object(a)
-    );
+    assert_eq!(wrong(&w, calls.point, &[(A0, a), (A1, r[0])]), no_object(a));
     met.is(&w, calls.relocate, &[c, a], Code::Ok);
 
     // Taken apart and made again, there and elsewhere; the reference still names it.
@@ -74,7 +71,7 @@ fn common(met: &mut Met, ty: Type) {
     met.is(&w, calls.destroy, &[a, r[1]], Code::Ok);
     assert_eq!(w.sys(Call::ReferenceEqual, &[r[0], r[1]]), Code::Ok);
     assert_eq!(w.sys(Call::ReferenceCheck, &[r[0]]), Code::Ok);
-    assert_eq!(w.manager.ctx.rdi.get(), ty as u64);
+    assert_eq!(w.manager.ctx.parameter(0).get(), ty as u64);
     met.is(&w, calls.create, &[c, r[1]], Code::Ok);
     met.is(&w, calls.set, &[c, state, 0, 0, 0], Code::Ok);
     met.is(&w, calls.point, &[c, r[2]], Code::Ok);
@@ -129,8 +126,8 @@ fn common(met: &mut Met, ty: Type) {
         boot::ROOT_REGION,
         w.physical(page),
     );
-    let p = Program::new().call(calls.create, &[(RDI, 0x5000_0000), (RSI, 0)]);
-    w.thread(s, p.keep(0x5000_0800, RAX).end(), 5);
+    let p = Program::new().call(calls.create, &[(A0, 0x5000_0000), (A1, 0)]);
+    w.thread(s, p.keep(0x5000_0800, RESULT).end(), 5);
     w.run();
     let code = Code::from_word(w.peek(page + 0x800));
     met.returned(calls.create, code, Code::NoMemory);
@@ -177,14 +174,14 @@ pub(super) fn mutex(met: &mut Met) {
     assert_eq!(w.peek(state), 1);
     // Unlocking by a state lets who waits try again.
     let p = Program::new()
-        .call(Call::MutexLock, &[(RDI, m)])
-        .keep(state + 8, RAX)
+        .call(Call::MutexLock, &[(A0, m)])
+        .keep(state + 8, RESULT)
         .end();
     w.poke(state + 8, 9);
     w.thread(0, p, 5);
     w.run();
     // Somebody more important comes before who waits already; the invariants say so.
-    let p = Program::new().call(Call::MutexLock, &[(RDI, m)]);
+    let p = Program::new().call(Call::MutexLock, &[(A0, m)]);
     let other = w.thread(0, p.end(), 9);
     w.run();
     w.ok(Call::ThreadStop, &[other]);
@@ -212,10 +209,10 @@ pub(super) fn cond(met: &mut Met) {
     met.is(&w, Call::MutexUnlock, &[m], Code::Ok);
     let waiter = |n: u64, call: Call, until: u64| {
         let p = Program::new()
-            .call(Call::MutexLock, &[(RDI, m)])
-            .call(call, &[(RDI, c), (RSI, m), (RDX, until)])
-            .keep(out + n * 8, RAX)
-            .call(Call::MutexUnlock, &[(RDI, m)]);
+            .call(Call::MutexLock, &[(A0, m)])
+            .call(call, &[(A0, c), (A1, m), (A2, until)])
+            .keep(out + n * 8, RESULT)
+            .call(Call::MutexUnlock, &[(A0, m)]);
         w.poke(out + n * 8, 9);
         w.thread_at(w.thread(0, p.end(), 5))
     };
@@ -224,7 +221,7 @@ pub(super) fn cond(met: &mut Met) {
         w.run();
         assert_eq!(t.run.get(), Run::Waiting(Waiting::Cond));
         // The mutex is free meanwhile, and the frame says what is left.
-        let call = t.ctx.rax.get();
+        let call = t.ctx.call().get();
         assert_eq!(call, Call::MutexLock as u64, "A3: what is left of it");
         met.is(&w, Call::MutexTrylock, &[m], Code::Ok);
         met.is(&w, wake, &[c], Code::Ok);
@@ -325,7 +322,7 @@ pub(super) fn region(met: &mut Met) {
     w.map(0, 0x7000_0000, PAGE_SIZE, to, 0);
     w.ok(Call::RegionProtect, &[r, access::READ]);
     let mutex = w.create(Call::MutexCreate);
-    let write = [(RDI, mutex), (RSI, 0x7000_0000)];
+    let write = [(A0, mutex), (A1, 0x7000_0000)];
     let met_with = wrong(&w, Call::MutexGetState, &write).0;
     assert_eq!(met_with, Exception::Memory as u64, "a right is gained");
     w.ok(Call::RegionProtect, &[r, access::ALL]);
@@ -342,8 +339,8 @@ pub(super) fn region(met: &mut Met) {
     let mut found = Vec::new();
     let mut at = 0;
     while w.sys(Call::RegionSearch, &[to, at, PAGE_SIZE, 0x3fe]) == Code::Ok {
-        at = w.manager.ctx.rsi.get();
-        found.push((at, w.manager.ctx.r8.get()));
+        at = w.manager.ctx.parameter(1).get();
+        found.push((at, w.manager.ctx.parameter(4).get()));
         at += abi::OBJECT_SIZE;
     }
     let (space, thread) = (Type::Space as u64, Type::Thread as u64);
@@ -394,7 +391,7 @@ pub(super) fn thread(met: &mut Met) {
     let (t, state, dead) = (w.create(Call::ThreadCreate), w.page(), dead_reference(&w));
     let set = |met: &mut Met, change: &[(usize, u64)], refs: [u64; 3], code| {
         let mut words = [0; THREAD_WORDS];
-        (words[16], words[21], words[22]) = (CODE, 3, 1);
+        (words[PC_WORD], words[PRIORITY_WORD], words[STOPS_WORD]) = (CODE, 3, 1);
         change.iter().for_each(|&(at, word)| words[at] = word);
         w.words(state, &words);
         let args = [t, state, refs[0], refs[1], refs[2]];
@@ -402,23 +399,23 @@ pub(super) fn thread(met: &mut Met) {
     };
     // One test per field: each can be something that no thread has.
     let bad: [&[(usize, u64)]; 17] = [
-        &[(16, 1 << 47)],
-        &[(16, u64::MAX)],
-        &[(18, 1 << 47)],
-        &[(19, 1 << 63)],
-        &[(21, 32)],
-        &[(22, 0)],
-        &[(22, 1 << 32)],
-        &[(23, 2)],
-        &[(24, 9)],
-        &[(24, 5)],
-        &[(24, 6)],
-        &[(24, 7)],
-        &[(25, 9)],
-        &[(25, 8)],
-        &[(25, u64::MAX)],
-        &[(26, 2)],
-        &[(27, 256)],
+        &[(PC_WORD, 1 << 47)],
+        &[(PC_WORD, u64::MAX)],
+        &[(BASE_WORD, 1 << 47)],
+        &[(BASE_WORD, 1 << 63)],
+        &[(PRIORITY_WORD, 32)],
+        &[(STOPS_WORD, 0)],
+        &[(STOPS_WORD, 1 << 32)],
+        &[(INTERRUPT_WORD, 2)],
+        &[(CLIENT_WORD, 9)],
+        &[(CLIENT_WORD, 5)],
+        &[(CLIENT_WORD, 6)],
+        &[(CLIENT_WORD, 7)],
+        &[(SERVER_WORD, 9)],
+        &[(SERVER_WORD, 8)],
+        &[(SERVER_WORD, u64::MAX)],
+        &[(DELIVERED_WORD, 2)],
+        &[(DELIVERED_WORD + 1, 256)],
     ];
     for change in bad {
         set(met, change, [0; 3], Code::Invalid);
@@ -426,12 +423,18 @@ pub(super) fn thread(met: &mut Met) {
     for n in 0..3 {
         let mut refs = [0; 3];
         refs[n] = dead;
-        set(met, &[(24, 1), (25, 2)], refs, Code::Dead);
+        set(met, &[(CLIENT_WORD, 1), (SERVER_WORD, 2)], refs, Code::Dead);
     }
-    set(met, &[(17, u64::MAX), (20, 0x1234)], [0; 3], Code::Ok);
+    set(
+        met,
+        &[(FLAGS_WORD, u64::MAX), (TAG_WORD, 0x1234)],
+        [0; 3],
+        Code::Ok,
+    );
     met.is(&w, Call::ThreadGetState, &[t, state, 0, 0, 0], Code::Ok);
     // Interrupts on, no privilege, nothing reserved.
-    assert_eq!(w.peek(state + 17 * 8) & 0x3202, 0x202);
+    let flags = ROLES.user_flags | ROLES.fixed_flags;
+    assert_eq!(w.peek(state + FLAGS_WORD as u64 * 8), flags);
     met.is(&w, Call::ThreadResume, &[t], Code::Ok);
     met.is(&w, Call::ThreadResume, &[t], Code::Invalid);
     set(met, &[], [0; 3], Code::NotStopped);
@@ -447,7 +450,7 @@ pub(super) fn thread(met: &mut Met) {
     ] {
         met.is(&w, call, &[t, r], Code::Ok);
         assert_eq!(w.sys(Call::ReferenceCheck, &[r]), Code::Ok);
-        assert_eq!(w.manager.ctx.rdi.get(), kind as u64);
+        assert_eq!(w.manager.ctx.parameter(0).get(), kind as u64);
     }
     met.is(&w, Call::ThreadSelf, &[], Code::Ok);
     met.is(&w, Call::ThreadYield, &[], Code::Ok);
@@ -473,16 +476,16 @@ pub(super) fn thread(met: &mut Met) {
     }
     // It stops and destroys itself.
     let n = w.object();
-    let p = Program::new().call(Call::ThreadStop, &[(RDI, n)]);
-    let p = p.call(Call::ThreadDestroy, &[(RDI, n), (RSI, 0)]).end();
+    let p = Program::new().call(Call::ThreadStop, &[(A0, n)]);
+    let p = p.call(Call::ThreadDestroy, &[(A0, n), (A1, 0)]).end();
     let made = w.thread(0, p, 4);
     w.ok(Call::ThreadMove, &[made, n]);
     w.run();
     assert_eq!(w.thread_at(n).stop_count.get(), 1);
-    assert_eq!(w.thread_at(n).ctx.rax.get(), 0);
+    assert_eq!(w.thread_at(n).ctx.call().get(), 0);
     met.is(&w, Call::ThreadResume, &[n], Code::Ok);
     w.run();
-    assert_eq!(wrong(&w, Call::ThreadStop, &[(RDI, n)]), no_object(n));
+    assert_eq!(wrong(&w, Call::ThreadStop, &[(A0, n)]), no_object(n));
 }
 
 pub(super) fn reference(met: &mut Met) {
@@ -740,7 +743,12 @@ impl Ready {
                 w.ok(Call::ThreadStop, &[a[0]]);
                 let mut words = [0; THREAD_WORDS];
                 // In both directions of a connection.
-                (words[16], words[22], words[24], words[25]) = (CODE, 1, 1, 2);
+                (
+                    words[PC_WORD],
+                    words[STOPS_WORD],
+                    words[CLIENT_WORD],
+                    words[SERVER_WORD],
+                ) = (CODE, 1, 1, 2);
                 w.words(a[1], &words);
             }
             _ => {}
@@ -759,7 +767,7 @@ impl Ready {
         let registers: Vec<(R, u64)> = ARGS.into_iter().zip(self.args).collect();
         let p = Program::new()
             .call(self.call, &registers)
-            .keep(self.out, RAX);
+            .keep(self.out, RESULT);
         let t = self.w.thread(0, p.end(), 10);
         self.w.run();
         t

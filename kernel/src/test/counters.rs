@@ -24,7 +24,7 @@ fn an_rpc_is_two_blocks_and_two_recognitions() {
     let w = World::with_frames(64);
     let set = w.create(Call::PortsetCreate);
     let (_, port) = w.port(set, 1);
-    let registers = |name| [(RDI, name), (RBX, 0), (R15, 0)];
+    let registers = |name| [(A0, name), (A10, 0), (A9, 0)];
     let wait = Program::new().call(Call::ServerWaitReceiveShort, &registers(set));
     let again = wait.len();
     let server = wait
@@ -63,7 +63,7 @@ fn a_call_that_faults_is_a_restart() {
     let (_, own) = w.region(0, RAM, 8 * PAGE_SIZE, 0);
     let (_, other) = w.space(1 << 16, 0, 0);
     w.map(other, 0x20_0000, PAGE_SIZE, region, 0);
-    let p = Program::new().call(Call::MutexLock, &[(RDI, 0x20_0000)]);
+    let p = Program::new().call(Call::MutexLock, &[(A0, 0x20_0000)]);
     let t = w.thread(other, p.end(), 5);
     w.run();
     assert_eq!(restarts(), [1, 0]);
@@ -74,7 +74,7 @@ fn a_call_that_faults_is_a_restart() {
     let keeper = Program::new()
         .call(
             Call::ServerWaitReceiveShort,
-            &[(RDI, set), (RBX, 0), (R15, 0)],
+            &[(A0, set), (A10, 0), (A9, 0)],
         )
         .end();
     w.thread(0, keeper, 6);

@@ -11,7 +11,7 @@ use crate::check;
 use abi::ipc::plan;
 use abi::message::{EXCEPTION_WORDS, FAULT_WORDS};
 use abi::state::{space_flags, REGISTER_WORDS, THREAD_WORDS};
-use abi::{boot, ref_list, Call, Code, Type, PAGE_SIZE};
+use abi::{boot, ref_list, Call, Code, Type, PAGE_SIZE, ROLES};
 use std::format;
 use std::string::String;
 use std::vec;
@@ -266,10 +266,10 @@ mod scenarios {
 
     /// Adds one to the word at an address, and goes on at `to` while it is less than `n`.
     fn count(p: Program, at: u64, n: u64, to: usize) -> Program {
-        p.load(at, RBP)
-            .op(|c| c.rbp.set(c.rbp.get() + 1))
-            .keep(at, RBP)
-            .jump_if(move |c| c.rbp.get() < n, to)
+        p.load(at, A11)
+            .op(|c| c.parameter(11).set(c.parameter(11).get() + 1))
+            .keep(at, A11)
+            .jump_if(move |c| c.parameter(11).get() < n, to)
     }
 
     pub(super) fn mutex_hand_over(w: &World) -> Scenario {
@@ -279,12 +279,12 @@ mod scenarios {
         for n in 0..3 {
             let mine = sum + 64 + n * 8;
             let p = Program::new()
-                .call(Call::MutexLock, &[(RDI, m)])
-                .load(sum, RBX)
-                .op(|c| c.rbx.set(c.rbx.get() + 1))
+                .call(Call::MutexLock, &[(A0, m)])
+                .load(sum, A10)
+                .op(|c| c.parameter(10).set(c.parameter(10).get() + 1))
                 .call(Call::ThreadYield, &[])
-                .keep(sum, RBX)
-                .call(Call::MutexUnlock, &[(RDI, m)]);
+                .keep(sum, A10)
+                .call(Call::MutexUnlock, &[(A0, m)]);
             let p = count(p, mine, 2, 0).end();
             s = s.thread(w.thread(0, p, 10)).result(mine, 1);
         }
@@ -297,31 +297,36 @@ mod scenarios {
         let c = w.create(Call::CondCreate);
         let at = w.page();
         let (full, sum) = (at, at + 8);
-        let lock = |p: Program| p.call(Call::MutexLock, &[(RDI, m)]);
-        let unlock = |p: Program| p.call(Call::MutexUnlock, &[(RDI, m)]);
+        let lock = |p: Program| p.call(Call::MutexLock, &[(A0, m)]);
+        let unlock = |p: Program| p.call(Call::MutexUnlock, &[(A0, m)]);
         let wait =
-            |p: Program, again: usize| p.call(Call::CondWait, &[(RDI, c), (RSI, m)]).jump(again);
+            |p: Program, again: usize| p.call(Call::CondWait, &[(A0, c), (A1, m)]).jump(again);
         let put = lock(Program::new());
         let again = put.len();
-        let put = put.load(full, RBX).jump_if(|c| c.rbx.get() == 0, again + 5);
+        let put = put
+            .load(full, A10)
+            .jump_if(|c| c.parameter(10).get() == 0, again + 5);
         let put = wait(put, again)
-            .load(at + 16, RBX)
-            .op(|c| c.rbx.set(c.rbx.get() + 7));
-        let put = put.keep(full, RBX);
-        let put = unlock(put).call(Call::CondBroadcast, &[(RDI, c)]);
+            .load(at + 16, A10)
+            .op(|c| c.parameter(10).set(c.parameter(10).get() + 7));
+        let put = put.keep(full, A10);
+        let put = unlock(put).call(Call::CondBroadcast, &[(A0, c)]);
         let put = count(put, at + 16, 3, 0).end();
         let take = lock(Program::new());
         let again = take.len();
         let take = take
-            .load(full, RBX)
-            .jump_if(|c| c.rbx.get() != 0, again + 5);
+            .load(full, A10)
+            .jump_if(|c| c.parameter(10).get() != 0, again + 5);
         let take = wait(take, again)
-            .load(sum, R8)
-            .op(|c| c.rbp.set(c.r8.get() * 10 + c.rbx.get()))
-            .keep(sum, RBP)
-            .op(|c| c.rbx.set(0))
-            .keep(full, RBX);
-        let take = unlock(take).call(Call::CondBroadcast, &[(RDI, c)]);
+            .load(sum, A4)
+            .op(|c| {
+                c.parameter(11)
+                    .set(c.parameter(4).get() * 10 + c.parameter(10).get())
+            })
+            .keep(sum, A11)
+            .op(|c| c.parameter(10).set(0))
+            .keep(full, A10);
+        let take = unlock(take).call(Call::CondBroadcast, &[(A0, c)]);
         let take = count(take, at + 24, 3, 0).end();
         let (one, two) = (w.thread(0, put, 10), w.thread(0, take, 11));
         Scenario::default()
@@ -339,29 +344,29 @@ mod scenarios {
         let set = w.create(Call::PortsetCreate);
         let out = w.page();
         let early = |p: Program, time: u64, at: u64| {
-            p.keep(at + 8, RAX)
+            p.keep(at + 8, RESULT)
                 .call(Call::ClockGet, &[])
-                .store(move |c| (at, u64::from(c.rdi.get() < time)))
+                .store(move |c| (at, u64::from(c.parameter(0).get() < time)))
         };
-        let p = Program::new().call(Call::ThreadSleepUntil, &[(RDI, 20_000)]);
+        let p = Program::new().call(Call::ThreadSleepUntil, &[(A0, 20_000)]);
         let p = early(p, 20_000, out);
         let p = early(
-            p.call(Call::ThreadWaitInterruptUntil, &[(RDI, 30_000)]),
+            p.call(Call::ThreadWaitInterruptUntil, &[(A0, 30_000)]),
             30_000,
             out + 16,
         );
-        let p = p.call(Call::ServerWaitReceiveUntil, &[(RDI, set), (RBP, 35_000)]);
+        let p = p.call(Call::ServerWaitReceiveUntil, &[(A0, set), (A11, 35_000)]);
         let one = early(p, 35_000, out + 32).end();
-        let p = Program::new().call(Call::MutexLock, &[(RDI, m)]);
+        let p = Program::new().call(Call::MutexLock, &[(A0, m)]);
         let again = p.len();
         let p = p
-            .call(Call::CondWaitUntil, &[(RDI, c), (RSI, m), (RDX, 25_000)])
-            .keep(out + 56, RAX)
+            .call(Call::CondWaitUntil, &[(A0, c), (A1, m), (A2, 25_000)])
+            .keep(out + 56, RESULT)
             .call(Call::ClockGet, &[])
-            .jump_if(|c| c.rdi.get() < 25_000, again);
+            .jump_if(|c| c.parameter(0).get() < 25_000, again);
         let two = p
-            .call(Call::MutexUnlock, &[(RDI, m)])
-            .keep(out + 48, RAX)
+            .call(Call::MutexUnlock, &[(A0, m)])
+            .keep(out + 48, RESULT)
             .end();
         let (one, two) = (w.thread(0, one, 10), w.thread(0, two, 10));
         Scenario::default()
@@ -384,12 +389,12 @@ mod scenarios {
         let mut threads = Vec::new();
         for n in 0..2 {
             let wait = |p: Program| p.call(Call::ThreadWaitInterrupt, &[]);
-            let poke = |p: Program| p.call(Call::ThreadInterrupt, &[(RDI, refs[1 - n])]);
+            let poke = |p: Program| p.call(Call::ThreadInterrupt, &[(A0, refs[1 - n])]);
             let p = Program::new();
             let p = if n == 0 { poke(p) } else { wait(p) };
             let p = if n == 0 { wait(p) } else { poke(p) };
             let at = out + n as u64 * 16;
-            let p = count(p.keep(at + 8, RAX), at, 4, 0).end();
+            let p = count(p.keep(at + 8, RESULT), at, 4, 0).end();
             threads.push(w.thread(0, p, 10 + n as u64));
         }
         for n in 0..2 {
@@ -442,62 +447,62 @@ mod scenarios {
             .call(
                 Call::ClientConnectSendOverReceive,
                 &[
-                    (RDI, v.reference),
-                    (RSI, a),
-                    (RDX, 300),
-                    (R10, list),
-                    (R8, 3),
-                    (R9, 0),
-                    (R12, a + 2000),
-                    (R13, 10),
-                    (R14, list + 80),
-                    (R15, 0),
-                    (RBX, 0),
+                    (A0, v.reference),
+                    (A1, a),
+                    (A2, 300),
+                    (A3, list),
+                    (A4, 3),
+                    (A5, 0),
+                    (A6, a + 2000),
+                    (A7, 10),
+                    (A8, list + 80),
+                    (A9, 0),
+                    (A10, 0),
                 ],
             )
-            .keep(out, RAX)
+            .keep(out, RESULT)
             .call(
                 Call::ClientReceive,
-                &[(R12, a + 3000), (R13, 500), (R14, 0), (R15, 0), (RBX, 0)],
+                &[(A6, a + 3000), (A7, 500), (A8, 0), (A9, 0), (A10, 0)],
             )
-            .keep(out + 8, RAX)
-            .keep(out + 16, R12)
-            .keep(out + 24, R13)
+            .keep(out + 8, RESULT)
+            .keep(out + 16, A6)
+            .keep(out + 24, A7)
             .call(Call::ClientDisconnect, &[])
-            .keep(out + 32, RAX)
+            .keep(out + 32, RESULT)
             .end();
         let server = Program::new()
             .call(
                 Call::ServerWaitReceive,
                 &[
-                    (RDI, v.set),
-                    (R12, b),
-                    (R13, 50),
-                    (R14, list + 64),
-                    (R15, 2),
-                    (RBX, 0),
+                    (A0, v.set),
+                    (A6, b),
+                    (A7, 50),
+                    (A8, list + 64),
+                    (A9, 2),
+                    (A10, 0),
                 ],
             )
-            .keep(out + 40, RAX)
-            .keep(out + 48, RDI)
-            .keep(out + 56, R13)
+            .keep(out + 40, RESULT)
+            .keep(out + 48, A0)
+            .keep(out + 56, A7)
             .call(
                 Call::ServerAckSendWaitReceive,
                 &[
-                    (RDI, v.set),
-                    (RSI, b + 200),
-                    (RDX, 333),
-                    (R10, 0),
-                    (R8, 0),
-                    (R9, 0),
-                    (R12, b),
-                    (R13, 50),
-                    (R14, 0),
-                    (R15, 0),
-                    (RBX, 0),
+                    (A0, v.set),
+                    (A1, b + 200),
+                    (A2, 333),
+                    (A3, 0),
+                    (A4, 0),
+                    (A5, 0),
+                    (A6, b),
+                    (A7, 50),
+                    (A8, 0),
+                    (A9, 0),
+                    (A10, 0),
                 ],
             )
-            .keep(out + 64, RAX)
+            .keep(out + 64, RESULT)
             .end();
         let (c, s) = (w.thread(0, client, 10), w.thread(0, server, 10));
         let s = all(Scenario::default(), &v, c, s);
@@ -508,36 +513,37 @@ mod scenarios {
     pub(super) fn short_messages(w: &World) -> Scenario {
         let v = service(w);
         let out = w.page();
-        let words = [(RSI, 11), (RDX, 22), (R10, 33), (R8, 44), (R9, 55)];
+        let words = [(A1, 11), (A2, 22), (A3, 33), (A4, 44), (A5, 55)];
         let mut registers = words.to_vec();
-        registers.extend([(RDI, v.reference), (RBX, 0), (R15, 0)]);
+        registers.extend([(A0, v.reference), (A10, 0), (A9, 0)]);
         let client = Program::new()
             .call_short(Call::ClientConnectSendOverReceiveShort, 37, &registers)
-            .keep(out, RAX)
-            .keep(out + 8, RSI)
-            .keep(out + 16, RDX)
+            .keep(out, RESULT)
+            .keep(out + 8, A1)
+            .keep(out + 16, A2)
             .call(Call::ClientDisconnect, &[])
-            .keep(out + 24, RAX);
+            .keep(out + 24, RESULT);
         let client = count(client, out + 32, 2, 0).end();
         let server = Program::new()
             .call(
                 Call::ServerWaitReceiveShort,
-                &[(RDI, v.set), (RBX, 0), (R15, 0)],
+                &[(A0, v.set), (A10, 0), (A9, 0)],
             )
-            .keep(out + 40, RAX);
+            .keep(out + 40, RESULT);
         let again = server.len();
         let server = server
             .op(move |c| {
-                c.rdi.set(v.set);
-                c.rsi.set(c.rsi.get() + c.rdx.get());
-                c.rbx.set(0);
-                c.r15.set(0);
-                c.rax
+                c.parameter(0).set(v.set);
+                c.parameter(1)
+                    .set(c.parameter(1).get() + c.parameter(2).get());
+                c.parameter(10).set(0);
+                c.parameter(9).set(0);
+                c.call()
                     .set(Call::ServerAckSendWaitReceiveShort as u64 | 16 << 8);
             })
             .push(Instr::Syscall)
-            .keep(out + 48, RAX)
-            .jump_if(|c| c.rax.get() as u8 == 0, again)
+            .keep(out + 48, RESULT)
+            .jump_if(|c| c.call().get() as u8 == 0, again)
             .end();
         let (c, s) = (w.thread(0, client, 10), w.thread(0, server, 12));
         all(Scenario::default(), &v, c, s).result(out, 7)
@@ -551,33 +557,33 @@ mod scenarios {
         fill(w, b, 16, 900);
         let mut at = out;
         let mut step = |p: Program, call: Call, registers: &[(R, u64)]| {
-            let mut all = vec![(R10, 0), (R8, 0), (R9, 0), (R14, 0), (R15, 0), (RBX, 0)];
+            let mut all = vec![(A3, 0), (A4, 0), (A5, 0), (A8, 0), (A9, 0), (A10, 0)];
             all.extend_from_slice(registers);
             at += 8;
-            p.call(call, &all).keep(at - 8, RAX)
+            p.call(call, &all).keep(at - 8, RESULT)
         };
-        let p = step(Program::new(), Call::ClientConnect, &[(RDI, v.reference)]);
-        let p = step(p, Call::ClientSend, &[(RSI, a), (RDX, 24)]);
-        let p = step(p, Call::ClientSend, &[(RSI, a + 24), (RDX, 9)]);
+        let p = step(Program::new(), Call::ClientConnect, &[(A0, v.reference)]);
+        let p = step(p, Call::ClientSend, &[(A1, a), (A2, 24)]);
+        let p = step(p, Call::ClientSend, &[(A1, a + 24), (A2, 9)]);
         let p = step(p, Call::ClientOver, &[]);
-        let p = step(p, Call::ClientReceive, &[(R12, a + 512), (R13, 5)]);
-        let p = step(p, Call::ClientReceive, &[(R12, a + 520), (R13, 50)]);
+        let p = step(p, Call::ClientReceive, &[(A6, a + 512), (A7, 5)]);
+        let p = step(p, Call::ClientReceive, &[(A6, a + 520), (A7, 50)]);
         let p = step(p, Call::ClientAck, &[]);
-        let p = step(p, Call::ClientSendOver, &[(RSI, a + 40), (RDX, 16)]);
-        let p = step(p, Call::ClientReceive, &[(R12, a + 600), (R13, 50)]);
-        let p = step(p, Call::ClientAckSendOver, &[(RSI, a + 8), (RDX, 0)]);
+        let p = step(p, Call::ClientSendOver, &[(A1, a + 40), (A2, 16)]);
+        let p = step(p, Call::ClientReceive, &[(A6, a + 600), (A7, 50)]);
+        let p = step(p, Call::ClientAckSendOver, &[(A1, a + 8), (A2, 0)]);
         let p = step(p, Call::ClientDisconnect, &[]);
         let client = p.end();
-        let p = step(Program::new(), Call::ServerWait, &[(RDI, v.set)]);
-        let p = step(p, Call::ServerReceive, &[(R12, b + 512), (R13, 30)]);
-        let p = step(p, Call::ServerReceive, &[(R12, b + 542), (R13, 30)]);
+        let p = step(Program::new(), Call::ServerWait, &[(A0, v.set)]);
+        let p = step(p, Call::ServerReceive, &[(A6, b + 512), (A7, 30)]);
+        let p = step(p, Call::ServerReceive, &[(A6, b + 542), (A7, 30)]);
         let p = step(p, Call::ServerAck, &[]);
-        let p = step(p, Call::ServerSend, &[(RSI, b), (RDX, 7)]);
-        let p = step(p, Call::ServerOverReceive, &[(R12, b + 600), (R13, 30)]);
+        let p = step(p, Call::ServerSend, &[(A1, b), (A2, 7)]);
+        let p = step(p, Call::ServerOverReceive, &[(A6, b + 600), (A7, 30)]);
         let p = step(
             p,
             Call::ServerAckSendOverReceive,
-            &[(RSI, b + 16), (RDX, 12), (R12, b + 700), (R13, 30)],
+            &[(A1, b + 16), (A2, 12), (A6, b + 700), (A7, 30)],
         );
         let server = p.end();
         let (c, s) = (w.thread(0, client, 10), w.thread(0, server, 10));
@@ -593,33 +599,33 @@ mod scenarios {
         let client = Program::new()
             .call(
                 Call::ClientConnectSendOver,
-                &[(RDI, v.reference), (RSI, a), (RDX, 20), (R8, 0), (R9, 0)],
+                &[(A0, v.reference), (A1, a), (A2, 20), (A4, 0), (A5, 0)],
             )
-            .keep(out, RAX)
+            .keep(out, RESULT)
             .call(
                 Call::ClientReceive,
-                &[(R12, a + 64), (R13, 50), (R15, 0), (RBX, 0)],
+                &[(A6, a + 64), (A7, 50), (A9, 0), (A10, 0)],
             )
-            .keep(out + 8, RAX)
+            .keep(out + 8, RESULT)
             .call(Call::ClientReceive, &[])
-            .keep(out + 16, RAX)
+            .keep(out + 16, RESULT)
             .end();
         let server = Program::new()
             .call(
                 Call::ServerWaitReceive,
-                &[(RDI, v.set), (R12, b), (R13, 50), (R15, 0), (RBX, 0)],
+                &[(A0, v.set), (A6, b), (A7, 50), (A9, 0), (A10, 0)],
             )
-            .keep(out + 24, RAX)
+            .keep(out + 24, RESULT)
             .call(
                 Call::ServerAckSendWaitReceive,
                 &[
-                    (RDI, v.set),
-                    (RDX, 0),
-                    (R8, 0),
-                    (R9, 0),
-                    (R12, b),
-                    (R15, 0),
-                    (RBX, 0),
+                    (A0, v.set),
+                    (A2, 0),
+                    (A4, 0),
+                    (A5, 0),
+                    (A6, b),
+                    (A9, 0),
+                    (A10, 0),
                 ],
             )
             .end();
@@ -634,22 +640,22 @@ mod scenarios {
         let v = service(w);
         let (a, b, out) = (w.page(), w.page(), w.page());
         fill(w, a, 8, 5);
-        let receive = [(R12, a + 64), (R13, 50), (R15, 0), (RBX, 0)];
+        let receive = [(A6, a + 64), (A7, 50), (A9, 0), (A10, 0)];
         let client = Program::new()
             .call(
                 Call::ClientConnectSendOver,
-                &[(RDI, v.reference), (RSI, a), (RDX, 20), (R8, 0), (R9, 0)],
+                &[(A0, v.reference), (A1, a), (A2, 20), (A4, 0), (A5, 0)],
             )
-            .keep(out, RAX)
+            .keep(out, RESULT)
             .call(Call::ClientReceive, &receive)
-            .keep(out + 8, RAX)
+            .keep(out + 8, RESULT)
             .call(Call::ClientDisconnect, &[])
-            .keep(out + 32, RAX)
+            .keep(out + 32, RESULT)
             .end();
-        let wait = [(RDI, v.set), (R12, b), (R13, 50), (R15, 0), (RBX, 0)];
+        let wait = [(A0, v.set), (A6, b), (A7, 50), (A9, 0), (A10, 0)];
         let server = Program::new()
             .call(Call::ServerWaitReceive, &wait)
-            .keep(out + 24, RAX)
+            .keep(out + 24, RESULT)
             .call(Call::ServerAck, &[])
             .call(Call::ThreadYield, &[])
             .call(Call::ServerWaitReceive, &wait)
@@ -664,25 +670,25 @@ mod scenarios {
     pub(super) fn disconnected(w: &World) -> Scenario {
         let v = service(w);
         let (a, b, out) = (w.page(), w.page(), w.page());
-        let connect = |p: Program| p.call(Call::ClientConnect, &[(RDI, v.reference)]);
+        let connect = |p: Program| p.call(Call::ClientConnect, &[(A0, v.reference)]);
         let client = connect(Program::new())
-            .call(Call::ClientSend, &[(RSI, a), (RDX, 30), (R8, 0), (R9, 0)])
-            .keep(out, RAX);
+            .call(Call::ClientSend, &[(A1, a), (A2, 30), (A4, 0), (A5, 0)])
+            .keep(out, RESULT);
         let client = connect(client)
-            .call(Call::ThreadSleepUntil, &[(RDI, 30_000)])
+            .call(Call::ThreadSleepUntil, &[(A0, 30_000)])
             .call(Call::ClientDisconnect, &[])
-            .keep(out + 8, RAX)
+            .keep(out + 8, RESULT)
             .end();
         let server = Program::new()
-            .call(Call::ServerWait, &[(RDI, v.set)])
-            .call(Call::ThreadSleepUntil, &[(RDI, 15_000)])
+            .call(Call::ServerWait, &[(A0, v.set)])
+            .call(Call::ThreadSleepUntil, &[(A0, 15_000)])
             .call(Call::ServerDisconnect, &[])
-            .keep(out + 16, RAX)
+            .keep(out + 16, RESULT)
             .call(
                 Call::ServerWaitReceive,
-                &[(RDI, v.set), (R12, b), (R13, 8), (R15, 0), (RBX, 0)],
+                &[(A0, v.set), (A6, b), (A7, 8), (A9, 0), (A10, 0)],
             )
-            .keep(out + 24, RAX)
+            .keep(out + 24, RESULT)
             .end();
         let (c, s) = (w.thread(0, client, 10), w.thread(0, server, 11));
         all(Scenario::default(), &v, c, s).result(out, 4)
@@ -698,29 +704,31 @@ mod scenarios {
             .call(
                 Call::Call,
                 &[
-                    (RDI, v.reference),
-                    (RSI, a),
-                    (RDX, 60),
-                    (R10, list),
-                    (R8, 1),
-                    (R9, 0),
-                    (R12, a + 512),
-                    (R13, 30),
-                    (R15, 0),
-                    (RBX, 0),
+                    (A0, v.reference),
+                    (A1, a),
+                    (A2, 60),
+                    (A3, list),
+                    (A4, 1),
+                    (A5, 0),
+                    (A6, a + 512),
+                    (A7, 30),
+                    (A9, 0),
+                    (A10, 0),
                 ],
             )
-            .keep(out, RAX)
-            .keep(out + 8, R12)
-            .keep(out + 16, R13);
+            .keep(out, RESULT)
+            .keep(out + 8, A6)
+            .keep(out + 16, A7);
         let client = count(client, out + 24, 3, 0).end();
-        let receive = [(RDI, v.set), (R12, b), (R13, 200), (R15, 0), (RBX, 0)];
+        let receive = [(A0, v.set), (A6, b), (A7, 200), (A9, 0), (A10, 0)];
         let server = Program::new().call(Call::ServerWaitReceive, &receive);
         let again = server.len();
-        let server = server.load(b + 64, RBP).op(|c| c.rbp.set(c.rbp.get() + 1));
-        let server = server.keep(b + 400, RBP);
+        let server = server
+            .load(b + 64, A11)
+            .op(|c| c.parameter(11).set(c.parameter(11).get() + 1));
+        let server = server.keep(b + 400, A11);
         let mut both = receive.to_vec();
-        both.extend([(RSI, b + 390), (RDX, 24), (R8, 0), (R9, 0)]);
+        both.extend([(A1, b + 390), (A2, 24), (A4, 0), (A5, 0)]);
         let server = server.call(Call::ReplyWaitReceive, &both).jump(again);
         let (c, s) = (w.thread(0, client, 10), w.thread(0, server, 9));
         all(Scenario::default(), &v, c, s)
@@ -732,33 +740,37 @@ mod scenarios {
         let v = service(w);
         let out = w.page();
         let client = Program::new()
-            .load(out + 32, RBP)
+            .load(out + 32, A11)
             .op(move |c| {
-                c.rdi.set(v.reference);
-                c.rsi.set(c.rbp.get() * 100 + 1);
-                c.rdx.set(5);
-                c.rbx.set(0);
-                c.r15.set(0);
-                c.rax.set(Call::CallShort as u64 | 12 << 8);
+                c.parameter(0).set(v.reference);
+                c.parameter(1).set(c.parameter(11).get() * 100 + 1);
+                c.parameter(2).set(5);
+                c.parameter(10).set(0);
+                c.parameter(9).set(0);
+                c.call().set(Call::CallShort as u64 | 12 << 8);
             })
             .push(Instr::Syscall)
-            .keep(out, RAX)
-            .load(out + 8, RBP)
-            .op(|c| c.rbp.set(c.rbp.get() * 7 + c.rsi.get()))
-            .keep(out + 8, RBP)
-            .keep(out + 16, RDX);
+            .keep(out, RESULT)
+            .load(out + 8, A11)
+            .op(|c| {
+                c.parameter(11)
+                    .set(c.parameter(11).get() * 7 + c.parameter(1).get())
+            })
+            .keep(out + 8, A11)
+            .keep(out + 16, A2);
         let client = count(client, out + 32, 3, 0).end();
         let server = Program::new()
             .call(
                 Call::ServerWaitReceiveShort,
-                &[(RDI, v.set), (RBX, 0), (R15, 0)],
+                &[(A0, v.set), (A10, 0), (A9, 0)],
             )
             .op(move |c| {
-                c.rdi.set(v.set);
-                c.rsi.set(c.rsi.get() + c.rdx.get());
-                c.rbx.set(0);
-                c.r15.set(0);
-                c.rax.set(Call::ReplyWaitReceiveShort as u64 | 8 << 8);
+                c.parameter(0).set(v.set);
+                c.parameter(1)
+                    .set(c.parameter(1).get() + c.parameter(2).get());
+                c.parameter(10).set(0);
+                c.parameter(9).set(0);
+                c.call().set(Call::ReplyWaitReceiveShort as u64 | 8 << 8);
             })
             .push(Instr::Syscall)
             .jump(2);
@@ -778,26 +790,26 @@ mod scenarios {
                 .call(
                     Call::ClientConnectSendOverReceive,
                     &[
-                        (RDI, v.reference),
-                        (RSI, a),
-                        (RDX, 24),
-                        (R8, 0),
-                        (R9, 0),
-                        (R12, a + 512),
-                        (R13, 24),
-                        (R15, 0),
-                        (RBX, 0),
+                        (A0, v.reference),
+                        (A1, a),
+                        (A2, 24),
+                        (A4, 0),
+                        (A5, 0),
+                        (A6, a + 512),
+                        (A7, 24),
+                        (A9, 0),
+                        (A10, 0),
                     ],
                 )
-                .keep(out + n * 8, RAX)
+                .keep(out + n * 8, RESULT)
                 .call(Call::ClientDisconnect, &[])
                 .end();
             s = s.thread(w.thread(0, p, 10 + n)).result(a + 512, 3);
         }
-        let receive = [(RDI, v.set), (R12, b), (R13, 100), (R15, 0), (RBX, 0)];
+        let receive = [(A0, v.set), (A6, b), (A7, 100), (A9, 0), (A10, 0)];
         let server = Program::new().call(Call::ServerWaitReceive, &receive);
         let mut both = receive.to_vec();
-        both.extend([(RSI, b), (RDX, 24), (R8, 0), (R9, 0)]);
+        both.extend([(A1, b), (A2, 24), (A4, 0), (A5, 0)]);
         let again = server.len();
         let server = server
             .call(Call::ServerAckSendWaitReceive, &both)
@@ -819,45 +831,40 @@ mod scenarios {
             .call(
                 Call::ClientConnectSendOver,
                 &[
-                    (RDI, v.reference),
-                    (RSI, b),
-                    (RDX, 8),
-                    (R8, 0),
-                    (R9, ref_list(r[0], 3)),
+                    (A0, v.reference),
+                    (A1, b),
+                    (A2, 8),
+                    (A4, 0),
+                    (A5, ref_list(r[0], 3)),
                 ],
             )
-            .keep(out, RAX)
-            .keep(out + 8, R9)
+            .keep(out, RESULT)
+            .keep(out + 8, A5)
             .end();
         let server = Program::new()
             .call(
                 Call::ServerWaitReceive,
                 &[
-                    (RDI, v.set),
-                    (R12, b + 64),
-                    (R13, 8),
-                    (R15, 0),
-                    (RBX, ref_list(into[0], 2)),
+                    (A0, v.set),
+                    (A6, b + 64),
+                    (A7, 8),
+                    (A9, 0),
+                    (A10, ref_list(into[0], 2)),
                 ],
             )
-            .keep(out + 16, RAX)
-            .keep(out + 24, RBX)
+            .keep(out + 16, RESULT)
+            .keep(out + 24, A10)
             .call(
                 Call::ServerReceive,
-                &[
-                    (R12, b + 64),
-                    (R13, 8),
-                    (R15, 0),
-                    (RBX, ref_list(into[2], 1)),
-                ],
+                &[(A6, b + 64), (A7, 8), (A9, 0), (A10, ref_list(into[2], 1))],
             )
-            .keep(out + 32, RAX);
+            .keep(out + 32, RESULT);
         let mut server = server;
         for (n, &i) in into.iter().enumerate() {
             let at = out + 40 + n as u64 * 8;
             server = server
-                .call(Call::ReferenceEqual, &[(RDI, i), (RSI, r[2])])
-                .keep(at, RAX);
+                .call(Call::ReferenceEqual, &[(A0, i), (A1, r[2])])
+                .keep(at, RESULT);
         }
         let (c, s) = (w.thread(0, client, 10), w.thread(0, server.end(), 10));
         all(Scenario::default(), &v, c, s)
@@ -906,29 +913,33 @@ mod scenarios {
         let p = Program::new()
             .call(
                 Call::ServerWaitReceiveShort,
-                &[(RDI, v.set), (RBX, 0), (R15, 0)],
+                &[(A0, v.set), (A10, 0), (A9, 0)],
             )
             .op(move |c| {
                 assert_eq!(
-                    c.rax.get(),
+                    c.call().get(),
                     Code::Fault as u64 | (FAULT_WORDS as u64 * 8) << 8
                 );
-                c.rbp.set(states + c.rsi.get() / PAGE_SIZE * 64);
+                c.parameter(11)
+                    .set(states + c.parameter(1).get() / PAGE_SIZE * 64);
             })
-            .push(Instr::Load(std::boxed::Box::new(|c| c.rbp.get() + 32), RDI))
+            .push(Instr::Load(
+                std::boxed::Box::new(|c| c.parameter(11).get() + 32),
+                A0,
+            ))
             .op(|c| {
-                c.rsi.set(c.rbp.get());
-                c.rdx.set(boot::ROOT_REGION);
-                c.r10.set(0);
-                c.rax.set(Call::MappingSetState as u64);
+                c.parameter(1).set(c.parameter(11).get());
+                c.parameter(2).set(boot::ROOT_REGION);
+                c.parameter(3).set(0);
+                c.call().set(Call::MappingSetState as u64);
             })
             .push(Instr::Syscall)
             .op(move |c| {
-                assert_eq!(c.rax.get(), 0);
-                c.rdi.set(v.set);
-                c.rax.set(Call::ReplyWaitReceiveShort as u64);
-                c.rbx.set(0);
-                c.r15.set(0);
+                assert_eq!(c.call().get(), 0);
+                c.parameter(0).set(v.set);
+                c.call().set(Call::ReplyWaitReceiveShort as u64);
+                c.parameter(10).set(0);
+                c.parameter(9).set(0);
             })
             .push(Instr::Syscall)
             .jump(2);
@@ -949,12 +960,12 @@ mod scenarios {
         let start = 0x800_0000;
         let window = w.map(s, start, 3 * PAGE_SIZE, kept.reference, 0);
         let p = Program::new()
-            .op(|c| c.rbx.set(42))
-            .keep(start + 8, RBX)
-            .load(start + 8, R8)
-            .op(|c| c.r8.set(c.r8.get() + 1))
-            .keep(start + 2 * PAGE_SIZE, R8)
-            .keep(start + PAGE_SIZE, R8)
+            .op(|c| c.parameter(10).set(42))
+            .keep(start + 8, A10)
+            .load(start + 8, A4)
+            .op(|c| c.parameter(4).set(c.parameter(4).get() + 1))
+            .keep(start + 2 * PAGE_SIZE, A4)
+            .keep(start + PAGE_SIZE, A4)
             .end();
         let t = w.thread(s, p, 10);
         let pages = kept.pages;
@@ -1003,42 +1014,42 @@ mod scenarios {
             .call(
                 Call::ClientConnectSendOverReceive,
                 &[
-                    (RDI, user(r)),
-                    (RSI, start + 2048),
-                    (RDX, 8192),
-                    (R8, 0),
-                    (R9, 0),
-                    (R12, start + 3 * PAGE_SIZE),
-                    (R13, 100),
-                    (R15, 0),
-                    (RBX, 0),
+                    (A0, user(r)),
+                    (A1, start + 2048),
+                    (A2, 8192),
+                    (A4, 0),
+                    (A5, 0),
+                    (A6, start + 3 * PAGE_SIZE),
+                    (A7, 100),
+                    (A9, 0),
+                    (A10, 0),
                 ],
             )
-            .keep(user(out), RAX)
+            .keep(user(out), RESULT)
             .end();
         let server = Program::new()
             .call(
                 Call::ServerWaitReceive,
                 &[
-                    (RDI, user(set)),
-                    (R12, start + 4 * PAGE_SIZE + 1000),
-                    (R13, 9000),
-                    (R15, 0),
-                    (RBX, 0),
+                    (A0, user(set)),
+                    (A6, start + 4 * PAGE_SIZE + 1000),
+                    (A7, 9000),
+                    (A9, 0),
+                    (A10, 0),
                 ],
             )
-            .keep(user(out + 8), RAX)
-            .keep(user(out + 16), R13)
+            .keep(user(out + 8), RESULT)
+            .keep(user(out + 16), A7)
             .call(
                 Call::ServerAckSendWaitReceive,
                 &[
-                    (RDI, user(set)),
-                    (RSI, start + 6 * PAGE_SIZE),
-                    (RDX, 64),
-                    (R8, 0),
-                    (R9, 0),
-                    (R15, 0),
-                    (RBX, 0),
+                    (A0, user(set)),
+                    (A1, start + 6 * PAGE_SIZE),
+                    (A2, 64),
+                    (A4, 0),
+                    (A5, 0),
+                    (A9, 0),
+                    (A10, 0),
                 ],
             )
             .end();
@@ -1056,36 +1067,32 @@ mod scenarios {
     }
 
     /// A keeper that answers exceptions: it counts them, and goes on behind the instruction with
-    /// the count in `rbx`.
+    /// the count in parameter 10.
     fn exception_keeper(w: &World, v: &Service, counter: u64) -> u64 {
         let (set, buffer) = (v.set, w.page());
         let words = EXCEPTION_WORDS as u64;
-        let receive = [
-            (RDI, set),
-            (R12, buffer),
-            (R13, words * 8),
-            (R15, 0),
-            (RBX, 0),
-        ];
+        let receive = [(A0, set), (A6, buffer), (A7, words * 8), (A9, 0), (A10, 0)];
         let registers = buffer + (words - REGISTER_WORDS as u64) * 8;
         let p = Program::new().call(Call::ServerWaitReceive, &receive);
         let again = p.len();
         let p = p
-            .op(|c| assert_eq!(c.rax.get(), Code::Exception as u64))
-            .load(counter, RBP)
-            .op(|c| c.rbp.set(c.rbp.get() + 1))
-            .keep(counter, RBP)
-            // rbx is the second register, rip the seventeenth.
-            .keep(registers + 8, RBP)
-            .load(registers + 128, RBP)
-            .op(|c| c.rbp.set(c.rbp.get() + 2))
-            .keep(registers + 128, RBP);
+            .op(|c| assert_eq!(c.call().get(), Code::Exception as u64))
+            .load(counter, A11)
+            .op(|c| c.parameter(11).set(c.parameter(11).get() + 1))
+            .keep(counter, A11)
+            .keep(registers + 8 * ROLES.parameters[10] as u64, A11)
+            .load(registers + 8 * PC_WORD as u64, A11)
+            .op(|c| {
+                c.parameter(11)
+                    .set(c.parameter(11).get() + ROLES.call_bytes)
+            })
+            .keep(registers + 8 * PC_WORD as u64, A11);
         let mut both = receive.to_vec();
         both.extend([
-            (RSI, registers),
-            (RDX, REGISTER_WORDS as u64 * 8),
-            (R8, 0),
-            (R9, 0),
+            (A1, registers),
+            (A2, REGISTER_WORDS as u64 * 8),
+            (A4, 0),
+            (A5, 0),
         ]);
         w.thread(0, p.call(Call::ReplyWaitReceive, &both).jump(again), 9)
     }
@@ -1104,7 +1111,7 @@ mod scenarios {
         );
         let mut p = Program::new();
         for n in 0..3 {
-            p = p.push(instr()).keep(0x500_0000 + n * 8, RBX);
+            p = p.push(instr()).keep(0x500_0000 + n * 8, A10);
         }
         // The end is a stop: a native call would be an exception in the foreign space.
         let p = p.push(Instr::Park);
@@ -1139,28 +1146,23 @@ mod scenarios {
         let p = Program::new()
             .call(
                 Call::RegionSearch,
-                &[
-                    (RDI, reference),
-                    (RSI, 0),
-                    (RDX, 3 * PAGE_SIZE),
-                    (R10, 0x3fe),
-                ],
+                &[(A0, reference), (A1, 0), (A2, 3 * PAGE_SIZE), (A3, 0x3fe)],
             )
-            .keep(out, RSI)
-            .keep(out + 8, R8)
+            .keep(out, A1)
+            .keep(out + 8, A4)
             .op(|c| {
-                c.rsi.set(c.rsi.get() + 16);
-                c.rax.set(Call::RegionSearch as u64);
+                c.parameter(1).set(c.parameter(1).get() + 16);
+                c.call().set(Call::RegionSearch as u64);
             })
             .push(Instr::Syscall)
-            .keep(out + 16, RSI)
+            .keep(out + 16, A1)
             .op(|c| {
-                c.rsi.set(c.rsi.get() + 16);
-                c.rax.set(Call::RegionSearch as u64);
+                c.parameter(1).set(c.parameter(1).get() + 16);
+                c.call().set(Call::RegionSearch as u64);
             })
             .push(Instr::Syscall)
-            .keep(out + 24, RSI)
-            .keep(out + 32, RAX)
+            .keep(out + 24, A1)
+            .keep(out + 32, RESULT)
             .end();
         let t = w.thread(0, p, 10);
         Scenario::default()

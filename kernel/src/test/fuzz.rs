@@ -10,10 +10,14 @@
 
 use super::hostile::Random;
 use super::sequence::*;
+use super::world::{
+    BASE_WORD, CLIENT_WORD, DELIVERED_WORD, FLAGS_WORD, INTERRUPT_WORD, PC_WORD, PRIORITY_WORD,
+    SERVER_WORD,
+};
 use abi::ipc::{plan, Plan};
 use abi::state::Stage;
 use abi::syscalls::{Param, Syscall};
-use abi::{access, Call, RefKind, Type, PAGE_SIZE, SYSCALLS, TYPES};
+use abi::{access, Call, RefKind, Type, PAGE_SIZE, ROLES, SYSCALLS, TYPES};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use spec::object::Body;
 use spec::Id;
@@ -275,8 +279,8 @@ impl Generator {
     /// Segment, list and references, in these registers.
     fn message(&mut self, d: &mut Draft, from: bool) {
         let names = match from {
-            true => ["rsi", "rdx", "r10", "r8", "r9"],
-            false => ["r12", "r13", "r14", "r15", "rbx"],
+            true => ["a1", "a2", "a3", "a4", "a5"],
+            false => ["a6", "a7", "a8", "a9", "a10"],
         };
         let length = match self.random.below(12) {
             0 => 0,
@@ -409,22 +413,22 @@ impl Generator {
         let mut d = Draft::new(call);
         if stages.has(Plan::CONNECT) || stages.has(Plan::CALL) {
             let port = self.reference(play, &[RefKind::Port]);
-            d.set("rdi", port);
+            d.set("a0", port);
         } else if stages.has(Plan::WAIT) {
             let set = self.handle(play, Type::Portset);
-            d.set("rdi", set);
+            d.set("a0", set);
         }
         if stages.has(Plan::SHORT) {
             d.count = self
                 .random
                 .one_of(&[0, 0, 8, 8, 16, 24, 32, 40, 48, 56, 64, 5, 61, 255]);
-            for name in ["rsi", "rdx", "r10", "r8", "r9", "r12", "r13", "r14"] {
+            for name in ["a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8"] {
                 let word = self.random.below(1 << 20);
                 d.set(name, word);
             }
             let refs = (self.references(), self.references());
-            d.set("r15", refs.0);
-            d.set("rbx", refs.1);
+            d.set("a9", refs.0);
+            d.set("a10", refs.1);
         } else {
             if stages.has(Plan::SEND) || stages.has(Plan::REPLY) || stages.has(Plan::CALL) {
                 self.message(&mut d, true);
@@ -438,7 +442,7 @@ impl Generator {
         }
         if stages.has(Plan::UNTIL) {
             let deadline = self.deadline();
-            d.value("rbp", deadline);
+            d.value("a11", deadline);
         }
         d.by(who)
     }
@@ -454,13 +458,18 @@ impl Generator {
             return;
         };
         let mut words = t.registers().to_words();
-        words[16] = self.random.one_of(&[CALL + 2, CALL + 2, CALL, 1 << 50]);
+        words[PC_WORD] = self.random.one_of(&[
+            CALL + ROLES.call_bytes,
+            CALL + ROLES.call_bytes,
+            CALL,
+            1 << 50,
+        ]);
         d.store.push((SEND, words.to_vec()));
-        d.set("rsi", SEND);
-        d.set("rdx", 160);
-        d.set("r10", 0);
-        d.set("r8", 0);
-        d.set("r9", 0);
+        d.set("a1", SEND);
+        d.set("a2", abi::REGISTER_WORDS as u64 * 8);
+        d.set("a3", 0);
+        d.set("a4", 0);
+        d.set("a5", 0);
     }
 
     // ---- everything else -------------------------------------------------------------------------
@@ -483,7 +492,7 @@ impl Generator {
             |n: u8| Call::from_number((ty as u8 - 1) * 6 + 1 + n).unwrap_or(Call::CondGetState);
         let draft = |call: Call, values: &[u64]| {
             let mut d = Draft::new(call);
-            for (name, value) in ["rdi", "rsi", "rdx", "r10", "r8"].iter().zip(values) {
+            for (name, value) in ["a0", "a1", "a2", "a3", "a4"].iter().zip(values) {
                 d.set(name, *value);
             }
             d.by(who)
@@ -524,14 +533,14 @@ impl Generator {
     fn poverty(&mut self, who: usize) -> Op {
         let mut d = Draft::new(Call::SpaceSetState);
         d.store.push((STATES, vec![0, 0, 0, 0]));
-        d.set("rdi", if who % 4 < 2 { slot("s0") } else { slot("s1") });
-        d.set("rsi", STATES);
-        d.set("rdx", slot("r_p0"));
+        d.set("a0", if who % 4 < 2 { slot("s0") } else { slot("s1") });
+        d.set("a1", STATES);
+        d.set("a2", slot("r_p0"));
         let ty = self.random.one_of(&TYPES);
         let create = Call::from_number((ty as u8 - 1) * 6 + 1).unwrap_or(Call::MutexCreate);
         let mut next = Draft::new(create);
-        next.set("rdi", slot("f0"));
-        next.set("rsi", 0);
+        next.set("a0", slot("f0"));
+        next.set("a1", 0);
         if self.agenda.is_empty() {
             self.agenda.push_back(next.by(who));
         }
@@ -563,10 +572,10 @@ impl Generator {
             STATES,
             vec![HOLE + page * PAGE_SIZE, PAGE_SIZE, offset, rights],
         ));
-        d.set("rdi", mapping);
-        d.set("rsi", STATES);
-        d.set("rdx", region);
-        d.set("r10", space);
+        d.set("a0", mapping);
+        d.set("a1", STATES);
+        d.set("a2", region);
+        d.set("a3", space);
         d.by(who)
     }
 
@@ -640,21 +649,21 @@ impl Generator {
             }
             None => vec![0; abi::state::THREAD_WORDS],
         };
-        if words[16] != CALL {
-            words[16] = CALL + 2;
+        if words[PC_WORD] != CALL {
+            words[PC_WORD] = CALL + ROLES.call_bytes;
         }
         for _ in 0..self.random.below(3) {
             let wrong = self.chance(10);
             match self.random.below(9) {
-                0 => words[16] = self.random.one_of(&[CALL, 1 << 47, 0x9000]),
-                1 => words[0] = self.random.below(140),
-                2 => words[17] = self.random.next(),
-                3 => words[18] = self.random.one_of(&[0, 1 << 47, 0x1234]),
-                4 => words[21] = 4 + self.random.below(3) + if wrong { 32 } else { 0 },
-                5 => words[23] = self.random.below(2) + u64::from(wrong),
-                6 => words[24] = self.random.below(9),
-                7 => words[25] = self.random.below(9),
-                _ => words[26] = u64::from(wrong),
+                0 => words[PC_WORD] = self.random.one_of(&[CALL, 1 << 47, 0x9000]),
+                1 => words[ROLES.call as usize] = self.random.below(140),
+                2 => words[FLAGS_WORD] = self.random.next(),
+                3 => words[BASE_WORD] = self.random.one_of(&[0, 1 << 47, 0x1234]),
+                4 => words[PRIORITY_WORD] = 4 + self.random.below(3) + if wrong { 32 } else { 0 },
+                5 => words[INTERRUPT_WORD] = self.random.below(2) + u64::from(wrong),
+                6 => words[CLIENT_WORD] = self.random.below(9),
+                7 => words[SERVER_WORD] = self.random.below(9),
+                _ => words[DELIVERED_WORD] = u64::from(wrong),
             }
         }
         words.extend([0; abi::state::FPU_BYTES / 8]);
@@ -662,7 +671,7 @@ impl Generator {
     }
 
     fn ordinary(&mut self, play: &Play<'_>, who: usize, row: &Syscall) -> Op {
-        const ARGS: [&str; 6] = ["rdi", "rsi", "rdx", "r10", "r8", "r9"];
+        const ARGS: [&str; 6] = ["a0", "a1", "a2", "a3", "a4", "a5"];
         let mut d = Draft::new(row.call);
         let mut handle = 0;
         let sets = row.name.ends_with("_set_state");
@@ -914,11 +923,11 @@ const UNREACHED: &[(&str, &str, &str)] = &[];
 /// Programs for what chance reaches too rarely.
 const RARE: &[&str] = &[
     // A server that has the direction ends the connection and hears of a fault.
-    "a server_wait_receive rdi=q0 r12=data+0x3000 r13=0x100 r14=0 r15=0 rbx=0
-     b client_connect_send_over rdi=r_p0 rsi=0 rdx=0 r10=0 r8=0 r9=0
+    "a server_wait_receive a0=q0 a6=data+0x3000 a7=0x100 a8=0 a9=0 a10=0
+     b client_connect_send_over a0=r_p0 a1=0 a2=0 a3=0 a4=0 a5=0
      a server_ack
      c touch kept 1
-     a server_send_wait_receive rdi=q0 rsi=0 rdx=0 r10=0 r8=0 r9=0 r12=data+0x3000 r13=0x100
+     a server_send_wait_receive a0=q0 a1=0 a2=0 a3=0 a4=0 a5=0 a6=data+0x3000 a7=0x100
      c touch kept 1",
 ];
 

@@ -11,7 +11,7 @@ use crate::object::thread::{Run, Thread};
 use crate::object::{Object, Phase};
 use abi::ipc::{plan, Plan};
 use abi::state::Stage;
-use abi::{access, boot, Call, Code, Type, PAGE_SIZE, SYSCALLS, USER_END};
+use abi::{access, boot, Call, Code, Type, PAGE_SIZE, ROLES, SYSCALLS, USER_END};
 use hal::Trap;
 use std::collections::BTreeMap;
 use std::format;
@@ -47,7 +47,7 @@ const STATES: u64 = JAIL + 2 * PAGE_SIZE;
 /// A range behind a region with a keeper, and where it would have to be filled.
 const KEPT: u64 = 0x20_0000;
 const HOLE: u64 = 0x90_0000;
-/// `rip` of a call.
+/// Where programs call.
 const CALL: u64 = 0x7000;
 /// Slots for objects that are used.
 const SLOTS: u64 = 56;
@@ -156,9 +156,9 @@ impl Round {
         for n in 2..8 {
             w.ok(Call::ThreadCreate, &[at(n), 0]);
             let mut words = [0; abi::state::THREAD_WORDS];
-            words[16] = CALL + 2;
-            words[21] = 5 + n % 3;
-            words[22] = 1;
+            words[PC_WORD] = CALL + ROLES.call_bytes;
+            words[PRIORITY_WORD] = 5 + n % 3;
+            words[STOPS_WORD] = 1;
             w.words(state, &words);
             w.ok(
                 Call::ThreadSetState,
@@ -303,13 +303,17 @@ impl Round {
             }
             Type::Thread => {
                 let mut words = Vec::new();
-                for _ in 0..16 {
+                for _ in 0..abi::REGISTER_WORDS {
                     words.push(self.anything());
                 }
-                words[0] = self.random.below(SYSCALLS.len() as u64 + 3);
-                let rip = self.random.one_of(&[CALL, CALL, CALL + 2, CALL + 2, 0]);
-                words.push(if rip == 0 { self.wild() } else { rip });
-                words.extend([self.random.next(), 0, 0]);
+                words[ROLES.call as usize] = self.random.below(SYSCALLS.len() as u64 + 3);
+                let behind = CALL + ROLES.call_bytes;
+                let pc = self.random.one_of(&[CALL, CALL, behind, behind, 0]);
+                words[PC_WORD] = if pc == 0 { self.wild() } else { pc };
+                words[FLAGS_WORD] = self.random.next();
+                for &base in ROLES.bases {
+                    words[base as usize] = 0;
+                }
                 words.extend([
                     self.random.next(),
                     self.random.below(33),
@@ -323,8 +327,8 @@ impl Round {
                 words.extend([self.anything(), 0, 0, 0]);
                 // Without a connection more often than not, as these are refused.
                 if self.random.below(2) == 0 {
-                    words[24] = 0;
-                    words[25] = 0;
+                    words[CLIENT_WORD] = 0;
+                    words[SERVER_WORD] = 0;
                 }
                 words
             }
@@ -415,7 +419,7 @@ impl Round {
         };
         let name = call.name();
         let junk = self.random.below(10) == 0;
-        for register in [RDI, RSI, RDX, R10, R8, R9, R12, R13, R14, R15, RBX, RBP] {
+        for register in [A0, A1, A2, A3, A4, A5, A6, A7, A8, A9, A10, A11] {
             let value = self.anything();
             register(c).set(value);
         }
@@ -427,16 +431,16 @@ impl Round {
                     slot(11 + self.random.below(2)),
                 );
                 let server = name.starts_with("server") || name.starts_with("reply");
-                c.rdi.set(if server { other } else { one });
+                c.parameter(0).set(if server { other } else { one });
                 if self.random.below(4) != 0 {
-                    c.rdi.set(if server {
+                    c.parameter(0).set(if server {
                         other
                     } else {
                         slot(22 + self.random.below(2))
                     });
                 }
                 for (address, length, list, left, refs) in
-                    [(RSI, RDX, R10, R8, R9), (R12, R13, R14, R15, RBX)]
+                    [(A1, A2, A3, A4, A5), (A6, A7, A8, A9, A10)]
                 {
                     let at = self.buffer();
                     address(c).set(at);
@@ -452,18 +456,19 @@ impl Round {
                 if t.server().stage.get() == Stage::Exception && call.name().starts_with("reply") {
                     let at = STATES + self.random.below(16) * 64;
                     self.write_state(Type::Thread, at);
-                    c.rsi.set(at);
-                    c.rdx.set(abi::state::REGISTER_WORDS as u64 * 8);
-                    c.r8.set(0);
-                    c.r9.set(0);
+                    c.parameter(1).set(at);
+                    c.parameter(2).set(abi::state::REGISTER_WORDS as u64 * 8);
+                    c.parameter(4).set(0);
+                    c.parameter(5).set(0);
                 }
                 let soon = hal::now().wrapping_add(self.random.below(100_000));
-                c.rbp.set(soon);
+                c.parameter(11).set(soon);
             }
             number |= self.random.below(80) << 8;
             if plan(call).has(Plan::SHORT) && !junk {
                 let list = slot(20 + self.random.below(30));
-                c.r15.set(abi::ref_list(list, self.random.below(8) / 6));
+                c.parameter(9)
+                    .set(abi::ref_list(list, self.random.below(8) / 6));
             }
         } else if !junk {
             let object = match Self::type_of(name) {
@@ -489,9 +494,9 @@ impl Round {
             } else {
                 object
             };
-            c.rdi.set(object);
+            c.parameter(0).set(object);
             if name.starts_with("device") {
-                c.rdi.set(slot(36));
+                c.parameter(0).set(slot(36));
                 let thread = call == Call::DeviceAttachInterrupt;
                 let other = if thread {
                     27 + self.random.below(6)
@@ -503,38 +508,38 @@ impl Round {
                 } else {
                     other
                 };
-                c.rsi.set(slot(other));
+                c.parameter(1).set(slot(other));
                 let (one, two) = (self.number(), self.number());
-                c.rdx.set(if thread { one % 20 } else { one });
-                c.r10.set(two);
+                c.parameter(2).set(if thread { one % 20 } else { one });
+                c.parameter(3).set(two);
             }
             if call == Call::RegionSearch {
                 let (from, to) = (self.number(), self.number());
-                c.rsi.set(from);
-                c.rdx.set(to.max(1 << 20));
-                c.r10.set(self.random.next() & 0x3ff);
+                c.parameter(1).set(from);
+                c.parameter(2).set(to.max(1 << 20));
+                c.parameter(3).set(self.random.next() & 0x3ff);
             }
             if name.ends_with("_state") {
                 let at = STATES + self.random.below(16) * 64;
-                c.rsi.set(at);
+                c.parameter(1).set(at);
                 if let Some(ty) = Self::type_of(name) {
                     if name.ends_with("set_state") {
                         self.write_state(ty, at);
                     }
                 }
-                for register in [RDX, R10, R8] {
+                for register in [A2, A3, A4] {
                     let r = self.random.below(32);
                     register(c).set(if r < 8 { 0 } else { slot(20 + r - 8) });
                 }
             } else if name.ends_with("create") || name.ends_with("destroy") {
                 let r = self.random.below(24);
-                c.rsi.set(if r < 8 { 0 } else { slot(20 + r) });
+                c.parameter(1).set(if r < 8 { 0 } else { slot(20 + r) });
             } else if name.starts_with("cond_wait") {
-                c.rsi.set(slot(8 + self.random.below(2)));
+                c.parameter(1).set(slot(8 + self.random.below(2)));
             }
         }
-        c.rax.set(number);
-        c.rip.set(CALL);
+        c.call().set(number);
+        c.pc().set(CALL);
         c.set_full(false);
         if self.trace {
             println!("  {name} {:x?}", c.registers());
@@ -562,9 +567,9 @@ impl Round {
             return Met::Manager;
         }
         if self.trace {
-            println!("thread {:?} at {:x}", t.head().id(), t.ctx.rip.get());
+            println!("thread {:?} at {:x}", t.head().id(), t.ctx.pc().get());
         }
-        if t.ctx.rip.get() == CALL {
+        if t.ctx.pc().get() == CALL {
             // Its call begins again: with other registers after an exception or a set state.
             t.ctx.set_full(false);
             self.w.trap(Trap::Syscall);
@@ -622,9 +627,9 @@ impl Round {
         }
         let at = self.mine(STATES + 2048);
         let mut words = [0; abi::state::THREAD_WORDS];
-        words[16] = CALL + 2;
-        words[21] = 5;
-        words[22] = 1;
+        words[PC_WORD] = CALL + ROLES.call_bytes;
+        words[PRIORITY_WORD] = 5;
+        words[STOPS_WORD] = 1;
         w.words(at, &words);
         w.ok(Call::ThreadSetState, &[thread, at, space, 0, 0]);
         w.ok(Call::ThreadResume, &[thread]);

@@ -10,9 +10,10 @@ use super::cut::Calls;
 use super::world::*;
 use crate::object::thread::Run;
 use abi::ipc::{plan, Plan};
+use abi::registers::SEND;
 use abi::state::{Stage, Waiting, REGISTER_WORDS};
 use abi::syscalls::{Param, Party};
-use abi::{boot, Call, Code, Exception, Type, PAGE_SIZE};
+use abi::{boot, Call, Code, Exception, Type, PAGE_SIZE, ROLES};
 use std::vec::Vec;
 
 /// Bytes that the entrypoint under test sends.
@@ -75,15 +76,15 @@ impl Stand {
         p.call(
             call,
             &[
-                (RDI, name),
-                (RSI, self.buffer),
-                (RDX, length),
-                (R8, 0),
-                (R9, self.lists[0]),
-                (R12, self.buffer + 2048),
-                (R13, 1024),
-                (R15, 0),
-                (RBX, self.lists[1]),
+                (A0, name),
+                (A1, self.buffer),
+                (A2, length),
+                (A4, 0),
+                (A5, self.lists[0]),
+                (A6, self.buffer + 2048),
+                (A7, 1024),
+                (A9, 0),
+                (A10, self.lists[1]),
             ],
         )
     }
@@ -113,11 +114,11 @@ impl Stand {
         let client = plan(call).has(Plan::CLIENT);
         let name = if client { self.reference } else { self.set };
         let mut registers = std::vec![
-            (RDI, name),
-            (RBX, 0),
-            (R15, 0),
-            (RBP, 1 << 63),
-            (RSI, self.buffer)
+            (A0, name),
+            (A10, 0),
+            (A9, 0),
+            (A11, 1 << 63),
+            (A1, self.buffer)
         ];
         let mut count = 0;
         if plan(call).has(Plan::SHORT) {
@@ -126,14 +127,14 @@ impl Stand {
                 .any(|&s| plan(call).has(s));
             count = if sends { SENT } else { 0 };
         } else {
-            registers.extend([(RDX, SENT), (R10, 0), (R8, 0), (R9, 0)]);
-            registers.extend([(R12, self.buffer + 1024), (R13, room), (R14, 0)]);
+            registers.extend([(A2, SENT), (A3, 0), (A4, 0), (A5, 0)]);
+            registers.extend([(A6, self.buffer + 1024), (A7, room), (A8, 0)]);
         }
         registers.extend(&self.instead);
         p.call_short(call, count, &registers)
-            .keep(self.out, RAX)
-            .keep(self.out + 8, R13)
-            .keep(self.out + 16, RDI)
+            .keep(self.out, RESULT)
+            .keep(self.out + 8, A7)
+            .keep(self.out + 16, A0)
     }
 
     fn code(&self) -> Code {
@@ -159,16 +160,19 @@ impl Stand {
         let again = p.len();
         let p = self.stage(p, false, Plan::RECEIVE, 0);
         let p = self.add_received(p, count);
-        let p = p.jump_if(|c| c.rax.get() as u8 != 0, 0);
+        let p = p.jump_if(|c| c.call().get() as u8 != 0, 0);
         let p = self.stage(p, false, Plan::ACK, 0);
         let p = self.stage(p, false, Plan::SEND, length);
         self.stage(p, false, Plan::OVER, 0).jump(again)
     }
 
     fn add_received(&self, p: Program, count: u64) -> Program {
-        p.load(count, RBP)
-            .op(|c| c.rbp.set(c.rbp.get() + 1024 - c.r13.get()))
-            .keep(count, RBP)
+        p.load(count, A11)
+            .op(|c| {
+                c.parameter(11)
+                    .set(c.parameter(11).get() + 1024 - c.parameter(7).get())
+            })
+            .keep(count, A11)
     }
 
     /// A client that says `length` bytes each turn; up to `times` connections.
@@ -181,10 +185,10 @@ impl Stand {
         let (count, left) = (self.out + 24, self.out + 32);
         self.w.poke(left, times);
         let p = Program::new()
-            .load(left, RBP)
-            .op(|c| c.rbp.set(c.rbp.get().wrapping_sub(1)))
-            .keep(left, RBP)
-            .jump_if(|c| c.rbp.get() > 1000, 1000);
+            .load(left, A11)
+            .op(|c| c.parameter(11).set(c.parameter(11).get().wrapping_sub(1)))
+            .keep(left, A11)
+            .jump_if(|c| c.parameter(11).get() > 1000, 1000);
         let p = f(self.stage(p, true, Plan::CONNECT, 0));
         let again = p.len();
         let p = self.stage(p, true, Plan::SEND, length);
@@ -193,7 +197,7 @@ impl Stand {
         let p = self.add_received(p, count);
         let p = self
             .stage(p, true, Plan::ACK, 0)
-            .jump_if(|c| c.rax.get() as u8 == 0, again);
+            .jump_if(|c| c.call().get() as u8 == 0, again);
         self.stage(p, true, Plan::DISCONNECT, 0).jump(0)
     }
 
@@ -210,18 +214,18 @@ impl Stand {
                     Call::CallShort,
                     16,
                     &[
-                        (RDI, self.reference),
-                        (RBX, self.lists[1]),
-                        (R15, self.lists[0]),
+                        (A0, self.reference),
+                        (A10, self.lists[1]),
+                        (A9, self.lists[0]),
                     ],
                 );
-                self.start(p.keep(self.out + 40, RAX).end(), 5);
+                self.start(p.keep(self.out + 40, RESULT).end(), 5);
             }
             Code::Fault => {
                 let (_, region) = w.region(0, 0x9000_0000, PAGE_SIZE, self.reference);
                 let (_, space) = w.space(0, 0, 0);
                 w.map(space, 0x50_0000, PAGE_SIZE, region, 0);
-                w.thread(space, Program::new().load(0x50_0008, RBX).end(), 5);
+                w.thread(space, Program::new().load(0x50_0008, A10).end(), 5);
             }
             _ => {
                 let (_, space) = w.space(0, 0, self.reference);
@@ -376,8 +380,8 @@ pub(super) fn server(met: &mut Met, call: Call) {
     });
     if call == Call::ServerWaitReceiveUntil {
         let s = Stand::new();
-        let wait = [(RDI, s.set), (R13, 0), (R15, 0), (RBX, 0), (RBP, 1 << 40)];
-        let p = Program::new().call(call, &wait).keep(s.out, RAX);
+        let wait = [(A0, s.set), (A7, 0), (A9, 0), (A10, 0), (A11, 1 << 40)];
+        let p = Program::new().call(call, &wait).keep(s.out, RESULT);
         s.start(p.end(), 10);
         s.w.run();
         met.returned(call, s.code(), Code::TimedOut);
@@ -393,7 +397,10 @@ fn release(met: &mut Met) {
         } else {
             Program::new()
         };
-        s.start(p.call(Call::ServerRelease, &[]).keep(s.out, RAX).end(), 10);
+        s.start(
+            p.call(Call::ServerRelease, &[]).keep(s.out, RESULT).end(),
+            10,
+        );
         s.w.run();
         let code = if held { Code::Ok } else { Code::WrongStage };
         met.returned(Call::ServerRelease, s.code(), code);
@@ -463,11 +470,11 @@ fn receive_any(s: &Stand) -> Program {
     Program::new().call(
         Call::ServerWaitReceive,
         &[
-            (RDI, s.set),
-            (R12, s.buffer + 2048),
-            (R13, 1024),
-            (R15, 0),
-            (RBX, s.lists[1]),
+            (A0, s.set),
+            (A6, s.buffer + 2048),
+            (A7, 1024),
+            (A9, 0),
+            (A10, s.lists[1]),
         ],
     )
 }
@@ -490,9 +497,9 @@ pub(super) fn idempotent(met: &mut Met, call: Call) {
             let p = receive_any(&s)
                 .call(
                     Call::Reply,
-                    &[(RSI, s.buffer), (RDX, length), (R8, 0), (R9, 0)],
+                    &[(A1, s.buffer), (A2, length), (A4, 0), (A5, 0)],
                 )
-                .keep(s.out + 24, RAX);
+                .keep(s.out + 24, RESULT);
             s.start(p.end(), 9);
             s.w.run();
             assert_eq!(s.w.peek(s.out + 24), 0, "{}: the reply", call.name());
@@ -527,15 +534,9 @@ pub(super) fn idempotent(met: &mut Met, call: Call) {
             let p = call_held(&s)
                 .call(
                     call,
-                    &[
-                        (RDI, s.set),
-                        (RSI, s.buffer),
-                        (RDX, length),
-                        (R8, 0),
-                        (R9, 0),
-                    ],
+                    &[(A0, s.set), (A1, s.buffer), (A2, length), (A4, 0), (A5, 0)],
                 )
-                .keep(s.out, RAX);
+                .keep(s.out, RESULT);
             s.start(p.end(), 10);
             s.w.run();
             met.returned(call, s.code(), Code::TooLarge);
@@ -603,7 +604,7 @@ impl Stand {
         self.w.run();
         let maybe = |p| if early { gate(p) } else { p };
         let p = if p.has(Plan::CALL) {
-            let send = [(RSI, self.buffer), (RDX, 40), (R8, 0), (R9, self.lists[0])];
+            let send = [(A1, self.buffer), (A2, 40), (A4, 0), (A5, self.lists[0])];
             receive_any(self).call(Call::Reply, &send).end()
         } else if p.has(Plan::CLIENT) {
             self.echo_after(40, maybe(self.stages(false, &[Plan::WAIT], 0)))
@@ -632,7 +633,7 @@ impl Stand {
 
     /// Makes the name that the call uses another one.
     fn rename(&mut self, handle: u64) {
-        self.instead.push((RDI, handle));
+        self.instead.push((A0, handle));
     }
 }
 
@@ -760,18 +761,18 @@ fn lists(met: &mut Met, call: Call) {
             }
             let (what, wrong) = wrong_handles(&s.w, Type::Reference)[n];
             let list = match (side, short) {
-                (0, true) => (R15, 1),
-                (0, false) => (R9, 1),
-                _ => (RBX, 1),
+                (0, true) => (A9, 1),
+                (0, false) => (A5, 1),
+                _ => (A10, 1),
             };
             if what != Exception::Misaligned {
                 s.instead.push((list.0, abi::ref_list(wrong, list.1)));
             } else if short {
                 continue;
             } else if side == 0 {
-                s.instead.extend([(RDX, 0), (R10, wrong + 4), (R8, 1)]);
+                s.instead.extend([(A2, 0), (A3, wrong + 4), (A4, 1)]);
             } else {
-                s.instead.extend([(R13, 0), (R14, wrong + 4), (R15, 1)]);
+                s.instead.extend([(A7, 0), (A8, wrong + 4), (A9, 1)]);
             }
             let at = if what == Exception::Misaligned {
                 wrong + 4
@@ -821,19 +822,19 @@ fn the_papers_example() {
     let bytes: Vec<u8> = (0..16384u32).map(|i| ((i * 7) >> 3) as u8).collect();
     w.write(pages, &bytes);
     let into = w.pages(2);
-    let receive = [(RDI, set), (R12, into), (R13, 8192), (R15, 0), (RBX, 0)];
+    let receive = [(A0, set), (A6, into), (A7, 8192), (A9, 0), (A10, 0)];
     let server = Program::new()
         .call(Call::ServerWaitReceive, &receive)
-        .keep(state, RAX)
+        .keep(state, RESULT)
         .end();
     w.poke(state, 99);
     let server = w.thread(0, server, 10);
     let send = [
-        (RDI, 0x10_0000),
-        (RSI, 0x800_1800),
-        (RDX, 8192),
-        (R8, 0),
-        (R9, 0),
+        (A0, 0x10_0000),
+        (A1, 0x800_1800),
+        (A2, 8192),
+        (A4, 0),
+        (A5, 0),
     ];
     let p = Program::new()
         .call(Call::ClientConnectSendOver, &send)
@@ -845,8 +846,9 @@ fn the_papers_example() {
     assert_eq!(t.run.get(), Run::Waiting(Waiting::Port));
     w.ok(Call::ThreadGetState, &[client, state + 1024, 0, 0, 0]);
     let word = |n: u64| w.peek(state + 1024 + n * 8);
-    assert_eq!(word(0) & 0xff, Call::ClientSendOver as u64);
-    let left = (word(4), word(3));
+    assert_eq!(word(ROLES.call as u64) & 0xff, Call::ClientSendOver as u64);
+    let [address, left, ..] = SEND.map(|n| word(ROLES.parameters[n] as u64));
+    let left = (address, left);
     assert_eq!(left, (0x800_3000, 2048), "A3: progress in the frame");
     let wait = REGISTER_WORDS as u64 + 4;
     assert_eq!(
@@ -855,17 +857,20 @@ fn the_papers_example() {
     );
     // The receiver has exactly what was sent.
     let s = w.thread_at(server);
-    assert_eq!((s.ctx.r12.get(), s.ctx.r13.get()), (into + 6144, 2048));
+    assert_eq!(
+        (s.ctx.parameter(6).get(), s.ctx.parameter(7).get()),
+        (into + 6144, 2048)
+    );
     assert_eq!(w.read(into, 6144), bytes[0x1800..0x3000]);
 
     // The keeper hears of it, the page comes, and the keeper answers.
-    let receive = [(RDI, quiet), (RBX, 0), (R15, 0)];
+    let receive = [(A0, quiet), (A10, 0), (A9, 0)];
     let p = Program::new()
         .call(Call::ServerWaitReceiveShort, &receive)
-        .keep(state + 8, RAX)
-        .keep(state + 16, RSI)
+        .keep(state + 8, RESULT)
+        .keep(state + 16, A1)
         .call(Call::ThreadWaitInterrupt, &[])
-        .call(Call::ReplyShort, &[(R15, 0)])
+        .call(Call::ReplyShort, &[(A9, 0)])
         .end();
     let keeper = w.thread(0, p, 12);
     w.run();

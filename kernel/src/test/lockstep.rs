@@ -295,7 +295,7 @@ impl<'w> Lockstep<'w> {
     /// An event happens to both.
     pub(super) fn step(&mut self, event: Event) -> Result<(), Difference> {
         let before = self.w.current.get();
-        let rip = before.ctx.rip.get();
+        let pc = before.ctx.pc().get();
         let trap = match event {
             Event::Syscall => {
                 before.ctx.set_full(false);
@@ -318,8 +318,8 @@ impl<'w> Lockstep<'w> {
             Event::Line(line) => Trap::Irq(line),
         };
         self.w.trap(trap);
-        let ended = before.ctx.rip.get() == rip.wrapping_add(2);
-        let no_memory = ended && before.ctx.rax.get() & 0xff == abi::Code::NoMemory as u64;
+        let ended = before.ctx.pc().get() == pc.wrapping_add(abi::ROLES.call_bytes);
+        let no_memory = ended && before.ctx.call().get() & 0xff == abi::Code::NoMemory as u64;
         let no_memory = self.short && no_memory;
         let order = self.moved();
         if !self.may_choose() {
@@ -607,15 +607,11 @@ impl<'w> Lockstep<'w> {
     fn frames(&self, model: &model::Thread, t: &'static Thread) -> Result<(), Difference> {
         let (kernel, expected) = (t.ctx.registers(), model.registers());
         if kernel != expected {
-            const NAMES: [&str; abi::state::REGISTER_WORDS] = [
-                "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11",
-                "r12", "r13", "r14", "r15", "rip", "rflags", "fs_base", "gs_base",
-            ];
-            for (name, (a, b)) in NAMES
+            for (register, (a, b)) in abi::Register::ALL
                 .iter()
                 .zip(kernel.to_words().iter().zip(expected.to_words()))
             {
-                same(name, *a, b)?;
+                same(register.name(), *a, b)?;
             }
         }
         same("status", status(t), model.status)?;

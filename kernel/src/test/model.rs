@@ -112,15 +112,15 @@ fn quotas_come_back_in_any_order() {
                 }
                 Some(s) => {
                     let p = Program::new()
-                        .call(Call::SpaceCreate, &[(RDI, theirs), (RSI, 0)])
-                        .keep(0x50_0000 + 2048, RAX)
-                        .call(Call::MutexCreate, &[(RDI, theirs + 16), (RSI, 0)])
-                        .keep(0x50_0000 + 2056, RAX)
+                        .call(Call::SpaceCreate, &[(A0, theirs), (A1, 0)])
+                        .keep(0x50_0000 + 2048, RESULT)
+                        .call(Call::MutexCreate, &[(A0, theirs + 16), (A1, 0)])
+                        .keep(0x50_0000 + 2056, RESULT)
                         .call(
                             Call::SpaceSetState,
-                            &[(RDI, theirs), (RSI, 0x50_0000 + 1024), (RDX, 0)],
+                            &[(A0, theirs), (A1, 0x50_0000 + 1024), (A2, 0)],
                         )
-                        .keep(0x50_0000 + 2064, RAX)
+                        .keep(0x50_0000 + 2064, RESULT)
                         .end();
                     let t = w.thread(s, p, 5);
                     w.run();
@@ -168,16 +168,16 @@ fn deadlines_are_kept_in_order() {
         let at = hal::now() + 1_000_000 + random.below(40) * 100_000;
         times.push((at, n));
         let p = Program::new()
-            .call(Call::ThreadSleepUntil, &[(RDI, at)])
+            .call(Call::ThreadSleepUntil, &[(A0, at)])
             .call(Call::ClockGet, &[])
-            .op(move |c| c.rbx.set(u64::from(c.rdi.get() < at)))
-            .call(Call::MutexLock, &[(RDI, m)])
-            .load(out, RBP)
-            .store(move |c| (out + 8 + c.rbp.get() * 16, n))
-            .store(move |c| (out + 16 + c.rbp.get() * 16, c.rbx.get()))
-            .op(|c| c.rbp.set(c.rbp.get() + 1))
-            .keep(out, RBP)
-            .call(Call::MutexUnlock, &[(RDI, m)])
+            .op(move |c| c.parameter(10).set(u64::from(c.parameter(0).get() < at)))
+            .call(Call::MutexLock, &[(A0, m)])
+            .load(out, A11)
+            .store(move |c| (out + 8 + c.parameter(11).get() * 16, n))
+            .store(move |c| (out + 16 + c.parameter(11).get() * 16, c.parameter(10).get()))
+            .op(|c| c.parameter(11).set(c.parameter(11).get() + 1))
+            .keep(out, A11)
+            .call(Call::MutexUnlock, &[(A0, m)])
             .end();
         w.thread(0, p, 10);
     }
@@ -196,9 +196,9 @@ fn priorities_and_turns() {
     let out = w.page();
     let spin = |n: u64| {
         Program::new()
-            .load(out + n * 8, RBP)
-            .op(|c| c.rbp.set(c.rbp.get() + 1))
-            .keep(out + n * 8, RBP)
+            .load(out + n * 8, A11)
+            .op(|c| c.parameter(11).set(c.parameter(11).get() + 1))
+            .keep(out + n * 8, A11)
             .jump(0)
     };
     let threads: Vec<u64> = (0..4)

@@ -6,7 +6,7 @@ use crate::memory::Access;
 use crate::object::thread::Run;
 use abi::message::EXCEPTION_WORDS;
 use abi::state::{Stage, Waiting, REGISTER_WORDS, THREAD_WORDS};
-use abi::{access, boot, ref_list, Call, Code, Exception, Type, PAGE_SIZE};
+use abi::{access, boot, ref_list, Call, Code, Exception, Type, PAGE_SIZE, ROLES};
 use hal::Pfn;
 
 /// A portset with a port: (portset, reference to the port).
@@ -65,7 +65,7 @@ fn a_deadline_of_never() {
     w.ok(Call::SpaceSetState, &[space, state, 0]);
     let p = || {
         Program::new()
-            .call(Call::ThreadSleepUntil, &[(RDI, u64::MAX)])
+            .call(Call::ThreadSleepUntil, &[(A0, u64::MAX)])
             .end()
     };
     let threads = [
@@ -94,16 +94,12 @@ fn waiters_in_vacant_spaces() {
     let (space, s) = w.space(0, 0, 0);
     let m = w.create(Call::MutexCreate);
     let p = Program::new()
-        .call(Call::ThreadSleepUntil, &[(RDI, 0)])
+        .call(Call::ThreadSleepUntil, &[(A0, 0)])
         .jump(0);
     w.thread(s, p, 20);
     w.ok(Call::SpaceDestroy, &[space, kept[0]]);
     w.ok(Call::MutexDestroy, &[m, kept[1]]);
-    let t = w.thread(
-        0,
-        Program::new().call(Call::MutexLock, &[(RDI, m)]).end(),
-        5,
-    );
+    let t = w.thread(0, Program::new().call(Call::MutexLock, &[(A0, m)]).end(), 5);
     w.run();
     assert_eq!(w.thread_at(t).run.get(), Run::Waiting(Waiting::Vacant));
     w.ok(Call::ReferenceDestroy, &[kept[1], 0]);
@@ -122,21 +118,21 @@ fn a_fault_is_not_answered_as_a_call() {
     w.map(s, 0x50_0000, PAGE_SIZE, region, 0);
     let victim = Program::new()
         .op(|c| {
-            c.rax.set(Call::CallShort as u64);
-            c.rsi.set(0x1234);
+            c.call().set(Call::CallShort as u64);
+            c.parameter(1).set(0x1234);
         })
-        .load(0x50_0000, RBX)
+        .load(0x50_0000, A10)
         .end();
     let victim = w.thread_at(w.thread(s, victim, 5));
     let state = w.page();
     let p = Program::new()
         .call(
             Call::ServerWaitReceiveShort,
-            &[(RDI, set), (RBX, 0), (R15, 0)],
+            &[(A0, set), (A10, 0), (A9, 0)],
         )
         .call(Call::ThreadWaitInterrupt, &[])
-        .call_short(Call::ReplyShort, 8, &[(RSI, 0x6666), (R15, 0)])
-        .keep(state + 2048, RAX)
+        .call_short(Call::ReplyShort, 8, &[(A1, 0x6666), (A9, 0)])
+        .keep(state + 2048, RESULT)
         .end();
     let server = w.thread(0, p, 6);
     w.run();
@@ -153,8 +149,11 @@ fn a_fault_is_not_answered_as_a_call() {
     w.ok(Call::ThreadSetState, &[server, state, space, 0, end]);
     w.ok(Call::ThreadResume, &[server]);
     w.run();
-    assert_eq!((w.peek(state + 2048), victim.ctx.rsi.get()), (0, 0x1234));
-    assert_eq!(victim.ctx.rax.get(), Call::CallShort as u64);
+    assert_eq!(
+        (w.peek(state + 2048), victim.ctx.parameter(1).get()),
+        (0, 0x1234)
+    );
+    assert_eq!(victim.ctx.call().get(), Call::CallShort as u64);
 }
 
 /// Who is set to owe an answer to a call that another server has taken does not answer it.
@@ -162,17 +161,17 @@ fn a_fault_is_not_answered_as_a_call() {
 fn a_stranger_does_not_answer() {
     let w = World::with_frames(64);
     let (set, port) = service(&w);
-    let p = Program::new().call_short(Call::CallShort, 8, &[(RDI, port), (RSI, 0x1234), (R15, 0)]);
+    let p = Program::new().call_short(Call::CallShort, 8, &[(A0, port), (A1, 0x1234), (A9, 0)]);
     let client = w.thread(0, p.end(), 5);
     let p = Program::new().call(
         Call::ServerWaitReceiveShort,
-        &[(RDI, set), (RBX, 0), (R15, 0)],
+        &[(A0, set), (A10, 0), (A9, 0)],
     );
     w.thread(0, p.end(), 6);
     let state = w.page();
     let p = Program::new()
-        .call_short(Call::ReplyShort, 8, &[(RSI, 0x6666), (R15, 0)])
-        .keep(state + 2048, RAX);
+        .call_short(Call::ReplyShort, 8, &[(A1, 0x6666), (A9, 0)])
+        .keep(state + 2048, RESULT);
     let stranger = w.thread(0, p.end(), 6);
     w.ok(Call::ThreadStop, &[stranger]);
     w.run();
@@ -188,7 +187,7 @@ fn a_stranger_does_not_answer() {
     w.run();
     // As late as an answer to somebody gone: dropped.
     assert_eq!(w.peek(state + 2048), 0);
-    let waits = (caller.run.get(), caller.ctx.rsi.get());
+    let waits = (caller.run.get(), caller.ctx.parameter(1).get());
     let rule = "A8: only who owes a reply completes the call";
     assert_eq!(waits, (Run::Waiting(Waiting::Reply), 0x1234), "{rule}");
 }
@@ -206,21 +205,21 @@ fn a_late_answer_to_an_exception() {
         let p = Program::new()
             .call(
                 Call::ServerWaitReceive,
-                &[(RDI, set), (R12, buffer), (R13, words), (R15, 0), (RBX, 0)],
+                &[(A0, set), (A6, buffer), (A7, words), (A9, 0), (A10, 0)],
             )
             .call(Call::ThreadWaitInterrupt, &[])
-            .op(|c| c.rbp.set(0xbad))
-            .keep(registers + 8, RBP)
+            .op(|c| c.parameter(11).set(0xbad))
+            .keep(registers + 8 * ROLES.parameters[10] as u64, A11)
             .call(
                 Call::Reply,
                 &[
-                    (RSI, registers),
-                    (RDX, REGISTER_WORDS as u64 * 8),
-                    (R8, 0),
-                    (R9, 0),
+                    (A1, registers),
+                    (A2, REGISTER_WORDS as u64 * 8),
+                    (A4, 0),
+                    (A5, 0),
                 ],
             )
-            .keep(buffer + 2048, RAX);
+            .keep(buffer + 2048, RESULT);
         w.thread(0, p.end(), 6)
     };
     let buffer = w.page();
@@ -247,7 +246,7 @@ fn a_late_answer_to_an_exception() {
         "a late answer is dropped, not refused"
     );
     assert_eq!(
-        (t.run.get(), t.ctx.rbx.get()),
+        (t.run.get(), t.ctx.parameter(10).get()),
         (Run::Waiting(Waiting::Exception), 0),
         "A8: only who has the exception answers it"
     );
@@ -265,38 +264,38 @@ fn the_limit_of_an_idempotent_message() {
         w.words(list + 512 + n * 16, &[big, half]);
     }
     let receive = [
-        (RDI, set),
-        (R12, big),
-        (R13, 0),
-        (R14, list + 512),
-        (R15, 3),
-        (RBX, 0),
+        (A0, set),
+        (A6, big),
+        (A7, 0),
+        (A8, list + 512),
+        (A9, 3),
+        (A10, 0),
     ];
     w.thread(
         0,
         Program::new()
             .call(Call::ServerWaitReceive, &receive)
-            .keep(out, RAX)
+            .keep(out, RESULT)
             .end(),
         9,
     );
     w.poke(out, 99);
     for (segments, code) in [(3, Code::TooLarge), (2, Code::Call)] {
         let send = [
-            (RDI, port),
-            (RDX, 0),
-            (R10, list),
-            (R8, segments),
-            (R9, 0),
-            (R13, 0),
-            (R15, 0),
-            (RBX, 0),
+            (A0, port),
+            (A2, 0),
+            (A3, list),
+            (A4, segments),
+            (A5, 0),
+            (A7, 0),
+            (A9, 0),
+            (A10, 0),
         ];
         w.thread(
             0,
             Program::new()
                 .call(Call::Call, &send)
-                .keep(out + 8, RAX)
+                .keep(out + 8, RESULT)
                 .end(),
             8,
         );
@@ -315,18 +314,18 @@ fn a_wrong_place_for_a_reply() {
     let (buffer, m) = (w.page(), w.create(Call::MutexCreate));
     let r = w.reference(Call::MutexReference, m);
     let call = [
-        (RDI, port),
-        (RDX, 0),
-        (R8, 0),
-        (R9, 0),
-        (R13, 0),
-        (R15, 0),
-        (RBX, ref_list(m, 1)),
+        (A0, port),
+        (A2, 0),
+        (A4, 0),
+        (A5, 0),
+        (A7, 0),
+        (A9, 0),
+        (A10, ref_list(m, 1)),
     ];
     let client = w.thread(0, Program::new().call(Call::Call, &call).end(), 8);
-    let receive = [(RDI, set), (R12, buffer), (R13, 8), (R15, 0), (RBX, 0)];
+    let receive = [(A0, set), (A6, buffer), (A7, 8), (A9, 0), (A10, 0)];
     let mut both = receive.to_vec();
-    both.extend([(RDX, 0), (R8, 0), (R9, ref_list(r, 1))]);
+    both.extend([(A2, 0), (A4, 0), (A5, ref_list(r, 1))]);
     let p = Program::new().call(Call::ServerWaitReceive, &receive);
     w.thread(0, p.call(Call::ReplyWaitReceive, &both).jump(2), 9);
     w.run();
@@ -340,16 +339,16 @@ fn an_empty_segment_anywhere() {
     let w = World::with_frames(64);
     let (set, port) = service(&w);
     let out = w.page();
-    let receive = [(RDI, set), (R12, u64::MAX), (R13, 0), (R15, 0), (RBX, 0)];
+    let receive = [(A0, set), (A6, u64::MAX), (A7, 0), (A9, 0), (A10, 0)];
     w.thread(
         0,
         Program::new()
             .call(Call::ServerWaitReceive, &receive)
-            .keep(out, RAX)
+            .keep(out, RESULT)
             .end(),
         9,
     );
-    let send = [(RDI, port), (RSI, out), (RDX, 8), (R8, 0), (R9, 0)];
+    let send = [(A0, port), (A1, out), (A2, 8), (A4, 0), (A5, 0)];
     w.thread(
         0,
         Program::new().call(Call::ClientConnectSend, &send).end(),
@@ -399,8 +398,8 @@ fn a_clock_that_is_set() {
     // Somebody keeps the processor from sleeping.
     w.thread(0, Program::new().op(|_| ()).jump(0), 1);
     let p = Program::new()
-        .call(Call::ThreadSleepUntil, &[(RDI, 1 << 50)])
-        .keep(0x50_0000, RAX);
+        .call(Call::ThreadSleepUntil, &[(A0, 1 << 50)])
+        .keep(0x50_0000, RESULT);
     w.thread(s, p.end(), 9);
     w.poke(page, 99);
     let turn = || {
@@ -426,32 +425,32 @@ fn a_second_server() {
     let (_, region) = w.region(0, 0x9000_0000, PAGE_SIZE, quiet);
     w.map(0, 0x50_0000, PAGE_SIZE, region, 0);
     for (buffer, priority) in [(0x50_0000, 10), (out + 512, 9)] {
-        let receive = [(RDI, set), (R12, buffer), (R13, 64), (R15, 0), (RBX, 0)];
+        let receive = [(A0, set), (A6, buffer), (A7, 64), (A9, 0), (A10, 0)];
         let p = Program::new().call(Call::ServerWaitReceive, &receive);
         w.thread(
             0,
-            p.keep(out, RAX)
-                .call(Call::Reply, &[(RDX, 0), (R8, 0), (R9, 0)])
+            p.keep(out, RESULT)
+                .call(Call::Reply, &[(A2, 0), (A4, 0), (A5, 0)])
                 .end(),
             priority,
         );
     }
     w.run();
     let call = [
-        (RDI, port),
-        (RSI, out),
-        (RDX, 8),
-        (R8, 0),
-        (R9, 0),
-        (R13, 0),
-        (R15, 0),
-        (RBX, 0),
+        (A0, port),
+        (A1, out),
+        (A2, 8),
+        (A4, 0),
+        (A5, 0),
+        (A7, 0),
+        (A9, 0),
+        (A10, 0),
     ];
     w.thread(
         0,
         Program::new()
             .call(Call::Call, &call)
-            .keep(out + 8, RAX)
+            .keep(out + 8, RESULT)
             .end(),
         8,
     );
@@ -464,23 +463,23 @@ fn a_second_server() {
 const PROGRAMS: &[(&str, &str)] = &[
     (
         "who was found waiting by an RPC in registers and then stopped, still named its portset",
-        "d client_connect_send_over rdi=r_p1 r9=n2+0x2
-         a server_wait_receive rdi=q1
-         b server_wait_receive_short/64 rdi=q1
+        "d client_connect_send_over a0=r_p1 a5=n2+0x2
+         a server_wait_receive a0=q1
+         b server_wait_receive_short/64 a0=q1
          a server_disconnect
          d client_connect_send_over_receive_short/48
-         a thread_stop rdi=tb
-         a thread_get_state rsi=data+0x1800",
+         a thread_stop a0=tb
+         a thread_get_state a1=data+0x1800",
     ),
     (
         "a thread that an exception stopped was said to wait for what it had waited for before",
         "store data 0x0 0x4000 0x0 0x0
-         a space_set_state rdi=s1 rsi=data rdx=n0
-         a mutex_lock rdi=m0
-         c mutex_lock rdi=m0
-         a mutex_unlock rdi=m0
+         a space_set_state a0=s1 a1=data a2=n0
+         a mutex_lock a0=m0
+         c mutex_lock a0=m0
+         a mutex_unlock a0=m0
          c bad 6
-         a thread_get_state rdi=tc rsi=data+0x400",
+         a thread_get_state a0=tc a1=data+0x400",
     ),
 ];
 
@@ -501,36 +500,43 @@ fn an_exception_in_registers() {
         let (set, port) = service(&w);
         let (_, s) = w.space(0, 0, port);
         let p = Program::new()
-            .op(|c| c.rax.set(0x5a))
-            .op(|c| c.rbx.set(0xb0b))
-            .op(|c| c.rsp.set(0x8000))
+            .op(|c| c.call().set(0x5a))
+            .op(|c| c.parameter(10).set(0xb0b))
+            .op(|c| c.sp().set(0x8000))
             .push(Instr::Bad(6));
         // Two instructions on.
-        let p = p.op(|c| c.rbx.set(0)).op(|c| c.rbp.set(c.rax.get()));
+        let p = p
+            .op(|c| c.parameter(10).set(0))
+            .op(|c| c.parameter(11).set(c.call().get()));
         let victim = w.thread(s, p.end(), 5);
-        let wait = [(RDI, set), (RBX, 0), (R15, 0)];
+        let wait = [(A0, set), (A10, 0), (A9, 0)];
         let p = Program::new()
             .call(Call::ServerWaitReceiveShort, &wait)
             .op(|c| {
-                assert_eq!(c.rax.get(), Code::Exception as u64 | 64 << 8);
-                assert_eq!((c.rsi.get(), c.r14.get()), (6, 0x5a), "what it is");
-                assert_eq!(c.r12.get(), 0x8000, "with which stack");
-                c.rsi.set(c.r9.get() + 4);
-                c.rdx.set(0x9000);
+                assert_eq!(c.call().get(), Code::Exception as u64 | 64 << 8);
+                assert_eq!(
+                    (c.parameter(1).get(), c.parameter(8).get()),
+                    (6, 0x5a),
+                    "what it is"
+                );
+                assert_eq!(c.parameter(6).get(), 0x8000, "with which stack");
+                c.parameter(1)
+                    .set(c.parameter(5).get() + 2 * ROLES.call_bytes);
+                c.parameter(2).set(0x9000);
                 // Not what a program may set.
-                c.r10.set(c.r13.get() | 0x3000);
-                c.r8.set(0x77);
+                c.parameter(3).set(c.parameter(7).get() | !ROLES.user_flags);
+                c.parameter(4).set(0x77);
             })
-            .op(move |c| c.rax.set(answer as u64 | 32 << 8))
-            .op(move |c| c.rdi.set(set))
+            .op(move |c| c.call().set(answer as u64 | 32 << 8))
+            .op(move |c| c.parameter(0).set(set))
             .push(Instr::Syscall);
         w.thread(0, p.end(), 6);
         w.run();
         let (state, space) = (w.page(), w.create(Call::ReferenceCreate));
         w.ok(Call::ThreadStop, &[victim]);
         w.ok(Call::ThreadGetState, &[victim, state, space, 0, 0]);
-        // rbx, rbp, rsp
-        let seen = [1, 6, 7].map(|register| w.peek(state + 8 * register));
+        let seen = [ROLES.parameters[10], ROLES.parameters[11], ROLES.sp]
+            .map(|register| w.peek(state + 8 * register as u64));
         assert_eq!(seen, [0xb0b, 0x77, 0x9000], "{}", answer.name());
     }
 }
@@ -538,24 +544,24 @@ fn an_exception_in_registers() {
 /// The answer in registers must be one, and lead into the program.
 #[test]
 fn a_wrong_answer_in_registers() {
-    for (count, rip) in [(24, 0x1000), (40, 0x1000), (32, 1 << 47)] {
+    for (count, pc) in [(24, 0x1000), (40, 0x1000), (32, 1 << 47)] {
         let w = World::with_frames(64);
         let (set, port) = service(&w);
         let (_, s) = w.space(0, 0, port);
         let victim = w.thread(s, Program::new().push(Instr::Bad(6)).end(), 5);
         let out = w.page();
-        let wait = [(RDI, set), (RBX, 0), (R15, 0)];
+        let wait = [(A0, set), (A10, 0), (A9, 0)];
         let p = Program::new()
             .call(Call::ServerWaitReceiveShort, &wait)
             .call_short(
                 Call::ReplyWaitReceiveShort,
                 count,
-                &[(RDI, set), (RSI, rip), (R15, 0)],
+                &[(A0, set), (A1, pc), (A9, 0)],
             )
-            .keep(out, RAX);
+            .keep(out, RESULT);
         w.thread(0, p.end(), 6);
         w.run();
-        assert_eq!(w.peek(out) as u8, Code::Invalid as u8, "{count} {rip:#x}");
+        assert_eq!(w.peek(out) as u8, Code::Invalid as u8, "{count} {pc:#x}");
         let (state, space) = (w.page(), w.create(Call::ReferenceCreate));
         w.ok(Call::ThreadStop, &[victim]);
         w.ok(Call::ThreadGetState, &[victim, state, space, 0, 0]);

@@ -7,7 +7,7 @@
 
 use super::lockstep::{Difference, Lockstep};
 use super::world::*;
-use abi::{access, boot, Call, RefKind, Type, PAGE_SIZE};
+use abi::{access, boot, Call, RefKind, Type, PAGE_SIZE, ROLES};
 use core::fmt;
 use spec::object::{Body, Phase};
 use spec::wait::Status;
@@ -103,24 +103,24 @@ pub(super) enum Value {
 
 /// Registers of a call, by name.
 pub(super) const REGISTERS: &[(&str, R)] = &[
-    ("rdi", RDI),
-    ("rsi", RSI),
-    ("rdx", RDX),
-    ("r10", R10),
-    ("r8", R8),
-    ("r9", R9),
-    ("r12", R12),
-    ("r13", R13),
-    ("r14", R14),
-    ("r15", R15),
-    ("rbx", RBX),
-    ("rbp", RBP),
+    ("a0", A0),
+    ("a1", A1),
+    ("a2", A2),
+    ("a3", A3),
+    ("a4", A4),
+    ("a5", A5),
+    ("a6", A6),
+    ("a7", A7),
+    ("a8", A8),
+    ("a9", A9),
+    ("a10", A10),
+    ("a11", A11),
 ];
 
 /// A line of a program. `who` is a thread: 0 is `a`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Op {
-    /// A call, with bits 8 to 15 of `rax`, and words that are stored before.
+    /// A call, with the count of a register message, and words that are stored before.
     Call {
         who: usize,
         call: u8,
@@ -454,10 +454,10 @@ impl Scene {
         }
         for (n, name) in ["ta", "tb", "tc", "td"].into_iter().enumerate() {
             let mut words = [0; abi::state::THREAD_WORDS];
-            words[16] = CALL + 2;
-            words[20] = n as u64;
-            words[21] = 5;
-            words[22] = 1;
+            words[PC_WORD] = CALL + ROLES.call_bytes;
+            words[TAG_WORD] = n as u64;
+            words[PRIORITY_WORD] = 5;
+            words[STOPS_WORD] = 1;
             w.words(self.state, &words);
             let fpu = self.state + abi::state::THREAD_WORDS as u64 * 8;
             w.write(fpu, &abi::state::initial_fpu());
@@ -606,8 +606,8 @@ impl Play<'_> {
                         };
                         self.set(id, REGISTERS[register].1, value);
                     }
-                    self.set(id, RAX, u64::from(*call) | count << 8);
-                    self.set_rip(id, CALL);
+                    self.set(id, RESULT, u64::from(*call) | count << 8);
+                    self.set_pc(id, CALL);
                     // It may have been in the middle of another: that goes on no more.
                     self.begun.remove(&id);
                     self.syscall(id)?;
@@ -625,11 +625,11 @@ impl Play<'_> {
         self.copy(id);
     }
 
-    fn set_rip(&mut self, id: Id, rip: u64) {
+    fn set_pc(&mut self, id: Id, pc: u64) {
         let Some(t) = self.lock.thread(id) else {
             return;
         };
-        t.ctx.rip.set(rip);
+        t.ctx.pc().set(pc);
         self.copy(id);
     }
 
@@ -640,18 +640,16 @@ impl Play<'_> {
         };
         let registers = t.ctx.registers();
         let model = self.lock.spec.thread_mut(id);
-        let (rcx, r11) = (model.registers.rcx, model.registers.r11);
-        model.registers = abi::Registers {
-            rcx,
-            r11,
-            ..registers
-        };
+        let before = core::mem::replace(&mut model.registers, registers);
+        for &(lost, _) in ROLES.lost {
+            model.registers.set(lost, before.get(lost));
+        }
     }
 
     fn syscall(&mut self, id: Id) -> Result<(), Difference> {
         let t = self.lock.spec.thread(id);
         let call = (
-            t.registers.rax as u8,
+            t.registers.call() as u8,
             t.client.stage as u8,
             t.server.stage as u8,
         );
@@ -669,7 +667,7 @@ impl Play<'_> {
             let how = match self.lock.spec.objects.get(&id).map(|o| &o.body) {
                 // Its registers have been set: that was the end of it.
                 Some(Body::Thread(t)) if !t.in_call => None,
-                Some(Body::Thread(t)) if t.registers.rip != CALL => Some(t.registers.rax as u8),
+                Some(Body::Thread(t)) if t.registers.pc() != CALL => Some(t.registers.call() as u8),
                 Some(Body::Thread(_)) => continue,
                 _ => None,
             };
@@ -725,7 +723,7 @@ impl Play<'_> {
         for _ in 0..24 {
             let id = self.lock.spec.running;
             let in_call =
-                self.threads.contains(&id) && self.lock.spec.thread(id).registers.rip == CALL;
+                self.threads.contains(&id) && self.lock.spec.thread(id).registers.pc() == CALL;
             if !in_call {
                 break;
             }
@@ -828,17 +826,17 @@ pub(super) fn run(scene: &Scene, program: &[Op]) -> Result<Vec<Feature>, (usize,
 fn hand_over() {
     let scene = Scene::new();
     let program = read(
-        "a mutex_lock rdi=m0
-         b mutex_lock rdi=m0
-         c mutex_lock rdi=m0
-         a mutex_unlock rdi=m0
-         d cond_wait rdi=c0 rsi=m0
-         a cond_signal rdi=c0
-         c server_wait_receive_short rdi=q0
-         a client_connect_send_over_receive_short/16 rdi=r_p0 rsi=1 rdx=2
-         c server_ack_send_wait_receive_short/8 rdi=q0 rsi=7
+        "a mutex_lock a0=m0
+         b mutex_lock a0=m0
+         c mutex_lock a0=m0
+         a mutex_unlock a0=m0
+         d cond_wait a0=c0 a1=m0
+         a cond_signal a0=c0
+         c server_wait_receive_short a0=q0
+         a client_connect_send_over_receive_short/16 a0=r_p0 a1=1 a2=2
+         c server_ack_send_wait_receive_short/8 a0=q0 a1=7
          a touch kept 1
-         c reply_wait_receive_short rdi=q0
+         c reply_wait_receive_short a0=q0
          a bad 6",
     );
     for _ in 0..3 {

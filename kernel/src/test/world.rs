@@ -1,6 +1,6 @@
 //! A world to test in: the first space, a manager in it, and simulated threads that run programs.
 //!
-//! A program is a list of [`Instr`]; the thread's `rip` says which comes next, so that registers
+//! A program is a list of [`Instr`]; the thread's program counter says which comes next, so that registers
 //! and memory are all there is to a simulated thread, as on the real machine. The *manager* is the
 //! first thread, at the highest priority; its program is the test itself, which makes calls with
 //! [`World::sys`]. [`World::run`] lets the others go on. After every trap the invariants of the
@@ -10,7 +10,8 @@ use crate::check;
 use crate::object::thread::{Run, Thread};
 use crate::object::Object;
 use crate::{FirstMapping, FirstSpace, Kernel, K};
-use abi::{access, boot, Call, Code, PAGE_SIZE};
+use abi::registers::ARGUMENTS;
+use abi::{access, boot, Call, Code, PAGE_SIZE, REGISTER_WORDS, ROLES};
 use core::cell::{Cell, RefCell};
 use hal::{Context, Kernel as _, Pfn, Trap};
 use std::boxed::Box;
@@ -31,19 +32,33 @@ pub(super) const LINE: u8 = 7;
 /// Nanoseconds per step.
 const TICK: u64 = 100;
 
-/// A register of a frame.
+/// What a frame has in a register, by what it is for.
 pub(super) type R = fn(&Context) -> &Cell<u64>;
-macro_rules! registers {
-    ($($name:ident $field:ident),*) => {
-        $(pub(super) const $name: R = |c| &c.$field;)*
+/// The word of the call, which is its result when it is complete.
+pub(super) const RESULT: R = |c| c.call();
+macro_rules! parameters {
+    ($($name:ident $n:literal),*) => {
+        $(pub(super) const $name: R = |c| c.parameter($n);)*
     };
 }
-registers!(
-    RAX rax, RBX rbx, RDX rdx, RSI rsi, RDI rdi, RBP rbp, R8 r8, R9 r9, R10 r10, R12 r12,
-    R13 r13, R14 r14, R15 r15
+// The parameters of calls, by number: `abi::registers` says what those of IPC calls are.
+parameters!(
+    A0 0, A1 1, A2 2, A3 3, A4 4, A5 5, A6 6, A7 7, A8 8, A9 9, A10 10, A11 11
 );
 /// Parameters of ordinary calls.
-pub(super) const ARGS: [R; 6] = [RDI, RSI, RDX, R10, R8, R9];
+pub(super) const ARGS: [R; ARGUMENTS] = [A0, A1, A2, A3, A4, A5];
+
+// Words of a thread's state: registers, and the fields behind them.
+pub(super) const PC_WORD: usize = ROLES.pc as usize;
+pub(super) const FLAGS_WORD: usize = ROLES.flags as usize;
+pub(super) const BASE_WORD: usize = ROLES.bases[0] as usize;
+pub(super) const TAG_WORD: usize = REGISTER_WORDS;
+pub(super) const PRIORITY_WORD: usize = TAG_WORD + 1;
+pub(super) const STOPS_WORD: usize = TAG_WORD + 2;
+pub(super) const INTERRUPT_WORD: usize = TAG_WORD + 3;
+pub(super) const CLIENT_WORD: usize = TAG_WORD + 4;
+pub(super) const SERVER_WORD: usize = TAG_WORD + 5;
+pub(super) const DELIVERED_WORD: usize = TAG_WORD + 6;
 
 /// Where to go on, if not behind.
 type Branch = dyn Fn(&Context) -> Option<usize>;
@@ -54,7 +69,7 @@ type Word = dyn Fn(&Context) -> (u64, u64);
 pub(super) enum Instr {
     /// Compute on registers.
     Op(Box<dyn Fn(&Context)>),
-    /// The `syscall` instruction.
+    /// The instruction that makes a call.
     Syscall,
     /// Store a word at an address.
     Store(Box<Word>),
@@ -97,13 +112,13 @@ impl Program {
             for &(register, value) in &registers {
                 register(c).set(value);
             }
-            c.rax.set(call as u64 | count << 8);
+            c.call().set(call as u64 | count << 8);
         })
         .push(Instr::Syscall)
     }
     /// A call with everything in its registers but the entrypoint.
     pub(super) fn again(self, call: Call) -> Self {
-        self.op(move |c| c.rax.set(call as u64))
+        self.op(move |c| c.call().set(call as u64))
             .push(Instr::Syscall)
     }
     pub(super) fn store(self, f: impl Fn(&Context) -> (u64, u64) + 'static) -> Self {
@@ -297,8 +312,8 @@ impl World {
         for (register, &arg) in ARGS.iter().zip(args) {
             register(&self.manager.ctx).set(arg);
         }
-        self.manager.ctx.rax.set(call as u64);
-        self.manager.ctx.rip.set(CODE);
+        self.manager.ctx.call().set(call as u64);
+        self.manager.ctx.pc().set(CODE);
         self.manager.ctx.set_full(false);
         self.trap(Trap::Syscall);
     }
@@ -306,12 +321,12 @@ impl World {
     /// The result of a call of the manager's; one that the table of calls knows.
     pub(super) fn result(&self, call: Call) -> Code {
         assert_eq!(
-            self.manager.ctx.rip.get(),
-            CODE + 2,
+            self.manager.ctx.pc().get(),
+            CODE + ROLES.call_bytes,
             "{} has no result",
             call.name()
         );
-        let code = Code::from_word(self.manager.ctx.rax.get());
+        let code = Code::from_word(self.manager.ctx.call().get());
         assert!(
             call.row().codes.contains(&code),
             "{} returns {code:?}",
@@ -361,7 +376,7 @@ impl World {
     pub(super) fn trap(&self, trap: Trap) {
         let t = self.current.get();
         self.traps.set(self.traps.get() + 1);
-        let (number, rip) = (t.ctx.rax.get() as u8, t.ctx.rip.get());
+        let (number, pc) = (t.ctx.call().get() as u8, t.ctx.pc().get());
         let next = hal::host::run(|| match trap {
             Trap::Syscall => self.k.syscall(t),
             _ => self.k.trap(t, trap),
@@ -371,8 +386,8 @@ impl World {
             self.current.set(next);
             hal::host::go_to(self.k, next);
         }
-        if trap == Trap::Syscall && t.ctx.rip.get() == rip.wrapping_add(2) {
-            let result = (number, t.ctx.rax.get() as u8);
+        if trap == Trap::Syscall && t.ctx.pc().get() == pc.wrapping_add(ROLES.call_bytes) {
+            let result = (number, t.ctx.call().get() as u8);
             *self.returned.borrow_mut().entry(result).or_insert(0) += 1;
         }
         if self.checked.get() {
@@ -395,7 +410,7 @@ impl World {
             return Met::Manager;
         }
         let c = &t.ctx;
-        let at = c.rip.get().wrapping_sub(CODE);
+        let at = c.pc().get().wrapping_sub(CODE);
         let program = self
             .programs
             .borrow()
@@ -403,9 +418,9 @@ impl World {
             .cloned();
         let instr = program
             .as_ref()
-            .and_then(|p| p.get((at % CODE_STEP / 2) as usize));
+            .and_then(|p| p.get((at % CODE_STEP / ROLES.call_bytes) as usize));
         let Some(instr) = instr else {
-            self.fault(t, c.rip.get(), false, true);
+            self.fault(t, c.pc().get(), false, true);
             return Met::Step(true);
         };
         match instr {
@@ -433,8 +448,8 @@ impl World {
             }
             Instr::Jump(f) => {
                 if let Some(to) = f(c) {
-                    c.rip
-                        .set(c.rip.get() / CODE_STEP * CODE_STEP + to as u64 * 2);
+                    let program = c.pc().get() / CODE_STEP * CODE_STEP;
+                    c.pc().set(program + to as u64 * ROLES.call_bytes);
                     return Met::Step(false);
                 }
             }
@@ -457,7 +472,8 @@ impl World {
                 return Met::Step(true);
             }
         }
-        c.rip.set(c.rip.get() + 2);
+        // Every instruction is as long as that which calls.
+        c.pc().set(c.behind_call());
         Met::Step(false)
     }
 
@@ -546,10 +562,10 @@ impl World {
         let thread = self.create(Call::ThreadCreate);
         let state = self.page();
         let mut words = [0; abi::state::THREAD_WORDS];
-        words[16] = CODE + number * CODE_STEP;
-        words[abi::state::REGISTER_WORDS] = number;
-        words[abi::state::REGISTER_WORDS + 1] = priority;
-        words[abi::state::REGISTER_WORDS + 2] = 1;
+        words[PC_WORD] = CODE + number * CODE_STEP;
+        words[TAG_WORD] = number;
+        words[PRIORITY_WORD] = priority;
+        words[STOPS_WORD] = 1;
         self.words(state, &words);
         let fpu = state + abi::state::THREAD_WORDS as u64 * 8;
         self.write(fpu, &abi::state::initial_fpu());
