@@ -36,7 +36,8 @@ numbered! {
         Truncated = 11,
         /// The search found nothing in the rest of the range.
         NotFound = 12,
-        /// The reference given as authority is not the device authority, or the memory may not hold objects.
+        /// Not for the caller: the reference given as authority is not the device authority, the memory may
+        /// not hold objects, or the priority is above the ceiling of the caller's or the thread's space.
         Denied = 13,
         /// The thread must be stopped for this.
         NotStopped = 14,

@@ -86,6 +86,9 @@ structures! {
         pub used: u64,
         /// What the space's clock adds to the machine's, in nanoseconds, modulo 2^64.
         pub clock_offset: u64,
+        /// The highest priority that threads in this space can be given. Not above that of who sets
+        /// it; a new space has that of the space it was created from. Threads keep what they have.
+        pub max_priority: u64,
     }
 }
 

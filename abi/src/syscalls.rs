@@ -602,13 +602,13 @@ calls! {
     /// Points the reference at the space.
     40 SpaceReference space_reference Space Short (space: Object(Type::Space), reference: Object(Type::Reference)) [Ok Vacant];
 
-    /// Writes the state of the space: its flags, quota, use and clock, and its keeper. References
+    /// Writes the state of the space: its flags, quota, use, clock and ceiling, and its keeper. References
     /// that are not wanted are 0. Never changes the space.
     41 SpaceGetState space_get_state Space Short (space: Object(Type::Space), state: State, keeper: OptReference) [Ok Vacant];
 
-    /// Sets the state of the space: its flags, quota, use and clock, and its keeper. A reference of
+    /// Sets the state of the space: its flags, quota, use, clock and ceiling, and its keeper. A reference of
     /// 0 stands for none.
-    42 SpaceSetState space_set_state Space Short (space: Object(Type::Space), state: State, keeper: OptReference) [Ok Invalid Dead NoMemory Vacant];
+    42 SpaceSetState space_set_state Space Short (space: Object(Type::Space), state: State, keeper: OptReference) [Ok Invalid Dead NoMemory Denied Vacant];
 
     /// Creates a thread at the address in its first parameter. With an `identity` kept by
     /// `thread_destroy`, the thread gets that identity, which stays vacant until the first
@@ -633,7 +633,7 @@ calls! {
     /// Sets the state of the thread: its registers, FPU, scheduling and connection state, and its
     /// space and peers. A reference of 0 stands for none; for the space it stands for the caller's
     /// own.
-    48 ThreadSetState thread_set_state Thread Short (thread: Object(Type::Thread), state: State, space: OptReference, client_end: OptReference, server_end: OptReference) [Ok Invalid NotStopped Dead Vacant];
+    48 ThreadSetState thread_set_state Thread Short (thread: Object(Type::Thread), state: State, space: OptReference, client_end: OptReference, server_end: OptReference) [Ok Invalid NotStopped Dead Denied Vacant];
 
     /// Creates a reference at the address in its first parameter. With an `identity` kept by
     /// `reference_destroy`, the reference gets that identity, which stays vacant until the first
@@ -720,8 +720,9 @@ calls! {
     /// As `thread_wait_interrupt`, but no longer than the deadline on the space's clock.
     72 ThreadWaitInterruptUntil thread_wait_interrupt_until Thread Long (deadline: Deadline) [Ok TimedOut];
 
-    /// Sets the scheduling priority.
-    73 ThreadSetPriority thread_set_priority Thread Short (thread: Object(Type::Thread), priority: Word) [Ok Invalid Vacant];
+    /// Sets the scheduling priority. `Denied` above the ceiling of the caller's space or of the
+    /// thread's.
+    73 ThreadSetPriority thread_set_priority Thread Short (thread: Object(Type::Thread), priority: Word) [Ok Invalid Denied Vacant];
 
     /// Points the reference at the client end of the thread: the right to be its server.
     74 ThreadReferenceClientEnd thread_reference_client_end Thread Short (thread: Object(Type::Thread), reference: Object(Type::Reference)) [Ok Vacant];

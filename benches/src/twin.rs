@@ -24,7 +24,7 @@ impl Twin {
         let space_ref = space.reference()?;
         let state = SpaceState {
             quota,
-            ..SpaceState::default()
+            ..space.get_state(0)?
         };
         space.set_state(&state, keeper)?;
         let region = Region::new()?;

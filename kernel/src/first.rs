@@ -66,6 +66,7 @@ fn build(k: K, first: &FirstSpace<'_>) -> Result<&'static Thread, Stop> {
     root.protection.set(access::ALL);
     let space = object::create::<Space>(k, account, &at(boot::ROOT_SPACE), None)?;
     space.account.set(Some(account));
+    space.max_priority.set((abi::PRIORITIES - 1) as u8);
     for (i, m) in first.mappings.iter().enumerate() {
         let handle = boot::FIRST_MAPPING + i as u64 * OBJECT_SIZE;
         let mapping = object::create::<Mapping>(k, account, &at(handle), None)?;

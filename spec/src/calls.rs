@@ -108,9 +108,13 @@ impl System {
             kept = Some((reference, id));
         }
         let place = self.find_place(c.space, c.a, kept.map(|k| k.1))?;
+        let ceiling = self.space(c.space).max_priority;
         if let Some((reference, id)) = kept {
             self.embody(id, place);
             self.reference_mut(reference).keeps = false;
+            if ty == Type::Space {
+                self.space_mut(id).max_priority = ceiling;
+            }
             return self.done(c);
         }
         let payer = self.space(c.space).account;
@@ -118,7 +122,9 @@ impl System {
         if ty == Type::Space {
             let parent = Some(payer);
             self.accounts.push(crate::object::Account { parent, ..Default::default() });
-            self.space_mut(id).account = self.accounts.len() - 1;
+            let account = self.accounts.len() - 1;
+            let space = self.space_mut(id);
+            (space.account, space.max_priority) = (account, ceiling);
         }
         self.done(c)
     }
@@ -159,7 +165,7 @@ impl System {
     fn reference_to(&mut self, c: Caller, ty: Type, kind: Option<RefKind>) -> Handled {
         let id = self.find_body(c.space, c.a, ty)?;
         let reference = self.find(c.space, c.b, Type::Reference)?;
-        self.point(reference, Target { kind: kind.unwrap_or(RefKind::Null), id });
+        self.point(reference, Target { kind: kind.unwrap_or(RefKind::Null), id, of_server: false });
         self.done(c)
     }
 }
@@ -361,8 +367,19 @@ impl System {
         if c.b >= u64::from(PRIORITIES) {
             return Err(Stop::Code(Code::Invalid));
         }
+        self.ceiling(c, self.thread(target).space, c.b)?;
         self.thread_mut(target).priority = c.b;
         self.done(c)
+    }
+
+    /// Nobody gives a thread more than who gives it could have, nor more than its space allows.
+    pub(crate) fn ceiling(&self, c: Caller, space: Option<Id>, priority: u64) -> Result<(), Stop> {
+        let allows = |space: Id| priority <= self.space(space).max_priority;
+        if allows(c.space) && space.is_none_or(allows) {
+            Ok(())
+        } else {
+            Err(Stop::Code(Code::Denied))
+        }
     }
 
     /// Its clock has been set: who waits for a time on it begins that wait again.
@@ -378,11 +395,16 @@ impl System {
 
     /// The exception stays delivered; its answer becomes the manager's affair.
     fn server_release(&mut self, c: Caller) -> Handled {
-        let thread = self.thread_mut(c.t);
-        if thread.server.stage != abi::state::Stage::Exception {
+        let end = self.thread(c.t).server;
+        if end.stage != abi::state::Stage::Exception {
             return Err(Stop::Code(Code::WrongStage));
         }
-        thread.server = Default::default();
+        if let Some(client) = self.live(end.peer, Type::Thread) {
+            if self.thread(client).hint == Hint::Excepted(c.t) {
+                self.thread_mut(client).hint = Hint::None;
+            }
+        }
+        self.thread_mut(c.t).server = Default::default();
         self.done(c)
     }
 }
@@ -402,7 +424,7 @@ impl System {
         let one = self.find(c.space, c.a, Type::Reference)?;
         let two = self.find(c.space, c.b, Type::Reference)?;
         let (one, two) = (self.reference(one).target, self.reference(two).target);
-        let code = match one == two {
+        let code = match (one.kind, one.id) == (two.kind, two.id) {
             false => Code::NotFound,
             true if self.alive(one) => Code::Ok,
             true => Code::Dead,

@@ -682,10 +682,7 @@ impl System {
         if !sound {
             return Err(Stop::Code(Code::Invalid));
         }
-        let mine = |c: &Id| match self.thread(*c).hint {
-            Hint::Excepted(s) => self.live(Some(s), Type::Thread).is_none_or(|keeper| keeper == t),
-            _ => true,
-        };
+        let mine = |c: &Id| self.thread(*c).hint == Hint::Excepted(t);
         if let Some(c) = self.live(end.peer, Type::Thread).filter(mine) {
             self.open(c)?;
             if self.thread(c).exception_delivered {

@@ -45,11 +45,13 @@ pub struct Target {
     pub kind: RefKind,
     /// The identity, dead or alive; 0 for `Null` and `Authority`.
     pub id: Id,
+    /// For a client end: as the state of its server shows it, good only for what that server has of it.
+    pub of_server: bool,
 }
 
 impl Target {
     /// Nothing.
-    pub const NULL: Target = Target { kind: RefKind::Null, id: 0 };
+    pub const NULL: Target = Target { kind: RefKind::Null, id: 0, of_server: false };
 }
 
 /// A mutex has no owner.
@@ -111,6 +113,8 @@ pub struct Space {
     pub foreign: bool,
     /// What its clock adds to the machine's.
     pub clock_offset: u64,
+    /// The highest priority that threads in it can be given.
+    pub max_priority: u64,
     /// Who hears of its threads' exceptions.
     pub keeper: Option<Id>,
     /// Its account, in [`System::accounts`].
@@ -441,7 +445,7 @@ impl System {
     /// A target that names the object in its plain role.
     pub(crate) fn target(&self, id: Id) -> Target {
         let kind = RefKind::from_raw(u64::from(id >> 24)).unwrap_or(RefKind::Null);
-        Target { kind, id }
+        Target { kind, id, of_server: false }
     }
 
     /// Where an object can be made: nothing is there, or only the identity `same`.
@@ -510,10 +514,13 @@ impl System {
             Body::Space(s) => {
                 (s.foreign, s.clock_offset, s.keeper) = (false, 0, None);
             }
-            // Interrupts that have come meanwhile, and its connections.
+            // Interrupts that have come meanwhile, its connections, and who has its exception.
             Body::Thread(t) => {
                 let old = std::mem::take(&mut **t);
                 (t.interrupt, t.client, t.server) = (old.interrupt, old.client, old.server);
+                if matches!(old.hint, Hint::Excepted(_)) {
+                    t.hint = old.hint;
+                }
             }
             // Its place in a space, where accesses wait.
             Body::Mapping(_) if mapped => {}

@@ -83,13 +83,16 @@ impl System {
                 let keeper = (self.receiver(c, c.c)?, self.plain(s.keeper));
                 let flags = if s.foreign { space_flags::FOREIGN } else { 0 };
                 let account = &self.accounts[s.account];
-                let words = vec![flags, account.quota, account.used, s.clock_offset];
+                let words =
+                    vec![flags, account.quota, account.used, s.clock_offset, s.max_priority];
                 (words, [keeper, none, none])
             }
             Body::Thread(t) => {
                 // Who has ended the connection is a peer no more.
                 let end = |end: &End, kind| match end.peer {
-                    Some(id) if end.stage != Stage::Finished => Target { kind, id },
+                    Some(id) if end.stage != Stage::Finished => {
+                        Target { kind, id, of_server: kind == RefKind::ClientEnd }
+                    }
                     _ => Target::NULL,
                 };
                 let given = [
@@ -181,13 +184,15 @@ impl System {
     }
 
     fn set_space(&mut self, c: Caller, id: Id) -> Result<(), Stop> {
-        let [flags, quota, _, clock_offset] = self.read_words(c.space, c.b)?;
+        let [flags, quota, _, clock_offset, ceiling] = self.read_words(c.space, c.b)?;
         let keeper = self.given(c, c.c, Type::Port)?;
-        if flags & !space_flags::FOREIGN != 0 {
+        if flags & !space_flags::FOREIGN != 0 || ceiling >= u64::from(PRIORITIES) {
             return Err(INVALID);
         }
+        self.ceiling(c, None, ceiling)?;
         self.set_quota(self.space(id).account, quota)?;
         let s = self.space_mut(id);
+        s.max_priority = ceiling;
         let moved = s.clock_offset != clock_offset;
         (s.foreign, s.clock_offset, s.keeper) = (flags != 0, clock_offset, keeper);
         if moved {
@@ -223,6 +228,8 @@ impl System {
         let space = self.given_space(c, c.c)?;
         let client_peer = self.given_end(c, c.d, RefKind::ServerEnd)?;
         let server_peer = self.given_end(c, c.e, RefKind::ClientEnd)?;
+        // The right to be its server, which is more than what a state showed of a connection.
+        let is_keeper = server_peer.is_some() && !self.target_at(c.space, c.e)?.of_server;
 
         let mut registers = [0; REGISTER_WORDS];
         registers.copy_from_slice(&words[..REGISTER_WORDS]);
@@ -254,6 +261,7 @@ impl System {
         if !sound {
             return Err(INVALID);
         }
+        self.ceiling(c, space, priority)?;
 
         // What came while there was no body has not been lost.
         let fresh = !self.is_open(id);
@@ -263,9 +271,18 @@ impl System {
         (t.tag, t.priority, t.stops) = (tag, priority, stops);
         t.interrupt = interrupt || fresh && t.interrupt;
         (t.exception_delivered, t.exception) = (delivered, (code as u8, address));
-        (t.hint, t.waited) = (Hint::None, Waiting::Nothing);
+        if !(delivered && matches!(t.hint, Hint::Excepted(_))) {
+            t.hint = Hint::None;
+        }
+        t.waited = Waiting::Nothing;
         self.set_end(id, true, End { stage: client, peer: client_peer });
         self.set_end(id, false, End { stage: server, peer: server_peer });
+        if let (Stage::Exception, true, Some(client)) = (server, is_keeper, server_peer) {
+            let client = self.thread_mut(client);
+            if client.exception_delivered || client.stops > 0 {
+                client.hint = Hint::Excepted(id);
+            }
+        }
         self.thread_mut(id).space = space;
         Ok(())
     }

@@ -46,7 +46,7 @@ pub enum Hint {
     /// Who owes it the answer to its fault: the page, the right that it needs, and the region whose
     /// keeper that is.
     Faulted(Id, u64, u64, Id),
-    /// Who has its exception. Without it, whoever says that he has it.
+    /// Who has its exception. This is no hint: nobody else answers it.
     Excepted(Id),
     /// The handle of the cond on which it waits, which its frame does not name any more.
     Cond(u64),

@@ -69,6 +69,7 @@ pub(crate) fn four_programs(ctx: &mut Ctx) -> Result<(), Failure> {
         );
     }
     let run = Run::script(script)
+        .word("program-ceiling=31")
         .deterministic()
         .add("/data/text", text(1 << 20))
         .timeout(LONG);
@@ -102,6 +103,7 @@ pub(crate) fn eight_megabytes(ctx: &mut Ctx) -> Result<(), Failure> {
 /test/cutter seed=9 cuts=3 hunt=1 linux /bin/busybox gzip -9 -c /data/text
 ";
     let run = Run::script(script)
+        .word("program-ceiling=31")
         .deterministic()
         .add("/data/text", text(8 << 20))
         .timeout(LONG);
@@ -207,7 +209,12 @@ time wait
 /test/cutter seed=21 cuts=20 linux /bin/busybox awk 'BEGIN { for (i = 0; i < 5000; i++) { printf \"%c\", 65 + i % 26; fflush() } }'
 /test/cutter seed=22 cuts=10 linux /bin/busybox sleep 0.2
 ";
-    let output = ctx.run(Run::script(script).deterministic().timeout(LONG))?;
+    let output = ctx.run(
+        Run::script(script)
+            .word("program-ceiling=31")
+            .deterministic()
+            .timeout(LONG),
+    )?;
     output.expect_status(0)?;
     let text = output.text();
     let seconds: Vec<f64> = text

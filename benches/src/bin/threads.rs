@@ -156,9 +156,10 @@ fn rich_twin(keeper: u64) -> Result<Twin, String> {
             other => break other.must("a space for the threads")?,
         }
     };
+    let now = twin.space.get_state(0).must("the state of a space")?;
     let state = SpaceState {
         quota: quota - STEP,
-        ..SpaceState::default()
+        ..now
     };
     twin.space
         .set_state(&state, keeper)

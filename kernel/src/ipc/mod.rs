@@ -869,15 +869,27 @@ fn excepted(s: &'static Thread) -> Result<Option<&'static Thread>, Stop> {
     let Some(c) = s.server().peer().get() else {
         return Ok(None);
     };
-    if let Hint::Excepted(keeper) = c.hint.get() {
-        // After a state was set nobody is known to have it: then it is whoever says so.
-        if keeper.get().is_some_and(|keeper| !core::ptr::eq(keeper, s)) {
-            return Ok(None);
-        }
+    if !has_exception(s, c) {
+        return Ok(None);
     }
     // What is given to a vacant thread would be lost with its old body.
     c.head().open()?;
     Ok(c.exception_delivered().then_some(c))
+}
+
+/// Whether the server is the one that has heard of the client's exception, or has taken it over.
+fn has_exception(s: &'static Thread, c: &Thread) -> bool {
+    matches!(c.hint.get(), Hint::Excepted(keeper) if keeper == Link::to(s))
+}
+
+/// The thread, whose state says that it has an exception of the client's, has it from now on. This takes
+/// the right to be the client's server, which a handle of the client gives: what a state showed of some
+/// connection of the past does not. For a client that is being set up its own state follows.
+pub(crate) fn take_over_exception(k: K, s: &'static Thread, c: &'static Thread) {
+    if c.exception_delivered() || c.stop_count.get() > 0 {
+        c.hint.set(Hint::Excepted(Link::to(s)));
+        c.note_space(k);
+    }
 }
 
 /// The thread's registers are what its keeper answered: it goes on with them. This holds for a stopped
@@ -908,6 +920,9 @@ fn end_exception(c: &Thread) {
 pub(crate) fn release(t: &'static Thread) -> Handled {
     if t.server().stage.get() != Stage::Exception {
         return Err(Stop::Code(Code::WrongStage));
+    }
+    if let Some(c) = t.server().peer().get().filter(|c| has_exception(t, c)) {
+        c.hint.set(Hint::None);
     }
     t.server().clear();
     t.finish(Code::Ok);

@@ -208,8 +208,11 @@ pub(crate) enum Target {
     Space(Sure<Space>),
     Thread(Sure<Thread>),
     Reference(Sure<Reference>),
-    /// The client end of the thread's connection.
+    /// The client end of the thread: the right to be its server.
     ClientEnd(Sure<Thread>),
+    /// The same end as the state of its server shows it. Good for what that server has of it, and for
+    /// nothing else that it may have later: a former server is no keeper.
+    Client(Sure<Thread>),
     /// The server end of the thread's connection.
     ServerEnd(Sure<Thread>),
 }
@@ -231,6 +234,15 @@ impl Target {
         T::named(self)?.get()
     }
 
+    /// Whether both name the same identity in the same role, whatever they are good for.
+    pub(crate) fn is_like(self, other: Target) -> bool {
+        let plain = |target| match target {
+            Target::Client(link) => Target::ClientEnd(link),
+            target => target,
+        };
+        plain(self) == plain(other)
+    }
+
     /// Its number in the ABI.
     pub(crate) fn kind(self) -> RefKind {
         match self {
@@ -245,7 +257,7 @@ impl Target {
             Target::Space(_) => RefKind::Space,
             Target::Thread(_) => RefKind::Thread,
             Target::Reference(_) => RefKind::Reference,
-            Target::ClientEnd(_) => RefKind::ClientEnd,
+            Target::ClientEnd(_) | Target::Client(_) => RefKind::ClientEnd,
             Target::ServerEnd(_) => RefKind::ServerEnd,
         }
     }
@@ -264,7 +276,10 @@ impl Target {
             Target::Port(link) => head(link),
             Target::Portset(link) => head(link),
             Target::Space(link) => head(link),
-            Target::Thread(link) | Target::ClientEnd(link) | Target::ServerEnd(link) => head(link),
+            Target::Thread(link)
+            | Target::ClientEnd(link)
+            | Target::Client(link)
+            | Target::ServerEnd(link) => head(link),
             Target::Reference(link) => head(link),
         }
     }

@@ -732,7 +732,10 @@ pub(crate) fn release_kept(k: K, target: Target) {
         Target::Port(link) => release(k, link),
         Target::Portset(link) => release(k, link),
         Target::Space(link) => release(k, link),
-        Target::Thread(link) | Target::ClientEnd(link) | Target::ServerEnd(link) => {
+        Target::Thread(link)
+        | Target::ClientEnd(link)
+        | Target::Client(link)
+        | Target::ServerEnd(link) => {
             release(k, link);
         }
         Target::Reference(link) => release(k, link),

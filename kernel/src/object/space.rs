@@ -28,6 +28,8 @@ pub(crate) struct Space {
     pub(crate) threads: NarrowCell<Thread>,
     pub(crate) foreign: Cell<bool>,
     pub(crate) clock_offset: Cell<u64>,
+    /// The highest priority that threads in it can be given.
+    pub(crate) max_priority: Cell<u8>,
     pub(crate) keeper: Cell<Target>,
     pub(crate) account: NarrowCell<Account>,
     /// Granted I/O ports, (first, count); unused entries have count 0.
@@ -286,6 +288,7 @@ impl Object for Space {
             threads: NarrowCell::none(),
             foreign: Cell::new(false),
             clock_offset: Cell::new(0),
+            max_priority: Cell::new(0),
             keeper: Cell::new(Target::Null),
             account: NarrowCell::none(),
             ports: [const { Cell::new((0, 0)) }; MAX_PORTS],

@@ -51,7 +51,7 @@ pub(crate) enum Hint {
     /// While it waits for a keeper's answer to a fault: who owes it (and lives, or it would not wait any
     /// more), the page with the access that it needs, and the keeper's region.
     Faulted(NarrowRef<Thread>, Missing, ObjId, Life),
-    /// While an exception is delivered: to whom.
+    /// While an exception is delivered: to whom. This is no hint: nobody else answers it.
     Excepted(Link<Thread>),
     /// While it waits on a cond, which its frame does not name any more: the handle.
     Cond(Word),
@@ -575,7 +575,10 @@ impl Object for Thread {
         self.exception.set(0);
         self.exception_address.set(0);
         self.waiting.set(Waiting::Nothing);
-        self.hint.set(Hint::None);
+        // Who has its exception is known to the identity.
+        if !matches!(self.hint.get(), Hint::Excepted(_)) {
+            self.hint.set(Hint::None);
+        }
         self.note_space(k);
     }
     fn close(&'static self, k: K) {
@@ -586,6 +589,7 @@ impl Object for Thread {
     }
     fn end(&'static self, k: K) {
         self.disconnect(k);
+        self.hint.set(Hint::None);
         self.interrupt.set(false);
         k.irqs.detach(self);
         self.set_has_lines(false);

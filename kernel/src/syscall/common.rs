@@ -44,9 +44,10 @@ fn make<T: Object>(a: Args) -> Result<&'static T, Stop> {
     Ok(object)
 }
 
-/// A space also opens an account under its creator's.
+/// A space also opens an account under its creator's, and has its ceiling.
 pub(super) fn create_space(a: Args) -> Handled {
     let space = make::<Space>(a)?;
+    space.max_priority.set(a.space.max_priority.get());
     if space.account.get().is_none() {
         let Some(account) = a.k.accounts.open(a.space.account.get()) else {
             object::destroy(a.k, space, false);

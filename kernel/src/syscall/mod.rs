@@ -494,8 +494,19 @@ fn thread_set_priority(a: Args) -> Handled {
     if a.b() >= u64::from(PRIORITIES) {
         return Err(Stop::Code(Code::Invalid));
     }
+    ceiling(a, target.space(), a.b())?;
     set_priority(a.k, target, a.b() as u8);
     a.done()
+}
+
+/// Nobody gives a thread more than who gives it could have, nor more than its space allows.
+fn ceiling(a: Args, space: Option<&'static Space>, priority: u64) -> Result<(), Stop> {
+    let most = |space: &Space| u64::from(space.max_priority.get());
+    if priority <= most(a.space) && space.is_none_or(|space| priority <= most(space)) {
+        Ok(())
+    } else {
+        Err(Stop::Code(Code::Denied))
+    }
 }
 
 /// Sets the priority of a thread, wherever it is queued.
@@ -525,7 +536,7 @@ fn reference_check(a: Args) -> Handled {
 fn reference_equal(a: Args) -> Handled {
     let one: Target = a.object::<Reference>()?.target.get();
     let other: Target = object::find::<Reference>(a.k, a.space, a.b())?.target.get();
-    let code = match one == other {
+    let code = match one.is_like(other) {
         false => Code::NotFound,
         true if one.alive() => Code::Ok,
         true => Code::Dead,

@@ -4,7 +4,7 @@
 //! every reference is checked before the first change. Getting finds its destination before it gathers
 //! anything, so that a fault leaves nothing half done and little to do again.
 
-use super::{rights, set_priority, Args};
+use super::{ceiling, rights, set_priority, Args};
 use crate::exec::core;
 use crate::ipc::reliable;
 use crate::memory::{Access, Span};
@@ -227,6 +227,7 @@ pub(super) fn space_get(a: Args) -> Handled {
         account.map_or(0, |c| c.quota()),
         account.map_or(0, |c| c.used()),
         s.clock_offset.get(),
+        u64::from(s.max_priority.get()),
     ];
     room(a, words.len())?.write(&words);
     let port = s.keeper.get();
@@ -236,14 +237,16 @@ pub(super) fn space_get(a: Args) -> Handled {
 
 pub(super) fn space_set(a: Args) -> Handled {
     let s = object::find_body::<Space>(a.k, a.space, a.a())?;
-    let [flags, quota, _, clock_offset] = read(a, a.b())?;
+    let [flags, quota, _, clock_offset, max_priority] = read(a, a.b())?;
     let keeper = named::<Port>(a, a.c())?;
-    if flags & !space_flags::FOREIGN != 0 {
+    if flags & !space_flags::FOREIGN != 0 || max_priority >= u64::from(PRIORITIES) {
         return Err(invalid());
     }
+    ceiling(a, None, max_priority)?;
     let account = s.account.get().ok_or(invalid())?;
     account.check_quota(quota)?;
     account.set_quota(quota);
+    s.max_priority.set(max_priority as u8);
     s.set_foreign(a.k, flags & space_flags::FOREIGN != 0);
     if s.clock_offset.replace(clock_offset) != clock_offset {
         s.wake_timed(a.k);
@@ -285,7 +288,7 @@ pub(super) fn thread_get(a: Args) -> Handled {
     let (c, v) = (t.client().shown(), t.server().shown());
     give(a, space, t.space().map_or(Target::Null, Target::to));
     give(a, client, end_target(c, Target::ServerEnd));
-    give(a, server, end_target(v, Target::ClientEnd));
+    give(a, server, end_target(v, Target::Client));
     a.done()
 }
 
@@ -317,7 +320,7 @@ fn server_end(target: Target) -> Option<Sure<Thread>> {
 
 fn client_end(target: Target) -> Option<Sure<Thread>> {
     match target {
-        Target::ClientEnd(link) => Some(link),
+        Target::ClientEnd(link) | Target::Client(link) => Some(link),
         _ => None,
     }
 }
@@ -356,6 +359,10 @@ pub(super) fn thread_set(a: Args) -> Handled {
     let space = named_space(a, a.c())?;
     let client_peer = named_end(a, a.d(), server_end)?;
     let server_peer = named_end(a, a.e(), client_end)?;
+    let is_keeper = matches!(
+        object::target_at(a.k, a.space, a.e())?,
+        Target::ClientEnd(_)
+    );
 
     let words: [u64; THREAD_WORDS] = state.read();
     let mut register_words = [0; REGISTER_WORDS];
@@ -388,6 +395,7 @@ pub(super) fn thread_set(a: Args) -> Handled {
     if !sound {
         return Err(invalid());
     }
+    ceiling(a, space, priority)?;
 
     t.ctx.set_registers(&registers);
     let mut fpu = [0; FPU_BYTES];
@@ -403,7 +411,10 @@ pub(super) fn thread_set(a: Args) -> Handled {
     t.set_exception_delivered(delivered);
     t.exception.set(exception as u8);
     t.exception_address.set(address);
-    t.hint.set(Hint::None);
+    // Who has its exception still has it.
+    if !(delivered && matches!(t.hint.get(), Hint::Excepted(_))) {
+        t.hint.set(Hint::None);
+    }
     t.waiting.set(Waiting::Nothing);
     set_end(t.client(), client, client_peer, || {
         crate::ipc::drop_client_end(a.k, t)
@@ -411,6 +422,9 @@ pub(super) fn thread_set(a: Args) -> Handled {
     set_end(t.server(), server, server_peer, || {
         crate::ipc::drop_server_end(a.k, t)
     });
+    if let (Stage::Exception, true, Some(client)) = (server, is_keeper, server_peer.get()) {
+        crate::ipc::take_over_exception(a.k, t, client);
+    }
     t.attach(a.k, space);
     object::opened(a.k, t.head());
     a.done()

@@ -9,9 +9,11 @@ use super::conformance::{Met, Outcome};
 use super::cut::Calls;
 use super::world::*;
 use crate::object::thread::Run;
-use abi::state::{Waiting, THREAD_WORDS};
+use abi::state::{Waiting, REGISTER_WORDS, THREAD_WORDS};
 use abi::syscalls::{Param, Party};
-use abi::{access, boot, Call, Code, Exception, RefKind, Type, PAGE_SIZE, ROLES, TYPES};
+use abi::{
+    access, boot, Call, Code, Exception, RefKind, Type, PAGE_SIZE, PRIORITIES, ROLES, TYPES,
+};
 use std::vec::Vec;
 
 /// A page in the first space on which objects cannot be made.
@@ -370,19 +372,54 @@ pub(super) fn space(met: &mut Met) {
     common(met, Type::Space);
     let w = World::with_frames(64);
     let (s, state, dead) = (w.create(Call::SpaceCreate), w.page(), dead_reference(&w));
-    let set = |met: &mut Met, words: [u64; 4], keeper, code| {
+    let set = |met: &mut Met, words: [u64; 5], keeper, code| {
         w.words(state, &words);
         met.is(&w, Call::SpaceSetState, &[s, state, keeper], code);
     };
-    set(met, [2, 0, 0, 0], 0, Code::Invalid);
-    set(met, [0, 0, 0, 0], dead, Code::Dead);
-    set(met, [0, u64::MAX, 0, 0], 0, Code::NoMemory);
-    set(met, [0, 1 << 20, 5, 7], 0, Code::Ok);
+    let top = PRIORITIES - 1;
+    w.ok(Call::SpaceGetState, &[s, state + 64, 0]);
+    assert_eq!(w.peek(state + 96), top.into(), "the ceiling of its maker");
+    set(met, [2, 0, 0, 0, 0], 0, Code::Invalid);
+    set(met, [0, 0, 0, 0, PRIORITIES.into()], 0, Code::Invalid);
+    set(met, [0, 0, 0, 0, 0], dead, Code::Dead);
+    set(met, [0, u64::MAX, 0, 0, 0], 0, Code::NoMemory);
+    set(met, [0, 1 << 20, 5, 7, 9], 0, Code::Ok);
     met.is(&w, Call::SpaceGetState, &[s, state + 64, 0], Code::Ok);
     assert_eq!(
-        [w.peek(state + 72), w.peek(state + 80), w.peek(state + 88)],
-        [1 << 20, 0, 7]
+        [72, 80, 88, 96].map(|at| w.peek(state + at)),
+        [1 << 20, 0, 7, 9]
     );
+    // Who has a ceiling gives nobody more.
+    let root = w.page();
+    w.ok(Call::SpaceGetState, &[boot::ROOT_SPACE, root, 0]);
+    w.poke(root + 32, 8);
+    w.ok(Call::SpaceSetState, &[boot::ROOT_SPACE, root, 0]);
+    set(met, [0, 1 << 20, 0, 0, 9], 0, Code::Denied);
+    set(met, [0, 1 << 20, 0, 0, 8], 0, Code::Ok);
+    w.poke(root + 32, top.into());
+    assert_eq!(
+        w.sys(Call::SpaceSetState, &[boot::ROOT_SPACE, root, 0]),
+        Code::Denied,
+        "a ceiling that its own space raises"
+    );
+}
+
+/// A thread in a space with a ceiling, and one that is being put into it.
+fn ceilings(met: &mut Met, w: &World, t: u64, state: u64) {
+    let (space, s) = w.space(0, 0, 0);
+    let words = state + 2048;
+    w.ok(Call::SpaceGetState, &[space, words, 0]);
+    w.poke(words + 32, 8);
+    w.ok(Call::SpaceSetState, &[space, words, 0]);
+    w.ok(Call::ThreadGetState, &[t, state, 0, 0, 0]);
+    for (priority, code) in [(9, Code::Denied), (8, Code::Ok)] {
+        w.poke(state + (REGISTER_WORDS as u64 + 1) * 8, priority);
+        met.is(w, Call::ThreadSetState, &[t, state, s, 0, 0], code);
+    }
+    met.is(w, Call::ThreadSetPriority, &[t, 9], Code::Denied);
+    met.is(w, Call::ThreadSetPriority, &[t, 8], Code::Ok);
+    w.poke(state + (REGISTER_WORDS as u64 + 1) * 8, 0);
+    w.ok(Call::ThreadSetState, &[t, state, 0, 0, 0]);
 }
 
 pub(super) fn thread(met: &mut Met) {
@@ -440,6 +477,7 @@ pub(super) fn thread(met: &mut Met) {
     set(met, &[], [0; 3], Code::NotStopped);
     met.is(&w, Call::ThreadStop, &[t], Code::Ok);
     met.is(&w, Call::ThreadSetPriority, &[t, 32], Code::Invalid);
+    ceilings(met, &w, t, state);
     met.is(&w, Call::ThreadSetPriority, &[t, 31], Code::Ok);
     let r = w.reference(Call::ThreadReference, t);
     met.is(&w, Call::ThreadInterrupt, &[dead], Code::Dead);
@@ -737,7 +775,7 @@ impl Ready {
             Call::DeviceMapPhysical => (a[2], a[3]) = (1 << 30, PAGE_SIZE),
             Call::MappingSetState => w.words(a[1], &[0x7000_0000, PAGE_SIZE, 0, access::READ]),
             Call::RegionSetState => w.words(a[1], &[RAM, PAGE_SIZE, access::ALL]),
-            Call::SpaceSetState => w.words(a[1], &[0, 1 << 14, 0, 0]),
+            Call::SpaceSetState => w.words(a[1], &[0, 1 << 14, 0, 0, 31]),
             Call::ReferenceSetState => w.poke(a[1], RefKind::Mutex as u64),
             Call::ThreadSetState => {
                 w.ok(Call::ThreadStop, &[a[0]]);

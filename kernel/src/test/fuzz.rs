@@ -532,7 +532,7 @@ impl Generator {
     /// A space has no kernel memory left, and somebody wants some.
     fn poverty(&mut self, who: usize) -> Op {
         let mut d = Draft::new(Call::SpaceSetState);
-        d.store.push((STATES, vec![0, 0, 0, 0]));
+        d.store.push((STATES, vec![0, 0, 0, 0, 7]));
         d.set("a0", if who % 4 < 2 { slot("s0") } else { slot("s1") });
         d.set("a1", STATES);
         d.set("a2", slot("r_p0"));
@@ -616,7 +616,8 @@ impl Generator {
                 let quota = self
                     .random
                     .one_of(&[0, 0x200, 0x1000, 0x2000, 0x4000, 1 << 40]);
-                vec![self.random.below(12) / 10, quota, 0, clock]
+                let ceiling = self.random.one_of(&[7, 7, 7, 7, 7, 7, 6, 4, 8, 32]);
+                vec![self.random.below(12) / 10, quota, 0, clock, ceiling]
             }
             Type::Thread => self.thread_state(play, handle),
         }
@@ -757,7 +758,7 @@ impl Generator {
 
     fn word(&mut self, call: Call, name: &str) -> u64 {
         match (call, name) {
-            (Call::ThreadSetPriority, _) => self.random.one_of(&[4, 5, 5, 5, 5, 5, 6, 7, 32]),
+            (Call::ThreadSetPriority, _) => self.random.one_of(&[4, 5, 5, 5, 5, 5, 6, 7, 8, 32]),
             (Call::RegionSearch, "offset") => self.random.below(5) * 0x400,
             (Call::RegionSearch, "end") => self.random.one_of(&[0x400, 0x1000, 0x8000, 1 << 40]),
             (Call::RegionSearch, _) => self.random.below(0x420),

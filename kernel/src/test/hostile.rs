@@ -142,7 +142,7 @@ impl Round {
         let mut spaces = Vec::new();
         for n in 0..2 {
             w.ok(Call::SpaceCreate, &[at(n), 0]);
-            w.words(state, &[0, 0x2_0000, 0, 0]);
+            w.words(state, &[0, 0x2_0000, 0, 0, 9]);
             w.ok(Call::SpaceSetState, &[at(n), state, ports[n as usize]]);
             let s = refer(w, Call::SpaceReference, at(n));
             w.map(s, JAIL, JAIL_PAGES * PAGE_SIZE, all, 0);
@@ -613,13 +613,13 @@ impl Round {
         let t = w.k.threads.iter().find(|t| {
             t.head().phase() == Phase::Active && t.head().bound() == Some(self.place(thread))
         });
-        let reference = w.k.references.iter().any(|r| {
+        let open = w.k.references.iter().find_map(|r| {
             let h = r.head();
+            let here = h.phase() == Phase::Active && h.bound() == Some(self.place(space));
             let named = r.target.get().get::<crate::object::space::Space>();
-            let open = named.is_some_and(|s| s.head().phase() == Phase::Active);
-            h.phase() == Phase::Active && h.bound() == Some(self.place(space)) && open
+            named.filter(|s| here && s.head().phase() == Phase::Active)
         });
-        let Some(t) = t.filter(|_| reference) else {
+        let Some((t, open)) = t.zip(open) else {
             return;
         };
         if t.stop_count.get() == 0 {
@@ -628,7 +628,8 @@ impl Round {
         let at = self.mine(STATES + 2048);
         let mut words = [0; abi::state::THREAD_WORDS];
         words[PC_WORD] = CALL + ROLES.call_bytes;
-        words[PRIORITY_WORD] = 5;
+        // They may have lowered their own ceiling.
+        words[PRIORITY_WORD] = open.max_priority.get().min(5).into();
         words[STOPS_WORD] = 1;
         w.words(at, &words);
         w.ok(Call::ThreadSetState, &[thread, at, space, 0, 0]);

@@ -8,6 +8,7 @@
 //! What is read of the kernel is read in here only.
 
 use super::world::World;
+use crate::ipc::Errand;
 use crate::object::account::Account;
 use crate::object::region::Source;
 use crate::object::thread::{End, Hint, Run, Thread, Touch};
@@ -194,6 +195,7 @@ fn import(w: &World, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
                 Body::Space(model::Space {
                     foreign: of.foreign.get(),
                     clock_offset: of.clock_offset.get(),
+                    max_priority: of.max_priority.get().into(),
                     keeper: id(named(of.keeper.get()).1),
                     account: account(&mut s, of.account.get().expect("it has one")),
                     ports: Vec::new(),
@@ -223,6 +225,7 @@ fn import(w: &World, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
                 let target = model::Target {
                     kind,
                     id: id(names).unwrap_or(0),
+                    of_server: matches!(r.target.get(), Target::Client(_)),
                 };
                 Body::Reference(model::Reference {
                     target,
@@ -588,6 +591,7 @@ impl<'w> Lockstep<'w> {
                     .collect();
                 same("foreign", s.foreign.get(), model.foreign)?;
                 same("clock", s.clock_offset.get(), model.clock_offset)?;
+                same("ceiling", s.max_priority.get().into(), model.max_priority)?;
                 same("keeper", named(s.keeper.get()).1, self.lives(model.keeper))?;
                 same("quota", account.quota(), books.quota)?;
                 same("use", account.used(), books.used)?;
@@ -598,6 +602,8 @@ impl<'w> Lockstep<'w> {
                 let r = r.get().ok_or("gone")?;
                 let names = (model.target.kind, self.lives(Some(model.target.id)));
                 same("target", named(r.target.get()), names)?;
+                let of_server = matches!(r.target.get(), Target::Client(_));
+                same("what it is good for", of_server, model.target.of_server)?;
                 same("keeps", r.keeps(), model.keeps)
             }
             _ => Err(format!("it is a {target:?}")),
@@ -688,6 +694,33 @@ impl<'w> Lockstep<'w> {
             _ => None,
         };
         same("refused page", refused, expected)?;
+        if model.status == Status::Waiting(Waiting::Port) {
+            // Which of several orders explains what came can depend on it later.
+            let wants = match t.hint.get() {
+                Hint::Errand(_, errand) => Some(match errand {
+                    Errand::Connect => model_wait::Errand::Connect,
+                    Errand::Call => model_wait::Errand::Call,
+                    Errand::Trap => model_wait::Errand::Trap,
+                }),
+                _ => None,
+            };
+            let expected = match model.hint {
+                model_wait::Hint::Errand(errand) => Some(errand),
+                _ => None,
+            };
+            same("what it wants at the port", wants, expected)?;
+        }
+        if model.status == Status::Waiting(Waiting::Exception) {
+            let keeper = match t.hint.get() {
+                Hint::Excepted(keeper) => at(keeper),
+                _ => None,
+            };
+            let expected = match model.hint {
+                model_wait::Hint::Excepted(keeper) => self.lives(Some(keeper)),
+                _ => None,
+            };
+            same("who has its exception", keeper, expected)?;
+        }
         if model.status == Status::Waiting(Waiting::Reply) {
             let (server, stage) = t.served_by();
             let owes = |(s, stage)| (self.lives(Some(s)), stage);

@@ -104,7 +104,7 @@ fn quotas_come_back_in_any_order() {
         for n in 0..3u64 {
             let (at, quota) = (n * 64, (3 - n) << 14);
             let (mine, theirs) = (page + at, 0x50_0000 + at);
-            w.words(page + 1024, &[0, quota, 0, 0]);
+            w.words(page + 1024, &[0, quota, 0, 0, 9]);
             match maker {
                 None => {
                     w.ok(Call::SpaceCreate, &[mine, 0]);
@@ -138,12 +138,12 @@ fn quotas_come_back_in_any_order() {
             maker = Some(s);
         }
         // More than there is, and less than is used.
-        w.words(state, &[0, 1 << 20, 0, 0]);
+        w.words(state, &[0, 1 << 20, 0, 0, 9]);
         assert_eq!(
             w.sys(Call::SpaceSetState, &[spaces[2], state, 0]),
             Code::NoMemory
         );
-        w.words(state, &[0, 1, 0, 0]);
+        w.words(state, &[0, 1, 0, 0, 9]);
         assert_eq!(
             w.sys(Call::SpaceSetState, &[spaces[1], state, 0]),
             Code::Invalid

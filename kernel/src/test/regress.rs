@@ -61,7 +61,7 @@ fn a_deadline_of_never() {
     let w = World::with_frames(64);
     let (space, s) = w.space(0, 0, 0);
     let state = w.page();
-    w.words(state, &[0, 0, 0, u64::MAX - 1000]);
+    w.words(state, &[0, 0, 0, u64::MAX - 1000, TOP]);
     w.ok(Call::SpaceSetState, &[space, state, 0]);
     let p = || {
         Program::new()
@@ -409,7 +409,7 @@ fn a_clock_that_is_set() {
     };
     turn();
     assert_eq!(w.peek(page), 99);
-    w.words(state, &[0, 0, 0, 1 << 50]);
+    w.words(state, &[0, 0, 0, 1 << 50, TOP]);
     w.ok(Call::SpaceSetState, &[space, state, 0]);
     turn();
     assert_eq!(w.peek(page), 0);
@@ -622,5 +622,84 @@ fn an_object_moves_behind_itself() {
     w.ok(Call::MutexSetState, &[at[3], w.page()]);
     for handle in [at[1], at[3]] {
         w.ok(Call::MutexTrylock, &[handle]);
+    }
+}
+
+/// A server that once had a call of the victim kept a reference to its client end. When the victim's keeper
+/// died with an exception delivered, another thread of that server could set itself up as who has the
+/// exception, and write the victim's registers.
+#[test]
+fn a_former_server_is_no_keeper() {
+    for full in [false, true] {
+        let w = World::with_frames(96);
+        let (kset, aset) = (w.create(Call::PortsetCreate), w.create(Call::PortsetCreate));
+        let ((_, kport), (_, aport)) = (w.port(kset, 1), w.port(aset, 2));
+        let (_, space) = w.space(100_000, 0, kport);
+        let (_, all) = w.region(0, RAM, 96 * PAGE_SIZE, 0);
+        w.map(space, RAM, 96 * PAGE_SIZE, all, 0);
+        let buffer = w.page();
+        let receive = |set, at| [(A0, set), (A6, at), (A7, 1024)];
+        let p = Program::new().call(Call::ServerWaitReceive, &receive(kset, buffer));
+        let keeper = w.thread(0, p.end(), 9);
+        let p = Program::new()
+            .call(Call::ServerWaitReceive, &receive(aset, buffer + 1024))
+            .call(Call::ThreadWaitInterrupt, &[])
+            .call(
+                Call::Reply,
+                &[(A1, buffer + 1024), (A2, 0), (A4, 0), (A5, 0)],
+            );
+        let server = w.thread(0, p.end(), 8);
+        let at = buffer + 2048;
+        let p = Program::new()
+            .call(
+                Call::Call,
+                &[(A0, aport), (A1, at), (A2, 8), (A6, at), (A7, 64)],
+            )
+            .push(Instr::Bad(3));
+        let victim = w.thread(space, p.end(), 5);
+        w.run();
+        // What the server's own state shows of its client, or a manager's right to be its server.
+        let end = w.create(Call::ReferenceCreate);
+        let state = w.page();
+        w.ok(Call::ThreadStop, &[server]);
+        w.ok(Call::ThreadGetState, &[server, state, 0, 0, end]);
+        w.ok(Call::ThreadResume, &[server]);
+        if full {
+            w.ok(Call::ThreadReferenceClientEnd, &[victim, end]);
+        }
+        // It answers; the victim meets its exception, and its keeper dies having heard of it.
+        let s = w.reference(Call::ThreadReference, server);
+        w.ok(Call::ThreadInterrupt, &[s]);
+        w.run();
+        let v = w.thread_at(victim);
+        assert!(v.exception_delivered());
+        w.ok(Call::ThreadDestroy, &[keeper, 0]);
+        // Another thread says that it has the exception.
+        let answer = w.load(
+            Program::new()
+                .call_short(Call::ReplyShort, 32, &[(A1, 0x1234_5678), (A9, 0)])
+                .end(),
+        );
+        let other = w.create(Call::ThreadCreate);
+        let mut words = [0; THREAD_WORDS];
+        words[PC_WORD] = CODE + answer * CODE_STEP;
+        words[REGISTER_WORDS + 1] = 6;
+        words[REGISTER_WORDS + 2] = 1;
+        words[REGISTER_WORDS + 5] = Stage::Exception as u64;
+        w.words(state, &words);
+        let fpu = state + THREAD_WORDS as u64 * 8;
+        w.write(fpu, &abi::state::initial_fpu());
+        w.ok(Call::ThreadSetState, &[other, state, 0, 0, end]);
+        w.ok(Call::ThreadResume, &[other]);
+        w.release();
+        let mut answered = false;
+        for _ in 0..6 {
+            w.step();
+            answered |= v.ctx.pc().get() == 0x1234_5678;
+        }
+        assert_eq!(
+            answered, full,
+            "A8: who answers an exception (manager: {full})"
+        );
     }
 }

@@ -399,7 +399,7 @@ impl Scene {
             );
         }
         for (space, keeper) in [("s0", "r_p0"), ("s1", "r_p1")] {
-            w.words(self.state, &[0, 0x4000, 0, 0]);
+            w.words(self.state, &[0, 0x4000, 0, 0, 7]);
             self.ok(
                 Call::SpaceSetState,
                 &[self.at(space), self.state, self.at(keeper)],

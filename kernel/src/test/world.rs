@@ -533,7 +533,7 @@ impl World {
     pub(super) fn space(&self, quota: u64, flags: u64, keeper: u64) -> (u64, u64) {
         let space = self.create(Call::SpaceCreate);
         let state = self.page();
-        self.words(state, &[flags, quota, 0, 0]);
+        self.words(state, &[flags, quota, 0, 0, TOP]);
         self.ok(Call::SpaceSetState, &[space, state, keeper]);
         (space, self.reference(Call::SpaceReference, space))
     }

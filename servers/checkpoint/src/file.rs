@@ -22,7 +22,7 @@ use crc::{Crc, Table, CRC_32_ISO_HDLC};
 /// The first bytes of every image.
 pub const MAGIC: [u8; 8] = *b"FERMATA\x17";
 /// The version of the format that this crate writes and reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 64;
 /// Most bytes of a description.
@@ -303,8 +303,8 @@ mod tests {
         assert!(refused(&[&good[..], b"x"].concat(), FEATURES).contains("damaged"));
         assert!(refused(&good, [0, 1]).contains("processor"));
         let mut newer = good.clone();
-        newer[8] = 2;
-        assert!(refused(&newer, FEATURES).contains("version 2"));
+        newer[8] = 3;
+        assert!(refused(&newer, FEATURES).contains("version 3"));
         let mut bad = good.clone();
         bad[20] ^= 1;
         assert!(refused(&bad, FEATURES).contains("header"));

@@ -146,6 +146,7 @@ pub enum State {
         flags: u64,
         quota: u64,
         clock_offset: u64,
+        max_priority: u64,
     },
     Thread {
         words: Box<[u64; THREAD_WORDS]>,
@@ -232,6 +233,7 @@ impl State {
             flags: s.flags,
             quota: s.quota,
             clock_offset: s.clock_offset,
+            max_priority: s.max_priority,
         }
     }
 
@@ -619,6 +621,7 @@ pub(crate) mod tests {
                 flags: 0,
                 quota: 1 << 16,
                 clock_offset: 5,
+                max_priority: 8,
             },
             vec![Target::Manager(0)],
         );
@@ -669,6 +672,7 @@ pub(crate) mod tests {
                 flags: 1,
                 quota: 0,
                 clock_offset: 0,
+                max_priority: 8,
             },
             vec![Target::Object(8)],
         );

@@ -24,7 +24,7 @@ use checkpoint_image::meta::{
 };
 use proto::checkpoint::Reply;
 use proto::fs::Flags;
-use proto::layout::CONTROL_SPACE;
+use proto::layout::{CONTROL_SPACE, PRIORITY_PROGRAM};
 use proto::process::Pid;
 use proto::Error;
 use rt::memory;
@@ -394,6 +394,7 @@ impl<'a> Makers<'a> {
                 flags,
                 quota,
                 clock_offset,
+                max_priority,
             } => {
                 let clock_offset = clock_offset.wrapping_add(passed);
                 let state = SpaceState {
@@ -401,11 +402,15 @@ impl<'a> Makers<'a> {
                     quota,
                     used: 0,
                     clock_offset,
+                    max_priority: max_priority.min(PRIORITY_PROGRAM),
                 };
                 SpaceAt(handle).set_state(&state, r(0))
             }
             State::Thread { ref words, ref fpu } => {
-                ThreadAt(handle).set_state(&thread_state(words, fpu), r(0), r(1), r(2))
+                // An image asks for priorities; it gets what a program can have.
+                let mut state = thread_state(words, fpu);
+                state.priority = state.priority.min(PRIORITY_PROGRAM);
+                ThreadAt(handle).set_state(&state, r(0), r(1), r(2))
             }
             State::Reference => {
                 let kind = refs[0]

@@ -125,6 +125,7 @@ pub(crate) fn start(
         .set_state(
             &SpaceState {
                 quota,
+                max_priority: PRIORITY_MEMORY,
                 ..SpaceState::default()
             },
             0,

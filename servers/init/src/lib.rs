@@ -28,6 +28,8 @@ pub struct Options {
     pub filter: Option<String>,
     /// Kernel memory that each native program may use, in percent of all.
     pub program_quota: Option<u64>,
+    /// The highest priority that a native program can give its threads.
+    pub program_ceiling: Option<u64>,
 }
 
 impl Options {
@@ -42,6 +44,10 @@ impl Options {
                 ("verbose", "") => options.verbose = true,
                 ("program-quota", percent) => {
                     options.program_quota = percent.parse().ok().filter(|p| (1..=100).contains(p));
+                }
+                ("program-ceiling", most) => {
+                    let valid = |most: &u64| *most < abi::PRIORITIES.into();
+                    options.program_ceiling = most.parse().ok().filter(valid);
                 }
                 ("test", "") => options.test = true,
                 ("cut", arguments) => {
@@ -169,6 +175,9 @@ mod tests {
         assert!(Options::new("filter=ipc").test);
         assert_eq!(Options::new("program-quota=40").program_quota, Some(40));
         assert_eq!(Options::new("program-quota=101").program_quota, None);
+        let ceiling = |text| Options::new(text).program_ceiling;
+        assert_eq!(ceiling("program-ceiling=31"), Some(31));
+        assert_eq!(ceiling("program-ceiling=32"), None);
         assert_eq!(Options::new(""), Options::default());
     }
 

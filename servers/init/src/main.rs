@@ -26,7 +26,9 @@ use fermata_fs::archive::{Archive, Kind};
 use fermata_init::{Frames, Options};
 use first::ROOT;
 use native::{complaint, Launch, Manager};
-use proto::layout::{HEAP_START, PRIORITY_FILES, PRIORITY_SERVER, PRIORITY_SHELL};
+use proto::layout::{
+    HEAP_START, PRIORITY_FILES, PRIORITY_MEMORY, PRIORITY_PROGRAM, PRIORITY_SERVER, PRIORITY_SHELL,
+};
 use proto::process::Start;
 use rt::obj::{MappingAt, Ref, RefAt, Region, SpaceAt, ThreadAt};
 use rt::server::Server;
@@ -192,6 +194,7 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
             Some(percent) => kernel_memory / 100 * percent,
             None => kernel_memory / 256,
         },
+        options.program_ceiling.unwrap_or(PRIORITY_PROGRAM),
     );
     let [names_ref, memory_ref] = manager.references().map_err(|error| error.text())?;
     let manager: &'static Mutex<Manager> = Box::leak(Box::new(Mutex::new(manager)));
@@ -246,6 +249,13 @@ impl Boot {
             file,
             start,
             priority,
+            // The tests try everything that a manager can.
+            ceiling: match path {
+                // The tests try everything that a manager can.
+                _ if path.starts_with("test/") => u64::from(abi::PRIORITIES) - 1,
+                _ if priority == PRIORITY_SHELL => PRIORITY_SHELL,
+                _ => PRIORITY_MEMORY,
+            },
             quota,
             server: true,
             essential: priority != PRIORITY_SHELL,

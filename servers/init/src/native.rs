@@ -77,6 +77,8 @@ pub(crate) struct Manager {
     reserve: Ref,
     /// Kernel memory for each program.
     quota: u64,
+    /// The highest priority that a program can give itself.
+    ceiling: u64,
 }
 
 /// How to start a program.
@@ -84,6 +86,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) file: &'a [u8],
     pub(crate) start: Start,
     pub(crate) priority: u64,
+    /// The highest priority that its threads can be given, unless `priority` is higher.
+    pub(crate) ceiling: u64,
     /// Kernel memory; 0: as for every program.
     pub(crate) quota: u64,
     pub(crate) server: bool,
@@ -109,7 +113,14 @@ impl From<Reply> for Answer {
 }
 
 impl Manager {
-    pub(crate) fn new(portset: RefAt, names: Ref, memory: Ref, reserve: Ref, quota: u64) -> Self {
+    pub(crate) fn new(
+        portset: RefAt,
+        names: Ref,
+        memory: Ref,
+        reserve: Ref,
+        quota: u64,
+        ceiling: u64,
+    ) -> Self {
         Manager {
             entries: BTreeMap::new(),
             next: 1,
@@ -119,6 +130,7 @@ impl Manager {
             memory,
             reserve,
             quota,
+            ceiling,
         }
     }
 
@@ -163,6 +175,7 @@ impl Manager {
         };
         let space = SpaceState {
             quota,
+            max_priority: launch.ceiling.max(launch.priority),
             ..SpaceState::default()
         };
         let server = if launch.server {
@@ -664,6 +677,7 @@ fn spawn(
         file: &file,
         start,
         priority: PRIORITY_PROGRAM,
+        ceiling: manager.lock().ceiling,
         quota: 0,
         server: false,
         essential: false,

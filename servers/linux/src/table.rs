@@ -646,6 +646,7 @@ impl Table {
             let keeper = port.reference().map_err(rt::error_of)?;
             let space = SpaceState {
                 flags: space_flags::FOREIGN,
+                max_priority: PRIORITY_PROGRAM,
                 ..SpaceState::default()
             };
             Ok((port, Process::create(&space, Some(&keeper))?))

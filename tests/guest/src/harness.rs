@@ -499,7 +499,7 @@ impl Twin {
         let space_ref = space.reference().must("reference")?;
         let state = abi::state::SpaceState {
             flags,
-            ..abi::state::SpaceState::default()
+            ..space.get_state(0).must("the state of a space")?
         };
         space
             .set_state(&state, keeper)

@@ -228,6 +228,7 @@ impl Boot {
         options.script = Some(script.into_bytes());
         options.memory = self.memory;
         options.words.push(format!("program-quota={}", self.quota));
+        options.words.push("program-ceiling=31".into());
         if self.programs.contains(&"linux_program") {
             options.adds.push(Add::bytes(lines(), false, INPUT));
         }

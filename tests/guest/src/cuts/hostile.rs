@@ -230,7 +230,7 @@ impl Hostile {
             .set_state(
                 &SpaceState {
                     quota: QUOTA,
-                    ..SpaceState::default()
+                    ..space.get_state(0).must("the state of a space")?
                 },
                 self.warden.handle(),
             )

@@ -13,7 +13,7 @@ use abi::state::{
     space_flags, MappingState, RegionState, Registers, SpaceState, Stage as End, ThreadState,
     REGISTER_WORDS,
 };
-use abi::{Call, Code, Type, OBJECT_SIZE, PAGE_SIZE, TYPES};
+use abi::{Call, Code, Type, OBJECT_SIZE, PAGE_SIZE, PRIORITIES, TYPES};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -31,6 +31,7 @@ const SPACE: SpaceState = SpaceState {
     quota: 64 << 10,
     used: 0,
     clock_offset: 0,
+    max_priority: PRIORITIES as u64 - 1,
 };
 
 /// What a page of one side is for.

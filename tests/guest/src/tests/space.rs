@@ -42,6 +42,7 @@ fn state_and_keeper() -> Outcome {
         quota: 4096,
         used: 99,
         clock_offset: 5,
+        max_priority: 3,
     };
     space
         .set_state(&state, keeper.port_ref.handle())
@@ -79,7 +80,7 @@ fn quota_limits() -> Outcome {
         .set_state(
             &SpaceState {
                 quota: 512,
-                ..SpaceState::default()
+                ..twin.space.get_state(0).must("get_state")?
             },
             0,
         )
@@ -140,11 +141,12 @@ fn quota_comes_back() -> Outcome {
 fn clock_offset() -> Outcome {
     let twin = Twin::new(0, 0)?;
     let hour = 3_600_000_000_000u64;
+    let new = twin.space.get_state(0).must("get_state")?;
     let set = |offset: u64| {
         twin.space.set_state(
             &SpaceState {
                 clock_offset: offset,
-                ..SpaceState::default()
+                ..new
             },
             0,
         )
