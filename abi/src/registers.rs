@@ -49,8 +49,10 @@ pub const DEADLINE: usize = 11;
 /// What the registers of an architecture are for.
 #[derive(Clone, Copy, Debug)]
 pub struct Roles<R: 'static> {
-    /// The architecture's name, as images and tools say it.
+    /// The architecture's name, for people.
     pub architecture: &'static str,
+    /// Its number, as images say it and ELF does (`e_machine`).
+    pub machine: u16,
     /// The word of the call.
     pub call: R,
     /// The parameters.

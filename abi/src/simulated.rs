@@ -14,6 +14,8 @@ register_file! {
 /// What they are for.
 pub const ROLES: Roles<Register> = Roles {
     architecture: "simulated",
+    // In the range that ELF leaves to nobody.
+    machine: 0xff17,
     call: Register::G7,
     parameters: [
         Register::G3,

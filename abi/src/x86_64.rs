@@ -24,6 +24,7 @@ register_file! {
 /// What they are for.
 pub const ROLES: Roles<Register> = Roles {
     architecture: "x86-64",
+    machine: 62,
     call: Register::Rax,
     parameters: [
         Register::Rdi,

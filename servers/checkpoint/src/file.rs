@@ -12,7 +12,7 @@
 //! one certain value.
 
 use crate::meta::{Meta, Run, Senseless, MAX_RUN};
-use abi::PAGE_SIZE;
+use abi::{PAGE_SIZE, ROLES};
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -22,7 +22,7 @@ use crc::{Crc, Table, CRC_32_ISO_HDLC};
 /// The first bytes of every image.
 pub const MAGIC: [u8; 8] = *b"FERMATA\x17";
 /// The version of the format that this crate writes and reads.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 64;
 /// Most bytes of a description.
@@ -67,7 +67,7 @@ impl Header {
         out[32..40].copy_from_slice(&self.features[0].to_le_bytes());
         out[40..48].copy_from_slice(&self.features[1].to_le_bytes());
         out[48..56].copy_from_slice(&self.clock.to_le_bytes());
-        // 56..60 is zero.
+        out[56..60].copy_from_slice(&u32::from(ROLES.machine).to_le_bytes());
         let sum = checksum(&out[..60]);
         out[60..].copy_from_slice(&sum.to_le_bytes());
         out
@@ -89,14 +89,17 @@ impl Header {
                 features: [word64(32)?, word64(40)?],
                 clock: word64(48)?,
             };
-            Some((word32(8)?, header, word32(60)?))
+            Some((word32(8)?, word32(56)?, header, word32(60)?))
         };
-        let (version, header, sum) = fields().ok_or(Bad::Short)?;
+        let (version, machine, header, sum) = fields().ok_or(Bad::Short)?;
         if version != VERSION {
             return Err(Bad::Version(version));
         }
         if checksum(&bytes[..60]) != sum {
             return Err(Bad::HeaderSum);
+        }
+        if machine != u32::from(ROLES.machine) {
+            return Err(Bad::Architecture(machine));
         }
         if header.total != actual {
             return Err(Bad::Length {
@@ -124,6 +127,8 @@ pub enum Bad {
     Foreign,
     /// The format has another version.
     Version(u32),
+    /// It is of another architecture: its number, as ELF has it.
+    Architecture(u32),
     /// The checksum of the header is wrong.
     HeaderSum,
     /// The file has another length than it should.
@@ -157,6 +162,11 @@ impl fmt::Display for Bad {
             Bad::Version(version) => {
                 write!(f, "the image has format version {version}, and this system reads {VERSION}")
             }
+            Bad::Architecture(machine) => write!(
+                f,
+                "the image is of another architecture (number {machine}) than {}",
+                ROLES.architecture
+            ),
             Bad::HeaderSum => f.write_str("the image is damaged: its header does not match its checksum"),
             Bad::Length { said, is } if is < said => {
                 write!(f, "the image is truncated: it should have {said} bytes and has {is}")
@@ -303,8 +313,12 @@ mod tests {
         assert!(refused(&[&good[..], b"x"].concat(), FEATURES).contains("damaged"));
         assert!(refused(&good, [0, 1]).contains("processor"));
         let mut newer = good.clone();
-        newer[8] = 3;
-        assert!(refused(&newer, FEATURES).contains("version 3"));
+        newer[8] = VERSION as u8 + 1;
+        assert!(refused(&newer, FEATURES).contains("version 4"));
+        let mut other = good.clone();
+        other[56..60].copy_from_slice(&183u32.to_le_bytes());
+        let text = refused(&resealed(other), FEATURES);
+        assert!(text.contains("another architecture (number 183)"), "{text}");
         let mut bad = good.clone();
         bad[20] ^= 1;
         assert!(refused(&bad, FEATURES).contains("header"));

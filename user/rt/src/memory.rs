@@ -103,26 +103,11 @@ pub(crate) fn discard_own(offset: u64, size: u64) -> bool {
     for (word, bytes) in words.iter_mut().zip(message.as_chunks::<8>().0) {
         *word = u64::from_le_bytes(*bytes);
     }
-    let [rsi, rdx, r10, r8, r9, r12, r13, r14] = words;
-    let rax = (length as u64 + 4) << 8;
-    let rdi = SEGMENT.0;
-    let mut regs = IpcRegs {
-        rax,
-        rdi,
-        rsi,
-        rdx,
-        r10,
-        r8,
-        r9,
-        r12,
-        r13,
-        r14,
-        ..IpcRegs::default()
-    };
+    let mut regs = IpcRegs::to(SEGMENT.0).sending_words(words, length + 4);
     // SAFETY: a register message; the pages that go are free memory of the heap.
     let code = unsafe { sys::ipc(Call::CallShort, &mut regs) };
     // The reply begins with the length of its header; then 0 stands for `Ok`.
-    code == Code::Ok && regs.short_len() > 4 && regs.rsi >> 32 & 0xff == 0
+    code == Code::Ok && regs.short_len() > 4 && regs.short_words()[0] >> 32 & 0xff == 0
 }
 
 impl Segment {

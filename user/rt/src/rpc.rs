@@ -6,6 +6,7 @@
 use crate::obj::{RefAt, RefBlock};
 use crate::sys::{self, IpcRegs};
 use abi::message::Segment;
+use abi::registers::Area;
 use abi::{Call, Code};
 use alloc::vec::Vec;
 use proto::{Error, MAX_HEADER};
@@ -101,27 +102,29 @@ fn exchange(
         address: bulk.as_ptr() as u64,
         length: bulk.len() as u64,
     }];
-    let mut regs = IpcRegs {
-        rdi: port.0,
-        rsi: header.as_ptr() as u64,
-        rdx: header.len() as u64,
-        r10: more.as_ptr() as u64,
-        r8: u64::from(!bulk.is_empty()),
-        r9: outgoing.word(),
-        rbx: incoming.word(),
-        r12: reply.as_mut_ptr() as u64,
-        r13: room,
-        ..IpcRegs::default()
-    };
+    let mut regs = IpcRegs::to(port.0)
+        .sending(Area {
+            address: header.as_ptr() as u64,
+            length: header.len() as u64,
+            list: more.as_ptr() as u64,
+            entries: u64::from(!bulk.is_empty()),
+            refs: outgoing.word(),
+        })
+        .receiving(Area {
+            address: reply.as_mut_ptr() as u64,
+            length: room,
+            refs: incoming.word(),
+            ..Area::default()
+        });
     // SAFETY: the send buffers are only read; the reply buffer is ours alone.
     let code = unsafe { sys::ipc(Call::Call, &mut regs) };
     if code != Code::Ok {
         return Err(code);
     }
-    let received = room.saturating_sub(regs.r13).min(room) as usize;
+    let received = room.saturating_sub(regs.left().length).min(room) as usize;
     // SAFETY: the kernel has written this many bytes from the start of the buffer.
     unsafe { reply.set_len(received) };
-    let left = (regs.rbx & abi::MAX_LIST_REFS) as usize;
+    let left = (regs.left().refs & abi::MAX_LIST_REFS) as usize;
     Ok(incoming.count().saturating_sub(left))
 }
 

@@ -27,6 +27,7 @@ use crate::obj::{Port, Portset, Ref, RefAt, RefBlock};
 use crate::rpc::{split, List};
 use crate::sys::{self, IpcRegs};
 use abi::message::{ExceptionMessage, FaultMessage, Segment, EXCEPTION_WORDS, FAULT_WORDS};
+use abi::registers::Area;
 use abi::state::{PortState, Registers, REGISTER_WORDS};
 use abi::{Call, Code};
 use alloc::vec::Vec;
@@ -200,16 +201,19 @@ impl Server {
     fn wait(&mut self, deadline: Option<u64>) -> (u64, Arrived) {
         self.buffer.clear();
         let room = self.buffer.capacity() as u64;
-        let mut regs = IpcRegs {
-            rdi: self.portset.handle(),
-            rsi: self.out.as_ptr() as u64,
-            rdx: self.out.len() as u64,
-            rbx: self.refs.list(MAX_REFS),
-            rbp: deadline.unwrap_or(0),
-            r12: self.buffer.as_mut_ptr() as u64,
-            r13: room,
-            ..IpcRegs::default()
+        let mut send = Area {
+            address: self.out.as_ptr() as u64,
+            length: self.out.len() as u64,
+            ..Area::default()
         };
+        let regs = IpcRegs::to(self.portset.handle())
+            .until(deadline.unwrap_or(0))
+            .receiving(Area {
+                address: self.buffer.as_mut_ptr() as u64,
+                length: room,
+                refs: self.refs.list(MAX_REFS),
+                ..Area::default()
+            });
         let call = match (
             core::mem::replace(&mut self.pending, Pending::None),
             deadline,
@@ -217,24 +221,25 @@ impl Server {
             (Pending::None, None) => Call::ServerWaitReceive,
             (Pending::None, Some(_)) => Call::ServerWaitReceiveUntil,
             (Pending::Reply(length), None) => {
-                regs.rdx = length as u64;
+                send.length = length as u64;
                 Call::ReplyWaitReceive
             }
             // With a deadline the answer has to go first.
             (Pending::Reply(length), Some(_)) => {
-                let mut send = regs;
-                send.rdx = length as u64;
+                let length = length as u64;
+                let mut answer = regs.sending(Area { length, ..send });
                 // SAFETY: the answer is only read.
-                unsafe { sys::ipc(Call::Reply, &mut send) };
+                unsafe { sys::ipc(Call::Reply, &mut answer) };
                 Call::ServerWaitReceiveUntil
             }
         };
+        let mut regs = regs.sending(send);
         // SAFETY: the answer is only read; the buffer is ours alone.
         let code = unsafe { sys::ipc(call, &mut regs) };
-        let received = room.saturating_sub(regs.r13) as usize;
+        let received = room.saturating_sub(regs.left().length) as usize;
         // SAFETY: the kernel has written this many bytes from the start of the buffer.
         unsafe { self.buffer.set_len(received.min(room as usize)) };
-        let alias = regs.rdi;
+        let alias = regs.value();
         let arrived = match code {
             Code::Call if received == 0 => {
                 self.pending = Pending::Reply(0);
@@ -242,7 +247,7 @@ impl Server {
             }
             Code::Call => match split(&self.buffer) {
                 Some((header, _)) => {
-                    let left = (regs.rbx & abi::MAX_LIST_REFS) as usize;
+                    let left = (regs.left().refs & abi::MAX_LIST_REFS) as usize;
                     Arrived::Request {
                         header: 4 + header.len(),
                         end: self.buffer.len(),
@@ -304,14 +309,13 @@ impl Server {
             address: bulk.as_ptr() as u64,
             length: bulk.len() as u64,
         }];
-        let mut regs = IpcRegs {
-            rsi: self.out.as_ptr() as u64,
-            rdx: self.out.len() as u64,
-            r10: more.as_ptr() as u64,
-            r8: u64::from(!bulk.is_empty()),
-            r9: list.word(),
-            ..IpcRegs::default()
-        };
+        let mut regs = IpcRegs::default().sending(Area {
+            address: self.out.as_ptr() as u64,
+            length: self.out.len() as u64,
+            list: more.as_ptr() as u64,
+            entries: u64::from(!bulk.is_empty()),
+            refs: list.word(),
+        });
         // SAFETY: what is sent is only read. A client that is gone is no concern of ours.
         unsafe { sys::ipc(Call::Reply, &mut regs) };
         self.pending = Pending::None;
@@ -356,10 +360,7 @@ fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
 /// Makes a server's event loop turn, from another thread: an [`Event::Poke`] at the
 /// port that `port` names.
 pub fn poke(port: &RefAt) -> Result<(), Code> {
-    let mut regs = IpcRegs {
-        rdi: port.0,
-        ..IpcRegs::default()
-    };
+    let mut regs = IpcRegs::to(port.0);
     // SAFETY: an empty register message writes no memory.
     crate::obj::done(unsafe { sys::ipc(Call::CallShort, &mut regs) })
 }

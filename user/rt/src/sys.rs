@@ -5,6 +5,7 @@
 //! owned types. The calls that move messages use the register map of the widest call, [`IpcRegs`],
 //! and go through one assembly stub ([`ipc`]). All of them enter the kernel by [`crate::gate`].
 pub use crate::gate::{syscall, Returned};
+use abi::registers::Area;
 use abi::state::{
     MappingState, MutexState, PortState, ReferenceState, RegionState, SpaceState, ThreadState,
 };
@@ -46,7 +47,75 @@ pub struct IpcRegs {
     pub r15: u64,
 }
 
+/// The registers by what they are for ([`abi::registers`]).
 impl IpcRegs {
+    /// For a call about the object at a handle.
+    #[inline]
+    #[must_use]
+    pub fn to(handle: u64) -> IpcRegs {
+        IpcRegs {
+            rdi: handle,
+            ..IpcRegs::default()
+        }
+    }
+
+    /// Sends from this area.
+    #[inline]
+    #[must_use]
+    pub const fn sending(mut self, area: Area) -> IpcRegs {
+        (self.rsi, self.rdx) = (area.address, area.length);
+        (self.r10, self.r8, self.r9) = (area.list, area.entries, area.refs);
+        self
+    }
+
+    /// Receives into this area.
+    #[inline]
+    #[must_use]
+    pub const fn receiving(mut self, area: Area) -> IpcRegs {
+        (self.r12, self.r13) = (area.address, area.length);
+        (self.r14, self.r15, self.rbx) = (area.list, area.entries, area.refs);
+        self
+    }
+
+    /// Sends these words, `count` bytes of which count.
+    #[inline]
+    #[must_use]
+    pub const fn sending_words(mut self, words: [u64; 8], count: usize) -> IpcRegs {
+        [
+            self.rsi, self.rdx, self.r10, self.r8, self.r9, self.r12, self.r13, self.r14,
+        ] = words;
+        self.rax = (count as u64) << 8;
+        self
+    }
+
+    /// Waits no longer than until then.
+    #[inline]
+    #[must_use]
+    pub const fn until(mut self, deadline: u64) -> IpcRegs {
+        self.rbp = deadline;
+        self
+    }
+
+    /// What came back in place of the handle: after a wait, the alias of the port.
+    #[inline]
+    #[must_use]
+    pub const fn value(&self) -> u64 {
+        self.rdi
+    }
+
+    /// What is left of the area that is received into.
+    #[inline]
+    #[must_use]
+    pub const fn left(&self) -> Area {
+        Area {
+            address: self.r12,
+            length: self.r13,
+            list: self.r14,
+            entries: self.r15,
+            refs: self.rbx,
+        }
+    }
+
     /// The result of the call.
     #[inline]
     #[must_use]

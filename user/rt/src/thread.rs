@@ -102,14 +102,12 @@ pub fn spawn_at(priority: u64, f: impl FnOnce() + Send + 'static) -> Result<Join
     });
     let tag = Arc::as_ptr(&block) as u64;
     let state = ThreadState {
-        registers: Registers {
-            rip: begin as *const () as u64,
+        registers: Registers::starting(
+            begin as *const () as u64,
             // As after a call: 8 below a multiple of 16.
-            rsp: stack as u64 + STACK as u64 - 8,
-            rdi: tag,
-            rflags: 0x202,
-            ..Registers::default()
-        },
+            stack as u64 + STACK as u64 - 8,
+            tag,
+        ),
         tag,
         priority,
         stop_count: 1,

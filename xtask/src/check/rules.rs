@@ -1,6 +1,7 @@
 //! Rules about which room of the kernel may know what, as `./fermata check` holds it to them.
 //!
-//! A rule names words and the files that they may stand in. Comments are not looked at.
+//! A rule names words and the files that they may stand in. Comments are not looked at. [`REGISTER_FREE`] is
+//! where no register of a processor may be named, in comments neither.
 
 use std::path::Path;
 
@@ -50,6 +51,28 @@ const RULES: &[Rule] = &[
     },
 ];
 
+/// Where nothing names a register: files, and directories with a `/` at the end.
+const REGISTER_FREE: &[&str] = &[
+    "abi/src/syscalls.rs",
+    "kernel/src/",
+    "spec/src/",
+    "user/rt/src/",
+];
+
+/// What in there is for one architecture.
+const OF_AN_ARCHITECTURE: &[&str] = &[
+    "user/rt/src/gate.rs",
+    "user/rt/src/lib.rs",
+    "user/rt/src/mem.rs",
+    "user/rt/src/sys.rs",
+];
+
+/// The registers of the architectures that there are.
+const REGISTERS: &[&str] = &[
+    "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15", "rip", "rflags", "fs_base", "gs_base", "fsbase", "gsbase",
+];
+
 /// Looks at the kernel's sources below `root` and returns what breaks a rule: one line each, with
 /// file, line and remedy.
 pub(super) fn broken(root: &Path) -> Result<Vec<String>, Error> {
@@ -60,6 +83,18 @@ pub(super) fn broken(root: &Path) -> Result<Vec<String>, Error> {
                 .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))?;
             let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy();
             found.extend(broken_in(&name, &text));
+        }
+    }
+    for room in REGISTER_FREE {
+        let paths = match room.strip_suffix('/') {
+            Some(directory) => rust_files(&root.join(directory))?,
+            None => vec![root.join(room)],
+        };
+        for path in paths {
+            let text = std::fs::read_to_string(&path)
+                .map_err(|error| Error::new(format!("cannot read {}: {error}", path.display())))?;
+            let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy();
+            found.extend(registers_in(&name, &text));
         }
     }
     Ok(found)
@@ -86,6 +121,32 @@ fn broken_in(file: &str, text: &str) -> Vec<String> {
     found
 }
 
+/// The lines of a file that name a register where none may be named.
+fn registers_in(file: &str, text: &str) -> Vec<String> {
+    let free = REGISTER_FREE.iter().any(|room| file.starts_with(room));
+    if !free || OF_AN_ARCHITECTURE.contains(&file) {
+        return Vec::new();
+    }
+    let lines = text.lines().enumerate();
+    let named = lines.filter_map(|(number, line)| Some((number + 1, register_in(line)?)));
+    let remedy =
+        "say what it is for (abi/src/registers.rs); which it is, the architecture's file says";
+    named
+        .map(|(number, register)| format!("{file}:{number}: `{register}`: {remedy}"))
+        .collect()
+}
+
+/// The first register that a line names, also as a part of a longer name (`user_rip`).
+fn register_in(line: &str) -> Option<&'static str> {
+    let line = line.to_ascii_lowercase();
+    let part = |c: char| c.is_alphanumeric();
+    REGISTERS.iter().copied().find(|register| {
+        line.match_indices(register).any(|(at, _)| {
+            !line[..at].ends_with(part) && !line[at + register.len()..].starts_with(part)
+        })
+    })
+}
+
 /// Whether `word` stands in `code` by itself.
 fn has_word(code: &str, word: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_';
@@ -109,6 +170,42 @@ mod tests {
         assert!(found[0].contains("kernel/src/exec"), "{found:?}");
         assert!(broken_in("kernel/src/exec/mod.rs", text).is_empty());
         assert!(broken_in("kernel/src/config.rs", text).is_empty());
+    }
+
+    #[test]
+    fn registers_are_named_where_they_belong_and_nowhere_else() {
+        let found = registers_in("kernel/src/ipc/mod.rs", "a\nlet x = t.ctx.rdi.get();\n");
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].starts_with("kernel/src/ipc/mod.rs:2: `rdi`"),
+            "{found:?}"
+        );
+        for register in REGISTERS {
+            for text in [
+                format!("/// In `{register}`."),
+                format!("fn user_{register}_ok()"),
+                format!("const X: R = {};", register.to_uppercase()),
+            ] {
+                assert_eq!(register_in(&text), Some(*register), "{text}");
+                for file in [
+                    "spec/src/ipc.rs",
+                    "abi/src/syscalls.rs",
+                    "user/rt/src/rpc.rs",
+                ] {
+                    assert_eq!(registers_in(file, &text).len(), 1, "{file}");
+                }
+                for file in [
+                    "abi/src/x86_64.rs",
+                    "hal/src/x86_64/trap.rs",
+                    "user/rt/src/gate.rs",
+                ] {
+                    assert!(registers_in(file, &text).is_empty(), "{file}");
+                }
+            }
+        }
+        for text in ["a tripod, grsp, r80, prdx", "let ripe = br10;"] {
+            assert_eq!(register_in(text), None, "{text}");
+        }
     }
 
     #[test]
