@@ -64,6 +64,14 @@ pub const MAX_LIST_REFS: u64 = 15;
 /// Largest message of the idempotent form, in bytes: it is moved in one piece.
 pub const MAX_IDEMPOTENT: u64 = 128 * 1024;
 
+/// Most entries of both sides' lists that such a message can take, empty ones included: a list with more
+/// makes it `TooLarge`.
+pub const MAX_ENTRIES: u64 = 1024;
+
+/// After so many entries of both sides' lists a reliable message stops for a moment, so that interrupts are
+/// looked at; its frames say how it goes on.
+pub const ENTRIES_PER_TURN: u64 = 4096;
+
 /// Bytes that a register message can carry.
 pub const MAX_SHORT: u64 = 64;
 

@@ -288,6 +288,7 @@ impl System {
         match self.move_message((t, stages), (p, theirs)) {
             Moved::All => return Ok(Step::Done(Code::Ok)),
             Moved::Full => self.complete_receive(p, Code::More),
+            Moved::Enough => return Err(Stop::Again),
             Moved::Sender(stop) => return Err(stop),
             Moved::Receiver(stop) => self.settle_for(p, stop),
         }
@@ -335,6 +336,7 @@ impl System {
                     self.finish_receive(t, Code::More);
                     return Ok(Outcome::Done);
                 }
+                Moved::Enough => return Err(Stop::Again),
                 Moved::Receiver(stop) => return Err(stop),
                 Moved::Sender(stop) => self.settle_for(p, stop),
             }
@@ -471,7 +473,7 @@ impl System {
                 self.owe_reply(c, s);
                 return Ok(true);
             }
-            Moved::Full => self.complete(c, Code::TooLarge),
+            Moved::Full | Moved::Enough => self.complete(c, Code::TooLarge),
             Moved::Receiver(stop) => return Err(stop),
             Moved::Sender(stop) => self.settle_for(c, stop),
         }
@@ -548,7 +550,7 @@ impl System {
                     self.owe_reply(t, s);
                     return Ok(Outcome::Wait);
                 }
-                Moved::Full => return Err(Stop::Code(Code::TooLarge)),
+                Moved::Full | Moved::Enough => return Err(Stop::Code(Code::TooLarge)),
                 Moved::Sender(stop) => return Err(stop),
                 // It is busy with itself: perhaps another one waits.
                 Moved::Receiver(stop) => self.settle_for(s, stop),
@@ -598,7 +600,7 @@ impl System {
                     return self.wait(t, Waiting::Exception, None);
                 }
                 // The server takes less than the kernel has to say: it hears that instead.
-                Moved::Full => self.complete(s, Code::TooLarge),
+                Moved::Full | Moved::Enough => self.complete(s, Code::TooLarge),
                 Moved::Receiver(stop) => self.leave_to(s, stop),
                 Moved::Sender(_) => self.wake(s),
             }
@@ -650,7 +652,7 @@ impl System {
         let mut sink = Side::receiver(self, c, plan(call), false);
         let code = match self.transfer_whole(&mut source, &mut sink, true) {
             Moved::All => Code::Ok,
-            Moved::Full | Moved::Receiver(Stop::Again) => Code::Truncated,
+            Moved::Full | Moved::Enough | Moved::Receiver(Stop::Again) => Code::Truncated,
             Moved::Sender(Stop::Again) => return Err(Stop::Code(Code::TooLarge)),
             Moved::Sender(stop) => return Err(stop),
             // The client does its call again once its page is there: it is idempotent.

@@ -9,7 +9,9 @@ use crate::{Id, Place, Stop, System};
 use abi::ipc::Plan;
 use abi::registers::{Area, RECEIVE, WORDS_REFS};
 use abi::{access, Code, Registers, Type};
-use abi::{MAX_IDEMPOTENT, MAX_LIST_REFS, MAX_SHORT, OBJECT_SIZE, PAGE_SIZE};
+use abi::{
+    ENTRIES_PER_TURN, MAX_ENTRIES, MAX_IDEMPOTENT, MAX_LIST_REFS, MAX_SHORT, OBJECT_SIZE, PAGE_SIZE,
+};
 
 /// One side of a message.
 #[derive(Clone, Copy)]
@@ -46,6 +48,8 @@ pub(crate) enum Moved {
     All,
     /// The receiver has no room for what is left.
     Full,
+    /// Enough for once: the frames say how it goes on.
+    Enough,
     /// Something stopped it, on the sender's side.
     Sender(Stop),
     /// Something stopped it, on the receiver's side.
@@ -178,6 +182,14 @@ impl Side {
         Ok(())
     }
 
+    /// Entries of its list that are left.
+    fn entries(&self) -> u64 {
+        match self.bytes {
+            Bytes::Memory { left, .. } => left,
+            Bytes::Held { .. } => 0,
+        }
+    }
+
     /// Whether there is nothing at all to send.
     pub(crate) fn is_empty(&mut self, system: &System) -> Result<bool, Stop> {
         if self.refs & MAX_LIST_REFS != 0 {
@@ -243,17 +255,36 @@ impl System {
         }
     }
 
-    /// Goes along both sides, as far as both have bytes, but no more than `limit`.
+    /// Goes along both sides, as far as both have bytes, but no more than `limit`. A message that goes in
+    /// one piece has a limit, and then few entries; any other stops for a moment after many.
     fn pieces(&mut self, from: &mut Side, to: &mut Side, mut limit: u64, visit: Visit) -> Moved {
+        let whole = limit == MAX_IDEMPOTENT;
+        let mut entries = 0;
+        let mut looked = |n: u64, stopped: Moved| {
+            entries += n;
+            match whole {
+                true if n > 0 && entries > MAX_ENTRIES => Some(stopped),
+                false if n > 0 && entries >= ENTRIES_PER_TURN => Some(Moved::Enough),
+                _ => None,
+            }
+        };
         loop {
+            let before = from.entries();
             if let Err(stop) = from.settle(self) {
                 return Moved::Sender(stop);
+            }
+            if let Some(ended) = looked(before - from.entries(), Moved::Sender(Stop::Again)) {
+                return ended;
             }
             if from.known_length() == 0 {
                 return Moved::All;
             }
+            let before = to.entries();
             if let Err(stop) = to.settle(self) {
                 return Moved::Receiver(stop);
+            }
+            if let Some(ended) = looked(before - to.entries(), Moved::Receiver(Stop::Again)) {
+                return ended;
             }
             let n = from.run().min(to.run()).min(limit);
             if n == 0 {
@@ -321,11 +352,15 @@ impl System {
             return if fits { Ok(bytes[..end].to_vec()) } else { Err(wrong) };
         }
         let mut all = Vec::new();
+        let entries = from.entries();
         while (all.len() as u64) < length {
             let Bytes::Memory { .. } = from.bytes else {
                 return Err(wrong);
             };
             from.settle(self)?;
+            if entries - from.entries() > MAX_ENTRIES {
+                return Err(wrong);
+            }
             let n = from.run().min(length - all.len() as u64);
             if n == 0 {
                 return Err(wrong);

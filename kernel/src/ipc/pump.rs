@@ -14,7 +14,9 @@ use crate::object::thread::Thread;
 use crate::object::{self};
 use crate::{probe, Stop, K};
 use abi::ipc::Plan;
-use abi::{MAX_IDEMPOTENT, MAX_LIST_REFS, MAX_SHORT, OBJECT_SIZE, PAGE_SIZE};
+use abi::{
+    ENTRIES_PER_TURN, MAX_ENTRIES, MAX_IDEMPOTENT, MAX_LIST_REFS, MAX_SHORT, OBJECT_SIZE, PAGE_SIZE,
+};
 use hal::{Area, Pfn};
 
 /// Why the pump stopped.
@@ -36,8 +38,9 @@ pub(super) enum Trouble {
 /// Empty list entries that one call may skip before it gives others a turn.
 const MAX_SKIPPED: u32 = 1024;
 
-/// Bytes that are moved between two preemption points.
+/// Bytes that are moved between two preemption points; an entry of a list counts as some.
 const STRIDE: u64 = 8 * 1024;
+const ENTRY_BYTES: u64 = 16;
 
 /// A place in scattered memory.
 #[derive(Clone, Copy)]
@@ -135,6 +138,9 @@ enum Piece {
 
 /// What a cursor can be.
 trait Side: Copy {
+    /// Whether the next bytes are in a further segment, and how many of those are left.
+    fn between_segments(&self) -> bool;
+    fn entries(&self) -> u64;
     /// Makes the current segment non-empty, if there is anything left at all.
     fn settle(&mut self, k: K, space: &'static Space) -> Result<(), Stop>;
     /// Bytes that are in one piece.
@@ -146,9 +152,19 @@ trait Side: Copy {
 
 impl Side for Scatter {
     #[inline(always)]
+    fn between_segments(&self) -> bool {
+        self.length == 0 && self.left > 0
+    }
+
+    #[inline(always)]
+    fn entries(&self) -> u64 {
+        self.left
+    }
+
+    #[inline(always)]
     #[cfg_attr(fermata_probe, track_caller)]
     fn settle(&mut self, k: K, space: &'static Space) -> Result<(), Stop> {
-        if self.length == 0 && self.left > 0 {
+        if self.between_segments() {
             *self = self.next_segment(k, space)?;
         }
         Ok(())
@@ -176,6 +192,16 @@ impl Side for Scatter {
 }
 
 impl Side for Held {
+    #[inline(always)]
+    fn between_segments(&self) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn entries(&self) -> u64 {
+        0
+    }
+
     #[inline(always)]
     fn settle(&mut self, _: K, _: &'static Space) -> Result<(), Stop> {
         Ok(())
@@ -422,8 +448,12 @@ fn parts(
     mut f: impl FnMut((Pfn, u64, usize), usize),
 ) -> Result<(), Stop> {
     let mut done = 0;
+    let entries = scatter.entries();
     while done < length {
         scatter.settle(k, space)?;
+        if entries - scatter.entries() > MAX_ENTRIES {
+            return Err(Stop::Code(abi::Code::Invalid));
+        }
         let n = scatter.run().min(length - done);
         if n == 0 {
             return Err(Stop::Code(abi::Code::Invalid));
@@ -551,6 +581,7 @@ fn pump_memory(
             thread: into,
         },
         moved: 0,
+        entries: 0,
     };
     let pumped = pieces(k, spaces, &mut source, &mut sink, None, &mut visit);
     source.save_sent(from);
@@ -576,6 +607,7 @@ fn pump_any(
                 t,
                 copies: Copying::between(&source, &sink),
                 moved: 0,
+                entries: 0,
             };
             let ends = (&mut source.cursor, &mut sink.cursor);
             along(k, spaces, ends, None, visit).0
@@ -604,6 +636,7 @@ pub(super) fn pump_whole(
     let mut copies = Copying::between(source, sink);
     let begin = (source.cursor, sink.cursor);
     let looking = Looking {
+        entries: 0,
         count: 0,
         last: None,
     };
@@ -633,10 +666,15 @@ pub(super) fn pump_whole(
 trait Visit {
     /// So many bytes are from there to be moved to there. Returns whether to go on.
     fn piece(&mut self, from: Piece, into: Piece, n: u64) -> bool;
+    /// So many entries of a list have been looked at. Returns whether to go on.
+    fn entries(&mut self, n: u64) -> bool;
+    /// Whether the frames say how to go on where it has stopped.
+    const RESUMES: bool;
 }
 
-/// They are looked at, and the last one is kept.
+/// Counts pieces and entries, and keeps the last piece.
 struct Looking {
+    entries: u64,
     count: u32,
     last: Option<(Piece, Piece, u64)>,
 }
@@ -648,6 +686,14 @@ impl Visit for Looking {
         self.last = Some((from, into, n));
         true
     }
+
+    #[inline(always)]
+    fn entries(&mut self, n: u64) -> bool {
+        self.entries += n;
+        self.entries <= MAX_ENTRIES
+    }
+
+    const RESUMES: bool = false;
 }
 
 /// They are copied.
@@ -690,6 +736,14 @@ impl Visit for Copying<'_> {
         probe::moved(n, false);
         true
     }
+
+    /// They have been counted when they were looked at first.
+    #[inline(always)]
+    fn entries(&mut self, _: u64) -> bool {
+        true
+    }
+
+    const RESUMES: bool = false;
 }
 
 /// They are copied for good, until somebody else should run.
@@ -697,8 +751,22 @@ struct CopyingUntil<'a> {
     k: K,
     t: &'a Thread,
     copies: Copying<'a>,
-    /// Bytes since the last preemption point.
+    /// Work since the last preemption point, in bytes.
     moved: u64,
+    /// Entries of lists so far.
+    entries: u64,
+}
+
+impl CopyingUntil<'_> {
+    #[inline(always)]
+    fn worked(&mut self, bytes: u64) -> bool {
+        self.moved += bytes;
+        if self.moved < STRIDE {
+            return true;
+        }
+        self.moved = 0;
+        !self.k.preempts(self.t)
+    }
 }
 
 impl Visit for CopyingUntil<'_> {
@@ -706,13 +774,16 @@ impl Visit for CopyingUntil<'_> {
     fn piece(&mut self, from: Piece, into: Piece, n: u64) -> bool {
         self.copies.copy(from, into, n);
         probe::moved(n, true);
-        self.moved += n;
-        if self.moved < STRIDE {
-            return true;
-        }
-        self.moved = 0;
-        !self.k.preempts(self.t)
+        self.worked(n)
     }
+
+    #[inline(always)]
+    fn entries(&mut self, n: u64) -> bool {
+        self.entries += n;
+        self.worked(n * ENTRY_BYTES) && self.entries < ENTRIES_PER_TURN
+    }
+
+    const RESUMES: bool = true;
 }
 
 /// Goes along both sides, as far as both have bytes, but no more than the limit, and visits each
@@ -748,15 +819,19 @@ fn pieces(
     // They are in registers meanwhile.
     let (mut from, mut into) = (*source, *sink);
     let ended = loop {
-        if let Err(stop) = from.settle(k, here) {
-            break Err(Trouble::Source(stop));
+        if from.between_segments() {
+            if let Err(trouble) = settle(k, here, &mut from, visit, Trouble::Source) {
+                break trouble;
+            }
         }
         let length = from.run();
         if length == 0 {
             break Ok(Pumped::Exhausted);
         }
-        if let Err(stop) = into.settle(k, there) {
-            break Err(Trouble::Sink(stop));
+        if into.between_segments() {
+            if let Err(trouble) = settle(k, there, &mut into, visit, Trouble::Sink) {
+                break trouble;
+            }
         }
         let mut n = length.min(into.run());
         if let Some(left) = &mut limit {
@@ -783,6 +858,27 @@ fn pieces(
     };
     (*source, *sink) = (from, into);
     ended
+}
+
+/// Goes on to the next segment of a side that is not empty. An error is how the walk ends.
+#[inline(always)]
+#[cfg_attr(fermata_probe, track_caller)]
+fn settle<V: Visit>(
+    k: K,
+    space: &'static Space,
+    side: &mut impl Side,
+    visit: &mut V,
+    trouble: fn(Stop) -> Trouble,
+) -> Result<(), Result<Pumped, Trouble>> {
+    let entries = side.entries();
+    side.settle(k, space).map_err(|stop| Err(trouble(stop)))?;
+    if visit.entries(entries - side.entries()) {
+        Ok(())
+    } else if V::RESUMES {
+        Err(Ok(Pumped::Preempted))
+    } else {
+        Err(Err(trouble(Stop::Again)))
+    }
 }
 
 /// Moves references, before any bytes. Says `Full` if the sink has too few places.
