@@ -69,7 +69,7 @@ pub fn all(report: &Report) -> bool {
         let name = format!("{}_bytes", kind.name());
         good &= report.value(&name, "bytes", || weigh(kind));
     }
-    good
+    good & crate::service::all(report)
 }
 
 /// A port in a portset of its own.

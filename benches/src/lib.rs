@@ -8,6 +8,8 @@
 //!
 //! [`fluke`] is the set of the small operations, which several programs run.
 //!
+//! [`service`] measures what an interface adds to an RPC.
+//!
 //! Results go out over the machine's control channel ([`report`]), where `./fermata bench` reads
 //! them. Marker instructions around each measured stretch tell the counting plugin of the emulator
 //! where it begins and ends.
@@ -20,4 +22,5 @@ pub mod loops;
 pub mod pages;
 pub mod report;
 pub mod run;
+pub mod service;
 pub mod twin;

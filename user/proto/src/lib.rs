@@ -75,6 +75,25 @@ pub enum Error {
 }
 
 impl Error {
+    /// All, in the order of their numbers.
+    pub const ALL: [Error; 15] = [
+        Error::NotFound,
+        Error::Exists,
+        Error::NotDirectory,
+        Error::IsDirectory,
+        Error::NotEmpty,
+        Error::Invalid,
+        Error::NoMemory,
+        Error::Denied,
+        Error::WouldBlock,
+        Error::NameTooLong,
+        Error::Loop,
+        Error::BadFormat,
+        Error::Ended,
+        Error::Unsupported,
+        Error::Broken,
+    ];
+
     /// The Linux error number (positive).
     #[must_use]
     pub const fn errno(self) -> i32 {

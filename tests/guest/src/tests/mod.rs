@@ -11,6 +11,7 @@ mod memory;
 mod mutex;
 mod prompt;
 mod segment;
+mod service;
 mod space;
 mod thread;
 
@@ -26,6 +27,7 @@ pub const ALL: &[&[Test]] = &[
     memory::TESTS,
     segment::TESTS,
     exception::TESTS,
+    service::TESTS,
     gate::TESTS,
     space::TESTS,
     bad::TESTS,

@@ -1,0 +1,114 @@
+//! Calls of a service through its interface: what proxy and stub add to the RPC.
+//!
+//! Client and server are two threads of one program, as compiled.
+use crate::loops;
+use crate::report::{Outcome, Report, Sample};
+use crate::run::Must;
+use alloc::rc::Rc;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::hint::black_box;
+use interface::{interface, Error, Server};
+use rt::obj::Ref;
+use rt::sync::Mutex;
+
+/// Calls of a pass.
+const MANY: u64 = 2000;
+/// Bytes that are read at once.
+const BYTES: usize = 4096;
+
+/// What is measured.
+#[interface]
+pub trait Measured {
+    /// Nothing. May be repeated.
+    fn nothing(&self) -> Result<(), Error>;
+    /// Three words there and three back, with the first word of request and reply 32 bytes each.
+    /// May be repeated.
+    fn words(&self, a: u64, b: u64, c: u64) -> Result<(u64, u64, u64), Error>;
+    /// Could wait, but does not. May be repeated.
+    async fn at_once(&self) -> Result<(), Error>;
+    /// Bytes. May be repeated.
+    fn read(&self, offset: u64) -> Result<Bytes, Error>;
+}
+
+struct Data(Rc<Vec<u8>>);
+
+impl Measured for Data {
+    fn nothing(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn words(&self, a: u64, b: u64, c: u64) -> Result<(u64, u64, u64), Error> {
+        Ok((c, a, b))
+    }
+
+    async fn at_once(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn read(
+        &self,
+        offset: u64,
+        room: usize,
+    ) -> Result<impl core::ops::Deref<Target = [u8]>, Error> {
+        let start = usize::try_from(offset).map_err(|_| Error::Invalid)?;
+        let bytes = self.0.get(start..).ok_or(Error::Invalid)?;
+        Ok(&bytes[..room.min(bytes.len())])
+    }
+}
+
+/// Runs everything that is wanted. Whether nothing failed.
+pub fn all(report: &Report) -> bool {
+    let mut good = report.bench("interface_rpc_0", "rpc", || {
+        measure(|client| client.nothing() == Ok(()))
+    });
+    good &= report.bench("interface_rpc_32", "rpc", || {
+        measure(|client| client.words(1, 2, 3) == Ok((3, 1, 2)))
+    });
+    good &= report.bench("interface_async_0", "rpc", || {
+        measure(|client| client.at_once() == Ok(()))
+    });
+    let mut into = vec![0; BYTES];
+    good &= report.bench("interface_read_4096", "rpc", || {
+        measure(|client| client.read(0, &mut into) == Ok(BYTES))
+    });
+    good
+}
+
+fn start() -> Result<Ref, alloc::string::String> {
+    let door = Arc::new(Mutex::new(None));
+    let tell = Arc::clone(&door);
+    rt::thread::spawn(move || {
+        let data = Rc::new(vec![7; BYTES]);
+        let make = move || Ok(MeasuredStub(Data(Rc::clone(&data))));
+        if let Ok(server) = Server::new(make) {
+            *tell.lock() = server.door().reference().ok();
+            server.run();
+        }
+    })
+    .must("a thread")?;
+    for _ in 0..1000 {
+        if let Some(door) = door.lock().take() {
+            return Ok(door);
+        }
+        rt::time::sleep(100_000);
+    }
+    Err("the server does not start".into())
+}
+
+fn measure(mut call: impl FnMut(&mut MeasuredClient) -> bool) -> Outcome {
+    let door = start()?;
+    let mut client = MeasuredClient::open(&door).must("a session")?;
+    let mut good = 0;
+    for _ in 0..MANY {
+        good += u64::from(call(&mut client));
+    }
+    loops::stretch(|| {
+        for _ in 0..MANY {
+            good += u64::from(black_box(call(&mut client)));
+        }
+    });
+    crate::run::same("the calls that went well", good, 2 * MANY)?;
+    Ok(Sample::of_block(MANY))
+}

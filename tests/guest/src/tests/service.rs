@@ -1,0 +1,302 @@
+//! Services as interfaces: requests in registers and with bytes, sessions, requests that wait, and
+//! requests that must not be repeated.
+
+use crate::harness::{eventually, Must, Outcome, Test};
+use crate::{check, check_eq};
+use alloc::rc::Rc;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cell::{Cell, Ref as Borrowed, RefCell};
+use core::sync::atomic::{AtomicU64, Ordering};
+use interface::server::Event;
+use interface::{interface, Error, Server, Session};
+use rt::obj::Ref;
+use rt::sync::Mutex;
+
+/// The tests of this module.
+pub(super) const TESTS: &[Test] = &[
+    Test {
+        name: "SERVICE0001_arguments_results_and_errors",
+        run: registers,
+    },
+    Test {
+        name: "SERVICE0002_bytes_both_ways",
+        run: bytes,
+    },
+    Test {
+        name: "SERVICE0003_who_waits_holds_nobody_up",
+        run: waits,
+    },
+    Test {
+        name: "SERVICE0004_done_once_however_often_asked",
+        run: once,
+    },
+    Test {
+        name: "SERVICE0005_nonsense_is_refused",
+        run: nonsense,
+    },
+];
+
+/// A sum that clients share.
+#[interface]
+pub trait Counter {
+    /// Adds, and returns the sum. Errors: `Invalid` if it would overflow. Must not be repeated.
+    #[once]
+    fn add(&self, amount: u64) -> Result<u64, Error>;
+    /// The sum, and how often this session added. May be repeated.
+    fn read(&self) -> Result<(u64, u32), Error>;
+    /// Waits until the sum is so large: the sum. May be repeated.
+    async fn at_least(&self, sum: u64) -> Result<u64, Error>;
+}
+
+/// Text that is kept for each session.
+#[interface]
+pub trait Notes {
+    /// Puts text at an offset; the length of all. Errors: `Invalid` beyond the end. May be repeated.
+    fn write(&self, offset: u32, text: &str) -> Result<u32, Error>;
+    /// Reads from an offset. Errors: `Invalid` beyond the end. May be repeated.
+    fn read(&self, offset: u32) -> Result<Bytes, Error>;
+}
+
+#[derive(Default)]
+struct Sum {
+    sum: Cell<u64>,
+    changed: Event,
+}
+
+struct Adder {
+    shared: Rc<Sum>,
+    times: Cell<u32>,
+}
+
+impl Counter for Adder {
+    fn add(&self, amount: u64) -> Result<u64, Error> {
+        let sum = self
+            .shared
+            .sum
+            .get()
+            .checked_add(amount)
+            .ok_or(Error::Invalid)?;
+        self.shared.sum.set(sum);
+        self.times.set(self.times.get() + 1);
+        self.shared.changed.happened();
+        Ok(sum)
+    }
+
+    fn read(&self) -> Result<(u64, u32), Error> {
+        Ok((self.shared.sum.get(), self.times.get()))
+    }
+
+    async fn at_least(&self, wanted: u64) -> Result<u64, Error> {
+        let sum = &self.shared.sum;
+        let reached = || (sum.get() >= wanted).then(|| sum.get());
+        Ok(self.shared.changed.until(reached).await)
+    }
+}
+
+#[derive(Default)]
+struct Page(RefCell<Vec<u8>>);
+
+impl Notes for Page {
+    fn write(&self, offset: u32, text: &str) -> Result<u32, Error> {
+        let mut page = self.0.borrow_mut();
+        let offset = offset as usize;
+        if offset > page.len() {
+            return Err(Error::Invalid);
+        }
+        page.truncate(offset);
+        page.extend_from_slice(text.as_bytes());
+        Ok(page.len() as u32)
+    }
+
+    fn read(
+        &self,
+        offset: u32,
+        room: usize,
+    ) -> Result<impl core::ops::Deref<Target = [u8]>, Error> {
+        let page = self.0.borrow();
+        let end = page.len().min((offset as usize).saturating_add(room));
+        if offset as usize > page.len() {
+            return Err(Error::Invalid);
+        }
+        Ok(Borrowed::map(page, |page| &page[offset as usize..end]))
+    }
+}
+
+/// Starts a server on a thread of its own: a reference to its door.
+fn start(
+    serve: impl FnOnce(&mut dyn FnMut(Ref)) + Send + 'static,
+) -> Result<Ref, alloc::string::String> {
+    let door = Arc::new(Mutex::new(None));
+    let tell = Arc::clone(&door);
+    rt::thread::spawn(move || serve(&mut |door| *tell.lock() = Some(door))).must("a thread")?;
+    eventually("the server's start", || door.lock().is_some())?;
+    let door = door.lock().take();
+    door.ok_or_else(|| "no door".into())
+}
+
+fn counter() -> Result<Ref, alloc::string::String> {
+    start(|tell| {
+        let shared = Rc::new(Sum::default());
+        let make = move || {
+            Ok(CounterStub(Adder {
+                shared: Rc::clone(&shared),
+                times: Cell::new(0),
+            }))
+        };
+        if let Ok(server) = Server::new(make) {
+            if let Ok(door) = server.door().reference() {
+                tell(door);
+            }
+            server.run();
+        }
+    })
+}
+
+fn notes() -> Result<Ref, alloc::string::String> {
+    start(|tell| {
+        if let Ok(server) = Server::new(|| Ok(NotesStub(Page::default()))) {
+            if let Ok(door) = server.door().reference() {
+                tell(door);
+            }
+            server.run();
+        }
+    })
+}
+
+fn registers() -> Outcome {
+    let door = counter()?;
+    let mut one = CounterClient::open(&door).must("a session")?;
+    let mut two = CounterClient::open(&door).must("another session")?;
+    check_eq!(one.add(40), Ok(40));
+    check_eq!(two.add(2), Ok(42));
+    check_eq!(two.add(u64::MAX), Err(Error::Invalid));
+    check_eq!(one.add(0), Ok(42));
+    check_eq!(one.read(), Ok((42, 2)));
+    check_eq!(two.read(), Ok((42, 1)));
+    check_eq!(two.at_least(42), Ok(42));
+    check_eq!(one.query_interface(CounterClient::ID), Ok(true));
+    check_eq!(one.query_interface(NotesClient::ID), Ok(false));
+    check_eq!(NotesClient::open(&door).map(drop), Err(Error::Unsupported));
+    Ok(())
+}
+
+fn bytes() -> Outcome {
+    let door = notes()?;
+    let mut one = NotesClient::open(&door).must("a session")?;
+    let mut two = NotesClient::open(&door).must("another session")?;
+    let long: alloc::string::String = "0123456789abcdef".repeat(256);
+    let mut into = [0; 5000];
+    check_eq!(one.read(0, &mut into), Ok(0));
+    check_eq!(one.write(0, "short"), Ok(5));
+    check_eq!(one.write(3, ""), Ok(3));
+    check_eq!(one.write(9, "beyond"), Err(Error::Invalid));
+    check_eq!(two.write(0, &long), Ok(4096));
+    check_eq!(one.read(1, &mut into), Ok(2));
+    check_eq!(&into[..2], b"ho");
+    check_eq!(two.read(16, &mut into), Ok(4080));
+    check!(
+        &into[..4080] == &long.as_bytes()[16..],
+        "the bytes are others"
+    );
+    check_eq!(two.read(0, &mut into[..3]), Ok(3));
+    check_eq!(two.read(0, &mut []), Ok(0));
+    check_eq!(two.read(5000, &mut into), Err(Error::Invalid));
+    Ok(())
+}
+
+fn waits() -> Outcome {
+    let door = Arc::new(counter()?);
+    static ANSWERS: AtomicU64 = AtomicU64::new(0);
+    // One waits for ever, three for different sums, each in a session of its own.
+    for sum in [u64::MAX, 10, 20, 20] {
+        let door = Arc::clone(&door);
+        rt::thread::spawn(move || {
+            let sum = CounterClient::open(&door).and_then(|mut client| client.at_least(sum));
+            ANSWERS.fetch_add(sum.unwrap_or(1 << 32), Ordering::AcqRel);
+        })
+        .must("a thread")?;
+    }
+    rt::time::sleep(2_000_000);
+    let mut client = CounterClient::open(&door).must("a session")?;
+    for n in 1..=9 {
+        check_eq!(client.add(1), Ok(n));
+    }
+    check_eq!(ANSWERS.load(Ordering::Acquire), 0);
+    check_eq!(client.add(3), Ok(12));
+    eventually("the first answer", || ANSWERS.load(Ordering::Acquire) == 12)?;
+    check_eq!(client.add(8), Ok(20));
+    eventually("the other answers", || {
+        ANSWERS.load(Ordering::Acquire) == 52
+    })?;
+    for n in 21..=100 {
+        check_eq!(client.add(1), Ok(n));
+    }
+    check_eq!(ANSWERS.load(Ordering::Acquire), 52);
+    Ok(())
+}
+
+fn once() -> Outcome {
+    let door = counter()?;
+    let mut client = CounterClient::open(&door).must("a session")?;
+    check_eq!(client.add(5), Ok(5));
+    let (port, number) = client.session().kept();
+    check_eq!(client.add(7), Ok(12));
+    // A client that was restored from before its reply came asks with the same number again.
+    for _ in 0..3 {
+        let port = port.copy().must("a reference")?;
+        let mut restored = CounterClient::resume(Session::resume(port, number));
+        check_eq!(restored.add(7), Ok(12));
+    }
+    check_eq!(client.read(), Ok((12, 2)));
+    check_eq!(client.add(1), Ok(13));
+    Ok(())
+}
+
+fn nonsense() -> Outcome {
+    let door = notes()?;
+    let client = NotesClient::open(&door).must("a session")?;
+    let session = client.session();
+    // Methods that there are not, arguments that are missing or too large, text that is none.
+    check_eq!(
+        session.ask::<()>(3, interface::wire::NONE, 0),
+        Err(Error::Unsupported)
+    );
+    check_eq!(
+        session.ask::<()>(0xffff, interface::wire::NONE, 0),
+        Err(Error::Unsupported)
+    );
+    check_eq!(
+        session.ask::<()>(1, interface::wire::NONE, 0),
+        Err(Error::Invalid)
+    );
+    let large = [1 << 32, 0, 0, 0, 0, 0, 0];
+    let all = [0; 7];
+    let ask = |words: &[u64], from: &[u8]| {
+        let asked = session.ask_with_bytes::<u32>(1, words, from, &mut []);
+        asked.map(|(result, _)| result)
+    };
+    check_eq!(ask(&large, b"x"), Err(Error::Invalid));
+    check_eq!(ask(&all, &[0xff]), Err(Error::Invalid));
+    check_eq!(ask(&[0; 8], b"x"), Err(Error::Invalid));
+    check_eq!(ask(&all, &[b'x'; 70_000]), Err(Error::Invalid));
+    // Not even a first word, and words that are none; at the door too.
+    for port in [session.kept().0, *door] {
+        for length in [0, 3, 8, 20] {
+            let mut regs = rt::sys::IpcRegs {
+                rax: length << 8,
+                rdi: port.handle(),
+                ..Default::default()
+            };
+            // SAFETY: a register message writes no memory.
+            let code = unsafe { rt::sys::ipc(abi::Call::CallShort, &mut regs) };
+            check_eq!(code, abi::Code::Ok);
+            check!(
+                regs.short_len() == 8 && regs.rsi != 0,
+                "{length} bytes were taken"
+            );
+        }
+    }
+    check_eq!(ask(&all, b"x"), Ok(1));
+    Ok(())
+}

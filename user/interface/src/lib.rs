@@ -1,0 +1,34 @@
+//! Services as interfaces.
+//!
+//! A trait marked [`#[interface]`](interface) is a service. The attribute makes of it
+//!
+//! * the trait that a server implements, once for each session;
+//! * a proxy, `NAMEClient`, with the same methods for clients;
+//! * a stub that takes a request apart and calls the method ([`Service`]);
+//! * a stable id ([`Service::ID`]), a hash of the trait's name and its methods' signatures.
+//!
+//! `docs/services.md` shows a service from the trait to the call. The parts:
+//!
+//! * [`wire`]: how requests and replies stand in registers, and the calls of the kernel;
+//! * [`client`]: what proxies are made with: a session, and the number of its request;
+//! * [`server`]: sessions, and requests that wait without holding anybody up.
+#![no_std]
+
+#[doc(hidden)]
+pub extern crate alloc;
+#[doc(hidden)]
+pub extern crate rt;
+
+pub mod client;
+pub mod server;
+pub mod wire;
+
+pub use client::Session;
+pub use interface_macros::interface;
+pub use proto::Error;
+pub use server::{Answer, Server, Service};
+
+/// The result type of a method that replies with bytes. A server returns them as anything that
+/// dereferences to a slice, and they are copied once, from there into the client's buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes;

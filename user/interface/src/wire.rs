@@ -1,0 +1,212 @@
+//! Requests and replies in words.
+//!
+//! The first word of a request has the method in its low 16 bits and the number of the request above;
+//! the others are the arguments. The first word of a reply is 0, or 1 and more for an error; the
+//! others are the result. Both travel in registers if no bytes go with them; bytes follow the
+//! words in memory.
+use abi::{Call, Code};
+use core::arch::asm;
+use core::mem::MaybeUninit;
+use proto::Error;
+
+/// Words of a message.
+pub const WORDS: usize = 8;
+
+/// A message in registers; words that are not part of it need no value.
+pub type Words = [MaybeUninit<u64>; WORDS];
+
+/// A message without a value.
+pub const NONE: Words = [MaybeUninit::uninit(); WORDS];
+
+/// The method that asks whether a session or a door has an interface, by id; at a door it opens a session.
+pub const QUERY: u16 = 0;
+
+/// The first word of a request.
+#[must_use]
+pub const fn head(method: u16, number: u64) -> u64 {
+    method as u64 | number << 16
+}
+
+/// The method of a request.
+#[must_use]
+pub const fn method(head: u64) -> u16 {
+    head as u16
+}
+
+/// The number of a request.
+#[must_use]
+pub const fn number(head: u64) -> u64 {
+    head >> 16
+}
+
+/// The first word of a reply.
+#[must_use]
+pub const fn status(result: Result<(), Error>) -> u64 {
+    match result {
+        Ok(()) => 0,
+        Err(error) => error as u64 + 1,
+    }
+}
+
+/// The error of a reply whose first word is not 0.
+#[must_use]
+pub fn error(status: u64) -> Error {
+    let index = usize::try_from(status.wrapping_sub(1)).unwrap_or(usize::MAX);
+    Error::ALL.get(index).copied().unwrap_or(Error::Broken)
+}
+
+/// Plain data that fits into a word.
+pub trait Plain: Copy {
+    /// As a word.
+    fn to_word(self) -> u64;
+    /// From a word, if it stands for a value.
+    fn from_word(word: u64) -> Option<Self>;
+}
+
+macro_rules! plain {
+    ($($kind:ty),*) => {$(
+        impl Plain for $kind {
+            #[inline(always)]
+            fn to_word(self) -> u64 {
+                self as u64
+            }
+            #[inline(always)]
+            fn from_word(word: u64) -> Option<Self> {
+                let value = word as $kind;
+                (value as u64 == word).then_some(value)
+            }
+        }
+    )*};
+}
+
+plain!(u8, u16, u32, u64, usize, i8, i16, i32, i64);
+
+impl Plain for bool {
+    #[inline(always)]
+    fn to_word(self) -> u64 {
+        self.into()
+    }
+    #[inline(always)]
+    fn from_word(word: u64) -> Option<Self> {
+        (word < 2).then_some(word == 1)
+    }
+}
+
+/// What a method returns in words.
+pub trait Values: Sized {
+    /// How many words.
+    const COUNT: usize;
+    /// Puts them behind the first word.
+    fn put(self, words: &mut Words);
+    /// Takes them from there, if they stand for values.
+    fn take(words: &[u64; WORDS]) -> Option<Self>;
+}
+
+impl Values for () {
+    const COUNT: usize = 0;
+    #[inline(always)]
+    fn put(self, _: &mut Words) {}
+    #[inline(always)]
+    fn take(_: &[u64; WORDS]) -> Option<Self> {
+        Some(())
+    }
+}
+
+impl<T: Plain> Values for T {
+    const COUNT: usize = 1;
+    #[inline(always)]
+    fn put(self, words: &mut Words) {
+        words[1].write(self.to_word());
+    }
+    #[inline(always)]
+    fn take(words: &[u64; WORDS]) -> Option<Self> {
+        T::from_word(words[1])
+    }
+}
+
+macro_rules! tuple {
+    ($count:literal: $($kind:ident $at:literal $field:tt),*) => {
+        impl<$($kind: Plain),*> Values for ($($kind,)*) {
+            const COUNT: usize = $count;
+            #[inline(always)]
+            fn put(self, words: &mut Words) {
+                $(words[$at].write(self.$field.to_word());)*
+            }
+            #[inline(always)]
+            fn take(words: &[u64; WORDS]) -> Option<Self> {
+                Some(($($kind::from_word(words[$at])?,)*))
+            }
+        }
+    };
+}
+
+tuple!(2: A 1 0, B 2 1);
+tuple!(3: A 1 0, B 2 1, C 3 2);
+tuple!(4: A 1 0, B 2 1, C 3 2, D 4 3);
+
+/// What came back from a register message.
+#[derive(Clone, Copy, Debug)]
+pub struct Came {
+    /// The result of the call, and the length.
+    pub word: u64,
+    /// The alias of the port, for a server.
+    pub alias: u64,
+    /// The message, and behind it what stood in the registers before.
+    pub words: [u64; WORDS],
+}
+
+impl Came {
+    /// The result of the call.
+    #[inline(always)]
+    #[must_use]
+    pub const fn code(&self) -> Code {
+        Code::from_word(self.word)
+    }
+
+    /// Words of the message. What is not whole words counts as too few.
+    #[inline(always)]
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        (self.word >> 11 & 0x1f) as usize
+    }
+}
+
+/// Makes a call of the kernel whose messages travel in registers: `count` words are sent.
+///
+/// # Safety
+/// The call is one of register messages, which writes no memory, and `at` what it takes.
+#[inline(always)]
+#[must_use]
+pub unsafe fn in_registers(call: Call, at: u64, words: Words, count: usize) -> Came {
+    let mut word = call as u64 | (count as u64) << 11;
+    let mut alias = at;
+    let mut came = [0; WORDS];
+    // SAFETY: the registers are those of register messages; no reference is sent or received. The
+    // stack is as it was, and the register that the compiler keeps for itself too.
+    unsafe {
+        asm!(
+            "push rbx",
+            "xor ebx, ebx",
+            rt::gate!(),
+            "pop rbx",
+            inlateout("rax") word,
+            inlateout("rdi") alias,
+            inlateout("rsi") words[0] => came[0],
+            inlateout("rdx") words[1] => came[1],
+            inlateout("r10") words[2] => came[2],
+            inlateout("r8") words[3] => came[3],
+            inlateout("r9") words[4] => came[4],
+            inlateout("r12") words[5] => came[5],
+            inlateout("r13") words[6] => came[6],
+            inlateout("r14") words[7] => came[7],
+            inlateout("r15") 0u64 => _,
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    Came {
+        word,
+        alias,
+        words: came,
+    }
+}
