@@ -26,6 +26,9 @@ use x86_64 as machine;
 pub mod host;
 #[cfg(not(target_os = "none"))]
 use host as machine;
+#[cfg(test)]
+#[path = "x86_64/paging_model.rs"]
+mod paging_model;
 
 pub use machine::{
     activate_none, alloc_slice, alloc_stack, archive, call_continuation, command_line, copy_bytes,

@@ -243,6 +243,17 @@ pub(super) unsafe fn zero_page(physical: u64) {
     unsafe { ((DIRECT_BASE + physical) as *mut [u64; 512]).write_bytes(0, 1) };
 }
 
+/// The word at `index` of a table of users' translations. The processor only reads it.
+///
+/// # Safety
+/// At `physical` is a page of the pool in which there are such words and nothing else.
+#[inline(always)]
+pub(super) unsafe fn table_word(physical: u64, index: usize) -> &'static Cell<u64> {
+    let address = DIRECT_BASE | physical | (index as u64 & 511) << 3;
+    // SAFETY: the pool is mapped for ever, and the address is a multiple of 8; the caller promises the rest.
+    unsafe { &*(address as *const Cell<u64>) }
+}
+
 /// Builds the kernel's half of every address space and switches to it.
 fn map_kernel(ram: &Ranges) {
     let none = "no memory for the kernel's own translations";

@@ -4,10 +4,16 @@
 //! whose last entry was removed goes back as it is. Beside the tables stands one count per table:
 //! the entries in use. Accessed and dirty bits are set from the beginning, so that the processor
 //! never writes to a table.
+//!
+//! The processor may look at the tables in use at any instant, also where no program ever looked, and keep
+//! what it saw: translations of pages, and the way to a table. Hence a removal has three steps, in this
+//! order: the entries of all levels are cleared; the processor is told to forget them; only then may a table
+//! page that was given back get new entries. The tests in `host/tables.rs` run this file on a model of a
+//! processor that keeps all that it may.
 
 use super::instructions::{cr3, invlpg, set_cr3};
 use super::memory::{
-    self, zero_page, ACCESSED, ADDRESS, DIRECT_BASE, DIRTY, NO_EXECUTE, PRESENT, UNCACHED, USER,
+    self, table_word, zero_page, ACCESSED, ADDRESS, DIRTY, NO_EXECUTE, PRESENT, UNCACHED, USER,
     WRITABLE,
 };
 use super::Global;
@@ -50,6 +56,14 @@ pub(super) fn init(base: u64, pages: u32) {
         .set(notes.expect("no memory for the notes on table pages"));
 }
 
+/// As [`init`], for a test, whatever has been before.
+#[cfg(test)]
+pub(super) fn begin_anew(base: u64, pages: u32) {
+    BUDGET.0.free.set(0);
+    BUDGET.0.untouched.set(0);
+    init(base, pages);
+}
+
 /// A table page of the budget, by its physical address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Table(u64);
@@ -78,11 +92,9 @@ impl Table {
 
     #[inline(always)]
     fn entry(self, index: usize) -> &'static Cell<u64> {
-        let address = DIRECT_BASE | self.0 | (index as u64 & 511) << 3;
         // SAFETY: a word of a table page of the budget, in which nothing else than such words is:
-        // a `Table` is made only by `take` and from entries that lead to one. The processor only
-        // reads it.
-        unsafe { &*(address as *const Cell<u64>) }
+        // a `Table` is made only by `take` and from entries that lead to one.
+        unsafe { table_word(self.0, index) }
     }
 
     /// How many entries are in use. Of a root, only users' entries count.
@@ -371,9 +383,14 @@ impl PageTable {
             freed: 0,
         };
         removal.remove(root, 4, from, to.min(USER_END));
-        let singly = removal.removed <= FLUSH_SINGLY && (removal.removed > 0 || removal.freed == 0);
-        if loaded && !singly {
-            load(root.physical());
+        if loaded {
+            if removal.removed > FLUSH_SINGLY {
+                load(root.physical());
+            } else if removal.freed > 0 {
+                // The pages are forgotten one by one, but the way to their tables may have been seen again
+                // since. Invalidating any one address makes the processor forget all such ways.
+                invlpg(from);
+            }
         }
         removal.removed
     }
@@ -419,6 +436,29 @@ impl PageTable {
     }
 }
 
+/// The byte at an address of users' memory, as the translations in use have it.
+pub(super) fn byte_in_use(address: u64) -> Option<u8> {
+    let root = cr3();
+    if address >= USER_END || root == memory::kernel_root() {
+        return None;
+    }
+    // Whatever else is in CR3 is the root of a `PageTable`.
+    let mut table = Table::of(root);
+    for level in [4, 3, 2] {
+        let entry = table.entry(index(address, level)).get();
+        if entry == 0 {
+            return None;
+        }
+        table = Table::of(entry);
+    }
+    let entry = table.entry(index(address, 1)).get();
+    let pfn = Pfn(((entry & ADDRESS) / PAGE_SIZE) as u32);
+    let mut byte = [0];
+    (entry != 0 && user_frame(pfn))
+        .then(|| memory::read_bytes(pfn, address % PAGE_SIZE, &mut byte))?;
+    Some(byte[0])
+}
+
 /// No user memory is translated until the next [`PageTable::activate`].
 pub fn activate_none() {
     load(memory::kernel_root());
@@ -445,8 +485,8 @@ struct Removal<'a> {
 
 impl Removal<'_> {
     /// Removes what `table`, which is not of the lowest level, translates of the range, which begins at a
-    /// page. Tables that have no entries any more go back; the processor may have cached the way through
-    /// them. Any flush forgets that, and one happens before the caller returns and another space uses them.
+    /// page. Tables that have no entries any more go back; the processor may still know the way to them,
+    /// which the caller makes it forget before anybody takes a table.
     fn remove(&mut self, table: Table, level: u32, start: u64, end: u64) {
         let reach = PAGE_SIZE << (9 * (level - 1));
         let mut at = start;

@@ -1,0 +1,371 @@
+//! `paging.rs` on the host, over a model of a processor that forgets nothing that it may keep.
+//!
+//! A processor may walk the tables that CR3 leads to at any instant, for any address, and keep what it
+//! sees: translations of pages, and the way to a table ("paging-structure caches"). It may go on from any
+//! such way, although the entry above it is gone. The model keeps all of both, from before each operation
+//! and from after each invalidation, until an instruction says that it is gone:
+//!
+//! * `invlpg` forgets the translations of one page, and every way (Intel SDM, volume 3A, 4.10.4.1; AMD APM,
+//!   volume 2, 5.5, with `EFER.TCE` clear);
+//! * loading CR3, without process-context identifiers, forgets everything that is not global.
+//!
+//! After each operation it must know nothing that the tables do not say.
+
+use crate::{host, Pfn};
+use abi::{access, PAGE_SIZE, USER_END};
+use core::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard};
+
+#[path = "paging.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod paging;
+use paging::PageTable;
+
+/// As on the machine: a static that one thread uses.
+struct Global<T>(T);
+// SAFETY: only tests that hold `TURN` use one.
+unsafe impl<T> Sync for Global<T> {}
+
+/// Whose turn it is to use the model.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Table pages that there are.
+const TABLES: u32 = 64;
+/// Physical address of the first.
+const BASE: u64 = 0x1000_0000;
+/// The kernel's own root, which translates nothing for users.
+const KERNEL_ROOT: u64 = 0x7000;
+
+/// A way to a table: its level, the number of the range that it translates, its address.
+type Way = (u32, u64, u64);
+
+struct Model {
+    words: RefCell<Vec<&'static [Cell<u64>]>>,
+    cr3: Cell<u64>,
+    /// Page number and entry.
+    translations: RefCell<BTreeSet<(u64, u64)>>,
+    ways: RefCell<BTreeSet<Way>>,
+    /// Words that were asked for, and pages and everything invalidated, since the operation began.
+    touched: Cell<u64>,
+    singly: Cell<u32>,
+    loads: Cell<u32>,
+}
+
+static MODEL: Global<Model> = Global(Model {
+    words: RefCell::new(Vec::new()),
+    cr3: Cell::new(KERNEL_ROOT),
+    translations: RefCell::new(BTreeSet::new()),
+    ways: RefCell::new(BTreeSet::new()),
+    touched: Cell::new(0),
+    singly: Cell::new(0),
+    loads: Cell::new(0),
+});
+
+fn word(physical: u64, index: usize) -> &'static Cell<u64> {
+    let page = (physical - BASE) / PAGE_SIZE;
+    &MODEL.0.words.borrow()[page as usize][index & 511]
+}
+
+impl Model {
+    /// Keeps all that a walk can see now, from CR3 and from every way that is known.
+    fn look(&self) {
+        let mut ways = self.ways.borrow_mut();
+        let mut left: Vec<Way> = ways.iter().copied().collect();
+        if self.cr3.get() != KERNEL_ROOT {
+            left.push((4, 0, self.cr3.get()));
+        }
+        while let Some((level, range, table)) = left.pop() {
+            for i in 0..if level == 4 { 256 } else { 512 } {
+                let entry = word(table, i).get();
+                if entry & memory::PRESENT == 0 {
+                    continue;
+                }
+                let below = range << 9 | i as u64;
+                if level == 1 {
+                    self.translations.borrow_mut().insert((below, entry));
+                    continue;
+                }
+                let way = (level - 1, below, entry & memory::ADDRESS);
+                if ways.insert(way) {
+                    left.push(way);
+                }
+            }
+        }
+    }
+
+    /// The entry for a range of `level` in the tables as they are.
+    fn entry(&self, level: u32, range: u64) -> u64 {
+        let mut table = self.cr3.get();
+        let mut entry = 0;
+        for l in (level..=4).rev() {
+            if table == KERNEL_ROOT {
+                return 0;
+            }
+            entry = word(table, (range >> (9 * (l - level)) & 511) as usize).get();
+            if entry & memory::PRESENT == 0 {
+                return 0;
+            }
+            table = entry & memory::ADDRESS;
+        }
+        entry
+    }
+
+    /// Nothing is known that the tables do not say.
+    fn check(&self) {
+        for &(page, entry) in self.translations.borrow().iter() {
+            let address = page * PAGE_SIZE;
+            assert!(
+                self.entry(1, page) == entry,
+                "the processor keeps a translation that is gone: {address:#x}"
+            );
+        }
+        for &(level, range, table) in self.ways.borrow().iter() {
+            let entry = self.entry(level + 1, range);
+            let address = range << (12 + 9 * level);
+            assert!(
+                entry != 0 && entry & memory::ADDRESS == table,
+                "the processor keeps a way to a table of level {level} that is gone: {address:#x}"
+            );
+        }
+    }
+}
+
+/// One operation: the processor looks before it, and knows nothing wrong after it.
+fn step<R>(f: impl FnOnce() -> R) -> R {
+    let model = &MODEL.0;
+    model.look();
+    model.touched.set(0);
+    model.singly.set(0);
+    model.loads.set(0);
+    let result = f();
+    model.look();
+    model.check();
+    result
+}
+
+/// The instructions that `paging.rs` uses.
+mod instructions {
+    use super::*;
+
+    pub(super) fn cr3() -> u64 {
+        MODEL.0.cr3.get()
+    }
+
+    /// # Safety
+    /// None here: as on the machine.
+    pub(super) unsafe fn set_cr3(value: u64) {
+        let model = &MODEL.0;
+        model.cr3.set(value);
+        model.loads.set(model.loads.get() + 1);
+        model.translations.borrow_mut().clear();
+        model.ways.borrow_mut().clear();
+        model.look();
+    }
+
+    pub(super) fn invlpg(address: u64) {
+        let model = &MODEL.0;
+        model.singly.set(model.singly.get() + 1);
+        let page = address / PAGE_SIZE;
+        model.translations.borrow_mut().retain(|t| t.0 != page);
+        model.ways.borrow_mut().clear();
+        model.look();
+    }
+}
+
+/// The part of `memory.rs` that `paging.rs` uses.
+mod memory {
+    use super::*;
+    pub(super) use crate::{alloc_slice, read_bytes};
+
+    pub(super) const PRESENT: u64 = 1;
+    pub(super) const WRITABLE: u64 = 1 << 1;
+    pub(super) const USER: u64 = 1 << 2;
+    pub(super) const UNCACHED: u64 = 1 << 4 | 1 << 3;
+    pub(super) const ACCESSED: u64 = 1 << 5;
+    pub(super) const DIRTY: u64 = 1 << 6;
+    pub(super) const NO_EXECUTE: u64 = 1 << 63;
+    pub(super) const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+
+    pub(super) fn kernel_root() -> u64 {
+        KERNEL_ROOT
+    }
+
+    pub(super) fn kernel_root_entry(_: usize) -> u64 {
+        0
+    }
+
+    /// # Safety
+    /// None here: as on the machine.
+    pub(super) unsafe fn table_word(physical: u64, index: usize) -> &'static Cell<u64> {
+        MODEL.0.touched.set(MODEL.0.touched.get() + 1);
+        word(physical, index)
+    }
+
+    /// # Safety
+    /// None here: as on the machine.
+    pub(super) unsafe fn zero_page(physical: u64) {
+        MODEL.0.touched.set(MODEL.0.touched.get() + 8);
+        (0..512).for_each(|i| word(physical, i).set(0));
+    }
+}
+
+const R: u64 = access::READ;
+const W: u64 = access::WRITE;
+/// Where tests begin: the last page that a table of the lowest level translates.
+const AT: u64 = 0x4000_0000 - PAGE_SIZE;
+
+/// A processor that knows nothing, and frames for it.
+fn fresh() -> MutexGuard<'static, ()> {
+    let turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    host::reset(256);
+    let model = &MODEL.0;
+    let tables = (0..TABLES).map(|_| -> &[Cell<u64>] { vec![Cell::new(0); 512].leak() });
+    *model.words.borrow_mut() = tables.collect();
+    model.cr3.set(KERNEL_ROOT);
+    model.translations.borrow_mut().clear();
+    model.ways.borrow_mut().clear();
+    paging::begin_anew(BASE, TABLES);
+    turn
+}
+
+fn frame(i: u64) -> Pfn {
+    Pfn(host::FIRST_FRAME + (i % 200) as u32)
+}
+
+/// So many pages from `at` on.
+fn fill(table: &PageTable, at: u64, pages: u64) {
+    for i in 0..pages {
+        table
+            .insert(at + i * PAGE_SIZE, frame(i), R | W, false)
+            .expect("a table page");
+    }
+}
+
+#[test]
+fn a_removed_page_is_forgotten_with_the_way_to_it() {
+    let _turn = fresh();
+    for pages in (1..=20).chain([512, 513, 1000]) {
+        let (table, other) = (PageTable::new(), PageTable::new());
+        step(|| fill(&table, AT, pages));
+        step(|| table.activate());
+        // A range of one page keeps its table for the next one.
+        let end = AT + (pages + u64::from(pages == 1)) * PAGE_SIZE;
+        assert_eq!(
+            step(|| table.remove(AT, end)),
+            pages as u32,
+            "all that were there"
+        );
+        assert_eq!(table.pages(), 1, "tables without entries go back");
+        // Who has the tables now translates other addresses by them.
+        fill(&other, 0x123_4567_8000, 3);
+        step(|| table.keep_active());
+        step(|| other.clear());
+        step(|| table.clear());
+    }
+}
+
+#[test]
+fn a_replaced_page_is_forgotten() {
+    let _turn = fresh();
+    let table = PageTable::new();
+    fill(&table, AT, 4);
+    step(|| table.activate());
+    step(|| fill(&table, AT + PAGE_SIZE, 2));
+    assert_eq!(step(|| table.remove(AT, AT + PAGE_SIZE)), 1, "one page");
+    let gone = |table: &PageTable| table.lookup(AT).is_none();
+    assert!(gone(&table) && table.lookup(AT + PAGE_SIZE) == Some((frame(0), R | W)));
+    step(|| table.clear());
+}
+
+#[test]
+fn any_order_of_changes_leaves_nothing_behind() {
+    let _turn = fresh();
+    let tables = [PageTable::new(), PageTable::new()];
+    let mut pages = [const { std::collections::BTreeMap::new() }; 2];
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut dice = move |n: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % n
+    };
+    // Few ranges, so that tables of every level come and go.
+    let starts = [
+        0,
+        0x1f_8000,
+        0x3fff_8000,
+        0x7f_ffff_8000,
+        USER_END - 0x40_0000,
+    ];
+    for i in 0..1500 {
+        let which = dice(2) as usize;
+        let (table, known) = (&tables[which], &mut pages[which]);
+        let from = starts[dice(5) as usize] + dice(24) * PAGE_SIZE;
+        let count = [1, 1, 3, 17, 600][dice(5) as usize];
+        match dice(8) {
+            0..4 => step(|| {
+                for page in (0..count.min(20)).map(|page| from + page * PAGE_SIZE) {
+                    let rights = [R, R | W][(i % 2) as usize];
+                    if table.insert(page, frame(i), rights, false).is_some() {
+                        known.insert(page, (frame(i), rights));
+                    }
+                }
+            }),
+            4..7 => {
+                let end = from + count * PAGE_SIZE;
+                let gone: Vec<u64> = known.range(from..end).map(|(page, _)| *page).collect();
+                let removed = step(|| table.remove(from, end));
+                assert_eq!(removed as usize, gone.len(), "pages that were removed");
+                gone.iter().for_each(|page| drop(known.remove(page)));
+            }
+            _ => step(|| table.activate()),
+        }
+        let found = |page: u64| known.get(&page).copied();
+        for page in (0..30).map(|page| from + page * PAGE_SIZE) {
+            assert_eq!(table.lookup(page), found(page), "what is at {page:#x}");
+        }
+    }
+    tables.iter().for_each(|table| step(|| table.clear()));
+    assert_eq!(
+        tables[0].pages() + tables[1].pages(),
+        0,
+        "clear leaves tables"
+    );
+}
+
+/// Words touched, pages invalidated one by one, and CR3 loads: what an operation costs.
+#[test]
+fn what_changes_cost() {
+    let _turn = fresh();
+    let cost = |what: &str, most: (u64, u32, u32), f: &dyn Fn()| {
+        step(f);
+        let model = &MODEL.0;
+        let took = (model.touched.get(), model.singly.get(), model.loads.get());
+        assert!(
+            took.0 <= most.0 && took.1 <= most.1 && took.2 <= most.2,
+            "{what} costs (words, pages invalidated, loads of CR3) {took:?} instead of {most:?}"
+        );
+    };
+    let table = PageTable::new();
+    fill(&table, AT, 40);
+    step(|| table.activate());
+    let page = |i: u64| AT + i * PAGE_SIZE;
+    let look = || drop(table.lookup(page(5)));
+    look();
+    cost("a page whose table was used lately", (1, 0, 0), &look);
+    cost("a page that is supplied", (1, 0, 0), &|| {
+        fill(&table, page(40), 1)
+    });
+    let remove = |i, n| drop(table.remove(page(i), page(i + n)));
+    cost("one page that goes", (1, 1, 0), &|| remove(40, 1));
+    cost("16 pages that go", (24, 16, 0), &|| remove(1, 16));
+    cost("what is not there", (1100, 0, 0), &|| {
+        drop(table.remove(0, AT))
+    });
+    // The search ends with the last entry.
+    let rest = &|| drop(table.remove(AT, USER_END));
+    cost("the rest, with its tables", (40, 1, 1), rest);
+    cost("an empty space", (0, 0, 0), rest);
+    step(|| table.clear());
+}
