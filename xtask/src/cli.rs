@@ -117,7 +117,7 @@ pub(crate) struct ProveOptions {
     #[command(flatten)]
     claim: Claim,
     /// With --mutants: only those whose name contains FILTER
-    #[arg(requires = "mutants", conflicts_with = "interrupts")]
+    #[arg(requires = "mutants", conflicts_with_all = ["interrupts", "model"])]
     pub(crate) filter: Option<String>,
     /// Begin anew
     #[arg(long)]
@@ -135,12 +135,21 @@ struct Claim {
     /// `K killed, S survived`
     #[arg(long)]
     mutants: bool,
+    /// The specification explored exhaustively: no order of calls in small systems with a hostile party
+    /// breaks a rule of the design; SIZE moves farther than `test` goes
+    #[arg(long, value_name = "SIZE", num_args = 0..=1, default_missing_value = "1", require_equals = true)]
+    model: Option<u8>,
 }
 
 impl ProveOptions {
     /// Whether it is about the planted mistakes, and not about interrupts.
     pub(crate) fn is_about_mutants(&self) -> bool {
         self.claim.mutants
+    }
+
+    /// How many moves farther than `test` the specification is explored, if it is about that.
+    pub(crate) fn size_of_model(&self) -> Option<u8> {
+        self.claim.model
     }
 }
 
@@ -213,6 +222,8 @@ mod tests {
             "fuzz --guest",
             "prove --interrupts --fresh",
             "prove --mutants ipc",
+            "prove --model",
+            "prove --model=2",
             "explain cond_wait",
             "build --all",
             "completions bash",
@@ -267,6 +278,8 @@ mod tests {
             "prove",
             "prove --interrupts now",
             "prove --interrupts --mutants",
+            "prove --model=deep",
+            "prove --model --mutants",
             "prove --mutants a b",
             "syscalls all",
             "bench a b",

@@ -22,7 +22,7 @@ use xtask_build::error::Error;
 use xtask_build::project::Project;
 use xtask_build::{busybox, image};
 use xtask_docs::{explain, reference, syscalls};
-use xtask_test::{fuzz, interrupts, mutants};
+use xtask_test::{fuzz, interrupts, model, mutants};
 
 fn main() -> ExitCode {
     let command = match cli::parse() {
@@ -54,7 +54,10 @@ fn dispatch(command: Command) -> Result<u8, Error> {
         Command::Prove(options) if options.is_about_mutants() => {
             mutants::run(&Project::find()?, options.filter.as_deref(), options.fresh)
         }
-        Command::Prove(options) => interrupts::run(&Project::find()?, options.fresh),
+        Command::Prove(options) => match options.size_of_model() {
+            Some(size) => model::run(&Project::find()?, size),
+            None => interrupts::run(&Project::find()?, options.fresh),
+        },
         Command::Check => check::run(&Project::find()?),
         Command::Clean => clean(&Project::find()?),
         Command::Build(choice) => {

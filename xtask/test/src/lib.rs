@@ -19,6 +19,7 @@ mod cut;
 pub mod fuzz;
 pub mod interrupts;
 mod journal;
+pub mod model;
 pub mod mutants;
 pub mod scenario;
 #[path = "../../../tests/scenarios/mod.rs"]

@@ -1,0 +1,150 @@
+//! Rules broken on purpose, so that tests see that the exploration finds what it looks for. Each is a small
+//! change of what one step of the specification does.
+
+use crate::moves::manages;
+use crate::scene::{role, Role, CALL_BYTES, THEIRS};
+use abi::ipc::{plan, Plan};
+use abi::state::Stage;
+use abi::{Call, Code, PAGE_SIZE};
+use spec::object::{Body, End, Phase};
+use spec::wait::{Hint, Status, Waiting};
+use spec::{Event, Id, Seen, System};
+
+/// A broken rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plant {
+    /// Calls that manage an object wait for its body, as those do that use it.
+    ManagerWaits,
+    /// Who has a reference to a client's end can say that he has its exception, and is believed.
+    TakesOver,
+    /// Whoever has no reason to wait any more, and was given nothing, is not woken.
+    ForgetsToWake,
+    /// An interrupt for a thread that does not wait for one is dropped.
+    DropsInterrupt,
+    /// A new body has not what the old state said of the pending interrupt.
+    ForgetsPending,
+    /// What is connected to a port hands out the port's own place: the space of its server.
+    Leaks,
+}
+
+fn word(system: &System, who: Id) -> Option<Call> {
+    Call::from_number(system.thread(who).registers.call() as u8)
+}
+
+/// The object at an address of the shared page.
+fn at(system: &System, address: u64) -> Option<Id> {
+    // The frame of the page that both spaces see at the same address.
+    (address & !(PAGE_SIZE - 1) == THEIRS).then(|| system.object_at((3, address % PAGE_SIZE)))?
+}
+
+impl Plant {
+    /// Whether this step is one that it changes.
+    #[must_use]
+    pub fn changes(self, system: &System, event: Event, who: Id) -> bool {
+        if event != Event::Syscall {
+            return false;
+        }
+        let Some(call) = word(system, who) else { return false };
+        let first = || at(system, system.thread(who).registers.parameter(0));
+        match self {
+            Plant::ManagerWaits => {
+                let manager = role(&system.thread(who).registers) == Some(Role::Manager);
+                let vacant = |id: Id| system.objects[&id].phase == Phase::Vacant;
+                manager && manages(call) && first().is_some_and(vacant)
+            }
+            Plant::TakesOver => {
+                call == Call::ThreadSetState
+                    || plan(call).has(Plan::REPLY)
+                        && system.thread(who).server.stage == Stage::Exception
+            }
+            Plant::DropsInterrupt => call == Call::ThreadInterrupt,
+            Plant::ForgetsToWake => false,
+            Plant::ForgetsPending => call == Call::ThreadSetState,
+            Plant::Leaks => call == Call::PortGetState,
+        }
+    }
+
+    /// The step, changed.
+    pub fn step(self, system: &mut System, event: Event, now: u64, seen: Seen) {
+        let who = system.running;
+        let before = system.clone();
+        let registers = system.thread(who).registers;
+        match self {
+            Plant::ManagerWaits => {
+                system.thread_mut(who).status = Status::Waiting(Waiting::Vacant);
+                return;
+            }
+            Plant::TakesOver if word(system, who) != Some(Call::ThreadSetState) => {
+                if let Some(peer) = system.thread(who).server.peer {
+                    system.thread_mut(peer).hint = Hint::Excepted(who);
+                }
+            }
+            _ => {}
+        }
+        system.step(event, now, seen);
+        match self {
+            Plant::TakesOver if word(&before, who) == Some(Call::ThreadSetState) => {
+                let (target, end) = (at(&before, registers.parameter(0)), registers.parameter(4));
+                let peer = at(&before, end).and_then(|r| match &before.objects[&r].body {
+                    Body::Reference(r) => Some(r.target.id),
+                    _ => None,
+                });
+                let given = Stage::from_raw(stage_in_memory(&before));
+                let (Some(target), Some(peer)) = (target, peer) else { return };
+                let stopped = before.objects.get(&target).is_some_and(|o| match &o.body {
+                    Body::Thread(t) => t.stops > 0,
+                    _ => false,
+                });
+                if stopped && given == Some(Stage::Exception) {
+                    let thread = system.thread_mut(target);
+                    thread.server = End { stage: Stage::Exception, peer: Some(peer) };
+                    thread.registers = abi::Registers::starting(crate::scene::HOSTILE, 0, 0);
+                    let caller = &mut system.thread_mut(who).registers;
+                    caller.set_pc(registers.pc() + CALL_BYTES);
+                    caller.set_call(Code::Ok as u64);
+                }
+            }
+            Plant::DropsInterrupt => {
+                let target = at(&before, registers.parameter(0))
+                    .or_else(|| before.object_at((2, registers.parameter(0) % PAGE_SIZE)));
+                let target = target.and_then(|r| match &before.objects[&r].body {
+                    Body::Reference(r) => Some(r.target.id),
+                    _ => None,
+                });
+                let old = target.and_then(|t| before.objects.get(&t)).map(|o| o.body.clone());
+                let (Some(target), Some(Body::Thread(old))) = (target, old) else { return };
+                let waited = old.status == Status::Waiting(Waiting::Interrupt);
+                if !waited {
+                    system.thread_mut(target).interrupt = old.interrupt;
+                }
+            }
+            Plant::ForgetsPending => {
+                if let Some(target) = at(&before, registers.parameter(0)) {
+                    if let Some(Body::Thread(_)) = system.objects.get(&target).map(|o| &o.body) {
+                        system.thread_mut(target).interrupt = false;
+                    }
+                }
+            }
+            Plant::Leaks => {
+                let ours = system.all(abi::Type::Space).next().map(|(id, _)| id);
+                let reference = at(&before, registers.parameter(2));
+                if let (Some(ours), Some(reference)) = (ours, reference) {
+                    let target = spec::object::Target {
+                        kind: abi::RefKind::Space,
+                        id: ours,
+                        of_server: false,
+                    };
+                    system.reference_mut(reference).target = target;
+                }
+            }
+            Plant::ManagerWaits | Plant::TakesOver | Plant::ForgetsToWake => {}
+        }
+    }
+}
+
+/// The stage of the server's end in the state that a hostile thread has stored.
+fn stage_in_memory(system: &System) -> u64 {
+    let offset = (abi::REGISTER_WORDS as u64 + 5) * 8;
+    let bytes = system.peek(5, offset, 8);
+    u64::from_le_bytes(bytes.try_into().unwrap_or_default())
+}

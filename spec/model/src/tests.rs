@@ -1,0 +1,88 @@
+//! Nothing is found in the specification as it is; with a rule broken, the exploration finds that.
+
+use crate::explore::{explore, Exploration, Report};
+use crate::plant::Plant;
+use crate::scene::Scene;
+use crate::scenes;
+
+/// Explores as far as a test run does.
+fn holds(scene: Scene, states: usize) {
+    let (name, depth) = (scene.name, scene.depth);
+    let report = explore(Exploration::new(scene, None, depth));
+    print(name, &report);
+    if let Some((property, trace)) = report.found.first() {
+        panic!("{name}: broken: {property}\n{trace}");
+    }
+    assert!(report.states >= states, "{name}: only {} states", report.states);
+}
+
+fn print(name: &str, report: &Report) {
+    println!(
+        "note {name}: {} states, {} steps, depth {}{}, {:.1} s",
+        report.states,
+        report.steps,
+        report.depth,
+        if report.all { " (all there are)" } else { "" },
+        report.time.as_secs_f64()
+    );
+}
+
+/// With the rule broken, the property is what is found first, after so many moves.
+fn finds(scene: Scene, plant: Plant, property: &str, moves: usize) {
+    let name = scene.name;
+    let report = explore(Exploration::new(scene, Some(plant), moves));
+    print(name, &report);
+    let Some((found, trace)) = report.found.first() else {
+        panic!("{plant:?} is not found in {name}");
+    };
+    assert_eq!((*found, trace.lines().count()), (property, moves), "{plant:?}:\n{trace}");
+}
+
+#[test]
+fn the_rules_hold_beside_a_manager() {
+    holds(scenes::manager(), 100_000);
+}
+
+#[test]
+fn the_rules_hold_beside_a_keeper() {
+    holds(scenes::exception(), 20_000);
+}
+
+#[test]
+fn the_rules_hold_when_threads_are_cut() {
+    holds(scenes::cut(), 500);
+}
+
+#[test]
+fn a_manager_that_waits_is_found() {
+    finds(scenes::manager(), Plant::ManagerWaits, "a manager's call returns", 2);
+}
+
+#[test]
+fn a_server_that_takes_over_an_exception_is_found() {
+    let property = "an exception is answered by its keeper or by nobody";
+    finds(scenes::exception(), Plant::TakesOver, property, 10);
+}
+
+#[test]
+fn a_wake_up_that_is_forgotten_is_found() {
+    let mut scene = scenes::manager();
+    scene.calls = |call| call.name().starts_with("mutex");
+    finds(scene, Plant::ForgetsToWake, "no wake-up is lost", 3);
+}
+
+#[test]
+fn an_interrupt_that_is_dropped_is_found() {
+    finds(scenes::manager(), Plant::DropsInterrupt, "no interrupt is lost", 2);
+}
+
+#[test]
+fn a_state_that_is_not_complete_is_found() {
+    let property = "a stopped thread's state is complete";
+    finds(scenes::manager(), Plant::ForgetsPending, property, 2);
+}
+
+#[test]
+fn a_reference_that_was_not_given_is_found() {
+    finds(scenes::manager(), Plant::Leaks, "nobody reaches what was not given", 1);
+}
