@@ -89,7 +89,7 @@ impl Session {
         // SAFETY: a register message writes no memory.
         let came =
             unsafe { wire::in_registers(Call::CallShort, self.port.handle(), words, 1 + count) };
-        if came.code() != Code::Ok || came.count() == 0 {
+        if !came.is(Code::Ok) || came.count() == 0 {
             return Err(Error::Broken);
         }
         self.number.set(number.wrapping_add(1));

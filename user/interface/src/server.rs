@@ -178,6 +178,8 @@ struct Slot<S> {
     /// The last request that must not be repeated, and its reply.
     done: Option<(u64, Reply)>,
     waiting: Option<Waiting>,
+    /// Wakes the request that waits.
+    waker: Waker,
 }
 
 /// A server of one interface.
@@ -263,7 +265,7 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
         };
         // SAFETY: a register message writes no memory.
         let came = unsafe { wire::in_registers(call, self.portset.handle(), words, count) };
-        if came.code() != Code::Call {
+        if !came.is(Code::Call) {
             return None;
         }
         let request = Request {
@@ -326,7 +328,7 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
     fn handle(&mut self, alias: u64, head: u64, request: &Request<'_>) -> Option<Reply> {
         let index = alias.wrapping_sub(1) as usize;
         let Some(Some(slot)) = self.sessions.get_mut(index) else {
-            return self.knock(alias, request);
+            return self.knock(alias, request.method, request.count, request.words[1]);
         };
         if request.count == 0 {
             return Some(Reply::new::<()>(Err(Error::Invalid)));
@@ -355,7 +357,8 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
 
     /// Something came to a port that is no session's.
     #[cold]
-    fn knock(&mut self, alias: u64, request: &Request<'_>) -> Option<Reply> {
+    #[inline(never)]
+    fn knock(&mut self, alias: u64, method: u16, count: usize, id: u64) -> Option<Reply> {
         if alias == BELL {
             // Whoever rang only has to be let go.
             return Some(Reply {
@@ -363,8 +366,8 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
                 count: 0,
             });
         }
-        let opened = match (alias, request.count, request.method) {
-            (DOOR, 2.., QUERY) if request.words[1] == S::ID => self.open(),
+        let opened = match (alias, count, method) {
+            (DOOR, 2.., QUERY) if id == S::ID => self.open(),
             (DOOR, 2.., QUERY) => Err(Error::Unsupported),
             _ => Err(Error::Invalid),
         };
@@ -384,6 +387,7 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
         if index >= MAX_SESSIONS {
             return Err(Error::NoMemory);
         }
+        let alias = index as u64 + 1;
         let port = Port::new().map_err(rt::error_of)?;
         let reference = port.reference().map_err(rt::error_of)?;
         let slot = Slot {
@@ -391,8 +395,11 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
             port,
             done: None,
             waiting: None,
+            waker: Waker::from(Arc::new(Alarm {
+                bell: Arc::clone(&self.bell),
+                alias,
+            })),
         };
-        let alias = index as u64 + 1;
         slot.port
             .set_state(&PortState { alias }, self.portset_ref.handle())
             .map_err(rt::error_of)?;
@@ -419,15 +426,8 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
             .get_mut(alias.wrapping_sub(1) as usize)?
             .as_mut()?;
         let waiting = slot.waiting.as_mut()?;
-        let waker = Waker::from(Arc::new(Alarm {
-            bell: Arc::clone(&self.bell),
-            alias,
-        }));
-        match waiting
-            .future
-            .as_mut()
-            .poll(&mut Context::from_waker(&waker))
-        {
+        let mut context = Context::from_waker(&slot.waker);
+        match waiting.future.as_mut().poll(&mut context) {
             Poll::Ready(reply) => {
                 slot.done = Some((waiting.number, reply));
                 slot.waiting = None;

@@ -156,11 +156,11 @@ pub struct Came {
 }
 
 impl Came {
-    /// The result of the call.
+    /// Whether this is the result of the call.
     #[inline(always)]
     #[must_use]
-    pub const fn code(&self) -> Code {
-        Code::from_word(self.word)
+    pub const fn is(&self, code: Code) -> bool {
+        self.word as u8 == code as u8
     }
 
     /// Words of the message. What is not whole words counts as too few.
