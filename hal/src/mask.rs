@@ -44,7 +44,7 @@ pub const IRQ: Irq = if cfg!(fermata_irq = "optimistic") {
 /// used, that is the flag; the others are there to be measured (Stodolsky et al., Table 3), each in a kernel
 /// whose only interrupts are those that it masks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum MaskMethod {
     /// The interrupt flag.
     Flag,
     /// The processor's task priority, as its register CR8. No device interrupts.
@@ -56,14 +56,14 @@ pub(crate) enum Way {
 }
 
 /// How this kernel masks them there.
-pub(crate) const WAY: Way = if cfg!(fermata_mask = "cr8") {
-    Way::Cr8
+pub(crate) const METHOD: MaskMethod = if cfg!(fermata_mask = "cr8") {
+    MaskMethod::Cr8
 } else if cfg!(fermata_mask = "lapic_tpr") {
-    Way::LapicTpr
+    MaskMethod::LapicTpr
 } else if cfg!(fermata_mask = "pic") {
-    Way::Pic
+    MaskMethod::Pic
 } else {
-    Way::Flag
+    MaskMethod::Flag
 };
 
 /// Interrupt levels, in their order: who masks one masks all below it.
@@ -124,12 +124,12 @@ pub fn restore(previous: Level) {
 /// with another inside.
 #[inline(always)]
 pub fn core_section<R>(section: impl FnOnce() -> R) -> R {
-    if IRQ == Irq::Optimistic || matches!(WAY, Way::Flag) {
+    if IRQ == Irq::Optimistic || matches!(METHOD, MaskMethod::Flag) {
         return masked(Level::All, section);
     }
-    let before = machine::begin_section(WAY);
+    let before = machine::begin_section(METHOD);
     let result = section();
-    machine::end_section(WAY, before);
+    machine::end_section(METHOD, before);
     result
 }
 
@@ -137,14 +137,14 @@ pub fn core_section<R>(section: impl FnOnce() -> R) -> R {
 /// is left: what comes next is the way out.
 #[inline(always)]
 pub fn last_section<R>(section: impl FnOnce() -> R) -> R {
-    if IRQ == Irq::Optimistic || matches!(WAY, Way::Flag) {
+    if IRQ == Irq::Optimistic || matches!(METHOD, MaskMethod::Flag) {
         let _ = raise(Level::All);
         return section();
     }
-    let before = machine::begin_section(WAY);
+    let before = machine::begin_section(METHOD);
     let result = section();
     let _ = raise(Level::All);
-    machine::end_section(WAY, before);
+    machine::end_section(METHOD, before);
     result
 }
 

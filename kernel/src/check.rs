@@ -130,7 +130,7 @@ fn threads(k: K) {
             }
             Run::Waiting(Waiting::Port) => {
                 let of = match t.hint.get() {
-                    Hint::Errand(port, _) => Some(port.get()),
+                    Hint::PortWait(port, _) => Some(port.get()),
                     _ => None,
                 };
                 let sound = of.is_some_and(|port| port.head().open().is_ok());

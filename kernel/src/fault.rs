@@ -5,7 +5,7 @@
 //! An *exception* goes as a reliable message to the keeper of the thread's space: once delivered,
 //! the thread's state says so, and the reply with registers is the commit.
 
-use crate::ipc::{self, News};
+use crate::ipc::{self, KernelMessage};
 use crate::memory::{self, Access, Fault};
 use crate::object::port::Port;
 use crate::object::region::Region;
@@ -37,7 +37,7 @@ pub(crate) fn page(
 pub(crate) fn absent(k: K, t: &'static Thread, address: u64, need: Access) -> &'static Thread {
     let Some(space) = t.open_space() else {
         t.halt(Exception::NoSpace, address);
-        return k.leave(t);
+        return k.exit_trap(t);
     };
     let made = memory::make_present(k, space, address, need);
     match &made {
@@ -56,7 +56,7 @@ pub(crate) fn absent(k: K, t: &'static Thread, address: u64, need: Access) -> &'
         }
         Err(_) => return went_wrong(k, t, made),
     }
-    k.leave(t)
+    k.exit_trap(t)
 }
 
 #[cold]
@@ -64,7 +64,7 @@ fn went_wrong(k: K, t: &'static Thread, made: Result<Pfn, Stop>) -> &'static Thr
     if let Err(stop) = made {
         k.deal_with(t, stop);
     }
-    k.leave(t)
+    k.exit_trap(t)
 }
 
 /// Who has to hear of the fault and what, unless it has heard of just this and not helped.
@@ -102,7 +102,12 @@ pub(crate) fn memory(k: K, t: &'static Thread, fault: &Fault) {
     t.hint.set(Hint::None);
     if let Some((port, words, region)) = keeper {
         // The reply compares with what failed here.
-        return send(k, t, port, &News::Fault(words, Missing::of(fault), region));
+        return send(
+            k,
+            t,
+            port,
+            &KernelMessage::Fault(words, Missing::of(fault), region),
+        );
     }
     exception(k, t, Exception::Memory, fault.address, fault.access.0);
 }
@@ -116,11 +121,11 @@ pub(crate) fn exception(k: K, t: &'static Thread, code: Exception, address: u64,
     };
     t.exception.set(code as u8);
     t.exception_address.set(address);
-    let news = News::Exception([code as u64, address, detail, t.ctx.tag.get()]);
+    let news = KernelMessage::Exception([code as u64, address, detail, t.ctx.tag.get()]);
     send(k, t, port, &news);
 }
 
-fn send(k: K, t: &'static Thread, port: &'static Port, news: &News) {
+fn send(k: K, t: &'static Thread, port: &'static Port, news: &KernelMessage) {
     if port.head().open().is_err() {
         k.deal_with(t, Stop::Vacant);
         return;
@@ -139,5 +144,5 @@ pub(crate) fn processor(k: K, t: &'static Thread, vector: u8, error: u64) -> &'s
         return next;
     }
     exception(k, t, code, address, error);
-    k.leave(t)
+    k.exit_trap(t)
 }

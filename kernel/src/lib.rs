@@ -219,72 +219,76 @@ impl Kernel {
 
     /// Ends a trap: whoever should run now, runs.
     #[inline(always)]
-    fn leave(&'static self, t: &'static Thread) -> &'static Thread {
-        self.depart(t);
-        probe::leave(self);
+    fn exit_trap(&'static self, t: &'static Thread) -> &'static Thread {
+        self.release_lock(t);
+        probe::exit_trap(self);
         if t.run.get() == Run::Running {
             if !self.sched.pending(t) {
                 return t;
             }
         } else if self.sched.has_only_heir() {
-            return self.give_way(t);
+            return self.schedule_heir(t);
         }
-        self.reschedule(t)
+        self.schedule(t)
     }
 
     /// The running thread waits, and somebody has become ready in this trap.
     #[inline(never)]
-    fn give_way(&'static self, t: &'static Thread) -> &'static Thread {
+    fn schedule_heir(&'static self, t: &'static Thread) -> &'static Thread {
         match self.sched.take_heir(self, t) {
-            Some(heir) => self.turn_to(t, heir),
-            None => self.reschedule(t),
+            Some(heir) => self.tail_switch_to(t, heir),
+            None => self.schedule(t),
         }
     }
 
     #[inline(never)]
-    fn reschedule(&'static self, t: &'static Thread) -> &'static Thread {
+    fn schedule(&'static self, t: &'static Thread) -> &'static Thread {
         let was = t.run.get();
         let next = self.sched.next(self, t);
         if core::ptr::eq(t, next) {
             exec::counters::resumed(was);
             return t;
         }
-        self.go_to(t, next)
+        self.switch_to(t, next)
     }
 
     /// The processor goes on with another thread.
     #[inline]
-    fn go_to(&'static self, from: &'static Thread, to: &'static Thread) -> &'static Thread {
-        self.arrive(from, to);
+    fn switch_to(&'static self, from: &'static Thread, to: &'static Thread) -> &'static Thread {
+        self.activate_space(from, to);
         exec::switch(self, from, to)
     }
 
-    /// As [`Kernel::go_to`], where nothing is called but as the last thing.
+    /// As [`Kernel::switch_to`], where nothing is called but as the last thing.
     #[inline(always)]
-    fn turn_to(&'static self, from: &'static Thread, to: &'static Thread) -> &'static Thread {
+    fn tail_switch_to(
+        &'static self,
+        from: &'static Thread,
+        to: &'static Thread,
+    ) -> &'static Thread {
         if exec::SWITCHES_STACKS || CONFIG.counters {
-            return self.go_to(from, to);
+            return self.switch_to(from, to);
         }
-        self.arrive(from, to);
+        self.activate_space(from, to);
         to
     }
 
     /// The running thread waits, and `to`, which no queue holds, goes on in its place.
     #[inline(always)]
-    fn hand_to(&'static self, from: &'static Thread, to: &'static Thread) -> &'static Thread {
-        self.depart(from);
+    fn exit_trap_to(&'static self, from: &'static Thread, to: &'static Thread) -> &'static Thread {
+        self.release_lock(from);
         if !exec::MAY_BE_KEPT || !self.sched.somebody_above(to) {
-            return self.go_to(from, to);
+            return self.switch_to(from, to);
         }
         // Somebody waited to be let into the kernel.
         to.run.set(Run::Ready);
         self.sched.add(to);
-        self.reschedule(from)
+        self.schedule(from)
     }
 
     /// The thread is the running one, after `from`: its address space, if it has one, is the processor's.
     #[inline(always)]
-    fn arrive(&self, from: &'static Thread, to: &'static Thread) {
+    fn activate_space(&self, from: &'static Thread, to: &'static Thread) {
         let space = to.space_or_nowhere();
         if !core::ptr::eq(from.space_or_nowhere(), space) {
             space.table.activate();
@@ -301,7 +305,7 @@ impl Kernel {
             }
         }
         self.deal_with(t, stop);
-        self.leave(t)
+        self.exit_trap(t)
     }
 
     /// Deals with what stopped a handler or an instruction of the running thread.
@@ -371,7 +375,7 @@ impl hal::Kernel for Kernel {
         probe::enter(t);
         let calls = matches!(trap, Trap::Exception { .. });
         if calls && !self.enter(t) {
-            return self.leave(t);
+            return self.exit_trap(t);
         }
         match trap {
             Trap::Syscall => self.syscall(t),
@@ -384,7 +388,7 @@ impl hal::Kernel for Kernel {
             Trap::Exception { vector, error } => fault::processor(self, t, vector, error),
             Trap::Timer | Trap::Irq(_) => {
                 self.note(trap);
-                self.leave(t)
+                self.exit_trap(t)
             }
         }
     }
@@ -393,7 +397,7 @@ impl hal::Kernel for Kernel {
     fn syscall(&'static self, t: &'static Thread) -> &'static Thread {
         probe::enter(t);
         if !self.enter(t) {
-            return self.leave(t);
+            return self.exit_trap(t);
         }
         self.counters.begin(t);
         syscall::HANDLERS[t.ctx.call().get() as u8 as usize](self, t)
@@ -408,13 +412,13 @@ impl hal::Kernel for Kernel {
     ) -> &'static Thread {
         probe::enter(t);
         if !self.enter(t) {
-            return self.leave(t);
+            return self.exit_trap(t);
         }
         fault::page(self, t, address, write, execute)
     }
 
     fn resume(&'static self, t: &'static Thread) -> &'static Thread {
-        self.go_on(t)
+        self.resume_continuation(t)
     }
 
     fn change_ports(&'static self, t: &'static Thread) {

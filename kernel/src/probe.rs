@@ -69,7 +69,7 @@ static OWN_THEN: Count = Count::new();
 /// Exits from the kernel, and at every how many of them everything is checked.
 static EXITS: Count = Count::new();
 static PERIOD: Count = Count::new();
-/// How often a thread has been displaced in the kernel.
+/// How often a thread has been preempted in the kernel.
 static DISPLACED: Count = Count::new();
 static GENERAL: AtomicBool = AtomicBool::new(false);
 /// Whether sites are passed for the second time.
@@ -93,7 +93,7 @@ pub(crate) fn site(kind: Kind) -> Result<(), Stop> {
 
 #[inline(never)]
 fn pass_by(kind: Kind, at: &Location<'_>) -> bool {
-    apart(|begin| pass(kind, at, RUNNING.get(), FRAME.get(), begin))
+    uncounted(|begin| pass(kind, at, RUNNING.get(), FRAME.get(), begin))
 }
 
 /// Looks again at what the same call has just looked at, and found. Nothing has changed in between, so that
@@ -115,7 +115,7 @@ pub(crate) fn again<R>(look: impl FnOnce() -> R) -> R {
 pub(crate) fn wait(t: &Thread) {
     if CONFIG.probe {
         let at = Location::caller();
-        apart(|begin| pass(Kind::Wait, at, t.ctx.tag.get(), frame(t), begin));
+        uncounted(|begin| pass(Kind::Wait, at, t.ctx.tag.get(), frame(t), begin));
     }
 }
 
@@ -144,7 +144,7 @@ fn mix(hash: u64, word: u64) -> u64 {
 /// Does something that is the probe's own affair, and whose time does not count. It is told when it
 /// began.
 #[inline(always)]
-fn apart<R>(work: impl FnOnce(u64) -> R) -> R {
+fn uncounted<R>(work: impl FnOnce(u64) -> R) -> R {
     let begin = hal::ticks();
     let result = work(begin);
     OWN.add(hal::ticks() - begin + AROUND.get());
@@ -243,7 +243,7 @@ pub(crate) fn enter(t: &Thread) {
     if CONFIG.probe {
         RUNNING.set(t.ctx.tag.get());
         if role(t.ctx.tag.get()).is_some() {
-            apart(|_| FRAME.set(frame(t)));
+            uncounted(|_| FRAME.set(frame(t)));
         }
         progress();
     }
@@ -291,7 +291,7 @@ pub(crate) fn rings() -> bool {
 
 /// A trap ends: tells who wants to know that the probe has fired, and checks the kernel's structures.
 #[inline(always)]
-pub(crate) fn leave(k: K) {
+pub(crate) fn exit_trap(k: K) {
     if CONFIG.probe {
         if RING.swap(false, Relaxed) {
             crate::irq::device(k, LINE as u8);
@@ -339,9 +339,9 @@ pub(crate) fn read() -> [u64; 7] {
     ]
 }
 
-/// A thread is displaced in the kernel.
+/// A thread is preempted in the kernel.
 #[inline(always)]
-pub(crate) fn displaced() {
+pub(crate) fn preempted() {
     if CONFIG.probe {
         DISPLACED.add(1);
     }

@@ -28,7 +28,7 @@ pub(crate) struct Scheduler {
     /// When the running thread's slice began, in [`hal::ticks`], and how long it is.
     slice_began: Cell<u64>,
     slice: Cell<u64>,
-    /// For each priority, what is left of the turn of a thread that was displaced in it by a higher
+    /// For each priority, what is left of the turn of a thread that was preempted in it by a higher
     /// one; 0 if none was.
     left: [Cell<u64>; PRIORITIES as usize],
     /// When the timer will ring. It may ring before there is anything to do: to find that out
@@ -165,7 +165,7 @@ impl Scheduler {
     /// goes to it. It has what is left of the slice.
     #[inline(always)]
     pub(crate) fn take_heir(&self, k: K, t: &Thread) -> Option<&'static Thread> {
-        if k.lock.displaced().is_some() {
+        if k.lock.preempted().is_some() {
             return None;
         }
         // It may have been woken in the meantime.
@@ -210,7 +210,7 @@ impl Scheduler {
         let plain = self.attention.get() < Self::HEIR
             && self.top.get() == p
             && self.ticking.get()
-            && k.lock.displaced().is_none();
+            && k.lock.preempted().is_none();
         let queue = self.ready.get(usize::from(p)).filter(|_| plain)?;
         let left = self.left.get(usize::from(p))?;
         let next = queue.first().filter(|_| left.get() == 0)?;
@@ -239,13 +239,13 @@ impl Scheduler {
         if t.run.get() == Run::Running {
             let held_up = k
                 .lock
-                .displaced()
+                .preempted()
                 .is_some_and(|(_, priority)| priority > t.priority.get());
             let wants = self.wants(t) || held_up;
             self.lower(Self::YIELDED);
             if !wants {
                 if self.has(Self::RUNG) {
-                    self.go_on(k);
+                    self.extend_slice(k);
                 } else {
                     // Somebody has become ready: then the slice has an end.
                     self.keep_time(k);
@@ -262,13 +262,13 @@ impl Scheduler {
                 }
                 self.add(t);
             } else {
-                self.displace(t);
+                self.preempt(t);
             }
         } else {
             self.lower(Self::YIELDED);
         }
         loop {
-            if let Some((holder, priority)) = k.lock.displaced() {
+            if let Some((holder, priority)) = k.lock.preempted() {
                 if !self.is_above(priority) {
                     self.begin_slice(k, SLICE);
                     return holder;
@@ -345,7 +345,7 @@ impl Scheduler {
 
     /// The running thread goes on after the timer has rung.
     #[cold]
-    fn go_on(&self, k: K) {
+    fn extend_slice(&self, k: K) {
         // Nobody of its priority waits: another slice. An end that has passed would make the timer
         // ring at once, for ever.
         if hal::now() >= self.slice_end() {
@@ -357,8 +357,8 @@ impl Scheduler {
 
     /// The running thread gives way to a higher priority, and goes on before others of its own.
     #[inline(never)]
-    fn displace(&'static self, t: &'static Thread) {
-        // Who is displaced by a higher priority has not used up its turn.
+    fn preempt(&'static self, t: &'static Thread) {
+        // Who is preempted by a higher priority has not used up its turn.
         let left = self.slice_end().saturating_sub(hal::now());
         if left == 0 {
             self.add(t);
@@ -371,7 +371,7 @@ impl Scheduler {
             self.top.set(p);
         }
         self.ready[usize::from(p)].push_front(t);
-        // Only the rest of it: else whoever is displaced often would never pass it on.
+        // Only the rest of it: else whoever is preempted often would never pass it on.
         self.left[usize::from(p)].set(left);
         self.raise(1 << p);
     }

@@ -10,7 +10,7 @@
 use crate::memory::Missing;
 use crate::message::{Moved, Side};
 use crate::object::End;
-use crate::wait::{reliable, Errand, Hint, Obstacle, Status, Waiting};
+use crate::wait::{reliable, Hint, Obstacle, PortWait, Status, Waiting};
 use crate::{Handled, Id, Outcome, Stop, System};
 use abi::ipc::{next, plan, Plan};
 use abi::message::SHORT_ANSWER_WORDS;
@@ -216,15 +216,15 @@ impl System {
             return Err(Stop::Code(Code::WrongStage));
         }
         let Some(server) = self.waiting_server(port) else {
-            return Ok(self.wait_for_server(t, port, Errand::Connect));
+            return Ok(self.wait_for_server(t, port, PortWait::Connect));
         };
         self.link(t, server, port);
         Ok(Step::Done(Code::Ok))
     }
 
-    fn wait_for_server(&mut self, t: Id, port: Id, errand: Errand) -> Step {
+    fn wait_for_server(&mut self, t: Id, port: Id, errand: PortWait) -> Step {
         self.wait(t, Waiting::Port, Some(port));
-        self.thread_mut(t).hint = Hint::Errand(errand);
+        self.thread_mut(t).hint = Hint::PortWait(errand);
         Step::Wait
     }
 
@@ -414,12 +414,12 @@ impl System {
         self.leave_client(t);
         while let Some((client, port)) = self.waiting_client(set) {
             match self.thread(client).hint {
-                Hint::Errand(Errand::Connect) => {
+                Hint::PortWait(PortWait::Connect) => {
                     self.link(client, t, port);
                     self.connected_now(client);
                     return Ok(Step::Done(Code::Ok));
                 }
-                Hint::Errand(Errand::Call) => {
+                Hint::PortWait(PortWait::Call) => {
                     if self.take_call(t, client, port)? {
                         return Ok(Step::Finished);
                     }
@@ -556,7 +556,7 @@ impl System {
                 Moved::Receiver(stop) => self.settle_for(s, stop),
             }
         }
-        self.wait_for_server(t, port, Errand::Call);
+        self.wait_for_server(t, port, PortWait::Call);
         Ok(Outcome::Wait)
     }
 
@@ -605,7 +605,7 @@ impl System {
                 Moved::Sender(_) => self.wake(s),
             }
         }
-        self.wait_for_server(t, port, Errand::Trap);
+        self.wait_for_server(t, port, PortWait::Trap);
     }
 
     /// Answers what the server's end holds. An answer to someone gone is dropped.

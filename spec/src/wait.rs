@@ -24,7 +24,7 @@ pub enum Status {
 
 /// What a client wants at a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Errand {
+pub enum PortWait {
     /// Its frame is in a connect stage.
     Connect,
     /// Its frame is an idempotent call.
@@ -40,7 +40,7 @@ pub enum Hint {
     /// Nothing.
     None,
     /// What it wants at the port where it waits.
-    Errand(Errand),
+    PortWait(PortWait),
     /// Who owes it the reply to its call.
     Called(Id),
     /// Who owes it the answer to its fault: the page, the right that it needs, and the region whose

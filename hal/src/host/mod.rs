@@ -9,7 +9,7 @@ mod registers;
 pub use registers::Frame;
 
 use crate::context::context_of;
-use crate::mask::{Level, Way};
+use crate::mask::{Level, MaskMethod};
 use crate::{Context, Kernel, Pfn, Trap};
 use abi::PAGE_SIZE;
 use core::cell::RefCell;
@@ -617,12 +617,12 @@ pub(crate) fn mask_restore(previous: Level) {
 }
 
 /// All ways are one here.
-pub(crate) fn begin_section(_: Way) -> u64 {
+pub(crate) fn begin_section(_: MaskMethod) -> u64 {
     mask_raise(Level::All) as u64
 }
 
 /// See [`begin_section`].
-pub(crate) fn end_section(_: Way, before: u64) {
+pub(crate) fn end_section(_: MaskMethod, before: u64) {
     let before = Level::EVERY
         .into_iter()
         .find(|level| *level as u64 == before);
@@ -654,7 +654,7 @@ pub fn load_ports(number: u16, ranges: &[(u16, u16)]) {
 }
 
 /// What the machine does on its way to a thread.
-pub fn go_to<K: Kernel>(kernel: &'static K, thread: &'static K::Thread) {
+pub fn enter_user<K: Kernel>(kernel: &'static K, thread: &'static K::Thread) {
     if with(|m| m.ports.0) != context_of::<K>(thread).ports() {
         kernel.change_ports(thread);
     }

@@ -15,7 +15,7 @@
 
 use super::instructions::{inb, outb};
 use super::{mask, time, Global};
-use crate::mask::{Level, Way, WAY};
+use crate::mask::{Level, MaskMethod, METHOD};
 use core::arch::asm;
 use core::cell::Cell;
 use core::ops::Range;
@@ -173,7 +173,7 @@ pub(super) fn unmask_all_lines(held: bool) {
 
 /// Tells the controllers what has changed.
 fn write_masks() {
-    let all = if matches!(WAY, Way::Pic) && ALL_HELD.0.get() {
+    let all = if matches!(METHOD, MaskMethod::Pic) && ALL_HELD.0.get() {
         0xff
     } else {
         0

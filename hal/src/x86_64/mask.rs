@@ -14,7 +14,7 @@ use super::trap::{self, KernelFrame};
 use super::CPU;
 use super::{interrupts, time};
 use crate::mask::optimistic::{Arrival, Controllers};
-use crate::mask::{Irq, Level, Way, IRQ};
+use crate::mask::{Irq, Level, MaskMethod, IRQ};
 use core::arch::asm;
 
 /// The interrupt flag.
@@ -88,33 +88,33 @@ pub(crate) fn mask_restore(previous: Level) {
     open();
 }
 
-/// Masks everything by `way`, which is not the flag. What was masked before.
+/// Masks everything by `method`, which is not the flag. What was masked before.
 #[inline(always)]
-pub(crate) fn begin_section(way: Way) -> u64 {
-    match way {
-        Way::Flag => 0,
-        Way::Cr8 => {
+pub(crate) fn begin_section(method: MaskMethod) -> u64 {
+    match method {
+        MaskMethod::Flag => 0,
+        MaskMethod::Cr8 => {
             let before = interrupts::cr8();
             interrupts::set_cr8(interrupts::HIGHEST_CLASS);
             before
         }
-        Way::LapicTpr => {
+        MaskMethod::LapicTpr => {
             let before = time::task_priority();
             time::set_task_priority((interrupts::HIGHEST_CLASS as u32) << 4);
             u64::from(before)
         }
-        Way::Pic => interrupts::mask_all_lines().into(),
+        MaskMethod::Pic => interrupts::mask_all_lines().into(),
     }
 }
 
 /// Masks what was masked before [`begin_section`].
 #[inline(always)]
-pub(crate) fn end_section(way: Way, before: u64) {
-    match way {
-        Way::Flag => {}
-        Way::Cr8 => interrupts::set_cr8(before),
-        Way::LapicTpr => time::set_task_priority(before as u32),
-        Way::Pic => interrupts::unmask_all_lines(before != 0),
+pub(crate) fn end_section(method: MaskMethod, before: u64) {
+    match method {
+        MaskMethod::Flag => {}
+        MaskMethod::Cr8 => interrupts::set_cr8(before),
+        MaskMethod::LapicTpr => time::set_task_priority(before as u32),
+        MaskMethod::Pic => interrupts::unmask_all_lines(before != 0),
     }
 }
 

@@ -7,15 +7,15 @@
 use super::instructions::{inb, outb, rdmsr, rdtsc, wrmsr, MSR_APIC_BASE};
 use super::memory::DEVICE_BASE;
 use super::{interrupts, Global};
-use crate::mask::{Way, WAY};
+use crate::mask::{MaskMethod, METHOD};
 use abi::PAGE_SIZE;
 use core::arch::x86_64::__cpuid;
 use core::cell::Cell;
 
 /// The timer is the 8254, because only the 8259s can be masked.
-const BY_8254: bool = matches!(WAY, Way::Pic);
+const BY_8254: bool = matches!(METHOD, MaskMethod::Pic);
 /// There are no device interrupts, because only the local APIC can be masked.
-const NO_LINES: bool = matches!(WAY, Way::Cr8 | Way::LapicTpr);
+const NO_LINES: bool = matches!(METHOD, MaskMethod::Cr8 | MaskMethod::LapicTpr);
 
 /// The vector of the timer.
 pub(super) const VECTOR: u8 = if BY_8254 {

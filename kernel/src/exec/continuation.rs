@@ -133,7 +133,7 @@ fn lock(k: K, t: &'static Thread, [handle, ..]: [u64; 4]) -> &'static Thread {
     if let Some(mutex) = space.and_then(|space| mutexes.probe(space, handle)) {
         if !mutex.locked.replace(true) {
             t.finish(abi::Code::Ok);
-            return k.leave(t);
+            return k.exit_trap(t);
         }
     }
     redo(k, t, [0; 4])
@@ -144,7 +144,7 @@ fn page(k: K, t: &'static Thread, [address, need, pc, _]: [u64; 4]) -> &'static 
     if t.ctx.pc().get() == pc {
         return fault::absent(k, t, address, Access(need));
     }
-    k.leave(t)
+    k.exit_trap(t)
 }
 
 /// Stacks that no thread has.

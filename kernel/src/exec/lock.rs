@@ -2,19 +2,19 @@
 //!
 //! Under `fp` the kernel runs with interrupts on. One lock guards all objects: a thread takes it on
 //! its way in, before it changes or even reads anything, and gives it back on its way out. An
-//! interrupt may displace it in between at any instruction; it keeps its stack, and whoever is more
+//! interrupt may preempt it in between at any instruction; it keeps its stack, and whoever is more
 //! important runs. What runs then is user code, until it wants into the kernel itself: it waits for
 //! the lock, and meanwhile the holder runs with its priority (priority inheritance). Two consequences
 //! carry the design:
 //!
-//! * At most one thread is ever displaced in the kernel, the holder. All others are in user mode or
+//! * At most one thread is ever preempted in the kernel, the holder. All others are in user mode or
 //!   wait, with a frame that says everything (rule A1). To stop a thread or to read its state one needs
 //!   the lock, and who has the lock finds nobody in the middle of anything.
 //! * A lock that is alone needs no order.
 //!
 //! What interrupts themselves touch is the *core*: who is ready, deadlines, the end of a sleep or of a
 //! wait for an interrupt. It is used with interrupts masked ([`core`]), and must be short, as nothing
-//! displaces it. An interrupt that concerns more, a timed wait in a queue of an object, is put aside
+//! preempts it. An interrupt that concerns more, a timed wait in a queue of an object, is put aside
 //! until the holder leaves ([`crate::wait::Deadlines::postpone`]).
 //!
 //! In the other configurations all of this is nothing.
@@ -36,8 +36,8 @@ pub(super) const FULL: bool = matches!(CONFIG.preemption, Preemption::Full);
 /// The kernel's lock.
 pub(crate) struct Lock {
     holder: NarrowCell<Thread>,
-    /// The holder has been displaced: its activation waits on its stack.
-    displaced: Cell<bool>,
+    /// The holder has been preempted: its activation waits on its stack.
+    preempted: Cell<bool>,
     waiters: WaitQueue,
 }
 
@@ -45,7 +45,7 @@ impl Lock {
     pub(crate) const fn new() -> Self {
         Lock {
             holder: NarrowCell::none(),
-            displaced: Cell::new(false),
+            preempted: Cell::new(false),
             waiters: WaitQueue::new(),
         }
     }
@@ -73,19 +73,19 @@ impl Lock {
         holder.priority.get().max(waiter)
     }
 
-    /// The thread that was displaced in the kernel, and the priority that it has now.
+    /// The thread that was preempted in the kernel, and the priority that it has now.
     #[inline(always)]
-    pub(crate) fn displaced(&self) -> Option<(&'static Thread, u8)> {
-        if !FULL || !self.displaced.get() {
+    pub(crate) fn preempted(&self) -> Option<(&'static Thread, u8)> {
+        if !FULL || !self.preempted.get() {
             return None;
         }
         let holder = self.holder.get()?;
         Some((holder, self.lent_to(holder)))
     }
 
-    /// The displaced thread goes on.
-    pub(super) fn goes_on(&self, t: &Thread) -> bool {
-        FULL && self.is_held_by(t) && self.displaced.replace(false)
+    /// The preempted thread goes on.
+    pub(super) fn resumes(&self, t: &Thread) -> bool {
+        FULL && self.is_held_by(t) && self.preempted.replace(false)
     }
 }
 
@@ -119,13 +119,13 @@ impl Kernel {
 
     /// The running thread is through with objects: from here on there is only the core.
     #[inline(always)]
-    pub(crate) fn depart(&'static self, t: &'static Thread) {
+    pub(crate) fn release_lock(&'static self, t: &'static Thread) {
         if FULL {
-            self.give_lock(t);
+            self.release_held(t);
         }
     }
 
-    fn give_lock(&'static self, t: &'static Thread) {
+    fn release_held(&'static self, t: &'static Thread) {
         mask::last_section(|| {
             if !self.lock.is_held_by(t) {
                 return;
@@ -142,7 +142,7 @@ impl Kernel {
     }
 
     /// An interrupt has come in the kernel, and has been handled: if somebody more important than the
-    /// holder is ready now, the holder is displaced.
+    /// holder is ready now, the holder is preempted.
     #[inline(always)]
     pub(crate) fn preempt(&'static self) {
         if !FULL {
@@ -159,7 +159,7 @@ impl Kernel {
         let Some(next) = self.sched.take_first(self) else {
             return;
         };
-        self.lock.displaced.set(true);
-        self.displace(t, next);
+        self.lock.preempted.set(true);
+        self.preempt_holder(t, next);
     }
 }

@@ -102,7 +102,7 @@ pub(crate) fn waits(t: &Thread) {
 
 /// The thread's frame is not what it waited with.
 #[inline(always)]
-pub(crate) fn goes_out(t: &Thread) {
+pub(crate) fn discard_continuation(t: &Thread) {
     t.kept.clear();
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn found_page(t: &Thread) {
 /// leads to.
 #[inline]
 pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'static Thread {
-    let displaced = k.lock.goes_on(next);
+    let preempted = k.lock.resumes(next);
     match CONFIG.model {
         Model::Interrupt => {
             counters::blocked(from, Kind::HandedOff);
@@ -126,14 +126,14 @@ pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'st
         }
         Model::Process => {
             counters::blocked(from, Kind::Kept);
-            if !displaced && k.forgotten.now(k) {
+            if !preempted && k.forgotten.now(k) {
                 drop_activation(next);
             }
             hal::switch_stack(&from.ctx, &next.ctx);
             from
         }
         Model::Continuation => {
-            if displaced {
+            if preempted {
                 counters::blocked(from, Kind::Compressed);
                 if let Some(stack) = hal::stack_detach(&from.ctx) {
                     k.stacks.give(stack);
@@ -170,12 +170,12 @@ impl Kernel {
     }
 
     /// The running thread goes on from its continuation, at the beginning of its stack.
-    pub(crate) fn go_on(&'static self, t: &'static Thread) -> &'static Thread {
+    pub(crate) fn resume_continuation(&'static self, t: &'static Thread) -> &'static Thread {
         let Some(continuation) = t.kept.take() else {
             return t;
         };
         if !self.enter(t) {
-            return self.leave(t);
+            return self.exit_trap(t);
         }
         self.counters.begin(t);
         (continuation.function)(self, t, continuation.words)
@@ -183,14 +183,14 @@ impl Kernel {
 
     /// The holder of the lock is interrupted, and the processor goes on with `next`. Returns when the
     /// holder does.
-    fn displace(&'static self, holder: &'static Thread, next: &'static Thread) {
+    fn preempt_holder(&'static self, holder: &'static Thread, next: &'static Thread) {
         if matches!(CONFIG.model, Model::Continuation) {
             next.kept.clear();
             hal::stack_attach::<Kernel>(next, self.stacks.take());
         }
         counters::blocked(holder, Kind::Kept);
-        probe::displaced();
-        self.arrive(holder, next);
+        probe::preempted();
+        self.activate_space(holder, next);
         hal::switch_stack(&holder.ctx, &next.ctx);
     }
 }

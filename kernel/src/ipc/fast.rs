@@ -3,7 +3,7 @@
 //! What `ipc` does in general is done here for the case that nearly every call is: no references,
 //! a message in one piece, the other end waits for just this, and nobody more important is ready.
 //! Everything is checked before anything is changed; whatever does not fit is `None` and takes the long
-//! way, which does the same thing from the same frame. The receiver's restart is never executed: its
+//! route, which does the same thing from the same frame. The receiver's restart is never executed: its
 //! call is completed in its frame and the processor handed to it (Draves et al., Continuations,
 //! section 2.4: recognition and handoff).
 
@@ -23,7 +23,7 @@ use abi::{Call, Code, Exception, MAX_LIST_REFS, MAX_SHORT, PAGE_SIZE};
 use core::cell::Cell;
 use hal::Pfn;
 
-/// The handler of a call that has a short way.
+/// The handler of a call that has a short route.
 pub(crate) const fn handler(call: Call) -> Option<Handler> {
     Some(match call {
         Call::ClientConnectSendOverReceiveShort => by_length!(connect_short),
@@ -39,7 +39,7 @@ pub(crate) const fn handler(call: Call) -> Option<Handler> {
 }
 
 /// A handler that leaves a register message to one that knows how many words it has: a table of them
-/// costs less than to find out. What is not whole words is left to the long way.
+/// costs less than to find out. What is not whole words is left to the long route.
 macro_rules! by_length {
     ($handler:ident) => {{
         static HANDLERS: [Handler; 256] = {
@@ -86,7 +86,7 @@ fn reply_short<const N: usize>(k: K, t: &'static Thread) -> &'static Thread {
 fn or_else(k: K, t: &'static Thread, done: Option<&'static Thread>) -> &'static Thread {
     match done {
         Some(next) => next,
-        None if probe::rings() => k.leave(t),
+        None if probe::rings() => k.exit_trap(t),
         None => syscall::ipc_call(k, t),
     }
 }
@@ -102,9 +102,9 @@ trait Form: Copy {
     /// The running thread's message, if it is simple.
     fn of(t: &Thread) -> Option<Self>;
     /// From where to where it goes.
-    type Way: Copy;
+    type Route: Copy;
     /// Whether it can go to that thread, and how.
-    fn way(self, t: &Thread, to: &Thread) -> Option<Self::Way>;
+    fn route(self, t: &Thread, to: &Thread) -> Option<Self::Route>;
     /// Whether the running thread can be given a simple answer.
     fn can_be_answered(t: &Thread) -> bool;
     /// The receiver's room is used.
@@ -112,7 +112,12 @@ trait Form: Copy {
     /// What has been sent is no longer to be sent.
     fn consume(self, t: &Thread);
     /// Moves it, as the last thing that is done. Returns the receiver.
-    fn arrive(self, way: Self::Way, t: &'static Thread, to: &'static Thread) -> &'static Thread;
+    fn transfer(
+        self,
+        route: Self::Route,
+        t: &'static Thread,
+        to: &'static Thread,
+    ) -> &'static Thread;
 }
 
 /// So many words in registers.
@@ -130,10 +135,10 @@ impl<const N: usize> Form for InRegisters<N> {
         brings_nothing(t).then_some(InRegisters)
     }
 
-    type Way = ();
+    type Route = ();
 
     #[inline(always)]
-    fn way(self, _: &Thread, _: &Thread) -> Option<()> {
+    fn route(self, _: &Thread, _: &Thread) -> Option<()> {
         Some(())
     }
 
@@ -149,7 +154,7 @@ impl<const N: usize> Form for InRegisters<N> {
     fn consume(self, _: &Thread) {}
 
     #[inline(always)]
-    fn arrive(self, (): (), t: &'static Thread, to: &'static Thread) -> &'static Thread {
+    fn transfer(self, (): (), t: &'static Thread, to: &'static Thread) -> &'static Thread {
         let (from, into) = (t.ctx.words(), to.ctx.words());
         // A loop over the words would be one when it runs.
         macro_rules! move_words {
@@ -205,10 +210,10 @@ impl Form for OnAPage {
     }
 
     /// Frame and address at the sender's and at the receiver's side.
-    type Way = [(Pfn, u64); 2];
+    type Route = [(Pfn, u64); 2];
 
     #[inline(always)]
-    fn way(self, t: &Thread, to: &Thread) -> Option<Self::Way> {
+    fn route(self, t: &Thread, to: &Thread) -> Option<Self::Route> {
         let (from, into) = (t.ctx.send().address.get(), to.ctx.receive().address.get());
         let here = t.straight().near(from, Access::READ)?;
         let there = OnAPage::room(to, self.0)?;
@@ -236,8 +241,13 @@ impl Form for OnAPage {
     }
 
     #[inline(always)]
-    fn arrive(self, way: Self::Way, _: &'static Thread, to: &'static Thread) -> &'static Thread {
-        copy(way[0], way[1], self.0, to)
+    fn transfer(
+        self,
+        route: Self::Route,
+        _: &'static Thread,
+        to: &'static Thread,
+    ) -> &'static Thread {
+        copy(route[0], route[1], self.0, to)
     }
 }
 
@@ -263,40 +273,40 @@ fn hand_off<F: Form>(
     to: &'static Thread,
     code: Code,
     message: F,
-    way: F::Way,
+    route: F::Route,
 ) -> &'static Thread {
     to.finish_with(code as u64 | F::COUNT);
-    go_to(k, t, why, to, message, way)
+    switch_to(k, t, why, to, message, route)
 }
 
 /// The running thread waits, and the processor goes straight to a thread that has waited for just this.
 #[inline(always)]
-fn go_to<F: Form>(
+fn switch_to<F: Form>(
     k: K,
     t: &'static Thread,
     why: Waiting,
     to: &'static Thread,
     message: F,
-    way: F::Way,
+    route: F::Route,
 ) -> &'static Thread {
     to.run.set(Run::Running);
     t.wait_plain(why);
     if probe::rings() {
         // Somebody comes first who was not there when the priorities were compared.
-        message.arrive(way, t, to);
+        message.transfer(route, t, to);
         to.run.set(Run::Ready);
         k.sched.add(to);
-        return k.leave(t);
+        return k.exit_trap(t);
     }
     // Nothing is called from here but as the last thing: what a call would have to save is half of
     // what all this takes.
     if exec::SWITCHES_STACKS {
-        message.arrive(way, t, to);
-        return k.hand_to(t, to);
+        message.transfer(route, t, to);
+        return k.exit_trap_to(t, to);
     }
     counters::blocked(t, counters::Kind::HandedOff);
-    k.arrive(t, to);
-    message.arrive(way, t, to)
+    k.activate_space(t, to);
+    message.transfer(route, t, to)
 }
 
 /// `client_connect_send_over_receive`, or with `IDEMPOTENT` `call`: to a server that waits in
@@ -319,20 +329,20 @@ fn request<F: Form, const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<
     if !ready {
         return None;
     }
-    let way = message.way(t, s)?;
+    let route = message.route(t, s)?;
     set.servers.pop(s);
     message.fill(s);
     s.ctx.parameter(0).set(port.alias.get());
     Some(if IDEMPOTENT {
         s.server().set(Stage::Call, Link::to_active(t));
         t.hint.set(Hint::Called(Link::to_active(s)));
-        hand_off(k, t, Waiting::Reply, s, Code::Call, message, way)
+        hand_off(k, t, Waiting::Reply, s, Code::Call, message, route)
     } else {
         s.server().set(Stage::Ack, Link::to_active(t));
         t.client().set(Stage::Over, Link::to_active(s));
         message.consume(t);
         t.become_call(F::RECEIVES);
-        hand_off(k, t, Waiting::Peer, s, Code::Ok, message, way)
+        hand_off(k, t, Waiting::Peer, s, Code::Ok, message, route)
     })
 }
 
@@ -362,14 +372,22 @@ fn answer<F: Form, const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&
     if !awaited {
         return None;
     }
-    let way = message.way(s, c)?;
+    let route = message.route(s, c)?;
     wait_again(k, s, set, c, F::WAITS)?;
     message.fill(c);
     if !IDEMPOTENT {
         message.consume(s);
         c.client().clear();
     }
-    Some(hand_off(k, s, Waiting::Portset, c, Code::Ok, message, way))
+    Some(hand_off(
+        k,
+        s,
+        Waiting::Portset,
+        c,
+        Code::Ok,
+        message,
+        route,
+    ))
 }
 
 /// A server that waits at the port in `server_wait_receive_short`, if it is the processor's turn to go to
@@ -405,7 +423,7 @@ pub(crate) fn exception(
     s.server().set(Stage::Exception, Link::to_active(t));
     t.set_exception_delivered(true);
     t.hint.set(Hint::Excepted(Link::to_active(s)));
-    Some(go_to(k, t, Waiting::Exception, s, InRegisters::<0>, ()))
+    Some(switch_to(k, t, Waiting::Exception, s, InRegisters::<0>, ()))
 }
 
 /// A fault of the running thread, to a keeper that waits for one in registers.
@@ -424,7 +442,7 @@ pub(crate) fn fault(
     s.server().set(Stage::Fault, Link::to_active(t));
     super::note_fault(t, s, Missing::of(fault), region);
     t.goes_on_with_page(fault.address, fault.access);
-    Some(go_to(k, t, Waiting::Reply, s, InRegisters::<0>, ()))
+    Some(switch_to(k, t, Waiting::Reply, s, InRegisters::<0>, ()))
 }
 
 /// `reply_wait_receive_short` to a thread that met an exception, and goes on with what it says.
@@ -455,7 +473,7 @@ fn try_answer_exception(k: K, s: &'static Thread) -> Option<&'static Thread> {
     wait_again(k, s, set, c, Call::ServerWaitReceiveShort)?;
     super::go_on_at(c, answer);
     super::end_exception(c);
-    Some(go_to(k, s, Waiting::Portset, c, InRegisters::<0>, ()))
+    Some(switch_to(k, s, Waiting::Portset, c, InRegisters::<0>, ()))
 }
 
 /// `reply_wait_receive_short` to a thread that faulted, when its page is there.
@@ -486,7 +504,7 @@ fn try_answer_fault(k: K, s: &'static Thread) -> Option<&'static Thread> {
     }
     wait_again(k, s, set, c, Call::ServerWaitReceiveShort)?;
     exec::found_page(c);
-    Some(go_to(k, s, Waiting::Portset, c, InRegisters::<0>, ()))
+    Some(switch_to(k, s, Waiting::Portset, c, InRegisters::<0>, ()))
 }
 
 /// The server has answered `to`, and waits for its next client, if it is the processor's turn to go to

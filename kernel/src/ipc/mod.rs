@@ -18,7 +18,7 @@ use crate::memory::{self, Access, Fault};
 use crate::object::port::{Port, Portset};
 use crate::object::region::Region;
 use crate::object::space::Space;
-use crate::object::thread::{End, Hint, Missing, Thread, Touch, Word};
+use crate::object::thread::{End, Hint, Missing, PendingFault, Thread, Word};
 use crate::object::{self, Link, Object};
 use crate::{Handled, Outcome, Stop, K};
 use abi::ipc::{next, plan, Plan};
@@ -41,11 +41,11 @@ enum Step {
 /// Runs the stages of the call in the frame of the running thread.
 pub(crate) fn run(k: K, t: &'static Thread, call: Call) -> Handled {
     let mut call = call;
-    match t.take_touch(k) {
-        Some(Touch::Page(page, access)) => {
+    match t.take_pending_fault(k) {
+        Some(PendingFault::Page(page, access)) => {
             memory::translate(k, space(t)?, page.0, Access(access.into()))?;
         }
-        Some(Touch::Wrong(exception, address)) => {
+        Some(PendingFault::Wrong(exception, address)) => {
             return Err(Stop::Exception(exception, address.0))
         }
         None => {}
@@ -179,10 +179,10 @@ fn leave_to_peer(k: K, p: &'static Thread, stop: &Stop) {
             address, access, ..
         })
         | Stop::Device(address, access) => {
-            p.leave_touch(k, Touch::Page(Word(address), access.0 as u8))
+            p.leave_fault(k, PendingFault::Page(Word(address), access.0 as u8))
         }
         Stop::Exception(exception, address) => {
-            p.leave_touch(k, Touch::Wrong(exception, Word(address)))
+            p.leave_fault(k, PendingFault::Wrong(exception, Word(address)))
         }
         _ => {}
     }
@@ -214,7 +214,7 @@ fn connect(k: K, t: &'static Thread) -> Result<Step, Stop> {
             Ok(Step::Done(Code::Ok))
         }
         None => {
-            wait_for_server(t, port, Errand::Connect);
+            wait_for_server(t, port, PortWait::Connect);
             Ok(Step::Wait)
         }
     }
@@ -222,7 +222,7 @@ fn connect(k: K, t: &'static Thread) -> Result<Step, Stop> {
 
 /// Why a thread waits at a port.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Errand {
+pub(crate) enum PortWait {
     /// Its frame is in a connect stage.
     Connect,
     /// Its frame is an idempotent call.
@@ -232,9 +232,9 @@ pub(crate) enum Errand {
 }
 
 #[cfg_attr(fermata_probe, track_caller)]
-fn wait_for_server(t: &'static Thread, port: &'static Port, errand: Errand) {
+fn wait_for_server(t: &'static Thread, port: &'static Port, errand: PortWait) {
     t.wait_on(port.client_queue(), Waiting::Port);
-    t.hint.set(Hint::Errand(NarrowRef::of(port), errand));
+    t.hint.set(Hint::PortWait(NarrowRef::of(port), errand));
 }
 
 fn waiting_server(port: &'static Port) -> Option<&'static Thread> {
@@ -458,13 +458,13 @@ fn wait(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     let set = object::find::<Portset>(k, space(t)?, handle)?;
     leave_client(k, t);
     while let Some(c) = set.clients.first() {
-        let (Some(call), Hint::Errand(port, errand)) = (c.call(), c.hint.get()) else {
+        let (Some(call), Hint::PortWait(port, errand)) = (c.call(), c.hint.get()) else {
             c.wake(k);
             continue;
         };
         let port = port.get();
         match errand {
-            Errand::Connect => {
+            PortWait::Connect => {
                 c.quit(k);
                 link(k, c, t, port);
                 match next(call) {
@@ -476,13 +476,13 @@ fn wait(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
                 }
                 return Ok(Step::Done(Code::Ok));
             }
-            Errand::Call => {
+            PortWait::Call => {
                 if take_call(k, t, c, port)? {
                     return Ok(Step::Finished);
                 }
             }
             // It meets its fault again, and then finds this server waiting.
-            Errand::Trap => c.wake(k),
+            PortWait::Trap => c.wake(k),
         }
     }
     let mut deadline = u64::MAX;
@@ -621,31 +621,31 @@ fn call_idempotent(k: K, t: &'static Thread, stages: Plan) -> Handled {
             Err(Trouble::Sink(stop)) => settle_for_peer(k, s, &stop),
         }
     }
-    wait_for_server(t, port, Errand::Call);
+    wait_for_server(t, port, PortWait::Call);
     Ok(Outcome::Wait)
 }
 
 /// What the kernel has to say on behalf of a thread.
-pub(crate) enum News {
+pub(crate) enum KernelMessage {
     /// A [`abi::message::FaultMessage`]: a page is missing, in that region.
     Fault([u64; FAULT_WORDS], Missing, &'static Region),
     /// What every message of an exception begins with; the registers follow.
     Exception([u64; 4]),
 }
 
-impl News {
+impl KernelMessage {
     /// The result of the call that hears of it.
     fn code(&self) -> Code {
         match self {
-            News::Fault(..) => Code::Fault,
-            News::Exception(_) => Code::Exception,
+            KernelMessage::Fault(..) => Code::Fault,
+            KernelMessage::Exception(_) => Code::Exception,
         }
     }
 }
 
 /// What a server is told: put together only when there is a place for it.
 pub(crate) struct Message<'a> {
-    news: &'a News,
+    news: &'a KernelMessage,
     about: &'static Thread,
     /// Whether it must fit into registers.
     short: bool,
@@ -658,9 +658,9 @@ impl Message<'_> {
     /// Its length in bytes.
     fn length(&self) -> u64 {
         let words = match self.news {
-            News::Fault(..) => FAULT_WORDS,
-            News::Exception(_) if self.short => SHORT_EXCEPTION_WORDS,
-            News::Exception(_) => EXCEPTION_WORDS,
+            KernelMessage::Fault(..) => FAULT_WORDS,
+            KernelMessage::Exception(_) if self.short => SHORT_EXCEPTION_WORDS,
+            KernelMessage::Exception(_) => EXCEPTION_WORDS,
         };
         words as u64 * 8
     }
@@ -669,9 +669,11 @@ impl Message<'_> {
     #[inline(always)]
     fn each(&self, mut f: impl FnMut(usize, &[u64])) {
         match self.news {
-            News::Fault(words, ..) => f(0, words),
-            News::Exception(begin) if self.short => f(0, &short_exception(self.about, *begin)),
-            News::Exception(begin) => {
+            KernelMessage::Fault(words, ..) => f(0, words),
+            KernelMessage::Exception(begin) if self.short => {
+                f(0, &short_exception(self.about, *begin))
+            }
+            KernelMessage::Exception(begin) => {
                 f(0, begin);
                 f(begin.len(), &self.about.ctx.registers().to_words());
             }
@@ -717,11 +719,13 @@ fn tell(
     t: &'static Thread,
     s: &'static Thread,
     port: &'static Port,
-    news: &News,
+    news: &KernelMessage,
 ) -> Result<Result<(), Code>, Trouble> {
     let told = match news {
-        News::Fault(words, ..) => fast::tell(s, port, words, Code::Fault),
-        News::Exception(begin) => fast::tell(s, port, &short_exception(t, *begin), Code::Exception),
+        KernelMessage::Fault(words, ..) => fast::tell(s, port, words, Code::Fault),
+        KernelMessage::Exception(begin) => {
+            fast::tell(s, port, &short_exception(t, *begin), Code::Exception)
+        }
     };
     if told {
         return Ok(Ok(()));
@@ -739,18 +743,23 @@ fn tell(
 }
 
 /// A message of the kernel on behalf of a thread that faulted or met an exception.
-pub(crate) fn send_from_kernel(k: K, t: &'static Thread, port: &'static Port, news: &News) {
+pub(crate) fn send_from_kernel(
+    k: K,
+    t: &'static Thread,
+    port: &'static Port,
+    news: &KernelMessage,
+) {
     while let Some(s) = waiting_server(port) {
         match tell(k, t, s, port, news) {
             Ok(Ok(())) => {
                 s.wake(k);
                 match *news {
-                    News::Fault(_, missing, region) => {
+                    KernelMessage::Fault(_, missing, region) => {
                         s.server().set(Stage::Fault, Link::to(t));
                         note_fault(t, s, missing, region);
                         t.wait_plain(Waiting::Reply);
                     }
-                    News::Exception(_) => {
+                    KernelMessage::Exception(_) => {
                         s.server().set(Stage::Exception, Link::to(t));
                         t.set_exception_delivered(true);
                         t.hint.set(Hint::Excepted(Link::to(s)));
@@ -765,7 +774,7 @@ pub(crate) fn send_from_kernel(k: K, t: &'static Thread, port: &'static Port, ne
             Err(Trouble::Source(_)) => s.wake(k),
         }
     }
-    wait_for_server(t, port, Errand::Trap);
+    wait_for_server(t, port, PortWait::Trap);
 }
 
 /// Answers an idempotent request, a fault or an exception.
@@ -912,7 +921,7 @@ fn go_on_at(c: &Thread, [pc, sp, flags, call]: [u64; SHORT_ANSWER_WORDS]) {
 #[inline(always)]
 fn end_exception(c: &Thread) {
     counters::completed(c);
-    exec::goes_out(c);
+    exec::discard_continuation(c);
     c.set_exception_delivered(false);
 }
 

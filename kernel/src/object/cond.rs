@@ -1,6 +1,6 @@
 //! Condition variables. They have no state: whoever waits has already become a `mutex_lock`.
 
-use super::{Handles, Header, Object, Sure, Table, Target};
+use super::{Handles, Header, NonNullLink, Object, Table, Target};
 use crate::wait::WaitQueue;
 use crate::K;
 use abi::Type;
@@ -13,10 +13,10 @@ pub(crate) struct Cond {
 
 impl Object for Cond {
     const TYPE: Type = Type::Cond;
-    fn target(link: Sure<Self>) -> Target {
+    fn target(link: NonNullLink<Self>) -> Target {
         Target::Cond(link)
     }
-    fn named(target: Target) -> Option<Sure<Self>> {
+    fn named(target: Target) -> Option<NonNullLink<Self>> {
         match target {
             Target::Cond(link) => Some(link),
             _ => None,

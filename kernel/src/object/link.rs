@@ -57,9 +57,9 @@ impl<T> Link<T> {
     }
 
     /// The same, unless it is none.
-    pub(crate) fn sure(self) -> Option<Sure<T>> {
+    pub(crate) fn non_null(self) -> Option<NonNullLink<T>> {
         let life = self.life;
-        self.object.get().map(|object| Sure {
+        self.object.get().map(|object| NonNullLink {
             object: NarrowRef::of(object),
             life,
         })
@@ -109,15 +109,15 @@ impl<T: Object> Link<T> {
 }
 
 /// A [`Link`] that always leads to a slot: with none, to one in which there never is what it names.
-pub(crate) struct Sure<T: 'static> {
+pub(crate) struct NonNullLink<T: 'static> {
     object: NarrowRef<T>,
     life: Life,
 }
 
-impl<T> Sure<T> {
+impl<T> NonNullLink<T> {
     /// None, at any slot.
     pub(crate) fn none(object: &'static T) -> Self {
-        Sure {
+        NonNullLink {
             object: NarrowRef::of(object),
             life: Life::NONE,
         }
@@ -125,7 +125,7 @@ impl<T> Sure<T> {
 
     /// None, at the slot of this one.
     pub(crate) fn cut(self) -> Self {
-        Sure {
+        NonNullLink {
             life: Life::NONE,
             ..self
         }
@@ -143,17 +143,17 @@ impl<T> Sure<T> {
     }
 }
 
-impl<T: Object> Sure<T> {
+impl<T: Object> NonNullLink<T> {
     /// Whether this names the identity that is in the slot now.
     #[inline]
     pub(crate) fn is(self, object: &'static T) -> bool {
-        self == Sure::to(object)
+        self == NonNullLink::to(object)
     }
 
     /// Names the identity that is in the slot now.
     #[inline]
     pub(crate) fn to(object: &'static T) -> Self {
-        Sure {
+        NonNullLink {
             object: NarrowRef::of(object),
             life: object.head().life.get().with(Phase::Active),
         }
@@ -174,21 +174,21 @@ impl<T: Object> Sure<T> {
     }
 }
 
-impl<T> Clone for Sure<T> {
+impl<T> Clone for NonNullLink<T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Sure<T> {}
+impl<T> Copy for NonNullLink<T> {}
 
-impl<T> PartialEq for Sure<T> {
+impl<T> PartialEq for NonNullLink<T> {
     fn eq(&self, other: &Self) -> bool {
         self.object == other.object && self.life == other.life
     }
 }
 
-impl<T> core::fmt::Debug for Sure<T> {
+impl<T> core::fmt::Debug for NonNullLink<T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         self.link().fmt(f)
     }
@@ -199,33 +199,33 @@ impl<T> core::fmt::Debug for Sure<T> {
 pub(crate) enum Target {
     Null,
     Authority,
-    Mutex(Sure<Mutex>),
-    Cond(Sure<Cond>),
-    Mapping(Sure<Mapping>),
-    Region(Sure<Region>),
-    Port(Sure<Port>),
-    Portset(Sure<Portset>),
-    Space(Sure<Space>),
-    Thread(Sure<Thread>),
-    Reference(Sure<Reference>),
+    Mutex(NonNullLink<Mutex>),
+    Cond(NonNullLink<Cond>),
+    Mapping(NonNullLink<Mapping>),
+    Region(NonNullLink<Region>),
+    Port(NonNullLink<Port>),
+    Portset(NonNullLink<Portset>),
+    Space(NonNullLink<Space>),
+    Thread(NonNullLink<Thread>),
+    Reference(NonNullLink<Reference>),
     /// The client end of the thread: the right to be its server.
-    ClientEnd(Sure<Thread>),
+    ClientEnd(NonNullLink<Thread>),
     /// The same end as the state of its server shows it. Good for what that server has of it, and for
     /// nothing else that it may have later: a former server is no keeper.
-    Client(Sure<Thread>),
+    Client(NonNullLink<Thread>),
     /// The server end of the thread's connection.
-    ServerEnd(Sure<Thread>),
+    ServerEnd(NonNullLink<Thread>),
 }
 
 impl Target {
     /// Names an object in its plain role.
     pub(crate) fn to<T: Object>(object: &'static T) -> Self {
-        T::target(Sure::to(object))
+        T::target(NonNullLink::to(object))
     }
 
     /// Names what a link names, or nothing.
     pub(crate) fn of<T: Object>(link: Link<T>) -> Self {
-        link.sure().map_or(Target::Null, T::target)
+        link.non_null().map_or(Target::Null, T::target)
     }
 
     /// The object, if the reference names one of this type in its plain role and it lives.
@@ -264,7 +264,7 @@ impl Target {
 
     /// The header of the object that it names, if that lives.
     pub(crate) fn header(self) -> Option<&'static Header> {
-        fn head<T: Object>(link: Sure<T>) -> Option<&'static Header> {
+        fn head<T: Object>(link: NonNullLink<T>) -> Option<&'static Header> {
             link.get().map(T::head)
         }
         match self {

@@ -5,7 +5,7 @@ use super::space::Space;
 #[cfg(test)]
 use super::tree::Mappings;
 use super::tree::Node;
-use super::{Handles, Header, Link, Object, Sure, Table, Target};
+use super::{Handles, Header, Link, NonNullLink, Object, Table, Target};
 use crate::K;
 use abi::Type;
 use core::cell::Cell;
@@ -18,7 +18,7 @@ pub(crate) struct Mapping {
     pub(crate) size: Cell<u64>,
     pub(crate) offset: Cell<u64>,
     pub(crate) protection: Cell<u64>,
-    pub(crate) region: Cell<Sure<Region>>,
+    pub(crate) region: Cell<NonNullLink<Region>>,
     pub(crate) space: Cell<Link<Space>>,
     /// In the space's tree.
     pub(super) node: Node,
@@ -158,7 +158,7 @@ impl Mapping {
 
     /// Attaches it. The caller has checked that the range is free and the values make sense.
     pub(crate) fn install(&'static self, k: K, space: &'static Space, region: &'static Region) {
-        self.region.set(Sure::to(region));
+        self.region.set(NonNullLink::to(region));
         let first = region.importers.replace(Some(self));
         self.next.set(first);
         self.prev.set(None);
@@ -181,10 +181,10 @@ impl Mapping {
 
 impl Object for Mapping {
     const TYPE: Type = Type::Mapping;
-    fn target(link: Sure<Self>) -> Target {
+    fn target(link: NonNullLink<Self>) -> Target {
         Target::Mapping(link)
     }
-    fn named(target: Target) -> Option<Sure<Self>> {
+    fn named(target: Target) -> Option<NonNullLink<Self>> {
         match target {
             Target::Mapping(link) => Some(link),
             _ => None,
@@ -199,7 +199,7 @@ impl Object for Mapping {
             size: Cell::new(0),
             offset: Cell::new(0),
             protection: Cell::new(0),
-            region: Cell::new(Sure::none(no_region)),
+            region: Cell::new(NonNullLink::none(no_region)),
             space: Cell::new(Link::NONE),
             node: Node::new(),
             next: NarrowCell::none(),

@@ -31,7 +31,7 @@ use abi::{Code, Exception, Type, OBJECT_ALIGN, PAGE_SIZE};
 use account::Account;
 use core::cell::Cell;
 use hal::{NarrowCell, Pfn};
-pub(crate) use link::{Link, Sure, Target};
+pub(crate) use link::{Link, NonNullLink, Target};
 use space::Space;
 
 /// The number of a slot: type and index, in 24 bits. 0 is none.
@@ -199,9 +199,9 @@ fn unit_of(offset: u64) -> u32 {
 pub(crate) trait Object: Sized + 'static {
     const TYPE: Type;
     /// The reference that names the object in its plain role.
-    fn target(link: Sure<Self>) -> Target;
+    fn target(link: NonNullLink<Self>) -> Target;
     /// What a reference names, if it names an object of this type in its plain role.
-    fn named(target: Target) -> Option<Sure<Self>>;
+    fn named(target: Target) -> Option<NonNullLink<Self>>;
     /// What a free slot must know of.
     type Seed: Copy;
     /// A free slot.
@@ -716,7 +716,7 @@ fn finish<T: Object>(k: K, object: &'static T) {
 /// Ends the identity that a reference kept, when that reference goes. An identity with a body
 /// needs no keeping.
 pub(crate) fn release_kept(k: K, target: Target) {
-    fn release<T: Object>(k: K, link: Sure<T>) {
+    fn release<T: Object>(k: K, link: NonNullLink<T>) {
         if let Some(object) = link.get() {
             if object.head().phase() == Phase::Vacant {
                 finish(k, object);

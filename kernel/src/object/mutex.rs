@@ -1,6 +1,6 @@
 //! Mutexes: locked or not, no owner, no inheritance.
 
-use super::{Handles, Header, Object, Sure, Table, Target};
+use super::{Handles, Header, NonNullLink, Object, Table, Target};
 use crate::wait::WaitQueue;
 use crate::K;
 use abi::Type;
@@ -16,10 +16,10 @@ pub(crate) struct Mutex {
 
 impl Object for Mutex {
     const TYPE: Type = Type::Mutex;
-    fn target(link: Sure<Self>) -> Target {
+    fn target(link: NonNullLink<Self>) -> Target {
         Target::Mutex(link)
     }
-    fn named(target: Target) -> Option<Sure<Self>> {
+    fn named(target: Target) -> Option<NonNullLink<Self>> {
         match target {
             Target::Mutex(link) => Some(link),
             _ => None,

@@ -3,7 +3,7 @@
 //! A client that finds no server waits at the portset of its port, so that a server looks at one
 //! queue whatever the number of ports; at the port itself if that has no portset.
 
-use super::{Handles, Header, Link, Object, Sure, Table, Target};
+use super::{Handles, Header, Link, NonNullLink, Object, Table, Target};
 use crate::wait::WaitQueue;
 use crate::K;
 use abi::Type;
@@ -46,11 +46,11 @@ impl Port {
 
 impl Object for Port {
     const TYPE: Type = Type::Port;
-    fn target(link: Sure<Self>) -> Target {
+    fn target(link: NonNullLink<Self>) -> Target {
         Target::Port(link)
     }
     #[inline(always)]
-    fn named(target: Target) -> Option<Sure<Self>> {
+    fn named(target: Target) -> Option<NonNullLink<Self>> {
         match target {
             Target::Port(link) => Some(link),
             _ => None,
@@ -88,10 +88,10 @@ impl Object for Port {
 
 impl Object for Portset {
     const TYPE: Type = Type::Portset;
-    fn target(link: Sure<Self>) -> Target {
+    fn target(link: NonNullLink<Self>) -> Target {
         Target::Portset(link)
     }
-    fn named(target: Target) -> Option<Sure<Self>> {
+    fn named(target: Target) -> Option<NonNullLink<Self>> {
         match target {
             Target::Portset(link) => Some(link),
             _ => None,

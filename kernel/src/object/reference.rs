@@ -1,7 +1,7 @@
 //! References: name an object across spaces and carry the right to use it.
 
 use super::port::Port;
-use super::{Handles, Header, Object, Sure, Table, Target};
+use super::{Handles, Header, NonNullLink, Object, Table, Target};
 use crate::K;
 use abi::Type;
 use core::cell::Cell;
@@ -31,7 +31,7 @@ impl Reference {
 
     /// The port that it names, if it names one.
     #[inline(always)]
-    pub(crate) fn port(&self) -> Option<Sure<Port>> {
+    pub(crate) fn port(&self) -> Option<NonNullLink<Port>> {
         Port::named(self.target.get())
     }
 
@@ -48,10 +48,10 @@ impl Reference {
 
 impl Object for Reference {
     const TYPE: Type = Type::Reference;
-    fn target(link: Sure<Self>) -> Target {
+    fn target(link: NonNullLink<Self>) -> Target {
         Target::Reference(link)
     }
-    fn named(target: Target) -> Option<Sure<Self>> {
+    fn named(target: Target) -> Option<NonNullLink<Self>> {
         match target {
             Target::Reference(link) => Some(link),
             _ => None,

@@ -3,7 +3,7 @@
 
 use super::mapping::Mapping;
 use super::space::{Forget, Space};
-use super::{Handles, Header, Link, Object, Sure, Table, Target};
+use super::{Handles, Header, Link, NonNullLink, Object, Table, Target};
 use crate::K;
 use abi::Type;
 use core::cell::Cell;
@@ -94,10 +94,10 @@ impl Region {
 
 impl Object for Region {
     const TYPE: Type = Type::Region;
-    fn target(link: Sure<Self>) -> Target {
+    fn target(link: NonNullLink<Self>) -> Target {
         Target::Region(link)
     }
-    fn named(target: Target) -> Option<Sure<Self>> {
+    fn named(target: Target) -> Option<NonNullLink<Self>> {
         match target {
             Target::Region(link) => Some(link),
             _ => None,

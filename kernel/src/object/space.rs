@@ -5,7 +5,7 @@ use super::mapping::Mapping;
 use super::region::Region;
 use super::thread::Thread;
 use super::tree::Mappings;
-use super::{Handles, Header, Object, Phase, Sure, Table, Target};
+use super::{Handles, Header, NonNullLink, Object, Phase, Table, Target};
 use crate::memory::Access;
 use crate::K;
 use abi::{Type, PAGE_SIZE, USER_END};
@@ -53,7 +53,7 @@ struct Near {
 }
 
 /// A page for which another entry is than for this one.
-const fn elsewhere(page: u64) -> u64 {
+const fn empty_tag(page: u64) -> u64 {
     page ^ PAGE_SIZE
 }
 
@@ -65,7 +65,7 @@ const fn entry(address: u64) -> usize {
 
 impl Near {
     fn none(entry: usize) -> Self {
-        let page = elsewhere(entry as u64 * PAGE_SIZE);
+        let page = empty_tag(entry as u64 * PAGE_SIZE);
         Near {
             readable: Cell::new(page),
             writable: Cell::new(page),
@@ -194,7 +194,7 @@ impl Space {
         let near = &self.near[entry(address)];
         let page = address & !(PAGE_SIZE - 1);
         let if_given = |right: Access| match rights & right.0 {
-            0 => elsewhere(page),
+            0 => empty_tag(page),
             _ => page,
         };
         near.readable.set(if_given(Access::READ));
@@ -267,10 +267,10 @@ impl Space {
 
 impl Object for Space {
     const TYPE: Type = Type::Space;
-    fn target(link: Sure<Self>) -> Target {
+    fn target(link: NonNullLink<Self>) -> Target {
         Target::Space(link)
     }
-    fn named(target: Target) -> Option<Sure<Self>> {
+    fn named(target: Target) -> Option<NonNullLink<Self>> {
         match target {
             Target::Space(link) => Some(link),
             _ => None,

@@ -5,9 +5,9 @@
 //! dropped at any time.
 
 use super::space::Space;
-use super::{Handles, Header, Life, Link, ObjId, Object, Sure, Table, Target};
+use super::{Handles, Header, Life, Link, NonNullLink, ObjId, Object, Table, Target};
 use crate::exec::{self, core, counters};
-use crate::ipc::Errand;
+use crate::ipc::PortWait;
 use crate::memory::{Access, Fault};
 use crate::object::port::Port;
 use crate::wait::{self, DeadlineLinks, Links, WaitQueue};
@@ -32,7 +32,7 @@ pub(crate) enum Run {
 
 /// An obstacle to a message that only the thread itself can deal with.
 #[derive(Clone, Copy)]
-pub(crate) enum Touch {
+pub(crate) enum PendingFault {
     /// The page of this address, which is absent or a device's, for this access.
     Page(Word, u8),
     /// Wrong use, at an address.
@@ -45,7 +45,7 @@ pub(crate) enum Touch {
 pub(crate) enum Hint {
     None,
     /// While it waits for a server: the port, and what it wants there.
-    Errand(NarrowRef<Port>, Errand),
+    PortWait(NarrowRef<Port>, PortWait),
     /// While it waits for a reply to its call: who owes it.
     Called(Link<Thread>),
     /// While it waits for a keeper's answer to a fault: who owes it (and lives, or it would not wait any
@@ -56,7 +56,7 @@ pub(crate) enum Hint {
     /// While it waits on a cond, which its frame does not name any more: the handle.
     Cond(Word),
     /// What a peer met in its memory, and it has to settle when it goes on.
-    Touch(Touch),
+    PendingFault(PendingFault),
     /// The page whose fault its keeper answered without resolving it.
     Refused(Word),
 }
@@ -259,27 +259,27 @@ impl Thread {
 
     /// Its space, or what is said of that, has changed.
     pub(crate) fn note_space(&self, k: K) {
-        let touch = matches!(self.hint.get(), Hint::Touch(_));
+        let pending = matches!(self.hint.get(), Hint::PendingFault(_));
         let space = self.space.get().get();
-        let straight = !touch && !space.foreign.get();
+        let straight = !pending && !space.foreign.get();
         let straight = if straight { space } else { k.nowhere };
         self.straight.set(NarrowRef::of(straight));
     }
 
     /// A peer leaves it something to settle before it goes on with its call.
-    pub(crate) fn leave_touch(&self, k: K, touch: Touch) {
-        self.hint.set(Hint::Touch(touch));
+    pub(crate) fn leave_fault(&self, k: K, fault: PendingFault) {
+        self.hint.set(Hint::PendingFault(fault));
         self.straight.set(NarrowRef::of(k.nowhere));
     }
 
     /// What it has to settle.
-    pub(crate) fn take_touch(&self, k: K) -> Option<Touch> {
-        let Hint::Touch(touch) = self.hint.get() else {
+    pub(crate) fn take_pending_fault(&self, k: K) -> Option<PendingFault> {
+        let Hint::PendingFault(fault) = self.hint.get() else {
             return None;
         };
         self.hint.set(Hint::None);
         self.note_space(k);
-        Some(touch)
+        Some(fault)
     }
 
     /// Who owes it a reply, to what (`Call` or `Fault`).
@@ -343,7 +343,7 @@ impl Thread {
     /// As [`Thread::finish`], with the byte count of a register message.
     #[inline]
     pub(crate) fn finish_with(&self, word: u64) {
-        exec::goes_out(self);
+        exec::discard_continuation(self);
         counters::completed(self);
         self.ctx.call().set(word);
         self.ctx.pc().set(self.ctx.behind_call());
@@ -511,10 +511,10 @@ impl Thread {
 
 impl Object for Thread {
     const TYPE: Type = Type::Thread;
-    fn target(link: Sure<Self>) -> Target {
+    fn target(link: NonNullLink<Self>) -> Target {
         Target::Thread(link)
     }
-    fn named(target: Target) -> Option<Sure<Self>> {
+    fn named(target: Target) -> Option<NonNullLink<Self>> {
         match target {
             Target::Thread(link) => Some(link),
             _ => None,

@@ -4,7 +4,7 @@ use super::Args;
 use crate::object::reference::Reference;
 use crate::object::space::Space;
 use crate::object::thread::Thread;
-use crate::object::{self, Object, Phase, Sure, Target};
+use crate::object::{self, NonNullLink, Object, Phase, Target};
 use crate::{Handled, Stop};
 use abi::{Code, Type};
 
@@ -95,8 +95,8 @@ pub(super) fn reference<T: Object>(a: Args) -> Handled {
 }
 
 /// Points a reference at one end of a thread's connection.
-pub(super) fn reference_end(a: Args, role: fn(Sure<Thread>) -> Target) -> Handled {
-    point(a, |thread: &'static Thread| role(Sure::to(thread)))
+pub(super) fn reference_end(a: Args, role: fn(NonNullLink<Thread>) -> Target) -> Handled {
+    point(a, |thread: &'static Thread| role(NonNullLink::to(thread)))
 }
 
 fn point<T: Object>(a: Args, role: impl FnOnce(&'static T) -> Target) -> Handled {

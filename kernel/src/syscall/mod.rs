@@ -270,7 +270,7 @@ fn ordinary(k: K, t: &'static Thread, handle: impl FnOnce(Args) -> Handled) -> &
         Some(space) => space,
         None => match prepare(k, t) {
             Some(space) => space,
-            None => return k.leave(t),
+            None => return k.exit_trap(t),
         },
     };
     done(k, t, handle(Args { k, t, space }))
@@ -280,7 +280,7 @@ fn ordinary(k: K, t: &'static Thread, handle: impl FnOnce(Args) -> Handled) -> &
 #[inline(always)]
 fn done(k: K, t: &'static Thread, handled: Handled) -> &'static Thread {
     match handled {
-        Ok(_) => k.leave(t),
+        Ok(_) => k.exit_trap(t),
         Err(stop) => k.stopped(t, stop),
     }
 }
@@ -304,13 +304,13 @@ fn prepare(k: K, t: &'static Thread) -> Option<&'static Space> {
 /// A call of IPC, stage by stage.
 pub(crate) fn ipc_call(k: K, t: &'static Thread) -> &'static Thread {
     if t.goes_straight().is_none() && prepare(k, t).is_none() {
-        return k.leave(t);
+        return k.exit_trap(t);
     }
     let Some(call) = t.call() else {
         return no_call(k, t);
     };
     match ipc::run(k, t, call) {
-        Ok(_) => k.leave(t),
+        Ok(_) => k.exit_trap(t),
         Err(stop) => k.stopped(t, stop),
     }
 }
@@ -432,7 +432,7 @@ fn thread_yield_short(k: K, t: &'static Thread) -> &'static Thread {
         return ordinary(k, t, thread_yield);
     };
     t.finish(Code::Ok);
-    k.turn_to(t, next)
+    k.tail_switch_to(t, next)
 }
 
 fn thread_sleep_until(a: Args) -> Handled {

@@ -15,7 +15,7 @@ use crate::object::reference::Reference;
 use crate::object::region::{Region, Source};
 use crate::object::space::Space;
 use crate::object::thread::{End, Hint, Thread};
-use crate::object::{self, Link, Object, Phase, Sure, Target};
+use crate::object::{self, Link, NonNullLink, Object, Phase, Target};
 use crate::{exec, Handled, Stop};
 use abi::state::{space_flags, Stage, Waiting, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS};
 use abi::{Code, RefKind, Registers, PAGE_SIZE, PRIORITIES, USER_END};
@@ -292,8 +292,8 @@ pub(super) fn thread_get(a: Args) -> Handled {
     a.done()
 }
 
-fn end_target(link: Link<Thread>, role: fn(Sure<Thread>) -> Target) -> Target {
-    link.sure().map_or(Target::Null, role)
+fn end_target(link: Link<Thread>, role: fn(NonNullLink<Thread>) -> Target) -> Target {
+    link.non_null().map_or(Target::Null, role)
 }
 
 /// A peer named by a reference to one of a thread's ends.
@@ -301,7 +301,7 @@ fn end_target(link: Link<Thread>, role: fn(Sure<Thread>) -> Target) -> Target {
 fn named_end(
     a: Args,
     handle: u64,
-    role: fn(Target) -> Option<Sure<Thread>>,
+    role: fn(Target) -> Option<NonNullLink<Thread>>,
 ) -> Result<Link<Thread>, Stop> {
     let target = object::target_at(a.k, a.space, handle)?;
     match role(target) {
@@ -311,14 +311,14 @@ fn named_end(
     }
 }
 
-fn server_end(target: Target) -> Option<Sure<Thread>> {
+fn server_end(target: Target) -> Option<NonNullLink<Thread>> {
     match target {
         Target::ServerEnd(link) => Some(link),
         _ => None,
     }
 }
 
-fn client_end(target: Target) -> Option<Sure<Thread>> {
+fn client_end(target: Target) -> Option<NonNullLink<Thread>> {
     match target {
         Target::ClientEnd(link) | Target::Client(link) => Some(link),
         _ => None,

@@ -44,7 +44,7 @@ type Build = fn(&World) -> Scenario;
 
 /// How an object is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum CutKind {
     /// Made again at the same address, before anybody else runs.
     Here,
     /// Made again elsewhere, and moved back.
@@ -76,29 +76,29 @@ impl Knife {
         }
     }
 
-    fn cut(&self, w: &World, ty: Type, object: u64, way: Way) {
+    fn cut(&self, w: &World, ty: Type, object: u64, way: CutKind) {
         let all = Calls::of(ty);
         let [a, b, c] = self.references;
         if ty == Type::Thread {
             w.ok(Call::ThreadStop, &[object]);
         }
-        if let Way::Stopped(steps) = way {
+        if let CutKind::Stopped(steps) = way {
             self.others(w, steps);
             return w.ok(Call::ThreadResume, &[object]);
         }
         w.ok(all.get, &[object, self.state, a, b, c]);
-        if way != Way::Set {
+        if way != CutKind::Set {
             w.ok(all.destroy, &[object, self.kept]);
-            if let Way::Slow(steps) = way {
+            if let CutKind::Slow(steps) = way {
                 self.others(w, steps);
             }
-            let to = if way == Way::Elsewhere {
+            let to = if way == CutKind::Elsewhere {
                 self.elsewhere
             } else {
                 object
             };
             w.ok(all.create, &[to, self.kept]);
-            if way == Way::Elsewhere {
+            if way == CutKind::Elsewhere {
                 w.ok(all.relocate, &[to, object]);
             }
         }
@@ -197,9 +197,14 @@ fn cut_everywhere(name: &str, build: Build) {
     let objects: Vec<Type> = scenario.objects.iter().map(|o| o.0).collect();
     let mut runs = 0;
     for (n, &ty) in objects.iter().enumerate() {
-        let mut ways = vec![Way::Here, Way::Elsewhere, Way::Slow(3), Way::Slow(200)];
+        let mut ways = vec![
+            CutKind::Here,
+            CutKind::Elsewhere,
+            CutKind::Slow(3),
+            CutKind::Slow(200),
+        ];
         if ty == Type::Thread {
-            ways.extend([Way::Stopped(5), Way::Stopped(300), Way::Set]);
+            ways.extend([CutKind::Stopped(5), CutKind::Stopped(300), CutKind::Set]);
         }
         for way in ways {
             for &at in &steps {

@@ -8,10 +8,10 @@
 //! What is read of the kernel is read in here only.
 
 use super::world::World;
-use crate::ipc::Errand;
+use crate::ipc::PortWait;
 use crate::object::account::Account;
 use crate::object::region::Source;
-use crate::object::thread::{End, Hint, Run, Thread, Touch};
+use crate::object::thread::{End, Hint, PendingFault, Run, Thread};
 use crate::object::{self, Header, Link, Object, Phase, Target};
 use crate::{wait, K};
 use abi::state::{Stage, Waiting};
@@ -674,10 +674,12 @@ impl<'w> Lockstep<'w> {
     /// What the kernel keeps for the thread's wait: hints may be dropped, but must not differ.
     fn hint(&self, model: &model::Thread, t: &'static Thread) -> Result<(), Difference> {
         let obstacle = match t.hint.get() {
-            Hint::Touch(Touch::Page(address, access)) => {
+            Hint::PendingFault(PendingFault::Page(address, access)) => {
                 Some(Obstacle::Page(address.0, access.into()))
             }
-            Hint::Touch(Touch::Wrong(exception, at)) => Some(Obstacle::Wrong(exception, at.0)),
+            Hint::PendingFault(PendingFault::Wrong(exception, at)) => {
+                Some(Obstacle::Wrong(exception, at.0))
+            }
             _ => None,
         };
         let expected = match model.hint {
@@ -697,15 +699,15 @@ impl<'w> Lockstep<'w> {
         if model.status == Status::Waiting(Waiting::Port) {
             // Which of several orders explains what came can depend on it later.
             let wants = match t.hint.get() {
-                Hint::Errand(_, errand) => Some(match errand {
-                    Errand::Connect => model_wait::Errand::Connect,
-                    Errand::Call => model_wait::Errand::Call,
-                    Errand::Trap => model_wait::Errand::Trap,
+                Hint::PortWait(_, errand) => Some(match errand {
+                    PortWait::Connect => model_wait::PortWait::Connect,
+                    PortWait::Call => model_wait::PortWait::Call,
+                    PortWait::Trap => model_wait::PortWait::Trap,
                 }),
                 _ => None,
             };
             let expected = match model.hint {
-                model_wait::Hint::Errand(errand) => Some(errand),
+                model_wait::Hint::PortWait(errand) => Some(errand),
                 _ => None,
             };
             same("what it wants at the port", wants, expected)?;

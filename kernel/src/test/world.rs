@@ -384,7 +384,7 @@ impl World {
         if let Ok(next) = next {
             assert_eq!(next.run.get(), Run::Running);
             self.current.set(next);
-            hal::host::go_to(self.k, next);
+            hal::host::enter_user(self.k, next);
         }
         if trap == Trap::Syscall && t.ctx.pc().get() == pc.wrapping_add(ROLES.call_bytes) {
             let result = (number, t.ctx.call().get() as u8);

@@ -68,12 +68,18 @@ const RULES: &[Rule] = &[
     ("kernel/src/exec/", &[], Part::Switch),
     (
         "kernel/src/lib.rs",
-        &["go_to", "turn_to", "hand_to", "arrive", "change_ports"],
+        &[
+            "switch_to",
+            "tail_switch_to",
+            "exit_trap_to",
+            "activate_space",
+            "change_ports",
+        ],
         Part::Switch,
     ),
     (
         "kernel/src/lib.rs",
-        &["leave", "give_way", "reschedule"],
+        &["exit_trap", "schedule_heir", "schedule"],
         Part::Queues,
     ),
     ("kernel/src/lib.rs", &[], Part::Dispatch),
@@ -84,12 +90,12 @@ const RULES: &[Rule] = &[
     ("kernel/src/object/", &[], Part::Lookup),
     (
         "kernel/src/ipc/fast.rs",
-        &["copy", "way", "fill", "consume", "arrive"],
+        &["copy", "route", "fill", "consume", "transfer"],
         Part::Message,
     ),
     (
         "kernel/src/ipc/fast.rs",
-        &["hand_off", "go_to"],
+        &["hand_off", "switch_to"],
         Part::Switch,
     ),
     ("kernel/src/ipc/pump.rs", &[], Part::Message),
@@ -282,7 +288,7 @@ mod tests {
             ("copy", "/x/kernel/src/ipc/fast.rs", Some(Part::Message)),
             ("request<true>", "kernel/src/ipc/fast.rs", Some(Part::Path)),
             (
-                "kernel::Kernel::go_to",
+                "kernel::Kernel::switch_to",
                 "kernel/src/lib.rs",
                 Some(Part::Switch),
             ),

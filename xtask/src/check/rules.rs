@@ -36,7 +36,7 @@ const RULES: &[Rule] = &[
     Rule {
         words: &["fermata_mask"],
         rooms: &["hal/src/mask.rs"],
-        remedy: "it is read once, into `hal::mask::WAY`, for kernels that are measured and not used",
+        remedy: "it is read once, into `hal::mask::METHOD`, for kernels that are measured and not used",
     },
     Rule {
         words: &["CONFIG.model", "Model"],
