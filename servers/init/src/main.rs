@@ -194,7 +194,12 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
             Some(percent) => kernel_memory / 100 * percent,
             None => kernel_memory / 256,
         },
-        options.program_ceiling.unwrap_or(PRIORITY_PROGRAM),
+        // The programs that the tests start try what a manager can.
+        options.program_ceiling.unwrap_or(if options.test {
+            u64::from(abi::PRIORITIES) - 1
+        } else {
+            PRIORITY_PROGRAM
+        }),
     );
     let [names_ref, memory_ref] = manager.references().map_err(|error| error.text())?;
     let manager: &'static Mutex<Manager> = Box::leak(Box::new(Mutex::new(manager)));
