@@ -196,7 +196,7 @@ fn bytes() -> Outcome {
     check_eq!(&into[..2], b"ho");
     check_eq!(two.read(16, &mut into), Ok(4080));
     check!(
-        &into[..4080] == &long.as_bytes()[16..],
+        into[..4080] == long.as_bytes()[16..],
         "the bytes are others"
     );
     check_eq!(two.read(0, &mut into[..3]), Ok(3));
