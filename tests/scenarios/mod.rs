@@ -5,6 +5,7 @@
 //! what they are written with. A new one goes into a file here and a line into [`ALL`].
 
 mod checkpoint;
+mod examples;
 mod linux;
 mod shell;
 
@@ -13,6 +14,8 @@ use crate::scenario::{Ctx, Failure, Run, Scenario};
 /// All scenarios.
 pub(crate) const ALL: &[Scenario] = &[
     scenario("script_status", script_status),
+    scenario("examples", examples::all),
+    scenario("examples_new", examples::new),
     scenario("linux_applets", linux::applets),
     scenario("linux_calls", linux::calls),
     scenario("linux_refusals", linux::refusals),

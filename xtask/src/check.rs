@@ -8,6 +8,7 @@ use std::process::Command;
 use xtask_build::config::Config;
 use xtask_build::error::Error;
 use xtask_build::project::{finish, Project, Room};
+use xtask_docs::numbers;
 
 /// Runs all checks, and says at the end which failed.
 pub(crate) fn run(project: &Project) -> Result<u8, Error> {
@@ -69,6 +70,16 @@ pub(crate) fn run(project: &Project) -> Result<u8, Error> {
     }
     if !broken.is_empty() {
         failed.push("the rules of the rooms".into());
+    }
+
+    let stale = numbers::stale(project)?;
+    if !stale.is_empty() {
+        eprintln!(
+            "{}: stale: {}; `./fermata numbers` makes it anew",
+            numbers::PAGE,
+            stale.join(", ")
+        );
+        failed.push("the page of numbers".into());
     }
 
     if failed.is_empty() {

@@ -2,6 +2,7 @@
 //! completions and the manual page are made.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -74,8 +75,15 @@ pub(crate) enum Command {
     },
     /// Write the API reference to docs/api/ and the C header to target/include/
     Reference,
-    /// Check rustfmt, clippy for everything in every configuration, and the rules of the rooms
+    /// Write docs/numbers.md: lines, calls and costs as they are, tests and cuts as they were counted last
+    Numbers,
+    /// Check rustfmt, clippy for everything in every configuration, the rules of the rooms, and docs/numbers.md
     Check,
+    /// Make a small program of one's own in DIR, anywhere; `run --program DIR` builds it and takes it along
+    New {
+        /// A directory that is not there yet, or is empty
+        directory: PathBuf,
+    },
     /// Build the kernel and all programs, and boot nothing
     #[command(after_long_help = CONFIGURATIONS)]
     Build(Choice),

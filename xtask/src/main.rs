@@ -20,8 +20,8 @@ use std::process::ExitCode;
 use cli::Command;
 use xtask_build::error::Error;
 use xtask_build::project::Project;
-use xtask_build::{busybox, image};
-use xtask_docs::{explain, reference, syscalls};
+use xtask_build::{busybox, image, program};
+use xtask_docs::{explain, numbers, reference, syscalls};
 use xtask_test::{fuzz, interrupts, model, mutants};
 
 fn main() -> ExitCode {
@@ -49,7 +49,15 @@ fn dispatch(command: Command) -> Result<u8, Error> {
         Command::Reference => reference::write(&Project::find()?),
         Command::Run(options) => run::run(&Project::find()?, options),
         Command::Test(options) => xtask_test::run(&Project::find()?, &options),
-        Command::Bench(options) => xtask_bench::run(&Project::find()?, &options),
+        Command::Bench(options) => {
+            let project = Project::find()?;
+            let status = xtask_bench::run(&project, &options)?;
+            if options.update_thresholds {
+                numbers::write(&project)?;
+            }
+            Ok(status)
+        }
+        Command::Numbers => numbers::write(&Project::find()?),
         Command::Fuzz(options) => fuzz::run(&Project::find()?, &options),
         Command::Prove(options) if options.is_about_mutants() => {
             mutants::run(&Project::find()?, options.filter.as_deref(), options.fresh)
@@ -64,6 +72,13 @@ fn dispatch(command: Command) -> Result<u8, Error> {
             let project = Project::find()?;
             let configs = choice.among(xtask_build::config::Config::tested());
             image::build(&project, &configs).map(|_| 0)
+        }
+        Command::New { directory } => {
+            let project = Project::find()?;
+            program::create(&project, &directory)?;
+            let name = directory.display();
+            println!("{name}: made; now: ./fermata run --program {name}");
+            Ok(0)
         }
         Command::Fetch => fetch(&Project::find()?),
         Command::Cargo {

@@ -12,8 +12,8 @@ use rustix::stdio::stdin;
 
 use xtask_build::config::Config;
 use xtask_build::error::Error;
-use xtask_build::image;
 use xtask_build::project::Project;
+use xtask_build::{image, program};
 use xtask_machine::control::Event;
 use xtask_machine::signals;
 use xtask_machine::terminal::{self, RawMode};
@@ -31,6 +31,9 @@ pub(crate) struct RunOptions {
     /// Put a file or directory of the host into the guest; may be repeated
     #[arg(long = "add", value_name = "HOST:GUEST", value_parser = add)]
     adds: Vec<Add>,
+    /// Build the program in DIR (a cargo package, or C files) and put it into /bin of the guest; may be repeated
+    #[arg(long = "program", value_name = "DIR")]
+    programs: Vec<PathBuf>,
     /// Copy a file out when the machine stops; may be repeated
     #[arg(long = "get", value_name = "GUEST:HOST", value_parser = get)]
     gets: Vec<Get>,
@@ -97,7 +100,7 @@ const ESCAPE: u8 = 0x1d;
 const END_OF_INPUT: u8 = 0x04;
 
 /// Boots the machine and returns its status.
-pub(crate) fn run(project: &Project, options: RunOptions) -> Result<u8, Error> {
+pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Error> {
     let script = match &options.script {
         None => None,
         Some(Script::Stdin) => {
@@ -122,6 +125,12 @@ pub(crate) fn run(project: &Project, options: RunOptions) -> Result<u8, Error> {
                 "--get: {} cannot be written, its directory does not exist",
                 get.host.display()
             )));
+        }
+    }
+    for directory in &options.programs {
+        for (name, file) in program::build(project, directory)? {
+            let guest = format!("/bin/{name}");
+            options.adds.push(Add::bytes(file, true, &guest));
         }
     }
     let images = image::build(project, &[options.config])?;

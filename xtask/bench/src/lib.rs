@@ -61,9 +61,9 @@ pub struct BenchOptions {
     /// Only count, and show which functions of the kernel the instructions are in
     #[arg(long)]
     profile: bool,
-    /// Make these counts the ones that `test` holds later ones against
+    /// Make these counts the ones that `test` holds later ones against, and write docs/numbers.md
     #[arg(long)]
-    update_thresholds: bool,
+    pub update_thresholds: bool,
     /// Only benchmarks whose name contains FILTER (or one of several, with commas)
     #[arg(value_parser = part_of_name)]
     filter: Option<String>,

@@ -1,9 +1,9 @@
-//! C programs of the tests: `tests/c/NAME.c` becomes `/test/NAME` in the guest.
+//! C programs: `tests/c/NAME.c` becomes `/test/NAME` in the guest; [`crate::program`] has those of others.
 //!
 //! They are compiled by the host's C compiler without a C library, against the generated header
-//! ([`crate::header`]). `tests/c/start.h` is what they start and end with.
+//! ([`crate::header`]). `user/c/start.h` is what they start and end with.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::Error;
@@ -32,19 +32,33 @@ const FLAGS: &[&str] = &[
 
 /// Builds all: their names, and where they are.
 pub fn build(project: &Project) -> Result<Vec<(String, PathBuf)>, Error> {
-    let directory = project.root.join("tests/c");
-    let failed = |error| Error::new(format!("{}: {error}", directory.display()));
+    let sources = sources(&project.root.join("tests/c"))?;
+    compile(project, &sources, &project.target.join("c"))
+}
+
+/// The C files of a directory, in order.
+pub(crate) fn sources(directory: &Path) -> Result<Vec<PathBuf>, Error> {
+    let failed = |error| Error::new(format!("cannot read {}: {error}", directory.display()));
     let mut sources = Vec::new();
-    for entry in std::fs::read_dir(&directory).map_err(failed)? {
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         if path.extension().is_some_and(|extension| extension == "c") {
             sources.push(path);
         }
     }
     sources.sort();
+    Ok(sources)
+}
+
+/// Compiles each of these files to a program in `output`.
+pub(crate) fn compile(
+    project: &Project,
+    sources: &[PathBuf],
+    output: &Path,
+) -> Result<Vec<(String, PathBuf)>, Error> {
     let header = header::write(project)?;
-    let output = project.target.join("c");
-    std::fs::create_dir_all(&output).map_err(failed)?;
+    std::fs::create_dir_all(output)
+        .map_err(|error| Error::new(format!("cannot make {}: {error}", output.display())))?;
     let mut programs = Vec::new();
     for source in sources {
         let Some(name) = source
@@ -56,10 +70,11 @@ pub fn build(project: &Project) -> Result<Vec<(String, PathBuf)>, Error> {
         let program = output.join(&name);
         let mut command = Command::new("cc");
         command.current_dir(&project.root).args(FLAGS);
+        command.arg("-I").arg(project.root.join("user/c"));
         if let Some(include) = header.parent() {
             command.arg("-I").arg(include);
         }
-        command.arg("-o").arg(&program).arg(&source);
+        command.arg("-o").arg(&program).arg(source);
         finish(command, &format!("compiling {}", source.display()))?;
         programs.push((name, program));
     }

@@ -210,7 +210,7 @@ fn read(path: PathBuf) -> Result<Vec<u8>, Error> {
 
 /// Cuts off the symbols and line tables, which follow what is loaded, so that the archive stays
 /// small.
-fn without_symbols(mut file: Vec<u8>) -> Vec<u8> {
+pub(crate) fn without_symbols(mut file: Vec<u8>) -> Vec<u8> {
     let end = ElfBytes::<LittleEndian>::minimal_parse(&file)
         .ok()
         .and_then(|elf| elf.segments())

@@ -3,6 +3,7 @@
 //! * [`config`] knows the configurations of the kernel.
 //! * [`project`] knows where things lie and how cargo is called for host, kernel and programs.
 //! * [`image`] builds kernels and programs, and with [`archive`] and [`busybox`] the boot archive.
+//! * [`program`] makes and builds programs of one's own.
 //! * [`header`] makes the C header, [`c`] the C programs.
 //! * [`sites`] checks how programs enter the kernel.
 //! * [`error`] is the error of all crates of xtask.
@@ -14,5 +15,6 @@ pub mod config;
 pub mod error;
 pub mod header;
 pub mod image;
+pub mod program;
 pub mod project;
 mod sites;

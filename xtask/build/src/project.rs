@@ -130,7 +130,7 @@ impl Package {
             Some("sbin")
         } else if self.dir.starts_with("tests") {
             Some("test")
-        } else if self.dir.starts_with("user") {
+        } else if self.dir.starts_with("user") || self.dir.starts_with("examples") {
             Some("bin")
         } else {
             None

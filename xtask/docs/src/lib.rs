@@ -1,6 +1,7 @@
 //! The pages: [`reference`] makes the API reference from the tables of `abi`, [`explain`] says the same
-//! about one call on a terminal, [`syscalls`] lists all calls.
+//! about one call on a terminal, [`syscalls`] lists all calls, [`numbers`] counts.
 
 pub mod explain;
+pub mod numbers;
 pub mod reference;
 pub mod syscalls;

@@ -5,7 +5,6 @@
 //! is lines `log cut ...`, which [`Found::take`] reads.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,7 @@ use xtask_build::config::Config;
 use xtask_build::error::Error;
 use xtask_build::image::Images;
 use xtask_build::project::{Project, Room};
+use xtask_docs::numbers;
 use xtask_machine::control::Event;
 use xtask_machine::{self as machine, End, Operator, Options};
 
@@ -391,8 +391,8 @@ impl Operator for Listener<'_> {
 }
 
 /// Prints the sites that nobody has reached, the table of all calls, and the sum.
-pub(super) fn summary(root: &Path, all: &[(Config, Found)]) -> Result<(), Error> {
-    let registry = Registry::read(root)?;
+pub(super) fn summary(project: &Project, all: &[(Config, Found)]) -> Result<(), Error> {
+    let registry = Registry::read(&project.root)?;
     let mut calls: BTreeMap<&str, Counts> = BTreeMap::new();
     let mut sites = BTreeSet::new();
     for (_, found) in all {
@@ -423,7 +423,7 @@ pub(super) fn summary(root: &Path, all: &[(Config, Found)]) -> Result<(), Error>
     configs.sort_by_key(|config| config.name());
     configs.dedup();
     println!();
-    for config in configs {
+    for &config in &configs {
         let answers = all.iter().filter(|(of, _)| *of == config);
         println!(
             "stop and state of a thread, most instructions, {}: {}",
@@ -460,6 +460,7 @@ pub(super) fn summary(root: &Path, all: &[(Config, Found)]) -> Result<(), Error>
         );
         sum.distinct += c.distinct;
         sum.cuts += c.cuts;
+        sum.mismatches += c.mismatches;
     }
     println!(
         "cuts {}, distinct {}, unreached {}",
@@ -467,5 +468,15 @@ pub(super) fn summary(root: &Path, all: &[(Config, Found)]) -> Result<(), Error>
         sum.distinct,
         if part { 0 } else { unreached.len() }
     );
+    if !part {
+        let names: Vec<&str> = configs.iter().map(|config| config.name()).collect();
+        let sums = [
+            ("cuts", sum.cuts),
+            ("distinct", sum.distinct),
+            ("mismatches", sum.mismatches),
+            ("unreached", unreached.len() as u64),
+        ];
+        numbers::remember(project, "Cuts", &names.join(" and "), &sums)?;
+    }
     Ok(())
 }

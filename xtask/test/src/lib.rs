@@ -40,6 +40,7 @@ use xtask_build::config::{Choice, Config};
 use xtask_build::error::{Error, USAGE};
 use xtask_build::image::{self, Images};
 use xtask_build::project::{Package, Project, Room};
+use xtask_docs::numbers;
 use xtask_machine::control::Event;
 use xtask_machine::signals;
 use xtask_machine::{self as machine, End, Operator, Options};
@@ -217,9 +218,15 @@ pub fn run(project: &Project, options: &TestOptions) -> Result<u8, Error> {
             status: 128 + signal,
         });
     }
-    let (passed, failed) = summary(&runs, start.elapsed(), filter)?;
+    let (passed, failed, ignored) = summary(&runs, start.elapsed(), filter)?;
     if !cuts.is_empty() {
-        cut::summary(&project.root, &cuts)?;
+        cut::summary(project, &cuts)?;
+    }
+    if filter.is_none() {
+        let names: Vec<&str> = chosen.iter().map(|config| config.name()).collect();
+        let of_tests = [("passed", passed), ("failed", failed), ("ignored", ignored)];
+        let of_tests = of_tests.map(|(name, count)| (name, count as u64));
+        numbers::remember(project, "Tests", &names.join(", "), &of_tests)?;
     }
     println!("{passed} passed, {failed} failed");
     Ok(u8::from(failed != 0 || passed == 0))
@@ -357,7 +364,11 @@ fn finished(run: &Run, journal: Option<&Journal>) {
 }
 
 /// Prints what came of all parts: how many passed and failed.
-fn summary(runs: &[Run], time: Duration, filter: Option<&str>) -> Result<(usize, usize), Error> {
+fn summary(
+    runs: &[Run],
+    time: Duration,
+    filter: Option<&str>,
+) -> Result<(usize, usize, usize), Error> {
     println!("\n{} s", time.as_secs());
     let mut sum = Report::default();
     if runs.len() > 2 {
@@ -399,7 +410,7 @@ fn summary(runs: &[Run], time: Duration, filter: Option<&str>) -> Result<(usize,
             status: USAGE,
         });
     }
-    Ok((passed, failed))
+    Ok((passed, failed, sum.ignored.len()))
 }
 
 /// The command that runs the test of this name again.

@@ -1,4 +1,4 @@
-/* How a C program of the tests starts and ends.
+/* How a C program starts and ends.
  *
  * A program defines `int main(void)`: 0, or the number of the check that failed, is its exit status.
  * What it finds when it starts is described in user/proto/src/layout.rs.

@@ -1,0 +1,35 @@
+//! Sends each of its arguments to `echo_server`, and prints the answers.
+//!
+//! A request leaves no trace in the client until its answer is there: a client that is saved in the
+//! middle of one asks again after it was restored.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use alloc::string::String;
+use rt::Error;
+
+rt::entry!(main);
+
+/// How long to wait for the server, in nanoseconds: it may have been started a moment ago.
+const PATIENCE: u64 = 5_000_000_000;
+
+fn main() -> u8 {
+    match ask() {
+        Ok(()) => 0,
+        Err(error) => {
+            rt::println!("echo_client: {}", error.text());
+            1
+        }
+    }
+}
+
+fn ask() -> Result<(), Error> {
+    let port = rt::names::wait_for("echo", rt::time::now() + PATIENCE)?;
+    for word in rt::start().args.iter().skip(1) {
+        let answer: String = rt::rpc::ask(&port, word)?;
+        rt::println!("{answer}");
+    }
+    Ok(())
+}
