@@ -73,6 +73,8 @@ pub(crate) enum Command {
         /// By name, number or row (PORT0003)
         call: String,
     },
+    /// Make one book of all pages, the API reference and rustdoc of the rooms, in target/book/
+    Doc,
     /// Write the API reference to docs/api/ and the C header to target/include/
     Reference,
     /// Write docs/numbers.md: lines, calls and costs as they are, tests and cuts as they were counted last

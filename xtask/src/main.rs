@@ -21,7 +21,7 @@ use cli::Command;
 use xtask_build::error::Error;
 use xtask_build::project::Project;
 use xtask_build::{busybox, image, program};
-use xtask_docs::{explain, numbers, reference, syscalls};
+use xtask_docs::{book, explain, numbers, reference, syscalls};
 use xtask_test::{fuzz, interrupts, model, mutants};
 
 fn main() -> ExitCode {
@@ -46,6 +46,7 @@ fn dispatch(command: Command) -> Result<u8, Error> {
     match command {
         Command::Syscalls => syscalls::print(),
         Command::Explain { call } => explain::print(&call),
+        Command::Doc => book::write(&Project::find()?),
         Command::Reference => reference::write(&Project::find()?),
         Command::Run(options) => run::run(&Project::find()?, options),
         Command::Test(options) => xtask_test::run(&Project::find()?, &options),

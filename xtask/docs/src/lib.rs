@@ -1,6 +1,8 @@
 //! The pages: [`reference`] makes the API reference from the tables of `abi`, [`explain`] says the same
-//! about one call on a terminal, [`syscalls`] lists all calls, [`numbers`] counts.
+//! about one call on a terminal, [`syscalls`] lists all calls, [`numbers`] counts,
+//! [`book`] binds all pages.
 
+pub mod book;
 pub mod explain;
 pub mod numbers;
 pub mod reference;
