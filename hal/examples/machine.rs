@@ -133,6 +133,7 @@ mod image {
     program_exceptions:
         ud2
         int3
+        .byte 0xcd, 0x03
         nop
         xor ecx, ecx
         xor edx, edx
@@ -179,6 +180,20 @@ mod image {
         push 0x40002
         popfq
         mov rbx, [rsp - 17]
+        push 2
+        popfq
+        jmp good
+
+        // Single steps over calls: one that is done, one that is made twice, and out of it.
+        .global program_steps
+    program_steps:
+        mov eax, 1
+        push 0x4102
+        popfq
+        syscall
+        nop
+        syscall
+        nop
         push 2
         popfq
         jmp good
@@ -251,6 +266,26 @@ mod image {
         mov eax, 1
         syscall
 
+        // Thread 0 (rdi = 1) fills the FPU again and again. Thread 1 asks where its last instruction was, which is
+        // nowhere: it has not had any.
+        .global program_fpu_traces
+    program_fpu_traces:
+        mov eax, 1
+    1:  test edi, edi
+        jz 2f
+        pcmpeqd xmm0, xmm0
+        movdqa xmm15, xmm0
+        fninit
+        fild dword ptr [rip + programs_start]
+    2:  syscall
+        test edi, edi
+        jnz 1b
+        fnstenv [rsp - 64]
+        mov ebx, [rsp - 64 + 12]
+        mov esi, [rsp - 64 + 20]
+        mov eax, 2
+        syscall
+
         .global program_call
     program_call:
         mov eax, 1
@@ -313,10 +348,12 @@ mod image {
         static program_exceptions: u8;
         static program_wild: u8;
         static program_flags: u8;
+        static program_steps: u8;
         static program_bases: u8;
         static program_ports: u8;
         static program_fpu: u8;
         static program_fpu_bad: u8;
+        static program_fpu_traces: u8;
         static program_call: u8;
         static program_yield: u8;
         static program_calls: u8;
@@ -384,9 +421,15 @@ mod image {
             ("exceptions", &program_exceptions, exceptions),
             ("wild_jump", &program_wild, wild_jump),
             ("flags", &program_flags, flags),
+            ("single_steps_over_calls", &program_steps, single_steps),
             ("segment_bases", &program_bases, segment_bases),
             ("ports_of_two_threads", &program_ports, ports_of_two_threads),
             ("fpu_of_two_threads", &program_fpu, fpu_of_two_threads),
+            (
+                "fpu_leaves_no_trace",
+                &program_fpu_traces,
+                fpu_leaves_no_trace,
+            ),
             ("fpu_state", &program_fpu_bad, fpu_state),
             ("hostile_fpu_state", &program_fpu_bad, hostile_fpu_state),
             ("stacks", &program_yield, stacks),
@@ -835,13 +878,19 @@ mod image {
 
     fn exceptions(machine: &'static Machine, thread: usize, trap: Trap) -> Next {
         let exception = |vector, error| Trap::Exception { vector, error };
+        let rip = machine.threads[thread].frame.rip.get();
+        let mut byte_at_rip = [0];
+        let code = machine.table.lookup(rip).expect("code").0;
+        hal::read_bytes(code, rip % PAGE_SIZE, &mut byte_at_rip);
+        let [byte_at_rip] = byte_at_rip;
         let length = match machine.step.get() {
             0 if trap == exception(6, 0) => 2,
-            1 if trap == exception(3, 0) => 1,
-            2 if trap == exception(0, 0) => 2,
-            3 if trap == exception(13, 0) => 1,
+            1 if trap == exception(3, 0) && byte_at_rip == 0xcc => 1,
+            2 if trap == exception(3, 0) && byte_at_rip == 0xcd => 2,
+            3 if trap == exception(0, 0) => 2,
+            4 if trap == exception(13, 0) => 1,
             // The error code names the vector; QEMU gets that wrong.
-            4 if matches!(
+            5 if matches!(
                 trap,
                 Trap::Exception {
                     vector: 13,
@@ -851,14 +900,14 @@ mod image {
             {
                 2
             }
-            5 if trap == exception(13, 0) => {
+            6 if trap == exception(13, 0) => {
                 machine.threads[0].set_ports(MINE);
                 machine.change_ports(&machine.threads[0]);
                 0
             }
             // The first `in` is through: the trap is after the third.
-            6 if trap == exception(13, 0) => 3,
-            7 => return ended(machine, thread, trap),
+            7 if trap == exception(13, 0) => 3,
+            8 => return ended(machine, thread, trap),
             _ => return Failed("another exception"),
         };
         machine.advance(thread, length);
@@ -902,6 +951,46 @@ mod image {
             (5, Trap::Exception { vector: 17, .. }) => machine.advance(thread, 5),
             (5 | 6, _) => return ended(machine, thread, trap),
             _ => return Failed("another trap"),
+        }
+        Run(thread)
+    }
+
+    /// A call that is done is one step: the trap comes after it, before the next instruction. The kernel is
+    /// never stepped through. When a call is begun again the trap comes once more at the instruction, for `sysret`
+    /// traps before what it returns to.
+    fn single_steps(machine: &'static Machine, thread: usize, trap: Trap) -> Next {
+        let start = &raw const programs_start as u64;
+        let program = core::ptr::from_ref(TESTS[machine.test.get()].1) as u64;
+        let at = machine.threads[thread].frame.rip.get() - CODE - (program - start);
+        let step = Trap::Exception {
+            vector: 1,
+            error: 0,
+        };
+        // `mov` is five bytes, each `push` five but the last, `popfq` one, `syscall` two, `nop` one.
+        let expected = [
+            (11, Trap::Syscall),
+            (13, step),
+            (14, step),
+            (14, Trap::Syscall),
+            (14, step),
+            (14, Trap::Syscall),
+            (16, step),
+            (17, step),
+            (19, step),
+            (20, step),
+        ];
+        let now = machine.step.get() as usize;
+        let Some(expected) = expected.get(now) else {
+            return ended(machine, thread, trap);
+        };
+        if *expected != (at, trap) {
+            return Failed("another step");
+        }
+        if machine.threads[thread].rflags() & 0x4000 == 0 && now < 9 {
+            return Failed("the nested task flag is lost");
+        }
+        if matches!(now, 0 | 5) {
+            machine.advance(thread, 2);
         }
         Run(thread)
     }
@@ -967,6 +1056,58 @@ mod image {
             // Runs of different lengths.
             _ => Run(if step % 7 < 3 { thread } else { 1 - thread }),
         }
+    }
+
+    /// The FPU's registers as they are in the processor, whoever may use them.
+    fn fpu_in_processor() -> (bool, [u64; 64]) {
+        #[repr(align(16))]
+        struct Area([u64; 64]);
+        let mut area = Area([0; 64]);
+        let cr0: u64;
+        // SAFETY: the kernel does not use the FPU. Whether it traps is as before afterwards.
+        unsafe {
+            asm!("mov {cr0}, cr0", "clts", "fxsave64 [{area}]", "mov cr0, {cr0}",
+                cr0 = out(reg) cr0, area = in(reg) &raw mut area);
+        }
+        (cr0 & 8 != 0, area.0)
+    }
+
+    /// Who does not use the FPU finds nothing of others in its registers, not even by speculation, which may
+    /// read them although they trap; who begins to, does not learn where others have used it.
+    fn fpu_leaves_no_trace(machine: &'static Machine, thread: usize, trap: Trap) -> Next {
+        let registers = machine.threads[thread].registers();
+        let (traps, fpu) = fpu_in_processor();
+        // The control words are those of `finit`; behind the first two words are data, up to word 52.
+        let something = fpu[4..52].iter().any(|word| *word != 0);
+        match (machine.step.get(), thread) {
+            (_, 0 | 1) if trap != Trap::Syscall => return Failed("no call"),
+            (0, 0) => {
+                machine.begin(1, TESTS[machine.test.get()].1);
+                machine.begin(0, TESTS[machine.test.get()].1);
+                machine.threads[0].frame.rdi.set(1);
+                return Run(0);
+            }
+            (_, 0) if traps || !something => return Failed("its own registers are not there"),
+            (_, 0) => {
+                machine.advance(0, 2);
+                return Run(1);
+            }
+            (_, 1) if registers.rax == 2 => {}
+            _ if !traps || something => return Failed("registers of another thread are there"),
+            (10.., _) => {
+                machine.advance(1, 2);
+                return Run(1);
+            }
+            _ => return Run(0),
+        }
+        let foreign = |address: u64| (CODE..CODE + PAGE_SIZE).contains(&address);
+        if foreign(registers.rbx) || foreign(registers.rsi) {
+            return Failed("where another thread used the FPU is there");
+        }
+        if machine.threads[1].fpu() != machine.threads[1].fpu() {
+            return Failed("the state is not stable");
+        }
+        Passed
     }
 
     fn fpu_state(machine: &'static Machine, thread: usize, trap: Trap) -> Next {

@@ -81,7 +81,7 @@ pub(crate) struct Needs {
     /// 1: every register must be restored, which makes it 0 again. 0: the thread is in user mode or in a
     /// system call, and the registers that this loses are dead.
     pub(crate) full: Cell<u8>,
-    /// 1: the context's FPU registers are in the processor.
+    /// 1: it has used the FPU since its state was made or set, and needs its registers loaded.
     pub(crate) has_fpu: Cell<u8>,
     /// The number of its I/O ports.
     pub(crate) ports: Cell<u16>,
@@ -438,7 +438,8 @@ pub enum Trap {
         /// There is a translation, but it does not allow this.
         present: bool,
     },
-    /// Any other exception of the processor. For a breakpoint the program counter is at the instruction.
+    /// Any other exception of the processor. For a breakpoint the program counter is at the instruction, in
+    /// either of its forms; for a single step, behind it.
     Exception {
         /// The processor's vector.
         vector: u8,

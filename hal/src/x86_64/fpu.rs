@@ -1,26 +1,38 @@
-//! FPU registers, switched when they are used.
+//! FPU registers, which never hold what is another thread's than the one that runs.
 //!
-//! The registers belong to their *owner*, the context that used them last; the owner's memory is
-//! stale then. While another context is current, CR0.TS is set, so that its first use of the FPU
-//! traps, and [`use_fpu`] makes it the owner. The kernel itself never uses the FPU.
+//! A thread that has not used the FPU since its state was made or set runs with CR0.TS set, and with initial
+//! values in the registers. Its first use traps, and [`use_fpu`] loads its state. From then on it is a *user*
+//! of the FPU: whenever the processor leaves it, its registers are stored, and whenever it comes back, they
+//! are loaded. So speculation that ignores CR0.TS, as some processors do, finds nothing of anybody else's.
+//! The exit code switches, if the thread to come or the one before is a user; of two others it does not even
+//! see that there is an FPU. The kernel itself never uses it.
 //!
-//! In user mode TS is set exactly when the current context is not the owner: the exit code sees to that,
-//! with one comparison of [`Cpu::plain`](super::Cpu) with what the context says of itself.
+//! While CR0.TS is clear, and only then, there is an *owner*, whose registers are in the processor and
+//! whose memory is stale. It is the context that ran last, as `Cpu::current` says. [`LOADED`] says the same in
+//! [`Cpu::plain`](super::Cpu). That word then differs from what any context needs, so that the exit code cannot
+//! take the short way to another one.
 
 use super::instructions::{clts, stts};
 use super::{Global, CPU};
 use crate::context::needs::HAS_FPU;
 use crate::Context;
-use core::arch::asm;
+use abi::state::{initial_fpu, FPU_BYTES};
+use core::arch::{asm, naked_asm};
 use core::cell::{Cell, UnsafeCell};
+use core::mem::offset_of;
 
 static MXCSR_MASK: Global<Cell<u32>> = Global(Cell::new(0));
 
 #[repr(align(16))]
-struct Image(UnsafeCell<[u8; 512]>);
-static SCRATCH: Global<Image> = Global(Image(UnsafeCell::new([0; 512])));
+struct Image(UnsafeCell<[u8; FPU_BYTES]>);
+static SCRATCH: Global<Image> = Global(Image(UnsafeCell::new([0; FPU_BYTES])));
+/// What the registers of a thread hold that has not used them.
+static INITIAL: Global<Image> = Global(Image(UnsafeCell::new(initial_fpu())));
 
-/// Learns which bits of MXCSR the processor has.
+/// In `Cpu::plain`, while the registers are somebody's: twice [`HAS_FPU`].
+pub(super) const LOADED: u32 = 2 * HAS_FPU;
+
+/// Learns which bits of MXCSR the processor has, and makes the registers nobody's.
 pub(super) fn init() {
     clts();
     let scratch = SCRATCH.0 .0.get();
@@ -30,7 +42,7 @@ pub(super) fn init() {
         scratch.cast::<u32>().add(28 / 4).read()
     };
     MXCSR_MASK.0.set(if mask == 0 { 0xffbf } else { mask });
-    stts();
+    load_initial();
 }
 
 /// The bits of MXCSR that can be set.
@@ -38,69 +50,110 @@ pub(crate) fn mxcsr_mask() -> u32 {
     MXCSR_MASK.0.get()
 }
 
-fn same(a: Option<&'static Context>, b: &Context) -> bool {
-    a.is_some_and(|a| core::ptr::eq(a, b))
+/// Loads the FPU's registers from the 512 bytes at this register. The FPU must not trap. Destroys no other
+/// register.
+///
+/// On processors of AMD's, `fxrstor` leaves the last instruction's and operand's addresses, and its opcode,
+/// as they were, unless an exception is pending in what it loads: these would be what the owner before did.
+/// So the kernel does something of its own first, which says nothing, on all processors: it loads a
+/// constant. What may be pending is cleared before, so that this raises nothing.
+macro_rules! load_fpu {
+    ($from:literal) => {
+        concat!(
+            "fnclex
+            emms
+            fild dword ptr [rip + {initial} + 28]
+            fxrstor64 [",
+            $from,
+            "]"
+        )
+    };
 }
 
-/// Stores the registers into the owner's memory. The FPU must not trap.
-fn save(owner: &Context) {
-    // SAFETY: the area is 512 bytes, made of cells, and aligned as its thread is (`context_of`).
-    unsafe { asm!("fxsave64 [{}]", in(reg) owner.fpu.as_ptr(), options(nostack)) };
+/// Switches the registers on the way out. `rax`: the context to come, `ecx`: what is in `Cpu::plain`
+/// from now on, `edx`: in which of its bits that differs from what was there. Destroys only `rbx` and `rdi`.
+/// With everything masked.
+#[unsafe(naked)]
+pub(super) unsafe extern "C" fn switch_fpu() {
+    naked_asm!(
+        "mov rbx, [rip + {cpu} + {owner}]",
+        "test rbx, rbx",
+        "jz 2f",
+        "fxsave64 [rbx + {fpu}]",
+        "test ecx, {loaded}",
+        "jz 3f",
+        "4:",
+        "mov [rip + {cpu} + {owner}], rax",
+        load_fpu!("rax + {fpu}"),
+        "ret",
+        // Nobody's registers were there.
+        "2:",
+        "clts",
+        "jmp 4b",
+        // They become nobody's.
+        "3:",
+        "mov qword ptr [rip + {cpu} + {owner}], 0",
+        "lea rbx, [rip + {initial}]",
+        load_fpu!("rbx"),
+        "mov rbx, cr0",
+        "or rbx, 8",
+        "mov cr0, rbx",
+        "ret",
+        cpu = sym CPU,
+        owner = const offset_of!(super::Cpu, fpu_owner),
+        fpu = const offset_of!(Context, fpu),
+        loaded = const LOADED,
+        initial = sym INITIAL,
+    )
 }
 
-/// In `Cpu::plain` while the FPU does not trap.
-const USABLE: u32 = HAS_FPU;
-
-fn traps() -> bool {
-    CPU.0.plain.get() & USABLE == 0
+fn owns(context: &Context) -> bool {
+    let owner = CPU.0.fpu_owner.get();
+    owner.is_some_and(|owner| core::ptr::eq(owner, context))
 }
 
-fn set_traps(traps: bool) {
-    if traps != self::traps() {
-        CPU.0.plain.set(CPU.0.plain.get() ^ USABLE);
-        if traps {
-            stts();
-        } else {
-            clts();
-        }
+/// Makes the registers nobody's. The FPU must not trap.
+fn load_initial() {
+    // SAFETY: the image is 512 bytes, aligned, and one that `fxsave64` could have made.
+    unsafe {
+        asm!(load_fpu!("{from}"), initial = sym INITIAL, from = in(reg) INITIAL.0 .0.get(),
+            options(nostack));
     }
+    stts();
 }
 
-fn set_has(context: &Context, has: bool) {
-    context.needs.has_fpu.set(has.into());
-}
-
-/// The current context has used the FPU without owning it.
+/// The current context has used the FPU without being its user: from now on it is.
 pub(super) fn use_fpu(context: &'static Context) {
-    set_traps(false);
-    if same(CPU.0.fpu_owner.get(), context) {
-        return;
+    clts();
+    let plain = &CPU.0.plain;
+    plain.set(plain.get() | LOADED);
+    CPU.0.fpu_owner.set(Some(context));
+    context.needs.has_fpu.set(1);
+    // SAFETY: the area is 512 bytes, made of cells, and aligned as its thread is (`context_of`). Its
+    // contents were stored by `fxsave64` or cleaned by `Context::set_fpu`, so that the processor takes
+    // them.
+    unsafe {
+        asm!(load_fpu!("{from}"), initial = sym INITIAL, from = in(reg) context.fpu.as_ptr(),
+            options(nostack));
     }
-    if let Some(owner) = CPU.0.fpu_owner.replace(Some(context)) {
-        save(owner);
-        set_has(owner, false);
-    }
-    set_has(context, true);
-    // SAFETY: as in `save`; its contents were stored by `fxsave64` or cleaned by `Context::set_fpu`, so
-    // that the processor takes them.
-    unsafe { asm!("fxrstor64 [{}]", in(reg) context.fpu.as_ptr(), options(nostack)) };
 }
 
 /// Brings the context's memory up to date.
 pub(crate) fn fpu_flush(context: &Context) {
-    if same(CPU.0.fpu_owner.get(), context) {
-        let traps = traps();
-        set_traps(false);
-        save(context);
-        set_traps(traps);
+    if owns(context) {
+        // SAFETY: as in `use_fpu`; while there is an owner the FPU does not trap.
+        unsafe { asm!("fxsave64 [{}]", in(reg) context.fpu.as_ptr(), options(nostack)) };
     }
 }
 
-/// Forgets registers that are in the processor: the context's memory is what counts.
+/// The context's memory is what counts, and it is no user of the FPU any more: its next use loads what
+/// stands there then.
 pub(crate) fn fpu_drop(context: &Context) {
-    if same(CPU.0.fpu_owner.get(), context) {
+    context.needs.has_fpu.set(0);
+    if owns(context) {
         CPU.0.fpu_owner.set(None);
-        set_has(context, false);
-        set_traps(true);
+        let plain = &CPU.0.plain;
+        plain.set(plain.get() & !LOADED);
+        load_initial();
     }
 }

@@ -11,9 +11,10 @@
 //! everything is masked, as it has been since the kernel was left: neither has anything to do for that.
 
 use super::descriptors::{KERNEL_CODE, KERNEL_DATA, USER_CODE, USER_DATA};
-use super::fpu::use_fpu;
+use super::fpu::{switch_fpu, use_fpu, LOADED};
 use super::instructions::{cr2, wrmsr, MSR_EFER, MSR_LSTAR, MSR_SFMASK, MSR_SYSENTER_CS};
 use super::mask::{self, FLAG};
+use super::paging::byte_in_use;
 use super::serial::{die, die_at};
 use super::stack::{CPU_STACK, CPU_STACK_END};
 use super::{interrupts, stack, time, Cpu, Global, CPU};
@@ -334,17 +335,15 @@ unsafe extern "C" fn syscall_entry() {
         "xor edx, ecx",
         "cmp edx, {full}",
         "je 6f",
-        // `plain` becomes what the context needs.
+        // `plain` becomes what the context needs; who uses the FPU has it loaded.
         "and ecx, ~{full}",
+        "mov ebx, ecx",
+        "and ebx, {has_fpu}",
+        "add ecx, ebx",
         "mov [rip + {cpu} + {plain}], ecx",
-        "test edx, {has_fpu}",
+        "test edx, {has_fpu} + {loaded}",
         "jz 8f",
-        "clts",
-        "test ecx, {has_fpu}",
-        "jnz 8f",
-        "mov rcx, cr0",
-        "or rcx, 8",
-        "mov cr0, rcx",
+        "call {switch_fpu}",
         "8:",
         "shr edx, {ports}",
         "jz 5f",
@@ -405,6 +404,8 @@ unsafe extern "C" fn syscall_entry() {
         current = const offset_of!(Cpu, current),
         plain = const offset_of!(Cpu, plain),
         has_fpu = const HAS_FPU,
+        loaded = const LOADED,
+        switch_fpu = sym switch_fpu,
         ports = const PORTS_SHIFT,
         own_stacks = const OWN_STACKS as u8,
         rax = const offset_of!(Context, frame.rax),
@@ -582,7 +583,10 @@ fn other_from_user(context: &'static Context, vector: u64, error: u64) -> &'stat
             "vector {vector} in user mode, error {error:#x}"
         )),
         BREAKPOINT => {
-            context.pc().set(context.pc().get().wrapping_sub(1));
+            // The processor has gone over the instruction: `cc`, or `cd 03`, which ends in another byte.
+            let rip = context.frame.rip.get();
+            let long = byte_in_use(rip.wrapping_sub(1)) == Some(3);
+            context.frame.rip.set(rip.wrapping_sub(if long { 2 } else { 1 }));
             Trap::Exception {
                 vector: BREAKPOINT as u8,
                 error: 0,

@@ -59,6 +59,9 @@ global_asm!(
     ".globl fermata_test_int3",
     "fermata_test_int3:",
     "int3",
+    ".globl fermata_test_int_3",
+    "fermata_test_int_3:",
+    ".byte 0xcd, 0x03",
     ".globl fermata_test_divide",
     "fermata_test_divide:",
     "xor edx, edx",
@@ -96,6 +99,7 @@ global_asm!(
 extern "C" {
     fn fermata_test_ud2();
     fn fermata_test_int3();
+    fn fermata_test_int_3();
     fn fermata_test_divide();
     fn fermata_test_divide_at();
     fn fermata_test_cli();
@@ -132,9 +136,14 @@ fn message_registers(server: &Receiver) -> Registers {
 fn processor() -> Outcome {
     let mut keeper = Receiver::new(4)?;
     let twin = Twin::new(0, keeper.port_ref.handle())?;
-    let cases: [(Site, Site, Exception); 8] = [
+    let cases: [(Site, Site, Exception); 9] = [
         (fermata_test_ud2, fermata_test_ud2, Exception::InvalidOpcode),
         (fermata_test_int3, fermata_test_int3, Exception::Breakpoint),
+        (
+            fermata_test_int_3,
+            fermata_test_int_3,
+            Exception::Breakpoint,
+        ),
         (
             fermata_test_divide,
             fermata_test_divide_at,
