@@ -746,7 +746,8 @@ calls! {
     /// Lets the space use the I/O ports, until it dies.
     80 DeviceGrantPorts device_grant_ports Device Short (authority: Object(Type::Reference), space: Object(Type::Reference), first: Word, count: Word) [Ok Denied Dead InUse Invalid Vacant];
 
-    /// Makes the region export device memory at a physical address.
+    /// Makes the region export device memory at a physical address. `Invalid` for memory that is not a
+    /// device's, and for addresses that the processor does not have.
     81 DeviceMapPhysical device_map_physical Device Short (authority: Object(Type::Reference), region: Object(Type::Region), start: Word, size: Word) [Ok Denied Invalid Vacant];
 
     /// The client connects to the port.

@@ -1505,6 +1505,10 @@ mod image {
         {
             return Failed("what is a device's");
         }
+        // The emulator's processor has 40 bits of addresses.
+        if !hal::device_frame(Pfn((1 << 28) - 1)) || hal::device_frame(Pfn(1 << 28)) {
+            return Failed("what the processor can address");
+        }
         Passed
     }
 

@@ -486,8 +486,9 @@ impl System {
             && size % PAGE_SIZE == 0
             && (PAGE_SIZE..=MAX_DEVICE).contains(&size)
             && start <= u64::from(u32::MAX) * PAGE_SIZE - MAX_DEVICE;
-        // Below and in programs' memory there are no devices.
-        if !sound || start / PAGE_SIZE < self.machine.frames.end {
+        // Below and in programs' memory there are no devices, nor where the processor has no addresses.
+        let (first, end) = (self.machine.frames.end, self.machine.end_frame);
+        if !sound || start / PAGE_SIZE < first || (start + size) / PAGE_SIZE > end {
             return Err(Stop::Code(Code::Invalid));
         }
         let r = self.region_mut(region);

@@ -103,6 +103,8 @@ pub struct Machine {
     pub costs: [u64; 9],
     /// The frames of memory that programs can have.
     pub frames: std::ops::Range<u64>,
+    /// One more than the highest frame that the processor can address.
+    pub end_frame: u64,
 }
 
 /// Everything there is.

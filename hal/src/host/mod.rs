@@ -20,6 +20,8 @@ use std::rc::Rc;
 
 /// The lowest frame of RAM; those below stand for the low megabyte.
 pub const FIRST_FRAME: u32 = 256;
+/// One more than the highest frame that the processor can address, with 40 bits.
+pub const END_FRAME: u32 = 1 << 28;
 /// Device interrupt lines.
 pub const IRQ_LINES: u8 = 16;
 /// The processor's own lines.
@@ -289,9 +291,9 @@ pub fn user_frame(pfn: Pfn) -> bool {
     with(|m| pfn.0.wrapping_sub(FIRST_FRAME) < (m.ram.len() / PAGE_SIZE as usize) as u32)
 }
 
-/// Whether the frame may be mapped as device memory: it is no RAM.
+/// Whether the frame may be mapped as device memory: it is no RAM, and the processor can address it.
 pub fn device_frame(pfn: Pfn) -> bool {
-    !user_frame(pfn) && pfn.0 >= FIRST_FRAME
+    !user_frame(pfn) && (FIRST_FRAME..END_FRAME).contains(&pfn.0)
 }
 
 /// One more than the highest frame of RAM.

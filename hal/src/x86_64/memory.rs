@@ -135,6 +135,8 @@ pub(super) struct Memory {
     /// Users' RAM, largest range first: (first frame, frames).
     user: [Cell<(u32, u32)>; Ranges::MOST],
     frame_limit: Cell<u32>,
+    /// The highest frame that the processor can address.
+    last_frame: Cell<u32>,
     /// Physical bounds of what is left of the pool.
     free_start: Cell<u64>,
     free_end: Cell<u64>,
@@ -148,6 +150,7 @@ pub(super) struct Memory {
 static MEMORY: Global<Memory> = Global(Memory {
     user: [const { Cell::new((0, 0)) }; Ranges::MOST],
     frame_limit: Cell::new(0),
+    last_frame: Cell::new(0),
     free_start: Cell::new(0),
     free_end: Cell::new(0),
     pool_total: Cell::new(0),
@@ -198,6 +201,11 @@ pub(super) fn init(found: &Found) {
         .max()
         .unwrap_or(0);
     MEMORY.0.frame_limit.set((end / PAGE_SIZE) as u32);
+    let last = (1 << physical_bits() >> PAGE_SIZE.trailing_zeros()) - 1;
+    MEMORY
+        .0
+        .last_frame
+        .set(u32::try_from(last).unwrap_or(u32::MAX));
 
     map_kernel(&ram);
     super::paging::init(pool.start + pool.size - tables, (tables / PAGE_SIZE) as u32);
@@ -396,8 +404,17 @@ fn other_user_frame(pfn: Pfn) -> bool {
     MEMORY.0.user[1..].iter().map(Cell::get).any(within)
 }
 
-/// Whether the frame may be mapped as device memory: it is neither users' RAM, nor the kernel's,
-/// nor the interrupt controller's.
+/// Bits of a physical address. An entry with more of them set faults for ever.
+fn physical_bits() -> u32 {
+    let most = 0x8000_0008;
+    if __cpuid(0x8000_0000).eax >= most {
+        return (__cpuid(most).eax & 0xff).clamp(32, 52);
+    }
+    36
+}
+
+/// Whether the frame may be mapped as device memory: the processor can address it, and it is neither
+/// users' RAM, nor the kernel's, nor the interrupt controller's.
 pub fn device_frame(pfn: Pfn) -> bool {
     let address = u64::from(pfn.0) * PAGE_SIZE;
     let within = |start: u64, size: u64| address.wrapping_sub(start) < size;
@@ -405,6 +422,7 @@ pub fn device_frame(pfn: Pfn) -> bool {
     let image = &raw const image::image_start as u64;
     let image_size = &raw const image::image_end as u64 - image;
     !user_frame(pfn)
+        && pfn.0 <= MEMORY.0.last_frame.get()
         && !within(pool.start, pool.size)
         && !within(image, image_size.next_multiple_of(PAGE_SIZE))
         && !within(super::time::apic_physical(), PAGE_SIZE)

@@ -40,7 +40,7 @@ const KERNEL_ROOT: u64 = 0x7000;
 /// A way to a table: its level, the number of the range that it translates, its address.
 type Way = (u32, u64, u64);
 
-struct Model {
+struct Processor {
     words: RefCell<Vec<&'static [Cell<u64>]>>,
     cr3: Cell<u64>,
     /// Page number and entry.
@@ -52,7 +52,7 @@ struct Model {
     loads: Cell<u32>,
 }
 
-static MODEL: Global<Model> = Global(Model {
+static PROCESSOR: Global<Processor> = Global(Processor {
     words: RefCell::new(Vec::new()),
     cr3: Cell::new(KERNEL_ROOT),
     translations: RefCell::new(BTreeSet::new()),
@@ -64,10 +64,10 @@ static MODEL: Global<Model> = Global(Model {
 
 fn word(physical: u64, index: usize) -> &'static Cell<u64> {
     let page = (physical - BASE) / PAGE_SIZE;
-    &MODEL.0.words.borrow()[page as usize][index & 511]
+    &PROCESSOR.0.words.borrow()[page as usize][index & 511]
 }
 
-impl Model {
+impl Processor {
     /// Keeps all that a walk can see now, from CR3 and from every way that is known.
     fn look(&self) {
         let mut ways = self.ways.borrow_mut();
@@ -133,14 +133,14 @@ impl Model {
 
 /// One operation: the processor looks before it, and knows nothing wrong after it.
 fn step<R>(f: impl FnOnce() -> R) -> R {
-    let model = &MODEL.0;
-    model.look();
-    model.touched.set(0);
-    model.singly.set(0);
-    model.loads.set(0);
+    let processor = &PROCESSOR.0;
+    processor.look();
+    processor.touched.set(0);
+    processor.singly.set(0);
+    processor.loads.set(0);
     let result = f();
-    model.look();
-    model.check();
+    processor.look();
+    processor.check();
     result
 }
 
@@ -149,27 +149,27 @@ mod instructions {
     use super::*;
 
     pub(super) fn cr3() -> u64 {
-        MODEL.0.cr3.get()
+        PROCESSOR.0.cr3.get()
     }
 
     /// # Safety
     /// None here: as on the machine.
     pub(super) unsafe fn set_cr3(value: u64) {
-        let model = &MODEL.0;
-        model.cr3.set(value);
-        model.loads.set(model.loads.get() + 1);
-        model.translations.borrow_mut().clear();
-        model.ways.borrow_mut().clear();
-        model.look();
+        let processor = &PROCESSOR.0;
+        processor.cr3.set(value);
+        processor.loads.set(processor.loads.get() + 1);
+        processor.translations.borrow_mut().clear();
+        processor.ways.borrow_mut().clear();
+        processor.look();
     }
 
     pub(super) fn invlpg(address: u64) {
-        let model = &MODEL.0;
-        model.singly.set(model.singly.get() + 1);
+        let processor = &PROCESSOR.0;
+        processor.singly.set(processor.singly.get() + 1);
         let page = address / PAGE_SIZE;
-        model.translations.borrow_mut().retain(|t| t.0 != page);
-        model.ways.borrow_mut().clear();
-        model.look();
+        processor.translations.borrow_mut().retain(|t| t.0 != page);
+        processor.ways.borrow_mut().clear();
+        processor.look();
     }
 }
 
@@ -198,14 +198,14 @@ mod memory {
     /// # Safety
     /// None here: as on the machine.
     pub(super) unsafe fn table_word(physical: u64, index: usize) -> &'static Cell<u64> {
-        MODEL.0.touched.set(MODEL.0.touched.get() + 1);
+        PROCESSOR.0.touched.set(PROCESSOR.0.touched.get() + 1);
         word(physical, index)
     }
 
     /// # Safety
     /// None here: as on the machine.
     pub(super) unsafe fn zero_page(physical: u64) {
-        MODEL.0.touched.set(MODEL.0.touched.get() + 8);
+        PROCESSOR.0.touched.set(PROCESSOR.0.touched.get() + 8);
         (0..512).for_each(|i| word(physical, i).set(0));
     }
 }
@@ -219,12 +219,12 @@ const AT: u64 = 0x4000_0000 - PAGE_SIZE;
 fn fresh() -> MutexGuard<'static, ()> {
     let turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     host::reset(256);
-    let model = &MODEL.0;
+    let processor = &PROCESSOR.0;
     let tables = (0..TABLES).map(|_| -> &[Cell<u64>] { vec![Cell::new(0); 512].leak() });
-    *model.words.borrow_mut() = tables.collect();
-    model.cr3.set(KERNEL_ROOT);
-    model.translations.borrow_mut().clear();
-    model.ways.borrow_mut().clear();
+    *processor.words.borrow_mut() = tables.collect();
+    processor.cr3.set(KERNEL_ROOT);
+    processor.translations.borrow_mut().clear();
+    processor.ways.borrow_mut().clear();
     paging::begin_anew(BASE, TABLES);
     turn
 }
@@ -340,8 +340,8 @@ fn what_changes_cost() {
     let _turn = fresh();
     let cost = |what: &str, most: (u64, u32, u32), f: &dyn Fn()| {
         step(f);
-        let model = &MODEL.0;
-        let took = (model.touched.get(), model.singly.get(), model.loads.get());
+        let processor = &PROCESSOR.0;
+        let took = (processor.touched.get(), processor.singly.get(), processor.loads.get());
         assert!(
             took.0 <= most.0 && took.1 <= most.1 && took.2 <= most.2,
             "{what} costs (words, pages invalidated, loads of CR3) {took:?} instead of {most:?}"

@@ -590,6 +590,8 @@ pub(super) fn device(met: &mut Met) {
     met.is(&w, grant, &[key, space, 0x3ff, 1], Code::InUse);
     assert!(hal::host::ports().contains(&(0x3f8, 8)));
     let physical = Call::DeviceMapPhysical;
+    // Where the processor's addresses end.
+    let end = u64::from(hal::host::END_FRAME) * PAGE_SIZE;
     met.is(
         &w,
         physical,
@@ -602,10 +604,14 @@ pub(super) fn device(met: &mut Met) {
         (1 << 30, 0u64.wrapping_sub(PAGE_SIZE)),
         (0u64.wrapping_sub(PAGE_SIZE), PAGE_SIZE),
         (w.physical(RAM), PAGE_SIZE),
+        (end - PAGE_SIZE, 2 * PAGE_SIZE),
+        (end, PAGE_SIZE),
     ] {
         met.is(&w, physical, &[key, region, start, size], Code::Invalid);
     }
     met.is(&w, physical, &[key, region, 1 << 30, PAGE_SIZE], Code::Ok);
+    let last = end - PAGE_SIZE;
+    met.is(&w, physical, &[key, region, last, PAGE_SIZE], Code::Ok);
 }
 
 // ---- every ordinary call alike --------------------------------------------------------------------

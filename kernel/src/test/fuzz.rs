@@ -768,8 +768,15 @@ impl Generator {
             }
             (Call::DeviceGrantPorts, _) => self.random.one_of(&[0, 1, 8, 16, 0x1_0000]),
             (Call::DeviceMapPhysical, "start") => {
-                self.random
-                    .one_of(&[0xfee0_0000, 0xfee0_0000, 0x1000, 0xfee0_0001])
+                const END: u64 = hal::host::END_FRAME as u64 * PAGE_SIZE;
+                self.random.one_of(&[
+                    0xfee0_0000,
+                    0xfee0_0000,
+                    0x1000,
+                    0xfee0_0001,
+                    END,
+                    END - PAGE_SIZE,
+                ])
             }
             (Call::DeviceMapPhysical, _) => self.random.one_of(&[PAGE_SIZE, 2 * PAGE_SIZE, 5, 0]),
             _ => self.random.below(16),

@@ -120,6 +120,7 @@ fn import(w: &World, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
         machine: spec::Machine {
             costs: costs(),
             frames,
+            end_frame: u64::from(hal::host::END_FRAME),
         },
         now: hal::now(),
         last: all.len() as u32,
