@@ -713,7 +713,7 @@ mod image {
             0..3 => Run(thread),
             // Restarted by iret.
             3..6 => {
-                context.set_registers(&context.frame.registers());
+                context.set_registers(&context.registers());
                 if !context.is_full() {
                     return Failed("set_registers without effect");
                 }
@@ -986,7 +986,7 @@ mod image {
         if *expected != (at, trap) {
             return Failed("another step");
         }
-        if machine.threads[thread].rflags() & 0x4000 == 0 && now < 9 {
+        if machine.threads[thread].flags() & 0x4000 == 0 && now < 9 {
             return Failed("the nested task flag is lost");
         }
         if matches!(now, 0 | 5) {

@@ -201,7 +201,7 @@ pub(super) fn init(found: &Found) {
         .max()
         .unwrap_or(0);
     MEMORY.0.frame_limit.set((end / PAGE_SIZE) as u32);
-    let last = (1 << physical_bits() >> PAGE_SIZE.trailing_zeros()) - 1;
+    let last = ((1u64 << physical_bits()) / PAGE_SIZE) - 1;
     MEMORY
         .0
         .last_frame

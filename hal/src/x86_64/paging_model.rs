@@ -341,7 +341,11 @@ fn what_changes_cost() {
     let cost = |what: &str, most: (u64, u32, u32), f: &dyn Fn()| {
         step(f);
         let processor = &PROCESSOR.0;
-        let took = (processor.touched.get(), processor.singly.get(), processor.loads.get());
+        let took = (
+            processor.touched.get(),
+            processor.singly.get(),
+            processor.loads.get(),
+        );
         assert!(
             took.0 <= most.0 && took.1 <= most.1 && took.2 <= most.2,
             "{what} costs (words, pages invalidated, loads of CR3) {took:?} instead of {most:?}"

@@ -584,9 +584,10 @@ fn other_from_user(context: &'static Context, vector: u64, error: u64) -> &'stat
         )),
         BREAKPOINT => {
             // The processor has gone over the instruction: `cc`, or `cd 03`, which ends in another byte.
-            let rip = context.frame.rip.get();
-            let long = byte_in_use(rip.wrapping_sub(1)) == Some(3);
-            context.frame.rip.set(rip.wrapping_sub(if long { 2 } else { 1 }));
+            let after = context.pc().get();
+            let long = byte_in_use(after.wrapping_sub(1)) == Some(3);
+            let length = if long { 2 } else { 1 };
+            context.pc().set(after.wrapping_sub(length));
             Trap::Exception {
                 vector: BREAKPOINT as u8,
                 error: 0,
