@@ -37,7 +37,7 @@ pub type Outcome = Result<Sample, String>;
 
 /// Says a line. If that fails there is nobody to tell.
 fn say(line: &str) {
-    let _ = rt::names::control(line);
+    let _ = rt::system::report(line);
 }
 
 /// Takes the number of stretches that were marked since this was last called.

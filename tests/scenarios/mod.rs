@@ -4,6 +4,7 @@
 //! should be. It runs once per model. They are compiled into xtask; `xtask/test/src/scenario.rs` is
 //! what they are written with. A new one goes into a file here and a line into [`ALL`].
 
+mod attack;
 mod checkpoint;
 mod examples;
 mod linux;
@@ -36,6 +37,9 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("checkpoint_inside_calls", checkpoint::inside_calls),
     scenario("checkpoint_console_read", checkpoint::console_read),
     scenario("checkpoint_bad_images", checkpoint::bad_images),
+    scenario("attack_power", attack::power),
+    scenario("attack_limits", attack::limits),
+    scenario("attack_remains", attack::remains),
     scenario("deterministic", checkpoint::deterministic),
 ];
 

@@ -27,9 +27,7 @@ fn main() -> u8 {
 
 fn sort() -> Outcome {
     let linux = Client::new("linux").must("the Linux personality")?;
-    linux
-        .watch(&*thread::current().must("this thread")?)
-        .must("watch")?;
+    let thread = thread::current().must("this thread")?;
     let start = Start {
         args: ["sort", INPUT].map(ToString::to_string).to_vec(),
         env: Vec::new(),
@@ -44,20 +42,17 @@ fn sort() -> Outcome {
         .to_vec(),
         cwd: "/".to_string(),
     };
-    let (pid, status) = loops::stretch(|| {
-        let pid = match linux.spawn("/bin/sort", &start, &[]) {
-            Ok(pid) => pid,
-            Err(error) => return (0, Err(error)),
-        };
+    let status = loops::stretch(|| {
+        let process = linux.spawn("/bin/sort", &start, &[])?;
+        process.watch(&thread)?;
         loop {
-            match linux.status(pid) {
-                Ok(Status::Running) => sys::thread_wait_interrupt(),
-                status => return (pid, status),
+            match process.status()? {
+                Status::Running => sys::thread_wait_interrupt(),
+                _ => return process.reap(),
             };
         }
     });
     let status = status.must("sort")?;
-    let _ = linux.reap(pid);
     if status != Status::Exited(0) {
         return Err(format!("sort ended with {status:?}"));
     }

@@ -2,12 +2,15 @@
 
 use abi::{RefKind, Type, TYPES};
 use alloc::vec::Vec;
-use checkpoint_image::meta::{Segment, OUTSIDE};
+use checkpoint_image::meta::{Segment, MANAGERS, OUTSIDE};
 use checkpoint_image::resolve::Compare;
 use proto::Error;
 use rt::access::{OBJECTS, READ, WRITE};
 use rt::obj::{Ref, RefAt};
+use rt::process::Client;
 use rt::window::Window;
+
+use crate::Sentence;
 
 /// What the processor can do, as images record it.
 pub(crate) fn features() -> [u64; 2] {
@@ -32,7 +35,8 @@ impl Compare for Kernel {
     }
 }
 
-/// The ports outside that an image may name, as far as they exist.
+/// The ports outside that an image may name, as far as they exist. `names` is not among them: that is
+/// the process's own port at init.
 pub(crate) fn outside() -> Vec<(&'static str, Ref)> {
     OUTSIDE
         .iter()
@@ -43,10 +47,17 @@ pub(crate) fn outside() -> Vec<(&'static str, Ref)> {
 /// One of them.
 pub(crate) fn port(name: &str) -> Result<Ref, Error> {
     match name {
-        "names" => rt::start::NAMES.copy().map_err(rt::error_of),
         "memory" => rt::start::MEMORY.copy().map_err(rt::error_of),
         name => rt::names::lookup(name),
     }
+}
+
+/// A manager that an image may name.
+pub(crate) fn manager(name: &str) -> Result<Client, Sentence> {
+    if !MANAGERS.contains(&name) {
+        return Err(alloc::format!("there is no manager {name}"));
+    }
+    Client::new(name).map_err(|error| alloc::format!("manager {name}: {}", error.text()))
 }
 
 /// A window on a whole segment in which handles can be used.

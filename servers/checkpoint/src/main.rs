@@ -14,8 +14,10 @@ mod restore;
 mod save;
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use proto::checkpoint::{Reply, Request};
 use proto::Error;
+use rt::obj::{Ref, RefAt};
 use rt::server::{decode, Event, Server};
 
 rt::entry!(main);
@@ -41,10 +43,11 @@ fn serve() -> Result<(), Sentence> {
     rt::names::register("checkpoint", &port)
         .map_err(|error| alloc::format!("cannot register: {}", error.text()))?;
     loop {
+        let mut ports = Vec::new();
         let reply: Result<Reply, Error> = match server.next(None) {
-            Event::Request { header, .. } => decode(header).map(|request| match request {
-                Request::Save { processes, path } => save::save(&processes, &path),
-                Request::Restore { path } => restore::restore(&path),
+            Event::Request { header, refs, .. } => decode(header).map(|request| match request {
+                Request::Save { managers, path } => save::save(&managers, &refs, &path),
+                Request::Restore { path } => restore::restore(&path, &refs, &mut ports),
             }),
             Event::Poke { .. } | Event::TimedOut => continue,
             _ => {
@@ -52,6 +55,7 @@ fn serve() -> Result<(), Sentence> {
                 continue;
             }
         };
-        server.reply(&reply, &[], &[]);
+        let ports: Vec<&RefAt> = ports.iter().map(|port: &Ref| &**port).collect();
+        server.reply(&reply, &[], &ports);
     }
 }

@@ -15,8 +15,8 @@ use alloc::vec::Vec;
 use proto::layout::{CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD, MEMORY_SIZE};
 use serde::{Deserialize, Serialize};
 
-/// Most processes in one image.
-pub const MAX_PROCESSES: usize = 64;
+/// Most processes in one image: their control ports come in one message.
+pub const MAX_PROCESSES: usize = proto::MAX_REFS;
 /// Most bytes of a manager's part.
 pub const MAX_PART: usize = 4 << 20;
 /// Most pages in one run, so that a run and its checksum fit into one message of the file system.

@@ -1,8 +1,9 @@
 //! Restoring: everything anew, from the image and nothing else.
 //!
-//! First the memory: new segments, the pages of the image in them. Then every object is created in
-//! its place, without state. Then the managers adopt the processes, which gives the ports that are
-//! to be their keepers; from the image's clock and the machine's follows what the clocks of the
+//! First the managers make empty processes for whoever asked: segments, a space and a first thread, which
+//! are theirs, with the quota and the rights of any program, and the ports that are to be keepers. Then come
+//! the pages of the image, and every other object is created in its place, without state. Then the managers
+//! get their parts; from the image's clock and the machine's follows what the clocks of the
 //! spaces must add. Then all states are set, references now naming the new objects, threads last.
 //! Nothing runs until all of that is done: the threads came with the stop that their freezing gave
 //! them, and thawing takes it away.
@@ -12,7 +13,7 @@
 use crate::machine;
 use crate::Sentence;
 use abi::state::{MappingState, MutexState, PortState, ReferenceState, RegionState, SpaceState};
-use abi::{Code, PAGE_SIZE};
+use abi::{Code, Type, PAGE_SIZE};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -24,25 +25,30 @@ use checkpoint_image::meta::{
 };
 use proto::checkpoint::Reply;
 use proto::fs::Flags;
-use proto::layout::{CONTROL_SPACE, PRIORITY_PROGRAM};
+use proto::layout::{CONTROL_SPACE, CONTROL_THREAD, PRIORITY_PROGRAM};
 use proto::process::Pid;
 use proto::Error;
-use rt::memory;
 use rt::obj::{
     CondAt, MappingAt, MutexAt, PortAt, PortsetAt, Ref, RefAt, RegionAt, SpaceAt, ThreadAt,
 };
-use rt::process::Client;
+use rt::process::Process;
 use rt::window::Window;
 
-/// Makes processes from an image.
-pub(crate) fn restore(path: &str) -> Reply {
+/// Makes processes from an image, for the process whose port at init is the first of `refs`. Their control
+/// ports go to `ports`.
+pub(crate) fn restore(path: &str, refs: &[Ref], ports: &mut Vec<Ref>) -> Reply {
+    let Some(owner) = refs.first() else {
+        return Reply::Refused("it is not said for whom".to_string());
+    };
     let made = rt::fs::File::open(path, Flags::default(), 0)
         .map_err(|error| format!("{path}: {}", error.text()))
         .and_then(|file| {
             let mut making = Making::default();
             // Dropped on failure, which undoes it.
-            making.make(&file).map_err(|why| format!("{path}: {why}"))?;
-            Ok(making.done())
+            making
+                .make(&file, owner)
+                .map_err(|why| format!("{path}: {why}"))?;
+            Ok(making.done(ports))
         });
     match made {
         Ok((processes, names)) => Reply::Restored { processes, names },
@@ -81,54 +87,51 @@ impl In<'_> {
     }
 }
 
-/// A segment of a process that is being made.
-struct Part {
-    segment: memory::Segment,
-    window: Option<Window>,
+/// A process that is being made.
+struct Made {
+    manager: String,
+    process: Process,
+    keeper: Ref,
+    /// Memory and control region, and their windows.
+    segments: [(Ref, Option<Window>); 2],
 }
 
 /// What has been made so far. Dropping it undoes it.
 #[derive(Default)]
 struct Making {
-    /// For each process, memory and control.
-    parts: Vec<[Part; 2]>,
-    adopted: Vec<(String, Client, Pid)>,
-    keepers: Vec<Ref>,
+    made: Vec<Made>,
     names: Vec<String>,
     complete: bool,
 }
 
 impl Drop for Making {
     fn drop(&mut self) {
-        for part in self.parts.iter_mut().flatten() {
-            part.window = None;
-        }
-        if self.complete {
-            return;
-        }
-        for (_, client, pid) in &self.adopted {
-            let _ = client.kill(*pid);
-            let _ = client.reap(*pid);
-        }
-        // Objects go with their pages. A manager may have done it already.
-        for part in self.parts.iter().flatten().rev() {
-            let _ = memory::destroy(&part.segment.control);
+        for made in &mut self.made {
+            for (_, window) in &mut made.segments {
+                *window = None;
+            }
+            if !self.complete {
+                // Objects go with their pages.
+                let _ = made.process.kill();
+                let _ = made.process.reap();
+            }
         }
     }
 }
 
 impl Making {
-    fn done(mut self) -> (Vec<(String, Pid)>, Vec<String>) {
+    fn done(mut self, ports: &mut Vec<Ref>) -> (Vec<(String, Pid)>, Vec<String>) {
         self.complete = true;
-        let processes = core::mem::take(&mut self.adopted);
-        let processes = processes
-            .into_iter()
-            .map(|(manager, _, pid)| (manager, pid))
-            .collect();
+        let mut processes = Vec::new();
+        for made in &self.made {
+            processes.push((made.manager.clone(), made.process.pid()));
+            // A process of which nobody can get hold is of no use, and does no harm either.
+            ports.extend(made.process.port().copy());
+        }
         (processes, core::mem::take(&mut self.names))
     }
 
-    fn make(&mut self, file: &rt::fs::File) -> Result<(), Sentence> {
+    fn make(&mut self, file: &rt::fs::File, owner: &RefAt) -> Result<(), Sentence> {
         let size = file.attr().size;
         let mut input = In { file, offset: 0 };
         let mut head = vec![0; size.min(HEADER_BYTES as u64) as usize];
@@ -144,74 +147,65 @@ impl Making {
         let meta = file::decode_meta(&header, &description).map_err(|bad| bad.to_string())?;
         drop(description);
 
-        self.make_segments(&meta)?;
+        self.adopt(&meta, owner)?;
         self.fill(&meta, &mut input)?;
         self.create(&meta)?;
         let passed = header.clock.wrapping_sub(rt::time::now());
-        self.adopt(&meta, passed)?;
+        self.rebuild(&meta, passed)?;
         self.set_states(&meta, passed)?;
         self.names = meta
             .processes
             .iter()
             .map(|process| process.name.clone())
             .collect();
-        for (_, client, pid) in &self.adopted {
-            client
-                .thaw(*pid)
+        for made in &self.made {
+            made.process
+                .thaw()
                 .map_err(|error| refused("cannot let it go on", error))?;
         }
         Ok(())
     }
 
-    fn make_segments(&mut self, meta: &Meta) -> Result<(), Sentence> {
-        for _ in &meta.processes {
-            let memory = Self::make_segment(Segment::Memory)?;
-            let control = match Self::make_segment(Segment::Control) {
-                Ok(control) => control,
-                Err(why) => {
-                    let _ = memory::destroy(&memory.segment.control);
-                    return Err(why);
-                }
-            };
-            self.parts.push([memory, control]);
-            // From here on dropping `self` undoes them.
-            for (part, segment) in self
-                .parts
+    fn adopt(&mut self, meta: &Meta, owner: &RefAt) -> Result<(), Sentence> {
+        for process in &meta.processes {
+            let client = machine::manager(&process.manager)?;
+            let adopted = client
+                .adopt(owner)
+                .map_err(|error| refused(&format!("{} refuses it", process.manager), error))?;
+            // From here on dropping `self` undoes it.
+            self.made.push(Made {
+                manager: process.manager.clone(),
+                process: adopted.process,
+                keeper: adopted.keeper,
+                segments: [(adopted.memory, None), (adopted.control, None)],
+            });
+        }
+        for made in &mut self.made {
+            for ((region, window), segment) in made
+                .segments
                 .iter_mut()
-                .flat_map(|parts| parts.iter_mut().zip([Segment::Memory, Segment::Control]))
+                .zip([Segment::Memory, Segment::Control])
             {
-                if part.window.is_none() {
-                    let window = machine::window(&part.segment.region, segment)
-                        .map_err(|error| refused("cannot map the process", error))?;
-                    part.window = Some(window);
-                }
+                let mapped = machine::window(region, segment)
+                    .map_err(|error| refused("cannot map the process", error))?;
+                *window = Some(mapped);
             }
         }
         Ok(())
     }
 
-    fn make_segment(segment: Segment) -> Result<Part, Sentence> {
-        let segment = memory::create(segment.size())
-            .map_err(|error| refused("no memory for the process", error))?;
-        Ok(Part {
-            segment,
-            window: None,
-        })
+    fn made(&self, process: u32) -> Result<&Made, Sentence> {
+        let made = self.made.get(process as usize);
+        made.ok_or_else(|| "no such process".to_string())
     }
 
-    fn part(&self, place: Place) -> Result<&Part, Sentence> {
-        let parts = self.parts.get(place.process as usize);
-        parts
-            .map(|parts| match place.segment {
-                Segment::Memory => &parts[0],
-                Segment::Control => &parts[1],
-            })
-            .ok_or_else(|| "no such process".to_string())
+    fn region(&self, process: u32, segment: Segment) -> Result<&Ref, Sentence> {
+        Ok(&self.made(process)?.segments[segment as usize].0)
     }
 
     fn window(&self, place: Place) -> Result<&Window, Sentence> {
-        self.part(place)?
-            .window
+        self.made(place.process)?.segments[place.segment as usize]
+            .1
             .as_ref()
             .ok_or_else(|| "a segment is not mapped".to_string())
     }
@@ -223,9 +217,9 @@ impl Making {
 
     /// Makes pages present, so that touching them cannot fail for want of memory.
     fn populate(&self, place: Place, bytes: u64) -> Result<(), Sentence> {
-        self.part(place)?
-            .segment
-            .populate(place.offset, bytes)
+        self.made(place.process)?
+            .process
+            .populate(place.segment == Segment::Control, place.offset, bytes)
             .map_err(|error| refused("no memory for its pages", error))
     }
 
@@ -244,10 +238,13 @@ impl Making {
         Ok(())
     }
 
-    /// Creates every object in its place, without state.
+    /// Creates every object in its place, without state, but for those that the managers have made.
     fn create(&self, meta: &Meta) -> Result<(), Sentence> {
         let mut page = None;
         for object in &meta.objects {
+            if is_managers(object.place) {
+                continue;
+            }
             let offset = object.place.offset & !(PAGE_SIZE - 1);
             let its_page = Place {
                 offset,
@@ -274,10 +271,9 @@ impl Making {
         Ok(())
     }
 
-    fn adopt(&mut self, meta: &Meta, passed: u64) -> Result<(), Sentence> {
-        for (n, process) in meta.processes.iter().enumerate() {
-            let client = Client::new(&process.manager)
-                .map_err(|error| refused(&format!("manager {}", process.manager), error))?;
+    /// Gives the managers their parts.
+    fn rebuild(&self, meta: &Meta, passed: u64) -> Result<(), Sentence> {
+        for (n, (process, made)) in meta.processes.iter().zip(&self.made).enumerate() {
             let space = meta.object_at(Place {
                 process: n as u32,
                 segment: Segment::Control,
@@ -288,22 +284,9 @@ impl Making {
                 Some(State::Space { clock_offset, .. }) => clock_offset.wrapping_add(passed),
                 _ => passed,
             };
-            let [memory, control] = &self.parts[n];
-            let refs = [
-                memory.segment.region.at(),
-                memory.segment.control.at(),
-                control.segment.region.at(),
-                control.segment.control.at(),
-            ];
-            let (pid, keeper) = client
-                .adopt(
-                    &process.part,
-                    offset,
-                    [&refs[0], &refs[1], &refs[2], &refs[3]],
-                )
+            made.process
+                .rebuild(&process.part, offset)
                 .map_err(|error| refused(&format!("{} refuses it", process.manager), error))?;
-            self.adopted.push((process.manager.clone(), client, pid));
-            self.keepers.push(keeper);
         }
         Ok(())
     }
@@ -332,6 +315,11 @@ impl Making {
     }
 }
 
+/// Whether the object there is made by the manager of its process.
+fn is_managers(place: Place) -> bool {
+    place.segment == Segment::Control && [CONTROL_SPACE, CONTROL_THREAD].contains(&place.offset)
+}
+
 /// Makes the references that states need.
 struct Makers<'a> {
     making: &'a Making,
@@ -342,13 +330,17 @@ struct Makers<'a> {
 impl<'a> Makers<'a> {
     fn set(&mut self, object: &'a Object, passed: u64) -> Result<(), Sentence> {
         let kind = object.state.kind();
+        // The space of a process is its manager's: flags, quota and keeper are not the image's to choose.
+        if kind == Type::Space && is_managers(object.place) {
+            return Ok(());
+        }
         // Without its space it can never do anything again, and naming none would mean ours.
         if space_field(kind).is_some_and(|field| object.refs[field] == Target::Null) {
             return Ok(());
         }
         let mut refs = Vec::with_capacity(3);
         for target in &object.refs {
-            refs.push(self.reference(target)?);
+            refs.push(self.reference(target, object.place.process)?);
         }
         let r = |n: usize| match &refs[n] {
             Some(reference) => reference.handle(),
@@ -432,8 +424,8 @@ impl<'a> Makers<'a> {
         Ok((self.making.handle(object.place)?, &object.state))
     }
 
-    /// A reference to what `target` names, or none for nothing.
-    fn reference(&mut self, target: &'a Target) -> Result<Option<Ref>, Sentence> {
+    /// A reference to what `target` names for this process, or none for nothing.
+    fn reference(&mut self, target: &'a Target, process: u32) -> Result<Option<Ref>, Sentence> {
         let to = Ref::new().map_err(|code| failed("a reference", code))?;
         let pointed = match target {
             Target::Null => return Ok(None),
@@ -453,6 +445,10 @@ impl<'a> Makers<'a> {
             }
             Target::ClientEnd(n) => ThreadAt(self.handle(*n)?.0).client_end_into(to.at()),
             Target::ServerEnd(n) => ThreadAt(self.handle(*n)?.0).server_end_into(to.at()),
+            // As images of former versions say it.
+            Target::Outside(name) if name == "names" => {
+                to.point_to(self.making.made(process)?.keeper.at())
+            }
             Target::Outside(name) => {
                 if !self.outside.contains_key(name.as_str()) {
                     let port = machine::port(name).map_err(|error| refused(name, error))?;
@@ -460,21 +456,9 @@ impl<'a> Makers<'a> {
                 }
                 to.point_to(self.outside[name.as_str()].at())
             }
-            Target::Manager(process) => {
-                let keeper = self
-                    .making
-                    .keepers
-                    .get(*process as usize)
-                    .ok_or("no such process")?;
-                to.point_to(keeper.at())
-            }
+            Target::Manager(process) => to.point_to(self.making.made(*process)?.keeper.at()),
             Target::Region(process, segment) => {
-                let place = Place {
-                    process: *process,
-                    segment: *segment,
-                    offset: 0,
-                };
-                to.point_to(self.making.part(place)?.segment.region.at())
+                to.point_to(self.making.region(*process, *segment)?.at())
             }
         };
         pointed.map_err(|code| failed("a reference", code))?;

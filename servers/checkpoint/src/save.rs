@@ -14,18 +14,17 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use checkpoint_image::doing::doing;
-use checkpoint_image::file;
 use checkpoint_image::meta::{
-    fields, thread_state, Meta, Object, Place, Process, Run, Segment, State, Target, MAX_RUN,
+    fields, thread_state, Meta, Object, Place, Run, Segment, State, Target, MAX_RUN,
 };
 use checkpoint_image::resolve::Known;
+use checkpoint_image::{file, meta};
 use proto::checkpoint::Reply;
 use proto::fs::Flags;
 use proto::layout::{CONTROL_SPACE, MEMORY_SIZE};
-use proto::process::Pid;
 use proto::Error;
 use rt::obj::{MappingAt, MutexAt, PortAt, Ref, RefAt, RegionAt, SpaceAt, ThreadAt};
-use rt::process::{Client, Frozen};
+use rt::process::{Frozen, Process};
 use rt::window::Window;
 
 /// All types of objects, as `region_search` takes them.
@@ -37,17 +36,22 @@ const ATTEMPTS: u32 = 400;
 const MOMENT: u64 = 20_000;
 
 /// Saves processes together.
-pub(crate) fn save(processes: &[(String, Pid)], path: &str) -> Reply {
-    match try_save(processes, path) {
+pub(crate) fn save(managers: &[String], ports: &[Ref], path: &str) -> Reply {
+    match try_save(managers, ports, path) {
         Ok((bytes, doing)) => Reply::Saved { bytes, doing },
         Err(why) => Reply::Refused(why),
     }
 }
 
-fn try_save(processes: &[(String, Pid)], path: &str) -> Result<(u64, Vec<String>), Sentence> {
+fn try_save(
+    managers: &[String],
+    ports: &[Ref],
+    path: &str,
+) -> Result<(u64, Vec<String>), Sentence> {
+    let processes = verify(managers, ports)?;
     let mut attempt = 0;
     loop {
-        let set = Set::freeze(processes)?;
+        let set = Set::freeze(&processes)?;
         match set.describe() {
             Ok(described) => return set.write(&described, path),
             Err(Problem::Connected(_)) if attempt < ATTEMPTS => {
@@ -59,6 +63,29 @@ fn try_save(processes: &[(String, Pid)], path: &str) -> Result<(u64, Vec<String>
             Err(Problem::Connected(what)) | Err(Problem::Refused(what)) => return Err(what),
         }
     }
+}
+
+/// The processes behind the control ports that a client has passed. Only a port that the manager
+/// knows as its own is called: of any other nobody knows whether it ever answers.
+fn verify(managers: &[String], ports: &[Ref]) -> Result<Vec<(String, Process)>, Sentence> {
+    if managers.len() != ports.len() {
+        return Err("not one manager for each process".to_string());
+    }
+    let mut processes: Vec<(String, Process)> = Vec::new();
+    for (manager, port) in managers.iter().zip(ports) {
+        let client = machine::manager(manager)?;
+        let process = client
+            .verify(port)
+            .map_err(|error| format!("this is no process of {manager}: {}", error.text()))?;
+        if processes
+            .iter()
+            .any(|(_, known)| known.port().same_as(process.port().at()))
+        {
+            return Err(format!("process {} is named twice", process.pid()));
+        }
+        processes.push((manager.clone(), process));
+    }
+    Ok(processes)
 }
 
 /// Why a set cannot be described.
@@ -80,16 +107,15 @@ fn failed(what: &str, code: Code) -> Sentence {
 }
 
 /// A frozen process; thawed when this is dropped.
-struct Held {
-    client: Client,
-    manager: String,
-    pid: Pid,
+struct Held<'a> {
+    manager: &'a str,
+    process: &'a Process,
     frozen: Frozen,
     memory: Option<Window>,
     control: Option<Window>,
 }
 
-impl Held {
+impl Held<'_> {
     fn region(&self, segment: Segment) -> &Ref {
         match segment {
             Segment::Memory => &self.frozen.memory,
@@ -108,16 +134,16 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.memory = None;
         self.control = None;
-        let _ = self.client.thaw(self.pid);
+        let _ = self.process.thaw();
     }
 }
 
 /// The frozen processes.
-struct Set(Vec<Held>);
+struct Set<'a>(Vec<Held<'a>>);
 
 /// What is known about them.
 struct Described {
@@ -127,26 +153,16 @@ struct Described {
     clock: u64,
 }
 
-impl Set {
-    fn freeze(processes: &[(String, Pid)]) -> Result<Self, Sentence> {
+impl<'a> Set<'a> {
+    fn freeze(processes: &'a [(String, Process)]) -> Result<Self, Sentence> {
         let mut set = Set(Vec::new());
-        for (manager, pid) in processes {
-            if set
-                .0
-                .iter()
-                .any(|held| held.manager == *manager && held.pid == *pid)
-            {
-                return Err(format!("process {pid} is named twice"));
-            }
-            let client = Client::new(manager)
-                .map_err(|error| format!("manager {manager}: {}", error.text()))?;
-            let frozen = client
-                .freeze(*pid)
-                .map_err(|error| format!("process {pid} of {manager}: {}", error.text()))?;
+        for (manager, process) in processes {
+            let frozen = process.freeze().map_err(|error| {
+                format!("process {} of {manager}: {}", process.pid(), error.text())
+            })?;
             set.0.push(Held {
-                client,
-                manager: manager.clone(),
-                pid: *pid,
+                manager,
+                process,
                 frozen,
                 memory: None,
                 control: None,
@@ -171,8 +187,8 @@ impl Set {
             processes: self
                 .0
                 .iter()
-                .map(|held| Process {
-                    manager: held.manager.clone(),
+                .map(|held| meta::Process {
+                    manager: held.manager.to_string(),
                     name: held.frozen.name.clone(),
                     part: held.frozen.part.clone(),
                 })
@@ -199,9 +215,11 @@ impl Set {
         Ok(Described { meta, doing, clock })
     }
 
-    /// Every object in the segments: its place, type and handle here.
+    /// Every object in the segments: its place, type and handle here. A vacant identity is none: it has
+    /// nothing to save.
     fn find(&self) -> Result<Vec<(Place, Type, u64)>, Sentence> {
         let mut found = Vec::new();
+        let scratch = reference()?;
         for (process, held) in self.0.iter().enumerate() {
             for segment in [Segment::Memory, Segment::Control] {
                 let base = held.window(segment)?.address();
@@ -217,7 +235,10 @@ impl Set {
                             offset,
                         };
                         if let Some(kind) = machine::type_of(raw) {
-                            found.push((place, kind, base + offset));
+                            let handle = base + offset;
+                            if reference_to(kind, handle, &scratch) != Err(Code::Vacant) {
+                                found.push((place, kind, handle));
+                            }
                         }
                     },
                 )?;
@@ -232,18 +253,8 @@ impl Set {
         for (n, (_, kind, handle)) in found.iter().enumerate() {
             let n = n as u32;
             let to = reference()?;
-            match kind {
-                Type::Mutex => MutexAt(*handle).reference_into(to.at()),
-                Type::Cond => rt::obj::CondAt(*handle).reference_into(to.at()),
-                Type::Mapping => MappingAt(*handle).reference_into(to.at()),
-                Type::Region => RegionAt(*handle).reference_into(to.at()),
-                Type::Port => PortAt(*handle).reference_into(to.at()),
-                Type::Portset => rt::obj::PortsetAt(*handle).reference_into(to.at()),
-                Type::Space => SpaceAt(*handle).reference_into(to.at()),
-                Type::Thread => ThreadAt(*handle).reference_into(to.at()),
-                Type::Reference => RefAt(*handle).reference_into(to.at()),
-            }
-            .map_err(|code| failed("a reference to an object", code))?;
+            reference_to(*kind, *handle, &to)
+                .map_err(|code| failed("a reference to an object", code))?;
             known.add(&Kernel, to, Target::Object(n));
             if *kind == Type::Thread {
                 let (client, server) = (reference()?, reference()?);
@@ -528,6 +539,21 @@ fn each(
         }
     }
     Ok(())
+}
+
+/// Points a reference at an object.
+fn reference_to(kind: Type, handle: u64, to: &Ref) -> Result<(), Code> {
+    match kind {
+        Type::Mutex => MutexAt(handle).reference_into(to.at()),
+        Type::Cond => rt::obj::CondAt(handle).reference_into(to.at()),
+        Type::Mapping => MappingAt(handle).reference_into(to.at()),
+        Type::Region => RegionAt(handle).reference_into(to.at()),
+        Type::Port => PortAt(handle).reference_into(to.at()),
+        Type::Portset => rt::obj::PortsetAt(handle).reference_into(to.at()),
+        Type::Space => SpaceAt(handle).reference_into(to.at()),
+        Type::Thread => ThreadAt(handle).reference_into(to.at()),
+        Type::Reference => RefAt(handle).reference_into(to.at()),
+    }
 }
 
 fn reference() -> Result<Ref, Sentence> {

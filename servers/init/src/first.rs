@@ -12,8 +12,8 @@ use fermata_init::Frames;
 use process::image::Plan;
 use proto::layout::{
     HEAP_START, PRIORITY_MEMORY, PROGRAM_BASE, STACK_SIZE, STACK_TOP, START_HEAP, START_INFO,
-    START_MANAGER, START_MEMORY, START_NAMES, START_PAGE, START_PASSED, START_PRIORITY,
-    START_SEGMENT, START_SIZE, START_SPACE, START_THREAD,
+    START_MEMORY, START_NAMES, START_PAGE, START_PASSED, START_PRIORITY, START_SEGMENT, START_SIZE,
+    START_SPACE, START_THREAD,
 };
 use proto::process::Start;
 use rt::obj::{Mapping, Ref, RefAt, Space, Thread};
@@ -173,7 +173,6 @@ pub(crate) fn start(
         START_MEMORY,
         START_SPACE,
         START_THREAD,
-        START_MANAGER,
         START_SEGMENT,
     ] {
         at(address).create().map_err(words)?;

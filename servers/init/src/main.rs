@@ -182,12 +182,16 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
     let memory = first::start(program, frames, shared / 100 * 35, *starter)
         .map_err(|why| format!("sbin/memory: {why}"))?;
 
-    // The name service, which is also the keeper of native programs.
+    // The processes' own ports (names, exits, exceptions), and the ports to manage them.
     let server = Server::new().map_err(words)?;
-    let port = server.port(names::NAMES).map_err(words)?;
+    let system = server.port(names::SYSTEM).map_err(words)?;
+    let system_ref = system.reference().map_err(words)?;
+    core::mem::forget(system);
+    let manager_server = Server::new().map_err(words)?;
+    let memory_ref = memory.port.copy().map_err(words)?;
     let manager = Manager::new(
         server.portset(),
-        port.reference().map_err(words)?,
+        manager_server.portset(),
         memory.port,
         memory.reserve,
         match options.program_quota {
@@ -201,24 +205,27 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
             PRIORITY_PROGRAM
         }),
     );
-    let [names_ref, memory_ref] = manager.references().map_err(|error| error.text())?;
     let manager: &'static Mutex<Manager> = Box::leak(Box::new(Mutex::new(manager)));
-    core::mem::forget(port);
-    let register = |name: &str, port: Ref| {
-        names::register(name.to_string(), port)
+    let [native, supervisor] = native::ports(&manager_server).map_err(words)?;
+    let register = |name: &str, port: Ref, supervisor: Option<Ref>| {
+        names::register(name, port, supervisor, 0, 0)
             .map_err(|error| format!("the name {name}: {}", error.text()))
     };
-    register("names", names_ref)?;
-    register("memory", memory_ref)?;
-    let manager_server = Server::new().map_err(words)?;
-    let manager_port = manager_server.port(0).map_err(words)?;
-    register("native", manager_port.reference().map_err(words)?)?;
+    register("memory", memory_ref, None)?;
+    let supervisor_ref = supervisor.reference().map_err(words)?;
+    register(
+        "native",
+        native.reference().map_err(words)?,
+        Some(supervisor_ref),
+    )?;
+    core::mem::forget((native, supervisor));
     thread::spawn_at(PRIORITY, move || names::run(server, manager)).map_err(words)?;
 
     let boot = Boot {
         archive,
         manager,
         shared,
+        system: system_ref,
     };
     boot.servers(&options, authority, window, offset)?;
     boot.last(&options, authority)?;
@@ -231,6 +238,8 @@ struct Boot {
     manager: &'static Mutex<Manager>,
     /// Kernel memory that the servers share.
     shared: u64,
+    /// The system port.
+    system: Ref,
 }
 
 impl Boot {
@@ -264,6 +273,10 @@ impl Boot {
             quota,
             server: true,
             essential: priority != PRIORITY_SHELL,
+            service: proto::names::RESERVED
+                .into_iter()
+                .find(|name| path.strip_prefix("sbin/") == Some(name)),
+            owner: 0,
             refs,
         };
         match self.manager.lock().launch(&launch) {
@@ -346,18 +359,21 @@ impl Boot {
 
     /// The shell, or the tests.
     fn last(&self, options: &Options, authority: RefAt) -> Result<(), String> {
+        // Behind `proto::system::PASSED`, which is the first.
+        const _: () = assert!(proto::system::PASSED == 0);
+        let system = &*self.system;
         if let Some(arguments) = &options.cut {
             let mut args = vec!["cut".to_string()];
             args.extend(arguments.iter().cloned());
-            return self.launch("test/cut", args, PRIORITY_SHELL, 10, &[&authority]);
+            return self.launch("test/cut", args, PRIORITY_SHELL, 10, &[system, &authority]);
         }
         if options.test {
             let mut args = vec!["runner".to_string()];
             args.extend(options.filter.clone());
-            return self.launch("test/runner", args, PRIORITY_SHELL, 10, &[]);
+            return self.launch("test/runner", args, PRIORITY_SHELL, 10, &[system]);
         }
         let mut args = vec!["shell".to_string()];
         args.extend(options.script.clone());
-        self.launch("sbin/shell", args, PRIORITY_SHELL, 2, &[])
+        self.launch("sbin/shell", args, PRIORITY_SHELL, 2, &[system])
     }
 }

@@ -5,63 +5,103 @@
 use crate::native::Manager;
 use crate::{control, slow};
 use alloc::collections::BTreeMap;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use proto::names::{Reply, Request};
-use proto::process;
-use proto::Error;
+use proto::names::{self, MAX_JOB_NAMES};
+use proto::process::Pid;
+use proto::{system, Error};
 use rt::obj::{Ref, RefAt};
 use rt::server::{decode, Event, Server};
 use rt::sync::Mutex;
 
-/// Alias of the name service's port. Processes have their numbers as aliases, from 1 on.
-pub(crate) const NAMES: u64 = 0;
+/// Alias of the system port. Processes have their numbers as aliases, from 1 on.
+pub(crate) const SYSTEM: u64 = u64::MAX;
 
 /// Most names.
-const MAX_NAMES: usize = 1024;
+const MAX_NAMES: usize = 4096;
 /// Most bytes of a name.
 const MAX_NAME: usize = 64;
 
-static TABLE: Mutex<BTreeMap<String, Ref>> = Mutex::new(BTreeMap::new());
+/// What is known by a name.
+struct Known {
+    port: Ref,
+    /// Of a manager of processes.
+    supervisor: Option<Ref>,
+    /// Who has registered it; 0 for init.
+    owner: Pid,
+    /// For which job it counts.
+    job: Pid,
+}
+
+static TABLE: Mutex<BTreeMap<String, Known>> = Mutex::new(BTreeMap::new());
 
 /// A copy of what is known by the name.
 pub(crate) fn find(name: &str) -> Result<Ref, Error> {
     let table = TABLE.lock();
-    let port = table.get(name).ok_or(Error::NotFound)?;
-    port.copy().map_err(rt::error_of)
+    let known = table.get(name).ok_or(Error::NotFound)?;
+    known.port.copy().map_err(rt::error_of)
 }
 
-/// The names of a port.
-pub(crate) fn names_of(port: RefAt) -> Vec<String> {
+/// A copy of the supervisor port of the manager of that name.
+fn supervisor(name: &str) -> Result<Ref, Error> {
     let table = TABLE.lock();
-    let known = table.iter().filter(|(_, known)| known.same_as(port));
+    let known = table.get(name).ok_or(Error::NotFound)?;
+    let supervisor = known.supervisor.as_ref().ok_or(Error::NotFound)?;
+    supervisor.copy().map_err(rt::error_of)
+}
+
+/// Whether a process has registered names.
+pub(crate) fn has_names(owner: Pid) -> bool {
+    TABLE.lock().values().any(|known| known.owner == owner)
+}
+
+/// The names that a process has registered for a port.
+pub(crate) fn names_of(owner: Pid, port: RefAt) -> Vec<String> {
+    let table = TABLE.lock();
+    let known = table
+        .iter()
+        .filter(|(_, known)| known.owner == owner && known.port.same_as(port));
     known.map(|(name, _)| name.clone()).collect()
 }
 
-/// Makes something known. A name whose port is dead is free.
-pub(crate) fn register(name: String, port: Ref) -> Result<(), Error> {
+/// Forgets the names of a process, which has ended.
+pub(crate) fn forget(owner: Pid) {
+    TABLE.lock().retain(|_, known| known.owner != owner);
+}
+
+/// Makes something known, unless the name is known already. A name whose port is dead is free.
+pub(crate) fn register(
+    name: &str,
+    port: Ref,
+    supervisor: Option<Ref>,
+    owner: Pid,
+    job: Pid,
+) -> Result<(), Error> {
     if name.is_empty() || name.len() > MAX_NAME {
         return Err(Error::NameTooLong);
     }
-    if port.kind() != abi::RefKind::Port {
+    let is_port = |reference: &Ref| reference.kind() == abi::RefKind::Port;
+    if !is_port(&port) {
         return Err(Error::Invalid);
     }
     let mut table = TABLE.lock();
-    if table
-        .get(&name)
-        .is_some_and(|known| known.kind() == abi::RefKind::Port)
-    {
+    if table.get(name).is_some_and(|known| is_port(&known.port)) {
         return Err(Error::Exists);
     }
-    if table.len() >= MAX_NAMES {
-        table.retain(|_, port| port.kind() == abi::RefKind::Port);
-        if table.len() >= MAX_NAMES {
-            return Err(Error::NoMemory);
+    table.remove(name);
+    let ordinary = !names::RESERVED.contains(&name);
+    if ordinary && table.values().filter(|known| known.job == job).count() >= MAX_JOB_NAMES {
+        table.retain(|_, known| known.job != job || is_port(&known.port));
+        if table.values().filter(|known| known.job == job).count() >= MAX_JOB_NAMES {
+            return Err(Error::Limit);
         }
+    }
+    if ordinary && table.len() >= MAX_NAMES {
+        return Err(Error::Limit);
     }
     // Init is a client of these two itself.
     let for_init = port.copy().map_err(rt::error_of)?;
-    match name.as_str() {
+    match name {
         "fs" => rt::fs::set_port(for_init),
         "console" => {
             rt::console::set_port(for_init);
@@ -69,20 +109,58 @@ pub(crate) fn register(name: String, port: Ref) -> Result<(), Error> {
         }
         _ => {}
     }
-    table.insert(name, port);
+    let known = Known {
+        port,
+        supervisor,
+        owner,
+        job,
+    };
+    table.insert(name.to_string(), known);
     Ok(())
 }
 
-/// Answers a request to the name service.
-fn serve(request: Request, bulk: &[u8], refs: Vec<Ref>) -> Result<Option<Ref>, Error> {
-    match request {
-        Request::Lookup { name } => return find(&name).map(Some),
-        Request::Register { name } => {
-            register(name, refs.into_iter().next().ok_or(Error::Invalid)?)?;
+/// Answers a request from a process's own port; `None`: it ends, without an answer.
+fn serve(
+    manager: &Mutex<Manager>,
+    pid: Pid,
+    request: names::Request,
+    refs: Vec<Ref>,
+) -> Option<Result<Option<Ref>, Error>> {
+    Some(match request {
+        names::Request::Lookup { name } => find(&name).map(Some),
+        names::Request::Register { name } => {
+            // While the manager is locked the process cannot end.
+            let manager = manager.lock();
+            let mut refs = refs.into_iter();
+            manager.may_register(pid, &name).and_then(|job| {
+                let port = refs.next().ok_or(Error::Invalid)?;
+                register(&name, port, refs.next(), pid, job).map(|()| None)
+            })
         }
-        Request::PowerOff { status } => slow::power_off(status),
-        Request::Control => {
+        names::Request::Exit(status) => {
+            manager.lock().exit(pid, status);
+            return None;
+        }
+    })
+}
+
+/// Answers a request to the system port.
+fn serve_system(
+    request: system::Request,
+    bulk: &[u8],
+    refs: Vec<Ref>,
+) -> Result<Option<Ref>, Error> {
+    match request {
+        system::Request::PowerOff { status } => slow::power_off(status),
+        system::Request::Report => {
             control::write(&[fermata_init::line(bulk).as_bytes(), b"\n"]);
+        }
+        system::Request::Supervisor { manager } => return supervisor(&manager).map(Some),
+        system::Request::Register { name } => {
+            let mut refs = refs.into_iter();
+            let port = refs.next().ok_or(Error::Invalid)?;
+            TABLE.lock().remove(&name);
+            register(&name, port, refs.next(), 0, 0)?;
         }
     }
     Ok(None)
@@ -90,11 +168,8 @@ fn serve(request: Request, bulk: &[u8], refs: Vec<Ref>) -> Result<Option<Ref>, E
 
 /// What came, without borrows of the server.
 enum Came {
-    Names(Result<Option<Ref>, Error>),
-    Exit {
-        pid: u64,
-        status: u8,
-    },
+    /// What to answer: a reference, or an error.
+    Answer(Result<Option<Ref>, Error>),
     Exception {
         pid: u64,
         message: abi::message::ExceptionMessage,
@@ -107,14 +182,21 @@ pub(crate) fn run(mut server: Server, manager: &'static Mutex<Manager>) -> ! {
     loop {
         let came = match server.next(None) {
             Event::Request {
-                alias: NAMES,
+                alias: SYSTEM,
                 header,
                 bulk,
                 refs,
-            } => Came::Names(decode(header).and_then(|request| serve(request, bulk, refs))),
-            Event::Request { alias, header, .. } => match decode(header) {
-                Ok(process::Request::Exit(status)) => Came::Exit { pid: alias, status },
-                _ => Came::Other,
+            } => Came::Answer(decode(header).and_then(|request| serve_system(request, bulk, refs))),
+            Event::Request {
+                alias,
+                header,
+                refs,
+                ..
+            } => match decode(header) {
+                Ok(request) => {
+                    serve(manager, alias as Pid, request, refs).map_or(Came::Other, Came::Answer)
+                }
+                Err(error) => Came::Answer(Err(error)),
             },
             Event::Exception { alias, message } => Came::Exception {
                 pid: alias,
@@ -123,15 +205,11 @@ pub(crate) fn run(mut server: Server, manager: &'static Mutex<Manager>) -> ! {
             _ => Came::Other,
         };
         match came {
-            Came::Names(Ok(port)) => {
+            Came::Answer(Ok(port)) => {
                 let refs: Vec<&RefAt> = port.iter().map(|port| &**port).collect();
-                server.reply(&Ok(Reply::Done), &[], &refs);
+                server.reply(&Ok(names::Reply::Done), &[], &refs);
             }
-            Came::Names(Err(error)) => server.reply::<Reply>(&Err(error), &[], &[]),
-            Came::Exit { pid, status } => {
-                server.drop_client();
-                manager.lock().exit(pid, status);
-            }
+            Came::Answer(Err(error)) => server.reply::<names::Reply>(&Err(error), &[], &[]),
             Came::Exception { pid, message } => {
                 server.release_exception();
                 if let Some(line) = manager.lock().exception(pid, &message) {

@@ -1,4 +1,9 @@
 //! The manager of native programs: [`proto::process`], spoken as `native`.
+//!
+//! Every process has two ports: its *own*, where it speaks to init and which is the keeper of its space, and
+//! its *control* port, which goes to whoever started it. What a request is about follows from the port
+//! that it comes to; only the supervisor's port, which goes to the holder of the system port, takes
+//! numbers of processes.
 use crate::{names, slow};
 use abi::message::ExceptionMessage;
 use abi::state::{PortState, SpaceState};
@@ -11,7 +16,9 @@ use fermata_init::{Part, MAX_PART};
 use process::native::{prepare, References};
 use process::{words, Process};
 use proto::layout::{MEMORY_SIZE, PRIORITY_PROGRAM};
-use proto::process::{Info, Pid, Reply, Request, Start, Status};
+use proto::process::{
+    Control, Info, Pid, Reply, Request, Start, Status, Supervise, MAX_JOB, MAX_WATCHERS,
+};
 use proto::{Error, MAX_BULK};
 use rt::error_of;
 use rt::fs;
@@ -26,12 +33,26 @@ const MAX_PROCESSES: usize = 1024;
 const MAX_EXECUTABLE: u64 = 64 << 20;
 /// Most characters of a command line that are kept as the name of its process.
 const MAX_NAME: usize = 200;
-/// Most watchers.
-const MAX_WATCHERS: usize = 256;
+/// Most `Freeze`s of one process at a time.
+const MAX_FREEZES: usize = 16;
 /// Status of a machine whose shell was ended by an exception.
 const BROKEN: u8 = 125;
 /// Signal number of `Kill`.
 const SIGKILL: u8 = 9;
+
+/// The manager's ports are told apart by the upper half of their alias; the lower half is the process.
+mod alias {
+    /// The port that is registered as `native`.
+    pub(crate) const MANAGER: u64 = 0;
+    /// The supervisor's.
+    pub(crate) const SUPERVISOR: u64 = 1;
+    /// The control port of a process.
+    pub(crate) const CONTROL: u64 = 2;
+
+    pub(crate) const fn of(kind: u64, pid: u32) -> u64 {
+        kind << 32 | pid as u64
+    }
+}
 
 /// A process while it lives.
 struct Live {
@@ -41,12 +62,14 @@ struct Live {
     /// Threads stopped by each `Freeze`; for a process that is being rebuilt its maker has stopped
     /// them, and it is not known yet which there are.
     frozen: Vec<Option<Vec<ThreadAt>>>,
+    /// Its own port. What it asks init comes from there.
+    own: Own,
 }
 
-/// A process whose part is arriving.
-struct Arriving {
-    part: Vec<u8>,
-    length: usize,
+/// A port and a reference to it, by which it is recognised.
+struct Own {
+    _port: Port,
+    reference: Ref,
 }
 
 struct Entry {
@@ -54,11 +77,19 @@ struct Entry {
     start: Start,
     status: Status,
     live: Option<Live>,
-    arriving: Option<Arriving>,
+    /// The part of a process that is being rebuilt, as far as it has arrived.
+    arriving: Option<Vec<u8>>,
     /// Names that its ports get when it has been rebuilt, and where these ports are.
     names: Vec<(String, u64)>,
-    /// Keeper of its space, and where it says that it exits.
-    port: Option<Port>,
+    /// Who started it; when both have ended, nobody asks any more.
+    owner: Pid,
+    /// The first process of the job for which it counts.
+    job: Pid,
+    control: Own,
+    /// Threads that want to hear when its status changes.
+    watchers: Vec<Ref>,
+    /// The reserved name that it may register.
+    service: Option<&'static str>,
     /// Started by init: it may use the reserve of memory, and is not stopped or killed.
     server: bool,
     /// A server that everything needs: its end is worth a line.
@@ -69,10 +100,10 @@ struct Entry {
 pub(crate) struct Manager {
     entries: BTreeMap<Pid, Entry>,
     next: Pid,
-    watchers: Vec<Ref>,
-    /// Where the ports of processes are received.
-    portset: RefAt,
-    names: Ref,
+    /// Where the processes' own ports are received.
+    own_portset: RefAt,
+    /// Where their control ports are received.
+    control_portset: RefAt,
     memory: Ref,
     reserve: Ref,
     /// Kernel memory for each program.
@@ -92,6 +123,10 @@ pub(crate) struct Launch<'a> {
     pub(crate) quota: u64,
     pub(crate) server: bool,
     pub(crate) essential: bool,
+    /// The reserved name that it may register.
+    pub(crate) service: Option<&'static str>,
+    /// Who starts it; 0: init.
+    pub(crate) owner: Pid,
     pub(crate) refs: &'a [&'a RefAt],
 }
 
@@ -112,10 +147,25 @@ impl From<Reply> for Answer {
     }
 }
 
+impl Own {
+    fn new(alias: u64, portset: RefAt) -> Result<Self, Error> {
+        let make = || {
+            let port = Port::new()?;
+            port.set_state(&PortState { alias }, portset.0)?;
+            let reference = port.reference()?;
+            Ok(Own {
+                _port: port,
+                reference,
+            })
+        };
+        make().map_err(error_of)
+    }
+}
+
 impl Manager {
     pub(crate) fn new(
-        portset: RefAt,
-        names: Ref,
+        own_portset: RefAt,
+        control_portset: RefAt,
         memory: Ref,
         reserve: Ref,
         quota: u64,
@@ -124,9 +174,8 @@ impl Manager {
         Manager {
             entries: BTreeMap::new(),
             next: 1,
-            watchers: Vec::new(),
-            portset,
-            names,
+            own_portset,
+            control_portset,
             memory,
             reserve,
             quota,
@@ -142,32 +191,89 @@ impl Manager {
         self.entry(pid)?.live.as_mut().ok_or(Error::Ended)
     }
 
-    /// A free number, and a port for it.
-    fn new_pid(&mut self) -> Result<(Pid, Port), Error> {
-        if self.entries.len() >= MAX_PROCESSES {
-            return Err(Error::NoMemory);
+    /// The process whose own port this is.
+    fn by_own_port(&self, port: Option<&Ref>) -> Result<Pid, Error> {
+        let port = port.ok_or(Error::Denied)?;
+        let is = |live: &Live| live.own.reference.same_as(port.at());
+        let mut found = self.entries.iter();
+        found
+            .find(|(_, entry)| entry.live.as_ref().is_some_and(is))
+            .map(|(pid, _)| *pid)
+            .ok_or(Error::Denied)
+    }
+
+    /// The process whose control port this is.
+    fn by_control_port(&self, port: Option<&Ref>) -> Result<Pid, Error> {
+        let port = port.ok_or(Error::Denied)?;
+        let mut found = self.entries.iter();
+        found
+            .find(|(_, entry)| entry.control.reference.same_as(port.at()))
+            .map(|(pid, _)| *pid)
+            .ok_or(Error::Denied)
+    }
+
+    /// The job of a process; `None` for what a server or init starts, which begins one.
+    fn job_of(&self, pid: Pid) -> Option<Pid> {
+        let entry = self.entries.get(&pid)?;
+        (!entry.server).then_some(entry.job)
+    }
+
+    /// Whether a process may register a name, and the job for which it counts.
+    pub(crate) fn may_register(&self, pid: Pid, name: &str) -> Result<Pid, Error> {
+        let entry = self.entries.get(&pid).ok_or(Error::NotFound)?;
+        if entry.live.is_none() {
+            return Err(Error::Ended);
         }
-        while self.next == 0 || self.entries.contains_key(&self.next) {
+        if proto::names::RESERVED.contains(&name) && entry.service != Some(name) {
+            return Err(Error::Denied);
+        }
+        Ok(entry.job)
+    }
+
+    /// A free number for a process that `owner` starts, and its job.
+    fn new_pid(&mut self, owner: Pid) -> Result<(Pid, Pid), Error> {
+        if self.entries.len() >= MAX_PROCESSES {
+            return Err(Error::Limit);
+        }
+        let job = self.job_of(owner);
+        if let Some(job) = job {
+            let count = self.entries.values().filter(|e| e.job == job).count();
+            if count >= MAX_JOB {
+                return Err(Error::Limit);
+            }
+        }
+        // A number is not used again while anything counts for it.
+        let taken = |pid: Pid| {
+            pid == 0
+                || self.entries.contains_key(&pid)
+                || self.entries.values().any(|e| e.job == pid)
+        };
+        while taken(self.next) {
             self.next = self.next.wrapping_add(1);
         }
         let pid = self.next;
-        let port = Port::new().map_err(error_of)?;
-        port.set_state(
-            &PortState {
-                alias: u64::from(pid),
-            },
-            self.portset.0,
-        )
-        .map_err(error_of)?;
         self.next = self.next.wrapping_add(1);
-        Ok((pid, port))
+        Ok((pid, job.unwrap_or(pid)))
+    }
+
+    /// The ports of a new process: its own, and its control port.
+    fn ports(&self, pid: Pid) -> Result<(Own, Own), Error> {
+        Ok((
+            Own::new(u64::from(pid), self.own_portset)?,
+            Own::new(alias::of(alias::CONTROL, pid), self.control_portset)?,
+        ))
+    }
+
+    /// A reference to the control port of a process.
+    fn control(&mut self, pid: Pid) -> Result<Ref, Error> {
+        self.entry(pid)?.control.reference.copy().map_err(error_of)
     }
 
     /// Starts a program. What is wrong with its file comes as a sentence fragment.
     pub(crate) fn launch(&mut self, launch: &Launch<'_>) -> Result<Pid, (Error, &'static str)> {
         let plain = |error: Error| (error, error.text());
-        let (pid, port) = self.new_pid().map_err(plain)?;
-        let manager = port.reference().map_err(error_of).map_err(plain)?;
+        let (pid, job) = self.new_pid(launch.owner).map_err(plain)?;
+        let (own, control) = self.ports(pid).map_err(plain)?;
         let quota = if launch.quota == 0 {
             self.quota
         } else {
@@ -183,11 +289,11 @@ impl Manager {
         } else {
             &self.memory
         };
-        let mut process = Process::create_from(server, &space, Some(&manager)).map_err(plain)?;
+        let mut process =
+            Process::create_from(server, &space, Some(&own.reference)).map_err(plain)?;
         let references = References {
-            names: &self.names,
+            init: &own.reference,
             memory: &self.memory,
-            manager: &manager,
             gives_back: launch.server,
             passed: launch.refs,
         };
@@ -223,10 +329,15 @@ impl Manager {
                     process,
                     stopped: Vec::new(),
                     frozen: Vec::new(),
+                    own,
                 }),
                 arriving: None,
                 names: Vec::new(),
-                port: Some(port),
+                owner: launch.owner,
+                job,
+                control,
+                watchers: Vec::new(),
+                service: launch.service,
                 server: launch.server,
                 essential: launch.essential,
             },
@@ -234,15 +345,11 @@ impl Manager {
         Ok(pid)
     }
 
-    /// The references by which everybody reaches the name service and the memory server.
-    pub(crate) fn references(&self) -> Result<[Ref; 2], Error> {
-        let copy = |reference: &Ref| reference.copy().map_err(error_of);
-        Ok([copy(&self.names)?, copy(&self.memory)?])
-    }
-
     /// A process's status has changed.
-    fn announce(&mut self) {
-        self.watchers.retain(|watcher| watcher.interrupt().is_ok());
+    fn announce(&mut self, pid: Pid) {
+        if let Some(entry) = self.entries.get_mut(&pid) {
+            entry.watchers.retain(|watcher| watcher.interrupt().is_ok());
+        }
     }
 
     /// Ends a process: nothing of it is left but its status.
@@ -254,7 +361,7 @@ impl Manager {
             live.process.destroy();
             entry.status = status;
             entry.arriving = None;
-            entry.port = None;
+            names::forget(pid);
             if entry.server && !entry.essential {
                 // The shell, or the tests: the machine ends with them. (The shell has usually
                 // asked for that itself, and with which status.)
@@ -266,15 +373,26 @@ impl Manager {
             if entry.essential {
                 slow::say(format!("init: the server {} has ended", entry.name));
             }
-            self.announce();
+            self.announce(pid);
+            // What was started by it and has ended is nobody's any more, and neither is this one if its owner
+            // has ended.
+            let entries = &self.entries;
+            let ended = |pid| {
+                entries
+                    .get(&pid)
+                    .is_none_or(|entry: &Entry| entry.live.is_none())
+            };
+            let gone: Vec<Pid> = entries
+                .iter()
+                .filter(|(_, e)| e.live.is_none() && e.owner != 0 && ended(e.owner))
+                .map(|(pid, _)| *pid)
+                .collect();
+            self.entries.retain(|pid, _| !gone.contains(pid));
         }
     }
 
     /// A process says that it exits.
-    pub(crate) fn exit(&mut self, pid: u64, status: u8) {
-        let Ok(pid) = Pid::try_from(pid) else {
-            return;
-        };
+    pub(crate) fn exit(&mut self, pid: Pid, status: u8) {
         // A frozen process's threads are stopped: it says so again when they go on.
         if self.live(pid).is_ok_and(|live| live.frozen.is_empty()) {
             self.end(pid, Status::Exited(status));
@@ -374,7 +492,7 @@ impl Manager {
         if entry.status == Status::Running {
             live.stopped = live.process.stop_all();
             entry.status = Status::Stopped;
-            self.announce();
+            self.announce(pid);
         }
         Ok(())
     }
@@ -383,11 +501,9 @@ impl Manager {
         let entry = self.entry(pid)?;
         let live = entry.live.as_mut().ok_or(Error::Ended)?;
         if entry.status == Status::Stopped {
-            for thread in core::mem::take(&mut live.stopped) {
-                let _ = thread.resume();
-            }
+            live.process.resume_all(&core::mem::take(&mut live.stopped));
             entry.status = Status::Running;
-            self.announce();
+            self.announce(pid);
         }
         Ok(())
     }
@@ -411,6 +527,9 @@ impl Manager {
         }
         let name = entry.name.clone();
         let live = entry.live.as_mut().ok_or(Error::Ended)?;
+        if live.frozen.len() >= MAX_FREEZES {
+            return Err(Error::Limit);
+        }
         let copy = |segment: &Segment| segment.region.copy().map_err(error_of);
         let refs = vec![copy(live.process.memory())?, copy(live.process.control())?];
         live.frozen.push(Some(live.process.stop_all()));
@@ -441,7 +560,7 @@ impl Manager {
             name: entry.name.clone(),
             start: entry.start.clone(),
             stopped: entry.status == Status::Stopped,
-            names: known_ports(&live.process),
+            names: known_ports(pid, &live.process),
         }
         .to_bytes()
     }
@@ -462,7 +581,12 @@ impl Manager {
                 }
                 live.process.learn()?;
                 for (name, address) in core::mem::take(&mut entry.names) {
-                    if let Err(error) = restore_name(&live.process, &name, address) {
+                    let reserved = proto::names::RESERVED.contains(&name.as_str());
+                    let again = match reserved {
+                        true => Err(Error::Denied),
+                        false => restore_name(pid, entry.job, &live.process, &name, address),
+                    };
+                    if let Err(error) = again {
                         slow::log(&[&name, ": ", error.text()].concat());
                     }
                 }
@@ -473,71 +597,97 @@ impl Manager {
         if stopped && live.stopped.is_empty() {
             live.stopped.clone_from(&threads);
         }
-        for thread in threads {
-            let _ = thread.resume();
-        }
+        live.process.resume_all(&threads);
         if live.frozen.is_empty() {
             self.late_exception(pid);
         }
         Ok(())
     }
 
-    fn adopt(&mut self, length: u64, bulk: &[u8], refs: Vec<Ref>) -> Result<Answer, Error> {
-        if length > MAX_PART || bulk.len() as u64 > length {
-            return Err(Error::BadFormat);
-        }
-        let refs: [Ref; 4] = refs.try_into().map_err(|_| Error::Invalid)?;
-        let [region, control, region_2, control_2] = refs;
-        let (pid, port) = self.new_pid()?;
-        let keeper = port.reference().map_err(error_of)?;
-        let process = Process::hold(
-            Segment { region, control },
-            Segment {
-                region: region_2,
-                control: control_2,
-            },
-        )?;
+    /// A process to be rebuilt: with a space and a thread, and nothing else.
+    fn adopt(&mut self, owner: Pid) -> Result<Answer, Error> {
+        let (pid, job) = self.new_pid(owner)?;
+        let (own, control) = self.ports(pid)?;
+        let keeper = own.reference.copy().map_err(error_of)?;
+        let handed = control.reference.copy().map_err(error_of)?;
+        let space = SpaceState {
+            quota: self.quota,
+            max_priority: self.ceiling,
+            ..SpaceState::default()
+        };
+        let process = Process::create_from(&self.memory, &space, Some(&keeper))?;
+        let regions = (
+            process.memory().region.copy(),
+            process.control().region.copy(),
+        );
+        let (Ok(memory), Ok(segment)) = regions else {
+            process.destroy();
+            return Err(Error::NoMemory);
+        };
         self.entries.insert(
             pid,
             Entry {
-                name: String::new(),
+                name: "(being restored)".to_string(),
                 start: Start::default(),
                 status: Status::Running,
                 live: Some(Live {
                     process,
                     stopped: Vec::new(),
                     frozen: vec![None],
+                    own,
                 }),
-                arriving: Some(Arriving {
-                    part: Vec::new(),
-                    length: length as usize,
-                }),
+                arriving: Some(Vec::new()),
                 names: Vec::new(),
-                port: Some(port),
+                owner,
+                job,
+                control,
+                watchers: Vec::new(),
+                service: None,
                 server: false,
                 essential: false,
             },
         );
-        self.arrive(pid, 0, bulk)?;
         Ok(Answer {
             reply: Reply::Pid(pid),
             bulk: Vec::new(),
-            refs: vec![keeper],
+            refs: vec![handed, keeper, memory, segment],
         })
     }
 
-    /// A piece of a part arrives. If it makes no sense the process is forgotten: its segments
-    /// belong to whoever rebuilds it.
-    fn arrive(&mut self, pid: Pid, offset: u64, bulk: &[u8]) -> Result<(), Error> {
+    fn populate(&mut self, pid: Pid, control: bool, offset: u64, size: u64) -> Result<(), Error> {
         let entry = self.entry(pid)?;
-        let arriving = entry.arriving.as_mut().ok_or(Error::Invalid)?;
-        let end = arriving.part.len() + bulk.len();
-        let taken = if offset == arriving.part.len() as u64 && end <= arriving.length {
-            arriving.part.extend_from_slice(bulk);
-            if end < arriving.length {
+        if entry.arriving.is_none() {
+            return Err(Error::Invalid);
+        }
+        let process = &entry.live.as_ref().ok_or(Error::Ended)?.process;
+        let segment = if control {
+            process.control()
+        } else {
+            process.memory()
+        };
+        segment.populate(offset, size)
+    }
+
+    /// A piece of the part of a process that is being rebuilt.
+    fn rebuild(
+        &mut self,
+        pid: Pid,
+        offset: u64,
+        length: u64,
+        clock_offset: u64,
+        bulk: &[u8],
+    ) -> Result<(), Error> {
+        let entry = self.entry(pid)?;
+        let part = entry.arriving.as_mut().ok_or(Error::Invalid)?;
+        let live = entry.live.as_ref().ok_or(Error::Ended)?;
+        let end = part.len() as u64 + bulk.len() as u64;
+        let taken = if offset == part.len() as u64 && end <= length && length <= MAX_PART {
+            part.extend_from_slice(bulk);
+            if end < length {
                 return Ok(());
             }
-            Part::from_bytes(&arriving.part)
+            Part::from_bytes(part)
+                .and_then(|part| live.process.set_clock(clock_offset).map(|()| part))
         } else {
             Err(Error::BadFormat)
         };
@@ -555,45 +705,86 @@ impl Manager {
                 Ok(())
             }
             Err(error) => {
-                self.entries.remove(&pid);
+                self.end(pid, Status::Killed(SIGKILL));
                 Err(error)
             }
         }
     }
 
-    fn serve(&mut self, request: Request, bulk: &[u8], refs: Vec<Ref>) -> Result<Answer, Error> {
+    fn watch(&mut self, pid: Pid, watcher: Option<Ref>) -> Result<(), Error> {
+        let watcher = watcher.ok_or(Error::Invalid)?;
+        let watchers = &mut self.entry(pid)?.watchers;
+        if watchers.iter().any(|known| known.same_as(*watcher)) {
+            return Ok(());
+        }
+        if watchers.len() >= MAX_WATCHERS {
+            // Those that are gone make room.
+            watchers.retain(|known| known.kind() == abi::RefKind::Thread);
+        }
+        if watchers.len() >= MAX_WATCHERS {
+            return Err(Error::Limit);
+        }
+        watchers.push(watcher);
+        Ok(())
+    }
+
+    fn reap(&mut self, pid: Pid) -> Result<Status, Error> {
+        let entry = self.entry(pid)?;
+        if entry.live.is_some() {
+            return Err(Error::Invalid);
+        }
+        let status = entry.status;
+        self.entries.remove(&pid);
+        Ok(status)
+    }
+
+    /// Answers what comes to the port of the manager.
+    fn manage(&mut self, request: Request, refs: &[Ref]) -> Result<Answer, Error> {
+        match request {
+            Request::Spawn { .. } => Err(Error::Invalid),
+            Request::Adopt => {
+                let owner = self.by_own_port(refs.first())?;
+                self.adopt(owner)
+            }
+            Request::Verify => Ok(Reply::Pid(self.by_control_port(refs.first())?).into()),
+            Request::Job => {
+                let owner = self.by_own_port(refs.first())?;
+                Ok(Reply::Pid(self.job_of(owner).unwrap_or(0)).into())
+            }
+        }
+    }
+
+    /// Answers what comes to the supervisor's port.
+    fn supervise(&mut self, request: &Supervise) -> Result<Answer, Error> {
+        match request {
+            Supervise::List => Ok(self.list().into()),
+            Supervise::Control(pid) => Ok(Answer {
+                reply: Reply::Pid(*pid),
+                bulk: Vec::new(),
+                refs: vec![self.control(*pid)?],
+            }),
+        }
+    }
+
+    /// Answers what comes to the control port of a process.
+    fn serve(
+        &mut self,
+        pid: Pid,
+        request: Control,
+        bulk: &[u8],
+        refs: Vec<Ref>,
+    ) -> Result<Answer, Error> {
         let done = |()| Answer::from(Reply::Done);
         match request {
-            Request::Spawn { .. } | Request::Exit(_) => Err(Error::Invalid),
-            Request::Watch => {
-                let watcher = refs.into_iter().next().ok_or(Error::Invalid)?;
-                if !self.watchers.iter().any(|known| known.same_as(*watcher)) {
-                    if self.watchers.len() >= MAX_WATCHERS {
-                        self.announce();
-                    }
-                    if self.watchers.len() >= MAX_WATCHERS {
-                        return Err(Error::NoMemory);
-                    }
-                    self.watchers.push(watcher);
-                }
-                Ok(Reply::Done.into())
-            }
-            Request::Status(pid) => Ok(Reply::Status(self.entry(pid)?.status).into()),
-            Request::Reap(pid) => {
-                let entry = self.entry(pid)?;
-                if entry.live.is_some() {
-                    return Err(Error::Invalid);
-                }
-                let status = entry.status;
-                self.entries.remove(&pid);
-                Ok(Reply::Status(status).into())
-            }
-            Request::Kill(pid) => self.kill(pid).map(done),
-            Request::Stop(pid) => self.stop(pid).map(done),
-            Request::Continue(pid) => self.resume(pid).map(done),
-            Request::List => Ok(self.list().into()),
-            Request::Freeze(pid) => self.freeze(pid),
-            Request::Part(pid, offset) => {
+            Control::Watch => self.watch(pid, refs.into_iter().next()).map(done),
+            Control::Status => Ok(Reply::Status(self.entry(pid)?.status).into()),
+            Control::Reap => self.reap(pid).map(|status| Reply::Status(status).into()),
+            Control::Kill => self.kill(pid).map(done),
+            Control::Stop => self.stop(pid).map(done),
+            Control::Continue => self.resume(pid).map(done),
+            Control::Info => Ok(Reply::Info(Manager::info(pid, self.entry(pid)?)).into()),
+            Control::Freeze => self.freeze(pid),
+            Control::Part(offset) => {
                 let part = self.part(pid)?;
                 if self.live(pid)?.frozen.is_empty() || offset > part.len() as u64 {
                     return Err(Error::Invalid);
@@ -605,37 +796,57 @@ impl Manager {
                     refs: Vec::new(),
                 })
             }
-            Request::Thaw(pid) => self.thaw(pid).map(done),
-            Request::Adopt { length, .. } => self.adopt(length, bulk, refs),
-            Request::AdoptPart(pid, offset) => self.arrive(pid, offset, bulk).map(done),
+            Control::Thaw => self.thaw(pid).map(done),
+            Control::Populate {
+                control,
+                offset,
+                size,
+            } => self.populate(pid, control, offset, size).map(done),
+            Control::Rebuild {
+                offset,
+                length,
+                clock_offset,
+            } => self
+                .rebuild(pid, offset, length, clock_offset, bulk)
+                .map(done),
         }
     }
 }
 
 /// Names by which ports of a process are known, and where these ports are in its memory.
-fn known_ports(process: &Process) -> Vec<(String, u64)> {
+fn known_ports(pid: Pid, process: &Process) -> Vec<(String, u64)> {
     let mut known = Vec::new();
+    if !names::has_names(pid) {
+        return known;
+    }
     let mut offset = 0;
     let region = &process.memory().region;
     while let Ok((found, _)) = region.search(offset, MEMORY_SIZE, PORTS) {
         let port = PortAt(process.memory_window().address() + found).reference();
         if let Ok(port) = port {
-            known.extend(names::names_of(*port).into_iter().map(|name| (name, found)));
+            let names = names::names_of(pid, *port);
+            known.extend(names.into_iter().map(|name| (name, found)));
         }
         offset = found + abi::OBJECT_SIZE;
     }
     known
 }
 
-/// Gives the port at this address of a process its name again. The address comes from an image.
-fn restore_name(process: &Process, name: &str, address: u64) -> Result<(), Error> {
+/// Gives the port at this address of a process its name again. Name and address come from an image.
+fn restore_name(
+    pid: Pid,
+    job: Pid,
+    process: &Process,
+    name: &str,
+    address: u64,
+) -> Result<(), Error> {
     let end = address
         .checked_add(abi::OBJECT_SIZE)
         .ok_or(Error::BadFormat)?;
     match process.memory().region.search(address, end, PORTS) {
         Ok((found, _)) if found == address => {
             let port = PortAt(process.memory_window().address() + found).reference();
-            names::register(name.to_string(), port.map_err(error_of)?)
+            names::register(name, port.map_err(error_of)?, None, pid, job)
         }
         _ => Err(Error::BadFormat),
     }
@@ -671,8 +882,9 @@ fn spawn(
     start: Start,
     refs: &[Ref],
 ) -> Result<Answer, Error> {
+    let owner = manager.lock().by_own_port(refs.first())?;
     let file = read_executable(path)?;
-    let refs: Vec<&RefAt> = refs.iter().map(|reference| &**reference).collect();
+    let refs: Vec<&RefAt> = refs.iter().skip(1).map(|reference| &**reference).collect();
     let launch = Launch {
         file: &file,
         start,
@@ -681,10 +893,17 @@ fn spawn(
         quota: 0,
         server: false,
         essential: false,
+        service: None,
+        owner,
         refs: &refs,
     };
-    match manager.lock().launch(&launch) {
-        Ok(pid) => Ok(Reply::Pid(pid).into()),
+    let mut manager = manager.lock();
+    match manager.launch(&launch) {
+        Ok(pid) => Ok(Answer {
+            reply: Reply::Pid(pid),
+            bulk: Vec::new(),
+            refs: vec![manager.control(pid)?],
+        }),
         Err((error, why)) => {
             slow::log(&[path, ": ", why].concat());
             Err(error)
@@ -692,17 +911,44 @@ fn spawn(
     }
 }
 
+/// Answers a request to one of the manager's ports.
+fn answer(
+    manager: &Mutex<Manager>,
+    alias: u64,
+    header: &[u8],
+    bulk: &[u8],
+    refs: Vec<Ref>,
+) -> Result<Answer, Error> {
+    match alias >> 32 {
+        alias::MANAGER => match decode(header)? {
+            Request::Spawn { path, start } => spawn(manager, &path, start, &refs),
+            request => manager.lock().manage(request, &refs),
+        },
+        alias::SUPERVISOR => manager.lock().supervise(&decode(header)?),
+        _ => manager
+            .lock()
+            .serve(alias as Pid, decode(header)?, bulk, refs),
+    }
+}
+
+/// The two ports by which the manager is known: that of its name, and the supervisor's.
+pub(crate) fn ports(server: &Server) -> Result<[Port; 2], abi::Code> {
+    Ok([
+        server.port(alias::of(alias::MANAGER, 0))?,
+        server.port(alias::of(alias::SUPERVISOR, 0))?,
+    ])
+}
+
 /// The thread.
 pub(crate) fn run(mut server: Server, manager: &'static Mutex<Manager>) -> ! {
     loop {
         let answer = match server.next(None) {
             Event::Request {
-                header, bulk, refs, ..
-            } => match decode(header) {
-                Ok(Request::Spawn { path, start }) => spawn(manager, &path, start, &refs),
-                Ok(request) => manager.lock().serve(request, bulk, refs),
-                Err(error) => Err(error),
-            },
+                alias,
+                header,
+                bulk,
+                refs,
+            } => answer(manager, alias, header, bulk, refs),
             _ => {
                 server.drop_client();
                 continue;

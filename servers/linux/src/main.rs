@@ -19,9 +19,10 @@ mod world;
 
 use abi::message::ExceptionMessage;
 use alloc::vec::Vec;
-use proto::process::Request;
+use proto::process::Reply;
 use proto::Error;
 use rt::obj::Ref;
+use rt::process::Client;
 use rt::server::{decode, Event, Server};
 
 use table::Table;
@@ -30,20 +31,17 @@ rt::entry!(main);
 
 /// Alias of the service port.
 const SERVICE: u64 = u64::MAX;
+/// Alias of the supervisor's port.
+const SUPERVISOR: u64 = u64::MAX - 2;
+/// With the number of a process: alias of its control port.
+const CONTROL: u64 = 1 << 32;
 /// Alias of the port by which the helper thread makes the loop turn.
 const HELPER: u64 = u64::MAX - 1;
 
 /// What an event was, without its borrows.
 enum Came {
-    Request {
-        request: Result<Request, Error>,
-        bulk: Vec<u8>,
-        refs: Vec<Ref>,
-    },
-    Exception {
-        pid: u32,
-        message: ExceptionMessage,
-    },
+    Answer(Result<table::Answer, Error>),
+    Exception { pid: u32, message: ExceptionMessage },
     Poke,
     TimedOut,
     Other,
@@ -73,24 +71,44 @@ fn start_helper(server: &Server) -> Result<(), Error> {
     rt::thread::spawn(watch).map(|_| ()).map_err(rt::error_of)
 }
 
+/// Answers a request to one of the ports of the service.
+fn request(
+    table: &mut Table,
+    server: &Server,
+    alias: u64,
+    header: &[u8],
+    bulk: &[u8],
+    refs: Vec<Ref>,
+) -> Result<table::Answer, Error> {
+    match alias {
+        SERVICE => table.manage(server, decode(header)?, &refs),
+        SUPERVISOR => table.supervise(&decode(header)?),
+        alias if alias & !0xffff_ffff == CONTROL => {
+            table.serve(alias as u32, decode(header)?, bulk, refs)
+        }
+        _ => Err(Error::Invalid),
+    }
+}
+
 fn run() -> Result<(), Error> {
     let mut server = Server::new().map_err(rt::error_of)?;
     let port = server.port(SERVICE).map_err(rt::error_of)?;
     start_helper(&server)?;
-    rt::names::register("linux", &port)?;
-    let mut table = Table::new();
+    let supervisor = server.port(SUPERVISOR).map_err(rt::error_of)?;
+    rt::names::register_manager("linux", &port, &supervisor)?;
+    let mut table = Table::new(Client::new("native")?);
     loop {
         let came = match server.next(table.deadline()) {
             Event::Request {
-                alias: SERVICE,
+                alias,
                 header,
                 bulk,
                 refs,
-            } => Came::Request {
-                request: decode(header),
-                bulk: bulk.to_vec(),
-                refs,
-            },
+            } => {
+                // The answer needs the server itself, to make ports.
+                let (bulk, header) = (bulk.to_vec(), header.to_vec());
+                Came::Answer(request(&mut table, &server, alias, &header, &bulk, refs))
+            }
             Event::Exception { alias, message } => match u32::try_from(alias) {
                 Ok(pid) => Came::Exception { pid, message },
                 Err(_) => Came::Other,
@@ -100,22 +118,12 @@ fn run() -> Result<(), Error> {
             _ => Came::Other,
         };
         match came {
-            Came::Request {
-                request,
-                bulk,
-                refs,
-            } => {
-                let answer =
-                    request.and_then(|request| table.request(&server, request, &bulk, refs));
-                match answer {
-                    Ok(answer) => {
-                        let refs: Vec<&rt::obj::RefAt> =
-                            answer.refs.iter().map(core::ops::Deref::deref).collect();
-                        server.reply(&Ok(answer.reply), &answer.bulk, &refs);
-                    }
-                    Err(error) => server.reply::<proto::process::Reply>(&Err(error), &[], &[]),
-                }
+            Came::Answer(Ok(answer)) => {
+                let refs: Vec<&rt::obj::RefAt> =
+                    answer.refs.iter().map(core::ops::Deref::deref).collect();
+                server.reply(&Ok(answer.reply), &answer.bulk, &refs);
             }
+            Came::Answer(Err(error)) => server.reply::<Reply>(&Err(error), &[], &[]),
             Came::Exception { pid, message } => table.exception(&mut server, pid, &message),
             Came::Poke => table.console_news(),
             Came::TimedOut => {}

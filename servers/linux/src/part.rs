@@ -21,8 +21,8 @@ use crate::process::{Kind, Process, MAX_FDS};
 const VERSION: u32 = 1;
 /// Most bytes of an unlinked file that are saved.
 pub const MAX_UNLINKED: u64 = 4 << 20;
-/// Longest part that is read.
-pub const MAX_PART: u64 = 64 << 20;
+/// Longest part that is read: as long as a checkpoint can hold.
+pub const MAX_PART: u64 = 4 << 20;
 
 /// An open file.
 #[derive(Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use abi::message::ExceptionMessage;
 use abi::state::{space_flags, SpaceState};
-use abi::{Exception, Registers, Type};
+use abi::{Exception, RefKind, Registers, Type};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -18,9 +18,10 @@ use personality::signal::sig;
 use process::{words, Process};
 use proto::fs::{mode, Flags};
 use proto::layout::{CONTROL_MAPPINGS, PRIORITY_PROGRAM};
-use proto::process::{Info, Pid, Reply, Request, Start, Status, Stdio};
+use proto::process::{
+    Control, Info, Pid, Reply, Request, Start, Status, Stdio, Supervise, MAX_JOB, MAX_WATCHERS,
+};
 use proto::{Error, MAX_BULK};
-use rt::memory::Segment;
 use rt::obj::{Port, Ref};
 use rt::server::Server;
 
@@ -30,6 +31,8 @@ use crate::world::{short, Present, View, World};
 const MAX_PROCESSES: usize = 256;
 /// First number: 1 is everybody's parent.
 const FIRST_PID: Pid = 2;
+/// Most `Freeze`s, and most `Stop`s, of one process at a time.
+const MAX_HOLDS: u32 = 64;
 
 /// A call (or exception) that waits.
 struct Parked {
@@ -59,12 +62,10 @@ struct Living {
     unproven: bool,
 }
 
-/// A process of which only a piece of the part is there.
+/// A process that is being rebuilt, and of which not all of the part is there.
 struct Adopting {
     bytes: Vec<u8>,
-    length: u64,
-    clock_offset: u64,
-    segments: (Segment, Segment),
+    body: Process,
     port: Port,
 }
 
@@ -72,6 +73,19 @@ enum Entry {
     Living(Box<Living>),
     Adopting(Box<Adopting>),
     Ended { status: Status, name: String },
+}
+
+/// By what a process is held from outside, whatever became of it.
+struct Hold {
+    _port: Port,
+    /// Names the port.
+    control: Ref,
+    /// The port at init of whoever started it. When that is dead nobody asks for its status any more.
+    owner: Ref,
+    /// For which it counts; `None` where a server has started it.
+    job: Option<Pid>,
+    /// Threads that want to hear when its status changes.
+    watchers: Vec<Ref>,
 }
 
 /// An answer to a request.
@@ -97,12 +111,27 @@ impl From<Reply> for Answer {
 /// All processes.
 pub(crate) struct Table {
     entries: BTreeMap<Pid, Entry>,
+    /// One for each entry.
+    holds: BTreeMap<Pid, Hold>,
     world: World,
-    watchers: Vec<Ref>,
+    /// Tells for which job a process counts.
+    native: rt::process::Client,
     last: Pid,
 }
 
 impl Living {
+    fn stop(&self) -> Result<(), abi::Code> {
+        self.body.thread()?.stop()
+    }
+
+    fn resume(&self) -> Result<(), abi::Code> {
+        self.body.thread()?.resume()
+    }
+
+    fn state(&self) -> Result<abi::state::ThreadState, abi::Code> {
+        self.body.thread()?.get_state(0, 0, 0)
+    }
+
     fn holds_still(&self) -> bool {
         self.frozen > 0 || self.stops > 0
     }
@@ -129,7 +158,7 @@ impl Living {
 
     /// Lets the thread, which waits for an answer to its exception, go on with these registers.
     fn set_registers(&self, registers: &Registers, fpu: Option<Fpu>) -> Result<(), abi::Code> {
-        let thread = self.body.thread();
+        let thread = self.body.thread()?;
         thread.stop()?;
         let result = thread.get_state(0, 0, 0).and_then(|mut state| {
             state.registers = *registers;
@@ -192,11 +221,12 @@ fn error_of(errno: Errno) -> Error {
 
 impl Table {
     /// No processes.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(native: rt::process::Client) -> Self {
         Table {
             entries: BTreeMap::new(),
+            holds: BTreeMap::new(),
             world: World::new(),
-            watchers: Vec::new(),
+            native,
             last: FIRST_PID - 1,
         }
     }
@@ -222,9 +252,25 @@ impl Table {
             .min()
     }
 
-    fn new_pid(&mut self) -> Result<Pid, Error> {
-        if self.entries.len() >= MAX_PROCESSES {
-            return Err(Error::NoMemory);
+    /// A free number for a process that counts for this job.
+    fn new_pid(&mut self, job: Option<Pid>) -> Result<Pid, Error> {
+        // Nobody asks for the status of what a program started that has itself ended.
+        let orphans: Vec<Pid> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| matches!(entry, Entry::Ended { .. }))
+            .map(|(pid, _)| *pid)
+            .filter(|pid| {
+                let owner = self.holds.get(pid).map(|hold| hold.owner.kind());
+                owner != Some(RefKind::Port)
+            })
+            .collect();
+        for pid in orphans {
+            self.forget(pid);
+        }
+        let of_job = || self.holds.values().filter(|hold| hold.job == job).count();
+        if self.entries.len() >= MAX_PROCESSES || job.is_some() && of_job() >= MAX_JOB {
+            return Err(Error::Limit);
         }
         loop {
             self.last = if self.last >= 30_000 {
@@ -238,8 +284,45 @@ impl Table {
         }
     }
 
-    fn announce(&mut self) {
-        self.watchers.retain(|watcher| watcher.interrupt().is_ok());
+    /// Whose port at init this is: that, and the job for which what it starts counts.
+    fn owner(&self, refs: &[Ref]) -> Result<(Ref, Option<Pid>), Error> {
+        let owner = refs.first().ok_or(Error::Denied)?;
+        let owner = owner.copy().map_err(rt::error_of)?;
+        let job = self.native.job(&owner)?;
+        Ok((owner, (job != 0).then_some(job)))
+    }
+
+    /// A new control port.
+    fn hold(server: &Server, pid: Pid, owner: Ref, job: Option<Pid>) -> Result<Hold, Error> {
+        let port = server
+            .port(crate::CONTROL | u64::from(pid))
+            .map_err(rt::error_of)?;
+        let control = port.reference().map_err(rt::error_of)?;
+        Ok(Hold {
+            _port: port,
+            control,
+            owner,
+            job,
+            watchers: Vec::new(),
+        })
+    }
+
+    /// A reference to the control port of a process.
+    fn control(&self, pid: Pid) -> Result<Ref, Error> {
+        let hold = self.holds.get(&pid).ok_or(Error::NotFound)?;
+        hold.control.copy().map_err(rt::error_of)
+    }
+
+    /// Nothing of it is left, its number is free.
+    fn forget(&mut self, pid: Pid) {
+        self.entries.remove(&pid);
+        self.holds.remove(&pid);
+    }
+
+    fn announce(&mut self, pid: Pid) {
+        if let Some(hold) = self.holds.get_mut(&pid) {
+            hold.watchers.retain(|watcher| watcher.interrupt().is_ok());
+        }
     }
 
     /// Ends a process whose files are closed already.
@@ -255,7 +338,7 @@ impl Table {
                     name: linux.name,
                 },
             );
-            self.announce();
+            self.announce(pid);
         }
     }
 
@@ -402,7 +485,7 @@ impl Table {
         let Some(Parked { mut message, .. }) = living.parked.take() else {
             return;
         };
-        match living.body.thread().get_state(0, 0, 0) {
+        match living.state() {
             // Somebody may have changed the registers meanwhile, or let the thread go on.
             Ok(state) if state.exception_delivered == 1 => message.registers = state.registers,
             _ => return,
@@ -427,7 +510,9 @@ impl Table {
             return;
         }
         // It runs, or is about to deliver a call: that comes again behind the handler.
-        let thread = living.body.thread();
+        let Ok(thread) = living.body.thread() else {
+            return;
+        };
         if thread.stop().is_err() {
             return;
         }
@@ -461,56 +546,99 @@ impl Table {
         }
     }
 
-    /// Answers a request of the manager's protocol.
-    pub(crate) fn request(
+    /// Answers a request to the port of the manager.
+    pub(crate) fn manage(
         &mut self,
         server: &Server,
         request: Request,
+        refs: &[Ref],
+    ) -> Result<Answer, Error> {
+        match request {
+            Request::Spawn { path, start } => {
+                let owner = self.owner(refs)?;
+                let pid = self.spawn(server, &path, &start, owner)?;
+                self.held(pid)
+            }
+            Request::Adopt => {
+                let owner = self.owner(refs)?;
+                self.adopt(server, owner)
+            }
+            Request::Verify => {
+                let port = refs.first().ok_or(Error::Denied)?;
+                let mut holds = self.holds.iter();
+                let found = holds.find(|(_, hold)| hold.control.same_as(port.at()));
+                let (pid, _) = found.ok_or(Error::Denied)?;
+                Ok(Reply::Pid(*pid).into())
+            }
+            Request::Job => Err(Error::Unsupported),
+        }
+    }
+
+    /// Answers a request to the supervisor's port.
+    pub(crate) fn supervise(&mut self, request: &Supervise) -> Result<Answer, Error> {
+        match request {
+            Supervise::List => Ok(Reply::List(self.list()).into()),
+            Supervise::Control(pid) => self.held(*pid),
+        }
+    }
+
+    /// A process and its control port.
+    fn held(&self, pid: Pid) -> Result<Answer, Error> {
+        Ok(Answer {
+            reply: Reply::Pid(pid),
+            bulk: Vec::new(),
+            refs: alloc::vec![self.control(pid)?],
+        })
+    }
+
+    /// Answers a request to the control port of a process.
+    pub(crate) fn serve(
+        &mut self,
+        pid: Pid,
+        request: Control,
         bulk: &[u8],
         refs: Vec<Ref>,
     ) -> Result<Answer, Error> {
         match request {
-            Request::Spawn { path, start } => self
-                .spawn(server, &path, &start)
-                .map(|pid| Reply::Pid(pid).into()),
-            Request::Exit(_) => Err(Error::Unsupported),
-            Request::Watch => {
-                let watcher = refs.into_iter().next().ok_or(Error::Invalid)?;
-                self.watchers.push(watcher);
-                Ok(Reply::Done.into())
-            }
-            Request::Status(pid) => self.status(pid).map(|status| Reply::Status(status).into()),
-            Request::Reap(pid) => match self.entries.get(&pid) {
+            Control::Watch => self.watch(pid, refs.into_iter().next()),
+            Control::Status => self.status(pid).map(|status| Reply::Status(status).into()),
+            Control::Reap => match self.entries.get(&pid) {
                 Some(Entry::Ended { status, .. }) => {
                     let status = *status;
-                    self.entries.remove(&pid);
+                    self.forget(pid);
                     Ok(Reply::Status(status).into())
                 }
                 Some(_) => Err(Error::WouldBlock),
                 None => Err(Error::NotFound),
             },
-            Request::Kill(pid) => self.kill(pid),
-            Request::Stop(pid) => {
+            Control::Kill => self.kill(pid),
+            Control::Stop => {
                 let living = self.proven(pid)?;
-                living.body.thread().stop().map_err(rt::error_of)?;
+                if living.stops >= MAX_HOLDS {
+                    return Err(Error::Limit);
+                }
+                living.stop().map_err(rt::error_of)?;
                 living.stops += 1;
-                self.announce();
+                self.announce(pid);
                 Ok(Reply::Done.into())
             }
-            Request::Continue(pid) => {
+            Control::Continue => {
                 let living = self.proven(pid)?;
                 if living.stops == 0 {
                     return Err(Error::Invalid);
                 }
                 living.stops -= 1;
-                let done = living.body.thread().resume().map_err(rt::error_of);
+                let done = living.resume().map_err(rt::error_of);
                 self.go_on(pid);
-                self.announce();
+                self.announce(pid);
                 done.map(|()| Reply::Done.into())
             }
-            Request::List => Ok(Reply::List(self.list()).into()),
-            Request::Freeze(pid) => self.freeze(pid),
-            Request::Part(pid, offset) => {
+            Control::Info => {
+                let entry = self.entries.get(&pid).ok_or(Error::NotFound)?;
+                Ok(Reply::Info(self.info(pid, entry)).into())
+            }
+            Control::Freeze => self.freeze(pid),
+            Control::Part(offset) => {
                 let living = self.living(pid)?;
                 if living.frozen == 0 {
                     return Err(Error::Invalid);
@@ -524,23 +652,46 @@ impl Table {
                     refs: Vec::new(),
                 })
             }
-            Request::Thaw(pid) => self.thaw(pid),
-            Request::Adopt {
+            Control::Thaw => self.thaw(pid),
+            Control::Populate {
+                control,
+                offset,
+                size,
+            } => {
+                let body = match self.entries.get(&pid) {
+                    Some(Entry::Adopting(adopting)) => &adopting.body,
+                    Some(Entry::Living(living)) if living.unproven => &living.body,
+                    _ => return Err(Error::Invalid),
+                };
+                let segment = if control {
+                    body.control()
+                } else {
+                    body.memory()
+                };
+                segment.populate(offset, size).map(|()| Reply::Done.into())
+            }
+            Control::Rebuild {
+                offset,
                 length,
                 clock_offset,
-            } => self.adopt(server, length, clock_offset, bulk, refs),
-            Request::AdoptPart(pid, offset) => {
-                let Some(Entry::Adopting(adopting)) = self.entries.get_mut(&pid) else {
-                    return Err(Error::Invalid);
-                };
-                if offset != adopting.bytes.len() as u64 {
-                    return Err(Error::Invalid);
-                }
-                adopting.bytes.extend_from_slice(bulk);
-                self.complete_adoption(pid)?;
-                Ok(Reply::Done.into())
-            }
+            } => self.rebuild(pid, offset, length, clock_offset, bulk),
         }
+    }
+
+    fn watch(&mut self, pid: Pid, watcher: Option<Ref>) -> Result<Answer, Error> {
+        let watcher = watcher.ok_or(Error::Invalid)?;
+        let watchers = &mut self.holds.get_mut(&pid).ok_or(Error::NotFound)?.watchers;
+        if !watchers.iter().any(|known| known.same_as(*watcher)) {
+            if watchers.len() >= MAX_WATCHERS {
+                // Those that are gone make room.
+                watchers.retain(|known| known.kind() == RefKind::Thread);
+            }
+            if watchers.len() >= MAX_WATCHERS {
+                return Err(Error::Limit);
+            }
+            watchers.push(watcher);
+        }
+        Ok(Reply::Done.into())
     }
 
     /// A living process whose objects are known to be there.
@@ -573,7 +724,7 @@ impl Table {
 
     fn kill(&mut self, pid: Pid) -> Result<Answer, Error> {
         if let Some(Entry::Adopting(_)) = self.entries.get(&pid) {
-            self.entries.remove(&pid);
+            self.abandon(pid);
             return Ok(Reply::Done.into());
         }
         self.living(pid)?;
@@ -581,40 +732,61 @@ impl Table {
         Ok(Reply::Done.into())
     }
 
-    fn list(&self) -> Vec<Info> {
-        let mut list = Vec::new();
-        for (pid, entry) in &self.entries {
-            let status = self.status(*pid).unwrap_or(Status::Running);
-            let info = |name: &str| Info {
-                pid: *pid,
-                name: short(name),
-                status,
-                threads: Vec::new(),
-                doing: Vec::new(),
-                resident: 0,
-                objects: 0,
+    /// Ends a process that was never complete.
+    fn abandon(&mut self, pid: Pid) {
+        if let Some(Entry::Adopting(adopting)) = self.entries.remove(&pid) {
+            adopting.body.destroy();
+            let entry = Entry::Ended {
+                status: Status::Killed(sig::KILL as u8),
+                name: String::new(),
             };
-            list.push(match entry {
-                Entry::Ended { name, .. } => info(name),
-                Entry::Adopting(_) => info("(being restored)"),
-                Entry::Living(living) if living.unproven => info(&living.linux.name),
-                Entry::Living(living) => {
-                    let mut info = info(&living.linux.name);
-                    if let Ok(state) = living.body.thread().get_state(0, 0, 0) {
-                        info.threads.push(words::summary(&state));
-                        info.doing.push(doing(living, &state));
-                    }
-                    info.objects = living.body.object_count();
-                    info.resident = living.body.memory().usage().map_or(0, |u| u.resident);
-                    info
-                }
-            });
+            self.entries.insert(pid, entry);
+            self.announce(pid);
         }
-        list
     }
 
-    fn spawn(&mut self, server: &Server, path: &str, start: &Start) -> Result<Pid, Error> {
-        let pid = self.new_pid()?;
+    fn info(&self, pid: Pid, entry: &Entry) -> Info {
+        let name = match entry {
+            Entry::Ended { name, .. } => name,
+            Entry::Adopting(_) => "(being restored)",
+            Entry::Living(living) => &living.linux.name,
+        };
+        let mut info = Info {
+            pid,
+            name: short(name),
+            status: self.status(pid).unwrap_or(Status::Running),
+            threads: Vec::new(),
+            doing: Vec::new(),
+            resident: 0,
+            objects: 0,
+        };
+        if let Entry::Living(living) = entry {
+            if !living.unproven {
+                if let Ok(state) = living.state() {
+                    info.threads.push(words::summary(&state));
+                    info.doing.push(doing(living, &state));
+                }
+                info.objects = living.body.object_count();
+                info.resident = living.body.memory().usage().map_or(0, |u| u.resident);
+            }
+        }
+        info
+    }
+
+    fn list(&self) -> Vec<Info> {
+        let entries = self.entries.iter();
+        entries.map(|(pid, entry)| self.info(*pid, entry)).collect()
+    }
+
+    fn spawn(
+        &mut self,
+        server: &Server,
+        path: &str,
+        start: &Start,
+        (owner, job): (Ref, Option<Pid>),
+    ) -> Result<Pid, Error> {
+        let pid = self.new_pid(job)?;
+        let hold = Table::hold(server, pid, owner, job)?;
         let cwd = if start.cwd.starts_with('/') {
             start.cwd.as_str()
         } else {
@@ -694,6 +866,7 @@ impl Table {
         };
         self.world.alive.insert(pid);
         self.entries.insert(pid, Entry::Living(Box::new(living)));
+        self.holds.insert(pid, hold);
         Ok(pid)
     }
 
@@ -763,9 +936,12 @@ impl Table {
         let Some(Entry::Living(living)) = self.entries.get_mut(&pid) else {
             return Err(Error::NotFound);
         };
+        if living.frozen >= MAX_HOLDS {
+            return Err(Error::Limit);
+        }
         let region = living.body.memory().region.copy().map_err(rt::error_of)?;
         let control = living.body.control().region.copy().map_err(rt::error_of)?;
-        living.body.thread().stop().map_err(rt::error_of)?;
+        living.stop().map_err(rt::error_of)?;
         let Living {
             linux,
             body,
@@ -781,7 +957,7 @@ impl Table {
             Ok(part) => living.part = part,
             Err(sentence) => {
                 rt::log!("{}: cannot be saved: {sentence}", short(&living.linux.name));
-                let _ = living.body.thread().resume();
+                let _ = living.resume();
                 return Err(Error::Unsupported);
             }
         }
@@ -810,80 +986,87 @@ impl Table {
             }
             living.unproven = false;
             // What it was stopped for besides the checkpoint goes on being so.
-            let stops = living
-                .body
-                .thread()
-                .get_state(0, 0, 0)
-                .map_or(1, |s| s.stop_count);
+            let stops = living.state().map_or(1, |s| s.stop_count);
             living.stops = stops.saturating_sub(1).min(1 << 16) as u32;
         }
         living.frozen -= 1;
         if living.frozen == 0 {
             living.part = Vec::new();
         }
-        living.body.thread().resume().map_err(rt::error_of)?;
+        living.resume().map_err(rt::error_of)?;
         self.go_on(pid);
-        self.announce();
+        self.announce(pid);
         Ok(Reply::Done.into())
     }
 
+    /// A process to be rebuilt: with a space and a thread, and nothing else.
     fn adopt(
         &mut self,
         server: &Server,
-        length: u64,
-        clock_offset: u64,
-        bulk: &[u8],
-        refs: Vec<Ref>,
+        (owner, job): (Ref, Option<Pid>),
     ) -> Result<Answer, Error> {
-        if length > part::MAX_PART || bulk.len() as u64 > length {
-            return Err(Error::BadFormat);
-        }
-        let [region, control, control_region, control_control]: [Ref; 4] =
-            refs.try_into().map_err(|_| Error::Invalid)?;
-        let pid = self.new_pid()?;
+        let pid = self.new_pid(job)?;
+        let hold = Table::hold(server, pid, owner, job)?;
         let port = server.port(u64::from(pid)).map_err(rt::error_of)?;
         let keeper = port.reference().map_err(rt::error_of)?;
+        let control = hold.control.copy().map_err(rt::error_of)?;
+        let space = SpaceState {
+            flags: space_flags::FOREIGN,
+            max_priority: PRIORITY_PROGRAM,
+            ..SpaceState::default()
+        };
+        let body = Process::create(&space, Some(&keeper))?;
+        let regions = (body.memory().region.copy(), body.control().region.copy());
+        let (Ok(memory), Ok(segment)) = regions else {
+            body.destroy();
+            return Err(Error::NoMemory);
+        };
         let adopting = Adopting {
-            bytes: bulk.to_vec(),
-            length,
-            clock_offset,
-            segments: (
-                Segment { region, control },
-                Segment {
-                    region: control_region,
-                    control: control_control,
-                },
-            ),
+            bytes: Vec::new(),
+            body,
             port,
         };
         self.entries
             .insert(pid, Entry::Adopting(Box::new(adopting)));
-        self.complete_adoption(pid)?;
+        self.holds.insert(pid, hold);
         Ok(Answer {
             reply: Reply::Pid(pid),
             bulk: Vec::new(),
-            refs: alloc::vec![keeper],
+            refs: alloc::vec![control, keeper, memory, segment],
         })
     }
 
-    /// When all of the part is there, it is checked, and the process is one of ours, frozen.
-    fn complete_adoption(&mut self, pid: Pid) -> Result<(), Error> {
-        match self.entries.get(&pid) {
-            Some(Entry::Adopting(a)) if a.bytes.len() as u64 >= a.length => {}
-            _ => return Ok(()),
-        }
-        let Some(Entry::Adopting(adopting)) = self.entries.remove(&pid) else {
-            return Ok(());
+    /// A piece of the part of a process that is being rebuilt. When all is there it is checked, and the process
+    /// is one of ours, frozen.
+    fn rebuild(
+        &mut self,
+        pid: Pid,
+        offset: u64,
+        length: u64,
+        clock_offset: u64,
+        bulk: &[u8],
+    ) -> Result<Answer, Error> {
+        // One part at a time, for each job.
+        let job = self.holds.get(&pid).and_then(|hold| hold.job);
+        let other = |(other, entry): (&Pid, &Entry)| {
+            matches!(entry, Entry::Adopting(a) if !a.bytes.is_empty())
+                && *other != pid
+                && self.holds.get(other).and_then(|hold| hold.job) == job
         };
-        let Adopting {
-            bytes,
-            length,
-            clock_offset,
-            segments,
-            port,
-        } = *adopting;
-        if bytes.len() as u64 != length {
+        if self.entries.iter().any(other) {
+            return Err(Error::Limit);
+        }
+        let Some(Entry::Adopting(adopting)) = self.entries.get_mut(&pid) else {
+            return Err(Error::Invalid);
+        };
+        let end = adopting.bytes.len() as u64 + bulk.len() as u64;
+        if offset != adopting.bytes.len() as u64 || end > length || length > part::MAX_PART {
+            self.abandon(pid);
             return Err(Error::BadFormat);
+        }
+        adopting.bytes.extend_from_slice(bulk);
+        if end < length {
+            return Ok(Reply::Done.into());
         }
         let mut present = Present::default();
         let mut view = View {
@@ -891,17 +1074,23 @@ impl Table {
             present: &mut present,
             world: &mut self.world,
         };
-        let mut linux = part::adopt(&bytes, clock_offset, &mut view).map_err(|sentence| {
-            rt::log!("a process cannot be restored: {sentence}");
-            Error::BadFormat
-        })?;
-        let body = match Process::hold(segments.0, segments.1) {
-            Ok(body) => body,
-            Err(error) => {
-                linux.end(&mut view);
-                return Err(error);
+        let adopted = adopting
+            .body
+            .set_clock(clock_offset)
+            .map_err(|error| String::from(error.text()))
+            .and_then(|()| part::adopt(&adopting.bytes, clock_offset, &mut view));
+        let linux = match adopted {
+            Ok(linux) => linux,
+            Err(sentence) => {
+                rt::log!("a process cannot be restored: {sentence}");
+                self.abandon(pid);
+                return Err(Error::BadFormat);
             }
         };
+        let Some(Entry::Adopting(adopting)) = self.entries.remove(&pid) else {
+            return Err(Error::Invalid);
+        };
+        let Adopting { body, port, .. } = *adopting;
         let living = Living {
             linux,
             body,
@@ -916,7 +1105,7 @@ impl Table {
         };
         self.world.alive.insert(pid);
         self.entries.insert(pid, Entry::Living(Box::new(living)));
-        Ok(())
+        Ok(Reply::Done.into())
     }
 }
 

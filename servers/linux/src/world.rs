@@ -186,7 +186,8 @@ impl View<'_> {
         Ok(body)
     }
 
-    fn mapping(&mut self, slot: u32) -> Result<(MappingAt, &Process), Errno> {
+    /// Where the mapping of a slot is to be.
+    fn place(&mut self, slot: u32) -> Result<(MappingAt, &Process), Errno> {
         let body: &Process = self.body.as_deref().ok_or(ENOMEM)?;
         let offset = CONTROL_MAPPINGS + u64::from(slot) * OBJECT_SIZE;
         // Pages of the control segment count as those behind the end of memory.
@@ -241,7 +242,7 @@ impl Host for View<'_> {
     }
 
     fn map(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno> {
-        let (mapping, body) = self.mapping(slot)?;
+        let (mapping, body) = self.place(slot)?;
         mapping.create().map_err(|_| ENOMEM)?;
         let state = mapping_state(start, size, prot);
         let region = body.memory().region.handle();
@@ -254,7 +255,8 @@ impl Host for View<'_> {
     }
 
     fn remap(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno> {
-        let (mapping, body) = self.mapping(slot)?;
+        let body: &Process = self.body.as_deref().ok_or(ENOMEM)?;
+        let mapping = body.mapping(u64::from(slot)).ok_or(ENOMEM)?;
         let state = mapping_state(start, size, prot);
         let region = body.memory().region.handle();
         mapping
@@ -263,7 +265,8 @@ impl Host for View<'_> {
     }
 
     fn unmap(&mut self, slot: u32) {
-        if let Ok((mapping, _)) = self.mapping(slot) {
+        let body = self.body.as_deref();
+        if let Some(mapping) = body.and_then(|body| body.mapping(u64::from(slot))) {
             let _ = mapping.destroy();
         }
     }
@@ -341,7 +344,7 @@ impl Host for View<'_> {
         let state = self
             .body
             .as_deref()
-            .and_then(|body| body.thread().get_state(0, 0, 0).ok());
+            .and_then(|body| body.thread().and_then(|t| t.get_state(0, 0, 0)).ok());
         Box::new(state.map_or_else(abi::state::initial_fpu, |state| state.fpu))
     }
 

@@ -9,9 +9,11 @@ use fermata_shell::jobs::{Manager, State};
 use fermata_shell::parse::Command;
 use fermata_shell::text::{absolute_path, clean_path, echo, exit_status};
 use proto::checkpoint::{Reply, Request};
-use proto::process::{Info, Stdio};
+use proto::process::{Info, Pid, Stdio};
 use proto::Error;
 use rt::fs::{self, mode, File, Flags};
+use rt::obj::{Ref, RefAt};
+use rt::process::Process;
 
 use crate::programs::Wait;
 use crate::{say, Failure, Shell, INTERRUPTED, UNKNOWN_COMMAND, USAGE};
@@ -70,7 +72,12 @@ const BUILTINS: [Builtin; 14] = [
     builtin("fg", "[JOB]", "let a job go on in the foreground", fg),
     builtin("help", "", "show this", help),
     builtin("jobs", "", "list the jobs", jobs),
-    builtin("kill", "JOB...", "end jobs", kill),
+    builtin(
+        "kill",
+        "JOB...",
+        "end jobs, or processes by number: native:7",
+        kill,
+    ),
     builtin(
         "ps",
         "",
@@ -252,6 +259,11 @@ fn help(_: &mut Shell, _: &[String], output: &mut Output) -> Result<u8, Failure>
         "  {:<30} run a command, tell how long it took",
         "time COMMAND"
     );
+    let _ = writeln!(
+        output,
+        "  {:<30} run a program with the shell's power over the machine",
+        "trust COMMAND"
+    );
     output.push_str(
         "Small programs:\n  cat cmp cp false ln ls mkdir mv rm rmdir sleep touch true\n\
          Other names are programs in /bin (try ls /bin), names with a slash are paths.\n\
@@ -295,22 +307,32 @@ fn kill(shell: &mut Shell, arguments: &[String], _: &mut Output) -> Result<u8, F
     Err(sentences.join("\nkill: ").into())
 }
 
+/// The process that `native:7` or `linux:3` means, as `ps` lists them.
+fn by_number(word: &str) -> Option<Result<Process, Error>> {
+    let (manager, pid) = word.split_once(':')?;
+    let manager = Manager::from_name(manager)?;
+    let pid = pid.parse().ok()?;
+    Some(rt::system::supervisor(manager.name()).and_then(|all| all.process(pid)))
+}
+
 fn kill_one(shell: &mut Shell, word: &str) -> Result<(), Failure> {
+    if let Some(process) = by_number(word) {
+        let killed = process.and_then(|process| process.kill());
+        return killed.map_err(|error| format!("{word}: {}", error.text()).into());
+    }
     let number = shell.live_job(word)?;
     let Some(job) = shell.jobs.get(number) else {
         return Err(format!("{word}: no such job").into());
     };
     let (manager, pid) = (job.manager, job.pid);
     let refused = |error: Error| Failure::from(format!("{word}: {}", error.text()));
-    let client = shell.managers.get(manager).map_err(refused)?;
-    match client.kill(pid) {
+    match shell.managers.kill(manager, pid) {
         // It may have ended by itself meanwhile.
         Ok(()) | Err(Error::Ended) => {}
         Err(error) => return Err(refused(error)),
     }
-    let state = client
-        .reap(pid)
-        .map_or(State::Ended(137), State::from_status);
+    let state = shell.managers.reap(manager, pid);
+    let state = state.unwrap_or(State::Ended(137));
     shell.jobs.set_state(number, state);
     shell.jobs.know(number);
     Ok(())
@@ -401,8 +423,8 @@ fn resume(shell: &mut Shell, number: u32) -> Result<(), Failure> {
     let (manager, pid) = (job.manager, job.pid);
     let resumed = shell
         .managers
-        .get(manager)
-        .and_then(|client| client.resume(pid));
+        .process(manager, pid)
+        .and_then(Process::resume);
     resumed.map_err(|error| Failure::from(format!("%{number}: {}", error.text())))?;
     shell.jobs.set_state(number, State::Running);
     Ok(())
@@ -417,19 +439,25 @@ fn verbose(arguments: &[String]) -> (bool, &[String]) {
 }
 
 /// Asks the checkpointer.
-fn ask_checkpointer(request: &Request) -> Result<Reply, Failure> {
+fn ask_checkpointer(
+    request: &Request,
+    refs: &[&RefAt],
+    refs_in: &[&RefAt],
+) -> Result<(Reply, usize), Failure> {
     let port = rt::names::lookup("checkpoint")
         .map_err(|_| Failure::from("the server 'checkpoint' is not there".to_string()))?;
     // Room for the longest reply: for a longer one than fits the request would be made again, and a
     // second process restored.
     let mut room = vec![0; proto::MAX_HEADER];
     let mut io = rt::rpc::Io {
+        refs,
+        refs_in,
         bulk_in: &mut room,
         ..rt::rpc::Io::default()
     };
     match rt::rpc::call(&port, request, &mut io) {
         Ok(Reply::Refused(sentence)) => Err(sentence.into()),
-        Ok(reply) => Ok(reply),
+        Ok(reply) => Ok((reply, io.refs_len)),
         Err(error) => Err(error.text().to_string().into()),
     }
 }
@@ -442,19 +470,31 @@ fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> R
     else {
         return Err(wrong());
     };
-    let mut processes = Vec::new();
+    let mut jobs: Vec<(Manager, Pid)> = Vec::new();
     for word in words {
         let number = shell.live_job(word)?;
         if let Some(job) = shell.jobs.get(number) {
-            let process = (job.manager.name().to_string(), job.pid);
-            if processes.contains(&process) {
+            if jobs.contains(&(job.manager, job.pid)) {
                 return Err(format!("{word}: named twice").into());
             }
-            processes.push(process);
+            jobs.push((job.manager, job.pid));
         }
     }
-    let path = absolute_path(&shell.cwd, file);
-    match ask_checkpointer(&Request::Save { processes, path })? {
+    if jobs.len() > proto::MAX_REFS {
+        let most = proto::MAX_REFS;
+        return Err(format!("at most {most} jobs can be saved together").into());
+    }
+    // Whoever is to save them gets the power over them.
+    let mut ports: Vec<&RefAt> = Vec::new();
+    for (manager, pid) in &jobs {
+        let process = shell.managers.process(*manager, *pid);
+        ports.push(process.map_err(|error| error.text().to_string())?.port());
+    }
+    let request = Request::Save {
+        managers: jobs.iter().map(|(m, _)| m.name().to_string()).collect(),
+        path: absolute_path(&shell.cwd, file),
+    };
+    match ask_checkpointer(&request, &ports, &[])?.0 {
         Reply::Saved { bytes, doing } => {
             if verbose || shell.interactive {
                 let _ = writeln!(output, "{file}: {bytes} bytes");
@@ -476,19 +516,28 @@ fn restore(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Resu
         return Err(wrong());
     };
     let path = absolute_path(&shell.cwd, file);
-    let Reply::Restored { processes, names } = ask_checkpointer(&Request::Restore { path })? else {
+    let ports: Vec<Ref> = (0..proto::MAX_REFS)
+        .map(|_| Ref::new())
+        .collect::<Result<_, _>>()
+        .map_err(|code| rt::error_of(code).text().to_string())?;
+    let room: Vec<&RefAt> = ports.iter().map(|port| &**port).collect();
+    let request = Request::Restore { path };
+    let (reply, count) = ask_checkpointer(&request, &[&rt::start::NAMES], &room)?;
+    let Reply::Restored { processes, names } = reply else {
         return Err(Error::Broken.text().to_string().into());
     };
+    if count != processes.len() {
+        return Err(Error::Broken.text().to_string().into());
+    }
     shell.look_at_jobs();
-    for (index, (manager, pid)) in processes.into_iter().enumerate() {
+    for (index, ((manager, pid), port)) in processes.into_iter().zip(ports).enumerate() {
         let name = names.get(index).map_or("", String::as_str);
         let Some(manager) = Manager::from_name(&manager) else {
             return Err(format!("{name}: there is no manager '{manager}'").into());
         };
-        // So that the shell is told when it ends.
         shell
             .managers
-            .get(manager)
+            .hold(manager, Process::at(pid, port))
             .map_err(|error| Failure::from(error.text().to_string()))?;
         let state = shell.managers.state(manager, pid).unwrap_or(State::Running);
         let number = shell.jobs.add(manager, pid, name.to_string(), state);

@@ -124,12 +124,23 @@ impl Shell {
         if name == "time" && command.words.len() > 1 && !command.background {
             return self.time(command);
         }
+        if name == "trust" && command.words.len() > 1 {
+            let mut trusted = command.clone();
+            trusted.words.remove(0);
+            let result = self.program(&trusted, true);
+            return self.told(result);
+        }
         let result = match builtins::find(name) {
             Some(builtin) if builtin.always || !command.background => {
                 self.builtin(builtin, command)
             }
-            _ => self.program(command),
+            _ => self.program(command, false),
         };
+        self.told(result)
+    }
+
+    /// Says what is wrong, if anything is; returns the status.
+    fn told(&self, result: Result<u8, Failure>) -> u8 {
         match result {
             Ok(status) => status,
             Err(failure) => {
@@ -293,6 +304,6 @@ fn main() -> u8 {
     }
     let status = shell.exit.unwrap_or(shell.status);
     let _ = console::drain(rt::time::now().saturating_add(DRAIN));
-    let _ = rt::names::power_off(status);
+    let _ = rt::system::power_off(status);
     status
 }

@@ -1,5 +1,6 @@
 //! Programs: finding, starting, and waiting for them.
 
+use alloc::collections::btree_map::Entry;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -12,8 +13,8 @@ use proto::process::{Info, Pid, Start, Stdio};
 use proto::Error;
 use rt::console::{self, Event};
 use rt::fs::{self, mode, Flags};
-use rt::obj::Ref;
-use rt::process::Client;
+use rt::obj::{Ref, RefAt};
+use rt::process::{Client, Process};
 use rt::sys;
 
 use crate::{say, Failure, Shell, INTERRUPTED, NOT_EXECUTABLE, SUSPENDED, UNKNOWN_COMMAND};
@@ -32,9 +33,11 @@ const ENVIRONMENT: [&str; 3] = ["PATH=/bin:/sbin", "HOME=/", "TERM=vt100"];
 /// How long to wait for a server to be there, in nanoseconds: the machine may just have started.
 const PATIENCE: u64 = 5_000_000_000;
 
-/// The managers of processes.
+/// The managers of processes, and the processes that the shell holds.
 pub(crate) struct Managers {
     clients: BTreeMap<Manager, Client>,
+    /// The power over what the shell has started or restored, until it has ended and that is noted.
+    processes: BTreeMap<(Manager, Pid), Process>,
     /// To be interrupted when a process changes its status.
     thread: Ref,
 }
@@ -43,41 +46,66 @@ impl Managers {
     pub(crate) fn new(thread: Ref) -> Self {
         Managers {
             clients: BTreeMap::new(),
+            processes: BTreeMap::new(),
             thread,
         }
     }
 
     /// The manager, which is looked up at its first use.
-    pub(crate) fn get(&mut self, manager: Manager) -> Result<&Client, Error> {
-        if !self.clients.contains_key(&manager) {
-            let port =
-                rt::names::wait_for(manager.name(), rt::time::now().saturating_add(PATIENCE))?;
-            let client = Client::at(port);
-            client.watch(&self.thread)?;
-            self.clients.insert(manager, client);
+    fn get(&mut self, manager: Manager) -> Result<&Client, Error> {
+        match self.clients.entry(manager) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(place) => {
+                let deadline = rt::time::now().saturating_add(PATIENCE);
+                let port = rt::names::wait_for(manager.name(), deadline)?;
+                Ok(place.insert(Client::at(port)))
+            }
         }
-        self.clients.get(&manager).ok_or(Error::Broken)
     }
 
     /// All processes of a manager.
     pub(crate) fn list(&mut self, manager: Manager) -> Result<Vec<Info>, Error> {
-        self.get(manager)?.list()
+        rt::system::supervisor(manager.name())?.list()
+    }
+
+    /// Takes hold of a process.
+    pub(crate) fn hold(&mut self, manager: Manager, process: Process) -> Result<Pid, Error> {
+        process.watch(&self.thread)?;
+        let pid = process.pid();
+        self.processes.insert((manager, pid), process);
+        Ok(pid)
+    }
+
+    /// A process that the shell holds.
+    pub(crate) fn process(&self, manager: Manager, pid: Pid) -> Result<&Process, Error> {
+        self.processes.get(&(manager, pid)).ok_or(Error::Ended)
     }
 
     /// What a process does; one that has ended is forgotten by its manager. `None` when the manager
     /// does not say.
     pub(crate) fn state(&mut self, manager: Manager, pid: Pid) -> Option<State> {
-        let client = self.get(manager).ok()?;
-        let state = match client.status(pid) {
+        let status = self.process(manager, pid).and_then(Process::status);
+        let state = match status {
             Ok(status) => State::from_status(status),
             // Nobody but the shell forgets a process; if it is not known it ended with its manager.
             Err(Error::NotFound | Error::Ended) => State::Ended(137),
             Err(_) => return None,
         };
         if let State::Ended(_) = state {
-            let _ = client.reap(pid);
+            self.reap(manager, pid);
         }
         Some(state)
+    }
+
+    /// Ends a process.
+    pub(crate) fn kill(&mut self, manager: Manager, pid: Pid) -> Result<(), Error> {
+        self.process(manager, pid)?.kill()
+    }
+
+    /// Lets the manager forget a process that has ended: its status.
+    pub(crate) fn reap(&mut self, manager: Manager, pid: Pid) -> Option<State> {
+        let process = self.processes.remove(&(manager, pid))?;
+        process.reap().ok().map(State::from_status)
     }
 }
 
@@ -199,8 +227,9 @@ impl Shell {
         Ok(streams)
     }
 
-    /// Starts a program; waits for it unless it runs in the background.
-    pub(crate) fn program(&mut self, command: &Command) -> Result<u8, Failure> {
+    /// Starts a program; waits for it unless it runs in the background. One that is trusted gets what
+    /// the shell has: the system port.
+    pub(crate) fn program(&mut self, command: &Command, trusted: bool) -> Result<u8, Failure> {
         let name = command.words[0].as_str();
         let program = self.find_program(name)?;
         let start = Start {
@@ -210,8 +239,12 @@ impl Shell {
             cwd: self.cwd.clone(),
         };
         let manager = program.manager;
+        let system = rt::system::port().ok().filter(|_| trusted);
+        let passed: Vec<&RefAt> = system.iter().collect();
         let spawned = match self.managers.get(manager) {
-            Ok(client) => client.spawn(&program.path, &start, &[]),
+            Ok(client) => client
+                .spawn(&program.path, &start, &passed)
+                .and_then(|process| self.managers.hold(manager, process)),
             Err(_) => {
                 let sentence = format!("{name}: the server '{}' is not there", manager.name());
                 return Err(Failure {
@@ -252,16 +285,14 @@ impl Shell {
                 status
             }
             Wait::Interrupt => {
-                if let Ok(client) = self.managers.get(manager) {
-                    let _ = client.kill(pid);
-                    let _ = client.reap(pid);
-                }
+                let _ = self.managers.kill(manager, pid);
+                let _ = self.managers.reap(manager, pid);
                 self.forget(number, INTERRUPTED);
                 INTERRUPTED
             }
             wait => {
-                if let (Wait::Suspend, Ok(client)) = (wait, self.managers.get(manager)) {
-                    let _ = client.stop(pid);
+                if let (Wait::Suspend, Ok(process)) = (wait, self.managers.process(manager, pid)) {
+                    let _ = process.stop();
                 }
                 let number = match number {
                     Some(number) => number,

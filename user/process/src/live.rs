@@ -2,7 +2,7 @@
 use crate::image::{Plan, Reason};
 use abi::access::{OBJECTS, READ, WRITE};
 use abi::state::{MappingState, Registers, SpaceState, ThreadState};
-use abi::{Type, PAGE_SIZE};
+use abi::{Code, Type, PAGE_SIZE};
 use alloc::vec;
 use alloc::vec::Vec;
 use proto::layout::{
@@ -35,6 +35,12 @@ pub struct Process {
     control_present: u64,
     /// A reference to the space, in the manager's memory.
     space_ref: Ref,
+}
+
+/// Whether there is an object of this type at this offset of a region.
+fn is_at(region: &Ref, offset: u64, kind: Type) -> bool {
+    let end = offset + abi::OBJECT_SIZE;
+    matches!(region.search(offset, end, 1 << kind as u64), Ok((at, _)) if at == offset)
 }
 
 fn slot_map() -> Map<Vec<u64>> {
@@ -74,19 +80,15 @@ impl Process {
 
     fn create_objects(&mut self, space: &SpaceState, keeper: Option<&RefAt>) -> Result<(), Error> {
         self.ensure_control(CONTROL_MAPPINGS + PAGE_SIZE)?;
-        self.space().create().map_err(error_of)?;
-        self.space()
-            .set_state(space, keeper.map_or(0, |k| k.0))
-            .map_err(error_of)?;
-        self.space()
-            .reference_into(*self.space_ref)
-            .map_err(error_of)?;
-        self.thread().create().map_err(error_of)
-    }
-
-    /// Two new segments and their windows, without any object. For restoring.
-    pub fn empty() -> Result<Self, Error> {
-        Process::empty_from(&rt::start::MEMORY)
+        let place = |offset| self.control_window.address() + offset;
+        let made = || {
+            let at = SpaceAt(place(CONTROL_SPACE));
+            at.create()?;
+            at.set_state(space, keeper.map_or(0, |k| k.0))?;
+            at.reference_into(*self.space_ref)?;
+            ThreadAt(place(CONTROL_THREAD)).create()
+        };
+        made().map_err(error_of)
     }
 
     fn empty_from(server: &RefAt) -> Result<Self, Error> {
@@ -139,32 +141,38 @@ impl Process {
         Ok(())
     }
 
-    /// Takes hold of two segments in which someone else is yet to build a process: nothing but
-    /// segments and windows may be used until [`Process::has_objects`] and [`Process::learn`].
-    pub fn hold(memory: Segment, control: Segment) -> Result<Self, Error> {
-        Process::around(memory, control)
-    }
-
-    /// Whether space and first thread are where they belong. (To use a handle at which there is no
-    /// object would be an exception for the manager itself.)
+    /// Whether space and first thread are where they belong.
     #[must_use]
     pub fn has_objects(&self) -> bool {
         self.has(CONTROL_SPACE, Type::Space) && self.has(CONTROL_THREAD, Type::Thread)
     }
 
+    /// Whether there is such an object in the control segment. Whoever holds the process may map its
+    /// segments and take objects away, and a handle at which there is none is an exception for its user: a manager
+    /// asks each time before it uses one. (Nobody runs in between: programs have lower priorities.)
     fn has(&self, offset: u64, kind: Type) -> bool {
-        let end = offset + abi::OBJECT_SIZE;
-        matches!(self.control.region.search(offset, end, 1 << kind as u64), Ok((at, _)) if at == offset)
+        is_at(&self.control.region, offset, kind)
     }
 
-    /// Takes over a process that someone else has built in these two segments.
-    pub fn adopt(memory: Segment, control: Segment) -> Result<Self, Error> {
-        let mut process = Process::around(memory, control)?;
-        match process.learn() {
-            Ok(()) => Ok(process),
-            Err(error) => {
-                process.destroy();
-                Err(error)
+    /// The mapping in this slot, counted in objects from [`CONTROL_MAPPINGS`].
+    #[must_use]
+    pub fn mapping(&self, slot: u64) -> Option<MappingAt> {
+        let offset = CONTROL_MAPPINGS + slot * abi::OBJECT_SIZE;
+        self.has(offset, Type::Mapping)
+            .then(|| MappingAt(self.control_window.address() + offset))
+    }
+
+    /// Lets threads go on that were stopped, as far as they are still there.
+    pub fn resume_all(&self, threads: &[ThreadAt]) {
+        for thread in threads {
+            let is_in = |region: &Ref, window: &Window| {
+                let offset = thread.0.wrapping_sub(window.address());
+                offset < window.size() && is_at(region, offset, Type::Thread)
+            };
+            if is_in(&self.memory.region, &self.memory_window)
+                || is_in(&self.control.region, &self.control_window)
+            {
+                let _ = thread.resume();
             }
         }
     }
@@ -173,7 +181,7 @@ impl Process {
     /// been made there by others.
     pub fn learn(&mut self) -> Result<(), Error> {
         self.space()
-            .reference_into(*self.space_ref)
+            .and_then(|space| space.reference_into(*self.space_ref))
             .map_err(error_of)?;
         self.slots = slot_map();
         let mut offset = CONTROL_MAPPINGS;
@@ -214,10 +222,12 @@ impl Process {
         &self.control_window
     }
 
-    /// The space.
-    #[must_use]
-    pub const fn space(&self) -> SpaceAt {
-        SpaceAt(self.control_window.address() + CONTROL_SPACE)
+    /// The space; [`Code::Dead`] when it was taken away.
+    pub fn space(&self) -> Result<SpaceAt, Code> {
+        match self.has(CONTROL_SPACE, Type::Space) {
+            true => Ok(SpaceAt(self.control_window.address() + CONTROL_SPACE)),
+            false => Err(Code::Dead),
+        }
     }
 
     /// A reference to the space.
@@ -226,10 +236,12 @@ impl Process {
         &self.space_ref
     }
 
-    /// The first thread.
-    #[must_use]
-    pub const fn thread(&self) -> ThreadAt {
-        ThreadAt(self.control_window.address() + CONTROL_THREAD)
+    /// The first thread; [`Code::Dead`] when it was taken away.
+    pub fn thread(&self) -> Result<ThreadAt, Code> {
+        match self.has(CONTROL_THREAD, Type::Thread) {
+            true => Ok(ThreadAt(self.control_window.address() + CONTROL_THREAD)),
+            false => Err(Code::Dead),
+        }
     }
 
     /// All threads: those in the control segment, and those that the program has made in its
@@ -347,9 +359,13 @@ impl Process {
 
     /// Takes a mapping away. What the segment has there stays (see [`memory::discard`]).
     pub fn unmap(&mut self, mapping: MappingAt) -> Result<(), Error> {
-        mapping.destroy().map_err(error_of)?;
         let offset = mapping.0 - self.control_window.address() - CONTROL_MAPPINGS;
-        self.slots.free((offset / abi::OBJECT_SIZE) as usize, 1);
+        let slot = offset / abi::OBJECT_SIZE;
+        self.mapping(slot)
+            .ok_or(Code::Dead)
+            .and_then(MappingAt::destroy)
+            .map_err(error_of)?;
+        self.slots.free(slot as usize, 1);
         Ok(())
     }
 
@@ -358,10 +374,16 @@ impl Process {
         mapping.protect(rights).map_err(error_of)
     }
 
-    /// Sets the keeper of the space.
-    pub fn set_keeper(&self, keeper: &RefAt) -> Result<(), Error> {
-        let state = self.space().get_state(0).map_err(error_of)?;
-        self.space().set_state(&state, keeper.0).map_err(error_of)
+    /// Sets what the clock of the space adds to the machine's.
+    pub fn set_clock(&self, offset: u64) -> Result<(), Error> {
+        let set = || {
+            let space = self.space()?;
+            let keeper = Ref::new()?;
+            let mut state = space.get_state(keeper.handle())?;
+            state.clock_offset = offset;
+            space.set_state(&state, keeper.handle())
+        };
+        set().map_err(error_of)
     }
 
     /// Maps and fills the segments of an executable. Its pages get `extra` rights where they are
@@ -401,7 +423,7 @@ impl Process {
             stop_count: 1,
             ..ThreadState::default()
         };
-        let thread = self.thread();
+        let thread = self.thread().map_err(error_of)?;
         thread
             .set_state(&state, self.space_ref.handle(), 0, 0)
             .map_err(error_of)?;
@@ -458,12 +480,8 @@ impl Process {
     /// Ends the process: its threads, its space, its memory. Nothing of it is left.
     pub fn destroy(self) {
         // Without a space no thread of it can go on, whatever else is still there.
-        if self.has(CONTROL_THREAD, Type::Thread) {
-            let _ = self.thread().destroy();
-        }
-        if self.has(CONTROL_SPACE, Type::Space) {
-            let _ = self.space().destroy();
-        }
+        let _ = self.thread().and_then(ThreadAt::destroy);
+        let _ = self.space().and_then(SpaceAt::destroy);
         let Process {
             memory,
             control,

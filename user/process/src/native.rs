@@ -6,8 +6,8 @@ use abi::state::Registers;
 use abi::PAGE_SIZE;
 use proto::layout::{
     HEAP_END, HEAP_START, MAX_PASSED, PROGRAM_BASE, STACK_SIZE, STACK_TOP, START_INFO,
-    START_MANAGER, START_MEMORY, START_NAMES, START_PAGE, START_PASSED, START_PRIORITY,
-    START_SEGMENT, START_SIZE, START_SPACE, START_THREAD,
+    START_MEMORY, START_NAMES, START_PAGE, START_PASSED, START_PRIORITY, START_SEGMENT, START_SIZE,
+    START_SPACE, START_THREAD,
 };
 use proto::process::Start;
 use proto::Error;
@@ -17,12 +17,10 @@ use rt::obj::RefAt;
 /// The references of a native program's start page.
 #[derive(Clone, Copy, Debug)]
 pub struct References<'a> {
-    /// The name service.
-    pub names: &'a RefAt,
+    /// Its own port at init.
+    pub init: &'a RefAt,
     /// The memory server.
     pub memory: &'a RefAt,
-    /// Its manager's port for it.
-    pub manager: &'a RefAt,
     /// Whether it may give parts of its memory back: its memory's control port is passed on too.
     pub gives_back: bool,
     /// Passed on.
@@ -66,9 +64,8 @@ pub fn prepare(
     let at = |address: u64| RefAt(window.address() + address);
     let code = |code| plain(error_of(code));
     for (address, target) in [
-        (START_NAMES, references.names),
+        (START_NAMES, references.init),
         (START_MEMORY, references.memory),
-        (START_MANAGER, references.manager),
     ] {
         at(address).create().map_err(code)?;
         at(address).point_to(*target).map_err(code)?;
@@ -82,12 +79,12 @@ pub fn prepare(
     at(START_SPACE).create().map_err(code)?;
     process
         .space()
-        .reference_into(at(START_SPACE))
+        .and_then(|space| space.reference_into(at(START_SPACE)))
         .map_err(code)?;
     at(START_THREAD).create().map_err(code)?;
     process
         .thread()
-        .reference_into(at(START_THREAD))
+        .and_then(|thread| thread.reference_into(at(START_THREAD)))
         .map_err(code)?;
     if references.passed.len() as u64 > MAX_PASSED {
         return Err((Error::Invalid, "too many references"));

@@ -8,14 +8,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
     /// Saves processes together in one image. When the reply comes the image is complete and the
-    /// processes go on. Reply: `Saved`.
+    /// processes go on. References: the control ports of the processes. Reply: `Saved`.
     Save {
-        /// Managers (`native`, `linux`) and numbers.
-        processes: Vec<(String, Pid)>,
+        /// The manager (`native`, `linux`) of each process, in the order of the references.
+        managers: Vec<String>,
         /// Absolute path of the image file.
         path: String,
     },
-    /// Makes processes from an image and nothing else. Reply: `Restored`.
+    /// Makes processes from an image and nothing else. Reference: the caller's own port at init
+    /// (`START_NAMES`), for whom they count. Reply: `Restored`, and the control ports of the processes.
     Restore {
         /// Absolute path of the image file.
         path: String,

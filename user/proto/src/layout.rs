@@ -27,7 +27,8 @@ pub const CONTROL_MAPPINGS: u64 = 0x1000;
 
 /// Where a native program finds its references and arguments (readable, writable, objects).
 pub const START_PAGE: u64 = 0x1_0000;
-/// Reference to the name service's port.
+/// Reference to the process's own port at init: names are looked up and registered there, and it ends
+/// there. It is the keeper of the space.
 pub const START_NAMES: u64 = START_PAGE;
 /// Reference to the memory server's port.
 pub const START_MEMORY: u64 = START_PAGE + 0x10;
@@ -35,9 +36,6 @@ pub const START_MEMORY: u64 = START_PAGE + 0x10;
 pub const START_SPACE: u64 = START_PAGE + 0x20;
 /// Reference to the first thread.
 pub const START_THREAD: u64 = START_PAGE + 0x30;
-/// Reference to the port of its manager that stands for this process (its space's keeper):
-/// [`crate::process::Request::Exit`] goes there.
-pub const START_MANAGER: u64 = START_PAGE + 0x40;
 /// Further references that whoever started the program passed on, [`MAX_PASSED`] of them.
 pub const START_PASSED: u64 = START_PAGE + 0x50;
 /// Most further references.

@@ -28,6 +28,7 @@ pub mod layout;
 pub mod memory;
 pub mod names;
 pub mod process;
+pub mod system;
 
 use serde::{Deserialize, Serialize};
 
@@ -35,8 +36,8 @@ use serde::{Deserialize, Serialize};
 pub const MAX_HEADER: usize = 60 * 1024;
 /// Most bulk bytes in one message, each way.
 pub const MAX_BULK: usize = 64 * 1024;
-/// Most references in one message, each way.
-pub const MAX_REFS: usize = 8;
+/// Most references in one message, each way: as many as a list can hold.
+pub const MAX_REFS: usize = 15;
 
 /// Why a service refused. The numbers of the Unix errors of the same meaning are in
 /// [`Error::errno`], so that the Linux personality need not guess.
@@ -72,6 +73,8 @@ pub enum Error {
     Unsupported,
     /// The server is gone or spoke nonsense.
     Broken,
+    /// As many as one may have are there already.
+    Limit,
 }
 
 impl Error {
@@ -113,6 +116,7 @@ impl Error {
             Error::Ended => 3,
             Error::Unsupported => 95,
             Error::Broken => 5,
+            Error::Limit => 122,
         }
     }
 
@@ -135,6 +139,7 @@ impl Error {
             Error::Ended => "has ended",
             Error::Unsupported => "not supported",
             Error::Broken => "the server does not answer sensibly",
+            Error::Limit => "there are as many as there may be",
         }
     }
 }

@@ -2,7 +2,22 @@
 use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
-/// What one can ask.
+/// Names that only the servers of the boot manifest have: nobody else can register them, even while
+/// the server is not there.
+pub const RESERVED: [&str; 7] = [
+    "names",
+    "memory",
+    "native",
+    "fs",
+    "console",
+    "linux",
+    "checkpoint",
+];
+/// Most names that one job may register (see [`crate::process::MAX_JOB`]).
+pub const MAX_JOB_NAMES: usize = 32;
+
+/// What one can ask. Every native process has a port of its own at init, its `START_NAMES`: what comes
+/// from there, comes from that process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
     /// The port of that name. Reply: one reference, a port.
@@ -10,19 +25,15 @@ pub enum Request {
         /// For example `fs`, `console`, `linux`, `native`, `checkpoint`.
         name: String,
     },
-    /// Makes the port in the first reference known by that name, unless it is taken.
+    /// Makes the port in the first reference known by that name, unless it is taken or reserved. The
+    /// name is free again when the process ends. A manager of processes passes its supervisor
+    /// port in a second reference.
     Register {
         /// The name.
         name: String,
     },
-    /// Powers the machine off with this exit status, after the files that `/etc/gets` lists have
-    /// gone out over the control channel.
-    PowerOff {
-        /// 0 to 255.
-        status: u8,
-    },
-    /// Writes the bulk as one line to the control channel, over which tests report.
-    Control,
+    /// The process ends with this status. There is no reply.
+    Exit(u8),
 }
 
 /// What comes back.

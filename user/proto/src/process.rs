@@ -86,68 +86,110 @@ pub struct Info {
     pub objects: u32,
 }
 
-/// What one can ask.
+/// What everybody can ask of a manager, by its name. What one may do with a process is the *control
+/// port* that comes back; whoever holds it may pass it on, and thereby the power.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// Starts a program. Reply: `Pid`. `native` also takes up to `MAX_PASSED` references.
+    /// Starts a program. Reply: `Pid`, and one reference, the control port of the process.
+    /// References: the port of the caller at init (`START_NAMES`), for whom the process counts; for
+    /// `native` up to `MAX_PASSED` more, which are passed on to the program.
     Spawn {
         /// Absolute path of the executable.
         path: String,
         /// How it starts.
         start: Start,
     },
-    /// To the manager's port of the process itself: it ends with this status. There is no reply.
-    Exit(u8),
-    /// The thread in the first reference is interrupted whenever a process of this manager changes
-    /// its status.
-    Watch,
+    /// For a checkpointer: a process that is to be rebuilt, with empty segments and without any
+    /// object. It counts for the process whose port at init is in the first reference. Reply: `Pid`, and
+    /// four references: the control port, the port to set as the keeper of the space, the memory
+    /// region, the control region. It is filled through these, and by [`Control::Populate`] and
+    /// [`Control::Rebuild`]; the process is frozen until `Thaw`.
+    Adopt,
+    /// Whether the first reference is the control port of a process of this manager. Reply: `Pid`.
+    /// For a server that was given one: it must not call a port of which it does not know whose it is.
+    Verify,
+    /// To `native`, from a manager: for which job the process counts whose port at init is in the first
+    /// reference. Reply: `Pid`, that of the first process of the job.
+    Job,
+}
+
+/// What one can ask of the control port of a process.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum Control {
     /// Reply: `Status`.
-    Status(Pid),
-    /// Forgets an ended process, so that its number is free. Reply: its `Status`.
-    Reap(Pid),
+    Status,
+    /// Forgets the process, which has ended: its number is free, this port dies. Reply: its `Status`.
+    Reap,
     /// Ends it; when the reply comes it is gone (all of it but its status).
-    Kill(Pid),
+    Kill,
     /// Stops all its threads.
-    Stop(Pid),
+    Stop,
     /// Undoes one `Stop`.
-    Continue(Pid),
-    /// Reply: `List`.
-    List,
+    Continue,
+    /// Reply: `Info`.
+    Info,
+    /// The thread in the first reference is interrupted whenever the process changes its status. At
+    /// most [`MAX_WATCHERS`] for each process.
+    Watch,
     /// For a checkpointer: stops the threads, completes nothing for the process until `Thaw`, and
     /// gives the manager's part of its state. Reply: `Frozen` with the part as bulk (it may be cut
     /// at `MAX_BULK`: ask on with `Part`) and two references: memory and control region.
-    Freeze(Pid),
+    Freeze,
     /// The manager's part from this offset on, while frozen. Reply: `Done` with bulk.
-    Part(Pid, u64),
+    Part(u64),
     /// Undoes one `Freeze`.
-    Thaw(Pid),
-    /// For a checkpointer: takes over a process that it is rebuilding. The part is the bulk (first
-    /// piece; `AdoptPart` brings the rest). References: memory region, memory control port, control
-    /// region, control control port. Reply: `Pid`, and one reference: the port to set as the
-    /// keeper of the space. The process is frozen until `Thaw`.
-    Adopt {
+    Thaw,
+    /// While it is being rebuilt: makes pages present, so that touching them cannot fail.
+    Populate {
+        /// In the control segment, not in memory.
+        control: bool,
+        /// First byte, a multiple of the page size.
+        offset: u64,
+        /// Bytes.
+        size: u64,
+    },
+    /// While it is being rebuilt: a piece of the manager's part, the bulk. When all is there it is
+    /// checked; a part that makes no sense is refused with `BadFormat`, and the process ends.
+    Rebuild {
+        /// Where the piece belongs: behind those before.
+        offset: u64,
         /// Length of the whole part.
         length: u64,
         /// What the checkpointer adds to the machine's clock for this process.
         clock_offset: u64,
     },
-    /// More of the part: the bulk, at this offset. When all is there it is checked; a part that
-    /// makes no sense is refused with `BadFormat` and the process is forgotten.
-    AdoptPart(Pid, u64),
 }
+
+/// What one can ask of a manager's supervisor port, which it hands to init when it registers its name,
+/// and which init gives to whoever has the system port ([`crate::system`]).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Supervise {
+    /// Reply: `List`.
+    List,
+    /// Reply: `Pid`, and one reference, the control port of the process with this number.
+    Control(Pid),
+}
+
+/// Most watchers of one process.
+pub const MAX_WATCHERS: usize = 16;
+/// Most processes of one job at each manager: of what a server or the shell has started, and of
+/// all that was started by it in turn.
+pub const MAX_JOB: usize = 32;
 
 /// What comes back.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Reply {
     /// Done.
     Done,
-    /// A new process.
+    /// A process.
     Pid(Pid),
     /// The status asked for.
     Status(Status),
+    /// The process.
+    Info(Info),
     /// All processes.
     List(Vec<Info>),
-    /// See [`Request::Freeze`].
+    /// See [`Control::Freeze`].
     Frozen {
         /// Length of the whole part.
         length: u64,

@@ -34,6 +34,7 @@ pub mod slots;
 pub mod start;
 pub mod sync;
 pub mod sys;
+pub mod system;
 pub mod thread;
 pub mod time;
 pub mod window;

@@ -1,5 +1,5 @@
 //! Client of the name service.
-use crate::obj::{Port, Ref};
+use crate::obj::{Port, Ref, RefAt};
 use crate::rpc::{self, Io};
 use crate::start::NAMES;
 use alloc::string::ToString;
@@ -39,35 +39,24 @@ pub fn wait_for(name: &str, deadline: u64) -> Result<Ref, Error> {
     }
 }
 
-/// Makes the port known by that name.
+/// Makes the port known by that name, as long as this process lives.
 pub fn register(name: &str, port: &Port) -> Result<(), Error> {
     let reference = port.reference().map_err(crate::error_of)?;
-    let mut io = Io {
-        refs: &[&reference],
-        ..Io::default()
-    };
-    rpc::call::<_, Reply>(
-        &NAMES,
-        &Request::Register {
-            name: name.to_string(),
-        },
-        &mut io,
-    )?;
-    Ok(())
+    offer(name, &[&reference])
 }
 
-/// Powers the machine off with this exit status. Returns only if that is refused.
-pub fn power_off(status: u8) -> Result<(), Error> {
-    rpc::ask::<_, Reply>(&NAMES, &Request::PowerOff { status })?;
-    Ok(())
+/// As [`register`], for a manager of processes: its supervisor port goes to init.
+pub fn register_manager(name: &str, port: &Port, supervisor: &Port) -> Result<(), Error> {
+    let port = port.reference().map_err(crate::error_of)?;
+    let supervisor = supervisor.reference().map_err(crate::error_of)?;
+    offer(name, &[&port, &supervisor])
 }
 
-/// Writes a line to the control channel, over which tests report to whoever runs the machine.
-pub fn control(line: &str) -> Result<(), Error> {
+fn offer(name: &str, refs: &[&RefAt]) -> Result<(), Error> {
     let mut io = Io {
-        bulk: line.as_bytes(),
+        refs,
         ..Io::default()
     };
-    rpc::call::<_, Reply>(&NAMES, &Request::Control, &mut io)?;
-    Ok(())
+    let name = name.to_string();
+    rpc::call::<_, Reply>(&NAMES, &Request::Register { name }, &mut io).map(|_| ())
 }

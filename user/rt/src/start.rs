@@ -7,9 +7,8 @@ use crate::obj::RefAt;
 use crate::sync::Lazy;
 use abi::PAGE_SIZE;
 use proto::layout::{
-    HEAP_END, HEAP_START, MAX_PASSED, START_HEAP, START_INFO, START_MANAGER, START_MEMORY,
-    START_NAMES, START_PAGE, START_PASSED, START_PRIORITY, START_SEGMENT, START_SIZE, START_SPACE,
-    START_THREAD,
+    HEAP_END, HEAP_START, MAX_PASSED, START_HEAP, START_INFO, START_MEMORY, START_NAMES,
+    START_PAGE, START_PASSED, START_PRIORITY, START_SEGMENT, START_SIZE, START_SPACE, START_THREAD,
 };
 use proto::process::Start;
 
@@ -64,7 +63,7 @@ fn read() -> Option<Start> {
     postcard::from_bytes(bytes).ok()
 }
 
-/// The name service's port.
+/// The program's own port at init: names, and its end.
 pub const NAMES: RefAt = RefAt(START_NAMES);
 /// The memory server's port.
 pub const MEMORY: RefAt = RefAt(START_MEMORY);
@@ -72,9 +71,6 @@ pub const MEMORY: RefAt = RefAt(START_MEMORY);
 pub const SPACE: RefAt = RefAt(START_SPACE);
 /// The first thread.
 pub const THREAD: RefAt = RefAt(START_THREAD);
-/// The port of the process's manager that stands for this process.
-pub const MANAGER: RefAt = RefAt(START_MANAGER);
-
 /// The control port of the program's memory; names nothing except in servers.
 pub const SEGMENT: RefAt = RefAt(START_SEGMENT);
 

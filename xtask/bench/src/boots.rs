@@ -221,7 +221,7 @@ impl Boot {
     ) -> Result<Session, Error> {
         let mut script = String::new();
         for program in self.programs {
-            script.push_str(&format!("/bench/{program} {filter}\n"));
+            script.push_str(&format!("trust /bench/{program} {filter}\n"));
         }
         script.push_str("exit 0\n");
         let mut options = Options::new(config);

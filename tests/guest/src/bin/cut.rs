@@ -41,12 +41,12 @@ fn main() -> u8 {
         rt::time::sleep(1_000_000);
     }
     let status = RESULT.load(Ordering::Acquire) as u8;
-    let _ = rt::names::power_off(status);
+    let _ = rt::system::power_off(status);
     status
 }
 
 fn report(line: &str) {
-    let _ = rt::names::control(line);
+    let _ = rt::system::report(line);
 }
 
 fn argument(key: &str) -> Option<&'static str> {
@@ -118,7 +118,7 @@ fn all() -> Result<u64, String> {
             .collect(),
     };
     let me = rt::thread::current().map_err(|code| format!("{code:?}"))?;
-    let authority = rt::start::passed(0).ok_or("no authority")?;
+    let authority = rt::start::passed(1).ok_or("no authority")?;
     let probe = Probe::attach(authority, *me).ok_or("this kernel has no probe")?;
     warm_up();
     if let Some(rounds) = argument("hostile").and_then(|n| n.parse().ok()) {

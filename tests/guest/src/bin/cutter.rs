@@ -24,10 +24,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use guest_tests::harness::Random;
 use proto::checkpoint::{Reply, Request};
 use proto::layout::{CONTROL_SIZE, CONTROL_THREAD};
-use proto::process::Pid;
 use rt::access::{OBJECTS, READ, WRITE};
-use rt::obj::ThreadAt;
-use rt::process::{Client, Start, Status, Stdio};
+use rt::obj::{Ref, RefAt, ThreadAt};
+use rt::process::{Client, Process, Start, Status, Stdio};
 use rt::window::Window;
 
 rt::entry!(main);
@@ -133,25 +132,17 @@ fn main() -> u8 {
 /// Running processes: manager and number, in the order of the plan.
 struct Running<'a> {
     plan: &'a Plan,
-    clients: Vec<Client>,
-    pids: Vec<Pid>,
+    processes: Vec<Process>,
 }
 
 impl<'a> Running<'a> {
     fn start(plan: &'a Plan, out: &str) -> Result<Self, String> {
         let mut running = Running {
             plan,
-            clients: Vec::new(),
-            pids: vec![0; plan.programs.len()],
+            processes: Vec::new(),
         };
-        for program in &plan.programs {
-            running.clients.push(
-                Client::new(&program.manager)
-                    .map_err(|error| format!("{}: {}", program.manager, error.text()))?,
-            );
-        }
         let _ = rt::fs::unlink(out);
-        for (n, program) in plan.programs.iter().enumerate().rev() {
+        for program in plan.programs.iter().rev() {
             let output = Stdio::File {
                 path: out.into(),
                 append: true,
@@ -162,16 +153,17 @@ impl<'a> Running<'a> {
                 stdio: vec![plan.input.clone(), output.clone(), output],
                 cwd: "/".into(),
             };
-            running.pids[n] = running.clients[n]
-                .spawn(&program.args[0], &start, &[])
+            let process = Client::new(&program.manager)
+                .and_then(|client| client.spawn(&program.args[0], &start, &[]))
                 .map_err(|error| format!("cannot start {}: {}", program.args[0], error.text()))?;
+            running.processes.insert(0, process);
         }
         Ok(running)
     }
 
     fn status(&self) -> Result<Status, String> {
-        self.clients[0]
-            .status(self.pids[0])
+        self.processes[0]
+            .status()
             .map_err(|error| format!("status: {}", error.text()))
     }
 
@@ -180,15 +172,9 @@ impl<'a> Running<'a> {
         let end = rt::time::now() + PATIENCE;
         while matches!(self.status()?, Status::Running | Status::Stopped) {
             if rt::time::now() > end {
-                let doing = self.clients[0].list().map_or_else(
+                let doing = self.processes[0].info().map_or_else(
                     |error| error.text().to_string(),
-                    |list| {
-                        let of = |pid| list.iter().filter(move |info| info.pid == pid);
-                        of(self.pids[0])
-                            .flat_map(|info| info.doing.clone())
-                            .collect::<Vec<_>>()
-                            .join("; ")
-                    },
+                    |info| info.doing.join("; "),
                 );
                 self.kill();
                 return Err(format!("it did not end; it is doing: {doing}"));
@@ -201,9 +187,9 @@ impl<'a> Running<'a> {
     }
 
     fn kill(&self) {
-        for (client, pid) in self.clients.iter().zip(&self.pids) {
-            let _ = client.kill(*pid);
-            let _ = client.reap(*pid);
+        for process in &self.processes {
+            let _ = process.kill();
+            let _ = process.reap();
         }
     }
 
@@ -212,13 +198,11 @@ impl<'a> Running<'a> {
     /// Asking the manager to stop it would let everything of higher priority finish first, the
     /// memory server above all; with the handle it is stopped here and now.
     fn hold(&self) -> Result<(ThreadAt, Window), String> {
-        let (client, pid) = (&self.clients[0], self.pids[0]);
+        let process = &self.processes[0];
         let failed = |what: &str, error: proto::Error| format!("{what}: {}", error.text());
-        let frozen = client
-            .freeze(pid)
-            .map_err(|error| failed("freeze", error))?;
+        let frozen = process.freeze().map_err(|error| failed("freeze", error))?;
         let window = Window::map(&frozen.control, 0, CONTROL_SIZE, READ | WRITE | OBJECTS);
-        client.thaw(pid).map_err(|error| failed("thaw", error))?;
+        process.thaw().map_err(|error| failed("thaw", error))?;
         let window = window.map_err(|error| failed("a window", error))?;
         Ok((ThreadAt(window.address() + CONTROL_THREAD), window))
     }
@@ -258,7 +242,7 @@ impl<'a> Running<'a> {
     /// came back with the image.
     fn release(&self) -> Result<(), String> {
         if self.status()? == Status::Stopped {
-            let continued = self.clients[0].resume(self.pids[0]);
+            let continued = self.processes[0].resume();
             return continued.map_err(|error| format!("continue: {}", error.text()));
         }
         let (thread, _window) = self.hold()?;
@@ -267,30 +251,37 @@ impl<'a> Running<'a> {
 
     /// Saves, kills, restores: what the threads were doing.
     fn cut(&mut self) -> Result<Vec<String>, String> {
-        let managers = self
-            .plan
-            .programs
-            .iter()
-            .map(|program| program.manager.clone());
-        let processes = managers.zip(self.pids.iter().copied()).collect();
+        let managers = self.plan.programs.iter();
+        let managers = managers.map(|program| program.manager.clone()).collect();
         let path = self.plan.image.clone();
-        let doing = match ask(&Request::Save {
-            processes,
+        let ports: Vec<&RefAt> = self.processes.iter().map(|p| &**p.port()).collect();
+        let save = Request::Save {
+            managers,
             path: path.clone(),
-        })? {
+        };
+        let doing = match ask(&save, &ports, &[])? {
             Reply::Saved { doing, .. } => doing,
             Reply::Refused(why) => return Err(format!("save: {why}")),
             Reply::Restored { .. } => return Err("save: what?".into()),
         };
         self.kill();
-        for (client, pid) in self.clients.iter().zip(&self.pids) {
-            if client.status(*pid).is_ok() {
-                return Err("it is still there after it was killed".into());
-            }
+        if self
+            .processes
+            .iter()
+            .any(|process| process.status().is_ok())
+        {
+            return Err("it is still there after it was killed".into());
         }
-        match ask(&Request::Restore { path })? {
+        let ports: Vec<Ref> = (0..self.processes.len())
+            .map(|_| Ref::new())
+            .collect::<Result<_, _>>()
+            .map_err(|code| format!("references: {code:?}"))?;
+        let room: Vec<&RefAt> = ports.iter().map(|port| &**port).collect();
+        match ask(&Request::Restore { path }, &[&rt::start::NAMES], &room)? {
             Reply::Restored { processes, .. } => {
-                self.pids = processes.into_iter().map(|(_, pid)| pid).collect();
+                let pids = processes.into_iter().map(|(_, pid)| pid);
+                let made = pids.zip(ports).map(|(pid, port)| Process::at(pid, port));
+                self.processes = made.collect();
             }
             Reply::Refused(why) => return Err(format!("restore: {why} ({})", doing.join("; "))),
             Reply::Saved { .. } => return Err("restore: what?".into()),
@@ -299,9 +290,15 @@ impl<'a> Running<'a> {
     }
 }
 
-fn ask(request: &Request) -> Result<Reply, String> {
+fn ask(request: &Request, refs: &[&RefAt], refs_in: &[&RefAt]) -> Result<Reply, String> {
     let port = rt::names::lookup("checkpoint").map_err(|error| error.text().to_string())?;
-    rt::rpc::ask(&port, request).map_err(|error| format!("the checkpointer: {}", error.text()))
+    let mut io = rt::rpc::Io {
+        refs,
+        refs_in,
+        ..rt::rpc::Io::default()
+    };
+    rt::rpc::call(&port, request, &mut io)
+        .map_err(|error| format!("the checkpointer: {}", error.text()))
 }
 
 /// What a run with cuts came to.

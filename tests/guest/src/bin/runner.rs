@@ -108,13 +108,13 @@ fn main() -> u8 {
 /// All have run: stops the machine.
 fn done(status: u8) -> u8 {
     report("tests done");
-    let _ = rt::names::power_off(status);
+    let _ = rt::system::power_off(status);
     status
 }
 
 /// Says something to whoever started the machine. If that fails there is nobody to tell.
 fn report(line: &str) {
-    let _ = rt::names::control(line);
+    let _ = rt::system::report(line);
 }
 
 /// Runs a program: what it printed, or why it failed.
@@ -135,28 +135,26 @@ fn run(native: &Client, args: &[&str]) -> Result<String, String> {
         let text = String::from_utf8_lossy(&output).replace('\n', " | ");
         format!("{what}: {text}")
     };
-    let pid = native
+    let process = native
         .spawn(args[0], &start, &[])
         .map_err(|error| format!("cannot start: {}", error.text()))?;
     let end = rt::time::now() + PATIENCE;
     let status = loop {
-        match native.status(pid) {
+        match process.status() {
             Ok(Status::Running) if rt::time::now() < end => rt::time::sleep(1_000_000),
             Ok(Status::Running) => {
-                let doing = native
-                    .list()
-                    .ok()
-                    .and_then(|list| list.into_iter().find(|info| info.pid == pid))
-                    .map_or_else(String::new, |info| info.doing.join("; "));
-                let _ = native.kill(pid);
-                let _ = native.reap(pid);
+                let doing = process
+                    .info()
+                    .map_or_else(|_| String::new(), |info| info.doing.join("; "));
+                let _ = process.kill();
+                let _ = process.reap();
                 return Err(said(format!("not done in time ({doing})")));
             }
             Ok(status) => break status,
             Err(error) => return Err(said(format!("its status: {}", error.text()))),
         }
     };
-    let _ = native.reap(pid);
+    let _ = process.reap();
     match status {
         Status::Exited(0) => {
             let output = rt::fs::read_all(OUTPUT).unwrap_or_default();

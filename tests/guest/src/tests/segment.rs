@@ -309,15 +309,15 @@ fn run(native: &Client, file: &[u8]) -> Result<Status, Error> {
         stdio: vec![Stdio::Null, Stdio::Null, Stdio::Null],
         ..Start::default()
     };
-    let pid = native.spawn(PATH, &start, &[])?;
+    let process = native.spawn(PATH, &start, &[])?;
     let ended = eventually("the end of a program", || {
-        !matches!(native.status(pid), Ok(Status::Running | Status::Stopped))
+        !matches!(process.status(), Ok(Status::Running | Status::Stopped))
     });
     fs::unlink(PATH)?;
     if ended.is_err() {
-        native.kill(pid)?;
+        process.kill()?;
     }
-    native.reap(pid)
+    process.reap()
 }
 
 fn wrong_programs() -> Outcome {

@@ -1,0 +1,368 @@
+//! Hostile programs: `/test/attack WAY`. Each way tries to harm others with what an ordinary program has,
+//! and says what came of it. `docs/security.md` lists what each of them shows; the scenarios whose names
+//! begin with `attack_` run them and look at what is left of the machine.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use abi::access::{OBJECTS, READ, WRITE};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use proto::layout::{CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD};
+use proto::process::{Control, Reply, Supervise};
+use proto::{system, Error};
+use rt::obj::{Port, Portset, Ref, RefAt, SpaceAt, Thread, ThreadAt};
+use rt::process::{Client, Process, Start, Status, Stdio};
+use rt::rpc::{self, Io};
+use rt::window::Window;
+use rt::{println, time};
+
+rt::entry!(main);
+
+type Done = Result<(), Error>;
+
+/// A way to attack.
+struct Way {
+    name: &'static str,
+    run: fn() -> Done,
+}
+
+const fn way(name: &'static str, run: fn() -> Done) -> Way {
+    Way { name, run }
+}
+
+/// What there is to try.
+const WAYS: [Way; 13] = [
+    way("control", control),
+    way("bomb", bomb),
+    way("checkpointer", checkpointer),
+    way("hollow", hollow),
+    way("names", names),
+    way("part", part),
+    way("peek", peek),
+    way("power", power),
+    way("priority", priority),
+    way("vacant", vacant),
+    way("vacant-exit", vacant_exit),
+    way("wait", wait),
+    way("watch", watch),
+];
+
+fn main() -> u8 {
+    let wanted = rt::start().args.get(1).map_or("", String::as_str);
+    let Some(way) = WAYS.iter().find(|way| way.name == wanted) else {
+        println!("attack: no such way");
+        return 2;
+    };
+    match (way.run)() {
+        Ok(()) => 0,
+        Err(error) => {
+            println!("{wanted}: could not try: {}", error.text());
+            1
+        }
+    }
+}
+
+/// What came of an attempt, in words.
+fn said<T>(result: Result<T, Error>) -> &'static str {
+    match result {
+        Ok(_) => "DONE",
+        Err(error) => error.text(),
+    }
+}
+
+/// Starts this program again, in another way.
+fn again(way: &str) -> Result<Process, Error> {
+    let start = Start {
+        args: ["attack", way].map(ToString::to_string).to_vec(),
+        stdio: [Stdio::Null, Stdio::Null, Stdio::Null].to_vec(),
+        ..Start::default()
+    };
+    Client::new("native")?.spawn("/test/attack", &start, &[])
+}
+
+/// Ends a process and lets its manager forget it.
+fn end(process: &Process) -> Result<Status, Error> {
+    process.kill()?;
+    process.reap()
+}
+
+fn code(code: rt::Code) -> Error {
+    rt::error_of(code)
+}
+
+/// For ever, without doing anything.
+fn wait() -> Done {
+    loop {
+        time::sleep(1_000_000_000);
+    }
+}
+
+/// The managers' ports take what everybody may ask, and nothing that needs power over a process.
+fn peek() -> Done {
+    for manager in ["native", "linux"] {
+        let port = rt::names::lookup(manager)?;
+        let list = rpc::ask::<_, Reply>(&port, &Supervise::List);
+        println!("peek: all processes of {manager}: {}", said(list));
+        for request in [
+            Supervise::Control(1),
+            Supervise::Control(2),
+            Supervise::Control(3),
+        ] {
+            let mut held = Io::default();
+            let taken = rpc::call::<_, Reply>(&port, &request, &mut held);
+            if held.refs_len > 0 || taken.is_ok() {
+                println!("peek: a process of {manager}: DONE");
+            }
+        }
+        let supervisor = rt::system::supervisor(manager);
+        println!("peek: the supervisor of {manager}: {}", said(supervisor));
+    }
+    Ok(())
+}
+
+/// What only the system port can do.
+fn power() -> Done {
+    println!("power: off: {}", said(rt::system::power_off(1)));
+    println!("power: a report: {}", said(rt::system::report("exit 0")));
+    // What the process's own port takes begins with other numbers; none of them does this.
+    let off = system::Request::PowerOff { status: 1 };
+    for port in [
+        rt::start::NAMES.copy().map_err(code)?,
+        rt::names::lookup("native")?,
+    ] {
+        let refused = rpc::ask::<_, system::Reply>(&port, &off).is_err();
+        println!(
+            "power: off by another port: {}",
+            if refused { "refused" } else { "DONE" }
+        );
+    }
+    Ok(())
+}
+
+/// A control port is the power over one process; no other port is.
+fn control() -> Done {
+    let child = again("wait")?;
+    let other = again("wait")?;
+    let native = Client::new("native")?;
+    println!("control: of its own: {}", said(native.verify(child.port())));
+    let own = rt::start::NAMES.copy().map_err(code)?;
+    println!("control: of its own port: {}", said(native.verify(&own)));
+    println!(
+        "control: of a service: {}",
+        said(native.verify(&*rt::names::lookup("fs")?))
+    );
+    let killed = rpc::ask::<_, Reply>(&own, &Control::Kill);
+    println!(
+        "control: kill by its own port: {}",
+        if killed.is_err() { "refused" } else { "DONE" }
+    );
+    end(&child)?;
+    println!("control: what is forgotten: {}", said(child.status()));
+    println!("control: the other: {:?}", other.status()?);
+    end(&other)?;
+    Ok(())
+}
+
+/// A process whose essentials the holder of its control port takes away, behind its manager's back.
+fn hollow() -> Done {
+    let child = again("wait")?;
+    time::sleep(50_000_000);
+    child.stop()?;
+    let frozen = child.freeze()?;
+    let rights = READ | WRITE | OBJECTS;
+    let window = Window::map(&frozen.control, 0, CONTROL_SIZE, rights)?;
+    SpaceAt(window.address() + CONTROL_SPACE)
+        .destroy()
+        .map_err(code)?;
+    ThreadAt(window.address() + CONTROL_THREAD)
+        .destroy()
+        .map_err(code)?;
+    // Whatever they answer: they do, and go on.
+    let _ = child.info();
+    let _ = child.thaw();
+    let _ = child.resume();
+    let _ = child.stop();
+    let _ = child.resume();
+    let _ = child.freeze();
+    let _ = child.thaw();
+    println!("hollow: {:?}", end(&child)?);
+    Ok(())
+}
+
+/// Processes without end: a job has as many as a job may have.
+fn bomb() -> Done {
+    let mut made = Vec::new();
+    let refused = loop {
+        match again("wait") {
+            Ok(process) => made.push(process),
+            Err(error) => break error,
+        }
+    };
+    println!("bomb: {} processes, then: {}", made.len(), refused.text());
+    // They stay; whoever ends this one finds them.
+    Ok(())
+}
+
+/// Names that belong to others, and names without end.
+fn names() -> Done {
+    let set = Portset::new().map_err(code)?;
+    let port = Port::new().map_err(code)?;
+    let set_ref = set.reference().map_err(code)?;
+    port.set_state(&abi::state::PortState { alias: 0 }, set_ref.handle())
+        .map_err(code)?;
+    for name in proto::names::RESERVED {
+        println!("names: {name}: {}", said(rt::names::register(name, &port)));
+    }
+    println!(
+        "names: with the system port: {}",
+        said(rt::system::register("fs", &port))
+    );
+    let mut made = 0;
+    let refused = loop {
+        match rt::names::register(&format!("attack-{made}"), &port) {
+            Ok(()) => made += 1,
+            Err(error) => break error,
+        }
+    };
+    println!("names: {made} of its own, then: {}", refused.text());
+    Ok(())
+}
+
+/// Watchers without end.
+fn watch() -> Done {
+    let child = again("wait")?;
+    let mut threads = Vec::new();
+    let refused = loop {
+        let thread = Thread::new().map_err(code)?;
+        match child.watch(&*thread.reference().map_err(code)?) {
+            Ok(()) => threads.push(thread),
+            Err(error) => break error,
+        }
+    };
+    println!(
+        "watch: {} watchers, then: {}",
+        threads.len(),
+        refused.text()
+    );
+    // Those that are gone make room.
+    drop(threads);
+    println!("watch: {}", said(child.watch(&rt::start::THREAD)));
+    end(&child)?;
+    Ok(())
+}
+
+/// Asks the checkpointer, with references of the caller's making.
+fn ask(request: &proto::checkpoint::Request, refs: &[&RefAt]) -> Result<String, Error> {
+    let port = rt::names::lookup("checkpoint")?;
+    let mut io = Io {
+        refs,
+        ..Io::default()
+    };
+    Ok(match rpc::call(&port, request, &mut io)? {
+        proto::checkpoint::Reply::Refused(sentence) => sentence,
+        _ => "DONE".to_string(),
+    })
+}
+
+/// Ports that never answer, given to the checkpointer as if they were those of processes and of a client.
+fn checkpointer() -> Done {
+    let set = Portset::new().map_err(code)?;
+    let port = Port::new().map_err(code)?;
+    let set_ref = set.reference().map_err(code)?;
+    port.set_state(&abi::state::PortState { alias: 0 }, set_ref.handle())
+        .map_err(code)?;
+    let silent = port.reference().map_err(code)?;
+    for manager in ["native", "linux", "nobody"] {
+        let save = proto::checkpoint::Request::Save {
+            managers: [manager.to_string()].to_vec(),
+            path: "/tmp/attack".to_string(),
+        };
+        println!("checkpointer: save: {}", ask(&save, &[&silent])?);
+    }
+    // An image of its own, restored on another's account.
+    let child = again("wait")?;
+    let save = proto::checkpoint::Request::Save {
+        managers: ["native".to_string()].to_vec(),
+        path: "/tmp/attack".to_string(),
+    };
+    println!(
+        "checkpointer: save its own: {}",
+        ask(&save, &[&**child.port()])?
+    );
+    end(&child)?;
+    let restore = proto::checkpoint::Request::Restore {
+        path: "/tmp/attack".to_string(),
+    };
+    println!("checkpointer: restore: {}", ask(&restore, &[&silent])?);
+    println!("checkpointer: restore: {}", ask(&restore, &[])?);
+    Ok(())
+}
+
+/// Processes that are begun to be rebuilt and never are, with parts that make no sense.
+fn part() -> Done {
+    let native = Client::new("native")?;
+    let own = rt::start::NAMES.copy().map_err(code)?;
+    println!(
+        "part: for a port that is nobody's: {}",
+        said(native.adopt(&*Ref::new().map_err(code)?))
+    );
+    let adopted = native.adopt(&own)?;
+    println!(
+        "part: nonsense: {}",
+        said(adopted.process.rebuild(&[0xff; 100], 0))
+    );
+    println!("part: then: {:?}", adopted.process.status()?);
+    adopted.process.reap()?;
+    let mut begun = Vec::new();
+    let refused = loop {
+        match native.adopt(&own) {
+            Ok(adopted) => begun.push(adopted),
+            Err(error) => break error,
+        }
+    };
+    println!("part: {} begun, then: {}", begun.len(), refused.text());
+    if let Some(one) = begun.first() {
+        println!("part: go on with nothing: {}", said(one.process.thaw()));
+    }
+    for one in &begun {
+        let _ = end(&one.process);
+    }
+    Ok(())
+}
+
+/// More time than everybody else: a thread above all others that never waits.
+fn priority() -> Done {
+    let until = time::now() + 500_000_000;
+    for priority in [31, 16, 14, 12, 9] {
+        let spin = rt::thread::spawn_at(priority, move || while time::now() < until {});
+        println!(
+            "priority: {priority}: {}",
+            if spin.is_ok() { "DONE" } else { "refused" }
+        );
+    }
+    Ok(())
+}
+
+/// A thread without a body, whose identity a reference keeps.
+fn leave_vacant() -> Done {
+    let thread = Thread::new().map_err(code)?;
+    let kept = Ref::new().map_err(code)?;
+    let destroyed = rt::sys::thread_destroy(thread.at().0, kept.at().0);
+    println!("vacant: {destroyed:?}");
+    core::mem::forget((thread, kept));
+    Ok(())
+}
+
+/// Somebody asks what this process does.
+fn vacant() -> Done {
+    leave_vacant()?;
+    wait()
+}
+
+/// The memory of this process is taken back.
+fn vacant_exit() -> Done {
+    leave_vacant()
+}
