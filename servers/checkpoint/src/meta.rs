@@ -12,21 +12,31 @@ use abi::{RefKind, Type, OBJECT_ALIGN, OBJECT_SIZE, PAGE_SIZE};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::marker::PhantomData;
 use proto::layout::{CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD, MEMORY_SIZE};
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Most processes in one image: their control ports come in one message.
 pub const MAX_PROCESSES: usize = proto::MAX_REFS;
 /// Most bytes of a manager's part.
 pub const MAX_PART: usize = 4 << 20;
+/// Most objects in one image: more than the kernel has memory for.
+pub const MAX_OBJECTS: usize = 1 << 16;
+/// Most runs of pages in one image.
+pub const MAX_RUNS: usize = 1 << 18;
+/// Most references of an object.
+const MAX_REFS: usize = 3;
 /// Most pages in one run, so that a run and its checksum fit into one message of the file system.
 pub const MAX_RUN: u32 = 15;
 /// Most kernel memory that the space of an image may ask for.
 pub const MAX_QUOTA: u64 = 64 << 20;
-/// The ports outside of an image that it may name: those that every program can look up.
+/// Among [`OUTSIDE`], for each process its own memory account.
+pub const ACCOUNT: &str = "memory";
+/// The ports outside of an image that it may name: those that every program knows or can look up.
 pub const OUTSIDE: [&str; 7] = [
     "names",
-    "memory",
+    ACCOUNT,
     "fs",
     "console",
     "native",
@@ -36,14 +46,53 @@ pub const OUTSIDE: [&str; 7] = [
 /// The managers of processes.
 pub const MANAGERS: [&str; 2] = ["native", "linux"];
 
+/// Reads a list, and refuses one of more than `MOST` elements before it takes their memory: in memory they may be
+/// thirty times as long as in the image.
+fn at_most<'de, D, T, const MOST: usize>(from: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    struct AtMost<T, const MOST: usize>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for AtMost<T, MOST> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+            write!(f, "at most {MOST} elements")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<T>, A::Error> {
+            let said = seq.size_hint().unwrap_or(0);
+            if said > MOST {
+                return Err(A::Error::invalid_length(said, &self));
+            }
+            // No room for more than has come: the length is only said.
+            let mut list = Vec::new();
+            while let Some(element) = seq.next_element()? {
+                if list.len() == MOST {
+                    return Err(A::Error::invalid_length(MOST + 1, &self));
+                }
+                list.push(element);
+            }
+            Ok(list)
+        }
+    }
+
+    from.deserialize_seq(AtMost::<T, MOST>(PhantomData))
+}
+
 /// Everything about the saved processes but the bytes of their pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     /// The processes.
+    #[serde(deserialize_with = "at_most::<_, _, MAX_PROCESSES>")]
     pub processes: Vec<Process>,
     /// Their kernel objects, by rising [`Place`].
+    #[serde(deserialize_with = "at_most::<_, _, MAX_OBJECTS>")]
     pub objects: Vec<Object>,
     /// Their pages that are not zero, by rising place. The bytes stand in the file in this order.
+    #[serde(deserialize_with = "at_most::<_, _, MAX_RUNS>")]
     pub runs: Vec<Run>,
 }
 
@@ -55,6 +104,7 @@ pub struct Process {
     /// Its name, for people.
     pub name: String,
     /// What its manager said of it: opaque here.
+    #[serde(deserialize_with = "at_most::<_, _, MAX_PART>")]
     pub part: Vec<u8>,
 }
 
@@ -114,6 +164,7 @@ pub struct Object {
     /// Its simple state.
     pub state: State,
     /// What it refers to, in the order of the parameters of its `set_state`.
+    #[serde(deserialize_with = "at_most::<_, _, MAX_REFS>")]
     pub refs: Vec<Target>,
 }
 
@@ -150,6 +201,7 @@ pub enum State {
     },
     Thread {
         words: Box<[u64; THREAD_WORDS]>,
+        #[serde(deserialize_with = "at_most::<_, _, FPU_BYTES>")]
         fpu: Vec<u8>,
     },
     Reference,
@@ -352,6 +404,9 @@ impl Meta {
     /// Finds the first thing that no saved process can have.
     pub fn check(&self) -> Result<(), Senseless> {
         self.check_processes()?;
+        if self.objects.len() > MAX_OBJECTS || self.runs.len() > MAX_RUNS {
+            return senseless!("it holds too many objects or pages");
+        }
         let mut last = None;
         for (n, object) in self.objects.iter().enumerate() {
             self.check_place(object.place, OBJECT_ALIGN, OBJECT_SIZE)?;

@@ -1,0 +1,522 @@
+//! The readers of images on images that somebody has made up.
+//!
+//! True descriptions are changed in their structure (fields take values at the edges, objects, runs and processes
+//! are doubled, dropped and swapped), in the bytes of their encoding, and in the header; checksums and lengths are
+//! then made right again, mostly, so that what is behind them is reached. What an image came to (a sentence
+//! without its numbers, or that it was taken) tells how far it came: whatever came to something new is kept and
+//! changed further.
+//!
+//! Whatever the image is: no panic, no more memory than [`most`] says of its length, and a sentence. What is taken
+//! obeys the rules that the restorer relies on. `FERMATA_IMAGES=N` tries N images, `FERMATA_SEED=N` others.
+
+use abi::state::{ThreadState, FPU_BYTES, THREAD_WORDS};
+use abi::{OBJECT_SIZE, PAGE_SIZE};
+use checkpoint_image::file::{self, checksum, Header, HEADER_BYTES};
+use checkpoint_image::meta::{Meta, Object, Place, Process, Run, Segment, State, Target};
+use proto::layout::{CONTROL_SPACE, CONTROL_THREAD};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+/// Memory that reading an image of this length may take: small things are longer in memory than in the image, and
+/// there are only so many of them.
+fn most(length: usize) -> usize {
+    (length * 64 + (64 << 10)).min(length * 4 + (24 << 20))
+}
+
+thread_local! {
+    static NOW: Cell<isize> = const { Cell::new(0) };
+    static MOST: Cell<isize> = const { Cell::new(0) };
+}
+
+/// Counts what each thread has allocated, and the most at a time.
+struct Counting;
+
+// SAFETY: all is left to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let now = NOW.get() + layout.size() as isize;
+        NOW.set(now);
+        MOST.set(MOST.get().max(now));
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        NOW.set(NOW.get() - layout.size() as isize);
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % n.max(1) as u64) as usize
+    }
+
+    /// A number at some edge.
+    fn word(&mut self, near: u64) -> u64 {
+        let edges = [
+            0,
+            1,
+            7,
+            16,
+            PAGE_SIZE,
+            1 << 20,
+            1 << 32,
+            1 << 36,
+            1 << 47,
+            1 << 63,
+            u64::MAX,
+        ];
+        let edge = edges[self.below(edges.len())];
+        match self.below(4) {
+            0 => edge,
+            1 => edge.wrapping_sub(1),
+            2 => near.wrapping_add(edge),
+            _ => near ^ (1 << self.below(64)),
+        }
+    }
+}
+
+fn place(process: u32, segment: Segment, offset: u64) -> Place {
+    Place {
+        process,
+        segment,
+        offset,
+    }
+}
+
+/// Two processes with one of everything.
+fn sample() -> Meta {
+    use Segment::{Control, Memory};
+    let process = |manager: &str| Process {
+        manager: manager.into(),
+        name: "demo".into(),
+        part: vec![1, 2, 3],
+    };
+    // Stopped once, as whoever saves it has left it.
+    let stopped = ThreadState {
+        stop_count: 1,
+        ..ThreadState::default()
+    };
+    let thread = || State::thread(&stopped);
+    let space = State::Space {
+        flags: 0,
+        quota: 1 << 16,
+        clock_offset: 5,
+    };
+    let objects: Vec<(Place, State, Vec<Target>)> = vec![
+        (
+            place(0, Memory, 0x1_0000),
+            State::Reference,
+            vec![Target::Outside("fs".into())],
+        ),
+        (
+            place(0, Memory, 0x1_0010),
+            State::Mutex { locked: true },
+            vec![],
+        ),
+        (place(0, Memory, 0x1_0020), State::Cond, vec![]),
+        (
+            place(0, Memory, 0x1_0030),
+            State::Reference,
+            vec![Target::Null],
+        ),
+        (
+            place(0, Control, CONTROL_SPACE),
+            space.clone(),
+            vec![Target::Manager(0)],
+        ),
+        (
+            place(0, Control, CONTROL_THREAD),
+            thread(),
+            vec![Target::Object(4), Target::Null, Target::Null],
+        ),
+        (
+            place(0, Control, 0x1000),
+            State::Mapping {
+                start: 0x1000,
+                size: 0x2000,
+                offset: 0x1000,
+                protection: 7,
+            },
+            vec![Target::Region(0, Memory), Target::Object(4)],
+        ),
+        (place(1, Memory, 0x2_0000), State::Portset, vec![]),
+        (
+            place(1, Memory, 0x2_0010),
+            State::Port { alias: 9 },
+            vec![Target::Object(7)],
+        ),
+        (
+            place(1, Memory, 0x2_0020),
+            State::Region {
+                start: 0x1000,
+                size: 0x1000,
+                protection: 3,
+            },
+            vec![Target::Object(10), Target::Object(8)],
+        ),
+        (
+            place(1, Control, CONTROL_SPACE),
+            space,
+            vec![Target::Object(8)],
+        ),
+        (
+            place(1, Control, CONTROL_THREAD),
+            thread(),
+            vec![Target::Object(10), Target::Null, Target::Null],
+        ),
+    ];
+    let run = |place, pages| Run { place, pages };
+    Meta {
+        processes: vec![process("native"), process("linux")],
+        objects: objects
+            .into_iter()
+            .map(|(place, state, refs)| Object { place, state, refs })
+            .collect(),
+        runs: vec![
+            run(place(0, Memory, 0x1000), 2),
+            run(place(0, Memory, 0x3000), 1),
+            run(place(1, Control, 0), 1),
+        ],
+    }
+}
+
+fn some_target(r: &mut Random) -> Target {
+    let n = [0, 1, 4, 5, 8, 10, 11, 12, 63, u32::MAX][r.below(10)];
+    match r.below(8) {
+        0 => Target::Null,
+        1 => Target::Object(n),
+        2 => Target::ClientEnd(n),
+        3 => Target::ServerEnd(n),
+        4 => Target::Outside(["fs", "memory", "", "nobody"][r.below(4)].into()),
+        5 => Target::Manager(n),
+        6 => Target::Region(n, Segment::Memory),
+        _ => Target::Region(n, Segment::Control),
+    }
+}
+
+fn change_state(r: &mut Random, state: &mut State) {
+    let near = 0x1000;
+    match state {
+        State::Mapping {
+            start,
+            size,
+            offset,
+            protection,
+        } => {
+            let field = [start, size, offset, protection];
+            for (n, field) in field.into_iter().enumerate() {
+                if n == r.below(4) {
+                    *field = r.word(near);
+                }
+            }
+        }
+        State::Region {
+            start,
+            size,
+            protection,
+        } => {
+            *[start, size, protection][r.below(3)] = r.word(near);
+        }
+        State::Space {
+            flags,
+            quota,
+            clock_offset,
+        } => *[flags, quota, clock_offset][r.below(3)] = r.word(1),
+        State::Port { alias } => *alias = r.word(1),
+        State::Thread { words, fpu } => match r.below(6) {
+            0 => fpu.truncate(r.below(FPU_BYTES + 1)),
+            1 => fpu.push(0),
+            2 => fpu[r.below(28)] ^= 1 << r.below(8),
+            _ => {
+                let at = r.below(THREAD_WORDS);
+                // Small numbers are stages, codes and counts.
+                words[at] = if r.below(2) == 0 {
+                    r.below(12) as u64
+                } else {
+                    r.word(near)
+                };
+            }
+        },
+        _ => {
+            *state = [
+                State::Cond,
+                State::Portset,
+                State::Reference,
+                State::Mutex { locked: false },
+            ][r.below(4)]
+            .clone();
+        }
+    }
+}
+
+/// One change of the structure.
+fn change(r: &mut Random, meta: &mut Meta) {
+    let object = r.below(meta.objects.len());
+    match r.below(12) {
+        0 | 1 => {
+            if let Some(object) = meta.objects.get_mut(object) {
+                change_state(r, &mut object.state);
+            }
+        }
+        2 | 3 => {
+            if let Some(target) = meta.objects.get_mut(object).and_then(|o| {
+                let at = r.below(o.refs.len());
+                o.refs.get_mut(at)
+            }) {
+                *target = some_target(r);
+            }
+        }
+        4 => {
+            if let Some(object) = meta.objects.get_mut(object) {
+                object.refs.push(Target::Null);
+            }
+        }
+        5 => {
+            if let Some(object) = meta.objects.get_mut(object) {
+                object.place = match r.below(3) {
+                    0 => place(r.below(4) as u32, object.place.segment, object.place.offset),
+                    1 => Place {
+                        offset: object.place.offset.wrapping_add(OBJECT_SIZE),
+                        ..object.place
+                    },
+                    _ => Place {
+                        offset: r.word(object.place.offset),
+                        ..object.place
+                    },
+                };
+            }
+        }
+        6 if !meta.objects.is_empty() => {
+            meta.objects.remove(object);
+        }
+        7 if !meta.objects.is_empty() => {
+            let mut new = meta.objects[object].clone();
+            new.place.offset = new
+                .place
+                .offset
+                .wrapping_add(OBJECT_SIZE * (1 + r.below(3) as u64));
+            meta.objects.insert(object + 1, new);
+        }
+        8 => {
+            let at = r.below(meta.runs.len());
+            if let Some(run) = meta.runs.get_mut(at) {
+                match r.below(3) {
+                    0 => run.pages = [0, 1, 15, 16, u32::MAX][r.below(5)],
+                    1 => run.place.offset = r.word(run.place.offset),
+                    _ => run.place.process = r.below(3) as u32,
+                }
+            }
+        }
+        9 => {
+            let at = r.below(meta.processes.len());
+            if let Some(process) = meta.processes.get_mut(at) {
+                match r.below(3) {
+                    0 => process.manager = ["native", "linux", "", "fs"][r.below(4)].into(),
+                    1 => process.part = vec![0; r.below(40)],
+                    _ => process.name = "x".repeat(r.below(300)),
+                }
+            }
+        }
+        10 if meta.processes.len() > 1 => {
+            meta.processes.pop();
+        }
+        _ => {
+            if let Some(process) = meta.processes.first().cloned() {
+                let times = [1, 1, 70][r.below(3)];
+                meta.processes.extend(std::iter::repeat_n(process, times));
+            }
+        }
+    }
+}
+
+/// A whole image of these descriptions, its pages zero; `lies` about the description's own bytes, which
+/// are changed before they get their checksum.
+fn image(r: &mut Random, meta: &Meta, lies: usize) -> Vec<u8> {
+    let mut description = postcard::to_allocvec(meta).unwrap();
+    for _ in 0..lies {
+        let at = r.below(description.len());
+        match r.below(4) {
+            0 if !description.is_empty() => {
+                description.remove(at);
+            }
+            1 => description.insert(at, r.below(256) as u8),
+            2 if !description.is_empty() => description[at] = [0, 1, 0x7f, 0x80, 0xff][r.below(5)],
+            _ if !description.is_empty() => {
+                // A length of almost anything.
+                let huge = [0xff, 0xff, 0xff, 0xff, 0x0f];
+                description.splice(at..(at + 1), huge);
+            }
+            _ => {}
+        }
+    }
+    let runs: u64 = meta
+        .runs
+        .iter()
+        .map(|run| if run.pages > 64 { 0 } else { run.bytes() + 4 })
+        .sum();
+    let header = Header {
+        total: HEADER_BYTES as u64 + description.len() as u64 + runs,
+        meta_bytes: description.len() as u64,
+        meta_sum: checksum(&description),
+        features: [0; 2],
+        clock: 7,
+    };
+    let mut image = header.encode().to_vec();
+    image.extend_from_slice(&description);
+    for run in meta.runs.iter().filter(|run| run.pages <= 64) {
+        let mut pages = vec![0; run.bytes() as usize];
+        file::seal_run(&mut pages);
+        image.extend_from_slice(&pages);
+    }
+    image
+}
+
+/// Changes bytes of the finished image: mostly the header, whose checksum is made right again.
+fn damage(r: &mut Random, image: &mut Vec<u8>) {
+    match r.below(4) {
+        0 => image.truncate(r.below(image.len() + 1)),
+        1 => image.extend(vec![0; r.below(100)]),
+        2 => {
+            let at = r.below(image.len());
+            if let Some(byte) = image.get_mut(at) {
+                *byte ^= 1 << r.below(8);
+            }
+        }
+        _ => {
+            let at = [8, 12, 16, 24, 32, 40, 56][r.below(7)];
+            if image.len() >= HEADER_BYTES {
+                let word = r.word(image.len() as u64).to_le_bytes();
+                image[at..at + 4].copy_from_slice(&word[..4]);
+                if r.below(3) > 0 {
+                    let sum = checksum(&image[..60]).to_le_bytes();
+                    image[60..64].copy_from_slice(&sum);
+                }
+            }
+        }
+    }
+}
+
+/// What an image comes to: a sentence without its numbers.
+fn outcome(image: &[u8]) -> String {
+    NOW.set(0);
+    MOST.set(0);
+    let read = file::read_all(image, [u64::MAX; 2]);
+    let took = MOST.get() as usize;
+    assert!(
+        took <= most(image.len()),
+        "an image of {} bytes takes {took} bytes to read",
+        image.len()
+    );
+    match read {
+        Ok((_, meta, pages)) => {
+            assert_eq!(meta.check(), Ok(()));
+            assert_eq!(pages.len(), meta.runs.len());
+            "taken".to_string()
+        }
+        Err(bad) => {
+            let text = bad.to_string();
+            assert!(
+                text.contains(' ') && !text.ends_with('.'),
+                "no sentence: {text:?}"
+            );
+            let plain = |word: &str| match word.starts_with("0x") {
+                true => String::from("0x"),
+                false => word.chars().filter(|c| !c.is_ascii_digit()).collect(),
+            };
+            text.split(' ').map(plain).collect::<Vec<_>>().join(" ")
+        }
+    }
+}
+
+fn number(name: &str, usual: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("{name}={text} is no number")),
+        Err(_) => usual,
+    }
+}
+
+#[test]
+fn made_up_images_are_refused_with_a_sentence() {
+    let seed = number("FERMATA_SEED", 1);
+    let images = number("FERMATA_IMAGES", 100_000);
+    let mut r = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut corpus = vec![sample()];
+    let mut reached: BTreeMap<String, u64> = BTreeMap::new();
+    for n in 0..images {
+        let mut meta = corpus[r.below(corpus.len())].clone();
+        for _ in 0..r.below(4) {
+            change(&mut r, &mut meta);
+        }
+        let lies = if r.below(3) == 0 { 1 + r.below(3) } else { 0 };
+        let mut bytes = image(&mut r, &meta, lies);
+        if r.below(4) == 0 {
+            damage(&mut r, &mut bytes);
+        }
+        let outcome = std::panic::catch_unwind(|| outcome(&bytes))
+            .unwrap_or_else(|_| panic!("image {n} of FERMATA_SEED={seed}"));
+        let times = reached.entry(outcome).or_insert(0);
+        *times += 1;
+        let keep = *times == 1 || *times < 40 && r.below(8) == 0;
+        if keep && meta.objects.len() < 60 && meta.processes.len() < 8 {
+            corpus.push(meta);
+        }
+    }
+    for (outcome, times) in &reached {
+        println!("{times:>8}  {outcome}");
+    }
+    println!(
+        "{} outcomes, corpus of {}, seed {seed}",
+        reached.len(),
+        corpus.len()
+    );
+    assert!(reached.contains_key("taken"));
+    if images >= 100_000 {
+        assert!(
+            reached.len() >= LEAST_OUTCOMES,
+            "only {} outcomes",
+            reached.len()
+        );
+    }
+}
+
+/// So many ways to be refused, and to be taken, are reached by every seed that was tried.
+const LEAST_OUTCOMES: usize = 70;
+
+/// A description of very many very small things takes no more memory than its length allows.
+#[test]
+fn many_small_things_do_not_fill_the_memory() {
+    let mut r = Random(1);
+    let mut meta = sample();
+    let object = Object {
+        place: place(0, Segment::Memory, 0),
+        state: State::Cond,
+        refs: vec![],
+    };
+    meta.objects = vec![object; 1 << 20];
+    let text = outcome(&image(&mut r, &meta, 0));
+    assert_eq!(
+        text,
+        "the image makes no sense: its description cannot be read"
+    );
+    let mut meta = sample();
+    meta.runs = vec![meta.runs[0]; 1 << 20];
+    meta.runs.iter_mut().for_each(|run| run.pages = 0);
+    let text = outcome(&image(&mut r, &meta, 0));
+    assert_eq!(
+        text,
+        "the image makes no sense: its description cannot be read"
+    );
+}
