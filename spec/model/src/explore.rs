@@ -212,7 +212,7 @@ impl Exploration {
                 }
             };
             let hint = match (t.hint, t.status) {
-                (Hint::Errand(_), Status::Waiting(Waiting::Port))
+                (Hint::PortWait(_), Status::Waiting(Waiting::Port))
                 | (Hint::Called(_) | Hint::Faulted(..), Status::Waiting(Waiting::Reply))
                 | (Hint::Cond(_), Status::Waiting(Waiting::Cond))
                 | (Hint::Obstacle(_) | Hint::Refused(_) | Hint::Excepted(_), _) => t.hint,

@@ -8,7 +8,7 @@ use crate::scene::{common, role, Role, Scene, CEILING, SAVED};
 use abi::ipc::Plan;
 use abi::{access, Call, Code, RefKind, Type, PAGE_SIZE};
 use spec::object::{Body, Source, Target};
-use spec::wait::{Errand, Hint, Status, Waiting};
+use spec::wait::{PortWait, Hint, Status, Waiting};
 use spec::{Event, Id, Seen, System};
 use stateright::Property as Checked;
 use std::collections::{BTreeMap, BTreeSet};
@@ -239,7 +239,7 @@ fn no_wake_up_is_lost(model: &Exploration, state: &State) -> bool {
         let Status::Waiting(why) = t.status else {
             return true;
         };
-        let trap = matches!(t.hint, Hint::Errand(Errand::Trap));
+        let trap = matches!(t.hint, Hint::PortWait(PortWait::Trap));
         let leads_to = named(model, &state.system, t);
         let elsewhere = match t.at {
             Some(at) => leads_to != Some(at),
@@ -255,7 +255,7 @@ fn no_wake_up_is_lost(model: &Exploration, state: &State) -> bool {
             // For something else than its frame's call.
             (Waiting::Cond | Waiting::Vacant | Waiting::Exception | Waiting::Kernel, _)
             | (_, Hint::Faulted(..)) => true,
-            (Waiting::Port, Hint::Errand(Errand::Trap)) => {
+            (Waiting::Port, Hint::PortWait(PortWait::Trap)) => {
                 let set = t.at.map(|port| state.system.port(port).portset);
                 let serves = |t: &spec::object::Thread| {
                     t.status == Status::Waiting(Waiting::Portset) && Some(t.at) == set
