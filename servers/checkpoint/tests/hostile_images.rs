@@ -112,6 +112,7 @@ fn sample() -> Meta {
         flags: 0,
         quota: 1 << 16,
         clock_offset: 5,
+        max_priority: 8,
     };
     let objects: Vec<(Place, State, Vec<Target>)> = vec![
         (
@@ -232,7 +233,8 @@ fn change_state(r: &mut Random, state: &mut State) {
             flags,
             quota,
             clock_offset,
-        } => *[flags, quota, clock_offset][r.below(3)] = r.word(1),
+            max_priority,
+        } => *[flags, quota, clock_offset, max_priority][r.below(4)] = r.word(1),
         State::Port { alias } => *alias = r.word(1),
         State::Thread { words, fpu } => match r.below(6) {
             0 => fpu.truncate(r.below(FPU_BYTES + 1)),

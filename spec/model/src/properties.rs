@@ -8,7 +8,7 @@ use crate::scene::{common, role, Role, Scene, CEILING, SAVED};
 use abi::ipc::Plan;
 use abi::{access, Call, Code, RefKind, Type, PAGE_SIZE};
 use spec::object::{Body, Source, Target};
-use spec::wait::{PortWait, Hint, Status, Waiting};
+use spec::wait::{Hint, PortWait, Status, Waiting};
 use spec::{Event, Id, Seen, System};
 use stateright::Property as Checked;
 use std::collections::{BTreeMap, BTreeSet};
