@@ -1,7 +1,7 @@
 //! Hostile programs, each with what an ordinary program has: what comes of it, and that everybody else goes on.
 //! `docs/security.md` says which promise each of them shows.
 
-use crate::scenario::{Ctx, Failure, Run};
+use crate::scenario::{Ctx, Failure, Output, Run};
 
 /// Power over processes and over the machine is not to be had by asking for it.
 pub(crate) fn power(ctx: &mut Ctx) -> Result<(), Failure> {
@@ -128,4 +128,108 @@ ps > /tmp/ps
     let after = String::from_utf8_lossy(output.file("/tmp/ps")?);
     assert!(!after.contains("attack"), "{after}");
     Ok(())
+}
+
+/// What `ps` says of all: kernel objects, and KB of memory free.
+fn totals(output: &Output, path: &str) -> Result<(u64, u64), Failure> {
+    let text = String::from_utf8_lossy(output.file(path)?).into_owned();
+    let line = text
+        .lines()
+        .find(|line| line.contains(" kernel objects; "))
+        .ok_or_else(|| format!("{path} holds\n{text}"))?;
+    let numbers: Vec<u64> = line
+        .split(' ')
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    match numbers[..] {
+        [objects, free, ..] => Ok((objects, free)),
+        _ => Err(format!("{path} says {line}")),
+    }
+}
+
+/// Runs `attack` three times, the last between two looks at what there is: nothing of it may remain. In the
+/// first rounds servers set up what they keep.
+fn without_a_trace(ctx: &mut Ctx, attack: &str, stdout: &str) -> Result<(), Failure> {
+    // What has ended is taken apart when there is time.
+    let look = "sleep 0.2\nps > ";
+    let script =
+        format!("{attack}{attack}ps > /dev/null\n{look}/tmp/before\n{attack}{look}/tmp/after\n");
+    let run = Run::script(script).memory(96);
+    let output = ctx.run(run.get("/tmp/before").get("/tmp/after"))?;
+    output.expect_status(0)?.expect_stdout(&stdout.repeat(3))?;
+    let (before, after) = (
+        totals(&output, "/tmp/before")?,
+        totals(&output, "/tmp/after")?,
+    );
+    ctx.note(format!(
+        "kernel objects and KB free: {before:?}, then {after:?}"
+    ));
+    if before != after {
+        return Err(format!("{before:?} became {after:?}"));
+    }
+    Ok(())
+}
+
+/// Three programs take all the memory that they get: others are started, native and Linux, and have what they are
+/// promised.
+pub(crate) fn memory_taken(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = "\
+/test/hostile hog &
+/test/hostile hog &
+/test/hostile hog &
+sleep 1
+echo alive
+sort /etc/script > /tmp/sorted
+busybox sha256sum /bin/busybox > /tmp/sum
+busybox echo and well
+kill %1
+kill %2
+kill %3
+";
+    without_a_trace(ctx, script, "alive\nand well\n")
+}
+
+/// Who touches more than there is for it is ended, and nobody else.
+pub(crate) fn memory_touched(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = "/test/hostile hog &\nsleep 0.5\n/test/hostile touch\necho alive\nkill %1\n";
+    let output = ctx.run(Run::script(script).memory(96))?;
+    output.expect_status(0)?;
+    let text = output.text();
+    if !text.starts_with("/test/hostile touch (process ")
+        || !text.contains("): memory is out: ")
+        || !text.ends_with("alive\n")
+    {
+        return Err(format!("touching too much looks like\n{text}"));
+    }
+    Ok(())
+}
+
+/// Programs that end and leave segments, objects, and identities without a body.
+pub(crate) fn leavings(ctx: &mut Ctx) -> Result<(), Failure> {
+    let mut script = String::new();
+    for how in ["segments", "vacant", "objects"] {
+        script += &format!("/test/hostile {how} &\nwait %1\n");
+    }
+    without_a_trace(ctx, &(script + "echo goes on\n"), "goes on\n")?;
+    // Each did what it was to do.
+    for how in ["segments", "vacant", "objects"] {
+        let run = Run::script(format!("/test/hostile {how}\n"));
+        ctx.run(run)?.expect_status(7)?;
+    }
+    Ok(())
+}
+
+/// Programs that keep the memory server busy with large segments, and one whose faults are served meanwhile.
+pub(crate) fn churn(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = "\
+/test/hostile churn &
+/test/hostile churn &
+/test/hostile churn &
+/test/hostile neighbour &
+wait %4
+kill %1
+kill %2
+kill %3
+";
+    without_a_trace(ctx, script, "")
 }

@@ -40,6 +40,10 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("attack_power", attack::power),
     scenario("attack_limits", attack::limits),
     scenario("attack_remains", attack::remains),
+    scenario("attack_memory_taken", attack::memory_taken),
+    scenario("attack_memory_touched", attack::memory_touched),
+    scenario("attack_leavings", attack::leavings),
+    scenario("attack_churn", attack::churn),
     scenario("deterministic", checkpoint::deterministic),
 ];
 

@@ -35,8 +35,8 @@ impl Compare for Kernel {
     }
 }
 
-/// The ports outside that an image may name, as far as they exist. `names` is not among them: that is
-/// the process's own port at init.
+/// The ports outside that an image may name, as far as they exist. Neither `names` nor `memory` is among
+/// them: these are the process's own port at init and its own account.
 pub(crate) fn outside() -> Vec<(&'static str, Ref)> {
     OUTSIDE
         .iter()
@@ -46,10 +46,7 @@ pub(crate) fn outside() -> Vec<(&'static str, Ref)> {
 
 /// One of them.
 pub(crate) fn port(name: &str) -> Result<Ref, Error> {
-    match name {
-        "memory" => rt::start::MEMORY.copy().map_err(rt::error_of),
-        name => rt::names::lookup(name),
-    }
+    rt::names::lookup(name)
 }
 
 /// A manager that an image may name.

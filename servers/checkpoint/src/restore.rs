@@ -21,7 +21,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use checkpoint_image::file::{self, Bad, Header, HEADER_BYTES, MAX_RUN_BYTES};
 use checkpoint_image::meta::{
-    space_field, thread_state, Meta, Object, Place, Segment, State, Target,
+    space_field, thread_state, Meta, Object, Place, Segment, State, Target, ACCOUNT,
 };
 use proto::checkpoint::Reply;
 use proto::fs::Flags;
@@ -92,6 +92,8 @@ struct Made {
     manager: String,
     process: Process,
     keeper: Ref,
+    /// Its memory account, if it knows that.
+    account: Ref,
     /// Memory and control region, and their windows.
     segments: [(Ref, Option<Window>); 2],
 }
@@ -177,6 +179,7 @@ impl Making {
                 manager: process.manager.clone(),
                 process: adopted.process,
                 keeper: adopted.keeper,
+                account: adopted.account,
                 segments: [(adopted.memory, None), (adopted.control, None)],
             });
         }
@@ -448,6 +451,9 @@ impl<'a> Makers<'a> {
             // As images of former versions say it.
             Target::Outside(name) if name == "names" => {
                 to.point_to(self.making.made(process)?.keeper.at())
+            }
+            Target::Outside(name) if name == ACCOUNT => {
+                to.point_to(self.making.made(process)?.account.at())
             }
             Target::Outside(name) => {
                 if !self.outside.contains_key(name.as_str()) {

@@ -278,6 +278,12 @@ impl<'a> Set<'a> {
                     .map_err(|code| failed("a copy", code))?;
                 known.add(&Kernel, copy, Target::Region(process, segment));
             }
+            let account = held
+                .frozen
+                .account
+                .copy()
+                .map_err(|code| failed("a copy", code))?;
+            known.add(&Kernel, account, Target::Outside(meta::ACCOUNT.into()));
             let keeper = reference()?;
             SpaceAt(held.window(Segment::Control)?.address() + CONTROL_SPACE)
                 .get_state(keeper.handle())

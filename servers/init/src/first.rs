@@ -32,14 +32,6 @@ const HEAP_PART: u64 = 128;
 /// How long it may take to start, in nanoseconds.
 const PATIENCE: u64 = 5_000_000_000;
 
-/// The memory server's ports.
-pub(crate) struct MemoryServer {
-    /// For everybody.
-    pub(crate) port: Ref,
-    /// For segments that may use the reserve.
-    pub(crate) reserve: Ref,
-}
-
 /// The memory server's space as it is being built.
 struct Builder<'a> {
     frames: &'a mut Frames,
@@ -113,13 +105,14 @@ fn words(code: Code) -> String {
     format!("{code:?}")
 }
 
-/// Starts the memory server, which gets all frames that are left. `starter` is the calling thread.
+/// Starts the memory server, which gets all frames that are left: its supervisor port. `starter` is the
+/// calling thread.
 pub(crate) fn start(
     file: &[u8],
     mut frames: Frames,
     quota: u64,
     starter: RefAt,
-) -> Result<MemoryServer, String> {
+) -> Result<Ref, String> {
     let space = Space::new().map_err(words)?;
     space
         .set_state(
@@ -180,14 +173,14 @@ pub(crate) fn start(
     at(START_SPACE).point_to(*space_ref).map_err(words)?;
     thread.reference_into(at(START_THREAD)).map_err(words)?;
     // What it finds and fills in; the order is that of its module `passed`.
-    let passed: Vec<RefAt> = (0..4)
+    let passed: Vec<RefAt> = (0..3)
         .map(|index| at(START_PASSED + index * OBJECT_SIZE))
         .collect();
     for reference in &passed {
         reference.create().map_err(words)?;
     }
     passed[0].point_to(ROOT).map_err(words)?;
-    passed[3].point_to(starter).map_err(words)?;
+    passed[2].point_to(starter).map_err(words)?;
 
     let state = ThreadState {
         registers: Registers {
@@ -205,18 +198,15 @@ pub(crate) fn start(
         .map_err(words)?;
     thread.resume().map_err(words)?;
     let deadline = time::now() + PATIENCE;
-    while passed[2].kind() != abi::RefKind::Port {
+    while passed[1].kind() != abi::RefKind::Port {
         if sys::thread_wait_interrupt_until(deadline) == Code::TimedOut {
             return Err("it does not start".to_string() + &state_of(&thread));
         }
     }
-    let server = MemoryServer {
-        port: passed[1].copy().map_err(words)?,
-        reserve: passed[2].copy().map_err(words)?,
-    };
+    let supervisor = passed[1].copy().map_err(words)?;
     // The objects of the server live as long as the machine runs, and so does its start page.
     core::mem::forget((space, thread, page));
-    Ok(server)
+    Ok(supervisor)
 }
 
 /// What the server is doing instead.

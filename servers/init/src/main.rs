@@ -179,7 +179,7 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
     let shared = kernel_memory / 100 * (100 - options.program_quota.unwrap_or(0));
     let program = find(archive, "sbin/memory").ok_or("the boot archive has no sbin/memory")?;
     let starter = own_thread.reference().map_err(words)?;
-    let memory = first::start(program, frames, shared / 100 * 35, *starter)
+    let memory_supervisor = first::start(program, frames, shared / 100 * 35, *starter)
         .map_err(|why| format!("sbin/memory: {why}"))?;
 
     // The processes' own ports (names, exits, exceptions), and the ports to manage them.
@@ -188,12 +188,10 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
     let system_ref = system.reference().map_err(words)?;
     core::mem::forget(system);
     let manager_server = Server::new().map_err(words)?;
-    let memory_ref = memory.port.copy().map_err(words)?;
     let manager = Manager::new(
         server.portset(),
         manager_server.portset(),
-        memory.port,
-        memory.reserve,
+        memory_supervisor.copy().map_err(words)?,
         match options.program_quota {
             Some(percent) => kernel_memory / 100 * percent,
             None => kernel_memory / 256,
@@ -211,7 +209,6 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
         names::register(name, port, supervisor, 0, 0)
             .map_err(|error| format!("the name {name}: {}", error.text()))
     };
-    register("memory", memory_ref, None)?;
     let supervisor_ref = supervisor.reference().map_err(words)?;
     register(
         "native",
@@ -226,6 +223,7 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
         manager,
         shared,
         system: system_ref,
+        memory_supervisor,
     };
     boot.servers(&options, authority, window, offset)?;
     boot.last(&options, authority)?;
@@ -240,6 +238,8 @@ struct Boot {
     shared: u64,
     /// The system port.
     system: Ref,
+    /// The memory server's supervisor port, for managers of processes.
+    memory_supervisor: Ref,
 }
 
 impl Boot {
@@ -320,21 +320,24 @@ impl Boot {
             // Fewer objects to check after every step.
             return Ok(());
         }
-        let optional = [("linux", 15), ("checkpoint", 15)];
+        let optional: [(&str, u64, &[&RefAt]); 2] = [
+            ("linux", 15, &[&self.memory_supervisor]),
+            ("checkpoint", 15, &[]),
+        ];
         let started: Vec<&str> = optional
             .into_iter()
-            .filter(|(name, percent)| self.optional(name, *percent))
-            .map(|(name, _)| name)
+            .filter(|(name, percent, refs)| self.optional(name, *percent, refs))
+            .map(|(name, _, _)| name)
             .collect();
         self.await_names(&started);
         Ok(())
     }
 
     /// A server without which the rest is still of use: whether it was started.
-    fn optional(&self, name: &str, percent: u64) -> bool {
+    fn optional(&self, name: &str, percent: u64, refs: &[&RefAt]) -> bool {
         let path = format!("sbin/{name}");
         let args = vec![name.to_string()];
-        match self.launch(&path, args, PRIORITY_SERVER, percent, &[]) {
+        match self.launch(&path, args, PRIORITY_SERVER, percent, refs) {
             Ok(()) => true,
             Err(why) => {
                 slow::say(why);

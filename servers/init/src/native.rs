@@ -13,6 +13,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use fermata_init::{Part, MAX_PART};
+use process::account::{self, Supply};
 use process::native::{prepare, References};
 use process::{words, Process};
 use proto::layout::{MEMORY_SIZE, PRIORITY_PROGRAM};
@@ -90,7 +91,7 @@ struct Entry {
     watchers: Vec<Ref>,
     /// The reserved name that it may register.
     service: Option<&'static str>,
-    /// Started by init: it may use the reserve of memory, and is not stopped or killed.
+    /// Started by init: it has a larger promise of memory, and is not stopped or killed.
     server: bool,
     /// A server that everything needs: its end is worth a line.
     essential: bool,
@@ -104,8 +105,10 @@ pub(crate) struct Manager {
     own_portset: RefAt,
     /// Where their control ports are received.
     control_portset: RefAt,
-    memory: Ref,
-    reserve: Ref,
+    /// The memory server's supervisor port.
+    supervisor: Ref,
+    /// Physical memory.
+    total: u64,
     /// Kernel memory for each program.
     quota: u64,
     /// The highest priority that a program can give itself.
@@ -166,18 +169,18 @@ impl Manager {
     pub(crate) fn new(
         own_portset: RefAt,
         control_portset: RefAt,
-        memory: Ref,
-        reserve: Ref,
+        supervisor: Ref,
         quota: u64,
         ceiling: u64,
     ) -> Self {
+        let total = rt::memory::usage_of(&supervisor).map_or(0, |usage| usage.total);
         Manager {
             entries: BTreeMap::new(),
             next: 1,
             own_portset,
             control_portset,
-            memory,
-            reserve,
+            supervisor,
+            total,
             quota,
             ceiling,
         }
@@ -284,16 +287,10 @@ impl Manager {
             max_priority: launch.ceiling.max(launch.priority),
             ..SpaceState::default()
         };
-        let server = if launch.server {
-            &self.reserve
-        } else {
-            &self.memory
-        };
-        let mut process =
-            Process::create_from(server, &space, Some(&own.reference)).map_err(plain)?;
+        let supply = self.supply(launch.server);
+        let mut process = Process::create(&supply, &space, Some(&own.reference)).map_err(plain)?;
         let references = References {
             init: &own.reference,
-            memory: &self.memory,
             gives_back: launch.server,
             passed: launch.refs,
         };
@@ -343,6 +340,17 @@ impl Manager {
             },
         );
         Ok(pid)
+    }
+
+    /// Where the memory of a process comes from.
+    fn supply(&self, server: bool) -> Supply {
+        Supply {
+            supervisor: *self.supervisor,
+            limits: match server {
+                true => account::server(self.total),
+                false => account::program(self.total),
+            },
+        }
     }
 
     /// A process's status has changed.
@@ -417,7 +425,8 @@ impl Manager {
         let entry = self.entries.get(&pid)?;
         let what = words::exception(code, address, rip);
         // A good access that the memory server could not serve looks the same.
-        let why = match rt::memory::usage_of(&self.memory) {
+        let usage = entry.live.as_ref()?.process.account().usage();
+        let why = match usage {
             Ok(usage) if code == abi::Exception::Memory as u64 && usage.free == 0 => {
                 "memory is out: "
             }
@@ -531,7 +540,11 @@ impl Manager {
             return Err(Error::Limit);
         }
         let copy = |segment: &Segment| segment.region.copy().map_err(error_of);
-        let refs = vec![copy(live.process.memory())?, copy(live.process.control())?];
+        let refs = vec![
+            copy(live.process.memory())?,
+            copy(live.process.control())?,
+            live.process.account().account.copy().map_err(error_of)?,
+        ];
         live.frozen.push(Some(live.process.stop_all()));
         match self.part(pid) {
             Ok(part) => {
@@ -615,12 +628,13 @@ impl Manager {
             max_priority: self.ceiling,
             ..SpaceState::default()
         };
-        let process = Process::create_from(&self.memory, &space, Some(&keeper))?;
+        let process = Process::create(&self.supply(false), &space, Some(&keeper))?;
         let regions = (
             process.memory().region.copy(),
             process.control().region.copy(),
+            process.account().account.copy(),
         );
-        let (Ok(memory), Ok(segment)) = regions else {
+        let (Ok(memory), Ok(segment), Ok(account)) = regions else {
             process.destroy();
             return Err(Error::NoMemory);
         };
@@ -650,7 +664,7 @@ impl Manager {
         Ok(Answer {
             reply: Reply::Pid(pid),
             bulk: Vec::new(),
-            refs: vec![handed, keeper, memory, segment],
+            refs: vec![handed, keeper, memory, segment, account],
         })
     }
 

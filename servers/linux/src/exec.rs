@@ -27,8 +27,8 @@ const MAX_STRINGS: usize = 1 << 20;
 const MAX_SCRIPTS: usize = 4;
 /// Bytes read at a time.
 const CHUNK: usize = proto::MAX_BULK;
-/// Physical memory that stays free for the system when a program asks for more.
-pub const RESERVE: u64 = 4 << 20;
+/// What a program that asks for memory leaves of its account for what it only touches, its stack above all.
+pub const RESERVE: u64 = 256 << 10;
 
 /// Why a program cannot be started.
 #[derive(Clone, Debug, PartialEq, Eq)]

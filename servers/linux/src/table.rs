@@ -821,7 +821,8 @@ impl Table {
                 max_priority: PRIORITY_PROGRAM,
                 ..SpaceState::default()
             };
-            Ok((port, Process::create(&space, Some(&keeper))?))
+            let body = Process::create(&self.world.supply()?, &space, Some(&keeper))?;
+            Ok((port, body))
         });
         let mut view = View {
             body: None,
@@ -1015,7 +1016,7 @@ impl Table {
             max_priority: PRIORITY_PROGRAM,
             ..SpaceState::default()
         };
-        let body = Process::create(&space, Some(&keeper))?;
+        let body = Process::create(&self.world.supply()?, &space, Some(&keeper))?;
         let regions = (body.memory().region.copy(), body.control().region.copy());
         let (Ok(memory), Ok(segment)) = regions else {
             body.destroy();

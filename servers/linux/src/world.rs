@@ -10,10 +10,12 @@ use alloc::vec::Vec;
 use personality::errno::{Errno, ENOMEM, ESRCH};
 use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory};
 use personality::memory::Prot;
+use process::account::{self, Supply};
 use process::Process;
 use proto::console::Mode;
 use proto::layout::{CONTROL_MAPPINGS, MEMORY_SIZE};
-use rt::obj::{MappingAt, Ref};
+use rt::memory::Usage;
+use rt::obj::{MappingAt, Ref, RefAt};
 use rt::rpc::Io;
 
 /// Pages of a process that are known to be present: touching them cannot fail.
@@ -75,6 +77,8 @@ pub(crate) struct World {
     pub(crate) sent: Vec<(u32, u32)>,
     /// `cpuid` leaf 1, `edx`.
     capabilities: u64,
+    /// The memory server's supervisor port, as init has passed it.
+    supervisor: Option<RefAt>,
 }
 
 /// The time-stamp counter: the only thing at hand that differs between two starts.
@@ -103,7 +107,28 @@ impl World {
             alive: BTreeSet::new(),
             sent: Vec::new(),
             capabilities: u64::from(core::arch::x86_64::__cpuid(1).edx),
+            supervisor: rt::start::passed(0),
         }
+    }
+
+    /// Where the memory of a process comes from.
+    pub(crate) fn supply(&self) -> Result<Supply, proto::Error> {
+        let supervisor = self.supervisor.ok_or(proto::Error::Denied)?;
+        let limits = account::linux(rt::memory::usage_of(&supervisor)?.total);
+        Ok(Supply { supervisor, limits })
+    }
+
+    /// How much a process may still take, or a new one could.
+    fn usage(&self, body: Option<&Process>) -> Result<Usage, proto::Error> {
+        if let Some(body) = body {
+            return body.account().usage();
+        }
+        let supply = self.supply()?;
+        let usage = rt::memory::usage_of(&supply.supervisor)?;
+        Ok(Usage {
+            free: usage.free.min(supply.limits.most),
+            ..usage
+        })
     }
 
     /// xoshiro256**, stirred with the time: good statistically, no secret.
@@ -272,7 +297,7 @@ impl Host for View<'_> {
     }
 
     fn memory_usage(&mut self) -> MemoryUsage {
-        match rt::memory::usage() {
+        match self.world.usage(self.body.as_deref()) {
             Ok(usage) => MemoryUsage {
                 total: usage.total,
                 free: usage.free,

@@ -21,8 +21,6 @@ pub struct Chunks {
     /// How many places use each; 0: free.
     users: Vec<u32>,
     free: Vec<Index>,
-    /// So many are kept for those who may use the reserve.
-    reserve: usize,
 }
 
 impl Chunks {
@@ -33,7 +31,6 @@ impl Chunks {
             addresses: Vec::new(),
             users: Vec::new(),
             free: Vec::new(),
-            reserve: 0,
         }
     }
 
@@ -51,10 +48,9 @@ impl Chunks {
         }
     }
 
-    /// Orders the free chunks (lowest first out) and keeps so many in reserve.
-    pub fn finish(&mut self, reserve: usize) {
+    /// Orders the free chunks: lowest first out.
+    pub fn finish(&mut self) {
         self.free.reverse();
-        self.reserve = reserve;
     }
 
     /// Number of chunks.
@@ -63,20 +59,14 @@ impl Chunks {
         self.addresses.len()
     }
 
-    /// Number of free chunks that this kind of segment may have.
+    /// Number of free chunks.
     #[must_use]
-    pub fn available(&self, may_use_reserve: bool) -> usize {
-        match may_use_reserve {
-            true => self.free.len(),
-            false => self.free.len().saturating_sub(self.reserve),
-        }
+    pub fn free(&self) -> usize {
+        self.free.len()
     }
 
     /// Takes a chunk, with one user.
-    pub fn allocate(&mut self, may_use_reserve: bool) -> Option<Index> {
-        if self.available(may_use_reserve) == 0 {
-            return None;
-        }
+    pub fn allocate(&mut self) -> Option<Index> {
         let index = self.free.pop()?;
         self.users[index as usize] = 1;
         Some(index)
@@ -126,29 +116,25 @@ mod tests {
         chunks.add(0x100_0000, CHUNK - 1);
         chunks.add(u64::MAX - 10, 10);
         assert_eq!(chunks.total(), 1);
-        chunks.finish(0);
-        let index = chunks.allocate(false).unwrap();
+        chunks.finish();
+        let index = chunks.allocate().unwrap();
         assert_eq!(chunks.address(index), CHUNK);
-        assert_eq!(chunks.allocate(true), None);
+        assert_eq!(chunks.allocate(), None);
     }
 
     #[test]
-    fn the_reserve_is_for_the_privileged() {
+    fn a_chunk_is_free_when_its_last_user_leaves() {
         let mut chunks = Chunks::new();
-        chunks.add(0, 4 * CHUNK);
-        chunks.finish(2);
-        assert_eq!(chunks.available(false), 2);
-        let a = chunks.allocate(false).unwrap();
-        chunks.allocate(false).unwrap();
-        assert_eq!(chunks.allocate(false), None);
-        chunks.allocate(true).unwrap();
-        assert_eq!(chunks.available(true), 1);
+        chunks.add(0, 2 * CHUNK);
+        chunks.finish();
+        let a = chunks.allocate().unwrap();
         chunks.share(a);
         assert!(chunks.is_shared(a));
         assert!(!chunks.leave(a));
+        assert!(!chunks.is_shared(a));
         assert!(chunks.leave(a));
+        assert_eq!(chunks.free(), 1);
         chunks.release(a);
-        assert_eq!(chunks.available(true), 2);
-        assert_eq!(chunks.available(false), 0);
+        assert_eq!(chunks.free(), 2);
     }
 }

@@ -15,31 +15,37 @@ use abi::access::{ALL, READ, WRITE};
 use abi::state::{MappingState, PortState, RegionState};
 use abi::{Call, Code, MAX_SHORT, PAGE_SIZE};
 use alloc::vec::Vec;
+use memory::accounts;
 use memory::chunks::{Chunks, CHUNK};
-use memory::segments::{Id, Machine, Segments, Shown};
-use proto::layout::MEMORY_SIZE;
+use memory::segments::{Id, Machine, Progress, Refusal, Segments, Shown};
+use proto::layout::{MEMORY_SIZE, PRIORITY_PROGRAM};
 use proto::memory::{Reply, Request};
 use proto::Error;
 use rt::obj::{Mapping, MappingAt, Port, Portset, Ref, RefAt, RefBlock, Region};
 use rt::sys::{self, IpcRegs};
 use rt::{error_of, slots, start, window};
+use serde::de::DeserializeOwned;
 
 rt::entry!(main);
 
 /// Where physical memory is mapped: the address is the sum of this and the physical address.
 const PHYSICAL: u64 = 0x0800_0000_0000;
 
-/// The ports of the server are told apart by the upper half of their alias; the lower half is the
-/// segment.
+/// The ports of the server are told apart by the upper half of their alias; the lower half is the number of
+/// the segment or account.
 mod alias {
-    /// The server's own port.
-    pub(crate) const SERVER: u64 = 0;
-    /// As `SERVER`, for segments that may use the reserve.
-    pub(crate) const RESERVE: u64 = 1;
+    /// The supervisor port.
+    pub(crate) const SUPERVISOR: u64 = 0;
+    /// An account.
+    pub(crate) const ACCOUNT: u64 = 1;
+    /// Control port of an account.
+    pub(crate) const ACCOUNT_CONTROL: u64 = 2;
     /// Control port of a segment.
-    pub(crate) const CONTROL: u64 = 2;
+    pub(crate) const CONTROL: u64 = 3;
     /// Keeper of a segment's region.
-    pub(crate) const KEEPER: u64 = 3;
+    pub(crate) const KEEPER: u64 = 4;
+    /// Where the server's second thread asks for steps of taking apart what has ended.
+    pub(crate) const REAPER: u64 = 5;
 
     pub(crate) const fn of(kind: u64, id: usize) -> u64 {
         kind << 32 | id as u64
@@ -50,13 +56,14 @@ mod alias {
 mod passed {
     /// The root region.
     pub(crate) const ROOT: usize = 0;
-    /// To be pointed at the server's port.
-    pub(crate) const SERVER: usize = 1;
-    /// To be pointed at the port for segments that may use the reserve.
-    pub(crate) const RESERVE: usize = 2;
+    /// To be pointed at the supervisor port.
+    pub(crate) const SUPERVISOR: usize = 1;
     /// The thread to interrupt when that is done.
-    pub(crate) const STARTER: usize = 3;
+    pub(crate) const STARTER: usize = 2;
 }
+
+/// The part of the memory that is kept for the promises of new accounts.
+const SPARE_PART: usize = 4;
 
 /// Kernel calls behind the bookkeeping.
 struct Calls {
@@ -125,13 +132,17 @@ impl Machine for Calls {
             .is_ok()
     }
 
-    fn destroy_objects(&mut self, physical: u64, size: u64) {
+    fn destroy_objects(&mut self, physical: u64, size: u64, most: u64) -> u64 {
         let end = physical + size;
         let mut at = physical;
-        while let Ok((found, kind)) = self.root.search(at, end, ALL_TYPES) {
+        for gone in 0..most {
+            let Ok((found, kind)) = self.root.search(at, end, ALL_TYPES) else {
+                return gone;
+            };
             destroy_object(PHYSICAL + found, kind);
             at = found + abi::OBJECT_SIZE;
         }
+        most
     }
 }
 
@@ -156,20 +167,47 @@ fn destroy_object(handle: u64, kind: u64) {
 
 /// The objects of a segment.
 struct Objects {
-    region: Region,
+    _region: Region,
     /// The ports live with it.
     _control: Port,
     _keeper: Port,
 }
 
+/// The ports of an account.
+struct AccountPorts {
+    _account: Port,
+    _control: Port,
+}
+
+const fn reply_of(progress: Progress) -> Reply {
+    match progress {
+        Progress::Done => Reply::Done,
+        Progress::More(bytes) => Reply::More(bytes),
+    }
+}
+
+/// A reply, and the number of references that go with it.
+type Answer = (Reply, usize);
+
 struct Server {
     segments: Segments,
     calls: Calls,
     objects: Vec<Option<Objects>>,
+    accounts: Vec<Option<AccountPorts>>,
     portset: Portset,
     portset_ref: Ref,
     /// References of a reply.
     outgoing: RefBlock,
+    /// The second thread.
+    reaper: Option<Ref>,
+}
+
+/// Puts something where its number says; numbers are given from 0 on.
+fn put<T>(list: &mut Vec<Option<T>>, id: usize, value: T) {
+    if list.len() <= id {
+        list.resize_with(id + 1, || None);
+    }
+    list[id] = Some(value);
 }
 
 impl Server {
@@ -193,93 +231,211 @@ impl Server {
         region.reference_into(self.outgoing.get(0))?;
         control.reference_into(self.outgoing.get(1))?;
         Ok(Objects {
-            region,
+            _region: region,
             _control: control,
             _keeper: keeper,
         })
     }
 
     /// Makes a segment; its references are then in `outgoing`.
-    fn create(&mut self, size: u64, may_use_reserve: bool) -> Result<Id, Error> {
+    fn create(&mut self, account: accounts::Id, size: u64) -> Result<Id, Refusal> {
         if size == 0 || !size.is_multiple_of(PAGE_SIZE) || size > MEMORY_SIZE {
-            return Err(Error::Invalid);
+            return Err(Error::Invalid.into());
         }
-        let id = self.segments.next_id()?;
         let room = size.next_multiple_of(CHUNK);
         let align = if room >= 1 << 30 { 1 << 30 } else { CHUNK };
         let window = window::take_addresses(room, align).ok_or(Error::NoMemory)?;
-        let objects = match self.new_objects(window, size, id) {
-            Ok(objects) => objects,
-            Err(code) => {
+        let id = match self.segments.create(account, window, size) {
+            Ok(id) => id,
+            Err(refusal) => {
                 window::give_addresses(window, room);
-                return Err(error_of(code));
+                return Err(refusal);
             }
         };
-        let id = self.segments.create(window, size, may_use_reserve)?;
-        match self.objects.get_mut(id) {
-            Some(place) => *place = Some(objects),
-            None => self.objects.push(Some(objects)),
+        match self.new_objects(window, size, id) {
+            Ok(objects) => put(&mut self.objects, id, objects),
+            Err(code) => {
+                // Nobody has seen it: it goes at once.
+                self.destroy(id)?;
+                self.reap();
+                return Err(error_of(code).into());
+            }
         }
         Ok(id)
     }
 
+    /// Ends a segment: at once nobody can reach it any more, and little by little it goes.
     fn destroy(&mut self, id: Id) -> Result<(), Error> {
-        // First nobody can reach it any more, then it goes.
+        self.segments.destroy(id)?;
         if let Some(place) = self.objects.get_mut(id) {
             *place = None;
         }
-        let (window, size) = self.segments.destroy(&mut self.calls, id)?;
-        window::give_addresses(window, size.next_multiple_of(CHUNK));
         Ok(())
     }
 
-    fn copy(&mut self, from: Id) -> Result<(), Error> {
-        let objects = self
-            .objects
-            .get(from)
-            .and_then(Option::as_ref)
-            .ok_or(Error::NotFound)?;
-        let size = objects.region.get_state(0, 0).map_err(error_of)?.size;
-        let to = self.create(size, false)?;
-        if let Err(error) = self.segments.copy(&mut self.calls, from, to) {
-            self.destroy(to)?;
-            return Err(error);
+    /// Makes an account; its references are then in `outgoing`.
+    fn create_account(&mut self, limits: &proto::memory::Limits) -> Result<(), Refusal> {
+        let chunks = |bytes: u64| bytes.div_ceil(CHUNK) as usize;
+        let id = self.segments.create_account(accounts::Limits {
+            promised: chunks(limits.promised),
+            most: chunks(limits.most),
+            segments: limits.segments as usize,
+        })?;
+        match self.account_ports(id) {
+            Ok(ports) => put(&mut self.accounts, id, ports),
+            Err(code) => {
+                self.segments.end_account(id);
+                return Err(error_of(code).into());
+            }
         }
         Ok(())
     }
 
-    /// Serves a request: the reply, and the number of references that go with it.
-    fn serve(&mut self, kind: u64, id: Id, request: Request) -> Result<(Reply, u64), Error> {
-        let done = |()| (Reply::Done, 0);
+    fn account_ports(&self, id: accounts::Id) -> Result<AccountPorts, Code> {
+        let account = self.port(alias::of(alias::ACCOUNT, id))?;
+        let control = self.port(alias::of(alias::ACCOUNT_CONTROL, id))?;
+        account.reference_into(self.outgoing.get(0))?;
+        control.reference_into(self.outgoing.get(1))?;
+        Ok(AccountPorts {
+            _account: account,
+            _control: control,
+        })
+    }
+
+    /// Ends an account and all its segments.
+    fn end_account(&mut self, id: accounts::Id) {
+        for segment in self.segments.of_account(id) {
+            if let Some(place) = self.objects.get_mut(segment) {
+                *place = None;
+            }
+        }
+        self.segments.end_account(id);
+        if let Some(place) = self.accounts.get_mut(id) {
+            *place = None;
+        }
+    }
+
+    /// Does a step of taking apart what has ended.
+    fn reap(&mut self) {
+        self.segments.reap(&mut self.calls, &mut |window, size| {
+            window::give_addresses(window, size.next_multiple_of(CHUNK));
+        });
+    }
+
+    /// After something has ended: a step at once, which is often all, and the rest when there is time.
+    fn ended(&mut self) -> Answer {
+        self.reap();
+        if let Some(reaper) = self.reaper.as_ref().filter(|_| self.segments.has_ended()) {
+            let _ = reaper.interrupt();
+        }
+        (Reply::Done, 0)
+    }
+
+    fn copy(&mut self, from: Id) -> Result<Answer, Refusal> {
+        let (account, size) = self.segments.describe(from)?;
+        let to = self.create(account, size)?;
+        match self.segments.copy(&mut self.calls, from, to) {
+            Ok(progress) => Ok((reply_of(progress), 2)),
+            Err(refusal) => {
+                self.destroy(to)?;
+                self.ended();
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Serves a request.
+    fn serve(&mut self, kind: u64, id: usize, request: Request) -> Result<Answer, Refusal> {
         match (kind, request) {
-            (alias::SERVER | alias::RESERVE, Request::Create { size }) => {
-                self.create(size, kind == alias::RESERVE)?;
+            (alias::ACCOUNT, Request::Create { size }) => {
+                self.create(id, size)?;
                 Ok((Reply::Done, 2))
             }
-            (_, Request::Usage) => {
-                let id = (kind == alias::CONTROL).then_some(id);
-                let (total, free, resident) = self.segments.usage(id);
-                Ok((
-                    Reply::Usage {
-                        total,
-                        free,
-                        resident,
-                    },
-                    0,
-                ))
+            (alias::CONTROL, Request::Copy) => self.copy(id),
+            (alias::CONTROL, Request::CopyOn) => {
+                let progress = self.segments.copy_on(&mut self.calls, id)?;
+                Ok((reply_of(progress), 0))
             }
-            (alias::CONTROL, Request::Copy) => self.copy(id).map(|()| (Reply::Done, 2)),
-            (alias::CONTROL, Request::Discard { offset, size }) => self
-                .segments
-                .discard(&mut self.calls, id, offset, size)
-                .map(done),
-            (alias::CONTROL, Request::Populate { offset, size }) => self
-                .segments
-                .populate(&mut self.calls, id, offset, size)
-                .map(done),
-            (alias::CONTROL, Request::Destroy) => self.destroy(id).map(done),
-            _ => Err(Error::Invalid),
+            (alias::CONTROL, Request::Discard { offset, size }) => {
+                let progress = self.segments.discard(&mut self.calls, id, offset, size)?;
+                Ok((reply_of(progress), 0))
+            }
+            (alias::CONTROL, Request::Populate { offset, size }) => {
+                let progress = self.segments.populate(&mut self.calls, id, offset, size)?;
+                Ok((reply_of(progress), 0))
+            }
+            (alias::CONTROL, Request::Destroy) => {
+                self.destroy(id)?;
+                Ok(self.ended())
+            }
+            (alias::SUPERVISOR, Request::CreateAccount(limits)) => {
+                self.create_account(&limits)?;
+                Ok((Reply::Done, 2))
+            }
+            (alias::ACCOUNT_CONTROL, Request::EndAccount) => {
+                self.end_account(id);
+                Ok(self.ended())
+            }
+            (_, Request::Usage) => Ok((self.usage(kind, id), 0)),
+            _ => Err(Error::Invalid.into()),
         }
+    }
+
+    fn usage(&self, kind: u64, id: usize) -> Reply {
+        let of = |account| self.segments.usage(account);
+        let ((total, free), resident) = match kind {
+            alias::ACCOUNT | alias::ACCOUNT_CONTROL => (of(id), self.segments.taken(id)),
+            alias::CONTROL => match self.segments.describe(id) {
+                Ok((account, _)) => (of(account), self.segments.resident(id)),
+                Err(_) => ((0, 0), 0),
+            },
+            _ => (self.segments.machine_usage(), 0),
+        };
+        Reply::Usage {
+            total,
+            free,
+            resident,
+        }
+    }
+
+    /// Serves a fault or request that has come, and puts the answer into its registers; `None`: there is no answer.
+    fn handle(&mut self, code: Code, regs: &mut IpcRegs) -> Option<()> {
+        let (kind, id) = (regs.rdi >> 32, (regs.rdi & 0xffff_ffff) as usize);
+        let served = match code {
+            Code::Fault if kind == alias::KEEPER => {
+                let (offset, access) = (regs.rsi, regs.r10);
+                let served = self.segments.fault(&mut self.calls, id, offset, access);
+                served.map(|()| (Reply::Done, 0))
+            }
+            Code::Call if kind == alias::REAPER => {
+                self.reap();
+                Ok((Reply::More(u64::from(self.segments.has_ended())), 0))
+            }
+            Code::Call => match read(&regs.short_words(), regs.short_len()) {
+                Ok(request) => self.serve(kind, id, request),
+                Err(error) => Err(error.into()),
+            },
+            // A message that is too large for a request, or of a form that is not served.
+            _ => return None,
+        };
+        let reply = match served {
+            Ok(answer) => Ok(answer),
+            Err(Refusal::Error(error)) => Err(error),
+            Err(Refusal::Again) => {
+                // Without an answer the kernel delivers the same again, behind whoever waits.
+                self.reap();
+                return None;
+            }
+        };
+        if code == Code::Fault {
+            // Served or not, the thread tries again; if that was in vain, its manager hears of it.
+            *regs = IpcRegs::default();
+        } else {
+            let refs = reply.as_ref().map_or(0, |(_, refs)| *refs);
+            *regs = answer(&reply.map(|(reply, _)| reply));
+            regs.r15 = self.outgoing.list(refs);
+        }
+        Some(())
     }
 
     /// Waits for messages and answers them, for ever.
@@ -291,30 +447,9 @@ impl Server {
             regs.rbx = 0;
             // SAFETY: register messages touch no memory but the listed references.
             let code = unsafe { sys::ipc(call, &mut regs) };
-            let (kind, id) = (regs.rdi >> 32, (regs.rdi & 0xffff_ffff) as Id);
-            call = match code {
-                Code::Fault => {
-                    // Served or not, the thread tries again; if that was in vain, its manager
-                    // hears of it.
-                    if kind == alias::KEEPER {
-                        let _ = self.segments.fault(&mut self.calls, id, regs.rsi, regs.r10);
-                    }
-                    regs = IpcRegs::default();
-                    Call::ReplyWaitReceiveShort
-                }
-                Code::Call => {
-                    let words = regs.short_words();
-                    let reply = match read(&words, regs.short_len()) {
-                        Ok(request) => self.serve(kind, id, request),
-                        Err(error) => Err(error),
-                    };
-                    let refs = reply.as_ref().map_or(0, |(_, refs)| *refs);
-                    regs = answer(&reply.map(|(reply, _)| reply));
-                    regs.r15 = self.outgoing.list(refs as usize);
-                    Call::ReplyWaitReceiveShort
-                }
-                // A message that is too large for a request, or of a form that is not served.
-                _ => {
+            call = match self.handle(code, &mut regs) {
+                Some(()) => Call::ReplyWaitReceiveShort,
+                None => {
                     regs = IpcRegs::default();
                     Call::ServerWaitReceiveShort
                 }
@@ -323,8 +458,25 @@ impl Server {
     }
 }
 
-/// A request from the words of a register message.
-fn read(words: &[u64; 8], length: usize) -> Result<Request, Error> {
+/// The second thread: where the server itself would keep all others waiting, since it has the highest priority,
+/// this one asks it for a step at a time, and gets its turn with the programs.
+fn reaper(port: RefAt) {
+    loop {
+        sys::thread_wait_interrupt();
+        loop {
+            let mut regs = IpcRegs::to(port.0);
+            // SAFETY: a register message without references.
+            let code = unsafe { sys::ipc(Call::CallShort, &mut regs) };
+            let more = read::<Result<Reply, Error>>(&regs.short_words(), regs.short_len());
+            if code != Code::Ok || !matches!(more, Ok(Ok(Reply::More(1)))) {
+                break;
+            }
+        }
+    }
+}
+
+/// A request or reply from the words of a register message.
+fn read<T: DeserializeOwned>(words: &[u64; 8], length: usize) -> Result<T, Error> {
     let mut bytes = [0; MAX_SHORT as usize];
     for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
         chunk.copy_from_slice(&word.to_le_bytes());
@@ -387,28 +539,31 @@ fn set_up(root: RefAt) -> Result<Server, Code> {
         core::mem::forget(mapping);
         chunks.add(physical, size);
     }
-    // A sixteenth, at most 4 MB, for the servers.
-    let reserve = (chunks.total() / 16).min(64);
-    chunks.finish(reserve);
+    chunks.finish();
+    let spare = chunks.total() / SPARE_PART;
     let portset = Portset::new()?;
     let portset_ref = portset.reference()?;
     Ok(Server {
-        segments: Segments::new(chunks),
+        segments: Segments::new(chunks, spare),
         calls: Calls { root },
         objects: Vec::new(),
+        accounts: Vec::new(),
         portset,
         portset_ref,
         outgoing: RefBlock::new(2)?,
+        reaper: None,
     })
 }
 
 fn serve() -> Result<(), Code> {
     let reference = |index| start::passed(index).ok_or(Code::Invalid);
     let mut server = set_up(reference(passed::ROOT)?)?;
-    let port = server.port(alias::of(alias::SERVER, 0))?;
-    let reserve = server.port(alias::of(alias::RESERVE, 0))?;
-    port.reference_into(reference(passed::SERVER)?)?;
-    reserve.reference_into(reference(passed::RESERVE)?)?;
+    let supervisor = server.port(alias::of(alias::SUPERVISOR, 0))?;
+    supervisor.reference_into(reference(passed::SUPERVISOR)?)?;
+    let steps = server.port(alias::of(alias::REAPER, 0))?;
+    let steps_ref = steps.reference()?;
+    let thread = rt::thread::spawn_at(PRIORITY_PROGRAM, move || reaper(steps_ref.at()))?;
+    server.reaper = Some(thread.reference()?);
     reference(passed::STARTER)?.interrupt()?;
     server.run()
 }

@@ -7,11 +7,17 @@
 //! A chunk that is shared by copy on write is mapped without the right to write, in every place;
 //! whoever writes first gets a copy of the run, and the last place left takes the original over.
 //!
+//! **Nothing takes long.** What a client can make large (populating, discarding, copying, ending a segment)
+//! is done in steps of at most [`STEP`] units of work and the last chunk's, and between two steps the server
+//! serves whoever waits. How far a request has come is told to the client, who asks for the rest; a segment
+//! that has ended is nobody's and is taken apart by [`Segments::reap`].
+//!
 //! Key types: [`Segments`], and [`Machine`], through which all effects go.
+use crate::accounts::{self, Accounts, Limits};
 use crate::chunks::{Chunks, Index, CHUNK, PAGES};
 use abi::access::{ALL, EXECUTE, OBJECTS, READ, WRITE};
 use abi::PAGE_SIZE;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use proto::Error;
 
@@ -23,6 +29,14 @@ const SHARED: u64 = READ | EXECUTE;
 /// A fault brings in all absent pages of so many, aligned: neighbours are wanted next, and every
 /// growth of a run costs as much as a fault.
 pub const AROUND: u64 = 4;
+
+/// Units of work of a step, after which it ends. A unit is a mapping made, changed or taken away, a page
+/// zeroed or copied, an object destroyed, a search, or a run passed by.
+pub const STEP: u64 = 64;
+
+/// Most units of work of a step: the last run that it begins is finished, which may be to look for objects,
+/// to copy and to zero a chunk, and to change a mapping.
+pub const MOST_WORK: u64 = STEP + 2 * PAGES + 4;
 
 /// A piece of physical memory and where it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +65,61 @@ pub trait Machine {
     fn copy(&mut self, from: u64, to: u64, size: u64);
     /// Whether there are kernel objects in physical memory.
     fn has_objects(&mut self, physical: u64, size: u64) -> bool;
-    /// Destroys all kernel objects in physical memory.
-    fn destroy_objects(&mut self, physical: u64, size: u64);
+    /// Destroys at most so many kernel objects in physical memory: how many. Less than `most` means that
+    /// there is none left.
+    fn destroy_objects(&mut self, physical: u64, size: u64, most: u64) -> u64;
+}
+
+/// Why something was not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It cannot be.
+    Error(Error),
+    /// There may be room when segments that have ended are gone: after a step of that ([`Segments::reap`]) the
+    /// same request is to be made again.
+    Again,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Refusal::Error(error)
+    }
+}
+
+/// How far a request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It is done.
+    Done,
+    /// A step is done, and with it so many bytes from the start of the range.
+    More(u64),
+}
+
+/// The work of a step.
+struct Work {
+    left: u64,
+}
+
+impl Work {
+    const fn new() -> Self {
+        Work { left: STEP }
+    }
+
+    fn spend(&mut self, units: u64) {
+        self.left = self.left.saturating_sub(units);
+    }
+
+    const fn is_over(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Destroys objects in physical memory, as many as the step allows: whether none is left.
+    fn clear(&mut self, machine: &mut impl Machine, physical: u64, size: u64) -> bool {
+        let most = self.left;
+        let gone = machine.destroy_objects(physical, size, most);
+        self.spend(gone + 1);
+        gone < most
+    }
 }
 
 /// The present pages of one chunk of a segment.
@@ -63,21 +130,34 @@ struct Run {
     first: u8,
     /// End of the present pages.
     end: u8,
-    /// Mapped with all rights.
+    /// Mapped with all rights; the chunk is in no other place.
     own: bool,
     mapping: u64,
 }
 
 impl Run {
+    fn pages(&self) -> u64 {
+        u64::from(self.end - self.first)
+    }
+
     fn shown(&self, window: u64, number: u64, physical: u64) -> Shown {
         let first = u64::from(self.first) * PAGE_SIZE;
         Shown {
             address: window + number * CHUNK + first,
-            size: u64::from(self.end - self.first) * PAGE_SIZE,
+            size: self.pages() * PAGE_SIZE,
             physical: physical + first,
             rights: if self.own { OWN } else { SHARED },
         }
     }
+}
+
+/// What a segment is being made a copy of.
+#[derive(Clone, Copy, Debug)]
+struct Original {
+    id: Id,
+    serial: u64,
+    /// Chunks from this number on are still to be copied.
+    next: u64,
 }
 
 /// A segment.
@@ -85,18 +165,28 @@ impl Run {
 struct Segment {
     window: u64,
     size: u64,
-    may_use_reserve: bool,
+    account: accounts::Id,
+    /// Tells segments with the same number apart.
+    serial: u64,
     /// By number of the chunk in the segment.
     runs: BTreeMap<u64, Run>,
+    /// Runs that are not `own`.
+    shared: usize,
     /// Pages present.
     resident: u64,
+    original: Option<Original>,
 }
 
 /// All segments and the memory they are made of.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Segments {
     chunks: Chunks,
+    accounts: Accounts,
     segments: Vec<Option<Segment>>,
+    vacant: Vec<Id>,
+    /// Those that have ended and are to be taken apart.
+    ended: VecDeque<Segment>,
+    serial: u64,
     /// Runs in all segments, which is what the server's own memory is used for.
     runs: usize,
     /// Most of them.
@@ -110,73 +200,134 @@ pub type Id = usize;
 pub const MAX_SEGMENTS: usize = 4096;
 
 impl Segments {
-    /// No segments; `chunks` is the memory there is.
+    /// No segments and no accounts; `chunks` is the memory there is, of which `spare` chunks are kept for the
+    /// promises of new accounts.
     #[must_use]
-    pub fn new(chunks: Chunks) -> Self {
+    pub fn new(chunks: Chunks, spare: usize) -> Self {
         // Sharing multiplies the runs of a chunk.
         let max_runs = chunks.total() * 2;
         Segments {
             chunks,
+            accounts: Accounts::new(spare),
             segments: Vec::new(),
+            vacant: Vec::new(),
+            ended: VecDeque::new(),
+            serial: 0,
             runs: 0,
             max_runs,
         }
     }
 
-    fn get(&mut self, id: Id) -> Result<&mut Segment, Error> {
+    fn get(&self, id: Id) -> Result<&Segment, Error> {
         self.segments
-            .get_mut(id)
-            .and_then(Option::as_mut)
+            .get(id)
+            .and_then(Option::as_ref)
             .ok_or(Error::NotFound)
     }
 
-    /// The number that the next segment will have.
-    pub fn next_id(&self) -> Result<Id, Error> {
-        let id = self
-            .segments
-            .iter()
-            .position(Option::is_none)
-            .unwrap_or(self.segments.len());
-        if id < MAX_SEGMENTS {
-            Ok(id)
-        } else {
-            Err(Error::NoMemory)
+    /// Makes an account.
+    pub fn create_account(&mut self, limits: Limits) -> Result<accounts::Id, Refusal> {
+        let made = self.accounts.create(limits, self.chunks.free());
+        self.or_again(made)
+    }
+
+    /// Ends an account and all its segments.
+    pub fn end_account(&mut self, account: accounts::Id) {
+        for (id, place) in self.segments.iter_mut().enumerate() {
+            if place.as_ref().is_some_and(|s| s.account == account) {
+                self.ended.extend(place.take());
+                self.vacant.push(id);
+            }
         }
+        self.accounts.end(account);
+    }
+
+    /// The segments of an account.
+    pub fn of_account(&self, account: accounts::Id) -> impl Iterator<Item = Id> + '_ {
+        self.segments
+            .iter()
+            .enumerate()
+            .filter(move |(_, place)| place.as_ref().is_some_and(|s| s.account == account))
+            .map(|(id, _)| id)
+    }
+
+    /// Account and size of a segment.
+    pub fn describe(&self, id: Id) -> Result<(accounts::Id, u64), Error> {
+        self.get(id).map(|segment| (segment.account, segment.size))
     }
 
     /// Makes a segment of `size` bytes with its window at this address (a multiple of the size of
     /// a chunk).
-    pub fn create(&mut self, window: u64, size: u64, may_use_reserve: bool) -> Result<Id, Error> {
-        let id = self.next_id()?;
-        let segment = Segment {
+    pub fn create(&mut self, account: accounts::Id, window: u64, size: u64) -> Result<Id, Refusal> {
+        let made = self.new_segment(account, window, size);
+        self.or_again(made)
+    }
+
+    fn new_segment(&mut self, account: accounts::Id, window: u64, size: u64) -> Result<Id, Error> {
+        if !self.accounts.may_have_segment(account) {
+            return Err(Error::NoMemory);
+        }
+        let id = match self.vacant.pop() {
+            Some(id) => id,
+            None if self.segments.len() < MAX_SEGMENTS => {
+                self.segments.push(None);
+                self.segments.len() - 1
+            }
+            None => return Err(Error::NoMemory),
+        };
+        self.serial += 1;
+        self.segments[id] = Some(Segment {
             window,
             size,
-            may_use_reserve,
+            account,
+            serial: self.serial,
             runs: BTreeMap::new(),
+            shared: 0,
             resident: 0,
-        };
-        match self.segments.get_mut(id) {
-            Some(place) => *place = Some(segment),
-            None => self.segments.push(Some(segment)),
-        }
+            original: None,
+        });
+        self.accounts.change(account, |a| a.segments += 1);
         Ok(id)
     }
 
-    /// Bytes of memory, of which free for this segment or, without one, for ordinary segments; and
-    /// bytes present in the segment.
+    /// When there is no room but there may be some when what has ended is gone, says so.
+    fn or_again<T>(&self, result: Result<T, Error>) -> Result<T, Refusal> {
+        result.map_err(|error| match error {
+            Error::NoMemory if !self.ended.is_empty() => Refusal::Again,
+            error => Refusal::Error(error),
+        })
+    }
+
+    /// Bytes of memory, and how many more an account may take.
     #[must_use]
-    pub fn usage(&self, id: Option<Id>) -> (u64, u64, u64) {
-        let segment = id
-            .and_then(|id| self.segments.get(id))
-            .and_then(Option::as_ref);
-        let free = self
-            .chunks
-            .available(segment.is_some_and(|s| s.may_use_reserve));
+    pub fn usage(&self, account: accounts::Id) -> (u64, u64) {
         (
             self.chunks.total() as u64 * CHUNK,
-            free as u64 * CHUNK,
-            segment.map_or(0, |s| s.resident * PAGE_SIZE),
+            self.accounts.room(account, self.chunks.free()) as u64 * CHUNK,
         )
+    }
+
+    /// Bytes of memory, and how many of them are in no segment.
+    #[must_use]
+    pub fn machine_usage(&self) -> (u64, u64) {
+        (
+            self.chunks.total() as u64 * CHUNK,
+            self.chunks.free() as u64 * CHUNK,
+        )
+    }
+
+    /// Bytes present in a segment.
+    #[must_use]
+    pub fn resident(&self, id: Id) -> u64 {
+        self.get(id).map_or(0, |s| s.resident * PAGE_SIZE)
+    }
+
+    /// Bytes that an account has taken.
+    #[must_use]
+    pub fn taken(&self, account: accounts::Id) -> u64 {
+        self.accounts
+            .get(account)
+            .map_or(0, |a| a.chunks as u64 * CHUNK)
     }
 
     /// Serves a fault: `Ok` when the access can be tried again.
@@ -186,26 +337,36 @@ impl Segments {
         id: Id,
         offset: u64,
         access: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Refusal> {
         let segment = self.get(id)?;
         if offset >= segment.size {
-            return Err(Error::Invalid);
+            return Err(Error::Invalid.into());
         }
         let pages = segment.size.div_ceil(PAGE_SIZE) - offset / CHUNK * PAGES;
         let page = offset / PAGE_SIZE % PAGES;
         let first = page / AROUND * AROUND;
         let end = (first + AROUND).min(pages);
-        self.bring(
-            machine,
-            id,
-            offset / CHUNK,
-            (first as u8, page as u8, end as u8),
-            access,
-        )
+        let range = (first as u8, page as u8, end as u8);
+        let brought = self.bring(machine, id, offset / CHUNK, range, access);
+        self.or_again(brought.map(drop))
+    }
+
+    /// Takes a chunk for an account.
+    fn allocate(
+        chunks: &mut Chunks,
+        accounts: &mut Accounts,
+        account: accounts::Id,
+    ) -> Result<Index, Error> {
+        if accounts.room(account, chunks.free()) == 0 {
+            return Err(Error::NoMemory);
+        }
+        let chunk = chunks.allocate().ok_or(Error::NoMemory)?;
+        accounts.change(account, |a| a.chunks += 1);
+        Ok(chunk)
     }
 
     /// Makes page `at` of a chunk present for this access, and those from `first` to `end` with it
-    /// as far as that is no more than lengthening the run.
+    /// as far as that is no more than lengthening the run. Returns the units of work.
     fn bring(
         &mut self,
         machine: &mut impl Machine,
@@ -213,25 +374,25 @@ impl Segments {
         number: u64,
         (first, at, end): (u8, u8, u8),
         access: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<u64, Error> {
         let Segments {
             chunks,
+            accounts,
             segments,
             runs,
             max_runs,
+            ..
         } = self;
         let segment = segments
             .get_mut(id)
             .and_then(Option::as_mut)
             .ok_or(Error::NotFound)?;
-        let window = segment.window;
+        let (window, account) = (segment.window, segment.account);
         let Some(run) = segment.runs.get_mut(&number) else {
             if *runs >= *max_runs {
                 return Err(Error::NoMemory);
             }
-            let chunk = chunks
-                .allocate(segment.may_use_reserve)
-                .ok_or(Error::NoMemory)?;
+            let chunk = Segments::allocate(chunks, accounts, account)?;
             let physical = chunks.address(chunk);
             let mut run = Run {
                 chunk,
@@ -245,18 +406,22 @@ impl Segments {
             let Some(mapping) = machine.map(shown) else {
                 let _ = chunks.leave(chunk);
                 chunks.release(chunk);
+                accounts.change(account, |a| a.chunks -= 1);
                 return Err(Error::NoMemory);
             };
             run.mapping = mapping;
-            segment.resident += u64::from(end - first);
+            segment.resident += run.pages();
             segment.runs.insert(number, run);
             *runs += 1;
-            return Ok(());
+            accounts.change(account, |a| a.runs += 1);
+            return Ok(1 + run.pages());
         };
         let inside = (run.first..run.end).contains(&at);
         let mut changed = false;
+        let mut work = 1;
         if !run.own && (!inside || access & (WRITE | OBJECTS) != 0) {
-            unshare(chunks, machine, run, segment.may_use_reserve)?;
+            work += unshare(chunks, accounts, account, machine, run)?;
+            segment.shared -= 1;
             changed = true;
         }
         let before = *run;
@@ -265,6 +430,7 @@ impl Segments {
             let (low, high) = (run.first.min(first), run.end.max(end));
             for (from, to) in [(low, run.first), (run.end, high)] {
                 if from < to {
+                    work += u64::from(to - from);
                     machine.zero(
                         physical + u64::from(from) * PAGE_SIZE,
                         u64::from(to - from) * PAGE_SIZE,
@@ -275,55 +441,100 @@ impl Segments {
             changed = true;
         }
         if changed {
+            work += 1;
             let shown = run.shown(window, number, chunks.address(run.chunk));
             if !machine.change(run.mapping, shown) {
                 (run.first, run.end) = (before.first, before.end);
                 return Err(Error::NoMemory);
             }
-            segment.resident += u64::from(run.end - run.first);
-            segment.resident -= u64::from(before.end - before.first);
+            segment.resident += run.pages();
+            segment.resident -= before.pages();
         }
-        Ok(())
+        Ok(work)
     }
 
-    /// Makes all pages of a range present and writable.
+    /// Does a step of making all pages of a range present and writable.
     pub fn populate(
         &mut self,
         machine: &mut impl Machine,
         id: Id,
         offset: u64,
         size: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<Progress, Refusal> {
         let (from, to) = self.range(id, offset, size)?;
+        let mut work = Work::new();
         for (number, first, end) in pieces(from, to) {
-            self.bring(machine, id, number, (first, first, end), WRITE)?;
-            self.bring(machine, id, number, (first, end - 1, end), WRITE)?;
+            if work.is_over() {
+                return Ok(Progress::More(number * CHUNK - offset));
+            }
+            for at in [first, end - 1] {
+                let brought = self.bring(machine, id, number, (first, at, end), WRITE);
+                work.spend(self.or_again(brought)?);
+            }
         }
-        Ok(())
+        Ok(Progress::Done)
     }
 
     /// The range in pages, outermost.
-    fn range(&mut self, id: Id, offset: u64, size: u64) -> Result<(u64, u64), Error> {
+    fn range(&self, id: Id, offset: u64, size: u64) -> Result<(u64, u64), Error> {
         let segment = self.get(id)?;
         let end = offset.checked_add(size).filter(|end| *end <= segment.size);
         let end = end.ok_or(Error::Invalid)?;
         Ok((offset / PAGE_SIZE, end.div_ceil(PAGE_SIZE)))
     }
 
-    /// Gives the pages of a range back; objects in them die.
+    /// Does a step of giving the pages of a range back; objects in them die.
     pub fn discard(
         &mut self,
         machine: &mut impl Machine,
         id: Id,
         offset: u64,
         size: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<Progress, Refusal> {
         if !offset.is_multiple_of(PAGE_SIZE) || !size.is_multiple_of(PAGE_SIZE) {
-            return Err(Error::Invalid);
+            return Err(Error::Invalid.into());
         }
         let (from, to) = self.range(id, offset, size)?;
+        if from >= to {
+            return Ok(Progress::Done);
+        }
+        let mut work = Work::new();
+        let numbers = (from / PAGES, (to - 1) / PAGES);
+        let mut next = numbers.0;
+        while let Some(number) = self.run_from(id, next).filter(|n| *n <= numbers.1) {
+            let cleared = if work.is_over() {
+                false
+            } else {
+                let discarded = self.discard_in(machine, id, number, (from, to), &mut work);
+                self.or_again(discarded)?
+            };
+            if !cleared {
+                let reached = (number * CHUNK).max(offset);
+                return Ok(Progress::More(reached - offset));
+            }
+            next = number + 1;
+        }
+        Ok(Progress::Done)
+    }
+
+    /// Number of the first run of a segment from this number on.
+    fn run_from(&self, id: Id, number: u64) -> Option<u64> {
+        let segment = self.get(id).ok()?;
+        segment.runs.range(number..).next().map(|(at, _)| *at)
+    }
+
+    /// Gives back what a run has of the pages `from..to`: false when the step ended before that.
+    fn discard_in(
+        &mut self,
+        machine: &mut impl Machine,
+        id: Id,
+        number: u64,
+        (from, to): (u64, u64),
+        work: &mut Work,
+    ) -> Result<bool, Error> {
         let Segments {
             chunks,
+            accounts,
             segments,
             runs,
             ..
@@ -332,165 +543,291 @@ impl Segments {
             .get_mut(id)
             .and_then(Option::as_mut)
             .ok_or(Error::NotFound)?;
-        if from >= to {
-            return Ok(());
+        let account = segment.account;
+        work.spend(1);
+        let low = from.saturating_sub(number * PAGES).min(PAGES) as u8;
+        let high = (to - number * PAGES).min(PAGES) as u8;
+        let Some(run) = segment.runs.get_mut(&number) else {
+            return Ok(true);
+        };
+        let (low, high) = (low.max(run.first), high.min(run.end));
+        if low >= high {
+            return Ok(true);
         }
-        let numbers: Vec<u64> = segment
-            .runs
-            .range(from / PAGES..=(to - 1) / PAGES)
-            .map(|(number, _)| *number)
-            .collect();
-        for number in numbers {
-            let low = from.saturating_sub(number * PAGES).min(PAGES) as u8;
-            let high = (to - number * PAGES).min(PAGES) as u8;
-            let Some(run) = segment.runs.get_mut(&number) else {
-                continue;
-            };
-            let (low, high) = (low.max(run.first), high.min(run.end));
-            if low >= high {
-                continue;
-            }
-            if low == run.first && high == run.end {
-                segment.resident -= u64::from(run.end - run.first);
-                let run = *run;
-                segment.runs.remove(&number);
-                *runs -= 1;
-                drop_run(chunks, machine, &run);
-                continue;
-            }
-            let before = *run;
-            if low > run.first && high < run.end {
-                // In the middle of the run: the pages stay, as zero pages of one's own.
-                if !run.own {
-                    unshare(chunks, machine, run, segment.may_use_reserve)?;
-                }
-            } else if low == run.first {
-                run.first = high;
-            } else {
-                run.end = low;
-            }
-            let physical = chunks.address(run.chunk);
-            let shown = run.shown(segment.window, number, physical);
-            machine.change(run.mapping, shown);
-            // A shared chunk has no objects, and its pages are still someone else's.
-            if run.own {
-                let start = physical + u64::from(low) * PAGE_SIZE;
-                let size = u64::from(high - low) * PAGE_SIZE;
-                machine.destroy_objects(start, size);
-                if run.first == before.first && run.end == before.end {
-                    machine.zero(start, size);
-                }
-            }
-            segment.resident -= u64::from(before.end - before.first);
-            segment.resident += u64::from(run.end - run.first);
+        // The objects go while the pages are still there: an interrupted step leaves nothing behind that
+        // nobody knows of.
+        let physical = chunks.address(run.chunk);
+        let start = physical + u64::from(low) * PAGE_SIZE;
+        let size = u64::from(high - low) * PAGE_SIZE;
+        if run.own && !work.clear(machine, start, size) {
+            return Ok(false);
         }
-        Ok(())
+        if low == run.first && high == run.end {
+            segment.resident -= run.pages();
+            let run = *run;
+            segment.runs.remove(&number);
+            segment.shared -= usize::from(!run.own);
+            *runs -= 1;
+            accounts.change(account, |a| a.runs -= 1);
+            drop_run(chunks, accounts, account, machine, &run);
+            work.spend(1);
+            return Ok(true);
+        }
+        let before = *run;
+        if low > run.first && high < run.end {
+            // In the middle of the run: the pages stay, as zero pages of one's own.
+            if !run.own {
+                work.spend(unshare(chunks, accounts, account, machine, run)?);
+                segment.shared -= 1;
+            }
+        } else if low == run.first {
+            run.first = high;
+        } else {
+            run.end = low;
+        }
+        let physical = chunks.address(run.chunk);
+        let shown = run.shown(segment.window, number, physical);
+        machine.change(run.mapping, shown);
+        work.spend(1);
+        // A shared chunk has no objects, and its pages are still someone else's.
+        if run.own {
+            let start = physical + u64::from(low) * PAGE_SIZE;
+            clear_late(machine, start, size);
+            if run.first == before.first && run.end == before.end {
+                machine.zero(start, size);
+                work.spend(u64::from(high - low));
+            }
+        }
+        segment.resident -= before.pages();
+        segment.resident += run.pages();
+        Ok(true)
     }
 
-    /// Makes the (new, empty) segment `to` a copy of `from`. If memory runs out on the way, what
-    /// has been copied stays, and the caller destroys `to`.
-    pub fn copy(&mut self, machine: &mut impl Machine, from: Id, to: Id) -> Result<(), Error> {
-        let numbers: Vec<u64> = self.get(from)?.runs.keys().copied().collect();
-        self.get(to)?;
-        for number in numbers {
-            if self.runs >= self.max_runs {
-                return Err(Error::NoMemory);
-            }
-            let source = self.get(from)?;
-            let window = source.window;
-            let Some(run) = source.runs.get_mut(&number) else {
-                continue;
+    /// Begins to make the (new, empty) segment `to`, of the same account, a copy of `from`, and does a step of
+    /// it. What is written to either before the last step is done is in the copy or is not. On an error
+    /// what has been copied stays, and the caller destroys `to`.
+    pub fn copy(
+        &mut self,
+        machine: &mut impl Machine,
+        from: Id,
+        to: Id,
+    ) -> Result<Progress, Refusal> {
+        let original = Original {
+            id: from,
+            serial: self.get(from)?.serial,
+            next: 0,
+        };
+        if self.get(from)?.account != self.get(to)?.account {
+            return Err(Error::Invalid.into());
+        }
+        if let Some(segment) = self.segments.get_mut(to).and_then(Option::as_mut) {
+            segment.original = Some(original);
+        }
+        self.copy_on(machine, to)
+    }
+
+    /// Does the next step of a copy.
+    pub fn copy_on(&mut self, machine: &mut impl Machine, to: Id) -> Result<Progress, Refusal> {
+        let mut work = Work::new();
+        loop {
+            let Some(original) = self.get(to)?.original else {
+                return Ok(Progress::Done);
             };
-            let original = *run;
-            let physical = self.chunks.address(original.chunk);
-            let shown = original.shown(window, number, physical);
-            let target_window = self.get(to)?.window;
-            let may_use_reserve = self.get(to)?.may_use_reserve;
-            let mut copy = original;
-            if original.own && machine.has_objects(shown.physical, shown.size) {
-                // Pages with objects are never copied on write.
-                let chunk = self
-                    .chunks
-                    .allocate(may_use_reserve)
-                    .ok_or(Error::NoMemory)?;
-                let at = self.chunks.address(chunk);
-                machine.copy(shown.physical, at + (shown.physical - physical), shown.size);
-                copy.chunk = chunk;
-            } else {
-                let mut shared = original;
-                shared.own = false;
-                // No write may slip in between: first the right to write goes.
-                if original.own
-                    && !machine.change(original.mapping, shared.shown(window, number, physical))
-                {
+            let known = self
+                .get(original.id)
+                .is_ok_and(|s| s.serial == original.serial);
+            if !known {
+                return Err(Error::NotFound.into());
+            }
+            let next = self.run_from(original.id, original.next);
+            if next.is_some() && work.is_over() {
+                return Ok(Progress::More(original.next * CHUNK));
+            }
+            if let Some(number) = next {
+                let copied = self.copy_run(machine, original.id, to, number, &mut work);
+                self.or_again(copied)?;
+            }
+            if let Some(segment) = self.segments.get_mut(to).and_then(Option::as_mut) {
+                segment.original = next.map(|number| Original {
+                    next: number + 1,
+                    ..original
+                });
+            }
+        }
+    }
+
+    fn copy_run(
+        &mut self,
+        machine: &mut impl Machine,
+        from: Id,
+        to: Id,
+        number: u64,
+        work: &mut Work,
+    ) -> Result<(), Error> {
+        work.spend(1);
+        let target = self.get(to)?;
+        let (target_window, account) = (target.window, target.account);
+        let there = target.runs.contains_key(&number);
+        let source = self.get(from)?;
+        let Some(original) = source.runs.get(&number).copied().filter(|_| !there) else {
+            return Ok(());
+        };
+        if self.runs >= self.max_runs || !self.accounts.may_share(account) {
+            return Err(Error::NoMemory);
+        }
+        let physical = self.chunks.address(original.chunk);
+        let shown = original.shown(source.window, number, physical);
+        let mut copy = original;
+        work.spend(2);
+        if original.own && machine.has_objects(shown.physical, shown.size) {
+            // Pages with objects are never copied on write.
+            let chunk = Segments::allocate(&mut self.chunks, &mut self.accounts, account)?;
+            let at = self.chunks.address(chunk);
+            machine.copy(shown.physical, at + (shown.physical - physical), shown.size);
+            work.spend(original.pages());
+            copy.chunk = chunk;
+        } else {
+            let rights = SHARED;
+            // No write may slip in between: first the right to write goes.
+            if original.own {
+                work.spend(1);
+                if !machine.change(original.mapping, Shown { rights, ..shown }) {
                     return Err(Error::NoMemory);
                 }
-                if let Some(run) = self.get(from)?.runs.get_mut(&number) {
-                    *run = shared;
+                if let Some(source) = self.segments.get_mut(from).and_then(Option::as_mut) {
+                    source.shared += 1;
+                    if let Some(run) = source.runs.get_mut(&number) {
+                        run.own = false;
+                    }
                 }
-                self.chunks.share(original.chunk);
-                copy.own = false;
             }
-            let at = self.chunks.address(copy.chunk);
-            let Some(mapping) = machine.map(copy.shown(target_window, number, at)) else {
-                if self.chunks.leave(copy.chunk) {
-                    self.chunks.release(copy.chunk);
-                }
-                return Err(Error::NoMemory);
-            };
-            copy.mapping = mapping;
-            let target = self.get(to)?;
-            target.resident += u64::from(copy.end - copy.first);
-            target.runs.insert(number, copy);
-            self.runs += 1;
+            self.chunks.share(original.chunk);
+            copy.own = false;
         }
+        let at = self.chunks.address(copy.chunk);
+        let Some(mapping) = machine.map(copy.shown(target_window, number, at)) else {
+            if self.chunks.leave(copy.chunk) {
+                self.chunks.release(copy.chunk);
+                self.accounts.change(account, |a| a.chunks -= 1);
+            }
+            return Err(Error::NoMemory);
+        };
+        copy.mapping = mapping;
+        if let Some(target) = self.segments.get_mut(to).and_then(Option::as_mut) {
+            target.resident += copy.pages();
+            target.shared += usize::from(!copy.own);
+            target.runs.insert(number, copy);
+        }
+        self.runs += 1;
+        self.accounts.change(account, |a| a.runs += 1);
         Ok(())
     }
 
-    /// Ends a segment: its window, so that its addresses can be used again.
-    pub fn destroy(&mut self, machine: &mut impl Machine, id: Id) -> Result<(u64, u64), Error> {
+    /// Ends a segment. It is taken apart by [`Segments::reap`], and its window is in use until then.
+    pub fn destroy(&mut self, id: Id) -> Result<(), Error> {
         let place = self.segments.get_mut(id).ok_or(Error::NotFound)?;
         let segment = place.take().ok_or(Error::NotFound)?;
-        for run in segment.runs.values() {
-            drop_run(&mut self.chunks, machine, run);
+        self.vacant.push(id);
+        self.ended.push_back(segment);
+        Ok(())
+    }
+
+    /// Whether there are ended segments to be taken apart.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// Does a step of taking ended segments apart. The windows of those that are gone are handed to `give`.
+    pub fn reap(&mut self, machine: &mut impl Machine, give: &mut impl FnMut(u64, u64)) {
+        self.take_apart(machine);
+        while let Some(segment) = self.ended.front().filter(|s| s.runs.is_empty()) {
+            give(segment.window, segment.size);
+            let account = segment.account;
+            self.ended.pop_front();
+            self.accounts.change(account, |a| a.segments -= 1);
         }
-        self.runs -= segment.runs.len();
-        Ok((segment.window, segment.size))
+    }
+
+    /// Takes pages out of segments that have ended.
+    fn take_apart(&mut self, machine: &mut impl Machine) {
+        let Segments {
+            chunks,
+            accounts,
+            ended,
+            runs,
+            ..
+        } = self;
+        let mut work = Work::new();
+        for segment in ended {
+            let account = segment.account;
+            while let Some(entry) = segment.runs.last_entry() {
+                if work.is_over() {
+                    return;
+                }
+                let run = *entry.get();
+                work.spend(1);
+                // All of it: a run may have been longer once.
+                let alone = !chunks.is_shared(run.chunk);
+                if alone && !work.clear(machine, chunks.address(run.chunk), CHUNK) {
+                    return;
+                }
+                entry.remove();
+                *runs -= 1;
+                accounts.change(account, |a| a.runs -= 1);
+                drop_run(chunks, accounts, account, machine, &run);
+            }
+        }
     }
 }
 
-/// Gives a run a chunk of its own with the same content. The mapping is not yet changed.
+/// Gives a run a chunk of its own with the same content: the work. The mapping is not yet changed.
 fn unshare(
     chunks: &mut Chunks,
+    accounts: &mut Accounts,
+    account: accounts::Id,
     machine: &mut impl Machine,
     run: &mut Run,
-    may_use_reserve: bool,
-) -> Result<(), Error> {
+) -> Result<u64, Error> {
+    let mut work = 0;
     if chunks.is_shared(run.chunk) {
-        let chunk = chunks.allocate(may_use_reserve).ok_or(Error::NoMemory)?;
+        let chunk = Segments::allocate(chunks, accounts, account)?;
         let first = u64::from(run.first) * PAGE_SIZE;
         machine.copy(
             chunks.address(run.chunk) + first,
             chunks.address(chunk) + first,
-            u64::from(run.end - run.first) * PAGE_SIZE,
+            run.pages() * PAGE_SIZE,
         );
+        work += run.pages();
         // Shared, so this is not the last place.
         let _ = chunks.leave(run.chunk);
         run.chunk = chunk;
     }
     run.own = true;
-    Ok(())
+    Ok(work)
 }
 
-/// Takes a run out of the world. Its chunk is cleared of objects when nobody else has it; its data
+/// Takes a run out of the world. If nobody else has its chunk the caller has cleared that of objects; its data
 /// is overwritten before a page is shown again.
-fn drop_run(chunks: &mut Chunks, machine: &mut impl Machine, run: &Run) {
+fn drop_run(
+    chunks: &mut Chunks,
+    accounts: &mut Accounts,
+    account: accounts::Id,
+    machine: &mut impl Machine,
+    run: &Run,
+) {
     machine.unmap(run.mapping);
     if chunks.leave(run.chunk) {
-        // All of it: a run may have been longer once.
-        machine.destroy_objects(chunks.address(run.chunk), CHUNK);
+        clear_late(machine, chunks.address(run.chunk), CHUNK);
         chunks.release(run.chunk);
+        accounts.change(account, |a| a.chunks -= 1);
     }
+}
+
+/// Destroys what objects have been made in memory after it was cleared and before it was hidden: with one
+/// processor none, since nobody runs in between, with several a few.
+fn clear_late(machine: &mut impl Machine, physical: u64, size: u64) {
+    while machine.destroy_objects(physical, size, STEP) == STEP {}
 }
 
 /// The chunks that the pages `from..to` touch: number, first page, end.
@@ -511,308 +848,4 @@ fn pieces(from: u64, to: u64) -> impl Iterator<Item = (u64, u8, u8)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Machine, Segments, Shown};
-    use crate::chunks::{Chunks, CHUNK};
-    use abi::access::{READ, WRITE};
-    use alloc::collections::BTreeMap;
-    use alloc::vec;
-    use alloc::vec::Vec;
-    use proto::Error;
-
-    /// Physical memory with one byte and perhaps an object per page.
-    #[derive(Default)]
-    struct Model {
-        bytes: BTreeMap<u64, u8>,
-        objects: BTreeMap<u64, ()>,
-        mappings: BTreeMap<u64, Shown>,
-        next: u64,
-        fail_map: bool,
-    }
-
-    impl Model {
-        fn find(&self, address: u64) -> Option<(u64, u64)> {
-            self.mappings.values().find_map(|m| {
-                (m.address..m.address + m.size)
-                    .contains(&address)
-                    .then(|| (m.physical + (address - m.address), m.rights))
-            })
-        }
-    }
-
-    impl Machine for Model {
-        fn map(&mut self, shown: Shown) -> Option<u64> {
-            if self.fail_map {
-                return None;
-            }
-            for m in self.mappings.values() {
-                assert!(
-                    shown.address + shown.size <= m.address || m.address + m.size <= shown.address
-                );
-            }
-            self.next += 1;
-            self.mappings.insert(self.next, shown);
-            Some(self.next)
-        }
-        fn change(&mut self, mapping: u64, shown: Shown) -> bool {
-            assert!(shown.size > 0);
-            self.mappings.insert(mapping, shown).is_some()
-        }
-        fn unmap(&mut self, mapping: u64) {
-            self.mappings.remove(&mapping).unwrap();
-        }
-        fn zero(&mut self, physical: u64, size: u64) {
-            for page in (physical..physical + size).step_by(4096) {
-                assert!(!self.objects.contains_key(&page), "zeroed over an object");
-                self.bytes.insert(page, 0);
-            }
-        }
-        fn copy(&mut self, from: u64, to: u64, size: u64) {
-            for page in (0..size).step_by(4096) {
-                self.bytes.insert(to + page, self.bytes[&(from + page)]);
-            }
-        }
-        fn has_objects(&mut self, physical: u64, size: u64) -> bool {
-            self.objects
-                .range(physical..physical + size)
-                .next()
-                .is_some()
-        }
-        fn destroy_objects(&mut self, physical: u64, size: u64) {
-            self.objects
-                .retain(|page, ()| !(physical..physical + size).contains(page));
-        }
-    }
-
-    struct World {
-        segments: Segments,
-        model: Model,
-        windows: Vec<(usize, u64)>,
-        created: u64,
-    }
-
-    const SIZE: u64 = 8 * CHUNK;
-
-    impl World {
-        fn new(chunks: u64) -> Self {
-            let mut memory = Chunks::new();
-            memory.add(0x10_0000, chunks * CHUNK);
-            memory.finish(0);
-            let mut model = Model::default();
-            // What was there before.
-            for page in 0..chunks * 16 {
-                model.bytes.insert(0x10_0000 + page * 4096, 0xee);
-            }
-            World {
-                segments: Segments::new(memory),
-                model,
-                windows: Vec::new(),
-                created: 0,
-            }
-        }
-
-        fn create(&mut self) -> usize {
-            self.created += 1;
-            let window = 0x1000_0000_0000 + self.created * 16 * SIZE;
-            let id = self.segments.create(window, SIZE, false).unwrap();
-            self.windows.retain(|(other, _)| *other != id);
-            self.windows.push((id, window));
-            id
-        }
-
-        fn window(&self, id: usize) -> u64 {
-            self.windows
-                .iter()
-                .find(|(other, _)| *other == id)
-                .unwrap()
-                .1
-        }
-
-        /// An access of a program: faults until it succeeds.
-        fn access(&mut self, id: usize, page: u64, write: Option<u8>) -> Result<u8, Error> {
-            let need = if write.is_some() { WRITE } else { READ };
-            for _ in 0..2 {
-                if let Some((physical, rights)) = self.model.find(self.window(id) + page * 4096) {
-                    if rights & need != 0 {
-                        if let Some(value) = write {
-                            self.model.bytes.insert(physical, value);
-                        }
-                        return Ok(self.model.bytes[&physical]);
-                    }
-                }
-                self.segments
-                    .fault(&mut self.model, id, page * 4096, need)?;
-            }
-            panic!("a served fault did not help");
-        }
-    }
-
-    #[test]
-    fn zero_pages_appear_and_go() {
-        let mut w = World::new(16);
-        let id = w.create();
-        assert_eq!(w.access(id, 5, None), Ok(0));
-        assert_eq!(w.access(id, 5, Some(7)), Ok(7));
-        assert_eq!(w.access(id, 0, Some(1)), Ok(1));
-        assert_eq!(w.access(id, 5, None), Ok(7));
-        assert_eq!(w.model.mappings.len(), 1);
-        assert_eq!(
-            w.segments.usage(Some(id)),
-            (16 * CHUNK, 15 * CHUNK, 8 * 4096)
-        );
-        w.segments
-            .discard(&mut w.model, id, 5 * 4096, 4096)
-            .unwrap();
-        assert_eq!(w.access(id, 5, None), Ok(0));
-        assert_eq!(w.access(id, 0, None), Ok(1));
-        assert_eq!(
-            w.segments.fault(&mut w.model, id, SIZE, READ),
-            Err(Error::Invalid)
-        );
-        assert_eq!(
-            w.segments.fault(&mut w.model, id + 1, 0, READ),
-            Err(Error::NotFound)
-        );
-        w.segments.destroy(&mut w.model, id).unwrap();
-        assert!(w.model.mappings.is_empty());
-        assert_eq!(w.segments.usage(None).1, 16 * CHUNK);
-    }
-
-    #[test]
-    fn memory_runs_out_and_comes_back() {
-        let mut w = World::new(2);
-        let id = w.create();
-        assert_eq!(w.access(id, 0, None), Ok(0));
-        assert_eq!(w.access(id, 16, None), Ok(0));
-        assert_eq!(w.access(id, 32, None), Err(Error::NoMemory));
-        assert_eq!(
-            w.segments.populate(&mut w.model, id, 0, SIZE),
-            Err(Error::NoMemory)
-        );
-        w.segments.discard(&mut w.model, id, 0, CHUNK).unwrap();
-        w.model.fail_map = true;
-        assert_eq!(w.access(id, 32, None), Err(Error::NoMemory));
-        w.model.fail_map = false;
-        assert_eq!(w.access(id, 32, None), Ok(0));
-    }
-
-    #[test]
-    fn populate_makes_every_page_present() {
-        let mut w = World::new(16);
-        let id = w.create();
-        w.access(id, 18, Some(9)).unwrap();
-        w.segments
-            .populate(&mut w.model, id, 3 * 4096 + 5, 40 * 4096)
-            .unwrap();
-        let window = w.window(id);
-        for page in 3..44 {
-            let (_, rights) = w.model.find(window + page * 4096).unwrap();
-            assert_ne!(rights & WRITE, 0);
-        }
-        assert_eq!(w.access(id, 18, None), Ok(9));
-        assert_eq!(
-            w.segments.populate(&mut w.model, id, SIZE, 1),
-            Err(Error::Invalid)
-        );
-        assert_eq!(
-            w.segments.populate(&mut w.model, id, 4096, u64::MAX),
-            Err(Error::Invalid)
-        );
-    }
-
-    #[test]
-    fn objects_do_not_survive_their_page() {
-        let mut w = World::new(4);
-        let a = w.create();
-        w.access(a, 1, Some(3)).unwrap();
-        let (physical, _) = w.model.find(w.window(a) + 4096).unwrap();
-        w.model.objects.insert(physical, ());
-        let b = w.create();
-        w.segments.copy(&mut w.model, a, b).unwrap();
-        // The page with the object was copied at once, without the object.
-        assert_eq!(w.model.objects.len(), 1);
-        assert_eq!(w.access(b, 1, None), Ok(3));
-        assert_eq!(w.access(a, 1, Some(4)), Ok(4));
-        assert_eq!(w.access(b, 1, None), Ok(3));
-        w.segments.destroy(&mut w.model, a).unwrap();
-        assert!(w.model.objects.is_empty());
-    }
-
-    /// Segments against plain arrays, a few thousand random steps.
-    #[test]
-    fn segments_behave_like_arrays() {
-        for seed in 1..40u64 {
-            let mut w = World::new(40);
-            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let mut random = |n: u64| {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                state % n
-            };
-            let mut plain: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
-            for _ in 0..1500 {
-                let ids: Vec<usize> = plain.keys().copied().collect();
-                let id = ids.get(random(ids.len().max(1) as u64) as usize).copied();
-                let page = random(128);
-                match (random(40), id) {
-                    (0..=1, _) | (_, None) if plain.len() < 5 => {
-                        let id = w.create();
-                        plain.insert(id, vec![0; 128]);
-                    }
-                    (2, Some(id)) if plain.len() < 5 => {
-                        let new = w.create();
-                        match w.segments.copy(&mut w.model, id, new) {
-                            Ok(()) => {
-                                let content = plain[&id].clone();
-                                plain.insert(new, content);
-                            }
-                            Err(error) => {
-                                assert_eq!(error, Error::NoMemory);
-                                w.segments.destroy(&mut w.model, new).unwrap();
-                            }
-                        }
-                    }
-                    (3, Some(id)) => {
-                        w.segments.destroy(&mut w.model, id).unwrap();
-                        plain.remove(&id);
-                    }
-                    (4..=6, Some(id)) => {
-                        let size = random(128 - page + 1);
-                        let done = w
-                            .segments
-                            .discard(&mut w.model, id, page * 4096, size * 4096);
-                        if done.is_ok() {
-                            plain.get_mut(&id).unwrap()[page as usize..(page + size) as usize]
-                                .fill(0);
-                        } else {
-                            // Out of memory in the middle: pages before are gone, later not.
-                            for p in page..page + size {
-                                if let Ok(value) = w.access(id, p, None) {
-                                    plain.get_mut(&id).unwrap()[p as usize] = value;
-                                }
-                            }
-                        }
-                    }
-                    (7..=20, Some(id)) => {
-                        let value = random(255) as u8 + 1;
-                        if w.access(id, page, Some(value)).is_ok() {
-                            plain.get_mut(&id).unwrap()[page as usize] = value;
-                        }
-                    }
-                    (_, Some(id)) => {
-                        if let Ok(value) = w.access(id, page, None) {
-                            assert_eq!(value, plain[&id][page as usize], "seed {seed}");
-                        }
-                    }
-                    (_, None) => {}
-                }
-            }
-            for id in plain.keys() {
-                w.segments.destroy(&mut w.model, *id).unwrap();
-            }
-            assert!(w.model.mappings.is_empty());
-            assert_eq!(w.segments.usage(None).1, 40 * CHUNK);
-        }
-    }
-}
+mod tests;

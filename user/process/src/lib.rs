@@ -5,6 +5,7 @@
 //! personality, the checkpointer when it restores.
 //!
 //! * [`Process`]: segments, windows, space, first thread, mappings.
+//! * [`account`]: how much memory a process gets.
 //! * [`image`]: what an ELF executable wants in memory; pure, for hostile files.
 //! * [`gate`]: where a program calls the kernel, for a loader that redirects its calls.
 //! * [`native`]: what a native program finds at its start.
@@ -15,6 +16,7 @@
 
 extern crate alloc;
 
+pub mod account;
 pub mod gate;
 pub mod image;
 mod live;

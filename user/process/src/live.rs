@@ -1,4 +1,5 @@
 //! A process as its manager holds it.
+use crate::account::Supply;
 use crate::image::{Plan, Reason};
 use abi::access::{OBJECTS, READ, WRITE};
 use abi::state::{MappingState, Registers, SpaceState, ThreadState};
@@ -10,7 +11,7 @@ use proto::layout::{
 };
 use proto::Error;
 use rt::error_of;
-use rt::memory::{self, Segment};
+use rt::memory::{self, Account, Segment};
 use rt::obj::{MappingAt, Ref, RefAt, SpaceAt, ThreadAt};
 use rt::slots::Map;
 use rt::window::Window;
@@ -25,6 +26,8 @@ const MAX_MAPPINGS: usize = 16 * 1024;
 /// alone; [`Process::destroy`] ends it.
 #[derive(Debug)]
 pub struct Process {
+    /// What is charged for its memory, and goes with it.
+    account: Account,
     memory: Segment,
     control: Segment,
     memory_window: Window,
@@ -48,27 +51,21 @@ fn slot_map() -> Map<Vec<u64>> {
     Map::new(vec![0; slots.div_ceil(64)], slots)
 }
 
-/// Ends segments whose process cannot be made.
-fn give_up<T>(memory: Segment, control: Segment, error: Error) -> Result<T, Error> {
-    let _ = control.destroy();
-    let _ = memory.destroy();
+/// Ends the account of a process that cannot be made.
+fn give_up<T>(account: Account, error: Error) -> Result<T, Error> {
+    let _ = account.end();
     Err(error)
 }
 
 impl Process {
-    /// A new process: an empty space with this state and keeper (or none), and a stopped first
-    /// thread in it that has never run.
-    pub fn create(space: &SpaceState, keeper: Option<&RefAt>) -> Result<Self, Error> {
-        Process::create_from(&rt::start::MEMORY, space, keeper)
-    }
-
-    /// As [`Process::create`], with segments from another port of the memory server.
-    pub fn create_from(
-        server: &RefAt,
+    /// A new process, with an account of its own: an empty space with this state and keeper (or none), and a
+    /// stopped first thread in it that has never run.
+    pub fn create(
+        supply: &Supply,
         space: &SpaceState,
         keeper: Option<&RefAt>,
     ) -> Result<Self, Error> {
-        let mut process = Process::empty_from(server)?;
+        let mut process = Process::empty(supply)?;
         match process.create_objects(space, keeper) {
             Ok(()) => Ok(process),
             Err(error) => {
@@ -91,35 +88,35 @@ impl Process {
         made().map_err(error_of)
     }
 
-    fn empty_from(server: &RefAt) -> Result<Self, Error> {
-        let memory = memory::create_from(server, MEMORY_SIZE)?;
-        let control = match memory::create_from(server, CONTROL_SIZE) {
-            Ok(control) => control,
-            Err(error) => {
-                let _ = memory.destroy();
-                return Err(error);
-            }
-        };
-        Process::around(memory, control)
+    /// An account, and in it two segments and their windows, without any object.
+    fn empty(supply: &Supply) -> Result<Self, Error> {
+        let account = Account::new(&supply.supervisor, supply.limits)?;
+        let made = memory::create_in(&account.account, MEMORY_SIZE)
+            .and_then(|memory| Ok((memory, memory::create_in(&account.account, CONTROL_SIZE)?)));
+        match made {
+            Ok((memory, control)) => Process::around(account, memory, control),
+            Err(error) => give_up(account, error),
+        }
     }
 
-    /// Maps the segments. If that fails they are destroyed.
-    fn around(memory: Segment, control: Segment) -> Result<Self, Error> {
+    /// Maps the segments. If that fails the account is ended.
+    fn around(account: Account, memory: Segment, control: Segment) -> Result<Self, Error> {
         let rights = READ | WRITE | OBJECTS;
         let memory_window = match Window::map(&memory.region, 0, MEMORY_SIZE, rights) {
             Ok(window) => window,
-            Err(error) => return give_up(memory, control, error),
+            Err(error) => return give_up(account, error),
         };
         let control_window = match Window::map(&control.region, 0, CONTROL_SIZE, rights) {
             Ok(window) => window,
-            Err(error) => return give_up(memory, control, error),
+            Err(error) => return give_up(account, error),
         };
         let space_ref = match Ref::new() {
             Ok(reference) => reference,
-            Err(code) => return give_up(memory, control, error_of(code)),
+            Err(code) => return give_up(account, error_of(code)),
         };
         let slots = slot_map();
         Ok(Process {
+            account,
             memory,
             control,
             memory_window,
@@ -196,6 +193,12 @@ impl Process {
             self.slots.take(slot);
         }
         Ok(())
+    }
+
+    /// The account.
+    #[must_use]
+    pub const fn account(&self) -> &Account {
+        &self.account
     }
 
     /// The memory segment.
@@ -483,15 +486,13 @@ impl Process {
         let _ = self.thread().and_then(ThreadAt::destroy);
         let _ = self.space().and_then(SpaceAt::destroy);
         let Process {
-            memory,
-            control,
+            account,
             memory_window,
             control_window,
             ..
         } = self;
         drop(memory_window);
         drop(control_window);
-        let _ = control.destroy();
-        let _ = memory.destroy();
+        let _ = account.end();
     }
 }

@@ -19,8 +19,6 @@ use rt::obj::RefAt;
 pub struct References<'a> {
     /// Its own port at init.
     pub init: &'a RefAt,
-    /// The memory server.
-    pub memory: &'a RefAt,
     /// Whether it may give parts of its memory back: its memory's control port is passed on too.
     pub gives_back: bool,
     /// Passed on.
@@ -63,10 +61,8 @@ pub fn prepare(
 
     let at = |address: u64| RefAt(window.address() + address);
     let code = |code| plain(error_of(code));
-    for (address, target) in [
-        (START_NAMES, references.init),
-        (START_MEMORY, references.memory),
-    ] {
+    let account = *process.account().account;
+    for (address, target) in [(START_NAMES, references.init), (START_MEMORY, &account)] {
         at(address).create().map_err(code)?;
         at(address).point_to(*target).map_err(code)?;
     }

@@ -30,7 +30,7 @@ pub const START_PAGE: u64 = 0x1_0000;
 /// Reference to the process's own port at init: names are looked up and registered there, and it ends
 /// there. It is the keeper of the space.
 pub const START_NAMES: u64 = START_PAGE;
-/// Reference to the memory server's port.
+/// Reference to the process's memory account, a port of the memory server.
 pub const START_MEMORY: u64 = START_PAGE + 0x10;
 /// Reference to the process's own space.
 pub const START_SPACE: u64 = START_PAGE + 0x20;

@@ -101,8 +101,8 @@ pub enum Request {
     },
     /// For a checkpointer: a process that is to be rebuilt, with empty segments and without any
     /// object. It counts for the process whose port at init is in the first reference. Reply: `Pid`, and
-    /// four references: the control port, the port to set as the keeper of the space, the memory
-    /// region, the control region. It is filled through these, and by [`Control::Populate`] and
+    /// references: the control port, the port to set as the keeper of the space, the memory
+    /// region, the control region, and if the process itself will know it its memory account. It is filled through these, and by [`Control::Populate`] and
     /// [`Control::Rebuild`]; the process is frozen until `Thaw`.
     Adopt,
     /// Whether the first reference is the control port of a process of this manager. Reply: `Pid`.
@@ -133,7 +133,8 @@ pub enum Control {
     Watch,
     /// For a checkpointer: stops the threads, completes nothing for the process until `Thaw`, and
     /// gives the manager's part of its state. Reply: `Frozen` with the part as bulk (it may be cut
-    /// at `MAX_BULK`: ask on with `Part`) and two references: memory and control region.
+    /// at `MAX_BULK`: ask on with `Part`) and references: memory and control region, and if the process
+    /// itself knows it its memory account.
     Freeze,
     /// The manager's part from this offset on, while frozen. Reply: `Done` with bulk.
     Part(u64),

@@ -81,15 +81,16 @@ impl Client {
     /// A process to be rebuilt, for the process whose port at init is `owner`.
     pub fn adopt(&self, owner: &RefAt) -> Result<Adopted, Error> {
         let refs = [reference()?, reference()?, reference()?, reference()?];
+        let account = reference()?;
         let mut io = Io {
             refs: &[owner],
-            refs_in: &[&refs[0], &refs[1], &refs[2], &refs[3]],
+            refs_in: &[&refs[0], &refs[1], &refs[2], &refs[3], &account],
             ..Io::default()
         };
         let Reply::Pid(pid) = rpc::call(&self.port, &Request::Adopt, &mut io)? else {
             return Err(Error::Broken);
         };
-        if io.refs_len != refs.len() {
+        if io.refs_len < refs.len() {
             return Err(Error::Broken);
         }
         let [port, keeper, memory, control] = refs;
@@ -98,6 +99,7 @@ impl Client {
             keeper,
             memory,
             control,
+            account,
         })
     }
 
@@ -166,6 +168,8 @@ pub struct Frozen {
     pub memory: Ref,
     /// The process's control region.
     pub control: Ref,
+    /// The process's memory account, of a process that knows it.
+    pub account: Ref,
 }
 
 /// What [`Client::adopt`] gives.
@@ -179,6 +183,8 @@ pub struct Adopted {
     pub memory: Ref,
     /// Its control region.
     pub control: Ref,
+    /// Its memory account, of a process that will know it.
+    pub account: Ref,
 }
 
 /// A process, and the power over it.
@@ -263,10 +269,11 @@ impl Process {
     /// Freezes it and reads the manager's part of its state.
     pub fn freeze(&self) -> Result<Frozen, Error> {
         let (memory, control) = (reference()?, reference()?);
+        let account = reference()?;
         let mut bulk = alloc::vec![0; MAX_BULK];
         let mut io = Io {
             bulk_in: &mut bulk,
-            refs_in: &[&memory, &control],
+            refs_in: &[&memory, &control, &account],
             ..Io::default()
         };
         let Reply::Frozen { length, name } = rpc::call(&self.port, &Control::Freeze, &mut io)?
@@ -276,7 +283,7 @@ impl Process {
         let (first, refs) = (io.bulk_len, io.refs_len);
         let mut part = bulk[..first].to_vec();
         let rest = self.rest_of_part(length, &mut part, &mut bulk);
-        let whole = if refs == 2 { rest } else { Err(Error::Broken) };
+        let whole = if refs >= 2 { rest } else { Err(Error::Broken) };
         if let Err(error) = whole {
             let _ = self.thaw();
             return Err(error);
@@ -286,6 +293,7 @@ impl Process {
             part,
             memory,
             control,
+            account,
         })
     }
 

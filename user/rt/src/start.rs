@@ -65,7 +65,7 @@ fn read() -> Option<Start> {
 
 /// The program's own port at init: names, and its end.
 pub const NAMES: RefAt = RefAt(START_NAMES);
-/// The memory server's port.
+/// The program's memory account, a port of the memory server.
 pub const MEMORY: RefAt = RefAt(START_MEMORY);
 /// The process's own space.
 pub const SPACE: RefAt = RefAt(START_SPACE);

@@ -1,0 +1,229 @@
+//! Memory accounts: who may take how much.
+//!
+//! Every segment belongs to an account, and every chunk to the account of the segments that show it (copies
+//! stay in the account of what they copy). An account is *promised* so many chunks, which nobody else can
+//! take, and may take more, up to its *limit*, of what is promised to nobody. So this holds at any time:
+//! the free chunks suffice for all that is promised and not yet taken. A part of the memory, the *spare*, is
+//! kept for new promises: programs that have taken everything else do not keep others from being started.
+//!
+//! Pure bookkeeping in chunks; [`crate::segments`] asks it before every chunk that it takes.
+use alloc::vec::Vec;
+use proto::Error;
+
+/// Names an account.
+pub type Id = usize;
+
+/// Most accounts.
+pub const MAX_ACCOUNTS: usize = 256;
+
+/// What an account may have. Counts of chunks, but for `segments`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// So many are there for it, whatever others do.
+    pub promised: usize,
+    /// Most places for chunks in its segments: a chunk that two of its segments share counts twice.
+    pub most: usize,
+    /// Most segments.
+    pub segments: usize,
+}
+
+/// What an account has.
+#[derive(Clone, Debug)]
+pub struct Account {
+    limits: Limits,
+    /// Chunks.
+    pub(crate) chunks: usize,
+    /// Places in its segments where a chunk is.
+    pub(crate) runs: usize,
+    /// Its segments, those included that have ended and are still being taken apart.
+    pub(crate) segments: usize,
+    /// Nobody uses it any more; it goes when it is empty.
+    ended: bool,
+}
+
+impl Account {
+    /// What it is promised and has not taken.
+    fn open(&self) -> usize {
+        if self.ended {
+            0
+        } else {
+            self.limits.promised.saturating_sub(self.chunks)
+        }
+    }
+}
+
+/// All accounts.
+#[derive(Debug, Default)]
+pub struct Accounts {
+    accounts: Vec<Option<Account>>,
+    /// Sum over all of what is promised and not taken.
+    open: usize,
+    spare: usize,
+}
+
+impl Accounts {
+    /// None; so many chunks are kept for new promises.
+    #[must_use]
+    pub const fn new(spare: usize) -> Self {
+        Accounts {
+            accounts: Vec::new(),
+            open: 0,
+            spare,
+        }
+    }
+
+    /// A new account, if what it is promised is there: of `free` chunks.
+    pub fn create(&mut self, limits: Limits, free: usize) -> Result<Id, Error> {
+        let id = self
+            .accounts
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or(self.accounts.len());
+        let room = free.saturating_sub(self.open);
+        if id >= MAX_ACCOUNTS || limits.promised > room {
+            return Err(Error::NoMemory);
+        }
+        if limits.promised > limits.most {
+            return Err(Error::Invalid);
+        }
+        let account = Account {
+            limits,
+            chunks: 0,
+            runs: 0,
+            segments: 0,
+            ended: false,
+        };
+        self.open += limits.promised;
+        match self.accounts.get_mut(id) {
+            Some(place) => *place = Some(account),
+            None => self.accounts.push(Some(account)),
+        }
+        Ok(id)
+    }
+
+    /// What an account has.
+    #[must_use]
+    pub fn get(&self, id: Id) -> Option<&Account> {
+        self.accounts.get(id).and_then(Option::as_ref)
+    }
+
+    /// Changes what an account has, and keeps the sum of open promises.
+    pub(crate) fn change(&mut self, id: Id, change: impl FnOnce(&mut Account)) {
+        if let Some(account) = self.accounts.get_mut(id).and_then(Option::as_mut) {
+            self.open -= account.open();
+            change(account);
+            self.open += account.open();
+        }
+        self.forget(id);
+    }
+
+    /// An account that has ended and has nothing is gone.
+    fn forget(&mut self, id: Id) {
+        if let Some(place) = self.accounts.get_mut(id) {
+            if place.as_ref().is_some_and(|a| a.ended && a.segments == 0) {
+                *place = None;
+            }
+        }
+    }
+
+    /// Ends an account: it is promised nothing any more, and goes when its last segment has gone.
+    pub fn end(&mut self, id: Id) {
+        self.change(id, |account| account.ended = true);
+    }
+
+    /// How many more chunks an account may take when so many are free.
+    #[must_use]
+    pub fn room(&self, id: Id, free: usize) -> usize {
+        let Some(account) = self.get(id) else {
+            return 0;
+        };
+        let common = free.saturating_sub(self.open).saturating_sub(self.spare);
+        (account.open() + common)
+            .min(account.limits.most.saturating_sub(account.runs))
+            .min(free)
+    }
+
+    /// Whether an account may have one more place for a chunk that it has already.
+    #[must_use]
+    pub fn may_share(&self, id: Id) -> bool {
+        self.get(id).is_some_and(|a| a.runs < a.limits.most)
+    }
+
+    /// Whether an account may have one more segment.
+    #[must_use]
+    pub fn may_have_segment(&self, id: Id) -> bool {
+        self.get(id)
+            .is_some_and(|a| !a.ended && a.segments < a.limits.segments)
+    }
+
+    /// Sum of what is promised and not taken.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.open
+    }
+
+    /// Number of accounts.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.accounts.iter().flatten().count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Accounts, Limits, MAX_ACCOUNTS};
+    use proto::Error;
+
+    fn limits(promised: usize, most: usize) -> Limits {
+        Limits {
+            promised,
+            most,
+            segments: 2,
+        }
+    }
+
+    fn take(accounts: &mut Accounts, id: usize, chunks: usize) {
+        accounts.change(id, |a| {
+            a.chunks += chunks;
+            a.runs += chunks;
+        });
+    }
+
+    #[test]
+    fn what_is_promised_is_there() {
+        let mut accounts = Accounts::new(10);
+        let a = accounts.create(limits(20, 80), 100).unwrap();
+        let b = accounts.create(limits(5, 1000), 100).unwrap();
+        // All but the other's promise and the spare.
+        assert_eq!(accounts.room(b, 100), 100 - 20 - 10);
+        assert_eq!(accounts.room(a, 100), 80);
+        take(&mut accounts, b, 70);
+        assert_eq!(accounts.room(b, 30), 0);
+        assert_eq!(accounts.room(a, 30), 20);
+        // The spare is for new promises.
+        let c = accounts.create(limits(10, 10), 30).unwrap();
+        assert_eq!(accounts.create(limits(1, 10), 30), Err(Error::NoMemory));
+        take(&mut accounts, c, 10);
+        take(&mut accounts, a, 20);
+        assert_eq!((accounts.open(), accounts.room(a, 0)), (0, 0));
+    }
+
+    #[test]
+    fn an_account_ends_when_it_is_empty() {
+        let mut accounts = Accounts::new(0);
+        let a = accounts.create(limits(5, 5), 10).unwrap();
+        accounts.change(a, |a| a.segments = 1);
+        accounts.end(a);
+        assert_eq!(accounts.open(), 0);
+        assert!(!accounts.may_have_segment(a));
+        assert!(accounts.get(a).is_some());
+        accounts.change(a, |a| a.segments = 0);
+        assert!(accounts.get(a).is_none());
+        assert_eq!(accounts.create(limits(6, 5), 10), Err(Error::Invalid));
+        for _ in 0..MAX_ACCOUNTS {
+            accounts.create(limits(0, 5), 0).unwrap();
+        }
+        assert_eq!(accounts.create(limits(0, 5), 0), Err(Error::NoMemory));
+        assert_eq!(accounts.count(), MAX_ACCOUNTS);
+    }
+}

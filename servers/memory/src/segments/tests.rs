@@ -1,0 +1,581 @@
+//! Segments on a model of physical memory, which counts the work that it is given.
+use super::{Machine, Progress, Refusal, Segments, Shown, MOST_WORK};
+use crate::accounts::{self, Limits};
+use crate::chunks::{Chunks, CHUNK, PAGES};
+use abi::access::{READ, WRITE};
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+use proto::Error;
+
+const NO_MEMORY: Refusal = Refusal::Error(Error::NoMemory);
+const INVALID: Refusal = Refusal::Error(Error::Invalid);
+
+/// Physical memory with one byte and a number of objects per page.
+#[derive(Default)]
+struct Model {
+    bytes: BTreeMap<u64, u8>,
+    objects: BTreeMap<u64, u64>,
+    mappings: BTreeMap<u64, Shown>,
+    next: u64,
+    fail_map: bool,
+    /// Units of work since the last look.
+    work: u64,
+}
+
+impl Model {
+    fn find(&self, address: u64) -> Option<(u64, u64)> {
+        self.mappings.values().find_map(|m| {
+            (m.address..m.address + m.size)
+                .contains(&address)
+                .then(|| (m.physical + (address - m.address), m.rights))
+        })
+    }
+
+    fn objects(&self) -> u64 {
+        self.objects.values().sum()
+    }
+}
+
+impl Machine for Model {
+    fn map(&mut self, shown: Shown) -> Option<u64> {
+        self.work += 1;
+        if self.fail_map {
+            return None;
+        }
+        for m in self.mappings.values() {
+            assert!(shown.address + shown.size <= m.address || m.address + m.size <= shown.address);
+        }
+        self.next += 1;
+        self.mappings.insert(self.next, shown);
+        Some(self.next)
+    }
+    fn change(&mut self, mapping: u64, shown: Shown) -> bool {
+        self.work += 1;
+        assert!(shown.size > 0);
+        self.mappings.insert(mapping, shown).is_some()
+    }
+    fn unmap(&mut self, mapping: u64) {
+        self.work += 1;
+        self.mappings.remove(&mapping).unwrap();
+    }
+    fn zero(&mut self, physical: u64, size: u64) {
+        for page in (physical..physical + size).step_by(4096) {
+            self.work += 1;
+            assert!(!self.objects.contains_key(&page), "zeroed over an object");
+            self.bytes.insert(page, 0);
+        }
+    }
+    fn copy(&mut self, from: u64, to: u64, size: u64) {
+        for page in (0..size).step_by(4096) {
+            self.work += 1;
+            assert!(
+                !self.objects.contains_key(&(to + page)),
+                "copied over an object"
+            );
+            self.bytes.insert(to + page, self.bytes[&(from + page)]);
+        }
+    }
+    fn has_objects(&mut self, physical: u64, size: u64) -> bool {
+        self.work += 1;
+        self.objects
+            .range(physical..physical + size)
+            .next()
+            .is_some()
+    }
+    fn destroy_objects(&mut self, physical: u64, size: u64, most: u64) -> u64 {
+        self.work += 1;
+        let mut gone = 0;
+        for (_, count) in self.objects.range_mut(physical..physical + size) {
+            let now = (*count).min(most - gone);
+            *count -= now;
+            gone += now;
+        }
+        self.objects.retain(|_, count| *count > 0);
+        self.work += gone;
+        gone
+    }
+}
+
+struct World {
+    segments: Segments,
+    account: accounts::Id,
+    model: Model,
+    windows: Vec<(usize, u64)>,
+    created: u64,
+    /// Most work of a step so far.
+    worst: u64,
+    total: u64,
+}
+
+const SIZE: u64 = 8 * CHUNK;
+
+impl World {
+    /// With one account, that may have everything.
+    fn new(chunks: u64) -> Self {
+        World::with_spare(chunks, 0)
+    }
+
+    fn with_spare(chunks: u64, spare: usize) -> Self {
+        let mut memory = Chunks::new();
+        memory.add(0x10_0000, chunks * CHUNK);
+        memory.finish();
+        let mut model = Model::default();
+        // What was there before.
+        for page in 0..chunks * PAGES {
+            model.bytes.insert(0x10_0000 + page * 4096, 0xee);
+        }
+        let mut segments = Segments::new(memory, spare);
+        let account = segments.create_account(limits(0, usize::MAX)).unwrap();
+        World {
+            segments,
+            account,
+            model,
+            windows: Vec::new(),
+            created: 0,
+            worst: 0,
+            total: chunks * CHUNK,
+        }
+    }
+
+    fn create(&mut self) -> usize {
+        self.create_in(self.account, SIZE).unwrap()
+    }
+
+    fn create_in(&mut self, account: accounts::Id, size: u64) -> Result<usize, Refusal> {
+        self.created += 1;
+        let window = self.created << 40;
+        let id = self.segments.create(account, window, size)?;
+        self.windows.retain(|(other, _)| *other != id);
+        self.windows.push((id, window));
+        Ok(id)
+    }
+
+    fn window(&self, id: usize) -> u64 {
+        self.windows
+            .iter()
+            .find(|(other, _)| *other == id)
+            .unwrap()
+            .1
+    }
+
+    /// One request or fault, and how much work it was. What is to be done again is.
+    fn step<T>(
+        &mut self,
+        mut f: impl FnMut(&mut Segments, &mut Model) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        loop {
+            self.model.work = 0;
+            let result = f(&mut self.segments, &mut self.model);
+            self.worst = self.worst.max(self.model.work);
+            match result {
+                Err(Refusal::Again) => {
+                    assert!(self.reap(), "again for ever");
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// A step of taking apart: whether it changed anything.
+    fn reap(&mut self) -> bool {
+        let ended = self.segments.has_ended();
+        self.model.work = 0;
+        let mut gone = 0;
+        self.segments.reap(&mut self.model, &mut |_, _| gone += 1);
+        self.worst = self.worst.max(self.model.work);
+        assert!(!ended || gone > 0 || self.model.work > 0);
+        ended
+    }
+
+    fn reap_all(&mut self) {
+        while self.reap() {}
+    }
+
+    /// All steps of a request about a range: how many.
+    fn whole(
+        &mut self,
+        (offset, size): (u64, u64),
+        mut f: impl FnMut(&mut Segments, &mut Model, u64, u64) -> Result<Progress, Refusal>,
+    ) -> Result<u64, Refusal> {
+        let mut done = 0;
+        for steps in 1.. {
+            match self.step(|s, m| f(s, m, offset + done, size - done))? {
+                Progress::Done => return Ok(steps),
+                Progress::More(more) => done += more,
+            }
+            assert!(steps < 100_000, "no end");
+        }
+        unreachable!()
+    }
+
+    fn discard(&mut self, id: usize, offset: u64, size: u64) -> Result<u64, Refusal> {
+        self.whole((offset, size), |s, m, o, z| s.discard(m, id, o, z))
+    }
+
+    fn populate(&mut self, id: usize, offset: u64, size: u64) -> Result<u64, Refusal> {
+        self.whole((offset, size), |s, m, o, z| s.populate(m, id, o, z))
+    }
+
+    fn copy(&mut self, from: usize, to: usize) -> Result<u64, Refusal> {
+        let mut progress = self.step(|s, m| s.copy(m, from, to))?;
+        let mut steps = 1;
+        while progress != Progress::Done {
+            progress = self.step(|s, m| s.copy_on(m, to))?;
+            steps += 1;
+        }
+        Ok(steps)
+    }
+
+    fn destroy(&mut self, id: usize) {
+        self.segments.destroy(id).unwrap();
+        self.reap_all();
+    }
+
+    /// An access of a program: faults until it succeeds.
+    fn access(&mut self, id: usize, page: u64, write: Option<u8>) -> Result<u8, Refusal> {
+        let need = if write.is_some() { WRITE } else { READ };
+        for _ in 0..2 {
+            if let Some((physical, rights)) = self.model.find(self.window(id) + page * 4096) {
+                if rights & need != 0 {
+                    if let Some(value) = write {
+                        self.model.bytes.insert(physical, value);
+                    }
+                    return Ok(self.model.bytes[&physical]);
+                }
+            }
+            self.step(|s, m| s.fault(m, id, page * 4096, need))?;
+        }
+        panic!("a served fault did not help");
+    }
+
+    /// Puts objects into a page that is there.
+    fn objects(&mut self, id: usize, page: u64, count: u64) {
+        let (physical, _) = self.model.find(self.window(id) + page * 4096).unwrap();
+        self.model.objects.insert(physical, count);
+    }
+
+    fn free(&self) -> u64 {
+        self.segments.machine_usage().1
+    }
+}
+
+const fn limits(promised: usize, most: usize) -> Limits {
+    Limits {
+        promised,
+        most,
+        segments: 8,
+    }
+}
+
+#[test]
+fn zero_pages_appear_and_go() {
+    let mut w = World::new(16);
+    let id = w.create();
+    assert_eq!(w.access(id, 5, None), Ok(0));
+    assert_eq!(w.access(id, 5, Some(7)), Ok(7));
+    assert_eq!(w.access(id, 0, Some(1)), Ok(1));
+    assert_eq!(w.access(id, 5, None), Ok(7));
+    assert_eq!(w.model.mappings.len(), 1);
+    assert_eq!(w.segments.usage(w.account), (16 * CHUNK, 15 * CHUNK));
+    assert_eq!(w.segments.resident(id), 8 * 4096);
+    assert_eq!(w.segments.taken(w.account), CHUNK);
+    w.discard(id, 5 * 4096, 4096).unwrap();
+    assert_eq!(w.access(id, 5, None), Ok(0));
+    assert_eq!(w.access(id, 0, None), Ok(1));
+    assert_eq!(w.step(|s, m| s.fault(m, id, SIZE, READ)), Err(INVALID));
+    assert_eq!(
+        w.step(|s, m| s.fault(m, id + 1, 0, READ)),
+        Err(Refusal::Error(Error::NotFound))
+    );
+    w.destroy(id);
+    assert!(w.model.mappings.is_empty());
+    assert_eq!(w.free(), w.total);
+}
+
+#[test]
+fn a_fault_brings_its_neighbours_as_far_as_the_segment_goes() {
+    let mut w = World::new(4);
+    let id = w.create_in(w.account, 7 * 4096).unwrap();
+    w.access(id, 6, None).unwrap();
+    assert_eq!(w.segments.resident(id), 3 * 4096);
+}
+
+#[test]
+fn copies_share_until_they_are_written_to() {
+    let mut w = World::new(16);
+    let a = w.create();
+    for page in 0..40 {
+        w.access(a, page, Some(page as u8)).unwrap();
+    }
+    let before = w.free();
+    let b = w.create();
+    w.copy(a, b).unwrap();
+    let c = w.create();
+    w.copy(b, c).unwrap();
+    assert_eq!(w.free(), before);
+    for id in [a, b, c] {
+        assert_eq!(w.access(id, 33, None), Ok(33));
+    }
+    w.access(b, 33, Some(99)).unwrap();
+    assert_eq!(w.access(a, 33, None), Ok(33));
+    assert_eq!(w.access(b, 33, None), Ok(99));
+    assert_eq!(w.access(c, 33, None), Ok(33));
+    w.destroy(a);
+    assert_eq!(w.access(c, 33, Some(1)), Ok(1));
+    assert_eq!(w.access(b, 5, None), Ok(5));
+    w.destroy(b);
+    w.destroy(c);
+    assert_eq!(w.free(), w.total);
+    assert!(w.model.mappings.is_empty());
+}
+
+#[test]
+fn objects_are_never_shared_and_die_with_their_page() {
+    let mut w = World::new(16);
+    let a = w.create();
+    w.access(a, 1, Some(3)).unwrap();
+    w.objects(a, 1, 1);
+    let b = w.create();
+    w.copy(a, b).unwrap();
+    // The page with the object was copied at once, without the object.
+    assert_eq!(w.model.objects(), 1);
+    assert_eq!(w.access(b, 1, None), Ok(3));
+    assert_eq!(w.access(a, 1, Some(4)), Ok(4));
+    assert_eq!(w.access(b, 1, None), Ok(3));
+    w.destroy(a);
+    assert_eq!(w.model.objects(), 0);
+}
+
+#[test]
+fn a_failed_mapping_costs_nothing() {
+    let mut w = World::new(4);
+    let id = w.create();
+    w.model.fail_map = true;
+    assert_eq!(w.access(id, 0, None), Err(NO_MEMORY));
+    assert_eq!(w.free(), w.total);
+    assert_eq!(w.segments.taken(w.account), 0);
+    w.model.fail_map = false;
+    w.access(id, 0, None).unwrap();
+}
+
+/// Whatever there is in a segment, a step does no more than its bound, and the next one is another request.
+#[test]
+fn no_step_does_more_than_its_bound() {
+    let mut w = World::new(300);
+    let a = w.create_in(w.account, 200 * CHUNK).unwrap();
+    let steps = w.populate(a, 0, 100 * CHUNK).unwrap();
+    assert!(steps > 20, "{steps} steps of populating 100 chunks");
+    // As many objects as fit, in the middle of the range.
+    for page in 0..64 {
+        w.objects(a, 160 + page, 256);
+    }
+    let b = w.create_in(w.account, 200 * CHUNK).unwrap();
+    let steps = w.copy(a, b).unwrap();
+    assert!(steps > 4, "{steps} steps of copying 100 chunks");
+    assert_eq!(w.model.objects(), 64 * 256);
+    let steps = w.discard(a, 0, 80 * CHUNK + 4096).unwrap();
+    assert!(steps > 200, "{steps} steps of discarding 16,384 objects");
+    assert_eq!(w.model.objects(), 0);
+    for page in 0..32 {
+        let page = 90 * PAGES + page;
+        w.access(a, page, Some(1)).unwrap();
+        w.objects(a, page, 256);
+    }
+    w.segments.end_account(w.account);
+    let mut steps = 0;
+    while w.reap() {
+        steps += 1;
+    }
+    assert!(steps > 100, "{steps} steps of taking 8,192 objects apart");
+    assert_eq!((w.model.objects(), w.free()), (0, w.total));
+    assert!(w.model.mappings.is_empty());
+    assert!(w.worst <= MOST_WORK, "{} of {MOST_WORK}", w.worst);
+}
+
+/// While segments with a million objects are taken apart, somebody else's faults are served.
+#[test]
+fn others_are_served_while_what_has_ended_goes() {
+    let mut w = World::new(300);
+    let (hostile, other) = (
+        w.account,
+        w.segments.create_account(limits(20, 40)).unwrap(),
+    );
+    let victim = w.create_in(other, SIZE).unwrap();
+    let a = w.create_in(hostile, 256 * CHUNK).unwrap();
+    w.populate(a, 0, 256 * CHUNK).unwrap();
+    for page in 0..256 * PAGES {
+        w.objects(a, page, 250);
+    }
+    w.segments.end_account(hostile);
+    w.worst = 0;
+    for page in 0..128 {
+        w.reap();
+        assert_eq!(w.access(victim, page, Some(1)), Ok(1));
+    }
+    assert!(w.segments.has_ended());
+    assert!(w.worst <= MOST_WORK);
+    w.reap_all();
+    assert_eq!(w.free(), w.total - 8 * CHUNK);
+}
+
+/// What is promised to one account is there, whatever others have taken, and whatever they share.
+#[test]
+fn promises_are_kept() {
+    let mut w = World::with_spare(100, 10);
+    let promised = w.segments.create_account(limits(20, 50)).unwrap();
+    let victim = w.create_in(promised, 100 * CHUNK).unwrap();
+    let hostile = w.create_in(w.account, 200 * CHUNK).unwrap();
+    assert_eq!(w.populate(hostile, 0, 200 * CHUNK), Err(NO_MEMORY));
+    assert_eq!(w.segments.taken(w.account), 70 * CHUNK);
+    // A copy takes nothing, but writing to it would.
+    let copy = w.create_in(w.account, 200 * CHUNK).unwrap();
+    w.copy(hostile, copy).unwrap();
+    assert_eq!(w.access(copy, 0, Some(1)), Err(NO_MEMORY));
+    // Somebody new is promised something, of the spare.
+    let new = w.segments.create_account(limits(10, 100)).unwrap();
+    assert_eq!(w.segments.create_account(limits(1, 100)), Err(NO_MEMORY));
+    let third = w.create_in(new, 100 * CHUNK).unwrap();
+    w.populate(third, 0, 10 * CHUNK).unwrap();
+    w.populate(victim, 0, 20 * CHUNK).unwrap();
+    assert_eq!(w.access(victim, 20 * PAGES, None), Err(NO_MEMORY));
+    assert_eq!(w.segments.usage(promised).1, 0);
+    assert_eq!(w.free(), 0);
+    // What has ended is nobody's: whoever finds no memory asks again, and there is some.
+    w.segments.end_account(w.account);
+    w.populate(victim, 0, 50 * CHUNK).unwrap();
+    assert_eq!(w.access(victim, 50 * PAGES, None), Err(NO_MEMORY));
+    w.reap_all();
+    assert_eq!(w.segments.taken(promised), 50 * CHUNK);
+}
+
+#[test]
+fn limits_are_of_the_account() {
+    let mut w = World::new(100);
+    let account = w.segments.create_account(limits(0, 10)).unwrap();
+    let mut made = Vec::new();
+    for _ in 0..8 {
+        made.push(w.create_in(account, SIZE).unwrap());
+    }
+    assert_eq!(w.create_in(account, SIZE), Err(NO_MEMORY));
+    // Pieces that two segments share count twice.
+    w.populate(made[0], 0, 6 * CHUNK).unwrap();
+    assert_eq!(w.copy(made[0], made[1]), Err(NO_MEMORY));
+    w.segments.destroy(made[1]).unwrap();
+    // A segment counts until it has gone.
+    assert_eq!(w.create_in(account, SIZE), Err(Refusal::Again));
+    w.reap_all();
+    made[1] = w.create_in(account, SIZE).unwrap();
+    w.populate(made[2], 0, 4 * CHUNK).unwrap();
+    assert_eq!(w.populate(made[2], 0, 5 * CHUNK), Err(NO_MEMORY));
+    let other = w.create();
+    w.populate(other, 0, SIZE).unwrap();
+    assert_eq!(w.step(|s, m| s.copy(m, other, made[1])), Err(INVALID));
+    w.segments.end_account(account);
+    assert_eq!(w.create_in(account, SIZE), Err(Refusal::Again));
+    w.reap_all();
+    assert_eq!(w.create_in(account, SIZE), Err(NO_MEMORY));
+    assert_eq!(w.free(), w.total - SIZE);
+}
+
+/// The original of an unfinished copy ends, and another segment gets its number.
+#[test]
+fn a_copy_knows_its_original() {
+    let mut w = World::new(300);
+    let a = w.create_in(w.account, 200 * CHUNK).unwrap();
+    w.populate(a, 0, 100 * CHUNK).unwrap();
+    let b = w.create_in(w.account, 200 * CHUNK).unwrap();
+    assert!(matches!(
+        w.step(|s, m| s.copy(m, a, b)),
+        Ok(Progress::More(_))
+    ));
+    w.destroy(a);
+    assert_eq!(w.create_in(w.account, 200 * CHUNK), Ok(a));
+    assert_eq!(
+        w.step(|s, m| s.copy_on(m, b)),
+        Err(Refusal::Error(Error::NotFound))
+    );
+    w.destroy(b);
+    assert_eq!(w.free(), w.total);
+}
+
+/// Segments against plain arrays, a few thousand random steps.
+#[test]
+fn segments_behave_like_arrays() {
+    for seed in 1..40u64 {
+        let mut w = World::new(40);
+        let promised = w.segments.create_account(limits(5, 10)).unwrap();
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut random = |n: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % n
+        };
+        let mut plain: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
+        for _ in 0..1500 {
+            let ids: Vec<usize> = plain.keys().copied().collect();
+            let id = ids.get(random(ids.len().max(1) as u64) as usize).copied();
+            let page = random(128);
+            match (random(40), id) {
+                (0..=1, _) | (_, None) if plain.len() < 5 => {
+                    w.reap_all();
+                    let id = w.create();
+                    plain.insert(id, vec![0; 128]);
+                }
+                (2, Some(id)) if plain.len() < 5 => {
+                    w.reap_all();
+                    let new = w.create();
+                    match w.copy(id, new) {
+                        Ok(_) => {
+                            let content = plain[&id].clone();
+                            plain.insert(new, content);
+                        }
+                        Err(error) => {
+                            assert_eq!(error, NO_MEMORY);
+                            w.destroy(new);
+                        }
+                    }
+                }
+                (3, Some(id)) => {
+                    w.segments.destroy(id).unwrap();
+                    plain.remove(&id);
+                }
+                (4..=6, Some(id)) => {
+                    let size = random(128 - page + 1);
+                    let done = w.discard(id, page * 4096, size * 4096);
+                    if done.is_ok() {
+                        plain.get_mut(&id).unwrap()[page as usize..(page + size) as usize].fill(0);
+                    } else {
+                        // Out of memory in the middle: pages before are gone, later not.
+                        for p in page..page + size {
+                            if let Ok(value) = w.access(id, p, None) {
+                                plain.get_mut(&id).unwrap()[p as usize] = value;
+                            }
+                        }
+                    }
+                }
+                (7..=20, Some(id)) => {
+                    let value = random(255) as u8 + 1;
+                    if w.access(id, page, Some(value)).is_ok() {
+                        plain.get_mut(&id).unwrap()[page as usize] = value;
+                    }
+                }
+                (_, Some(id)) => {
+                    if let Ok(value) = w.access(id, page, None) {
+                        assert_eq!(value, plain[&id][page as usize], "seed {seed}");
+                    }
+                }
+                (_, None) => {}
+            }
+            assert!(w.segments.usage(promised).1 >= 5 * CHUNK, "seed {seed}");
+        }
+        for id in plain.keys() {
+            w.destroy(*id);
+        }
+        w.reap_all();
+        assert!(w.model.mappings.is_empty());
+        assert_eq!(w.free(), w.total);
+        assert!(w.worst <= MOST_WORK);
+    }
+}

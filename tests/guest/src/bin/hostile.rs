@@ -1,0 +1,202 @@
+//! Programs that harm others as well as they can. The first argument says how; each is a scenario whose name
+//! begins with `attack`.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use abi::access::ALL;
+use abi::{Call, Code, PAGE_SIZE};
+use alloc::string::String;
+use alloc::vec::Vec;
+use proto::Error;
+use rt::memory::{self, Segment};
+use rt::obj::{Ref, RefAt};
+use rt::start::MEMORY;
+use rt::sys::{self, IpcRegs};
+use rt::window::Window;
+
+rt::entry!(main);
+
+/// Bytes of the largest segment.
+const LARGE: u64 = 1 << 36;
+/// How much is asked for at once.
+const STEP: u64 = 1 << 20;
+/// Status of what went as it had to.
+const AS_EXPECTED: u8 = 7;
+
+fn main() -> u8 {
+    let how = rt::start().args.get(1).map(String::as_str);
+    let done = match how {
+        Some("hog") => hog(),
+        Some("touch") => touch(),
+        Some("segments") => segments(),
+        Some("vacant") => vacant(),
+        Some("objects") => objects(),
+        Some("churn") => churn(),
+        Some("neighbour") => neighbour(),
+        Some("hold") => hold(),
+        _ => Err(Error::Invalid),
+    };
+    match done {
+        Ok(()) => AS_EXPECTED,
+        Err(error) => {
+            rt::println!("hostile: {}", error.text());
+            1
+        }
+    }
+}
+
+/// Lives on, and keeps what it has.
+fn stay() -> ! {
+    loop {
+        sys::thread_wait_interrupt();
+    }
+}
+
+/// All the memory that the server gives.
+fn take_all() -> Result<Segment, Error> {
+    let segment = memory::create(LARGE)?;
+    let mut taken = 0;
+    loop {
+        match segment.populate(taken, STEP) {
+            Ok(()) => taken += STEP,
+            Err(Error::NoMemory) => return Ok(segment),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Takes all memory that it is given, and keeps it.
+fn hog() -> Result<(), Error> {
+    let _segment = take_all()?;
+    stay()
+}
+
+/// Touches one page after the other, until it is ended.
+fn touch() -> Result<(), Error> {
+    let segment = memory::create(LARGE)?;
+    let window = Window::map(&segment.region, 0, LARGE, ALL)?;
+    for page in 0.. {
+        window.write(page * PAGE_SIZE, &[1])?;
+    }
+    Ok(())
+}
+
+/// Makes segments until there are no more, and ends with all of them.
+fn segments() -> Result<(), Error> {
+    let mut made = Vec::new();
+    loop {
+        match memory::create(LARGE) {
+            Ok(segment) => {
+                segment.populate(0, STEP)?;
+                made.push(segment);
+            }
+            Err(Error::NoMemory) if !made.is_empty() => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Leaves identities without a body in its memory, each kept by a reference behind it, and ends.
+fn vacant() -> Result<(), Error> {
+    const SIZE: u64 = 16 * PAGE_SIZE;
+    let segment = memory::create(SIZE)?;
+    let window = Window::map(&segment.region, 0, SIZE, ALL)?;
+    type Make = fn(u64, u64) -> Code;
+    let kinds: [(Make, Make); 9] = [
+        (sys::thread_create, sys::thread_destroy),
+        (sys::space_create, sys::space_destroy),
+        (sys::mapping_create, sys::mapping_destroy),
+        (sys::region_create, sys::region_destroy),
+        (sys::port_create, sys::port_destroy),
+        (sys::portset_create, sys::portset_destroy),
+        (sys::mutex_create, sys::mutex_destroy),
+        (sys::cond_create, sys::cond_destroy),
+        (sys::reference_create, sys::reference_destroy),
+    ];
+    for (n, (create, destroy)) in (0..).zip(kinds) {
+        let object = window.address() + n * abi::OBJECT_SIZE;
+        let keeper = RefAt(object + PAGE_SIZE);
+        keeper.create().map_err(rt::error_of)?;
+        for code in [create(object, 0), destroy(object, keeper.0)] {
+            if code != Code::Ok {
+                return Err(rt::error_of(code));
+            }
+        }
+    }
+    // The program's own memory is not given back by hand.
+    core::mem::forget(window);
+    Ok(())
+}
+
+/// As many objects as the kernel gives it, and ends.
+fn objects() -> Result<(), Error> {
+    const SIZE: u64 = 4 << 20;
+    let segment = memory::create(SIZE)?;
+    let window = Window::map(&segment.region, 0, SIZE, ALL)?;
+    let mut made = 0u64;
+    for at in (0..SIZE).step_by(abi::OBJECT_SIZE as usize) {
+        if RefAt(window.address() + at).create().is_err() {
+            break;
+        }
+        made += 1;
+    }
+    core::mem::forget(window);
+    if made > 100 {
+        Ok(())
+    } else {
+        Err(Error::NoMemory)
+    }
+}
+
+/// For ever: large segments that are filled, copied, given back and ended.
+fn churn() -> Result<(), Error> {
+    loop {
+        let segment = memory::create(LARGE)?;
+        let _ = segment.populate(0, 16 * STEP);
+        if let Ok(copy) = segment.copy() {
+            let _ = copy.discard(0, LARGE);
+            copy.destroy()?;
+        }
+        segment.destroy()?;
+    }
+}
+
+/// Somebody else, who touches a new page now and then, and says how long that took at most.
+fn neighbour() -> Result<(), Error> {
+    const PAGES: u64 = 64;
+    /// Nanoseconds: without hostile programs a fault is a few thousand, and with three of them each has a turn.
+    const BOUND: u64 = 100_000_000;
+    let segment = memory::create(PAGES * PAGE_SIZE)?;
+    let window = Window::map(&segment.region, 0, PAGES * PAGE_SIZE, ALL)?;
+    let mut worst = 0;
+    for page in 0..PAGES {
+        rt::time::sleep(500_000);
+        let before = rt::time::now();
+        window.write(page * PAGE_SIZE, &[1])?;
+        worst = worst.max(rt::time::now() - before);
+    }
+    if worst > BOUND {
+        rt::println!("the neighbour waited {worst} ns for a page");
+        return Err(Error::Broken);
+    }
+    Ok(())
+}
+
+/// Connects to a service and then says nothing, for ever. The second argument names the service.
+fn hold() -> Result<(), Error> {
+    let name = rt::start().args.get(2).map_or("memory", String::as_str);
+    let port = match name {
+        "memory" => MEMORY.copy().map_err(rt::error_of)?,
+        name => rt::names::lookup(name)?,
+    };
+    connect(&port);
+    stay()
+}
+
+fn connect(port: &Ref) -> Code {
+    let mut regs = IpcRegs::to(port.handle());
+    // SAFETY: connecting touches no memory.
+    unsafe { sys::ipc(Call::ClientConnect, &mut regs) }
+}
