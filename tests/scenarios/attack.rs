@@ -68,7 +68,8 @@ echo alive
     ];
     let names: String = names.iter().map(|name| reserved(name)).collect();
     let names = format!("{names}names: 32 of its own, then: {limit}\n");
-    let output = ctx.run(Run::script(script))?;
+    // A program can make 17 threads, with their stacks in the process model: its part of the kernel's memory.
+    let output = ctx.run(Run::script(script).memory(1024))?;
     output.expect_status(0)?.expect_stdout(&format!(
         "{names}{names}\
          watch: 16 watchers, then: {limit}\n\

@@ -10,9 +10,9 @@
 
 /* References that every program has. */
 enum {
+    START_NAMES = 0x10000,
     START_SPACE = 0x10020,
     START_THREAD = 0x10030,
-    START_MANAGER = 0x10040,
 };
 
 int main(void);
@@ -38,15 +38,15 @@ __asm__(".globl _start\n"
         "call start\n"
         "ud2");
 
-/* Ends the process with this status: a request to its manager, which never replies. The request is
- * the length of its header in four bytes and the header, here Exit (1) with the status. */
+/* Ends the process with this status: a request to its own port at init, which never replies. The request
+ * is the length of its header in four bytes and the header, here Exit (2) with the status. */
 static inline void leave(uint8_t status)
 {
     for (;;) {
         struct fermata_ipc request = {
             .rax = 6 << 8,
-            .rdi = START_MANAGER,
-            .rsi = UINT64_C(2) | UINT64_C(1) << 32 | (uint64_t)status << 40,
+            .rdi = START_NAMES,
+            .rsi = UINT64_C(2) | UINT64_C(2) << 32 | (uint64_t)status << 40,
         };
         fermata_call_short(&request);
     }
