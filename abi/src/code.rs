@@ -37,7 +37,7 @@ numbered! {
         /// The search found nothing in the rest of the range.
         NotFound = 12,
         /// Not for the caller: the reference given as authority is not the device authority, the memory may
-        /// not hold objects, or the priority is above the ceiling of the caller's or the thread's space.
+        /// not hold objects, the port is for calls only, or the priority is above the ceiling of the caller's or the thread's space.
         Denied = 13,
         /// The thread must be stopped for this.
         NotStopped = 14,

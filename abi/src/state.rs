@@ -61,7 +61,17 @@ structures! {
     pub struct PortState {
         /// A word of the server's choice, given to whoever receives from this port.
         pub alias: u64,
+        /// Of [`port_flags`].
+        pub flags: u64,
     }
+}
+
+/// Flags of a port.
+pub mod port_flags {
+    /// Clients call this port, and do not connect to it: `client_connect` and the calls that begin with
+    /// it say `Denied`. Who connects holds the server until it has sent, which a server must not allow
+    /// to clients that it does not know.
+    pub const CALLS_ONLY: u64 = 1;
 }
 
 /// Flags of a space.

@@ -557,12 +557,12 @@ calls! {
     /// Points the reference at the port.
     28 PortReference port_reference Port Short (port: Object(Type::Port), reference: Object(Type::Reference)) [Ok Vacant];
 
-    /// Writes the state of the port: its alias and portset. References that are not wanted are 0.
+    /// Writes the state of the port: its alias, flags and portset. References that are not wanted are 0.
     /// Never changes the port.
     29 PortGetState port_get_state Port Short (port: Object(Type::Port), state: State, portset: OptReference) [Ok Vacant];
 
-    /// Sets the state of the port: its alias and portset. A reference of 0 stands for none.
-    30 PortSetState port_set_state Port Short (port: Object(Type::Port), state: State, portset: OptReference) [Ok Dead Vacant];
+    /// Sets the state of the port: its alias, flags and portset. A reference of 0 stands for none.
+    30 PortSetState port_set_state Port Short (port: Object(Type::Port), state: State, portset: OptReference) [Ok Invalid Dead Vacant];
 
     /// Creates a portset at the address in its first parameter. With an `identity` kept by
     /// `portset_destroy`, the portset gets that identity, which stays vacant until the first
@@ -750,17 +750,17 @@ calls! {
     /// device's, and for addresses that the processor does not have.
     81 DeviceMapPhysical device_map_physical Device Short (authority: Object(Type::Reference), region: Object(Type::Region), start: Word, size: Word) [Ok Denied Invalid Vacant];
 
-    /// The client connects to the port.
-    82 ClientConnect client_connect Client Long (port: Object(Type::Reference)) [Ok Dead WrongStage];
+    /// The client connects to the port. `Denied` if that is for calls only.
+    82 ClientConnect client_connect Client Long (port: Object(Type::Reference)) [Ok Dead WrongStage Denied];
 
     /// The client connects to the port and sends.
-    83 ClientConnectSend client_connect_send Client MultiStage (port: Object(Type::Reference), send: SendBuffer) [Ok Dead WrongStage Disconnected];
+    83 ClientConnectSend client_connect_send Client MultiStage (port: Object(Type::Reference), send: SendBuffer) [Ok Dead WrongStage Denied Disconnected];
 
     /// The client connects to the port, sends and turns the direction round.
-    84 ClientConnectSendOver client_connect_send_over Client MultiStage (port: Object(Type::Reference), send: SendBuffer) [Ok Dead WrongStage Disconnected];
+    84 ClientConnectSendOver client_connect_send_over Client MultiStage (port: Object(Type::Reference), send: SendBuffer) [Ok Dead WrongStage Denied Disconnected];
 
     /// The client connects to the port, sends, turns the direction round and receives.
-    85 ClientConnectSendOverReceive client_connect_send_over_receive Client MultiStage (port: Object(Type::Reference), send: SendBuffer, receive: ReceiveBuffer) [Ok Dead WrongStage Disconnected More];
+    85 ClientConnectSendOverReceive client_connect_send_over_receive Client MultiStage (port: Object(Type::Reference), send: SendBuffer, receive: ReceiveBuffer) [Ok Dead WrongStage Denied Disconnected More];
 
     /// The client sends.
     86 ClientSend client_send Client MultiStage (send: SendBuffer) [Ok Disconnected WrongStage];
@@ -799,7 +799,7 @@ calls! {
 
     /// The client connects to the port, sends, turns the direction round and receives. Up to 64
     /// bytes travel in registers.
-    97 ClientConnectSendOverReceiveShort client_connect_send_over_receive_short Client MultiStage (port: Object(Type::Reference), send: ShortBuffer, receive: ShortBuffer) [Ok Dead WrongStage Disconnected More];
+    97 ClientConnectSendOverReceiveShort client_connect_send_over_receive_short Client MultiStage (port: Object(Type::Reference), send: ShortBuffer, receive: ShortBuffer) [Ok Dead WrongStage Denied Disconnected More];
 
     /// The client sends, turns the direction round and receives. Up to 64 bytes travel in
     /// registers.

@@ -88,8 +88,14 @@ impl Door {
         let portset = Portset::new().must("a portset")?;
         let port = Port::new().must("a port")?;
         let set = portset.reference().must("a reference")?;
-        port.set_state(&PortState { alias: 0xa11a5 }, set.handle())
-            .must("the state of a port")?;
+        port.set_state(
+            &PortState {
+                alias: 0xa11a5,
+                ..PortState::default()
+            },
+            set.handle(),
+        )
+        .must("the state of a port")?;
         let port_ref = port.reference().must("a reference")?;
         Ok(Door {
             port_ref,

@@ -212,6 +212,9 @@ impl System {
     fn connect(&mut self, t: Id) -> Result<Step, Stop> {
         let handle = self.thread(t).registers.parameter(0);
         let port = self.find_target(self.space_of(t)?, handle, Type::Port)?;
+        if self.port(port).calls_only {
+            return Err(Stop::Code(Code::Denied));
+        }
         if self.thread(t).client.stage != Stage::None {
             return Err(Stop::Code(Code::WrongStage));
         }

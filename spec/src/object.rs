@@ -102,6 +102,8 @@ pub struct Region {
 pub struct Port {
     /// A word for whoever receives from it.
     pub alias: u64,
+    /// Nobody connects to it.
+    pub calls_only: bool,
     /// Where its clients are received.
     pub portset: Option<Id>,
 }

@@ -6,7 +6,7 @@ use crate::calls::Caller;
 use crate::object::{Account, Body, End, Source, Target, Thread};
 use crate::wait::{reliable, Hint, Waiting};
 use crate::{rights, Handled, Id, Stop, System};
-use abi::state::{space_flags, Stage, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS};
+use abi::state::{port_flags, space_flags, Stage, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS};
 use abi::{Code, RefKind, Registers, Type, PAGE_SIZE, PRIORITIES, ROLES, USER_END};
 
 const INVALID: Stop = Stop::Code(Code::Invalid);
@@ -77,7 +77,8 @@ impl System {
             }
             Body::Port(p) => {
                 let portset = (self.receiver(c, c.c)?, self.plain(p.portset));
-                (vec![p.alias], [portset, none, none])
+                let flags = if p.calls_only { port_flags::CALLS_ONLY } else { 0 };
+                (vec![p.alias, flags], [portset, none, none])
             }
             Body::Space(s) => {
                 let keeper = (self.receiver(c, c.c)?, self.plain(s.keeper));
@@ -126,10 +127,13 @@ impl System {
             Type::Mapping => self.set_mapping(c, id)?,
             Type::Region => self.set_region(c, id)?,
             Type::Port => {
-                let [alias] = self.read_words(c.space, c.b)?;
+                let [alias, flags] = self.read_words(c.space, c.b)?;
                 let portset = self.given(c, c.c, Type::Portset)?;
+                if flags & !port_flags::CALLS_ONLY != 0 {
+                    return Err(INVALID);
+                }
                 let port = self.port_mut(id);
-                (port.alias, port.portset) = (alias, portset);
+                (port.alias, port.portset, port.calls_only) = (alias, portset, flags != 0);
             }
             Type::Space => self.set_space(c, id)?,
             Type::Thread => self.set_thread(c, id)?,

@@ -196,7 +196,11 @@ impl System {
             Waiting::Cond => open,
             Waiting::Deadline => true,
             Waiting::Interrupt => !t.interrupt,
-            Waiting::Port => open && t.at.is_some_and(|port| self.waiting_server(port).is_none()),
+            Waiting::Port => {
+                let connects = t.hint == Hint::PortWait(PortWait::Connect);
+                let may = |port: Id| !(connects && self.port(port).calls_only);
+                open && t.at.is_some_and(|port| self.waiting_server(port).is_none() && may(port))
+            }
             Waiting::Portset => open,
             Waiting::Reply => t.served_by().is_some_and(|(s, stage)| {
                 let s = self.live(Some(s), abi::Type::Thread).map(|s| self.thread(s).server);

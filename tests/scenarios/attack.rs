@@ -234,3 +234,15 @@ kill %3
 ";
     without_a_trace(ctx, script, "")
 }
+
+/// Who connects to a server and sends nothing would hold it for ever: no server's port takes that.
+pub(crate) fn silence(ctx: &mut Ctx) -> Result<(), Failure> {
+    let servers = ["memory", "native", "fs", "console", "linux", "checkpoint"];
+    let holds = servers.map(|name| format!("/test/hostile hold {name}\n"));
+    let script = holds.concat() + "echo > /tmp/x\ncat /tmp/x\nbusybox echo goes on\n";
+    let refused = servers.map(|name| format!("hold: {name}: Denied\n"));
+    let output = ctx.run(Run::script(script))?;
+    let expected = refused.concat() + "\ngoes on\n";
+    output.expect_status(0)?.expect_stdout(&expected)?;
+    Ok(())
+}

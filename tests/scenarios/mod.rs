@@ -44,6 +44,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("attack_memory_touched", attack::memory_touched),
     scenario("attack_leavings", attack::leavings),
     scenario("attack_churn", attack::churn),
+    scenario("attack_silence", attack::silence),
     scenario("deterministic", checkpoint::deterministic),
 ];
 

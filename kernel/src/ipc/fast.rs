@@ -323,7 +323,7 @@ fn request<F: Form, const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<
     let set = port.portset.get().active()?;
     let s = set.servers.first()?;
     let ready = s.ctx.call().get() as u8 == F::WAITS as u8
-        && (IDEMPOTENT || t.client().stage.get() == Stage::None)
+        && (IDEMPOTENT || t.client().stage.get() == Stage::None && !port.calls_only.get())
         && !k.sched.somebody_above(s)
         && (!IDEMPOTENT || F::can_be_answered(t));
     if !ready {

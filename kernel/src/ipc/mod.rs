@@ -205,6 +205,9 @@ fn settle_for_peer(k: K, p: &'static Thread, stop: &Stop) {
 /// Connects to a port: finds a server that waits there, or waits for one.
 fn connect(k: K, t: &'static Thread) -> Result<Step, Stop> {
     let port = object::find_target::<Port>(k, space(t)?, t.ctx.parameter(0).get())?;
+    if port.calls_only.get() {
+        return Err(Stop::Code(Code::Denied));
+    }
     if t.client().stage.get() != Stage::None {
         return Err(Stop::Code(Code::WrongStage));
     }

@@ -13,6 +13,8 @@ use core::cell::Cell;
 pub(crate) struct Port {
     head: Header,
     pub(crate) alias: Cell<u64>,
+    /// Nobody connects to it.
+    pub(crate) calls_only: Cell<bool>,
     pub(crate) portset: Cell<Link<Portset>>,
     /// Clients, while there is no portset.
     clients: WaitQueue,
@@ -44,6 +46,15 @@ impl Port {
     }
 }
 
+impl Port {
+    /// Whether clients may connect to it. Who waits for that tries again, and hears that they may not.
+    pub(crate) fn set_calls_only(&'static self, k: K, calls_only: bool) {
+        if !self.calls_only.replace(calls_only) && calls_only {
+            self.client_queue().wake_all(k);
+        }
+    }
+}
+
 impl Object for Port {
     const TYPE: Type = Type::Port;
     fn target(link: NonNullLink<Self>) -> Target {
@@ -61,6 +72,7 @@ impl Object for Port {
         Port {
             head,
             alias: Cell::new(0),
+            calls_only: Cell::new(false),
             portset: Cell::new(Link::NONE),
             clients: WaitQueue::new(),
         }
@@ -76,6 +88,7 @@ impl Object for Port {
     }
     fn open(&'static self, _: K) {
         self.alias.set(0);
+        self.calls_only.set(false);
         self.portset.set(Link::NONE);
     }
     fn close(&'static self, k: K) {

@@ -17,7 +17,9 @@ use crate::object::space::Space;
 use crate::object::thread::{End, Hint, Thread};
 use crate::object::{self, Link, NonNullLink, Object, Phase, Target};
 use crate::{exec, Handled, Stop};
-use abi::state::{space_flags, Stage, Waiting, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS};
+use abi::state::{
+    port_flags, space_flags, Stage, Waiting, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS,
+};
 use abi::{Code, RefKind, Registers, PAGE_SIZE, PRIORITIES, USER_END};
 
 fn invalid() -> Stop {
@@ -195,7 +197,12 @@ pub(super) fn region_set(a: Args) -> Handled {
 pub(super) fn port_get(a: Args) -> Handled {
     let port = object::find_body::<Port>(a.k, a.space, a.a())?;
     let portset = place(a, a.c())?;
-    room(a, 1)?.write(&[port.alias.get()]);
+    let flags = if port.calls_only.get() {
+        port_flags::CALLS_ONLY
+    } else {
+        0
+    };
+    room(a, 2)?.write(&[port.alias.get(), flags]);
     let set = port.portset.get();
     give(a, portset, Target::of(set));
     a.done()
@@ -203,10 +210,14 @@ pub(super) fn port_get(a: Args) -> Handled {
 
 pub(super) fn port_set(a: Args) -> Handled {
     let port = object::find_body::<Port>(a.k, a.space, a.a())?;
-    let [alias] = read(a, a.b())?;
+    let [alias, flags] = read(a, a.b())?;
     let portset = named::<Portset>(a, a.c())?;
+    if flags & !port_flags::CALLS_ONLY != 0 {
+        return Err(invalid());
+    }
     port.alias.set(alias);
     port.attach(a.k, portset.map_or(Link::NONE, Link::to));
+    port.set_calls_only(a.k, flags & port_flags::CALLS_ONLY != 0);
     object::opened(a.k, port.head());
     a.done()
 }

@@ -362,10 +362,12 @@ pub(super) fn port(met: &mut Met) {
     met.is(&w, Call::PortSetState, &[port, state, dead], Code::Dead);
     w.ok(Call::PortGetState, &[port, state + 8, 0]);
     assert_eq!(w.peek(state + 8), 0, "A2: changed by a call that failed");
-    w.poke(state, 0xabcd);
+    w.words(state, &[0xabcd, 2]);
+    met.is(&w, Call::PortSetState, &[port, state, 0], Code::Invalid);
+    w.words(state, &[0xabcd, 1]);
     met.is(&w, Call::PortSetState, &[port, state, 0], Code::Ok);
     met.is(&w, Call::PortGetState, &[port, state + 8, 0], Code::Ok);
-    assert_eq!(w.peek(state + 8), 0xabcd);
+    assert_eq!([w.peek(state + 8), w.peek(state + 16)], [0xabcd, 1]);
 }
 
 pub(super) fn space(met: &mut Met) {

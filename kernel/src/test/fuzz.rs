@@ -583,7 +583,10 @@ impl Generator {
         match ty {
             Type::Mutex => vec![self.random.below(9) / 4],
             Type::Cond | Type::Portset => Vec::new(),
-            Type::Port => vec![self.random.below(1000)],
+            Type::Port => {
+                let flags = self.random.one_of(&[0, 0, 0, 0, 0, 0, 0, 0, 1, 2]);
+                vec![self.random.below(1000), flags]
+            }
             Type::Reference => vec![self.random.below(13)],
             Type::Mapping | Type::Region => {
                 let page = self.random.below(3) * PAGE_SIZE;

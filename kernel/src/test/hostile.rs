@@ -287,7 +287,7 @@ impl Round {
                 .into()
             }
             Type::Region => [self.range(), self.range(), self.random.below(17)].into(),
-            Type::Port => [self.random.below(1000)].into(),
+            Type::Port => [self.random.below(1000), self.random.below(3)].into(),
             Type::Space => {
                 let quota = match self.random.below(4) {
                     0 => self.wild(),

@@ -291,6 +291,30 @@ pub(super) fn client(met: &mut Met, call: Call) {
         s.start(s.test(Program::new(), call, ROOM).end(), 10);
         s.w.run();
         met.returned(call, s.code(), Code::Dead);
+
+        // Whether it is so when the client comes, or becomes so while it waits.
+        for early in [true, false] {
+            let mut s = Stand::new();
+            let set = s.w.create(Call::PortsetCreate);
+            let (port, reference) = s.w.port(set, 1);
+            s.reference = reference;
+            let state = s.w.page();
+            let set = s.w.reference(Call::PortsetReference, set);
+            let close = |s: &Stand| {
+                s.w.words(state, &[1, abi::state::port_flags::CALLS_ONLY]);
+                s.w.ok(Call::PortSetState, &[port, state, set]);
+            };
+            if early {
+                close(&s);
+            }
+            s.start(s.test(Program::new(), call, ROOM).end(), 10);
+            s.w.run();
+            if !early {
+                close(&s);
+                s.w.run();
+            }
+            met.returned(call, s.code(), Code::Denied);
+        }
     }
 
     // The server leaves when the call could begin.

@@ -188,6 +188,7 @@ fn import(w: &World, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
                 let portset = id(at(p.portset.get()));
                 Body::Port(model::Port {
                     alias: p.alias.get(),
+                    calls_only: p.calls_only.get(),
                     portset,
                 })
             }
@@ -578,6 +579,7 @@ impl<'w> Lockstep<'w> {
             (Body::Port(model), Target::Port(p)) => {
                 let p = p.link().get().ok_or("gone")?;
                 same("alias", p.alias.get(), model.alias)?;
+                same("calls only", p.calls_only.get(), model.calls_only)?;
                 same("portset", at(p.portset.get()), self.lives(model.portset))
             }
             (Body::Space(model), Target::Space(s)) => {

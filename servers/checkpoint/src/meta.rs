@@ -191,6 +191,7 @@ pub enum State {
     },
     Port {
         alias: u64,
+        flags: u64,
     },
     Portset,
     Space {
@@ -698,7 +699,7 @@ pub(crate) mod tests {
             1,
             Memory,
             0x2_0010,
-            State::Port { alias: 9 },
+            State::Port { alias: 9, flags: 1 },
             vec![Target::Object(7)],
         );
         add(

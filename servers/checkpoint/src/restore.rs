@@ -384,7 +384,9 @@ impl<'a> Makers<'a> {
                 r(0),
                 r(1),
             ),
-            State::Port { alias } => PortAt(handle).set_state(&PortState { alias }, r(0)),
+            State::Port { alias, flags } => {
+                PortAt(handle).set_state(&PortState { alias, flags }, r(0))
+            }
             State::Space {
                 flags,
                 quota,

@@ -313,9 +313,10 @@ impl<'a> Set<'a> {
                 .get_state(a, b)
                 .map(|s| State::mapping(&s)),
             Type::Region => RegionAt(handle).get_state(a, b).map(|s| State::region(&s)),
-            Type::Port => PortAt(handle)
-                .get_state(a)
-                .map(|s| State::Port { alias: s.alias }),
+            Type::Port => PortAt(handle).get_state(a).map(|s| State::Port {
+                alias: s.alias,
+                flags: s.flags,
+            }),
             Type::Portset => Ok(State::Portset),
             Type::Space => SpaceAt(handle).get_state(a).map(|s| State::space(&s)),
             Type::Thread => ThreadAt(handle).get_state(a, b, c).map(|s| {

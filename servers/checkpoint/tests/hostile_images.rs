@@ -154,7 +154,7 @@ fn sample() -> Meta {
         (place(1, Memory, 0x2_0000), State::Portset, vec![]),
         (
             place(1, Memory, 0x2_0010),
-            State::Port { alias: 9 },
+            State::Port { alias: 9, flags: 1 },
             vec![Target::Object(7)],
         ),
         (
@@ -235,7 +235,7 @@ fn change_state(r: &mut Random, state: &mut State) {
             clock_offset,
             max_priority,
         } => *[flags, quota, clock_offset, max_priority][r.below(4)] = r.word(1),
-        State::Port { alias } => *alias = r.word(1),
+        State::Port { alias, flags } => *[alias, flags][r.below(2)] = r.word(1),
         State::Thread { words, fpu } => match r.below(6) {
             0 => fpu.truncate(r.below(FPU_BYTES + 1)),
             1 => fpu.push(0),

@@ -154,7 +154,13 @@ impl Own {
     fn new(alias: u64, portset: RefAt) -> Result<Self, Error> {
         let make = || {
             let port = Port::new()?;
-            port.set_state(&PortState { alias }, portset.0)?;
+            port.set_state(
+                &PortState {
+                    alias,
+                    flags: abi::state::port_flags::CALLS_ONLY,
+                },
+                portset.0,
+            )?;
             let reference = port.reference()?;
             Ok(Own {
                 _port: port,

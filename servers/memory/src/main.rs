@@ -213,7 +213,13 @@ fn put<T>(list: &mut Vec<Option<T>>, id: usize, value: T) {
 impl Server {
     fn port(&self, alias: u64) -> Result<Port, Code> {
         let port = Port::new()?;
-        port.set_state(&PortState { alias }, self.portset_ref.handle())?;
+        port.set_state(
+            &PortState {
+                alias,
+                flags: abi::state::port_flags::CALLS_ONLY,
+            },
+            self.portset_ref.handle(),
+        )?;
         Ok(port)
     }
 

@@ -159,7 +159,7 @@ impl Key<'_> {
                 self.link(r.keeper);
             }
             Body::Port(p) => {
-                self.words.push(p.alias);
+                self.words.extend([p.alias, u64::from(p.calls_only)]);
                 self.link(p.portset);
             }
             Body::Space(s) => {

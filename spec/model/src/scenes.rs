@@ -34,7 +34,8 @@ pub fn manager() -> Scene {
     let second = b.hostile("t2");
     let mutex = b.their("mutex", Body::Mutex(Mutex::default()));
     let set = b.their("set", Body::Portset);
-    let port = b.their("port", Body::Port(Port { alias: 1, portset: Some(set) }));
+    let port =
+        b.their("port", Body::Port(Port { alias: 1, portset: Some(set), calls_only: false }));
     let n0 = b.their_reference("n0", None);
     let n1 = b.their_reference("n1", None);
     b.their_room("room");
@@ -52,10 +53,12 @@ pub fn exception() -> Scene {
         Builder::new("exception", "a hostile server, a client of it, and the client's keeper");
     let keeper_set = b.our("keeper's set", Body::Portset);
     let service_set = b.their("set", Body::Portset);
-    let service = b.inside(Body::Port(Port { alias: 1, portset: Some(service_set) }));
+    let service =
+        b.inside(Body::Port(Port { alias: 1, portset: Some(service_set), calls_only: false }));
     let service = b.our_reference("service", service);
     debug_assert_eq!((b.handle(keeper_set), service), (OUR_SET, SERVICE));
-    let port = b.inside(Body::Port(Port { alias: 2, portset: Some(keeper_set) }));
+    let port =
+        b.inside(Body::Port(Port { alias: 2, portset: Some(keeper_set), calls_only: false }));
     b.keep_ours(port);
     let keeper = b.honest("keeper", KEEPER, false);
     let victim = b.honest("victim", VICTIM, true);

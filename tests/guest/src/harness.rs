@@ -407,8 +407,14 @@ impl Receiver {
         let port = Port::new().must("a port")?;
         let portset_ref = portset.reference().must("reference")?;
         let port_ref = port.reference().must("reference")?;
-        port.set_state(&abi::state::PortState { alias }, portset_ref.handle())
-            .must("the state of a port")?;
+        port.set_state(
+            &abi::state::PortState {
+                alias,
+                ..abi::state::PortState::default()
+            },
+            portset_ref.handle(),
+        )
+        .must("the state of a port")?;
         let refs = RefBlock::new(4).must("references")?;
         Ok(Receiver {
             portset,

@@ -207,7 +207,13 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
         let portset_ref = portset.reference()?;
         let port = |alias| {
             let port = Port::new()?;
-            port.set_state(&PortState { alias }, portset_ref.handle())?;
+            port.set_state(
+                &PortState {
+                    alias,
+                    flags: abi::state::port_flags::CALLS_ONLY,
+                },
+                portset_ref.handle(),
+            )?;
             Ok(port)
         };
         let (door, bell_port) = (port(DOOR)?, port(BELL)?);
@@ -401,7 +407,13 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
             })),
         };
         slot.port
-            .set_state(&PortState { alias }, self.portset_ref.handle())
+            .set_state(
+                &PortState {
+                    alias,
+                    flags: abi::state::port_flags::CALLS_ONLY,
+                },
+                self.portset_ref.handle(),
+            )
             .map_err(rt::error_of)?;
         match free {
             Some(index) => self.sessions[index] = Some(slot),
@@ -435,7 +447,13 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
             }
             Poll::Pending => {
                 // The client's call waits at the port from the server's next wait on.
-                let _ = slot.port.set_state(&PortState { alias }, 0);
+                let _ = slot.port.set_state(
+                    &PortState {
+                        alias,
+                        flags: abi::state::port_flags::CALLS_ONLY,
+                    },
+                    0,
+                );
                 None
             }
         }
@@ -454,7 +472,10 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
             for alias in woken {
                 if self.poll(alias).is_some() {
                     if let Some(Some(slot)) = self.sessions.get(alias.wrapping_sub(1) as usize) {
-                        let state = PortState { alias };
+                        let state = PortState {
+                            alias,
+                            flags: abi::state::port_flags::CALLS_ONLY,
+                        };
                         let _ = slot.port.set_state(&state, self.portset_ref.handle());
                     }
                 }

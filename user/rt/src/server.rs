@@ -135,7 +135,13 @@ impl Server {
     /// A new port of this server. `alias` comes with every event from it.
     pub fn port(&self, alias: u64) -> Result<Port, Code> {
         let port = Port::new()?;
-        port.set_state(&PortState { alias }, self.portset_ref.handle())?;
+        port.set_state(
+            &PortState {
+                alias,
+                flags: abi::state::port_flags::CALLS_ONLY,
+            },
+            self.portset_ref.handle(),
+        )?;
         Ok(port)
     }
 

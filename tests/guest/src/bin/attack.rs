@@ -211,8 +211,14 @@ fn names() -> Done {
     let set = Portset::new().map_err(code)?;
     let port = Port::new().map_err(code)?;
     let set_ref = set.reference().map_err(code)?;
-    port.set_state(&abi::state::PortState { alias: 0 }, set_ref.handle())
-        .map_err(code)?;
+    port.set_state(
+        &abi::state::PortState {
+            alias: 0,
+            ..abi::state::PortState::default()
+        },
+        set_ref.handle(),
+    )
+    .map_err(code)?;
     for name in proto::names::RESERVED {
         println!("names: {name}: {}", said(rt::names::register(name, &port)));
     }
@@ -272,8 +278,14 @@ fn checkpointer() -> Done {
     let set = Portset::new().map_err(code)?;
     let port = Port::new().map_err(code)?;
     let set_ref = set.reference().map_err(code)?;
-    port.set_state(&abi::state::PortState { alias: 0 }, set_ref.handle())
-        .map_err(code)?;
+    port.set_state(
+        &abi::state::PortState {
+            alias: 0,
+            ..abi::state::PortState::default()
+        },
+        set_ref.handle(),
+    )
+    .map_err(code)?;
     let silent = port.reference().map_err(code)?;
     for manager in ["native", "linux", "nobody"] {
         let save = proto::checkpoint::Request::Save {

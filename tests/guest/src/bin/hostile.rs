@@ -191,8 +191,12 @@ fn hold() -> Result<(), Error> {
         "memory" => MEMORY.copy().map_err(rt::error_of)?,
         name => rt::names::lookup(name)?,
     };
-    connect(&port);
-    stay()
+    let code = connect(&port);
+    rt::println!("hold: {name}: {code:?}");
+    match code {
+        Code::Ok => stay(),
+        _ => Ok(()),
+    }
 }
 
 fn connect(port: &Ref) -> Code {

@@ -30,8 +30,14 @@ fn serve() -> Result<core::convert::Infallible, String> {
     let portset = Portset::new().map_err(must)?;
     let set_ref = portset.reference().map_err(must)?;
     let port = Port::new().map_err(must)?;
-    port.set_state(&PortState { alias: 0 }, set_ref.handle())
-        .map_err(must)?;
+    port.set_state(
+        &PortState {
+            alias: 0,
+            ..PortState::default()
+        },
+        set_ref.handle(),
+    )
+    .map_err(must)?;
     let mut data = vec![0u8; TRANSFER];
     let mut answer = [0u8; 8];
     let mut call = Call::ServerWaitReceiveUntil;

@@ -279,7 +279,10 @@ impl Hostile {
         for (port, set) in ports.into_iter().zip(sets) {
             ok(sys::port_set_state(
                 port,
-                &abi::state::PortState { alias: 5 },
+                &abi::state::PortState {
+                    alias: 5,
+                    ..abi::state::PortState::default()
+                },
                 set,
             ))
             .must("a port")?;

@@ -463,7 +463,13 @@ impl Stage {
         let set_ref = keeper_set.reference().must("a reference")?;
         let keeper_port = Port::new().must("a port")?;
         keeper_port
-            .set_state(&abi::state::PortState { alias: 0 }, set_ref.handle())
+            .set_state(
+                &abi::state::PortState {
+                    alias: 0,
+                    ..abi::state::PortState::default()
+                },
+                set_ref.handle(),
+            )
             .must("the state of a port")?;
         let port_ref = keeper_port.reference().must("a reference")?;
         let kept = region(base, bytes, 0, port_ref.handle())?;
@@ -721,7 +727,10 @@ impl Stage {
             }
             Type::Port => {
                 self.object(side, Type::Portset, made)?;
-                let state = abi::state::PortState { alias: 77 };
+                let state = abi::state::PortState {
+                    alias: 77,
+                    ..abi::state::PortState::default()
+                };
                 must(
                     sys::port_set_state(handle, &state, reference(Type::Portset)),
                     "a port's state",

@@ -34,7 +34,13 @@ fn double(portset: u64) -> Code {
 pub fn example() -> Result<(), Code> {
     let portset = Portset::new()?;
     let port = Port::new()?;
-    port.set_state(&PortState { alias: 0 }, portset.reference()?.handle())?;
+    port.set_state(
+        &PortState {
+            alias: 0,
+            ..PortState::default()
+        },
+        portset.reference()?.handle(),
+    )?;
     let set = portset.handle();
     let server = rt::thread::spawn(move || assert_eq!(double(set), Code::Disconnected))?;
 

@@ -38,7 +38,13 @@ fn square(portset: u64) {
 pub fn example() -> Result<(), Code> {
     let portset = Portset::new()?;
     let port = Port::new()?;
-    port.set_state(&PortState { alias: 0 }, portset.reference()?.handle())?;
+    port.set_state(
+        &PortState {
+            alias: 0,
+            ..PortState::default()
+        },
+        portset.reference()?.handle(),
+    )?;
     let set = portset.handle();
     let server = rt::thread::spawn(move || square(set))?;
 

@@ -9,7 +9,13 @@ use rt::Code;
 pub fn example() -> Result<(), Code> {
     let portset = Portset::new()?;
     let port = Port::new()?;
-    port.set_state(&PortState { alias: 0xcafe }, portset.reference()?.handle())?;
+    port.set_state(
+        &PortState {
+            alias: 0xcafe,
+            ..PortState::default()
+        },
+        portset.reference()?.handle(),
+    )?;
 
     // The state says where it is received. A reference to it is the right to call it.
     let set = Ref::new()?;

@@ -23,8 +23,20 @@ pub fn example() -> Result<(), Code> {
     let portset = Portset::new()?;
     let set = portset.reference()?;
     let (front, back) = (Port::new()?, Port::new()?);
-    front.set_state(&PortState { alias: 1 }, set.handle())?;
-    back.set_state(&PortState { alias: 2 }, set.handle())?;
+    front.set_state(
+        &PortState {
+            alias: 1,
+            ..PortState::default()
+        },
+        set.handle(),
+    )?;
+    back.set_state(
+        &PortState {
+            alias: 2,
+            ..PortState::default()
+        },
+        set.handle(),
+    )?;
     knock(front.reference()?)?;
     knock(back.reference()?)?;
 

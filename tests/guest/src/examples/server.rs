@@ -30,7 +30,13 @@ fn client(port: Ref, text: &'static str, answer: &'static str) -> Result<(), Cod
 pub fn example() -> Result<(), Code> {
     let portset = Portset::new()?;
     let port = Port::new()?;
-    port.set_state(&PortState { alias: 0 }, portset.reference()?.handle())?;
+    port.set_state(
+        &PortState {
+            alias: 0,
+            ..PortState::default()
+        },
+        portset.reference()?.handle(),
+    )?;
     client(port.reference()?, "stop", "STOP")?;
     client(port.reference()?, "go on", "GO ON")?;
 

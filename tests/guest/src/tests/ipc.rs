@@ -791,7 +791,10 @@ fn alias_and_portset() -> Outcome {
     let second = rt::obj::Port::new().must("new")?;
     second
         .set_state(
-            &abi::state::PortState { alias: 20 },
+            &abi::state::PortState {
+                alias: 20,
+                ..abi::state::PortState::default()
+            },
             server.portset_ref.handle(),
         )
         .must("set_state")?;
@@ -812,7 +815,10 @@ fn alias_and_portset() -> Outcome {
     server
         .port
         .set_state(
-            &abi::state::PortState { alias: 11 },
+            &abi::state::PortState {
+                alias: 11,
+                ..abi::state::PortState::default()
+            },
             other.portset_ref.handle(),
         )
         .must("set_state")?;
