@@ -44,10 +44,8 @@ impl Port {
             self.portset.set(portset);
         }
     }
-}
 
-impl Port {
-    /// Whether clients may connect to it. Who waits for that tries again, and hears that they may not.
+    /// Sets whether clients may only call it. Who waits to connect tries again, and hears `Denied`.
     pub(crate) fn set_calls_only(&'static self, k: K, calls_only: bool) {
         if !self.calls_only.replace(calls_only) && calls_only {
             self.client_queue().wake_all(k);
