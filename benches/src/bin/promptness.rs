@@ -9,19 +9,22 @@
 
 extern crate alloc;
 
-use alloc::string::String;
+use alloc::string::ToString;
 use benches::report::Report;
+use guest_tests::harness::Failure;
 use guest_tests::holds::{self, Asker};
 
 rt::entry!(main);
 
 fn main() -> u8 {
     let report = Report::from_arguments();
-    u8::from(!report.value("promptness_worst", "instructions", worst))
+    u8::from(!report.value("promptness_worst", "instructions", || {
+        worst().map_err(|why| why.to_string())
+    }))
 }
 
 /// The longest answer, and of how many.
-fn worst() -> Result<(u64, u64), String> {
+fn worst() -> Result<(u64, u64), Failure> {
     let mut asker = Asker::new()?;
     let (mut worst, mut states) = (0, 0);
     // Twice: the first time around brings in the pages that the program itself touches.

@@ -7,13 +7,65 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::arch::global_asm;
+use core::fmt::{self, Display, Formatter};
+use core::panic::Location;
+use linkme::distributed_slice;
 use rt::obj::{Mapping, Port, Portset, Ref, RefAt, RefBlock, Region, Space, Thread, ThreadAt};
 use rt::sys::{self, IpcRegs};
 
-/// What a test says: nothing, or why it failed.
-pub type Outcome = Result<(), String>;
+/// Why a test failed, and where the assertion stands that did not hold.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    at: &'static Location<'static>,
+    why: String,
+}
 
-/// A test.
+impl Failure {
+    /// A failure at the line that calls this.
+    #[track_caller]
+    pub fn new(why: impl Into<String>) -> Self {
+        Failure {
+            at: Location::caller(),
+            why: why.into(),
+        }
+    }
+
+    /// The same failure, with what was being done at the time before its reason.
+    #[must_use]
+    pub fn during(self, what: impl Display) -> Self {
+        Failure {
+            why: format!("{what}: {}", self.why),
+            ..self
+        }
+    }
+}
+
+/// `FILE:LINE: REASON`.
+impl Display for Failure {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.at.file(), self.at.line(), self.why)
+    }
+}
+
+/// For `ok_or("...")?`: the failure is at the line of the `?`.
+impl From<&str> for Failure {
+    #[track_caller]
+    fn from(why: &str) -> Self {
+        Failure::new(why)
+    }
+}
+
+impl From<String> for Failure {
+    #[track_caller]
+    fn from(why: String) -> Self {
+        Failure::new(why)
+    }
+}
+
+/// What a test returns: nothing, or why and where it failed.
+pub type Outcome = Result<(), Failure>;
+
+/// A test; [`guest_test!`](crate::guest_test) makes them.
 pub struct Test {
     /// A stable name: subject, number, words.
     pub name: &'static str,
@@ -21,33 +73,58 @@ pub struct Test {
     pub run: fn() -> Outcome,
 }
 
-/// Fails the test unless the condition holds.
+/// All tests of the program. [`guest_test!`](crate::guest_test) puts them into a section of the
+/// program's file, which the linker collects: there is no list to keep.
+#[distributed_slice]
+pub static TESTS: [Test];
+
+/// Makes a test of a function: `guest_test!(MUTEXES0001, lock_trylock_unlock);` above
+/// `fn lock_trylock_unlock() -> Outcome` is the test `MUTEXES0001_lock_trylock_unlock`.
+#[macro_export]
+macro_rules! guest_test {
+    ($id:ident, $name:ident) => {
+        $crate::guest_test!(concat!(stringify!($id), "_", stringify!($name)), $name);
+    };
+    ($name:expr, $run:expr) => {
+        const _: () = {
+            #[linkme::distributed_slice($crate::harness::TESTS)]
+            static TEST: $crate::harness::Test = $crate::harness::Test {
+                name: $name,
+                run: $run,
+            };
+        };
+    };
+}
+
+/// Fails the test at this line, for a reason in the words of `format!`.
+#[macro_export]
+macro_rules! fail {
+    ($($words:tt)+) => {
+        return Err($crate::harness::Failure::new(alloc::format!($($words)+)))
+    };
+}
+
+/// Fails the test at this line unless the condition holds.
 #[macro_export]
 macro_rules! check {
     ($condition:expr) => {
-        if !$condition {
-            return Err(alloc::format!("line {}: {} is false", line!(), stringify!($condition)));
-        }
+        $crate::check!($condition, "{} is false", stringify!($condition))
     };
     ($condition:expr, $($words:tt)+) => {
         if !$condition {
-            return Err(alloc::format!("line {}: {}", line!(), alloc::format!($($words)+)));
+            $crate::fail!($($words)+);
         }
     };
 }
 
-/// Fails the test unless both are equal.
+/// Fails the test at this line unless both are equal.
 #[macro_export]
 macro_rules! check_eq {
     ($is:expr, $wanted:expr) => {
         match (&$is, &$wanted) {
             (is, wanted) => {
                 if is != wanted {
-                    return Err(alloc::format!(
-                        "line {}: {} is {is:?} and not {wanted:?}",
-                        line!(),
-                        stringify!($is)
-                    ));
+                    $crate::fail!("{} is {is:?} and not {wanted:?}", stringify!($is));
                 }
             }
         }
@@ -56,11 +133,10 @@ macro_rules! check_eq {
         match (&$is, &$wanted) {
             (is, wanted) => {
                 if is != wanted {
-                    return Err(alloc::format!(
-                        "line {}: {}: {is:?} and not {wanted:?}",
-                        line!(),
+                    $crate::fail!(
+                        "{}: {is:?} and not {wanted:?}",
                         alloc::format!($($words)+)
-                    ));
+                    );
                 }
             }
         }
@@ -69,13 +145,17 @@ macro_rules! check_eq {
 
 /// Turns an error into a failure.
 pub trait Must<T> {
-    /// The value, or a failure that says `what` could not be done.
-    fn must(self, what: &str) -> Result<T, String>;
+    /// The value, or a failure at the line that calls this, which says `what` could not be done.
+    fn must(self, what: &str) -> Result<T, Failure>;
 }
 
 impl<T, E: core::fmt::Debug> Must<T> for Result<T, E> {
-    fn must(self, what: &str) -> Result<T, String> {
-        self.map_err(|error| format!("{what}: {error:?}"))
+    #[track_caller]
+    fn must(self, what: &str) -> Result<T, Failure> {
+        match self {
+            Ok(value) => Ok(value),
+            Err(error) => fail!("{what}: {error:?}"),
+        }
     }
 }
 
@@ -88,11 +168,12 @@ pub fn ok(code: Code) -> Result<(), Code> {
 pub const PATIENCE: u64 = 60_000_000_000;
 
 /// Waits until `condition` holds, in short sleeps that let other threads run.
+#[track_caller]
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) -> Outcome {
     let end = rt::time::now() + PATIENCE;
     while !condition() {
         if rt::time::now() > end {
-            return Err(format!("{what} never happened"));
+            fail!("{what} never happened");
         }
         rt::time::sleep(50_000);
     }
@@ -176,16 +257,16 @@ pub struct Actor {
 
 impl Actor {
     /// An actor in the test's own space.
-    pub fn new() -> Result<Self, String> {
+    pub fn new() -> Result<Self, Failure> {
         Self::made(0)
     }
 
     /// An actor in another space, in which the test's memory has the same addresses.
-    pub fn within(space: &RefAt) -> Result<Self, String> {
+    pub fn within(space: &RefAt) -> Result<Self, Failure> {
         Self::made(space.handle())
     }
 
-    fn made(space: u64) -> Result<Self, String> {
+    fn made(space: u64) -> Result<Self, Failure> {
         let actor = Actor {
             thread: Thread::new().must("a thread")?,
             stack: vec![0; STACK],
@@ -295,12 +376,13 @@ impl Actor {
     }
 
     /// Waits until it has finished: the registers that the call left.
-    pub fn finish(&self) -> Result<IpcRegs, String> {
+    #[track_caller]
+    pub fn finish(&self) -> Result<IpcRegs, Failure> {
         let end = rt::time::now() + PATIENCE;
         while !self.is_finished() {
             if rt::time::now() > end {
                 let s = self.state();
-                return Err(format!(
+                fail!(
                     "an actor did not finish: rip {:#x} rax {:#x} rdi {:#x} waiting {} stops {} \
                      exception {} at {:#x}",
                     s.registers.rip,
@@ -310,7 +392,7 @@ impl Actor {
                     s.stop_count,
                     s.exception,
                     s.exception_address,
-                ));
+                );
             }
             rt::time::sleep(20_000);
         }
@@ -319,11 +401,14 @@ impl Actor {
     }
 
     /// Waits until it has finished, and gives the result code.
-    pub fn finish_code(&self) -> Result<Code, String> {
-        self.finish().map(|regs| regs.code())
+    #[track_caller]
+    pub fn finish_code(&self) -> Result<Code, Failure> {
+        let regs = self.finish()?;
+        Ok(regs.code())
     }
 
     /// Waits until it waits for `why` within its call.
+    #[track_caller]
     pub fn settle(&self, why: Waiting) -> Outcome {
         eventually(&format!("waiting for {why:?}"), || {
             self.state().waiting == why as u64
@@ -338,14 +423,14 @@ impl Drop for Actor {
 }
 
 /// Three references that name nothing.
-pub fn refs3() -> Result<(Ref, Ref, Ref), String> {
+pub fn refs3() -> Result<(Ref, Ref, Ref), Failure> {
     let new = || Ref::new().must("a reference");
     Ok((new()?, new()?, new()?))
 }
 
 /// Takes a thread apart and makes it anew from its state (rule A6): it must not notice. With
 /// `keep` its identity lives on meanwhile, which its peers and referents see.
-pub fn cut(thread: ThreadAt, keep: bool) -> Result<ThreadState, String> {
+pub fn cut(thread: ThreadAt, keep: bool) -> Result<ThreadState, Failure> {
     let (space, client, server) = refs3()?;
     let identity = Ref::new().must("a reference")?;
     thread.stop().must("stop")?;
@@ -358,14 +443,14 @@ pub fn cut(thread: ThreadAt, keep: bool) -> Result<ThreadState, String> {
     thread
         .set_state(&state, space.handle(), client.handle(), server.handle())
         .map_err(|code| {
-            format!(
+            Failure::new(format!(
                 "set_state: {code:?} (rip {:#x} rax {:#x} stages {} {} delivered {})",
                 state.registers.rip,
                 state.registers.rax,
                 state.client_stage,
                 state.server_stage,
                 state.exception_delivered
-            )
+            ))
         })?;
     thread.resume().must("resume")?;
     Ok(state)
@@ -402,7 +487,7 @@ pub struct Got {
 
 impl Receiver {
     /// A port with this alias.
-    pub fn new(alias: u64) -> Result<Self, String> {
+    pub fn new(alias: u64) -> Result<Self, Failure> {
         let portset = Portset::new().must("a portset")?;
         let port = Port::new().must("a port")?;
         let portset_ref = portset.reference().must("reference")?;
@@ -498,7 +583,7 @@ pub struct Twin {
 
 impl Twin {
     /// A twin with these flags and this keeper (a reference or 0).
-    pub fn new(flags: u64, keeper: u64) -> Result<Self, String> {
+    pub fn new(flags: u64, keeper: u64) -> Result<Self, Failure> {
         use proto::layout::{HEAP_END, STACK_TOP, START_PAGE};
         let (start, size) = (START_PAGE, STACK_TOP.max(HEAP_END) - START_PAGE);
         let space = Space::new().must("a space")?;
@@ -555,7 +640,7 @@ pub struct Absent {
 
 impl Absent {
     /// `size` bytes whose absence the port in `keeper` hears about.
-    pub fn new(size: u64, keeper: u64) -> Result<Self, String> {
+    pub fn new(size: u64, keeper: u64) -> Result<Self, Failure> {
         let base = rt::window::take_addresses(size, abi::PAGE_SIZE).ok_or("no addresses")?;
         let region = Region::new().must("a region")?;
         let state = abi::state::RegionState {
@@ -596,7 +681,7 @@ impl Absent {
     }
 
     /// Maps the range of absent pages at `address` of the test's space.
-    pub fn map_at(&self, address: u64, offset: u64, size: u64) -> Result<Mapping, String> {
+    pub fn map_at(&self, address: u64, offset: u64, size: u64) -> Result<Mapping, Failure> {
         let mapping = Mapping::new().must("a mapping")?;
         let state = abi::state::MappingState {
             start: address,

@@ -8,7 +8,7 @@
 //! That nothing is missing is seen from the tables: every row that is long or has several stages must
 //! have been held, and so must every reason to wait.
 
-use crate::harness::{eventually, Absent, Actor, Must, Outcome, Receiver, Twin};
+use crate::harness::{eventually, Absent, Actor, Failure, Must, Outcome, Receiver, Twin};
 use abi::ipc::{plan, Plan};
 use abi::state::{space_flags, Registers, ThreadState, Waiting};
 use abi::syscalls::Param;
@@ -57,7 +57,7 @@ pub struct Asker {
 
 impl Asker {
     /// Room for an answer.
-    pub fn new() -> Result<Self, String> {
+    pub fn new() -> Result<Self, Failure> {
         let new = || Ref::new().must("a reference");
         Ok(Asker {
             room: Box::new(Across {
@@ -117,7 +117,7 @@ pub struct Held<'a> {
 
 impl Held<'_> {
     /// Stops the thread and reads its state.
-    pub fn answer(&self, asker: &mut Asker) -> Result<Answer, String> {
+    pub fn answer(&self, asker: &mut Asker) -> Result<Answer, Failure> {
         let thread = self.actor.thread.handle();
         let [space, client, server] = [0, 1, 2].map(|n: usize| asker.refs[n].handle());
         let state = &raw mut asker.room.state as u64;
@@ -126,7 +126,7 @@ impl Held<'_> {
         let got = bare(Call::ThreadGetState, [thread, state, space, client, server]);
         let after = ticks();
         if (stopped, got) != (0, 0) {
-            return Err(format!("{}: results {stopped} and {got}", self.name));
+            crate::fail!("{}: results {stopped} and {got}", self.name);
         }
         // SAFETY: the kernel has written the state; every bit pattern is valid for it.
         let state = unsafe { (&raw const asker.room.state).read_volatile() };
@@ -154,7 +154,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn new() -> Result<Self, String> {
+    fn new() -> Result<Self, Failure> {
         Ok(Scene {
             service: Receiver::new(1)?,
             held: Actor::new()?,
@@ -247,7 +247,7 @@ pub fn each(mut f: impl FnMut(&Held) -> Outcome) -> Outcome {
         seen.calls.extend(call.map(|call| call as u8));
         let name = String::from(name);
         let held = Held { name, call, actor };
-        f(&held).map_err(|why| format!("{}: {why}", held.name))
+        f(&held).map_err(|why| why.during(&held.name))
     };
     for row in SYSCALLS {
         ordinary(row.call, &mut show)?;
@@ -260,13 +260,13 @@ pub fn each(mut f: impl FnMut(&Held) -> Outcome) -> Outcome {
     for row in SYSCALLS {
         let waits = matches!(row.class, Class::Long | Class::MultiStage);
         if waits && !seen.calls.contains(&row.number) {
-            return Err(format!("{} was never held", row.name));
+            crate::fail!("{} was never held", row.name);
         }
     }
     for &why in Waiting::ALL {
         // Who waits to be let into the kernel does so only while somebody else is displaced in it.
         if why != Waiting::Kernel && !seen.waits.contains(&(why as u64)) {
-            return Err(format!("nobody was held waiting for {why:?}"));
+            crate::fail!("nobody was held waiting for {why:?}");
         }
     }
     Ok(())

@@ -3,8 +3,6 @@
 //!
 //! * [`harness`] is what they are written with: above all [`harness::Actor`], a thread that is
 //!   told to make one call, so that the test can look at its frame before, during and after it.
-//! * [`tests`] holds the tests, a module per object or subject, each with a stable name.
-//! * [`examples`] holds the examples of the API reference, which are tests too.
 //! * [`cuts`] holds the cuts at every site, for a kernel with the probe.
 //! * [`holds`] holds a thread in every state in which it can wait.
 //! * [`redirected`] holds what the test of the call gate and its program say to each other.
@@ -17,8 +15,6 @@ extern crate alloc;
 
 pub mod cuts;
 pub mod demo;
-pub mod examples;
 pub mod harness;
 pub mod holds;
 pub mod redirected;
-pub mod tests;

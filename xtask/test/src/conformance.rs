@@ -55,7 +55,7 @@ fn no_other_test_has_the_name_of_a_row() {
         let path = entry.expect("a file").path();
         let text = std::fs::read_to_string(&path).expect("a source file");
         for call in SYSCALLS {
-            let name = format!("\"{}_", call.id());
+            let name = format!("guest_test!({},", call.id());
             assert!(!text.contains(&name), "{}: {name}", path.display());
         }
     }

@@ -15,6 +15,7 @@ use guest_tests::cuts::plays;
 use guest_tests::cuts::probe::Probe;
 use guest_tests::cuts::run::{Runner, Sum, Way, Wrong, WAYS};
 use guest_tests::cuts::stage::{Stage, MANAGER};
+use guest_tests::harness::Failure;
 
 rt::entry!(main);
 
@@ -87,7 +88,7 @@ fn warm_up() {
 }
 
 /// So many rounds of hostile callers.
-fn hostile(probe: Probe, rounds: u64) -> Result<u64, String> {
+fn hostile(probe: Probe, rounds: u64) -> Result<u64, Failure> {
     let seed = argument("seed").and_then(|n| n.parse().ok()).unwrap_or(1);
     let mut hostile = Hostile::new(probe)?;
     for round in seed..seed + rounds {
@@ -105,7 +106,7 @@ fn hostile(probe: Probe, rounds: u64) -> Result<u64, String> {
     Ok(0)
 }
 
-fn all() -> Result<u64, String> {
+fn all() -> Result<u64, Failure> {
     let filter = argument("filter").unwrap_or("");
     let ways: Vec<Way> = match argument("ways") {
         None => WAYS.to_vec(),

@@ -10,11 +10,10 @@
 
 use super::probe::Probe;
 use super::stage::{common, on, DESTROY};
-use crate::harness::{ok, reply_registers, Must, Random, Receiver};
+use crate::harness::{ok, reply_registers, Failure, Must, Random, Receiver};
 use abi::state::{MappingState, RegionState, Registers, SpaceState, ThreadState};
 use abi::{Call, Code, Type, OBJECT_SIZE, PAGE_SIZE, SYSCALLS, TYPES, USER_END};
 use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -159,7 +158,7 @@ fn keep(mut port: Receiver) {
 
 impl Hostile {
     /// Makes what stays.
-    pub fn new(probe: Probe) -> Result<Self, String> {
+    pub fn new(probe: Probe) -> Result<Self, Failure> {
         let segment = rt::memory::create(PAGES * PAGE_SIZE).must("a segment")?;
         let window = Window::map(&segment.region, 0, PAGES * PAGE_SIZE, abi::access::ALL)
             .must("a window")?;
@@ -207,7 +206,7 @@ impl Hostile {
         unsafe { ((self.window.address() + offset) as *const u64).read_volatile() }
     }
 
-    fn build(&mut self) -> Result<Jail, String> {
+    fn build(&mut self) -> Result<Jail, Failure> {
         for page in 0..PAGES {
             for word in 0..511 {
                 self.set(page * PAGE_SIZE + word * 8, 0);
@@ -246,7 +245,7 @@ impl Hostile {
         mapping
             .set_state(&state, self.segment.region.handle(), space_ref.handle())
             .must("the state of a mapping")?;
-        let region = |start, size, space: u64| -> Result<(Region, Ref), String> {
+        let region = |start, size, space: u64| -> Result<(Region, Ref), Failure> {
             let region = Region::new().must("a region")?;
             let state = RegionState {
                 start,
@@ -392,7 +391,7 @@ impl Hostile {
     }
 
     /// The round with this seed: what was wrong.
-    pub fn round(&mut self, seed: u64) -> Result<(), String> {
+    pub fn round(&mut self, seed: u64) -> Result<(), Failure> {
         self.random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let before = self.probe.census();
         let jail = self.build()?;
@@ -416,7 +415,7 @@ impl Hostile {
         }
         let state = jail.space.get_state(0).must("the space")?;
         if state.used > state.quota {
-            return Err(format!("{} of {} bytes used", state.used, state.quota));
+            crate::fail!("{} of {} bytes used", state.used, state.quota);
         }
         if WRONG.load(Relaxed) != 0 {
             return Err("the neighbour computed something else".into());
@@ -430,18 +429,18 @@ impl Hostile {
         }
         let after = self.probe.census();
         match before.iter().zip(&after).position(|(a, b)| a != b) {
-            Some(i) => Err(format!(
+            Some(i) => Err(Failure::new(format!(
                 "{} objects of type {} before and {} after",
                 before[i],
                 TYPES[i].name(),
                 after[i]
-            )),
+            ))),
             None => Ok(()),
         }
     }
 
     /// Whether all pages that the jail reaches in a range are pages of its segment.
-    fn reach(&self, jail: &Jail, start: u64, end: u64) -> Result<(), String> {
+    fn reach(&self, jail: &Jail, start: u64, end: u64) -> Result<(), Failure> {
         let mut at = start;
         while let Ok((offset, _)) = jail.reach.search(at, end, 1) {
             let page =
@@ -453,16 +452,14 @@ impl Hostile {
             let word = u64::from_le_bytes(word);
             let own = (0..PAGES).any(|page| self.get(page * PAGE_SIZE + 511 * 8) == word);
             if !own {
-                return Err(format!(
-                    "the jail reaches a page that is not its own, at {offset:#x}"
-                ));
+                crate::fail!("the jail reaches a page that is not its own, at {offset:#x}");
             }
             at = offset + PAGE_SIZE;
         }
         Ok(())
     }
 
-    fn take_down(&self, jail: Jail) -> Result<(), String> {
+    fn take_down(&self, jail: Jail) -> Result<(), Failure> {
         let mut vacant = 0;
         // References first: with them go the identities that they keep.
         for references in [true, false] {
@@ -489,7 +486,7 @@ impl Hostile {
         drop(space_ref);
         drop(space);
         if vacant > 0 {
-            return Err(format!("{vacant} objects of the jail cannot be destroyed"));
+            crate::fail!("{vacant} objects of the jail cannot be destroyed");
         }
         Ok(())
     }

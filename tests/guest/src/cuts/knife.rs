@@ -1,12 +1,11 @@
 //! Takes objects apart and makes them again from their states (rule A6).
 
 use super::stage::{on, CREATE, DESTROY, GET, MOVE, SET};
-use crate::harness::{ok, Must};
+use crate::harness::{ok, Failure, Must};
 use abi::state::{Stage, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS};
 use abi::{Code, Type};
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::String;
 use rt::obj::{Ref, RefAt};
 use rt::sys;
 
@@ -58,7 +57,7 @@ const fn words(ty: Type) -> (usize, &'static [usize]) {
 
 impl Parts {
     /// Room for an object.
-    pub fn new() -> Result<Self, String> {
+    pub fn new() -> Result<Self, Failure> {
         let reference = || Ref::new().must("a reference");
         Ok(Parts {
             ty: Type::Mutex,
@@ -78,15 +77,18 @@ impl Parts {
         p
     }
 
-    fn call(&self, which: u8, parameters: [u64; 5], what: &str) -> Result<(), String> {
+    fn call(&self, which: u8, parameters: [u64; 5], what: &str) -> Result<(), Failure> {
         match on(self.ty, which, parameters) {
             Code::Ok => Ok(()),
-            code => Err(format!("{what} of a {}: {code:?}", self.ty.name())),
+            code => Err(Failure::new(format!(
+                "{what} of a {}: {code:?}",
+                self.ty.name()
+            ))),
         }
     }
 
     /// Takes the state of an object.
-    pub fn get(&mut self, ty: Type, handle: u64) -> Result<(), String> {
+    pub fn get(&mut self, ty: Type, handle: u64) -> Result<(), Failure> {
         (self.ty, self.handle) = (ty, handle);
         self.call(GET, self.parameters(), "get_state")
     }
@@ -105,7 +107,7 @@ impl Parts {
     }
 
     /// Stops the thread and takes its state: instructions that took.
-    pub fn stop(&mut self, thread: u64) -> Result<u64, String> {
+    pub fn stop(&mut self, thread: u64) -> Result<u64, Failure> {
         let begin = sys::clock_get();
         ok(sys::thread_stop(thread)).must("stop")?;
         self.get(Type::Thread, thread)?;
@@ -113,7 +115,7 @@ impl Parts {
     }
 
     /// Destroys the body.
-    pub fn destroy(&self) -> Result<(), String> {
+    pub fn destroy(&self) -> Result<(), Failure> {
         self.call(
             DESTROY,
             [self.handle, self.identity.handle(), 0, 0, 0],
@@ -122,7 +124,7 @@ impl Parts {
     }
 
     /// Gives the identity a new body, at its address or first at another.
-    pub fn create(&self, elsewhere: Option<u64>) -> Result<(), String> {
+    pub fn create(&self, elsewhere: Option<u64>) -> Result<(), Failure> {
         let at = elsewhere.unwrap_or(self.handle);
         self.call(CREATE, [at, self.identity.handle(), 0, 0, 0], "create")?;
         match elsewhere {
@@ -132,30 +134,28 @@ impl Parts {
     }
 
     /// Sets the state that was taken, and looks whether it is that which is read again.
-    pub fn set(&mut self, again: &mut Parts) -> Result<(), String> {
+    pub fn set(&mut self, again: &mut Parts) -> Result<(), Failure> {
         self.set_and_compare(again, false)
     }
 
     /// As [`Parts::set`], after others went on meanwhile: a connection that the server has ended in
     /// order since then stays ended, and an interrupt that has come stays pending.
-    pub fn set_late(&mut self, again: &mut Parts) -> Result<(), String> {
+    pub fn set_late(&mut self, again: &mut Parts) -> Result<(), Failure> {
         self.set_and_compare(again, true)
     }
 
-    fn set_and_compare(&mut self, again: &mut Parts, late: bool) -> Result<(), String> {
+    fn set_and_compare(&mut self, again: &mut Parts, late: bool) -> Result<(), Failure> {
         if self.ty == Type::Space && self.state.0[1] < self.state.0[2] {
             return Err("a space uses more than its quota".into());
         }
+        let w = &self.state.0;
         self.call(SET, self.parameters(), "set_state")
-            .map_err(|why| {
-                let w = &self.state.0;
-                match self.ty {
-                    Type::Thread => format!(
-                        "{why} (rip {:#x} rax {:#x} stops {} stages {} {} delivered {})",
-                        w[16], w[0], w[22], w[24], w[25], w[26]
-                    ),
-                    _ => why,
-                }
+            .map_err(|why| match self.ty {
+                Type::Thread => why.during(format_args!(
+                    "rip {:#x} rax {:#x} stops {} stages {} {} delivered {}",
+                    w[16], w[0], w[22], w[24], w[25], w[26]
+                )),
+                _ => why,
             })?;
         again.get(self.ty, self.handle)?;
         let ended = late
@@ -168,10 +168,10 @@ impl Parts {
         };
         let other = |&((i, was), (_, is)): &((usize, u64), (usize, u64))| !expected(i, was, is);
         if let Some(((i, was), (_, is))) = self.words().zip(again.words()).find(other) {
-            return Err(format!(
+            crate::fail!(
                 "word {i} of the state of a {} was set to {was:#x} and reads {is:#x}",
                 self.ty.name()
-            ));
+            );
         }
         for n in 0..references(self.ty) {
             let (was, is) = (self.references[n].at(), again.references[n].at());
@@ -179,10 +179,7 @@ impl Parts {
             // Who has ended a connection is a peer no more.
             let peer = ended && n == 1;
             if !null && !peer && !was.same_as(is) {
-                return Err(format!(
-                    "reference {n} of a {} is another now",
-                    self.ty.name()
-                ));
+                crate::fail!("reference {n} of a {} is another now", self.ty.name());
             }
         }
         Ok(())

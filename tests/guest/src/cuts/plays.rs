@@ -10,6 +10,7 @@ use super::stage::{
     common, Page, Stage, AUTHORITY, BLANK, CLIENT, CREATE, DESTROY, KEPT, RECEIVED, SENT, SERVER,
     SET,
 };
+use crate::harness::Failure;
 use abi::ipc::{plan, plan_of_number, Plan};
 use abi::state::Stage as End;
 use abi::syscalls::{Class, Param};
@@ -908,10 +909,10 @@ const AT_INSTANTS: &[(&str, &str)] = &[
 ];
 
 /// Those of [`AT_INSTANTS`] alone. All of these must exist.
-pub fn keep_main(plays: &mut Vec<Play>) -> Result<(), String> {
+pub fn keep_main(plays: &mut Vec<Play>) -> Result<(), Failure> {
     let is = |p: &Play, &(subject, name): &(&str, &str)| p.subject() == subject && p.name == name;
     if let Some((subject, name)) = AT_INSTANTS.iter().find(|m| !plays.iter().any(|p| is(p, m))) {
-        return Err(format!("there is no play {subject}, {name}"));
+        crate::fail!("there is no play {subject}, {name}");
     }
     plays.retain(|p| AT_INSTANTS.iter().any(|m| is(p, m)));
     Ok(())

@@ -8,7 +8,7 @@ use super::stage::{
     on, Page, Stage, CLIENT, DESTROY, KEEPER, KEPT, PAGES, RECEIVED, REFERENCE, REFERENCES, SENT,
     SERVER,
 };
-use crate::harness::{ok, Must};
+use crate::harness::{ok, Failure, Must};
 use abi::state::THREAD_WORDS;
 use abi::{Call, Code, Type, PAGE_SIZE};
 use alloc::collections::BTreeSet;
@@ -90,7 +90,7 @@ type Outcome = Vec<(u32, u64)>;
 /// What was wrong with a play, and behind an `@` which cut repeats it.
 pub struct Wrong {
     pub cut: String,
-    pub why: String,
+    pub why: Failure,
 }
 
 /// Says what a number in an outcome stands for.
@@ -180,7 +180,7 @@ pub struct Runner {
 }
 
 impl Runner {
-    pub fn new(stage: Stage, probe: Probe) -> Result<Self, String> {
+    pub fn new(stage: Stage, probe: Probe) -> Result<Self, Failure> {
         let mut parts = Vec::new();
         for _ in 0..48 {
             parts.push(Parts::new()?);
@@ -234,13 +234,13 @@ impl Runner {
                 let _ = self.stage.victims[side].thread.stop();
             }
         }
-        let new = || -> Result<Runner, String> {
+        let new = || -> Result<Runner, Failure> {
             let stage = self.stage.anew()?;
             Runner::new(stage, self.probe)
         };
         let new = new().map_err(|why| Wrong {
             cut: String::new(),
-            why: format!("after a failure there is no new stage: {why}"),
+            why: why.during("after a failure there is no new stage"),
         })?;
         let old = core::mem::replace(self, new);
         (self.cuts, self.answer, self.distinct) = (old.cuts, old.answer, old.distinct);
@@ -254,7 +254,7 @@ impl Runner {
 
     // ---- a play
 
-    fn set_up(&mut self, play: &Play) -> Result<u64, String> {
+    fn set_up(&mut self, play: &Play) -> Result<u64, Failure> {
         for side in [CLIENT, SERVER] {
             if core::mem::take(&mut self.dead[side]) {
                 let victim = &self.stage.victims[side];
@@ -374,7 +374,7 @@ impl Runner {
         }
     }
 
-    fn prop(&mut self, prop: Prop, made: &mut u32) -> Result<(), String> {
+    fn prop(&mut self, prop: Prop, made: &mut u32) -> Result<(), Failure> {
         let slot = |stage: &Stage, side, ty: Type| stage.slot(side, Page::Handles, ty as u64);
         match prop {
             Prop::Object(side, ty) => self.stage.object(side, ty, made),
@@ -462,7 +462,7 @@ impl Runner {
         }
     }
 
-    fn act(&mut self, act: Act, deadline: u64) -> Result<(), String> {
+    fn act(&mut self, act: Act, deadline: u64) -> Result<(), Failure> {
         let slot = |stage: &Stage, side, ty: Type| stage.slot(side, Page::Handles, ty as u64);
         match act {
             Act::Start(side) => self.stage.victims[side].thread.resume().must("start"),
@@ -533,7 +533,7 @@ impl Runner {
     }
 
     /// Waits until nobody goes on, or for a deadline, and cuts where the probe fires on the way.
-    fn settle(&mut self, until: Option<u64>) -> Result<(), String> {
+    fn settle(&mut self, until: Option<u64>) -> Result<(), Failure> {
         let patience = rt::time::now() + PATIENCE;
         loop {
             self.stage.ask();
@@ -559,7 +559,7 @@ impl Runner {
                 Some(_) if code == Code::TimedOut => return Ok(()),
                 None if self.stage.quiet() => return Ok(()),
                 None if rt::time::now() > patience => {
-                    return Err(format!("never comes to rest: {}", self.doing()));
+                    crate::fail!("never comes to rest: {}", self.doing());
                 }
                 _ => {}
             }
@@ -593,7 +593,7 @@ impl Runner {
     }
 
     /// Plays it: what has come of it.
-    fn once(&mut self, play: &Play, arm: Option<(When, Way)>) -> Result<(Outcome, u64), String> {
+    fn once(&mut self, play: &Play, arm: Option<(When, Way)>) -> Result<(Outcome, u64), Failure> {
         let deadline = self.set_up(play)?;
         self.probe.set(0, play.general);
         self.armed = arm;
@@ -622,7 +622,7 @@ impl Runner {
 
     /// Plays it, and cuts both victims `n` nanoseconds, which are instructions, after the manager has let
     /// go behind an act. None if by then everything had come to rest.
-    fn once_at(&mut self, play: &Play, act: usize, n: u64) -> Result<Option<Outcome>, String> {
+    fn once_at(&mut self, play: &Play, act: usize, n: u64) -> Result<Option<Outcome>, Failure> {
         let deadline = self.set_up(play)?;
         self.probe.set(0, play.general);
         self.probe.arm(0, 0);
@@ -656,9 +656,9 @@ impl Runner {
     /// Plays undisturbed, and cut after every instruction of whoever runs; or only at this instant: the
     /// act, and how long after it, in a word.
     pub fn instants(&mut self, play: &Play, only: Option<u64>) -> Result<(), Wrong> {
-        let undisturbed = |why| Wrong {
+        let undisturbed = |why: Failure| Wrong {
             cut: String::new(),
-            why: format!("undisturbed: {why}"),
+            why: why.during("undisturbed"),
         };
         self.once(play, None).map_err(undisturbed)?;
         let (expected, _) = self.once(play, None).map_err(undisturbed)?;
@@ -694,7 +694,7 @@ impl Runner {
 
     // ---- what comes out
 
-    fn outcome(&mut self, play: &Play, deadline: u64) -> Result<Outcome, String> {
+    fn outcome(&mut self, play: &Play, deadline: u64) -> Result<Outcome, Failure> {
         let mut all = Outcome::new();
         for side in [CLIENT, SERVER] {
             if self.dead[side] || self.bodiless[side] {
@@ -745,7 +745,7 @@ impl Runner {
     }
 
     /// The objects of the stage, their states, and what references name.
-    fn graph(&mut self, all: &mut Outcome) -> Result<(), String> {
+    fn graph(&mut self, all: &mut Outcome) -> Result<(), Failure> {
         let objects = self.stage.objects();
         self.find_vacant(&objects);
         let places: Vec<u64> = objects
@@ -813,7 +813,7 @@ impl Runner {
 
     // ---- cuts
 
-    fn cut(&mut self, fired: Fired, way: Way, when: When) -> Result<(), String> {
+    fn cut(&mut self, fired: Fired, way: Way, when: When) -> Result<(), Failure> {
         let thread = self.thread(fired.role);
         self.apart = true;
         // What the probe itself uses does not count, nor what it uses when it is asked.
@@ -913,7 +913,7 @@ impl Runner {
     }
 
     /// Takes everything apart, the thread in the first place already stopped, and makes it again.
-    fn all(&mut self, all: &[(Type, u64)], threads: usize) -> Result<(), String> {
+    fn all(&mut self, all: &[(Type, u64)], threads: usize) -> Result<(), Failure> {
         if all.len() + 1 > self.parts.len() {
             return Err("more objects than the knife has room for".into());
         }
@@ -965,9 +965,9 @@ impl Runner {
     /// Plays undisturbed, and cut in every state in each of these ways: the first thing that was
     /// wrong. `only` makes one cut, at that site.
     pub fn play(&mut self, play: &Play, ways: &[Way], only: Option<u64>) -> Result<(), Wrong> {
-        let undisturbed = |why| Wrong {
+        let undisturbed = |why: Failure| Wrong {
             cut: String::new(),
-            why: format!("undisturbed: {why}"),
+            why: why.during("undisturbed"),
         };
         if self.warm != Some(play.subject()) {
             // What happens only the first time, such as a page of the heap that is not there.
@@ -1003,7 +1003,7 @@ impl Runner {
             }
             return Err(Wrong {
                 cut: format!("@{word}"),
-                why: format!("{why} (after {made} cuts one after the other)"),
+                why: why.during(format_args!("after {made} cuts one after the other")),
             });
         }
         Ok(())
@@ -1016,7 +1016,7 @@ impl Runner {
         census: &[u64; 9],
         when: When,
         way: Way,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         match self.once(play, Some((when, way))) {
             Ok((outcome, _)) => self.compare(expected, &outcome, census),
             Err(why) => {
@@ -1032,22 +1032,22 @@ impl Runner {
         expected: &Outcome,
         outcome: &Outcome,
         census: &[u64; 9],
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let different = expected.iter().zip(outcome).find(|(a, b)| a != b);
         if let Some((a, b)) = different {
-            return Err(format!("{} is {:#x} and not {:#x}", label(b.0), b.1, a.1));
+            crate::fail!("{} is {:#x} and not {:#x}", label(b.0), b.1, a.1);
         }
         if expected.len() != outcome.len() && !outcome.iter().zip(expected).all(|(a, b)| a == b) {
             return Err("another number of things".into());
         }
         let now = self.probe.census();
         match now.iter().zip(census).position(|(a, b)| a != b) {
-            Some(i) => Err(format!(
+            Some(i) => Err(Failure::new(format!(
                 "{}: {} and not {}",
                 label(9 << 24 | i as u32),
                 now[i],
                 census[i]
-            )),
+            ))),
             None => Ok(()),
         }
     }

@@ -6,7 +6,7 @@
 //! keeper, so that any page can be absent for them.
 
 use super::probe::tag;
-use crate::harness::Must;
+use crate::harness::{Failure, Must};
 use abi::message::EXCEPTION_WORDS;
 use abi::probe::ROLES;
 use abi::state::{
@@ -15,8 +15,6 @@ use abi::state::{
 };
 use abi::{Call, Code, Type, OBJECT_SIZE, PAGE_SIZE, PRIORITIES, TYPES};
 use alloc::boxed::Box;
-use alloc::format;
-use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::arch::asm;
@@ -208,7 +206,7 @@ pub struct Victim {
 const STACK: usize = 16 * 1024;
 
 impl Victim {
-    fn new() -> Result<Self, String> {
+    fn new() -> Result<Self, Failure> {
         let thread = Thread::new().must("a thread")?;
         let reference = thread.reference().must("a reference")?;
         let ends = [
@@ -242,7 +240,7 @@ impl Victim {
         again: Option<usize>,
         space: &RefAt,
         end: Option<(usize, End, &RefAt)>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let script = &mut *self.script;
         script.count.store(steps.len() as u64, Relaxed);
         script.done.store(0, Relaxed);
@@ -389,7 +387,7 @@ fn start(
     argument: u64,
     priority: u64,
     tag: u64,
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     let state = ThreadState {
         registers: Registers {
             rip: f as *const () as u64,
@@ -410,7 +408,7 @@ fn start(
     victim.thread.resume().must("resume")
 }
 
-fn region(start: u64, size: u64, space: u64, keeper: u64) -> Result<Region, String> {
+fn region(start: u64, size: u64, space: u64, keeper: u64) -> Result<Region, Failure> {
     let region = Region::new().must("a region")?;
     let state = RegionState {
         start,
@@ -447,7 +445,7 @@ pub const SET: u8 = 5;
 
 impl Stage {
     /// Everything that stays from play to play.
-    pub fn new(authority: RefAt, manager: Ref) -> Result<Self, String> {
+    pub fn new(authority: RefAt, manager: Ref) -> Result<Self, Failure> {
         use proto::layout::{HEAP_END, STACK_TOP, START_PAGE};
         let size = STACK_TOP.max(HEAP_END) - START_PAGE;
         let memory = region(START_PAGE, size, 0, 0)?;
@@ -488,11 +486,11 @@ impl Stage {
         });
         core::mem::forget(segment);
 
-        let twin = || -> Result<Twin, String> {
+        let twin = || -> Result<Twin, Failure> {
             let space = Space::new().must("a space")?;
             space.set_state(&SPACE, 0).must("the state of a space")?;
             let reference = space.reference().must("a reference")?;
-            let map = |region: &Ref, start, size| -> Result<Mapping, String> {
+            let map = |region: &Ref, start, size| -> Result<Mapping, Failure> {
                 let mapping = Mapping::new().must("a mapping")?;
                 let state = MappingState {
                     start,
@@ -630,7 +628,7 @@ impl Stage {
 
     /// Destroys every object of the stage. References go first: with them go the identities that
     /// they keep, and operations on those would wait.
-    pub fn clear(&self) -> Result<(), String> {
+    pub fn clear(&self) -> Result<(), Failure> {
         // The first of them is the one that may keep another.
         let kept = self.slot(CLIENT, Page::Handles, KEPT);
         if self
@@ -646,7 +644,7 @@ impl Stage {
                 if !references || ty == Type::Reference {
                     let code = on(ty, DESTROY, [self.found(offset), 0, 0, 0, 0]);
                     if code != Code::Ok {
-                        return Err(format!("a {} cannot be destroyed: {code:?}", ty.name()));
+                        crate::fail!("a {} cannot be destroyed: {code:?}", ty.name());
                     }
                 }
             }
@@ -655,7 +653,7 @@ impl Stage {
     }
 
     /// Makes exactly these pages absent, and has all translations of the segment forgotten.
-    pub fn pages(&self, absent: u32) -> Result<(), String> {
+    pub fn pages(&self, absent: u32) -> Result<(), Failure> {
         for page in 0..ALL_PAGES {
             let wanted = absent & 1 << page == 0;
             if self.pager.present[page as usize].load(Relaxed) != wanted {
@@ -674,7 +672,7 @@ impl Stage {
         steps: [&[IpcRegs]; 2],
         again: [Option<usize>; 2],
         ends: Option<[End; 2]>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let peers = [
             self.victims[SERVER].ends[SERVER].at(),
             self.victims[CLIENT].ends[CLIENT].at(),
@@ -688,7 +686,7 @@ impl Stage {
     }
 
     /// Makes the object of this type in its slot, those that its state names, and a reference to it.
-    pub fn object(&self, side: usize, ty: Type, made: &mut u32) -> Result<(), String> {
+    pub fn object(&self, side: usize, ty: Type, made: &mut u32) -> Result<(), Failure> {
         let bit = 1 << (ty as u32 + 16 * side as u32);
         if *made & bit != 0 {
             return Ok(());
@@ -785,13 +783,13 @@ impl Stage {
     }
 
     /// Makes a reference that names nothing.
-    pub fn blank(&self, side: usize, page: Page, slot: u64) -> Result<(), String> {
+    pub fn blank(&self, side: usize, page: Page, slot: u64) -> Result<(), Failure> {
         crate::harness::ok(sys::reference_create(self.slot(side, page, slot), 0))
             .must("a reference")
     }
 
     /// Makes a reference to the device authority.
-    pub fn authority(&self, side: usize) -> Result<(), String> {
+    pub fn authority(&self, side: usize) -> Result<(), Failure> {
         self.blank(side, Page::Handles, AUTHORITY)?;
         RefAt(self.slot(side, Page::Handles, AUTHORITY))
             .point_to(self.authority)
@@ -799,7 +797,7 @@ impl Stage {
     }
 
     /// Another one.
-    pub fn anew(&self) -> Result<Self, String> {
+    pub fn anew(&self) -> Result<Self, Failure> {
         Stage::new(
             self.authority,
             self.manager.at().copy().must("a reference")?,
@@ -807,7 +805,7 @@ impl Stage {
     }
 
     /// Sets what a victim's space does with its calls, and who hears of its exceptions.
-    pub fn govern(&self, side: usize, foreign: bool, keeper: Option<RefAt>) -> Result<(), String> {
+    pub fn govern(&self, side: usize, foreign: bool, keeper: Option<RefAt>) -> Result<(), Failure> {
         let state = SpaceState {
             flags: if foreign { space_flags::FOREIGN } else { 0 },
             ..SPACE

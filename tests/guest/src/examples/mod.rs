@@ -4,30 +4,31 @@
 //! what the reference shows has been compiled and has run. An example is a function
 //! `example() -> Result<(), Code>` that uses `rt` and nothing of the test harness.
 
-pub mod client;
-pub mod clock;
-pub mod cond;
-pub mod device;
-pub mod idempotent;
-pub mod mapping;
-pub mod mutex;
-pub mod port;
-pub mod portset;
-pub mod reference;
-pub mod region;
-pub mod server;
-pub mod space;
-pub mod thread;
+use guest_tests::guest_test;
+use guest_tests::harness::Must;
 
-use crate::harness::{Must, Test};
+mod client;
+mod clock;
+mod cond;
+mod device;
+mod idempotent;
+mod mapping;
+mod mutex;
+mod port;
+mod portset;
+mod reference;
+mod region;
+mod server;
+mod space;
+mod thread;
 
+/// Makes tests of examples. A module that is missing here is dead code, which the compiler reports.
 macro_rules! examples {
     ($($name:ident)*) => {
-        /// The examples as tests.
-        pub(crate) const TESTS: &[Test] = &[$(Test {
-            name: concat!("example_", stringify!($name)),
-            run: || $name::example().must("the example"),
-        }),*];
+        $(guest_test!(
+            concat!("example_", stringify!($name)),
+            || $name::example().must(concat!("the example ", stringify!($name)))
+        );)*
     };
 }
 

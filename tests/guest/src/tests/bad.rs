@@ -1,41 +1,12 @@
 //! Wrong use: it is an exception to the keeper, whatever the call, and changes nothing.
 
-use crate::check_eq;
-use crate::harness::{call_site, Actor, Must, Outcome, Receiver, Test, Twin};
 use abi::syscalls::Param;
 use abi::{Call, Code, Exception, Type, SYSCALLS};
-use alloc::format;
+use guest_tests::harness::{call_site, Actor, Must, Outcome, Receiver, Twin};
+use guest_tests::{check_eq, guest_test};
 use rt::sys::IpcRegs;
 
-/// The tests of this module.
-pub(super) const TESTS: &[Test] = &[
-    Test {
-        name: "BAD0001_no_object",
-        run: no_object,
-    },
-    Test {
-        name: "BAD0002_wrong_type",
-        run: wrong_type,
-    },
-    Test {
-        name: "BAD0003_misaligned",
-        run: misaligned,
-    },
-    Test {
-        name: "BAD0004_unmapped_handles_and_buffers",
-        run: unmapped,
-    },
-    Test {
-        name: "BAD0005_no_such_call",
-        run: no_such_call,
-    },
-    Test {
-        name: "BAD0006_scribbled_handle_hurts_nobody",
-        run: scribbled,
-    },
-];
-
-const SOON: u64 = crate::harness::PATIENCE;
+const SOON: u64 = guest_tests::harness::PATIENCE;
 
 /// A call with the handle `handle` in its first parameter, and `what` must come of it.
 fn provoke(
@@ -85,11 +56,12 @@ fn each(what: Exception, handle: impl Fn(Type) -> u64) -> Outcome {
             continue;
         }
         provoke(&mut keeper, &twin, call, handle(kind), what)
-            .map_err(|why| format!("{}: {why}", call.name()))?;
+            .map_err(|why| why.during(call.name()))?;
     }
     Ok(())
 }
 
+guest_test!(BAD0001, no_object);
 fn no_object() -> Outcome {
     let slot = rt::slots::allocate(1).ok_or("no slot")?;
     each(Exception::NoObject, |_| slot)?;
@@ -97,6 +69,7 @@ fn no_object() -> Outcome {
     Ok(())
 }
 
+guest_test!(BAD0002, wrong_type);
 fn wrong_type() -> Outcome {
     let mutex = rt::obj::Mutex::new().must("new")?;
     let cond = rt::obj::Cond::new().must("new")?;
@@ -106,12 +79,14 @@ fn wrong_type() -> Outcome {
     })
 }
 
+guest_test!(BAD0003, misaligned);
 fn misaligned() -> Outcome {
     let mutex = rt::obj::Mutex::new().must("new")?;
     each(Exception::Misaligned, |_| mutex.handle() + 4)
 }
 
-fn unmapped() -> Outcome {
+guest_test!(BAD0004, unmapped_handles_and_buffers);
+fn unmapped_handles_and_buffers() -> Outcome {
     let mut keeper = Receiver::new(0)?;
     let twin = Twin::new(0, keeper.port_ref.handle())?;
     let nowhere = proto::layout::WINDOWS + 0x1230;
@@ -121,7 +96,7 @@ fn unmapped() -> Outcome {
         }
         for handle in [nowhere, 0x10, 0xffff_8000_0000_1000, abi::USER_END] {
             provoke(&mut keeper, &twin, call, handle, Exception::Memory)
-                .map_err(|why| format!("{} at {handle:#x}: {why}", call.name()))?;
+                .map_err(|why| why.during(format_args!("{} at {handle:#x}", call.name())))?;
         }
     }
     // States and buffers.
@@ -158,6 +133,7 @@ fn unmapped() -> Outcome {
     Ok(())
 }
 
+guest_test!(BAD0005, no_such_call);
 fn no_such_call() -> Outcome {
     let mut keeper = Receiver::new(0)?;
     let twin = Twin::new(0, keeper.port_ref.handle())?;
@@ -178,8 +154,9 @@ fn no_such_call() -> Outcome {
     Ok(())
 }
 
+guest_test!(BAD0006, scribbled_handle_hurts_nobody);
 /// What a program writes over a handle is harmless to everyone but itself.
-fn scribbled() -> Outcome {
+fn scribbled_handle_hurts_nobody() -> Outcome {
     let mut keeper = Receiver::new(0)?;
     let twin = Twin::new(0, keeper.port_ref.handle())?;
     let (victim, other) = (

@@ -1,63 +1,11 @@
 //! The six calls that all nine types of objects have.
 
-use crate::harness::{ok, Must, Outcome, Test};
-use crate::{check, check_eq};
 use abi::{Call, Code, RefKind, Type, TYPES};
 use alloc::format;
+use guest_tests::harness::{ok, Failure, Must, Outcome};
+use guest_tests::{check, check_eq, guest_test};
 use rt::obj::Ref;
 use rt::sys;
-
-/// The tests of this module.
-pub(super) const TESTS: &[Test] = &[
-    Test {
-        name: "OBJECT0001_create_once_per_place",
-        run: create_once,
-    },
-    Test {
-        name: "OBJECT0002_destroyed_means_dead",
-        run: destroyed_means_dead,
-    },
-    Test {
-        name: "OBJECT0003_move_keeps_references",
-        run: move_keeps_references,
-    },
-    Test {
-        name: "OBJECT0004_state_goes_round",
-        run: state_goes_round,
-    },
-    Test {
-        name: "OBJECT0005_identity_survives_destruction",
-        run: identity_survives,
-    },
-    Test {
-        name: "OBJECT0006_identity_dies_with_its_reference",
-        run: identity_dies,
-    },
-    Test {
-        name: "OBJECT0007_move_onto_another_is_refused",
-        run: move_onto_another,
-    },
-    Test {
-        name: "OBJECT0008_search_finds_every_type",
-        run: search_finds,
-    },
-    Test {
-        name: "OBJECT0009_many_objects",
-        run: many_objects,
-    },
-    Test {
-        name: "REFERENCES0001_null_is_dead",
-        run: null_is_dead,
-    },
-    Test {
-        name: "REFERENCES0002_copies_are_equal",
-        run: copies_are_equal,
-    },
-    Test {
-        name: "REFERENCES0003_roles_differ",
-        run: roles_differ,
-    },
-];
 
 /// The common calls of a type stand six in a row, in the order of the types.
 const CREATE: u8 = 0;
@@ -79,20 +27,21 @@ fn create(kind: Type, slot: u64) -> Outcome {
     ok(common(kind, CREATE, [slot, 0, 0, 0, 0, 0])).must(&format!("create a {}", kind.name()))
 }
 
-fn slots(count: usize) -> Result<u64, alloc::string::String> {
+fn slots(count: usize) -> Result<u64, Failure> {
     rt::slots::allocate(count).ok_or_else(|| "no slots".into())
 }
 
 fn each(test: impl Fn(Type, u64) -> Outcome) -> Outcome {
     let slot = slots(2)?;
     for kind in TYPES {
-        test(kind, slot).map_err(|why| format!("{}: {why}", kind.name()))?;
+        test(kind, slot).map_err(|why| why.during(kind.name()))?;
     }
     rt::slots::free(slot, 2);
     Ok(())
 }
 
-fn create_once() -> Outcome {
+guest_test!(OBJECT0001, create_once_per_place);
+fn create_once_per_place() -> Outcome {
     each(|kind, slot| {
         create(kind, slot)?;
         for other in TYPES {
@@ -105,6 +54,7 @@ fn create_once() -> Outcome {
     })
 }
 
+guest_test!(OBJECT0002, destroyed_means_dead);
 fn destroyed_means_dead() -> Outcome {
     each(|kind, slot| {
         create(kind, slot)?;
@@ -127,6 +77,7 @@ fn destroyed_means_dead() -> Outcome {
     })
 }
 
+guest_test!(OBJECT0003, move_keeps_references);
 fn move_keeps_references() -> Outcome {
     each(|kind, slot| {
         create(kind, slot)?;
@@ -155,6 +106,7 @@ fn move_keeps_references() -> Outcome {
 #[repr(align(16))]
 struct Room([u64; 128]);
 
+guest_test!(OBJECT0004, state_goes_round);
 fn state_goes_round() -> Outcome {
     each(|kind, slot| {
         create(kind, slot)?;
@@ -181,7 +133,8 @@ fn state_goes_round() -> Outcome {
     })
 }
 
-fn identity_survives() -> Outcome {
+guest_test!(OBJECT0005, identity_survives_destruction);
+fn identity_survives_destruction() -> Outcome {
     each(|kind, slot| {
         create(kind, slot)?;
         let (other, identity) = (Ref::new().must("new")?, Ref::new().must("new")?);
@@ -228,7 +181,8 @@ fn identity_survives() -> Outcome {
     })
 }
 
-fn identity_dies() -> Outcome {
+guest_test!(OBJECT0006, identity_dies_with_its_reference);
+fn identity_dies_with_its_reference() -> Outcome {
     each(|kind, slot| {
         create(kind, slot)?;
         let (other, identity) = (Ref::new().must("new")?, Ref::new().must("new")?);
@@ -251,7 +205,8 @@ fn identity_dies() -> Outcome {
     })
 }
 
-fn move_onto_another() -> Outcome {
+guest_test!(OBJECT0007, move_onto_another_is_refused);
+fn move_onto_another_is_refused() -> Outcome {
     each(|kind, slot| {
         create(kind, slot)?;
         create(Type::Mutex, slot + 16)?;
@@ -265,7 +220,8 @@ fn move_onto_another() -> Outcome {
     })
 }
 
-fn search_finds() -> Outcome {
+guest_test!(OBJECT0008, search_finds_every_type);
+fn search_finds_every_type() -> Outcome {
     let segment = rt::memory::create(1 << 30).must("a segment")?;
     let window =
         rt::window::Window::map(&segment.region, 0, 1 << 30, abi::access::ALL).must("a window")?;
@@ -322,6 +278,7 @@ fn search_finds() -> Outcome {
     segment.destroy().must("destroy the segment")
 }
 
+guest_test!(OBJECT0009, many_objects);
 fn many_objects() -> Outcome {
     let mut all = alloc::vec::Vec::new();
     for _ in 0..500 {
@@ -336,6 +293,7 @@ fn many_objects() -> Outcome {
     Ok(())
 }
 
+guest_test!(REFERENCES0001, null_is_dead);
 fn null_is_dead() -> Outcome {
     let reference = Ref::new().must("new")?;
     check_eq!(sys::reference_check(reference.handle()), Err(Code::Dead));
@@ -344,6 +302,7 @@ fn null_is_dead() -> Outcome {
     Ok(())
 }
 
+guest_test!(REFERENCES0002, copies_are_equal);
 fn copies_are_equal() -> Outcome {
     let (a, b) = (
         rt::obj::Port::new().must("new")?,
@@ -368,9 +327,10 @@ fn copies_are_equal() -> Outcome {
     Ok(())
 }
 
+guest_test!(REFERENCES0003, roles_differ);
 fn roles_differ() -> Outcome {
     let thread = rt::obj::Thread::new().must("new")?;
-    let (all, client, server) = crate::harness::refs3()?;
+    let (all, client, server) = guest_tests::harness::refs3()?;
     thread.reference_into(all.at()).must("reference")?;
     thread.client_end_into(client.at()).must("client end")?;
     thread.server_end_into(server.at()).must("server end")?;

@@ -1,41 +1,13 @@
 //! Conditions.
 
-use crate::harness::{eventually, Actor, Must, Outcome, Test};
-use crate::{check, check_eq};
 use abi::state::{MutexState, Waiting};
 use abi::{Call, Code};
+use guest_tests::harness::{eventually, Actor, Failure, Must, Outcome};
+use guest_tests::{check, check_eq, guest_test};
 use rt::obj::{Cond, Mutex};
 use rt::sys;
 
-/// The tests of this module.
-pub(super) const TESTS: &[Test] = &[
-    Test {
-        name: "CONDS0001_signal_wakes_one",
-        run: signal_wakes_one,
-    },
-    Test {
-        name: "CONDS0002_broadcast_wakes_all",
-        run: broadcast_wakes_all,
-    },
-    Test {
-        name: "CONDS0003_waiter_is_about_to_lock",
-        run: waiter_is_about_to_lock,
-    },
-    Test {
-        name: "CONDS0004_deadline",
-        run: deadline,
-    },
-    Test {
-        name: "CONDS0005_stop_makes_a_lock",
-        run: stop_makes_a_lock,
-    },
-];
-
-fn waiting(
-    count: usize,
-    cond: &Cond,
-    mutex: &Mutex,
-) -> Result<alloc::vec::Vec<Actor>, alloc::string::String> {
+fn waiting(count: usize, cond: &Cond, mutex: &Mutex) -> Result<alloc::vec::Vec<Actor>, Failure> {
     let mut actors = alloc::vec::Vec::new();
     for _ in 0..count {
         let actor = Actor::new()?;
@@ -54,6 +26,7 @@ fn finished(actors: &[Actor]) -> usize {
     actors.iter().filter(|a| a.is_finished()).count()
 }
 
+guest_test!(CONDS0001, signal_wakes_one);
 fn signal_wakes_one() -> Outcome {
     let (cond, mutex) = (Cond::new().must("new")?, Mutex::new().must("new")?);
     let actors = waiting(3, &cond, &mutex)?;
@@ -73,6 +46,7 @@ fn signal_wakes_one() -> Outcome {
     Ok(())
 }
 
+guest_test!(CONDS0002, broadcast_wakes_all);
 fn broadcast_wakes_all() -> Outcome {
     let (cond, mutex) = (Cond::new().must("new")?, Mutex::new().must("new")?);
     let actors = waiting(3, &cond, &mutex)?;
@@ -86,16 +60,18 @@ fn broadcast_wakes_all() -> Outcome {
     Ok(())
 }
 
+guest_test!(CONDS0003, waiter_is_about_to_lock);
 fn waiter_is_about_to_lock() -> Outcome {
     let (cond, mutex) = (Cond::new().must("new")?, Mutex::new().must("new")?);
     let actors = waiting(1, &cond, &mutex)?;
     let r = actors[0].state().registers;
-    check_eq!(r.rip, crate::harness::call_site());
+    check_eq!(r.rip, guest_tests::harness::call_site());
     check_eq!(r.rax as u8, Call::MutexLock as u8);
     check_eq!(r.rdi, mutex.handle());
     Ok(())
 }
 
+guest_test!(CONDS0004, deadline);
 fn deadline() -> Outcome {
     let (cond, mutex) = (Cond::new().must("new")?, Mutex::new().must("new")?);
     mutex.lock();
@@ -115,6 +91,7 @@ fn deadline() -> Outcome {
     Ok(())
 }
 
+guest_test!(CONDS0005, stop_makes_a_lock);
 fn stop_makes_a_lock() -> Outcome {
     let (cond, mutex) = (Cond::new().must("new")?, Mutex::new().must("new")?);
     let actors = waiting(1, &cond, &mutex)?;

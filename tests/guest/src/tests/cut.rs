@@ -4,47 +4,15 @@
 //! Instants come from fixed seeds. Each test says in its result how many cuts it made, and fails if
 //! there were too few for it to mean anything.
 
-use crate::harness::{cut, Absent, Actor, Must, Outcome, Random, Receiver, Test};
-use crate::{check, check_eq};
 use abi::{Call, Code};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use guest_tests::harness::{cut, Absent, Actor, Failure, Must, Outcome, Random, Receiver};
+use guest_tests::{check, check_eq, guest_test};
 use rt::obj::{Cond, Mutex};
 use rt::sys::{self, IpcRegs};
-
-/// The tests of this module.
-pub(super) const TESTS: &[Test] = &[
-    Test {
-        name: "CUT0001_mutexes_and_condition",
-        run: mutexes_and_condition,
-    },
-    Test {
-        name: "CUT0002_large_transfer",
-        run: large_transfer,
-    },
-    Test {
-        name: "CUT0003_slow_keeper",
-        run: slow_keeper,
-    },
-    Test {
-        name: "CUT0004_short_calls_happen_once",
-        run: short_calls,
-    },
-    Test {
-        name: "CUT0005_interrupts_are_not_lost",
-        run: interrupts,
-    },
-    Test {
-        name: "CUT0006_user_code",
-        run: user_code,
-    },
-    Test {
-        name: "CUT0007_references_in_messages",
-        run: references,
-    },
-];
 
 /// What the cuts of a test met.
 #[derive(Default)]
@@ -62,10 +30,10 @@ fn cut_until(
     pause: u64,
     limit: u32,
     mut done: impl FnMut() -> bool,
-) -> Result<Met, String> {
+) -> Result<Met, Failure> {
     let mut random = Random(seed);
     let mut met = Met::default();
-    let end = rt::time::now() + crate::harness::PATIENCE;
+    let end = rt::time::now() + guest_tests::harness::PATIENCE;
     while !done() {
         if rt::time::now() > end {
             let states: Vec<String> = actors
@@ -84,17 +52,13 @@ fn cut_until(
                     )
                 })
                 .collect();
-            return Err(format!(
-                "never done after {} cuts: {}",
-                met.cuts,
-                states.join("; ")
-            ));
+            guest_tests::fail!("never done after {} cuts: {}", met.cuts, states.join("; "));
         }
         rt::time::sleep(1_000 + random.below(pause));
         if met.cuts < limit {
             let actor = actors[random.below(actors.len() as u64) as usize];
-            let state =
-                cut(actor.thread.at(), keep).map_err(|why| format!("seed {seed}: {why}"))?;
+            let state = cut(actor.thread.at(), keep)
+                .map_err(|why| why.during(format_args!("seed {seed}")))?;
             met.cuts += 1;
             // SAFETY: `rip` of an actor points into this program's code.
             let code = unsafe { (state.registers.rip as *const [u8; 2]).read_unaligned() };
@@ -158,6 +122,7 @@ extern "C" fn transfer(bank: u64) {
     }
 }
 
+guest_test!(CUT0001, mutexes_and_condition);
 fn mutexes_and_condition() -> Outcome {
     for (seed, keep) in [(1, true), (2, false)] {
         let bank = Bank {
@@ -203,6 +168,7 @@ fn pattern(word: u64) -> u64 {
     word.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0xabcd
 }
 
+guest_test!(CUT0002, large_transfer);
 fn large_transfer() -> Outcome {
     for seed in [3, 4] {
         let server = Receiver::new(0)?;
@@ -281,7 +247,7 @@ extern "C" fn page_slowly(pager: u64) {
             pager.supplied[page as usize] = pager.absent.supply(page * abi::PAGE_SIZE).is_ok();
         }
         pager.answered += 1;
-        crate::harness::reply(&[]);
+        guest_tests::harness::reply(&[]);
     }
 }
 
@@ -303,6 +269,7 @@ extern "C" fn read_all(reader: u64) {
     }
 }
 
+guest_test!(CUT0003, slow_keeper);
 fn slow_keeper() -> Outcome {
     let receiver = Receiver::new(0)?;
     let absent = Absent::new(KEPT * abi::PAGE_SIZE, receiver.port_ref.handle())?;
@@ -408,7 +375,8 @@ extern "C" fn ask_often(adder: u64) {
     }
 }
 
-fn short_calls() -> Outcome {
+guest_test!(CUT0004, short_calls_happen_once);
+fn short_calls_happen_once() -> Outcome {
     let receiver = Receiver::new(0)?;
     let adder = Adder {
         portset: receiver.portset.handle(),
@@ -441,7 +409,8 @@ extern "C" fn take_interrupts(count: u64) {
     }
 }
 
-fn interrupts() -> Outcome {
+guest_test!(CUT0005, interrupts_are_not_lost);
+fn interrupts_are_not_lost() -> Outcome {
     let actor = Actor::new()?;
     let reference = actor.thread.reference().must("reference")?;
     TAKEN.store(0, Ordering::Relaxed);
@@ -455,7 +424,9 @@ fn interrupts() -> Outcome {
         if random.below(2) == 0 {
             cut(actor.thread.at(), true)?;
         }
-        crate::harness::eventually("the interrupt", || TAKEN.load(Ordering::Relaxed) == n + 1)?;
+        guest_tests::harness::eventually("the interrupt", || {
+            TAKEN.load(Ordering::Relaxed) == n + 1
+        })?;
     }
     actor.finish()?;
     Ok(())
@@ -470,6 +441,7 @@ extern "C" fn hash(result: u64) {
     unsafe { &*(result as *const AtomicU64) }.store(x, Ordering::Relaxed);
 }
 
+guest_test!(CUT0006, user_code);
 fn user_code() -> Outcome {
     let (plain, other) = (AtomicU64::new(0), AtomicU64::new(0));
     hash(core::ptr::from_ref(&plain) as u64);
@@ -481,8 +453,9 @@ fn user_code() -> Outcome {
     Ok(())
 }
 
+guest_test!(CUT0007, references_in_messages);
 /// References that travel while both sides are cut arrive once, in order, and none is lost.
-fn references() -> Outcome {
+fn references_in_messages() -> Outcome {
     let mut server = Receiver::new(0)?;
     let mutexes = [Mutex::new().must("new")?, Mutex::new().must("new")?];
     let refs = rt::obj::RefBlock::new(2).must("references")?;

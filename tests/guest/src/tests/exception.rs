@@ -1,56 +1,16 @@
 //! Exceptions, redirected system calls, and their keepers.
 
-use crate::harness::{
-    call_site, cut, eventually, reply_registers, Actor, Must, Outcome, Receiver, Test, Twin,
-};
-use crate::{check, check_eq};
 use abi::message::EXCEPTION_WORDS;
 use abi::state::{space_flags, Registers, Waiting};
 use abi::{Code, Exception};
 use core::arch::global_asm;
+use guest_tests::harness::{
+    call_site, cut, eventually, reply_registers, Actor, Failure, Must, Outcome, Receiver, Twin,
+};
+use guest_tests::{check, check_eq, guest_test};
 use rt::sys;
 
-/// The tests of this module.
-pub(super) const TESTS: &[Test] = &[
-    Test {
-        name: "EXCEPTION0001_processor_exceptions",
-        run: processor,
-    },
-    Test {
-        name: "EXCEPTION0002_bad_access",
-        run: bad_access,
-    },
-    Test {
-        name: "EXCEPTION0003_no_keeper_stops_the_thread",
-        run: no_keeper,
-    },
-    Test {
-        name: "EXCEPTION0004_foreign_calls",
-        run: foreign_calls,
-    },
-    Test {
-        name: "EXCEPTION0005_reply_is_the_commit",
-        run: reply_is_the_commit,
-    },
-    Test {
-        name: "EXCEPTION0006_released_and_resolved_later",
-        run: released,
-    },
-    Test {
-        name: "EXCEPTION0007_delivered_again_after_set_state",
-        run: delivered_again,
-    },
-    Test {
-        name: "EXCEPTION0008_hostile_reply",
-        run: hostile_reply,
-    },
-    Test {
-        name: "EXCEPTION0009_keeper_that_resolves_nothing",
-        run: resolves_nothing,
-    },
-];
-
-const SOON: u64 = crate::harness::PATIENCE;
+const SOON: u64 = guest_tests::harness::PATIENCE;
 
 global_asm!(
     ".globl fermata_test_ud2",
@@ -133,7 +93,8 @@ fn message_registers(server: &Receiver) -> Registers {
     Registers::from_words(&core::array::from_fn(|n| server.word(4 + n)))
 }
 
-fn processor() -> Outcome {
+guest_test!(EXCEPTION0001, processor_exceptions);
+fn processor_exceptions() -> Outcome {
     let mut keeper = Receiver::new(4)?;
     let twin = Twin::new(0, keeper.port_ref.handle())?;
     let cases: [(Site, Site, Exception); 9] = [
@@ -192,6 +153,7 @@ extern "C" fn write_word(address: u64) {
     unsafe { (address as *mut u64).write_volatile(1) };
 }
 
+guest_test!(EXCEPTION0002, bad_access);
 fn bad_access() -> Outcome {
     let mut keeper = Receiver::new(4)?;
     let twin = Twin::new(0, keeper.port_ref.handle())?;
@@ -228,7 +190,8 @@ fn bad_access() -> Outcome {
     Ok(())
 }
 
-fn no_keeper() -> Outcome {
+guest_test!(EXCEPTION0003, no_keeper_stops_the_thread);
+fn no_keeper_stops_the_thread() -> Outcome {
     let twin = Twin::new(0, 0)?;
     let actor = Actor::within(&twin.space_ref)?;
     actor.start(&registers(at(fermata_test_ud2)))?;
@@ -244,7 +207,7 @@ fn no_keeper() -> Outcome {
     Ok(())
 }
 
-fn foreign(keeper: &Receiver) -> Result<(Twin, Actor), alloc::string::String> {
+fn foreign(keeper: &Receiver) -> Result<(Twin, Actor), Failure> {
     let twin = Twin::new(space_flags::FOREIGN, keeper.port_ref.handle())?;
     let actor = Actor::within(&twin.space_ref)?;
     Ok((twin, actor))
@@ -258,6 +221,7 @@ fn parked(keeper: &mut Receiver) -> Outcome {
     Ok(())
 }
 
+guest_test!(EXCEPTION0004, foreign_calls);
 fn foreign_calls() -> Outcome {
     let mut keeper = Receiver::new(4)?;
     let (_twin, actor) = foreign(&keeper)?;
@@ -298,6 +262,7 @@ fn foreign_calls() -> Outcome {
     Ok(())
 }
 
+guest_test!(EXCEPTION0005, reply_is_the_commit);
 fn reply_is_the_commit() -> Outcome {
     let mut keeper = Receiver::new(4)?;
     let (_twin, actor) = foreign(&keeper)?;
@@ -325,7 +290,8 @@ fn reply_is_the_commit() -> Outcome {
     Ok(())
 }
 
-fn released() -> Outcome {
+guest_test!(EXCEPTION0006, released_and_resolved_later);
+fn released_and_resolved_later() -> Outcome {
     let mut keeper = Receiver::new(4)?;
     let (_twin, actor) = foreign(&keeper)?;
     parked(&mut keeper)?;
@@ -337,7 +303,7 @@ fn released() -> Outcome {
     let mut next = registers(at(fermata_test_foreign));
     next.rax = 100;
     actor.thread.stop().must("stop")?;
-    let (space, client, server) = crate::harness::refs3()?;
+    let (space, client, server) = guest_tests::harness::refs3()?;
     let mut state = actor
         .thread
         .get_state(space.handle(), client.handle(), server.handle())
@@ -354,8 +320,9 @@ fn released() -> Outcome {
     Ok(())
 }
 
+guest_test!(EXCEPTION0007, delivered_again_after_set_state);
 /// What a restore does with a thread that was in a redirected call.
-fn delivered_again() -> Outcome {
+fn delivered_again_after_set_state() -> Outcome {
     let mut keeper = Receiver::new(4)?;
     let (_twin, actor) = foreign(&keeper)?;
     parked(&mut keeper)?;
@@ -371,7 +338,7 @@ fn delivered_again() -> Outcome {
     }
     check_eq!(sys::server_release(), Code::Ok);
     actor.thread.stop().must("stop")?;
-    let (space, client, server) = crate::harness::refs3()?;
+    let (space, client, server) = guest_tests::harness::refs3()?;
     let mut state = actor
         .thread
         .get_state(space.handle(), client.handle(), server.handle())
@@ -388,6 +355,7 @@ fn delivered_again() -> Outcome {
     Ok(())
 }
 
+guest_test!(EXCEPTION0008, hostile_reply);
 fn hostile_reply() -> Outcome {
     let mut keeper = Receiver::new(4)?;
     let (_twin, actor) = foreign(&keeper)?;
@@ -398,7 +366,7 @@ fn hostile_reply() -> Outcome {
         ..good
     };
     check_eq!(reply_registers(&bad), Code::Invalid);
-    check_eq!(crate::harness::reply(&[1, 2, 3]), Code::Invalid);
+    check_eq!(guest_tests::harness::reply(&[1, 2, 3]), Code::Invalid);
     // The reply is still owed.
     let mut next = registers(at(fermata_test_foreign_after));
     next.rflags = 0x3_3202; // IOPL, VM: not for programs
@@ -414,11 +382,12 @@ fn hostile_reply() -> Outcome {
     Ok(())
 }
 
+guest_test!(EXCEPTION0009, keeper_that_resolves_nothing);
 /// A region's keeper that answers and supplies nothing: the fault becomes an exception.
-fn resolves_nothing() -> Outcome {
+fn keeper_that_resolves_nothing() -> Outcome {
     let mut pager = Receiver::new(1)?;
     let mut keeper = Receiver::new(2)?;
-    let absent = crate::harness::Absent::new(4096, pager.port_ref.handle())?;
+    let absent = guest_tests::harness::Absent::new(4096, pager.port_ref.handle())?;
     let twin = Twin::new(0, keeper.port_ref.handle())?;
     let mapping = rt::obj::Mapping::new().must("new")?;
     let state = abi::state::MappingState {
@@ -433,7 +402,7 @@ fn resolves_nothing() -> Outcome {
     let actor = Actor::within(&twin.space_ref)?;
     actor.function(read_word, proto::layout::WINDOWS + 8)?;
     check_eq!(pager.receive(SOON).code, Code::Fault);
-    check_eq!(crate::harness::reply(&[]), Code::Ok);
+    check_eq!(guest_tests::harness::reply(&[]), Code::Ok);
     let got = keeper.receive(SOON);
     check_eq!((got.code, got.alias), (Code::Exception, 2));
     check_eq!(keeper.word(0), Exception::Memory as u64);

@@ -1,8 +1,5 @@
 //! The call gate: a loader redirects the calls of a program without relinking it.
 
-use crate::harness::{eventually, Must, Outcome, Test};
-use crate::redirected::{Mailbox, WRONG};
-use crate::{check, check_eq};
 use abi::access::ALL;
 use abi::gate::{redirection, PREFIXES, SITE_SIZE};
 use abi::PAGE_SIZE;
@@ -10,23 +7,14 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
+use guest_tests::harness::{eventually, Failure, Must, Outcome};
+use guest_tests::redirected::{Mailbox, WRONG};
+use guest_tests::{check, check_eq, guest_test};
 use process::gate::sites;
 use process::image::Plan;
 use rt::server::Server;
 use rt::window::Window;
 use rt::{fs, memory};
-
-/// The tests of this module.
-pub(super) const TESTS: &[Test] = &[
-    Test {
-        name: "GATE0001_calls_are_redirected_without_relinking",
-        run: redirected,
-    },
-    Test {
-        name: "GATE0002_wrong_lists_of_calls_are_refused",
-        run: wrong_lists,
-    },
-];
 
 const PROGRAM: &str = "/test/redirected";
 
@@ -36,7 +24,7 @@ const ENTRY: [u8; 11] = [0xf0, 0x48, 0xff, 0x05, 3, 0, 0, 0, 0x0f, 0x05, 0xc3];
 
 /// Places the program at the window and makes its calls go to [`ENTRY`] in the page after it: the
 /// address where it starts.
-fn place(file: &[u8], window: &Window, size: u64) -> Result<u64, alloc::string::String> {
+fn place(file: &[u8], window: &Window, size: u64) -> Result<u64, Failure> {
     let base = window.address();
     let plan = Plan::new(file, base, base, base + size).must("the program's headers")?;
     for piece in &plan.pieces {
@@ -55,7 +43,8 @@ fn place(file: &[u8], window: &Window, size: u64) -> Result<u64, alloc::string::
     Ok(plan.entry)
 }
 
-fn redirected() -> Outcome {
+guest_test!(GATE0001, calls_are_redirected_without_relinking);
+fn calls_are_redirected_without_relinking() -> Outcome {
     let file = fs::read_all(PROGRAM).must(PROGRAM)?;
     let end = Plan::new(&file, PAGE_SIZE, 0, 1 << 30)
         .must("its size")?
@@ -104,7 +93,8 @@ fn redirected() -> Outcome {
     Ok(())
 }
 
-fn wrong_lists() -> Outcome {
+guest_test!(GATE0002, wrong_lists_of_calls_are_refused);
+fn wrong_lists_of_calls_are_refused() -> Outcome {
     let file = fs::read_all(PROGRAM).must(PROGRAM)?;
     let plan = Plan::new(&file, 0x40_0000, 0, 1 << 36).must("the program")?;
     let good = sites(&file, &plan).must("the list")?;

@@ -1,101 +1,17 @@
 //! Connections, messages, references in messages, and idempotent calls.
 
-use crate::harness::{reply, Actor, Must, Outcome, Receiver, Test};
-use crate::{check, check_eq};
 use abi::message::Segment;
 use abi::state::{Stage, Waiting};
 use abi::{Call, Code, RefKind};
 use alloc::vec;
 use alloc::vec::Vec;
+use guest_tests::harness::{reply, Actor, Must, Outcome, Receiver};
+use guest_tests::{check, check_eq, guest_test};
 use rt::obj::{Ref, RefBlock};
 use rt::sys::{self, IpcRegs};
 
-/// The tests of this module.
-pub(super) const TESTS: &[Test] = &[
-    Test {
-        name: "IPC0001_rpc_round_trip",
-        run: rpc_round_trip,
-    },
-    Test {
-        name: "IPC0002_short_round_trip",
-        run: short_round_trip,
-    },
-    Test {
-        name: "IPC0003_every_stage_by_itself",
-        run: every_stage,
-    },
-    Test {
-        name: "IPC0004_full_buffer_says_more",
-        run: more,
-    },
-    Test {
-        name: "IPC0005_scatter_lists",
-        run: scatter,
-    },
-    Test {
-        name: "IPC0006_references_travel",
-        run: references_travel,
-    },
-    Test {
-        name: "IPC0007_disconnect_by_the_server",
-        run: server_disconnects,
-    },
-    Test {
-        name: "IPC0008_disconnect_by_the_client",
-        run: client_disconnects,
-    },
-    Test {
-        name: "IPC0009_death_of_the_client",
-        run: client_dies,
-    },
-    Test {
-        name: "IPC0010_death_of_the_port",
-        run: port_dies,
-    },
-    Test {
-        name: "IPC0011_wrong_stages",
-        run: wrong_stages,
-    },
-    Test {
-        name: "IPC0012_wait_deadline",
-        run: wait_deadline,
-    },
-    Test {
-        name: "IPC0013_idempotent_call",
-        run: idempotent,
-    },
-    Test {
-        name: "IPC0014_idempotent_limits",
-        run: idempotent_limits,
-    },
-    Test {
-        name: "IPC0015_queue_of_clients",
-        run: queue_of_clients,
-    },
-    Test {
-        name: "IPC0016_exported_stages",
-        run: exported_stages,
-    },
-    Test {
-        name: "IPC0017_short_meets_long",
-        run: short_meets_long,
-    },
-    Test {
-        name: "IPC0018_alias_and_portset",
-        run: alias_and_portset,
-    },
-    Test {
-        name: "IPC0019_vacant_port_waits",
-        run: vacant_port,
-    },
-    Test {
-        name: "IPC0020_connection_lasts_over_exchanges",
-        run: lasts,
-    },
-];
-
 /// Patience of a receive, in nanoseconds.
-const SOON: u64 = crate::harness::PATIENCE;
+const SOON: u64 = guest_tests::harness::PATIENCE;
 /// A receive that nobody answers.
 const NEVER: u64 = 2_000_000;
 
@@ -143,6 +59,7 @@ fn send_regs(bytes: &[u8]) -> IpcRegs {
     }
 }
 
+guest_test!(IPC0001, rpc_round_trip);
 fn rpc_round_trip() -> Outcome {
     let mut server = Receiver::new(42)?;
     for length in [0usize, 1, 63, 64, 65, 4096, 8000] {
@@ -211,6 +128,7 @@ fn masked(words: [u64; 8], n: usize) -> Vec<u8> {
     words.iter().flat_map(|w| w.to_le_bytes()).take(n).collect()
 }
 
+guest_test!(IPC0002, short_round_trip);
 fn short_round_trip() -> Outcome {
     let server = Receiver::new(5)?;
     for n in [0usize, 1, 7, 8, 9, 33, 63, 64] {
@@ -244,8 +162,9 @@ fn short_round_trip() -> Outcome {
     Ok(())
 }
 
+guest_test!(IPC0003, every_stage_by_itself);
 /// One actor on each side, one entrypoint per stage.
-fn every_stage() -> Outcome {
+fn every_stage_by_itself() -> Outcome {
     let mut server = Receiver::new(1)?;
     let (client, other) = (Actor::new()?, Actor::new()?);
     let request = bytes(3, 100);
@@ -310,7 +229,8 @@ fn every_stage() -> Outcome {
     Ok(())
 }
 
-fn more() -> Outcome {
+guest_test!(IPC0004, full_buffer_says_more);
+fn full_buffer_says_more() -> Outcome {
     let mut server = Receiver::new(1)?;
     let client = Actor::new()?;
     let mut talk = Talk::new(bytes(0, 1000), 100);
@@ -337,7 +257,8 @@ fn more() -> Outcome {
     Ok(())
 }
 
-fn scatter() -> Outcome {
+guest_test!(IPC0005, scatter_lists);
+fn scatter_lists() -> Outcome {
     let mut server = Receiver::new(1)?;
     let client = Actor::new()?;
     let parts: [Vec<u8>; 4] = [bytes(1, 10), bytes(2, 0), bytes(3, 5000), bytes(4, 1)];
@@ -384,6 +305,7 @@ fn scatter() -> Outcome {
     Ok(())
 }
 
+guest_test!(IPC0006, references_travel);
 fn references_travel() -> Outcome {
     let mut server = Receiver::new(1)?;
     let client = Actor::new()?;
@@ -424,7 +346,8 @@ fn references_travel() -> Outcome {
     Ok(())
 }
 
-fn server_disconnects() -> Outcome {
+guest_test!(IPC0007, disconnect_by_the_server);
+fn disconnect_by_the_server() -> Outcome {
     let mut server = Receiver::new(1)?;
     let client = Actor::new()?;
     let mut talk = Talk::new(bytes(0, 50), 50);
@@ -469,7 +392,8 @@ fn poke(actor: &mut Actor, server: &Receiver) -> Outcome {
     actor.call(Call::ClientConnectSendOver, regs)
 }
 
-fn client_disconnects() -> Outcome {
+guest_test!(IPC0008, disconnect_by_the_client);
+fn disconnect_by_the_client() -> Outcome {
     let mut server = Receiver::new(1)?;
     let client = Actor::new()?;
     let mut talk = Talk::new(bytes(0, 50), 50);
@@ -486,7 +410,8 @@ fn client_disconnects() -> Outcome {
     Ok(())
 }
 
-fn client_dies() -> Outcome {
+guest_test!(IPC0009, death_of_the_client);
+fn death_of_the_client() -> Outcome {
     let mut server = Receiver::new(1)?;
     let client = Actor::new()?;
     let mut talk = Talk::new(bytes(0, 50), 50);
@@ -505,7 +430,8 @@ fn client_dies() -> Outcome {
     Ok(())
 }
 
-fn port_dies() -> Outcome {
+guest_test!(IPC0010, death_of_the_port);
+fn death_of_the_port() -> Outcome {
     let server = Receiver::new(1)?;
     let (long, call) = (Actor::new()?, Actor::new()?);
     let mut talk = Talk::new(bytes(0, 50), 50);
@@ -527,6 +453,7 @@ fn port_dies() -> Outcome {
     Ok(())
 }
 
+guest_test!(IPC0011, wrong_stages);
 fn wrong_stages() -> Outcome {
     let server = Receiver::new(1)?;
     let client = Actor::new()?;
@@ -567,13 +494,14 @@ fn wrong_stages() -> Outcome {
     Ok(())
 }
 
+guest_test!(IPC0012, wait_deadline);
 fn wait_deadline() -> Outcome {
     let mut server = Receiver::new(1)?;
     let start = rt::time::now();
     check_eq!(server.receive(2_000_000).code, Code::TimedOut);
     let late = rt::time::now() - start;
     check!(
-        (2_000_000..crate::harness::PATIENCE).contains(&late),
+        (2_000_000..guest_tests::harness::PATIENCE).contains(&late),
         "it took {late} ns"
     );
     let mut regs = server.receive_regs();
@@ -585,7 +513,8 @@ fn wait_deadline() -> Outcome {
     Ok(())
 }
 
-fn idempotent() -> Outcome {
+guest_test!(IPC0013, idempotent_call);
+fn idempotent_call() -> Outcome {
     let mut server = Receiver::new(3)?;
     let client = Actor::new()?;
     for length in [0usize, 1, 64, 5000] {
@@ -608,7 +537,10 @@ fn idempotent() -> Outcome {
     client.call(Call::Call, talk.regs(&server.port_ref))?;
     check_eq!(server.receive(SOON).code, Code::Call);
     check_eq!(client.state().waiting, Waiting::Reply as u64);
-    check_eq!(client.state().registers.rip, crate::harness::call_site());
+    check_eq!(
+        client.state().registers.rip,
+        guest_tests::harness::call_site()
+    );
     client.thread.stop().must("stop")?;
     client.thread.resume().must("resume")?;
     let late = reply(b"late");
@@ -647,6 +579,7 @@ fn idempotent() -> Outcome {
     Ok(())
 }
 
+guest_test!(IPC0014, idempotent_limits);
 fn idempotent_limits() -> Outcome {
     let mut server = Receiver::new(3)?;
     let client = Actor::new()?;
@@ -679,6 +612,7 @@ fn idempotent_limits() -> Outcome {
     Ok(())
 }
 
+guest_test!(IPC0015, queue_of_clients);
 fn queue_of_clients() -> Outcome {
     let mut server = Receiver::new(1)?;
     let data: Vec<[u8; 1]> = (0..8).map(|n| [n]).collect();
@@ -705,6 +639,7 @@ fn queue_of_clients() -> Outcome {
     Ok(())
 }
 
+guest_test!(IPC0016, exported_stages);
 fn exported_stages() -> Outcome {
     let mut server = Receiver::new(1)?;
     let (client, other) = (Actor::new()?, Actor::new()?);
@@ -716,7 +651,7 @@ fn exported_stages() -> Outcome {
     other.call(Call::ServerWaitReceive, server.receive_regs())?;
     check_eq!(other.finish_code()?, Code::Ok);
     client.settle(Waiting::Peer)?;
-    let (space, client_end, server_end) = crate::harness::refs3()?;
+    let (space, client_end, server_end) = guest_tests::harness::refs3()?;
     let state = client
         .thread
         .get_state(space.handle(), client_end.handle(), server_end.handle())
@@ -728,7 +663,7 @@ fn exported_stages() -> Outcome {
     other.thread.server_end_into(peer.at()).must("server end")?;
     check!(client_end.same_as(peer.at()));
     // The request is sent and the direction turned: what is left is to receive.
-    check_eq!(state.registers.rip, crate::harness::call_site());
+    check_eq!(state.registers.rip, guest_tests::harness::call_site());
     check!(
         [Call::ClientReceive, Call::ClientOverReceive]
             .iter()
@@ -747,6 +682,7 @@ fn exported_stages() -> Outcome {
     Ok(())
 }
 
+guest_test!(IPC0017, short_meets_long);
 fn short_meets_long() -> Outcome {
     let mut server = Receiver::new(1)?;
     let client = Actor::new()?;
@@ -786,6 +722,7 @@ fn short_meets_long() -> Outcome {
     Ok(())
 }
 
+guest_test!(IPC0018, alias_and_portset);
 fn alias_and_portset() -> Outcome {
     let mut server = Receiver::new(10)?;
     let second = rt::obj::Port::new().must("new")?;
@@ -829,7 +766,8 @@ fn alias_and_portset() -> Outcome {
     Ok(())
 }
 
-fn vacant_port() -> Outcome {
+guest_test!(IPC0019, vacant_port_waits);
+fn vacant_port_waits() -> Outcome {
     let mut server = Receiver::new(1)?;
     let client = Actor::new()?;
     let mut talk = Talk::new(bytes(1, 10), 10);
@@ -856,7 +794,8 @@ fn vacant_port() -> Outcome {
     Ok(())
 }
 
-fn lasts() -> Outcome {
+guest_test!(IPC0020, connection_lasts_over_exchanges);
+fn connection_lasts_over_exchanges() -> Outcome {
     let mut server = Receiver::new(1)?;
     let client = Actor::new()?;
     let mut talk = Talk::new(bytes(1, 10), 10);

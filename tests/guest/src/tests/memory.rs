@@ -1,72 +1,16 @@
 //! Mappings, regions, soft and hard faults, keepers, and the paper's example.
 
-use crate::harness::{eventually, reply, Absent, Actor, Must, Outcome, Receiver, Test};
-use crate::{check, check_eq};
 use abi::access::{ALL, EXECUTE, READ, WRITE};
 use abi::state::{MappingState, RegionState, Waiting};
 use abi::{Call, Code};
 use alloc::vec::Vec;
+use guest_tests::harness::{eventually, reply, Absent, Actor, Must, Outcome, Receiver};
+use guest_tests::{check, check_eq, guest_test};
 use rt::obj::{Mapping, Ref, Region};
 use rt::sys::IpcRegs;
 
-/// The tests of this module.
-pub(super) const TESTS: &[Test] = &[
-    Test {
-        name: "MAPPINGS0001_two_windows_one_memory",
-        run: two_windows,
-    },
-    Test {
-        name: "MAPPINGS0002_ranges_and_states",
-        run: ranges,
-    },
-    Test {
-        name: "MAPPINGS0003_overlap_is_refused",
-        run: overlap,
-    },
-    Test {
-        name: "MAPPINGS0004_objects_are_where_frames_are",
-        run: objects_in_frames,
-    },
-    Test {
-        name: "REGIONS0001_regions_of_regions",
-        run: regions_of_regions,
-    },
-    Test {
-        name: "REGIONS0003_a_loop_is_only_a_bad_access",
-        run: region_loop,
-    },
-    Test {
-        name: "REGIONS0002_state_and_keeper",
-        run: region_state,
-    },
-    Test {
-        name: "FAULT0001_keeper_supplies_a_page",
-        run: keeper_supplies,
-    },
-    Test {
-        name: "FAULT0002_a_fault_is_delivered_again",
-        run: delivered_again,
-    },
-    Test {
-        name: "FAULT0003_faulting_thread_can_be_stopped",
-        run: stopped_in_fault,
-    },
-    Test {
-        name: "FAULT0004_two_threads_one_page",
-        run: two_threads,
-    },
-    Test {
-        name: "PAPER0001_progress_of_a_send_is_in_the_registers",
-        run: paper_example,
-    },
-    Test {
-        name: "PAPER0002_fault_of_the_receiver",
-        run: receiver_faults,
-    },
-];
-
 const PAGE: u64 = abi::PAGE_SIZE;
-const SOON: u64 = crate::harness::PATIENCE;
+const SOON: u64 = guest_tests::harness::PATIENCE;
 
 fn peek(address: u64) -> u64 {
     // SAFETY: the tests pass addresses in windows that are mapped.
@@ -78,7 +22,8 @@ fn poke(address: u64, value: u64) {
     unsafe { (address as *mut u64).write_volatile(value) }
 }
 
-fn two_windows() -> Outcome {
+guest_test!(MAPPINGS0001, two_windows_one_memory);
+fn two_windows_one_memory() -> Outcome {
     let segment = rt::memory::create(16 * PAGE).must("a segment")?;
     let map = |offset| rt::window::Window::map(&segment.region, offset, 4 * PAGE, READ | WRITE);
     let (a, b) = (map(0).must("a window")?, map(2 * PAGE).must("a window")?);
@@ -91,7 +36,8 @@ fn two_windows() -> Outcome {
     segment.destroy().must("destroy")
 }
 
-fn ranges() -> Outcome {
+guest_test!(MAPPINGS0002, ranges_and_states);
+fn ranges_and_states() -> Outcome {
     let segment = rt::memory::create(16 * PAGE).must("a segment")?;
     let base = rt::window::take_addresses(16 * PAGE, PAGE).ok_or("no addresses")?;
     let mapping = Mapping::new().must("new")?;
@@ -157,7 +103,8 @@ fn ranges() -> Outcome {
     segment.destroy().must("destroy")
 }
 
-fn overlap() -> Outcome {
+guest_test!(MAPPINGS0003, overlap_is_refused);
+fn overlap_is_refused() -> Outcome {
     let segment = rt::memory::create(16 * PAGE).must("a segment")?;
     let base = rt::window::take_addresses(16 * PAGE, PAGE).ok_or("no addresses")?;
     let (a, b) = (Mapping::new().must("new")?, Mapping::new().must("new")?);
@@ -188,7 +135,8 @@ fn overlap() -> Outcome {
     segment.destroy().must("destroy")
 }
 
-fn objects_in_frames() -> Outcome {
+guest_test!(MAPPINGS0004, objects_are_where_frames_are);
+fn objects_are_where_frames_are() -> Outcome {
     let segment = rt::memory::create(4 * PAGE).must("a segment")?;
     let map = || rt::window::Window::map(&segment.region, 0, 4 * PAGE, ALL);
     let (a, b) = (map().must("a window")?, map().must("a window")?);
@@ -224,6 +172,7 @@ fn objects_in_frames() -> Outcome {
     segment.destroy().must("destroy")
 }
 
+guest_test!(REGIONS0001, regions_of_regions);
 /// A region over one's own addresses that are themselves mapped from elsewhere.
 fn regions_of_regions() -> Outcome {
     let segment = rt::memory::create(8 * PAGE).must("a segment")?;
@@ -262,10 +211,11 @@ fn regions_of_regions() -> Outcome {
     segment.destroy().must("destroy")
 }
 
+guest_test!(REGIONS0003, a_loop_is_only_a_bad_access);
 /// A region over the very addresses at which it is mapped: nothing can ever be found there.
-fn region_loop() -> Outcome {
+fn a_loop_is_only_a_bad_access() -> Outcome {
     let mut keeper = Receiver::new(3)?;
-    let twin = crate::harness::Twin::new(0, keeper.port_ref.handle())?;
+    let twin = guest_tests::harness::Twin::new(0, keeper.port_ref.handle())?;
     let start = proto::layout::WINDOWS;
     let region = Region::new().must("new")?;
     let state = RegionState {
@@ -300,7 +250,8 @@ fn region_loop() -> Outcome {
     Ok(())
 }
 
-fn region_state() -> Outcome {
+guest_test!(REGIONS0002, state_and_keeper);
+fn state_and_keeper() -> Outcome {
     let keeper = Receiver::new(0)?;
     let region = Region::new().must("new")?;
     let good = RegionState {
@@ -350,7 +301,8 @@ extern "C" fn read_pages(range: u64) {
     }
 }
 
-fn keeper_supplies() -> Outcome {
+guest_test!(FAULT0001, keeper_supplies_a_page);
+fn keeper_supplies_a_page() -> Outcome {
     let mut keeper = Receiver::new(6)?;
     let mut absent = Absent::new(8 * PAGE, keeper.port_ref.handle())?;
     let window = rt::window::Window::map(&absent.region_ref, 0, 8 * PAGE, ALL).must("a window")?;
@@ -379,7 +331,8 @@ fn keeper_supplies() -> Outcome {
     Ok(())
 }
 
-fn delivered_again() -> Outcome {
+guest_test!(FAULT0002, a_fault_is_delivered_again);
+fn a_fault_is_delivered_again() -> Outcome {
     let mut keeper = Receiver::new(6)?;
     let mut absent = Absent::new(PAGE, keeper.port_ref.handle())?;
     let window = rt::window::Window::map(&absent.region_ref, 0, PAGE, ALL).must("a window")?;
@@ -398,7 +351,8 @@ fn delivered_again() -> Outcome {
     Ok(())
 }
 
-fn stopped_in_fault() -> Outcome {
+guest_test!(FAULT0003, faulting_thread_can_be_stopped);
+fn faulting_thread_can_be_stopped() -> Outcome {
     let mut keeper = Receiver::new(6)?;
     let mut absent = Absent::new(PAGE, keeper.port_ref.handle())?;
     let window = rt::window::Window::map(&absent.region_ref, 0, PAGE, ALL).must("a window")?;
@@ -419,7 +373,8 @@ fn stopped_in_fault() -> Outcome {
     Ok(())
 }
 
-fn two_threads() -> Outcome {
+guest_test!(FAULT0004, two_threads_one_page);
+fn two_threads_one_page() -> Outcome {
     let mut keeper = Receiver::new(6)?;
     let mut absent = Absent::new(PAGE, keeper.port_ref.handle())?;
     let window = rt::window::Window::map(&absent.region_ref, 0, PAGE, ALL).must("a window")?;
@@ -449,10 +404,11 @@ fn two_threads() -> Outcome {
 /// Where the paper's example takes place.
 const EXAMPLE: u64 = 0x800_1800;
 
+guest_test!(PAPER0001, progress_of_a_send_is_in_the_registers);
 /// Ford et al., section 4.3: "if an IPC tries to send 8,192 bytes starting from address 0x08001800
 /// and successfully transfers the first 6,144 bytes and then causes a page fault, the registers
 /// will be updated to reflect a 2,048 byte transfer starting at address 0x08003000".
-fn paper_example() -> Outcome {
+fn progress_of_a_send_is_in_the_registers() -> Outcome {
     let mut keeper = Receiver::new(6)?;
     let mut server = Receiver::new(1)?;
     let start = EXAMPLE & !(PAGE - 1);
@@ -477,15 +433,15 @@ fn paper_example() -> Outcome {
 
     let sender = client.state().registers;
     check_eq!((sender.rsi, sender.rdx), (0x800_3000, 2048));
-    check_eq!(sender.rip, crate::harness::call_site());
+    check_eq!(sender.rip, guest_tests::harness::call_site());
     check_eq!(sender.rax as u8, Call::ClientSendOver as u8);
     let receiver = other.state().registers;
     check_eq!(receiver.r13, 8192 - 6144);
     check_eq!(receiver.rax as u8, Call::ServerReceive as u8);
 
     // Taken apart at this point and made anew, both of them.
-    crate::harness::cut(client.thread.at(), true)?;
-    crate::harness::cut(other.thread.at(), true)?;
+    guest_tests::harness::cut(client.thread.at(), true)?;
+    guest_tests::harness::cut(other.thread.at(), true)?;
     check_eq!(
         (client.state().registers.rsi, client.state().registers.rdx),
         (0x800_3000, 2048)
@@ -506,7 +462,8 @@ fn paper_example() -> Outcome {
     Ok(())
 }
 
-fn receiver_faults() -> Outcome {
+guest_test!(PAPER0002, fault_of_the_receiver);
+fn fault_of_the_receiver() -> Outcome {
     let mut keeper = Receiver::new(6)?;
     let server = Receiver::new(1)?;
     let mut absent = Absent::new(3 * PAGE, keeper.port_ref.handle())?;

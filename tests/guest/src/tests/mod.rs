@@ -1,4 +1,5 @@
-//! The tests, a module per subject.
+//! The tests, a module per object or subject. Each registers itself by
+//! [`guest_test!`](guest_tests::guest_test).
 
 mod bad;
 mod common;
@@ -14,32 +15,3 @@ mod segment;
 mod service;
 mod space;
 mod thread;
-
-use crate::harness::Test;
-
-/// All tests, in the order in which they are run.
-pub const ALL: &[&[Test]] = &[
-    common::TESTS,
-    mutex::TESTS,
-    cond::TESTS,
-    thread::TESTS,
-    ipc::TESTS,
-    memory::TESTS,
-    segment::TESTS,
-    exception::TESTS,
-    service::TESTS,
-    gate::TESTS,
-    space::TESTS,
-    bad::TESTS,
-    cut::TESTS,
-    prompt::TESTS,
-    crate::examples::TESTS,
-];
-
-/// All tests whose name contains `filter`.
-pub fn matching(filter: &str) -> impl Iterator<Item = &'static Test> + '_ {
-    ALL.iter()
-        .copied()
-        .flatten()
-        .filter(move |test| test.name.contains(filter))
-}

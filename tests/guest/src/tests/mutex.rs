@@ -1,40 +1,13 @@
 //! Mutexes.
 
-use crate::harness::{Actor, Must, Outcome, Test};
-use crate::{check, check_eq};
 use abi::state::{MutexState, Waiting};
 use abi::{Call, Code};
+use guest_tests::harness::{Actor, Must, Outcome};
+use guest_tests::{check, check_eq, guest_test};
 use rt::obj::Mutex;
 use rt::sys;
 
-/// The tests of this module.
-pub(super) const TESTS: &[Test] = &[
-    Test {
-        name: "MUTEXES0001_lock_trylock_unlock",
-        run: lock_trylock_unlock,
-    },
-    Test {
-        name: "MUTEXES0002_waiter_gets_it",
-        run: waiter_gets_it,
-    },
-    Test {
-        name: "MUTEXES0003_frame_of_a_waiter",
-        run: frame_of_a_waiter,
-    },
-    Test {
-        name: "MUTEXES0004_stopped_waiter_gets_nothing",
-        run: stopped_waiter,
-    },
-    Test {
-        name: "MUTEXES0005_set_state_unlocks_waiters",
-        run: set_state_unlocks,
-    },
-    Test {
-        name: "MUTEXES0006_vacant_mutex_waits",
-        run: vacant_mutex_waits,
-    },
-];
-
+guest_test!(MUTEXES0001, lock_trylock_unlock);
 fn lock_trylock_unlock() -> Outcome {
     let mutex = Mutex::new().must("new")?;
     check_eq!(sys::mutex_lock(mutex.handle()), Code::Ok);
@@ -50,6 +23,7 @@ fn lock_trylock_unlock() -> Outcome {
     Ok(())
 }
 
+guest_test!(MUTEXES0002, waiter_gets_it);
 fn waiter_gets_it() -> Outcome {
     let mutex = Mutex::new().must("new")?;
     mutex.lock();
@@ -63,6 +37,7 @@ fn waiter_gets_it() -> Outcome {
     Ok(())
 }
 
+guest_test!(MUTEXES0003, frame_of_a_waiter);
 fn frame_of_a_waiter() -> Outcome {
     let mutex = Mutex::new().must("new")?;
     mutex.lock();
@@ -70,7 +45,7 @@ fn frame_of_a_waiter() -> Outcome {
     actor.ordinary(Call::MutexLock, [mutex.handle(), 7, 8, 9, 10, 11])?;
     actor.settle(Waiting::Mutex)?;
     let r = actor.state().registers;
-    check_eq!(r.rip, crate::harness::call_site());
+    check_eq!(r.rip, guest_tests::harness::call_site());
     check_eq!(r.rax as u8, Call::MutexLock as u8);
     check_eq!(
         [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9],
@@ -81,7 +56,8 @@ fn frame_of_a_waiter() -> Outcome {
     Ok(())
 }
 
-fn stopped_waiter() -> Outcome {
+guest_test!(MUTEXES0004, stopped_waiter_gets_nothing);
+fn stopped_waiter_gets_nothing() -> Outcome {
     let mutex = Mutex::new().must("new")?;
     mutex.lock();
     let actor = Actor::new()?;
@@ -91,7 +67,10 @@ fn stopped_waiter() -> Outcome {
     mutex.unlock();
     // Nothing was completed in its frame, so the mutex is free for others.
     check_eq!(mutex.get_state(), Ok(MutexState { locked: 0 }));
-    check_eq!(actor.state().registers.rip, crate::harness::call_site());
+    check_eq!(
+        actor.state().registers.rip,
+        guest_tests::harness::call_site()
+    );
     check!(mutex.try_lock());
     actor.thread.resume().must("resume")?;
     actor.settle(Waiting::Mutex)?;
@@ -100,7 +79,8 @@ fn stopped_waiter() -> Outcome {
     Ok(())
 }
 
-fn set_state_unlocks() -> Outcome {
+guest_test!(MUTEXES0005, set_state_unlocks_waiters);
+fn set_state_unlocks_waiters() -> Outcome {
     let mutex = Mutex::new().must("new")?;
     mutex
         .set_state(&MutexState { locked: 1 })
@@ -116,6 +96,7 @@ fn set_state_unlocks() -> Outcome {
     Ok(())
 }
 
+guest_test!(MUTEXES0006, vacant_mutex_waits);
 fn vacant_mutex_waits() -> Outcome {
     let mutex = Mutex::new().must("new")?;
     let identity = rt::obj::Ref::new().must("new")?;

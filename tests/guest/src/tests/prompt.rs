@@ -1,16 +1,11 @@
 //! Whoever waits, for whatever, answers at once (rule A5).
 
-use crate::harness::{call_site, Outcome, Test};
-use crate::holds::{self, Asker};
-use crate::{check, check_eq};
+use guest_tests::harness::{call_site, Outcome};
+use guest_tests::holds::{self, Asker};
+use guest_tests::{check, check_eq, guest_test};
 
-/// The tests of this module.
-pub(super) const TESTS: &[Test] = &[Test {
-    name: "PROMPT0001_every_wait_is_answered",
-    run: every_wait,
-}];
-
-fn every_wait() -> Outcome {
+guest_test!(PROMPT0001, every_wait_is_answered);
+fn every_wait_is_answered() -> Outcome {
     let mut asker = Asker::new()?;
     let mut states = 0;
     holds::each(|held| {

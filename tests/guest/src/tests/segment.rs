@@ -1,54 +1,18 @@
 //! The memory server's segments, and what becomes of programs that do wrong.
 
-use crate::harness::{eventually, Must, Outcome, Test};
-use crate::{check, check_eq};
 use abi::access::ALL;
 use abi::{RefKind, OBJECT_SIZE, PAGE_SIZE};
 use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
+use guest_tests::harness::{eventually, Must, Outcome};
+use guest_tests::{check, check_eq, guest_test};
 use proto::process::{Start, Status, Stdio, NATIVE_NOTE};
 use rt::memory::Segment;
 use rt::obj::RefAt;
 use rt::process::Client;
 use rt::window::Window;
 use rt::{fs, memory, Error};
-
-/// The tests of this module.
-pub(super) const TESTS: &[Test] = &[
-    Test {
-        name: "SEGMENT0001_zero_and_discard",
-        run: discard,
-    },
-    Test {
-        name: "SEGMENT0002_copy_on_write",
-        run: copy_on_write,
-    },
-    Test {
-        name: "SEGMENT0003_objects_end_with_their_page",
-        run: objects,
-    },
-    Test {
-        name: "SEGMENT0004_populate",
-        run: populate,
-    },
-    Test {
-        name: "SEGMENT0005_refusals",
-        run: refusals,
-    },
-    Test {
-        name: "SEGMENT0006_memory_runs_out_and_comes_back",
-        run: out_of_memory,
-    },
-    Test {
-        name: "PROCESS0001_programs_that_do_wrong_are_ended",
-        run: wrong_programs,
-    },
-    Test {
-        name: "PROCESS0002_corrupt_executables_are_refused",
-        run: corrupt_executables,
-    },
-];
 
 /// Several chunks, and a bit.
 const PAGES: u64 = 40;
@@ -80,7 +44,8 @@ fn present(segment: &Segment) -> u64 {
     count
 }
 
-fn discard() -> Outcome {
+guest_test!(SEGMENT0001, zero_and_discard);
+fn zero_and_discard() -> Outcome {
     let (segment, window) = make().must("a segment")?;
     for page in 0..PAGES {
         check_eq!(get(&window, page), Ok(0));
@@ -105,6 +70,7 @@ fn discard() -> Outcome {
     segment.destroy().must("destroy")
 }
 
+guest_test!(SEGMENT0002, copy_on_write);
 fn copy_on_write() -> Outcome {
     let (first, a) = make().must("a segment")?;
     for page in 0..PAGES - 3 {
@@ -145,7 +111,8 @@ fn copy_on_write() -> Outcome {
     third.destroy().must("destroy")
 }
 
-fn objects() -> Outcome {
+guest_test!(SEGMENT0003, objects_end_with_their_page);
+fn objects_end_with_their_page() -> Outcome {
     let (segment, window) = make().must("a segment")?;
     let at = |page: u64| RefAt(window.address() + page * PAGE_SIZE + OBJECT_SIZE);
     for page in [2, 3, 30] {
@@ -186,6 +153,7 @@ fn objects() -> Outcome {
     Ok(())
 }
 
+guest_test!(SEGMENT0004, populate);
 fn populate() -> Outcome {
     let (segment, window) = make().must("a segment")?;
     put(&window, 7, 7).must("write")?;
@@ -200,6 +168,7 @@ fn populate() -> Outcome {
     segment.destroy().must("destroy")
 }
 
+guest_test!(SEGMENT0005, refusals);
 fn refusals() -> Outcome {
     check_eq!(memory::create(0).map(drop), Err(Error::Invalid));
     check_eq!(memory::create(PAGE_SIZE + 1).map(drop), Err(Error::Invalid));
@@ -230,7 +199,8 @@ fn refusals() -> Outcome {
     Ok(())
 }
 
-fn out_of_memory() -> Outcome {
+guest_test!(SEGMENT0006, memory_runs_out_and_comes_back);
+fn memory_runs_out_and_comes_back() -> Outcome {
     const STEP: u64 = 4 << 20;
     let before = memory::usage().must("usage")?;
     let segment = memory::create(1 << 36).must("a segment")?;
@@ -319,7 +289,8 @@ fn run(native: &Client, file: &[u8]) -> Result<Status, Error> {
     process.reap()
 }
 
-fn wrong_programs() -> Outcome {
+guest_test!(PROCESS0001, programs_that_do_wrong_are_ended);
+fn programs_that_do_wrong_are_ended() -> Outcome {
     let native = Client::new("native").must("the manager")?;
     let cases: [(&str, &[u8], u8); 7] = [
         ("ud2", &[0x0f, 0x0b], 4),
@@ -351,7 +322,8 @@ fn wrong_programs() -> Outcome {
     Ok(())
 }
 
-fn corrupt_executables() -> Outcome {
+guest_test!(PROCESS0002, corrupt_executables_are_refused);
+fn corrupt_executables_are_refused() -> Outcome {
     let native = Client::new("native").must("the manager")?;
     let good = program(&[0x0f, 0x0b]);
     check_eq!(run(&native, &good), Ok(Status::Killed(4)));

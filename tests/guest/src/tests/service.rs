@@ -1,41 +1,17 @@
 //! Services as interfaces: requests in registers and with bytes, sessions, requests that wait, and
 //! requests that must not be repeated.
 
-use crate::harness::{eventually, Must, Outcome, Test};
-use crate::{check, check_eq};
 use alloc::rc::Rc;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::{Cell, Ref as Borrowed, RefCell};
 use core::sync::atomic::{AtomicU64, Ordering};
+use guest_tests::harness::{eventually, Failure, Must, Outcome};
+use guest_tests::{check, check_eq, guest_test};
 use interface::server::Event;
 use interface::{interface, Error, Server, Session};
 use rt::obj::Ref;
 use rt::sync::Mutex;
-
-/// The tests of this module.
-pub(super) const TESTS: &[Test] = &[
-    Test {
-        name: "SERVICE0001_arguments_results_and_errors",
-        run: registers,
-    },
-    Test {
-        name: "SERVICE0002_bytes_both_ways",
-        run: bytes,
-    },
-    Test {
-        name: "SERVICE0003_who_waits_holds_nobody_up",
-        run: waits,
-    },
-    Test {
-        name: "SERVICE0004_done_once_however_often_asked",
-        run: once,
-    },
-    Test {
-        name: "SERVICE0005_nonsense_is_refused",
-        run: nonsense,
-    },
-];
 
 /// A sum that clients share.
 #[interface]
@@ -124,9 +100,7 @@ impl Notes for Page {
 }
 
 /// Starts a server on a thread of its own: a reference to its door.
-fn start(
-    serve: impl FnOnce(&mut dyn FnMut(Ref)) + Send + 'static,
-) -> Result<Ref, alloc::string::String> {
+fn start(serve: impl FnOnce(&mut dyn FnMut(Ref)) + Send + 'static) -> Result<Ref, Failure> {
     let door = Arc::new(Mutex::new(None));
     let tell = Arc::clone(&door);
     rt::thread::spawn(move || serve(&mut |door| *tell.lock() = Some(door))).must("a thread")?;
@@ -135,7 +109,7 @@ fn start(
     door.ok_or_else(|| "no door".into())
 }
 
-fn counter() -> Result<Ref, alloc::string::String> {
+fn counter() -> Result<Ref, Failure> {
     start(|tell| {
         let shared = Rc::new(Sum::default());
         let make = move || {
@@ -153,7 +127,7 @@ fn counter() -> Result<Ref, alloc::string::String> {
     })
 }
 
-fn notes() -> Result<Ref, alloc::string::String> {
+fn notes() -> Result<Ref, Failure> {
     start(|tell| {
         if let Ok(server) = Server::new(|| Ok(NotesStub(Page::default()))) {
             if let Ok(door) = server.door().reference() {
@@ -164,7 +138,8 @@ fn notes() -> Result<Ref, alloc::string::String> {
     })
 }
 
-fn registers() -> Outcome {
+guest_test!(SERVICE0001, arguments_results_and_errors);
+fn arguments_results_and_errors() -> Outcome {
     let door = counter()?;
     let mut one = CounterClient::open(&door).must("a session")?;
     let mut two = CounterClient::open(&door).must("another session")?;
@@ -181,7 +156,8 @@ fn registers() -> Outcome {
     Ok(())
 }
 
-fn bytes() -> Outcome {
+guest_test!(SERVICE0002, bytes_both_ways);
+fn bytes_both_ways() -> Outcome {
     let door = notes()?;
     let mut one = NotesClient::open(&door).must("a session")?;
     let mut two = NotesClient::open(&door).must("another session")?;
@@ -205,7 +181,8 @@ fn bytes() -> Outcome {
     Ok(())
 }
 
-fn waits() -> Outcome {
+guest_test!(SERVICE0003, who_waits_holds_nobody_up);
+fn who_waits_holds_nobody_up() -> Outcome {
     let door = Arc::new(counter()?);
     static ANSWERS: AtomicU64 = AtomicU64::new(0);
     // One waits for ever, three for different sums, each in a session of its own.
@@ -236,7 +213,8 @@ fn waits() -> Outcome {
     Ok(())
 }
 
-fn once() -> Outcome {
+guest_test!(SERVICE0004, done_once_however_often_asked);
+fn done_once_however_often_asked() -> Outcome {
     let door = counter()?;
     let mut client = CounterClient::open(&door).must("a session")?;
     check_eq!(client.add(5), Ok(5));
@@ -253,7 +231,8 @@ fn once() -> Outcome {
     Ok(())
 }
 
-fn nonsense() -> Outcome {
+guest_test!(SERVICE0005, nonsense_is_refused);
+fn nonsense_is_refused() -> Outcome {
     let door = notes()?;
     let client = NotesClient::open(&door).must("a session")?;
     let session = client.session();

@@ -1,35 +1,12 @@
 //! Spaces: quotas, clocks, life and death.
 
-use crate::harness::{eventually, Actor, Must, Outcome, Receiver, Test, Twin};
-use crate::{check, check_eq};
 use abi::state::SpaceState;
 use abi::{Call, Code, Exception};
+use guest_tests::harness::{eventually, Actor, Must, Outcome, Receiver, Twin};
+use guest_tests::{check, check_eq, fail, guest_test};
 use rt::obj::{Ref, Space};
 
-/// The tests of this module.
-pub(super) const TESTS: &[Test] = &[
-    Test {
-        name: "SPACES0001_state_and_keeper",
-        run: state_and_keeper,
-    },
-    Test {
-        name: "SPACES0002_quota_limits_creation",
-        run: quota_limits,
-    },
-    Test {
-        name: "SPACES0003_quota_comes_back",
-        run: quota_comes_back,
-    },
-    Test {
-        name: "SPACES0004_clock_offset",
-        run: clock_offset,
-    },
-    Test {
-        name: "SPACES0005_threads_of_a_dead_space_stop",
-        run: dead_space,
-    },
-];
-
+guest_test!(SPACES0001, state_and_keeper);
 fn state_and_keeper() -> Outcome {
     let keeper = Receiver::new(0)?;
     let space = Space::new().must("new")?;
@@ -70,7 +47,8 @@ fn state_and_keeper() -> Outcome {
     Ok(())
 }
 
-fn quota_limits() -> Outcome {
+guest_test!(SPACES0002, quota_limits_creation);
+fn quota_limits_creation() -> Outcome {
     let twin = Twin::new(0, 0)?;
     let first = rt::slots::allocate(32).ok_or("no slots")?;
     let actor = Actor::within(&twin.space_ref)?;
@@ -91,7 +69,7 @@ fn quota_limits() -> Outcome {
         match actor.finish_code()? {
             Code::Ok => made += 1,
             Code::NoMemory => break,
-            other => return Err(alloc::format!("mutex_create says {other:?}")),
+            other => fail!("mutex_create says {other:?}"),
         }
     }
     check!((1..32).contains(&made), "{made} mutexes in 512 bytes");
@@ -106,6 +84,7 @@ fn quota_limits() -> Outcome {
     Ok(())
 }
 
+guest_test!(SPACES0003, quota_comes_back);
 fn quota_comes_back() -> Outcome {
     let space = Space::new().must("new")?;
     // Again and again: if it did not come back, it would be used up.
@@ -138,6 +117,7 @@ fn quota_comes_back() -> Outcome {
     Ok(())
 }
 
+guest_test!(SPACES0004, clock_offset);
 fn clock_offset() -> Outcome {
     let twin = Twin::new(0, 0)?;
     let hour = 3_600_000_000_000u64;
@@ -157,7 +137,7 @@ fn clock_offset() -> Outcome {
     let regs = actor.finish()?;
     let now = rt::time::now();
     check!(
-        (now + hour).abs_diff(regs.rdi) < crate::harness::PATIENCE,
+        (now + hour).abs_diff(regs.rdi) < guest_tests::harness::PATIENCE,
         "{} and {now}",
         regs.rdi
     );
@@ -169,7 +149,7 @@ fn clock_offset() -> Outcome {
     check_eq!(actor.finish_code()?, Code::Ok);
     let late = rt::time::now() - now;
     check!(
-        (5_000_000..crate::harness::PATIENCE).contains(&late),
+        (5_000_000..guest_tests::harness::PATIENCE).contains(&late),
         "it slept {late} ns"
     );
     // A clock that goes backwards.
@@ -180,7 +160,8 @@ fn clock_offset() -> Outcome {
     Ok(())
 }
 
-fn dead_space() -> Outcome {
+guest_test!(SPACES0005, threads_of_a_dead_space_stop);
+fn threads_of_a_dead_space_stop() -> Outcome {
     let twin = Twin::new(0, 0)?;
     let actor = Actor::within(&twin.space_ref)?;
     actor.ordinary(Call::ThreadSleepUntil, [u64::MAX, 0, 0, 0, 0, 0])?;

@@ -1,67 +1,11 @@
 //! Threads: stopping, state, interrupts, clocks.
 
-use crate::harness::{cut, eventually, Actor, Must, Outcome, Test};
-use crate::{check, check_eq};
 use abi::state::{ThreadState, Waiting};
 use abi::{Call, Code};
 use core::sync::atomic::{AtomicU64, Ordering};
+use guest_tests::harness::{cut, eventually, Actor, Must, Outcome};
+use guest_tests::{check, check_eq, fail, guest_test};
 use rt::sys;
-
-/// The tests of this module.
-pub(super) const TESTS: &[Test] = &[
-    Test {
-        name: "THREADS0001_stops_count",
-        run: stops_count,
-    },
-    Test {
-        name: "THREADS0002_all_registers",
-        run: all_registers,
-    },
-    Test {
-        name: "THREADS0003_fpu",
-        run: fpu,
-    },
-    Test {
-        name: "THREADS0004_hostile_states",
-        run: hostile_states,
-    },
-    Test {
-        name: "THREADS0005_set_state_needs_a_stop",
-        run: needs_a_stop,
-    },
-    Test {
-        name: "THREADS0006_interrupts_are_sticky",
-        run: interrupts_are_sticky,
-    },
-    Test {
-        name: "THREADS0007_interrupt_deadline",
-        run: interrupt_deadline,
-    },
-    Test {
-        name: "THREADS0008_sleep_until",
-        run: sleep_until,
-    },
-    Test {
-        name: "THREADS0009_tag_and_yield",
-        run: tag_and_yield,
-    },
-    Test {
-        name: "THREADS0010_priorities",
-        run: priorities,
-    },
-    Test {
-        name: "THREADS0011_round_robin",
-        run: round_robin,
-    },
-    Test {
-        name: "THREADS0012_sleeper_keeps_its_deadline",
-        run: sleeper_keeps_its_deadline,
-    },
-    Test {
-        name: "THREADS0013_a_stop_is_prompt_in_user_code",
-        run: prompt,
-    },
-];
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
@@ -79,6 +23,7 @@ extern "C" fn count_at(counter: u64) {
     }
 }
 
+guest_test!(THREADS0001, stops_count);
 fn stops_count() -> Outcome {
     let actor = Actor::new()?;
     check_eq!(actor.thread.resume(), Err(Code::Invalid));
@@ -100,6 +45,7 @@ fn stops_count() -> Outcome {
     eventually("counting again", || COUNT.load(Ordering::Relaxed) > still)
 }
 
+guest_test!(THREADS0002, all_registers);
 /// Loads every register with what the test chose and stops there.
 fn all_registers() -> Outcome {
     let actor = Actor::new()?;
@@ -142,6 +88,7 @@ extern "C" fn fpu_work(result: u64) {
     unsafe { &*(result as *const AtomicU64) }.store(sum.to_bits(), Ordering::SeqCst);
 }
 
+guest_test!(THREADS0003, fpu);
 fn fpu() -> Outcome {
     static RESULTS: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
     let address = |n: usize| core::ptr::from_ref(&RESULTS[n]) as u64;
@@ -179,16 +126,17 @@ fn fpu() -> Outcome {
     Ok(())
 }
 
+guest_test!(THREADS0004, hostile_states);
 fn hostile_states() -> Outcome {
     let actor = Actor::new()?;
     actor.thread.stop().must("stop")?;
     let good = actor.state();
-    let refused = |what: &str, change: fn(&mut ThreadState)| {
+    let refused = |what: &str, change: fn(&mut ThreadState)| -> Outcome {
         let mut state = good;
         change(&mut state);
         match actor.thread.set_state(&state, 0, 0, 0) {
             Err(Code::Invalid) => Ok(()),
-            other => Err(alloc::format!("{what}: {other:?}")),
+            other => fail!("{what}: {other:?}"),
         }
     };
     refused("a priority that does not exist", |s| s.priority = 32)?;
@@ -229,13 +177,15 @@ fn hostile_states() -> Outcome {
     Ok(())
 }
 
-fn needs_a_stop() -> Outcome {
+guest_test!(THREADS0005, set_state_needs_a_stop);
+fn set_state_needs_a_stop() -> Outcome {
     let actor = Actor::new()?;
     let state = actor.state();
     check_eq!(actor.thread.set_state(&state, 0, 0, 0).is_err(), true);
     Ok(())
 }
 
+guest_test!(THREADS0006, interrupts_are_sticky);
 fn interrupts_are_sticky() -> Outcome {
     let actor = Actor::new()?;
     let reference = actor.thread.reference().must("reference")?;
@@ -248,12 +198,16 @@ fn interrupts_are_sticky() -> Outcome {
     eventually("taking the interrupt", || actor.state().interrupt == 0)?;
     actor.ordinary(Call::ThreadWaitInterrupt, [0; 6])?;
     actor.settle(Waiting::Interrupt)?;
-    check_eq!(actor.state().registers.rip, crate::harness::call_site());
+    check_eq!(
+        actor.state().registers.rip,
+        guest_tests::harness::call_site()
+    );
     check_eq!(sys::thread_interrupt(reference.handle()), Code::Ok);
     check_eq!(actor.finish_code()?, Code::Ok);
     Ok(())
 }
 
+guest_test!(THREADS0007, interrupt_deadline);
 fn interrupt_deadline() -> Outcome {
     let start = rt::time::now();
     let code = sys::thread_wait_interrupt_until(start + 1_000_000);
@@ -263,7 +217,14 @@ fn interrupt_deadline() -> Outcome {
     let reference = actor.thread.reference().must("reference")?;
     actor.ordinary(
         Call::ThreadWaitInterruptUntil,
-        [rt::time::now() + crate::harness::PATIENCE, 0, 0, 0, 0, 0],
+        [
+            rt::time::now() + guest_tests::harness::PATIENCE,
+            0,
+            0,
+            0,
+            0,
+            0,
+        ],
     )?;
     actor.settle(Waiting::Interrupt)?;
     sys::thread_interrupt(reference.handle());
@@ -271,18 +232,20 @@ fn interrupt_deadline() -> Outcome {
     Ok(())
 }
 
+guest_test!(THREADS0008, sleep_until);
 fn sleep_until() -> Outcome {
     let start = rt::time::now();
     check_eq!(sys::thread_sleep_until(start + 3_000_000), Code::Ok);
     let late = rt::time::now() - start;
     check!(
-        (3_000_000..crate::harness::PATIENCE).contains(&late),
+        (3_000_000..guest_tests::harness::PATIENCE).contains(&late),
         "slept {late} ns"
     );
     check_eq!(sys::thread_sleep_until(0), Code::Ok);
     Ok(())
 }
 
+guest_test!(THREADS0009, tag_and_yield);
 fn tag_and_yield() -> Outcome {
     let actor = Actor::new()?;
     actor.thread.stop().must("stop")?;
@@ -297,6 +260,7 @@ fn tag_and_yield() -> Outcome {
     Ok(())
 }
 
+guest_test!(THREADS0010, priorities);
 fn priorities() -> Outcome {
     let (high, low) = (AtomicU64::new(0), AtomicU64::new(0));
     let (a, b) = (Actor::new()?, Actor::new()?);
@@ -315,6 +279,7 @@ fn priorities() -> Outcome {
     eventually("the low one again", || low.load(Ordering::Relaxed) > before)
 }
 
+guest_test!(THREADS0011, round_robin);
 fn round_robin() -> Outcome {
     let counters = [AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)];
     let mut actors = alloc::vec::Vec::new();
@@ -336,6 +301,7 @@ fn round_robin() -> Outcome {
     Ok(())
 }
 
+guest_test!(THREADS0012, sleeper_keeps_its_deadline);
 fn sleeper_keeps_its_deadline() -> Outcome {
     let actor = Actor::new()?;
     let deadline = rt::time::now() + 20_000_000;
@@ -348,13 +314,14 @@ fn sleeper_keeps_its_deadline() -> Outcome {
     check_eq!(actor.finish_code()?, Code::Ok);
     check!(rt::time::now() >= deadline, "it woke early");
     check!(
-        rt::time::now() < deadline + crate::harness::PATIENCE,
+        rt::time::now() < deadline + guest_tests::harness::PATIENCE,
         "it woke late"
     );
     Ok(())
 }
 
-fn prompt() -> Outcome {
+guest_test!(THREADS0013, a_stop_is_prompt_in_user_code);
+fn a_stop_is_prompt_in_user_code() -> Outcome {
     let actor = Actor::new()?;
     actor.function(spin, 0)?;
     for _ in 0..50 {

@@ -1,0 +1,55 @@
+//! Runs tests of the kernel in this process: `kernel [FILTER]`. One line per test; the exit status
+//! is 1 if one failed. `kernel --names [FILTER]` says what tests there are, and runs none.
+//!
+//! The tests are modules of this program, not of the library, so that no other program carries them.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+#[allow(unreachable_pub)] // Their pages of the reference show them as they are.
+mod examples;
+mod tests;
+
+use alloc::vec::Vec;
+use guest_tests::harness::{Test, TESTS};
+
+rt::entry!(main);
+
+/// All tests whose name contains `filter`, by name.
+fn matching(filter: &str) -> Vec<&'static Test> {
+    let mut tests: Vec<&Test> = TESTS.iter().filter(|t| t.name.contains(filter)).collect();
+    tests.sort_unstable_by_key(|test| test.name);
+    tests
+}
+
+fn main() -> u8 {
+    let args: Vec<&str> = rt::start()
+        .args
+        .iter()
+        .skip(1)
+        .map(|a| a.as_str())
+        .collect();
+    let (names, filter) = match args[..] {
+        ["--names", ref rest @ ..] => (true, rest),
+        ref rest => (false, rest),
+    };
+    let tests = matching(filter.first().unwrap_or(&""));
+    if names {
+        for test in tests {
+            rt::println!("{}", test.name);
+        }
+        return 0;
+    }
+    let mut failed = tests.is_empty();
+    for test in tests {
+        match (test.run)() {
+            Ok(()) => rt::println!("{} ok", test.name),
+            Err(why) => {
+                failed = true;
+                rt::println!("{} FAILED {why}", test.name);
+            }
+        }
+    }
+    u8::from(failed)
+}
