@@ -99,6 +99,21 @@ pub struct Area {
     pub refs: u64,
 }
 
+impl Area {
+    /// One segment, and no references.
+    #[inline]
+    #[must_use]
+    pub const fn new(address: u64, length: u64) -> Area {
+        Area {
+            address,
+            length,
+            list: 0,
+            entries: 0,
+            refs: 0,
+        }
+    }
+}
+
 /// What the registers say, by their roles.
 impl Registers {
     /// The word of the call.

@@ -1,5 +1,6 @@
 //! What tests are written with.
 
+use abi::registers::{Area, DEADLINE};
 use abi::state::{Registers, Stage, ThreadState, Waiting};
 use abi::{Call, Code};
 use alloc::format;
@@ -271,14 +272,11 @@ impl Actor {
             thread: Thread::new().must("a thread")?,
             stack: vec![0; STACK],
         };
+        let parked = fermata_test_parked as *const () as u64;
+        let mut registers = Registers::starting(parked, actor.top(), 0);
+        registers.set_call(Call::ThreadWaitInterrupt as u64);
         let state = ThreadState {
-            registers: Registers {
-                rip: fermata_test_parked as *const () as u64,
-                rax: Call::ThreadWaitInterrupt as u64,
-                rsp: actor.top(),
-                rflags: 0x202,
-                ..Registers::default()
-            },
+            registers,
             priority: ACTOR_PRIORITY,
             ..ThreadState::default()
         };
@@ -300,43 +298,23 @@ impl Actor {
     }
 
     /// Starts a call with these registers.
-    pub fn call(&self, call: Call, mut regs: IpcRegs) -> Outcome {
-        regs.rax = (regs.rax & !0xff) | call as u64;
-        self.start(&Registers {
-            rip: call_site(),
-            rsp: self.top(),
-            rflags: 0x202,
-            rax: regs.rax,
-            rdi: regs.rdi,
-            rsi: regs.rsi,
-            rdx: regs.rdx,
-            r10: regs.r10,
-            r8: regs.r8,
-            r9: regs.r9,
-            rbx: regs.rbx,
-            rbp: regs.rbp,
-            r12: regs.r12,
-            r13: regs.r13,
-            r14: regs.r14,
-            r15: regs.r15,
-            ..Registers::default()
-        })
+    pub fn call(&self, call: Call, regs: IpcRegs) -> Outcome {
+        let mut registers = Registers::starting(call_site(), self.top(), regs.rdi);
+        registers.set_call((regs.rax & !0xff) | call as u64);
+        registers.set_send(&regs.unsent());
+        registers.set_receive(&regs.left());
+        registers.set_parameter(DEADLINE, regs.rbp);
+        self.start(&registers)
     }
 
     /// Starts an ordinary call.
     pub fn ordinary(&self, call: Call, p: [u64; 6]) -> Outcome {
-        self.call(
-            call,
-            IpcRegs {
-                rdi: p[0],
-                rsi: p[1],
-                rdx: p[2],
-                r10: p[3],
-                r8: p[4],
-                r9: p[5],
-                ..IpcRegs::default()
-            },
-        )
+        let mut registers = Registers::starting(call_site(), self.top(), 0);
+        registers.set_call(call as u64);
+        for (n, value) in p.into_iter().enumerate() {
+            registers.set_parameter(n, value);
+        }
+        self.start(&registers)
     }
 
     /// Starts a function.
@@ -344,13 +322,7 @@ impl Actor {
         let rsp = self.top() - 8;
         // SAFETY: the last word of the actor's own stack, which it does not use while it parks.
         unsafe { (rsp as *mut u64).write_volatile(fermata_test_returned as *const () as u64) };
-        self.start(&Registers {
-            rip: f as *const () as u64,
-            rsp,
-            rdi: argument,
-            rflags: 0x202,
-            ..Registers::default()
-        })
+        self.start(&Registers::starting(f as *const () as u64, rsp, argument))
     }
 
     /// Starts with these registers, keeping space and connections.
@@ -371,7 +343,7 @@ impl Actor {
     /// Whether it has finished what it was told.
     pub fn is_finished(&self) -> bool {
         let state = self.state();
-        state.registers.rip == fermata_test_parked as *const () as u64
+        state.registers.pc() == fermata_test_parked as *const () as u64
             && state.waiting == Waiting::Interrupt as u64
     }
 
@@ -513,33 +485,34 @@ impl Receiver {
 
     /// Registers of a receive into the buffer.
     pub fn receive_regs(&mut self) -> IpcRegs {
-        IpcRegs {
-            rdi: self.portset.handle(),
-            r12: self.buffer.as_mut_ptr() as u64,
-            r13: self.buffer.len() as u64,
-            rbx: self.refs.list(4),
-            ..IpcRegs::default()
-        }
+        self.receive_regs_of(self.buffer.len())
+    }
+
+    /// Registers of a receive into the first bytes of the buffer.
+    pub fn receive_regs_of(&mut self, length: usize) -> IpcRegs {
+        IpcRegs::to(self.portset.handle()).receiving(Area {
+            refs: self.refs.list(4),
+            ..Area::new(self.buffer[..length].as_mut_ptr() as u64, length as u64)
+        })
     }
 
     /// Ends the connection, waits for a client at most `patience` ns, and receives.
     pub fn receive(&mut self, patience: u64) -> Got {
-        let mut regs = self.receive_regs();
-        regs.rbp = rt::time::now() + patience;
+        let regs = self.receive_regs().until(rt::time::now() + patience);
         self.run(Call::ServerWaitReceiveUntil, regs)
     }
 
     /// Makes a call that receives.
     pub fn run(&mut self, call: Call, mut regs: IpcRegs) -> Got {
-        let wanted = regs.r13;
+        let wanted = regs.left().length;
         // SAFETY: the registers name the buffer and references of this receiver; what a caller
         // sends is only read.
         let code = unsafe { sys::ipc(call, &mut regs) };
         Got {
             code,
-            length: (wanted - regs.r13) as usize,
-            alias: regs.rdi,
-            refs: 4 - (regs.rbx & abi::MAX_LIST_REFS) as usize,
+            length: (wanted - regs.left().length) as usize,
+            alias: regs.value(),
+            refs: 4 - (regs.left().refs & abi::MAX_LIST_REFS) as usize,
         }
     }
 
@@ -555,11 +528,7 @@ impl Receiver {
 
 /// Answers an idempotent request, fault or exception with `bytes`.
 pub fn reply(bytes: &[u8]) -> Code {
-    let mut regs = IpcRegs {
-        rsi: bytes.as_ptr() as u64,
-        rdx: bytes.len() as u64,
-        ..IpcRegs::default()
-    };
+    let mut regs = IpcRegs::default().sending_bytes(bytes);
     // SAFETY: the bytes are only read.
     unsafe { sys::ipc(Call::Reply, &mut regs) }
 }

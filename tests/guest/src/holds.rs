@@ -10,6 +10,7 @@
 
 use crate::harness::{eventually, Absent, Actor, Failure, Must, Outcome, Receiver, Twin};
 use abi::ipc::{plan, Plan};
+use abi::registers::Area;
 use abi::state::{space_flags, Registers, ThreadState, Waiting};
 use abi::syscalls::Param;
 use abi::{Call, Class, Type, PAGE_SIZE, SYSCALLS};
@@ -170,24 +171,13 @@ impl Scene {
         } else {
             self.service.portset.handle()
         };
-        let base = IpcRegs {
-            rdi: name,
-            rbp: NEVER,
-            ..IpcRegs::default()
-        };
+        let base = IpcRegs::to(name).until(NEVER);
         if p.has(Plan::SHORT) {
-            return IpcRegs {
-                rax: 24 << 8,
-                ..base
-            };
+            return base.message(&[0; 3]);
         }
-        IpcRegs {
-            rsi: memory.as_ptr() as u64,
-            rdx: BYTES as u64,
-            r12: memory.as_ptr() as u64 + BYTES as u64,
-            r13: BYTES as u64,
-            ..base
-        }
+        let (address, length) = (memory.as_ptr() as u64, BYTES as u64);
+        base.sending(Area::new(address, length))
+            .receiving(Area::new(address + length, length))
     }
 
     fn begin(&self, partner: bool, call: Call) -> Outcome {
@@ -346,8 +336,9 @@ fn messages(call: Call, show: &mut Show) -> Outcome {
         Call::ClientConnect => Call::ClientConnectSendOver,
         _ => Call::ServerWaitReceive,
     };
-    let mut regs = scene.registers(call, &scene.memory[0]);
-    (regs.rsi, regs.r12) = (address, address);
+    let page = Area::new(address, BYTES as u64);
+    let regs = scene.registers(call, &scene.memory[0]);
+    let regs = regs.sending(page).receiving(page);
     scene.held.call(call, regs)?;
     scene.begin(true, partner)?;
     eventually(name, || waits(&scene))?;

@@ -77,6 +77,32 @@ impl IpcRegs {
         self
     }
 
+    /// Sends these bytes, which must stay where they are until the call has returned.
+    #[inline]
+    #[must_use]
+    pub fn sending_bytes(self, bytes: &[u8]) -> IpcRegs {
+        self.sending(Area::new(bytes.as_ptr() as u64, bytes.len() as u64))
+    }
+
+    /// Receives into these bytes, which the kernel writes until the call has returned.
+    #[inline]
+    #[must_use]
+    pub fn receiving_bytes(self, bytes: &mut [u8]) -> IpcRegs {
+        self.receiving(Area::new(bytes.as_mut_ptr() as u64, bytes.len() as u64))
+    }
+
+    /// Sends a register message of these words.
+    ///
+    /// # Panics
+    /// If there are more than eight.
+    #[inline]
+    #[must_use]
+    pub fn message(self, words: &[u64]) -> IpcRegs {
+        let mut all = [0; 8];
+        all[..words.len()].copy_from_slice(words);
+        self.sending_words(all, words.len() * 8)
+    }
+
     /// Sends these words, `count` bytes of which count.
     #[inline]
     #[must_use]
@@ -101,6 +127,19 @@ impl IpcRegs {
     #[must_use]
     pub const fn value(&self) -> u64 {
         self.rdi
+    }
+
+    /// What is left of the area that is sent from.
+    #[inline]
+    #[must_use]
+    pub const fn unsent(&self) -> Area {
+        Area {
+            address: self.rsi,
+            length: self.rdx,
+            list: self.r10,
+            entries: self.r8,
+            refs: self.r9,
+        }
     }
 
     /// What is left of the area that is received into.
@@ -128,6 +167,16 @@ impl IpcRegs {
     #[must_use]
     pub const fn short_len(&self) -> usize {
         ((self.rax >> 8) & 0xff) as usize
+    }
+
+    /// A word of a register message.
+    ///
+    /// # Panics
+    /// If `n` is not below eight.
+    #[inline]
+    #[must_use]
+    pub const fn word(&self, n: usize) -> u64 {
+        self.short_words()[n]
     }
 
     /// The eight words of a register message.

@@ -35,14 +35,9 @@ fn main() -> u8 {
         for (index, chunk) in data.chunks_exact_mut(8).enumerate() {
             chunk.copy_from_slice(&word(round, index as u64).to_le_bytes());
         }
-        let mut regs = IpcRegs {
-            rdi: port.handle(),
-            rsi: data.as_ptr() as u64,
-            rdx: data.len() as u64,
-            r12: answer.as_mut_ptr() as u64,
-            r13: 8,
-            ..IpcRegs::default()
-        };
+        let mut regs = IpcRegs::to(port.handle())
+            .sending_bytes(&data)
+            .receiving_bytes(&mut answer);
         let call = if round == 0 {
             Call::ClientConnectSendOverReceive
         } else {
@@ -50,11 +45,9 @@ fn main() -> u8 {
         };
         // SAFETY: the data is only read, the answer is ours.
         let code = unsafe { sys::ipc(call, &mut regs) };
-        if code != Code::Ok || regs.r13 != 0 || u64::from_le_bytes(answer) != sum(&data) {
-            rt::println!(
-                "round {round}: {code:?}, {} bytes of the answer missing",
-                regs.r13
-            );
+        let missing = regs.left().length;
+        if code != Code::Ok || missing != 0 || u64::from_le_bytes(answer) != sum(&data) {
+            rt::println!("round {round}: {code:?}, {missing} bytes of the answer missing");
             return 1;
         }
     }

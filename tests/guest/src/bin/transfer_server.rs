@@ -47,18 +47,13 @@ fn serve() -> Result<core::convert::Infallible, String> {
             // for the name service, which knows the old one. Refused while the name is ours.
             let _ = rt::names::register(NAME, &port);
         }
-        let mut regs = IpcRegs {
-            rdi: portset.handle(),
-            rbp: rt::time::now() + 2_000_000,
-            rsi: answer.as_ptr() as u64,
-            rdx: answer.len() as u64,
-            r12: data.as_mut_ptr() as u64,
-            r13: data.len() as u64,
-            ..IpcRegs::default()
-        };
+        let mut regs = IpcRegs::to(portset.handle())
+            .until(rt::time::now() + 2_000_000)
+            .sending_bytes(&answer)
+            .receiving_bytes(&mut data);
         // SAFETY: the answer is only read, the data is ours.
         let code = unsafe { sys::ipc(call, &mut regs) };
-        call = if code == Code::Ok && regs.r13 == 0 {
+        call = if code == Code::Ok && regs.left().length == 0 {
             answer = sum(&data).to_le_bytes();
             Call::ServerAckSendOverReceive
         } else {

@@ -6,25 +6,13 @@ use rt::obj::{Port, Portset};
 use rt::sys::{self, IpcRegs};
 use rt::Code;
 
-/// A register message of one word.
-fn word(value: u64) -> IpcRegs {
-    IpcRegs {
-        rax: 8 << 8,
-        rsi: value,
-        ..IpcRegs::default()
-    }
-}
-
 /// Doubles what it receives, for one client, until that goes.
 fn double(portset: u64) -> Code {
-    let mut regs = IpcRegs {
-        rdi: portset,
-        ..IpcRegs::default()
-    };
+    let mut regs = IpcRegs::to(portset);
     // SAFETY: a message in registers, and no references.
     let mut code = unsafe { sys::ipc(Call::ServerWaitReceiveShort, &mut regs) };
     while code == Code::Ok {
-        regs = word(2 * regs.rsi);
+        regs = IpcRegs::default().message(&[2 * regs.word(0)]);
         // SAFETY: as above.
         code = unsafe { sys::ipc(Call::ServerAckSendOverReceiveShort, &mut regs) };
     }
@@ -46,23 +34,21 @@ pub fn example() -> Result<(), Code> {
 
     // Connects, sends, turns the direction round, and receives: one call.
     let reference = port.reference()?;
-    let mut regs = IpcRegs {
-        rdi: reference.handle(),
-        ..word(21)
-    };
+    let mut regs = IpcRegs::to(reference.handle()).message(&[21]);
     // SAFETY: a message in registers, and no references.
     let code = unsafe { sys::ipc(Call::ClientConnectSendOverReceiveShort, &mut regs) };
-    assert_eq!((code, regs.short_len(), regs.rsi), (Code::Ok, 8, 42));
+    assert_eq!((code, regs.short_len(), regs.word(0)), (Code::Ok, 8, 42));
 
     // The server has turned the direction round: it is accepted, and the same goes on.
-    let mut regs = word(42);
+    let mut regs = IpcRegs::default().message(&[42]);
     // SAFETY: as above.
     let code = unsafe { sys::ipc(Call::ClientAckSendOverReceiveShort, &mut regs) };
-    assert_eq!((code, regs.rsi), (Code::Ok, 84));
+    assert_eq!((code, regs.word(0)), (Code::Ok, 84));
 
     assert_eq!(sys::client_disconnect(), Code::Ok);
+    let mut regs = IpcRegs::default().message(&[1]);
     // SAFETY: as above.
-    let code = unsafe { sys::ipc(Call::ClientSendOverReceiveShort, &mut word(1)) };
+    let code = unsafe { sys::ipc(Call::ClientSendOverReceiveShort, &mut regs) };
     assert_eq!(code, Code::WrongStage);
     while !server.is_finished() {
         rt::time::sleep(10_000);

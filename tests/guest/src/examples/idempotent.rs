@@ -8,20 +8,12 @@ use rt::Code;
 
 /// Squares numbers until it is asked for the square of 0.
 fn square(portset: u64) {
-    let wait = || IpcRegs {
-        rdi: portset,
-        ..IpcRegs::default()
-    };
-    let mut regs = wait();
+    let mut regs = IpcRegs::to(portset);
     // SAFETY: a message in registers, and no references.
     let mut code = unsafe { sys::ipc(Call::ServerWaitReceiveShort, &mut regs) };
-    while code == Code::Call && regs.rsi != 0 {
-        let answer = IpcRegs {
-            rax: 8 << 8,
-            rsi: regs.rsi * regs.rsi,
-            ..wait()
-        };
-        regs = answer;
+    while code == Code::Call && regs.word(0) != 0 {
+        let n = regs.word(0);
+        regs = IpcRegs::to(portset).message(&[n * n]);
         // Answers, and waits for the next request. If the client is gone the answer is dropped.
         // SAFETY: as above.
         code = unsafe { sys::ipc(Call::ReplyWaitReceiveShort, &mut regs) };
@@ -50,12 +42,7 @@ pub fn example() -> Result<(), Code> {
 
     let port = port.reference()?;
     for n in [12, 1999, 0] {
-        let mut regs = IpcRegs {
-            rax: 8 << 8,
-            rdi: port.handle(),
-            rsi: n,
-            ..IpcRegs::default()
-        };
+        let mut regs = IpcRegs::to(port.handle()).message(&[n]);
         // Stopped here, saved and restored, the client simply calls again: that is why a request
         // must do no harm when it comes twice.
         // SAFETY: a message in registers, and no references.
@@ -63,7 +50,7 @@ pub fn example() -> Result<(), Code> {
         assert_eq!(code, Code::Ok);
         let expected = if n == 0 { 0 } else { 8 };
         assert_eq!(regs.short_len(), expected);
-        assert!(n == 0 || regs.rsi == n * n);
+        assert!(n == 0 || regs.word(0) == n * n);
     }
     while !server.is_finished() {
         rt::time::sleep(10_000);

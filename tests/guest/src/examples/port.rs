@@ -24,20 +24,14 @@ pub fn example() -> Result<(), Code> {
     let reference = port.reference()?;
 
     rt::thread::spawn(move || {
-        let mut regs = IpcRegs {
-            rdi: reference.handle(),
-            ..IpcRegs::default()
-        };
+        let mut regs = IpcRegs::to(reference.handle());
         // SAFETY: nothing but registers: an empty message each way.
         unsafe { sys::ipc(Call::CallShort, &mut regs) };
     })?;
-    let mut regs = IpcRegs {
-        rdi: portset.handle(),
-        ..IpcRegs::default()
-    };
+    let mut regs = IpcRegs::to(portset.handle());
     // SAFETY: a message in registers, and no references.
     let code = unsafe { sys::ipc(Call::ServerWaitReceiveShort, &mut regs) };
-    assert_eq!((code, regs.rdi), (Code::Call, 0xcafe));
+    assert_eq!((code, regs.value()), (Code::Call, 0xcafe));
     // SAFETY: an empty message in registers.
     let code = unsafe { sys::ipc(Call::ReplyShort, &mut IpcRegs::default()) };
     assert_eq!(code, Code::Ok);

@@ -9,10 +9,7 @@ use rt::Code;
 /// Sends an empty message to the port, from a thread of its own.
 fn knock(port: Ref) -> Result<(), Code> {
     rt::thread::spawn(move || {
-        let mut regs = IpcRegs {
-            rdi: port.handle(),
-            ..IpcRegs::default()
-        };
+        let mut regs = IpcRegs::to(port.handle());
         // SAFETY: nothing but registers: an empty message each way.
         unsafe { sys::ipc(Call::CallShort, &mut regs) };
     })?;
@@ -41,22 +38,16 @@ pub fn example() -> Result<(), Code> {
     knock(back.reference()?)?;
 
     let mut heard = 0;
-    let mut regs = IpcRegs {
-        rdi: portset.handle(),
-        ..IpcRegs::default()
-    };
+    let mut regs = IpcRegs::to(portset.handle());
     // SAFETY: a message in registers, and no references.
     let mut code = unsafe { sys::ipc(Call::ServerWaitReceiveShort, &mut regs) };
     while code == Code::Call {
-        heard |= regs.rdi;
+        heard |= regs.value();
         if heard == 3 {
             break;
         }
         // Answers with nothing, then waits for whoever is next.
-        regs = IpcRegs {
-            rdi: portset.handle(),
-            ..IpcRegs::default()
-        };
+        regs = IpcRegs::to(portset.handle());
         // SAFETY: as above.
         code = unsafe { sys::ipc(Call::ReplyWaitReceiveShort, &mut regs) };
     }

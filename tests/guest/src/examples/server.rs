@@ -11,18 +11,16 @@ use rt::Code;
 fn client(port: Ref, text: &'static str, answer: &'static str) -> Result<(), Code> {
     rt::thread::spawn(move || {
         let mut buffer = [0u8; 64];
-        let mut regs = IpcRegs {
-            rdi: port.handle(),
-            rsi: text.as_ptr() as u64,
-            rdx: text.len() as u64,
-            r12: buffer.as_mut_ptr() as u64,
-            r13: buffer.len() as u64,
-            ..IpcRegs::default()
-        };
+        let mut regs = IpcRegs::to(port.handle())
+            .sending_bytes(text.as_bytes())
+            .receiving_bytes(&mut buffer);
         // SAFETY: the text is only read, and the buffer is ours.
         let code = unsafe { sys::ipc(Call::ClientConnectSendOverReceive, &mut regs) };
         assert_eq!(code, Code::Ok);
-        assert_eq!(&buffer[..64 - regs.r13 as usize], answer.as_bytes());
+        assert_eq!(
+            &buffer[..64 - regs.left().length as usize],
+            answer.as_bytes()
+        );
     })?;
     Ok(())
 }
@@ -41,14 +39,12 @@ pub fn example() -> Result<(), Code> {
     client(port.reference()?, "go on", "GO ON")?;
 
     let mut buffer = vec![0u8; 4096];
-    let room = buffer.len() as u64;
-    let receive = |buffer: &mut [u8]| IpcRegs {
-        rdi: portset.handle(),
-        r12: buffer.as_mut_ptr() as u64,
-        r13: room,
-        // Not for ever, so that the example ends.
-        rbp: rt::time::now() + 100_000_000,
-        ..IpcRegs::default()
+    let room = buffer.len();
+    let receive = |buffer: &mut [u8]| {
+        IpcRegs::to(portset.handle())
+            .receiving_bytes(buffer)
+            // Not for ever, so that the example ends.
+            .until(rt::time::now() + 100_000_000)
     };
     let mut regs = receive(&mut buffer);
     // SAFETY: the buffer is ours.
@@ -56,11 +52,9 @@ pub fn example() -> Result<(), Code> {
     let mut served = 0;
     while code == Code::Ok {
         served += 1;
-        let answer = buffer[..(room - regs.r13) as usize].to_ascii_uppercase();
+        let answer = buffer[..room - regs.left().length as usize].to_ascii_uppercase();
         if served == 2 {
-            regs = IpcRegs::default();
-            regs.rsi = answer.as_ptr() as u64;
-            regs.rdx = answer.len() as u64;
+            regs = IpcRegs::default().sending_bytes(&answer);
             // The last one gets its answer, then the connection ends in order.
             // SAFETY: the answer is only read.
             code = unsafe { sys::ipc(Call::ServerAckSend, &mut regs) };
@@ -70,9 +64,7 @@ pub fn example() -> Result<(), Code> {
             assert_eq!(none, Code::TimedOut);
             break;
         }
-        regs = receive(&mut buffer);
-        regs.rsi = answer.as_ptr() as u64;
-        regs.rdx = answer.len() as u64;
+        regs = receive(&mut buffer).sending_bytes(&answer);
         // SAFETY: the answer is only read, and the buffer is ours.
         code = unsafe { sys::ipc(Call::ServerAckSendWaitReceive, &mut regs) };
     }

@@ -1,5 +1,6 @@
 //! Wrong use: it is an exception to the keeper, whatever the call, and changes nothing.
 
+use abi::registers::Area;
 use abi::syscalls::Param;
 use abi::{Call, Code, Exception, Type, SYSCALLS};
 use guest_tests::harness::{call_site, Actor, Must, Outcome, Receiver, Twin};
@@ -17,11 +18,7 @@ fn provoke(
     what: Exception,
 ) -> Outcome {
     let actor = Actor::within(&twin.space_ref)?;
-    let regs = IpcRegs {
-        rdi: handle,
-        rbp: 1,
-        ..IpcRegs::default()
-    };
+    let regs = IpcRegs::to(handle).until(1);
     actor.call(call, regs)?;
     let got = keeper.receive(SOON);
     check_eq!(got.code, Code::Exception);
@@ -30,8 +27,8 @@ fn provoke(
         check_eq!(keeper.word(1), handle);
     }
     let state = actor.state();
-    check_eq!(state.registers.rip, call_site());
-    check_eq!(state.registers.rdi, handle);
+    check_eq!(state.registers.pc(), call_site());
+    check_eq!(state.registers.parameter(0), handle);
     Ok(())
 }
 
@@ -109,18 +106,13 @@ fn unmapped_handles_and_buffers() -> Outcome {
             (keeper.word(0), keeper.word(1)),
             (Exception::Memory as u64, nowhere)
         );
-        check_eq!(actor.state().registers.rip, call_site());
+        check_eq!(actor.state().registers.pc(), call_site());
     }
     let mut server = Receiver::new(1)?;
     let actor = Actor::within(&twin.space_ref)?;
     actor.call(
         Call::ClientConnectSendOver,
-        IpcRegs {
-            rdi: server.port_ref.handle(),
-            rsi: nowhere,
-            rdx: 100,
-            ..IpcRegs::default()
-        },
+        IpcRegs::to(server.port_ref.handle()).sending(Area::new(nowhere, 100)),
     )?;
     let other = Actor::new()?;
     other.call(Call::ServerWaitReceive, server.receive_regs())?;
@@ -129,7 +121,7 @@ fn unmapped_handles_and_buffers() -> Outcome {
         (keeper.word(0), keeper.word(1)),
         (Exception::Memory as u64, nowhere)
     );
-    check_eq!(actor.state().registers.rdx, 100);
+    check_eq!(actor.state().registers.send().length, 100);
     Ok(())
 }
 
@@ -139,17 +131,12 @@ fn no_such_call() -> Outcome {
     let twin = Twin::new(0, keeper.port_ref.handle())?;
     for number in [0u64, SYSCALLS.len() as u64 + 1, 200, 255] {
         let actor = Actor::within(&twin.space_ref)?;
-        let registers = abi::Registers {
-            rip: call_site(),
-            rsp: 0x7777_0000,
-            rflags: 0x202,
-            rax: number,
-            ..abi::Registers::default()
-        };
+        let mut registers = abi::Registers::starting(call_site(), 0x7777_0000, 0);
+        registers.set_call(number);
         actor.start(&registers)?;
         check_eq!(keeper.receive(SOON).code, Code::Exception);
         check_eq!(Exception::from_raw(keeper.word(0)), Some(Exception::NoCall));
-        check_eq!(actor.state().registers.rip, call_site());
+        check_eq!(actor.state().registers.pc(), call_site());
     }
     Ok(())
 }

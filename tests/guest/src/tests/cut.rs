@@ -4,6 +4,7 @@
 //! Instants come from fixed seeds. Each test says in its result how many cuts it made, and fails if
 //! there were too few for it to mean anything.
 
+use abi::registers::Area;
 use abi::{Call, Code};
 use alloc::format;
 use alloc::string::String;
@@ -187,29 +188,19 @@ fn large_transfer() -> Outcome {
         let (client, other) = (Actor::new()?, Actor::new()?);
         client.call(
             Call::ClientConnectSendOver,
-            IpcRegs {
-                rdi: server.port_ref.handle(),
-                rsi: source.address(),
-                rdx: LARGE,
-                ..IpcRegs::default()
-            },
+            IpcRegs::to(server.port_ref.handle()).sending(Area::new(source.address(), LARGE)),
         )?;
         // Received into pages that are not there yet, one fault each.
         other.call(
             Call::ServerWaitReceive,
-            IpcRegs {
-                rdi: server.portset.handle(),
-                r12: target.address(),
-                r13: LARGE,
-                ..IpcRegs::default()
-            },
+            IpcRegs::to(server.portset.handle()).receiving(Area::new(target.address(), LARGE)),
         )?;
         cut_until(seed, &[&client, &other], true, 60_000, 1000, || {
             client.is_finished() && other.is_finished()
         })?;
         check_eq!(client.finish_code()?, Code::Ok);
         let regs = other.finish()?;
-        check_eq!((regs.code(), regs.r13), (Code::Ok, 0));
+        check_eq!((regs.code(), regs.left().length), (Code::Ok, 0));
         for word in 0..LARGE / 8 {
             // SAFETY: as above.
             let got = unsafe { ((target.address() + word * 8) as *const u64).read_volatile() };
@@ -319,10 +310,7 @@ const CALLS: u64 = 3000;
 extern "C" fn add_for_ever(adder: u64) {
     // SAFETY: the test passes the address of an adder that outlives the actor.
     let adder = unsafe { &*(adder as *const Adder) };
-    let mut regs = IpcRegs {
-        rdi: adder.portset,
-        ..IpcRegs::default()
-    };
+    let mut regs = IpcRegs::to(adder.portset);
     // SAFETY: register messages touch no memory.
     let mut code = unsafe { sys::ipc(Call::ServerWaitReceiveShort, &mut regs) };
     loop {
@@ -330,18 +318,13 @@ extern "C" fn add_for_ever(adder: u64) {
         if code == Code::Ok && regs.short_len() == 8 {
             let seen = adder.seen.load(Ordering::Relaxed);
             // The client says which request this is.
-            if regs.rsi != seen {
+            if regs.word(0) != seen {
                 adder.wrong.fetch_add(1, Ordering::Relaxed);
             }
             adder.seen.store(seen + 1, Ordering::Relaxed);
             answer = seen + 1;
         }
-        regs = IpcRegs {
-            rax: 8 << 8,
-            rdi: adder.portset,
-            rsi: answer,
-            ..IpcRegs::default()
-        };
+        regs = IpcRegs::to(adder.portset).message(&[answer]);
         // SAFETY: as above.
         code = unsafe {
             if code == Code::Ok {
@@ -357,20 +340,15 @@ extern "C" fn ask_often(adder: u64) {
     // SAFETY: as above.
     let adder = unsafe { &*(adder as *const Adder) };
     for n in 0..CALLS {
-        let mut regs = IpcRegs {
-            rax: 8 << 8,
-            rdi: adder.port,
-            rsi: n,
-            ..IpcRegs::default()
-        };
+        let mut regs = IpcRegs::to(adder.port).message(&[n]);
         // SAFETY: register messages touch no memory.
         let code = unsafe { sys::ipc(Call::ClientConnectSendOverReceiveShort, &mut regs) };
         // The server ends the connection with its reply.
         let fine = matches!(code, Code::Ok | Code::Disconnected);
-        if !fine || regs.short_len() != 8 || regs.rsi != n + 1 {
+        if !fine || regs.short_len() != 8 || regs.word(0) != n + 1 {
             adder.wrong.fetch_add(1, Ordering::Relaxed);
         }
-        adder.heard.store(regs.rsi, Ordering::Relaxed);
+        adder.heard.store(regs.word(0), Ordering::Relaxed);
         sys::client_disconnect();
     }
 }
@@ -466,13 +444,10 @@ fn references_in_messages() -> Outcome {
     for round in 0..60 {
         let (client, other) = (Actor::new()?, Actor::new()?);
         server.refs.clear();
-        let regs = IpcRegs {
-            rdi: server.port_ref.handle(),
-            rsi: data.as_ptr() as u64,
-            rdx: data.len() as u64,
-            r9: refs.list(2),
-            ..IpcRegs::default()
-        };
+        let regs = IpcRegs::to(server.port_ref.handle()).sending(Area {
+            refs: refs.list(2),
+            ..Area::new(data.as_ptr() as u64, data.len() as u64)
+        });
         let (first, second) = if round % 2 == 0 {
             (&client, &other)
         } else {
@@ -491,8 +466,8 @@ fn references_in_messages() -> Outcome {
         cut(second.thread.at(), true)?;
         check_eq!(client.finish_code()?, Code::Ok);
         let regs = other.finish()?;
-        check_eq!((regs.code(), 8192 - regs.r13), (Code::Ok, 6000));
-        check_eq!(regs.rbx & abi::MAX_LIST_REFS, 2);
+        check_eq!((regs.code(), 8192 - regs.left().length), (Code::Ok, 6000));
+        check_eq!(regs.left().refs & abi::MAX_LIST_REFS, 2);
         check!(
             server.refs.get(0).same_as(refs.get(0)),
             "round {round}: the first reference"

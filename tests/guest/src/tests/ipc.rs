@@ -1,6 +1,7 @@
 //! Connections, messages, references in messages, and idempotent calls.
 
 use abi::message::Segment;
+use abi::registers::Area;
 use abi::state::{Stage, Waiting};
 use abi::{Call, Code, RefKind};
 use alloc::vec;
@@ -36,26 +37,21 @@ impl Talk {
     }
 
     fn regs(&mut self, port: &Ref) -> IpcRegs {
-        IpcRegs {
-            rdi: port.handle(),
-            rsi: self.out.as_ptr() as u64,
-            rdx: self.out.len() as u64,
-            r12: self.into.as_mut_ptr() as u64,
-            r13: self.into.len() as u64,
-            ..IpcRegs::default()
-        }
+        IpcRegs::to(port.handle())
+            .sending_bytes(&self.out)
+            .receiving_bytes(&mut self.into)
+    }
+
+    /// The same, with a list of references to send.
+    fn regs_with(&mut self, port: &Ref, refs: u64) -> IpcRegs {
+        self.regs(port).sending(Area {
+            refs,
+            ..Area::new(self.out.as_ptr() as u64, self.out.len() as u64)
+        })
     }
 
     fn received(&self, regs: &IpcRegs) -> &[u8] {
-        &self.into[..self.into.len() - (regs.r13 as usize).min(self.into.len())]
-    }
-}
-
-fn send_regs(bytes: &[u8]) -> IpcRegs {
-    IpcRegs {
-        rsi: bytes.as_ptr() as u64,
-        rdx: bytes.len() as u64,
-        ..IpcRegs::default()
+        &self.into[..self.into.len() - (regs.left().length as usize).min(self.into.len())]
     }
 }
 
@@ -76,25 +72,13 @@ fn rpc_round_trip() -> Outcome {
             "the request of {length}"
         );
         let answer = bytes(7, length + 1);
-        let regs = merge(send_regs(&answer), server.receive_regs());
+        let regs = server.receive_regs().sending_bytes(&answer);
         check_eq!(server.run(Call::ServerAckSendOver, regs).code, Code::Ok);
         let regs = client.finish()?;
         check_eq!(regs.code(), Code::Ok);
         check!(talk.received(&regs) == &answer[..], "the reply to {length}");
     }
     Ok(())
-}
-
-/// The send half of `send` with the receive half of `receive`.
-fn merge(send: IpcRegs, receive: IpcRegs) -> IpcRegs {
-    IpcRegs {
-        rsi: send.rsi,
-        rdx: send.rdx,
-        r10: send.r10,
-        r8: send.r8,
-        r9: send.r9,
-        ..receive
-    }
 }
 
 fn words(n: usize) -> [u64; 8] {
@@ -108,20 +92,7 @@ fn words(n: usize) -> [u64; 8] {
 }
 
 fn short_regs(port: &Ref, n: usize) -> IpcRegs {
-    let w = words(n);
-    IpcRegs {
-        rax: (n as u64) << 8,
-        rdi: port.handle(),
-        rsi: w[0],
-        rdx: w[1],
-        r10: w[2],
-        r8: w[3],
-        r9: w[4],
-        r12: w[5],
-        r13: w[6],
-        r14: w[7],
-        ..IpcRegs::default()
-    }
+    IpcRegs::to(port.handle()).sending_words(words(n), n)
 }
 
 fn masked(words: [u64; 8], n: usize) -> Vec<u8> {
@@ -138,19 +109,16 @@ fn short_round_trip() -> Outcome {
             short_regs(&server.port_ref, n),
         )?;
         let other = Actor::new()?;
-        let regs = IpcRegs {
-            rdi: server.portset.handle(),
-            ..IpcRegs::default()
-        };
+        let regs = IpcRegs::to(server.portset.handle());
         other.call(Call::ServerWaitReceiveShort, regs)?;
         let regs = other.finish()?;
-        check_eq!((regs.code(), regs.rdi, regs.short_len()), (Code::Ok, 5, n));
+        check_eq!(
+            (regs.code(), regs.value(), regs.short_len()),
+            (Code::Ok, 5, n)
+        );
         check_eq!(masked(regs.short_words(), n), masked(words(n), n));
         // Send back what came, and wait for more.
-        let back = IpcRegs {
-            rax: (n as u64) << 8,
-            ..regs
-        };
+        let back = regs.sending_words(regs.short_words(), n);
         other.call(Call::ServerAckSendOverReceiveShort, back)?;
         let regs = client.finish()?;
         check_eq!((regs.code(), regs.short_len()), (Code::Ok, n));
@@ -171,60 +139,50 @@ fn every_stage_by_itself() -> Outcome {
     let answer = bytes(9, 200);
     let mut into = vec![0u8; 300];
 
-    client.call(
-        Call::ClientConnect,
-        IpcRegs {
-            rdi: server.port_ref.handle(),
-            ..IpcRegs::default()
-        },
-    )?;
+    client.call(Call::ClientConnect, IpcRegs::to(server.port_ref.handle()))?;
     client.settle(Waiting::Port)?;
-    other.call(
-        Call::ServerWait,
-        IpcRegs {
-            rdi: server.portset.handle(),
-            ..IpcRegs::default()
-        },
-    )?;
+    other.call(Call::ServerWait, IpcRegs::to(server.portset.handle()))?;
     check_eq!(client.finish_code()?, Code::Ok);
     let regs = other.finish()?;
-    check_eq!((regs.code(), regs.rdi), (Code::Ok, 1));
+    check_eq!((regs.code(), regs.value()), (Code::Ok, 1));
 
-    client.call(Call::ClientSend, send_regs(&request))?;
+    client.call(Call::ClientSend, IpcRegs::default().sending_bytes(&request))?;
     other.call(Call::ServerReceive, server.receive_regs())?;
     check_eq!(client.finish_code()?, Code::Ok);
     client.call(Call::ClientOver, IpcRegs::default())?;
     let regs = other.finish()?;
-    check_eq!((regs.code(), regs.r13), (Code::Ok, 8192 - 100));
+    check_eq!((regs.code(), regs.left().length), (Code::Ok, 8192 - 100));
     check!(server.buffer[..100] == request[..], "the request");
     check_eq!(client.finish_code()?, Code::Ok);
 
     other.call(Call::ServerAck, IpcRegs::default())?;
     check_eq!(other.finish_code()?, Code::Ok);
-    other.call(Call::ServerSend, send_regs(&answer))?;
+    other.call(Call::ServerSend, IpcRegs::default().sending_bytes(&answer))?;
     client.call(
         Call::ClientReceive,
-        IpcRegs {
-            r12: into.as_mut_ptr() as u64,
-            r13: 300,
-            ..IpcRegs::default()
-        },
+        IpcRegs::default().receiving_bytes(&mut into[..300]),
     )?;
     check_eq!(other.finish_code()?, Code::Ok);
     other.call(Call::ServerOver, IpcRegs::default())?;
     check_eq!(other.finish_code()?, Code::Ok);
     let regs = client.finish()?;
-    check_eq!((regs.code(), regs.r13), (Code::Ok, 100));
+    check_eq!((regs.code(), regs.left().length), (Code::Ok, 100));
     check!(into[..200] == answer[..], "the answer");
 
-    client.call(Call::ClientAckSendOver, send_regs(&request[..10]))?;
+    client.call(
+        Call::ClientAckSendOver,
+        IpcRegs::default().sending_bytes(&request[..10]),
+    )?;
     other.call(Call::ServerReceive, server.receive_regs())?;
     check_eq!(client.finish_code()?, Code::Ok);
     let regs = other.finish()?;
-    check_eq!((regs.code(), regs.r13), (Code::Ok, 8192 - 10));
+    check_eq!((regs.code(), regs.left().length), (Code::Ok, 8192 - 10));
     client.call(Call::ClientDisconnect, IpcRegs::default())?;
     check_eq!(client.finish_code()?, Code::Ok);
-    other.call(Call::ServerAckSend, send_regs(&answer))?;
+    other.call(
+        Call::ServerAckSend,
+        IpcRegs::default().sending_bytes(&answer),
+    )?;
     check_eq!(other.finish_code()?, Code::Disconnected);
     Ok(())
 }
@@ -238,14 +196,12 @@ fn full_buffer_says_more() -> Outcome {
         Call::ClientConnectSendOverReceive,
         talk.regs(&server.port_ref),
     )?;
-    let mut regs = server.receive_regs();
-    regs.r13 = 300;
+    let regs = server.receive_regs_of(300);
     let got = server.run(Call::ServerWaitReceive, regs);
     check_eq!((got.code, got.length), (Code::More, 300));
     let mut all = server.buffer[..300].to_vec();
     for _ in 0..3 {
-        let mut regs = server.receive_regs();
-        regs.r13 = 300;
+        let regs = server.receive_regs_of(300);
         let got = server.run(Call::ServerReceive, regs);
         all.extend_from_slice(&server.buffer[..got.length]);
         if got.code == Code::Ok {
@@ -259,7 +215,7 @@ fn full_buffer_says_more() -> Outcome {
 
 guest_test!(IPC0005, scatter_lists);
 fn scatter_lists() -> Outcome {
-    let mut server = Receiver::new(1)?;
+    let server = Receiver::new(1)?;
     let client = Actor::new()?;
     let parts: [Vec<u8>; 4] = [bytes(1, 10), bytes(2, 0), bytes(3, 5000), bytes(4, 1)];
     let list: Vec<Segment> = parts[1..]
@@ -269,10 +225,11 @@ fn scatter_lists() -> Outcome {
             length: p.len() as u64,
         })
         .collect();
-    let mut regs = send_regs(&parts[0]);
-    regs.rdi = server.port_ref.handle();
-    regs.r10 = list.as_ptr() as u64;
-    regs.r8 = list.len() as u64;
+    let regs = IpcRegs::to(server.port_ref.handle()).sending(Area {
+        list: list.as_ptr() as u64,
+        entries: list.len() as u64,
+        ..Area::new(parts[0].as_ptr() as u64, parts[0].len() as u64)
+    });
     client.call(Call::ClientConnectSendOver, regs)?;
     // Received in other pieces than it was sent in.
     let mut into = [vec![0u8; 7], vec![0u8; 4000], vec![0u8; 4000]];
@@ -284,11 +241,11 @@ fn scatter_lists() -> Outcome {
             length: p.len() as u64,
         })
         .collect();
-    let mut regs = server.receive_regs();
-    regs.r12 = first[0].as_mut_ptr() as u64;
-    regs.r13 = 7;
-    regs.r14 = list.as_ptr() as u64;
-    regs.r15 = list.len() as u64;
+    let mut regs = IpcRegs::to(server.portset.handle()).receiving(Area {
+        list: list.as_ptr() as u64,
+        entries: list.len() as u64,
+        ..Area::new(first[0].as_mut_ptr() as u64, 7)
+    });
     // SAFETY: the buffers live longer than the call.
     let code = unsafe { sys::ipc(Call::ServerWaitReceive, &mut regs) };
     check_eq!(code, Code::Ok);
@@ -299,8 +256,8 @@ fn scatter_lists() -> Outcome {
         "the pieces were mixed up"
     );
     // Where it stands: within the last segment.
-    check_eq!(regs.r13 as usize, got.len() - expected.len());
-    check_eq!(regs.r15, 0);
+    check_eq!(regs.left().length as usize, got.len() - expected.len());
+    check_eq!(regs.left().entries, 0);
     check_eq!(client.finish_code()?, Code::Ok);
     Ok(())
 }
@@ -317,8 +274,7 @@ fn references_travel() -> Outcome {
     mutex.reference_into(block.get(0)).must("reference")?;
     port.reference_into(block.get(1)).must("reference")?;
     let mut talk = Talk::new(bytes(0, 5), 5);
-    let mut regs = talk.regs(&server.port_ref);
-    regs.r9 = block.list(3);
+    let regs = talk.regs_with(&server.port_ref, block.list(3));
     client.call(Call::ClientConnectSendOver, regs)?;
     let got = server.receive(SOON);
     check_eq!((got.code, got.length, got.refs), (Code::Ok, 5, 3));
@@ -328,14 +284,16 @@ fn references_travel() -> Outcome {
     check!(server.refs.get(0).same_as(block.get(0)));
     check!(server.refs.get(1).same_as(block.get(1)));
     let regs = client.finish()?;
-    check_eq!((regs.code(), regs.r9 & abi::MAX_LIST_REFS), (Code::Ok, 0));
+    check_eq!(
+        (regs.code(), regs.unsent().refs & abi::MAX_LIST_REFS),
+        (Code::Ok, 0)
+    );
 
     // More references than room.
     let client = Actor::new()?;
     let five = RefBlock::new(5).must("references")?;
     mutex.reference_into(five.get(4)).must("reference")?;
-    let mut regs = talk.regs(&server.port_ref);
-    regs.r9 = five.list(5);
+    let regs = talk.regs_with(&server.port_ref, five.list(5));
     client.call(Call::ClientConnectSendOver, regs)?;
     let got = server.receive(SOON);
     check_eq!((got.code, got.refs), (Code::More, 4));
@@ -366,7 +324,7 @@ fn disconnect_by_the_server() -> Outcome {
     )?;
     check_eq!(server.receive(SOON).code, Code::Ok);
     let answer = bytes(4, 20);
-    let regs = merge(send_regs(&answer), server.receive_regs());
+    let regs = server.receive_regs().sending_bytes(&answer);
     let mut deadline = Actor::new()?; // wakes the wait below
     poke(&mut deadline, &server)?;
     let got = server.run(Call::ServerAckSendWaitReceive, regs);
@@ -387,8 +345,7 @@ fn disconnect_by_the_server() -> Outcome {
 /// Lets `actor` send one byte to the server.
 fn poke(actor: &mut Actor, server: &Receiver) -> Outcome {
     static BYTE: [u8; 1] = [1];
-    let mut regs = send_regs(&BYTE);
-    regs.rdi = server.port_ref.handle();
+    let regs = IpcRegs::to(server.port_ref.handle()).sending_bytes(&BYTE);
     actor.call(Call::ClientConnectSendOver, regs)
 }
 
@@ -402,7 +359,7 @@ fn disconnect_by_the_client() -> Outcome {
     check_eq!(client.finish_code()?, Code::Ok);
     client.call(Call::ClientDisconnect, IpcRegs::default())?;
     check_eq!(client.finish_code()?, Code::Ok);
-    let regs = merge(send_regs(&talk.out), server.receive_regs());
+    let regs = server.receive_regs().sending_bytes(&talk.out);
     check_eq!(
         server.run(Call::ServerAckSendOver, regs).code,
         Code::Disconnected
@@ -421,7 +378,7 @@ fn death_of_the_client() -> Outcome {
     )?;
     check_eq!(server.receive(SOON).code, Code::Ok);
     drop(client);
-    let regs = merge(send_regs(&talk.out), server.receive_regs());
+    let regs = server.receive_regs().sending_bytes(&talk.out);
     check_eq!(
         server.run(Call::ServerAckSendOver, regs).code,
         Code::Disconnected
@@ -471,7 +428,7 @@ fn wrong_stages() -> Outcome {
         Call::Reply,
         Call::ServerRelease,
     ] {
-        client.call(call, send_regs(&data))?;
+        client.call(call, IpcRegs::default().sending_bytes(&data))?;
         let code = client.finish_code()?;
         check!(
             matches!(code, Code::WrongStage | Code::Disconnected),
@@ -504,8 +461,7 @@ fn wait_deadline() -> Outcome {
         (2_000_000..guest_tests::harness::PATIENCE).contains(&late),
         "it took {late} ns"
     );
-    let mut regs = server.receive_regs();
-    regs.rbp = 0;
+    let regs = server.receive_regs().until(0);
     check_eq!(
         server.run(Call::ServerWaitReceiveUntil, regs).code,
         Code::TimedOut
@@ -555,25 +511,17 @@ fn idempotent_call() -> Outcome {
     check_eq!(client.finish_code()?, Code::Ok);
     // Short ones.
     client.call(Call::CallShort, short_regs(&server.port_ref, 64))?;
-    let mut regs = IpcRegs {
-        rdi: server.portset.handle(),
-        ..IpcRegs::default()
-    };
+    let mut regs = IpcRegs::to(server.portset.handle());
     // SAFETY: a register message touches no memory.
     let code = unsafe { sys::ipc(Call::ServerWaitReceiveShort, &mut regs) };
     check_eq!((code, regs.short_len()), (Code::Call, 64));
     check_eq!(regs.short_words(), words(64));
-    let mut back = IpcRegs {
-        rax: 16 << 8,
-        rsi: 5,
-        rdx: 6,
-        ..IpcRegs::default()
-    };
+    let mut back = IpcRegs::default().message(&[5, 6]);
     // SAFETY: as above.
     check_eq!(unsafe { sys::ipc(Call::ReplyShort, &mut back) }, Code::Ok);
     let regs = client.finish()?;
     check_eq!(
-        (regs.code(), regs.short_len(), regs.rsi, regs.rdx),
+        (regs.code(), regs.short_len(), regs.word(0), regs.word(1)),
         (Code::Ok, 16, 5, 6)
     );
     Ok(())
@@ -600,8 +548,7 @@ fn idempotent_limits() -> Outcome {
     // The request has no room at the server: the client hears it, the server goes on waiting.
     let mut talk = Talk::new(bytes(1, 500), 10);
     let other = Actor::new()?;
-    let mut regs = server.receive_regs();
-    regs.r13 = 100;
+    let regs = server.receive_regs_of(100);
     other.call(Call::ServerWaitReceive, regs)?;
     client.call(Call::Call, talk.regs(&server.port_ref))?;
     check_eq!(client.finish_code()?, Code::TooLarge);
@@ -619,8 +566,7 @@ fn queue_of_clients() -> Outcome {
     let mut clients = Vec::new();
     for byte in &data {
         let client = Actor::new()?;
-        let mut regs = send_regs(byte);
-        regs.rdi = server.port_ref.handle();
+        let regs = IpcRegs::to(server.port_ref.handle()).sending_bytes(byte);
         client.call(Call::ClientConnectSendOver, regs)?;
         client.settle(Waiting::Port)?;
         clients.push(client);
@@ -663,15 +609,16 @@ fn exported_stages() -> Outcome {
     other.thread.server_end_into(peer.at()).must("server end")?;
     check!(client_end.same_as(peer.at()));
     // The request is sent and the direction turned: what is left is to receive.
-    check_eq!(state.registers.rip, guest_tests::harness::call_site());
+    check_eq!(state.registers.pc(), guest_tests::harness::call_site());
     check!(
         [Call::ClientReceive, Call::ClientOverReceive]
             .iter()
-            .any(|c| *c as u8 == state.registers.rax as u8),
+            .any(|c| *c as u8 == state.registers.call() as u8),
         "the client is about to {}",
-        Call::from_number(state.registers.rax as u8).map_or("?", Call::name)
+        Call::from_number(state.registers.call() as u8).map_or("?", Call::name)
     );
-    check_eq!((state.registers.rdx, state.registers.r13), (0, 10));
+    let left = (state.registers.send(), state.registers.receive());
+    check_eq!((left.0.length, left.1.length), (0, 10));
     check_eq!(state.client_stage, Stage::Over as u64);
     let state = other
         .thread
@@ -707,7 +654,10 @@ fn short_meets_long() -> Outcome {
     )?;
     other.call(Call::ServerWaitReceive, server.receive_regs())?;
     check_eq!(other.finish_code()?, Code::Ok);
-    other.call(Call::ServerAckSendOver, send_regs(&answer))?;
+    other.call(
+        Call::ServerAckSendOver,
+        IpcRegs::default().sending_bytes(&answer),
+    )?;
     let regs = client.finish()?;
     check_eq!((regs.code(), regs.short_len()), (Code::More, 64));
     check!(masked(regs.short_words(), 64) == answer[..64], "the answer");
@@ -807,7 +757,7 @@ fn connection_lasts_over_exchanges() -> Outcome {
     for round in 0..5u8 {
         check_eq!((got.code, got.length), (Code::Ok, 10));
         let answer = bytes(round, 10);
-        let regs = merge(send_regs(&answer), server.receive_regs());
+        let regs = server.receive_regs().sending_bytes(&answer);
         check_eq!(server.run(Call::ServerAckSendOver, regs).code, Code::Ok);
         let regs = client.finish()?;
         check_eq!(regs.code(), Code::Ok);

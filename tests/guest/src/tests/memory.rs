@@ -1,6 +1,7 @@
 //! Mappings, regions, soft and hard faults, keepers, and the paper's example.
 
 use abi::access::{ALL, EXECUTE, READ, WRITE};
+use abi::registers::Area;
 use abi::state::{MappingState, RegionState, Waiting};
 use abi::{Call, Code};
 use alloc::vec::Vec;
@@ -420,32 +421,24 @@ fn progress_of_a_send_is_in_the_registers() -> Outcome {
         poke(at, at ^ 0x5a5a);
     }
     let (client, other) = (Actor::new()?, Actor::new()?);
-    let mut regs = IpcRegs {
-        rsi: EXAMPLE,
-        rdx: 8192,
-        ..IpcRegs::default()
-    };
-    regs.rdi = server.port_ref.handle();
+    let regs = IpcRegs::to(server.port_ref.handle()).sending(Area::new(EXAMPLE, 8192));
     client.call(Call::ClientConnectSendOver, regs)?;
     other.call(Call::ServerWaitReceive, server.receive_regs())?;
     check_eq!(keeper.receive(SOON).code, Code::Fault);
     check_eq!(keeper.word(0) & !(PAGE - 1), 2 * PAGE);
 
     let sender = client.state().registers;
-    check_eq!((sender.rsi, sender.rdx), (0x800_3000, 2048));
-    check_eq!(sender.rip, guest_tests::harness::call_site());
-    check_eq!(sender.rax as u8, Call::ClientSendOver as u8);
+    check_eq!(sender.send(), Area::new(0x800_3000, 2048));
+    check_eq!(sender.pc(), guest_tests::harness::call_site());
+    check_eq!(sender.call() as u8, Call::ClientSendOver as u8);
     let receiver = other.state().registers;
-    check_eq!(receiver.r13, 8192 - 6144);
-    check_eq!(receiver.rax as u8, Call::ServerReceive as u8);
+    check_eq!(receiver.receive().length, 8192 - 6144);
+    check_eq!(receiver.call() as u8, Call::ServerReceive as u8);
 
     // Taken apart at this point and made anew, both of them.
     guest_tests::harness::cut(client.thread.at(), true)?;
     guest_tests::harness::cut(other.thread.at(), true)?;
-    check_eq!(
-        (client.state().registers.rsi, client.state().registers.rdx),
-        (0x800_3000, 2048)
-    );
+    check_eq!(client.state().registers.send(), Area::new(0x800_3000, 2048));
     let got = keeper.receive(SOON);
     check_eq!(got.code, Code::Fault);
     absent.supply(2 * PAGE)?;
@@ -470,22 +463,12 @@ fn fault_of_the_receiver() -> Outcome {
     let window = rt::window::Window::map(&absent.region_ref, 0, 3 * PAGE, ALL).must("a window")?;
     let (client, other) = (Actor::new()?, Actor::new()?);
     let data: Vec<u8> = (0..8192u32).map(|n| (n % 253) as u8).collect();
-    let mut regs = IpcRegs {
-        rsi: data.as_ptr() as u64,
-        rdx: 8192,
-        ..IpcRegs::default()
-    };
-    regs.rdi = server.port_ref.handle();
+    let regs = IpcRegs::to(server.port_ref.handle()).sending(Area::new(data.as_ptr() as u64, 8192));
     client.call(Call::ClientConnectSendOver, regs)?;
     let to = window.address() + 0x800;
     other.call(
         Call::ServerWaitReceive,
-        IpcRegs {
-            rdi: server.portset.handle(),
-            r12: to,
-            r13: 8192,
-            ..IpcRegs::default()
-        },
+        IpcRegs::to(server.portset.handle()).receiving(Area::new(to, 8192)),
     )?;
     for page in 0..3u64 {
         check_eq!(keeper.receive(SOON).code, Code::Fault);
@@ -496,8 +479,9 @@ fn fault_of_the_receiver() -> Outcome {
             other.state().waiting == Waiting::Reply as u64
         })?;
         let (s, r) = (client.state().registers, other.state().registers);
-        check_eq!((s.rdx, r.r12, r.r13), (8192 - done, to + done, 8192 - done));
-        check_eq!(s.rsi, data.as_ptr() as u64 + done);
+        let left = 8192 - done;
+        check_eq!(s.send(), Area::new(data.as_ptr() as u64 + done, left));
+        check_eq!(r.receive(), Area::new(to + done, left));
         absent.supply(page * PAGE)?;
         check_eq!(reply(&[]), Code::Ok);
     }

@@ -45,10 +45,10 @@ fn frame_of_a_waiter() -> Outcome {
     actor.ordinary(Call::MutexLock, [mutex.handle(), 7, 8, 9, 10, 11])?;
     actor.settle(Waiting::Mutex)?;
     let r = actor.state().registers;
-    check_eq!(r.rip, guest_tests::harness::call_site());
-    check_eq!(r.rax as u8, Call::MutexLock as u8);
+    check_eq!(r.pc(), guest_tests::harness::call_site());
+    check_eq!(r.call() as u8, Call::MutexLock as u8);
     check_eq!(
-        [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9],
+        core::array::from_fn(|n| r.parameter(n)),
         [mutex.handle(), 7, 8, 9, 10, 11]
     );
     mutex.unlock();
@@ -68,7 +68,7 @@ fn stopped_waiter_gets_nothing() -> Outcome {
     // Nothing was completed in its frame, so the mutex is free for others.
     check_eq!(mutex.get_state(), Ok(MutexState { locked: 0 }));
     check_eq!(
-        actor.state().registers.rip,
+        actor.state().registers.pc(),
         guest_tests::harness::call_site()
     );
     check!(mutex.try_lock());

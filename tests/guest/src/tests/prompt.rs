@@ -16,15 +16,15 @@ fn every_wait_is_answered() -> Outcome {
         check_eq!(state.waiting, waits, "what it says it waited for");
         if let Some(call) = held.call {
             // The frame is at the call, or at what is left of it.
-            check_eq!(state.registers.rip, call_site());
+            check_eq!(state.registers.pc(), call_site());
             let mut at = Some(call);
-            while at.is_some_and(|c| c as u64 != state.registers.rax & 0xff) {
+            while at.is_some_and(|c| c as u64 != state.registers.call() & 0xff) {
                 at = at.and_then(abi::Call::rest);
             }
             check!(
                 at.is_some(),
                 "its frame says call {}",
-                state.registers.rax & 0xff
+                state.registers.call() & 0xff
             );
         }
         states += 1;

@@ -262,16 +262,12 @@ fn nonsense_is_refused() -> Outcome {
     // Not even a first word, and words that are none; at the door too.
     for port in [session.kept().0, *door] {
         for length in [0, 3, 8, 20] {
-            let mut regs = rt::sys::IpcRegs {
-                rax: length << 8,
-                rdi: port.handle(),
-                ..Default::default()
-            };
+            let mut regs = rt::sys::IpcRegs::to(port.handle()).sending_words([0; 8], length);
             // SAFETY: a register message writes no memory.
             let code = unsafe { rt::sys::ipc(abi::Call::CallShort, &mut regs) };
             check_eq!(code, abi::Code::Ok);
             check!(
-                regs.short_len() == 8 && regs.rsi != 0,
+                regs.short_len() == 8 && regs.word(0) != 0,
                 "{length} bytes were taken"
             );
         }

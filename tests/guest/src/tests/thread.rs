@@ -255,7 +255,7 @@ fn tag_and_yield() -> Outcome {
     actor.thread.resume().must("resume")?;
     actor.ordinary(Call::ThreadSelf, [0; 6])?;
     let regs = actor.finish()?;
-    check_eq!((regs.code(), regs.rdi), (Code::Ok, 0xfeed));
+    check_eq!((regs.code(), regs.value()), (Code::Ok, 0xfeed));
     check_eq!(sys::thread_yield(), Code::Ok);
     Ok(())
 }
@@ -309,7 +309,7 @@ fn sleeper_keeps_its_deadline() -> Outcome {
     for n in 0..10 {
         rt::time::sleep(500_000);
         let state = cut(actor.thread.at(), n % 2 == 0)?;
-        check_eq!(state.registers.rdi, deadline);
+        check_eq!(state.registers.parameter(0), deadline);
     }
     check_eq!(actor.finish_code()?, Code::Ok);
     check!(rt::time::now() >= deadline, "it woke early");
