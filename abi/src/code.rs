@@ -49,6 +49,9 @@ numbered! {
         Fault = 17,
         /// Received: an exception, from the kernel (see [`crate::message::ExceptionMessage`]).
         Exception = 18,
+        /// Received: nothing names the port with this alias any more
+        /// ([`crate::state::port_flags::NOTIFY_UNREFERENCED`]).
+        Unreferenced = 19,
     }
 }
 

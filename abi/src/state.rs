@@ -72,6 +72,12 @@ pub mod port_flags {
     /// it say `Denied`. Who connects holds the server until it has sent, which a server must not allow
     /// to clients that it does not know.
     pub const CALLS_ONLY: u64 = 1;
+    /// A server that waits at the port's portset while nothing names the port, no reference and no region
+    /// or space whose keeper it is, hears [`crate::Code::Unreferenced`] with the port's alias. The flag is
+    /// then cleared: a server that goes on with the port sets it again. (Mach's no-senders notification.)
+    pub const NOTIFY_UNREFERENCED: u64 = 2;
+    /// All of them.
+    pub const ALL: u64 = 3;
 }
 
 /// Flags of a space.

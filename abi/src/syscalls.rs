@@ -816,14 +816,14 @@ calls! {
     101 ClientAckSendOverReceiveShort client_ack_send_over_receive_short Client MultiStage (send: ShortBuffer, receive: ShortBuffer) [Ok Disconnected WrongStage More];
 
     /// The server ends the connection and waits for the next client.
-    102 ServerWait server_wait Server Long (portset: Object(Type::Portset)) [Ok TooLarge];
+    102 ServerWait server_wait Server Long (portset: Object(Type::Portset)) [Ok TooLarge Unreferenced];
 
     /// The server ends the connection and waits for the next client and receives.
-    103 ServerWaitReceive server_wait_receive Server MultiStage (portset: Object(Type::Portset), receive: ReceiveBuffer) [Ok Disconnected More Call Fault Exception TooLarge];
+    103 ServerWaitReceive server_wait_receive Server MultiStage (portset: Object(Type::Portset), receive: ReceiveBuffer) [Ok Disconnected More Call Fault Exception TooLarge Unreferenced];
 
     /// The server ends the connection and waits for the next client and receives. It waits for a
     /// client no longer than the deadline, on the space's clock.
-    104 ServerWaitReceiveUntil server_wait_receive_until Server MultiStage (portset: Object(Type::Portset), receive: ReceiveBuffer, deadline: Deadline) [Ok TimedOut Disconnected More Call Fault Exception TooLarge];
+    104 ServerWaitReceiveUntil server_wait_receive_until Server MultiStage (portset: Object(Type::Portset), receive: ReceiveBuffer, deadline: Deadline) [Ok TimedOut Disconnected More Call Fault Exception TooLarge Unreferenced];
 
     /// The server receives.
     105 ServerReceive server_receive Server MultiStage (receive: ReceiveBuffer) [Ok Disconnected WrongStage More];
@@ -844,7 +844,7 @@ calls! {
 
     /// The server accepts the direction that the peer turned round, sends, ends the connection and
     /// waits for the next client and receives.
-    110 ServerAckSendWaitReceive server_ack_send_wait_receive Server MultiStage (portset: Object(Type::Portset), send: SendBuffer, receive: ReceiveBuffer) [Ok Disconnected WrongStage More Call Fault Exception TooLarge];
+    110 ServerAckSendWaitReceive server_ack_send_wait_receive Server MultiStage (portset: Object(Type::Portset), send: SendBuffer, receive: ReceiveBuffer) [Ok Disconnected WrongStage More Call Fault Exception TooLarge Unreferenced];
 
     /// The server sends.
     111 ServerSend server_send Server MultiStage (send: SendBuffer) [Ok Disconnected WrongStage];
@@ -856,7 +856,7 @@ calls! {
     113 ServerSendOverReceive server_send_over_receive Server MultiStage (send: SendBuffer, receive: ReceiveBuffer) [Ok Disconnected WrongStage More];
 
     /// The server sends, ends the connection and waits for the next client and receives.
-    114 ServerSendWaitReceive server_send_wait_receive Server MultiStage (portset: Object(Type::Portset), send: SendBuffer, receive: ReceiveBuffer) [Ok Disconnected WrongStage More Call Fault Exception TooLarge];
+    114 ServerSendWaitReceive server_send_wait_receive Server MultiStage (portset: Object(Type::Portset), send: SendBuffer, receive: ReceiveBuffer) [Ok Disconnected WrongStage More Call Fault Exception TooLarge Unreferenced];
 
     /// The server turns the direction round.
     115 ServerOver server_over Server Long () [Ok Disconnected WrongStage];
@@ -869,18 +869,18 @@ calls! {
 
     /// The server ends the connection and waits for the next client and receives. Up to 64 bytes
     /// travel in registers.
-    118 ServerWaitReceiveShort server_wait_receive_short Server MultiStage (portset: Object(Type::Portset), receive: ShortBuffer) [Ok Disconnected More Call Fault Exception];
+    118 ServerWaitReceiveShort server_wait_receive_short Server MultiStage (portset: Object(Type::Portset), receive: ShortBuffer) [Ok Disconnected More Call Fault Exception Unreferenced];
 
     /// The server receives. Up to 64 bytes travel in registers.
     119 ServerReceiveShort server_receive_short Server MultiStage (receive: ShortBuffer) [Ok Disconnected WrongStage More];
 
     /// The server accepts the direction that the peer turned round, sends, ends the connection and
     /// waits for the next client and receives. Up to 64 bytes travel in registers.
-    120 ServerAckSendWaitReceiveShort server_ack_send_wait_receive_short Server MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok Disconnected WrongStage More Call Fault Exception];
+    120 ServerAckSendWaitReceiveShort server_ack_send_wait_receive_short Server MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok Disconnected WrongStage More Call Fault Exception Unreferenced];
 
     /// The server sends, ends the connection and waits for the next client and receives. Up to 64
     /// bytes travel in registers.
-    121 ServerSendWaitReceiveShort server_send_wait_receive_short Server MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok Disconnected WrongStage More Call Fault Exception];
+    121 ServerSendWaitReceiveShort server_send_wait_receive_short Server MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok Disconnected WrongStage More Call Fault Exception Unreferenced];
 
     /// The server accepts the direction that the peer turned round, sends, turns the direction
     /// round and receives. Up to 64 bytes travel in registers.
@@ -911,13 +911,25 @@ calls! {
 
     /// Answers as `reply` does, then waits for the next client and receives. Restarts as
     /// `server_wait_receive` once the reply is given.
-    129 ReplyWaitReceive reply_wait_receive Idempotent MultiStage (portset: Object(Type::Portset), send: SendBuffer, receive: ReceiveBuffer) [Ok WrongStage Invalid More Disconnected Call Fault Exception TooLarge];
+    129 ReplyWaitReceive reply_wait_receive Idempotent MultiStage (portset: Object(Type::Portset), send: SendBuffer, receive: ReceiveBuffer) [Ok WrongStage Invalid More Disconnected Call Fault Exception TooLarge Unreferenced];
 
     /// As `reply_wait_receive`, but an exception is answered with a `ShortAnswer` structure. Up to 64
     /// bytes travel in registers, each way.
-    130 ReplyWaitReceiveShort reply_wait_receive_short Idempotent MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok WrongStage Invalid More Disconnected Call Fault Exception];
+    130 ReplyWaitReceiveShort reply_wait_receive_short Idempotent MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer) [Ok WrongStage Invalid More Disconnected Call Fault Exception Unreferenced];
 
     /// Lets go of an exception without answering it. The thread goes on waiting until its manager
     /// sets its state.
     131 ServerRelease server_release Server Short () [Ok WrongStage];
+
+    /// The server ends the connection and waits for the next client and receives. It waits for a
+    /// client no longer than the deadline, on the space's clock. Up to 64 bytes travel in registers.
+    132 ServerWaitReceiveShortUntil server_wait_receive_short_until Server MultiStage (portset: Object(Type::Portset), receive: ShortBuffer, deadline: Deadline) [Ok TimedOut Disconnected More Call Fault Exception Unreferenced];
+
+    /// Answers as `reply` does, then waits for the next client, no longer than the deadline, on the
+    /// space's clock, and receives. Restarts as `server_wait_receive_until` once the reply is given.
+    133 ReplyWaitReceiveUntil reply_wait_receive_until Idempotent MultiStage (portset: Object(Type::Portset), send: SendBuffer, receive: ReceiveBuffer, deadline: Deadline) [Ok WrongStage Invalid TimedOut More Disconnected Call Fault Exception TooLarge Unreferenced];
+
+    /// As `reply_wait_receive_until`, but an exception is answered with a `ShortAnswer` structure. Up to
+    /// 64 bytes travel in registers, each way.
+    134 ReplyWaitReceiveShortUntil reply_wait_receive_short_until Idempotent MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer, deadline: Deadline) [Ok WrongStage Invalid TimedOut More Disconnected Call Fault Exception Unreferenced];
 }

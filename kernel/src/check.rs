@@ -14,7 +14,7 @@ use crate::object::reference::Reference;
 use crate::object::region::Region;
 use crate::object::space::Space;
 use crate::object::thread::{Hint, Run, Thread};
-use crate::object::{self, Link, Object, Phase, Table};
+use crate::object::{self, Link, Object, Phase, Table, Target};
 use crate::wait::{is_in, WaitQueue};
 use crate::{memory, K};
 use abi::state::{Stage, Waiting};
@@ -43,6 +43,30 @@ pub(crate) fn invariants(k: K) {
     handles(k);
     accounts(k);
     kept(k);
+    ports(k);
+}
+
+/// Ports know how many name them, and those of which a server is to hear are in the list of their
+/// portset, and in no other. No server waits that could hear of one.
+fn ports(k: K) {
+    let named = |port: &'static Port, target: Target| {
+        target
+            .get::<Port>()
+            .is_some_and(|named| core::ptr::eq(named, port))
+    };
+    for port in live(&k.ports) {
+        let references = live(&k.references).filter(|r| named(port, r.target.get()));
+        let regions = live(&k.regions).filter(|r| named(port, r.keeper.get()));
+        let spaces = live(&k.spaces).filter(|s| named(port, s.keeper.get()));
+        let count = references.count() + regions.count() + spaces.count();
+        port.check(count as u32);
+    }
+    for set in k.portsets.iter() {
+        assert!(
+            set.unreferenced().is_none() || set.servers.is_empty(),
+            "a server waits that should have heard of a port"
+        );
+    }
 }
 
 fn live<T: Object>(table: &Table<T>) -> impl Iterator<Item = &'static T> + '_ {

@@ -47,7 +47,7 @@ use object::account::Accounts;
 use object::cond::Cond;
 use object::mapping::Mapping;
 use object::mutex::Mutex;
-use object::port::{Port, Portset};
+use object::port::{Notices, Port, Portset};
 use object::reference::Reference;
 use object::region::Region;
 use object::space::Space;
@@ -80,6 +80,7 @@ pub struct Kernel {
     deadlines: Deadlines,
     /// Threads that met a vacant identity.
     vacant: WaitQueue,
+    notices: Notices,
     irqs: irq::Irqs,
     lock: exec::Lock,
     stacks: exec::Stacks,
@@ -188,6 +189,7 @@ impl Kernel {
                 sched: sched::Scheduler::new(),
                 deadlines: Deadlines::new(),
                 vacant: WaitQueue::new(),
+                notices: Notices::new(),
                 irqs: irq::Irqs::new(),
                 lock: exec::Lock::new(),
                 stacks,
@@ -244,12 +246,23 @@ impl Kernel {
     #[inline(never)]
     fn schedule(&'static self, t: &'static Thread) -> &'static Thread {
         let was = t.run.get();
+        if !exec::MAY_BE_KEPT {
+            self.tell_notices();
+        }
         let next = self.sched.next(self, t);
         if core::ptr::eq(t, next) {
             exec::counters::resumed(was);
             return t;
         }
         self.switch_to(t, next)
+    }
+
+    /// Servers that wait hear of what this trap has made of their ports.
+    #[inline(always)]
+    fn tell_notices(&'static self) {
+        if self.sched.take_notices() {
+            self.notices.tell(self);
+        }
     }
 
     /// The processor goes on with another thread.

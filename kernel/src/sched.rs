@@ -46,6 +46,8 @@ impl Scheduler {
     const RUNG: u64 = 1 << 33;
     /// The running thread should give way to one of its own priority.
     const YIELDED: u64 = 1 << 34;
+    /// Servers have something to hear ([`crate::object::port::Notices`]).
+    const NOTICES: u64 = 1 << 35;
     /// Somebody is ready.
     const READY: u64 = Self::RUNG - 1;
 
@@ -186,6 +188,21 @@ impl Scheduler {
     #[inline(always)]
     pub(crate) fn is_above(&self, priority: u8) -> bool {
         self.top.get() > priority
+    }
+
+    /// Before the trap ends servers are to hear something.
+    pub(crate) fn raise_notices(&self) {
+        core(|| self.raise(Self::NOTICES));
+    }
+
+    /// Whether servers are to hear something now.
+    #[inline(always)]
+    pub(crate) fn take_notices(&self) -> bool {
+        let notices = self.has(Self::NOTICES);
+        if notices {
+            core(|| self.lower(Self::NOTICES));
+        }
+        notices
     }
 
     /// The running thread has had its turn.

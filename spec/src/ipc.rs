@@ -9,14 +9,14 @@
 
 use crate::memory::Missing;
 use crate::message::{Moved, Side};
-use crate::object::End;
+use crate::object::{Body, End};
 use crate::wait::{reliable, Hint, Obstacle, PortWait, Status, Waiting};
 use crate::{Handled, Id, Outcome, Stop, System};
 use abi::ipc::{next, plan, Plan};
 use abi::message::SHORT_ANSWER_WORDS;
 use abi::registers::DEADLINE;
 use abi::state::{Stage, REGISTER_WORDS};
-use abi::{Call, Code, Exception, Registers, Type, MAX_IDEMPOTENT};
+use abi::{Call, Code, Exception, RefKind, Registers, Type, MAX_IDEMPOTENT};
 
 /// How a stage ended.
 enum Step {
@@ -415,6 +415,11 @@ impl System {
         let handle = self.thread(t).registers.parameter(0);
         let set = self.find(self.space_of(t)?, handle, Type::Portset)?;
         self.leave_client(t);
+        if let Some(port) = self.unreferenced(set) {
+            let alias = self.no_longer_notify(port);
+            self.thread_mut(t).registers.set_parameter(0, alias);
+            return Ok(Step::Done(Code::Unreferenced));
+        }
         while let Some((client, port)) = self.waiting_client(set) {
             match self.thread(client).hint {
                 Hint::PortWait(PortWait::Connect) => {
@@ -442,6 +447,49 @@ impl System {
         self.wait(t, Waiting::Portset, Some(set));
         self.thread_mut(t).deadline = deadline;
         Ok(Step::Wait)
+    }
+
+    /// A port of the set of which a server is to hear that nothing names it. Of several, the first in
+    /// the given order.
+    pub(crate) fn unreferenced(&self, set: Id) -> Option<Id> {
+        let told = self.seen.told.iter().copied();
+        let all = told.chain(self.all(Type::Port).map(|(id, _)| id));
+        all.into_iter().find(|&id| {
+            self.is_open(id)
+                && self.port(id).notify
+                && self.port(id).portset == Some(set)
+                && !self.is_named(id)
+        })
+    }
+
+    /// Whether a reference names the port, or it is the keeper of a region or a space.
+    fn is_named(&self, port: Id) -> bool {
+        self.objects.values().any(|object| match &object.body {
+            Body::Reference(r) => r.target.kind == RefKind::Port && r.target.id == port,
+            Body::Region(r) => r.keeper == Some(port),
+            Body::Space(s) => s.keeper == Some(port),
+            _ => false,
+        })
+    }
+
+    fn no_longer_notify(&mut self, port: Id) -> u64 {
+        let port = self.port_mut(port);
+        port.notify = false;
+        port.alias
+    }
+
+    /// Servers that wait hear of the ports that nothing names any more.
+    pub(crate) fn tell_unreferenced(&mut self) {
+        let sets: Vec<Id> = self.all(Type::Portset).map(|(id, _)| id).collect();
+        for set in sets {
+            while let Some((server, port)) =
+                self.first(set, Waiting::Portset).zip(self.unreferenced(set))
+            {
+                let alias = self.no_longer_notify(port);
+                self.thread_mut(server).registers.set_parameter(0, alias);
+                self.complete(server, Code::Unreferenced);
+            }
+        }
     }
 
     /// A client that waits at one of the ports of the set, of the highest priority, and the port. Who has

@@ -92,6 +92,8 @@ pub enum Event {
 pub struct Seen {
     /// The threads that waited, in the order in which the kernel may have chosen among them.
     pub order: Vec<Id>,
+    /// The ports of which servers heard that they are unreferenced, in this order.
+    pub told: Vec<Id>,
     /// The call ended with [`Code::NoMemory`], at a time when memory was short.
     pub no_memory: bool,
 }
@@ -186,6 +188,7 @@ impl System {
                 }
             }
         }
+        self.tell_unreferenced();
     }
 
     /// The call in the frame of the running thread: in a foreign space an exception, else what its

@@ -104,6 +104,8 @@ pub struct Port {
     pub alias: u64,
     /// Nobody connects to it.
     pub calls_only: bool,
+    /// A server is to hear when nothing names it.
+    pub notify: bool,
     /// Where its clients are received.
     pub portset: Option<Id>,
 }
@@ -553,7 +555,10 @@ impl System {
                     (region.space, region.source, region.keeper) = (None, Source::Space, None);
                 }
                 Type::Port => self.port_mut(id).portset = None,
-                Type::Space => self.suspend_threads(id),
+                Type::Space => {
+                    self.space_mut(id).keeper = None;
+                    self.suspend_threads(id);
+                }
                 Type::Thread => {
                     self.leave(id);
                     let thread = self.thread_mut(id);

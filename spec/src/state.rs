@@ -77,7 +77,9 @@ impl System {
             }
             Body::Port(p) => {
                 let portset = (self.receiver(c, c.c)?, self.plain(p.portset));
-                let flags = if p.calls_only { port_flags::CALLS_ONLY } else { 0 };
+                let flag = |on, flag| if on { flag } else { 0 };
+                let flags = flag(p.calls_only, port_flags::CALLS_ONLY)
+                    | flag(p.notify, port_flags::NOTIFY_UNREFERENCED);
                 (vec![p.alias, flags], [portset, none, none])
             }
             Body::Space(s) => {
@@ -129,11 +131,13 @@ impl System {
             Type::Port => {
                 let [alias, flags] = self.read_words(c.space, c.b)?;
                 let portset = self.given(c, c.c, Type::Portset)?;
-                if flags & !port_flags::CALLS_ONLY != 0 {
+                if flags & !port_flags::ALL != 0 {
                     return Err(INVALID);
                 }
                 let port = self.port_mut(id);
-                (port.alias, port.portset, port.calls_only) = (alias, portset, flags != 0);
+                (port.alias, port.portset) = (alias, portset);
+                port.calls_only = flags & port_flags::CALLS_ONLY != 0;
+                port.notify = flags & port_flags::NOTIFY_UNREFERENCED != 0;
             }
             Type::Space => self.set_space(c, id)?,
             Type::Thread => self.set_thread(c, id)?,

@@ -201,7 +201,7 @@ impl System {
                 let may = |port: Id| !(connects && self.port(port).calls_only);
                 open && t.at.is_some_and(|port| self.waiting_server(port).is_none() && may(port))
             }
-            Waiting::Portset => open,
+            Waiting::Portset => open && t.at.is_some_and(|set| self.unreferenced(set).is_none()),
             Waiting::Reply => t.served_by().is_some_and(|(s, stage)| {
                 let s = self.live(Some(s), abi::Type::Thread).map(|s| self.thread(s).server);
                 s.is_some_and(|end| end.peer == Some(id) && end.stage == stage)

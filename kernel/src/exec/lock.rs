@@ -130,6 +130,7 @@ impl Kernel {
             if !self.lock.is_held_by(t) {
                 return;
             }
+            self.tell_notices();
             self.lock.holder.set(None);
             irq::late(self);
             if t.run.get() == Run::Waiting(Waiting::Interrupt) && t.interrupt.take() {

@@ -517,7 +517,11 @@ fn wait_again(
     to: &'static Thread,
     call: Call,
 ) -> Option<()> {
-    if !set.clients.is_empty() || k.sched.somebody_above(to) || !set.servers.push_last(s) {
+    if !set.clients.is_empty()
+        || set.unreferenced().is_some()
+        || k.sched.somebody_above(to)
+        || !set.servers.push_last(s)
+    {
         return None;
     }
     s.server().clear();

@@ -460,6 +460,10 @@ fn wait(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     let handle = t.ctx.parameter(0).get();
     let set = object::find::<Portset>(k, space(t)?, handle)?;
     leave_client(k, t);
+    if let Some(port) = set.unreferenced() {
+        t.ctx.parameter(0).set(port.told(k));
+        return Ok(Step::Done(Code::Unreferenced));
+    }
     while let Some(c) = set.clients.first() {
         let (Some(call), Hint::PortWait(port, errand)) = (c.call(), c.hint.get()) else {
             c.wake(k);

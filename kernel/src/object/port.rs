@@ -2,12 +2,18 @@
 //!
 //! A client that finds no server waits at the portset of its port, so that a server looks at one
 //! queue whatever the number of ports; at the port itself if that has no portset.
+//!
+//! A port counts who names it: references, and regions and spaces whose keeper it is. A server that has
+//! asked for it hears when nobody does any more (Mach's no-senders notification): the port is then in a
+//! list of its portset until a server waits there.
 
 use super::{Handles, Header, Link, NonNullLink, Object, Table, Target};
 use crate::wait::WaitQueue;
 use crate::K;
-use abi::Type;
+use abi::state::port_flags;
+use abi::{Code, Type};
 use core::cell::Cell;
+use hal::NarrowCell;
 
 /// A port.
 pub(crate) struct Port {
@@ -18,6 +24,14 @@ pub(crate) struct Port {
     pub(crate) portset: Cell<Link<Portset>>,
     /// Clients, while there is no portset.
     clients: WaitQueue,
+    /// A server is to hear when nothing names the port: see [`port_flags::NOTIFY_UNREFERENCED`].
+    pub(crate) notify: Cell<bool>,
+    /// References to this identity, and regions and spaces whose keeper it is.
+    named_by: Cell<u32>,
+    /// The portset in whose list of unreferenced ports it is.
+    listed_at: NarrowCell<Portset>,
+    next_listed: NarrowCell<Port>,
+    prev_listed: NarrowCell<Port>,
 }
 
 /// A portset.
@@ -25,6 +39,81 @@ pub(crate) struct Portset {
     head: Header,
     pub(crate) servers: WaitQueue,
     pub(crate) clients: WaitQueue,
+    /// Ports of this set of which a server is to hear that they are unreferenced, in the order in which
+    /// they became so.
+    first_unreferenced: NarrowCell<Port>,
+    last_unreferenced: NarrowCell<Port>,
+    /// In [`Notices`].
+    noticed: Cell<bool>,
+    next_noticed: NarrowCell<Portset>,
+}
+
+/// Portsets at which servers wait that have something to hear, until the end of the trap.
+pub(crate) struct Notices {
+    first: NarrowCell<Portset>,
+    /// Of which ports servers have heard, for tests that follow the order.
+    #[cfg(test)]
+    pub(crate) told: core::cell::RefCell<std::vec::Vec<&'static Port>>,
+}
+
+impl Notices {
+    pub(crate) const fn new() -> Self {
+        Notices {
+            first: NarrowCell::none(),
+            #[cfg(test)]
+            told: core::cell::RefCell::new(std::vec::Vec::new()),
+        }
+    }
+
+    fn add(&self, k: K, set: &'static Portset) {
+        if !set.noticed.replace(true) {
+            set.next_noticed.set(self.first.replace(Some(set)));
+            k.sched.raise_notices();
+        }
+    }
+
+    /// Tells the servers that wait. At the end of a trap: in the middle of a call its handler may be at
+    /// work on one of them.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn tell(&self, k: K) {
+        while let Some(set) = self.first.get() {
+            self.first.set(set.next_noticed.take());
+            set.noticed.set(false);
+            while let Some((server, port)) = set.servers.first().zip(set.unreferenced()) {
+                server.ctx.parameter(0).set(port.told(k));
+                server.complete(k, Code::Unreferenced);
+            }
+        }
+    }
+}
+
+/// What a reference names, or who a keeper is: it counts for the port that it names.
+pub(crate) struct Naming(Cell<Target>);
+
+impl Naming {
+    pub(crate) const fn new() -> Self {
+        Naming(Cell::new(Target::Null))
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self) -> Target {
+        self.0.get()
+    }
+
+    /// Names something else. Returns what it named.
+    #[inline(always)]
+    pub(crate) fn set(&self, k: K, target: Target) -> Target {
+        // The new one first, for it may be the same.
+        if let Some(port) = target.get::<Port>() {
+            port.count(k, 1);
+        }
+        let old = self.0.replace(target);
+        if let Some(port) = old.get::<Port>() {
+            port.count(k, u32::MAX);
+        }
+        old
+    }
 }
 
 impl Port {
@@ -42,14 +131,95 @@ impl Port {
         if self.portset.get() != portset {
             self.client_queue().wake_all(k);
             self.portset.set(portset);
+            self.list(k);
         }
     }
 
+    /// Its flags, of [`port_flags`].
+    pub(crate) fn flags(&self) -> u64 {
+        let flag = |on: bool, flag| if on { flag } else { 0 };
+        flag(self.calls_only.get(), port_flags::CALLS_ONLY)
+            | flag(self.notify.get(), port_flags::NOTIFY_UNREFERENCED)
+    }
+
+    pub(crate) fn set_flags(&'static self, k: K, flags: u64) {
+        self.set_calls_only(k, flags & port_flags::CALLS_ONLY != 0);
+        self.notify
+            .set(flags & port_flags::NOTIFY_UNREFERENCED != 0);
+    }
+
+    /// One more names it, or (`u32::MAX`) one less.
+    fn count(&'static self, k: K, change: u32) {
+        self.named_by.set(self.named_by.get().wrapping_add(change));
+        if self.notify.get() {
+            self.list(k);
+        }
+    }
+
+    /// Puts it into the list of unreferenced ports in which it belongs now, if it belongs in one.
+    pub(crate) fn list(&'static self, k: K) {
+        let tells = self.head.is_open() && self.notify.get() && self.named_by.get() == 0;
+        let set = self.portset().filter(|_| tells);
+        let same = match (set, self.listed_at.get()) {
+            (Some(set), Some(listed)) => core::ptr::eq(set, listed),
+            (None, None) => true,
+            _ => false,
+        };
+        if same {
+            return;
+        }
+        self.unlist();
+        let Some(set) = set else { return };
+        let last = set.last_unreferenced.replace(Some(self));
+        match last {
+            Some(last) => last.next_listed.set(Some(self)),
+            None => set.first_unreferenced.set(Some(self)),
+        }
+        self.prev_listed.set(last);
+        self.listed_at.set(Some(set));
+        if !set.servers.is_empty() {
+            k.notices.add(k, set);
+        }
+    }
+
+    fn unlist(&self) {
+        let Some(set) = self.listed_at.take() else {
+            return;
+        };
+        let (next, prev) = (self.next_listed.take(), self.prev_listed.take());
+        match prev {
+            Some(prev) => prev.next_listed.set(next),
+            None => set.first_unreferenced.set(next),
+        }
+        match next {
+            Some(next) => next.prev_listed.set(prev),
+            None => set.last_unreferenced.set(prev),
+        }
+    }
+
+    /// A server hears that it is unreferenced, and does not hear so again unless it asks again. Returns
+    /// the alias.
+    pub(crate) fn told(&'static self, _k: K) -> u64 {
+        self.notify.set(false);
+        self.unlist();
+        #[cfg(test)]
+        _k.notices.told.borrow_mut().push(self);
+        self.alias.get()
+    }
+
     /// Sets whether clients may only call it. Who waits to connect tries again, and hears `Denied`.
-    pub(crate) fn set_calls_only(&'static self, k: K, calls_only: bool) {
+    fn set_calls_only(&'static self, k: K, calls_only: bool) {
         if !self.calls_only.replace(calls_only) && calls_only {
             self.client_queue().wake_all(k);
         }
+    }
+}
+
+impl Portset {
+    /// The first port of which a server is to hear that it is unreferenced.
+    #[inline(always)]
+    pub(crate) fn unreferenced(&self) -> Option<&'static Port> {
+        self.first_unreferenced.get()
     }
 }
 
@@ -73,6 +243,11 @@ impl Object for Port {
             calls_only: Cell::new(false),
             portset: Cell::new(Link::NONE),
             clients: WaitQueue::new(),
+            notify: Cell::new(false),
+            named_by: Cell::new(0),
+            listed_at: NarrowCell::none(),
+            next_listed: NarrowCell::none(),
+            prev_listed: NarrowCell::none(),
         }
     }
     fn head(&self) -> &Header {
@@ -87,14 +262,47 @@ impl Object for Port {
     fn open(&'static self, _: K) {
         self.alias.set(0);
         self.calls_only.set(false);
+        self.notify.set(false);
         self.portset.set(Link::NONE);
     }
     fn close(&'static self, k: K) {
         self.client_queue().wake_all(k);
         self.clients.wake_all(k);
+        self.unlist();
         self.portset.set(Link::NONE);
     }
-    fn end(&'static self, _: K) {}
+    fn end(&'static self, _: K) {
+        // Who names it names nothing from now on.
+        self.named_by.set(0);
+    }
+}
+
+#[cfg(any(test, fermata_probe))]
+impl Port {
+    /// Checks the count of those who name it, and the list that it is in.
+    pub(crate) fn check(&'static self, named_by: u32) {
+        use crate::check::same;
+        assert_eq!(self.named_by.get(), named_by, "who names a port");
+        let tells = self.head.is_open() && self.notify.get() && named_by == 0;
+        let set = self.portset().filter(|_| tells);
+        assert!(
+            same(self.listed_at.get(), set),
+            "an unreferenced port in the wrong list"
+        );
+        let Some(set) = set else { return };
+        let before = match self.prev_listed.get() {
+            Some(prev) => prev.next_listed.get(),
+            None => set.first_unreferenced.get(),
+        };
+        let behind = match self.next_listed.get() {
+            Some(next) => next.prev_listed.get(),
+            None => set.last_unreferenced.get(),
+        };
+        assert!(
+            same(before, Some(self)) && same(behind, Some(self)),
+            "the links of a list of ports"
+        );
+    }
 }
 
 impl Object for Portset {
@@ -114,6 +322,10 @@ impl Object for Portset {
             head,
             servers: WaitQueue::new(),
             clients: WaitQueue::new(),
+            first_unreferenced: NarrowCell::none(),
+            last_unreferenced: NarrowCell::none(),
+            noticed: Cell::new(false),
+            next_noticed: NarrowCell::none(),
         }
     }
     fn head(&self) -> &Header {
@@ -132,5 +344,8 @@ impl Object for Portset {
     }
     fn end(&'static self, k: K) {
         self.clients.wake_all(k);
+        while let Some(port) = self.unreferenced() {
+            port.unlist();
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! References: name an object across spaces and carry the right to use it.
 
-use super::port::Port;
+use super::port::{Naming, Port};
 use super::{Handles, Header, NonNullLink, Object, Table, Target};
 use crate::K;
 use abi::Type;
@@ -9,7 +9,7 @@ use core::cell::Cell;
 /// A reference.
 pub(crate) struct Reference {
     head: Header,
-    pub(crate) target: Cell<Target>,
+    pub(crate) target: Naming,
     /// It keeps the identity of its target, which has no body.
     keeps: Cell<bool>,
 }
@@ -17,7 +17,7 @@ pub(crate) struct Reference {
 impl Reference {
     /// Points it at something else. An identity that only it kept ends.
     pub(crate) fn point(&self, k: K, target: Target) {
-        let old = self.target.replace(target);
+        let old = self.target.set(k, target);
         if self.keeps.take() {
             super::release_kept(k, old);
         }
@@ -61,7 +61,7 @@ impl Object for Reference {
     fn blank(head: Header, (): ()) -> Self {
         Reference {
             head,
-            target: Cell::new(Target::Null),
+            target: Naming::new(),
             keeps: Cell::new(false),
         }
     }
@@ -74,8 +74,8 @@ impl Object for Reference {
     fn handles(k: K) -> &'static Handles<Self> {
         &k.handles.references
     }
-    fn open(&'static self, _: K) {
-        self.target.set(Target::Null);
+    fn open(&'static self, k: K) {
+        self.target.set(k, Target::Null);
         self.keeps.set(false);
     }
     fn close(&'static self, k: K) {

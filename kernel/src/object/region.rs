@@ -2,6 +2,7 @@
 //! export physical memory.
 
 use super::mapping::Mapping;
+use super::port::Naming;
 use super::space::{Forget, Space};
 use super::{Handles, Header, Link, NonNullLink, Object, Table, Target};
 use crate::K;
@@ -28,7 +29,7 @@ pub(crate) struct Region {
     pub(crate) size: Cell<u64>,
     pub(crate) protection: Cell<u64>,
     pub(crate) space: Cell<Link<Space>>,
-    pub(crate) keeper: Cell<Target>,
+    pub(crate) keeper: Naming,
     pub(crate) importers: NarrowCell<Mapping>,
     /// In the list of regions of its space.
     pub(crate) next: NarrowCell<Region>,
@@ -112,7 +113,7 @@ impl Object for Region {
             size: Cell::new(0),
             protection: Cell::new(0),
             space: Cell::new(Link::NONE),
-            keeper: Cell::new(Target::Null),
+            keeper: Naming::new(),
             importers: NarrowCell::none(),
             next: NarrowCell::none(),
             prev: NarrowCell::none(),
@@ -127,15 +128,15 @@ impl Object for Region {
     fn handles(k: K) -> &'static Handles<Self> {
         &k.handles.regions
     }
-    fn open(&'static self, _: K) {
+    fn open(&'static self, k: K) {
         self.start.set(0);
         self.size.set(0);
         self.protection.set(0);
-        self.keeper.set(Target::Null);
+        self.keeper.set(k, Target::Null);
     }
     fn close(&'static self, k: K) {
         self.withdraw(k);
-        self.keeper.set(Target::Null);
+        self.keeper.set(k, Target::Null);
     }
     fn end(&'static self, _: K) {
         // The identity is dead already, so the mappings cannot find their way here.

@@ -2,6 +2,7 @@
 
 use super::account::Account;
 use super::mapping::Mapping;
+use super::port::Naming;
 use super::region::Region;
 use super::thread::Thread;
 use super::tree::Mappings;
@@ -30,7 +31,7 @@ pub(crate) struct Space {
     pub(crate) clock_offset: Cell<u64>,
     /// The highest priority that threads in it can be given.
     pub(crate) max_priority: Cell<u8>,
-    pub(crate) keeper: Cell<Target>,
+    pub(crate) keeper: Naming,
     pub(crate) account: NarrowCell<Account>,
     /// Granted I/O ports, (first, count); unused entries have count 0.
     pub(crate) ports: [Cell<(u16, u16)>; MAX_PORTS],
@@ -289,7 +290,7 @@ impl Object for Space {
             foreign: Cell::new(false),
             clock_offset: Cell::new(0),
             max_priority: Cell::new(0),
-            keeper: Cell::new(Target::Null),
+            keeper: Naming::new(),
             account: NarrowCell::none(),
             ports: [const { Cell::new((0, 0)) }; MAX_PORTS],
             near: core::array::from_fn(Near::none),
@@ -316,9 +317,10 @@ impl Object for Space {
         self.epoch.set(k.next_epoch());
         self.set_foreign(k, false);
         self.clock_offset.set(0);
-        self.keeper.set(Target::Null);
+        self.keeper.set(k, Target::Null);
     }
     fn close(&'static self, k: K) {
+        self.keeper.set(k, Target::Null);
         // What others see through it goes; the space itself keeps its mappings for a new body.
         let mut at = self.regions.get();
         while let Some(r) = at {

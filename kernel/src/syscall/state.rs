@@ -184,7 +184,7 @@ pub(super) fn region_set(a: Args) -> Handled {
     r.start.set(start);
     r.size.set(size);
     r.protection.set(protection);
-    r.keeper.set(keeper.map_or(Target::Null, Target::to));
+    r.keeper.set(a.k, keeper.map_or(Target::Null, Target::to));
     if let Some(space) = space {
         r.export(space);
     }
@@ -197,12 +197,7 @@ pub(super) fn region_set(a: Args) -> Handled {
 pub(super) fn port_get(a: Args) -> Handled {
     let port = object::find_body::<Port>(a.k, a.space, a.a())?;
     let portset = place(a, a.c())?;
-    let flags = if port.calls_only.get() {
-        port_flags::CALLS_ONLY
-    } else {
-        0
-    };
-    room(a, 2)?.write(&[port.alias.get(), flags]);
+    room(a, 2)?.write(&[port.alias.get(), port.flags()]);
     let set = port.portset.get();
     give(a, portset, Target::of(set));
     a.done()
@@ -212,13 +207,14 @@ pub(super) fn port_set(a: Args) -> Handled {
     let port = object::find_body::<Port>(a.k, a.space, a.a())?;
     let [alias, flags] = read(a, a.b())?;
     let portset = named::<Portset>(a, a.c())?;
-    if flags & !port_flags::CALLS_ONLY != 0 {
+    if flags & !port_flags::ALL != 0 {
         return Err(invalid());
     }
     port.alias.set(alias);
     port.attach(a.k, portset.map_or(Link::NONE, Link::to));
-    port.set_calls_only(a.k, flags & port_flags::CALLS_ONLY != 0);
+    port.set_flags(a.k, flags);
     object::opened(a.k, port.head());
+    port.list(a.k);
     a.done()
 }
 
@@ -262,7 +258,7 @@ pub(super) fn space_set(a: Args) -> Handled {
     if s.clock_offset.replace(clock_offset) != clock_offset {
         s.wake_timed(a.k);
     }
-    s.keeper.set(keeper.map_or(Target::Null, Target::to));
+    s.keeper.set(a.k, keeper.map_or(Target::Null, Target::to));
     object::opened(a.k, s.head());
     a.done()
 }

@@ -9,7 +9,7 @@ use super::conformance::{Met, Outcome};
 use super::cut::Calls;
 use super::world::*;
 use crate::object::thread::Run;
-use abi::state::{Waiting, REGISTER_WORDS, THREAD_WORDS};
+use abi::state::{port_flags, Waiting, REGISTER_WORDS, THREAD_WORDS};
 use abi::syscalls::{Param, Party};
 use abi::{
     access, boot, Call, Code, Exception, RefKind, Type, PAGE_SIZE, PRIORITIES, ROLES, TYPES,
@@ -362,12 +362,15 @@ pub(super) fn port(met: &mut Met) {
     met.is(&w, Call::PortSetState, &[port, state, dead], Code::Dead);
     w.ok(Call::PortGetState, &[port, state + 8, 0]);
     assert_eq!(w.peek(state + 8), 0, "A2: changed by a call that failed");
-    w.words(state, &[0xabcd, 2]);
+    w.words(state, &[0xabcd, port_flags::ALL + 1]);
     met.is(&w, Call::PortSetState, &[port, state, 0], Code::Invalid);
-    w.words(state, &[0xabcd, 1]);
+    w.words(state, &[0xabcd, port_flags::ALL]);
     met.is(&w, Call::PortSetState, &[port, state, 0], Code::Ok);
     met.is(&w, Call::PortGetState, &[port, state + 8, 0], Code::Ok);
-    assert_eq!([w.peek(state + 8), w.peek(state + 16)], [0xabcd, 1]);
+    assert_eq!(
+        [w.peek(state + 8), w.peek(state + 16)],
+        [0xabcd, port_flags::ALL]
+    );
 }
 
 pub(super) fn space(met: &mut Met) {

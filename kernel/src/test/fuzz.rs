@@ -380,6 +380,7 @@ impl Generator {
             Call::ServerWaitReceive,
             Call::ServerWaitReceiveShort,
             Call::ServerWaitReceiveUntil,
+            Call::ServerWaitReceiveShortUntil,
             Call::ServerWait,
         ];
         let client = [
@@ -584,7 +585,7 @@ impl Generator {
             Type::Mutex => vec![self.random.below(9) / 4],
             Type::Cond | Type::Portset => Vec::new(),
             Type::Port => {
-                let flags = self.random.one_of(&[0, 0, 0, 0, 0, 0, 0, 0, 1, 2]);
+                let flags = self.random.one_of(&[0, 0, 0, 0, 0, 0, 1, 2, 2, 2, 3, 4]);
                 vec![self.random.below(1000), flags]
             }
             Type::Reference => vec![self.random.below(13)],

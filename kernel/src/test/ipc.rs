@@ -402,15 +402,29 @@ pub(super) fn server(met: &mut Met, call: Call) {
             s.start(s.talker(40, 1), 9);
         }
     });
-    if call == Call::ServerWaitReceiveUntil {
-        let s = Stand::new();
-        let wait = [(A0, s.set), (A7, 0), (A9, 0), (A10, 0), (A11, 1 << 40)];
-        let p = Program::new().call(call, &wait).keep(s.out, RESULT);
-        s.start(p.end(), 10);
-        s.w.run();
-        met.returned(call, s.code(), Code::TimedOut);
-        assert!(hal::now() >= 1 << 40, "A7: too early");
+    if p.has(Plan::UNTIL) {
+        times_out(met, call, |_| Program::new());
     }
+}
+
+/// A call with a wait until a deadline at which nobody comes, after what comes before it.
+fn times_out(met: &mut Met, call: Call, before: impl Fn(&Stand) -> Program) {
+    let s = Stand::new();
+    let wait = [
+        (A0, s.set),
+        (A2, 0),
+        (A4, 0),
+        (A5, 0),
+        (A7, 0),
+        (A9, 0),
+        (A10, 0),
+        (A11, 1 << 40),
+    ];
+    let p = before(&s).call(call, &wait).keep(s.out, RESULT);
+    s.start(p.end(), 10);
+    s.w.run();
+    met.returned(call, s.code(), Code::TimedOut);
+    assert!(hal::now() >= 1 << 40, "A7: too early");
 }
 
 fn release(met: &mut Met) {
@@ -434,6 +448,31 @@ fn release(met: &mut Met) {
 /// What a call with a wait returns for requests that are no connections. `start` starts its thread.
 fn waits(met: &mut Met, call: Call, start: &dyn Fn(&Stand)) {
     let p = plan(call);
+    if p.has(Plan::WAIT) {
+        // Whether nothing names the port when the server comes, or while it waits. Before the wait of a call
+        // of several stages there is another one, which would hear of it.
+        for early in [p.first() == Some(Plan::WAIT), false] {
+            let s = Stand::new();
+            let (port, reference) = s.w.port(s.set, 99);
+            let state = s.w.page();
+            let set = s.w.reference(Call::PortsetReference, s.set);
+            s.w.words(state, &[99, abi::state::port_flags::NOTIFY_UNREFERENCED]);
+            s.w.ok(Call::PortSetState, &[port, state, set]);
+            if early {
+                s.w.ok(Call::ReferenceDestroy, &[reference, 0]);
+            }
+            start(&s);
+            s.w.run();
+            if !early {
+                assert_ne!(s.code(), Code::Unreferenced, "{}: too early", call.name());
+                s.w.ok(Call::ReferenceDestroy, &[reference, 0]);
+                s.w.run();
+            }
+            met.returned(call, s.code(), Code::Unreferenced);
+            s.w.ok(Call::PortGetState, &[port, state, 0]);
+            assert_eq!(s.w.peek(state + 8), 0, "{}: once", call.name());
+        }
+    }
     if p.has(Plan::WAIT) && p.has(Plan::RECEIVE) {
         for code in [Code::Call, Code::Fault, Code::Exception] {
             let s = Stand::new();
@@ -593,6 +632,9 @@ pub(super) fn idempotent(met: &mut Met, call: Call) {
         waits(met, call, &|s| {
             s.start(s.test(call_held(s), call, ROOM).end(), 10);
         });
+        if p.has(Plan::UNTIL) {
+            times_out(met, call, call_held);
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 use super::world::World;
 use crate::ipc::PortWait;
 use crate::object::account::Account;
+use crate::object::port::Port;
 use crate::object::region::Source;
 use crate::object::thread::{End, Hint, PendingFault, Run, Thread};
 use crate::object::{self, Header, Link, Object, Phase, Target};
@@ -189,6 +190,7 @@ fn import(w: &World, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
                 Body::Port(model::Port {
                     alias: p.alias.get(),
                     calls_only: p.calls_only.get(),
+                    notify: p.notify.get(),
                     portset,
                 })
             }
@@ -326,31 +328,42 @@ impl<'w> Lockstep<'w> {
         let ended = before.ctx.pc().get() == pc.wrapping_add(abi::ROLES.call_bytes);
         let no_memory = ended && before.ctx.call().get() & 0xff == abi::Code::NoMemory as u64;
         let no_memory = self.short && no_memory;
+        let told = self.told();
+        let seen = |order| Seen {
+            order,
+            no_memory,
+            told: told.clone(),
+        };
         let order = self.moved();
         if !self.may_choose() {
-            return self.explain(event, Seen { order, no_memory });
+            return self.explain(event, seen(order));
         }
         // In which order they were chosen, cannot always be seen. Some order must explain what came
         // out.
         let spec = self.spec.clone();
-        let first = self.explain(
-            event,
-            Seen {
-                order: order.clone(),
-                no_memory,
-            },
-        );
+        let first = self.explain(event, seen(order.clone()));
         if first.is_ok() {
             return first;
         }
         for order in orders(&order) {
             self.spec = spec.clone();
             self.pairs.retain(|id, _| spec.objects.contains_key(id));
-            if self.explain(event, Seen { order, no_memory }).is_ok() {
+            if self.explain(event, seen(order)).is_ok() {
                 return Ok(());
             }
         }
         first
+    }
+
+    /// Of which ports servers have heard in this step that nothing names them.
+    fn told(&self) -> Vec<Id> {
+        let told = self.w.k.notices.told.take();
+        let id = |port: &'static Port| {
+            let is = |target: &Target| target.get::<Port>().is_some_and(|p| core::ptr::eq(p, port));
+            let found = self.pairs.iter().find(|(_, target)| is(target));
+            found.map(|(&id, _)| id)
+        };
+        told.into_iter().filter_map(id).collect()
     }
 
     /// Whether several of the same priority wait for the same thing, or may in the course of the next
@@ -580,6 +593,7 @@ impl<'w> Lockstep<'w> {
                 let p = p.link().get().ok_or("gone")?;
                 same("alias", p.alias.get(), model.alias)?;
                 same("calls only", p.calls_only.get(), model.calls_only)?;
+                same("notify", p.notify.get(), model.notify)?;
                 same("portset", at(p.portset.get()), self.lives(model.portset))
             }
             (Body::Space(model), Target::Space(s)) => {

@@ -159,7 +159,7 @@ impl Key<'_> {
                 self.link(r.keeper);
             }
             Body::Port(p) => {
-                self.words.extend([p.alias, u64::from(p.calls_only)]);
+                self.words.extend([p.alias, u64::from(p.calls_only), u64::from(p.notify)]);
                 self.link(p.portset);
             }
             Body::Space(s) => {

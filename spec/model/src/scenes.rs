@@ -35,7 +35,7 @@ pub fn manager() -> Scene {
     let mutex = b.their("mutex", Body::Mutex(Mutex::default()));
     let set = b.their("set", Body::Portset);
     let port =
-        b.their("port", Body::Port(Port { alias: 1, portset: Some(set), calls_only: false }));
+        b.their("port", Body::Port(Port { alias: 1, portset: Some(set), ..Port::default() }));
     let n0 = b.their_reference("n0", None);
     let n1 = b.their_reference("n1", None);
     b.their_room("room");
@@ -54,11 +54,11 @@ pub fn exception() -> Scene {
     let keeper_set = b.our("keeper's set", Body::Portset);
     let service_set = b.their("set", Body::Portset);
     let service =
-        b.inside(Body::Port(Port { alias: 1, portset: Some(service_set), calls_only: false }));
+        b.inside(Body::Port(Port { alias: 1, portset: Some(service_set), ..Port::default() }));
     let service = b.our_reference("service", service);
     debug_assert_eq!((b.handle(keeper_set), service), (OUR_SET, SERVICE));
     let port =
-        b.inside(Body::Port(Port { alias: 2, portset: Some(keeper_set), calls_only: false }));
+        b.inside(Body::Port(Port { alias: 2, portset: Some(keeper_set), ..Port::default() }));
     b.keep_ours(port);
     let keeper = b.honest("keeper", KEEPER, false);
     let victim = b.honest("victim", VICTIM, true);

@@ -44,12 +44,13 @@ const fn references(ty: Type) -> usize {
 /// How many words a state has, and which of them the setting ignores.
 const fn words(ty: Type) -> (usize, &'static [usize]) {
     match ty {
-        Type::Mutex | Type::Port | Type::Reference => (1, &[]),
+        Type::Mutex | Type::Reference => (1, &[]),
+        Type::Port => (2, &[]),
         Type::Cond | Type::Portset => (0, &[]),
         Type::Region => (3, &[]),
         Type::Mapping => (4, &[]),
         // What is in use.
-        Type::Space => (4, &[2]),
+        Type::Space => (5, &[2]),
         // What it waits for.
         Type::Thread => (WORDS, &[THREAD_WORDS - 3, THREAD_WORDS - 2]),
     }
@@ -180,6 +181,20 @@ impl Parts {
             let peer = ended && n == 1;
             if !null && !peer && !was.same_as(is) {
                 crate::fail!("reference {n} of a {} is another now", self.ty.name());
+            }
+        }
+        self.let_go(self.ty == Type::Port)?;
+        again.let_go(false)
+    }
+
+    /// Names ports no more: a server may be waiting to hear that nobody does.
+    fn let_go(&self, of_identity: bool) -> Result<(), Failure> {
+        let identity = of_identity.then_some(&self.identity);
+        let references = self.references.iter().take(references(self.ty));
+        for reference in references.chain(identity) {
+            let at = reference.at();
+            if at.kind() == abi::RefKind::Port {
+                at.clear().must("clear")?;
             }
         }
         Ok(())

@@ -40,6 +40,8 @@ pub enum Prop {
     Vacant(usize, Type),
     /// The client has a reference to the server's port.
     Service,
+    /// The client's reference is the only one to the server's port, and servers are to hear when it goes.
+    Alone,
     /// References that are sent and received.
     Messages,
     /// The other victim has lost its body.
@@ -918,6 +920,26 @@ pub fn keep_main(plays: &mut Vec<Play>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The client destroys its reference to the port, which is the last one: the server hears of it.
+fn unreferenced(call: Call, plays: &mut Vec<Play>) {
+    let reference = Stage::reference(CLIENT, Type::Port);
+    let mut play = Play::new(call, "unreferenced")
+        .prop(Prop::Service)
+        .prop(Prop::Messages)
+        .prop(Prop::Alone)
+        .step(SERVER, ipc(call, SERVER), plan(call).has(Plan::UNTIL))
+        .step(
+            CLIENT,
+            registers(Call::ReferenceDestroy, [reference, 0, 0, 0, 0]),
+            false,
+        );
+    play.used = pages(call, SERVER) | Page::Handles.bit(CLIENT);
+    play.acts = vec![Act::Start(SERVER), Act::Start(CLIENT)];
+    let mut before = play.clone().named("before");
+    before.acts.reverse();
+    plays.extend([play, before]);
+}
+
 /// What the plays leave out: rows of the table, and reasons for which their calls wait or fault.
 #[must_use]
 pub fn missing(plays: &[Play]) -> Vec<String> {
@@ -1206,6 +1228,9 @@ fn of_ipc(call: Call, plays: &mut Vec<Play>) {
     }
     gone.acts.push(Act::Kill(that));
     plays.push(gone);
+    if stages.first() == Some(Plan::WAIT) {
+        unreferenced(call, plays);
+    }
     wrong_buffers(call, &play, plays);
     wrong_stages(call, &play, plays);
     if stages.has(Plan::UNTIL) {

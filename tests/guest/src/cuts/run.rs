@@ -9,7 +9,7 @@ use super::stage::{
     SERVER,
 };
 use crate::harness::{ok, Failure, Must};
-use abi::state::THREAD_WORDS;
+use abi::state::{port_flags, PortState, THREAD_WORDS};
 use abi::{Call, Code, Type, PAGE_SIZE};
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -443,6 +443,22 @@ impl Runner {
                     .slot(CLIENT, Page::Handles, 16 + Type::Port as u64);
                 let port = slot(&self.stage, SERVER, Type::Port);
                 ok(on(Type::Port, REFERENCE, [port, reference, 0, 0, 0])).must("a reference")
+            }
+            Prop::Alone => {
+                let port = slot(&self.stage, SERVER, Type::Port);
+                let reference = |ty: Type| {
+                    let number = REFERENCES + ty as u64;
+                    self.stage.slot(SERVER, Page::Handles, number)
+                };
+                let state = PortState {
+                    alias: 77,
+                    flags: port_flags::NOTIFY_UNREFERENCED,
+                };
+                ok(sys::port_set_state(port, &state, reference(Type::Portset)))
+                    .must("a port's state")?;
+                let own = reference(Type::Port);
+                self.without.push(own);
+                ok(sys::reference_destroy(own, 0)).must("destroy")
             }
             Prop::Messages => {
                 for side in [CLIENT, SERVER] {
