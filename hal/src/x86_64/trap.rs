@@ -267,11 +267,49 @@ macro_rules! to_user {
     };
 }
 
+/// `naked_asm!` with the names that both ways into the kernel use: where the registers lie in a context,
+/// which context is the current one, and which stack is whose.
+macro_rules! entry_asm {
+    ($($code_and_operands:tt)*) => {
+        naked_asm!(
+            $($code_and_operands)*
+            cpu = sym CPU,
+            current = const offset_of!(Cpu, current),
+            rax = const offset_of!(Context, frame.rax),
+            rbx = const offset_of!(Context, frame.rbx),
+            rcx = const offset_of!(Context, frame.rcx),
+            rdx = const offset_of!(Context, frame.rdx),
+            rsi = const offset_of!(Context, frame.rsi),
+            rdi = const offset_of!(Context, frame.rdi),
+            rbp = const offset_of!(Context, frame.rbp),
+            rsp = const offset_of!(Context, frame.rsp),
+            r8 = const offset_of!(Context, frame.r8),
+            r9 = const offset_of!(Context, frame.r9),
+            r10 = const offset_of!(Context, frame.r10),
+            r11 = const offset_of!(Context, frame.r11),
+            r12 = const offset_of!(Context, frame.r12),
+            r13 = const offset_of!(Context, frame.r13),
+            r14 = const offset_of!(Context, frame.r14),
+            r15 = const offset_of!(Context, frame.r15),
+            rip = const offset_of!(Context, frame.rip),
+            rflags = const offset_of!(Context, flags),
+            fs_base = const offset_of!(Context, frame.fs_base),
+            gs_base = const offset_of!(Context, frame.gs_base),
+            needs = const offset_of!(Context, needs),
+            stack_top = const stack::TOP,
+            cpu_stack = sym CPU_STACK,
+            cpu_stack_end = const CPU_STACK_END,
+            own_stacks = const OWN_STACKS as u8,
+            from_user = sym from_user,
+        )
+    };
+}
+
 /// From `syscall`, which has left the return address in `rcx` and the flags in `r11`; and the way
 /// out, for all.
 #[unsafe(naked)]
 unsafe extern "C" fn syscall_entry() {
-    naked_asm!(
+    entry_asm!(
         "mov [rip + {cpu} + {user_rsp}], rsp",
         "mov rsp, [rip + {cpu} + {current}]",
         "mov [rsp + {rax}], rax",
@@ -397,47 +435,19 @@ unsafe extern "C" fn syscall_entry() {
         "xor edx, edx",
         "call {from_user}",
         "jmp hal_resume",
-        cpu = sym CPU,
         user_rsp = const offset_of!(Cpu, user_rsp),
         kernel = const offset_of!(Cpu, kernel),
         syscall = const offset_of!(Cpu, syscall),
-        current = const offset_of!(Cpu, current),
         plain = const offset_of!(Cpu, plain),
         has_fpu = const HAS_FPU,
         loaded = const LOADED,
         switch_fpu = sym switch_fpu,
         ports = const PORTS_SHIFT,
-        own_stacks = const OWN_STACKS as u8,
-        rax = const offset_of!(Context, frame.rax),
-        rbx = const offset_of!(Context, frame.rbx),
-        rcx = const offset_of!(Context, frame.rcx),
-        rdx = const offset_of!(Context, frame.rdx),
-        rsi = const offset_of!(Context, frame.rsi),
-        rdi = const offset_of!(Context, frame.rdi),
-        rbp = const offset_of!(Context, frame.rbp),
-        rsp = const offset_of!(Context, frame.rsp),
-        r8 = const offset_of!(Context, frame.r8),
-        r9 = const offset_of!(Context, frame.r9),
-        r10 = const offset_of!(Context, frame.r10),
-        r11 = const offset_of!(Context, frame.r11),
-        r12 = const offset_of!(Context, frame.r12),
-        r13 = const offset_of!(Context, frame.r13),
-        r14 = const offset_of!(Context, frame.r14),
-        r15 = const offset_of!(Context, frame.r15),
-        rip = const offset_of!(Context, frame.rip),
-        rflags = const offset_of!(Context, flags),
-        fs_base = const offset_of!(Context, frame.fs_base),
-        gs_base = const offset_of!(Context, frame.gs_base),
-        needs = const offset_of!(Context, needs),
         full = const FULL,
-        stack_top = const stack::TOP,
-        cpu_stack = sym CPU_STACK,
-        cpu_stack_end = const CPU_STACK_END,
         activation = const stack::ACTIVATION,
         user_data = const USER_DATA,
         user_code = const USER_CODE,
         protection = const PROTECTION,
-        from_user = sym from_user,
         change_ports = sym change_ports,
     )
 }
@@ -452,7 +462,7 @@ extern "C" fn change_ports(context: &'static Context) -> &'static Context {
 /// pushes: `rip cs rflags rsp ss`.
 #[unsafe(naked)]
 unsafe extern "C" fn common() {
-    naked_asm!(
+    entry_asm!(
         "test byte ptr [rsp + 24], 3",
         "jz 2f",
         "push rax",
@@ -530,34 +540,6 @@ unsafe extern "C" fn common() {
         optimistic = const OPTIMISTIC,
         open = const FLAG | 2,
         handle_now = sym handle_now,
-        cpu = sym CPU,
-        current = const offset_of!(Cpu, current),
-        rax = const offset_of!(Context, frame.rax),
-        rbx = const offset_of!(Context, frame.rbx),
-        rcx = const offset_of!(Context, frame.rcx),
-        rdx = const offset_of!(Context, frame.rdx),
-        rsi = const offset_of!(Context, frame.rsi),
-        rdi = const offset_of!(Context, frame.rdi),
-        rbp = const offset_of!(Context, frame.rbp),
-        rsp = const offset_of!(Context, frame.rsp),
-        r8 = const offset_of!(Context, frame.r8),
-        r9 = const offset_of!(Context, frame.r9),
-        r10 = const offset_of!(Context, frame.r10),
-        r11 = const offset_of!(Context, frame.r11),
-        r12 = const offset_of!(Context, frame.r12),
-        r13 = const offset_of!(Context, frame.r13),
-        r14 = const offset_of!(Context, frame.r14),
-        r15 = const offset_of!(Context, frame.r15),
-        rip = const offset_of!(Context, frame.rip),
-        rflags = const offset_of!(Context, flags),
-        fs_base = const offset_of!(Context, frame.fs_base),
-        gs_base = const offset_of!(Context, frame.gs_base),
-        needs = const offset_of!(Context, needs),
-        stack_top = const stack::TOP,
-        cpu_stack = sym CPU_STACK,
-        cpu_stack_end = const CPU_STACK_END,
-        own_stacks = const OWN_STACKS as u8,
-        from_user = sym from_user,
         from_kernel = sym from_kernel,
         resume = sym hal_resume,
     )
