@@ -46,7 +46,7 @@ pub const READ: u64 = 2;
 pub const SITE: u64 = 3;
 
 /// Argument 2: check the kernel's structures at every that many exits (0: never). Argument 3: bits of
-/// [`GENERAL_WAY`].
+/// [`GENERAL_PATH`].
 pub const SET: u64 = 4;
 
 /// Forgets all sites.
@@ -58,8 +58,8 @@ pub const CENSUS: u64 = 6;
 /// The line that is argument 2 is raised, as if by a device.
 pub const RAISE: u64 = 8;
 
-/// Calls take no short way.
-pub const GENERAL_WAY: u64 = 1;
+/// Calls take no fast path.
+pub const GENERAL_PATH: u64 = 1;
 
 /// Places in the table of sites.
 pub const SITES: u64 = 1024;

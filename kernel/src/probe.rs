@@ -277,7 +277,7 @@ pub(crate) fn moved(bytes: u64, saved: bool) {
     }
 }
 
-/// Whether calls may take the short way.
+/// Whether calls may take fast paths.
 #[inline(always)]
 pub(crate) fn short_way() -> bool {
     !CONFIG.probe || !GENERAL.load(Relaxed)
@@ -366,7 +366,7 @@ pub(crate) fn fresh() {
     STATES.iter().for_each(|state| state.set(0));
 }
 
-/// Sets how often everything is checked, and whether calls may take short ways.
+/// Sets how often everything is checked, and whether calls may take fast paths.
 pub(crate) fn set(period: u64, general: bool) {
     PERIOD.set(period);
     GENERAL.store(general, Relaxed);

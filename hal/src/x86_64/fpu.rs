@@ -10,7 +10,7 @@
 //! While CR0.TS is clear, and only then, there is an *owner*, whose registers are in the processor and
 //! whose memory is stale. It is the context that ran last, as `Cpu::current` says. [`LOADED`] says the same in
 //! [`Cpu::plain`](super::Cpu). That word then differs from what any context needs, so that the exit code cannot
-//! take the short way to another one.
+//! take the fast path to another one.
 
 use super::instructions::{clts, stts};
 use super::{Global, CPU};

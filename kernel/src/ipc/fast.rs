@@ -1,4 +1,4 @@
-//! The short way of an RPC whose message fits into registers, or lies on one page.
+//! The fast path of an RPC whose message fits into registers, or lies on one page.
 //!
 //! What `ipc` does in general is done here for the case that nearly every call is: no references,
 //! a message in one piece, the other end waits for just this, and nobody more important is ready.

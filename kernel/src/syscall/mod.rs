@@ -219,7 +219,7 @@ handlers! { a:
     ServerRelease => ipc::release(a.t),
 }
 
-/// A table of short ways: of calls whose first argument is a handle that was found before. With anything
+/// A table of fast paths: of calls whose first argument is a handle that was found before. With anything
 /// else they go on as what the first table has: what a handler saves for calls that it seldom makes is then
 /// saved only there.
 macro_rules! short_ways {

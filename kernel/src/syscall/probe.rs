@@ -2,7 +2,7 @@
 
 use super::{authority, Args};
 use crate::{probe, Handled, Stop};
-use abi::probe::{ARM, CENSUS, FORGET, FRESH, GENERAL_WAY, RAISE, READ, SET, SITE};
+use abi::probe::{ARM, CENSUS, FORGET, FRESH, GENERAL_PATH, RAISE, READ, SET, SITE};
 use abi::Code;
 
 pub(super) fn control(a: Args) -> Handled {
@@ -17,7 +17,7 @@ pub(super) fn control(a: Args) -> Handled {
             tell(a, probe::passed(argument));
         }
         FRESH => probe::fresh(),
-        SET => probe::set(argument, more & GENERAL_WAY != 0),
+        SET => probe::set(argument, more & GENERAL_PATH != 0),
         FORGET => probe::forget(),
         RAISE => crate::irq::device(a.k, argument as u8),
         CENSUS => {

@@ -23,6 +23,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "README.md",
             "examples/README.md",
             "user/README.md",
+            "docs/glossary.md",
             "CAVEATS.md",
             "CHANGES.md",
         ],
@@ -40,13 +41,24 @@ const PARTS: &[(&str, &[&str])] = &[
             "user/process/README.md",
         ],
     ),
-    ("Services", &["servers/README.md", "servers"]),
+    (
+        "Services",
+        &[
+            "docs/services.md",
+            "user/interface/README.md",
+            "servers/README.md",
+            "servers",
+        ],
+    ),
     ("API reference", &["docs/api/README.md", "docs/api"]),
     (
         "Proof",
         &[
             "docs/proof.md",
+            "docs/model.md",
+            "docs/security.md",
             "spec/README.md",
+            "spec/model/README.md",
             "docs/soundness.md",
             "tests/README.md",
             "tests/guest/README.md",
@@ -69,7 +81,7 @@ const PARTS: &[(&str, &[&str])] = &[
 
 /// Rooms whose rustdoc is in the book: those that build on the host, and those that do not.
 const ON_HOST: &[&str] = &["abi", "hal", "kernel", "spec"];
-const IN_GUEST: &[&str] = &["user/rt", "user/proto", "user/process"];
+const IN_GUEST: &[&str] = &["user/rt", "user/interface", "user/proto", "user/process"];
 
 const STYLE: &str = "\
 body{margin:0;font:16px/1.5 system-ui,sans-serif;color:#222;background:#fff;display:flex}\
@@ -429,6 +441,23 @@ fn save(path: &Path, text: &str) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_glossary_is_in_order_and_its_rooms_exist() {
+        let project = Project::find().expect("the checkout");
+        let text = std::fs::read_to_string(project.root.join("docs/glossary.md"));
+        let text = text.expect("the glossary");
+        let rows: Vec<&str> = text.lines().filter(|l| l.starts_with("| **")).collect();
+        assert!(rows.len() > 50, "{} terms", rows.len());
+        assert!(rows.is_sorted_by_key(|row| row.split("**").nth(1).map(str::to_lowercase)));
+        for row in rows {
+            let rooms = row.trim_end_matches(" |").rsplit(" | ").next();
+            let rooms = rooms.expect("three columns").split('`');
+            for room in rooms.skip(1).step_by(2).filter(|room| room.contains('/')) {
+                assert!(project.root.join(room).exists(), "{room} in {row}");
+            }
+        }
+    }
 
     #[test]
     fn links_lead_into_the_book() {

@@ -113,7 +113,7 @@ pub struct Play {
     pub absent: u32,
     /// The server may see a request twice (rule A8): what it saw does not count.
     pub twice: bool,
-    /// No short ways.
+    /// No fast paths.
     pub general: bool,
 }
 
@@ -628,7 +628,7 @@ fn excepted(step: Play, foreign: bool, length: u64, plays: &mut Vec<Play>) {
     };
     let steps = [on_a_page, released];
     let mut straight = with(
-        "released, on a page, the short way",
+        "released, on a page, the fast path",
         &steps,
         &[server, client],
     );
@@ -665,7 +665,7 @@ fn excepted(step: Play, foreign: bool, length: u64, plays: &mut Vec<Play>) {
     );
 }
 
-/// The same with a keeper that receives and answers in registers: by the short way and the general one.
+/// The same with a keeper that receives and answers in registers: by the fast path and the general one.
 fn excepted_short(play: &Play, length: u64) -> [Play; 2] {
     let handle = Stage::handle(SERVER, Page::Handles, Type::Portset as u64);
     let with = |call: Call, rax: u64| IpcRegs {
@@ -696,9 +696,9 @@ fn excepted_short(play: &Play, length: u64) -> [Play; 2] {
         ];
         play.general = general;
         play.named(if general {
-            "the general way"
+            "the general path"
         } else {
-            "the short way"
+            "the fast path"
         })
     })
 }
@@ -730,7 +730,7 @@ fn of_instructions(plays: &mut Vec<Play>) {
         play.used = Page::State.bit(CLIENT);
         play.clone().absences(plays);
         play.absent = play.used;
-        let mut straight = play.clone().named("absent, the short way");
+        let mut straight = play.clone().named("absent, the fast path");
         straight.general = false;
         plays.push(straight);
         faulted(&play, plays);
@@ -793,14 +793,14 @@ fn of_any(call: Call, plays: &mut Vec<Play>) {
         excepted(play.clone(), false, 2, &mut all);
         // Everything that can happen to an exception happens to one call; to the others the plain case.
         let whole = call == Call::MutexLock || call == Call::Call;
-        let plain = |p: &Play| p.name == name || p.name.ends_with("the short way");
+        let plain = |p: &Play| p.name == name || p.name.ends_with("the fast path");
         all.retain(|p| whole || plain(p));
         plays.extend(all);
         plays.push(play.named("no keeper"));
     }
 }
 
-/// The server answers every request that comes, in registers or on one page: the short way.
+/// The server answers every request that comes, in registers or on one page: the fast path.
 fn service(call: Call, general: bool) -> Play {
     let idempotent = plan(call).has(Plan::CALL) || plan(call).has(Plan::REPLY);
     let short = plan(call).has(Plan::SHORT);
@@ -823,7 +823,7 @@ fn service(call: Call, general: bool) -> Play {
         ),
     };
     let strip = |mut r: IpcRegs| {
-        // References and lists keep a message from the short way, and a second page.
+        // References and lists keep a message from the fast path, and a second page.
         if short {
             r.r15 = 0;
         } else {
@@ -858,9 +858,9 @@ fn service(call: Call, general: bool) -> Play {
     play.general = general;
     play.acts = vec![Act::Start(SERVER), Act::Start(CLIENT)];
     play.named(if general {
-        "the general way"
+        "the general path"
     } else {
-        "the short way"
+        "the fast path"
     })
 }
 
@@ -888,26 +888,26 @@ const AT_INSTANTS: &[(&str, &str)] = &[
     ("thread_wait_interrupt", "device"),
     (
         "client_connect_send_over_receive_short",
-        "in registers, the short way",
+        "in registers, the fast path",
     ),
     (
         "client_connect_send_over_receive_short",
-        "in registers, the general way",
+        "in registers, the general path",
     ),
-    ("call_short", "in registers, the short way"),
+    ("call_short", "in registers, the fast path"),
     ("client_send", "partner first"),
     ("client_receive", ""),
     ("server_wait_receive", "partner first"),
     ("server_ack_send_wait_receive", ""),
     (
         "client_connect_send_over_receive",
-        "on a page, the short way",
+        "on a page, the fast path",
     ),
-    ("call", "on a page, the general way"),
+    ("call", "on a page, the general path"),
     ("thread_self", "foreign"),
     ("instruction", "ud2"),
-    ("instruction", "ud2, keeper in registers, the short way"),
-    ("instruction", "read, absent, the short way"),
+    ("instruction", "ud2, keeper in registers, the fast path"),
+    ("instruction", "read, absent, the fast path"),
 ];
 
 /// Those of [`AT_INSTANTS`] alone. All of these must exist.

@@ -1,7 +1,7 @@
 //! The probe of the kernel, from the side of who drives it; see [`abi::probe`].
 
 use abi::probe::{
-    ARM, CALL, CENSUS, FORGET, FRESH, GENERAL_WAY, LINE, RAISE, READ, SET, SITE, SITES, SWEEP,
+    ARM, CALL, CENSUS, FORGET, FRESH, GENERAL_PATH, LINE, RAISE, READ, SET, SITE, SITES, SWEEP,
     WATCHED,
 };
 use abi::Code;
@@ -124,10 +124,10 @@ impl Probe {
         self.call(FORGET, 0, 0);
     }
 
-    /// Has the kernel check its structures at every `period`th exit, and lets calls take short ways
+    /// Has the kernel check its structures at every `period`th exit, and lets calls take fast paths
     /// or not.
     pub fn set(self, period: u64, general: bool) {
-        self.call(SET, period, if general { GENERAL_WAY } else { 0 });
+        self.call(SET, period, if general { GENERAL_PATH } else { 0 });
     }
 
     /// A device raises its line.
