@@ -21,7 +21,7 @@ pub struct Context {
     /// Not for the kernel to write: see [`Context::set_registers`]. All that are defined are in this half.
     pub(crate) flags: Cell<u32>,
     pub(crate) needs: Needs,
-    /// What others call the thread. The machine does nothing with it.
+    /// The thread's tag ([`abi::state::ThreadState`]). The machine does nothing with it.
     pub tag: Cell<u64>,
     pub(crate) stack: [OnStack; machine::OWN_STACKS as usize],
 }
@@ -74,8 +74,8 @@ pub(crate) struct OnStack {
     pub(crate) activation: Cell<u64>,
 }
 
-/// What the way out must do for a context. The exit code reads it as one word; the parts are set by
-/// different parties, which may interrupt one another.
+/// What the exit code must do for a context. It reads all of it as one word; the parts are set in different
+/// places, which may interrupt one another.
 #[repr(C, align(4))]
 pub(crate) struct Needs {
     /// 1: every register must be restored, which makes it 0 again. 0: the thread is in user mode or in a

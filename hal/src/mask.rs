@@ -40,9 +40,9 @@ pub const IRQ: Irq = if cfg!(fermata_irq = "optimistic") {
     Irq::Hardware
 };
 
-/// What a section of the core masks by where masking is by hardware ([`core_section`]). In a kernel that is
-/// used, that is the flag; the others are there to be measured (Stodolsky et al., Table 3), each in a kernel
-/// whose only interrupts are those that it masks.
+/// How [`core_section`] masks interrupts where masking is by hardware. Ordinary kernels use the flag; the
+/// others exist to be measured (Stodolsky et al., Table 3), each in a kernel that has no interrupts but those
+/// that it masks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MaskMethod {
     /// The interrupt flag.
@@ -113,15 +113,15 @@ pub fn raise(level: Level) -> Level {
     machine::mask_raise(level)
 }
 
-/// Masks interrupts of `previous` and below, and no others. Those that were held back, and are not any
-/// more, are handled before this returns.
+/// Masks interrupts of `previous` and below, and no others. Interrupts that were held back and are no longer
+/// masked are handled before this returns.
 #[inline(always)]
 pub fn restore(previous: Level) {
     machine::mask_restore(previous);
 }
 
-/// Runs `section` with everything masked, from a place where nothing is or everything. No thread goes on
-/// with another inside.
+/// Runs `section` with everything masked. Called where either nothing or everything is masked; `section` must
+/// not switch threads.
 #[inline(always)]
 pub fn core_section<R>(section: impl FnOnce() -> R) -> R {
     if IRQ == Irq::Optimistic || matches!(METHOD, MaskMethod::Flag) {
@@ -133,8 +133,8 @@ pub fn core_section<R>(section: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs `section` as [`core_section`] does, and has everything masked afterwards in the way that the kernel
-/// is left: what comes next is the way out.
+/// Runs `section` as [`core_section`] does, and leaves everything masked, by the flag: for the last section
+/// before the kernel is left.
 #[inline(always)]
 pub fn last_section<R>(section: impl FnOnce() -> R) -> R {
     if IRQ == Irq::Optimistic || matches!(METHOD, MaskMethod::Flag) {

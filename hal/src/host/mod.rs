@@ -120,7 +120,7 @@ pub fn holds(pfn: Pfn, bytes: &[u8]) -> bool {
     with(|m| m.frame(pfn, 0, bytes.len()) == bytes)
 }
 
-/// How much kernel memory there is, from now on.
+/// Sets how much kernel memory there is.
 pub fn set_pool(bytes: u64) {
     with(|m| m.pool_total = bytes);
 }
@@ -573,7 +573,7 @@ pub fn set_timer(deadline: u64) {
     with(|m| m.deadline = deadline);
 }
 
-/// Farther than this into the future time does not jump: a deadline beyond it never comes.
+/// Time jumps at most this far into the future: a later deadline never comes.
 const HORIZON: u64 = 1 << 62;
 
 /// Delivers what is pending to [`Kernel::interrupt`]; if that is nothing, time jumps to the
@@ -618,7 +618,7 @@ pub(crate) fn mask_restore(previous: Level) {
     with(|m| m.level = previous);
 }
 
-/// All ways are one here.
+/// The simulated machine has one way of masking.
 pub(crate) fn begin_section(_: MaskMethod) -> u64 {
     mask_raise(Level::All) as u64
 }
@@ -662,7 +662,7 @@ pub fn enter_user<K: Kernel>(kernel: &'static K, thread: &'static K::Thread) {
     }
 }
 
-/// Calls `f` for each range (start, size) of user memory that nothing lies in.
+/// Calls `f` for each range (start, size) of free user memory.
 pub fn free_ranges(f: &mut dyn FnMut(u64, u64)) {
     let (start, end, archive) = with(|m| {
         let start = u64::from(FIRST_FRAME) * PAGE_SIZE;

@@ -1,11 +1,11 @@
-//! FPU registers, which never hold what is another thread's than the one that runs.
+//! FPU registers. While a thread runs they hold its own values or the initial ones, never another thread's.
 //!
 //! A thread that has not used the FPU since its state was made or set runs with CR0.TS set, and with initial
 //! values in the registers. Its first use traps, and [`use_fpu`] loads its state. From then on it is a *user*
 //! of the FPU: whenever the processor leaves it, its registers are stored, and whenever it comes back, they
-//! are loaded. So speculation that ignores CR0.TS, as some processors do, finds nothing of anybody else's.
-//! The exit code switches, if the thread to come or the one before is a user; of two others it does not even
-//! see that there is an FPU. The kernel itself never uses it.
+//! are loaded. Some processors speculate past CR0.TS; they find no other thread's values either.
+//! The exit code switches the registers if the next thread or the one before it is a user, and otherwise
+//! does not touch the FPU. The kernel itself never uses it.
 //!
 //! While CR0.TS is clear, and only then, there is an *owner*, whose registers are in the processor and
 //! whose memory is stale. It is the context that ran last, as `Cpu::current` says. [`LOADED`] says the same in
@@ -26,13 +26,13 @@ static MXCSR_MASK: Global<Cell<u32>> = Global(Cell::new(0));
 #[repr(align(16))]
 struct Image(UnsafeCell<[u8; FPU_BYTES]>);
 static SCRATCH: Global<Image> = Global(Image(UnsafeCell::new([0; FPU_BYTES])));
-/// What the registers of a thread hold that has not used them.
+/// The registers of a thread that has not used the FPU.
 static INITIAL: Global<Image> = Global(Image(UnsafeCell::new(initial_fpu())));
 
-/// In `Cpu::plain`, while the registers are somebody's: twice [`HAS_FPU`].
+/// The bit that `Cpu::plain` has while there is an owner: twice [`HAS_FPU`].
 pub(super) const LOADED: u32 = 2 * HAS_FPU;
 
-/// Learns which bits of MXCSR the processor has, and makes the registers nobody's.
+/// Learns which bits of MXCSR the processor has, and loads initial registers.
 pub(super) fn init() {
     clts();
     let scratch = SCRATCH.0 .0.get();
@@ -53,10 +53,10 @@ pub(crate) fn mxcsr_mask() -> u32 {
 /// Loads the FPU's registers from the 512 bytes at this register. The FPU must not trap. Destroys no other
 /// register.
 ///
-/// On processors of AMD's, `fxrstor` leaves the last instruction's and operand's addresses, and its opcode,
-/// as they were, unless an exception is pending in what it loads: these would be what the owner before did.
-/// So the kernel does something of its own first, which says nothing, on all processors: it loads a
-/// constant. What may be pending is cleared before, so that this raises nothing.
+/// On AMD processors `fxrstor` does not load the addresses of the last instruction and its operand, nor its
+/// opcode, unless an exception is pending in what it loads; those of the previous owner would stay visible.
+/// So the kernel first loads a constant, on all processors: the addresses are then its own. Exceptions that
+/// are pending are cleared before, so that this load raises none.
 macro_rules! load_fpu {
     ($from:literal) => {
         concat!(
@@ -70,9 +70,9 @@ macro_rules! load_fpu {
     };
 }
 
-/// Switches the registers on the way out. `rax`: the context to come, `ecx`: what is in `Cpu::plain`
-/// from now on, `edx`: in which of its bits that differs from what was there. Destroys only `rbx` and `rdi`.
-/// With everything masked.
+/// Switches the FPU registers on the way out. `rax`: the next context, `ecx`: the new value of `Cpu::plain`,
+/// `edx`: the bits in which that differs from the old one. Destroys only `rbx` and `rdi`. Called with
+/// everything masked.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn switch_fpu() {
     naked_asm!(
@@ -86,11 +86,11 @@ pub(super) unsafe extern "C" fn switch_fpu() {
         "mov [rip + {cpu} + {owner}], rax",
         load_fpu!("rax + {fpu}"),
         "ret",
-        // Nobody's registers were there.
+        // There was no owner.
         "2:",
         "clts",
         "jmp 4b",
-        // They become nobody's.
+        // The next context is no user: initial registers, and no owner.
         "3:",
         "mov qword ptr [rip + {cpu} + {owner}], 0",
         "lea rbx, [rip + {initial}]",
@@ -112,7 +112,7 @@ fn owns(context: &Context) -> bool {
     owner.is_some_and(|owner| core::ptr::eq(owner, context))
 }
 
-/// Makes the registers nobody's. The FPU must not trap.
+/// Loads initial registers, and lets the next use trap. The FPU must not trap when this is called.
 fn load_initial() {
     // SAFETY: the image is 512 bytes, aligned, and one that `fxsave64` could have made.
     unsafe {
@@ -122,7 +122,7 @@ fn load_initial() {
     stts();
 }
 
-/// The current context has used the FPU without being its user: from now on it is.
+/// Makes the current context a user of the FPU: its first use has trapped.
 pub(super) fn use_fpu(context: &'static Context) {
     clts();
     let plain = &CPU.0.plain;
@@ -138,7 +138,7 @@ pub(super) fn use_fpu(context: &'static Context) {
     }
 }
 
-/// Brings the context's memory up to date.
+/// Stores the registers into the context's memory, if it is the owner.
 pub(crate) fn fpu_flush(context: &Context) {
     if owns(context) {
         // SAFETY: as in `use_fpu`; while there is an owner the FPU does not trap.
@@ -146,8 +146,8 @@ pub(crate) fn fpu_flush(context: &Context) {
     }
 }
 
-/// The context's memory is what counts, and it is no user of the FPU any more: its next use loads what
-/// stands there then.
+/// Makes the context no user of the FPU any more and forgets its loaded registers: its memory counts, and its
+/// next use loads that.
 pub(crate) fn fpu_drop(context: &Context) {
     context.needs.has_fpu.set(0);
     if owns(context) {

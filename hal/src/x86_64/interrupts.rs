@@ -61,8 +61,8 @@ pub(super) const LINE_0: u8 = BASE;
 /// The vector of the timer, of the highest class.
 pub(super) const TIMER: u8 = (class(Level::Clock) << 4) | 0x8;
 
-/// The vector by which the processor reminds itself of what is kept (`mask`): above all others, so that
-/// nothing comes before it.
+/// The vector that the processor sends itself to handle what is kept (`mask`). It is above all others, so
+/// that it arrives first.
 pub(super) const AGAIN: u8 = 0xe0;
 
 /// The vector of one of the processor's own lines.
@@ -80,7 +80,8 @@ fn line_of(vector: u8) -> Option<u8> {
     })
 }
 
-/// The level of what has this vector; none for what is no matter, which is thereby through.
+/// The level of the interrupt with this vector. `None` for a spurious one and for [`AGAIN`], which are
+/// acknowledged by this.
 pub(super) fn level_of(vector: u8) -> Option<Level> {
     if vector == TIMER {
         return Some(Level::Clock);
@@ -150,9 +151,8 @@ pub(super) fn set_cr8(class: u64) {
     unsafe { asm!("mov cr8, {}", in(reg) class, options(nostack, preserves_flags)) };
 }
 
-/// All lines are held back, those of the second controller by the one that it hangs on. Whether they were.
-///
-/// One write does it, so that there is no instant at which some are and some are not.
+/// Holds back all lines of both controllers, and returns whether they were held back already. One write to the
+/// first controller does it, on which the second one hangs: so there is no instant at which only some are.
 #[inline(always)]
 pub(super) fn mask_all_lines() -> bool {
     outb(FIRST + 1, 0xff);
@@ -160,7 +160,7 @@ pub(super) fn mask_all_lines() -> bool {
     ALL_HELD.0.replace(true)
 }
 
-/// The same back.
+/// Ends [`mask_all_lines`]; `held` is what that returned.
 #[inline(always)]
 pub(super) fn unmask_all_lines(held: bool) {
     if !held {
@@ -171,7 +171,7 @@ pub(super) fn unmask_all_lines(held: bool) {
     }
 }
 
-/// Tells the controllers what has changed.
+/// Writes the masks that have changed to the controllers.
 fn write_masks() {
     let all = if matches!(METHOD, MaskMethod::Pic) && ALL_HELD.0.get() {
         0xff
@@ -215,7 +215,8 @@ pub fn irq_raise(line: u8) -> bool {
     time::raise(own_vector(line))
 }
 
-/// A request that went away is reported as its controller's last line, and is not in service.
+/// Whether the interrupt is spurious: a controller whose request went away reports its last line, which is
+/// then not in service.
 fn is_spurious(line: u8) -> bool {
     let port = match line {
         7 => FIRST,
@@ -232,7 +233,7 @@ fn is_spurious(line: u8) -> bool {
     true
 }
 
-/// The line whose interrupt has this vector. It is acknowledged, and masked if that can be done.
+/// The line whose interrupt has this vector. Acknowledges it, and masks the line if it is one of the 8259s.
 pub(super) fn fired(vector: u8) -> Option<u8> {
     let line = line_of(vector)?;
     if OWN_LINES.contains(&line) {

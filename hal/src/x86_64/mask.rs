@@ -5,10 +5,10 @@
 //! the local APIC by the task priority.
 //!
 //! *Optimistic*: a byte in [`CPU`]. The flag stays on, in the kernel as in user mode. An interrupt in the
-//! kernel arrives on a stack of its own and asks [`interrupted`] what becomes of it; flag and controllers are
-//! touched when it was masked, and no sooner. Who leaves the kernel has everything masked, and who comes
-//! into it finds that: the byte is of no matter in user mode. What was kept until the kernel is left comes
-//! again when the flag is on again, which is then ([`interrupts::AGAIN`]).
+//! kernel arrives on a stack of its own and asks [`interrupted`] what to do; flag and controllers are
+//! touched only if it was masked. The byte says that everything is masked when the kernel is left and when it
+//! is entered, and has no effect in user mode. An interrupt that is still kept when the kernel is left arrives
+//! once more by the vector [`interrupts::AGAIN`], when the return to user mode turns the flag on.
 
 use super::trap::{self, KernelFrame};
 use super::CPU;
@@ -88,7 +88,7 @@ pub(crate) fn mask_restore(previous: Level) {
     open();
 }
 
-/// Masks everything by `method`, which is not the flag. What was masked before.
+/// Masks everything by `method`, if that is not the flag, and returns what was masked before.
 #[inline(always)]
 pub(crate) fn begin_section(method: MaskMethod) -> u64 {
     match method {
@@ -107,7 +107,7 @@ pub(crate) fn begin_section(method: MaskMethod) -> u64 {
     }
 }
 
-/// Masks what was masked before [`begin_section`].
+/// Ends what [`begin_section`] began; `before` is what that returned.
 #[inline(always)]
 pub(crate) fn end_section(method: MaskMethod, before: u64) {
     match method {
@@ -165,20 +165,20 @@ impl Controllers for Hardware {
     }
 
     fn handle(&self, vector: u8) {
-        // This may lead to another thread, and out.
+        // The handler may switch to another thread and leave the kernel, so what else is kept is arranged first.
         call_back();
         trap::interrupt(vector);
     }
 }
 
-/// The controllers hold back that level and those below; nothing comes meanwhile.
+/// Lets the controllers hold back that level and those below. Called with the flag off.
 fn hold_back(level: Level) {
     if interrupts::held_back() != level {
         interrupts::hold_back(level);
     }
 }
 
-/// Handles, on the stack that was interrupted, what has come there.
+/// Handles the interrupts that are kept, on the stack that was interrupted.
 pub(super) fn handle_now() {
     let mask = &CPU.0.mask;
     let rest = mask.handle_kept(mask.level(), &Hardware);
@@ -186,8 +186,8 @@ pub(super) fn handle_now() {
     hold_back(rest);
 }
 
-/// What is kept comes again as soon as the flag is on, if it is not taken before. Until then the
-/// controllers hold back its likes.
+/// Arranges that what is kept arrives again as soon as the flag is on, if it is not taken before. Until then
+/// the controllers hold back its level and those below.
 fn call_back() {
     let kept = CPU.0.mask.kept();
     hold_back(kept);
@@ -196,7 +196,7 @@ fn call_back() {
     }
 }
 
-/// Takes what has been kept until the kernel was left, the highest first. What is left comes again.
+/// Takes the highest interrupt that is kept when the kernel is left. Others arrive again later.
 pub(super) fn take_kept() -> Option<u8> {
     let mask = &CPU.0.mask;
     mask.close(&Hardware);
@@ -205,15 +205,15 @@ pub(super) fn take_kept() -> Option<u8> {
     vector
 }
 
-/// An interrupt has come while the kernel ran. Where to go on: with the frame of the interrupt, for it is
-/// kept or no matter; or with a copy of it on the stack that was interrupted, to handle it there.
+/// Called for an interrupt of the kernel. Returns the frame to go on with: the interrupt's own if it is kept
+/// or spurious; a copy on the stack that was interrupted if it is to be handled there now.
 pub(super) fn interrupted(frame: &mut KernelFrame) -> &mut KernelFrame {
     let vector = frame.vector as u8;
     let mask = &CPU.0.mask;
     let masked = mask.level();
     let arrival = match interrupts::level_of(vector) {
         Some(level) => mask.arrive(vector, level, masked),
-        // It is not user mode yet.
+        // The reminder came before the kernel was left: again later.
         None if vector == interrupts::AGAIN
             && masked == Level::All
             && mask.kept() != Level::None =>

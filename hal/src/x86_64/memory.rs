@@ -19,8 +19,8 @@
 //! so that no byte is both writable and executable, at whatever address. `SAFETY` comments here
 //! rely on that division: no Rust object is ever made in a user's frame, and no frame of the
 //! kernel is a [`user_frame`]. All but the first line is in the highest 2 GiB, and so is every object
-//! to which there is a reference ([`crate::NarrowCell`] relies on that): what is seen by the first are
-//! bytes, and page tables, which nobody outside has references to.
+//! to which there is a reference ([`crate::NarrowCell`] relies on that). Through the first line only plain
+//! bytes and page tables are accessed, and no reference to those leaves this crate.
 
 use super::boot::Found;
 use super::instructions::set_cr3;
@@ -47,9 +47,9 @@ pub(super) const DEVICE_BASE: u64 = 0xffff_ffff_ffe0_0000;
 pub(super) const IMAGE_BASE: u64 = 0xffff_ffff_8000_0000;
 
 const MIB: u64 = 1 << 20;
-/// RAM below this is left alone: real-mode data, firmware, video memory.
+/// RAM below this is not used: it has real-mode data, firmware and video memory.
 const LOW_END: u64 = MIB;
-/// The first translations reach that far, so that the pool must lie below.
+/// What the translations of the boot code reach; the pool must lie below.
 const FIRST_REACH: u64 = 1 << 32;
 
 pub(super) const PRESENT: u64 = 1;
@@ -87,7 +87,7 @@ impl Ranges {
         &self.list[..self.count]
     }
 
-    /// A range that does not fit into the list is lost: memory that nobody uses.
+    /// A range that does not fit into the list is lost: its memory stays unused.
     fn add(&mut self, start: u64, end: u64) {
         if end > start && self.count < Ranges::MOST {
             self.list[self.count] = PhysRange {
@@ -98,7 +98,7 @@ impl Ranges {
         }
     }
 
-    /// These ranges without what the hole (any bytes) touches.
+    /// These ranges without the pages that overlap with `hole`, which need not be page aligned.
     fn without(&self, hole: PhysRange) -> Ranges {
         let low = hole.start / PAGE_SIZE * PAGE_SIZE;
         let high = hole.start.saturating_add(hole.size).div_ceil(PAGE_SIZE) * PAGE_SIZE;
@@ -121,7 +121,7 @@ impl Ranges {
         for ram in &found.ram[..found.ram_count] {
             let start = ram.start.max(LOW_END).div_ceil(PAGE_SIZE) * PAGE_SIZE;
             let end = ram.start.saturating_add(ram.size).min(DIRECT_SIZE) / PAGE_SIZE * PAGE_SIZE;
-            // Maps that overlap are against the rules and have been seen.
+            // Entries that overlap are against the specification, but some firmware has them.
             let size = end.saturating_sub(start);
             ranges = ranges.without(PhysRange { start, size });
             ranges.add(start, end);
@@ -130,7 +130,7 @@ impl Ranges {
     }
 }
 
-/// Whose memory is whose. Set once by [`init`].
+/// How memory is divided. Set once by [`init`].
 pub(super) struct Memory {
     /// Users' RAM, largest range first: (first frame, frames).
     user: [Cell<(u32, u32)>; Ranges::MOST],
@@ -158,7 +158,7 @@ static MEMORY: Global<Memory> = Global(Memory {
     root: Cell::new(0),
 });
 
-/// Symbols of the linker script. Their addresses are what counts.
+/// Symbols of the linker script: only their addresses mean something.
 mod image {
     extern "C" {
         pub(super) static image_start: u8;
@@ -215,7 +215,8 @@ pub(super) fn init(found: &Found) {
         .set(MEMORY.0.free_end.get() - MEMORY.0.free_start.get());
 }
 
-/// An eighth of all RAM, from 16 to 256 MiB, where it fits; less on a small machine. In large pages.
+/// Where the pool lies: an eighth of all RAM, at least 16 and at most 256 MiB, in large pages; less on a
+/// machine where that does not fit.
 fn choose_pool(ram: &Ranges, total: u64) -> PhysRange {
     let mut size = (total / 8).clamp(16 * MIB, POOL_MOST) / (2 * MIB) * (2 * MIB);
     while size >= 2 * MIB {
@@ -399,7 +400,7 @@ pub fn user_frame(pfn: Pfn) -> bool {
 }
 
 fn other_user_frame(pfn: Pfn) -> bool {
-    // Nothing is in those that are not used.
+    // Unused entries are empty ranges.
     let within = |(first, count)| pfn.0.wrapping_sub(first) < count;
     MEMORY.0.user[1..].iter().map(Cell::get).any(within)
 }
@@ -433,7 +434,7 @@ pub fn frame_limit() -> u32 {
     MEMORY.0.frame_limit.get()
 }
 
-/// Calls `f` for each range (start, size) of user memory that nothing lies in.
+/// Calls `f` for each range (start, size) of free user memory.
 pub fn free_ranges(f: &mut dyn FnMut(u64, u64)) {
     let mut user = Ranges::new();
     for (first, count) in MEMORY.0.user.iter().map(Cell::get) {

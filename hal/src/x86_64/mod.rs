@@ -74,10 +74,10 @@ unsafe impl<T> Sync for Global<T> {}
 struct Cpu {
     /// The context that runs in user mode, or whose trap the kernel handles.
     current: Cell<Option<&'static Context>>,
-    /// The context whose FPU registers are in the processor, if they are anybody's.
+    /// The context whose FPU registers are in the processor, if there is one.
     fpu_owner: Cell<Option<&'static Context>>,
-    /// `needs` of a context to which the exit code can go without further ado, if there can be one: whether
-    /// FPU registers are loaded ([`fpu::LOADED`]; then there is none), and the number of the I/O ports.
+    /// The value of `needs` with which a context can be resumed on the exit code's fast path: the number of the
+    /// I/O ports that are loaded. With [`fpu::LOADED`] no context has this value.
     plain: Cell<u32>,
     /// The user's stack pointer for a few instructions.
     user_rsp: Cell<u64>,

@@ -1,4 +1,4 @@
-//! `paging.rs` on the host, over a model of a processor that forgets nothing that it may keep.
+//! Tests of `paging.rs` on the host, over a model of a processor that keeps every translation that it may.
 //!
 //! A processor may walk the tables that CR3 leads to at any instant, for any address, and keep what it
 //! sees: translations of pages, and the way to a table ("paging-structure caches"). It may go on from any
@@ -27,7 +27,7 @@ struct Global<T>(T);
 // SAFETY: only tests that hold `TURN` use one.
 unsafe impl<T> Sync for Global<T> {}
 
-/// Whose turn it is to use the model.
+/// Held by the test that uses the model.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Table pages that there are.
@@ -111,7 +111,7 @@ impl Processor {
         entry
     }
 
-    /// Nothing is known that the tables do not say.
+    /// Checks that the processor keeps no translation that the tables do not have.
     fn check(&self) {
         for &(page, entry) in self.translations.borrow().iter() {
             let address = page * PAGE_SIZE;
@@ -215,7 +215,7 @@ const W: u64 = access::WRITE;
 /// Where tests begin: the last page that a table of the lowest level translates.
 const AT: u64 = 0x4000_0000 - PAGE_SIZE;
 
-/// A processor that knows nothing, and frames for it.
+/// A processor without cached translations, and frames for it.
 fn fresh() -> MutexGuard<'static, ()> {
     let turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     host::reset(256);
@@ -257,7 +257,7 @@ fn a_removed_page_is_forgotten_with_the_way_to_it() {
             "all that were there"
         );
         assert_eq!(table.pages(), 1, "tables without entries go back");
-        // Who has the tables now translates other addresses by them.
+        // The tables are reused for other addresses.
         fill(&other, 0x123_4567_8000, 3);
         step(|| table.keep_active());
         step(|| other.clear());

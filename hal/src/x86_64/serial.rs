@@ -13,7 +13,7 @@ const LINE_STATUS: u16 = PORT + 5;
 const TRANSMITTER_EMPTY: u8 = 0x20;
 /// `isa-debug-exit` of QEMU.
 const EXIT_PORT: u16 = 0xf4;
-/// What the host takes for a panic.
+/// The exit status by which the host recognizes a panic.
 const EXIT_PANIC: u8 = 63;
 
 /// 115,200 baud, 8 bits, no parity, no interrupts.
@@ -32,7 +32,7 @@ pub(super) fn init() {
 }
 
 fn put(byte: u8) {
-    // A machine without the port reads as all ones, and one that does not drain is not waited for.
+    // Without the port this reads as all ones. If the port does not drain, the wait ends after some time.
     for _ in 0..100_000 {
         if inb(LINE_STATUS) & TRANSMITTER_EMPTY != 0 {
             break;
@@ -77,7 +77,7 @@ pub fn log(line: Arguments) {
     write("log", line);
 }
 
-/// Set by the first that dies: who dies while dying does so in silence.
+/// Set by the first panic, so that a panic within a panic writes nothing.
 static DYING: Global<Cell<bool>> = Global(Cell::new(false));
 
 /// Writes `panic` lines with the message and the callers, and ends the machine.
@@ -87,7 +87,7 @@ pub fn die(message: Arguments) -> ! {
 
 /// As [`die`], for an instruction and the stack pointer that it had.
 pub(super) fn die_at(message: Arguments, rip: Option<u64>, stack: u64) -> ! {
-    // Nobody else is to run any more.
+    // Nothing else may run from here on.
     super::mask::close();
     if !DYING.0.replace(true) {
         write("panic", message);
@@ -106,8 +106,8 @@ pub(super) fn die_at(message: Arguments, rip: Option<u64>, stack: u64) -> ! {
 const MAX_CALLERS: u32 = 32;
 
 /// Calls `f` with every word on the stack that is a return address: it leads behind a call
-/// instruction of the kernel. (A frame pointer in every function would be exact, and three
-/// instructions in each.) One or the other may be left over from a call that has returned.
+/// instruction of the kernel. Some may be left over from calls that have returned; frame pointers would
+/// be exact, but cost three instructions in every function.
 fn callers(stack: u64, mut f: impl FnMut(u64)) {
     let stack = stack.next_multiple_of(8);
     let Some(room) = super::stack::rest_of_stack(stack) else {

@@ -24,7 +24,7 @@ use core::arch::{asm, naked_asm};
 use core::cell::{Cell, UnsafeCell};
 use core::mem::offset_of;
 
-/// Where a context has what is said of its stack.
+/// Offset of the stack's description in a context.
 pub(super) const TOP: usize = offset_of!(Context, stack) + offset_of!(OnStack, top);
 pub(super) const ACTIVATION: usize = offset_of!(Context, stack) + offset_of!(OnStack, activation);
 
@@ -81,7 +81,7 @@ fn map_stack() -> Option<u64> {
     if start + STRIDE > DEVICE_BASE {
         return None;
     }
-    // A failure half way leaves pages that the next attempt must not meet.
+    // The address is used up even if the mapping fails half way: the pages mapped so far stay.
     STACKS.0.set(STACKS.0.get() + 1);
     for page in (start..start + STACK_BYTES as u64).step_by(PAGE_SIZE as usize) {
         let physical = memory::take_page()?;
@@ -218,8 +218,8 @@ pub fn switch_stack(from: &'static Context, to: &'static Context) {
 }
 
 /// Gives the stack on which this runs from the context that has it to one that has none (Draves et
-/// al., Figure 4). Nothing is copied: what runs on it now must be through with it when `to` next
-/// traps, and is, as the way to user mode leaves it.
+/// al., Figure 4). Nothing is copied: the running code may use the stack until `to` next traps, and it has left for user
+/// mode by then.
 #[inline(always)]
 pub fn stack_handoff(from: &'static Context, to: &'static Context) {
     let stack = own_stack(from).expect("a handoff without a stack");
@@ -237,7 +237,7 @@ pub fn stack_attach<K: Kernel>(thread: &'static K::Thread, stack: &'static Stack
 }
 
 /// Takes a context's stack, with any activation on it (Draves et al., Figure 4). It may be the one that
-/// this runs on: nobody can use that before this has left it.
+/// this runs on: no other context can use that before this code has left it.
 pub fn stack_detach(context: &'static Context) -> Option<&'static Stack> {
     let stack = own_stack(context)?;
     stack.owner.set(None);

@@ -23,7 +23,7 @@ pub(super) const VECTOR: u8 = if BY_8254 {
 } else {
     interrupts::TIMER
 };
-/// The vector of requests to the local APIC that went away; needs no acknowledgement.
+/// The vector of spurious interrupts of the local APIC, which need no acknowledgement.
 const SPURIOUS: u8 = 0xff;
 
 /// Registers of the local APIC.
@@ -156,7 +156,7 @@ pub(super) fn set_task_priority(priority: u32) {
     Apic::TaskPriority.write(priority);
 }
 
-/// What has arrived from the local APIC is through, for it.
+/// Acknowledges the interrupt that has arrived from the local APIC.
 pub(super) fn end_of_interrupt() {
     Apic::EndOfInterrupt.write(0);
 }
@@ -234,7 +234,7 @@ const GHZ: u64 = 1_000_000_000;
 const PIT_HZ: u64 = 1_193_182;
 /// About 5 ms.
 const WINDOW: u16 = 5966;
-/// More readings than any window takes: there is no 8254.
+/// After so many readings without a step there is no 8254.
 const PATIENCE: u32 = 1 << 20;
 
 /// The current count of the 8254's third counter.

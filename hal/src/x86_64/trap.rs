@@ -8,7 +8,8 @@
 //!
 //! A trap in the kernel itself is an interrupt that was let in, or a bug. With optimistic masking (`mask`)
 //! interrupts come anywhere in the kernel, on a stack of their own. On the way in and on the way out
-//! everything is masked, as it has been since the kernel was left: neither has anything to do for that.
+//! everything is masked, without any instruction for that: the processor clears the flag, and the byte of
+//! optimistic masking says so all the time that user mode runs.
 
 use super::descriptors::{KERNEL_CODE, KERNEL_DATA, USER_CODE, USER_DATA};
 use super::fpu::{switch_fpu, use_fpu, LOADED};
@@ -132,7 +133,7 @@ impl<K: Kernel> AnyKernel for K {
     }
 }
 
-/// The thread that begins with a context on which the processor was, or whose stack was armed.
+/// The thread that begins with this context. The context is one that the kernel returned.
 fn thread_of<K: Kernel>(context: &'static Context) -> &'static K::Thread {
     // SAFETY: there is one type of kernel (`agree_on`), and `context_of` its threads is all that ever
     // comes to `hal_resume`: from `start`, from what the kernel returns, and from `stack::reset_stack`.
@@ -162,7 +163,7 @@ impl Kernel for NoKernel {
     fn interrupt(&'static self, _: Trap) {}
 }
 
-/// Opens the door for `syscall`.
+/// Sets up `syscall`.
 pub(super) fn init() {
     // SAFETY: as the entry code expects it.
     unsafe {
@@ -175,7 +176,7 @@ pub(super) fn init() {
                 Irq::Optimistic => CLEAR_FLAGS & !FLAG,
             },
         );
-        // `sysenter` is no way in.
+        // `sysenter` faults.
         wrmsr(MSR_SYSENTER_CS, 0);
     }
 }
@@ -208,7 +209,7 @@ pub fn start<K: Kernel>(kernel: &'static K, first: &'static K::Thread) -> ! {
 /// The type of the kernel.
 static TYPE: Global<Cell<Option<TypeId>>> = Global(Cell::new(None));
 
-/// From now on the kernel is of this type. Panics if it is of another one.
+/// Notes the type of the kernel. Panics if it was noted with another one.
 pub(super) fn agree_on<K: Kernel>() {
     let this = Some(TypeId::of::<K>());
     let before = TYPE.0.replace(this);
@@ -229,7 +230,7 @@ pub(super) extern "C" fn resume(context: &'static Context) -> &'static Context {
     KERNEL.0.get().resume_in(context)
 }
 
-/// To the stack of the context that is in this register.
+/// Switches to the stack of the context that is in this register.
 macro_rules! to_stack {
     ($context:literal) => {
         concat!(
@@ -347,7 +348,7 @@ unsafe extern "C" fn syscall_entry() {
         "hal_resume:",
         "cmp rax, [rip + {cpu} + {current}]",
         "jne 4f",
-        // The one that came in: what the kernel has not changed need not be loaded.
+        // The same context that came in: its segment bases, ports and FPU are still loaded.
         "cmp byte ptr [rax + {needs}], 0",
         "jne 6f",
         to_user!(),
@@ -391,7 +392,7 @@ unsafe extern "C" fn syscall_entry() {
         "5:",
         "cmp byte ptr [rax + {needs}], 0",
         "je 2b",
-        // All registers, for once. `iretq` to an address that is not canonical would fault here.
+        // All registers, by `iretq`, which to an address that is not canonical would fault in the kernel.
         "6:",
         "mov rcx, [rax + {rip}]",
         "mov rdx, rcx",
@@ -565,7 +566,7 @@ fn other_from_user(context: &'static Context, vector: u64, error: u64) -> &'stat
             "vector {vector} in user mode, error {error:#x}"
         )),
         BREAKPOINT => {
-            // The processor has gone over the instruction: `cc`, or `cd 03`, which ends in another byte.
+            // The program counter is behind the instruction: `cc`, or `cd 03` if the last byte is another.
             let after = context.pc().get();
             let long = byte_in_use(after.wrapping_sub(1)) == Some(3);
             let length = if long { 2 } else { 1 };
