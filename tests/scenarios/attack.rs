@@ -1,9 +1,10 @@
-//! Hostile programs, each with what an ordinary program has: what comes of it, and that everybody else goes on.
+//! Hostile programs with the power of ordinary ones. Each scenario runs one, and checks that other programs go on
+//! and that nothing of it remains.
 //! `docs/security.md` says which promise each of them shows.
 
 use crate::scenario::{Ctx, Failure, Output, Run};
 
-/// Power over processes and over the machine is not to be had by asking for it.
+/// A program that asks for power over other processes or the machine is refused.
 pub(crate) fn power(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\
 /test/attack peek
@@ -38,7 +39,8 @@ echo alive
     Ok(())
 }
 
-/// What can be had is bounded for each job, is refused with a sentence, and is free again when it ends.
+/// What a job can have of processes and names is bounded; more is refused with a sentence, and all is free again
+/// when the job ends.
 pub(crate) fn limits(ctx: &mut Ctx) -> Result<(), Failure> {
     let limit = "there are as many as there may be";
     let denied = "permission denied";
@@ -68,7 +70,7 @@ echo alive
     ];
     let names: String = names.iter().map(|name| reserved(name)).collect();
     let names = format!("{names}names: 32 of its own, then: {limit}\n");
-    // A program can make 17 threads, with their stacks in the process model: its part of the kernel's memory.
+    // A program can make 17 threads, with their stacks in the process model: that share of the kernel's memory.
     let output = ctx.run(Run::script(script).memory(1024))?;
     output.expect_status(0)?.expect_stdout(&format!(
         "{names}{names}\
@@ -92,8 +94,8 @@ echo alive
     Ok(())
 }
 
-/// What a program leaves behind, or takes away from its manager, is its own trouble: its manager, the
-/// memory server and the checkpointer go on, and nothing is left.
+/// A program that leaves objects behind, or takes away objects that its manager uses, does not disturb its manager,
+/// the memory server or the checkpointer, and nothing of it remains.
 pub(crate) fn remains(ctx: &mut Ctx) -> Result<(), Failure> {
     let round = "\
 /test/attack hollow
@@ -131,7 +133,7 @@ ps > /tmp/ps
     Ok(())
 }
 
-/// What `ps` says of all: kernel objects, and KB of memory free.
+/// The last line of `ps`: kernel objects, and KB of memory free.
 fn totals(output: &Output, path: &str) -> Result<(u64, u64), Failure> {
     let text = String::from_utf8_lossy(output.file(path)?).into_owned();
     let line = text
@@ -148,10 +150,10 @@ fn totals(output: &Output, path: &str) -> Result<(u64, u64), Failure> {
     }
 }
 
-/// Runs `attack` three times, the last between two looks at what there is: nothing of it may remain. In the
-/// first rounds servers set up what they keep.
+/// Runs `attack` three times. Before and after the last time there must be as many objects and as much free memory;
+/// in the first rounds servers allocate what they keep.
 fn without_a_trace(ctx: &mut Ctx, attack: &str, stdout: &str) -> Result<(), Failure> {
-    // What has ended is taken apart when there is time.
+    // Processes that have ended are taken apart in the background.
     let look = "sleep 0.2\nps > ";
     let script =
         format!("{attack}{attack}ps > /dev/null\n{look}/tmp/before\n{attack}{look}/tmp/after\n");
@@ -171,8 +173,8 @@ fn without_a_trace(ctx: &mut Ctx, attack: &str, stdout: &str) -> Result<(), Fail
     Ok(())
 }
 
-/// Three programs take all the memory that they get: others are started, native and Linux, and have what they are
-/// promised.
+/// While three programs hold all the memory that they get, other programs, native and Linux, can be started and get
+/// what they are promised.
 pub(crate) fn memory_taken(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\
 /test/hostile hog &
@@ -190,7 +192,7 @@ kill %3
     without_a_trace(ctx, script, "alive\nand well\n")
 }
 
-/// Who touches more than there is for it is ended, and nobody else.
+/// A program that touches more memory than it may have is ended, and no other program is.
 pub(crate) fn memory_touched(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "/test/hostile hog &\nsleep 0.5\n/test/hostile touch\necho alive\nkill %1\n";
     let output = ctx.run(Run::script(script).memory(96))?;
@@ -212,7 +214,7 @@ pub(crate) fn leavings(ctx: &mut Ctx) -> Result<(), Failure> {
         script += &format!("/test/hostile {how} &\nwait %1\n");
     }
     without_a_trace(ctx, &(script + "echo goes on\n"), "goes on\n")?;
-    // Each did what it was to do.
+    // All three programs ran to their end.
     for how in ["segments", "vacant", "objects"] {
         let run = Run::script(format!("/test/hostile {how}\n"));
         ctx.run(run)?.expect_status(7)?;
@@ -235,7 +237,8 @@ kill %3
     without_a_trace(ctx, script, "")
 }
 
-/// Who connects to a server and sends nothing would hold it for ever: no server's port takes that.
+/// A client that connected to a server and sent nothing would hold it for ever, so no server's port takes
+/// connections.
 pub(crate) fn silence(ctx: &mut Ctx) -> Result<(), Failure> {
     let servers = ["memory", "native", "fs", "console", "linux", "checkpoint"];
     let holds = servers.map(|name| format!("/test/hostile hold {name}\n"));

@@ -1,4 +1,4 @@
-//! Checkpoints of programs, in one boot and over two; images that are no good; determinism.
+//! Checkpoints of programs, in one boot and over two; damaged and hostile images; determinism.
 
 use std::fmt::Write;
 
@@ -189,7 +189,8 @@ pub(crate) fn other_boot(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Calls that take long: sleeps keep their end, one-byte writes are neither lost nor doubled.
+/// Programs saved in long calls: a sleep ends when it would have, and writes of one byte are neither lost nor made
+/// twice.
 pub(crate) fn inside_calls(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\
 sleep 10 &
@@ -238,7 +239,7 @@ time wait
 
 /// A Linux program in a read from the console: what is typed after the restore arrives, once.
 pub(crate) fn console_read(ctx: &mut Ctx) -> Result<(), Failure> {
-    // What cat read shows a second time: only then is it in its next read. Ctrl-Z throws away
+    // When `cat` has printed what it read, it is in its next read. Ctrl-Z throws away
     // what was typed and not read, as every terminal does.
     let run = Run::interactive()
         .type_after("$ ", "busybox cat\r")
@@ -266,7 +267,7 @@ pub(crate) fn console_read(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Images that are no good, and other bad files: a sentence each, nothing is left behind, and
+/// Damaged images and files that are none are refused with a sentence each, nothing is left behind, and
 /// everything else goes on.
 pub(crate) fn bad_images(ctx: &mut Ctx) -> Result<(), Failure> {
     let first = ctx.run(

@@ -1,5 +1,4 @@
-//! Scenarios of the Linux personality: programs that nobody adapted, on a machine that has
-//! everything in its place, beside what they do on the host.
+//! Scenarios of the Linux personality: unmodified programs, whose output must be what they print on the host.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -211,7 +210,7 @@ pub(crate) fn calls(ctx: &mut Ctx) -> Result<(), Failure> {
         .add_program("/bin/calls", elf)
         .get("/tmp/out");
     let output = ctx.run(run)?;
-    // It ends by `abort`.
+    // The program ends by `abort`.
     output.expect_status(134)?;
     let found = String::from_utf8_lossy(output.file("/tmp/out")?).into_owned();
     let expected = String::from_utf8_lossy(&host.stdout).into_owned();
@@ -229,7 +228,7 @@ pub(crate) fn calls(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is missing or wrong is said, and everything else goes on.
+/// Programs that are missing or broken are named in a sentence, and everything else goes on.
 pub(crate) fn refusals(ctx: &mut Ctx) -> Result<(), Failure> {
     let busybox = std::fs::read(busybox()).map_err(|e| format!("busybox: {e}"))?;
     let mut corrupt = busybox.clone();

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use xtask_build::config::Config;
 use xtask_build::error::Error;
-use xtask_build::project::{finish, Project, Room};
+use xtask_build::project::{finish, BuildTarget, Project};
 use xtask_docs::numbers;
 
 /// Runs all checks, and says at the end which failed.
@@ -25,7 +25,7 @@ pub(crate) fn run(project: &Project) -> Result<u8, Error> {
         .args(["fmt", "--all", "--check"]);
     check("rustfmt".into(), fmt);
 
-    let mut host = project.cargo(Room::Host, Config::DEFAULT, "clippy");
+    let mut host = project.cargo(BuildTarget::Host, Config::DEFAULT, "clippy");
     // Programs of the guest do not build on the host; they come below.
     host.args(["--quiet", "--lib", "--tests"]);
     for package in packages.iter().filter(|package| package.on_host()) {
@@ -36,16 +36,16 @@ pub(crate) fn run(project: &Project) -> Result<u8, Error> {
 
     let kernels = Config::every()
         .into_iter()
-        .map(|config| (Room::Kernel, config));
-    let probe = (Room::Probe, Config::DEFAULT);
-    for (room, config) in kernels.chain([probe]) {
-        let mut kernel = project.cargo(room, config, "clippy");
+        .map(|config| (BuildTarget::Kernel, config));
+    let probe = (BuildTarget::Probe, Config::DEFAULT);
+    for (build, config) in kernels.chain([probe]) {
+        let mut kernel = project.cargo(build, config, "clippy");
         kernel.arg("--quiet");
         for directory in ["boot", "hal", "kernel"] {
             kernel.args(["--package", &project.package_at(&packages, directory)?.name]);
         }
         kernel.args(["--", "--deny", "warnings"]);
-        let which = if room == Room::Probe {
+        let which = if build == BuildTarget::Probe {
             "with the probe"
         } else {
             config.name()
@@ -53,7 +53,7 @@ pub(crate) fn run(project: &Project) -> Result<u8, Error> {
         check(format!("clippy on the kernel, {which}"), kernel);
     }
 
-    let mut user = project.cargo(Room::User, Config::DEFAULT, "clippy");
+    let mut user = project.cargo(BuildTarget::User, Config::DEFAULT, "clippy");
     user.arg("--quiet");
     for package in packages
         .iter()

@@ -10,7 +10,7 @@ use clap_complete::Shell;
 
 use xtask_bench::BenchOptions;
 use xtask_build::config::{Choice, Config};
-use xtask_build::project::Room;
+use xtask_build::project::BuildTarget;
 use xtask_test::fuzz::FuzzOptions;
 use xtask_test::TestOptions;
 
@@ -96,8 +96,8 @@ pub(crate) enum Command {
     Cargo {
         /// host (xtask and host tests), user (programs of the guest), kernel[:CONFIG], or probe[:CONFIG] (the
         /// kernel with the probe of cut tests)
-        #[arg(value_name = "ROOM", value_parser = room)]
-        room: (Room, Config),
+        #[arg(value_name = "BUILD", value_parser = build)]
+        build: (BuildTarget, Config),
         /// Arguments of cargo
         #[arg(
             value_name = "ARG",
@@ -164,22 +164,22 @@ impl ProveOptions {
 }
 
 /// `ROOM[:CONFIG]`.
-fn room(text: &str) -> Result<(Room, Config), String> {
-    let (room, config) = match text.split_once(':') {
-        Some((room, name)) => (
-            room,
+fn build(text: &str) -> Result<(BuildTarget, Config), String> {
+    let (build, config) = match text.split_once(':') {
+        Some((build, name)) => (
+            build,
             Config::parse(name).ok_or_else(|| format!("there is no configuration {name}"))?,
         ),
         None => (text, Config::DEFAULT),
     };
-    let room = match room {
-        "host" => Room::Host,
-        "kernel" => Room::Kernel,
-        "probe" => Room::Probe,
-        "user" => Room::User,
+    let build = match build {
+        "host" => BuildTarget::Host,
+        "kernel" => BuildTarget::Kernel,
+        "probe" => BuildTarget::Probe,
+        "user" => BuildTarget::User,
         _ => return Err("it is not host, kernel, probe or user".into()),
     };
-    Ok((room, config))
+    Ok((build, config))
 }
 
 /// Reads the arguments of this process. An error says what is wrong, and has its exit status.
@@ -255,10 +255,10 @@ mod tests {
             ("cargo kernel:process-np --version", "process-np", 1),
             ("cargo user build --help", "interrupt-np", 2),
         ] {
-            let Ok(Command::Cargo { room, arguments }) = parse(line) else {
+            let Ok(Command::Cargo { build, arguments }) = parse(line) else {
                 panic!("'{line}' was not understood");
             };
-            assert_eq!(room.1.name(), config);
+            assert_eq!(build.1.name(), config);
             assert_eq!(arguments.len(), count, "{line}: {arguments:?}");
         }
     }

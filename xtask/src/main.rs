@@ -83,9 +83,9 @@ fn dispatch(command: Command) -> Result<u8, Error> {
         }
         Command::Fetch => fetch(&Project::find()?),
         Command::Cargo {
-            room: (room, config),
+            build: (build, config),
             arguments,
-        } => Err(Project::find()?.exec_cargo(room, config, &arguments)),
+        } => Err(Project::find()?.exec_cargo(build, config, &arguments)),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut cli::declaration(), "fermata", &mut script);

@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(900);
 /// The file that the Linux program works on.
 const INPUT: &str = "/bench/input";
 
-/// What is looked at while a machine runs.
+/// What is measured while a machine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     /// The host's clock; the machine's is the same.
@@ -38,7 +38,7 @@ pub(super) struct Boot {
     pub(super) what: &'static str,
     /// Programs of `benches/`, in the order in which they run.
     pub(super) programs: &'static [&'static str],
-    /// What it looks at.
+    /// What is measured.
     pub(super) look: Look,
     /// In megabytes.
     memory: u32,
@@ -74,13 +74,13 @@ pub(super) const HOST_TIME: Boot = boot("host time", ALL, Look::HostTime);
 pub(super) const SMALL: Boot = boot("counts", FLUKEPERF, Look::Instructions);
 /// Where the instructions of some operations are.
 pub(super) const PARTS: Boot = boot("parts of an RPC", FLUKEPERF, Look::Profile);
-/// What becomes of threads that block.
+/// What the kernel does with threads that block, by the events of a counting kernel.
 pub(super) const BLOCKS: Boot = boot("blocked threads", ALL, Look::Events);
 /// What restarts cost.
 pub(super) const RESTARTS: Boot = boot("restarts", &["restart"], Look::Events);
-/// How late the most important thread is.
+/// How late a thread of the highest priority runs.
 pub(super) const LATENCY: Boot = boot("latency", &["latency"], Look::Instructions);
-/// How long the answer takes of who is asked for its state.
+/// How long a thread takes to stop and to tell its state.
 pub(super) const PROMPTNESS: Boot = boot("promptness", &["promptness"], Look::Instructions);
 /// Kernel memory of 10,000 threads, which may have stacks: the machine has the most kernel memory
 /// that there can be.
@@ -108,7 +108,7 @@ pub(super) enum Line {
         value: u64,
         count: u64,
     },
-    /// It did not do its work.
+    /// The benchmark failed, and why.
     Failed { name: String, why: String },
 }
 
@@ -303,7 +303,7 @@ pub(super) fn session(
 }
 
 impl Outputs {
-    /// What stands in the files, in the order of the stretches.
+    /// The contents of the files, in the order of the stretches.
     fn stretches(&self) -> Vec<Stretch> {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         let (events, profile) = (read(&self.events), read(&self.profile));
@@ -339,7 +339,7 @@ impl Outputs {
     }
 }
 
-/// So many numbers with spaces between them.
+/// Reads `N` numbers with spaces between them.
 fn numbers<const N: usize>(text: &str) -> Option<[u64; N]> {
     let mut all = [0; N];
     let mut words = text.split(' ');

@@ -36,7 +36,7 @@ pub(super) struct Chart<'a> {
     pub(super) log: bool,
 }
 
-/// What shows of a bar: value, label, spread.
+/// What is drawn for a bar: value, label, spread.
 type Look<'a> = (f64, &'a str, Option<(f64, f64)>);
 
 /// A bar that stands for every series with this value.
@@ -119,13 +119,13 @@ impl Chart<'_> {
             .map(|bar| bar.spread.map_or(bar.value, |s| s.1.max(bar.value)))
             .fold(self.line.unwrap_or(0.0), f64::max)
             .max(1e-9);
-        // On a logarithmic scale 1 is at the beginning.
+        // A logarithmic scale begins at 1.
         let x = |value: f64| match self.log {
             false => LEFT + WIDTH * value / most,
             true => LEFT + WIDTH * value.max(1.0).log10() / most.max(10.0).log10(),
         };
         let (legend, entries) = self.legend();
-        // One bar may stand for as many as there are in the legend: room for a sample of each.
+        // A bar may stand for every series of the legend: room for a colour sample of each.
         let right = 130.0 + SWATCH * legend.len() as f64;
         let mut body = String::new();
         let mut y = 8.0;
@@ -176,7 +176,7 @@ impl Chart<'_> {
                     );
                     end = end.max(x(most));
                 }
-                // Who the bar stands for, if that is more than one.
+                // The series that share the bar, if there are several.
                 for entry in entries.iter().filter(|_| entries.len() > 1) {
                     let _ = write!(
                         body,

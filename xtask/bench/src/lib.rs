@@ -38,7 +38,7 @@ use serde_json::{json, Value};
 use xtask_build::config::{Choice, Config};
 use xtask_build::error::{Error, BROKEN, USAGE};
 use xtask_build::image::{self, Images};
-use xtask_build::project::{finish, Project, Room};
+use xtask_build::project::{finish, BuildTarget, Project};
 use xtask_machine::signals;
 
 use boots::{Boot, Line, Session, Stretch};
@@ -123,8 +123,8 @@ struct Results {
     rows: Vec<Vec<Row>>,
     /// The ways to mask interrupts, which no configuration changes.
     masks: Vec<Row>,
-    lines: Vec<lines::Room>,
-    /// What people should know about the numbers.
+    lines: Vec<lines::BuildTarget>,
+    /// Remarks about the numbers, printed with them.
     notes: Vec<String>,
     failures: Vec<String>,
 }
@@ -226,7 +226,7 @@ const EXTRAS: &[Extra] = &[
 pub fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error> {
     signals::catch();
     if let Some(path) = &options.json {
-        // Not after all has been measured.
+        // A wrong directory is found before anything is measured.
         let mut file = std::fs::OpenOptions::new();
         file.append(true)
             .create(true)
@@ -238,7 +238,7 @@ pub fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error> {
             .map_err(|error| Error::new(format!("cannot make {}: {error}", path.display())))?;
     }
     let configs = options.choice.among(vec![Config::DEFAULT]);
-    let (mut images, failed) = image::build_what_builds(project, Room::Kernel, &configs)?;
+    let (mut images, failed) = image::build_what_builds(project, BuildTarget::Kernel, &configs)?;
     let plugin = build_plugin(project)?;
     let mut results = Results {
         configs,
@@ -288,7 +288,7 @@ pub fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error> {
             )?;
         }
         for row in &rows {
-            // What its programs said has been printed.
+            // What its programs printed has been shown already.
             if !matches!(row.group, Group::Operation | Group::Latency) {
                 let value = row.instructions.unwrap_or_default();
                 eprintln!("{name}: {}: {value} {}", row.name, row.unit);
@@ -367,7 +367,7 @@ impl Results {
         Ok(())
     }
 
-    /// Measures something. If that fails the rest goes on, unless somebody wants it to end.
+    /// Measures something. If that fails the rest goes on, unless the user has asked for the end.
     fn attempt<T>(
         &mut self,
         name: &str,
@@ -398,11 +398,11 @@ fn build_plugin(project: &Project) -> Result<PathBuf, Error> {
         .package_at(&project.packages()?, "tools/count")?
         .name
         .clone();
-    let mut command: Command = project.cargo(Room::Host, Config::DEFAULT, "build");
+    let mut command: Command = project.cargo(BuildTarget::Host, Config::DEFAULT, "build");
     command.args(["--quiet", "--package", &package]);
     finish(command, "building the counting plugin")?;
     Ok(project
-        .binaries(Room::Host, Config::DEFAULT)
+        .binaries(BuildTarget::Host, Config::DEFAULT)
         .join("libfermata_count.so"))
 }
 
@@ -539,7 +539,7 @@ impl Extra {
         let session = self
             .boot
             .run(images, config, asked, plugin, &mut |line| match line {
-                // They are not what this is about.
+                // These rows are not part of this measurement.
                 Line::Sample { .. } => {}
                 line => show(label, line),
             })?;
@@ -548,7 +548,7 @@ impl Extra {
             session,
             kernel: images.kernel_of(config, self.boot.look == boots::Look::Events),
         };
-        // A benchmark that failed is said already.
+        // A benchmark that failed has been reported already.
         let mut rows = match (self.rows)(&taken) {
             Ok(rows) => rows,
             Err(_) if !failures.is_empty() => Vec::new(),
@@ -598,7 +598,7 @@ const KEPT: u8 = 0;
 const COMPRESSED: u8 = 1;
 /// The same, and the next thread has taken the stack.
 const HANDED_OFF: u8 = 2;
-/// Had its call completed by who woke it.
+/// The thread that woke it completed its call (recognition).
 const RECOGNISED: u8 = 3;
 /// A call that met an absent page was abandoned, and begun again; and before that the kernel began to look
 /// for a page, and ended that.

@@ -18,7 +18,7 @@ use super::{median, per, wanted, Group, Results, Row};
 use xtask_build::config::{Config, Irq, Model};
 use xtask_build::error::Error;
 use xtask_build::image::{self, Images};
-use xtask_build::project::{self, Project, Room};
+use xtask_build::project::{self, BuildTarget, Project};
 use xtask_machine::Options;
 
 /// The kernel in which the ways are measured: the one in which masking optimistically is one of them.
@@ -38,7 +38,7 @@ struct Way {
     pair: &'static str,
     /// The row of a null RPC, and the kernel that does it.
     rpc: &'static str,
-    room: Room,
+    build: BuildTarget,
     irq: Irq,
 }
 
@@ -48,35 +48,35 @@ const WAYS: &[Way] = &[
         name: "flag of the processor (pushfq, cli, sti)",
         pair: "mask_cli_sti",
         rpc: "mask_rpc_0_cli_sti",
-        room: Room::Kernel,
+        build: BuildTarget::Kernel,
         irq: Irq::Hardware,
     },
     Way {
         name: "task priority, CR8",
         pair: "mask_cr8",
         rpc: "mask_rpc_0_cr8",
-        room: Room::Masking(project::Way::Cr8),
+        build: BuildTarget::Masking(project::MaskMethod::Cr8),
         irq: Irq::Hardware,
     },
     Way {
         name: "task priority, in the local APIC",
         pair: "mask_lapic_tpr",
         rpc: "mask_rpc_0_lapic_tpr",
-        room: Room::Masking(project::Way::LapicTpr),
+        build: BuildTarget::Masking(project::MaskMethod::LapicTpr),
         irq: Irq::Hardware,
     },
     Way {
         name: "masks of the 8259s",
         pair: "mask_pic",
         rpc: "mask_rpc_0_pic",
-        room: Room::Masking(project::Way::Pic),
+        build: BuildTarget::Masking(project::MaskMethod::Pic),
         irq: Irq::Hardware,
     },
     Way {
         name: "optimistic",
         pair: "mask_optimistic",
         rpc: "mask_rpc_0_optimistic",
-        room: Room::Kernel,
+        build: BuildTarget::Kernel,
         irq: Irq::Optimistic,
     },
 ];
@@ -120,7 +120,7 @@ fn rpcs(project: &Project, filter: &str, plugin: &Path, rounds: usize) -> Result
             model: MODEL,
             irq: way.irq,
         };
-        let (images, failed) = image::build_what_builds(project, way.room, &[config])?;
+        let (images, failed) = image::build_what_builds(project, way.build, &[config])?;
         if let Some((_, error)) = failed.into_iter().next() {
             return Err(error);
         }

@@ -85,7 +85,7 @@ fn download(dir: &Path) -> Result<(), String> {
         .current_dir(dir))
 }
 
-/// Runs `command` quietly; its last words are the error.
+/// Runs `command` without showing its output; the last lines of that are the error if it fails.
 fn run(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let Output { status, stderr, .. } = command

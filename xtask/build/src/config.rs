@@ -115,8 +115,8 @@ const CUT: &[Model] = &[Model::ProcessNp, Model::InterruptNp];
 /// The models that `--all` takes with optimistic masking as well.
 const ALSO_OPTIMISTIC: &[Model] = &[Model::ProcessNp, Model::InterruptNp, Model::ContinuationNp];
 
-/// Whose forgetful kernel `./fermata test` takes unless told otherwise. With `--all` it takes that of
-/// every model which keeps something.
+/// The configurations whose forgetful kernel `./fermata test` runs unless told otherwise. With `--all` it runs that
+/// of every model in which a waiting thread keeps something besides its frame.
 const FORGETFUL: Model = Model::ContinuationFp;
 
 /// Which maskings `--all` is about.
@@ -175,7 +175,7 @@ impl Config {
         }
     }
 
-    /// For the kernel that tests the machine: a model that uses all of it, stacks included.
+    /// For the kernel that tests the machine: a model that uses all functions of `hal`, those for stacks included.
     pub const fn machine(irq: Irq) -> Config {
         Config {
             model: Model::ProcessFp,
@@ -264,7 +264,7 @@ impl Config {
         })
     }
 
-    /// The flags by which the kernel learns what it is.
+    /// The `--cfg` flags that choose the configuration when the kernel is compiled.
     pub fn flags(self) -> [String; 4] {
         let (model, irq) = (self.model.name(), self.irq.name());
         [

@@ -30,7 +30,7 @@ pub fn write(project: &Project) -> Result<PathBuf, Error> {
     let failed = |error| Error::new(format!("cannot write {}: {error}", path.display()));
     std::fs::create_dir_all(project.target.join("include")).map_err(failed)?;
     let text = text();
-    // Left alone if it is up to date, so that nobody compiles anew for nothing.
+    // Not written if it is up to date, so that C programs are not compiled again.
     if std::fs::read_to_string(&path).ok().as_ref() != Some(&text) {
         std::fs::write(&path, &text).map_err(failed)?;
     }

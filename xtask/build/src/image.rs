@@ -11,7 +11,7 @@ use crate::busybox;
 use crate::c;
 use crate::config::Config;
 use crate::error::Error;
-use crate::project::{finish, Project, Room};
+use crate::project::{finish, BuildTarget, Project};
 use crate::sites;
 
 /// What all machines of one call boot from. It is read into memory while the build is locked, so
@@ -25,7 +25,7 @@ pub struct Images {
 }
 
 impl Images {
-    /// Nothing but a kernel.
+    /// A kernel without programs.
     pub fn of_kernel(config: Config, elf: Vec<u8>) -> Self {
         Self {
             kernels: vec![(config, elf)],
@@ -63,16 +63,16 @@ impl Images {
         let boot = &project.package_at(&packages, "boot")?.name;
         let mut failed = Vec::new();
         for &config in configs {
-            let mut command = project.cargo(Room::CountingKernel, config, "build");
+            let mut command = project.cargo(BuildTarget::CountingKernel, config, "build");
             command.args(["--quiet", "--package", boot]);
             let what = format!(
                 "building {}, {}",
-                Room::CountingKernel.what(),
+                BuildTarget::CountingKernel.what(),
                 config.name()
             );
             match finish(command, &what) {
                 Ok(()) => {
-                    let path = project.binaries(Room::CountingKernel, config);
+                    let path = project.binaries(BuildTarget::CountingKernel, config);
                     let elf = read(path.join("fermata-kernel"))?;
                     self.counting.push((config, elf));
                 }
@@ -101,18 +101,17 @@ impl Images {
 
 /// Builds the kernel for each of `configs`, and all programs.
 pub fn build(project: &Project, configs: &[Config]) -> Result<Images, Error> {
-    let (images, failed) = build_what_builds(project, Room::Kernel, configs)?;
+    let (images, failed) = build_what_builds(project, BuildTarget::Kernel, configs)?;
     match failed.into_iter().next() {
         Some((_, error)) => Err(error),
         None => Ok(images),
     }
 }
 
-/// The same for any room of kernels, but a kernel that does not build is no reason to
-/// do without the others.
+/// The same for any kind of kernel. If one does not build, the others are built all the same.
 pub fn build_what_builds(
     project: &Project,
-    room: Room,
+    build: BuildTarget,
     configs: &[Config],
 ) -> Result<(Images, Vec<(Config, Error)>), Error> {
     let _lock = project.lock()?;
@@ -123,14 +122,14 @@ pub fn build_what_builds(
         .filter_map(|package| Some((package, package.guest_dir()?)))
         .collect();
 
-    let mut user = project.cargo(Room::User, Config::DEFAULT, "build");
+    let mut user = project.cargo(BuildTarget::User, Config::DEFAULT, "build");
     user.args(["--quiet", "--bins"]);
     for (package, _) in &guests {
         user.args(["--package", &package.name]);
     }
     let boot = project.package_at(&packages, "boot")?;
     let kernel = |config: Config| -> Command {
-        let mut command = project.cargo(room, config, "build");
+        let mut command = project.cargo(build, config, "build");
         command.args(["--quiet", "--package", &boot.name]);
         command
     };
@@ -138,7 +137,7 @@ pub fn build_what_builds(
     std::thread::scope(|scope| {
         let programs = scope.spawn(|| finish(user, "building the programs"));
         for &config in configs {
-            let what = format!("building {}, {}", room.what(), config.name());
+            let what = format!("building {}, {}", build.what(), config.name());
             if let Err(error) = finish(kernel(config), &what) {
                 failed.push((config, error));
             }
@@ -158,10 +157,10 @@ pub fn build_what_builds(
         if failed.iter().any(|(other, _)| *other == config) {
             continue;
         }
-        let path = project.binaries(room, config).join("fermata-kernel");
+        let path = project.binaries(build, config).join("fermata-kernel");
         images.kernels.push((config, read(path)?));
     }
-    let binaries = project.binaries(Room::User, Config::DEFAULT);
+    let binaries = project.binaries(BuildTarget::User, Config::DEFAULT);
     for (name, path) in c::build(project)? {
         let elf = read(path)?;
         check_sites(&name, &elf)?;
@@ -170,7 +169,7 @@ pub fn build_what_builds(
     for (package, directory) in guests {
         for bin in &package.bins {
             let elf = read(binaries.join(bin))?;
-            // Tests and benchmarks make calls in ways of their own.
+            // Tests and benchmarks make calls in assembly of their own, which no loader redirects.
             if matches!(directory, "bin" | "sbin") {
                 check_sites(bin, &elf)?;
             }
@@ -189,10 +188,12 @@ pub fn build_example(project: &Project, config: Config, example: &str) -> Result
         .package_at(&project.packages()?, "hal")?
         .name
         .clone();
-    let mut command = project.cargo(Room::Kernel, config, "build");
+    let mut command = project.cargo(BuildTarget::Kernel, config, "build");
     command.args(["--quiet", "--package", &hal, "--example", example]);
     finish(command, &format!("building hal/examples/{example}.rs"))?;
-    let examples = project.binaries(Room::Kernel, config).join("examples");
+    let examples = project
+        .binaries(BuildTarget::Kernel, config)
+        .join("examples");
     let path = examples.join(example);
     Ok(Images::of_kernel(config, read(path)?))
 }

@@ -1,4 +1,4 @@
-//! Programs of one's own: [`create`] is `./fermata new DIR`, [`build`] is what `./fermata run --program DIR`
+//! Programs of users: [`create`] is `./fermata new DIR`, [`build`] is what `./fermata run --program DIR`
 //! takes along.
 //!
 //! A program is a cargo package of its own, anywhere, that depends on the runtime of this checkout; or a
@@ -13,7 +13,7 @@ use crate::c;
 use crate::config::Config;
 use crate::error::Error;
 use crate::image::without_symbols;
-use crate::project::{Project, Room};
+use crate::project::{BuildTarget, Project};
 
 /// The program that a new package begins with.
 const MAIN: &str = include_str!("../../../examples/hello/src/main.rs");
@@ -144,7 +144,7 @@ pub fn build(project: &Project, directory: &Path) -> Result<Vec<(String, Vec<u8>
 
 /// Has cargo build a package, and say where its programs are.
 fn build_package(project: &Project, directory: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
-    let mut command = project.cargo(Room::User, Config::DEFAULT, "build");
+    let mut command = project.cargo(BuildTarget::User, Config::DEFAULT, "build");
     // A package of this checkout shares what is built already; any other has a place of its own.
     if !directory.starts_with(&project.root) {
         command.env("CARGO_TARGET_DIR", project.target.join("programs"));

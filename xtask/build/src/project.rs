@@ -1,8 +1,8 @@
 //! Where things lie in the checkout, and how cargo is called.
 //!
-//! There are three rooms to build in, with different targets and flags, each with a target
-//! directory of its own so that no build disturbs another: the host (xtask, host tests), the
-//! kernel (once per configuration, and once more for each special purpose: [`Room`]), and the programs of
+//! There are three kinds of builds, with different targets and flags, each with a target
+//! directory of its own so that none disturbs another: the host (xtask, host tests), the
+//! kernel (once per configuration, and once more for each special purpose: [`BuildTarget`]), and the programs of
 //! the guest.
 
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ use crate::error::Error;
 
 /// What a build is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum BuildTarget {
     /// xtask and tests on the host.
     Host,
     /// The kernel image.
@@ -32,14 +32,14 @@ pub enum Room {
     /// The image of a kernel that drops at random what threads keep.
     Forgetful,
     /// The image of a kernel whose core masks interrupts in an unusual way, to measure that.
-    Masking(Way),
+    Masking(MaskMethod),
     /// Programs that run in the guest.
     User,
 }
 
-/// What a kernel can mask by that is built for no other purpose: `hal/src/mask.rs` has them.
+/// How the core of a kernel masks interrupts that is built only to measure that (`hal/src/mask.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum MaskMethod {
     /// The processor's task priority.
     Cr8,
     /// The same, in the local APIC.
@@ -48,35 +48,39 @@ pub enum Way {
     Pic,
 }
 
-impl Room {
+impl BuildTarget {
     /// For an image of the kernel: its directory, and the `--cfg` that makes it what it is.
     fn kernel(self) -> Option<(&'static str, Option<&'static str>)> {
         match self {
-            Room::Kernel => Some(("kernel", None)),
-            Room::CountingKernel => Some(("counting", Some("fermata_counters"))),
-            Room::Probe => Some(("probe", Some("fermata_probe"))),
-            Room::Forgetful => Some(("forgetful", Some("fermata_forgetful"))),
-            Room::Masking(Way::Cr8) => Some(("masking-cr8", Some(r#"fermata_mask="cr8""#))),
-            Room::Masking(Way::LapicTpr) => {
+            BuildTarget::Kernel => Some(("kernel", None)),
+            BuildTarget::CountingKernel => Some(("counting", Some("fermata_counters"))),
+            BuildTarget::Probe => Some(("probe", Some("fermata_probe"))),
+            BuildTarget::Forgetful => Some(("forgetful", Some("fermata_forgetful"))),
+            BuildTarget::Masking(MaskMethod::Cr8) => {
+                Some(("masking-cr8", Some(r#"fermata_mask="cr8""#)))
+            }
+            BuildTarget::Masking(MaskMethod::LapicTpr) => {
                 Some(("masking-tpr", Some(r#"fermata_mask="lapic_tpr""#)))
             }
-            Room::Masking(Way::Pic) => Some(("masking-pic", Some(r#"fermata_mask="pic""#))),
-            Room::Host | Room::User => None,
+            BuildTarget::Masking(MaskMethod::Pic) => {
+                Some(("masking-pic", Some(r#"fermata_mask="pic""#)))
+            }
+            BuildTarget::Host | BuildTarget::User => None,
         }
     }
 
     /// What is built, for people.
     pub fn what(self) -> &'static str {
         match self {
-            Room::Kernel => "the kernel",
-            Room::CountingKernel => "the counting kernel",
-            Room::Probe => "the kernel with the probe",
-            Room::Forgetful => "the forgetful kernel",
-            Room::Masking(Way::Cr8) => "the kernel that masks by CR8",
-            Room::Masking(Way::LapicTpr) => "the kernel that masks by the local APIC",
-            Room::Masking(Way::Pic) => "the kernel that masks by the 8259",
-            Room::Host => "what runs on the host",
-            Room::User => "the programs",
+            BuildTarget::Kernel => "the kernel",
+            BuildTarget::CountingKernel => "the counting kernel",
+            BuildTarget::Probe => "the kernel with the probe",
+            BuildTarget::Forgetful => "the forgetful kernel",
+            BuildTarget::Masking(MaskMethod::Cr8) => "the kernel that masks by CR8",
+            BuildTarget::Masking(MaskMethod::LapicTpr) => "the kernel that masks by the local APIC",
+            BuildTarget::Masking(MaskMethod::Pic) => "the kernel that masks by the 8259",
+            BuildTarget::Host => "what runs on the host",
+            BuildTarget::User => "the programs",
         }
     }
 }
@@ -169,33 +173,33 @@ impl Project {
         Ok(Self { root, target })
     }
 
-    /// Where the output of a build for `room` goes.
-    fn target_dir(&self, room: Room, config: Config) -> PathBuf {
-        match (room, room.kernel()) {
+    /// Where the output of a build for `build` goes.
+    fn target_dir(&self, build: BuildTarget, config: Config) -> PathBuf {
+        match (build, build.kernel()) {
             (_, Some((directory, _))) => self.target.join(directory).join(config.directory()),
-            (Room::User, _) => self.target.join("user"),
+            (BuildTarget::User, _) => self.target.join("user"),
             _ => self.target.join("host"),
         }
     }
 
-    /// Where the binaries of a build for `room` are.
-    pub fn binaries(&self, room: Room, config: Config) -> PathBuf {
-        let target = self.target_dir(room, config);
-        match room {
-            Room::Host => target.join("debug"),
-            Room::User => target.join(USER_TARGET).join("release"),
+    /// Where the binaries of a build for `build` are.
+    pub fn binaries(&self, build: BuildTarget, config: Config) -> PathBuf {
+        let target = self.target_dir(build, config);
+        match build {
+            BuildTarget::Host => target.join("debug"),
+            BuildTarget::User => target.join(USER_TARGET).join("release"),
             _ => target.join(KERNEL_TARGET).join("kernel"),
         }
     }
 
-    /// A call of cargo's `subcommand` for `room`, with target, profile and flags.
-    pub fn cargo(&self, room: Room, config: Config, subcommand: &str) -> Command {
+    /// A call of cargo's `subcommand` for `build`, with target, profile and flags.
+    pub fn cargo(&self, build: BuildTarget, config: Config, subcommand: &str) -> Command {
         let mut command = Command::new("cargo");
         command.current_dir(&self.root).arg(subcommand);
-        self.set_up(&mut command, room, config);
-        match room {
-            Room::Host => {}
-            Room::User => {
+        self.set_up(&mut command, build, config);
+        match build {
+            BuildTarget::Host => {}
+            BuildTarget::User => {
                 command.args(["--target", USER_TARGET, "--profile", "release"]);
             }
             _ => {
@@ -205,15 +209,15 @@ impl Project {
         command
     }
 
-    /// Target directory and flags for `room`.
-    fn set_up(&self, command: &mut Command, room: Room, config: Config) {
-        command.env("CARGO_TARGET_DIR", self.target_dir(room, config));
-        let mut flags: Vec<String> = match room {
-            Room::Host => Vec::new(),
-            Room::User => USER_FLAGS.iter().map(ToString::to_string).collect(),
+    /// Target directory and flags for `build`.
+    fn set_up(&self, command: &mut Command, build: BuildTarget, config: Config) {
+        command.env("CARGO_TARGET_DIR", self.target_dir(build, config));
+        let mut flags: Vec<String> = match build {
+            BuildTarget::Host => Vec::new(),
+            BuildTarget::User => USER_FLAGS.iter().map(ToString::to_string).collect(),
             _ => KERNEL_FLAGS.iter().map(ToString::to_string).collect(),
         };
-        if let Some((_, cfg)) = room.kernel() {
+        if let Some((_, cfg)) = build.kernel() {
             flags.extend(config.flags());
             flags.extend(cfg.iter().flat_map(|cfg| ["--cfg", cfg].map(String::from)));
         }
@@ -222,19 +226,19 @@ impl Project {
         }
     }
 
-    /// Becomes `cargo ARGUMENTS...` for `room`; returns only on failure.
-    pub fn exec_cargo(&self, room: Room, config: Config, arguments: &[OsString]) -> Error {
+    /// Becomes `cargo ARGUMENTS...` for `build`; returns only on failure.
+    pub fn exec_cargo(&self, build: BuildTarget, config: Config, arguments: &[OsString]) -> Error {
         let mut command = match arguments.split_first() {
-            Some((subcommand, rest)) if room != Room::Host => {
+            Some((subcommand, rest)) if build != BuildTarget::Host => {
                 let subcommand = subcommand.to_string_lossy();
-                let mut command = self.cargo(room, config, &subcommand);
+                let mut command = self.cargo(build, config, &subcommand);
                 command.args(rest);
                 command
             }
             _ => {
                 let mut command = Command::new("cargo");
                 command.args(arguments);
-                self.set_up(&mut command, room, config);
+                self.set_up(&mut command, build, config);
                 command
             }
         };
@@ -309,7 +313,7 @@ impl Project {
         finish(command, "fetching crates")
     }
 
-    /// Holds off other calls in this checkout that build, until the result is dropped.
+    /// Makes other builds in this checkout wait until the result is dropped.
     pub fn lock(&self) -> Result<File, Error> {
         let path = self.target.join("build.lock");
         let failed = |error| Error::new(format!("cannot lock {}: {error}", path.display()));

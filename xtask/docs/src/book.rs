@@ -13,7 +13,7 @@ use pulldown_cmark::{html, CowStr, Event, Options, Parser, Tag, TagEnd};
 use crate::reference;
 use xtask_build::config::Config;
 use xtask_build::error::Error;
-use xtask_build::project::{finish, Project, Room};
+use xtask_build::project::{finish, BuildTarget, Project};
 
 /// The parts of the book: a title, and pages. A directory is all pages in it.
 const PARTS: &[(&str, &[&str])] = &[
@@ -386,8 +386,8 @@ fn escaped(text: &str) -> String {
 fn rustdoc(project: &Project, book: &Path) -> Result<Vec<(String, String)>, Error> {
     let packages = project.packages()?;
     let mut found = Vec::new();
-    for (room, rooms) in [(Room::Host, ON_HOST), (Room::User, IN_GUEST)] {
-        let mut command = project.cargo(room, Config::DEFAULT, "doc");
+    for (build, rooms) in [(BuildTarget::Host, ON_HOST), (BuildTarget::User, IN_GUEST)] {
+        let mut command = project.cargo(build, Config::DEFAULT, "doc");
         command.args(["--quiet", "--no-deps", "--lib", "--document-private-items"]);
         for directory in rooms {
             command.args(["--package", &project.package_at(&packages, directory)?.name]);
@@ -395,9 +395,13 @@ fn rustdoc(project: &Project, book: &Path) -> Result<Vec<(String, String)>, Erro
         finish(command, &format!("describing {}", rooms.join(", ")))?;
         // Beside the directory of the binaries, whose name is that of the profile.
         let made = project
-            .binaries(room, Config::DEFAULT)
+            .binaries(build, Config::DEFAULT)
             .with_file_name("doc");
-        let name = if room == Room::Host { "host" } else { "guest" };
+        let name = if build == BuildTarget::Host {
+            "host"
+        } else {
+            "guest"
+        };
         copy(&made, &book.join("rustdoc").join(name))?;
         for directory in rooms {
             let crate_name = project

@@ -206,12 +206,12 @@ pub fn meaning(call: &Syscall, code: Code) -> String {
     }
 }
 
-/// What becomes of the call upon identities without a body: a sentence for each fate.
+/// What the call does when it comes upon identities without a body, a sentence for each case.
 pub fn vacant(call: &'static Syscall) -> Vec<String> {
     fates(call, |party| call.vacant(party))
 }
 
-/// What becomes of the call upon identities that have ended: a sentence for each fate.
+/// What the call does when it comes upon identities that have ended, a sentence for each case.
 pub fn dead(call: &'static Syscall) -> Vec<String> {
     fates(call, |party| call.dead(party))
 }

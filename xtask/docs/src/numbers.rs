@@ -230,7 +230,7 @@ fn sections(page: &str) -> BTreeMap<&str, &str> {
         .collect()
 }
 
-/// The page, made of what is there now and of what an earlier page says of the rest.
+/// The page: new counts, and what an earlier page says where there is none.
 fn page(project: &Project, before: &str) -> Result<String, Error> {
     let before = sections(before);
     let counted = counted(project);
@@ -261,7 +261,7 @@ pub fn write(project: &Project) -> Result<u8, Error> {
     Ok(0)
 }
 
-/// What on the page is not so any more, of what can be seen at once; empty if nothing is.
+/// The statements of the page that are no longer true, of those that can be checked at once.
 pub fn stale(project: &Project) -> Result<Vec<String>, Error> {
     let before = std::fs::read_to_string(project.root.join(PAGE)).unwrap_or_default();
     let now = page(project, &before)?;
@@ -356,7 +356,7 @@ mod tests {
         let text = "//! What.\n\nfn f() {}\n\n#[cfg(test)]\nmod tests {\n    fn g() {}\n}\n";
         assert_eq!(lines(text, false), Lines { code: 1, tests: 4 });
         assert_eq!(lines(text, true), Lines { code: 0, tests: 5 });
-        // A module of tests in a file of its own ends nothing here.
+        // `mod tests;` with its tests in another file: the code goes on behind it.
         let text = "#[cfg(test)]\nmod tests;\nfn f() {}\n";
         assert_eq!(lines(text, false), Lines { code: 3, tests: 0 });
         assert!(is_test(Path::new("kernel/src/test/ipc.rs")));

@@ -12,7 +12,7 @@ use crate::TestOptions;
 use xtask_build::config::Config;
 use xtask_build::error::Error;
 use xtask_build::image::Images;
-use xtask_build::project::{Project, Room};
+use xtask_build::project::{BuildTarget, Project};
 use xtask_docs::numbers;
 use xtask_machine::control::Event;
 use xtask_machine::{self as machine, End, Operator, Options};
@@ -151,7 +151,9 @@ pub(super) fn run(
     options.memory = 64;
     options.words.push(format!("cut={}", arguments.join(";")));
     if test.debug {
-        let kernel = project.binaries(Room::Probe, config).join("fermata-kernel");
+        let kernel = project
+            .binaries(BuildTarget::Probe, config)
+            .join("fermata-kernel");
         eprintln!(
             "fermata: the machine waits for a debugger, which stops it where the call is cut:\n    \
              gdb -ex 'target remote {}' -ex 'break probe.rs:fire' -ex continue {}",

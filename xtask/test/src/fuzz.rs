@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 
 use xtask_build::error::Error;
-use xtask_build::project::{finish, Project, Room};
+use xtask_build::project::{finish, BuildTarget, Project};
 
 /// Options of `fuzz`.
 #[derive(Args, Clone, Debug)]
@@ -50,7 +50,11 @@ pub fn run(project: &Project, options: &FuzzOptions) -> Result<u8, Error> {
 
 /// The kernel's tests on the host.
 fn test(project: &Project) -> Command {
-    let mut command = project.cargo(Room::Host, xtask_build::config::Config::DEFAULT, "test");
+    let mut command = project.cargo(
+        BuildTarget::Host,
+        xtask_build::config::Config::DEFAULT,
+        "test",
+    );
     command.args(["--quiet", "--package", "fermata-kernel", "--lib"]);
     command
 }

@@ -1,7 +1,7 @@
 //! What `./fermata test --all` has done already, so that an interrupted call can be continued.
 //!
-//! One file under `target/`, which is about the sources as they were: when they change, or another
-//! filter is asked for, it begins anew.
+//! One file under `target/`. It holds for the sources that were tested: when they change, or the filter does, it
+//! begins anew.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -57,7 +57,7 @@ impl Journal {
 
     /// A part is through.
     pub(super) fn add(&self, part: Part, report: &Report) -> Result<(), Error> {
-        // Who edits while tests run has tested neither.
+        // The sources have changed while the tests ran: they tested neither the old nor the new ones.
         if sources(&self.root)? != self.sources {
             return Err(Error::new(format!(
                 "the sources have changed since the tests began: {} will be run again",
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(find(Some("ipc"), false), None);
         write("source", "two").expect("a file");
         assert_eq!(find(None, false), None);
-        // And what was tested before the change does not count after it.
+        // What was tested before the change does not count after it.
         assert!(journal.add(Part::Common, &report).is_err());
         write("target/test-all.json", "nonsense").expect("a file");
         assert_eq!(find(None, false), None);

@@ -39,7 +39,7 @@ use xtask_bench::Thresholds;
 use xtask_build::config::{Choice, Config};
 use xtask_build::error::{Error, USAGE};
 use xtask_build::image::{self, Images};
-use xtask_build::project::{Package, Project, Room};
+use xtask_build::project::{BuildTarget, Package, Project};
 use xtask_docs::numbers;
 use xtask_machine::control::Event;
 use xtask_machine::signals;
@@ -260,7 +260,7 @@ fn cuts(
         return Ok(Vec::new());
     }
     let configs: Vec<Config> = runs.iter().map(|(config, _)| *config).collect();
-    let (images, failed) = image::build_what_builds(project, Room::Probe, &configs)?;
+    let (images, failed) = image::build_what_builds(project, BuildTarget::Probe, &configs)?;
     for (config, error) in &failed {
         if let Some((_, run)) = runs.iter().find(|(other, _)| other == config) {
             let name = format!("build/{}/probe", config.name());
@@ -321,7 +321,7 @@ fn cuts(
 pub fn fuzz_guest(project: &Project, options: &FuzzOptions) -> Result<u8, Error> {
     signals::catch();
     let config = Config::DEFAULT;
-    let (images, failed) = image::build_what_builds(project, Room::Probe, &[config])?;
+    let (images, failed) = image::build_what_builds(project, BuildTarget::Probe, &[config])?;
     if let Some((_, error)) = failed.into_iter().next() {
         return Err(error);
     }
@@ -461,7 +461,7 @@ fn host_tests(
     filter: Option<&str>,
     report: &Mutex<Report>,
 ) -> Result<(), Error> {
-    // A filter that names something else would compile everything for nothing.
+    // Nothing is compiled for a filter that cannot match.
     let others = [
         "guest/",
         "forgetful",
@@ -494,7 +494,7 @@ fn host_package(
 ) -> Result<(), Error> {
     let short = package.dir.to_string_lossy().replace('/', "-");
     let prefix = format!("host/{short}/");
-    let mut command = project.cargo(Room::Host, Config::DEFAULT, "test");
+    let mut command = project.cargo(BuildTarget::Host, Config::DEFAULT, "test");
     command.args([
         "--quiet",
         "--no-fail-fast",
@@ -623,7 +623,7 @@ fn machine_tests(
             Part::Common | Part::Cuts(_) => None,
         })
         .collect();
-    // A filter that names something else would build and boot for nothing.
+    // Nothing is built and booted for a filter that cannot match.
     let filter = options.filter.as_deref();
     let kinds = ["guest/", "forgetful/", "scenario/", "bench/"];
     let may_run = |kind: &str, config: Config| {
@@ -640,7 +640,7 @@ fn machine_tests(
         return Ok(());
     }
     let wanted: Vec<Config> = configs.iter().map(|(config, _)| *config).collect();
-    let (images, failed) = match image::build_what_builds(project, Room::Kernel, &wanted) {
+    let (images, failed) = match image::build_what_builds(project, BuildTarget::Kernel, &wanted) {
         Ok(built) => built,
         Err(error) => {
             for (config, run) in configs {
@@ -659,7 +659,7 @@ fn machine_tests(
     let mut forgetful: Vec<Config> = wanted.into_iter().filter(forgets).collect();
     let mut forgetful_images = None;
     if !forgetful.is_empty() {
-        match image::build_what_builds(project, Room::Forgetful, &forgetful) {
+        match image::build_what_builds(project, BuildTarget::Forgetful, &forgetful) {
             Ok((images, failed)) => {
                 forgetful.retain(|config| !failed.iter().any(|(other, _)| other == config));
                 forgetful_images = Some(images);
@@ -801,8 +801,8 @@ fn guest_tests(images: &Images, config: Config, test: &TestOptions, report: &Mut
     boot_tests(images, machine, &prefix, filter, test.verbose, report);
 }
 
-/// The same with a kernel that forgets. It must have done so, often; and since it forgets by number,
-/// not by time, a deterministic machine does it the same way in each run.
+/// The same with a forgetful kernel, which must have dropped something often. It decides by a generator of numbers and
+/// not by time, so that a deterministic machine does the same in each run.
 fn forgetful_tests(images: &Images, config: Config, test: &TestOptions, report: &Mutex<Report>) {
     /// Fewer would test little.
     const LEAST: u64 = 1024;
@@ -867,7 +867,7 @@ fn boot_tests(
             GUEST_TIMEOUT.as_secs()
         ),
         Ok(End::Broken(lines)) => lines.join("\n"),
-        // The whole call is about to end.
+        // The user has ended the whole call.
         Ok(End::Stopped(_)) => return forgotten,
         Err(error) => error.message,
     };

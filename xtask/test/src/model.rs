@@ -3,11 +3,11 @@
 
 use xtask_build::config::Config;
 use xtask_build::error::Error;
-use xtask_build::project::{Project, Room};
+use xtask_build::project::{BuildTarget, Project};
 
 /// Explores every scene, `size` moves farther than `test` does.
 pub fn run(project: &Project, size: u8) -> Result<u8, Error> {
-    let mut command = project.cargo(Room::Host, Config::DEFAULT, "run");
+    let mut command = project.cargo(BuildTarget::Host, Config::DEFAULT, "run");
     command.args(["--quiet", "--package", "fermata-model", "--"]);
     command.arg(size.to_string());
     let status = command

@@ -28,7 +28,7 @@ use super::{guest_result, GuestLine, Outcome};
 use xtask_build::config::{Config, Irq};
 use xtask_build::error::Error;
 use xtask_build::image;
-use xtask_build::project::{Project, Room};
+use xtask_build::project::{BuildTarget, Project};
 use xtask_machine::control::Event;
 use xtask_machine::signals;
 use xtask_machine::{self as machine, End as Stop, Operator, Options};
@@ -43,7 +43,7 @@ const ENOUGH: usize = 20;
 const TIMEOUT: Duration = Duration::from_secs(300);
 /// Sequences that the kernel is compared with its specification in. `test` does five times as many.
 const SEQUENCES: &str = "20000";
-/// Where assertions stand in the kernel that mean something. A panic of its own arithmetic names no rule.
+/// The files of the kernel whose assertions count. A panic of arithmetic elsewhere does not name a rule.
 const JUDGES: &[&str] = &[
     "kernel/src/test/",
     "kernel/src/check.rs",
@@ -127,9 +127,9 @@ impl Killer {
 
 /// What became of a mutant.
 enum End {
-    /// An assertion noticed: the test, and what it said.
+    /// An assertion failed: the test, and its message.
     Killed(String),
-    /// Nobody noticed, or it does not count, and why.
+    /// No test noticed, or what noticed does not count; and why.
     Survived(String),
 }
 
@@ -347,7 +347,7 @@ fn test(room: &Project, package: &str, words: &[&str], log: &Path) -> Result<Opt
     let failed = |error| Error::new(format!("cannot write {}: {error}", log.display()));
     let file = fs::File::create(log).map_err(failed)?;
     let profile = format!("profile.dev.package.{package}");
-    let mut command = room.cargo(Room::Host, Config::DEFAULT, "test");
+    let mut command = room.cargo(BuildTarget::Host, Config::DEFAULT, "test");
     command
         .args(["--quiet", "--package", package, "--lib"])
         // Most of the time goes into building what runs for seconds.
@@ -385,7 +385,7 @@ fn test(room: &Project, package: &str, words: &[&str], log: &Path) -> Result<Opt
     }
 }
 
-/// What tests that failed have said: killed only by an assertion that judges.
+/// Judges the output of tests that failed: the mutant is killed only if one of the assertions that count failed.
 fn verdict(package: &str, output: &str) -> End {
     let mut lines = output.lines();
     let mut other = None;
@@ -401,7 +401,7 @@ fn verdict(package: &str, output: &str) -> End {
             said.chars().take(160).collect::<String>()
         );
         let crash = CRASHES.iter().any(|crash| said.contains(crash));
-        // A comparison without a word says nothing of a rule.
+        // A comparison without a message does not say which rule is broken.
         let bare = said.starts_with("assertion `") && !said.contains("` failed: ");
         let judges = if package == KERNEL { JUDGES } else { SOURCES };
         if judges.iter().any(|judge| place.starts_with(judge)) && !crash && !bare {
@@ -568,7 +568,7 @@ impl Done {
     }
 
     fn add(&mut self, name: &str, text: &str, by: &str) -> Result<(), Error> {
-        // Who edits while tests run has tested neither.
+        // The sources have changed while the tests ran: they tested neither the old nor the new ones.
         if hash_sources(&self.root)? != self.sources {
             return Err(Error::new(
                 "the sources have changed since the first mutant: the same command begins anew",

@@ -39,7 +39,7 @@ pub struct Ctx<'a> {
     images: &'a Images,
     config: Config,
     notes: Vec<String>,
-    /// Of the last machines, for whoever reads about a failure.
+    /// The output of the machines so far, shown when the scenario fails.
     transcript: Vec<u8>,
 }
 
@@ -195,7 +195,7 @@ impl<'a> Ctx<'a> {
         self.config.name()
     }
 
-    /// Tells whoever reads the result of the test something: counts, seeds.
+    /// Adds a line to the result of the test: counts, seeds.
     pub fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
     }

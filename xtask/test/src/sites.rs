@@ -53,8 +53,8 @@ impl Registry {
                 .unwrap_or(&path)
                 .to_string_lossy()
                 .to_string();
-            // The probe's own call is none of the table's; what builds the first program does so before
-            // there is anybody to cut; tests are no part of the kernel.
+            // Not sites: the probe's own call, what builds the first program (no thread can be cut yet), and
+            // tests.
             let other = ["/test/", "syscall/probe.rs", "/check.rs", "/first.rs"];
             if other.iter().any(|part| name.contains(part)) {
                 continue;
