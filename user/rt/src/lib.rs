@@ -1,10 +1,10 @@
 //! The runtime of Fermata's user programs.
 //!
 //! A program is a `no_std` static position-independent executable that says `rt::entry!(main);`
-//! with `fn main() -> u8`. It then has a heap, its start information ([`start`]), the console or
+//! with `fn main() -> u8`. It then has a heap, its start information ([`start()`]), the console or
 //! files as standard streams ([`println!`]), and:
 //!
-//! * [`sys`]: one function per kernel call, through the one [`gate`];
+//! * [`sys`]: one function per kernel call, through the one [`mod@gate`];
 //! * [`obj`]: kernel objects as owned types, [`obj::Ref`] above all;
 //! * [`rpc`] and [`server`]: the two sides of a service (see the crate `proto` for the messages);
 //! * [`names`], [`memory`], [`fs`], [`console`], [`process`]: thin clients of the services;

@@ -3,7 +3,7 @@
 //! Those that move no message are generated from the rows of [`abi::syscalls`] by `build.rs`, with
 //! their documentation. Handles and addresses are plain numbers here; [`crate::obj`] wraps them in
 //! owned types. The calls that move messages use the register map of the widest call, [`IpcRegs`],
-//! and go through one assembly stub ([`ipc`]). All of them enter the kernel by [`crate::gate`].
+//! and go through one assembly stub ([`ipc`]). All of them enter the kernel by [`mod@crate::gate`].
 pub use crate::gate::{syscall, Returned};
 use abi::registers::Area;
 use abi::state::{

@@ -123,7 +123,7 @@ struct Results {
     rows: Vec<Vec<Row>>,
     /// The ways to mask interrupts, which no configuration changes.
     masks: Vec<Row>,
-    lines: Vec<lines::BuildTarget>,
+    lines: Vec<lines::Room>,
     /// Remarks about the numbers, printed with them.
     notes: Vec<String>,
     failures: Vec<String>,

@@ -19,7 +19,7 @@ pub(super) struct Lines {
 
 /// A file that depends on the model.
 #[derive(Clone, Debug)]
-pub(super) struct BuildTarget {
+pub(super) struct Room {
     pub(super) path: String,
     pub(super) lines: Lines,
     /// What it is there for.
@@ -32,7 +32,7 @@ const MACHINE: [&str; 2] = ["hal/src/x86_64/trap.rs", "hal/src/x86_64/stack.rs"]
 const EXEC: &str = "kernel/src/exec";
 
 /// Counts, in the order of the paths.
-pub(super) fn count(root: &Path) -> Result<Vec<BuildTarget>, Error> {
+pub(super) fn count(root: &Path) -> Result<Vec<Room>, Error> {
     let failed = |what: &str, error| Error::new(format!("cannot read {what}: {error}"));
     let mut paths: Vec<String> = MACHINE.iter().map(ToString::to_string).collect();
     let directory = std::fs::read_dir(root.join(EXEC)).map_err(|e| failed(EXEC, e))?;
@@ -48,7 +48,7 @@ pub(super) fn count(root: &Path) -> Result<Vec<BuildTarget>, Error> {
         .into_iter()
         .map(|path| {
             let text = std::fs::read_to_string(root.join(&path)).map_err(|e| failed(&path, e))?;
-            Ok(BuildTarget {
+            Ok(Room {
                 lines: lines(&text),
                 models: models(&path),
                 path,

@@ -147,23 +147,39 @@ impl Results {
         chart(&self.series(), groups, Some(1.0), false)
     }
 
-    /// The host's time of what takes less than 20 µs, with its spread.
+    /// The host's time of what takes less than 20 µs, with its spread. Configurations that execute the same
+    /// number of instructions differ by chance only: they have one bar.
     fn chart_of_host_times(&self) -> Option<String> {
         let mut groups = Vec::new();
         for name in self.names() {
-            let bars = self.configs.iter().enumerate();
-            let bars: Vec<Bar> = bars
+            let rows = self.configs.iter().enumerate();
+            let rows: Vec<(usize, Option<u64>, [u64; 3])> = rows
                 .filter_map(|(series, config)| {
-                    let host = self.find(config.name(), name)?.host;
-                    let [median, least, most] = host.filter(|host| host[2] < 20_000)?;
-                    Some(Bar {
-                        series,
-                        value: median as f64,
-                        label: format!("{} ns", grouped(median)),
-                        spread: Some((least as f64, most as f64)),
-                    })
+                    let row = self.find(config.name(), name)?;
+                    let host = row.host.filter(|host| host[2] < 20_000)?;
+                    Some((series, row.instructions, host))
                 })
                 .collect();
+            let bars = rows.iter().map(|&(series, count, host)| {
+                let alike = |row: &&(usize, Option<u64>, [u64; 3])| match count {
+                    Some(_) => row.1 == count,
+                    None => row.0 == series,
+                };
+                let mut medians = Vec::new();
+                let (mut least, mut most) = (host[1], host[2]);
+                for (_, _, other) in rows.iter().filter(alike) {
+                    medians.push(other[0]);
+                    (least, most) = (least.min(other[1]), most.max(other[2]));
+                }
+                let [value, ..] = crate::median(&mut medians);
+                Bar {
+                    series,
+                    value: value as f64,
+                    label: format!("{} ns", grouped(value)),
+                    spread: Some((least as f64, most as f64)),
+                }
+            });
+            let bars: Vec<Bar> = bars.collect();
             if !bars.is_empty() {
                 groups.push((name.to_string(), bars));
             }
@@ -262,7 +278,8 @@ fn sections(results: &Results) -> Vec<Section> {
     add(
         "Host time",
         &format!(
-            "{}; the line goes from the least to the most.",
+            "{}; the line goes from the least to the most. Configurations that execute the same number of \
+             instructions share a bar: the median of their medians.",
             results.about_host_time()
         ),
         picture("host-time.svg", results.chart_of_host_times()),
@@ -513,6 +530,37 @@ mod tests {
             host: Some([100, 90, 120]),
             repetitions: 2000,
         }
+    }
+
+    #[test]
+    fn configurations_that_do_the_same_share_a_bar_of_host_time() {
+        let timed = |count, host| Row {
+            host: Some(host),
+            ..row("rpc_0", Group::Operation, count)
+        };
+        let results = Results {
+            configs: vec![
+                Config::hardware(Model::ProcessNp),
+                Config::hardware(Model::InterruptNp),
+                Config::hardware(Model::InterruptPp),
+            ],
+            rounds: 5,
+            rows: vec![
+                vec![timed(520, [140, 130, 150])],
+                vec![timed(500, [100, 90, 120])],
+                vec![timed(500, [110, 95, 125])],
+            ],
+            masks: Vec::new(),
+            lines: Vec::new(),
+            notes: Vec::new(),
+            failures: Vec::new(),
+        };
+        let chart = results.chart_of_host_times().expect("a chart");
+        assert_eq!(chart.matches(" ns<").count(), 2, "{chart}");
+        assert!(
+            chart.contains("140 ns<") && chart.contains("105 ns<"),
+            "{chart}"
+        );
     }
 
     #[test]

@@ -313,6 +313,17 @@ impl Project {
         finish(command, "fetching crates")
     }
 
+    /// Whether all crates that `Cargo.lock` names are on this machine, so that builds need no network.
+    pub fn has_crates(&self) -> bool {
+        let mut command = Command::new("cargo");
+        command
+            .current_dir(&self.root)
+            .args(["fetch", "--quiet", "--offline", "--locked"])
+            .stdin(Stdio::null())
+            .stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    }
+
     /// Makes other builds in this checkout wait until the result is dropped.
     pub fn lock(&self) -> Result<File, Error> {
         let path = self.target.join("build.lock");

@@ -3,6 +3,9 @@
 //! The pages are the Markdown files of the checkout, at the places that they have there, so that their links
 //! hold; the API reference, made anew; and rustdoc of the rooms. A link to a source file leads to a copy of it
 //! with line numbers. A link that leads nowhere is named, and the status is 1.
+//!
+//! No network is needed. Where crates are missing that rustdoc wants, the book is made without rustdoc, and a
+//! sentence says so.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -127,7 +130,15 @@ pub fn write(project: &Project) -> Result<u8, Error> {
         }
         parts.push((*title, pages));
     }
-    let crates = rustdoc(project, &book)?;
+    let crates = if project.has_crates() {
+        rustdoc(project, &book)?
+    } else {
+        eprintln!(
+            "fermata: the book has no rustdoc: crates that Cargo.lock names are not on this machine; \
+             `./fermata doc` fetches them where there is a network"
+        );
+        Vec::new()
+    };
     let paths: BTreeSet<&Path> = parts
         .iter()
         .flat_map(|(_, pages)| pages)
@@ -388,7 +399,8 @@ fn rustdoc(project: &Project, book: &Path) -> Result<Vec<(String, String)>, Erro
     let mut found = Vec::new();
     for (build, rooms) in [(BuildTarget::Host, ON_HOST), (BuildTarget::User, IN_GUEST)] {
         let mut command = project.cargo(build, Config::DEFAULT, "doc");
-        command.args(["--quiet", "--no-deps", "--lib", "--document-private-items"]);
+        command.args(["--offline", "--quiet", "--no-deps", "--lib"]);
+        command.arg("--document-private-items");
         for directory in rooms {
             command.args(["--package", &project.package_at(&packages, directory)?.name]);
         }
