@@ -249,3 +249,100 @@ pub(crate) fn silence(ctx: &mut Ctx) -> Result<(), Failure> {
     output.expect_status(0)?.expect_stdout(&expected)?;
     Ok(())
 }
+
+/// Nanoseconds of the guest, each an instruction, in which servers set up what they keep; and those that count.
+const SERVICES: [u64; 2] = [400_000_000, 1_500_000_000];
+/// KB that servers may keep, however long it went on.
+const SERVICES_KEPT: u64 = 4096;
+/// Kernel objects that servers may keep: references to what was killed, which they forget little by little.
+const SERVICES_OBJECTS: u64 = 32;
+/// What each service must have done for hostile clients: otherwise their requests were nonsense only.
+const SERVICES_DONE: u64 = 20;
+
+/// Random requests of every service, from several processes that are killed at any instant: no server dies, an
+/// honest client is answered in time, and nothing remains. `FERMATA_SEED=N` plays others.
+pub(crate) fn services(ctx: &mut Ctx) -> Result<(), Failure> {
+    let seed = std::env::var("FERMATA_SEED").ok();
+    services_from(ctx, seed.and_then(|seed| seed.parse().ok()).unwrap_or(1))
+}
+
+/// The same, from this seed.
+pub(crate) fn services_from(ctx: &mut Ctx, seed: u64) -> Result<(), Failure> {
+    let watch = |length: u64| format!("trust /test/services watch {seed} {length}\n");
+    let [first, second] = SERVICES.map(watch);
+    let script =
+        format!("{first}sleep 0.2\nps > /tmp/before\n{second}sleep 0.2\nps > /tmp/after\n");
+    let run = Run::script(script)
+        .deterministic()
+        // Whoever asks is above the hostile programs: what it waits for is the servers' work.
+        .word("program-ceiling=9")
+        .timeout(600)
+        .get("/tmp/before")
+        .get("/tmp/after");
+    let output = ctx.run(run)?;
+    ctx.note(format!("seed {seed}"));
+    let text = output.text();
+    let mut done = 0;
+    for (at, _) in text.match_indices("services: ") {
+        // Hostile clients write to the console too.
+        let line = text[at..].lines().next().unwrap_or_default();
+        let count = line.split(' ').nth(2).and_then(|word| word.parse().ok());
+        done += u64::from(line.contains(" done, ") && count >= Some(SERVICES_DONE));
+        ctx.note(line);
+    }
+    output.expect_status(0)?;
+    if text.matches("services: all is well\n").count() != 2 || done != 2 * 7 {
+        return Err(format!("seed {seed}: {done} did enough\n{}", output.stderr));
+    }
+    let (before, after) = (
+        totals(&output, "/tmp/before")?,
+        totals(&output, "/tmp/after")?,
+    );
+    ctx.note(format!(
+        "kernel objects and KB free: {before:?}, then {after:?}"
+    ));
+    if after.0 > before.0 + SERVICES_OBJECTS || after.1 + SERVICES_KEPT < before.1 {
+        let file = |path| {
+            output
+                .file(path)
+                .map(|f| String::from_utf8_lossy(f).into_owned())
+        };
+        return Err(format!(
+            "seed {seed}: {before:?} became {after:?}\n{}\n{}",
+            file("/tmp/before")?,
+            file("/tmp/after")?
+        ));
+    }
+    Ok(())
+}
+
+/// Threads that hold a service at the least, of 24 ways with three each, of which some are answered.
+const HELD_LEAST: u64 = 20;
+
+/// Each service is held in the middle of a request by memory that never comes, as message, as place of the answer
+/// and as references, by threads that are stopped, vacant and gone; all services answer an honest client meanwhile.
+pub(crate) fn held(ctx: &mut Ctx) -> Result<(), Failure> {
+    let run = Run::script("trust /test/services hold\n")
+        .deterministic()
+        .word("program-ceiling=9")
+        .timeout(600);
+    let output = ctx.run(run)?;
+    output.expect_status(0)?;
+    let text = output.text();
+    for line in text
+        .lines()
+        .filter(|line| line.contains(" held in ") || line.contains("worst"))
+    {
+        ctx.note(line);
+    }
+    // Of the threads that were to be held, many were: most of the ways hold, if the request is taken at all.
+    let held = |line: &str| -> Option<u64> {
+        let (before, _) = line.split_once(" held; ")?;
+        before.rsplit(' ').next()?.parse().ok()
+    };
+    let enough = text.lines().filter(|line| held(line) >= Some(HELD_LEAST));
+    if !text.contains("services: all is well\n") || enough.count() != 7 {
+        return Err(format!("{text:?}\n{}", output.stderr));
+    }
+    Ok(())
+}

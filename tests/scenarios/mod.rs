@@ -12,6 +12,8 @@ mod shell;
 
 use crate::scenario::{Ctx, Failure, Run, Scenario};
 
+pub(crate) use attack::services_from;
+
 /// All scenarios.
 pub(crate) const ALL: &[Scenario] = &[
     scenario("script_status", script_status),
@@ -45,6 +47,8 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("attack_leavings", attack::leavings),
     scenario("attack_churn", attack::churn),
     scenario("attack_silence", attack::silence),
+    scenario("attack_services", attack::services),
+    scenario("attack_held", attack::held),
     scenario("deterministic", checkpoint::deterministic),
 ];
 

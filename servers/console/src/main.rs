@@ -59,7 +59,13 @@ struct Shared {
     console: Console<Com1>,
     /// Threads to interrupt when there is something new.
     watchers: Vec<Ref>,
+    /// The watcher that is looked at next, whether it is still there.
+    suspect: usize,
 }
+
+/// Watchers that are looked at for each new one: more than come, so that those whose threads are gone are soon
+/// few, however long nothing is announced.
+const SUSPECTS: usize = 2;
 
 static SHARED: Mutex<Option<Shared>> = Mutex::new(None);
 
@@ -69,8 +75,23 @@ impl Shared {
         self.watchers.retain(|watcher| watcher.interrupt().is_ok());
     }
 
+    /// Forgets some of the watchers whose threads are gone.
+    fn forget_some(&mut self) {
+        for _ in 0..SUSPECTS {
+            match self.watchers.get(self.suspect) {
+                Some(watcher) if watcher.kind() == abi::RefKind::Thread => self.suspect += 1,
+                Some(_) => drop(self.watchers.swap_remove(self.suspect)),
+                None => self.suspect = 0,
+            }
+        }
+    }
+
     /// Adds a watcher, unless it is one already.
     fn watch(&mut self, watcher: Ref) -> Result<(), Error> {
+        if watcher.kind() != abi::RefKind::Thread {
+            return Err(Error::Invalid);
+        }
+        self.forget_some();
         if self.watchers.iter().any(|known| known.same_as(*watcher)) {
             return Ok(());
         }
@@ -114,6 +135,7 @@ fn attach(authority: RefAt) -> Result<(), Code> {
     *SHARED.lock() = Some(Shared {
         console: Console::new(Com1, interactive),
         watchers: Vec::new(),
+        suspect: 0,
     });
     let thread = thread::spawn_at(PRIORITY, serve_interrupts)?.reference()?;
     rt::obj::done(sys::device_attach_interrupt(

@@ -6,6 +6,7 @@
 //! * [`cuts`] holds the cuts at every site, for a kernel with the probe.
 //! * [`holds`] holds a thread in every state in which it can wait.
 //! * [`redirected`] holds what the test of the call gate and its program say to each other.
+//! * [`services`] holds random hostile clients of every service.
 //! * [`demo`] holds what the programs that get checkpointed share.
 //!
 //! The bins: `kernel` runs tests in its own process, `runner` runs each in a fresh one and reports.
@@ -18,3 +19,4 @@ pub mod demo;
 pub mod harness;
 pub mod holds;
 pub mod redirected;
+pub mod services;

@@ -2,7 +2,8 @@
 //!
 //! The fuzzer itself is a test of the kernel that `test` leaves out (`kernel/src/test/fuzz.rs`): the
 //! kernel on the simulated machine beside its specification. What it keeps lies in `target/fuzz`. With
-//! `--guest` it is hostile callers in a machine whose kernel checks itself at every exit.
+//! `--guest` it is hostile callers in a machine whose kernel checks itself at every exit, with `--services` hostile
+//! clients of every service in one machine after the other.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -29,12 +30,29 @@ pub struct FuzzOptions {
     /// Hostile callers in a machine instead, with a kernel that checks its structures at every exit
     #[arg(long)]
     guest: bool,
+    /// Hostile clients of every service instead, killed at any instant; each machine counts instructions, and does
+    /// the same again with the same seed
+    #[arg(long, conflicts_with_all = ["guest", "replay"])]
+    services: bool,
+}
+
+impl FuzzOptions {
+    /// The seed to begin with: another one each time, unless it is said.
+    pub(crate) fn first_seed(&self) -> u64 {
+        self.seed.unwrap_or_else(|| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            now.map_or(0, |now| now.as_secs())
+        })
+    }
 }
 
 /// Runs the fuzzer, or one program that it found.
 pub fn run(project: &Project, options: &FuzzOptions) -> Result<u8, Error> {
     if options.guest {
         return crate::fuzz_guest(project, options);
+    }
+    if options.services {
+        return crate::fuzz_services(project, options);
     }
     let directory = project.target.join("fuzz");
     let failed = |error| Error::new(format!("cannot write {}: {error}", directory.display()));
@@ -60,10 +78,7 @@ fn test(project: &Project) -> Command {
 }
 
 fn search(project: &Project, options: &FuzzOptions, directory: &Path) -> Result<u8, Error> {
-    let seed = options.seed.unwrap_or_else(|| {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        now.map_or(0, |now| now.as_secs())
-    });
+    let seed = options.first_seed();
     let failure = directory.join("failure");
     let _ = std::fs::remove_file(&failure);
     let log = directory.join("log");

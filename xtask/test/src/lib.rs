@@ -354,6 +354,36 @@ pub fn fuzz_guest(project: &Project, options: &FuzzOptions) -> Result<u8, Error>
     Ok(u8::from(!failed.is_empty() || rounds == 0))
 }
 
+/// `./fermata fuzz --services`: machines with hostile clients of every service, one after the other, each with the
+/// next seed.
+pub fn fuzz_services(project: &Project, options: &FuzzOptions) -> Result<u8, Error> {
+    signals::catch();
+    let config = Config::DEFAULT;
+    let images = image::build(project, &[config])?;
+    let end = Instant::now() + Duration::from_secs(options.time);
+    let first = options.first_seed();
+    let mut failed = 0;
+    let mut seed = first;
+    println!(
+        "fuzz: hostile clients of every service from seed {first} on, for {} s",
+        options.time
+    );
+    while Instant::now() < end && signals::caught().is_none() {
+        let play = |ctx: &mut Ctx| scenarios::services_from(ctx, seed);
+        let outcome = run_scenario(&images, config, &format!("services/{seed}"), play);
+        if signals::caught().is_some() {
+            break;
+        }
+        if let Outcome::Failed(why) = outcome {
+            failed += 1;
+            println!("{why}\nagain: ./fermata fuzz --services --time 1 --seed {seed}");
+        }
+        seed += 1;
+    }
+    println!("fuzz: {} machines, {failed} failed", seed - first);
+    Ok(u8::from(failed != 0 || seed == first))
+}
+
 /// Notes that a part is through.
 fn finished(run: &Run, journal: Option<&Journal>) {
     if let (Some(journal), None) = (journal, signals::caught()) {
@@ -751,7 +781,7 @@ fn run_scenario(
     images: &Images,
     config: Config,
     name: &str,
-    run: fn(&mut Ctx) -> Result<(), String>,
+    run: impl FnOnce(&mut Ctx) -> Result<(), String>,
 ) -> Outcome {
     let mut ctx = Ctx::new(images, config);
     let result = catch_unwind(AssertUnwindSafe(|| run(&mut ctx)))

@@ -1,0 +1,83 @@
+//! What hostile clients count, in memory that they share with the warden: whatever kills them, it is there.
+
+use super::table::SERVICES;
+use abi::access::{READ, WRITE};
+use abi::PAGE_SIZE;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use proto::Error;
+use rt::memory::Segment;
+use rt::obj::RefAt;
+use rt::window::Window;
+
+/// What can become of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The service did it.
+    Done,
+    /// The service said an error.
+    Refused,
+    /// The kernel said an error: the service was not asked, or did not answer.
+    Code,
+    /// It was made by a thread that cannot end it.
+    Held,
+}
+
+/// How many outcomes there are.
+pub const OUTCOMES: usize = 4;
+
+/// The board.
+pub struct Board {
+    window: Window,
+    segment: Option<Segment>,
+}
+
+impl Board {
+    /// A new one.
+    pub fn new() -> Result<Self, Error> {
+        let segment = rt::memory::create(PAGE_SIZE)?;
+        segment.populate(0, PAGE_SIZE)?;
+        let window = Window::map(&segment.region, 0, PAGE_SIZE, READ | WRITE)?;
+        Ok(Board {
+            window,
+            segment: Some(segment),
+        })
+    }
+
+    /// One that is shared.
+    pub fn at(region: RefAt) -> Result<Self, Error> {
+        let window = Window::map(&region, 0, PAGE_SIZE, READ | WRITE)?;
+        Ok(Board {
+            window,
+            segment: None,
+        })
+    }
+
+    /// Its region, to be passed on, by who made it.
+    #[must_use]
+    pub fn region(&self) -> Option<RefAt> {
+        self.segment.as_ref().map(|segment| *segment.region)
+    }
+
+    fn cell(&self, service: usize, outcome: Outcome) -> &AtomicU64 {
+        let index = (service % SERVICES.len() * OUTCOMES + outcome as usize) as u64;
+        // SAFETY: within the page of the window, aligned, and everybody uses it as an atomic.
+        unsafe { &*((self.window.address() + index * 8) as *const AtomicU64) }
+    }
+
+    /// Counts one more.
+    pub fn count(&self, service: usize, outcome: Outcome) {
+        self.cell(service, outcome).fetch_add(1, Relaxed);
+    }
+
+    /// What was counted, by outcome.
+    #[must_use]
+    pub fn counts(&self, service: usize) -> [u64; OUTCOMES] {
+        [
+            Outcome::Done,
+            Outcome::Refused,
+            Outcome::Code,
+            Outcome::Held,
+        ]
+        .map(|outcome| self.cell(service, outcome).load(Relaxed))
+    }
+}

@@ -1,0 +1,358 @@
+//! A hostile client: random requests of every service, for ever.
+
+use super::board::{Board, Outcome};
+use super::error;
+use super::stuck::{Stuck, WAYS};
+use super::table::{Request, Writer, PLACE, SERVICES};
+use super::things::{Silence, SILENT};
+use abi::message::Segment;
+use abi::registers::Area;
+use abi::{Call, Code, MAX_LIST_REFS, MAX_SHORT, PAGE_SIZE};
+use alloc::vec::Vec;
+use proto::{Error, MAX_BULK, MAX_HEADER};
+use rt::obj::{Ref, RefAt, RefBlock};
+use rt::sys::{self, IpcRegs};
+
+/// Most threads that are held in the middle of a request.
+const MOST_STUCK: usize = 3;
+/// Most threads that a client loses for ever.
+const MOST_LOST: u32 = 6;
+/// Most references kept that one service has handed out.
+const MOST_GIVEN: usize = 12;
+
+/// A hostile client.
+pub struct Client {
+    writer: Writer,
+    silence: Silence,
+    ports: Vec<Ref>,
+    board: Board,
+    /// References that are sent, and those that come.
+    out: RefBlock,
+    into: RefBlock,
+    answer: Vec<u8>,
+    stuck: Vec<Stuck>,
+    lost: u32,
+}
+
+/// Calls that a server's port refuses, or that are about something else.
+const OTHER_CALLS: [Call; 4] = [
+    Call::ClientConnect,
+    Call::ClientConnectSend,
+    Call::ClientSend,
+    Call::ClientDisconnect,
+];
+
+impl Client {
+    /// A client whose choices follow from the seed.
+    pub fn new(seed: u64, board: Board) -> Result<Self, Error> {
+        let silence = Silence::new()?;
+        let mut ports = Vec::new();
+        for service in &SERVICES {
+            ports.push((service.port)()?);
+        }
+        let mut answer = Vec::new();
+        answer
+            .try_reserve_exact(4 + MAX_HEADER + MAX_BULK)
+            .map_err(|_| Error::NoMemory)?;
+        Ok(Client {
+            writer: Writer::new(seed, &silence)?,
+            silence,
+            ports,
+            board,
+            out: RefBlock::new(MAX_LIST_REFS as usize).map_err(error)?,
+            into: RefBlock::new(MAX_LIST_REFS as usize).map_err(error)?,
+            answer,
+            stuck: Vec::new(),
+            lost: 0,
+        })
+    }
+
+    /// One request, perhaps several times.
+    pub fn step(&mut self) {
+        let service = self.writer.random.below(SERVICES.len() as u64) as usize;
+        self.step_of(service);
+    }
+
+    /// One request of this service.
+    pub fn step_of(&mut self, service: usize) {
+        let request = (SERVICES[service].write)(&mut self.writer);
+        let Some((to, message, refs)) = self.spoil(service, request) else {
+            return;
+        };
+        let again = if self.writer.chance(10) { 3 } else { 1 };
+        for _ in 0..again {
+            match self.writer.random.below(100) {
+                0 => self.hold(service, &to, &message, refs),
+                1 => self.other_call(service, &to, &message),
+                _ => self.ask(service, &to, &message, refs),
+            }
+        }
+    }
+
+    /// To whom it goes, its bytes and how many references (in `out`), with something wrong at times.
+    fn spoil(&mut self, service: usize, request: Request) -> Option<(Ref, Vec<u8>, usize)> {
+        let w = &mut self.writer;
+        // By a name comes anybody's port: nobody knows whether it answers.
+        let handed = match SERVICES[service].answers {
+            true => w.given[service].len() as u64,
+            false => 0,
+        };
+        let to = if w.chance(3) {
+            *self.ports[w.random.below(SERVICES.len() as u64) as usize]
+        } else if (request.given || w.chance(3)) && handed > 0 {
+            *w.given[service][w.random.below(handed) as usize]
+        } else {
+            *self.ports[service]
+        };
+        let mut refs = request.refs;
+        if w.chance(10) {
+            for _ in 0..w.random.below(MAX_LIST_REFS) {
+                let thing = w.things.any(&mut w.random);
+                refs.push(thing);
+            }
+        }
+        refs.truncate(MAX_LIST_REFS as usize);
+        let mut length = request.header.len() as u32;
+        if w.chance(3) {
+            length = w.number() as u32;
+        }
+        let mut message = length.to_le_bytes().to_vec();
+        message.extend_from_slice(&request.header);
+        message.extend_from_slice(&request.bulk);
+        let places = places(&message);
+        match w.random.below(25) {
+            0 => message.truncate(w.random.below(message.len() as u64 + 1) as usize),
+            1 | 2 => {
+                for _ in 0..1 + w.random.below(4) {
+                    let at = w.random.below(message.len() as u64) as usize;
+                    message[at] = w.random.number() as u8;
+                }
+            }
+            3 => {
+                let at = (4 + w.random.below(1 + u64::from(length))) as usize;
+                let byte = w.random.number() as u8;
+                message.insert(at.min(message.len()), byte);
+            }
+            4 => message.resize(w.random.below(SERVICES[service].most) as usize, 0xff),
+            _ => {}
+        }
+        if self::places(&message) < places {
+            // A path that leads elsewhere: files are everybody's, and those of others are to stay as they are.
+            return None;
+        }
+        for (n, reference) in refs.iter().enumerate() {
+            // What cannot be named any more is sent as nothing.
+            if self.out.get(n).point_to(*reference).is_err() {
+                let _ = self.out.get(n).clear();
+            }
+        }
+        Some((to.copy().ok()?, message, refs.len()))
+    }
+
+    /// The registers of a call that sends this, with so many references of the list `out`.
+    fn regs(&self, to: &RefAt, message: &[u8], refs: usize) -> IpcRegs {
+        IpcRegs::to(to.handle()).sending(Area {
+            address: message.as_ptr() as u64,
+            length: message.len() as u64,
+            refs: if refs == 0 { 0 } else { self.out.list(refs) },
+            ..Area::default()
+        })
+    }
+
+    /// Asks as others do.
+    fn ask(&mut self, service: usize, to: &RefAt, message: &[u8], refs: usize) {
+        if refs == 0 && message.len() as u64 <= MAX_SHORT && self.writer.chance(50) {
+            return self.ask_short(service, to, message);
+        }
+        let room = match self.writer.random.below(20) {
+            0 => 0,
+            1 => self.writer.random.below(64),
+            _ => self.answer.capacity() as u64,
+        };
+        self.answer.clear();
+        let regs = self.regs(to, message, refs);
+        // In several pieces at times.
+        let middle = message.len() / 3;
+        let rest = [Segment {
+            address: message[middle..].as_ptr() as u64,
+            length: (message.len() - middle) as u64,
+        }];
+        let mut regs = regs.receiving(Area {
+            address: self.answer.as_mut_ptr() as u64,
+            length: room,
+            refs: self.into.list(MAX_LIST_REFS as usize),
+            ..Area::default()
+        });
+        if self.writer.chance(20) {
+            (regs.rdx, regs.r10, regs.r8) = (middle as u64, rest.as_ptr() as u64, 1);
+        }
+        // SAFETY: what is sent is only read; the buffer is this client's alone.
+        let code = unsafe { sys::ipc(Call::Call, &mut regs) };
+        let received = room.saturating_sub(regs.left().length).min(room) as usize;
+        // SAFETY: the kernel has written so many bytes.
+        unsafe { self.answer.set_len(received) };
+        let left = (regs.left().refs & MAX_LIST_REFS) as usize;
+        let refs = (MAX_LIST_REFS as usize).saturating_sub(left);
+        let answer = core::mem::take(&mut self.answer);
+        self.look(service, code, &answer, refs);
+        self.answer = answer;
+    }
+
+    /// Asks by a register message.
+    fn ask_short(&mut self, service: usize, to: &RefAt, message: &[u8]) {
+        let mut words = [0; 8];
+        for (word, bytes) in words.iter_mut().zip(message.chunks(8)) {
+            let mut eight = [0; 8];
+            eight[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_le_bytes(eight);
+        }
+        let mut regs = IpcRegs::to(to.handle()).sending_words(words, message.len());
+        // SAFETY: a register message without references touches no memory.
+        let code = unsafe { sys::ipc(Call::CallShort, &mut regs) };
+        let mut answer = Vec::with_capacity(64);
+        for word in regs.short_words() {
+            answer.extend_from_slice(&word.to_le_bytes());
+        }
+        answer.truncate(regs.short_len());
+        self.look(service, code, &answer, 0);
+    }
+
+    /// What came back: counted, and kept to ask on.
+    fn look(&mut self, service: usize, code: Code, answer: &[u8], refs: usize) {
+        let outcome = match (code, rt::rpc::split(answer)) {
+            (Code::Ok, Some(([0, ..], _))) => Outcome::Done,
+            (Code::Ok, _) => Outcome::Refused,
+            _ => Outcome::Code,
+        };
+        self.board.count(service, outcome);
+        if outcome != Outcome::Done {
+            return;
+        }
+        if let Some((header, _)) = rt::rpc::split(answer) {
+            let reply: Result<Result<proto::fs::Reply, Error>, _> = postcard::from_bytes(header);
+            let special = proto::fs::FIRST_INO;
+            if let Ok(Ok(proto::fs::Reply::Attr(attr))) = reply {
+                // Only what is below its own place: what others have stays as it is.
+                let own = rt::fs::path_of(attr.ino).is_ok_and(|path| path.starts_with(PLACE));
+                if SERVICES[service].name == "fs" && attr.ino >= special && own {
+                    self.writer.files.truncate(30);
+                    let at = self.writer.random.below(self.writer.files.len() as u64 + 1);
+                    self.writer.files.insert(at as usize, attr.ino);
+                }
+            }
+        }
+        for n in 0..refs {
+            let Ok(copy) = self.into.get(n).copy() else {
+                continue;
+            };
+            let w = &mut self.writer;
+            if w.chance(30) {
+                if let Ok(copy) = copy.copy() {
+                    w.things.keep(&mut w.random, copy);
+                }
+            }
+            let given = &mut w.given[service];
+            if given.len() < MOST_GIVEN {
+                given.push(copy);
+            } else {
+                given[w.random.below(MOST_GIVEN as u64) as usize] = copy;
+            }
+        }
+    }
+
+    /// Another call than those that servers take.
+    fn other_call(&mut self, service: usize, to: &RefAt, message: &[u8]) {
+        let mut regs = self.regs(to, message, 0);
+        let call = OTHER_CALLS[self.writer.random.below(OTHER_CALLS.len() as u64) as usize];
+        // SAFETY: what is sent is only read.
+        let code = unsafe { sys::ipc(call, &mut regs) };
+        self.look(service, code, &[], 0);
+    }
+
+    /// A request that a thread of its own begins and cannot end, or whose answer has no place to go.
+    fn hold(&mut self, service: usize, to: &RefAt, message: &[u8], refs: usize) {
+        self.stuck.retain(Stuck::is_away);
+        if self.stuck.len() >= MOST_STUCK {
+            self.let_go();
+        }
+        let never = self.silence.memory + PAGE_SIZE;
+        // The message, the list of references and what comes must stay while the thread is there.
+        let message = message.to_vec().leak();
+        let mut held = Vec::new();
+        if let Ok(port) = to.copy() {
+            held.push(port);
+        }
+        let Some(to) = held.first() else {
+            return;
+        };
+        let mut regs = self.regs(to, message, 0);
+        let room = Area {
+            address: never,
+            length: SILENT - PAGE_SIZE,
+            ..Area::default()
+        };
+        match self.writer.random.below(5) {
+            // Half of the message is there.
+            0 => {
+                let segments: &'static [Segment] = alloc::vec![Segment {
+                    address: never,
+                    length: 64,
+                }]
+                .leak();
+                (regs.r10, regs.r8) = (segments.as_ptr() as u64, 1);
+            }
+            1 => regs = regs.sending(room),
+            2 => regs = regs.receiving(room),
+            // Reference lists that are nowhere.
+            3 => regs.r9 = abi::ref_list(never, 3),
+            _ => regs.rbx = abi::ref_list(never, 3),
+        }
+        if refs > 0 && self.writer.chance(50) {
+            regs.r9 = self.out.list(refs);
+        }
+        // SAFETY: the message is leaked; the other memory is nobody's.
+        match unsafe { Stuck::new(Call::Call, regs, held) } {
+            Ok(stuck) => {
+                self.board.count(service, Outcome::Held);
+                self.stuck.push(stuck);
+            }
+            Err(_) => self.let_go(),
+        }
+    }
+
+    /// Does something to a thread that is held.
+    fn let_go(&mut self) {
+        let count = self.stuck.len() as u64;
+        if count == 0 {
+            return;
+        }
+        let stuck = self
+            .stuck
+            .swap_remove(self.writer.random.below(count) as usize);
+        let way = self.writer.random.below(WAYS.len() as u64) as usize;
+        let _ = (WAYS[way].1)(&stuck);
+        if way != WAYS.len() - 1 && self.lost < MOST_LOST {
+            self.lost += 1;
+            core::mem::forget(stuck);
+        }
+    }
+}
+
+/// How often the place of hostile clients is named.
+fn places(message: &[u8]) -> usize {
+    let place = PLACE.as_bytes();
+    message.windows(place.len()).filter(|w| *w == place).count()
+}
+
+/// The program: the seed comes as an argument, the board as a reference.
+pub fn run(seed: u64) -> u8 {
+    let board = rt::start::passed(0)
+        .ok_or(Error::Invalid)
+        .and_then(Board::at);
+    let Ok(mut client) = board.and_then(|board| Client::new(seed, board)) else {
+        return 1;
+    };
+    loop {
+        client.step();
+    }
+}

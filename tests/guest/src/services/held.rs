@@ -1,0 +1,132 @@
+//! A client that holds each service in the middle of a request, in every way, and stays.
+
+use super::board::{Board, Outcome};
+use super::error;
+use super::stuck::{Stuck, Way, WAYS};
+use super::table::{Request, Service, Writer, SERVICES};
+use super::things::{Silence, SILENT};
+use super::Sentence;
+use abi::message::Segment;
+use abi::registers::Area;
+use abi::{Call, MAX_LIST_REFS, PAGE_SIZE};
+use alloc::format;
+use proto::Error;
+use rt::obj::RefBlock;
+use rt::sys::IpcRegs;
+
+/// Makes a part of a request memory at this address.
+type Put = fn(IpcRegs, u64) -> IpcRegs;
+
+/// What of a request is memory whose keeper never answers.
+const BUFFERS: [(&str, Put); 6] = [
+    ("nothing", |regs, _| regs),
+    ("the message", |regs, never| {
+        regs.sending(area(never, SILENT - PAGE_SIZE))
+    }),
+    ("the end of the message", |mut regs, never| {
+        let rest: &'static [Segment] = alloc::vec![Segment {
+            address: never,
+            length: 64,
+        }]
+        .leak();
+        (regs.r10, regs.r8) = (rest.as_ptr() as u64, 1);
+        regs
+    }),
+    ("the place of the answer", |regs, never| {
+        regs.receiving(area(never, SILENT - PAGE_SIZE))
+    }),
+    ("the references that go", |mut regs, never| {
+        regs.r9 = abi::ref_list(never, 3);
+        regs
+    }),
+    ("the references that come", |mut regs, never| {
+        regs.rbx = abi::ref_list(never, 3);
+        regs
+    }),
+];
+
+fn area(address: u64, length: u64) -> Area {
+    Area {
+        address,
+        length,
+        ..Area::default()
+    }
+}
+
+/// Holds this service by one thread in this way: whether the thread is in the middle of its request.
+fn hold(
+    service: &Service,
+    (buffer, way): (Put, Way),
+    writer: &mut Writer,
+    silence: &Silence,
+) -> Result<bool, Error> {
+    let Request { header, bulk, .. } = (service.write)(writer);
+    let length = header.len() as u32;
+    let message = [&length.to_le_bytes()[..], &header, &bulk].concat().leak();
+    let refs = RefBlock::new(MAX_LIST_REFS as usize).map_err(error)?;
+    for n in 0..refs.len() {
+        // Live, dead and vacant ones of every type.
+        let thing = writer.things.any(&mut writer.random);
+        let _ = refs.get(n).point_to(thing);
+    }
+    let to = (service.port)()?;
+    let regs = IpcRegs::to(to.handle()).sending(Area {
+        refs: refs.list(refs.len()),
+        ..area(message.as_ptr() as u64, message.len() as u64)
+    });
+    let regs = buffer(regs, silence.memory + PAGE_SIZE);
+    // SAFETY: the message is leaked, the references are forgotten; the other memory is nobody's.
+    let stuck = unsafe { Stuck::new(Call::Call, regs, [to].into()) }?;
+    core::mem::forget(refs);
+    // Its turn comes while this one sleeps.
+    rt::time::sleep(100_000);
+    let away = stuck.is_away();
+    if away {
+        way(&stuck)?;
+    }
+    core::mem::forget(stuck);
+    Ok(away)
+}
+
+/// Holds the service in one way, by a few threads with different requests, and stays.
+fn stay(service: usize, way: usize) -> Result<(), Error> {
+    let board = rt::start::passed(0)
+        .ok_or(Error::Invalid)
+        .and_then(Board::at)?;
+    let silence = Silence::new()?;
+    let mut writer = Writer::new(way as u64, &silence)?;
+    let (buffer, way) = (BUFFERS[way / WAYS.len()].1, WAYS[way % WAYS.len()].1);
+    for _ in 0..THREADS {
+        if hold(&SERVICES[service], (buffer, way), &mut writer, &silence)? {
+            board.count(service, Outcome::Held);
+        }
+    }
+    loop {
+        rt::time::sleep(1_000_000_000);
+    }
+}
+
+/// Threads that hold a service in the same way.
+const THREADS: usize = 3;
+
+/// The program: holds the service with this number, in the way with this number.
+pub fn run(service: u64, way: u64) -> u8 {
+    let (service, way) = (service as usize, way as usize);
+    if service >= SERVICES.len() || way >= COUNT {
+        return 2;
+    }
+    u8::from(stay(service, way).is_err())
+}
+
+/// How many ways there are.
+pub const COUNT: usize = BUFFERS.len() * WAYS.len();
+
+/// What a way is, in words.
+#[must_use]
+pub fn words(way: usize) -> Sentence {
+    let (buffer, _) = BUFFERS[way / WAYS.len() % BUFFERS.len()];
+    format!(
+        "{buffer} never comes, the thread is {}",
+        WAYS[way % WAYS.len()].0
+    )
+}

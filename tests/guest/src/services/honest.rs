@@ -1,0 +1,292 @@
+//! A client that needs the services, and says how long their answers took.
+
+use super::table::{IDLE, PLACE, PROGRAM};
+use super::Sentence;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use proto::process::{Start, Status, Stdio};
+use proto::{checkpoint, Error};
+use rt::process::{Client, Process};
+use rt::rpc;
+use rt::time;
+
+/// What the proper question to a service is, and how long its answer may take.
+pub struct Question {
+    /// The service, in the order of [`super::table::SERVICES`].
+    pub service: &'static str,
+    /// Asks, and looks at the answer.
+    pub ask: fn(&Honest) -> Result<(), Sentence>,
+    /// Instructions, on a machine that counts them.
+    pub bound: u64,
+}
+
+const fn question(
+    service: &'static str,
+    ask: fn(&Honest) -> Result<(), Sentence>,
+    bound: u64,
+) -> Question {
+    Question {
+        service,
+        ask,
+        bound,
+    }
+}
+
+/// A million instructions.
+const M: u64 = 1_000_000;
+
+/// A question for each service. `docs/security.md` says where the bounds come from.
+pub const QUESTIONS: [Question; 7] = [
+    question("memory", Honest::memory, 50 * M),
+    question("names", Honest::names, 50 * M),
+    question("native", Honest::native, 50 * M),
+    question("linux", Honest::linux, 50 * M),
+    question("fs", Honest::fs, 50 * M),
+    question("console", Honest::console, 50 * M),
+    question("checkpoint", Honest::checkpoint, 50 * M),
+];
+
+/// What a program may take from its start to its end, with a fair part of the processor.
+const PROGRAM_BOUND: u64 = 2_000 * M;
+
+/// The client.
+pub struct Honest {
+    native: Process,
+    linux: Process,
+}
+
+fn failed(what: &str, error: Error) -> Sentence {
+    format!("{what}: {}", error.text())
+}
+
+/// How both are started.
+fn start(args: &[&str]) -> Start {
+    Start {
+        args: args.iter().map(ToString::to_string).collect(),
+        stdio: [Stdio::Null, Stdio::Null, Stdio::Null].to_vec(),
+        cwd: "/".to_string(),
+        ..Start::default()
+    }
+}
+
+fn spawn(manager: &str, path: &str, args: &[&str]) -> Result<Process, Error> {
+    Client::new(manager)?.spawn(path, &start(args), &[])
+}
+
+fn expect<T: PartialEq + core::fmt::Debug>(
+    what: &str,
+    is: Result<T, Error>,
+    wanted: T,
+) -> Result<(), Sentence> {
+    match is {
+        Ok(is) if is == wanted => Ok(()),
+        Ok(is) => Err(format!("{what}: {is:?} instead of {wanted:?}")),
+        Err(error) => Err(failed(what, error)),
+    }
+}
+
+impl Honest {
+    /// A client with a process at each manager.
+    pub fn new() -> Result<Self, Error> {
+        Ok(Honest {
+            native: spawn("native", PROGRAM, &["services", IDLE])?,
+            linux: spawn("linux", "/bin/busybox", &["busybox", "sleep", "100000"])?,
+        })
+    }
+
+    /// Its processes, which nobody else ends.
+    #[must_use]
+    pub fn processes(&self) -> [(&'static str, u32); 2] {
+        [("native", self.native.pid()), ("linux", self.linux.pid())]
+    }
+
+    fn memory(&self) -> Result<(), Sentence> {
+        let ask = || {
+            let segment = rt::memory::create(1 << 16)?;
+            segment.populate(0, 4096)?;
+            let usage = segment.usage()?;
+            segment.destroy()?;
+            Ok(usage.resident > 0)
+        };
+        expect("a segment", ask(), true)
+    }
+
+    fn names(&self) -> Result<(), Sentence> {
+        let port = rt::names::lookup("fs").map_err(|error| failed("a name", error))?;
+        expect("the kind of fs", Ok(port.kind()), abi::RefKind::Port)
+    }
+
+    fn native(&self) -> Result<(), Sentence> {
+        expect("the native one", self.native.status(), Status::Running)
+    }
+
+    fn linux(&self) -> Result<(), Sentence> {
+        expect("the Linux one", self.linux.status(), Status::Running)
+    }
+
+    fn fs(&self) -> Result<(), Sentence> {
+        const PATH: &str = "/tmp/honest";
+        let text = b"what was written";
+        let ask = || {
+            rt::fs::write_all(PATH, text, 0o644)?;
+            let content = rt::fs::read_all(PATH)?;
+            rt::fs::unlink(PATH)?;
+            Ok(content)
+        };
+        expect("a file", ask(), text.to_vec())
+    }
+
+    fn console(&self) -> Result<(), Sentence> {
+        expect("nothing written", rt::console::write(&[]), 0)
+    }
+
+    fn checkpoint(&self) -> Result<(), Sentence> {
+        let ask = || {
+            let port = rt::names::lookup("checkpoint")?;
+            let path = "/tmp/no image".to_string();
+            let request = checkpoint::Request::Restore { path };
+            let mut io = rpc::Io {
+                refs: &[&rt::start::NAMES],
+                ..rpc::Io::default()
+            };
+            match rpc::call(&port, &request, &mut io)? {
+                checkpoint::Reply::Refused(_) => Ok(true),
+                _ => Ok(false),
+            }
+        };
+        expect("an image that is not there", ask(), true)
+    }
+
+    /// Starts a program at each manager and waits for its end: how long both took.
+    pub fn programs(&self) -> Result<u64, Sentence> {
+        let before = time::now();
+        for (manager, path, args) in [
+            ("native", PROGRAM, &["services", "nothing"][..]),
+            ("linux", "/bin/busybox", &["busybox", "true"][..]),
+        ] {
+            let process =
+                spawn(manager, path, args).map_err(|error| failed("starting a program", error))?;
+            let status = loop {
+                match process.status() {
+                    Ok(Status::Running) if time::now() - before < PROGRAM_BOUND => {
+                        time::sleep(200_000);
+                    }
+                    Ok(Status::Running) => break Err(Error::WouldBlock),
+                    _ => break process.reap(),
+                }
+            };
+            expect(path, status, Status::Exited(0))?;
+        }
+        Ok(time::now() - before)
+    }
+
+    /// A process saved and made again.
+    pub fn image(&self) -> Result<(), Sentence> {
+        const PATH: &str = "/tmp/honest-image";
+        let port = rt::names::lookup("checkpoint").map_err(|error| failed("a name", error))?;
+        let ask = |request: &checkpoint::Request, ours: &rt::obj::RefAt| {
+            let control = Ref::new().map_err(rt::error_of)?;
+            let mut io = rpc::Io {
+                refs: &[ours],
+                refs_in: &[&control],
+                ..rpc::Io::default()
+            };
+            rpc::call(&port, request, &mut io).map(|reply: checkpoint::Reply| (reply, control))
+        };
+        use rt::obj::Ref;
+        let save = checkpoint::Request::Save {
+            managers: ["native".to_string()].to_vec(),
+            path: PATH.to_string(),
+        };
+        let restore = checkpoint::Request::Restore {
+            path: PATH.to_string(),
+        };
+        match ask(&save, self.native.port()) {
+            Ok((checkpoint::Reply::Saved { .. }, _)) => {}
+            other => return Err(format!("saving: {other:?}")),
+        }
+        let restored = match ask(&restore, &rt::start::NAMES) {
+            Ok((checkpoint::Reply::Restored { .. }, control)) => Process::at(0, control),
+            other => return Err(format!("restoring: {other:?}")),
+        };
+        expect("the restored one", restored.status(), Status::Running)?;
+        let end = restored.kill().and_then(|()| restored.reap());
+        expect("the restored one", end, Status::Killed(9))?;
+        rt::fs::unlink(PATH).map_err(|error| failed("the image", error))
+    }
+
+    /// Ends its processes.
+    pub fn end(self) -> Result<(), Sentence> {
+        for process in [self.native, self.linux] {
+            let end = process.kill().and_then(|()| process.reap());
+            expect("the end", end, Status::Killed(9))?;
+        }
+        Ok(())
+    }
+}
+
+/// Removes what hostile clients have left among the files.
+pub fn clear(first: u64) -> Result<(), Sentence> {
+    // A hostile client that was killed has closed nothing, and a file that is open stays: its numbers are those
+    // that were given since.
+    let last = rt::fs::open(
+        "/tmp/honest",
+        rt::fs::Flags {
+            create: true,
+            ..rt::fs::Flags::default()
+        },
+        0o644,
+    )
+    .map_err(|error| failed("a file", error))?
+    .ino;
+    for ino in first..=last {
+        while rt::fs::close(ino).is_ok() {}
+    }
+    let _ = rt::fs::unlink("/tmp/honest");
+    remove(PLACE).map_err(|error| failed("removing", error))
+}
+
+fn is_directory(attr: &rt::fs::Attr) -> bool {
+    attr.mode & rt::fs::mode::TYPE == rt::fs::mode::DIRECTORY
+}
+
+/// What is in a directory.
+fn inside(ino: u64) -> Result<Vec<String>, Error> {
+    let mut cookie = 0;
+    let mut names = Vec::new();
+    loop {
+        let (entries, next) = rt::fs::read_dir(ino, cookie)?;
+        if entries.is_empty() {
+            return Ok(names);
+        }
+        let others = entries.into_iter().map(|entry| entry.name);
+        names.extend(others.filter(|name| name != "." && name != ".."));
+        cookie = next;
+    }
+}
+
+fn remove(path: &str) -> Result<(), Error> {
+    let attr = rt::fs::stat(path, false)?;
+    if !is_directory(&attr) {
+        return rt::fs::unlink(path);
+    }
+    for name in inside(attr.ino)? {
+        remove(&format!("{path}/{name}"))?;
+    }
+    rt::fs::rmdir(path)
+}
+
+/// All files, with their sizes.
+pub fn files(path: &str, found: &mut Vec<String>) -> Result<(), Error> {
+    let attr = rt::fs::stat(path, false)?;
+    if !is_directory(&attr) {
+        found.push(format!("{path} {}", attr.size));
+        return Ok(());
+    }
+    found.push(format!("{path}/"));
+    for name in inside(attr.ino)? {
+        files(&format!("{}/{name}", path.trim_end_matches('/')), found)?;
+    }
+    Ok(())
+}

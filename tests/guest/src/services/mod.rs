@@ -1,0 +1,28 @@
+//! Random hostile clients of every service, and one who needs these services meanwhile.
+//!
+//! * [`table`] says for each service what its requests look like; a new service is a row there, and one in
+//!   [`honest`].
+//! * [`client`] is a hostile program: it makes requests of the table, mostly well formed, and spoils them.
+//! * [`things`] are the references that it has to offer: dead, vacant, of wrong types, ports that never answer.
+//! * [`honest`] asks each service a proper question, and says how long the answer took.
+//! * [`warden`] starts hostile programs, kills them in the middle, asks, and says what came of it.
+//! * [`held`] holds a service in the middle of a request, in every way.
+
+pub mod board;
+pub mod client;
+pub mod held;
+pub mod honest;
+pub mod stuck;
+pub mod table;
+pub mod things;
+pub mod warden;
+
+use rt::Code;
+
+/// What a program of these says when it cannot go on.
+pub type Sentence = alloc::string::String;
+
+/// A result code as an error of a service.
+pub(crate) fn error(code: Code) -> proto::Error {
+    rt::error_of(code)
+}

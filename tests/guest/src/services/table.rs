@@ -1,0 +1,505 @@
+//! What requests of each service look like: the one place that knows them.
+
+use super::things::{Silence, Things};
+use crate::harness::Random;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use proto::fs::Flags;
+use proto::process::{Control, Start, Stdio, Supervise};
+use proto::{checkpoint, console, fs, memory, names, process, system, Error};
+use rt::obj::{Ref, RefAt};
+use serde::Serialize;
+
+/// A service.
+pub struct Service {
+    /// Its name, for people.
+    pub name: &'static str,
+    /// Its port.
+    pub port: fn() -> Result<Ref, Error>,
+    /// Writes a request that it could be asked.
+    pub write: fn(&mut Writer) -> Request,
+    /// Whether the ports that it hands out are its own, so that whoever calls them is answered.
+    pub answers: bool,
+    /// Most bytes of nonsense behind a request: somebody reads what the console is sent.
+    pub most: u64,
+}
+
+/// All services. Ports that they hand out are asked by the same rows.
+pub const SERVICES: [Service; 7] = [
+    service("memory", || copy(rt::start::MEMORY), Writer::memory),
+    Service {
+        answers: false,
+        ..service("names", || copy(rt::start::NAMES), Writer::names)
+    },
+    service("native", || rt::names::lookup("native"), Writer::native),
+    service("linux", || rt::names::lookup("linux"), Writer::linux),
+    service("fs", || rt::names::lookup("fs"), Writer::fs),
+    Service {
+        most: 40,
+        ..service("console", || rt::names::lookup("console"), Writer::console)
+    },
+    service(
+        "checkpoint",
+        || rt::names::lookup("checkpoint"),
+        Writer::checkpoint,
+    ),
+];
+
+const fn service(
+    name: &'static str,
+    port: fn() -> Result<Ref, Error>,
+    write: fn(&mut Writer) -> Request,
+) -> Service {
+    Service {
+        name,
+        port,
+        write,
+        answers: true,
+        most: 50_000,
+    }
+}
+
+fn copy(reference: RefAt) -> Result<Ref, Error> {
+    reference.copy().map_err(rt::error_of)
+}
+
+/// Where hostile clients have their files: what they remove there harms nobody.
+pub const PLACE: &str = "/tmp/hostile";
+/// The program that native processes of hostile clients run.
+pub const PROGRAM: &str = "/test/services";
+/// Its argument.
+pub const IDLE: &str = "idle";
+
+/// A request before it is spoilt.
+pub struct Request {
+    /// To a port that the service has handed out, if there is one.
+    pub given: bool,
+    /// In the encoding of the service.
+    pub header: Vec<u8>,
+    /// Bytes behind it.
+    pub bulk: Vec<u8>,
+    /// What goes with it.
+    pub refs: Vec<RefAt>,
+}
+
+/// Writes requests.
+pub struct Writer {
+    /// Where all choices come from.
+    pub random: Random,
+    /// References of every kind.
+    pub things: Things,
+    /// References that each service has handed out.
+    pub given: [Vec<Ref>; SERVICES.len()],
+    /// Numbers of files that it has opened.
+    pub files: Vec<u64>,
+}
+
+fn plain<Q: Serialize>(request: &Q) -> Request {
+    Request {
+        given: false,
+        header: postcard::to_allocvec(request).unwrap_or_default(),
+        bulk: Vec::new(),
+        refs: Vec::new(),
+    }
+}
+
+fn given<Q: Serialize>(request: &Q) -> Request {
+    Request {
+        given: true,
+        ..plain(request)
+    }
+}
+
+impl Writer {
+    /// One whose choices follow from the seed.
+    pub fn new(seed: u64, silence: &Silence) -> Result<Self, Error> {
+        Ok(Writer {
+            random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            things: Things::new(silence)?,
+            given: Default::default(),
+            files: Vec::new(),
+        })
+    }
+
+    /// Whether something that happens so often out of a hundred times happens now.
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.random.below(100) < percent
+    }
+
+    fn one<T: Clone>(&mut self, of: &[T]) -> T {
+        of[self.random.below(of.len() as u64) as usize].clone()
+    }
+
+    /// A number at some edge, or any.
+    pub fn number(&mut self) -> u64 {
+        let edge = self.one(&[
+            0,
+            1,
+            15,
+            16,
+            4095,
+            4096,
+            65_536,
+            1 << 20,
+            1 << 31,
+            1 << 32,
+            1 << 36,
+            1 << 46,
+            1 << 63,
+            u64::MAX,
+        ]);
+        match self.random.below(5) {
+            0 => self.random.number(),
+            1 => edge.wrapping_sub(self.random.below(3)),
+            2 => self.random.below(64) << 12,
+            3 => self.random.below(100),
+            _ => edge,
+        }
+    }
+
+    /// Some bytes, mostly few.
+    fn bytes(&mut self, most: u64) -> Vec<u8> {
+        let most = if self.chance(90) { most.min(256) } else { most };
+        let length = self.random.below(most + 1);
+        let seed = self.random.number();
+        (0..length)
+            .map(|n| (seed.rotate_left(n as u32 % 64) ^ n) as u8)
+            .collect()
+    }
+
+    /// A reference that could be meant, or another.
+    fn reference(&mut self, meant: RefAt) -> RefAt {
+        if self.chance(70) {
+            meant
+        } else {
+            self.things.any(&mut self.random)
+        }
+    }
+
+    /// A reference that the service with this index has handed out, or another.
+    fn handed(&mut self, service: usize) -> RefAt {
+        let count = self.given[service].len() as u64;
+        if count == 0 || self.chance(10) {
+            return self.things.any(&mut self.random);
+        }
+        *self.given[service][self.random.below(count) as usize]
+    }
+
+    fn text(&mut self, most: u64) -> String {
+        let bytes = self.bytes(most);
+        bytes.iter().map(|b| char::from(b'a' + b % 26)).collect()
+    }
+
+    fn memory(&mut self) -> Request {
+        use memory::Request as Q;
+        let (offset, size) = (self.number(), self.number());
+        match self.random.below(14) {
+            0..=2 => plain(&Q::Create {
+                size: size & !4095 & 0xf_ffff,
+            }),
+            3 => plain(&Q::Create { size }),
+            4 => given(&Q::Copy),
+            5 => given(&Q::CopyOn),
+            6 => given(&Q::Discard {
+                offset: offset & !4095,
+                size: size & !4095,
+            }),
+            7 => given(&Q::Discard { offset, size }),
+            8 => given(&Q::Destroy),
+            9 => plain(&Q::Usage),
+            10 => given(&Q::Populate {
+                offset: offset & 0xffff,
+                size: size & 0xfff,
+            }),
+            11 => given(&Q::Populate { offset, size }),
+            12 => plain(&Q::CreateAccount(memory::Limits {
+                promised: offset,
+                most: size,
+                segments: 5,
+            })),
+            _ => plain(&Q::EndAccount),
+        }
+    }
+
+    fn names(&mut self) -> Request {
+        use names::Request as Q;
+        let name = match self.random.below(4) {
+            0 => self.one(&names::RESERVED).to_string(),
+            1 | 2 => format!("hostile-{}", self.random.below(40)),
+            _ => self.text(5000),
+        };
+        match self.random.below(200) {
+            0 => plain(&Q::Exit(self.random.below(256) as u8)),
+            1..=19 => plain(&system::Request::PowerOff { status: 3 }),
+            20..=29 => plain(&system::Request::Register { name }),
+            30..=110 => plain(&Q::Lookup { name }),
+            _ => {
+                let mut request = plain(&Q::Register { name });
+                for _ in 0..1 + self.random.below(2) {
+                    let port = self.reference(rt::start::MEMORY);
+                    request.refs.push(port);
+                }
+                request
+            }
+        }
+    }
+
+    fn start(&mut self, args: &[&str]) -> Start {
+        let mut start = Start {
+            args: args.iter().map(ToString::to_string).collect(),
+            env: Vec::new(),
+            stdio: [Stdio::Null, Stdio::Null, Stdio::Null].to_vec(),
+            cwd: "/".to_string(),
+        };
+        if self.chance(20) {
+            for _ in 0..self.random.below(40) {
+                start.args.push(self.text(200));
+                start.env.push(self.text(4000));
+            }
+            start.cwd = self.path();
+            start.stdio = (0..self.random.below(5))
+                .map(|_| Stdio::File {
+                    path: self.path(),
+                    append: true,
+                })
+                .collect();
+        }
+        start
+    }
+
+    /// What one can ask about a process, at its control port.
+    fn control(&mut self) -> Request {
+        use Control as Q;
+        let (offset, size) = (self.number(), self.number());
+        let mut request = given(&match self.random.below(20) {
+            0 => Q::Status,
+            1 => Q::Reap,
+            2 | 3 => Q::Kill,
+            4 => Q::Stop,
+            5 => Q::Continue,
+            6 => Q::Info,
+            7 => Q::Watch,
+            8 | 9 => Q::Freeze,
+            10 => Q::Part(offset),
+            11 | 12 => Q::Thaw,
+            13 => Q::Populate {
+                control: self.chance(50),
+                offset,
+                size,
+            },
+            14 => Q::Populate {
+                control: self.chance(50),
+                offset: offset & 0xf_f000,
+                size: size & 0xffff,
+            },
+            _ => Q::Rebuild {
+                offset: if self.chance(70) { 0 } else { offset },
+                length: size & 0x3_ffff,
+                clock_offset: offset,
+            },
+        });
+        request.bulk = self.bytes(60_000);
+        let thread = self.reference(rt::start::THREAD);
+        request.refs.push(thread);
+        request
+    }
+
+    fn process(&mut self, path: &str, start: Start, service: usize) -> Request {
+        use process::Request as Q;
+        let own = self.reference(rt::start::NAMES);
+        let passed = self.things.any(&mut self.random);
+        // Starting a program is much work.
+        match self.random.below(60) {
+            0..=2 => {
+                let path = if self.chance(70) {
+                    path.to_string()
+                } else {
+                    self.path()
+                };
+                let mut request = plain(&Q::Spawn { path, start });
+                request.refs = [own, passed].to_vec();
+                request
+            }
+            3..=6 => Request {
+                refs: [own].to_vec(),
+                ..plain(&Q::Adopt)
+            },
+            7 | 8 => {
+                let refs = [self.handed(service)].to_vec();
+                Request {
+                    refs,
+                    ..plain(&Q::Verify)
+                }
+            }
+            9 | 10 => Request {
+                refs: [own].to_vec(),
+                ..plain(&Q::Job)
+            },
+            11 | 12 => plain(&Supervise::Control(self.random.below(20) as u32)),
+            _ => self.control(),
+        }
+    }
+
+    fn native(&mut self) -> Request {
+        let start = self.start(&["hostile", IDLE]);
+        self.process(PROGRAM, start, 2)
+    }
+
+    fn linux(&mut self) -> Request {
+        let seconds = self.one(&["0", "1", "100"]);
+        let start = self.start(&["busybox", "sleep", seconds]);
+        self.process("/bin/busybox", start, 3)
+    }
+
+    /// A path, almost always below [`PLACE`], of few names, so that clients meet.
+    pub fn path(&mut self) -> String {
+        let mut path = PLACE.to_string();
+        for _ in 0..1 + self.random.below(3) {
+            path.push('/');
+            path += self.one(&["a", "b", "c", "a", "b", ".", "", "image"]);
+        }
+        match self.random.below(40) {
+            0 => path += &self.text(6000),
+            1 => path = format!("{PLACE}/{}", self.text(300)),
+            2 => path.push('\0'),
+            _ => {}
+        }
+        path
+    }
+
+    fn file(&mut self) -> u64 {
+        let count = self.files.len() as u64;
+        if count > 0 && self.chance(80) {
+            self.files[self.random.below(count) as usize]
+        } else {
+            // What nobody has opened: files are everybody's, and those of others are to stay as they are.
+            u64::MAX - self.random.below(1000)
+        }
+    }
+
+    fn fs(&mut self) -> Request {
+        use fs::Request as Q;
+        let (path, ino, offset) = (self.path(), self.file(), self.number());
+        let number = self.number() as u32;
+        let mut bulk = Vec::new();
+        let request = match self.random.below(30) {
+            0..=4 => Q::Open {
+                path,
+                flags: Flags {
+                    create: self.chance(80),
+                    exclusive: self.chance(10),
+                    truncate: self.chance(20),
+                    nofollow: self.chance(10),
+                },
+                mode: self.one(&[0o755, 0o644, number]),
+            },
+            5 => Q::Reopen { ino },
+            6 | 7 => Q::Close { ino },
+            8 => Q::Stat {
+                path: self
+                    .one(&["/..//tmp/./..", "/dev/console", "/bin/ls", &path])
+                    .to_string(),
+                follow: self.chance(50),
+            },
+            9 => Q::StatIno { ino },
+            10 | 11 => Q::Read {
+                ino,
+                offset: if self.chance(50) { 0 } else { offset },
+                length: number,
+            },
+            12..=15 => {
+                bulk = self.bytes(60_000);
+                Q::Write {
+                    ino,
+                    offset: if self.chance(80) {
+                        offset & 0x7_ffff
+                    } else {
+                        offset
+                    },
+                    append: self.chance(20),
+                }
+            }
+            16 => Q::Truncate { ino, size: offset },
+            17 => Q::ReadDir {
+                ino: if self.chance(30) { fs::ROOT_INO } else { ino },
+                cookie: offset,
+            },
+            18 | 19 => Q::Mkdir { path, mode: number },
+            20 => Q::Unlink { path },
+            21 => Q::Rmdir { path },
+            22 => Q::Rename {
+                to: self.path(),
+                from: path,
+            },
+            23 => Q::Link {
+                to: self.path(),
+                from: path,
+            },
+            24 => Q::Symlink {
+                target: self.path(),
+                path,
+            },
+            25 => Q::Readlink { path },
+            26 => Q::PathOf { ino },
+            27 => Q::Chmod { ino, mode: number },
+            28 => Q::Utimens {
+                ino,
+                atime_ns: offset,
+                mtime_ns: offset,
+            },
+            _ => Q::Usage,
+        };
+        Request {
+            bulk,
+            ..plain(&request)
+        }
+    }
+
+    fn console(&mut self) -> Request {
+        use console::Request as Q;
+        let length = self.number() as u32;
+        let mut request = plain(&match self.random.below(8) {
+            0 => Q::Write,
+            1 => Q::Read { length },
+            2 => Q::ReadRaw { length },
+            3 | 4 => Q::Watch,
+            5 => Q::SetMode(self.one(&[console::Mode::Raw, console::Mode::Cooked])),
+            6 => Q::TakeEvent,
+            _ => Q::Drained,
+        });
+        request.bulk = self.text(8).into_bytes();
+        let thread = self.reference(rt::start::THREAD);
+        request.refs.push(thread);
+        request
+    }
+
+    fn checkpoint(&mut self) -> Request {
+        use checkpoint::Request as Q;
+        let path = if self.chance(80) {
+            format!("{PLACE}/image")
+        } else {
+            self.path()
+        };
+        if self.chance(70) {
+            let mut request = plain(&Q::Restore { path });
+            let own = self.reference(rt::start::NAMES);
+            request.refs.push(own);
+            return request;
+        }
+        let mut refs = Vec::new();
+        let mut managers = Vec::new();
+        for _ in 0..1 + self.random.below(3) {
+            let (name, service) = self.one(&[("native", 2), ("linux", 3), ("nobody", 3)]);
+            managers.push(name.to_string());
+            refs.push(self.handed(service));
+        }
+        if self.chance(10) {
+            managers.resize(self.random.below(3000) as usize, "x".to_string());
+        }
+        Request {
+            refs,
+            ..plain(&Q::Save { managers, path })
+        }
+    }
+}

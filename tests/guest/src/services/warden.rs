@@ -1,0 +1,323 @@
+//! Starts hostile clients, kills them at any instant, asks every service meanwhile, and says what came of it.
+
+use super::board::Board;
+use super::held;
+use super::honest::{clear, files, Honest, Question, QUESTIONS};
+use super::table::{PLACE, PROGRAM, SERVICES};
+use super::Sentence;
+use crate::harness::Random;
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use proto::process::{Start, Status, Stdio};
+use proto::Error;
+use rt::process::{Client, Process};
+use rt::{println, time};
+
+/// Hostile clients at a time.
+const CLIENTS: usize = 4;
+/// Above them, below all servers: what it waits for is the work of servers.
+const PRIORITY: u64 = proto::layout::PRIORITY_PROGRAM + 1;
+/// Nanoseconds between two questions, at most.
+const PAUSE: u64 = 1_000_000;
+/// A client is killed once in so many questions.
+const KILLS: u64 = 12;
+/// A program is started and a process is saved about once in so many questions.
+const LONG: u64 = 100;
+
+/// What was measured of a question.
+#[derive(Clone, Copy, Default)]
+struct Measured {
+    asked: u64,
+    worst: u64,
+}
+
+struct Warden {
+    random: Random,
+    board: Board,
+    honest: Honest,
+    clients: Vec<Process>,
+    started: u64,
+    seed: u64,
+    measured: [Measured; QUESTIONS.len()],
+    programs: Measured,
+}
+
+fn failed(what: &str) -> impl Fn(Error) -> Sentence + '_ {
+    move |error| format!("{what}: {}", error.text())
+}
+
+impl Warden {
+    fn new(seed: u64) -> Result<Self, Sentence> {
+        Ok(Warden {
+            random: Random(seed | 1 << 40),
+            board: Board::new().map_err(failed("a board"))?,
+            honest: Honest::new().map_err(failed("processes of its own"))?,
+            clients: Vec::new(),
+            started: 0,
+            seed,
+            measured: Default::default(),
+            programs: Measured::default(),
+        })
+    }
+
+    /// Asks a service.
+    fn ask(&mut self, index: usize) -> Result<(), Sentence> {
+        let Question {
+            service,
+            ask,
+            bound,
+        } = &QUESTIONS[index];
+        // It wants the processor then, and gets it when no server has anything to do for others.
+        let before = time::now() + self.random.below(PAUSE);
+        time::sleep_until(before);
+        ask(&self.honest).map_err(|why| format!("{service}: {why}"))?;
+        let took = time::now() - before;
+        let measured = &mut self.measured[index];
+        measured.asked += 1;
+        measured.worst = measured.worst.max(took);
+        if took > *bound {
+            return Err(format!(
+                "{service}: an answer took {took}, more than {bound}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Ends every process of the hostile clients and, with them, these themselves.
+    fn sweep(&mut self, all: bool) -> Result<(), Sentence> {
+        let own = rt::start().args.join(" ");
+        for manager in ["native", "linux"] {
+            let supervisor = rt::system::supervisor(manager).map_err(failed(manager))?;
+            for info in supervisor.list().map_err(failed(manager))? {
+                let ours = self.honest.processes().contains(&(manager, info.pid))
+                    || manager == "native" && info.name == own
+                    || manager == "native"
+                        && !all
+                        && self.clients.iter().any(|client| client.pid() == info.pid);
+                if ours {
+                    continue;
+                }
+                if let Ok(process) = supervisor.process(info.pid) {
+                    // Servers and the shell refuse that.
+                    if matches!(process.kill(), Ok(()) | Err(Error::Ended)) {
+                        let _ = process.reap();
+                    }
+                }
+            }
+        }
+        if all {
+            self.clients.clear();
+        }
+        Ok(())
+    }
+
+    /// Starts one more, with the next seed.
+    fn next(&mut self) -> Result<(), Sentence> {
+        let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(self.started);
+        self.started += 1;
+        self.start(&["hostile", &seed.to_string()])
+    }
+
+    /// Starts a program with these arguments.
+    fn start(&mut self, args: &[&str]) -> Result<(), Sentence> {
+        let name = ["services"].iter().chain(args);
+        let start = Start {
+            args: name.map(ToString::to_string).collect(),
+            stdio: [Stdio::Null, Stdio::Null, Stdio::Null].to_vec(),
+            cwd: "/".to_string(),
+            ..Start::default()
+        };
+        let native = Client::new("native").map_err(failed("native"))?;
+        let board = self.board.region().ok_or("no board")?;
+        let process = match native.spawn(PROGRAM, &start, &[&board]) {
+            // As many as a job may have: those of the clients are ended, and there is room.
+            Err(Error::Limit) => {
+                self.sweep(false)?;
+                native.spawn(PROGRAM, &start, &[&board])
+            }
+            result => result,
+        };
+        self.clients
+            .push(process.map_err(failed("a hostile client"))?);
+        Ok(())
+    }
+
+    fn run(&mut self, length: u64) -> Result<(), Sentence> {
+        for _ in 0..CLIENTS {
+            self.next()?;
+        }
+        let end = time::now() + length;
+        while time::now() < end {
+            let question = self.random.below(QUESTIONS.len() as u64) as usize;
+            self.ask(question)?;
+            if self.random.below(LONG) == 0 {
+                self.long()?;
+            }
+            let chosen = self.random.below(CLIENTS as u64 * KILLS) as usize;
+            if chosen < self.clients.len() {
+                let client = self.clients.swap_remove(chosen);
+                let _ = client.kill();
+                let _ = client.reap();
+                self.next()?;
+            }
+            // Some end by themselves.
+            let ended = |client: &Process| !matches!(client.status(), Ok(Status::Running));
+            if let Some(at) = self.clients.iter().position(ended) {
+                let _ = self.clients.swap_remove(at).reap();
+                self.next()?;
+            }
+        }
+        self.sweep(true)?;
+        for question in 0..QUESTIONS.len() {
+            self.ask(question)?;
+        }
+        self.long()
+    }
+
+    /// What takes longer: programs, an image.
+    fn long(&mut self) -> Result<(), Sentence> {
+        // There is room for them.
+        self.sweep(false)?;
+        let took = self.honest.programs()?;
+        self.programs.asked += 1;
+        self.programs.worst = self.programs.worst.max(took);
+        self.honest.image()
+    }
+
+    /// Each service is held in every way, by one after the other, and all are asked meanwhile.
+    fn hold(&mut self) -> Result<(), Sentence> {
+        for (service, held) in SERVICES.iter().enumerate() {
+            for way in 0..held::COUNT {
+                self.start(&["held", &service.to_string(), &way.to_string()])?;
+                time::sleep(5_000_000);
+                for question in 0..QUESTIONS.len() {
+                    self.ask(question)
+                        .map_err(|why| format!("{}: {}: {why}", held.name, held::words(way)))?;
+                }
+                if self.clients.len() == CLIENTS {
+                    self.sweep(true)?;
+                }
+            }
+            println!("services: {} was held in {} ways", held.name, held::COUNT);
+        }
+        self.sweep(true)?;
+        self.long()
+    }
+
+    fn report(&self) {
+        for (index, service) in SERVICES.iter().enumerate() {
+            let [done, refused, code, held] = self.board.counts(index);
+            let Measured { asked, worst } = self.measured[index];
+            println!(
+                "services: {}: {done} done, {refused} refused, {code} not taken, {held} held; asked {asked} times, \
+                 worst {worst}",
+                service.name
+            );
+        }
+        let Measured { asked, worst } = self.programs;
+        println!(
+            "services: {} clients; programs {asked} times, worst {worst}",
+            self.started
+        );
+    }
+}
+
+/// What hostile clients do.
+#[derive(Clone, Copy)]
+pub enum Play {
+    /// Random requests from this seed, for so many nanoseconds.
+    Random(u64, u64),
+    /// They hold each service in the middle of a request.
+    Held,
+}
+
+/// Runs hostile clients.
+fn play(play: Play) -> Result<(), Sentence> {
+    rt::fs::mkdir(PLACE, 0o755).map_err(failed(PLACE))?;
+    let first = rt::fs::stat(PLACE, true).map_err(failed(PLACE))?.ino;
+    let before = Files::now()?;
+    let mut warden = Warden::new(match play {
+        Play::Random(seed, _) => seed,
+        Play::Held => 1,
+    })?;
+    let came = match play {
+        Play::Random(_, length) => warden.run(length),
+        Play::Held => warden.hold(),
+    };
+    let swept = warden.sweep(true);
+    let _ = rt::console::set_mode(rt::console::Mode::Cooked);
+    warden.report();
+    came?;
+    swept?;
+    warden.honest.end()?;
+    clear(first)?;
+    rt::fs::mkdir(PLACE, 0o755).map_err(failed(PLACE))?;
+    let after = Files::now()?;
+    rt::fs::rmdir(PLACE).map_err(failed(PLACE))?;
+    before.expect(&after)
+}
+
+/// What the file system holds.
+struct Files {
+    /// Bytes and number, those without a name included.
+    usage: (u64, u64),
+    names: Vec<Sentence>,
+}
+
+impl Files {
+    fn now() -> Result<Self, Sentence> {
+        let mut names = Vec::new();
+        files("/", &mut names).map_err(failed("files"))?;
+        Ok(Files {
+            usage: rt::fs::usage().map_err(failed("files"))?,
+            names,
+        })
+    }
+
+    fn expect(&self, other: &Self) -> Result<(), Sentence> {
+        if self.usage == other.usage && self.names == other.names {
+            return Ok(());
+        }
+        let differ = |a: &Self, b: &Self| -> Vec<Sentence> {
+            let gone = a.names.iter().filter(|name| !b.names.contains(name));
+            gone.cloned().collect()
+        };
+        Err(format!(
+            "files: {:?} became {:?}; gone {:?}, new {:?}",
+            self.usage,
+            other.usage,
+            differ(self, other),
+            differ(other, self)
+        ))
+    }
+}
+
+/// What came of it: 0 while it goes on.
+static STATUS: AtomicU64 = AtomicU64::new(0);
+
+/// The program.
+pub fn run(what: Play) -> u8 {
+    let play = move || {
+        let status = match play(what) {
+            Ok(()) => {
+                println!("services: all is well");
+                0
+            }
+            Err(why) => {
+                println!("services: {why}");
+                1
+            }
+        };
+        STATUS.store(1 << 8 | status, Relaxed);
+    };
+    if rt::thread::spawn_at(PRIORITY, play).is_err() {
+        println!("services: the warden needs a priority above that of programs");
+        return 1;
+    }
+    while STATUS.load(Relaxed) == 0 {
+        time::sleep(1_000_000);
+    }
+    STATUS.load(Relaxed) as u8
+}
