@@ -134,8 +134,14 @@ impl Scheduler {
                 self.lower(Self::HEIR);
                 self.find_top();
             } else {
+                let p = t.priority.get();
+                let queue = &self.ready[usize::from(p)];
+                if queue.first().is_some_and(|first| core::ptr::eq(first, t)) {
+                    // What was left of its turn, if it was preempted, is not for the next.
+                    self.left[usize::from(p)].set(0);
+                }
                 wait::leave_queue(t);
-                self.removed(t.priority.get());
+                self.removed(p);
             }
         });
     }
@@ -329,6 +335,8 @@ impl Scheduler {
             0 => SLICE,
             left => {
                 self.left[usize::from(p)].set(0);
+                // It ends before a whole slice would, for which the timer may be set.
+                self.ticking.set(false);
                 left
             }
         };

@@ -57,6 +57,8 @@ struct Machine {
     active: usize,
     /// How often each event came.
     events: [u64; EVENTS as usize],
+    /// See [`accesses`].
+    accesses: u64,
 }
 
 impl Machine {
@@ -80,11 +82,13 @@ impl Machine {
             kernel: None,
             active: 0,
             events: [0; EVENTS as usize],
+            accesses: 0,
         }
     }
 
     /// The bytes of a frame from `offset` on.
     fn frame(&mut self, pfn: Pfn, offset: u64, length: usize) -> &mut [u8] {
+        self.accesses += 1;
         let frames = (self.ram.len() / PAGE_SIZE as usize) as u32;
         assert!(
             pfn.0.wrapping_sub(FIRST_FRAME) < frames,
@@ -162,6 +166,12 @@ pub fn set_now(now: u64) {
 /// How often this event came.
 pub fn events(number: u8) -> u64 {
     with(|m| m.events[usize::from(number)])
+}
+
+/// How often user memory and page tables have been looked at or changed, each range of bytes and each
+/// entry once, or page tables loaded: what a call costs, as far as this machine can tell.
+pub fn accesses() -> u64 {
+    with(|m| m.accesses)
 }
 
 /// What the timer is set to.
@@ -389,6 +399,7 @@ impl PageTable {
 
     /// The frame at `address` and the rights that it is mapped with.
     pub fn lookup(&self, address: u64) -> Option<(Pfn, u64)> {
+        with(|m| m.accesses += 1);
         self.entries.borrow().get(&(address / PAGE_SIZE)).copied()
     }
 
@@ -409,6 +420,7 @@ impl PageTable {
                 return None;
             }
             m.tables_used += missing as u32;
+            m.accesses += 1;
             Some(())
         })?;
         let old = self
@@ -438,6 +450,7 @@ impl PageTable {
             .map(|(&page, _)| page)
             .collect();
         let removed = pages.len() as u32;
+        with(|m| m.accesses += u64::from(removed));
         let mut tables = self.tables.borrow_mut();
         for page in pages {
             self.entries.borrow_mut().remove(&page);
@@ -469,7 +482,10 @@ impl PageTable {
 
     /// Makes these the translations of the running thread.
     pub fn activate(&self) {
-        with(|m| m.active = core::ptr::from_ref(self) as usize);
+        with(|m| {
+            m.active = core::ptr::from_ref(self) as usize;
+            m.accesses += 1;
+        });
     }
 
     /// As [`PageTable::activate`], for one that was made active before.

@@ -263,3 +263,14 @@ fn below(at: Option<&'static Mapping>, above: u32, f: &dyn Fn(&'static Mapping))
     f(m);
     below(m.node.right.get(), weight, f);
 }
+
+#[cfg(test)]
+impl Mappings {
+    /// How many mappings a search goes along at most.
+    pub(crate) fn depth(&self) -> usize {
+        fn of(at: Option<&'static Mapping>) -> usize {
+            at.map_or(0, |m| 1 + of(m.node.left.get()).max(of(m.node.right.get())))
+        }
+        of(self.root.get())
+    }
+}

@@ -7,17 +7,25 @@
 //! The tests: `conformance` (a test for every row of the table of calls; what they do stands in `calls`
 //! and `ipc`), `cut` (rules A6 and A8), `hostile` (random
 //! callers), `counters` (what is counted), `fuzz` (random programs, beside the specification), `model`
-//! (trees, accounts, deadlines against simple models), `regress` (what has been wrong once).
+//! (trees, accounts, deadlines against simple models), `order` (who runs next, and for how long), `limits`
+//! (where ranges, lists and hierarchies end), `remains` (what is not left behind when something ends or
+//! changes), `cost` (what calls cost, counted in accesses of the machine), `devices` (lines and ports),
+//! `regress` (what has been wrong once).
 
 mod calls;
 mod conformance;
+mod cost;
 mod counters;
 mod cut;
+mod devices;
 mod fuzz;
 mod hostile;
 mod ipc;
+mod limits;
 mod lockstep;
 mod model;
+mod order;
 mod regress;
+mod remains;
 mod sequence;
 mod world;

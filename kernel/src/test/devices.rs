@@ -1,0 +1,123 @@
+//! Lines of devices and ports, as the threads and spaces that have them see them.
+
+use super::world::*;
+use abi::{boot, Call, Code};
+
+/// Attaches a thread to a line.
+fn attach(w: &World, thread: u64, line: u64) -> Code {
+    let r = w.reference(Call::ThreadReference, thread);
+    w.sys(Call::DeviceAttachInterrupt, &[boot::AUTHORITY, r, line])
+}
+
+/// Lets the threads run for a moment.
+fn moment(w: &World) {
+    w.release();
+    for _ in 0..20 {
+        w.step();
+    }
+}
+
+/// A thread that counts its interrupts in a word.
+fn driver(w: &World, count: u64) -> u64 {
+    let p = Program::new()
+        .call(Call::ThreadWaitInterrupt, &[])
+        .load(count, A11)
+        .op(|c| c.parameter(11).set(c.parameter(11).get() + 1))
+        .keep(count, A11)
+        .jump(0);
+    w.thread(0, p, 20)
+}
+
+/// A line is let through again when its thread waits again, and not before; other lines are not touched.
+#[test]
+fn a_line_waits_for_its_thread() {
+    let w = World::with_frames(64);
+    let counts = [w.page(), w.page()];
+    let drivers = counts.map(|count| driver(&w, count));
+    assert_eq!(attach(&w, drivers[0], 3), Code::Ok);
+    assert_eq!(attach(&w, drivers[1], 4), Code::Ok);
+    w.run();
+    let lines = || [3, 4].map(hal::host::irq_unmasked);
+    assert_eq!(lines(), [true, true], "lines whose threads wait");
+    for n in 1..4 {
+        hal::host::raise(3);
+        w.run();
+        assert_eq!(w.peek(counts[0]), n, "interrupts of the device");
+        assert_eq!(w.peek(counts[1]), 0, "interrupts of another's device");
+        assert_eq!(lines(), [true, true], "a line is acknowledged by waiting");
+    }
+    // Who does not wait is left alone by the line, and another's wait does not let it through.
+    w.ok(Call::ThreadStop, &[drivers[0]]);
+    hal::host::raise(3);
+    moment(&w);
+    w.call_manager();
+    assert_eq!(lines(), [false, true], "a line that has rung is masked");
+    hal::host::raise(4);
+    w.run();
+    assert_eq!(lines(), [false, true], "another thread acknowledges a line");
+    w.ok(Call::ThreadResume, &[drivers[0]]);
+    w.run();
+    assert_eq!(
+        (w.peek(counts[0]), lines()),
+        (4, [true, true]),
+        "no interrupt is lost"
+    );
+}
+
+/// A thread has its line until it ends, and nobody else has it meanwhile.
+#[test]
+fn a_line_has_one_thread() {
+    let w = World::with_frames(64);
+    let counts = [w.page(), w.page()];
+    let drivers = counts.map(|count| driver(&w, count));
+    assert_eq!(attach(&w, drivers[0], 3), Code::Ok);
+    assert_eq!(
+        attach(&w, drivers[1], 3),
+        Code::InUse,
+        "a line has one thread"
+    );
+    assert_eq!(attach(&w, drivers[0], 3), Code::Ok);
+    w.run();
+    hal::host::raise(3);
+    w.run();
+    assert_eq!(counts.map(|c| w.peek(c)), [1, 0], "whose line it is");
+    w.ok(Call::ThreadDestroy, &[drivers[0], 0]);
+    assert!(!hal::host::irq_unmasked(3), "a line without a thread");
+    assert_eq!(attach(&w, drivers[1], 3), Code::Ok);
+    w.run();
+    hal::host::raise(3);
+    w.run();
+    assert_eq!(counts.map(|c| w.peek(c)), [1, 1], "whose line it is now");
+}
+
+/// A program has the ports of its space, and none of the space that ran before.
+#[test]
+fn ports_are_those_of_the_space_that_runs() {
+    let w = World::with_frames(64);
+    let (space, s) = w.space(1 << 16, 0, 0);
+    let spin = || Program::new().op(|_| ()).jump(0);
+    let t = w.thread(s, spin(), 5);
+    let run = || {
+        moment(&w);
+        let mut ports = hal::host::ports();
+        w.call_manager();
+        ports.retain(|range| range.1 > 0);
+        ports
+    };
+    assert_eq!(run(), [], "a space has no ports by itself");
+    w.ok(Call::DeviceGrantPorts, &[boot::AUTHORITY, s, 0x60, 5]);
+    assert_eq!(run(), [(0x60, 5)], "a thread that was there already");
+    let all = hal::host::ports();
+    assert!(
+        all.iter().all(|range| range.1 == 0),
+        "ports of another: {all:x?}"
+    );
+    w.ok(Call::ThreadDestroy, &[t, 0]);
+    w.thread(s, spin(), 5);
+    assert_eq!(run(), [(0x60, 5)], "a thread that came later");
+    // The space ends, and its ports are free.
+    w.ok(Call::SpaceDestroy, &[space, 0]);
+    let (_, other) = w.space(1 << 16, 0, 0);
+    let code = w.sys(Call::DeviceGrantPorts, &[boot::AUTHORITY, other, 0x60, 5]);
+    assert_eq!(code, Code::Ok, "ports go with their space");
+}

@@ -1,0 +1,248 @@
+//! Who runs next, and for how long: what `spec/README.md` promises of threads of one priority.
+
+use super::world::*;
+use abi::Call;
+use std::vec::Vec;
+
+/// Steps in a time slice, of 10 ms.
+const SLICE: u64 = 100_000;
+/// How many steps a turn may be off: calls and interrupts take some.
+const SLACK: u64 = 100;
+
+/// Then computes for ever.
+fn spins(first: Program) -> Program {
+    let begin = first.len();
+    first.op(|_| ()).jump(begin)
+}
+
+fn spin() -> Program {
+    spins(Program::new())
+}
+
+/// Sleeps until each of these times.
+fn sleeps(times: impl IntoIterator<Item = u64>) -> Program {
+    times.into_iter().fold(Program::new(), |p, at| {
+        p.call(Call::ThreadSleepUntil, &[(A0, at)])
+    })
+}
+
+/// The time so many steps from now.
+fn after(steps: u64) -> u64 {
+    hal::now() + steps * 100
+}
+
+/// A world that is not checked after every step, of which there are many, and in which the processor never
+/// sleeps.
+fn world() -> World {
+    let w = World::with_frames(96);
+    w.checked.set(false);
+    w.thread(0, spin(), 1);
+    w
+}
+
+/// Lets the threads run for a moment.
+fn begin(w: &World) {
+    w.release();
+    for _ in 0..20 {
+        w.step();
+    }
+    w.call_manager();
+}
+
+/// Lets the threads run for so many steps. Who ran, by their place in the list, and for how many steps each
+/// time; what nobody of them ran is left out.
+fn turns(w: &World, threads: &[u64], steps: u64) -> Vec<(usize, u64)> {
+    let threads: Vec<_> = threads.iter().map(|t| w.thread_at(*t)).collect();
+    let mut turns: Vec<(usize, u64)> = Vec::new();
+    w.release();
+    for _ in 0..steps {
+        let current = w.current.get();
+        let of = threads.iter().position(|t| core::ptr::eq(*t, current));
+        assert_ne!(w.step(), Met::Idle, "nobody runs");
+        match (of, turns.last_mut()) {
+            (Some(of), Some((last, count))) if of == *last => *count += 1,
+            (Some(of), _) => turns.push((of, 1)),
+            (None, _) => {}
+        }
+    }
+    w.call_manager();
+    turns
+}
+
+fn who(turns: &[(usize, u64)]) -> Vec<usize> {
+    turns.iter().map(|turn| turn.0).collect()
+}
+
+/// Whether each of these turns, but the first and the last, which were cut, is a slice.
+fn fair(turns: &[(usize, u64)]) -> bool {
+    let whole = turns.get(1..turns.len().saturating_sub(1));
+    whole.is_some_and(|whole| whole.iter().all(|turn| turn.1.abs_diff(SLICE) < SLACK))
+}
+
+#[test]
+fn equals_take_turns_of_one_slice_each() {
+    let w = world();
+    let t: Vec<u64> = (0..3).map(|_| w.thread(0, spin(), 7)).collect();
+    let turns = turns(&w, &t, 8 * SLICE);
+    assert!(
+        who(&turns).starts_with(&[0, 1, 2, 0, 1, 2, 0]),
+        "order among equals: {turns:?}"
+    );
+    assert!(fair(&turns), "a slice is fair: {turns:?}");
+}
+
+#[test]
+fn who_yields_goes_behind_its_equals() {
+    let w = world();
+    let yields = || Program::new().call(Call::ThreadYield, &[]).jump(0);
+    let t: Vec<u64> = (0..3).map(|_| w.thread(0, yields(), 7)).collect();
+    let order = who(&turns(&w, &t, 60));
+    let round = order.iter().zip(order.iter().skip(1));
+    let in_turn = order.len() > 12 && round.into_iter().all(|(a, b)| (a + 1) % 3 == *b);
+    assert!(in_turn, "who yields goes behind its equals: {order:?}");
+}
+
+/// Who is given the processor by a yield has a slice of its own, and not what was left of another's.
+#[test]
+fn a_turn_that_was_given_is_a_whole_slice() {
+    let w = world();
+    let work = (0..30_000).fold(Program::new(), |p, _| p.op(|_| ()));
+    let t = [
+        w.thread(0, spins(work.call(Call::ThreadYield, &[])), 7),
+        w.thread(0, spin(), 7),
+    ];
+    let turns = turns(&w, &t, 3 * SLICE);
+    assert!(who(&turns).starts_with(&[0, 1, 0]), "in turn: {turns:?}");
+    assert!(fair(&turns), "a slice is fair: {turns:?}");
+}
+
+/// The same, by the short way that a yield takes in a kernel that does not count.
+#[test]
+fn a_turn_that_was_passed_on_is_a_whole_slice() {
+    let w = world();
+    let t = [w.thread(0, spin(), 7), w.thread(0, spin(), 7)];
+    turns(&w, &t, SLICE / 3);
+    w.release();
+    let first = w.thread_at(t[0]);
+    while !core::ptr::eq(w.current.get(), first) {
+        w.step();
+    }
+    let next = w.k.sched.pass_turn(w.k, first);
+    let next = next.expect("the turn goes to who is ready");
+    assert!(core::ptr::eq(next, w.thread_at(t[1])), "in turn");
+    w.current.set(next);
+    let mut steps = 0u64;
+    while core::ptr::eq(w.current.get(), next) {
+        w.step();
+        steps += 1;
+    }
+    crate::check::invariants(w.k);
+    assert!(
+        steps.abs_diff(SLICE) < SLACK,
+        "a slice is fair: {steps} steps"
+    );
+}
+
+/// Who is preempted by a higher priority has the rest of its turn, before its equals; not less, and not a
+/// whole slice again.
+#[test]
+fn who_is_preempted_has_the_rest_of_its_turn() {
+    let w = world();
+    let t = [w.thread(0, spin(), 7), w.thread(0, spin(), 7)];
+    let often = (1..12).map(|n| after(n * SLICE / 5 + SLICE / 10));
+    w.thread(0, sleeps(often).end(), 9);
+    let turns = turns(&w, &t, 4 * SLICE);
+    assert!(
+        who(&turns).starts_with(&[0, 1, 0]),
+        "who is preempted goes on first: {turns:?}"
+    );
+    let whole = fair(&turns);
+    assert!(whole, "a slice is fair, in however many pieces: {turns:?}");
+}
+
+/// What was left of the turn of a thread that was preempted and then stopped is nobody's.
+#[test]
+fn who_follows_a_stopped_thread_has_a_whole_slice() {
+    let w = world();
+    let t = [0; 3].map(|_| w.thread(0, spin(), 7));
+    turns(&w, &t, SLICE * 9 / 10);
+    w.ok(Call::ThreadStop, &[t[0]]);
+    let turns = turns(&w, &t, 3 * SLICE);
+    assert!(who(&turns).starts_with(&[1, 2, 1]), "in turn: {turns:?}");
+    let first = turns[0].1;
+    assert!(first.abs_diff(SLICE) < SLACK, "a slice is fair: {first}");
+}
+
+/// Who wakes goes behind its equals, and ends nobody's turn.
+#[test]
+fn who_wakes_goes_behind_its_equals() {
+    let w = world();
+    let third = w.thread(0, spins(sleeps([after(SLICE * 3 / 2)])), 7);
+    // It sleeps before the others are there.
+    begin(&w);
+    let t = [w.thread(0, spin(), 7), w.thread(0, spin(), 7), third];
+    let turns = turns(&w, &t, 7 * SLICE);
+    // It wakes in the turn of the second, when the first waits already.
+    assert!(
+        who(&turns).starts_with(&[0, 1, 0, 2, 1, 0]),
+        "who wakes goes behind: {turns:?}"
+    );
+    assert!(fair(&turns), "no turn ends because others wake: {turns:?}");
+}
+
+/// Nor does a less important thread's deadline end anybody's turn.
+#[test]
+fn the_timer_of_another_ends_no_turn() {
+    let w = world();
+    let low = w.thread(0, sleeps([after(SLICE * 3 / 2)]).end(), 12);
+    begin(&w);
+    w.ok(Call::ThreadSetPriority, &[low, 3]);
+    let t = [w.thread(0, spin(), 7), w.thread(0, spin(), 7)];
+    let turns = turns(&w, &t, 5 * SLICE);
+    assert!(who(&turns).starts_with(&[0, 1, 0, 1]), "in turn: {turns:?}");
+    assert!(
+        fair(&turns),
+        "no turn ends because the timer rings: {turns:?}"
+    );
+}
+
+/// Who gets another priority goes behind those who have it already.
+#[test]
+fn who_is_raised_goes_behind_its_new_equals() {
+    let w = world();
+    let low = w.thread(0, spin(), 3);
+    let t = [w.thread(0, spin(), 7), w.thread(0, spin(), 7), low];
+    w.ok(Call::ThreadSetPriority, &[low, 7]);
+    let turns = turns(&w, &t, 4 * SLICE);
+    assert!(
+        who(&turns).starts_with(&[0, 1, 2, 0]),
+        "who is raised goes behind: {turns:?}"
+    );
+}
+
+/// Waiters of one priority are served in the order in which they came, between those above and below.
+#[test]
+fn waiters_of_one_priority_are_served_in_turn() {
+    let w = World::with_frames(96);
+    let (m, out) = (w.create(Call::MutexCreate), w.page());
+    w.ok(Call::MutexTrylock, &[m]);
+    // Each notes its number behind those before it, and hands on.
+    let p = |n: u64| {
+        Program::new()
+            .call(Call::MutexLock, &[(A0, m)])
+            .load(out, A11)
+            .store(move |c| (out + 8 + c.parameter(11).get() * 8, n))
+            .op(|c| c.parameter(11).set(c.parameter(11).get() + 1))
+            .keep(out, A11)
+            .call(Call::MutexUnlock, &[(A0, m)])
+            .end()
+    };
+    for (n, priority) in [(1, 5), (2, 3), (3, 5), (4, 5), (5, 9), (6, 3)] {
+        w.thread(0, p(n), priority);
+        w.run();
+    }
+    w.ok(Call::MutexUnlock, &[m]);
+    w.run();
+    let order: Vec<u64> = (0..6).map(|i| w.peek(out + 8 + i * 8)).collect();
+    assert_eq!(order, [5, 1, 3, 4, 2, 6], "waiters of one priority in turn");
+}
