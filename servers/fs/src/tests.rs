@@ -677,6 +677,61 @@ fn random_operations_agree_with_a_model_of_paths() {
     assert_eq!(fs.budget().used(), empty);
 }
 
+/// What a client makes and takes away again leaves nothing, and what it did not open it cannot close.
+#[test]
+fn what_is_gone_costs_nothing() {
+    let mut fs = new();
+    let before = (fs.budget().used(), fs.files());
+    create(&mut fs, "/tmp/file", &[1; 1000]);
+    fs.mkdir("/tmp/dir", 0o755).unwrap();
+    fs.symlink("somewhere/else", "/tmp/link").unwrap();
+    fs.link("/tmp/file", "/tmp/dir/second").unwrap();
+    let ino = fs.open("/tmp/file", OPEN, 0).unwrap().ino;
+    fs.unlink("/tmp/file").unwrap();
+    fs.unlink("/tmp/dir/second").unwrap();
+    let read = fs.read(ino, 0, 4).map(|bytes| bytes.len());
+    assert_eq!(read, Ok(4), "S2: an open file is its opener's");
+    fs.close(ino).unwrap();
+    fs.unlink("/tmp/link").unwrap();
+    fs.rmdir("/tmp/dir").unwrap();
+    let after = (fs.budget().used(), fs.files());
+    assert_eq!(after, before, "S2: what a client leaves when all is gone");
+    let ino = create(&mut fs, "/tmp/file", b"");
+    let closed = fs.close(ino);
+    assert_eq!(closed, Err(Error::Invalid), "S2: closed by a stranger");
+}
+
+/// A tree stays a tree, and its parts can be reached.
+#[test]
+fn a_directory_does_not_come_to_lie_in_itself() {
+    let mut fs = new();
+    for directory in ["/a", "/a/b", "/a/b/c"] {
+        fs.mkdir(directory, 0o755).unwrap();
+    }
+    for to in ["/a/x", "/a/b/x", "/a/b/c/x", "/a/b/c"] {
+        let moved = fs.rename("/a", to);
+        assert_eq!(moved, Err(Error::Invalid), "S2: /a to {to}");
+    }
+    let linked = fs.link("/a", "/a/b/up");
+    assert_eq!(
+        linked,
+        Err(Error::Denied),
+        "S2: a second name of a directory"
+    );
+}
+
+/// However much is asked for, an answer is no longer than a message may be.
+#[test]
+fn an_answer_fits_into_a_message() {
+    let mut fs = new();
+    let ino = create(&mut fs, "/tmp/file", &[7; 50_000]);
+    fs.write(ino, 50_000, false, &[7; 50_000]).unwrap();
+    for length in [70_000, u32::MAX] {
+        let read = fs.read(ino, 0, length).map(|bytes| bytes.len());
+        assert_eq!(read, Ok(proto::MAX_BULK), "S1: a reply of any length");
+    }
+}
+
 /// Whatever a program asks, the server answers.
 #[test]
 fn hostile_requests_do_no_harm() {

@@ -227,7 +227,8 @@ mod tests {
             assert!(Part::from_bytes(&bytes[..length]).is_err());
         }
         bytes.push(0);
-        assert!(Part::from_bytes(&bytes).is_err());
+        let longer = Part::from_bytes(&bytes);
+        assert!(longer.is_err(), "S3: a part with more behind it is taken");
         bytes.pop();
         bytes[0] = 9;
         assert!(Part::from_bytes(&bytes).is_err());
@@ -236,7 +237,8 @@ mod tests {
     #[test]
     fn a_line_is_one_line() {
         assert_eq!(line(b"test a ... ok\n"), "test a ... ok");
-        assert_eq!(line(b"a\nexit 0\r"), "a exit 0 ");
+        let forged = line(b"a\nexit 0\r");
+        assert_eq!(forged, "a exit 0 ", "S2: a line that a program forges");
         assert_eq!(line(b"\xff"), "\u{fffd}");
     }
 }

@@ -135,3 +135,68 @@ pub fn layout(header: &Header, bytes: &[u8]) -> Result<Layout, Reason> {
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{header, layout, Header, HEADER, PROGRAM_HEADER};
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    /// A program header: what it is, offset, address, bytes in the file and in memory.
+    fn segment(kind: u32, [offset, address, file, memory]: [u64; 4]) -> Vec<u8> {
+        let mut raw = vec![0; PROGRAM_HEADER];
+        raw[..4].copy_from_slice(&kind.to_le_bytes());
+        for (at, word) in [(8, offset), (16, address), (32, file), (40, memory)] {
+            raw[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        raw
+    }
+
+    fn with_headers(headers: usize) -> Header {
+        Header {
+            position_independent: false,
+            entry: 0,
+            headers_offset: 0,
+            headers,
+        }
+    }
+
+    /// A file says what it likes: no sum of its numbers is relied on before it has been looked at.
+    #[test]
+    fn impossible_segments_are_refused() {
+        let good = segment(1, [0, 0x40_0000, 100, 200]);
+        assert!(layout(&with_headers(1), &good).is_ok());
+        for (what, numbers) in [
+            ("more in the file than in memory", [0, 0x40_0000, 201, 200]),
+            ("an address that wraps", [0, u64::MAX - 10, 10, 200]),
+            ("an offset that wraps", [u64::MAX - 10, 0x40_0000, 100, 200]),
+        ] {
+            let taken = layout(&with_headers(1), &segment(1, numbers));
+            assert!(taken.is_err(), "an image with {what} is taken");
+        }
+        let short = layout(&with_headers(2), &good);
+        assert!(short.is_err(), "headers behind the end are taken");
+        let nothing = layout(&with_headers(1), &segment(2, [0, 0, 1, 1]));
+        assert!(nothing.is_err(), "an image with nothing to load is taken");
+    }
+
+    #[test]
+    fn headers_that_no_program_has_are_refused() {
+        let mut good = vec![0; HEADER];
+        good[..4].copy_from_slice(b"\x7fELF");
+        (good[4], good[5], good[16], good[18]) = (2, 1, 2, 62);
+        (good[54], good[56]) = (PROGRAM_HEADER as u8, 1);
+        assert!(header(&good).is_ok());
+        for (what, at, value) in [
+            ("no program headers", 56, 0),
+            ("too many program headers", 56, 65),
+            ("program headers of another size", 54, 55),
+            ("an entry point in the kernel", 31, 0xff),
+            ("another processor", 18, 3),
+        ] {
+            let mut bad = good.clone();
+            bad[at] = value;
+            assert!(header(&bad).is_err(), "a file with {what} is taken");
+        }
+    }
+}

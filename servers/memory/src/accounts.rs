@@ -208,6 +208,20 @@ mod tests {
         assert_eq!((accounts.open(), accounts.room(a, 0)), (0, 0));
     }
 
+    /// However much is free, and whatever was promised to others.
+    #[test]
+    fn an_account_takes_no_more_than_its_limit() {
+        let mut accounts = Accounts::new(10);
+        let a = accounts.create(limits(0, 30), 1000).unwrap();
+        let b = accounts.create(limits(50, 100), 1000).unwrap();
+        assert_eq!(accounts.room(a, 1000), 30, "S2: the limit of an account");
+        take(&mut accounts, a, 30);
+        assert_eq!(accounts.room(a, 970), 0, "S2: the limit of an account");
+        assert!(!accounts.may_share(a), "S2: the limit of an account");
+        assert_eq!(accounts.room(b, 55), 50, "S2: what is promised is there");
+        assert_eq!(accounts.room(a, 55), 0, "S2: what is promised to another");
+    }
+
     #[test]
     fn an_account_ends_when_it_is_empty() {
         let mut accounts = Accounts::new(0);

@@ -164,6 +164,25 @@ mod tests {
         assert_eq!(map.allocate(1), None);
     }
 
+    /// A slot that was given back is found again, wherever it is, and none is handed out twice.
+    #[test]
+    fn no_slot_is_lost() {
+        let mut words = [0; 4];
+        let mut map = Map::new(&mut words[..], 200);
+        for round in 0..3 {
+            let mut taken: Vec<usize> = core::iter::from_fn(|| map.allocate(1)).collect();
+            assert_eq!(taken.len(), 200, "slots in round {round}");
+            taken.dedup();
+            assert_eq!(taken.len(), 200, "a slot is handed out twice");
+            taken.iter().rev().for_each(|&slot| map.free(slot, 1));
+        }
+        let mut words = [0; 2];
+        let mut map = Map::new(&mut words[..], 70);
+        let runs: Vec<usize> = core::iter::from_fn(|| map.allocate(8)).collect();
+        let within = runs.iter().all(|run| run + 8 <= 70);
+        assert!(within, "slots behind the end are handed out: {runs:?}");
+    }
+
     #[test]
     fn runs_fit_between_others() {
         let mut words = [0; 2];

@@ -178,7 +178,42 @@ impl Drop for Window {
 
 #[cfg(test)]
 mod tests {
-    use super::Ranges;
+    use super::{Ranges, Window};
+    use proto::Error;
+
+    /// What lies behind a window is another's, or nobody's.
+    #[test]
+    fn an_access_stays_within_its_window() {
+        let window = Window {
+            mapping: None,
+            address: 0x1000,
+            size: 0x2000,
+        };
+        for (offset, length) in [(0, 0x2000), (0x1fff, 1), (0x2000, 0)] {
+            let within = window.check(offset, length);
+            assert_eq!(within, Ok(()), "within a window: {offset:#x} {length}");
+        }
+        for (offset, length) in [(0, 0x2001), (0x2000, 1), (u64::MAX, 1), (u64::MAX - 7, 16)] {
+            let behind = window.check(offset, length);
+            let what = "behind a window";
+            assert_eq!(behind, Err(Error::Invalid), "{what}: {offset:#x} {length}");
+        }
+    }
+
+    /// Whatever is taken and given back, in whatever order: all of it is one range again.
+    #[test]
+    fn what_is_given_back_is_whole() {
+        for order in [[0, 1, 2], [2, 1, 0], [0, 2, 1], [1, 0, 2]] {
+            let mut ranges = Ranges::new();
+            ranges.give(0x1000, 0x3000);
+            let taken = [0; 3].map(|_| ranges.take(0x1000, 0x1000).expect("a page"));
+            for n in order {
+                ranges.give(taken[n], 0x1000);
+            }
+            let all = ranges.take(0x3000, 0x1000);
+            assert_eq!(all, Some(0x1000), "addresses are lost: {order:?}");
+        }
+    }
 
     #[test]
     fn ranges_split_align_and_join() {

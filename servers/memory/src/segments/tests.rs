@@ -293,6 +293,66 @@ fn zero_pages_appear_and_go() {
     assert_eq!(w.free(), w.total);
 }
 
+/// Memory that was another's is shown to nobody before it is zeroed, whichever way it comes.
+#[test]
+fn nobody_sees_what_another_left() {
+    let mut w = World::new(16);
+    let id = w.create();
+    let zero = Ok(0);
+    assert_eq!(w.access(id, 5, None), zero, "S2: what was there before");
+    assert_eq!(w.access(id, 0, None), zero, "S2: beside what is there");
+    assert_eq!(w.access(id, 15, None), zero, "S2: behind what is there");
+    w.populate(id, 4 * CHUNK, CHUNK).unwrap();
+    for page in 4 * PAGES..5 * PAGES {
+        w.access(id, page, Some(7)).unwrap();
+    }
+    w.discard(id, 4 * CHUNK + 4096, 4096).unwrap();
+    let page = 4 * PAGES + 1;
+    assert_eq!(w.access(id, page, None), zero, "S2: what was given back");
+    w.destroy(id);
+    let next = w.create();
+    assert_eq!(w.access(next, 0, None), zero, "S2: what has ended");
+}
+
+/// A request about what is not the client's, or not there at all, is an error and changes nothing.
+#[test]
+fn a_request_stays_within_its_segment() {
+    let mut w = World::new(32);
+    let id = w.create();
+    let end = w.step(|s, m| s.fault(m, id, SIZE, READ));
+    assert_eq!(end, Err(INVALID), "S2: a fault behind the end");
+    for (offset, size) in [(0, SIZE + 4096), (SIZE, 4096), (4096, u64::MAX - 4095)] {
+        let what = "S2: a range behind the end";
+        assert_eq!(w.populate(id, offset, size), Err(INVALID), "{what}");
+        assert_eq!(w.discard(id, offset, size), Err(INVALID), "{what}");
+    }
+    let middle = w.step(|s, m| s.discard(m, id, 2048, 4096));
+    assert_eq!(middle, Err(INVALID), "S2: a part of a page");
+    assert_eq!(w.free(), w.total, "S2: a refused request costs nothing");
+    let other = w.segments.create_account(limits(0, 10)).unwrap();
+    let victim = w.create_in(other, SIZE).unwrap();
+    w.access(victim, 0, Some(9)).unwrap();
+    let copied = w.step(|s, m| s.copy(m, victim, id));
+    assert_eq!(
+        copied,
+        Err(INVALID),
+        "S2: a copy of another account's memory"
+    );
+}
+
+/// Whoever writes to a copy writes to that copy alone.
+#[test]
+fn a_copy_is_nobody_elses() {
+    let mut w = World::new(16);
+    let (a, b) = (w.create(), w.create());
+    w.access(a, 3, Some(1)).unwrap();
+    w.copy(a, b).unwrap();
+    w.access(b, 3, Some(2)).unwrap();
+    assert_eq!(w.access(a, 3, None), Ok(1), "S2: written through a copy");
+    w.access(a, 3, Some(3)).unwrap();
+    assert_eq!(w.access(b, 3, None), Ok(2), "S2: written to the original");
+}
+
 #[test]
 fn a_fault_brings_its_neighbours_as_far_as_the_segment_goes() {
     let mut w = World::new(4);
