@@ -6,7 +6,8 @@
 //! run there: those of the kernel, cheapest first ([`SUITES`]), or those of another package, until one of
 //! their assertions, or one of the kernel's invariants, fails: the mutant is *killed*. What the host does
 //! not see, mistakes in the code for the real machine, is for the tests of the machine ([`on_machine`]),
-//! which need nothing but `hal` and a boot of some seconds. A mutant that cannot be planted or does not
+//! which need nothing but `hal` and a boot of some seconds; what only costs instructions is for the
+//! benchmarks and their thresholds ([`by_counting`]). A mutant that cannot be planted or does not
 //! build, tests that do not end, and a crash all count as surviving.
 //!
 //! What is through is remembered in `target/`, by the sources and the mutant. The copy keeps a target
@@ -25,6 +26,8 @@ use serde_json::{json, Value};
 
 use super::journal::sources;
 use super::{guest_result, GuestLine, Outcome};
+use xtask_bench::Thresholds;
+use xtask_build::busybox;
 use xtask_build::config::{Config, Irq};
 use xtask_build::error::Error;
 use xtask_build::image;
@@ -38,7 +41,7 @@ const FILE: &str = "prove-mutants.json";
 /// What the tests are built from.
 const SOURCES: &[&str] = &["abi", "hal", "kernel", "spec", "user", "servers"];
 /// Fewest mutants that must be killed.
-const ENOUGH: usize = 20;
+const ENOUGH: usize = 90;
 /// Host time that one suite has.
 const TIMEOUT: Duration = Duration::from_secs(300);
 /// Sequences that the kernel is compared with its specification in. `test` does five times as many.
@@ -83,6 +86,8 @@ const KERNEL: &str = "fermata-kernel";
 const PACKAGE: &str = "fermata-";
 /// How the name of a killer begins that is a test of the machine.
 const MACHINE: &str = "machine/";
+/// How the name of a killer begins that is a threshold of [`Config::DEFAULT`].
+const BENCH: &str = "bench/";
 /// Interrupts that the tests of the machine take at random masks; a thousandth of what `test` takes
 /// suffices to see that they come.
 const INTERRUPTS: &str = "interrupts=20000";
@@ -104,19 +109,22 @@ enum Killer {
     Host { package: String, filter: String },
     /// A test of the machine.
     Machine(String),
+    /// A threshold of instructions.
+    Bench(String),
 }
 
 impl Killer {
-    /// From `FILTER` (of the kernel's tests), `fermata-PACKAGE/FILTER` or `machine/NAME`.
+    /// From `FILTER` (of the kernel's tests), `fermata-PACKAGE/FILTER`, `machine/NAME` or `bench/NAME`.
     fn parse(text: &str) -> Self {
         match text.split_once('/') {
             Some((package, filter)) if package.starts_with(PACKAGE) => Killer::Host {
                 package: package.into(),
                 filter: filter.into(),
             },
-            _ => match text.strip_prefix(MACHINE) {
-                Some(test) => Killer::Machine(test.into()),
-                None => Killer::Host {
+            _ => match (text.strip_prefix(MACHINE), text.strip_prefix(BENCH)) {
+                (Some(test), _) => Killer::Machine(test.into()),
+                (_, Some(bench)) => Killer::Bench(bench.into()),
+                _ => Killer::Host {
                     package: KERNEL.into(),
                     filter: text.into(),
                 },
@@ -161,6 +169,18 @@ pub fn run(project: &Project, filter: Option<&str>, fresh: bool) -> Result<u8, E
             )));
         }
         done.add("unchanged", "", "passes")?;
+    }
+    let counts = |mutant: &Mutant| matches!(mutant.killer, Killer::Bench(_));
+    if mutants.iter().any(counts) && !done.knows("counted", "") {
+        println!("counting the unchanged kernel");
+        let (from, to) = (busybox::find(project)?, room.target.join("downloads"));
+        fs::create_dir_all(&to)
+            .and_then(|()| fs::copy(&from, to.join("busybox")))
+            .map_err(|error| Error::new(format!("cannot copy {}: {error}", from.display())))?;
+        if let End::Killed(why) = by_counting(&room, "")? {
+            return Err(Error::new(format!("without any mutant: {why}")));
+        }
+        done.add("counted", "", "passes")?;
     }
     let (mut killed, mut survived) = (0, Vec::new());
     for (at, mutant) in mutants.iter().enumerate() {
@@ -244,6 +264,7 @@ fn plant(room: &Project, mutant: &Mutant) -> Result<End, Error> {
     }
     match &mutant.killer {
         Killer::Machine(test) => on_machine(room, test),
+        Killer::Bench(bench) => by_counting(room, bench),
         Killer::Host { package, filter } => try_suites(room, package, filter),
     }
 }
@@ -284,6 +305,35 @@ fn on_machine(room: &Project, test: &str) -> Result<End, Error> {
             End::Survived("it stopped before its tests were done".into())
         }
         (None, _) => End::Survived("no test noticed".into()),
+    })
+}
+
+/// Builds the copy's kernel and programs, and counts instructions: the benchmark of this name must take more
+/// than it may. Without a name any may.
+fn by_counting(room: &Project, bench: &str) -> Result<End, Error> {
+    let config = Config::DEFAULT;
+    let images = match image::build(room, &[config]) {
+        Ok(images) => images,
+        Err(error) => return Ok(End::Survived(error.message)),
+    };
+    let verdicts = Thresholds::read(room)?.check(&images, config)?;
+    if let Some(signal) = signals::caught() {
+        return Err(Error {
+            message: "interrupted: the same command goes on from here".into(),
+            status: 128 + signal,
+        });
+    }
+    let of = verdicts.into_iter().find(|(name, verdict)| match bench {
+        "" => verdict.is_err(),
+        bench => name == bench,
+    });
+    Ok(match of {
+        Some((_, Err(why))) if why.contains("which is more than") => {
+            End::Killed(format!("{BENCH}{}/{bench}: {why}", config.name()))
+        }
+        Some((_, Err(why))) => End::Survived(format!("it breaks {bench}: {why}")),
+        Some((_, Ok(()))) => End::Survived(format!("{bench} takes no more than it may")),
+        None => End::Survived(format!("there is no threshold for {bench}")),
     })
 }
 
@@ -629,10 +679,12 @@ mod tests {
         let said = |text: &str| match Killer::parse(text) {
             Killer::Host { package, filter } => format!("{package} {filter}"),
             Killer::Machine(name) => format!("machine {name}"),
+            Killer::Bench(name) => format!("bench {name}"),
         };
         assert_eq!(said("cut::mutex"), "fermata-kernel cut::mutex");
         assert_eq!(said("fermata-hal/tables"), "fermata-hal tables");
         assert_eq!(said("machine/flags"), "machine flags");
+        assert_eq!(said("bench/rpc_0"), "bench rpc_0");
     }
 
     #[test]
