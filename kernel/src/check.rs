@@ -46,8 +46,8 @@ pub(crate) fn invariants(k: K) {
     ports(k);
 }
 
-/// Ports know how many name them, and those of which a server is to hear are in the list of their
-/// portset, and in no other. No server waits that could hear of one.
+/// A port's count is the number of those that name it. A port whose server has still to be told is in the list
+/// of its portset and in no other, and no server waits at that portset.
 fn ports(k: K) {
     let named = |port: &'static Port, target: Target| {
         target
@@ -227,7 +227,7 @@ pub(crate) fn same<T>(a: Option<&'static T>, b: Option<&'static T>) -> bool {
     a.map(core::ptr::from_ref) == b.map(core::ptr::from_ref)
 }
 
-/// Who waits for a peer has one that knows of it.
+/// A thread that waits for its peer has one, and the peer names it.
 fn has_peer(t: &'static Thread) -> bool {
     let Some(plan) = t.call().map(abi::ipc::plan) else {
         return false;
@@ -327,8 +327,8 @@ fn frames(k: K, turn: u64) {
 
 /// Trees are ordered, lists complete, and tables remember what walks find.
 fn hierarchy(k: K, turn: u64) {
-    // Nobody is in two of the trees, nor in two of the lists, as each names one: so all who should be in
-    // one are, if there are as many.
+    // A mapping names one space and one region, so it is in one tree and one list at most. If the numbers agree,
+    // each is where it should be.
     let (planted, mut exported, mut imported) = (Cell::new(0), 0, 0);
     for s in live(&k.spaces) {
         let found = s.mappings.found();
@@ -441,7 +441,7 @@ fn handles(k: K) {
     }
 }
 
-/// What is in use is what was charged, and nobody is forgotten.
+/// What an account has in use is the sum of what was charged to it, over all objects.
 fn accounts(k: K) {
     let mut books = Books {
         all: [None; ACCOUNTS],

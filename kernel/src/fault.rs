@@ -67,7 +67,8 @@ fn went_wrong(k: K, t: &'static Thread, made: Result<Pfn, Stop>) -> &'static Thr
     k.exit_trap(t)
 }
 
-/// Who has to hear of the fault and what, unless it has heard of just this and not helped.
+/// The keeper's port, the message, and the region whose keeper it is; `None` if that keeper has already replied
+/// to this page without supplying it.
 #[inline(always)]
 fn keeper_of(
     t: &Thread,

@@ -219,7 +219,7 @@ impl Kernel {
         self.epochs.get()
     }
 
-    /// Ends a trap: whoever should run now, runs.
+    /// Ends a trap: returns the thread that runs next.
     #[inline(always)]
     fn exit_trap(&'static self, t: &'static Thread) -> &'static Thread {
         self.release_lock(t);
@@ -257,7 +257,7 @@ impl Kernel {
         self.switch_to(t, next)
     }
 
-    /// Servers that wait hear of what this trap has made of their ports.
+    /// Tells waiting servers which of their ports nobody names any more since this trap.
     #[inline(always)]
     fn tell_notices(&'static self) {
         if self.sched.take_notices() {

@@ -283,8 +283,8 @@ pub(crate) fn make_present(
 }
 
 /// Whether a walk still fails as it did, in the same region. (What its keeper supplied may in turn have
-/// to be supplied by another keeper.) If it does not fail, the page is present from then on: who faulted
-/// need not fault again to find that out.
+/// to be supplied by another keeper.) If it does not fail, the page is put into the page
+/// table, so that the thread need not fault again to find it.
 #[inline(always)]
 pub(crate) fn still_missing(
     k: K,

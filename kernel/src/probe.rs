@@ -53,7 +53,7 @@ static FIRED: [Count; 2] = [const { Count::new() }; 2];
 /// The state in which it has fired last, and the stretch when the thread was there again.
 static LAST: Count = Count::new();
 static AGAIN: Count = Count::new();
-/// It has fired and nobody has been told.
+/// The probe has fired, and its interrupt line has not been raised yet.
 static RING: AtomicBool = AtomicBool::new(false);
 /// Bytes of messages moved since it was armed.
 static MOVED: Count = Count::new();
@@ -156,7 +156,7 @@ fn calibrate() {
     AROUND.set(0);
     let looks = [hal::ticks(), hal::ticks(), hal::ticks()];
     let own = OWN.get();
-    // No site of anybody: of whoever runs then, nothing is watched.
+    // This is no site of a thread that is watched: no such thread runs at this time.
     let _ = pass_by(Kind::Point, Location::caller());
     let all = hal::ticks() - looks[2];
     AROUND.set(all - (looks[2] - looks[1]) - (OWN.get() - own));
@@ -289,7 +289,7 @@ pub(crate) fn rings() -> bool {
     CONFIG.probe && RING.load(Relaxed)
 }
 
-/// A trap ends: tells who wants to know that the probe has fired, and checks the kernel's structures.
+/// Called when a trap ends: raises the probe's line if it has fired, and checks the kernel's structures.
 #[inline(always)]
 pub(crate) fn exit_trap(k: K) {
     if CONFIG.probe {

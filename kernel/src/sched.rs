@@ -1,8 +1,8 @@
 //! The scheduler: fixed priorities, round robin within one.
 //!
-//! Who has just become ready, and comes before everybody else who is, is the *heir*: it is in no queue,
-//! and the processor goes straight to it when the running thread begins a wait (Draves et al., section
-//! 2.4: handoff). It goes into its queue, which is empty, only if that does not come next.
+//! A thread that becomes ready and has a higher priority than all others that are ready is the *heir*. It is in no
+//! queue, and the processor goes straight to it when the running thread begins a wait (Draves et al., section
+//! 2.4: handoff). If something else happens first, it goes into its queue, which is empty.
 
 use crate::exec::core;
 use crate::object::thread::{Run, Thread};
@@ -15,7 +15,7 @@ use hal::NarrowCell;
 /// Time slice, in nanoseconds.
 const SLICE: u64 = 10_000_000;
 
-/// Who is ready.
+/// The threads that are ready.
 pub(crate) struct Scheduler {
     ready: [WaitQueue; PRIORITIES as usize],
     /// Bit n: `ready[n]` is not empty. [`Scheduler::HEIR`]: there is an heir. Bits of
@@ -40,7 +40,7 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    /// Somebody is ready who comes before all in the queues.
+    /// There is an heir: a ready thread that comes before all in the queues.
     const HEIR: u64 = 1 << 32;
     /// The timer has rung, or should ring earlier than it will, and must be set.
     const RUNG: u64 = 1 << 33;
@@ -48,7 +48,7 @@ impl Scheduler {
     const YIELDED: u64 = 1 << 34;
     /// Servers have something to hear ([`crate::object::port::Notices`]).
     const NOTICES: u64 = 1 << 35;
-    /// Somebody is ready.
+    /// A thread is ready.
     const READY: u64 = Self::RUNG - 1;
 
     pub(crate) const fn new() -> Self {
@@ -169,8 +169,8 @@ impl Scheduler {
         self.attention.get() == Self::HEIR
     }
 
-    /// The running thread begins a wait, and [`Scheduler::has_only_heir`]: who that is, if the processor
-    /// goes to it. It has what is left of the slice.
+    /// The heir, if the processor goes to it when the running thread begins a wait; it gets what is left of the
+    /// slice. Called if [`Scheduler::has_only_heir`].
     #[inline(always)]
     pub(crate) fn take_heir(&self, k: K, t: &Thread) -> Option<&'static Thread> {
         if k.lock.preempted().is_some() {
@@ -184,7 +184,7 @@ impl Scheduler {
         Some(heir)
     }
 
-    /// Whether somebody is ready who comes before that thread.
+    /// Whether a thread is ready that comes before this one.
     #[inline(always)]
     pub(crate) fn somebody_above(&self, t: &Thread) -> bool {
         self.is_above(t.priority.get())
@@ -217,16 +217,16 @@ impl Scheduler {
         core(|| self.raise(Self::YIELDED));
     }
 
-    /// Whether there is anything to decide at all while that thread runs: somebody is ready who comes
-    /// before it, or for whom its slice must end; or the timer must be set.
+    /// Whether there is anything to decide while this thread runs: a thread is ready that comes before it or for
+    /// which its slice must end, or the timer must be set.
     #[inline(always)]
     pub(crate) fn pending(&self, t: &Thread) -> bool {
         let attention = self.attention.get();
         attention != 0 && (attention > Self::READY || !self.ticking.get() || self.somebody_above(t))
     }
 
-    /// The turn of the running thread goes to the next of its priority, if that is all there is to
-    /// decide.
+    /// Ends the running thread's turn and returns the next thread of its priority, if nothing else has to be
+    /// decided.
     #[inline(always)]
     pub(crate) fn pass_turn(&'static self, k: K, t: &'static Thread) -> Option<&'static Thread> {
         let p = t.priority.get();
@@ -255,8 +255,8 @@ impl Scheduler {
                 && self.top.get() == t.priority.get())
     }
 
-    /// Whom to run: the running thread goes on unless it waits or somebody else comes first. With
-    /// nobody ready the processor sleeps until an interrupt makes somebody ready.
+    /// The thread to run: the running one, unless it waits or another one comes first. If none is ready the
+    /// processor sleeps until an interrupt makes one ready.
     #[inline]
     pub(crate) fn next(&'static self, k: K, t: &'static Thread) -> &'static Thread {
         if t.run.get() == Run::Running {
@@ -371,7 +371,7 @@ impl Scheduler {
     /// The running thread goes on after the timer has rung.
     #[cold]
     fn extend_slice(&self, k: K) {
-        // Nobody of its priority waits: another slice. An end that has passed would make the timer
+        // No other thread of its priority is ready: another slice. An end that has passed would make the timer
         // ring at once, for ever.
         if hal::now() >= self.slice_end() {
             self.begin_slice(k, SLICE);
@@ -383,20 +383,20 @@ impl Scheduler {
     /// The running thread gives way to a higher priority, and goes on before others of its own.
     #[inline(never)]
     fn preempt(&'static self, t: &'static Thread) {
-        // Who is preempted by a higher priority has not used up its turn.
+        // A thread that is preempted by a higher priority has not used up its turn.
         let left = self.slice_end().saturating_sub(hal::now());
         if left == 0 {
             self.add(t);
             return;
         }
         let p = t.priority.get();
-        // Who holds it up may be less important itself, and so may be the heir.
+        // The thread that it waits for may have a lower priority, and so may the heir.
         if p >= self.top.get() {
             self.settle();
             self.top.set(p);
         }
         self.ready[usize::from(p)].push_front(t);
-        // Only the rest of it: else whoever is preempted often would never pass it on.
+        // Only the rest of the turn: with a whole one, a thread that is preempted often would never pass it on.
         self.left[usize::from(p)].set(left);
         self.raise(1 << p);
     }

@@ -187,8 +187,8 @@ pub(crate) fn requeue(t: &'static Thread) {
 /// Threads with a deadline, in the order of their deadlines on the machine's clock.
 pub(crate) struct Deadlines {
     head: NarrowCell<Thread>,
-    /// Those whose deadline came while somebody was displaced in the kernel who may be at work on
-    /// what they wait for, in any order.
+    /// Threads whose deadline came while another thread was preempted in the kernel, perhaps while it changed the
+    /// queue in which they wait. In any order.
     late: NarrowCell<Thread>,
 }
 

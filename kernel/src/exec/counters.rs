@@ -16,7 +16,7 @@ use crate::Stop;
 use abi::state::Waiting;
 use hal::NarrowCell;
 
-/// What is counted, for each [`Waiting`] reason; `Nothing` is for who gives way to another thread,
+/// What is counted, for each [`Waiting`] reason; `Nothing` is for a thread that gives way to another,
 /// by a yield or because it was preempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -43,13 +43,13 @@ const BEGUN: u8 = 1;
 const LOOKS: u8 = 2;
 const LOOKED: u8 = 3;
 
-/// What a thread has kept that blocked and goes on itself, because nobody else was ready.
+/// What is counted for a thread that blocked and was the next to run, because no other thread was ready.
 const ALONE: Kind = match CONFIG.model {
     Model::Process => Kind::Kept,
     Model::Interrupt | Model::Continuation => Kind::Compressed,
 };
 
-/// Who is in the middle of a restart.
+/// The thread whose restart is being measured.
 pub(crate) struct Counters {
     abandoned: NarrowCell<Thread>,
 }
@@ -106,7 +106,7 @@ pub(crate) fn count(kind: Kind, reason: Waiting) {
     }
 }
 
-/// The thread leaves the processor to another, and this becomes of its stack.
+/// Counts that the thread leaves the processor to another one; `kind` says what becomes of its stack.
 #[inline(always)]
 pub(crate) fn blocked(t: &Thread, kind: Kind) {
     let reason = match t.run.get() {
@@ -117,7 +117,8 @@ pub(crate) fn blocked(t: &Thread, kind: Kind) {
     count(kind, reason);
 }
 
-/// The thread that was in this state goes on itself: if it waited, nobody else was ready meanwhile.
+/// Counts that the thread which was in this state goes on itself. If it waited, no other thread was ready
+/// meanwhile.
 #[inline(always)]
 pub(crate) fn resumed(was: Run) {
     if let Run::Waiting(why) = was {

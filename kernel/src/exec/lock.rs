@@ -9,15 +9,15 @@
 //!
 //! * At most one thread is ever preempted in the kernel, the holder. All others are in user mode or
 //!   wait, with a frame that says everything (rule A1). To stop a thread or to read its state one needs
-//!   the lock, and who has the lock finds nobody in the middle of anything.
-//! * A lock that is alone needs no order.
+//!   the lock, and while one holds it no other thread is in the middle of a call.
+//! * There is only this lock, so that no order of locks is needed.
 //!
 //! What interrupts themselves touch is the *core*: who is ready, deadlines, the end of a sleep or of a
 //! wait for an interrupt. It is used with interrupts masked ([`core`]), and must be short, as nothing
 //! preempts it. An interrupt that concerns more, a timed wait in a queue of an object, is put aside
 //! until the holder leaves ([`crate::wait::Deadlines::postpone`]).
 //!
-//! In the other configurations all of this is nothing.
+//! In the other configurations all of this compiles to nothing.
 
 use super::{Preemption, CONFIG};
 use crate::irq;

@@ -292,7 +292,7 @@ fn switch_to<F: Form>(
     to.run.set(Run::Running);
     t.wait_plain(why);
     if probe::rings() {
-        // Somebody comes first who was not there when the priorities were compared.
+        // The probe's interrupt has made a thread ready that comes first; priorities were compared before that.
         message.transfer(route, t, to);
         to.run.set(Run::Ready);
         k.sched.add(to);
@@ -390,8 +390,7 @@ fn answer<F: Form, const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&
     ))
 }
 
-/// A server that waits at the port in `server_wait_receive_short`, if it is the processor's turn to go to
-/// it.
+/// The server that waits at the port in `server_wait_receive_short`, if the scheduler would run it next.
 #[inline(always)]
 fn ready_server(k: K, port: &'static Port) -> Option<&'static Thread> {
     let set = port.portset.get().active()?;
@@ -507,8 +506,7 @@ fn try_answer_fault(k: K, s: &'static Thread) -> Option<&'static Thread> {
     Some(switch_to(k, s, Waiting::Portset, c, InRegisters::<0>, ()))
 }
 
-/// The server has answered `to`, and waits for its next client, if it is the processor's turn to go to
-/// `to`.
+/// Makes the server, which has answered `to`, wait for its next client, if the scheduler would run `to` next.
 #[inline(always)]
 fn wait_again(
     k: K,

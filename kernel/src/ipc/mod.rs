@@ -247,8 +247,8 @@ fn waiting_server(port: &'static Port) -> Option<&'static Thread> {
         .first()
 }
 
-/// Makes the connection, and completes the wait of a server that waits in its frame. Whoever ran
-/// this goes on with its own next stage.
+/// Makes the connection, and completes in its frame the wait of a server that waits. The thread that runs this
+/// goes on with its own next stage.
 fn link(k: K, c: &'static Thread, s: &'static Thread, port: &'static Port) {
     c.client().set(Stage::Sending, Link::to(s));
     s.server().set(Stage::Receiving, Link::to(c));
@@ -641,7 +641,7 @@ pub(crate) enum KernelMessage {
 }
 
 impl KernelMessage {
-    /// The result of the call that hears of it.
+    /// The result code of the call that receives it.
     fn code(&self) -> Code {
         match self {
             KernelMessage::Fault(..) => Code::Fault,
@@ -878,9 +878,9 @@ fn sound(answer: bool) -> Result<(), Stop> {
     }
 }
 
-/// The thread whose exception this server answers, if it still waits for that. An answer from anybody else
-/// than who has the exception is as late as one to a thread that has gone on: another keeper may have it
-/// by now.
+/// The thread whose exception this server answers, if it still waits for that. `None`
+/// if the exception has meanwhile been delivered to another keeper, or the thread has gone on: the answer is
+/// then too late.
 fn excepted(s: &'static Thread) -> Result<Option<&'static Thread>, Stop> {
     let Some(c) = s.server().peer().get() else {
         return Ok(None);

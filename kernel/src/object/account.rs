@@ -2,8 +2,8 @@
 //!
 //! Every space has an account with a quota; what is created from the space is charged to it. A
 //! quota is taken from the account of the space's creator and goes back there when the space ends;
-//! objects that outlive the space are from then on paid by whoever that leaves, so that nothing
-//! is ever free of charge.
+//! objects that outlive the space are then charged to that account, so that every object is always
+//! charged to one.
 
 use crate::Stop;
 use crate::K;

@@ -219,10 +219,10 @@ pub(crate) trait Object: Sized + 'static {
     }
     /// Gives the slot a body in its initial state. The slot had none.
     fn open(&'static self, k: K);
-    /// Takes the body away. The identity stays: who waits on it is sent to try again and will
-    /// find it vacant.
+    /// Takes the body away. The identity stays: threads that wait on it are woken, try again
+    /// and find it vacant.
     fn close(&'static self, k: K);
-    /// The identity ends, after the body: everybody who names it is told.
+    /// Ends the identity, whose body is gone: those that name it no longer do.
     fn end(&'static self, k: K);
 }
 
@@ -366,7 +366,7 @@ fn position(k: K, pfn: Pfn, offset: u64) -> [Option<&'static Header>; 2] {
 /// a search finds objects in address order.
 fn bind(k: K, h: &'static Header, place: &Place) {
     let &Place { pfn, offset, .. } = place;
-    // Who was before it may have been this very object, and has no place any more.
+    // The object before the place may have been this one, which has left its old place.
     let before = place.before.filter(|before| before.pfn.get() == pfn);
     h.set_place(pfn, offset);
     if let Some(list) = frame_list(k, pfn) {
@@ -683,7 +683,7 @@ pub(crate) fn destroy<T: Object>(k: K, object: &'static T, keep: bool) {
     let h = object.head();
     match h.phase() {
         Phase::Active | Phase::Fresh => {
-            // Vacant first: who is sent to try again must not find it open.
+            // Vacant first: threads that are woken to try again must not find it open.
             h.set_phase(Phase::Vacant);
             T::handles(k).forget(object);
             object.close(k);
@@ -749,7 +749,7 @@ pub(crate) fn relocate<T: Object>(k: K, object: &'static T, place: &Place) {
     bind(k, object.head(), place);
 }
 
-/// Marks a vacant identity's new body as open, once its state is set, and lets go on who waits.
+/// Marks a vacant identity's new body as open, once its state is set, and wakes the threads that wait for it.
 #[inline(always)]
 pub(crate) fn opened(k: K, h: &Header) {
     if h.phase() == Phase::Fresh {

@@ -126,7 +126,7 @@ impl Port {
         self.portset().map_or(&self.clients, |set| &set.clients)
     }
 
-    /// Moves the port to another portset. Who waits is sent to try again, and finds the new one.
+    /// Moves the port to another portset. Threads that wait try again, and find the new one.
     pub(crate) fn attach(&'static self, k: K, portset: Link<Portset>) {
         if self.portset.get() != portset {
             self.client_queue().wake_all(k);

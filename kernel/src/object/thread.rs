@@ -46,12 +46,12 @@ pub(crate) enum Hint {
     None,
     /// While it waits for a server: the port, and what it wants there.
     PortWait(NarrowRef<Port>, PortWait),
-    /// While it waits for a reply to its call: who owes it.
+    /// While it waits for a reply to its call: the server that owes it.
     Called(Link<Thread>),
-    /// While it waits for a keeper's answer to a fault: who owes it (and lives, or it would not wait any
-    /// more), the page with the access that it needs, and the keeper's region.
+    /// While it waits for a keeper's answer to a fault: the server that owes it (which lives: the wait ends with
+    /// it), the page with the access that it needs, and the keeper's region.
     Faulted(NarrowRef<Thread>, Missing, ObjId, Life),
-    /// While an exception is delivered: to whom. This is no hint: nobody else answers it.
+    /// While an exception is delivered: the server that has it. Not only a hint: no other server may answer.
     Excepted(Link<Thread>),
     /// While it waits on a cond, which its frame does not name any more: the handle.
     Cond(Word),
@@ -137,7 +137,7 @@ impl End<'_> {
         self.peer() == Link::to(peer) && crate::ipc::reliable(self.stage.get())
     }
 
-    /// The peer as a state shows it: who has ended the connection is a peer no more.
+    /// The peer as a state shows it: none once the server has ended the connection.
     pub(crate) fn shown(self) -> Link<Thread> {
         match self.stage.get() {
             Stage::None | Stage::Finished => Link::NONE,
@@ -282,7 +282,7 @@ impl Thread {
         Some(fault)
     }
 
-    /// Who owes it a reply, to what (`Call` or `Fault`).
+    /// The server that owes it a reply, and to what (`Call` or `Fault`).
     pub(crate) fn served_by(&self) -> (Link<Thread>, Stage) {
         match self.hint.get() {
             Hint::Called(server) => (server, Stage::Call),
@@ -396,7 +396,7 @@ impl Thread {
         }
     }
 
-    /// Stops a thread that nobody can help: the exception stands in its state.
+    /// Stops a thread whose exception no keeper takes. The exception stands in its state.
     pub(crate) fn halt(&self, exception: Exception, address: u64) {
         self.exception.set(exception as u8);
         self.exception_address.set(address);
@@ -423,7 +423,7 @@ impl Thread {
     }
 
     /// Begins a wait for a vacant identity to have a body again, or to end. In order of arrival:
-    /// who finds nothing changed comes back behind all others.
+    /// a thread that was woken and waits again comes last.
     #[cfg_attr(fermata_probe, track_caller)]
     pub(crate) fn wait_vacant(&'static self, k: K) {
         k.vacant.append(self);
@@ -575,7 +575,7 @@ impl Object for Thread {
         self.exception.set(0);
         self.exception_address.set(0);
         self.waiting.set(Waiting::Nothing);
-        // Who has its exception is known to the identity.
+        // Which server has its exception belongs to the identity, and stays.
         if !matches!(self.hint.get(), Hint::Excepted(_)) {
             self.hint.set(Hint::None);
         }

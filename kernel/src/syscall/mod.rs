@@ -252,7 +252,8 @@ const fn ordinary_handler(call: Entry) -> Handler {
     ORDINARY[i].1
 }
 
-/// Who calls, and the object that its first argument was found to name before.
+/// The arguments, and the object that the first one named when it was last looked up; `None` if that must be
+/// found anew.
 #[inline(always)]
 fn found<T: Object>(k: K, t: &'static Thread) -> Option<(Args, &'static T)> {
     if CONFIG.probe {
@@ -263,7 +264,7 @@ fn found<T: Object>(k: K, t: &'static Thread) -> Option<(Args, &'static T)> {
     Some((Args { k, t, space }, object))
 }
 
-/// The way through an ordinary call: who makes it, the handler, what comes of it.
+/// Runs an ordinary call: takes the arguments, calls the handler, and does what its outcome says.
 #[inline(always)]
 fn ordinary(k: K, t: &'static Thread, handle: impl FnOnce(Args) -> Handled) -> &'static Thread {
     let space = match t.goes_straight() {
@@ -423,7 +424,7 @@ fn thread_yield(a: Args) -> Handled {
     a.done()
 }
 
-/// `thread_yield`, when there is nothing to decide but whose turn comes next.
+/// The fast path of `thread_yield`, for when only the next thread of the same priority is to be found.
 fn thread_yield_short(k: K, t: &'static Thread) -> &'static Thread {
     if exec::MAY_BE_KEPT || CONFIG.probe || CONFIG.counters || t.goes_straight().is_none() {
         return ordinary(k, t, thread_yield);
@@ -499,7 +500,7 @@ fn thread_set_priority(a: Args) -> Handled {
     a.done()
 }
 
-/// Nobody gives a thread more than who gives it could have, nor more than its space allows.
+/// Refuses a priority above the ceiling of the caller's space or of the thread's space.
 fn ceiling(a: Args, space: Option<&'static Space>, priority: u64) -> Result<(), Stop> {
     let most = |space: &Space| u64::from(space.max_priority.get());
     if priority <= most(a.space) && space.is_none_or(|space| priority <= most(space)) {
@@ -546,7 +547,7 @@ fn reference_equal(a: Args) -> Handled {
 
 // ---- devices -------------------------------------------------------------------------------------
 
-/// The calls below are for who holds a reference to the device authority.
+/// Refuses a caller whose reference is not to the device authority. All calls below need it.
 #[cfg_attr(fermata_probe, track_caller)]
 fn authority(a: Args) -> Result<(), Stop> {
     match object::target_at(a.k, a.space, a.a())? {
@@ -584,10 +585,10 @@ fn device_grant_ports(a: Args) -> Handled {
     if space.number_for_ports().is_none() {
         return Err(Stop::Code(Code::NoMemory));
     }
-    // The whole 64 Ki would not fit the count; nobody needs that many.
+    // The count has 16 bits: of all 64 Ki ports the last one is left out.
     free.set((first as u16, u16::try_from(count).unwrap_or(u16::MAX)));
     space.note_ports();
-    // Loaded when somebody next enters it; who is in it already has them now.
+    // Loaded when a thread of the space next runs; now, if that is the caller's space.
     if core::ptr::eq(space, a.space) {
         exec::core(|| space.load_ports());
     }

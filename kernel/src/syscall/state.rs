@@ -52,8 +52,8 @@ fn named<T: Object>(a: Args, handle: u64) -> Result<Option<&'static T>, Stop> {
     target.get::<T>().map(Some).ok_or(Stop::Code(Code::Dead))
 }
 
-/// As [`named`], with the caller's own space for 0. A null reference is no space: what a state
-/// without one must not do is move into the space of who restores it.
+/// As [`named`], with the caller's own space for 0. A null reference stands for no space, so
+/// that a state without one does not put the object into the space of the program that restores it.
 #[inline(always)]
 #[cfg_attr(fermata_probe, track_caller)]
 fn named_space(a: Args, handle: u64) -> Result<Option<&'static Space>, Stop> {
@@ -418,7 +418,7 @@ pub(super) fn thread_set(a: Args) -> Handled {
     t.set_exception_delivered(delivered);
     t.exception.set(exception as u8);
     t.exception_address.set(address);
-    // Who has its exception still has it.
+    // The server that has its exception keeps it.
     if !(delivered && matches!(t.hint.get(), Hint::Excepted(_))) {
         t.hint.set(Hint::None);
     }
