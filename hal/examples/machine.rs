@@ -1294,12 +1294,10 @@ mod image {
         }
 
         fn random(&self) -> u64 {
-            let mut x = self.random.get();
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            self.random.set(x);
-            x
+            let mut random = fastrand::Rng::with_seed(self.random.get());
+            let number = random.u64(..);
+            self.random.set(random.get_seed());
+            number
         }
 
         /// What is said first counts.

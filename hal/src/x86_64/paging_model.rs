@@ -283,13 +283,8 @@ fn any_order_of_changes_leaves_nothing_behind() {
     let _turn = fresh();
     let tables = [PageTable::new(), PageTable::new()];
     let mut pages = [const { std::collections::BTreeMap::new() }; 2];
-    let mut random = 0x2545_f491_4f6c_dd1d_u64;
-    let mut dice = move |n: u64| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random % n
-    };
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut dice = move |n: u64| random.u64(..n);
     // Few ranges, so that tables of every level come and go.
     let starts = [
         0,

@@ -181,18 +181,16 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) -> Outcome {
     Ok(())
 }
 
-/// A small generator of numbers from a seed (xorshift64*).
+/// A generator of numbers from a seed, which is its whole state.
 pub struct Random(pub u64);
 
 impl Random {
     /// The next number.
     pub fn number(&mut self) -> u64 {
-        let mut x = self.0.max(1);
-        x ^= x >> 12;
-        x ^= x << 25;
-        x ^= x >> 27;
-        self.0 = x;
-        x.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        let mut random = fastrand::Rng::with_seed(self.0);
+        let number = random.u64(..);
+        self.0 = random.get_seed();
+        number
     }
 
     /// The next number below `end`.
