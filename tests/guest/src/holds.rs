@@ -8,7 +8,9 @@
 //! That nothing is missing is seen from the tables: every row that is long or has several stages must
 //! have been held, and so must every reason to wait.
 
-use crate::harness::{eventually, Absent, Actor, Failure, Must, Outcome, Receiver, Twin};
+use crate::harness::{
+    common, eventually, Absent, Actor, Failure, Must, Outcome, Receiver, Twin, CREATE, DESTROY,
+};
 use abi::ipc::{plan, Plan};
 use abi::registers::Area;
 use abi::state::{space_flags, Registers, ThreadState, Waiting};
@@ -375,8 +377,8 @@ fn vacant(call: Call, show: &mut Show) -> Outcome {
     }
     let slot = rt::slots::allocate(2).ok_or("no slots")?;
     let identity = Ref::new().must("a reference")?;
-    common(*kind, 0, [slot, 0])?;
-    common(*kind, 1, [slot, identity.handle()])?;
+    make(*kind, CREATE, [slot, 0])?;
+    make(*kind, DESTROY, [slot, identity.handle()])?;
     let actor = Actor::new()?;
     let room = vec![0u64; 200];
     let spare = Ref::new().must("a reference")?;
@@ -395,15 +397,15 @@ fn vacant(call: Call, show: &mut Show) -> Outcome {
     show(&name, Some(call), &actor)?;
     drop(actor);
     // The identity gets a body once more, to be destroyed with it.
-    common(*kind, 0, [slot, identity.handle()])?;
-    common(*kind, 1, [slot, 0])?;
+    make(*kind, CREATE, [slot, identity.handle()])?;
+    make(*kind, DESTROY, [slot, 0])?;
     rt::slots::free(slot, 2);
     Ok(())
 }
 
-/// `create` (0) or `destroy` (1) of a type.
-fn common(kind: Type, which: u8, p: [u64; 2]) -> Outcome {
-    let call = Call::from_number((kind as u8 - 1) * 6 + 1 + which).ok_or("no such call")?;
+/// Creates or destroys an object.
+fn make(kind: Type, which: u8, p: [u64; 2]) -> Outcome {
+    let call = common(kind, which);
     // SAFETY: the handle is a slot, and the other parameter a reference or 0.
     let code = unsafe { sys::syscall(call, [p[0], p[1], 0, 0, 0, 0]) }.code;
     crate::harness::ok(code).must(call.name())

@@ -9,8 +9,8 @@
 //! own; and when the jail is gone, there are as many objects as before it was built.
 
 use super::probe::Probe;
-use super::stage::{common, on, DESTROY};
-use crate::harness::{ok, reply_registers, Failure, Must, Random, Receiver};
+use super::stage::on;
+use crate::harness::{common, ok, reply_registers, Failure, Must, Random, Receiver, DESTROY};
 use abi::state::{MappingState, RegionState, Registers, SpaceState, ThreadState};
 use abi::{Call, Code, Type, OBJECT_SIZE, PAGE_SIZE, SYSCALLS, TYPES, USER_END};
 use alloc::format;

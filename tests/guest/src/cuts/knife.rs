@@ -1,7 +1,7 @@
 //! Takes objects apart and makes them again from their states (rule A6).
 
-use super::stage::{on, CREATE, DESTROY, GET, MOVE, SET};
-use crate::harness::{ok, Failure, Must};
+use super::stage::on;
+use crate::harness::{ok, Failure, Must, CREATE, DESTROY, GET, MOVE, SET};
 use abi::state::{Stage, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS};
 use abi::{Code, Type};
 use alloc::boxed::Box;

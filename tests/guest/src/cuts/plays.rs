@@ -6,11 +6,8 @@
 //! half ([`exchange`]). Each is then played with every page absent that it uses ([`Play::absent`]).
 
 use super::stage::instruction;
-use super::stage::{
-    common, Page, Stage, AUTHORITY, BLANK, CLIENT, CREATE, DESTROY, KEPT, RECEIVED, SENT, SERVER,
-    SET,
-};
-use crate::harness::Failure;
+use super::stage::{Page, Stage, AUTHORITY, BLANK, CLIENT, KEPT, RECEIVED, SENT, SERVER};
+use crate::harness::{common, type_of_common, Failure, CREATE, DESTROY, SET};
 use abi::ipc::{plan, plan_of_number, Plan};
 use abi::state::Stage as End;
 use abi::syscalls::{Class, Param};
@@ -216,9 +213,7 @@ fn ordinary(call: Call, identity: bool) -> Play {
     let mut play = Play::new(call, "");
     let mut p = [0; 5];
     let mut deadline = false;
-    let own = TYPES
-        .into_iter()
-        .find(|ty| (*ty as u8 - 1) * 6 < row.number && row.number <= *ty as u8 * 6);
+    let own = type_of_common(call);
     let setting = own.is_some_and(|ty| common(ty, SET) == call);
     let mut blank = BLANK;
     for (index, &(name, param)) in row.params.iter().enumerate() {
@@ -985,9 +980,7 @@ pub fn missing(plays: &[Play]) -> Vec<String> {
 
 fn of_ordinary(call: Call, plays: &mut Vec<Play>) {
     let row = call.row();
-    let own = TYPES
-        .into_iter()
-        .find(|ty| (*ty as u8 - 1) * 6 < row.number && row.number <= *ty as u8 * 6);
+    let own = type_of_common(call);
     let is = |which: u8| own.is_some_and(|ty| common(ty, which) == call);
     let handle = |ty: Type| Stage::handle(CLIENT, Page::Handles, ty as u64);
     match call {

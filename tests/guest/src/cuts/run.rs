@@ -5,10 +5,9 @@ use super::knife::Parts;
 use super::plays::{Act, Play, Prop, Step, LATER};
 use super::probe::{Fired, Probe};
 use super::stage::{
-    on, Page, Stage, CLIENT, DESTROY, KEEPER, KEPT, PAGES, RECEIVED, REFERENCE, REFERENCES, SENT,
-    SERVER,
+    on, Page, Stage, CLIENT, KEEPER, KEPT, PAGES, RECEIVED, REFERENCES, SENT, SERVER,
 };
-use crate::harness::{ok, Failure, Must};
+use crate::harness::{ok, Failure, Must, DESTROY, REFERENCE};
 use abi::state::{port_flags, PortState, THREAD_WORDS};
 use abi::{Call, Code, Type, PAGE_SIZE};
 use alloc::collections::BTreeSet;

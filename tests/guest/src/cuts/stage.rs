@@ -6,7 +6,7 @@
 //! keeper, so that any page can be absent for them.
 
 use super::probe::tag;
-use crate::harness::{Failure, Must};
+use crate::harness::{common, Failure, Must, CREATE, DESTROY, REFERENCE};
 use abi::message::EXCEPTION_WORDS;
 use abi::probe::ROLES;
 use abi::state::{
@@ -421,13 +421,6 @@ fn region(start: u64, size: u64, space: u64, keeper: u64) -> Result<Region, Fail
     Ok(region)
 }
 
-/// The number of a common call of a type: create, destroy, move, reference, get and set its state.
-#[must_use]
-pub fn common(ty: Type, which: u8) -> Call {
-    // The common calls come first in the table, six for each type.
-    Call::from_number((ty as u8 - 1) * 6 + 1 + which).unwrap_or(Call::ThreadSelf)
-}
-
 /// Makes a common call on an object.
 pub fn on(ty: Type, which: u8, parameters: [u64; 5]) -> Code {
     let [a, b, c, d, e] = parameters;
@@ -435,13 +428,6 @@ pub fn on(ty: Type, which: u8, parameters: [u64; 5]) -> Code {
     // caller's that it passes for this.
     unsafe { sys::syscall(common(ty, which), [a, b, c, d, e, 0]) }.code
 }
-
-pub const CREATE: u8 = 0;
-pub const DESTROY: u8 = 1;
-pub const MOVE: u8 = 2;
-pub const REFERENCE: u8 = 3;
-pub const GET: u8 = 4;
-pub const SET: u8 = 5;
 
 impl Stage {
     /// Everything that stays from play to play.
