@@ -449,6 +449,19 @@ impl Scheduler {
     }
 }
 
+#[cfg(test)]
+impl Scheduler {
+    /// Calls `f` with each ready thread, in the order in which they run, and changes nothing.
+    pub(crate) fn each_ready(&'static self, mut f: impl FnMut(&'static Thread)) {
+        if let Some(heir) = self.heir() {
+            f(heir);
+        }
+        for queue in self.ready.iter().rev() {
+            queue.each(&mut f);
+        }
+    }
+}
+
 #[cfg(any(test, fermata_probe))]
 impl Scheduler {
     pub(crate) fn state(&'static self) -> (&'static [WaitQueue], u32) {

@@ -273,6 +273,51 @@ fn costs() -> [u64; 9] {
     ]
 }
 
+// ---- who is ready --------------------------------------------------------------------------------
+
+/// A thread, and its priority.
+type Ranked = (&'static Thread, u8);
+
+/// Who runs, if anybody does, and who is ready, in order.
+struct Ready {
+    runs: Option<Ranked>,
+    others: Vec<Ranked>,
+}
+
+impl Ready {
+    fn now(w: &World) -> Ready {
+        let ranked = |t: &'static Thread| (t, t.priority.get());
+        let mut others = Vec::new();
+        w.k.sched.each_ready(|t| others.push(ranked(t)));
+        let current = w.current.get();
+        let runs = (current.run.get() == Run::Running).then(|| ranked(current));
+        Ready { runs, others }
+    }
+
+    /// What `README.md` of the specification promises of one priority: who was ready stays in its order, and
+    /// who comes to it goes behind; who ran goes before all of them or behind.
+    fn keeps_order(&self, after: &Ready) -> Result<(), Difference> {
+        let is = |a: &Ranked, b: &Ranked| core::ptr::eq(a.0, b.0) && a.1 == b.1;
+        let place = |of: &Ranked| self.others.iter().position(|t| is(t, of));
+        for p in 0..abi::PRIORITIES as u8 {
+            let now: Vec<&Ranked> = after.others.iter().filter(|t| t.1 == p).collect();
+            let ran = |t: &Ranked| self.runs.is_some_and(|r| is(&r, t));
+            let old: Vec<Option<usize>> =
+                now.iter().filter(|t| !ran(t)).map(|t| place(t)).collect();
+            let stay = old.iter().take_while(|place| place.is_some()).count();
+            let behind = old[stay..].iter().all(Option::is_none);
+            if !behind || !old[..stay].is_sorted() {
+                return Err(format!("the order of priority {p} is lost: {old:?}"));
+            }
+            let at = now.iter().position(|t| ran(t));
+            if at.is_some_and(|at| at > 0 && at < stay) {
+                return Err(format!("who ran goes between others of priority {p}"));
+            }
+        }
+        Ok(())
+    }
+}
+
 // ---- step by step --------------------------------------------------------------------------------
 
 impl<'w> Lockstep<'w> {
@@ -324,7 +369,14 @@ impl<'w> Lockstep<'w> {
             Event::Timer => Trap::Timer,
             Event::Line(line) => Trap::Irq(line),
         };
+        // Who is given the priority that it has is as good as new.
+        let call = before.ctx.call().get() as u8;
+        let anew = trap == Trap::Syscall && call == abi::Call::ThreadSetPriority as u8;
+        let ready = Ready::now(self.w);
         self.w.trap(trap);
+        if !anew {
+            ready.keeps_order(&Ready::now(self.w))?;
+        }
         let ended = before.ctx.pc().get() == pc.wrapping_add(abi::ROLES.call_bytes);
         let no_memory = ended && before.ctx.call().get() & 0xff == abi::Code::NoMemory as u64;
         let no_memory = self.short && no_memory;

@@ -133,6 +133,9 @@ impl Killer {
     }
 }
 
+/// How a mutant survives that builds and passes all tests.
+const NOBODY: &str = "no test noticed";
+
 /// What became of a mutant.
 enum End {
     /// An assertion failed: the test, and its message.
@@ -158,16 +161,8 @@ pub fn run(project: &Project, filter: Option<&str>, fresh: bool) -> Result<u8, E
     let start = Instant::now();
     if !done.knows("unchanged", "") {
         println!("building and testing the unchanged kernel");
-        if let End::Killed(why) = try_suites(&room, KERNEL, "the_papers_example")? {
-            return Err(Error::new(format!(
-                "the tests fail without any mutant: {why}"
-            )));
-        }
-        if let End::Killed(why) = on_machine(&room, "")? {
-            return Err(Error::new(format!(
-                "the machine's tests fail without any mutant: {why}"
-            )));
-        }
+        passes(try_suites(&room, KERNEL, "the_papers_example")?)?;
+        passes(on_machine(&room, "")?)?;
         done.add("unchanged", "", "passes")?;
     }
     let counts = |mutant: &Mutant| matches!(mutant.killer, Killer::Bench(_));
@@ -177,9 +172,7 @@ pub fn run(project: &Project, filter: Option<&str>, fresh: bool) -> Result<u8, E
         fs::create_dir_all(&to)
             .and_then(|()| fs::copy(&from, to.join("busybox")))
             .map_err(|error| Error::new(format!("cannot copy {}: {error}", from.display())))?;
-        if let End::Killed(why) = by_counting(&room, "")? {
-            return Err(Error::new(format!("without any mutant: {why}")));
-        }
+        passes(by_counting(&room, "")?)?;
         done.add("counted", "", "passes")?;
     }
     let (mut killed, mut survived) = (0, Vec::new());
@@ -224,6 +217,17 @@ pub fn run(project: &Project, filter: Option<&str>, fresh: bool) -> Result<u8, E
     println!("{killed} killed, {} survived", survived.len());
     let enough = killed >= if filter.is_some() { 1 } else { ENOUGH };
     Ok(u8::from(!survived.is_empty() || !enough))
+}
+
+/// What the tests say of sources without a mutant: that they build and pass.
+fn passes(end: End) -> Result<(), Error> {
+    match end {
+        End::Survived(why) if why == NOBODY => Ok(()),
+        End::Survived(why) | End::Killed(why) => {
+            let message = format!("the tests fail without any mutant: {why}");
+            Err(Error::new(message))
+        }
+    }
 }
 
 /// The mutants of a directory whose names contain the filter.
@@ -304,7 +308,7 @@ fn on_machine(room: &Project, test: &str) -> Result<End, Error> {
         (None, _) if !listener.done => {
             End::Survived("it stopped before its tests were done".into())
         }
-        (None, _) => End::Survived("no test noticed".into()),
+        (None, _) => End::Survived(NOBODY.into()),
     })
 }
 
@@ -333,6 +337,7 @@ fn by_counting(room: &Project, bench: &str) -> Result<End, Error> {
         }
         Some((_, Err(why))) => End::Survived(format!("it breaks {bench}: {why}")),
         Some((_, Ok(()))) => End::Survived(format!("{bench} takes no more than it may")),
+        None if bench.is_empty() => End::Survived(NOBODY.into()),
         None => End::Survived(format!("there is no threshold for {bench}")),
     })
 }
@@ -388,7 +393,7 @@ fn try_suites(room: &Project, package: &str, killer: &str) -> Result<End, Error>
             }
         }
     }
-    Ok(End::Survived("no test noticed".into()))
+    Ok(End::Survived(NOBODY.into()))
 }
 
 /// Runs tests of a package in the copy, with their output in a file. Whether they pass, or `None` if
