@@ -2,7 +2,11 @@
 //! and that nothing of it remains.
 //! `docs/security.md` says which promise each of them shows.
 
+use std::path::Path;
+use std::process::{Command, Stdio};
+
 use crate::scenario::{Ctx, Failure, Output, Run};
+use xtask_build::project::temp_dir;
 
 /// A program that asks for power over other processes or the machine is refused.
 pub(crate) fn power(ctx: &mut Ctx) -> Result<(), Failure> {
@@ -50,6 +54,7 @@ pub(crate) fn limits(ctx: &mut Ctx) -> Result<(), Failure> {
 /test/attack watch
 /test/attack checkpointer
 /test/attack part
+/test/attack strings
 /test/attack bomb
 /test/attack bomb
 sleep 0.1 &
@@ -87,6 +92,10 @@ echo alive
          part: then: Killed(9)\n\
          part: 31 begun, then: {limit}\n\
          part: go on with nothing: invalid argument\n\
+         strings: arguments for native: invalid argument\n\
+         strings: arguments for linux: invalid argument\n\
+         strings: parts of 8192 bytes: not in a valid format\n\
+         strings: parts of 262144 bytes: not in a valid format\n\
          bomb: 31 processes, then: {limit}\n\
          bomb: 31 processes, then: {limit}\n\
          alive\n",
@@ -343,6 +352,180 @@ pub(crate) fn held(ctx: &mut Ctx) -> Result<(), Failure> {
     let enough = text.lines().filter(|line| held(line) >= Some(HELD_LEAST));
     if !text.contains("services: all is well\n") || enough.count() != 7 {
         return Err(format!("{text:?}\n{}", output.stderr));
+    }
+    Ok(())
+}
+
+/// The hostile Linux program, if it can be built here.
+fn hostile_linux() -> Result<Option<Vec<u8>>, Failure> {
+    let scratch = temp_dir().map_err(|error| error.message)?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../servers/linux/tests/hostile.c");
+    let program = scratch.path().join("hostile");
+    let made = Command::new("cc")
+        .args(["-O1", "-w", "-static", "-o"])
+        .args([&program, &source])
+        .stderr(Stdio::null())
+        .status();
+    if !made.is_ok_and(|status| status.success()) {
+        return Ok(None);
+    }
+    std::fs::read(&program)
+        .map(Some)
+        .map_err(|error| error.to_string())
+}
+
+/// Programs that make hostile Linux calls (any with any arguments, vectors of 1,024 entries, all memory, all files,
+/// signals within signals), and one beside them whose result is what it always is.
+pub(crate) fn linux(ctx: &mut Ctx) -> Result<(), Failure> {
+    let Some(program) = hostile_linux()? else {
+        ctx.note("left out: cc cannot link a static program");
+        return Ok(());
+    };
+    let ways = [
+        "calls 1", "calls 2", "calls 3", "calls 4", "vectors", "memory", "files", "signals",
+    ];
+    let mut script = String::from("busybox sha256sum /bin/busybox > /tmp/expected\n");
+    let mut round = String::new();
+    for way in ways {
+        round += &format!(
+            "/bin/hostile {way} > /dev/null &\nbusybox sha256sum /bin/busybox > /tmp/sum\n\
+             cmp /tmp/sum /tmp/expected\nsleep 0.3\nkill %1\n"
+        );
+    }
+    round += "ps > /dev/null\nsleep 0.2\n";
+    // In the first round servers set up what they keep.
+    script += &format!("{round}ps > /tmp/before\n{round}ps > /tmp/after\necho alive\n");
+    let run = Run::script(script)
+        .deterministic()
+        .timeout(600)
+        .add_program("/bin/hostile", program)
+        .get("/tmp/before")
+        .get("/tmp/after");
+    let output = ctx.run(run)?;
+    output.expect_status(0)?;
+    let text = output.text();
+    if text.contains("differ") || !text.contains("alive\n") {
+        return Err(format!("{text}\n{}", output.stderr));
+    }
+    let (before, after) = (
+        totals(&output, "/tmp/before")?,
+        totals(&output, "/tmp/after")?,
+    );
+    ctx.note(format!(
+        "kernel objects and KB free: {before:?}, then {after:?}"
+    ));
+    if after.0 > before.0 || after.1 + SERVICES_KEPT < before.1 {
+        return Err(format!("{before:?} became {after:?}\n{text}"));
+    }
+    Ok(())
+}
+
+/// A small executable of two segments, its words at these offsets changed.
+fn odd_elf(changes: &[(usize, u64)]) -> Vec<u8> {
+    let mut elf = vec![0; 0x1100];
+    let mut put = |at: usize, bytes: &[u8]| elf[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, b"\x7fELF\x02\x01\x01");
+    put(16, &[2, 0, 62, 0, 1]);
+    put(24, &0x40_1000u64.to_le_bytes());
+    put(32, &64u64.to_le_bytes());
+    put(54, &[56, 0, 2]);
+    for (n, flags, address) in [(0, 4, 0x40_0000u64), (1, 7, 0x40_1000)] {
+        let at = 64 + n * 56;
+        put(at, &[1, 0, 0, 0, flags]);
+        let offset = address - 0x40_0000;
+        for (word, value) in [offset, address, address, 0x100, 0x100, 0x1000]
+            .into_iter()
+            .enumerate()
+        {
+            put(at + 8 + word * 8, &value.to_le_bytes());
+        }
+    }
+    // exit_group(0)
+    put(0x1000, &[0x31, 0xff, 0xb8, 231, 0, 0, 0, 0x0f, 0x05]);
+    for (at, value) in changes {
+        put(*at, &value.to_le_bytes());
+    }
+    elf
+}
+
+/// Files that are no executables at the least, of about 140, twice; others end by a fault or have other sentences.
+const ODD_REFUSED: usize = 100;
+
+/// Executables of every odd kind: each is refused with a sentence or runs, and everything else goes on.
+pub(crate) fn executables(ctx: &mut Ctx) -> Result<(), Failure> {
+    const OFFSET: usize = 64 + 56 + 8;
+    const ADDRESS: usize = OFFSET + 8;
+    const IN_FILE: usize = OFFSET + 24;
+    const IN_MEMORY: usize = OFFSET + 32;
+    let edges = [
+        0,
+        1,
+        0xfff,
+        0x1001,
+        0x40_0000,
+        0x40_0fff,
+        1 << 31,
+        1 << 36,
+        (1 << 36) - 0x1000,
+        1 << 46,
+        1 << 47,
+        1 << 63,
+        u64::MAX,
+        u64::MAX - 0xfff,
+    ];
+    let mut files = vec![odd_elf(&[])];
+    for at in [24, 32, OFFSET, ADDRESS, IN_FILE, IN_MEMORY] {
+        files.extend(edges.map(|edge| odd_elf(&[(at, edge)])));
+    }
+    // Both sizes, the same place twice, an interpreter that is nowhere, endless or itself.
+    files.extend(edges.map(|edge| odd_elf(&[(IN_FILE, edge), (IN_MEMORY, edge)])));
+    files.push(odd_elf(&[(ADDRESS, 0x40_0000), (24, 0x40_0000)]));
+    files.extend(edges.map(|edge| odd_elf(&[(64, 3 | 4 << 32), (72, edge), (96, 0x100)])));
+    files.extend(edges.map(|edge| odd_elf(&[(64, 3 | 4 << 32), (96, edge)])));
+    files.push({
+        let mut own = odd_elf(&[(64, 3 | 4 << 32), (72, 0x800), (96, 12)]);
+        own[0x800..0x80c].copy_from_slice(b"/tmp/odd.own");
+        own
+    });
+    let own = files.len() - 1;
+    // Cut at every edge of its headers.
+    let whole = odd_elf(&[]);
+    for length in [
+        0, 1, 4, 16, 63, 64, 65, 119, 120, 121, 175, 176, 0xfff, 0x1000,
+    ] {
+        files.push(whole[..length].to_vec());
+    }
+    let mut script = String::new();
+    let mut run = Run::script("");
+    for (n, file) in files.iter().enumerate() {
+        let path = match n {
+            n if n == own => "/tmp/odd.own".to_string(),
+            n => format!("/tmp/odd.{n}"),
+        };
+        script += &format!("{path} > /dev/null &\nwait %1\n");
+        run = run.add_program(&path, file.clone());
+    }
+    let script = format!("{script}ps > /tmp/before\n{script}ps > /tmp/after\necho alive\n");
+    let run = run
+        .with_script(script)
+        .deterministic()
+        .timeout(600)
+        .get("/tmp/before")
+        .get("/tmp/after");
+    let output = ctx.run(run)?;
+    output.expect_status(0)?;
+    let text = output.text();
+    let refused = text.matches("not an executable").count();
+    ctx.note(format!("{} files, {refused} times refused", files.len()));
+    if !text.contains("alive\n") || refused < ODD_REFUSED {
+        return Err(format!("{text}\n{}", output.stderr));
+    }
+    let (before, after) = (
+        totals(&output, "/tmp/before")?,
+        totals(&output, "/tmp/after")?,
+    );
+    if after != before {
+        return Err(format!("{before:?} became {after:?}\n{text}"));
     }
     Ok(())
 }

@@ -49,6 +49,8 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("attack_silence", attack::silence),
     scenario("attack_services", attack::services),
     scenario("attack_held", attack::held),
+    scenario("attack_linux", attack::linux),
+    scenario("attack_executables", attack::executables),
     scenario("deterministic", checkpoint::deterministic),
 ];
 

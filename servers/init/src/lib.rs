@@ -8,7 +8,7 @@ use abi::boot::PhysRange;
 use abi::PAGE_SIZE;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use proto::process::Start;
+use proto::names::MAX_JOB_NAMES;
 use serde::{Deserialize, Serialize};
 
 /// The words of the kernel's command line that init knows.
@@ -119,8 +119,6 @@ impl Frames {
 pub struct Part {
     /// Its name.
     pub name: String,
-    /// What it was started with.
-    pub start: Start,
     /// Whether it was stopped by `Stop`.
     pub stopped: bool,
     /// Names by which its ports are known, and the addresses of these ports in its memory.
@@ -128,10 +126,11 @@ pub struct Part {
 }
 
 /// First byte of a part, for the form that follows.
-const PART_FORM: u8 = 2;
+const PART_FORM: u8 = 3;
 
-/// Most bytes of a part: more than any start area can hold.
-pub const MAX_PART: u64 = 256 * 1024;
+/// Most bytes of a part: more than as many names as a job can have, each as long as it can be. A job
+/// may have [`proto::process::MAX_JOB`] of them waiting in init's memory.
+pub const MAX_PART: u64 = 8 * 1024;
 
 impl Part {
     /// As bytes.
@@ -142,7 +141,7 @@ impl Part {
     /// From bytes of an image, which are hostile.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, proto::Error> {
         match postcard::take_from_bytes::<(u8, Part)>(bytes) {
-            Ok(((PART_FORM, part), [])) => Ok(part),
+            Ok(((PART_FORM, part), [])) if part.names.len() <= MAX_JOB_NAMES => Ok(part),
             _ => Err(proto::Error::BadFormat),
         }
     }
@@ -164,7 +163,6 @@ mod tests {
     use abi::boot::PhysRange;
     use alloc::string::ToString;
     use alloc::vec;
-    use proto::process::{Start, Stdio};
 
     #[test]
     fn the_command_line() {
@@ -213,11 +211,6 @@ mod tests {
     fn parts_of_images() {
         let part = Part {
             name: "demo".to_string(),
-            start: Start {
-                args: vec!["demo".to_string()],
-                stdio: vec![Stdio::Null],
-                ..Start::default()
-            },
             stopped: true,
             names: vec![("demo-service".to_string(), 0x1000_0020)],
         };

@@ -75,7 +75,6 @@ struct Own {
 
 struct Entry {
     name: String,
-    start: Start,
     status: Status,
     live: Option<Live>,
     /// The part of a process that is being rebuilt, as far as it has arrived.
@@ -326,7 +325,6 @@ impl Manager {
             pid,
             Entry {
                 name,
-                start: launch.start.clone(),
                 status: Status::Running,
                 live: Some(Live {
                     process,
@@ -577,7 +575,6 @@ impl Manager {
         let live = entry.live.as_ref().ok_or(Error::Ended)?;
         Part {
             name: entry.name.clone(),
-            start: entry.start.clone(),
             stopped: entry.status == Status::Stopped,
             names: known_ports(pid, &live.process),
         }
@@ -648,7 +645,6 @@ impl Manager {
             pid,
             Entry {
                 name: "(being restored)".to_string(),
-                start: Start::default(),
                 status: Status::Running,
                 live: Some(Live {
                     process,
@@ -715,7 +711,6 @@ impl Manager {
             Ok(part) => {
                 entry.arriving = None;
                 entry.name = part.name;
-                entry.start = part.start;
                 entry.names = part.names;
                 entry.status = if part.stopped {
                     Status::Stopped

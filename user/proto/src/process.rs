@@ -1,6 +1,9 @@
 //! Processes. Two servers speak this protocol: `native` (in init) and `linux` (the personality).
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
+use core::marker::PhantomData;
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 /// Name of the ELF note that every native program carries, which tells it from a Linux program.
@@ -30,13 +33,41 @@ pub enum Stdio {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     /// Arguments; the first is the program's name.
+    #[serde(deserialize_with = "few")]
     pub args: Vec<String>,
     /// Environment, `NAME=value`.
+    #[serde(deserialize_with = "few")]
     pub env: Vec<String>,
     /// Standard input, output and error; empty means console.
+    #[serde(deserialize_with = "few")]
     pub stdio: Vec<Stdio>,
     /// Path of the working directory.
     pub cwd: String,
+}
+
+/// Most arguments, strings of the environment, and streams.
+pub const MAX_STRINGS: usize = 4096;
+
+/// A list of at most [`MAX_STRINGS`]. An empty string is one byte of a message and 24 of a reader's memory.
+fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>>(reader: D) -> Result<Vec<T>, D::Error> {
+    struct Few<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Few<T> {
+        type Value = Vec<T>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a list of at most {MAX_STRINGS}")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+            let mut all = Vec::new();
+            while let Some(one) = list.next_element()? {
+                if all.len() == MAX_STRINGS {
+                    return Err(A::Error::custom("too many"));
+                }
+                all.push(one);
+            }
+            Ok(all)
+        }
+    }
+    reader.deserialize_seq(Few(PhantomData))
 }
 
 /// What a process is doing.

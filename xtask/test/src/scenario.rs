@@ -111,6 +111,12 @@ impl Run {
         run
     }
 
+    /// The same with another script.
+    pub fn with_script(mut self, script: impl Into<String>) -> Self {
+        self.options.script = Some(script.into().into_bytes());
+        self
+    }
+
     /// A machine whose shell reads the console.
     pub fn interactive() -> Self {
         let mut options = Options::new(Config::DEFAULT);

@@ -34,7 +34,7 @@ const fn way(name: &'static str, run: fn() -> Done) -> Way {
 }
 
 /// What there is to try.
-const WAYS: [Way; 13] = [
+const WAYS: [Way; 14] = [
     way("control", control),
     way("bomb", bomb),
     way("checkpointer", checkpointer),
@@ -44,6 +44,7 @@ const WAYS: [Way; 13] = [
     way("peek", peek),
     way("power", power),
     way("priority", priority),
+    way("strings", strings),
     way("vacant", vacant),
     way("vacant-exit", vacant_exit),
     way("wait", wait),
@@ -341,6 +342,38 @@ fn part() -> Done {
     }
     for one in &begun {
         let _ = end(&one.process);
+    }
+    Ok(())
+}
+
+/// Messages that are short, and long in the memory of who reads them: lists of empty strings.
+fn strings() -> Done {
+    let many = alloc::vec![String::new(); 50_000];
+    let start = Start {
+        args: many,
+        ..Start::default()
+    };
+    for manager in ["native", "linux"] {
+        let refused = Client::new(manager)?.spawn("/test/attack", &start, &[]);
+        println!("strings: arguments for {manager}: {}", said(refused));
+    }
+    // A part: its form, no name, not stopped, and as many names as there is room for.
+    let native = Client::new("native")?;
+    let own = rt::start::NAMES.copy().map_err(code)?;
+    let part = |length: usize| {
+        let mut part = [3, 0, 0, 0x80, 0x80, 1].to_vec();
+        part.resize(length, 0);
+        part
+    };
+    for length in [8 << 10, 256 << 10] {
+        let mut refused = Vec::new();
+        for _ in 0..16 {
+            let adopted = native.adopt(&own)?;
+            refused.push(said(adopted.process.rebuild(&part(length), 0)));
+            adopted.process.reap()?;
+        }
+        refused.dedup();
+        println!("strings: parts of {length} bytes: {}", refused.join(", "));
     }
     Ok(())
 }

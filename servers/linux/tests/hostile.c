@@ -1,0 +1,134 @@
+/* Linux calls that make no sense: `hostile WAY [SEED]`. Whatever comes of them, the personality and all other
+ * programs go on; this program may well end. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static uint64_t state;
+static uint64_t number(void) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return state * 0x2545f4914f6cdd1d;
+}
+
+static char page[8192] __attribute__((aligned(4096)));
+
+/* What is no address, no length, no file; and some of each. */
+static uint64_t word(void) {
+    static const uint64_t edges[] = {
+        0, 1, 2, 7, 100, 1024, 4095, 4096, 65535, 1 << 20, 1u << 31, 0xffffffff, 1ull << 32, 1ull << 36,
+        0x00007fffffffffff, 0x0000800000000000, 0xffff800000000000, -4096ull, -100ull, -1ull};
+    switch (number() % 6) {
+    case 0: return number();
+    case 1: return (uint64_t)page + number() % sizeof page;
+    case 2: return number() % 8;
+    case 3: return edges[number() % (sizeof edges / 8)] - number() % 3;
+    case 4: return (number() % 4096) << 12;
+    default: return edges[number() % (sizeof edges / 8)];
+    }
+}
+
+/* Calls that end this program at once, or that wait for what never comes. */
+static int is_end(long call) {
+    static const long ends[] = {SYS_exit, SYS_exit_group, SYS_pause, SYS_rt_sigreturn, SYS_rt_sigsuspend,
+                                SYS_kill, SYS_tkill, SYS_tgkill, SYS_nanosleep, SYS_clock_nanosleep,
+                                SYS_munmap, SYS_poll, SYS_ppoll, SYS_select, SYS_pselect6};
+    for (unsigned i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends[i] == call) return 1;
+    return 0;
+}
+
+/* Any call with any arguments. */
+static void calls(void) {
+    for (int n = 0; n < 20000; n++) {
+        long call = number() % 340;
+        if (is_end(call) && number() % 200) continue;
+        for (unsigned i = 0; i < sizeof page; i += 8)
+            if (number() % 64 == 0) *(uint64_t *)(page + i) = word();
+        syscall(call, word(), word(), word(), word(), word(), word());
+    }
+}
+
+/* As many entries as there may be, none of them good, and all of them the same good one. */
+static void vectors(void) {
+    static struct iovec bad[1024], same[1024];
+    for (int n = 0; n < 1024; n++) {
+        bad[n].iov_base = (void *)word(), bad[n].iov_len = word();
+        same[n].iov_base = page, same[n].iov_len = sizeof page;
+    }
+    int null = open("/dev/null", O_RDWR), file = open("/tmp/hostile-linux", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    unlink("/tmp/hostile-linux");
+    for (int round = 0; round < 20; round++) {
+        for (long call = 19; call <= 20; call++) {
+            syscall(call, file, bad + round, 1024 - round);
+            syscall(call, null, same, 1024);
+            syscall(call, null, same, -1);
+        }
+        writev(file, same, 8);
+        preadv(file, bad, 1024, word());
+        pwritev(file, bad, 1024, word());
+    }
+}
+
+/* All the memory that there is, in small and in large pieces. */
+static void memory(void) {
+    for (uint64_t size = 1ull << 46; size >= 4096; size /= 4)
+        for (int n = 0; n < 3000; n++) {
+            char *at = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (at == MAP_FAILED) break;
+            if (n % 16 == 0) mprotect(at + 4096, 4096, PROT_NONE), mremap(at, 4096, size, MREMAP_MAYMOVE);
+        }
+    for (int n = 0; n < 1000; n++) brk((void *)word());
+}
+
+/* All the files that it may have, each way. */
+static void files(void) {
+    int made = 0;
+    for (int n = 0; n < 100000; n++) {
+        int fd = n % 2 ? dup(0) : open("/", O_RDONLY);
+        if (fd < 0) break;
+        made++;
+    }
+    for (int n = 0; n < 1000; n++) dup2(number() % 5000, number() % 5000), fcntl(word(), number() % 12, word());
+    if (made < 100) exit(3);
+}
+
+static volatile int depth;
+static void again(int signal) {
+    if (depth++ < 2000) kill(getpid(), signal == SIGUSR1 ? SIGUSR2 : SIGUSR1);
+}
+
+/* Signals within signals until the stack is out, and then one that cannot be delivered at all. */
+static void signals(void) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = again;
+    action.sa_flags = SA_NODEFER;
+    sigaction(SIGUSR1, &action, 0), sigaction(SIGUSR2, &action, 0);
+    for (int n = 0; n < 5; n++) depth = 0, kill(getpid(), SIGUSR1);
+    for (int n = 0; n < 3000; n++) kill(word(), number() % 70);
+    stack_t stack = {.ss_sp = (void *)0x10000, .ss_size = 1 << 20};
+    sigaltstack(&stack, 0);
+    action.sa_flags |= SA_ONSTACK;
+    sigaction(SIGSEGV, &action, 0);
+    *(volatile int *)1 = 1;
+}
+
+int main(int count, char **args) {
+    static const struct { const char *name; void (*run)(void); } ways[] = {
+        {"calls", calls}, {"vectors", vectors}, {"memory", memory}, {"files", files}, {"signals", signals}};
+    state = count > 2 ? strtoull(args[2], 0, 10) * 0x9e3779b97f4a7c15 | 1 : 1;
+    for (unsigned n = 0; n < sizeof ways / sizeof *ways; n++)
+        if (count > 1 && !strcmp(args[1], ways[n].name)) {
+            ways[n].run();
+            return 0;
+        }
+    return 2;
+}
