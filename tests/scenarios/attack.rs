@@ -266,7 +266,7 @@ const SERVICES_KEPT: u64 = 4096;
 /// Kernel objects that servers may keep: references to what was killed, which they forget little by little.
 const SERVICES_OBJECTS: u64 = 32;
 /// What each service must have done for hostile clients: otherwise their requests were nonsense only.
-const SERVICES_DONE: u64 = 20;
+const SERVICES_DONE: u64 = 5;
 
 /// Random requests of every service, from several processes that are killed at any instant: no server dies, an
 /// honest client is answered in time, and nothing remains. `FERMATA_SEED=N` plays others.
