@@ -81,7 +81,7 @@ fn start() -> Result<Ref, alloc::string::String> {
     let tell = Arc::clone(&door);
     rt::thread::spawn(move || {
         let data = Rc::new(vec![7; BYTES]);
-        let make = move || Ok(MeasuredStub(Data(Rc::clone(&data))));
+        let make = move |_: &interface::server::Visitor| Ok(MeasuredStub(Data(Rc::clone(&data))));
         if let Ok(server) = Server::new(make) {
             *tell.lock() = server.door().reference().ok();
             server.run();

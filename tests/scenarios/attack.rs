@@ -246,6 +246,47 @@ kill %3
     without_a_trace(ctx, script, "")
 }
 
+/// The console: use is everybody's, within bounds, and reading is that of the job in the foreground; power over it is
+/// the shell's.
+pub(crate) fn console(ctx: &mut Ctx) -> Result<(), Failure> {
+    let (denied, limit) = ("permission denied", "there are as many as there may be");
+    let script = "\
+/test/attack console-power
+/test/attack console-sessions
+/test/attack console-sessions
+/test/attack console-read &
+sleep 0.05
+cat > /tmp/native
+busybox cat > /tmp/linux
+kill %1
+echo alive
+";
+    let run = Run::script(script)
+        .type_after("", "one\ntwo\n\x04three\n\x04")
+        .get("/tmp/native")
+        .get("/tmp/linux");
+    let output = ctx.run(run)?;
+    output.expect_status(0)?.expect_stdout(&format!(
+        "console: control at its door: {denied}\n\
+         console: control from init: {denied}\n\
+         console: control of a session: none\n\
+         console: methods of control that a session has: 0\n\
+         console: a session for a port of its own: {denied}\n\
+         console: what is kept of a port of its own: no such file or directory\n\
+         console: a session for the door: {denied}\n\
+         console: what is kept of the door: no such file or directory\n\
+         sessions: one to write\n\
+         sessions: 127 more, then: {limit}\n\
+         sessions: one to write\n\
+         sessions: 127 more, then: {limit}\n\
+         console: it reads\n\
+         alive\n",
+    ))?;
+    assert_eq!(output.file("/tmp/native")?, b"one\ntwo\n");
+    assert_eq!(output.file("/tmp/linux")?, b"three\n");
+    Ok(())
+}
+
 /// A client that connected to a server and sent nothing would hold it for ever, so no server's port takes
 /// connections.
 pub(crate) fn silence(ctx: &mut Ctx) -> Result<(), Failure> {

@@ -237,6 +237,37 @@ time wait
     Ok(())
 }
 
+/// A native program in a request at the console that waits: in the other boot it has a session of its own again, waits in
+/// that, and reads and writes each line once.
+pub(crate) fn console_session(ctx: &mut Ctx) -> Result<(), Failure> {
+    let run = Run::interactive()
+        .type_after("$ ", "cat\r")
+        .type_after("cat\n", "one\r")
+        .type_after("one\none\n", "\x1a")
+        .type_after("stopped  cat\nfermata:/$ ", "checkpoint %1 /tmp/image\r")
+        .type_after("image: ", "kill %1\r")
+        .type_after("kill %1\nfermata:/$ ", "exit\r")
+        .get("/tmp/image");
+    let output = ctx.run(run)?;
+    output.expect_status(0)?;
+    let run = Run::interactive()
+        .add("/tmp/image", output.file("/tmp/image")?)
+        .type_after("$ ", "restore /tmp/image\r")
+        .type_after("fermata:/$ ", "fg %1\r")
+        .type_after("fg %1\ncat\n", "two\r")
+        .type_after("two\ntwo\n", "three\r")
+        .type_after("three\nthree\n", "\x04")
+        .type_after("fermata:/$ ", "exit 3\r");
+    let output = ctx.run(run)?;
+    output.expect_status(3)?;
+    let text = output.text();
+    let twice = |line: &str| text.matches(line).count() == 2;
+    if !twice("two\n") || !twice("three\n") || text.contains("one\n") {
+        return Err(format!("not each line twice, typed and copied:\n{text}"));
+    }
+    Ok(())
+}
+
 /// A Linux program in a read from the console: what is typed after the restore arrives, once.
 pub(crate) fn console_read(ctx: &mut Ctx) -> Result<(), Failure> {
     // When `cat` has printed what it read, it is in its next read. Ctrl-Z throws away

@@ -38,6 +38,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("checkpoint_other_boot", checkpoint::other_boot),
     scenario("checkpoint_inside_calls", checkpoint::inside_calls),
     scenario("checkpoint_console_read", checkpoint::console_read),
+    scenario("checkpoint_console_session", checkpoint::console_session),
     scenario("checkpoint_bad_images", checkpoint::bad_images),
     scenario("attack_power", attack::power),
     scenario("attack_limits", attack::limits),
@@ -51,6 +52,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("attack_held", attack::held),
     scenario("attack_linux", attack::linux),
     scenario("attack_executables", attack::executables),
+    scenario("attack_console", attack::console),
     scenario("deterministic", checkpoint::deterministic),
 ];
 

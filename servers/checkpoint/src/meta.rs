@@ -43,6 +43,10 @@ pub const OUTSIDE: [&str; 7] = [
     "linux",
     "checkpoint",
 ];
+/// Those among them at which sessions are opened.
+pub const DOORS: [&str; 1] = ["console"];
+/// Words that are kept of a session, see `interface::client::keep`.
+pub const KEPT_WORDS: usize = 7;
 /// The managers of processes.
 pub const MANAGERS: [&str; 2] = ["native", "linux"];
 
@@ -225,6 +229,9 @@ pub enum Target {
     Manager(u32),
     /// The region of a segment of the process with this number.
     Region(u32, Segment),
+    /// A session with the service of that name, of [`DOORS`], and what is kept of it: another one is opened for the
+    /// process, which goes on where this one was.
+    Session(String, Box<[u64; KEPT_WORDS]>),
 }
 
 /// Why a description makes no sense.
@@ -516,6 +523,10 @@ impl Meta {
             Target::ServerEnd(_) => Ok(RefKind::ServerEnd),
             Target::Outside(ref name) if OUTSIDE.contains(&name.as_str()) => Ok(RefKind::Port),
             Target::Outside(_) => senseless!("object {n} refers to an unknown service"),
+            Target::Session(ref door, _) if DOORS.contains(&door.as_str()) => Ok(RefKind::Port),
+            Target::Session(..) => {
+                senseless!("object {n} refers to a session with an unknown service")
+            }
             Target::Manager(p) => process(p, RefKind::Port),
             Target::Region(p, _) => process(p, RefKind::Region),
         }

@@ -429,6 +429,15 @@ impl<'a> Makers<'a> {
         Ok((self.making.handle(object.place)?, &object.state))
     }
 
+    /// A port that every program can look up.
+    fn outside(&mut self, name: &'a str) -> Result<RefAt, Sentence> {
+        if !self.outside.contains_key(name) {
+            let port = machine::port(name).map_err(|error| refused(name, error))?;
+            self.outside.insert(name, port);
+        }
+        Ok(self.outside[name].at())
+    }
+
     /// A reference to what `target` names for this process, or none for nothing.
     fn reference(&mut self, target: &'a Target, process: u32) -> Result<Option<Ref>, Sentence> {
         let to = Ref::new().map_err(|code| failed("a reference", code))?;
@@ -457,12 +466,13 @@ impl<'a> Makers<'a> {
             Target::Outside(name) if name == ACCOUNT => {
                 to.point_to(self.making.made(process)?.account.at())
             }
-            Target::Outside(name) => {
-                if !self.outside.contains_key(name.as_str()) {
-                    let port = machine::port(name).map_err(|error| refused(name, error))?;
-                    self.outside.insert(name, port);
-                }
-                to.point_to(self.outside[name.as_str()].at())
+            Target::Outside(name) => to.point_to(self.outside(name)?),
+            Target::Session(name, kept) => {
+                let door = self.outside(name)?;
+                let own = self.making.made(process)?.keeper.at();
+                let session = interface::client::open_kept(&door, kept, own)
+                    .map_err(|error| refused(&format!("a session with {name}"), error))?;
+                to.point_to(*session)
             }
             Target::Manager(process) => to.point_to(self.making.made(*process)?.keeper.at()),
             Target::Region(process, segment) => {

@@ -9,13 +9,14 @@ use crate::machine::{self, Kernel};
 use crate::Sentence;
 use abi::state::{space_flags, Stage, REGISTER_WORDS};
 use abi::{Code, RefKind, Type, OBJECT_SIZE, PAGE_SIZE};
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use checkpoint_image::doing::doing;
 use checkpoint_image::meta::{
-    fields, thread_state, Meta, Object, Place, Run, Segment, State, Target, MAX_RUN,
+    fields, thread_state, Meta, Object, Place, Run, Segment, State, Target, DOORS, MAX_RUN,
 };
 use checkpoint_image::resolve::Known;
 use checkpoint_image::{file, meta};
@@ -144,6 +145,19 @@ impl Drop for Held<'_> {
 
 /// The frozen processes.
 struct Set<'a>(Vec<Held<'a>>);
+
+/// The session whose port this is, if it belongs to one of the services that an image can name. The services
+/// are asked, not the port: of that nobody knows whether it ever answers.
+fn session(port: &Ref) -> Option<Target> {
+    if port.kind() != RefKind::Port {
+        return None;
+    }
+    DOORS.iter().find_map(|name| {
+        let door = machine::port(name).ok()?;
+        let kept = interface::client::keep(&door, port).ok()?;
+        Some(Target::Session(name.to_string(), Box::new(kept)))
+    })
+}
 
 /// What is known about them.
 struct Described {
@@ -340,7 +354,10 @@ impl<'a> Set<'a> {
                         ))
                     }
                 },
-                Err(what) => return Err(Problem::Refused(self.refers(place, kind, what))),
+                Err(what) => match session(reference) {
+                    Some(session) => session,
+                    None => return Err(Problem::Refused(self.refers(place, kind, what))),
+                },
             });
         }
         Ok(Object {

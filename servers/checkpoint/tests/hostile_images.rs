@@ -194,7 +194,11 @@ fn sample() -> Meta {
 
 fn some_target(r: &mut Random) -> Target {
     let n = [0, 1, 4, 5, 8, 10, 11, 12, 63, u32::MAX][r.below(10)];
-    match r.below(8) {
+    match r.below(9) {
+        8 => Target::Session(
+            ["console", "fs", ""][r.below(3)].into(),
+            Box::new([u64::from(n); 7]),
+        ),
         0 => Target::Null,
         1 => Target::Object(n),
         2 => Target::ClientEnd(n),

@@ -18,10 +18,10 @@ mod tests;
 pub mod uart;
 
 use alloc::vec::Vec;
+use interface::Error;
 use line::Line;
 use output::Output;
-use proto::console::{Event, Mode};
-use proto::Error;
+use services::console::{Event, Mode};
 use uart::{Ports, Uart};
 
 /// The terminal: line discipline, output and device.
@@ -74,7 +74,7 @@ impl<P: Ports> Console<P> {
         }
     }
 
-    /// See [`proto::console::Request::Read`].
+    /// See [`services::console::Console::read`].
     ///
     /// # Errors
     /// `WouldBlock` when there is nothing yet.
@@ -82,12 +82,24 @@ impl<P: Ports> Console<P> {
         self.line.read(length).ok_or(Error::WouldBlock)
     }
 
-    /// See [`proto::console::Request::ReadRaw`].
+    /// What arrived in raw mode.
     ///
     /// # Errors
     /// `WouldBlock` when there is nothing yet.
     pub fn read_raw(&mut self, length: usize) -> Result<Vec<u8>, Error> {
         self.line.read_raw(length).ok_or(Error::WouldBlock)
+    }
+
+    /// Whether there is something to read in this mode.
+    #[must_use]
+    pub fn is_readable(&self, mode: Mode) -> bool {
+        self.line.is_readable(mode)
+    }
+
+    /// Whether output would be taken.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        !self.output.is_full()
     }
 
     /// Sets the mode. Returns whether watchers have something to see.

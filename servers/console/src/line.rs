@@ -6,7 +6,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use proto::console::{Event, Mode};
+use services::console::{Event, Mode};
 
 use crate::output::Output;
 
@@ -192,6 +192,16 @@ impl Line {
         }
         let count = length.min(self.raw.len());
         Some(self.raw.drain(..count).collect())
+    }
+
+    /// Whether there is something to read in this mode.
+    #[must_use]
+    pub fn is_readable(&self, mode: Mode) -> bool {
+        mode == self.mode
+            && match mode {
+                Mode::Raw => !self.raw.is_empty(),
+                Mode::Cooked => !self.lines.is_empty(),
+            }
     }
 
     /// Sets the mode. Returns whether there is something new to read, or an event.

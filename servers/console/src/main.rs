@@ -1,22 +1,28 @@
 //! The console server.
 //!
 //! Two threads share the [`Console`]: the server's own answers requests, the other waits for the
-//! device's interrupt and moves bytes. Both leave the device so that it interrupts again when there
+//! device's interrupt and moves bytes, and wakes requests that wait for them. Both leave the device so that it interrupts again when there
 //! is something to do.
 #![no_std]
 #![no_main]
 
 extern crate alloc;
 
+use alloc::rc::Rc;
 use alloc::vec::Vec;
+use core::convert::Infallible;
+use core::ops::Deref;
 use fermata_console::uart::Ports;
-use fermata_console::Console;
-use proto::console::{Reply, Request};
-use proto::Error;
-use rt::obj::{Ref, RefAt};
-use rt::server::{decode, Event, Server};
+use fermata_console::Console as Terminal;
+use interface::server::{Either, Event, Visitor};
+use interface::{Error, Server};
+use rt::obj::RefAt;
 use rt::sync::Mutex;
 use rt::{sys, thread, Code};
+use services::console::{
+    self, Console, ConsoleClient, ConsoleControl, ConsoleControlClient, ConsoleControlStub,
+    ConsoleStub, Job, Mode,
+};
 
 rt::entry!(main);
 
@@ -28,8 +34,8 @@ const PORT_COUNT: u64 = 8;
 const LINE: u64 = 4;
 /// Priority of the thread that moves bytes: the device must not overrun.
 const PRIORITY: u64 = proto::layout::PRIORITY_FILES + 1;
-/// Most watchers. Those whose thread is gone are forgotten first.
-const MAX_WATCHERS: usize = 1024;
+/// The door that gives control, the first behind the one that everybody finds.
+const CONTROL: u64 = 1;
 
 /// The ports of COM1, granted to this space.
 #[derive(Debug)]
@@ -56,70 +62,47 @@ impl Ports for Com1 {
 }
 
 struct Shared {
-    console: Console<Com1>,
-    /// Threads to interrupt when there is something new.
-    watchers: Vec<Ref>,
-    /// The watcher that is looked at next, whether it is still there.
-    suspect: usize,
+    console: Terminal<Com1>,
+    /// Which job reads; 0 for nobody. `None` as long as nobody has said so.
+    foreground: Option<Job>,
+    /// How many news there were.
+    news: u64,
 }
 
-/// Watchers that are looked at for each new one: more than come, so that those whose threads are gone are soon
-/// few, however long nothing is announced.
-const SUSPECTS: usize = 2;
-
 static SHARED: Mutex<Option<Shared>> = Mutex::new(None);
+/// There are news.
+static NEWS: Event = Event::new();
 
 impl Shared {
-    /// Tells the watchers.
-    fn announce(&mut self) {
-        self.watchers.retain(|watcher| watcher.interrupt().is_ok());
+    /// Whether the job may read now.
+    fn may_read(&self, job: Job) -> bool {
+        self.foreground.is_none_or(|foreground| foreground == job)
     }
+}
 
-    /// Forgets some of the watchers whose threads are gone.
-    fn forget_some(&mut self) {
-        for _ in 0..SUSPECTS {
-            match self.watchers.get(self.suspect) {
-                Some(watcher) if watcher.kind() == abi::RefKind::Thread => self.suspect += 1,
-                Some(_) => drop(self.watchers.swap_remove(self.suspect)),
-                None => self.suspect = 0,
-            }
-        }
+/// Does something with the console, moves bytes, and tells those who wait what came of it.
+fn with<T>(f: impl FnOnce(&mut Shared) -> T) -> Result<T, Error> {
+    let (result, news) = {
+        let mut shared = SHARED.lock();
+        let shared = shared.as_mut().ok_or(Error::Broken)?;
+        let before = shared.news;
+        let result = f(shared);
+        // There may be room again for what the device holds back.
+        shared.news += u64::from(shared.console.pump());
+        (result, shared.news != before)
+    };
+    // Not while the console is locked: the server may be waiting for it.
+    if news {
+        NEWS.happened();
     }
-
-    /// Adds a watcher, unless it is one already.
-    fn watch(&mut self, watcher: Ref) -> Result<(), Error> {
-        if watcher.kind() != abi::RefKind::Thread {
-            return Err(Error::Invalid);
-        }
-        self.forget_some();
-        if self.watchers.iter().any(|known| known.same_as(*watcher)) {
-            return Ok(());
-        }
-        if self.watchers.len() >= MAX_WATCHERS {
-            self.announce();
-        }
-        if self.watchers.len() >= MAX_WATCHERS {
-            return Err(Error::NoMemory);
-        }
-        self.watchers.push(watcher);
-        Ok(())
-    }
-
-    /// Moves bytes and tells the watchers what came of it.
-    fn pump(&mut self) {
-        if self.console.pump() {
-            self.announce();
-        }
-    }
+    Ok(result)
 }
 
 /// Moves bytes whenever the device interrupts.
 fn serve_interrupts() {
     loop {
         sys::thread_wait_interrupt();
-        if let Some(shared) = SHARED.lock().as_mut() {
-            shared.pump();
-        }
+        let _ = with(|_| ());
     }
 }
 
@@ -133,9 +116,9 @@ fn attach(authority: RefAt) -> Result<(), Code> {
     ))?;
     let interactive = !rt::start().args.iter().any(|argument| argument == "script");
     *SHARED.lock() = Some(Shared {
-        console: Console::new(Com1, interactive),
-        watchers: Vec::new(),
-        suspect: 0,
+        console: Terminal::new(Com1, interactive),
+        foreground: None,
+        news: 0,
     });
     let thread = thread::spawn_at(PRIORITY, serve_interrupts)?.reference()?;
     rt::obj::done(sys::device_attach_interrupt(
@@ -147,72 +130,126 @@ fn attach(authority: RefAt) -> Result<(), Code> {
     thread.interrupt()
 }
 
-/// Answers a request.
-fn handle(header: &[u8], bulk: &[u8], refs: Vec<Ref>) -> Result<(Reply, Vec<u8>), Error> {
-    let mut shared = SHARED.lock();
-    let shared = shared.as_mut().ok_or(Error::Broken)?;
-    let length = |length: u32| (length as usize).min(proto::MAX_BULK);
-    let reply = match decode(header)? {
-        Request::Write => Reply::Written(shared.console.write(bulk) as u32),
-        Request::Read { length: wanted } => {
-            let bytes = shared.console.read(length(wanted))?;
-            // There may be room again for what the device holds back.
-            shared.pump();
-            return Ok((Reply::Done, bytes));
-        }
-        Request::ReadRaw { length: wanted } => {
-            let bytes = shared.console.read_raw(length(wanted))?;
-            shared.pump();
-            return Ok((Reply::Done, bytes));
-        }
-        Request::Watch => {
-            shared.watch(refs.into_iter().next().ok_or(Error::Invalid)?)?;
-            Reply::Done
-        }
-        Request::SetMode(mode) => {
-            if shared.console.set_mode(mode) {
-                shared.announce();
+/// A session of a program.
+struct User {
+    job: Job,
+}
+
+impl Console for User {
+    fn write(&self, bytes: &[u8]) -> Result<u32, Error> {
+        with(|shared| shared.console.write(bytes) as u32)
+    }
+
+    async fn room(&self) -> Result<(), Error> {
+        let room = || with(|shared| shared.console.has_room()).map(|room| room.then_some(()));
+        NEWS.until(|| room().transpose()).await
+    }
+
+    async fn read(&self, room: usize) -> Result<Vec<u8>, Error> {
+        NEWS.until(|| match read(self.job, Mode::Cooked, room) {
+            Err(Error::WouldBlock) => None,
+            result => Some(result),
+        })
+        .await
+    }
+
+    fn drained(&self) -> Result<bool, Error> {
+        with(|shared| shared.console.is_drained())
+    }
+}
+
+/// Reads for a job, if it may.
+fn read(job: Job, mode: Mode, room: usize) -> Result<Vec<u8>, Error> {
+    let room = room.min(proto::MAX_BULK);
+    with(|shared| match mode {
+        _ if !shared.may_read(job) => Err(Error::WouldBlock),
+        Mode::Raw => shared.console.read_raw(room),
+        Mode::Cooked => shared.console.read(room),
+    })?
+}
+
+/// A session of the shell or of the personality of Linux programs.
+struct Control;
+
+impl ConsoleControl for Control {
+    fn set_mode(&self, mode: Mode) -> Result<(), Error> {
+        with(|shared| shared.news += u64::from(shared.console.set_mode(mode)))
+    }
+
+    fn set_foreground(&self, job: Job) -> Result<(), Error> {
+        with(|shared| {
+            if shared.foreground != Some(job) {
+                shared.foreground = Some(job);
+                shared.news += 1;
             }
-            Reply::Done
-        }
-        Request::TakeEvent => Reply::Event(shared.console.take_event()),
-        Request::Drained => {
-            if !shared.console.is_drained() {
-                return Err(Error::WouldBlock);
+        })
+    }
+
+    fn take_event(&self) -> Result<console::Event, Error> {
+        with(|shared| shared.console.take_event().unwrap_or(console::Event::None))
+    }
+
+    fn read_keys(&self, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
+        with(|shared| shared.console.read_raw(room.min(proto::MAX_BULK)))?
+    }
+
+    fn read_for(
+        &self,
+        job: Job,
+        mode: Mode,
+        room: usize,
+    ) -> Result<impl Deref<Target = [u8]>, Error> {
+        read(job, mode, room)
+    }
+
+    fn readable_for(&self, job: Job, mode: Mode) -> Result<bool, Error> {
+        with(|shared| shared.may_read(job) && shared.console.is_readable(mode))
+    }
+
+    fn set_mode_for(&self, job: Job, mode: Mode) -> Result<(), Error> {
+        with(|shared| {
+            if !shared.may_read(job) {
+                return Err(Error::Denied);
             }
-            Reply::Done
+            shared.news += u64::from(shared.console.set_mode(mode));
+            Ok(())
+        })?
+    }
+
+    async fn news(&self, seen: u64) -> Result<u64, Error> {
+        let news = || with(|shared| shared.news).map(|news| (news != seen).then_some(news));
+        NEWS.until(|| news().transpose()).await
+    }
+}
+
+/// The session of a client that came to a door: the first is everybody's, the other gives control.
+fn open(
+    visitor: &Visitor,
+) -> Result<Either<ConsoleStub<User>, ConsoleControlStub<Control>>, Error> {
+    match (visitor.door, visitor.interface) {
+        (0, ConsoleClient::ID) => Ok(Either::First(Rc::new(ConsoleStub(User {
+            job: visitor.job.into(),
+        })))),
+        (CONTROL, ConsoleControlClient::ID) => {
+            Ok(Either::Second(Rc::new(ConsoleControlStub(Control))))
         }
-    };
-    shared.pump();
-    Ok((reply, Vec::new()))
+        _ => Err(Error::Denied),
+    }
+}
+
+fn serve(authority: RefAt) -> Result<Infallible, Error> {
+    attach(authority).map_err(rt::error_of)?;
+    let mut server = Server::new(open)?;
+    server.knows(rt::names::job_of);
+    let (_, control) = server.add_door()?;
+    let door = server.door().reference().map_err(rt::error_of)?;
+    rt::names::register_with("console", &door, &control)?;
+    server.run()
 }
 
 fn main() -> u8 {
-    let Some(authority) = rt::start::passed(0) else {
-        return 1;
-    };
-    if attach(authority).is_err() {
-        return 1;
+    if let Some(authority) = rt::start::passed(0) {
+        let Err(_) = serve(authority);
     }
-    let Ok(mut server) = Server::new() else {
-        return 1;
-    };
-    let Ok(port) = server.port(0) else { return 1 };
-    if rt::names::register("console", &port).is_err() {
-        return 1;
-    }
-    loop {
-        match server.next(None) {
-            Event::Request {
-                header, bulk, refs, ..
-            } => {
-                let (reply, bytes) = match handle(header, bulk, refs) {
-                    Ok((reply, bytes)) => (Ok(reply), bytes),
-                    Err(error) => (Err(error), Vec::new()),
-                };
-                server.reply(&reply, &bytes, &[]);
-            }
-            _ => server.drop_client(),
-        }
-    }
+    1
 }

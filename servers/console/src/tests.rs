@@ -9,8 +9,8 @@ use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::RefCell;
-use proto::console::{Event, Mode};
-use proto::Error;
+use interface::Error;
+use services::console::{Event, Mode};
 
 /// A 16550 as far as the driver can see it. `slots` is how many bytes it sends before the other
 /// side holds it up.

@@ -216,7 +216,8 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
         Some(supervisor_ref),
     )?;
     core::mem::forget((native, supervisor));
-    thread::spawn_at(PRIORITY, move || names::run(server, manager)).map_err(words)?;
+    let own = *system_ref;
+    thread::spawn_at(PRIORITY, move || names::run(server, manager, own)).map_err(words)?;
 
     let boot = Boot {
         archive,
@@ -320,10 +321,11 @@ impl Boot {
             // Fewer objects to check after every step.
             return Ok(());
         }
-        let optional: [(&str, u64, &[&RefAt]); 2] = [
-            ("linux", 15, &[&self.memory_supervisor]),
-            ("checkpoint", 15, &[]),
-        ];
+        let console = names::supervisor("console");
+        let mut for_linux: Vec<&RefAt> = vec![&self.memory_supervisor];
+        for_linux.extend(console.iter().map(|console| &**console));
+        let optional: [(&str, u64, &[&RefAt]); 2] =
+            [("linux", 15, &for_linux), ("checkpoint", 15, &[])];
         let started: Vec<&str> = optional
             .into_iter()
             .filter(|(name, percent, refs)| self.optional(name, *percent, refs))

@@ -12,7 +12,7 @@ use proto::process::Pid;
 use proto::{system, Error};
 use rt::obj::{Ref, RefAt};
 use rt::server::{decode, Event, Server};
-use rt::sync::Mutex;
+use rt::sync::{Lazy, Mutex};
 
 /// Alias of the system port. Processes have their numbers as aliases, from 1 on.
 pub(crate) const SYSTEM: u64 = u64::MAX;
@@ -25,13 +25,16 @@ const MAX_NAME: usize = 64;
 /// What is known by a name.
 struct Known {
     port: Ref,
-    /// Of a manager of processes.
+    /// By which it is controlled.
     supervisor: Option<Ref>,
     /// Who has registered it; 0 for init.
     owner: Pid,
     /// For which job it counts.
     job: Pid,
 }
+
+/// What init presents as its own port.
+static SYSTEM_PORT: Lazy<RefAt> = Lazy::new();
 
 static TABLE: Mutex<BTreeMap<String, Known>> = Mutex::new(BTreeMap::new());
 
@@ -42,8 +45,8 @@ pub(crate) fn find(name: &str) -> Result<Ref, Error> {
     known.port.copy().map_err(rt::error_of)
 }
 
-/// A copy of the supervisor port of the manager of that name.
-fn supervisor(name: &str) -> Result<Ref, Error> {
+/// A copy of the port by which the server of that name is controlled.
+pub(crate) fn supervisor(name: &str) -> Result<Ref, Error> {
     let table = TABLE.lock();
     let known = table.get(name).ok_or(Error::NotFound)?;
     let supervisor = known.supervisor.as_ref().ok_or(Error::NotFound)?;
@@ -104,7 +107,7 @@ pub(crate) fn register(
     match name {
         "fs" => rt::fs::set_port(for_init),
         "console" => {
-            rt::console::set_port(for_init);
+            rt::console::set_door(for_init, *SYSTEM_PORT.get(|| Err(Error::Broken))?);
             control::write(&[b"ready\n"]);
         }
         _ => {}
@@ -119,22 +122,31 @@ pub(crate) fn register(
     Ok(())
 }
 
+/// What is answered: also a reference.
+type Reply = (names::Reply, Option<Ref>);
+const DONE: Reply = (names::Reply::Done, None);
+
+fn found(port: Ref) -> Reply {
+    (names::Reply::Done, Some(port))
+}
+
 /// Answers a request from a process's own port; `None`: it ends, without an answer.
 fn serve(
     manager: &Mutex<Manager>,
     pid: Pid,
     request: names::Request,
     refs: Vec<Ref>,
-) -> Option<Result<Option<Ref>, Error>> {
+) -> Option<Result<Reply, Error>> {
     Some(match request {
-        names::Request::Lookup { name } => find(&name).map(Some),
+        names::Request::Lookup { name } => find(&name).map(found),
+        names::Request::Job => job(manager, refs.first()).map(|job| (names::Reply::Job(job), None)),
         names::Request::Register { name } => {
             // While the manager is locked the process cannot end.
             let manager = manager.lock();
             let mut refs = refs.into_iter();
             manager.may_register(pid, &name).and_then(|job| {
                 let port = refs.next().ok_or(Error::Invalid)?;
-                register(&name, port, refs.next(), pid, job).map(|()| None)
+                register(&name, port, refs.next(), pid, job).map(|()| DONE)
             })
         }
         names::Request::Exit(status) => {
@@ -144,18 +156,23 @@ fn serve(
     })
 }
 
+/// The job of the client whose own port this is.
+fn job(manager: &Mutex<Manager>, own: Option<&Ref>) -> Result<Pid, Error> {
+    let system = SYSTEM_PORT.get(|| Err(Error::Broken))?;
+    match own {
+        Some(own) if own.same_as(*system) => Ok(0),
+        own => manager.lock().job_at(own),
+    }
+}
+
 /// Answers a request to the system port.
-fn serve_system(
-    request: system::Request,
-    bulk: &[u8],
-    refs: Vec<Ref>,
-) -> Result<Option<Ref>, Error> {
+fn serve_system(request: system::Request, bulk: &[u8], refs: Vec<Ref>) -> Result<Reply, Error> {
     match request {
         system::Request::PowerOff { status } => slow::power_off(status),
         system::Request::Report => {
             control::write(&[fermata_init::line(bulk).as_bytes(), b"\n"]);
         }
-        system::Request::Supervisor { manager } => return supervisor(&manager).map(Some),
+        system::Request::Supervisor { manager } => return supervisor(&manager).map(found),
         system::Request::Register { name } => {
             let mut refs = refs.into_iter();
             let port = refs.next().ok_or(Error::Invalid)?;
@@ -163,13 +180,13 @@ fn serve_system(
             register(&name, port, refs.next(), 0, 0)?;
         }
     }
-    Ok(None)
+    Ok(DONE)
 }
 
 /// What came, without borrows of the server.
 enum Came {
-    /// What to answer: a reference, or an error.
-    Answer(Result<Option<Ref>, Error>),
+    /// What to answer.
+    Answer(Result<Reply, Error>),
     Exception {
         pid: u64,
         message: abi::message::ExceptionMessage,
@@ -178,7 +195,8 @@ enum Came {
 }
 
 /// The thread.
-pub(crate) fn run(mut server: Server, manager: &'static Mutex<Manager>) -> ! {
+pub(crate) fn run(mut server: Server, manager: &'static Mutex<Manager>, system: RefAt) -> ! {
+    SYSTEM_PORT.set(system);
     loop {
         let came = match server.next(None) {
             Event::Request {
@@ -205,9 +223,9 @@ pub(crate) fn run(mut server: Server, manager: &'static Mutex<Manager>) -> ! {
             _ => Came::Other,
         };
         match came {
-            Came::Answer(Ok(port)) => {
+            Came::Answer(Ok((reply, port))) => {
                 let refs: Vec<&RefAt> = port.iter().map(|port| &**port).collect();
-                server.reply(&Ok(names::Reply::Done), &[], &refs);
+                server.reply(&Ok(reply), &[], &refs);
             }
             Came::Answer(Err(error)) => server.reply::<names::Reply>(&Err(error), &[], &[]),
             Came::Exception { pid, message } => {

@@ -226,6 +226,12 @@ impl Manager {
         (!entry.server).then_some(entry.job)
     }
 
+    /// The job of the process whose own port this is; 0 for a server.
+    pub(crate) fn job_at(&self, own: Option<&Ref>) -> Result<Pid, Error> {
+        let pid = self.by_own_port(own)?;
+        Ok(self.job_of(pid).unwrap_or(0))
+    }
+
     /// Whether a process may register a name, and the job for which it counts.
     pub(crate) fn may_register(&self, pid: Pid, name: &str) -> Result<Pid, Error> {
         let entry = self.entries.get(&pid).ok_or(Error::NotFound)?;
@@ -762,10 +768,7 @@ impl Manager {
                 self.adopt(owner)
             }
             Request::Verify => Ok(Reply::Pid(self.by_control_port(refs.first())?).into()),
-            Request::Job => {
-                let owner = self.by_own_port(refs.first())?;
-                Ok(Reply::Pid(self.job_of(owner).unwrap_or(0)).into())
-            }
+            Request::Job => self.job_at(refs.first()).map(|job| Reply::Pid(job).into()),
         }
     }
 

@@ -59,8 +59,8 @@ pub trait Host {
     fn console_read(&mut self, into: &mut [u8], raw: bool) -> Result<usize, proto::Error>;
     /// Whether [`Host::console_read`] would return something.
     fn console_readable(&mut self, raw: bool) -> bool;
-    /// Changes how the console treats input.
-    fn console_mode(&mut self, mode: proto::console::Mode);
+    /// Changes how the console treats input: as it arrives (`raw`), or line by line.
+    fn console_mode(&mut self, raw: bool);
 
     /// The machine's clock in nanoseconds.
     fn now(&mut self) -> u64;

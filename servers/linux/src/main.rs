@@ -47,28 +47,14 @@ enum Came {
     Other,
 }
 
-/// A thread that passes the console's interrupts on to the event loop.
+/// Has a thread make the event loop turn when the console has news.
 fn start_helper(server: &Server) -> Result<(), Error> {
     let port = server.port(HELPER).map_err(rt::error_of)?;
     let reference = port.reference().map_err(rt::error_of)?;
     // The port lives as long as the server.
     core::mem::forget(port);
-    let watch = move || {
-        let Ok(me) = rt::thread::current() else {
-            return;
-        };
-        if let Err(error) = rt::console::watch(&me) {
-            rt::log!("linux: the console cannot be watched: {}", error.text());
-            return;
-        }
-        loop {
-            rt::sys::thread_wait_interrupt();
-            if rt::server::poke(&reference).is_err() {
-                return;
-            }
-        }
-    };
-    rt::thread::spawn(watch).map(|_| ()).map_err(rt::error_of)
+    let console = rt::start::passed(world::CONSOLE).ok_or(Error::Denied)?;
+    rt::console::watch(&console, move || reference.poke())
 }
 
 /// Answers a request to one of the ports of the service.
@@ -93,9 +79,16 @@ fn request(
 fn run() -> Result<(), Error> {
     let mut server = Server::new().map_err(rt::error_of)?;
     let port = server.port(SERVICE).map_err(rt::error_of)?;
-    start_helper(&server)?;
+    if let Err(error) = start_helper(&server) {
+        rt::log!("linux: the console cannot be watched: {}", error.text());
+    }
     let supervisor = server.port(SUPERVISOR).map_err(rt::error_of)?;
-    rt::names::register_manager("linux", &port, &supervisor)?;
+    let [port, supervisor] = [port.reference(), supervisor.reference()];
+    rt::names::register_with(
+        "linux",
+        &*port.map_err(rt::error_of)?,
+        &*supervisor.map_err(rt::error_of)?,
+    )?;
     let mut table = Table::new(Client::new("native")?);
     loop {
         let came = match server.next(table.deadline()) {

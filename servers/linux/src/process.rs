@@ -340,7 +340,7 @@ impl Process {
     pub fn end(&mut self, host: &mut dyn Host) {
         self.files.close_all(host, |_| true);
         if self.termios.take().is_some() {
-            host.console_mode(proto::console::Mode::Cooked);
+            host.console_mode(false);
         }
     }
 }

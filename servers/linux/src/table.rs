@@ -137,7 +137,7 @@ impl Living {
     }
 
     /// Emulates what the message tells of.
-    fn emulate(&mut self, world: &mut World, message: &ExceptionMessage) -> Outcome {
+    fn emulate(&mut self, pid: Pid, world: &mut World, message: &ExceptionMessage) -> Outcome {
         let Living {
             linux,
             body,
@@ -145,6 +145,7 @@ impl Living {
             ..
         } = self;
         let mut view = View {
+            pid,
             body: Some(body),
             present,
             world,
@@ -374,6 +375,7 @@ impl Table {
                 ..
             } = &mut **living;
             linux.end(&mut View {
+                pid,
                 body: Some(body),
                 present,
                 world: &mut self.world,
@@ -399,7 +401,7 @@ impl Table {
             });
             return;
         }
-        match living.emulate(&mut self.world, message) {
+        match living.emulate(pid, &mut self.world, message) {
             Outcome::Go {
                 registers,
                 fpu: None,
@@ -490,7 +492,7 @@ impl Table {
             Ok(state) if state.exception_delivered == 1 => message.registers = state.registers,
             _ => return,
         }
-        let outcome = living.emulate(&mut self.world, &message);
+        let outcome = living.emulate(pid, &mut self.world, &message);
         self.carry_out(pid, message, outcome);
     }
 
@@ -526,6 +528,7 @@ impl Table {
                     ..
                 } = &mut **living;
                 let mut view = View {
+                    pid,
                     body: Some(body),
                     present,
                     world: &mut self.world,
@@ -801,6 +804,7 @@ impl Table {
         }
         let prepared = {
             let mut view = View {
+                pid,
                 body: None,
                 present: &mut present,
                 world: &mut self.world,
@@ -825,6 +829,7 @@ impl Table {
             Ok((port, body))
         });
         let mut view = View {
+            pid,
             body: None,
             present: &mut present,
             world: &mut self.world,
@@ -845,6 +850,7 @@ impl Table {
             .and_then(|registers| body.start(&registers, u64::from(pid), PRIORITY_PROGRAM));
         if let Err(error) = started {
             linux.end(&mut View {
+                pid,
                 body: None,
                 present: &mut present,
                 world: &mut self.world,
@@ -950,6 +956,7 @@ impl Table {
             ..
         } = &mut **living;
         let mut view = View {
+            pid,
             body: Some(body),
             present,
             world: &mut self.world,
@@ -1071,6 +1078,7 @@ impl Table {
         }
         let mut present = Present::default();
         let mut view = View {
+            pid,
             body: None,
             present: &mut present,
             world: &mut self.world,

@@ -151,7 +151,7 @@ impl Host for Fake {
         false
     }
 
-    fn console_mode(&mut self, _mode: proto::console::Mode) {}
+    fn console_mode(&mut self, _raw: bool) {}
 
     fn now(&mut self) -> u64 {
         self.now

@@ -4,7 +4,7 @@
 use abi::state::MappingState;
 use abi::{access, OBJECT_SIZE, PAGE_SIZE};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use personality::errno::{Errno, ENOMEM, ESRCH};
@@ -12,11 +12,13 @@ use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory};
 use personality::memory::Prot;
 use process::account::{self, Supply};
 use process::Process;
-use proto::console::Mode;
 use proto::layout::{CONTROL_MAPPINGS, MEMORY_SIZE};
+use proto::process::Pid;
+use rt::console::{Job, Mode, LINUX};
 use rt::memory::Usage;
 use rt::obj::{MappingAt, Ref, RefAt};
 use rt::rpc::Io;
+use services::console::ConsoleControlClient;
 
 /// Pages of a process that are known to be present: touching them cannot fail.
 #[derive(Default)]
@@ -66,10 +68,8 @@ impl Present {
 /// What all processes share.
 pub(crate) struct World {
     fs: Option<Ref>,
-    /// Console input that a `poll` found and no `read` has taken yet.
-    ahead: VecDeque<u8>,
-    /// The input ended behind what is `ahead`.
-    ended: bool,
+    /// Control of the console.
+    console: Option<ConsoleControlClient>,
     random: [u64; 4],
     /// Numbers of the processes that live, for `kill`.
     pub(crate) alive: BTreeSet<u32>,
@@ -101,8 +101,7 @@ impl World {
         });
         World {
             fs: None,
-            ahead: VecDeque::new(),
-            ended: false,
+            console: None,
             random,
             alive: BTreeSet::new(),
             sent: Vec::new(),
@@ -167,26 +166,31 @@ impl World {
         Ok((reply, io.bulk_len))
     }
 
-    fn read_ahead(&mut self, raw: bool) {
-        if !self.ahead.is_empty() || self.ended {
-            return;
+    /// Control of the console.
+    fn console(&mut self) -> Result<&mut ConsoleControlClient, proto::Error> {
+        if self.console.is_none() {
+            let door = rt::start::passed(CONSOLE).ok_or(proto::Error::Denied)?;
+            self.console = Some(rt::console::control(&door)?);
         }
-        let mut bytes = [0; 256];
-        let got = if raw {
-            rt::console::read_raw(&mut bytes)
-        } else {
-            rt::console::read(&mut bytes)
-        };
-        match got {
-            Ok(0) => self.ended = true,
-            Ok(length) => self.ahead.extend(&bytes[..length]),
-            Err(_) => {}
-        }
+        self.console.as_mut().ok_or(proto::Error::Broken)
+    }
+}
+
+/// Where the door that gives control of the console stands among the references that init passes.
+pub(crate) const CONSOLE: usize = 1;
+
+/// How a process reads.
+const fn mode(raw: bool) -> Mode {
+    match raw {
+        true => Mode::Raw,
+        false => Mode::Cooked,
     }
 }
 
 /// One process's view of the world.
 pub(crate) struct View<'a> {
+    /// Its number.
+    pub(crate) pid: Pid,
     /// Its kernel objects and segments; none while a part is taken apart or put together.
     pub(crate) body: Option<&'a mut Process>,
     /// Its present pages.
@@ -196,6 +200,11 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
+    /// What the process is to the console.
+    fn job(&self) -> Job {
+        LINUX + Job::from(self.pid)
+    }
+
     /// Makes sure that the range can be touched.
     fn ensure(&mut self, address: u64, length: usize) -> Result<&Process, OutOfMemory> {
         let body: &Process = self.body.as_deref().ok_or(OutOfMemory)?;
@@ -323,31 +332,26 @@ impl Host for View<'_> {
     }
 
     fn console_read(&mut self, into: &mut [u8], raw: bool) -> Result<usize, proto::Error> {
-        let world = &mut *self.world;
-        if !world.ahead.is_empty() {
-            let length = into.len().min(world.ahead.len());
-            for (to, from) in into.iter_mut().zip(world.ahead.drain(..length)) {
-                *to = from;
-            }
-            return Ok(length);
-        }
-        if core::mem::take(&mut world.ended) {
-            return Ok(0);
-        }
-        if raw {
-            rt::console::read_raw(into)
-        } else {
-            rt::console::read(into)
-        }
+        let job = self.job();
+        self.world.console()?.read_for(job, mode(raw), into)
     }
 
     fn console_readable(&mut self, raw: bool) -> bool {
-        self.world.read_ahead(raw);
-        !self.world.ahead.is_empty() || self.world.ended
+        let job = self.job();
+        let readable = self
+            .world
+            .console()
+            .and_then(|console| console.readable_for(job, mode(raw)));
+        readable.unwrap_or(false)
     }
 
-    fn console_mode(&mut self, mode: Mode) {
-        let _ = rt::console::set_mode(mode);
+    fn console_mode(&mut self, raw: bool) {
+        // A process in the background has no say.
+        let job = self.job();
+        let _ = self
+            .world
+            .console()
+            .and_then(|console| console.set_mode_for(job, mode(raw)));
     }
 
     fn now(&mut self) -> u64 {

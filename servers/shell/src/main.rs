@@ -24,8 +24,9 @@ use fermata_shell::jobs::{Jobs, Manager, State};
 use fermata_shell::parse::{parse, Command};
 use programs::Managers;
 use proto::Error;
-use rt::console::{self, Mode};
+use rt::console::{self, Event, Mode};
 use rt::sys;
+use services::console::ConsoleControlClient;
 
 rt::entry!(main);
 
@@ -39,6 +40,9 @@ const UNKNOWN_COMMAND: u8 = 127;
 const INTERRUPTED: u8 = 130;
 /// Exit status of a command that Ctrl-Z stopped.
 const SUSPENDED: u8 = 148;
+
+/// For the console: nobody is in the foreground.
+const NOBODY: console::Job = 0;
 
 /// How long to wait for the last output to leave the machine, in nanoseconds.
 const DRAIN: u64 = 60_000_000_000;
@@ -73,6 +77,8 @@ struct Shell {
     cwd: String,
     jobs: Jobs,
     managers: Managers,
+    /// Control of the console.
+    console: ConsoleControlClient,
     /// Exit status of the last command.
     status: u8,
     /// Set when the shell is to end, with this status.
@@ -87,12 +93,17 @@ fn say(text: &str) {
 impl Shell {
     fn new(interactive: bool) -> Result<Self, Error> {
         let thread = rt::thread::current().map_err(rt::error_of)?;
-        console::watch(&thread)?;
+        let control = rt::system::control("console")?;
+        let me = thread.copy().map_err(rt::error_of)?;
+        console::watch(&control, move || me.interrupt())?;
+        let mut console = console::control(&control)?;
+        console.set_foreground(NOBODY)?;
         Ok(Shell {
             interactive,
             cwd: "/".into(),
             jobs: Jobs::new(),
             managers: Managers::new(thread),
+            console,
             status: 0,
             exit: None,
         })
@@ -222,11 +233,11 @@ impl Shell {
         say("Fermata. Type help for help.\n");
         while self.exit.is_none() {
             self.report();
-            let _ = console::set_mode(Mode::Raw);
+            let _ = self.console.set_mode(Mode::Raw);
             // Ctrl-C for a command that had just ended.
-            while let Ok(Some(_)) = console::take_event() {}
+            while let Ok(Event::Interrupt | Event::Suspend) = self.console.take_event() {}
             let line = self.read_line(&mut editor);
-            let _ = console::set_mode(Mode::Cooked);
+            let _ = self.console.set_mode(Mode::Cooked);
             match line {
                 Some(line) => self.line(&line),
                 None => self.exit = Some(self.status),
@@ -241,13 +252,11 @@ impl Shell {
             loop {
                 // One key at a time: what comes after the line belongs to the command.
                 let mut key = [0];
-                match console::read_raw(&mut key) {
+                match self.console.read_keys(&mut key) {
                     Ok(1) => {}
                     Ok(_) => return None,
                     Err(Error::WouldBlock) => {
                         sys::thread_wait_interrupt();
-                        // A program that ended may have changed it.
-                        let _ = console::set_mode(Mode::Raw);
                         continue;
                     }
                     Err(_) => return None,

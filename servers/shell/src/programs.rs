@@ -11,13 +11,13 @@ use fermata_shell::parse::{Command, Redirection};
 use fermata_shell::text::{absolute_path, executable, join, Executable, HEAD};
 use proto::process::{Info, Pid, Start, Stdio};
 use proto::Error;
-use rt::console::{self, Event};
+use rt::console::{Event, Job, Mode, LINUX};
 use rt::fs::{self, mode, Flags};
 use rt::obj::{Ref, RefAt};
 use rt::process::{Client, Process};
 use rt::sys;
 
-use crate::{say, Failure, Shell, INTERRUPTED, NOT_EXECUTABLE, SUSPENDED, UNKNOWN_COMMAND};
+use crate::{say, Failure, Shell, INTERRUPTED, NOBODY, NOT_EXECUTABLE, SUSPENDED, UNKNOWN_COMMAND};
 
 /// Where programs are that are called by their name alone.
 const BIN: &str = "/bin";
@@ -316,8 +316,22 @@ impl Shell {
         }
     }
 
-    /// Waits until a process ends or is stopped, or the user wants something.
+    /// Waits until a process ends or is stopped, or the user wants something. Meanwhile it is in the foreground
+    /// of the console.
     pub(crate) fn wait_for(&mut self, manager: Manager, pid: Pid) -> Wait {
+        let job = match manager {
+            Manager::Native => Job::from(pid),
+            Manager::Linux => LINUX + Job::from(pid),
+        };
+        let _ = self.console.set_foreground(job);
+        let wait = self.wait_until(manager, pid);
+        // It may have left the console as it liked it.
+        let _ = self.console.set_mode(Mode::Cooked);
+        let _ = self.console.set_foreground(NOBODY);
+        wait
+    }
+
+    fn wait_until(&mut self, manager: Manager, pid: Pid) -> Wait {
         loop {
             match self.managers.state(manager, pid) {
                 Some(State::Ended(status)) => return Wait::Ended(status),
@@ -326,9 +340,9 @@ impl Shell {
                 // The manager is gone, and its processes with it.
                 None => return Wait::Ended(137),
             }
-            match console::take_event() {
-                Ok(Some(Event::Interrupt)) => return Wait::Interrupt,
-                Ok(Some(Event::Suspend)) => return Wait::Suspend,
+            match self.console.take_event() {
+                Ok(Event::Interrupt) => return Wait::Interrupt,
+                Ok(Event::Suspend) => return Wait::Suspend,
                 _ => {}
             }
             sys::thread_wait_interrupt();

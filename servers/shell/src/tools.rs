@@ -170,7 +170,7 @@ fn cat(arguments: &[String]) -> Done {
         let mut reader = Reader::open(path)?;
         let special = [proto::fs::CONSOLE_INO, proto::fs::TTY_INO];
         if special.contains(&reader.file.ino()) {
-            return pour(rt::console::read_waiting);
+            return pour(rt::console::read);
         }
         pour(|block| reader.read(block))
     })

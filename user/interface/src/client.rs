@@ -2,10 +2,83 @@
 use crate::wire::{self, Values, Words, WORDS};
 use abi::message::Segment;
 use abi::{Call, Code};
+use base::obj::{Ref, RefAt};
+use base::sys::{self, IpcRegs};
 use core::cell::Cell;
+use proto::layout::START_NAMES;
 use proto::Error;
-use rt::obj::{Ref, RefAt};
-use rt::sys::{self, IpcRegs};
+
+/// What is kept of a session while its client is not there, so that it can go on with another one: the interface,
+/// the number of the last request that must not be repeated, and its reply.
+pub type Kept = [u64; wire::KEPT_WORDS];
+
+/// What is to be kept of the session whose port `port` names; [`Error::NotFound`] if it is none of this door's
+/// service.
+///
+/// # Errors
+/// As said, and [`Error::Broken`] if the service is gone.
+pub fn keep(door: &RefAt, port: &RefAt) -> Result<Kept, Error> {
+    let mut reply = [0; 1 + wire::KEPT_WORDS];
+    knock(
+        door,
+        &[wire::head(wire::KEEP, 0), 0],
+        *port,
+        &mut reply,
+        None,
+    )?;
+    let mut kept = [0; wire::KEPT_WORDS];
+    kept.copy_from_slice(&reply[1..]);
+    Ok(kept)
+}
+
+/// Opens a session for the client whose own port at init is `who`, which goes on with it where the other was
+/// [kept](keep).
+///
+/// # Errors
+/// Those of [`Session::open_as`].
+pub fn open_kept(door: &RefAt, kept: &Kept, who: RefAt) -> Result<Ref, Error> {
+    let mut request = [wire::head(wire::RESUME, 0); 1 + wire::KEPT_WORDS];
+    request[1..].copy_from_slice(kept);
+    open(door, &request, who)
+}
+
+fn open(door: &RefAt, request: &[u64], who: RefAt) -> Result<Ref, Error> {
+    let port = Ref::new().map_err(base::error_of)?;
+    knock(door, request, who, &mut [0], Some(*port))?;
+    match port.kind() {
+        abi::RefKind::Port => Ok(port),
+        _ => Err(Error::Broken),
+    }
+}
+
+/// A request at a door, with one reference.
+fn knock(
+    door: &RefAt,
+    request: &[u64],
+    with: RefAt,
+    reply: &mut [u64],
+    port: Option<RefAt>,
+) -> Result<(), Error> {
+    let mut regs = IpcRegs {
+        rdi: door.handle(),
+        rsi: request.as_ptr() as u64,
+        rdx: size_of_val(request) as u64,
+        r9: abi::ref_list(with.handle(), 1),
+        rbx: port.map_or(0, |port| abi::ref_list(port.handle(), 1)),
+        r12: reply.as_mut_ptr() as u64,
+        r13: size_of_val(reply) as u64,
+        ..IpcRegs::default()
+    };
+    // SAFETY: the request is only read; the place of the reply is borrowed for this alone.
+    if unsafe { sys::ipc(Call::Call, &mut regs) } != Code::Ok {
+        return Err(Error::Broken);
+    }
+    match reply[0] {
+        0 if regs.r13 == 0 => Ok(()),
+        0 => Err(Error::Broken),
+        status => Err(wire::error(status)),
+    }
+}
 
 /// A session with a server. It has one request at a time: a thread that wants to ask while another
 /// one waits for its answer opens a session of its own.
@@ -23,33 +96,20 @@ impl Session {
     /// repeated: a session that nobody refers to ends.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the service does not have that interface, [`Error::NoMemory`] if it
-    /// has no room for one more session, [`Error::Broken`] if it is gone.
+    /// [`Error::Unsupported`] if the service does not have that interface, [`Error::Limit`] if this program's
+    /// job has as many sessions with it as it may have, [`Error::NoMemory`] if it has no room for one more
+    /// session, [`Error::Broken`] if it is gone.
     pub fn open(door: &RefAt, id: u64) -> Result<Self, Error> {
-        let port = Ref::new().map_err(rt::error_of)?;
-        let request = [wire::head(wire::QUERY, 0), id];
-        let mut reply = [0; 1];
-        let mut regs = IpcRegs {
-            rdi: door.handle(),
-            rsi: request.as_ptr() as u64,
-            rdx: size_of_val(&request) as u64,
-            rbx: abi::ref_list(port.handle(), 1),
-            r12: reply.as_mut_ptr() as u64,
-            r13: size_of_val(&reply) as u64,
-            ..IpcRegs::default()
-        };
-        // SAFETY: the request is only read; the place of the reply is ours alone.
-        let code = unsafe { sys::ipc(Call::Call, &mut regs) };
-        if code != Code::Ok || regs.r13 != 0 {
-            return Err(Error::Broken);
-        }
-        match reply[0] {
-            0 => Ok(Session {
-                port,
-                number: Cell::new(1),
-            }),
-            status => Err(wire::error(status)),
-        }
+        Self::open_as(door, id, RefAt(START_NAMES))
+    }
+
+    /// As [`Session::open`], for the client whose own port at init is `who`.
+    ///
+    /// # Errors
+    /// Those of [`Session::open`]; [`Error::Denied`] if `who` is no such port.
+    pub fn open_as(door: &RefAt, id: u64, who: RefAt) -> Result<Self, Error> {
+        let port = open(door, &[wire::head(wire::QUERY, 0), id], who)?;
+        Ok(Self::resume(port, 1))
     }
 
     /// A session whose port and number of the next request were kept elsewhere.
@@ -59,6 +119,12 @@ impl Session {
             port,
             number: Cell::new(number),
         }
+    }
+
+    /// Whether the server has ended the session, or is gone.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.port.kind() == abi::RefKind::Null
     }
 
     /// The port, and the number of the next request.

@@ -17,7 +17,7 @@
 #[doc(hidden)]
 pub extern crate alloc;
 #[doc(hidden)]
-pub extern crate rt;
+pub extern crate base;
 
 pub mod client;
 pub mod server;

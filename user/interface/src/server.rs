@@ -11,26 +11,30 @@
 //! stopped, saved or ended like every other wait. When the future is ready, the port comes back to
 //! the portset, the request arrives once more with the same number, and is given the reply.
 //!
+//! **A client is known** by its own port at init, which it presents when it opens a session. A server that is
+//! told how to ask init ([`Server::knows`]) opens sessions for processes only, at most [`MAX_JOB_SESSIONS`] for each
+//! job, and ends those of a process that has ended.
+//!
 //! **A request that must not be repeated** has the number that the client gave it. The last such
 //! number of the session is kept with its reply: the request is done once, however often it arrives.
-use crate::wire::{self, Values, Words, QUERY, WORDS};
+use crate::wire::{self, Values, Words, KEEP, QUERY, RESUME, WORDS};
 use abi::message::Segment;
-use abi::state::PortState;
-use abi::{Call, Code};
+use abi::state::{port_flags, PortState};
+use abi::{Call, Code, RefKind};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
 use alloc::sync::Arc;
 use alloc::task::Wake;
 use alloc::vec::Vec;
-use core::cell::RefCell;
+use base::obj::{Port, Portset, Ref, RefAt};
+use base::sync::Mutex;
+use base::sys::{self, IpcRegs};
 use core::future::Future;
 use core::pin::Pin;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::{Context, Poll, Waker};
 use proto::{Error, MAX_BULK};
-use rt::obj::{Port, Portset, Ref, RefAt};
-use rt::sync::Mutex;
-use rt::sys::{self, IpcRegs};
 
 /// Alias of the door.
 const DOOR: u64 = 0;
@@ -38,6 +42,14 @@ const DOOR: u64 = 0;
 const BELL: u64 = u64::MAX;
 /// Most sessions of a server.
 pub const MAX_SESSIONS: usize = 4096;
+/// Most sessions that the processes of one job have with a server: for each process that a job can have, four.
+pub const MAX_JOB_SESSIONS: usize = 4 * proto::process::MAX_JOB;
+/// Where the number of words stands beside the number of a request, in what is kept of a session.
+const COUNT_SHIFT: u32 = 48;
+/// The number beside it.
+const NUMBER: u64 = (1 << COUNT_SHIFT) - 1;
+/// How many sessions are looked at, when one is opened, for whether their client has ended.
+const SWEEP: usize = 16;
 
 /// A request, taken apart as far as all requests are alike.
 #[derive(Debug)]
@@ -60,56 +72,149 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// The reply that this result is.
+    /// A reply without words.
+    const NONE: Reply = Reply {
+        words: wire::NONE,
+        count: 0,
+    };
+
+    /// Makes it the reply that this result is.
     #[inline(always)]
-    pub fn new<R: Values>(result: Result<R, Error>) -> Self {
-        let mut words = wire::NONE;
-        let count = match result {
+    pub fn set<R: Values>(&mut self, result: Result<R, Error>) {
+        self.count = match result {
             Ok(values) => {
-                words[0].write(0);
-                values.put(&mut words);
+                self.words[0].write(0);
+                values.put(&mut self.words);
                 1 + R::COUNT
             }
             Err(error) => {
-                words[0].write(wire::status(Err(error)));
+                self.words[0].write(wire::status(Err(error)));
                 1
             }
         };
-        Reply { words, count }
+    }
+
+    /// The words.
+    fn as_words(&self) -> &[u64] {
+        // SAFETY: the first `count` words of a reply have been written.
+        unsafe { core::slice::from_raw_parts(self.words.as_ptr().cast(), self.count) }
     }
 }
 
 /// What a stub makes of a request.
 pub enum Answer {
-    /// The reply. The method may be repeated.
-    Now(Reply),
-    /// The reply of a method that must not be repeated.
-    Once(Reply),
+    /// The reply is set. The method may be repeated.
+    Now,
+    /// The reply of a method that must not be repeated is set.
+    Once,
+    /// As `Once`, with bytes.
+    Kept(Vec<u8>),
     /// The reply went out already, with bytes.
     Sent,
     /// The reply is the result of this.
-    Later(Pin<Box<dyn Future<Output = Reply>>>),
+    Later(Pin<Box<dyn Future<Output = Kept>>>),
+}
+
+/// The reply of a method that must not be repeated, and the bytes that go with it.
+#[derive(Debug)]
+pub struct Kept {
+    reply: Reply,
+    bytes: Vec<u8>,
+}
+
+impl Kept {
+    /// A reply in words.
+    #[inline(always)]
+    pub fn new<R: Values>(result: Result<R, Error>) -> Self {
+        let mut reply = Reply::NONE;
+        reply.set(result);
+        Kept {
+            reply,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// A reply in bytes.
+    pub fn bytes(result: Result<Vec<u8>, Error>) -> Self {
+        match result {
+            Ok(bytes) => Kept {
+                bytes,
+                ..Kept::new(Ok(()))
+            },
+            Err(error) => Kept::new::<()>(Err(error)),
+        }
+    }
 }
 
 /// What the stub of an interface is: made by `#[interface]`.
 pub trait Service: 'static {
-    /// The id of the interface.
-    const ID: u64;
+    /// Whether this is the id of its interface.
+    fn has(id: u64) -> bool;
     /// Whether a request can come with bytes.
     const BYTES: bool;
     /// Calls the method. What arrives is hostile: a request that makes no sense is
-    /// [`Error::Invalid`] or [`Error::Unsupported`].
-    fn answer(self: &Rc<Self>, request: &Request<'_>) -> Answer;
+    /// [`Error::Invalid`] or [`Error::Unsupported`]. The reply in words goes into `reply`.
+    fn answer(self: &Rc<Self>, request: &Request<'_>, reply: &mut Reply) -> Answer;
+}
+
+/// A service with two interfaces: each session has one of them.
+#[derive(Debug)]
+pub enum Either<A, B> {
+    /// The first.
+    First(Rc<A>),
+    /// The second.
+    Second(Rc<B>),
+}
+
+impl<A: Service, B: Service> Service for Either<A, B> {
+    const BYTES: bool = A::BYTES || B::BYTES;
+
+    fn has(id: u64) -> bool {
+        A::has(id) || B::has(id)
+    }
+
+    fn answer(self: &Rc<Self>, request: &Request<'_>, reply: &mut Reply) -> Answer {
+        match &**self {
+            Either::First(service) => service.answer(request, reply),
+            Either::Second(service) => service.answer(request, reply),
+        }
+    }
+}
+
+/// Asks init for the job of a client, by the client's own port at init.
+pub type JobOf = fn(&RefAt) -> Result<u32, Error>;
+
+/// What is known of a client that opens a session.
+#[derive(Clone, Copy, Debug)]
+pub struct Visitor {
+    /// At which door: 0 for the first, then those of [`Server::add_door`].
+    pub door: u64,
+    /// The id of the interface that it wants, one that the service [has](Service::has).
+    pub interface: u64,
+    /// The number of its job: that of the first process of it. 0 for init, and for all if the server was not told
+    /// how to know clients.
+    pub job: u32,
 }
 
 /// Sends the reply to the request that the server has, with bytes from where they lie.
-pub fn send_bytes(result: Result<&[u8], Error>) -> Answer {
-    let bytes = match result {
-        Ok(bytes) => bytes,
-        Err(error) => return Answer::Now(Reply::new::<()>(Err(error))),
-    };
-    send(&[0], bytes, None);
-    Answer::Sent
+pub fn send_bytes(result: Result<&[u8], Error>, reply: &mut Reply) -> Answer {
+    match result {
+        Ok(bytes) => {
+            send(&[0], bytes, None);
+            Answer::Sent
+        }
+        Err(error) => {
+            reply.set::<()>(Err(error));
+            Answer::Now
+        }
+    }
+}
+
+/// The reply of a method that must not be repeated, with bytes.
+pub fn keep_bytes(result: Result<Vec<u8>, Error>, reply: &mut Reply) -> Answer {
+    let kept = Kept::bytes(result);
+    *reply = kept.reply;
+    Answer::Kept(kept.bytes)
 }
 
 fn send(words: &[u64], bytes: &[u8], reference: Option<RefAt>) {
@@ -160,7 +265,7 @@ impl Wake for Alarm {
         };
         // The server's own thread looks before it waits.
         if first && sys::thread_self() != self.bell.thread {
-            let _ = rt::server::poke(&self.bell.port);
+            let _ = self.bell.port.poke();
         }
     }
 }
@@ -168,15 +273,22 @@ impl Wake for Alarm {
 /// A request that waits.
 struct Waiting {
     number: u64,
-    future: Pin<Box<dyn Future<Output = Reply>>>,
+    future: Pin<Box<dyn Future<Output = Kept>>>,
 }
 
 /// A session.
 struct Slot<S> {
     service: Rc<S>,
+    /// Its interface.
+    interface: u64,
     port: Port,
+    /// The client's own port at init: dead when the client has ended. Names nothing if clients are not known.
+    client: Ref,
+    job: u32,
     /// The last request that must not be repeated, and its reply.
     done: Option<(u64, Reply)>,
+    /// What goes with that reply.
+    bytes: Vec<u8>,
     waiting: Option<Waiting>,
     /// Wakes the request that waits.
     waker: Waker,
@@ -189,6 +301,14 @@ pub struct Server<S, M> {
     bell: Arc<Bell>,
     _bell_port: Port,
     door: Port,
+    more_doors: Vec<Port>,
+    /// Asks init for the job of a client.
+    job_of: Option<JobOf>,
+    /// The reference that came with the last request, if `came`.
+    reference: Ref,
+    came: bool,
+    /// Where looking for sessions whose client has ended goes on.
+    sweep: usize,
     /// By alias, beginning with 1.
     sessions: Vec<Option<Slot<S>>>,
     make: M,
@@ -196,10 +316,26 @@ pub struct Server<S, M> {
     buffer: Vec<u8>,
 }
 
-impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
+/// What a door is, and the port at which the server is woken.
+fn door(alias: u64) -> PortState {
+    PortState {
+        alias,
+        flags: port_flags::CALLS_ONLY,
+    }
+}
+
+/// What the port of a session is: the server hears when its client has let go of it.
+fn session(alias: u64) -> PortState {
+    PortState {
+        alias,
+        flags: port_flags::CALLS_ONLY | port_flags::NOTIFY_UNREFERENCED,
+    }
+}
+
+impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
     /// A server on the calling thread. `make` makes the value of a new session, or refuses.
     pub fn new(make: M) -> Result<Self, Error> {
-        Self::with(make).map_err(rt::error_of)
+        Self::with(make).map_err(base::error_of)
     }
 
     fn with(make: M) -> Result<Self, Code> {
@@ -207,13 +343,7 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
         let portset_ref = portset.reference()?;
         let port = |alias| {
             let port = Port::new()?;
-            port.set_state(
-                &PortState {
-                    alias,
-                    flags: abi::state::port_flags::CALLS_ONLY,
-                },
-                portset_ref.handle(),
-            )?;
+            port.set_state(&self::door(alias), portset_ref.handle())?;
             Ok(port)
         };
         let (door, bell_port) = (port(DOOR)?, port(BELL)?);
@@ -235,6 +365,11 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
             bell,
             _bell_port: bell_port,
             door,
+            more_doors: Vec::new(),
+            job_of: None,
+            reference: Ref::new()?,
+            came: false,
+            sweep: 0,
             sessions: Vec::new(),
             make,
             buffer,
@@ -246,22 +381,43 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
         &self.door
     }
 
+    /// Tells the server how to ask init for the job of the client whose own port at init this is. From then on
+    /// sessions belong to processes.
+    pub fn knows(&mut self, job_of: JobOf) {
+        self.job_of = Some(job_of);
+    }
+
+    /// One more door: its number, and a reference to it.
+    pub fn add_door(&mut self) -> Result<(u64, Ref), Error> {
+        let number = self.more_doors.len() as u64 + 1;
+        let port = Port::new().map_err(base::error_of)?;
+        let reference = port.reference().map_err(base::error_of)?;
+        port.set_state(&door(BELL - number), self.portset_ref.handle())
+            .map_err(base::error_of)?;
+        self.more_doors.push(port);
+        Ok((number, reference))
+    }
+
     /// Serves for ever.
     pub fn run(mut self) -> ! {
-        let mut reply = None;
+        let mut reply = Reply::NONE;
+        let mut replies = false;
         loop {
             self.look_again();
-            let (alias, head, request) = match self.next(reply.take()) {
-                Some(came) => came,
-                None => continue,
+            replies = match self.next(replies.then_some(&reply)) {
+                Some((alias, head, request)) => self.handle(alias, head, &request, &mut reply),
+                None => false,
             };
-            reply = self.handle(alias, head, &request);
+            if self.came {
+                // What came served that request only.
+                let _ = self.reference.clear();
+            }
         }
     }
 
     /// Gives the reply, and waits for a request: alias, first word, request.
     #[inline(always)]
-    fn next(&mut self, reply: Option<Reply>) -> Option<(u64, u64, Request<'static>)> {
+    fn next(&mut self, reply: Option<&Reply>) -> Option<(u64, u64, Request<'static>)> {
         if S::BYTES {
             return self.next_with_bytes(reply);
         }
@@ -270,8 +426,14 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
             None => (Call::ServerWaitReceiveShort, wire::NONE, 0),
         };
         // SAFETY: a register message writes no memory.
-        let came = unsafe { wire::in_registers(call, self.portset.handle(), words, count) };
+        let (came, reference) = unsafe {
+            wire::in_registers_with(call, self.portset.handle(), words, count, *self.reference)
+        };
+        self.came = reference;
         if !came.is(Code::Call) {
+            if came.is(Code::Unreferenced) {
+                self.end(came.alias);
+            }
             return None;
         }
         let request = Request {
@@ -283,7 +445,7 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
         Some((came.alias, came.words[0], request))
     }
 
-    fn next_with_bytes(&mut self, reply: Option<Reply>) -> Option<(u64, u64, Request<'static>)> {
+    fn next_with_bytes(&mut self, reply: Option<&Reply>) -> Option<(u64, u64, Request<'static>)> {
         let mut words = [0; WORDS];
         let room = self.buffer.capacity();
         let more = [Segment {
@@ -294,7 +456,7 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
             Some(_) => Call::ReplyWaitReceive,
             None => Call::ServerWaitReceive,
         };
-        let (from, count) = reply.as_ref().map_or((0, 0), |reply| {
+        let (from, count) = reply.map_or((0, 0), |reply| {
             (reply.words.as_ptr() as u64, reply.count as u64)
         });
         let mut regs = IpcRegs {
@@ -305,10 +467,16 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
             r13: size_of_val(&words) as u64,
             r14: more.as_ptr() as u64,
             r15: 1,
+            rbx: abi::ref_list(self.reference.handle(), 1),
             ..IpcRegs::default()
         };
         // SAFETY: the reply is only read; the places that are received into are the server's alone.
-        if unsafe { sys::ipc(call, &mut regs) } != Code::Call {
+        let code = unsafe { sys::ipc(call, &mut regs) };
+        self.came = regs.rbx & abi::MAX_LIST_REFS == 0;
+        if code != Code::Call {
+            if code == Code::Unreferenced {
+                self.end(regs.value());
+            }
             return None;
         }
         let left = usize::try_from(regs.r13).ok()?;
@@ -329,77 +497,178 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
         Some((regs.rdi, words[0], request))
     }
 
-    /// The reply to a request, unless it goes another way.
+    /// Handles a request: whether the reply is to be given with the next wait.
     #[inline(always)]
-    fn handle(&mut self, alias: u64, head: u64, request: &Request<'_>) -> Option<Reply> {
+    fn handle(
+        &mut self,
+        alias: u64,
+        head: u64,
+        request: &Request<'_>,
+        reply: &mut Reply,
+    ) -> bool {
         let index = alias.wrapping_sub(1) as usize;
         let Some(Some(slot)) = self.sessions.get_mut(index) else {
-            return self.knock(alias, request.method, request.count, request.words[1]);
+            return self.knock(alias, request, reply);
         };
         if request.count == 0 {
-            return Some(Reply::new::<()>(Err(Error::Invalid)));
+            reply.set::<()>(Err(Error::Invalid));
+            return true;
         }
         let number = wire::number(head);
-        if let Some((done, reply)) = slot.done {
-            if done == number {
-                return Some(reply);
-            }
+        if slot.done.as_ref().is_some_and(|(done, _)| *done == number) {
+            return slot.give(reply);
         }
         // Another request than the one that waited: its client has given that one up.
         slot.waiting = None;
-        match slot.service.answer(request) {
-            Answer::Now(reply) => Some(reply),
-            Answer::Once(reply) => {
-                slot.done = Some((number, reply));
-                Some(reply)
+        match slot.service.answer(request, reply) {
+            Answer::Now => true,
+            Answer::Once => {
+                slot.done = Some((number, *reply));
+                slot.bytes.clear();
+                true
             }
-            Answer::Sent => None,
+            Answer::Kept(bytes) => {
+                slot.done = Some((number, *reply));
+                slot.bytes = bytes;
+                slot.give(reply)
+            }
+            Answer::Sent => false,
             Answer::Later(future) => {
                 slot.waiting = Some(Waiting { number, future });
-                self.poll(alias)
+                if slot.poll() {
+                    return slot.give(reply);
+                }
+                // The client's call waits at the port from the server's next wait on.
+                let _ = slot.port.set_state(&session(alias), 0);
+                false
             }
         }
     }
 
-    /// Something came to a port that is no session's.
+    /// Something came to a port that is no session's: whether the reply is to be given with the next wait.
     #[cold]
     #[inline(never)]
-    fn knock(&mut self, alias: u64, method: u16, count: usize, id: u64) -> Option<Reply> {
+    fn knock(&mut self, alias: u64, request: &Request<'_>, reply: &mut Reply) -> bool {
         if alias == BELL {
             // Whoever rang only has to be let go.
-            return Some(Reply {
-                words: wire::NONE,
-                count: 0,
-            });
+            *reply = Reply::NONE;
+            return true;
         }
-        let opened = match (alias, count, method) {
-            (DOOR, 2.., QUERY) if id == S::ID => self.open(),
-            (DOOR, 2.., QUERY) => Err(Error::Unsupported),
+        let words = &request.words;
+        let door = match alias {
+            DOOR => 0,
+            _ => BELL.wrapping_sub(alias),
+        };
+        let answered = match (request.method, request.count) {
+            _ if door > self.more_doors.len() as u64 => Err(Error::Broken),
+            (QUERY, 2..) => self.open(door, words[1], None).map(Some),
+            (KEEP, 1..) if self.came => self.keep().map(|kept| {
+                send(&kept, &[], None);
+                None
+            }),
+            (RESUME, WORDS) => {
+                let (number, count) = (words[2] & NUMBER, (words[2] >> COUNT_SHIFT) as usize);
+                // The image of a program says it, and nobody else gets it.
+                let done = (count > 0 && count <= WORDS - 3).then(|| {
+                    let mut reply = Reply {
+                        count,
+                        ..Reply::NONE
+                    };
+                    for (to, from) in reply.words.iter_mut().zip(&words[3..]) {
+                        to.write(*from);
+                    }
+                    (number, reply)
+                });
+                self.open(door, words[1], done).map(Some)
+            }
             _ => Err(Error::Invalid),
         };
-        match opened {
-            Ok(reference) => {
+        match answered {
+            Ok(None) => false,
+            Ok(Some(reference)) => {
                 send(&[0], &[], Some(*reference));
-                None
+                false
             }
-            Err(error) => Some(Reply::new::<()>(Err(error))),
+            Err(error) => {
+                reply.set::<()>(Err(error));
+                true
+            }
         }
+    }
+
+    /// What is to be kept of the session whose port came.
+    fn keep(&mut self) -> Result<[u64; WORDS], Error> {
+        let one = Ref::new().map_err(base::error_of)?;
+        let found =
+            self.sessions.iter().flatten().find(|slot| {
+                slot.port.reference_into(*one).is_ok() && one.same_as(*self.reference)
+            });
+        let slot = found.ok_or(Error::NotFound)?;
+        let mut kept = [0; WORDS];
+        kept[1] = slot.interface;
+        // Bytes are not kept: such a request is done again.
+        if let Some((number, reply)) = slot.done.filter(|_| slot.bytes.is_empty()) {
+            if reply.count <= WORDS - 3 {
+                kept[2] = number & NUMBER | (reply.count as u64) << COUNT_SHIFT;
+                kept[3..3 + reply.count].copy_from_slice(reply.as_words());
+            }
+        }
+        Ok(kept)
     }
 
     /// Opens a session: a reference to its port, for the client.
-    fn open(&mut self) -> Result<Ref, Error> {
-        let free = self.sessions.iter().position(Option::is_none);
+    fn open(
+        &mut self,
+        door: u64,
+        interface: u64,
+        done: Option<(u64, Reply)>,
+    ) -> Result<Ref, Error> {
+        if !S::has(interface) {
+            return Err(Error::Unsupported);
+        }
+        let client = Ref::new().map_err(base::error_of)?;
+        let mut job = 0;
+        if let Some(job_of) = self.job_of {
+            if !self.came {
+                return Err(Error::Denied);
+            }
+            client.point_to(*self.reference).map_err(base::error_of)?;
+            job = job_of(&client)?;
+            self.end_of_ended(SWEEP);
+            let of_job = |slot: &&Slot<S>| slot.job == job;
+            if job != 0 && self.sessions.iter().flatten().filter(of_job).count() >= MAX_JOB_SESSIONS
+            {
+                self.end_of_ended(MAX_SESSIONS);
+                if self.sessions.iter().flatten().filter(of_job).count() >= MAX_JOB_SESSIONS {
+                    return Err(Error::Limit);
+                }
+            }
+        }
+        let mut free = self.sessions.iter().position(Option::is_none);
+        if free.is_none() && self.sessions.len() >= MAX_SESSIONS {
+            self.end_of_ended(MAX_SESSIONS);
+            free = self.sessions.iter().position(Option::is_none);
+        }
         let index = free.unwrap_or(self.sessions.len());
         if index >= MAX_SESSIONS {
             return Err(Error::NoMemory);
         }
         let alias = index as u64 + 1;
-        let port = Port::new().map_err(rt::error_of)?;
-        let reference = port.reference().map_err(rt::error_of)?;
+        let port = Port::new().map_err(base::error_of)?;
+        let reference = port.reference().map_err(base::error_of)?;
+        let visitor = Visitor {
+            door,
+            interface,
+            job,
+        };
         let slot = Slot {
-            service: Rc::new((self.make)()?),
+            service: Rc::new((self.make)(&visitor)?),
+            interface,
             port,
-            done: None,
+            client,
+            job,
+            done,
+            bytes: Vec::new(),
             waiting: None,
             waker: Waker::from(Arc::new(Alarm {
                 bell: Arc::clone(&self.bell),
@@ -407,14 +676,8 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
             })),
         };
         slot.port
-            .set_state(
-                &PortState {
-                    alias,
-                    flags: abi::state::port_flags::CALLS_ONLY,
-                },
-                self.portset_ref.handle(),
-            )
-            .map_err(rt::error_of)?;
+            .set_state(&session(alias), self.portset_ref.handle())
+            .map_err(base::error_of)?;
         match free {
             Some(index) => self.sessions[index] = Some(slot),
             None => self.sessions.push(Some(slot)),
@@ -422,40 +685,28 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
         Ok(reference)
     }
 
+    /// Ends the sessions of clients that have ended, among the next so many.
+    fn end_of_ended(&mut self, most: usize) {
+        if self.job_of.is_none() {
+            return;
+        }
+        for _ in 0..most.min(self.sessions.len()) {
+            self.sweep = (self.sweep + 1) % self.sessions.len();
+            let slot = &mut self.sessions[self.sweep];
+            if slot
+                .as_ref()
+                .is_some_and(|slot| slot.client.kind() == RefKind::Null)
+            {
+                *slot = None;
+            }
+        }
+    }
+
     /// Ends a session: whatever it held goes. A request of it that waits is given up, and its client
     /// finds the session gone.
     pub fn end(&mut self, alias: u64) {
         if let Some(slot) = self.sessions.get_mut(alias.wrapping_sub(1) as usize) {
             *slot = None;
-        }
-    }
-
-    /// Goes on with the request of a session that waits, when it is to be looked at for the first
-    /// time and whenever it was woken: the reply, if it is ready.
-    fn poll(&mut self, alias: u64) -> Option<Reply> {
-        let slot = self
-            .sessions
-            .get_mut(alias.wrapping_sub(1) as usize)?
-            .as_mut()?;
-        let waiting = slot.waiting.as_mut()?;
-        let mut context = Context::from_waker(&slot.waker);
-        match waiting.future.as_mut().poll(&mut context) {
-            Poll::Ready(reply) => {
-                slot.done = Some((waiting.number, reply));
-                slot.waiting = None;
-                Some(reply)
-            }
-            Poll::Pending => {
-                // The client's call waits at the port from the server's next wait on.
-                let _ = slot.port.set_state(
-                    &PortState {
-                        alias,
-                        flags: abi::state::port_flags::CALLS_ONLY,
-                    },
-                    0,
-                );
-                None
-            }
         }
     }
 
@@ -470,13 +721,11 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
                 core::mem::take(&mut *woken)
             };
             for alias in woken {
-                if self.poll(alias).is_some() {
-                    if let Some(Some(slot)) = self.sessions.get(alias.wrapping_sub(1) as usize) {
-                        let state = PortState {
-                            alias,
-                            flags: abi::state::port_flags::CALLS_ONLY,
-                        };
-                        let _ = slot.port.set_state(&state, self.portset_ref.handle());
+                if let Some(Some(slot)) = self.sessions.get_mut(alias.wrapping_sub(1) as usize) {
+                    if slot.waiting.is_some() && slot.poll() {
+                        let _ = slot
+                            .port
+                            .set_state(&session(alias), self.portset_ref.handle());
                     }
                 }
             }
@@ -484,29 +733,75 @@ impl<S: Service, M: FnMut() -> Result<S, Error>> Server<S, M> {
     }
 }
 
+impl<S> Slot<S> {
+    /// Goes on with the request that waits, when it is to be looked at for the first time and whenever it
+    /// was woken: whether its reply is there.
+    fn poll(&mut self) -> bool {
+        let Some(waiting) = &mut self.waiting else {
+            return false;
+        };
+        let mut context = Context::from_waker(&self.waker);
+        let Poll::Ready(kept) = waiting.future.as_mut().poll(&mut context) else {
+            return false;
+        };
+        self.done = Some((waiting.number, kept.reply));
+        self.bytes = kept.bytes;
+        self.waiting = None;
+        true
+    }
+
+    /// Gives the last reply that is kept: whether with the next wait.
+    fn give(&self, to: &mut Reply) -> bool {
+        let Some((_, reply)) = &self.done else {
+            return false;
+        };
+        if self.bytes.is_empty() {
+            *to = *reply;
+            return true;
+        }
+        send(reply.as_words(), &self.bytes, None);
+        false
+    }
+}
+
 /// Something that requests of one server wait for: what they wait for has to be asked for again
 /// after each [`Event::happened`].
 #[derive(Default)]
 pub struct Event {
-    wakers: RefCell<Vec<Waker>>,
+    /// By the session that they wake.
+    wakers: Mutex<BTreeMap<usize, Waker>>,
 }
 
 impl Event {
-    /// Wakes all that wait.
+    /// No event yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Event {
+            wakers: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    /// Wakes all that wait. Another thread than the server's must not hold anything meanwhile that
+    /// the server may wait for.
     pub fn happened(&self) {
-        for waker in self.wakers.take() {
+        let wakers = core::mem::take(&mut *self.wakers.lock());
+        for waker in wakers.into_values() {
             waker.wake();
         }
     }
 
     /// Waits until `ready` has something; it is asked at once and after each event.
     pub async fn until<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
-        core::future::poll_fn(|context| match ready() {
-            Some(value) => Poll::Ready(value),
-            None => {
-                self.wakers.borrow_mut().push(context.waker().clone());
-                Poll::Pending
+        core::future::poll_fn(|context| {
+            if let Some(value) = ready() {
+                return Poll::Ready(value);
             }
+            let waker = context.waker();
+            self.wakers
+                .lock()
+                .insert(waker.data() as usize, waker.clone());
+            // What happened in another thread since the question.
+            ready().map_or(Poll::Pending, Poll::Ready)
         })
         .await
     }

@@ -5,6 +5,7 @@
 //! others are the result. Both travel in registers if no bytes go with them; bytes follow the
 //! words in memory.
 use abi::{Call, Code};
+use base::obj::RefAt;
 use core::arch::asm;
 use core::mem::MaybeUninit;
 use proto::Error;
@@ -18,8 +19,15 @@ pub type Words = [MaybeUninit<u64>; WORDS];
 /// A message without a value.
 pub const NONE: Words = [MaybeUninit::uninit(); WORDS];
 
-/// The method that asks whether a session or a door has an interface, by id; at a door it opens a session.
+/// The method that asks whether a session or a door has an interface, by id; at a door it opens a session for
+/// the client whose own port at init comes with it.
 pub const QUERY: u16 = 0;
+/// At a door: what is to be kept of the session whose port comes with it ([`crate::client::Kept`]).
+pub const KEEP: u16 = 1;
+/// At a door: opens a session that goes on where another one was kept.
+pub const RESUME: u16 = 2;
+/// Words in which a session is kept.
+pub const KEPT_WORDS: usize = 7;
 
 /// The first word of a request.
 #[must_use]
@@ -90,6 +98,34 @@ impl Plain for bool {
     fn from_word(word: u64) -> Option<Self> {
         (word < 2).then_some(word == 1)
     }
+}
+
+/// Declares an enumeration whose values travel as numbers.
+#[macro_export]
+macro_rules! plain {
+    ($(#[$meta:meta])* $vis:vis enum $name:ident {
+        $($(#[$doc:meta])* $value:ident = $number:literal,)*
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        $vis enum $name {
+            $($(#[$doc])* $value = $number,)*
+        }
+
+        impl $crate::wire::Plain for $name {
+            #[inline(always)]
+            fn to_word(self) -> u64 {
+                self as u64
+            }
+            #[inline(always)]
+            fn from_word(word: u64) -> Option<Self> {
+                match word {
+                    $($number => Some($name::$value),)*
+                    _ => None,
+                }
+            }
+        }
+    };
 }
 
 /// What a method returns in words.
@@ -171,23 +207,18 @@ impl Came {
     }
 }
 
-/// Makes a call of the kernel whose messages travel in registers: `count` words are sent.
-///
-/// # Safety
-/// The call is one of register messages, which writes no memory, and `at` what it takes.
-#[inline(always)]
-#[must_use]
-pub unsafe fn in_registers(call: Call, at: u64, words: Words, count: usize) -> Came {
-    let mut word = call as u64 | (count as u64) << 11;
-    let mut alias = at;
-    let mut came = [0; WORDS];
-    // SAFETY: the registers are those of register messages; no reference is sent or received. The
-    // stack is as it was, and the register that the compiler keeps for itself too.
-    unsafe {
+macro_rules! in_registers {
+    ($call:expr, $at:expr, $words:expr, $count:expr, $before:literal, $after:literal, $list:expr) => {{
+        let words: Words = $words;
+        let mut word = $call as u64 | ($count as u64) << 11;
+        let mut alias: u64 = $at;
+        let mut list: u64 = $list;
+        let mut came = [0; WORDS];
         asm!(
             "push rbx",
-            "xor ebx, ebx",
-            rt::gate!(),
+            $before,
+            base::gate!(),
+            $after,
             "pop rbx",
             inlateout("rax") word,
             inlateout("rdi") alias,
@@ -200,13 +231,42 @@ pub unsafe fn in_registers(call: Call, at: u64, words: Words, count: usize) -> C
             inlateout("r13") words[6] => came[6],
             inlateout("r14") words[7] => came[7],
             inlateout("r15") 0u64 => _,
-            lateout("rcx") _,
+            inlateout("rcx") list,
             lateout("r11") _,
         );
-    }
-    Came {
-        word,
-        alias,
-        words: came,
-    }
+        (Came { word, alias, words: came }, list)
+    }};
+}
+
+/// Makes a call of the kernel whose messages travel in registers: `count` words are sent.
+///
+/// # Safety
+/// The call is one of register messages, which writes no memory, and `at` what it takes.
+#[inline(always)]
+#[must_use]
+pub unsafe fn in_registers(call: Call, at: u64, words: Words, count: usize) -> Came {
+    // SAFETY: the registers are those of register messages; no reference is sent or received. The
+    // stack is as it was, and the register that the compiler keeps for itself too.
+    let (came, _) = unsafe { in_registers!(call, at, words, count, "xor ebx, ebx", "", 0) };
+    came
+}
+
+/// As [`in_registers`], with room for one reference; also whether one came.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+#[must_use]
+pub unsafe fn in_registers_with(
+    call: Call,
+    at: u64,
+    words: Words,
+    count: usize,
+    room: RefAt,
+) -> (Came, bool) {
+    let list = abi::ref_list(room.handle(), 1);
+    // SAFETY: as in `in_registers`, but for the reference.
+    let (came, left) =
+        unsafe { in_registers!(call, at, words, count, "mov rbx, rcx", "mov rcx, rbx", list) };
+    (came, left & abi::MAX_LIST_REFS == 0)
 }

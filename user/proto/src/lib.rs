@@ -22,7 +22,6 @@
 extern crate alloc;
 
 pub mod checkpoint;
-pub mod console;
 pub mod fs;
 pub mod layout;
 pub mod memory;
@@ -79,7 +78,7 @@ pub enum Error {
 
 impl Error {
     /// All, in the order of their numbers.
-    pub const ALL: [Error; 15] = [
+    pub const ALL: [Error; 16] = [
         Error::NotFound,
         Error::Exists,
         Error::NotDirectory,
@@ -95,6 +94,7 @@ impl Error {
         Error::Ended,
         Error::Unsupported,
         Error::Broken,
+        Error::Limit,
     ];
 
     /// The Linux error number (positive).

@@ -26,12 +26,16 @@ pub enum Request {
         name: String,
     },
     /// Makes the port in the first reference known by that name, unless it is taken or reserved. The
-    /// name is free again when the process ends. A manager of processes passes its supervisor
-    /// port in a second reference.
+    /// name is free again when the process ends. A server that has a port by which it is controlled (the supervisor
+    /// port of a manager of processes, the control of the console) passes it in a second reference.
     Register {
         /// The name.
         name: String,
     },
+    /// For a server: whose the first reference is, a port that a client of it has presented as its own port at
+    /// init. Reply: `Job`, the number of the first process of the client's job; 0 for servers, the shell and init.
+    /// Errors: `Denied` if it is no such port.
+    Job,
     /// The process ends with this status. There is no reply.
     Exit(u8),
 }
@@ -41,4 +45,6 @@ pub enum Request {
 pub enum Reply {
     /// Done.
     Done,
+    /// A job.
+    Job(crate::process::Pid),
 }

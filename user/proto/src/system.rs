@@ -17,9 +17,10 @@ pub enum Request {
     },
     /// Writes the bulk as one line to the control channel, over which tests report.
     Report,
-    /// The supervisor port of a manager of processes. Reply: one reference.
+    /// The port by which a server is controlled: the supervisor port of a manager of processes, the console's
+    /// control. Reply: one reference.
     Supervisor {
-        /// `native` or `linux`.
+        /// `native`, `linux` or `console`.
         manager: String,
     },
     /// Makes the port in the first reference known by that name, even if it is reserved, instead of

@@ -1,159 +1,107 @@
-//! Client of the console server.
+//! Client of the console.
+//!
+//! A program has one session for what it writes and one for what it reads, since a session has one request at a time
+//! and reading waits.
 use crate::obj::{Ref, RefAt};
-use crate::rpc::{self, Io};
-use crate::sync::Lazy;
-pub use proto::console::{Event, Mode};
-use proto::console::{Reply, Request};
+use crate::sync::{Lazy, Mutex};
+use proto::layout::START_NAMES;
 use proto::{Error, MAX_BULK};
+use services::console::{ConsoleClient, ConsoleControlClient};
+pub use services::console::{Event, Job, Mode, LINUX};
 
-static PORT: Lazy<Ref> = Lazy::new();
+static DOOR: Lazy<(Ref, RefAt)> = Lazy::new();
+static WRITING: Mutex<Option<ConsoleClient>> = Mutex::new(None);
+static READING: Mutex<Option<ConsoleClient>> = Mutex::new(None);
 
 /// How long to wait for the console to be there, in nanoseconds.
 const PATIENCE: u64 = 5_000_000_000;
 
-/// How long to wait at most before asking again, should an interrupt have gone to someone else in
-/// this program.
-const AGAIN: u64 = 20_000_000;
-
-/// Tells the console's port to a program that has no name service (it is the name service).
-pub fn set_port(port: Ref) {
-    PORT.set(port);
+/// Tells the console's door to a program that has no name service (it is the name service), and the port that
+/// it presents as its own.
+pub fn set_door(door: Ref, own: RefAt) {
+    DOOR.set((door, own));
 }
 
-/// The console's port.
-pub fn port() -> Result<&'static Ref, Error> {
-    PORT.get(|| crate::names::wait_for("console", crate::time::now() + PATIENCE))
-}
-
-fn done(request: Request) -> Result<(), Error> {
-    match rpc::ask(port()?, &request)? {
-        Reply::Done => Ok(()),
-        _ => Err(Error::Broken),
+/// Asks in a session, which is opened if there is none, or if its port is dead: the program was restored where
+/// there was no console.
+fn ask<T>(
+    session: &Mutex<Option<ConsoleClient>>,
+    mut request: impl FnMut(&mut ConsoleClient) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let mut session = session.lock();
+    if let Some(known) = session.as_mut() {
+        match request(known) {
+            Err(Error::Broken) if known.session().is_gone() => *session = None,
+            result => return result,
+        }
     }
+    let (door, own) = DOOR.get(|| {
+        let door = crate::names::wait_for("console", crate::time::now() + PATIENCE)?;
+        Ok((door, RefAt(START_NAMES)))
+    })?;
+    request(session.insert(ConsoleClient::open_as(door, *own)?))
 }
 
 /// Writes what the console takes at once, perhaps nothing.
 pub fn write(from: &[u8]) -> Result<usize, Error> {
     let from = &from[..from.len().min(MAX_BULK)];
-    let mut io = Io {
-        bulk: from,
-        ..Io::default()
-    };
-    match rpc::call(port()?, &Request::Write, &mut io)? {
-        Reply::Written(length) if length as usize <= from.len() => Ok(length as usize),
-        _ => Err(Error::Broken),
-    }
+    let length = ask(&WRITING, |console| console.write(from))? as usize;
+    (length <= from.len())
+        .then_some(length)
+        .ok_or(Error::Broken)
 }
 
 /// Writes everything, waiting when the console is busy.
 pub fn write_all(from: &[u8]) -> Result<(), Error> {
     let mut rest = from;
-    let mut watching = false;
     while !rest.is_empty() {
-        let length = write(rest)?;
-        rest = &rest[length..];
-        if length == 0 {
-            wait(&mut watching)?;
+        match write(rest)? {
+            0 => ask(&WRITING, ConsoleClient::room)?,
+            length => rest = &rest[length..],
         }
     }
     Ok(())
 }
 
-/// Reads at most `to.len()` bytes, or [`Error::WouldBlock`]; 0 at the end of input.
+/// Waits until the program is in the foreground and input is there, and reads at most `to.len()` bytes of a line; 0
+/// at the end of input.
 pub fn read(to: &mut [u8]) -> Result<usize, Error> {
     let length = to.len().min(MAX_BULK);
-    let mut io = Io {
-        bulk_in: &mut to[..length],
-        ..Io::default()
-    };
-    match rpc::call(
-        port()?,
-        &Request::Read {
-            length: length as u32,
-        },
-        &mut io,
-    )? {
-        Reply::Done => Ok(io.bulk_len),
-        _ => Err(Error::Broken),
-    }
-}
-
-/// Reads at most `to.len()` bytes as they arrived in raw mode, or [`Error::WouldBlock`].
-pub fn read_raw(to: &mut [u8]) -> Result<usize, Error> {
-    let length = to.len().min(MAX_BULK);
-    let mut io = Io {
-        bulk_in: &mut to[..length],
-        ..Io::default()
-    };
-    match rpc::call(
-        port()?,
-        &Request::ReadRaw {
-            length: length as u32,
-        },
-        &mut io,
-    )? {
-        Reply::Done => Ok(io.bulk_len),
-        _ => Err(Error::Broken),
-    }
-}
-
-/// As [`read`], but waits for input. Interrupts of the calling thread are consumed.
-pub fn read_waiting(to: &mut [u8]) -> Result<usize, Error> {
-    let mut watching = false;
-    loop {
-        match read(to) {
-            Err(Error::WouldBlock) => wait(&mut watching)?,
-            result => return result,
-        }
-    }
-}
-
-/// Waits for the console to announce something; the first time only registers the thread, so that
-/// what happens between the question and the wait is not missed.
-fn wait(watching: &mut bool) -> Result<(), Error> {
-    if *watching {
-        crate::sys::thread_wait_interrupt_until(crate::time::now() + AGAIN);
-    } else {
-        watch(&*crate::thread::current().map_err(crate::error_of)?)?;
-        *watching = true;
-    }
-    Ok(())
-}
-
-/// From now on the thread is interrupted whenever input or an event arrives, or output has room
-/// again.
-pub fn watch(thread: &RefAt) -> Result<(), Error> {
-    let mut io = Io {
-        refs: &[thread],
-        ..Io::default()
-    };
-    match rpc::call(port()?, &Request::Watch, &mut io)? {
-        Reply::Done => Ok(()),
-        _ => Err(Error::Broken),
-    }
-}
-
-/// Sets how input is treated.
-pub fn set_mode(mode: Mode) -> Result<(), Error> {
-    done(Request::SetMode(mode))
-}
-
-/// The oldest event, if there is one.
-pub fn take_event() -> Result<Option<Event>, Error> {
-    match rpc::ask(port()?, &Request::TakeEvent)? {
-        Reply::Event(event) => Ok(event),
-        _ => Err(Error::Broken),
-    }
+    ask(&READING, |console| console.read(&mut to[..length]))
 }
 
 /// Waits until all output has left the machine, at most until the deadline.
 pub fn drain(deadline: u64) -> Result<(), Error> {
     loop {
-        match done(Request::Drained) {
-            Err(Error::WouldBlock) if crate::time::now() < deadline => {
-                crate::time::sleep(1_000_000);
-            }
-            result => return result,
+        match ask(&WRITING, ConsoleClient::drained)? {
+            true => return Ok(()),
+            false if crate::time::now() < deadline => crate::time::sleep(1_000_000),
+            false => return Err(Error::WouldBlock),
         }
     }
+}
+
+/// A session of control, at the door that init gave.
+pub fn control(door: &RefAt) -> Result<ConsoleControlClient, Error> {
+    ConsoleControlClient::open(door)
+}
+
+/// Calls `tell` whenever the console has news, from a thread of its own, until that refuses.
+pub fn watch(
+    door: &RefAt,
+    tell: impl Fn() -> Result<(), crate::Code> + Send + 'static,
+) -> Result<(), Error> {
+    let mut control = control(door)?;
+    let watch = move || {
+        let mut seen = 0;
+        while let Ok(news) = control.news(seen) {
+            seen = news;
+            if tell().is_err() {
+                return;
+            }
+        }
+    };
+    crate::thread::spawn(watch)
+        .map(|_| ())
+        .map_err(crate::error_of)
 }

@@ -76,7 +76,7 @@ impl Stream {
 
     fn read(&mut self, to: &mut [u8]) -> Result<usize, Error> {
         match self.target() {
-            Stdio::Console => crate::console::read_waiting(to),
+            Stdio::Console => crate::console::read(to),
             Stdio::Null => Ok(0),
             Stdio::File { path, .. } => {
                 let ino = self.find(path, false)?;

@@ -4,7 +4,7 @@
 //! with `fn main() -> u8`. It then has a heap, its start information ([`start()`]), the console or
 //! files as standard streams ([`println!`]), and:
 //!
-//! * [`sys`]: one function per kernel call, through the one [`mod@gate`];
+//! * [`sys`]: one function per kernel call, through the one [`mod@gate`] (these and the next are the crate `base`);
 //! * [`obj`]: kernel objects as owned types, [`obj::Ref`] above all;
 //! * [`rpc`] and [`server`]: the two sides of a service (see the crate `proto` for the messages);
 //! * [`names`], [`memory`], [`fs`], [`console`], [`process`]: thin clients of the services;
@@ -18,46 +18,27 @@ extern crate alloc;
 
 pub mod console;
 pub mod fs;
-pub mod gate;
 pub mod heap;
 pub mod io;
 pub mod large;
 pub mod mem;
 pub mod memory;
 pub mod names;
-pub mod obj;
 pub mod panic;
 pub mod process;
 pub mod rpc;
 pub mod server;
-pub mod slots;
 pub mod start;
-pub mod sync;
-pub mod sys;
 pub mod system;
 pub mod thread;
-pub mod time;
 pub mod window;
 
 pub use abi;
 pub use abi::{access, Code};
+pub use base::{error_of, gate, obj, slots, sync, sys, time};
 pub use proto;
 pub use proto::Error;
 pub use start::start;
-
-/// The error that stands for a result code which the caller cannot do better about.
-#[must_use]
-pub const fn error_of(code: Code) -> Error {
-    match code {
-        Code::NoMemory => Error::NoMemory,
-        Code::InUse => Error::Exists,
-        Code::Denied => Error::Denied,
-        Code::Invalid | Code::TooLarge | Code::Truncated => Error::Invalid,
-        Code::NotFound => Error::NotFound,
-        Code::WouldBlock | Code::TimedOut => Error::WouldBlock,
-        _ => Error::Broken,
-    }
-}
 
 /// Makes the program's start code, panic handler and allocator; `$main` is a `fn() -> u8` whose
 /// result is the exit status.

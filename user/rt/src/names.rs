@@ -45,11 +45,21 @@ pub fn register(name: &str, port: &Port) -> Result<(), Error> {
     offer(name, &[&reference])
 }
 
-/// As [`register`], for a manager of processes: its supervisor port goes to init.
-pub fn register_manager(name: &str, port: &Port, supervisor: &Port) -> Result<(), Error> {
-    let port = port.reference().map_err(crate::error_of)?;
-    let supervisor = supervisor.reference().map_err(crate::error_of)?;
-    offer(name, &[&port, &supervisor])
+/// As [`register`], for a server that has a port by which it is controlled: that goes to init.
+pub fn register_with(name: &str, port: &RefAt, control: &RefAt) -> Result<(), Error> {
+    offer(name, &[port, control])
+}
+
+/// For a server: the job of the client whose own port at init this is ([`Request::Job`]).
+pub fn job_of(client: &RefAt) -> Result<proto::process::Pid, Error> {
+    let mut io = Io {
+        refs: &[client],
+        ..Io::default()
+    };
+    match rpc::call(&NAMES, &Request::Job, &mut io)? {
+        Reply::Job(job) => Ok(job),
+        Reply::Done => Err(Error::Broken),
+    }
 }
 
 fn offer(name: &str, refs: &[&RefAt]) -> Result<(), Error> {

@@ -362,11 +362,3 @@ fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
     }
     words
 }
-
-/// Makes a server's event loop turn, from another thread: an [`Event::Poke`] at the
-/// port that `port` names.
-pub fn poke(port: &RefAt) -> Result<(), Code> {
-    let mut regs = IpcRegs::to(port.0);
-    // SAFETY: an empty register message writes no memory.
-    crate::obj::done(unsafe { sys::ipc(Call::CallShort, &mut regs) })
-}

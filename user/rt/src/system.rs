@@ -29,17 +29,22 @@ pub fn report(line: &str) -> Result<(), Error> {
 
 /// All processes of a manager.
 pub fn supervisor(manager: &str) -> Result<Supervisor, Error> {
+    control(manager).map(Supervisor::at)
+}
+
+/// The port by which a server is controlled.
+pub fn control(server: &str) -> Result<Ref, Error> {
     let supervisor = Ref::new().map_err(crate::error_of)?;
     let mut io = Io {
         refs_in: &[&supervisor],
         ..Io::default()
     };
     let request = Request::Supervisor {
-        manager: manager.to_string(),
+        manager: server.to_string(),
     };
     rpc::call::<_, Reply>(&port()?, &request, &mut io)?;
     match io.refs_len {
-        1 => Ok(Supervisor::at(supervisor)),
+        1 => Ok(supervisor),
         _ => Err(Error::Broken),
     }
 }

@@ -39,6 +39,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "hal/README.md",
             "abi/README.md",
             "boot/README.md",
+            "user/base/README.md",
             "user/rt/README.md",
             "user/proto/README.md",
             "user/process/README.md",
@@ -49,6 +50,7 @@ const PARTS: &[(&str, &[&str])] = &[
         &[
             "docs/services.md",
             "user/interface/README.md",
+            "user/services/README.md",
             "servers/README.md",
             "servers",
         ],
@@ -84,7 +86,14 @@ const PARTS: &[(&str, &[&str])] = &[
 
 /// Rooms whose rustdoc is in the book: those that build on the host, and those that do not.
 const ON_HOST: &[&str] = &["abi", "hal", "kernel", "spec"];
-const IN_GUEST: &[&str] = &["user/rt", "user/interface", "user/proto", "user/process"];
+const IN_GUEST: &[&str] = &[
+    "user/base",
+    "user/interface",
+    "user/services",
+    "user/rt",
+    "user/proto",
+    "user/process",
+];
 
 const STYLE: &str = "\
 body{margin:0;font:16px/1.5 system-ui,sans-serif;color:#222;background:#fff;display:flex}\

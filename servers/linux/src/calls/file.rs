@@ -2,7 +2,6 @@
 
 use alloc::vec::Vec;
 
-use proto::console::Mode;
 use proto::fs::{Reply, Request};
 
 use crate::emulate::{Caller, Result, Stop, Wake};
@@ -568,11 +567,7 @@ pub fn ioctl(c: &mut Caller, fd: u32, request: u32, argument: u64) -> Result {
         0x5402..=0x5404 => {
             let termios = c.read(argument, TERMIOS)?;
             c.p.termios = Some(termios);
-            c.h.console_mode(if c.p.reads_raw() {
-                Mode::Raw
-            } else {
-                Mode::Cooked
-            });
+            c.h.console_mode(c.p.reads_raw());
         }
         // TIOCGPGRP, TIOCGSID
         0x540f | 0x5429 => c.write(argument, &c.p.group.to_le_bytes())?,

@@ -352,7 +352,7 @@ impl Host for World {
         !self.console_in.is_empty() || self.console_ends
     }
 
-    fn console_mode(&mut self, _mode: proto::console::Mode) {}
+    fn console_mode(&mut self, _raw: bool) {}
 
     fn now(&mut self) -> u64 {
         self.now += 1000;

@@ -10,6 +10,8 @@ use abi::access::{OBJECTS, READ, WRITE};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::mem::MaybeUninit;
+use interface::wire::WORDS;
 use proto::layout::{CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD};
 use proto::process::{Control, Reply, Supervise};
 use proto::{system, Error};
@@ -18,6 +20,7 @@ use rt::process::{Client, Process, Start, Status, Stdio};
 use rt::rpc::{self, Io};
 use rt::window::Window;
 use rt::{println, time};
+use services::console::{ConsoleClient, ConsoleControlClient};
 
 rt::entry!(main);
 
@@ -34,10 +37,13 @@ const fn way(name: &'static str, run: fn() -> Done) -> Way {
 }
 
 /// What there is to try.
-const WAYS: [Way; 14] = [
+const WAYS: [Way; 17] = [
     way("control", control),
     way("bomb", bomb),
     way("checkpointer", checkpointer),
+    way("console-power", console_power),
+    way("console-read", console_read),
+    way("console-sessions", console_sessions),
     way("hollow", hollow),
     way("names", names),
     way("part", part),
@@ -92,6 +98,73 @@ fn end(process: &Process) -> Result<Status, Error> {
 
 fn code(code: rt::Code) -> Error {
     rt::error_of(code)
+}
+
+/// The console's door gives no control, nor a session to who says that it is somebody else, nor anything of
+/// another's session.
+fn console_power() -> Done {
+    let door = rt::names::lookup("console")?;
+    let control = ConsoleControlClient::open(&door);
+    println!("console: control at its door: {}", said(control));
+    println!(
+        "console: control from init: {}",
+        said(rt::system::control("console"))
+    );
+    let mut session = ConsoleClient::open(&door)?;
+    let asked = session.query_interface(ConsoleControlClient::ID);
+    println!(
+        "console: control of a session: {}",
+        if asked? { "DONE" } else { "none" }
+    );
+    // Methods of control, by numbers that a session does not have.
+    let done = (5..=8)
+        .map(|method| {
+            session
+                .session()
+                .ask::<u64>(method, [MaybeUninit::new(0); WORDS], 2)
+        })
+        .filter(Result::is_ok)
+        .count();
+    println!("console: methods of control that a session has: {done}");
+    let own = Port::new().map_err(code)?.reference().map_err(code)?;
+    for (who, port) in [("a port of its own", *own), ("the door", *door)] {
+        let opened = ConsoleClient::open_as(&door, port);
+        println!("console: a session for {who}: {}", said(opened));
+        let kept = interface::client::keep(&door, &port);
+        println!("console: what is kept of {who}: {}", said(kept));
+    }
+    Ok(())
+}
+
+/// Opens sessions until there are no more.
+fn console_sessions() -> Done {
+    let door = rt::names::lookup("console")?;
+    let mut sessions = Vec::new();
+    println!("sessions: one to write");
+    let error = loop {
+        match ConsoleClient::open(&door) {
+            Ok(session) => sessions.push(session),
+            Err(error) => break error,
+        }
+    };
+    println!("sessions: {} more, then: {}", sessions.len(), error.text());
+    Ok(())
+}
+
+/// Reads what is typed for others, with as many requests at once as it has threads, for ever.
+fn console_read() -> Done {
+    for _ in 0..4 {
+        rt::thread::spawn(|| {
+            let read = || {
+                let mut into = [0; 100];
+                ConsoleClient::open(&*rt::names::lookup("console")?)?.read(&mut into)
+            };
+            println!("console: read: {}", said(read()));
+        })
+        .map_err(code)?;
+    }
+    println!("console: it reads");
+    wait()
 }
 
 /// For ever, without doing anything.

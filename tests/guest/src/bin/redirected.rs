@@ -50,7 +50,7 @@ fn calls_go_well(mailbox: &Mailbox, calls: &mut u64) -> bool {
         && check(sys::mutex_unlock(mutex) == Code::Ok)
         // One that waits, and one that moves a message through all registers.
         && check(sys::thread_sleep_until(first + 100_000) == Code::Ok)
-        && check(rt::server::poke(&RefAt(mailbox.port)) == Ok(()))
+        && check(RefAt(mailbox.port).poke() == Ok(()))
         && check(sys::mutex_destroy(mutex, 0) == Code::Ok)
         && check(sys::clock_get() >= first + 100_000)
 }

@@ -112,7 +112,7 @@ fn start(serve: impl FnOnce(&mut dyn FnMut(Ref)) + Send + 'static) -> Result<Ref
 fn counter() -> Result<Ref, Failure> {
     start(|tell| {
         let shared = Rc::new(Sum::default());
-        let make = move || {
+        let make = move |_: &interface::server::Visitor| {
             Ok(CounterStub(Adder {
                 shared: Rc::clone(&shared),
                 times: Cell::new(0),
@@ -129,7 +129,7 @@ fn counter() -> Result<Ref, Failure> {
 
 fn notes() -> Result<Ref, Failure> {
     start(|tell| {
-        if let Ok(server) = Server::new(|| Ok(NotesStub(Page::default()))) {
+        if let Ok(server) = Server::new(|_| Ok(NotesStub(Page::default()))) {
             if let Ok(door) = server.door().reference() {
                 tell(door);
             }

@@ -33,6 +33,8 @@ struct Method<'a> {
     bytes: Option<(&'a Ident, &'a Type, bool)>,
     /// `T`.
     returns: &'a Type,
+    /// `-> Result<T, Error>`.
+    output: &'a ReturnType,
     /// `T` is `Bytes`.
     returns_bytes: bool,
     once: bool,
@@ -79,8 +81,19 @@ fn generate(item: &ItemTrait) -> Result<Tokens> {
             ///
             /// # Errors
             /// Those of [`interface::Session::open`](::interface::Session::open).
-            pub fn open(door: &::interface::rt::obj::RefAt) -> ::core::result::Result<Self, ::interface::Error> {
+            pub fn open(door: &::interface::base::obj::RefAt) -> ::core::result::Result<Self, ::interface::Error> {
                 ::interface::Session::open(door, Self::ID).map(Self)
+            }
+
+            /// As `open`, for the client whose own port at init is `who`.
+            ///
+            /// # Errors
+            /// Those of [`interface::Session::open_as`](::interface::Session::open_as).
+            pub fn open_as(
+                door: &::interface::base::obj::RefAt,
+                who: ::interface::base::obj::RefAt,
+            ) -> ::core::result::Result<Self, ::interface::Error> {
+                ::interface::Session::open_as(door, Self::ID, who).map(Self)
             }
 
             /// Goes on with a session that was kept elsewhere.
@@ -111,23 +124,32 @@ fn generate(item: &ItemTrait) -> Result<Tokens> {
         #vis struct #stub<S>(pub S);
 
         impl<S: #name> ::interface::Service for #stub<S> {
-            const ID: u64 = #id;
             const BYTES: bool = #takes_bytes;
+
+            fn has(id: u64) -> bool {
+                id == #id
+            }
 
             #[inline(always)]
             fn answer(
                 self: &::interface::alloc::rc::Rc<Self>,
                 request: &::interface::server::Request<'_>,
+                reply: &mut ::interface::server::Reply,
             ) -> ::interface::Answer {
-                use ::interface::server::Reply;
+                #[allow(unused_imports)]
+                use ::interface::server::Kept;
                 use ::interface::wire::Plain;
                 use ::interface::{Answer, Error};
                 match request.method {
                     ::interface::wire::QUERY if request.count > 1 && request.words[1] == #id => {
-                        Answer::Now(Reply::new(Ok(())))
+                        reply.set(Ok(()));
+                        Answer::Now
                     }
                     #(#arms)*
-                    _ => Answer::Now(Reply::new::<()>(Err(Error::Unsupported))),
+                    _ => {
+                        reply.set::<()>(Err(Error::Unsupported));
+                        Answer::Now
+                    }
                 }
             }
         }
@@ -196,16 +218,16 @@ impl<'a> Method<'a> {
         let returns = returned(&sig.output)
             .ok_or_else(|| Error::new(sig.span(), "a method returns Result<T, Error>"))?;
         let returns_bytes = returns.to_token_stream().to_string() == "Bytes";
-        if words.len() > 7 || waits && (bytes.is_some() || returns_bytes) {
+        if words.len() > 7 || waits && bytes.is_some() {
             return Err(Error::new(
                 sig.span(),
-                "at most seven words, and no bytes if it is async",
+                "at most seven words, and no argument in bytes if it is async",
             ));
         }
-        if !once.is_empty() && (returns_bytes || waits) {
+        if !once.is_empty() && waits {
             return Err(Error::new(
                 sig.span(),
-                "#[once] is for methods that return words; async ones are done once anyway",
+                "an async method is done once anyway",
             ));
         }
         Ok(Method {
@@ -214,6 +236,7 @@ impl<'a> Method<'a> {
             words,
             bytes,
             returns,
+            output: &sig.output,
             returns_bytes,
             once: !once.is_empty(),
             waits,
@@ -229,12 +252,17 @@ impl<'a> Method<'a> {
 
     /// The method of the trait that a server implements.
     fn declared(&self) -> Tokens {
-        let (docs, name, returns, arguments) =
-            (&self.docs, self.name, self.returns, self.arguments());
+        let (docs, name, arguments) = (&self.docs, self.name, self.arguments());
+        let room = self.returns_bytes.then(|| quote!(room: usize));
+        let output = self.output;
         if self.waits {
+            let returns = self
+                .returns_bytes
+                .then(|| quote!(::interface::alloc::vec::Vec<u8>));
+            let returns = returns.unwrap_or_else(|| self.returns.to_token_stream());
             quote! {
                 #(#docs)*
-                fn #name(&self, #(#arguments),*)
+                fn #name(&self, #(#arguments,)* #room)
                     -> impl ::core::future::Future<Output = ::core::result::Result<#returns, ::interface::Error>>;
             }
         } else if self.returns_bytes {
@@ -248,7 +276,7 @@ impl<'a> Method<'a> {
         } else {
             quote! {
                 #(#docs)*
-                fn #name(&self, #(#arguments),*) -> ::core::result::Result<#returns, ::interface::Error>;
+                fn #name(&self, #(#arguments),*) #output;
             }
         }
     }
@@ -315,9 +343,10 @@ impl<'a> Method<'a> {
         let places = 1..=names.len();
         let needed = names.len() + usize::from(self.returns_bytes);
         let room_at = names.len() + 1;
-        let room = self
+        let room = self.returns_bytes.then(|| quote!(room));
+        let take_room = self
             .returns_bytes
-            .then(|| quote!(request.words[#room_at] as usize));
+            .then(|| quote!(let room = request.words[#room_at] as usize;));
         let bytes = self.bytes.iter().map(|(name, _, text)| {
             if *text {
                 quote! { let ::core::result::Result::Ok(#name) = ::core::str::from_utf8(request.bytes) else { break 'wrong; }; }
@@ -327,22 +356,34 @@ impl<'a> Method<'a> {
         });
         let argument = self.bytes.iter().map(|(name, ..)| name);
         let call = quote!(#name(#(#names,)* #(#argument,)* #room));
+        let kept = match self.returns_bytes {
+            true => quote!(Kept::bytes),
+            false => quote!(Kept::new),
+        };
         let answer = if self.waits {
             quote! {{
                 let this = ::interface::alloc::rc::Rc::clone(self);
-                Answer::Later(::interface::alloc::boxed::Box::pin(async move { Reply::new(this.0.#call.await) }))
+                Answer::Later(::interface::alloc::boxed::Box::pin(async move { #kept(this.0.#call.await) }))
             }}
+        } else if self.returns_bytes && self.once {
+            quote!(::interface::server::keep_bytes(self.0.#call.map(|bytes| bytes.to_vec()), reply))
         } else if self.returns_bytes {
             quote! {
                 match self.0.#call {
-                    Ok(bytes) => ::interface::server::send_bytes(Ok(&bytes)),
-                    Err(error) => ::interface::server::send_bytes(Err(error)),
+                    Ok(bytes) => ::interface::server::send_bytes(Ok(&bytes), reply),
+                    Err(error) => ::interface::server::send_bytes(Err(error), reply),
                 }
             }
         } else if self.once {
-            quote!(Answer::Once(Reply::new(self.0.#call)))
+            quote! {{
+                reply.set(self.0.#call);
+                Answer::Once
+            }}
         } else {
-            quote!(Answer::Now(Reply::new(self.0.#call)))
+            quote! {{
+                reply.set(self.0.#call);
+                Answer::Now
+            }}
         };
         quote! {
             #number => {
@@ -352,9 +393,11 @@ impl<'a> Method<'a> {
                     }
                     #(let Some(#names) = <#types as Plain>::from_word(request.words[#places]) else { break 'wrong; };)*
                     #(#bytes)*
+                    #take_room
                     return #answer;
                 }
-                Answer::Now(Reply::new::<()>(Err(Error::Invalid)))
+                reply.set::<()>(Err(Error::Invalid));
+                Answer::Now
             }
         }
     }

@@ -365,6 +365,13 @@ impl RefAt {
         done(sys::thread_interrupt(self.0))
     }
 
+    /// Makes the server behind the port that it names turn: an empty message, which it answers at once.
+    pub fn poke(self) -> Result<(), Code> {
+        let mut regs = sys::IpcRegs::to(self.0);
+        // SAFETY: an empty register message writes no memory.
+        done(unsafe { sys::ipc(abi::Call::CallShort, &mut regs) })
+    }
+
     /// Looks in `offset..end` of the region that it names for the next object whose type is in
     /// `kinds` (bit n for type n), or with bit 0 for the next present page: offset and type.
     pub fn search(self, offset: u64, end: u64, kinds: u64) -> Result<(u64, u64), Code> {

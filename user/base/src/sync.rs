@@ -32,7 +32,7 @@ impl RawLock {
     }
 
     /// Gives the lock its kernel mutex beforehand (the slab's lock cannot take it from the slab).
-    pub(crate) fn prepare(&self, handle: u64) {
+    pub fn prepare(&self, handle: u64) {
         self.mutex.store(handle, Ordering::Release);
     }
 
@@ -114,7 +114,7 @@ impl Default for RawLock {
 }
 
 /// Makes a locked kernel mutex at the handle.
-pub(crate) fn make_queue(handle: u64) -> bool {
+pub fn make_queue(handle: u64) -> bool {
     if sys::mutex_create(handle, 0) != Code::Ok {
         return false;
     }

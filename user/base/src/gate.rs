@@ -2,7 +2,7 @@
 //!
 //! Every kernel call of a program is a site made by [`gate!`](crate::gate!), of the form that
 //! [`abi::gate`] describes. The section of sites has an entry for each; the linker drops the entry
-//! together with the function that the site stands in, and [`crate::program!`] adds the note that
+//! together with the function that the site stands in, and `rt::program!` adds the note that
 //! says where the section is.
 //!
 //! Since the `call` of a redirected site pushes an address, what contains a site must not keep
