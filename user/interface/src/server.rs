@@ -13,7 +13,7 @@
 //!
 //! **A client is known** by its own port at init, which it presents when it opens a session. A server that is
 //! told how to ask init ([`Server::knows`]) opens sessions for processes only, at most [`MAX_JOB_SESSIONS`] for each
-//! job, and ends those of a process that has ended.
+//! job. A session ends when nothing names its port any more, or its process has ended.
 //!
 //! **A request that must not be repeated** has the number that the client gave it. The last such
 //! number of the session is kept with its reply: the request is done once, however often it arrives.

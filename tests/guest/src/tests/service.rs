@@ -23,6 +23,8 @@ pub trait Counter {
     fn read(&self) -> Result<(u64, u32), Error>;
     /// Waits until the sum is so large: the sum. May be repeated.
     async fn at_least(&self, sum: u64) -> Result<u64, Error>;
+    /// How many sessions there are. May be repeated.
+    fn sessions(&self) -> Result<u32, Error>;
 }
 
 /// Text that is kept for each session.
@@ -38,11 +40,28 @@ pub trait Notes {
 struct Sum {
     sum: Cell<u64>,
     changed: Event,
+    sessions: Cell<u32>,
 }
 
 struct Adder {
     shared: Rc<Sum>,
     times: Cell<u32>,
+}
+
+impl Adder {
+    fn new(shared: &Rc<Sum>) -> Self {
+        shared.sessions.set(shared.sessions.get() + 1);
+        Adder {
+            shared: Rc::clone(shared),
+            times: Cell::new(0),
+        }
+    }
+}
+
+impl Drop for Adder {
+    fn drop(&mut self) {
+        self.shared.sessions.set(self.shared.sessions.get() - 1);
+    }
 }
 
 impl Counter for Adder {
@@ -61,6 +80,10 @@ impl Counter for Adder {
 
     fn read(&self) -> Result<(u64, u32), Error> {
         Ok((self.shared.sum.get(), self.times.get()))
+    }
+
+    fn sessions(&self) -> Result<u32, Error> {
+        Ok(self.shared.sessions.get())
     }
 
     async fn at_least(&self, wanted: u64) -> Result<u64, Error> {
@@ -113,10 +136,7 @@ fn counter() -> Result<Ref, Failure> {
     start(|tell| {
         let shared = Rc::new(Sum::default());
         let make = move |_: &interface::server::Visitor| {
-            Ok(CounterStub(Adder {
-                shared: Rc::clone(&shared),
-                times: Cell::new(0),
-            }))
+            Ok(CounterStub(Adder::new(&shared)))
         };
         if let Ok(server) = Server::new(make) {
             if let Ok(door) = server.door().reference() {
@@ -273,5 +293,39 @@ fn nonsense_is_refused() -> Outcome {
         }
     }
     check_eq!(ask(&all, b"x"), Ok(1));
+    Ok(())
+}
+
+guest_test!(SERVICE0006, sessions_end_with_their_clients);
+fn sessions_end_with_their_clients() -> Outcome {
+    let door = counter()?;
+    let mut client = CounterClient::open(&door).must("a session")?;
+    check_eq!(client.sessions(), Ok(1));
+    // More than a server has at once.
+    for n in 0..10_000 {
+        let mut other = CounterClient::open(&door).must("another session")?;
+        check_eq!(other.add(1), Ok(n + 1));
+    }
+    eventually("the end of the others", || client.sessions() == Ok(1))?;
+    // One that waits is given up when its port comes back, which is when it would have been answered.
+    let at = Arc::new(Mutex::new(None));
+    let tell = Arc::clone(&at);
+    let copy = door.copy().must("a reference")?;
+    let thread = rt::thread::spawn(move || {
+        if let Ok(mut waits) = CounterClient::open(&copy) {
+            *tell.lock() = Some(waits.session().kept().0);
+            let _ = waits.at_least(10_001);
+        }
+    })
+    .must("a thread")?;
+    eventually("a session that waits", || client.sessions() == Ok(2))?;
+    eventually("its port", || at.lock().is_some())?;
+    rt::time::sleep(1_000_000);
+    thread.with(|thread| thread.stop()).must("a stop")?;
+    let port = at.lock().take().ok_or(Error::Broken).must("a port")?;
+    port.clear().must("letting go of the session")?;
+    check_eq!(client.sessions(), Ok(2));
+    check_eq!(client.add(1), Ok(10_001));
+    eventually("its end", || client.sessions() == Ok(1))?;
     Ok(())
 }
