@@ -499,13 +499,7 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
 
     /// Handles a request: whether the reply is to be given with the next wait.
     #[inline(always)]
-    fn handle(
-        &mut self,
-        alias: u64,
-        head: u64,
-        request: &Request<'_>,
-        reply: &mut Reply,
-    ) -> bool {
+    fn handle(&mut self, alias: u64, head: u64, request: &Request<'_>, reply: &mut Reply) -> bool {
         let index = alias.wrapping_sub(1) as usize;
         let Some(Some(slot)) = self.sessions.get_mut(index) else {
             return self.knock(alias, request, reply);

@@ -104,7 +104,7 @@ impl Client {
         } else {
             *self.ports[service]
         };
-        let mut refs = request.refs;
+        let mut refs = request.refs.clone();
         if w.chance(10) {
             for _ in 0..w.random.below(MAX_LIST_REFS) {
                 let thing = w.things.any(&mut w.random);
@@ -116,9 +116,7 @@ impl Client {
         if w.chance(3) {
             length = w.number() as u32;
         }
-        let mut message = length.to_le_bytes().to_vec();
-        message.extend_from_slice(&request.header);
-        message.extend_from_slice(&request.bulk);
+        let mut message = request.message(&SERVICES[service], length);
         let places = places(&message);
         match w.random.below(25) {
             0 => message.truncate(w.random.below(message.len() as u64 + 1) as usize),
@@ -135,6 +133,10 @@ impl Client {
             }
             4 => message.resize(w.random.below(SERVICES[service].most) as usize, 0xff),
             _ => {}
+        }
+        if SERVICES[service].words && waits(&message) {
+            // Its own thread would wait for input that never comes: others do that.
+            return None;
         }
         if self::places(&message) < places {
             // A path that leads elsewhere: files are everybody's, and those of others are to stay as they are.
@@ -220,6 +222,10 @@ impl Client {
     /// What came back: counted, and kept to ask on.
     fn look(&mut self, service: usize, code: Code, answer: &[u8], refs: usize) {
         let outcome = match (code, rt::rpc::split(answer)) {
+            (Code::Ok, _) if SERVICES[service].words => match answer {
+                [0, 0, 0, 0, 0, 0, 0, 0, ..] => Outcome::Done,
+                _ => Outcome::Refused,
+            },
             (Code::Ok, Some(([0, ..], _))) => Outcome::Done,
             (Code::Ok, _) => Outcome::Refused,
             _ => Outcome::Code,
@@ -336,6 +342,11 @@ impl Client {
             core::mem::forget(stuck);
         }
     }
+}
+
+/// Whether this is a request of the console that waits, for room or for input.
+fn waits(message: &[u8]) -> bool {
+    matches!(message, [2 | 3, 0, ..])
 }
 
 /// How often the place of hostile clients is named.

@@ -3,7 +3,7 @@
 use super::board::{Board, Outcome};
 use super::error;
 use super::stuck::{Stuck, Way, WAYS};
-use super::table::{Request, Service, Writer, SERVICES};
+use super::table::{Service, Writer, SERVICES};
 use super::things::{Silence, SILENT};
 use super::Sentence;
 use abi::message::Segment;
@@ -60,9 +60,8 @@ fn hold(
     writer: &mut Writer,
     silence: &Silence,
 ) -> Result<bool, Error> {
-    let Request { header, bulk, .. } = (service.write)(writer);
-    let length = header.len() as u32;
-    let message = [&length.to_le_bytes()[..], &header, &bulk].concat().leak();
+    let request = (service.write)(writer);
+    let message = request.message(service, request.header.len() as u32).leak();
     let refs = RefBlock::new(MAX_LIST_REFS as usize).map_err(error)?;
     for n in 0..refs.len() {
         // Live, dead and vacant ones of every type.

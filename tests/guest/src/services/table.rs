@@ -5,11 +5,13 @@ use crate::harness::Random;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use interface::wire;
 use proto::fs::Flags;
 use proto::process::{Control, Start, Stdio, Supervise};
-use proto::{checkpoint, console, fs, memory, names, process, system, Error};
+use proto::{checkpoint, fs, memory, names, process, system, Error};
 use rt::obj::{Ref, RefAt};
 use serde::Serialize;
+use services::console::{ConsoleClient, ConsoleControlClient};
 
 /// A service.
 pub struct Service {
@@ -23,6 +25,8 @@ pub struct Service {
     pub answers: bool,
     /// Most bytes of nonsense behind a request: somebody reads what the console is sent.
     pub most: u64,
+    /// Its requests are words, those of an interface.
+    pub words: bool,
 }
 
 /// All services. Ports that they hand out are asked by the same rows.
@@ -37,6 +41,7 @@ pub const SERVICES: [Service; 7] = [
     service("fs", || rt::names::lookup("fs"), Writer::fs),
     Service {
         most: 40,
+        words: true,
         ..service("console", || rt::names::lookup("console"), Writer::console)
     },
     service(
@@ -57,6 +62,7 @@ const fn service(
         write,
         answers: true,
         most: 50_000,
+        words: false,
     }
 }
 
@@ -81,6 +87,15 @@ pub struct Request {
     pub bulk: Vec<u8>,
     /// What goes with it.
     pub refs: Vec<RefAt>,
+}
+
+impl Request {
+    /// As the service takes it; `length` is said to be that of the header.
+    pub fn message(&self, service: &Service, length: u32) -> Vec<u8> {
+        let length = length.to_le_bytes();
+        let length: &[u8] = if service.words { &[] } else { &length };
+        [length, &self.header, &self.bulk].concat()
+    }
 }
 
 /// Writes requests.
@@ -457,21 +472,40 @@ impl Writer {
     }
 
     fn console(&mut self) -> Request {
-        use console::Request as Q;
-        let length = self.number() as u32;
-        let mut request = plain(&match self.random.below(8) {
-            0 => Q::Write,
-            1 => Q::Read { length },
-            2 => Q::ReadRaw { length },
-            3 | 4 => Q::Watch,
-            5 => Q::SetMode(self.one(&[console::Mode::Raw, console::Mode::Cooked])),
-            6 => Q::TakeEvent,
-            _ => Q::Drained,
-        });
-        request.bulk = self.text(8).into_bytes();
-        let thread = self.reference(rt::start::THREAD);
-        request.refs.push(thread);
-        request
+        let number = self.number();
+        let (given, method) = self.one(&[
+            (false, wire::QUERY),
+            (false, wire::KEEP),
+            (false, wire::RESUME),
+            (true, wire::QUERY),
+            (true, 1),
+            (true, 4),
+            (true, 5),
+        ]);
+        let mut words = [wire::head(method, number), 0, 0, 0, 0, 0, 0, 0];
+        for word in &mut words[1..] {
+            *word = self.number();
+        }
+        if self.chance(80) {
+            words[1] = self.one(&[ConsoleClient::ID, ConsoleControlClient::ID]);
+        }
+        let mut header: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut bulk = Vec::new();
+        if (given, method) == (true, 1) {
+            bulk = self.text(8).into_bytes();
+        } else {
+            header.truncate(8 * (1 + self.random.below(8)) as usize);
+        }
+        let refs = match given {
+            false => [self.reference(rt::start::NAMES)].to_vec(),
+            true => Vec::new(),
+        };
+        Request {
+            given,
+            header,
+            bulk,
+            refs,
+        }
     }
 
     fn checkpoint(&mut self) -> Request {

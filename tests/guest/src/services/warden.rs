@@ -247,7 +247,6 @@ fn play(play: Play) -> Result<(), Sentence> {
         Play::Held => warden.hold(),
     };
     let swept = warden.sweep(true);
-    let _ = rt::console::set_mode(rt::console::Mode::Cooked);
     warden.report();
     came?;
     swept?;

@@ -135,9 +135,7 @@ fn start(serve: impl FnOnce(&mut dyn FnMut(Ref)) + Send + 'static) -> Result<Ref
 fn counter() -> Result<Ref, Failure> {
     start(|tell| {
         let shared = Rc::new(Sum::default());
-        let make = move |_: &interface::server::Visitor| {
-            Ok(CounterStub(Adder::new(&shared)))
-        };
+        let make = move |_: &interface::server::Visitor| Ok(CounterStub(Adder::new(&shared)));
         if let Ok(server) = Server::new(make) {
             if let Ok(door) = server.door().reference() {
                 tell(door);
