@@ -30,6 +30,7 @@ mod object;
 mod probe;
 mod sched;
 mod syscall;
+mod treap;
 mod wait;
 
 #[cfg(test)]
@@ -348,7 +349,7 @@ impl Kernel {
     /// The running thread, which begins a wait, has a deadline.
     fn add_deadline(&self, t: &'static Thread, at: u64) {
         exec::core(|| {
-            self.deadlines.add(t, at);
+            self.deadlines.add(t, at, self.random());
             self.sched.note_deadline(at);
         });
     }

@@ -10,7 +10,8 @@
 
 #[cfg(any(test, fermata_probe))]
 use crate::check::same;
-use crate::object::thread::Thread;
+use crate::object::thread::{Thread, Word};
+use crate::treap::{self, Treap};
 use crate::K;
 use core::cell::Cell;
 use hal::NarrowCell;
@@ -186,7 +187,9 @@ pub(crate) fn requeue(t: &'static Thread) {
 
 /// Threads with a deadline, in the order of their deadlines on the machine's clock.
 pub(crate) struct Deadlines {
-    head: NarrowCell<Thread>,
+    tree: Treap<Thread>,
+    /// The first of the tree.
+    first: NarrowCell<Thread>,
     /// Threads whose deadline came while another thread was preempted in the kernel, perhaps while it changed the
     /// queue in which they wait. In any order.
     late: NarrowCell<Thread>,
@@ -195,87 +198,89 @@ pub(crate) struct Deadlines {
 /// A thread's place among the deadlines.
 pub(crate) struct DeadlineLinks {
     /// On the machine's clock, in nanoseconds; `u64::MAX` while there is none.
-    at: Cell<u64>,
-    next: NarrowCell<Thread>,
-    prev: NarrowCell<Thread>,
+    at: Cell<Word>,
+    /// Its place in the tree; or of those that are late its neighbours.
+    place: Place,
 }
+
+/// Both are as large, and one thread is in one of the two at a time.
+type Place = treap::Node<Thread>;
 
 impl DeadlineLinks {
     pub(crate) const fn new() -> Self {
         DeadlineLinks {
-            at: Cell::new(u64::MAX),
-            next: NarrowCell::none(),
-            prev: NarrowCell::none(),
+            at: Cell::new(Word(u64::MAX)),
+            place: treap::Node::new(),
         }
     }
 
+    #[inline(always)]
+    fn at(&self) -> u64 {
+        self.at.get().0
+    }
+
     pub(crate) fn is_set(&self) -> bool {
-        self.at.get() != u64::MAX
+        self.at() != u64::MAX
+    }
+}
+
+impl treap::Item for Thread {
+    /// Threads with the same deadline are in the order of their addresses.
+    type Key = (u64, usize);
+    #[inline(always)]
+    fn key(&self) -> Self::Key {
+        (self.deadline.at(), core::ptr::from_ref(self).addr())
+    }
+    #[inline(always)]
+    fn node(&self) -> &Place {
+        &self.deadline.place
     }
 }
 
 impl Deadlines {
     pub(crate) const fn new() -> Self {
         Deadlines {
-            head: NarrowCell::none(),
+            tree: Treap::new(),
+            first: NarrowCell::none(),
             late: NarrowCell::none(),
         }
     }
 
     /// The first deadline, or `u64::MAX`.
     pub(crate) fn first(&self) -> u64 {
-        self.head.get().map_or(u64::MAX, |t| t.deadline.at.get())
+        self.first.get().map_or(u64::MAX, |t| t.deadline.at())
     }
 
     /// Adds a thread that has none. At `u64::MAX`, never, there is nothing to add.
-    pub(crate) fn add(&self, t: &'static Thread, at: u64) {
+    pub(crate) fn add(&self, t: &'static Thread, at: u64, weight: u32) {
         if at == u64::MAX {
             return;
         }
-        t.deadline.at.set(at);
-        let mut prev = None;
-        let mut next = self.head.get();
-        while let Some(n) = next {
-            if n.deadline.at.get() > at {
-                break;
-            }
-            prev = Some(n);
-            next = n.deadline.next.get();
-        }
-        t.deadline.prev.set(prev);
-        t.deadline.next.set(next);
-        match prev {
-            Some(p) => p.deadline.next.set(Some(t)),
-            None => self.head.set(Some(t)),
-        }
-        if let Some(n) = next {
-            n.deadline.prev.set(Some(t));
+        t.deadline.at.set(Word(at));
+        let (before, _) = self.tree.insert(t, weight);
+        if before.is_none() {
+            self.first.set(Some(t));
         }
     }
 
+    #[inline(always)]
     pub(crate) fn remove(&self, t: &Thread) {
-        if t.deadline.at.replace(u64::MAX) == u64::MAX {
-            return;
+        if t.deadline.is_set() {
+            self.take_out(t);
         }
-        let prev = t.deadline.prev.take();
-        let next = t.deadline.next.take();
-        match prev {
-            Some(p) => p.deadline.next.set(next),
-            None => {
-                let first = |list: &NarrowCell<Thread>| {
-                    list.get().is_some_and(|first| core::ptr::eq(first, t))
-                };
-                let list = if first(&self.head) {
-                    &self.head
-                } else {
-                    &self.late
-                };
-                list.set(next);
+    }
+
+    #[inline(never)]
+    fn take_out(&self, t: &Thread) {
+        if t.deadline.place.is_aside() {
+            t.deadline.place.leave_aside(&self.late);
+        } else {
+            self.tree.remove(t);
+            if self.first.get().is_some_and(|f| core::ptr::eq(f, t)) {
+                self.first.set(self.tree.first(|_| true));
             }
         }
-        if let Some(n) = next {
-            n.deadline.prev.set(prev);
-        }
+        t.deadline.at.set(Word(u64::MAX));
     }
 
     /// Puts a thread whose deadline has come aside, until it can be told.
@@ -283,11 +288,7 @@ impl Deadlines {
         let at = t.deadline.at.get();
         self.remove(t);
         t.deadline.at.set(at);
-        let next = self.late.replace(Some(t));
-        t.deadline.next.set(next);
-        if let Some(n) = next {
-            n.deadline.prev.set(Some(t));
-        }
+        treap::Node::put_aside(t, &self.late);
     }
 
     /// The first thread that was put aside.
@@ -297,7 +298,7 @@ impl Deadlines {
 
     /// The first thread whose deadline has come.
     pub(crate) fn due(&self, now: u64) -> Option<&'static Thread> {
-        self.head.get().filter(|t| t.deadline.at.get() <= now)
+        self.first.get().filter(|t| t.deadline.at() <= now)
     }
 }
 
@@ -326,17 +327,19 @@ pub(crate) fn is_in(t: &Thread, queue: Option<&'static WaitQueue>) -> bool {
 
 #[cfg(any(test, fermata_probe))]
 impl Deadlines {
-    /// Calls `f` with who has a deadline and when it is, checking links and order on the way.
-    pub(crate) fn each(&self, mut f: impl FnMut(u64, &'static Thread)) {
-        let mut last: Option<&'static Thread> = None;
-        let mut at = self.head.get();
-        while let Some(t) = at {
-            assert!(same(t.deadline.prev.get(), last), "the links of deadlines");
-            let before = last.map_or(0, |l| l.deadline.at.get());
-            assert!(before <= t.deadline.at.get(), "deadlines out of order");
-            f(t.deadline.at.get(), t);
-            last = at;
-            at = t.deadline.next.get();
-        }
+    /// Calls `f` with who has a deadline and when it is, checking the order on the way.
+    pub(crate) fn each(&self, f: impl FnMut(u64, &'static Thread)) {
+        let f = core::cell::RefCell::new(f);
+        let last = Cell::new(0);
+        let first = NarrowCell::none();
+        self.tree.each(&|t: &'static Thread| {
+            if first.get().is_none() {
+                first.set(Some(t));
+            }
+            let at = t.deadline.at();
+            assert!(last.replace(at) <= at, "deadlines out of order");
+            f.borrow_mut()(at, t);
+        });
+        assert!(same(self.first.get(), first.get()), "the first deadline");
     }
 }

@@ -7,8 +7,10 @@ use crate::object::mapping::Mapping;
 use crate::object::thread::Run;
 use crate::object::tree::Mappings;
 use crate::object::{Object, Phase};
+use crate::treap;
 use abi::{boot, Call, Code, PAGE_SIZE};
-use std::collections::BTreeMap;
+use core::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::vec::Vec;
 
 #[test]
@@ -154,6 +156,64 @@ fn quotas_come_back_in_any_order() {
             w.ok(call, &[handle, 0]);
         }
         assert_eq!(root(), before, "seed {seed}");
+    }
+}
+
+/// Something in a treap.
+struct Number {
+    key: Cell<u64>,
+    node: treap::Node<Number>,
+}
+
+impl treap::Item for Number {
+    type Key = u64;
+    fn key(&self) -> u64 {
+        self.key.get()
+    }
+    fn node(&self) -> &treap::Node<Self> {
+        &self.node
+    }
+}
+
+/// A treap is an ordered set, and no deeper than a few times the logarithm of its size, whatever the order
+/// in which things come and go.
+#[test]
+fn treaps_are_ordered_and_shallow() {
+    const COUNT: usize = 4096;
+    let w = World::with_frames(16);
+    let blank = |n| Number {
+        key: Cell::new(n as u64),
+        node: treap::Node::new(),
+    };
+    let items = hal::alloc_slice(COUNT, blank).expect("memory");
+    let mut random = Random::new(11);
+    let orders: [fn(usize, &mut Random) -> usize; 3] = [
+        |n, _| n,
+        |n, _| COUNT - 1 - n,
+        |_, random| random.below(COUNT as u64) as usize,
+    ];
+    for order in orders {
+        let (tree, mut set) = (treap::Treap::new(), BTreeSet::new());
+        for n in 0..COUNT {
+            let n = order(n, &mut random);
+            if set.insert(n) {
+                let (before, after) = tree.insert(&items[n], w.k.random());
+                let key = |item: Option<&'static Number>| item.map(|i| i.key.get() as usize);
+                assert_eq!(key(before), set.range(..n).next_back().copied());
+                assert_eq!(key(after), set.range(n + 1..).next().copied());
+            }
+        }
+        // 4.3 times the natural logarithm is what a random tree has at most for large sizes.
+        assert!(tree.depth() <= 40, "{} levels", tree.depth());
+        for n in 0..COUNT / 2 {
+            let n = order(n, &mut random);
+            if set.remove(&n) {
+                tree.remove(&items[n]);
+            }
+        }
+        let found = std::cell::RefCell::new(Vec::new());
+        tree.each(&|item| found.borrow_mut().push(item.key.get() as usize));
+        assert_eq!(*found.borrow(), set.into_iter().collect::<Vec<_>>());
     }
 }
 

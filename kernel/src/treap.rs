@@ -1,0 +1,215 @@
+//! A treap: a search tree whose shape depends on random weights, so that no choice of keys makes it
+//! degenerate. Adding and removing take a number of steps that is logarithmic in what is in it, with
+//! overwhelming probability.
+
+use core::cell::Cell;
+use hal::NarrowCell;
+
+/// What can be in a treap: it has a place in one, and a key that does not change while it is in it and
+/// that nothing else in it has.
+pub(crate) trait Item: Sized + 'static {
+    type Key: PartialOrd;
+    fn key(&self) -> Self::Key;
+    fn node(&self) -> &Node<Self>;
+}
+
+/// An item's place in the treap that it is in.
+pub(crate) struct Node<T: 'static> {
+    /// No greater than that of the item above.
+    weight: Cell<u32>,
+    left: NarrowCell<T>,
+    right: NarrowCell<T>,
+}
+
+impl<T> Node<T> {
+    pub(crate) const fn new() -> Self {
+        Node {
+            weight: Cell::new(0),
+            left: NarrowCell::none(),
+            right: NarrowCell::none(),
+        }
+    }
+}
+
+/// While an item is in no treap its node can be its place in a list of those that were put aside.
+impl<T: Item> Node<T> {
+    /// The weight of no item in a treap.
+    const ASIDE: u32 = 0;
+
+    /// Puts an item that is in no treap in front of those in the list.
+    pub(crate) fn put_aside(item: &'static T, list: &NarrowCell<T>) {
+        let next = list.replace(Some(item));
+        let node = item.node();
+        node.weight.set(Self::ASIDE);
+        node.left.set(None);
+        node.right.set(next);
+        if let Some(next) = next {
+            next.node().left.set(Some(item));
+        }
+    }
+
+    /// Whether it is in such a list.
+    pub(crate) fn is_aside(&self) -> bool {
+        self.weight.get() == Self::ASIDE
+    }
+
+    /// Takes it out of the list.
+    pub(crate) fn leave_aside(&self, list: &NarrowCell<T>) {
+        let (before, next) = (self.left.take(), self.right.take());
+        match before {
+            Some(before) => before.node().right.set(next),
+            None => list.set(next),
+        }
+        if let Some(next) = next {
+            next.node().left.set(before);
+        }
+    }
+}
+
+/// Items by their keys.
+pub(crate) struct Treap<T: 'static> {
+    root: NarrowCell<T>,
+}
+
+impl<T: Item> Treap<T> {
+    pub(crate) const fn new() -> Self {
+        Treap {
+            root: NarrowCell::none(),
+        }
+    }
+
+    /// The first item, in the order of the keys, of those for which `behind` holds; it holds for all
+    /// that come after one for which it does.
+    #[inline(always)]
+    pub(crate) fn first(&self, behind: impl Fn(&'static T) -> bool) -> Option<&'static T> {
+        let mut at = self.root.get();
+        let mut best = None;
+        while let Some(item) = at {
+            at = if behind(item) {
+                best = Some(item);
+                item.node().left.get()
+            } else {
+                item.node().right.get()
+            };
+        }
+        best
+    }
+
+    /// Adds an item with a random weight. Returns its neighbours in the order of the keys.
+    #[inline(always)]
+    pub(crate) fn insert(
+        &self,
+        item: &'static T,
+        weight: u32,
+    ) -> (Option<&'static T>, Option<&'static T>) {
+        let key = item.key();
+        let weight = weight.max(Node::<T>::ASIDE + 1);
+        item.node().weight.set(weight);
+        let (mut before, mut after) = (None, None);
+        // Down to where the weights say it belongs, then split what is below by its key.
+        let mut link = &self.root;
+        while let Some(other) = link.get() {
+            if other.node().weight.get() < weight {
+                break;
+            }
+            link = if key < other.key() {
+                after = Some(other);
+                &other.node().left
+            } else {
+                before = Some(other);
+                &other.node().right
+            };
+        }
+        let mut below = link.replace(Some(item));
+        let mut left = &item.node().left;
+        let mut right = &item.node().right;
+        while let Some(other) = below {
+            if other.key() < key {
+                before = below;
+                left.set(below);
+                left = &other.node().right;
+                below = left.get();
+            } else {
+                after = below;
+                right.set(below);
+                right = &other.node().left;
+                below = right.get();
+            }
+        }
+        left.set(None);
+        right.set(None);
+        (before, after)
+    }
+
+    /// Takes out an item that is in it.
+    #[inline(always)]
+    pub(crate) fn remove(&self, item: &T) {
+        let key = item.key();
+        let mut link = &self.root;
+        while let Some(other) = link.get() {
+            if core::ptr::eq(other, item) {
+                break;
+            }
+            link = if key < other.key() {
+                &other.node().left
+            } else {
+                &other.node().right
+            };
+        }
+        // Merge the two subtrees in its place.
+        let mut left = item.node().left.take();
+        let mut right = item.node().right.take();
+        loop {
+            match (left, right) {
+                (Some(l), Some(r)) if l.node().weight.get() >= r.node().weight.get() => {
+                    link.set(Some(l));
+                    link = &l.node().right;
+                    left = l.node().right.get();
+                }
+                (Some(_), Some(r)) => {
+                    link.set(Some(r));
+                    link = &r.node().left;
+                    right = r.node().left.get();
+                }
+                (rest, None) | (None, rest) => {
+                    link.set(rest);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Lets go of everything.
+    pub(crate) fn clear(&self) {
+        self.root.set(None);
+    }
+}
+
+#[cfg(any(test, fermata_probe))]
+impl<T: Item> Treap<T> {
+    /// Calls `f` with all items in order, checking the weights on the way.
+    pub(crate) fn each(&self, f: &dyn Fn(&'static T)) {
+        below(self.root.get(), u32::MAX, f);
+    }
+
+    /// On how many levels there are items.
+    #[cfg(test)]
+    pub(crate) fn depth(&self) -> usize {
+        fn depth<T: Item>(at: Option<&'static T>) -> usize {
+            let Some(item) = at else { return 0 };
+            let node = item.node();
+            1 + depth(node.left.get()).max(depth(node.right.get()))
+        }
+        depth(self.root.get())
+    }
+}
+
+#[cfg(any(test, fermata_probe))]
+fn below<T: Item>(at: Option<&'static T>, above: u32, f: &dyn Fn(&'static T)) {
+    let Some(item) = at else { return };
+    let weight = item.node().weight.get();
+    assert!(weight <= above, "a heavy item below a light one");
+    below(item.node().left.get(), weight, f);
+    f(item);
+    below(item.node().right.get(), weight, f);
+}
