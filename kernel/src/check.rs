@@ -168,7 +168,7 @@ fn threads(k: K) {
                 must(t.server().stage.get() == Stage::None, "waits with a client");
                 of.map(|s| &s.servers)
             }
-            Run::Waiting(Waiting::Vacant) => Some(&k.vacant),
+            Run::Waiting(Waiting::Vacant) => k.vacancies.each().find(|queue| is_in(t, Some(queue))),
             Run::Waiting(Waiting::Exception) => {
                 must(t.exception_delivered(), "waits for no exception");
                 None
@@ -268,7 +268,9 @@ fn queues(k: K) {
             above = t.priority.get();
         });
     };
-    check(&k.vacant, Waiting::Vacant);
+    k.vacancies
+        .each()
+        .for_each(|queue| check(queue, Waiting::Vacant));
     k.mutexes
         .iter()
         .for_each(|m| check(&m.waiters, Waiting::Mutex));

@@ -127,8 +127,8 @@ pub(crate) fn exception(k: K, t: &'static Thread, code: Exception, address: u64,
 }
 
 fn send(k: K, t: &'static Thread, port: &'static Port, news: &KernelMessage) {
-    if port.head().open().is_err() {
-        k.deal_with(t, Stop::Vacant);
+    if let Err(vacant) = port.head().open() {
+        k.deal_with(t, vacant);
         return;
     }
     ipc::send_from_kernel(k, t, port, news);

@@ -53,8 +53,8 @@ use object::reference::Reference;
 use object::region::Region;
 use object::space::Space;
 use object::thread::Run;
-use object::{Handles, Next, Table};
-use wait::{Deadlines, WaitQueue};
+use object::{Handles, Header, Next, Table, Vacancies};
+use wait::Deadlines;
 
 /// The kernel, as everything in it is reached.
 pub(crate) type K = &'static Kernel;
@@ -79,8 +79,7 @@ pub struct Kernel {
     frames: &'static [Next],
     sched: sched::Scheduler,
     deadlines: Deadlines,
-    /// Threads that met a vacant identity.
-    vacant: WaitQueue,
+    vacancies: Vacancies,
     notices: Notices,
     irqs: irq::Irqs,
     lock: exec::Lock,
@@ -114,8 +113,8 @@ pub(crate) enum Stop {
     Device(u64, Access),
     /// Wrong use: an exception for the thread's keeper.
     Exception(Exception, u64),
-    /// The identity is vacant: wait until it has a body, or is dead.
-    Vacant,
+    /// This identity is vacant: wait until it has a body, or is dead.
+    Vacant(&'static Header),
     /// A condition that a correct program can meet.
     Code(Code),
     /// Enough for once: the frame tells how to go on.
@@ -189,7 +188,7 @@ impl Kernel {
                 frames,
                 sched: sched::Scheduler::new(),
                 deadlines: Deadlines::new(),
-                vacant: WaitQueue::new(),
+                vacancies: Vacancies::new(),
                 notices: Notices::new(),
                 irqs: irq::Irqs::new(),
                 lock: exec::Lock::new(),
@@ -327,7 +326,7 @@ impl Kernel {
         match stop {
             Stop::Code(code) => t.finish(code),
             Stop::Again | Stop::Cut => {}
-            Stop::Vacant => t.wait_vacant(self),
+            Stop::Vacant(met) => t.wait_vacant(self, met),
             Stop::Fault(fault) => fault::memory(self, t, &fault),
             Stop::Device(page, access) => {
                 fault::exception(self, t, Exception::Memory, page, access.0);

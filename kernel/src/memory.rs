@@ -11,6 +11,7 @@
 use crate::object::region::{Region, Source};
 use crate::object::space::Space;
 use crate::object::thread::Missing;
+use crate::object::Header;
 use crate::object::{Life, Link, ObjId, Object};
 use crate::probe::{self, Kind};
 use crate::{Stop, K};
@@ -57,15 +58,15 @@ struct Found {
 enum Miss {
     /// It failed: see [`Fault::at`].
     Absent(Option<(&'static Region, u64)>),
-    /// It came to a vacant identity.
-    Vacant,
+    /// It came to this vacant identity.
+    Vacant(&'static Header),
 }
 
 impl Miss {
     /// A link on the way does not lead to an active object.
     fn behind<T: Object>(link: Link<T>) -> Self {
         match link.get() {
-            Some(_) => Miss::Vacant,
+            Some(object) => Miss::Vacant(object.head()),
             None => Miss::Absent(None),
         }
     }
@@ -78,7 +79,7 @@ impl Miss {
                 access,
                 at,
             }),
-            Miss::Vacant => Stop::Vacant,
+            Miss::Vacant(met) => Stop::Vacant(met),
         }
     }
 }
@@ -121,7 +122,7 @@ fn descend<const EXACT: bool>(
             return Err(Miss::Absent(at));
         };
         if !m.head().is_open() {
-            return Err(Miss::Vacant);
+            return Err(Miss::Vacant(m.head()));
         }
         if !allow(m.protection.get()) {
             return Err(Miss::Absent(at));
@@ -321,7 +322,7 @@ pub(crate) fn region_frame(region: &'static Region, offset: u64) -> Result<Optio
             };
             match walk(space, region.start.get() + offset, Access(0)) {
                 Ok(found) => (!found.device).then_some(found.pfn),
-                Err(Miss::Vacant) => return Err(Stop::Vacant),
+                Err(Miss::Vacant(met)) => return Err(Stop::Vacant(met)),
                 Err(Miss::Absent(_)) => None,
             }
         }

@@ -143,8 +143,8 @@ pub enum Stop {
     Fault(memory::Fault),
     /// Memory of a device, for an access, which the kernel does not touch.
     Device(u64, u64),
-    /// An identity is vacant.
-    Vacant,
+    /// This identity is vacant.
+    Vacant(Id),
     /// It has done enough for once; its frame says how to go on.
     Again,
 }
@@ -213,7 +213,7 @@ impl System {
         match stop {
             Stop::Code(code) => self.finish(t, code),
             Stop::Again => {}
-            Stop::Vacant => self.wait(t, Waiting::Vacant, None),
+            Stop::Vacant(met) => self.wait(t, Waiting::Vacant, Some(met)),
             Stop::Fault(fault) => self.fault(t, fault),
             Stop::Device(page, need) => self.exception(t, Exception::Memory, page, need),
             Stop::Exception(exception, address) => self.exception(t, exception, address, 0),
@@ -270,7 +270,7 @@ impl System {
         if self.is_open(port) {
             self.send_from_kernel(t, port, words, missing);
         } else {
-            self.wait(t, Waiting::Vacant, None);
+            self.wait(t, Waiting::Vacant, Some(port));
         }
     }
 
@@ -325,7 +325,7 @@ impl System {
         if self.is_open(id) {
             Ok(id)
         } else {
-            Err(Stop::Vacant)
+            Err(Stop::Vacant(id))
         }
     }
 }

@@ -3,7 +3,7 @@
 //! A mapping shows a part of a region in a space; the region exports a range of another space, or
 //! physical memory. A page is found by walking down to the frame. Every level can take rights away.
 
-use crate::object::{Phase, Source};
+use crate::object::Source;
 use crate::{Id, Stop, System};
 use abi::{access, Exception, PAGE_SIZE, USER_END};
 use std::collections::BTreeMap;
@@ -205,7 +205,7 @@ impl System {
             }
             (Source::Space, Some(space)) => match self.walk(space, r.start + offset, 0) {
                 Ok((frame, device)) => Ok((!device).then_some(frame)),
-                Err(Stop::Vacant) => Err(Stop::Vacant),
+                Err(Stop::Vacant(met)) => Err(Stop::Vacant(met)),
                 Err(_) => Ok(None),
             },
             _ => Ok(None),
@@ -230,12 +230,6 @@ impl System {
         let mut all: Vec<_> = here.map(|o| (o.place.1, o.body.ty())).collect();
         all.sort_unstable();
         all
-    }
-
-    /// Whether a vacant identity stands anywhere.
-    #[must_use]
-    pub fn any_vacant(&self) -> bool {
-        self.objects.values().any(|o| o.phase != Phase::Active)
     }
 }
 

@@ -167,7 +167,7 @@ pub struct Thread {
     pub status: Status,
     /// What it waited for when it was stopped: for people.
     pub waited: Waiting,
-    /// The mutex, cond, port or portset at which it waits.
+    /// The mutex, cond, port or portset at which it waits, or the vacant identity.
     pub at: Option<Id>,
     /// Until when it waits, on the machine's clock.
     pub deadline: Option<u64>,

@@ -119,7 +119,7 @@ impl System {
         } else if space.is_none() {
             self.halt(id, Exception::NoSpace, 0);
         } else if space.is_some_and(|s| !self.is_open(s)) {
-            self.wait(id, Waiting::Vacant, None);
+            self.wait(id, Waiting::Vacant, space);
         } else if t.exception_delivered {
             self.wait(id, Waiting::Exception, None);
         } else {
@@ -207,7 +207,9 @@ impl System {
                 s.is_some_and(|end| end.peer == Some(id) && end.stage == stage)
             }),
             Waiting::Exception => t.exception_delivered,
-            Waiting::Vacant => self.any_vacant(),
+            Waiting::Vacant => {
+                t.at.is_some_and(|met| self.objects.contains_key(&met) && !self.is_open(met))
+            }
             Waiting::Peer => self.may_wait_for_peer(id),
         }
     }

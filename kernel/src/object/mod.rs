@@ -26,6 +26,7 @@ pub(crate) mod tree;
 
 use crate::memory::{self, Access};
 use crate::probe::{self, Kind};
+use crate::wait::WaitQueue;
 use crate::{Stop, K};
 use abi::{Code, Exception, Type, OBJECT_ALIGN, PAGE_SIZE};
 use account::Account;
@@ -70,17 +71,21 @@ pub(crate) enum Phase {
     Fresh,
 }
 
-/// Which identity is in a slot, and its phase, in one word: a link that holds the word of an active
-/// object sees with one comparison that it still is one, and the same.
+/// Which identity is in a slot, its phase, and whether somebody waits for its body, in one word: a link that
+/// holds the word of an active object sees with one comparison that it still is one, and the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Life(u32);
 
 impl Life {
     const PHASE: u32 = 3;
+    /// Somebody waits until it has a body again, or ends. Never while it is active.
+    const AWAITED: u32 = 4;
+    /// The bits below the generation.
+    const LOW: u32 = 3;
     const NONE: Life = Life(0);
 
     fn first() -> Self {
-        Life(1 << 2 | Phase::Free as u32)
+        Life(1 << Self::LOW | Phase::Free as u32)
     }
 
     pub(crate) fn phase(self) -> Phase {
@@ -92,14 +97,16 @@ impl Life {
         }
     }
 
+    /// The same identity in another phase, awaited by nobody.
     #[inline(always)]
     fn with(self, phase: Phase) -> Self {
-        Life(self.0 & !Self::PHASE | phase as u32)
+        Life(self.0 & !(Self::PHASE | Self::AWAITED) | phase as u32)
     }
 
     /// The slot's next identity, which is not there yet. Never [`Life::NONE`].
     fn next(self) -> Self {
-        Life((self.0 >> 2).wrapping_add(1).max(1) << 2).with(Phase::Free)
+        let generation = (self.0 >> Self::LOW) + 1;
+        Life((generation << Self::LOW).max(1 << Self::LOW)).with(Phase::Free)
     }
 }
 
@@ -136,8 +143,23 @@ impl Header {
         self.life.get().phase()
     }
 
+    /// It has another phase. Who waits for a body waits on.
     fn set_phase(&self, phase: Phase) {
-        self.life.set(self.life.get().with(phase));
+        let awaited = self.life.get().0 & Life::AWAITED;
+        self.life.set(Life(self.life.get().with(phase).0 | awaited));
+    }
+
+    /// Somebody begins to wait for its body.
+    pub(crate) fn await_body(&self) {
+        self.life.set(Life(self.life.get().0 | Life::AWAITED));
+    }
+
+    /// Who waits for its body has no more to wait for: whether somebody may.
+    #[inline(always)]
+    fn take_awaited(&self) -> bool {
+        let life = self.life.get().0;
+        self.life.set(Life(life & !Life::AWAITED));
+        life & Life::AWAITED != 0
     }
 
     /// Whether others may operate on the object.
@@ -148,11 +170,11 @@ impl Header {
 
     /// The same; if not they wait.
     #[inline]
-    pub(crate) fn open(&self) -> Result<(), Stop> {
+    pub(crate) fn open(&'static self) -> Result<(), Stop> {
         if self.is_open() {
             Ok(())
         } else {
-            Err(Stop::Vacant)
+            Err(Stop::Vacant(self))
         }
     }
 
@@ -193,6 +215,30 @@ impl Header {
 #[inline(always)]
 fn unit_of(offset: u64) -> u32 {
     (offset / OBJECT_ALIGN) as u32
+}
+
+/// Who waits for vacant identities, by their slots: whoever waits for another one is not looked at when one
+/// has a body again or ends, but for chance.
+pub(crate) struct Vacancies {
+    queues: [WaitQueue; 64],
+}
+
+impl Vacancies {
+    pub(crate) const fn new() -> Self {
+        Vacancies {
+            queues: [const { WaitQueue::new() }; 64],
+        }
+    }
+
+    /// Where those wait who met this identity.
+    pub(crate) fn of(&'static self, h: &Header) -> &'static WaitQueue {
+        &self.queues[h.id().index() % self.queues.len()]
+    }
+
+    #[cfg(any(test, fermata_probe))]
+    pub(crate) fn each(&'static self) -> impl Iterator<Item = &'static WaitQueue> {
+        self.queues.iter()
+    }
 }
 
 /// The nine types.
@@ -699,6 +745,7 @@ pub(crate) fn destroy<T: Object>(k: K, object: &'static T, keep: bool) {
 /// Ends the identity of a vacant object and frees its slot.
 fn finish<T: Object>(k: K, object: &'static T) {
     let h = object.head();
+    let awaited = h.take_awaited();
     object.end(k);
     unbind(k, h);
     h.life.set(h.life.get().next());
@@ -710,7 +757,9 @@ fn finish<T: Object>(k: K, object: &'static T) {
     table.used.set(table.used.get() - 1);
     h.next.set(table.free.get());
     table.free.set(Some(h));
-    k.vacant.wake_all(k);
+    if awaited {
+        k.vacancies.of(h).wake_all(k);
+    }
 }
 
 /// Ends the identity that a reference kept, when that reference goes. An identity with a body
@@ -753,8 +802,11 @@ pub(crate) fn relocate<T: Object>(k: K, object: &'static T, place: &Place) {
 #[inline(always)]
 pub(crate) fn opened(k: K, h: &Header) {
     if h.phase() == Phase::Fresh {
+        let awaited = h.take_awaited();
         h.set_phase(Phase::Active);
-        k.vacant.wake_all(k);
+        if awaited {
+            k.vacancies.of(h).wake_all(k);
+        }
     }
 }
 

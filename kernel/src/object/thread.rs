@@ -384,7 +384,7 @@ impl Thread {
         match self.space() {
             None => self.halt(Exception::NoSpace, 0),
             Some(space) if space.head().open().is_err() => {
-                self.wait_vacant(k);
+                self.wait_vacant(k, space.head());
             }
             Some(_) if self.exception_delivered() => {
                 self.wait_plain(Waiting::Exception);
@@ -425,8 +425,9 @@ impl Thread {
     /// Begins a wait for a vacant identity to have a body again, or to end. In order of arrival:
     /// a thread that was woken and waits again comes last.
     #[cfg_attr(fermata_probe, track_caller)]
-    pub(crate) fn wait_vacant(&'static self, k: K) {
-        k.vacant.append(self);
+    pub(crate) fn wait_vacant(&'static self, k: K, met: &'static Header) {
+        met.await_body();
+        k.vacancies.of(met).append(self);
         self.wait_plain(Waiting::Vacant);
     }
 
