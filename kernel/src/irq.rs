@@ -98,10 +98,14 @@ pub(crate) fn device(k: K, line: u8) {
     }
 }
 
+/// Most deadlines that are seen to when the timer rings once. If more have come it rings again at once.
+const DUE_PER_TURN: u32 = 16;
+
 /// The timer has rung.
 pub(crate) fn timer(k: K) {
     let now = hal::now();
-    while let Some(t) = k.deadlines.due(now) {
+    for _ in 0..DUE_PER_TURN {
+        let Some(t) = k.deadlines.due(now) else { break };
         let alone = matches!(t.waiting(), Waiting::Deadline | Waiting::Interrupt);
         if k.lock.is_held() && (k.lock.is_holder(t) || !alone) {
             k.deadlines.postpone(t);

@@ -16,6 +16,9 @@ use crate::K;
 use core::cell::Cell;
 use hal::NarrowCell;
 
+/// Waiters that are woken between two looks at the interrupts.
+const WAKES_PER_TURN: u32 = 64;
+
 /// A queue of threads.
 pub(crate) struct WaitQueue {
     head: NarrowCell<Thread>,
@@ -146,8 +149,25 @@ impl WaitQueue {
         t.links.queue.set(None);
     }
 
+    /// As [`WaitQueue::wake_all`], with a look at the interrupts now and then: for a handler that is in the
+    /// middle of nothing that an interrupt could change.
+    pub(crate) fn wake_all_in_turns(&self, k: K) {
+        self.wake(k, |woken| {
+            if woken % WAKES_PER_TURN == 0 {
+                k.look_at_interrupts();
+            }
+        });
+    }
+
     /// Wakes every waiter with nothing granted.
     pub(crate) fn wake_all(&self, k: K) {
+        self.wake(k, |_| {});
+    }
+
+    /// Wakes every waiter, and calls `f` after each with their number so far.
+    #[inline(always)]
+    fn wake(&self, k: K, f: impl Fn(u32)) {
+        let mut woken = 0;
         // A waiter that cannot run yet may come back to the end of this very queue (a thread
         // whose space is vacant, see `append`): the last one of now is the last one to look at.
         let Some(last) = self.tail.get() else { return };
@@ -156,6 +176,8 @@ impl WaitQueue {
             if core::ptr::eq(t, last) {
                 break;
             }
+            woken += 1;
+            f(woken);
         }
     }
 }

@@ -169,6 +169,14 @@ impl Kernel {
         }
     }
 
+    /// Sees to interrupts where the kernel has preemption points. Nobody else runs.
+    #[inline(always)]
+    pub(crate) fn look_at_interrupts(&self) {
+        if matches!(CONFIG.preemption, Preemption::Points) {
+            hal::let_interrupts_in();
+        }
+    }
+
     /// The running thread goes on from its continuation, at the beginning of its stack.
     pub(crate) fn resume_continuation(&'static self, t: &'static Thread) -> &'static Thread {
         let Some(continuation) = t.kept.take() else {

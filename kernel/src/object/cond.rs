@@ -39,6 +39,9 @@ impl Object for Cond {
         &k.handles.conds
     }
     fn open(&'static self, _: K) {}
+    fn queues(&'static self) -> [Option<&'static WaitQueue>; 2] {
+        [Some(&self.waiters), None]
+    }
     fn close(&'static self, k: K) {
         // Each goes on with the `mutex_lock` that it has become: a spurious return (A8).
         self.waiters.wake_all(k);

@@ -263,6 +263,10 @@ pub(crate) trait Object: Sized + 'static {
     fn provide(&'static self) -> Option<()> {
         Some(())
     }
+    /// The queues of those who wait for something of it.
+    fn queues(&'static self) -> [Option<&'static WaitQueue>; 2] {
+        [None; 2]
+    }
     /// Gives the slot a body in its initial state. The slot had none.
     fn open(&'static self, k: K);
     /// Takes the body away. The identity stays: threads that wait on it are woken, try again
@@ -805,8 +809,18 @@ pub(crate) fn opened(k: K, h: &Header) {
         let awaited = h.take_awaited();
         h.set_phase(Phase::Active);
         if awaited {
-            k.vacancies.of(h).wake_all(k);
+            k.vacancies.of(h).wake_all_in_turns(k);
         }
+    }
+}
+
+/// Sends whoever waits for something of the object to try again, before it is destroyed: they find it gone.
+pub(crate) fn disperse<T: Object>(k: K, object: &'static T) {
+    for queue in object.queues().into_iter().flatten() {
+        queue.wake_all_in_turns(k);
+    }
+    if object.head().phase() != Phase::Active {
+        k.vacancies.of(object.head()).wake_all_in_turns(k);
     }
 }
 

@@ -45,6 +45,9 @@ impl Object for Mutex {
     fn open(&'static self, _: K) {
         self.locked.set(false);
     }
+    fn queues(&'static self) -> [Option<&'static WaitQueue>; 2] {
+        [Some(&self.waiters), None]
+    }
     fn close(&'static self, k: K) {
         self.waiters.wake_all(k);
     }

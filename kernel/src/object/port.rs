@@ -129,7 +129,7 @@ impl Port {
     /// Moves the port to another portset. Threads that wait try again, and find the new one.
     pub(crate) fn attach(&'static self, k: K, portset: Link<Portset>) {
         if self.portset.get() != portset {
-            self.client_queue().wake_all(k);
+            self.client_queue().wake_all_in_turns(k);
             self.portset.set(portset);
             self.list(k);
         }
@@ -210,7 +210,7 @@ impl Port {
     /// Sets whether clients may only call it. Who waits to connect tries again, and hears `Denied`.
     fn set_calls_only(&'static self, k: K, calls_only: bool) {
         if !self.calls_only.replace(calls_only) && calls_only {
-            self.client_queue().wake_all(k);
+            self.client_queue().wake_all_in_turns(k);
         }
     }
 }
@@ -264,6 +264,9 @@ impl Object for Port {
         self.calls_only.set(false);
         self.notify.set(false);
         self.portset.set(Link::NONE);
+    }
+    fn queues(&'static self) -> [Option<&'static WaitQueue>; 2] {
+        [Some(self.client_queue()), None]
     }
     fn close(&'static self, k: K) {
         self.client_queue().wake_all(k);
@@ -338,6 +341,9 @@ impl Object for Portset {
         &k.handles.portsets
     }
     fn open(&'static self, _: K) {}
+    fn queues(&'static self) -> [Option<&'static WaitQueue>; 2] {
+        [Some(&self.servers), Some(&self.clients)]
+    }
     fn close(&'static self, k: K) {
         self.servers.wake_all(k);
         self.clients.wake_all(k);

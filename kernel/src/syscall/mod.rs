@@ -389,7 +389,7 @@ fn cond_signal(a: Args, cond: &'static Cond) -> Handled {
 
 fn cond_broadcast(a: Args) -> Handled {
     let cond = a.object::<Cond>()?;
-    cond.waiters.wake_all(a.k);
+    cond.waiters.wake_all_in_turns(a.k);
     a.done()
 }
 

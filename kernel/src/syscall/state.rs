@@ -115,7 +115,7 @@ pub(super) fn mutex_set(a: Args) -> Handled {
     mutex.locked.set(locked == 1);
     if locked == 0 {
         // Whoever waits tries again and finds it free.
-        mutex.waiters.wake_all(a.k);
+        mutex.waiters.wake_all_in_turns(a.k);
     }
     object::opened(a.k, mutex.head());
     a.done()
