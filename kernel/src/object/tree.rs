@@ -175,3 +175,11 @@ impl Mappings {
         Some(self.found.get().get()).filter(|m| m.size.get() > 0)
     }
 }
+
+#[cfg(test)]
+impl Mappings {
+    /// How many mappings a search goes along at most.
+    pub(crate) fn depth(&self) -> usize {
+        self.tree.depth()
+    }
+}
