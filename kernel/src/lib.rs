@@ -348,7 +348,7 @@ impl Kernel {
     /// The running thread, which begins a wait, has a deadline.
     fn add_deadline(&self, t: &'static Thread, at: u64) {
         exec::core(|| {
-            self.deadlines.add(t, at, self.random());
+            self.deadlines.add(t, at);
             self.sched.note_deadline(at);
         });
     }

@@ -1,22 +1,21 @@
-//! A treap: a search tree whose shape depends on random weights, so that no choice of keys makes it
-//! degenerate. Adding and removing take a number of steps that is logarithmic in what is in it, with
+//! A treap: a search tree whose shape depends on weights that nobody can foresee, so that no choice of keys
+//! makes it degenerate. Adding and removing take a number of steps that is logarithmic in what is in it, with
 //! overwhelming probability.
 
-use core::cell::Cell;
 use hal::NarrowCell;
 
-/// What can be in a treap: it has a place in one, and a key that does not change while it is in it and
-/// that nothing else in it has.
+/// What can be in a treap: it has a place in one, and a key and a weight that do not change while it is in
+/// it. Nothing else in it has the same key.
 pub(crate) trait Item: Sized + 'static {
     type Key: PartialOrd;
     fn key(&self) -> Self::Key;
+    /// No greater than that of the item above.
+    fn weight(&self) -> u32;
     fn node(&self) -> &Node<Self>;
 }
 
 /// An item's place in the treap that it is in.
 pub(crate) struct Node<T: 'static> {
-    /// No greater than that of the item above.
-    weight: Cell<u32>,
     left: NarrowCell<T>,
     right: NarrowCell<T>,
 }
@@ -24,7 +23,6 @@ pub(crate) struct Node<T: 'static> {
 impl<T> Node<T> {
     pub(crate) const fn new() -> Self {
         Node {
-            weight: Cell::new(0),
             left: NarrowCell::none(),
             right: NarrowCell::none(),
         }
@@ -33,14 +31,10 @@ impl<T> Node<T> {
 
 /// While an item is in no treap its node can be its place in a list of those that were put aside.
 impl<T: Item> Node<T> {
-    /// The weight of no item in a treap.
-    const ASIDE: u32 = 0;
-
     /// Puts an item that is in no treap in front of those in the list.
     pub(crate) fn put_aside(item: &'static T, list: &NarrowCell<T>) {
         let next = list.replace(Some(item));
         let node = item.node();
-        node.weight.set(Self::ASIDE);
         node.left.set(None);
         node.right.set(next);
         if let Some(next) = next {
@@ -48,9 +42,16 @@ impl<T: Item> Node<T> {
         }
     }
 
-    /// Whether it is in such a list.
-    pub(crate) fn is_aside(&self) -> bool {
-        self.weight.get() == Self::ASIDE
+    /// Whether the item is in such a list.
+    pub(crate) fn is_aside(item: &T, list: &NarrowCell<T>) -> bool {
+        let mut at = list.get();
+        while let Some(other) = at {
+            if core::ptr::eq(other, item) {
+                return true;
+            }
+            at = other.node().right.get();
+        }
+        false
     }
 
     /// Takes it out of the list.
@@ -95,21 +96,15 @@ impl<T: Item> Treap<T> {
         best
     }
 
-    /// Adds an item with a random weight. Returns its neighbours in the order of the keys.
+    /// Adds an item. Returns its neighbours in the order of the keys.
     #[inline(always)]
-    pub(crate) fn insert(
-        &self,
-        item: &'static T,
-        weight: u32,
-    ) -> (Option<&'static T>, Option<&'static T>) {
-        let key = item.key();
-        let weight = weight.max(Node::<T>::ASIDE + 1);
-        item.node().weight.set(weight);
+    pub(crate) fn insert(&self, item: &'static T) -> (Option<&'static T>, Option<&'static T>) {
+        let (key, weight) = (item.key(), item.weight());
         let (mut before, mut after) = (None, None);
         // Down to where the weights say it belongs, then split what is below by its key.
         let mut link = &self.root;
         while let Some(other) = link.get() {
-            if other.node().weight.get() < weight {
+            if other.weight() < weight {
                 break;
             }
             link = if key < other.key() {
@@ -161,7 +156,7 @@ impl<T: Item> Treap<T> {
         let mut right = item.node().right.take();
         loop {
             match (left, right) {
-                (Some(l), Some(r)) if l.node().weight.get() >= r.node().weight.get() => {
+                (Some(l), Some(r)) if l.weight() >= r.weight() => {
                     link.set(Some(l));
                     link = &l.node().right;
                     left = l.node().right.get();
@@ -207,7 +202,7 @@ impl<T: Item> Treap<T> {
 #[cfg(any(test, fermata_probe))]
 fn below<T: Item>(at: Option<&'static T>, above: u32, f: &dyn Fn(&'static T)) {
     let Some(item) = at else { return };
-    let weight = item.node().weight.get();
+    let weight = item.weight();
     assert!(weight <= above, "a heavy item below a light one");
     below(item.node().left.get(), weight, f);
     f(item);

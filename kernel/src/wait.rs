@@ -10,10 +10,11 @@
 
 #[cfg(any(test, fermata_probe))]
 use crate::check::same;
-use crate::object::thread::{Thread, Word};
+use crate::object::thread::Thread;
 use crate::treap::{self, Treap};
 use crate::K;
 use core::cell::Cell;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use hal::NarrowCell;
 
 /// Waiters that are woken between two looks at the interrupts.
@@ -149,35 +150,38 @@ impl WaitQueue {
         t.links.queue.set(None);
     }
 
+    /// Wakes every waiter with nothing granted.
+    #[inline(always)]
+    pub(crate) fn wake_all(&self, k: K) {
+        if !self.is_empty() {
+            self.wake_each::<false>(k);
+        }
+    }
+
     /// As [`WaitQueue::wake_all`], with a look at the interrupts now and then: for a handler that is in the
     /// middle of nothing that an interrupt could change.
-    pub(crate) fn wake_all_in_turns(&self, k: K) {
-        self.wake(k, |woken| {
-            if woken % WAKES_PER_TURN == 0 {
-                k.look_at_interrupts();
-            }
-        });
-    }
-
-    /// Wakes every waiter with nothing granted.
-    pub(crate) fn wake_all(&self, k: K) {
-        self.wake(k, |_| {});
-    }
-
-    /// Wakes every waiter, and calls `f` after each with their number so far.
     #[inline(always)]
-    fn wake(&self, k: K, f: impl Fn(u32)) {
-        let mut woken = 0;
+    pub(crate) fn wake_all_in_turns(&self, k: K) {
+        if !self.is_empty() {
+            self.wake_each::<true>(k);
+        }
+    }
+
+    #[inline(never)]
+    fn wake_each<const LOOKS: bool>(&self, k: K) {
         // A waiter that cannot run yet may come back to the end of this very queue (a thread
         // whose space is vacant, see `append`): the last one of now is the last one to look at.
         let Some(last) = self.tail.get() else { return };
+        let mut woken = 0;
         while let Some(t) = self.first() {
             t.wake(k);
             if core::ptr::eq(t, last) {
                 break;
             }
             woken += 1;
-            f(woken);
+            if LOOKS && woken % WAKES_PER_TURN == 0 {
+                k.look_at_interrupts();
+            }
         }
     }
 }
@@ -217,10 +221,13 @@ pub(crate) struct Deadlines {
     late: NarrowCell<Thread>,
 }
 
+/// What the weights of threads depend on, and nothing else does.
+static SECRET: AtomicU32 = AtomicU32::new(0);
+
 /// A thread's place among the deadlines.
 pub(crate) struct DeadlineLinks {
     /// On the machine's clock, in nanoseconds; `u64::MAX` while there is none.
-    at: Cell<Word>,
+    at: Cell<u64>,
     /// Its place in the tree; or of those that are late its neighbours.
     place: Place,
 }
@@ -231,14 +238,14 @@ type Place = treap::Node<Thread>;
 impl DeadlineLinks {
     pub(crate) const fn new() -> Self {
         DeadlineLinks {
-            at: Cell::new(Word(u64::MAX)),
+            at: Cell::new(u64::MAX),
             place: treap::Node::new(),
         }
     }
 
     #[inline(always)]
     fn at(&self) -> u64 {
-        self.at.get().0
+        self.at.get()
     }
 
     pub(crate) fn is_set(&self) -> bool {
@@ -253,6 +260,15 @@ impl treap::Item for Thread {
     fn key(&self) -> Self::Key {
         (self.deadline.at(), core::ptr::from_ref(self).addr())
     }
+    /// A hash of its address, which is the same whenever it sleeps, with a number that nobody knows: it has
+    /// no room for a weight of its own.
+    #[inline(always)]
+    fn weight(&self) -> u32 {
+        let mut x = core::ptr::from_ref(self).addr() as u32 ^ SECRET.load(Relaxed);
+        x = (x ^ x >> 16).wrapping_mul(0x85eb_ca6b);
+        x = (x ^ x >> 13).wrapping_mul(0xc2b2_ae35);
+        x ^ x >> 16
+    }
     #[inline(always)]
     fn node(&self) -> &Place {
         &self.deadline.place
@@ -260,7 +276,9 @@ impl treap::Item for Thread {
 }
 
 impl Deadlines {
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
+        // The first kernel decides, for a test may have several at once.
+        let _ = SECRET.compare_exchange(0, hal::ticks() as u32 | 1, Relaxed, Relaxed);
         Deadlines {
             tree: Treap::new(),
             first: NarrowCell::none(),
@@ -274,12 +292,12 @@ impl Deadlines {
     }
 
     /// Adds a thread that has none. At `u64::MAX`, never, there is nothing to add.
-    pub(crate) fn add(&self, t: &'static Thread, at: u64, weight: u32) {
+    pub(crate) fn add(&self, t: &'static Thread, at: u64) {
         if at == u64::MAX {
             return;
         }
-        t.deadline.at.set(Word(at));
-        let (before, _) = self.tree.insert(t, weight);
+        t.deadline.at.set(at);
+        let (before, _) = self.tree.insert(t);
         if before.is_none() {
             self.first.set(Some(t));
         }
@@ -294,7 +312,7 @@ impl Deadlines {
 
     #[inline(never)]
     fn take_out(&self, t: &Thread) {
-        if t.deadline.place.is_aside() {
+        if treap::Node::is_aside(t, &self.late) {
             t.deadline.place.leave_aside(&self.late);
         } else {
             self.tree.remove(t);
@@ -302,7 +320,7 @@ impl Deadlines {
                 self.first.set(self.tree.first(|_| true));
             }
         }
-        t.deadline.at.set(Word(u64::MAX));
+        t.deadline.at.set(u64::MAX);
     }
 
     /// Puts a thread whose deadline has come aside, until it can be told.

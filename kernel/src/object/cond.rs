@@ -39,8 +39,8 @@ impl Object for Cond {
         &k.handles.conds
     }
     fn open(&'static self, _: K) {}
-    fn queues(&'static self) -> [Option<&'static WaitQueue>; 2] {
-        [Some(&self.waiters), None]
+    fn disperse(&'static self, k: K) {
+        self.waiters.wake_all_in_turns(k);
     }
     fn close(&'static self, k: K) {
         // Each goes on with the `mutex_lock` that it has become: a spurious return (A8).

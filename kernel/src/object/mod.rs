@@ -263,10 +263,9 @@ pub(crate) trait Object: Sized + 'static {
     fn provide(&'static self) -> Option<()> {
         Some(())
     }
-    /// The queues of those who wait for something of it.
-    fn queues(&'static self) -> [Option<&'static WaitQueue>; 2] {
-        [None; 2]
-    }
+    /// Sends whoever waits for something of it to try again.
+    #[inline(always)]
+    fn disperse(&'static self, _: K) {}
     /// Gives the slot a body in its initial state. The slot had none.
     fn open(&'static self, k: K);
     /// Takes the body away. The identity stays: threads that wait on it are woken, try again
@@ -815,10 +814,9 @@ pub(crate) fn opened(k: K, h: &Header) {
 }
 
 /// Sends whoever waits for something of the object to try again, before it is destroyed: they find it gone.
+#[inline(always)]
 pub(crate) fn disperse<T: Object>(k: K, object: &'static T) {
-    for queue in object.queues().into_iter().flatten() {
-        queue.wake_all_in_turns(k);
-    }
+    object.disperse(k);
     if object.head().phase() != Phase::Active {
         k.vacancies.of(object.head()).wake_all_in_turns(k);
     }

@@ -45,8 +45,8 @@ impl Object for Mutex {
     fn open(&'static self, _: K) {
         self.locked.set(false);
     }
-    fn queues(&'static self) -> [Option<&'static WaitQueue>; 2] {
-        [Some(&self.waiters), None]
+    fn disperse(&'static self, k: K) {
+        self.waiters.wake_all_in_turns(k);
     }
     fn close(&'static self, k: K) {
         self.waiters.wake_all(k);

@@ -265,8 +265,8 @@ impl Object for Port {
         self.notify.set(false);
         self.portset.set(Link::NONE);
     }
-    fn queues(&'static self) -> [Option<&'static WaitQueue>; 2] {
-        [Some(self.client_queue()), None]
+    fn disperse(&'static self, k: K) {
+        self.client_queue().wake_all_in_turns(k);
     }
     fn close(&'static self, k: K) {
         self.client_queue().wake_all(k);
@@ -341,8 +341,9 @@ impl Object for Portset {
         &k.handles.portsets
     }
     fn open(&'static self, _: K) {}
-    fn queues(&'static self) -> [Option<&'static WaitQueue>; 2] {
-        [Some(&self.servers), Some(&self.clients)]
+    fn disperse(&'static self, k: K) {
+        self.servers.wake_all_in_turns(k);
+        self.clients.wake_all_in_turns(k);
     }
     fn close(&'static self, k: K) {
         self.servers.wake_all(k);

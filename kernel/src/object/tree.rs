@@ -21,6 +21,8 @@ pub(crate) struct Mappings {
 /// A mapping's place in the tree that it is in.
 pub(super) struct Node {
     place: treap::Node<Mapping>,
+    /// Random.
+    weight: Cell<u32>,
     /// Its neighbours in the order of addresses.
     before: NarrowCell<Mapping>,
     after: NarrowCell<Mapping>,
@@ -30,6 +32,7 @@ impl Node {
     pub(super) const fn new() -> Self {
         Node {
             place: treap::Node::new(),
+            weight: Cell::new(0),
             before: NarrowCell::none(),
             after: NarrowCell::none(),
         }
@@ -41,6 +44,10 @@ impl treap::Item for Mapping {
     #[inline(always)]
     fn key(&self) -> u64 {
         self.start.get()
+    }
+    #[inline(always)]
+    fn weight(&self) -> u32 {
+        self.node.weight.get()
     }
     #[inline(always)]
     fn node(&self) -> &treap::Node<Self> {
@@ -92,7 +99,8 @@ impl Mappings {
 
     /// Adds a mapping, whose range is free.
     pub(super) fn insert(&self, m: &'static Mapping, weight: u32) {
-        let (before, after) = self.tree.insert(m, weight);
+        m.node.weight.set(weight);
+        let (before, after) = self.tree.insert(m);
         join(before, Some(m));
         join(Some(m), after);
         self.found.set(NarrowRef::of(m));

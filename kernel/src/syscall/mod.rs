@@ -343,6 +343,7 @@ fn mutex_trylock(a: Args, mutex: &'static Mutex) -> Handled {
     a.code(code)
 }
 
+#[inline(always)]
 fn mutex_unlock(a: Args, mutex: &'static Mutex) -> Handled {
     if !mutex.locked.get() {
         return Err(Stop::Code(Code::Invalid));

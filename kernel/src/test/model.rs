@@ -161,14 +161,18 @@ fn quotas_come_back_in_any_order() {
 
 /// Something in a treap.
 struct Number {
-    key: Cell<u64>,
+    key: u64,
+    weight: Cell<u32>,
     node: treap::Node<Number>,
 }
 
 impl treap::Item for Number {
     type Key = u64;
     fn key(&self) -> u64 {
-        self.key.get()
+        self.key
+    }
+    fn weight(&self) -> u32 {
+        self.weight.get()
     }
     fn node(&self) -> &treap::Node<Self> {
         &self.node
@@ -182,7 +186,8 @@ fn treaps_are_ordered_and_shallow() {
     const COUNT: usize = 4096;
     let w = World::with_frames(16);
     let blank = |n| Number {
-        key: Cell::new(n as u64),
+        key: n as u64,
+        weight: Cell::new(0),
         node: treap::Node::new(),
     };
     let items = hal::alloc_slice(COUNT, blank).expect("memory");
@@ -197,8 +202,11 @@ fn treaps_are_ordered_and_shallow() {
         for n in 0..COUNT {
             let n = order(n, &mut random);
             if set.insert(n) {
-                let (before, after) = tree.insert(&items[n], w.k.random());
-                let key = |item: Option<&'static Number>| item.map(|i| i.key.get() as usize);
+                let (before, after) = {
+                    items[n].weight.set(w.k.random());
+                    tree.insert(&items[n])
+                };
+                let key = |item: Option<&'static Number>| item.map(|i| i.key as usize);
                 assert_eq!(key(before), set.range(..n).next_back().copied());
                 assert_eq!(key(after), set.range(n + 1..).next().copied());
             }
@@ -212,7 +220,7 @@ fn treaps_are_ordered_and_shallow() {
             }
         }
         let found = std::cell::RefCell::new(Vec::new());
-        tree.each(&|item| found.borrow_mut().push(item.key.get() as usize));
+        tree.each(&|item| found.borrow_mut().push(item.key as usize));
         assert_eq!(*found.borrow(), set.into_iter().collect::<Vec<_>>());
     }
 }
