@@ -207,3 +207,20 @@ fn a_handle_that_is_unmapped_finds_nothing() {
         "a handle of what is not there any more"
     );
 }
+
+/// All words of a thread's state are written, over whatever stood there.
+#[test]
+fn a_state_leaves_no_word_as_it_was() {
+    let w = World::with_frames(64);
+    let (t, state) = (w.create(Call::ThreadCreate), w.page());
+    let words = abi::state::THREAD_WORDS + abi::state::FPU_BYTES / 8;
+    let read = |noise: u64| {
+        w.words(state, &std::vec![noise; words + 1]);
+        w.ok(Call::ThreadGetState, &[t, state, 0, 0, 0]);
+        w.read(state, words * 8 + 8)
+    };
+    let (one, other) = (read(0), read(u64::MAX));
+    let end = words * 8;
+    assert!(one[..end] == other[..end], "A6: a word that is not written");
+    assert_eq!(other[end..], [0xff; 8], "a word behind the state");
+}
