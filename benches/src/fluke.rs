@@ -82,6 +82,9 @@ pub struct Door {
     pub portset: Portset,
 }
 
+/// What the server of a door hears.
+pub const ALIAS: u64 = 0xa11a5;
+
 impl Door {
     /// A door that nobody waits at.
     pub fn new() -> Result<Self, String> {
@@ -90,7 +93,7 @@ impl Door {
         let set = portset.reference().must("a reference")?;
         port.set_state(
             &PortState {
-                alias: 0xa11a5,
+                alias: ALIAS,
                 ..PortState::default()
             },
             set.handle(),

@@ -12,7 +12,7 @@
 use crate::check::same;
 use crate::object::thread::Thread;
 use crate::treap::{self, Treap};
-use crate::K;
+use crate::{Stop, K};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use hal::NarrowCell;
@@ -154,7 +154,7 @@ impl WaitQueue {
     #[inline(always)]
     pub(crate) fn wake_all(&self, k: K) {
         if !self.is_empty() {
-            self.wake_each::<false>(k);
+            self.wake_until(k, || false);
         }
     }
 
@@ -163,15 +163,31 @@ impl WaitQueue {
     #[inline(always)]
     pub(crate) fn wake_all_in_turns(&self, k: K) {
         if !self.is_empty() {
-            self.wake_each::<true>(k);
+            self.wake_until(k, || {
+                k.look_at_interrupts();
+                false
+            });
         }
     }
 
+    /// The same for a call of that thread which has changed nothing yet: if somebody else should run
+    /// it begins again.
+    #[inline(always)]
+    pub(crate) fn wake_all_or_again(&self, k: K, t: &Thread) -> Result<(), Stop> {
+        if !self.is_empty() && self.wake_until(k, || k.preempts(t)) {
+            return Err(Stop::Again);
+        }
+        Ok(())
+    }
+
+    /// Wakes waiters, and asks after some whether to stop. Whether it has stopped.
     #[inline(never)]
-    fn wake_each<const LOOKS: bool>(&self, k: K) {
+    fn wake_until(&self, k: K, stop: impl Fn() -> bool) -> bool {
         // A waiter that cannot run yet may come back to the end of this very queue (a thread
         // whose space is vacant, see `append`): the last one of now is the last one to look at.
-        let Some(last) = self.tail.get() else { return };
+        let Some(last) = self.tail.get() else {
+            return false;
+        };
         let mut woken = 0;
         while let Some(t) = self.first() {
             t.wake(k);
@@ -179,10 +195,11 @@ impl WaitQueue {
                 break;
             }
             woken += 1;
-            if LOOKS && woken % WAKES_PER_TURN == 0 {
-                k.look_at_interrupts();
+            if woken % WAKES_PER_TURN == 0 && stop() {
+                return true;
             }
         }
+        false
     }
 }
 

@@ -1,8 +1,9 @@
 //! Condition variables. They have no state: whoever waits has already become a `mutex_lock`.
 
 use super::{Handles, Header, NonNullLink, Object, Table, Target};
+use crate::object::thread::Thread;
 use crate::wait::WaitQueue;
-use crate::K;
+use crate::{Stop, K};
 use abi::Type;
 
 /// A condition variable.
@@ -39,8 +40,8 @@ impl Object for Cond {
         &k.handles.conds
     }
     fn open(&'static self, _: K) {}
-    fn disperse(&'static self, k: K) {
-        self.waiters.wake_all_in_turns(k);
+    fn disperse(&'static self, k: K, t: &Thread) -> Result<(), Stop> {
+        self.waiters.wake_all_or_again(k, t)
     }
     fn close(&'static self, k: K) {
         // Each goes on with the `mutex_lock` that it has become: a spurious return (A8).

@@ -34,6 +34,7 @@ use core::cell::Cell;
 use hal::{NarrowCell, Pfn};
 pub(crate) use link::{Link, NonNullLink, Target};
 use space::Space;
+use thread::Thread;
 
 /// The number of a slot: type and index, in 24 bits. 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -265,7 +266,9 @@ pub(crate) trait Object: Sized + 'static {
     }
     /// Sends whoever waits for something of it to try again.
     #[inline(always)]
-    fn disperse(&'static self, _: K) {}
+    fn disperse(&'static self, _: K, _: &Thread) -> Result<(), Stop> {
+        Ok(())
+    }
     /// Gives the slot a body in its initial state. The slot had none.
     fn open(&'static self, k: K);
     /// Takes the body away. The identity stays: threads that wait on it are woken, try again
@@ -813,13 +816,15 @@ pub(crate) fn opened(k: K, h: &Header) {
     }
 }
 
-/// Sends whoever waits for something of the object to try again, before it is destroyed: they find it gone.
+/// Sends whoever waits for something of the object to try again, before that thread destroys it: they find
+/// it gone.
 #[inline(always)]
-pub(crate) fn disperse<T: Object>(k: K, object: &'static T) {
-    object.disperse(k);
+pub(crate) fn disperse<T: Object>(k: K, t: &Thread, object: &'static T) -> Result<(), Stop> {
+    object.disperse(k, t)?;
     if object.head().phase() != Phase::Active {
-        k.vacancies.of(object.head()).wake_all_in_turns(k);
+        k.vacancies.of(object.head()).wake_all_or_again(k, t)?;
     }
+    Ok(())
 }
 
 /// Where the object with this number is, if it is anywhere.

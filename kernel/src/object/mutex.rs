@@ -1,8 +1,9 @@
 //! Mutexes: locked or not, no owner, no inheritance.
 
 use super::{Handles, Header, NonNullLink, Object, Table, Target};
+use crate::object::thread::Thread;
 use crate::wait::WaitQueue;
-use crate::K;
+use crate::{Stop, K};
 use abi::Type;
 use core::cell::Cell;
 
@@ -45,8 +46,8 @@ impl Object for Mutex {
     fn open(&'static self, _: K) {
         self.locked.set(false);
     }
-    fn disperse(&'static self, k: K) {
-        self.waiters.wake_all_in_turns(k);
+    fn disperse(&'static self, k: K, t: &Thread) -> Result<(), Stop> {
+        self.waiters.wake_all_or_again(k, t)
     }
     fn close(&'static self, k: K) {
         self.waiters.wake_all(k);

@@ -8,8 +8,9 @@
 //! list of its portset until a server waits there.
 
 use super::{Handles, Header, Link, NonNullLink, Object, Table, Target};
+use crate::object::thread::Thread;
 use crate::wait::WaitQueue;
-use crate::K;
+use crate::{Stop, K};
 use abi::state::port_flags;
 use abi::{Code, Type};
 use core::cell::Cell;
@@ -265,8 +266,8 @@ impl Object for Port {
         self.notify.set(false);
         self.portset.set(Link::NONE);
     }
-    fn disperse(&'static self, k: K) {
-        self.client_queue().wake_all_in_turns(k);
+    fn disperse(&'static self, k: K, t: &Thread) -> Result<(), Stop> {
+        self.client_queue().wake_all_or_again(k, t)
     }
     fn close(&'static self, k: K) {
         self.client_queue().wake_all(k);
@@ -341,9 +342,9 @@ impl Object for Portset {
         &k.handles.portsets
     }
     fn open(&'static self, _: K) {}
-    fn disperse(&'static self, k: K) {
-        self.servers.wake_all_in_turns(k);
-        self.clients.wake_all_in_turns(k);
+    fn disperse(&'static self, k: K, t: &Thread) -> Result<(), Stop> {
+        self.servers.wake_all_or_again(k, t)?;
+        self.clients.wake_all_or_again(k, t)
     }
     fn close(&'static self, k: K) {
         self.servers.wake_all(k);

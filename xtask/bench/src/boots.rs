@@ -82,6 +82,11 @@ pub(super) const RESTARTS: Boot = boot("restarts", &["restart"], Look::Events);
 pub(super) const LATENCY: Boot = boot("latency", &["latency"], Look::Instructions);
 /// How long a thread takes to stop and to tell its state.
 pub(super) const PROMPTNESS: Boot = boot("promptness", &["promptness"], Look::Instructions);
+/// The longest stretches without a look at interrupts.
+pub(super) const STRETCHES: Boot = Boot {
+    quota: 40,
+    ..boot("longest stretches", &["stretch"], Look::Instructions)
+};
 /// Kernel memory of 10,000 threads, which may have stacks: the machine has the most kernel memory
 /// that there can be.
 pub(super) const THREADS: Boot = Boot {

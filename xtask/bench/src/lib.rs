@@ -173,6 +173,21 @@ const EXTRAS: &[Extra] = &[
         rows: values,
     },
     Extra {
+        boot: &boots::STRETCHES,
+        group: Group::Latency,
+        filter: None,
+        names: &[
+            "stretch_broadcast",
+            "stretch_sleepers",
+            "stretch_sleep",
+            "stretch_port_end",
+            "stretch_space_end",
+            "stretch_entries",
+            "stretch_call_128k",
+        ],
+        rows: values,
+    },
+    Extra {
         boot: &boots::LATENCY,
         group: Group::Latency,
         filter: None,

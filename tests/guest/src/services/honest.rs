@@ -266,7 +266,8 @@ fn inside(ino: u64) -> Result<Vec<String>, Error> {
     }
 }
 
-fn remove(path: &str) -> Result<(), Error> {
+/// Removes a file, or a directory with what is in it.
+pub fn remove(path: &str) -> Result<(), Error> {
     let attr = rt::fs::stat(path, false)?;
     if !is_directory(&attr) {
         return rt::fs::unlink(path);

@@ -2,7 +2,7 @@
 
 use super::board::Board;
 use super::held;
-use super::honest::{clear, files, Honest, Question, QUESTIONS};
+use super::honest::{clear, files, remove, Honest, Question, QUESTIONS};
 use super::table::{PLACE, PROGRAM, SERVICES};
 use super::Sentence;
 use crate::harness::Random;
@@ -252,6 +252,10 @@ fn play(play: Play) -> Result<(), Sentence> {
     swept?;
     warden.honest.end()?;
     clear(first)?;
+    // A name of which a byte was spoiled may have made something beside the place.
+    for stray in before.strays(&Files::now()?) {
+        remove(&stray).map_err(failed("removing"))?;
+    }
     rt::fs::mkdir(PLACE, 0o755).map_err(failed(PLACE))?;
     let after = Files::now()?;
     rt::fs::rmdir(PLACE).map_err(failed(PLACE))?;
@@ -273,6 +277,23 @@ impl Files {
             usage: rt::fs::usage().map_err(failed("files"))?,
             names,
         })
+    }
+
+    /// Paths of what is there later and was not before.
+    fn strays(&self, later: &Self) -> Vec<Sentence> {
+        let new = later.names.iter().filter(|name| !self.names.contains(name));
+        let path = |name: &Sentence| match name.strip_suffix('/') {
+            Some(directory) => directory.to_string(),
+            // Its size is behind it.
+            None => name
+                .rsplit_once(' ')
+                .map_or("", |(path, _)| path)
+                .to_string(),
+        };
+        // What is in a directory before the directory.
+        let mut paths: Vec<Sentence> = new.map(path).collect();
+        paths.reverse();
+        paths
     }
 
     fn expect(&self, other: &Self) -> Result<(), Sentence> {

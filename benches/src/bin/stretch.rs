@@ -1,0 +1,349 @@
+//! The longest stretches in which the kernel looks at no interrupt, whatever a program does: `stretch [FILTER]`.
+//!
+//! A thread of the highest priority sleeps until a deadline that comes every 10,007 nanoseconds, which are
+//! instructions where instructions are counted. Beneath it the program makes the calls whose work a
+//! hostile program can make as large as it likes (`docs/proof.md`, loops). How late the thread is at most is
+//! the longest stretch, with the way to the thread.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use abi::state::{PortState, Registers, ThreadState, Waiting};
+use abi::{Call, MAX_ENTRIES, MAX_IDEMPOTENT, OBJECT_SIZE, PRIORITIES};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use benches::fluke::{Door, ALIAS};
+use benches::loops::{self, Lateness, Loop};
+use benches::report::Report;
+use benches::run::{same, Must};
+use benches::twin::Twin;
+use rt::obj::{Cond, Mutex, ThreadAt};
+use rt::time;
+
+rt::entry!(main);
+
+/// From one deadline of the watcher to the next.
+const PERIOD: u64 = 10_007;
+/// Threads that wait for something.
+const CROWD: u64 = 1000;
+/// Below the watcher, and above the program.
+const ABOVE: u64 = PRIORITIES as u64 - 2;
+/// Below the program.
+const BELOW: u64 = 1;
+/// How often each is done: the deadlines come at another place each time.
+const TIMES: u64 = 4;
+
+/// What is done, under its name.
+type Act = (&'static str, fn(&Watcher) -> Result<u64, String>);
+
+const ACTS: [Act; 7] = [
+    ("stretch_broadcast", broadcast),
+    ("stretch_sleepers", sleepers),
+    ("stretch_sleep", sleep_among_sleepers),
+    ("stretch_port_end", port_end),
+    ("stretch_space_end", space_end),
+    ("stretch_entries", entries),
+    ("stretch_call_128k", longest_call),
+];
+
+fn main() -> u8 {
+    let report = Report::from_arguments();
+    if !ACTS.iter().any(|(name, _)| report.wants(name)) {
+        return 0;
+    }
+    let watcher = Watcher::new();
+    let mut good = true;
+    for (name, act) in ACTS {
+        good &= report.value(name, "instructions", || {
+            let watcher = watcher.as_ref().map_err(Clone::clone)?;
+            let mut worst = 0;
+            for _ in 0..TIMES {
+                worst = worst.max(act(watcher)?);
+            }
+            Ok((worst, TIMES))
+        });
+    }
+    u8::from(!good)
+}
+
+/// The thread that nothing may delay.
+struct Watcher {
+    _thread: rt::obj::Thread,
+}
+
+impl Watcher {
+    fn new() -> Result<Self, String> {
+        // The second reading has everything at hand.
+        let origin = (origin(), origin()).1;
+        loops::set_lateness(Lateness {
+            period: PERIOD,
+            ..Lateness::default()
+        });
+        let thread = rt::obj::Thread::new().must("a thread")?;
+        let state = ThreadState {
+            registers: Registers {
+                rip: Loop::Latency.address(),
+                rflags: 0x202,
+                rbx: time::now() + 100 * PERIOD,
+                rbp: origin,
+                ..Registers::default()
+            },
+            priority: u64::from(PRIORITIES) - 1,
+            ..ThreadState::default()
+        };
+        thread
+            .set_state(&state, 0, 0, 0)
+            .must("the state of a thread")?;
+        thread.resume().must("resume")?;
+        Ok(Watcher { _thread: thread })
+    }
+
+    /// How late it is at most while that is done.
+    fn during<T>(&self, act: impl FnOnce() -> Result<T, String>) -> Result<u64, String> {
+        time::sleep(10 * PERIOD);
+        loops::set_lateness(Lateness {
+            period: PERIOD,
+            ..Lateness::default()
+        });
+        act()?;
+        time::sleep(10 * PERIOD);
+        let found = loops::lateness();
+        if found.runs < 5 {
+            return Err(format!("the watcher ran {} times", found.runs));
+        }
+        Ok(found.worst)
+    }
+}
+
+/// The time-stamp counter at time 0 of the clock. Read before the clock is, so that nobody seems to
+/// be earlier than it is.
+fn origin() -> u64 {
+    // SAFETY: reads a counter.
+    let ticks = unsafe { core::arch::x86_64::_rdtsc() };
+    ticks.wrapping_sub(time::now())
+}
+
+/// Many threads that do the same.
+struct Crowd {
+    memory: Vec<u128>,
+    /// How many of them have been made.
+    made: u64,
+}
+
+impl Crowd {
+    /// Threads in a space (a reference, 0 for the program's own) that make a call and wait in it for that.
+    fn new(registers: Registers, space: u64, waiting: Waiting) -> Result<Self, String> {
+        Crowd::after(registers, space, waiting, || {})
+    }
+
+    /// The same, with something before each begins.
+    fn after(
+        registers: Registers,
+        space: u64,
+        waiting: Waiting,
+        before: impl Fn(),
+    ) -> Result<Self, String> {
+        let words = CROWD * OBJECT_SIZE / 16;
+        let mut crowd = Crowd {
+            memory: vec![0; words as usize + 1],
+            made: 0,
+        };
+        for index in 0..CROWD {
+            let thread = crowd.thread(index);
+            thread.create().must("a thread of a crowd")?;
+            crowd.made += 1;
+            let state = ThreadState {
+                registers: Registers {
+                    rip: Loop::Block.address(),
+                    rflags: 0x202,
+                    ..registers
+                },
+                // It runs at once, until it waits.
+                priority: ABOVE,
+                ..ThreadState::default()
+            };
+            thread
+                .set_state(&state, space, 0, 0)
+                .must("the state of a thread")?;
+            before();
+            thread.resume().must("resume")?;
+        }
+        for thread in (0..CROWD).map(|index| crowd.thread(index)) {
+            let state = thread.get_state(0, 0, 0).must("get_state")?;
+            same("what a thread waits for", state.waiting, waiting as u64)?;
+            // What it does later is less important than what the program does.
+            thread.set_priority(BELOW).must("set_priority")?;
+        }
+        Ok(crowd)
+    }
+
+    fn thread(&self, index: u64) -> ThreadAt {
+        let first = (self.memory.as_ptr() as u64).next_multiple_of(OBJECT_SIZE);
+        ThreadAt(first + index * OBJECT_SIZE)
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        for index in 0..self.made {
+            // There is nobody to tell.
+            let _ = self.thread(index).destroy();
+        }
+    }
+}
+
+fn call(call: Call, rdi: u64) -> Registers {
+    Registers {
+        rax: call as u64,
+        rdi,
+        ..Registers::default()
+    }
+}
+
+/// Everybody who waits on a cond is woken.
+fn broadcast(watcher: &Watcher) -> Result<u64, String> {
+    let (cond, mutex) = (Cond::new().must("a cond")?, Mutex::new().must("a mutex")?);
+    let wait = Registers {
+        rsi: mutex.handle(),
+        ..call(Call::CondWait, cond.handle())
+    };
+    // Each gives back the mutex, which it must hold when it begins to wait.
+    let _crowd = Crowd::after(wait, 0, Waiting::Cond, || {
+        mutex.try_lock();
+    })?;
+    watcher.during(|| {
+        cond.broadcast();
+        Ok(())
+    })
+}
+
+/// Everybody's deadline comes at the same instant.
+fn sleepers(watcher: &Watcher) -> Result<u64, String> {
+    let at = time::now() + 400_000_000;
+    let _crowd = Crowd::new(call(Call::ThreadSleepUntil, at), 0, Waiting::Deadline)?;
+    if time::now() >= at {
+        return Err("the crowd took too long to fall asleep".into());
+    }
+    time::sleep(at - time::now() - 20 * PERIOD);
+    watcher.during(|| {
+        time::sleep(20 * PERIOD);
+        Ok(())
+    })
+}
+
+/// One more sleeps, and wakes, and the watcher does.
+fn sleep_among_sleepers(watcher: &Watcher) -> Result<u64, String> {
+    let _crowd = Crowd::new(call(Call::ThreadSleepUntil, 1 << 62), 0, Waiting::Deadline)?;
+    watcher.during(|| {
+        for n in 0..20 {
+            time::sleep(n * 100);
+        }
+        Ok(())
+    })
+}
+
+/// A port ends at which everybody waits.
+fn port_end(watcher: &Watcher) -> Result<u64, String> {
+    let door = Door::new()?;
+    let port = rt::obj::Port::new().must("a port")?;
+    let set = door.portset.reference().must("a reference")?;
+    port.set_state(&PortState::default(), set.handle())
+        .must("the state of a port")?;
+    let reference = port.reference().must("a reference")?;
+    let _crowd = Crowd::new(call(Call::CallShort, reference.handle()), 0, Waiting::Port)?;
+    watcher.during(|| {
+        drop(port);
+        Ok(())
+    })
+}
+
+/// A space ends in which everybody is.
+fn space_end(watcher: &Watcher) -> Result<u64, String> {
+    let twin = Twin::new(0, 0).must("a second space")?;
+    let _crowd = Crowd::new(
+        call(Call::ThreadSleepUntil, 1 << 62),
+        twin.space_ref.handle(),
+        Waiting::Deadline,
+    )?;
+    watcher.during(|| {
+        drop(twin);
+        Ok(())
+    })
+}
+
+/// A server of the idempotent form, to whom a message of those lists goes.
+fn request(
+    watcher: &Watcher,
+    send: (u64, u64, u64, u64),
+    receive: (u64, u64, u64, u64),
+) -> Result<u64, String> {
+    let door = Door::new()?;
+    let server = rt::obj::Thread::new().must("a thread")?;
+    let state = ThreadState {
+        registers: Registers {
+            rip: Loop::Block.address(),
+            rflags: 0x202,
+            r12: receive.0,
+            r13: receive.1,
+            r14: receive.2,
+            r15: receive.3,
+            ..call(Call::ServerWaitReceive, door.portset.handle())
+        },
+        priority: ABOVE,
+        ..ThreadState::default()
+    };
+    server
+        .set_state(&state, 0, 0, 0)
+        .must("the state of a thread")?;
+    server.resume().must("resume")?;
+    let client = rt::obj::Thread::new().must("a thread")?;
+    let state = ThreadState {
+        registers: Registers {
+            rip: Loop::Block.address(),
+            rflags: 0x202,
+            rsi: send.0,
+            rdx: send.1,
+            r10: send.2,
+            r8: send.3,
+            ..call(Call::Call, door.port_ref.handle())
+        },
+        priority: ABOVE,
+        ..ThreadState::default()
+    };
+    client
+        .set_state(&state, 0, 0, 0)
+        .must("the state of a thread")?;
+    let worst = watcher.during(|| client.resume().must("resume"))?;
+    let state = server.get_state(0, 0, 0).must("get_state")?;
+    // It waits for something else by now; what it heard of is where it left it.
+    same("the alias of the port", state.registers.rdi, ALIAS)?;
+    Ok(worst)
+}
+
+/// The longest lists of nothing, at both sides.
+fn entries(watcher: &Watcher) -> Result<u64, String> {
+    let half = MAX_ENTRIES / 2;
+    let list: Vec<[u64; 2]> = vec![[0, 0]; half as usize];
+    let list = (0, 0, list.as_ptr() as u64, half);
+    request(watcher, list, list)
+}
+
+/// The longest message of the idempotent form, from and to pages that are there.
+fn longest_call(watcher: &Watcher) -> Result<u64, String> {
+    let (from, into) = (
+        vec![1u8; MAX_IDEMPOTENT as usize],
+        vec![2u8; MAX_IDEMPOTENT as usize],
+    );
+    let worst = request(
+        watcher,
+        (from.as_ptr() as u64, MAX_IDEMPOTENT, 0, 0),
+        (into.as_ptr() as u64, MAX_IDEMPOTENT, 0, 0),
+    )?;
+    if from != into {
+        return Err("the message has not arrived".into());
+    }
+    Ok(worst)
+}
