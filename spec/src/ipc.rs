@@ -737,13 +737,18 @@ impl System {
         }
         let mine = |c: &Id| self.thread(*c).hint == Hint::Excepted(t);
         if let Some(c) = self.live(end.peer, Type::Thread).filter(mine) {
-            self.open(c)?;
-            if self.thread(c).exception_delivered {
+            let open = self.is_open(c);
+            if !open || self.thread(c).exception_delivered {
                 let thread = self.thread_mut(c);
                 thread.set_registers(match short {
                     true => control(thread.registers(), &words),
                     false => Registers::from_words(&words),
                 });
+                if !open {
+                    // The identity keeps the answer for the state that says that it is waited for.
+                    thread.hint = Hint::Answered { short };
+                    return Ok(());
+                }
                 thread.exception_delivered = false;
                 if self.waits(c, Waiting::Exception) {
                     self.wake(c);
@@ -752,6 +757,18 @@ impl System {
         }
         Ok(())
     }
+}
+
+/// The registers of a thread whose exception was answered while it had no body.
+pub(crate) fn answered(mut registers: Registers, answer: Registers, short: bool) -> Registers {
+    if !short {
+        return answer;
+    }
+    registers.set_pc(answer.pc());
+    registers.set_sp(answer.sp());
+    registers.set_flags(answer.flags());
+    registers.set_call(answer.call());
+    registers
 }
 
 /// These registers, controlled by the words of a short answer.

@@ -6,6 +6,7 @@
 //! until `create` has given it a new body and `set_state` has opened that, calls that manage it say so
 //! ([`abi::Syscall::manages`]). When nobody keeps it, or its manager destroys it once more, it ends: nothing that names it finds it any more.
 
+use crate::ipc::answered;
 use crate::wait::{Hint, Status, Waiting};
 use crate::{Id, Place, Stop, System};
 use abi::registers::Lost;
@@ -522,7 +523,10 @@ impl System {
             Body::Thread(t) => {
                 let old = std::mem::take(&mut **t);
                 (t.interrupt, t.client, t.server) = (old.interrupt, old.client, old.server);
-                if matches!(old.hint, Hint::Excepted(_)) {
+                if let Hint::Answered { short } = old.hint {
+                    t.set_registers(answered(t.registers(), old.registers(), short));
+                }
+                if matches!(old.hint, Hint::Excepted(_) | Hint::Answered { .. }) {
                     t.hint = old.hint;
                 }
             }

@@ -3,6 +3,7 @@
 //! Getting never changes the object. Setting doubts every field and every reference.
 
 use crate::calls::Caller;
+use crate::ipc::answered;
 use crate::object::{Account, Body, End, Source, Target, Thread};
 use crate::wait::{reliable, Hint, Waiting};
 use crate::{rights, Handled, Id, Stop, System};
@@ -274,6 +275,13 @@ impl System {
         // What came while there was no body has not been lost.
         let fresh = !self.is_open(id);
         let t = self.thread_mut(id);
+        // An answer that came while there was no body is for who waits for one.
+        let (registers, delivered) = match t.hint {
+            Hint::Answered { short } if delivered => {
+                (answered(registers, t.registers(), short), false)
+            }
+            _ => (registers, delivered),
+        };
         t.set_registers(registers);
         t.fpu = clean_fpu(&fpu);
         (t.tag, t.priority, t.stops) = (tag, priority, stops);

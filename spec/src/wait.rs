@@ -48,6 +48,12 @@ pub enum Hint {
     Faulted(Id, u64, u64, Id),
     /// Who has its exception. This is no hint: nobody else answers it.
     Excepted(Id),
+    /// It has no body, and its keeper has answered its exception: the answer is in its registers, all of them
+    /// or those that control it. This is no hint either.
+    Answered {
+        /// Only those that control it.
+        short: bool,
+    },
     /// The handle of the cond on which it waits, which its frame does not name any more.
     Cond(u64),
     /// What a peer met on its side, and it must see to when it goes on.

@@ -819,16 +819,16 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
             if stages.has(Plan::SHORT) {
                 let answer = source.short_words()?;
                 sound(hal::user_pc_ok(answer[0]))?;
-                if let Some(c) = excepted(t)? {
+                if let Some(c) = excepted(t) {
                     go_on_at(c, answer);
-                    commit_exception(k, c);
+                    commit_exception(k, c, true);
                 }
             } else {
                 let answer = abi::Registers::from_words(&source.read_words(k)?);
                 sound(hal::user_registers_ok(&answer))?;
-                if let Some(c) = excepted(t)? {
+                if let Some(c) = excepted(t) {
                     c.ctx.set_registers(&answer);
-                    commit_exception(k, c);
+                    commit_exception(k, c, false);
                 }
             }
         }
@@ -881,16 +881,11 @@ fn sound(answer: bool) -> Result<(), Stop> {
 /// The thread whose exception this server answers, if it still waits for that. `None`
 /// if the exception has meanwhile been delivered to another keeper, or the thread has gone on: the answer is
 /// then too late.
-fn excepted(s: &'static Thread) -> Result<Option<&'static Thread>, Stop> {
-    let Some(c) = s.server().peer().get() else {
-        return Ok(None);
-    };
-    if !has_exception(s, c) {
-        return Ok(None);
-    }
-    // What is given to a vacant thread would be lost with its old body.
-    c.head().open()?;
-    Ok(c.exception_delivered().then_some(c))
+fn excepted(s: &'static Thread) -> Option<&'static Thread> {
+    let c = s.server().peer().get()?;
+    // Without a body it has no state that could say whether it still waits.
+    let waits = !c.head().is_open() || c.exception_delivered();
+    (waits && has_exception(s, c)).then_some(c)
 }
 
 /// Whether the server is the one that has heard of the client's exception, or has taken it over.
@@ -909,8 +904,13 @@ pub(crate) fn take_over_exception(k: K, s: &'static Thread, c: &'static Thread) 
 }
 
 /// The thread's registers are what its keeper answered: it goes on with them. This holds for a stopped
-/// thread too: it is a manager's act, like `set_state`.
-fn commit_exception(k: K, c: &'static Thread) {
+/// thread too: it is a manager's act, like `set_state`. The identity of a vacant one keeps the answer for
+/// the state that says that it is waited for.
+fn commit_exception(k: K, c: &'static Thread, short: bool) {
+    if !c.head().is_open() {
+        c.hint.set(Hint::Answered { short });
+        return;
+    }
     end_exception(c);
     if c.waits_for(Waiting::Exception) {
         c.wake(k);

@@ -53,6 +53,11 @@ pub(crate) enum Hint {
     Faulted(NarrowRef<Thread>, Missing, ObjId, Life),
     /// While an exception is delivered: the server that has it. Not only a hint: no other server may answer.
     Excepted(Link<Thread>),
+    /// While it has no body: its keeper has answered its exception. The answer is in its registers: all of
+    /// them, or of a short answer those that control it. This is no hint either: nobody answers again.
+    Answered {
+        short: bool,
+    },
     /// While it waits on a cond, which its frame does not name any more: the handle.
     Cond(Word),
     /// What a peer met in its memory, and it has to settle when it goes on.
@@ -144,6 +149,22 @@ impl End<'_> {
             _ => self.peer(),
         }
     }
+}
+
+/// The registers of a thread of which a keeper has answered the exception while it had no body.
+pub(crate) fn answered(
+    mut registers: abi::Registers,
+    answer: &abi::Registers,
+    short: bool,
+) -> abi::Registers {
+    if !short {
+        return *answer;
+    }
+    registers.set_pc(answer.pc());
+    registers.set_sp(answer.sp());
+    registers.set_flags(answer.flags());
+    registers.set_call(answer.call());
+    registers
 }
 
 /// In [`Thread::flags`]: a device's line is, or was, attached to it.
@@ -565,7 +586,20 @@ impl Object for Thread {
         exec::provide_stack(&self.ctx)
     }
     fn open(&'static self, k: K) {
-        self.ctx.set_registers(&abi::Registers::default());
+        // Who has its exception, and how it was answered, is known to the identity.
+        match self.hint.get() {
+            Hint::Answered { short } => {
+                let answer = self.ctx.registers();
+                let none = abi::Registers::default();
+                self.ctx.set_registers(&answered(none, &answer, short));
+            }
+            hint => {
+                self.ctx.set_registers(&abi::Registers::default());
+                if !matches!(hint, Hint::Excepted(_)) {
+                    self.hint.set(Hint::None);
+                }
+            }
+        }
         self.ctx.set_fpu(&abi::state::initial_fpu());
         exec::drop_activation(self);
         self.run.set(Run::Stopped);
@@ -576,10 +610,6 @@ impl Object for Thread {
         self.exception.set(0);
         self.exception_address.set(0);
         self.waiting.set(Waiting::Nothing);
-        // Which server has its exception belongs to the identity, and stays.
-        if !matches!(self.hint.get(), Hint::Excepted(_)) {
-            self.hint.set(Hint::None);
-        }
         self.note_space(k);
     }
     fn close(&'static self, k: K) {

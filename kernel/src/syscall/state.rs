@@ -14,7 +14,7 @@ use crate::object::port::{Port, Portset};
 use crate::object::reference::Reference;
 use crate::object::region::{Region, Source};
 use crate::object::space::Space;
-use crate::object::thread::{End, Hint, Thread};
+use crate::object::thread::{self, End, Hint, Thread};
 use crate::object::{self, Link, NonNullLink, Object, Phase, Target};
 use crate::{exec, Handled, Stop};
 use abi::state::{
@@ -404,6 +404,14 @@ pub(super) fn thread_set(a: Args) -> Handled {
     }
     ceiling(a, space, priority)?;
 
+    // An answer that came while there was no body is for who waits for one.
+    let (registers, delivered) = match t.hint.get() {
+        Hint::Answered { short } if delivered => {
+            let answer = t.ctx.registers();
+            (thread::answered(registers, &answer, short), false)
+        }
+        _ => (registers, delivered),
+    };
     t.ctx.set_registers(&registers);
     let mut fpu = [0; FPU_BYTES];
     state.read_bytes(THREAD_WORDS * 8, &mut fpu);

@@ -771,3 +771,60 @@ fn lists_of_messages_are_bounded() {
     );
     assert_eq!(left.last(), Some(&0), "A3: what is left");
 }
+
+/// The answer to the exception of a thread that has no body any more is kept for its next one; the keeper
+/// does not wait. Who owned the thread's handle could hold a keeper for ever.
+#[test]
+fn an_answer_waits_for_a_body() {
+    for fresh in [false, true] {
+        let w = World::with_frames(96);
+        let kset = w.create(Call::PortsetCreate);
+        let (_, kport) = w.port(kset, 1);
+        let (_, space) = w.space(100_000, 0, kport);
+        let (_, all) = w.region(0, RAM, 96 * PAGE_SIZE, 0);
+        w.map(space, RAM, 96 * PAGE_SIZE, all, 0);
+        let (answer, out, state) = (w.page(), w.page(), w.page());
+        w.poke(out, u64::MAX);
+        let p = Program::new()
+            .call_short(Call::ServerWaitReceiveShort, 0, &[(A0, kset), (A10, 0)])
+            .call(Call::ThreadWaitInterrupt, &[])
+            .load(answer, A1)
+            .load(answer + 8, A2)
+            .load(answer + 16, A3)
+            .load(answer + 24, A4)
+            .call_short(Call::ReplyShort, 32, &[(A9, 0)])
+            .keep(out, RESULT);
+        let keeper = w.thread(0, p.end(), 9);
+        let p = Program::new()
+            .push(Instr::Bad(3))
+            .store(move |_| (out + 8, 0x600d));
+        let victim = w.thread(space, p.end(), 5);
+        w.run();
+        assert!(w.thread_at(victim).exception_delivered());
+
+        // Its manager takes it apart while the keeper has its exception.
+        let kept = w.create(Call::ReferenceCreate);
+        w.ok(Call::ThreadStop, &[victim]);
+        w.ok(Call::ThreadGetState, &[victim, state, 0, 0, 0]);
+        let pc = w.peek(state + 8 * PC_WORD as u64);
+        w.words(answer, &[pc + ROLES.call_bytes, 0x9000, 0x202, 0]);
+        w.ok(Call::ThreadDestroy, &[victim, kept]);
+        if fresh {
+            w.ok(Call::ThreadCreate, &[victim, kept]);
+        }
+        let k = w.reference(Call::ThreadReference, keeper);
+        w.ok(Call::ThreadInterrupt, &[k]);
+        w.run();
+        assert_eq!(w.peek(out) & 0xff, Code::Ok as u64, "the keeper waits");
+        if !fresh {
+            w.ok(Call::ThreadCreate, &[victim, kept]);
+        }
+        w.ok(Call::ThreadSetState, &[victim, state, space, 0, 0]);
+        w.ok(Call::ThreadGetState, &[victim, state, 0, 0, 0]);
+        let delivered = w.peek(state + 8 * (REGISTER_WORDS as u64 + 6));
+        assert_eq!(delivered, 0, "an answer that nobody heard");
+        w.ok(Call::ThreadResume, &[victim]);
+        w.run();
+        assert_eq!(w.peek(out + 8), 0x600d, "the answer is lost");
+    }
+}

@@ -215,7 +215,13 @@ impl Exploration {
                 (Hint::PortWait(_), Status::Waiting(Waiting::Port))
                 | (Hint::Called(_) | Hint::Faulted(..), Status::Waiting(Waiting::Reply))
                 | (Hint::Cond(_), Status::Waiting(Waiting::Cond))
-                | (Hint::Obstacle(_) | Hint::Refused(_) | Hint::Excepted(_), _) => t.hint,
+                | (
+                    Hint::Obstacle(_)
+                    | Hint::Refused(_)
+                    | Hint::Excepted(_)
+                    | Hint::Answered { .. },
+                    _,
+                ) => t.hint,
                 _ => Hint::None,
             };
             let exception = if t.exception_delivered { t.exception } else { (0, 0) };

@@ -213,6 +213,7 @@ impl Key<'_> {
             Hint::Faulted(s, page, need, region) => {
                 self.words.extend([3, self.id(s), page, need, self.id(region)]);
             }
+            Hint::Answered { short } => self.words.extend([9, u64::from(short)]),
             Hint::Excepted(s) => self.words.extend([4, self.id(s)]),
             Hint::Cond(handle) => self.words.extend([5, handle]),
             Hint::Obstacle(Obstacle::Page(page, need)) => self.words.extend([6, page, need]),
