@@ -71,7 +71,9 @@ impl Plant {
         let registers = system.thread(who).registers;
         match self {
             Plant::ManagerWaits => {
-                system.thread_mut(who).status = Status::Waiting(Waiting::Vacant);
+                let met = at(system, registers.parameter(0));
+                let thread = system.thread_mut(who);
+                (thread.status, thread.at) = (Status::Waiting(Waiting::Vacant), met);
                 return;
             }
             Plant::TakesOver if word(system, who) != Some(Call::ThreadSetState) => {

@@ -32,12 +32,12 @@ pub enum Request {
         /// The name.
         name: String,
     },
+    /// The process ends with this status. There is no reply.
+    Exit(u8),
     /// For a server: whose the first reference is, a port that a client of it has presented as its own port at
     /// init. Reply: `Job`, the number of the first process of the client's job; 0 for servers, the shell and init.
     /// Errors: `Denied` if it is no such port.
     Job,
-    /// The process ends with this status. There is no reply.
-    Exit(u8),
 }
 
 /// What comes back.
@@ -47,4 +47,16 @@ pub enum Reply {
     Done,
     /// A job.
     Job(crate::process::Pid),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Request;
+
+    /// C programs end by these bytes, which stand in `user/c/start.h`.
+    #[test]
+    fn c_programs_know_how_to_end() {
+        let bytes = postcard::to_allocvec(&Request::Exit(7)).expect("it fits");
+        assert_eq!(bytes, [2, 7]);
+    }
 }
