@@ -22,7 +22,7 @@ pub fn keep(door: &RefAt, port: &RefAt) -> Result<Kept, Error> {
     knock(
         door,
         &[wire::head(wire::KEEP, 0), 0],
-        *port,
+        Some(*port),
         &mut reply,
         None,
     )?;
@@ -39,10 +39,10 @@ pub fn keep(door: &RefAt, port: &RefAt) -> Result<Kept, Error> {
 pub fn open_kept(door: &RefAt, kept: &Kept, who: RefAt) -> Result<Ref, Error> {
     let mut request = [wire::head(wire::RESUME, 0); 1 + wire::KEPT_WORDS];
     request[1..].copy_from_slice(kept);
-    open(door, &request, who)
+    open(door, &request, Some(who))
 }
 
-fn open(door: &RefAt, request: &[u64], who: RefAt) -> Result<Ref, Error> {
+fn open(door: &RefAt, request: &[u64], who: Option<RefAt>) -> Result<Ref, Error> {
     let port = Ref::new().map_err(base::error_of)?;
     knock(door, request, who, &mut [0], Some(*port))?;
     match port.kind() {
@@ -51,11 +51,11 @@ fn open(door: &RefAt, request: &[u64], who: RefAt) -> Result<Ref, Error> {
     }
 }
 
-/// A request at a door, with one reference.
+/// A request at a door, with at most one reference.
 fn knock(
     door: &RefAt,
     request: &[u64],
-    with: RefAt,
+    with: Option<RefAt>,
     reply: &mut [u64],
     port: Option<RefAt>,
 ) -> Result<(), Error> {
@@ -63,7 +63,7 @@ fn knock(
         rdi: door.handle(),
         rsi: request.as_ptr() as u64,
         rdx: size_of_val(request) as u64,
-        r9: abi::ref_list(with.handle(), 1),
+        r9: with.map_or(0, |with| abi::ref_list(with.handle(), 1)),
         rbx: port.map_or(0, |port| abi::ref_list(port.handle(), 1)),
         r12: reply.as_mut_ptr() as u64,
         r13: size_of_val(reply) as u64,
@@ -93,21 +93,34 @@ pub struct Session {
 
 impl Session {
     /// Opens a session with the service that this door belongs to, for the interface `id`. May be
-    /// repeated: a session that nobody refers to ends.
+    /// repeated: a session that nobody refers to ends. The service does not learn who opens it.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the service does not have that interface, [`Error::Limit`] if this program's
-    /// job has as many sessions with it as it may have, [`Error::NoMemory`] if it has no room for one more
-    /// session, [`Error::Broken`] if it is gone.
+    /// [`Error::Unsupported`] if the service does not have that interface, [`Error::Denied`] if it wants to know
+    /// its clients, [`Error::NoMemory`] if it has no room for one more session, [`Error::Broken`] if it is gone.
     pub fn open(door: &RefAt, id: u64) -> Result<Self, Error> {
+        Self::open_for(door, id, None)
+    }
+
+    /// As [`Session::open`], with a service that knows its clients. It is given the program's own port at init, and
+    /// with it the power to act there in the program's name: only for services of the boot manifest.
+    ///
+    /// # Errors
+    /// Those of [`Session::open`], and [`Error::Limit`] if this program's job has as many sessions with the service
+    /// as it may have.
+    pub fn open_known(door: &RefAt, id: u64) -> Result<Self, Error> {
         Self::open_as(door, id, RefAt(START_NAMES))
     }
 
-    /// As [`Session::open`], for the client whose own port at init is `who`.
+    /// As [`Session::open_known`], for the client whose own port at init is `who`.
     ///
     /// # Errors
-    /// Those of [`Session::open`]; [`Error::Denied`] if `who` is no such port.
+    /// Those of [`Session::open_known`]; [`Error::Denied`] if `who` is no such port.
     pub fn open_as(door: &RefAt, id: u64, who: RefAt) -> Result<Self, Error> {
+        Self::open_for(door, id, Some(who))
+    }
+
+    fn open_for(door: &RefAt, id: u64, who: Option<RefAt>) -> Result<Self, Error> {
         let port = open(door, &[wire::head(wire::QUERY, 0), id], who)?;
         Ok(Self::resume(port, 1))
     }

@@ -786,17 +786,37 @@ impl Event {
 
     /// Waits until `ready` has something; it is asked at once and after each event.
     pub async fn until<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
+        // Who is given up is not to be woken, nor kept until the next event, which may never come.
+        let mut waits = Waits {
+            event: self,
+            place: None,
+        };
         core::future::poll_fn(|context| {
             if let Some(value) = ready() {
                 return Poll::Ready(value);
             }
             let waker = context.waker();
-            self.wakers
-                .lock()
-                .insert(waker.data() as usize, waker.clone());
+            let place = waker.data() as usize;
+            waits.place = Some(place);
+            self.wakers.lock().insert(place, waker.clone());
             // What happened in another thread since the question.
             ready().map_or(Poll::Pending, Poll::Ready)
         })
         .await
+    }
+}
+
+/// One that waits for an event, until this is dropped.
+struct Waits<'a> {
+    event: &'a Event,
+    /// Where its waker is.
+    place: Option<usize>,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.event.wakers.lock().remove(&place);
+        }
     }
 }

@@ -83,7 +83,7 @@ pub fn drain(deadline: u64) -> Result<(), Error> {
 
 /// A session of control, at the door that init gave.
 pub fn control(door: &RefAt) -> Result<ConsoleControlClient, Error> {
-    ConsoleControlClient::open(door)
+    ConsoleControlClient::open_known(door)
 }
 
 /// Calls `tell` whenever the console has news, from a thread of its own, until that refuses.

@@ -104,13 +104,13 @@ fn code(code: rt::Code) -> Error {
 /// another's session.
 fn console_power() -> Done {
     let door = rt::names::lookup("console")?;
-    let control = ConsoleControlClient::open(&door);
+    let control = ConsoleControlClient::open_known(&door);
     println!("console: control at its door: {}", said(control));
     println!(
         "console: control from init: {}",
         said(rt::system::control("console"))
     );
-    let mut session = ConsoleClient::open(&door)?;
+    let mut session = ConsoleClient::open_known(&door)?;
     let asked = session.query_interface(ConsoleControlClient::ID);
     println!(
         "console: control of a session: {}",
@@ -142,7 +142,7 @@ fn console_sessions() -> Done {
     let mut sessions = Vec::new();
     println!("sessions: one to write");
     let error = loop {
-        match ConsoleClient::open(&door) {
+        match ConsoleClient::open_known(&door) {
             Ok(session) => sessions.push(session),
             Err(error) => break error,
         }
@@ -157,7 +157,7 @@ fn console_read() -> Done {
         rt::thread::spawn(|| {
             let read = || {
                 let mut into = [0; 100];
-                ConsoleClient::open(&*rt::names::lookup("console")?)?.read(&mut into)
+                ConsoleClient::open_known(&*rt::names::lookup("console")?)?.read(&mut into)
             };
             println!("console: read: {}", said(read()));
         })

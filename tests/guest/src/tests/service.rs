@@ -1,17 +1,24 @@
 //! Services as interfaces: requests in registers and with bytes, sessions, requests that wait, and
 //! requests that must not be repeated.
 
+use abi::state::{port_flags, PortState};
+use abi::{Call, Code, RefKind};
+use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::sync::Arc;
+use alloc::task::Wake;
 use alloc::vec::Vec;
 use core::cell::{Cell, Ref as Borrowed, RefCell};
+use core::future::Future;
 use core::sync::atomic::{AtomicU64, Ordering};
+use core::task::{Context, Waker};
 use guest_tests::harness::{eventually, Failure, Must, Outcome};
 use guest_tests::{check, check_eq, guest_test};
 use interface::server::Event;
 use interface::{interface, Error, Server, Session};
-use rt::obj::Ref;
+use rt::obj::{Port, Portset, Ref};
 use rt::sync::Mutex;
+use rt::sys::IpcRegs;
 
 /// A sum that clients share.
 #[interface]
@@ -325,5 +332,70 @@ fn sessions_end_with_their_clients() -> Outcome {
     check_eq!(client.sessions(), Ok(2));
     check_eq!(client.add(1), Ok(10_001));
     eventually("its end", || client.sessions() == Ok(1))?;
+    Ok(())
+}
+
+guest_test!(SERVICE0007, a_service_is_not_given_its_clients_power);
+fn a_service_is_not_given_its_clients_power() -> Outcome {
+    let set = Portset::new().must("a portset")?;
+    let port = Port::new().must("a port")?;
+    let state = PortState {
+        alias: 1,
+        flags: port_flags::CALLS_ONLY,
+    };
+    let at = set.reference().must("a reference")?;
+    port.set_state(&state, at.handle()).must("its state")?;
+    let door = port.reference().must("a reference")?;
+    // A service that keeps what it is given when a session is opened.
+    let given = Arc::new(Mutex::new(None));
+    let tell = Arc::clone(&given);
+    rt::thread::spawn(move || {
+        let Ok(reference) = Ref::new() else { return };
+        let mut words = [0u64; 8];
+        let mut regs = IpcRegs {
+            rdi: set.handle(),
+            r12: words.as_mut_ptr() as u64,
+            r13: size_of_val(&words) as u64,
+            rbx: abi::ref_list(reference.handle(), 1),
+            ..IpcRegs::default()
+        };
+        // SAFETY: the words are this thread's alone.
+        let code = unsafe { rt::sys::ipc(Call::ServerWaitReceive, &mut regs) };
+        *tell.lock() = Some((code, reference.kind()));
+        // SAFETY: nothing is sent.
+        unsafe { rt::sys::ipc(Call::Reply, &mut IpcRegs::default()) };
+    })
+    .must("a thread")?;
+    check!(
+        CounterClient::open(&door).is_err(),
+        "a session with a service that gives none"
+    );
+    let given = given.lock().take();
+    check_eq!(given, Some((Code::Call, RefKind::Null)));
+    Ok(())
+}
+
+guest_test!(SERVICE0008, who_is_given_up_is_not_kept);
+fn who_is_given_up_is_not_kept() -> Outcome {
+    struct Count(AtomicU64);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+    let event = Event::new();
+    let count = Arc::new(Count(AtomicU64::new(0)));
+    for _ in 0..3 {
+        let waker = Waker::from(Arc::clone(&count));
+        let mut waits = Box::pin(event.until(|| None::<()>));
+        let mut context = Context::from_waker(&waker);
+        check!(waits.as_mut().poll(&mut context).is_pending(), "it waits");
+        check_eq!(Arc::strong_count(&count), 3);
+        drop(waits);
+        drop(waker);
+        check_eq!(Arc::strong_count(&count), 1);
+    }
+    event.happened();
+    check_eq!(count.0.load(Ordering::Acquire), 0);
     Ok(())
 }

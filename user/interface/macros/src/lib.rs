@@ -85,7 +85,15 @@ fn generate(item: &ItemTrait) -> Result<Tokens> {
                 ::interface::Session::open(door, Self::ID).map(Self)
             }
 
-            /// As `open`, for the client whose own port at init is `who`.
+            /// As `open`, with a service of the boot manifest that knows its clients.
+            ///
+            /// # Errors
+            /// Those of [`interface::Session::open_known`](::interface::Session::open_known).
+            pub fn open_known(door: &::interface::base::obj::RefAt) -> ::core::result::Result<Self, ::interface::Error> {
+                ::interface::Session::open_known(door, Self::ID).map(Self)
+            }
+
+            /// As `open_known`, for the client whose own port at init is `who`.
             ///
             /// # Errors
             /// Those of [`interface::Session::open_as`](::interface::Session::open_as).
