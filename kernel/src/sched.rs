@@ -31,6 +31,9 @@ pub(crate) struct Scheduler {
     /// For each priority, what is left of the turn of a thread that was preempted in it by a higher
     /// one; 0 if none was.
     left: [Cell<u64>; PRIORITIES as usize],
+    /// The priority of the threads for which a turn should have ended while a more important thread was at work:
+    /// whose turn it was goes behind them. [`Scheduler::NOBODY`]: there are none.
+    overdue: Cell<u8>,
     /// When the timer will ring. It may ring before there is anything to do: to find that out
     /// then is cheaper than to set it whenever a slice begins.
     timer: Cell<u64>,
@@ -48,6 +51,8 @@ impl Scheduler {
     const YIELDED: u64 = 1 << 34;
     /// Servers have something to hear ([`crate::object::port::Notices`]).
     const NOTICES: u64 = 1 << 35;
+    /// No priority.
+    const NOBODY: u8 = u8::MAX;
     /// A thread is ready.
     const READY: u64 = Self::RUNG - 1;
 
@@ -60,6 +65,7 @@ impl Scheduler {
             slice_began: Cell::new(0),
             slice: Cell::new(0),
             left: [const { Cell::new(0) }; PRIORITIES as usize],
+            overdue: Cell::new(Self::NOBODY),
             timer: Cell::new(u64::MAX),
             ticking: Cell::new(false),
         }
@@ -194,6 +200,12 @@ impl Scheduler {
     #[inline(always)]
     pub(crate) fn is_above(&self, priority: u8) -> bool {
         self.top.get() > priority
+    }
+
+    /// Whether the processor may go straight to this thread, which an answer ends the wait of.
+    #[inline(always)]
+    pub(crate) fn comes_next(&self, t: &Thread) -> bool {
+        !self.somebody_above(t) && self.overdue.get() != t.priority.get()
     }
 
     /// Before the trap ends servers are to hear something.
@@ -331,6 +343,9 @@ impl Scheduler {
     /// The first thread of a priority begins its turn, or goes on with what is left of it.
     #[inline(always)]
     fn take_turn(&self, k: K, p: u8) {
+        if p <= self.overdue.get() {
+            self.overdue.set(Self::NOBODY);
+        }
         let slice = match self.left[usize::from(p)].get() {
             0 => SLICE,
             left => {
@@ -374,6 +389,10 @@ impl Scheduler {
         // No other thread of its priority is ready: another slice. An end that has passed would make the timer
         // ring at once, for ever.
         if hal::now() >= self.slice_end() {
+            // It may be at work for another thread, whose turn this was.
+            let others = self.has(Self::READY);
+            self.overdue
+                .set(if others { self.top.get() } else { Self::NOBODY });
             self.begin_slice(k, SLICE);
         } else {
             self.keep_time(k);

@@ -517,7 +517,7 @@ fn wait_again(
 ) -> Option<()> {
     if !set.clients.is_empty()
         || set.unreferenced().is_some()
-        || k.sched.somebody_above(to)
+        || !k.sched.comes_next(to)
         || !set.servers.push_last(s)
     {
         return None;

@@ -246,3 +246,41 @@ fn waiters_of_one_priority_are_served_in_turn() {
     let order: Vec<u64> = (0..6).map(|i| w.peek(out + 8 + i * 8)).collect();
     assert_eq!(order, [5, 1, 3, 4, 2, 6], "waiters of one priority in turn");
 }
+
+/// Who calls a more important server has no longer turns than others, although each of its slices ends while the
+/// server is at work.
+#[test]
+fn who_calls_a_server_passes_its_turn_on() {
+    let w = world();
+    let set = w.create(Call::PortsetCreate);
+    let (_, port) = w.port(set, 7);
+    let serve = Program::new().call(
+        Call::ServerWaitReceiveShort,
+        &[(A0, set), (A10, 0), (A9, 0)],
+    );
+    let again = serve.len();
+    let serve = (0..SLICE / 10).fold(serve, |p, _| p.op(|_| ()));
+    let serve = serve
+        .call_short(
+            Call::ReplyWaitReceiveShort,
+            0,
+            &[(A0, set), (A10, 0), (A9, 0)],
+        )
+        .jump(again);
+    let server = w.thread(0, serve, 9);
+    begin(&w);
+    let calls = Program::new()
+        .call_short(Call::CallShort, 8, &[(A0, port), (A9, 0)])
+        .jump(0);
+    let t = [w.thread(0, calls, 7), w.thread(0, spin(), 7), server];
+    let turns = turns(&w, &t, 8 * SLICE);
+    let of = |n| -> u64 {
+        let of = turns.iter().filter(|turn| turn.0 == n);
+        of.map(|turn| turn.1).sum()
+    };
+    let (calls, other) = (of(0) + of(2), of(1));
+    assert!(
+        calls >= 3 * SLICE && other >= 3 * SLICE,
+        "equal parts: {calls} and {other} steps"
+    );
+}
