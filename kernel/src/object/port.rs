@@ -127,12 +127,12 @@ impl Port {
         self.portset().map_or(&self.clients, |set| &set.clients)
     }
 
-    /// Moves the port to another portset. Threads that wait try again, and find the new one.
+    /// Moves the port to another portset. Threads that wait try again, and find the new one. The caller
+    /// [lists](Port::list) it anew when its state is whole.
     pub(crate) fn attach(&'static self, k: K, portset: Link<Portset>) {
         if self.portset.get() != portset {
             self.client_queue().wake_all_in_turns(k);
             self.portset.set(portset);
-            self.list(k);
         }
     }
 
