@@ -44,7 +44,7 @@ pub const OUTSIDE: [&str; 7] = [
     "checkpoint",
 ];
 /// Those among them at which sessions are opened.
-pub const DOORS: [&str; 1] = ["console"];
+pub const DOORS: [&str; 2] = ["console", "fs"];
 /// Words that are kept of a session, see `interface::client::keep`.
 pub const KEPT_WORDS: usize = 7;
 /// The managers of processes.

@@ -24,10 +24,10 @@ use checkpoint_image::meta::{
     space_field, thread_state, Meta, Object, Place, Segment, State, Target, ACCOUNT,
 };
 use proto::checkpoint::Reply;
-use proto::fs::Flags;
 use proto::layout::{CONTROL_SPACE, CONTROL_THREAD, PRIORITY_PROGRAM};
 use proto::process::Pid;
 use proto::Error;
+use rt::fs::Flags;
 use rt::obj::{
     CondAt, MappingAt, MutexAt, PortAt, PortsetAt, Ref, RefAt, RegionAt, SpaceAt, ThreadAt,
 };
@@ -134,7 +134,7 @@ impl Making {
     }
 
     fn make(&mut self, file: &rt::fs::File, owner: &RefAt) -> Result<(), Sentence> {
-        let size = file.attr().size;
+        let size = file.opened().size;
         let mut input = In { file, offset: 0 };
         let mut head = vec![0; size.min(HEADER_BYTES as u64) as usize];
         input.take(&mut head)?;

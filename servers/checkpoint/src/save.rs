@@ -21,9 +21,9 @@ use checkpoint_image::meta::{
 use checkpoint_image::resolve::Known;
 use checkpoint_image::{file, meta};
 use proto::checkpoint::Reply;
-use proto::fs::Flags;
 use proto::layout::{CONTROL_SPACE, MEMORY_SIZE};
 use proto::Error;
+use rt::fs::Flags;
 use rt::obj::{MappingAt, MutexAt, PortAt, Ref, RefAt, RegionAt, SpaceAt, ThreadAt};
 use rt::process::{Frozen, Process};
 use rt::window::Window;

@@ -5,6 +5,7 @@
 //! paid for from a [`Budget`] before it is allocated, so that a full file system is an error and
 //! never the end of the server.
 
+use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use proto::Error;
@@ -147,10 +148,22 @@ impl Content {
         self.size
     }
 
-    /// Appends to `out` what stands at `offset`, at most `length` bytes.
-    pub(crate) fn read(&self, offset: u64, length: u64, out: &mut Vec<u8>) {
+    /// What stands at `offset`, at most `length` bytes; from where it lies if that is one piece.
+    pub(crate) fn read(&self, offset: u64, length: u64) -> Cow<'_, [u8]> {
         let end = offset.saturating_add(length).min(self.size);
-        let mut at = offset;
+        if offset >= end {
+            return Cow::Borrowed(&[]);
+        }
+        let piece = self.chunks.get(&(offset / CHUNK)).and_then(|chunk| {
+            let start = (offset % CHUNK) as usize;
+            chunk.bytes().get(start..start + (end - offset) as usize)
+        });
+        piece.map_or_else(|| Cow::Owned(self.gather(offset, end)), Cow::Borrowed)
+    }
+
+    /// What stands from `at` to `end`, in pieces or with holes.
+    fn gather(&self, mut at: u64, end: u64) -> Vec<u8> {
+        let mut out = Vec::with_capacity((end - at) as usize);
         while at < end {
             let start = (at % CHUNK) as usize;
             let count = (CHUNK - at % CHUNK).min(end - at) as usize;
@@ -164,6 +177,7 @@ impl Content {
             out.resize(done + count, 0);
             at += count as u64;
         }
+        out
     }
 
     /// Writes `bytes` at `offset`; returns how many of them, which is fewer only when memory ran

@@ -1,11 +1,11 @@
 //! The file system in memory, without the server around it.
 //!
-//! * [`tree`] holds inodes, directories and paths: [`tree::FileSystem`] answers requests.
+//! * [`session`] is what a client has open: [`session::Session`] answers requests.
+//! * [`tree`] holds inodes, directories and paths.
 //! * [`content`] holds the bytes of a file.
 //! * [`archive`] reads the boot archive.
 //!
-//! The server in `main.rs` receives requests of [`proto::fs`], asks the memory server how much
-//! memory is left, and passes them on to [`tree::FileSystem::handle`].
+//! The server in `main.rs` serves [`services::fs::Files`], and asks the memory server how much memory is left.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -13,6 +13,7 @@ extern crate alloc;
 
 pub mod archive;
 pub mod content;
+pub mod session;
 #[cfg(test)]
 mod tests;
 pub mod tree;

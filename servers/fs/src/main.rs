@@ -2,20 +2,20 @@
 //!
 //! It is started with a reference to the region that holds the boot archive, and two arguments: the
 //! archive's offset in the region and its length in bytes, in decimal. Requests are answered by
-//! [`FileSystem::handle`]; this file adds the clock, and keeps watch over memory.
+//! [`Session`]; this file adds the clock, and keeps watch over memory.
 #![no_std]
 #![no_main]
 
-extern crate alloc;
-
 use abi::{access, PAGE_SIZE};
-use alloc::vec::Vec;
+use core::convert::Infallible;
 use fermata_fs::archive::{Archive, Kind};
+use fermata_fs::session::{Session, Shared, MAX_OPEN, MAX_OPEN_TRUSTED};
 use fermata_fs::tree::FileSystem;
-use proto::fs::{Reply, Request};
+use interface::server::Visitor;
+use interface::Server;
 use proto::Error;
-use rt::server::{decode, Event, Server};
 use rt::window::Window;
+use services::fs::FilesStub;
 
 rt::entry!(main);
 
@@ -110,32 +110,32 @@ fn start(fs: &mut FileSystem) -> Result<(), Error> {
     Ok(())
 }
 
+/// What is done before each request.
+fn before(fs: &mut FileSystem) {
+    look(fs);
+    fs.set_now(rt::time::now());
+}
+
+fn serve(fs: FileSystem) -> Result<Infallible, Error> {
+    let shared = Shared::new(fs, before);
+    let mut server = Server::new(move |visitor: &Visitor| {
+        let most = match visitor.job {
+            0 => MAX_OPEN_TRUSTED,
+            _ => MAX_OPEN,
+        };
+        Ok(FilesStub(Session::new(&shared, most)))
+    })?;
+    server.knows(rt::names::job_of);
+    rt::names::register("fs", server.door())?;
+    server.run()
+}
+
 fn main() -> u8 {
     let mut fs = FileSystem::new(MOST);
     if let Err(error) = start(&mut fs) {
         rt::log!("fs: the boot archive: {}", error.text());
         return 1;
     }
-    let Ok(mut server) = Server::new() else {
-        return 1;
-    };
-    let Ok(port) = server.port(0) else { return 1 };
-    if rt::names::register("fs", &port).is_err() {
-        return 1;
-    }
-    loop {
-        match server.next(None) {
-            Event::Request { header, bulk, .. } => {
-                look(&mut fs);
-                fs.set_now(rt::time::now());
-                let answer = decode::<Request>(header).and_then(|request| fs.handle(request, bulk));
-                let (reply, bytes): (Result<Reply, Error>, Vec<u8>) = match answer {
-                    Ok((reply, bytes)) => (Ok(reply), bytes),
-                    Err(error) => (Err(error), Vec::new()),
-                };
-                server.reply(&reply, &bytes, &[]);
-            }
-            _ => server.drop_client(),
-        }
-    }
+    let Err(_) = serve(fs);
+    1
 }

@@ -5,11 +5,14 @@
 //! inode lives while it has a place or is open. Paths are resolved here and nowhere else, by
 //! [`FileSystem::walk`]; what a call does to the path that it found is the rest of the module.
 
+use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
-use proto::fs::{mode, Attr, Entry, Flags, Ino, Request};
 use proto::Error;
+#[cfg(doc)]
+use services::fs::Files;
+use services::fs::{mode, Attr, Entry, Flags, Ino, MAX_ENTRIES};
 
 use crate::archive::{Archive, Kind as MemberKind};
 use crate::content::{Budget, Content};
@@ -24,8 +27,6 @@ const MAX_NAME: usize = 255;
 const INODE_COST: u64 = 320;
 /// What a directory entry costs beside its name, which is kept twice.
 const ENTRY_COST: u64 = 160;
-/// Most entries in one reply to `ReadDir`, so that its header fits.
-const MAX_ENTRIES: usize = 32;
 /// First cookie of an entry; those before are `.` and `..`.
 const FIRST_COOKIE: u64 = 2;
 
@@ -118,7 +119,6 @@ pub struct FileSystem {
     budget: Budget,
 }
 
-/// The answer to a request: what [`proto::fs::Reply`] holds, the bulk apart.
 type Result<T> = core::result::Result<T, Error>;
 
 impl FileSystem {
@@ -127,19 +127,22 @@ impl FileSystem {
     pub fn new(budget: u64) -> Self {
         let mut fs = FileSystem {
             inodes: BTreeMap::new(),
-            next: proto::fs::FIRST_INO,
+            next: services::fs::FIRST_INO,
             now: 0,
             budget: Budget::new(budget),
         };
-        let root = fs.inode(Kind::Directory(Directory::new(proto::fs::ROOT_INO)), 0o755);
-        fs.inodes.insert(proto::fs::ROOT_INO, root);
+        let root = fs.inode(
+            Kind::Directory(Directory::new(services::fs::ROOT_INO)),
+            0o755,
+        );
+        fs.inodes.insert(services::fs::ROOT_INO, root);
         fs
     }
 
     /// Makes the numbers of new files begin with `salt`. If that differs between boots, a program
     /// that was restored in another boot does not take a file for one of its own.
     pub fn set_salt(&mut self, salt: u32) {
-        self.next = u64::from(salt >> 1) << 32 | proto::fs::FIRST_INO;
+        self.next = u64::from(salt >> 1) << 32 | services::fs::FIRST_INO;
     }
 
     /// Sets the time that changes are marked with, in nanoseconds.
@@ -201,7 +204,7 @@ impl FileSystem {
 
     /// Makes `/dev` with its nodes, and `/tmp`.
     pub fn make_devices(&mut self) -> Result<()> {
-        use proto::fs::{CONSOLE_INO, NULL_INO, TTY_INO};
+        use services::fs::{CONSOLE_INO, NULL_INO, TTY_INO};
         self.make_directories("/dev")?;
         self.make_directories("/tmp")?;
         for (path, ino) in [
@@ -282,7 +285,7 @@ impl FileSystem {
 
     /// Whether the directory can still be found, so that entries in it make sense.
     fn is_linked(&self, directory: Ino) -> bool {
-        directory == proto::fs::ROOT_INO
+        directory == services::fs::ROOT_INO
             || self
                 .get(directory)
                 .is_ok_and(|inode| !inode.places.is_empty())
@@ -300,7 +303,7 @@ impl FileSystem {
         if path.len() > MAX_PATH {
             return Err(Error::NameTooLong);
         }
-        let root = proto::fs::ROOT_INO;
+        let root = services::fs::ROOT_INO;
         let mut walk = Walk {
             parent: root,
             name: String::new(),
@@ -431,7 +434,7 @@ impl FileSystem {
         let dead = self
             .get(ino)
             .is_ok_and(|inode| inode.places.is_empty() && inode.opens == 0);
-        if !dead || ino == proto::fs::ROOT_INO {
+        if !dead || ino == services::fs::ROOT_INO {
             return;
         }
         if let Some(inode) = self.inodes.remove(&ino) {
@@ -479,7 +482,7 @@ impl FileSystem {
         self.make_at(walk.parent, &walk.name, kind, permissions)
     }
 
-    /// See [`Request::Open`].
+    /// See [`Files::open`].
     pub fn open(&mut self, path: &str, flags: Flags, permissions: u32) -> Result<Attr> {
         let follow = !(flags.nofollow || flags.create && flags.exclusive);
         let walk = self.walk(path, follow)?;
@@ -487,7 +490,7 @@ impl FileSystem {
             Some(_) if flags.create && flags.exclusive => return Err(Error::Exists),
             Some(ino) => {
                 match &self.get(ino)?.kind {
-                    Kind::Symlink(_) => return Err(Error::Loop),
+                    Kind::Symlink(_) if !flags.symlink => return Err(Error::Loop),
                     Kind::Directory(_) if flags.create || flags.truncate => {
                         return Err(Error::IsDirectory)
                     }
@@ -510,14 +513,14 @@ impl FileSystem {
         self.reopen(ino)
     }
 
-    /// See [`Request::Reopen`].
-    pub fn reopen(&mut self, ino: Ino) -> Result<Attr> {
+    /// Opens once more.
+    fn reopen(&mut self, ino: Ino) -> Result<Attr> {
         let inode = self.get_mut(ino)?;
         inode.opens += 1;
         self.stat_ino(ino)
     }
 
-    /// See [`Request::Close`].
+    /// See [`Files::close`].
     pub fn close(&mut self, ino: Ino) -> Result<()> {
         let inode = self.get_mut(ino)?;
         inode.opens = inode.opens.checked_sub(1).ok_or(Error::Invalid)?;
@@ -525,12 +528,12 @@ impl FileSystem {
         Ok(())
     }
 
-    /// See [`Request::Stat`].
+    /// See [`Files::stat`].
     pub fn stat(&self, path: &str, follow: bool) -> Result<Attr> {
         self.stat_ino(self.lookup(path, follow)?)
     }
 
-    /// See [`Request::StatIno`].
+    /// See [`Files::attributes`].
     pub fn stat_ino(&self, ino: Ino) -> Result<Attr> {
         let inode = self.get(ino)?;
         let (size, links) = match &inode.kind {
@@ -560,27 +563,29 @@ impl FileSystem {
         })
     }
 
-    /// Reads at most `length` bytes at `offset`. `/dev/null` is empty; the console is read from
-    /// the console server.
-    pub fn read(&mut self, ino: Ino, offset: u64, length: u32) -> Result<Vec<u8>> {
-        let now = self.now;
-        let inode = self.get_mut(ino)?;
-        match &inode.kind {
-            Kind::File(content) => {
-                let length = u64::from(length).min(proto::MAX_BULK as u64);
-                let mut bytes = Vec::new();
-                content.read(offset, length, &mut bytes);
-                inode.atime_ns = now;
-                Ok(bytes)
-            }
+    /// Reads at most `length` bytes at `offset`, from where they lie if they lie in one piece. `/dev/null` is
+    /// empty; the console is read from the console server.
+    pub fn read(&self, ino: Ino, offset: u64, length: usize) -> Result<Cow<'_, [u8]>> {
+        match &self.get(ino)?.kind {
+            Kind::File(content) => Ok(content.read(offset, length.min(proto::MAX_BULK) as u64)),
             Kind::Directory(_) => Err(Error::IsDirectory),
             Kind::Symlink(_) => Err(Error::Invalid),
-            Kind::Device if ino == proto::fs::NULL_INO => Ok(Vec::new()),
+            Kind::Device if ino == services::fs::NULL_INO => Ok(Cow::Borrowed(&[])),
             Kind::Device => Err(Error::Unsupported),
         }
     }
 
-    /// Writes; returns how many bytes, and where. See [`Request::Write`].
+    /// Marks a file as read now.
+    pub fn mark_read(&mut self, ino: Ino) {
+        let now = self.now;
+        if let Some(inode) = self.inodes.get_mut(&ino) {
+            if matches!(inode.kind, Kind::File(_)) {
+                inode.atime_ns = now;
+            }
+        }
+    }
+
+    /// Writes; returns how many bytes, and where. See [`Files::write`].
     pub fn write(
         &mut self,
         ino: Ino,
@@ -599,12 +604,12 @@ impl FileSystem {
             }
             Kind::Directory(_) => Err(Error::IsDirectory),
             Kind::Symlink(_) => Err(Error::Invalid),
-            Kind::Device if ino == proto::fs::NULL_INO => Ok((bytes.len() as u32, offset)),
+            Kind::Device if ino == services::fs::NULL_INO => Ok((bytes.len() as u32, offset)),
             Kind::Device => Err(Error::Unsupported),
         }
     }
 
-    /// See [`Request::Truncate`].
+    /// See [`Files::truncate`].
     pub fn truncate(&mut self, ino: Ino, size: u64) -> Result<()> {
         if matches!(self.get(ino)?.kind, Kind::Device) {
             return Err(Error::Invalid);
@@ -628,7 +633,7 @@ impl FileSystem {
         }
     }
 
-    /// See [`Request::ReadDir`]. Returns the entries and the cookie to go on with.
+    /// See [`Files::read_dir`]. Returns the entries and the cookie to go on with.
     pub fn read_dir(&mut self, ino: Ino, cookie: u64) -> Result<(Vec<Entry>, u64)> {
         let directory = self.directory(ino)?;
         let mut entries = Vec::new();
@@ -661,16 +666,16 @@ impl FileSystem {
         Ok((entries, next))
     }
 
-    /// See [`Request::Mkdir`].
+    /// See [`Files::mkdir`].
     pub fn mkdir(&mut self, path: &str, permissions: u32) -> Result<Ino> {
         self.make(
             path,
-            Kind::Directory(Directory::new(proto::fs::ROOT_INO)),
+            Kind::Directory(Directory::new(services::fs::ROOT_INO)),
             permissions,
         )
     }
 
-    /// See [`Request::Unlink`].
+    /// See [`Files::unlink`].
     pub fn unlink(&mut self, path: &str) -> Result<()> {
         let walk = self.walk(path, false)?;
         let ino = walk.found.ok_or(Error::NotFound)?;
@@ -680,7 +685,7 @@ impl FileSystem {
         self.leave(walk.parent, &walk.name)
     }
 
-    /// See [`Request::Rmdir`].
+    /// See [`Files::rmdir`].
     pub fn rmdir(&mut self, path: &str) -> Result<()> {
         if path.trim_end_matches('/').ends_with("/.") {
             return Err(Error::Invalid);
@@ -701,7 +706,7 @@ impl FileSystem {
         self.leave(walk.parent, &walk.name)
     }
 
-    /// See [`Request::Rename`]; the rules are POSIX's.
+    /// See [`Files::rename`]; the rules are POSIX's.
     pub fn rename(&mut self, from: &str, to: &str) -> Result<()> {
         let source = self.walk(from, false)?;
         let target = self.walk(to, false)?;
@@ -753,7 +758,7 @@ impl FileSystem {
                 return true;
             }
             match self.directory(ino) {
-                Ok(directory) if ino != proto::fs::ROOT_INO && self.is_linked(ino) => {
+                Ok(directory) if ino != services::fs::ROOT_INO && self.is_linked(ino) => {
                     ino = directory.parent
                 }
                 _ => return false,
@@ -761,7 +766,7 @@ impl FileSystem {
         }
     }
 
-    /// See [`Request::Link`].
+    /// See [`Files::link`].
     pub fn link(&mut self, from: &str, to: &str) -> Result<()> {
         let ino = self.lookup(from, false)?;
         if self.is_directory(ino) {
@@ -777,7 +782,7 @@ impl FileSystem {
         self.enter(walk.parent, &walk.name, ino)
     }
 
-    /// See [`Request::Symlink`].
+    /// See [`Files::symlink`].
     pub fn symlink(&mut self, target: &str, path: &str) -> Result<()> {
         if target.is_empty() {
             return Err(Error::NotFound);
@@ -796,7 +801,7 @@ impl FileSystem {
         }
     }
 
-    /// See [`Request::Readlink`].
+    /// See [`Files::readlink`].
     pub fn readlink(&self, path: &str) -> Result<String> {
         match &self.get(self.lookup(path, false)?)?.kind {
             Kind::Symlink(target) => Ok(target.clone()),
@@ -804,14 +809,14 @@ impl FileSystem {
         }
     }
 
-    /// See [`Request::PathOf`].
+    /// See [`Files::path_of`].
     pub fn path_of(&self, ino: Ino) -> Result<String> {
-        if ino == proto::fs::ROOT_INO {
+        if ino == services::fs::ROOT_INO {
             return Ok("/".into());
         }
         let mut names = Vec::new();
         let mut at = ino;
-        while at != proto::fs::ROOT_INO {
+        while at != services::fs::ROOT_INO {
             let (directory, cookie) = *self.get(at)?.places.first().ok_or(Error::NotFound)?;
             let (name, _) = self
                 .directory(directory)?
@@ -829,7 +834,7 @@ impl FileSystem {
         Ok(path)
     }
 
-    /// See [`Request::Chmod`].
+    /// See [`Files::chmod`].
     pub fn chmod(&mut self, ino: Ino, permissions: u32) -> Result<()> {
         let now = self.now;
         let inode = self.get_mut(ino)?;
@@ -838,7 +843,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// See [`Request::Chown`]. `u32::MAX` leaves an owner as it is.
+    /// See [`Files::chown`]. `u32::MAX` leaves an owner as it is.
     pub fn chown(&mut self, ino: Ino, uid: u32, gid: u32) -> Result<()> {
         let now = self.now;
         let inode = self.get_mut(ino)?;
@@ -852,66 +857,12 @@ impl FileSystem {
         Ok(())
     }
 
-    /// See [`Request::Utimens`].
+    /// See [`Files::utimens`].
     pub fn utimens(&mut self, ino: Ino, atime_ns: u64, mtime_ns: u64) -> Result<()> {
         let now = self.now;
         let inode = self.get_mut(ino)?;
         (inode.atime_ns, inode.mtime_ns, inode.ctime_ns) = (atime_ns, mtime_ns, now);
         Ok(())
-    }
-
-    /// Answers a request. `bulk` is what came with it; what goes back with the reply is in the
-    /// second half of the result.
-    pub fn handle(&mut self, request: Request, bulk: &[u8]) -> Result<(proto::fs::Reply, Vec<u8>)> {
-        use proto::fs::Reply;
-        let done = |()| Reply::Done;
-        let reply = match request {
-            Request::Open { path, flags, mode } => Reply::Attr(self.open(&path, flags, mode)?),
-            Request::Reopen { ino } => Reply::Attr(self.reopen(ino)?),
-            Request::Close { ino } => self.close(ino).map(done)?,
-            Request::Stat { path, follow } => Reply::Attr(self.stat(&path, follow)?),
-            Request::StatIno { ino } => Reply::Attr(self.stat_ino(ino)?),
-            Request::Read {
-                ino,
-                offset,
-                length,
-            } => {
-                return Ok((Reply::Done, self.read(ino, offset, length)?));
-            }
-            Request::Write {
-                ino,
-                offset,
-                append,
-            } => {
-                let (length, offset) = self.write(ino, offset, append, bulk)?;
-                Reply::Written { length, offset }
-            }
-            Request::Truncate { ino, size } => self.truncate(ino, size).map(done)?,
-            Request::ReadDir { ino, cookie } => {
-                let (entries, next) = self.read_dir(ino, cookie)?;
-                Reply::Entries { entries, next }
-            }
-            Request::Mkdir { path, mode } => self.mkdir(&path, mode).map(|_| Reply::Done)?,
-            Request::Unlink { path } => self.unlink(&path).map(done)?,
-            Request::Rmdir { path } => self.rmdir(&path).map(done)?,
-            Request::Rename { from, to } => self.rename(&from, &to).map(done)?,
-            Request::Link { from, to } => self.link(&from, &to).map(done)?,
-            Request::Symlink { target, path } => self.symlink(&target, &path).map(done)?,
-            Request::Readlink { path } => Reply::Path(self.readlink(&path)?),
-            Request::PathOf { ino } => Reply::Path(self.path_of(ino)?),
-            Request::Chmod { ino, mode } => self.chmod(ino, mode).map(done)?,
-            Request::Chown { ino, uid, gid } => self.chown(ino, uid, gid).map(done)?,
-            Request::Utimens {
-                ino,
-                atime_ns,
-                mtime_ns,
-            } => self.utimens(ino, atime_ns, mtime_ns).map(done)?,
-            Request::Usage => Reply::Usage {
-                bytes: self.budget.used(),
-                files: self.files(),
-            },
-        };
-        Ok((reply, Vec::new()))
     }
 }
 

@@ -105,7 +105,7 @@ pub(crate) fn register(
     // Init is a client of these two itself.
     let for_init = port.copy().map_err(rt::error_of)?;
     match name {
-        "fs" => rt::fs::set_port(for_init),
+        "fs" => rt::fs::set_door(for_init, *SYSTEM_PORT.get(|| Err(Error::Broken))?),
         "console" => {
             rt::console::set_door(for_init, *SYSTEM_PORT.get(|| Err(Error::Broken))?);
             control::write(&[b"ready\n"]);

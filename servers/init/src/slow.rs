@@ -115,10 +115,10 @@ fn send_files() {
 
 fn send_file(path: &str) -> Option<()> {
     let file = File::open(path, fs::Flags::default(), 0).ok()?;
-    if file.attr().mode & fs::mode::TYPE != fs::mode::FILE {
+    if file.opened().mode & fs::mode::TYPE != fs::mode::FILE {
         return None;
     }
-    let size = file.attr().size;
+    let size = file.opened().size;
     control::write(&[format!("file {path} {size}\n").as_bytes()]);
     let mut buffer = alloc::vec![0; proto::MAX_BULK];
     let mut sent = 0;

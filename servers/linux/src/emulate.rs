@@ -13,8 +13,9 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use proto::fs::{Attr, Reply, Request};
+use crate::files::{Reply, Request};
 use proto::process::Status;
+use services::fs::{Attr, Flags, Opened};
 
 use crate::calls;
 use crate::errno::{Errno, EFAULT, EILSEQ, EINTR, EIO, ENAMETOOLONG, ENOTDIR};
@@ -202,6 +203,32 @@ impl Caller<'_> {
             Reply::Attr(attr) => Ok(attr),
             _ => Err(EIO.into()),
         }
+    }
+
+    /// Opens.
+    pub fn open(&mut self, path: String, flags: Flags, mode: u32) -> Result<Opened> {
+        match self.fs(&Request::Open { path, flags, mode })? {
+            Reply::Opened(opened) => Ok(opened),
+            _ => Err(EIO.into()),
+        }
+    }
+
+    /// Does something with what a path leads to, which is open meanwhile.
+    pub fn with_open<T>(
+        &mut self,
+        path: String,
+        follow: bool,
+        act: impl FnOnce(&mut Self, &Opened) -> Result<T>,
+    ) -> Result<T> {
+        let flags = Flags {
+            nofollow: !follow,
+            symlink: true,
+            ..Flags::default()
+        };
+        let opened = self.open(path, flags, 0)?;
+        let result = act(self, &opened);
+        self.fs(&Request::Close { ino: opened.ino })?;
+        result
     }
 
     /// Asks for a path.

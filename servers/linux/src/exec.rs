@@ -11,7 +11,8 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use proto::fs::{mode, Attr, Flags, Reply, Request};
+use crate::files::{Reply, Request};
+use services::fs::{mode, Flags, Opened};
 
 use crate::elf::{self, Header, Layout};
 use crate::errno::{Errno, E2BIG, EACCES, ELOOP, ENOENT, ENOEXEC, ENOMEM};
@@ -99,14 +100,14 @@ fn close(host: &mut dyn Host, ino: u64) {
 }
 
 /// Opens an executable file and gives its canonical path.
-fn open(host: &mut dyn Host, path: &str) -> Result<(Attr, String), Failure> {
+fn open(host: &mut dyn Host, path: &str) -> Result<(Opened, String), Failure> {
     let request = Request::Open {
         path: path.to_string(),
         flags: Flags::default(),
         mode: 0,
     };
     let attr = match host.fs(&request, &[], &mut []) {
-        Ok((Reply::Attr(attr), _)) => attr,
+        Ok((Reply::Opened(attr), _)) => attr,
         Ok(_) => return Err(Failure::from_fs(proto::Error::Broken, path)),
         Err(error) => return Err(Failure::from_fs(error, path)),
     };
@@ -129,7 +130,7 @@ fn open(host: &mut dyn Host, path: &str) -> Result<(Attr, String), Failure> {
 }
 
 /// Reads and checks the headers of an open file.
-fn examine(host: &mut dyn Host, attr: &Attr, path: &str, first: &[u8]) -> Result<Image, Failure> {
+fn examine(host: &mut dyn Host, attr: &Opened, path: &str, first: &[u8]) -> Result<Image, Failure> {
     let bad = |reason: &str| Failure::new(ENOEXEC, path, &format!("not an executable: {reason}"));
     let header = elf::header(first).map_err(bad)?;
     let mut raw = alloc::vec![0; header.headers * elf::PROGRAM_HEADER];
@@ -228,7 +229,7 @@ enum Step {
 
 fn prepare_open(
     host: &mut dyn Host,
-    attr: &Attr,
+    attr: &Opened,
     canonical: &str,
     args: &mut Vec<Vec<u8>>,
     named: &str,

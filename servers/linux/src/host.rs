@@ -47,10 +47,10 @@ pub trait Host {
     /// length is returned beside the reply.
     fn fs(
         &mut self,
-        request: &proto::fs::Request,
+        request: &crate::files::Request,
         bulk: &[u8],
         into: &mut [u8],
-    ) -> Result<(proto::fs::Reply, usize), proto::Error>;
+    ) -> Result<(crate::files::Reply, usize), proto::Error>;
 
     /// Writes to the console what it takes now, at least one byte, else `WouldBlock`.
     fn console_write(&mut self, bytes: &[u8]) -> Result<usize, proto::Error>;

@@ -12,6 +12,7 @@
 //! * [`memory`] is the list of mapped areas; [`exec`] and [`elf`] load programs; [`signal`]
 //!   delivers signals; [`path`] and [`special`] know the names that are not files.
 //! * [`part`] is what a checkpoint holds of a process, and the checks on the way back.
+//! * [`files`] is what is asked of the file system.
 //! * [`number`] and [`errno`] are Linux's numbers.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -23,6 +24,7 @@ pub mod elf;
 pub mod emulate;
 pub mod errno;
 pub mod exec;
+pub mod files;
 pub mod host;
 pub mod memory;
 pub mod number;

@@ -9,7 +9,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use proto::fs::{mode, Flags, Reply, Request};
+use crate::files::{Reply, Request};
+use services::fs::{mode, Flags};
 
 use crate::calls::file::MAX_OFFSET;
 use crate::host::Host;
@@ -188,7 +189,7 @@ fn open(host: &mut dyn Host, path: &str, ino: &mut u64) -> Result<(u64, String, 
         mode: 0,
     };
     match host.fs(&request, &[], &mut []) {
-        Ok((Reply::Attr(attr), _)) => {
+        Ok((Reply::Opened(attr), _)) => {
             *ino = attr.ino;
             Ok((attr.ino, path.to_string(), attr.mode))
         }
@@ -221,7 +222,7 @@ fn make_unlinked(
             mode,
         };
         match host.fs(&request, &[], &mut []) {
-            Ok((Reply::Attr(attr), _)) => break (path, attr.ino),
+            Ok((Reply::Opened(attr), _)) => break (path, attr.ino),
             Err(proto::Error::Exists) if attempt < 100 => attempt += 1,
             Err(error) => return Err(failed(error)),
             Ok(_) => return Err(failed(proto::Error::Broken)),

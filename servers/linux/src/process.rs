@@ -193,7 +193,7 @@ impl Files {
         let gone = self.fds.remove(&fd).ok_or(EBADF)?.description;
         if self.fds.values().all(|f| f.description != gone) {
             if let Some(ino) = self.descriptions.remove(&gone).and_then(|d| d.ino()) {
-                let _ = host.fs(&proto::fs::Request::Close { ino }, &[], &mut []);
+                let _ = host.fs(&crate::files::Request::Close { ino }, &[], &mut []);
             }
         }
         Ok(())

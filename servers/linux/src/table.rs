@@ -16,7 +16,6 @@ use personality::part;
 use personality::process::{open_flags, Description, Device, Kind};
 use personality::signal::sig;
 use process::{words, Process};
-use proto::fs::{mode, Flags};
 use proto::layout::{CONTROL_MAPPINGS, PRIORITY_PROGRAM};
 use proto::process::{
     Control, Info, Pid, Reply, Request, Start, Status, Stdio, Supervise, MAX_JOB, MAX_WATCHERS,
@@ -24,6 +23,7 @@ use proto::process::{
 use proto::{Error, MAX_BULK};
 use rt::obj::{Port, Ref};
 use rt::server::Server;
+use services::fs::{mode, Flags};
 
 use crate::world::{short, Present, View, World};
 
@@ -913,7 +913,7 @@ impl Table {
     }
 
     fn open_file(&mut self, path: &str, output: bool, append: bool) -> Result<Kind, Error> {
-        let request = proto::fs::Request::Open {
+        let request = personality::files::Request::Open {
             path: String::from(path),
             flags: Flags {
                 create: output,
@@ -922,19 +922,20 @@ impl Table {
             },
             mode: 0o644,
         };
-        let proto::fs::Reply::Attr(attr) = self.world.ask_fs(&request, &[], &mut [])?.0 else {
+        let personality::files::Reply::Opened(attr) = self.world.ask_fs(&request, &[], &mut [])?.0
+        else {
             return Err(Error::Broken);
         };
         let ino = attr.ino;
         let (kind, error) = match attr.mode & mode::TYPE {
             mode::FILE => return Ok(Kind::File { ino }),
-            mode::CHARACTER if ino == proto::fs::NULL_INO => (Kind::Device(Device::Null), None),
+            mode::CHARACTER if ino == services::fs::NULL_INO => (Kind::Device(Device::Null), None),
             mode::CHARACTER => (Kind::Device(Device::Console), None),
             _ => (Kind::Device(Device::Null), Some(Error::IsDirectory)),
         };
         let _ = self
             .world
-            .ask_fs(&proto::fs::Request::Close { ino }, &[], &mut []);
+            .ask_fs(&personality::files::Request::Close { ino }, &[], &mut []);
         error.map_or(Ok(kind), Err)
     }
 

@@ -5,14 +5,17 @@ extern crate std;
 
 use std::boxed::Box;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::string::{String, ToString};
 use std::vec;
 use std::vec::Vec;
 
+use crate::files::{Reply, Request};
 use abi::Registers;
+use fermata_fs::session::{Session, Shared};
 use fermata_fs::tree::FileSystem;
-use proto::fs::{Flags, Reply, Request};
 use proto::process::Status;
+use services::fs::{Files, Flags};
 
 use crate::emulate::{call, Outcome};
 use crate::errno::*;
@@ -22,11 +25,15 @@ use crate::number as nr;
 use crate::process::{open_flags, Description, Kind as FileKind, Process};
 use crate::{exec, part};
 
+#[path = "../tests/files.rs"]
+mod files;
+
 /// A host with memory in a map, and mappings that are only recorded.
 struct Fake {
     pages: BTreeMap<u64, Vec<u8>>,
     slots: BTreeMap<u32, (u64, u64, Prot)>,
-    files: FileSystem,
+    files: Rc<Shared>,
+    session: Session,
     now: u64,
     /// Mappings that can still be made or grown.
     mappings_left: u32,
@@ -38,7 +45,9 @@ impl Fake {
         let mut files = FileSystem::new(1 << 24);
         files.budget().set_left(1 << 24);
         files.make_devices().unwrap();
+        let files = Shared::new(files, |_| ());
         Fake {
+            session: Session::new(&files, 100),
             pages: BTreeMap::new(),
             slots: BTreeMap::new(),
             files,
@@ -134,7 +143,7 @@ impl Host for Fake {
         bulk: &[u8],
         into: &mut [u8],
     ) -> Result<(Reply, usize), proto::Error> {
-        let (reply, bytes) = self.files.handle(request.clone(), bulk)?;
+        let (reply, bytes) = files::ask(&self.session, request, bulk)?;
         into[..bytes.len()].copy_from_slice(&bytes);
         Ok((reply, bytes.len()))
     }
@@ -310,7 +319,8 @@ fn example(host: &mut Fake) -> Process {
         create: true,
         ..Flags::default()
     };
-    let ino = host.files.open("/tmp/file", flags, 0o600).unwrap().ino;
+    let opened = host.session.open_file(flags.bits(), 0o600, "/tmp/file");
+    let (ino, ..) = opened.unwrap();
     let description = Description {
         kind: FileKind::File { ino },
         flags: open_flags::RDWR,
@@ -357,17 +367,17 @@ fn a_file_without_a_name_comes_back_with_its_contents() {
     let mut host = Fake::new();
     let mut process = example(&mut host);
     let ino = process.files.get(4).unwrap().ino().unwrap();
-    host.files.write(ino, 0, false, b"contents").unwrap();
-    host.files.unlink("/tmp/file").unwrap();
+    host.session.write(ino, 0, b"contents").unwrap();
+    host.session.unlink("/tmp/file").unwrap();
     let saved = part::save(&process, &mut host).unwrap();
     process.files.close_all(&mut host, |_| true);
-    let files = host.files.files();
+    let files = host.files.borrow_mut().files();
     let mut again = part::adopt(&saved, 0, &mut host).unwrap();
     let ino = again.files.get(4).unwrap().ino().unwrap();
-    assert_eq!(host.files.read(ino, 0, 100).unwrap(), b"contents");
-    assert_eq!(host.files.stat_ino(ino).unwrap().links, 0);
+    assert_eq!(*host.session.read(ino, 0, 100).unwrap(), *b"contents");
+    assert_eq!(host.files.borrow_mut().stat_ino(ino).unwrap().links, 0);
     again.files.close_all(&mut host, |_| true);
-    assert_eq!(host.files.files(), files);
+    assert_eq!(host.files.borrow_mut().files(), files);
 }
 
 #[test]
@@ -376,10 +386,10 @@ fn a_missing_file_is_named() {
     let mut process = example(&mut host);
     let saved = part::save(&process, &mut host).unwrap();
     process.files.close_all(&mut host, |_| true);
-    host.files.unlink("/tmp/file").unwrap();
+    host.session.unlink("/tmp/file").unwrap();
     let sentence = part::adopt(&saved, 0, &mut host).unwrap_err();
     assert_eq!(sentence, "/tmp/file: no such file or directory");
-    host.files.mkdir("/tmp/file", 0o700).unwrap();
+    host.session.mkdir(0o700, "/tmp/file").unwrap();
     let sentence = part::adopt(&saved, 0, &mut host).unwrap_err();
     assert!(
         sentence.starts_with("/tmp/file: is not what it was"),
@@ -529,9 +539,10 @@ fn add_program(host: &mut Fake, bytes: &[u8]) {
         truncate: true,
         ..Flags::default()
     };
-    let ino = host.files.open("/tmp/program", flags, 0o755).unwrap().ino;
-    host.files.write(ino, 0, false, bytes).unwrap();
-    host.files.close(ino).unwrap();
+    let opened = host.session.open_file(flags.bits(), 0o755, "/tmp/program");
+    let (ino, ..) = opened.unwrap();
+    host.session.write(ino, 0, bytes).unwrap();
+    host.session.close(ino).unwrap();
 }
 
 #[test]
@@ -604,9 +615,10 @@ fn a_script_runs_its_interpreter() {
         create: true,
         ..Flags::default()
     };
-    let ino = host.files.open("/tmp/script", flags, 0o755).unwrap().ino;
-    host.files
-        .write(ino, 0, false, b"#! /tmp/program one argument\nrest\n")
+    let opened = host.session.open_file(flags.bits(), 0o755, "/tmp/script");
+    let (ino, ..) = opened.unwrap();
+    host.session
+        .write(ino, 0, b"#! /tmp/program one argument\nrest\n")
         .unwrap();
     let args = vec![b"name".to_vec(), b"more".to_vec()];
     let prepared = exec::prepare(&process, &mut host, "/tmp/script", args, Vec::new()).unwrap();

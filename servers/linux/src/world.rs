@@ -6,8 +6,10 @@ use abi::{access, OBJECT_SIZE, PAGE_SIZE};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
+use alloc::vec;
 use alloc::vec::Vec;
 use personality::errno::{Errno, ENOMEM, ESRCH};
+use personality::files::{Reply, Request};
 use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory};
 use personality::memory::Prot;
 use process::account::{self, Supply};
@@ -16,9 +18,9 @@ use proto::layout::{CONTROL_MAPPINGS, MEMORY_SIZE};
 use proto::process::Pid;
 use rt::console::{Job, Mode, LINUX};
 use rt::memory::Usage;
-use rt::obj::{MappingAt, Ref, RefAt};
-use rt::rpc::Io;
+use rt::obj::{MappingAt, RefAt};
 use services::console::ConsoleControlClient;
+use services::fs::{self, FilesClient, Opened};
 
 /// Pages of a process that are known to be present: touching them cannot fail.
 #[derive(Default)]
@@ -67,7 +69,7 @@ impl Present {
 
 /// What all processes share.
 pub(crate) struct World {
-    fs: Option<Ref>,
+    fs: Option<FilesClient>,
     /// Control of the console.
     console: Option<ConsoleControlClient>,
     random: [u64; 4],
@@ -145,25 +147,96 @@ impl World {
         result
     }
 
+    /// The session with the file system: one for all processes, whose descriptors the emulation keeps apart.
+    fn files(&mut self) -> Result<&mut FilesClient, proto::Error> {
+        if self.fs.is_none() {
+            let deadline = rt::time::now() + 5_000_000_000;
+            let door = rt::names::wait_for("fs", deadline)?;
+            self.fs = Some(FilesClient::open(&door)?);
+        }
+        self.fs.as_mut().ok_or(proto::Error::Broken)
+    }
+
     /// Asks the file system.
     pub(crate) fn ask_fs(
         &mut self,
-        request: &proto::fs::Request,
+        request: &Request,
         bulk: &[u8],
         into: &mut [u8],
-    ) -> Result<(proto::fs::Reply, usize), proto::Error> {
-        if self.fs.is_none() {
-            let deadline = rt::time::now() + 5_000_000_000;
-            self.fs = Some(rt::names::wait_for("fs", deadline)?);
-        }
-        let port = self.fs.as_ref().ok_or(proto::Error::Broken)?;
-        let mut io = Io {
-            bulk,
-            bulk_in: into,
-            ..Io::default()
+    ) -> Result<(Reply, usize), proto::Error> {
+        let files = self.files()?;
+        let done = |()| Reply::Done;
+        let reply = match *request {
+            Request::Open {
+                ref path,
+                flags,
+                mode,
+            } => {
+                let (ino, mode, size) = files.open_file(flags.bits(), mode, path)?;
+                Reply::Opened(Opened { ino, mode, size })
+            }
+            Request::Close { ino } => files.close(ino).map(done)?,
+            Request::Stat { ref path, follow } => attr(|into| files.stat(follow, path, into))?,
+            Request::StatIno { ino } => attr(|into| files.attributes(ino, into))?,
+            Request::Read {
+                ino,
+                offset,
+                length,
+            } => {
+                let length = into.len().min(length as usize);
+                let came = files.read(ino, offset, &mut into[..length])?;
+                return Ok((Reply::Done, came));
+            }
+            Request::Write {
+                ino, append: true, ..
+            } => {
+                let (length, offset) = files.append(ino, bulk)?;
+                Reply::Written { length, offset }
+            }
+            Request::Write { ino, offset, .. } => {
+                let length = files.write(ino, offset, bulk)?;
+                Reply::Written { length, offset }
+            }
+            Request::Truncate { ino, size } => files.truncate(ino, size).map(done)?,
+            Request::ReadDir { ino, cookie } => {
+                let mut bytes = vec![0; fs::ENTRIES_ROOM];
+                let came = files.read_dir(ino, cookie, &mut bytes)?;
+                let (entries, next) = fs::entries(&bytes[..came.min(fs::ENTRIES_ROOM)])?;
+                Reply::Entries { entries, next }
+            }
+            Request::Mkdir { ref path, mode } => files.mkdir(mode, path).map(done)?,
+            Request::Unlink { ref path } => files.unlink(path).map(done)?,
+            Request::Rmdir { ref path } => files.rmdir(path).map(done)?,
+            Request::Rename { ref from, ref to } => {
+                let (first, both) = fs::pair(from, to);
+                files.rename(first, &both).map(done)?
+            }
+            Request::Link { ref from, ref to } => {
+                let (first, both) = fs::pair(from, to);
+                files.link(first, &both).map(done)?
+            }
+            Request::Symlink {
+                ref target,
+                ref path,
+            } => {
+                let (first, both) = fs::pair(target, path);
+                files.symlink(first, &both).map(done)?
+            }
+            Request::Readlink { ref path } => text(|into| files.readlink(path, into))?,
+            Request::PathOf { ino } => text(|into| files.path_of(ino, into))?,
+            Request::Chmod { ino, mode } => files.chmod(ino, mode).map(done)?,
+            Request::Chown { ino, uid, gid } => files.chown(ino, uid, gid).map(done)?,
+            Request::Utimens {
+                ino,
+                atime_ns,
+                mtime_ns,
+            } => files.utimens(ino, atime_ns, mtime_ns).map(done)?,
+            Request::Usage => {
+                let (bytes, files) = files.usage()?;
+                Reply::Usage { bytes, files }
+            }
         };
-        let reply = rt::rpc::call(port, request, &mut io)?;
-        Ok((reply, io.bulk_len))
+        Ok((reply, 0))
     }
 
     /// Control of the console.
@@ -174,6 +247,23 @@ impl World {
         }
         self.console.as_mut().ok_or(proto::Error::Broken)
     }
+}
+
+/// Attributes that come in bytes.
+fn attr(ask: impl FnOnce(&mut [u8]) -> Result<usize, proto::Error>) -> Result<Reply, proto::Error> {
+    let mut bytes = [0; fs::ATTR_ROOM];
+    let came = ask(&mut bytes)?;
+    fs::attr(&bytes[..came.min(fs::ATTR_ROOM)]).map(Reply::Attr)
+}
+
+/// A path that comes in bytes.
+fn text(ask: impl FnOnce(&mut [u8]) -> Result<usize, proto::Error>) -> Result<Reply, proto::Error> {
+    let mut bytes = vec![0; fs::PATH_ROOM];
+    let came = ask(&mut bytes)?;
+    bytes.truncate(came);
+    String::from_utf8(bytes)
+        .map(Reply::Path)
+        .map_err(|_| proto::Error::Broken)
 }
 
 /// Where the door that gives control of the console stands among the references that init passes.
@@ -317,10 +407,10 @@ impl Host for View<'_> {
 
     fn fs(
         &mut self,
-        request: &proto::fs::Request,
+        request: &Request,
         bulk: &[u8],
         into: &mut [u8],
-    ) -> Result<(proto::fs::Reply, usize), proto::Error> {
+    ) -> Result<(Reply, usize), proto::Error> {
         self.world.ask_fs(request, bulk, into)
     }
 

@@ -95,10 +95,11 @@ impl Sides {
             .unwrap();
         let name = path.to_str().unwrap();
         self.world.add(name, contents, 0o644);
-        let ino = self.world.files.stat(name, true).unwrap().ino;
+        let ino = self.world.files.borrow_mut().stat(name, true).unwrap().ino;
         let nanoseconds = 1_000_000_000 * 1_000_000_000;
         self.world
             .files
+            .borrow_mut()
             .utimens(ino, nanoseconds, nanoseconds)
             .unwrap();
     }
@@ -201,7 +202,7 @@ impl Sides {
                 if kind.is_dir() {
                     stack.push(path);
                 } else if kind.is_symlink() {
-                    let target = self.world.files.readlink(name).unwrap();
+                    let target = self.world.files.borrow_mut().readlink(name).unwrap();
                     assert_eq!(
                         Path::new(&target),
                         std::fs::read_link(&path).unwrap(),
@@ -214,7 +215,12 @@ impl Sides {
                     use std::os::unix::fs::PermissionsExt;
                     let mode = entry.metadata().unwrap().permissions().mode();
                     assert_eq!(
-                        self.world.files.stat(name, false).unwrap().mode,
+                        self.world
+                            .files
+                            .borrow_mut()
+                            .stat(name, false)
+                            .unwrap()
+                            .mode,
                         mode,
                         "{name}"
                     );
@@ -223,13 +229,14 @@ impl Sides {
             let ino = self
                 .world
                 .files
+                .borrow_mut()
                 .stat(directory.to_str().unwrap(), true)
                 .unwrap()
                 .ino;
             let mut found = Vec::new();
             let mut cookie = 0;
             loop {
-                let (entries, next) = self.world.files.read_dir(ino, cookie).unwrap();
+                let (entries, next) = self.world.files.borrow_mut().read_dir(ino, cookie).unwrap();
                 if entries.is_empty() {
                     break;
                 }

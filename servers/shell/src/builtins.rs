@@ -186,7 +186,7 @@ fn deliver(target: &Stdio, output: &str) -> Result<(), Error> {
                 },
                 0o644,
             )?;
-            let offset = if *append { file.attr().size } else { 0 };
+            let offset = if *append { file.opened().size } else { 0 };
             file.write_all(offset, output.as_bytes())
         }
     }

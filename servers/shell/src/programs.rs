@@ -12,7 +12,7 @@ use fermata_shell::text::{absolute_path, executable, join, Executable, HEAD};
 use proto::process::{Info, Pid, Start, Stdio};
 use proto::Error;
 use rt::console::{Event, Job, Mode, LINUX};
-use rt::fs::{self, mode, Flags};
+use rt::fs::{self, mode, File, Flags};
 use rt::obj::{Ref, RefAt};
 use rt::process::{Client, Process};
 use rt::sys;
@@ -170,7 +170,9 @@ impl Shell {
             return refused(Error::Denied.text());
         }
         let mut head = vec![0; HEAD as usize];
-        let length = match fs::read(attr.ino, 0, &mut head) {
+        let length = match File::open(&path, Flags::default(), 0)
+            .and_then(|file| file.read_full(0, &mut head))
+        {
             Ok(length) => length,
             Err(error) => return refused(error.text()),
         };
@@ -191,23 +193,22 @@ impl Shell {
     /// runs; returns where the stream goes.
     pub(crate) fn redirect(&self, redirection: &Redirection) -> Result<Stdio, Failure> {
         let path = absolute_path(&self.cwd, &redirection.path);
-        let open = || -> Result<fs::Attr, Error> {
+        let open = || -> Result<fs::Opened, Error> {
             let output = redirection.stream != 0;
             let flags = Flags {
                 create: output,
                 truncate: output && !redirection.append,
                 ..Flags::default()
             };
-            let attr = fs::open(&path, flags, 0o644)?;
-            fs::close(attr.ino)?;
+            let attr = *File::open(&path, flags, 0o644)?.opened();
             if attr.mode & mode::TYPE == mode::DIRECTORY {
                 return Err(Error::IsDirectory);
             }
             Ok(attr)
         };
         match open() {
-            Ok(attr) if attr.ino == proto::fs::NULL_INO => Ok(Stdio::Null),
-            Ok(attr) if matches!(attr.ino, proto::fs::CONSOLE_INO | proto::fs::TTY_INO) => {
+            Ok(attr) if attr.ino == rt::fs::NULL_INO => Ok(Stdio::Null),
+            Ok(attr) if matches!(attr.ino, rt::fs::CONSOLE_INO | rt::fs::TTY_INO) => {
                 Ok(Stdio::Console)
             }
             Ok(_) => Ok(Stdio::File {

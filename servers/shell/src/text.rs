@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use proto::fs::mode;
+use rt::fs::mode;
 
 /// `path` as an absolute path: relative ones begin in `cwd`. `.`, `..` and double slashes go,
 /// before symbolic links are looked at.

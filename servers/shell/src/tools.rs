@@ -118,30 +118,21 @@ fn sleep(arguments: &[String]) -> Done {
 }
 
 /// A file that is read from its beginning.
-struct Reader<'a> {
-    path: &'a str,
+struct Reader {
     file: File,
     offset: u64,
 }
 
-impl<'a> Reader<'a> {
-    fn open(path: &'a str) -> Result<Self, Error> {
+impl Reader {
+    fn open(path: &str) -> Result<Self, Error> {
         Ok(Reader {
-            path,
             file: File::open(&place(path), Flags::default(), 0)?,
             offset: 0,
         })
     }
 
     fn read(&mut self, to: &mut [u8]) -> Result<usize, Error> {
-        let count = match fs::read(self.file.ino(), self.offset, to) {
-            // The file system of another boot: the program was restored.
-            Err(Error::NotFound) => {
-                self.file = File::open(&place(self.path), Flags::default(), 0)?;
-                fs::read(self.file.ino(), self.offset, to)?
-            }
-            result => result?,
-        };
+        let count = self.file.read(self.offset, to)?;
         self.offset += count as u64;
         Ok(count)
     }
@@ -168,7 +159,7 @@ fn cat(arguments: &[String]) -> Done {
             return pour(io::read);
         }
         let mut reader = Reader::open(path)?;
-        let special = [proto::fs::CONSOLE_INO, proto::fs::TTY_INO];
+        let special = [rt::fs::CONSOLE_INO, rt::fs::TTY_INO];
         if special.contains(&reader.file.ino()) {
             return pour(rt::console::read);
         }
@@ -242,7 +233,7 @@ fn into_last(
 fn cp(arguments: &[String]) -> Done {
     into_last("cp", arguments, |from, to| {
         let mut reader = Reader::open(from)?;
-        if reader.file.attr().mode & mode::TYPE == mode::DIRECTORY {
+        if reader.file.opened().mode & mode::TYPE == mode::DIRECTORY {
             return Err(Error::IsDirectory);
         }
         let there = fs::stat(&place(to), true);
@@ -254,7 +245,7 @@ fn cp(arguments: &[String]) -> Done {
             truncate: true,
             ..Flags::default()
         };
-        let target = File::open(&place(to), flags, reader.file.attr().mode & 0o777)?;
+        let target = File::open(&place(to), flags, reader.file.opened().mode & 0o777)?;
         let mut block = vec![0; BLOCK];
         loop {
             let offset = reader.offset;
@@ -351,7 +342,7 @@ fn entries(path: &str) -> Result<Vec<fs::Entry>, Error> {
     let mut all = Vec::new();
     let mut cookie = 0;
     loop {
-        let (entries, next) = fs::read_dir(directory.ino(), cookie)?;
+        let (entries, next) = directory.read_dir(cookie)?;
         if entries.is_empty() {
             break;
         }

@@ -22,7 +22,6 @@
 extern crate alloc;
 
 pub mod checkpoint;
-pub mod fs;
 pub mod layout;
 pub mod memory;
 pub mod names;

@@ -1,255 +1,253 @@
 //! Client of the file system.
-use crate::obj::Ref;
-use crate::rpc::{self, Io};
-use crate::sync::Lazy;
+//!
+//! What is open belongs to the program's session. A program that was restored has another one, in which nothing is
+//! open: a [`File`] opens itself again, by its path.
+use crate::obj::{Ref, RefAt};
+use crate::sync::{Lazy, Mutex};
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
-pub use proto::fs::{mode, Attr, Entry, Flags, Ino};
-use proto::fs::{Reply, Request};
+use core::cell::Cell;
+use proto::layout::START_NAMES;
 use proto::{Error, MAX_BULK};
+pub use services::fs::{mode, Attr, Entry, Flags, Ino, Opened, CONSOLE_INO, NULL_INO, TTY_INO};
+use services::fs::{FilesClient, ATTR_ROOM, ENTRIES_ROOM, PATH_ROOM};
 
-static PORT: Lazy<Ref> = Lazy::new();
+static DOOR: Lazy<(Ref, RefAt)> = Lazy::new();
+static SESSION: Mutex<Option<FilesClient>> = Mutex::new(None);
 
 /// How long to wait for the file system to be there, in nanoseconds.
 const PATIENCE: u64 = 5_000_000_000;
 
-/// Tells the file system's port to a program that has no name service (it is the name service).
-pub fn set_port(port: Ref) {
-    PORT.set(port);
+/// Tells the file system's door to a program that has no name service (it is the name service), and the port that
+/// it presents as its own.
+pub fn set_door(door: Ref, own: RefAt) {
+    DOOR.set((door, own));
 }
 
-/// The file system's port.
-pub fn port() -> Result<&'static Ref, Error> {
-    PORT.get(|| crate::names::wait_for("fs", crate::time::now() + PATIENCE))
+/// Opens a session.
+fn session() -> Result<FilesClient, Error> {
+    let (door, own) = DOOR.get(|| {
+        let door = crate::names::wait_for("fs", crate::time::now() + PATIENCE)?;
+        Ok((door, RefAt(START_NAMES)))
+    })?;
+    FilesClient::open_as(door, *own)
 }
 
-fn done(request: &Request) -> Result<(), Error> {
-    match rpc::ask(port()?, request)? {
-        Reply::Done => Ok(()),
-        _ => Err(Error::Broken),
+/// Asks in the program's session, which is opened if there is none, or if its port is dead.
+fn ask<T>(mut request: impl FnMut(&mut FilesClient) -> Result<T, Error>) -> Result<T, Error> {
+    let mut known = SESSION.lock();
+    if let Some(open) = known.as_mut() {
+        match request(open) {
+            Err(Error::Broken) if open.session().is_gone() => *known = None,
+            result => return result,
+        }
     }
+    request(known.insert(session()?))
 }
 
-fn attr(request: &Request) -> Result<Attr, Error> {
-    match rpc::ask(port()?, request)? {
-        Reply::Attr(attr) => Ok(attr),
-        _ => Err(Error::Broken),
-    }
+/// A path that comes in bytes.
+fn path(
+    mut request: impl FnMut(&mut FilesClient, &mut [u8]) -> Result<usize, Error>,
+) -> Result<String, Error> {
+    let mut path = vec![0; PATH_ROOM];
+    let length = ask(|files| request(files, &mut path))?;
+    path.truncate(length);
+    String::from_utf8(path).map_err(|_| Error::Broken)
 }
 
-fn path(request: &Request) -> Result<String, Error> {
-    match rpc::ask(port()?, request)? {
-        Reply::Path(path) => Ok(path),
-        _ => Err(Error::Broken),
-    }
+/// Attributes that come in bytes.
+fn attr(
+    mut request: impl FnMut(&mut FilesClient, &mut [u8]) -> Result<usize, Error>,
+) -> Result<Attr, Error> {
+    let mut bytes = [0; ATTR_ROOM];
+    let length = ask(|files| request(files, &mut bytes))?;
+    services::fs::attr(bytes.get(..length).ok_or(Error::Broken)?)
 }
 
-/// Opens a file or directory; it lives until as many [`close`].
-pub fn open(path: &str, flags: Flags, mode: u32) -> Result<Attr, Error> {
-    attr(&Request::Open {
-        path: path.to_string(),
-        flags,
-        mode,
-    })
+/// A request about two paths.
+fn pair(
+    first: &str,
+    second: &str,
+    mut request: impl FnMut(&mut FilesClient, u32, &str) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let (length, both) = services::fs::pair(first, second);
+    ask(|files| request(files, length, &both))
 }
 
-/// Opens once more by number.
-pub fn reopen(ino: Ino) -> Result<Attr, Error> {
-    attr(&Request::Reopen { ino })
+/// Opens a file or directory; it is open until as many [`close`].
+pub fn open(path: &str, flags: Flags, mode: u32) -> Result<Opened, Error> {
+    let (ino, mode, size) = ask(|files| files.open_file(flags.bits(), mode, path))?;
+    Ok(Opened { ino, mode, size })
 }
 
 /// Closes.
-pub fn close(ino: Ino) -> Result<(), Error> {
-    done(&Request::Close { ino })
+pub fn close(file: Ino) -> Result<(), Error> {
+    ask(|files| files.close(file))
 }
 
 /// Attributes by path.
 pub fn stat(path: &str, follow: bool) -> Result<Attr, Error> {
-    attr(&Request::Stat {
-        path: path.to_string(),
-        follow,
-    })
+    attr(|files, into| files.stat(follow, path, into))
 }
 
-/// Attributes by number.
-pub fn stat_ino(ino: Ino) -> Result<Attr, Error> {
-    attr(&Request::StatIno { ino })
+/// Attributes of what is open.
+pub fn attributes(file: Ino) -> Result<Attr, Error> {
+    attr(|files, into| files.attributes(file, into))
 }
 
 /// Reads at most `to.len()` bytes (and at most [`MAX_BULK`]); 0 at the end.
-pub fn read(ino: Ino, offset: u64, to: &mut [u8]) -> Result<usize, Error> {
+pub fn read(file: Ino, offset: u64, to: &mut [u8]) -> Result<usize, Error> {
     let length = to.len().min(MAX_BULK);
-    let mut io = Io {
-        bulk_in: &mut to[..length],
-        ..Io::default()
-    };
-    match rpc::call(
-        port()?,
-        &Request::Read {
-            ino,
-            offset,
-            length: length as u32,
-        },
-        &mut io,
-    )? {
-        Reply::Done => Ok(io.bulk_len),
-        _ => Err(Error::Broken),
-    }
+    let came = ask(|files| files.read(file, offset, &mut to[..length]))?;
+    (came <= length).then_some(came).ok_or(Error::Broken)
 }
 
-/// Writes at most [`MAX_BULK`] bytes: how many, and where they went.
-pub fn write(ino: Ino, offset: u64, append: bool, from: &[u8]) -> Result<(usize, u64), Error> {
+/// Writes at most [`MAX_BULK`] bytes: how many.
+pub fn write(file: Ino, offset: u64, from: &[u8]) -> Result<usize, Error> {
     let from = &from[..from.len().min(MAX_BULK)];
-    let mut io = Io {
-        bulk: from,
-        ..Io::default()
-    };
-    match rpc::call(
-        port()?,
-        &Request::Write {
-            ino,
-            offset,
-            append,
-        },
-        &mut io,
-    )? {
-        Reply::Written { length, offset } if length as usize <= from.len() => {
-            Ok((length as usize, offset))
-        }
-        _ => Err(Error::Broken),
-    }
+    let length = ask(|files| files.write(file, offset, from))? as usize;
+    (length <= from.len())
+        .then_some(length)
+        .ok_or(Error::Broken)
+}
+
+/// Writes at most [`MAX_BULK`] bytes at the end: how many, and where they went.
+pub fn append(file: Ino, from: &[u8]) -> Result<(usize, u64), Error> {
+    let from = &from[..from.len().min(MAX_BULK)];
+    let (length, offset) = ask(|files| files.append(file, from))?;
+    let length = length as usize;
+    (length <= from.len())
+        .then_some((length, offset))
+        .ok_or(Error::Broken)
 }
 
 /// Cuts or lengthens.
-pub fn truncate(ino: Ino, size: u64) -> Result<(), Error> {
-    done(&Request::Truncate { ino, size })
+pub fn truncate(file: Ino, size: u64) -> Result<(), Error> {
+    ask(|files| files.truncate(file, size))
 }
 
 /// Some entries of a directory, and the cookie of the next call; no entries at the end.
-pub fn read_dir(ino: Ino, cookie: u64) -> Result<(Vec<Entry>, u64), Error> {
-    match rpc::ask(port()?, &Request::ReadDir { ino, cookie })? {
-        Reply::Entries { entries, next } => Ok((entries, next)),
-        _ => Err(Error::Broken),
-    }
+pub fn read_dir(file: Ino, cookie: u64) -> Result<(Vec<Entry>, u64), Error> {
+    let mut bytes = vec![0; ENTRIES_ROOM];
+    let length = ask(|files| files.read_dir(file, cookie, &mut bytes))?;
+    services::fs::entries(bytes.get(..length).ok_or(Error::Broken)?)
 }
 
 /// Makes a directory.
 pub fn mkdir(path: &str, mode: u32) -> Result<(), Error> {
-    done(&Request::Mkdir {
-        path: path.to_string(),
-        mode,
-    })
+    ask(|files| files.mkdir(mode, path))
 }
 
 /// Removes a name of what is not a directory.
 pub fn unlink(path: &str) -> Result<(), Error> {
-    done(&Request::Unlink {
-        path: path.to_string(),
-    })
+    ask(|files| files.unlink(path))
 }
 
 /// Removes an empty directory.
 pub fn rmdir(path: &str) -> Result<(), Error> {
-    done(&Request::Rmdir {
-        path: path.to_string(),
-    })
+    ask(|files| files.rmdir(path))
 }
 
 /// Renames.
 pub fn rename(from: &str, to: &str) -> Result<(), Error> {
-    done(&Request::Rename {
-        from: from.to_string(),
-        to: to.to_string(),
-    })
+    pair(from, to, FilesClient::rename)
 }
 
 /// Gives a file another name.
 pub fn link(from: &str, to: &str) -> Result<(), Error> {
-    done(&Request::Link {
-        from: from.to_string(),
-        to: to.to_string(),
-    })
+    pair(from, to, FilesClient::link)
 }
 
 /// Makes a symbolic link.
 pub fn symlink(target: &str, path: &str) -> Result<(), Error> {
-    done(&Request::Symlink {
-        target: target.to_string(),
-        path: path.to_string(),
-    })
+    pair(target, path, FilesClient::symlink)
 }
 
 /// What a symbolic link says.
 pub fn readlink(link: &str) -> Result<String, Error> {
-    path(&Request::Readlink {
-        path: link.to_string(),
-    })
+    path(|files, into| files.readlink(link, into))
 }
 
-/// The path by which an inode can be found now.
-pub fn path_of(ino: Ino) -> Result<String, Error> {
-    path(&Request::PathOf { ino })
+/// The path by which what is open can be found now.
+pub fn path_of(file: Ino) -> Result<String, Error> {
+    path(|files, into| files.path_of(file, into))
 }
 
 /// Changes the permission bits.
-pub fn chmod(ino: Ino, mode: u32) -> Result<(), Error> {
-    done(&Request::Chmod { ino, mode })
+pub fn chmod(file: Ino, mode: u32) -> Result<(), Error> {
+    ask(|files| files.chmod(file, mode))
 }
 
 /// Changes the owner.
-pub fn chown(ino: Ino, uid: u32, gid: u32) -> Result<(), Error> {
-    done(&Request::Chown { ino, uid, gid })
+pub fn chown(file: Ino, uid: u32, gid: u32) -> Result<(), Error> {
+    ask(|files| files.chown(file, uid, gid))
 }
 
 /// Changes the times.
-pub fn utimens(ino: Ino, atime_ns: u64, mtime_ns: u64) -> Result<(), Error> {
-    done(&Request::Utimens {
-        ino,
-        atime_ns,
-        mtime_ns,
-    })
+pub fn utimens(file: Ino, atime_ns: u64, mtime_ns: u64) -> Result<(), Error> {
+    ask(|files| files.utimens(file, atime_ns, mtime_ns))
 }
 
 /// Bytes stored, and files.
 pub fn usage() -> Result<(u64, u64), Error> {
-    match rpc::ask(port()?, &Request::Usage)? {
-        Reply::Usage { bytes, files } => Ok((bytes, files)),
-        _ => Err(Error::Broken),
-    }
+    ask(FilesClient::usage)
 }
 
-/// A file that is closed when this is dropped.
+/// A file that is closed when this is dropped. In a session in which it is not open, since the program was restored,
+/// it is opened again by its path.
 #[derive(Debug)]
 pub struct File {
-    attr: Attr,
+    path: String,
+    opened: Opened,
+    /// The number by which it is open now.
+    ino: Cell<Ino>,
 }
 
 impl File {
-    /// Opens.
+    /// Opens. The path is kept.
     pub fn open(path: &str, flags: Flags, mode: u32) -> Result<Self, Error> {
+        let opened = open(path, flags, mode)?;
         Ok(File {
-            attr: open(path, flags, mode)?,
+            path: path.to_string(),
+            opened,
+            ino: Cell::new(opened.ino),
         })
     }
 
     /// The attributes as they were when the file was opened.
     #[must_use]
-    pub const fn attr(&self) -> &Attr {
-        &self.attr
+    pub const fn opened(&self) -> &Opened {
+        &self.opened
     }
 
     /// The number.
     #[must_use]
     pub const fn ino(&self) -> Ino {
-        self.attr.ino
+        self.ino.get()
+    }
+
+    /// Asks, by the number by which the file is open.
+    fn ask<T>(&self, mut request: impl FnMut(Ino) -> Result<T, Error>) -> Result<T, Error> {
+        match request(self.ino.get()) {
+            Err(Error::NotFound) => {
+                self.ino.set(open(&self.path, Flags::default(), 0)?.ino);
+                request(self.ino.get())
+            }
+            result => result,
+        }
+    }
+
+    /// Reads at most `to.len()` bytes (and at most [`MAX_BULK`]); 0 at the end.
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize, Error> {
+        self.ask(|ino| read(ino, offset, to))
     }
 
     /// Fills `to` from `offset` on, as far as the file goes.
     pub fn read_full(&self, offset: u64, to: &mut [u8]) -> Result<usize, Error> {
         let mut length = 0;
         while length < to.len() {
-            match read(self.attr.ino, offset + length as u64, &mut to[length..])? {
+            match self.read(offset + length as u64, &mut to[length..])? {
                 0 => break,
                 n => length += n,
             }
@@ -257,37 +255,47 @@ impl File {
         Ok(length)
     }
 
+    /// Writes at most [`MAX_BULK`] bytes: how many.
+    pub fn write(&self, offset: u64, from: &[u8]) -> Result<usize, Error> {
+        self.ask(|ino| write(ino, offset, from))
+    }
+
+    /// Writes at most [`MAX_BULK`] bytes at the end: how many, and where they went.
+    pub fn append(&self, from: &[u8]) -> Result<(usize, u64), Error> {
+        self.ask(|ino| append(ino, from))
+    }
+
     /// Writes all of `from` at `offset`.
     pub fn write_all(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
         let mut length = 0;
         while length < from.len() {
-            match write(
-                self.attr.ino,
-                offset + length as u64,
-                false,
-                &from[length..],
-            )? {
-                (0, _) => return Err(Error::NoMemory),
-                (n, _) => length += n,
+            match self.write(offset + length as u64, &from[length..])? {
+                0 => return Err(Error::NoMemory),
+                n => length += n,
             }
         }
         Ok(())
+    }
+
+    /// Some entries of a directory, and the cookie of the next call; no entries at the end.
+    pub fn read_dir(&self, cookie: u64) -> Result<(Vec<Entry>, u64), Error> {
+        self.ask(|ino| read_dir(ino, cookie))
     }
 }
 
 impl Drop for File {
     fn drop(&mut self) {
-        let _ = close(self.attr.ino);
+        let _ = close(self.ino.get());
     }
 }
 
 /// The whole content of a file.
 pub fn read_all(path: &str) -> Result<Vec<u8>, Error> {
     let file = File::open(path, Flags::default(), 0)?;
-    if file.attr.mode & mode::TYPE == mode::DIRECTORY {
+    if file.opened().mode & mode::TYPE == mode::DIRECTORY {
         return Err(Error::IsDirectory);
     }
-    let size = usize::try_from(file.attr.size).map_err(|_| Error::NoMemory)?;
+    let size = usize::try_from(file.opened().size).map_err(|_| Error::NoMemory)?;
     let mut content = Vec::new();
     content
         .try_reserve_exact(size)

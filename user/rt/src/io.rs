@@ -1,9 +1,9 @@
 //! Standard streams, and the macros that write to them.
 //!
-//! Where each goes is in the start information: the console, nowhere, or a file. A file is found by
-//! its path each time, and the position in it lives in the program's own memory: so a program that is
-//! restored, perhaps by another file system in another boot, goes on where it was.
-use crate::fs::{self, Flags, Ino};
+//! Where each goes is in the start information: the console, nowhere, or a file. The path of
+//! a file and the position in it live in the program's own memory: so a program that is
+//! restored, perhaps with another file system in another boot, opens it again and goes on where it was.
+use crate::fs::{File, Flags};
 use crate::sync::Mutex;
 use core::fmt::{self, Write};
 use proto::process::Stdio;
@@ -14,6 +14,7 @@ struct Stream {
     number: usize,
     /// The file has been opened before: it is not cut again.
     begun: bool,
+    file: Option<File>,
     offset: u64,
 }
 
@@ -22,6 +23,7 @@ impl Stream {
         Stream {
             number,
             begun: false,
+            file: None,
             offset: 0,
         }
     }
@@ -33,26 +35,29 @@ impl Stream {
             .unwrap_or(&Stdio::Console)
     }
 
-    /// The file's number now; output makes a file that is not there.
-    fn find(&mut self, path: &str, append: bool) -> Result<Ino, Error> {
-        let output = self.number != 0;
-        if self.begun || !output {
-            match fs::stat(path, true) {
-                Ok(attr) => return Ok(attr.ino),
-                Err(Error::NotFound) if output => {}
-                Err(error) => return Err(error),
+    /// Does something with the file, which is opened at first, and once more if it is gone: the program was restored
+    /// where it is not. Output makes it then.
+    fn with<T>(
+        &mut self,
+        path: &str,
+        append: bool,
+        mut act: impl FnMut(&File) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if let Some(file) = &self.file {
+            match act(file) {
+                Err(Error::NotFound) => self.file = None,
+                result => return result,
             }
         }
+        let output = self.number != 0;
         let flags = Flags {
-            create: true,
-            truncate: !append && !self.begun,
+            create: output,
+            truncate: output && !append && !self.begun,
             ..Flags::default()
         };
-        let ino = fs::open(path, flags, 0o644)?.ino;
-        // It has a name, by which it lives on.
-        fs::close(ino)?;
+        let file = self.file.insert(File::open(path, flags, 0o644)?);
         self.begun = true;
-        Ok(ino)
+        act(file)
     }
 
     fn write(&mut self, mut from: &[u8]) -> Result<(), Error> {
@@ -60,9 +65,12 @@ impl Stream {
             Stdio::Console => crate::console::write_all(from),
             Stdio::Null => Ok(()),
             Stdio::File { path, append } => {
-                let ino = self.find(path, *append)?;
                 while !from.is_empty() {
-                    let (length, at) = fs::write(ino, self.offset, *append, from)?;
+                    let offset = self.offset;
+                    let (length, at) = self.with(path, *append, |file| match append {
+                        true => file.append(from),
+                        false => file.write(offset, from).map(|length| (length, offset)),
+                    })?;
                     if length == 0 {
                         return Err(Error::NoMemory);
                     }
@@ -79,8 +87,8 @@ impl Stream {
             Stdio::Console => crate::console::read(to),
             Stdio::Null => Ok(0),
             Stdio::File { path, .. } => {
-                let ino = self.find(path, false)?;
-                let length = fs::read(ino, self.offset, to)?;
+                let offset = self.offset;
+                let length = self.with(path, false, |file| file.read(offset, to))?;
                 self.offset += length as u64;
                 Ok(length)
             }

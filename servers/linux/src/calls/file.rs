@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use proto::fs::{Reply, Request};
+use crate::files::{Reply, Request};
 
 use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::{
@@ -747,7 +747,7 @@ pub fn getdents64(c: &mut Caller, fd: u32, address: u64, size: u32) -> Result {
             pending = match c.fs(&Request::ReadDir { ino, cookie })? {
                 Reply::Entries { entries, next } => {
                     cookie = next;
-                    let own = |e: proto::fs::Entry| Entry {
+                    let own = |e: services::fs::Entry| Entry {
                         ino: e.ino,
                         mode: e.mode,
                         name: e.name,

@@ -2,7 +2,8 @@
 
 use alloc::string::String;
 
-use proto::fs::{mode, Flags, Request};
+use crate::files::Request;
+use services::fs::{mode, Flags};
 
 use crate::emulate::{Caller, Result, Stop, Target, AT_FDCWD};
 use crate::errno::{
@@ -102,17 +103,14 @@ fn open_file(c: &mut Caller, path: String, flags: u32, permissions: u32) -> Resu
     if create && path.split('/').any(|part| part.len() > MAX_NAME) {
         return Err(ENAMETOOLONG.into());
     }
-    let request = Request::Open {
-        path,
-        flags: Flags {
-            create,
-            exclusive: flags & open_flags::EXCL != 0,
-            truncate,
-            nofollow: flags & open_flags::NOFOLLOW != 0,
-        },
-        mode: permissions & 0o7777 & !c.p.umask,
+    let how = Flags {
+        create,
+        exclusive: flags & open_flags::EXCL != 0,
+        truncate,
+        nofollow: flags & open_flags::NOFOLLOW != 0,
+        symlink: false,
     };
-    let attr = c.attr(&request)?;
+    let attr = c.open(path, how, permissions & 0o7777 & !c.p.umask)?;
     let ino = attr.ino;
     let refused = match attr.mode & mode::TYPE {
         mode::DIRECTORY if writes || create => Some(EISDIR),
@@ -132,7 +130,7 @@ fn open_file(c: &mut Caller, path: String, flags: u32, permissions: u32) -> Resu
     match refused {
         Some(errno) => Err(errno.into()),
         // A device, found under another name.
-        None if ino == proto::fs::NULL_INO => Ok(Kind::Device(Device::Null)),
+        None if ino == services::fs::NULL_INO => Ok(Kind::Device(Device::Null)),
         None => Ok(Kind::Device(Device::Console)),
     }
 }
@@ -196,13 +194,9 @@ pub fn link(c: &mut Caller, from: (i32, u64), to: (i32, u64), flags: u32) -> Res
     let mut source = plain(c, from.0, from.1)?;
     let to = plain(c, to.0, to.1).map_err(exists_if_special)?;
     if flags & AT_SYMLINK_FOLLOW != 0 {
-        let ino = c
-            .attr(&Request::Stat {
-                path: source,
-                follow: true,
-            })?
-            .ino;
-        source = c.fs_path(&Request::PathOf { ino })?;
+        source = c.with_open(source, true, |c, opened| {
+            c.fs_path(&Request::PathOf { ino: opened.ino })
+        })?;
     }
     let attr = c.attr(&Request::Stat {
         path: source.clone(),
@@ -254,12 +248,12 @@ pub fn readlink(c: &mut Caller, dirfd: i32, address: u64, into: u64, size: u64) 
     Ok(length as u64)
 }
 
-/// Makes the directory with this inode the working directory.
-fn enter(c: &mut Caller, attr: &proto::fs::Attr) -> Result {
-    if attr.mode & mode::TYPE != mode::DIRECTORY {
+/// Makes the directory with this inode, which is open, the working directory.
+fn enter(c: &mut Caller, ino: u64, mode: u32) -> Result {
+    if mode & mode::TYPE != mode::DIRECTORY {
         return Err(ENOTDIR.into());
     }
-    c.p.cwd = c.fs_path(&Request::PathOf { ino: attr.ino })?;
+    c.p.cwd = c.fs_path(&Request::PathOf { ino })?;
     Ok(0)
 }
 
@@ -272,15 +266,14 @@ pub fn chdir(c: &mut Caller, address: u64) -> Result {
     let Target::Path(path) = c.target(AT_FDCWD, &path)? else {
         return Err(ENOTDIR.into());
     };
-    let attr = c.attr(&Request::Stat { path, follow: true })?;
-    enter(c, &attr)
+    c.with_open(path, true, |c, opened| enter(c, opened.ino, opened.mode))
 }
 
 /// `fchdir`.
 pub fn fchdir(c: &mut Caller, fd: u32) -> Result {
     let ino = c.p.files.get(fd)?.ino().ok_or(ENOTDIR)?;
     let attr = c.attr(&Request::StatIno { ino })?;
-    enter(c, &attr)
+    enter(c, ino, attr.mode)
 }
 
 /// `getcwd`.
@@ -297,12 +290,11 @@ pub fn getcwd(c: &mut Caller, into: u64, size: u64) -> Result {
 /// `truncate`.
 pub fn truncate(c: &mut Caller, address: u64, size: u64) -> Result {
     let path = plain(c, AT_FDCWD, address)?;
-    let attr = c.attr(&Request::Stat { path, follow: true })?;
-    match attr.mode & mode::TYPE {
-        mode::FILE => super::file::set_size(c, attr.ino, size),
+    c.with_open(path, true, |c, opened| match opened.mode & mode::TYPE {
+        mode::FILE => super::file::set_size(c, opened.ino, size),
         mode::DIRECTORY => Err(EISDIR.into()),
         _ => Err(EINVAL.into()),
-    }
+    })
 }
 
 /// `access`, `faccessat` and `faccessat2`.

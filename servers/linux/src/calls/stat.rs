@@ -1,8 +1,10 @@
 //! Attributes of files and file systems.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
-use proto::fs::{mode, Attr, Reply, Request};
+use crate::files::{Reply, Request};
+use services::fs::{mode, Attr};
 
 use super::name::AT_EMPTY_PATH;
 use crate::emulate::{Caller, Result, Target, AT_FDCWD};
@@ -29,17 +31,49 @@ pub struct Look {
     device: (u32, u32),
     /// The device that it is on.
     on: u64,
+    /// The path, and whether it was followed to the end, of a file that is not open.
+    path: Option<(String, bool)>,
+}
+
+impl Look {
+    /// Changes the file, by its inode number.
+    fn change(&self, c: &mut Caller, request: impl Fn(u64) -> Request) -> Result {
+        // Devices stay as they are.
+        if self.on != FILES {
+            return Ok(0);
+        }
+        match &self.path {
+            Some((path, follow)) => c.with_open(path.clone(), *follow, |c, opened| {
+                c.fs(&request(opened.ino))
+            })?,
+            None => c.fs(&request(self.attr.ino))?,
+        };
+        Ok(0)
+    }
+}
+
+/// What a path of the file system leads to.
+fn of_path(c: &mut Caller, path: String, follow: bool) -> Result<Look> {
+    let attr = c.attr(&Request::Stat {
+        path: path.clone(),
+        follow,
+    })?;
+    Ok(Look {
+        path: Some((path, follow)),
+        ..of_file(attr)
+    })
 }
 
 fn of_file(attr: Attr) -> Look {
     if attr.mode & mode::TYPE == mode::CHARACTER {
-        let null = attr.ino == proto::fs::NULL_INO;
+        let null = attr.ino == services::fs::NULL_INO;
         return of_device(if null { Device::Null } else { Device::Console });
     }
     Look {
         attr,
         device: (0, 0),
         on: FILES,
+        path: None,
     }
 }
 
@@ -65,6 +99,7 @@ fn of_device(device: Device) -> Look {
         },
         device: (major, minor),
         on: SPECIALS,
+        path: None,
     }
 }
 
@@ -79,6 +114,7 @@ fn of_text() -> Look {
         attr,
         device: (0, 0),
         on: SPECIALS,
+        path: None,
     }
 }
 
@@ -110,17 +146,15 @@ pub fn look(c: &mut Caller, dirfd: i32, address: u64, flags: u32) -> Result<Look
             return of_descriptor(c, dirfd as u32);
         }
         let path = c.p.cwd.clone();
-        return Ok(of_file(c.attr(&Request::Stat { path, follow: true })?));
+        return of_path(c, path, true);
     }
     let follow = flags & AT_SYMLINK_NOFOLLOW == 0;
     match c.target(dirfd, &path)? {
-        Target::Path(path) => Ok(of_file(c.attr(&Request::Stat { path, follow })?)),
+        Target::Path(path) => of_path(c, path, follow),
         Target::Special(Special::Device(device)) => Ok(of_device(device)),
         Target::Special(Special::Text(_)) => Ok(of_text()),
         Target::Special(Special::Descriptor(fd)) => of_descriptor(c, fd).map_err(|_| ENOENT.into()),
-        Target::Special(Special::Link(path)) if follow => {
-            Ok(of_file(c.attr(&Request::Stat { path, follow })?))
-        }
+        Target::Special(Special::Link(path)) if follow => of_path(c, path, follow),
         Target::Special(Special::Link(_)) => {
             let mut look = of_text();
             look.attr.mode = mode::SYMLINK | 0o777;
@@ -242,14 +276,10 @@ pub fn fstatfs(c: &mut Caller, fd: u32, into: u64) -> Result {
 
 /// Changes the permissions of an inode.
 fn set_mode(c: &mut Caller, look: &Look, permissions: u32) -> Result {
-    // Devices keep theirs.
-    if look.on == FILES {
-        c.fs(&Request::Chmod {
-            ino: look.attr.ino,
-            mode: permissions & 0o7777,
-        })?;
-    }
-    Ok(0)
+    look.change(c, |ino| Request::Chmod {
+        ino,
+        mode: permissions & 0o7777,
+    })
 }
 
 /// `chmod` and `fchmodat`.
@@ -265,16 +295,8 @@ pub fn fchmod(c: &mut Caller, fd: u32, permissions: u32) -> Result {
 }
 
 fn set_owner(c: &mut Caller, look: &Look, owner: (u32, u32)) -> Result {
-    if look.on == FILES {
-        let keep = |new, old| if new == u32::MAX { old } else { new };
-        let (uid, gid) = (keep(owner.0, look.attr.uid), keep(owner.1, look.attr.gid));
-        c.fs(&Request::Chown {
-            ino: look.attr.ino,
-            uid,
-            gid,
-        })?;
-    }
-    Ok(0)
+    let (uid, gid) = owner;
+    look.change(c, |ino| Request::Chown { ino, uid, gid })
 }
 
 /// `chown`, `lchown` and `fchownat`.
@@ -290,16 +312,13 @@ pub fn fchown(c: &mut Caller, fd: u32, uid: u32, gid: u32) -> Result {
 }
 
 fn set_times(c: &mut Caller, look: &Look, times: [Option<u64>; 2]) -> Result {
-    if look.on == FILES {
-        let atime_ns = times[0].unwrap_or(look.attr.atime_ns);
-        let mtime_ns = times[1].unwrap_or(look.attr.mtime_ns);
-        c.fs(&Request::Utimens {
-            ino: look.attr.ino,
-            atime_ns,
-            mtime_ns,
-        })?;
-    }
-    Ok(0)
+    let atime_ns = times[0].unwrap_or(look.attr.atime_ns);
+    let mtime_ns = times[1].unwrap_or(look.attr.mtime_ns);
+    look.change(c, |ino| Request::Utimens {
+        ino,
+        atime_ns,
+        mtime_ns,
+    })
 }
 
 /// Seconds and a fraction as nanoseconds.

@@ -11,19 +11,22 @@ use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
+use std::rc::Rc;
 
 use abi::message::ExceptionMessage;
 use abi::{Exception, Registers};
+use fermata_fs::session::{Session, Shared};
 use fermata_fs::tree::FileSystem;
 use personality::emulate::{self, Outcome};
 use personality::errno::{Errno, ENOMEM, ESRCH};
 use personality::exec;
+use personality::files::{Reply, Request};
 use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory};
 use personality::memory::Prot;
 use personality::part;
 use personality::process::{open_flags, Description, Device, Kind, Process};
-use proto::fs::{Flags, Reply, Request};
 use proto::process::Status;
+use services::fs::{Files, Flags};
 
 /// A `syscall` instruction whose address is known, in parent and child alike.
 #[unsafe(naked)]
@@ -31,12 +34,16 @@ unsafe extern "C" fn syscall_instruction() {
     core::arch::naked_asm!("syscall", "ud2");
 }
 
+#[path = "../files.rs"]
+mod files;
+
 /// What the traced child consists of, and the simulated world.
 pub(crate) struct World {
     child: libc::pid_t,
     memory: File,
     slots: BTreeMap<u32, (u64, u64)>,
-    pub(crate) files: FileSystem,
+    pub(crate) files: Rc<Shared>,
+    pub(crate) session: Session,
     pub(crate) console_in: VecDeque<u8>,
     /// The input ends behind `console_in`.
     pub(crate) console_ends: bool,
@@ -92,7 +99,9 @@ impl World {
         let mut files = FileSystem::new(1 << 30);
         files.budget().set_left(1 << 30);
         files.make_devices().unwrap();
+        let files = Shared::new(files, |_| ());
         let world = World {
+            session: Session::new(&files, 1 << 20),
             child,
             memory,
             slots: BTreeMap::new(),
@@ -208,9 +217,10 @@ impl World {
             truncate: true,
             ..Flags::default()
         };
-        let attr = self.files.open(path, flags, permissions).unwrap();
-        self.files.write(attr.ino, 0, false, contents).unwrap();
-        self.files.close(attr.ino).unwrap();
+        let opened = self.session.open_file(flags.bits(), permissions, path);
+        let (ino, ..) = opened.unwrap();
+        self.session.write(ino, 0, contents).unwrap();
+        self.session.close(ino).unwrap();
     }
 
     /// Makes a directory and those above it.
@@ -219,16 +229,17 @@ impl World {
         for part in path.split('/').filter(|part| !part.is_empty()) {
             made.push('/');
             made.push_str(part);
-            let _ = self.files.mkdir(&made, 0o755);
+            let _ = self.session.mkdir(0o755, &made);
         }
     }
 
     /// The contents of a file.
     pub(crate) fn contents(&mut self, path: &str) -> Option<Vec<u8>> {
-        let attr = self.files.stat(path, true).ok()?;
+        let files = self.files.borrow_mut();
+        let attr = files.stat(path, true).ok()?;
         let mut all = Vec::new();
         while all.len() < attr.size as usize {
-            let more = self.files.read(attr.ino, all.len() as u64, 65536).ok()?;
+            let more = files.read(attr.ino, all.len() as u64, 65536).ok()?;
             if more.is_empty() {
                 break;
             }
@@ -310,8 +321,8 @@ impl Host for World {
         bulk: &[u8],
         into: &mut [u8],
     ) -> Result<(Reply, usize), proto::Error> {
-        self.files.set_now(self.now);
-        let (reply, bytes) = self.files.handle(request.clone(), bulk)?;
+        self.files.borrow_mut().set_now(self.now);
+        let (reply, bytes) = files::ask(&self.session, request, bulk)?;
         into[..bytes.len()].copy_from_slice(&bytes);
         Ok((reply, bytes.len()))
     }
@@ -450,7 +461,8 @@ pub(crate) fn start(
                     truncate: create,
                     ..Flags::default()
                 };
-                let ino = world.files.open(path, flags, 0o644).unwrap().ino;
+                let opened = world.session.open_file(flags.bits(), 0o644, path);
+                let (ino, ..) = opened.unwrap();
                 (Kind::File { ino }, u32::from(create))
             }
         };

@@ -219,6 +219,19 @@ impl Client {
         self.look(service, code, &answer, 0);
     }
 
+    /// Keeps the number of a file, if the answer is that of one that was opened.
+    fn learn(&mut self, answer: &[u8]) {
+        let Some(bytes) = answer.get(8..16).filter(|_| answer.len() >= 32) else {
+            return;
+        };
+        let mut number = [0; 8];
+        number.copy_from_slice(bytes);
+        self.writer.files.truncate(30);
+        let at = self.writer.random.below(self.writer.files.len() as u64 + 1);
+        let number = u64::from_le_bytes(number);
+        self.writer.files.insert(at as usize, number);
+    }
+
     /// What came back: counted, and kept to ask on.
     fn look(&mut self, service: usize, code: Code, answer: &[u8], refs: usize) {
         let outcome = match (code, rt::rpc::split(answer)) {
@@ -234,18 +247,8 @@ impl Client {
         if outcome != Outcome::Done {
             return;
         }
-        if let Some((header, _)) = rt::rpc::split(answer) {
-            let reply: Result<Result<proto::fs::Reply, Error>, _> = postcard::from_bytes(header);
-            let special = proto::fs::FIRST_INO;
-            if let Ok(Ok(proto::fs::Reply::Attr(attr))) = reply {
-                // Only what is below its own place: what others have stays as it is.
-                let own = rt::fs::path_of(attr.ino).is_ok_and(|path| path.starts_with(PLACE));
-                if SERVICES[service].name == "fs" && attr.ino >= special && own {
-                    self.writer.files.truncate(30);
-                    let at = self.writer.random.below(self.writer.files.len() as u64 + 1);
-                    self.writer.files.insert(at as usize, attr.ino);
-                }
-            }
+        if SERVICES[service].name == "fs" {
+            self.learn(answer);
         }
         for n in 0..refs {
             let Ok(copy) = self.into.get(n).copy() else {

@@ -227,23 +227,7 @@ impl Honest {
 }
 
 /// Removes what hostile clients have left among the files.
-pub fn clear(first: u64) -> Result<(), Sentence> {
-    // A hostile client that was killed has closed nothing, and a file that is open stays: its numbers are those
-    // that were given since.
-    let last = rt::fs::open(
-        "/tmp/honest",
-        rt::fs::Flags {
-            create: true,
-            ..rt::fs::Flags::default()
-        },
-        0o644,
-    )
-    .map_err(|error| failed("a file", error))?
-    .ino;
-    for ino in first..=last {
-        while rt::fs::close(ino).is_ok() {}
-    }
-    let _ = rt::fs::unlink("/tmp/honest");
+pub fn clear() -> Result<(), Sentence> {
     remove(PLACE).map_err(|error| failed("removing", error))
 }
 
@@ -252,11 +236,12 @@ fn is_directory(attr: &rt::fs::Attr) -> bool {
 }
 
 /// What is in a directory.
-fn inside(ino: u64) -> Result<Vec<String>, Error> {
+fn inside(path: &str) -> Result<Vec<String>, Error> {
+    let directory = rt::fs::File::open(path, rt::fs::Flags::default(), 0)?;
     let mut cookie = 0;
     let mut names = Vec::new();
     loop {
-        let (entries, next) = rt::fs::read_dir(ino, cookie)?;
+        let (entries, next) = directory.read_dir(cookie)?;
         if entries.is_empty() {
             return Ok(names);
         }
@@ -272,7 +257,7 @@ pub fn remove(path: &str) -> Result<(), Error> {
     if !is_directory(&attr) {
         return rt::fs::unlink(path);
     }
-    for name in inside(attr.ino)? {
+    for name in inside(path)? {
         remove(&format!("{path}/{name}"))?;
     }
     rt::fs::rmdir(path)
@@ -286,7 +271,7 @@ pub fn files(path: &str, found: &mut Vec<String>) -> Result<(), Error> {
         return Ok(());
     }
     found.push(format!("{path}/"));
-    for name in inside(attr.ino)? {
+    for name in inside(path)? {
         files(&format!("{}/{name}", path.trim_end_matches('/')), found)?;
     }
     Ok(())

@@ -6,12 +6,12 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use interface::wire;
-use proto::fs::Flags;
 use proto::process::{Control, Start, Stdio, Supervise};
-use proto::{checkpoint, fs, memory, names, process, system, Error};
+use proto::{checkpoint, memory, names, process, system, Error};
 use rt::obj::{Ref, RefAt};
 use serde::Serialize;
 use services::console::{ConsoleClient, ConsoleControlClient};
+use services::fs::{self, FilesClient, Flags};
 
 /// A service.
 pub struct Service {
@@ -38,7 +38,10 @@ pub const SERVICES: [Service; 7] = [
     },
     service("native", || rt::names::lookup("native"), Writer::native),
     service("linux", || rt::names::lookup("linux"), Writer::linux),
-    service("fs", || rt::names::lookup("fs"), Writer::fs),
+    Service {
+        words: true,
+        ..service("fs", || rt::names::lookup("fs"), Writer::fs)
+    },
     Service {
         most: 40,
         words: true,
@@ -50,6 +53,9 @@ pub const SERVICES: [Service; 7] = [
         Writer::checkpoint,
     ),
 ];
+
+/// Where the file system stands among them.
+const FS: usize = 4;
 
 const fn service(
     name: &'static str,
@@ -388,123 +394,132 @@ impl Writer {
         if count > 0 && self.chance(80) {
             self.files[self.random.below(count) as usize]
         } else {
-            // What nobody has opened: files are everybody's, and those of others are to stay as they are.
-            u64::MAX - self.random.below(1000)
+            // What another one may have open.
+            fs::FIRST_INO + self.random.below(1000)
         }
     }
 
     fn fs(&mut self) -> Request {
-        use fs::Request as Q;
+        // Most that can be asked is asked in a session.
+        let knock = if self.given[FS].is_empty() { 90 } else { 5 };
+        if self.chance(knock) {
+            return self.door(&[FilesClient::ID]);
+        }
         let (path, ino, offset) = (self.path(), self.file(), self.number());
-        let number = self.number() as u32;
-        let mut bulk = Vec::new();
-        let request = match self.random.below(30) {
-            0..=4 => Q::Open {
-                path,
-                flags: Flags {
-                    create: self.chance(80),
-                    exclusive: self.chance(10),
-                    truncate: self.chance(20),
-                    nofollow: self.chance(10),
-                },
-                mode: self.one(&[0o755, 0o644, number]),
-            },
-            5 => Q::Reopen { ino },
-            6 | 7 => Q::Close { ino },
-            8 => Q::Stat {
-                path: self
-                    .one(&["/..//tmp/./..", "/dev/console", "/bin/ls", &path])
-                    .to_string(),
-                follow: self.chance(50),
-            },
-            9 => Q::StatIno { ino },
-            10 | 11 => Q::Read {
-                ino,
-                offset: if self.chance(50) { 0 } else { offset },
-                length: number,
-            },
-            12..=15 => {
-                bulk = self.bytes(60_000);
-                Q::Write {
-                    ino,
-                    offset: if self.chance(80) {
-                        offset & 0x7_ffff
-                    } else {
-                        offset
-                    },
-                    append: self.chance(20),
-                }
-            }
-            16 => Q::Truncate { ino, size: offset },
-            17 => Q::ReadDir {
-                ino: if self.chance(30) { fs::ROOT_INO } else { ino },
-                cookie: offset,
-            },
-            18 | 19 => Q::Mkdir { path, mode: number },
-            20 => Q::Unlink { path },
-            21 => Q::Rmdir { path },
-            22 => Q::Rename {
-                to: self.path(),
-                from: path,
-            },
-            23 => Q::Link {
-                to: self.path(),
-                from: path,
-            },
-            24 => Q::Symlink {
-                target: self.path(),
-                path,
-            },
-            25 => Q::Readlink { path },
-            26 => Q::PathOf { ino },
-            27 => Q::Chmod { ino, mode: number },
-            28 => Q::Utimens {
-                ino,
-                atime_ns: offset,
-                mtime_ns: offset,
-            },
-            _ => Q::Usage,
+        let number = self.number();
+        let flags = Flags {
+            create: self.chance(80),
+            exclusive: self.chance(10),
+            truncate: self.chance(20),
+            nofollow: self.chance(10),
+            symlink: self.chance(10),
+        };
+        let look = self
+            .one(&["/..//tmp/./..", "/dev/console", "/bin/ls", &path])
+            .to_string();
+        let (first, both) = fs::pair(&path, &self.path());
+        let first = if self.chance(90) {
+            first.into()
+        } else {
+            number
+        };
+        let room = if self.chance(80) { 4096 } else { number };
+        let start = if self.chance(50) { 0 } else { offset };
+        let place = if self.chance(80) {
+            offset & 0x7_ffff
+        } else {
+            offset
+        };
+        let mode = self.one(&[0o755, 0o644, number]);
+        let follow = u64::from(self.chance(50));
+        // In the order of the trait; those with bytes have all words.
+        let (method, arguments, bytes): (u16, Vec<u64>, Option<Vec<u8>>) =
+            match self.random.below(30) {
+                0..=5 => (1, [flags.bits().into(), mode].into(), Some(path.into())),
+                6 | 7 => (2, [ino].into(), None),
+                8 => (3, [follow, room].into(), Some(look.into())),
+                9 => (4, [ino, room].into(), None),
+                10 | 11 => (5, [ino, start, room].into(), None),
+                12..=14 => (6, [ino, place].into(), Some(self.bytes(60_000))),
+                15 => (7, [ino].into(), Some(self.bytes(60_000))),
+                16 => (8, [ino, offset].into(), None),
+                17 => (9, [ino, offset, room].into(), None),
+                18 | 19 => (10, [mode].into(), Some(path.into())),
+                20 => (11, Vec::new(), Some(path.into())),
+                21 => (12, Vec::new(), Some(path.into())),
+                22 => (13, [first].into(), Some(both.into())),
+                23 => (14, [first].into(), Some(both.into())),
+                24 => (15, [first].into(), Some(both.into())),
+                25 => (16, [room].into(), Some(path.into())),
+                26 => (17, [ino, room].into(), None),
+                27 => (18, [ino, number].into(), None),
+                28 => (20, [ino, offset, offset].into(), None),
+                _ => (21, Vec::new(), None),
+            };
+        let mut words = [wire::head(method, self.number()), 0, 0, 0, 0, 0, 0, 0];
+        words[1..=arguments.len()].copy_from_slice(&arguments);
+        let count = match bytes {
+            Some(_) => words.len(),
+            None => 1 + arguments.len(),
         };
         Request {
-            bulk,
-            ..plain(&request)
+            given: true,
+            header: words[..count]
+                .iter()
+                .flat_map(|word| word.to_le_bytes())
+                .collect(),
+            bulk: bytes.unwrap_or_default(),
+            refs: Vec::new(),
         }
     }
 
-    fn console(&mut self) -> Request {
-        let number = self.number();
-        let (given, method) = self.one(&[
-            (false, wire::QUERY),
-            (false, wire::KEEP),
-            (false, wire::RESUME),
-            (true, wire::QUERY),
-            (true, 1),
-            (true, 4),
-            (true, 5),
-        ]);
-        let mut words = [wire::head(method, number), 0, 0, 0, 0, 0, 0, 0];
+    /// Knocks at a door where sessions for these interfaces are opened.
+    fn door(&mut self, interfaces: &[u64]) -> Request {
+        let method = self.one(&[wire::QUERY, wire::QUERY, wire::KEEP, wire::RESUME]);
+        let mut words = [wire::head(method, self.number()), 0, 0, 0, 0, 0, 0, 0];
         for word in &mut words[1..] {
             *word = self.number();
         }
         if self.chance(80) {
-            words[1] = self.one(&[ConsoleClient::ID, ConsoleControlClient::ID]);
+            words[1] = self.one(interfaces);
+        }
+        let mut header: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        if self.chance(20) {
+            header.truncate(8 * (1 + self.random.below(8)) as usize);
+        }
+        Request {
+            given: false,
+            header,
+            bulk: Vec::new(),
+            refs: [self.reference(rt::start::NAMES)].to_vec(),
+        }
+    }
+
+    fn console(&mut self) -> Request {
+        let interfaces = [ConsoleClient::ID, ConsoleControlClient::ID];
+        if self.chance(43) {
+            return self.door(&interfaces);
+        }
+        let method = self.one(&[wire::QUERY, 1, 4, 5]);
+        let mut words = [wire::head(method, self.number()), 0, 0, 0, 0, 0, 0, 0];
+        for word in &mut words[1..] {
+            *word = self.number();
+        }
+        if self.chance(80) {
+            words[1] = self.one(&interfaces);
         }
         let mut header: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let mut bulk = Vec::new();
-        if (given, method) == (true, 1) {
+        if method == 1 {
             bulk = self.text(8).into_bytes();
         } else {
             header.truncate(8 * (1 + self.random.below(8)) as usize);
         }
-        let refs = match given {
-            false => [self.reference(rt::start::NAMES)].to_vec(),
-            true => Vec::new(),
-        };
         Request {
-            given,
+            given: true,
             header,
             bulk,
-            refs,
+            refs: Vec::new(),
         }
     }
 

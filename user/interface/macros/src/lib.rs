@@ -297,6 +297,11 @@ impl<'a> Method<'a> {
         let count = names.len();
         if self.returns_bytes {
             let from = self.from();
+            // All words are sent if bytes follow them, so that these begin where the server expects them.
+            let sent = match self.bytes {
+                Some(_) => quote!(::interface::wire::WORDS - 1),
+                None => quote!(#count + 1),
+            };
             return quote! {
                 #(#docs)*
                 ///
@@ -304,7 +309,9 @@ impl<'a> Method<'a> {
                 pub fn #name(&mut self, #(#arguments,)* into: &mut [u8])
                     -> ::core::result::Result<usize, ::interface::Error>
                 {
-                    let words = [#(::interface::wire::Plain::to_word(#names),)* into.len() as u64];
+                    let arguments = [#(::interface::wire::Plain::to_word(#names),)* into.len() as u64];
+                    let mut words = [0; #sent];
+                    words[..#count + 1].copy_from_slice(&arguments);
                     self.0.ask_with_bytes::<()>(#number, &words, #from, into).map(|((), came)| came)
                 }
             };

@@ -1,0 +1,121 @@
+//! What the emulation asks of the file system, as values: a host passes them on to [`services::fs::Files`].
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use services::fs::{Attr, Entry, Flags, Ino, Opened};
+
+/// What the emulation asks of the file system. Those that name an inode need that it is open.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub enum Request {
+    /// Opens a file or directory: it is open until as many `Close`. Reply: `Opened`.
+    Open {
+        path: String,
+        flags: Flags,
+        mode: u32,
+    },
+    Close {
+        ino: Ino,
+    },
+    /// Reply: `Attr`.
+    Stat {
+        path: String,
+        follow: bool,
+    },
+    /// Reply: `Attr`.
+    StatIno {
+        ino: Ino,
+    },
+    /// Reply: `Done` with bulk, empty at the end.
+    Read {
+        ino: Ino,
+        offset: u64,
+        length: u32,
+    },
+    /// Writes the bulk. `append`: at the end, whatever `offset`. Reply: `Written`.
+    Write {
+        ino: Ino,
+        offset: u64,
+        append: bool,
+    },
+    Truncate {
+        ino: Ino,
+        size: u64,
+    },
+    /// Entries from the cookie on (0 at first), `.` and `..` included. Reply: `Entries`.
+    ReadDir {
+        ino: Ino,
+        cookie: u64,
+    },
+    Mkdir {
+        path: String,
+        mode: u32,
+    },
+    Unlink {
+        path: String,
+    },
+    Rmdir {
+        path: String,
+    },
+    Rename {
+        from: String,
+        to: String,
+    },
+    Link {
+        from: String,
+        to: String,
+    },
+    Symlink {
+        target: String,
+        path: String,
+    },
+    /// Reply: `Path`.
+    Readlink {
+        path: String,
+    },
+    /// The absolute path by which the inode can be found now. Reply: `Path`, or `NotFound` when it
+    /// has no name any more.
+    PathOf {
+        ino: Ino,
+    },
+    Chmod {
+        ino: Ino,
+        mode: u32,
+    },
+    Chown {
+        ino: Ino,
+        uid: u32,
+        gid: u32,
+    },
+    Utimens {
+        ino: Ino,
+        atime_ns: u64,
+        mtime_ns: u64,
+    },
+    /// Bytes stored and files. Reply: `Usage`.
+    Usage,
+}
+
+/// What comes back.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub enum Reply {
+    Done,
+    Attr(Attr),
+    Opened(Opened),
+    /// `offset` is where the bytes went.
+    Written {
+        length: u32,
+        offset: u64,
+    },
+    /// With the cookie of the next call; empty at the end.
+    Entries {
+        entries: Vec<Entry>,
+        next: u64,
+    },
+    Path(String),
+    Usage {
+        bytes: u64,
+        files: u64,
+    },
+}

@@ -1,0 +1,208 @@
+//! The file system in memory. An inode lives while it has a name or is open. All paths are absolute; `.` and `..` and
+//! symbolic links are resolved by the server.
+//!
+//! **What is open belongs to the session that opened it**: it alone can name it, by its inode number, and it is closed
+//! when the session ends, however the client ends. The numbers of other sessions' files are [`Error::NotFound`]. A number is never used
+//! again, in another boot neither: a restored program, whose session is a new one, finds that what it had open is not,
+//! and opens it again by path.
+use alloc::string::String;
+use alloc::vec::Vec;
+use interface::{interface, Error};
+use serde::{Deserialize, Serialize};
+
+/// An inode number.
+pub type Ino = u64;
+
+/// The root directory.
+pub const ROOT_INO: Ino = 1;
+/// `/dev/console`: whoever opens it talks to the console server instead.
+pub const CONSOLE_INO: Ino = 2;
+/// `/dev/tty`: as [`CONSOLE_INO`].
+pub const TTY_INO: Ino = 3;
+/// `/dev/null`: the file system itself reads it as empty and takes whatever is written.
+pub const NULL_INO: Ino = 4;
+/// The first number of other files.
+pub const FIRST_INO: Ino = 16;
+
+/// Type bits of [`Attr::mode`], as Linux has them.
+pub mod mode {
+    /// Regular file.
+    pub const FILE: u32 = 0o100_000;
+    /// Directory.
+    pub const DIRECTORY: u32 = 0o040_000;
+    /// Symbolic link.
+    pub const SYMLINK: u32 = 0o120_000;
+    /// A device: `/dev/console`, `/dev/tty`, `/dev/null` (see [`super::CONSOLE_INO`]).
+    pub const CHARACTER: u32 = 0o020_000;
+    /// Mask of the type.
+    pub const TYPE: u32 = 0o170_000;
+}
+
+/// Attributes of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Attr {
+    pub ino: Ino,
+    pub mode: u32,
+    pub links: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub size: u64,
+    pub atime_ns: u64,
+    pub mtime_ns: u64,
+    pub ctime_ns: u64,
+}
+
+/// How to open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flags {
+    /// Make the file if it is not there.
+    pub create: bool,
+    /// With `create`: refuse if it is there.
+    pub exclusive: bool,
+    /// Cut it to nothing.
+    pub truncate: bool,
+    /// Do not follow a symbolic link in the last place.
+    pub nofollow: bool,
+    /// A symbolic link in the last place can be opened itself, for its attributes.
+    pub symlink: bool,
+}
+
+impl Flags {
+    /// As a number.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.create as u32
+            | (self.exclusive as u32) << 1
+            | (self.truncate as u32) << 2
+            | (self.nofollow as u32) << 3
+            | (self.symlink as u32) << 4
+    }
+
+    /// From a number, if it stands for flags.
+    #[must_use]
+    pub const fn from_bits(bits: u32) -> Option<Self> {
+        if bits >= 1 << 5 {
+            return None;
+        }
+        Some(Flags {
+            create: bits & 1 != 0,
+            exclusive: bits & 2 != 0,
+            truncate: bits & 4 != 0,
+            nofollow: bits & 8 != 0,
+            symlink: bits & 16 != 0,
+        })
+    }
+}
+
+/// What was opened, as it was then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Opened {
+    pub ino: Ino,
+    pub mode: u32,
+    pub size: u64,
+}
+
+/// An entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Entry {
+    pub ino: Ino,
+    pub mode: u32,
+    pub name: String,
+}
+
+/// Most entries in one answer to `read_dir`.
+pub const MAX_ENTRIES: usize = 32;
+/// Room that an answer to `stat` or `attributes` needs: [`Attr`], encoded by `postcard`.
+pub const ATTR_ROOM: usize = 128;
+/// Room that an answer to `read_dir` needs: entries and the next cookie, encoded by `postcard`.
+pub const ENTRIES_ROOM: usize = 16 * 1024;
+/// Room that an answer to `readlink` or `path_of` needs: a path of more bytes can be opened by nobody.
+pub const PATH_ROOM: usize = 4096;
+
+/// Two paths in one text, the first of so many bytes; [`Files::rename`] and the like take them so.
+#[must_use]
+pub fn pair(first: &str, second: &str) -> (u32, String) {
+    let mut both = String::from(first);
+    both.push_str(second);
+    (first.len() as u32, both)
+}
+
+/// What everybody can ask. A method that takes a `file` takes the inode number of one that the session has open;
+/// others are `NotFound`. Those that make something or write answer `NoMemory` when memory is out.
+#[interface]
+pub trait Files {
+    /// Opens a file or directory, and returns its inode number, mode and size. It is open until the session has closed
+    /// it as often as it has opened it. Errors: those of paths; `Limit` if the session has as many open as it may have.
+    /// Must not be repeated.
+    #[once]
+    fn open_file(&self, flags: u32, mode: u32, path: &str) -> Result<(u64, u32, u64), Error>;
+    /// Closes. Must not be repeated.
+    #[once]
+    fn close(&self, file: u64) -> Result<(), Error>;
+    /// Attributes by path, encoded. May be repeated.
+    fn stat(&self, follow: bool, path: &str) -> Result<Bytes, Error>;
+    /// Attributes of what is open, encoded. May be repeated.
+    fn attributes(&self, file: u64) -> Result<Bytes, Error>;
+    /// Reads at the offset what there is room for; nothing at the end. May be repeated.
+    fn read(&self, file: u64, offset: u64) -> Result<Bytes, Error>;
+    /// Writes at the offset, and returns how many bytes. May be repeated.
+    fn write(&self, file: u64, offset: u64, bytes: &[u8]) -> Result<u32, Error>;
+    /// Writes at the end, and returns how many bytes, and where. Must not be repeated.
+    #[once]
+    fn append(&self, file: u64, bytes: &[u8]) -> Result<(u32, u64), Error>;
+    /// Cuts or lengthens. May be repeated.
+    fn truncate(&self, file: u64, size: u64) -> Result<(), Error>;
+    /// Entries of a directory from the cookie on (0 at first), `.` and `..` included, and the cookie of the next
+    /// call, encoded; no entries at the end. May be repeated.
+    fn read_dir(&self, file: u64, cookie: u64) -> Result<Bytes, Error>;
+    /// Makes a directory. Must not be repeated.
+    #[once]
+    fn mkdir(&self, mode: u32, path: &str) -> Result<(), Error>;
+    /// Removes a name of what is not a directory. Must not be repeated.
+    #[once]
+    fn unlink(&self, path: &str) -> Result<(), Error>;
+    /// Removes an empty directory. Must not be repeated.
+    #[once]
+    fn rmdir(&self, path: &str) -> Result<(), Error>;
+    /// Renames the first of two paths (see [`pair`]) to the second. Must not be repeated.
+    #[once]
+    fn rename(&self, first: u32, paths: &str) -> Result<(), Error>;
+    /// Gives what the first path leads to the second as another name. Must not be repeated.
+    #[once]
+    fn link(&self, first: u32, paths: &str) -> Result<(), Error>;
+    /// Makes a symbolic link that says the first text at the second path. Must not be repeated.
+    #[once]
+    fn symlink(&self, first: u32, paths: &str) -> Result<(), Error>;
+    /// What a symbolic link says. Errors: `NameTooLong` if there is no room for it. May be repeated.
+    fn readlink(&self, path: &str) -> Result<Bytes, Error>;
+    /// The absolute path by which what is open can be found now. Errors: `NotFound` also if it has no name any more;
+    /// `NameTooLong` if there is no room for it. May be repeated.
+    fn path_of(&self, file: u64) -> Result<Bytes, Error>;
+    /// Changes the permission bits. May be repeated.
+    fn chmod(&self, file: u64, mode: u32) -> Result<(), Error>;
+    /// Changes the owner. `u32::MAX` leaves it as it is. May be repeated.
+    fn chown(&self, file: u64, uid: u32, gid: u32) -> Result<(), Error>;
+    /// Changes the times. May be repeated.
+    fn utimens(&self, file: u64, atime_ns: u64, mtime_ns: u64) -> Result<(), Error>;
+    /// Bytes stored, and files. May be repeated.
+    fn usage(&self) -> Result<(u64, u64), Error>;
+}
+
+/// Attributes as they came.
+///
+/// # Errors
+/// [`Error::Broken`] if they are none.
+pub fn attr(bytes: &[u8]) -> Result<Attr, Error> {
+    postcard::from_bytes(bytes).map_err(|_| Error::Broken)
+}
+
+/// Entries and the next cookie as they came.
+///
+/// # Errors
+/// As [`attr`].
+pub fn entries(bytes: &[u8]) -> Result<(Vec<Entry>, u64), Error> {
+    postcard::from_bytes(bytes).map_err(|_| Error::Broken)
+}
