@@ -1,7 +1,6 @@
 //! The interfaces of Fermata's services.
 //!
-//! * [`console`]: the terminal.
-//! * [`fs`]: files.
+//! * [`console`] is the terminal, [`fs`] has files.
 #![no_std]
 #![forbid(unsafe_code)]
 
