@@ -152,7 +152,7 @@ impl World {
         if self.fs.is_none() {
             let deadline = rt::time::now() + 5_000_000_000;
             let door = rt::names::wait_for("fs", deadline)?;
-            self.fs = Some(FilesClient::open(&door)?);
+            self.fs = Some(FilesClient::open_known(&door)?);
         }
         self.fs.as_mut().ok_or(proto::Error::Broken)
     }

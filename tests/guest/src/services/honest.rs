@@ -226,9 +226,12 @@ impl Honest {
     }
 }
 
-/// Removes what hostile clients have left among the files.
+/// Removes what hostile clients have left among the files: they may have moved or removed the place itself.
 pub fn clear() -> Result<(), Sentence> {
-    remove(PLACE).map_err(|error| failed("removing", error))
+    match rt::fs::stat(PLACE, false) {
+        Err(Error::NotFound) => Ok(()),
+        _ => remove(PLACE),
+    }
 }
 
 fn is_directory(attr: &rt::fs::Attr) -> bool {
@@ -252,15 +255,16 @@ fn inside(path: &str) -> Result<Vec<String>, Error> {
 }
 
 /// Removes a file, or a directory with what is in it.
-pub fn remove(path: &str) -> Result<(), Error> {
-    let attr = rt::fs::stat(path, false)?;
+pub fn remove(path: &str) -> Result<(), Sentence> {
+    let why = |error| failed(&format!("removing {path:?}"), error);
+    let attr = rt::fs::stat(path, false).map_err(why)?;
     if !is_directory(&attr) {
-        return rt::fs::unlink(path);
+        return rt::fs::unlink(path).map_err(why);
     }
-    for name in inside(path)? {
+    for name in inside(path).map_err(why)? {
         remove(&format!("{path}/{name}"))?;
     }
-    rt::fs::rmdir(path)
+    rt::fs::rmdir(path).map_err(why)
 }
 
 /// All files, with their sizes.

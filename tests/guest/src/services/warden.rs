@@ -253,7 +253,7 @@ fn play(play: Play) -> Result<(), Sentence> {
     clear()?;
     // A name of which a byte was spoiled may have made something beside the place.
     for stray in before.strays(&Files::now()?) {
-        remove(&stray).map_err(failed("removing"))?;
+        remove(&stray)?;
     }
     rt::fs::mkdir(PLACE, 0o755).map_err(failed(PLACE))?;
     let after = Files::now()?;
