@@ -13,7 +13,7 @@ impl File {
     /// Reads from the file. Beyond its end there are zeros.
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) {
         let here = self.size.saturating_sub(offset).min(into.len() as u64) as usize;
-        physical(self.start + offset, &mut into[..here]);
+        physical(self.start.wrapping_add(offset), &mut into[..here]);
         into[here..].fill(0);
     }
 }

@@ -7,6 +7,11 @@ use abi::boot::{
     STACK_TOP,
 };
 use abi::{access, PAGE_SIZE};
+use elf::abi::{EI_NIDENT, EM_X86_64, ET_DYN, PF_W, PF_X, PT_LOAD};
+use elf::endian::LittleEndian;
+use elf::file::{parse_ident, Class, FileHeader};
+use elf::parse::ParseAt;
+use elf::segment::ProgramHeader;
 use kernel::{FirstMapping, FirstSpace};
 
 /// The first program in memory.
@@ -54,33 +59,27 @@ fn write(physical: u64, bytes: &[u8]) {
     );
 }
 
-/// Reads numbers out of a header.
-struct Header<'a>(&'a [u8]);
-
-impl Header<'_> {
-    fn u16(&self, at: usize) -> u16 {
-        u16::from_le_bytes([self.0[at], self.0[at + 1]])
-    }
-    fn u32(&self, at: usize) -> u32 {
-        u32::from(self.u16(at)) | u32::from(self.u16(at + 2)) << 16
-    }
-    fn u64(&self, at: usize) -> u64 {
-        u64::from(self.u32(at)) | u64::from(self.u32(at + 4)) << 32
-    }
-}
-
+/// Bytes of the file header.
 const HEADER: usize = 64;
+/// Bytes of a program header.
 const SEGMENT: usize = 56;
-const LOAD: u32 = 1;
+
+/// Reads the file header.
+fn header(file: &File) -> Option<FileHeader<LittleEndian>> {
+    let mut bytes = [0; HEADER];
+    file.read(0, &mut bytes);
+    let ident = parse_ident::<LittleEndian>(&bytes).ok()?;
+    let header = FileHeader::parse_tail(ident, &bytes[EI_NIDENT..]).ok()?;
+    let right = header.class == Class::ELF64
+        && header.e_machine == EM_X86_64
+        && header.e_type == ET_DYN
+        && usize::from(header.e_phentsize) == SEGMENT;
+    right.then_some(header)
+}
 
 /// Loads the file.
 pub(crate) fn load(file: &File) -> Result<Loaded, &'static str> {
-    let mut header = [0; HEADER];
-    file.read(0, &mut header);
-    let header = Header(&header);
-    if &header.0[..6] != b"\x7fELF\x02\x01" || header.u16(16) != 3 || header.u16(18) != 62 {
-        return Err("it is no position-independent ELF executable for x86-64");
-    }
+    let header = header(file).ok_or("it is no position-independent ELF executable for x86-64")?;
     let mut largest = PhysRange::default();
     hal::free_ranges(&mut |start, size| {
         if size > largest.size {
@@ -100,7 +99,7 @@ pub(crate) fn load(file: &File) -> Result<Loaded, &'static str> {
     let mut loaded = Loaded {
         mappings: [nothing; BOOT_MAPPINGS as usize],
         count: 0,
-        entry: PROGRAM_BASE + header.u64(24),
+        entry: PROGRAM_BASE.wrapping_add(header.e_entry),
     };
     let mut add = |start, size, physical, rights| {
         let place = loaded
@@ -124,22 +123,20 @@ pub(crate) fn load(file: &File) -> Result<Loaded, &'static str> {
     add(STACK_TOP - STACK_SIZE, STACK_SIZE, stack, data)?;
 
     let mut end = 0;
-    for i in 0..u64::from(header.u16(56)) {
-        let mut segment = [0; SEGMENT];
-        file.read(
-            header.u64(32).wrapping_add(i * SEGMENT as u64),
-            &mut segment,
-        );
-        let segment = Header(&segment);
-        if segment.u32(0) != LOAD {
+    for i in 0..u64::from(header.e_phnum) {
+        let mut bytes = [0; SEGMENT];
+        file.read(header.e_phoff.wrapping_add(i * SEGMENT as u64), &mut bytes);
+        let segment = ProgramHeader::parse_at(LittleEndian, Class::ELF64, &mut 0, &bytes)
+            .map_err(|_| "its program headers make no sense")?;
+        if segment.p_type != PT_LOAD {
             continue;
         }
-        let (offset, address) = (segment.u64(8), segment.u64(16));
-        let (in_file, in_memory) = (segment.u64(32), segment.u64(40));
+        let (offset, address) = (segment.p_offset, segment.p_vaddr);
+        let (in_file, in_memory) = (segment.p_filesz, segment.p_memsz);
         let first = address & !(PAGE_SIZE - 1);
         let last = address
             .checked_add(in_memory)
-            .map(|e| e.next_multiple_of(PAGE_SIZE));
+            .and_then(|e| e.checked_next_multiple_of(PAGE_SIZE));
         let last = last.filter(|&e| e <= STACK_TOP - STACK_SIZE - PROGRAM_BASE);
         let Some(last) = last.filter(|_| first >= end && in_file <= in_memory) else {
             return Err("its segments overlap or lie outside");
@@ -151,12 +148,12 @@ pub(crate) fn load(file: &File) -> Result<Loaded, &'static str> {
             let mut page = [0; PAGE_SIZE as usize];
             let into = physical + (address - first) + done;
             let n = (PAGE_SIZE - into % PAGE_SIZE).min(in_file - done) as usize;
-            file.read(offset + done, &mut page[..n]);
+            file.read(offset.wrapping_add(done), &mut page[..n]);
             write(into, &page[..n]);
             done += n as u64;
         }
-        let flags = segment.u32(4);
-        let rights = match (flags & 2 != 0, flags & 1 != 0) {
+        let flags = segment.p_flags;
+        let rights = match (flags & PF_W != 0, flags & PF_X != 0) {
             (true, _) => data,
             (false, true) => access::READ | access::EXECUTE,
             (false, false) => access::READ,

@@ -10,14 +10,14 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use process::executable::{self, Header, ProgramHeader, Reason, PF_R, PF_W, PF_X, PT_INTERP};
 
 use crate::files::{Reply, Request};
 use services::fs::{mode, Flags, Opened};
 
-use crate::elf::{self, Header, Layout};
 use crate::errno::{Errno, E2BIG, EACCES, ELOOP, ENOENT, ENOEXEC, ENOMEM};
 use crate::host::{Host, OutOfMemory};
-use crate::memory::{self, page_up, Areas, Kind, PAGE, READ, WRITE};
+use crate::memory::{self, page_up, Areas, Kind, Prot, EXECUTE, PAGE, READ, WRITE};
 use crate::process::Process;
 use crate::special::{self, Special};
 use crate::wire::Writer;
@@ -129,21 +129,72 @@ fn open(host: &mut dyn Host, path: &str) -> Result<(Opened, String), Failure> {
     Ok((attr, canonical))
 }
 
+/// What the program headers of a file say.
+struct Layout {
+    /// The segments to load, in the order of the file.
+    loads: Vec<ProgramHeader>,
+    /// Offset and length of the interpreter's path in the file.
+    interpreter: Option<(u64, u64)>,
+    /// Address of the program headers in memory, before the load address is added.
+    headers_address: Option<u64>,
+}
+
+impl Layout {
+    /// From the bytes at the header's table of program headers.
+    fn new(header: &Header, table: &[u8]) -> Result<Self, Reason> {
+        let mut found = Layout {
+            loads: Vec::new(),
+            interpreter: None,
+            headers_address: None,
+        };
+        for segment in executable::program_headers(header, table)? {
+            if segment.p_type == PT_INTERP {
+                found.interpreter = Some((segment.p_offset, segment.p_filesz));
+            } else if executable::is_load(&segment) {
+                let within = header.table_offset.checked_sub(segment.p_offset);
+                if let Some(within) = within.filter(|within| *within < segment.p_filesz) {
+                    found.headers_address = Some(segment.p_vaddr + within);
+                }
+                found.loads.push(segment);
+            }
+        }
+        if found.loads.is_empty() {
+            return Err("it has nothing to load");
+        }
+        Ok(found)
+    }
+}
+
+/// The rights that a segment asks for.
+fn prot(segment: &ProgramHeader) -> Prot {
+    let asked = |flag, right| {
+        if segment.p_flags & flag != 0 {
+            right
+        } else {
+            0
+        }
+    };
+    asked(PF_R, READ) | asked(PF_W, WRITE) | asked(PF_X, EXECUTE)
+}
+
 /// Reads and checks the headers of an open file.
 fn examine(host: &mut dyn Host, attr: &Opened, path: &str, first: &[u8]) -> Result<Image, Failure> {
     let bad = |reason: &str| Failure::new(ENOEXEC, path, &format!("not an executable: {reason}"));
-    let header = elf::header(first).map_err(bad)?;
-    let mut raw = alloc::vec![0; header.headers * elf::PROGRAM_HEADER];
-    if header.headers_offset > attr.size {
+    let header = executable::header(first).map_err(bad)?;
+    if header.entry >= abi::USER_END / 2 {
+        return Err(bad("its entry point is no address"));
+    }
+    if header.table_offset > attr.size {
         return Err(bad("it ends before its program headers"));
     }
-    let got = read_at(host, attr.ino, header.headers_offset, &mut raw)
+    let mut table = alloc::vec![0; header.table_size()];
+    let got = read_at(host, attr.ino, header.table_offset, &mut table)
         .map_err(|e| Failure::from_fs(e, path))?;
-    let layout = elf::layout(&header, &raw[..got]).map_err(bad)?;
+    let layout = Layout::new(&header, &table[..got]).map_err(bad)?;
     if layout
         .loads
         .iter()
-        .any(|l| l.offset + l.file_size > attr.size)
+        .any(|l| l.p_offset + l.p_filesz > attr.size)
     {
         return Err(bad("it ends within a segment"));
     }
@@ -158,12 +209,8 @@ fn examine(host: &mut dyn Host, attr: &Opened, path: &str, first: &[u8]) -> Resu
 
 /// The range of addresses that the segments span, page aligned, before the load address is added.
 fn span(layout: &Layout) -> Option<(u64, u64)> {
-    let start = layout.loads.iter().map(|l| l.address).min()? & !(PAGE - 1);
-    let end = layout
-        .loads
-        .iter()
-        .map(|l| l.address + l.memory_size)
-        .max()?;
+    let start = layout.loads.iter().map(|l| l.p_vaddr).min()? & !(PAGE - 1);
+    let end = layout.loads.iter().map(|l| l.p_vaddr + l.p_memsz).max()?;
     Some((start, page_up(end)?))
 }
 
@@ -276,7 +323,7 @@ fn prepare_open(
             &format!("its interpreter cannot be used: {}", f.sentence),
         )
     })?;
-    let mut first = [0; elf::HEADER];
+    let mut first = [0; executable::HEADER];
     let interpreter = read_at(host, attr.ino, 0, &mut first)
         .map_err(|e| Failure::from_fs(e, path))
         .and_then(|got| examine(host, &attr, &canonical, &first[..got]));
@@ -306,7 +353,7 @@ fn check_sizes(host: &mut dyn Host, prepared: &Prepared) -> Result<(), Failure> 
     }
     let mut resident = 0;
     for image in core::iter::once(&prepared.image).chain(&prepared.interpreter) {
-        resident += image.layout.loads.iter().map(|l| l.file_size).sum::<u64>();
+        resident += image.layout.loads.iter().map(|l| l.p_filesz).sum::<u64>();
         let (start, end) = span(&image.layout).ok_or_else(|| bad("its addresses are too high"))?;
         if end - start > 1 << 32 {
             return Err(bad("it is too large"));
@@ -423,8 +470,8 @@ fn replace(
     let ids = process.ids;
     let vector = [
         (3, headers),
-        (4, elf::PROGRAM_HEADER as u64),
-        (5, image.header.headers as u64),
+        (4, executable::PROGRAM_HEADER as u64),
+        (5, image.header.count as u64),
         (6, PAGE),
         (7, interpreter_base),
         (8, 0),
@@ -465,26 +512,26 @@ fn replace(
 
 fn load(process: &mut Process, host: &mut dyn Host, image: &Image, base: u64) -> Result<(), Lost> {
     for part in &image.layout.loads {
-        let address = part.address.wrapping_add(base);
+        let address = part.p_vaddr.wrapping_add(base);
         let start = address & !(PAGE - 1);
-        let end = page_up(address.checked_add(part.memory_size).ok_or(Lost)?).ok_or(Lost)?;
+        let end = page_up(address.checked_add(part.p_memsz).ok_or(Lost)?).ok_or(Lost)?;
         // Two segments can share a page, which then needs the rights of both.
         let shared = process.areas.find(start).map_or(0, |a| a.prot);
         let mut new = process
             .areas
-            .replaced(start, end, Some((part.prot, Kind::Program)));
-        if shared & !part.prot != 0 {
-            let both = Some((part.prot | shared, Kind::Program));
+            .replaced(start, end, Some((prot(part), Kind::Program)));
+        if shared & !prot(part) != 0 {
+            let both = Some((prot(part) | shared, Kind::Program));
             new = Areas::from_list(new).replaced(start, start + PAGE, both);
         }
         process.areas.apply(host, new)?;
 
-        let mut chunk = alloc::vec![0; CHUNK.min(part.file_size as usize)];
+        let mut chunk = alloc::vec![0; CHUNK.min(part.p_filesz as usize)];
         let mut done = 0;
-        while done < part.file_size {
-            let length = (part.file_size - done).min(CHUNK as u64) as usize;
-            let got = read_at(host, image.ino, part.offset + done, &mut chunk[..length])?;
-            if got != length || part.offset + done + length as u64 > image.size {
+        while done < part.p_filesz {
+            let length = (part.p_filesz - done).min(CHUNK as u64) as usize;
+            let got = read_at(host, image.ino, part.p_offset + done, &mut chunk[..length])?;
+            if got != length || part.p_offset + done + length as u64 > image.size {
                 return Err(Lost);
             }
             host.write_memory(address + done, &chunk[..length])?;

@@ -9,7 +9,7 @@
 //!   on: with other registers, later, or not at all. Every call is atomic: it happens as a whole,
 //!   or it has not begun and can be delivered again.
 //! * [`calls`] has the calls, by subject.
-//! * [`memory`] is the list of mapped areas; [`exec`] and [`elf`] load programs; [`signal`]
+//! * [`memory`] is the list of mapped areas; [`exec`] loads programs; [`signal`]
 //!   delivers signals; [`path`] and [`special`] know the names that are not files.
 //! * [`part`] is what a checkpoint holds of a process, and the checks on the way back.
 //! * [`files`] is what is asked of the file system.
@@ -20,7 +20,6 @@
 extern crate alloc;
 
 pub mod calls;
-pub mod elf;
 pub mod emulate;
 pub mod errno;
 pub mod exec;

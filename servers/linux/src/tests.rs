@@ -519,8 +519,8 @@ fn wild_calls_end_in_an_answer() {
 /// A minimal executable: one page that is loaded at 4 MB.
 fn tiny_elf() -> Vec<u8> {
     let mut elf = vec![0; 120];
-    elf[..4].copy_from_slice(b"\x7fELF");
-    (elf[4], elf[5], elf[16], elf[18]) = (2, 1, 2, 62);
+    elf[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+    (elf[16], elf[18]) = (2, 62);
     elf[24..32].copy_from_slice(&0x40_0078u64.to_le_bytes());
     elf[32..40].copy_from_slice(&64u64.to_le_bytes());
     (elf[54], elf[56]) = (56, 1);

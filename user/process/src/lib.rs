@@ -6,17 +6,19 @@
 //!
 //! * [`Process`]: segments, windows, space, first thread, mappings.
 //! * [`account`]: how much memory a process gets.
-//! * [`image`]: what an ELF executable wants in memory; pure, for hostile files.
+//! * [`executable`]: the headers of an ELF executable; pure, for hostile files.
+//! * [`image`]: what such a file wants in memory.
 //! * [`gate`]: where a program calls the kernel, for a loader that redirects its calls.
 //! * [`native`]: what a native program finds at its start.
 //! * [`words`]: what a thread is doing, in words.
 //!
-//! The pure parts (`gate`, `image`, `words`) have host tests beside them.
+//! The pure parts (`executable`, `gate`, `image`, `words`) have host tests beside them.
 #![no_std]
 
 extern crate alloc;
 
 pub mod account;
+pub mod executable;
 pub mod gate;
 pub mod image;
 mod live;

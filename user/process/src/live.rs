@@ -1,6 +1,7 @@
 //! A process as its manager holds it.
 use crate::account::Supply;
-use crate::image::{Plan, Reason};
+use crate::executable::Reason;
+use crate::image::Plan;
 use abi::access::{OBJECTS, READ, WRITE};
 use abi::state::{MappingState, Registers, SpaceState, ThreadState};
 use abi::{Code, Type, PAGE_SIZE};

@@ -1,5 +1,5 @@
 //! What a native program finds at its start.
-use crate::image::Reason;
+use crate::executable::Reason;
 use crate::Process;
 use abi::access::{OBJECTS, READ, WRITE};
 use abi::state::Registers;
