@@ -1,13 +1,13 @@
 //! The kernel's image: links the machine of `hal` with the logic of `kernel`, and builds the first
 //! space from `sbin/init` of the boot archive.
 //!
-//! [`archive`] finds a file in the archive, [`program`] loads it. What the first program is given
+//! [`files`] finds a file in the archive, [`program`] loads it. What the first program is given
 //! is described in `abi::boot`.
 #![no_std]
 #![no_main]
 #![forbid(unsafe_code)]
 
-mod archive;
+mod files;
 mod program;
 
 use core::panic::PanicInfo;
@@ -21,7 +21,7 @@ fn main() -> ! {
             "the machine has too little memory for the kernel's tables"
         ))
     };
-    let Some(init) = archive::find("sbin/init") else {
+    let Some(init) = files::find("sbin/init") else {
         hal::die(format_args!(
             "the boot archive is missing or has no sbin/init"
         ))

@@ -1,7 +1,7 @@
 //! Loads the first program: a static position-independent executable, whose frames, stack and boot
 //! page are cut from the end of the largest range of free memory. It relocates itself.
 
-use crate::archive::File;
+use crate::files::File;
 use abi::boot::{
     PhysRange, BOOT_INFO, BOOT_MAPPINGS, BOOT_PAGE, MAGIC, MAX_RANGES, PROGRAM_BASE, STACK_SIZE,
     STACK_TOP,

@@ -1,12 +1,11 @@
-//! A reader for the boot archive: ustar, as POSIX.1 describes it.
+//! The members of the boot archive, from the headers that the crate `archive` reads.
 //!
 //! [`Archive`] iterates over [`Member`]s and borrows their content. Everything that is not a
 //! directory, a file, a hard link or a symbolic link is passed over.
 
 use alloc::string::String;
+use archive::{Damaged, Header, BLOCK};
 use proto::Error;
-
-const BLOCK: usize = 512;
 
 /// What a member is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,49 +51,45 @@ impl<'a> Archive<'a> {
         Archive { bytes, at: 0 }
     }
 
-    /// The next member that this reader knows, or `None` at the end.
+    /// The next member that a file system can have, or `None` at the end.
     fn read(&mut self) -> Result<Option<Member<'a>>, Error> {
+        let bad = |_: Damaged| Error::BadFormat;
         loop {
-            let Some(header) = self.bytes.get(self.at..self.at.saturating_add(BLOCK)) else {
+            let rest = self.bytes.get(self.at..).unwrap_or_default();
+            let Some(block) = rest.first_chunk::<BLOCK>() else {
                 // An archive that ends without its two blocks of zeroes is still whole.
-                return if self.at >= self.bytes.len() {
+                return if rest.is_empty() {
                     Ok(None)
                 } else {
                     Err(Error::BadFormat)
                 };
             };
-            if header.iter().all(|byte| *byte == 0) {
+            let Some(header) = Header::read(block).map_err(bad)? else {
                 return Ok(None);
-            }
-            if number(&header[148..156])? != checksum(header) || &header[257..262] != b"ustar" {
-                return Err(Error::BadFormat);
-            }
-            let size = usize::try_from(number(&header[124..136])?).map_err(|_| Error::BadFormat)?;
-            let start = self.at + BLOCK;
-            let end = start.checked_add(size).ok_or(Error::BadFormat)?;
-            let content = self.bytes.get(start..end).ok_or(Error::BadFormat)?;
-            self.at = end
-                .checked_next_multiple_of(BLOCK)
-                .ok_or(Error::BadFormat)?;
-            let kind = match header[156] {
-                b'0' | 0 | b'7' => Kind::File(content),
-                b'1' => Kind::Link(text(&header[157..257])?),
-                b'2' => Kind::Symlink(text(&header[157..257])?),
-                b'5' => Kind::Directory,
-                _ => continue,
             };
-            let mut path = text(&header[345..500])?;
+            let (start, end, next) = header.content(0).ok_or(Error::BadFormat)?;
+            let content = rest.get(start as usize..end as usize);
+            let content = content.ok_or(Error::BadFormat)?;
+            self.at = self.at.saturating_add(next as usize);
+            let kind = match header.kind {
+                archive::Kind::File => Kind::File(content),
+                archive::Kind::Link => Kind::Link(text(header.link)?),
+                archive::Kind::Symlink => Kind::Symlink(text(header.link)?),
+                archive::Kind::Directory => Kind::Directory,
+                archive::Kind::Other => continue,
+            };
+            let mut path = text(header.prefix)?;
             if !path.is_empty() {
                 path.push('/');
             }
-            path.push_str(&text(&header[..100])?);
+            path.push_str(&text(header.name)?);
             return Ok(Some(Member {
                 path,
                 kind,
-                mode: number(&header[100..108])? as u32 & 0o7777,
-                uid: number(&header[108..116])? as u32,
-                gid: number(&header[116..124])? as u32,
-                mtime: number(&header[136..148])?,
+                mode: header.mode,
+                uid: header.uid,
+                gid: header.gid,
+                mtime: header.mtime,
             }));
         }
     }
@@ -112,32 +107,8 @@ impl<'a> Iterator for Archive<'a> {
     }
 }
 
-/// An octal number, ended by a blank, a zero byte or the end of the field.
-fn number(field: &[u8]) -> Result<u64, Error> {
-    let digits = field.iter().skip_while(|byte| **byte == b' ');
-    let mut value: u64 = 0;
-    for byte in digits.take_while(|byte| **byte != b' ' && **byte != 0) {
-        if !(b'0'..=b'7').contains(byte) {
-            return Err(Error::BadFormat);
-        }
-        value = value.checked_mul(8).ok_or(Error::BadFormat)? + u64::from(byte - b'0');
-    }
-    Ok(value)
-}
-
-/// Text, ended by a zero byte or the end of the field.
-fn text(field: &[u8]) -> Result<String, Error> {
-    let end = field
-        .iter()
-        .position(|byte| *byte == 0)
-        .unwrap_or(field.len());
-    core::str::from_utf8(&field[..end])
+fn text(bytes: &[u8]) -> Result<String, Error> {
+    core::str::from_utf8(bytes)
         .map(String::from)
         .map_err(|_| Error::BadFormat)
-}
-
-/// The sum of the header's bytes, its own field counted as blanks.
-fn checksum(header: &[u8]) -> u64 {
-    let sum = |bytes: &[u8]| bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>();
-    sum(&header[..148]) + 8 * u64::from(b' ') + sum(&header[156..])
 }

@@ -6,10 +6,11 @@ use crate::content::CHUNK;
 use crate::session::{Session, Shared};
 use crate::tree::FileSystem;
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
-use alloc::{format, string};
+use fastrand::Rng;
 use proto::Error;
 use services::fs::{mode, Files, Flags, Ino, NULL_INO, ROOT_INO};
 use std::collections::BTreeMap;
@@ -105,13 +106,8 @@ fn random_writes_agree_with_a_flat_model() {
     let mut fs = new();
     let ino = create(&mut fs, "/tmp/r", b"");
     let mut model: Vec<u8> = Vec::new();
-    let mut seed = 0x2545_f491_4f6c_dd1du64;
-    let mut random = move |below: u64| {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed % below
-    };
+    let mut generator = Rng::with_seed(1);
+    let mut random = |below: u64| generator.u64(..below);
     for round in 0..2000u32 {
         let offset = random(3 * CHUNK) as usize;
         let length = random(if round % 10 == 0 { CHUNK } else { 200 }) as usize;
@@ -461,34 +457,23 @@ fn times_are_kept() {
     );
 }
 
-/// An archive as `tar --format=ustar` writes it.
+/// An archive with these members: path, type, target of a link, content.
 fn archive(members: &[(&str, u8, &str, &[u8])]) -> Vec<u8> {
-    let mut bytes = Vec::new();
+    let mut builder = tar::Builder::new(Vec::new());
     for (path, kind, link, content) in members {
-        let mut header = [0u8; 512];
-        let mut put =
-            |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
-        put(0, path);
-        put(100, "0000755\0");
-        put(108, "0000001\0");
-        put(116, "0000002\0");
-        put(124, &format!("{:011o}\0", content.len()));
-        put(136, &format!("{:011o}\0", 1_577_836_800));
-        put(
-            156,
-            string::String::from_utf8(vec![*kind]).unwrap().as_str(),
-        );
-        put(157, link);
-        put(257, "ustar\u{0}00");
-        put(148, "        ");
-        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
-        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-        bytes.extend_from_slice(&header);
-        bytes.extend_from_slice(content);
-        bytes.resize(bytes.len().next_multiple_of(512), 0);
+        let mut header = tar::Header::new_ustar();
+        header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
+        header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
+        header.set_entry_type(tar::EntryType::new(*kind));
+        header.set_mode(0o755);
+        header.set_uid(1);
+        header.set_gid(2);
+        header.set_size(content.len() as u64);
+        header.set_mtime(1_577_836_800);
+        header.set_cksum();
+        builder.append(&header, *content).unwrap();
     }
-    bytes.resize(bytes.len() + 1024, 0);
-    bytes
+    builder.into_inner().unwrap()
 }
 
 fn leak(bytes: Vec<u8>) -> &'static [u8] {
@@ -573,13 +558,8 @@ fn random_operations_agree_with_a_model_of_paths() {
     let mut fs = FileSystem::new(64 << 20);
     let empty = fs.budget().used();
     let mut model: BTreeMap<String, bool> = BTreeMap::new();
-    let mut seed = 88_172_645_463_325_252u64;
-    let mut random = move |below: usize| {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        (seed % below as u64) as usize
-    };
+    let mut generator = Rng::with_seed(2);
+    let mut random = |below: usize| generator.usize(..below);
     let parent = |path: &str| {
         path.rsplit_once('/')
             .map(|(parent, _)| parent.to_string())
@@ -828,13 +808,8 @@ fn hostile_requests_do_no_harm() {
     fs.make_devices().unwrap();
     let shared = Shared::new(fs, |_| ());
     let mut sessions = [Session::new(&shared, 20), Session::new(&shared, 20)];
-    let mut seed = 0x9e37_79b9_7f4a_7c15u64;
-    let mut random = move || {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed
-    };
+    let mut generator = Rng::with_seed(3);
+    let mut random = || generator.u64(..);
     let names = [
         "a", "b", "..", ".", "", "tmp", "dev", "null", "l", "\0", "é",
     ];

@@ -1,6 +1,7 @@
-//! The boot archive: a ustar archive in physical memory.
+//! The boot archive in physical memory.
 
 use abi::PAGE_SIZE;
+use archive::{Header, Kind, BLOCK};
 
 /// A file in the archive.
 pub(crate) struct File {
@@ -30,42 +31,26 @@ fn physical(start: u64, into: &mut [u8]) {
     }
 }
 
-const BLOCK: u64 = 512;
-
 /// The file with this path, if the archive has it.
 pub(crate) fn find(path: &str) -> Option<File> {
     let (start, size) = hal::archive();
     let mut at = 0;
-    while at + BLOCK <= size {
-        let mut header = [0; BLOCK as usize];
-        physical(start + at, &mut header);
-        let length = octal(&header[124..136])?;
-        let data = at + BLOCK;
-        if header[0] == 0 || length > size - data {
+    while at + BLOCK as u64 <= size {
+        let mut block = [0; BLOCK];
+        physical(start + at, &mut block);
+        let header = Header::read(&block).ok()??;
+        let (content, end, next) = header.content(at)?;
+        if end > size {
             return None;
         }
-        let name = text(&header[..100]);
-        let plain = name.strip_prefix(b"./").unwrap_or(name) == path.as_bytes();
-        if plain && matches!(header[156], b'0' | 0) && header[345] == 0 {
+        let name = header.name.strip_prefix(b"./").unwrap_or(header.name);
+        if header.kind == Kind::File && header.prefix.is_empty() && name == path.as_bytes() {
             return Some(File {
-                start: start + data,
-                size: length,
+                start: start + content,
+                size: header.size,
             });
         }
-        at = data + length.next_multiple_of(BLOCK);
+        at = next;
     }
     None
-}
-
-fn text(field: &[u8]) -> &[u8] {
-    let end = field.iter().position(|&b| b == 0).unwrap_or(field.len());
-    &field[..end]
-}
-
-fn octal(field: &[u8]) -> Option<u64> {
-    let digits = text(field).trim_ascii();
-    digits.iter().try_fold(0u64, |value, &b| match b {
-        b'0'..=b'7' => Some(value << 3 | u64::from(b - b'0')),
-        _ => None,
-    })
 }

@@ -1,0 +1,213 @@
+//! Reads the boot archive: ustar, as POSIX.1 describes it (`pax`, "ustar Interchange Format").
+//!
+//! [`Header::read`] takes one block of an archive apart and says where the next header is. It wants
+//! neither a heap nor the archive in one piece: the kernel's image reads the archive page by page, the
+//! file system has all of it. The archive is hostile; whatever is wrong with it comes back as
+//! [`Damaged`]. Archives are written by the crate `tar`, in `xtask/build`.
+#![no_std]
+#![forbid(unsafe_code)]
+
+/// Bytes of a block: a header is one, contents are filled up to whole ones.
+pub const BLOCK: usize = 512;
+
+/// The archive does not follow the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged;
+
+/// What a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A directory.
+    Directory,
+    /// A regular file; its content follows the header.
+    File,
+    /// A symbolic link; [`Header::link`] is its target.
+    Symlink,
+    /// Another name of the member whose path is [`Header::link`].
+    Link,
+    /// Something that Fermata does not have.
+    Other,
+}
+
+/// The header of a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header<'a> {
+    /// What it is.
+    pub kind: Kind,
+    /// The first part of its path, without the slash at the end; often empty.
+    pub prefix: &'a [u8],
+    /// The rest of its path.
+    pub name: &'a [u8],
+    /// The target of a link.
+    pub link: &'a [u8],
+    /// Bytes of content.
+    pub size: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Time of its last change, in seconds since 1970.
+    pub mtime: u64,
+}
+
+impl<'a> Header<'a> {
+    /// The header in this block; `None` if the archive ends here.
+    pub fn read(block: &'a [u8; BLOCK]) -> Result<Option<Self>, Damaged> {
+        if block.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        if number(&block[148..156])? != checksum(block) || &block[257..262] != b"ustar" {
+            return Err(Damaged);
+        }
+        let small = |field: &[u8]| u32::try_from(number(field)?).map_err(|_| Damaged);
+        let header = Header {
+            kind: match block[156] {
+                b'0' | 0 | b'7' => Kind::File,
+                b'1' => Kind::Link,
+                b'2' => Kind::Symlink,
+                b'5' => Kind::Directory,
+                _ => Kind::Other,
+            },
+            prefix: text(&block[345..500]),
+            name: text(&block[..100]),
+            link: text(&block[157..257]),
+            size: number(&block[124..136])?,
+            mode: small(&block[100..108])? & 0o7777,
+            uid: small(&block[108..116])?,
+            gid: small(&block[116..124])?,
+            mtime: number(&block[136..148])?,
+        };
+        header.content(0).ok_or(Damaged)?;
+        Ok(Some(header))
+    }
+
+    /// Where its content begins and ends and where the next header begins, from where this header
+    /// begins; `None` if that is beyond all numbers.
+    #[must_use]
+    pub fn content(&self, at: u64) -> Option<(u64, u64, u64)> {
+        let start = at.checked_add(BLOCK as u64)?;
+        let end = start.checked_add(self.size)?;
+        Some((start, end, end.checked_next_multiple_of(BLOCK as u64)?))
+    }
+}
+
+/// An octal number, ended by a blank, a zero byte or the end of the field.
+fn number(field: &[u8]) -> Result<u64, Damaged> {
+    let digits = field.iter().skip_while(|byte| **byte == b' ');
+    let mut value: u64 = 0;
+    for byte in digits.take_while(|byte| **byte != b' ' && **byte != 0) {
+        if !(b'0'..=b'7').contains(byte) {
+            return Err(Damaged);
+        }
+        value = value.checked_mul(8).ok_or(Damaged)? + u64::from(byte - b'0');
+    }
+    Ok(value)
+}
+
+/// Text, ended by a zero byte or the end of the field.
+fn text(field: &[u8]) -> &[u8] {
+    field.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// The sum of the header's bytes, its own field counted as blanks.
+fn checksum(block: &[u8; BLOCK]) -> u64 {
+    let sum = |bytes: &[u8]| bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+    sum(&block[..148]) + 8 * u64::from(b' ') + sum(&block[156..])
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use std::string::String;
+    use std::vec::Vec;
+
+    /// A header as `tar` writes it.
+    fn block(change: impl FnOnce(&mut tar::Header)) -> [u8; BLOCK] {
+        let mut header = tar::Header::new_ustar();
+        header.set_path("bin/sh").unwrap();
+        header.set_size(1025);
+        header.set_mode(0o4755);
+        header.set_uid(1);
+        header.set_gid(2);
+        header.set_mtime(3);
+        change(&mut header);
+        header.set_cksum();
+        *header.as_bytes()
+    }
+
+    #[test]
+    fn what_tar_writes_is_read() {
+        let file = block(|_| ());
+        let read = Header::read(&file).unwrap().unwrap();
+        assert_eq!(
+            read,
+            Header {
+                kind: Kind::File,
+                prefix: b"",
+                name: b"bin/sh",
+                link: b"",
+                size: 1025,
+                mode: 0o4755,
+                uid: 1,
+                gid: 2,
+                mtime: 3,
+            }
+        );
+        assert_eq!(read.content(512), Some((1024, 2049, 2560)));
+        let path: String = ["p".repeat(90), "n".repeat(90)].join("/");
+        let long = block(|header| {
+            header.set_path(&path).unwrap();
+            header.set_entry_type(tar::EntryType::Symlink);
+            header.set_link_name("target").unwrap();
+        });
+        let read = Header::read(&long).unwrap().unwrap();
+        assert_eq!(
+            (read.prefix.len(), read.name.len(), read.link),
+            (90, 90, &b"target"[..])
+        );
+        assert_eq!(read.kind, Kind::Symlink);
+        assert_eq!(Header::read(&[0; BLOCK]), Ok(None));
+    }
+
+    #[test]
+    fn hostile_numbers_are_refused() {
+        let with = |at: usize, field: &[u8]| {
+            let bytes =
+                block(|header| header.as_mut_bytes()[at..at + field.len()].copy_from_slice(field));
+            Header::read(&bytes).map(|header| header.map(|header| header.size))
+        };
+        assert_eq!(with(124, b"000000000010"), Ok(Some(8)));
+        assert_eq!(with(124, b"777777777777"), Ok(Some((1 << 36) - 1)));
+        for (at, field) in [
+            (124, &b"0000000008\0"[..]),
+            (124, b"-1"),
+            (124, b"\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff"),
+            (136, b"x"),
+            (100, b"9"),
+            (257, b"star"),
+        ] {
+            assert_eq!(with(at, field), Err(Damaged), "{field:?} at {at}");
+        }
+    }
+
+    /// A byte that is altered without its sum is noticed.
+    #[test]
+    fn altered_headers_are_refused() {
+        let good = block(|_| ());
+        // Byte 155 only ends the checksum.
+        for at in (0..BLOCK).filter(|at| *at != 155) {
+            for value in [0, 1, b'7', 0xff] {
+                let mut bytes = good;
+                bytes[at] = value;
+                let same = bytes == good;
+                assert_eq!(Header::read(&bytes).is_ok(), same, "{value} at {at}");
+            }
+        }
+        let all: Vec<u8> = (0..BLOCK).map(|at| at as u8).collect();
+        assert!(Header::read(all[..].try_into().unwrap()).is_err());
+    }
+}
