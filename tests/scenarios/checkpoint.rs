@@ -21,13 +21,8 @@ const LONG: u64 = 400;
 
 /// Text of about this many bytes, the same every time: lines of made-up words and a number.
 fn text(bytes: usize) -> String {
-    let mut state = 88_172_645_463_325_252u64;
-    let mut next = move |end: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 11) % end
-    };
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut next = |end: u64| random.u64(..end);
     let mut text = String::with_capacity(bytes + 128);
     while text.len() < bytes {
         for _ in 0..2 + next(9) {

@@ -4,11 +4,11 @@
 // The test is all there is; without it this is an empty program.
 #![cfg_attr(not(test), allow(dead_code, unused_imports))]
 
+use allocated::{counted, Allocated};
+use fastrand::Rng;
 use fermata_init::{Part, MAX_PART};
 use proto::process::{Request, Start, Stdio, MAX_JOB};
 use proto::MAX_HEADER;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
 #[cfg(not(test))]
 fn main() {}
@@ -18,57 +18,12 @@ const HEAP: usize = 2 << 20;
 /// What one message may take of it while it is looked at.
 const TRANSIENT: usize = HEAP / 2;
 
-thread_local! {
-    static NOW: Cell<usize> = const { Cell::new(0) };
-    static MOST: Cell<usize> = const { Cell::new(0) };
-}
-
-/// Counts what each thread has allocated, and the most at a time.
-struct Counting;
-
-// SAFETY: all is left to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        NOW.set(NOW.get().wrapping_add(layout.size()));
-        MOST.set(MOST.get().max(NOW.get()));
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        NOW.set(NOW.get().wrapping_sub(layout.size()));
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-/// The value, the most bytes that making it took, and the bytes that it keeps.
-fn counted<T>(make: impl FnOnce() -> T) -> (T, usize, usize) {
-    let before = NOW.get();
-    MOST.set(before);
-    let value = make();
-    (value, MOST.get() - before, NOW.get() - before)
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n.max(1) as u64) as usize
-    }
-}
-
 /// Changes some bytes, doubles or drops a piece, or fills the end with one byte up to `most` bytes.
-fn change(random: &mut Random, bytes: &mut Vec<u8>, most: usize) {
-    for _ in 0..1 + random.below(4) {
-        let at = random.below(bytes.len());
-        let value = [0, 1, 0x7f, 0x80, 0xff, random.below(256) as u8][random.below(6)];
-        match random.below(5) {
+fn change(random: &mut Rng, bytes: &mut Vec<u8>, most: usize) {
+    for _ in 0..1 + random.usize(..4) {
+        let at = random.usize(..bytes.len().max(1));
+        let value = [0, 1, 0x7f, 0x80, 0xff, random.usize(..256) as u8][random.usize(..6)];
+        match random.usize(..5) {
             0 => bytes.truncate(at),
             1 => {
                 let piece = bytes[at..].to_vec();
@@ -105,7 +60,7 @@ fn parts_take_what_init_has() {
     .to_bytes()
     .unwrap();
     let decode = |bytes: &[u8]| {
-        let (part, most, kept) = counted(|| Part::from_bytes(bytes));
+        let (part, Allocated { most, kept }) = counted(|| Part::from_bytes(bytes));
         assert!(most <= TRANSIENT, "{most} bytes");
         // As many processes as a job may have are being rebuilt at a time.
         assert!(kept * MAX_JOB <= HEAP / 2, "{kept} bytes kept");
@@ -117,7 +72,7 @@ fn parts_take_what_init_has() {
     list.splice(1..1, [0, 0]);
     list.truncate(most);
     decode(&list);
-    let mut random = Random(1);
+    let mut random = Rng::with_seed(1);
     let mut taken = 0;
     for _ in 0..100_000 {
         let mut bytes = sample.clone();
@@ -138,7 +93,7 @@ fn requests_take_what_init_has() {
     let path = "/bin/demo".to_string();
     let sample = postcard::to_allocvec(&Request::Spawn { path, start }).unwrap();
     let decode = |bytes: &[u8]| {
-        let (request, most, _) = counted(|| postcard::from_bytes::<Request>(bytes));
+        let (request, Allocated { most, .. }) = counted(|| postcard::from_bytes::<Request>(bytes));
         assert!(most <= TRANSIENT, "{most} bytes");
         request.is_ok()
     };
@@ -147,7 +102,7 @@ fn requests_take_what_init_has() {
     for head in [&[0, 0][..], &[0, 0, 0], &[0, 0, 0, 0]] {
         assert!(!decode(&longest(head, MAX_HEADER)));
     }
-    let mut random = Random(2);
+    let mut random = Rng::with_seed(2);
     let mut taken = 0;
     for _ in 0..100_000 {
         let mut bytes = sample.clone();

@@ -12,6 +12,7 @@ use std::vec::Vec;
 
 use crate::files::{Reply, Request};
 use abi::Registers;
+use fastrand::Rng;
 use fermata_fs::session::{Session, Shared};
 use fermata_fs::tree::FileSystem;
 use proto::process::Status;
@@ -187,19 +188,6 @@ impl Host for Fake {
     }
 }
 
-/// A small generator of pseudo-random numbers.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % below
-    }
-}
-
 /// The protection of each page, as a model of the areas.
 type Model = BTreeMap<u64, (Prot, Kind)>;
 
@@ -216,25 +204,25 @@ fn model_of(areas: &Areas) -> Model {
 #[test]
 fn areas_do_what_a_map_of_pages_does() {
     for seed in 0..40 {
-        let mut dice = Dice(seed);
+        let mut random = Rng::with_seed(seed);
         let mut host = Fake::new();
         let mut areas = Areas::default();
         let mut model = Model::new();
         for step in 0..120 {
-            let start = 0x10_0000 + dice.roll(40) * PAGE;
-            let end = start + (1 + dice.roll(12)) * PAGE;
-            let prot = [0, READ, READ | WRITE, READ | EXECUTE][dice.roll(4) as usize];
-            let kind = [Kind::Anonymous, Kind::File, Kind::Heap][dice.roll(3) as usize];
+            let start = 0x10_0000 + random.u64(..40) * PAGE;
+            let end = start + (1 + random.u64(..12)) * PAGE;
+            let prot = [0, READ, READ | WRITE, READ | EXECUTE][random.u64(..4) as usize];
+            let kind = [Kind::Anonymous, Kind::File, Kind::Heap][random.u64(..3) as usize];
             // Every third change meets a kernel without memory somewhere on its way.
             host.mappings_left = if step % 3 == 0 {
-                dice.roll(4) as u32
+                random.u64(..4) as u32
             } else {
                 u32::MAX
             };
             let before = areas.clone();
             let mut next = model.clone();
             let pages = start / PAGE..end / PAGE;
-            let new = match dice.roll(3) {
+            let new = match random.u64(..3) {
                 0 => {
                     next.retain(|page, _| !pages.contains(page));
                     areas.replaced(start, end, None)
@@ -405,13 +393,13 @@ fn altered_parts_are_refused_or_sound() {
     for length in 0..saved.len() {
         assert!(part::adopt(&saved[..length], 0, &mut host).is_err());
     }
-    let mut dice = Dice(3);
+    let mut random = Rng::with_seed(3);
     let mut taken = 0;
     for _ in 0..30_000 {
         let mut altered = saved.clone();
-        for _ in 0..1 + dice.roll(3) {
-            let at = dice.roll(altered.len() as u64) as usize;
-            altered[at] = dice.roll(256) as u8;
+        for _ in 0..1 + random.u64(..3) {
+            let at = random.u64(..altered.len() as u64) as usize;
+            altered[at] = random.u64(..256) as u8;
         }
         if let Ok(mut process) = part::adopt(&altered, 0, &mut host) {
             taken += 1;
@@ -480,24 +468,24 @@ fn a_parked_sleep_keeps_its_deadline_and_only_that_call_uses_it() {
 
 #[test]
 fn wild_calls_end_in_an_answer() {
-    let mut dice = Dice(11);
+    let mut random = Rng::with_seed(11);
     for round in 0..60 {
         let mut host = Fake::new();
         let mut process = example(&mut host);
         for _ in 0..200 {
-            let mut word = || match dice.roll(9) {
+            let mut word = || match random.u64(..9) {
                 0 => 0,
                 1 => u64::MAX,
-                2 => 0x10_0000 + dice.roll(0x4000),
-                3 => 0x10_3ff0 + dice.roll(32),
-                4 => dice.roll(10),
-                5 => dice.roll(u64::MAX),
-                6 => 1 << dice.roll(64),
-                7 => 0x10_0000 + dice.roll(8) * PAGE,
-                _ => dice.roll(0x2_0000),
+                2 => 0x10_0000 + random.u64(..0x4000),
+                3 => 0x10_3ff0 + random.u64(..32),
+                4 => random.u64(..10),
+                5 => random.u64(..u64::MAX),
+                6 => 1 << random.u64(..64),
+                7 => 0x10_0000 + random.u64(..8) * PAGE,
+                _ => random.u64(..0x2_0000),
             };
             let arguments: Vec<u64> = (0..6).map(|_| word()).collect();
-            let number = dice.roll(340);
+            let number = random.u64(..340);
             // A size that is honest about gigabytes would only make the test slow.
             if matches!(
                 number,
@@ -575,17 +563,17 @@ fn a_program_is_loaded_with_its_stack() {
 #[test]
 fn altered_programs_are_refused_or_run() {
     let good = tiny_elf();
-    let mut dice = Dice(5);
+    let mut random = Rng::with_seed(5);
     let mut loaded = 0;
     for round in 0..4000u64 {
         let mut bytes = good.clone();
         if round < good.len() as u64 {
             bytes.truncate(round as usize);
         }
-        for _ in 0..dice.roll(4) {
+        for _ in 0..random.u64(..4) {
             let length = bytes.len() as u64;
             if length > 0 {
-                bytes[dice.roll(length) as usize] = dice.roll(256) as u8;
+                bytes[random.u64(..length) as usize] = random.u64(..256) as u8;
             }
         }
         let mut host = Fake::new();

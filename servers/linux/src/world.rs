@@ -8,6 +8,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
+use fastrand::Rng;
 use personality::errno::{Errno, ENOMEM, ESRCH};
 use personality::files::{Reply, Request};
 use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory};
@@ -72,7 +73,7 @@ pub(crate) struct World {
     fs: Option<FilesClient>,
     /// Control of the console.
     console: Option<ConsoleControlClient>,
-    random: [u64; 4],
+    random: Rng,
     /// Numbers of the processes that live, for `kill`.
     pub(crate) alive: BTreeSet<u32>,
     /// Signals that processes sent each other and that are yet to be delivered.
@@ -92,19 +93,10 @@ fn counter() -> u64 {
 impl World {
     /// The world as it is at the start.
     pub(crate) fn new() -> Self {
-        // SplitMix64 spreads the seed over the state.
-        let mut seed = counter();
-        let random = core::array::from_fn(|_| {
-            seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = seed;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ (z >> 31)
-        });
         World {
             fs: None,
             console: None,
-            random,
+            random: Rng::with_seed(counter()),
             alive: BTreeSet::new(),
             sent: Vec::new(),
             capabilities: u64::from(core::arch::x86_64::__cpuid(1).edx),
@@ -132,19 +124,11 @@ impl World {
         })
     }
 
-    /// xoshiro256**, stirred with the time: good statistically, no secret.
+    /// A random number for programs: good for statistics, not for secrets. The time of each request goes into it.
     fn next_random(&mut self) -> u64 {
-        let s = &mut self.random;
-        s[0] ^= counter().rotate_left(32);
-        let result = s[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
-        let t = s[1] << 17;
-        s[2] ^= s[0];
-        s[3] ^= s[1];
-        s[1] ^= s[2];
-        s[0] ^= s[3];
-        s[2] ^= t;
-        s[3] = s[3].rotate_left(45);
-        result
+        let stirred = self.random.u64(..) ^ counter();
+        self.random.seed(stirred);
+        self.random.u64(..)
     }
 
     /// The session with the file system: one for all processes, whose descriptors the emulation keeps apart.

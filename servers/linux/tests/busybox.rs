@@ -38,11 +38,10 @@ fn busybox() -> Option<PathBuf> {
 
 /// A pseudo-random text of numbered lines.
 fn text(lines: u32) -> Vec<u8> {
-    let mut seed = 7u32;
+    let mut random = fastrand::Rng::with_seed(7);
     let mut out = Vec::new();
     for line in 0..lines {
-        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let number = seed >> 12;
+        let number = random.u32(..1 << 20);
         out.extend_from_slice(
             format!("{number} line {line} of words {}\n", number % 97).as_bytes(),
         );

@@ -198,13 +198,8 @@ mod tests {
         let mut owner = vec![0u32; 1000];
         let mut dirty = vec![false; 1000];
         let mut blocks: Vec<(usize, usize, u32)> = Vec::new();
-        let mut state = 12345u64;
-        let mut random = |n: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state % n) as usize
-        };
+        let mut generator = fastrand::Rng::with_seed(1);
+        let mut random = |n: u64| generator.u64(..n) as usize;
         for id in 1..20_000u32 {
             match random(5) {
                 0..=2 => {

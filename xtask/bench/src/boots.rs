@@ -357,13 +357,10 @@ fn numbers<const N: usize>(text: &str) -> Option<[u64; N]> {
 /// The file that the Linux program works on: 1 MB of lines in no order, always the same.
 fn lines() -> Vec<u8> {
     const SIZE: usize = 1 << 20;
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = fastrand::Rng::with_seed(1);
     let mut text = Vec::with_capacity(SIZE);
     while text.len() < SIZE {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        text.extend_from_slice(format!("{random:016x} line\n").as_bytes());
+        text.extend_from_slice(format!("{:016x} line\n", random.u64(..)).as_bytes());
     }
     text.truncate(SIZE - 1);
     text.push(b'\n');

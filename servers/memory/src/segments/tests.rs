@@ -6,6 +6,7 @@ use abi::access::{READ, WRITE};
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
+use fastrand::Rng;
 use proto::Error;
 
 const NO_MEMORY: Refusal = Refusal::Error(Error::NoMemory);
@@ -565,13 +566,8 @@ fn segments_behave_like_arrays() {
     for seed in 1..40u64 {
         let mut w = World::new(40);
         let promised = w.segments.create_account(limits(5, 10)).unwrap();
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mut random = |n: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % n
-        };
+        let mut generator = Rng::with_seed(seed);
+        let mut random = |n: u64| generator.u64(..n);
         let mut plain: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
         for _ in 0..1500 {
             let ids: Vec<usize> = plain.keys().copied().collect();
