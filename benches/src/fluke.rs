@@ -89,16 +89,12 @@ impl Door {
     /// A door that nobody waits at.
     pub fn new() -> Result<Self, String> {
         let portset = Portset::new().must("a portset")?;
-        let port = Port::new().must("a port")?;
         let set = portset.reference().must("a reference")?;
-        port.set_state(
-            &PortState {
-                alias: ALIAS,
-                ..PortState::default()
-            },
-            set.handle(),
-        )
-        .must("the state of a port")?;
+        let state = PortState {
+            alias: ALIAS,
+            ..PortState::default()
+        };
+        let port = Port::in_portset(&state, *set).must("a port")?;
         let port_ref = port.reference().must("a reference")?;
         Ok(Door {
             port_ref,

@@ -2,9 +2,7 @@
 //! and that nothing of it remains.
 //! `docs/security.md` says which promise each of them shows.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
-
+use super::linux_program;
 use crate::scenario::{Ctx, Failure, Output, Run};
 use xtask_build::project::temp_dir;
 
@@ -397,31 +395,14 @@ pub(crate) fn held(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The hostile Linux program, if it can be built here.
-fn hostile_linux() -> Result<Option<Vec<u8>>, Failure> {
-    let scratch = temp_dir().map_err(|error| error.message)?;
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../servers/linux/tests/hostile.c");
-    let program = scratch.path().join("hostile");
-    let made = Command::new("cc")
-        .args(["-O1", "-w", "-static", "-o"])
-        .args([&program, &source])
-        .stderr(Stdio::null())
-        .status();
-    if !made.is_ok_and(|status| status.success()) {
-        return Ok(None);
-    }
-    std::fs::read(&program)
-        .map(Some)
-        .map_err(|error| error.to_string())
-}
-
 /// Programs that make hostile Linux calls (any with any arguments, vectors of 1,024 entries, all memory, all files,
 /// signals within signals), and one beside them whose result is what it always is.
 pub(crate) fn linux(ctx: &mut Ctx) -> Result<(), Failure> {
-    let Some(program) = hostile_linux()? else {
-        ctx.note("left out: cc cannot link a static program");
+    let scratch = temp_dir().map_err(|error| error.message)?;
+    let Some(program) = linux_program(ctx, scratch.path(), "hostile") else {
         return Ok(());
     };
+    let program = std::fs::read(&program).map_err(|error| error.to_string())?;
     let ways = [
         "calls 1", "calls 2", "calls 3", "calls 4", "vectors", "memory", "files", "signals",
     ];

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::{elf, linux_program};
 use crate::scenario::{Ctx, Failure, Run};
 use xtask_build::project::temp_dir;
 
@@ -184,17 +185,9 @@ impl ArgumentsOfBusybox for Command {
 /// A program with 250 calls that busybox does not make, linked statically on the host.
 pub(crate) fn calls(ctx: &mut Ctx) -> Result<(), Failure> {
     let scratch = temp_dir().map_err(|error| error.message)?;
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../servers/linux/tests/calls.c");
-    let program = scratch.path().join("calls");
-    let made = Command::new("cc")
-        .args(["-O1", "-w", "-static", "-o"])
-        .args([&program, &source])
-        .stderr(Stdio::null())
-        .status();
-    if !made.is_ok_and(|status| status.success()) {
-        ctx.note("left out: cc cannot link a static program");
+    let Some(program) = linux_program(ctx, scratch.path(), "calls") else {
         return Ok(());
-    }
+    };
     let text = text(400);
     std::fs::write(scratch.path().join("text"), &text).map_err(|e| e.to_string())?;
     let host = Command::new(&program)
@@ -240,7 +233,8 @@ pub(crate) fn refusals(ctx: &mut Ctx) -> Result<(), Failure> {
     )
     .add_program("/tmp/short", &busybox[..3000])
     .add_program("/tmp/corrupt", corrupt)
-    .add_program("/tmp/fault", &FAULT[..]);
+    // mov [0], eax
+    .add_program("/tmp/fault", elf(b"\x89\x04\x25\0\0\0\0"));
     let output = ctx.run(run)?;
     output.expect_status(0)?;
     let text = output.text();
@@ -260,31 +254,6 @@ pub(crate) fn refusals(ctx: &mut Ctx) -> Result<(), Failure> {
     }
     Ok(())
 }
-
-/// An executable of one instruction, `mov [0], eax`.
-const FAULT: [u8; 127] = {
-    let mut elf = [0; 127];
-    let head = *b"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\x3e\x00\x01";
-    let mut i = 0;
-    while i < head.len() {
-        elf[i] = head[i];
-        i += 1;
-    }
-    elf[24] = 0x78; // entry 0x400078
-    elf[26] = 0x40;
-    elf[32] = 64; // program headers
-    elf[54] = 56;
-    elf[56] = 1;
-    elf[64] = 1; // PT_LOAD, readable and executable
-    elf[68] = 5;
-    elf[82] = 0x40; // at 0x400000
-    elf[96] = 127;
-    elf[104] = 127;
-    elf[120] = 0x89; // mov [0], eax
-    elf[121] = 0x04;
-    elf[122] = 0x25;
-    elf
-};
 
 /// A program that reads the console waits for it, can be stopped there, and loses no byte when it
 /// is saved there.

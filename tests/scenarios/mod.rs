@@ -10,6 +10,9 @@ mod examples;
 mod linux;
 mod shell;
 
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
 use crate::scenario::{Ctx, Failure, Run, Scenario};
 
 pub(crate) use attack::services_from;
@@ -63,6 +66,49 @@ const fn scenario(name: &'static str, run: fn(&mut Ctx) -> Result<(), Failure>) 
         run,
         ignored: None,
     }
+}
+
+/// Links one of the C programs of `servers/linux/tests` statically into `directory`: an unmodified Linux
+/// program. Where `cc` cannot do that, the scenario says that it was left out.
+fn linux_program(ctx: &mut Ctx, directory: &Path, name: &str) -> Option<PathBuf> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../servers/linux/tests");
+    let program = directory.join(name);
+    let made = Command::new("cc")
+        .args(["-O1", "-w", "-static", "-o"])
+        .args([&program, &sources.join(name).with_extension("c")])
+        .stderr(Stdio::null())
+        .status();
+    if made.is_ok_and(|status| status.success()) {
+        return Some(program);
+    }
+    ctx.note("left out: cc cannot link a static program");
+    None
+}
+
+/// An ELF executable of one segment with this code.
+fn elf(code: &[u8]) -> Vec<u8> {
+    const BASE: u64 = 0x40_0000;
+    const HEADERS: u64 = 64 + 56;
+    let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
+    elf.resize(16, 0);
+    elf.extend(2u16.to_le_bytes()); // ET_EXEC
+    elf.extend(62u16.to_le_bytes()); // x86-64
+    elf.extend(1u32.to_le_bytes());
+    for word in [BASE + HEADERS, 64, 0] {
+        elf.extend(word.to_le_bytes()); // entry, program headers, section headers
+    }
+    elf.extend(0u32.to_le_bytes());
+    for half in [64u16, 56, 1, 64, 0, 0] {
+        elf.extend(half.to_le_bytes());
+    }
+    let size = HEADERS + code.len() as u64;
+    elf.extend(1u32.to_le_bytes()); // PT_LOAD
+    elf.extend(5u32.to_le_bytes()); // read, execute
+    for word in [0, BASE, BASE, size, size, 0x1000] {
+        elf.extend(word.to_le_bytes());
+    }
+    elf.extend(code);
+    elf
 }
 
 /// `exit N` powers the machine off with N, and nothing but the commands' output is printed.

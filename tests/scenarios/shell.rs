@@ -1,5 +1,6 @@
 //! Scenarios of the shell: its language, its exit statuses, its jobs, and its line editor.
 
+use super::elf;
 use crate::scenario::{Ctx, Failure, Run};
 
 /// Quotes, comments, redirections and lists mean what they mean in other shells.
@@ -191,32 +192,6 @@ ps > /tmp/ended
     assert_eq!(objects(&killed), objects(&ended), "{killed}\n{ended}");
     assert!(objects(&restored) > objects(&killed), "{restored}");
     Ok(())
-}
-
-/// An ELF executable of one segment with this code.
-fn elf(code: &[u8]) -> Vec<u8> {
-    const BASE: u64 = 0x40_0000;
-    const HEADERS: u64 = 64 + 56;
-    let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
-    elf.resize(16, 0);
-    elf.extend(2u16.to_le_bytes()); // ET_EXEC
-    elf.extend(62u16.to_le_bytes()); // x86-64
-    elf.extend(1u32.to_le_bytes());
-    for word in [BASE + HEADERS, 64, 0] {
-        elf.extend(word.to_le_bytes()); // entry, program headers, section headers
-    }
-    elf.extend(0u32.to_le_bytes());
-    for half in [64u16, 56, 1, 64, 0, 0] {
-        elf.extend(half.to_le_bytes());
-    }
-    let size = HEADERS + code.len() as u64;
-    elf.extend(1u32.to_le_bytes()); // PT_LOAD
-    elf.extend(5u32.to_le_bytes()); // read, execute
-    for word in [0, BASE, BASE, size, size, 0x1000] {
-        elf.extend(word.to_le_bytes());
-    }
-    elf.extend(code);
-    elf
 }
 
 /// Programs brought in run by their path; what is broken or crashes is named, and all goes on.

@@ -6,7 +6,7 @@
 //! numbers of processes.
 use crate::{names, slow};
 use abi::message::ExceptionMessage;
-use abi::state::{PortState, SpaceState};
+use abi::state::SpaceState;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -25,7 +25,7 @@ use rt::error_of;
 use rt::fs;
 use rt::memory::Segment;
 use rt::obj::{Port, PortAt, Ref, RefAt, ThreadAt};
-use rt::server::{decode, Event, Server};
+use rt::server::{decode, new_port, Event, Server};
 use rt::sync::Mutex;
 
 /// Most processes.
@@ -152,14 +152,7 @@ impl From<Reply> for Answer {
 impl Own {
     fn new(alias: u64, portset: RefAt) -> Result<Self, Error> {
         let make = || {
-            let port = Port::new()?;
-            port.set_state(
-                &PortState {
-                    alias,
-                    flags: abi::state::port_flags::CALLS_ONLY,
-                },
-                portset.0,
-            )?;
+            let port = new_port(alias, portset)?;
             let reference = port.reference()?;
             Ok(Own {
                 _port: port,

@@ -12,7 +12,7 @@
 extern crate alloc;
 
 use abi::access::{ALL, READ, WRITE};
-use abi::state::{MappingState, PortState, RegionState};
+use abi::state::{MappingState, RegionState};
 use abi::{Call, Code, MAX_SHORT, PAGE_SIZE};
 use alloc::vec::Vec;
 use memory::accounts;
@@ -22,6 +22,7 @@ use proto::layout::{MEMORY_SIZE, PRIORITY_PROGRAM};
 use proto::memory::{Reply, Request};
 use proto::Error;
 use rt::obj::{Mapping, MappingAt, Port, Portset, Ref, RefAt, RefBlock, Region};
+use rt::server::new_port;
 use rt::sys::{self, IpcRegs};
 use rt::{error_of, slots, start, window};
 use serde::de::DeserializeOwned;
@@ -212,15 +213,7 @@ fn put<T>(list: &mut Vec<Option<T>>, id: usize, value: T) {
 
 impl Server {
     fn port(&self, alias: u64) -> Result<Port, Code> {
-        let port = Port::new()?;
-        port.set_state(
-            &PortState {
-                alias,
-                flags: abi::state::port_flags::CALLS_ONLY,
-            },
-            self.portset_ref.handle(),
-        )?;
-        Ok(port)
+        new_port(alias, *self.portset_ref)
     }
 
     fn new_objects(&self, window: u64, size: u64, id: Id) -> Result<Objects, Code> {

@@ -485,17 +485,13 @@ impl Receiver {
     /// A port with this alias.
     pub fn new(alias: u64) -> Result<Self, Failure> {
         let portset = Portset::new().must("a portset")?;
-        let port = Port::new().must("a port")?;
         let portset_ref = portset.reference().must("reference")?;
+        let state = abi::state::PortState {
+            alias,
+            ..abi::state::PortState::default()
+        };
+        let port = Port::in_portset(&state, *portset_ref).must("a port")?;
         let port_ref = port.reference().must("reference")?;
-        port.set_state(
-            &abi::state::PortState {
-                alias,
-                ..abi::state::PortState::default()
-            },
-            portset_ref.handle(),
-        )
-        .must("the state of a port")?;
         let refs = RefBlock::new(4).must("references")?;
         Ok(Receiver {
             portset,

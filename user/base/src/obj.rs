@@ -249,6 +249,15 @@ impl PortAt {
     }
 }
 
+impl Port {
+    /// Creates a port with this state in a portset.
+    pub fn in_portset(state: &PortState, portset: RefAt) -> Result<Self, Code> {
+        let port = Port::new()?;
+        port.set_state(state, portset.handle())?;
+        Ok(port)
+    }
+}
+
 impl PortsetAt {
     /// Opens a vacant identity that got a new body.
     pub fn set_state(self) -> Result<(), Code> {

@@ -113,6 +113,12 @@ pub struct Server {
     pending: Pending,
 }
 
+/// A port in a portset that takes calls only. `alias` comes with every event from it.
+pub fn new_port(alias: u64, portset: RefAt) -> Result<Port, Code> {
+    let flags = abi::state::port_flags::CALLS_ONLY;
+    Port::in_portset(&PortState { alias, flags }, portset)
+}
+
 impl Server {
     /// A server without ports.
     pub fn new() -> Result<Self, Code> {
@@ -134,15 +140,7 @@ impl Server {
 
     /// A new port of this server. `alias` comes with every event from it.
     pub fn port(&self, alias: u64) -> Result<Port, Code> {
-        let port = Port::new()?;
-        port.set_state(
-            &PortState {
-                alias,
-                flags: abi::state::port_flags::CALLS_ONLY,
-            },
-            self.portset_ref.handle(),
-        )?;
-        Ok(port)
+        new_port(alias, *self.portset_ref)
     }
 
     /// A reference to the portset, to attach ports to it by hand.

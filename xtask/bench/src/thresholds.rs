@@ -20,13 +20,13 @@ const TOLERANCE: u64 = 2;
 /// The most instructions in which no interrupt is looked at while a thousand threads, or the longest lists and
 /// messages, are what a program's calls have to do with: without preemption in the kernel, with preemption
 /// points, and with full preemption, where it is also how long the kernel's lock is waited for. A published
-/// promise (`docs/proof.md`), not a count that follows what there is.
+/// promise, which stands in `docs/proof.md` too (a test compares them), not a count that follows what there is.
 pub(super) const BUDGETS: [(&str, [u64; 3]); 7] = [
     ("stretch_broadcast", [100_000, 100_000, 150_000]),
-    ("stretch_sleepers", [350_000, 350_000, 450_000]),
-    ("stretch_sleep", [3_000, 3_000, 3_000]),
     ("stretch_port_end", [100_000, 20_000, 150_000]),
     ("stretch_space_end", [350_000, 350_000, 450_000]),
+    ("stretch_sleepers", [350_000, 350_000, 450_000]),
+    ("stretch_sleep", [3_000, 3_000, 3_000]),
     ("stretch_entries", [40_000, 40_000, 40_000]),
     ("stretch_call_128k", [50_000, 50_000, 50_000]),
 ];
@@ -165,6 +165,7 @@ impl Thresholds {
 
 #[cfg(test)]
 mod tests {
+    use super::super::table::grouped;
     use super::*;
 
     #[test]
@@ -177,5 +178,22 @@ mod tests {
         assert_eq!(thresholds.limit(Config::DEFAULT, "rpc_0"), Some(505));
         assert_eq!(thresholds.limit(Config::DEFAULT, "null_call"), Some(61));
         assert_eq!(thresholds.limit(Config::DEFAULT, "other"), None);
+    }
+
+    /// The rows of the page are `| what it is (`name`) | np | pp | fp |`.
+    #[test]
+    fn the_page_has_the_budgets() {
+        let page = include_str!("../../../docs/proof.md");
+        let rows: Vec<&str> = page
+            .lines()
+            .filter(|row| row.contains("(`stretch_"))
+            .collect();
+        assert_eq!(rows.len(), BUDGETS.len());
+        for (name, budgets) in BUDGETS {
+            let [np, pp, fp] = budgets.map(grouped);
+            let end = format!(" (`{name}`) | {np} | {pp} | {fp} |");
+            let found = rows.iter().any(|row| row.ends_with(&end));
+            assert!(found, "docs/proof.md has no row that ends with '{end}'");
+        }
     }
 }

@@ -280,19 +280,16 @@ fn bomb() -> Done {
     Ok(())
 }
 
+/// A port that nobody waits at, and its portset.
+fn silent_port() -> Result<(Portset, Port), abi::Code> {
+    let set = Portset::new()?;
+    let port = Port::in_portset(&abi::state::PortState::default(), *set.reference()?)?;
+    Ok((set, port))
+}
+
 /// Names that belong to others, and names without end.
 fn names() -> Done {
-    let set = Portset::new().map_err(code)?;
-    let port = Port::new().map_err(code)?;
-    let set_ref = set.reference().map_err(code)?;
-    port.set_state(
-        &abi::state::PortState {
-            alias: 0,
-            ..abi::state::PortState::default()
-        },
-        set_ref.handle(),
-    )
-    .map_err(code)?;
+    let (_set, port) = silent_port().map_err(code)?;
     for name in proto::names::RESERVED {
         println!("names: {name}: {}", said(rt::names::register(name, &port)));
     }
@@ -349,17 +346,7 @@ fn ask(request: &proto::checkpoint::Request, refs: &[&RefAt]) -> Result<String, 
 
 /// Ports that never answer, given to the checkpointer as if they were those of processes and of a client.
 fn checkpointer() -> Done {
-    let set = Portset::new().map_err(code)?;
-    let port = Port::new().map_err(code)?;
-    let set_ref = set.reference().map_err(code)?;
-    port.set_state(
-        &abi::state::PortState {
-            alias: 0,
-            ..abi::state::PortState::default()
-        },
-        set_ref.handle(),
-    )
-    .map_err(code)?;
+    let (_set, port) = silent_port().map_err(code)?;
     let silent = port.reference().map_err(code)?;
     for manager in ["native", "linux", "nobody"] {
         let save = proto::checkpoint::Request::Save {

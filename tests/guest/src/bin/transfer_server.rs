@@ -29,15 +29,7 @@ fn serve() -> Result<core::convert::Infallible, String> {
     let must = |code: Code| alloc::format!("cannot begin: {code:?}");
     let portset = Portset::new().map_err(must)?;
     let set_ref = portset.reference().map_err(must)?;
-    let port = Port::new().map_err(must)?;
-    port.set_state(
-        &PortState {
-            alias: 0,
-            ..PortState::default()
-        },
-        set_ref.handle(),
-    )
-    .map_err(must)?;
+    let port = Port::in_portset(&PortState::default(), *set_ref).map_err(must)?;
     let mut data = vec![0u8; TRANSFER];
     let mut answer = [0u8; 8];
     let mut call = Call::ServerWaitReceiveUntil;
