@@ -89,7 +89,7 @@ impl From<OutOfMemory> for Stop {
 pub type Result<T = u64> = core::result::Result<T, Stop>;
 
 /// `AT_FDCWD`.
-pub const AT_FDCWD: i32 = -100;
+pub use linux_raw_sys::general::AT_FDCWD;
 
 /// What a path leads to before the file system is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,42 +19,17 @@ impl From<proto::Error> for Errno {
 }
 
 macro_rules! errors {
-    ($($name:ident = $number:literal)*) => {
-        $(#[doc = concat!("Number ", $number, ".")] pub const $name: Errno = Errno($number);)*
+    ($($name:ident)*) => {
+        $(#[doc = concat!("The error `", stringify!($name), "`.")]
+        pub const $name: Errno = Errno(linux_raw_sys::errno::$name as i32);)*
     };
 }
 
 errors! {
-    EPERM = 1
-    ENOENT = 2
-    ESRCH = 3
-    EINTR = 4
-    EIO = 5
-    E2BIG = 7
-    ENOEXEC = 8
-    EBADF = 9
-    ECHILD = 10
-    EAGAIN = 11
-    ENOMEM = 12
-    EACCES = 13
-    EFAULT = 14
-    EEXIST = 17
-    EXDEV = 18
-    ENODEV = 19
-    ENOTDIR = 20
-    EISDIR = 21
-    EINVAL = 22
-    EMFILE = 24
-    ENOTTY = 25
-    EFBIG = 27
-    ENOSPC = 28
-    ESPIPE = 29
-    ERANGE = 34
-    ENAMETOOLONG = 36
-    ENOSYS = 38
-    ELOOP = 40
-    ENOTSOCK = 88
-    EILSEQ = 84
-    ENOTSUP = 95
-    ETIMEDOUT = 110
+    EPERM ENOENT ESRCH EINTR EIO ENXIO E2BIG ENOEXEC EBADF ECHILD EAGAIN ENOMEM EACCES EFAULT
+    EEXIST EXDEV ENODEV ENOTDIR EISDIR EINVAL EMFILE ENOTTY EFBIG ENOSPC ESPIPE ERANGE
+    ENAMETOOLONG ENOSYS ELOOP ENOTSOCK EILSEQ ETIMEDOUT
 }
+
+/// What POSIX calls `EOPNOTSUPP` for everything but sockets; Linux has one number for both.
+pub const ENOTSUP: Errno = Errno(linux_raw_sys::errno::EOPNOTSUPP as i32);

@@ -10,6 +10,10 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use linux_raw_sys::auxvec::{
+    AT_BASE, AT_CLKTCK, AT_EGID, AT_ENTRY, AT_EUID, AT_EXECFN, AT_FLAGS, AT_GID, AT_HWCAP, AT_NULL,
+    AT_PAGESZ, AT_PHDR, AT_PHENT, AT_PHNUM, AT_PLATFORM, AT_RANDOM, AT_SECURE, AT_UID,
+};
 use process::executable::{self, Header, ProgramHeader, Reason, PF_R, PF_W, PF_X, PT_INTERP};
 
 use crate::files::{Reply, Request};
@@ -469,20 +473,20 @@ fn replace(
         .map_or(0, |a| a.wrapping_add(base));
     let ids = process.ids;
     let vector = [
-        (3, headers),
-        (4, executable::PROGRAM_HEADER as u64),
-        (5, image.header.count as u64),
-        (6, PAGE),
-        (7, interpreter_base),
-        (8, 0),
-        (9, image.header.entry.wrapping_add(base)),
-        (11, u64::from(ids.uid[0])),
-        (12, u64::from(ids.uid[1])),
-        (13, u64::from(ids.gid[0])),
-        (14, u64::from(ids.gid[1])),
-        (16, host.hardware_capabilities()),
-        (17, 100),
-        (23, 0),
+        (AT_PHDR, headers),
+        (AT_PHENT, executable::PROGRAM_HEADER as u64),
+        (AT_PHNUM, image.header.count as u64),
+        (AT_PAGESZ, PAGE),
+        (AT_BASE, interpreter_base),
+        (AT_FLAGS, 0),
+        (AT_ENTRY, image.header.entry.wrapping_add(base)),
+        (AT_UID, u64::from(ids.uid[0])),
+        (AT_EUID, u64::from(ids.uid[1])),
+        (AT_GID, u64::from(ids.gid[0])),
+        (AT_EGID, u64::from(ids.gid[1])),
+        (AT_HWCAP, host.hardware_capabilities()),
+        (AT_CLKTCK, 100),
+        (AT_SECURE, 0),
     ];
     let (rsp, stack) = first_stack(prepared, &random, &vector);
     host.write_memory(rsp, &stack)?;
@@ -543,7 +547,7 @@ fn load(process: &mut Process, host: &mut dyn Host, image: &Image, base: u64) ->
 
 /// The first contents of the stack, and the stack pointer: argument count, arguments, environment,
 /// auxiliary vector, and above them the strings.
-fn first_stack(prepared: &Prepared, random: &[u8; 16], vector: &[(u64, u64)]) -> (u64, Vec<u8>) {
+fn first_stack(prepared: &Prepared, random: &[u8; 16], vector: &[(u32, u64)]) -> (u64, Vec<u8>) {
     let mut strings: Vec<u8> = Vec::new();
     let mut add = |bytes: &[u8]| {
         let offset = strings.len() as u64;
@@ -569,12 +573,12 @@ fn first_stack(prepared: &Prepared, random: &[u8; 16], vector: &[(u64, u64)]) ->
         out = out.u64(0);
     }
     let own = [
-        (15, strings_at + platform),
-        (25, strings_at + random),
-        (31, strings_at + file_name),
+        (AT_PLATFORM, strings_at + platform),
+        (AT_RANDOM, strings_at + random),
+        (AT_EXECFN, strings_at + file_name),
     ];
-    for (key, value) in vector.iter().copied().chain(own).chain([(0, 0)]) {
-        out = out.u64(key).u64(value);
+    for (key, value) in vector.iter().copied().chain(own).chain([(AT_NULL, 0)]) {
+        out = out.u64(u64::from(key)).u64(value);
     }
     let out = out.pad_to((strings_at - rsp) as usize).bytes(&strings);
     (rsp, out.pad_to((memory::STACK_TOP - rsp) as usize).done())

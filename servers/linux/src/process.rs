@@ -19,36 +19,16 @@ pub const MAX_FDS: u32 = 1024;
 
 /// Flags of `open` that stay with the description.
 pub mod open_flags {
-    /// Mask of the access mode.
-    pub const ACCESS: u32 = 3;
-    /// Only writing.
-    pub const WRONLY: u32 = 1;
-    /// Reading and writing.
-    pub const RDWR: u32 = 2;
-    /// Make the file.
-    pub const CREAT: u32 = 0o100;
-    /// It must not be there yet.
-    pub const EXCL: u32 = 0o200;
-    /// Cut it to nothing.
-    pub const TRUNC: u32 = 0o1000;
-    /// Write at the end.
-    pub const APPEND: u32 = 0o2000;
-    /// Do not wait.
-    pub const NONBLOCK: u32 = 0o4000;
-    /// Only a directory.
-    pub const DIRECTORY: u32 = 0o200_000;
-    /// Not a symbolic link.
-    pub const NOFOLLOW: u32 = 0o400_000;
-    /// Closed by `execve`.
-    pub const CLOEXEC: u32 = 0o2_000_000;
-    /// Only a name for the file.
-    pub const PATH: u32 = 0o10_000_000;
-    /// An unnamed temporary file.
-    pub const TMPFILE: u32 = 0o20_000_000;
-    /// What `F_GETFL` reports on x86-64 for large files.
-    pub const LARGEFILE: u32 = 0o100_000;
+    pub use linux_raw_sys::general::{
+        __O_TMPFILE as TMPFILE, O_ACCMODE as ACCESS, O_APPEND as APPEND, O_CLOEXEC as CLOEXEC,
+        O_CREAT as CREAT, O_DIRECTORY as DIRECTORY, O_EXCL as EXCL, O_LARGEFILE as LARGEFILE,
+        O_NOFOLLOW as NOFOLLOW, O_NONBLOCK as NONBLOCK, O_PATH as PATH, O_RDWR as RDWR,
+        O_TRUNC as TRUNC, O_WRONLY as WRONLY,
+    };
+    use linux_raw_sys::general::{FASYNC, O_DIRECT, O_NOATIME};
+
     /// What `F_SETFL` can change.
-    pub const SETTABLE: u32 = APPEND | NONBLOCK | 0o20_000 | 0o40_000 | 0o1_000_000;
+    pub const SETTABLE: u32 = APPEND | NONBLOCK | FASYNC | O_DIRECT | O_NOATIME;
 }
 
 /// A device that the personality provides itself.
@@ -325,7 +305,7 @@ impl Process {
     /// Whether it wants console input as it arrives, instead of line by line.
     #[must_use]
     pub fn reads_raw(&self) -> bool {
-        const ICANON: u32 = 2;
+        use linux_raw_sys::general::ICANON;
         self.termios
             .as_ref()
             .is_some_and(|t| crate::wire::u32_at(t, 12) & ICANON == 0)

@@ -16,33 +16,24 @@ use crate::wire::{u32_at, u64_at, Writer};
 pub const SIGNALS: u32 = 64;
 
 /// Signal numbers.
-#[allow(missing_docs)]
 pub mod sig {
-    pub const ILL: u32 = 4;
-    pub const TRAP: u32 = 5;
-    pub const ABRT: u32 = 6;
-    pub const BUS: u32 = 7;
-    pub const FPE: u32 = 8;
-    pub const KILL: u32 = 9;
-    pub const SEGV: u32 = 11;
-    pub const ALRM: u32 = 14;
-    pub const CHLD: u32 = 17;
-    pub const CONT: u32 = 18;
-    pub const STOP: u32 = 19;
-    pub const TSTP: u32 = 20;
-    pub const TTIN: u32 = 21;
-    pub const TTOU: u32 = 22;
-    pub const URG: u32 = 23;
-    pub const WINCH: u32 = 28;
+    pub use linux_raw_sys::general::{
+        SIGABRT as ABRT, SIGALRM as ALRM, SIGBUS as BUS, SIGCHLD as CHLD, SIGCONT as CONT,
+        SIGFPE as FPE, SIGHUP as HUP, SIGILL as ILL, SIGINT as INT, SIGKILL as KILL,
+        SIGPIPE as PIPE, SIGQUIT as QUIT, SIGSEGV as SEGV, SIGSTOP as STOP, SIGTERM as TERM,
+        SIGTRAP as TRAP, SIGTSTP as TSTP, SIGTTIN as TTIN, SIGTTOU as TTOU, SIGURG as URG,
+        SIGWINCH as WINCH,
+    };
 }
 
 /// Flags of [`Action`].
 mod flag {
-    pub(super) const ONSTACK: u64 = 0x0800_0000;
-    pub(super) const RESTART: u64 = 0x1000_0000;
-    pub(super) const NODEFER: u64 = 0x4000_0000;
-    pub(super) const RESETHAND: u64 = 0x8000_0000;
-    pub(super) const RESTORER: u64 = 0x0400_0000;
+    use linux_raw_sys::general as linux;
+    pub(super) const ONSTACK: u64 = linux::SA_ONSTACK as u64;
+    pub(super) const RESTART: u64 = linux::SA_RESTART as u64;
+    pub(super) const NODEFER: u64 = linux::SA_NODEFER as u64;
+    pub(super) const RESETHAND: u64 = linux::SA_RESETHAND as u64;
+    pub(super) const RESTORER: u64 = linux::SA_RESTORER as u64;
 }
 
 /// `SIG_DFL`.
@@ -54,19 +45,19 @@ pub const IGNORE: u64 = 1;
 #[must_use]
 pub const fn describe(signal: u32) -> Option<&'static str> {
     Some(match signal {
-        1 => "hangup",
-        2 => "interrupt",
-        3 => "quit",
-        4 => "illegal instruction",
-        5 => "trace or breakpoint trap",
-        6 => "aborted",
-        7 => "bus error",
-        8 => "floating point exception",
-        9 => "killed",
-        11 => "segmentation fault",
-        13 => "broken pipe",
-        14 => "alarm clock",
-        15 => "terminated",
+        sig::HUP => "hangup",
+        sig::INT => "interrupt",
+        sig::QUIT => "quit",
+        sig::ILL => "illegal instruction",
+        sig::TRAP => "trace or breakpoint trap",
+        sig::ABRT => "aborted",
+        sig::BUS => "bus error",
+        sig::FPE => "floating point exception",
+        sig::KILL => "killed",
+        sig::SEGV => "segmentation fault",
+        sig::PIPE => "broken pipe",
+        sig::ALRM => "alarm clock",
+        sig::TERM => "terminated",
         _ => return None,
     })
 }

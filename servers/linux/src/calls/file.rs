@@ -1,12 +1,14 @@
 //! Calls on descriptors.
 
 use alloc::vec::Vec;
+use linux_raw_sys::general as linux;
+use linux_raw_sys::ioctl;
 
 use crate::files::{Reply, Request};
 
 use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::{
-    Errno, EAGAIN, EBADF, EFBIG, EINVAL, EIO, EISDIR, ENODEV, ENOSPC, ENOTDIR, ENOTSUP, ENOTTY,
+    EAGAIN, EBADF, EFBIG, EINVAL, EIO, EISDIR, ENODEV, ENOSPC, ENOTDIR, ENOTSUP, ENOTTY, ENXIO,
     ESPIPE,
 };
 use crate::memory::{READ, WRITE};
@@ -379,23 +381,29 @@ pub fn lseek(c: &mut Caller, fd: u32, offset: i64, whence: u32) -> Result {
     let description = c.p.files.get(fd)?;
     let current = description.offset;
     let size = match description.kind {
-        Kind::File { ino } if whence >= 2 => c.attr(&Request::StatIno { ino })?.size,
+        Kind::File { ino } if whence >= linux::SEEK_END => c.attr(&Request::StatIno { ino })?.size,
         Kind::Text(ref text) => text.len() as u64,
         Kind::File { .. } | Kind::Directory { .. } => 0,
         Kind::Device(Device::Console) => return Err(ESPIPE.into()),
         Kind::Device(_) => return Ok(0),
     };
     let base = match whence {
-        0 => 0,
-        1 => current,
-        2 => size,
-        // SEEK_DATA and SEEK_HOLE: all of a file is data, and its end is a hole.
-        3 | 4 if offset < 0 || offset as u64 >= size => return Err(Errno(6).into()),
-        3 => offset as u64,
-        4 => size,
+        linux::SEEK_SET => 0,
+        linux::SEEK_CUR => current,
+        linux::SEEK_END => size,
+        // All of a file is data, and its end is a hole.
+        linux::SEEK_DATA | linux::SEEK_HOLE if offset < 0 || offset as u64 >= size => {
+            return Err(ENXIO.into())
+        }
+        linux::SEEK_DATA => offset as u64,
+        linux::SEEK_HOLE => size,
         _ => return Err(EINVAL.into()),
     };
-    let offset = if whence >= 3 { 0 } else { offset };
+    let offset = if whence >= linux::SEEK_DATA {
+        0
+    } else {
+        offset
+    };
     let new = base
         .checked_add_signed(offset)
         .filter(|n| *n <= MAX_OFFSET)
@@ -473,17 +481,17 @@ pub fn dup_to(c: &mut Caller, fd: u32, new: u32, flags: Option<u32>) -> Result {
 pub fn fcntl(c: &mut Caller, fd: u32, command: u32, argument: u64) -> Result {
     c.p.files.get(fd)?;
     match command {
-        0 => dup(c, fd, argument.min(u64::from(u32::MAX)) as u32, false),
-        1030 => dup(c, fd, argument.min(u64::from(u32::MAX)) as u32, true),
-        1 => Ok(u64::from(c.p.files.fds.get(&fd).is_some_and(|f| f.cloexec))),
-        2 => {
+        linux::F_DUPFD => dup(c, fd, argument.min(u64::from(u32::MAX)) as u32, false),
+        linux::F_DUPFD_CLOEXEC => dup(c, fd, argument.min(u64::from(u32::MAX)) as u32, true),
+        linux::F_GETFD => Ok(u64::from(c.p.files.fds.get(&fd).is_some_and(|f| f.cloexec))),
+        linux::F_SETFD => {
             if let Some(entry) = c.p.files.fds.get_mut(&fd) {
-                entry.cloexec = argument & 1 != 0;
+                entry.cloexec = argument as u32 & linux::FD_CLOEXEC != 0;
             }
             Ok(0)
         }
-        3 => Ok(u64::from(c.p.files.get(fd)?.flags)),
-        4 => {
+        linux::F_GETFL => Ok(u64::from(c.p.files.get(fd)?.flags)),
+        linux::F_SETFL => {
             let description = c.p.files.get_mut(fd)?;
             let set = argument as u32 & open_flags::SETTABLE;
             description.flags = (description.flags & !open_flags::SETTABLE) | set;
@@ -491,13 +499,13 @@ pub fn fcntl(c: &mut Caller, fd: u32, command: u32, argument: u64) -> Result {
         }
         // Record locks: a process never conflicts with itself, and others have their own files
         // or trust each other. F_GETLK says that nobody holds the lock.
-        5 | 36 => {
+        linux::F_GETLK | linux::F_OFD_GETLK => {
             let mut lock = c.read(argument, 32)?;
-            lock[..2].copy_from_slice(&2u16.to_le_bytes());
+            lock[..2].copy_from_slice(&(linux::F_UNLCK as u16).to_le_bytes());
             c.write(argument, &lock)?;
             Ok(0)
         }
-        6 | 7 | 37 | 38 => Ok(0),
+        linux::F_SETLK | linux::F_SETLKW | linux::F_OFD_SETLK | linux::F_OFD_SETLKW => Ok(0),
         _ => Err(EINVAL.into()),
     }
 }
@@ -514,10 +522,19 @@ const TERMIOS: usize = 36;
 /// How a console looks that nobody changed: cooked, with echo.
 fn default_termios() -> Vec<u8> {
     Writer::new()
-        .u32(0x0500) // ICRNL IXON
-        .u32(0x0005) // OPOST ONLCR
-        .u32(0x00bf) // 38400 8 bits
-        .u32(0x8a3b) // ISIG ICANON ECHO ECHOE ECHOK ECHOCTL ECHOKE IEXTEN
+        .u32(linux::ICRNL | linux::IXON)
+        .u32(linux::OPOST | linux::ONLCR)
+        .u32(linux::B38400 | linux::CS8 | linux::CREAD)
+        .u32(
+            linux::ISIG
+                | linux::ICANON
+                | linux::ECHO
+                | linux::ECHOE
+                | linux::ECHOK
+                | linux::ECHOCTL
+                | linux::ECHOKE
+                | linux::IEXTEN,
+        )
         .bytes(&[
             0, 3, 0x1c, 0x7f, 0x15, 4, 0, 1, 0, 0x11, 0x13, 0x1a, 0, 0x12, 0x0f, 0x17, 0x16,
         ])
@@ -531,13 +548,13 @@ pub fn ioctl(c: &mut Caller, fd: u32, request: u32, argument: u64) -> Result {
     let kind = description.kind.clone();
     let offset = description.offset;
     match request {
-        0x5451 | 0x5450 => {
+        ioctl::FIOCLEX | ioctl::FIONCLEX => {
             if let Some(entry) = c.p.files.fds.get_mut(&fd) {
-                entry.cloexec = request == 0x5451;
+                entry.cloexec = request == ioctl::FIOCLEX;
             }
             return Ok(0);
         }
-        0x5421 => {
+        ioctl::FIONBIO => {
             let on = u32_at(&c.read(argument, 4)?, 0) != 0;
             let description = c.p.files.get_mut(fd)?;
             description.flags &= !open_flags::NONBLOCK;
@@ -548,7 +565,7 @@ pub fn ioctl(c: &mut Caller, fd: u32, request: u32, argument: u64) -> Result {
         }
         _ => {}
     }
-    if let (Kind::File { ino }, 0x541b) = (&kind, request) {
+    if let (Kind::File { ino }, ioctl::FIONREAD) = (&kind, request) {
         let size = c.attr(&Request::StatIno { ino: *ino })?.size;
         let left = size.saturating_sub(offset).min(i32::MAX as u64) as u32;
         c.write(argument, &left.to_le_bytes())?;
@@ -558,25 +575,26 @@ pub fn ioctl(c: &mut Caller, fd: u32, request: u32, argument: u64) -> Result {
         return Err(ENOTTY.into());
     };
     match request {
-        // TCGETS
-        0x5401 => {
+        ioctl::TCGETS => {
             let termios = c.p.termios.clone().unwrap_or_else(default_termios);
             c.write(argument, &termios)?;
         }
-        // TCSETS, TCSETSW, TCSETSF
-        0x5402..=0x5404 => {
+        ioctl::TCSETS | ioctl::TCSETSW | ioctl::TCSETSF => {
             let termios = c.read(argument, TERMIOS)?;
             c.p.termios = Some(termios);
             c.h.console_mode(c.p.reads_raw());
         }
-        // TIOCGPGRP, TIOCGSID
-        0x540f | 0x5429 => c.write(argument, &c.p.group.to_le_bytes())?,
-        // TIOCSPGRP, TIOCSCTTY, TIOCNOTTY, TCFLSH, TCXONC, TCSBRK, TIOCSWINSZ
-        0x5410 | 0x540e | 0x5422 | 0x540b | 0x540a | 0x5409 | 0x5414 => {}
-        // TIOCGWINSZ: a serial line knows no size; this is what terminals begin with.
-        0x5413 => c.write(argument, &[24, 0, 80, 0, 0, 0, 0, 0])?,
-        // FIONREAD
-        0x541b => {
+        ioctl::TIOCGPGRP | ioctl::TIOCGSID => c.write(argument, &c.p.group.to_le_bytes())?,
+        ioctl::TIOCSPGRP
+        | ioctl::TIOCSCTTY
+        | ioctl::TIOCNOTTY
+        | ioctl::TCFLSH
+        | ioctl::TCXONC
+        | ioctl::TCSBRK
+        | ioctl::TIOCSWINSZ => {}
+        // A serial line knows no size; this is what terminals begin with.
+        ioctl::TIOCGWINSZ => c.write(argument, &[24, 0, 80, 0, 0, 0, 0, 0])?,
+        ioctl::FIONREAD => {
             let some = u32::from(c.h.console_readable(c.p.reads_raw()));
             c.write(argument, &some.to_le_bytes())?;
         }
@@ -694,7 +712,7 @@ pub fn set_size(c: &mut Caller, ino: u64, size: u64) -> Result {
 
 /// `fallocate`: the file grows if it has to; there is nothing to reserve.
 pub fn fallocate(c: &mut Caller, fd: u32, mode: u32, offset: u64, length: u64) -> Result {
-    const KEEP_SIZE: u32 = 1;
+    use linux::FALLOC_FL_KEEP_SIZE as KEEP_SIZE;
     let ino = writable_file(c, fd).map_err(|_| Stop::Errno(EBADF))?;
     if mode & !KEEP_SIZE != 0 {
         return Err(ENOTSUP.into());

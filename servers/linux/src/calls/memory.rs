@@ -4,6 +4,7 @@ use crate::emulate::{Caller, Result, Stop};
 use crate::errno::{EACCES, EEXIST, EFAULT, EINVAL, ENODEV, ENOMEM};
 use crate::exec::RESERVE;
 use crate::memory::{page_up, Kind, Prot, END, EXECUTE, LOWEST, MMAP_TOP, PAGE, READ, WRITE};
+use linux_raw_sys::general as linux;
 
 /// Bytes moved at a time.
 const CHUNK: u64 = 64 * 1024;
@@ -76,11 +77,13 @@ pub fn mmap(
     fd: i32,
     offset: u64,
 ) -> Result {
-    const FIXED: u32 = 0x10;
-    const ANONYMOUS: u32 = 0x20;
-    const FIXED_NOREPLACE: u32 = 0x10_0000;
-    let kind = flags & 0xf;
-    if size == 0 || !(1..=3).contains(&kind) || !offset.is_multiple_of(PAGE) {
+    use linux::{
+        MAP_ANONYMOUS as ANONYMOUS, MAP_FIXED as FIXED, MAP_FIXED_NOREPLACE as FIXED_NOREPLACE,
+        MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_TYPE,
+    };
+    let kind = flags & MAP_TYPE;
+    let known = matches!(kind, MAP_SHARED | MAP_PRIVATE | MAP_SHARED_VALIDATE);
+    if size == 0 || !known || !offset.is_multiple_of(PAGE) {
         return Err(EINVAL.into());
     }
     let size = page_up(size).ok_or(ENOMEM)?;
@@ -88,7 +91,7 @@ pub fn mmap(
     let mut file = None;
     if flags & ANONYMOUS == 0 {
         let (ino, _) = super::file::mappable(c, fd)?;
-        if kind != 2 && prot & WRITE != 0 {
+        if kind != MAP_PRIVATE && prot & WRITE != 0 {
             let topic = 1 << 32 | c.entry.rax;
             c.report(
                 topic,
@@ -161,7 +164,7 @@ pub fn munmap(c: &mut Caller, start: u64, size: u64) -> Result {
 
 /// `mprotect`.
 pub fn mprotect(c: &mut Caller, start: u64, size: u64, prot: u32) -> Result {
-    const GROWS: u32 = 0x0300_0000;
+    const GROWS: u32 = linux::PROT_GROWSDOWN | linux::PROT_GROWSUP;
     if prot & !u32::from(READ | WRITE | EXECUTE) != 0 {
         return Err(if prot & GROWS != 0 { ENOMEM } else { EINVAL }.into());
     }
@@ -179,8 +182,7 @@ pub fn mprotect(c: &mut Caller, start: u64, size: u64, prot: u32) -> Result {
 
 /// `mremap`.
 pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u64) -> Result {
-    const MAYMOVE: u32 = 1;
-    const FIXED: u32 = 2;
+    use linux::{MREMAP_FIXED as FIXED, MREMAP_MAYMOVE as MAYMOVE};
     if !start.is_multiple_of(PAGE)
         || new == 0
         || old == 0
@@ -253,8 +255,8 @@ pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u6
 pub fn madvise(c: &mut Caller, start: u64, size: u64, advice: u32) -> Result {
     let (start, end) = range(start, size)?;
     match advice {
-        // MADV_DONTNEED: private memory reads as zero afterwards.
-        4 => {
+        // Private memory reads as zero afterwards.
+        linux::MADV_DONTNEED => {
             if !c.p.areas.covers(start, end) {
                 return Err(ENOMEM.into());
             }

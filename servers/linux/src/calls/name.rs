@@ -1,6 +1,7 @@
 //! Calls on paths.
 
 use alloc::string::String;
+use linux_raw_sys::general as linux;
 
 use crate::files::Request;
 use services::fs::{mode, Flags};
@@ -12,12 +13,7 @@ use crate::errno::{
 use crate::process::{open_flags, Description, Device, Fd, Kind};
 use crate::special::{self, Special};
 
-/// `unlinkat` removes a directory.
-pub const AT_REMOVEDIR: u32 = 0x200;
-/// An empty path means the descriptor itself.
-pub const AT_EMPTY_PATH: u32 = 0x1000;
-/// `linkat` follows a symbolic link.
-const AT_SYMLINK_FOLLOW: u32 = 0x400;
+pub use linux::{AT_EMPTY_PATH, AT_REMOVEDIR};
 /// Most bytes of one component.
 const MAX_NAME: usize = 255;
 
@@ -167,7 +163,7 @@ fn exists_if_special(stop: Stop) -> Stop {
 
 /// `rename`, `renameat` and `renameat2`.
 pub fn rename(c: &mut Caller, from: (i32, u64), to: (i32, u64), flags: u32) -> Result {
-    const NOREPLACE: u32 = 1;
+    use linux::RENAME_NOREPLACE as NOREPLACE;
     if flags & !NOREPLACE != 0 {
         return Err(EINVAL.into());
     }
@@ -188,12 +184,12 @@ pub fn rename(c: &mut Caller, from: (i32, u64), to: (i32, u64), flags: u32) -> R
 
 /// `link` and `linkat`.
 pub fn link(c: &mut Caller, from: (i32, u64), to: (i32, u64), flags: u32) -> Result {
-    if flags & !(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH) != 0 {
+    if flags & !(linux::AT_SYMLINK_FOLLOW | AT_EMPTY_PATH) != 0 {
         return Err(EINVAL.into());
     }
     let mut source = plain(c, from.0, from.1)?;
     let to = plain(c, to.0, to.1).map_err(exists_if_special)?;
-    if flags & AT_SYMLINK_FOLLOW != 0 {
+    if flags & linux::AT_SYMLINK_FOLLOW != 0 {
         source = c.with_open(source, true, |c, opened| {
             c.fs_path(&Request::PathOf { ino: opened.ino })
         })?;
@@ -299,11 +295,11 @@ pub fn truncate(c: &mut Caller, address: u64, size: u64) -> Result {
 
 /// `access`, `faccessat` and `faccessat2`.
 pub fn access(c: &mut Caller, dirfd: i32, address: u64, wanted: u32, flags: u32) -> Result {
-    const EXECUTE: u32 = 1;
+    use linux::X_OK as EXECUTE;
     if wanted & !7 != 0 {
         return Err(EINVAL.into());
     }
-    let attr = super::stat::look(c, dirfd, address, flags & !0x200)?;
+    let attr = super::stat::look(c, dirfd, address, flags & !linux::AT_EACCESS)?;
     // The superuser may do everything but execute what nobody may execute.
     let directory = attr.attr.mode & mode::TYPE == mode::DIRECTORY;
     if wanted & EXECUTE != 0 && !directory && attr.attr.mode & 0o111 == 0 {

@@ -5,12 +5,13 @@ use crate::errno::{EBADF, EINVAL};
 use crate::memory::WRITE;
 use crate::process::{Device, Kind};
 use crate::wire::{u16_at, u32_at};
+use linux_raw_sys::general as linux;
 
-const IN: u16 = 1;
-const OUT: u16 = 4;
-const INVALID: u16 = 0x20;
-const RDNORM: u16 = 0x40;
-const WRNORM: u16 = 0x100;
+const IN: u16 = linux::POLLIN as u16;
+const OUT: u16 = linux::POLLOUT as u16;
+const INVALID: u16 = linux::POLLNVAL as u16;
+const RDNORM: u16 = linux::POLLRDNORM as u16;
+const WRNORM: u16 = linux::POLLWRNORM as u16;
 
 /// What a descriptor is ready for, or nothing if it is not open.
 fn ready(c: &mut Caller, fd: u32) -> Option<u16> {

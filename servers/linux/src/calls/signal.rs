@@ -5,6 +5,7 @@ use crate::errno::{EFAULT, EINVAL, ENOMEM, EPERM, ESRCH};
 use crate::memory::WRITE;
 use crate::signal::{bit, sig, Action, Stack, SIGNALS, UNBLOCKABLE};
 use crate::wire::{u32_at, u64_at, Writer};
+use linux_raw_sys::general as linux;
 
 fn check_size(size: u64) -> Result<()> {
     if size == 8 {
@@ -52,9 +53,9 @@ pub fn rt_sigprocmask(c: &mut Caller, how: u32, new: u64, old: u64, size: u64) -
     if new != 0 {
         let set = c.word(new)?;
         mask = match how {
-            0 => before | set,
-            1 => before & !set,
-            2 => set,
+            linux::SIG_BLOCK => before | set,
+            linux::SIG_UNBLOCK => before & !set,
+            linux::SIG_SETMASK => set,
             _ => return Err(EINVAL.into()),
         };
     }
@@ -114,8 +115,7 @@ pub fn rt_sigsuspend(c: &mut Caller, address: u64, size: u64) -> Result {
 
 /// `sigaltstack`.
 pub fn sigaltstack(c: &mut Caller, new: u64, old: u64) -> Result {
-    const ONSTACK: u32 = 1;
-    const DISABLE: u32 = 2;
+    use linux::{SS_DISABLE as DISABLE, SS_ONSTACK as ONSTACK};
     let stack = c.p.signals.stack;
     let on = stack.holds(c.entry.rsp);
     let mut set = None;

@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use linux_raw_sys::general as linux;
 
 use crate::files::{Reply, Request};
 use services::fs::{mode, Attr};
@@ -13,10 +14,9 @@ use crate::process::{Device, Kind};
 use crate::special::Special;
 use crate::wire::{u64_at, Writer};
 
-/// Do not follow a symbolic link in the last place.
-pub const AT_SYMLINK_NOFOLLOW: u32 = 0x100;
+pub use linux::AT_SYMLINK_NOFOLLOW;
 /// Flags that make no difference here: `AT_NO_AUTOMOUNT`, and those of `statx`.
-const AT_HARMLESS: u32 = 0x800 | 0x6000;
+const AT_HARMLESS: u32 = linux::AT_NO_AUTOMOUNT | linux::AT_STATX_SYNC_TYPE;
 
 /// The device number that all files are on.
 const FILES: u64 = 0x14;
@@ -204,7 +204,7 @@ pub fn fstat(c: &mut Caller, fd: u32, into: u64) -> Result {
 
 /// `statx`.
 pub fn statx(c: &mut Caller, dirfd: i32, address: u64, flags: u32, into: u64) -> Result {
-    const BASIC: u32 = 0x7ff;
+    use linux::STATX_BASIC_STATS as BASIC;
     let look = look(c, dirfd, address, flags)?;
     let a = &look.attr;
     let mut out = Writer::new()
@@ -333,8 +333,8 @@ fn join(seconds: u64, rest: u64) -> Result<u64> {
 
 /// `utimensat`.
 pub fn utimensat(c: &mut Caller, dirfd: i32, address: u64, times: u64, flags: u32) -> Result {
-    const NOW: u64 = 0x3fff_ffff;
-    const OMIT: u64 = 0x3fff_fffe;
+    const NOW: u64 = linux::UTIME_NOW as u64;
+    const OMIT: u64 = linux::UTIME_OMIT as u64;
     let now = c.now();
     let mut set = [Some(now); 2];
     if times != 0 {

@@ -1,6 +1,8 @@
 //! Calls on the process itself, and the rest.
 
 use alloc::vec::Vec;
+use linux_raw_sys::general as linux;
+use linux_raw_sys::prctl;
 
 use abi::state::initial_fpu;
 use proto::process::Status;
@@ -85,8 +87,7 @@ pub fn arch_prctl(c: &mut Caller, code: u64, address: u64) -> Result {
 /// `prctl`.
 pub fn prctl(c: &mut Caller, option: u32, argument: u64) -> Result {
     match option {
-        // PR_SET_NAME
-        15 => {
+        prctl::PR_SET_NAME => {
             let room = c.p.areas.reach(argument, 16, crate::memory::READ) as usize;
             let raw = c.read(argument, room.max(1))?;
             let end = raw
@@ -96,16 +97,17 @@ pub fn prctl(c: &mut Caller, option: u32, argument: u64) -> Result {
                 .min(15);
             c.p.comm = raw[..end].to_vec();
         }
-        // PR_GET_NAME
-        16 => {
+        prctl::PR_GET_NAME => {
             let name = Writer::new().bytes(&c.p.comm).pad_to(16).done();
             c.write(argument, &name)?;
         }
-        // PR_GET_DUMPABLE
-        3 => return Ok(1),
-        // PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_SET_TIMERSLACK,
-        // PR_SET_NO_NEW_PRIVS: nothing here depends on them.
-        1 | 4 | 8 | 29 | 38 => {}
+        prctl::PR_GET_DUMPABLE => return Ok(1),
+        // Nothing here depends on these.
+        prctl::PR_SET_PDEATHSIG
+        | prctl::PR_SET_DUMPABLE
+        | prctl::PR_SET_KEEPCAPS
+        | prctl::PR_SET_TIMERSLACK
+        | prctl::PR_SET_NO_NEW_PRIVS => {}
         _ => return Err(EINVAL.into()),
     }
     Ok(0)
@@ -113,10 +115,10 @@ pub fn prctl(c: &mut Caller, option: u32, argument: u64) -> Result {
 
 /// `futex`. With one thread, nobody else changes the word or waits for it.
 pub fn futex(c: &mut Caller, address: u64, operation: u32, value: u32, timeout: u64) -> Result {
-    const WAIT: u32 = 0;
-    const WAKE: u32 = 1;
-    const WAIT_BITSET: u32 = 9;
-    const WAKE_BITSET: u32 = 10;
+    use linux::{
+        FUTEX_WAIT as WAIT, FUTEX_WAIT_BITSET as WAIT_BITSET, FUTEX_WAKE as WAKE,
+        FUTEX_WAKE_BITSET as WAKE_BITSET,
+    };
     if !address.is_multiple_of(4) {
         return Err(EINVAL.into());
     }
@@ -270,10 +272,9 @@ pub fn getrandom(c: &mut Caller, into: u64, size: u64) -> Result {
 
 /// `prlimit64`, `getrlimit` and `setrlimit`.
 pub fn prlimit64(c: &mut Caller, pid: u32, which: u32, new: u64, old: u64) -> Result {
-    const LIMITS: u32 = 16;
-    const STACK: u32 = 3;
-    const CORE: u32 = 4;
-    const NOFILE: u32 = 7;
+    use linux::{
+        RLIMIT_CORE as CORE, RLIMIT_NOFILE as NOFILE, RLIMIT_STACK as STACK, RLIM_NLIMITS as LIMITS,
+    };
     if pid != 0 && pid != c.p.pid {
         return Err(ESRCH.into());
     }

@@ -6,6 +6,7 @@
 //! process began stands for it.
 
 use alloc::vec::Vec;
+use linux_raw_sys::general as linux;
 
 use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::EINVAL;
@@ -55,10 +56,14 @@ fn join(seconds: u64, rest: u64) -> Result<u64> {
 fn clock(c: &mut Caller, which: u32) -> Result<u64> {
     let now = c.now();
     match which {
-        // Real time, monotonic (raw, coarse), boot time, atomic time.
-        0 | 1 | 4..=9 | 11 => Ok(now),
-        // Processor time of the process, of the thread; also by process number.
-        2 | 3 => Ok(now.wrapping_sub(c.p.started)),
+        linux::CLOCK_REALTIME
+        | linux::CLOCK_MONOTONIC
+        | linux::CLOCK_MONOTONIC_RAW..=linux::CLOCK_BOOTTIME_ALARM
+        | linux::CLOCK_TAI => Ok(now),
+        // Processor time; a process's by its number, too.
+        linux::CLOCK_PROCESS_CPUTIME_ID | linux::CLOCK_THREAD_CPUTIME_ID => {
+            Ok(now.wrapping_sub(c.p.started))
+        }
         which if which & 0x8000_0000 != 0 => Ok(now.wrapping_sub(c.p.started)),
         _ => Err(EINVAL.into()),
     }
@@ -121,7 +126,7 @@ pub fn clock_nanosleep(
     request: u64,
     left_at: u64,
 ) -> Result {
-    const ABSOLUTE: u32 = 1;
+    use linux::TIMER_ABSTIME as ABSOLUTE;
     clock(c, which)?;
     let time = read_timespec(c, request)?;
     if flags & ABSOLUTE != 0 {
