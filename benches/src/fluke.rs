@@ -15,7 +15,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use rt::obj::{MutexAt, Port, Portset, Ref};
 
-/// Operations of a pass, where nothing else is said.
+/// Operations of a pass, unless a benchmark has a number of its own.
 const MANY: u64 = 2000;
 /// Objects that are created and destroyed side by side.
 const OBJECTS: u64 = 128;
@@ -24,7 +24,7 @@ const WEIGHED: u64 = 128;
 /// Kernel memory for a twin that creates objects.
 const QUOTA: u64 = 3 << 20;
 
-/// Runs everything that is wanted. Whether nothing failed.
+/// Runs the benchmarks that the report asks for. False if one failed.
 pub fn all(report: &Report) -> bool {
     let mut good = true;
     let short = [
@@ -82,11 +82,11 @@ pub struct Door {
     pub portset: Portset,
 }
 
-/// What the server of a door hears.
+/// The alias of the port of a [`Door`].
 pub const ALIAS: u64 = 0xa11a5;
 
 impl Door {
-    /// A door that nobody waits at.
+    /// A port in a portset at which nobody waits yet.
     pub fn new() -> Result<Self, String> {
         let portset = Portset::new().must("a portset")?;
         let set = portset.reference().must("a reference")?;
@@ -124,7 +124,7 @@ fn rpc_short(bytes: u64, client: Loop, server: Loop) -> Outcome {
 
 fn rpc_long(bytes: u64, repetitions: u64) -> Outcome {
     let (door, twin) = (Door::new()?, twin(0)?);
-    // One on each side, both present.
+    // A buffer for each side, whose pages are present.
     let mut buffers = [
         vec![1u64; bytes as usize / 8],
         vec![2u64; bytes as usize / 8],
@@ -143,7 +143,7 @@ fn rpc_long(bytes: u64, repetitions: u64) -> Outcome {
     let seen = Pair::new(&client, Some(&server))?.run(repetitions, PASSES)?;
     same("the sum of results", seen.seen[0], 0)?;
     same("what is left to receive", seen.seen[1], 0)?;
-    // The other threads wrote there, behind the compiler's back.
+    // Read with `read_volatile`, because other threads have written there.
     let word = |buffer: usize, index: usize| {
         // SAFETY: an element of a live vector.
         unsafe { buffers[buffer].as_ptr().add(index).read_volatile() }
@@ -257,7 +257,7 @@ fn lock_unlock() -> Outcome {
     Ok(seen.sample)
 }
 
-/// Runs of the contested mutex until one is undisturbed.
+/// How often the contested mutex is tried until no time slice has ended in a run.
 const ATTEMPTS: usize = 5;
 
 /// Each unlocks in favour of the other and then waits for it: every lock waits. Where time is the
@@ -276,7 +276,7 @@ fn lock_unlock_contested() -> Outcome {
 
 fn lock_unlock_contested_once() -> Outcome {
     let (twin, mutex) = (twin(0)?, new_mutex()?);
-    // It belongs to the first thread, and the second waits for it when that begins.
+    // The mutex is locked for the first thread, so that the second waits for it from the beginning.
     MutexAt(mutex.handle()).lock();
     let (lock, unlock) = (Call::MutexLock as u64, Call::MutexUnlock as u64);
     let first = Role::within(
@@ -291,7 +291,7 @@ fn lock_unlock_contested_once() -> Outcome {
     if turns < MANY * PASSES {
         return Err(format!("only {turns} turns of the second thread"));
     }
-    // A pair of each thread per turn.
+    // In each turn both threads lock and unlock once.
     Ok(Sample {
         operations: 2 * seen.sample.operations,
         ..seen.sample
@@ -321,7 +321,7 @@ fn null_handle_call() -> Outcome {
     Ok(seen.sample)
 }
 
-/// Memory for objects side by side, and nothing else.
+/// Memory in which objects are created side by side.
 struct Places {
     memory: Vec<u128>,
 }
@@ -346,14 +346,15 @@ impl Places {
     }
 }
 
-/// Number of the common call of a type: they stand six in a row.
+/// Number of one of the six common calls of a type, which have consecutive numbers.
 fn common(kind: Type, which: u64) -> u64 {
     (kind as u64 - 1) * 6 + 1 + which
 }
 const CREATE: u64 = 0;
 const DESTROY: u64 = 1;
 
-/// Creates or destroys objects side by side, after both have been done once.
+/// Measures creating or destroying objects side by side. Both are done once before, so that the kernel has
+/// memory for them.
 fn create_destroy(kind: Type, which: u64) -> Outcome {
     let places = Places::new(OBJECTS);
     let sweep = |which| -> Outcome {

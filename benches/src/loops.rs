@@ -24,11 +24,11 @@ pub struct Block {
     pub passes: u64,
     /// A reference to the thread to interrupt.
     pub waiter: u64,
-    /// What the loop saw: sums of results, last words.
+    /// The sum of the result codes, and the last word received.
     pub seen: [u64; 2],
     /// Stretches marked since this was last set to 0.
     pub marks: u64,
-    /// Nothing: the parameters begin at a cache line.
+    /// Unused, so that the parameters begin at a cache line.
     pub reserved: [u64; 6],
     /// Parameters of the first loop.
     pub first: [u64; 8],
@@ -329,7 +329,7 @@ fermata_bench_exception_client:
     mov [rip + fermata_bench + SEEN], rbp
     bench_again 2b
 
-    // Its handler: portset. It receives and answers in registers.
+    // The exception's keeper: portset. It receives and answers in registers.
     .globl fermata_bench_exception_server
 fermata_bench_exception_server:
     mov rsp, [rip + fermata_bench + SECOND]
@@ -529,7 +529,7 @@ fermata_lateness:
     .zero 40
     .text
 
-    // What blocks; everything is in the registers.
+    // One call that blocks. Its registers are set before the thread begins.
     .globl fermata_bench_then_block
 fermata_bench_then_block:
     syscall
@@ -784,13 +784,13 @@ loops! {
     ExceptionClient fermata_bench_exception_client;
     /// Steps over it.
     ExceptionServer fermata_bench_exception_server;
-    /// Steps over it, with all registers in its hands.
+    /// Steps over it; the messages carry all registers.
     ExceptionLongServer fermata_bench_exception_long_server;
     /// Touches absent pages.
     FaultClient fermata_bench_fault_client;
-    /// Supplies them: its mapping grows.
+    /// Supplies the pages by letting its mapping grow.
     GrowingKeeper fermata_bench_growing_keeper;
-    /// Supplies one and takes another away: its mapping moves.
+    /// Supplies one page and takes another away by moving its mapping.
     MovingKeeper fermata_bench_moving_keeper;
     /// Client of an RPC that sends from one page after the other.
     RestartClient fermata_bench_restart_client;
@@ -804,7 +804,7 @@ loops! {
     ThenBlock fermata_bench_then_block;
     /// An access to memory.
     Access fermata_bench_access;
-    /// An instruction that is none.
+    /// An invalid instruction.
     Invalid fermata_bench_invalid;
     /// Interrupts, then waits for an interrupt.
     NotifyClient fermata_bench_notify_client;
@@ -826,17 +826,17 @@ loops! {
     Bytes fermata_bench_bytes;
 }
 
-/// What [`Loop::Latency`] has found.
+/// What [`Loop::Latency`] has measured.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Lateness {
     /// Nanoseconds from one deadline to the next.
     pub period: u64,
-    /// How often it ran.
+    /// How many deadlines were measured.
     pub runs: u64,
-    /// How late it was, in all.
+    /// The sum of all latenesses, in ticks of the time-stamp counter.
     pub sum: u64,
-    /// How late it was at most.
+    /// The greatest lateness.
     pub worst: u64,
     /// Deadlines that passed before it ran for the one before.
     pub missed: u64,
@@ -851,7 +851,7 @@ extern "C" {
     fn fermata_bench_end();
 }
 
-/// What the loops have left.
+/// The block as the loops have left it.
 #[must_use]
 pub fn block() -> Block {
     // SAFETY: `Block` describes the 256 bytes that the assembly code sets aside, which hold numbers
@@ -859,13 +859,13 @@ pub fn block() -> Block {
     unsafe { (&raw const fermata_bench).read_volatile() }
 }
 
-/// Sets what the loops read. No loop runs.
+/// Sets the block. No loop may be running.
 pub fn set_block(block: Block) {
     // SAFETY: as for `block`; nobody else writes.
     unsafe { (&raw mut fermata_bench).write_volatile(block) };
 }
 
-/// What the thread that looks how late it is has found.
+/// What [`Loop::Latency`] has measured up to now.
 #[must_use]
 pub fn lateness() -> Lateness {
     // SAFETY: `Lateness` describes the 40 bytes that the assembly code sets aside, which hold numbers
@@ -873,7 +873,7 @@ pub fn lateness() -> Lateness {
     unsafe { (&raw const fermata_lateness).read_volatile() }
 }
 
-/// Sets what it begins with. It does not run.
+/// Sets what [`Loop::Latency`] begins with. It must not be running.
 pub fn set_lateness(lateness: Lateness) {
     // SAFETY: as for `lateness`; nobody else writes.
     unsafe { (&raw mut fermata_lateness).write_volatile(lateness) };

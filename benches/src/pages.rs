@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use rt::memory::Segment;
 use rt::obj::{Mapping, Ref, Region};
 
-/// Such pages.
+/// Pages of this program that a [`Twin`] sees through a region with a keeper.
 pub struct Pages {
     // In the order in which they must go.
     view: Mapping,
@@ -28,7 +28,7 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// So many pages in the twin, none of them present, with this keeper (a reference or 0).
+    /// `count` pages in the twin, none of them present, with this keeper (a reference or 0).
     pub fn new(count: u64, twin: &Twin, keeper: u64) -> Result<Self, String> {
         let size = count * PAGE_SIZE;
         let base = rt::window::take_addresses(size, PAGE_SIZE).ok_or("no addresses")?;
@@ -65,7 +65,7 @@ impl Pages {
         })
     }
 
-    /// Where they are.
+    /// Address of the first page.
     #[must_use]
     pub fn base(&self) -> u64 {
         self.base
@@ -96,7 +96,7 @@ impl Pages {
         word(0) + word(1)
     }
 
-    /// All pages are there for whoever walks the hierarchy.
+    /// Maps all pages, so that faults on them are soft.
     pub fn supply(&self) -> Result<(), String> {
         let segment = self.segment.as_ref().ok_or("no segment")?;
         let state = MappingState {
@@ -110,14 +110,14 @@ impl Pages {
             .must("the state of a mapping")
     }
 
-    /// None of them is there.
+    /// Unmaps all pages, so that faults on them are hard.
     pub fn take_away(&self) -> Result<(), String> {
         self.supplied
             .set_state(&MappingState::default(), 0, 0)
             .must("the state of a mapping")
     }
 
-    /// The twin's page table forgets them.
+    /// Removes the pages from the twin's page table.
     pub fn forget(&self) -> Result<(), String> {
         self.view.protect(ALL).must("protect")
     }

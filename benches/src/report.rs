@@ -35,7 +35,7 @@ impl Sample {
 /// What a benchmark says: a sample, or why there is none.
 pub type Outcome = Result<Sample, String>;
 
-/// Says a line. If that fails there is nobody to tell.
+/// Writes a line. If that fails it cannot be reported either.
 fn say(line: &str) {
     let _ = rt::system::report(line);
 }
@@ -63,7 +63,7 @@ impl Report {
         }
     }
 
-    /// All of them, and nobody hears of it.
+    /// Runs all benchmarks without reporting them.
     #[must_use]
     pub const fn silent() -> Self {
         Report { filter: None }
@@ -76,7 +76,7 @@ impl Report {
         filter.split(',').any(|part| name.contains(part))
     }
 
-    /// Runs a benchmark if it is wanted, and reports. Whether it did not fail.
+    /// Runs a benchmark if it is wanted, and reports it. False if it failed.
     pub fn bench(&self, name: &str, unit: &str, run: impl FnOnce() -> Outcome) -> bool {
         self.run(name, run, |sample, marks| {
             let Sample {

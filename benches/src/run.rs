@@ -12,12 +12,12 @@ const PATIENCE: u64 = 20_000_000_000;
 /// How long a server gets to reach its wait, in nanoseconds of the guest.
 const SETTLE: u64 = 200_000;
 
-/// A thread to make: what it runs, in which space (0: the program's own), with which parameters.
+/// A thread to create.
 #[derive(Clone, Copy, Debug)]
 pub struct Role {
     /// What it runs.
     pub code: Loop,
-    /// A reference to its space, or 0.
+    /// A reference to its space; 0 for the program's own.
     pub space: u64,
     /// Its parameters.
     pub parameters: [u64; 8],
@@ -45,12 +45,12 @@ impl Role {
     }
 }
 
-/// What there is to see after a run, besides the time.
+/// The results of a run.
 #[derive(Debug)]
 pub struct Seen {
     /// The last pass.
     pub sample: Sample,
-    /// What the first loop saw.
+    /// [`Block::seen`] of the first loop.
     pub seen: [u64; 2],
     /// The state of the second thread.
     pub second: Option<ThreadState>,
@@ -68,7 +68,7 @@ impl<T, E: core::fmt::Debug> Must<T> for Result<T, E> {
     }
 }
 
-/// Two threads, or three, that have been made and have not begun.
+/// Two or three threads that have been created and not started.
 pub struct Pair {
     first: Thread,
     second: Option<Thread>,
@@ -108,14 +108,14 @@ impl Pair {
         })
     }
 
-    /// A third thread that helps the others, and waits for that when they begin.
+    /// Adds a third thread that serves the others. It must be waiting when they begin.
     pub fn with(mut self, third: &Role) -> Result<Self, String> {
         self.third = Some(make(third)?);
         self.parameters[2] = third.parameters;
         Ok(self)
     }
 
-    /// Parameter 0 of each becomes a reference to the other.
+    /// Sets parameter 0 of each thread to a reference to the other.
     pub fn introduce(&mut self, to_first: RefAt, to_second: RefAt) -> Result<(), String> {
         self.first.reference_into(to_first).must("a reference")?;
         if let Some(second) = &self.second {
@@ -186,7 +186,7 @@ impl Pair {
     }
 }
 
-/// Passes of a measurement: the last one counts.
+/// Passes of a measurement, of which the last is reported.
 pub const PASSES: u64 = 2;
 
 /// Runs one loop alone, in the program's own space.

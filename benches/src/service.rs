@@ -58,7 +58,7 @@ impl Measured for Data {
     }
 }
 
-/// Runs everything that is wanted. Whether nothing failed.
+/// Runs the benchmarks that the report asks for. False if one failed.
 pub fn all(report: &Report) -> bool {
     let mut good = report.bench("interface_rpc_0", "rpc", || {
         measure(|client| client.nothing() == Ok(()))

@@ -114,7 +114,7 @@ checkpoint %1 /tmp/image
 kill %1
 ps > /tmp/ps
 ";
-    // In the first round servers set up what they keep.
+    // In the first round servers allocate what they keep.
     let script = format!("{}echo alive\n", round.repeat(2));
     let output = ctx.run(Run::script(script).get("/tmp/during").get("/tmp/ps"))?;
     output.expect_status(0)?;
@@ -300,11 +300,12 @@ pub(crate) fn silence(ctx: &mut Ctx) -> Result<(), Failure> {
 
 /// Nanoseconds of the guest, each an instruction, in which servers set up what they keep; and those that count.
 const SERVICES: [u64; 2] = [400_000_000, 1_500_000_000];
-/// KB that servers may keep, however long it went on.
+/// KB that servers may keep, however many requests there were.
 const SERVICES_KEPT: u64 = 4096;
 /// Kernel objects that servers may keep: references to what was killed, which they forget little by little.
 const SERVICES_OBJECTS: u64 = 32;
-/// What each service must have done for hostile clients: otherwise their requests were nonsense only.
+/// How many requests of hostile clients each service must have carried out at least. With fewer the requests
+/// would have been refused at once and would have tested little.
 const SERVICES_DONE: u64 = 5;
 
 /// Random requests of every service, from several processes that are killed at any instant: no server dies, an
@@ -332,7 +333,7 @@ pub(crate) fn services_from(ctx: &mut Ctx, seed: u64) -> Result<(), Failure> {
     let text = output.text();
     let mut done = 0;
     for (at, _) in text.match_indices("services: ") {
-        // Hostile clients write to the console too.
+        // Hostile clients write to the console too, so the line is searched for.
         let line = text[at..].lines().next().unwrap_or_default();
         let count = line.split(' ').nth(2).and_then(|word| word.parse().ok());
         done += u64::from(line.contains(" done, ") && count >= Some(SERVICES_DONE));
@@ -415,7 +416,7 @@ pub(crate) fn linux(ctx: &mut Ctx) -> Result<(), Failure> {
         );
     }
     round += "ps > /dev/null\nsleep 0.2\n";
-    // In the first round servers set up what they keep.
+    // In the first round servers allocate what they keep.
     script += &format!("{round}ps > /tmp/before\n{round}ps > /tmp/after\necho alive\n");
     let run = Run::script(script)
         .deterministic()

@@ -26,7 +26,7 @@ fn text(bytes: usize) -> String {
     let mut text = String::with_capacity(bytes + 128);
     while text.len() < bytes {
         for _ in 0..2 + next(9) {
-            // Few words begin a line, so that there is something to count.
+            // Lines begin with one of a few words, so that the count of words by `awk` has entries above one.
             let word = next(4000);
             for shift in 0..2 + word % 5 {
                 let letter = (word.wrapping_mul(31).wrapping_add(shift * 7 + word / 26)) % 26;
@@ -39,7 +39,8 @@ fn text(bytes: usize) -> String {
     text
 }
 
-/// What the cutter said of its cuts: how many, and threads in user code, in faults, in calls.
+/// Reads the line that the cutter prints: the number of cuts, and how many threads were in user code, in faults
+/// and in calls.
 fn counts(line: &str) -> Option<[u64; 4]> {
     let numbers: Vec<u64> = line
         .split(|c: char| !c.is_ascii_digit())

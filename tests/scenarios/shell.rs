@@ -160,7 +160,7 @@ ps > /tmp/restored
 wait %1
 ps > /tmp/ended
 ";
-    // In the first round servers set up what they keep.
+    // In the first round servers allocate what they keep.
     let output = ctx.run(
         Run::script(round.repeat(2))
             .get("/tmp/killed")

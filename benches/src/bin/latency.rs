@@ -1,4 +1,4 @@
-//! How late a thread is that nothing may delay: `latency [FILTER]`.
+//! How late a thread of the highest priority runs after its deadline: `latency [FILTER]`.
 //!
 //! After Ford et al., Interface and Execution Models in the Fluke Kernel, Table 6. A thread of the
 //! highest priority sleeps until a deadline that comes every million nanoseconds, which are
@@ -21,11 +21,11 @@ use rt::time;
 
 rt::entry!(main);
 
-/// From one deadline to the next.
+/// Nanoseconds from one deadline to the next.
 const PERIOD: u64 = 1_000_000;
-/// Periods that it takes at least.
+/// How many deadlines are measured at least.
 const PERIODS: u64 = 1000;
-/// When the first deadline comes.
+/// Nanoseconds from the start to the first deadline.
 const SOON: u64 = 10 * PERIOD;
 /// The highest priority.
 const HIGHEST: u64 = PRIORITIES as u64 - 1;
@@ -63,7 +63,7 @@ fn origin() -> u64 {
 }
 
 fn measure() -> Result<Lateness, String> {
-    // The second reading has everything at hand.
+    // The first reading brings code and data into the caches; the second is used.
     let origin = (origin(), origin()).1;
     loops::set_lateness(Lateness {
         period: PERIOD,

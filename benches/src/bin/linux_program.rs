@@ -16,9 +16,9 @@ use rt::{sys, thread};
 
 rt::entry!(main);
 
-/// The file, which is there before the machine starts.
+/// The file to sort; the host puts it into the boot archive.
 const INPUT: &str = "/bench/input";
-/// Where its lines go in order.
+/// Where the sorted lines are written.
 const OUTPUT: &str = "/tmp/bench-output";
 
 fn main() -> u8 {

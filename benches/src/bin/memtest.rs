@@ -16,7 +16,7 @@ use rt::window::Window;
 
 rt::entry!(main);
 
-/// Bytes.
+/// Bytes that are touched.
 const SIZE: u64 = 16 << 20;
 
 fn main() -> u8 {
@@ -36,7 +36,7 @@ fn memtest() -> Outcome {
     same("the last byte", last[0].into(), 1)?;
     drop(window);
     segment.destroy().must("destroy")?;
-    // One operation is the whole run.
+    // The whole run counts as one operation.
     let mut sample = seen.sample;
     sample.operations = 1;
     Ok::<_, String>(sample)

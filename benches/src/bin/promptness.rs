@@ -23,11 +23,11 @@ fn main() -> u8 {
     }))
 }
 
-/// The longest answer, and of how many.
+/// The longest answer in ticks, and how many states were asked.
 fn worst() -> Result<(u64, u64), Failure> {
     let mut asker = Asker::new()?;
     let (mut worst, mut states) = (0, 0);
-    // Twice: the first time around brings in the pages that the program itself touches.
+    // Twice, because the first time the program takes faults for its own pages.
     for _ in 0..2 {
         (worst, states) = (0, 0);
         holds::each(|held| {

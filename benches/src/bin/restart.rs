@@ -25,14 +25,14 @@ rt::entry!(main);
 /// Messages of a pass.
 const MESSAGES: u64 = 256;
 
-/// What the kernel meets at each page.
+/// What the kernel finds when it uses a page of a message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Page {
-    /// Its translation.
+    /// The page is in the page table.
     Present,
-    /// Nothing in the page table.
+    /// The page is not in the page table, but the hierarchy of mappings leads to it: a soft fault.
     Soft,
-    /// Nothing in the hierarchy of mappings.
+    /// The hierarchy of mappings has no page: a hard fault, which the keeper resolves.
     Hard,
 }
 
@@ -55,7 +55,7 @@ fn main() -> u8 {
 fn restart(client_side: bool, page: Page) -> Outcome {
     let (door, pager) = (Door::new()?, Door::new()?);
     let twin = Twin::new(0, 0).must("a second space")?;
-    // The server is always one page ahead.
+    // One more page than messages: the server already receives into the next page while it answers.
     let mut pages = Pages::new(MESSAGES + 1, &twin, pager.port_ref.handle())?;
     let mut buffer = vec![1u8; PAGE_SIZE as usize];
     let here = (buffer.as_mut_ptr() as u64, 0);
@@ -97,7 +97,7 @@ fn restart(client_side: bool, page: Page) -> Outcome {
         same("the messages that arrived", seen.seen[1], MESSAGES)?;
         Ok(seen.sample)
     };
-    // The first pass fills caches of all kinds.
+    // The first pass is not counted: it fills the caches of the processor and of the kernel.
     run()?;
     run()
 }

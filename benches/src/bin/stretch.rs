@@ -25,18 +25,18 @@ use rt::time;
 
 rt::entry!(main);
 
-/// From one deadline of the watcher to the next.
+/// Nanoseconds from one deadline of the watcher to the next.
 const PERIOD: u64 = 10_007;
-/// Threads that wait for something.
+/// How many threads wait at the same object.
 const CROWD: u64 = 1000;
-/// Below the watcher, and above the program.
+/// A priority below the watcher's and above the program's.
 const ABOVE: u64 = PRIORITIES as u64 - 2;
-/// Below the program.
+/// A priority below the program's.
 const BELOW: u64 = 1;
-/// How often each is done: the deadlines come at another place each time.
+/// How often each call is measured. The deadlines interrupt it at another place each time.
 const TIMES: u64 = 4;
 
-/// What is done, under its name.
+/// The name of a benchmark, and what it does while the watcher measures.
 type Act = (&'static str, fn(&Watcher) -> Result<u64, String>);
 
 const ACTS: [Act; 7] = [
@@ -69,14 +69,14 @@ fn main() -> u8 {
     u8::from(!good)
 }
 
-/// The thread that nothing may delay.
+/// The thread of the highest priority whose lateness is measured.
 struct Watcher {
     _thread: rt::obj::Thread,
 }
 
 impl Watcher {
     fn new() -> Result<Self, String> {
-        // The second reading has everything at hand.
+        // The first reading brings code and data into the caches; the second is used.
         let origin = (origin(), origin()).1;
         loops::set_lateness(Lateness {
             period: PERIOD,
@@ -101,7 +101,7 @@ impl Watcher {
         Ok(Watcher { _thread: thread })
     }
 
-    /// How late it is at most while that is done.
+    /// The watcher's greatest lateness while `act` runs.
     fn during<T>(&self, act: impl FnOnce() -> Result<T, String>) -> Result<u64, String> {
         time::sleep(10 * PERIOD);
         loops::set_lateness(Lateness {
@@ -126,10 +126,10 @@ fn origin() -> u64 {
     ticks.wrapping_sub(time::now())
 }
 
-/// Many threads that do the same.
+/// Many threads that wait at the same object.
 struct Crowd {
     memory: Vec<u128>,
-    /// How many of them have been made.
+    /// How many threads have been created.
     made: u64,
 }
 
@@ -161,7 +161,7 @@ impl Crowd {
                     rflags: 0x202,
                     ..registers
                 },
-                // It runs at once, until it waits.
+                // It runs as soon as it is resumed, until it waits.
                 priority: ABOVE,
                 ..ThreadState::default()
             };
@@ -174,7 +174,7 @@ impl Crowd {
         for thread in (0..CROWD).map(|index| crowd.thread(index)) {
             let state = thread.get_state(0, 0, 0).must("get_state")?;
             same("what a thread waits for", state.waiting, waiting as u64)?;
-            // What it does later is less important than what the program does.
+            // When it is woken later it must not run before the program.
             thread.set_priority(BELOW).must("set_priority")?;
         }
         Ok(crowd)
@@ -189,7 +189,7 @@ impl Crowd {
 impl Drop for Crowd {
     fn drop(&mut self) {
         for index in 0..self.made {
-            // There is nobody to tell.
+            // A thread that cannot be destroyed goes with the space.
             let _ = self.thread(index).destroy();
         }
     }
@@ -203,14 +203,14 @@ fn call(call: Call, rdi: u64) -> Registers {
     }
 }
 
-/// Everybody who waits on a cond is woken.
+/// Wakes all threads of the crowd, which wait on one cond.
 fn broadcast(watcher: &Watcher) -> Result<u64, String> {
     let (cond, mutex) = (Cond::new().must("a cond")?, Mutex::new().must("a mutex")?);
     let wait = Registers {
         rsi: mutex.handle(),
         ..call(Call::CondWait, cond.handle())
     };
-    // Each gives back the mutex, which it must hold when it begins to wait.
+    // `cond_wait` needs the mutex locked, and unlocks it.
     let _crowd = Crowd::after(wait, 0, Waiting::Cond, || {
         mutex.try_lock();
     })?;
@@ -220,7 +220,7 @@ fn broadcast(watcher: &Watcher) -> Result<u64, String> {
     })
 }
 
-/// Everybody's deadline comes at the same instant.
+/// The deadlines of all threads of the crowd come at the same instant.
 fn sleepers(watcher: &Watcher) -> Result<u64, String> {
     let at = time::now() + 400_000_000;
     let _crowd = Crowd::new(call(Call::ThreadSleepUntil, at), 0, Waiting::Deadline)?;
@@ -234,7 +234,7 @@ fn sleepers(watcher: &Watcher) -> Result<u64, String> {
     })
 }
 
-/// One more sleeps, and wakes, and the watcher does.
+/// A thread begins to sleep, and wakes, while the whole crowd sleeps.
 fn sleep_among_sleepers(watcher: &Watcher) -> Result<u64, String> {
     let _crowd = Crowd::new(call(Call::ThreadSleepUntil, 1 << 62), 0, Waiting::Deadline)?;
     watcher.during(|| {
@@ -245,7 +245,7 @@ fn sleep_among_sleepers(watcher: &Watcher) -> Result<u64, String> {
     })
 }
 
-/// A port ends at which everybody waits.
+/// Destroys a port at which all threads of the crowd wait.
 fn port_end(watcher: &Watcher) -> Result<u64, String> {
     let door = Door::new()?;
     let port = rt::obj::Port::new().must("a port")?;
@@ -260,7 +260,7 @@ fn port_end(watcher: &Watcher) -> Result<u64, String> {
     })
 }
 
-/// A space ends in which everybody is.
+/// Destroys the space in which all threads of the crowd are.
 fn space_end(watcher: &Watcher) -> Result<u64, String> {
     let twin = Twin::new(0, 0).must("a second space")?;
     let _crowd = Crowd::new(
@@ -274,7 +274,7 @@ fn space_end(watcher: &Watcher) -> Result<u64, String> {
     })
 }
 
-/// A server of the idempotent form, to whom a message of those lists goes.
+/// Sends a request of the idempotent form with these scatter lists to a server.
 fn request(
     watcher: &Watcher,
     send: (u64, u64, u64, u64),
@@ -318,12 +318,12 @@ fn request(
         .must("the state of a thread")?;
     let worst = watcher.during(|| client.resume().must("resume"))?;
     let state = server.get_state(0, 0, 0).must("get_state")?;
-    // It waits for something else by now; what it heard of is where it left it.
+    // The server waits for its next request by now; the alias of the last one is still in its register.
     same("the alias of the port", state.registers.rdi, ALIAS)?;
     Ok(worst)
 }
 
-/// The longest lists of nothing, at both sides.
+/// A message with the longest scatter lists, all entries empty, at both sides.
 fn entries(watcher: &Watcher) -> Result<u64, String> {
     let half = MAX_ENTRIES / 2;
     let list: Vec<[u64; 2]> = vec![[0, 0]; half as usize];
@@ -331,7 +331,7 @@ fn entries(watcher: &Watcher) -> Result<u64, String> {
     request(watcher, list, list)
 }
 
-/// The longest message of the idempotent form, from and to pages that are there.
+/// The longest message of the idempotent form, between pages that are present.
 fn longest_call(watcher: &Watcher) -> Result<u64, String> {
     let (from, into) = (
         vec![1u8; MAX_IDEMPOTENT as usize],

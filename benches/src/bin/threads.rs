@@ -23,15 +23,15 @@ use rt::obj::{Cond, Mutex, ThreadAt};
 
 rt::entry!(main);
 
-/// Threads.
+/// How many threads are weighed.
 const THREADS: u64 = 10_000;
-/// The most kernel memory that they may want, and the steps in which that is reduced to what there
-/// is.
+/// The kernel memory that is asked for first, and the steps in which less is asked for until it is
+/// given.
 const MOST: u64 = 200 << 20;
 const STEP: u64 = 1 << 20;
 /// A deadline that never comes.
 const NEVER: u64 = 1 << 62;
-/// Ways to block.
+/// How many ways to block [`Scene::way`] knows.
 const WAYS: u64 = 13;
 
 fn main() -> u8 {
@@ -58,17 +58,17 @@ struct Way {
     waiting: Waiting,
 }
 
-/// What they block at.
+/// The objects that the threads wait at.
 struct Scene {
     mutex: Mutex,
     /// `cond_wait` gives it back; it is locked again for the next thread.
     turn: Mutex,
     cond: Cond,
-    /// Nobody serves it.
+    /// A door without a server.
     empty: Door,
-    /// Nobody calls it.
+    /// A door without clients.
     lonely: Door,
-    /// Served by threads that block before they answer.
+    /// A door whose servers block before they answer.
     busy: Door,
 }
 
@@ -119,7 +119,7 @@ impl Scene {
                 Waiting::Portset,
                 call(Call::ServerWaitReceive, self.lonely.portset.handle()),
             ),
-            // A page and an exception whose keeper is not there.
+            // A page fault and an exception that no keeper answers.
             7 => Way {
                 code: Loop::Access,
                 ..block(Waiting::Port, call(Call::ThreadSelf, absent))
@@ -196,7 +196,7 @@ fn weigh() -> Result<u64, String> {
                 rflags: 0x202,
                 ..way.registers
             },
-            // It runs at once, until it blocks.
+            // It runs as soon as it is resumed, until it blocks.
             priority: u64::from(abi::PRIORITIES) - 1,
             ..ThreadState::default()
         };

@@ -14,7 +14,7 @@ use crate::output::Output;
 const CAPACITY: usize = 64 * 1024;
 /// Longest line that can be edited.
 const MAX_LINE: usize = 4096;
-/// Events that can wait; more of them tell nothing new.
+/// Events that can wait; more are dropped.
 const MAX_EVENTS: usize = 16;
 
 const INTERRUPT: u8 = 0x03;

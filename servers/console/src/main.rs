@@ -34,7 +34,7 @@ const PORT_COUNT: u64 = 8;
 const LINE: u64 = 4;
 /// Priority of the thread that moves bytes: the device must not overrun.
 const PRIORITY: u64 = proto::layout::PRIORITY_FILES + 1;
-/// The door that gives control, the first behind the one that everybody finds.
+/// Number of the door that opens sessions with control. Door 0 is the one that programs find by name.
 const CONTROL: u64 = 1;
 
 /// The ports of COM1, granted to this space.
@@ -63,14 +63,14 @@ impl Ports for Com1 {
 
 struct Shared {
     console: Terminal<Com1>,
-    /// Which job reads; 0 for nobody. `None` as long as nobody has said so.
+    /// The job that may read; 0 for none. `None` until the shell has set it; then every job may.
     foreground: Option<Job>,
-    /// How many news there were.
+    /// Counts the changes that requests may wait for.
     news: u64,
 }
 
 static SHARED: Mutex<Option<Shared>> = Mutex::new(None);
-/// There are news.
+/// Wakes requests that wait for [`Shared::news`] to change.
 static NEWS: Event = Event::new();
 
 impl Shared {
@@ -80,7 +80,7 @@ impl Shared {
     }
 }
 
-/// Does something with the console, moves bytes, and tells those who wait what came of it.
+/// Calls `f` with the console locked, moves bytes, and wakes requests if something has changed.
 fn with<T>(f: impl FnOnce(&mut Shared) -> T) -> Result<T, Error> {
     let (result, news) = {
         let mut shared = SHARED.lock();
@@ -91,7 +91,7 @@ fn with<T>(f: impl FnOnce(&mut Shared) -> T) -> Result<T, Error> {
         shared.news += u64::from(shared.console.pump());
         (result, shared.news != before)
     };
-    // Not while the console is locked: the server may be waiting for it.
+    // After the lock has been released, because the server may wait for it.
     if news {
         NEWS.happened();
     }
@@ -126,7 +126,7 @@ fn attach(authority: RefAt) -> Result<(), Code> {
         thread.handle(),
         LINE,
     ))?;
-    // What arrived before there was an interrupt.
+    // For bytes that arrived before the interrupt was attached.
     thread.interrupt()
 }
 
@@ -222,7 +222,7 @@ impl ConsoleControl for Control {
     }
 }
 
-/// The session of a client that came to a door: the first is everybody's, the other gives control.
+/// Opens a session for a client: at door 0 one for programs, at the other one with control.
 fn open(
     visitor: &Visitor,
 ) -> Result<Either<ConsoleStub<User>, ConsoleControlStub<Control>>, Error> {

@@ -1,4 +1,4 @@
-//! What waits to be sent.
+//! The queue of bytes that wait to be sent.
 
 use alloc::collections::VecDeque;
 
@@ -7,8 +7,8 @@ const CAPACITY: usize = 16 * 1024;
 /// Room kept free for echo, so that typing shows even when a program fills the queue.
 const RESERVE: usize = 1024;
 
-/// A queue of output. Bytes pass unchanged: lines end in NL, which whoever shows them makes a new
-/// line of.
+/// A queue of output. Bytes pass unchanged. Lines end in NL alone; the host's side adds the carriage
+/// return for a terminal.
 #[derive(Debug)]
 pub struct Output {
     queue: VecDeque<u8>,

@@ -27,7 +27,7 @@ struct Device {
 }
 
 impl Device {
-    /// The wire takes what it can.
+    /// Sends bytes over the line, as many as `slots` allows.
     fn run(&mut self) {
         let before = self.fifo.len();
         while self.slots > 0 {

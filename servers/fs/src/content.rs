@@ -14,7 +14,7 @@ use proto::Error;
 pub const CHUNK: u64 = 64 * 1024;
 /// Largest size of a file, in bytes.
 pub const MAX_SIZE: u64 = 1 << 46;
-/// What a chunk costs beside its bytes: its place in the index.
+/// Bytes that a chunk costs beside its content, for its place in the index.
 const CHUNK_OVERHEAD: u64 = 64;
 /// Smallest allocation for a chunk.
 const SMALLEST: usize = 64;
@@ -131,7 +131,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// Content that is all borrowed.
+    /// Content borrowed from the boot archive.
     pub(crate) fn borrowed(bytes: &'static [u8], budget: &mut Budget) -> Result<Self, Error> {
         let mut content = Content::default();
         for (index, chunk) in bytes.chunks(CHUNK as usize).enumerate() {
@@ -262,7 +262,7 @@ impl Content {
         Ok(())
     }
 
-    /// Gives everything back.
+    /// Returns all of it to the budget.
     pub(crate) fn release(self, budget: &mut Budget) {
         for chunk in self.chunks.values() {
             budget.give(chunk.cost());

@@ -19,29 +19,29 @@ use services::fs::FilesStub;
 
 rt::entry!(main);
 
-/// Memory that is left to others: the server refuses to grow when less than this is free.
+/// Memory that is kept free for other programs: with less the server refuses to grow.
 const RESERVE: u64 = 8 << 20;
 /// The reserve of a small machine is this part of its memory.
 const RESERVE_PART: u64 = 8;
-/// Most that is taken between two looks at what is free.
+/// Most bytes that are taken between two questions how much is free.
 const STRIDE: u64 = 2 << 20;
-/// A look is due when less than this may still be taken. More than one request can need.
+/// The memory server is asked again when less than this may still be taken. One request needs less than this.
 const LOW: u64 = 256 << 10;
 /// Most that the files can take: the heap, less its part for small blocks and what requests need.
 const MOST: u64 = proto::layout::HEAP_END - proto::layout::HEAP_START - (288 << 20);
 
-/// Keeps the budget of the file system in step with the memory that there is: looks how much that
-/// is, if it is due.
+/// Sets the budget of the file system by the memory that is free, if it is time to ask for that
+/// again.
 fn look(fs: &mut FileSystem) {
     let budget = fs.budget();
     if budget.left() >= LOW {
         return;
     }
     let used = budget.used();
-    // A memory server that does not answer has nothing to give.
+    // If the memory server does not answer, no memory is assumed to be free.
     let usage = rt::memory::usage().unwrap_or_default();
     let reserve = RESERVE.min(usage.total / RESERVE_PART);
-    // What files gave back is kept by the heap at first.
+    // Memory that files have freed is still in the heap.
     let left = usage
         .free
         .saturating_sub(reserve)
@@ -71,7 +71,7 @@ fn archive() -> Result<&'static [u8], Error> {
         access::READ,
     )?;
     let start = window.address() + (offset - first);
-    // The files borrow from the archive for ever.
+    // Files borrow from the archive for as long as the server runs.
     core::mem::forget(window);
     // SAFETY: the window maps these bytes, stays, and nobody writes to the archive.
     Ok(unsafe { core::slice::from_raw_parts(start as *const u8, length as usize) })

@@ -34,25 +34,25 @@ impl Shared {
         })
     }
 
-    /// The files, for a request.
+    /// The file system, at the beginning of a request.
     fn files(&self) -> RefMut<'_, FileSystem> {
         let mut files = self.files.borrow_mut();
         (self.before)(&mut files);
         files
     }
 
-    /// The files as they are.
+    /// The file system, outside of requests.
     pub fn borrow_mut(&self) -> RefMut<'_, FileSystem> {
         self.files.borrow_mut()
     }
 }
 
-/// A session. What it has open it alone can name, and that is closed with it.
+/// A session. Its open files can be named by no other session, and are closed when it ends.
 pub struct Session {
     shared: Rc<Shared>,
     /// How often each is open.
     open: RefCell<BTreeMap<Ino, u64>>,
-    /// How often it may still open.
+    /// How many more files it may open.
     left: Cell<u64>,
 }
 

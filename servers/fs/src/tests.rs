@@ -703,7 +703,7 @@ fn a_directory_does_not_come_to_lie_in_itself() {
     );
 }
 
-/// However much is asked for, an answer is no longer than a message may be.
+/// A reply is never longer than a message may be, however much is asked for.
 #[test]
 fn an_answer_fits_into_a_message() {
     let mut fs = new();
@@ -801,7 +801,7 @@ fn bytes_are_read_from_where_they_lie() {
     assert!(!borrowed(CHUNK - 1, 2));
 }
 
-/// Whatever a program asks, the server answers.
+/// Random requests are all answered, and the file system stays consistent.
 #[test]
 fn hostile_requests_do_no_harm() {
     let mut fs = FileSystem::new(4 << 20);
@@ -868,7 +868,7 @@ fn hostile_requests_do_no_harm() {
     assert!(reached > 5_000, "{reached}");
     drop(sessions);
     let mut fs = shared.borrow_mut();
-    // It is still a file system.
+    // The file system can still be used.
     let ino = fs
         .open(
             "/fine",

@@ -104,7 +104,7 @@ struct Walk {
     parent: Ino,
     /// The last name; empty when the path ends in `/`, `.` or `..` of a directory that is there.
     name: String,
-    /// What is there.
+    /// The inode of that name, if it exists.
     found: Option<Ino>,
     /// Whether the path says, by a slash at its end, that it means a directory.
     directory: bool,

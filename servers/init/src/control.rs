@@ -6,9 +6,9 @@ use rt::{sys, Code};
 
 /// First port of COM2.
 const PORTS: u16 = 0x2f8;
-/// Where the machine is ended.
+/// Port of QEMU's `isa-debug-exit`: a write ends the machine.
 const EXIT: u16 = 0xf4;
-/// Bit of the line status register: the transmitter takes a byte.
+/// Bit of the line status register: the transmitter accepts a byte.
 const TAKES: u8 = 0x20;
 
 /// One line at a time.
@@ -66,7 +66,7 @@ impl Channel {
     }
 }
 
-/// Writes pieces as one message: nothing comes between them.
+/// Writes pieces as one message, without bytes of other threads between them.
 pub(crate) fn write(pieces: &[&[u8]]) {
     let channel = CHANNEL.lock();
     for piece in pieces {

@@ -1,4 +1,4 @@
-//! The memory server, started from raw frames: there is nobody to ask for memory yet.
+//! Starts the memory server. There is no memory server yet, so its memory is taken from free frames.
 use crate::slow;
 use abi::access::{EXECUTE, OBJECTS, READ, WRITE};
 use abi::boot::ROOT_REGION;
@@ -67,7 +67,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The program: its entry.
+    /// Loads the program. Returns its entry point.
     fn program(&mut self, file: &[u8]) -> Result<u64, String> {
         let plan = Plan::new(file, PROGRAM_BASE, PROGRAM_BASE, HEAP_START)?;
         let first = plan.pages[0].start;
@@ -105,7 +105,7 @@ fn words(code: Code) -> String {
     format!("{code:?}")
 }
 
-/// Starts the memory server, which gets all frames that are left: its supervisor port. `starter` is the
+/// Starts the memory server, which gets all frames that are left. Returns its supervisor port. `starter` is the
 /// calling thread.
 pub(crate) fn start(
     file: &[u8],
@@ -209,7 +209,7 @@ pub(crate) fn start(
     Ok(supervisor)
 }
 
-/// What the server is doing instead.
+/// What the server's thread is doing, for the message that it did not start in time.
 fn state_of(thread: &Thread) -> String {
     match thread.get_state(0, 0, 0) {
         Ok(state) => format!(

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use proto::names::MAX_JOB_NAMES;
 use serde::{Deserialize, Serialize};
 
-/// The words of the kernel's command line that init knows.
+/// The words of the kernel's command line that concern init.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Run this script and power off.
@@ -101,13 +101,13 @@ impl Frames {
         Some(start)
     }
 
-    /// What is left.
+    /// The ranges that have not been taken.
     #[must_use]
     pub fn rest(&self) -> &[PhysRange] {
         &self.ranges
     }
 
-    /// How much is left.
+    /// Bytes that have not been taken.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.ranges.iter().map(|range| range.size).sum()

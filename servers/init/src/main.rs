@@ -38,14 +38,14 @@ use rt::{thread, time, Code};
 
 rt::program!();
 
-/// Init's heap, taken from free memory before there is anybody to ask: a part of that memory, and its
-/// limits.
+/// Init's heap is this part of the free memory, within the limits that follow. It is taken before the
+/// memory server runs.
 const HEAP_PART: u64 = 16;
 const HEAP_LEAST: u64 = 2 << 20;
 const HEAP_MOST: u64 = 16 << 20;
 /// Part of the heap for object slots.
 const HEAP_SLOTS: u64 = 512 << 10;
-/// Init answers before those who ask it.
+/// Init's priority: above that of its clients.
 const PRIORITY: u64 = PRIORITY_SERVER + 1;
 /// How long a server may take to register its name, in nanoseconds.
 const PATIENCE: u64 = 10_000_000_000;
@@ -66,7 +66,7 @@ extern "C" fn fermata_main() -> ! {
     // SAFETY: boot has put it there, and nobody writes to it.
     let info = unsafe { &*(BOOT_INFO as *const BootInfo) };
     let count = (info.range_count as usize).min(MAX_RANGES);
-    // The heap first: nothing before this line allocates.
+    // The heap is made first; nothing before this line may allocate.
     let ranges = if info.magic == MAGIC {
         heap(&info.ranges[..count])
     } else {
@@ -146,7 +146,7 @@ fn words(code: Code) -> String {
     format!("{code:?}")
 }
 
-/// Everything, up to the event loop of the manager.
+/// Starts all servers and programs, then serves as their manager.
 fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
     let authority = RefAt(AUTHORITY);
     let length = (info.command_line_len as usize).min(info.command_line.len());
@@ -155,7 +155,7 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
     own_thread.set_priority(PRIORITY).map_err(words)?;
     slow::start(PRIORITY, options.deterministic, options.verbose).map_err(words)?;
 
-    // The boot archive, for good.
+    // Maps the boot archive for as long as init runs.
     let offset = info.archive.start % PAGE_SIZE;
     let window = Window::map(
         &ROOT,
@@ -231,7 +231,7 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
     native::run(manager_server, manager)
 }
 
-/// Starts what the archive has.
+/// Starts programs of the boot archive.
 struct Boot {
     archive: &'static [u8],
     manager: &'static Mutex<Manager>,
@@ -318,7 +318,7 @@ impl Boot {
         self.launch("sbin/console", args, PRIORITY_FILES, 2, &[&authority])?;
         self.await_names(&["fs", "console"]);
         if options.cut.is_some() {
-            // Fewer objects to check after every step.
+            // The tests of cuts need no other servers, and the kernel checks all objects after every step.
             return Ok(());
         }
         let console = names::supervisor("console");
@@ -335,7 +335,7 @@ impl Boot {
         Ok(())
     }
 
-    /// A server without which the rest is still of use: whether it was started.
+    /// Starts a server without which the machine is still of use. Returns whether it was started.
     fn optional(&self, name: &str, percent: u64, refs: &[&RefAt]) -> bool {
         let path = format!("sbin/{name}");
         let args = vec![name.to_string()];
@@ -362,7 +362,7 @@ impl Boot {
         }
     }
 
-    /// The shell, or the tests.
+    /// Starts the shell, or the tests.
     fn last(&self, options: &Options, authority: RefAt) -> Result<(), String> {
         // Behind `proto::system::PASSED`, which is the first.
         const _: () = assert!(proto::system::PASSED == 0);

@@ -22,14 +22,14 @@ const MAX_NAMES: usize = 4096;
 /// Most bytes of a name.
 const MAX_NAME: usize = 64;
 
-/// What is known by a name.
+/// An entry of the table of names.
 struct Known {
     port: Ref,
-    /// By which it is controlled.
+    /// The supervisor port of the server, if it has one.
     supervisor: Option<Ref>,
     /// Who has registered it; 0 for init.
     owner: Pid,
-    /// For which job it counts.
+    /// The job that the name is counted for.
     job: Pid,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn forget(owner: Pid) {
     TABLE.lock().retain(|_, known| known.owner != owner);
 }
 
-/// Makes something known, unless the name is known already. A name whose port is dead is free.
+/// Registers a port under a name, unless the name is taken. A name whose port is dead is free.
 pub(crate) fn register(
     name: &str,
     port: Ref,
@@ -102,7 +102,7 @@ pub(crate) fn register(
     if ordinary && table.len() >= MAX_NAMES {
         return Err(Error::Limit);
     }
-    // Init is a client of these two itself.
+    // Init is a client of these two servers itself.
     let for_init = port.copy().map_err(rt::error_of)?;
     match name {
         "fs" => rt::fs::set_door(for_init, *SYSTEM_PORT.get(|| Err(Error::Broken))?),
@@ -183,9 +183,9 @@ fn serve_system(request: system::Request, bulk: &[u8], refs: Vec<Ref>) -> Result
     Ok(DONE)
 }
 
-/// What came, without borrows of the server.
+/// What was received, without borrows of the server.
 enum Came {
-    /// What to answer.
+    /// A request, with its reply.
     Answer(Result<Reply, Error>),
     Exception {
         pid: u64,

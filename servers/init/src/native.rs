@@ -81,18 +81,18 @@ struct Entry {
     arriving: Option<Vec<u8>>,
     /// Names that its ports get when it has been rebuilt, and where these ports are.
     names: Vec<(String, u64)>,
-    /// Who started it; when both have ended, nobody asks any more.
+    /// The process that started it. The status is kept until the process and its owner have both ended.
     owner: Pid,
     /// The first process of the job for which it counts.
     job: Pid,
     control: Own,
-    /// Threads that want to hear when its status changes.
+    /// Threads to interrupt when its status changes.
     watchers: Vec<Ref>,
     /// The reserved name that it may register.
     service: Option<&'static str>,
     /// Started by init: it has a larger promise of memory, and is not stopped or killed.
     server: bool,
-    /// A server that everything needs: its end is worth a line.
+    /// A server that all programs need: if it ends, a line is printed.
     essential: bool,
 }
 
@@ -100,13 +100,13 @@ struct Entry {
 pub(crate) struct Manager {
     entries: BTreeMap<Pid, Entry>,
     next: Pid,
-    /// Where the processes' own ports are received.
+    /// The portset of the processes' own ports.
     own_portset: RefAt,
-    /// Where their control ports are received.
+    /// The portset of their control ports.
     control_portset: RefAt,
     /// The memory server's supervisor port.
     supervisor: Ref,
-    /// Physical memory.
+    /// Bytes of physical memory.
     total: u64,
     /// Kernel memory for each program.
     quota: u64,
@@ -132,7 +132,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) refs: &'a [&'a RefAt],
 }
 
-/// A reply with what travels beside it.
+/// A reply with its bulk and references.
 struct Answer {
     reply: Reply,
     bulk: Vec<u8>,
@@ -356,14 +356,14 @@ impl Manager {
         }
     }
 
-    /// A process's status has changed.
+    /// Interrupts the watchers of a process whose status has changed.
     fn announce(&mut self, pid: Pid) {
         if let Some(entry) = self.entries.get_mut(&pid) {
             entry.watchers.retain(|watcher| watcher.interrupt().is_ok());
         }
     }
 
-    /// Ends a process: nothing of it is left but its status.
+    /// Ends a process. Only its status is kept.
     fn end(&mut self, pid: Pid, status: Status) {
         let Some(entry) = self.entries.get_mut(&pid) else {
             return;
@@ -385,8 +385,8 @@ impl Manager {
                 slow::say(format!("init: the server {} has ended", entry.name));
             }
             self.announce(pid);
-            // What was started by it and has ended is nobody's any more, and neither is this one if its owner
-            // has ended.
+            // The status of a process is forgotten when its owner has ended too: that of processes that this one
+            // has started, and that of this one.
             let entries = &self.entries;
             let ended = |pid| {
                 entries
@@ -404,7 +404,7 @@ impl Manager {
 
     /// A process says that it exits.
     pub(crate) fn exit(&mut self, pid: Pid, status: u8) {
-        // A frozen process's threads are stopped: it says so again when they go on.
+        // The process is frozen. Its thread makes this request again when it goes on.
         if self.live(pid).is_ok_and(|live| live.frozen.is_empty()) {
             self.end(pid, Status::Exited(status));
         }
@@ -416,7 +416,7 @@ impl Manager {
         let pid = Pid::try_from(pid).ok()?;
         let entry = self.entries.get(&pid)?;
         if !entry.live.as_ref()?.frozen.is_empty() {
-            // It stays parked, and is looked at again at the thaw.
+            // The exception is looked at again when the process is thawed.
             return None;
         }
         let line = self.describe(pid, message.code, message.address, message.registers.rip);
@@ -732,7 +732,7 @@ impl Manager {
             return Ok(());
         }
         if watchers.len() >= MAX_WATCHERS {
-            // Those that are gone make room.
+            // Watchers that no longer exist make room.
             watchers.retain(|known| known.kind() == abi::RefKind::Thread);
         }
         if watchers.len() >= MAX_WATCHERS {

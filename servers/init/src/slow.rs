@@ -1,4 +1,4 @@
-//! What may have to wait for other servers: log lines on the console, and power off.
+//! A thread for what has to wait for other servers: log lines on the console, and power off.
 use crate::control;
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -8,7 +8,7 @@ use rt::obj::Ref;
 use rt::sync::Mutex;
 use rt::{console, fs, sys, thread, time, Code};
 
-/// How long to wait at power off until the console has written everything, in nanoseconds.
+/// How long power off waits for the console to write everything, in nanoseconds.
 const PATIENCE: u64 = 2_000_000_000;
 /// Most lines that wait.
 const MAX_LINES: usize = 256;
@@ -24,7 +24,7 @@ struct Work {
 
 static WORK: Mutex<Option<Work>> = Mutex::new(None);
 
-/// Starts the thread that does it.
+/// Starts the thread.
 pub(crate) fn start(priority: u64, deterministic: bool, verbose: bool) -> Result<(), Code> {
     *WORK.lock() = Some(Work {
         deterministic,
@@ -48,7 +48,7 @@ fn with(change: impl FnOnce(&mut Work)) {
     }
 }
 
-/// Writes a line on the console, when that has time.
+/// Has the thread write a line on the console.
 pub(crate) fn say(line: String) {
     with(|work| {
         if work.lines.len() < MAX_LINES {
@@ -64,7 +64,7 @@ pub(crate) fn log(line: &str) {
     }
 }
 
-/// Powers off, when everything said before is written.
+/// Powers off after all lines before this have been written.
 pub(crate) fn power_off(status: u8) {
     with(|work| work.power_off = Some(work.power_off.unwrap_or(status)));
 }
@@ -89,7 +89,7 @@ fn run() {
 
 fn shut_down(status: u8, deterministic: bool) -> ! {
     if deterministic {
-        // One instruction is one nanosecond then.
+        // On a deterministic machine the clock counts instructions.
         let _ = console::write_all(format!("instructions: {}\n", time::now()).as_bytes());
     }
     let _ = console::drain(time::now().saturating_add(PATIENCE));
@@ -98,7 +98,7 @@ fn shut_down(status: u8, deterministic: bool) -> ! {
     control::end()
 }
 
-/// Sends the files that are wanted.
+/// Sends the files that `/etc/gets` lists over the control channel.
 fn send_files() {
     let Ok(list) = fs::read_all("/etc/gets") else {
         return;

@@ -30,13 +30,13 @@ use crate::special::{self, Special};
 /// When a call that waits is worth trying again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wake {
-    /// When the console has news.
+    /// When the state of the console has changed.
     pub console: bool,
     /// At this time on the process's clock.
     pub deadline: Option<u64>,
 }
 
-/// What becomes of the thread.
+/// What happens to the thread next.
 #[derive(Debug)]
 pub enum Outcome {
     /// It goes on with these registers, and with this FPU state if one is given.
@@ -46,7 +46,7 @@ pub enum Outcome {
         /// A new FPU state.
         fpu: Option<Fpu>,
     },
-    /// It waits; nothing has happened.
+    /// It waits. The call has changed nothing and is made again later.
     Park(Wake),
     /// The process has ended.
     End(Status),
@@ -63,7 +63,7 @@ pub enum Stop {
     End(Status),
     /// The registers are set already.
     Replaced,
-    /// There is no memory for what the process wants to touch.
+    /// No memory is free for the pages that the call touches.
     OutOfMemory,
 }
 
@@ -104,7 +104,7 @@ pub enum Target {
 pub struct Caller<'a> {
     /// The process.
     pub p: &'a mut Process,
-    /// The world.
+    /// Memory, files and clock of the process.
     pub h: &'a mut dyn Host,
     /// The registers at the `syscall` instruction.
     pub entry: Registers,
@@ -414,7 +414,7 @@ pub fn exception(
             let area = process.areas.find(address);
             let need = (message.detail & 7) as Prot;
             if area.is_some_and(|a| a.prot & need == need && a.prot != 0) {
-                // The area allows it, so there was no memory to be had for it.
+                // The area allows the access, so no memory was free for the page.
                 return out_of_memory(process, host);
             }
             let code = if area.is_some() { 2 } else { 1 };

@@ -96,7 +96,7 @@ pub enum Request {
     Usage,
 }
 
-/// What comes back.
+/// The reply to a [`Request`].
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub enum Reply {

@@ -1,4 +1,4 @@
-//! What the emulation needs of the world around it.
+//! What the emulation needs of the system that it runs on.
 //!
 //! A [`Host`] acts for one process at a time. [`crate::emulate`] calls it only while it completes a
 //! call (or finds that it cannot be completed yet), so everything that a host does is part of one
@@ -19,13 +19,13 @@ pub type Fpu = Box<[u8; 512]>;
 /// How much physical memory there is, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUsage {
-    /// All of it.
+    /// All memory of the machine.
     pub total: u64,
     /// What is free for programs.
     pub free: u64,
 }
 
-/// The world, on behalf of one process.
+/// The system, as one process uses it.
 pub trait Host {
     /// Reads memory of the process. The range has been checked against its areas.
     fn read_memory(&mut self, address: u64, into: &mut [u8]) -> Result<(), OutOfMemory>;

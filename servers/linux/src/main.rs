@@ -35,10 +35,10 @@ const SERVICE: u64 = u64::MAX;
 const SUPERVISOR: u64 = u64::MAX - 2;
 /// With the number of a process: alias of its control port.
 const CONTROL: u64 = 1 << 32;
-/// Alias of the port by which the helper thread makes the loop turn.
+/// Alias of the port that the helper thread calls to wake the event loop.
 const HELPER: u64 = u64::MAX - 1;
 
-/// What an event was, without its borrows.
+/// An event, without borrows of the server.
 enum Came {
     Answer(Result<table::Answer, Error>),
     Exception { pid: u32, message: ExceptionMessage },
@@ -47,7 +47,7 @@ enum Came {
     Other,
 }
 
-/// Has a thread make the event loop turn when the console has news.
+/// Starts a thread that wakes the event loop when the state of the console has changed.
 fn start_helper(server: &Server) -> Result<(), Error> {
     let port = server.port(HELPER).map_err(rt::error_of)?;
     let reference = port.reference().map_err(rt::error_of)?;

@@ -19,7 +19,7 @@ pub const MAX_ACCOUNTS: usize = 256;
 /// What an account may have. Counts of chunks, but for `segments`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// So many are there for it, whatever others do.
+    /// Chunks that it can always take, whatever others do.
     pub promised: usize,
     /// Most places for chunks in its segments: a chunk that two of its segments share counts twice.
     pub most: usize,
@@ -37,12 +37,12 @@ pub struct Account {
     pub(crate) runs: usize,
     /// Its segments, those included that have ended and are still being taken apart.
     pub(crate) segments: usize,
-    /// Nobody uses it any more; it goes when it is empty.
+    /// It has been ended, and is removed when its last segment has gone.
     ended: bool,
 }
 
 impl Account {
-    /// What it is promised and has not taken.
+    /// Chunks that it is promised and has not taken.
     fn open(&self) -> usize {
         if self.ended {
             0
@@ -62,7 +62,7 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// None; so many chunks are kept for new promises.
+    /// No accounts yet; `spare` chunks are kept for new promises.
     #[must_use]
     pub const fn new(spare: usize) -> Self {
         Accounts {
@@ -117,7 +117,7 @@ impl Accounts {
         self.forget(id);
     }
 
-    /// An account that has ended and has nothing is gone.
+    /// Removes the account if it has ended and has nothing.
     fn forget(&mut self, id: Id) {
         if let Some(place) = self.accounts.get_mut(id) {
             if place.as_ref().is_some_and(|a| a.ended && a.segments == 0) {

@@ -48,7 +48,7 @@ impl Chunks {
         }
     }
 
-    /// Orders the free chunks: lowest first out.
+    /// Sorts the free chunks, so that the lowest is taken first.
     pub fn finish(&mut self) {
         self.free.reverse();
     }
@@ -89,7 +89,7 @@ impl Chunks {
         self.users[index as usize] += 1;
     }
 
-    /// One place less uses it: whether that was the last. The caller then clears it and calls
+    /// One place less uses it. Returns whether that was the last. The caller then clears it and calls
     /// [`Chunks::release`].
     #[must_use]
     pub fn leave(&mut self, index: Index) -> bool {

@@ -1,4 +1,4 @@
-//! The memory server: makes real what `memory::segments` decides, and answers.
+//! The memory server: makes the kernel calls that `memory::segments` decides on, and answers requests.
 //!
 //! Init starts it with a reference to the root region, maps its own memory beforehand, and names the
 //! free physical memory in its arguments (`START+SIZE`, hexadecimal). It maps all of that into its
@@ -57,7 +57,7 @@ mod alias {
 mod passed {
     /// The root region.
     pub(crate) const ROOT: usize = 0;
-    /// To be pointed at the supervisor port.
+    /// A reference that the server points at its supervisor port.
     pub(crate) const SUPERVISOR: usize = 1;
     /// The thread to interrupt when that is done.
     pub(crate) const STARTER: usize = 2;
@@ -66,7 +66,7 @@ mod passed {
 /// The part of the memory that is kept for the promises of new accounts.
 const SPARE_PART: usize = 4;
 
-/// Kernel calls behind the bookkeeping.
+/// The kernel calls that the bookkeeping makes.
 struct Calls {
     root: RefAt,
 }
@@ -199,11 +199,11 @@ struct Server {
     portset_ref: Ref,
     /// References of a reply.
     outgoing: RefBlock,
-    /// The second thread.
+    /// The thread that asks for steps of taking apart ([`reaper`]).
     reaper: Option<Ref>,
 }
 
-/// Puts something where its number says; numbers are given from 0 on.
+/// Puts a value into the list at its number. Numbers count from 0.
 fn put<T>(list: &mut Vec<Option<T>>, id: usize, value: T) {
     if list.len() <= id {
         list.resize_with(id + 1, || None);
@@ -263,7 +263,7 @@ impl Server {
         Ok(id)
     }
 
-    /// Ends a segment: at once nobody can reach it any more, and little by little it goes.
+    /// Ends a segment. It cannot be reached any more; its memory is freed step by step.
     fn destroy(&mut self, id: Id) -> Result<(), Error> {
         self.segments.destroy(id)?;
         if let Some(place) = self.objects.get_mut(id) {
@@ -314,7 +314,7 @@ impl Server {
         }
     }
 
-    /// Does a step of taking apart what has ended.
+    /// Does one step of freeing what has ended.
     fn reap(&mut self) {
         self.segments.reap(&mut self.calls, &mut |window, size| {
             window::give_addresses(window, size.next_multiple_of(CHUNK));
@@ -421,13 +421,13 @@ impl Server {
             Ok(answer) => Ok(answer),
             Err(Refusal::Error(error)) => Err(error),
             Err(Refusal::Again) => {
-                // Without an answer the kernel delivers the same again, behind whoever waits.
+                // Without a reply the kernel delivers the request again, after those that wait already.
                 self.reap();
                 return None;
             }
         };
         if code == Code::Fault {
-            // Served or not, the thread tries again; if that was in vain, its manager hears of it.
+            // The thread tries again. If there is still no page, the kernel sends an exception to its space's keeper.
             *regs = IpcRegs::default();
         } else {
             let refs = reply.as_ref().map_or(0, |(_, refs)| *refs);
@@ -437,7 +437,7 @@ impl Server {
         Some(())
     }
 
-    /// Waits for messages and answers them, for ever.
+    /// Receives messages and answers them. Does not return.
     fn run(&mut self) -> ! {
         let mut regs = IpcRegs::default();
         let mut call = Call::ServerWaitReceiveShort;
@@ -534,7 +534,7 @@ fn set_up(root: RefAt) -> Result<Server, Code> {
             protection: READ | WRITE | abi::access::OBJECTS,
         };
         mapping.set_state(&state, root.0, 0)?;
-        // It stays for ever.
+        // The mapping stays for as long as the server runs.
         core::mem::forget(mapping);
         chunks.add(physical, size);
     }

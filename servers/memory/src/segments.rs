@@ -21,7 +21,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use proto::Error;
 
-/// Rights of a chunk that nobody shares.
+/// Rights of a chunk that has one user.
 const OWN: u64 = ALL;
 /// Rights of a shared chunk.
 const SHARED: u64 = READ | EXECUTE;
@@ -51,7 +51,7 @@ pub struct Shown {
     pub rights: u64,
 }
 
-/// What the bookkeeping does to the world.
+/// The effects of the bookkeeping, which tests replace.
 pub trait Machine {
     /// Makes a mapping: its handle, or `None` when the kernel's memory is out.
     fn map(&mut self, shown: Shown) -> Option<u64>;
@@ -70,10 +70,10 @@ pub trait Machine {
     fn destroy_objects(&mut self, physical: u64, size: u64, most: u64) -> u64;
 }
 
-/// Why something was not done.
+/// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It cannot be.
+    /// With this error.
     Error(Error),
     /// There may be room when segments that have ended are gone: after a step of that ([`Segments::reap`]) the
     /// same request is to be made again.

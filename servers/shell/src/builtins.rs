@@ -27,9 +27,9 @@ type Run = fn(&mut Shell, &[String], &mut Output) -> Result<u8, Failure>;
 /// A builtin command.
 pub(crate) struct Builtin {
     name: &'static str,
-    /// Arguments, for people.
+    /// Its arguments, as `help` shows them.
     usage: &'static str,
-    /// What it does, for people.
+    /// What it does, as `help` shows it.
     help: &'static str,
     run: Run,
     /// Whether it is meant even when it is to run in the background, where it is refused. The others
@@ -438,7 +438,7 @@ fn verbose(arguments: &[String]) -> (bool, &[String]) {
     }
 }
 
-/// Asks the checkpointer.
+/// Sends a request to the checkpointer.
 fn ask_checkpointer(
     request: &Request,
     refs: &[&RefAt],

@@ -1,4 +1,4 @@
-//! What the two sides of the transfer have in common.
+//! What `transfer_client` and `transfer_server` both use.
 
 /// Bytes of one transfer.
 pub const TRANSFER: usize = 4 << 20;

@@ -1,4 +1,5 @@
-//! What tests are written with.
+//! What the guest's tests use: assertions that name their line, threads that make one call ([`Actor`]), receivers, and
+//! memory that is absent until the test supplies it.
 
 use abi::registers::{Area, DEADLINE};
 use abi::state::{Registers, Stage, ThreadState, Waiting};
@@ -63,7 +64,7 @@ impl From<String> for Failure {
     }
 }
 
-/// What a test returns: nothing, or why and where it failed.
+/// The result of a test.
 pub type Outcome = Result<(), Failure>;
 
 /// A test; [`guest_test!`](crate::guest_test) makes them.
@@ -191,7 +192,7 @@ pub fn type_of_common(call: Call) -> Option<Type> {
     TYPES.into_iter().find(belongs)
 }
 
-/// How long anything may take, in nanoseconds of the guest.
+/// How long a test waits for something before it fails, in nanoseconds of the guest.
 pub const PATIENCE: u64 = 60_000_000_000;
 
 /// Waits until `condition` holds, in short sleeps that let other threads run.
@@ -316,7 +317,7 @@ impl Actor {
         (self.stack.as_ptr() as u64 + STACK as u64) & !15
     }
 
-    /// Its state. Ends are not asked for.
+    /// Its state, without references to the peers of its connections.
     pub fn state(&self) -> ThreadState {
         self.thread.get_state(0, 0, 0).unwrap_or_default()
     }
@@ -364,7 +365,7 @@ impl Actor {
         self.thread.resume().must("resume")
     }
 
-    /// Whether it has finished what it was told.
+    /// Whether it has finished the call or function that it was given.
     pub fn is_finished(&self) -> bool {
         let state = self.state();
         state.registers.pc() == fermata_test_parked as *const () as u64
@@ -462,13 +463,13 @@ pub struct Receiver {
     pub portset_ref: Ref,
     /// Reference to the port.
     pub port_ref: Ref,
-    /// Where messages go.
+    /// Receives the bytes of messages.
     pub buffer: Vec<u8>,
-    /// Where references go.
+    /// Receives the references of messages.
     pub refs: RefBlock,
 }
 
-/// What a [`Receiver`] got.
+/// The result of a receive of a [`Receiver`].
 #[derive(Clone, Copy, Debug)]
 pub struct Got {
     /// The result code.
@@ -477,7 +478,7 @@ pub struct Got {
     pub length: usize,
     /// The alias of the port.
     pub alias: u64,
-    /// References set.
+    /// How many references were received.
     pub refs: usize,
 }
 
@@ -628,7 +629,7 @@ pub struct Absent {
 }
 
 impl Absent {
-    /// `size` bytes whose absence the port in `keeper` hears about.
+    /// `size` bytes that are absent; the port in `keeper` receives the faults.
     pub fn new(size: u64, keeper: u64) -> Result<Self, Failure> {
         let base = rt::window::take_addresses(size, abi::PAGE_SIZE).ok_or("no addresses")?;
         let region = Region::new().must("a region")?;

@@ -52,7 +52,7 @@ struct Across {
     state: ThreadState,
 }
 
-/// What a thread is asked with.
+/// Reads the states of held threads.
 pub struct Asker {
     room: Box<Across>,
     refs: [Ref; 3],
@@ -72,7 +72,7 @@ impl Asker {
     }
 }
 
-/// What a thread answered.
+/// The result of [`Held::answer`].
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     /// Its state, with references to its space and peers asked for as well.
@@ -108,7 +108,7 @@ fn bare(call: Call, p: [u64; 5]) -> u64 {
     code
 }
 
-/// A thread that waits.
+/// A thread that is held in a wait.
 pub struct Held<'a> {
     /// The call and the situation.
     pub name: String,
@@ -147,7 +147,7 @@ struct Seen {
     waits: BTreeSet<u64>,
 }
 
-/// A service, somebody to hold and somebody to talk to.
+/// A service, the thread to hold and its partner.
 struct Scene {
     service: Receiver,
     held: Actor,
@@ -188,7 +188,7 @@ impl Scene {
             call,
             self.registers(call, &self.memory[usize::from(partner)]),
         )?;
-        // Until it waits for something, be it for the next thing to do.
+        // Wait until the thread waits: in its call, or for its next call.
         eventually(call.name(), || actor.state().waiting != 0)
     }
 
@@ -256,7 +256,7 @@ pub fn each(mut f: impl FnMut(&Held) -> Outcome) -> Outcome {
         }
     }
     for &why in Waiting::ALL {
-        // Who waits to be let into the kernel does so only while somebody else is displaced in it.
+        // A thread waits for the kernel's lock only while another has been displaced in the kernel.
         if why != Waiting::Kernel && !seen.waits.contains(&(why as u64)) {
             crate::fail!("nobody was held waiting for {why:?}");
         }
@@ -266,7 +266,7 @@ pub fn each(mut f: impl FnMut(&Held) -> Outcome) -> Outcome {
 
 type Show<'a> = dyn FnMut(&str, Option<Call>, &Actor) -> Outcome + 'a;
 
-/// The calls with waits of their own.
+/// Holds threads in the calls that can wait by themselves.
 fn ordinary(call: Call, show: &mut Show) -> Outcome {
     let (locked, other) = (Mutex::new().must("a mutex")?, Mutex::new().must("a mutex")?);
     let cond = rt::obj::Cond::new().must("a cond")?;
@@ -283,7 +283,7 @@ fn ordinary(call: Call, show: &mut Show) -> Outcome {
         _ => return Ok(()),
     };
     let actor = Actor::new()?;
-    // It parks in a wait for an interrupt, so that this one must be seen to be another.
+    // An actor that has finished waits for an interrupt too, so the test must tell this wait from that one.
     actor.ordinary(call, [p[0], p[1], p[2], 0, 0, 0])?;
     eventually(call.name(), || {
         let state = actor.state();
@@ -345,7 +345,7 @@ fn messages(call: Call, show: &mut Show) -> Outcome {
     scene.begin(true, partner)?;
     eventually(name, || waits(&scene))?;
     show(&format!("{name}, its page absent"), Some(call), &scene.held)?;
-    // The question has been stopped with the thread; a new one is asked when it goes on.
+    // The fault's message was withdrawn when the thread was stopped; it is sent again when the thread goes on.
     let _ = scene.held.thread.resume();
     let got = keeper.receive(1_000_000);
     if got.code == abi::Code::Fault {
@@ -366,7 +366,7 @@ fn vacant(call: Call, show: &mut Show) -> Outcome {
     let Some((_, Param::Object(kind))) = row.params.first() else {
         return Ok(());
     };
-    // Who manages is told so, and does not wait.
+    // Calls that manage an object return the code `Vacant` and do not wait.
     if row.manages(0) {
         return Ok(());
     }
@@ -416,7 +416,7 @@ extern "C" fn read_word(address: u64) {
     unsafe { (address as *const u64).read_volatile() };
 }
 
-/// What is no call: user code, a page, an exception, a call of a foreign space.
+/// Holds threads outside of calls: in user code, at an absent page, in an exception, at a call of a foreign space.
 fn others(show: &mut Show) -> Outcome {
     let actor = Actor::new()?;
     let start = |actor: &Actor, code: unsafe extern "C" fn()| {

@@ -121,7 +121,7 @@ pub fn mmap(
     if file.is_some() || prot & WRITE != 0 {
         afford(c, size)?;
     }
-    // What was there is gone before the new contents come.
+    // The old contents are removed before the new ones are read.
     remove(c, start, end)?;
     let kind = if file.is_some() {
         Kind::File
@@ -288,7 +288,7 @@ pub fn msync(c: &mut Caller, start: u64, size: u64) -> Result {
     }
 }
 
-/// `mincore`: everything may count as resident.
+/// `mincore`: all pages are reported as resident.
 pub fn mincore(c: &mut Caller, start: u64, size: u64, into: u64) -> Result {
     let (start, end) = range(start, size)?;
     if !c.p.areas.covers(start, end) {

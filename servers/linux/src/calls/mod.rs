@@ -236,7 +236,7 @@ pub fn dispatch(c: &mut Caller) -> Result {
         }
         nr::pipe | nr::pipe2 => refuse(c, "a pipe", ENOSYS),
         nr::socket | nr::socketpair => refuse(c, "a socket", ENOSYS),
-        // These are meant to be missing: libraries try them and fall back.
+        // Libraries fall back when these are missing, so there is no message.
         nr::rseq
         | nr::copy_file_range
         | nr::splice

@@ -15,7 +15,7 @@ use crate::special::Special;
 use crate::wire::{u64_at, Writer};
 
 pub use linux::AT_SYMLINK_NOFOLLOW;
-/// Flags that make no difference here: `AT_NO_AUTOMOUNT`, and those of `statx`.
+/// Flags that are accepted and change nothing.
 const AT_HARMLESS: u32 = linux::AT_NO_AUTOMOUNT | linux::AT_STATX_SYNC_TYPE;
 
 /// The device number that all files are on.
@@ -23,7 +23,7 @@ const FILES: u64 = 0x14;
 /// The device number of what the personality provides.
 const SPECIALS: u64 = 0x15;
 
-/// Attributes with what the file system does not know.
+/// The attributes of a file, with those that the file system does not keep.
 pub struct Look {
     /// The attributes.
     pub attr: Attr,

@@ -161,7 +161,7 @@ pub fn getrusage(c: &mut Caller, into: u64) -> Result {
     Ok(0)
 }
 
-/// What is left of the timer, and its interval.
+/// Nanoseconds until the timer is due, and its interval.
 fn remaining(c: &mut Caller) -> (u64, u64) {
     let now = c.now();
     // A timer that is set but late has the least bit of time left.

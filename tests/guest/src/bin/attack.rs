@@ -36,7 +36,7 @@ const fn way(name: &'static str, run: fn() -> Done) -> Way {
     Way { name, run }
 }
 
-/// What there is to try.
+/// All ways to attack.
 const WAYS: [Way; 17] = [
     way("control", control),
     way("bomb", bomb),
@@ -167,7 +167,7 @@ fn console_read() -> Done {
     wait()
 }
 
-/// For ever, without doing anything.
+/// Does nothing, until it is ended.
 fn wait() -> Done {
     loop {
         time::sleep(1_000_000_000);
@@ -197,7 +197,7 @@ fn peek() -> Done {
     Ok(())
 }
 
-/// What only the system port can do.
+/// Tries what only the holder of the system port may do.
 fn power() -> Done {
     println!("power: off: {}", said(rt::system::power_off(1)));
     println!("power: a report: {}", said(rt::system::report("exit 0")));
@@ -254,7 +254,7 @@ fn hollow() -> Done {
     ThreadAt(window.address() + CONTROL_THREAD)
         .destroy()
         .map_err(code)?;
-    // Whatever they answer: they do, and go on.
+    // Any answer is right, as long as there is one.
     let _ = child.info();
     let _ = child.thaw();
     let _ = child.resume();
@@ -266,7 +266,7 @@ fn hollow() -> Done {
     Ok(())
 }
 
-/// Processes without end: a job has as many as a job may have.
+/// Starts processes until it is refused more.
 fn bomb() -> Done {
     let mut made = Vec::new();
     let refused = loop {
@@ -276,7 +276,7 @@ fn bomb() -> Done {
         }
     };
     println!("bomb: {} processes, then: {}", made.len(), refused.text());
-    // They stay; whoever ends this one finds them.
+    // The processes stay; they end with the job.
     Ok(())
 }
 
@@ -287,7 +287,7 @@ fn silent_port() -> Result<(Portset, Port), abi::Code> {
     Ok((set, port))
 }
 
-/// Names that belong to others, and names without end.
+/// Registers names that are reserved, and names of its own until it is refused more.
 fn names() -> Done {
     let (_set, port) = silent_port().map_err(code)?;
     for name in proto::names::RESERVED {
@@ -308,7 +308,7 @@ fn names() -> Done {
     Ok(())
 }
 
-/// Watchers without end.
+/// Adds watchers of a process until it is refused more.
 fn watch() -> Done {
     let child = again("wait")?;
     let mut threads = Vec::new();
@@ -324,7 +324,7 @@ fn watch() -> Done {
         threads.len(),
         refused.text()
     );
-    // Those that are gone make room.
+    // Watchers that no longer exist make room.
     drop(threads);
     println!("watch: {}", said(child.watch(&rt::start::THREAD)));
     end(&child)?;
@@ -438,7 +438,7 @@ fn strings() -> Done {
     Ok(())
 }
 
-/// More time than everybody else: a thread above all others that never waits.
+/// Asks for a thread of the highest priority, which would never let others run.
 fn priority() -> Done {
     let until = time::now() + 500_000_000;
     for priority in [31, 16, 14, 12, 9] {

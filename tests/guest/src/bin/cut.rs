@@ -22,7 +22,7 @@ rt::entry!(main);
 static RESULT: AtomicU64 = AtomicU64::new(u64::MAX);
 
 fn main() -> u8 {
-    // Above everything else, so that whatever is cut stays as it is until it is made again.
+    // With a priority above all others, so that nothing changes while an object is taken apart.
     let started = rt::thread::spawn_at(MANAGER, || {
         let status = match all() {
             Ok(0) => 0,
@@ -87,12 +87,12 @@ fn warm_up() {
     drop(blocks);
 }
 
-/// So many rounds of hostile callers.
+/// Runs `rounds` rounds of hostile callers.
 fn hostile(probe: Probe, rounds: u64) -> Result<u64, Failure> {
     let seed = argument("seed").and_then(|n| n.parse().ok()).unwrap_or(1);
     let mut hostile = Hostile::new(probe)?;
     for round in seed..seed + rounds {
-        // Said first, so that whoever listens knows it if this round is the machine's last.
+        // Reported before the round, so that it is known which one stopped the machine.
         report(&format!("test hostile/{round} ..."));
         match hostile.round(round) {
             Ok(()) => report(&format!("test hostile/{round} ... ok")),

@@ -31,11 +31,12 @@ use rt::window::Window;
 
 rt::entry!(main);
 
-/// Above everything that runs for the programs, so that their instants are any.
+/// A priority above that of the programs and of the servers that work for them, so that they can be stopped at any
+/// instant.
 const PRIORITY: u64 = 20;
-/// Time that a run has, in nanoseconds of the guest.
+/// How long a run may take, in nanoseconds of the guest.
 const PATIENCE: u64 = 900_000_000_000;
-/// How often one hunt looks.
+/// How often [`Running::hunt`] looks at the program before it gives up.
 const LOOKS: u32 = 20_000;
 
 struct Program {
@@ -216,7 +217,7 @@ impl<'a> Running<'a> {
             .map_err(|code| format!("a reference: {code:?}"))?;
         for look in 0..LOOKS {
             rt::time::sleep(300 + random.below(1_000));
-            // When it has ended nothing of it is there any more, its thread object neither.
+            // The program has ended: its thread no longer exists.
             if named.kind() != RefKind::Thread {
                 return Ok(false);
             }
@@ -224,7 +225,7 @@ impl<'a> Running<'a> {
             let state = thread
                 .get_state(0, 0, 0)
                 .map_err(|code| format!("get_state: {code:?}"))?;
-            // A call that the personality has taken is completed before it hears of anything else.
+            // The personality has received this call as an exception and completes it before it takes another request.
             if state.waiting != 0 && state.exception_delivered == 0 {
                 return Ok(true);
             }
@@ -249,7 +250,7 @@ impl<'a> Running<'a> {
         thread.resume().map_err(|code| format!("resume: {code:?}"))
     }
 
-    /// Saves, kills, restores: what the threads were doing.
+    /// Saves, kills and restores the programs. Returns what the threads were doing.
     fn cut(&mut self) -> Result<Vec<String>, String> {
         let managers = self.plan.programs.iter();
         let managers = managers.map(|program| program.manager.clone()).collect();
@@ -301,7 +302,7 @@ fn ask(request: &Request, refs: &[&RefAt], refs_in: &[&RefAt]) -> Result<Reply, 
         .map_err(|error| format!("the checkpointer: {}", error.text()))
 }
 
-/// What a run with cuts came to.
+/// The result of a run with cuts.
 struct Cut {
     status: Status,
     made: u64,
@@ -321,7 +322,7 @@ fn run_with_cuts(plan: &Plan, out: &str, span: u64) -> Result<Cut, String> {
     let mut ran = 0;
     for instant in instants {
         let before = rt::time::now();
-        // The hunts come first: most faults are where a program begins.
+        // Hunts come first, because most faults are taken when a program begins.
         let stopped = hunted < plan.hunt && running.hunt(&mut random)?;
         if stopped {
             hunted += 1;

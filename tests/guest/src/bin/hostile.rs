@@ -22,7 +22,7 @@ rt::entry!(main);
 const LARGE: u64 = 1 << 36;
 /// How much is asked for at once.
 const STEP: u64 = 1 << 20;
-/// Status of what went as it had to.
+/// Exit status of a run in which everything was refused or allowed as expected.
 const AS_EXPECTED: u8 = 7;
 
 fn main() -> u8 {
@@ -47,14 +47,14 @@ fn main() -> u8 {
     }
 }
 
-/// Lives on, and keeps what it has.
+/// Keeps what it has, until it is ended.
 fn stay() -> ! {
     loop {
         sys::thread_wait_interrupt();
     }
 }
 
-/// All the memory that the server gives.
+/// Takes all memory that the memory server gives it.
 fn take_all() -> Result<Segment, Error> {
     let segment = memory::create(LARGE)?;
     let mut taken = 0;
@@ -130,7 +130,7 @@ fn vacant() -> Result<(), Error> {
     Ok(())
 }
 
-/// As many objects as the kernel gives it, and ends.
+/// Creates objects until it is refused more, and ends.
 fn objects() -> Result<(), Error> {
     const SIZE: u64 = 4 << 20;
     let segment = memory::create(SIZE)?;
@@ -150,7 +150,7 @@ fn objects() -> Result<(), Error> {
     }
 }
 
-/// For ever: large segments that are filled, copied, given back and ended.
+/// Fills, copies, returns and destroys large segments, until it is ended.
 fn churn() -> Result<(), Error> {
     loop {
         let segment = memory::create(LARGE)?;
@@ -163,7 +163,8 @@ fn churn() -> Result<(), Error> {
     }
 }
 
-/// Somebody else, who touches a new page now and then, and says how long that took at most.
+/// An ordinary program beside the hostile ones: touches a new page now and then, and prints how long that took at
+/// most.
 fn neighbour() -> Result<(), Error> {
     const PAGES: u64 = 64;
     /// Nanoseconds: without hostile programs a fault is a few thousand, and with three of them each has a turn.

@@ -38,7 +38,7 @@ fn work(bank: &Bank) {
             bank.wrong.fetch_add(1, Ordering::Relaxed);
         }
         bank.from.store(from - 1, Ordering::Relaxed);
-        // Long enough to be stopped while the accounts do not balance.
+        // The loop takes long, so that the program is often stopped between the two stores.
         for n in 0..100u64 {
             core::hint::black_box(n);
         }

@@ -14,7 +14,7 @@ use rt::process::{Client, Start, Status, Stdio};
 
 rt::entry!(main);
 
-/// Time that a test has, in nanoseconds of the guest.
+/// How long a test may take, in nanoseconds of the guest.
 const PATIENCE: u64 = 1_000_000_000_000;
 /// Where the output of a test goes.
 const OUTPUT: &str = "/tmp/test-output";
@@ -113,14 +113,14 @@ fn main() -> u8 {
     done(u8::from(failed > 0))
 }
 
-/// All have run: stops the machine.
+/// Reports that all tests have run and stops the machine.
 fn done(status: u8) -> u8 {
     report("tests done");
     let _ = rt::system::power_off(status);
     status
 }
 
-/// Says something to whoever started the machine. If that fails there is nobody to tell.
+/// Writes a line to the control channel. If that fails it cannot be reported either.
 fn report(line: &str) {
     let _ = rt::system::report(line);
 }

@@ -30,20 +30,20 @@ const STATES: u64 = 2;
 const FREE: u64 = 3;
 /// Threads in the jail.
 const THREADS: u64 = 4;
-/// Words per call, and calls per round.
+/// Words of a call's registers, and how many calls a thread makes in a round.
 const WORDS: u64 = 13;
 const CALLS: u64 = 36;
 /// Kernel memory that the jail may use.
 const QUOTA: u64 = 48 << 10;
 /// The last word of each page says which page of the jail it is.
 const MARK: u64 = 0x6a61_696c << 32;
-/// How long they have, in nanoseconds. Most of it goes into the checks.
+/// How long a round takes, in nanoseconds. Most of it goes into the kernel's checks.
 const TIME: u64 = 50_000_000;
-/// Where the jail may have mapped something.
+/// The ranges of addresses in which the jail may have mappings.
 const REACH: [(u64, u64); 2] = [(0, 16 << 20), (JAIL - (1 << 20), JAIL + (16 << 20))];
-/// Below the manager, above what runs when nobody does.
+/// Priority of the hostile threads: below the manager's and above that of idle work.
 const PRIORITY: u64 = 5;
-/// Above all in the jail.
+/// Priority of the warden: above the hostile threads'.
 const WARDEN: u64 = 20;
 
 global_asm!(
@@ -81,7 +81,7 @@ extern "C" {
     fn fermata_hostile_end();
 }
 
-/// A jail.
+/// The space of a round with all that is in it.
 struct Jail {
     space: Space,
     space_ref: Ref,
@@ -89,13 +89,13 @@ struct Jail {
     /// The objects of the jail, for the manager to destroy.
     inside: Ref,
     _region: Region,
-    /// All that the jail can reach.
+    /// A reference to the region of all addresses that the jail can have mappings at.
     reach: Ref,
     _reach: Region,
     threads: Vec<Thread>,
 }
 
-/// What stays from round to round.
+/// What is made once and used in all rounds.
 pub struct Hostile {
     probe: Probe,
     segment: rt::memory::Segment,
@@ -390,7 +390,7 @@ impl Hostile {
         }
     }
 
-    /// The round with this seed: what was wrong.
+    /// Plays the round with this seed. Returns what was wrong.
     pub fn round(&mut self, seed: u64) -> Result<(), Failure> {
         self.random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let before = self.probe.census();
@@ -401,7 +401,7 @@ impl Hostile {
         for thread in &jail.threads {
             thread.resume().must("resume")?;
         }
-        // They have this long; who still runs then is stopped wherever it is.
+        // After this time the threads are stopped, wherever they are.
         rt::time::sleep(TIME);
         for thread in &jail.threads {
             thread.stop().must("stop")?;
@@ -409,7 +409,7 @@ impl Hostile {
         self.probe.set(0, false);
         let at = fermata_hostile_calls as *const () as u64 - fermata_hostile as *const () as u64;
         self.calls = (self.calls.0 + self.get(at), MISTAKES.load(Relaxed));
-        // What it can reach is its own.
+        // All pages that the jail can reach must be its own.
         for (start, end) in REACH {
             self.reach(&jail, start, end)?;
         }

@@ -27,7 +27,7 @@ pub struct Parts {
     pub handle: u64,
     pub state: Box<State>,
     references: [Ref; 3],
-    /// Keeps the identity.
+    /// Keeps the identity while the object has no body.
     identity: Ref,
 }
 
@@ -177,7 +177,7 @@ impl Parts {
         for n in 0..references(self.ty) {
             let (was, is) = (self.references[n].at(), again.references[n].at());
             let null = was.kind() == abi::RefKind::Null && is.kind() == abi::RefKind::Null;
-            // Who has ended a connection is a peer no more.
+            // The server has ended the connection, so the state names it no longer.
             let peer = ended && n == 1;
             if !null && !peer && !was.same_as(is) {
                 crate::fail!("reference {n} of a {} is another now", self.ty.name());

@@ -46,7 +46,7 @@ pub enum Prop {
     /// The server's port hears of what happens in the client's space; and of all its calls, if that
     /// is foreign.
     Keeper { foreign: bool },
-    /// The keeper of the segment answers, and supplies nothing.
+    /// The keeper of the segment answers faults without supplying pages.
     Deaf,
     /// The keeper of the segment is stopped until [`Act::Keeper`].
     Held,
@@ -54,7 +54,7 @@ pub enum Prop {
     Line,
 }
 
-/// What the manager does when nobody goes on.
+/// What the manager does when no thread can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Lets a victim begin.
@@ -110,7 +110,7 @@ pub struct Play {
     pub absent: u32,
     /// The server may see a request twice (rule A8): what it saw does not count.
     pub twice: bool,
-    /// No fast paths.
+    /// Whether the kernel's fast paths are switched off.
     pub general: bool,
 }
 
@@ -298,15 +298,15 @@ fn ordinary(call: Call, identity: bool) -> Play {
     play.step(CLIENT, registers(call, p), deadline)
 }
 
-/// Where victims have nothing.
+/// An address at which victims have nothing mapped.
 const NOWHERE: u64 = 0x1fff_ffff_f000;
-/// A slot that is always empty.
+/// A slot that never holds an object.
 const NOTHING: u64 = 40;
 
 /// A deadline of a play, to which the time is added when it begins.
 pub const LATER: u64 = 40_000;
 
-/// Numbers that make sense.
+/// A valid value for the parameter of this name.
 fn word(call: Call, name: &str) -> u64 {
     match (call, name) {
         (Call::RegionSearch, "end") => super::stage::ALL_PAGES * abi::PAGE_SIZE,
@@ -546,7 +546,7 @@ fn exchange(call: Call) -> Play {
     play.ends = ends;
     play.twice = stages.has(Plan::CALL) || stages.has(Plan::REPLY);
     if play.twice {
-        // Whose request is sent again must find somebody.
+        // A request that is sent again must find a server that receives.
         let again = play.steps[SERVER]
             .iter()
             .rposition(|step| plan_of(step).has(Plan::WAIT));
@@ -698,7 +698,7 @@ fn excepted_short(play: &Play, length: u64) -> [Play; 2] {
     })
 }
 
-/// What instructions can meet, outside of calls.
+/// Plays about exceptions and faults of instructions that are not calls.
 fn of_instructions(plays: &mut Vec<Play>) {
     let step = |which: u64, name: &str, address: u64| {
         let regs = IpcRegs {
@@ -1133,7 +1133,7 @@ fn of_ordinary(call: Call, plays: &mut Vec<Play>) {
             play = play.act(Act::Signal(CLIENT));
         }
         plays.push(play.clone());
-        // Who manages does not wait until it could be stopped.
+        // Calls that manage objects do not wait, so they cannot be stopped while waiting.
         if !row.manages(0) {
             let mut stopped = play.named("stopped");
             stopped.acts.insert(1, Act::Stop(CLIENT));
@@ -1163,7 +1163,7 @@ fn of_ipc(call: Call, plays: &mut Vec<Play>) {
     if play.steps[that].is_empty() {
         return;
     }
-    // The partner is there first.
+    // The partner makes its call first.
     let mut late = play.clone().named("partner first");
     late.acts.reverse();
     let mut absent = late.clone().named("all absent");
@@ -1213,7 +1213,7 @@ fn of_ipc(call: Call, plays: &mut Vec<Play>) {
             .act(Act::Interrupt(this))
             .act(Act::Start(that)),
     );
-    // Whoever came is gone before it is through.
+    // The peer is destroyed before the call has finished.
     let mut gone = play.clone().named("partner dies later");
     gone.steps[that].truncate(1);
     if that == SERVER {

@@ -29,9 +29,9 @@ pub struct Counted {
     pub passed: u64,
     /// Bytes of messages moved.
     pub moved: u64,
-    /// Instructions that the probe itself has used, ever.
+    /// Instructions that the probe itself has used since the machine started.
     pub own: u64,
-    /// How often somebody has been displaced in the kernel, ever.
+    /// How often a thread has been displaced in the kernel since the machine started.
     pub displaced: u64,
     /// Instructions that were done again until the thread was where it had been cut before, or 0.
     pub again: u64,
@@ -44,7 +44,7 @@ pub struct Counted {
 pub struct Site {
     /// See [`abi::probe::site`].
     pub id: u64,
-    /// How often.
+    /// How often it was passed.
     pub times: u64,
 }
 
@@ -94,7 +94,7 @@ impl Probe {
         self.call(ARM, SWEEP, roles);
     }
 
-    /// What has happened since then.
+    /// What has happened since the probe was armed.
     #[must_use]
     pub fn read(self) -> Counted {
         let [passed, site, role, again, moved, own, displaced, ..] = self.call(READ, 0, 0);

@@ -63,10 +63,10 @@ const RENEWALS: u32 = 4;
 /// The device's line that the client may be attached to; no device has it.
 const INTERRUPT_LINE: u64 = 6;
 
-/// Time after which a play that has not come to rest never will, in nanoseconds.
+/// How long a play may take, in nanoseconds. One that takes longer has failed.
 const PATIENCE: u64 = 200_000_000;
 
-/// What has come of the plays of a call.
+/// The counts of the plays of a call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
     /// Distinct sites.
@@ -83,7 +83,7 @@ pub struct Sum {
     pub redone_at: u64,
 }
 
-/// What a play has come to: a word and what it is, each.
+/// The outcome of a play: pairs of what a number stands for and the number.
 type Outcome = Vec<(u32, u64)>;
 
 /// What was wrong with a play, and behind an `@` which cut repeats it.
@@ -126,7 +126,7 @@ fn hash(seed: u64, thread: &Parts, deadline: u64) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ seed;
     for (i, word) in thread.words() {
         let word = if word == deadline { LATER } else { word };
-        // The FPU's state is the same all the time.
+        // The FPU's state does not change during a play.
         if i < THREAD_WORDS {
             hash = (hash ^ word).wrapping_mul(0x100_0000_01b3).rotate_left(11);
         }
@@ -164,17 +164,17 @@ pub struct Runner {
     pub in_kernel: u64,
     pub sites: BTreeSet<u64>,
     roles: u64,
-    /// Of the play that runs.
+    /// The deadline of the play that runs.
     deadline: u64,
     /// A victim whose `cond_wait` returned spuriously (rule A8) has the mutex that the manager wanted.
     refused: bool,
     /// The keeper of the segment is stopped.
     held: bool,
-    /// Something has been taken apart and not yet been made again.
+    /// An object has been taken apart and not yet been made again.
     apart: bool,
-    /// How many stages have been left behind.
+    /// How many stages have been abandoned after failures.
     renewed: u32,
-    /// A play of this call has run.
+    /// The call of which plays run. Its first play was run once before, not counted.
     warm: Option<&'static str>,
 }
 
@@ -227,7 +227,7 @@ impl Runner {
     /// one is in.
     fn renew(&mut self) -> Result<(), Wrong> {
         self.renewed += 1;
-        // Nobody may go on there. Where threads are in pieces they do not.
+        // The threads of the old stage must not run on. A thread without a body does not run anyway.
         for side in [CLIENT, SERVER] {
             if !self.apart && !self.dead[side] && !self.bodiless[side] {
                 let _ = self.stage.victims[side].thread.stop();
@@ -246,7 +246,7 @@ impl Runner {
         (self.left_out, self.redone, self.renewed) = (old.left_out, old.redone, old.renewed);
         self.in_kernel = old.in_kernel;
         (self.seen, self.sites) = (old.seen.clone(), old.sites.clone());
-        // What is in pieces cannot be put away.
+        // The old stage is not dropped: objects without a body cannot be destroyed in order.
         core::mem::forget(old);
         Ok(())
     }
@@ -329,7 +329,7 @@ impl Runner {
 
     fn fill(&self, side: usize, page: Page) {
         let s = &self.stage;
-        // What is only read is written once.
+        // Pages that are only read are filled once.
         let written = matches!(page, Page::State | Page::Receive | Page::ReceiveMore);
         if written {
             s.zero(side, page);
@@ -547,7 +547,7 @@ impl Runner {
         }
     }
 
-    /// Waits until nobody goes on, or for a deadline, and cuts where the probe fires on the way.
+    /// Waits until no victim can go on, or for a deadline, and cuts where the probe fires meanwhile.
     fn settle(&mut self, until: Option<u64>) -> Result<(), Failure> {
         let patience = rt::time::now() + PATIENCE;
         loop {
@@ -559,7 +559,7 @@ impl Runner {
                     self.redone = self.redone.max((counted.again, self.cut_at));
                 }
                 if let Some(fired) = counted.fired {
-                    // The keeper's own calls are nobody's play.
+                    // The calls of the keeper itself are not cut.
                     self.cut_at = if fired.role < 2 { fired.site } else { 0 };
                     self.armed = None;
                     self.cut(fired, way, when)?;
@@ -607,7 +607,7 @@ impl Runner {
         words
     }
 
-    /// Plays it: what has come of it.
+    /// Plays it. Returns the outcome.
     fn once(&mut self, play: &Play, arm: Option<(When, Way)>) -> Result<(Outcome, u64), Failure> {
         let deadline = self.set_up(play)?;
         self.probe.set(0, play.general);
@@ -819,7 +819,7 @@ impl Runner {
                     self.without.push(handle);
                 }
             } else {
-                // It has a body again.
+                // The object has a body again.
                 let vacant = self.vacant[0].handle;
                 self.without.retain(|h| *h == vacant);
             }
@@ -831,7 +831,7 @@ impl Runner {
     fn cut(&mut self, fired: Fired, way: Way, when: When) -> Result<(), Failure> {
         let thread = self.thread(fired.role);
         self.apart = true;
-        // What the probe itself uses does not count, nor what it uses when it is asked.
+        // The instructions of the probe itself, and of reading it, are subtracted.
         let own = [self.probe.read().own, self.probe.read().own];
         let took = self.parts[0].stop(thread)?;
         let probe = self.probe.read().own - own[1] - (own[1] - own[0]);
@@ -933,7 +933,7 @@ impl Runner {
             return Err("more objects than the knife has room for".into());
         }
         for (n, (parts, &(ty, handle))) in self.parts[1..].iter_mut().zip(all).enumerate() {
-            // The other threads of the stage are stopped anyway, or not even open.
+            // The other threads of the stage are stopped or vacant already.
             if n < threads {
                 ok(sys::thread_stop(handle)).must("stop")?;
             }
@@ -946,7 +946,7 @@ impl Runner {
         for parts in &self.parts[..count] {
             parts.create(None)?;
         }
-        // What others must be open for comes first.
+        // Objects that the states of others name get their states first.
         for parts in self.parts[..count].iter_mut().rev() {
             parts.set(&mut self.again)?;
         }
@@ -966,7 +966,7 @@ impl Runner {
         hash
     }
 
-    /// The plays of another call begin.
+    /// Begins the plays of another call.
     pub fn begin(&mut self) {
         self.sites.clear();
         self.seen.clear();
@@ -985,7 +985,7 @@ impl Runner {
             why: why.during("undisturbed"),
         };
         if self.warm != Some(play.subject()) {
-            // What happens only the first time, such as a page of the heap that is not there.
+            // A first run that does not count, because of what happens only once, such as faults of the heap.
             self.once(play, None).map_err(undisturbed)?;
             self.warm = Some(play.subject());
         }

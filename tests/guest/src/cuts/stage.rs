@@ -23,7 +23,7 @@ use rt::obj::{Mapping, Port, Portset, Ref, RefAt, Region, Space, Thread};
 use rt::sys::{self, IpcRegs};
 use rt::window::Window;
 
-/// The state of a victim's space, if nothing else is said.
+/// The state of a victim's space, unless a play asks for another.
 const SPACE: SpaceState = SpaceState {
     flags: 0,
     quota: 64 << 10,
@@ -40,19 +40,19 @@ pub enum Page {
     Handles = 0,
     /// A state.
     State = 1,
-    /// What is sent, two pages.
+    /// The message to send, two pages.
     Send = 2,
     SendMore = 3,
     /// Further segments to send.
     SendList = 4,
-    /// Where messages go, two pages.
+    /// Receives messages, two pages.
     Receive = 5,
     ReceiveMore = 6,
     /// Further segments to receive into.
     ReceiveList = 7,
     /// References to send and to receive.
     References = 8,
-    /// Where objects are made.
+    /// Free slots in which calls create objects.
     Fresh = 9,
 }
 
@@ -77,7 +77,7 @@ impl Page {
         self as u64 + side as u64 * SIDE
     }
 
-    /// It alone, as a set of pages.
+    /// The set of pages that has only this one.
     #[must_use]
     pub const fn bit(self, side: usize) -> u32 {
         1 << self.on(side)
@@ -89,7 +89,7 @@ const SIDE: u64 = 10;
 pub const ALL_PAGES: u64 = 2 * SIDE;
 /// Where the victims see the segment.
 const VIEW: u64 = 0x2000_0000_0000;
-/// Where an object's mapping, if there is one, shows something.
+/// Where a mapping that a play creates begins.
 const ELSEWHERE: u64 = 0x3000_0000_0000;
 /// The client's place and the server's.
 pub const CLIENT: usize = 0;
@@ -115,7 +115,7 @@ pub const MANAGER: u64 = 28;
 /// Most calls in a script.
 const STEPS: usize = 8;
 
-/// Calls that a victim makes one after the other, and what came of them.
+/// The calls that a victim makes one after the other, and their results.
 #[repr(C)]
 struct Script {
     count: AtomicU64,
@@ -299,7 +299,7 @@ pub struct Twin {
     pub view: Mapping,
 }
 
-/// Everything but the plays.
+/// The machinery of the plays: victims, keeper, segment and probe.
 pub struct Stage {
     pub victims: [Victim; 2],
     pub twins: [Twin; 2],
@@ -318,14 +318,14 @@ pub struct Stage {
     manager: Ref,
 }
 
-/// What the keeper works with.
+/// The data of the keeper's thread.
 pub struct Pager {
     set: u64,
     segment: u64,
     base: u64,
     pages: Vec<Mapping>,
     present: [AtomicBool; ALL_PAGES as usize],
-    /// It answers, and supplies nothing.
+    /// Whether it answers faults without supplying pages.
     pub deaf: AtomicBool,
 }
 
@@ -358,7 +358,7 @@ extern "C" fn supply(pager: u64) -> ! {
         call = Call::ServerWaitReceiveShort;
         if code == Code::Fault {
             let page = regs.rsi / PAGE_SIZE;
-            // It may be asked again for what it has supplied (rule A8).
+            // A fault message may be delivered twice (rule A8).
             let deaf = pager.deaf.load(Relaxed);
             if page < ALL_PAGES && !deaf && !pager.present[page as usize].load(Relaxed) {
                 pager.set(page, true);
@@ -368,11 +368,11 @@ extern "C" fn supply(pager: u64) -> ! {
     }
 }
 
-/// What the manager waits for: the number of its question.
+/// The number of the manager's last question whether no other thread is ready ([`Stage::ask`]).
 static ASKED: AtomicU64 = AtomicU64::new(0);
 static ANSWERED: AtomicU64 = AtomicU64::new(0);
 
-/// Runs when nobody else does, and says so.
+/// Runs when no other thread is ready, and tells the manager so.
 extern "C" fn idle(manager: u64) -> ! {
     loop {
         sys::thread_wait_interrupt();
@@ -430,7 +430,7 @@ pub fn on(ty: Type, which: u8, parameters: [u64; 5]) -> Code {
 }
 
 impl Stage {
-    /// Everything that stays from play to play.
+    /// Creates what all plays use.
     pub fn new(authority: RefAt, manager: Ref) -> Result<Self, Failure> {
         use proto::layout::{HEAP_END, STACK_TOP, START_PAGE};
         let size = STACK_TOP.max(HEAP_END) - START_PAGE;
@@ -580,7 +580,7 @@ impl Stage {
         hash
     }
 
-    /// Asks for nobody else to be ready. The manager is interrupted when that is so.
+    /// Asks to be told when no other thread is ready: the manager is interrupted then.
     pub fn ask(&self) {
         ASKED.fetch_add(1, Relaxed);
         sys::thread_interrupt(self.idle.reference.handle());
@@ -790,7 +790,7 @@ impl Stage {
         )
     }
 
-    /// Sets what a victim's space does with its calls, and who hears of its exceptions.
+    /// Sets whether a victim's space is foreign, and the keeper of its exceptions.
     pub fn govern(&self, side: usize, foreign: bool, keeper: Option<RefAt>) -> Result<(), Failure> {
         let state = SpaceState {
             flags: if foreign { space_flags::FOREIGN } else { 0 },

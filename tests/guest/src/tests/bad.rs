@@ -1,4 +1,4 @@
-//! Wrong use: it is an exception to the keeper, whatever the call, and changes nothing.
+//! Wrong use of a call is an exception to the keeper of the space and changes nothing.
 
 use abi::registers::Area;
 use abi::syscalls::Param;
@@ -48,7 +48,7 @@ fn each(what: Exception, handle: impl Fn(Type) -> u64) -> Outcome {
     let mut keeper = Receiver::new(0)?;
     let twin = Twin::new(0, keeper.port_ref.handle())?;
     for (call, kind) in handle_calls() {
-        // These would look for a reply to give first.
+        // These look for a request to reply to first.
         if call.name().starts_with("reply_wait") {
             continue;
         }
@@ -168,7 +168,7 @@ fn scribbled_handle_hurts_nobody() -> Outcome {
         unsafe { (victim.handle() as *mut [u64; 2]).write_volatile(scribble) };
         let actor = Actor::within(&twin.space_ref)?;
         actor.ordinary(Call::MutexUnlock, [victim.handle(), 0, 0, 0, 0, 0])?;
-        // An exception, or it found its own object by another way; never the other's.
+        // An exception, or the caller's own object; never an object of another program.
         let got = keeper.receive(3_000_000);
         if got.code != Code::Exception {
             check_eq!(actor.finish_code()?, Code::Invalid);

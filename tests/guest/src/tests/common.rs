@@ -61,7 +61,7 @@ fn destroyed_means_dead() -> Outcome {
         );
         check_eq!(make(kind, DESTROY, [slot, 0, 0, 0, 0, 0]), Code::Ok);
         check_eq!(sys::reference_check(reference.handle()).is_err(), true);
-        // A new object in the same place is another one.
+        // A new object at the same address is not the old one.
         create(kind, slot)?;
         check_eq!(sys::reference_check(reference.handle()).is_err(), true);
         check_eq!(make(kind, DESTROY, [slot, 0, 0, 0, 0, 0]), Code::Ok);
@@ -188,7 +188,7 @@ fn identity_dies_with_its_reference() -> Outcome {
         );
         drop(identity);
         check_eq!(sys::reference_check(other.handle()).is_err(), true);
-        // A reference that names nothing is no identity to be had.
+        // A reference that names nothing has no identity to give.
         check_eq!(
             make(kind, CREATE, [slot, other.handle(), 0, 0, 0, 0]),
             Code::Dead

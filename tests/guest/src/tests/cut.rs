@@ -15,7 +15,7 @@ use guest_tests::{check, check_eq, guest_test};
 use rt::obj::{Cond, Mutex};
 use rt::sys::{self, IpcRegs};
 
-/// What the cuts of a test met.
+/// What the threads were doing when a test cut them.
 #[derive(Default)]
 struct Met {
     cuts: u32,
@@ -215,7 +215,7 @@ fn large_transfer() -> Outcome {
 
 const KEPT: u64 = 64;
 
-/// A keeper that takes its time over each page.
+/// A keeper that sleeps before it supplies each page.
 struct Pager {
     receiver: Receiver,
     absent: Absent,
@@ -233,7 +233,7 @@ extern "C" fn page_slowly(pager: u64) {
         }
         rt::time::sleep(60_000);
         let page = (pager.receiver.word(0) / abi::PAGE_SIZE).min(KEPT - 1);
-        // It may be asked again for what it supplied (rule A8).
+        // A fault message may be delivered twice (rule A8).
         if !pager.supplied[page as usize] {
             pager.supplied[page as usize] = pager.absent.supply(page * abi::PAGE_SIZE).is_ok();
         }
@@ -300,7 +300,7 @@ struct Adder {
     port: u64,
     /// Requests that the server has seen, each worth one.
     seen: AtomicU64,
-    /// What the client heard last.
+    /// The last reply that the client received.
     heard: AtomicU64,
     wrong: AtomicU64,
 }

@@ -174,7 +174,7 @@ fn bad_access() -> Outcome {
             "the access is {:#x}",
             keeper.word(2)
         );
-        // The keeper lets it go on after the access, with what it likes.
+        // The keeper continues it behind the access, with registers of its choice.
         let mut r = message_registers(&keeper);
         check_eq!(actor.state().exception_address, address);
         // Return from the function instead: the word on its stack is where it came from.
@@ -276,7 +276,7 @@ fn reply_is_the_commit() -> Outcome {
     actor.thread.resume().must("resume")?;
     rt::time::sleep(1_000_000);
     check_eq!(actor.state().exception_delivered, 1);
-    // The reply counts for a stopped thread too.
+    // The reply takes effect although the thread is stopped.
     actor.thread.stop().must("stop")?;
     let mut seen = message_registers(&keeper);
     seen.rip += 2;
@@ -367,7 +367,7 @@ fn hostile_reply() -> Outcome {
     };
     check_eq!(reply_registers(&bad), Code::Invalid);
     check_eq!(guest_tests::harness::reply(&[1, 2, 3]), Code::Invalid);
-    // The reply is still owed.
+    // The keeper can still reply.
     let mut next = registers(at(fermata_test_foreign_after));
     next.rflags = 0x3_3202; // IOPL, VM: not for programs
     let code = reply_registers(&next);

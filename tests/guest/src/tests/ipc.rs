@@ -22,7 +22,7 @@ fn bytes(seed: u8, length: usize) -> Vec<u8> {
         .collect()
 }
 
-/// What a client sends and where it receives.
+/// The buffers of a client: what it sends, and where it receives.
 struct Talk {
     out: Vec<u8>,
     into: Vec<u8>,
@@ -231,7 +231,7 @@ fn scatter_lists() -> Outcome {
         ..Area::new(parts[0].as_ptr() as u64, parts[0].len() as u64)
     });
     client.call(Call::ClientConnectSendOver, regs)?;
-    // Received in other pieces than it was sent in.
+    // The message is received into other pieces than it is sent from.
     let mut into = [vec![0u8; 7], vec![0u8; 4000], vec![0u8; 4000]];
     let (first, rest) = into.split_at_mut(1);
     let list: Vec<Segment> = rest
@@ -509,7 +509,7 @@ fn idempotent_call() -> Outcome {
         check_eq!(reply(b"again"), Code::Ok);
     }
     check_eq!(client.finish_code()?, Code::Ok);
-    // Short ones.
+    // The same in registers.
     client.call(Call::CallShort, short_regs(&server.port_ref, 64))?;
     let mut regs = IpcRegs::to(server.portset.handle());
     // SAFETY: a register message touches no memory.
@@ -571,7 +571,7 @@ fn queue_of_clients() -> Outcome {
         client.settle(Waiting::Port)?;
         clients.push(client);
     }
-    // One that gives up while it waits.
+    // One client is destroyed while it waits.
     drop(clients.remove(3));
     let mut seen = Vec::new();
     while seen.len() < 7 {

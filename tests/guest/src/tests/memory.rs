@@ -213,7 +213,7 @@ fn regions_of_regions() -> Outcome {
 }
 
 guest_test!(REGIONS0003, a_loop_is_only_a_bad_access);
-/// A region over the very addresses at which it is mapped: nothing can ever be found there.
+/// A region over the addresses at which it is mapped itself: the search for a page never ends at memory.
 fn a_loop_is_only_a_bad_access() -> Outcome {
     let mut keeper = Receiver::new(3)?;
     let twin = guest_tests::harness::Twin::new(0, keeper.port_ref.handle())?;
@@ -237,7 +237,7 @@ fn a_loop_is_only_a_bad_access() -> Outcome {
     };
     let set = mapping.set_state(&state, reference.handle(), twin.space_ref.handle());
     if set.is_err() {
-        // Refused from the start: fine too.
+        // Refusing the mapping is right too.
         return Ok(());
     }
     let actor = Actor::within(&twin.space_ref)?;
@@ -341,7 +341,7 @@ fn a_fault_is_delivered_again() -> Outcome {
     let mut range = [window.address(), 1, 0];
     actor.function(read_pages, range.as_mut_ptr() as u64)?;
     check_eq!(keeper.receive(SOON).code, Code::Fault);
-    // Let go of, not answered: it comes again once the thread restarts.
+    // The fault was received but not answered; it is sent again when the thread goes on.
     actor.thread.stop().must("stop")?;
     actor.thread.resume().must("resume")?;
     check_eq!(keeper.receive(SOON).code, Code::Fault);
@@ -402,7 +402,7 @@ fn two_threads_one_page() -> Outcome {
     Ok(())
 }
 
-/// Where the paper's example takes place.
+/// The address of the paper's example.
 const EXAMPLE: u64 = 0x800_1800;
 
 guest_test!(PAPER0001, progress_of_a_send_is_in_the_registers);

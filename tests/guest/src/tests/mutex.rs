@@ -32,7 +32,7 @@ fn waiter_gets_it() -> Outcome {
     actor.settle(Waiting::Mutex)?;
     mutex.unlock();
     check_eq!(actor.finish_code()?, Code::Ok);
-    // It has it now.
+    // The waiter has the lock now.
     check_eq!(sys::mutex_trylock(mutex.handle()), Code::WouldBlock);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Whoever waits, for whatever, answers at once (rule A5).
+//! A thread can be stopped and its state read at once, whatever it waits for (rule A5).
 
 use guest_tests::harness::{call_site, Outcome};
 use guest_tests::holds::{self, Asker};

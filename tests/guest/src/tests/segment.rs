@@ -1,4 +1,4 @@
-//! The memory server's segments, and what becomes of programs that do wrong.
+//! The memory server's segments, and how native programs end that make mistakes.
 
 use abi::access::ALL;
 use abi::{RefKind, OBJECT_SIZE, PAGE_SIZE};
@@ -14,7 +14,7 @@ use rt::process::Client;
 use rt::window::Window;
 use rt::{fs, memory, Error};
 
-/// Several chunks, and a bit.
+/// Several chunks, and a part of one.
 const PAGES: u64 = 40;
 
 fn get(window: &Window, page: u64) -> Result<u64, Error> {
@@ -269,7 +269,7 @@ fn program(code: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Runs a program: how it ended.
+/// Runs a program. Returns how it ended.
 fn run(native: &Client, file: &[u8]) -> Result<Status, Error> {
     const PATH: &str = "/tmp/wrong-program";
     fs::write_all(PATH, file, 0o755)?;

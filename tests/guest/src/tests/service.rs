@@ -210,7 +210,7 @@ guest_test!(SERVICE0003, who_waits_holds_nobody_up);
 fn who_waits_holds_nobody_up() -> Outcome {
     let door = Arc::new(counter()?);
     static ANSWERS: AtomicU64 = AtomicU64::new(0);
-    // One waits for ever, three for different sums, each in a session of its own.
+    // Four clients wait, each in a session of its own; the first waits for a sum that never comes.
     for sum in [u64::MAX, 10, 20, 20] {
         let door = Arc::clone(&door);
         rt::thread::spawn(move || {
@@ -306,7 +306,7 @@ fn sessions_end_with_their_clients() -> Outcome {
     let door = counter()?;
     let mut client = CounterClient::open(&door).must("a session")?;
     check_eq!(client.sessions(), Ok(1));
-    // More than a server has at once.
+    // More requests than a server keeps at a time.
     for n in 0..10_000 {
         let mut other = CounterClient::open(&door).must("another session")?;
         check_eq!(other.add(1), Ok(n + 1));

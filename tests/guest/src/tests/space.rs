@@ -1,4 +1,4 @@
-//! Spaces: quotas, clocks, life and death.
+//! Spaces: quotas, clocks, creation and destruction.
 
 use abi::state::SpaceState;
 use abi::{Call, Code, Exception};
@@ -87,7 +87,7 @@ fn quota_limits_creation() -> Outcome {
 guest_test!(SPACES0003, quota_comes_back);
 fn quota_comes_back() -> Outcome {
     let space = Space::new().must("new")?;
-    // Again and again: if it did not come back, it would be used up.
+    // Repeated so often that the quota would be used up if it were not returned.
     for _ in 0..64 {
         space
             .set_state(

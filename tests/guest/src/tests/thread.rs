@@ -70,7 +70,7 @@ fn all_registers() -> Outcome {
         (read.tag, read.priority, read.stop_count),
         (77, 5, state.stop_count)
     );
-    // Once more through a cut, with the thread still stopped.
+    // The same after a cut of the stopped thread.
     let seen = cut(actor.thread.at(), true)?;
     check_eq!(seen.registers, registers);
     Ok(())
