@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     let command = match cli::parse() {
         Ok(command) => command,
         Err(error) => {
-            // If nobody reads it, nobody misses it.
+            // A reader such as `head` may have closed its end, which is no failure.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
         }
@@ -121,7 +121,7 @@ fn manual(page: &mut Vec<u8>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Prints, unless nobody reads.
+/// Prints. A reader that has closed its end is no failure.
 fn print(bytes: &[u8]) -> Result<u8, Error> {
     match std::io::stdout().write_all(bytes) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {

@@ -137,9 +137,9 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
 
     let at_terminal = terminal::stdin_is_terminal();
     let input = match options.script {
-        // The script was the input.
+        // Standard input was the script, so the console has no input.
         Some(Script::Stdin) => Input::None,
-        // A terminal belongs to whoever called; other input goes to programs of the script.
+        // Beside a script a terminal is not read; other input goes to the programs of the script.
         Some(Script::File(_)) if at_terminal => Input::None,
         _ => Input::Stdin,
     };
@@ -206,7 +206,7 @@ enum Input {
     Stdin,
 }
 
-/// Whoever called `./fermata run`.
+/// The caller of `./fermata run`: its terminal, and where files go that the guest hands out.
 struct Person {
     gets: Vec<Get>,
     got: Vec<String>,
@@ -285,7 +285,7 @@ impl Operator for Person {
         for &byte in &buffer[..count] {
             match (std::mem::take(&mut self.escaped), byte) {
                 (true, b'x') => return Typed::Stop,
-                // Twice means itself.
+                // The escape character twice sends it once.
                 (true, ESCAPE) => bytes.push(ESCAPE),
                 (true, other) => bytes.extend([ESCAPE, other]),
                 (false, ESCAPE) => self.escaped = true,

@@ -90,7 +90,7 @@ pub struct Areas {
 }
 
 impl Areas {
-    /// A list that nothing stands behind yet, to compute with.
+    /// A list without mappings, for computing a new one.
     #[must_use]
     pub fn from_list(list: Vec<Area>) -> Self {
         Areas { list }
@@ -168,7 +168,7 @@ impl Areas {
         (top >= LOWEST && top - LOWEST >= size).then(|| top - size)
     }
 
-    /// Bytes in writable areas: what the process may come to occupy.
+    /// Bytes in writable areas: the most private memory that the process can occupy.
     #[must_use]
     pub fn writable(&self) -> u64 {
         self.list
@@ -364,7 +364,7 @@ fn change(
             area.slot = before.slot;
         }
     }
-    // First make room, then fill it: two mappings never overlap.
+    // Mappings are made smaller before others grow, because two mappings must not overlap.
     let mut shrunk: Vec<Option<Area>> = alloc::vec![None; new.len()];
     for (before, n) in old.iter().zip(&taken) {
         if before.slot == NO_SLOT {
@@ -409,7 +409,7 @@ fn change(
             }
         };
         if let Err(error) = done {
-            // Tell what there is now, for the way back.
+            // List the mappings as they are now, so that the caller can undo the change.
             let mut there = new[..n].to_vec();
             for (area, now) in new[n..].iter().zip(&shrunk[n..]) {
                 match now {

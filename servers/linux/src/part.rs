@@ -178,7 +178,7 @@ fn reopen(
     Ok(new)
 }
 
-/// Opens a path and puts its number in place.
+/// Opens a path and stores its inode number.
 fn open(host: &mut dyn Host, path: &str, ino: &mut u64) -> Result<(u64, String, u32), String> {
     if !path::is_sound(path) {
         return Err("its Linux part makes no sense".to_string());
@@ -207,7 +207,7 @@ fn make_unlinked(
     index: usize,
 ) -> Result<u64, String> {
     let failed = |error: proto::Error| format!("a file without a name: {}", error.text());
-    // The name is only there for a moment; one that is taken is not ours to touch.
+    // The name is removed at once. A name that is taken belongs to another file, so the next one is tried.
     let mut attempt = 0;
     let (path, ino) = loop {
         let path = format!("/tmp/.restored-{pid}-{index}-{attempt}");
@@ -253,7 +253,7 @@ fn make_unlinked(
     }
 }
 
-/// Everything that the calls take for granted.
+/// Checks all that the calls rely on.
 fn check(process: &Process) -> Option<()> {
     let p = process;
     let paths = path::is_sound(&p.exe) && path::is_sound(&p.cwd);

@@ -230,7 +230,7 @@ pub struct Alarm {
 pub struct Process {
     /// Its number, as it sees it itself.
     pub pid: u32,
-    /// What `ps` calls it: its arguments.
+    /// Its name in lists: its arguments.
     pub name: String,
     /// Absolute path of the executable.
     pub exe: String,
@@ -262,13 +262,13 @@ pub struct Process {
     pub started: u64,
     /// What it set with `setrlimit`: soft and hard.
     pub limits: BTreeMap<u32, (u64, u64)>,
-    /// How it wants the console, if it ever said so: a `struct termios`.
+    /// The `struct termios` that it has set, if it has set one.
     pub termios: Option<Vec<u8>>,
     /// Timer.
     pub alarm: Option<Alarm>,
     /// Calls that were refused and reported.
     pub reported: BTreeSet<u64>,
-    /// What its clock adds to the machine's. The image has it elsewhere.
+    /// Its clock minus the machine's. An image has it in the state of the space, not in the part.
     #[serde(skip)]
     pub clock_offset: u64,
 }

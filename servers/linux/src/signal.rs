@@ -41,7 +41,7 @@ pub const DEFAULT: u64 = 0;
 /// `SIG_IGN`.
 pub const IGNORE: u64 = 1;
 
-/// What a signal says about an end, for people; nothing for those that say nothing.
+/// The text about a process that this signal has ended; `None` for signals without a text.
 #[must_use]
 pub const fn describe(signal: u32) -> Option<&'static str> {
     Some(match signal {
@@ -152,7 +152,7 @@ pub struct Origin {
     pub pid: u32,
 }
 
-/// What becomes of the process at a delivery.
+/// What happens to the process when signals are delivered.
 #[derive(Debug)]
 pub enum Delivery {
     /// There was nothing to deliver, or the registers now start a handler.
@@ -380,7 +380,7 @@ impl Signals {
             }
             let mut area = alloc::boxed::Box::new([0; 512]);
             host.read_memory(fpu_at, &mut area[..])?;
-            // Reserved bits of MXCSR are not the program's to set.
+            // A program may not set reserved bits of MXCSR: loading them would fault.
             let mxcsr = u32_at(&area[..], 24) & 0xffbf;
             area[24..28].copy_from_slice(&mxcsr.to_le_bytes());
             fpu = Some(area);

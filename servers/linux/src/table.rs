@@ -1,4 +1,4 @@
-//! The processes: from their start to their end, and what their manager's protocol asks.
+//! The table of processes: starts and ends them, and serves the protocol of process managers.
 
 use abi::message::ExceptionMessage;
 use abi::state::{space_flags, SpaceState};
@@ -29,7 +29,7 @@ use crate::world::{short, Present, View, World};
 
 /// Most processes, ended ones included.
 const MAX_PROCESSES: usize = 256;
-/// First number: 1 is everybody's parent.
+/// The first process number. 1 is what `getppid` returns to all.
 const FIRST_PID: Pid = 2;
 /// Most `Freeze`s, and most `Stop`s, of one process at a time.
 const MAX_HOLDS: u32 = 64;
@@ -38,7 +38,7 @@ const MAX_HOLDS: u32 = 64;
 struct Parked {
     message: ExceptionMessage,
     wake: Wake,
-    /// It is worth trying at once.
+    /// Whether to try the call again at once.
     due: bool,
 }
 
@@ -75,16 +75,16 @@ enum Entry {
     Ended { status: Status, name: String },
 }
 
-/// By what a process is held from outside, whatever became of it.
+/// The ports of a process that its owner uses, also after its end.
 struct Hold {
     _port: Port,
-    /// Names the port.
+    /// A reference to the control port.
     control: Ref,
-    /// The port at init of whoever started it. When that is dead nobody asks for its status any more.
+    /// The port at init of the process that started it. When that is dead the status is not kept any longer.
     owner: Ref,
-    /// For which it counts; `None` where a server has started it.
+    /// The job that it is counted for; `None` if a server has started it.
     job: Option<Pid>,
-    /// Threads that want to hear when its status changes.
+    /// Threads to interrupt when its status changes.
     watchers: Vec<Ref>,
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct Table {
     /// One for each entry.
     holds: BTreeMap<Pid, Hold>,
     world: World,
-    /// Tells for which job a process counts.
+    /// The manager of native programs, which knows the job of each of them.
     native: rt::process::Client,
     last: Pid,
 }
@@ -136,7 +136,7 @@ impl Living {
         self.frozen > 0 || self.stops > 0
     }
 
-    /// Emulates what the message tells of.
+    /// Emulates the call or exception of a message.
     fn emulate(&mut self, pid: Pid, world: &mut World, message: &ExceptionMessage) -> Outcome {
         let Living {
             linux,
@@ -198,7 +198,7 @@ impl Living {
         Some(now.saturating_add(first.saturating_sub(own_now)))
     }
 
-    /// All mappings that its areas count on are there.
+    /// Whether all mappings of its areas exist.
     fn has_mappings(&self) -> bool {
         let region = &self.body.control().region;
         self.linux.areas.list().iter().filter(|a| a.slot != NO_SLOT).all(|area| {
@@ -241,7 +241,7 @@ impl Table {
         }
     }
 
-    /// When the event loop has to turn at the latest.
+    /// The time at which the event loop has to run at the latest.
     pub(crate) fn deadline(&self) -> Option<u64> {
         let now = rt::time::now();
         self.entries
@@ -255,7 +255,7 @@ impl Table {
 
     /// A free number for a process that counts for this job.
     fn new_pid(&mut self, job: Option<Pid>) -> Result<Pid, Error> {
-        // Nobody asks for the status of what a program started that has itself ended.
+        // The status of a process is not kept when its owner has ended too.
         let orphans: Vec<Pid> = self
             .entries
             .iter()
@@ -285,7 +285,7 @@ impl Table {
         }
     }
 
-    /// Whose port at init this is: that, and the job for which what it starts counts.
+    /// The owner's port at init, and the job that its processes are counted for.
     fn owner(&self, refs: &[Ref]) -> Result<(Ref, Option<Pid>), Error> {
         let owner = refs.first().ok_or(Error::Denied)?;
         let owner = owner.copy().map_err(rt::error_of)?;
@@ -314,7 +314,7 @@ impl Table {
         hold.control.copy().map_err(rt::error_of)
     }
 
-    /// Nothing of it is left, its number is free.
+    /// Forgets a process. Its number is free again.
     fn forget(&mut self, pid: Pid) {
         self.entries.remove(&pid);
         self.holds.remove(&pid);
@@ -343,7 +343,7 @@ impl Table {
         }
     }
 
-    /// Does to a thread that is not held by the event loop what its call came to.
+    /// Applies the outcome of a call to a thread whose exception is not the event loop's current one.
     fn carry_out(&mut self, pid: Pid, message: ExceptionMessage, outcome: Outcome) {
         let Ok(living) = self.living(pid) else { return };
         match outcome {
@@ -391,7 +391,7 @@ impl Table {
             return;
         };
         if living.holds_still() {
-            // It came just before it was stopped: nothing happens for it until it goes on.
+            // The exception arrived just before the process was stopped. It is delivered again when it goes on.
             server.release_exception();
             let wake = Wake::default();
             living.parked = Some(Parked {
@@ -426,7 +426,7 @@ impl Table {
 
     /// Does everything that is due: parked calls, timers, signals between processes.
     pub(crate) fn settle(&mut self) {
-        // By now what was owed to these threads has been given to them.
+        // These threads have received their replies by now.
         let mut signalled = Vec::new();
         for (pid, entry) in &mut self.entries {
             if let Entry::Living(living) = entry {
@@ -706,7 +706,7 @@ impl Table {
         Ok(living)
     }
 
-    /// After a stop or freeze is over: what was held back happens now.
+    /// Does what was held back while the process was stopped or frozen.
     fn go_on(&mut self, pid: Pid) {
         if let Ok(living) = self.living(pid) {
             if let Some(parked) = &mut living.parked {

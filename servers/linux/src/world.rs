@@ -91,7 +91,7 @@ fn counter() -> u64 {
 }
 
 impl World {
-    /// The world as it is at the start.
+    /// At the start, without processes.
     pub(crate) fn new() -> Self {
         World {
             fs: None,
@@ -261,7 +261,7 @@ const fn mode(raw: bool) -> Mode {
     }
 }
 
-/// One process's view of the world.
+/// The host of one process.
 pub(crate) struct View<'a> {
     /// Its number.
     pub(crate) pid: Pid,
@@ -269,12 +269,12 @@ pub(crate) struct View<'a> {
     pub(crate) body: Option<&'a mut Process>,
     /// Its present pages.
     pub(crate) present: &'a mut Present,
-    /// What all share.
+    /// What all processes share.
     pub(crate) world: &'a mut World,
 }
 
 impl View<'_> {
-    /// What the process is to the console.
+    /// The job of the process, for the console.
     fn job(&self) -> Job {
         LINUX + Job::from(self.pid)
     }
@@ -420,7 +420,7 @@ impl Host for View<'_> {
     }
 
     fn console_mode(&mut self, raw: bool) {
-        // A process in the background has no say.
+        // The console ignores this for a process in the background.
         let job = self.job();
         let _ = self
             .world

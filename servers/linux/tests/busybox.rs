@@ -560,7 +560,7 @@ impl Observer for Sleeper {
     fn before(&mut self, world: &mut World, process: &mut Process, registers: &Registers) {
         if registers.rax == nr::clock_nanosleep && self.parks == 1 {
             let asleep_until = process.wait.unwrap().deadline.unwrap();
-            // Another machine, whose clock began an hour ago.
+            // Restored on a machine whose clock is an hour ahead.
             let saved = personality::part::save(process, world).unwrap();
             let own_now = process.now(world);
             process.files.close_all(world, |_| true);
@@ -656,7 +656,7 @@ fn refusals_are_said_once() {
     assert!(sides.world.log[0].contains("a pipe is not supported yet"));
 }
 
-/// Lets memory run out.
+/// Leaves the process almost no free memory.
 struct Poor;
 
 impl Observer for Poor {

@@ -91,7 +91,7 @@ impl From<Error> for Refusal {
 pub enum Progress {
     /// It is done.
     Done,
-    /// A step is done, and with it so many bytes from the start of the range.
+    /// A step is done; this many bytes from the start of the range have been served.
     More(u64),
 }
 
@@ -113,7 +113,7 @@ impl Work {
         self.left == 0
     }
 
-    /// Destroys objects in physical memory, as many as the step allows: whether none is left.
+    /// Destroys objects in physical memory, as many as the step allows. Returns whether none is left.
     fn clear(&mut self, machine: &mut impl Machine, physical: u64, size: u64) -> bool {
         let most = self.left;
         let gone = machine.destroy_objects(physical, size, most);
@@ -151,7 +151,7 @@ impl Run {
     }
 }
 
-/// What a segment is being made a copy of.
+/// The source of a segment that is being copied.
 #[derive(Clone, Copy, Debug)]
 struct Original {
     id: Id,
@@ -189,11 +189,11 @@ pub struct Segments {
     serial: u64,
     /// Runs in all segments, which is what the server's own memory is used for.
     runs: usize,
-    /// Most of them.
+    /// The most runs that there may be.
     max_runs: usize,
 }
 
-/// Names a segment.
+/// The number of a segment.
 pub type Id = usize;
 
 /// Most segments.
@@ -290,7 +290,7 @@ impl Segments {
         Ok(id)
     }
 
-    /// When there is no room but there may be some when what has ended is gone, says so.
+    /// Turns an error for lack of memory into [`Refusal::Again`] while ended segments still hold some.
     fn or_again<T>(&self, result: Result<T, Error>) -> Result<T, Refusal> {
         result.map_err(|error| match error {
             Error::NoMemory if !self.ended.is_empty() => Refusal::Again,
@@ -680,7 +680,7 @@ impl Segments {
         let mut copy = original;
         work.spend(2);
         if original.own && machine.has_objects(shown.physical, shown.size) {
-            // Pages with objects are never copied on write.
+            // Pages with objects are never shared for copy on write.
             let chunk = Segments::allocate(&mut self.chunks, &mut self.accounts, account)?;
             let at = self.chunks.address(chunk);
             machine.copy(shown.physical, at + (shown.physical - physical), shown.size);
@@ -688,7 +688,7 @@ impl Segments {
             copy.chunk = chunk;
         } else {
             let rights = SHARED;
-            // No write may slip in between: first the right to write goes.
+            // The right to write is taken away first, so that nothing is written while the chunk becomes shared.
             if original.own {
                 work.spend(1);
                 if !machine.change(original.mapping, Shown { rights, ..shown }) {
@@ -807,8 +807,8 @@ fn unshare(
     Ok(work)
 }
 
-/// Takes a run out of the world. If nobody else has its chunk the caller has cleared that of objects; its data
-/// is overwritten before a page is shown again.
+/// Removes a run and its mapping. If no other place uses its chunk the caller has destroyed the objects in it; its
+/// data is overwritten before a page is shown again.
 fn drop_run(
     chunks: &mut Chunks,
     accounts: &mut Accounts,

@@ -51,7 +51,7 @@ pub enum State {
 }
 
 impl State {
-    /// From what a manager says. A signal counts as 128 and its number.
+    /// From a manager's status. The end by a signal has the status 128 and its number.
     #[must_use]
     pub const fn from_status(status: Status) -> Self {
         match status {
@@ -62,7 +62,7 @@ impl State {
         }
     }
 
-    /// In a word or two.
+    /// Its name in lists of jobs.
     #[must_use]
     pub fn text(self) -> String {
         match self {

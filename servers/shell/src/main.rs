@@ -41,7 +41,7 @@ const INTERRUPTED: u8 = 130;
 /// Exit status of a command that Ctrl-Z stopped.
 const SUSPENDED: u8 = 148;
 
-/// For the console: nobody is in the foreground.
+/// The job that is set at the console when no job is in the foreground.
 const NOBODY: console::Job = 0;
 
 /// How long to wait for the last output to leave the machine, in nanoseconds.
@@ -85,7 +85,7 @@ struct Shell {
     exit: Option<u8>,
 }
 
-/// Writes to the console. When even that fails there is nobody left to tell.
+/// Writes to the console. If that fails it cannot be reported either.
 fn say(text: &str) {
     let _ = console::write_all(text.as_bytes());
 }
@@ -121,7 +121,7 @@ impl Shell {
         };
         for command in commands {
             self.status = self.command(&command);
-            // Ctrl-C means the whole line.
+            // Ctrl-C ends the whole line.
             if self.exit.is_some() || self.status == INTERRUPTED {
                 return;
             }
@@ -234,7 +234,7 @@ impl Shell {
         while self.exit.is_none() {
             self.report();
             let _ = self.console.set_mode(Mode::Raw);
-            // Ctrl-C for a command that had just ended.
+            // Events for a command that has just ended are dropped.
             while let Ok(Event::Interrupt | Event::Suspend) = self.console.take_event() {}
             let line = self.read_line(&mut editor);
             let _ = self.console.set_mode(Mode::Cooked);

@@ -36,9 +36,10 @@ const PATIENCE: u64 = 5_000_000_000;
 /// The managers of processes, and the processes that the shell holds.
 pub(crate) struct Managers {
     clients: BTreeMap<Manager, Client>,
-    /// The power over what the shell has started or restored, until it has ended and that is noted.
+    /// The processes that the shell has started or restored, with their control ports, until the shell has noted their
+    /// ends.
     processes: BTreeMap<(Manager, Pid), Process>,
-    /// To be interrupted when a process changes its status.
+    /// The thread that is interrupted when a process changes its status.
     thread: Ref,
 }
 
@@ -255,7 +256,7 @@ impl Shell {
             }
         };
         let pid = spawned.map_err(|error| {
-            // The personality has told more than can be told here.
+            // The personality has printed the reason already.
             let told = manager == Manager::Linux && error == Error::BadFormat;
             let sentence = if told {
                 String::new()
@@ -326,7 +327,7 @@ impl Shell {
         };
         let _ = self.console.set_foreground(job);
         let wait = self.wait_until(manager, pid);
-        // It may have left the console as it liked it.
+        // The program may have changed the mode of the console.
         let _ = self.console.set_mode(Mode::Cooked);
         let _ = self.console.set_foreground(NOBODY);
         wait

@@ -30,7 +30,7 @@ enum Failure {
     Usage(String),
     /// Something about this file or argument: status 1.
     About(String, Error),
-    /// It said everything already.
+    /// The message has been printed already; this is the status.
     Status(u8),
 }
 

@@ -1,4 +1,4 @@
-//! The machines that measure: what each boots and runs, and what it says.
+//! The boots that measure: which programs each runs, what is counted, and how their reports are read.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use xtask_build::project::temp_dir;
 use xtask_machine::control::Event;
 use xtask_machine::{self as machine, Add, End, Operator, Options, Plugin};
 
-/// Host time that a machine has.
+/// Host time after which a machine is stopped.
 const TIMEOUT: Duration = Duration::from_secs(900);
 /// The file that the Linux program works on.
 const INPUT: &str = "/bench/input";
 
-/// What is measured while a machine runs.
+/// What is counted while a machine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     /// The host's clock; the machine's is the same.
@@ -25,13 +25,13 @@ pub(super) enum Look {
     Instructions,
     /// Instructions, loads and stores, by the plugin.
     Counts,
-    /// The same, and what the counting kernel tells.
+    /// The same, and the events that the counting kernel reports.
     Events,
     /// The same as [`Look::Counts`], by the address of the instruction.
     Profile,
 }
 
-/// A machine to measure with.
+/// A boot that measures.
 #[derive(Clone, Debug)]
 pub(super) struct Boot {
     /// For progress: what is measured.
@@ -95,7 +95,7 @@ pub(super) const THREADS: Boot = Boot {
     ..boot("kernel memory of threads", &["threads"], Look::Instructions)
 };
 
-/// What a program of the guest said about one benchmark.
+/// A line of a program of the guest about one benchmark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// So many operations took so long.
@@ -164,7 +164,7 @@ impl Line {
     }
 }
 
-/// What the plugin saw of a stretch.
+/// What the plugin counted in a stretch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stretch {
     /// Instructions, loads and stores.
@@ -178,7 +178,7 @@ pub(super) struct Stretch {
 /// What a machine measured: each line, and what the plugin saw of its stretch.
 pub(super) type Session = Vec<(Line, Option<Stretch>)>;
 
-/// Listens to a machine that measures.
+/// Collects the lines of a machine that measures.
 struct Listener<'a> {
     /// Each line, and the number of its stretch in the order of the boot.
     lines: Vec<(Line, Option<usize>)>,
@@ -198,7 +198,7 @@ impl Operator for Listener<'_> {
             if let Some((line, marks)) = Line::parse(text) {
                 (self.progress)(&line);
                 self.stretches += marks;
-                // The last of several passes counts.
+                // Of several passes the last is used.
                 let stretch = (marks > 0).then(|| self.stretches - 1);
                 self.lines.push((line, stretch));
             }

@@ -32,7 +32,7 @@ pub(super) struct Chart<'a> {
     pub(super) groups: Vec<(String, Vec<Bar>)>,
     /// A line across all bars.
     pub(super) line: Option<f64>,
-    /// Every tenfold is equally long.
+    /// Whether the scale is logarithmic.
     pub(super) log: bool,
 }
 
@@ -103,7 +103,7 @@ impl Chart<'_> {
         merged
     }
 
-    /// The picture; nothing without bars.
+    /// The chart as SVG; `None` without bars.
     pub(super) fn svg(&self) -> Option<String> {
         if self.groups.iter().all(|group| group.1.is_empty()) {
             return None;
@@ -238,7 +238,7 @@ mod tests {
         };
         let groups = || vec![("g".to_string(), vec![bar(0, 10), bar(0, 1000)])];
         let svg = chart(groups(), false).svg().unwrap();
-        // One for the legend.
+        // One rectangle for the legend.
         assert_eq!(svg.matches("<rect").count(), 3);
         assert!(svg.contains("width='5.6'") && svg.contains("width='560.0'"));
         let svg = chart(groups(), true).svg().unwrap();

@@ -79,7 +79,7 @@ fn part_of_name(text: &str) -> Result<String, &'static str> {
 
 /// The sum of all that `flukeperf` does, which is a row of its own.
 const FLUKEPERF: &str = "flukeperf";
-/// Rows that are no part of that sum.
+/// Rows that are not part of that sum.
 const ELSEWHERE: [&str; 3] = [FLUKEPERF, "memtest", "sort"];
 
 /// What kind of row it is: which tables it stands in.
@@ -90,7 +90,7 @@ enum Group {
     Operation,
     /// How late a thread is.
     Latency,
-    /// What becomes of threads that block.
+    /// What the kernel keeps for threads that block.
     Blocks,
     /// What restarts cost.
     Restarts,
@@ -139,7 +139,7 @@ fn wanted(filter: &str, name: &str) -> bool {
     filter.split(',').any(|part| name.contains(part))
 }
 
-/// Something that a machine of its own measures.
+/// A set of rows that is measured by boots of its own.
 struct Extra {
     boot: &'static Boot,
     group: Group,
@@ -150,7 +150,7 @@ struct Extra {
     rows: fn(&Taken) -> Result<Vec<Row>, Error>,
 }
 
-/// What an [`Extra`] makes its rows of.
+/// The measurements from which an [`Extra`] makes its rows.
 struct Taken<'a> {
     session: Session,
     kernel: &'a [u8],
@@ -241,7 +241,7 @@ const EXTRAS: &[Extra] = &[
 pub fn run(project: &Project, options: &BenchOptions) -> Result<u8, Error> {
     signals::catch();
     if let Some(path) = &options.json {
-        // A wrong directory is found before anything is measured.
+        // The file is opened first, so that a wrong path is found before anything is measured.
         let mut file = std::fs::OpenOptions::new();
         file.append(true)
             .create(true)
@@ -421,7 +421,7 @@ fn build_plugin(project: &Project) -> Result<PathBuf, Error> {
         .join("libfermata_count.so"))
 }
 
-/// Rows, and what people should know about them.
+/// Rows, and remarks about them.
 struct Counted {
     rows: Vec<Row>,
     notes: Vec<String>,
@@ -446,7 +446,7 @@ fn show(name: &str, line: &Line) {
     }
 }
 
-/// Benchmarks that did not do their work.
+/// The messages of benchmarks that failed.
 fn failures(session: &Session) -> Vec<String> {
     let failure = |(line, _): &(Line, Option<Stretch>)| match line {
         Line::Failed { name, why } => Some(format!("{name}: {why}")),
@@ -603,7 +603,7 @@ fn values(taken: &Taken) -> Result<Vec<Row>, Error> {
         .collect())
 }
 
-// ---- what the counting kernel tells ---------------------------------------------------------------
+// ---- events of the counting kernel ---------------------------------------------------------------
 
 /// Events per kind, as in `kernel/src/exec/counters.rs`.
 const KIND: u8 = 16;
@@ -831,7 +831,7 @@ fn median(values: &mut [u64]) -> [u64; 3] {
     [median, values[0], values[values.len() - 1]]
 }
 
-/// The results as the world outside reads them: per operation, every row with every field.
+/// The results as JSON: per operation, every row with every field.
 fn as_json(results: &Results) -> Value {
     let of_configs = results.configs.iter().zip(&results.rows);
     let of_configs = of_configs.flat_map(|(config, rows)| rows.iter().map(|row| (*config, row)));

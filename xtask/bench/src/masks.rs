@@ -30,9 +30,9 @@ const CONFIG: Config = Config {
 /// The model of the kernels that mask in their core.
 const MODEL: Model = Model::ProcessFp;
 
-/// A way to mask.
+/// A way to mask interrupts, and its rows.
 struct Way {
-    /// For people.
+    /// Its name in tables.
     name: &'static str,
     /// The row of a pair.
     pair: &'static str,
@@ -81,14 +81,14 @@ const WAYS: &[Way] = &[
     },
 ];
 
-/// What every kernel is asked for.
+/// The benchmark that every kernel runs.
 const RPC: &str = "rpc_0";
 /// Pairs of a turn, where the host's time is taken.
 const PAIRS: u64 = 64_000;
 /// Turns for each round of the other benchmarks: they are short.
 const TURNS: usize = 3;
 
-/// The configuration in which the row was measured, for the world outside.
+/// The name of the configuration in which the row was measured, for the JSON file.
 pub(super) fn config_of(row: &Row) -> Config {
     let is_rpc = WAYS.iter().any(|way| way.rpc == row.name);
     let way = WAYS

@@ -16,11 +16,11 @@ use xtask_build::config::{Config, Irq};
 const BASE: &str = "process-np";
 /// The configuration that the goals are for.
 pub(super) const AIMED: &str = "interrupt-np";
-/// What no configuration without full preemption may need for a null RPC: what seL4 needs.
+/// The most instructions of a null RPC in a configuration without full preemption: those of seL4.
 const MOST_FOR_RPC: u64 = 406;
-/// The latest that a thread may be under full preemption.
+/// The greatest lateness of a thread under full preemption, in instructions.
 const MOST_LATE: u64 = 2000;
-/// What a restart may do twice.
+/// Instructions that a restart may execute twice.
 const MOST_TWICE: u64 = 150;
 
 impl Results {
@@ -55,7 +55,7 @@ impl Results {
         }
     }
 
-    /// What is wanted, and what there is.
+    /// The goals, and what was measured.
     pub(super) fn goals(&self) -> Option<Table> {
         let mut table = Table::new(
             &["goal", "configuration", "at most", "measured", ""],
@@ -382,7 +382,7 @@ impl Results {
         some(table)
     }
 
-    /// Mach's Table 1 as it was.
+    /// Mach's Table 1, with the numbers of the paper.
     pub(super) fn mach_1_then(&self) -> Option<Table> {
         self.fluke_mach_blocks()?;
         let mut table = Table::new(

@@ -172,7 +172,7 @@ pub(super) fn rows(taken: &Taken) -> Result<Vec<Row>, Error> {
     for (part, name) in [(Part::Entry, "entry"), (Part::Exit, "exit")] {
         let call = of(1, part);
         rows.push(row(format!("syscall_{name}"), "call", call, stretches[1].1));
-        // An exception and its answer are a trap and a system call.
+        // An exception and its reply are one trap and one call.
         let operations = stretches[2].1;
         let both = of(2, part);
         let trap = [0, 1, 2].map(|i| {
@@ -211,7 +211,7 @@ impl Map {
         let Some(mut input) = child.stdin.take() else {
             return Err(Error::new("addr2line does not listen"));
         };
-        // It answers while it is asked: somebody must read.
+        // addr2line answers while it reads, so a thread of its own writes the questions.
         let writer = std::thread::spawn(move || input.write_all(text.as_bytes()));
         let output = child
             .wait_with_output()

@@ -96,7 +96,7 @@ impl Symbols {
         let (table, names) = elf.symbol_table().ok()??;
         let mut symbols = BTreeMap::new();
         for symbol in table.iter() {
-            // Functions, and labels of assembly code; not what is nowhere, nor plain numbers.
+            // Functions, and labels of assembly code; no undefined symbols and no constants.
             let code = matches!(symbol.st_symtype(), STT_NOTYPE | STT_FUNC);
             if !code || symbol.is_undefined() || symbol.st_shndx >= SHN_LORESERVE {
                 continue;

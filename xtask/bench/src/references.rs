@@ -1,12 +1,12 @@
-//! What others measured, and what Fermata wants to reach.
+//! Measurements of other systems, and Fermata's goals.
 //!
 //! The systems on the emulator ran on the same QEMU, TCG, one processor, and the numbers are retired
 //! guest instructions of a round trip between two address spaces, both sides' user code included.
 
-/// What is known about a benchmark.
+/// Goal and measurements of others for a benchmark.
 pub(super) struct Reference {
     pub(super) name: &'static str,
-    /// For `interrupt-np`.
+    /// The goal for `interrupt-np`.
     pub(super) goal: Option<u64>,
     /// seL4 16, fast path, no mitigations, threads without FPU.
     pub(super) sel4: Option<u64>,

@@ -21,14 +21,14 @@ struct Section {
 /// What a section shows.
 enum Content {
     Table(Table),
-    /// Only on the page: the name of its file, and the picture.
+    /// Only on the page: the name of the chart's file, and the chart.
     Chart(&'static str, String),
     /// Only on the page: too wide or too long for a terminal.
     Wide(Table),
 }
 
 impl Results {
-    /// What the columns of host time are.
+    /// What the columns of host time mean.
     fn about_host_time(&self) -> String {
         match self.rounds {
             0 => "host time was not taken".into(),
@@ -224,7 +224,7 @@ fn plain(row: &Row) -> bool {
     matches!(row.group, Group::Operation | Group::Latency)
 }
 
-/// Everything that there is to show, in its order.
+/// All sections of the report, in order.
 fn sections(results: &Results) -> Vec<Section> {
     let mut sections = Vec::new();
     let mut add = |title: &str, note: &str, content: Option<Content>| {

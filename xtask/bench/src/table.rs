@@ -128,7 +128,7 @@ pub(super) fn joined<S: AsRef<str>>(names: &[S]) -> String {
     words.join(", ")
 }
 
-/// As HTML wants it.
+/// `text` with the characters escaped that HTML reserves.
 pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

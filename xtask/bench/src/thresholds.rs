@@ -31,7 +31,7 @@ pub(super) const BUDGETS: [(&str, [u64; 3]); 7] = [
     ("stretch_call_128k", [50_000, 50_000, 50_000]),
 ];
 
-/// What a model may take for something of [`BUDGETS`].
+/// The budget of a model, from an entry of [`BUDGETS`].
 fn budget(model: Config, budgets: [u64; 3]) -> u64 {
     let [none, points, full] = budgets;
     match model.name() {
@@ -88,7 +88,7 @@ impl Thresholds {
             return Some(budget(model, *budgets));
         }
         let count = *self.counts.get(model.name())?.get(name)?;
-        // What is rounded may come out one higher.
+        // At least one more, because counts per operation are rounded.
         Some(count + (count * self.tolerance / 100).max(1))
     }
 

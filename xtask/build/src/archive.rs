@@ -16,7 +16,7 @@ enum Entry {
     Symlink { target: String },
 }
 
-/// A file system in the making. Paths are absolute in the guest; a later entry replaces an
+/// Collects the files of the guest. Paths are absolute in the guest; a later entry replaces an
 /// earlier one of the same path.
 #[derive(Default)]
 pub struct Archive {

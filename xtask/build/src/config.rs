@@ -63,7 +63,7 @@ models! {
 pub enum Irq {
     /// By the processor's flag and its controllers.
     Hardware,
-    /// By a word in memory, which an interrupt finds when it comes.
+    /// By a word in memory, which the interrupt's entry reads.
     Optimistic,
 }
 
@@ -153,7 +153,7 @@ impl Choice {
         self.all
     }
 
-    /// What was chosen, or `default`.
+    /// The configurations that the options choose, or `default`.
     pub fn among(&self, default: Vec<Config>) -> Vec<Config> {
         match (self.config, self.all) {
             (Some(config), _) => vec![config],
@@ -208,7 +208,7 @@ impl Config {
             .collect()
     }
 
-    /// What `--all` means.
+    /// The configurations of `--all`.
     pub fn all(which: Which) -> Vec<Config> {
         let wanted = |config: &Config| match which {
             Which::Both => true,
@@ -253,7 +253,7 @@ impl Config {
             .find(|config| config.model.name() == model && config.irq.name() == irq)
     }
 
-    /// The same for an option of a command, which then knows all names.
+    /// Reads an option of a command in this form; help and completions list all names.
     pub fn parser() -> impl TypedValueParser<Value = Config> {
         let value = |config: Config| {
             let explicit = format!("{},irq={}", config.model.name(), config.irq.name());

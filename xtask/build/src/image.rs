@@ -18,14 +18,14 @@ use crate::sites;
 /// that a later build cannot change it.
 pub struct Images {
     kernels: Vec<(Config, Vec<u8>)>,
-    /// Those that tell a counting emulator what happens.
+    /// Kernels that report events to the counting plugin of the emulator.
     counting: Vec<(Config, Vec<u8>)>,
     programs: Vec<(String, Vec<u8>)>,
     busybox: Vec<u8>,
 }
 
 impl Images {
-    /// A kernel without programs.
+    /// One kernel, without programs.
     pub fn of_kernel(config: Config, elf: Vec<u8>) -> Self {
         Self {
             kernels: vec![(config, elf)],
@@ -82,7 +82,7 @@ impl Images {
         Ok(failed)
     }
 
-    /// A file system with everything that every machine has.
+    /// The archive with what every machine has.
     pub fn archive(&self) -> Result<Archive, Error> {
         let mut archive = Archive::default();
         for directory in ["bin", "etc", "sbin", "test", "tmp"] {
@@ -108,7 +108,7 @@ pub fn build(project: &Project, configs: &[Config]) -> Result<Images, Error> {
     }
 }
 
-/// The same for any kind of kernel. If one does not build, the others are built all the same.
+/// The same for any kind of kernel. Kernels that do not build are returned with their errors.
 pub fn build_what_builds(
     project: &Project,
     build: BuildTarget,

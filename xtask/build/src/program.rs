@@ -85,7 +85,7 @@ fn package_name(path: &Path) -> String {
         .chars()
         .map(|c| if fits(c) { c } else { '-' })
         .collect();
-    // These are directories of cargo's, or mean something else there.
+    // Names that cargo uses for directories or crates of its own.
     let taken = [
         "build",
         "deps",

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use crate::config::Config;
 use crate::error::Error;
 
-/// What a build is for.
+/// What is built: each has a target, flags and a directory of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuildTarget {
     /// xtask and tests on the host.
@@ -37,7 +37,7 @@ pub enum BuildTarget {
     User,
 }
 
-/// How the core of a kernel masks interrupts that is built only to measure that (`hal/src/mask.rs`).
+/// Ways to mask interrupts in kernels that are built only to measure these ways (`hal/src/mask.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaskMethod {
     /// The processor's task priority.
@@ -69,7 +69,7 @@ impl BuildTarget {
         }
     }
 
-    /// What is built, for people.
+    /// What is built, in words.
     pub fn what(self) -> &'static str {
         match self {
             BuildTarget::Kernel => "the kernel",
@@ -153,7 +153,7 @@ impl Package {
 pub struct Project {
     /// Its root.
     pub root: PathBuf,
-    /// Everything generated.
+    /// The directory of everything that is generated.
     pub target: PathBuf,
 }
 
@@ -192,7 +192,7 @@ impl Project {
         }
     }
 
-    /// A call of cargo's `subcommand` for `build`, with target, profile and flags.
+    /// The command `cargo SUBCOMMAND` with target, profile and flags of `build`.
     pub fn cargo(&self, build: BuildTarget, config: Config, subcommand: &str) -> Command {
         let mut command = Command::new("cargo");
         command.current_dir(&self.root).arg(subcommand);
@@ -226,7 +226,7 @@ impl Project {
         }
     }
 
-    /// Becomes `cargo ARGUMENTS...` for `build`; returns only on failure.
+    /// Replaces this process by `cargo ARGUMENTS...` for `build`; returns only on failure.
     pub fn exec_cargo(&self, build: BuildTarget, config: Config, arguments: &[OsString]) -> Error {
         let mut command = match arguments.split_first() {
             Some((subcommand, rest)) if build != BuildTarget::Host => {

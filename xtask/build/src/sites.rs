@@ -8,7 +8,7 @@ use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
 /// The flag of a section with instructions.
 const EXECUTABLE: u64 = elf::abi::SHF_EXECINSTR as u64;
 
-/// Checks a program with its sections: how many sites it has, or what is wrong.
+/// Checks a program, which must still have its sections. Returns how many sites it has, or what is wrong.
 pub(crate) fn check(program: &[u8]) -> Result<usize, String> {
     let parsed = |error: elf::ParseError| error.to_string();
     let elf = ElfBytes::<LittleEndian>::minimal_parse(program).map_err(parsed)?;

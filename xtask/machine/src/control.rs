@@ -1,8 +1,8 @@
-//! The control channel: what the guest says to xtask on its second serial port.
+//! The control channel: lines that the guest sends to xtask on its second serial port.
 //!
 //! It is a stream of lines; the contract is in `xtask/README.md`.
 
-/// Something the guest said.
+/// A message of the guest.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
     /// The console takes input now.
@@ -19,7 +19,7 @@ pub enum Event {
     Exit(u8),
     /// The machine panicked.
     Panic(String),
-    /// A line that means nothing here.
+    /// A line of no known form.
     Unknown(String),
 }
 
@@ -35,7 +35,7 @@ impl Parser {
         self.pending.extend_from_slice(bytes);
     }
 
-    /// Panic messages in what is left after the machine panicked in the middle of something.
+    /// The panic messages in bytes that no event has consumed, when the machine panicked within another message.
     pub fn last_words(&self) -> Vec<String> {
         String::from_utf8_lossy(&self.pending)
             .lines()

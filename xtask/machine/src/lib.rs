@@ -85,7 +85,7 @@ pub struct Get {
     pub host: PathBuf,
 }
 
-/// What kind of machine to run, and what it finds.
+/// The machine to run: its memory, its files and its limits.
 pub struct Options {
     pub config: Config,
     /// The shell's commands; without, it reads the console.

@@ -1,7 +1,7 @@
 //! Rules about which room of the kernel may know what, as `./fermata check` holds it to them.
 //!
 //! A rule names words and the files that they may stand in. Comments are not looked at. [`REGISTER_FREE`] is
-//! where no register of a processor may be named, in comments neither.
+//! where no register of a processor may be named, not even in comments.
 
 use std::path::Path;
 
@@ -51,7 +51,7 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// Where nothing names a register: files, and directories with a `/` at the end.
+/// Files, and directories with a `/` at the end, that may not name a register.
 const REGISTER_FREE: &[&str] = &[
     "abi/src/syscalls.rs",
     "kernel/src/",
@@ -60,7 +60,7 @@ const REGISTER_FREE: &[&str] = &[
     "user/rt/src/",
 ];
 
-/// What in there is for one architecture.
+/// The exceptions in there: files for one architecture.
 const OF_AN_ARCHITECTURE: &[&str] = &[
     "user/base/src/gate.rs",
     "user/rt/src/lib.rs",
@@ -68,7 +68,7 @@ const OF_AN_ARCHITECTURE: &[&str] = &[
     "user/base/src/sys.rs",
 ];
 
-/// The registers of the architectures that there are.
+/// The registers of all architectures.
 const REGISTERS: &[&str] = &[
     "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13",
     "r14", "r15", "rip", "rflags", "fs_base", "gs_base", "fsbase", "gsbase",
@@ -101,7 +101,7 @@ pub(super) fn broken(root: &Path) -> Result<Vec<String>, Error> {
     Ok(found)
 }
 
-/// What in the file of this name breaks a rule.
+/// The lines of a file that break a rule.
 fn broken_in(file: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (number, line) in text.lines().enumerate() {

@@ -1,4 +1,4 @@
-//! No row of the table of calls is without a conformance test.
+//! Checks that every row of the table of calls has a conformance test.
 //!
 //! The tests are those of `kernel/src/test/conformance.rs`, which lists them by the stable names of the
 //! rows and fails where one does not show all that its row says. So what is left to see here is that they

@@ -24,10 +24,10 @@ fn lock(report: &Mutex<Report>) -> MutexGuard<'_, Report> {
     report.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Host time that a machine has.
+/// Host time after which a machine is stopped.
 const TIMEOUT: Duration = Duration::from_secs(900);
 
-/// What has come of the plays of a call.
+/// The counts of the plays of a call.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     sites: u64,
@@ -40,7 +40,7 @@ struct Counts {
     redone: (u64, u64),
 }
 
-/// What a machine has found out.
+/// The results of a machine.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
     calls: Vec<(String, Counts)>,
@@ -48,7 +48,7 @@ pub(super) struct Found {
     sites: BTreeSet<u64>,
     /// Most instructions until a stopped thread's state was complete.
     answer: u64,
-    /// The command line made it leave something out.
+    /// Whether the command line left something out.
     part: bool,
 }
 
@@ -195,9 +195,9 @@ pub(super) fn run(
 
 /// Rounds of hostile callers in `./fermata test`: some fifteen seconds in each configuration.
 const ROUNDS: u64 = 120;
-/// Host time without a round that is through after which a machine is thought to hang.
+/// Host time after which a machine that has finished no round is taken to hang.
 const HANGS: Duration = Duration::from_secs(120);
-/// Host time between two words about how far it is.
+/// Host time between two reports of progress.
 const PROGRESS: Duration = Duration::from_secs(5);
 
 /// Rounds of hostile callers from this seed on, a fixed number or for so long: how many there were.
@@ -256,21 +256,21 @@ pub(super) fn hostile(
     rounds.through
 }
 
-/// Listens to rounds of hostile callers.
+/// Collects the results of rounds of hostile callers.
 struct Rounds<'a> {
     prefix: &'a str,
     report: &'a Mutex<Report>,
     verbose: bool,
     start: Instant,
-    /// When it has been long enough.
+    /// When to stop.
     end: Option<Instant>,
-    /// When the last round was through.
+    /// When the last round was finished.
     last: Instant,
-    /// When it was last said how far it is.
+    /// When progress was last reported.
     said: Instant,
     through: u64,
     failed: u64,
-    /// The round that has begun.
+    /// The round that runs.
     current: Option<String>,
     recent: String,
 }
@@ -323,7 +323,7 @@ impl Operator for Rounds<'_> {
     }
 }
 
-/// Listens to the program that cuts.
+/// Collects the results of the program that cuts.
 struct Listener<'a> {
     prefix: &'a str,
     report: &'a Mutex<Report>,
@@ -331,12 +331,12 @@ struct Listener<'a> {
     found: Found,
     done: bool,
     recent: String,
-    /// The last test that was through.
+    /// The last test that was finished.
     last: String,
 }
 
 impl Listener<'_> {
-    /// Says that a call is through.
+    /// Reports that all plays of a call are finished.
     fn progress(&self, line: &str) {
         if let (Some(_), Some((name, c))) =
             (line.strip_prefix("cut call "), self.found.calls.last())
@@ -378,7 +378,7 @@ impl Operator for Listener<'_> {
                     self.recent.clear();
                     let name = format!("{}{name}", self.prefix);
                     if outcome == Outcome::Passed && !self.verbose {
-                        // There are a great many.
+                        // Cuts that passed are only counted, because there are so many.
                         lock(self.report).passed += 1;
                     } else {
                         add(self.report, &name, outcome);
@@ -451,7 +451,7 @@ pub(super) fn summary(project: &Project, all: &[(Config, Found)]) -> Result<(), 
         "call", "sites", "distinct", "cuts", "mismatches", "redone"
     );
     let mut sum = Counts::default();
-    // In the order of the table of calls; what is none of it comes last.
+    // In the order of the table of calls; plays about instructions come last.
     let place = |name: &str| abi::SYSCALLS.iter().position(|row| row.name == name);
     let mut order: Vec<_> = calls.into_iter().collect();
     order.sort_by_key(|(name, _)| place(name).unwrap_or(usize::MAX));

@@ -37,7 +37,7 @@ pub struct FuzzOptions {
 }
 
 impl FuzzOptions {
-    /// The seed to begin with: another one each time, unless it is said.
+    /// The seed to begin with; a different one for each call unless one is given.
     pub(crate) fn first_seed(&self) -> u64 {
         self.seed.unwrap_or_else(|| {
             let now = SystemTime::now().duration_since(UNIX_EPOCH);

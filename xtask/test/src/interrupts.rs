@@ -17,21 +17,21 @@ use xtask_build::project::Project;
 use xtask_machine::signals;
 use xtask_machine::Options;
 
-/// Interrupts of a part.
+/// Interrupts in a part.
 const EACH: u64 = 5_000_000;
 /// Parts for each way to mask.
 const PARTS: u64 = 20;
 /// The test in `hal/examples/machine.rs`.
 const TEST: &str = "interrupts_at_random_masks";
 
-/// The parts that are through, as their names.
+/// The names of the parts that are finished.
 struct Done {
     sources: u64,
     names: Vec<String>,
 }
 
 impl Done {
-    /// What an earlier call has left, for the same sources.
+    /// The parts that an earlier call has finished with the same sources.
     fn read(project: &Project, fresh: bool) -> Result<Self, Error> {
         let sources = sources(&project.root)?;
         let text = std::fs::read_to_string(project.target.join(FILE)).unwrap_or_default();
@@ -45,7 +45,7 @@ impl Done {
         })
     }
 
-    /// A part is through.
+    /// Notes that a part is finished.
     fn add(&mut self, project: &Project, name: String) -> Result<(), Error> {
         self.names.push(name);
         let path = project.target.join(FILE);

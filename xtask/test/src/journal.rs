@@ -15,7 +15,7 @@ use xtask_build::error::Error;
 use xtask_build::project::Project;
 use xtask_docs::numbers;
 
-/// The parts that are through.
+/// The parts that are finished, with their results.
 pub(super) struct Journal {
     root: PathBuf,
     file: PathBuf,
@@ -49,13 +49,13 @@ impl Journal {
         Ok(journal)
     }
 
-    /// What came of a part.
+    /// The result of a part, if it is finished.
     pub(super) fn find(&self, part: Part) -> Option<Report> {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         parts.get(&part.name()).cloned()
     }
 
-    /// A part is through.
+    /// Notes that a part is finished.
     pub(super) fn add(&self, part: Part, report: &Report) -> Result<(), Error> {
         // The sources have changed while the tests ran: they tested neither the old nor the new ones.
         if sources(&self.root)? != self.sources {
@@ -132,7 +132,7 @@ pub(super) fn sources(root: &Path) -> Result<u64, Error> {
             let name = path.strip_prefix(root).unwrap_or(&path);
             if name == Path::new("target")
                 || name == Path::new(".git")
-                // It is made of what tests count.
+                // This page is made from what tests count, so it is not a source.
                 || name == Path::new(numbers::PAGE)
             {
                 continue;

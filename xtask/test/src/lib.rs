@@ -75,7 +75,7 @@ pub struct TestOptions {
 }
 
 impl TestOptions {
-    /// What is wrong with them together.
+    /// An error if the options contradict each other.
     pub fn check(&self) -> Result<(), &'static str> {
         let cut = |filter: &String| filter.starts_with("cut/");
         if self.debug && !self.filter.as_ref().is_some_and(cut) {
@@ -95,7 +95,7 @@ const PARALLEL: usize = 2;
 /// Host time that all guest tests of one boot have.
 const GUEST_TIMEOUT: Duration = Duration::from_secs(1200);
 
-/// What became of a test.
+/// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
     Passed,
@@ -154,13 +154,13 @@ impl Report {
     }
 }
 
-/// A part, and what has come of it.
+/// A part, and its results.
 struct Run {
     part: Part,
     report: Mutex<Report>,
-    /// An earlier call did it.
+    /// Whether an earlier call has finished it.
     earlier: bool,
-    /// Jobs that are not through.
+    /// Jobs that are not finished.
     left: AtomicUsize,
 }
 
@@ -384,7 +384,7 @@ pub fn fuzz_services(project: &Project, options: &FuzzOptions) -> Result<u8, Err
     Ok(u8::from(failed != 0 || seed == first))
 }
 
-/// Notes that a part is through.
+/// Notes that a part is finished.
 fn finished(run: &Run, journal: Option<&Journal>) {
     if let (Some(journal), None) = (journal, signals::caught()) {
         if let Err(error) = journal.add(run.part, &run.report()) {
@@ -393,7 +393,7 @@ fn finished(run: &Run, journal: Option<&Journal>) {
     }
 }
 
-/// Prints what came of all parts: how many passed and failed.
+/// Prints how many tests of each part passed and failed.
 fn summary(
     runs: &[Run],
     time: Duration,
@@ -553,7 +553,7 @@ fn host_package(
             println!("note     {prefix}{name}: {note}");
         }
     }
-    // It did not compile, or a test took the whole process down.
+    // It did not compile, or a test aborted the whole process.
     if !output.status.success() && !failed {
         let words = String::from_utf8_lossy(&output.stderr);
         add(
@@ -834,7 +834,7 @@ fn guest_tests(images: &Images, config: Config, test: &TestOptions, report: &Mut
 /// The same with a forgetful kernel, which must have dropped something often. It decides by a generator of numbers and
 /// not by time, so that a deterministic machine does the same in each run.
 fn forgetful_tests(images: &Images, config: Config, test: &TestOptions, report: &Mutex<Report>) {
-    /// Fewer would test little.
+    /// With fewer the test would show little.
     const LEAST: u64 = 1024;
     let prefix = format!("forgetful/{}/", config.name());
     let filter = test.filter.as_deref();
@@ -912,7 +912,7 @@ fn boot_tests(
     forgotten
 }
 
-/// Listens to the test runner of a guest.
+/// Collects the results of the test runner of a guest.
 struct Listener<'a> {
     prefix: &'a str,
     report: &'a Mutex<Report>,
@@ -922,7 +922,7 @@ struct Listener<'a> {
     recent: String,
     /// The test that runs, if the runner said so.
     current: Option<String>,
-    /// How often the kernel has forgotten something, as far as it said.
+    /// How often the kernel has reported that it forgot something.
     forgotten: u64,
 }
 

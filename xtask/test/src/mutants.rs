@@ -36,13 +36,13 @@ use xtask_machine::control::Event;
 use xtask_machine::signals;
 use xtask_machine::{self as machine, End as Stop, Operator, Options};
 
-/// What has been done for which sources.
+/// The file with the mutants that were killed, and the sources that this holds for.
 const FILE: &str = "prove-mutants.json";
 /// What the tests are built from.
 const SOURCES: &[&str] = &["abi", "hal", "kernel", "spec", "user", "servers"];
 /// Fewest mutants that must be killed.
 const ENOUGH: usize = 90;
-/// Host time that one suite has.
+/// Host time after which a suite is stopped.
 const TIMEOUT: Duration = Duration::from_secs(300);
 /// Sequences that the kernel is compared with its specification in. `test` does five times as many.
 const SEQUENCES: &str = "20000";
@@ -54,7 +54,7 @@ const JUDGES: &[&str] = &[
     "kernel/src/object/mod.rs",
     "kernel/src/object/region.rs",
 ];
-/// What Rust itself says when a program goes wrong.
+/// Messages of Rust's own panics, which do not count as a test that noticed.
 const CRASHES: &[&str] = &[
     "attempt to ",
     "index out of bounds",
@@ -136,7 +136,7 @@ impl Killer {
 /// How a mutant survives that builds and passes all tests.
 const NOBODY: &str = "no test noticed";
 
-/// What became of a mutant.
+/// The result of a mutant.
 enum End {
     /// An assertion failed: the test, and its message.
     Killed(String),
@@ -219,7 +219,7 @@ pub fn run(project: &Project, filter: Option<&str>, fresh: bool) -> Result<u8, E
     Ok(u8::from(!survived.is_empty() || !enough))
 }
 
-/// What the tests say of sources without a mutant: that they build and pass.
+/// An error unless sources without a mutant build and pass.
 fn passes(end: End) -> Result<(), Error> {
     match end {
         End::Survived(why) if why == NOBODY => Ok(()),
@@ -342,7 +342,7 @@ fn by_counting(room: &Project, bench: &str) -> Result<End, Error> {
     })
 }
 
-/// Listens to the tests of the machine until one fails.
+/// Collects the results of the tests of the machine until one fails.
 #[derive(Default)]
 struct Listener {
     failed: Option<(String, String)>,
@@ -581,7 +581,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-// ---- what is through -----------------------------------------------------------------------------
+// ---- what is finished -----------------------------------------------------------------------------
 
 /// What killed which mutants, for these sources.
 struct Done {

@@ -18,7 +18,7 @@ use xtask_build::image::Images;
 use xtask_machine::control::Event;
 use xtask_machine::{self as machine, Add, End, Operator, Options, Typed};
 
-/// Host time that a machine of a scenario has unless told otherwise.
+/// Host time after which a machine of a scenario is stopped unless it says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Why a scenario failed.
@@ -34,7 +34,7 @@ pub struct Scenario {
     pub ignored: Option<&'static str>,
 }
 
-/// What a scenario finds around it.
+/// What a scenario is given: the images, the configuration, and where its output goes.
 pub struct Ctx<'a> {
     images: &'a Images,
     config: Config,
@@ -43,7 +43,7 @@ pub struct Ctx<'a> {
     transcript: Vec<u8>,
 }
 
-/// What a machine of a scenario did.
+/// The results of a machine.
 #[derive(Debug)]
 pub struct Output {
     /// The console.

@@ -402,7 +402,7 @@ impl Host for World {
     }
 }
 
-/// How a run went.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: Status,
@@ -445,7 +445,7 @@ pub(crate) fn start(
     cwd: &str,
     streams: [Stream; 3],
 ) -> Result<(Process, Registers), exec::Failure> {
-    // What an earlier process left.
+    // Memory that an earlier process has left.
     for (from, length) in core::mem::take(&mut world.slots).into_values() {
         world.hide(from, length);
     }
