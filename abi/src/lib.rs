@@ -61,12 +61,13 @@ pub const OBJECT_ALIGN: u64 = 16;
 /// Most references that one reference list can name (see [`ref_list`]).
 pub const MAX_LIST_REFS: u64 = 15;
 
-/// Largest message of the idempotent form, in bytes: it is moved in one piece.
-pub const MAX_IDEMPOTENT: u64 = 128 * 1024;
+/// Largest message of the idempotent form, in bytes: it is moved in one piece, which is the longest stretch of
+/// a kernel with preemption points (`docs/proof.md`).
+pub const MAX_IDEMPOTENT: u64 = 68 * 1024;
 
 /// Most entries of both sides' lists that such a message can take, empty ones included: a list with more
 /// makes it `TooLarge`.
-pub const MAX_ENTRIES: u64 = 1024;
+pub const MAX_ENTRIES: u64 = 64;
 
 /// After so many entries of both sides' lists a reliable message stops for a moment, so that interrupts are
 /// looked at; its frames say how it goes on.

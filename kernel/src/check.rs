@@ -147,10 +147,10 @@ fn threads(k: K) {
                 of.map(|m| &m.waiters)
             }
             Run::Waiting(Waiting::Cond) => {
-                let of = live(&k.conds).find(|c| is_in(t, Some(&c.waiters)));
-                let sound = of.is_some_and(|c| c.head().open().is_ok());
-                must(sound, "waits for no cond");
-                of.map(|c| &c.waiters)
+                let open = live(&k.conds).filter(|c| c.head().open().is_ok());
+                let of = open.flat_map(Cond::queues).find(|q| is_in(t, Some(q)));
+                must(of.is_some(), "waits for no cond");
+                of
             }
             Run::Waiting(Waiting::Port) => {
                 let of = match t.hint.get() {
@@ -276,7 +276,8 @@ fn queues(k: K) {
         .for_each(|m| check(&m.waiters, Waiting::Mutex));
     k.conds
         .iter()
-        .for_each(|c| check(&c.waiters, Waiting::Cond));
+        .flat_map(Cond::queues)
+        .for_each(|queue| check(queue, Waiting::Cond));
     for s in k.portsets.iter() {
         check(&s.servers, Waiting::Portset);
         check(&s.clients, Waiting::Port);

@@ -101,11 +101,13 @@ pub(crate) fn device(k: K, line: u8) {
 /// Most deadlines that are seen to when the timer rings once. If more have come it rings again at once.
 const DUE_PER_TURN: u32 = 16;
 
-/// The timer has rung.
-pub(crate) fn timer(k: K) {
+/// The timer has rung while a thread of the priority `floor` ran: deadlines of lower priorities are put off.
+pub(crate) fn timer(k: K, floor: u8) {
     let now = hal::now();
     for _ in 0..DUE_PER_TURN {
-        let Some(t) = k.deadlines.due(now) else { break };
+        let Some(t) = k.deadlines.due(now, floor) else {
+            break;
+        };
         let alone = matches!(t.waiting(), Waiting::Deadline | Waiting::Interrupt);
         if k.lock.is_held() && (k.lock.is_holder(t) || !alone) {
             k.deadlines.postpone(t);
@@ -113,6 +115,7 @@ pub(crate) fn timer(k: K) {
             time_out(k, t);
         }
     }
+    k.deadlines.put_off(now, floor);
     k.sched.tick(now);
 }
 

@@ -337,11 +337,11 @@ impl Kernel {
         }
     }
 
-    /// An interrupt has come.
-    fn note(&'static self, trap: Trap) {
+    /// An interrupt has come, while something of that priority was done.
+    fn note(&'static self, trap: Trap, priority: u8) {
         match trap {
             Trap::Irq(line) => irq::device(self, line),
-            _ => irq::timer(self),
+            _ => irq::timer(self, priority),
         }
     }
 
@@ -400,7 +400,7 @@ impl hal::Kernel for Kernel {
             } => self.page_fault(t, address, [write, execute, present]),
             Trap::Exception { vector, error } => fault::processor(self, t, vector, error),
             Trap::Timer | Trap::Irq(_) => {
-                self.note(trap);
+                self.note(trap, t.priority.get());
                 self.exit_trap(t)
             }
         }
@@ -442,7 +442,8 @@ impl hal::Kernel for Kernel {
     }
 
     fn interrupt(&'static self, trap: Trap) {
-        self.note(trap);
+        // The processor is idle, or at work for somebody: what was put off before stays so.
+        self.note(trap, self.deadlines.floor());
         self.preempt();
     }
 }

@@ -280,10 +280,10 @@ impl Scheduler {
             self.lower(Self::YIELDED);
             if !wants {
                 if self.has(Self::RUNG) {
-                    self.extend_slice(k);
+                    self.extend_slice(k, t);
                 } else {
                     // Somebody has become ready: then the slice has an end.
-                    self.keep_time(k);
+                    self.keep_time(k, t.priority.get());
                 }
                 return t;
             }
@@ -305,14 +305,14 @@ impl Scheduler {
         loop {
             if let Some((holder, priority)) = k.lock.preempted() {
                 if !self.is_above(priority) {
-                    self.begin_slice(k, SLICE);
+                    self.begin_slice(k, SLICE, priority);
                     return holder;
                 }
             }
             if let Some(next) = self.take_first(k) {
                 return next;
             }
-            self.keep_time(k);
+            self.keep_time(k, 0);
             hal::wait_for_interrupt();
         }
     }
@@ -355,7 +355,7 @@ impl Scheduler {
                 left
             }
         };
-        self.begin_slice(k, slice);
+        self.begin_slice(k, slice, p);
     }
 
     /// The thread goes behind the others of its priority, the first of which takes its turn.
@@ -372,10 +372,10 @@ impl Scheduler {
     }
 
     #[inline(always)]
-    fn begin_slice(&self, k: K, slice: u64) {
+    fn begin_slice(&self, k: K, slice: u64, priority: u8) {
         self.slice_began.set(hal::ticks());
         self.slice.set(slice);
-        self.keep_time(k);
+        self.keep_time(k, priority);
     }
 
     /// When the running thread's slice ends, on the machine's clock.
@@ -385,7 +385,8 @@ impl Scheduler {
 
     /// The running thread goes on after the timer has rung.
     #[cold]
-    fn extend_slice(&self, k: K) {
+    fn extend_slice(&self, k: K, t: &Thread) {
+        let priority = t.priority.get();
         // No other thread of its priority is ready: another slice. An end that has passed would make the timer
         // ring at once, for ever.
         if hal::now() >= self.slice_end() {
@@ -393,9 +394,9 @@ impl Scheduler {
             let others = self.has(Self::READY);
             self.overdue
                 .set(if others { self.top.get() } else { Self::NOBODY });
-            self.begin_slice(k, SLICE);
+            self.begin_slice(k, SLICE, priority);
         } else {
-            self.keep_time(k);
+            self.keep_time(k, priority);
         }
     }
 
@@ -420,20 +421,23 @@ impl Scheduler {
         self.raise(1 << p);
     }
 
-    /// The timer rings no later than at the first deadline, or at the end of the slice if somebody
-    /// waits for it.
+    /// A thread of this priority runs, or none (0). The timer rings no later than at the first deadline, or at the
+    /// end of the slice if somebody waits for it.
     #[inline(always)]
-    fn keep_time(&self, k: K) {
+    fn keep_time(&self, k: K, priority: u8) {
         self.lower(Self::RUNG);
+        if priority < k.deadlines.floor() {
+            k.deadlines.look_again();
+        }
         let ends = self.has(Self::READY) && !self.ticking.get();
-        if ends || k.deadlines.first() < self.timer.get() {
+        if ends || k.deadlines.next() < self.timer.get() {
             self.set_timer(k, ends);
         }
     }
 
     #[inline(never)]
     fn set_timer(&self, k: K, slice_ends: bool) {
-        let mut at = k.deadlines.first();
+        let mut at = k.deadlines.next();
         if slice_ends {
             at = at.min(self.slice_end());
             self.ticking.set(true);

@@ -42,18 +42,6 @@ impl<T: Item> Node<T> {
         }
     }
 
-    /// Whether the item is in such a list.
-    pub(crate) fn is_aside(item: &T, list: &NarrowCell<T>) -> bool {
-        let mut at = list.get();
-        while let Some(other) = at {
-            if core::ptr::eq(other, item) {
-                return true;
-            }
-            at = other.node().right.get();
-        }
-        false
-    }
-
     /// Takes it out of the list.
     pub(crate) fn leave_aside(&self, list: &NarrowCell<T>) {
         let (before, next) = (self.left.take(), self.right.take());

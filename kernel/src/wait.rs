@@ -13,6 +13,7 @@ use crate::check::same;
 use crate::object::thread::Thread;
 use crate::treap::{self, Treap};
 use crate::{Stop, K};
+use abi::PRIORITIES;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use hal::NarrowCell;
@@ -228,15 +229,34 @@ pub(crate) fn requeue(t: &'static Thread) {
     }
 }
 
-/// Threads with a deadline, in the order of their deadlines on the machine's clock.
+/// Threads with a deadline: for each priority, in the order of their deadlines on the machine's clock. The deadlines
+/// of threads that could not run if they came are no concern of the running thread: however many come, it is not
+/// held up by those of lower priorities, which are *put off*.
 pub(crate) struct Deadlines {
-    tree: Treap<Thread>,
-    /// The first of the tree.
-    first: NarrowCell<Thread>,
+    levels: [Level; PRIORITIES as usize],
+    /// Bit n: there are threads of priority n.
+    occupied: Cell<u32>,
+    /// Below this priority they are put off. 0: none is.
+    floor: Cell<u8>,
+    /// When those that are put off are looked at again, or `u64::MAX`.
+    again: Cell<u64>,
+    /// When there is something to see to: the first deadline of those that are not put off, or `again`.
+    next: Cell<u64>,
     /// Threads whose deadline came while another thread was preempted in the kernel, perhaps while it changed the
     /// queue in which they wait. In any order.
     late: NarrowCell<Thread>,
 }
+
+/// The threads of one priority that have a deadline.
+struct Level {
+    tree: Treap<Thread>,
+    /// The first of the tree.
+    first: NarrowCell<Thread>,
+}
+
+/// Deadlines that are put off are looked at again after so many nanoseconds, if nothing has happened before that lets
+/// their threads run.
+const PUT_OFF: u64 = 100_000;
 
 /// What the weights of threads depend on, and nothing else does.
 static SECRET: AtomicU32 = AtomicU32::new(0);
@@ -292,20 +312,33 @@ impl treap::Item for Thread {
     }
 }
 
+impl Level {
+    const fn new() -> Self {
+        Level {
+            tree: Treap::new(),
+            first: NarrowCell::none(),
+        }
+    }
+}
+
 impl Deadlines {
     pub(crate) fn new() -> Self {
         // The first kernel decides, for a test may have several at once.
         let _ = SECRET.compare_exchange(0, hal::ticks() as u32 | 1, Relaxed, Relaxed);
         Deadlines {
-            tree: Treap::new(),
-            first: NarrowCell::none(),
+            levels: [const { Level::new() }; PRIORITIES as usize],
+            occupied: Cell::new(0),
+            floor: Cell::new(0),
+            again: Cell::new(u64::MAX),
+            next: Cell::new(u64::MAX),
             late: NarrowCell::none(),
         }
     }
 
-    /// The first deadline, or `u64::MAX`.
-    pub(crate) fn first(&self) -> u64 {
-        self.first.get().map_or(u64::MAX, |t| t.deadline.at())
+    /// When there is something to see to, or `u64::MAX`.
+    #[inline(always)]
+    pub(crate) fn next(&self) -> u64 {
+        self.next.get()
     }
 
     /// Adds a thread that has none. At `u64::MAX`, never, there is nothing to add.
@@ -314,9 +347,15 @@ impl Deadlines {
             return;
         }
         t.deadline.at.set(at);
-        let (before, _) = self.tree.insert(t);
+        let p = t.priority.get();
+        let level = &self.levels[usize::from(p)];
+        let (before, _) = level.tree.insert(t);
         if before.is_none() {
-            self.first.set(Some(t));
+            level.first.set(Some(t));
+            self.occupied.set(self.occupied.get() | 1 << p);
+            if p >= self.floor.get() && at < self.next.get() {
+                self.next.set(at);
+            }
         }
     }
 
@@ -329,15 +368,88 @@ impl Deadlines {
 
     #[inline(never)]
     fn take_out(&self, t: &Thread) {
-        if treap::Node::is_aside(t, &self.late) {
+        if t.is_late() {
+            t.set_late(false);
             t.deadline.place.leave_aside(&self.late);
         } else {
-            self.tree.remove(t);
-            if self.first.get().is_some_and(|f| core::ptr::eq(f, t)) {
-                self.first.set(self.tree.first(|_| true));
+            let p = t.priority.get();
+            let level = &self.levels[usize::from(p)];
+            level.tree.remove(t);
+            if level.first.get().is_some_and(|f| core::ptr::eq(f, t)) {
+                let first = level.tree.first(|_| true);
+                level.first.set(first);
+                if first.is_none() {
+                    self.occupied.set(self.occupied.get() & !(1 << p));
+                }
+                self.find_next();
             }
         }
         t.deadline.at.set(u64::MAX);
+    }
+
+    /// The thread gets another priority: its deadline stays.
+    pub(crate) fn with_priority(&self, t: &'static Thread, priority: u8) {
+        if !t.deadline.is_set() || t.is_late() {
+            t.priority.set(priority);
+            return;
+        }
+        let at = t.deadline.at();
+        self.take_out(t);
+        t.priority.set(priority);
+        self.add(t, at);
+    }
+
+    /// The priorities from this one on of which there are threads, the highest first, with their first deadlines.
+    fn firsts(&self, floor: u8) -> impl Iterator<Item = (u8, &'static Thread)> + '_ {
+        let mut left = self.occupied.get() & u32::MAX << floor;
+        core::iter::from_fn(move || {
+            let p = left.checked_ilog2()?;
+            left ^= 1 << p;
+            Some((p as u8, self.levels[p as usize].first.get()?))
+        })
+    }
+
+    fn find_next(&self) {
+        let mut next = self.again.get();
+        for (_, t) in self.firsts(self.floor.get()) {
+            next = next.min(t.deadline.at());
+        }
+        self.next.set(next);
+    }
+
+    /// A thread whose deadline has come, of the highest priority, if that is at least the floor.
+    pub(crate) fn due(&self, now: u64, floor: u8) -> Option<&'static Thread> {
+        let mut firsts = self.firsts(floor).map(|(_, t)| t);
+        firsts.find(|t| t.deadline.at() <= now)
+    }
+
+    /// While a thread of this priority runs: those that have come for lower ones are put off.
+    pub(crate) fn put_off(&self, now: u64, floor: u8) {
+        let due = self
+            .firsts(0)
+            .any(|(p, t)| p < floor && t.deadline.at() <= now);
+        let (floor, again) = if due {
+            (floor, now + PUT_OFF)
+        } else {
+            (0, u64::MAX)
+        };
+        self.floor.set(floor);
+        self.again.set(again);
+        self.find_next();
+    }
+
+    /// Below which priority they are put off.
+    #[inline(always)]
+    pub(crate) fn floor(&self) -> u8 {
+        self.floor.get()
+    }
+
+    /// A thread of a lower priority than the floor runs next, or none.
+    #[cold]
+    pub(crate) fn look_again(&self) {
+        self.floor.set(0);
+        self.again.set(u64::MAX);
+        self.find_next();
     }
 
     /// Puts a thread whose deadline has come aside, until it can be told.
@@ -345,17 +457,13 @@ impl Deadlines {
         let at = t.deadline.at.get();
         self.remove(t);
         t.deadline.at.set(at);
+        t.set_late(true);
         treap::Node::put_aside(t, &self.late);
     }
 
     /// The first thread that was put aside.
     pub(crate) fn postponed(&self) -> Option<&'static Thread> {
         self.late.get()
-    }
-
-    /// The first thread whose deadline has come.
-    pub(crate) fn due(&self, now: u64) -> Option<&'static Thread> {
-        self.first.get().filter(|t| t.deadline.at() <= now)
     }
 }
 
@@ -387,16 +495,25 @@ impl Deadlines {
     /// Calls `f` with who has a deadline and when it is, checking the order on the way.
     pub(crate) fn each(&self, f: impl FnMut(u64, &'static Thread)) {
         let f = core::cell::RefCell::new(f);
-        let last = Cell::new(0);
-        let first = NarrowCell::none();
-        self.tree.each(&|t: &'static Thread| {
-            if first.get().is_none() {
-                first.set(Some(t));
+        let next = Cell::new(self.again.get());
+        for (p, level) in self.levels.iter().enumerate() {
+            let (last, first) = (Cell::new(0), NarrowCell::none());
+            level.tree.each(&|t: &'static Thread| {
+                if first.get().is_none() {
+                    first.set(Some(t));
+                }
+                let at = t.deadline.at();
+                assert!(last.replace(at) <= at, "deadlines out of order");
+                assert_eq!(usize::from(t.priority.get()), p, "a deadline's priority");
+                f.borrow_mut()(at, t);
+            });
+            assert!(same(level.first.get(), first.get()), "the first deadline");
+            let occupied = self.occupied.get() & 1 << p != 0;
+            assert_eq!(occupied, first.get().is_some(), "priorities with deadlines");
+            if let Some(first) = first.get().filter(|_| p >= usize::from(self.floor.get())) {
+                next.set(next.get().min(first.deadline.at()));
             }
-            let at = t.deadline.at();
-            assert!(last.replace(at) <= at, "deadlines out of order");
-            f.borrow_mut()(at, t);
-        });
-        assert!(same(self.first.get(), first.get()), "the first deadline");
+        }
+        assert_eq!(self.next.get(), next.get(), "the next deadline");
     }
 }

@@ -275,9 +275,11 @@ impl System {
     }
 
     /// The timer: whose deadline has come, goes on. A sleep is over; `cond_wait_until` goes on as
-    /// the `mutex_lock` that it has become; whatever else waits with a deadline has timed out.
+    /// the `mutex_lock` that it has become; whatever else waits with a deadline has timed out. Who could not run anyway,
+    /// because the running thread is more important, may be told later.
     fn timer(&mut self) {
-        let due = |t: &Thread| t.deadline.is_some_and(|at| at <= self.now);
+        let running = self.thread(self.running).priority;
+        let due = |t: &Thread| t.deadline.is_some_and(|at| at <= self.now) && t.priority >= running;
         let due: Vec<Id> = self.threads().filter(|&(_, t)| due(t)).map(|(id, _)| id).collect();
         for t in due {
             match self.thread(t).status {

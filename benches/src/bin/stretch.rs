@@ -46,7 +46,7 @@ const ACTS: [Act; 7] = [
     ("stretch_port_end", port_end),
     ("stretch_space_end", space_end),
     ("stretch_entries", entries),
-    ("stretch_call_128k", longest_call),
+    ("stretch_call_longest", longest_call),
 ];
 
 fn main() -> u8 {

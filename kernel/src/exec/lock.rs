@@ -73,6 +73,12 @@ impl Lock {
         holder.priority.get().max(waiter)
     }
 
+    /// Whether somebody more important than its holder waits for it.
+    #[inline(always)]
+    pub(super) fn is_wanted(&self, holder: &Thread) -> bool {
+        self.lent_to(holder) > holder.priority.get()
+    }
+
     /// The thread that was preempted in the kernel, and the priority that it has now.
     #[inline(always)]
     pub(crate) fn preempted(&self) -> Option<(&'static Thread, u8)> {

@@ -156,12 +156,13 @@ pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'st
 
 impl Kernel {
     /// A preemption point: lets interrupts in that have been held back, and says whether the running
-    /// thread should now leave its call, which its frame says how to go on with.
+    /// thread should now leave its call to somebody more important, which its frame says how to go on with.
     #[cfg_attr(fermata_probe, track_caller)]
     pub(crate) fn preempts(&self, t: &Thread) -> bool {
         match CONFIG.preemption {
-            // Under full preemption an interrupt has seen to it already.
-            Preemption::None | Preemption::Full => false,
+            Preemption::None => false,
+            // An interrupt has seen to it already, but for who waits for the lock.
+            Preemption::Full => self.lock.is_wanted(t),
             Preemption::Points => {
                 hal::let_interrupts_in();
                 probe::preempts() || self.sched.wants(t)

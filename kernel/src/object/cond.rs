@@ -1,15 +1,63 @@
 //! Condition variables. They have no state: whoever waits has already become a `mutex_lock`.
 
 use super::{Handles, Header, NonNullLink, Object, Table, Target};
-use crate::object::thread::Thread;
+use crate::object::thread::{Hint, Thread};
 use crate::wait::WaitQueue;
 use crate::{Stop, K};
 use abi::Type;
+use core::cell::Cell;
 
 /// A condition variable.
 pub(crate) struct Cond {
     head: Header,
-    pub(crate) waiters: WaitQueue,
+    /// Who waits. A broadcast that looks at interrupts in between wakes only those who waited when it began: they
+    /// are in one of the two, and who comes meanwhile goes into the other.
+    queues: [WaitQueue; 2],
+    /// Into which one who begins to wait goes.
+    entrance: Cell<u8>,
+}
+
+impl Cond {
+    /// Where who begins to wait goes.
+    pub(crate) fn entrance(&'static self) -> &'static WaitQueue {
+        &self.queues[usize::from(self.entrance.get() & 1)]
+    }
+
+    /// Where those are whom a broadcast has still to wake.
+    fn exit(&'static self) -> &'static WaitQueue {
+        &self.queues[usize::from(!self.entrance.get() & 1)]
+    }
+
+    /// Both queues.
+    pub(crate) fn queues(&'static self) -> &'static [WaitQueue; 2] {
+        &self.queues
+    }
+
+    /// The first to be woken.
+    pub(crate) fn first(&'static self) -> Option<&'static Thread> {
+        let (leaving, coming) = (self.exit().first(), self.entrance().first());
+        match (leaving, coming) {
+            (Some(l), Some(c)) if c.priority.get() > l.priority.get() => coming,
+            (leaving, coming) => leaving.or(coming),
+        }
+    }
+
+    /// That thread, whose call this is, wakes all who wait now. [`Stop::Again`]: not all yet.
+    pub(crate) fn broadcast(&'static self, k: K, t: &'static Thread) -> Result<(), Stop> {
+        let goes_on = matches!(t.hint.get(), Hint::Broadcast(cond) if cond.is(self));
+        if !goes_on {
+            // What an earlier one has left, first.
+            self.exit().wake_all_or_again(k, t)?;
+            if self.entrance().is_empty() {
+                return Ok(());
+            }
+            self.entrance.set(self.entrance.get() ^ 1);
+        }
+        t.hint.set(Hint::Broadcast(NonNullLink::to(self)));
+        self.exit().wake_all_or_again(k, t)?;
+        t.hint.set(Hint::None);
+        Ok(())
+    }
 }
 
 impl Object for Cond {
@@ -27,7 +75,8 @@ impl Object for Cond {
     fn blank(head: Header, (): ()) -> Self {
         Cond {
             head,
-            waiters: WaitQueue::new(),
+            queues: [const { WaitQueue::new() }; 2],
+            entrance: Cell::new(0),
         }
     }
     fn head(&self) -> &Header {
@@ -40,12 +89,17 @@ impl Object for Cond {
         &k.handles.conds
     }
     fn open(&'static self, _: K) {}
-    fn disperse(&'static self, k: K, t: &Thread) -> Result<(), Stop> {
-        self.waiters.wake_all_or_again(k, t)
+    fn disperse(&'static self, k: K, t: &'static Thread, _: bool) -> Result<(), Stop> {
+        for queue in self.queues() {
+            queue.wake_all_or_again(k, t)?;
+        }
+        Ok(())
     }
     fn close(&'static self, k: K) {
         // Each goes on with the `mutex_lock` that it has become: a spurious return (A8).
-        self.waiters.wake_all(k);
+        for queue in self.queues() {
+            queue.wake_all(k);
+        }
     }
     fn end(&'static self, _: K) {}
 }

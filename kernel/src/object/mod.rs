@@ -264,9 +264,11 @@ pub(crate) trait Object: Sized + 'static {
     fn provide(&'static self) -> Option<()> {
         Some(())
     }
-    /// Sends whoever waits for something of it to try again.
+    /// Before that thread destroys it, and with `ends` its identity too: sends whoever waits for something of it to
+    /// try again, and lets go of what it could have any number of, as much at a time as may be done without a look
+    /// at interrupts.
     #[inline(always)]
-    fn disperse(&'static self, _: K, _: &Thread) -> Result<(), Stop> {
+    fn disperse(&'static self, _: K, _: &'static Thread, _ends: bool) -> Result<(), Stop> {
         Ok(())
     }
     /// Gives the slot a body in its initial state. The slot had none.
@@ -816,11 +818,16 @@ pub(crate) fn opened(k: K, h: &Header) {
     }
 }
 
-/// Sends whoever waits for something of the object to try again, before that thread destroys it: they find
-/// it gone.
+/// Sends whoever waits for something of the object to try again, before that thread destroys it, and with `ends`
+/// its identity too: they find it gone.
 #[inline(always)]
-pub(crate) fn disperse<T: Object>(k: K, t: &Thread, object: &'static T) -> Result<(), Stop> {
-    object.disperse(k, t)?;
+pub(crate) fn disperse<T: Object>(
+    k: K,
+    t: &'static Thread,
+    object: &'static T,
+    ends: bool,
+) -> Result<(), Stop> {
+    object.disperse(k, t, ends)?;
     if object.head().phase() != Phase::Active {
         k.vacancies.of(object.head()).wake_all_or_again(k, t)?;
     }

@@ -127,13 +127,20 @@ impl Port {
         self.portset().map_or(&self.clients, |set| &set.clients)
     }
 
-    /// Moves the port to another portset. Threads that wait try again, and find the new one. The caller
-    /// [lists](Port::list) it anew when its state is whole.
-    pub(crate) fn attach(&'static self, k: K, portset: Link<Portset>) {
-        if self.portset.get() != portset {
-            self.client_queue().wake_all_in_turns(k);
-            self.portset.set(portset);
+    /// Sends those who wait for it to try again, before that thread moves it to this portset and gives it these
+    /// flags, if that concerns them: they find the new portset, or who waits to connect hears `Denied`.
+    pub(crate) fn disperse_for(
+        &'static self,
+        k: K,
+        t: &'static Thread,
+        portset: Link<Portset>,
+        flags: u64,
+    ) -> Result<(), Stop> {
+        let refuses = flags & port_flags::CALLS_ONLY != 0 && !self.calls_only.get();
+        if refuses || self.portset.get() != portset {
+            self.client_queue().wake_all_or_again(k, t)?;
         }
+        Ok(())
     }
 
     /// Its flags, of [`port_flags`].
@@ -143,8 +150,8 @@ impl Port {
             | flag(self.notify.get(), port_flags::NOTIFY_UNREFERENCED)
     }
 
-    pub(crate) fn set_flags(&'static self, k: K, flags: u64) {
-        self.set_calls_only(k, flags & port_flags::CALLS_ONLY != 0);
+    pub(crate) fn set_flags(&self, flags: u64) {
+        self.calls_only.set(flags & port_flags::CALLS_ONLY != 0);
         self.notify
             .set(flags & port_flags::NOTIFY_UNREFERENCED != 0);
     }
@@ -207,13 +214,6 @@ impl Port {
         _k.notices.told.borrow_mut().push(self);
         self.alias.get()
     }
-
-    /// Sets whether clients may only call it. Who waits to connect tries again, and hears `Denied`.
-    fn set_calls_only(&'static self, k: K, calls_only: bool) {
-        if !self.calls_only.replace(calls_only) && calls_only {
-            self.client_queue().wake_all_in_turns(k);
-        }
-    }
 }
 
 impl Portset {
@@ -266,7 +266,7 @@ impl Object for Port {
         self.notify.set(false);
         self.portset.set(Link::NONE);
     }
-    fn disperse(&'static self, k: K, t: &Thread) -> Result<(), Stop> {
+    fn disperse(&'static self, k: K, t: &'static Thread, _: bool) -> Result<(), Stop> {
         self.client_queue().wake_all_or_again(k, t)
     }
     fn close(&'static self, k: K) {
@@ -342,7 +342,7 @@ impl Object for Portset {
         &k.handles.portsets
     }
     fn open(&'static self, _: K) {}
-    fn disperse(&'static self, k: K, t: &Thread) -> Result<(), Stop> {
+    fn disperse(&'static self, k: K, t: &'static Thread, _: bool) -> Result<(), Stop> {
         self.servers.wake_all_or_again(k, t)?;
         self.clients.wake_all_or_again(k, t)
     }

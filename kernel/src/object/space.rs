@@ -8,13 +8,16 @@ use super::thread::Thread;
 use super::tree::Mappings;
 use super::{Handles, Header, NonNullLink, Object, Phase, Table, Target};
 use crate::memory::Access;
-use crate::K;
+use crate::{Stop, K};
 use abi::{Type, PAGE_SIZE, USER_END};
 use core::cell::Cell;
 use hal::{NarrowCell, PageTable, Pfn};
 
 /// Most ranges of I/O ports that a space can be granted.
 pub(crate) const MAX_PORTS: usize = 8;
+
+/// Threads that an ending space lets go of between two looks at the interrupts.
+const THREADS_PER_TURN: u32 = 16;
 
 /// A space.
 pub(crate) struct Space {
@@ -318,6 +321,27 @@ impl Object for Space {
         self.set_foreign(k, false);
         self.clock_offset.set(0);
         self.keeper.set(k, Target::Null);
+    }
+    fn disperse(&'static self, k: K, t: &'static Thread, ends: bool) -> Result<(), Stop> {
+        if !ends {
+            return Ok(());
+        }
+        let mut gone = 0;
+        let mut at = self.threads.get();
+        while let Some(thread) = at {
+            at = thread.next_in_space.get();
+            // Who ends its own space is in it to the last.
+            if core::ptr::eq(thread, t) {
+                continue;
+            }
+            thread.attach(k, None);
+            thread.suspend_for_space(k);
+            gone += 1;
+            if gone % THREADS_PER_TURN == 0 && k.preempts(t) {
+                return Err(Stop::Again);
+            }
+        }
+        Ok(())
     }
     fn close(&'static self, k: K) {
         self.keeper.set(k, Target::Null);

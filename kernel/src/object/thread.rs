@@ -4,6 +4,7 @@
 //! exported by `get_state` is either scheduling (queues, the time slice) or a [`Hint`] that may be
 //! dropped at any time.
 
+use super::cond::Cond;
 use super::space::Space;
 use super::{Handles, Header, Life, Link, NonNullLink, ObjId, Object, Table, Target};
 use crate::exec::{self, core, counters};
@@ -60,6 +61,8 @@ pub(crate) enum Hint {
     },
     /// While it waits on a cond, which its frame does not name any more: the handle.
     Cond(Word),
+    /// While its broadcast has not woken everybody yet: the cond.
+    Broadcast(NonNullLink<Cond>),
     /// What a peer met in its memory, and it has to settle when it goes on.
     PendingFault(PendingFault),
     /// The page whose fault its keeper answered without resolving it.
@@ -171,6 +174,8 @@ pub(crate) fn answered(
 const HAS_LINES: u8 = 1;
 /// In [`Thread::flags`]: an exception has been delivered to the keeper and awaits its reply.
 const DELIVERED: u8 = 2;
+/// In [`Thread::flags`]: its deadline has come, and is one of those that nobody could be told of yet.
+const LATE: u8 = 4;
 
 /// A thread. The frame is first, so that the machine's entry code finds it at the same address.
 #[repr(C, align(16))]
@@ -182,7 +187,7 @@ pub struct Thread {
     /// What it waits for, or waited for when it was stopped: for people.
     pub(crate) waiting: Cell<Waiting>,
     pub(crate) interrupt: Cell<bool>,
-    /// [`HAS_LINES`], [`DELIVERED`].
+    /// [`HAS_LINES`], [`DELIVERED`], [`LATE`].
     flags: Cell<u8>,
     pub(crate) exception: Cell<u8>,
     client_stage: Cell<Stage>,
@@ -246,6 +251,15 @@ impl Thread {
 
     pub(crate) fn set_exception_delivered(&self, delivered: bool) {
         self.set_flag(DELIVERED, delivered);
+    }
+
+    /// Whether its deadline has come, and is one of those that nobody could be told of yet.
+    pub(crate) fn is_late(&self) -> bool {
+        self.flags.get() & LATE != 0
+    }
+
+    pub(crate) fn set_late(&self, late: bool) {
+        self.set_flag(LATE, late);
     }
 
     /// Its space, if that identity is alive (it may be vacant).

@@ -372,7 +372,7 @@ fn cond_wait(a: Args, deadline: u64) -> Handled {
     a.t.ctx.parameter(0).set(a.b());
     a.t.become_call(Entry::MutexLock);
     unlock(a.k, mutex);
-    a.t.wait_on(&cond.waiters, Waiting::Cond);
+    a.t.wait_on(cond.entrance(), Waiting::Cond);
     a.t.goes_on_to_lock();
     a.t.hint.set(Hint::Cond(Word(handle)));
     if deadline != u64::MAX {
@@ -382,7 +382,7 @@ fn cond_wait(a: Args, deadline: u64) -> Handled {
 }
 
 fn cond_signal(a: Args, cond: &'static Cond) -> Handled {
-    if let Some(waiter) = cond.waiters.first() {
+    if let Some(waiter) = cond.first() {
         waiter.wake(a.k);
     }
     a.done()
@@ -390,7 +390,7 @@ fn cond_signal(a: Args, cond: &'static Cond) -> Handled {
 
 fn cond_broadcast(a: Args) -> Handled {
     let cond = a.object::<Cond>()?;
-    cond.waiters.wake_all_in_turns(a.k);
+    cond.broadcast(a.k, a.t)?;
     a.done()
 }
 
@@ -519,7 +519,7 @@ fn set_priority(k: K, target: &'static Thread, priority: u8) {
             target.priority.set(priority);
             k.sched.add(target);
         } else {
-            target.priority.set(priority);
+            k.deadlines.with_priority(target, priority);
             crate::wait::requeue(target);
         }
     });

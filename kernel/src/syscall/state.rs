@@ -112,11 +112,11 @@ pub(super) fn mutex_set(a: Args) -> Handled {
     if locked > 1 {
         return Err(invalid());
     }
-    mutex.locked.set(locked == 1);
     if locked == 0 {
         // Whoever waits tries again and finds it free.
-        mutex.waiters.wake_all_in_turns(a.k);
+        mutex.waiters.wake_all_or_again(a.k, a.t)?;
     }
+    mutex.locked.set(locked == 1);
     object::opened(a.k, mutex.head());
     a.done()
 }
@@ -210,9 +210,11 @@ pub(super) fn port_set(a: Args) -> Handled {
     if flags & !port_flags::ALL != 0 {
         return Err(invalid());
     }
+    let portset = portset.map_or(Link::NONE, Link::to);
+    port.disperse_for(a.k, a.t, portset, flags)?;
     port.alias.set(alias);
-    port.attach(a.k, portset.map_or(Link::NONE, Link::to));
-    port.set_flags(a.k, flags);
+    port.portset.set(portset);
+    port.set_flags(flags);
     object::opened(a.k, port.head());
     port.list(a.k);
     a.done()

@@ -563,6 +563,7 @@ impl<'w> Lockstep<'w> {
         model.sort_unstable();
         let mut kernel = Vec::new();
         self.w.k.deadlines.each(|at, _| kernel.push(at));
+        kernel.sort_unstable();
         same("deadlines", kernel, model)
     }
 
@@ -729,7 +730,9 @@ impl<'w> Lockstep<'w> {
             .and_then(|at| self.pairs.get(&at))
             .and_then(|target| match *target {
                 Target::Mutex(m) => m.get().map(|m| &m.waiters),
-                Target::Cond(c) => c.get().map(|c| &c.waiters),
+                Target::Cond(c) => c
+                    .get()
+                    .and_then(|c| c.queues().iter().find(|q| wait::is_in(t, Some(q)))),
                 Target::Portset(s) => s.get().map(|s| &s.servers),
                 Target::Port(p) => p.link().get().map(|p| p.client_queue()),
                 _ => None,

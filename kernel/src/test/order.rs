@@ -34,7 +34,11 @@ fn after(steps: u64) -> u64 {
 /// A world that is not checked after every step, of which there are many, and in which the processor never
 /// sleeps.
 fn world() -> World {
-    let w = World::with_frames(96);
+    world_of(96)
+}
+
+fn world_of(frames: u32) -> World {
+    let w = World::with_frames(frames);
     w.checked.set(false);
     w.thread(0, spin(), 1);
     w
@@ -204,6 +208,63 @@ fn the_timer_of_another_ends_no_turn() {
         fair(&turns),
         "no turn ends because the timer rings: {turns:?}"
     );
+}
+
+/// However many deadlines of less important threads come, a thread is told of its own at once and is not
+/// interrupted on their account more often than now and then; when it waits, they have their turn.
+#[test]
+fn deadlines_of_less_important_threads_are_put_off() {
+    let w = world_of(256);
+    let (at, out) = (after(20_000), w.page());
+    let crowd: Vec<u64> = (0..100u64)
+        .map(|n| {
+            let p = Program::new().call(Call::ThreadSleepUntil, &[(A0, at + n)]);
+            w.thread(0, p.store(move |_| (out + 8 + n * 8, 1)).end(), 12)
+        })
+        .collect();
+    // After all of them, in the order of time.
+    let p = Program::new()
+        .call(Call::ThreadSleepUntil, &[(A0, at + 200)])
+        .store(move |_| (out, 1));
+    let begin_again = p.len();
+    let p = p
+        .op(|_| ())
+        .jump_if(move |c| c.parameter(11).get() == 0, begin_again);
+    let important = w.thread(0, p.end(), 9);
+    w.release();
+    for _ in 0..2000 {
+        w.step();
+    }
+    w.call_manager();
+    for t in &crowd {
+        w.ok(Call::ThreadSetPriority, &[*t, 3]);
+    }
+    hal::host::set_now(at + 300);
+    w.release();
+    let mut steps = 0;
+    while w.peek(out) == 0 && steps < 100 {
+        w.step();
+        steps += 1;
+    }
+    assert!(steps <= 4, "it is told at once: after {steps} steps");
+    let (mut rings, until) = (0, hal::now() + 3_000_000);
+    while hal::now() < until {
+        rings += u64::from(hal::host::deadline() <= hal::now());
+        w.step();
+    }
+    assert!(
+        rings <= 2 * 30,
+        "now and then: the timer rang {rings} times in 3 ms"
+    );
+    let told = |n: u64| w.peek(out + 8 + n * 8) == 1;
+    assert!(!(0..100).any(told), "they could not run");
+    let t = w.thread_at(important);
+    t.ctx.parameter(11).set(1);
+    for _ in 0..2000 {
+        w.step();
+    }
+    w.call_manager();
+    assert!((0..100).all(told), "each is told when nobody is above it");
 }
 
 /// Who gets another priority goes behind those who have it already.

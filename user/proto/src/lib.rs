@@ -30,7 +30,7 @@ pub mod system;
 
 use serde::{Deserialize, Serialize};
 
-/// Most bytes that a header can have: with most bulk bytes, still less than an idempotent message.
+/// Most bytes that a header can have. With its bulk it must still be an idempotent message.
 pub const MAX_HEADER: usize = 60 * 1024;
 /// Most bulk bytes in one message, each way.
 pub const MAX_BULK: usize = 64 * 1024;

@@ -12,6 +12,10 @@ use alloc::vec::Vec;
 use proto::{Error, MAX_HEADER};
 use serde::{de::DeserializeOwned, Serialize};
 
+// A message has room for the most of the one and some of the other.
+const _: () = assert!(proto::MAX_BULK + 2048 < abi::MAX_IDEMPOTENT as usize);
+const _: () = assert!(MAX_HEADER + 4096 < abi::MAX_IDEMPOTENT as usize);
+
 /// What travels beside the header.
 #[derive(Debug, Default)]
 pub struct Io<'a> {

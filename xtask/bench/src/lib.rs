@@ -183,7 +183,7 @@ const EXTRAS: &[Extra] = &[
             "stretch_port_end",
             "stretch_space_end",
             "stretch_entries",
-            "stretch_call_128k",
+            "stretch_call_longest",
         ],
         rows: values,
     },

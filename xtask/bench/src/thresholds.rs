@@ -22,13 +22,13 @@ const TOLERANCE: u64 = 2;
 /// points, and with full preemption, where it is also how long the kernel's lock is waited for. A published
 /// promise, which stands in `docs/proof.md` too (a test compares them), not a count that follows what there is.
 pub(super) const BUDGETS: [(&str, [u64; 3]); 7] = [
-    ("stretch_broadcast", [100_000, 100_000, 150_000]),
-    ("stretch_port_end", [100_000, 20_000, 150_000]),
-    ("stretch_space_end", [350_000, 350_000, 450_000]),
-    ("stretch_sleepers", [350_000, 350_000, 450_000]),
+    ("stretch_broadcast", [100_000, 10_000, 10_000]),
+    ("stretch_port_end", [100_000, 10_000, 10_000]),
+    ("stretch_space_end", [350_000, 10_000, 10_000]),
+    ("stretch_sleepers", [20_000, 20_000, 20_000]),
     ("stretch_sleep", [3_000, 3_000, 3_000]),
-    ("stretch_entries", [40_000, 40_000, 40_000]),
-    ("stretch_call_128k", [50_000, 50_000, 50_000]),
+    ("stretch_entries", [5_000, 5_000, 5_000]),
+    ("stretch_call_longest", [20_000, 20_000, 20_000]),
 ];
 
 /// The budget of a model, from an entry of [`BUDGETS`].

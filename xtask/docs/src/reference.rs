@@ -180,7 +180,7 @@ is answered by [a reply](idempotent.md).",
         object: "Idempotent",
         title: "IPC: idempotent messages",
         introduction: "\
-One request, one reply, of at most 128 KiB each, and no connection. Until the reply is there the
+One request, one reply, of at most 68 KiB each, and no connection. Until the reply is there the
 frame of the client says to send the request again: after a restart the server may get it twice, and
 a reply to somebody gone is dropped. So neither side ever holds the other. All services of the system
 are called in this form, and the kernel's memory faults use it.
@@ -211,7 +211,7 @@ waits for the next one.",
 ];
 
 // The page about idempotent messages says so.
-const _: () = assert!(abi::MAX_IDEMPOTENT == 128 * 1024);
+const _: () = assert!(abi::MAX_IDEMPOTENT == 68 * 1024);
 
 /// Writes the reference and the C header.
 pub fn write(project: &Project) -> Result<u8, Error> {

@@ -1,5 +1,8 @@
 //! Conditions.
 
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
 use abi::state::{MutexState, Waiting};
 use abi::{Call, Code};
 use guest_tests::harness::{eventually, Actor, Failure, Must, Outcome};
@@ -58,6 +61,41 @@ fn broadcast_wakes_all() -> Outcome {
         mutex.unlock();
     }
     Ok(())
+}
+
+/// Threads that wait again as soon as they are woken, more than a kernel with preemption points wakes at once.
+const CROWD: u64 = 150;
+
+guest_test!(CONDS0006, broadcast_ends);
+fn broadcast_ends() -> Outcome {
+    let objects = Arc::new((
+        Cond::new().must("new")?,
+        Mutex::new().must("new")?,
+        AtomicU64::new(0),
+        AtomicBool::new(false),
+    ));
+    for _ in 0..CROWD {
+        let objects = Arc::clone(&objects);
+        // More important than this thread, so that each runs as soon as the kernel lets it.
+        let wait = move || {
+            let (cond, mutex, woken, done) = &*objects;
+            while !done.load(Relaxed) {
+                mutex.lock();
+                cond.wait(mutex.at());
+                woken.fetch_add(1, Relaxed);
+                mutex.unlock();
+            }
+        };
+        rt::thread::spawn_at(rt::start::priority() + 1, wait).must("a thread")?;
+    }
+    let (cond, _, woken, done) = &*objects;
+    for n in 1..=3 {
+        cond.broadcast();
+        check_eq!(woken.load(Relaxed), n * CROWD);
+    }
+    done.store(true, Relaxed);
+    cond.broadcast();
+    eventually("all have ended", || Arc::strong_count(&objects) == 1)
 }
 
 guest_test!(CONDS0003, waiter_is_about_to_lock);
