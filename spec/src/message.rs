@@ -151,6 +151,11 @@ impl Side {
         }
     }
 
+    /// Whether, as far as can be known without a look at memory, there is nothing to send.
+    pub(crate) fn seems_empty(&self) -> bool {
+        self.refs & MAX_LIST_REFS == 0 && self.known_length() == 0
+    }
+
     /// Whether the current segment is there to be written.
     pub(crate) fn probe(&self, system: &System) -> Result<(), Stop> {
         match (self.bytes, self.space) {

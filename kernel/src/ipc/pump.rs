@@ -375,6 +375,11 @@ impl<'a> Source<'a> {
         self.cursor.known()
     }
 
+    /// Whether, as far as can be known without touching memory, there is nothing to send.
+    pub(super) fn seems_empty(&self) -> bool {
+        self.refs & MAX_LIST_REFS == 0 && self.known_length() == 0
+    }
+
     /// The words of a register message, which must have exactly so many and nothing else.
     pub(super) fn short_words<const N: usize>(&self) -> Result<[u64; N], Stop> {
         let Holder::Registers(t) = self.holder else {
@@ -478,7 +483,7 @@ pub(super) fn is_empty(k: K, source: &mut Source<'_>) -> Result<bool, Stop> {
     if let Cursor::Memory(scatter) = &mut source.cursor {
         scatter.settle(k, source.space)?;
     }
-    Ok(source.known_length() == 0)
+    Ok(source.seems_empty())
 }
 
 /// Where a message goes.

@@ -248,7 +248,7 @@ fn no_wake_up_is_lost(model: &Exploration, state: &State) -> bool {
                 why == Waiting::Reply && leads_to.is_none_or(|id| id >> 24 != Type::Port as u32)
             }
         };
-        if elsewhere && !trap && why != Waiting::Cond || sends_nothing(t) {
+        if elsewhere && !trap && why != Waiting::Cond {
             return true;
         }
         match (why, t.hint) {
@@ -285,20 +285,6 @@ fn named(model: &Exploration, system: &System, t: &spec::object::Thread) -> Opti
         Body::Reference(r) => Some(r.target.id),
         _ => Some(id),
     }
-}
-
-/// Who connected and sends nothing waits until that is received, if he waited for a server, and else does not: the
-/// specification has it both ways.
-fn sends_nothing(t: &spec::object::Thread) -> bool {
-    let call = Call::from_number(t.registers.call() as u8);
-    let Some(plan) = call.map(abi::ipc::plan) else {
-        return false;
-    };
-    let area = t.registers.send();
-    let nothing = area.length == 0 && area.entries == 0 && area.refs & abi::MAX_LIST_REFS == 0;
-    let short = plan.has(Plan::SHORT) && t.registers.call() & 0xff00 == 0;
-    let sends = plan.first() == Some(Plan::SEND);
-    t.status == Status::Waiting(Waiting::Peer) && sends && (nothing || short)
 }
 
 /// **No interrupt is lost.** A thread that was interrupted has the interrupt pending, or has taken it.
