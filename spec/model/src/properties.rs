@@ -5,7 +5,6 @@ use crate::explore::{settle, Exploration, State};
 use crate::key::key;
 use crate::moves::{manages, Move};
 use crate::scene::{common, role, Role, Scene, CEILING, SAVED};
-use abi::ipc::Plan;
 use abi::{access, Call, Code, RefKind, Type, PAGE_SIZE};
 use spec::object::{Body, Source, Target};
 use spec::wait::{Hint, PortWait, Status, Waiting};
