@@ -233,6 +233,7 @@ fn open_obeys_its_flags() {
     assert_eq!(fs.open("file", CREATE, 0), Err(Error::Invalid));
     assert_eq!(fs.open("", CREATE, 0), Err(Error::NotFound));
     assert_eq!(fs.open("/a\0b", CREATE, 0), Err(Error::Invalid));
+    assert_eq!(fs.symlink("b\0c", "/link"), Err(Error::Invalid));
     assert_eq!(
         fs.open(&format!("/{}", "n".repeat(256)), CREATE, 0),
         Err(Error::NameTooLong)

@@ -787,6 +787,10 @@ impl FileSystem {
         if target.is_empty() {
             return Err(Error::NotFound);
         }
+        // As in paths: what is made through the link would have a name that nobody can say.
+        if target.contains('\0') {
+            return Err(Error::Invalid);
+        }
         if target.len() > MAX_PATH {
             return Err(Error::NameTooLong);
         }
