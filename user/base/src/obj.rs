@@ -467,3 +467,80 @@ impl Drop for RefBlock {
         slots::free(self.address, self.count);
     }
 }
+
+/// References as the reference lists of IPC take them: at consecutive addresses.
+#[derive(Debug)]
+pub enum RefList {
+    /// They stand so already (or there are none).
+    Direct {
+        /// The handle of the first.
+        address: u64,
+        /// How many.
+        count: usize,
+    },
+    /// Copies.
+    Block(RefBlock),
+}
+
+impl RefList {
+    fn direct(refs: &[&RefAt]) -> Option<Self> {
+        let address = refs.first().map_or(0, |first| first.0);
+        refs.iter()
+            .enumerate()
+            .all(|(index, reference)| reference.0 == address + index as u64 * abi::OBJECT_SIZE)
+            .then_some(RefList::Direct {
+                address,
+                count: refs.len(),
+            })
+    }
+
+    /// Of references that are sent. Errors: [`Code::TooLarge`] if they are more than a list has.
+    pub fn to_send(refs: &[&RefAt]) -> Result<Self, Code> {
+        let list = RefList::to_receive(refs)?;
+        if let RefList::Block(block) = &list {
+            for (index, reference) in refs.iter().enumerate() {
+                block.get(index).point_to(**reference)?;
+            }
+        }
+        Ok(list)
+    }
+
+    /// Of references that are to be set by what comes; then [`RefList::hand_over`] sets them. Errors: as
+    /// [`RefList::to_send`].
+    pub fn to_receive(refs: &[&RefAt]) -> Result<Self, Code> {
+        match RefList::direct(refs) {
+            Some(_) if refs.len() as u64 > abi::MAX_LIST_REFS => Err(Code::TooLarge),
+            Some(list) => Ok(list),
+            None => RefBlock::new(refs.len()).map(RefList::Block),
+        }
+    }
+
+    /// Sets the first of these, which the list was made for, to what came.
+    pub fn hand_over(&self, refs: &[&RefAt], received: usize) -> Result<(), Code> {
+        if let RefList::Block(block) = self {
+            for (index, reference) in refs.iter().take(received).enumerate() {
+                reference.point_to(block.get(index))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        match self {
+            RefList::Direct { count, .. } => *count,
+            RefList::Block(block) => block.len(),
+        }
+    }
+
+    /// As the IPC calls take them.
+    #[must_use]
+    pub const fn word(&self) -> u64 {
+        match self {
+            RefList::Direct { count: 0, .. } => 0,
+            RefList::Direct { address, count } => abi::ref_list(*address, *count as u64),
+            RefList::Block(block) => block.list(block.len()),
+        }
+    }
+}

@@ -2,7 +2,8 @@
 use crate::wire::{self, Values, Words, WORDS};
 use abi::message::Segment;
 use abi::{Call, Code};
-use base::obj::{Ref, RefAt};
+use alloc::vec::Vec;
+use base::obj::{Ref, RefAt, RefList};
 use base::sys::{self, IpcRegs};
 use core::cell::Cell;
 use proto::layout::START_NAMES;
@@ -188,6 +189,41 @@ impl Session {
         from: &[u8],
         into: &mut [u8],
     ) -> Result<(R, usize), Error> {
+        let (result, bytes, _) = self.exchange(method, arguments, (from, 0), (into, 0))?;
+        Ok((result, bytes))
+    }
+
+    /// As [`Session::ask_with_bytes`], with references: those of `refs` go, those of the reply are set in `back`.
+    /// The result, and how many bytes and references came.
+    ///
+    /// # Errors
+    /// Also [`Error::Invalid`] if there are more than [`wire::MAX_REFS`], [`Error::NoMemory`].
+    pub fn ask_with_refs<R: Values>(
+        &self,
+        method: u16,
+        arguments: &[u64],
+        (from, refs): (&[u8], &[&RefAt]),
+        (into, back): (&mut [u8], &[&RefAt]),
+    ) -> Result<(R, usize, usize), Error> {
+        let out = RefList::to_send(refs).map_err(base::error_of)?;
+        let list = RefList::to_receive(back).map_err(base::error_of)?;
+        let (result, bytes, left) =
+            self.exchange(method, arguments, (from, out.word()), (into, list.word()))?;
+        let came = wire::refs_came(list.word(), left);
+        list.hand_over(back, came).map_err(base::error_of)?;
+        Ok((result, bytes, came))
+    }
+
+    /// The call of the kernel, with lists of references: the result, how many bytes came, and what is left of
+    /// the list of those that come.
+    #[inline(always)]
+    fn exchange<R: Values>(
+        &self,
+        method: u16,
+        arguments: &[u64],
+        (from, refs): (&[u8], u64),
+        (into, back_refs): (&mut [u8], u64),
+    ) -> Result<(R, usize, u64), Error> {
         let number = self.number.get();
         let mut words = [0; WORDS];
         words[0] = wire::head(method, number);
@@ -213,6 +249,8 @@ impl Session {
             rdx: count as u64 * 8,
             r10: out.as_ptr() as u64,
             r8: u64::from(!from.is_empty()),
+            r9: refs,
+            rbx: back_refs,
             r12: reply.as_mut_ptr() as u64,
             r13: head as u64,
             r14: back.as_ptr() as u64,
@@ -237,6 +275,16 @@ impl Session {
             _ => 0,
         };
         let result = R::take(&reply).ok_or(Error::Broken)?;
-        Ok((result, came))
+        Ok((result, came, regs.rbx))
     }
+}
+
+/// References for a reply to set.
+///
+/// # Errors
+/// [`Error::NoMemory`].
+pub fn refs(count: usize) -> Result<Vec<Ref>, Error> {
+    (0..count)
+        .map(|_| Ref::new().map_err(base::error_of))
+        .collect()
 }

@@ -23,6 +23,7 @@ pub mod client;
 pub mod server;
 pub mod wire;
 
+pub use base::obj::{Ref, RefAt};
 pub use client::Session;
 pub use interface_macros::interface;
 pub use proto::Error;
@@ -32,3 +33,8 @@ pub use server::{Answer, Server, Service};
 /// dereferences to a slice, and they are copied once, from there into the client's buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes;
+
+/// In the result type of a method: references, as many as the server has for the client, at most
+/// [`wire::MAX_REFS`]. Server and client have them as a vector of [`Ref`].
+#[derive(Clone, Copy, Debug)]
+pub struct Refs;

@@ -24,10 +24,11 @@ use abi::{Call, Code, RefKind};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::task::Wake;
 use alloc::vec::Vec;
-use base::obj::{Port, Portset, Ref, RefAt};
+use base::obj::{Port, Portset, Ref, RefAt, RefBlock, RefList};
 use base::sync::Mutex;
 use base::sys::{self, IpcRegs};
 use core::future::Future;
@@ -62,6 +63,85 @@ pub struct Request<'a> {
     pub count: usize,
     /// The bytes that came with them.
     pub bytes: &'a [u8],
+    /// The references that came with them. They name nothing any more when the request has been handled.
+    pub refs: References,
+}
+
+/// The references that came with a request.
+#[derive(Clone, Copy, Debug)]
+pub struct References {
+    /// The list for them as the call took it, and as it left it.
+    list: u64,
+    left: u64,
+}
+
+impl References {
+    /// Whether none came.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.list == self.left
+    }
+
+    /// How many came.
+    #[inline(always)]
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        wire::refs_came(self.list, self.left)
+    }
+
+    /// The one in this place, if so many came.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<RefAt> {
+        let first = self.list & !abi::MAX_LIST_REFS;
+        (index < self.count()).then(|| RefAt(first + index as u64 * abi::OBJECT_SIZE))
+    }
+
+    /// Those from this place on.
+    #[must_use]
+    pub fn from(&self, index: usize) -> Vec<RefAt> {
+        (index..self.count()).filter_map(|n| self.get(n)).collect()
+    }
+
+    /// The one in this place, to be kept.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if fewer came, [`Error::NoMemory`].
+    pub fn keep(&self, index: usize) -> Result<Ref, Error> {
+        let reference = self.get(index).ok_or(Error::Invalid)?;
+        reference.copy().map_err(base::error_of)
+    }
+
+    /// Those from this place on, to be kept.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub fn keep_from(&self, index: usize) -> Result<Vec<Ref>, Error> {
+        (index..self.count()).map(|n| self.keep(n)).collect()
+    }
+}
+
+/// Bytes of a request, to be kept while its method waits.
+///
+/// # Errors
+/// [`Error::Invalid`] if there are more than [`wire::MAX_LATER`], [`Error::NoMemory`].
+pub fn keep_later(bytes: &[u8]) -> Result<Vec<u8>, Error> {
+    if bytes.len() > wire::MAX_LATER {
+        return Err(Error::Invalid);
+    }
+    let mut kept = Vec::new();
+    kept.try_reserve_exact(bytes.len())
+        .map_err(|_| Error::NoMemory)?;
+    kept.extend_from_slice(bytes);
+    Ok(kept)
+}
+
+/// As [`keep_later`], of text.
+///
+/// # Errors
+/// Also [`Error::Invalid`] if it is none.
+pub fn keep_text(bytes: &[u8]) -> Result<String, Error> {
+    String::from_utf8(keep_later(bytes)?).map_err(|_| Error::Invalid)
 }
 
 /// A reply in words.
@@ -107,19 +187,36 @@ pub enum Answer {
     Now,
     /// The reply of a method that must not be repeated is set.
     Once,
-    /// As `Once`, with bytes.
-    Kept(Vec<u8>),
-    /// The reply went out already, with bytes.
+    /// As `Once`, with more than words.
+    Kept(Option<Box<Beside>>),
+    /// The reply went out already, with bytes or references.
     Sent,
     /// The reply is the result of this.
     Later(Pin<Box<dyn Future<Output = Kept>>>),
 }
 
-/// The reply of a method that must not be repeated, and the bytes that go with it.
+/// What goes with a reply beside its words.
+#[derive(Debug)]
+pub struct Beside {
+    bytes: Vec<u8>,
+    refs: Vec<Ref>,
+}
+
+impl Beside {
+    /// Nothing if there is neither.
+    fn of(bytes: Vec<u8>, refs: Vec<Ref>) -> Option<Box<Self>> {
+        (!bytes.is_empty() || !refs.is_empty()).then(|| Box::new(Beside { bytes, refs }))
+    }
+}
+
+/// A result in words, bytes and references.
+pub type Whole<R> = (R, Vec<u8>, Vec<Ref>);
+
+/// The reply of a method that must not be repeated, and what goes with it.
 #[derive(Debug)]
 pub struct Kept {
     reply: Reply,
-    bytes: Vec<u8>,
+    beside: Option<Box<Beside>>,
 }
 
 impl Kept {
@@ -130,16 +227,21 @@ impl Kept {
         reply.set(result);
         Kept {
             reply,
-            bytes: Vec::new(),
+            beside: None,
         }
     }
 
     /// A reply in bytes.
     pub fn bytes(result: Result<Vec<u8>, Error>) -> Self {
+        Kept::whole(result.map(|bytes| ((), bytes, Vec::new())))
+    }
+
+    /// A reply in words, bytes and references.
+    pub fn whole<R: Values>(result: Result<Whole<R>, Error>) -> Self {
         match result {
-            Ok(bytes) => Kept {
-                bytes,
-                ..Kept::new(Ok(()))
+            Ok((words, bytes, refs)) => Kept {
+                beside: Beside::of(bytes, refs),
+                ..Kept::new(Ok(words))
             },
             Err(error) => Kept::new::<()>(Err(error)),
         }
@@ -152,6 +254,8 @@ pub trait Service: 'static {
     fn has(id: u64) -> bool;
     /// Whether a request can come with bytes.
     const BYTES: bool;
+    /// Most references that can come with a request.
+    const REFS: usize;
     /// Calls the method. What arrives is hostile: a request that makes no sense is
     /// [`Error::Invalid`] or [`Error::Unsupported`]. The reply in words goes into `reply`.
     fn answer(self: &Rc<Self>, request: &Request<'_>, reply: &mut Reply) -> Answer;
@@ -168,6 +272,7 @@ pub enum Either<A, B> {
 
 impl<A: Service, B: Service> Service for Either<A, B> {
     const BYTES: bool = A::BYTES || B::BYTES;
+    const REFS: usize = if A::REFS > B::REFS { A::REFS } else { B::REFS };
 
     fn has(id: u64) -> bool {
         A::has(id) || B::has(id)
@@ -184,7 +289,7 @@ impl<A: Service, B: Service> Service for Either<A, B> {
 /// Asks init for the job of a client, by the client's own port at init.
 pub type JobOf = fn(&RefAt) -> Result<u32, Error>;
 
-/// What is known of a client that opens a session.
+/// What is known of a client that opens a session, while `make` runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Visitor {
     /// At which door: 0 for the first, then those of [`Server::add_door`].
@@ -194,13 +299,16 @@ pub struct Visitor {
     /// The number of its job: that of the first process of it. 0 for init, and for all if the server was not told
     /// how to know clients.
     pub job: u32,
+    /// Its own port at init, with which one can act in its name: dead when it has ended. `None` if the server was not
+    /// told how to know clients.
+    pub client: Option<RefAt>,
 }
 
 /// Sends the reply to the request that the server has, with bytes from where they lie.
 pub fn send_bytes(result: Result<&[u8], Error>, reply: &mut Reply) -> Answer {
     match result {
         Ok(bytes) => {
-            send(&[0], bytes, None);
+            send(&[0], bytes, 0);
             Answer::Sent
         }
         Err(error) => {
@@ -210,14 +318,39 @@ pub fn send_bytes(result: Result<&[u8], Error>, reply: &mut Reply) -> Answer {
     }
 }
 
-/// The reply of a method that must not be repeated, with bytes.
-pub fn keep_bytes(result: Result<Vec<u8>, Error>, reply: &mut Reply) -> Answer {
-    let kept = Kept::bytes(result);
+/// Sends the reply to the request that the server has, in words, bytes and references.
+pub fn send_whole<R: Values>(result: Result<Whole<R>, Error>, reply: &mut Reply) -> Answer {
+    let kept = Kept::whole(result);
     *reply = kept.reply;
-    Answer::Kept(kept.bytes)
+    match kept.beside {
+        Some(beside) if send_beside(reply, &beside) => Answer::Sent,
+        _ => Answer::Now,
+    }
 }
 
-fn send(words: &[u64], bytes: &[u8], reference: Option<RefAt>) {
+/// The reply of a method that must not be repeated, in words, bytes and references.
+pub fn keep_whole<R: Values>(result: Result<Whole<R>, Error>, reply: &mut Reply) -> Answer {
+    let kept = Kept::whole(result);
+    *reply = kept.reply;
+    Answer::Kept(kept.beside)
+}
+
+/// Sends a reply with what goes beside it; if that cannot be done it is an error, which is to be given.
+fn send_beside(reply: &mut Reply, beside: &Beside) -> bool {
+    let refs: Vec<&RefAt> = beside.refs.iter().map(|reference| &**reference).collect();
+    match RefList::to_send(&refs) {
+        Ok(list) => {
+            send(reply.as_words(), &beside.bytes, list.word());
+            true
+        }
+        Err(code) => {
+            reply.set::<()>(Err(base::error_of(code)));
+            false
+        }
+    }
+}
+
+fn send(words: &[u64], bytes: &[u8], refs: u64) {
     let more = [Segment {
         address: bytes.as_ptr() as u64,
         length: bytes.len() as u64,
@@ -227,7 +360,7 @@ fn send(words: &[u64], bytes: &[u8], reference: Option<RefAt>) {
         rdx: size_of_val(words) as u64,
         r10: more.as_ptr() as u64,
         r8: u64::from(!bytes.is_empty()),
-        r9: reference.map_or(0, |reference| abi::ref_list(reference.handle(), 1)),
+        r9: refs,
         ..IpcRegs::default()
     };
     // SAFETY: what is sent is only read. A client that is gone is no concern of the server.
@@ -288,7 +421,7 @@ struct Slot<S> {
     /// The last request that must not be repeated, and its reply.
     done: Option<(u64, Reply)>,
     /// What goes with that reply.
-    bytes: Vec<u8>,
+    beside: Option<Box<Beside>>,
     waiting: Option<Waiting>,
     /// Wakes the request that waits.
     waker: Waker,
@@ -304,9 +437,9 @@ pub struct Server<S, M> {
     more_doors: Vec<Port>,
     /// Asks init for the job of a client.
     job_of: Option<JobOf>,
-    /// The reference that came with the last request, if `came`.
-    reference: Ref,
-    came: bool,
+    /// Where references that come with a request are put; as a list.
+    room: RefBlock,
+    room_list: u64,
     /// Where looking for sessions whose client has ended goes on.
     sweep: usize,
     /// By alias, beginning with 1.
@@ -359,6 +492,8 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
                 .try_reserve_exact(WORDS * 8 + MAX_BULK)
                 .map_err(|_| Code::NoMemory)?;
         }
+        // One comes to a door.
+        let room = RefBlock::new(S::REFS.max(1))?;
         Ok(Server {
             portset,
             portset_ref,
@@ -367,8 +502,8 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
             door,
             more_doors: Vec::new(),
             job_of: None,
-            reference: Ref::new()?,
-            came: false,
+            room_list: room.list(room.len()),
+            room,
             sweep: 0,
             sessions: Vec::new(),
             make,
@@ -405,14 +540,32 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
         loop {
             self.look_again();
             replies = match self.next(replies.then_some(&reply)) {
-                Some((alias, head, request)) => self.handle(alias, head, &request, &mut reply),
+                Some((alias, head, request)) if request.refs.is_empty() => {
+                    self.handle(alias, head, &request, &mut reply)
+                }
+                Some((alias, head, request)) => {
+                    self.handle_with_refs(alias, head, &request, &mut reply)
+                }
                 None => false,
             };
-            if self.came {
-                // What came served that request only.
-                let _ = self.reference.clear();
-            }
         }
+    }
+
+    /// Handles a request that came with references.
+    #[inline(never)]
+    fn handle_with_refs(
+        &mut self,
+        alias: u64,
+        head: u64,
+        request: &Request<'_>,
+        reply: &mut Reply,
+    ) -> bool {
+        let replies = self.handle(alias, head, request, reply);
+        for n in 0..request.refs.count() {
+            // They served that request only.
+            let _ = self.room.get(n).clear();
+        }
+        replies
     }
 
     /// Gives the reply, and waits for a request: alias, first word, request.
@@ -426,10 +579,9 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
             None => (Call::ServerWaitReceiveShort, wire::NONE, 0),
         };
         // SAFETY: a register message writes no memory.
-        let (came, reference) = unsafe {
-            wire::in_registers_with(call, self.portset.handle(), words, count, *self.reference)
+        let (came, left) = unsafe {
+            wire::in_registers_with(call, self.portset.handle(), words, count, self.room_list)
         };
-        self.came = reference;
         if !came.is(Code::Call) {
             if came.is(Code::Unreferenced) {
                 self.end(came.alias);
@@ -441,6 +593,10 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
             words: came.words,
             count: came.count(),
             bytes: &[],
+            refs: References {
+                list: self.room_list,
+                left,
+            },
         };
         Some((came.alias, came.words[0], request))
     }
@@ -467,12 +623,11 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
             r13: size_of_val(&words) as u64,
             r14: more.as_ptr() as u64,
             r15: 1,
-            rbx: abi::ref_list(self.reference.handle(), 1),
+            rbx: self.room_list,
             ..IpcRegs::default()
         };
         // SAFETY: the reply is only read; the places that are received into are the server's alone.
         let code = unsafe { sys::ipc(call, &mut regs) };
-        self.came = regs.rbx & abi::MAX_LIST_REFS == 0;
         if code != Code::Call {
             if code == Code::Unreferenced {
                 self.end(regs.value());
@@ -493,6 +648,10 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
             words,
             count,
             bytes,
+            refs: References {
+                list: self.room_list,
+                left: regs.rbx,
+            },
         };
         Some((regs.rdi, words[0], request))
     }
@@ -518,12 +677,12 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
             Answer::Now => true,
             Answer::Once => {
                 slot.done = Some((number, *reply));
-                slot.bytes.clear();
+                slot.beside = None;
                 true
             }
-            Answer::Kept(bytes) => {
+            Answer::Kept(beside) => {
                 slot.done = Some((number, *reply));
-                slot.bytes = bytes;
+                slot.beside = beside;
                 slot.give(reply)
             }
             Answer::Sent => false,
@@ -553,11 +712,12 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
             DOOR => 0,
             _ => BELL.wrapping_sub(alias),
         };
+        let with = request.refs.get(0);
         let answered = match (request.method, request.count) {
             _ if door > self.more_doors.len() as u64 => Err(Error::Broken),
-            (QUERY, 2..) => self.open(door, words[1], None).map(Some),
-            (KEEP, 1..) if self.came => self.keep().map(|kept| {
-                send(&kept, &[], None);
+            (QUERY, 2..) => self.open((door, words[1]), with, None).map(Some),
+            (KEEP, 1..) => self.keep(with).map(|kept| {
+                send(&kept, &[], 0);
                 None
             }),
             (RESUME, WORDS) => {
@@ -573,14 +733,14 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
                     }
                     (number, reply)
                 });
-                self.open(door, words[1], done).map(Some)
+                self.open((door, words[1]), with, done).map(Some)
             }
             _ => Err(Error::Invalid),
         };
         match answered {
             Ok(None) => false,
             Ok(Some(reference)) => {
-                send(&[0], &[], Some(*reference));
+                send(&[0], &[], abi::ref_list(reference.handle(), 1));
                 false
             }
             Err(error) => {
@@ -591,17 +751,19 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
     }
 
     /// What is to be kept of the session whose port came.
-    fn keep(&mut self) -> Result<[u64; WORDS], Error> {
+    fn keep(&mut self, port: Option<RefAt>) -> Result<[u64; WORDS], Error> {
+        let port = port.ok_or(Error::Invalid)?;
         let one = Ref::new().map_err(base::error_of)?;
-        let found =
-            self.sessions.iter().flatten().find(|slot| {
-                slot.port.reference_into(*one).is_ok() && one.same_as(*self.reference)
-            });
+        let found = self
+            .sessions
+            .iter()
+            .flatten()
+            .find(|slot| slot.port.reference_into(*one).is_ok() && one.same_as(port));
         let slot = found.ok_or(Error::NotFound)?;
         let mut kept = [0; WORDS];
         kept[1] = slot.interface;
-        // Bytes are not kept: such a request is done again.
-        if let Some((number, reply)) = slot.done.filter(|_| slot.bytes.is_empty()) {
+        // Only words are kept: a request whose reply has more is done again.
+        if let Some((number, reply)) = slot.done.filter(|_| slot.beside.is_none()) {
             if reply.count <= WORDS - 3 {
                 kept[2] = number & NUMBER | (reply.count as u64) << COUNT_SHIFT;
                 kept[3..3 + reply.count].copy_from_slice(reply.as_words());
@@ -610,11 +772,12 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
         Ok(kept)
     }
 
-    /// Opens a session: a reference to its port, for the client.
+    /// Opens a session at this door with this interface, for the client whose own port at init is `who`: a reference
+    /// to its port, for the client.
     fn open(
         &mut self,
-        door: u64,
-        interface: u64,
+        (door, interface): (u64, u64),
+        who: Option<RefAt>,
         done: Option<(u64, Reply)>,
     ) -> Result<Ref, Error> {
         if !S::has(interface) {
@@ -623,10 +786,8 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
         let client = Ref::new().map_err(base::error_of)?;
         let mut job = 0;
         if let Some(job_of) = self.job_of {
-            if !self.came {
-                return Err(Error::Denied);
-            }
-            client.point_to(*self.reference).map_err(base::error_of)?;
+            let who = who.ok_or(Error::Denied)?;
+            client.point_to(who).map_err(base::error_of)?;
             job = job_of(&client)?;
             self.end_of_ended(SWEEP);
             let of_job = |slot: &&Slot<S>| slot.job == job;
@@ -654,6 +815,7 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
             door,
             interface,
             job,
+            client: self.job_of.map(|_| *client),
         };
         let slot = Slot {
             service: Rc::new((self.make)(&visitor)?),
@@ -662,7 +824,7 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
             client,
             job,
             done,
-            bytes: Vec::new(),
+            beside: None,
             waiting: None,
             waker: Waker::from(Arc::new(Alarm {
                 bell: Arc::clone(&self.bell),
@@ -739,7 +901,7 @@ impl<S> Slot<S> {
             return false;
         };
         self.done = Some((waiting.number, kept.reply));
-        self.bytes = kept.bytes;
+        self.beside = kept.beside;
         self.waiting = None;
         true
     }
@@ -749,12 +911,11 @@ impl<S> Slot<S> {
         let Some((_, reply)) = &self.done else {
             return false;
         };
-        if self.bytes.is_empty() {
-            *to = *reply;
-            return true;
+        *to = *reply;
+        match &self.beside {
+            None => true,
+            Some(beside) => !send_beside(to, beside),
         }
-        send(reply.as_words(), &self.bytes, None);
-        false
     }
 }
 

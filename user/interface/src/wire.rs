@@ -3,15 +3,20 @@
 //! The first word of a request has the method in its low 16 bits and the number of the request above;
 //! the others are the arguments. The first word of a reply is 0, or 1 and more for an error; the
 //! others are the result. Both travel in registers if no bytes go with them; bytes follow the
-//! words in memory.
+//! words in memory. References go beside them, in the order of the arguments, and of the result.
 use abi::{Call, Code};
-use base::obj::RefAt;
 use core::arch::asm;
 use core::mem::MaybeUninit;
 use proto::Error;
 
 /// Words of a message.
 pub const WORDS: usize = 8;
+
+/// Most references of a request or a reply.
+pub const MAX_REFS: usize = abi::MAX_LIST_REFS as usize;
+
+/// Most bytes of a request whose method may wait: they are kept meanwhile.
+pub const MAX_LATER: usize = 4096;
 
 /// A message in registers; words that are not part of it need no value.
 pub type Words = [MaybeUninit<u64>; WORDS];
@@ -251,7 +256,8 @@ pub unsafe fn in_registers(call: Call, at: u64, words: Words, count: usize) -> C
     came
 }
 
-/// As [`in_registers`], with room for one reference; also whether one came.
+/// As [`in_registers`], with a list of references ([`abi::ref_list`]) for those that come; also what is left of the
+/// list ([`refs_came`]).
 ///
 /// # Safety
 /// As there.
@@ -262,11 +268,15 @@ pub unsafe fn in_registers_with(
     at: u64,
     words: Words,
     count: usize,
-    room: RefAt,
-) -> (Came, bool) {
-    let list = abi::ref_list(room.handle(), 1);
-    // SAFETY: as in `in_registers`, but for the reference.
-    let (came, left) =
-        unsafe { in_registers!(call, at, words, count, "mov rbx, rcx", "mov rcx, rbx", list) };
-    (came, left & abi::MAX_LIST_REFS == 0)
+    list: u64,
+) -> (Came, u64) {
+    // SAFETY: as in `in_registers`, but for the references.
+    unsafe { in_registers!(call, at, words, count, "mov rbx, rcx", "mov rcx, rbx", list) }
+}
+
+/// How many references came: `list` as the call took it, and as it left it.
+#[inline(always)]
+#[must_use]
+pub const fn refs_came(list: u64, left: u64) -> usize {
+    (list & abi::MAX_LIST_REFS).saturating_sub(left & abi::MAX_LIST_REFS) as usize
 }

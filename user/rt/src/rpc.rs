@@ -3,7 +3,7 @@
 //! A request is one idempotent `call`; the form of the messages is described in [`proto`]. The call
 //! leaves no trace in the client until its reply is there, so a program that is saved in the middle
 //! of a request asks again after it was restored.
-use crate::obj::{RefAt, RefBlock};
+use crate::obj::{RefAt, RefList};
 use crate::sys::{self, IpcRegs};
 use abi::message::Segment;
 use abi::registers::Area;
@@ -57,8 +57,8 @@ pub fn call<Q: Serialize, R: DeserializeOwned>(
     }
     header[..4].copy_from_slice(&(length as u32).to_le_bytes());
 
-    let outgoing = List::to_send(io.refs)?;
-    let incoming = List::to_receive(io.refs_in)?;
+    let outgoing = RefList::to_send(io.refs).map_err(crate::error_of)?;
+    let incoming = RefList::to_receive(io.refs_in).map_err(crate::error_of)?;
     let mut room = 4 + USUAL_HEADER + io.bulk_in.len();
     let (reply, refs) = loop {
         let mut reply = Vec::with_capacity(room);
@@ -80,7 +80,9 @@ pub fn call<Q: Serialize, R: DeserializeOwned>(
     io.bulk_in[..bulk.len()].copy_from_slice(bulk);
     io.bulk_len = bulk.len();
     io.refs_len = refs;
-    incoming.hand_over(io.refs_in, refs)?;
+    incoming
+        .hand_over(io.refs_in, refs)
+        .map_err(crate::error_of)?;
     Ok(value)
 }
 
@@ -97,9 +99,9 @@ fn exchange(
     port: &RefAt,
     header: &[u8],
     bulk: &[u8],
-    outgoing: &List,
+    outgoing: &RefList,
     reply: &mut Vec<u8>,
-    incoming: &List,
+    incoming: &RefList,
 ) -> Result<usize, Code> {
     let room = reply.capacity() as u64;
     let more = [Segment {
@@ -130,77 +132,6 @@ fn exchange(
     unsafe { reply.set_len(received) };
     let left = (regs.left().refs & abi::MAX_LIST_REFS) as usize;
     Ok(incoming.count().saturating_sub(left))
-}
-
-/// A list of references at consecutive addresses.
-pub(crate) enum List {
-    /// They stand so already (or there are none).
-    Direct { address: u64, count: usize },
-    /// Copies.
-    Block(RefBlock, usize),
-}
-
-impl List {
-    fn direct(refs: &[&RefAt]) -> Option<Self> {
-        let address = refs.first().map_or(0, |first| first.0);
-        refs.iter()
-            .enumerate()
-            .all(|(index, reference)| reference.0 == address + index as u64 * abi::OBJECT_SIZE)
-            .then_some(List::Direct {
-                address,
-                count: refs.len(),
-            })
-    }
-
-    pub(crate) fn to_send(refs: &[&RefAt]) -> Result<Self, Error> {
-        if let Some(list) = List::direct(refs) {
-            return Ok(list);
-        }
-        let block = RefBlock::new(refs.len()).map_err(crate::error_of)?;
-        for (index, reference) in refs.iter().enumerate() {
-            block
-                .get(index)
-                .point_to(**reference)
-                .map_err(crate::error_of)?;
-        }
-        Ok(List::Block(block, refs.len()))
-    }
-
-    fn to_receive(refs: &[&RefAt]) -> Result<Self, Error> {
-        if let Some(list) = List::direct(refs) {
-            return Ok(list);
-        }
-        Ok(List::Block(
-            RefBlock::new(refs.len()).map_err(crate::error_of)?,
-            refs.len(),
-        ))
-    }
-
-    fn hand_over(&self, refs: &[&RefAt], received: usize) -> Result<(), Error> {
-        if let List::Block(block, _) = self {
-            for (index, reference) in refs.iter().take(received).enumerate() {
-                reference
-                    .point_to(block.get(index))
-                    .map_err(crate::error_of)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn count(&self) -> usize {
-        match self {
-            List::Direct { count, .. } => *count,
-            List::Block(_, count) => *count,
-        }
-    }
-
-    pub(crate) fn word(&self) -> u64 {
-        match self {
-            List::Direct { count: 0, .. } => 0,
-            List::Direct { address, count } => abi::ref_list(*address, *count as u64),
-            List::Block(block, count) => block.list(*count),
-        }
-    }
 }
 
 #[cfg(test)]

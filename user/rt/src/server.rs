@@ -23,8 +23,9 @@
 //!
 //! Whatever a client sends, the server gets well-formed events only: a message that is no message
 //! is answered with [`Error::Invalid`] here, a client that vanishes is forgotten here.
+use crate::obj::RefList;
 use crate::obj::{Port, Portset, Ref, RefAt, RefBlock};
-use crate::rpc::{split, List};
+use crate::rpc::split;
 use crate::sys::{self, IpcRegs};
 use abi::message::{ExceptionMessage, FaultMessage, Segment, EXCEPTION_WORDS, FAULT_WORDS};
 use abi::registers::Area;
@@ -305,7 +306,7 @@ impl Server {
             self.pending = Pending::Reply(self.out.len());
             return;
         }
-        let Ok(list) = List::to_send(refs) else {
+        let Ok(list) = RefList::to_send(refs) else {
             self.reply::<()>(&Err(Error::NoMemory), &[], &[]);
             return;
         };

@@ -5,6 +5,7 @@ use abi::state::{port_flags, PortState};
 use abi::{Call, Code, RefKind};
 use alloc::boxed::Box;
 use alloc::rc::Rc;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::task::Wake;
 use alloc::vec::Vec;
@@ -15,7 +16,7 @@ use core::task::{Context, Waker};
 use guest_tests::harness::{eventually, Failure, Must, Outcome};
 use guest_tests::{check, check_eq, guest_test};
 use interface::server::Event;
-use interface::{interface, Error, Server, Session};
+use interface::{interface, Error, RefAt, Server, Session};
 use rt::obj::{Port, Portset, Ref};
 use rt::sync::Mutex;
 use rt::sys::IpcRegs;
@@ -41,6 +42,35 @@ pub trait Notes {
     fn write(&self, offset: u32, text: &str) -> Result<u32, Error>;
     /// Reads from an offset. Errors: `Invalid` beyond the end. May be repeated.
     fn read(&self, offset: u32) -> Result<Bytes, Error>;
+}
+
+/// References that are kept for each session.
+#[interface]
+pub trait Keeping {
+    /// Keeps one behind the others; how many are kept. Must not be repeated.
+    #[once]
+    fn keep(&self, one: &RefAt) -> Result<u32, Error>;
+    /// Whether both are the same. May be repeated.
+    fn same(&self, one: &RefAt, other: &RefAt) -> Result<bool, Error>;
+    /// Keeps any number under a name; how many. Must not be repeated.
+    #[once]
+    fn keep_all(&self, offset: u64, all: &[RefAt], name: &str) -> Result<u64, Error>;
+    /// The one in this place. Errors: `NotFound`. May be repeated.
+    fn give(&self, place: u32) -> Result<Ref, Error>;
+    /// How many there are, the name, the first and the last. Errors: `NotFound` if there are none. May be repeated.
+    fn look(&self) -> Result<(u32, Bytes, Ref, Ref), Error>;
+    /// Gives all away, and their name. Must not be repeated.
+    #[once]
+    fn take(&self) -> Result<(Bytes, Refs), Error>;
+    /// Waits until so many are kept, and keeps these too: the name it was given, the first one, and all.
+    /// Must not be repeated.
+    async fn at_least(
+        &self,
+        many: u64,
+        one: &RefAt,
+        more: &[RefAt],
+        name: &str,
+    ) -> Result<(u64, Bytes, Ref, Refs), Error>;
 }
 
 #[derive(Default)]
@@ -129,6 +159,82 @@ impl Notes for Page {
     }
 }
 
+#[derive(Default)]
+struct Shelf {
+    refs: RefCell<Vec<Ref>>,
+    name: RefCell<String>,
+    changed: Event,
+}
+
+impl Shelf {
+    fn copy(&self, place: usize) -> Result<Ref, Error> {
+        let refs = self.refs.borrow();
+        let one = refs.get(place).ok_or(Error::NotFound)?;
+        one.copy().map_err(rt::error_of)
+    }
+
+    fn add(&self, one: &RefAt) -> Result<u64, Error> {
+        let copy = one.copy().map_err(rt::error_of)?;
+        self.refs.borrow_mut().push(copy);
+        self.changed.happened();
+        Ok(self.refs.borrow().len() as u64)
+    }
+}
+
+struct OnShelf(Rc<Shelf>);
+
+impl Keeping for OnShelf {
+    fn keep(&self, one: &RefAt) -> Result<u32, Error> {
+        self.0.add(one).map(|many| many as u32)
+    }
+
+    fn same(&self, one: &RefAt, other: &RefAt) -> Result<bool, Error> {
+        Ok(one.same_as(*other))
+    }
+
+    fn keep_all(&self, offset: u64, all: &[RefAt], name: &str) -> Result<u64, Error> {
+        *self.0.name.borrow_mut() = name.into();
+        for one in all {
+            self.0.add(one)?;
+        }
+        Ok(offset + all.len() as u64)
+    }
+
+    fn give(&self, place: u32) -> Result<Ref, Error> {
+        self.0.copy(place as usize)
+    }
+
+    fn look(&self, room: usize) -> Result<(u32, Vec<u8>, Ref, Ref), Error> {
+        let count = self.0.refs.borrow().len();
+        let name = self.0.name.borrow();
+        let name = &name.as_bytes()[..name.len().min(room)];
+        let last = self.0.copy(count.wrapping_sub(1))?;
+        Ok((count as u32, name.into(), self.0.copy(0)?, last))
+    }
+
+    fn take(&self, room: usize) -> Result<(Vec<u8>, Vec<Ref>), Error> {
+        let mut name = self.0.name.take().into_bytes();
+        name.truncate(room);
+        Ok((name, self.0.refs.take()))
+    }
+
+    async fn at_least(
+        &self,
+        many: u64,
+        one: Ref,
+        more: Vec<Ref>,
+        name: String,
+        room: usize,
+    ) -> Result<(u64, Vec<u8>, Ref, Vec<Ref>), Error> {
+        let shelf = &self.0;
+        let reached = || (shelf.refs.borrow().len() as u64 >= many).then_some(());
+        shelf.changed.until(reached).await;
+        let mut name = name.into_bytes();
+        name.truncate(room);
+        Ok((1 + more.len() as u64, name, one, more))
+    }
+}
+
 /// Starts a server on a thread of its own: a reference to its door.
 fn start(serve: impl FnOnce(&mut dyn FnMut(Ref)) + Send + 'static) -> Result<Ref, Failure> {
     let door = Arc::new(Mutex::new(None));
@@ -155,6 +261,19 @@ fn counter() -> Result<Ref, Failure> {
 fn notes() -> Result<Ref, Failure> {
     start(|tell| {
         if let Ok(server) = Server::new(|_| Ok(NotesStub(Page::default()))) {
+            if let Ok(door) = server.door().reference() {
+                tell(door);
+            }
+            server.run();
+        }
+    })
+}
+
+fn shelf() -> Result<Ref, Failure> {
+    start(|tell| {
+        let shared = Rc::new(Shelf::default());
+        let make = move |_: &interface::server::Visitor| Ok(KeepingStub(OnShelf(shared.clone())));
+        if let Ok(server) = Server::new(make) {
             if let Ok(door) = server.door().reference() {
                 tell(door);
             }
@@ -397,5 +516,150 @@ fn who_is_given_up_is_not_kept() -> Outcome {
     }
     event.happened();
     check_eq!(count.0.load(Ordering::Acquire), 0);
+    Ok(())
+}
+
+/// Different references.
+fn ports(count: usize) -> Result<Vec<(Port, Ref)>, Failure> {
+    let mut ports = Vec::new();
+    for _ in 0..count {
+        let port = Port::new().must("a port")?;
+        let reference = port.reference().must("a reference")?;
+        ports.push((port, reference));
+    }
+    Ok(ports)
+}
+
+guest_test!(SERVICE0009, references_both_ways);
+fn references_both_ways() -> Outcome {
+    let door = shelf()?;
+    let mut client = KeepingClient::open(&door).must("a session")?;
+    let ports = ports(4)?;
+    let of = |n: usize| &*ports[n].1;
+    let mut into = [0; 64];
+    check_eq!(client.give(0).map(drop), Err(Error::NotFound));
+    check_eq!(client.look(&mut into).map(drop), Err(Error::NotFound));
+    check_eq!(client.keep(of(0)), Ok(1));
+    check_eq!(client.same(of(0), of(0)), Ok(true));
+    check_eq!(client.same(of(0), of(1)), Ok(false));
+    check_eq!(client.keep_all(10, &[], "none"), Ok(10));
+    check_eq!(client.keep_all(10, &[*of(1), *of(2)], "three"), Ok(12));
+    let given = client.give(1).must("a reference")?;
+    check!(given.same_as(*of(1)), "another reference was given");
+    let (count, length, first, last) = client.look(&mut into).must("a look")?;
+    check_eq!((count, &into[..length]), (3, &b"three"[..]));
+    check!(
+        first.same_as(*of(0)) && last.same_as(*of(2)),
+        "other references were shown"
+    );
+    // Done once: who asks again with the number gets the same.
+    let (port, number) = client.session().kept();
+    let (length, all) = client.take(&mut into).must("all")?;
+    check_eq!((length, all.len()), (5, 3));
+    let port = port.copy().must("a reference")?;
+    let mut again = KeepingClient::resume(Session::resume(port, number));
+    let (length, again) = again.take(&mut into).must("all again")?;
+    check_eq!((&into[..length], again.len()), (&b"three"[..], 3));
+    for (one, port) in again.iter().zip(&ports) {
+        check!(
+            one.same_as(*port.1),
+            "another reference came the second time"
+        );
+    }
+    let (_, none) = client.take(&mut into).must("nothing")?;
+    check_eq!(none.len(), 0);
+    // One that waits, and one that does not.
+    let waited = Arc::new(Mutex::new(None));
+    let tell = Arc::clone(&waited);
+    let (other, own) = (door.copy().must("a door")?, of(3).copy().must("a copy")?);
+    rt::thread::spawn(move || {
+        let mut into = [0; 3];
+        let came = KeepingClient::open(&other)
+            .and_then(|mut client| client.at_least(1, &own, &[*own, *own], "waits", &mut into));
+        *tell.lock() = Some(came.map(|came| (came, into)));
+    })
+    .must("a thread")?;
+    rt::time::sleep(1_000_000);
+    check!(waited.lock().is_none(), "it did not wait");
+    check_eq!(client.keep(of(0)), Ok(1));
+    eventually("its answer", || waited.lock().is_some())?;
+    let came = waited.lock().take().ok_or(Error::Broken).must("it")?;
+    let ((count, length, first, rest), mut into) = came.must("what came")?;
+    check_eq!((count, length, into, rest.len()), (3, 3, *b"wai", 2));
+    check!(
+        first.same_as(*of(3)) && rest.iter().all(|one| one.same_as(*of(3))),
+        "other references came back"
+    );
+    let at_once = client.at_least(0, of(1), &[], "", &mut into);
+    let (count, length, first, rest) = at_once.must("an answer")?;
+    check_eq!((count, length, rest.len()), (1, 0, 0));
+    check!(first.same_as(*of(1)), "another reference came back at once");
+    Ok(())
+}
+
+guest_test!(SERVICE0010, other_numbers_of_references_are_refused);
+fn other_numbers_of_references_are_refused() -> Outcome {
+    let door = shelf()?;
+    let mut client = KeepingClient::open(&door).must("a session")?;
+    let ports = ports(1)?;
+    let one: &RefAt = &ports[0].1;
+    let all = [one; 16];
+    // `keep`, `same`, `keep_all`, `give`, `at_least`: how many they take.
+    let methods: [(u16, &[u64], usize, usize); 5] = [
+        (1, &[], 1, 1),
+        (2, &[], 2, 2),
+        (3, &[0; 7], 0, 15),
+        (4, &[0], 0, 0),
+        (7, &[0; 7], 1, 15),
+    ];
+    for (method, words, least, most) in methods {
+        for count in (0..16).filter(|count| !(least..=most).contains(count)) {
+            let asked = client.session().ask_with_refs::<()>(
+                method,
+                words,
+                (&[], &all[..count]),
+                (&mut [], &[]),
+            );
+            check_eq!(
+                asked.map(drop),
+                Err(Error::Invalid),
+                "method {method} with {count}"
+            );
+        }
+    }
+    // More than a message has.
+    let too_many = client
+        .session()
+        .ask_with_refs::<u64>(3, &[0; 7], (&[], &all), (&mut [], &[]));
+    check_eq!(too_many.map(drop), Err(Error::Invalid));
+    // In registers, where none can go, and to a method of another service that takes none.
+    check_eq!(
+        client.session().ask::<u32>(1, interface::wire::NONE, 0),
+        Err(Error::Invalid)
+    );
+    let counter = counter()?;
+    let counter = CounterClient::open(&counter).must("a session")?;
+    let ask = |refs: &[&RefAt]| {
+        let asked =
+            counter
+                .session()
+                .ask_with_refs::<(u64, u32)>(2, &[], (&[], refs), (&mut [], &[]));
+        asked.map(|(came, ..)| came)
+    };
+    check_eq!(ask(&[one]), Err(Error::Invalid));
+    check_eq!(ask(&[one, one]), Err(Error::Invalid));
+    check_eq!(ask(&[]), Ok((0, 0)));
+    // Text that is none or too long for a method that may wait.
+    let ask = |bytes: &[u8]| {
+        let asked =
+            client
+                .session()
+                .ask_with_refs::<u64>(7, &[0; 7], (bytes, &[one]), (&mut [], &[one]));
+        asked.map(|(came, ..)| came)
+    };
+    check_eq!(ask(&[0xff]), Err(Error::Invalid));
+    check_eq!(ask(&[b'x'; 4097]), Err(Error::Invalid));
+    check_eq!(ask(&[b'x'; 4096]), Ok(1));
+    check_eq!(client.keep(one), Ok(1));
     Ok(())
 }

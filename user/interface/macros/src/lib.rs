@@ -12,9 +12,11 @@ use syn::{
 /// Makes a service of a trait.
 ///
 /// Each method takes `&self` and returns `Result<T, Error>`. Arguments are numbers and `bool`, at
-/// most seven, and at most one `&[u8]` or `&str`, the last. `T` is `()`, a number, a tuple of up
-/// to four, or `Bytes`. A method that may have to wait is `async`. A method marked `#[once]` must
-/// not be repeated.
+/// most seven; then references, each a `&RefAt`, of which the last can be a `&[RefAt]` for any number of them;
+/// then at most one `&[u8]` or `&str`. `T` is `()`, a number, `Bytes`, `Ref`, `Refs`, or a tuple of them in that
+/// order, with at most four numbers, one `Bytes` and, behind all, one `Refs`. A method that may have to wait is
+/// `async`; it gets what its arguments refer to as its own (`Ref`, `Vec<Ref>`, `Vec<u8>`, `String`). A method
+/// marked `#[once]` must not be repeated.
 #[proc_macro_attribute]
 pub fn interface(_: TokenStream, item: TokenStream) -> TokenStream {
     let item = parse_macro_input!(item as ItemTrait);
@@ -29,14 +31,22 @@ struct Method<'a> {
     name: &'a Ident,
     /// Arguments in words.
     words: Vec<(&'a Ident, &'a Type)>,
+    /// Arguments that are references, and whether it is any number of them.
+    refs: Vec<(&'a Ident, &'a Type, bool)>,
     /// The argument in bytes, and whether it is text.
     bytes: Option<(&'a Ident, &'a Type, bool)>,
     /// `T`.
     returns: &'a Type,
     /// `-> Result<T, Error>`.
     output: &'a ReturnType,
-    /// `T` is `Bytes`.
+    /// The parts of `T` in words.
+    values: Vec<&'a Type>,
+    /// `T` has `Bytes`.
     returns_bytes: bool,
+    /// How many `Ref` there are in `T`.
+    returned_refs: usize,
+    /// `T` has `Refs`.
+    returns_refs: bool,
     once: bool,
     waits: bool,
 }
@@ -52,6 +62,13 @@ fn generate(item: &ItemTrait) -> Result<Tokens> {
     let stub = format_ident!("{name}Stub");
     let id = id(name, &methods);
     let takes_bytes = methods.iter().any(|method| method.bytes.is_some());
+    let most_refs = methods
+        .iter()
+        .map(|method| match method.refs.last() {
+            Some((.., true)) => quote!(::interface::wire::MAX_REFS),
+            _ => method.refs.len().to_token_stream(),
+        })
+        .collect::<Vec<_>>();
     let declared = methods.iter().map(Method::declared);
     let asks = methods
         .iter()
@@ -133,6 +150,11 @@ fn generate(item: &ItemTrait) -> Result<Tokens> {
 
         impl<S: #name> ::interface::Service for #stub<S> {
             const BYTES: bool = #takes_bytes;
+            const REFS: usize = {
+                let mut most = 0;
+                #(if #most_refs > most { most = #most_refs; })*
+                most
+            };
 
             fn has(id: u64) -> bool {
                 id == #id
@@ -197,6 +219,7 @@ impl<'a> Method<'a> {
             ));
         }
         let (mut words, mut bytes) = (Vec::new(), None);
+        let mut refs: Vec<(&Ident, &Type, bool)> = Vec::new();
         for input in sig.inputs.iter().skip(1) {
             let FnArg::Typed(argument) = input else {
                 continue;
@@ -207,30 +230,44 @@ impl<'a> Method<'a> {
                     "an argument is a name and a type",
                 ));
             };
-            if bytes.is_some() {
-                return Err(Error::new(argument.span(), "bytes are the last argument"));
-            }
-            match argument
-                .ty
-                .to_token_stream()
-                .to_string()
-                .replace(' ', "")
-                .as_str()
-            {
-                "&[u8]" => bytes = Some((&pattern.ident, &*argument.ty, false)),
-                "&str" => bytes = Some((&pattern.ident, &*argument.ty, true)),
-                _ => words.push((&pattern.ident, &*argument.ty)),
+            let (name, ty) = (&pattern.ident, &*argument.ty);
+            let many_came = matches!(refs.last(), Some((.., true)));
+            match spelled(ty).as_str() {
+                _ if bytes.is_some() => {
+                    return Err(Error::new(argument.span(), "bytes are the last argument"));
+                }
+                "&[u8]" => bytes = Some((name, ty, false)),
+                "&str" => bytes = Some((name, ty, true)),
+                "&RefAt" if !many_came => refs.push((name, ty, false)),
+                "&[RefAt]" if !many_came => refs.push((name, ty, true)),
+                _ if !refs.is_empty() => {
+                    return Err(Error::new(
+                        argument.span(),
+                        "numbers come before references, and nothing but bytes behind any number of references",
+                    ));
+                }
+                _ => words.push((name, ty)),
             }
         }
         let waits = sig.asyncness.is_some();
         let returns = returned(&sig.output)
             .ok_or_else(|| Error::new(sig.span(), "a method returns Result<T, Error>"))?;
-        let returns_bytes = returns.to_token_stream().to_string() == "Bytes";
-        if words.len() > 7 || waits && bytes.is_some() {
+        let parts = parts(returns);
+        let kind = |part: &&Type| match spelled(part).as_str() {
+            "Bytes" => 1,
+            "Ref" => 2,
+            "Refs" => 3,
+            _ => 0,
+        };
+        let count = |wanted| parts.iter().filter(|part| kind(part) == wanted).count();
+        if !parts.is_sorted_by_key(kind) || count(1) > 1 || count(3) > 1 {
             return Err(Error::new(
                 sig.span(),
-                "at most seven words, and no argument in bytes if it is async",
+                "a result has numbers, then at most one Bytes, then Ref, then at most one Refs",
             ));
+        }
+        if words.len() > 7 {
+            return Err(Error::new(sig.span(), "at most seven words"));
         }
         if !once.is_empty() && waits {
             return Err(Error::new(
@@ -242,10 +279,14 @@ impl<'a> Method<'a> {
             docs,
             name: &sig.ident,
             words,
+            refs,
             bytes,
             returns,
             output: &sig.output,
-            returns_bytes,
+            returns_bytes: count(1) > 0,
+            returned_refs: count(2),
+            returns_refs: count(3) > 0,
+            values: parts.into_iter().filter(|part| kind(part) == 0).collect(),
             once: !once.is_empty(),
             waits,
         })
@@ -254,30 +295,88 @@ impl<'a> Method<'a> {
     /// The arguments as they are declared.
     fn arguments(&self) -> Vec<Tokens> {
         let words = self.words.iter().map(|(name, ty)| quote!(#name: #ty));
+        let refs = self.refs.iter().map(|(name, _, many)| match many {
+            true => quote!(#name: &[::interface::RefAt]),
+            false => quote!(#name: &::interface::RefAt),
+        });
         let bytes = self.bytes.iter().map(|(name, ty, _)| quote!(#name: #ty));
-        words.chain(bytes).collect()
+        words.chain(refs).chain(bytes).collect()
+    }
+
+    /// The arguments as a server gets them: for a method that may wait they are its own.
+    fn taken(&self) -> Vec<Tokens> {
+        if !self.waits {
+            return self.arguments();
+        }
+        let words = self.words.iter().map(|(name, ty)| quote!(#name: #ty));
+        let refs = self.refs.iter().map(|(name, _, many)| match many {
+            true => quote!(#name: ::interface::alloc::vec::Vec<::interface::Ref>),
+            false => quote!(#name: ::interface::Ref),
+        });
+        let bytes = self.bytes.iter().map(|(name, _, text)| match text {
+            true => quote!(#name: ::interface::alloc::string::String),
+            false => quote!(#name: ::interface::alloc::vec::Vec<u8>),
+        });
+        words.chain(refs).chain(bytes).collect()
+    }
+
+    /// Whether `T` is more than words, or bytes alone.
+    fn returns_whole(&self) -> bool {
+        self.returned_refs > 0 || self.returns_refs || self.returns_bytes && !self.values.is_empty()
+    }
+
+    /// `T`, with this for `Bytes`.
+    fn result(&self, bytes: &Tokens) -> Tokens {
+        if !self.returns_whole() {
+            return self.returns.to_token_stream();
+        }
+        let values = self.values.iter().map(ToTokens::to_token_stream);
+        let bytes = self.returns_bytes.then(|| bytes.clone());
+        let refs = (0..self.returned_refs).map(|_| quote!(::interface::Ref));
+        let many = self
+            .returns_refs
+            .then(|| quote!(::interface::alloc::vec::Vec<::interface::Ref>));
+        let parts: Vec<_> = values.chain(bytes).chain(refs).chain(many).collect();
+        match &parts[..] {
+            [part] => part.clone(),
+            _ => quote!((#(#parts),*)),
+        }
     }
 
     /// The method of the trait that a server implements.
     fn declared(&self) -> Tokens {
-        let (docs, name, arguments) = (&self.docs, self.name, self.arguments());
+        let (docs, name, arguments) = (&self.docs, self.name, self.taken());
         let room = self.returns_bytes.then(|| quote!(room: usize));
+        let about_room = self.returns_bytes.then(|| {
+            quote! {
+                ///
+                /// `room` is how many bytes the client has room for.
+            }
+        });
         let output = self.output;
+        let vector = quote!(::interface::alloc::vec::Vec<u8>);
         if self.waits {
-            let returns = self
-                .returns_bytes
-                .then(|| quote!(::interface::alloc::vec::Vec<u8>));
-            let returns = returns.unwrap_or_else(|| self.returns.to_token_stream());
+            let returns = match self.returns_bytes && !self.returns_whole() {
+                true => vector,
+                false => self.result(&vector),
+            };
             quote! {
                 #(#docs)*
+                #about_room
                 fn #name(&self, #(#arguments,)* #room)
                     -> impl ::core::future::Future<Output = ::core::result::Result<#returns, ::interface::Error>>;
+            }
+        } else if self.returns_whole() {
+            let returns = self.result(&vector);
+            quote! {
+                #(#docs)*
+                #about_room
+                fn #name(&self, #(#arguments,)* #room) -> ::core::result::Result<#returns, ::interface::Error>;
             }
         } else if self.returns_bytes {
             quote! {
                 #(#docs)*
-                ///
-                /// `room` is how many bytes the client has room for.
+                #about_room
                 fn #name(&self, #(#arguments,)* room: usize)
                     -> ::core::result::Result<impl ::core::ops::Deref<Target = [u8]>, ::interface::Error>;
             }
@@ -291,38 +390,61 @@ impl<'a> Method<'a> {
 
     /// The method of the proxy.
     fn asked(&self, number: u16) -> Tokens {
-        let (docs, name, returns, arguments) =
-            (&self.docs, self.name, self.returns, self.arguments());
+        let (docs, name, arguments) = (&self.docs, self.name, self.arguments());
         let names: Vec<_> = self.words.iter().map(|(name, _)| name).collect();
         let count = names.len();
-        if self.returns_bytes {
-            let from = self.from();
-            // All words are sent if bytes follow them, so that these begin where the server expects them.
-            let sent = match self.bytes {
-                Some(_) => quote!(::interface::wire::WORDS - 1),
-                None => quote!(#count + 1),
+        let from = self.from();
+        let room = self.returns_bytes.then(|| quote!(into.len() as u64));
+        let put = count + usize::from(self.returns_bytes);
+        // All words are sent if bytes follow them, so that these begin where the server expects them.
+        let sent = match self.bytes {
+            Some(_) => quote!(::interface::wire::WORDS - 1),
+            None => quote!(#put),
+        };
+        let words = quote! {
+            let mut words = [0; #sent];
+            let arguments: [u64; #put] = [#(::interface::wire::Plain::to_word(#names),)* #room];
+            words[..#put].copy_from_slice(&arguments);
+        };
+        let into = self.returns_bytes.then(|| quote!(into: &mut [u8]));
+        let about_into = self.returns_bytes.then(|| {
+            quote! {
+                ///
+                /// The bytes go to `into`; how many came stands for them in the result.
+            }
+        });
+        let returns = self.result(&quote!(usize));
+        if self.returns_whole() || !self.refs.is_empty() {
+            let body = self.asked_with_refs(number, &words, &from);
+            let returns = match self.returns_bytes && !self.returns_whole() {
+                true => quote!(usize),
+                false => returns,
             };
             return quote! {
                 #(#docs)*
-                ///
-                /// The bytes go to `into`; the result is how many came.
-                pub fn #name(&mut self, #(#arguments,)* into: &mut [u8])
+                #about_into
+                pub fn #name(&mut self, #(#arguments,)* #into)
+                    -> ::core::result::Result<#returns, ::interface::Error>
+                {
+                    #body
+                }
+            };
+        }
+        if self.returns_bytes {
+            return quote! {
+                #(#docs)*
+                #about_into
+                pub fn #name(&mut self, #(#arguments,)* #into)
                     -> ::core::result::Result<usize, ::interface::Error>
                 {
-                    let arguments = [#(::interface::wire::Plain::to_word(#names),)* into.len() as u64];
-                    let mut words = [0; #sent];
-                    words[..#count + 1].copy_from_slice(&arguments);
+                    #words
                     self.0.ask_with_bytes::<()>(#number, &words, #from, into).map(|((), came)| came)
                 }
             };
         }
         let body = if self.bytes.is_some() {
-            let from = self.from();
-            // All words are sent, so that the bytes begin where the server expects them.
             quote! {
-                let mut words = [0; ::interface::wire::WORDS - 1];
-                let arguments: [u64; #count] = [#(::interface::wire::Plain::to_word(#names)),*];
-                words[..#count].copy_from_slice(&arguments);
+                #words
                 self.0.ask_with_bytes(#number, &words, #from, &mut []).map(|(result, _)| result)
             }
         } else {
@@ -340,6 +462,68 @@ impl<'a> Method<'a> {
             pub fn #name(&mut self, #(#arguments),*) -> ::core::result::Result<#returns, ::interface::Error> {
                 #body
             }
+        }
+    }
+
+    /// What the proxy does if references go or come.
+    fn asked_with_refs(&self, number: u16, words: &Tokens, from: &Tokens) -> Tokens {
+        let gather = match self.refs.split_last() {
+            Some(((last, _, true), others)) => {
+                let others = others.iter().map(|(name, ..)| name);
+                quote! {
+                    #[allow(unused_mut)]
+                    let mut out: ::interface::alloc::vec::Vec<&::interface::RefAt> = [#(#others),*].into();
+                    out.extend(#last);
+                }
+            }
+            _ => {
+                let names = self.refs.iter().map(|(name, ..)| name);
+                quote! { let out: [&::interface::RefAt; _] = [#(#names),*]; }
+            }
+        };
+        let fixed = self.returned_refs;
+        let room = match self.returns_refs {
+            true => quote!(::interface::wire::MAX_REFS),
+            false => fixed.to_token_stream(),
+        };
+        let into = match self.returns_bytes {
+            true => quote!(into),
+            false => quote!(&mut []),
+        };
+        let value_types = &self.values;
+        let values: Vec<_> = (0..self.values.len())
+            .map(|n| format_ident!("value{n}"))
+            .collect();
+        let (kind, pattern) = match (&value_types[..], &values[..]) {
+            ([ty], [value]) => (quote!(#ty), quote!(#value)),
+            _ => (quote!((#(#value_types),*)), quote!((#(#values),*))),
+        };
+        let bytes = self.returns_bytes.then(|| quote!(bytes));
+        let take = (0..fixed).map(|_| quote!(refs.next().ok_or(::interface::Error::Broken)?));
+        let rest = self.returns_refs.then(|| quote!(refs.collect()));
+        let parts: Vec<_> = values
+            .iter()
+            .map(ToTokens::to_token_stream)
+            .chain(bytes)
+            .chain(take)
+            .chain(rest)
+            .collect();
+        let result = match &parts[..] {
+            [part] => part.clone(),
+            _ => quote!((#(#parts),*)),
+        };
+        quote! {
+            #words
+            #gather
+            let refs = ::interface::client::refs(#room)?;
+            let back: ::interface::alloc::vec::Vec<&::interface::RefAt> = refs.iter().map(|one| &**one).collect();
+            #[allow(unused_variables)]
+            let (#pattern, bytes, came) =
+                self.0.ask_with_refs::<#kind>(#number, &words, (#from, &out), (#into, &back))?;
+            #[allow(unused_mut, unused_variables)]
+            let mut refs = refs.into_iter().take(came);
+            let result = #result;
+            Ok(result)
         }
     }
 
@@ -362,26 +546,72 @@ impl<'a> Method<'a> {
         let take_room = self
             .returns_bytes
             .then(|| quote!(let room = request.words[#room_at] as usize;));
-        let bytes = self.bytes.iter().map(|(name, _, text)| {
-            if *text {
-                quote! { let ::core::result::Result::Ok(#name) = ::core::str::from_utf8(request.bytes) else { break 'wrong; }; }
-            } else {
-                quote! { let #name = request.bytes; }
+        let bytes = self
+            .bytes
+            .iter()
+            .map(|(_, _, text)| match (self.waits, text) {
+                (true, true) => quote! { ::interface::server::keep_text(request.bytes) },
+                (true, false) => quote! { ::interface::server::keep_later(request.bytes) },
+                (false, true) => {
+                    quote! { ::core::str::from_utf8(request.bytes).map_err(|_| Error::Invalid) }
+                }
+                (false, false) => quote! { Ok::<_, Error>(request.bytes) },
+            });
+        let refs = self
+            .refs
+            .iter()
+            .enumerate()
+            .map(|(n, (.., many))| match (self.waits, many) {
+                (true, true) => quote! { request.refs.keep_from(#n) },
+                (true, false) => quote! { request.refs.keep(#n) },
+                (false, true) => quote! { Ok::<_, Error>(request.refs.from(#n)) },
+                (false, false) => quote! { request.refs.get(#n).ok_or(Error::Invalid) },
+            });
+        // Any number is at least none.
+        let too_many = match self.refs.split_last() {
+            Some(((.., true), others)) => {
+                let least = others.len();
+                quote!(request.refs.count() < #least)
             }
-        });
-        let argument = self.bytes.iter().map(|(name, ..)| name);
-        let call = quote!(#name(#(#names,)* #(#argument,)* #room));
-        let kept = match self.returns_bytes {
-            true => quote!(Kept::bytes),
-            false => quote!(Kept::new),
+            _ => {
+                let exactly = self.refs.len();
+                quote!(request.refs.count() != #exactly)
+            }
         };
+        let ref_names: Vec<_> = self.refs.iter().map(|(name, ..)| name).collect();
+        let byte_names: Vec<_> = self.bytes.iter().map(|(name, ..)| name).collect();
+        let (more, taken): (Vec<_>, Vec<_>) = {
+            let refs = self.refs.iter().map(|(name, ..)| *name).zip(refs);
+            let bytes = self.bytes.iter().map(|(name, ..)| *name).zip(bytes);
+            refs.chain(bytes).unzip()
+        };
+        let lent = match self.waits {
+            true => quote!(),
+            false => quote!(&),
+        };
+        let call = quote!(#name(#(#names,)* #(#lent #ref_names,)* #(#byte_names,)* #room));
+        let whole = self.whole();
         let answer = if self.waits {
+            let kept = match (self.returns_whole(), self.returns_bytes) {
+                (true, _) => quote!(Kept::whole(this.0.#call.await.map(#whole))),
+                (false, true) => quote!(Kept::bytes(this.0.#call.await)),
+                (false, false) => quote!(Kept::new(this.0.#call.await)),
+            };
             quote! {{
                 let this = ::interface::alloc::rc::Rc::clone(self);
-                Answer::Later(::interface::alloc::boxed::Box::pin(async move { #kept(this.0.#call.await) }))
+                Answer::Later(::interface::alloc::boxed::Box::pin(async move { #kept }))
             }}
+        } else if self.returns_whole() && self.once {
+            quote!(::interface::server::keep_whole(self.0.#call.map(#whole), reply))
+        } else if self.returns_whole() {
+            quote!(::interface::server::send_whole(self.0.#call.map(#whole), reply))
         } else if self.returns_bytes && self.once {
-            quote!(::interface::server::keep_bytes(self.0.#call.map(|bytes| bytes.to_vec()), reply))
+            quote! {
+                ::interface::server::keep_whole(
+                    self.0.#call.map(|bytes| ((), bytes.to_vec(), ::interface::alloc::vec::Vec::new())),
+                    reply,
+                )
+            }
         } else if self.returns_bytes {
             quote! {
                 match self.0.#call {
@@ -402,19 +632,75 @@ impl<'a> Method<'a> {
         };
         quote! {
             #number => {
-                'wrong: {
-                    if request.count <= #needed {
-                        break 'wrong;
+                let wrong = 'wrong: {
+                    if request.count <= #needed || #too_many {
+                        break 'wrong Error::Invalid;
                     }
-                    #(let Some(#names) = <#types as Plain>::from_word(request.words[#places]) else { break 'wrong; };)*
-                    #(#bytes)*
+                    #(let Some(#names) = <#types as Plain>::from_word(request.words[#places]) else {
+                        break 'wrong Error::Invalid;
+                    };)*
+                    #(let #more = match #taken {
+                        Ok(#more) => #more,
+                        Err(error) => break 'wrong error,
+                    };)*
                     #take_room
                     return #answer;
-                }
-                reply.set::<()>(Err(Error::Invalid));
+                };
+                reply.set::<()>(Err(wrong));
                 Answer::Now
             }
         }
+    }
+
+    /// What takes a server's result apart: words, bytes, references.
+    fn whole(&self) -> Tokens {
+        let values: Vec<_> = (0..self.values.len())
+            .map(|n| format_ident!("value{n}"))
+            .collect();
+        let refs: Vec<_> = (0..self.returned_refs)
+            .map(|n| format_ident!("reference{n}"))
+            .collect();
+        let bytes = self.returns_bytes.then(|| quote!(bytes));
+        let many = self.returns_refs.then(|| quote!(many));
+        let parts: Vec<_> = values
+            .iter()
+            .map(ToTokens::to_token_stream)
+            .chain(bytes.clone())
+            .chain(refs.iter().map(ToTokens::to_token_stream))
+            .chain(many.clone())
+            .collect();
+        let words = match &values[..] {
+            [value] => quote!(#value),
+            _ => quote!((#(#values),*)),
+        };
+        let bytes = bytes.unwrap_or_else(|| quote!(::interface::alloc::vec::Vec::new()));
+        let all = match &many {
+            Some(many) if refs.is_empty() => quote!(#many),
+            Some(many) => quote! {{
+                let mut all: ::interface::alloc::vec::Vec<::interface::Ref> = [#(#refs),*].into();
+                all.extend(#many);
+                all
+            }},
+            None => quote!([#(#refs),*].into()),
+        };
+        let pattern = match &parts[..] {
+            [part] => part.clone(),
+            _ => quote!((#(#parts),*)),
+        };
+        quote!(|#pattern| (#words, #bytes, #all))
+    }
+}
+
+/// A type as it is written, without spaces.
+fn spelled(ty: &Type) -> String {
+    ty.to_token_stream().to_string().replace(' ', "")
+}
+
+/// The parts of a result: those of a tuple, or itself.
+fn parts(ty: &Type) -> Vec<&Type> {
+    match ty {
+        Type::Tuple(tuple) => tuple.elems.iter().collect(),
+        other => vec![other],
     }
 }
 
@@ -443,6 +729,7 @@ fn id(name: &Ident, methods: &[Method<'_>]) -> u64 {
     let mut text = name.to_string();
     for method in methods {
         let types = method.words.iter().map(|(_, ty)| *ty);
+        let types = types.chain(method.refs.iter().map(|(_, ty, _)| *ty));
         let types = types.chain(method.bytes.iter().map(|(_, ty, _)| *ty));
         let returns = method.returns;
         let types: Vec<_> = types.collect();
