@@ -79,12 +79,12 @@ echo alive
         "{names}{names}\
          watch: 16 watchers, then: {limit}\n\
          watch: DONE\n\
-         checkpointer: save: this is no process of native: {denied}\n\
-         checkpointer: save: this is no process of linux: {denied}\n\
-         checkpointer: save: there is no manager nobody\n\
+         checkpointer: save: this is no process of any manager\n\
+         checkpointer: save: it is not said what is to be saved\n\
+         checkpointer: save: this is no process of any manager\n\
          checkpointer: save its own: DONE\n\
-         checkpointer: restore: /tmp/attack: native refuses it: {denied}\n\
-         checkpointer: restore: it is not said for whom\n\
+         checkpointer: for another: {denied}\n\
+         checkpointer: restore its own: DONE\n\
          part: for a port that is nobody's: {denied}\n\
          part: nonsense: not in a valid format\n\
          part: then: Killed(9)\n\
@@ -138,6 +138,24 @@ ps > /tmp/ps
     let after = String::from_utf8_lossy(output.file("/tmp/ps")?);
     assert!(!after.contains("attack"), "{after}");
     Ok(())
+}
+
+/// A job that saves a process of its own again and again does not keep the checkpointer, the files or the processor
+/// from others; it can be killed in the middle, and nothing of it remains.
+pub(crate) fn saving(ctx: &mut Ctx) -> Result<(), Failure> {
+    let attack = "\
+/test/attack saves &
+sleep 0.5
+/test/attack beside
+kill %1
+sleep 3
+rm /tmp/saves
+restore /tmp/nothing
+echo alive
+";
+    let stdout =
+        "beside: answered in time\nrestore: /tmp/nothing: no such file or directory\nalive\n";
+    without_a_trace(ctx, attack, stdout)
 }
 
 /// The last line of `ps`: kernel objects, and KB of memory free.
@@ -315,12 +333,16 @@ pub(crate) fn services(ctx: &mut Ctx) -> Result<(), Failure> {
     services_from(ctx, seed.and_then(|seed| seed.parse().ok()).unwrap_or(1))
 }
 
+/// Hostile clients are a job of their own.
+const NURSERY: &str = "/test/services nursery &\nsleep 0.1\n";
+
 /// The same, from this seed.
 pub(crate) fn services_from(ctx: &mut Ctx, seed: u64) -> Result<(), Failure> {
     let watch = |length: u64| format!("trust /test/services watch {seed} {length}\n");
     let [first, second] = SERVICES.map(watch);
-    let script =
-        format!("{first}sleep 0.2\nps > /tmp/before\n{second}sleep 0.2\nps > /tmp/after\n");
+    let script = format!(
+        "{NURSERY}{first}sleep 0.2\nps > /tmp/before\n{second}sleep 0.2\nps > /tmp/after\n"
+    );
     let run = Run::script(script)
         .deterministic()
         // Whoever asks is above the hostile programs: what it waits for is the servers' work.
@@ -371,7 +393,7 @@ const HELD_LEAST: u64 = 20;
 /// Each service is held in the middle of a request by memory that never comes, as message, as place of the answer
 /// and as references, by threads that are stopped, vacant and gone; all services answer an honest client meanwhile.
 pub(crate) fn held(ctx: &mut Ctx) -> Result<(), Failure> {
-    let run = Run::script("trust /test/services hold\n")
+    let run = Run::script(format!("{NURSERY}trust /test/services hold\n"))
         .deterministic()
         .word("program-ceiling=9")
         .timeout(600);

@@ -46,6 +46,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("attack_power", attack::power),
     scenario("attack_limits", attack::limits),
     scenario("attack_remains", attack::remains),
+    scenario("attack_saving", attack::saving),
     scenario("attack_memory_taken", attack::memory_taken),
     scenario("attack_memory_touched", attack::memory_touched),
     scenario("attack_leavings", attack::leavings),

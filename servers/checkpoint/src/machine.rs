@@ -1,13 +1,16 @@
 //! What both directions need of the machine.
 
-use abi::{RefKind, Type, TYPES};
+use abi::{Code, RefKind, Type, OBJECT_SIZE, PAGE_SIZE, TYPES};
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use checkpoint_image::meta::{Segment, MANAGERS, OUTSIDE};
 use checkpoint_image::resolve::Compare;
+use proto::layout::PRIORITY_MEMORY;
 use proto::Error;
 use rt::access::{OBJECTS, READ, WRITE};
 use rt::obj::{Ref, RefAt};
-use rt::process::Client;
+use rt::process::{Client, Process};
+use rt::sync::below::Raised;
 use rt::window::Window;
 
 use crate::Sentence;
@@ -49,12 +52,60 @@ pub(crate) fn port(name: &str) -> Result<Ref, Error> {
     rt::names::lookup(name)
 }
 
+/// The process behind a control port, and the name of its manager. Only a port that a manager knows as its own is
+/// called: of any other nobody knows whether it ever answers.
+pub(crate) fn process(port: &RefAt) -> Result<(&'static str, Process), Sentence> {
+    let found = MANAGERS.into_iter().find_map(|name| {
+        let process = manager(name).ok()?.verify(port).ok()?;
+        Some((name, process))
+    });
+    found.ok_or_else(|| "this is no process of any manager".to_string())
+}
+
 /// A manager that an image may name.
 pub(crate) fn manager(name: &str) -> Result<Client, Sentence> {
     if !MANAGERS.contains(&name) {
         return Err(alloc::format!("there is no manager {name}"));
     }
     Client::new(name).map_err(|error| alloc::format!("manager {name}: {}", error.text()))
+}
+
+/// The priority at which a process's objects and pages are touched: above all programs and managers, below the memory
+/// server, which supplies pages.
+pub(crate) const RAISED: u64 = PRIORITY_MEMORY - 1;
+
+/// Does something with an object of a process while it is known to be there. Otherwise its manager could end it, or
+/// one who has its control port take the object away, and a handle at which there is none is an exception. Nobody runs in between:
+/// all others that could do so have lower priorities.
+pub(crate) fn with_object<R>(
+    region: &RefAt,
+    offset: u64,
+    kind: Type,
+    f: impl FnOnce() -> Result<R, Code>,
+) -> Result<R, Code> {
+    let _raised = Raised::now();
+    match region.search(offset, offset + OBJECT_SIZE, 1 << kind as u64) {
+        Ok((found, _)) if found == offset => f(),
+        _ => Err(Code::Dead),
+    }
+}
+
+/// Does something with pages of a process, through a window, while they are known to be there; as [`with_object`].
+pub(crate) fn with_pages(
+    region: &RefAt,
+    offset: u64,
+    length: u64,
+    f: impl FnOnce() -> Result<(), Error>,
+) -> Result<(), Error> {
+    let _raised = Raised::now();
+    let mut page = offset & !(PAGE_SIZE - 1);
+    while page < offset + length {
+        match region.search(page, page + PAGE_SIZE, 1) {
+            Ok((found, _)) if found == page => page += PAGE_SIZE,
+            _ => return Err(Error::Ended),
+        }
+    }
+    f()
 }
 
 /// A window on a whole segment in which handles can be used.

@@ -3,59 +3,105 @@
 //! It has no privilege. A manager that is asked to freeze a process hands out references to the two
 //! segments that the process consists of; everything else is found and read by public calls. What
 //! an image is and when it is sound is said in the library beside this program; `save` and
-//! `restore` make the calls.
+//! `restore` make the calls, in threads of their own (`desk`).
 #![no_std]
 #![no_main]
 
 extern crate alloc;
 
+mod desk;
 mod machine;
 mod restore;
 mod save;
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use proto::checkpoint::{Reply, Request};
+use core::convert::Infallible;
+use interface::server::{Server, Visitor};
 use proto::Error;
-use rt::obj::{Ref, RefAt};
-use rt::server::{decode, Event, Server};
+use rt::obj::Ref;
+use serde::Serialize;
+use services::checkpoint::{Checkpoint, CheckpointStub, Restored, Saved, ROOM};
 
 rt::entry!(main);
 
 /// Why something was refused: a sentence for people.
 type Sentence = String;
 
+/// Most bytes of a sentence.
+const MAX_SENTENCE: usize = 8 * 1024;
+
 fn main() -> u8 {
-    match serve() {
-        Ok(()) => 0,
-        Err(what) => {
-            rt::log!("checkpoint: {what}");
-            1
-        }
+    let Err(error) = serve();
+    rt::log!("checkpoint: {}", error.text());
+    1
+}
+
+fn serve() -> Result<Infallible, Error> {
+    let mut server = Server::new(open)?;
+    server.knows(rt::names::job_of);
+    rt::names::register("checkpoint", server.door())?;
+    server.run()
+}
+
+/// A session.
+struct Session {
+    job: u32,
+    /// The client's own port at init.
+    client: Ref,
+}
+
+fn open(visitor: &Visitor) -> Result<CheckpointStub<Session>, Error> {
+    let client = visitor.client.ok_or(Error::Denied)?;
+    Ok(CheckpointStub(Session {
+        job: visitor.job,
+        client: client.copy().map_err(rt::error_of)?,
+    }))
+}
+
+impl Checkpoint for Session {
+    async fn save(&self, processes: Vec<Ref>, path: String, room: usize) -> Result<Vec<u8>, Error> {
+        let room = has_room(room)?;
+        let save = move |wanted: &_| save::save(&processes, &path, wanted);
+        let saved = desk::work(self.job, &self.client, save).await;
+        encode(saved, room, |saved: &mut Saved| {
+            saved.doing.truncate(saved.doing.len() / 2);
+        })
+    }
+
+    async fn restore(&self, path: String, room: usize) -> Result<(Vec<u8>, Vec<Ref>), Error> {
+        let room = has_room(room)?;
+        let owner = self.client.copy().map_err(rt::error_of)?;
+        let restore = move |wanted: &_| restore::restore(&path, &owner, wanted);
+        let restored = desk::work(self.job, &self.client, restore).await;
+        let mut ports = Vec::new();
+        let restored = restored.map(|made| made.taken(&mut ports));
+        let bytes = encode(restored, room, |restored: &mut Restored| {
+            restored.names.clear();
+        })?;
+        Ok((bytes, ports))
     }
 }
 
-fn serve() -> Result<(), Sentence> {
-    let mut server = Server::new().map_err(|code| alloc::format!("no portset: {code:?}"))?;
-    let port = server
-        .port(0)
-        .map_err(|code| alloc::format!("no port: {code:?}"))?;
-    rt::names::register("checkpoint", &port)
-        .map_err(|error| alloc::format!("cannot register: {}", error.text()))?;
+/// The room for an answer, if it is enough for any.
+fn has_room(room: usize) -> Result<usize, Error> {
+    (room >= ROOM).then_some(ROOM).ok_or(Error::Invalid)
+}
+
+/// What came of a request, encoded, without what there is no room for.
+fn encode<T: Serialize>(
+    mut outcome: Result<T, Sentence>,
+    room: usize,
+    shorten: impl Fn(&mut T),
+) -> Result<Vec<u8>, Error> {
+    if let Err(sentence) = &mut outcome {
+        sentence.truncate(sentence.floor_char_boundary(MAX_SENTENCE));
+    }
     loop {
-        let mut ports = Vec::new();
-        let reply: Result<Reply, Error> = match server.next(None) {
-            Event::Request { header, refs, .. } => decode(header).map(|request| match request {
-                Request::Save { managers, path } => save::save(&managers, &refs, &path),
-                Request::Restore { path } => restore::restore(&path, &refs, &mut ports),
-            }),
-            Event::Poke { .. } | Event::TimedOut => continue,
-            _ => {
-                server.drop_client();
-                continue;
-            }
-        };
-        let ports: Vec<&RefAt> = ports.iter().map(|port: &Ref| &**port).collect();
-        server.reply(&reply, &[], &ports);
+        let bytes = postcard::to_allocvec(&outcome).map_err(|_| Error::NoMemory)?;
+        match &mut outcome {
+            Ok(value) if bytes.len() > room => shorten(value),
+            _ => return Ok(bytes),
+        }
     }
 }

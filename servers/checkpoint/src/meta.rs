@@ -44,7 +44,7 @@ pub const OUTSIDE: [&str; 7] = [
     "checkpoint",
 ];
 /// Those among them at which sessions are opened.
-pub const DOORS: [&str; 2] = ["console", "fs"];
+pub const DOORS: [&str; 3] = ["console", "fs", "checkpoint"];
 /// Words that are kept of a session, see `interface::client::keep`.
 pub const KEPT_WORDS: usize = 7;
 /// The managers of processes.

@@ -10,6 +10,7 @@
 //!
 //! If anything fails, what was made is undone and the cause is told.
 
+use crate::desk::Wanted;
 use crate::machine;
 use crate::Sentence;
 use abi::state::{MappingState, MutexState, PortState, ReferenceState, RegionState, SpaceState};
@@ -23,9 +24,7 @@ use checkpoint_image::file::{self, Bad, Header, HEADER_BYTES, MAX_RUN_BYTES};
 use checkpoint_image::meta::{
     space_field, thread_state, Meta, Object, Place, Segment, State, Target, ACCOUNT,
 };
-use proto::checkpoint::Reply;
 use proto::layout::{CONTROL_SPACE, CONTROL_THREAD, PRIORITY_PROGRAM};
-use proto::process::Pid;
 use proto::Error;
 use rt::fs::Flags;
 use rt::obj::{
@@ -33,27 +32,19 @@ use rt::obj::{
 };
 use rt::process::Process;
 use rt::window::Window;
+use services::checkpoint::Restored;
 
-/// Makes processes from an image, for the process whose port at init is the first of `refs`. Their control
-/// ports go to `ports`.
-pub(crate) fn restore(path: &str, refs: &[Ref], ports: &mut Vec<Ref>) -> Reply {
-    let Some(owner) = refs.first() else {
-        return Reply::Refused("it is not said for whom".to_string());
-    };
-    let made = rt::fs::File::open(path, Flags::default(), 0)
-        .map_err(|error| format!("{path}: {}", error.text()))
-        .and_then(|file| {
-            let mut making = Making::default();
-            // Dropped on failure, which undoes it.
-            making
-                .make(&file, owner)
-                .map_err(|why| format!("{path}: {why}"))?;
-            Ok(making.done(ports))
-        });
-    match made {
-        Ok((processes, names)) => Reply::Restored { processes, names },
-        Err(why) => Reply::Refused(why),
-    }
+/// Makes processes from an image, for the process whose port at init is `owner`.
+pub(crate) fn restore(path: &str, owner: &RefAt, wanted: &Wanted) -> Result<Making, Sentence> {
+    wanted.lower();
+    let file = rt::fs::File::open(path, Flags::default(), 0)
+        .map_err(|error| format!("{path}: {}", error.text()))?;
+    let mut making = Making::default();
+    // Dropped on failure, which undoes it.
+    making
+        .make(&file, owner, wanted)
+        .map_err(|why| format!("{path}: {why}"))?;
+    Ok(making)
 }
 
 fn failed(what: &str, code: Code) -> Sentence {
@@ -98,12 +89,12 @@ struct Made {
     segments: [(Ref, Option<Window>); 2],
 }
 
-/// What has been made so far. Dropping it undoes it.
+/// What has been made so far. Dropping it undoes it, unless somebody has taken it.
 #[derive(Default)]
-struct Making {
+pub(crate) struct Making {
     made: Vec<Made>,
     names: Vec<String>,
-    complete: bool,
+    taken: bool,
 }
 
 impl Drop for Making {
@@ -112,7 +103,7 @@ impl Drop for Making {
             for (_, window) in &mut made.segments {
                 *window = None;
             }
-            if !self.complete {
+            if !self.taken {
                 // Objects go with their pages.
                 let _ = made.process.kill();
                 let _ = made.process.reap();
@@ -122,18 +113,27 @@ impl Drop for Making {
 }
 
 impl Making {
-    fn done(mut self, ports: &mut Vec<Ref>) -> (Vec<(String, Pid)>, Vec<String>) {
-        self.complete = true;
+    /// Whoever asked for it has it from now on: with their control ports in `ports`.
+    pub(crate) fn taken(mut self, ports: &mut Vec<Ref>) -> Restored {
+        self.taken = true;
         let mut processes = Vec::new();
         for made in &self.made {
             processes.push((made.manager.clone(), made.process.pid()));
             // A process of which nobody can get hold is of no use, and does no harm either.
             ports.extend(made.process.port().copy());
         }
-        (processes, core::mem::take(&mut self.names))
+        Restored {
+            processes,
+            names: core::mem::take(&mut self.names),
+        }
     }
 
-    fn make(&mut self, file: &rt::fs::File, owner: &RefAt) -> Result<(), Sentence> {
+    fn make(
+        &mut self,
+        file: &rt::fs::File,
+        owner: &RefAt,
+        wanted: &Wanted,
+    ) -> Result<(), Sentence> {
         let size = file.opened().size;
         let mut input = In { file, offset: 0 };
         let mut head = vec![0; size.min(HEADER_BYTES as u64) as usize];
@@ -150,7 +150,7 @@ impl Making {
         drop(description);
 
         self.adopt(&meta, owner)?;
-        self.fill(&meta, &mut input)?;
+        self.fill(&meta, &mut input, wanted)?;
         self.create(&meta)?;
         let passed = header.clock.wrapping_sub(rt::time::now());
         self.rebuild(&meta, passed)?;
@@ -160,6 +160,14 @@ impl Making {
             .iter()
             .map(|process| process.name.clone())
             .collect();
+        for made in &mut self.made {
+            // The windows are this thread's; who drops the rest may be another one.
+            for (_, window) in &mut made.segments {
+                *window = None;
+            }
+        }
+        wanted.check()?;
+        wanted.raise();
         for made in &self.made {
             made.process
                 .thaw()
@@ -218,6 +226,14 @@ impl Making {
         Ok(self.window(place)?.address() + place.offset)
     }
 
+    /// Does something with an object that was made, while it is there.
+    fn with<R>(&self, object: &Object, f: impl FnOnce() -> Result<R, Code>) -> Result<R, Code> {
+        let place = object.place;
+        let region = self.region(place.process, place.segment);
+        let region = region.map_err(|_| Code::Dead)?;
+        machine::with_object(region, place.offset, object.state.kind(), f)
+    }
+
     /// Makes pages present, so that touching them cannot fail for want of memory.
     fn populate(&self, place: Place, bytes: u64) -> Result<(), Sentence> {
         self.made(place.process)?
@@ -226,16 +242,19 @@ impl Making {
             .map_err(|error| refused("no memory for its pages", error))
     }
 
-    fn fill(&self, meta: &Meta, input: &mut In<'_>) -> Result<(), Sentence> {
+    fn fill(&self, meta: &Meta, input: &mut In<'_>, wanted: &Wanted) -> Result<(), Sentence> {
         let mut sealed = Vec::with_capacity(MAX_RUN_BYTES);
         for run in &meta.runs {
+            wanted.check()?;
             sealed.clear();
             sealed.resize(run.bytes() as usize + 4, 0);
             input.take(&mut sealed)?;
             let bytes = file::open_run(run, &sealed).map_err(|bad| bad.to_string())?;
             self.populate(run.place, run.bytes())?;
-            self.window(run.place)?
-                .write(run.place.offset, bytes)
+            let window = self.window(run.place)?;
+            let region = self.region(run.place.process, run.place.segment)?;
+            let write = || window.write(run.place.offset, bytes);
+            machine::with_pages(region, run.place.offset, run.bytes(), write)
                 .map_err(|error| refused("cannot write its pages", error))?;
         }
         Ok(())
@@ -258,7 +277,7 @@ impl Making {
                 page = Some(its_page);
             }
             let handle = self.handle(object.place)?;
-            match object.state {
+            let create = || match object.state {
                 State::Mutex { .. } => MutexAt(handle).create(),
                 State::Cond => CondAt(handle).create(),
                 State::Mapping { .. } => MappingAt(handle).create(),
@@ -268,8 +287,15 @@ impl Making {
                 State::Space { .. } => SpaceAt(handle).create(),
                 State::Thread { .. } => ThreadAt(handle).create(),
                 State::Reference => RefAt(handle).create(),
-            }
-            .map_err(|code| failed("cannot create an object", code))?;
+            };
+            let region = self.region(object.place.process, object.place.segment)?;
+            let mut created = Ok(());
+            machine::with_pages(region, offset, PAGE_SIZE, || {
+                created = create();
+                Ok(())
+            })
+            .map_err(|error| refused("its pages", error))?;
+            created.map_err(|code| failed("cannot create an object", code))?;
         }
         Ok(())
     }
@@ -350,7 +376,7 @@ impl<'a> Makers<'a> {
             None => 0,
         };
         let handle = self.making.handle(object.place)?;
-        match object.state {
+        let set = || match object.state {
             State::Mutex { locked } => MutexAt(handle).set_state(&MutexState {
                 locked: u64::from(locked),
             }),
@@ -416,17 +442,22 @@ impl<'a> Makers<'a> {
                 let state = ReferenceState { kind: kind as u64 };
                 rt::obj::done(rt::sys::reference_set_state(handle, &state, r(0)))
             }
-        }
-        .map_err(|code| failed(&format!("the state of a {}", kind.name()), code))
+        };
+        self.making
+            .with(object, set)
+            .map_err(|code| failed(&format!("the state of a {}", kind.name()), code))
     }
 
-    fn handle(&self, object: u32) -> Result<(u64, &'a State), Sentence> {
-        let object = self
-            .meta
-            .objects
-            .get(object as usize)
-            .ok_or("no such object")?;
-        Ok((self.making.handle(object.place)?, &object.state))
+    /// Does something with an object's handle, while it is there.
+    fn with(
+        &self,
+        object: u32,
+        f: impl FnOnce(u64, &State) -> Result<(), Code>,
+    ) -> Result<Result<(), Code>, Sentence> {
+        let object = self.meta.objects.get(object as usize);
+        let object = object.ok_or("no such object")?;
+        let handle = self.making.handle(object.place)?;
+        Ok(self.making.with(object, || f(handle, &object.state)))
     }
 
     /// A port that every program can look up.
@@ -443,22 +474,23 @@ impl<'a> Makers<'a> {
         let to = Ref::new().map_err(|code| failed("a reference", code))?;
         let pointed = match target {
             Target::Null => return Ok(None),
-            Target::Object(n) => {
-                let (handle, state) = self.handle(*n)?;
-                match state {
-                    State::Mutex { .. } => MutexAt(handle).reference_into(to.at()),
-                    State::Cond => CondAt(handle).reference_into(to.at()),
-                    State::Mapping { .. } => MappingAt(handle).reference_into(to.at()),
-                    State::Region { .. } => RegionAt(handle).reference_into(to.at()),
-                    State::Port { .. } => PortAt(handle).reference_into(to.at()),
-                    State::Portset => PortsetAt(handle).reference_into(to.at()),
-                    State::Space { .. } => SpaceAt(handle).reference_into(to.at()),
-                    State::Thread { .. } => ThreadAt(handle).reference_into(to.at()),
-                    State::Reference => RefAt(handle).reference_into(to.at()),
-                }
+            Target::Object(n) => self.with(*n, |handle, state| match state {
+                State::Mutex { .. } => MutexAt(handle).reference_into(to.at()),
+                State::Cond => CondAt(handle).reference_into(to.at()),
+                State::Mapping { .. } => MappingAt(handle).reference_into(to.at()),
+                State::Region { .. } => RegionAt(handle).reference_into(to.at()),
+                State::Port { .. } => PortAt(handle).reference_into(to.at()),
+                State::Portset => PortsetAt(handle).reference_into(to.at()),
+                State::Space { .. } => SpaceAt(handle).reference_into(to.at()),
+                State::Thread { .. } => ThreadAt(handle).reference_into(to.at()),
+                State::Reference => RefAt(handle).reference_into(to.at()),
+            })?,
+            Target::ClientEnd(n) => {
+                self.with(*n, |handle, _| ThreadAt(handle).client_end_into(to.at()))?
             }
-            Target::ClientEnd(n) => ThreadAt(self.handle(*n)?.0).client_end_into(to.at()),
-            Target::ServerEnd(n) => ThreadAt(self.handle(*n)?.0).server_end_into(to.at()),
+            Target::ServerEnd(n) => {
+                self.with(*n, |handle, _| ThreadAt(handle).server_end_into(to.at()))?
+            }
             // As images of former versions say it.
             Target::Outside(name) if name == "names" => {
                 to.point_to(self.making.made(process)?.keeper.at())

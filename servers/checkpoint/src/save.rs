@@ -5,6 +5,7 @@
 //! the managers' parts, the objects and the pages read, all of which now stand still. The file gets
 //! its name when it is complete.
 
+use crate::desk::Wanted;
 use crate::machine::{self, Kernel};
 use crate::Sentence;
 use abi::state::{space_flags, Stage, REGISTER_WORDS};
@@ -20,13 +21,13 @@ use checkpoint_image::meta::{
 };
 use checkpoint_image::resolve::Known;
 use checkpoint_image::{file, meta};
-use proto::checkpoint::Reply;
 use proto::layout::{CONTROL_SPACE, MEMORY_SIZE};
 use proto::Error;
 use rt::fs::Flags;
 use rt::obj::{MappingAt, MutexAt, PortAt, Ref, RefAt, RegionAt, SpaceAt, ThreadAt};
 use rt::process::{Frozen, Process};
 use rt::window::Window;
+use services::checkpoint::Saved;
 
 /// All types of objects, as `region_search` takes them.
 const OBJECTS: u64 = 0x3fe;
@@ -36,25 +37,21 @@ const ATTEMPTS: u32 = 400;
 /// How long that moment is at first, in nanoseconds.
 const MOMENT: u64 = 20_000;
 
-/// Saves processes together.
-pub(crate) fn save(managers: &[String], ports: &[Ref], path: &str) -> Reply {
-    match try_save(managers, ports, path) {
-        Ok((bytes, doing)) => Reply::Saved { bytes, doing },
-        Err(why) => Reply::Refused(why),
-    }
-}
-
-fn try_save(
-    managers: &[String],
-    ports: &[Ref],
-    path: &str,
-) -> Result<(u64, Vec<String>), Sentence> {
-    let processes = verify(managers, ports)?;
+/// Saves processes together, whose control ports these are.
+pub(crate) fn save(ports: &[Ref], path: &str, wanted: &Wanted) -> Result<Saved, Sentence> {
+    let processes = verify(ports)?;
     let mut attempt = 0;
     loop {
+        wanted.check()?;
+        wanted.raise();
         let set = Set::freeze(&processes)?;
-        match set.describe() {
-            Ok(described) => return set.write(&described, path),
+        wanted.lower();
+        match set.describe(wanted) {
+            Ok(described) => {
+                let saved = set.write(&described, path, wanted);
+                set.go_on(wanted);
+                return saved;
+            }
             Err(Problem::Connected(_)) if attempt < ATTEMPTS => {
                 attempt += 1;
                 drop(set);
@@ -66,25 +63,21 @@ fn try_save(
     }
 }
 
-/// The processes behind the control ports that a client has passed. Only a port that the manager
-/// knows as its own is called: of any other nobody knows whether it ever answers.
-fn verify(managers: &[String], ports: &[Ref]) -> Result<Vec<(String, Process)>, Sentence> {
-    if managers.len() != ports.len() {
-        return Err("not one manager for each process".to_string());
+/// The processes behind the control ports that a client has passed, with the names of their managers.
+fn verify(ports: &[Ref]) -> Result<Vec<(&'static str, Process)>, Sentence> {
+    if ports.is_empty() {
+        return Err("it is not said what is to be saved".to_string());
     }
-    let mut processes: Vec<(String, Process)> = Vec::new();
-    for (manager, port) in managers.iter().zip(ports) {
-        let client = machine::manager(manager)?;
-        let process = client
-            .verify(port)
-            .map_err(|error| format!("this is no process of {manager}: {}", error.text()))?;
+    let mut processes: Vec<(&str, Process)> = Vec::new();
+    for port in ports {
+        let (manager, process) = machine::process(port)?;
         if processes
             .iter()
             .any(|(_, known)| known.port().same_as(process.port().at()))
         {
             return Err(format!("process {} is named twice", process.pid()));
         }
-        processes.push((manager.clone(), process));
+        processes.push((manager, process));
     }
     Ok(processes)
 }
@@ -168,7 +161,7 @@ struct Described {
 }
 
 impl<'a> Set<'a> {
-    fn freeze(processes: &'a [(String, Process)]) -> Result<Self, Sentence> {
+    fn freeze(processes: &'a [(&'static str, Process)]) -> Result<Self, Sentence> {
         let mut set = Set(Vec::new());
         for (manager, process) in processes {
             let frozen = process.freeze().map_err(|error| {
@@ -193,7 +186,16 @@ impl<'a> Set<'a> {
         Ok(set)
     }
 
-    fn describe(&self) -> Result<Described, Problem> {
+    /// Lets the processes go on.
+    fn go_on(mut self, wanted: &Wanted) {
+        for held in &mut self.0 {
+            held.memory = None;
+            held.control = None;
+        }
+        wanted.raise();
+    }
+
+    fn describe(&self, wanted: &Wanted) -> Result<Described, Problem> {
         let clock = rt::time::now();
         let found = self.find()?;
         let known = self.known(&found)?;
@@ -225,7 +227,7 @@ impl<'a> Set<'a> {
                 }
             }
         }
-        meta.runs = self.runs(&meta)?;
+        meta.runs = self.runs(&meta, wanted)?;
         Ok(Described { meta, doing, clock })
     }
 
@@ -250,7 +252,11 @@ impl<'a> Set<'a> {
                         };
                         if let Some(kind) = machine::type_of(raw) {
                             let handle = base + offset;
-                            if reference_to(kind, handle, &scratch) != Err(Code::Vacant) {
+                            let named =
+                                machine::with_object(held.region(segment), offset, kind, || {
+                                    reference_to(kind, handle, &scratch)
+                                });
+                            if named != Err(Code::Vacant) {
                                 found.push((place, kind, handle));
                             }
                         }
@@ -264,17 +270,20 @@ impl<'a> Set<'a> {
     /// A reference to everything that the image can name. What comes first wins.
     fn known(&self, found: &[(Place, Type, u64)]) -> Result<Known<Ref>, Sentence> {
         let mut known = Known::default();
-        for (n, (_, kind, handle)) in found.iter().enumerate() {
+        for (n, (place, kind, handle)) in found.iter().enumerate() {
             let n = n as u32;
             let to = reference()?;
-            reference_to(*kind, *handle, &to)
+            self.with(*place, *kind, || reference_to(*kind, *handle, &to))
                 .map_err(|code| failed("a reference to an object", code))?;
             known.add(&Kernel, to, Target::Object(n));
             if *kind == Type::Thread {
                 let (client, server) = (reference()?, reference()?);
-                ThreadAt(*handle)
-                    .client_end_into(client.at())
-                    .and_then(|()| ThreadAt(*handle).server_end_into(server.at()))
+                let thread = ThreadAt(*handle);
+                let ends = || {
+                    thread.client_end_into(client.at())?;
+                    thread.server_end_into(server.at())
+                };
+                self.with(*place, *kind, ends)
                     .map_err(|code| failed("a reference to an end of a thread", code))?;
                 known.add(&Kernel, client, Target::ClientEnd(n));
                 known.add(&Kernel, server, Target::ServerEnd(n));
@@ -299,12 +308,28 @@ impl<'a> Set<'a> {
                 .map_err(|code| failed("a copy", code))?;
             known.add(&Kernel, account, Target::Outside(meta::ACCOUNT.into()));
             let keeper = reference()?;
-            SpaceAt(held.window(Segment::Control)?.address() + CONTROL_SPACE)
-                .get_state(keeper.handle())
+            let space = SpaceAt(held.window(Segment::Control)?.address() + CONTROL_SPACE);
+            let place = Place {
+                process,
+                segment: Segment::Control,
+                offset: CONTROL_SPACE,
+            };
+            self.with(place, Type::Space, || space.get_state(keeper.handle()))
                 .map_err(|code| failed("the state of the space", code))?;
             known.add(&Kernel, keeper, Target::Manager(process));
         }
         Ok(known)
+    }
+
+    /// Does something with an object, while it is there.
+    fn with<R>(
+        &self,
+        place: Place,
+        kind: Type,
+        f: impl FnOnce() -> Result<R, Code>,
+    ) -> Result<R, Code> {
+        let held = self.0.get(place.process as usize).ok_or(Code::Dead)?;
+        machine::with_object(held.region(place.segment), place.offset, kind, f)
     }
 
     /// State and references of an object.
@@ -318,7 +343,7 @@ impl<'a> Set<'a> {
     ) -> Result<Object, Problem> {
         let [a, b, c] = [refs[0].handle(), refs[1].handle(), refs[2].handle()];
         let mut stages = [Stage::None; 2];
-        let state = match kind {
+        let state = || match kind {
             Type::Mutex => MutexAt(handle).get_state().map(|s| State::Mutex {
                 locked: s.locked != 0,
             }),
@@ -339,8 +364,10 @@ impl<'a> Set<'a> {
                 State::thread(&s)
             }),
             Type::Reference => refs[0].point_to(RefAt(handle)).map(|()| State::Reference),
-        }
-        .map_err(|code| failed("the state of an object", code))?;
+        };
+        let state = self
+            .with(place, kind, state)
+            .map_err(|code| failed("the state of an object", code))?;
         let mut targets = Vec::new();
         for (field, reference) in refs.iter().take(fields(kind).len()).enumerate() {
             targets.push(match known.name(&Kernel, reference) {
@@ -417,9 +444,6 @@ impl<'a> Set<'a> {
         let Some(held) = self.0.get(process as usize) else {
             return Vec::new();
         };
-        let page = address & !(PAGE_SIZE - 1);
-        let present = address < MEMORY_SIZE - PAGE_SIZE
-            && matches!(held.frozen.memory.search(page, page + PAGE_SIZE, 1), Ok((at, _)) if at == page);
         let mut bytes = vec![
             0;
             if address % PAGE_SIZE == PAGE_SIZE - 1 {
@@ -428,14 +452,20 @@ impl<'a> Set<'a> {
                 2
             }
         ];
-        match &held.memory {
-            Some(window) if present && window.read(address, &mut bytes).is_ok() => bytes,
-            _ => Vec::new(),
-        }
+        let length = bytes.len() as u64;
+        let read = match &held.memory {
+            Some(window) if address < MEMORY_SIZE - PAGE_SIZE => {
+                machine::with_pages(&held.frozen.memory, address, length, || {
+                    window.read(address, &mut bytes)
+                })
+            }
+            _ => return Vec::new(),
+        };
+        read.map_or(Vec::new(), |()| bytes)
     }
 
     /// The pages that hold anything but zeros and objects.
-    fn runs(&self, meta: &Meta) -> Result<Vec<Run>, Sentence> {
+    fn runs(&self, meta: &Meta, wanted: &Wanted) -> Result<Vec<Run>, Sentence> {
         let mut runs: Vec<Run> = Vec::new();
         let mut page = vec![0; PAGE_SIZE as usize];
         for (process, held) in self.0.iter().enumerate() {
@@ -451,6 +481,7 @@ impl<'a> Set<'a> {
                     },
                 )?;
                 for offset in pages {
+                    wanted.check()?;
                     let place = Place {
                         process: process as u32,
                         segment,
@@ -484,9 +515,12 @@ impl<'a> Set<'a> {
             .0
             .get(run.place.process as usize)
             .ok_or("no such process")?;
-        held.window(run.place.segment)?
-            .read(run.place.offset, into)
-            .map_err(|error| error.text().to_string())?;
+        let window = held.window(run.place.segment)?;
+        let region = held.region(run.place.segment);
+        machine::with_pages(region, run.place.offset, run.bytes(), || {
+            window.read(run.place.offset, into)
+        })
+        .map_err(|error| format!("reading its pages: {}", error.text()))?;
         let first = meta
             .objects
             .partition_point(|object| object.place < run.place);
@@ -504,7 +538,7 @@ impl<'a> Set<'a> {
         Ok(())
     }
 
-    fn write(&self, described: &Described, path: &str) -> Result<(u64, Vec<String>), Sentence> {
+    fn write(&self, described: &Described, path: &str, wanted: &Wanted) -> Result<Saved, Sentence> {
         let meta = &described.meta;
         let head = file::encode(meta, machine::features(), described.clock)
             .map_err(|bad| bad.to_string())?;
@@ -524,6 +558,7 @@ impl<'a> Set<'a> {
             out.put(&head).map_err(cannot)?;
             let mut pages = Vec::with_capacity(file::MAX_RUN_BYTES);
             for run in &meta.runs {
+                wanted.check()?;
                 pages.clear();
                 pages.resize(run.bytes() as usize, 0);
                 self.read(meta, *run, &mut pages)?;
@@ -534,7 +569,10 @@ impl<'a> Set<'a> {
             let bytes = out.offset;
             drop(out);
             rt::fs::rename(&temporary, path).map_err(cannot)?;
-            Ok((bytes, described.doing.clone()))
+            Ok(Saved {
+                bytes,
+                doing: described.doing.clone(),
+            })
         })();
         if written.is_err() {
             let _ = rt::fs::unlink(&temporary);

@@ -2,17 +2,16 @@
 
 use alloc::format;
 use alloc::string::{String, ToString};
-use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt::Write;
 use fermata_shell::jobs::{Manager, State};
 use fermata_shell::parse::Command;
 use fermata_shell::text::{absolute_path, clean_path, echo, exit_status};
-use proto::checkpoint::{Reply, Request};
 use proto::process::{Info, Pid, Stdio};
 use proto::Error;
+use rt::checkpoint::MAX_PROCESSES;
 use rt::fs::{self, mode, File, Flags};
-use rt::obj::{Ref, RefAt};
+use rt::obj::RefAt;
 use rt::process::Process;
 
 use crate::programs::Wait;
@@ -438,30 +437,6 @@ fn verbose(arguments: &[String]) -> (bool, &[String]) {
     }
 }
 
-/// Sends a request to the checkpointer.
-fn ask_checkpointer(
-    request: &Request,
-    refs: &[&RefAt],
-    refs_in: &[&RefAt],
-) -> Result<(Reply, usize), Failure> {
-    let port = rt::names::lookup("checkpoint")
-        .map_err(|_| Failure::from("the server 'checkpoint' is not there".to_string()))?;
-    // Room for the longest reply: for a longer one than fits the request would be made again, and a
-    // second process restored.
-    let mut room = vec![0; proto::MAX_HEADER];
-    let mut io = rt::rpc::Io {
-        refs,
-        refs_in,
-        bulk_in: &mut room,
-        ..rt::rpc::Io::default()
-    };
-    match rt::rpc::call(&port, request, &mut io) {
-        Ok(Reply::Refused(sentence)) => Err(sentence.into()),
-        Ok(reply) => Ok((reply, io.refs_len)),
-        Err(error) => Err(error.text().to_string().into()),
-    }
-}
-
 fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8, Failure> {
     let (verbose, arguments) = verbose(arguments);
     let Some((file, words)) = arguments
@@ -480,34 +455,25 @@ fn checkpoint(shell: &mut Shell, arguments: &[String], output: &mut Output) -> R
             jobs.push((job.manager, job.pid));
         }
     }
-    if jobs.len() > proto::MAX_REFS {
-        let most = proto::MAX_REFS;
-        return Err(format!("at most {most} jobs can be saved together").into());
+    if jobs.len() > MAX_PROCESSES {
+        return Err(format!("at most {MAX_PROCESSES} jobs can be saved together").into());
     }
     // Whoever is to save them gets the power over them.
-    let mut ports: Vec<&RefAt> = Vec::new();
+    let mut ports: Vec<RefAt> = Vec::new();
     for (manager, pid) in &jobs {
         let process = shell.managers.process(*manager, *pid);
-        ports.push(process.map_err(|error| error.text().to_string())?.port());
+        ports.push(**process.map_err(|error| error.text().to_string())?.port());
     }
-    let request = Request::Save {
-        managers: jobs.iter().map(|(m, _)| m.name().to_string()).collect(),
-        path: absolute_path(&shell.cwd, file),
-    };
-    match ask_checkpointer(&request, &ports, &[])?.0 {
-        Reply::Saved { bytes, doing } => {
-            if verbose || shell.interactive {
-                let _ = writeln!(output, "{file}: {bytes} bytes");
-            }
-            if verbose {
-                for doing in doing {
-                    let _ = writeln!(output, "  {doing}");
-                }
-            }
-            Ok(0)
+    let saved = rt::checkpoint::save(&ports, &absolute_path(&shell.cwd, file))?;
+    if verbose || shell.interactive {
+        let _ = writeln!(output, "{file}: {} bytes", saved.bytes);
+    }
+    if verbose {
+        for doing in saved.doing {
+            let _ = writeln!(output, "  {doing}");
         }
-        _ => Err(Error::Broken.text().to_string().into()),
     }
+    Ok(0)
 }
 
 fn restore(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Result<u8, Failure> {
@@ -515,32 +481,19 @@ fn restore(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Resu
     let [file] = arguments else {
         return Err(wrong());
     };
-    let path = absolute_path(&shell.cwd, file);
-    let ports: Vec<Ref> = (0..proto::MAX_REFS)
-        .map(|_| Ref::new())
-        .collect::<Result<_, _>>()
-        .map_err(|code| rt::error_of(code).text().to_string())?;
-    let room: Vec<&RefAt> = ports.iter().map(|port| &**port).collect();
-    let request = Request::Restore { path };
-    let (reply, count) = ask_checkpointer(&request, &[&rt::start::NAMES], &room)?;
-    let Reply::Restored { processes, names } = reply else {
-        return Err(Error::Broken.text().to_string().into());
-    };
-    if count != processes.len() {
-        return Err(Error::Broken.text().to_string().into());
-    }
+    let restored = rt::checkpoint::restore(&absolute_path(&shell.cwd, file))?;
     shell.look_at_jobs();
-    for (index, ((manager, pid), port)) in processes.into_iter().zip(ports).enumerate() {
-        let name = names.get(index).map_or("", String::as_str);
+    for (manager, name, process) in restored {
+        let pid = process.pid();
         let Some(manager) = Manager::from_name(&manager) else {
             return Err(format!("{name}: there is no manager '{manager}'").into());
         };
         shell
             .managers
-            .hold(manager, Process::at(pid, port))
+            .hold(manager, process)
             .map_err(|error| Failure::from(error.text().to_string()))?;
         let state = shell.managers.state(manager, pid).unwrap_or(State::Running);
-        let number = shell.jobs.add(manager, pid, name.to_string(), state);
+        let number = shell.jobs.add(manager, pid, name.clone(), state);
         if verbose || shell.interactive {
             let _ = writeln!(output, "[{number}] {pid}  {name}");
         }

@@ -5,6 +5,9 @@
 //! every unlock grants exactly one of those that have announced themselves. No thread ever spins,
 //! so a strict priority cannot starve the holder. A lock lives wholly in the program's memory, so
 //! it is saved and restored with it.
+//!
+//! A thread of a lower priority than others of its program ([`below`]) holds locks at the priority of the others: who
+//! waits for a lock of it waits for what is done under the lock, and for no third thread.
 use crate::{obj, slots, sys};
 use abi::state::MutexState;
 use abi::Code;
@@ -64,6 +67,7 @@ impl RawLock {
 
     /// Locks.
     pub fn lock(&self) {
+        below::enter();
         if self.users.fetch_add(1, Ordering::Acquire) == 0 {
             return;
         }
@@ -83,13 +87,24 @@ impl RawLock {
 
     /// Locks if nobody holds the lock.
     pub fn try_lock(&self) -> bool {
-        self.users
+        below::enter();
+        let locked = self
+            .users
             .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
-            .is_ok()
+            .is_ok();
+        if !locked {
+            below::leave();
+        }
+        locked
     }
 
     /// Unlocks. Only for the holder.
     pub fn unlock(&self) {
+        self.release();
+        below::leave();
+    }
+
+    fn release(&self) {
         if self.users.fetch_sub(1, Ordering::Release) == 1 {
             return;
         }
@@ -119,6 +134,139 @@ pub fn make_queue(handle: u64) -> bool {
         return false;
     }
     sys::mutex_set_state(handle, &MutexState { locked: 1 }) == Code::Ok
+}
+
+/// Threads that run below the others of their program, and hold locks at the priority of the others.
+pub mod below {
+    use crate::obj::ThreadAt;
+    use crate::sys;
+    use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+    /// Most of them at a time.
+    pub const MOST: usize = 16;
+
+    /// One of them. Only the thread itself changes `depth`.
+    struct Low {
+        /// Its tag, by which it finds itself; 0 for a free place.
+        tag: AtomicU64,
+        /// Its handle.
+        thread: AtomicU64,
+        own: AtomicU64,
+        locked: AtomicU64,
+        /// How many locks it holds or waits for.
+        depth: AtomicU32,
+    }
+
+    static LOW: [Low; MOST] = [const {
+        Low {
+            tag: AtomicU64::new(0),
+            thread: AtomicU64::new(0),
+            own: AtomicU64::new(0),
+            locked: AtomicU64::new(0),
+            depth: AtomicU32::new(0),
+        }
+    }; MOST];
+    /// How many there are: programs without any do nothing more for a lock than look here.
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+
+    /// Makes the thread with this tag (not 0) one of them: its priority is `own`, and `locked` while it has a lock or is
+    /// [`Raised`], as it is at first ([`Raised::first`]). Before it runs. Whether there is room for it.
+    #[must_use]
+    pub fn add(tag: u64, thread: ThreadAt, own: u64, locked: u64) -> bool {
+        let free = |low: &&Low| {
+            low.tag
+                .compare_exchange(0, u64::MAX, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        };
+        let Some(low) = LOW.iter().find(free) else {
+            return false;
+        };
+        low.thread.store(thread.0, Ordering::Relaxed);
+        low.own.store(own, Ordering::Relaxed);
+        low.locked.store(locked, Ordering::Relaxed);
+        low.depth.store(1, Ordering::Relaxed);
+        COUNT.fetch_add(1, Ordering::AcqRel);
+        low.tag.store(tag, Ordering::Release);
+        true
+    }
+
+    /// The thread with this tag is there no more; if it was none of them nothing happens.
+    pub fn remove(tag: u64) {
+        if let Some(low) = LOW
+            .iter()
+            .find(|low| low.tag.load(Ordering::Acquire) == tag)
+        {
+            low.tag.store(0, Ordering::Release);
+            COUNT.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// The calling thread, if it is one of them.
+    #[inline(always)]
+    fn own() -> Option<&'static Low> {
+        if COUNT.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        find()
+    }
+
+    #[cold]
+    fn find() -> Option<&'static Low> {
+        let tag = sys::thread_self();
+        LOW.iter()
+            .find(|low| tag != 0 && low.tag.load(Ordering::Acquire) == tag)
+    }
+
+    /// While this is there, the calling thread has the priority at which it holds locks, if it is one of them.
+    #[derive(Debug)]
+    pub struct Raised(());
+
+    impl Raised {
+        /// What a thread that was added begins with. Once for each.
+        #[must_use]
+        pub const fn first() -> Self {
+            Raised(())
+        }
+
+        /// Raises it.
+        #[must_use]
+        pub fn now() -> Self {
+            enter();
+            Raised(())
+        }
+    }
+
+    impl Drop for Raised {
+        fn drop(&mut self) {
+            leave();
+        }
+    }
+
+    /// Before a lock is taken.
+    #[inline(always)]
+    pub(super) fn enter() {
+        if let Some(low) = own() {
+            if low.depth.fetch_add(1, Ordering::Relaxed) == 0 {
+                set(low, &low.locked);
+            }
+        }
+    }
+
+    /// After it was given back.
+    #[inline(always)]
+    pub(super) fn leave() {
+        if let Some(low) = own() {
+            if low.depth.fetch_sub(1, Ordering::Relaxed) == 1 {
+                set(low, &low.own);
+            }
+        }
+    }
+
+    fn set(low: &Low, priority: &AtomicU64) {
+        // It is a priority that the program's space may have: it was given one like it.
+        let _ = ThreadAt(low.thread.load(Ordering::Relaxed))
+            .set_priority(priority.load(Ordering::Relaxed));
+    }
 }
 
 /// A lock around data.

@@ -21,7 +21,6 @@
 
 extern crate alloc;
 
-pub mod checkpoint;
 pub mod layout;
 pub mod memory;
 pub mod names;

@@ -16,6 +16,7 @@
 
 extern crate alloc;
 
+pub mod checkpoint;
 pub mod console;
 pub mod fs;
 pub mod heap;

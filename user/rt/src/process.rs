@@ -69,11 +69,22 @@ impl Client {
 
     /// Starts a program; `refs` are passed on to it (by the manager `native`).
     pub fn spawn(&self, path: &str, start: &Start, refs: &[&RefAt]) -> Result<Process, Error> {
+        self.spawn_for(&NAMES, path, start, refs)
+    }
+
+    /// As [`Client::spawn`], for the job of the process whose port at init is `owner`.
+    pub fn spawn_for(
+        &self,
+        owner: &RefAt,
+        path: &str,
+        start: &Start,
+        refs: &[&RefAt],
+    ) -> Result<Process, Error> {
         let request = Request::Spawn {
             path: path.to_string(),
             start: start.clone(),
         };
-        let mut all = alloc::vec![&NAMES];
+        let mut all = alloc::vec![owner];
         all.extend_from_slice(refs);
         process(&self.port, &request, &all)
     }

@@ -5,7 +5,7 @@
 //! apart.
 use crate::obj::{Ref, Thread, ThreadAt};
 use crate::start::THREAD;
-use crate::sync::Mutex;
+use crate::sync::{below, Mutex};
 use crate::sys;
 use abi::state::{Registers, ThreadState};
 use abi::Code;
@@ -33,9 +33,20 @@ unsafe impl Sync for Block {}
 
 impl Drop for Block {
     fn drop(&mut self) {
-        *self.thread.lock() = None;
+        self.take_apart();
         // SAFETY: it was allocated with this layout, and its thread is gone.
         unsafe { dealloc(self.stack, layout()) };
+    }
+}
+
+impl Block {
+    /// The thread goes before its stack may go.
+    fn take_apart(&self) {
+        let thread = self.thread.lock().take();
+        if thread.is_some() {
+            drop(thread);
+            below::remove(self as *const Block as u64);
+        }
     }
 }
 
@@ -87,6 +98,25 @@ pub fn spawn(f: impl FnOnce() + Send + 'static) -> Result<JoinlessThread, Code> 
 
 /// Starts a thread at this priority.
 pub fn spawn_at(priority: u64, f: impl FnOnce() + Send + 'static) -> Result<JoinlessThread, Code> {
+    start(priority, None, f)
+}
+
+/// Starts a thread at this priority that holds locks at the priority `locked`: it works for somebody less important, and
+/// what it shares with others does not wait for its turn. It begins with that priority, and has its own when it drops
+/// what it is given. At most [`below::MOST`] at a time, more are [`Code::NoMemory`].
+pub fn spawn_below(
+    priority: u64,
+    locked: u64,
+    f: impl FnOnce(below::Raised) + Send + 'static,
+) -> Result<JoinlessThread, Code> {
+    start(locked, Some(priority), || f(below::Raised::first()))
+}
+
+fn start(
+    priority: u64,
+    below: Option<u64>,
+    f: impl FnOnce() + Send + 'static,
+) -> Result<JoinlessThread, Code> {
     clear_finished();
     let thread = Thread::new()?;
     // SAFETY: the size is not 0.
@@ -116,6 +146,9 @@ pub fn spawn_at(priority: u64, f: impl FnOnce() + Send + 'static) -> Result<Join
     thread.set_state(&state, 0, 0, 0)?;
     let at = thread.at();
     *block.thread.lock() = Some(thread);
+    if below.is_some_and(|own| !below::add(tag, at, own, priority)) {
+        return Err(Code::NoMemory);
+    }
     BLOCKS.lock().push(block.clone());
     if let Err(code) = at.resume() {
         BLOCKS.lock().retain(|b| !Arc::ptr_eq(b, &block));
@@ -151,8 +184,7 @@ fn clear_finished() {
         };
         match finished {
             Some(block) => {
-                // The thread goes before its stack may go.
-                *block.thread.lock() = None;
+                block.take_apart();
             }
             None => return,
         }

@@ -15,11 +15,13 @@ use interface::wire::WORDS;
 use proto::layout::{CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD};
 use proto::process::{Control, Reply, Supervise};
 use proto::{system, Error};
-use rt::obj::{Port, Portset, Ref, RefAt, SpaceAt, Thread, ThreadAt};
+use rt::checkpoint::Sentence;
+use rt::obj::{Port, Portset, Ref, SpaceAt, Thread, ThreadAt};
 use rt::process::{Client, Process, Start, Status, Stdio};
 use rt::rpc::{self, Io};
 use rt::window::Window;
 use rt::{println, time};
+use services::checkpoint::CheckpointClient;
 use services::console::{ConsoleClient, ConsoleControlClient};
 
 rt::entry!(main);
@@ -37,7 +39,10 @@ const fn way(name: &'static str, run: fn() -> Done) -> Way {
 }
 
 /// All ways to attack.
-const WAYS: [Way; 17] = [
+const WAYS: [Way; 20] = [
+    way("beside", beside),
+    way("large", large),
+    way("saves", saves),
     way("control", control),
     way("bomb", bomb),
     way("checkpointer", checkpointer),
@@ -331,46 +336,105 @@ fn watch() -> Done {
     Ok(())
 }
 
-/// Asks the checkpointer, with references of the caller's making.
-fn ask(request: &proto::checkpoint::Request, refs: &[&RefAt]) -> Result<String, Error> {
-    let port = rt::names::lookup("checkpoint")?;
-    let mut io = Io {
-        refs,
-        ..Io::default()
-    };
-    Ok(match rpc::call(&port, request, &mut io)? {
-        proto::checkpoint::Reply::Refused(sentence) => sentence,
-        _ => "DONE".to_string(),
-    })
-}
-
 /// Ports that never answer, given to the checkpointer as if they were those of processes and of a client.
 fn checkpointer() -> Done {
     let (_set, port) = silent_port().map_err(code)?;
     let silent = port.reference().map_err(code)?;
-    for manager in ["native", "linux", "nobody"] {
-        let save = proto::checkpoint::Request::Save {
-            managers: [manager.to_string()].to_vec(),
-            path: "/tmp/attack".to_string(),
-        };
-        println!("checkpointer: save: {}", ask(&save, &[&silent])?);
+    const IMAGE: &str = "/tmp/attack";
+    fn refused<T>(result: Result<T, Sentence>) -> Sentence {
+        result.map_or_else(|why| why, |_| "DONE".to_string())
     }
-    // An image of its own, restored on another's account.
+    for ports in [&[*silent][..], &[]] {
+        let saved = rt::checkpoint::save(ports, IMAGE);
+        println!("checkpointer: save: {}", refused(saved));
+    }
     let child = again("wait")?;
-    let save = proto::checkpoint::Request::Save {
-        managers: ["native".to_string()].to_vec(),
-        path: "/tmp/attack".to_string(),
-    };
-    println!(
-        "checkpointer: save its own: {}",
-        ask(&save, &[&**child.port()])?
-    );
+    let both = [**child.port(), *silent];
+    let saved = rt::checkpoint::save(&both, IMAGE);
+    println!("checkpointer: save: {}", refused(saved));
+    let saved = rt::checkpoint::save(&both[..1], IMAGE);
+    println!("checkpointer: save its own: {}", refused(saved));
     end(&child)?;
-    let restore = proto::checkpoint::Request::Restore {
-        path: "/tmp/attack".to_string(),
-    };
-    println!("checkpointer: restore: {}", ask(&restore, &[&silent])?);
-    println!("checkpointer: restore: {}", ask(&restore, &[])?);
+    // Restored on another's account.
+    let door = rt::names::lookup("checkpoint")?;
+    println!(
+        "checkpointer: for another: {}",
+        said(CheckpointClient::open_as(&door, *silent))
+    );
+    let restored = rt::checkpoint::restore(IMAGE);
+    for (.., process) in restored.iter().flatten() {
+        end(process)?;
+    }
+    println!("checkpointer: restore its own: {}", refused(restored));
+    Ok(())
+}
+
+/// Bytes of a process that is worth saving.
+const LARGE: usize = 2 << 20;
+
+/// A process of that size, which ends by itself: who saves it may be killed before.
+fn large() -> Done {
+    let bytes: Vec<u8> = (0..LARGE).map(|n| (n >> 3) as u8 ^ n as u8).collect();
+    core::hint::black_box(&bytes);
+    time::sleep(3_000_000_000);
+    Ok(())
+}
+
+/// Saves a process of its own again and again, from several threads, for ever.
+fn saves() -> Done {
+    let child = again("large")?;
+    time::sleep(20_000_000);
+    let port = **child.port();
+    for _ in 0..8 {
+        rt::thread::spawn(move || loop {
+            let _ = rt::checkpoint::save(&[port], "/tmp/saves");
+        })
+        .map_err(code)?;
+    }
+    wait()
+}
+
+/// What a program sees that runs beside others: worst times of the checkpointer's answers, of the file system's, and
+/// of some work of its own, against bounds.
+fn beside() -> Done {
+    // With at most so many others a turn of 10 M instructions comes after theirs.
+    const ANSWER: u64 = 120_000_000;
+    const WORK: u64 = 20_000_000;
+    let mut worst = [0; 3];
+    for _ in 0..20 {
+        let mut took = |of: usize, work: &mut dyn FnMut() -> bool| {
+            let before = time::now();
+            let right = work();
+            worst[of] = worst[of].max(time::now() - before);
+            if right {
+                Ok(())
+            } else {
+                Err(Error::Broken)
+            }
+        };
+        took(0, &mut || {
+            let restored = rt::checkpoint::restore("/tmp/no image");
+            restored.is_err_and(|why| why.starts_with("/tmp/no image: "))
+        })?;
+        took(1, &mut || rt::fs::stat("/tmp", true).is_ok())?;
+        took(2, &mut || {
+            let until = time::now() + WORK;
+            while time::now() < until {
+                core::hint::spin_loop();
+            }
+            true
+        })?;
+    }
+    let bounds = [ANSWER, ANSWER, WORK + ANSWER];
+    if worst
+        .iter()
+        .zip(bounds)
+        .all(|(worst, bound)| *worst <= bound)
+    {
+        println!("beside: answered in time");
+    } else {
+        println!("beside: {worst:?}, more than {bounds:?}");
+    }
     Ok(())
 }
 

@@ -22,10 +22,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use guest_tests::harness::Random;
-use proto::checkpoint::{Reply, Request};
 use proto::layout::{CONTROL_SIZE, CONTROL_THREAD};
 use rt::access::{OBJECTS, READ, WRITE};
-use rt::obj::{Ref, RefAt, ThreadAt};
+use rt::obj::{RefAt, ThreadAt};
 use rt::process::{Client, Process, Start, Status, Stdio};
 use rt::window::Window;
 
@@ -252,19 +251,10 @@ impl<'a> Running<'a> {
 
     /// Saves, kills and restores the programs. Returns what the threads were doing.
     fn cut(&mut self) -> Result<Vec<String>, String> {
-        let managers = self.plan.programs.iter();
-        let managers = managers.map(|program| program.manager.clone()).collect();
-        let path = self.plan.image.clone();
-        let ports: Vec<&RefAt> = self.processes.iter().map(|p| &**p.port()).collect();
-        let save = Request::Save {
-            managers,
-            path: path.clone(),
-        };
-        let doing = match ask(&save, &ports, &[])? {
-            Reply::Saved { doing, .. } => doing,
-            Reply::Refused(why) => return Err(format!("save: {why}")),
-            Reply::Restored { .. } => return Err("save: what?".into()),
-        };
+        let path = self.plan.image.as_str();
+        let ports: Vec<RefAt> = self.processes.iter().map(|p| **p.port()).collect();
+        let saved = rt::checkpoint::save(&ports, path);
+        let doing = saved.map_err(|why| format!("save: {why}"))?.doing;
         self.kill();
         if self
             .processes
@@ -273,33 +263,11 @@ impl<'a> Running<'a> {
         {
             return Err("it is still there after it was killed".into());
         }
-        let ports: Vec<Ref> = (0..self.processes.len())
-            .map(|_| Ref::new())
-            .collect::<Result<_, _>>()
-            .map_err(|code| format!("references: {code:?}"))?;
-        let room: Vec<&RefAt> = ports.iter().map(|port| &**port).collect();
-        match ask(&Request::Restore { path }, &[&rt::start::NAMES], &room)? {
-            Reply::Restored { processes, .. } => {
-                let pids = processes.into_iter().map(|(_, pid)| pid);
-                let made = pids.zip(ports).map(|(pid, port)| Process::at(pid, port));
-                self.processes = made.collect();
-            }
-            Reply::Refused(why) => return Err(format!("restore: {why} ({})", doing.join("; "))),
-            Reply::Saved { .. } => return Err("restore: what?".into()),
-        }
+        let restored = rt::checkpoint::restore(path)
+            .map_err(|why| format!("restore: {why} ({})", doing.join("; ")))?;
+        self.processes = restored.into_iter().map(|(.., made)| made).collect();
         Ok(doing)
     }
-}
-
-fn ask(request: &Request, refs: &[&RefAt], refs_in: &[&RefAt]) -> Result<Reply, String> {
-    let port = rt::names::lookup("checkpoint").map_err(|error| error.text().to_string())?;
-    let mut io = rt::rpc::Io {
-        refs,
-        refs_in,
-        ..rt::rpc::Io::default()
-    };
-    rt::rpc::call(&port, request, &mut io)
-        .map_err(|error| format!("the checkpointer: {}", error.text()))
 }
 
 /// The result of a run with cuts.

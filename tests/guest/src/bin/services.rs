@@ -20,6 +20,7 @@ fn main() -> u8 {
     match rt::start().args.get(1).map(String::as_str) {
         Some("watch") => warden::run(Play::Random(number(2), number(3))),
         Some("hold") => warden::run(Play::Held),
+        Some("nursery") => warden::nurse(),
         Some("hostile") => client::run(number(2)),
         Some("held") => held::run(number(2), number(3)),
         Some(table::IDLE) => loop {

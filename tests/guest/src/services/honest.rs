@@ -6,9 +6,8 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use proto::process::{Start, Status, Stdio};
-use proto::{checkpoint, Error};
+use proto::Error;
 use rt::process::{Client, Process};
-use rt::rpc;
 use rt::time;
 
 /// What the proper question to a service is, and how long its answer may take.
@@ -142,20 +141,10 @@ impl Honest {
     }
 
     fn checkpoint(&self) -> Result<(), Sentence> {
-        let ask = || {
-            let port = rt::names::lookup("checkpoint")?;
-            let path = "/tmp/no image".to_string();
-            let request = checkpoint::Request::Restore { path };
-            let mut io = rpc::Io {
-                refs: &[&rt::start::NAMES],
-                ..rpc::Io::default()
-            };
-            match rpc::call(&port, &request, &mut io)? {
-                checkpoint::Reply::Refused(_) => Ok(true),
-                _ => Ok(false),
-            }
-        };
-        expect("an image that is not there", ask(), true)
+        match rt::checkpoint::restore("/tmp/no image") {
+            Err(why) if why.starts_with("/tmp/no image: ") => Ok(()),
+            other => Err(format!("an image that is not there: {other:?}")),
+        }
     }
 
     /// Starts a program at each manager and waits for its end: how long both took.
@@ -184,31 +173,11 @@ impl Honest {
     /// A process saved and made again.
     pub fn image(&self) -> Result<(), Sentence> {
         const PATH: &str = "/tmp/honest-image";
-        let port = rt::names::lookup("checkpoint").map_err(|error| failed("a name", error))?;
-        let ask = |request: &checkpoint::Request, ours: &rt::obj::RefAt| {
-            let control = Ref::new().map_err(rt::error_of)?;
-            let mut io = rpc::Io {
-                refs: &[ours],
-                refs_in: &[&control],
-                ..rpc::Io::default()
-            };
-            rpc::call(&port, request, &mut io).map(|reply: checkpoint::Reply| (reply, control))
-        };
-        use rt::obj::Ref;
-        let save = checkpoint::Request::Save {
-            managers: ["native".to_string()].to_vec(),
-            path: PATH.to_string(),
-        };
-        let restore = checkpoint::Request::Restore {
-            path: PATH.to_string(),
-        };
-        match ask(&save, self.native.port()) {
-            Ok((checkpoint::Reply::Saved { .. }, _)) => {}
-            other => return Err(format!("saving: {other:?}")),
-        }
-        let restored = match ask(&restore, &rt::start::NAMES) {
-            Ok((checkpoint::Reply::Restored { .. }, control)) => Process::at(0, control),
-            other => return Err(format!("restoring: {other:?}")),
+        rt::checkpoint::save(&[**self.native.port()], PATH)
+            .map_err(|why| format!("saving: {why}"))?;
+        let restored = rt::checkpoint::restore(PATH).map_err(|why| format!("restoring: {why}"))?;
+        let [(_, _, restored)] = &restored[..] else {
+            return Err(format!("restoring: {restored:?}"));
         };
         expect("the restored one", restored.status(), Status::Running)?;
         let end = restored.kill().and_then(|()| restored.reap());

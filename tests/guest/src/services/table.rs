@@ -7,9 +7,10 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use interface::wire;
 use proto::process::{Control, Start, Stdio, Supervise};
-use proto::{checkpoint, memory, names, process, system, Error};
+use proto::{memory, names, process, system, Error};
 use rt::obj::{Ref, RefAt};
 use serde::Serialize;
+use services::checkpoint::{self, CheckpointClient};
 use services::console::{ConsoleClient, ConsoleControlClient};
 use services::fs::{self, FilesClient, Flags};
 
@@ -47,15 +48,21 @@ pub const SERVICES: [Service; 7] = [
         words: true,
         ..service("console", || rt::names::lookup("console"), Writer::console)
     },
-    service(
-        "checkpoint",
-        || rt::names::lookup("checkpoint"),
-        Writer::checkpoint,
-    ),
+    Service {
+        words: true,
+        ..service(
+            "checkpoint",
+            || rt::names::lookup("checkpoint"),
+            Writer::checkpoint,
+        )
+    },
 ];
 
-/// Where the file system stands among them.
+/// Where some stand among them.
+const NATIVE: usize = 2;
+const LINUX: usize = 3;
 const FS: usize = 4;
+const CHECKPOINT: usize = 6;
 
 const fn service(
     name: &'static str,
@@ -364,13 +371,13 @@ impl Writer {
 
     fn native(&mut self) -> Request {
         let start = self.start(&["hostile", IDLE]);
-        self.process(PROGRAM, start, 2)
+        self.process(PROGRAM, start, NATIVE)
     }
 
     fn linux(&mut self) -> Request {
         let seconds = self.one(&["0", "1", "100"]);
         let start = self.start(&["busybox", "sleep", seconds]);
-        self.process("/bin/busybox", start, 3)
+        self.process("/bin/busybox", start, LINUX)
     }
 
     /// A path, almost always below [`PLACE`], of few names, so that clients meet.
@@ -432,7 +439,7 @@ impl Writer {
         };
         let mode = self.one(&[0o755, 0o644, number]);
         let follow = u64::from(self.chance(50));
-        // In the order of the trait; those with bytes have all words.
+        // In the order of the trait.
         let (method, arguments, bytes): (u16, Vec<u64>, Option<Vec<u8>>) =
             match self.random.below(30) {
                 0..=5 => (1, [flags.bits().into(), mode].into(), Some(path.into())),
@@ -456,8 +463,14 @@ impl Writer {
                 28 => (20, [ino, offset, offset].into(), None),
                 _ => (21, Vec::new(), None),
             };
+        self.asked(method, &arguments, bytes)
+    }
+
+    /// A request of a session: a method with arguments in words and, if it takes any, bytes.
+    fn asked(&mut self, method: u16, arguments: &[u64], bytes: Option<Vec<u8>>) -> Request {
         let mut words = [wire::head(method, self.number()), 0, 0, 0, 0, 0, 0, 0];
-        words[1..=arguments.len()].copy_from_slice(&arguments);
+        words[1..=arguments.len()].copy_from_slice(arguments);
+        // Those with bytes have all words.
         let count = match bytes {
             Some(_) => words.len(),
             None => 1 + arguments.len(),
@@ -524,31 +537,33 @@ impl Writer {
     }
 
     fn checkpoint(&mut self) -> Request {
-        use checkpoint::Request as Q;
+        let knock = if self.given[CHECKPOINT].is_empty() {
+            90
+        } else {
+            5
+        };
+        if self.chance(knock) {
+            return self.door(&[CheckpointClient::ID]);
+        }
         let path = if self.chance(80) {
             format!("{PLACE}/image")
         } else {
             self.path()
         };
+        let room = if self.chance(90) {
+            checkpoint::ROOM as u64
+        } else {
+            self.number()
+        };
         if self.chance(70) {
-            let mut request = plain(&Q::Restore { path });
-            let own = self.reference(rt::start::NAMES);
-            request.refs.push(own);
-            return request;
+            return self.asked(2, &[room], Some(path.into()));
         }
-        let mut refs = Vec::new();
-        let mut managers = Vec::new();
+        let mut request = self.asked(1, &[room], Some(path.into()));
         for _ in 0..1 + self.random.below(3) {
-            let (name, service) = self.one(&[("native", 2), ("linux", 3), ("nobody", 3)]);
-            managers.push(name.to_string());
-            refs.push(self.handed(service));
+            let manager = self.one(&[NATIVE, LINUX]);
+            let process = self.handed(manager);
+            request.refs.push(process);
         }
-        if self.chance(10) {
-            managers.resize(self.random.below(3000) as usize, "x".to_string());
-        }
-        Request {
-            refs,
-            ..plain(&Q::Save { managers, path })
-        }
+        request
     }
 }

@@ -26,6 +26,20 @@ const KILLS: u64 = 12;
 /// A program is started and a process is saved about once in so many questions.
 const LONG: u64 = 100;
 
+/// The name of the program, and of its own port, for whose job hostile clients count: what they use up is not the
+/// warden's, which is another job.
+const NURSERY: &str = "nursery";
+
+/// The program whose job is that of the hostile clients: gives others the power to start processes in its name.
+pub fn nurse() -> u8 {
+    if rt::names::register_with(NURSERY, &rt::start::NAMES, &rt::start::NAMES).is_err() {
+        return 1;
+    }
+    loop {
+        time::sleep(1_000_000_000);
+    }
+}
+
 /// What was measured of a question.
 #[derive(Clone, Copy, Default)]
 struct Measured {
@@ -92,7 +106,7 @@ impl Warden {
             let supervisor = rt::system::supervisor(manager).map_err(failed(manager))?;
             for info in supervisor.list().map_err(failed(manager))? {
                 let ours = self.honest.processes().contains(&(manager, info.pid))
-                    || manager == "native" && info.name == own
+                    || manager == "native" && (info.name == own || info.name.ends_with(NURSERY))
                     || manager == "native"
                         && !all
                         && self.clients.iter().any(|client| client.pid() == info.pid);
@@ -131,11 +145,13 @@ impl Warden {
         };
         let native = Client::new("native").map_err(failed("native"))?;
         let board = self.board.region().ok_or("no board")?;
-        let process = match native.spawn(PROGRAM, &start, &[&board]) {
+        let nursery = rt::names::lookup(NURSERY).map_err(failed(NURSERY))?;
+        let spawn = || native.spawn_for(&nursery, PROGRAM, &start, &[&board]);
+        let process = match spawn() {
             // As many as a job may have: those of the clients are ended, and there is room.
             Err(Error::Limit) => {
                 self.sweep(false)?;
-                native.spawn(PROGRAM, &start, &[&board])
+                spawn()
             }
             result => result,
         };

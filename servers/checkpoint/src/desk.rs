@@ -1,0 +1,119 @@
+//! What is asked for is done by threads of their own, at the priority of whoever it is done for.
+//!
+//! The server's thread takes requests and gives answers. A request that may begin ([`Turns`]) is a thread of the
+//! priority of programs, or for job 0 of the shell; the future of the request waits for it. What the
+//! threads share with the server they hold above its priority (`rt::thread::spawn_below`), so the server waits
+//! for no program; and so they touch what belongs to processes (`machine::with_object`). If the client ends meanwhile the future is dropped, and the thread ends at the
+//! next place where it looks ([`Wanted`]).
+
+use crate::machine;
+use crate::Sentence;
+use alloc::string::ToString;
+use alloc::sync::Arc;
+use checkpoint_image::turns::{Job, Ticket, Turns};
+use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, Ordering};
+use interface::server::Event;
+use proto::layout::{PRIORITY_PROGRAM, PRIORITY_SHELL};
+use rt::obj::Ref;
+use rt::sync::below::Raised;
+use rt::sync::Mutex;
+use services::checkpoint::MAX_WAITING;
+
+static TURNS: Mutex<Turns> = Mutex::new(Turns::new());
+/// Something was done, or given up.
+static CHANGED: Event = Event::new();
+
+/// A request's turn, until this is dropped.
+struct Turn(Ticket);
+
+impl Turn {
+    fn has_begun(&self) -> bool {
+        TURNS.lock().has_begun(self.0)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        TURNS.lock().end(self.0);
+        CHANGED.happened();
+    }
+}
+
+/// Whether somebody still waits for what is being done.
+pub(crate) struct Wanted {
+    wanted: Arc<AtomicBool>,
+    /// While nobody else is to run.
+    raised: Cell<Option<Raised>>,
+}
+
+impl Wanted {
+    /// A refusal if nobody does.
+    pub(crate) fn check(&self) -> Result<(), Sentence> {
+        match self.wanted.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => Err(ended()),
+        }
+    }
+
+    /// From here on nobody else runs, as at the beginning: processes are stopped now, and not when it is this thread's
+    /// turn. And at the end, when processes go on, until the answer is given: whoever saves a process to end
+    /// it does so before that has done more than the image says.
+    pub(crate) fn raise(&self) {
+        self.raised.set(Some(Raised::now()));
+    }
+
+    /// From here on others may run.
+    pub(crate) fn lower(&self) {
+        self.raised.set(None);
+    }
+}
+
+fn ended() -> Sentence {
+    "whoever asked for it has ended".to_string()
+}
+
+/// Makes it unwanted when the request is given up.
+struct Asked(Arc<AtomicBool>);
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Does it for this job, whose client this is, when its turn has come: what came of it.
+pub(crate) async fn work<T: Send + 'static>(
+    job: Job,
+    client: &Ref,
+    work: impl FnOnce(&Wanted) -> Result<T, Sentence> + Send + 'static,
+) -> Result<T, Sentence> {
+    let ticket = TURNS.lock().come(job, MAX_WAITING);
+    let turn = Turn(ticket.ok_or("as many requests of this job wait as may")?);
+    CHANGED.until(|| turn.has_begun().then_some(())).await;
+    if client.kind() == abi::RefKind::Null {
+        return Err(ended());
+    }
+    let asked = Asked(Arc::new(AtomicBool::new(true)));
+    let still = Arc::clone(&asked.0);
+    let came = Arc::new(Mutex::new(None));
+    let put = Arc::clone(&came);
+    let priority = match job {
+        0 => PRIORITY_SHELL,
+        _ => PRIORITY_PROGRAM,
+    };
+    rt::thread::spawn_below(priority, machine::RAISED, move |raised| {
+        let wanted = Wanted {
+            wanted: still,
+            raised: Cell::new(Some(raised)),
+        };
+        let result = work(&wanted);
+        *put.lock() = Some(result);
+        drop(put);
+        // Then whoever waits looks.
+        drop(turn);
+        drop(wanted);
+    })
+    .map_err(|code| alloc::format!("no thread for it: {}", rt::error_of(code).text()))?;
+    CHANGED.until(|| came.lock().take()).await
+}

@@ -1,0 +1,52 @@
+//! Client of the checkpointer.
+use crate::obj::{Ref, RefAt};
+use crate::process::Process;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use proto::Error;
+use services::checkpoint::{outcome, CheckpointClient, ROOM};
+pub use services::checkpoint::{Restored, Saved, Sentence, MAX_PROCESSES};
+
+/// An error, in words.
+fn words(error: Error) -> Sentence {
+    error.text().to_string()
+}
+
+/// A session of its own for each request: another thread may have one too, and a request takes long.
+fn session() -> Result<CheckpointClient, Sentence> {
+    let door = crate::names::lookup("checkpoint")
+        .map_err(|_| "the server 'checkpoint' is not there".to_string())?;
+    CheckpointClient::open_known(&door).map_err(words)
+}
+
+/// Saves processes, whose control ports these are, together in the image at an absolute path.
+///
+/// # Errors
+/// A sentence that names the cause.
+pub fn save(processes: &[RefAt], path: &str) -> Result<Saved, Sentence> {
+    let mut room = vec![0; ROOM];
+    let length = session()?.save(processes, path, &mut room).map_err(words)?;
+    outcome(room.get(..length).unwrap_or(&[])).map_err(words)?
+}
+
+/// Makes processes from the image at an absolute path: for each its manager, its name and the power over it.
+///
+/// # Errors
+/// A sentence that names the cause.
+pub fn restore(path: &str) -> Result<Vec<(String, String, Process)>, Sentence> {
+    let mut room = vec![0; ROOM];
+    let (length, ports): (usize, Vec<Ref>) = session()?.restore(path, &mut room).map_err(words)?;
+    let restored: Restored = outcome(room.get(..length).unwrap_or(&[])).map_err(words)??;
+    if ports.len() != restored.processes.len() {
+        return Err(words(Error::Broken));
+    }
+    let mut names = restored.names.into_iter();
+    let made = restored.processes.into_iter().zip(ports);
+    Ok(made
+        .map(|((manager, pid), port)| {
+            let name = names.next().unwrap_or_default();
+            (manager, name, Process::at(pid, port))
+        })
+        .collect())
+}

@@ -1,0 +1,59 @@
+//! The checkpointer: saves processes in an image, and makes processes from one.
+//!
+//! What a session asks for is done at the priority of programs, for job 0 (the shell) at the shell's; one request
+//! of a job at a time, and a few of all jobs. Others wait meanwhile.
+use alloc::string::String;
+use alloc::vec::Vec;
+use interface::{interface, Error};
+use proto::process::Pid;
+use serde::{de::DeserializeOwned, Deserialize, Serialize};
+
+/// Room that an answer needs: what came of a request, encoded by `postcard`.
+pub const ROOM: usize = 32 * 1024;
+/// Most processes that are saved together.
+pub const MAX_PROCESSES: usize = interface::wire::MAX_REFS;
+/// Most requests of a job that wait until its first one is done; others are refused.
+pub const MAX_WAITING: usize = 4;
+
+/// Why something was refused: a sentence that names the cause.
+pub type Sentence = String;
+
+/// What was saved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Saved {
+    /// Bytes of the image.
+    pub bytes: u64,
+    /// For each thread saved, what it was doing, in words; as many as there is room for.
+    pub doing: Vec<String>,
+}
+
+/// What was restored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restored {
+    /// Managers and numbers, in the order of the image.
+    pub processes: Vec<(String, Pid)>,
+    /// Their names.
+    pub names: Vec<String>,
+}
+
+/// What everybody can ask. What comes back in bytes is a `Result<_, Sentence>`, encoded. Both answer `Invalid` if there
+/// is less room for it than [`ROOM`].
+#[interface]
+pub trait Checkpoint {
+    /// Saves processes, whose control ports these are, together in the image at an absolute path. When the answer, a
+    /// [`Saved`], comes the image is complete and the processes go on. If the client ends before, they go on
+    /// all the same. May be repeated: the image is written anew.
+    async fn save(&self, processes: &[RefAt], path: &str) -> Result<Bytes, Error>;
+    /// Makes processes from the image at an absolute path and nothing else; they count for the client's job. The answer,
+    /// a [`Restored`], comes with their control ports when they run. If the client ends before, they are
+    /// ended. Must not be repeated.
+    async fn restore(&self, path: &str) -> Result<(Bytes, Refs), Error>;
+}
+
+/// What came of a request, as it came.
+///
+/// # Errors
+/// [`Error::Broken`] if it is nothing of the kind.
+pub fn outcome<T: DeserializeOwned>(bytes: &[u8]) -> Result<Result<T, Sentence>, Error> {
+    postcard::from_bytes(bytes).map_err(|_| Error::Broken)
+}
