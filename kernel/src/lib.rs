@@ -286,11 +286,26 @@ impl Kernel {
         to
     }
 
+    /// As [`Kernel::switch_to`], in a trap in which the timer has rung.
+    #[cold]
+    #[inline(never)]
+    fn switch_after_ring(
+        &'static self,
+        from: &'static Thread,
+        to: &'static Thread,
+    ) -> &'static Thread {
+        self.sched.set_timer_for(self, to);
+        self.switch_to(from, to)
+    }
+
     /// The running thread waits, and `to`, which no queue holds, goes on in its place.
     #[inline(always)]
     fn exit_trap_to(&'static self, from: &'static Thread, to: &'static Thread) -> &'static Thread {
         self.release_lock(from);
         if !exec::MAY_BE_KEPT || !self.sched.somebody_above(to) {
+            if exec::MAY_BE_KEPT && self.sched.has_rung() {
+                return self.switch_after_ring(from, to);
+            }
             return self.switch_to(from, to);
         }
         // Somebody waited to be let into the kernel.

@@ -448,6 +448,17 @@ impl Scheduler {
         }
     }
 
+    /// Whether the timer has rung and has not been set again.
+    #[inline(always)]
+    pub(crate) fn has_rung(&self) -> bool {
+        self.has(Self::RUNG)
+    }
+
+    /// Sets the timer for this thread, to which the processor goes straight.
+    pub(crate) fn set_timer_for(&self, k: K, to: &Thread) {
+        core(|| self.keep_time(k, to.priority.get()));
+    }
+
     /// As [`Scheduler::keep_time`], after an interrupt in the kernel: the end of the slice is seen to on
     /// the way out.
     pub(crate) fn keep_time_in_kernel(&self, k: K) {
