@@ -18,6 +18,9 @@ pub const MAX_SIZE: u64 = 1 << 46;
 const CHUNK_OVERHEAD: u64 = 64;
 /// Smallest allocation for a chunk.
 const SMALLEST: usize = 64;
+/// The same for a chunk that is not a file's first, so that a sparse file has no more chunks for its memory than can be
+/// freed in one request.
+const SMALLEST_FURTHER: usize = 4096;
 
 /// Memory that may still be allocated.
 #[derive(Debug)]
@@ -228,7 +231,11 @@ impl Content {
             Entry::Vacant(place) => {
                 budget.take(CHUNK_OVERHEAD)?;
                 let mut chunk = Chunk::Owned(Vec::new());
-                match chunk.own(end, budget) {
+                let room = match index {
+                    0 => end,
+                    _ => end.max(SMALLEST_FURTHER),
+                };
+                match chunk.own(room, budget) {
                     Ok(_) => place.insert(chunk).own(end, budget),
                     Err(error) => {
                         budget.give(CHUNK_OVERHEAD);

@@ -165,6 +165,8 @@ fn memory_comes_back_and_running_out_is_an_error() {
         made += 1;
     }
     assert!(made > 100);
+    // What is left is too little for a directory; then nothing is.
+    fs.budget().set_left(0);
     assert_eq!(fs.mkdir("/tmp/more", 0o755), Err(Error::NoMemory));
     assert_eq!(fs.open("/tmp/more", CREATE, 0o755), Err(Error::NoMemory));
     assert_eq!(fs.symlink("/x", "/tmp/more"), Err(Error::NoMemory));
@@ -881,4 +883,135 @@ fn hostile_requests_do_no_harm() {
         )
         .map(|attr| attr.ino);
     assert!(matches!(ino, Ok(_) | Err(Error::NoMemory)));
+}
+
+/// Most memory that one request may take beyond what it pays for.
+const ONE_REQUEST: usize = 256 << 10;
+
+/// A directory of which the path is too long for anybody: `/d/d/...`, each the longest name, `levels` times.
+fn deep(fs: &mut FileSystem, levels: usize) -> Ino {
+    let name = "d".repeat(255);
+    fs.mkdir("/deep", 0o755).unwrap();
+    let file = create(fs, "/deep/file", b"x");
+    for _ in 0..levels {
+        fs.mkdir("/next", 0o755).unwrap();
+        fs.rename("/deep", &format!("/next/{name}")).unwrap();
+        fs.rename("/next", "/deep").unwrap();
+    }
+    file
+}
+
+/// However deep a file lies, the question for its path takes no more memory than a path.
+#[test]
+fn the_path_of_what_lies_deep_takes_no_memory() {
+    let mut fs = FileSystem::new(64 << 20);
+    let file = deep(&mut fs, 20_000);
+    let (path, took) = allocated::counted(|| fs.path_of(file));
+    assert_eq!(path, Err(Error::NameTooLong), "S1: a path of any length");
+    assert!(
+        took.most < ONE_REQUEST,
+        "S1: a path of any length: {took:?}"
+    );
+}
+
+/// A file that has very many names is refused another before its names become a burden.
+#[test]
+fn the_names_of_a_file_are_limited() {
+    let mut fs = new();
+    create(&mut fs, "/tmp/file", b"x");
+    let mut most = 0;
+    let limit = (0..200_000).find_map(|n| {
+        let (result, took) = allocated::counted(|| fs.link("/tmp/file", &format!("/tmp/{n}")));
+        most = most.max(took.most);
+        result.err()
+    });
+    assert_eq!(limit, Some(Error::Limit), "S1: names without end");
+    // The list of names grows by as much as it is.
+    assert!(most < 2 << 20, "S1: names without end: {most}");
+}
+
+/// A path leads through so many names and no more, those of links included.
+#[test]
+fn a_path_leads_through_a_bounded_number_of_names() {
+    let mut fs = new();
+    let dots = "./".repeat(2000);
+    fs.symlink(&format!("/{dots}"), "/tmp/0").unwrap();
+    assert!(fs.stat("/tmp/0", true).is_ok());
+    for n in 1..5 {
+        let target = format!("{}{}", &dots[..3900], n - 1);
+        fs.symlink(&target, &format!("/tmp/{n}")).unwrap();
+    }
+    assert!(fs.stat("/tmp/1", true).is_ok());
+    assert_eq!(fs.stat("/tmp/4", true).err(), Some(Error::Loop));
+}
+
+/// What is paid for is what is taken, whatever is made of it.
+#[test]
+fn what_is_taken_is_paid_for() {
+    type Make = fn(&mut FileSystem, usize);
+    let makes: [(&str, Make); 6] = [
+        ("small files", |fs, n| {
+            create(fs, &format!("/tmp/{n}"), b"x");
+        }),
+        ("empty files", |fs, n| {
+            create(fs, &format!("/tmp/{n}"), b"");
+        }),
+        ("names", |fs, n| {
+            create(fs, &format!("/tmp/{}", n % 40), b"");
+            let _ = fs.link(&format!("/tmp/{}", n % 40), &format!("/tmp/l{n}"));
+        }),
+        ("directories in directories", |fs, n| {
+            fs.mkdir("/next", 0o755).unwrap();
+            if n > 0 {
+                fs.rename("/deep", "/next/d").unwrap();
+            }
+            fs.rename("/next", "/deep").unwrap();
+        }),
+        ("links", |fs, n| {
+            fs.symlink("x", &format!("/tmp/{n}")).unwrap();
+        }),
+        ("holes", |fs, n| {
+            let ino = create(fs, "/tmp/holes", b"");
+            fs.write(ino, n as u64 * CHUNK, false, b"x").unwrap();
+        }),
+    ];
+    for (what, make) in makes {
+        let mut fs = FileSystem::new(64 << 20);
+        fs.make_devices().unwrap();
+        let before = fs.budget().used();
+        let ((), took) = allocated::counted(|| (0..4000).for_each(|n| make(&mut fs, n)));
+        let paid = (fs.budget().used() - before) as usize;
+        assert!(
+            took.kept <= paid,
+            "S1: {what} take {} for {paid}",
+            took.kept
+        );
+    }
+}
+
+#[test]
+fn zz_time() {
+    let mut fs = new();
+    let dots = "./".repeat(2000);
+    for n in 0..40 {
+        let target = if n == 0 {
+            format!("/{dots}")
+        } else {
+            format!("/{}tmp/l{}", &dots[..3900], n - 1)
+        };
+        fs.symlink(&target, &format!("/tmp/l{n}")).unwrap();
+    }
+    let t = std::time::Instant::now();
+    let r = fs.rename("/tmp/l38/a", "/tmp/l38/b");
+    std::println!("walk: {r:?} {:?}", t.elapsed());
+    let mut fs = FileSystem::new(200 << 20);
+    fs.make_devices().unwrap();
+    let ino = create(&mut fs, "/tmp/holes", b"");
+    let mut n = 0;
+    while fs.write(ino, n * CHUNK, false, b"x").is_ok() {
+        n += 1;
+    }
+    let t = std::time::Instant::now();
+    fs.truncate(ino, 0).unwrap();
+    std::println!("truncate {n} chunks: {:?}", t.elapsed());
 }

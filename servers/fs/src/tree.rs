@@ -19,12 +19,21 @@ use crate::content::{Budget, Content};
 
 /// Most symbolic links that one path can lead through.
 const MAX_LINKS: u32 = 40;
+/// Most names that one path can lead through, those of symbolic links included. It bounds the work of a request,
+/// and how deep a directory can lie that a path reaches.
+const MAX_NAMES: u32 = 4096;
+/// Most names of one inode. It bounds what taking one of them away costs.
+const MAX_PLACES: usize = 1 << 15;
 /// Longest path, in bytes.
 const MAX_PATH: usize = 4096;
 /// Longest name, in bytes.
 const MAX_NAME: usize = 255;
 /// What an inode costs, its place in the table included.
-const INODE_COST: u64 = 320;
+const INODE_COST: u64 = 400;
+/// What a file costs beside that: the index of its chunks has room for some when there is one.
+const FILE_COST: u64 = 400;
+/// What a directory costs beside that: its two indices have room for some names when there is one.
+const DIRECTORY_COST: u64 = 900;
 /// What a directory entry costs beside its name, which is kept twice.
 const ENTRY_COST: u64 = 160;
 /// First cookie of an entry; those before are `.` and `..`.
@@ -67,6 +76,18 @@ enum Kind {
     Directory(Directory),
     Symlink(String),
     Device,
+}
+
+impl Kind {
+    /// What an inode of this kind costs, but for the content of a file and what a link says.
+    fn cost(&self) -> u64 {
+        INODE_COST
+            + match self {
+                Kind::File(_) => FILE_COST,
+                Kind::Directory(_) => DIRECTORY_COST,
+                Kind::Symlink(_) | Kind::Device => 0,
+            }
+    }
 }
 
 /// A directory entry: directory and cookie.
@@ -304,73 +325,64 @@ impl FileSystem {
             return Err(Error::NameTooLong);
         }
         let root = services::fs::ROOT_INO;
-        let mut walk = Walk {
-            parent: root,
-            name: String::new(),
-            found: Some(root),
-            directory: true,
-        };
+        // Where the names so far lead: what is to be in the answer.
+        let (mut parent, mut last_name, mut found, mut means_directory) =
+            (root, "", Some(root), true);
         // What is left to follow, the next name last.
-        let mut rest: Vec<String> = Vec::new();
+        let mut rest: Vec<&str> = Vec::new();
         push(&mut rest, path);
-        let mut links = 0;
+        let (mut links, mut names) = (0, 0);
         while let Some(name) = rest.pop() {
-            let here = walk.found.ok_or(Error::NotFound)?;
+            names += 1;
+            if names > MAX_NAMES {
+                return Err(Error::Loop);
+            }
+            let here = found.ok_or(Error::NotFound)?;
             if name.len() > MAX_NAME {
                 return Err(Error::NameTooLong);
             }
             let directory = self.directory(here)?;
             if name.is_empty() || name == "." || name == ".." {
-                let there = if name == ".." { directory.parent } else { here };
-                walk = Walk {
-                    parent: there,
-                    name: String::new(),
-                    found: Some(there),
-                    directory: true,
-                };
+                parent = if name == ".." { directory.parent } else { here };
+                (last_name, found, means_directory) = ("", Some(parent), true);
                 continue;
             }
-            let found = directory.find(&name);
-            let last = rest.iter().all(String::is_empty);
+            let there = directory.find(name);
+            let last = rest.iter().all(|name| name.is_empty());
             let slash = last && !rest.is_empty();
             if let Some(Inode {
                 kind: Kind::Symlink(target),
                 ..
-            }) = found.and_then(|ino| self.inodes.get(&ino))
+            }) = there.and_then(|ino| self.inodes.get(&ino))
             {
                 if !last || follow || slash {
                     links += 1;
                     if links > MAX_LINKS {
                         return Err(Error::Loop);
                     }
-                    if rest.iter().map(String::len).sum::<usize>() + target.len() > MAX_PATH {
+                    if rest.iter().map(|name| name.len()).sum::<usize>() + target.len() > MAX_PATH {
                         return Err(Error::NameTooLong);
                     }
-                    let from = if target.starts_with('/') { root } else { here };
-                    walk = Walk {
-                        parent: from,
-                        name: String::new(),
-                        found: Some(from),
-                        directory: true,
-                    };
+                    parent = if target.starts_with('/') { root } else { here };
+                    (last_name, found, means_directory) = ("", Some(parent), true);
                     push(&mut rest, target);
                     continue;
                 }
             }
-            walk = Walk {
-                parent: here,
-                name,
-                found,
-                directory: slash,
-            };
+            (parent, last_name, found, means_directory) = (here, name, there, slash);
             if slash {
-                if let Some(ino) = found {
+                if let Some(ino) = there {
                     self.directory(ino)?;
                 }
                 rest.clear();
             }
         }
-        Ok(walk)
+        Ok(Walk {
+            parent,
+            name: last_name.into(),
+            found,
+            directory: means_directory,
+        })
     }
 
     /// What `path` leads to, which must be there.
@@ -438,7 +450,7 @@ impl FileSystem {
             return;
         }
         if let Some(inode) = self.inodes.remove(&ino) {
-            self.budget.give(INODE_COST);
+            self.budget.give(inode.kind.cost());
             match inode.kind {
                 Kind::File(content) => content.release(&mut self.budget),
                 Kind::Symlink(target) => self.budget.give(target.len() as u64),
@@ -450,11 +462,12 @@ impl FileSystem {
     /// A new inode with a name. `kind` is paid for, but for the inode itself.
     fn make_at(&mut self, parent: Ino, name: &str, kind: Kind, permissions: u32) -> Result<Ino> {
         let ino = self.next;
+        let cost = kind.cost();
         let inode = self.inode(kind, permissions);
         self.inodes.insert(ino, inode);
-        let result = self.budget.take(INODE_COST).and_then(|()| {
+        let result = self.budget.take(cost).and_then(|()| {
             self.enter(parent, name, ino)
-                .inspect_err(|_| self.budget.give(INODE_COST))
+                .inspect_err(|_| self.budget.give(cost))
         });
         if let Err(error) = result {
             if let Some(Inode {
@@ -779,6 +792,9 @@ impl FileSystem {
         if walk.directory {
             return Err(Error::NotFound);
         }
+        if self.get(ino)?.places.len() >= MAX_PLACES {
+            return Err(Error::Limit);
+        }
         self.enter(walk.parent, &walk.name, ino)
     }
 
@@ -819,6 +835,7 @@ impl FileSystem {
             return Ok("/".into());
         }
         let mut names = Vec::new();
+        let mut length = 0;
         let mut at = ino;
         while at != services::fs::ROOT_INO {
             let (directory, cookie) = *self.get(at)?.places.first().ok_or(Error::NotFound)?;
@@ -827,6 +844,10 @@ impl FileSystem {
                 .by_cookie
                 .get(&cookie)
                 .ok_or(Error::NotFound)?;
+            length += 1 + name.len();
+            if length > MAX_PATH {
+                return Err(Error::NameTooLong);
+            }
             names.push(name.as_str());
             at = directory;
         }
@@ -872,17 +893,12 @@ impl FileSystem {
 
 /// Puts the names of `path` before what is left to follow. A slash at the end of the path counts
 /// as an empty name, which means: this must be a directory.
-fn push(rest: &mut Vec<String>, path: &str) {
+fn push<'a>(rest: &mut Vec<&'a str>, path: &'a str) {
     let slash = path.len() > 1 && path.ends_with('/');
     if slash {
-        rest.push(String::new());
+        rest.push("");
     }
-    rest.extend(
-        path.split('/')
-            .rev()
-            .filter(|name| !name.is_empty())
-            .map(String::from),
-    );
+    rest.extend(path.split('/').rev().filter(|name| !name.is_empty()));
 }
 
 /// A path of the archive as an absolute one.

@@ -22,7 +22,7 @@ use proto::process::{
 };
 use proto::{Error, MAX_BULK};
 use rt::error_of;
-use rt::fs;
+use rt::fs::{self, File};
 use rt::memory::Segment;
 use rt::obj::{Port, PortAt, Ref, RefAt, ThreadAt};
 use rt::server::{decode, new_port, Event, Server};
@@ -32,6 +32,8 @@ use rt::sync::Mutex;
 const MAX_PROCESSES: usize = 1024;
 /// Most bytes of an executable.
 const MAX_EXECUTABLE: u64 = 64 << 20;
+/// What must be left of the heap when one has been read, for what init's other threads do meanwhile.
+const SPARE: usize = 512 << 10;
 /// Most characters of a command line that are kept as the name of its process.
 const MAX_NAME: usize = 200;
 /// Most `Freeze`s of one process at a time.
@@ -872,19 +874,21 @@ fn piece(part: &[u8], offset: usize) -> Vec<u8> {
 
 /// Reads an executable.
 fn read_executable(path: &str) -> Result<Vec<u8>, Error> {
-    let attr = fs::stat(path, true)?;
-    match attr.mode & fs::mode::TYPE {
+    // What is looked at is what is then read, whoever changes the file or its name meanwhile.
+    let file = File::open(path, fs::Flags::default(), 0)?;
+    let opened = file.opened();
+    match opened.mode & fs::mode::TYPE {
         fs::mode::FILE => {}
         fs::mode::DIRECTORY => return Err(Error::IsDirectory),
         _ => return Err(Error::Denied),
     }
-    if attr.mode & 0o111 == 0 {
+    if opened.mode & 0o111 == 0 {
         return Err(Error::Denied);
     }
-    if attr.size > MAX_EXECUTABLE {
+    if opened.size > MAX_EXECUTABLE {
         return Err(Error::NoMemory);
     }
-    fs::read_all(path)
+    file.read_whole(SPARE)
 }
 
 fn spawn(

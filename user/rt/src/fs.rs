@@ -255,6 +255,22 @@ impl File {
         Ok(length)
     }
 
+    /// The whole content, as long as it was when the file was opened, if there is memory for it and for `spare` bytes
+    /// more. Who else changes the file meanwhile does not make this take any more.
+    pub fn read_whole(&self, spare: usize) -> Result<Vec<u8>, Error> {
+        let size = usize::try_from(self.opened().size).map_err(|_| Error::NoMemory)?;
+        let room = size.checked_add(spare).ok_or(Error::NoMemory)?;
+        let mut content = Vec::new();
+        content
+            .try_reserve_exact(room)
+            .map_err(|_| Error::NoMemory)?;
+        content.resize(size, 0);
+        content.shrink_to_fit();
+        let length = self.read_full(0, &mut content)?;
+        content.truncate(length);
+        Ok(content)
+    }
+
     /// Writes at most [`MAX_BULK`] bytes: how many.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<usize, Error> {
         self.ask(|ino| write(ino, offset, from))
@@ -289,31 +305,13 @@ impl Drop for File {
     }
 }
 
-/// The whole content of a file.
+/// The whole content of a file, as long as it was when this opened it.
 pub fn read_all(path: &str) -> Result<Vec<u8>, Error> {
     let file = File::open(path, Flags::default(), 0)?;
     if file.opened().mode & mode::TYPE == mode::DIRECTORY {
         return Err(Error::IsDirectory);
     }
-    let size = usize::try_from(file.opened().size).map_err(|_| Error::NoMemory)?;
-    let mut content = Vec::new();
-    content
-        .try_reserve_exact(size)
-        .map_err(|_| Error::NoMemory)?;
-    content.resize(size, 0);
-    let mut length = file.read_full(0, &mut content)?;
-    // It may have grown meanwhile.
-    let mut more = vec![0; 4096];
-    while length == content.len() {
-        let n = file.read_full(length as u64, &mut more)?;
-        if n == 0 {
-            break;
-        }
-        content.extend_from_slice(&more[..n]);
-        length += n;
-    }
-    content.truncate(length);
-    Ok(content)
+    file.read_whole(0)
 }
 
 /// Makes or replaces a file.
