@@ -457,8 +457,9 @@ impl hal::Kernel for Kernel {
     }
 
     fn interrupt(&'static self, trap: Trap) {
-        // The processor is idle, or at work for somebody: what was put off before stays so.
-        self.note(trap, self.deadlines.floor());
+        // The processor is idle, or at work in a call of a thread whose priority only the lock knows.
+        self.note(trap, self.lock.priority());
+        self.sched.keep_time_in_kernel(self);
         self.preempt();
     }
 }

@@ -73,6 +73,12 @@ impl Lock {
         holder.priority.get().max(waiter)
     }
 
+    /// The priority that its holder has now, 0 if there is none.
+    pub(crate) fn priority(&self) -> u8 {
+        let holder = self.holder.get().filter(|_| FULL);
+        holder.map_or(0, |holder| self.lent_to(holder))
+    }
+
     /// Whether somebody more important than its holder waits for it.
     #[inline(always)]
     pub(super) fn is_wanted(&self, holder: &Thread) -> bool {
@@ -159,7 +165,6 @@ impl Kernel {
             // The processor was idle, or in the core.
             return;
         };
-        self.sched.keep_time_in_kernel(self);
         if !self.sched.is_above(self.lock.lent_to(t)) {
             return;
         }

@@ -647,7 +647,9 @@ pub(super) fn pump_whole(
     };
     let ends = (&mut source.cursor, &mut sink.cursor);
     let (found, seen) = along(k, spaces, ends, limit, looking);
-    let mut all = matches!(found?, Pumped::Exhausted);
+    // What was only looked at has not been moved.
+    let found = found.inspect_err(|_| (source.cursor, sink.cursor) = begin)?;
+    let mut all = matches!(found, Pumped::Exhausted);
     if !part && !all {
         return Ok(false);
     }

@@ -704,6 +704,53 @@ fn a_former_server_is_no_keeper() {
     }
 }
 
+/// A reply for which a client's list had too many entries was not copied, and the client's registers said
+/// that all that had been looked at had come.
+#[test]
+fn a_reply_that_meets_too_many_entries_has_not_come() {
+    let w = World::with_frames(64);
+    let (set, port) = service(&w);
+    let (list, data, out) = (w.page(), w.page(), w.page());
+    for n in 0..256 {
+        w.words(list + n * 16, &[data + n, 1]);
+    }
+    let server = Program::new()
+        .call(
+            Call::ServerWaitReceive,
+            &[(A0, set), (A6, out), (A7, 8), (A8, 0), (A9, 0)],
+        )
+        .call(Call::Reply, &[(A1, out), (A2, 200), (A4, 0)]);
+    w.thread(0, server.end(), 6);
+    let client = Program::new()
+        .call(
+            Call::Call,
+            &[
+                (A0, port),
+                (A1, out),
+                (A2, 8),
+                (A4, 0),
+                (A7, 0),
+                (A8, list),
+                (A9, 200),
+            ],
+        )
+        .keep(out + 64, RESULT)
+        .keep(out + 72, A9);
+    w.poke(data, 77);
+    w.thread(0, client.end(), 5);
+    w.run();
+    assert_eq!(
+        w.peek(out + 64) & 0xff,
+        Code::Truncated as u64,
+        "A8: a long list"
+    );
+    assert_eq!(
+        (w.peek(out + 72), w.peek(data)),
+        (200, 77),
+        "A1: nothing has come"
+    );
+}
+
 /// One idempotent call whose list had a thousand empty entries between any two bytes kept the kernel for
 /// seconds: only empty entries in a row were counted. What counts now is all that are looked at.
 #[test]
