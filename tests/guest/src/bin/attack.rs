@@ -385,11 +385,15 @@ fn saves() -> Done {
     let child = again("large")?;
     time::sleep(20_000_000);
     let port = **child.port();
-    for _ in 0..8 {
-        rt::thread::spawn(move || loop {
-            let _ = rt::checkpoint::save(&[port], "/tmp/saves");
-        })
-        .map_err(code)?;
+    let save = move || loop {
+        let _ = rt::checkpoint::save(&[port], "/tmp/saves");
+    };
+    rt::thread::spawn(save).map_err(code)?;
+    // As many as it gets: in the process model each has a stack in the kernel.
+    for _ in 0..7 {
+        if rt::thread::spawn(save).is_err() {
+            break;
+        }
     }
     wait()
 }
