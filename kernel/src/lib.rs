@@ -459,7 +459,6 @@ impl hal::Kernel for Kernel {
     fn interrupt(&'static self, trap: Trap) {
         // The processor is idle, or at work in a call of a thread whose priority only the lock knows.
         self.note(trap, self.lock.priority());
-        self.sched.keep_time_in_kernel(self);
         self.preempt();
     }
 }

@@ -165,6 +165,7 @@ impl Kernel {
             // The processor was idle, or in the core.
             return;
         };
+        self.sched.keep_time_in_kernel(self);
         if !self.sched.is_above(self.lock.lent_to(t)) {
             return;
         }

@@ -158,13 +158,13 @@ impl Kernel {
     /// A preemption point: lets interrupts in that have been held back, and says whether the running
     /// thread should now leave its call to somebody more important, which its frame says how to go on with.
     #[cfg_attr(fermata_probe, track_caller)]
-    pub(crate) fn preempts(&self, t: &Thread) -> bool {
+    pub(crate) fn preempts(&'static self, t: &Thread) -> bool {
         match CONFIG.preemption {
             Preemption::None => false,
             // An interrupt has seen to it already, but for who waits for the lock.
             Preemption::Full => self.lock.is_wanted(t),
             Preemption::Points => {
-                hal::let_interrupts_in();
+                self.look_at_interrupts();
                 probe::preempts() || self.sched.wants(t)
             }
         }
@@ -172,9 +172,13 @@ impl Kernel {
 
     /// Sees to interrupts where the kernel has preemption points. Nobody else runs.
     #[inline(always)]
-    pub(crate) fn look_at_interrupts(&self) {
+    pub(crate) fn look_at_interrupts(&'static self) {
         if matches!(CONFIG.preemption, Preemption::Points) {
             hal::let_interrupts_in();
+            if self.sched.has_rung() {
+                // It may be long before the call is over.
+                self.sched.keep_time_in_kernel(self);
+            }
         }
     }
 
