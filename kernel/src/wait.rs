@@ -436,6 +436,10 @@ impl Deadlines {
         } else {
             (0, u64::MAX)
         };
+        self.look_from(floor, again);
+    }
+
+    fn look_from(&self, floor: u8, again: u64) {
         self.floor.set(floor);
         self.again.set(again);
         self.find_next();
@@ -450,9 +454,7 @@ impl Deadlines {
     /// A thread of a lower priority than the floor runs next, or none.
     #[cold]
     pub(crate) fn look_again(&self) {
-        self.floor.set(0);
-        self.again.set(u64::MAX);
-        self.find_next();
+        self.look_from(0, u64::MAX);
     }
 
     /// Puts a thread whose deadline has come aside, until it can be told.

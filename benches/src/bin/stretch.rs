@@ -155,18 +155,8 @@ impl Crowd {
             let thread = crowd.thread(index);
             thread.create().must("a thread of a crowd")?;
             crowd.made += 1;
-            let state = ThreadState {
-                registers: Registers {
-                    rip: Loop::Block.address(),
-                    rflags: 0x202,
-                    ..registers
-                },
-                // It runs as soon as it is resumed, until it waits.
-                priority: ABOVE,
-                ..ThreadState::default()
-            };
             thread
-                .set_state(&state, space, 0, 0)
+                .set_state(&above(registers), space, 0, 0)
                 .must("the state of a thread")?;
             before();
             thread.resume().must("resume")?;
@@ -274,6 +264,28 @@ fn space_end(watcher: &Watcher) -> Result<u64, String> {
     })
 }
 
+/// The state of a thread of this space that runs as soon as it is resumed, with these registers.
+fn above(registers: Registers) -> ThreadState {
+    ThreadState {
+        registers: Registers {
+            rip: Loop::Block.address(),
+            rflags: 0x202,
+            ..registers
+        },
+        priority: ABOVE,
+        ..ThreadState::default()
+    }
+}
+
+/// A stopped thread of that state.
+fn stopped_in(registers: Registers) -> Result<rt::obj::Thread, String> {
+    let thread = rt::obj::Thread::new().must("a thread")?;
+    thread
+        .set_state(&above(registers), 0, 0, 0)
+        .must("the state of a thread")?;
+    Ok(thread)
+}
+
 /// Sends a request of the idempotent form with these scatter lists to a server.
 fn request(
     watcher: &Watcher,
@@ -281,41 +293,21 @@ fn request(
     receive: (u64, u64, u64, u64),
 ) -> Result<u64, String> {
     let door = Door::new()?;
-    let server = rt::obj::Thread::new().must("a thread")?;
-    let state = ThreadState {
-        registers: Registers {
-            rip: Loop::Block.address(),
-            rflags: 0x202,
-            r12: receive.0,
-            r13: receive.1,
-            r14: receive.2,
-            r15: receive.3,
-            ..call(Call::ServerWaitReceive, door.portset.handle())
-        },
-        priority: ABOVE,
-        ..ThreadState::default()
-    };
-    server
-        .set_state(&state, 0, 0, 0)
-        .must("the state of a thread")?;
+    let server = stopped_in(Registers {
+        r12: receive.0,
+        r13: receive.1,
+        r14: receive.2,
+        r15: receive.3,
+        ..call(Call::ServerWaitReceive, door.portset.handle())
+    })?;
     server.resume().must("resume")?;
-    let client = rt::obj::Thread::new().must("a thread")?;
-    let state = ThreadState {
-        registers: Registers {
-            rip: Loop::Block.address(),
-            rflags: 0x202,
-            rsi: send.0,
-            rdx: send.1,
-            r10: send.2,
-            r8: send.3,
-            ..call(Call::Call, door.port_ref.handle())
-        },
-        priority: ABOVE,
-        ..ThreadState::default()
-    };
-    client
-        .set_state(&state, 0, 0, 0)
-        .must("the state of a thread")?;
+    let client = stopped_in(Registers {
+        rsi: send.0,
+        rdx: send.1,
+        r10: send.2,
+        r8: send.3,
+        ..call(Call::Call, door.port_ref.handle())
+    })?;
     let worst = watcher.during(|| client.resume().must("resume"))?;
     let state = server.get_state(0, 0, 0).must("get_state")?;
     // The server waits for its next request by now; the alias of the last one is still in its register.

@@ -13,19 +13,19 @@ pub(crate) struct Cond {
     /// Who waits. A broadcast that looks at interrupts in between wakes only those who waited when it began: they
     /// are in one of the two, and who comes meanwhile goes into the other.
     queues: [WaitQueue; 2],
-    /// Into which one who begins to wait goes.
-    entrance: Cell<u8>,
+    /// Into the second of them who begins to wait goes.
+    entrance: Cell<bool>,
 }
 
 impl Cond {
     /// Where who begins to wait goes.
     pub(crate) fn entrance(&'static self) -> &'static WaitQueue {
-        &self.queues[usize::from(self.entrance.get() & 1)]
+        &self.queues[usize::from(self.entrance.get())]
     }
 
     /// Where those are whom a broadcast has still to wake.
     fn exit(&'static self) -> &'static WaitQueue {
-        &self.queues[usize::from(!self.entrance.get() & 1)]
+        &self.queues[usize::from(!self.entrance.get())]
     }
 
     /// Both queues.
@@ -51,7 +51,7 @@ impl Cond {
             if self.entrance().is_empty() {
                 return Ok(());
             }
-            self.entrance.set(self.entrance.get() ^ 1);
+            self.entrance.set(!self.entrance.get());
         }
         t.hint.set(Hint::Broadcast(NonNullLink::to(self)));
         self.exit().wake_all_or_again(k, t)?;
@@ -76,7 +76,7 @@ impl Object for Cond {
         Cond {
             head,
             queues: [const { WaitQueue::new() }; 2],
-            entrance: Cell::new(0),
+            entrance: Cell::new(false),
         }
     }
     fn head(&self) -> &Header {

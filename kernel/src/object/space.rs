@@ -334,8 +334,7 @@ impl Object for Space {
             if core::ptr::eq(thread, t) {
                 continue;
             }
-            thread.attach(k, None);
-            thread.suspend_for_space(k);
+            thread.leave_space(k);
             gone += 1;
             if gone % THREADS_PER_TURN == 0 && k.preempts(t) {
                 return Err(Stop::Again);
@@ -361,8 +360,7 @@ impl Object for Space {
     }
     fn end(&'static self, k: K) {
         while let Some(t) = self.threads.get() {
-            t.attach(k, None);
-            t.suspend_for_space(k);
+            t.leave_space(k);
         }
         while let Some(r) = self.regions.get() {
             r.withdraw(k);

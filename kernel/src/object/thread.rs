@@ -477,6 +477,12 @@ impl Thread {
         }
     }
 
+    /// Its space ends: it is in none, and cannot go on until its manager puts it into another.
+    pub(super) fn leave_space(&'static self, k: K) {
+        self.attach(k, None);
+        self.suspend_for_space(k);
+    }
+
     /// One stop more. The thread is out of every queue and its frame is complete when this
     /// returns; nothing is completed in it until it goes on.
     pub(crate) fn stop(&'static self, k: K) {

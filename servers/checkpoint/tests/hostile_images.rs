@@ -11,11 +11,10 @@
 
 use abi::state::{ThreadState, FPU_BYTES, THREAD_WORDS};
 use abi::{OBJECT_SIZE, PAGE_SIZE};
+use allocated::counted;
 use checkpoint_image::file::{self, checksum, Header, HEADER_BYTES};
 use checkpoint_image::meta::{Meta, Object, Place, Process, Run, Segment, State, Target};
 use proto::layout::{CONTROL_SPACE, CONTROL_THREAD};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::collections::BTreeMap;
 
 /// Memory that reading an image of this length may take: small things are longer in memory than in the image, and
@@ -23,33 +22,6 @@ use std::collections::BTreeMap;
 fn most(length: usize) -> usize {
     (length * 64 + (64 << 10)).min(length * 4 + (24 << 20))
 }
-
-thread_local! {
-    static NOW: Cell<isize> = const { Cell::new(0) };
-    static MOST: Cell<isize> = const { Cell::new(0) };
-}
-
-/// Counts what each thread has allocated, and the most at a time.
-struct Counting;
-
-// SAFETY: all is left to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let now = NOW.get() + layout.size() as isize;
-        NOW.set(now);
-        MOST.set(MOST.get().max(now));
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        NOW.set(NOW.get() - layout.size() as isize);
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 struct Random(u64);
 
@@ -415,10 +387,8 @@ fn damage(r: &mut Random, image: &mut Vec<u8>) {
 
 /// What an image comes to: a sentence without its numbers.
 fn outcome(image: &[u8]) -> String {
-    NOW.set(0);
-    MOST.set(0);
-    let read = file::read_all(image, [u64::MAX; 2]);
-    let took = MOST.get() as usize;
+    let (read, allocated) = counted(|| file::read_all(image, [u64::MAX; 2]));
+    let took = allocated.most;
     assert!(
         took <= most(image.len()),
         "an image of {} bytes takes {took} bytes to read",

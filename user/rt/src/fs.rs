@@ -3,47 +3,27 @@
 //! What is open belongs to the program's session. A program that was restored has another one, in which nothing is
 //! open: a [`File`] opens itself again, by its path.
 use crate::obj::{Ref, RefAt};
-use crate::sync::{Lazy, Mutex};
+use crate::session::{Door, Kept};
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::Cell;
-use proto::layout::START_NAMES;
 use proto::{Error, MAX_BULK};
 pub use services::fs::{mode, Attr, Entry, Flags, Ino, Opened, CONSOLE_INO, NULL_INO, TTY_INO};
 use services::fs::{FilesClient, ATTR_ROOM, ENTRIES_ROOM, PATH_ROOM};
 
-static DOOR: Lazy<(Ref, RefAt)> = Lazy::new();
-static SESSION: Mutex<Option<FilesClient>> = Mutex::new(None);
-
-/// How long to wait for the file system to be there, in nanoseconds.
-const PATIENCE: u64 = 5_000_000_000;
+static DOOR: Door = Door::new("fs");
+static SESSION: Kept<FilesClient> = Kept::new(&DOOR, FilesClient::open_as, FilesClient::session);
 
 /// Tells the file system's door to a program that has no name service (it is the name service), and the port that
 /// it presents as its own.
 pub fn set_door(door: Ref, own: RefAt) {
-    DOOR.set((door, own));
+    DOOR.set(door, own);
 }
 
-/// Opens a session.
-fn session() -> Result<FilesClient, Error> {
-    let (door, own) = DOOR.get(|| {
-        let door = crate::names::wait_for("fs", crate::time::now() + PATIENCE)?;
-        Ok((door, RefAt(START_NAMES)))
-    })?;
-    FilesClient::open_as(door, *own)
-}
-
-/// Asks in the program's session, which is opened if there is none, or if its port is dead.
-fn ask<T>(mut request: impl FnMut(&mut FilesClient) -> Result<T, Error>) -> Result<T, Error> {
-    let mut known = SESSION.lock();
-    if let Some(open) = known.as_mut() {
-        match request(open) {
-            Err(Error::Broken) if open.session().is_gone() => *known = None,
-            result => return result,
-        }
-    }
-    request(known.insert(session()?))
+/// Asks in the program's session.
+fn ask<T>(request: impl FnMut(&mut FilesClient) -> Result<T, Error>) -> Result<T, Error> {
+    SESSION.ask(request)
 }
 
 /// A path that comes in bytes.

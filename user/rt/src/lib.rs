@@ -29,6 +29,7 @@ pub mod panic;
 pub mod process;
 pub mod rpc;
 pub mod server;
+mod session;
 pub mod start;
 pub mod system;
 pub mod thread;

@@ -1,0 +1,77 @@
+//! Sessions with the services that every program uses. They are opened when they are first needed, and again when
+//! their port is dead: the program was restored where the service is another one.
+use crate::obj::{Ref, RefAt};
+use crate::sync::{Lazy, Mutex};
+use interface::Session;
+use proto::layout::START_NAMES;
+use proto::Error;
+
+/// How long to wait for a service to be there, in nanoseconds.
+const PATIENCE: u64 = 5_000_000_000;
+
+/// Where sessions with a service are opened.
+pub(crate) struct Door {
+    name: &'static str,
+    /// The door, and the port that the program presents as its own.
+    found: Lazy<(Ref, RefAt)>,
+}
+
+impl Door {
+    pub(crate) const fn new(name: &'static str) -> Self {
+        Door {
+            name,
+            found: Lazy::new(),
+        }
+    }
+
+    /// Tells it to a program that has no name service, with the port that it presents.
+    pub(crate) fn set(&self, door: Ref, own: RefAt) {
+        self.found.set((door, own));
+    }
+
+    fn get(&self) -> Result<&'static (Ref, RefAt), Error> {
+        self.found.get(|| {
+            let door = crate::names::wait_for(self.name, crate::time::now() + PATIENCE)?;
+            Ok((door, RefAt(START_NAMES)))
+        })
+    }
+}
+
+/// A session of the program, as a client of this type.
+pub(crate) struct Kept<C: 'static> {
+    door: &'static Door,
+    open: fn(&RefAt, RefAt) -> Result<C, Error>,
+    session: fn(&C) -> &Session,
+    client: Mutex<Option<C>>,
+}
+
+impl<C> Kept<C> {
+    pub(crate) const fn new(
+        door: &'static Door,
+        open: fn(&RefAt, RefAt) -> Result<C, Error>,
+        session: fn(&C) -> &Session,
+    ) -> Self {
+        Kept {
+            door,
+            open,
+            session,
+            client: Mutex::new(None),
+        }
+    }
+
+    /// Asks in the session, which is opened if there is none, or if its port is dead.
+    pub(crate) fn ask<T>(
+        &self,
+        mut request: impl FnMut(&mut C) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut client = self.client.lock();
+        if let Some(known) = client.as_mut() {
+            match request(known) {
+                Err(Error::Broken) if (self.session)(known).is_gone() => *client = None,
+                result => return result,
+            }
+        }
+        let (door, own) = self.door.get()?;
+        request(client.insert((self.open)(door, *own)?))
+    }
+}
