@@ -14,8 +14,8 @@ use crate::object::reference::Reference;
 use crate::object::region::Region;
 use crate::object::space::Space;
 use crate::object::thread::{Hint, Run, Thread};
+use crate::object::wait::{is_in, WaitQueue};
 use crate::object::{self, Link, Object, Phase, Table, Target};
-use crate::wait::{is_in, WaitQueue};
 use crate::{memory, K};
 use abi::state::{Stage, Waiting};
 use abi::PAGE_SIZE;
@@ -111,9 +111,9 @@ fn tables(k: K) {
 
 /// Every thread is where its state says.
 fn threads(k: K) {
-    let (ready, _) = k.sched.state();
+    let (ready, _) = k.cpu().sched.state();
     let mut runs = false;
-    k.deadlines.each(|_, t| {
+    k.cpu().deadlines.each(|_, t| {
         let may = matches!(
             t.run.get(),
             Run::Waiting(Waiting::Deadline | Waiting::Interrupt | Waiting::Cond | Waiting::Portset)
@@ -249,7 +249,7 @@ fn has_peer(t: &'static Thread) -> bool {
 
 /// Queues hold those who say so, by priority; the bitmap tells which are empty.
 fn queues(k: K) {
-    let (ready, bits) = k.sched.state();
+    let (ready, bits) = k.cpu().sched.state();
     for (p, queue) in ready.iter().enumerate() {
         let empty = queue.is_empty();
         assert!((bits & 1 << p == 0) == empty, "the bitmap lies");

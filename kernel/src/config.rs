@@ -76,3 +76,6 @@ config! {
     "continuation-pp": Continuation, Points;
     "continuation-fp": Continuation, Full;
 }
+
+/// Whether the kernel can be preempted anywhere but in its core.
+pub(crate) const FULL: bool = matches!(CONFIG.preemption, Preemption::Full);

@@ -1,12 +1,13 @@
 //! The first space: what boot asks the kernel to make before anybody can call it.
 
-use crate::memory::{self, Access};
+use crate::memory;
 use crate::object::mapping::Mapping;
 use crate::object::reference::Reference;
 use crate::object::region::{Region, Source};
 use crate::object::space::Space;
 use crate::object::thread::Thread;
 use crate::object::{self, Target};
+use crate::stop::Access;
 use crate::{Kernel, Stop, K};
 use abi::{access, boot, OBJECT_SIZE, PAGE_SIZE};
 

@@ -1,7 +1,7 @@
 //! Interrupts: the timer wakes whose deadline has come; a device's line becomes a thread interrupt
 //! of the thread that is attached to it. The line stays masked until that thread waits again.
 
-use crate::exec::core;
+use crate::kernel::core;
 use crate::object::thread::Thread;
 use crate::object::Link;
 use crate::{CONFIG, K};
@@ -105,23 +105,23 @@ const DUE_PER_TURN: u32 = 16;
 pub(crate) fn timer(k: K, floor: u8) {
     let now = hal::now();
     for _ in 0..DUE_PER_TURN {
-        let Some(t) = k.deadlines.due(now, floor) else {
+        let Some(t) = k.cpu().deadlines.due(now, floor) else {
             break;
         };
         let alone = matches!(t.waiting(), Waiting::Deadline | Waiting::Interrupt);
         if k.lock.is_held() && (k.lock.is_holder(t) || !alone) {
-            k.deadlines.postpone(t);
+            k.cpu().deadlines.postpone(t);
         } else {
             time_out(k, t);
         }
     }
-    k.deadlines.put_off(now, floor);
-    k.sched.tick(now);
+    k.cpu().deadlines.put_off(now, floor);
+    k.cpu().sched.tick(now);
 }
 
 /// Sees to the deadlines that came while somebody was in the middle of a call.
 pub(crate) fn late(k: K) {
-    while let Some(t) = k.deadlines.postponed() {
+    while let Some(t) = k.cpu().deadlines.postponed() {
         time_out(k, t);
     }
 }

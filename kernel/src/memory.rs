@@ -14,7 +14,8 @@ use crate::object::thread::Missing;
 use crate::object::Header;
 use crate::object::{Life, Link, ObjId, Object};
 use crate::probe::{self, Kind};
-use crate::{Stop, K};
+use crate::stop::{Access, Fault, Stop};
+use crate::K;
 use abi::{access, PAGE_SIZE, USER_END};
 use core::ops::Range;
 use hal::Pfn;
@@ -22,28 +23,6 @@ use hal::Pfn;
 /// Most levels of the hierarchy that a walk looks at. A hierarchy that is deeper, or a cycle, has
 /// no pages.
 const MAX_DEPTH: u32 = 8;
-
-/// Rights that an access needs, of [`abi::access`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Access(pub(crate) u64);
-
-impl Access {
-    pub(crate) const READ: Access = Access(access::READ);
-    pub(crate) const WRITE: Access = Access(access::WRITE);
-    /// To find or create objects.
-    pub(crate) const OBJECT: Access = Access(access::OBJECTS);
-}
-
-/// A page that a walk did not find.
-#[derive(Clone, Copy)]
-pub(crate) struct Fault {
-    /// The access, in the space where it was made.
-    pub(crate) address: u64,
-    pub(crate) access: Access,
-    /// The region where the walk failed, and the offset in it; none if no mapping covers the
-    /// address at all.
-    pub(crate) at: Option<(&'static Region, u64)>,
-}
 
 /// What a walk found.
 #[derive(Clone, Copy)]

@@ -4,10 +4,10 @@
 //! queue, and the processor goes straight to it when the running thread begins a wait (Draves et al., section
 //! 2.4: handoff). If something else happens first, it goes into its queue, which is empty.
 
-use crate::exec::core;
+use crate::kernel::core;
 use crate::object::thread::{Run, Thread};
-use crate::wait::{self, WaitQueue};
-use crate::K;
+use crate::object::wait::{self, WaitQueue};
+use crate::{Kernel, K};
 use abi::PRIORITIES;
 use core::cell::Cell;
 use hal::NarrowCell;
@@ -426,18 +426,18 @@ impl Scheduler {
     #[inline(always)]
     fn keep_time(&self, k: K, priority: u8) {
         self.lower(Self::RUNG);
-        if priority < k.deadlines.floor() {
-            k.deadlines.look_again();
+        if priority < k.cpu().deadlines.floor() {
+            k.cpu().deadlines.look_again();
         }
         let ends = self.has(Self::READY) && !self.ticking.get();
-        if ends || k.deadlines.next() < self.timer.get() {
+        if ends || k.cpu().deadlines.next() < self.timer.get() {
             self.set_timer(k, ends);
         }
     }
 
     #[inline(never)]
     fn set_timer(&self, k: K, slice_ends: bool) {
-        let mut at = k.deadlines.next();
+        let mut at = k.cpu().deadlines.next();
         if slice_ends {
             at = at.min(self.slice_end());
             self.ticking.set(true);
@@ -501,5 +501,16 @@ impl Scheduler {
     pub(crate) fn state(&'static self) -> (&'static [WaitQueue], u32) {
         self.settle();
         (&self.ready, self.attention.get() as u32)
+    }
+}
+
+impl Kernel {
+    /// The running thread, which begins a wait, has a deadline.
+    pub(crate) fn add_deadline(&self, t: &'static Thread, at: u64) {
+        let cpu = self.cpu_of(t);
+        core(|| {
+            cpu.deadlines.add(t, at);
+            cpu.sched.note_deadline(at);
+        });
     }
 }

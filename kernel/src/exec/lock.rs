@@ -15,23 +15,20 @@
 //! What interrupts themselves touch is the *core*: who is ready, deadlines, the end of a sleep or of a
 //! wait for an interrupt. It is used with interrupts masked ([`core`]), and must be short, as nothing
 //! preempts it. An interrupt that concerns more, a timed wait in a queue of an object, is put aside
-//! until the holder leaves ([`crate::wait::Deadlines::postpone`]).
+//! until the holder leaves ([`crate::object::wait::Deadlines::postpone`]).
 //!
 //! In the other configurations all of this compiles to nothing.
 
-use super::{Preemption, CONFIG};
+use crate::config::FULL;
 use crate::irq;
 use crate::object::thread::{Run, Thread};
-use crate::wait::WaitQueue;
+use crate::object::wait::WaitQueue;
 use crate::Kernel;
 use abi::state::Waiting;
 use abi::Code;
 use core::cell::Cell;
 use hal::mask::{self, Level};
 use hal::NarrowCell;
-
-/// Whether the kernel can be preempted anywhere but in its core.
-pub(super) const FULL: bool = matches!(CONFIG.preemption, Preemption::Full);
 
 /// The kernel's lock.
 pub(crate) struct Lock {
@@ -101,16 +98,6 @@ impl Lock {
     }
 }
 
-/// Runs a section of the core.
-#[inline(always)]
-pub(crate) fn core<R>(section: impl FnOnce() -> R) -> R {
-    if FULL {
-        mask::core_section(section)
-    } else {
-        section()
-    }
-}
-
 impl Kernel {
     /// The running thread comes into the kernel, for more than an interrupt. If not, it waits.
     #[inline(always)]
@@ -165,11 +152,11 @@ impl Kernel {
             // The processor was idle, or in the core.
             return;
         };
-        self.sched.keep_time_in_kernel(self);
-        if !self.sched.is_above(self.lock.lent_to(t)) {
+        self.cpu().sched.keep_time_in_kernel(self);
+        if !self.cpu().sched.is_above(self.lock.lent_to(t)) {
             return;
         }
-        let Some(next) = self.sched.take_first(self) else {
+        let Some(next) = self.cpu().sched.take_first(self) else {
             return;
         };
         self.lock.preempted.set(true);

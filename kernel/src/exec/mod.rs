@@ -8,49 +8,29 @@
 //!   is restored.
 //! * *process*: the stack is the thread's. It keeps the activation until somebody switches back to
 //!   it, which then goes on to restore the frame. The activation is a cache of the frame: it can
-//!   be dropped at any time ([`drop_activation`]).
+//!   be dropped at any time ([`Thread::drop_activation`]).
 //! * *continuation*: the stack is handed to the next thread. What the thread keeps is in
 //!   `continuation`, a cache of the frame as well.
 //!
 //! `lock` is what full preemption needs.
 
-mod continuation;
-pub(crate) mod counters;
 mod lock;
+mod stacks;
 
-pub(crate) use continuation::{Kept, Stacks};
-pub(crate) use lock::{core, Lock};
+pub(crate) use lock::Lock;
+pub(crate) use stacks::Stacks;
 
 use crate::config::{Model, Preemption, CONFIG};
+use crate::counters::{self, Kind};
 use crate::object::thread::Thread;
-use crate::{probe, Kernel, K};
+use crate::{kept, probe, Kernel, K};
 use core::cell::Cell;
-use counters::Kind;
-use hal::Context;
 
 /// Whether [`switch`] leaves the stack that it is called on, or moves it.
 pub(crate) const SWITCHES_STACKS: bool = !matches!(CONFIG.model, Model::Interrupt);
 
 /// Whether the end of a call can make somebody ready who waited for that.
 pub(crate) const MAY_BE_KEPT: bool = matches!(CONFIG.preemption, Preemption::Full);
-
-/// Kernel stack per thread, in bytes, charged to whoever creates the thread.
-pub(crate) const STACK_COST: u64 = match CONFIG.model {
-    Model::Process => hal::STACK_BYTES as u64,
-    Model::Interrupt | Model::Continuation => 0,
-};
-
-/// Gives a thread's slot the stack that it needs. A slot keeps its stack for its next thread.
-pub(crate) fn provide_stack(ctx: &'static Context) -> Option<()> {
-    match CONFIG.model {
-        Model::Interrupt | Model::Continuation => Some(()),
-        Model::Process if ctx.has_stack() => Some(()),
-        Model::Process => {
-            ctx.set_stack(hal::alloc_stack()?);
-            Some(())
-        }
-    }
-}
 
 /// How often a forgetful kernel has dropped what a thread kept.
 pub(crate) struct Forgotten(Cell<u64>);
@@ -77,40 +57,8 @@ impl Forgotten {
 
 /// The thread that runs first.
 pub(crate) fn begin(k: K, t: &'static Thread) {
-    if matches!(CONFIG.model, Model::Continuation) {
-        hal::stack_attach::<Kernel>(t, k.stacks.take());
-    }
-}
-
-/// Drops what the kernel keeps for a thread that is not running, apart from its frame.
-pub(crate) fn drop_activation(t: &'static Thread) {
-    match CONFIG.model {
-        Model::Interrupt => {}
-        Model::Process => hal::reset_stack::<Kernel>(t),
-        Model::Continuation => t.kept.clear(),
-    }
-}
-
-/// The thread begins a wait.
-#[inline(always)]
-pub(crate) fn waits(t: &Thread) {
-    // An instruction that faulted goes on with that, and a call with itself.
-    if !t.ctx.is_full() {
-        t.kept.redo();
-    }
-}
-
-/// The thread's frame is not what it waited with.
-#[inline(always)]
-pub(crate) fn discard_continuation(t: &Thread) {
-    t.kept.clear();
-}
-
-/// The page for which the thread waited is there: an instruction that faulted is tried again.
-#[inline(always)]
-pub(crate) fn found_page(t: &Thread) {
-    if t.ctx.is_full() {
-        t.kept.clear();
+    if kept::CONTINUES {
+        hal::stack_attach::<Kernel>(t, k.cpu().stacks.take());
     }
 }
 
@@ -127,7 +75,7 @@ pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'st
         Model::Process => {
             counters::blocked(from, Kind::Kept);
             if !preempted && k.forgotten.now(k) {
-                drop_activation(next);
+                next.drop_activation();
             }
             hal::switch_stack(&from.ctx, &next.ctx);
             from
@@ -136,7 +84,7 @@ pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'st
             if preempted {
                 counters::blocked(from, Kind::Compressed);
                 if let Some(stack) = hal::stack_detach(&from.ctx) {
-                    k.stacks.give(stack);
+                    k.cpu().stacks.give(stack);
                 }
                 hal::switch_context(&next.ctx);
             }
@@ -165,7 +113,7 @@ impl Kernel {
             Preemption::Full => self.lock.is_wanted(t),
             Preemption::Points => {
                 self.look_at_interrupts();
-                probe::preempts() || self.sched.wants(t)
+                probe::preempts() || self.cpu().sched.wants(t)
             }
         }
     }
@@ -175,9 +123,9 @@ impl Kernel {
     pub(crate) fn look_at_interrupts(&'static self) {
         if matches!(CONFIG.preemption, Preemption::Points) {
             hal::let_interrupts_in();
-            if self.sched.has_rung() {
+            if self.cpu().sched.has_rung() {
                 // It may be long before the call is over.
-                self.sched.keep_time_in_kernel(self);
+                self.cpu().sched.keep_time_in_kernel(self);
             }
         }
     }
@@ -199,7 +147,7 @@ impl Kernel {
     fn preempt_holder(&'static self, holder: &'static Thread, next: &'static Thread) {
         if matches!(CONFIG.model, Model::Continuation) {
             next.kept.clear();
-            hal::stack_attach::<Kernel>(next, self.stacks.take());
+            hal::stack_attach::<Kernel>(next, self.cpu().stacks.take());
         }
         counters::blocked(holder, Kind::Kept);
         probe::preempted();

@@ -7,16 +7,16 @@
 //! call is completed in its frame and the processor handed to it (Draves et al., Continuations,
 //! section 2.4: recognition and handoff).
 
-use super::Message;
-use crate::exec::{self, counters};
-use crate::memory::{self, Access, Fault};
+use super::{call, keeper, Message};
+use crate::exec;
+use crate::memory;
 use crate::object::port::{Port, Portset};
 use crate::object::region::Region;
 use crate::object::thread::{Hint, Missing, Run, Thread};
 use crate::object::{Link, Object};
 use crate::probe::{self, Kind};
-use crate::syscall::{self, Handler};
-use crate::{Stop, K};
+use crate::stop::{Access, Fault, Handler, Stop};
+use crate::{counters, K};
 use abi::message::{FAULT_WORDS, SHORT_ANSWER_WORDS};
 use abi::state::{Stage, Waiting};
 use abi::{Call, Code, Exception, MAX_LIST_REFS, MAX_SHORT, PAGE_SIZE};
@@ -43,7 +43,7 @@ pub(crate) const fn handler(call: Call) -> Option<Handler> {
 macro_rules! by_length {
     ($handler:ident) => {{
         static HANDLERS: [Handler; 256] = {
-            let mut all: [Handler; 256] = [syscall::ipc_call; 256];
+            let mut all: [Handler; 256] = [call; 256];
             all[0] = $handler::<0>;
             all[8] = $handler::<1>;
             all[16] = $handler::<2>;
@@ -87,7 +87,7 @@ fn or_else(k: K, t: &'static Thread, done: Option<&'static Thread>) -> &'static 
     match done {
         Some(next) => next,
         None if probe::rings() => k.exit_trap(t),
-        None => syscall::ipc_call(k, t),
+        None => call(k, t),
     }
 }
 
@@ -295,7 +295,7 @@ fn switch_to<F: Form>(
         // The probe's interrupt has made a thread ready that comes first; priorities were compared before that.
         message.transfer(route, t, to);
         to.run.set(Run::Ready);
-        k.sched.add(to);
+        k.cpu().sched.add(to);
         return k.exit_trap(t);
     }
     // Nothing is called from here but as the last thing: what a call would have to save is half of
@@ -324,7 +324,7 @@ fn request<F: Form, const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<
     let s = set.servers.first()?;
     let ready = s.ctx.call().get() as u8 == F::WAITS as u8
         && (IDEMPOTENT || t.client().stage.get() == Stage::None && !port.calls_only.get())
-        && !k.sched.somebody_above(s)
+        && !k.cpu().sched.somebody_above(s)
         && (!IDEMPOTENT || F::can_be_answered(t));
     if !ready {
         return None;
@@ -396,7 +396,7 @@ fn ready_server(k: K, port: &'static Port) -> Option<&'static Thread> {
     let set = port.portset.get().active()?;
     let s = set.servers.first()?;
     let ready = s.ctx.call().get() as u8 == Call::ServerWaitReceiveShort as u8
-        && !k.sched.somebody_above(s)
+        && !k.cpu().sched.somebody_above(s)
         && probe::short_way();
     if !ready {
         return None;
@@ -440,7 +440,7 @@ pub(crate) fn fault(
     tell(s, port, words, Code::Fault);
     s.server().set(Stage::Fault, Link::to_active(t));
     super::note_fault(t, s, Missing::of(fault), region);
-    t.goes_on_with_page(fault.address, fault.access);
+    keeper::goes_on_with_page(t, fault.address, fault.access);
     Some(switch_to(k, t, Waiting::Reply, s, InRegisters::<0>, ()))
 }
 
@@ -502,7 +502,7 @@ fn try_answer_fault(k: K, s: &'static Thread) -> Option<&'static Thread> {
         return None;
     }
     wait_again(k, s, set, c, Call::ServerWaitReceiveShort)?;
-    exec::found_page(c);
+    c.found_page();
     Some(switch_to(k, s, Waiting::Portset, c, InRegisters::<0>, ()))
 }
 
@@ -517,7 +517,7 @@ fn wait_again(
 ) -> Option<()> {
     if !set.clients.is_empty()
         || set.unreferenced().is_some()
-        || !k.sched.comes_next(to)
+        || !k.cpu().sched.comes_next(to)
         || !set.servers.push_last(s)
     {
         return None;

@@ -10,17 +10,19 @@
 //! is woken with nothing granted, meets the same obstacle itself, and goes on from there.
 
 pub(crate) mod fast;
+pub(crate) mod keeper;
 mod pump;
 
-use crate::exec::{self, counters};
-use crate::fault;
-use crate::memory::{self, Access, Fault};
+use crate::handle;
+use crate::memory;
+use crate::object::connection::{is_of_connection, End};
 use crate::object::port::{Port, Portset};
 use crate::object::region::Region;
 use crate::object::space::Space;
-use crate::object::thread::{End, Hint, Missing, PendingFault, Thread, Word};
-use crate::object::{self, Link, Object};
-use crate::{Handled, Outcome, Stop, K};
+use crate::object::thread::{Hint, Missing, PendingFault, PortWait, Thread, Word};
+use crate::object::{Link, Object};
+use crate::stop::{Access, Fault, Handled, Outcome, Stop};
+use crate::{counters, K};
 use abi::ipc::{next, plan, Plan};
 use abi::message::{EXCEPTION_WORDS, FAULT_WORDS, SHORT_ANSWER_WORDS, SHORT_EXCEPTION_WORDS};
 use abi::state::{Stage, Waiting};
@@ -91,22 +93,19 @@ impl Thread {
         self.become_call(rest);
         self.ctx.call().set(rest as u64 | count);
     }
+}
 
-    /// Completes a waiting thread's receive.
-    fn complete_receive(&'static self, k: K, code: Code) {
-        self.finish_receive(code);
-        self.wake(k);
+/// A call of IPC, stage by stage.
+pub(crate) fn call(k: K, t: &'static Thread) -> &'static Thread {
+    if t.goes_straight().is_none() && keeper::prepare(k, t).is_none() {
+        return k.exit_trap(t);
     }
-
-    /// Result of a receive: the code, and for a register message the byte count.
-    fn finish_receive(&self, code: Code) {
-        let short = self.call().is_some_and(|c| plan(c).has(Plan::SHORT));
-        let count = if short {
-            self.ctx.call().get() & 0xff00
-        } else {
-            0
-        };
-        self.finish_with(code as u64 | count);
+    let Some(call) = t.call() else {
+        return k.stopped(t, Stop::Exception(Exception::NoCall, t.ctx.call().get()));
+    };
+    match run(k, t, call) {
+        Ok(_) => k.exit_trap(t),
+        Err(stop) => k.stopped(t, stop),
     }
 }
 
@@ -135,7 +134,7 @@ fn peer_end(peer: &'static Thread, stages: Plan) -> End<'static> {
 /// ended, so does this end of it.
 fn peer(t: &'static Thread, stages: Plan) -> Result<&'static Thread, Stop> {
     let end = end_of(t, stages);
-    if !reliable(end.stage.get()) {
+    if !is_of_connection(end.stage.get()) {
         return Err(Stop::Code(Code::WrongStage));
     }
     match end.peer().get() {
@@ -145,14 +144,6 @@ fn peer(t: &'static Thread, stages: Plan) -> Result<&'static Thread, Stop> {
             Err(Stop::Code(Code::Disconnected))
         }
     }
-}
-
-/// Whether the stage is one of a connection.
-pub(crate) fn reliable(stage: Stage) -> bool {
-    matches!(
-        stage,
-        Stage::Sending | Stage::Receiving | Stage::Over | Stage::Ack
-    )
 }
 
 /// If the peer waits on this connection: the stages that it has left.
@@ -197,14 +188,14 @@ fn settle_for_peer(k: K, p: &'static Thread, stop: &Stop) {
     k.counters.abandon(p, stop);
     p.quit(k);
     p.hint.set(Hint::None);
-    fault::memory(k, p, missing);
+    keeper::ask_for(k, p, missing);
 }
 
 // ---- the client's connection -------------------------------------------------------------------
 
 /// Connects to a port: finds a server that waits there, or waits for one.
 fn connect(k: K, t: &'static Thread) -> Result<Step, Stop> {
-    let port = object::find_target::<Port>(k, space(t)?, t.ctx.parameter(0).get())?;
+    let port = handle::find_target::<Port>(k, space(t)?, t.ctx.parameter(0).get())?;
     if port.calls_only.get() {
         return Err(Stop::Code(Code::Denied));
     }
@@ -221,17 +212,6 @@ fn connect(k: K, t: &'static Thread) -> Result<Step, Stop> {
             Ok(Step::Wait)
         }
     }
-}
-
-/// Why a thread waits at a port.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PortWait {
-    /// Its frame is in a connect stage.
-    Connect,
-    /// Its frame is an idempotent call.
-    Call,
-    /// The kernel has something to say on its behalf; it meets its fault or exception again.
-    Trap,
 }
 
 #[cfg_attr(fermata_probe, track_caller)]
@@ -403,54 +383,11 @@ fn disconnect(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
         return Ok(Step::Done(Code::Ok));
     }
     if stages.has(Plan::CLIENT) {
-        drop_client_end(k, t);
+        t.drop_client_end(k);
     } else {
-        drop_server_end(k, t);
+        t.drop_server_end(k);
     }
     Ok(Step::Done(Code::Ok))
-}
-
-/// Ends the connection at the client's end.
-pub(crate) fn drop_client_end(k: K, t: &'static Thread) {
-    let peer = t.client().peer();
-    t.client().clear();
-    if let Some(s) = peer.get() {
-        if s.server().connects(t) {
-            tell_disconnected(k, s, Plan::SERVER, s.server());
-        }
-    }
-}
-
-/// Ends what the server's end holds: a connection, or a request that it owes an answer.
-pub(crate) fn drop_server_end(k: K, s: &'static Thread) {
-    let (stage, peer) = (s.server().stage.get(), s.server().peer());
-    s.server().clear();
-    let Some(c) = peer.get() else { return };
-    match stage {
-        // The request is sent again: to somebody else, perhaps.
-        Stage::Call | Stage::Fault
-            if c.waits_for(Waiting::Reply) && c.served_by() == (Link::to(s), stage) =>
-        {
-            c.wake(k);
-        }
-        _ if reliable(stage) && c.client().connects(s) => {
-            tell_disconnected(k, c, Plan::CLIENT, c.client());
-        }
-        _ => {}
-    }
-}
-
-/// A peer that waits on the connection learns at once that it has ended; any other will when it
-/// next uses its end.
-fn tell_disconnected(k: K, p: &'static Thread, side: Plan, end: End<'_>) {
-    if p.waits_for(Waiting::Peer) && p.call().is_some_and(|c| plan(c).has(side)) {
-        end.clear();
-        if p.call().and_then(|c| plan(c).first()) == Some(Plan::RECEIVE) {
-            p.complete_receive(k, Code::Disconnected);
-        } else {
-            p.complete(k, Code::Disconnected);
-        }
-    }
 }
 
 // ---- the server's wait ---------------------------------------------------------------------------
@@ -458,7 +395,7 @@ fn tell_disconnected(k: K, p: &'static Thread, side: Plan, end: End<'_>) {
 /// Ends the connection and waits for the next client.
 fn wait(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     let handle = t.ctx.parameter(0).get();
-    let set = object::find::<Portset>(k, space(t)?, handle)?;
+    let set = handle::find::<Portset>(k, space(t)?, handle)?;
     leave_client(k, t);
     if let Some(port) = set.unreferenced() {
         t.ctx.parameter(0).set(port.told(k));
@@ -577,7 +514,7 @@ fn leave_client(k: K, s: &'static Thread) {
         }
     }
     if s.server().stage.get() != Stage::None {
-        drop_server_end(k, s);
+        s.drop_server_end(k);
     }
 }
 
@@ -621,7 +558,7 @@ fn deliver(
 /// again.
 fn call_idempotent(k: K, t: &'static Thread, stages: Plan) -> Handled {
     let space = space(t)?;
-    let port = object::find_target::<Port>(k, space, t.ctx.parameter(0).get())?;
+    let port = handle::find_target::<Port>(k, space, t.ctx.parameter(0).get())?;
     if Source::of(t, stages, space).known_length() > MAX_IDEMPOTENT {
         return Err(Stop::Code(Code::TooLarge));
     }
@@ -822,7 +759,7 @@ fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
                 c.wake(k);
                 match refused {
                     Some(page) => c.hint.set(Hint::Refused(Word(page))),
-                    None => exec::found_page(c),
+                    None => c.found_page(),
                 }
             }
         }
@@ -940,7 +877,7 @@ fn go_on_at(c: &Thread, [pc, sp, flags, call]: [u64; SHORT_ANSWER_WORDS]) {
 #[inline(always)]
 fn end_exception(c: &Thread) {
     counters::completed(c);
-    exec::discard_continuation(c);
+    c.kept.clear();
     c.set_exception_delivered(false);
 }
 

@@ -7,12 +7,13 @@
 //! put together, before every page of it has been found.
 
 use super::Message;
-use crate::memory::{self, Access, Span};
+use crate::handle;
+use crate::memory::{self, Span};
 use crate::object::reference::Reference;
 use crate::object::space::Space;
 use crate::object::thread::Thread;
-use crate::object::{self};
-use crate::{probe, Stop, K};
+use crate::stop::{Access, Stop};
+use crate::{probe, K};
 use abi::ipc::Plan;
 use abi::{
     ENTRIES_PER_TURN, MAX_ENTRIES, MAX_IDEMPOTENT, MAX_LIST_REFS, MAX_SHORT, OBJECT_SIZE, PAGE_SIZE,
@@ -900,8 +901,8 @@ fn pump_refs(
             return Ok(Some(Pumped::Full));
         }
         let handles = (*from & !MAX_LIST_REFS, *into & !MAX_LIST_REFS);
-        let target = object::target_at(k, here, handles.0).map_err(Trouble::Source)?;
-        let place = object::find::<Reference>(k, there, handles.1).map_err(Trouble::Sink)?;
+        let target = handle::target_at(k, here, handles.0).map_err(Trouble::Source)?;
+        let place = handle::find::<Reference>(k, there, handles.1).map_err(Trouble::Sink)?;
         place.point(k, target);
         *from = from.wrapping_add(OBJECT_SIZE - 1);
         *into = into.wrapping_add(OBJECT_SIZE - 1);

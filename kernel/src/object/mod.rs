@@ -14,6 +14,7 @@
 
 pub(crate) mod account;
 pub(crate) mod cond;
+pub(crate) mod connection;
 mod link;
 pub(crate) mod mapping;
 pub(crate) mod mutex;
@@ -23,18 +24,17 @@ pub(crate) mod region;
 pub(crate) mod space;
 pub(crate) mod thread;
 pub(crate) mod tree;
+pub(crate) mod wait;
 
-use crate::memory::{self, Access};
-use crate::probe::{self, Kind};
-use crate::wait::WaitQueue;
 use crate::{Stop, K};
-use abi::{Code, Exception, Type, OBJECT_ALIGN, PAGE_SIZE};
+use abi::{Code, Type, OBJECT_ALIGN, PAGE_SIZE};
 use account::Account;
 use core::cell::Cell;
 use hal::{NarrowCell, Pfn};
 pub(crate) use link::{Link, NonNullLink, Target};
 use space::Space;
 use thread::Thread;
+use wait::WaitQueue;
 
 /// The number of a slot: type and index, in 24 bits. 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl ObjId {
         Type::from_raw(u64::from(self.0 >> Self::TYPE_SHIFT))
     }
 
-    fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         (self.0 & ((1 << Self::TYPE_SHIFT) - 1)) as usize
     }
 }
@@ -402,8 +402,18 @@ pub(crate) fn objects_in(k: K, pfn: Pfn, mut f: impl FnMut(u64, ObjId) -> bool) 
     }
 }
 
+/// The object at an offset in a frame. The word there says which it is, or may lie.
+#[inline(always)]
+pub(crate) fn object_at(k: K, pfn: Pfn, offset: u64) -> Option<&'static Header> {
+    let hint = ObjId(hal::read_word(pfn, offset) as u32);
+    match header_of(k, hint) {
+        Some(h) if h.place() == (pfn, offset) => Some(h),
+        _ => position(k, pfn, offset)[1],
+    }
+}
+
 /// Where an offset is among the objects of a frame: the last one before it, and the one that is there.
-fn position(k: K, pfn: Pfn, offset: u64) -> [Option<&'static Header>; 2] {
+pub(crate) fn position(k: K, pfn: Pfn, offset: u64) -> [Option<&'static Header>; 2] {
     let mut before = None;
     let mut at = frame_list(k, pfn).and_then(NarrowCell::get);
     while let Some(h) = at {
@@ -456,14 +466,6 @@ fn unbind(k: K, h: &'static Header) {
     h.next.set(None);
 }
 
-fn aligned(address: u64) -> Result<(), Stop> {
-    if address.is_multiple_of(OBJECT_ALIGN) {
-        Ok(())
-    } else {
-        Err(Stop::Exception(Exception::Misaligned, address))
-    }
-}
-
 /// Where handles of one type were last found, by a hash of their addresses that is the same for all
 /// addresses of an object: while an active object is active and where it is, and the space's translations
 /// stand, the same handle finds it again.
@@ -504,7 +506,7 @@ impl<T: Object> Handles<T> {
     }
 
     /// The handle has found this active object.
-    fn note(&self, space: &Space, handle: u64, object: &'static T) {
+    pub(crate) fn note(&self, space: &Space, handle: u64, object: &'static T) {
         let entry = Self::entry(handle);
         self.handles[entry].set(handle);
         self.epochs[entry].set(space.epoch.get());
@@ -520,172 +522,12 @@ impl<T: Object> Handles<T> {
     }
 }
 
-/// The object at a handle, in whatever phase.
-#[inline]
-#[cfg_attr(fermata_probe, track_caller)]
-fn look_up<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'static T, Stop> {
-    probe::site(Kind::Handle)?;
-    match T::handles(k).probe(space, handle) {
-        Some(object) => Ok(object),
-        None => look_long(k, space, handle),
-    }
-}
-
-/// The object at a handle by frame and offset.
-#[inline(never)]
-#[cfg_attr(fermata_probe, track_caller)]
-fn look_long<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'static T, Stop> {
-    aligned(handle)?;
-    // Full power comes with the right to have objects where it lives.
-    let pfn = memory::translate(k, space, handle, Access::OBJECT)?;
-    let offset = handle % PAGE_SIZE;
-    let hint = ObjId(hal::read_word(pfn, offset) as u32);
-    let h = match header_of(k, hint) {
-        Some(h) if h.place() == (pfn, offset) => h,
-        _ => {
-            let [_, here] = position(k, pfn, offset);
-            here.ok_or(Stop::Exception(Exception::NoObject, handle))?
-        }
-    };
-    if h.id().ty() != Some(T::TYPE) {
-        return Err(Stop::Exception(Exception::WrongType, handle));
-    }
-    let object = T::table(k)
-        .get(h.id().index())
-        .ok_or(Stop::Exception(Exception::NoObject, handle))?;
-    if h.phase() == Phase::Active {
-        T::handles(k).note(space, handle, object);
-    }
-    Ok(object)
-}
-
-/// The object at a handle, for an operation on it. A vacant identity makes the caller wait.
-#[inline]
-#[cfg_attr(fermata_probe, track_caller)]
-pub(crate) fn find<T: Object>(
-    k: K,
-    space: &'static Space,
-    handle: u64,
-) -> Result<&'static T, Stop> {
-    probe::site(Kind::Handle)?;
-    match T::handles(k).probe(space, handle) {
-        Some(object) => Ok(object),
-        None => {
-            let object = look_long::<T>(k, space, handle)?;
-            object.head().open()?;
-            Ok(object)
-        }
-    }
-}
-
-/// The object at a handle for its manager, in whatever phase.
-#[cfg_attr(fermata_probe, track_caller)]
-pub(crate) fn find_identity<T: Object>(
-    k: K,
-    space: &'static Space,
-    handle: u64,
-) -> Result<&'static T, Stop> {
-    look_up::<T>(k, space, handle)
-}
-
-/// The object at a handle for its manager: also one whose body has not been opened yet. A manager does
-/// not wait for a body.
-#[cfg_attr(fermata_probe, track_caller)]
-pub(crate) fn find_body<T: Object>(
-    k: K,
-    space: &'static Space,
-    handle: u64,
-) -> Result<&'static T, Stop> {
-    let object = look_up::<T>(k, space, handle)?;
-    match object.head().phase() {
-        Phase::Active | Phase::Fresh => Ok(object),
-        _ => Err(Stop::Code(Code::Vacant)),
-    }
-}
-
-/// The object at a handle, which must be open, for a call that manages: that does not wait.
-#[cfg_attr(fermata_probe, track_caller)]
-pub(crate) fn find_open<T: Object>(
-    k: K,
-    space: &'static Space,
-    handle: u64,
-) -> Result<&'static T, Stop> {
-    open_now(look_up::<T>(k, space, handle)?)
-}
-
-fn open_now<T: Object>(object: &'static T) -> Result<&'static T, Stop> {
-    match object.head().phase() {
-        Phase::Active => Ok(object),
-        _ => Err(Stop::Code(Code::Vacant)),
-    }
-}
-
-/// The open object that a reference at a handle names, for a call that does not wait for it: null, dead or of another
-/// kind is the code `Dead`.
-#[cfg_attr(fermata_probe, track_caller)]
-pub(crate) fn find_open_target<T: Object>(
-    k: K,
-    space: &'static Space,
-    handle: u64,
-) -> Result<&'static T, Stop> {
-    let target = find::<reference::Reference>(k, space, handle)?.target.get();
-    open_now(target.get::<T>().ok_or(Stop::Code(Code::Dead))?)
-}
-
-/// What the reference at a handle names, or null for the handle 0.
-#[cfg_attr(fermata_probe, track_caller)]
-pub(crate) fn target_at(k: K, space: &'static Space, handle: u64) -> Result<Target, Stop> {
-    if handle == 0 {
-        return Ok(Target::Null);
-    }
-    Ok(find::<reference::Reference>(k, space, handle)?.target.get())
-}
-
-/// The object that a reference at a handle names, for use: null, dead or of another kind is the
-/// code `Dead`, vacant waits.
-#[cfg_attr(fermata_probe, track_caller)]
-pub(crate) fn find_target<T: Object>(
-    k: K,
-    space: &'static Space,
-    handle: u64,
-) -> Result<&'static T, Stop> {
-    let target = find::<reference::Reference>(k, space, handle)?.target.get();
-    let object = target.get::<T>().ok_or(Stop::Code(Code::Dead))?;
-    object.head().open()?;
-    Ok(object)
-}
-
 /// A place at which an object can be made.
 pub(crate) struct Place {
-    pfn: Pfn,
-    offset: u64,
+    pub(crate) pfn: Pfn,
+    pub(crate) offset: u64,
     /// The last object in the frame before it, if that is known.
-    before: Option<&'static Header>,
-}
-
-/// Checks that an object can be made at this address: nothing is there yet, or (`same`) only the
-/// vacant identity that is about to get a new body there.
-#[cfg_attr(fermata_probe, track_caller)]
-pub(crate) fn find_place(
-    k: K,
-    space: &'static Space,
-    address: u64,
-    same: Option<&'static Header>,
-) -> Result<Place, Stop> {
-    aligned(address)?;
-    if !memory::takes_objects(space, address) {
-        return Err(Stop::Code(Code::Denied));
-    }
-    let pfn = memory::translate(k, space, address, Access::OBJECT)?;
-    let offset = address % PAGE_SIZE;
-    match position(k, pfn, offset) {
-        [_, Some(h)] if !same.is_some_and(|s| core::ptr::eq(s, h)) => Err(Stop::Code(Code::InUse)),
-        [before, _] => Ok(Place {
-            pfn,
-            offset,
-            before,
-        }),
-    }
+    pub(crate) before: Option<&'static Header>,
 }
 
 /// A place in a frame of user memory, for boot.

@@ -9,7 +9,7 @@
 
 use super::{Handles, Header, Link, NonNullLink, Object, Table, Target};
 use crate::object::thread::Thread;
-use crate::wait::WaitQueue;
+use crate::object::wait::WaitQueue;
 use crate::{Stop, K};
 use abi::state::port_flags;
 use abi::{Code, Type};
@@ -69,7 +69,7 @@ impl Notices {
     fn add(&self, k: K, set: &'static Portset) {
         if !set.noticed.replace(true) {
             set.next_noticed.set(self.first.replace(Some(set)));
-            k.sched.raise_notices();
+            k.cpu().sched.raise_notices();
         }
     }
 

@@ -5,14 +5,15 @@
 //! dropped at any time.
 
 use super::cond::Cond;
+use super::connection::End;
 use super::space::Space;
 use super::{Handles, Header, Life, Link, NonNullLink, ObjId, Object, Table, Target};
-use crate::exec::{self, core, counters};
-use crate::ipc::PortWait;
-use crate::memory::{Access, Fault};
+use crate::kept::{self, Kept};
+use crate::kernel::core;
 use crate::object::port::Port;
-use crate::wait::{self, DeadlineLinks, Links, WaitQueue};
-use crate::{probe, K};
+use crate::object::wait::{self, DeadlineLinks, Links, WaitQueue};
+use crate::stop::{Access, Fault};
+use crate::{counters, probe, Kernel, K};
 use abi::state::{Stage, Waiting};
 use abi::{Call, Code, Exception, Type, PAGE_SIZE};
 use core::cell::Cell;
@@ -38,6 +39,17 @@ pub(crate) enum PendingFault {
     Page(Word, u8),
     /// Wrong use, at an address.
     Wrong(Exception, Word),
+}
+
+/// Why a thread waits at a port.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PortWait {
+    /// Its frame is in a connect stage.
+    Connect,
+    /// Its frame is an idempotent call.
+    Call,
+    /// The kernel has something to say on its behalf; it meets its fault or exception again.
+    Trap,
 }
 
 /// What the kernel knows of a thread's wait, or of how its last one ended, that neither its frame
@@ -114,46 +126,6 @@ impl Missing {
     }
 }
 
-/// One end of a connection.
-#[derive(Clone, Copy)]
-pub(crate) struct End<'a> {
-    /// The thread at the other end. The connection exists while both name each other.
-    peer: &'a Cell<Link<Thread>>,
-    pub(crate) stage: &'a Cell<Stage>,
-}
-
-impl End<'_> {
-    /// The thread at the other end.
-    #[inline(always)]
-    pub(crate) fn peer(self) -> Link<Thread> {
-        self.peer.get()
-    }
-
-    #[inline(always)]
-    pub(crate) fn set(self, stage: Stage, peer: Link<Thread>) {
-        self.peer.set(peer);
-        self.stage.set(stage);
-    }
-
-    #[inline(always)]
-    pub(crate) fn clear(self) {
-        self.stage.set(Stage::None);
-    }
-
-    /// Whether it is an end of a connection with that thread, as far as this end knows.
-    pub(crate) fn connects(self, peer: &'static Thread) -> bool {
-        self.peer() == Link::to(peer) && crate::ipc::reliable(self.stage.get())
-    }
-
-    /// The peer as a state shows it: none once the server has ended the connection.
-    pub(crate) fn shown(self) -> Link<Thread> {
-        match self.stage.get() {
-            Stage::None | Stage::Finished => Link::NONE,
-            _ => self.peer(),
-        }
-    }
-}
-
 /// The registers of a thread of which a keeper has answered the exception while it had no body.
 pub(crate) fn answered(
     mut registers: abi::Registers,
@@ -207,7 +179,7 @@ pub struct Thread {
     pub(crate) hint: Cell<Hint>,
     pub(crate) deadline: DeadlineLinks,
     pub(crate) exception_address: Cell<u64>,
-    pub(crate) kept: exec::Kept,
+    pub(crate) kept: Kept,
 }
 
 impl Thread {
@@ -378,7 +350,7 @@ impl Thread {
     /// As [`Thread::finish`], with the byte count of a register message.
     #[inline]
     pub(crate) fn finish_with(&self, word: u64) {
-        exec::discard_continuation(self);
+        self.kept.clear();
         counters::completed(self);
         self.ctx.call().set(word);
         self.ctx.pc().set(self.ctx.behind_call());
@@ -402,11 +374,11 @@ impl Thread {
     pub(crate) fn quit(&'static self, k: K) {
         core(|| {
             if self.run.get() == Run::Ready {
-                k.sched.remove(self);
+                k.cpu_of(self).sched.remove(self);
             } else {
                 wait::leave_queue(self);
             }
-            k.deadlines.remove(self);
+            k.cpu_of(self).deadlines.remove(self);
         });
     }
 
@@ -426,7 +398,7 @@ impl Thread {
             }
             Some(_) => {
                 self.run.set(Run::Ready);
-                k.sched.add(self);
+                k.cpu_of(self).sched.add(self);
             }
         }
     }
@@ -453,7 +425,10 @@ impl Thread {
     #[cfg_attr(fermata_probe, track_caller)]
     pub(crate) fn wait_plain(&self, why: Waiting) {
         self.run.set(Run::Waiting(why));
-        exec::waits(self);
+        // An instruction that faulted goes on with that, and a call with itself.
+        if !self.ctx.is_full() {
+            self.kept.redo();
+        }
         probe::wait(self);
     }
 
@@ -483,6 +458,22 @@ impl Thread {
         self.suspend_for_space(k);
     }
 
+    /// The page for which it waited is there: an instruction that faulted is tried again.
+    #[inline(always)]
+    pub(crate) fn found_page(&self) {
+        if self.ctx.is_full() {
+            self.kept.clear();
+        }
+    }
+
+    /// Drops what the kernel keeps for it, which does not run, apart from its frame.
+    pub(crate) fn drop_activation(&'static self) {
+        if kept::OWN_STACK {
+            hal::reset_stack::<Kernel>(self);
+        }
+        self.kept.clear();
+    }
+
     /// One stop more. The thread is out of every queue and its frame is complete when this
     /// returns; nothing is completed in it until it goes on.
     pub(crate) fn stop(&'static self, k: K) {
@@ -508,11 +499,11 @@ impl Thread {
             if self.waits_for(Waiting::Interrupt) {
                 // Who waits for this is in no queue, and nothing keeps it from running.
                 if self.deadline.is_set() {
-                    k.deadlines.remove(self);
+                    k.cpu_of(self).deadlines.remove(self);
                 }
                 self.finish(Code::Ok);
                 self.run.set(Run::Ready);
-                k.sched.add(self);
+                k.cpu_of(self).sched.add(self);
             } else {
                 self.interrupt.set(true);
             }
@@ -542,12 +533,6 @@ impl Thread {
                 first.prev_in_space.set(Some(self));
             }
         }
-    }
-
-    /// Ends both connections: the peers are told.
-    fn disconnect(&'static self, k: K) {
-        crate::ipc::drop_client_end(k, self);
-        crate::ipc::drop_server_end(k, self);
     }
 }
 
@@ -587,7 +572,7 @@ impl Object for Thread {
             deadline: DeadlineLinks::new(),
             waiting: Cell::new(Waiting::Nothing),
             hint: Cell::new(Hint::None),
-            kept: exec::Kept::new(),
+            kept: Kept::new(),
         }
     }
     fn head(&self) -> &Header {
@@ -600,10 +585,10 @@ impl Object for Thread {
         &k.handles.threads
     }
     fn cost() -> u64 {
-        core::mem::size_of::<Self>() as u64 + exec::STACK_COST
+        core::mem::size_of::<Self>() as u64 + kept::STACK_COST
     }
     fn provide(&'static self) -> Option<()> {
-        exec::provide_stack(&self.ctx)
+        kept::provide_stack(&self.ctx)
     }
     fn open(&'static self, k: K) {
         // Who has its exception, and how it was answered, is known to the identity.
@@ -621,7 +606,7 @@ impl Object for Thread {
             }
         }
         self.ctx.set_fpu(&abi::state::initial_fpu());
-        exec::drop_activation(self);
+        self.drop_activation();
         self.run.set(Run::Stopped);
         self.priority.set(0);
         self.stop_count.set(1);
@@ -639,7 +624,9 @@ impl Object for Thread {
         // The connections belong to the identity: peers go on waiting for it.
     }
     fn end(&'static self, k: K) {
-        self.disconnect(k);
+        // The peers are told.
+        self.drop_client_end(k);
+        self.drop_server_end(k);
         self.hint.set(Hint::None);
         self.interrupt.set(false);
         k.irqs.detach(self);

@@ -1,6 +1,7 @@
 //! The common calls of every type: create, destroy, move, reference.
 
 use super::Args;
+use crate::handle;
 use crate::object::reference::Reference;
 use crate::object::space::Space;
 use crate::object::thread::Thread;
@@ -17,7 +18,7 @@ fn kept<T: Object>(a: Args, handle: u64) -> Result<Option<Kept<T>>, Stop> {
     if handle == 0 {
         return Ok(None);
     }
-    let reference = object::find::<Reference>(a.k, a.space, handle)?;
+    let reference = handle::find::<Reference>(a.k, a.space, handle)?;
     let dead = Stop::Code(Code::Dead);
     let object = reference.target.get().get::<T>().ok_or(dead)?;
     if reference.keeps() && object.head().phase() == Phase::Vacant {
@@ -35,7 +36,7 @@ pub(super) fn create<T: Object>(a: Args) -> Handled {
 
 fn make<T: Object>(a: Args) -> Result<&'static T, Stop> {
     let kept = kept::<T>(a, a.b())?;
-    let place = object::find_place(a.k, a.space, a.a(), kept.map(|(_, o)| o.head()))?;
+    let place = handle::find_place(a.k, a.space, a.a(), kept.map(|(_, o)| o.head()))?;
     let payer = a.space.account.get().ok_or(Stop::Code(Code::NoMemory))?;
     let object = object::create(a.k, payer, &place, kept.map(|(_, o)| o))?;
     if let Some((reference, _)) = kept {
@@ -61,14 +62,14 @@ pub(super) fn create_space(a: Args) -> Handled {
 /// `*_destroy`: the body goes; the identity too, unless a reference is given to keep it. One without a
 /// body ends, whoever keeps it.
 pub(super) fn destroy<T: Object>(a: Args) -> Handled {
-    let object = object::find_identity::<T>(a.k, a.space, a.a())?;
+    let object = handle::find_identity::<T>(a.k, a.space, a.a())?;
     if a.b() == 0 {
         object::disperse(a.k, a.t, object, true)?;
         a.t.finish(Code::Ok);
         object::destroy(a.k, object, false);
         return Ok(crate::Outcome::Done);
     }
-    let keeper = object::find::<Reference>(a.k, a.space, a.b())?;
+    let keeper = handle::find::<Reference>(a.k, a.space, a.b())?;
     if T::TYPE == Type::Reference && a.a() == a.b() {
         return Err(Stop::Code(Code::Invalid));
     }
@@ -85,8 +86,8 @@ pub(super) fn destroy<T: Object>(a: Args) -> Handled {
 
 /// `*_move`: another address; nobody notices.
 pub(super) fn relocate<T: Object>(a: Args) -> Handled {
-    let object = object::find_body::<T>(a.k, a.space, a.a())?;
-    let place = object::find_place(a.k, a.space, a.b(), Some(object.head()))?;
+    let object = handle::find_body::<T>(a.k, a.space, a.a())?;
+    let place = handle::find_place(a.k, a.space, a.b(), Some(object.head()))?;
     object::relocate(a.k, object, &place);
     a.done()
 }
@@ -102,8 +103,8 @@ pub(super) fn reference_end(a: Args, role: fn(NonNullLink<Thread>) -> Target) ->
 }
 
 fn point<T: Object>(a: Args, role: impl FnOnce(&'static T) -> Target) -> Handled {
-    let object = object::find_body::<T>(a.k, a.space, a.a())?;
-    let reference = object::find::<Reference>(a.k, a.space, a.b())?;
+    let object = handle::find_body::<T>(a.k, a.space, a.a())?;
+    let reference = handle::find::<Reference>(a.k, a.space, a.b())?;
     reference.point(a.k, role(object));
     a.done()
 }

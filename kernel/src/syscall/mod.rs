@@ -10,6 +10,9 @@ mod search;
 mod state;
 
 use crate::exec;
+use crate::ipc::{self, keeper};
+use crate::kept::Continuation;
+use crate::kernel::core;
 use crate::object::cond::Cond;
 use crate::object::mapping::Mapping;
 use crate::object::mutex::Mutex;
@@ -18,7 +21,8 @@ use crate::object::region::{Region, Source};
 use crate::object::space::Space;
 use crate::object::thread::{Hint, Run, Thread, Word};
 use crate::object::{self, Object, Target};
-use crate::{fault, ipc, Handled, Outcome, Stop, CONFIG, K};
+use crate::stop::{Handled, Handler, Outcome, Stop};
+use crate::{handle, CONFIG, K};
 use abi::state::Waiting;
 use abi::{access, Call as Entry, Code, Exception, PAGE_SIZE, PRIORITIES, SYSCALLS};
 
@@ -50,13 +54,13 @@ impl Args {
     /// The object at the handle in the first argument.
     #[cfg_attr(fermata_probe, track_caller)]
     fn object<T: Object>(self) -> Result<&'static T, Stop> {
-        object::find(self.k, self.space, self.a())
+        handle::find(self.k, self.space, self.a())
     }
 
     /// As [`Args::object`], for a call that manages it.
     #[cfg_attr(fermata_probe, track_caller)]
     fn open_object<T: Object>(self) -> Result<&'static T, Stop> {
-        object::find_open(self.k, self.space, self.a())
+        handle::find_open(self.k, self.space, self.a())
     }
 
     /// The result is `Ok`.
@@ -77,9 +81,6 @@ impl Args {
         Ok(Outcome::Done)
     }
 }
-
-/// Does a call that stands in the frame of the running thread. Returns whom to resume.
-pub(crate) type Handler = fn(K, &'static Thread) -> &'static Thread;
 
 /// Who does what: the handler of every number.
 pub(crate) static HANDLERS: [Handler; 256] = {
@@ -104,7 +105,7 @@ pub(crate) static HANDLERS: [Handler; 256] = {
         if abi::ipc::plan(call).is_ipc() {
             all[call as usize] = match ipc::fast::handler(call) {
                 Some(short_cut) => short_cut,
-                None => ipc_call,
+                None => ipc::call,
             };
         } else {
             let mut found = false;
@@ -204,7 +205,7 @@ handlers! { a:
     ThreadSleepUntil => thread_sleep_until(a),
     ThreadStop => thread_stop(a),
     ThreadResume => thread_resume(a),
-    ThreadInterrupt => thread_interrupt(a, object::target_at(a.k, a.space, a.a())?),
+    ThreadInterrupt => thread_interrupt(a, handle::target_at(a.k, a.space, a.a())?),
     ThreadWaitInterrupt => thread_wait_interrupt(a, u64::MAX),
     ThreadWaitInterruptUntil => thread_wait_interrupt(a, a.a()),
     ThreadSetPriority => thread_set_priority(a),
@@ -269,7 +270,7 @@ fn found<T: Object>(k: K, t: &'static Thread) -> Option<(Args, &'static T)> {
 fn ordinary(k: K, t: &'static Thread, handle: impl FnOnce(Args) -> Handled) -> &'static Thread {
     let space = match t.goes_straight() {
         Some(space) => space,
-        None => match prepare(k, t) {
+        None => match keeper::prepare(k, t) {
             Some(space) => space,
             None => return k.exit_trap(t),
         },
@@ -281,36 +282,6 @@ fn ordinary(k: K, t: &'static Thread, handle: impl FnOnce(Args) -> Handled) -> &
 #[inline(always)]
 fn done(k: K, t: &'static Thread, handled: Handled) -> &'static Thread {
     match handled {
-        Ok(_) => k.exit_trap(t),
-        Err(stop) => k.stopped(t, stop),
-    }
-}
-
-/// What has to happen before a call of a thread that makes a detour. Its space, if it can then make
-/// the call.
-#[cold]
-fn prepare(k: K, t: &'static Thread) -> Option<&'static Space> {
-    let Some(space) = t.space() else {
-        fault::exception(k, t, Exception::NoSpace, 0, 0);
-        return None;
-    };
-    if space.foreign.get() {
-        let (pc, call) = (t.ctx.pc().get(), t.ctx.call().get());
-        fault::exception(k, t, Exception::ForeignCall, pc, call);
-        return None;
-    }
-    Some(space)
-}
-
-/// A call of IPC, stage by stage.
-pub(crate) fn ipc_call(k: K, t: &'static Thread) -> &'static Thread {
-    if t.goes_straight().is_none() && prepare(k, t).is_none() {
-        return k.exit_trap(t);
-    }
-    let Some(call) = t.call() else {
-        return no_call(k, t);
-    };
-    match ipc::run(k, t, call) {
         Ok(_) => k.exit_trap(t),
         Err(stop) => k.stopped(t, stop),
     }
@@ -328,10 +299,34 @@ fn no_call(k: K, t: &'static Thread) -> &'static Thread {
 fn mutex_lock(a: Args, mutex: &'static Mutex) -> Handled {
     if mutex.locked.replace(true) {
         a.t.wait_on(&mutex.waiters, Waiting::Mutex);
-        a.t.goes_on_to_lock();
+        goes_on_to_lock(a.t);
         return Ok(Outcome::Wait);
     }
     a.done()
+}
+
+/// The wait of the thread that has just begun ends with the mutex locked; its frame is a `mutex_lock`.
+#[inline(always)]
+fn goes_on_to_lock(t: &Thread) {
+    t.kept.set(Continuation {
+        function: relock,
+        words: [t.ctx.parameter(0).get(), 0, 0, 0],
+    });
+}
+
+/// Locks the mutex if it is where it was and free: without arguments to decode.
+fn relock(k: K, t: &'static Thread, [handle, ..]: [u64; 4]) -> &'static Thread {
+    let same =
+        t.ctx.call().get() as u8 == Entry::MutexLock as u8 && t.ctx.parameter(0).get() == handle;
+    let space = t.goes_straight().filter(|_| same);
+    let mutexes = Mutex::handles(k);
+    if let Some(mutex) = space.and_then(|space| mutexes.probe(space, handle)) {
+        if !mutex.locked.replace(true) {
+            t.finish(abi::Code::Ok);
+            return k.exit_trap(t);
+        }
+    }
+    k.redo(t)
 }
 
 fn mutex_trylock(a: Args, mutex: &'static Mutex) -> Handled {
@@ -364,7 +359,7 @@ fn unlock(k: K, mutex: &'static Mutex) {
 /// pause begins.
 fn cond_wait(a: Args, deadline: u64) -> Handled {
     let cond = a.object::<Cond>()?;
-    let mutex = object::find::<Mutex>(a.k, a.space, a.b())?;
+    let mutex = handle::find::<Mutex>(a.k, a.space, a.b())?;
     if !mutex.locked.get() {
         return Err(Stop::Code(Code::Invalid));
     }
@@ -373,7 +368,7 @@ fn cond_wait(a: Args, deadline: u64) -> Handled {
     a.t.become_call(Entry::MutexLock);
     unlock(a.k, mutex);
     a.t.wait_on(cond.entrance(), Waiting::Cond);
-    a.t.goes_on_to_lock();
+    goes_on_to_lock(a.t);
     a.t.hint.set(Hint::Cond(Word(handle)));
     if deadline != u64::MAX {
         a.k.add_deadline(a.t, a.space.machine_time(deadline));
@@ -421,7 +416,7 @@ fn region_protect(a: Args) -> Handled {
 // ---- threads -------------------------------------------------------------------------------------
 
 fn thread_yield(a: Args) -> Handled {
-    a.k.sched.yield_turn();
+    a.k.cpu().sched.yield_turn();
     a.done()
 }
 
@@ -430,7 +425,7 @@ fn thread_yield_short(k: K, t: &'static Thread) -> &'static Thread {
     if exec::MAY_BE_KEPT || CONFIG.probe || CONFIG.counters || t.goes_straight().is_none() {
         return ordinary(k, t, thread_yield);
     }
-    let Some(next) = k.sched.pass_turn(k, t) else {
+    let Some(next) = k.cpu().sched.pass_turn(k, t) else {
         return ordinary(k, t, thread_yield);
     };
     t.finish(Code::Ok);
@@ -474,7 +469,7 @@ fn thread_interrupt(a: Args, target: Target) -> Handled {
 fn thread_wait_interrupt(a: Args, deadline: u64) -> Handled {
     a.k.irqs.unmask(a.t);
     // An interrupt that comes from here on is found when the call ends.
-    if exec::core(|| a.t.interrupt.take()) {
+    if core(|| a.t.interrupt.take()) {
         return a.done();
     }
     let mut at = u64::MAX;
@@ -513,14 +508,14 @@ fn ceiling(a: Args, space: Option<&'static Space>, priority: u64) -> Result<(), 
 
 /// Sets the priority of a thread, wherever it is queued.
 fn set_priority(k: K, target: &'static Thread, priority: u8) {
-    exec::core(|| {
+    core(|| {
         if target.run.get() == Run::Ready {
-            k.sched.remove(target);
+            k.cpu_of(target).sched.remove(target);
             target.priority.set(priority);
-            k.sched.add(target);
+            k.cpu_of(target).sched.add(target);
         } else {
-            k.deadlines.with_priority(target, priority);
-            crate::wait::requeue(target);
+            k.cpu_of(target).deadlines.with_priority(target, priority);
+            crate::object::wait::requeue(target);
         }
     });
 }
@@ -528,7 +523,7 @@ fn set_priority(k: K, target: &'static Thread, priority: u8) {
 // ---- references ----------------------------------------------------------------------------------
 
 fn reference_check(a: Args) -> Handled {
-    let target = object::target_at(a.k, a.space, a.a())?;
+    let target = handle::target_at(a.k, a.space, a.a())?;
     if !target.alive() {
         return Err(Stop::Code(Code::Dead));
     }
@@ -537,7 +532,7 @@ fn reference_check(a: Args) -> Handled {
 
 fn reference_equal(a: Args) -> Handled {
     let one: Target = a.object::<Reference>()?.target.get();
-    let other: Target = object::find::<Reference>(a.k, a.space, a.b())?.target.get();
+    let other: Target = handle::find::<Reference>(a.k, a.space, a.b())?.target.get();
     let code = match one.is_like(other) {
         false => Code::NotFound,
         true if one.alive() => Code::Ok,
@@ -551,7 +546,7 @@ fn reference_equal(a: Args) -> Handled {
 /// Refuses a caller whose reference is not to the device authority. All calls below need it.
 #[cfg_attr(fermata_probe, track_caller)]
 fn authority(a: Args) -> Result<(), Stop> {
-    match object::target_at(a.k, a.space, a.a())? {
+    match handle::target_at(a.k, a.space, a.a())? {
         Target::Authority => Ok(()),
         _ => Err(Stop::Code(Code::Denied)),
     }
@@ -559,14 +554,14 @@ fn authority(a: Args) -> Result<(), Stop> {
 
 fn device_attach_interrupt(a: Args) -> Handled {
     authority(a)?;
-    let thread = object::find_open_target::<Thread>(a.k, a.space, a.b())?;
+    let thread = handle::find_open_target::<Thread>(a.k, a.space, a.b())?;
     let code = a.k.irqs.attach(a.c(), thread);
     a.code(code)
 }
 
 fn device_grant_ports(a: Args) -> Handled {
     authority(a)?;
-    let space = object::find_open_target::<Space>(a.k, a.space, a.b())?;
+    let space = handle::find_open_target::<Space>(a.k, a.space, a.b())?;
     let (first, count) = (a.c(), a.d());
     if count == 0 || first >= 0x1_0000 || count > 0x1_0000 - first {
         return Err(Stop::Code(Code::Invalid));
@@ -591,7 +586,7 @@ fn device_grant_ports(a: Args) -> Handled {
     space.note_ports();
     // Loaded when a thread of the space next runs; now, if that is the caller's space.
     if core::ptr::eq(space, a.space) {
-        exec::core(|| space.load_ports());
+        core(|| space.load_ports());
     }
     a.done()
 }
@@ -601,7 +596,7 @@ const MAX_DEVICE: u64 = 64 << 20;
 
 fn device_map_physical(a: Args) -> Handled {
     authority(a)?;
-    let region = object::find_open::<Region>(a.k, a.space, a.b())?;
+    let region = handle::find_open::<Region>(a.k, a.space, a.b())?;
     let (start, size) = (a.c(), a.d());
     let sound = start.is_multiple_of(PAGE_SIZE)
         && size.is_multiple_of(PAGE_SIZE)

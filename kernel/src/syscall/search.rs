@@ -1,6 +1,7 @@
 //! `region_search`: the next object or page in a range of a region.
 
 use super::Args;
+use crate::handle;
 use crate::memory;
 use crate::object::region::Region;
 use crate::object::{self};
@@ -11,7 +12,7 @@ use abi::{Code, PAGE_SIZE};
 const PAGES_PER_TURN: u32 = 512;
 
 pub(super) fn region_search(a: Args) -> Handled {
-    let region = object::find_target::<Region>(a.k, a.space, a.a())?;
+    let region = handle::find_target::<Region>(a.k, a.space, a.a())?;
     let (end, kinds) = (a.c().min(region.size.get()), a.d());
     if kinds & !0x3ff != 0 {
         return Err(Stop::Code(Code::Invalid));

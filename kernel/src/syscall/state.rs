@@ -5,18 +5,20 @@
 //! anything, so that a fault leaves nothing half done and little to do again.
 
 use super::{ceiling, rights, set_priority, Args};
-use crate::exec::core;
-use crate::ipc::reliable;
-use crate::memory::{Access, Span};
+use crate::handle;
+use crate::ipc;
+use crate::kernel::core;
+use crate::memory::Span;
+use crate::object::connection::{is_of_connection, End};
 use crate::object::mapping::{Change, Mapping};
 use crate::object::mutex::Mutex;
 use crate::object::port::{Port, Portset};
 use crate::object::reference::Reference;
 use crate::object::region::{Region, Source};
 use crate::object::space::Space;
-use crate::object::thread::{self, End, Hint, Thread};
+use crate::object::thread::{self, Hint, Thread};
 use crate::object::{self, Link, NonNullLink, Object, Phase, Target};
-use crate::{exec, Handled, Stop};
+use crate::stop::{Access, Handled, Stop};
 use abi::state::{
     port_flags, space_flags, Stage, Waiting, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS,
 };
@@ -32,7 +34,7 @@ fn place(a: Args, handle: u64) -> Result<Option<&'static Reference>, Stop> {
     if handle == 0 {
         return Ok(None);
     }
-    object::find::<Reference>(a.k, a.space, handle).map(Some)
+    handle::find::<Reference>(a.k, a.space, handle).map(Some)
 }
 
 fn give(a: Args, place: Option<&'static Reference>, target: Target) {
@@ -45,7 +47,7 @@ fn give(a: Args, place: Option<&'static Reference>, target: Target) {
 /// The object named by a reference argument; `None` for the handle 0 or a null reference.
 #[cfg_attr(fermata_probe, track_caller)]
 fn named<T: Object>(a: Args, handle: u64) -> Result<Option<&'static T>, Stop> {
-    let target = object::target_at(a.k, a.space, handle)?;
+    let target = handle::target_at(a.k, a.space, handle)?;
     if matches!(target, Target::Null) {
         return Ok(None);
     }
@@ -88,12 +90,12 @@ fn page_range(start: u64, size: u64, limit: u64) -> Result<(), Stop> {
 // ---- objects without state -----------------------------------------------------------------------
 
 pub(super) fn nothing_get<T: Object>(a: Args) -> Handled {
-    object::find_body::<T>(a.k, a.space, a.a())?;
+    handle::find_body::<T>(a.k, a.space, a.a())?;
     a.done()
 }
 
 pub(super) fn nothing_set<T: Object>(a: Args) -> Handled {
-    let object = object::find_body::<T>(a.k, a.space, a.a())?;
+    let object = handle::find_body::<T>(a.k, a.space, a.a())?;
     object::opened(a.k, object.head());
     a.done()
 }
@@ -101,13 +103,13 @@ pub(super) fn nothing_set<T: Object>(a: Args) -> Handled {
 // ---- mutex ---------------------------------------------------------------------------------------
 
 pub(super) fn mutex_get(a: Args) -> Handled {
-    let mutex = object::find_body::<Mutex>(a.k, a.space, a.a())?;
+    let mutex = handle::find_body::<Mutex>(a.k, a.space, a.a())?;
     room(a, 1)?.write(&[u64::from(mutex.locked.get())]);
     a.done()
 }
 
 pub(super) fn mutex_set(a: Args) -> Handled {
-    let mutex = object::find_body::<Mutex>(a.k, a.space, a.a())?;
+    let mutex = handle::find_body::<Mutex>(a.k, a.space, a.a())?;
     let [locked] = read(a, a.b())?;
     if locked > 1 {
         return Err(invalid());
@@ -124,7 +126,7 @@ pub(super) fn mutex_set(a: Args) -> Handled {
 // ---- mapping -------------------------------------------------------------------------------------
 
 pub(super) fn mapping_get(a: Args) -> Handled {
-    let m = object::find_body::<Mapping>(a.k, a.space, a.a())?;
+    let m = handle::find_body::<Mapping>(a.k, a.space, a.a())?;
     let (region, space) = (place(a, a.c())?, place(a, a.d())?);
     let words = [
         m.start.get(),
@@ -140,7 +142,7 @@ pub(super) fn mapping_get(a: Args) -> Handled {
 }
 
 pub(super) fn mapping_set(a: Args) -> Handled {
-    let m = object::find_body::<Mapping>(a.k, a.space, a.a())?;
+    let m = handle::find_body::<Mapping>(a.k, a.space, a.a())?;
     let [start, size, offset, protection] = read(a, a.b())?;
     let region = named::<Region>(a, a.c())?;
     let space = named_space(a, a.d())?;
@@ -160,7 +162,7 @@ pub(super) fn mapping_set(a: Args) -> Handled {
 // ---- region --------------------------------------------------------------------------------------
 
 pub(super) fn region_get(a: Args) -> Handled {
-    let r = object::find_body::<Region>(a.k, a.space, a.a())?;
+    let r = handle::find_body::<Region>(a.k, a.space, a.a())?;
     let (space, keeper) = (place(a, a.c())?, place(a, a.d())?);
     let words = [r.start.get(), r.size.get(), r.protection.get()];
     room(a, words.len())?.write(&words);
@@ -171,7 +173,7 @@ pub(super) fn region_get(a: Args) -> Handled {
 }
 
 pub(super) fn region_set(a: Args) -> Handled {
-    let r = object::find_body::<Region>(a.k, a.space, a.a())?;
+    let r = handle::find_body::<Region>(a.k, a.space, a.a())?;
     let [start, size, protection] = read(a, a.b())?;
     let space = named_space(a, a.c())?;
     let keeper = named::<Port>(a, a.d())?;
@@ -195,7 +197,7 @@ pub(super) fn region_set(a: Args) -> Handled {
 // ---- port ----------------------------------------------------------------------------------------
 
 pub(super) fn port_get(a: Args) -> Handled {
-    let port = object::find_body::<Port>(a.k, a.space, a.a())?;
+    let port = handle::find_body::<Port>(a.k, a.space, a.a())?;
     let portset = place(a, a.c())?;
     room(a, 2)?.write(&[port.alias.get(), port.flags()]);
     let set = port.portset.get();
@@ -204,7 +206,7 @@ pub(super) fn port_get(a: Args) -> Handled {
 }
 
 pub(super) fn port_set(a: Args) -> Handled {
-    let port = object::find_body::<Port>(a.k, a.space, a.a())?;
+    let port = handle::find_body::<Port>(a.k, a.space, a.a())?;
     let [alias, flags] = read(a, a.b())?;
     let portset = named::<Portset>(a, a.c())?;
     if flags & !port_flags::ALL != 0 {
@@ -223,7 +225,7 @@ pub(super) fn port_set(a: Args) -> Handled {
 // ---- space ---------------------------------------------------------------------------------------
 
 pub(super) fn space_get(a: Args) -> Handled {
-    let s = object::find_body::<Space>(a.k, a.space, a.a())?;
+    let s = handle::find_body::<Space>(a.k, a.space, a.a())?;
     let keeper = place(a, a.c())?;
     let account = s.account.get();
     let flags = if s.foreign.get() {
@@ -245,7 +247,7 @@ pub(super) fn space_get(a: Args) -> Handled {
 }
 
 pub(super) fn space_set(a: Args) -> Handled {
-    let s = object::find_body::<Space>(a.k, a.space, a.a())?;
+    let s = handle::find_body::<Space>(a.k, a.space, a.a())?;
     let [flags, quota, _, clock_offset, max_priority] = read(a, a.b())?;
     let keeper = named::<Port>(a, a.c())?;
     if flags & !space_flags::FOREIGN != 0 || max_priority >= u64::from(PRIORITIES) {
@@ -271,7 +273,7 @@ pub(super) fn space_set(a: Args) -> Handled {
 const STATE_WORDS: usize = THREAD_WORDS + FPU_BYTES / 8;
 
 pub(super) fn thread_get(a: Args) -> Handled {
-    let t = object::find_body::<Thread>(a.k, a.space, a.a())?;
+    let t = handle::find_body::<Thread>(a.k, a.space, a.a())?;
     let (space, client, server) = (place(a, a.c())?, place(a, a.d())?, place(a, a.e())?);
     let room = room(a, STATE_WORDS)?;
     let mut words = [0; THREAD_WORDS];
@@ -312,7 +314,7 @@ fn named_end(
     handle: u64,
     role: fn(Target) -> Option<NonNullLink<Thread>>,
 ) -> Result<Link<Thread>, Stop> {
-    let target = object::target_at(a.k, a.space, handle)?;
+    let target = handle::target_at(a.k, a.space, handle)?;
     match role(target) {
         Some(link) if target.alive() => Ok(link.link()),
         None if target == Target::Null => Ok(Link::NONE),
@@ -352,7 +354,13 @@ fn set_end(end: End<'_>, stage: Stage, peer: Link<Thread>, drop_end: impl FnOnce
         return;
     }
     // A request is another thing than a connection, even with the same peer.
-    let kind = |s: Stage| if reliable(s) { Stage::Sending } else { s };
+    let kind = |s: Stage| {
+        if is_of_connection(s) {
+            Stage::Sending
+        } else {
+            s
+        }
+    };
     if old != Stage::None && !(same && kind(old) == kind(stage)) {
         drop_end();
     }
@@ -360,7 +368,7 @@ fn set_end(end: End<'_>, stage: Stage, peer: Link<Thread>, drop_end: impl FnOnce
 }
 
 pub(super) fn thread_set(a: Args) -> Handled {
-    let t = object::find_body::<Thread>(a.k, a.space, a.a())?;
+    let t = handle::find_body::<Thread>(a.k, a.space, a.a())?;
     if t.stop_count.get() == 0 {
         return Err(Stop::Code(Code::NotStopped));
     }
@@ -369,7 +377,7 @@ pub(super) fn thread_set(a: Args) -> Handled {
     let client_peer = named_end(a, a.d(), server_end)?;
     let server_peer = named_end(a, a.e(), client_end)?;
     let is_keeper = matches!(
-        object::target_at(a.k, a.space, a.e())?,
+        handle::target_at(a.k, a.space, a.e())?,
         Target::ClientEnd(_)
     );
 
@@ -418,7 +426,7 @@ pub(super) fn thread_set(a: Args) -> Handled {
     let mut fpu = [0; FPU_BYTES];
     state.read_bytes(THREAD_WORDS * 8, &mut fpu);
     core(|| t.ctx.set_fpu(&fpu));
-    exec::drop_activation(t);
+    t.drop_activation();
     t.ctx.tag.set(tag);
     set_priority(a.k, t, priority as u8);
     t.stop_count.set(stops as u32);
@@ -433,14 +441,10 @@ pub(super) fn thread_set(a: Args) -> Handled {
         t.hint.set(Hint::None);
     }
     t.waiting.set(Waiting::Nothing);
-    set_end(t.client(), client, client_peer, || {
-        crate::ipc::drop_client_end(a.k, t)
-    });
-    set_end(t.server(), server, server_peer, || {
-        crate::ipc::drop_server_end(a.k, t)
-    });
+    set_end(t.client(), client, client_peer, || t.drop_client_end(a.k));
+    set_end(t.server(), server, server_peer, || t.drop_server_end(a.k));
     if let (Stage::Exception, true, Some(client)) = (server, is_keeper, server_peer.get()) {
-        crate::ipc::take_over_exception(a.k, t, client);
+        ipc::take_over_exception(a.k, t, client);
     }
     t.attach(a.k, space);
     object::opened(a.k, t.head());
@@ -450,7 +454,7 @@ pub(super) fn thread_set(a: Args) -> Handled {
 // ---- reference -----------------------------------------------------------------------------------
 
 pub(super) fn reference_get(a: Args) -> Handled {
-    let reference = object::find_body::<Reference>(a.k, a.space, a.a())?;
+    let reference = handle::find_body::<Reference>(a.k, a.space, a.a())?;
     let copy = place(a, a.c())?;
     let target = reference.target.get();
     let kind = if target.alive() {
@@ -464,9 +468,9 @@ pub(super) fn reference_get(a: Args) -> Handled {
 }
 
 pub(super) fn reference_set(a: Args) -> Handled {
-    let reference = object::find_body::<Reference>(a.k, a.space, a.a())?;
+    let reference = handle::find_body::<Reference>(a.k, a.space, a.a())?;
     let [kind] = read(a, a.b())?;
-    let target = object::target_at(a.k, a.space, a.c())?;
+    let target = handle::target_at(a.k, a.space, a.c())?;
     if RefKind::from_raw(kind) != Some(target.kind()) {
         return Err(invalid());
     }

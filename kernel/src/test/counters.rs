@@ -1,7 +1,7 @@
 //! What the kernel tells a counting emulator, and what threads cost.
 
 use super::world::*;
-use crate::exec::counters::{counted, restarts, Kind};
+use crate::counters::{counted, restarts, Kind};
 use crate::object::thread::Thread;
 use crate::object::{Object, CHUNK};
 use abi::state::Waiting;

@@ -8,13 +8,14 @@
 //! What is read of the kernel is read in here only.
 
 use super::world::World;
-use crate::ipc::PortWait;
 use crate::object::account::Account;
+use crate::object::connection::End;
 use crate::object::port::Port;
 use crate::object::region::Source;
-use crate::object::thread::{End, Hint, PendingFault, Run, Thread};
+use crate::object::thread::{Hint, PendingFault, PortWait, Run, Thread};
+use crate::object::wait;
 use crate::object::{self, Header, Link, Object, Phase, Target};
-use crate::{wait, K};
+use crate::K;
 use abi::state::{Stage, Waiting};
 use abi::{RefKind, PAGE_SIZE};
 use hal::Trap;
@@ -288,7 +289,7 @@ impl Ready {
     fn now(w: &World) -> Ready {
         let ranked = |t: &'static Thread| (t, t.priority.get());
         let mut others = Vec::new();
-        w.k.sched.each_ready(|t| others.push(ranked(t)));
+        w.k.cpu().sched.each_ready(|t| others.push(ranked(t)));
         let current = w.current.get();
         let runs = (current.run.get() == Run::Running).then(|| ranked(current));
         Ready { runs, others }
@@ -562,7 +563,7 @@ impl<'w> Lockstep<'w> {
             .collect();
         model.sort_unstable();
         let mut kernel = Vec::new();
-        self.w.k.deadlines.each(|at, _| kernel.push(at));
+        self.w.k.cpu().deadlines.each(|at, _| kernel.push(at));
         kernel.sort_unstable();
         same("deadlines", kernel, model)
     }

@@ -131,7 +131,7 @@ fn a_turn_that_was_passed_on_is_a_whole_slice() {
     while !core::ptr::eq(w.current.get(), first) {
         w.step();
     }
-    let next = w.k.sched.pass_turn(w.k, first);
+    let next = w.k.cpu().sched.pass_turn(w.k, first);
     let next = next.expect("the turn goes to who is ready");
     assert!(core::ptr::eq(next, w.thread_at(t[1])), "in turn");
     w.current.set(next);

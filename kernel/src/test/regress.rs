@@ -2,8 +2,8 @@
 
 use super::cut::Calls;
 use super::world::*;
-use crate::memory::Access;
 use crate::object::thread::Run;
+use crate::stop::Access;
 use abi::message::EXCEPTION_WORDS;
 use abi::state::{Stage, Waiting, REGISTER_WORDS, THREAD_WORDS};
 use abi::{access, boot, ref_list, Call, Code, Exception, Type, PAGE_SIZE, ROLES};

@@ -591,5 +591,5 @@ impl World {
 /// The thread gives way to everybody.
 fn lower(k: K, t: &'static Thread) {
     t.priority.set(0);
-    k.sched.yield_turn();
+    k.cpu().sched.yield_turn();
 }

@@ -605,7 +605,7 @@ fn values(taken: &Taken) -> Result<Vec<Row>, Error> {
 
 // ---- events of the counting kernel ---------------------------------------------------------------
 
-/// Events per kind, as in `kernel/src/exec/counters.rs`.
+/// Events per kind, as in `kernel/src/counters.rs`.
 const KIND: u8 = 16;
 /// Blocked, and kept a stack.
 const KEPT: u8 = 0;

@@ -67,27 +67,25 @@ const RULES: &[Rule] = &[
     ("x86_64/mask.rs", &[], Part::Entry),
     ("kernel/src/exec/", &[], Part::Switch),
     (
-        "kernel/src/lib.rs",
+        "kernel/src/leave.rs",
         &[
             "switch_to",
             "tail_switch_to",
             "exit_trap_to",
             "activate_space",
-            "change_ports",
         ],
         Part::Switch,
     ),
-    (
-        "kernel/src/lib.rs",
-        &["exit_trap", "schedule_heir", "schedule"],
-        Part::Queues,
-    ),
-    ("kernel/src/lib.rs", &[], Part::Dispatch),
+    ("kernel/src/leave.rs", &[], Part::Queues),
+    ("kernel/src/trap.rs", &["change_ports"], Part::Switch),
+    ("kernel/src/trap.rs", &[], Part::Dispatch),
     ("kernel/src/syscall/", &[], Part::Dispatch),
     ("kernel/src/sched.rs", &[], Part::Queues),
-    ("kernel/src/wait.rs", &[], Part::Queues),
+    ("kernel/src/object/wait.rs", &[], Part::Queues),
     ("kernel/src/object/thread.rs", &[], Part::Path),
+    ("kernel/src/object/connection.rs", &[], Part::Path),
     ("kernel/src/object/", &[], Part::Lookup),
+    ("kernel/src/handle.rs", &[], Part::Lookup),
     (
         "kernel/src/ipc/fast.rs",
         &["copy", "route", "fill", "consume", "transfer"],
@@ -101,7 +99,6 @@ const RULES: &[Rule] = &[
     ("kernel/src/ipc/pump.rs", &[], Part::Message),
     ("kernel/src/memory.rs", &[], Part::Message),
     ("kernel/src/ipc/", &[], Part::Path),
-    ("kernel/src/fault.rs", &[], Part::Path),
 ];
 
 /// The part that a function of a file is, if a rule knows it.
@@ -289,11 +286,11 @@ mod tests {
             ("request<true>", "kernel/src/ipc/fast.rs", Some(Part::Path)),
             (
                 "kernel::Kernel::switch_to",
-                "kernel/src/lib.rs",
+                "kernel/src/leave.rs",
                 Some(Part::Switch),
             ),
-            ("syscall", "kernel/src/lib.rs", Some(Part::Dispatch)),
-            ("find<T>", "kernel/src/object/mod.rs", Some(Part::Lookup)),
+            ("syscall", "kernel/src/trap.rs", Some(Part::Dispatch)),
+            ("find<T>", "kernel/src/handle.rs", Some(Part::Lookup)),
             ("get", "/rustc/library/core/src/cell.rs", None),
         ] {
             assert_eq!(part_of(function, file), part, "{function} of {file}");

@@ -5,17 +5,19 @@
 //! An *exception* goes as a reliable message to the keeper of the thread's space: once delivered,
 //! the thread's state says so, and the reply with registers is the commit.
 
-use crate::ipc::{self, KernelMessage};
-use crate::memory::{self, Access, Fault};
+use super::KernelMessage;
+use crate::kept::Continuation;
+use crate::memory;
 use crate::object::port::Port;
 use crate::object::region::Region;
+use crate::object::space::Space;
 use crate::object::thread::{Hint, Missing, Thread};
 use crate::object::Object;
-use crate::{Stop, K};
+use crate::stop::{Access, Fault, Stop};
+use crate::{Kernel, K};
 use abi::message::FAULT_WORDS;
 use abi::state::Waiting;
 use abi::{access, Exception, PAGE_SIZE};
-use hal::Pfn;
 
 /// A page fault of the running thread's own instruction. Returns whom to resume.
 pub(crate) fn page(
@@ -39,41 +41,48 @@ pub(crate) fn absent(k: K, t: &'static Thread, address: u64, need: Access) -> &'
         t.halt(Exception::NoSpace, address);
         return k.exit_trap(t);
     };
-    let made = memory::make_present(k, space, address, need);
-    match &made {
+    match memory::make_present(k, space, address, need) {
         // If it is the first one, there was nothing that the processor could be in.
         Ok(_) | Err(Stop::Device(..)) => space.table.keep_active(),
         // No memory even for the tables of one page. There is no call whose result could say so.
         Err(Stop::Code(_)) => exception(k, t, Exception::Memory, address, need.0),
         Err(Stop::Fault(fault)) => {
-            if let Some(next) = ask_keeper(k, t, fault) {
+            if let Some(next) = ask_keeper(k, t, &fault) {
                 return next;
             }
-            memory(k, t, fault);
             if matches!(t.waiting(), Waiting::Reply | Waiting::Port) {
-                t.goes_on_with_page(address, need);
+                goes_on_with_page(t, address, need);
             }
         }
-        Err(_) => return went_wrong(k, t, made),
+        Err(stop) => return k.stopped(t, stop),
     }
     k.exit_trap(t)
 }
 
-#[cold]
-fn went_wrong(k: K, t: &'static Thread, made: Result<Pfn, Stop>) -> &'static Thread {
-    if let Err(stop) = made {
-        k.deal_with(t, stop);
+/// The wait of the thread that has just begun is for a page that an instruction of its own needs.
+#[inline(always)]
+pub(super) fn goes_on_with_page(t: &Thread, address: u64, need: Access) {
+    t.kept.set(Continuation {
+        function: look_again,
+        words: [address, need.0, t.ctx.pc().get(), 0],
+    });
+}
+
+/// Looks for the page again: the instruction does not have to fault to find out.
+fn look_again(k: K, t: &'static Thread, [address, need, pc, _]: [u64; 4]) -> &'static Thread {
+    if t.ctx.pc().get() == pc {
+        return absent(k, t, address, Access(need));
     }
     k.exit_trap(t)
 }
+
+/// Who is to be asked for a page, and how.
+type Question = (&'static Port, [u64; FAULT_WORDS], &'static Region);
 
 /// The keeper's port, the message, and the region whose keeper it is; `None` if that keeper has already replied
 /// to this page without supplying it.
 #[inline(always)]
-fn keeper_of(
-    t: &Thread,
-    fault: &Fault,
-) -> Option<(&'static Port, [u64; FAULT_WORDS], &'static Region)> {
+fn keeper_of(t: &Thread, fault: &Fault) -> Option<Question> {
     let page = fault.address & !(PAGE_SIZE - 1);
     if matches!(t.hint.get(), Hint::Refused(p) if p.0 == page) {
         return None;
@@ -89,19 +98,31 @@ fn keeper_of(
     Some((port, words, region))
 }
 
-/// Asks for a page that the running thread needs, by itself or in a call, if its keeper waits to be asked.
-/// Returns whom to resume.
+/// Asks for a page that the running thread needs, by itself or in a call. Returns whom to resume, if the keeper waits
+/// to be asked and the processor goes straight to it.
 #[inline(always)]
-pub(crate) fn ask_keeper(k: K, t: &'static Thread, fault: &Fault) -> Option<&'static Thread> {
-    let (port, words, region) = keeper_of(t, fault)?;
-    ipc::fast::fault(k, t, port, &words, fault, region)
+fn ask_keeper(k: K, t: &'static Thread, fault: &Fault) -> Option<&'static Thread> {
+    let question = keeper_of(t, fault);
+    if let Some((port, words, region)) = &question {
+        let next = super::fast::fault(k, t, port, words, fault, region);
+        if next.is_some() {
+            return next;
+        }
+    }
+    send_fault(k, t, fault, question);
+    None
 }
 
-/// A page that is not there, for an access of the running thread, by itself or in a call.
-pub(crate) fn memory(k: K, t: &'static Thread, fault: &Fault) {
-    let keeper = keeper_of(t, fault);
+/// Asks for a page that a thread needs which is not the running one.
+pub(super) fn ask_for(k: K, t: &'static Thread, fault: &Fault) {
+    send_fault(k, t, fault, keeper_of(t, fault));
+}
+
+/// Asks stage by stage. Without anybody to ask it is an exception.
+#[inline(never)]
+fn send_fault(k: K, t: &'static Thread, fault: &Fault, question: Option<Question>) {
     t.hint.set(Hint::None);
-    if let Some((port, words, region)) = keeper {
+    if let Some((port, words, region)) = question {
         // The reply compares with what failed here.
         return send(
             k,
@@ -127,11 +148,10 @@ pub(crate) fn exception(k: K, t: &'static Thread, code: Exception, address: u64,
 }
 
 fn send(k: K, t: &'static Thread, port: &'static Port, news: &KernelMessage) {
-    if let Err(vacant) = port.head().open() {
-        k.deal_with(t, vacant);
-        return;
+    if !port.head().is_open() {
+        return t.wait_vacant(k, port.head());
     }
-    ipc::send_from_kernel(k, t, port, news);
+    super::send_from_kernel(k, t, port, news);
 }
 
 /// An exception of the processor. Returns whom to resume.
@@ -141,9 +161,48 @@ pub(crate) fn processor(k: K, t: &'static Thread, vector: u8, error: u64) -> &'s
         _ => Exception::Processor,
     };
     let address = t.ctx.pc().get();
-    if let Some(next) = ipc::fast::exception(k, t, code, address, error) {
+    if let Some(next) = super::fast::exception(k, t, code, address, error) {
         return next;
     }
     exception(k, t, code, address, error);
     k.exit_trap(t)
+}
+
+/// What has to happen before a call of a thread that makes a detour. Its space, if it can then make
+/// the call.
+#[cold]
+pub(crate) fn prepare(k: K, t: &'static Thread) -> Option<&'static Space> {
+    let Some(space) = t.space() else {
+        exception(k, t, Exception::NoSpace, 0, 0);
+        return None;
+    };
+    if space.foreign.get() {
+        let (pc, call) = (t.ctx.pc().get(), t.ctx.call().get());
+        exception(k, t, Exception::ForeignCall, pc, call);
+        return None;
+    }
+    Some(space)
+}
+
+impl Kernel {
+    /// Ends a trap whose handler was stopped.
+    #[inline(never)]
+    pub(crate) fn stopped(&'static self, t: &'static Thread, stop: Stop) -> &'static Thread {
+        self.counters.abandon(t, &stop);
+        match stop {
+            Stop::Code(code) => t.finish(code),
+            Stop::Again | Stop::Cut => {}
+            Stop::Vacant(met) => t.wait_vacant(self, met),
+            Stop::Fault(fault) => {
+                if let Some(next) = ask_keeper(self, t, &fault) {
+                    return next;
+                }
+            }
+            Stop::Device(page, access) => {
+                exception(self, t, Exception::Memory, page, access.0);
+            }
+            Stop::Exception(code, address) => exception(self, t, code, address, 0),
+        }
+        self.exit_trap(t)
+    }
 }

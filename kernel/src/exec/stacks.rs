@@ -1,0 +1,38 @@
+//! Stacks of the continuation model, which belong to who runs (Draves et al., section 2).
+
+use crate::kept;
+use core::cell::Cell;
+use hal::Stack;
+
+/// Stacks that no thread has.
+pub(crate) struct Stacks([Cell<Option<&'static Stack>>; SPARE]);
+
+/// Most stacks that are ever without a thread: one thread runs, one can be displaced in the kernel.
+const SPARE: usize = 2;
+
+impl Stacks {
+    /// As many as the model needs, or `None` if memory does not suffice.
+    pub(crate) fn new() -> Option<Self> {
+        let stacks = Stacks([const { Cell::new(None) }; SPARE]);
+        if kept::CONTINUES {
+            for place in &stacks.0 {
+                place.set(Some(hal::alloc_stack()?));
+            }
+        }
+        Some(stacks)
+    }
+
+    pub(super) fn take(&self) -> &'static Stack {
+        match self.0.iter().find_map(Cell::take) {
+            Some(stack) => stack,
+            None => hal::die(format_args!("three threads have a stack")),
+        }
+    }
+
+    pub(super) fn give(&self, stack: &'static Stack) {
+        match self.0.iter().find(|place| place.get().is_none()) {
+            Some(place) => place.set(Some(stack)),
+            None => hal::die(format_args!("more stacks come back than were given out")),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The end of a trap: who runs next, and the way there.
+
+use crate::config::CONFIG;
+use crate::exec::{self, switch, MAY_BE_KEPT, SWITCHES_STACKS};
+use crate::object::thread::{Run, Thread};
+use crate::{counters, probe, Kernel};
+
+impl Kernel {
+    /// Ends a trap: returns the thread that runs next.
+    #[inline(always)]
+    pub(crate) fn exit_trap(&'static self, t: &'static Thread) -> &'static Thread {
+        self.release_lock(t);
+        probe::exit_trap(self);
+        if t.run.get() == Run::Running {
+            if !self.cpu().sched.pending(t) {
+                return t;
+            }
+        } else if self.cpu().sched.has_only_heir() {
+            return self.schedule_heir(t);
+        }
+        self.schedule(t)
+    }
+
+    /// The running thread waits, and somebody has become ready in this trap.
+    #[inline(never)]
+    pub(crate) fn schedule_heir(&'static self, t: &'static Thread) -> &'static Thread {
+        match self.cpu().sched.take_heir(self, t) {
+            Some(heir) => self.tail_switch_to(t, heir),
+            None => self.schedule(t),
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn schedule(&'static self, t: &'static Thread) -> &'static Thread {
+        let was = t.run.get();
+        if !MAY_BE_KEPT {
+            self.tell_notices();
+        }
+        let next = self.cpu().sched.next(self, t);
+        if core::ptr::eq(t, next) {
+            counters::resumed(was);
+            return t;
+        }
+        self.switch_to(t, next)
+    }
+
+    /// Tells waiting servers which of their ports nobody names any more since this trap.
+    #[inline(always)]
+    pub(crate) fn tell_notices(&'static self) {
+        if self.cpu().sched.take_notices() {
+            self.notices.tell(self);
+        }
+    }
+
+    /// The processor goes on with another thread.
+    #[inline]
+    pub(crate) fn switch_to(
+        &'static self,
+        from: &'static Thread,
+        to: &'static Thread,
+    ) -> &'static Thread {
+        self.activate_space(from, to);
+        switch(self, from, to)
+    }
+
+    /// As [`Kernel::switch_to`], where nothing is called but as the last thing.
+    #[inline(always)]
+    pub(crate) fn tail_switch_to(
+        &'static self,
+        from: &'static Thread,
+        to: &'static Thread,
+    ) -> &'static Thread {
+        if SWITCHES_STACKS || CONFIG.counters {
+            return self.switch_to(from, to);
+        }
+        self.activate_space(from, to);
+        to
+    }
+
+    /// As [`Kernel::switch_to`], in a trap in which the timer has rung.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn switch_after_ring(
+        &'static self,
+        from: &'static Thread,
+        to: &'static Thread,
+    ) -> &'static Thread {
+        self.cpu().sched.set_timer_for(self, to);
+        self.switch_to(from, to)
+    }
+
+    /// The running thread waits, and `to`, which no queue holds, goes on in its place.
+    #[inline(always)]
+    pub(crate) fn exit_trap_to(
+        &'static self,
+        from: &'static Thread,
+        to: &'static Thread,
+    ) -> &'static Thread {
+        self.release_lock(from);
+        if !MAY_BE_KEPT || !self.cpu().sched.somebody_above(to) {
+            if MAY_BE_KEPT && self.cpu().sched.has_rung() {
+                return self.switch_after_ring(from, to);
+            }
+            return self.switch_to(from, to);
+        }
+        // Somebody waited to be let into the kernel.
+        to.run.set(Run::Ready);
+        self.cpu().sched.add(to);
+        self.schedule(from)
+    }
+
+    /// The thread is the running one, after `from`: its address space, if it has one, is the processor's.
+    #[inline(always)]
+    pub(crate) fn activate_space(&self, from: &'static Thread, to: &'static Thread) {
+        let space = to.space_or_nowhere();
+        if !core::ptr::eq(from.space_or_nowhere(), space) {
+            space.table.activate();
+        }
+    }
+
+    /// The thread that runs first.
+    pub(crate) fn begin(&'static self, t: &'static Thread) {
+        t.run.set(Run::Running);
+        exec::begin(self, t);
+        t.space_or_nowhere().table.activate();
+    }
+}

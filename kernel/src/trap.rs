@@ -1,0 +1,93 @@
+//! The entry: what the machine calls, and where each trap goes.
+
+use crate::ipc::keeper;
+use crate::object::thread::Thread;
+use crate::{irq, probe, syscall, Kernel};
+use hal::{Context, Trap};
+
+impl Kernel {
+    /// An interrupt has come, while something of that priority was done.
+    fn note(&'static self, trap: Trap, priority: u8) {
+        match trap {
+            Trap::Irq(line) => irq::device(self, line),
+            _ => irq::timer(self, priority),
+        }
+    }
+
+    /// The running thread's call, once more.
+    pub(crate) fn redo(&'static self, t: &'static Thread) -> &'static Thread {
+        syscall::HANDLERS[t.ctx.call().get() as u8 as usize](self, t)
+    }
+}
+
+impl hal::Kernel for Kernel {
+    type Thread = Thread;
+
+    #[inline(always)]
+    fn context(t: &'static Thread) -> &'static Context {
+        &t.ctx
+    }
+
+    fn trap(&'static self, t: &'static Thread, trap: Trap) -> &'static Thread {
+        probe::enter(t);
+        let calls = matches!(trap, Trap::Exception { .. });
+        if calls && !self.enter(t) {
+            return self.exit_trap(t);
+        }
+        match trap {
+            Trap::Syscall => self.syscall(t),
+            Trap::PageFault {
+                address,
+                write,
+                execute,
+                present,
+            } => self.page_fault(t, address, [write, execute, present]),
+            Trap::Exception { vector, error } => keeper::processor(self, t, vector, error),
+            Trap::Timer | Trap::Irq(_) => {
+                self.note(trap, t.priority.get());
+                self.exit_trap(t)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn syscall(&'static self, t: &'static Thread) -> &'static Thread {
+        probe::enter(t);
+        if !self.enter(t) {
+            return self.exit_trap(t);
+        }
+        self.counters.begin(t);
+        syscall::HANDLERS[t.ctx.call().get() as u8 as usize](self, t)
+    }
+
+    #[inline(always)]
+    fn page_fault(
+        &'static self,
+        t: &'static Thread,
+        address: u64,
+        [write, execute, _]: [bool; 3],
+    ) -> &'static Thread {
+        probe::enter(t);
+        if !self.enter(t) {
+            return self.exit_trap(t);
+        }
+        keeper::page(self, t, address, write, execute)
+    }
+
+    fn resume(&'static self, t: &'static Thread) -> &'static Thread {
+        self.resume_continuation(t)
+    }
+
+    fn change_ports(&'static self, t: &'static Thread) {
+        match t.space() {
+            Some(space) => space.load_ports(),
+            None => hal::load_ports(0, &[]),
+        }
+    }
+
+    fn interrupt(&'static self, trap: Trap) {
+        // The processor is idle, or at work in a call of a thread whose priority only the lock knows.
+        self.note(trap, self.lock.priority());
+        self.preempt();
+    }
+}
