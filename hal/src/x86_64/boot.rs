@@ -162,7 +162,7 @@ boot_stack:
     "#,
     pvh = const PVH,
     multiboot2 = const MULTIBOOT2,
-    stack = sym super::stack::CPU_STACK,
+    stack = sym super::stack::CPU_STACKS,
     stack_end = const super::stack::CPU_STACK_END,
     arrive = sym arrive,
 );

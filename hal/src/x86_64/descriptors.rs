@@ -1,11 +1,12 @@
 //! Segments, the task state with its stacks and port permissions, and who handles which vector.
 
+use super::cpu::{cpu, Cpu};
 use super::instructions::{wrmsr, MSR_STAR};
-use super::{stack, trap, Global, CPU};
+use super::{stack, trap, Global};
 use crate::context::needs::PORTS_SHIFT;
 use crate::mask::{Irq, IRQ};
 use core::arch::asm;
-use core::cell::{Cell, UnsafeCell};
+use core::cell::Cell;
 use core::mem::offset_of;
 
 pub(super) const KERNEL_CODE: u16 = 0x08;
@@ -18,8 +19,8 @@ const TASK: u16 = 0x30;
 
 /// Interrupt stacks of what may come at any instant, or with a bad stack pointer. They only need
 /// to hold what the entry code moves away at once, and what `die` needs.
-const IST_BYTES: usize = 8192;
-const IST_COUNT: usize = 5;
+pub(super) const IST_BYTES: usize = 8192;
+pub(super) const IST_COUNT: usize = 5;
 /// Vectors on interrupt stacks: debug and protection (what a `sysret` to a wrong address would
 /// raise with the user's stack pointer), NMI, double fault, machine check.
 const IST_OF: [(u8, u8); 5] = [(1, 4), (13, 4), (2, 2), (8, 1), (18, 3)];
@@ -27,17 +28,12 @@ const IST_OF: [(u8, u8); 5] = [(1, 4), (13, 4), (2, 2), (8, 1), (18, 3)];
 /// pointer is the user's.
 const IST_OF_INTERRUPTS: u8 = 5;
 
-#[repr(C, align(16))]
-struct IstStacks(UnsafeCell<[[u8; IST_BYTES]; IST_COUNT]>);
-static IST_STACKS: Global<IstStacks> =
-    Global(IstStacks(UnsafeCell::new([[0; IST_BYTES]; IST_COUNT])));
-
 /// 65,536 ports, and a byte of ones behind.
 const PORT_WORDS: usize = 65536 / 32;
 
 /// The task state segment. Its 64-bit fields are misaligned, hence 32-bit words.
 #[repr(C)]
-struct TaskState {
+pub(super) struct TaskState {
     reserved0: Cell<u32>,
     /// Stacks for privilege levels 0 to 2.
     rsp: [Cell<u32>; 6],
@@ -55,19 +51,29 @@ struct TaskState {
 const PORTS_ON: u16 = offset_of!(TaskState, ports) as u16;
 const PORTS_OFF: u16 = 0xffff;
 
-static TASK_STATE: Global<TaskState> = Global(TaskState {
-    reserved0: Cell::new(0),
-    rsp: [const { Cell::new(0) }; 6],
-    reserved1: [const { Cell::new(0) }; 2],
-    ist: [const { [const { Cell::new(0) }; 2] }; 7],
-    reserved2: [const { Cell::new(0) }; 2],
-    reserved3: Cell::new(0),
-    ports_offset: Cell::new(PORTS_OFF),
-    ports: [const { Cell::new(u32::MAX) }; PORT_WORDS],
-    end: Cell::new(u32::MAX),
-});
+impl TaskState {
+    /// No stacks yet, and no ports.
+    pub(super) const fn new() -> Self {
+        TaskState {
+            reserved0: Cell::new(0),
+            rsp: [const { Cell::new(0) }; 6],
+            reserved1: [const { Cell::new(0) }; 2],
+            ist: [const { [const { Cell::new(0) }; 2] }; 7],
+            reserved2: [const { Cell::new(0) }; 2],
+            reserved3: Cell::new(0),
+            ports_offset: Cell::new(PORTS_OFF),
+            ports: [const { Cell::new(u32::MAX) }; PORT_WORDS],
+            end: Cell::new(u32::MAX),
+        }
+    }
+}
 
-static SEGMENTS: Global<[Cell<u64>; 8]> = Global([
+/// The segments before the task state is one of them.
+#[allow(
+    clippy::declare_interior_mutable_const,
+    reason = "each processor has its own"
+)]
+pub(super) const SEGMENTS: [Cell<u64>; 8] = [
     Cell::new(0),
     // Present, 64-bit code; present, writable data.
     Cell::new(0x00af_9b00_0000_ffff),
@@ -78,7 +84,7 @@ static SEGMENTS: Global<[Cell<u64>; 8]> = Global([
     Cell::new(0x00af_fb00_0000_ffff),
     Cell::new(0),
     Cell::new(0),
-]);
+];
 
 /// An entry of the interrupt descriptor table.
 #[repr(C)]
@@ -114,12 +120,12 @@ impl TablePointer {
 
 /// Fills the tables and loads them.
 pub(super) fn init() {
-    let task = &TASK_STATE.0;
+    let Cpu { task, segments, .. } = cpu();
     let top = stack::cpu_stack_top();
     task.rsp[0].set(top as u32);
     task.rsp[1].set((top >> 32) as u32);
     for (i, slot) in task.ist.iter().take(IST_COUNT).enumerate() {
-        let top = IST_STACKS.0 .0.get() as u64 + ((i + 1) * IST_BYTES) as u64;
+        let top = stack::ist_stack_top(i);
         slot[0].set(top as u32);
         slot[1].set((top >> 32) as u32);
     }
@@ -131,8 +137,8 @@ pub(super) fn init() {
         | 0x89 << 40
         | (limit >> 16) << 48
         | (base >> 24 & 0xff) << 56;
-    SEGMENTS.0[usize::from(TASK / 8)].set(low);
-    SEGMENTS.0[usize::from(TASK / 8) + 1].set(base >> 32);
+    segments[usize::from(TASK / 8)].set(low);
+    segments[usize::from(TASK / 8) + 1].set(base >> 32);
 
     for vector in 0..=255u8 {
         let handler = trap::stub(vector);
@@ -156,7 +162,7 @@ pub(super) fn init() {
         gate.high.set(handler >> 32);
     }
 
-    let segments = TablePointer::to(&SEGMENTS.0);
+    let segments = TablePointer::to(segments);
     let gates = TablePointer::to(&GATES.0);
     // SAFETY: the tables are complete and live for ever; the selectors loaded are those of the code
     // and the data that the kernel runs with already.
@@ -192,26 +198,32 @@ pub(super) fn init() {
 
 /// Ranges whose ports the table allows at present, or more than fit here.
 const MOST_RANGES: usize = 16;
-struct Loaded {
+pub(super) struct LoadedPorts {
     ranges: [Cell<(u16, u16)>; MOST_RANGES],
     count: Cell<usize>,
 }
-static LOADED: Global<Loaded> = Global(Loaded {
-    ranges: [const { Cell::new((0, 0)) }; MOST_RANGES],
-    count: Cell::new(0),
-});
+
+impl LoadedPorts {
+    pub(super) const fn none() -> Self {
+        LoadedPorts {
+            ranges: [const { Cell::new((0, 0)) }; MOST_RANGES],
+            count: Cell::new(0),
+        }
+    }
+}
 
 /// The I/O ports that user mode may use from now on, as (first, count), and the number under which
 /// contexts name them. Cheap for none, and for the same ones again.
 pub fn load_ports(number: u16, ranges: &[(u16, u16)]) {
-    let others = CPU.0.plain.get() & ((1 << PORTS_SHIFT) - 1);
-    CPU.0.plain.set(others | u32::from(number) << PORTS_SHIFT);
-    let task = &TASK_STATE.0;
+    let cpu = cpu();
+    let others = cpu.plain.get() & ((1 << PORTS_SHIFT) - 1);
+    cpu.plain.set(others | u32::from(number) << PORTS_SHIFT);
+    let task = &cpu.task;
     if ranges.is_empty() {
         task.ports_offset.set(PORTS_OFF);
         return;
     }
-    let loaded = &LOADED.0;
+    let loaded = &cpu.ports;
     let count = loaded.count.get();
     let same = count == ranges.len()
         && ranges
@@ -224,9 +236,11 @@ pub fn load_ports(number: u16, ranges: &[(u16, u16)]) {
         } else {
             loaded.ranges[..count]
                 .iter()
-                .for_each(|range| set_ports(range.get(), true));
+                .for_each(|range| task.set_ports(range.get(), true));
         }
-        ranges.iter().for_each(|&range| set_ports(range, false));
+        ranges
+            .iter()
+            .for_each(|&range| task.set_ports(range, false));
         loaded.count.set(ranges.len());
         for (slot, &range) in loaded.ranges.iter().zip(ranges) {
             slot.set(range);
@@ -235,16 +249,18 @@ pub fn load_ports(number: u16, ranges: &[(u16, u16)]) {
     task.ports_offset.set(PORTS_ON);
 }
 
-/// Sets or clears the bits of ports.
-fn set_ports((first, count): (u16, u16), forbidden: bool) {
-    let first = usize::from(first);
-    for port in first..(first + usize::from(count)).min(65536) {
-        let word = &TASK_STATE.0.ports[port / 32];
-        let bit = 1 << (port % 32);
-        word.set(if forbidden {
-            word.get() | bit
-        } else {
-            word.get() & !bit
-        });
+impl TaskState {
+    /// Sets or clears the bits of ports.
+    fn set_ports(&self, (first, count): (u16, u16), forbidden: bool) {
+        let first = usize::from(first);
+        for port in first..(first + usize::from(count)).min(65536) {
+            let word = &self.ports[port / 32];
+            let bit = 1 << (port % 32);
+            word.set(if forbidden {
+                word.get() | bit
+            } else {
+                word.get() & !bit
+            });
+        }
     }
 }

@@ -12,8 +12,9 @@
 //! [`Cpu::plain`](super::Cpu). That word then differs from what any context needs, so that the exit code cannot
 //! take the fast path to another one.
 
+use super::cpu::{cpu, CPU};
 use super::instructions::{clts, stts};
-use super::{Global, CPU};
+use super::Global;
 use crate::context::needs::HAS_FPU;
 use crate::Context;
 use abi::state::{initial_fpu, FPU_BYTES};
@@ -100,7 +101,7 @@ pub(super) unsafe extern "C" fn switch_fpu() {
         "mov cr0, rbx",
         "ret",
         cpu = sym CPU,
-        owner = const offset_of!(super::Cpu, fpu_owner),
+        owner = const offset_of!(super::cpu::Cpu, fpu_owner),
         fpu = const offset_of!(Context, fpu),
         loaded = const LOADED,
         initial = sym INITIAL,
@@ -108,7 +109,7 @@ pub(super) unsafe extern "C" fn switch_fpu() {
 }
 
 fn owns(context: &Context) -> bool {
-    let owner = CPU.0.fpu_owner.get();
+    let owner = cpu().fpu_owner.get();
     owner.is_some_and(|owner| core::ptr::eq(owner, context))
 }
 
@@ -125,9 +126,9 @@ fn load_initial() {
 /// Makes the current context a user of the FPU: its first use has trapped.
 pub(super) fn use_fpu(context: &'static Context) {
     clts();
-    let plain = &CPU.0.plain;
+    let plain = &cpu().plain;
     plain.set(plain.get() | LOADED);
-    CPU.0.fpu_owner.set(Some(context));
+    cpu().fpu_owner.set(Some(context));
     context.needs.has_fpu.set(1);
     // SAFETY: the area is 512 bytes, made of cells, and aligned as its thread is (`context_of`). Its
     // contents were stored by `fxsave64` or cleaned by `Context::set_fpu`, so that the processor takes
@@ -151,8 +152,8 @@ pub(crate) fn fpu_flush(context: &Context) {
 pub(crate) fn fpu_drop(context: &Context) {
     context.needs.has_fpu.set(0);
     if owns(context) {
-        CPU.0.fpu_owner.set(None);
-        let plain = &CPU.0.plain;
+        cpu().fpu_owner.set(None);
+        let plain = &cpu().plain;
         plain.set(plain.get() & !LOADED);
         load_initial();
     }

@@ -13,6 +13,7 @@
 //! All lines together can be held back by level ([`hold_back`]): those of the 8259 by its masks, what
 //! comes from the local APIC by the processor's task priority.
 
+use super::cpu::cpu;
 use super::instructions::{inb, outb};
 use super::{mask, time, Global};
 use crate::mask::{Level, MaskMethod, METHOD};
@@ -37,8 +38,6 @@ const END_OF: u8 = 0x60;
 
 /// The lines that are masked one by one.
 static MASK: Global<Cell<u16>> = Global(Cell::new(!(1 << CASCADE)));
-/// The level that is held back.
-static HELD: Global<Cell<Level>> = Global(Cell::new(Level::None));
 /// All lines are held back by [`mask_all_lines`].
 static ALL_HELD: Global<Cell<bool>> = Global(Cell::new(false));
 /// What the controllers have as their masks.
@@ -106,14 +105,14 @@ fn lines(level: Level) -> u16 {
 /// The level that is held back by [`hold_back`].
 #[inline(always)]
 pub(super) fn held_back() -> Level {
-    HELD.0.get()
+    cpu().held.get()
 }
 
 /// Holds back interrupts of the level and below, and no others. `All` is not for the controllers.
 #[cold]
 pub(super) fn hold_back(level: Level) {
     mask::closed(|| {
-        HELD.0.set(level);
+        cpu().held.set(level);
         set_cr8(u64::from(class(level)));
         write_masks();
     });
@@ -165,7 +164,7 @@ pub(super) fn mask_all_lines() -> bool {
 pub(super) fn unmask_all_lines(held: bool) {
     if !held {
         ALL_HELD.0.set(false);
-        let mask = MASK.0.get() | lines(HELD.0.get());
+        let mask = MASK.0.get() | lines(cpu().held.get());
         WRITTEN.0.set(WRITTEN.0.get() & 0xff00 | mask & 0xff);
         outb(FIRST + 1, mask as u8);
     }
@@ -178,7 +177,7 @@ fn write_masks() {
     } else {
         0
     };
-    let mask = MASK.0.get() | lines(HELD.0.get()) | all;
+    let mask = MASK.0.get() | lines(cpu().held.get()) | all;
     let changed = WRITTEN.0.replace(mask) ^ mask;
     if changed & 0xff != 0 {
         outb(FIRST + 1, mask as u8);

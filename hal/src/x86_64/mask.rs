@@ -4,14 +4,14 @@
 //! below it are held back in the controllers (`interrupts`): lines of the 8259 by its masks, vectors of
 //! the local APIC by the task priority.
 //!
-//! *Optimistic*: a byte in [`CPU`]. The flag stays on, in the kernel as in user mode. An interrupt in the
+//! *Optimistic*: a byte in [`cpu`]. The flag stays on, in the kernel as in user mode. An interrupt in the
 //! kernel arrives on a stack of its own and asks [`interrupted`] what to do; flag and controllers are
 //! touched only if it was masked. The byte says that everything is masked when the kernel is left and when it
 //! is entered, and has no effect in user mode. An interrupt that is still kept when the kernel is left arrives
 //! once more by the vector [`interrupts::AGAIN`], when the return to user mode turns the flag on.
 
+use super::cpu::cpu;
 use super::trap::{self, KernelFrame};
-use super::CPU;
 use super::{interrupts, time};
 use crate::mask::optimistic::{Arrival, Controllers};
 use crate::mask::{Irq, Level, MaskMethod, IRQ};
@@ -59,7 +59,7 @@ pub(super) fn closed<R>(f: impl FnOnce() -> R) -> R {
 #[inline(always)]
 pub(crate) fn mask_raise(level: Level) -> Level {
     if IRQ == Irq::Optimistic {
-        return CPU.0.mask.raise(level);
+        return cpu().mask.raise(level);
     }
     if !is_open() {
         return Level::All;
@@ -77,7 +77,7 @@ pub(crate) fn mask_raise(level: Level) -> Level {
 #[inline(always)]
 pub(crate) fn mask_restore(previous: Level) {
     if IRQ == Irq::Optimistic {
-        return CPU.0.mask.restore(previous, &Hardware);
+        return cpu().mask.restore(previous, &Hardware);
     }
     if previous == Level::All {
         return close();
@@ -129,8 +129,8 @@ pub fn wait_for_interrupt() {
     }
     // What comes from here on, comes to the `hlt`.
     close();
-    if CPU.0.mask.held() == Level::None {
-        CPU.0.mask.set(Level::None);
+    if cpu().mask.held() == Level::None {
+        cpu().mask.set(Level::None);
         // SAFETY: as above; what comes later is handled at once or kept, as the mask says.
         unsafe { asm!("sti", "hlt") };
     }
@@ -144,8 +144,8 @@ pub fn let_interrupts_in() {
         // SAFETY: as in `wait_for_interrupt`. Interrupts come after the instruction that follows `sti`.
         Irq::Hardware => unsafe { asm!("sti", "nop", "cli") },
         Irq::Optimistic => {
-            CPU.0.mask.restore(Level::None, &Hardware);
-            CPU.0.mask.set(Level::All);
+            cpu().mask.restore(Level::None, &Hardware);
+            cpu().mask.set(Level::All);
         }
     }
 }
@@ -180,7 +180,7 @@ fn hold_back(level: Level) {
 
 /// Handles the interrupts that are kept, on the stack that was interrupted.
 pub(super) fn handle_now() {
-    let mask = &CPU.0.mask;
+    let mask = &cpu().mask;
     let rest = mask.handle_kept(mask.level(), &Hardware);
     // The return from the interrupt opens the flag.
     hold_back(rest);
@@ -189,7 +189,7 @@ pub(super) fn handle_now() {
 /// Arranges that what is kept arrives again as soon as the flag is on, if it is not taken before. Until then
 /// the controllers hold back its level and those below.
 fn call_back() {
-    let kept = CPU.0.mask.kept();
+    let kept = cpu().mask.kept();
     hold_back(kept);
     if kept != Level::None {
         time::raise(interrupts::AGAIN);
@@ -198,7 +198,7 @@ fn call_back() {
 
 /// Takes the highest interrupt that is kept when the kernel is left. Others arrive again later.
 pub(super) fn take_kept() -> Option<u8> {
-    let mask = &CPU.0.mask;
+    let mask = &cpu().mask;
     mask.close(&Hardware);
     let vector = mask.take(Level::None);
     call_back();
@@ -209,7 +209,7 @@ pub(super) fn take_kept() -> Option<u8> {
 /// or spurious; a copy on the stack that was interrupted if it is to be handled there now.
 pub(super) fn interrupted(frame: &mut KernelFrame) -> &mut KernelFrame {
     let vector = frame.vector as u8;
-    let mask = &CPU.0.mask;
+    let mask = &cpu().mask;
     let masked = mask.level();
     let arrival = match interrupts::level_of(vector) {
         Some(level) => mask.arrive(vector, level, masked),

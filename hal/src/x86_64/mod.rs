@@ -1,5 +1,6 @@
 //! The real machine: one x86-64 processor with FSGSBASE and a local APIC.
 //!
+//! * `cpu` is what a processor has of its own.
 //! * `boot` leads from the boot loader to the kernel's first line.
 //! * `memory` divides physical memory and builds the kernel's translations; `paging` holds those
 //!   of users; `stack` the kernel's stacks.
@@ -9,16 +10,13 @@
 //! * `interrupts` is the interrupt controller, `mask` the masking of interrupts by level, `time` the
 //!   clock and the timer, `serial` the control channel.
 //!
-//! There is one processor, and its state is in statics that the entry code addresses directly: no
+//! There is one processor, and its state is a static (`cpu`) that the entry code addresses directly: no
 //! instruction is spent on finding it. For several processors each would get a copy of the few
 //! hundred bytes of entry code, whose addresses lead to its own state (`LSTAR` and the interrupt
 //! descriptor table are per processor), so that this remains true.
 
-use crate::mask::optimistic::Optimistic;
-use crate::Context;
-use core::cell::Cell;
-
 mod boot;
+mod cpu;
 mod descriptors;
 mod events;
 mod fpu;
@@ -57,7 +55,7 @@ pub(crate) use mask::{begin_section, end_section, mask_raise, mask_restore};
 pub(crate) use stack::{cpu_stack_top, set_stack};
 pub(crate) use trap::OWN_STACKS;
 
-/// A static of a machine with one processor.
+/// A static of the machine. What each processor has of its own stands in [`cpu::Cpu`] and nowhere else.
 #[repr(transparent)]
 struct Global<T>(T);
 
@@ -68,32 +66,3 @@ struct Global<T>(T);
 // of `Cpu::mask`, and the controllers, which whoever else touches closes the processor for. The rest
 // (bugs, machine checks) never return, and only write to the serial port.
 unsafe impl<T> Sync for Global<T> {}
-
-/// State of the processor that the entry code uses.
-#[repr(C)]
-struct Cpu {
-    /// The context that runs in user mode, or whose trap the kernel handles.
-    current: Cell<Option<&'static Context>>,
-    /// The context whose FPU registers are in the processor, if there is one.
-    fpu_owner: Cell<Option<&'static Context>>,
-    /// The value of `needs` with which a context can be resumed on the exit code's fast path: the number of the
-    /// I/O ports that are loaded. With [`fpu::LOADED`] no context has this value.
-    plain: Cell<u32>,
-    /// The user's stack pointer for a few instructions.
-    user_rsp: Cell<u64>,
-    /// Addresses of the kernel that is called and of the function that calls it.
-    kernel: Cell<u64>,
-    syscall: Cell<u64>,
-    /// What is masked, where that is done optimistically.
-    mask: Optimistic,
-}
-
-static CPU: Global<Cpu> = Global(Cpu {
-    current: Cell::new(None),
-    fpu_owner: Cell::new(None),
-    plain: Cell::new(0),
-    user_rsp: Cell::new(0),
-    kernel: Cell::new(0),
-    syscall: Cell::new(0),
-    mask: Optimistic::new(),
-});

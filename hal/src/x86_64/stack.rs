@@ -12,6 +12,7 @@
 //! of a thread that loses its stack, and the exit code that of a thread that it resumes although
 //! something else ran last.
 
+use super::descriptors::{IST_BYTES, IST_COUNT};
 use super::instructions::stack_pointer;
 use super::memory::{
     self, ACCESSED, DEVICE_BASE, DIRTY, NO_EXECUTE, PRESENT, STACK_BASE, WRITABLE,
@@ -39,23 +40,40 @@ pub(super) struct CpuStack {
     stack: UnsafeCell<[u8; CPU_STACK_BYTES]>,
 }
 
-pub(super) static CPU_STACK: Global<CpuStack> = Global(CpuStack {
-    guard: [0; PAGE_SIZE as usize],
-    stack: UnsafeCell::new([0; CPU_STACK_BYTES]),
+/// The stacks of a processor: the one on which the kernel runs, and those of what may come at any instant.
+#[repr(C)]
+pub(super) struct CpuStacks {
+    stack: CpuStack,
+    ist: [UnsafeCell<[u8; IST_BYTES]>; IST_COUNT],
+}
+
+/// The processor's. Memory that is zero at first, hence not in [`super::cpu::Cpu`], which would make the image as
+/// much larger.
+pub(super) static CPU_STACKS: Global<CpuStacks> = Global(CpuStacks {
+    stack: CpuStack {
+        guard: [0; PAGE_SIZE as usize],
+        stack: UnsafeCell::new([0; CPU_STACK_BYTES]),
+    },
+    ist: [const { UnsafeCell::new([0; IST_BYTES]) }; IST_COUNT],
 });
 
-/// What is between the beginning of [`CPU_STACK`] and the end of the stack.
+/// What is between the beginning of [`CPU_STACKS`] and the end of the kernel's stack.
 pub(super) const CPU_STACK_END: usize = size_of::<CpuStack>();
 
 /// Where the processor's stack ends.
 #[inline]
 pub(crate) fn cpu_stack_top() -> u64 {
-    (CPU_STACK.0.stack.get() as u64).wrapping_add(CPU_STACK_BYTES as u64)
+    (CPU_STACKS.0.stack.stack.get() as u64).wrapping_add(CPU_STACK_BYTES as u64)
+}
+
+/// Where an interrupt stack of the processor ends.
+pub(super) fn ist_stack_top(index: usize) -> u64 {
+    CPU_STACKS.0.ist[index].get() as u64 + IST_BYTES as u64
 }
 
 /// Whether the page at `address` must stay unmapped.
 pub(super) fn is_guard_of_cpu_stack(address: u64) -> bool {
-    address == &raw const CPU_STACK.0.guard as u64
+    address == &raw const CPU_STACKS.0.stack.guard as u64
 }
 
 /// A kernel stack. This stands at its high end; what is pushed lies below.

@@ -4,6 +4,7 @@
 //! that is almost 1 GHz is 1 GHz: emulated timers tick in virtual nanoseconds, and an emulator that
 //! counts instructions makes the time-stamp counter do so, exactly.
 
+use super::cpu::cpu;
 use super::instructions::{inb, outb, rdmsr, rdtsc, wrmsr, MSR_APIC_BASE};
 use super::memory::DEVICE_BASE;
 use super::{interrupts, Global};
@@ -77,14 +78,12 @@ struct Clock {
     nanoseconds: Cell<u64>,
     /// Ticks of the local APIC per nanosecond, in 2^-32.
     timer_ticks: Cell<u64>,
-    deadline: Cell<u64>,
 }
 
 static CLOCK: Global<Clock> = Global(Clock {
     start: Cell::new(0),
     nanoseconds: Cell::new(0),
     timer_ticks: Cell::new(0),
-    deadline: Cell::new(u64::MAX),
 });
 
 /// Where the registers of the local APIC are.
@@ -113,7 +112,7 @@ pub fn time_of(ticks: u64) -> u64 {
 
 /// Sets the timer to an absolute time; `u64::MAX`: none. A time that has passed fires at once.
 pub fn set_timer(deadline: u64) {
-    CLOCK.0.deadline.set(deadline);
+    cpu().deadline.set(deadline);
     if BY_8254 {
         return set_8254(deadline);
     }
@@ -180,7 +179,7 @@ pub(super) fn fired() -> bool {
     } else {
         end_of_interrupt();
     }
-    let deadline = CLOCK.0.deadline.get();
+    let deadline = cpu().deadline.get();
     if deadline == u64::MAX {
         return false;
     }
@@ -188,7 +187,7 @@ pub(super) fn fired() -> bool {
         set_timer(deadline);
         return false;
     }
-    CLOCK.0.deadline.set(u64::MAX);
+    cpu().deadline.set(u64::MAX);
     true
 }
 

@@ -11,14 +11,15 @@
 //! everything is masked, without any instruction for that: the processor clears the flag, and the byte of
 //! optimistic masking says so all the time that user mode runs.
 
+use super::cpu::{cpu, Cpu, CPU};
 use super::descriptors::{KERNEL_CODE, KERNEL_DATA, USER_CODE, USER_DATA};
 use super::fpu::{switch_fpu, use_fpu, LOADED};
 use super::instructions::{cr2, wrmsr, MSR_EFER, MSR_LSTAR, MSR_SFMASK, MSR_SYSENTER_CS};
 use super::mask::{self, FLAG};
 use super::paging::byte_in_use;
 use super::serial::{die, die_at};
-use super::stack::{CPU_STACK, CPU_STACK_END};
-use super::{interrupts, stack, time, Cpu, Global, CPU};
+use super::stack::{CPU_STACKS, CPU_STACK_END};
+use super::{interrupts, stack, time, Global};
 use crate::context::context_of;
 use crate::context::needs::{FULL, HAS_FPU, PORTS_SHIFT};
 use crate::mask::{Irq, IRQ};
@@ -40,7 +41,7 @@ const MACHINE_CHECK: u64 = 18;
 /// Flags that are clear when the kernel begins to run: TF, IF, DF, IOPL, NT, AC.
 const CLEAR_FLAGS: u64 = 0x4_7700;
 
-/// Whether interrupts are masked by the byte in [`CPU`], and the flag stays on.
+/// Whether interrupts are masked by the byte in [`Cpu`], and the flag stays on.
 const OPTIMISTIC: u8 = (matches!(IRQ, Irq::Optimistic)) as u8;
 
 /// Whether a context can be suspended on a stack of its own. In the interrupt model none is.
@@ -184,13 +185,13 @@ pub(super) fn init() {
 /// Enters user mode with `first`; from now on `kernel` is called. Once only.
 pub fn start<K: Kernel>(kernel: &'static K, first: &'static K::Thread) -> ! {
     assert!(
-        CPU.0.current.get().is_none(),
+        cpu().current.get().is_none(),
         "a kernel has been started already"
     );
     agree_on::<K>();
     KERNEL.0.set(kernel);
-    CPU.0.kernel.set(core::ptr::from_ref(kernel) as u64);
-    CPU.0.syscall.set(syscall::<K> as *const () as u64);
+    cpu().kernel.set(core::ptr::from_ref(kernel) as u64);
+    cpu().syscall.set(syscall::<K> as *const () as u64);
     // SAFETY: `hal_resume` wants a context and any stack on which nothing is that will be used
     // again: nothing returns from here.
     unsafe {
@@ -298,7 +299,7 @@ macro_rules! entry_asm {
             gs_base = const offset_of!(Context, frame.gs_base),
             needs = const offset_of!(Context, needs),
             stack_top = const stack::TOP,
-            cpu_stack = sym CPU_STACK,
+            cpu_stack = sym CPU_STACKS,
             cpu_stack_end = const CPU_STACK_END,
             own_stacks = const OWN_STACKS as u8,
             from_user = sym from_user,
