@@ -86,6 +86,8 @@ echo alive
          checkpointer: for another: {denied}\n\
          checkpointer: restore its own: DONE\n\
          part: for a port that is nobody's: {denied}\n\
+         part: all its pages at once, of native: invalid argument\n\
+         part: all its pages at once, of linux: invalid argument\n\
          part: nonsense: not in a valid format\n\
          part: then: Killed(9)\n\
          part: 31 begun, then: {limit}\n\

@@ -488,13 +488,10 @@ impl Manager {
         info
     }
 
-    fn list(&self) -> Reply {
-        Reply::List(
-            self.entries
-                .iter()
-                .map(|(pid, entry)| Manager::info(*pid, entry))
-                .collect(),
-        )
+    /// The first process with this number or a higher one.
+    fn next(&self, pid: Pid) -> Result<Info, Error> {
+        let (pid, entry) = self.entries.range(pid..).next().ok_or(Error::NotFound)?;
+        Ok(Manager::info(*pid, entry))
     }
 
     fn stop(&mut self, pid: Pid) -> Result<(), Error> {
@@ -676,13 +673,8 @@ impl Manager {
         if entry.arriving.is_none() {
             return Err(Error::Invalid);
         }
-        let process = &entry.live.as_ref().ok_or(Error::Ended)?.process;
-        let segment = if control {
-            process.control()
-        } else {
-            process.memory()
-        };
-        segment.populate(offset, size)
+        let live = entry.live.as_ref().ok_or(Error::Ended)?;
+        live.process.populate(control, offset, size)
     }
 
     /// A piece of the part of a process that is being rebuilt.
@@ -770,7 +762,7 @@ impl Manager {
     /// Answers what comes to the supervisor's port.
     fn supervise(&mut self, request: &Supervise) -> Result<Answer, Error> {
         match request {
-            Supervise::List => Ok(self.list().into()),
+            Supervise::Next(pid) => self.next(*pid).map(|info| Reply::Info(info).into()),
             Supervise::Control(pid) => Ok(Answer {
                 reply: Reply::Pid(*pid),
                 bulk: Vec::new(),

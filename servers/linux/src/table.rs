@@ -580,7 +580,7 @@ impl Table {
     /// Answers a request to the supervisor's port.
     pub(crate) fn supervise(&mut self, request: &Supervise) -> Result<Answer, Error> {
         match request {
-            Supervise::List => Ok(Reply::List(self.list()).into()),
+            Supervise::Next(pid) => self.next(*pid).map(|info| Reply::Info(info).into()),
             Supervise::Control(pid) => self.held(*pid),
         }
     }
@@ -666,12 +666,8 @@ impl Table {
                     Some(Entry::Living(living)) if living.unproven => &living.body,
                     _ => return Err(Error::Invalid),
                 };
-                let segment = if control {
-                    body.control()
-                } else {
-                    body.memory()
-                };
-                segment.populate(offset, size).map(|()| Reply::Done.into())
+                body.populate(control, offset, size)
+                    .map(|()| Reply::Done.into())
             }
             Control::Rebuild {
                 offset,
@@ -776,9 +772,10 @@ impl Table {
         info
     }
 
-    fn list(&self) -> Vec<Info> {
-        let entries = self.entries.iter();
-        entries.map(|(pid, entry)| self.info(*pid, entry)).collect()
+    /// The first process with this number or a higher one.
+    fn next(&self, pid: Pid) -> Result<Info, Error> {
+        let (pid, entry) = self.entries.range(pid..).next().ok_or(Error::NotFound)?;
+        Ok(self.info(*pid, entry))
     }
 
     fn spawn(

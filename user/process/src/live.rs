@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use proto::layout::{
     CONTROL_MAPPINGS, CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD, MEMORY_SIZE, START_PAGE,
 };
+use proto::process::MAX_POPULATE;
 use proto::Error;
 use rt::error_of;
 use rt::memory::{self, Account, Segment};
@@ -212,6 +213,18 @@ impl Process {
     #[must_use]
     pub const fn control(&self) -> &Segment {
         &self.control
+    }
+
+    /// Makes pages present: at most as many as one request may ask for.
+    pub fn populate(&self, control: bool, offset: u64, size: u64) -> Result<(), Error> {
+        if size > MAX_POPULATE {
+            return Err(Error::Invalid);
+        }
+        let segment = match control {
+            true => &self.control,
+            false => &self.memory,
+        };
+        segment.populate(offset, size)
     }
 
     /// The memory segment, mapped here: offsets are addresses of the process.

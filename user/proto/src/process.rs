@@ -171,7 +171,8 @@ pub enum Control {
     Part(u64),
     /// Undoes one `Freeze`.
     Thaw,
-    /// While it is being rebuilt: makes pages present, so that touching them cannot fail.
+    /// While it is being rebuilt: makes pages present, so that touching them cannot fail. More than
+    /// [`MAX_POPULATE`] bytes are `Invalid`: nobody else is answered meanwhile.
     Populate {
         /// In the control segment, not in memory.
         control: bool,
@@ -196,12 +197,14 @@ pub enum Control {
 /// and which init gives to whoever has the system port ([`crate::system`]).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Supervise {
-    /// Reply: `List`.
-    List,
+    /// Reply: `Info`, of the first process that has this number or a higher one; `NotFound` if there is none.
+    Next(Pid),
     /// Reply: `Pid`, and one reference, the control port of the process with this number.
     Control(Pid),
 }
 
+/// Most bytes of one [`Control::Populate`].
+pub const MAX_POPULATE: u64 = 64 << 10;
 /// Most watchers of one process.
 pub const MAX_WATCHERS: usize = 16;
 /// Most processes of one job at each manager: of what a server or the shell has started, and of
@@ -219,8 +222,6 @@ pub enum Reply {
     Status(Status),
     /// The process.
     Info(Info),
-    /// All processes.
-    List(Vec<Info>),
     /// See [`Control::Freeze`].
     Frozen {
         /// Length of the whole part.

@@ -154,11 +154,20 @@ impl Supervisor {
         Supervisor { port }
     }
 
-    /// All processes.
+    /// All processes, by their numbers. Each is asked about by itself, as it is then.
     pub fn list(&self) -> Result<Vec<Info>, Error> {
-        match rpc::ask(&self.port, &Supervise::List)? {
-            Reply::List(list) => Ok(list),
-            _ => Err(Error::Broken),
+        let mut list = Vec::new();
+        let mut next = 0;
+        loop {
+            match rpc::ask(&self.port, &Supervise::Next(next)) {
+                Ok(Reply::Info(info)) if info.pid >= next => {
+                    next = info.pid.saturating_add(1);
+                    list.push(info);
+                }
+                Ok(_) => return Err(Error::Broken),
+                Err(Error::NotFound) => return Ok(list),
+                Err(error) => return Err(error),
+            }
         }
     }
 
@@ -329,7 +338,7 @@ impl Process {
         self.done(Control::Thaw)
     }
 
-    /// Makes pages of a process present that is being rebuilt.
+    /// Makes pages of a process present that is being rebuilt, at most `MAX_POPULATE` bytes of them.
     pub fn populate(&self, control: bool, offset: u64, size: u64) -> Result<(), Error> {
         self.done(Control::Populate {
             control,

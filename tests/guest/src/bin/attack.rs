@@ -183,7 +183,7 @@ fn wait() -> Done {
 fn peek() -> Done {
     for manager in ["native", "linux"] {
         let port = rt::names::lookup(manager)?;
-        let list = rpc::ask::<_, Reply>(&port, &Supervise::List);
+        let list = rpc::ask::<_, Reply>(&port, &Supervise::Next(0));
         println!("peek: all processes of {manager}: {}", said(list));
         for request in [
             Supervise::Control(1),
@@ -450,6 +450,12 @@ fn part() -> Done {
         "part: for a port that is nobody's: {}",
         said(native.adopt(&*Ref::new().map_err(code)?))
     );
+    for manager in ["native", "linux"] {
+        let adopted = Client::new(manager)?.adopt(&own)?;
+        let all = adopted.process.populate(false, 0, 1 << 30);
+        println!("part: all its pages at once, of {manager}: {}", said(all));
+        end(&adopted.process)?;
+    }
     let adopted = native.adopt(&own)?;
     println!(
         "part: nonsense: {}",

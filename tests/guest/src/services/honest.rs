@@ -35,15 +35,16 @@ const fn question(
 /// A million instructions.
 const M: u64 = 1_000_000;
 
-/// A question for each service. `docs/security.md` says where the bounds come from.
+/// A question for each service. `docs/security.md` says where the bounds come from: what the checkpointer does for a
+/// program takes turns with other programs.
 pub const QUESTIONS: [Question; 7] = [
-    question("memory", Honest::memory, 50 * M),
-    question("names", Honest::names, 50 * M),
-    question("native", Honest::native, 50 * M),
-    question("linux", Honest::linux, 50 * M),
-    question("fs", Honest::fs, 50 * M),
-    question("console", Honest::console, 50 * M),
-    question("checkpoint", Honest::checkpoint, 50 * M),
+    question("memory", Honest::memory, 10 * M),
+    question("names", Honest::names, 10 * M),
+    question("native", Honest::native, 10 * M),
+    question("linux", Honest::linux, 10 * M),
+    question("fs", Honest::fs, 10 * M),
+    question("console", Honest::console, 10 * M),
+    question("checkpoint", Honest::checkpoint, 40 * M),
 ];
 
 /// What a program may take from its start to its end, with a fair part of the processor.
