@@ -142,6 +142,24 @@ ps > /tmp/ps
     Ok(())
 }
 
+/// A program has no other files sent to the host than the user wants, and does not keep the machine from powering off.
+pub(crate) fn gets(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = "\
+echo wanted > /tmp/wanted
+echo secret > /tmp/secret
+echo /tmp/secret > /etc/gets
+busybox truncate -s 1000000000000 /tmp/endless
+";
+    let run = Run::script(script).get("/tmp/endless").get("/tmp/wanted");
+    let output = ctx.run(run)?;
+    output.expect_status(0)?.expect_stdout("")?;
+    let sent: Vec<&str> = output.files.keys().map(String::as_str).collect();
+    match sent[..] {
+        ["/tmp/wanted"] => Ok(()),
+        _ => Err(format!("{sent:?} were sent")),
+    }
+}
+
 /// A job that saves a process of its own again and again does not keep the checkpointer, the files or the processor
 /// from others; it can be killed in the middle, and nothing of it remains.
 pub(crate) fn saving(ctx: &mut Ctx) -> Result<(), Failure> {

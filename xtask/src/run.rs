@@ -250,7 +250,7 @@ impl Operator for Person {
             Event::Unknown(text) if self.verbose => eprintln!("control: {text}\r"),
             Event::File { path, content } => self.keep(path, content),
             Event::Missing(path) => {
-                eprintln!("fermata: --get {path}: there is no such file in the guest");
+                eprintln!("fermata: --get {path}: there is no such file in the guest, or it is larger than the guest's memory");
                 self.failed.push(path.clone());
             }
             _ => {}

@@ -153,7 +153,6 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
     let options = Options::new(&String::from_utf8_lossy(&info.command_line[..length]));
     let own_thread = ThreadAt(ROOT_THREAD);
     own_thread.set_priority(PRIORITY).map_err(words)?;
-    slow::start(PRIORITY, options.deterministic, options.verbose).map_err(words)?;
 
     // Maps the boot archive for as long as init runs.
     let offset = info.archive.start % PAGE_SIZE;
@@ -172,6 +171,12 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
         )
     };
     let window: &'static Window = Box::leak(Box::new(window));
+    // From the archive: programs can write to the file that is made of it.
+    let gets = slow::Gets {
+        paths: find(archive, "etc/gets").unwrap_or_default(),
+        largest: frames.total(),
+    };
+    slow::start(PRIORITY, &options, gets).map_err(words)?;
 
     let kernel_memory = SpaceAt(ROOT_SPACE).get_state(0).map_err(words)?.quota;
     slow::log(&format!("kernel memory: {kernel_memory}"));

@@ -3,6 +3,7 @@ use crate::control;
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
+use fermata_init::Options;
 use rt::fs::File;
 use rt::obj::Ref;
 use rt::sync::Mutex;
@@ -20,15 +21,26 @@ struct Work {
     worker: Option<Ref>,
     deterministic: bool,
     verbose: bool,
+    gets: Gets,
+}
+
+/// The files that are sent when the machine powers off.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Gets {
+    /// Their paths, a line for each.
+    pub(crate) paths: &'static [u8],
+    /// Most bytes of one. What is larger than memory consists of holes, and could take for ever.
+    pub(crate) largest: u64,
 }
 
 static WORK: Mutex<Option<Work>> = Mutex::new(None);
 
 /// Starts the thread.
-pub(crate) fn start(priority: u64, deterministic: bool, verbose: bool) -> Result<(), Code> {
+pub(crate) fn start(priority: u64, options: &Options, gets: Gets) -> Result<(), Code> {
     *WORK.lock() = Some(Work {
-        deterministic,
-        verbose,
+        deterministic: options.deterministic,
+        verbose: options.verbose,
+        gets,
         ..Work::default()
     });
     let worker = thread::spawn_at(priority, run)?.reference()?;
@@ -71,15 +83,20 @@ pub(crate) fn power_off(status: u8) {
 
 fn run() {
     loop {
-        let (line, power_off, deterministic) = match WORK.lock().as_mut() {
-            Some(work) => (work.lines.pop_front(), work.power_off, work.deterministic),
-            None => (None, None, false),
+        let (line, power_off, deterministic, gets) = match WORK.lock().as_mut() {
+            Some(work) => (
+                work.lines.pop_front(),
+                work.power_off,
+                work.deterministic,
+                work.gets,
+            ),
+            None => (None, None, false, Gets::default()),
         };
         match (line, power_off) {
             (Some(line), _) => {
                 let _ = console::write_all(format!("{line}\n").as_bytes());
             }
-            (None, Some(status)) => shut_down(status, deterministic),
+            (None, Some(status)) => shut_down(status, deterministic, gets),
             (None, None) => {
                 sys::thread_wait_interrupt();
             }
@@ -87,38 +104,38 @@ fn run() {
     }
 }
 
-fn shut_down(status: u8, deterministic: bool) -> ! {
+fn shut_down(status: u8, deterministic: bool, gets: Gets) -> ! {
     if deterministic {
         // On a deterministic machine the clock counts instructions.
         let _ = console::write_all(format!("instructions: {}\n", time::now()).as_bytes());
     }
     let _ = console::drain(time::now().saturating_add(PATIENCE));
-    send_files();
+    send_files(gets);
     control::write(&[format!("exit {status}\n").as_bytes()]);
     control::end()
 }
 
-/// Sends the files that `/etc/gets` lists over the control channel.
-fn send_files() {
-    let Ok(list) = fs::read_all("/etc/gets") else {
-        return;
-    };
-    for path in String::from_utf8_lossy(&list)
+/// Sends files over the control channel.
+fn send_files(gets: Gets) {
+    for path in String::from_utf8_lossy(gets.paths)
         .lines()
         .filter(|path| !path.is_empty())
     {
-        if send_file(path).is_none() {
+        if send_file(path, gets.largest).is_none() {
             control::write(&[format!("missing {path}\n").as_bytes()]);
         }
     }
 }
 
-fn send_file(path: &str) -> Option<()> {
+fn send_file(path: &str, largest: u64) -> Option<()> {
     let file = File::open(path, fs::Flags::default(), 0).ok()?;
     if file.opened().mode & fs::mode::TYPE != fs::mode::FILE {
         return None;
     }
     let size = file.opened().size;
+    if size > largest {
+        return None;
+    }
     control::write(&[format!("file {path} {size}\n").as_bytes()]);
     let mut buffer = alloc::vec![0; proto::MAX_BULK];
     let mut sent = 0;

@@ -9,8 +9,8 @@ pub const PASSED: usize = 0;
 /// What one can ask.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// Powers the machine off with this exit status, after the files that `/etc/gets` lists have
-    /// gone out over the control channel.
+    /// Powers the machine off with this exit status, after the files that `/etc/gets` listed when the machine
+    /// started have gone out over the control channel.
     PowerOff {
         /// 0 to 255.
         status: u8,
