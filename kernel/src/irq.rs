@@ -99,31 +99,41 @@ pub(crate) fn device(k: K, line: u8) {
 }
 
 /// Most deadlines that are seen to when the timer rings once. If more have come it rings again at once.
-const DUE_PER_TURN: u32 = 16;
+const DUE_PER_TURN: u32 = 8;
 
 /// The timer has rung while a thread of the priority `floor` ran: deadlines of lower priorities are put off.
 pub(crate) fn timer(k: K, floor: u8) {
     let now = hal::now();
+    let cpu = k.cpu();
+    if let Some(holder) = k.lock.holder() {
+        cpu.deadlines.withhold(holder, now);
+    }
     for _ in 0..DUE_PER_TURN {
-        let Some(t) = k.cpu().deadlines.due(now, floor) else {
+        let Some(t) = cpu.deadlines.due(now, floor) else {
             break;
         };
-        let alone = matches!(t.waiting(), Waiting::Deadline | Waiting::Interrupt);
-        if k.lock.is_held() && (k.lock.is_holder(t) || !alone) {
-            k.cpu().deadlines.postpone(t);
-        } else {
-            time_out(k, t);
-        }
-    }
-    k.cpu().deadlines.put_off(now, floor);
-    k.cpu().sched.tick(now);
-}
-
-/// Sees to the deadlines that came while somebody was in the middle of a call.
-pub(crate) fn late(k: K) {
-    while let Some(t) = k.cpu().deadlines.postponed() {
         time_out(k, t);
     }
+    cpu.deadlines.put_off(now, floor);
+    cpu.sched.tick(now);
+}
+
+/// A call is over in which the timer may have rung.
+#[inline(always)]
+pub(crate) fn late(k: K) {
+    if k.cpu().deadlines.are_withheld() {
+        release(k);
+    }
+}
+
+/// Deadlines that were withheld and have come make the timer ring at once.
+#[cold]
+fn release(k: K) {
+    let cpu = k.cpu();
+    if let Some(t) = cpu.deadlines.release() {
+        time_out(k, t);
+    }
+    cpu.sched.note_deadline(cpu.deadlines.next());
 }
 
 /// The thread's deadline has come.

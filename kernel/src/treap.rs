@@ -29,32 +29,6 @@ impl<T> Node<T> {
     }
 }
 
-/// While an item is in no treap its node can be its place in a list of those that were put aside.
-impl<T: Item> Node<T> {
-    /// Puts an item that is in no treap in front of those in the list.
-    pub(crate) fn put_aside(item: &'static T, list: &NarrowCell<T>) {
-        let next = list.replace(Some(item));
-        let node = item.node();
-        node.left.set(None);
-        node.right.set(next);
-        if let Some(next) = next {
-            next.node().left.set(Some(item));
-        }
-    }
-
-    /// Takes it out of the list.
-    pub(crate) fn leave_aside(&self, list: &NarrowCell<T>) {
-        let (before, next) = (self.left.take(), self.right.take());
-        match before {
-            Some(before) => before.node().right.set(next),
-            None => list.set(next),
-        }
-        if let Some(next) = next {
-            next.node().left.set(before);
-        }
-    }
-}
-
 /// Items by their keys.
 pub(crate) struct Treap<T: 'static> {
     root: NarrowCell<T>,

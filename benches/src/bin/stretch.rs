@@ -39,10 +39,11 @@ const TIMES: u64 = 4;
 /// The name of a benchmark, and what it does while the watcher measures.
 type Act = (&'static str, fn(&Watcher) -> Result<u64, String>);
 
-const ACTS: [Act; 7] = [
+const ACTS: [Act; 8] = [
     ("stretch_broadcast", broadcast),
     ("stretch_sleepers", sleepers),
     ("stretch_sleep", sleep_among_sleepers),
+    ("stretch_timed_waits", timed_waits),
     ("stretch_port_end", port_end),
     ("stretch_space_end", space_end),
     ("stretch_entries", entries),
@@ -230,6 +231,37 @@ fn sleep_among_sleepers(watcher: &Watcher) -> Result<u64, String> {
     watcher.during(|| {
         for n in 0..20 {
             time::sleep(n * 100);
+        }
+        Ok(())
+    })
+}
+
+/// The deadlines of a crowd come that waits on a cond and is more important than the program, which makes calls
+/// meanwhile: the timer rings in the middle of one.
+fn timed_waits(watcher: &Watcher) -> Result<u64, String> {
+    let (cond, mutex) = (Cond::new().must("a cond")?, Mutex::new().must("a mutex")?);
+    let at = time::now() + 400_000_000;
+    let wait = Registers {
+        rsi: mutex.handle(),
+        rdx: at,
+        ..call(Call::CondWaitUntil, cond.handle())
+    };
+    let crowd = Crowd::after(wait, 0, Waiting::Cond, || {
+        mutex.try_lock();
+    })?;
+    for index in 0..CROWD {
+        crowd
+            .thread(index)
+            .set_priority(ABOVE)
+            .must("set_priority")?;
+    }
+    if time::now() >= at {
+        return Err("the crowd took too long to begin its wait".into());
+    }
+    time::sleep(at - time::now() - 20 * PERIOD);
+    watcher.during(|| {
+        while time::now() < at + 20 * PERIOD {
+            crowd.thread(0).get_state(0, 0, 0).must("get_state")?;
         }
         Ok(())
     })

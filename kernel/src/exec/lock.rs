@@ -13,9 +13,9 @@
 //! * There is only this lock, so that no order of locks is needed.
 //!
 //! What interrupts themselves touch is the *core*: who is ready, deadlines, the end of a sleep or of a
-//! wait for an interrupt. It is used with interrupts masked ([`core`]), and must be short, as nothing
-//! preempts it. An interrupt that concerns more, a timed wait in a queue of an object, is put aside
-//! until the holder leaves ([`crate::object::wait::Deadlines::postpone`]).
+//! wait for an interrupt. It is used with interrupts masked ([`core`](crate::kernel::core)), and must be short, as
+//! nothing preempts it. An interrupt that concerns more, the deadline of a wait in a queue of an object, is withheld
+//! until the holder leaves ([`crate::object::deadlines::Deadlines`]).
 //!
 //! In the other configurations all of this compiles to nothing.
 
@@ -51,10 +51,11 @@ impl Lock {
         self.holder.get().is_some_and(|h| core::ptr::eq(h, t))
     }
 
-    /// Whether an interrupt must leave the thread alone, and all queues of objects.
+    /// The thread in the middle of a call, if there is one: an interrupt must leave it alone, and all queues of
+    /// objects.
     #[inline(always)]
-    pub(crate) fn is_held(&self) -> bool {
-        FULL && self.holder.get().is_some()
+    pub(crate) fn holder(&self) -> Option<&'static Thread> {
+        self.holder.get().filter(|_| FULL)
     }
 
     /// Whether the thread is the one that others may find in the middle of something.

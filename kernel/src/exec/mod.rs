@@ -92,7 +92,7 @@ pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'st
             hal::stack_handoff(&from.ctx, &next.ctx);
             if next.kept.is_set() {
                 // Who would only wait for the lock there can as well go out.
-                if !k.forgotten.now(k) && !k.lock.is_held() {
+                if !k.forgotten.now(k) && k.lock.holder().is_none() {
                     hal::call_continuation::<Kernel>(next);
                 }
                 next.kept.clear();

@@ -15,6 +15,7 @@
 pub(crate) mod account;
 pub(crate) mod cond;
 pub(crate) mod connection;
+pub(crate) mod deadlines;
 mod link;
 pub(crate) mod mapping;
 pub(crate) mod mutex;

@@ -6,12 +6,13 @@
 
 use super::cond::Cond;
 use super::connection::End;
+use super::deadlines::DeadlineLinks;
 use super::space::Space;
 use super::{Handles, Header, Life, Link, NonNullLink, ObjId, Object, Table, Target};
 use crate::kept::{self, Kept};
 use crate::kernel::core;
 use crate::object::port::Port;
-use crate::object::wait::{self, DeadlineLinks, Links, WaitQueue};
+use crate::object::wait::{self, Links, WaitQueue};
 use crate::stop::{Access, Fault};
 use crate::{counters, probe, Kernel, K};
 use abi::state::{Stage, Waiting};
@@ -146,8 +147,8 @@ pub(crate) fn answered(
 const HAS_LINES: u8 = 1;
 /// In [`Thread::flags`]: an exception has been delivered to the keeper and awaits its reply.
 const DELIVERED: u8 = 2;
-/// In [`Thread::flags`]: its deadline has come, and is one of those that nobody could be told of yet.
-const LATE: u8 = 4;
+/// In [`Thread::flags`]: while it waits until a deadline it is in a queue.
+const DEADLINE_IN_QUEUE: u8 = 4;
 
 /// A thread. The frame is first, so that the machine's entry code finds it at the same address.
 #[repr(C, align(16))]
@@ -159,7 +160,7 @@ pub struct Thread {
     /// What it waits for, or waited for when it was stopped: for people.
     pub(crate) waiting: Cell<Waiting>,
     pub(crate) interrupt: Cell<bool>,
-    /// [`HAS_LINES`], [`DELIVERED`], [`LATE`].
+    /// [`HAS_LINES`], [`DELIVERED`], [`DEADLINE_IN_QUEUE`].
     flags: Cell<u8>,
     pub(crate) exception: Cell<u8>,
     client_stage: Cell<Stage>,
@@ -225,13 +226,13 @@ impl Thread {
         self.set_flag(DELIVERED, delivered);
     }
 
-    /// Whether its deadline has come, and is one of those that nobody could be told of yet.
-    pub(crate) fn is_late(&self) -> bool {
-        self.flags.get() & LATE != 0
+    /// Whether it is in a queue while it waits until its deadline.
+    pub(crate) fn deadline_in_queue(&self) -> bool {
+        self.flags.get() & DEADLINE_IN_QUEUE != 0
     }
 
-    pub(crate) fn set_late(&self, late: bool) {
-        self.set_flag(LATE, late);
+    pub(crate) fn set_deadline_in_queue(&self, in_queue: bool) {
+        self.set_flag(DEADLINE_IN_QUEUE, in_queue);
     }
 
     /// Its space, if that identity is alive (it may be vacant).

@@ -1,0 +1,348 @@
+//! Deadlines: who waits until when.
+
+#[cfg(any(test, fermata_probe))]
+use crate::check::same;
+use crate::config::{CONFIG, FULL};
+use crate::object::thread::Thread;
+use crate::treap::{self, Treap};
+use abi::state::Waiting;
+use abi::PRIORITIES;
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use hal::NarrowCell;
+
+/// Threads with a deadline: for each priority, in the order of their deadlines on the machine's clock. The deadlines
+/// of threads that could not run if they came are no concern of the running thread: however many come, it is not
+/// held up by those of lower priorities, which are *put off*.
+///
+/// Under full preemption the timer may ring while a thread is in the middle of a call, perhaps changing the very queue
+/// in which the thread waits whose deadline comes. From then on until the call ends deadlines of waits in queues are
+/// *withheld*, and only those of threads that are in none are seen to.
+pub(crate) struct Deadlines {
+    /// Of threads that are in no queue, and where they have to be told apart of those that are in one.
+    kinds: [Levels; KINDS],
+    /// Below this priority they are put off. 0: none is.
+    floor: Cell<u8>,
+    /// When those that are put off are looked at again, or `u64::MAX`.
+    again: Cell<u64>,
+    /// When there is something to see to: the first deadline of those that are not put off, or `again`.
+    next: Cell<u64>,
+    /// Those of waits in queues are withheld.
+    withheld: Cell<bool>,
+    /// The thread in the middle of a call whose own deadline has come: it has begun its wait, and is on its way out.
+    late: NarrowCell<Thread>,
+}
+
+const KINDS: usize = 1 + FULL as usize;
+
+/// Threads with a deadline by their priorities.
+struct Levels {
+    levels: [Level; PRIORITIES as usize],
+    /// Bit n: there are threads of priority n.
+    occupied: Cell<u32>,
+}
+
+/// The threads of one priority that have a deadline.
+struct Level {
+    tree: Treap<Thread>,
+    /// The first of the tree.
+    first: NarrowCell<Thread>,
+}
+
+/// Deadlines that are put off are looked at again after so many nanoseconds, if nothing has happened before that lets
+/// their threads run.
+///
+/// A kernel that checks its structures on every way out needs more than that for one ring of the timer, and would
+/// do nothing else.
+const PUT_OFF: u64 = if CONFIG.probe { 10_000_000 } else { 100_000 };
+
+/// What the weights of threads depend on, and nothing else does.
+static SECRET: AtomicU32 = AtomicU32::new(0);
+
+/// A thread's place among the deadlines.
+pub(crate) struct DeadlineLinks {
+    /// On the machine's clock, in nanoseconds; `u64::MAX` while there is none.
+    at: Cell<u64>,
+    place: treap::Node<Thread>,
+}
+
+impl DeadlineLinks {
+    pub(crate) const fn new() -> Self {
+        DeadlineLinks {
+            at: Cell::new(u64::MAX),
+            place: treap::Node::new(),
+        }
+    }
+
+    #[inline(always)]
+    fn at(&self) -> u64 {
+        self.at.get()
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.at() != u64::MAX
+    }
+}
+
+impl treap::Item for Thread {
+    /// Threads with the same deadline are in the order of their addresses.
+    type Key = (u64, usize);
+    #[inline(always)]
+    fn key(&self) -> Self::Key {
+        (self.deadline.at(), core::ptr::from_ref(self).addr())
+    }
+    /// A hash of its address, which is the same whenever it sleeps, with a number that nobody knows: it has
+    /// no room for a weight of its own.
+    #[inline(always)]
+    fn weight(&self) -> u32 {
+        let mut x = core::ptr::from_ref(self).addr() as u32 ^ SECRET.load(Relaxed);
+        x = (x ^ x >> 16).wrapping_mul(0x85eb_ca6b);
+        x = (x ^ x >> 13).wrapping_mul(0xc2b2_ae35);
+        x ^ x >> 16
+    }
+    #[inline(always)]
+    fn node(&self) -> &treap::Node<Thread> {
+        &self.deadline.place
+    }
+}
+
+impl Level {
+    const fn new() -> Self {
+        Level {
+            tree: Treap::new(),
+            first: NarrowCell::none(),
+        }
+    }
+}
+
+impl Deadlines {
+    pub(crate) fn new() -> Self {
+        // The first kernel decides, for a test may have several at once.
+        let _ = SECRET.compare_exchange(0, hal::ticks() as u32 | 1, Relaxed, Relaxed);
+        Deadlines {
+            kinds: [const {
+                Levels {
+                    levels: [const { Level::new() }; PRIORITIES as usize],
+                    occupied: Cell::new(0),
+                }
+            }; KINDS],
+            floor: Cell::new(0),
+            again: Cell::new(u64::MAX),
+            next: Cell::new(u64::MAX),
+            withheld: Cell::new(false),
+            late: NarrowCell::none(),
+        }
+    }
+
+    /// Those of the thread's kind, and its priority's.
+    #[inline(always)]
+    fn level_of(&self, t: &Thread) -> (&Levels, &Level) {
+        let kind = &self.kinds[usize::from(FULL && t.deadline_in_queue())];
+        (kind, &kind.levels[usize::from(t.priority.get())])
+    }
+
+    /// Those that are not withheld.
+    #[inline(always)]
+    fn seen_to(&self) -> &[Levels] {
+        if FULL && self.withheld.get() {
+            &self.kinds[..1]
+        } else {
+            &self.kinds
+        }
+    }
+
+    /// When there is something to see to, or `u64::MAX`.
+    #[inline(always)]
+    pub(crate) fn next(&self) -> u64 {
+        self.next.get()
+    }
+
+    /// Adds a thread that has none, and has begun its wait. At `u64::MAX`, never, there is nothing to add.
+    pub(crate) fn add(&self, t: &'static Thread, at: u64) {
+        if at == u64::MAX {
+            return;
+        }
+        if FULL {
+            let alone = matches!(t.waiting(), Waiting::Deadline | Waiting::Interrupt);
+            t.set_deadline_in_queue(!alone);
+        }
+        self.insert(t, at);
+    }
+
+    fn insert(&self, t: &'static Thread, at: u64) {
+        t.deadline.at.set(at);
+        let p = t.priority.get();
+        let (kind, level) = self.level_of(t);
+        let (before, _) = level.tree.insert(t);
+        if before.is_none() {
+            level.first.set(Some(t));
+            kind.occupied.set(kind.occupied.get() | 1 << p);
+            if p >= self.floor.get() && at < self.next.get() {
+                self.next.set(at);
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn remove(&self, t: &Thread) {
+        if t.deadline.is_set() {
+            self.take_out(t);
+        }
+    }
+
+    #[inline(never)]
+    fn take_out(&self, t: &Thread) {
+        if self.is_late(t) {
+            self.late.set(None);
+        } else {
+            let (kind, level) = self.level_of(t);
+            level.tree.remove(t);
+            if level.first.get().is_some_and(|f| core::ptr::eq(f, t)) {
+                let first = level.tree.first(|_| true);
+                level.first.set(first);
+                if first.is_none() {
+                    let p = t.priority.get();
+                    kind.occupied.set(kind.occupied.get() & !(1 << p));
+                }
+                self.find_next();
+            }
+        }
+        t.deadline.at.set(u64::MAX);
+    }
+
+    /// Whether its deadline has come while it was in the middle of a call.
+    fn is_late(&self, t: &Thread) -> bool {
+        FULL && self.late.get().is_some_and(|late| core::ptr::eq(late, t))
+    }
+
+    /// The thread gets another priority: its deadline stays.
+    pub(crate) fn with_priority(&self, t: &'static Thread, priority: u8) {
+        if !t.deadline.is_set() || self.is_late(t) {
+            t.priority.set(priority);
+            return;
+        }
+        let at = t.deadline.at();
+        self.take_out(t);
+        t.priority.set(priority);
+        self.insert(t, at);
+    }
+
+    /// The priorities from this one on of which there are threads, the highest first, with their first deadlines.
+    fn firsts(&self, floor: u8) -> impl Iterator<Item = (u8, &'static Thread)> + '_ {
+        let kinds = self.seen_to();
+        let mut left =
+            kinds.iter().fold(0, |all, kind| all | kind.occupied.get()) & u32::MAX << floor;
+        core::iter::from_fn(move || {
+            let p = left.checked_ilog2()?;
+            left ^= 1 << p;
+            let firsts = kinds
+                .iter()
+                .filter_map(|kind| kind.levels[p as usize].first.get());
+            Some((p as u8, firsts.min_by_key(|first| first.deadline.at())?))
+        })
+    }
+
+    fn find_next(&self) {
+        let mut next = self.again.get();
+        for (_, t) in self.firsts(self.floor.get()) {
+            next = next.min(t.deadline.at());
+        }
+        self.next.set(next);
+    }
+
+    /// A thread whose deadline has come, of the highest priority, if that is at least the floor.
+    pub(crate) fn due(&self, now: u64, floor: u8) -> Option<&'static Thread> {
+        let mut firsts = self.firsts(floor).map(|(_, t)| t);
+        firsts.find(|t| t.deadline.at() <= now)
+    }
+
+    /// While a thread of this priority runs: those that have come for lower ones are put off.
+    pub(crate) fn put_off(&self, now: u64, floor: u8) {
+        let due = self
+            .firsts(0)
+            .any(|(p, t)| p < floor && t.deadline.at() <= now);
+        let (floor, again) = if due {
+            (floor, now + PUT_OFF)
+        } else {
+            (0, u64::MAX)
+        };
+        self.look_from(floor, again);
+    }
+
+    fn look_from(&self, floor: u8, again: u64) {
+        self.floor.set(floor);
+        self.again.set(again);
+        self.find_next();
+    }
+
+    /// Below which priority they are put off.
+    #[inline(always)]
+    pub(crate) fn floor(&self) -> u8 {
+        self.floor.get()
+    }
+
+    /// A thread of a lower priority than the floor runs next, or none.
+    #[cold]
+    pub(crate) fn look_again(&self) {
+        self.look_from(0, u64::MAX);
+    }
+
+    /// The timer has rung, and that thread is in the middle of a call.
+    pub(crate) fn withhold(&self, holder: &'static Thread, now: u64) {
+        self.withheld.set(true);
+        let at = holder.deadline.at();
+        if at <= now && !self.is_late(holder) {
+            self.take_out(holder);
+            holder.deadline.at.set(at);
+            self.late.set(Some(holder));
+        }
+    }
+
+    /// Whether the timer has rung in the middle of a call that is not over.
+    #[inline(always)]
+    pub(crate) fn are_withheld(&self) -> bool {
+        self.withheld.get()
+    }
+
+    /// That call is over. The thread that made it, if its own deadline has come meanwhile.
+    pub(crate) fn release(&self) -> Option<&'static Thread> {
+        self.withheld.set(false);
+        self.find_next();
+        self.late.get()
+    }
+}
+
+#[cfg(any(test, fermata_probe))]
+impl Deadlines {
+    /// Calls `f` with who has a deadline and when it is, checking the order on the way.
+    pub(crate) fn each(&self, f: impl FnMut(u64, &'static Thread)) {
+        let f = core::cell::RefCell::new(f);
+        let next = Cell::new(self.again.get());
+        for (kind, p, level) in self.kinds.iter().flat_map(|kind| {
+            kind.levels
+                .iter()
+                .enumerate()
+                .map(move |(p, level)| (kind, p, level))
+        }) {
+            let (last, first) = (Cell::new(0), NarrowCell::none());
+            level.tree.each(&|t: &'static Thread| {
+                if first.get().is_none() {
+                    first.set(Some(t));
+                }
+                let at = t.deadline.at();
+                assert!(last.replace(at) <= at, "deadlines out of order");
+                assert_eq!(usize::from(t.priority.get()), p, "a deadline's priority");
+                f.borrow_mut()(at, t);
+            });
+            assert!(same(level.first.get(), first.get()), "the first deadline");
+            let occupied = kind.occupied.get() & 1 << p != 0;
+            assert_eq!(occupied, first.get().is_some(), "priorities with deadlines");
+            let seen_to = self.seen_to().iter().any(|seen| core::ptr::eq(seen, kind));
+            let counts = seen_to && p >= usize::from(self.floor.get());
+            if let Some(first) = first.get().filter(|_| counts) {
+                next.set(next.get().min(first.deadline.at()));
+            }
+        }
+        assert_eq!(self.next.get(), next.get(), "the next deadline");
+    }
+}
