@@ -49,6 +49,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("attack_saving", attack::saving),
     scenario("attack_memory_taken", attack::memory_taken),
     scenario("attack_memory_touched", attack::memory_touched),
+    scenario("attack_room_taken", attack::room_taken),
     scenario("attack_leavings", attack::leavings),
     scenario("attack_churn", attack::churn),
     scenario("attack_silence", attack::silence),

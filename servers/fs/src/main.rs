@@ -23,30 +23,33 @@ rt::entry!(main);
 const RESERVE: u64 = 8 << 20;
 /// The reserve of a small machine is this part of its memory.
 const RESERVE_PART: u64 = 8;
-/// Most bytes that are taken between two questions how much is free.
-const STRIDE: u64 = 2 << 20;
-/// The memory server is asked again when less than this may still be taken. One request needs less than this.
+/// Most bytes that are taken before the memory server is asked again.
+const STRIDE: u64 = 1 << 20;
+/// It is asked when less than this may still be taken. One request needs less than this.
 const LOW: u64 = 256 << 10;
+/// So much memory is reserved for a stride: of what is taken from pieces that were given back each quarter may be in a
+/// chunk of its own, and the rest is for what requests need. What is not reserved others could take meanwhile, and the server would end.
+const RESERVED: u64 = 4 * STRIDE + LOW * 4;
 /// Most that the files can take: the heap, less its part for small blocks and what requests need.
 const MOST: u64 = proto::layout::HEAP_END - proto::layout::HEAP_START - (288 << 20);
 
-/// Sets the budget of the file system by the memory that is free, if it is time to ask for that
-/// again.
+/// Sets the budget of the file system by the memory that can be reserved for it, if it is time to ask for that again:
+/// when little is left, or much more than is reserved, since files have gone.
 fn look(fs: &mut FileSystem) {
     let budget = fs.budget();
-    if budget.left() >= LOW {
+    if (LOW..=STRIDE + LOW).contains(&budget.left()) {
         return;
     }
     let used = budget.used();
     // If the memory server does not answer, no memory is assumed to be free.
     let usage = rt::memory::usage().unwrap_or_default();
     let reserve = RESERVE.min(usage.total / RESERVE_PART);
-    // Memory that files have freed is still in the heap.
-    let left = usage
-        .free
-        .saturating_sub(reserve)
-        .saturating_add(rt::heap::kept());
-    budget.set_left(left.min(STRIDE).min(MOST.saturating_sub(used)));
+    if usage.free >= reserve + RESERVED && rt::memory::reserve(RESERVED).is_ok() {
+        budget.set_left(STRIDE.min(MOST.saturating_sub(used)));
+    } else {
+        // What files have freed is still there for others, as far as it was reserved.
+        budget.set_left(budget.left().min(STRIDE));
+    }
 }
 
 /// The boot archive, mapped for as long as the server runs.

@@ -31,6 +31,8 @@ pub struct Limits {
 #[derive(Clone, Debug)]
 pub struct Account {
     limits: Limits,
+    /// It has reserved what it takes up to so many chunks.
+    reserved: usize,
     /// Chunks.
     pub(crate) chunks: usize,
     /// Places in its segments where a chunk is.
@@ -47,7 +49,8 @@ impl Account {
         if self.ended {
             0
         } else {
-            self.limits.promised.saturating_sub(self.chunks)
+            let promised = self.limits.promised.max(self.reserved);
+            promised.saturating_sub(self.chunks)
         }
     }
 }
@@ -88,6 +91,7 @@ impl Accounts {
         }
         let account = Account {
             limits,
+            reserved: 0,
             chunks: 0,
             runs: 0,
             segments: 0,
@@ -141,6 +145,16 @@ impl Accounts {
         (account.open() + common)
             .min(account.limits.most.saturating_sub(account.runs))
             .min(free)
+    }
+
+    /// Promises an account so many chunks beyond those that it has, if it could take them now: of `free` ones. What it
+    /// had reserved before and does not need is free for others.
+    pub fn reserve(&mut self, id: Id, chunks: usize, free: usize) -> Result<(), Error> {
+        if chunks > self.room(id, free) {
+            return Err(Error::NoMemory);
+        }
+        self.change(id, |account| account.reserved = account.chunks + chunks);
+        Ok(())
     }
 
     /// Whether an account may have one more place for a chunk that it has already.
@@ -220,6 +234,44 @@ mod tests {
         assert!(!accounts.may_share(a), "S2: the limit of an account");
         assert_eq!(accounts.room(b, 55), 50, "S2: what is promised is there");
         assert_eq!(accounts.room(a, 55), 0, "S2: what is promised to another");
+    }
+
+    #[test]
+    fn what_is_reserved_is_there_and_no_more_than_could_be_taken() {
+        let mut accounts = Accounts::new(10);
+        let a = accounts.create(limits(5, 50), 100).unwrap();
+        let b = accounts.create(limits(0, 1000), 100).unwrap();
+        take(&mut accounts, a, 10);
+        assert_eq!(
+            accounts.reserve(a, 41, 90),
+            Err(Error::NoMemory),
+            "S2: the limit of an account"
+        );
+        assert_eq!(
+            accounts.reserve(b, 81, 90),
+            Err(Error::NoMemory),
+            "S2: the spare"
+        );
+        assert_eq!(accounts.open(), 0, "a refusal changes something");
+        accounts.reserve(a, 30, 90).unwrap();
+        assert_eq!(
+            accounts.room(b, 90),
+            90 - 30 - 10,
+            "S2: what is reserved is there"
+        );
+        take(&mut accounts, b, 50);
+        take(&mut accounts, a, 20);
+        assert_eq!(accounts.room(a, 20), 10, "S2: what is reserved is there");
+        // What it gives back is there for it again, until it reserves less.
+        accounts.change(a, |a| {
+            a.chunks -= 25;
+            a.runs -= 25;
+        });
+        assert_eq!((accounts.open(), accounts.room(b, 45)), (35, 0));
+        accounts.reserve(a, 1, 45).unwrap();
+        assert_eq!((accounts.open(), accounts.room(b, 45)), (1, 45 - 1 - 10));
+        accounts.end(a);
+        assert_eq!(accounts.open(), 0);
     }
 
     #[test]

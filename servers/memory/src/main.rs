@@ -375,6 +375,10 @@ impl Server {
                 self.end_account(id);
                 Ok(self.ended())
             }
+            (alias::ACCOUNT, Request::Reserve { size }) => {
+                self.segments.reserve(id, size)?;
+                Ok((Reply::Done, 0))
+            }
             (_, Request::Usage) => Ok((self.usage(kind, id), 0)),
             _ => Err(Error::Invalid.into()),
         }

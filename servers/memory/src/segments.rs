@@ -307,6 +307,12 @@ impl Segments {
         )
     }
 
+    /// Promises an account so many bytes beyond those that it has taken.
+    pub fn reserve(&mut self, account: accounts::Id, bytes: u64) -> Result<(), Error> {
+        let chunks = usize::try_from(bytes.div_ceil(CHUNK)).map_err(|_| Error::NoMemory)?;
+        self.accounts.reserve(account, chunks, self.chunks.free())
+    }
+
     /// Bytes of memory, and how many of them are in no segment.
     #[must_use]
     pub fn machine_usage(&self) -> (u64, u64) {

@@ -49,6 +49,13 @@ pub enum Request {
     CreateAccount(Limits),
     /// At an account's control port: ends it with all its segments.
     EndAccount,
+    /// At an account: promises it so many bytes more than it has taken, and no others than these and those that its
+    /// manager has promised it. For whoever must not end because others have taken the memory that it was going to
+    /// touch. `NoMemory` if it could not take so many now; then nothing changes.
+    Reserve {
+        /// Bytes.
+        size: u64,
+    },
 }
 
 /// What an account may have.

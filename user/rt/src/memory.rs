@@ -88,6 +88,12 @@ pub fn usage() -> Result<Usage, Error> {
     usage_of(&MEMORY)
 }
 
+/// From now on so many bytes more than the program has are there for it, whatever others take; what it reserved
+/// before is not. `NoMemory`, and no change, if that much is not to be had now.
+pub fn reserve(size: u64) -> Result<(), Error> {
+    short(&MEMORY, &Request::Reserve { size }).map(drop)
+}
+
 /// How much memory there is for the account of this port, and how much of it is in the segment with this
 /// control port, or in the account.
 pub fn usage_of(port: &RefAt) -> Result<Usage, Error> {

@@ -7,7 +7,7 @@ extern crate alloc;
 
 use alloc::string::String;
 use guest_tests::services::warden::{self, Play};
-use guest_tests::services::{client, held, table};
+use guest_tests::services::{client, held, images, room, table};
 
 rt::entry!(main);
 
@@ -22,6 +22,8 @@ fn main() -> u8 {
         Some("hold") => warden::run(Play::Held),
         Some("nursery") => warden::nurse(),
         Some("hostile") => client::run(number(2)),
+        Some("room") => room::run(number(2)),
+        Some("images") => images::run(number(2)),
         Some("held") => held::run(number(2), number(3)),
         Some(table::IDLE) => loop {
             rt::time::sleep(1_000_000_000);

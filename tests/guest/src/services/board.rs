@@ -22,6 +22,13 @@ pub enum Outcome {
     Held,
 }
 
+/// The row of what clients do that take all the room in the file system.
+pub const ROOM: usize = SERVICES.len();
+/// The row of what clients do that restore images.
+pub const IMAGES: usize = ROOM + 1;
+/// Rows of the board: one for each service, and these.
+const ROWS: usize = IMAGES + 1;
+
 /// How many outcomes there are.
 pub const OUTCOMES: usize = 4;
 
@@ -59,7 +66,7 @@ impl Board {
     }
 
     fn cell(&self, service: usize, outcome: Outcome) -> &AtomicU64 {
-        let index = (service % SERVICES.len() * OUTCOMES + outcome as usize) as u64;
+        let index = (service % ROWS * OUTCOMES + outcome as usize) as u64;
         // SAFETY: within the page of the window, aligned, and everybody uses it as an atomic.
         unsafe { &*((self.window.address() + index * 8) as *const AtomicU64) }
     }

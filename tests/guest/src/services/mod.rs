@@ -6,12 +6,15 @@
 //! * [`things`] are the references that it has to offer: dead, vacant, of wrong types, ports that never answer.
 //! * [`honest`] asks each service a proper question, and says how long the answer took.
 //! * [`warden`] starts hostile programs, kills them in the middle, asks, and says what came of it.
+//! * [`room`] takes all the room in the file system, [`images`] restores images that lie.
 //! * [`held`] holds a service in the middle of a request, in every way.
 
 pub mod board;
 pub mod client;
 pub mod held;
 pub mod honest;
+pub mod images;
+pub mod room;
 pub mod stuck;
 pub mod table;
 pub mod things;

@@ -1,6 +1,6 @@
 //! Starts hostile clients, kills them at any instant, asks every service meanwhile, and says what came of it.
 
-use super::board::Board;
+use super::board::{Board, IMAGES, ROOM};
 use super::held;
 use super::honest::{clear, files, remove, Honest, Question, QUESTIONS};
 use super::table::{PLACE, PROGRAM, SERVICES};
@@ -9,9 +9,11 @@ use crate::harness::Random;
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
+use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use proto::process::{Start, Status, Stdio};
 use proto::Error;
+use rt::obj::RefAt;
 use rt::process::{Client, Process};
 use rt::{println, time};
 
@@ -25,6 +27,19 @@ const PAUSE: u64 = 1_000_000;
 const KILLS: u64 = 12;
 /// A program is started and a process is saved about once in so many questions.
 const LONG: u64 = 100;
+
+/// So many clients one after the other are of all kinds; most make random requests.
+const KINDS: u64 = 8;
+/// The one among them that takes all the room in the file system.
+const ROOM_TAKEN: u64 = 6;
+/// The one that restores images.
+const IMAGES_RESTORED: u64 = 3;
+/// The one that makes Linux calls.
+const LINUX_CALLS: u64 = 5;
+/// The program that makes them, `servers/linux/tests/hostile.c`, where it could be built.
+const LINUX: &str = "/bin/hostile";
+/// What it can do.
+const LINUX_WAYS: [&str; 6] = ["calls", "vectors", "calls", "memory", "files", "signals"];
 
 /// The name of the program, and of its own port, for whose job hostile clients count: what they use up is not the
 /// warden's, which is another job.
@@ -51,11 +66,14 @@ struct Warden {
     random: Random,
     board: Board,
     honest: Honest,
-    clients: Vec<Process>,
+    /// With the names of their managers.
+    clients: Vec<(&'static str, Process)>,
     started: u64,
     seed: u64,
     measured: [Measured; QUESTIONS.len()],
     programs: Measured,
+    /// How often hostile clients had all the room in the file system.
+    full: u64,
 }
 
 fn failed(what: &str) -> impl Fn(Error) -> Sentence + '_ {
@@ -73,6 +91,7 @@ impl Warden {
             seed,
             measured: Default::default(),
             programs: Measured::default(),
+            full: 0,
         })
     }
 
@@ -86,8 +105,16 @@ impl Warden {
         // It wants the processor then, and gets it when no server has anything to do for others.
         let before = time::now() + self.random.below(PAUSE);
         time::sleep_until(before);
-        ask(&self.honest).map_err(|why| format!("{service}: {why}"))?;
-        let took = time::now() - before;
+        // How long it took, or how long the refusal did.
+        let took = Cell::new(None);
+        let ask = |warden: &Self| {
+            let answer = ask(&warden.honest);
+            took.set(took.get().or(Some(time::now() - before)));
+            answer
+        };
+        self.or_make_room(ask)
+            .map_err(|why| format!("{service}: {why}"))?;
+        let took = took.get().unwrap_or(0);
         let measured = &mut self.measured[index];
         measured.asked += 1;
         measured.worst = measured.worst.max(took);
@@ -99,17 +126,35 @@ impl Warden {
         Ok(())
     }
 
+    /// Does something that needs room in the file system. If hostile clients have taken that, they and their files are
+    /// removed, and there must be room.
+    fn or_make_room(
+        &mut self,
+        ask: impl Fn(&Self) -> Result<(), Sentence>,
+    ) -> Result<(), Sentence> {
+        match ask(self) {
+            Err(why) if why.contains(Error::NoMemory.text()) => {
+                self.full += 1;
+                self.sweep(true)?;
+                clear()?;
+                let _ = rt::fs::mkdir(PLACE, 0o755);
+                ask(self).map_err(|why| format!("with room made: {why}"))
+            }
+            result => result,
+        }
+    }
+
     /// Ends every process of the hostile clients and, with them, these themselves.
     fn sweep(&mut self, all: bool) -> Result<(), Sentence> {
         let own = rt::start().args.join(" ");
         for manager in ["native", "linux"] {
             let supervisor = rt::system::supervisor(manager).map_err(failed(manager))?;
             for info in supervisor.list().map_err(failed(manager))? {
+                let is_this =
+                    |(its, client): &(&str, Process)| *its == manager && client.pid() == info.pid;
                 let ours = self.honest.processes().contains(&(manager, info.pid))
                     || manager == "native" && (info.name == own || info.name.ends_with(NURSERY))
-                    || manager == "native"
-                        && !all
-                        && self.clients.iter().any(|client| client.pid() == info.pid);
+                    || !all && self.clients.iter().any(is_this);
                 if ours {
                     continue;
                 }
@@ -129,24 +174,47 @@ impl Warden {
 
     /// Starts one more, with the next seed.
     fn next(&mut self) -> Result<(), Sentence> {
-        let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(self.started);
+        let number = self.started;
+        let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(number);
         self.started += 1;
-        self.start(&["hostile", &seed.to_string()])
+        let seed_text = seed.to_string();
+        match number % KINDS {
+            ROOM_TAKEN => self.start(&["room", &seed_text]),
+            IMAGES_RESTORED => self.start(&["images", &seed_text]),
+            LINUX_CALLS if rt::fs::stat(LINUX, true).is_ok() => {
+                let way = LINUX_WAYS[(seed % LINUX_WAYS.len() as u64) as usize];
+                self.start_at("linux", LINUX, &["hostile", way, &seed_text])
+            }
+            _ => self.start(&["hostile", &seed_text]),
+        }
     }
 
-    /// Starts a program with these arguments.
+    /// Starts a program of this package with these arguments.
     fn start(&mut self, args: &[&str]) -> Result<(), Sentence> {
-        let name = ["services"].iter().chain(args);
+        self.start_at("native", PROGRAM, &[&["services"], args].concat())
+    }
+
+    /// Starts a program at a manager, for the job of the hostile clients.
+    fn start_at(
+        &mut self,
+        manager: &'static str,
+        path: &str,
+        args: &[&str],
+    ) -> Result<(), Sentence> {
         let start = Start {
-            args: name.map(ToString::to_string).collect(),
+            args: args.iter().map(ToString::to_string).collect(),
             stdio: [Stdio::Null, Stdio::Null, Stdio::Null].to_vec(),
-            cwd: "/".to_string(),
+            cwd: PLACE.to_string(),
             ..Start::default()
         };
-        let native = Client::new("native").map_err(failed("native"))?;
+        let client = Client::new(manager).map_err(failed(manager))?;
         let board = self.board.region().ok_or("no board")?;
         let nursery = rt::names::lookup(NURSERY).map_err(failed(NURSERY))?;
-        let spawn = || native.spawn_for(&nursery, PROGRAM, &start, &[&board]);
+        let passed: &[&RefAt] = match manager {
+            "native" => &[&board],
+            _ => &[],
+        };
+        let spawn = || client.spawn_for(&nursery, path, &start, passed);
         let process = match spawn() {
             // As many as a job may have: those of the clients are ended, and there is room.
             Err(Error::Limit) => {
@@ -155,8 +223,8 @@ impl Warden {
             }
             result => result,
         };
-        self.clients
-            .push(process.map_err(failed("a hostile client"))?);
+        let process = process.map_err(failed("a hostile client"))?;
+        self.clients.push((manager, process));
         Ok(())
     }
 
@@ -173,15 +241,17 @@ impl Warden {
             }
             let chosen = self.random.below(CLIENTS as u64 * KILLS) as usize;
             if chosen < self.clients.len() {
-                let client = self.clients.swap_remove(chosen);
+                let (_, client) = self.clients.swap_remove(chosen);
                 let _ = client.kill();
                 let _ = client.reap();
-                self.next()?;
             }
             // Some end by themselves.
-            let ended = |client: &Process| !matches!(client.status(), Ok(Status::Running));
+            let ended =
+                |(_, client): &(&str, Process)| !matches!(client.status(), Ok(Status::Running));
             if let Some(at) = self.clients.iter().position(ended) {
-                let _ = self.clients.swap_remove(at).reap();
+                let _ = self.clients.swap_remove(at).1.reap();
+            }
+            while self.clients.len() < CLIENTS {
                 self.next()?;
             }
         }
@@ -199,7 +269,7 @@ impl Warden {
         let took = self.honest.programs()?;
         self.programs.asked += 1;
         self.programs.worst = self.programs.worst.max(took);
-        self.honest.image()
+        self.or_make_room(|warden| warden.honest.image())
     }
 
     /// Each service is held in every way, by one after the other, and all are asked meanwhile.
@@ -236,6 +306,13 @@ impl Warden {
         println!(
             "services: {} clients; programs {asked} times, worst {worst}",
             self.started
+        );
+        let [took, refused, ..] = self.board.counts(ROOM);
+        let [restored, senseless, ..] = self.board.counts(IMAGES);
+        println!(
+            "services: room taken {took} times and refused {refused} times, made {} times; images restored {restored} \
+             times and refused {senseless} times",
+            self.full
         );
     }
 }
