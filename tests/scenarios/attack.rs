@@ -18,8 +18,10 @@ echo alive
     let output = ctx.run(Run::script(script))?;
     output.expect_status(0)?.expect_stdout(
         "peek: all processes of native: invalid argument\n\
+         peek: power at the door of native: not supported\n\
          peek: the supervisor of native: permission denied\n\
          peek: all processes of linux: invalid argument\n\
+         peek: power at the door of linux: not supported\n\
          peek: the supervisor of linux: permission denied\n\
          power: off: permission denied\n\
          power: a report: permission denied\n\
@@ -29,7 +31,7 @@ echo alive
          control: of its own port: permission denied\n\
          control: of a service: permission denied\n\
          control: kill by its own port: refused\n\
-         control: what is forgotten: the server does not answer sensibly\n\
+         control: what is forgotten: no such file or directory\n\
          control: the other: Running\n\
          priority: 31: refused\n\
          priority: 16: refused\n\
@@ -77,7 +79,7 @@ echo alive
     let output = ctx.run(Run::script(script).memory(1024))?;
     output.expect_status(0)?.expect_stdout(&format!(
         "{names}{names}\
-         watch: 16 watchers, then: {limit}\n\
+         watch: 128 sessions, then: {limit}\n\
          watch: DONE\n\
          checkpointer: save: this is no process of any manager\n\
          checkpointer: save: it is not said what is to be saved\n\

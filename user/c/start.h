@@ -6,7 +6,7 @@
 #ifndef START_H
 #define START_H
 
-#include "fermata.h"
+#include "services.h"
 
 /* References that every program has. */
 enum {
@@ -38,18 +38,12 @@ __asm__(".globl _start\n"
         "call start\n"
         "ud2");
 
-/* Ends the process with this status: a request to its own port at init, which never replies. The request
- * is the length of its header in four bytes and the header, here Exit (2) with the status. */
+/* Ends the process with this status. */
 static inline void leave(uint8_t status)
 {
-    for (;;) {
-        struct fermata_ipc request = {
-            .rax = 6 << 8,
-            .rdi = START_NAMES,
-            .rsi = UINT64_C(2) | UINT64_C(2) << 32 | (uint64_t)status << 40,
-        };
-        fermata_call_short(&request);
-    }
+    struct fermata_session init = fermata_names_at(START_NAMES);
+    for (;;)
+        fermata_names_exit(&init, status);
 }
 
 __attribute__((used)) static void start(void)

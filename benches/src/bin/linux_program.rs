@@ -12,7 +12,6 @@ use benches::loops;
 use benches::report::{Outcome, Report, Sample};
 use benches::run::Must;
 use rt::process::{Client, Start, Status, Stdio};
-use rt::{sys, thread};
 
 rt::entry!(main);
 
@@ -27,7 +26,6 @@ fn main() -> u8 {
 
 fn sort() -> Outcome {
     let linux = Client::new("linux").must("the Linux personality")?;
-    let thread = thread::current().must("this thread")?;
     let start = Start {
         args: ["sort", INPUT].map(ToString::to_string).to_vec(),
         env: Vec::new(),
@@ -44,13 +42,8 @@ fn sort() -> Outcome {
     };
     let status = loops::stretch(|| {
         let process = linux.spawn("/bin/sort", &start, &[])?;
-        process.watch(&thread)?;
-        loop {
-            match process.status()? {
-                Status::Running => sys::thread_wait_interrupt(),
-                _ => return process.reap(),
-            };
-        }
+        process.ended()?;
+        process.reap()
     });
     let status = status.must("sort")?;
     if status != Status::Exited(0) {

@@ -15,10 +15,10 @@ use proto::layout::{
     START_MEMORY, START_NAMES, START_PAGE, START_PASSED, START_PRIORITY, START_SEGMENT, START_SIZE,
     START_SPACE, START_THREAD,
 };
-use proto::process::Start;
 use rt::obj::{Mapping, Ref, RefAt, Space, Thread};
 use rt::window::Window;
 use rt::{sys, time, Code};
+use services::process::Start;
 
 /// The root region.
 pub(crate) const ROOT: RefAt = RefAt(ROOT_REGION);

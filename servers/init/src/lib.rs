@@ -8,8 +8,8 @@ use abi::boot::PhysRange;
 use abi::PAGE_SIZE;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use proto::names::MAX_JOB_NAMES;
 use serde::{Deserialize, Serialize};
+use services::names::MAX_JOB_NAMES;
 
 /// The words of the kernel's command line that concern init.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -129,7 +129,7 @@ pub struct Part {
 const PART_FORM: u8 = 3;
 
 /// Most bytes of a part: more than as many names as a job can have, each as long as it can be. A job
-/// may have [`proto::process::MAX_JOB`] of them waiting in init's memory.
+/// may have [`services::process::MAX_JOB`] of them waiting in init's memory.
 pub const MAX_PART: u64 = 8 * 1024;
 
 impl Part {

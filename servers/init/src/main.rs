@@ -25,16 +25,14 @@ use alloc::vec::Vec;
 use fermata_fs::archive::{Archive, Kind};
 use fermata_init::{Frames, Options};
 use first::ROOT;
-use native::{complaint, Launch, Manager};
+use native::{complaint, Launch, Manager, Processes, Serving};
 use proto::layout::{
     HEAP_START, PRIORITY_FILES, PRIORITY_MEMORY, PRIORITY_PROGRAM, PRIORITY_SERVER, PRIORITY_SHELL,
 };
-use proto::process::Start;
-use rt::obj::{MappingAt, Ref, RefAt, Region, SpaceAt, ThreadAt};
-use rt::server::Server;
-use rt::sync::Mutex;
+use rt::obj::{MappingAt, Portset, Ref, RefAt, Region, SpaceAt, ThreadAt};
 use rt::window::Window;
 use rt::{thread, time, Code};
+use services::process::Start;
 
 rt::program!();
 
@@ -188,14 +186,14 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
         .map_err(|why| format!("sbin/memory: {why}"))?;
 
     // The processes' own ports (names, exits, exceptions), and the ports to manage them.
-    let server = Server::new().map_err(words)?;
-    let system = server.port(names::SYSTEM).map_err(words)?;
-    let system_ref = system.reference().map_err(words)?;
-    core::mem::forget(system);
-    let manager_server = Server::new().map_err(words)?;
+    let portset = Portset::new().map_err(words)?;
+    let portset_ref = portset.reference().map_err(words)?;
+    let system = names::system_port(*portset_ref).map_err(words)?;
+    let manager_portset = Portset::new().map_err(words)?;
+    let manager_portset_ref = manager_portset.reference().map_err(words)?;
     let manager = Manager::new(
-        server.portset(),
-        manager_server.portset(),
+        *portset_ref,
+        *manager_portset_ref,
         memory_supervisor.copy().map_err(words)?,
         match options.program_quota {
             Some(percent) => kernel_memory / 100 * percent,
@@ -208,42 +206,41 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
             PRIORITY_PROGRAM
         }),
     );
-    let manager: &'static Mutex<Manager> = Box::leak(Box::new(Mutex::new(manager)));
-    let [native, supervisor] = native::ports(&manager_server).map_err(words)?;
-    let register = |name: &str, port: Ref, supervisor: Option<Ref>| {
-        names::register(name, port, supervisor, 0, 0)
-            .map_err(|error| format!("the name {name}: {}", error.text()))
-    };
-    let supervisor_ref = supervisor.reference().map_err(words)?;
-    register(
-        "native",
-        native.reference().map_err(words)?,
-        Some(supervisor_ref),
-    )?;
-    core::mem::forget((native, supervisor));
-    let own = *system_ref;
-    thread::spawn_at(PRIORITY, move || names::run(server, manager, own)).map_err(words)?;
+    let processes =
+        Processes::start(manager, PRIORITY).map_err(|error| error.text().to_string())?;
+    let (serving, [native, supervisor]) =
+        Serving::new(manager_portset, processes).map_err(|error| error.text().to_string())?;
+    names::register("native", native, Some(supervisor), 0, 0)
+        .map_err(|error| format!("the name native: {}", error.text()))?;
+    thread::spawn_at(PRIORITY, move || {
+        if let Err(error) = names::run(portset, processes) {
+            slow::log(error.text());
+        }
+    })
+    .map_err(words)?;
+    // They live as long as init.
+    core::mem::forget((portset_ref, manager_portset_ref));
 
     let boot = Boot {
         archive,
-        manager,
+        processes,
         shared,
-        system: system_ref,
+        system,
         memory_supervisor,
     };
     boot.servers(&options, authority, window, offset)?;
     boot.last(&options, authority)?;
-    native::run(manager_server, manager)
+    serving.run()
 }
 
 /// Starts programs of the boot archive.
 struct Boot {
     archive: &'static [u8],
-    manager: &'static Mutex<Manager>,
+    processes: &'static Processes,
     /// Kernel memory that the servers share.
     shared: u64,
     /// The system port.
-    system: Ref,
+    system: RefAt,
     /// The memory server's supervisor port, for managers of processes.
     memory_supervisor: Ref,
 }
@@ -279,16 +276,16 @@ impl Boot {
             quota,
             server: true,
             essential: priority != PRIORITY_SHELL,
-            service: proto::names::RESERVED
+            service: services::names::RESERVED
                 .into_iter()
                 .find(|name| path.strip_prefix("sbin/") == Some(name)),
             owner: 0,
             refs,
         };
-        match self.manager.lock().launch(&launch) {
-            Ok(_) => Ok(()),
-            Err((_, why)) => Err(complaint(path, why)),
-        }
+        let launched = self.processes.with(|manager| manager.launch(&launch));
+        launched
+            .map(|_| ())
+            .map_err(|(_, why)| complaint(path, why))
     }
 
     /// The servers, one after the other: each finds the names of those before it.
@@ -369,9 +366,9 @@ impl Boot {
 
     /// Starts the shell, or the tests.
     fn last(&self, options: &Options, authority: RefAt) -> Result<(), String> {
-        // Behind `proto::system::PASSED`, which is the first.
-        const _: () = assert!(proto::system::PASSED == 0);
-        let system = &*self.system;
+        // Behind `services::system::PASSED`, which is the first.
+        const _: () = assert!(services::system::PASSED == 0);
+        let system = &self.system;
         if let Some(arguments) = &options.cut {
             let mut args = vec!["cut".to_string()];
             args.extend(arguments.iter().cloned());

@@ -1,21 +1,27 @@
-//! The name service, and the keeper of native programs.
+//! The name service, the system port, and the keeper of native programs.
 //!
 //! This thread answers everything at once and calls no server but the memory server, so that every
 //! other server can always reach it.
-use crate::native::Manager;
+use crate::native::Processes;
 use crate::{control, slow};
+use abi::message::ExceptionMessage;
+use abi::Registers;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use proto::names::{self, MAX_JOB_NAMES};
-use proto::process::Pid;
-use proto::{system, Error};
-use rt::obj::{Ref, RefAt};
-use rt::server::{decode, Event, Server};
+use interface::server::{own_port, park, Host, Reply, Request, SharedService, Visitor, OWN};
+use interface::{Answer, Server};
+use proto::Error;
+use rt::obj::{Port, Portset, Ref, RefAt};
 use rt::sync::{Lazy, Mutex};
+use services::names::{Names, NamesStub, MAX_JOB_NAMES, RESERVED};
+use services::process::Pid;
+use services::system::{System, SystemStub};
 
-/// Alias of the system port. Processes have their numbers as aliases, from 1 on.
-pub(crate) const SYSTEM: u64 = u64::MAX;
+/// The own port of a process has this alias with the number of the process added.
+const PROCESS: u64 = OWN;
+/// Alias of the system port.
+const SYSTEM: u64 = OWN << 1;
 
 /// Most names.
 const MAX_NAMES: usize = 4096;
@@ -34,7 +40,23 @@ struct Known {
 }
 
 /// What init presents as its own port.
-static SYSTEM_PORT: Lazy<RefAt> = Lazy::new();
+static SYSTEM_PORT: Lazy<Ref> = Lazy::new();
+
+/// The own port of a process.
+pub(crate) fn process_port(portset: RefAt, pid: Pid) -> Result<Port, abi::Code> {
+    own_port(portset, PROCESS | u64::from(pid))
+}
+
+/// Makes the system port: a reference to it.
+pub(crate) fn system_port(portset: RefAt) -> Result<RefAt, abi::Code> {
+    let port = own_port(portset, SYSTEM)?;
+    let reference = port.reference()?;
+    core::mem::forget(port);
+    SYSTEM_PORT.set(reference);
+    SYSTEM_PORT
+        .get(|| Err(abi::Code::NotFound))
+        .map(|port| **port)
+}
 
 static TABLE: Mutex<BTreeMap<String, Known>> = Mutex::new(BTreeMap::new());
 
@@ -88,11 +110,15 @@ pub(crate) fn register(
         return Err(Error::Invalid);
     }
     let mut table = TABLE.lock();
-    if table.get(name).is_some_and(|known| is_port(&known.port)) {
-        return Err(Error::Exists);
+    if let Some(known) = table.get(name).filter(|known| is_port(&known.port)) {
+        // Asked again, by who was stopped before it had the reply.
+        return match known.owner == owner && owner != 0 && known.port.same_as(port.at()) {
+            true => Ok(()),
+            false => Err(Error::Exists),
+        };
     }
     table.remove(name);
-    let ordinary = !names::RESERVED.contains(&name);
+    let ordinary = !RESERVED.contains(&name);
     if ordinary && table.values().filter(|known| known.job == job).count() >= MAX_JOB_NAMES {
         table.retain(|_, known| known.job != job || is_port(&known.port));
         if table.values().filter(|known| known.job == job).count() >= MAX_JOB_NAMES {
@@ -105,9 +131,9 @@ pub(crate) fn register(
     // Init is a client of these two servers itself.
     let for_init = port.copy().map_err(rt::error_of)?;
     match name {
-        "fs" => rt::fs::set_door(for_init, *SYSTEM_PORT.get(|| Err(Error::Broken))?),
+        "fs" => rt::fs::set_door(for_init, **SYSTEM_PORT.get(|| Err(Error::Broken))?),
         "console" => {
-            rt::console::set_door(for_init, *SYSTEM_PORT.get(|| Err(Error::Broken))?);
+            rt::console::set_door(for_init, **SYSTEM_PORT.get(|| Err(Error::Broken))?);
             control::write(&[b"ready\n"]);
         }
         _ => {}
@@ -122,119 +148,126 @@ pub(crate) fn register(
     Ok(())
 }
 
-/// What is answered: also a reference.
-type Reply = (names::Reply, Option<Ref>);
-const DONE: Reply = (names::Reply::Done, None);
-
-fn found(port: Ref) -> Reply {
-    (names::Reply::Done, Some(port))
-}
-
-/// Answers a request from a process's own port; `None`: it ends, without an answer.
-fn serve(
-    manager: &Mutex<Manager>,
-    pid: Pid,
-    request: names::Request,
-    refs: Vec<Ref>,
-) -> Option<Result<Reply, Error>> {
-    Some(match request {
-        names::Request::Lookup { name } => find(&name).map(found),
-        names::Request::Job => job(manager, refs.first()).map(|job| (names::Reply::Job(job), None)),
-        names::Request::Register { name } => {
-            // While the manager is locked the process cannot end.
-            let manager = manager.lock();
-            let mut refs = refs.into_iter();
-            manager.may_register(pid, &name).and_then(|job| {
-                let port = refs.next().ok_or(Error::Invalid)?;
-                register(&name, port, refs.next(), pid, job).map(|()| DONE)
-            })
-        }
-        names::Request::Exit(status) => {
-            manager.lock().exit(pid, status);
-            return None;
-        }
-    })
-}
-
 /// The job of the client whose own port this is.
-fn job(manager: &Mutex<Manager>, own: Option<&Ref>) -> Result<Pid, Error> {
+pub(crate) fn job_of(processes: &Processes, own: &RefAt) -> Result<Pid, Error> {
     let system = SYSTEM_PORT.get(|| Err(Error::Broken))?;
-    match own {
-        Some(own) if own.same_as(*system) => Ok(0),
-        own => manager.lock().job_at(own),
+    match own.same_as(system.at()) {
+        true => Ok(0),
+        false => processes.with(|manager| manager.job_at(own)),
     }
 }
 
-/// Answers a request to the system port.
-fn serve_system(request: system::Request, bulk: &[u8], refs: Vec<Ref>) -> Result<Reply, Error> {
-    match request {
-        system::Request::PowerOff { status } => slow::power_off(status),
-        system::Request::Report => {
-            control::write(&[fermata_init::line(bulk).as_bytes(), b"\n"]);
-        }
-        system::Request::Supervisor { manager } => return supervisor(&manager).map(found),
-        system::Request::Register { name } => {
-            let mut refs = refs.into_iter();
-            let port = refs.next().ok_or(Error::Invalid)?;
-            TABLE.lock().remove(&name);
-            register(&name, port, refs.next(), 0, 0)?;
-        }
-    }
-    Ok(DONE)
+/// What a process asks at its own port.
+struct Own<'a> {
+    pid: Pid,
+    processes: &'a Processes,
 }
 
-/// What was received, without borrows of the server.
-enum Came {
-    /// A request, with its reply.
-    Answer(Result<Reply, Error>),
-    Exception {
-        pid: u64,
-        message: abi::message::ExceptionMessage,
-    },
-    Other,
+impl Own<'_> {
+    fn offer(&self, name: &str, port: &RefAt, control: Option<&RefAt>) -> Result<(), Error> {
+        let copy = |port: &RefAt| port.copy().map_err(rt::error_of);
+        let (port, control) = (copy(port)?, control.map(copy).transpose()?);
+        // While the manager is locked the process cannot end.
+        self.processes.with(|manager| {
+            let job = manager.may_register(self.pid, name)?;
+            register(name, port, control, self.pid, job)
+        })
+    }
+}
+
+impl Names for Own<'_> {
+    fn exit(&self, status: u8) -> Result<(), Error> {
+        self.processes
+            .with(|manager| manager.exit(self.pid, status))
+    }
+
+    fn lookup(&self, name: &str) -> Result<Ref, Error> {
+        find(name)
+    }
+
+    fn register(&self, port: &RefAt, name: &str) -> Result<(), Error> {
+        self.offer(name, port, None)
+    }
+
+    fn register_with(&self, port: &RefAt, control: &RefAt, name: &str) -> Result<(), Error> {
+        self.offer(name, port, Some(control))
+    }
+
+    fn job(&self, client: &RefAt) -> Result<u32, Error> {
+        job_of(self.processes, client)
+    }
+}
+
+/// A session at the system port.
+struct Power;
+
+impl System for Power {
+    fn power_off(&self, status: u8) -> Result<(), Error> {
+        slow::power_off(status);
+        Ok(())
+    }
+
+    fn report(&self, line: &[u8]) -> Result<(), Error> {
+        control::write(&[fermata_init::line(line).as_bytes(), b"\n"]);
+        Ok(())
+    }
+
+    fn control(&self, server: &str) -> Result<Ref, Error> {
+        supervisor(server)
+    }
+
+    fn register(&self, port: &RefAt, name: &str) -> Result<(), Error> {
+        let port = port.copy().map_err(rt::error_of)?;
+        TABLE.lock().remove(name);
+        register(name, port, None, 0, 0)
+    }
+}
+
+/// What comes to this thread.
+struct Init(&'static Processes);
+
+/// The process whose own port has this alias.
+fn pid_of(alias: u64) -> Option<Pid> {
+    Pid::try_from(alias.checked_sub(PROCESS)?).ok()
+}
+
+impl Host<SystemStub<Power>> for Init {
+    const BYTES: bool = true;
+    const REFS: usize = NamesStub::<Own<'_>>::REFS;
+
+    fn open(&mut self, visitor: &Visitor) -> Result<SystemStub<Power>, Error> {
+        match visitor.door {
+            SYSTEM => Ok(SystemStub(Power)),
+            _ => Err(Error::Denied),
+        }
+    }
+
+    fn shared(&mut self, alias: u64, request: &Request<'_>, reply: &mut Reply) -> Answer {
+        match pid_of(alias) {
+            Some(pid) => NamesStub(Own {
+                pid,
+                processes: self.0,
+            })
+            .answer(request, reply),
+            None => {
+                reply.set::<()>(Err(Error::Unsupported));
+                Answer::Now
+            }
+        }
+    }
+
+    fn exception(&mut self, alias: u64, message: &ExceptionMessage) -> Option<Registers> {
+        park();
+        if let Some(pid) = pid_of(alias) {
+            if let Some(line) = self.0.with(|manager| manager.exception(pid, message)) {
+                slow::say(line);
+            }
+        }
+        None
+    }
 }
 
 /// The thread.
-pub(crate) fn run(mut server: Server, manager: &'static Mutex<Manager>, system: RefAt) -> ! {
-    SYSTEM_PORT.set(system);
-    loop {
-        let came = match server.next(None) {
-            Event::Request {
-                alias: SYSTEM,
-                header,
-                bulk,
-                refs,
-            } => Came::Answer(decode(header).and_then(|request| serve_system(request, bulk, refs))),
-            Event::Request {
-                alias,
-                header,
-                refs,
-                ..
-            } => match decode(header) {
-                Ok(request) => {
-                    serve(manager, alias as Pid, request, refs).map_or(Came::Other, Came::Answer)
-                }
-                Err(error) => Came::Answer(Err(error)),
-            },
-            Event::Exception { alias, message } => Came::Exception {
-                pid: alias,
-                message,
-            },
-            _ => Came::Other,
-        };
-        match came {
-            Came::Answer(Ok((reply, port))) => {
-                let refs: Vec<&RefAt> = port.iter().map(|port| &**port).collect();
-                server.reply(&Ok(reply), &[], &refs);
-            }
-            Came::Answer(Err(error)) => server.reply::<names::Reply>(&Err(error), &[], &[]),
-            Came::Exception { pid, message } => {
-                server.release_exception();
-                if let Some(line) = manager.lock().exception(pid, &message) {
-                    slow::say(line);
-                }
-            }
-            Came::Other => server.drop_client(),
-        }
-    }
+pub(crate) fn run(portset: Portset, processes: &'static Processes) -> Result<(), Error> {
+    Server::on(portset, Init(processes))?.run()
 }

@@ -1,4 +1,4 @@
-//! The manager of native programs: [`proto::process`], spoken as `native`.
+//! The manager of native programs, known as `native`.
 //!
 //! Every process has two ports: its *own*, where it speaks to init and which is the keeper of its space, and
 //! its *control* port, which goes to whoever started it. What a request is about follows from the port
@@ -10,23 +10,32 @@ use abi::state::SpaceState;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cell::Cell;
+use core::ops::Deref;
 use fermata_init::{Part, MAX_PART};
+use interface::server::{
+    own_port, Either, Event, Host, Reply, Request, SharedService, Visitor, OWN,
+};
+use interface::{Answer, Server};
 use process::account::{self, Supply};
 use process::native::{prepare, References};
 use process::{words, Process};
 use proto::layout::{MEMORY_SIZE, PRIORITY_PROGRAM};
-use proto::process::{
-    Control, Info, Pid, Reply, Request, Start, Status, Supervise, MAX_JOB, MAX_WATCHERS,
-};
-use proto::{Error, MAX_BULK};
+use proto::Error;
 use rt::error_of;
 use rt::fs::{self, File};
 use rt::memory::Segment;
-use rt::obj::{Port, PortAt, Ref, RefAt, ThreadAt};
-use rt::server::{decode, new_port, Event, Server};
-use rt::sync::Mutex;
+use rt::obj::{Port, PortAt, Portset, Ref, RefAt, ThreadAt};
+use rt::sync::{Lazy, Mutex};
+use rt::sys;
+use services::names::RESERVED;
+use services::process::{
+    self as interfaces, Info, Pid, ProcessStub, ProcessesStub, Program, Start, Status,
+    SupervisorStub, MAX_JOB,
+};
 
 /// Most processes.
 const MAX_PROCESSES: usize = 1024;
@@ -43,18 +52,14 @@ const BROKEN: u8 = 125;
 /// Signal number of `Kill`.
 const SIGKILL: u8 = 9;
 
-/// The manager's ports are told apart by the upper half of their alias; the lower half is the process.
-mod alias {
-    /// The port that is registered as `native`.
-    pub(crate) const MANAGER: u64 = 0;
-    /// The supervisor's.
-    pub(crate) const SUPERVISOR: u64 = 1;
-    /// The control port of a process.
-    pub(crate) const CONTROL: u64 = 2;
+/// The control port of a process has this alias with the number of the process added.
+const CONTROL: u64 = OWN;
+/// Alias of the supervisor's port.
+const SUPERVISOR: u64 = OWN << 1;
 
-    pub(crate) const fn of(kind: u64, pid: u32) -> u64 {
-        kind << 32 | pid as u64
-    }
+/// The process whose control port has this alias.
+fn pid_of(alias: u64) -> Option<Pid> {
+    Pid::try_from(alias.checked_sub(CONTROL)?).ok()
 }
 
 /// A process while it lives.
@@ -88,8 +93,10 @@ struct Entry {
     /// The first process of the job for which it counts.
     job: Pid,
     control: Own,
-    /// Threads to interrupt when its status changes.
-    watchers: Vec<Ref>,
+    /// Tells it from others that have its number at other times.
+    serial: u64,
+    /// Happens when its status changes.
+    event: Arc<Event>,
     /// The reserved name that it may register.
     service: Option<&'static str>,
     /// Started by init: it has a larger promise of memory, and is not stopped or killed.
@@ -102,6 +109,9 @@ struct Entry {
 pub(crate) struct Manager {
     entries: BTreeMap<Pid, Entry>,
     next: Pid,
+    next_serial: u64,
+    /// Events that are to happen when the manager is let go of: who waits for them may wait for it.
+    happened: Vec<Arc<Event>>,
     /// The portset of the processes' own ports.
     own_portset: RefAt,
     /// The portset of their control ports.
@@ -134,34 +144,74 @@ pub(crate) struct Launch<'a> {
     pub(crate) refs: &'a [&'a RefAt],
 }
 
-/// A reply with its bulk and references.
-struct Answer {
-    reply: Reply,
-    bulk: Vec<u8>,
-    refs: Vec<Ref>,
+/// The manager, which several threads use.
+pub(crate) struct Processes {
+    manager: Mutex<Manager>,
+    /// The thread of the manager's server.
+    server: u64,
+    /// Events of other threads.
+    told: Mutex<Vec<Arc<Event>>>,
+    teller: Ref,
 }
 
-impl From<Reply> for Answer {
-    fn from(reply: Reply) -> Self {
-        Answer {
-            reply,
-            bulk: Vec::new(),
-            refs: Vec::new(),
+impl Processes {
+    /// With the thread that tells; the calling one is the server's.
+    pub(crate) fn start(manager: Manager, priority: u64) -> Result<&'static Self, Error> {
+        let teller = rt::thread::spawn_at(priority, Processes::tell).map_err(error_of)?;
+        PROCESSES.set(Processes {
+            manager: Mutex::new(manager),
+            server: sys::thread_self(),
+            told: Mutex::new(Vec::new()),
+            teller: teller.reference().map_err(error_of)?,
+        });
+        processes()
+    }
+
+    /// The thread that tells.
+    fn tell() {
+        loop {
+            sys::thread_wait_interrupt();
+            let told = processes().map(|processes| core::mem::take(&mut *processes.told.lock()));
+            for event in told.into_iter().flatten() {
+                event.happened();
+            }
         }
+    }
+
+    /// Does something with the manager, and then tells who waits for what has changed.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Manager) -> R) -> R {
+        let (result, happened) = {
+            let mut manager = self.manager.lock();
+            (f(&mut manager), core::mem::take(&mut manager.happened))
+        };
+        if sys::thread_self() == self.server {
+            happened.iter().for_each(|event| event.happened());
+        } else if !happened.is_empty() {
+            // Waking the server waits for it, which may wait for this very thread.
+            self.told.lock().extend(happened);
+            let _ = self.teller.interrupt();
+        }
+        result
     }
 }
 
+static PROCESSES: Lazy<Processes> = Lazy::new();
+
+fn processes() -> Result<&'static Processes, Error> {
+    PROCESSES.get(|| Err(Error::Broken))
+}
+
+/// References to a process that is being rebuilt: its control port, the keeper of its space, its regions and its account.
+type Adopted = (Pid, Vec<Ref>);
+
 impl Own {
-    fn new(alias: u64, portset: RefAt) -> Result<Self, Error> {
-        let make = || {
-            let port = new_port(alias, portset)?;
-            let reference = port.reference()?;
-            Ok(Own {
-                _port: port,
-                reference,
-            })
-        };
-        make().map_err(error_of)
+    fn new(port: Result<Port, abi::Code>) -> Result<Self, Error> {
+        let port = port.map_err(error_of)?;
+        let reference = port.reference().map_err(error_of)?;
+        Ok(Own {
+            _port: port,
+            reference,
+        })
     }
 }
 
@@ -177,6 +227,8 @@ impl Manager {
         Manager {
             entries: BTreeMap::new(),
             next: 1,
+            next_serial: 0,
+            happened: Vec::new(),
             own_portset,
             control_portset,
             supervisor,
@@ -195,9 +247,8 @@ impl Manager {
     }
 
     /// The process whose own port this is.
-    fn by_own_port(&self, port: Option<&Ref>) -> Result<Pid, Error> {
-        let port = port.ok_or(Error::Denied)?;
-        let is = |live: &Live| live.own.reference.same_as(port.at());
+    fn by_own_port(&self, port: &RefAt) -> Result<Pid, Error> {
+        let is = |live: &Live| live.own.reference.same_as(*port);
         let mut found = self.entries.iter();
         found
             .find(|(_, entry)| entry.live.as_ref().is_some_and(is))
@@ -206,11 +257,10 @@ impl Manager {
     }
 
     /// The process whose control port this is.
-    fn by_control_port(&self, port: Option<&Ref>) -> Result<Pid, Error> {
-        let port = port.ok_or(Error::Denied)?;
+    fn by_control_port(&self, port: &RefAt) -> Result<Pid, Error> {
         let mut found = self.entries.iter();
         found
-            .find(|(_, entry)| entry.control.reference.same_as(port.at()))
+            .find(|(_, entry)| entry.control.reference.same_as(*port))
             .map(|(pid, _)| *pid)
             .ok_or(Error::Denied)
     }
@@ -222,7 +272,7 @@ impl Manager {
     }
 
     /// The job of the process whose own port this is; 0 for a server.
-    pub(crate) fn job_at(&self, own: Option<&Ref>) -> Result<Pid, Error> {
+    pub(crate) fn job_at(&self, own: &RefAt) -> Result<Pid, Error> {
         let pid = self.by_own_port(own)?;
         Ok(self.job_of(pid).unwrap_or(0))
     }
@@ -233,7 +283,7 @@ impl Manager {
         if entry.live.is_none() {
             return Err(Error::Ended);
         }
-        if proto::names::RESERVED.contains(&name) && entry.service != Some(name) {
+        if RESERVED.contains(&name) && entry.service != Some(name) {
             return Err(Error::Denied);
         }
         Ok(entry.job)
@@ -265,11 +315,17 @@ impl Manager {
         Ok((pid, job.unwrap_or(pid)))
     }
 
+    /// A number that no other process ever has.
+    fn serial(&mut self) -> u64 {
+        self.next_serial += 1;
+        self.next_serial
+    }
+
     /// The ports of a new process: its own, and its control port.
     fn ports(&self, pid: Pid) -> Result<(Own, Own), Error> {
         Ok((
-            Own::new(u64::from(pid), self.own_portset)?,
-            Own::new(alias::of(alias::CONTROL, pid), self.control_portset)?,
+            Own::new(names::process_port(self.own_portset, pid))?,
+            Own::new(own_port(self.control_portset, CONTROL | u64::from(pid)))?,
         ))
     }
 
@@ -322,6 +378,7 @@ impl Manager {
             .map(String::as_str)
             .collect();
         let name: String = words.join(" ").chars().take(MAX_NAME).collect();
+        let serial = self.serial();
         self.entries.insert(
             pid,
             Entry {
@@ -338,7 +395,8 @@ impl Manager {
                 owner: launch.owner,
                 job,
                 control,
-                watchers: Vec::new(),
+                serial,
+                event: Arc::new(Event::new()),
                 service: launch.service,
                 server: launch.server,
                 essential: launch.essential,
@@ -358,10 +416,10 @@ impl Manager {
         }
     }
 
-    /// Interrupts the watchers of a process whose status has changed.
+    /// The status of a process has changed, or it is about to be forgotten.
     fn announce(&mut self, pid: Pid) {
-        if let Some(entry) = self.entries.get_mut(&pid) {
-            entry.watchers.retain(|watcher| watcher.interrupt().is_ok());
+        if let Some(entry) = self.entries.get(&pid) {
+            self.happened.push(Arc::clone(&entry.event));
         }
     }
 
@@ -400,22 +458,26 @@ impl Manager {
                 .filter(|(_, e)| e.live.is_none() && e.owner != 0 && ended(e.owner))
                 .map(|(pid, _)| *pid)
                 .collect();
-            self.entries.retain(|pid, _| !gone.contains(pid));
+            for pid in gone {
+                self.announce(pid);
+                self.entries.remove(&pid);
+            }
         }
     }
 
     /// A process says that it exits.
-    pub(crate) fn exit(&mut self, pid: Pid, status: u8) {
-        // The process is frozen. Its thread makes this request again when it goes on.
-        if self.live(pid).is_ok_and(|live| live.frozen.is_empty()) {
-            self.end(pid, Status::Exited(status));
+    pub(crate) fn exit(&mut self, pid: Pid, status: u8) -> Result<(), Error> {
+        if !self.live(pid)?.frozen.is_empty() {
+            // Its thread asks again when it goes on.
+            return Err(Error::WouldBlock);
         }
+        self.end(pid, Status::Exited(status));
+        Ok(())
     }
 
     /// A thread of a process met an exception, which is parked: a line for people if that was the
     /// end of the process.
-    pub(crate) fn exception(&mut self, pid: u64, message: &ExceptionMessage) -> Option<String> {
-        let pid = Pid::try_from(pid).ok()?;
+    pub(crate) fn exception(&mut self, pid: Pid, message: &ExceptionMessage) -> Option<String> {
         let entry = self.entries.get(&pid)?;
         if !entry.live.as_ref()?.frozen.is_empty() {
             // The exception is looked at again when the process is thawed.
@@ -531,12 +593,13 @@ impl Manager {
         Ok(())
     }
 
-    fn freeze(&mut self, pid: Pid) -> Result<Answer, Error> {
+    /// The length of the part, the name, and references.
+    fn freeze(&mut self, pid: Pid) -> Result<(u64, Vec<u8>, Vec<Ref>), Error> {
         let entry = self.entry(pid)?;
         if entry.server {
             return Err(Error::Denied);
         }
-        let name = entry.name.clone();
+        let name = entry.name.clone().into_bytes();
         let live = entry.live.as_mut().ok_or(Error::Ended)?;
         if live.frozen.len() >= MAX_FREEZES {
             return Err(Error::Limit);
@@ -549,17 +612,7 @@ impl Manager {
         ];
         live.frozen.push(Some(live.process.stop_all()));
         match self.part(pid) {
-            Ok(part) => {
-                let reply = Reply::Frozen {
-                    length: part.len() as u64,
-                    name,
-                };
-                Ok(Answer {
-                    reply,
-                    bulk: piece(&part, 0),
-                    refs,
-                })
-            }
+            Ok(part) => Ok((part.len() as u64, name, refs)),
             Err(error) => {
                 self.thaw(pid)?;
                 Err(error)
@@ -595,7 +648,7 @@ impl Manager {
                 }
                 live.process.learn()?;
                 for (name, address) in core::mem::take(&mut entry.names) {
-                    let reserved = proto::names::RESERVED.contains(&name.as_str());
+                    let reserved = RESERVED.contains(&name.as_str());
                     let again = match reserved {
                         true => Err(Error::Denied),
                         false => restore_name(pid, entry.job, &live.process, &name, address),
@@ -618,8 +671,16 @@ impl Manager {
         Ok(())
     }
 
+    /// Lets a process go that was rebuilt.
+    fn let_go(&mut self, pid: Pid) -> Result<(), Error> {
+        match self.live(pid)?.frozen.as_slice() {
+            [None] => self.thaw(pid),
+            _ => Err(Error::Invalid),
+        }
+    }
+
     /// A process to be rebuilt: with a space and a thread, and nothing else.
-    fn adopt(&mut self, owner: Pid) -> Result<Answer, Error> {
+    fn adopt(&mut self, owner: Pid) -> Result<Adopted, Error> {
         let (pid, job) = self.new_pid(owner)?;
         let (own, control) = self.ports(pid)?;
         let keeper = own.reference.copy().map_err(error_of)?;
@@ -639,6 +700,7 @@ impl Manager {
             process.destroy();
             return Err(Error::NoMemory);
         };
+        let serial = self.serial();
         self.entries.insert(
             pid,
             Entry {
@@ -655,17 +717,14 @@ impl Manager {
                 owner,
                 job,
                 control,
-                watchers: Vec::new(),
+                serial,
+                event: Arc::new(Event::new()),
                 service: None,
                 server: false,
                 essential: false,
             },
         );
-        Ok(Answer {
-            reply: Reply::Pid(pid),
-            bulk: Vec::new(),
-            refs: vec![handed, keeper, memory, segment, account],
-        })
+        Ok((pid, vec![handed, keeper, memory, segment, account]))
     }
 
     fn populate(&mut self, pid: Pid, control: bool, offset: u64, size: u64) -> Result<(), Error> {
@@ -719,104 +778,28 @@ impl Manager {
         }
     }
 
-    fn watch(&mut self, pid: Pid, watcher: Option<Ref>) -> Result<(), Error> {
-        let watcher = watcher.ok_or(Error::Invalid)?;
-        let watchers = &mut self.entry(pid)?.watchers;
-        if watchers.iter().any(|known| known.same_as(*watcher)) {
-            return Ok(());
-        }
-        if watchers.len() >= MAX_WATCHERS {
-            // Watchers that no longer exist make room.
-            watchers.retain(|known| known.kind() == abi::RefKind::Thread);
-        }
-        if watchers.len() >= MAX_WATCHERS {
-            return Err(Error::Limit);
-        }
-        watchers.push(watcher);
-        Ok(())
-    }
-
     fn reap(&mut self, pid: Pid) -> Result<Status, Error> {
         let entry = self.entry(pid)?;
         if entry.live.is_some() {
             return Err(Error::Invalid);
         }
         let status = entry.status;
+        self.announce(pid);
         self.entries.remove(&pid);
         Ok(status)
     }
 
-    /// Answers what comes to the port of the manager.
-    fn manage(&mut self, request: Request, refs: &[Ref]) -> Result<Answer, Error> {
-        match request {
-            Request::Spawn { .. } => Err(Error::Invalid),
-            Request::Adopt => {
-                let owner = self.by_own_port(refs.first())?;
-                self.adopt(owner)
-            }
-            Request::Verify => Ok(Reply::Pid(self.by_control_port(refs.first())?).into()),
-            Request::Job => self.job_at(refs.first()).map(|job| Reply::Pid(job).into()),
-        }
-    }
-
-    /// Answers what comes to the supervisor's port.
-    fn supervise(&mut self, request: &Supervise) -> Result<Answer, Error> {
-        match request {
-            Supervise::Next(pid) => self.next(*pid).map(|info| Reply::Info(info).into()),
-            Supervise::Control(pid) => Ok(Answer {
-                reply: Reply::Pid(*pid),
-                bulk: Vec::new(),
-                refs: vec![self.control(*pid)?],
-            }),
-        }
-    }
-
-    /// Answers what comes to the control port of a process.
-    fn serve(
-        &mut self,
-        pid: Pid,
-        request: Control,
-        bulk: &[u8],
-        refs: Vec<Ref>,
-    ) -> Result<Answer, Error> {
-        let done = |()| Answer::from(Reply::Done);
-        match request {
-            Control::Watch => self.watch(pid, refs.into_iter().next()).map(done),
-            Control::Status => Ok(Reply::Status(self.entry(pid)?.status).into()),
-            Control::Reap => self.reap(pid).map(|status| Reply::Status(status).into()),
-            Control::Kill => self.kill(pid).map(done),
-            Control::Stop => self.stop(pid).map(done),
-            Control::Continue => self.resume(pid).map(done),
-            Control::Info => Ok(Reply::Info(Manager::info(pid, self.entry(pid)?)).into()),
-            Control::Freeze => self.freeze(pid),
-            Control::Part(offset) => {
-                let part = self.part(pid)?;
-                if self.live(pid)?.frozen.is_empty() || offset > part.len() as u64 {
-                    return Err(Error::Invalid);
-                }
-                let bulk = piece(&part, offset as usize);
-                Ok(Answer {
-                    reply: Reply::Done,
-                    bulk,
-                    refs: Vec::new(),
-                })
-            }
-            Control::Thaw => self.thaw(pid).map(done),
-            Control::Populate {
-                control,
-                offset,
-                size,
-            } => self.populate(pid, control, offset, size).map(done),
-            Control::Rebuild {
-                offset,
-                length,
-                clock_offset,
-            } => self
-                .rebuild(pid, offset, length, clock_offset, bulk)
-                .map(done),
-        }
+    /// Whether the process of this number is the one with this serial number.
+    fn known(&mut self, (pid, serial): Known) -> Result<&mut Entry, Error> {
+        let entry = self.entry(pid)?;
+        (entry.serial == serial)
+            .then_some(entry)
+            .ok_or(Error::NotFound)
     }
 }
+
+/// A process by its number and its serial number.
+type Known = (Pid, u64);
 
 /// Names by which ports of a process are known, and where these ports are in its memory.
 fn known_ports(pid: Pid, process: &Process) -> Vec<(String, u64)> {
@@ -860,10 +843,6 @@ fn restore_name(
 /// For `region_search`: ports.
 const PORTS: u64 = 1 << abi::Type::Port as u64;
 
-fn piece(part: &[u8], offset: usize) -> Vec<u8> {
-    part[offset..part.len().min(offset + MAX_BULK)].to_vec()
-}
-
 /// Reads an executable.
 fn read_executable(path: &str) -> Result<Vec<u8>, Error> {
     // What is looked at is what is then read, whoever changes the file or its name meanwhile.
@@ -883,91 +862,246 @@ fn read_executable(path: &str) -> Result<Vec<u8>, Error> {
     file.read_whole(SPARE)
 }
 
-fn spawn(
-    manager: &Mutex<Manager>,
-    path: &str,
-    start: Start,
-    refs: &[Ref],
-) -> Result<Answer, Error> {
-    let owner = manager.lock().by_own_port(refs.first())?;
-    let file = read_executable(path)?;
-    let refs: Vec<&RefAt> = refs.iter().skip(1).map(|reference| &**reference).collect();
-    let launch = Launch {
-        file: &file,
-        start,
-        priority: PRIORITY_PROGRAM,
-        ceiling: manager.lock().ceiling,
-        quota: 0,
-        server: false,
-        essential: false,
-        service: None,
-        owner,
-        refs: &refs,
-    };
-    let mut manager = manager.lock();
-    match manager.launch(&launch) {
-        Ok(pid) => Ok(Answer {
-            reply: Reply::Pid(pid),
-            bulk: Vec::new(),
-            refs: vec![manager.control(pid)?],
-        }),
-        Err((error, why)) => {
-            slow::log(&[path, ": ", why].concat());
-            Err(error)
-        }
-    }
-}
+/// A session at the door of the manager.
+struct AnyOne(&'static Processes);
 
-/// Answers a request to one of the manager's ports.
-fn answer(
-    manager: &Mutex<Manager>,
-    alias: u64,
-    header: &[u8],
-    bulk: &[u8],
-    refs: Vec<Ref>,
-) -> Result<Answer, Error> {
-    match alias >> 32 {
-        alias::MANAGER => match decode(header)? {
-            Request::Spawn { path, start } => spawn(manager, &path, start, &refs),
-            request => manager.lock().manage(request, &refs),
-        },
-        alias::SUPERVISOR => manager.lock().supervise(&decode(header)?),
-        _ => manager
-            .lock()
-            .serve(alias as Pid, decode(header)?, bulk, refs),
-    }
-}
-
-/// The two ports by which the manager is known: that of its name, and the supervisor's.
-pub(crate) fn ports(server: &Server) -> Result<[Port; 2], abi::Code> {
-    Ok([
-        server.port(alias::of(alias::MANAGER, 0))?,
-        server.port(alias::of(alias::SUPERVISOR, 0))?,
-    ])
-}
-
-/// The thread.
-pub(crate) fn run(mut server: Server, manager: &'static Mutex<Manager>) -> ! {
-    loop {
-        let answer = match server.next(None) {
-            Event::Request {
-                alias,
-                header,
-                bulk,
-                refs,
-            } => answer(manager, alias, header, bulk, refs),
-            _ => {
-                server.drop_client();
-                continue;
+impl interfaces::Processes for AnyOne {
+    fn spawn(&self, owner: &RefAt, passed: &[RefAt], program: &[u8]) -> Result<(u32, Ref), Error> {
+        let Program { path, start } = Program::from_bytes(program)?;
+        let owner = self.0.with(|manager| manager.by_own_port(owner))?;
+        let file = read_executable(&path)?;
+        let refs: Vec<&RefAt> = passed.iter().collect();
+        self.0.with(|manager| {
+            let launch = Launch {
+                file: &file,
+                start,
+                priority: PRIORITY_PROGRAM,
+                ceiling: manager.ceiling,
+                quota: 0,
+                server: false,
+                essential: false,
+                service: None,
+                owner,
+                refs: &refs,
+            };
+            match manager.launch(&launch) {
+                Ok(pid) => Ok((pid, manager.control(pid)?)),
+                Err((error, why)) => {
+                    slow::log(&[&path, ": ", why].concat());
+                    Err(error)
+                }
             }
+        })
+    }
+
+    fn adopt(&self, owner: &RefAt) -> Result<(u32, Vec<Ref>), Error> {
+        self.0.with(|manager| {
+            let owner = manager.by_own_port(owner)?;
+            manager.adopt(owner)
+        })
+    }
+
+    fn verify(&self, control: &RefAt) -> Result<u32, Error> {
+        self.0.with(|manager| manager.by_control_port(control))
+    }
+}
+
+/// A session at the control port of a process.
+struct Held {
+    processes: &'static Processes,
+    known: Known,
+    event: Arc<Event>,
+    /// How often this session has frozen it.
+    freezes: Cell<u32>,
+}
+
+impl Held {
+    /// Does something with the manager, if the process is still known to it.
+    fn with<R>(&self, f: impl FnOnce(&mut Manager, Pid) -> Result<R, Error>) -> Result<R, Error> {
+        self.processes.with(|manager| {
+            manager.known(self.known)?;
+            f(manager, self.known.0)
+        })
+    }
+
+    /// Waits for a status.
+    async fn wait_for(&self, wanted: impl Fn(Status) -> bool) -> Result<Status, Error> {
+        let look = || match interfaces::Process::status(self) {
+            Ok(status) if !wanted(status) => None,
+            status => Some(status),
         };
-        match answer {
-            Ok(answer) => {
-                let refs: Vec<&RefAt> = answer.refs.iter().map(|reference| &**reference).collect();
-                server.reply(&Ok(answer.reply), &answer.bulk, &refs);
-            }
-            Err(error) => server.reply::<Reply>(&Err(error), &[], &[]),
+        self.event.until(look).await
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        for _ in 0..self.freezes.get() {
+            let _ = self.with(Manager::thaw);
         }
+    }
+}
+
+impl interfaces::Process for Held {
+    fn status(&self) -> Result<Status, Error> {
+        self.with(|manager, pid| Ok(manager.entry(pid)?.status))
+    }
+
+    async fn changed(&self, from: Status) -> Result<Status, Error> {
+        self.wait_for(|status| status != from).await
+    }
+
+    async fn ended(&self) -> Result<Status, Error> {
+        self.wait_for(Status::has_ended).await
+    }
+
+    fn reap(&self) -> Result<Status, Error> {
+        self.with(Manager::reap)
+    }
+
+    fn kill(&self) -> Result<(), Error> {
+        self.with(Manager::kill)
+    }
+
+    fn stop(&self) -> Result<(), Error> {
+        self.with(Manager::stop)
+    }
+
+    fn go_on(&self) -> Result<(), Error> {
+        self.with(Manager::resume)
+    }
+
+    fn info(&self, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
+        let info = self.with(|manager, pid| Ok(Manager::info(pid, manager.entry(pid)?)))?;
+        interfaces::encoded(&info, room)
+    }
+
+    fn freeze(&self, room: usize) -> Result<(u64, Vec<u8>, Vec<Ref>), Error> {
+        let (length, mut name, refs) = self.with(Manager::freeze)?;
+        self.freezes.set(self.freezes.get() + 1);
+        name.truncate(room);
+        Ok((length, name, refs))
+    }
+
+    fn part(&self, offset: u64, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
+        if self.freezes.get() == 0 {
+            return Err(Error::Invalid);
+        }
+        let mut part = self.with(Manager::part)?;
+        if offset > part.len() as u64 {
+            return Err(Error::Invalid);
+        }
+        part.drain(..offset as usize);
+        part.truncate(room);
+        Ok(part)
+    }
+
+    fn thaw(&self) -> Result<(), Error> {
+        let freezes = self.freezes.get();
+        self.with(|manager, pid| match freezes {
+            0 => manager.let_go(pid),
+            _ => manager.thaw(pid),
+        })?;
+        self.freezes.set(freezes.saturating_sub(1));
+        Ok(())
+    }
+
+    fn populate(&self, control: bool, offset: u64, size: u64) -> Result<(), Error> {
+        self.with(|manager, pid| manager.populate(pid, control, offset, size))
+    }
+
+    fn rebuild(
+        &self,
+        offset: u64,
+        length: u64,
+        clock_offset: u64,
+        piece: &[u8],
+    ) -> Result<(), Error> {
+        self.with(|manager, pid| manager.rebuild(pid, offset, length, clock_offset, piece))
+    }
+}
+
+/// What comes to the supervisor's port.
+struct All(&'static Processes);
+
+impl interfaces::Supervisor for All {
+    fn next(&self, from: u32, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
+        let info = self.0.with(|manager| manager.next(from))?;
+        interfaces::encoded(&info, room)
+    }
+
+    fn control(&self, pid: u32) -> Result<Ref, Error> {
+        self.0.with(|manager| manager.control(pid))
+    }
+}
+
+type Sessions = Either<ProcessesStub<AnyOne>, ProcessStub<Held>>;
+
+/// What comes to the thread of the manager.
+struct Native(&'static Processes);
+
+impl Host<Sessions> for Native {
+    const BYTES: bool = true;
+
+    fn open(&mut self, visitor: &Visitor) -> Result<Sessions, Error> {
+        match visitor.door {
+            0 if visitor.interface == interfaces::ProcessesClient::ID => {
+                Ok(Either::First(ProcessesStub(AnyOne(self.0)).into()))
+            }
+            alias if visitor.interface == interfaces::ProcessClient::ID => {
+                let pid = pid_of(alias).ok_or(Error::Unsupported)?;
+                let held = self.0.with(|manager| {
+                    let entry = manager.entry(pid)?;
+                    Ok(Held {
+                        processes: self.0,
+                        known: (pid, entry.serial),
+                        event: Arc::clone(&entry.event),
+                        freezes: Cell::new(0),
+                    })
+                })?;
+                Ok(Either::Second(ProcessStub(held).into()))
+            }
+            _ => Err(Error::Unsupported),
+        }
+    }
+
+    fn shared(&mut self, alias: u64, request: &Request<'_>, reply: &mut Reply) -> Answer {
+        if alias == SUPERVISOR {
+            return SupervisorStub(All(self.0)).answer(request, reply);
+        }
+        reply.set::<()>(Err(Error::Unsupported));
+        Answer::Now
+    }
+}
+
+/// The manager's server.
+pub(crate) struct Serving(Server<Sessions, Native>);
+
+/// The job of a client that opens a session.
+fn job_of(client: &RefAt) -> Result<u32, Error> {
+    names::job_of(processes()?, client)
+}
+
+impl Serving {
+    /// The server on the calling thread, and references to the two ports by which the manager is known: that of its
+    /// name, and the supervisor's.
+    pub(crate) fn new(
+        portset: Portset,
+        processes: &'static Processes,
+    ) -> Result<(Self, [Ref; 2]), Error> {
+        let own = portset.reference().map_err(error_of)?;
+        let supervisor = own_port(*own, SUPERVISOR).map_err(error_of)?;
+        let supervisor_ref = supervisor.reference().map_err(error_of)?;
+        core::mem::forget(supervisor);
+        let mut server = Server::on(portset, Native(processes))?;
+        server.knows(job_of);
+        let door = server.door().reference().map_err(error_of)?;
+        Ok((Serving(server), [door, supervisor_ref]))
+    }
+
+    /// The thread.
+    pub(crate) fn run(self) -> ! {
+        self.0.run()
     }
 }
 

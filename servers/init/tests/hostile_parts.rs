@@ -7,8 +7,8 @@
 use allocated::{counted, Allocated};
 use fastrand::Rng;
 use fermata_init::{Part, MAX_PART};
-use proto::process::{Request, Start, Stdio, MAX_JOB};
-use proto::MAX_HEADER;
+use proto::MAX_BULK;
+use services::process::{Program, Start, Stdio, MAX_JOB};
 
 #[cfg(not(test))]
 fn main() {}
@@ -91,22 +91,22 @@ fn requests_take_what_init_has() {
         cwd: "/".into(),
     };
     let path = "/bin/demo".to_string();
-    let sample = postcard::to_allocvec(&Request::Spawn { path, start }).unwrap();
+    let sample = Program { path, start }.to_bytes().unwrap();
     let decode = |bytes: &[u8]| {
-        let (request, Allocated { most, .. }) = counted(|| postcard::from_bytes::<Request>(bytes));
+        let (program, Allocated { most, .. }) = counted(|| Program::from_bytes(bytes));
         assert!(most <= TRANSIENT, "{most} bytes");
-        request.is_ok()
+        program.is_ok()
     };
     assert!(decode(&sample));
-    // Spawn, no path, arguments; no arguments, environment; neither, streams.
-    for head in [&[0, 0][..], &[0, 0, 0], &[0, 0, 0, 0]] {
-        assert!(!decode(&longest(head, MAX_HEADER)));
+    // No path, arguments; no arguments, environment; neither, streams.
+    for head in [&[0][..], &[0, 0], &[0, 0, 0]] {
+        assert!(!decode(&longest(head, MAX_BULK)));
     }
     let mut random = Rng::with_seed(2);
     let mut taken = 0;
     for _ in 0..100_000 {
         let mut bytes = sample.clone();
-        change(&mut random, &mut bytes, MAX_HEADER);
+        change(&mut random, &mut bytes, MAX_BULK);
         taken += u32::from(decode(&bytes));
     }
     assert!(taken > 1000, "{taken} taken");

@@ -14,8 +14,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::files::{Reply, Request};
-use proto::process::Status;
 use services::fs::{Attr, Flags, Opened};
+use services::process::Status;
 
 use crate::calls;
 use crate::errno::{Errno, EFAULT, EILSEQ, EINTR, EIO, ENAMETOOLONG, ENOTDIR};

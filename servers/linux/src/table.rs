@@ -1,12 +1,14 @@
-//! The table of processes: starts and ends them, and serves the protocol of process managers.
+//! The table of processes: starts and ends them.
 
 use abi::message::ExceptionMessage;
 use abi::state::{space_flags, SpaceState};
 use abi::{Exception, RefKind, Registers, Type};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::vec::Vec;
+use interface::server::{park, Event};
 use personality::emulate::{self, Outcome, Wake};
 use personality::errno::{Errno, EACCES, ELOOP, ENOENT, ENOEXEC, ENOMEM};
 use personality::exec;
@@ -17,14 +19,12 @@ use personality::process::{open_flags, Description, Device, Kind};
 use personality::signal::sig;
 use process::{words, Process};
 use proto::layout::{CONTROL_MAPPINGS, PRIORITY_PROGRAM};
-use proto::process::{
-    Control, Info, Pid, Reply, Request, Start, Status, Stdio, Supervise, MAX_JOB, MAX_WATCHERS,
-};
-use proto::{Error, MAX_BULK};
-use rt::obj::{Port, Ref};
-use rt::server::Server;
+use proto::Error;
+use rt::obj::{Port, Ref, RefAt};
 use services::fs::{mode, Flags};
+use services::process::{Info, Pid, Start, Status, Stdio, MAX_JOB};
 
+use crate::control::{control_port, keeper, Known};
 use crate::world::{short, Present, View, World};
 
 /// Most processes, ended ones included.
@@ -84,28 +84,10 @@ struct Hold {
     owner: Ref,
     /// The job that it is counted for; `None` if a server has started it.
     job: Option<Pid>,
-    /// Threads to interrupt when its status changes.
-    watchers: Vec<Ref>,
-}
-
-/// An answer to a request.
-pub(crate) struct Answer {
-    /// The reply.
-    pub(crate) reply: Reply,
-    /// Its bulk.
-    pub(crate) bulk: Vec<u8>,
-    /// References that go with it.
-    pub(crate) refs: Vec<Ref>,
-}
-
-impl From<Reply> for Answer {
-    fn from(reply: Reply) -> Self {
-        Answer {
-            reply,
-            bulk: Vec::new(),
-            refs: Vec::new(),
-        }
-    }
+    /// Tells it from others that have its number at other times.
+    serial: u64,
+    /// Happens when its status changes.
+    event: Rc<Event>,
 }
 
 /// All processes.
@@ -114,9 +96,10 @@ pub(crate) struct Table {
     /// One for each entry.
     holds: BTreeMap<Pid, Hold>,
     world: World,
-    /// The manager of native programs, which knows the job of each of them.
-    native: rt::process::Client,
+    /// The portset of all ports.
+    portset: Ref,
     last: Pid,
+    last_serial: u64,
 }
 
 impl Living {
@@ -222,13 +205,14 @@ fn error_of(errno: Errno) -> Error {
 
 impl Table {
     /// No processes.
-    pub(crate) fn new(native: rt::process::Client) -> Self {
+    pub(crate) fn new(portset: Ref) -> Self {
         Table {
             entries: BTreeMap::new(),
             holds: BTreeMap::new(),
             world: World::new(),
-            native,
+            portset,
             last: FIRST_PID - 1,
+            last_serial: 0,
         }
     }
 
@@ -285,44 +269,67 @@ impl Table {
         }
     }
 
-    /// The owner's port at init, and the job that its processes are counted for.
-    fn owner(&self, refs: &[Ref]) -> Result<(Ref, Option<Pid>), Error> {
-        let owner = refs.first().ok_or(Error::Denied)?;
+    /// A copy of the owner's port at init, and the job that its processes are counted for.
+    pub(crate) fn owner(&self, owner: &RefAt) -> Result<(Ref, Option<Pid>), Error> {
         let owner = owner.copy().map_err(rt::error_of)?;
-        let job = self.native.job(&owner)?;
+        let job = rt::names::job_of(&owner)?;
         Ok((owner, (job != 0).then_some(job)))
     }
 
     /// A new control port.
-    fn hold(server: &Server, pid: Pid, owner: Ref, job: Option<Pid>) -> Result<Hold, Error> {
-        let port = server
-            .port(crate::CONTROL | u64::from(pid))
-            .map_err(rt::error_of)?;
+    fn hold(&mut self, pid: Pid, owner: Ref, job: Option<Pid>) -> Result<Hold, Error> {
+        let port = control_port(*self.portset, pid).map_err(rt::error_of)?;
         let control = port.reference().map_err(rt::error_of)?;
+        self.last_serial += 1;
         Ok(Hold {
             _port: port,
             control,
             owner,
             job,
-            watchers: Vec::new(),
+            serial: self.last_serial,
+            event: Rc::new(Event::new()),
         })
     }
 
     /// A reference to the control port of a process.
-    fn control(&self, pid: Pid) -> Result<Ref, Error> {
+    pub(crate) fn control(&self, pid: Pid) -> Result<Ref, Error> {
         let hold = self.holds.get(&pid).ok_or(Error::NotFound)?;
         hold.control.copy().map_err(rt::error_of)
     }
 
+    /// The process whose control port this is.
+    pub(crate) fn by_control_port(&self, port: &RefAt) -> Result<Pid, Error> {
+        let mut holds = self.holds.iter();
+        let found = holds.find(|(_, hold)| hold.control.same_as(*port));
+        found.map(|(pid, _)| *pid).ok_or(Error::Denied)
+    }
+
+    /// What tells a process from others that have its number at other times, and what happens when its status changes.
+    pub(crate) fn identity(&self, pid: Pid) -> Result<(u64, Rc<Event>), Error> {
+        let hold = self.holds.get(&pid).ok_or(Error::NotFound)?;
+        Ok((hold.serial, Rc::clone(&hold.event)))
+    }
+
+    /// Whether the process of this number is still the same one.
+    pub(crate) fn known(&self, (pid, serial): Known) -> Result<(), Error> {
+        let hold = self.holds.get(&pid);
+        hold.filter(|hold| hold.serial == serial)
+            .map(|_| ())
+            .ok_or(Error::NotFound)
+    }
+
     /// Forgets a process. Its number is free again.
     fn forget(&mut self, pid: Pid) {
+        self.announce(pid);
         self.entries.remove(&pid);
         self.holds.remove(&pid);
     }
 
-    fn announce(&mut self, pid: Pid) {
-        if let Some(hold) = self.holds.get_mut(&pid) {
-            hold.watchers.retain(|watcher| watcher.interrupt().is_ok());
+    /// The status of a process has changed, or it is about to be forgotten.
+    fn announce(&self, pid: Pid) {
+        if let Some(hold) = self.holds.get(&pid) {
+            // This is the server's thread, which looks when it is done here.
+            hold.event.happened();
         }
     }
 
@@ -385,30 +392,30 @@ impl Table {
     }
 
     /// An exception of the process with this number came to its port.
-    pub(crate) fn exception(&mut self, server: &mut Server, pid: Pid, message: &ExceptionMessage) {
+    pub(crate) fn exception(&mut self, pid: Pid, message: &ExceptionMessage) -> Option<Registers> {
         let Some(Entry::Living(living)) = self.entries.get_mut(&pid) else {
-            server.drop_client();
-            return;
+            return None;
         };
         if living.holds_still() {
             // The exception arrived just before the process was stopped. It is delivered again when it goes on.
-            server.release_exception();
+            park();
             let wake = Wake::default();
             living.parked = Some(Parked {
                 message: *message,
                 wake,
                 due: true,
             });
-            return;
+            return None;
         }
         match living.emulate(pid, &mut self.world, message) {
             Outcome::Go {
                 registers,
                 fpu: None,
-            } => server.reply_exception(&registers),
+            } => Some(registers),
             outcome => {
-                server.release_exception();
+                park();
                 self.carry_out(pid, *message, outcome);
+                None
             }
         }
     }
@@ -549,148 +556,66 @@ impl Table {
         }
     }
 
-    /// Answers a request to the port of the manager.
-    pub(crate) fn manage(
-        &mut self,
-        server: &Server,
-        request: Request,
-        refs: &[Ref],
-    ) -> Result<Answer, Error> {
-        match request {
-            Request::Spawn { path, start } => {
-                let owner = self.owner(refs)?;
-                let pid = self.spawn(server, &path, &start, owner)?;
-                self.held(pid)
+    /// Forgets a process that has ended: its status.
+    pub(crate) fn reap(&mut self, pid: Pid) -> Result<Status, Error> {
+        match self.entries.get(&pid) {
+            Some(Entry::Ended { status, .. }) => {
+                let status = *status;
+                self.forget(pid);
+                Ok(status)
             }
-            Request::Adopt => {
-                let owner = self.owner(refs)?;
-                self.adopt(server, owner)
-            }
-            Request::Verify => {
-                let port = refs.first().ok_or(Error::Denied)?;
-                let mut holds = self.holds.iter();
-                let found = holds.find(|(_, hold)| hold.control.same_as(port.at()));
-                let (pid, _) = found.ok_or(Error::Denied)?;
-                Ok(Reply::Pid(*pid).into())
-            }
-            Request::Job => Err(Error::Unsupported),
+            Some(_) => Err(Error::Invalid),
+            None => Err(Error::NotFound),
         }
     }
 
-    /// Answers a request to the supervisor's port.
-    pub(crate) fn supervise(&mut self, request: &Supervise) -> Result<Answer, Error> {
-        match request {
-            Supervise::Next(pid) => self.next(*pid).map(|info| Reply::Info(info).into()),
-            Supervise::Control(pid) => self.held(*pid),
+    /// Stops a process once more.
+    pub(crate) fn stop(&mut self, pid: Pid) -> Result<(), Error> {
+        let living = self.proven(pid)?;
+        if living.stops >= MAX_HOLDS {
+            return Err(Error::Limit);
         }
+        living.stop().map_err(rt::error_of)?;
+        living.stops += 1;
+        self.announce(pid);
+        Ok(())
     }
 
-    /// A process and its control port.
-    fn held(&self, pid: Pid) -> Result<Answer, Error> {
-        Ok(Answer {
-            reply: Reply::Pid(pid),
-            bulk: Vec::new(),
-            refs: alloc::vec![self.control(pid)?],
-        })
+    /// Undoes one `stop`.
+    pub(crate) fn resume(&mut self, pid: Pid) -> Result<(), Error> {
+        let living = self.proven(pid)?;
+        if living.stops == 0 {
+            return Err(Error::Invalid);
+        }
+        living.stops -= 1;
+        let done = living.resume().map_err(rt::error_of);
+        self.go_on(pid);
+        self.announce(pid);
+        done
     }
 
-    /// Answers a request to the control port of a process.
-    pub(crate) fn serve(
+    /// What `freeze` made, from the offset on.
+    pub(crate) fn part(&mut self, pid: Pid, offset: u64, room: usize) -> Result<Vec<u8>, Error> {
+        let living = self.living(pid)?;
+        let start = usize::try_from(offset).map_err(|_| Error::Invalid)?;
+        let rest = living.part.get(start..).ok_or(Error::Invalid)?;
+        Ok(rest[..rest.len().min(room)].to_vec())
+    }
+
+    /// Makes pages of a process present that is being rebuilt.
+    pub(crate) fn populate(
         &mut self,
         pid: Pid,
-        request: Control,
-        bulk: &[u8],
-        refs: Vec<Ref>,
-    ) -> Result<Answer, Error> {
-        match request {
-            Control::Watch => self.watch(pid, refs.into_iter().next()),
-            Control::Status => self.status(pid).map(|status| Reply::Status(status).into()),
-            Control::Reap => match self.entries.get(&pid) {
-                Some(Entry::Ended { status, .. }) => {
-                    let status = *status;
-                    self.forget(pid);
-                    Ok(Reply::Status(status).into())
-                }
-                Some(_) => Err(Error::WouldBlock),
-                None => Err(Error::NotFound),
-            },
-            Control::Kill => self.kill(pid),
-            Control::Stop => {
-                let living = self.proven(pid)?;
-                if living.stops >= MAX_HOLDS {
-                    return Err(Error::Limit);
-                }
-                living.stop().map_err(rt::error_of)?;
-                living.stops += 1;
-                self.announce(pid);
-                Ok(Reply::Done.into())
-            }
-            Control::Continue => {
-                let living = self.proven(pid)?;
-                if living.stops == 0 {
-                    return Err(Error::Invalid);
-                }
-                living.stops -= 1;
-                let done = living.resume().map_err(rt::error_of);
-                self.go_on(pid);
-                self.announce(pid);
-                done.map(|()| Reply::Done.into())
-            }
-            Control::Info => {
-                let entry = self.entries.get(&pid).ok_or(Error::NotFound)?;
-                Ok(Reply::Info(self.info(pid, entry)).into())
-            }
-            Control::Freeze => self.freeze(pid),
-            Control::Part(offset) => {
-                let living = self.living(pid)?;
-                if living.frozen == 0 {
-                    return Err(Error::Invalid);
-                }
-                let start = (offset as usize).min(living.part.len());
-                let end = living.part.len().min(start + MAX_BULK);
-                let bulk = living.part[start..end].to_vec();
-                Ok(Answer {
-                    reply: Reply::Done,
-                    bulk,
-                    refs: Vec::new(),
-                })
-            }
-            Control::Thaw => self.thaw(pid),
-            Control::Populate {
-                control,
-                offset,
-                size,
-            } => {
-                let body = match self.entries.get(&pid) {
-                    Some(Entry::Adopting(adopting)) => &adopting.body,
-                    Some(Entry::Living(living)) if living.unproven => &living.body,
-                    _ => return Err(Error::Invalid),
-                };
-                body.populate(control, offset, size)
-                    .map(|()| Reply::Done.into())
-            }
-            Control::Rebuild {
-                offset,
-                length,
-                clock_offset,
-            } => self.rebuild(pid, offset, length, clock_offset, bulk),
-        }
-    }
-
-    fn watch(&mut self, pid: Pid, watcher: Option<Ref>) -> Result<Answer, Error> {
-        let watcher = watcher.ok_or(Error::Invalid)?;
-        let watchers = &mut self.holds.get_mut(&pid).ok_or(Error::NotFound)?.watchers;
-        if !watchers.iter().any(|known| known.same_as(*watcher)) {
-            if watchers.len() >= MAX_WATCHERS {
-                // Those that are gone make room.
-                watchers.retain(|known| known.kind() == RefKind::Thread);
-            }
-            if watchers.len() >= MAX_WATCHERS {
-                return Err(Error::Limit);
-            }
-            watchers.push(watcher);
-        }
-        Ok(Reply::Done.into())
+        control: bool,
+        offset: u64,
+        size: u64,
+    ) -> Result<(), Error> {
+        let body = match self.entries.get(&pid) {
+            Some(Entry::Adopting(adopting)) => &adopting.body,
+            Some(Entry::Living(living)) if living.unproven => &living.body,
+            _ => return Err(Error::Invalid),
+        };
+        body.populate(control, offset, size)
     }
 
     /// A living process whose objects are known to be there.
@@ -712,7 +637,7 @@ impl Table {
         self.deliver_signals(pid);
     }
 
-    fn status(&self, pid: Pid) -> Result<Status, Error> {
+    pub(crate) fn status(&self, pid: Pid) -> Result<Status, Error> {
         match self.entries.get(&pid) {
             Some(Entry::Living(living)) if living.stops > 0 => Ok(Status::Stopped),
             Some(Entry::Living(_) | Entry::Adopting(_)) => Ok(Status::Running),
@@ -721,14 +646,14 @@ impl Table {
         }
     }
 
-    fn kill(&mut self, pid: Pid) -> Result<Answer, Error> {
+    pub(crate) fn kill(&mut self, pid: Pid) -> Result<(), Error> {
         if let Some(Entry::Adopting(_)) = self.entries.get(&pid) {
             self.abandon(pid);
-            return Ok(Reply::Done.into());
+            return Ok(());
         }
         self.living(pid)?;
         self.end_by(pid, sig::KILL as u8);
-        Ok(Reply::Done.into())
+        Ok(())
     }
 
     /// Ends a process that was never complete.
@@ -744,7 +669,13 @@ impl Table {
         }
     }
 
-    fn info(&self, pid: Pid, entry: &Entry) -> Info {
+    /// What is known of a process, for people.
+    pub(crate) fn info(&self, pid: Pid) -> Result<Info, Error> {
+        let entry = self.entries.get(&pid).ok_or(Error::NotFound)?;
+        Ok(self.info_of(pid, entry))
+    }
+
+    fn info_of(&self, pid: Pid, entry: &Entry) -> Info {
         let name = match entry {
             Entry::Ended { name, .. } => name,
             Entry::Adopting(_) => "(being restored)",
@@ -773,20 +704,20 @@ impl Table {
     }
 
     /// The first process with this number or a higher one.
-    fn next(&self, pid: Pid) -> Result<Info, Error> {
+    pub(crate) fn next(&self, pid: Pid) -> Result<Info, Error> {
         let (pid, entry) = self.entries.range(pid..).next().ok_or(Error::NotFound)?;
-        Ok(self.info(*pid, entry))
+        Ok(self.info_of(*pid, entry))
     }
 
-    fn spawn(
+    /// Starts a program.
+    pub(crate) fn spawn(
         &mut self,
-        server: &Server,
         path: &str,
         start: &Start,
         (owner, job): (Ref, Option<Pid>),
     ) -> Result<Pid, Error> {
         let pid = self.new_pid(job)?;
-        let hold = Table::hold(server, pid, owner, job)?;
+        let hold = self.hold(pid, owner, job)?;
         let cwd = if start.cwd.starts_with('/') {
             start.cwd.as_str()
         } else {
@@ -815,7 +746,7 @@ impl Table {
             })?
         };
         let made = self.open_stdio(&mut linux, &start.stdio).and_then(|()| {
-            let port = server.port(u64::from(pid)).map_err(rt::error_of)?;
+            let port = keeper(*self.portset, pid).map_err(rt::error_of)?;
             let keeper = port.reference().map_err(rt::error_of)?;
             let space = SpaceState {
                 flags: space_flags::FOREIGN,
@@ -936,7 +867,8 @@ impl Table {
         error.map_or(Ok(kind), Err)
     }
 
-    fn freeze(&mut self, pid: Pid) -> Result<Answer, Error> {
+    /// Freezes a process and makes its part: the length of that, the name, and references.
+    pub(crate) fn freeze(&mut self, pid: Pid) -> Result<(u64, Vec<u8>, Vec<Ref>), Error> {
         self.proven(pid)?;
         let Some(Entry::Living(living)) = self.entries.get_mut(&pid) else {
             return Err(Error::NotFound);
@@ -968,17 +900,20 @@ impl Table {
             }
         }
         living.frozen += 1;
-        Ok(Answer {
-            reply: Reply::Frozen {
-                length: living.part.len() as u64,
-                name: short(&living.linux.name),
-            },
-            bulk: living.part[..living.part.len().min(MAX_BULK)].to_vec(),
-            refs: alloc::vec![region, control],
-        })
+        let name = short(&living.linux.name).into_bytes();
+        Ok((living.part.len() as u64, name, alloc::vec![region, control]))
     }
 
-    fn thaw(&mut self, pid: Pid) -> Result<Answer, Error> {
+    /// Lets a process go that was rebuilt.
+    pub(crate) fn let_go(&mut self, pid: Pid) -> Result<(), Error> {
+        match self.living(pid)?.unproven {
+            true => self.thaw(pid),
+            false => Err(Error::Invalid),
+        }
+    }
+
+    /// Undoes one `freeze`.
+    pub(crate) fn thaw(&mut self, pid: Pid) -> Result<(), Error> {
         let living = self.living(pid)?;
         if living.frozen == 0 {
             return Err(Error::Invalid);
@@ -1002,18 +937,17 @@ impl Table {
         living.resume().map_err(rt::error_of)?;
         self.go_on(pid);
         self.announce(pid);
-        Ok(Reply::Done.into())
+        Ok(())
     }
 
     /// A process to be rebuilt: with a space and a thread, and nothing else.
-    fn adopt(
+    pub(crate) fn adopt(
         &mut self,
-        server: &Server,
         (owner, job): (Ref, Option<Pid>),
-    ) -> Result<Answer, Error> {
+    ) -> Result<(Pid, Vec<Ref>), Error> {
         let pid = self.new_pid(job)?;
-        let hold = Table::hold(server, pid, owner, job)?;
-        let port = server.port(u64::from(pid)).map_err(rt::error_of)?;
+        let hold = self.hold(pid, owner, job)?;
+        let port = keeper(*self.portset, pid).map_err(rt::error_of)?;
         let keeper = port.reference().map_err(rt::error_of)?;
         let control = hold.control.copy().map_err(rt::error_of)?;
         let space = SpaceState {
@@ -1035,23 +969,19 @@ impl Table {
         self.entries
             .insert(pid, Entry::Adopting(Box::new(adopting)));
         self.holds.insert(pid, hold);
-        Ok(Answer {
-            reply: Reply::Pid(pid),
-            bulk: Vec::new(),
-            refs: alloc::vec![control, keeper, memory, segment],
-        })
+        Ok((pid, alloc::vec![control, keeper, memory, segment]))
     }
 
     /// A piece of the part of a process that is being rebuilt. When all is there it is checked, and the process
     /// is one of ours, frozen.
-    fn rebuild(
+    pub(crate) fn rebuild(
         &mut self,
         pid: Pid,
         offset: u64,
         length: u64,
         clock_offset: u64,
         bulk: &[u8],
-    ) -> Result<Answer, Error> {
+    ) -> Result<(), Error> {
         // One part at a time, for each job.
         let job = self.holds.get(&pid).and_then(|hold| hold.job);
         let other = |(other, entry): (&Pid, &Entry)| {
@@ -1072,7 +1002,7 @@ impl Table {
         }
         adopting.bytes.extend_from_slice(bulk);
         if end < length {
-            return Ok(Reply::Done.into());
+            return Ok(());
         }
         let mut present = Present::default();
         let mut view = View {
@@ -1112,7 +1042,7 @@ impl Table {
         };
         self.world.alive.insert(pid);
         self.entries.insert(pid, Entry::Living(Box::new(living)));
-        Ok(Reply::Done.into())
+        Ok(())
     }
 }
 

@@ -15,8 +15,8 @@ use abi::Registers;
 use fastrand::Rng;
 use fermata_fs::session::{Session, Shared};
 use fermata_fs::tree::FileSystem;
-use proto::process::Status;
 use services::fs::{Files, Flags};
+use services::process::Status;
 
 use crate::emulate::{call, Outcome};
 use crate::errno::*;

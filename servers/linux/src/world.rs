@@ -16,12 +16,12 @@ use personality::memory::Prot;
 use process::account::{self, Supply};
 use process::Process;
 use proto::layout::{CONTROL_MAPPINGS, MEMORY_SIZE};
-use proto::process::Pid;
 use rt::console::{Job, Mode, LINUX};
 use rt::memory::Usage;
 use rt::obj::{MappingAt, RefAt};
 use services::console::ConsoleControlClient;
 use services::fs::{self, FilesClient, Opened};
+use services::process::Pid;
 
 /// Pages of a process that are known to be present: touching them cannot fail.
 #[derive(Default)]

@@ -15,7 +15,7 @@ use abi::Registers;
 use personality::emulate::Wake;
 use personality::number as nr;
 use personality::process::Process;
-use proto::process::Status;
+use services::process::Status;
 use tracer::{Ended, Observer, Quiet, Stream, World};
 
 /// The program, or nothing where there is none.

@@ -7,12 +7,12 @@ use core::fmt::Write;
 use fermata_shell::jobs::{Manager, State};
 use fermata_shell::parse::Command;
 use fermata_shell::text::{absolute_path, clean_path, echo, exit_status};
-use proto::process::{Info, Pid, Stdio};
 use proto::Error;
 use rt::checkpoint::MAX_PROCESSES;
 use rt::fs::{self, mode, File, Flags};
 use rt::obj::RefAt;
 use rt::process::Process;
+use services::process::{Info, Pid, Stdio};
 
 use crate::programs::Wait;
 use crate::{say, Failure, Shell, INTERRUPTED, UNKNOWN_COMMAND, USAGE};
@@ -488,10 +488,7 @@ fn restore(shell: &mut Shell, arguments: &[String], output: &mut Output) -> Resu
         let Some(manager) = Manager::from_name(&manager) else {
             return Err(format!("{name}: there is no manager '{manager}'").into());
         };
-        shell
-            .managers
-            .hold(manager, process)
-            .map_err(|error| Failure::from(error.text().to_string()))?;
+        shell.managers.hold(manager, process);
         let state = shell.managers.state(manager, pid).unwrap_or(State::Running);
         let number = shell.jobs.add(manager, pid, name.clone(), state);
         if verbose || shell.interactive {

@@ -3,7 +3,7 @@
 //! Started with the path of a script it runs that and powers the machine off; otherwise it talks to
 //! whoever sits at the console. Programs are processes of the managers `native` and `linux`; the
 //! shell keeps a table of those that run in the background. Whenever it waits, it waits for an
-//! interrupt of its one thread, which the managers and the console send when something happened,
+//! interrupt of its first thread, which others of its threads send that wait for the console and for the program in the foreground,
 //! and then looks again.
 //!
 //! * [`builtins`] has the commands that are part of the shell.

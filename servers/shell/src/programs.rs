@@ -9,13 +9,13 @@ use alloc::vec::Vec;
 use fermata_shell::jobs::{Manager, State};
 use fermata_shell::parse::{Command, Redirection};
 use fermata_shell::text::{absolute_path, executable, join, Executable, HEAD};
-use proto::process::{Info, Pid, Start, Stdio};
 use proto::Error;
 use rt::console::{Event, Job, Mode, LINUX};
 use rt::fs::{self, mode, File, Flags};
 use rt::obj::{Ref, RefAt};
 use rt::process::{Client, Process};
 use rt::sys;
+use services::process::{Info, Pid, Start, Status, Stdio};
 
 use crate::{say, Failure, Shell, INTERRUPTED, NOBODY, NOT_EXECUTABLE, SUSPENDED, UNKNOWN_COMMAND};
 
@@ -39,7 +39,7 @@ pub(crate) struct Managers {
     /// The processes that the shell has started or restored, with their control ports, until the shell has noted their
     /// ends.
     processes: BTreeMap<(Manager, Pid), Process>,
-    /// The thread that is interrupted when a process changes its status.
+    /// The shell's thread.
     thread: Ref,
 }
 
@@ -58,8 +58,8 @@ impl Managers {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(place) => {
                 let deadline = rt::time::now().saturating_add(PATIENCE);
-                let port = rt::names::wait_for(manager.name(), deadline)?;
-                Ok(place.insert(Client::at(port)))
+                let door = rt::names::wait_for(manager.name(), deadline)?;
+                Ok(place.insert(Client::at(door)?))
             }
         }
     }
@@ -70,11 +70,21 @@ impl Managers {
     }
 
     /// Takes hold of a process.
-    pub(crate) fn hold(&mut self, manager: Manager, process: Process) -> Result<Pid, Error> {
-        process.watch(&self.thread)?;
+    pub(crate) fn hold(&mut self, manager: Manager, process: Process) -> Pid {
         let pid = process.pid();
         self.processes.insert((manager, pid), process);
-        Ok(pid)
+        pid
+    }
+
+    /// Interrupts the shell's thread when a process no longer runs, from a thread that waits for that.
+    fn watch(&self, manager: Manager, pid: Pid) -> Result<(), Error> {
+        let mut session = self.process(manager, pid)?.open()?;
+        let shell = self.thread.copy().map_err(rt::error_of)?;
+        let wait = move || {
+            let _ = session.changed(Status::Running);
+            let _ = shell.interrupt();
+        };
+        rt::thread::spawn(wait).map(|_| ()).map_err(rt::error_of)
     }
 
     /// A process that the shell holds.
@@ -246,7 +256,7 @@ impl Shell {
         let spawned = match self.managers.get(manager) {
             Ok(client) => client
                 .spawn(&program.path, &start, &passed)
-                .and_then(|process| self.managers.hold(manager, process)),
+                .map(|process| self.managers.hold(manager, process)),
             Err(_) => {
                 let sentence = format!("{name}: the server '{}' is not there", manager.name());
                 return Err(Failure {
@@ -334,6 +344,7 @@ impl Shell {
     }
 
     fn wait_until(&mut self, manager: Manager, pid: Pid) -> Wait {
+        let watched = self.managers.watch(manager, pid).is_ok();
         loop {
             match self.managers.state(manager, pid) {
                 Some(State::Ended(status)) => return Wait::Ended(status),
@@ -347,7 +358,16 @@ impl Shell {
                 Ok(Event::Suspend) => return Wait::Suspend,
                 _ => {}
             }
-            sys::thread_wait_interrupt();
+            match watched {
+                true => {
+                    sys::thread_wait_interrupt();
+                }
+                // There is no memory for a thread: the user has to wait.
+                false => {
+                    let process = self.managers.process(manager, pid);
+                    let _ = process.and_then(|process| process.changed(Status::Running));
+                }
+            }
         }
     }
 }

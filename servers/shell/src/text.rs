@@ -188,7 +188,7 @@ pub enum Executable {
 }
 
 /// Who runs a file whose first bytes are these. Programs for Fermata carry an ELF note of the name
-/// that [`proto::process::NATIVE_NOTE`] gives. What is wrong with any other ELF file, the Linux
+/// that [`services::process::NATIVE_NOTE`] gives. What is wrong with any other ELF file, the Linux
 /// personality says.
 #[must_use]
 pub fn executable(head: &[u8]) -> Executable {

@@ -160,19 +160,48 @@ impl Session {
             Err(error) => Err(error),
         }
     }
+}
+
+/// A port that many use, of an interface that is [shared](crate::interface): its requests are answered at once and may be
+/// repeated, so nothing has to be known of who asks. It has no session; where that has its number, a request has
+/// the id of the interface.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared {
+    port: RefAt,
+    id: u64,
+}
+
+impl Shared {
+    /// Behind a port, for the interface `id`. The reference has to stay where it is.
+    #[must_use]
+    pub const fn at(port: RefAt, id: u64) -> Self {
+        Shared { port, id }
+    }
+}
+
+/// Whom a proxy asks.
+pub trait Asked {
+    /// The port.
+    fn port(&self) -> RefAt;
+    /// What the next request has for a number.
+    fn number(&self) -> u64;
+    /// The reply to that request is there.
+    fn answered(&self);
 
     /// A request in registers, with `count` arguments.
+    ///
+    /// # Errors
+    /// That of the method; [`Error::Broken`] if there is no reply that makes sense.
     #[inline(always)]
-    pub fn ask<R: Values>(&self, method: u16, mut words: Words, count: usize) -> Result<R, Error> {
-        let number = self.number.get();
-        words[0].write(wire::head(method, number));
+    fn ask<R: Values>(&self, method: u16, mut words: Words, count: usize) -> Result<R, Error> {
+        words[0].write(wire::head(method, self.number()));
         // SAFETY: a register message writes no memory.
         let came =
-            unsafe { wire::in_registers(Call::CallShort, self.port.handle(), words, 1 + count) };
+            unsafe { wire::in_registers(Call::CallShort, self.port().handle(), words, 1 + count) };
         if !came.is(Code::Ok) || came.count() == 0 {
             return Err(Error::Broken);
         }
-        self.number.set(number.wrapping_add(1));
+        self.answered();
         match came.words[0] {
             0 if came.count() > R::COUNT => R::take(&came.words).ok_or(Error::Broken),
             0 => Err(Error::Broken),
@@ -182,7 +211,10 @@ impl Session {
 
     /// A request with bytes: those of `from` follow the arguments, those of the reply go to `into`,
     /// each copied once. The result, and how many bytes came.
-    pub fn ask_with_bytes<R: Values>(
+    ///
+    /// # Errors
+    /// As [`Asked::ask`].
+    fn ask_with_bytes<R: Values>(
         &self,
         method: u16,
         arguments: &[u64],
@@ -193,12 +225,12 @@ impl Session {
         Ok((result, bytes))
     }
 
-    /// As [`Session::ask_with_bytes`], with references: those of `refs` go, those of the reply are set in `back`.
+    /// As [`Asked::ask_with_bytes`], with references: those of `refs` go, those of the reply are set in `back`.
     /// The result, and how many bytes and references came.
     ///
     /// # Errors
     /// Also [`Error::Invalid`] if there are more than [`wire::MAX_REFS`], [`Error::NoMemory`].
-    pub fn ask_with_refs<R: Values>(
+    fn ask_with_refs<R: Values>(
         &self,
         method: u16,
         arguments: &[u64],
@@ -216,6 +248,7 @@ impl Session {
 
     /// The call of the kernel, with lists of references: the result, how many bytes came, and what is left of
     /// the list of those that come.
+    #[doc(hidden)]
     #[inline(always)]
     fn exchange<R: Values>(
         &self,
@@ -224,9 +257,8 @@ impl Session {
         (from, refs): (&[u8], u64),
         (into, back_refs): (&mut [u8], u64),
     ) -> Result<(R, usize, u64), Error> {
-        let number = self.number.get();
         let mut words = [0; WORDS];
-        words[0] = wire::head(method, number);
+        words[0] = wire::head(method, self.number());
         let count = 1 + arguments.len();
         words
             .get_mut(1..count)
@@ -244,7 +276,7 @@ impl Session {
             length: room as u64,
         }];
         let mut regs = IpcRegs {
-            rdi: self.port.handle(),
+            rdi: self.port().handle(),
             rsi: words.as_ptr() as u64,
             rdx: count as u64 * 8,
             r10: out.as_ptr() as u64,
@@ -263,7 +295,7 @@ impl Session {
             Code::TooLarge => return Err(Error::Invalid),
             _ => return Err(Error::Broken),
         }
-        self.number.set(number.wrapping_add(1));
+        self.answered();
         if reply[0] != 0 {
             return Err(wire::error(reply[0]));
         }
@@ -277,6 +309,38 @@ impl Session {
         let result = R::take(&reply).ok_or(Error::Broken)?;
         Ok((result, came, regs.rbx))
     }
+}
+
+impl Asked for Session {
+    #[inline(always)]
+    fn port(&self) -> RefAt {
+        *self.port
+    }
+
+    #[inline(always)]
+    fn number(&self) -> u64 {
+        self.number.get()
+    }
+
+    #[inline(always)]
+    fn answered(&self) {
+        self.number.set(self.number.get().wrapping_add(1));
+    }
+}
+
+impl Asked for Shared {
+    #[inline(always)]
+    fn port(&self) -> RefAt {
+        self.port
+    }
+
+    #[inline(always)]
+    fn number(&self) -> u64 {
+        self.id
+    }
+
+    #[inline(always)]
+    fn answered(&self) {}
 }
 
 /// References for a reply to set.

@@ -7,6 +7,9 @@
 //! * a stub that takes a request apart and calls the method ([`Service`]);
 //! * a stable id ([`Service::ID`]), a hash of the trait's name and its methods' signatures.
 //!
+//! A trait marked `#[interface(shared)]` has requests only that are answered at once and may be repeated. It needs no
+//! session: many use one port ([`client::Shared`], [`server::SharedService`]).
+//!
 //! `docs/services.md` shows a service from the trait to the call. The parts:
 //!
 //! * [`wire`]: how requests and replies stand in registers, and the calls of the kernel;
@@ -24,10 +27,10 @@ pub mod server;
 pub mod wire;
 
 pub use base::obj::{Ref, RefAt};
-pub use client::Session;
+pub use client::{Session, Shared};
 pub use interface_macros::interface;
 pub use proto::Error;
-pub use server::{Answer, Server, Service};
+pub use server::{Answer, Host, Server, Service};
 
 /// The result type of a method that replies with bytes. A server returns them as anything that
 /// dereferences to a slice, and they are copied once, from there into the client's buffer.

@@ -15,11 +15,15 @@
 //! told how to ask init ([`Server::knows`]) opens sessions for processes only, at most [`MAX_JOB_SESSIONS`] for each
 //! job. A session ends when nothing names its port any more, or its process has ended.
 //!
+//! **Ports of the server's own** are those whose aliases it chose itself ([`own_port`]). Requests of a shared
+//! interface that come there go to the [`Host`], as do exceptions, if it is the keeper of a space; and a session can be
+//! opened there, about whatever the alias stands for.
+//!
 //! **A request that must not be repeated** has the number that the client gave it. The last such
 //! number of the session is kept with its reply: the request is done once, however often it arrives.
 use crate::wire::{self, Values, Words, KEEP, QUERY, RESUME, WORDS};
-use abi::message::Segment;
-use abi::state::{port_flags, PortState};
+use abi::message::{ExceptionMessage, Segment, EXCEPTION_WORDS};
+use abi::state::{port_flags, PortState, Registers, REGISTER_WORDS};
 use abi::{Call, Code, RefKind};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -41,10 +45,14 @@ use proto::{Error, MAX_BULK};
 const DOOR: u64 = 0;
 /// Alias of the port at which other threads wake the server.
 const BELL: u64 = u64::MAX;
+/// Aliases that a server chooses itself are from here on, and below [`OWN_END`].
+pub const OWN: u64 = 1 << 32;
+/// See [`OWN`].
+pub const OWN_END: u64 = 1 << 63;
 /// Most sessions of a server.
 pub const MAX_SESSIONS: usize = 4096;
-/// Most sessions that the processes of one job have with a server: for each process that a job can have, four.
-pub const MAX_JOB_SESSIONS: usize = 4 * proto::process::MAX_JOB;
+/// Most sessions that the processes of one job have with a server.
+pub const MAX_JOB_SESSIONS: usize = 128;
 /// Where the number of words stands beside the number of a request, in what is kept of a session.
 const COUNT_SHIFT: u32 = 48;
 /// The number beside it.
@@ -261,6 +269,83 @@ pub trait Service: 'static {
     fn answer(self: &Rc<Self>, request: &Request<'_>, reply: &mut Reply) -> Answer;
 }
 
+/// What the stub of a shared interface is: made by `#[interface(shared)]`.
+pub trait SharedService {
+    /// As [`Service::BYTES`].
+    const BYTES: bool;
+    /// As [`Service::REFS`].
+    const REFS: usize;
+    /// As [`Service::answer`]; the answer is [`Answer::Now`] or [`Answer::Sent`].
+    fn answer(&self, request: &Request<'_>, reply: &mut Reply) -> Answer;
+}
+
+/// Lets go of the thread whose exception the host handles ([`Host::exception`]): it stays as it is until its state is set
+/// by its handle.
+pub fn park() {
+    sys::server_release();
+}
+
+/// What a server does beside answering its sessions. A closure that makes sessions is enough for most.
+pub trait Host<S> {
+    /// Whether a request to a port of the server's own can come with bytes, or an exception there.
+    const BYTES: bool = false;
+    /// Most references that can come with a request to a port of the server's own.
+    const REFS: usize = 0;
+
+    /// Makes the value of a new session, or refuses.
+    ///
+    /// # Errors
+    /// Why not.
+    fn open(&mut self, visitor: &Visitor) -> Result<S, Error>;
+
+    /// Answers a request of a shared interface that came to the port of the server's own with this alias.
+    fn shared(&mut self, alias: u64, request: &Request<'_>, reply: &mut Reply) -> Answer {
+        let _ = (alias, request);
+        reply.set::<()>(Err(Error::Unsupported));
+        Answer::Now
+    }
+
+    /// A thread met an exception whose space has the port of the server's own with this alias as its keeper. It goes
+    /// on with the registers that are returned, when the server waits again. Otherwise it meets the exception again,
+    /// unless it was [parked](park).
+    fn exception(&mut self, alias: u64, message: &ExceptionMessage) -> Option<Registers> {
+        let _ = (alias, message);
+        park();
+        None
+    }
+
+    /// When the server is to go on at the latest, though nothing has come.
+    fn deadline(&mut self) -> Option<u64> {
+        None
+    }
+
+    /// Called before each wait, and so after everything that came.
+    fn settle(&mut self) {}
+}
+
+impl<S, F: FnMut(&Visitor) -> Result<S, Error>> Host<S> for F {
+    fn open(&mut self, visitor: &Visitor) -> Result<S, Error> {
+        self(visitor)
+    }
+}
+
+/// Of a server without sessions.
+#[derive(Debug)]
+pub enum NoSessions {}
+
+impl Service for NoSessions {
+    const BYTES: bool = false;
+    const REFS: usize = 0;
+
+    fn has(_: u64) -> bool {
+        false
+    }
+
+    fn answer(self: &Rc<Self>, _: &Request<'_>, _: &mut Reply) -> Answer {
+        match **self {}
+    }
+}
+
 /// A service with two interfaces: each session has one of them.
 #[derive(Debug)]
 pub enum Either<A, B> {
@@ -292,7 +377,7 @@ pub type JobOf = fn(&RefAt) -> Result<u32, Error>;
 /// What is known of a client that opens a session, while `make` runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Visitor {
-    /// At which door: 0 for the first, then those of [`Server::add_door`].
+    /// At which door: 0 for the first, then those of [`Server::add_door`]; the alias of a port of the server's own.
     pub door: u64,
     /// The id of the interface that it wants, one that the service [has](Service::has).
     pub interface: u64,
@@ -414,6 +499,8 @@ struct Slot<S> {
     service: Rc<S>,
     /// Its interface.
     interface: u64,
+    /// Where it was opened, as [`Visitor::door`].
+    door: u64,
     port: Port,
     /// The client's own port at init: dead when the client has ended. Names nothing if clients are not known.
     client: Ref,
@@ -428,7 +515,7 @@ struct Slot<S> {
 }
 
 /// A server of one interface.
-pub struct Server<S, M> {
+pub struct Server<S, H> {
     portset: Portset,
     portset_ref: Ref,
     bell: Arc<Bell>,
@@ -444,9 +531,37 @@ pub struct Server<S, M> {
     sweep: usize,
     /// By alias, beginning with 1.
     sessions: Vec<Option<Slot<S>>>,
-    make: M,
-    /// Where requests with bytes arrive.
-    buffer: Vec<u8>,
+    host: H,
+    /// Where requests with bytes arrive: words, and behind them bytes.
+    buffer: Vec<u64>,
+    /// The registers that a thread goes on with whose exception was handled.
+    registers: [u64; REGISTER_WORDS],
+}
+
+/// What goes out with the next wait.
+#[derive(Clone, Copy)]
+enum Out {
+    Nothing,
+    /// The reply in words.
+    Reply,
+    /// The registers after an exception.
+    Registers,
+}
+
+/// What a wait brought.
+enum Came {
+    Nothing,
+    /// A request: alias, first word, request.
+    Request(u64, u64, Request<'static>),
+    Exception(u64),
+}
+
+/// A port whose alias the server chooses itself, one of at least [`OWN`], in the portset of a server.
+///
+/// # Errors
+/// [`Code::NoMemory`].
+pub fn own_port(portset: RefAt, alias: u64) -> Result<Port, Code> {
+    Port::in_portset(&door(alias), portset)
 }
 
 /// What a door is, and the port at which the server is woken.
@@ -465,14 +580,28 @@ fn session(alias: u64) -> PortState {
     }
 }
 
-impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
-    /// A server on the calling thread. `make` makes the value of a new session, or refuses.
-    pub fn new(make: M) -> Result<Self, Error> {
-        Self::with(make).map_err(base::error_of)
+impl<S: Service, H: Host<S>> Server<S, H> {
+    /// Whether messages come in memory.
+    const BYTES: bool = S::BYTES || H::BYTES;
+
+    /// A server on the calling thread.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub fn new(host: H) -> Result<Self, Error> {
+        let portset = Portset::new().map_err(base::error_of)?;
+        Self::on(portset, host)
     }
 
-    fn with(make: M) -> Result<Self, Code> {
-        let portset = Portset::new()?;
+    /// A server on the calling thread whose ports of its own are in this portset already, or will be.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub fn on(portset: Portset, host: H) -> Result<Self, Error> {
+        Self::with(portset, host).map_err(base::error_of)
+    }
+
+    fn with(portset: Portset, host: H) -> Result<Self, Code> {
         let portset_ref = portset.reference()?;
         let port = |alias| {
             let port = Port::new()?;
@@ -487,13 +616,14 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
             port: bell_port.reference()?,
         });
         let mut buffer = Vec::new();
-        if S::BYTES {
+        if Self::BYTES {
             buffer
-                .try_reserve_exact(WORDS * 8 + MAX_BULK)
+                .try_reserve_exact(WORDS + MAX_BULK / 8)
                 .map_err(|_| Code::NoMemory)?;
+            buffer.resize(WORDS, 0);
         }
         // One comes to a door.
-        let room = RefBlock::new(S::REFS.max(1))?;
+        let room = RefBlock::new(S::REFS.max(H::REFS).max(1))?;
         Ok(Server {
             portset,
             portset_ref,
@@ -506,9 +636,18 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
             room,
             sweep: 0,
             sessions: Vec::new(),
-            make,
+            host,
             buffer,
+            registers: [0; REGISTER_WORDS],
         })
+    }
+
+    /// A reference to the port at which other threads make the server turn: it calls [`Host::settle`].
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub fn bell(&self) -> Result<Ref, Error> {
+        self.bell.port.copy().map_err(base::error_of)
     }
 
     /// The door, to be registered by name.
@@ -536,18 +675,50 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
     /// Serves for ever.
     pub fn run(mut self) -> ! {
         let mut reply = Reply::NONE;
-        let mut replies = false;
+        let mut out = Out::Nothing;
         loop {
+            self.host.settle();
             self.look_again();
-            replies = match self.next(replies.then_some(&reply)) {
-                Some((alias, head, request)) if request.refs.is_empty() => {
+            let replies = match self.next(&reply, out) {
+                Came::Request(alias, head, request) if request.refs.is_empty() => {
                     self.handle(alias, head, &request, &mut reply)
                 }
-                Some((alias, head, request)) => {
+                Came::Request(alias, head, request) => {
                     self.handle_with_refs(alias, head, &request, &mut reply)
                 }
-                None => false,
+                Came::Exception(alias) => {
+                    out = self.exception(alias);
+                    continue;
+                }
+                Came::Nothing => false,
             };
+            out = match replies {
+                true => Out::Reply,
+                false => Out::Nothing,
+            };
+        }
+    }
+
+    /// Handles the exception that lies in the buffer.
+    #[inline(never)]
+    fn exception(&mut self, alias: u64) -> Out {
+        // SAFETY: so many words have come there.
+        let words: &[u64; EXCEPTION_WORDS] = unsafe { &*self.buffer.as_ptr().cast() };
+        let mut registers = [0; REGISTER_WORDS];
+        registers.copy_from_slice(&words[4..]);
+        let message = ExceptionMessage {
+            code: words[0],
+            address: words[1],
+            detail: words[2],
+            tag: words[3],
+            registers: Registers::from_words(&registers),
+        };
+        match self.host.exception(alias, &message) {
+            Some(registers) => {
+                self.registers = registers.to_words();
+                Out::Registers
+            }
+            None => Out::Nothing,
         }
     }
 
@@ -568,15 +739,15 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
         replies
     }
 
-    /// Gives the reply, and waits for a request: alias, first word, request.
+    /// Gives what goes out, and waits.
     #[inline(always)]
-    fn next(&mut self, reply: Option<&Reply>) -> Option<(u64, u64, Request<'static>)> {
-        if S::BYTES {
-            return self.next_with_bytes(reply);
+    fn next(&mut self, reply: &Reply, out: Out) -> Came {
+        if Self::BYTES {
+            return self.next_with_bytes(reply, out);
         }
-        let (call, words, count) = match reply {
-            Some(reply) => (Call::ReplyWaitReceiveShort, reply.words, reply.count),
-            None => (Call::ServerWaitReceiveShort, wire::NONE, 0),
+        let (call, words, count) = match out {
+            Out::Reply => (Call::ReplyWaitReceiveShort, reply.words, reply.count),
+            _ => (Call::ServerWaitReceiveShort, wire::NONE, 0),
         };
         // SAFETY: a register message writes no memory.
         let (came, left) = unsafe {
@@ -586,7 +757,7 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
             if came.is(Code::Unreferenced) {
                 self.end(came.alias);
             }
-            return None;
+            return Came::Nothing;
         }
         let request = Request {
             method: wire::method(came.words[0]),
@@ -598,62 +769,63 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
                 left,
             },
         };
-        Some((came.alias, came.words[0], request))
+        Came::Request(came.alias, came.words[0], request)
     }
 
-    fn next_with_bytes(&mut self, reply: Option<&Reply>) -> Option<(u64, u64, Request<'static>)> {
-        let mut words = [0; WORDS];
-        let room = self.buffer.capacity();
-        let more = [Segment {
-            address: self.buffer.as_mut_ptr() as u64,
-            length: room as u64,
-        }];
-        let call = match reply {
-            Some(_) => Call::ReplyWaitReceive,
-            None => Call::ServerWaitReceive,
+    fn next_with_bytes(&mut self, reply: &Reply, out: Out) -> Came {
+        let room = self.buffer.capacity() * 8;
+        let deadline = self.host.deadline();
+        let (from, length) = match out {
+            Out::Nothing => (0, 0),
+            Out::Reply => (reply.words.as_ptr() as u64, reply.count * 8),
+            Out::Registers => (self.registers.as_ptr() as u64, REGISTER_WORDS * 8),
         };
-        let (from, count) = reply.map_or((0, 0), |reply| {
-            (reply.words.as_ptr() as u64, reply.count as u64)
-        });
+        let call = match (out, deadline) {
+            (Out::Nothing, None) => Call::ServerWaitReceive,
+            (Out::Nothing, Some(_)) => Call::ServerWaitReceiveUntil,
+            (_, None) => Call::ReplyWaitReceive,
+            (_, Some(_)) => Call::ReplyWaitReceiveUntil,
+        };
         let mut regs = IpcRegs {
             rdi: self.portset.handle(),
             rsi: from,
-            rdx: count * 8,
-            r12: words.as_mut_ptr() as u64,
-            r13: size_of_val(&words) as u64,
-            r14: more.as_ptr() as u64,
-            r15: 1,
+            rdx: length as u64,
+            r12: self.buffer.as_mut_ptr() as u64,
+            r13: room as u64,
             rbx: self.room_list,
+            rbp: deadline.unwrap_or(0),
             ..IpcRegs::default()
         };
-        // SAFETY: the reply is only read; the places that are received into are the server's alone.
+        // SAFETY: what is sent is only read; the place that is received into is the server's alone.
         let code = unsafe { sys::ipc(call, &mut regs) };
-        if code != Code::Call {
-            if code == Code::Unreferenced {
-                self.end(regs.value());
+        let came = room - usize::try_from(regs.r13).map_or(room, |left| left.min(room));
+        match code {
+            Code::Call => {}
+            Code::Exception if came >= EXCEPTION_WORDS * 8 => return Came::Exception(regs.rdi),
+            Code::Unreferenced => {
+                self.end(regs.rdi);
+                return Came::Nothing;
             }
-            return None;
+            _ => return Came::Nothing,
         }
-        let left = usize::try_from(regs.r13).ok()?;
-        // While no further segment has been begun, what is left is left of the words.
-        let (count, bytes) = match regs.r15 {
-            1 => (WORDS - left.div_ceil(8).min(WORDS), 0),
-            _ => (WORDS, room - left.min(room)),
+        // SAFETY: the words have values from the start; the kernel has written as many bytes as came. The buffer neither moves nor changes before the request has been handled.
+        let (words, bytes) = unsafe {
+            let start = self.buffer.as_ptr();
+            let bytes = came.saturating_sub(WORDS * 8);
+            let bytes = core::slice::from_raw_parts(start.add(WORDS).cast(), bytes);
+            (*start.cast::<[u64; WORDS]>(), bytes)
         };
-        // SAFETY: the kernel has written this many bytes; the buffer neither moves nor changes
-        // before the request has been handled.
-        let bytes = unsafe { core::slice::from_raw_parts(self.buffer.as_ptr(), bytes) };
         let request = Request {
             method: wire::method(words[0]),
             words,
-            count,
+            count: (came / 8).min(WORDS),
             bytes,
             refs: References {
                 list: self.room_list,
                 left: regs.rbx,
             },
         };
-        Some((regs.rdi, words[0], request))
+        Came::Request(regs.rdi, words[0], request)
     }
 
     /// Handles a request: whether the reply is to be given with the next wait.
@@ -708,15 +880,20 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
             return true;
         }
         let words = &request.words;
+        let own = (OWN..OWN_END).contains(&alias);
+        if own && request.count > 0 && wire::number(words[0]) != 0 {
+            return !matches!(self.host.shared(alias, request, reply), Answer::Sent);
+        }
         let door = match alias {
             DOOR => 0,
+            _ if own => alias,
             _ => BELL.wrapping_sub(alias),
         };
         let with = request.refs.get(0);
         let answered = match (request.method, request.count) {
-            _ if door > self.more_doors.len() as u64 => Err(Error::Broken),
+            _ if !own && door > self.more_doors.len() as u64 => Err(Error::Broken),
             (QUERY, 2..) => self.open((door, words[1]), with, None).map(Some),
-            (KEEP, 1..) => self.keep(with).map(|kept| {
+            (KEEP, 1..) => self.keep(door, with).map(|kept| {
                 send(&kept, &[], 0);
                 None
             }),
@@ -750,14 +927,15 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
         }
     }
 
-    /// What is to be kept of the session whose port came.
-    fn keep(&mut self, port: Option<RefAt>) -> Result<[u64; WORDS], Error> {
+    /// What is to be kept of the session of this door whose port came.
+    fn keep(&mut self, door: u64, port: Option<RefAt>) -> Result<[u64; WORDS], Error> {
         let port = port.ok_or(Error::Invalid)?;
         let one = Ref::new().map_err(base::error_of)?;
         let found = self
             .sessions
             .iter()
             .flatten()
+            .filter(|slot| slot.door == door)
             .find(|slot| slot.port.reference_into(*one).is_ok() && one.same_as(port));
         let slot = found.ok_or(Error::NotFound)?;
         let mut kept = [0; WORDS];
@@ -818,8 +996,9 @@ impl<S: Service, M: FnMut(&Visitor) -> Result<S, Error>> Server<S, M> {
             client: self.job_of.map(|_| *client),
         };
         let slot = Slot {
-            service: Rc::new((self.make)(&visitor)?),
+            service: Rc::new(self.host.open(&visitor)?),
             interface,
+            door,
             port,
             client,
             job,

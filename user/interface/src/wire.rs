@@ -52,6 +52,12 @@ pub const fn number(head: u64) -> u64 {
     head >> 16
 }
 
+/// What requests of a [shared](crate::client::Shared) interface with this id have for a number.
+#[must_use]
+pub const fn tag(id: u64) -> u64 {
+    number(head(0, id))
+}
+
 /// The first word of a reply.
 #[must_use]
 pub const fn status(result: Result<(), Error>) -> u64 {

@@ -9,7 +9,7 @@ use elf::endian::LittleEndian;
 use elf::file::{parse_ident, Class, FileHeader};
 use elf::note::{Note, NoteIterator};
 use elf::segment::SegmentTable;
-use proto::process::NATIVE_NOTE;
+use services::process::NATIVE_NOTE;
 
 pub use elf::abi::{PF_R, PF_W, PF_X, PT_INTERP, PT_NOTE, PT_TLS};
 pub use elf::segment::ProgramHeader;

@@ -10,13 +10,13 @@ use alloc::vec::Vec;
 use proto::layout::{
     CONTROL_MAPPINGS, CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD, MEMORY_SIZE, START_PAGE,
 };
-use proto::process::MAX_POPULATE;
 use proto::Error;
 use rt::error_of;
 use rt::memory::{self, Account, Segment};
 use rt::obj::{MappingAt, Ref, RefAt, SpaceAt, ThreadAt};
 use rt::slots::Map;
 use rt::window::Window;
+use services::process::MAX_POPULATE;
 
 /// Slots for mappings in a control segment.
 const MAPPING_SLOTS: usize = ((CONTROL_SIZE - CONTROL_MAPPINGS) / abi::OBJECT_SIZE) as usize;

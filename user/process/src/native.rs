@@ -9,10 +9,10 @@ use proto::layout::{
     START_MEMORY, START_NAMES, START_PAGE, START_PASSED, START_PRIORITY, START_SEGMENT, START_SIZE,
     START_SPACE, START_THREAD,
 };
-use proto::process::Start;
 use proto::Error;
 use rt::error_of;
 use rt::obj::RefAt;
+use services::process::Start;
 
 /// The references of a native program's start page.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@ use abi::state::{ThreadState, Waiting};
 use abi::{Call, Exception};
 use alloc::format;
 use alloc::string::{String, ToString};
-use proto::process::Thread;
+use services::process::Thread;
 
 /// The thread, as `ps` shows it.
 #[must_use]

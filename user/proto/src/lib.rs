@@ -10,10 +10,7 @@
 //!
 //! The header is the service's `Request` or `Reply`; bulk bytes are file data and the like, at
 //! most [`MAX_BULK`]; references travel beside them, in the order that the request's
-//! documentation gives. Every server answers every request at once: what has to be waited for is
-//! announced by a thread interrupt to the thread whose reference the client passed (`Watch`), and
-//! the client asks again. So no server thread is ever held by a slow client, and every request can
-//! be repeated.
+//! documentation gives. The server answers every request at once, and every request can be repeated.
 //!
 //! A reply is `Result<Reply, Error>`.
 #![no_std]
@@ -23,9 +20,6 @@ extern crate alloc;
 
 pub mod layout;
 pub mod memory;
-pub mod names;
-pub mod process;
-pub mod system;
 
 use serde::{Deserialize, Serialize};
 

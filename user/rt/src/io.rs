@@ -6,8 +6,8 @@
 use crate::fs::{File, Flags};
 use crate::sync::Mutex;
 use core::fmt::{self, Write};
-use proto::process::Stdio;
 use proto::Error;
+use services::process::Stdio;
 
 /// A stream by number: 0 input, 1 output, 2 errors.
 struct Stream {

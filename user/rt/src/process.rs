@@ -1,70 +1,41 @@
 //! Client of the process managers, and the end of one's own process.
 //!
 //! A [`Client`] starts programs; what comes back is a [`Process`], the power over it.
+use crate::names::INIT;
 use crate::obj::{Ref, RefAt};
-use crate::rpc::{self, Io};
 use crate::start::NAMES;
+use crate::sync::Mutex;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use proto::process::{Control, Reply, Request, Supervise};
-pub use proto::process::{Info, Pid, Start, Status, Stdio, Thread};
 use proto::{Error, MAX_BULK};
-use serde::Serialize;
+use services::process::{self, ProcessClient, ProcessesClient, Program, SupervisorClient, ROOM};
+pub use services::process::{Info, Pid, Start, Status, Stdio, Thread};
 
 /// Ends the process with this status.
 pub fn exit(status: u8) -> ! {
     loop {
         // There is no reply: the process ends while it waits for one.
-        let request = proto::names::Request::Exit(status);
-        let _ = rpc::ask::<_, proto::names::Reply>(&NAMES, &request);
+        let _ = INIT.exit(status);
         crate::time::sleep(10_000_000);
     }
-}
-
-/// A request that is answered by `Done`.
-fn done<Q: Serialize>(port: &RefAt, request: &Q, io: &mut Io<'_>) -> Result<(), Error> {
-    match rpc::call(port, request, io)? {
-        Reply::Done => Ok(()),
-        _ => Err(Error::Broken),
-    }
-}
-
-/// A request that is answered by a number and a control port.
-fn process<Q: Serialize>(port: &RefAt, request: &Q, refs: &[&RefAt]) -> Result<Process, Error> {
-    let control = reference()?;
-    let mut io = Io {
-        refs,
-        refs_in: &[&control],
-        ..Io::default()
-    };
-    match rpc::call(port, request, &mut io)? {
-        Reply::Pid(pid) if io.refs_len == 1 => Ok(Process { pid, port: control }),
-        _ => Err(Error::Broken),
-    }
-}
-
-fn reference() -> Result<Ref, Error> {
-    Ref::new().map_err(crate::error_of)
 }
 
 /// A manager of processes: `native` or `linux`.
 #[derive(Debug)]
 pub struct Client {
-    port: Ref,
+    session: Mutex<ProcessesClient>,
 }
 
 impl Client {
     /// The manager of that name.
     pub fn new(manager: &str) -> Result<Self, Error> {
-        Ok(Client {
-            port: crate::names::lookup(manager)?,
-        })
+        Client::at(crate::names::lookup(manager)?)
     }
 
-    /// The manager behind a port.
-    #[must_use]
-    pub const fn at(port: Ref) -> Self {
-        Client { port }
+    /// The manager behind a door.
+    pub fn at(door: Ref) -> Result<Self, Error> {
+        let session = Mutex::new(ProcessesClient::open_known(&door)?);
+        Ok(Client { session })
     }
 
     /// Starts a program; `refs` are passed on to it (by the manager `native`).
@@ -80,37 +51,28 @@ impl Client {
         start: &Start,
         refs: &[&RefAt],
     ) -> Result<Process, Error> {
-        let request = Request::Spawn {
+        let program = Program {
             path: path.to_string(),
             start: start.clone(),
         };
-        let mut all = alloc::vec![owner];
-        all.extend_from_slice(refs);
-        process(&self.port, &request, &all)
+        let refs: Vec<RefAt> = refs.iter().map(|reference| **reference).collect();
+        let mut session = self.session.lock();
+        let (pid, port) = session.spawn(owner, &refs, &program.to_bytes()?)?;
+        Ok(Process::at(pid, port))
     }
 
     /// A process to be rebuilt, for the process whose port at init is `owner`.
     pub fn adopt(&self, owner: &RefAt) -> Result<Adopted, Error> {
-        let refs = [reference()?, reference()?, reference()?, reference()?];
-        let account = reference()?;
-        let mut io = Io {
-            refs: &[owner],
-            refs_in: &[&refs[0], &refs[1], &refs[2], &refs[3], &account],
-            ..Io::default()
-        };
-        let Reply::Pid(pid) = rpc::call(&self.port, &Request::Adopt, &mut io)? else {
-            return Err(Error::Broken);
-        };
-        if io.refs_len < refs.len() {
-            return Err(Error::Broken);
-        }
-        let [port, keeper, memory, control] = refs;
+        let (pid, refs) = self.session.lock().adopt(owner)?;
+        let mut refs = refs.into_iter();
+        let mut next = || refs.next().ok_or(Error::Broken);
+        let (port, keeper, memory, control) = (next()?, next()?, next()?, next()?);
         Ok(Adopted {
-            process: Process { pid, port },
+            process: Process::at(pid, port),
             keeper,
             memory,
             control,
-            account,
+            account: next().or_else(|_| reference())?,
         })
     }
 
@@ -118,27 +80,13 @@ impl Client {
     /// fear that nobody answers.
     pub fn verify(&self, control: &RefAt) -> Result<Process, Error> {
         let port = control.copy().map_err(crate::error_of)?;
-        let mut io = Io {
-            refs: &[&port],
-            ..Io::default()
-        };
-        match rpc::call(&self.port, &Request::Verify, &mut io)? {
-            Reply::Pid(pid) => Ok(Process { pid, port }),
-            _ => Err(Error::Broken),
-        }
+        let pid = self.session.lock().verify(&port)?;
+        Ok(Process::at(pid, port))
     }
+}
 
-    /// For a manager: the job for which a process counts whose port at init this is.
-    pub fn job(&self, owner: &RefAt) -> Result<Pid, Error> {
-        let mut io = Io {
-            refs: &[owner],
-            ..Io::default()
-        };
-        match rpc::call(&self.port, &Request::Job, &mut io)? {
-            Reply::Pid(pid) => Ok(pid),
-            _ => Err(Error::Broken),
-        }
-    }
+fn reference() -> Result<Ref, Error> {
+    Ref::new().map_err(crate::error_of)
 }
 
 /// A manager's processes, all of them: for whoever has the system port.
@@ -156,15 +104,20 @@ impl Supervisor {
 
     /// All processes, by their numbers. Each is asked about by itself, as it is then.
     pub fn list(&self) -> Result<Vec<Info>, Error> {
-        let mut list = Vec::new();
+        let supervisor = SupervisorClient::at(*self.port);
+        let mut bytes = alloc::vec![0; ROOM];
+        let mut list: Vec<Info> = Vec::new();
         let mut next = 0;
         loop {
-            match rpc::ask(&self.port, &Supervise::Next(next)) {
-                Ok(Reply::Info(info)) if info.pid >= next => {
+            match supervisor.next(next, &mut bytes) {
+                Ok(came) => {
+                    let info = process::info(&bytes[..came.min(ROOM)])?;
+                    if info.pid < next {
+                        return Err(Error::Broken);
+                    }
                     next = info.pid.saturating_add(1);
                     list.push(info);
                 }
-                Ok(_) => return Err(Error::Broken),
                 Err(Error::NotFound) => return Ok(list),
                 Err(error) => return Err(error),
             }
@@ -173,7 +126,8 @@ impl Supervisor {
 
     /// The process with this number.
     pub fn process(&self, pid: Pid) -> Result<Process, Error> {
-        process(&self.port, &Supervise::Control(pid), &[])
+        let port = SupervisorClient::at(*self.port).control(pid)?;
+        Ok(Process::at(pid, port))
     }
 }
 
@@ -212,6 +166,8 @@ pub struct Adopted {
 pub struct Process {
     pid: Pid,
     port: Ref,
+    /// Opened at the first request.
+    session: Mutex<Option<ProcessClient>>,
 }
 
 impl Process {
@@ -230,121 +186,94 @@ impl Process {
     /// The process with this number behind a control port.
     #[must_use]
     pub const fn at(pid: Pid, port: Ref) -> Self {
-        Process { pid, port }
-    }
-
-    fn done(&self, request: Control) -> Result<(), Error> {
-        done(&self.port, &request, &mut Io::default())
-    }
-
-    fn status_of(&self, request: Control) -> Result<Status, Error> {
-        match rpc::ask(&self.port, &request)? {
-            Reply::Status(status) => Ok(status),
-            _ => Err(Error::Broken),
+        Process {
+            pid,
+            port,
+            session: Mutex::new(None),
         }
     }
 
-    /// From now on the thread is interrupted whenever the process changes its status.
-    pub fn watch(&self, thread: &RefAt) -> Result<(), Error> {
-        let mut io = Io {
-            refs: &[thread],
-            ..Io::default()
+    /// Asks in the session of this value.
+    fn ask<T>(
+        &self,
+        request: impl FnOnce(&mut ProcessClient) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut session = self.session.lock();
+        let session = match &mut *session {
+            Some(known) => known,
+            none => none.insert(self.open()?),
         };
-        done(&self.port, &Control::Watch, &mut io)
+        request(session)
+    }
+
+    /// Opens a session. One that waits needs its own.
+    pub fn open(&self) -> Result<ProcessClient, Error> {
+        ProcessClient::open_known(&self.port)
     }
 
     /// What it is doing.
     pub fn status(&self) -> Result<Status, Error> {
-        self.status_of(Control::Status)
+        self.ask(ProcessClient::status)
+    }
+
+    /// Waits until it has ended: how. Other threads can use this value meanwhile.
+    pub fn ended(&self) -> Result<Status, Error> {
+        self.open()?.ended()
+    }
+
+    /// Waits until it does something else than this: what. As [`Process::ended`].
+    pub fn changed(&self, from: Status) -> Result<Status, Error> {
+        self.open()?.changed(from)
     }
 
     /// Forgets it, which has ended: its status.
     pub fn reap(&self) -> Result<Status, Error> {
-        self.status_of(Control::Reap)
+        self.ask(ProcessClient::reap)
     }
 
     /// Ends it.
     pub fn kill(&self) -> Result<(), Error> {
-        self.done(Control::Kill)
+        self.ask(ProcessClient::kill)
     }
 
     /// Stops all its threads.
     pub fn stop(&self) -> Result<(), Error> {
-        self.done(Control::Stop)
+        self.ask(ProcessClient::stop)
     }
 
     /// Undoes one `stop`.
     pub fn resume(&self) -> Result<(), Error> {
-        self.done(Control::Continue)
+        self.ask(ProcessClient::go_on)
     }
 
     /// Name, threads, memory.
     pub fn info(&self) -> Result<Info, Error> {
-        match rpc::ask(&self.port, &Control::Info)? {
-            Reply::Info(info) => Ok(info),
-            _ => Err(Error::Broken),
-        }
+        let mut bytes = alloc::vec![0; ROOM];
+        let came = self.ask(|process| process.info(&mut bytes))?;
+        process::info(&bytes[..came.min(ROOM)])
     }
 
-    /// Freezes it and reads the manager's part of its state.
+    /// Freezes it and reads the manager's part of its state. It is thawed when this value is dropped, at the latest.
     pub fn freeze(&self) -> Result<Frozen, Error> {
-        let (memory, control) = (reference()?, reference()?);
-        let account = reference()?;
-        let mut bulk = alloc::vec![0; MAX_BULK];
-        let mut io = Io {
-            bulk_in: &mut bulk,
-            refs_in: &[&memory, &control, &account],
-            ..Io::default()
-        };
-        let Reply::Frozen { length, name } = rpc::call(&self.port, &Control::Freeze, &mut io)?
-        else {
-            return Err(Error::Broken);
-        };
-        let (first, refs) = (io.bulk_len, io.refs_len);
-        let mut part = bulk[..first].to_vec();
-        let rest = self.rest_of_part(length, &mut part, &mut bulk);
-        let whole = if refs >= 2 { rest } else { Err(Error::Broken) };
-        if let Err(error) = whole {
-            let _ = self.thaw();
-            return Err(error);
-        }
-        Ok(Frozen {
-            name,
-            part,
-            memory,
-            control,
-            account,
-        })
-    }
-
-    fn rest_of_part(&self, length: u64, part: &mut Vec<u8>, bulk: &mut [u8]) -> Result<(), Error> {
-        while (part.len() as u64) < length {
-            let mut io = Io {
-                bulk_in: bulk,
-                ..Io::default()
-            };
-            done(&self.port, &Control::Part(part.len() as u64), &mut io)?;
-            if io.bulk_len == 0 {
-                return Err(Error::Broken);
+        self.ask(|process| {
+            let mut bytes = alloc::vec![0; MAX_BULK];
+            let (length, name, refs) = process.freeze(&mut bytes)?;
+            let frozen = frozen(process, length, &mut bytes, name, refs);
+            if frozen.is_err() {
+                let _ = process.thaw();
             }
-            let length = io.bulk_len;
-            part.extend_from_slice(&bulk[..length]);
-        }
-        Ok(())
+            frozen
+        })
     }
 
     /// Undoes one `freeze`.
     pub fn thaw(&self) -> Result<(), Error> {
-        self.done(Control::Thaw)
+        self.ask(ProcessClient::thaw)
     }
 
     /// Makes pages of a process present that is being rebuilt, at most `MAX_POPULATE` bytes of them.
     pub fn populate(&self, control: bool, offset: u64, size: u64) -> Result<(), Error> {
-        self.done(Control::Populate {
-            control,
-            offset,
-            size,
-        })
+        self.ask(|process| process.populate(control, offset, size))
     }
 
     /// Gives the manager its part of a process that is being rebuilt.
@@ -352,20 +281,39 @@ impl Process {
         let mut offset = 0;
         loop {
             let piece = &part[offset..part.len().min(offset + MAX_BULK)];
-            let mut io = Io {
-                bulk: piece,
-                ..Io::default()
-            };
-            let request = Control::Rebuild {
-                offset: offset as u64,
-                length: part.len() as u64,
-                clock_offset,
-            };
-            done(&self.port, &request, &mut io)?;
+            let length = part.len() as u64;
+            self.ask(|process| process.rebuild(offset as u64, length, clock_offset, piece))?;
             offset += piece.len();
             if offset == part.len() {
                 return Ok(());
             }
         }
     }
+}
+
+/// What is asked on when the process has been frozen; `name` is how many of the bytes are its name.
+fn frozen(
+    process: &mut ProcessClient,
+    length: u64,
+    bytes: &mut [u8],
+    name: usize,
+    refs: Vec<Ref>,
+) -> Result<Frozen, Error> {
+    let name = bytes.get(..name).ok_or(Error::Broken)?;
+    let name = String::from_utf8_lossy(name).into_owned();
+    let mut part = Vec::new();
+    while (part.len() as u64) < length {
+        let came = process.part(part.len() as u64, bytes)?;
+        let piece = bytes.get(..came).filter(|piece| !piece.is_empty());
+        part.extend_from_slice(piece.ok_or(Error::Broken)?);
+    }
+    let mut refs = refs.into_iter();
+    let mut next = || refs.next().ok_or(Error::Broken);
+    Ok(Frozen {
+        name,
+        part,
+        memory: next()?,
+        control: next()?,
+        account: next().or_else(|_| reference())?,
+    })
 }

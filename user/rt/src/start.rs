@@ -10,7 +10,7 @@ use proto::layout::{
     HEAP_END, HEAP_START, MAX_PASSED, START_HEAP, START_INFO, START_MEMORY, START_NAMES,
     START_PAGE, START_PASSED, START_PRIORITY, START_SEGMENT, START_SIZE, START_SPACE, START_THREAD,
 };
-use proto::process::Start;
+use services::process::Start;
 
 /// Part of the heap's range that is set aside for object slots: room for half a million.
 const SLOT_BYTES: u64 = 8 << 20;
@@ -90,10 +90,10 @@ pub struct Note {
     name: [u8; 8],
 }
 
-/// Its content: [`proto::process::NATIVE_NOTE`], and nothing else.
+/// Its content: [`services::process::NATIVE_NOTE`], and nothing else.
 pub const NOTE: Note = {
     let mut name = [0; 8];
-    let text = proto::process::NATIVE_NOTE.as_bytes();
+    let text = services::process::NATIVE_NOTE.as_bytes();
     assert!(text.len() + 1 == name.len());
     let mut i = 0;
     while i < text.len() {

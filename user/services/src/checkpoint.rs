@@ -2,10 +2,10 @@
 //!
 //! What a session asks for is done at the priority of programs, for job 0 (the shell) at the shell's; one request
 //! of a job at a time, and a few of all jobs. Others wait meanwhile.
+use crate::process::Pid;
 use alloc::string::String;
 use alloc::vec::Vec;
 use interface::{interface, Error};
-use proto::process::Pid;
 use serde::{de::DeserializeOwned, Deserialize, Serialize};
 
 /// Room that an answer needs: what came of a request, encoded by `postcard`.

@@ -3,7 +3,7 @@
 //! Everybody may write. Who reads is a job: what a server or the shell has started, and all that was started by it in
 //! turn. While there is a **foreground** it alone reads, and others wait until they are it. How input is treated, who
 //! is in the foreground, and what Ctrl-C and Ctrl-Z mean is [`ConsoleControl`]'s, whose door init gives to the shell
-//! and to the personality of Linux programs (`system::Request::Supervisor`).
+//! and to the personality of Linux programs ([`crate::system::System::control`]).
 use interface::{interface, plain, Error};
 
 plain! {

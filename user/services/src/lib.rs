@@ -1,6 +1,8 @@
 //! The interfaces of Fermata's services.
 //!
-//! * [`checkpoint`] saves and restores processes, [`console`] is the terminal, [`fs`] has files.
+//! * [`checkpoint`] saves and restores processes, [`console`] is the terminal, [`fs`] has files;
+//! * [`names`] is what each process can ask init, [`process`] the managers of processes and the power over one,
+//!   [`system`] power over the machine.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -9,3 +11,19 @@ extern crate alloc;
 pub mod checkpoint;
 pub mod console;
 pub mod fs;
+pub mod names;
+pub mod process;
+pub mod system;
+
+/// Declarations for C of all interfaces.
+pub const C: [&str; 9] = [
+    names::NamesClient::C,
+    system::SystemClient::C,
+    process::ProcessesClient::C,
+    process::ProcessClient::C,
+    process::SupervisorClient::C,
+    fs::FilesClient::C,
+    console::ConsoleClient::C,
+    console::ConsoleControlClient::C,
+    checkpoint::CheckpointClient::C,
+];

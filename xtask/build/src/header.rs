@@ -24,18 +24,138 @@ pub const RIGHTS: [(u64, &str); 4] = [
     (access::OBJECTS, "objects"),
 ];
 
-/// Writes the header: its path.
+/// Writes the headers: the path of `fermata.h`, beside which `services.h` lies.
 pub fn write(project: &Project) -> Result<PathBuf, Error> {
-    let path = project.target.join("include/fermata.h");
+    write_one(project, "services.h", &services())?;
+    write_one(project, "fermata.h", &text())
+}
+
+fn write_one(project: &Project, name: &str, text: &str) -> Result<PathBuf, Error> {
+    let path = project.target.join("include").join(name);
     let failed = |error| Error::new(format!("cannot write {}: {error}", path.display()));
     std::fs::create_dir_all(project.target.join("include")).map_err(failed)?;
-    let text = text();
     // Not written if it is up to date, so that C programs are not compiled again.
-    if std::fs::read_to_string(&path).ok().as_ref() != Some(&text) {
-        std::fs::write(&path, &text).map_err(failed)?;
+    if std::fs::read_to_string(&path).ok().as_deref() != Some(text) {
+        std::fs::write(&path, text).map_err(failed)?;
     }
     Ok(path)
 }
+
+/// `services.h`: the interfaces of the services, as `#[interface]` declares them.
+fn services() -> String {
+    format!("{SERVICES}{}\n#endif\n", services::C.concat())
+}
+
+/// How C programs ask services: what proxies do in Rust.
+const SERVICES: &str = r#"/* The interfaces of the services, for C. Made from the traits in user/services.
+ *
+ * A stub returns 0, or the number of an error (in the order of `Error` in user/proto, from 1 on). References that go
+ * and come are objects one behind the other, named by the handle of the first; those that come must exist.
+ */
+#ifndef FERMATA_SERVICES_H
+#define FERMATA_SERVICES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "fermata.h"
+
+/* The reply makes no sense, or there is none. */
+#define FERMATA_BROKEN 15
+
+/* A session with a service, or a port of a shared interface. */
+struct fermata_session {
+    uint64_t port; /* handle of the reference to it */
+    uint64_t number; /* of the next request */
+    uint64_t step; /* from one request to the next */
+};
+
+/* A port of the shared interface with this id. */
+static inline struct fermata_session fermata_shared(uint64_t port, uint64_t id)
+{
+    return (struct fermata_session){ .port = port, .number = id };
+}
+
+/* What goes and what comes. */
+struct fermata_request {
+    uint64_t method;
+    const uint64_t *arguments;
+    unsigned count;
+    int has_bytes;
+    const void *bytes;
+    size_t length;
+    uint64_t references;
+    unsigned reference_count;
+    uint64_t *results;
+    unsigned result_count;
+    void *into;
+    size_t room;
+    size_t *came;
+    uint64_t into_references;
+    unsigned reference_room;
+    unsigned *references_came;
+};
+
+/* Makes a request: 0, or the number of an error. */
+static inline uint64_t fermata_ask(struct fermata_session *session, const struct fermata_request *request)
+{
+    uint64_t words[8] = { request->method | session->number << 16 };
+    uint64_t reply[8];
+    for (unsigned i = 0; i < request->count; i++)
+        words[1 + i] = request->arguments[i];
+    /* All words go if bytes follow them. */
+    unsigned count = request->has_bytes ? 8 : 1 + request->count;
+    struct fermata_segment from = { .address = (uint64_t)request->bytes, .length = request->length };
+    struct fermata_segment into = { .address = (uint64_t)request->into, .length = request->room };
+    struct fermata_ipc registers = {
+        .rdi = session->port,
+        .rsi = (uint64_t)words,
+        .rdx = count * 8,
+        .r10 = (uint64_t)&from,
+        .r8 = request->length > 0,
+        .r9 = request->reference_count == 0 ? 0 : request->references | request->reference_count,
+        .rbx = request->reference_room == 0 ? 0 : request->into_references | request->reference_room,
+        .r12 = (uint64_t)reply,
+        .r13 = (1 + request->result_count) * 8,
+        .r14 = (uint64_t)&into,
+        .r15 = request->room > 0,
+    };
+    if (fermata_call(&registers) != FERMATA_OK)
+        return FERMATA_BROKEN;
+    session->number += session->step;
+    if (reply[0] != 0)
+        return reply[0];
+    size_t came = 0;
+    /* While the bytes have not been begun, what is left is left of the words. */
+    if (request->room > 0 && registers.r15 == 0)
+        came = request->room - registers.r13;
+    else if (registers.r13 != 0)
+        return FERMATA_BROKEN;
+    if (request->came != NULL)
+        *request->came = came;
+    unsigned references = request->reference_room - (registers.rbx & FERMATA_MAX_LIST_REFS);
+    if (request->references_came != NULL)
+        *request->references_came = references;
+    else if (references != request->reference_room)
+        return FERMATA_BROKEN;
+    for (unsigned i = 0; i < request->result_count; i++)
+        request->results[i] = reply[1 + i];
+    return 0;
+}
+
+/* Opens a session at a door, for the interface with this id. `who` is the program's own port at init, for services of the boot manifest that
+ * know their clients, or 0. `port` is an existing reference, which is the session's from now on. */
+static inline uint64_t fermata_open(uint64_t door, uint64_t id, uint64_t who, uint64_t port,
+    struct fermata_session *session)
+{
+    struct fermata_session at = { .port = door };
+    uint64_t error = fermata_ask(&at, &(struct fermata_request){ .arguments = &id, .count = 1,
+        .references = who, .reference_count = who != 0, .into_references = port, .reference_room = 1 });
+    *session = (struct fermata_session){ .port = port, .number = 1, .step = 1 };
+    return error;
+}
+"#;
 
 /// The whole header.
 pub fn text() -> String {

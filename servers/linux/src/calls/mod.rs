@@ -162,7 +162,7 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::tgkill => signal::tkill(c, b as i32, d as u32),
 
         // The process and the rest.
-        nr::exit | nr::exit_group => Err(Stop::End(proto::process::Status::Exited(a as u8))),
+        nr::exit | nr::exit_group => Err(Stop::End(services::process::Status::Exited(a as u8))),
         nr::execve => system::execve(c, a, b, d),
         nr::wait4 | nr::waitid => Err(ECHILD.into()),
         nr::arch_prctl => system::arch_prctl(c, a, b),

@@ -84,7 +84,9 @@ pub fn rt_sigreturn(c: &mut Caller) -> Result {
         }
         None => {
             c.h.log("a signal handler returned to a frame that is not there");
-            Err(Stop::End(proto::process::Status::Killed(sig::SEGV as u8)))
+            Err(Stop::End(services::process::Status::Killed(
+                sig::SEGV as u8,
+            )))
         }
     }
 }

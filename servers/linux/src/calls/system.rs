@@ -5,7 +5,7 @@ use linux_raw_sys::general as linux;
 use linux_raw_sys::prctl;
 
 use abi::state::initial_fpu;
-use proto::process::Status;
+use services::process::Status;
 
 use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::{E2BIG, EAGAIN, EFAULT, EINVAL, ENOSYS, EPERM, ESRCH, ETIMEDOUT};

@@ -25,8 +25,8 @@ use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory};
 use personality::memory::Prot;
 use personality::part;
 use personality::process::{open_flags, Description, Device, Kind, Process};
-use proto::process::Status;
 use services::fs::{Files, Flags};
+use services::process::Status;
 
 /// A `syscall` instruction whose address is known, in parent and child alike.
 #[unsafe(naked)]

@@ -11,18 +11,20 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::mem::MaybeUninit;
+use interface::client::Asked;
 use interface::wire::WORDS;
 use proto::layout::{CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD};
-use proto::process::{Control, Reply, Supervise};
-use proto::{system, Error};
+use proto::Error;
 use rt::checkpoint::Sentence;
 use rt::obj::{Port, Portset, Ref, SpaceAt, Thread, ThreadAt};
 use rt::process::{Client, Process, Start, Status, Stdio};
-use rt::rpc::{self, Io};
 use rt::window::Window;
 use rt::{println, time};
 use services::checkpoint::CheckpointClient;
 use services::console::{ConsoleClient, ConsoleControlClient};
+use services::names::RESERVED;
+use services::process::{ProcessClient, SupervisorClient, ROOM};
+use services::system::SystemClient;
 
 rt::entry!(main);
 
@@ -183,19 +185,18 @@ fn wait() -> Done {
 fn peek() -> Done {
     for manager in ["native", "linux"] {
         let port = rt::names::lookup(manager)?;
-        let list = rpc::ask::<_, Reply>(&port, &Supervise::Next(0));
+        let mut bytes = alloc::vec![0; ROOM];
+        let list = SupervisorClient::at(*port).next(0, &mut bytes);
         println!("peek: all processes of {manager}: {}", said(list));
-        for request in [
-            Supervise::Control(1),
-            Supervise::Control(2),
-            Supervise::Control(3),
-        ] {
-            let mut held = Io::default();
-            let taken = rpc::call::<_, Reply>(&port, &request, &mut held);
-            if held.refs_len > 0 || taken.is_ok() {
+        for pid in 1..=3 {
+            if SupervisorClient::at(*port).control(pid).is_ok() {
                 println!("peek: a process of {manager}: DONE");
             }
         }
+        println!(
+            "peek: power at the door of {manager}: {}",
+            said(ProcessClient::open_known(&port))
+        );
         let supervisor = rt::system::supervisor(manager);
         println!("peek: the supervisor of {manager}: {}", said(supervisor));
     }
@@ -206,13 +207,15 @@ fn peek() -> Done {
 fn power() -> Done {
     println!("power: off: {}", said(rt::system::power_off(1)));
     println!("power: a report: {}", said(rt::system::report("exit 0")));
-    // What the process's own port takes begins with other numbers; none of them does this.
-    let off = system::Request::PowerOff { status: 1 };
+    // No other port is the door of such sessions.
     for port in [
         rt::start::NAMES.copy().map_err(code)?,
         rt::names::lookup("native")?,
     ] {
-        let refused = rpc::ask::<_, system::Reply>(&port, &off).is_err();
+        let refused = match SystemClient::open_known(&port) {
+            Ok(mut system) => system.power_off(1).is_err(),
+            Err(_) => true,
+        };
         println!(
             "power: off by another port: {}",
             if refused { "refused" } else { "DONE" }
@@ -233,7 +236,7 @@ fn control() -> Done {
         "control: of a service: {}",
         said(native.verify(&*rt::names::lookup("fs")?))
     );
-    let killed = rpc::ask::<_, Reply>(&own, &Control::Kill);
+    let killed = Process::at(1, own).kill();
     println!(
         "control: kill by its own port: {}",
         if killed.is_err() { "refused" } else { "DONE" }
@@ -295,7 +298,7 @@ fn silent_port() -> Result<(Portset, Port), abi::Code> {
 /// Registers names that are reserved, and names of its own until it is refused more.
 fn names() -> Done {
     let (_set, port) = silent_port().map_err(code)?;
-    for name in proto::names::RESERVED {
+    for name in RESERVED {
         println!("names: {name}: {}", said(rt::names::register(name, &port)));
     }
     println!(
@@ -313,25 +316,24 @@ fn names() -> Done {
     Ok(())
 }
 
-/// Adds watchers of a process until it is refused more.
+/// Opens sessions at the control port of a process until it is refused more.
 fn watch() -> Done {
     let child = again("wait")?;
-    let mut threads = Vec::new();
+    let mut sessions = Vec::new();
     let refused = loop {
-        let thread = Thread::new().map_err(code)?;
-        match child.watch(&*thread.reference().map_err(code)?) {
-            Ok(()) => threads.push(thread),
+        match child.open() {
+            Ok(session) => sessions.push(session),
             Err(error) => break error,
         }
     };
     println!(
-        "watch: {} watchers, then: {}",
-        threads.len(),
+        "watch: {} sessions, then: {}",
+        sessions.len(),
         refused.text()
     );
-    // Watchers that no longer exist make room.
-    drop(threads);
-    println!("watch: {}", said(child.watch(&rt::start::THREAD)));
+    // Those that have ended make room.
+    drop(sessions);
+    println!("watch: {}", said(child.status()));
     end(&child)?;
     Ok(())
 }

@@ -25,12 +25,16 @@ struct Program {
     args: &'static [&'static str],
 }
 
-/// The kernel's interface from C; and programs stopped and saved at random instants, killed, and
+/// The kernel's interface and services from C; and programs stopped and saved at random instants, killed, and
 /// restored from the image alone.
 const PROGRAMS: &[Program] = &[
     Program {
         name: "HEADER0001_a_c_program_uses_it",
         args: &["/test/c_interface"],
+    },
+    Program {
+        name: "HEADER0002_a_c_program_asks_services",
+        args: &["/test/c_services"],
     },
     Program {
         name: "CHECKPOINT0001_four_threads_on_two_mutexes",

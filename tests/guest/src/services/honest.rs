@@ -5,10 +5,10 @@ use super::Sentence;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use proto::process::{Start, Status, Stdio};
 use proto::Error;
 use rt::process::{Client, Process};
 use rt::time;
+use services::process::{Start, Status, Stdio};
 
 /// What the proper question to a service is, and how long its answer may take.
 pub struct Question {

@@ -10,10 +10,10 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use checkpoint_image::file::{checksum, read_all, seal_run, Header};
 use checkpoint_image::meta::{Meta, Object, Place, Segment, State, Target};
-use proto::process::{Start, Stdio};
 use proto::Error;
 use rt::fs;
 use rt::process::{Client, Process};
+use services::process::{Start, Stdio};
 
 /// An image and what is in it.
 struct Image {

@@ -6,13 +6,17 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use interface::wire;
-use proto::process::{Control, Start, Stdio, Supervise};
-use proto::{memory, names, process, system, Error};
+use proto::{memory, Error};
 use rt::obj::{Ref, RefAt};
 use serde::Serialize;
 use services::checkpoint::{self, CheckpointClient};
 use services::console::{ConsoleClient, ConsoleControlClient};
 use services::fs::{self, FilesClient, Flags};
+use services::names::{NamesClient, RESERVED};
+use services::process::{
+    ProcessClient, ProcessesClient, Program, Start, Stdio, SupervisorClient, ROOM,
+};
+use services::system::SystemClient;
 
 /// A service.
 pub struct Service {
@@ -35,10 +39,17 @@ pub const SERVICES: [Service; 7] = [
     service("memory", || copy(rt::start::MEMORY), Writer::memory),
     Service {
         answers: false,
+        words: true,
         ..service("names", || copy(rt::start::NAMES), Writer::names)
     },
-    service("native", || rt::names::lookup("native"), Writer::native),
-    service("linux", || rt::names::lookup("linux"), Writer::linux),
+    Service {
+        words: true,
+        ..service("native", || rt::names::lookup("native"), Writer::native)
+    },
+    Service {
+        words: true,
+        ..service("linux", || rt::names::lookup("linux"), Writer::linux)
+    },
     Service {
         words: true,
         ..service("fs", || rt::names::lookup("fs"), Writer::fs)
@@ -251,25 +262,40 @@ impl Writer {
     }
 
     fn names(&mut self) -> Request {
-        use names::Request as Q;
         let name = match self.random.below(4) {
-            0 => self.one(&names::RESERVED).to_string(),
+            0 => self.one(&RESERVED).to_string(),
             1 | 2 => format!("hostile-{}", self.random.below(40)),
             _ => self.text(5000),
         };
-        match self.random.below(200) {
-            0 => plain(&Q::Exit(self.random.below(256) as u8)),
-            1..=19 => plain(&system::Request::PowerOff { status: 3 }),
-            20..=29 => plain(&system::Request::Register { name }),
-            30..=110 => plain(&Q::Lookup { name }),
-            _ => {
-                let mut request = plain(&Q::Register { name });
-                for _ in 0..1 + self.random.below(2) {
-                    let port = self.reference(rt::start::MEMORY);
-                    request.refs.push(port);
-                }
-                request
-            }
+        let port = self.reference(rt::start::MEMORY);
+        let control = self.reference(rt::start::MEMORY);
+        // In the order of the trait.
+        let (method, status, refs): (u16, Option<u64>, &[RefAt]) = match self.random.below(200) {
+            0 => (1, Some(self.random.below(256)), &[]),
+            1..=19 => return self.door(&[SystemClient::ID]),
+            20..=29 => (5, None, &[port]),
+            30..=110 => (2, None, &[]),
+            111..=130 => (4, None, &[port, control]),
+            _ => (3, None, &[port]),
+        };
+        let bytes = matches!(method, 2..=4).then(|| name.into());
+        let mut request = self.shared(NamesClient::ID, method, status.as_slice(), bytes);
+        request.refs = refs.to_vec();
+        request
+    }
+
+    /// A request of a shared interface, mostly of this one.
+    fn shared(
+        &mut self,
+        id: u64,
+        method: u16,
+        arguments: &[u64],
+        bytes: Option<Vec<u8>>,
+    ) -> Request {
+        let id = if self.chance(97) { id } else { self.number() };
+        Request {
+            given: false,
+            ..self.asked_with(wire::head(method, id), arguments, bytes)
         }
     }
 
@@ -296,47 +322,57 @@ impl Writer {
         start
     }
 
-    /// What one can ask about a process, at its control port.
+    /// What one can ask about a process, in a session.
     fn control(&mut self) -> Request {
-        use Control as Q;
         let (offset, size) = (self.number(), self.number());
-        let mut request = given(&match self.random.below(20) {
-            0 => Q::Status,
-            1 => Q::Reap,
-            2 | 3 => Q::Kill,
-            4 => Q::Stop,
-            5 => Q::Continue,
-            6 => Q::Info,
-            7 => Q::Watch,
-            8 | 9 => Q::Freeze,
-            10 => Q::Part(offset),
-            11 | 12 => Q::Thaw,
-            13 => Q::Populate {
-                control: self.chance(50),
-                offset,
-                size,
-            },
-            14 => Q::Populate {
-                control: self.chance(50),
-                offset: offset & 0xf_f000,
-                size: size & 0xffff,
-            },
-            _ => Q::Rebuild {
-                offset: if self.chance(70) { 0 } else { offset },
-                length: size & 0x3_ffff,
-                clock_offset: offset,
-            },
-        });
-        request.bulk = self.bytes(60_000);
-        let thread = self.reference(rt::start::THREAD);
-        request.refs.push(thread);
-        request
+        let room = if self.chance(90) {
+            ROOM as u64
+        } else {
+            self.number()
+        };
+        let control = u64::from(self.chance(50));
+        // In the order of the trait. What waits is for other threads.
+        let (method, arguments): (u16, Vec<u64>) = match self.random.below(20) {
+            0 => (1, [].into()),
+            1 => (4, [].into()),
+            2 | 3 => (5, [].into()),
+            4 => (6, [].into()),
+            5 => (7, [].into()),
+            6 => (8, [room].into()),
+            // It does not do that, so there is an answer at once.
+            7 => (2, [0x7702].into()),
+            8 | 9 => (9, [room].into()),
+            10 => (10, [offset, room].into()),
+            11 | 12 => (11, [].into()),
+            13 => (12, [control, offset, size].into()),
+            14 => (12, [control, offset & 0xf_f000, size & 0xffff].into()),
+            _ => {
+                let place = if self.chance(70) { 0 } else { offset };
+                let bytes = self.bytes(60_000);
+                return self.asked(13, &[place, size & 0x3_ffff, offset], Some(bytes));
+            }
+        };
+        self.asked(method, &arguments, None)
     }
 
     fn process(&mut self, path: &str, start: Start, service: usize) -> Request {
-        use process::Request as Q;
         let own = self.reference(rt::start::NAMES);
         let passed = self.things.any(&mut self.random);
+        let knock = if self.given[service].is_empty() {
+            60
+        } else {
+            15
+        };
+        if self.chance(knock) {
+            return self.door(&[ProcessesClient::ID]);
+        }
+        if self.chance(15) {
+            // A control port is a door too.
+            return Request {
+                given: true,
+                ..self.door(&[ProcessClient::ID])
+            };
+        }
         // Starting a program is much work.
         match self.random.below(60) {
             0..=2 => {
@@ -345,26 +381,27 @@ impl Writer {
                 } else {
                     self.path()
                 };
-                let mut request = plain(&Q::Spawn { path, start });
+                let program = Program { path, start };
+                let bytes = postcard::to_allocvec(&program).unwrap_or_default();
+                let mut request = self.asked(1, &[], Some(bytes));
                 request.refs = [own, passed].to_vec();
                 request
             }
             3..=6 => Request {
                 refs: [own].to_vec(),
-                ..plain(&Q::Adopt)
+                ..self.asked(2, &[], None)
             },
             7 | 8 => {
                 let refs = [self.handed(service)].to_vec();
                 Request {
                     refs,
-                    ..plain(&Q::Verify)
+                    ..self.asked(3, &[], None)
                 }
             }
-            9 | 10 => Request {
-                refs: [own].to_vec(),
-                ..plain(&Q::Job)
-            },
-            11 | 12 => plain(&Supervise::Control(self.random.below(20) as u32)),
+            9..=12 => {
+                let (method, number) = (self.one(&[1, 2]), self.random.below(20));
+                self.shared(SupervisorClient::ID, method, &[number, ROOM as u64], None)
+            }
             _ => self.control(),
         }
     }
@@ -468,7 +505,13 @@ impl Writer {
 
     /// A request of a session: a method with arguments in words and, if it takes any, bytes.
     fn asked(&mut self, method: u16, arguments: &[u64], bytes: Option<Vec<u8>>) -> Request {
-        let mut words = [wire::head(method, self.number()), 0, 0, 0, 0, 0, 0, 0];
+        let head = wire::head(method, self.number());
+        self.asked_with(head, arguments, bytes)
+    }
+
+    /// As [`Writer::asked`], with this for a first word.
+    fn asked_with(&self, head: u64, arguments: &[u64], bytes: Option<Vec<u8>>) -> Request {
+        let mut words = [head, 0, 0, 0, 0, 0, 0, 0];
         words[1..=arguments.len()].copy_from_slice(arguments);
         // Those with bytes have all words.
         let count = match bytes {

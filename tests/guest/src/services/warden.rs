@@ -11,11 +11,11 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use proto::process::{Start, Status, Stdio};
 use proto::Error;
 use rt::obj::RefAt;
 use rt::process::{Client, Process};
 use rt::{println, time};
+use services::process::{Start, Status, Stdio};
 
 /// Hostile clients at a time.
 const CLIENTS: usize = 4;

@@ -7,12 +7,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 use guest_tests::harness::{eventually, Must, Outcome};
 use guest_tests::{check, check_eq, guest_test};
-use proto::process::{Start, Status, Stdio, NATIVE_NOTE};
 use rt::memory::Segment;
 use rt::obj::RefAt;
 use rt::process::Client;
 use rt::window::Window;
 use rt::{fs, memory, Error};
+use services::process::{Start, Status, Stdio, NATIVE_NOTE};
 
 /// Several chunks, and a part of one.
 const PAGES: u64 = 40;

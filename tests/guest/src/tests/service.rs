@@ -15,7 +15,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use core::task::{Context, Waker};
 use guest_tests::harness::{eventually, Failure, Must, Outcome};
 use guest_tests::{check, check_eq, guest_test};
-use interface::server::Event;
+use interface::client::Asked;
+use interface::server::{Event, Visitor};
 use interface::{interface, Error, RefAt, Server, Session};
 use rt::obj::{Port, Portset, Ref};
 use rt::sync::Mutex;
@@ -260,7 +261,7 @@ fn counter() -> Result<Ref, Failure> {
 
 fn notes() -> Result<Ref, Failure> {
     start(|tell| {
-        if let Ok(server) = Server::new(|_| Ok(NotesStub(Page::default()))) {
+        if let Ok(server) = Server::new(|_: &Visitor| Ok(NotesStub(Page::default()))) {
             if let Ok(door) = server.door().reference() {
                 tell(door);
             }

@@ -1,5 +1,7 @@
 //! The attribute `#[interface]`; the crate `interface` says what it makes.
 
+mod c;
+
 use proc_macro::TokenStream;
 use proc_macro2::TokenStream as Tokens;
 use quote::{format_ident, quote, ToTokens};
@@ -17,10 +19,22 @@ use syn::{
 /// order, with at most four numbers, one `Bytes` and, behind all, one `Refs`. A method that may have to wait is
 /// `async`; it gets what its arguments refer to as its own (`Ref`, `Vec<Ref>`, `Vec<u8>`, `String`). A method
 /// marked `#[once]` must not be repeated.
+///
+/// An interface that is `shared`, `#[interface(shared)]`, has neither of these. Many use it at one port, without
+/// sessions.
 #[proc_macro_attribute]
-pub fn interface(_: TokenStream, item: TokenStream) -> TokenStream {
+pub fn interface(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let item = parse_macro_input!(item as ItemTrait);
-    generate(&item)
+    let shared = match attribute.to_string().as_str() {
+        "" => Ok(false),
+        "shared" => Ok(true),
+        _ => Err(Error::new(
+            item.span(),
+            "an interface is `shared`, or nothing is said",
+        )),
+    };
+    shared
+        .and_then(|shared| generate(&item, shared))
         .unwrap_or_else(|error| error.to_compile_error())
         .into()
 }
@@ -51,16 +65,27 @@ struct Method<'a> {
     waits: bool,
 }
 
-fn generate(item: &ItemTrait) -> Result<Tokens> {
+fn generate(item: &ItemTrait, shared: bool) -> Result<Tokens> {
     let methods = item
         .items
         .iter()
         .map(Method::read)
         .collect::<Result<Vec<_>>>()?;
+    if let Some(method) = methods.iter().find(|method| shared && method.alters()) {
+        return Err(Error::new(
+            method.name.span(),
+            "what is asked of a shared interface is answered at once and may be repeated",
+        ));
+    }
     let (docs, vis, name) = (&item.attrs, &item.vis, &item.ident);
     let client = format_ident!("{name}Client");
     let stub = format_ident!("{name}Stub");
     let id = id(name, &methods);
+    let header = c::header(docs, name, id, shared, &methods);
+    let c_header = quote! {
+        /// Declarations for C: the id, and a stub for each method.
+        pub const C: &'static str = #header;
+    };
     let takes_bytes = methods.iter().any(|method| method.bytes.is_some());
     let most_refs = methods
         .iter()
@@ -73,11 +98,78 @@ fn generate(item: &ItemTrait) -> Result<Tokens> {
     let asks = methods
         .iter()
         .zip(1u16..)
-        .map(|(method, number)| method.asked(number));
+        .map(|(method, number)| method.asked(number, shared));
     let arms = methods
         .iter()
         .zip(1u16..)
         .map(|(method, number)| method.answered(number));
+    let consts = quote! {
+        const BYTES: bool = #takes_bytes;
+        const REFS: usize = {
+            let mut most = 0;
+            #(if #most_refs > most { most = #most_refs; })*
+            most
+        };
+    };
+    if shared {
+        let about_client = format!("A port where a [`{name}`] is asked.");
+        let about_stub = format!("The stub of a [`{name}`]: answers the requests at one port.");
+        return Ok(quote! {
+            #(#docs)*
+            #vis trait #name {
+                #(#declared)*
+            }
+
+            #[doc = #about_client]
+            #[derive(Clone, Copy, Debug)]
+            #vis struct #client(::interface::Shared);
+
+            impl #client {
+                /// The id of the interface.
+                pub const ID: u64 = #id;
+                #c_header
+
+                /// Behind this port. The reference has to stay where it is.
+                #[must_use]
+                pub const fn at(port: ::interface::RefAt) -> Self {
+                    Self(::interface::Shared::at(port, Self::ID))
+                }
+
+                #(#asks)*
+            }
+
+            #[doc = #about_stub]
+            #[derive(Debug)]
+            #vis struct #stub<S>(pub S);
+
+            impl<S: #name> ::interface::server::SharedService for #stub<S> {
+                #consts
+
+                fn answer(
+                    &self,
+                    request: &::interface::server::Request<'_>,
+                    reply: &mut ::interface::server::Reply,
+                ) -> ::interface::Answer {
+                    use ::interface::wire::Plain;
+                    use ::interface::{Answer, Error};
+                    const TAG: u64 = ::interface::wire::tag(#id);
+                    // A number of 0 is that of a request to a door.
+                    const _: () = assert!(TAG != 0);
+                    if request.count == 0 || ::interface::wire::number(request.words[0]) != TAG {
+                        reply.set::<()>(Err(Error::Unsupported));
+                        return Answer::Now;
+                    }
+                    match request.method {
+                        #(#arms)*
+                        _ => {
+                            reply.set::<()>(Err(Error::Unsupported));
+                            Answer::Now
+                        }
+                    }
+                }
+            }
+        });
+    }
     let about_client = format!("A client's session with a [`{name}`].");
     let about_stub = format!("The stub of a [`{name}`]: what a server's `make` returns.");
     Ok(quote! {
@@ -93,6 +185,7 @@ fn generate(item: &ItemTrait) -> Result<Tokens> {
         impl #client {
             /// The id of the interface.
             pub const ID: u64 = #id;
+            #c_header
 
             /// Opens a session at a service's door.
             ///
@@ -149,12 +242,7 @@ fn generate(item: &ItemTrait) -> Result<Tokens> {
         #vis struct #stub<S>(pub S);
 
         impl<S: #name> ::interface::Service for #stub<S> {
-            const BYTES: bool = #takes_bytes;
-            const REFS: usize = {
-                let mut most = 0;
-                #(if #most_refs > most { most = #most_refs; })*
-                most
-            };
+            #consts
 
             fn has(id: u64) -> bool {
                 id == #id
@@ -388,8 +476,13 @@ impl<'a> Method<'a> {
         }
     }
 
+    /// Whether it needs a session.
+    fn alters(&self) -> bool {
+        self.once || self.waits
+    }
+
     /// The method of the proxy.
-    fn asked(&self, number: u16) -> Tokens {
+    fn asked(&self, number: u16, shared: bool) -> Tokens {
         let (docs, name, arguments) = (&self.docs, self.name, self.arguments());
         let names: Vec<_> = self.words.iter().map(|(name, _)| name).collect();
         let count = names.len();
@@ -414,6 +507,11 @@ impl<'a> Method<'a> {
             }
         });
         let returns = self.result(&quote!(usize));
+        let this = match shared {
+            true => quote!(&self),
+            false => quote!(&mut self),
+        };
+        let asked = quote!(::interface::client::Asked);
         if self.returns_whole() || !self.refs.is_empty() {
             let body = self.asked_with_refs(number, &words, &from);
             let returns = match self.returns_bytes && !self.returns_whole() {
@@ -423,7 +521,7 @@ impl<'a> Method<'a> {
             return quote! {
                 #(#docs)*
                 #about_into
-                pub fn #name(&mut self, #(#arguments,)* #into)
+                pub fn #name(#this, #(#arguments,)* #into)
                     -> ::core::result::Result<#returns, ::interface::Error>
                 {
                     #body
@@ -434,18 +532,18 @@ impl<'a> Method<'a> {
             return quote! {
                 #(#docs)*
                 #about_into
-                pub fn #name(&mut self, #(#arguments,)* #into)
+                pub fn #name(#this, #(#arguments,)* #into)
                     -> ::core::result::Result<usize, ::interface::Error>
                 {
                     #words
-                    self.0.ask_with_bytes::<()>(#number, &words, #from, into).map(|((), came)| came)
+                    #asked::ask_with_bytes::<()>(&self.0, #number, &words, #from, into).map(|((), came)| came)
                 }
             };
         }
         let body = if self.bytes.is_some() {
             quote! {
                 #words
-                self.0.ask_with_bytes(#number, &words, #from, &mut []).map(|(result, _)| result)
+                #asked::ask_with_bytes(&self.0, #number, &words, #from, &mut []).map(|(result, _)| result)
             }
         } else {
             let places = 1..=count;
@@ -453,13 +551,13 @@ impl<'a> Method<'a> {
                 #[allow(unused_mut)]
                 let mut words = ::interface::wire::NONE;
                 #(words[#places].write(::interface::wire::Plain::to_word(#names));)*
-                self.0.ask(#number, words, #count)
+                #asked::ask(&self.0, #number, words, #count)
             }
         };
         quote! {
             #(#docs)*
             #[inline]
-            pub fn #name(&mut self, #(#arguments),*) -> ::core::result::Result<#returns, ::interface::Error> {
+            pub fn #name(#this, #(#arguments),*) -> ::core::result::Result<#returns, ::interface::Error> {
                 #body
             }
         }
@@ -519,7 +617,7 @@ impl<'a> Method<'a> {
             let back: ::interface::alloc::vec::Vec<&::interface::RefAt> = refs.iter().map(|one| &**one).collect();
             #[allow(unused_variables)]
             let (#pattern, bytes, came) =
-                self.0.ask_with_refs::<#kind>(#number, &words, (#from, &out), (#into, &back))?;
+                ::interface::client::Asked::ask_with_refs::<#kind>(&self.0, #number, &words, (#from, &out), (#into, &back))?;
             #[allow(unused_mut, unused_variables)]
             let mut refs = refs.into_iter().take(came);
             let result = #result;

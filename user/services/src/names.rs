@@ -1,0 +1,41 @@
+//! Ports by name, and the end of one's own process.
+//!
+//! Every native process has a port of its own at init, its `START_NAMES`: what comes from there, comes from that
+//! process.
+use interface::{interface, Error};
+
+/// Names that only the servers of the boot manifest have: nobody else can register them, even while
+/// the server is not there.
+pub const RESERVED: [&str; 7] = [
+    "names",
+    "memory",
+    "native",
+    "fs",
+    "console",
+    "linux",
+    "checkpoint",
+];
+/// Most names that one job may register (see [`crate::process::MAX_JOB`]).
+pub const MAX_JOB_NAMES: usize = 32;
+
+/// What a process can ask init.
+#[interface(shared)]
+pub trait Names {
+    /// Ends the process with this status. The reply, if there is one, says that it is not the time: the process is
+    /// frozen. May be repeated.
+    fn exit(&self, status: u8) -> Result<(), Error>;
+    /// The port of that name, for example `fs`, `console`, `linux`, `native`, `checkpoint`. Errors: `NotFound`. May be
+    /// repeated.
+    fn lookup(&self, name: &str) -> Result<Ref, Error>;
+    /// Makes the port known by that name. The name is free again when the process ends. Errors: `Exists` if it is
+    /// taken by another port, `Denied` if it is reserved, `Limit` if the job has [`MAX_JOB_NAMES`], `NameTooLong`,
+    /// `Invalid` if it is no port. May be repeated.
+    fn register(&self, port: &RefAt, name: &str) -> Result<(), Error>;
+    /// As `register`, for a server that has a port by which it is controlled (the supervisor port of a manager of
+    /// processes, the control of the console), which goes to whoever has the system port. May be repeated.
+    fn register_with(&self, port: &RefAt, control: &RefAt, name: &str) -> Result<(), Error>;
+    /// For a server: whose port this is, which a client of it has presented as its own port at init. The number of the
+    /// first process of the client's job; 0 for servers, the shell and init. Errors: `Denied` if it is no such port.
+    /// May be repeated.
+    fn job(&self, client: &RefAt) -> Result<u32, Error>;
+}

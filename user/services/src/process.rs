@@ -1,0 +1,324 @@
+//! Processes. Two servers manage them: `native` (in init) and `linux` (the personality).
+//!
+//! A manager's name gives use of it: who asks can start programs ([`Processes`]). **Power over a process is its
+//! *control port***, the door of sessions of [`Process`], which comes back from there: whoever has it may pass it on, and
+//! thereby the power. What a session holds (a process that it has frozen) it gives back when it ends.
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::marker::PhantomData;
+use interface::wire::Plain;
+use interface::{interface, Error};
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+
+/// Name of the ELF note that every native program carries, which tells it from a Linux program.
+pub const NATIVE_NOTE: &str = "Fermata";
+
+/// A process number, unique within its manager while the process or its status is kept.
+pub type Pid = u32;
+
+/// Where a standard stream goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stdio {
+    /// The console.
+    Console,
+    /// Nowhere; reads end at once.
+    Null,
+    /// A file.
+    File {
+        /// Absolute path.
+        path: String,
+        /// For output: make it if needed and write at its end; otherwise it is cut to nothing
+        /// (and made) when opened for output.
+        append: bool,
+    },
+}
+
+/// What a native program finds at [`proto::layout::START_INFO`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// Arguments; the first is the program's name.
+    #[serde(deserialize_with = "few")]
+    pub args: Vec<String>,
+    /// Environment, `NAME=value`.
+    #[serde(deserialize_with = "few")]
+    pub env: Vec<String>,
+    /// Standard input, output and error; empty means console.
+    #[serde(deserialize_with = "few")]
+    pub stdio: Vec<Stdio>,
+    /// Path of the working directory.
+    pub cwd: String,
+}
+
+/// Most arguments, strings of the environment, and streams.
+pub const MAX_STRINGS: usize = 4096;
+
+/// A list of at most [`MAX_STRINGS`]. An empty string is one byte of a message and 24 of a reader's memory.
+fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>>(reader: D) -> Result<Vec<T>, D::Error> {
+    struct Few<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Few<T> {
+        type Value = Vec<T>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a list of at most {MAX_STRINGS}")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+            let mut all = Vec::new();
+            while let Some(one) = list.next_element()? {
+                if all.len() == MAX_STRINGS {
+                    return Err(A::Error::custom("too many"));
+                }
+                all.push(one);
+            }
+            Ok(all)
+        }
+    }
+    reader.deserialize_seq(Few(PhantomData))
+}
+
+/// What a process is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Status {
+    /// Runs or waits.
+    Running,
+    /// Stopped by `stop`.
+    Stopped,
+    /// Ended by itself with this exit status.
+    Exited(u8),
+    /// Ended by this Linux signal number (9 for `kill`, 11 for a bad access, ...).
+    Killed(u8),
+}
+
+/// A thread, as its exported state shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thread {
+    /// Its `rip`.
+    pub rip: u64,
+    /// Its `rax`: the entrypoint that it is about to call, while it waits.
+    pub rax: u64,
+    /// [`abi::state::Waiting`] by number.
+    pub waiting: u8,
+    /// Stop count.
+    pub stops: u32,
+    /// 1 while an exception is delivered and not answered (for Linux: a Linux call, in `rax`).
+    pub exception: u8,
+}
+
+/// A process, for `ps`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Info {
+    /// Its number.
+    pub pid: Pid,
+    /// Command.
+    pub name: String,
+    /// Status.
+    pub status: Status,
+    /// Its threads.
+    pub threads: Vec<Thread>,
+    /// What each thread is about to do, in words, for people (same order as `threads`).
+    pub doing: Vec<String>,
+    /// Resident bytes.
+    pub resident: u64,
+    /// Kernel objects in its segments.
+    pub objects: u32,
+}
+
+impl Plain for Status {
+    fn to_word(self) -> u64 {
+        match self {
+            Status::Running => 0,
+            Status::Stopped => 1,
+            Status::Exited(status) => 2 | u64::from(status) << 8,
+            Status::Killed(signal) => 3 | u64::from(signal) << 8,
+        }
+    }
+
+    fn from_word(word: u64) -> Option<Self> {
+        let value = (word >> 8) as u8;
+        let status = match word as u8 {
+            0 => Status::Running,
+            1 => Status::Stopped,
+            2 => Status::Exited(value),
+            3 => Status::Killed(value),
+            _ => return None,
+        };
+        (status.to_word() == word).then_some(status)
+    }
+}
+
+impl Status {
+    /// Whether the process has ended.
+    #[must_use]
+    pub const fn has_ended(self) -> bool {
+        matches!(self, Status::Exited(_) | Status::Killed(_))
+    }
+}
+
+/// Most processes of one job at each manager: of what a server or the shell has started, and of
+/// all that was started by it in turn.
+pub const MAX_JOB: usize = 32;
+// Four sessions for each.
+const _: () = assert!(interface::server::MAX_JOB_SESSIONS == 4 * MAX_JOB);
+
+/// A program to be started, as [`Processes::spawn`] takes it, encoded.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Program {
+    /// Absolute path of the executable.
+    pub path: String,
+    /// How it starts.
+    pub start: Start,
+}
+
+impl Program {
+    /// Encoded.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is longer than a request.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
+        let bytes = postcard::to_allocvec(self).map_err(|_| Error::Invalid)?;
+        (bytes.len() <= proto::MAX_BULK)
+            .then_some(bytes)
+            .ok_or(Error::Invalid)
+    }
+
+    /// As it came.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is none.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        postcard::from_bytes(bytes).map_err(|_| Error::Invalid)
+    }
+}
+
+/// What everybody can ask of a manager, by its name.
+#[interface]
+pub trait Processes {
+    /// Starts a [`Program`], encoded. Its number, and its control port. `owner` is the port at init of the process for
+    /// whose job it counts; `native` passes what is in `passed` on to the program, at most `MAX_PASSED`. Errors: those of
+    /// opening the file; `BadFormat`, `Limit` if the job has [`MAX_JOB`], `Denied` if `owner` is no such port. Must not be
+    /// repeated.
+    #[once]
+    fn spawn(&self, owner: &RefAt, passed: &[RefAt], program: &[u8]) -> Result<(u32, Ref), Error>;
+    /// For a checkpointer: a process that is to be rebuilt, with empty segments, a space and a thread. It counts for the
+    /// job of `owner`. Its number, and references: the control port, the port that is the keeper of the space,
+    /// the memory region, the control region and, if the process itself will know it, its memory account. It is filled
+    /// through these and by [`Process::populate`] and [`Process::rebuild`]; it is frozen until it is thawed. Errors: as
+    /// those of `spawn`. Must not be repeated.
+    #[once]
+    fn adopt(&self, owner: &RefAt) -> Result<(u32, Refs), Error>;
+    /// The number of the process whose control port this is. For a server that was given one: it must not call a port
+    /// of which it does not know whose it is. Errors: `Denied` if it is none of this manager's. May be repeated.
+    fn verify(&self, control: &RefAt) -> Result<u32, Error>;
+}
+
+/// Power over a process; its control port is the door. When it has been reaped all is `NotFound`.
+#[interface]
+pub trait Process {
+    /// What it is doing. May be repeated.
+    fn status(&self) -> Result<Status, Error>;
+    /// Waits until it does something else than this: what. Errors: `NotFound` also if it is reaped meanwhile. May be
+    /// repeated.
+    async fn changed(&self, from: Status) -> Result<Status, Error>;
+    /// Waits until it has ended: how. Errors: as `changed`. May be repeated.
+    async fn ended(&self) -> Result<Status, Error>;
+    /// Forgets the process, which has ended: its number is free, its control port dies. Its status. Errors: `Invalid` if
+    /// it has not ended. Must not be repeated.
+    #[once]
+    fn reap(&self) -> Result<Status, Error>;
+    /// Ends it; when the reply comes it is gone (all of it but its status). Errors: `Ended`, `Denied` for a server.
+    /// Must not be repeated.
+    #[once]
+    fn kill(&self) -> Result<(), Error>;
+    /// Stops all its threads. Errors: as `kill`, and `Limit`. Must not be repeated.
+    #[once]
+    fn stop(&self) -> Result<(), Error>;
+    /// Undoes one `stop`. Errors: `Ended`, `Invalid`. Must not be repeated.
+    #[once]
+    fn go_on(&self) -> Result<(), Error>;
+    /// Its [`Info`], encoded. Errors: `Limit` if there is no room for it. May be repeated.
+    fn info(&self) -> Result<Bytes, Error>;
+    /// For a checkpointer: stops the threads, completes nothing for the process until it is thawed, and makes the
+    /// manager's part of its state. The length of that, the name of the process, and references: memory and control
+    /// region, and if the process itself knows it its memory account. Thawed when the session ends at the latest. Errors: `Denied`
+    /// for a server, `Ended`, `Limit`, `Unsupported` if it cannot be saved. Must not be repeated.
+    #[once]
+    fn freeze(&self) -> Result<(u64, Bytes, Refs), Error>;
+    /// The manager's part from this offset on, as much as there is room for, while it is frozen by this session. Errors:
+    /// `Invalid`. May be repeated.
+    fn part(&self, offset: u64) -> Result<Bytes, Error>;
+    /// Undoes one `freeze` of this session; or lets a process go that was rebuilt. Errors: `Invalid`; `BadFormat` if what was
+    /// rebuilt is not whole. Must not be repeated.
+    #[once]
+    fn thaw(&self) -> Result<(), Error>;
+    /// While it is being rebuilt: makes pages present, of the control segment or of memory, so that touching them cannot
+    /// fail. Offset and size are in bytes, multiples of the page size. Errors: `NoMemory`; `Invalid` also if it is more than
+    /// [`MAX_POPULATE`]: nobody else is answered meanwhile. May be repeated.
+    fn populate(&self, control: bool, offset: u64, size: u64) -> Result<(), Error>;
+    /// While it is being rebuilt: a piece of the manager's part, of `length` bytes in all, which belongs behind those
+    /// before. When all is there it is checked; a part that makes no sense is `BadFormat`, and the process ends. `clock_offset`
+    /// is added to the machine's clock for this process. Must not be repeated.
+    #[once]
+    fn rebuild(
+        &self,
+        offset: u64,
+        length: u64,
+        clock_offset: u64,
+        piece: &[u8],
+    ) -> Result<(), Error>;
+}
+
+/// All processes of a manager: at its supervisor port, which it hands to init when it registers its name, and which
+/// init gives to whoever has the system port ([`crate::system`]).
+#[interface(shared)]
+pub trait Supervisor {
+    /// [`Info`], encoded, of the first process that has this number or a higher one. Errors: `NotFound` if there is none,
+    /// `Limit` if there is no room. May be repeated.
+    fn next(&self, from: u32) -> Result<Bytes, Error>;
+    /// The control port of the process with this number. Errors: `NotFound`. May be repeated.
+    fn control(&self, pid: u32) -> Result<Ref, Error>;
+}
+
+/// Most bytes of one [`Process::populate`].
+pub const MAX_POPULATE: u64 = 64 << 10;
+
+/// Room for what comes in bytes: an [`Info`], a part.
+pub const ROOM: usize = proto::MAX_BULK;
+
+/// Encoded, if there is room for it.
+///
+/// # Errors
+/// [`Error::Limit`] if there is none.
+pub fn encoded(info: &Info, room: usize) -> Result<Vec<u8>, Error> {
+    let bytes = postcard::to_allocvec(info).map_err(|_| Error::NoMemory)?;
+    (bytes.len() <= room).then_some(bytes).ok_or(Error::Limit)
+}
+
+/// As it came.
+///
+/// # Errors
+/// [`Error::Broken`] if it is none.
+pub fn info(bytes: &[u8]) -> Result<Info, Error> {
+    postcard::from_bytes(bytes).map_err(|_| Error::Broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Status;
+    use interface::wire::Plain;
+
+    #[test]
+    fn a_status_is_a_word() {
+        for status in [
+            Status::Running,
+            Status::Stopped,
+            Status::Exited(0),
+            Status::Exited(255),
+            Status::Killed(9),
+        ] {
+            assert_eq!(Status::from_word(status.to_word()), Some(status));
+        }
+        for word in [4, 0x100, 0x101, 0x1_0002, u64::MAX] {
+            assert_eq!(Status::from_word(word), None);
+        }
+    }
+}
