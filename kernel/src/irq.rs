@@ -1,5 +1,5 @@
-//! Interrupts: the timer wakes whose deadline has come; a device's line becomes a thread interrupt
-//! of the thread that is attached to it. The line stays masked until that thread waits again.
+//! Interrupts: the timer ends waits whose deadline has come; a device's line becomes a thread interrupt of the
+//! thread that is attached to it. The line stays masked until that thread waits again.
 
 use crate::kernel::core;
 use crate::object::thread::Thread;
@@ -9,12 +9,12 @@ use abi::state::Waiting;
 use abi::Code;
 use core::cell::Cell;
 
-/// Who is attached to which line.
+/// The thread that is attached to each line.
 pub(crate) struct Irqs {
     lines: [Cell<Link<Thread>>; LINES],
 }
 
-/// The machine's lines, and in a kernel for cut tests that of the probe.
+/// The number of lines: the machine's, and in a kernel for cut tests one of the probe.
 const LINES: usize = hal::IRQ_LINES as usize + CONFIG.probe as usize;
 
 impl Irqs {
@@ -42,7 +42,7 @@ impl Irqs {
         }
     }
 
-    /// The thread ends: its lines are free again.
+    /// Frees the lines of a thread that ends.
     pub(crate) fn detach(&self, t: &'static Thread) {
         for (line, slot) in self.lines.iter().enumerate() {
             if slot.get() == Link::to(t) {
@@ -56,7 +56,7 @@ impl Irqs {
         }
     }
 
-    /// Lets the lines of a thread through again.
+    /// Unmasks the lines of a thread.
     #[inline(always)]
     pub(crate) fn unmask(&self, t: &'static Thread) {
         if t.has_lines() {
@@ -74,14 +74,14 @@ impl Irqs {
     }
 }
 
-/// Lets a line through, if it is one of the machine's.
+/// Unmasks a line, if it is one of the machine's.
 fn unmask(line: usize) {
     if line < usize::from(hal::IRQ_LINES) {
         hal::irq_unmask(line as u8);
     }
 }
 
-/// A device interrupt has come; its line is masked.
+/// Handles an interrupt of a device, whose line the machine has masked.
 pub(crate) fn device(k: K, line: u8) {
     if let Some(t) = k
         .irqs
@@ -90,7 +90,7 @@ pub(crate) fn device(k: K, line: u8) {
         .and_then(|l| l.get().get())
     {
         if k.lock.is_holder(t) {
-            // It finds that on its way out.
+            // The holder finds the flag when it releases the lock.
             t.interrupt.set(true);
         } else {
             t.interrupt(k);
@@ -98,10 +98,11 @@ pub(crate) fn device(k: K, line: u8) {
     }
 }
 
-/// Most deadlines that are seen to when the timer rings once. If more have come it rings again at once.
+/// Most waits that one ring of the timer ends. If more deadlines have come the timer rings again at once.
 const DUE_PER_TURN: u32 = 8;
 
-/// The timer has rung while a thread of the priority `floor` ran: deadlines of lower priorities are put off.
+/// Handles the timer, which has rung while a thread of the priority `floor` ran: ends the waits whose deadline
+/// has come. Deadlines of lower priorities are put off.
 pub(crate) fn timer(k: K, floor: u8) {
     let now = hal::now();
     let cpu = k.cpu();
@@ -118,7 +119,7 @@ pub(crate) fn timer(k: K, floor: u8) {
     cpu.sched.tick(now);
 }
 
-/// A call is over in which the timer may have rung.
+/// Called at the end of a call in which the timer may have rung.
 #[inline(always)]
 pub(crate) fn late(k: K) {
     if k.cpu().deadlines.are_withheld() {
@@ -126,7 +127,7 @@ pub(crate) fn late(k: K) {
     }
 }
 
-/// Deadlines that were withheld and have come make the timer ring at once.
+/// No longer withholds deadlines. Those that have come make the timer ring at once.
 #[cold]
 fn release(k: K) {
     let cpu = k.cpu();
@@ -136,9 +137,9 @@ fn release(k: K) {
     cpu.sched.note_deadline(cpu.deadlines.next());
 }
 
-/// The thread's deadline has come.
+/// Ends the wait of a thread whose deadline has come.
 fn time_out(k: K, t: &'static Thread) {
-    // A sleep is complete, and so is a wait with a deadline; `cond_wait_until` goes on as the
+    // A sleep completes with `Ok` and other waits with `TimedOut`; `cond_wait_until` goes on as the
     // `mutex_lock` that it has become.
     match t.waiting() {
         Waiting::Deadline => t.complete(k, Code::Ok),

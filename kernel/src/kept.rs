@@ -1,13 +1,13 @@
-//! Continuations: how a waiting thread goes on, by name (Draves et al., section 2).
+//! Continuations: the function that a waiting thread goes on with (Draves et al., section 2).
 //!
-//! In the continuation model a thread that waits leaves a function and 32 bytes behind and gives up
-//! its stack. When it is woken with nothing granted, the function is called at the beginning of
-//! whatever stack it then has, and the thread need not go out to its instruction and come in again.
-//! All of it is a cache of the frame (rule A1): each function looks whether the frame still is what
-//! its words remember, and a thread without a continuation goes on from its frame.
+//! In the continuation model a thread that waits leaves a function and 32 bytes behind and gives up its stack.
+//! When it is woken with nothing granted, the function is called at the beginning of whatever stack it then
+//! has, so that the thread need not return to its instruction and enter the kernel again. All of it is a cache
+//! of the frame (rule A1): each function checks whether the frame still is what its words remember, and a
+//! thread without a continuation goes on from its frame.
 //!
-//! A thread whose call is completed in its frame needs none: its continuation is the way to user
-//! mode, which Draves et al. call `thread_syscall_return`.
+//! A thread whose call is completed in its frame needs none: its continuation is the return to user mode, which
+//! Draves et al. call `thread_syscall_return`.
 
 use crate::config::{Model, CONFIG};
 use crate::stop::Function;
@@ -23,7 +23,8 @@ pub(crate) const STACK_COST: u64 = match CONFIG.model {
     Model::Interrupt | Model::Continuation => 0,
 };
 
-/// Gives a thread's slot the stack that it needs. A slot keeps its stack for its next thread.
+/// Gives a thread's slot a stack, in the process model. A slot keeps its stack for its next thread. `None` if
+/// there is no memory.
 pub(crate) fn provide_stack(ctx: &'static Context) -> Option<()> {
     match CONFIG.model {
         Model::Interrupt | Model::Continuation => Some(()),
@@ -35,7 +36,7 @@ pub(crate) fn provide_stack(ctx: &'static Context) -> Option<()> {
     }
 }
 
-/// A function and 32 bytes for it.
+/// A continuation: a function and 32 bytes for it.
 #[derive(Clone, Copy)]
 pub(crate) struct Continuation {
     pub(crate) function: Function,
@@ -48,13 +49,13 @@ pub(crate) const CONTINUES: bool = ROOM != 0;
 /// Number of continuations that a thread has room for.
 const ROOM: usize = matches!(CONFIG.model, Model::Continuation) as usize;
 
-/// The place for a continuation. Its words count while it has a function.
+/// The place for a continuation. The words are valid while there is a function.
 struct Place {
     function: Cell<Option<Function>>,
     words: Cell<[u64; 4]>,
 }
 
-/// What a thread keeps while it waits; nothing in the models that keep something else.
+/// The continuation that a waiting thread keeps; empty in the other models.
 pub(crate) struct Kept([Place; ROOM]);
 
 impl Kept {
@@ -69,7 +70,7 @@ impl Kept {
         )
     }
 
-    /// The thread goes on with its call, whose words are its frame.
+    /// Sets the continuation that does the call in the thread's frame again.
     #[inline(always)]
     pub(crate) fn redo(&self) {
         if let Some(place) = self.0.first() {
@@ -77,7 +78,7 @@ impl Kept {
         }
     }
 
-    /// The thread, whose wait has just begun, goes on with that function.
+    /// Sets the continuation of a thread whose wait has just begun.
     #[inline(always)]
     pub(crate) fn set(&self, continuation: Continuation) {
         if let Some(place) = self.0.first() {

@@ -1,4 +1,4 @@
-//! The end of a trap: who runs next, and the way there.
+//! The end of a trap: choosing the thread that runs next, and switching to it.
 
 use crate::config::CONFIG;
 use crate::exec::{self, switch, MAY_BE_KEPT, SWITCHES_STACKS};
@@ -21,7 +21,8 @@ impl Kernel {
         self.schedule(t)
     }
 
-    /// The running thread waits, and somebody has become ready in this trap.
+    /// Ends a trap in which the running thread began a wait and only an heir is ready: hands the processor off
+    /// to it.
     #[inline(never)]
     pub(crate) fn schedule_heir(&'static self, t: &'static Thread) -> &'static Thread {
         match self.cpu().sched.take_heir(self, t) {
@@ -44,7 +45,7 @@ impl Kernel {
         self.switch_to(t, next)
     }
 
-    /// Tells waiting servers which of their ports nobody names any more since this trap.
+    /// Delivers to waiting servers the notices of ports that lost their last reference in this trap.
     #[inline(always)]
     pub(crate) fn tell_notices(&'static self) {
         if self.cpu().sched.take_notices() {
@@ -52,7 +53,7 @@ impl Kernel {
         }
     }
 
-    /// The processor goes on with another thread.
+    /// Switches the processor to another thread: its space and its stack.
     #[inline]
     pub(crate) fn switch_to(
         &'static self,
@@ -63,7 +64,7 @@ impl Kernel {
         switch(self, from, to)
     }
 
-    /// As [`Kernel::switch_to`], where nothing is called but as the last thing.
+    /// As [`Kernel::switch_to`], compiled to a tail call where the model allows it.
     #[inline(always)]
     pub(crate) fn tail_switch_to(
         &'static self,
@@ -89,7 +90,8 @@ impl Kernel {
         self.switch_to(from, to)
     }
 
-    /// The running thread waits, and `to`, which no queue holds, goes on in its place.
+    /// Ends a trap in which the running thread waits, and hands the processor off to `to`, which is in no
+    /// queue.
     #[inline(always)]
     pub(crate) fn exit_trap_to(
         &'static self,
@@ -103,13 +105,13 @@ impl Kernel {
             }
             return self.switch_to(from, to);
         }
-        // Somebody waited to be let into the kernel.
+        // Releasing the lock has made a more important thread ready, which waited for it.
         to.run.set(Run::Ready);
         self.cpu().sched.add(to);
         self.schedule(from)
     }
 
-    /// The thread is the running one, after `from`: its address space, if it has one, is the processor's.
+    /// Activates the address space of `to`, which runs after `from`.
     #[inline(always)]
     pub(crate) fn activate_space(&self, from: &'static Thread, to: &'static Thread) {
         let space = to.space_or_nowhere();
@@ -118,7 +120,7 @@ impl Kernel {
         }
     }
 
-    /// The thread that runs first.
+    /// Makes `t` the first thread that runs.
     pub(crate) fn begin(&'static self, t: &'static Thread) {
         t.run.set(Run::Running);
         exec::begin(self, t);

@@ -1,8 +1,9 @@
-//! The scheduler: fixed priorities, round robin within one.
+//! The scheduler: fixed priorities, round robin among threads of the same priority.
 //!
-//! A thread that becomes ready and has a higher priority than all others that are ready is the *heir*. It is in no
-//! queue, and the processor goes straight to it when the running thread begins a wait (Draves et al., section
-//! 2.4: handoff). If something else happens first, it goes into its queue, which is empty.
+//! A thread that becomes ready while no ready thread has its priority or a higher one is the *heir*. It is in
+//! no queue, and the processor is handed to it when the running thread begins a wait (Draves et al., section
+//! 2.4: handoff). If something else happens first, the heir is put into the ready queue of its priority, which
+//! is then empty.
 
 use crate::kernel::core;
 use crate::object::thread::{Run, Thread};
@@ -12,48 +13,49 @@ use abi::PRIORITIES;
 use core::cell::Cell;
 use hal::NarrowCell;
 
-/// Time slice, in nanoseconds.
+/// The time slice, in nanoseconds.
 const SLICE: u64 = 10_000_000;
 
-/// The threads that are ready.
+/// The ready threads and the running thread's time slice.
 pub(crate) struct Scheduler {
     ready: [WaitQueue; PRIORITIES as usize],
-    /// Bit n: `ready[n]` is not empty. [`Scheduler::HEIR`]: there is an heir. Bits of
-    /// [`Scheduler::RUNG`] on: something else to see to before the running thread may go on.
+    /// Bit n: `ready[n]` is not empty. Bit [`Scheduler::HEIR`]: there is an heir. Bits from [`Scheduler::RUNG`]
+    /// on: something else has to be done before the running thread may go on.
     attention: Cell<u64>,
-    /// The heir, if there is one.
+    /// The heir, valid while [`Scheduler::HEIR`] is set.
     heir: NarrowCell<Thread>,
     /// The highest priority of a ready thread, 0 if there is none.
     top: Cell<u8>,
-    /// When the running thread's slice began, in [`hal::ticks`], and how long it is.
+    /// Begin of the running thread's slice, in [`hal::ticks`], and its length in nanoseconds.
     slice_began: Cell<u64>,
     slice: Cell<u64>,
-    /// For each priority, what is left of the turn of a thread that was preempted in it by a higher
-    /// one; 0 if none was.
+    /// For each priority: the rest, in nanoseconds, of the slice of the first thread in its ready queue, if
+    /// that thread was preempted by one of a higher priority; otherwise 0.
     left: [Cell<u64>; PRIORITIES as usize],
-    /// The priority of the threads for which a turn should have ended while a more important thread was at work:
-    /// whose turn it was goes behind them. [`Scheduler::NOBODY`]: there are none.
+    /// The priority of ready threads whose turn was due while a thread of a higher priority ran, perhaps on
+    /// behalf of a thread of that priority: this one then goes behind them. [`Scheduler::NOBODY`] if there are
+    /// none.
     overdue: Cell<u8>,
-    /// When the timer will ring. It may ring before there is anything to do: to find that out
-    /// then is cheaper than to set it whenever a slice begins.
+    /// When the timer will ring, in nanoseconds on the machine's clock. It may ring before there is anything to
+    /// do: to find that out then is cheaper than to set the timer whenever a slice begins.
     timer: Cell<u64>,
-    /// It was set for the end of a slice, or earlier: then it rings before any slice ends that
-    /// began since.
+    /// The timer is set for the end of a slice or earlier. It then rings before the end of any slice that began
+    /// since.
     ticking: Cell<bool>,
 }
 
 impl Scheduler {
-    /// There is an heir: a ready thread that comes before all in the queues.
+    /// There is an heir: a ready thread that runs before all threads in the ready queues.
     const HEIR: u64 = 1 << 32;
-    /// The timer has rung, or should ring earlier than it will, and must be set.
+    /// The timer must be set: it has rung, or there is a deadline before the time for which it is set.
     const RUNG: u64 = 1 << 33;
     /// The running thread should give way to one of its own priority.
     const YIELDED: u64 = 1 << 34;
-    /// Servers have something to hear ([`crate::object::port::Notices`]).
+    /// Notices are to be delivered to servers ([`crate::object::port::Notices`]).
     const NOTICES: u64 = 1 << 35;
-    /// No priority.
+    /// Stands for no priority in `overdue`.
     const NOBODY: u8 = u8::MAX;
-    /// A thread is ready.
+    /// All bits that say that some thread is ready.
     const READY: u64 = Self::RUNG - 1;
 
     pub(crate) const fn new() -> Self {
@@ -86,7 +88,7 @@ impl Scheduler {
         self.attention.get() & flags != 0
     }
 
-    /// A thread becomes ready: behind the others of its priority.
+    /// Adds a thread that becomes ready, behind the others of its priority.
     #[inline]
     pub(crate) fn add(&'static self, t: &'static Thread) {
         core(|| {
@@ -97,7 +99,7 @@ impl Scheduler {
         });
     }
 
-    /// The thread comes before all others.
+    /// Makes the thread the heir. Its priority is higher than that of all ready threads.
     #[inline(always)]
     fn inherit(&self, t: &'static Thread) {
         self.heir.set(Some(t));
@@ -118,7 +120,7 @@ impl Scheduler {
         self.raise(1 << p);
     }
 
-    /// The heir, if there is one, goes into its queue.
+    /// Puts the heir, if there is one, into the ready queue of its priority.
     fn settle(&'static self) {
         if let Some(heir) = self.heir() {
             let p = heir.priority.get();
@@ -133,7 +135,7 @@ impl Scheduler {
         self.heir.get().filter(|_| self.has(Self::HEIR))
     }
 
-    /// Takes a ready thread out.
+    /// Takes a thread that is ready out of its queue, or out of the place of the heir.
     pub(crate) fn remove(&self, t: &Thread) {
         core(|| {
             if self.heir().is_some_and(|heir| core::ptr::eq(heir, t)) {
@@ -162,27 +164,27 @@ impl Scheduler {
         }
     }
 
-    /// There is no heir: the first of the queues.
+    /// Finds the highest priority of which a ready queue has a thread. There is no heir.
     #[inline(always)]
     fn find_top(&self) {
         let bits = self.attention.get() as u32;
         self.top.set(bits.checked_ilog2().unwrap_or(0) as u8);
     }
 
-    /// Whether an heir is all that there is to see to.
+    /// Whether there is an heir, no other ready thread, and nothing else to do.
     #[inline(always)]
     pub(crate) fn has_only_heir(&self) -> bool {
         self.attention.get() == Self::HEIR
     }
 
-    /// The heir, if the processor goes to it when the running thread begins a wait; it gets what is left of the
-    /// slice. Called if [`Scheduler::has_only_heir`].
+    /// Takes the heir for a handoff from `t`, which begins a wait; the heir gets the rest of the slice. Called
+    /// only if [`Scheduler::has_only_heir`]. Returns `None` if the general path has to decide.
     #[inline(always)]
     pub(crate) fn take_heir(&self, k: K, t: &Thread) -> Option<&'static Thread> {
         if k.lock.preempted().is_some() {
             return None;
         }
-        // It may have been woken in the meantime.
+        // `t` itself may have been woken since its wait began.
         let heir = self.heir.get().filter(|heir| !core::ptr::eq(*heir, t))?;
         self.attention.set(0);
         self.top.set(0);
@@ -190,30 +192,30 @@ impl Scheduler {
         Some(heir)
     }
 
-    /// Whether a thread is ready that comes before this one.
+    /// Whether a thread of a higher priority than this one's is ready.
     #[inline(always)]
     pub(crate) fn somebody_above(&self, t: &Thread) -> bool {
         self.is_above(t.priority.get())
     }
 
-    /// Whether somebody of a higher priority is ready.
+    /// Whether a thread of a higher priority than this is ready.
     #[inline(always)]
     pub(crate) fn is_above(&self, priority: u8) -> bool {
         self.top.get() > priority
     }
 
-    /// Whether the processor may go straight to this thread, which an answer ends the wait of.
+    /// Whether the processor may be handed off to this thread, whose wait a reply ends.
     #[inline(always)]
     pub(crate) fn comes_next(&self, t: &Thread) -> bool {
         !self.somebody_above(t) && self.overdue.get() != t.priority.get()
     }
 
-    /// Before the trap ends servers are to hear something.
+    /// Notes that notices have to be delivered before the trap ends.
     pub(crate) fn raise_notices(&self) {
         core(|| self.raise(Self::NOTICES));
     }
 
-    /// Whether servers are to hear something now.
+    /// Whether there are notices to deliver; the caller delivers them.
     #[inline(always)]
     pub(crate) fn take_notices(&self) -> bool {
         let notices = self.has(Self::NOTICES);
@@ -223,22 +225,22 @@ impl Scheduler {
         notices
     }
 
-    /// The running thread has had its turn.
+    /// Ends the running thread's turn: the next thread of its priority runs, if one is ready.
     #[inline(always)]
     pub(crate) fn yield_turn(&self) {
         core(|| self.raise(Self::YIELDED));
     }
 
-    /// Whether there is anything to decide while this thread runs: a thread is ready that comes before it or for
-    /// which its slice must end, or the timer must be set.
+    /// Whether the scheduler has anything to do before the running thread `t` goes on: a thread of a higher
+    /// priority is ready, a thread is ready for which the slice must end, or a flag is raised.
     #[inline(always)]
     pub(crate) fn pending(&self, t: &Thread) -> bool {
         let attention = self.attention.get();
         attention != 0 && (attention > Self::READY || !self.ticking.get() || self.somebody_above(t))
     }
 
-    /// Ends the running thread's turn and returns the next thread of its priority, if nothing else has to be
-    /// decided.
+    /// Ends the running thread's turn and returns the next thread of its priority. Returns `None`, having
+    /// changed nothing, if the general path has to decide.
     #[inline(always)]
     pub(crate) fn pass_turn(&'static self, k: K, t: &'static Thread) -> Option<&'static Thread> {
         let p = t.priority.get();
@@ -267,8 +269,8 @@ impl Scheduler {
                 && self.top.get() == t.priority.get())
     }
 
-    /// The thread to run: the running one, unless it waits or another one comes first. If none is ready the
-    /// processor sleeps until an interrupt makes one ready.
+    /// Chooses the thread that runs next: `t` again, unless it waits or another thread comes first. If no
+    /// thread is ready, the processor sleeps until an interrupt makes one ready.
     #[inline]
     pub(crate) fn next(&'static self, k: K, t: &'static Thread) -> &'static Thread {
         if t.run.get() == Run::Running {
@@ -282,7 +284,7 @@ impl Scheduler {
                 if self.has(Self::RUNG) {
                     self.extend_slice(k, t);
                 } else {
-                    // Somebody has become ready: then the slice has an end.
+                    // A thread has become ready, so the slice has to end.
                     self.keep_time(k, t.priority.get());
                 }
                 return t;
@@ -317,7 +319,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes the first of the ready threads out, to run.
+    /// Takes the first ready thread out of its queue and makes it the running one.
     #[inline]
     pub(crate) fn take_first(&'static self, k: K) -> Option<&'static Thread> {
         if !self.has(Self::READY) {
@@ -340,7 +342,7 @@ impl Scheduler {
         Some(next)
     }
 
-    /// The first thread of a priority begins its turn, or goes on with what is left of it.
+    /// Begins the slice of the first thread of a priority, or what is left of that slice.
     #[inline(always)]
     fn take_turn(&self, k: K, p: u8) {
         if p <= self.overdue.get() {
@@ -350,7 +352,7 @@ impl Scheduler {
             0 => SLICE,
             left => {
                 self.left[usize::from(p)].set(0);
-                // It ends before a whole slice would, for which the timer may be set.
+                // The rest ends earlier than a whole slice, for the end of which the timer may be set.
                 self.ticking.set(false);
                 left
             }
@@ -358,7 +360,7 @@ impl Scheduler {
         self.begin_slice(k, slice, p);
     }
 
-    /// The thread goes behind the others of its priority, the first of which takes its turn.
+    /// Puts the thread behind the others of its priority and takes the first of them to run.
     #[inline(always)]
     fn rotate(&'static self, k: K, t: &'static Thread) -> Option<&'static Thread> {
         let p = t.priority.get();
@@ -378,19 +380,19 @@ impl Scheduler {
         self.keep_time(k, priority);
     }
 
-    /// When the running thread's slice ends, on the machine's clock.
+    /// The end of the running thread's slice, in nanoseconds on the machine's clock.
     fn slice_end(&self) -> u64 {
         hal::time_of(self.slice_began.get()).saturating_add(self.slice.get())
     }
 
-    /// The running thread goes on after the timer has rung.
+    /// Sets the timer again for the running thread, which goes on after the timer has rung.
     #[cold]
     fn extend_slice(&self, k: K, t: &Thread) {
         let priority = t.priority.get();
-        // No other thread of its priority is ready: another slice. An end that has passed would make the timer
-        // ring at once, for ever.
+        // No other thread of its priority is ready, so it gets another slice. Without that the timer would be
+        // set to a time that has passed and ring at once, again and again.
         if hal::now() >= self.slice_end() {
-            // It may be at work for another thread, whose turn this was.
+            // It may be a server at work for a thread of a lower priority, and that thread's turn has ended.
             let others = self.has(Self::READY);
             self.overdue
                 .set(if others { self.top.get() } else { Self::NOBODY });
@@ -400,29 +402,31 @@ impl Scheduler {
         }
     }
 
-    /// The running thread gives way to a higher priority, and goes on before others of its own.
+    /// Puts the running thread, which a thread of a higher priority preempts, before the others of its own
+    /// priority, with the rest of its slice.
     #[inline(never)]
     fn preempt(&'static self, t: &'static Thread) {
-        // A thread that is preempted by a higher priority has not used up its turn.
+        // The thread keeps what is left of its slice; if nothing is left, its turn is over.
         let left = self.slice_end().saturating_sub(hal::now());
         if left == 0 {
             self.add(t);
             return;
         }
         let p = t.priority.get();
-        // The thread that it waits for may have a lower priority, and so may the heir.
+        // The holder of the kernel's lock may run instead, with the priority of a waiter: then neither `top`
+        // nor the heir has a higher priority than `t`.
         if p >= self.top.get() {
             self.settle();
             self.top.set(p);
         }
         self.ready[usize::from(p)].push_front(t);
-        // Only the rest of the turn: with a whole one, a thread that is preempted often would never pass it on.
+        // With a whole slice, a thread that is preempted often would never end its turn.
         self.left[usize::from(p)].set(left);
         self.raise(1 << p);
     }
 
-    /// A thread of this priority runs, or none (0). The timer rings no later than at the first deadline, or at the
-    /// end of the slice if somebody waits for it.
+    /// Sets the timer, if necessary, for a running thread of this priority (0: no thread runs): to the first
+    /// deadline, or to the end of the slice if that is earlier and a thread is ready.
     #[inline(always)]
     fn keep_time(&self, k: K, priority: u8) {
         self.lower(Self::RUNG);
@@ -454,25 +458,25 @@ impl Scheduler {
         self.has(Self::RUNG)
     }
 
-    /// Sets the timer for this thread, to which the processor goes straight.
+    /// Sets the timer for a thread to which the processor is handed off.
     pub(crate) fn set_timer_for(&self, k: K, to: &Thread) {
         core(|| self.keep_time(k, to.priority.get()));
     }
 
-    /// As [`Scheduler::keep_time`], after an interrupt in the kernel: the end of the slice is seen to on
-    /// the way out.
+    /// As [`Scheduler::keep_time`], after an interrupt in the kernel. It sets the timer for deadlines only; for
+    /// the end of the slice it is set at the end of the trap.
     pub(crate) fn keep_time_in_kernel(&self, k: K) {
         self.set_timer(k, false);
     }
 
-    /// Somebody has a deadline now.
+    /// Notes that a thread has the deadline `at`, so that the timer is set earlier if necessary.
     pub(crate) fn note_deadline(&self, at: u64) {
         if at < self.timer.get() {
             self.raise(Self::RUNG);
         }
     }
 
-    /// The timer has rung.
+    /// Notes that the timer has rung, at `now`, and ends the running thread's turn if its slice is over.
     pub(crate) fn tick(&self, now: u64) {
         self.timer.set(u64::MAX);
         self.ticking.set(false);
@@ -485,7 +489,7 @@ impl Scheduler {
 
 #[cfg(test)]
 impl Scheduler {
-    /// Calls `f` with each ready thread, in the order in which they run, and changes nothing.
+    /// Calls `f` with each ready thread in the order in which they would run. Changes nothing.
     pub(crate) fn each_ready(&'static self, mut f: impl FnMut(&'static Thread)) {
         if let Some(heir) = self.heir() {
             f(heir);
@@ -505,7 +509,7 @@ impl Scheduler {
 }
 
 impl Kernel {
-    /// The running thread, which begins a wait, has a deadline.
+    /// Adds the deadline of the running thread, which begins a wait.
     pub(crate) fn add_deadline(&self, t: &'static Thread, at: u64) {
         let cpu = self.cpu_of(t);
         core(|| {

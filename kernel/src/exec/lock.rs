@@ -33,7 +33,7 @@ use hal::NarrowCell;
 /// The kernel's lock.
 pub(crate) struct Lock {
     holder: NarrowCell<Thread>,
-    /// The holder has been preempted: its activation waits on its stack.
+    /// The holder has been preempted. Its activation is on its stack.
     preempted: Cell<bool>,
     waiters: WaitQueue,
 }
@@ -58,32 +58,31 @@ impl Lock {
         self.holder.get().filter(|_| FULL)
     }
 
-    /// Whether the thread is the one that others may find in the middle of something.
+    /// Whether the thread holds the lock, so that an interrupt may find it in the middle of a call.
     pub(crate) fn is_holder(&self, t: &Thread) -> bool {
         FULL && self.is_held_by(t)
     }
 
-    /// The priority that the holder has now: that of the most important one who waits for it, if that
-    /// is higher than its own.
+    /// The holder's effective priority: that of the first waiter for the lock if it is higher than its own.
     #[inline(always)]
     fn lent_to(&self, holder: &Thread) -> u8 {
         let waiter = self.waiters.first().map_or(0, |w| w.priority.get());
         holder.priority.get().max(waiter)
     }
 
-    /// The priority that its holder has now, 0 if there is none.
+    /// The effective priority of its holder, 0 if there is none.
     pub(crate) fn priority(&self) -> u8 {
         let holder = self.holder.get().filter(|_| FULL);
         holder.map_or(0, |holder| self.lent_to(holder))
     }
 
-    /// Whether somebody more important than its holder waits for it.
+    /// Whether a thread of a higher priority than its holder's waits for it.
     #[inline(always)]
     pub(super) fn is_wanted(&self, holder: &Thread) -> bool {
         self.lent_to(holder) > holder.priority.get()
     }
 
-    /// The thread that was preempted in the kernel, and the priority that it has now.
+    /// The thread that was preempted in the kernel, with its effective priority.
     #[inline(always)]
     pub(crate) fn preempted(&self) -> Option<(&'static Thread, u8)> {
         if !FULL || !self.preempted.get() {
@@ -93,14 +92,15 @@ impl Lock {
         Some((holder, self.lent_to(holder)))
     }
 
-    /// The preempted thread goes on.
+    /// Notes that `t` goes on. Whether it is the thread that was preempted in the kernel.
     pub(super) fn resumes(&self, t: &Thread) -> bool {
         FULL && self.is_held_by(t) && self.preempted.replace(false)
     }
 }
 
 impl Kernel {
-    /// The running thread comes into the kernel, for more than an interrupt. If not, it waits.
+    /// Takes the lock for the running thread, which enters the kernel for more than an interrupt. If this
+    /// returns false, the thread waits for the lock.
     #[inline(always)]
     #[must_use]
     pub(crate) fn enter(&'static self, t: &'static Thread) -> bool {
@@ -117,7 +117,7 @@ impl Kernel {
         true
     }
 
-    /// The running thread is through with objects: from here on there is only the core.
+    /// Releases the lock: from here on the running thread uses the core only, no objects.
     #[inline(always)]
     pub(crate) fn release_lock(&'static self, t: &'static Thread) {
         if FULL {
@@ -142,8 +142,8 @@ impl Kernel {
         });
     }
 
-    /// An interrupt has come in the kernel, and has been handled: if somebody more important than the
-    /// holder is ready now, the holder is preempted.
+    /// Preempts the holder if a thread more important than it is ready. Called after an interrupt in the kernel
+    /// has been handled.
     #[inline(always)]
     pub(crate) fn preempt(&'static self) {
         if !FULL {

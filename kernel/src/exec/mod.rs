@@ -26,10 +26,10 @@ use crate::object::thread::Thread;
 use crate::{kept, probe, Kernel, K};
 use core::cell::Cell;
 
-/// Whether [`switch`] leaves the stack that it is called on, or moves it.
+/// Whether [`switch`] changes the stack that it is called on, or hands it over.
 pub(crate) const SWITCHES_STACKS: bool = !matches!(CONFIG.model, Model::Interrupt);
 
-/// Whether the end of a call can make somebody ready who waited for that.
+/// Whether releasing the kernel's lock can make a waiting thread ready.
 pub(crate) const MAY_BE_KEPT: bool = matches!(CONFIG.preemption, Preemption::Full);
 
 /// How often a forgetful kernel has dropped what a thread kept.
@@ -40,8 +40,8 @@ impl Forgotten {
         Forgotten(Cell::new(0))
     }
 
-    /// Whether what is kept is to be dropped now: by chance, and a forgetful kernel only. It says in its
-    /// log how often, now and then.
+    /// Whether a forgetful kernel drops what is kept now: at random, one time in four. It logs the count each
+    /// time that this reaches a power of two.
     fn now(&self, k: K) -> bool {
         if !CONFIG.forgetful || k.random() & 3 != 0 {
             return false;
@@ -55,15 +55,15 @@ impl Forgotten {
     }
 }
 
-/// The thread that runs first.
+/// Gives the first thread that runs a stack, if the model needs one.
 pub(crate) fn begin(k: K, t: &'static Thread) {
     if kept::CONTINUES {
         hal::stack_attach::<Kernel>(t, k.cpu().stacks.take());
     }
 }
 
-/// The processor goes on with `next`, which is not `from`. Returns the thread that the caller's return
-/// leads to.
+/// Switches the processor from `from` to `next`, another thread. Returns the thread whose frame the caller
+/// returns to; how, depends on the execution model (see the head of this file).
 #[inline]
 pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'static Thread {
     let preempted = k.lock.resumes(next);
@@ -91,7 +91,8 @@ pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'st
             counters::blocked(from, Kind::HandedOff);
             hal::stack_handoff(&from.ctx, &next.ctx);
             if next.kept.is_set() {
-                // Who would only wait for the lock there can as well go out.
+                // If the lock is held the continuation would only wait for it, so the thread goes on from its
+                // frame.
                 if !k.forgotten.now(k) && k.lock.holder().is_none() {
                     hal::call_continuation::<Kernel>(next);
                 }
@@ -103,13 +104,13 @@ pub(crate) fn switch(k: K, from: &'static Thread, next: &'static Thread) -> &'st
 }
 
 impl Kernel {
-    /// A preemption point: lets interrupts in that have been held back, and says whether the running
-    /// thread should now leave its call to somebody more important, which its frame says how to go on with.
+    /// A preemption point: lets pending interrupts in and returns whether the running thread should leave its
+    /// call so that a more important thread can run. Its frame must say how the call goes on.
     #[cfg_attr(fermata_probe, track_caller)]
     pub(crate) fn preempts(&'static self, t: &Thread) -> bool {
         match CONFIG.preemption {
             Preemption::None => false,
-            // An interrupt has seen to it already, but for who waits for the lock.
+            // Interrupts preempt by themselves; what is left are waiters for the lock.
             Preemption::Full => self.lock.is_wanted(t),
             Preemption::Points => {
                 self.look_at_interrupts();
@@ -118,19 +119,20 @@ impl Kernel {
         }
     }
 
-    /// Sees to interrupts where the kernel has preemption points. Nobody else runs.
+    /// Lets pending interrupts in, in a kernel with preemption points. No other thread runs.
     #[inline(always)]
     pub(crate) fn look_at_interrupts(&'static self) {
         if matches!(CONFIG.preemption, Preemption::Points) {
             hal::let_interrupts_in();
             if self.cpu().sched.has_rung() {
-                // It may be long before the call is over.
+                // It may be long until the end of the call, where the timer would be set.
                 self.cpu().sched.keep_time_in_kernel(self);
             }
         }
     }
 
-    /// The running thread goes on from its continuation, at the beginning of its stack.
+    /// Calls the running thread's continuation, at the beginning of its stack. Without one the thread goes on
+    /// from its frame.
     pub(crate) fn resume_continuation(&'static self, t: &'static Thread) -> &'static Thread {
         let Some(continuation) = t.kept.take() else {
             return t;
@@ -142,8 +144,8 @@ impl Kernel {
         (continuation.function)(self, t, continuation.words)
     }
 
-    /// The holder of the lock is interrupted, and the processor goes on with `next`. Returns when the
-    /// holder does.
+    /// Switches the processor from the holder of the lock, which an interrupt preempts, to `next`. Returns when
+    /// the holder goes on.
     fn preempt_holder(&'static self, holder: &'static Thread, next: &'static Thread) {
         if matches!(CONFIG.model, Model::Continuation) {
             next.kept.clear();

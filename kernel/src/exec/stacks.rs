@@ -1,4 +1,5 @@
-//! Stacks of the continuation model, which belong to who runs (Draves et al., section 2).
+//! Kernel stacks of the continuation model: only a thread that runs or was preempted in the kernel has one
+//! (Draves et al., section 2).
 
 use crate::kept;
 use core::cell::Cell;
@@ -7,7 +8,7 @@ use hal::Stack;
 /// Stacks that no thread has.
 pub(crate) struct Stacks([Cell<Option<&'static Stack>>; SPARE]);
 
-/// Most stacks that are ever without a thread: one thread runs, one can be displaced in the kernel.
+/// The stacks that there are: one for the thread that runs, one for a thread that is preempted in the kernel.
 const SPARE: usize = 2;
 
 impl Stacks {

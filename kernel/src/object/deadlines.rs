@@ -1,4 +1,4 @@
-//! Deadlines: who waits until when.
+//! Deadlines of waiting threads.
 
 #[cfg(any(test, fermata_probe))]
 use crate::check::same;
@@ -11,25 +11,29 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use hal::NarrowCell;
 
-/// Threads with a deadline: for each priority, in the order of their deadlines on the machine's clock. The deadlines
-/// of threads that could not run if they came are no concern of the running thread: however many come, it is not
-/// held up by those of lower priorities, which are *put off*.
+/// The threads with a deadline: for each priority, in the order of their deadlines on the machine's clock.
 ///
-/// Under full preemption the timer may ring while a thread is in the middle of a call, perhaps changing the very queue
-/// in which the thread waits whose deadline comes. From then on until the call ends deadlines of waits in queues are
-/// *withheld*, and only those of threads that are in none are seen to.
+/// The timer must not hold up the running thread for deadlines of lower priorities, however many come, for
+/// their threads could not run anyway. Such deadlines are *put off*.
+///
+/// Under full preemption the timer may ring while a thread is in the middle of a call, perhaps changing the
+/// very queue in which another thread waits whose deadline comes. From then on until the call ends, deadlines
+/// of waits in queues are *withheld*, and only those of threads that are in no queue are handled.
 pub(crate) struct Deadlines {
-    /// Of threads that are in no queue, and where they have to be told apart of those that are in one.
+    /// First the threads that are in no queue, then those that are in one. Without full preemption all are in
+    /// the first.
     kinds: [Levels; KINDS],
-    /// Below this priority they are put off. 0: none is.
+    /// Deadlines below this priority are put off. 0: none are.
     floor: Cell<u8>,
-    /// When those that are put off are looked at again, or `u64::MAX`.
+    /// When the deadlines that are put off are looked at again, or `u64::MAX`.
     again: Cell<u64>,
-    /// When there is something to see to: the first deadline of those that are not put off, or `again`.
+    /// When the timer has to ring: at the first deadline that is neither put off nor withheld, or at `again` if
+    /// that is earlier.
     next: Cell<u64>,
-    /// Those of waits in queues are withheld.
+    /// Whether deadlines of waits in queues are withheld.
     withheld: Cell<bool>,
-    /// The thread in the middle of a call whose own deadline has come: it has begun its wait, and is on its way out.
+    /// The thread in the middle of a call whose own deadline has come. It has begun its wait and is about to
+    /// leave the kernel.
     late: NarrowCell<Thread>,
 }
 
@@ -45,23 +49,23 @@ struct Levels {
 /// The threads of one priority that have a deadline.
 struct Level {
     tree: Treap<Thread>,
-    /// The first of the tree.
+    /// The thread with the first deadline.
     first: NarrowCell<Thread>,
 }
 
-/// Deadlines that are put off are looked at again after so many nanoseconds, if nothing has happened before that lets
-/// their threads run.
+/// Nanoseconds after which deadlines that are put off are looked at again, if no thread of their priority runs
+/// before.
 ///
-/// A kernel that checks its structures on every way out needs more than that for one ring of the timer, and would
-/// do nothing else.
+/// A kernel that checks its structures at the end of every trap needs more than 100 µs for one ring of the
+/// timer, and would do nothing else.
 const PUT_OFF: u64 = if CONFIG.probe { 10_000_000 } else { 100_000 };
 
-/// What the weights of threads depend on, and nothing else does.
+/// A number that users do not know, for the weights of threads in the treap.
 static SECRET: AtomicU32 = AtomicU32::new(0);
 
 /// A thread's place among the deadlines.
 pub(crate) struct DeadlineLinks {
-    /// On the machine's clock, in nanoseconds; `u64::MAX` while there is none.
+    /// The deadline, in nanoseconds on the machine's clock; `u64::MAX` while there is none.
     at: Cell<u64>,
     place: treap::Node<Thread>,
 }
@@ -91,8 +95,8 @@ impl treap::Item for Thread {
     fn key(&self) -> Self::Key {
         (self.deadline.at(), core::ptr::from_ref(self).addr())
     }
-    /// A hash of its address, which is the same whenever it sleeps, with a number that nobody knows: it has
-    /// no room for a weight of its own.
+    /// A hash of the thread's address and [`SECRET`], since a thread has no room for a random weight of its
+    /// own. Without the secret, users could choose threads for which the treap is deep.
     #[inline(always)]
     fn weight(&self) -> u32 {
         let mut x = core::ptr::from_ref(self).addr() as u32 ^ SECRET.load(Relaxed);
@@ -134,14 +138,14 @@ impl Deadlines {
         }
     }
 
-    /// Those of the thread's kind, and its priority's.
+    /// The thread's kind (in a queue or not) and its level there.
     #[inline(always)]
     fn level_of(&self, t: &Thread) -> (&Levels, &Level) {
         let kind = &self.kinds[usize::from(FULL && t.deadline_in_queue())];
         (kind, &kind.levels[usize::from(t.priority.get())])
     }
 
-    /// Those that are not withheld.
+    /// The kinds whose deadlines are not withheld.
     #[inline(always)]
     fn seen_to(&self) -> &[Levels] {
         if FULL && self.withheld.get() {
@@ -151,13 +155,14 @@ impl Deadlines {
         }
     }
 
-    /// When there is something to see to, or `u64::MAX`.
+    /// When the timer has to ring, or `u64::MAX`.
     #[inline(always)]
     pub(crate) fn next(&self) -> u64 {
         self.next.get()
     }
 
-    /// Adds a thread that has none, and has begun its wait. At `u64::MAX`, never, there is nothing to add.
+    /// Adds the deadline `at` of a thread that has none and has begun its wait. `u64::MAX` means never: nothing
+    /// is added.
     pub(crate) fn add(&self, t: &'static Thread, at: u64) {
         if at == u64::MAX {
             return;
@@ -210,12 +215,12 @@ impl Deadlines {
         t.deadline.at.set(u64::MAX);
     }
 
-    /// Whether its deadline has come while it was in the middle of a call.
+    /// Whether the thread's own deadline has come while it was in the middle of a call.
     fn is_late(&self, t: &Thread) -> bool {
         FULL && self.late.get().is_some_and(|late| core::ptr::eq(late, t))
     }
 
-    /// The thread gets another priority: its deadline stays.
+    /// Gives the thread another priority and keeps its deadline.
     pub(crate) fn with_priority(&self, t: &'static Thread, priority: u8) {
         if !t.deadline.is_set() || self.is_late(t) {
             t.priority.set(priority);
@@ -227,7 +232,8 @@ impl Deadlines {
         self.insert(t, at);
     }
 
-    /// The priorities from this one on of which there are threads, the highest first, with their first deadlines.
+    /// The priorities from `floor` up that have deadlines which are not withheld, highest first, each with the
+    /// thread whose deadline is the first.
     fn firsts(&self, floor: u8) -> impl Iterator<Item = (u8, &'static Thread)> + '_ {
         let kinds = self.seen_to();
         let mut left =
@@ -250,13 +256,14 @@ impl Deadlines {
         self.next.set(next);
     }
 
-    /// A thread whose deadline has come, of the highest priority, if that is at least the floor.
+    /// The thread of the highest priority whose deadline has come at `now`. `None` if there is none from
+    /// `floor` up.
     pub(crate) fn due(&self, now: u64, floor: u8) -> Option<&'static Thread> {
         let mut firsts = self.firsts(floor).map(|(_, t)| t);
         firsts.find(|t| t.deadline.at() <= now)
     }
 
-    /// While a thread of this priority runs: those that have come for lower ones are put off.
+    /// Puts off the deadlines below the priority `floor`, that of the running thread, if any of them has come.
     pub(crate) fn put_off(&self, now: u64, floor: u8) {
         let due = self
             .firsts(0)
@@ -275,19 +282,19 @@ impl Deadlines {
         self.find_next();
     }
 
-    /// Below which priority they are put off.
+    /// The priority below which deadlines are put off.
     #[inline(always)]
     pub(crate) fn floor(&self) -> u8 {
         self.floor.get()
     }
 
-    /// A thread of a lower priority than the floor runs next, or none.
+    /// No longer puts deadlines off: a thread of a priority below the floor runs next, or none.
     #[cold]
     pub(crate) fn look_again(&self) {
         self.look_from(0, u64::MAX);
     }
 
-    /// The timer has rung, and that thread is in the middle of a call.
+    /// Withholds deadlines of waits in queues: the timer has rung while `holder` is in the middle of a call.
     pub(crate) fn withhold(&self, holder: &'static Thread, now: u64) {
         self.withheld.set(true);
         let at = holder.deadline.at();
@@ -298,13 +305,14 @@ impl Deadlines {
         }
     }
 
-    /// Whether the timer has rung in the middle of a call that is not over.
+    /// Whether deadlines are withheld.
     #[inline(always)]
     pub(crate) fn are_withheld(&self) -> bool {
         self.withheld.get()
     }
 
-    /// That call is over. The thread that made it, if its own deadline has come meanwhile.
+    /// No longer withholds deadlines: the call is over. Returns the thread that made it if its own deadline has
+    /// come.
     pub(crate) fn release(&self) -> Option<&'static Thread> {
         self.withheld.set(false);
         self.find_next();
@@ -314,7 +322,7 @@ impl Deadlines {
 
 #[cfg(any(test, fermata_probe))]
 impl Deadlines {
-    /// Calls `f` with who has a deadline and when it is, checking the order on the way.
+    /// Calls `f` with each deadline and its thread, and checks the structure.
     pub(crate) fn each(&self, f: impl FnMut(u64, &'static Thread)) {
         let f = core::cell::RefCell::new(f);
         let next = Cell::new(self.again.get());

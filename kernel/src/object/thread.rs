@@ -1,8 +1,8 @@
-//! Threads: the frame, scheduling, and the two ends of connections.
+//! Threads: the frame, the scheduling state, and the two ends of connections.
 //!
-//! The frame is the thread's only continuation (rule A1). Everything else in here that is not
-//! exported by `get_state` is either scheduling (queues, the time slice) or a [`Hint`] that may be
-//! dropped at any time.
+//! The frame is the thread's only continuation (rule A1). Everything else in here that is not exported by
+//! `get_state` is either scheduling state (queues, the time slice) or a [`Hint`] that may be dropped at any
+//! time.
 
 use super::cond::Cond;
 use super::connection::End;
@@ -20,84 +20,87 @@ use abi::{Call, Code, Exception, Type, PAGE_SIZE};
 use core::cell::Cell;
 use hal::{Context, NarrowCell, NarrowRef};
 
-/// Whether a thread runs, and if not, why.
+/// The run state: whether a thread runs, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Run {
     /// In a ready queue.
     Ready,
     /// On the processor.
     Running,
-    /// Waiting, and for what.
+    /// Waiting for this.
     Waiting(Waiting),
     /// Stopped, without a body, or without a space: it is in no queue.
     Stopped,
 }
 
-/// An obstacle to a message that only the thread itself can deal with.
+/// A fault or wrong use that a peer met in this thread's memory while it transferred a message. The thread
+/// deals with it when it runs again.
 #[derive(Clone, Copy)]
 pub(crate) enum PendingFault {
-    /// The page of this address, which is absent or a device's, for this access.
+    /// The page at this address cannot be used for this access: it is absent or belongs to a device.
     Page(Word, u8),
-    /// Wrong use, at an address.
+    /// An exception, with its address.
     Wrong(Exception, Word),
 }
 
 /// Why a thread waits at a port.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PortWait {
-    /// Its frame is in a connect stage.
+    /// The call in its frame is at a connect stage.
     Connect,
-    /// Its frame is an idempotent call.
+    /// The call in its frame sends an idempotent request.
     Call,
-    /// The kernel has something to say on its behalf; it meets its fault or exception again.
+    /// The kernel has a message for a keeper on its behalf. Without the hint, the thread meets the same fault
+    /// or exception again.
     Trap,
 }
 
-/// What the kernel knows of a thread's wait, or of how its last one ended, that neither its frame
-/// nor its state tells. Without it the thread does its call again, and that leads to the same end.
+/// The kernel's notes about a thread's wait, or about how its last wait ended, besides its frame and state.
+/// Unless a variant says otherwise it can be dropped: the thread then does its call again, with the same
+/// result.
 #[derive(Clone, Copy)]
 pub(crate) enum Hint {
     None,
-    /// While it waits for a server: the port, and what it wants there.
+    /// Waits at this port for a server, for this reason.
     PortWait(NarrowRef<Port>, PortWait),
-    /// While it waits for a reply to its call: the server that owes it.
+    /// Waits for this server's reply to its call.
     Called(Link<Thread>),
-    /// While it waits for a keeper's answer to a fault: the server that owes it (which lives: the wait ends with
-    /// it), the page with the access that it needs, and the keeper's region.
+    /// Waits for a keeper's reply to a page fault: the server that owes the reply (it lives, since the wait
+    /// ends when the server does), the page with the access that is needed, and the keeper's region.
     Faulted(NarrowRef<Thread>, Missing, ObjId, Life),
-    /// While an exception is delivered: the server that has it. Not only a hint: no other server may answer.
+    /// Its exception is delivered to this server. This cannot be dropped: no other server may reply.
     Excepted(Link<Thread>),
-    /// While it has no body: its keeper has answered its exception. The answer is in its registers: all of
-    /// them, or of a short answer those that control it. This is no hint either: nobody answers again.
+    /// Its keeper replied to its exception while it had no body. The reply is in its registers: all of them, or
+    /// only the control registers if the reply was short. This cannot be dropped: nobody replies again.
     Answered {
         short: bool,
     },
-    /// While it waits on a cond, which its frame does not name any more: the handle.
+    /// Waits on the cond with this handle, which its frame does not name any more.
     Cond(Word),
-    /// While its broadcast has not woken everybody yet: the cond.
+    /// Its broadcast on this cond has not woken all waiters yet.
     Broadcast(NonNullLink<Cond>),
-    /// What a peer met in its memory, and it has to settle when it goes on.
+    /// A peer met this in its memory; the thread deals with it when it goes on.
     PendingFault(PendingFault),
-    /// The page whose fault its keeper answered without resolving it.
+    /// Its keeper replied to the fault at this page without supplying the page.
     Refused(Word),
 }
 
-// The shape that decides how large a hint is has room for 20 bytes.
+// The largest variant takes 20 bytes; a larger hint would make every thread larger.
 #[cfg(target_os = "none")]
 const _: () = assert!(size_of::<Hint>() == 20);
 
-/// A word that is aligned as half of one.
+/// A word that needs an alignment of four bytes only, so that [`Hint`] is smaller.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(Rust, packed(4))]
 pub(crate) struct Word(pub(crate) u64);
 
-/// A page and the access that it is needed for, in as little as that takes.
+/// A page and the access for which it is needed, in five bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(Rust, packed)]
 pub(crate) struct Missing {
     /// The lower half of the page's number.
     low: u32,
-    /// The access, and above it what is left of the number.
+    /// The access in the lower [`ACCESS_BITS`] bits, above them the upper bits of the page's number.
     rest: u8,
 }
 
@@ -106,7 +109,7 @@ const _: () = assert!(abi::access::ALL < 1 << ACCESS_BITS);
 const _: () = assert!(abi::USER_END / PAGE_SIZE <= 1 << (32 + 8 - ACCESS_BITS));
 
 impl Missing {
-    /// The fault's, which is at a user's address.
+    /// The page and access of a fault at a user's address.
     #[inline(always)]
     pub(crate) fn of(fault: &Fault) -> Self {
         let number = fault.address / PAGE_SIZE;
@@ -127,7 +130,8 @@ impl Missing {
     }
 }
 
-/// The registers of a thread of which a keeper has answered the exception while it had no body.
+/// The registers of a thread to whose exception a keeper replied while the thread had no body: `answer`, or if
+/// that was `short`, `registers` with the control registers of `answer`.
 pub(crate) fn answered(
     mut registers: abi::Registers,
     answer: &abi::Registers,
@@ -147,17 +151,17 @@ pub(crate) fn answered(
 const HAS_LINES: u8 = 1;
 /// In [`Thread::flags`]: an exception has been delivered to the keeper and awaits its reply.
 const DELIVERED: u8 = 2;
-/// In [`Thread::flags`]: while it waits until a deadline it is in a queue.
+/// In [`Thread::flags`]: the thread waits with a deadline and is in a queue meanwhile.
 const DEADLINE_IN_QUEUE: u8 = 4;
 
-/// A thread. The frame is first, so that the machine's entry code finds it at the same address.
+/// A thread. The frame is its first field, so that the machine's entry code finds it at the thread's address.
 #[repr(C, align(16))]
 pub struct Thread {
     pub(crate) ctx: Context,
     head: Header,
     pub(crate) run: Cell<Run>,
     pub(crate) priority: Cell<u8>,
-    /// What it waits for, or waited for when it was stopped: for people.
+    /// The kind of wait in which it was stopped. Only for people who look at its state.
     pub(crate) waiting: Cell<Waiting>,
     pub(crate) interrupt: Cell<bool>,
     /// [`HAS_LINES`], [`DELIVERED`], [`DEADLINE_IN_QUEUE`].
@@ -166,11 +170,11 @@ pub struct Thread {
     client_stage: Cell<Stage>,
     server_stage: Cell<Stage>,
     pub(crate) stop_count: Cell<u32>,
-    /// Its space, while that identity lives: a space that ends lets go of its threads. Without one, it is
-    /// [`Space::is_nowhere`].
+    /// Its space, or the one that [`Space::is_nowhere`] if it has none. The identity lives: a space that ends
+    /// detaches its threads.
     space: Cell<NarrowRef<Space>>,
-    /// The same, if its next call goes straight in: no peer has left it something to settle, and its
-    /// space is not foreign. Otherwise that which is nowhere: nothing is ever found in it.
+    /// Its space if the fast path may take its next call: it has no pending fault and its space is not foreign.
+    /// Otherwise the space that is nowhere, in which no lookup succeeds.
     straight: Cell<NarrowRef<Space>>,
     pub(crate) next_in_space: NarrowCell<Thread>,
     pub(crate) prev_in_space: NarrowCell<Thread>,
@@ -193,7 +197,7 @@ impl Thread {
         }
     }
 
-    /// Its end of the connection in which it is the server, or of a request that it owes an answer.
+    /// Its end of the connection in which it is the server, or of a request to which it owes a reply.
     #[inline(always)]
     pub(crate) fn server(&self) -> End<'_> {
         End {
@@ -241,31 +245,31 @@ impl Thread {
         Some(self.space.get().get()).filter(|space| !space.is_nowhere())
     }
 
-    /// Its space, if that has a body, as that of a running thread has.
+    /// Its space, if that has a body. The space of a running thread has one.
     #[inline(always)]
     pub(crate) fn open_space(&self) -> Option<&'static Space> {
         Some(self.space.get().get()).filter(|space| space.head().is_open())
     }
 
-    /// Its space, or that which is nowhere and translates nothing.
+    /// Its space, or the one that is nowhere and translates nothing.
     #[inline(always)]
     pub(crate) fn space_or_nowhere(&self) -> &'static Space {
         self.space.get().get()
     }
 
-    /// Its space, if its next call need not go the long way in.
+    /// Its space, if the fast path may take its next call.
     #[inline(always)]
     pub(crate) fn goes_straight(&self) -> Option<&'static Space> {
         Some(self.straight.get().get()).filter(|space| space.head().is_open())
     }
 
-    /// The same, or that which is nowhere, in which nothing is ever found.
+    /// As [`Thread::goes_straight`], with the space that is nowhere instead of `None`.
     #[inline(always)]
     pub(crate) fn straight(&self) -> &'static Space {
         self.straight.get().get()
     }
 
-    /// Its space, or what is said of that, has changed.
+    /// Recomputes `straight`. Called when its space, the space's `foreign` flag or a pending fault has changed.
     pub(crate) fn note_space(&self, k: K) {
         let pending = matches!(self.hint.get(), Hint::PendingFault(_));
         let space = self.space.get().get();
@@ -274,13 +278,13 @@ impl Thread {
         self.straight.set(NarrowRef::of(straight));
     }
 
-    /// A peer leaves it something to settle before it goes on with its call.
+    /// Records a fault that a peer met in its memory, for it to deal with before it goes on with its call.
     pub(crate) fn leave_fault(&self, k: K, fault: PendingFault) {
         self.hint.set(Hint::PendingFault(fault));
         self.straight.set(NarrowRef::of(k.nowhere));
     }
 
-    /// What it has to settle.
+    /// Takes the fault that a peer left for it, if there is one.
     pub(crate) fn take_pending_fault(&self, k: K) -> Option<PendingFault> {
         let Hint::PendingFault(fault) = self.hint.get() else {
             return None;
@@ -290,7 +294,7 @@ impl Thread {
         Some(fault)
     }
 
-    /// The server that owes it a reply, and to what (`Call` or `Fault`).
+    /// The server that owes it a reply, and what the reply is to (`Call` or `Fault`).
     pub(crate) fn served_by(&self) -> (Link<Thread>, Stage) {
         match self.hint.get() {
             Hint::Called(server) => (server, Stage::Call),
@@ -299,8 +303,8 @@ impl Thread {
         }
     }
 
-    /// What it waits for, or waited for when it was stopped, in a word: a handle, an address, a
-    /// time.
+    /// The object of its wait, or of the wait in which it was stopped, as one word: a handle, an address or a
+    /// time. For `get_state`.
     pub(crate) fn waiting_for(&self) -> u64 {
         match (self.waiting(), self.hint.get()) {
             (Waiting::Cond, Hint::Cond(handle)) => handle.0,
@@ -318,7 +322,7 @@ impl Thread {
         }
     }
 
-    /// Why it waits, or waited when it was stopped.
+    /// The kind of its wait, or of the wait in which it was stopped.
     pub(crate) fn waiting(&self) -> Waiting {
         match self.run.get() {
             Run::Waiting(why) => why,
@@ -327,7 +331,7 @@ impl Thread {
         }
     }
 
-    /// The entrypoint in the frame, if there is such a one.
+    /// The call whose entrypoint stands in the frame, if there is such a call.
     #[inline]
     pub(crate) fn call(&self) -> Option<Call> {
         Call::from_number(self.ctx.call().get() as u8)
@@ -357,13 +361,13 @@ impl Thread {
         self.ctx.pc().set(self.ctx.behind_call());
     }
 
-    /// Completes the call of a waiting thread: result in the frame, and ready (rule A8).
+    /// Completes the call of a waiting thread: writes the result into its frame and makes it ready (rule A8).
     pub(crate) fn complete(&'static self, k: K, code: Code) {
         self.finish(code);
         self.wake(k);
     }
 
-    /// Ends the thread's wait with nothing granted: it does what its frame says, again.
+    /// Ends the thread's wait with nothing granted: it does the call in its frame again.
     pub(crate) fn wake(&'static self, k: K) {
         core(|| {
             self.quit(k);
@@ -371,7 +375,7 @@ impl Thread {
         });
     }
 
-    /// Takes the thread out of whatever queue it is in.
+    /// Takes the thread out of the queue that it is in, if any, and removes its deadline.
     pub(crate) fn quit(&'static self, k: K) {
         core(|| {
             if self.run.get() == Run::Ready {
@@ -383,7 +387,8 @@ impl Thread {
         });
     }
 
-    /// Makes a thread that is in no queue ready, or whatever comes next for it.
+    /// Makes a thread that is in no queue ready; or leaves it stopped, halts it or lets it wait, if it cannot
+    /// run.
     pub(crate) fn make_ready(&'static self, k: K) {
         if self.stop_count.get() > 0 || self.head.phase() != super::Phase::Active {
             self.run.set(Run::Stopped);
@@ -404,7 +409,7 @@ impl Thread {
         }
     }
 
-    /// Stops a thread whose exception no keeper takes. The exception stands in its state.
+    /// Stops a thread whose exception no keeper takes. `get_state` shows the exception.
     pub(crate) fn halt(&self, exception: Exception, address: u64) {
         self.exception.set(exception as u8);
         self.exception_address.set(address);
@@ -421,20 +426,21 @@ impl Thread {
         self.wait_plain(why);
     }
 
-    /// Begins a wait for something that knows whom to wake.
+    /// Begins a wait in no queue: the thread or event that ends the wait finds this thread in another way.
     #[inline(always)]
     #[cfg_attr(fermata_probe, track_caller)]
     pub(crate) fn wait_plain(&self, why: Waiting) {
         self.run.set(Run::Waiting(why));
-        // An instruction that faulted goes on with that, and a call with itself.
+        // Only a thread that waits within a call goes on by doing the call again; one that trapped resumes its
+        // instruction.
         if !self.ctx.is_full() {
             self.kept.redo();
         }
         probe::wait(self);
     }
 
-    /// Begins a wait for a vacant identity to have a body again, or to end. In order of arrival:
-    /// a thread that was woken and waits again comes last.
+    /// Begins a wait for a vacant identity to get a body again or to end. The queue is in order of arrival: a
+    /// thread that was woken and waits again comes last.
     #[cfg_attr(fermata_probe, track_caller)]
     pub(crate) fn wait_vacant(&'static self, k: K, met: &'static Header) {
         met.await_body();
@@ -446,20 +452,21 @@ impl Thread {
         self.run.get() == Run::Waiting(why)
     }
 
-    /// The thread's space has lost its body or its identity: it cannot go on for now.
+    /// Ends its wait because its space has lost its body or its identity; it cannot run for now.
     pub(crate) fn suspend_for_space(&'static self, k: K) {
         if self.run.get() != Run::Stopped {
             self.wake(k);
         }
     }
 
-    /// Its space ends: it is in none, and cannot go on until its manager puts it into another.
+    /// Detaches it from its space, which ends. It cannot run until its manager puts it into another.
     pub(super) fn leave_space(&'static self, k: K) {
         self.attach(k, None);
         self.suspend_for_space(k);
     }
 
-    /// The page for which it waited is there: an instruction that faulted is tried again.
+    /// Notes that the page for which it waited is there. An instruction that faulted is tried again from the
+    /// frame.
     #[inline(always)]
     pub(crate) fn found_page(&self) {
         if self.ctx.is_full() {
@@ -467,7 +474,8 @@ impl Thread {
         }
     }
 
-    /// Drops what the kernel keeps for it, which does not run, apart from its frame.
+    /// Drops everything that the kernel keeps for it besides its frame: its activation and its continuation. It
+    /// does not run.
     pub(crate) fn drop_activation(&'static self) {
         if kept::OWN_STACK {
             hal::reset_stack::<Kernel>(self);
@@ -475,8 +483,8 @@ impl Thread {
         self.kept.clear();
     }
 
-    /// One stop more. The thread is out of every queue and its frame is complete when this
-    /// returns; nothing is completed in it until it goes on.
+    /// Adds one to its stop count. When this returns the thread is in no queue and its frame is complete;
+    /// nothing in it changes until the thread goes on.
     pub(crate) fn stop(&'static self, k: K) {
         core(|| {
             self.stop_count.set(self.stop_count.get().saturating_add(1));
@@ -486,7 +494,7 @@ impl Thread {
         });
     }
 
-    /// One stop less.
+    /// Takes one from its stop count. At 0 it goes on.
     pub(crate) fn resume(&'static self, k: K) {
         self.stop_count.set(self.stop_count.get() - 1);
         if self.stop_count.get() == 0 {
@@ -494,11 +502,13 @@ impl Thread {
         }
     }
 
-    /// Makes an interrupt pending; a thread that waits for one has its call completed.
+    /// Delivers an interrupt: completes its call if it waits for one, and otherwise makes the interrupt
+    /// pending.
     pub(crate) fn interrupt(&'static self, k: K) {
         core(|| {
             if self.waits_for(Waiting::Interrupt) {
-                // Who waits for this is in no queue, and nothing keeps it from running.
+                // A thread that waits for an interrupt is in no queue, and it can run: otherwise its wait would
+                // have been ended.
                 if self.deadline.is_set() {
                     k.cpu_of(self).deadlines.remove(self);
                 }
@@ -548,7 +558,7 @@ impl Object for Thread {
             _ => None,
         }
     }
-    /// What stands for no space.
+    /// The space that stands for none.
     type Seed = &'static Space;
     fn blank(head: Header, nowhere: &'static Space) -> Self {
         Thread {
@@ -592,7 +602,7 @@ impl Object for Thread {
         kept::provide_stack(&self.ctx)
     }
     fn open(&'static self, k: K) {
-        // Who has its exception, and how it was answered, is known to the identity.
+        // The identity remembers who has its exception and how that was answered; a new body takes this over.
         match self.hint.get() {
             Hint::Answered { short } => {
                 let answer = self.ctx.registers();
@@ -625,7 +635,7 @@ impl Object for Thread {
         // The connections belong to the identity: peers go on waiting for it.
     }
     fn end(&'static self, k: K) {
-        // The peers are told.
+        // Drops its connections, and so tells its peers.
         self.drop_client_end(k);
         self.drop_server_end(k);
         self.hint.set(Hint::None);

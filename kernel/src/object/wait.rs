@@ -1,12 +1,12 @@
-//! Wait queues: who waits for what, and how a wait ends.
+//! Wait queues: how a thread begins a wait, and how the wait ends.
 //!
-//! There is one way to wait: the handler notes the queue and returns [`crate::Outcome::Wait`] as
-//! its last act. A waker does one of two things (rule A8): it *completes* the waiter's call in its
-//! frame ([`crate::object::thread::Thread::complete`]), or it *wakes* the waiter with nothing
-//! granted, and the waiter does its call again.
+//! There is one way to wait: the handler puts the thread into a queue and returns [`crate::Outcome::Wait`] as
+//! its last act. A waker does one of two things (rule A8): it *completes* the waiter's call in its frame
+//! ([`crate::object::thread::Thread::complete`]), or it *wakes* the waiter with nothing granted, and the waiter
+//! does its call again.
 //!
-//! A queue is in order of priority, first come first served within one. A thread is in at most
-//! one queue, ready queues included, and stopped threads are in none.
+//! A queue is in order of priority, first come first served within one. A thread is in at most one queue, ready
+//! queues included, and stopped threads are in none.
 
 #[cfg(any(test, fermata_probe))]
 use crate::check::same;
@@ -14,7 +14,7 @@ use crate::object::thread::Thread;
 use crate::{Stop, K};
 use hal::NarrowCell;
 
-/// Waiters that are woken between two looks at the interrupts.
+/// Number of waiters that are woken between two preemption points.
 const WAKES_PER_TURN: u32 = 64;
 
 /// A queue of threads.
@@ -64,7 +64,7 @@ impl WaitQueue {
         }
     }
 
-    /// Adds the thread if its place is behind all others. Whether it is.
+    /// Adds the thread if its place is behind all others, and returns whether it did.
     #[inline(always)]
     pub(crate) fn push_last(&'static self, t: &'static Thread) -> bool {
         let last = self.tail.get();
@@ -135,7 +135,7 @@ impl WaitQueue {
         t.links.queue.set(Some(self));
     }
 
-    /// Takes out the first thread, which is `t`.
+    /// Removes `t`, which must be the first thread.
     #[inline]
     pub(crate) fn pop(&self, t: &'static Thread) {
         let next = t.links.next.get();
@@ -155,8 +155,8 @@ impl WaitQueue {
         }
     }
 
-    /// As [`WaitQueue::wake_all`], with a look at the interrupts now and then: for a handler that is in the
-    /// middle of nothing that an interrupt could change.
+    /// As [`WaitQueue::wake_all`], letting interrupts in between. For a handler that is in no state that an
+    /// interrupt could change under it.
     #[inline(always)]
     pub(crate) fn wake_all_in_turns(&self, k: K) {
         if !self.is_empty() {
@@ -167,8 +167,8 @@ impl WaitQueue {
         }
     }
 
-    /// The same for a call of that thread which has changed nothing yet: if somebody else should run
-    /// it begins again.
+    /// As [`WaitQueue::wake_all`], for a call of `t` that has changed nothing yet: if another thread should run
+    /// first, it stops with `Again` and the call begins again.
     #[inline(always)]
     pub(crate) fn wake_all_or_again(&self, k: K, t: &Thread) -> Result<(), Stop> {
         if !self.is_empty() && self.wake_until(k, || k.preempts(t)) {
@@ -177,7 +177,8 @@ impl WaitQueue {
         Ok(())
     }
 
-    /// Wakes waiters, and asks after some whether to stop. Whether it has stopped.
+    /// Wakes waiters, and asks `stop` after every [`WAKES_PER_TURN`] of them. Returns whether `stop` ended it
+    /// early.
     #[inline(never)]
     fn wake_until(&self, k: K, stop: impl Fn() -> bool) -> bool {
         // A waiter that cannot run yet may come back to the end of this very queue (a thread
@@ -227,7 +228,7 @@ pub(crate) fn requeue(t: &'static Thread) {
 
 #[cfg(any(test, fermata_probe))]
 impl WaitQueue {
-    /// Calls `f` with who is in the queue, checking its links on the way.
+    /// Calls `f` with each thread in the queue, in order, and checks the links.
     pub(crate) fn each(&'static self, mut f: impl FnMut(&'static Thread)) {
         let mut last: Option<&'static Thread> = None;
         let mut at = self.head.get();
@@ -242,7 +243,7 @@ impl WaitQueue {
     }
 }
 
-/// Whether that is the queue that the thread is in.
+/// Whether `queue` is the queue that the thread is in (`None`: it is in no queue).
 #[cfg(any(test, fermata_probe))]
 pub(crate) fn is_in(t: &Thread, queue: Option<&'static WaitQueue>) -> bool {
     same(t.links.queue.get(), queue)
