@@ -1,4 +1,4 @@
-//! How a handler ends, or is stopped on the way.
+//! How a handler ends, or is stopped before its end.
 
 use crate::object::region::Region;
 use crate::object::thread::Thread;
@@ -6,25 +6,25 @@ use crate::object::Header;
 use crate::K;
 use abi::{access, Code, Exception};
 
-/// What stops a handler before it has changed anything.
+/// The reason why a handler stopped before it changed anything.
 pub(crate) enum Stop {
-    /// A page is not there.
+    /// A page is absent: its region's keeper is asked.
     Fault(Fault),
-    /// The kernel would have to touch device memory for the program.
+    /// The kernel would have to access device memory for the program: address and access.
     Device(u64, Access),
-    /// Wrong use: an exception for the thread's keeper.
+    /// Wrong use: an exception, with its address, for the keeper of the thread's space.
     Exception(Exception, u64),
-    /// This identity is vacant: wait until it has a body, or is dead.
+    /// This identity is vacant: the thread waits until it has a body or is dead.
     Vacant(&'static Header),
-    /// A condition that a correct program can meet.
+    /// A result code: a condition that a correct program can meet.
     Code(Code),
-    /// Enough for once: the frame tells how to go on.
+    /// Another thread should run, or the call has done enough for one turn. The frame says how to go on.
     Again,
     /// The probe of a kernel for cut tests wants the call to stop here.
     Cut,
 }
 
-/// What a handler tells the dispatcher.
+/// How a handler that was not stopped ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The frame holds the result.
@@ -33,17 +33,17 @@ pub(crate) enum Outcome {
     Wait,
 }
 
-/// What a handler returns.
+/// The result of a handler.
 pub(crate) type Handled = Result<Outcome, Stop>;
 
-/// Does a call that stands in the frame of the running thread. Returns whom to resume.
+/// A handler: does the call in the frame of the running thread. Returns the thread to resume.
 pub(crate) type Handler = fn(K, &'static Thread) -> &'static Thread;
 
-/// Goes on with what the running thread was about when it began to wait, of which it kept these words. Returns whom
-/// to resume.
+/// The function of a continuation: goes on with the interrupted work of the running thread, from the words that
+/// it kept. Returns the thread to resume.
 pub(crate) type Function = fn(K, &'static Thread, [u64; 4]) -> &'static Thread;
 
-/// Rights that an access needs, of [`abi::access`].
+/// The rights that an access needs, bits of [`abi::access`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access(pub(crate) u64);
 
@@ -54,13 +54,12 @@ impl Access {
     pub(crate) const OBJECT: Access = Access(access::OBJECTS);
 }
 
-/// A page that a walk did not find.
+/// A page fault: the walk through the mappings found no page.
 #[derive(Clone, Copy)]
 pub(crate) struct Fault {
-    /// The access, in the space where it was made.
+    /// The address in the space where the access was made.
     pub(crate) address: u64,
     pub(crate) access: Access,
-    /// The region where the walk failed, and the offset in it; none if no mapping covers the
-    /// address at all.
+    /// The region where the walk failed, and the offset in it. `None` if no mapping covers the address.
     pub(crate) at: Option<(&'static Region, u64)>,
 }

@@ -1,11 +1,10 @@
 //! The fast path of an RPC whose message fits into registers, or lies on one page.
 //!
-//! What `ipc` does in general is done here for the case that nearly every call is: no references,
-//! a message in one piece, the other end waits for just this, and nobody more important is ready.
-//! Everything is checked before anything is changed; whatever does not fit is `None` and takes the long
-//! route, which does the same thing from the same frame. The receiver's restart is never executed: its
-//! call is completed in its frame and the processor handed to it (Draves et al., Continuations,
-//! section 2.4: recognition and handoff).
+//! It does the same as the general path in `ipc`, for the case of nearly every call: no references, a message
+//! in one piece, the other end waits for just this, and no more important thread is ready. Everything is
+//! checked before anything is changed; in all other cases the result is `None` and the general path does the
+//! same thing from the same frame. The receiver does not restart its call: the call is completed in its frame
+//! and the processor handed off to it (Draves et al., Continuations, section 2.4: recognition and handoff).
 
 use super::{call, keeper, Message};
 use crate::exec;
@@ -23,7 +22,7 @@ use abi::{Call, Code, Exception, MAX_LIST_REFS, MAX_SHORT, PAGE_SIZE};
 use core::cell::Cell;
 use hal::Pfn;
 
-/// The handler of a call that has a short route.
+/// The handler of a call that has a fast path.
 pub(crate) const fn handler(call: Call) -> Option<Handler> {
     Some(match call {
         Call::ClientConnectSendOverReceiveShort => by_length!(connect_short),
@@ -38,8 +37,9 @@ pub(crate) const fn handler(call: Call) -> Option<Handler> {
     })
 }
 
-/// A handler that leaves a register message to one that knows how many words it has: a table of them
-/// costs less than to find out. What is not whole words is left to the long route.
+/// Makes a handler that dispatches by the byte count of a register message to a handler for that number of
+/// words: the table costs less than a loop over the words. A count that is not a multiple of 8 takes the
+/// general path.
 macro_rules! by_length {
     ($handler:ident) => {{
         static HANDLERS: [Handler; 256] = {
@@ -91,27 +91,27 @@ fn or_else(k: K, t: &'static Thread, done: Option<&'static Thread>) -> &'static 
     }
 }
 
-/// How a message travels.
+/// The form in which a message travels: in registers or on a page.
 trait Form: Copy {
-    /// The calls in which the other end waits for just this form.
+    /// The calls in which the other end waits for a message of this form.
     const RECEIVES: Call;
     const WAITS: Call;
     const CALLS: Call;
-    /// The count of a register message, beside the result code.
+    /// The byte count of a register message, as it stands beside the result code.
     const COUNT: u64 = 0;
-    /// The running thread's message, if it is simple.
+    /// The running thread's message, if it has this form.
     fn of(t: &Thread) -> Option<Self>;
-    /// From where to where it goes.
+    /// The places between which the message moves.
     type Route: Copy;
-    /// Whether it can go to that thread, and how.
+    /// The places between which the message moves to that thread, if it can.
     fn route(self, t: &Thread, to: &Thread) -> Option<Self::Route>;
-    /// Whether the running thread can be given a simple answer.
+    /// Whether the running thread can receive a reply of this form.
     fn can_be_answered(t: &Thread) -> bool;
-    /// The receiver's room is used.
+    /// Takes the message's length from the receiver's room.
     fn fill(self, to: &Thread);
-    /// What has been sent is no longer to be sent.
+    /// Takes the message from what the sender's frame has still to send.
     fn consume(self, t: &Thread);
-    /// Moves it, as the last thing that is done. Returns the receiver.
+    /// Moves the message, in a tail position. Returns the receiver.
     fn transfer(
         self,
         route: Self::Route,
@@ -120,7 +120,7 @@ trait Form: Copy {
     ) -> &'static Thread;
 }
 
-/// So many words in registers.
+/// `N` words in registers.
 #[derive(Clone, Copy)]
 struct InRegisters<const N: usize>;
 
@@ -156,7 +156,7 @@ impl<const N: usize> Form for InRegisters<N> {
     #[inline(always)]
     fn transfer(self, (): (), t: &'static Thread, to: &'static Thread) -> &'static Thread {
         let (from, into) = (t.ctx.words(), to.ctx.words());
-        // A loop over the words would be one when it runs.
+        // The compiler would not unroll a loop.
         macro_rules! move_words {
             ($($n:literal)*) => {
                 $(if N > $n {
@@ -169,22 +169,22 @@ impl<const N: usize> Form for InRegisters<N> {
     }
 }
 
-/// Whether a register message is nothing but words: no references.
+/// Whether a register message carries no references.
 #[inline(always)]
 fn brings_nothing(t: &Thread) -> bool {
     t.ctx.words_refs().get() & MAX_LIST_REFS == 0 && probe::short_way()
 }
 
-/// So many bytes, some but no more than a page has, in one segment that lies on one page.
+/// So many bytes, from 1 to a page's size, in one segment that lies on one page.
 #[derive(Clone, Copy)]
 struct OnAPage(u64);
 
 impl OnAPage {
-    /// Where the thread wants its message, if there is room for so many bytes on that page.
+    /// The physical frame of the thread's receive area, if there is room for `length` bytes on that page.
     #[inline(always)]
     fn room(t: &Thread, length: u64) -> Option<Pfn> {
         let (address, room) = (t.ctx.receive().address.get(), t.ctx.receive().length.get());
-        // The length is no more than a page has.
+        // The sum does not overflow: the length is at most a page.
         if length > room || (address % PAGE_SIZE).wrapping_add(length) > PAGE_SIZE {
             return None;
         }
@@ -201,7 +201,7 @@ impl Form for OnAPage {
     fn of(t: &Thread) -> Option<Self> {
         let sent = t.ctx.send();
         let length = sent.length.get();
-        // Some, and all on one page.
+        // At least one byte, and all on one page.
         let simple = length.wrapping_sub(1) < PAGE_SIZE - sent.address.get() % PAGE_SIZE
             && sent.entries.get() == 0
             && sent.refs.get() & MAX_LIST_REFS == 0
@@ -209,7 +209,7 @@ impl Form for OnAPage {
         simple.then_some(OnAPage(length))
     }
 
-    /// Frame and address at the sender's and at the receiver's side.
+    /// Physical frame and address on the sender's and on the receiver's side.
     type Route = [(Pfn, u64); 2];
 
     #[inline(always)]
@@ -251,7 +251,7 @@ impl Form for OnAPage {
     }
 }
 
-/// Copies so many bytes between pages.
+/// Copies `length` bytes between two pages. Returns `to`.
 #[inline(never)]
 fn copy(
     (here, from): (Pfn, u64),
@@ -263,8 +263,8 @@ fn copy(
     to
 }
 
-/// The running thread waits, and the processor goes straight to the thread whose call has just
-/// been completed with this code and this message.
+/// Hands the processor off from the running thread, which begins a wait, to a thread whose call this completes,
+/// with this code and this message.
 #[inline(always)]
 fn hand_off<F: Form>(
     k: K,
@@ -279,7 +279,7 @@ fn hand_off<F: Form>(
     switch_to(k, t, why, to, message, route)
 }
 
-/// The running thread waits, and the processor goes straight to a thread that has waited for just this.
+/// Hands the processor off from the running thread, which begins a wait, to a thread whose wait this ends.
 #[inline(always)]
 fn switch_to<F: Form>(
     k: K,
@@ -292,14 +292,13 @@ fn switch_to<F: Form>(
     to.run.set(Run::Running);
     t.wait_plain(why);
     if probe::rings() {
-        // The probe's interrupt has made a thread ready that comes first; priorities were compared before that.
+        // The probe's interrupt may have made a more important thread ready after priorities were compared.
         message.transfer(route, t, to);
         to.run.set(Run::Ready);
         k.cpu().sched.add(to);
         return k.exit_trap(t);
     }
-    // Nothing is called from here but as the last thing: what a call would have to save is half of
-    // what all this takes.
+    // Only tail calls from here on: saving registers around another call would cost half as much as the rest.
     if exec::SWITCHES_STACKS {
         message.transfer(route, t, to);
         return k.exit_trap_to(t, to);
@@ -309,8 +308,8 @@ fn switch_to<F: Form>(
     message.transfer(route, t, to)
 }
 
-/// `client_connect_send_over_receive`, or with `IDEMPOTENT` `call`: to a server that waits in
-/// `server_wait_receive`, of the same form.
+/// `client_connect_send_over_receive`, or with `IDEMPOTENT` `call`: to a server that waits in the call
+/// [`Form::WAITS`]. `None`: nothing has changed.
 #[inline(always)]
 fn request<F: Form, const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<&'static Thread> {
     let message = F::of(t)?;
@@ -346,8 +345,8 @@ fn request<F: Form, const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<
     })
 }
 
-/// `server_ack_send_wait_receive`, or with `IDEMPOTENT` `reply_wait_receive`: to a client that waits for
-/// an answer of the same form, while no other client waits.
+/// `server_ack_send_wait_receive`, or with `IDEMPOTENT` `reply_wait_receive`: to a client that waits for a
+/// reply of the same form, while no other client waits. `None`: nothing has changed.
 #[inline(always)]
 fn answer<F: Form, const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&'static Thread> {
     let message = F::of(s)?;
@@ -390,7 +389,8 @@ fn answer<F: Form, const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&
     ))
 }
 
-/// The server that waits at the port in `server_wait_receive_short`, if the scheduler would run it next.
+/// Takes the server that waits at the port in `server_wait_receive_short` out of its queue, if the scheduler
+/// would run it next.
 #[inline(always)]
 fn ready_server(k: K, port: &'static Port) -> Option<&'static Thread> {
     let set = port.portset.get().active()?;
@@ -405,7 +405,8 @@ fn ready_server(k: K, port: &'static Port) -> Option<&'static Thread> {
     Some(s)
 }
 
-/// An exception of the running thread, to a keeper that waits for one in registers.
+/// Delivers an exception of the running thread to a keeper that waits for a register message. `None`: nothing
+/// has changed.
 pub(crate) fn exception(
     k: K,
     t: &'static Thread,
@@ -425,7 +426,8 @@ pub(crate) fn exception(
     Some(switch_to(k, t, Waiting::Exception, s, InRegisters::<0>, ()))
 }
 
-/// A fault of the running thread, to a keeper that waits for one in registers.
+/// Delivers a page fault of the running thread to a keeper that waits for a register message. `None`: nothing
+/// has changed.
 #[inline(always)]
 pub(crate) fn fault(
     k: K,
@@ -444,7 +446,8 @@ pub(crate) fn fault(
     Some(switch_to(k, t, Waiting::Reply, s, InRegisters::<0>, ()))
 }
 
-/// `reply_wait_receive_short` to a thread that met an exception, and goes on with what it says.
+/// `reply_wait_receive_short` to a thread with an exception, which goes on with the control registers of the
+/// reply.
 #[inline(never)]
 fn answer_exception(k: K, s: &'static Thread) -> &'static Thread {
     or_else(k, s, try_answer_exception(k, s))
@@ -475,7 +478,7 @@ fn try_answer_exception(k: K, s: &'static Thread) -> Option<&'static Thread> {
     Some(switch_to(k, s, Waiting::Portset, c, InRegisters::<0>, ()))
 }
 
-/// `reply_wait_receive_short` to a thread that faulted, when its page is there.
+/// `reply_wait_receive_short` to a thread that faulted and whose page is there now.
 #[inline(never)]
 fn answer_fault(k: K, s: &'static Thread) -> &'static Thread {
     or_else(k, s, try_answer_fault(k, s))
@@ -506,7 +509,8 @@ fn try_answer_fault(k: K, s: &'static Thread) -> Option<&'static Thread> {
     Some(switch_to(k, s, Waiting::Portset, c, InRegisters::<0>, ()))
 }
 
-/// Makes the server, which has answered `to`, wait for its next client, if the scheduler would run `to` next.
+/// Makes the server, which has replied to `to`, wait for its next client. `None`, with nothing changed, if a
+/// client or a notice is waiting or the scheduler would not run `to` next.
 #[inline(always)]
 fn wait_again(
     k: K,
@@ -527,8 +531,8 @@ fn wait_again(
     Some(())
 }
 
-/// Completes the call of a server that waits in `server_wait_receive_short` with a message of the
-/// kernel's. Whether it does.
+/// Completes the call of a server with a register message of the kernel, if the server waits in
+/// `server_wait_receive_short`. Returns whether it did.
 #[inline(always)]
 pub(super) fn tell<const N: usize>(
     s: &'static Thread,
@@ -548,8 +552,8 @@ pub(super) fn tell<const N: usize>(
     true
 }
 
-/// Completes the call of a server that waits in `server_wait_receive` with a message of the kernel's, if it
-/// fits there into the first segment, on one page. Whether it does.
+/// Completes the call of a server with a message of the kernel in memory, if the server waits in
+/// `server_wait_receive` and the message fits into its first segment, on one page. Returns whether it did.
 #[inline(always)]
 pub(super) fn tell_in_memory(
     k: K,

@@ -1,9 +1,9 @@
-//! Faults and exceptions: how keepers hear of them.
+//! Faults and exceptions: the messages to keepers.
 //!
-//! A *memory fault* goes as an idempotent message to the keeper of the region where the walk
-//! failed. It leaves no trace in the thread: after the reply, or a restart, the thread tries again.
-//! An *exception* goes as a reliable message to the keeper of the thread's space: once delivered,
-//! the thread's state says so, and the reply with registers is the commit.
+//! A *memory fault* goes as an idempotent message to the keeper of the region where the walk failed. It leaves
+//! no trace in the thread: after the reply, or a restart, the thread tries again. An *exception* goes as a
+//! reliable message to the keeper of the thread's space: once delivered, the thread's state says so, and the
+//! reply with registers is the commit.
 
 use super::KernelMessage;
 use crate::kept::Continuation;
@@ -19,7 +19,7 @@ use abi::message::FAULT_WORDS;
 use abi::state::Waiting;
 use abi::{access, Exception, PAGE_SIZE};
 
-/// A page fault of the running thread's own instruction. Returns whom to resume.
+/// Handles a page fault of an instruction of the running thread. Returns the thread to resume.
 pub(crate) fn page(
     k: K,
     t: &'static Thread,
@@ -35,16 +35,17 @@ pub(crate) fn page(
     absent(k, t, address, Access(need))
 }
 
-/// A page that an instruction of the running thread needs. Returns whom to resume.
+/// Makes present a page that an instruction of the running thread needs, or asks its keeper. Returns the thread
+/// to resume.
 pub(crate) fn absent(k: K, t: &'static Thread, address: u64, need: Access) -> &'static Thread {
     let Some(space) = t.open_space() else {
         t.halt(Exception::NoSpace, address);
         return k.exit_trap(t);
     };
     match memory::make_present(k, space, address, need) {
-        // If it is the first one, there was nothing that the processor could be in.
+        // If this is the table's first page, there was no table that the processor could have loaded.
         Ok(_) | Err(Stop::Device(..)) => space.table.keep_active(),
-        // No memory even for the tables of one page. There is no call whose result could say so.
+        // There is no memory even for the tables of one page, and no call whose result could say so.
         Err(Stop::Code(_)) => exception(k, t, Exception::Memory, address, need.0),
         Err(Stop::Fault(fault)) => {
             if let Some(next) = ask_keeper(k, t, &fault) {
@@ -59,7 +60,7 @@ pub(crate) fn absent(k: K, t: &'static Thread, address: u64, need: Access) -> &'
     k.exit_trap(t)
 }
 
-/// The wait of the thread that has just begun is for a page that an instruction of its own needs.
+/// Sets the continuation of a thread that has begun to wait for a page which its own instruction needs.
 #[inline(always)]
 pub(super) fn goes_on_with_page(t: &Thread, address: u64, need: Access) {
     t.kept.set(Continuation {
@@ -68,7 +69,7 @@ pub(super) fn goes_on_with_page(t: &Thread, address: u64, need: Access) {
     });
 }
 
-/// Looks for the page again: the instruction does not have to fault to find out.
+/// The continuation: looks for the page again, without the instruction having to fault again.
 fn look_again(k: K, t: &'static Thread, [address, need, pc, _]: [u64; 4]) -> &'static Thread {
     if t.ctx.pc().get() == pc {
         return absent(k, t, address, Access(need));
@@ -76,11 +77,11 @@ fn look_again(k: K, t: &'static Thread, [address, need, pc, _]: [u64; 4]) -> &'s
     k.exit_trap(t)
 }
 
-/// Who is to be asked for a page, and how.
+/// The keeper's port, the message to it, and the region whose keeper it is.
 type Question = (&'static Port, [u64; FAULT_WORDS], &'static Region);
 
-/// The keeper's port, the message, and the region whose keeper it is; `None` if that keeper has already replied
-/// to this page without supplying it.
+/// The keeper to ask for a page. `None` if there is none, or if it has already replied to this page without
+/// supplying it.
 #[inline(always)]
 fn keeper_of(t: &Thread, fault: &Fault) -> Option<Question> {
     let page = fault.address & !(PAGE_SIZE - 1);
@@ -98,8 +99,8 @@ fn keeper_of(t: &Thread, fault: &Fault) -> Option<Question> {
     Some((port, words, region))
 }
 
-/// Asks for a page that the running thread needs, by itself or in a call. Returns whom to resume, if the keeper waits
-/// to be asked and the processor goes straight to it.
+/// Asks the keeper for a page that the running thread needs. Returns the thread to resume if the processor is
+/// handed off to a waiting keeper; otherwise the caller ends the trap.
 #[inline(always)]
 fn ask_keeper(k: K, t: &'static Thread, fault: &Fault) -> Option<&'static Thread> {
     let question = keeper_of(t, fault);
@@ -113,17 +114,18 @@ fn ask_keeper(k: K, t: &'static Thread, fault: &Fault) -> Option<&'static Thread
     None
 }
 
-/// Asks for a page that a thread needs which is not the running one.
+/// Asks the keeper for a page on behalf of a thread that is not the running one.
 pub(super) fn ask_for(k: K, t: &'static Thread, fault: &Fault) {
     send_fault(k, t, fault, keeper_of(t, fault));
 }
 
-/// Asks stage by stage. Without anybody to ask it is an exception.
+/// Sends the message about a fault by the general path. Without a keeper to ask, the fault becomes an
+/// exception.
 #[inline(never)]
 fn send_fault(k: K, t: &'static Thread, fault: &Fault, question: Option<Question>) {
     t.hint.set(Hint::None);
     if let Some((port, words, region)) = question {
-        // The reply compares with what failed here.
+        // The reply is compared with the page that is missing here.
         return send(
             k,
             t,
@@ -134,7 +136,7 @@ fn send_fault(k: K, t: &'static Thread, fault: &Fault, question: Option<Question
     exception(k, t, Exception::Memory, fault.address, fault.access.0);
 }
 
-/// An exception of the running thread.
+/// Sends an exception of the thread to the keeper of its space. Without a keeper it halts the thread.
 pub(crate) fn exception(k: K, t: &'static Thread, code: Exception, address: u64, detail: u64) {
     let keeper = t.space().and_then(|s| s.keeper.get().get::<Port>());
     let Some(port) = keeper else {
@@ -154,7 +156,7 @@ fn send(k: K, t: &'static Thread, port: &'static Port, news: &KernelMessage) {
     super::send_from_kernel(k, t, port, news);
 }
 
-/// An exception of the processor. Returns whom to resume.
+/// Handles an exception of the processor. Returns the thread to resume.
 pub(crate) fn processor(k: K, t: &'static Thread, vector: u8, error: u64) -> &'static Thread {
     let code = match Exception::from_raw(u64::from(vector)) {
         Some(code) if vector < 32 => code,
@@ -168,8 +170,8 @@ pub(crate) fn processor(k: K, t: &'static Thread, vector: u8, error: u64) -> &'s
     k.exit_trap(t)
 }
 
-/// What has to happen before a call of a thread that makes a detour. Its space, if it can then make
-/// the call.
+/// Called before a call of a thread for which [`Thread::goes_straight`] is `None`. Returns its space if it can
+/// make the call; otherwise the call has become an exception.
 #[cold]
 pub(crate) fn prepare(k: K, t: &'static Thread) -> Option<&'static Space> {
     let Some(space) = t.space() else {
@@ -185,7 +187,7 @@ pub(crate) fn prepare(k: K, t: &'static Thread) -> Option<&'static Space> {
 }
 
 impl Kernel {
-    /// Ends a trap whose handler was stopped.
+    /// Ends a trap whose handler was stopped. Returns the thread to resume.
     #[inline(never)]
     pub(crate) fn stopped(&'static self, t: &'static Thread, stop: Stop) -> &'static Thread {
         self.counters.abandon(t, &stop);

@@ -1,13 +1,13 @@
 //! IPC: reliable connections, idempotent calls, and the kernel's own messages.
 //!
-//! An entrypoint is a sequence of stages ([`abi::ipc::plan`]). [`run`] does the first stage that is
-//! left, writes into the frame what the call has thereby become, and goes on with the next; a wait
-//! or a fault between two stages therefore needs no other record (rule A3).
+//! An entrypoint is a sequence of stages ([`abi::ipc::plan`]). [`run`] does the first stage, writes the
+//! entrypoint of the remaining stages into the frame, and goes on with the next; a wait or a fault between two
+//! stages therefore needs no other record (rule A3).
 //!
-//! Either end does the work of both: a sender that meets a waiting receiver moves the bytes and
-//! completes the receiver's call in its frame, and the other way round (Mach's recognition). A page of
-//! the peer's that is absent is asked for on its behalf. What only the peer can settle is left to it: it
-//! is woken with nothing granted, meets the same obstacle itself, and goes on from there.
+//! Either end does the work of both: a sender that meets a waiting receiver moves the bytes and completes the
+//! receiver's call in its frame, and the other way round (Mach's recognition). If a page of the peer's is
+//! absent, its keeper is asked for it on the peer's behalf. Any other obstacle on the peer's side is left to
+//! the peer: it is woken with nothing granted, meets the same obstacle itself, and goes on from there.
 
 pub(crate) mod fast;
 pub(crate) mod keeper;
@@ -30,11 +30,11 @@ use abi::{Call, Code, Exception, MAX_IDEMPOTENT};
 use hal::{NarrowRef, Pfn};
 use pump::{pump, pump_whole, Pumped, Sink, Source, Trouble};
 
-/// How a stage ended, if nothing stopped it.
+/// The result of a stage that was not stopped.
 enum Step {
-    /// It is done, with this result if it was the last one.
+    /// The stage is done. If it was the last one or the code is not `Ok`, the code is the call's result.
     Done(Code),
-    /// The whole call is complete, result and all.
+    /// The whole call is complete, with its result in the frame.
     Finished,
     /// The thread has begun a wait.
     Wait,
@@ -82,8 +82,8 @@ pub(crate) fn run(k: K, t: &'static Thread, call: Call) -> Handled {
 }
 
 impl Thread {
-    /// The call has finished its first stage. A register message that has still to be sent keeps
-    /// its count.
+    /// The call has finished its first stage and becomes the call of the remaining ones. A register message
+    /// that has still to be sent keeps its byte count.
     #[inline(always)]
     fn become_stage(&self, rest: Call) {
         let mut count = 0;
@@ -95,7 +95,8 @@ impl Thread {
     }
 }
 
-/// A call of IPC, stage by stage.
+/// The general path of an IPC call, stage by stage: the handler of calls without a fast path, and of those that
+/// the fast path declines.
 pub(crate) fn call(k: K, t: &'static Thread) -> &'static Thread {
     if t.goes_straight().is_none() && keeper::prepare(k, t).is_none() {
         return k.exit_trap(t);
@@ -113,7 +114,7 @@ fn space(t: &'static Thread) -> Result<&'static Space, Stop> {
     t.space().ok_or(Stop::Exception(Exception::NoSpace, 0))
 }
 
-/// This thread's end in a call of that side, and the other thread's end of the same connection.
+/// The end of the connection that a call with these stages uses; and the peer's end of the same connection.
 fn end_of(t: &'static Thread, stages: Plan) -> End<'static> {
     if stages.has(Plan::CLIENT) {
         t.client()
@@ -130,8 +131,8 @@ fn peer_end(peer: &'static Thread, stages: Plan) -> End<'static> {
     }
 }
 
-/// The thread at the other end. The connection exists while both ends name each other; if it has
-/// ended, so does this end of it.
+/// The thread at the other end of the connection. A connection exists while both ends name each other; if it
+/// has ended, this end is cleared.
 fn peer(t: &'static Thread, stages: Plan) -> Result<&'static Thread, Stop> {
     let end = end_of(t, stages);
     if !is_of_connection(end.stage.get()) {
@@ -146,7 +147,7 @@ fn peer(t: &'static Thread, stages: Plan) -> Result<&'static Thread, Stop> {
     }
 }
 
-/// If the peer waits on this connection: the stages that it has left.
+/// The stages that the peer's call still has to do, if the peer waits on this connection.
 fn peer_waits(p: &'static Thread, stages: Plan) -> Option<Plan> {
     if !p.waits_for(Waiting::Peer) {
         return None;
@@ -161,8 +162,9 @@ fn wait_for_peer(t: &'static Thread) -> Step {
     Step::Wait
 }
 
-/// The peer must settle something by itself: it does its call again. So must a server that the kernel has a
-/// message for, whatever it is: keepers of keepers whose buffers are all absent would be asked in one trap.
+/// Wakes the peer to meet an obstacle on its own side itself: it does its call again. The same holds for a
+/// server to which the kernel has a message, also if the obstacle is a page: a chain of keepers whose buffers
+/// are all absent would otherwise be asked in one trap.
 fn leave_to_peer(k: K, p: &'static Thread, stop: &Stop) {
     p.wake(k);
     match *stop {
@@ -179,8 +181,8 @@ fn leave_to_peer(k: K, p: &'static Thread, stop: &Stop) {
     }
 }
 
-/// What stopped a message at the peer's side. If a page is missing its keeper is asked at once, on behalf of
-/// the peer, which would do nothing else if it ran. Anything else is left to it.
+/// Deals with what stopped a message on the peer's side. If a page is missing its keeper is asked at once, on
+/// behalf of the peer, which would do nothing else if it ran. Any other obstacle is left to the peer.
 fn settle_for_peer(k: K, p: &'static Thread, stop: &Stop) {
     let Stop::Fault(missing) = stop else {
         return leave_to_peer(k, p, stop);
@@ -227,8 +229,8 @@ fn waiting_server(port: &'static Port) -> Option<&'static Thread> {
         .first()
 }
 
-/// Makes the connection, and completes in its frame the wait of a server that waits. The thread that runs this
-/// goes on with its own next stage.
+/// Connects client `c` with server `s`, and completes in its frame the wait of a server that waits. The running
+/// thread, which may be either of them, goes on with its own next stage.
 fn link(k: K, c: &'static Thread, s: &'static Thread, port: &'static Port) {
     c.client().set(Stage::Sending, Link::to(s));
     s.server().set(Stage::Receiving, Link::to(c));
@@ -246,7 +248,7 @@ fn link(k: K, c: &'static Thread, s: &'static Thread, port: &'static Port) {
     }
 }
 
-/// Takes the direction that the peer turned round.
+/// Acknowledges that the peer turned the direction round: this end may send now.
 fn ack(t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     let p = peer(t, stages)?;
     let end = end_of(t, stages);
@@ -265,7 +267,7 @@ fn send(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
         return Err(Stop::Code(Code::WrongStage));
     }
     let Some(theirs) = peer_waits(p, stages).filter(|s| s.first() == Some(Plan::RECEIVE)) else {
-        // Nothing to send is sent without the other's help.
+        // An empty message needs no receiver.
         let mut source = Source::of(t, stages, space(t)?);
         let empty = pump::is_empty(k, &mut source);
         source.save(t);
@@ -290,7 +292,7 @@ fn send(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     }
 }
 
-/// Turns the direction round, once the peer is there to take it.
+/// Turns the direction round, if the peer waits to receive; otherwise waits for that.
 fn over(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     let p = peer(t, stages)?;
     let end = end_of(t, stages);
@@ -340,7 +342,7 @@ fn receive(k: K, t: &'static Thread, stages: Plan) -> Handled {
                 Err(Trouble::Source(stop)) => settle_for_peer(k, p, &stop),
             }
         }
-        // What it has left now, after its send may have been completed.
+        // The stages that the peer has left now: the pump may have completed its send.
         let theirs = peer_waits(p, stages);
         if theirs.is_some_and(|s| s.first() == Some(Plan::OVER)) {
             peer_end(p, stages).stage.set(Stage::Over);
@@ -354,13 +356,14 @@ fn receive(k: K, t: &'static Thread, stages: Plan) -> Handled {
     Ok(Outcome::Wait)
 }
 
-/// The stage of a waiting peer is done: its call is complete, or it goes on with the rest. What
-/// the rest is, it finds in its frame.
+/// Completes the send stage of a waiting peer: its call is complete, or becomes the call of the remaining
+/// stages.
 fn sent(k: K, p: &'static Thread) {
     match p.call().and_then(next) {
         Some(rest) => {
             p.become_stage(rest);
-            // It waits on in the same connection, but for a `wait`, which only it can do.
+            // It goes on waiting on this connection, unless the next stage is `wait`, which only the peer
+            // itself can do.
             if plan(rest).first() == Some(Plan::WAIT) {
                 p.wake(k);
             }
@@ -369,7 +372,7 @@ fn sent(k: K, p: &'static Thread) {
     }
 }
 
-/// The peer's `over` is done; if it receives next, it waits on.
+/// Completes the `over` stage of a waiting peer; if it receives next, it goes on waiting.
 fn turned(k: K, p: &'static Thread) {
     match p.call().and_then(next) {
         Some(rest) => p.become_stage(rest),
@@ -415,7 +418,7 @@ fn wait(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
                     Some(rest) => {
                         c.become_stage(rest);
                         if may_send_nothing(c, rest) {
-                            // That is sent without the other's help: it sees for itself.
+                            // An empty message needs no receiver: the client sends it when it runs.
                             c.make_ready(k);
                         } else {
                             c.wait_plain(Waiting::Peer);
@@ -430,7 +433,7 @@ fn wait(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
                     return Ok(Step::Finished);
                 }
             }
-            // It meets its fault again, and then finds this server waiting.
+            // The client meets its fault or exception again, and then finds this server waiting.
             PortWait::Trap => c.wake(k),
         }
     }
@@ -448,15 +451,16 @@ fn wait(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     Ok(Step::Wait)
 }
 
-/// Whether the call sends what, without a look at memory, seems to be nothing.
+/// Whether the call sends a message that seems to be empty, as far as can be told without reading memory.
 fn may_send_nothing(c: &'static Thread, call: Call) -> bool {
     let stages = plan(call);
     let nothing = |space| Source::of(c, stages, space).seems_empty();
     stages.first() == Some(Plan::SEND) && c.space().is_some_and(nothing)
 }
 
-/// The running server takes the call of a client that waits. Whatever keeps the call from being
-/// taken is left to the client; only the server's own absent page stops the server.
+/// Delivers the idempotent request of a waiting client to the running server. Returns whether it was delivered.
+/// An obstacle on the client's side is left to the client; only an absent page of the server's own stops the
+/// server.
 fn take_call(
     k: K,
     s: &'static Thread,
@@ -485,7 +489,7 @@ fn take_call(
     }
 }
 
-/// The server has the client's request; the client waits for the reply.
+/// Notes that the server has the client's request; the client begins to wait for the reply.
 #[cfg_attr(fermata_probe, track_caller)]
 fn owe_reply(c: &'static Thread, s: &'static Thread) {
     s.server().set(Stage::Call, Link::to(c));
@@ -493,8 +497,8 @@ fn owe_reply(c: &'static Thread, s: &'static Thread) {
     c.wait_plain(Waiting::Reply);
 }
 
-/// A server that goes on to the next client ends the connection in order if it has the direction,
-/// and drops it otherwise.
+/// Ends the connection of a server that goes on to its next client: in order if the server has the direction,
+/// with an error at the client otherwise.
 fn leave_client(k: K, s: &'static Thread) {
     if s.server().stage.get() == Stage::Sending {
         if let Some(c) = s.server().peer().get() {
@@ -506,7 +510,7 @@ fn leave_client(k: K, s: &'static Thread) {
                     c.client().clear();
                     c.complete_receive(k, Code::Ok);
                 } else {
-                    // Whose connection it was matters if an older state is set: `finished`.
+                    // The server is kept for `finished`, in case an older state of it is set.
                     c.client().set(Stage::Finished, Link::to(s));
                 }
                 return;
@@ -520,8 +524,8 @@ fn leave_client(k: K, s: &'static Thread) {
 
 // ---- idempotent messages -------------------------------------------------------------------------
 
-/// Gives a whole message to a server whose frame is about to wait or waits, and completes its call
-/// in the frame with `code`. The frame changes only if all of the message arrives.
+/// Delivers a whole message to a server that waits or is about to wait, and completes its call in the frame
+/// with `code`. The frame changes only if all of the message arrives.
 fn deliver(
     k: K,
     s: &'static Thread,
@@ -540,7 +544,7 @@ fn deliver(
     };
     let mut sink = Sink::fresh(s, plan(rest), space);
     let all = match pump_whole(k, &mut source, &mut sink, false) {
-        // A list of a great many empty segments: there is no progress to keep.
+        // A list with too many empty segments. There is no progress that could be kept.
         Err(Trouble::Source(Stop::Again) | Trouble::Sink(Stop::Again)) => false,
         other => other?,
     };
@@ -554,15 +558,15 @@ fn deliver(
     Ok(Ok(()))
 }
 
-/// `call`: request out, wait for the reply. Until the reply is there the frame says to do it all
-/// again.
+/// The stages of `call`: sends the request and waits for the reply. Until the reply is there the frame says to
+/// do all of it again.
 fn call_idempotent(k: K, t: &'static Thread, stages: Plan) -> Handled {
     let space = space(t)?;
     let port = handle::find_target::<Port>(k, space, t.ctx.parameter(0).get())?;
     if Source::of(t, stages, space).known_length() > MAX_IDEMPOTENT {
         return Err(Stop::Code(Code::TooLarge));
     }
-    // The reply should not meet an absent page: its sender would have to be asked again.
+    // If the reply met an absent page, the server would have to be asked again.
     Sink::fresh(t, stages, space).find_segment(k)?;
     while let Some(s) = waiting_server(port) {
         match deliver(k, s, port, Source::of(t, stages, space), Code::Call) {
@@ -573,7 +577,7 @@ fn call_idempotent(k: K, t: &'static Thread, stages: Plan) -> Handled {
             }
             Ok(Err(code)) => return Err(Stop::Code(code)),
             Err(Trouble::Source(stop)) => return Err(stop),
-            // It is busy with itself for now: perhaps another one waits.
+            // This server has to deal with its own memory first; perhaps another one waits.
             Err(Trouble::Sink(stop)) => settle_for_peer(k, s, &stop),
         }
     }
@@ -581,11 +585,12 @@ fn call_idempotent(k: K, t: &'static Thread, stages: Plan) -> Handled {
     Ok(Outcome::Wait)
 }
 
-/// What the kernel has to say on behalf of a thread.
+/// A message of the kernel to a keeper, on behalf of a thread.
 pub(crate) enum KernelMessage {
-    /// A [`abi::message::FaultMessage`]: a page is missing, in that region.
+    /// A [`abi::message::FaultMessage`]: its words, the page that is missing, and the region whose keeper is
+    /// asked.
     Fault([u64; FAULT_WORDS], Missing, &'static Region),
-    /// What every message of an exception begins with; the registers follow.
+    /// An exception: the words with which its message begins. Registers follow.
     Exception([u64; 4]),
 }
 
@@ -599,19 +604,19 @@ impl KernelMessage {
     }
 }
 
-/// What a server is told: put together only when there is a place for it.
+/// A message of the kernel that is put together only when the buffer for it has been found.
 pub(crate) struct Message<'a> {
     news: &'a KernelMessage,
     about: &'static Thread,
-    /// Whether it must fit into registers.
+    /// Whether the receiver waits for a register message.
     short: bool,
 }
 
 impl Message<'_> {
-    /// Words of the longest one.
+    /// Number of words of the longest message.
     const WORDS: usize = EXCEPTION_WORDS;
 
-    /// Its length in bytes.
+    /// Length in bytes.
     fn length(&self) -> u64 {
         let words = match self.news {
             KernelMessage::Fault(..) => FAULT_WORDS,
@@ -621,7 +626,7 @@ impl Message<'_> {
         words as u64 * 8
     }
 
-    /// Calls `f` with its words, from that number on each time.
+    /// Calls `f` with each part of the message: the number of its first word, and its words.
     #[inline(always)]
     fn each(&self, mut f: impl FnMut(usize, &[u64])) {
         match self.news {
@@ -636,7 +641,7 @@ impl Message<'_> {
         }
     }
 
-    /// Its words, and zeros.
+    /// All its words, filled up with zeros.
     #[cold]
     fn words(&self) -> [u64; Message::WORDS] {
         let mut all = [0; Message::WORDS];
@@ -644,7 +649,7 @@ impl Message<'_> {
         all
     }
 
-    /// Writes it to an offset of a frame, where there is room for it.
+    /// Writes it to byte offset `to` of a frame, where it must fit.
     fn write(&self, pfn: Pfn, to: u64) {
         self.each(|at, words| hal::write_words(pfn, to + 8 * at as u64, words));
     }
@@ -661,7 +666,7 @@ fn short_exception(
     [code, address, detail, tag, pc, sp, flags, call]
 }
 
-/// A keeper has heard of the thread's fault.
+/// Notes in the thread that `keeper` has got the message about its page fault.
 #[inline(always)]
 fn note_fault(t: &Thread, keeper: &'static Thread, missing: Missing, region: &Region) {
     let (id, region) = region.head().name();
@@ -669,7 +674,7 @@ fn note_fault(t: &Thread, keeper: &'static Thread, missing: Missing, region: &Re
         .set(Hint::Faulted(NarrowRef::of(keeper), missing, id, region));
 }
 
-/// Tells the server that waits.
+/// Delivers a message of the kernel about `t` to a waiting server.
 fn tell(
     k: K,
     t: &'static Thread,
@@ -698,7 +703,8 @@ fn tell(
     deliver(k, s, port, Source::kernel(k, &message), news.code())
 }
 
-/// A message of the kernel on behalf of a thread that faulted or met an exception.
+/// Sends a message of the kernel to a port, on behalf of a thread that faulted or met an exception. The thread
+/// waits for the reply, or for a server.
 pub(crate) fn send_from_kernel(
     k: K,
     t: &'static Thread,
@@ -724,7 +730,7 @@ pub(crate) fn send_from_kernel(
                 }
                 return;
             }
-            // The server takes less than the kernel has to say: it hears that instead.
+            // The server's buffer is too small: its call ends with that code.
             Ok(Err(code)) => s.complete(k, code),
             Err(Trouble::Sink(stop)) => leave_to_peer(k, s, &stop),
             Err(Trouble::Source(_)) => s.wake(k),
@@ -733,7 +739,7 @@ pub(crate) fn send_from_kernel(
     wait_for_server(t, port, PortWait::Trap);
 }
 
-/// Answers an idempotent request, a fault or an exception.
+/// Replies to an idempotent request, a fault or an exception.
 fn reply(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
     let end = t.server();
     let mine = space(t)?;
@@ -806,20 +812,20 @@ fn reply_call(k: K, c: &'static Thread, mut source: Source<'_>) -> Result<(), St
         Err(Trouble::Sink(Stop::Again)) => false,
         Err(Trouble::Source(Stop::Again)) => return Err(Stop::Code(Code::TooLarge)),
         Err(Trouble::Source(stop)) => return Err(stop),
-        // The client does its call again once its page is there: it is idempotent.
+        // The client does its call, which is idempotent, again once its page is there.
         Err(Trouble::Sink(stop)) => {
             settle_for_peer(k, c, &stop);
             return Ok(());
         }
     };
-    // The count of a short reply stands beside the code.
+    // The count beside the call's number is that of the request; the reply has its own.
     c.ctx.call().set(call as u64);
     sink.save();
     c.complete_receive(k, if all { Code::Ok } else { Code::Truncated });
     Ok(())
 }
 
-/// Whether a thread can go on with what a keeper answers to its exception.
+/// Refuses a keeper's reply to an exception if a thread could not run with these registers.
 fn sound(answer: bool) -> Result<(), Stop> {
     match answer {
         true => Ok(()),
@@ -827,24 +833,24 @@ fn sound(answer: bool) -> Result<(), Stop> {
     }
 }
 
-/// The thread whose exception this server answers, if it still waits for that. `None`
-/// if the exception has meanwhile been delivered to another keeper, or the thread has gone on: the answer is
-/// then too late.
+/// The thread to whose exception this server replies, if that thread still waits for the reply. `None` if the
+/// exception has meanwhile been delivered to another keeper, or the thread has gone on: the reply is then too
+/// late.
 fn excepted(s: &'static Thread) -> Option<&'static Thread> {
     let c = s.server().peer().get()?;
-    // Without a body it has no state that could say whether it still waits.
+    // A vacant thread has no state that could say whether it still waits.
     let waits = !c.head().is_open() || c.exception_delivered();
     (waits && has_exception(s, c)).then_some(c)
 }
 
-/// Whether the server is the one that has heard of the client's exception, or has taken it over.
+/// Whether the exception of `c` was delivered to this server, or taken over by it.
 fn has_exception(s: &'static Thread, c: &Thread) -> bool {
     matches!(c.hint.get(), Hint::Excepted(keeper) if keeper == Link::to(s))
 }
 
-/// The thread, whose state says that it has an exception of the client's, has it from now on. This takes
-/// the right to be the client's server, which a handle of the client gives: what a state showed of some
-/// connection of the past does not. For a client that is being set up its own state follows.
+/// Makes `s`, whose state being set says so, the server to which the client's exception is delivered. This
+/// needs the right to be the client's server, which a handle of the client gives; that an older state of `s`
+/// showed such a connection gives no right. For a client that is being set up its own state follows.
 pub(crate) fn take_over_exception(k: K, s: &'static Thread, c: &'static Thread) {
     if c.exception_delivered() || c.stop_count.get() > 0 {
         c.hint.set(Hint::Excepted(Link::to(s)));
@@ -852,9 +858,9 @@ pub(crate) fn take_over_exception(k: K, s: &'static Thread, c: &'static Thread) 
     }
 }
 
-/// The thread's registers are what its keeper answered: it goes on with them. This holds for a stopped
-/// thread too: it is a manager's act, like `set_state`. The identity of a vacant one keeps the answer for
-/// the state that says that it is waited for.
+/// Ends the exception of `c`, whose registers are those of the keeper's reply; `short`: the control registers
+/// only. It ends for a stopped thread too, as with `set_state`. If the thread is vacant, its identity keeps the
+/// reply until a state is set that waits for it.
 fn commit_exception(k: K, c: &'static Thread, short: bool) {
     if !c.head().is_open() {
         c.hint.set(Hint::Answered { short });
@@ -866,14 +872,14 @@ fn commit_exception(k: K, c: &'static Thread, short: bool) {
     }
 }
 
-/// The thread's registers become these.
+/// Sets the control registers.
 #[inline(always)]
 fn go_on_at(c: &Thread, [pc, sp, flags, call]: [u64; SHORT_ANSWER_WORDS]) {
     c.ctx.set_control(pc, sp, flags);
     c.ctx.call().set(call);
 }
 
-/// The thread goes on as its frame says.
+/// Ends the thread's exception: it goes on from its frame.
 #[inline(always)]
 fn end_exception(c: &Thread) {
     counters::completed(c);
@@ -881,7 +887,8 @@ fn end_exception(c: &Thread) {
     c.set_exception_delivered(false);
 }
 
-/// `server_release`: the exception stays delivered, its answer becomes the manager's affair.
+/// `server_release`: gives up the duty to reply to an exception. It stays delivered; the thread's manager ends
+/// it.
 pub(crate) fn release(t: &'static Thread) -> Handled {
     if t.server().stage.get() != Stage::Exception {
         return Err(Stop::Code(Code::WrongStage));

@@ -1,10 +1,9 @@
 //! Moving a message: bytes and references from a source to a sink.
 //!
-//! Both sides are described by their frames: a current segment, a list of further ones, a list of
-//! references; or eight registers. A [`Cursor`] says what is left of a side's bytes. [`pump`] advances
-//! the cursors and writes them back, so that at every moment the frames say what is left (rule A3). A
-//! message that goes in one piece is walked along twice ([`pump_whole`]): nothing is copied, and nothing
-//! put together, before every page of it has been found.
+//! Both sides are described by their frames: a current segment, a list of further ones, a list of references;
+//! or eight registers. A [`Cursor`] says what is left of a side's bytes. [`pump`] advances the cursors and
+//! writes them back, so that at every moment the frames say what is left (rule A3). A message that must arrive
+//! whole is walked twice ([`pump_whole`]): every page is found before anything is copied or put together.
 
 use super::Message;
 use crate::handle;
@@ -30,20 +29,20 @@ pub(super) enum Pumped {
     Preempted,
 }
 
-/// What stopped it, and on whose side.
+/// An obstacle, and the side on which it was met.
 pub(super) enum Trouble {
     Source(Stop),
     Sink(Stop),
 }
 
-/// Empty list entries that one call may skip before it gives others a turn.
+/// Most empty list entries that a call skips before other threads get a chance.
 const MAX_SKIPPED: u32 = 1024;
 
-/// Bytes that are moved between two preemption points; an entry of a list counts as some.
+/// Bytes that are moved between two preemption points. An entry of a list counts as [`ENTRY_BYTES`].
 const STRIDE: u64 = 8 * 1024;
 const ENTRY_BYTES: u64 = 16;
 
-/// A place in scattered memory.
+/// A cursor in scattered memory: the current segment, and the list of further ones.
 #[derive(Clone, Copy)]
 struct Scatter {
     address: u64,
@@ -71,7 +70,7 @@ impl Scatter {
         area.entries.set(self.left);
     }
 
-    /// What the thread's frame says it sends.
+    /// The send area in the thread's frame.
     #[inline(always)]
     fn sent(t: &Thread) -> Self {
         Scatter::of(t.ctx.send())
@@ -82,7 +81,7 @@ impl Scatter {
         self.save(t.ctx.send());
     }
 
-    /// Where the thread's frame says it receives.
+    /// The receive area in the thread's frame.
     #[inline(always)]
     fn received(t: &Thread) -> Self {
         Scatter::of(t.ctx.receive())
@@ -93,8 +92,8 @@ impl Scatter {
         self.save(t.ctx.receive());
     }
 
-    /// The same, at its next segment that is not empty, if there is one. By value: in the loops that seldom
-    /// come here it stays in registers.
+    /// Moves on to the next segment that is not empty, if there is one. It takes and returns the cursor by
+    /// value, so that loops which seldom call it keep the cursor in registers.
     #[cold]
     #[inline(never)]
     #[cfg_attr(fermata_probe, track_caller)]
@@ -114,39 +113,39 @@ impl Scatter {
     }
 }
 
-/// Bytes that are in no memory: from `at` to `end`.
+/// A cursor in bytes that are held outside users' memory: from `at` to `end`.
 #[derive(Clone, Copy)]
 struct Held {
     at: u64,
     end: u64,
 }
 
-/// What is left of the bytes of a side, or of the room for them.
+/// The bytes of a side that are left to send, or the room left to receive into.
 #[derive(Clone, Copy)]
 enum Cursor {
     Memory(Scatter),
     Held(Held),
 }
 
-/// Where the next bytes are.
+/// The place of the next bytes.
 #[derive(Clone, Copy)]
 enum Piece {
-    /// In a frame, from this offset on.
+    /// In a physical frame, from this byte offset on.
     Frame(Pfn, u64),
-    /// In no memory, from this byte on.
+    /// Held outside users' memory, from this byte on.
     Held(u64),
 }
 
-/// What a cursor can be.
+/// A kind of cursor.
 trait Side: Copy {
-    /// Whether the next bytes are in a further segment, and how many of those are left.
+    /// Whether the current segment is used up and the list has more entries.
     fn between_segments(&self) -> bool;
     fn entries(&self) -> u64;
-    /// Makes the current segment non-empty, if there is anything left at all.
+    /// Makes the current segment non-empty, if anything is left.
     fn settle(&mut self, k: K, space: &'static Space) -> Result<(), Stop>;
-    /// Bytes that are in one piece.
+    /// Number of the next bytes that are in one piece.
     fn run(&self) -> u64;
-    /// Where they are.
+    /// The place of the next bytes.
     fn find(&self, k: K, space: &'static Space, need: Access) -> Result<Piece, Stop>;
     fn advance(&mut self, n: u64);
 }
@@ -171,7 +170,7 @@ impl Side for Scatter {
         Ok(())
     }
 
-    /// Without crossing a page.
+    /// Up to the end of the segment or of the page, whichever comes first.
     #[inline(always)]
     fn run(&self) -> u64 {
         self.length.min(PAGE_SIZE - self.address % PAGE_SIZE)
@@ -184,7 +183,7 @@ impl Side for Scatter {
         Ok(Piece::Frame(pfn, self.address % PAGE_SIZE))
     }
 
-    /// It has so many bytes.
+    /// `n` is at most the length of the segment.
     #[inline(always)]
     fn advance(&mut self, n: u64) {
         self.address = self.address.wrapping_add(n);
@@ -225,7 +224,7 @@ impl Side for Held {
 }
 
 impl Cursor {
-    /// Bytes that there are at least, known without touching memory.
+    /// A lower bound of the number of bytes, known without reading memory.
     fn known(&self) -> u64 {
         match self {
             Cursor::Memory(scatter) => scatter.length,
@@ -251,7 +250,7 @@ fn set_short_bytes(t: &Thread, bytes: &[u8; MAX_SHORT as usize]) {
     }
 }
 
-/// The bytes from that one on move to the front.
+/// Moves the bytes of a register message from `from` on to the front.
 #[cold]
 #[inline(never)]
 fn shift_short(t: &Thread, from: u64) {
@@ -260,7 +259,7 @@ fn shift_short(t: &Thread, from: u64) {
     set_short_bytes(t, &bytes);
 }
 
-/// How many bytes of them count: they stand beside the call's number, or the result.
+/// The byte count of a register message, which stands beside the call's number or the result.
 fn short_count(t: &Thread) -> u64 {
     (t.ctx.call().get() >> 8 & 0xff).min(MAX_SHORT)
 }
@@ -269,7 +268,7 @@ fn set_short_count(t: &Thread, count: u64) {
     t.ctx.call().set(t.ctx.call().get() & !0xff00 | count << 8);
 }
 
-/// Who holds the bytes of a source that are in no memory.
+/// The holder of the bytes of a source that are outside users' memory.
 #[derive(Clone, Copy)]
 enum Holder<'a> {
     Registers(&'static Thread),
@@ -277,7 +276,7 @@ enum Holder<'a> {
 }
 
 impl Holder<'_> {
-    /// Writes bytes that are held to offset `to` of a frame.
+    /// Writes `n` held bytes, from `at` on, to offset `to` of a physical frame.
     fn write(&self, at: u64, (pfn, to): (Pfn, u64), n: u64) {
         let range = at as usize..(at + n) as usize;
         match self {
@@ -291,7 +290,7 @@ impl Holder<'_> {
         }
     }
 
-    /// Puts bytes that are held into registers.
+    /// Puts `n` held bytes, from `at` on, into the register message of `t`, at offset `to`.
     fn put(&self, at: u64, (t, to): (&Thread, u64), n: u64) {
         let kernels;
         let registers;
@@ -312,7 +311,7 @@ impl Holder<'_> {
     }
 }
 
-/// Where a message comes from.
+/// The source of a message.
 pub(super) struct Source<'a> {
     cursor: Cursor,
     holder: Holder<'a>,
@@ -322,7 +321,7 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// What the thread's frame says it sends.
+    /// The message that the thread's frame says it sends.
     #[inline(always)]
     pub(super) fn of(t: &'static Thread, stages: Plan, space: &'static Space) -> Self {
         let c = &t.ctx;
@@ -340,7 +339,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// A message of the kernel's own.
+    /// A message of the kernel.
     pub(super) fn kernel(k: K, message: &'a Message<'a>) -> Self {
         let end = message.length();
         Source {
@@ -351,7 +350,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Writes into the frame of the thread what is left.
+    /// Writes what is left to send into the thread's frame.
     #[inline(always)]
     pub(super) fn save(&self, t: &Thread) {
         let c = &t.ctx;
@@ -361,7 +360,7 @@ impl<'a> Source<'a> {
                 c.send().refs.set(self.refs);
             }
             Cursor::Held(Held { at, end }) => {
-                // What is left moves to the front; nothing left, nothing moves.
+                // The remaining bytes move to the front, if some but not all have been sent.
                 if 0 < at && at < end {
                     shift_short(t, at);
                 }
@@ -371,17 +370,17 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// A lower bound of the length, known without touching memory.
+    /// A lower bound of the length, known without reading memory.
     pub(super) fn known_length(&self) -> u64 {
         self.cursor.known()
     }
 
-    /// Whether, as far as can be known without touching memory, there is nothing to send.
+    /// Whether the message seems to be empty, as far as can be told without reading memory.
     pub(super) fn seems_empty(&self) -> bool {
         self.refs & MAX_LIST_REFS == 0 && self.known_length() == 0
     }
 
-    /// The words of a register message, which must have exactly so many and nothing else.
+    /// The words of a register message, which must have exactly `N` of them and no references.
     pub(super) fn short_words<const N: usize>(&self) -> Result<[u64; N], Stop> {
         let Holder::Registers(t) = self.holder else {
             return Err(Stop::Code(abi::Code::Invalid));
@@ -393,8 +392,8 @@ impl<'a> Source<'a> {
         Ok(core::array::from_fn(|i| registers[i].get()))
     }
 
-    /// Reads a message in memory that must have exactly so many words. All of it is found before any of it
-    /// is read.
+    /// Reads a message in memory, which must have exactly `N` words and no references. All its pages are found
+    /// before any of it is read.
     pub(super) fn read_words<const N: usize>(self, k: K) -> Result<[u64; N], Stop> {
         let Cursor::Memory(mut begin) = self.cursor else {
             return Err(Stop::Code(abi::Code::Invalid));
@@ -443,8 +442,8 @@ fn message_bytes(words: &[u64; Message::WORDS]) -> [u8; 8 * Message::WORDS] {
     bytes
 }
 
-/// Goes along so many bytes, which must be there. Calls `f` for what is in one frame each: frame, offset in
-/// it and length; and how many bytes come before.
+/// Walks along `length` bytes, which must be there. Calls `f` for each piece within one physical frame, with
+/// the frame, the offset in it, the length, and the number of bytes before the piece.
 #[inline(always)]
 fn parts(
     k: K,
@@ -475,7 +474,7 @@ fn parts(
     Ok(())
 }
 
-/// Whether there is nothing at all to send.
+/// Whether the message is empty: no bytes and no references.
 #[cfg_attr(fermata_probe, track_caller)]
 pub(super) fn is_empty(k: K, source: &mut Source<'_>) -> Result<bool, Stop> {
     if source.refs & MAX_LIST_REFS != 0 {
@@ -487,24 +486,24 @@ pub(super) fn is_empty(k: K, source: &mut Source<'_>) -> Result<bool, Stop> {
     Ok(source.seems_empty())
 }
 
-/// Where a message goes.
+/// The sink of a message.
 pub(super) struct Sink {
     cursor: Cursor,
-    /// Whose registers they are that bytes are received into which go into no memory.
+    /// The receiving thread, whose registers a register message goes to.
     thread: &'static Thread,
     refs: u64,
     space: &'static Space,
 }
 
 impl Sink {
-    /// What the thread's frame says it receives into, and has received so far.
+    /// The sink that the thread's frame describes, with what it has received so far.
     #[inline(always)]
     pub(super) fn of(t: &'static Thread, stages: Plan, space: &'static Space) -> Self {
         Sink::after(t, stages, space, short_count(t))
     }
 
-    /// As [`Sink::of`], for a call that has not begun to receive: what its registers count is
-    /// something else.
+    /// As [`Sink::of`], for a call that has not begun to receive: the byte count in its frame is not one of
+    /// received bytes.
     #[inline(always)]
     pub(super) fn fresh(t: &'static Thread, stages: Plan, space: &'static Space) -> Self {
         Sink::after(t, stages, space, 0)
@@ -529,7 +528,7 @@ impl Sink {
         }
     }
 
-    /// Writes into the frame what is left.
+    /// Writes the room that is left into the thread's frame.
     #[inline(always)]
     pub(super) fn save(&self) {
         let c = &self.thread.ctx;
@@ -540,7 +539,7 @@ impl Sink {
         c.receive().refs.set(self.refs);
     }
 
-    /// Makes sure that the current segment is there.
+    /// Makes sure that the pages of the current segment are there.
     #[cfg_attr(fermata_probe, track_caller)]
     pub(super) fn find_segment(&self, k: K) -> Result<(), Stop> {
         match &self.cursor {
@@ -553,8 +552,8 @@ impl Sink {
     }
 }
 
-/// Moves what the first thread's frame says it sends into what room the second's has, and writes into both
-/// what is left. `t` runs, and can be preempted on the way.
+/// Moves a message from the send area of one thread to the receive area of another, as far as there is room,
+/// and writes what is left into both frames. `t` is the running thread, which can be preempted on the way.
 #[inline(always)]
 pub(super) fn pump(
     k: K,
@@ -595,7 +594,7 @@ fn pump_memory(
     pumped
 }
 
-/// [`pump`], whatever the message is.
+/// [`pump`], for any message.
 #[inline(never)]
 fn pump_any(
     k: K,
@@ -626,8 +625,8 @@ fn pump_any(
     pumped
 }
 
-/// Moves a message of the idempotent form, which goes in one piece: all of it, or if `part` what the sink has
-/// room for. Says whether all of it fitted into the sink and into what such a message may have.
+/// Moves a message of an idempotent call, whole; or, with `part`, as much as the sink has room for. Returns
+/// whether all of it fitted, into the sink and into the limit for such messages.
 pub(super) fn pump_whole(
     k: K,
     source: &mut Source<'_>,
@@ -648,7 +647,7 @@ pub(super) fn pump_whole(
     };
     let ends = (&mut source.cursor, &mut sink.cursor);
     let (found, seen) = along(k, spaces, ends, limit, looking);
-    // What was only looked at has not been moved.
+    // The bytes have only been looked at, not moved.
     let found = found.inspect_err(|_| (source.cursor, sink.cursor) = begin)?;
     let mut all = matches!(found, Pumped::Exhausted);
     if !part && !all {
@@ -662,7 +661,7 @@ pub(super) fn pump_whole(
         Some(_) => {
             (source.cursor, sink.cursor) = begin;
             let ends = (&mut source.cursor, &mut sink.cursor);
-            // All that was found is found again.
+            // All pages that were found are found again.
             let (copied, _) = probe::again(|| along(k, spaces, ends, limit, copies));
             all = matches!(copied?, Pumped::Exhausted);
         }
@@ -670,17 +669,17 @@ pub(super) fn pump_whole(
     Ok(all)
 }
 
-/// What is done with each piece of a message.
+/// The work of a walk along a message on each piece.
 trait Visit {
-    /// So many bytes are from there to be moved to there. Returns whether to go on.
+    /// Handles `n` bytes that go from one place to another. Returns whether to go on.
     fn piece(&mut self, from: Piece, into: Piece, n: u64) -> bool;
-    /// So many entries of a list have been looked at. Returns whether to go on.
+    /// Notes that `n` list entries have been read. Returns whether to go on.
     fn entries(&mut self, n: u64) -> bool;
-    /// Whether the frames say how to go on where it has stopped.
+    /// Whether a walk that has stopped can be resumed from the frames.
     const RESUMES: bool;
 }
 
-/// Counts pieces and entries, and keeps the last piece.
+/// Looks at a message without moving it: counts pieces and entries, and keeps the last piece.
 struct Looking {
     entries: u64,
     count: u32,
@@ -704,7 +703,7 @@ impl Visit for Looking {
     const RESUMES: bool = false;
 }
 
-/// They are copied.
+/// Copies the pieces.
 #[derive(Clone, Copy)]
 struct Copying<'a> {
     holder: Holder<'a>,
@@ -745,7 +744,7 @@ impl Visit for Copying<'_> {
         true
     }
 
-    /// They have been counted when they were looked at first.
+    /// The walk that looked at the message has counted them.
     #[inline(always)]
     fn entries(&mut self, _: u64) -> bool {
         true
@@ -754,14 +753,14 @@ impl Visit for Copying<'_> {
     const RESUMES: bool = false;
 }
 
-/// They are copied for good, until somebody else should run.
+/// Copies the pieces, with preemption points; what is copied counts as moved.
 struct CopyingUntil<'a> {
     k: K,
     t: &'a Thread,
     copies: Copying<'a>,
-    /// Work since the last preemption point, in bytes.
+    /// Work done since the last preemption point, in bytes.
     moved: u64,
-    /// Entries of lists so far.
+    /// List entries read so far.
     entries: u64,
 }
 
@@ -794,8 +793,8 @@ impl Visit for CopyingUntil<'_> {
     const RESUMES: bool = true;
 }
 
-/// Goes along both sides, as far as both have bytes, but no more than the limit, and visits each
-/// piece, until told to stop.
+/// Walks along both sides as far as both have bytes, but no further than the limit, and visits each piece,
+/// until the visitor says to stop.
 #[inline(never)]
 fn along<V: Visit>(
     k: K,
@@ -814,7 +813,7 @@ fn along<V: Visit>(
     (ended, visit)
 }
 
-/// [`along`], for sides of known kinds.
+/// [`along`], for the kinds of both sides.
 #[inline(always)]
 fn pieces(
     k: K,
@@ -824,7 +823,7 @@ fn pieces(
     mut limit: Option<u64>,
     visit: &mut impl Visit,
 ) -> Result<Pumped, Trouble> {
-    // They are in registers meanwhile.
+    // Local copies, so that the loop keeps them in registers.
     let (mut from, mut into) = (*source, *sink);
     let ended = loop {
         if from.between_segments() {
@@ -868,7 +867,7 @@ fn pieces(
     ended
 }
 
-/// Goes on to the next segment of a side that is not empty. An error is how the walk ends.
+/// Moves a side on to its next segment that is not empty. `Err` holds the result with which the walk ends.
 #[inline(always)]
 #[cfg_attr(fermata_probe, track_caller)]
 fn settle<V: Visit>(
@@ -889,7 +888,7 @@ fn settle<V: Visit>(
     }
 }
 
-/// Moves references, before any bytes. Says `Full` if the sink has too few places.
+/// Moves the references, which come before any bytes. Returns `Full` if the sink has too few places.
 fn pump_refs(
     k: K,
     (here, there): (&'static Space, &'static Space),
