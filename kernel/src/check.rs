@@ -1,9 +1,8 @@
 //! The invariants of the kernel: everything that must hold between two traps.
 //!
-//! [`invariants`] panics with the rule that is broken. It reads every object, queue, list, tree and
-//! account, and compares what page tables remember with a fresh walk of the mapping hierarchy. It
-//! needs no memory of its own, so that a kernel for cut tests can call it at its exits as the tests on
-//! the host do after every step.
+//! [`invariants`] panics with the rule that is broken. It reads every object, queue, list, tree and account,
+//! and compares page tables with a fresh walk of the mapping hierarchy. It needs no memory of its own, so that
+//! a kernel for cut tests can call it at its exits as the tests on the host do after every step.
 
 use crate::object::account::Account;
 use crate::object::cond::Cond;
@@ -22,14 +21,14 @@ use abi::PAGE_SIZE;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Pages of each mapping whose translations are looked at, beginning at another one each time.
+/// Number of pages of each mapping whose translations are checked, beginning at another page each time.
 const PAGES: u64 = if cfg!(test) { 4 } else { 1 };
-/// Frames without objects whose lists are looked at, beginning at another one each time.
+/// Number of frames without objects whose lists are checked, beginning at another frame each time.
 const FRAMES: u64 = 256;
-/// Most accounts that the books are checked of.
+/// Most accounts whose sums can be checked.
 const ACCOUNTS: usize = 64;
 
-/// Counts the checks.
+/// Number of checks made.
 static TURN: AtomicU64 = AtomicU64::new(0);
 
 /// Checks everything.
@@ -46,8 +45,8 @@ pub(crate) fn invariants(k: K) {
     ports(k);
 }
 
-/// A port's count is the number of those that name it. A port whose server has still to be told is in the list
-/// of its portset and in no other, and no server waits at that portset.
+/// Checks that a port's count is the number of what names it. A port with a notice due is in the list of its
+/// portset and in no other, and no server waits at that portset.
 fn ports(k: K) {
     let named = |port: &'static Port, target: Target| {
         target
@@ -73,7 +72,7 @@ fn live<T: Object>(table: &Table<T>) -> impl Iterator<Item = &'static T> + '_ {
     table.iter().filter(|o| o.head().phase() != Phase::Free)
 }
 
-/// Calls `f` with every object's head, cost and type number.
+/// Calls `f` with every object's header and cost.
 fn each(k: K, mut f: impl FnMut(&'static object::Header, u64)) {
     fn all<T: Object>(table: &Table<T>, f: &mut impl FnMut(&'static object::Header, u64)) {
         for object in live(table) {
@@ -91,7 +90,7 @@ fn each(k: K, mut f: impl FnMut(&'static object::Header, u64)) {
     all(&k.references, &mut f);
 }
 
-/// Slots are in use or in the free list.
+/// Checks that every slot is in use or in the free list.
 fn tables(k: K) {
     fn table<T: Object>(table: &Table<T>) {
         let (used, free) = table.counts();
@@ -109,7 +108,7 @@ fn tables(k: K) {
     table(&k.references);
 }
 
-/// Every thread is where its state says.
+/// Checks that every thread is in the queue that its state says.
 fn threads(k: K) {
     let (ready, _) = k.cpu().sched.state();
     let mut runs = false;
@@ -124,7 +123,7 @@ fn threads(k: K) {
         let phase = t.head().phase();
         let run = t.run.get();
         let id = t.head().id();
-        // What is broken, and of whom.
+        // Panics with the rule and the thread that breaks it.
         let must = |holds: bool, rule: &str| assert!(holds, "{rule}: {id:?} {phase:?} {run:?}");
         let may_run = phase == Phase::Active && t.stop_count.get() == 0;
         must(
@@ -186,7 +185,7 @@ fn threads(k: K) {
                 None
             }
             Run::Waiting(Waiting::Deadline | Waiting::Interrupt) => None,
-            // Between two traps nobody is in the kernel.
+            // Between two traps no thread is in the kernel.
             Run::Waiting(Waiting::Kernel) => {
                 must(false, "waits to be let in");
                 None
@@ -227,7 +226,7 @@ pub(crate) fn same<T>(a: Option<&'static T>, b: Option<&'static T>) -> bool {
     a.map(core::ptr::from_ref) == b.map(core::ptr::from_ref)
 }
 
-/// A thread that waits for its peer has one, and the peer names it.
+/// Whether a thread that waits for its peer has one, and the peer names it.
 fn has_peer(t: &'static Thread) -> bool {
     let Some(plan) = t.call().map(abi::ipc::plan) else {
         return false;
@@ -247,7 +246,7 @@ fn has_peer(t: &'static Thread) -> bool {
         })
 }
 
-/// Queues hold those who say so, by priority; the bitmap tells which are empty.
+/// Checks that queues hold the threads that say so, by priority, and that the bitmap tells which are empty.
 fn queues(k: K) {
     let (ready, bits) = k.cpu().sched.state();
     for (p, queue) in ready.iter().enumerate() {
@@ -291,7 +290,7 @@ fn queues(k: K) {
     }
 }
 
-/// The list of a frame has every object that is there, once, in order, and nothing else.
+/// Checks that the list of a physical frame has every object that is there, once, in order, and nothing else.
 fn frames(k: K, turn: u64) {
     let (mut listed, mut count) = (0, 0);
     each(k, |h, _| {
@@ -299,7 +298,7 @@ fn frames(k: K, turn: u64) {
         let bound = h.bound();
         assert!(bound.is_some(), "an object in no frame: {:?}", h.id());
         let Some((pfn, _)) = bound else { return };
-        // Once for each frame: at the object that is first in it.
+        // Each frame is checked once, when `h` is the first object in it.
         let mut first = None;
         object::objects_in(k, pfn, |_, id| {
             first = Some(id);
@@ -328,7 +327,7 @@ fn frames(k: K, turn: u64) {
     }
 }
 
-/// Trees are ordered, lists complete, and tables remember what walks find.
+/// Checks that trees are ordered, lists are complete, and page tables have what walks find.
 fn hierarchy(k: K, turn: u64) {
     // A mapping names one space and one region, so it is in one tree and one list at most. If the numbers agree,
     // each is where it should be.
@@ -394,14 +393,14 @@ fn hierarchy(k: K, turn: u64) {
     assert_eq!(exported, all.count(), "a space's list of regions");
 }
 
-/// Accounts, with what they must have in use and the number of those who hold them.
+/// Accounts, each with the bytes that it must have in use and the number of its holders.
 struct Books {
     all: [Option<(&'static Account, u64, u32)>; ACCOUNTS],
     count: usize,
 }
 
 impl Books {
-    /// Notes a use of an account by somebody. False if there are too many accounts.
+    /// Adds to what an account must have. Returns false if there are too many accounts.
     fn add(&mut self, account: &'static Account, used: u64, holders: u32) -> bool {
         let known = self.all[..self.count].iter_mut().flatten();
         for (other, u, h) in known {
@@ -420,7 +419,7 @@ impl Books {
     }
 }
 
-/// What a handle finds without a walk is what a walk finds.
+/// Checks that the cache of handle lookups has what walks find.
 fn handles(k: K) {
     fn all<T: Object>(k: K, s: &'static Space) {
         T::handles(k).each(s.epoch.get(), |handle, object| {
@@ -444,7 +443,7 @@ fn handles(k: K) {
     }
 }
 
-/// What an account has in use is the sum of what was charged to it, over all objects.
+/// Checks that the bytes that an account has in use are the sum of the costs of the objects charged to it.
 fn accounts(k: K) {
     let mut books = Books {
         all: [None; ACCOUNTS],
@@ -467,7 +466,7 @@ fn accounts(k: K) {
             room &= books.add(account, 0, 1);
         }
     }
-    // Each holds the one above it. Those are found on the way, and then the same is true of them.
+    // Each account holds its parent. Parents are added on the way and visited in turn.
     let mut at = 0;
     while at < books.count {
         if let Some((account, ..)) = books.all[at] {
@@ -495,7 +494,7 @@ fn accounts(k: K) {
     }
 }
 
-/// Every vacant identity is kept by exactly one reference, and nothing else is.
+/// Checks that every vacant identity is kept by exactly one reference, and that no other object is kept.
 fn kept(k: K) {
     let keepers = |h: &object::Header| {
         live(&k.references)

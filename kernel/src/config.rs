@@ -1,27 +1,29 @@
 //! The configuration of this kernel: one typed constant, chosen at build time.
 //!
-//! What depends on it lives in `exec`, and how interrupts are masked in `hal`; `./fermata check` sees
-//! to it. Every branch is compiled and checked in every configuration.
+//! The model and preemption matter only in `exec` and in what threads keep (`kept`), and how interrupts are
+//! masked only in `hal`; `./fermata check` enforces that. Every branch is compiled and checked in every
+//! configuration.
 
-/// What a thread keeps in the kernel while it waits (Ford et al., section 3; Draves et al., section 2).
+/// The execution model: what a thread keeps in the kernel while it waits (Ford et al., section 3; Draves et
+/// al., section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
     /// Its own kernel stack.
     Process,
     /// Nothing: there is one stack per processor.
     Interrupt,
-    /// How it goes on, by name; and a stack where that does not suffice.
+    /// A continuation; and a stack if it is preempted in the kernel.
     Continuation,
 }
 
-/// Where in the kernel a thread can be preempted (Ford et al., section 5.2 and Table 4).
+/// The places in the kernel where a thread can be preempted (Ford et al., section 5.2 and Table 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preemption {
     /// Nowhere.
     None,
-    /// At points: in the copying of messages, and in searches.
+    /// At preemption points, in work that can be long: copying messages, searches, waking many threads.
     Points,
-    /// Everywhere but in the core of the scheduler.
+    /// Everywhere except in the core.
     Full,
 }
 
@@ -34,21 +36,21 @@ pub struct Config {
     pub preemption: Preemption,
     /// How interrupts are masked.
     pub irq: hal::Irq,
-    /// Stacks and continuations are dropped at random, to show that they are caches.
+    /// Whether stacks and continuations are dropped at random, to show that they are caches.
     pub forgetful: bool,
-    /// Whether it tells a counting emulator what becomes of threads that block.
+    /// Whether it reports to a counting emulator what becomes of threads that block.
     pub counters: bool,
     /// Whether this is a kernel for cut tests, which can stop a call at any of its sites and checks its
     /// own structures (`--cfg fermata_probe`).
     pub probe: bool,
 }
 
-/// The constant, from the names that `--config` takes.
+/// Makes the constant from the configurations' names, which `--config` takes.
 macro_rules! config {
     ($($name:tt: $model:ident, $preemption:ident;)*) => {
         /// The configuration of this kernel.
         pub const CONFIG: Config = {
-            // Without a name, as on the host.
+            // The configuration without a name, as on the host.
             let mut config = Config {
                 model: Model::Interrupt,
                 preemption: Preemption::None,
@@ -77,5 +79,5 @@ config! {
     "continuation-fp": Continuation, Full;
 }
 
-/// Whether the kernel can be preempted anywhere but in its core.
+/// Whether the kernel can be preempted anywhere except in its core.
 pub(crate) const FULL: bool = matches!(CONFIG.preemption, Preemption::Full);

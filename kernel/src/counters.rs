@@ -1,14 +1,13 @@
-//! What becomes of threads that block, counted per reason (Draves et al., Continuations, Tables 1
-//! and 2), and what restarts cost (Ford et al., Table 3).
+//! Counts of what becomes of threads that block, per reason (Draves et al., Continuations, Tables 1 and 2), and
+//! of what restarts cost (Ford et al., Table 3).
 //!
-//! Only a kernel that is built to count tells of anything ([`crate::Config::counters`]); in any
-//! other all of this is nothing. And it does not count itself: every happening is an event of the
-//! machine ([`hal::event`]), which the emulator's plugin sees. So there is no counter to read, to
-//! reset or to protect, and a measured stretch has exactly its own events.
+//! Only a kernel that is built to count does any of this ([`crate::Config::counters`]). The kernel has no
+//! counters of its own: each count is an event of the machine ([`hal::event`]), which the emulator's plugin
+//! sees. So there is no counter to read, to reset or to protect, and a measured stretch has exactly its own
+//! events.
 //!
-//! The neighbours that call this: [`super::switch`], where a thread leaves the processor;
-//! [`crate::Kernel`], where a call is abandoned and begun again; [`crate::object::thread::Thread`],
-//! where a call is completed.
+//! It is called from [`crate::exec`], where a thread leaves the processor; from [`crate::Kernel`], where a call
+//! is abandoned and begun again; and from [`crate::object::thread::Thread`], where a call is completed.
 
 use crate::config::{Model, CONFIG};
 use crate::object::thread::{Run, Thread};
@@ -16,25 +15,25 @@ use crate::Stop;
 use abi::state::Waiting;
 use hal::NarrowCell;
 
-/// What is counted, for each [`Waiting`] reason; `Nothing` is for a thread that gives way to another,
-/// by a yield or because it was preempted.
+/// The kind of a count. There is one count for each kind and [`Waiting`] reason; `Nothing` is the reason of a
+/// thread that gives way to another, by a yield or because it was preempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Blocked, and kept its kernel stack.
+    /// A thread blocked and kept its kernel stack.
     Kept = 0,
-    /// Blocked with nothing but its frame or continuation, and the stack became free (compression).
+    /// A thread blocked with only its frame or continuation, and its stack became free (compression).
     Compressed = 1,
-    /// The same, and the next thread went on on that very stack (compression and handoff).
+    /// A thread blocked likewise, and the next thread took over its stack (compression and handoff).
     HandedOff = 2,
-    /// A blocked thread's call was completed in its frame by who woke it (recognition).
+    /// A blocked thread's call was completed in its frame by its waker (recognition).
     Recognised = 3,
-    /// A call that met an absent page was abandoned ([`ABANDONED`]) or begun again ([`BEGUN`]); the
-    /// kernel begins to look for a page that the page table lacks ([`LOOKS`]), or ends that
-    /// ([`LOOKED`]), in no restart. These have a time rather than a reason.
+    /// A call that met an absent page was abandoned ([`ABANDONED`]) or begun again ([`BEGUN`]); or the kernel
+    /// began to look for a page that the page table lacks ([`LOOKS`]), or ended that ([`LOOKED`]), outside of a
+    /// restart. These events are for measuring times and have no reason.
     Restart = 4,
 }
 
-/// Reasons per kind, in the numbers of events.
+/// Number of reasons per kind: kind times this plus reason is the number of the event.
 const REASONS: u8 = 16;
 const _: () = assert!(Kind::Restart as u8 * REASONS + 4 <= hal::EVENTS);
 
@@ -43,7 +42,7 @@ const BEGUN: u8 = 1;
 const LOOKS: u8 = 2;
 const LOOKED: u8 = 3;
 
-/// What is counted for a thread that blocked and was the next to run, because no other thread was ready.
+/// The kind that is counted for a thread that blocked and then was the next to run, because no other was ready.
 const ALONE: Kind = match CONFIG.model {
     Model::Process => Kind::Kept,
     Model::Interrupt | Model::Continuation => Kind::Compressed,
@@ -61,8 +60,8 @@ impl Counters {
         }
     }
 
-    /// The running thread's call cannot go on: if that is for a page that is not there, the work of
-    /// others begins that makes it present.
+    /// Notes that the running thread's call cannot go on. If the reason is an absent page, the measured stretch
+    /// begins.
     #[inline(always)]
     pub(crate) fn abandon(&self, t: &'static Thread, stop: &Stop) {
         if CONFIG.counters && matches!(stop, Stop::Fault(_)) {
@@ -71,7 +70,7 @@ impl Counters {
         }
     }
 
-    /// Looks for a page that the page table lacks.
+    /// Measures the search for a page that the page table lacks.
     #[inline(always)]
     pub(crate) fn look<R>(&self, look: impl FnOnce() -> R) -> R {
         if !CONFIG.counters || self.abandoned.get().is_some() {
@@ -83,7 +82,7 @@ impl Counters {
         found
     }
 
-    /// The running thread begins a call.
+    /// Notes that the running thread begins a call, perhaps again.
     #[inline(always)]
     pub(crate) fn begin(&self, t: &'static Thread) {
         if CONFIG.counters && self.abandoned.get().is_some_and(|a| core::ptr::eq(a, t)) {
@@ -98,7 +97,7 @@ fn event(kind: Kind, reason: u8) {
     hal::event(kind as u8 * REASONS + reason);
 }
 
-/// Counts.
+/// Counts one event.
 #[inline(always)]
 pub(crate) fn count(kind: Kind, reason: Waiting) {
     if CONFIG.counters {
@@ -111,14 +110,13 @@ pub(crate) fn count(kind: Kind, reason: Waiting) {
 pub(crate) fn blocked(t: &Thread, kind: Kind) {
     let reason = match t.run.get() {
         Run::Waiting(why) => why,
-        // A thread that stops itself waits for nothing that has a name.
+        // A thread that stops itself has no reason of its own.
         Run::Ready | Run::Running | Run::Stopped => Waiting::Nothing,
     };
     count(kind, reason);
 }
 
-/// Counts that the thread which was in this state goes on itself. If it waited, no other thread was ready
-/// meanwhile.
+/// Counts that the thread which left the processor in this state is the next to run.
 #[inline(always)]
 pub(crate) fn resumed(was: Run) {
     if let Run::Waiting(why) = was {
@@ -126,7 +124,7 @@ pub(crate) fn resumed(was: Run) {
     }
 }
 
-/// A call is completed in the frame: if its thread was blocked in it, its restart is never executed.
+/// Counts that a call is completed in the frame of a blocked thread, which does not restart it.
 #[inline(always)]
 pub(crate) fn completed(t: &Thread) {
     if let Run::Waiting(why) = t.run.get() {
@@ -134,13 +132,13 @@ pub(crate) fn completed(t: &Thread) {
     }
 }
 
-/// How often this was counted on the simulated machine.
+/// The number of events of this kind and reason on the simulated machine.
 #[cfg(test)]
 pub(crate) fn counted(kind: Kind, reason: Waiting) -> u64 {
     hal::host::events(kind as u8 * REASONS + reason as u8)
 }
 
-/// How often calls were abandoned, and begun again.
+/// The number of calls that were abandoned, and that were begun again.
 #[cfg(test)]
 pub(crate) fn restarts() -> [u64; 2] {
     [ABANDONED, BEGUN].map(|n| hal::host::events(Kind::Restart as u8 * REASONS + n))

@@ -1,4 +1,4 @@
-//! The first space: what boot asks the kernel to make before anybody can call it.
+//! The first space, which boot has the kernel make before any program runs.
 
 use crate::memory;
 use crate::object::mapping::Mapping;
@@ -20,15 +20,15 @@ pub struct FirstMapping {
     pub size: u64,
     /// Physical address.
     pub physical: u64,
-    /// Of [`abi::access`].
+    /// Rights, bits of [`abi::access`].
     pub rights: u64,
 }
 
-/// What the first space looks like. Its first mapping must be that of the boot page.
+/// The description of the first space. Its first mapping must be that of the boot page.
 pub struct FirstSpace<'a> {
     /// Its mappings, at most [`boot::BOOT_MAPPINGS`].
     pub mappings: &'a [FirstMapping],
-    /// Where its thread starts.
+    /// The address at which its thread starts.
     pub entry: u64,
     /// Its thread's stack pointer.
     pub stack: u64,
@@ -52,7 +52,7 @@ fn build(k: K, first: &FirstSpace<'_>) -> Result<&'static Thread, Stop> {
         .accounts
         .open(None)
         .ok_or(Stop::Code(abi::Code::NoMemory))?;
-    // Slots are all that quotas count; the pool holds them, page tables come from elsewhere.
+    // Quotas count the slots of objects only, which are allocated from the pool; page tables are not.
     account.endow(hal::pool_bytes().1);
     let page = first
         .mappings

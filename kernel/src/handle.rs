@@ -1,7 +1,7 @@
-//! From handles to objects: what programs name by the address at which it lives.
+//! The lookup of handles: from the address at which an object lives to the object.
 //!
-//! The word at the address is a hint, the list of objects of the frame the truth ([`crate::object`]); where a handle
-//! was found last is remembered ([`Handles`](crate::object::Handles)).
+//! The word at the address is a hint, the list of objects of the frame the truth ([`crate::object`]). Recent
+//! lookups are cached ([`Handles`](crate::object::Handles)).
 
 use crate::memory;
 use crate::object::reference::Reference;
@@ -20,7 +20,7 @@ fn aligned(address: u64) -> Result<(), Stop> {
     }
 }
 
-/// The object at a handle, in whatever phase.
+/// The object at a handle, in any phase.
 #[inline]
 #[cfg_attr(fermata_probe, track_caller)]
 fn look_up<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'static T, Stop> {
@@ -31,12 +31,12 @@ fn look_up<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'stat
     }
 }
 
-/// The object at a handle by frame and offset.
+/// [`look_up`] without the cache: by physical frame and offset.
 #[inline(never)]
 #[cfg_attr(fermata_probe, track_caller)]
 fn look_long<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'static T, Stop> {
     aligned(handle)?;
-    // Full power comes with the right to have objects where it lives.
+    // The right to have objects on that page gives all power over them.
     let pfn = memory::translate(k, space, handle, Access::OBJECT)?;
     let offset = handle % PAGE_SIZE;
     let h =
@@ -53,7 +53,7 @@ fn look_long<T: Object>(k: K, space: &'static Space, handle: u64) -> Result<&'st
     Ok(object)
 }
 
-/// The object at a handle, for an operation on it. A vacant identity makes the caller wait.
+/// The object at a handle, for a call that uses it. A vacant identity makes the caller wait.
 #[inline]
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn find<T: Object>(
@@ -72,7 +72,7 @@ pub(crate) fn find<T: Object>(
     }
 }
 
-/// The object at a handle for its manager, in whatever phase.
+/// The object at a handle, for a call that manages it, in any phase.
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn find_identity<T: Object>(
     k: K,
@@ -82,8 +82,8 @@ pub(crate) fn find_identity<T: Object>(
     look_up::<T>(k, space, handle)
 }
 
-/// The object at a handle for its manager: also one whose body has not been opened yet. A manager does
-/// not wait for a body.
+/// The object at a handle, for a call that manages it: also one whose body has not been opened yet. A vacant
+/// identity is the code `Vacant`.
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn find_body<T: Object>(
     k: K,
@@ -97,7 +97,8 @@ pub(crate) fn find_body<T: Object>(
     }
 }
 
-/// The object at a handle, which must be open, for a call that manages: that does not wait.
+/// The object at a handle, for a call that manages it but needs it open. A vacant identity is the code
+/// `Vacant`.
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn find_open<T: Object>(
     k: K,
@@ -114,8 +115,8 @@ fn open_now<T: Object>(object: &'static T) -> Result<&'static T, Stop> {
     }
 }
 
-/// The open object that a reference at a handle names, for a call that does not wait for it: null, dead or of another
-/// kind is the code `Dead`.
+/// The open object that the reference at a handle names, for a call that manages it. A reference that is null,
+/// dead or of another kind is the code `Dead`, a vacant identity the code `Vacant`.
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn find_open_target<T: Object>(
     k: K,
@@ -126,7 +127,7 @@ pub(crate) fn find_open_target<T: Object>(
     open_now(target.get::<T>().ok_or(Stop::Code(Code::Dead))?)
 }
 
-/// What the reference at a handle names, or null for the handle 0.
+/// The target of the reference at a handle, or null for the handle 0.
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn target_at(k: K, space: &'static Space, handle: u64) -> Result<Target, Stop> {
     if handle == 0 {
@@ -135,8 +136,8 @@ pub(crate) fn target_at(k: K, space: &'static Space, handle: u64) -> Result<Targ
     Ok(find::<Reference>(k, space, handle)?.target.get())
 }
 
-/// The object that a reference at a handle names, for use: null, dead or of another kind is the
-/// code `Dead`, vacant waits.
+/// The object that the reference at a handle names, for a call that uses it. A reference that is null, dead or
+/// of another kind is the code `Dead`; a vacant identity makes the caller wait.
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn find_target<T: Object>(
     k: K,
@@ -149,8 +150,8 @@ pub(crate) fn find_target<T: Object>(
     Ok(object)
 }
 
-/// Checks that an object can be made at this address: nothing is there yet, or (`same`) only the
-/// vacant identity that is about to get a new body there.
+/// Checks that an object can be made at this address: nothing is there yet, or only the vacant identity `same`,
+/// which is about to get a new body there.
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn find_place(
     k: K,

@@ -1,6 +1,6 @@
-//! The state of the kernel, which every room reaches as [`K`].
+//! The state of the kernel, which every room reaches through a [`K`].
 //!
-//! It names the types of the rooms that its parts belong to, and calls nothing of theirs but what makes them.
+//! This file names the types of the rooms' parts, and calls no function of theirs except constructors.
 
 use crate::config::FULL;
 use crate::counters::Counters;
@@ -21,10 +21,10 @@ use crate::sched::Scheduler;
 use core::cell::Cell;
 use hal::{mask, NarrowCell};
 
-/// The kernel, as everything in it is reached.
+/// The reference through which all code reaches the kernel's state.
 pub(crate) type K = &'static Kernel;
 
-/// All state of the kernel.
+/// The whole state of the kernel.
 pub struct Kernel {
     pub(crate) mutexes: Table<Mutex>,
     pub(crate) conds: Table<Cond>,
@@ -35,12 +35,12 @@ pub struct Kernel {
     pub(crate) spaces: Table<Space>,
     pub(crate) threads: Table<Thread>,
     pub(crate) references: Table<Reference>,
-    /// What stands for no space. Nothing has its epoch.
+    /// The space that stands for none. Nothing else has its epoch, so no lookup in it succeeds.
     pub(crate) nowhere: &'static Space,
     pub(crate) no_mapping: &'static Mapping,
     pub(crate) handles: AllHandles,
     pub(crate) accounts: Accounts,
-    /// For each frame the first object in it.
+    /// For each physical frame, the first object that lives in it.
     pub(crate) frames: &'static [Next],
     pub(crate) vacancies: Vacancies,
     pub(crate) notices: Notices,
@@ -49,20 +49,21 @@ pub struct Kernel {
     cpu: Cpu,
     pub(crate) counters: Counters,
     pub(crate) forgotten: exec::Forgotten,
-    /// Next space whose page table is given up when table pages are out.
+    /// Index of the space whose page table is cleared next when table pages run out.
     pub(crate) table_hand: Cell<usize>,
     pub(crate) seed: Cell<u32>,
     pub(crate) epochs: Cell<u64>,
 }
 
-/// What a processor has of its own. There is one: [`Kernel::cpu`] and [`Kernel::cpu_of`] are the only ways to it.
+/// The state of one processor. There is one instance: [`Kernel::cpu`] and [`Kernel::cpu_of`] are the only ways
+/// to it.
 pub(crate) struct Cpu {
     pub(crate) sched: Scheduler,
     pub(crate) deadlines: Deadlines,
     pub(crate) stacks: exec::Stacks,
 }
 
-/// Where handles were last found.
+/// The caches of handle lookups, one for each type.
 pub(crate) struct AllHandles {
     pub(crate) mutexes: Handles<Mutex>,
     pub(crate) conds: Handles<Cond>,
@@ -75,7 +76,7 @@ pub(crate) struct AllHandles {
     pub(crate) references: Handles<Reference>,
 }
 
-/// Runs a section of the core.
+/// Runs a section of the core, with interrupts masked under full preemption (see [`exec::Lock`]).
 #[inline(always)]
 pub(crate) fn core<R>(section: impl FnOnce() -> R) -> R {
     if FULL {
@@ -86,7 +87,7 @@ pub(crate) fn core<R>(section: impl FnOnce() -> R) -> R {
 }
 
 impl Kernel {
-    /// A kernel without objects, or `None` if its memory does not suffice.
+    /// Makes a kernel without objects. `None` if there is not enough memory.
     #[must_use]
     pub fn new() -> Option<&'static Kernel> {
         let frames = hal::alloc_slice(hal::frame_limit() as usize, |_| NarrowCell::none())?;
@@ -105,7 +106,7 @@ impl Kernel {
             (mutexes, conds, mappings, regions, ports, portsets),
             (spaces, threads, references, stacks),
         ));
-        // It is too large to be made anywhere else than in its place.
+        // The kernel is too large for the stack, so it is made in its place.
         let kernel = |_| {
             let (
                 (mutexes, conds, mappings, regions, ports, portsets),
@@ -155,19 +156,19 @@ impl Kernel {
         hal::alloc_slice(1, kernel)?.first()?.as_ref()
     }
 
-    /// The processor that this runs on.
+    /// The processor that this code runs on.
     #[inline(always)]
     pub(crate) fn cpu(&self) -> &Cpu {
         &self.cpu
     }
 
-    /// The processor in whose queues and under whose clock the thread is.
+    /// The processor whose ready queues and deadlines hold the thread.
     #[inline(always)]
     pub(crate) fn cpu_of(&self, _: &Thread) -> &Cpu {
         &self.cpu
     }
 
-    /// A pseudo-random number, for what must not matter: the shape of trees, and forgetting.
+    /// A pseudo-random number. Users may guess it: it only shapes trees and makes a forgetful kernel forget.
     pub(crate) fn random(&self) -> u32 {
         let mut x = self.seed.get();
         x ^= x << 13;
@@ -183,7 +184,7 @@ impl Kernel {
         self.epochs.get()
     }
 
-    /// How many objects of each type there are, in the order of the types.
+    /// The number of objects of each type, in the order of [`abi::Type`].
     pub(crate) fn census(&self) -> [usize; 9] {
         [
             self.mutexes.used(),

@@ -1,17 +1,18 @@
-//! The Fermata kernel: all of its logic, and none of its machine.
+//! The Fermata kernel: all of its logic, nothing that depends on the machine.
 //!
-//! This crate knows no register of a processor and contains no unsafe code; it asks `hal` for
-//! what a machine does, and runs as well on the simulated machine of the host.
+//! This crate names no register of a processor and contains no unsafe code; `hal` does what depends on the
+//! machine, and the crate runs as well on the simulated machine of the host.
 //!
-//! A trap comes in at [`Kernel::trap`]. The frame of the thread is all that a handler gets and all
-//! that it leaves behind (rule A1). Handlers check everything first, then change things and cannot
-//! fail any more (A2); what stops them on the way is a [`Stop`], what steers the dispatcher
-//! afterwards an [`Outcome`] (A4).
+//! A trap enters at [`Kernel::trap`]. The frame of the thread is all that a handler gets and all that it leaves
+//! behind (rule A1). Handlers check everything first; then they change things and cannot fail any more (A2). If
+//! a check fails the handler returns a [`Stop`], otherwise an [`Outcome`], which tells the dispatcher what to
+//! do next (A4).
 //!
-//! The rooms, from the ground up: `kernel` has the state, `object` the nine types, `sched` knows who runs next, `irq`
-//! what interrupts mean, `exec` what becomes of the stack, `leave` ends a trap, `memory` walks the mapping hierarchy,
-//! `handle` finds objects by address, `ipc` moves messages and talks to keepers, `syscall` decodes and doubts
-//! arguments, `trap` is where the machine calls. A room imports only from rooms below it (`./fermata check`).
+//! The modules, from the ground up: `kernel` has the state, `object` the nine types, `sched` decides who runs
+//! next, `irq` handles interrupts, `exec` changes stacks, `leave` ends a trap, `memory` walks the mapping
+//! hierarchy, `handle` finds objects by address, `ipc` moves messages and talks to keepers, `syscall` decodes
+//! and checks arguments, `trap` is what the machine calls. A module imports only from those below it
+//! (`./fermata check`).
 #![no_std]
 #![forbid(unsafe_code)]
 

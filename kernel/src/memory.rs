@@ -1,9 +1,8 @@
 //! User memory as the kernel sees it: the mapping hierarchy, and access through it.
 //!
-//! A page is found by walking the hierarchy: mapping, region, space, mapping, ... down to a region
-//! of physical memory. Page tables only remember what walks have found. A walk that finds the page
-//! is a *soft* fault; one that does not is a *hard* fault and names the region where it failed
-//! (Ford et al., Table 3).
+//! A page is found by walking the hierarchy: mapping, region, space, mapping, ... down to a region of physical
+//! memory. Page tables are a cache of what walks have found. A walk that finds the page is a *soft* fault; one
+//! that does not is a *hard* fault and names the region where it failed (Ford et al., Table 3).
 //!
 //! Every function here works on the memory of any space, not only the running one, so that either
 //! end of a connection can do the work of both.
@@ -20,11 +19,10 @@ use abi::{access, PAGE_SIZE, USER_END};
 use core::ops::Range;
 use hal::Pfn;
 
-/// Most levels of the hierarchy that a walk looks at. A hierarchy that is deeper, or a cycle, has
-/// no pages.
+/// Most levels of the hierarchy that a walk descends. A deeper hierarchy, or a cycle, has no pages.
 const MAX_DEPTH: u32 = 8;
 
-/// What a walk found.
+/// The result of a walk that found a page.
 #[derive(Clone, Copy)]
 struct Found {
     pfn: Pfn,
@@ -32,17 +30,17 @@ struct Found {
     device: bool,
 }
 
-/// Why a walk found nothing.
+/// The reason why a walk found no page.
 #[derive(Clone, Copy)]
 enum Miss {
-    /// It failed: see [`Fault::at`].
+    /// There is no page: see [`Fault::at`].
     Absent(Option<(&'static Region, u64)>),
-    /// It came to this vacant identity.
+    /// The walk came to this vacant identity.
     Vacant(&'static Header),
 }
 
 impl Miss {
-    /// A link on the way does not lead to an active object.
+    /// The miss of a walk whose link does not lead to an active object.
     fn behind<T: Object>(link: Link<T>) -> Self {
         match link.get() {
             Some(object) => Miss::Vacant(object.head()),
@@ -50,7 +48,7 @@ impl Miss {
         }
     }
 
-    /// What stops an access for which this was the walk.
+    /// The `Stop` of an access whose walk missed.
     fn stop(self, address: u64, access: Access) -> Stop {
         match self {
             Miss::Absent(at) => Stop::Fault(Fault {
@@ -63,7 +61,7 @@ impl Miss {
     }
 }
 
-/// Walks the hierarchy.
+/// Walks the hierarchy from an address in a space down to a physical frame.
 #[inline(always)]
 fn walk(space: &'static Space, address: u64, need: Access) -> Result<Found, Miss> {
     let mut rights = access::ALL;
@@ -74,15 +72,15 @@ fn walk(space: &'static Space, address: u64, need: Access) -> Result<Found, Miss
     end
 }
 
-/// A walk that lacks a right fails where it begins to lack it, whatever lies below.
+/// Finds the level at which a walk fails that lacks a right: the first one that does not give the right.
 #[cold]
 #[inline(never)]
 fn forbidden(space: &'static Space, address: u64, need: Access) -> Result<Found, Miss> {
     descend::<true>(space, address, need, &mut { access::ALL })
 }
 
-/// One walk. What it does not allow is taken from the rights; only if `EXACT` it ends where they do not
-/// suffice.
+/// Descends the hierarchy. Each level takes the rights that it does not give out of `rights`. Only with `EXACT`
+/// the walk fails where the needed right is missing; otherwise the caller has to check at the end.
 #[inline(always)]
 fn descend<const EXACT: bool>(
     space: &'static Space,
@@ -106,12 +104,12 @@ fn descend<const EXACT: bool>(
         if !allow(m.protection.get()) {
             return Err(Miss::Absent(at));
         }
-        // A mapping of a dead region maps nothing, whoever keeps what is above it.
+        // A mapping of a dead region maps nothing, and no keeper can supply it.
         let link = m.region.get();
         let Some(region) = link.active() else {
             return Err(Miss::behind(link.link()));
         };
-        // Neither sum is too large: ranges have been looked at where they were set.
+        // Neither sum overflows: ranges are checked when they are set.
         let offset = here
             .wrapping_sub(m.start.get())
             .wrapping_add(m.offset.get());
@@ -160,7 +158,7 @@ fn frame(physical: u64) -> Pfn {
     Pfn((physical / PAGE_SIZE) as u32)
 }
 
-/// Finds the frame of a page and remembers it in the page table: the soft fault.
+/// Resolves a soft fault: finds the physical frame of a page and enters it into the page table.
 #[inline(always)]
 fn resolve(k: K, space: &'static Space, address: u64, need: Access) -> Result<Pfn, Stop> {
     match walk(space, address, need) {
@@ -169,7 +167,8 @@ fn resolve(k: K, space: &'static Space, address: u64, need: Access) -> Result<Pf
     }
 }
 
-/// Puts what a walk found into the page table.
+/// Enters the result of a walk into the page table. If table pages have run out, it takes those of another
+/// space.
 #[inline(always)]
 fn remember(
     k: K,
@@ -188,13 +187,14 @@ fn remember(
         evict(k, space)?;
     }
     if device {
-        // The table is right for the program; the kernel itself does not touch device memory.
+        // The program may use the page; the kernel itself does not touch device memory.
         return Err(Stop::Device(address, need));
     }
     Ok(pfn)
 }
 
-/// Table pages are out: empties the table of another space. It loses nothing but time.
+/// Clears the page table of another space when table pages have run out, or of this space if no other has any.
+/// Walks fill it again.
 #[cold]
 #[inline(never)]
 fn evict(k: K, keep: &'static Space) -> Result<(), Stop> {
@@ -215,14 +215,14 @@ fn evict(k: K, keep: &'static Space) -> Result<(), Stop> {
     Err(Stop::Code(abi::Code::NoMemory))
 }
 
-/// [`resolve`] for an access of the kernel.
+/// [`resolve`], for an access by the kernel.
 #[cold]
 #[inline(never)]
 fn walk_for(k: K, space: &'static Space, address: u64, need: Access) -> Result<Pfn, Stop> {
     k.counters.look(|| resolve(k, space, address, need))
 }
 
-/// [`translate`] by the page table.
+/// [`translate`], for a page that is not among the space's latest translations: looks into the page table.
 fn look_up(k: K, space: &'static Space, address: u64, need: Access) -> Result<Pfn, Stop> {
     match space.table.lookup(address) {
         Some((pfn, rights)) if rights & need.0 == need.0 && hal::user_frame(pfn) => {
@@ -233,7 +233,7 @@ fn look_up(k: K, space: &'static Space, address: u64, need: Access) -> Result<Pf
     }
 }
 
-/// The frame behind an address, for an access of this kind by the kernel.
+/// Translates an address of a space to a physical frame, for an access of this kind by the kernel.
 #[inline]
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn translate(
@@ -249,7 +249,7 @@ pub(crate) fn translate(
     }
 }
 
-/// Makes a page present for the program itself. With [`Stop::Device`] it is present, too.
+/// Makes a page present for the program itself. Also after [`Stop::Device`] the page is present.
 #[cfg_attr(fermata_probe, track_caller)]
 #[inline(always)]
 pub(crate) fn make_present(
@@ -262,9 +262,9 @@ pub(crate) fn make_present(
     resolve(k, space, address, need)
 }
 
-/// Whether a walk still fails as it did, in the same region. (What its keeper supplied may in turn have
-/// to be supplied by another keeper.) If it does not fail, the page is put into the page
-/// table, so that the thread need not fault again to find it.
+/// Whether the walk to a page that was missing still fails in the same region. (A page that this region's
+/// keeper supplied may have to be supplied by another keeper in turn.) If the walk succeeds, the page is
+/// entered into the page table, so that the thread need not fault again.
 #[inline(always)]
 pub(crate) fn still_missing(
     k: K,
@@ -280,8 +280,8 @@ pub(crate) fn still_missing(
     }
 }
 
-/// Whether the program itself allows objects at the address. (Where nothing is mapped it is a bad
-/// access, and what the region forbids is its keeper's affair.)
+/// Whether the space's own mapping allows objects at the address. Where nothing is mapped this is true: the
+/// access fails later, and rights that a region withholds are a matter for its keeper.
 pub(crate) fn takes_objects(space: &'static Space, address: u64) -> bool {
     space
         .mappings
@@ -289,8 +289,7 @@ pub(crate) fn takes_objects(space: &'static Space, address: u64) -> bool {
         .is_none_or(|m| m.protection.get() & access::OBJECTS != 0)
 }
 
-/// The frame behind an offset of a region, if it is there: for searches. Whether it is there may
-/// have to wait for a vacant identity.
+/// The physical frame at an offset of a region, if there is one; for searches. Stops at a vacant identity.
 pub(crate) fn region_frame(region: &'static Region, offset: u64) -> Result<Option<Pfn>, Stop> {
     Ok(match region.source.get() {
         Source::Memory => Some(frame(offset)).filter(|&pfn| hal::user_frame(pfn)),
@@ -308,7 +307,7 @@ pub(crate) fn region_frame(region: &'static Region, offset: u64) -> Result<Optio
     })
 }
 
-/// The first offset from `offset` on behind which something can be mapped.
+/// The first offset from `offset` on at which something may be mapped, or `None`.
 pub(crate) fn next_mapped(region: &'static Region, offset: u64) -> Option<u64> {
     if region.source.get() != Source::Space {
         return Some(offset);
@@ -332,8 +331,8 @@ fn outside(address: u64, need: Access) -> Stop {
     })
 }
 
-/// Makes sure that every page of a range is there, so that a later access does not fault (unless
-/// its owner takes the page away in between).
+/// Makes sure that every page of a range is there, so that a later access does not fault (unless the page is
+/// taken away in between).
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn probe(
     k: K,
@@ -356,20 +355,20 @@ pub(crate) fn probe(
     Ok(())
 }
 
-/// Some bytes of a program's memory, no more than a page, that have been found: whatever is done with them
-/// cannot fail. What a handler does before it finds them, a fault makes it do again.
+/// A range of at most one page of a program's memory whose frames have been found, so that access to it cannot
+/// fail. A handler finds its spans before it changes anything, since a fault makes it begin again.
 #[derive(Clone, Copy)]
 pub(crate) struct Span {
-    /// Frame of the first byte, and its offset there.
+    /// Physical frame of the first byte, and the byte's offset there.
     start: (Pfn, u64),
-    /// How many bytes are in that frame.
+    /// Number of bytes that lie in that frame.
     border: usize,
-    /// The frame that begins with the others.
+    /// The physical frame of the remaining bytes, which begin at its start.
     next: Pfn,
 }
 
 impl Span {
-    /// Finds so many words, at least one. The address must be aligned to 8.
+    /// Finds `count` words, at least one. The address must be aligned to 8.
     #[inline(always)]
     #[cfg_attr(fermata_probe, track_caller)]
     pub(crate) fn words(
@@ -392,7 +391,7 @@ impl Span {
         })
     }
 
-    /// The same, where the bytes cross a page.
+    /// [`Span::words`], for a range that crosses a page border.
     #[inline(never)]
     #[cfg_attr(fermata_probe, track_caller)]
     fn across(
@@ -414,7 +413,8 @@ impl Span {
         })
     }
 
-    /// Gives `f` what of these bytes is in one frame each: frame, offset in it, and which bytes it is.
+    /// Calls `f` for the part of the bytes in each physical frame: the frame, the offset in it, and the range
+    /// of bytes.
     #[inline(always)]
     fn parts(&self, bytes: Range<usize>, mut f: impl FnMut(Pfn, u64, Range<usize>)) {
         let (pfn, offset) = self.start;
@@ -428,7 +428,7 @@ impl Span {
         }
     }
 
-    /// The first words.
+    /// Reads the first `N` words.
     #[inline(always)]
     pub(crate) fn read<const N: usize>(&self) -> [u64; N] {
         if self.border >= 8 * N {
@@ -449,14 +449,14 @@ impl Span {
         });
     }
 
-    /// Reads bytes from that one on.
+    /// Reads bytes, from byte `from` on.
     pub(crate) fn read_bytes(&self, from: usize, into: &mut [u8]) {
         self.parts(from..from + into.len(), |pfn, at, part| {
             hal::read_bytes(pfn, at, &mut into[part.start - from..part.end - from]);
         });
     }
 
-    /// Writes bytes from that one on.
+    /// Writes bytes, from byte `from` on.
     pub(crate) fn write_bytes(&self, from: usize, bytes: &[u8]) {
         self.parts(from..from + bytes.len(), |pfn, at, part| {
             hal::write_bytes(pfn, at, &bytes[part.start - from..part.end - from]);
@@ -464,7 +464,7 @@ impl Span {
     }
 }
 
-/// Words must be aligned to 8.
+/// Checks that the address of words is aligned to 8.
 pub(crate) fn word_aligned(address: u64) -> Result<(), Stop> {
     if address.is_multiple_of(8) {
         Ok(())
@@ -473,7 +473,7 @@ pub(crate) fn word_aligned(address: u64) -> Result<(), Stop> {
     }
 }
 
-/// What a walk finds: frame and rights, for comparison with what tables remember.
+/// The frame and rights that a walk finds, for comparison with page tables.
 #[cfg(any(test, fermata_probe))]
 pub(crate) fn look(space: &'static Space, page: u64) -> Option<(Pfn, u64)> {
     walk(space, page, Access(0))

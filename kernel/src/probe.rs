@@ -1,14 +1,14 @@
-//! The probe: what cut tests need to know of the kernel, and to do to it (`--cfg fermata_probe`).
+//! The probe: what cut tests need to know of the kernel, and how they stop it (`--cfg fermata_probe`).
 //!
-//! Every access to a user's memory, every look at a handle and every wait calls [`site`] or
-//! [`wait`]; with preemption points those too. A site is known by its source location, that of the
-//! handler and not of the helpers in between, which are marked `track_caller` in this build. Armed
-//! for the n-th site of certain threads, the probe stops the call there with [`Stop::Cut`], which
-//! every caller treats as a fault of that access that is gone when the call restarts, and lets the
-//! thread run that is attached to its interrupt line. `abi::probe` says how a test drives it.
+//! Every access to a user's memory, every lookup of a handle and every wait calls [`site`] or [`wait`];
+//! preemption points call [`preempts`]. A site is known by its source location, that of the handler and not of
+//! the helpers in between, which are marked `track_caller` in this build. Armed for the n-th site of certain
+//! threads, the probe stops the call there with [`Stop::Cut`], which every caller treats as a fault of that
+//! access that is gone when the call restarts; then it makes the thread run that is attached to its interrupt
+//! line. `abi::probe` says how a test drives it.
 //!
-//! In an ordinary kernel all of this is empty functions. The counters are statics, because a wait
-//! is begun in places that have no business with the kernel as a whole.
+//! In an ordinary kernel all of this is empty functions. The counters are statics, because waits begin in
+//! functions that have no reference to the kernel.
 
 use crate::config::CONFIG;
 use crate::object::thread::Thread;
@@ -18,7 +18,8 @@ use abi::probe::{LINE, ROLES, SITES, SWEEP, WATCHED};
 use core::panic::Location;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// A counter. There is one processor, and nothing in here is interrupted.
+/// A counter. Loads and stores need not be one atomic step: there is one processor, and nothing in here is
+/// interrupted.
 struct Count(AtomicU64);
 
 impl Count {
@@ -36,52 +37,54 @@ impl Count {
     }
 }
 
-/// Tag of the running thread.
+/// The tag of the running thread.
 static RUNNING: Count = Count::new();
-/// Tells the states of its call apart: a hash of the frame and of the progress since the trap.
+/// The state of the running thread's call: a hash of the frame and of the progress since the trap.
 static FRAME: Count = Count::new();
-/// States in which it has fired.
+/// The states in which the probe has fired during this sweep, as a hash table.
 static STATES: [Count; 1 << 13] = [const { Count::new() }; 1 << 13];
-/// Fires when this many sites are passed; 0: not at all.
+/// The number of the site at which the probe fires; 0: at none.
 static ARMED: Count = Count::new();
-/// Whose sites count.
+/// The roles of the threads whose sites count, as a bit mask.
 static MASK: Count = Count::new();
-/// Sites passed since it was armed.
+/// Number of sites passed since the probe was armed.
 static PASSED: Count = Count::new();
-/// Where it has fired, and whose site it was.
+/// The site at which the probe has fired, and the role of the thread.
 static FIRED: [Count; 2] = [const { Count::new() }; 2];
-/// The state in which it has fired last, and the stretch when the thread was there again.
+/// The state in which the probe has fired last, and the time since the last progress when the thread reached
+/// that state again.
 static LAST: Count = Count::new();
 static AGAIN: Count = Count::new();
 /// The probe has fired, and its interrupt line has not been raised yet.
 static RING: AtomicBool = AtomicBool::new(false);
 /// Bytes of messages moved since it was armed.
 static MOVED: Count = Count::new();
-/// When the running thread's call began or last saved its progress, in [`hal::ticks`], as are times here:
-/// with a clock that counts instructions they are instructions.
+/// The time when the running thread's call began or last saved its progress, in [`hal::ticks`] like all times
+/// here. With a clock that counts instructions they are numbers of instructions.
 static PROGRESS: Count = Count::new();
-/// Time that the probe itself has used, in total.
+/// The total time that the probe itself has used.
 static OWN: Count = Count::new();
-/// What a site costs beside that.
+/// The time that passing a site costs in addition, outside of what [`uncounted`] measures.
 static AROUND: Count = Count::new();
-/// The same as [`OWN`], at the last progress.
+/// The value of [`OWN`] at the last progress.
 static OWN_THEN: Count = Count::new();
-/// Exits from the kernel, and at every how many of them everything is checked.
+/// Number of exits from the kernel, and the number of exits from one check of the kernel's structures to the
+/// next.
 static EXITS: Count = Count::new();
 static PERIOD: Count = Count::new();
-/// How often a thread has been preempted in the kernel.
+/// Number of times that a thread has been preempted in the kernel.
 static DISPLACED: Count = Count::new();
 static GENERAL: AtomicBool = AtomicBool::new(false);
-/// Whether sites are passed for the second time.
+/// Whether sites are being passed a second time, and do not count.
 static PASSED_BEFORE: AtomicBool = AtomicBool::new(false);
 
-/// A site that was passed: number, how often.
+/// An entry of the table of sites: the site, and how often it was passed.
 struct Passed([Count; 2]);
 
 static TABLE: [Passed; SITES as usize] =
     [const { Passed([const { Count::new() }; 2]) }; SITES as usize];
 
-/// Passes a site of the running thread. `Err` if the call is to stop here.
+/// Passes a site of the running thread. `Err` if the call must stop here.
 #[inline(always)]
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn site(kind: Kind) -> Result<(), Stop> {
@@ -96,8 +99,8 @@ fn pass_by(kind: Kind, at: &Location<'_>) -> bool {
     uncounted(|begin| pass(kind, at, RUNNING.get(), FRAME.get(), begin))
 }
 
-/// Looks again at what the same call has just looked at, and found. Nothing has changed in between, so that
-/// nothing can stop it there.
+/// Repeats lookups that the same call has just made with success. Nothing has changed in between, so that they
+/// cannot fail, and their sites do not count.
 #[inline(always)]
 pub(crate) fn again<R>(look: impl FnOnce() -> R) -> R {
     if !CONFIG.probe {
@@ -109,7 +112,7 @@ pub(crate) fn again<R>(look: impl FnOnce() -> R) -> R {
     found
 }
 
-/// A thread begins to wait. Its frame is complete: nothing has to be stopped.
+/// Passes the site of a thread that begins to wait. Its frame is complete, so the call need not be stopped.
 #[inline(always)]
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn wait(t: &Thread) {
@@ -119,7 +122,7 @@ pub(crate) fn wait(t: &Thread) {
     }
 }
 
-/// A preemption point: whether the call is to stop here.
+/// Passes a preemption point. Returns whether the call must stop here.
 #[inline(always)]
 #[cfg_attr(fermata_probe, track_caller)]
 pub(crate) fn preempts() -> bool {
@@ -127,7 +130,7 @@ pub(crate) fn preempts() -> bool {
     CONFIG.probe && pass_by(Kind::Point, at)
 }
 
-/// The role of a thread with this tag, if it is watched.
+/// The role of the thread with this tag, if the probe watches it.
 #[inline(always)]
 fn role(tag: u64) -> Option<u64> {
     let role = tag.wrapping_sub(WATCHED);
@@ -141,8 +144,7 @@ fn mix(hash: u64, word: u64) -> u64 {
         .rotate_left(23)
 }
 
-/// Does something that is the probe's own affair, and whose time does not count. It is told when it
-/// began.
+/// Does work of the probe, whose time is subtracted from measurements. `work` gets the time at which it began.
 #[inline(always)]
 fn uncounted<R>(work: impl FnOnce(u64) -> R) -> R {
     let begin = hal::ticks();
@@ -151,12 +153,12 @@ fn uncounted<R>(work: impl FnOnce(u64) -> R) -> R {
     result
 }
 
-/// Finds out what passing a site costs beyond what is between the two looks at the clock.
+/// Measures what passing a site costs outside of what [`uncounted`] measures.
 fn calibrate() {
     AROUND.set(0);
     let looks = [hal::ticks(), hal::ticks(), hal::ticks()];
     let own = OWN.get();
-    // This is no site of a thread that is watched: no such thread runs at this time.
+    // No watched thread runs now, so this is not counted as a site.
     let _ = pass_by(Kind::Point, Location::caller());
     let all = hal::ticks() - looks[2];
     AROUND.set(all - (looks[2] - looks[1]) - (OWN.get() - own));
@@ -177,7 +179,7 @@ fn pass(kind: Kind, at: &Location<'_>, tag: u64, frame: u64, begin: u64) -> bool
     if MASK.get() & 1 << role != 0 {
         PASSED.add(1);
         let state = mix(mix(frame, id), role);
-        // Where it was cut it is now again: all until here was done before.
+        // The thread has reached the state again in which it was cut: everything up to here was done twice.
         if state == LAST.get() {
             AGAIN.set(stretch);
             LAST.set(0);
@@ -195,7 +197,7 @@ fn pass(kind: Kind, at: &Location<'_>, tag: u64, frame: u64, begin: u64) -> bool
     fires
 }
 
-/// It fires: where a debugger that waits for a cut sets its breakpoint.
+/// Fires. A debugger that waits for a cut sets its breakpoint here.
 #[inline(never)]
 fn fire(id: u64, role: u64) {
     ARMED.set(0);
@@ -204,7 +206,8 @@ fn fire(id: u64, role: u64) {
     RING.store(true, Relaxed);
 }
 
-/// Whether it has not fired in this state yet; now it has. In a table that is full every state is old.
+/// Enters a state into the table of states in which the probe has fired. Returns whether it was new; if the
+/// table is full it returns false.
 fn is_new(state: u64) -> bool {
     let state = state | 1;
     let mut index = (state >> 32) as usize % STATES.len();
@@ -221,7 +224,7 @@ fn is_new(state: u64) -> bool {
     false
 }
 
-/// Enters a site into the table.
+/// Counts a pass of a site in the table of sites.
 fn note(id: u64) {
     let mut index = (id ^ id >> 36) as usize % TABLE.len();
     for _ in 0..TABLE.len() {
@@ -237,7 +240,7 @@ fn note(id: u64) {
     }
 }
 
-/// A trap of the thread.
+/// Notes that a trap of the thread begins.
 #[inline(always)]
 pub(crate) fn enter(t: &Thread) {
     if CONFIG.probe {
@@ -256,7 +259,7 @@ fn frame(t: &Thread) -> u64 {
     words.into_iter().fold(0, mix)
 }
 
-/// The running call's frame, or what is written into it on the way out, now says more.
+/// Notes that the running call has saved progress, in its frame or in what will be written there.
 #[inline(always)]
 pub(crate) fn progress() {
     if CONFIG.probe {
@@ -266,7 +269,7 @@ pub(crate) fn progress() {
     }
 }
 
-/// Part of a message has been moved; `saved` if it will not be moved again.
+/// Notes that bytes of a message have been moved; `saved` if a restart does not move them again.
 #[inline(always)]
 pub(crate) fn moved(bytes: u64, saved: bool) {
     if CONFIG.probe {
@@ -283,13 +286,14 @@ pub(crate) fn short_way() -> bool {
     !CONFIG.probe || !GENERAL.load(Relaxed)
 }
 
-/// Whether somebody must be told before another thread runs.
+/// Whether the probe's interrupt line must be raised before another thread runs.
 #[inline(always)]
 pub(crate) fn rings() -> bool {
     CONFIG.probe && RING.load(Relaxed)
 }
 
-/// Called when a trap ends: raises the probe's line if it has fired, and checks the kernel's structures.
+/// Raises the probe's line if the probe has fired, and checks the kernel's structures if it is time. Called
+/// when a trap ends.
 #[inline(always)]
 pub(crate) fn exit_trap(k: K) {
     if CONFIG.probe {
@@ -311,7 +315,7 @@ fn check(k: K) {
     }
 }
 
-/// Arms for site `n` from now on, or goes on with a sweep, for the threads with these roles.
+/// Arms the probe for the `n`-th site from now on, or goes on with a sweep, for threads with these roles.
 pub(crate) fn arm(n: u64, roles: u64) {
     if n != SWEEP {
         PASSED.set(0);
@@ -324,8 +328,9 @@ pub(crate) fn arm(n: u64, roles: u64) {
     MASK.set(roles);
 }
 
-/// Sites passed since then, where it fired, at whose; what was done again after the cut before, if it
-/// was; bytes moved; time that the probe has used; displacements.
+/// The probe's results: sites passed since it was armed; the site at which it fired, and the role; the time of
+/// what was done again after the last cut; bytes moved; the time that the probe has used; preemptions in the
+/// kernel.
 pub(crate) fn read() -> [u64; 7] {
     let [site, role] = FIRED.each_ref().map(Count::get);
     [
@@ -339,7 +344,7 @@ pub(crate) fn read() -> [u64; 7] {
     ]
 }
 
-/// A thread is preempted in the kernel.
+/// Counts that a thread is preempted in the kernel.
 #[inline(always)]
 pub(crate) fn preempted() {
     if CONFIG.probe {
@@ -347,26 +352,26 @@ pub(crate) fn preempted() {
     }
 }
 
-/// A place in the table of sites: the site, how often it was passed.
+/// An entry of the table of sites: the site, and how often it was passed.
 pub(crate) fn passed(index: u64) -> [u64; 2] {
     let place = usize::try_from(index).ok().and_then(|i| TABLE.get(i));
     place.map_or([0; 2], |p| p.0.each_ref().map(Count::get))
 }
 
-/// Forgets all sites.
+/// Clears the table of sites.
 pub(crate) fn forget() {
     let words = TABLE.iter().flat_map(|place| &place.0);
     words.for_each(|word| word.set(0));
 }
 
-/// Begins a sweep.
+/// Begins a sweep: the probe has fired in no state yet.
 pub(crate) fn fresh() {
     PASSED.set(0);
     MOVED.set(0);
     STATES.iter().for_each(|state| state.set(0));
 }
 
-/// Sets how often everything is checked, and whether calls may take fast paths.
+/// Sets the number of exits between two checks, and whether all calls take the general path.
 pub(crate) fn set(period: u64, general: bool) {
     PERIOD.set(period);
     GENERAL.store(general, Relaxed);

@@ -1,4 +1,4 @@
-//! The entry: what the machine calls, and where each trap goes.
+//! The entry: the functions that the machine calls, and the dispatch of traps.
 
 use crate::ipc::keeper;
 use crate::object::thread::Thread;
@@ -6,7 +6,7 @@ use crate::{irq, probe, syscall, Kernel};
 use hal::{Context, Trap};
 
 impl Kernel {
-    /// An interrupt has come, while something of that priority was done.
+    /// Handles an interrupt that came while the processor was at work with this priority.
     fn note(&'static self, trap: Trap, priority: u8) {
         match trap {
             Trap::Irq(line) => irq::device(self, line),
@@ -14,7 +14,7 @@ impl Kernel {
         }
     }
 
-    /// The running thread's call, once more.
+    /// Does the running thread's call again.
     pub(crate) fn redo(&'static self, t: &'static Thread) -> &'static Thread {
         syscall::HANDLERS[t.ctx.call().get() as u8 as usize](self, t)
     }
@@ -86,7 +86,8 @@ impl hal::Kernel for Kernel {
     }
 
     fn interrupt(&'static self, trap: Trap) {
-        // The processor is idle, or at work in a call of a thread whose priority only the lock knows.
+        // The processor is idle, or in a call of a thread to which waiters for the lock may have lent their
+        // priority.
         self.note(trap, self.lock.priority());
         self.preempt();
     }

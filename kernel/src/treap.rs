@@ -1,15 +1,15 @@
-//! A treap: a search tree whose shape depends on weights that nobody can foresee, so that no choice of keys
-//! makes it degenerate. Adding and removing take a number of steps that is logarithmic in what is in it, with
-//! overwhelming probability.
+//! A treap: a search tree whose shape depends on weights that users cannot foresee, so that no choice of keys
+//! makes it degenerate. With overwhelming probability, adding and removing take a number of steps logarithmic
+//! in the number of items.
 
 use hal::NarrowCell;
 
-/// What can be in a treap: it has a place in one, and a key and a weight that do not change while it is in
-/// it. Nothing else in it has the same key.
+/// An item of a treap. Its key and weight do not change while it is in one, and no two items there have the
+/// same key.
 pub(crate) trait Item: Sized + 'static {
     type Key: PartialOrd;
     fn key(&self) -> Self::Key;
-    /// No greater than that of the item above.
+    /// The weight, by which the tree is a heap: no greater than that of the item above.
     fn weight(&self) -> u32;
     fn node(&self) -> &Node<Self>;
 }
@@ -29,7 +29,7 @@ impl<T> Node<T> {
     }
 }
 
-/// Items by their keys.
+/// A search tree of items by their keys.
 pub(crate) struct Treap<T: 'static> {
     root: NarrowCell<T>,
 }
@@ -41,8 +41,8 @@ impl<T: Item> Treap<T> {
         }
     }
 
-    /// The first item, in the order of the keys, of those for which `behind` holds; it holds for all
-    /// that come after one for which it does.
+    /// The first item, in the order of the keys, for which `behind` holds. `behind` must hold for all items
+    /// after one for which it holds.
     #[inline(always)]
     pub(crate) fn first(&self, behind: impl Fn(&'static T) -> bool) -> Option<&'static T> {
         let mut at = self.root.get();
@@ -63,7 +63,7 @@ impl<T: Item> Treap<T> {
     pub(crate) fn insert(&self, item: &'static T) -> (Option<&'static T>, Option<&'static T>) {
         let (key, weight) = (item.key(), item.weight());
         let (mut before, mut after) = (None, None);
-        // Down to where the weights say it belongs, then split what is below by its key.
+        // Descend to the level where its weight belongs, then split the subtree there by its key.
         let mut link = &self.root;
         while let Some(other) = link.get() {
             if other.weight() < weight {
@@ -98,7 +98,7 @@ impl<T: Item> Treap<T> {
         (before, after)
     }
 
-    /// Takes out an item that is in it.
+    /// Removes an item that is in the tree.
     #[inline(always)]
     pub(crate) fn remove(&self, item: &T) {
         let key = item.key();
@@ -136,7 +136,7 @@ impl<T: Item> Treap<T> {
         }
     }
 
-    /// Lets go of everything.
+    /// Removes all items.
     pub(crate) fn clear(&self) {
         self.root.set(None);
     }
@@ -144,12 +144,12 @@ impl<T: Item> Treap<T> {
 
 #[cfg(any(test, fermata_probe))]
 impl<T: Item> Treap<T> {
-    /// Calls `f` with all items in order, checking the weights on the way.
+    /// Calls `f` with all items in order, and checks the weights.
     pub(crate) fn each(&self, f: &dyn Fn(&'static T)) {
         below(self.root.get(), u32::MAX, f);
     }
 
-    /// On how many levels there are items.
+    /// The number of levels.
     #[cfg(test)]
     pub(crate) fn depth(&self) -> usize {
         fn depth<T: Item>(at: Option<&'static T>) -> usize {

@@ -1,9 +1,8 @@
-//! Who pays for kernel memory.
+//! Accounts: who pays for kernel memory.
 //!
-//! Every space has an account with a quota; what is created from the space is charged to it. A
-//! quota is taken from the account of the space's creator and goes back there when the space ends;
-//! objects that outlive the space are then charged to that account, so that every object is always
-//! charged to one.
+//! Every space has an account with a quota; objects that are created from the space are charged to it. A quota
+//! is taken from the account of the space's creator and goes back there when the space ends; objects that
+//! outlive the space are then charged to that account, so that every object is always charged to one.
 
 use crate::Stop;
 use crate::K;
@@ -16,7 +15,7 @@ pub(crate) struct Account {
     parent: NarrowCell<Account>,
     quota: Cell<u64>,
     used: Cell<u64>,
-    /// Objects charged here, open child accounts, and the space itself.
+    /// Number of objects charged here, child accounts in use, and the space itself.
     holders: Cell<u32>,
     /// The space has ended.
     closed: Cell<bool>,
@@ -37,7 +36,7 @@ impl Accounts {
         }
     }
 
-    /// Opens an account with no quota under another.
+    /// Opens an account with a quota of 0 under a parent.
     pub(crate) fn open(&self, parent: Option<&'static Account>) -> Option<&'static Account> {
         if self.free.get().is_none() {
             let chunk = hal::alloc_slice(CHUNK, |_| Account {
@@ -79,7 +78,7 @@ impl Account {
         self.holders.set(self.holders.get() + 1);
     }
 
-    /// One holder less; the last one closes the books.
+    /// Takes one holder away. The last one frees the account.
     pub(crate) fn release(&'static self, k: K) {
         self.holders.set(self.holders.get() - 1);
         if self.holders.get() == 0 {
@@ -90,7 +89,7 @@ impl Account {
         }
     }
 
-    /// Takes `bytes`, or says that the quota is used up.
+    /// Charges `bytes`, or fails with `NoMemory` if the quota does not suffice.
     pub(crate) fn charge(&self, bytes: u64) -> Result<(), Stop> {
         let used = self
             .used
@@ -104,7 +103,7 @@ impl Account {
         Ok(())
     }
 
-    /// Gives `bytes` back. In a closed account they go on to the parent at once.
+    /// Returns `bytes`. A closed account passes them on to its parent at once.
     pub(crate) fn discharge(&self, bytes: u64) {
         self.used.set(self.used.get() - bytes);
         if self.closed.get() {
@@ -147,12 +146,13 @@ impl Account {
         }
     }
 
-    /// The first account owns all there is.
+    /// Sets the quota of the first account, which has no parent.
     pub(crate) fn endow(&self, quota: u64) {
         self.quota.set(quota);
     }
 
-    /// The space ends: what is left of the quota goes back, the rest as its objects end.
+    /// Closes the account because its space ends: the unused quota goes back to the parent now, the rest when
+    /// objects end.
     pub(crate) fn close(&'static self, k: K) {
         let left = self.quota.get() - self.used.get();
         self.quota.set(self.used.get());

@@ -1,4 +1,4 @@
-//! Condition variables. They have no state: whoever waits has already become a `mutex_lock`.
+//! Condition variables. They have no state except their waiters, whose calls have already become `mutex_lock`.
 
 use super::{Handles, Header, NonNullLink, Object, Table, Target};
 use crate::object::thread::{Hint, Thread};
@@ -10,20 +10,20 @@ use core::cell::Cell;
 /// A condition variable.
 pub(crate) struct Cond {
     head: Header,
-    /// Who waits. A broadcast that looks at interrupts in between wakes only those who waited when it began: they
-    /// are in one of the two, and who comes meanwhile goes into the other.
+    /// The waiters. A broadcast has preemption points and wakes only the threads that waited when it began:
+    /// these are in one queue, and threads that begin to wait meanwhile go into the other.
     queues: [WaitQueue; 2],
-    /// Into the second of them who begins to wait goes.
+    /// Index of the queue into which threads go that begin to wait.
     entrance: Cell<bool>,
 }
 
 impl Cond {
-    /// Where who begins to wait goes.
+    /// The queue into which threads go that begin to wait.
     pub(crate) fn entrance(&'static self) -> &'static WaitQueue {
         &self.queues[usize::from(self.entrance.get())]
     }
 
-    /// Where those are whom a broadcast has still to wake.
+    /// The queue of the threads that a broadcast still has to wake.
     fn exit(&'static self) -> &'static WaitQueue {
         &self.queues[usize::from(!self.entrance.get())]
     }
@@ -33,7 +33,7 @@ impl Cond {
         &self.queues
     }
 
-    /// The first to be woken.
+    /// The waiter to wake first.
     pub(crate) fn first(&'static self) -> Option<&'static Thread> {
         let (leaving, coming) = (self.exit().first(), self.entrance().first());
         match (leaving, coming) {
@@ -42,11 +42,12 @@ impl Cond {
         }
     }
 
-    /// That thread, whose call this is, wakes all who wait now. [`Stop::Again`]: not all yet.
+    /// Wakes all threads that wait now, in a call of `t`. [`Stop::Again`]: some are left, and the call goes on
+    /// later.
     pub(crate) fn broadcast(&'static self, k: K, t: &'static Thread) -> Result<(), Stop> {
         let goes_on = matches!(t.hint.get(), Hint::Broadcast(cond) if cond.is(self));
         if !goes_on {
-            // What an earlier one has left, first.
+            // First the waiters that an earlier broadcast has left.
             self.exit().wake_all_or_again(k, t)?;
             if self.entrance().is_empty() {
                 return Ok(());

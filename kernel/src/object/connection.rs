@@ -34,12 +34,12 @@ impl End<'_> {
         self.stage.set(Stage::None);
     }
 
-    /// Whether it is an end of a connection with that thread, as far as this end knows.
+    /// Whether this end says that it is connected with that thread. The peer's end has to say the same.
     pub(crate) fn connects(self, peer: &'static Thread) -> bool {
         self.peer() == Link::to(peer) && is_of_connection(self.stage.get())
     }
 
-    /// The peer as a state shows it: none once the server has ended the connection.
+    /// The peer as `get_state` shows it: none once the server has ended the connection.
     pub(crate) fn shown(self) -> Link<Thread> {
         match self.stage.get() {
             Stage::None | Stage::Finished => Link::NONE,
@@ -63,7 +63,7 @@ impl Thread {
         self.wake(k);
     }
 
-    /// Result of a receive: the code, and for a register message the byte count.
+    /// Writes the result of a receive: the code, and for a register message the byte count.
     pub(crate) fn finish_receive(&self, code: Code) {
         let short = self.call().is_some_and(|c| plan(c).has(Plan::SHORT));
         let count = if short {
@@ -85,13 +85,13 @@ impl Thread {
         }
     }
 
-    /// Ends what the server's end holds: a connection, or a request that it owes an answer.
+    /// Ends what the server's end holds: a connection, or the duty to reply to a request.
     pub(crate) fn drop_server_end(&'static self, k: K) {
         let (stage, peer) = (self.server().stage.get(), self.server().peer());
         self.server().clear();
         let Some(c) = peer.get() else { return };
         match stage {
-            // The request is sent again: to somebody else, perhaps.
+            // The client sends its request again, perhaps to another server.
             Stage::Call | Stage::Fault
                 if c.waits_for(Waiting::Reply) && c.served_by() == (Link::to(self), stage) =>
             {
@@ -105,8 +105,8 @@ impl Thread {
     }
 }
 
-/// A peer that waits on the connection learns at once that it has ended; any other will when it
-/// next uses its end.
+/// Tells a peer that waits on the connection that this has ended. Any other peer finds out when it next uses
+/// its end.
 fn tell_disconnected(k: K, p: &'static Thread, side: Plan, end: End<'_>) {
     if p.waits_for(Waiting::Peer) && p.call().is_some_and(|c| plan(c).has(side)) {
         end.clear();

@@ -16,10 +16,10 @@ use super::{Header, Life, Object, Phase};
 use abi::RefKind;
 use hal::{Narrow, NarrowRef};
 
-/// Names an identity of a known type.
+/// A link to an identity of a known type, or to none.
 pub(crate) struct Link<T: 'static> {
     object: Narrow<T>,
-    /// As the slot has it while the identity is active.
+    /// The slot's life while the identity is active.
     life: Life,
 }
 
@@ -56,7 +56,7 @@ impl<T> Link<T> {
         self.object == Narrow::NONE
     }
 
-    /// The same, unless it is none.
+    /// This link as a [`NonNullLink`], unless it is none.
     pub(crate) fn non_null(self) -> Option<NonNullLink<T>> {
         let life = self.life;
         self.object.get().map(|object| NonNullLink {
@@ -108,14 +108,15 @@ impl<T: Object> Link<T> {
     }
 }
 
-/// A [`Link`] that always leads to a slot: with none, to one in which there never is what it names.
+/// A [`Link`] that always leads to a slot; a link to no identity leads to a slot that never has it. This saves
+/// a test.
 pub(crate) struct NonNullLink<T: 'static> {
     object: NarrowRef<T>,
     life: Life,
 }
 
 impl<T> NonNullLink<T> {
-    /// None, at any slot.
+    /// A link to no identity, at any slot.
     pub(crate) fn none(object: &'static T) -> Self {
         NonNullLink {
             object: NarrowRef::of(object),
@@ -123,7 +124,7 @@ impl<T> NonNullLink<T> {
         }
     }
 
-    /// None, at the slot of this one.
+    /// A link to no identity, at the same slot.
     pub(crate) fn cut(self) -> Self {
         NonNullLink {
             life: Life::NONE,
@@ -194,7 +195,7 @@ impl<T> core::fmt::Debug for NonNullLink<T> {
     }
 }
 
-/// What a reference names: an identity in a role.
+/// The target of a reference: an identity in a role.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Target {
     Null,
@@ -210,8 +211,8 @@ pub(crate) enum Target {
     Reference(NonNullLink<Reference>),
     /// The client end of the thread: the right to be its server.
     ClientEnd(NonNullLink<Thread>),
-    /// The same end as the state of its server shows it. Good for what that server has of it, and for
-    /// nothing else that it may have later: a former server is no keeper.
+    /// The same end, as the state of its server shows it. It gives power over this connection only, not over
+    /// later ones of the thread: a former server is no keeper.
     Client(NonNullLink<Thread>),
     /// The server end of the thread's connection.
     ServerEnd(NonNullLink<Thread>),
@@ -223,7 +224,7 @@ impl Target {
         T::target(NonNullLink::to(object))
     }
 
-    /// Names what a link names, or nothing.
+    /// The target that a link names, or null.
     pub(crate) fn of<T: Object>(link: Link<T>) -> Self {
         link.non_null().map_or(Target::Null, T::target)
     }
@@ -234,7 +235,8 @@ impl Target {
         T::named(self)?.get()
     }
 
-    /// Whether both name the same identity in the same role, whatever they are good for.
+    /// Whether both name the same identity in the same role; [`Target::Client`] and [`Target::ClientEnd`] count
+    /// as the same.
     pub(crate) fn is_like(self, other: Target) -> bool {
         let plain = |target| match target {
             Target::Client(link) => Target::ClientEnd(link),
@@ -284,7 +286,7 @@ impl Target {
         }
     }
 
-    /// Whether it names something that lives (or needs not live).
+    /// Whether it names an identity that lives, or the device authority.
     pub(crate) fn alive(self) -> bool {
         self == Target::Authority || self.header().is_some()
     }

@@ -1,4 +1,4 @@
-//! Mappings: import a part of a region into a space.
+//! Mappings: each imports a part of a region into a space.
 
 use super::region::Region;
 use super::space::Space;
@@ -20,24 +20,24 @@ pub(crate) struct Mapping {
     pub(crate) protection: Cell<u64>,
     pub(crate) region: Cell<NonNullLink<Region>>,
     pub(crate) space: Cell<Link<Space>>,
-    /// In the space's tree.
+    /// Its place in the space's tree.
     pub(super) node: Node,
-    /// In the region's list of importers.
+    /// Links of the region's list of importers.
     next: NarrowCell<Mapping>,
     prev: NarrowCell<Mapping>,
 }
 
-/// What becomes of a mapping whose state is set.
+/// The kind of change that setting a mapping's state makes.
 #[derive(Clone, Copy)]
 pub(crate) enum Change {
-    /// It grows at its end, and shows nothing less than before.
+    /// It grows at its end and keeps all that it mapped before.
     Grow,
-    /// It stays where it is among its neighbours.
+    /// Its range changes, but not its place among its neighbours.
     Slide,
-    /// It goes elsewhere, and shows the same region.
+    /// It goes to another place or space, and maps the same region.
     Move(&'static Space),
     Install(&'static Space, &'static Region),
-    /// It is in no space and shows nothing.
+    /// It leaves its space and maps nothing.
     Withdraw,
 }
 
@@ -46,7 +46,7 @@ impl Mapping {
         self.start.get() + self.size.get()
     }
 
-    /// What stands for no mapping: it covers nothing, and nothing comes after it.
+    /// Makes the mapping that stands for none: it covers nothing, and nothing comes after it.
     pub(crate) fn none(no_region: &'static Region) -> Option<&'static Self> {
         let none = super::no_object::<Self>(no_region)?;
         none.start.set(u64::MAX);
@@ -59,8 +59,7 @@ impl Mapping {
         address.wrapping_sub(self.start.get()) < self.size.get()
     }
 
-    /// What it takes to make it show that part of a region in a space. `None`: another mapping is in the
-    /// way.
+    /// The change that makes it map that part of a region in a space. `None`: another mapping is in the way.
     #[inline(always)]
     pub(crate) fn change(
         &self,
@@ -107,14 +106,14 @@ impl Mapping {
         }
     }
 
-    /// What has been seen through it is no longer known.
+    /// Drops the translations that were made through it.
     pub(crate) fn forget(&self, k: K) {
         if let Some(space) = self.space.get().get() {
             space.forget(k, self.start.get(), self.size.get());
         }
     }
 
-    /// Detaches the mapping from region and space: what it made visible goes.
+    /// Detaches the mapping from region and space, and drops the translations through it.
     pub(crate) fn withdraw(&'static self, k: K) {
         self.leave_space(k);
         self.leave_region();
@@ -149,7 +148,7 @@ impl Mapping {
         self.region.set(self.region.get().cut());
     }
 
-    /// Its region is no more: forgets it, and returns the next importer.
+    /// Detaches it from its region, which has ended. Returns the region's next importer.
     pub(crate) fn orphan(&self) -> Option<&'static Mapping> {
         self.prev.set(None);
         self.region.set(self.region.get().cut());
@@ -190,7 +189,7 @@ impl Object for Mapping {
             _ => None,
         }
     }
-    /// What stands for no region.
+    /// The region that stands for none.
     type Seed = &'static Region;
     fn blank(head: Header, no_region: &'static Region) -> Self {
         Mapping {
@@ -216,7 +215,7 @@ impl Object for Mapping {
         &k.handles.mappings
     }
     fn open(&'static self, _: K) {
-        // A vacant mapping stands in its place until its new state is set.
+        // A vacant mapping keeps its range until its new state is set.
         if self.space.get().get().is_none() {
             for field in [&self.start, &self.size, &self.offset, &self.protection] {
                 field.set(0);
@@ -224,7 +223,7 @@ impl Object for Mapping {
         }
     }
     fn close(&'static self, k: K) {
-        // It keeps its place, where accesses wait for its new body as they wait for a page.
+        // It keeps its range: accesses there wait for its new body.
         self.forget(k);
     }
     fn end(&'static self, k: K) {

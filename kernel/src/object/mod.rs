@@ -1,9 +1,9 @@
 //! Kernel objects: identity, body, and where they live.
 //!
-//! An object is an *identity* (a slot with a generation, named by references, links and wait
-//! queues) and a *body* (its state). The slot's memory never changes its type; freeing an identity
-//! raises its generation, so that whatever still names it reads *dead*. A slot with an identity
-//! but no opened body is *vacant*: calls that use it wait, calls that manage it say so or end it.
+//! An object is an *identity* (a slot with a generation, named by references, links and wait queues) and a
+//! *body* (its state). The slot's memory never changes its type; freeing an identity raises its generation, so
+//! that links to the old identity read *dead*. A slot with an identity but no opened body is *vacant*: calls
+//! that use it wait; calls that manage it return the code `Vacant` or end it.
 //!
 //! An object belongs to (frame, offset) of user memory. The word at its handle is a hint that
 //! names the slot; the list of objects of the frame is the truth, so that a program that scribbles
@@ -37,7 +37,7 @@ use space::Space;
 use thread::Thread;
 use wait::WaitQueue;
 
-/// The number of a slot: type and index, in 24 bits. 0 is none.
+/// The number of a slot: type and index, in 24 bits. 0 stands for no slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ObjId(u32);
 
@@ -59,7 +59,7 @@ impl ObjId {
     }
 }
 
-/// The life of a slot.
+/// The phase of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Identity and body.
@@ -73,16 +73,17 @@ pub(crate) enum Phase {
     Fresh,
 }
 
-/// Which identity is in a slot, its phase, and whether somebody waits for its body, in one word: a link that
-/// holds the word of an active object sees with one comparison that it still is one, and the same.
+/// The generation of a slot's identity, its phase, and whether threads wait for its body, in one word. A link
+/// that holds the word of an active object needs one comparison to find that the object is the same and still
+/// active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Life(u32);
 
 impl Life {
     const PHASE: u32 = 3;
-    /// Somebody waits until it has a body again, or ends. Never while it is active.
+    /// Threads wait until the identity has a body again or ends. Never set while it is active.
     const AWAITED: u32 = 4;
-    /// The bits below the generation.
+    /// Number of bits below the generation.
     const LOW: u32 = 3;
     const NONE: Life = Life(0);
 
@@ -99,33 +100,33 @@ impl Life {
         }
     }
 
-    /// The same identity in another phase, awaited by nobody.
+    /// The same identity in another phase, with no waiting threads.
     #[inline(always)]
     fn with(self, phase: Phase) -> Self {
         Life(self.0 & !(Self::PHASE | Self::AWAITED) | phase as u32)
     }
 
-    /// The slot's next identity, which is not there yet. Never [`Life::NONE`].
+    /// The life of the slot after its identity ended: free, with the next generation. Never [`Life::NONE`].
     fn next(self) -> Self {
         let generation = (self.0 >> Self::LOW) + 1;
         Life((generation << Self::LOW).max(1 << Self::LOW)).with(Phase::Free)
     }
 }
 
-/// What every object has.
+/// The header that every object has.
 pub(crate) struct Header {
-    /// The slot's number, and in the upper bits the object's offset in the frame, divided by
+    /// The slot's number, and in the upper bits the object's offset in its physical frame, divided by
     /// [`OBJECT_ALIGN`].
     id_and_offset: Cell<u32>,
     life: Cell<Life>,
     pfn: Cell<Pfn>,
-    /// Next object of the frame, or next free slot.
+    /// The next object in the same physical frame, or the next free slot.
     next: Next,
-    /// Who pays for the slot.
+    /// The account that pays for the slot.
     payer: NarrowCell<Account>,
 }
 
-/// A link of a list of objects of any type.
+/// A link in a list of objects of any type.
 pub(crate) type Next = NarrowCell<Header>;
 
 const NO_FRAME: Pfn = Pfn(u32::MAX);
@@ -145,18 +146,18 @@ impl Header {
         self.life.get().phase()
     }
 
-    /// It has another phase. Who waits for a body waits on.
+    /// Sets the phase. Threads that wait for a body go on waiting.
     fn set_phase(&self, phase: Phase) {
         let awaited = self.life.get().0 & Life::AWAITED;
         self.life.set(Life(self.life.get().with(phase).0 | awaited));
     }
 
-    /// Somebody begins to wait for its body.
+    /// Notes that a thread begins to wait for its body.
     pub(crate) fn await_body(&self) {
         self.life.set(Life(self.life.get().0 | Life::AWAITED));
     }
 
-    /// Who waits for its body has no more to wait for: whether somebody may.
+    /// Clears the note that threads wait for its body. Returns whether it was set.
     #[inline(always)]
     fn take_awaited(&self) -> bool {
         let life = self.life.get().0;
@@ -164,13 +165,13 @@ impl Header {
         life & Life::AWAITED != 0
     }
 
-    /// Whether others may operate on the object.
+    /// Whether calls may use the object.
     #[inline(always)]
     pub(crate) fn is_open(&self) -> bool {
         self.phase() == Phase::Active
     }
 
-    /// The same; if not they wait.
+    /// Checks that calls may use the object; otherwise the call waits.
     #[inline]
     pub(crate) fn open(&'static self) -> Result<(), Stop> {
         if self.is_open() {
@@ -180,7 +181,7 @@ impl Header {
         }
     }
 
-    /// The identity in the slot, by number.
+    /// The identity in the slot, as numbers that can be compared later.
     pub(crate) fn name(&self) -> (ObjId, Life) {
         (self.id(), self.life.get().with(Phase::Active))
     }
@@ -190,7 +191,7 @@ impl Header {
         ObjId(self.id_and_offset.get() & ObjId::ALL)
     }
 
-    /// Where the object lives: frame and offset in bytes.
+    /// The place where the object lives: physical frame, and offset in bytes.
     pub(crate) fn place(&self) -> (Pfn, u64) {
         (self.pfn.get(), u64::from(self.unit()) * OBJECT_ALIGN)
     }
@@ -207,7 +208,7 @@ impl Header {
         self.id_and_offset.set(self.id().0 | offset);
     }
 
-    /// The hint that stands at the handle.
+    /// The hint word that stands at the object's place.
     fn word(&self) -> u64 {
         u64::from(self.id().0)
     }
@@ -219,8 +220,8 @@ fn unit_of(offset: u64) -> u32 {
     (offset / OBJECT_ALIGN) as u32
 }
 
-/// Who waits for vacant identities, by their slots: whoever waits for another one is not looked at when one
-/// has a body again or ends, but for chance.
+/// The queues of threads that wait for vacant identities. There are several, chosen by slot, so that when an
+/// identity opens or ends few threads are woken that wait for another one.
 pub(crate) struct Vacancies {
     queues: [WaitQueue; 64],
 }
@@ -232,7 +233,7 @@ impl Vacancies {
         }
     }
 
-    /// Where those wait who met this identity.
+    /// The queue for this identity.
     pub(crate) fn of(&'static self, h: &Header) -> &'static WaitQueue {
         &self.queues[h.id().index() % self.queues.len()]
     }
@@ -243,41 +244,42 @@ impl Vacancies {
     }
 }
 
-/// The nine types.
+/// The interface of the nine types of objects.
 pub(crate) trait Object: Sized + 'static {
     const TYPE: Type;
-    /// The reference that names the object in its plain role.
+    /// The target of a reference that names the object in its plain role.
     fn target(link: NonNullLink<Self>) -> Target;
-    /// What a reference names, if it names an object of this type in its plain role.
+    /// The link in a target, if that names an object of this type in its plain role.
     fn named(target: Target) -> Option<NonNullLink<Self>>;
-    /// What a free slot must know of.
+    /// A value from which free slots are made: what stands for none in their fields.
     type Seed: Copy;
     /// A free slot.
     fn blank(head: Header, seed: Self::Seed) -> Self;
     fn head(&self) -> &Header;
     fn table(k: K) -> &'static Table<Self>;
     fn handles(k: K) -> &'static Handles<Self>;
-    /// What the object costs its payer, in bytes.
+    /// The object's cost, charged to its payer, in bytes.
     fn cost() -> u64 {
         core::mem::size_of::<Self>() as u64
     }
-    /// Gets what a slot in use needs beyond its memory. Called before anything is changed.
+    /// Allocates what a slot in use needs besides its memory. Called before anything is changed. `None`: no
+    /// memory.
     fn provide(&'static self) -> Option<()> {
         Some(())
     }
-    /// Before that thread destroys it, and with `ends` its identity too: sends whoever waits for something of it to
-    /// try again, and lets go of what it could have any number of, as much at a time as may be done without a look
-    /// at interrupts.
+    /// Called before thread `t` destroys the object, and with `ends` its identity too: wakes waiters and
+    /// detaches whatever the object can have any number of, with preemption points in between, so that the rest
+    /// of the call is short.
     #[inline(always)]
     fn disperse(&'static self, _: K, _: &'static Thread, _ends: bool) -> Result<(), Stop> {
         Ok(())
     }
-    /// Gives the slot a body in its initial state. The slot had none.
+    /// Gives the slot, which has none, a body in its initial state.
     fn open(&'static self, k: K);
-    /// Takes the body away. The identity stays: threads that wait on it are woken, try again
-    /// and find it vacant.
+    /// Takes the body away. The identity stays: threads that wait on it are woken, try again and find it
+    /// vacant.
     fn close(&'static self, k: K);
-    /// Ends the identity, whose body is gone: those that name it no longer do.
+    /// Ends the identity, whose body is gone: detaches the objects that name it.
     fn end(&'static self, k: K);
 }
 
@@ -288,7 +290,7 @@ const CHUNKS: usize = 4096;
 const _: () = assert!(CHUNKS * CHUNK <= 1 << ObjId::TYPE_SHIFT);
 const _: () = assert!(PAGE_SIZE / OBJECT_ALIGN <= 1 << (32 - ObjId::BITS));
 
-/// All slots of one type. Grows by chunks, never shrinks: memory never changes its type.
+/// The table of all slots of one type. It grows by chunks and never shrinks: memory never changes its type.
 pub(crate) struct Table<T: Object> {
     seed: T::Seed,
     chunks: &'static [Cell<Option<&'static [T]>>],
@@ -363,7 +365,8 @@ impl<T: Object> Table<T> {
     }
 }
 
-/// A slot of no table, which is free for ever: what stands for no object.
+/// Makes a slot that is in no table and free for ever. It stands for "no object" in links that always lead to a
+/// slot.
 pub(crate) fn no_object<T: Object>(seed: T::Seed) -> Option<&'static T> {
     hal::alloc_slice(1, |_| T::blank(Header::new(ObjId::default()), seed))?.first()
 }
@@ -386,13 +389,13 @@ fn header_of(k: K, id: ObjId) -> Option<&'static Header> {
     }
 }
 
-/// The list of objects of a frame. `None` for frames that cannot have any (device memory).
+/// The list of objects in a physical frame. `None` for frames that cannot have any (device memory).
 fn frame_list(k: K, pfn: Pfn) -> Option<&'static Next> {
     k.frames.get(pfn.0 as usize)
 }
 
-/// The objects of a frame, in order of their offsets: calls `f` with offset and number until it
-/// says stop.
+/// Calls `f` with offset and number of each object in a physical frame, in order of the offsets, while it
+/// returns true.
 pub(crate) fn objects_in(k: K, pfn: Pfn, mut f: impl FnMut(u64, ObjId) -> bool) {
     let mut at = frame_list(k, pfn).and_then(NarrowCell::get);
     while let Some(h) = at {
@@ -403,7 +406,7 @@ pub(crate) fn objects_in(k: K, pfn: Pfn, mut f: impl FnMut(u64, ObjId) -> bool) 
     }
 }
 
-/// The object at an offset in a frame. The word there says which it is, or may lie.
+/// The object at an offset in a physical frame. The word there is a hint that may be wrong.
 #[inline(always)]
 pub(crate) fn object_at(k: K, pfn: Pfn, offset: u64) -> Option<&'static Header> {
     let hint = ObjId(hal::read_word(pfn, offset) as u32);
@@ -413,7 +416,8 @@ pub(crate) fn object_at(k: K, pfn: Pfn, offset: u64) -> Option<&'static Header> 
     }
 }
 
-/// Where an offset is among the objects of a frame: the last one before it, and the one that is there.
+/// Searches the list of a physical frame for an offset. Returns the last object before the offset, and the
+/// object there.
 pub(crate) fn position(k: K, pfn: Pfn, offset: u64) -> [Option<&'static Header>; 2] {
     let mut before = None;
     let mut at = frame_list(k, pfn).and_then(NarrowCell::get);
@@ -427,8 +431,8 @@ pub(crate) fn position(k: K, pfn: Pfn, offset: u64) -> [Option<&'static Header>;
     [before, None]
 }
 
-/// Puts the object at a place that is free. The frame's list is in order of the offsets, so that
-/// a search finds objects in address order.
+/// Puts the object at a place that is free. The frame's list is in order of the offsets, so that a search finds
+/// objects in address order.
 fn bind(k: K, h: &'static Header, place: &Place) {
     let &Place { pfn, offset, .. } = place;
     // The object before the place may have been this one, which has left its old place.
@@ -448,7 +452,7 @@ fn bind(k: K, h: &'static Header, place: &Place) {
     hal::write_word(pfn, offset, h.word());
 }
 
-/// Takes the object away from its place.
+/// Takes the object out of its frame's list.
 fn unbind(k: K, h: &'static Header) {
     let (pfn, offset) = h.place();
     let Some(list) = frame_list(k, pfn) else {
@@ -467,12 +471,11 @@ fn unbind(k: K, h: &'static Header) {
     h.next.set(None);
 }
 
-/// Where handles of one type were last found, by a hash of their addresses that is the same for all
-/// addresses of an object: while an active object is active and where it is, and the space's translations
-/// stand, the same handle finds it again.
+/// A cache of handle lookups for one type, indexed by a hash that is the same for all addresses of an object.
+/// An entry is valid while its object is active and in its place, and the space's epoch is the same.
 pub(crate) struct Handles<T: 'static> {
     handles: [Cell<u64>; HANDLES],
-    /// Of the spaces in which they were found; 0: none was.
+    /// The epochs of the spaces in which the handles were found; 0: the entry is empty.
     epochs: [Cell<u64>; HANDLES],
     objects: [Cell<&'static T>; HANDLES],
 }
@@ -482,7 +485,7 @@ const HANDLES: usize = 64;
 const _: () = assert!(PAGE_SIZE.is_multiple_of(HANDLES as u64 * OBJECT_ALIGN));
 
 impl<T: Object> Handles<T> {
-    /// Any object stands in for those that have not been found yet.
+    /// An empty cache. `any` fills the entries, and may be any object.
     pub(crate) fn new(any: &'static T) -> Self {
         Handles {
             handles: [const { Cell::new(0) }; HANDLES],
@@ -496,8 +499,8 @@ impl<T: Object> Handles<T> {
         (handle / OBJECT_ALIGN) as usize % HANDLES
     }
 
-    /// The active object that this handle found before, if nothing has been unmapped in the space
-    /// since: then a walk would find it again.
+    /// The active object at this handle, if the cache has it and nothing has been unmapped in the space since:
+    /// a walk would find it again.
     #[inline(always)]
     pub(crate) fn probe(&self, space: &Space, handle: u64) -> Option<&'static T> {
         let entry = Self::entry(handle);
@@ -506,7 +509,7 @@ impl<T: Object> Handles<T> {
         here.then(|| self.objects[entry].get())
     }
 
-    /// The handle has found this active object.
+    /// Enters an active object that a lookup of the handle found.
     pub(crate) fn note(&self, space: &Space, handle: u64, object: &'static T) {
         let entry = Self::entry(handle);
         self.handles[entry].set(handle);
@@ -514,7 +517,7 @@ impl<T: Object> Handles<T> {
         self.objects[entry].set(object);
     }
 
-    /// The object is no longer active, or no longer where it is.
+    /// Removes an object that is about to become inactive or to move.
     fn forget(&self, object: &'static T) {
         let entry = Self::entry(object.head().place().1);
         if core::ptr::eq(self.objects[entry].get(), object) {
@@ -523,15 +526,15 @@ impl<T: Object> Handles<T> {
     }
 }
 
-/// A place at which an object can be made.
+/// A place in user memory at which an object can be made.
 pub(crate) struct Place {
     pub(crate) pfn: Pfn,
     pub(crate) offset: u64,
-    /// The last object in the frame before it, if that is known.
+    /// The last object before this place in its physical frame, if that is known.
     pub(crate) before: Option<&'static Header>,
 }
 
-/// A place in a frame of user memory, for boot.
+/// A place at an offset in the frame of a physical address, for boot.
 pub(crate) fn place_at(physical: u64, offset: u64) -> Place {
     Place {
         pfn: Pfn((physical / PAGE_SIZE) as u32),
@@ -580,7 +583,7 @@ pub(crate) fn destroy<T: Object>(k: K, object: &'static T, keep: bool) {
     let h = object.head();
     match h.phase() {
         Phase::Active | Phase::Fresh => {
-            // Vacant first: threads that are woken to try again must not find it open.
+            // It is vacant first, so that threads which are woken to try again do not find it open.
             h.set_phase(Phase::Vacant);
             T::handles(k).forget(object);
             object.close(k);
@@ -613,8 +616,7 @@ fn finish<T: Object>(k: K, object: &'static T) {
     }
 }
 
-/// Ends the identity that a reference kept, when that reference goes. An identity with a body
-/// needs no keeping.
+/// Ends the identity that a reference kept, when that reference goes. An identity that has a body goes on.
 pub(crate) fn release_kept(k: K, target: Target) {
     fn release<T: Object>(k: K, link: NonNullLink<T>) {
         if let Some(object) = link.get() {
@@ -661,8 +663,8 @@ pub(crate) fn opened(k: K, h: &Header) {
     }
 }
 
-/// Sends whoever waits for something of the object to try again, before that thread destroys it, and with `ends`
-/// its identity too: they find it gone.
+/// Wakes the threads that wait for something of the object to try again, before `t` destroys it, and with
+/// `ends` its identity too. They find it gone.
 #[inline(always)]
 pub(crate) fn disperse<T: Object>(
     k: K,
@@ -677,7 +679,7 @@ pub(crate) fn disperse<T: Object>(
     Ok(())
 }
 
-/// Where the object with this number is, if it is anywhere.
+/// The place of the object with this number, if it has one.
 #[cfg(any(test, fermata_probe))]
 pub(crate) fn place_of(k: K, id: ObjId) -> Option<(Pfn, u64)> {
     header_of(k, id)?.bound()
@@ -688,7 +690,7 @@ impl Header {
     pub(crate) fn payer(&self) -> Option<&'static Account> {
         self.payer.get()
     }
-    /// Where it is, if it is anywhere.
+    /// Its place, if it has one.
     pub(crate) fn bound(&self) -> Option<(Pfn, u64)> {
         (self.pfn.get() != NO_FRAME).then(|| self.place())
     }
@@ -710,7 +712,7 @@ impl<T: Object> Table<T> {
 
 #[cfg(any(test, fermata_probe))]
 impl<T: Object> Handles<T> {
-    /// Calls `f` with what a probe finds in the space of that epoch: handle, object.
+    /// Calls `f` with handle and object of each entry that is valid for that epoch.
     pub(crate) fn each(&self, epoch: u64, mut f: impl FnMut(u64, &'static T)) {
         for entry in (0..HANDLES).filter(|&entry| self.epochs[entry].get() == epoch) {
             f(self.handles[entry].get(), self.objects[entry].get());

@@ -1,4 +1,4 @@
-//! Mutexes: locked or not, no owner, no inheritance.
+//! Mutexes: locked or not, without an owner and without priority inheritance.
 
 use super::{Handles, Header, NonNullLink, Object, Table, Target};
 use crate::object::thread::Thread;
@@ -7,7 +7,7 @@ use crate::{Stop, K};
 use abi::Type;
 use core::cell::Cell;
 
-/// A mutex. An unlock with a waiter hands the lock over: it stays locked and the waiter's call is
+/// A mutex. An unlock hands the lock over to the first waiter: the mutex stays locked and the waiter's call is
 /// complete (rule A8).
 pub(crate) struct Mutex {
     head: Header,

@@ -1,11 +1,11 @@
-//! Ports and portsets: where clients and servers find each other.
+//! Ports and portsets, at which clients and servers meet.
 //!
-//! A client that finds no server waits at the portset of its port, so that a server looks at one
-//! queue whatever the number of ports; at the port itself if that has no portset.
+//! A client that finds no server waits at the portset of its port, so that a server looks at one queue whatever
+//! the number of ports; at the port itself if that has no portset.
 //!
-//! A port counts who names it: references, and regions and spaces whose keeper it is. A server that has
-//! asked for it hears when nobody does any more (Mach's no-senders notification): the port is then in a
-//! list of its portset until a server waits there.
+//! A port counts what names it: references, and regions and spaces whose keeper it is. If its flags ask for it,
+//! a server gets a notice when the count reaches 0 (Mach's no-senders notification): the port is then in a list
+//! of its portset until a server waits there.
 
 use super::{Handles, Header, Link, NonNullLink, Object, Table, Target};
 use crate::object::thread::Thread;
@@ -20,16 +20,16 @@ use hal::NarrowCell;
 pub(crate) struct Port {
     head: Header,
     pub(crate) alias: Cell<u64>,
-    /// Nobody connects to it.
+    /// It takes calls only, no connections.
     pub(crate) calls_only: Cell<bool>,
     pub(crate) portset: Cell<Link<Portset>>,
-    /// Clients, while there is no portset.
+    /// Waiting clients, while the port has no portset.
     clients: WaitQueue,
-    /// A server is to hear when nothing names the port: see [`port_flags::NOTIFY_UNREFERENCED`].
+    /// A notice is due when nothing names the port: see [`port_flags::NOTIFY_UNREFERENCED`].
     pub(crate) notify: Cell<bool>,
-    /// References to this identity, and regions and spaces whose keeper it is.
+    /// Number of references to this identity, and of regions and spaces whose keeper it is.
     named_by: Cell<u32>,
-    /// The portset in whose list of unreferenced ports it is.
+    /// The portset in whose list of unreferenced ports it is, if any.
     listed_at: NarrowCell<Portset>,
     next_listed: NarrowCell<Port>,
     prev_listed: NarrowCell<Port>,
@@ -40,19 +40,18 @@ pub(crate) struct Portset {
     head: Header,
     pub(crate) servers: WaitQueue,
     pub(crate) clients: WaitQueue,
-    /// Ports of this set of which a server is to hear that they are unreferenced, in the order in which
-    /// they became so.
+    /// The ports of this set for which a notice is due, in the order in which they became unreferenced.
     first_unreferenced: NarrowCell<Port>,
     last_unreferenced: NarrowCell<Port>,
-    /// In [`Notices`].
+    /// Whether it is in the list of [`Notices`].
     noticed: Cell<bool>,
     next_noticed: NarrowCell<Portset>,
 }
 
-/// Portsets at which servers wait that have something to hear, until the end of the trap.
+/// The portsets with waiting servers to which notices are delivered at the end of the trap.
 pub(crate) struct Notices {
     first: NarrowCell<Portset>,
-    /// Of which ports servers have heard, for tests that follow the order.
+    /// The ports whose notices were delivered, for tests that follow the order.
     #[cfg(test)]
     pub(crate) told: core::cell::RefCell<std::vec::Vec<&'static Port>>,
 }
@@ -73,8 +72,8 @@ impl Notices {
         }
     }
 
-    /// Tells the servers that wait. At the end of a trap: in the middle of a call its handler may be at
-    /// work on one of them.
+    /// Delivers the notices to waiting servers. At the end of a trap only: in the middle of a call its handler
+    /// may be using one of the servers.
     #[cold]
     #[inline(never)]
     pub(crate) fn tell(&self, k: K) {
@@ -89,7 +88,7 @@ impl Notices {
     }
 }
 
-/// What a reference names, or who a keeper is: it counts for the port that it names.
+/// The target of a reference, or a keeper: counted at the port that it names.
 pub(crate) struct Naming(Cell<Target>);
 
 impl Naming {
@@ -102,10 +101,10 @@ impl Naming {
         self.0.get()
     }
 
-    /// Names something else. Returns what it named.
+    /// Sets the target. Returns the old one.
     #[inline(always)]
     pub(crate) fn set(&self, k: K, target: Target) -> Target {
-        // The new one first, for it may be the same.
+        // Counts the new one first: it may be the same port, whose count must not reach 0.
         if let Some(port) = target.get::<Port>() {
             port.count(k, 1);
         }
@@ -122,13 +121,13 @@ impl Port {
         self.portset.get().get()
     }
 
-    /// Where a client of this port waits for a server.
+    /// The queue in which a client of this port waits for a server.
     pub(crate) fn client_queue(&'static self) -> &'static WaitQueue {
         self.portset().map_or(&self.clients, |set| &set.clients)
     }
 
-    /// Sends those who wait for it to try again, before that thread moves it to this portset and gives it these
-    /// flags, if that concerns them: they find the new portset, or who waits to connect hears `Denied`.
+    /// Wakes the clients that wait at it, before a call of `t` moves it to this portset and gives it these
+    /// flags, if that concerns them: they try again at the new portset, or their connect fails with `Denied`.
     pub(crate) fn disperse_for(
         &'static self,
         k: K,
@@ -156,7 +155,7 @@ impl Port {
             .set(flags & port_flags::NOTIFY_UNREFERENCED != 0);
     }
 
-    /// One more names it, or (`u32::MAX`) one less.
+    /// Counts one more name, or one less (`u32::MAX`).
     fn count(&'static self, k: K, change: u32) {
         self.named_by.set(self.named_by.get().wrapping_add(change));
         if self.notify.get() {
@@ -164,7 +163,8 @@ impl Port {
         }
     }
 
-    /// Puts it into the list of unreferenced ports in which it belongs now, if it belongs in one.
+    /// Puts it into the list of unreferenced ports in which it belongs now, if any, and takes it out of any
+    /// other.
     pub(crate) fn list(&'static self, k: K) {
         let tells = self.head.is_open() && self.notify.get() && self.named_by.get() == 0;
         let set = self.portset().filter(|_| tells);
@@ -205,8 +205,8 @@ impl Port {
         }
     }
 
-    /// A server hears that it is unreferenced, and does not hear so again unless it asks again. Returns
-    /// the alias.
+    /// Notes that a server has got the notice; there is no other until the server asks again. Returns the
+    /// alias.
     pub(crate) fn told(&'static self, _k: K) -> u64 {
         self.notify.set(false);
         self.unlist();
@@ -217,7 +217,7 @@ impl Port {
 }
 
 impl Portset {
-    /// The first port of which a server is to hear that it is unreferenced.
+    /// The first port for which a notice is due.
     #[inline(always)]
     pub(crate) fn unreferenced(&self) -> Option<&'static Port> {
         self.first_unreferenced.get()
@@ -276,14 +276,14 @@ impl Object for Port {
         self.portset.set(Link::NONE);
     }
     fn end(&'static self, _: K) {
-        // Who names it names nothing from now on.
+        // References to it are dead from now on.
         self.named_by.set(0);
     }
 }
 
 #[cfg(any(test, fermata_probe))]
 impl Port {
-    /// Checks the count of those who name it, and the list that it is in.
+    /// Checks its count of names and the list that it is in.
     pub(crate) fn check(&'static self, named_by: u32) {
         use crate::check::same;
         assert_eq!(self.named_by.get(), named_by, "who names a port");

@@ -1,4 +1,4 @@
-//! References: name an object across spaces and carry the right to use it.
+//! References: each names an object across spaces and carries the right to use it.
 
 use super::port::{Naming, Port};
 use super::{Handles, Header, NonNullLink, Object, Table, Target};
@@ -10,12 +10,12 @@ use core::cell::Cell;
 pub(crate) struct Reference {
     head: Header,
     pub(crate) target: Naming,
-    /// It keeps the identity of its target, which has no body.
+    /// Whether it keeps the identity of its target, which has no body.
     keeps: Cell<bool>,
 }
 
 impl Reference {
-    /// Points it at something else. An identity that only it kept ends.
+    /// Points it at another target. An identity that it kept ends.
     pub(crate) fn point(&self, k: K, target: Target) {
         let old = self.target.set(k, target);
         if self.keeps.take() {
@@ -23,13 +23,13 @@ impl Reference {
         }
     }
 
-    /// Makes it the keeper of an identity that is losing its body.
+    /// Points it at an identity that is losing its body, and keeps that identity.
     pub(crate) fn keep(&self, k: K, target: Target) {
         self.point(k, target);
         self.keeps.set(true);
     }
 
-    /// The port that it names, if it names one.
+    /// A link to the port that it names, if it names one.
     #[inline(always)]
     pub(crate) fn port(&self) -> Option<NonNullLink<Port>> {
         Port::named(self.target.get())
@@ -40,7 +40,7 @@ impl Reference {
         self.keeps.get()
     }
 
-    /// The identity that it kept has a body again.
+    /// Notes that the identity that it kept has a body again.
     pub(crate) fn hand_over(&self) {
         self.keeps.set(false);
     }

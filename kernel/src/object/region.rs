@@ -1,5 +1,5 @@
-//! Regions: export a range of a space. The hierarchy of regions and mappings ends at regions that
-//! export physical memory.
+//! Regions: each exports a range of a space. The hierarchy of regions and mappings ends at regions that export
+//! physical memory.
 
 use super::mapping::Mapping;
 use super::port::Naming;
@@ -10,7 +10,7 @@ use abi::Type;
 use core::cell::Cell;
 use hal::NarrowCell;
 
-/// What a region exports.
+/// The kind of memory that a region exports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// A range of its space.
@@ -31,13 +31,13 @@ pub(crate) struct Region {
     pub(crate) space: Cell<Link<Space>>,
     pub(crate) keeper: Naming,
     pub(crate) importers: NarrowCell<Mapping>,
-    /// In the list of regions of its space.
+    /// Links of the list of regions of its space.
     pub(crate) next: NarrowCell<Region>,
     prev: NarrowCell<Region>,
 }
 
 impl Region {
-    /// Adds every translation that was made through a part of the region to what must go.
+    /// Adds every translation that was made through a part of the region to a pass that drops translations.
     pub(crate) fn forget(&'static self, pass: &Forget, offset: u64, size: u64) {
         let mut at = self.importers.get();
         while let Some(m) = at {
@@ -74,7 +74,7 @@ impl Region {
         }
     }
 
-    /// Takes it out of its space; translations through it go.
+    /// Takes it out of its space and drops all translations through it.
     pub(crate) fn withdraw(&'static self, k: K) {
         self.forget_all(k);
         if let Some(space) = self.space.get().get() {
@@ -139,7 +139,7 @@ impl Object for Region {
         self.keeper.set(k, Target::Null);
     }
     fn end(&'static self, _: K) {
-        // The identity is dead already, so the mappings cannot find their way here.
+        // The identity is dead already, so the mappings' links to it no longer lead here.
         let mut importer = self.importers.take();
         while let Some(m) = importer {
             importer = m.orphan();

@@ -16,16 +16,16 @@ use hal::{NarrowCell, PageTable, Pfn};
 /// Most ranges of I/O ports that a space can be granted.
 pub(crate) const MAX_PORTS: usize = 8;
 
-/// Threads that an ending space lets go of between two looks at the interrupts.
+/// Number of threads that an ending space detaches between two preemption points.
 const THREADS_PER_TURN: u32 = 16;
 
 /// A space.
 pub(crate) struct Space {
     head: Header,
-    /// A cache of the mapping hierarchy.
+    /// The page table, a cache of the mapping hierarchy.
     pub(crate) table: PageTable,
-    /// Changes whenever the table loses a translation: what has been found by one that the table has is
-    /// good as long as this lasts. No two spaces ever have the same.
+    /// Changes whenever the page table loses a translation, so that other caches are valid as long as it is the
+    /// same. No two spaces ever have the same epoch.
     pub(crate) epoch: Cell<u64>,
     pub(crate) mappings: Mappings,
     pub(crate) regions: NarrowCell<Region>,
@@ -39,16 +39,17 @@ pub(crate) struct Space {
     /// Granted I/O ports, (first, count); unused entries have count 0.
     pub(crate) ports: [Cell<(u16, u16)>; MAX_PORTS],
     forgetting: Forgetting,
-    /// Translations that the kernel itself has used lately.
+    /// Translations that the kernel itself has used lately, a small TLB in software.
     near: [Near; NEAR],
 }
 
-/// Entries of a space for its own use; a power of two.
+/// Number of entries in `near`, a power of two.
 const NEAR: usize = 4;
 
-/// A translation that was found in the space, good as long as its epoch lasts.
+/// A translation that was found in the space, valid while the space's epoch is the same.
 struct Near {
-    /// The page, if it may be read; and if it may be written. Otherwise a page for which another entry is.
+    /// The page's address, if the page may be read, or written; otherwise an address that no lookup of this
+    /// entry asks for.
     readable: Cell<u64>,
     writable: Cell<u64>,
     epoch: Cell<u64>,
@@ -56,12 +57,12 @@ struct Near {
     rights: Cell<u32>,
 }
 
-/// A page for which another entry is than for this one.
+/// A page whose entry is another one than this page's, so that no lookup matches it.
 const fn empty_tag(page: u64) -> u64 {
     page ^ PAGE_SIZE
 }
 
-/// The number of the entry for an address.
+/// The index of the entry for an address.
 #[inline(always)]
 const fn entry(address: u64) -> usize {
     (address / PAGE_SIZE) as usize % NEAR
@@ -80,19 +81,19 @@ impl Near {
     }
 }
 
-/// How often a pass of [`Forget`] looks at a space for less than everything.
+/// Most visits of a [`Forget`] pass to one space with a range; then the range is the whole space.
 const MAX_LOOKS: u32 = 4;
 
-/// A space's part in a pass of [`Forget`].
+/// The part of a [`Forget`] pass that belongs to one space.
 struct Forgetting {
-    /// The last pass that came by.
+    /// The last pass that reached this space.
     pass: Cell<u64>,
-    /// What that pass knows must go, [from, to).
+    /// The range of addresses whose translations that pass must drop: [from, to).
     from: Cell<u64>,
     to: Cell<u64>,
-    /// How often that pass has looked at it.
+    /// Number of times that pass has visited the space.
     looks: Cell<u32>,
-    /// It is in the pass's list, and what comes next there.
+    /// Whether it is in the pass's list, and the next space there.
     listed: Cell<bool>,
     next: NarrowCell<Space>,
 }
@@ -116,7 +117,7 @@ impl Forget {
         }
     }
 
-    /// These translations of the space must go.
+    /// Adds a range of a space whose translations must be dropped.
     pub(crate) fn add(&self, space: &'static Space, from: u64, to: u64) {
         let f = &space.forgetting;
         if f.pass.replace(self.pass) != self.pass {
@@ -124,7 +125,7 @@ impl Forget {
             f.to.set(to);
             f.looks.set(0);
         } else if from < f.from.get() || to > f.to.get() {
-            // It has not been looked at for that yet, or it will be again.
+            // The range has grown; the space is visited again.
             let all = !f.listed.get() && f.looks.get() == MAX_LOOKS;
             f.from.set(if all { 0 } else { from.min(f.from.get()) });
             f.to.set(if all { USER_END } else { to.max(f.to.get()) });
@@ -136,7 +137,7 @@ impl Forget {
         }
     }
 
-    /// Drops all that was added and what follows from it.
+    /// Drops the translations of all ranges that were added, and of the ranges that import them.
     pub(crate) fn run(self, k: K) {
         while let Some(space) = self.list.get() {
             self.list.set(space.forgetting.next.take());
@@ -160,7 +161,7 @@ impl Forget {
 }
 
 impl Space {
-    /// Whether it is what stands for no space. A thread's space is never free for another reason.
+    /// Whether it is the space that stands for none. No other space that a thread names is ever free.
     #[inline(always)]
     pub(crate) fn is_nowhere(&self) -> bool {
         self.head.phase() == Phase::Free
@@ -171,13 +172,13 @@ impl Space {
         hal::now().wrapping_add(self.clock_offset.get())
     }
 
-    /// A time on the space's clock as one on the machine's. What has passed is 0.
+    /// Converts a time on the space's clock to the machine's clock. A time that has passed becomes the present.
     pub(crate) fn machine_time(&self, deadline: u64) -> u64 {
         let left = deadline.saturating_sub(self.clock());
         hal::now().saturating_add(left)
     }
 
-    /// The frame behind an address, if it was looked for lately and may be read or written.
+    /// The physical frame of an address, if the translation was used lately and gives the right that is needed.
     #[inline(always)]
     pub(crate) fn near(&self, address: u64, need: Access) -> Option<Pfn> {
         let near = &self.near[entry(address)];
@@ -185,14 +186,14 @@ impl Space {
             Access::READ => near.readable.get(),
             Access::WRITE => near.writable.get(),
             _ if u64::from(near.rights.get()) & need.0 != need.0 => return None,
-            // One of the two, which differ in this bit.
+            // One of the two is the page; an empty tag differs from it in this bit only.
             _ => near.readable.get() & !PAGE_SIZE | address & PAGE_SIZE,
         };
         let here = page ^ address < PAGE_SIZE;
         (here && near.epoch.get() == self.epoch.get()).then_some(near.pfn.get())
     }
 
-    /// The frame behind an address has been found, with these rights.
+    /// Notes a translation that has been found: physical frame and rights.
     #[inline]
     pub(crate) fn note_near(&self, address: u64, pfn: Pfn, rights: u64) {
         let near = &self.near[entry(address)];
@@ -208,19 +209,19 @@ impl Space {
         near.rights.set(rights as u32);
     }
 
-    /// The number that its I/O ports have if it is granted any: no other space has the same. `None`: there
-    /// are too many spaces.
+    /// The number by which the machine tells its I/O ports from those of other spaces, if it is granted any.
+    /// `None`: there are too many spaces.
     pub(crate) fn number_for_ports(&self) -> Option<u16> {
         (self.head.id().index() + 1).try_into().ok()
     }
 
-    /// The number of its I/O ports; 0: it has none.
+    /// The number of its set of I/O ports; 0: it has none.
     pub(crate) fn ports_number(&self) -> u16 {
         let granted = self.ports.iter().any(|range| range.get().1 != 0);
         self.number_for_ports().filter(|_| granted).unwrap_or(0)
     }
 
-    /// It has been granted I/O ports, or has lost them all.
+    /// Tells its threads that it has been granted I/O ports, or has lost them all.
     pub(crate) fn note_ports(&self) {
         let mut at = self.threads.get();
         while let Some(t) = at {
@@ -229,12 +230,13 @@ impl Space {
         }
     }
 
-    /// Lets programs use its I/O ports, and no others.
+    /// Lets user mode use its I/O ports, and no others.
     pub(crate) fn load_ports(&self) {
         hal::load_ports(self.ports_number(), &self.ports.each_ref().map(Cell::get));
     }
 
-    /// Its clock has been set: who waits for a time on it begins that wait again.
+    /// Wakes its threads that wait with a deadline because its clock has been set: they wait again by the new
+    /// time.
     pub(crate) fn wake_timed(&self, k: K) {
         let mut at = self.threads.get();
         while let Some(t) = at {
@@ -245,7 +247,7 @@ impl Space {
         }
     }
 
-    /// Whether the `syscall` instruction of its threads goes to its keeper.
+    /// Sets whether the `syscall` instructions of its threads are exceptions for its keeper.
     pub(crate) fn set_foreign(&self, k: K, foreign: bool) {
         self.foreign.set(foreign);
         let mut at = self.threads.get();
@@ -255,13 +257,13 @@ impl Space {
         }
     }
 
-    /// Gives back the pages of its table: a matter of time only.
+    /// Clears its page table and returns the table's pages. Walks fill it again.
     pub(crate) fn empty_table(&self, k: K) {
         self.table.clear();
         self.epoch.set(k.next_epoch());
     }
 
-    /// Drops the translations of a range, here and wherever it was exported to.
+    /// Drops the translations of a range, in this space and in all spaces that import it.
     pub(crate) fn forget(&'static self, k: K, start: u64, size: u64) {
         let pass = Forget::new(k);
         pass.add(self, start, start + size);
@@ -280,7 +282,7 @@ impl Object for Space {
             _ => None,
         }
     }
-    /// What stands for no mapping.
+    /// The mapping that stands for none.
     type Seed = &'static Mapping;
     fn blank(head: Header, no_mapping: &'static Mapping) -> Self {
         Space {
@@ -330,7 +332,7 @@ impl Object for Space {
         let mut at = self.threads.get();
         while let Some(thread) = at {
             at = thread.next_in_space.get();
-            // Who ends its own space is in it to the last.
+            // A thread that ends its own space stays in it until the end.
             if core::ptr::eq(thread, t) {
                 continue;
             }
@@ -344,14 +346,14 @@ impl Object for Space {
     }
     fn close(&'static self, k: K) {
         self.keeper.set(k, Target::Null);
-        // What others see through it goes; the space itself keeps its mappings for a new body.
+        // Other spaces lose what they import from it; the space itself keeps its mappings for a new body.
         let mut at = self.regions.get();
         while let Some(r) = at {
             r.forget_all(k);
             at = r.next.get();
         }
         self.empty_table(k);
-        // Its threads cannot go on until it has a body again: each finds that out by itself.
+        // Its threads cannot go on until it has a body again: they begin to wait for that.
         let mut at = self.threads.get();
         while let Some(t) = at {
             at = t.next_in_space.get();
@@ -377,8 +379,7 @@ impl Object for Space {
 
 #[cfg(any(test, fermata_probe))]
 impl Space {
-    /// Calls `f` with each translation that the kernel would use without looking it up: page, frame,
-    /// rights.
+    /// Calls `f` with page, frame and rights of each valid entry of `near`.
     pub(crate) fn each_near(&self, mut f: impl FnMut(u64, Pfn, u64)) {
         for (i, near) in self.near.iter().enumerate() {
             let epoch = near.epoch.get();

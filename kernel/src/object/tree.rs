@@ -1,7 +1,7 @@
 //! The mappings of a space, by address.
 //!
-//! Each mapping knows its neighbours besides, and the tree whom it found last: a page is mostly looked for
-//! where the one before it was.
+//! Besides the tree, each mapping knows its neighbours, and the tree remembers the mapping that it found last,
+//! since a page is mostly looked up where the one before was.
 
 use super::mapping::Mapping;
 #[cfg(any(test, fermata_probe))]
@@ -14,14 +14,14 @@ use hal::{NarrowCell, NarrowRef};
 /// The mappings of a space. No two overlap, and none is empty.
 pub(crate) struct Mappings {
     tree: Treap<Mapping>,
-    /// One of them, or what stands for none.
+    /// The mapping that was found last, or the one that stands for none.
     found: Cell<NarrowRef<Mapping>>,
 }
 
 /// A mapping's place in the tree that it is in.
 pub(super) struct Node {
     place: treap::Node<Mapping>,
-    /// Random.
+    /// A random number, which the treap is ordered by.
     weight: Cell<u32>,
     /// Its neighbours in the order of addresses.
     before: NarrowCell<Mapping>,
@@ -106,21 +106,21 @@ impl Mappings {
         self.found.set(NarrowRef::of(m));
     }
 
-    /// Takes out a mapping that is in it.
+    /// Removes a mapping that is in the tree.
     pub(super) fn remove(&self, k: K, m: &'static Mapping) {
         self.tree.remove(m);
         join(m.node.before.take(), m.node.after.take());
         self.found.set(NarrowRef::of(k.no_mapping));
     }
 
-    /// Lets go of all of them.
+    /// Removes all mappings.
     pub(super) fn clear(&self, k: K) {
         self.tree.clear();
         self.found.set(NarrowRef::of(k.no_mapping));
     }
 }
 
-/// The one comes right before the other.
+/// Links two neighbours.
 fn join(before: Option<&'static Mapping>, after: Option<&'static Mapping>) {
     if let Some(m) = before {
         m.node.after.set(after);
@@ -138,8 +138,8 @@ impl Mapping {
         self.end_address() <= address && address < next
     }
 
-    /// Whether nothing but itself lies between where it is, in a tree, and that range: then it can have
-    /// the range and stay where it is in the tree.
+    /// Whether no other mapping lies between its present range and the new one: then it can get the new range
+    /// without changing its place in the tree.
     #[inline(always)]
     pub(crate) fn can_slide(&self, start: u64, size: u64) -> bool {
         self.node
@@ -156,7 +156,7 @@ impl Mapping {
 
 #[cfg(any(test, fermata_probe))]
 impl Mappings {
-    /// Calls `f` with all of them in order, checking the tree on the way.
+    /// Calls `f` with all mappings in order, and checks the tree.
     pub(crate) fn each(&self, f: &dyn Fn(&'static Mapping)) {
         let last = NarrowCell::none();
         self.tree.each(&|m| {
@@ -178,7 +178,7 @@ impl Mappings {
         assert!(end.is_none(), "a mapping's neighbours");
     }
 
-    /// Whom it found last.
+    /// The mapping that was found last, if any.
     pub(crate) fn found(&self) -> Option<&'static Mapping> {
         Some(self.found.get().get()).filter(|m| m.size.get() > 0)
     }
@@ -186,7 +186,7 @@ impl Mappings {
 
 #[cfg(test)]
 impl Mappings {
-    /// How many mappings a search goes along at most.
+    /// The depth of the tree: the most mappings that a search visits.
     pub(crate) fn depth(&self) -> usize {
         self.tree.depth()
     }

@@ -9,10 +9,10 @@ use crate::object::{self, NonNullLink, Object, Phase, Target};
 use crate::{Handled, Stop};
 use abi::{Code, Type};
 
-/// A reference that keeps a vacant identity, and that identity.
+/// A reference that keeps a vacant identity, and the object of that identity.
 type Kept<T> = (&'static Reference, &'static T);
 
-/// The vacant identity that a reference keeps, for a create call.
+/// The vacant identity, for a create call, that the reference at a handle keeps; `None` for 0.
 #[cfg_attr(fermata_probe, track_caller)]
 fn kept<T: Object>(a: Args, handle: u64) -> Result<Option<Kept<T>>, Stop> {
     if handle == 0 {
@@ -28,7 +28,7 @@ fn kept<T: Object>(a: Args, handle: u64) -> Result<Option<Kept<T>>, Stop> {
     }
 }
 
-/// `*_create`: a new object, or a new body for an identity that a reference keeps.
+/// `*_create`: makes a new object, or a new body for an identity that a reference keeps.
 pub(super) fn create<T: Object>(a: Args) -> Handled {
     make::<T>(a)?;
     a.done()
@@ -45,7 +45,8 @@ fn make<T: Object>(a: Args) -> Result<&'static T, Stop> {
     Ok(object)
 }
 
-/// A space also opens an account under its creator's, and has its ceiling.
+/// `space_create`: also opens an account under that of the creator's space, and inherits that space's ceiling
+/// of priority.
 pub(super) fn create_space(a: Args) -> Handled {
     let space = make::<Space>(a)?;
     space.max_priority.set(a.space.max_priority.get());
@@ -59,8 +60,8 @@ pub(super) fn create_space(a: Args) -> Handled {
     a.done()
 }
 
-/// `*_destroy`: the body goes; the identity too, unless a reference is given to keep it. One without a
-/// body ends, whoever keeps it.
+/// `*_destroy`: takes the body away, and ends the identity unless a reference is given to keep it. A vacant
+/// identity ends although a reference keeps it.
 pub(super) fn destroy<T: Object>(a: Args) -> Handled {
     let object = handle::find_identity::<T>(a.k, a.space, a.a())?;
     if a.b() == 0 {
@@ -73,7 +74,7 @@ pub(super) fn destroy<T: Object>(a: Args) -> Handled {
     if T::TYPE == Type::Reference && a.a() == a.b() {
         return Err(Stop::Code(Code::Invalid));
     }
-    // It is kept already, and by whom is not for the caller to change.
+    // Another reference keeps it already, and the caller has no power over that.
     if object.head().phase() == Phase::Vacant {
         return Err(Stop::Code(Code::Vacant));
     }
@@ -84,7 +85,7 @@ pub(super) fn destroy<T: Object>(a: Args) -> Handled {
     Ok(crate::Outcome::Done)
 }
 
-/// `*_move`: another address; nobody notices.
+/// `*_move`: moves the object to another address; references, peers and waiters are not affected.
 pub(super) fn relocate<T: Object>(a: Args) -> Handled {
     let object = handle::find_body::<T>(a.k, a.space, a.a())?;
     let place = handle::find_place(a.k, a.space, a.b(), Some(object.head()))?;
@@ -97,7 +98,7 @@ pub(super) fn reference<T: Object>(a: Args) -> Handled {
     point(a, Target::to::<T>)
 }
 
-/// Points a reference at one end of a thread's connection.
+/// Points a reference at an end of a thread's connection.
 pub(super) fn reference_end(a: Args, role: fn(NonNullLink<Thread>) -> Target) -> Handled {
     point(a, |thread: &'static Thread| role(NonNullLink::to(thread)))
 }

@@ -1,8 +1,8 @@
 //! System calls: dispatch, and the checks of everything that a user passes.
 //!
-//! A handler reads its arguments from the frame, makes every check, and only then changes anything
-//! (rule A2). `common` has the six calls of every type, `state` what is particular to each type's
-//! state, `probe` the call of a kernel for cut tests, this module the rest.
+//! A handler reads its arguments from the frame, makes every check, and only then changes anything (rule A2).
+//! `common` has the six calls of every type, `state` the state of each type, `search` the search of a region,
+//! `probe` the call of a kernel for cut tests, this module the rest.
 
 mod common;
 mod probe;
@@ -26,7 +26,7 @@ use crate::{handle, CONFIG, K};
 use abi::state::Waiting;
 use abi::{access, Call as Entry, Code, Exception, PAGE_SIZE, PRIORITIES, SYSCALLS};
 
-/// The arguments of an ordinary call, and who makes it.
+/// The arguments of an ordinary call (one that is not IPC), with the calling thread and its space.
 #[derive(Clone, Copy)]
 pub(crate) struct Args {
     k: K,
@@ -57,32 +57,32 @@ impl Args {
         handle::find(self.k, self.space, self.a())
     }
 
-    /// As [`Args::object`], for a call that manages it.
+    /// As [`Args::object`], for a call that manages the object.
     #[cfg_attr(fermata_probe, track_caller)]
     fn open_object<T: Object>(self) -> Result<&'static T, Stop> {
         handle::find_open(self.k, self.space, self.a())
     }
 
-    /// The result is `Ok`.
+    /// Completes the call with `Ok`.
     fn done(self) -> Handled {
         self.t.finish(Code::Ok);
         Ok(Outcome::Done)
     }
 
-    /// The result is `Ok`, with a value in the first parameter.
+    /// Completes the call with `Ok` and a value in the first parameter.
     fn value(self, value: u64) -> Handled {
         self.t.ctx.parameter(0).set(value);
         self.done()
     }
 
-    /// The result is this code.
+    /// Completes the call with this code.
     fn code(self, code: Code) -> Handled {
         self.t.finish(code);
         Ok(Outcome::Done)
     }
 }
 
-/// Who does what: the handler of every number.
+/// The handler for every number of a call.
 pub(crate) static HANDLERS: [Handler; 256] = {
     let mut all: [Handler; 256] = [no_call; 256];
     let mut i = 0;
@@ -121,8 +121,8 @@ pub(crate) static HANDLERS: [Handler; 256] = {
     all
 };
 
-/// A table of the handlers of ordinary calls. Each is compiled into a function of its own that does
-/// the whole way from the frame to the frame.
+/// A table of the handlers of ordinary calls. Each is compiled into a function of its own that does the whole
+/// call, from decoding the frame to ending the trap.
 macro_rules! handlers {
     ($a:ident: $($call:ident => $handle:expr,)*) => {
         const ORDINARY: &[(Entry, Handler)] = &[$((Entry::$call, {
@@ -220,9 +220,9 @@ handlers! { a:
     ServerRelease => ipc::release(a.t),
 }
 
-/// A table of fast paths: of calls whose first argument is a handle that was found before. With anything
-/// else they go on as what the first table has: what a handler saves for calls that it seldom makes is then
-/// saved only there.
+/// A table of fast paths, for calls whose first argument is a handle that the cache of lookups has. All other
+/// cases go to the handler of the first table: so that the fast path saves no registers for the calls that only
+/// those need.
 macro_rules! short_ways {
     ($a:ident, $object:ident: $($call:ident $ty:ty => $handle:expr,)*) => {
         const SHORT_WAYS: &[(Entry, Handler)] = &[$((Entry::$call, {
@@ -253,8 +253,8 @@ const fn ordinary_handler(call: Entry) -> Handler {
     ORDINARY[i].1
 }
 
-/// The arguments, and the object that the first one named when it was last looked up; `None` if that must be
-/// found anew.
+/// The arguments, and the object that the cache has for the first one. `None` if the call has to take the
+/// general path.
 #[inline(always)]
 fn found<T: Object>(k: K, t: &'static Thread) -> Option<(Args, &'static T)> {
     if CONFIG.probe {
@@ -265,7 +265,7 @@ fn found<T: Object>(k: K, t: &'static Thread) -> Option<(Args, &'static T)> {
     Some((Args { k, t, space }, object))
 }
 
-/// Runs an ordinary call: takes the arguments, calls the handler, and does what its outcome says.
+/// Runs an ordinary call: decodes the arguments, calls the handler and ends the trap.
 #[inline(always)]
 fn ordinary(k: K, t: &'static Thread, handle: impl FnOnce(Args) -> Handled) -> &'static Thread {
     let space = match t.goes_straight() {
@@ -278,7 +278,7 @@ fn ordinary(k: K, t: &'static Thread, handle: impl FnOnce(Args) -> Handled) -> &
     done(k, t, handle(Args { k, t, space }))
 }
 
-/// The end of an ordinary call.
+/// Ends the trap of an ordinary call.
 #[inline(always)]
 fn done(k: K, t: &'static Thread, handled: Handled) -> &'static Thread {
     match handled {
@@ -287,7 +287,7 @@ fn done(k: K, t: &'static Thread, handled: Handled) -> &'static Thread {
     }
 }
 
-/// There is no such call.
+/// The handler of numbers that no call has.
 fn no_call(k: K, t: &'static Thread) -> &'static Thread {
     ordinary(k, t, |a| {
         Err(Stop::Exception(Exception::NoCall, a.t.ctx.call().get()))
@@ -305,7 +305,7 @@ fn mutex_lock(a: Args, mutex: &'static Mutex) -> Handled {
     a.done()
 }
 
-/// The wait of the thread that has just begun ends with the mutex locked; its frame is a `mutex_lock`.
+/// Sets the continuation of a thread that has begun to wait for a mutex, and whose frame is a `mutex_lock`.
 #[inline(always)]
 fn goes_on_to_lock(t: &Thread) {
     t.kept.set(Continuation {
@@ -314,7 +314,7 @@ fn goes_on_to_lock(t: &Thread) {
     });
 }
 
-/// Locks the mutex if it is where it was and free: without arguments to decode.
+/// The continuation: locks the mutex without decoding the arguments again, if it is free and the cache has it.
 fn relock(k: K, t: &'static Thread, [handle, ..]: [u64; 4]) -> &'static Thread {
     let same =
         t.ctx.call().get() as u8 == Entry::MutexLock as u8 && t.ctx.parameter(0).get() == handle;
@@ -347,7 +347,7 @@ fn mutex_unlock(a: Args, mutex: &'static Mutex) -> Handled {
     a.done()
 }
 
-/// Hands the lock to the first waiter, whose call is thereby complete, or frees it.
+/// Hands the lock over to the first waiter, whose call is then complete, or frees it.
 fn unlock(k: K, mutex: &'static Mutex) {
     match mutex.waiters.first() {
         Some(waiter) => waiter.complete(k, Code::Ok),
@@ -355,8 +355,8 @@ fn unlock(k: K, mutex: &'static Mutex) {
     }
 }
 
-/// The wait is an unlock and a `mutex_lock` with a pause in between: the frame says so before the
-/// pause begins.
+/// A wait on a cond is an unlock and a `mutex_lock` with a pause in between: the frame becomes the `mutex_lock`
+/// before the pause begins.
 fn cond_wait(a: Args, deadline: u64) -> Handled {
     let cond = a.object::<Cond>()?;
     let mutex = handle::find::<Mutex>(a.k, a.space, a.b())?;
@@ -420,7 +420,7 @@ fn thread_yield(a: Args) -> Handled {
     a.done()
 }
 
-/// The fast path of `thread_yield`, for when only the next thread of the same priority is to be found.
+/// The fast path of `thread_yield`, for the case that the next thread of the same priority runs.
 fn thread_yield_short(k: K, t: &'static Thread) -> &'static Thread {
     if exec::MAY_BE_KEPT || CONFIG.probe || CONFIG.counters || t.goes_straight().is_none() {
         return ordinary(k, t, thread_yield);
@@ -444,7 +444,7 @@ fn thread_sleep_until(a: Args) -> Handled {
 
 fn thread_stop(a: Args) -> Handled {
     let target = a.open_object::<Thread>()?;
-    // Its own call is complete before it stops.
+    // If a thread stops itself, this call must be complete before.
     a.t.finish(Code::Ok);
     target.stop(a.k);
     Ok(Outcome::Done)
@@ -460,7 +460,7 @@ fn thread_resume(a: Args) -> Handled {
 }
 
 fn thread_interrupt(a: Args, target: Target) -> Handled {
-    // An interrupt for a vacant thread accumulates in its identity.
+    // An interrupt for a vacant thread is kept by its identity.
     let thread = target.get::<Thread>().ok_or(Stop::Code(Code::Dead))?;
     thread.interrupt(a.k);
     a.done()
@@ -468,7 +468,7 @@ fn thread_interrupt(a: Args, target: Target) -> Handled {
 
 fn thread_wait_interrupt(a: Args, deadline: u64) -> Handled {
     a.k.irqs.unmask(a.t);
-    // An interrupt that comes from here on is found when the call ends.
+    // If an interrupt comes after this the call finds it when it releases the lock.
     if core(|| a.t.interrupt.take()) {
         return a.done();
     }
@@ -543,7 +543,7 @@ fn reference_equal(a: Args) -> Handled {
 
 // ---- devices -------------------------------------------------------------------------------------
 
-/// Refuses a caller whose reference is not to the device authority. All calls below need it.
+/// Refuses a caller whose first argument is not a reference to the device authority. All calls below need that.
 #[cfg_attr(fermata_probe, track_caller)]
 fn authority(a: Args) -> Result<(), Stop> {
     match handle::target_at(a.k, a.space, a.a())? {
@@ -581,17 +581,18 @@ fn device_grant_ports(a: Args) -> Handled {
     if space.number_for_ports().is_none() {
         return Err(Stop::Code(Code::NoMemory));
     }
-    // The count has 16 bits: of all 64 Ki ports the last one is left out.
+    // The count has 16 bits: a range of all 64 Ki ports loses its last one.
     free.set((first as u16, u16::try_from(count).unwrap_or(u16::MAX)));
     space.note_ports();
-    // Loaded when a thread of the space next runs; now, if that is the caller's space.
+    // The machine loads them when a thread of the space next runs; for the caller's own space that is done
+    // here.
     if core::ptr::eq(space, a.space) {
         core(|| space.load_ports());
     }
     a.done()
 }
 
-/// Most device memory that one region exports: every frame of it is checked.
+/// Most bytes of device memory that one region exports: every frame is checked, in one call.
 const MAX_DEVICE: u64 = 64 << 20;
 
 fn device_map_physical(a: Args) -> Handled {

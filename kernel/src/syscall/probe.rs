@@ -28,7 +28,7 @@ pub(super) fn control(a: Args) -> Handled {
     a.done()
 }
 
-/// Puts words into the parameters of the frame, from the first one on.
+/// Returns words in the parameters of the frame, from the first one on.
 fn tell<const N: usize>(a: Args, words: [u64; N]) {
     for (n, word) in words.into_iter().enumerate() {
         a.t.ctx.parameter(n).set(word);

@@ -8,7 +8,7 @@ use crate::object::{self};
 use crate::{probe, Handled, Stop};
 use abi::{Code, PAGE_SIZE};
 
-/// Pages that one call looks at before it gives others a turn; its frame says how to go on.
+/// Most pages that one call searches before other threads get a chance; its frame says how to go on.
 const PAGES_PER_TURN: u32 = 512;
 
 pub(super) fn region_search(a: Args) -> Handled {
@@ -48,7 +48,7 @@ pub(super) fn region_search(a: Args) -> Handled {
             }
         }
         at = page + PAGE_SIZE;
-        // Progress: what has been searched is not searched again.
+        // The progress is saved: no page is searched twice.
         a.t.ctx.parameter(1).set(at);
         probe::progress();
         if a.k.preempts(a.t) {

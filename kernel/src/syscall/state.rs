@@ -1,8 +1,8 @@
 //! `get_state` and `set_state` of every type.
 //!
-//! Getting never changes the object. Setting treats what it is given as hostile: every field and
-//! every reference is checked before the first change. Getting finds its destination before it gathers
-//! anything, so that a fault leaves nothing half done and little to do again.
+//! Getting never changes the object. Setting trusts nothing that it is given: every field and every reference
+//! is checked before the first change. Getting finds its destination before it gathers the state, so that a
+//! fault leaves nothing half done and little to do again.
 
 use super::{ceiling, rights, set_priority, Args};
 use crate::handle;
@@ -28,7 +28,7 @@ fn invalid() -> Stop {
     Stop::Code(Code::Invalid)
 }
 
-/// A reference object of the caller that is to receive a reference, or none.
+/// The caller's reference object that an argument names to receive a reference; `None` for 0.
 #[cfg_attr(fermata_probe, track_caller)]
 fn place(a: Args, handle: u64) -> Result<Option<&'static Reference>, Stop> {
     if handle == 0 {
@@ -54,8 +54,8 @@ fn named<T: Object>(a: Args, handle: u64) -> Result<Option<&'static T>, Stop> {
     target.get::<T>().map(Some).ok_or(Stop::Code(Code::Dead))
 }
 
-/// As [`named`], with the caller's own space for 0. A null reference stands for no space, so
-/// that a state without one does not put the object into the space of the program that restores it.
+/// As [`named`], with the caller's own space for 0. A null reference stands for no space, so that an object
+/// that is restored without a space does not get into the space of the program that restores it.
 #[inline(always)]
 #[cfg_attr(fermata_probe, track_caller)]
 fn named_space(a: Args, handle: u64) -> Result<Option<&'static Space>, Stop> {
@@ -71,7 +71,7 @@ fn read<const N: usize>(a: Args, address: u64) -> Result<[u64; N], Stop> {
     Ok(Span::words(a.k, a.space, address, N, Access::READ)?.read())
 }
 
-/// Where so many words of a state go.
+/// The destination of a state with `count` words.
 #[inline(always)]
 #[cfg_attr(fermata_probe, track_caller)]
 fn room(a: Args, count: usize) -> Result<Span, Stop> {
@@ -115,7 +115,7 @@ pub(super) fn mutex_set(a: Args) -> Handled {
         return Err(invalid());
     }
     if locked == 0 {
-        // Whoever waits tries again and finds it free.
+        // The waiters try again and find it free.
         mutex.waiters.wake_all_or_again(a.k, a.t)?;
     }
     mutex.locked.set(locked == 1);
@@ -269,7 +269,7 @@ pub(super) fn space_set(a: Args) -> Handled {
 
 // ---- thread --------------------------------------------------------------------------------------
 
-/// The whole state of a thread, in words: what is made of words, and the FPU's.
+/// The size of a thread's whole state in words, including the FPU's state.
 const STATE_WORDS: usize = THREAD_WORDS + FPU_BYTES / 8;
 
 pub(super) fn thread_get(a: Args) -> Handled {
@@ -277,7 +277,7 @@ pub(super) fn thread_get(a: Args) -> Handled {
     let (space, client, server) = (place(a, a.c())?, place(a, a.d())?, place(a, a.e())?);
     let room = room(a, STATE_WORDS)?;
     let mut words = [0; THREAD_WORDS];
-    // A thread that is not stopped may go on when an interrupt comes.
+    // If an interrupt comes, a thread that is not stopped may run in between.
     let (registers, fpu) = core(|| (t.ctx.registers(), t.ctx.fpu()));
     words[..REGISTER_WORDS].copy_from_slice(&registers.to_words());
     words[REGISTER_WORDS..].copy_from_slice(&[
@@ -307,7 +307,7 @@ fn end_target(link: Link<Thread>, role: fn(NonNullLink<Thread>) -> Target) -> Ta
     link.non_null().map_or(Target::Null, role)
 }
 
-/// A peer named by a reference to one of a thread's ends.
+/// The peer that a reference to an end of a thread's connection names, if the end has this role.
 #[cfg_attr(fermata_probe, track_caller)]
 fn named_end(
     a: Args,
@@ -344,16 +344,16 @@ fn flag(value: u64) -> Result<bool, Stop> {
     }
 }
 
-/// Sets one end of a connection. If it names another peer than before, the old one is told.
+/// Sets one end of a connection. If the peer or the kind of connection changes, the old peer is told.
 fn set_end(end: End<'_>, stage: Stage, peer: Link<Thread>, drop_end: impl FnOnce()) {
     let old = end.stage.get();
     let same = end.peer() == peer;
-    // The server has ended the connection in order since the state was taken.
+    // The server has ended the connection in order since this state was taken.
     let finished = old == Stage::Finished && matches!(stage, Stage::Receiving | Stage::Over);
     if finished && same {
         return;
     }
-    // A request is another thing than a connection, even with the same peer.
+    // A request is not a connection, even with the same peer.
     let kind = |s: Stage| {
         if is_of_connection(s) {
             Stage::Sending
@@ -414,7 +414,7 @@ pub(super) fn thread_set(a: Args) -> Handled {
     }
     ceiling(a, space, priority)?;
 
-    // An answer that came while there was no body is for who waits for one.
+    // A keeper's reply that came while the thread was vacant counts if this state waits for one.
     let (registers, delivered) = match t.hint.get() {
         Hint::Answered { short } if delivered => {
             let answer = t.ctx.registers();
@@ -430,13 +430,13 @@ pub(super) fn thread_set(a: Args) -> Handled {
     t.ctx.tag.set(tag);
     set_priority(a.k, t, priority as u8);
     t.stop_count.set(stops as u32);
-    // What came while there was no body has not been lost.
+    // An interrupt that came while the thread was vacant stays pending.
     let pending = t.head().phase() == Phase::Fresh && t.interrupt.get();
     t.interrupt.set(interrupt || pending);
     t.set_exception_delivered(delivered);
     t.exception.set(exception as u8);
     t.exception_address.set(address);
-    // The server that has its exception keeps it.
+    // If the exception is delivered, the server that has it may still reply.
     if !(delivered && matches!(t.hint.get(), Hint::Excepted(_))) {
         t.hint.set(Hint::None);
     }
