@@ -1,4 +1,5 @@
-//! What both machines share: a thread's registers, and how the machine calls the kernel.
+//! The part that both machines share: the registers of a thread, and the trait by which the machine calls the
+//! kernel.
 
 use crate::{machine, Stack};
 use abi::registers::{Lost, DEADLINE, RECEIVE, SEND, WORDS, WORDS_REFS};
@@ -8,17 +9,17 @@ use core::cell::Cell;
 
 /// The user-visible registers of a thread, and what the machine keeps for it.
 ///
-/// The kernel's thread begins with one. Whenever the kernel runs, the registers here are the
-/// thread's registers; what it writes here is what the thread sees next. The entry code knows the
-/// layout.
+/// The kernel's thread begins with one. Whenever the kernel runs, the registers here are the thread's
+/// registers; values that it writes here are those that the thread sees next. The entry code knows the layout.
 #[repr(C)]
 #[allow(missing_docs)]
 pub struct Context {
-    /// First, as it wants the alignment of a [`Kernel::Thread`].
+    /// The first field, because it needs the alignment of a [`Kernel::Thread`].
     pub(crate) fpu: FpuArea,
-    /// The registers, but for the flags.
+    /// The registers except the flags.
     pub frame: machine::Frame,
-    /// Not for the kernel to write: see [`Context::set_registers`]. All that are defined are in this half.
+    /// The flags, of which all that are defined are in the lower half. The kernel writes them by
+    /// [`Context::set_registers`] only.
     pub(crate) flags: Cell<u32>,
     pub(crate) needs: Needs,
     /// The thread's tag ([`abi::state::ThreadState`]). The machine does nothing with it.
@@ -26,10 +27,10 @@ pub struct Context {
     pub(crate) stack: [OnStack; machine::OWN_STACKS as usize],
 }
 
-/// The registers of a machine, but for the flags, in the order in which they lie in a [`Context`].
+/// Defines the registers of a machine except the flags, in the order in which they lie in a [`Context`].
 macro_rules! frame {
     ($flags:ident $Flags:ident; $($register:ident $Register:ident),+ $(,)?) => {
-        /// A thread's registers, but for the flags. The kernel asks [`Context`] for them by their roles.
+        /// The registers of a thread except the flags. The kernel asks [`Context`] for them by their roles.
         #[repr(C)]
         #[derive(Default)]
         #[allow(missing_docs)] // Their names are the processor's.
@@ -38,7 +39,7 @@ macro_rules! frame {
         }
 
         impl Frame {
-            /// A register, other than the flags.
+            /// The cell of a register, which must not be the flags.
             #[inline(always)]
             pub(crate) fn cell(&self, register: abi::Register) -> &core::cell::Cell<u64> {
                 match register {
@@ -47,7 +48,7 @@ macro_rules! frame {
                 }
             }
 
-            /// All of them, with these flags.
+            /// All registers, with these flags.
             #[inline(always)]
             pub(crate) fn load(&self, flags: u64) -> abi::Registers {
                 abi::Registers {
@@ -65,29 +66,29 @@ macro_rules! frame {
 }
 pub(crate) use frame;
 
-/// Which stack is a context's.
+/// The kernel stack of a context.
 #[repr(C)]
 pub(crate) struct OnStack {
-    /// Where the thread's traps begin to push.
+    /// The stack pointer with which the thread's traps begin.
     pub(crate) top: Cell<u64>,
     /// Stack pointer of the suspended activation on the thread's own stack; 0: none.
     pub(crate) activation: Cell<u64>,
 }
 
-/// What the exit code must do for a context. It reads all of it as one word; the parts are set in different
-/// places, which may interrupt one another.
+/// The work that the exit code must do for a context. It reads all of it as one word; the parts are set in
+/// different places, which may interrupt one another.
 #[repr(C, align(4))]
 pub(crate) struct Needs {
-    /// 1: every register must be restored, which makes it 0 again. 0: the thread is in user mode or in a
-    /// system call, and the registers that this loses are dead.
+    /// 1: every register must be restored; the exit code then sets this to 0. 0: the thread is in user mode or
+    /// in a system call, and the registers that a call loses are dead.
     pub(crate) full: Cell<u8>,
-    /// 1: it has used the FPU since its state was made or set, and needs its registers loaded.
+    /// 1: the thread has used the FPU since its state was made or set, and needs its registers loaded.
     pub(crate) has_fpu: Cell<u8>,
-    /// The number of its I/O ports.
+    /// The number of its set of I/O ports; 0: none.
     pub(crate) ports: Cell<u16>,
 }
 
-/// The parts of [`Needs`] in the word that they are.
+/// The parts of [`Needs`] as bits of the word.
 #[cfg(target_os = "none")]
 pub(crate) mod needs {
     pub(crate) const FULL: u32 = 1;
@@ -95,13 +96,13 @@ pub(crate) mod needs {
     pub(crate) const PORTS_SHIFT: u32 = 16;
 }
 
-/// What a thread is aligned to.
+/// The alignment of a thread.
 pub(crate) const THREAD_ALIGN: usize = 16;
 
 const _: () = assert!((ROLES.user_flags | ROLES.fixed_flags) >> 32 == 0);
 
-/// A part of scattered memory that a message is sent from or received into, as the registers have it:
-/// see [`abi::registers::Area`].
+/// A range of scattered memory that a message is sent from or received into, as registers hold it: see
+/// [`abi::registers::Area`].
 #[derive(Clone, Copy)]
 #[allow(missing_docs)]
 pub struct Area<'a> {
@@ -112,9 +113,9 @@ pub struct Area<'a> {
     pub refs: &'a Cell<u64>,
 }
 
-/// The registers by what they are for ([`abi::registers`]).
+/// The registers by their roles ([`abi::registers`]).
 impl Context {
-    /// The word of the call: its number, the count of a register message, later the result.
+    /// The word of the call: its number and the byte count of a register message, later the result.
     #[inline(always)]
     pub fn call(&self) -> &Cell<u64> {
         self.frame.cell(ROLES.call)
@@ -137,13 +138,13 @@ impl Context {
         }
     }
 
-    /// What an IPC call sends.
+    /// The area that an IPC call sends from.
     #[inline(always)]
     pub fn send(&self) -> Area<'_> {
         self.area(SEND)
     }
 
-    /// What an IPC call receives into.
+    /// The area that an IPC call receives into.
     #[inline(always)]
     pub fn receive(&self) -> Area<'_> {
         self.area(RECEIVE)
@@ -198,7 +199,7 @@ impl Context {
 }
 
 impl Context {
-    /// Zero registers, interrupts on, traps on the processor's stack.
+    /// A context with zero registers and interrupts on, whose traps run on the processor's stack.
     pub fn new() -> Context {
         let zero = || Cell::new(0);
         Context {
@@ -218,8 +219,8 @@ impl Context {
         }
     }
 
-    /// The registers as a message or a state carries them. In a system call those that it loses read
-    /// as what it leaves in them.
+    /// The registers as a message or a state carries them. In a system call, registers that the call loses show
+    /// the values that it leaves in them.
     #[inline(always)] // Whoever wants words needs no copy in between.
     pub fn registers(&self) -> Registers {
         let mut registers = self.frame.load(self.flags());
@@ -231,7 +232,7 @@ impl Context {
         registers
     }
 
-    /// What a register shows that the call has lost.
+    /// The value of a register that the call has lost.
     #[inline(always)]
     fn shown(&self, lost: Lost) -> u64 {
         match lost {
@@ -240,8 +241,8 @@ impl Context {
         }
     }
 
-    /// Sets every register. Of the flags only those that a program can change are taken. The
-    /// caller has refused what [`user_registers_ok`] refuses.
+    /// Sets every register; of the flags only those that a program can change. Panics if [`user_registers_ok`]
+    /// refuses the registers, so the caller must have asked it.
     pub fn set_registers(&self, registers: &Registers) {
         assert!(
             user_registers_ok(registers),
@@ -252,27 +253,27 @@ impl Context {
         self.set_full(true);
     }
 
-    /// Of the flags only those that a program can change.
+    /// Sets the flags that a program can change.
     fn set_flags(&self, flags: u64) {
         self.flags
             .set((flags & ROLES.user_flags | ROLES.fixed_flags) as u32);
     }
 
-    /// Whether every register must be restored on the way out, which ends that. Otherwise the thread is in
-    /// user mode or in a system call, and the registers that this loses are dead.
+    /// Whether every register must be restored when the thread next runs, which clears this. Otherwise the
+    /// thread is in user mode or in a system call, and the registers that a call loses are dead.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
         self.needs.full.get() != 0
     }
 
-    /// Says whether it [is](Context::is_full).
+    /// Sets whether it [is full](Context::is_full).
     #[inline(always)]
     pub fn set_full(&self, full: bool) {
         self.needs.full.set(full.into());
     }
 
-    /// Sets the registers that control the thread, and keeps the others. Of the flags only those that a
-    /// program can change are taken. The caller has refused a `pc` that [`user_pc_ok`] refuses.
+    /// Sets the control registers of the thread (of the flags only those that a program can change) and keeps
+    /// the others. Panics if [`user_pc_ok`] refuses the `pc`, so the caller must have asked it.
     #[inline]
     pub fn set_control(&self, pc: u64, sp: u64, flags: u64) {
         assert!(user_pc_ok(pc), "an address that was not checked");
@@ -301,8 +302,8 @@ impl Context {
         bytes
     }
 
-    /// Sets the thread's x87 and SSE state. Reserved bits are cleared: whatever stands in `bytes`
-    /// can be loaded into the processor.
+    /// Sets the thread's x87 and SSE state. Reserved bits are cleared, so that the processor can load any
+    /// `bytes`.
     pub fn set_fpu(&self, bytes: &[u8; FPU_BYTES]) {
         machine::fpu_drop(self);
         let mut bytes = *bytes;
@@ -310,8 +311,7 @@ impl Context {
         self.fpu.set(&bytes);
     }
 
-    /// Under which number [`crate::load_ports`] loads the I/O ports that the thread may
-    /// use; 0: none.
+    /// Sets the number under which [`crate::load_ports`] loads the I/O ports that the thread may use; 0: none.
     pub fn set_ports(&self, number: u16) {
         self.needs.ports.set(number);
     }
@@ -321,15 +321,15 @@ impl Context {
         self.needs.ports.get()
     }
 
-    /// The stack that it has, where contexts can have some.
+    /// The context's stack, in models where contexts can have one.
     #[inline(always)]
     pub(crate) fn on_stack(&self) -> &OnStack {
         let stack = self.stack.first();
         stack.expect("no context of this model has a stack of its own")
     }
 
-    /// From now on, this thread's traps run on its own stack. Whoever had the stack before loses
-    /// it, with any activation on it. Panics when the stack is in use at this moment.
+    /// Gives the thread a stack of its own for its traps. The context that had the stack before loses it, with
+    /// any activation on it. Panics if the caller runs on the stack.
     pub fn set_stack(&'static self, stack: &'static Stack) {
         machine::set_stack(self, stack);
     }
@@ -346,8 +346,8 @@ fn canonical(address: u64) -> bool {
     ((address << 16) as i64 >> 16) as u64 == address
 }
 
-/// Whether [`Context::set_registers`] takes these: the program counter is an address of the user half and
-/// the bases are canonical. The stack pointer may be anything, as the program could have made it so.
+/// Whether [`Context::set_registers`] takes these: the program counter is an address of the user half and the
+/// bases are canonical. The stack pointer may be anything, since the program can set it to anything.
 pub fn user_registers_ok(registers: &Registers) -> bool {
     let based = |&base| canonical(registers.get(base));
     user_pc_ok(registers.pc()) && ROLES.bases.iter().all(based)
@@ -359,7 +359,7 @@ pub fn user_pc_ok(pc: u64) -> bool {
     pc < 1 << 47
 }
 
-/// The thread's context, which is where the thread is. Panics if it is elsewhere.
+/// The thread's context, which must lie at the thread's own address. Panics if it does not.
 #[inline(always)]
 pub(crate) fn context_of<K: Kernel>(thread: &'static K::Thread) -> &'static Context {
     const { assert!(align_of::<K::Thread>().is_multiple_of(THREAD_ALIGN)) };
@@ -372,7 +372,7 @@ pub(crate) fn context_of<K: Kernel>(thread: &'static K::Thread) -> &'static Cont
     context
 }
 
-/// Clears what the layout of `fxsave64` reserves and what the processor would not load.
+/// Clears the bytes that the layout of `fxsave64` reserves and bits that the processor would refuse to load.
 fn clean_fpu(bytes: &mut [u8; FPU_BYTES]) {
     let word = |bytes: &[u8], at: usize| {
         u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
@@ -422,7 +422,7 @@ impl FpuArea {
     }
 }
 
-/// Why the kernel is called.
+/// The reason why the kernel is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trap {
     /// A call. The context's program counter is at the instruction that makes it, and it is not full.
@@ -452,28 +452,29 @@ pub enum Trap {
     Irq(u8),
 }
 
-/// What the machine calls.
+/// The functions of the kernel that the machine calls.
 ///
-/// The methods take `&'static self` although they change the kernel's state: that state is made of
-/// cells. They are never called in parallel. [`Kernel::interrupt`] is called only from within
-/// [`crate::wait_for_interrupt`] or [`crate::let_interrupts_in`].
+/// The methods take `&'static self` although they change the kernel's state: that state is made of cells. They
+/// are never called in parallel. [`Kernel::interrupt`] is called only from within [`crate::wait_for_interrupt`]
+/// or [`crate::let_interrupts_in`], or where the kernel lowers its mask ([`crate::mask::restore`]).
 pub trait Kernel: 'static {
-    /// What the machine runs. It begins with its context, so that the machine knows it by that, and is
-    /// aligned to 16 bytes.
+    /// The type of a thread. It begins with its context, by which the machine knows it, and is aligned to 16
+    /// bytes.
     type Thread: 'static;
 
     /// The context with which the thread begins.
     fn context(thread: &'static Self::Thread) -> &'static Context;
 
-    /// A trap of the thread in user mode; all registers are in its context. Returns whom to resume.
+    /// Handles a trap of the thread in user mode; all registers are in its context. Returns the thread to
+    /// resume.
     fn trap(&'static self, thread: &'static Self::Thread, trap: Trap) -> &'static Self::Thread;
 
-    /// [`Kernel::trap`] for [`Trap::Syscall`], which is worth a call of its own.
+    /// [`Kernel::trap`] for [`Trap::Syscall`], which is so frequent that it has its own function.
     fn syscall(&'static self, thread: &'static Self::Thread) -> &'static Self::Thread {
         self.trap(thread, Trap::Syscall)
     }
 
-    /// [`Kernel::trap`] for [`Trap::PageFault`], which is, too.
+    /// [`Kernel::trap`] for [`Trap::PageFault`], for the same reason.
     fn page_fault(
         &'static self,
         thread: &'static Self::Thread,
@@ -489,18 +490,16 @@ pub trait Kernel: 'static {
         self.trap(thread, fault)
     }
 
-    /// What [`crate::call_continuation`] was asked to call. Returns whom to resume.
+    /// Calls the thread's continuation, for [`crate::call_continuation`]. Returns the thread to resume.
     fn resume(&'static self, thread: &'static Self::Thread) -> &'static Self::Thread {
         thread
     }
 
-    /// The processor is about to go on with a thread whose I/O ports are others than those that are
-    /// loaded. Loads them.
+    /// Loads the I/O ports of a thread that is about to run, if they are not those that are loaded.
     fn change_ports(&'static self, thread: &'static Self::Thread) {
         crate::load_ports(Self::context(thread).ports(), &[]);
     }
 
-    /// A [`Trap::Timer`] or [`Trap::Irq`] that arrived inside one of these two. Does not switch
-    /// threads.
+    /// Handles a [`Trap::Timer`] or [`Trap::Irq`] that arrived in the kernel, where this lets interrupts in.
     fn interrupt(&'static self, trap: Trap);
 }

@@ -4,10 +4,10 @@
 //! `host` (for everything else) simulates one per thread for tests. [`context`] is common to both:
 //! the registers of a thread and the [`Kernel`] trait by which the machine calls the kernel.
 //!
-//! Every function here is safe to call: whatever the kernel passes, memory safety holds, and an
-//! argument that makes no sense panics. There is one processor, and the kernel runs with
-//! interrupts off except inside [`wait_for_interrupt`] and [`let_interrupts_in`]. `README.md`
-//! describes the interface as a whole and argues why it is sound.
+//! Every function here is safe to call: whatever the kernel passes, memory safety holds, and an argument that
+//! makes no sense panics. There is one processor, and the kernel runs with interrupts off except inside
+//! [`wait_for_interrupt`] and [`let_interrupts_in`], and where it lowers the mask ([`mask::restore`]).
+//! `README.md` describes the interface as a whole and argues why it is sound.
 #![cfg_attr(target_os = "none", no_std)]
 #![deny(missing_docs)]
 

@@ -8,23 +8,22 @@
 //!
 //! * *hardware*: `All` is the processor's interrupt flag; the levels below it are masked in the
 //!   controllers.
-//! * *optimistic* (Stodolsky, Chen and Bershad, 1993; [`optimistic`]): a mask is a byte in memory. The
-//!   interrupt that arrives although it is masked notes itself, masks its likes by hardware, and goes
-//!   away; the end of the section finds the note and handles it.
+//! * *optimistic* (Stodolsky, Chen and Bershad, 1993; [`optimistic`]): a mask is a byte in memory. The handler
+//!   of an interrupt that arrives although it is masked notes it, masks its level by hardware, and returns; the
+//!   end of the section finds the note and handles the interrupt.
 //!
-//! A kernel can be built to measure what the processor's other ways of masking cost in the core of its
-//! scheduler (`--cfg fermata_mask`, [`core_section`]).
+//! A kernel can be built to measure the cost of the processor's other methods of masking in its core (`--cfg
+//! fermata_mask`, [`core_section`]).
 //!
-//! Neighbours: `x86_64/mask.rs` has both for the real machine, `host` simulates them; ADR 0011 says why
-//! it is so.
+//! `x86_64/mask.rs` has both for the real machine, `host` simulates them; ADR 0011 gives the reasons.
 
-// The simulated machine lets interrupts in at few points, and needs none of it.
+// The simulated machine lets interrupts in at few points and does not need it.
 #[cfg(any(target_os = "none", test))]
 pub(crate) mod optimistic;
 
 use crate::machine;
 
-/// How interrupts are masked.
+/// The implementation of masking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Irq {
     /// By the processor's interrupt flag and the controllers.
@@ -33,29 +32,29 @@ pub enum Irq {
     Optimistic,
 }
 
-/// How this kernel masks them.
+/// The implementation that this kernel uses.
 pub const IRQ: Irq = if cfg!(fermata_irq = "optimistic") {
     Irq::Optimistic
 } else {
     Irq::Hardware
 };
 
-/// How [`core_section`] masks interrupts where masking is by hardware. Ordinary kernels use the flag; the
-/// others exist to be measured (Stodolsky et al., Table 3), each in a kernel that has no interrupts but those
-/// that it masks.
+/// The method by which [`core_section`] masks interrupts where masking is by hardware. Ordinary kernels use the
+/// flag; the others exist to be measured (Stodolsky et al., Table 3), each in a kernel whose only interrupts
+/// are those that the method can mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MaskMethod {
     /// The interrupt flag.
     Flag,
-    /// The processor's task priority, as its register CR8. No device interrupts.
+    /// The processor's task priority, by its register CR8. There are no device interrupts.
     Cr8,
-    /// The same, as a register of the local APIC in memory.
+    /// The task priority, by the local APIC's register in memory. There are no device interrupts.
     LapicTpr,
-    /// The mask of the first 8259, on which the second one hangs. The timer is the 8254.
+    /// The mask of the first 8259, to which the second one is connected. The timer is the 8254.
     Pic,
 }
 
-/// How this kernel masks them there.
+/// The method that this kernel uses.
 pub(crate) const METHOD: MaskMethod = if cfg!(fermata_mask = "cr8") {
     MaskMethod::Cr8
 } else if cfg!(fermata_mask = "lapic_tpr") {
@@ -66,9 +65,7 @@ pub(crate) const METHOD: MaskMethod = if cfg!(fermata_mask = "cr8") {
     MaskMethod::Flag
 };
 
-/// Interrupt levels, in their order: who masks one masks all below it.
-///
-/// As a number, a level has one bit for each level that it masks.
+/// Interrupt levels, in ascending order: masking a level masks all levels below it too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Level {
@@ -85,7 +82,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// All levels, in their order.
+    /// All levels, in ascending order.
     pub const EVERY: [Level; 5] = [
         Level::None,
         Level::Low,
@@ -105,8 +102,8 @@ impl Level {
     }
 }
 
-/// Masks interrupts of `level` and below, and returns what was masked before. Never lowers the mask:
-/// where more is masked already, this changes nothing.
+/// Masks interrupts of `level` and below, and returns the level that was masked before. Never lowers the mask:
+/// if a higher level is masked already, this changes nothing.
 #[inline(always)]
 #[must_use = "what was masked before is to be restored"]
 pub fn raise(level: Level) -> Level {
@@ -120,7 +117,7 @@ pub fn restore(previous: Level) {
     machine::mask_restore(previous);
 }
 
-/// Runs `section` with everything masked. Called where either nothing or everything is masked; `section` must
+/// Runs `section` with everything masked. Must be called while nothing or everything is masked; `section` must
 /// not switch threads.
 #[inline(always)]
 pub fn core_section<R>(section: impl FnOnce() -> R) -> R {
@@ -133,8 +130,8 @@ pub fn core_section<R>(section: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs `section` as [`core_section`] does, and leaves everything masked, by the flag: for the last section
-/// before the kernel is left.
+/// Runs `section` as [`core_section`] does, and leaves everything masked, by the flag. For the last section
+/// before the processor leaves the kernel.
 #[inline(always)]
 pub fn last_section<R>(section: impl FnOnce() -> R) -> R {
     if IRQ == Irq::Optimistic || matches!(METHOD, MaskMethod::Flag) {

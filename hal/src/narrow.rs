@@ -1,19 +1,18 @@
 //! References in four bytes.
 //!
-//! Most of what an object consists of are links to others. All that the kernel has references to lies
-//! in the highest 2 GiB of its addresses (`x86_64/memory.rs` sees to that), so that the lower half of
-//! an address says all of it: the processor extends it when it loads it. On the host a reference is as
-//! wide as it is.
+//! Most of an object's fields are links to others. All memory that the kernel has references to lies in the
+//! highest 2 GiB of its addresses (`x86_64/memory.rs` maps it so), and so the lower half of an address is
+//! enough: the processor extends its sign when it loads it. On the host a reference has its usual width.
 
 use core::cell::Cell;
 
-/// A reference, or none.
+/// A reference in four bytes, or none.
 pub struct Narrow<T: 'static>(word::Word<T>);
 
-/// A reference.
+/// A reference in four bytes.
 pub struct NarrowRef<T: 'static>(word::Word<T>);
 
-/// A place for a [`Narrow`], as a `Cell<Option<&'static T>>` is one for the reference.
+/// A cell of a [`Narrow`], as a `Cell<Option<&'static T>>` is one of the reference.
 pub struct NarrowCell<T: 'static>(Cell<Narrow<T>>);
 
 impl<T> Clone for Narrow<T> {
@@ -85,25 +84,25 @@ impl<T> NarrowCell<T> {
         NarrowCell(Cell::new(Narrow::NONE))
     }
 
-    /// What is in it.
+    /// The reference in it.
     #[inline(always)]
     pub fn get(&self) -> Option<&'static T> {
         self.0.get().get()
     }
 
-    /// Puts something into it.
+    /// Stores a reference.
     #[inline(always)]
     pub fn set(&self, reference: Option<&'static T>) {
         self.0.set(Narrow::of(reference));
     }
 
-    /// Puts something into it and returns what was in it.
+    /// Stores a reference and returns the one that was in it.
     #[inline(always)]
     pub fn replace(&self, reference: Option<&'static T>) -> Option<&'static T> {
         self.0.replace(Narrow::of(reference)).get()
     }
 
-    /// Leaves none and returns what was in it.
+    /// Stores none and returns the reference that was in it.
     #[inline(always)]
     pub fn take(&self) -> Option<&'static T> {
         self.replace(None)
@@ -114,7 +113,7 @@ impl<T> NarrowCell<T> {
 mod word {
     use core::marker::PhantomData;
 
-    /// The lower half of an address of the highest 2 GiB, or 0. Only [`of`] makes others than 0.
+    /// The lower half of an address in the highest 2 GiB, or 0. Only [`of`] makes words other than 0.
     pub(super) struct Word<T: 'static>(i32, PhantomData<&'static T>);
 
     impl<T> Clone for Word<T> {
@@ -131,7 +130,7 @@ mod word {
 
     #[inline(always)]
     pub(super) fn of<T>(reference: Option<&'static T>) -> Word<T> {
-        // The address of nothing could be anything.
+        // A value without bytes may have any address.
         const { assert!(size_of::<T>() > 0) };
         let address = reference.map_or(core::ptr::null(), core::ptr::from_ref) as usize;
         debug_assert!(address as i32 as isize as usize == address);
@@ -151,7 +150,7 @@ mod word {
         (!address.is_null()).then(|| unsafe { &*address })
     }
 
-    /// The word is not that of none.
+    /// The reference of a word that is not [`none`].
     #[inline(always)]
     pub(super) fn get_some<T>(word: Word<T>) -> &'static T {
         // SAFETY: as in `get`; a `NarrowRef` is made of a reference. The compiler would forget that.

@@ -1,8 +1,8 @@
 //! A simulated machine for tests, one per thread of the test runner.
 //!
-//! [`reset`] makes a fresh machine; the other functions here let a test look at it and decide what
-//! it does next. The host runs the interrupt model: there is no user mode to start and no stack
-//! to switch to, so a test calls [`Kernel::trap`] itself. Nothing in here is `unsafe`.
+//! [`reset`] makes a fresh machine; with the other functions a test looks at it and decides what it does next.
+//! The host runs the interrupt model: there is no user mode to start and no stack to switch to, so a test calls
+//! [`Kernel::trap`] itself. Nothing in here is `unsafe`.
 
 mod registers;
 
@@ -26,36 +26,36 @@ pub const END_FRAME: u32 = 1 << 28;
 pub const IRQ_LINES: u8 = 16;
 /// The processor's own lines.
 pub const OWN_LINES: Range<u8> = IRQ_LINES..IRQ_LINES + 12;
-/// Every context has room for a stack of its own.
+/// Whether contexts have room for stacks of their own.
 pub(crate) const OWN_STACKS: bool = true;
 /// Bytes of a kernel stack.
 pub const STACK_BYTES: usize = 16384;
-/// How many different events there are.
+/// The number of different events.
 pub const EVENTS: u8 = 96;
 
 struct Machine {
     ram: Vec<u8>,
     pool_total: u64,
     pool_used: u64,
-    /// How many more allocations succeed.
+    /// Number of allocations that still succeed.
     allocations_left: u64,
     table_limit: u32,
     tables_used: u32,
     now: u64,
     deadline: u64,
-    /// Lines that have fired while masked or while the kernel did not wait.
+    /// The lines that are raised and whose interrupts have not been delivered.
     pending: VecDeque<u8>,
     unmasked: u16,
-    /// What the kernel masks. It is entered with everything masked.
+    /// The level that the kernel masks. It is entered with everything masked.
     level: Level,
     ports: (u16, Vec<(u16, u16)>),
     archive: (u64, u64),
     command_line: &'static str,
     log: Vec<String>,
     kernel: Option<Rc<dyn Fn(Trap)>>,
-    /// Address of the active page table, to be compared only.
+    /// The address of the active page table, for comparison only.
     active: usize,
-    /// How often each event came.
+    /// The number of times that each event came.
     events: [u64; EVENTS as usize],
     /// See [`accesses`].
     accesses: u64,
@@ -86,7 +86,7 @@ impl Machine {
         }
     }
 
-    /// The bytes of a frame from `offset` on.
+    /// `length` bytes of a frame from `offset` on.
     fn frame(&mut self, pfn: Pfn, offset: u64, length: usize) -> &mut [u8] {
         self.accesses += 1;
         let frames = (self.ram.len() / PAGE_SIZE as usize) as u32;
@@ -113,8 +113,8 @@ fn with<R>(f: impl FnOnce(&mut Machine) -> R) -> R {
 
 // ---- what tests may do ---------------------------------------------------------------------------
 
-/// A fresh machine with that many zeroed frames of user memory, from [`FIRST_FRAME`] on; 64 MiB of
-/// kernel memory; table pages without limit; time 0; every line masked.
+/// Makes a fresh machine with that many zeroed frames of user memory, from [`FIRST_FRAME`] on; 64 MiB of kernel
+/// memory; table pages without limit; time 0; every line masked.
 pub fn reset(frames: u32) {
     with(|m| *m = Machine::new(frames));
 }
@@ -124,38 +124,37 @@ pub fn holds(pfn: Pfn, bytes: &[u8]) -> bool {
     with(|m| m.frame(pfn, 0, bytes.len()) == bytes)
 }
 
-/// Sets how much kernel memory there is.
+/// Sets the number of bytes of kernel memory.
 pub fn set_pool(bytes: u64) {
     with(|m| m.pool_total = bytes);
 }
 
-/// The next `n` calls of [`alloc_slice`] and [`alloc_stack`] succeed, and those after fail.
-/// `u64::MAX` ends that.
+/// Makes calls of [`alloc_slice`] and [`alloc_stack`] fail after the next `n`. `u64::MAX` ends that.
 pub fn fail_allocations_after(n: u64) {
     with(|m| m.allocations_left = n);
 }
 
-/// How many table pages all page tables may hold together.
+/// Sets the number of table pages that all page tables may hold together.
 pub fn set_table_limit(pages: u32) {
     with(|m| m.table_limit = pages);
 }
 
-/// How many table pages all page tables hold together.
+/// The number of table pages that all page tables hold together.
 pub fn tables_used() -> u32 {
     with(|m| m.tables_used)
 }
 
-/// Where the boot archive lies.
+/// Sets the physical start and size of the boot archive.
 pub fn set_archive(start: u64, size: u64) {
     with(|m| m.archive = (start, size));
 }
 
-/// What the command line says.
+/// Sets the command line.
 pub fn set_command_line(line: &'static str) {
     with(|m| m.command_line = line);
 }
 
-/// Sets the clock, forward.
+/// Sets the clock, which must not go back, in nanoseconds.
 pub fn set_now(now: u64) {
     with(|m| {
         assert!(now >= m.now, "time does not run backwards");
@@ -163,35 +162,35 @@ pub fn set_now(now: u64) {
     });
 }
 
-/// How often this event came.
+/// The number of times that this event came.
 pub fn events(number: u8) -> u64 {
     with(|m| m.events[usize::from(number)])
 }
 
-/// How often user memory and page tables have been looked at or changed, each range of bytes and each
-/// entry once, or page tables loaded: what a call costs, as far as this machine can tell.
+/// The number of accesses to user memory and page tables: each range of bytes, each entry and each loading of a
+/// page table counts as one. It is a measure of what a call costs.
 pub fn accesses() -> u64 {
     with(|m| m.accesses)
 }
 
-/// What the timer is set to.
+/// The time for which the timer is set; `u64::MAX`: none.
 pub fn deadline() -> u64 {
     with(|m| m.deadline)
 }
 
-/// The kernel whose [`Kernel::interrupt`] a waiting processor calls.
+/// Sets the kernel whose [`Kernel::interrupt`] is called.
 pub fn set_kernel<K: Kernel>(kernel: &'static K) {
     with(|m| m.kernel = Some(Rc::new(|trap| kernel.interrupt(trap))));
 }
 
-/// A device raises its line. The next [`take_interrupt`] or [`wait_for_interrupt`] that finds the
-/// line unmasked delivers it.
+/// Raises the line of a device. The next [`take_interrupt`] or [`wait_for_interrupt`] that finds the line
+/// unmasked delivers it.
 pub fn raise(line: u8) {
     assert!(line < IRQ_LINES);
     raise_line(line);
 }
 
-/// False: it is raised already.
+/// Raises a line. Returns false if it is raised already.
 fn raise_line(line: u8) -> bool {
     with(|m| {
         let new = !m.pending.contains(&line);
@@ -202,14 +201,13 @@ fn raise_line(line: u8) -> bool {
     })
 }
 
-/// The interrupt that a running program would now be interrupted by: the timer when its deadline
-/// has passed, else the first line that is raised and not masked. A test hands it to
-/// [`Kernel::trap`].
+/// Takes the interrupt that would now interrupt a running program: the timer when its deadline has passed, else
+/// the first line that is raised and not masked. A test hands it to [`Kernel::trap`].
 pub fn take_interrupt() -> Option<Trap> {
     take_above(Level::None)
 }
 
-/// The next interrupt of a level above `masked`.
+/// Takes the next interrupt of a level above `masked`.
 fn take_above(masked: Level) -> Option<Trap> {
     with(|m| {
         if m.now >= m.deadline && Level::Clock > masked {
@@ -228,7 +226,7 @@ fn take_above(masked: Level) -> Option<Trap> {
     })
 }
 
-/// What the kernel masks at present.
+/// The level that the kernel masks at present.
 pub fn masked() -> Level {
     with(|m| m.level)
 }
@@ -248,7 +246,7 @@ pub fn take_log() -> Vec<String> {
     with(|m| std::mem::take(&mut m.log))
 }
 
-/// What [`run`] returns when the processor would have waited for ever.
+/// The error of [`run`]: the processor would have waited for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Idle;
 
@@ -264,12 +262,12 @@ pub fn run<R>(f: impl FnOnce() -> R) -> Result<R, Idle> {
 
 // ---- the interface of the machine ----------------------------------------------------------------
 
-/// Not on the host: a test calls [`Kernel::trap`] itself.
+/// Panics: on the host a test calls [`Kernel::trap`] itself.
 pub fn start<K: Kernel>(_kernel: &'static K, _first: &'static K::Thread) -> ! {
     panic!("the simulated machine has no user mode to start");
 }
 
-/// `n` values of `T` from the kernel's pool, for ever; `None` when the pool is out.
+/// Makes `n` values of `T` in the kernel's pool, for ever. `None` if the pool is used up.
 pub fn alloc_slice<T: 'static>(n: usize, init: impl FnMut(usize) -> T) -> Option<&'static [T]> {
     let bytes = (core::mem::size_of::<T>() as u64).checked_mul(n as u64)?;
     take_pool(bytes)?;
@@ -291,7 +289,7 @@ fn take_pool(bytes: u64) -> Option<()> {
     })
 }
 
-/// Bytes of the kernel's pool: all, and free.
+/// The number of bytes of the kernel's pool: all, and free.
 pub fn pool_bytes() -> (u64, u64) {
     with(|m| (m.pool_total, m.pool_total.saturating_sub(m.pool_used)))
 }
@@ -301,7 +299,7 @@ pub fn user_frame(pfn: Pfn) -> bool {
     with(|m| pfn.0.wrapping_sub(FIRST_FRAME) < (m.ram.len() / PAGE_SIZE as usize) as u32)
 }
 
-/// Whether the frame may be mapped as device memory: it is no RAM, and the processor can address it.
+/// Whether the frame may be mapped as device memory: it is not RAM, and the processor can address it.
 pub fn device_frame(pfn: Pfn) -> bool {
     !user_frame(pfn) && (FIRST_FRAME..END_FRAME).contains(&pfn.0)
 }
@@ -338,7 +336,7 @@ pub fn read_words(pfn: Pfn, offset: u64, into: &mut [u64]) {
     }
 }
 
-/// Reads so many aligned words from `offset` of the frame on; they lie within it.
+/// Reads `N` aligned words from `offset` of the frame on; they lie within it.
 pub fn read_array<const N: usize>(pfn: Pfn, offset: u64) -> [u64; N] {
     core::array::from_fn(|i| read_word(pfn, offset + 8 * i as u64))
 }
@@ -369,23 +367,23 @@ pub fn copy_bytes(to: (Pfn, u64), from: (Pfn, u64), length: u64) {
         read_bytes(from.0, from.1 + i, &mut byte);
         write_bytes(to.0, to.1 + i, &byte);
     }
-    // The checks, for a copy of nothing.
+    // Does the checks also for a copy of no bytes.
     read_bytes(from.0, from.1, &mut []);
     write_bytes(to.0, to.1, &[]);
 }
 
-/// Translations of one space: a cache of the mapping hierarchy. Counts table pages as the real
-/// machine does, with four levels of 512 entries.
+/// The page table of one space: a cache of the mapping hierarchy. It counts table pages as the real machine
+/// does, with four levels of 512 entries.
 #[derive(Default)]
 pub struct PageTable {
     entries: RefCell<BTreeMap<u64, (Pfn, u64)>>,
-    /// Entries in use of each table page; a table page is (level, address / bytes that it covers).
-    /// The root is level 4.
+    /// The number of entries in use of each table page; a table page is named by its level and the address
+    /// divided by the bytes that it covers. The root has level 4.
     tables: RefCell<BTreeMap<(u32, u64), u32>>,
 }
 
 impl PageTable {
-    /// No translations, no memory.
+    /// An empty page table, which needs no table pages.
     pub const fn new() -> PageTable {
         PageTable {
             entries: RefCell::new(BTreeMap::new()),
@@ -436,7 +434,7 @@ impl PageTable {
         Some(())
     }
 
-    /// Removes the translations of a range of whole pages. Returns how many there were.
+    /// Removes the translations of a range of whole pages. Returns the number of translations removed.
     pub fn remove(&self, from: u64, to: u64) -> u32 {
         assert!(
             from.is_multiple_of(PAGE_SIZE) && to.is_multiple_of(PAGE_SIZE),
@@ -475,12 +473,12 @@ impl PageTable {
         self.remove(0, abi::USER_END);
     }
 
-    /// Table pages held.
+    /// The number of table pages that it holds.
     pub fn pages(&self) -> u32 {
         self.tables.borrow().len() as u32
     }
 
-    /// Makes these the translations of the running thread.
+    /// Makes this the active page table.
     pub fn activate(&self) {
         with(|m| {
             m.active = core::ptr::from_ref(self) as usize;
@@ -488,18 +486,18 @@ impl PageTable {
         });
     }
 
-    /// As [`PageTable::activate`], for one that was made active before.
+    /// As [`PageTable::activate`], for a page table that was activated before.
     pub fn keep_active(&self) {
         assert!(self.is_active(), "another space's translations");
     }
 
-    /// Whether these are the translations of the running thread.
+    /// Whether this is the active page table.
     pub fn is_active(&self) -> bool {
         with(|m| m.active == core::ptr::from_ref(self) as usize)
     }
 }
 
-/// No user memory is translated until the next [`PageTable::activate`].
+/// Deactivates users' page tables: no user memory is translated until the next [`PageTable::activate`].
 pub fn activate_none() {
     with(|m| m.active = 0);
 }
@@ -507,13 +505,13 @@ pub fn activate_none() {
 /// A kernel stack.
 pub struct Stack(());
 
-/// A kernel stack from the pool.
+/// Allocates a kernel stack. `None` if the pool is used up.
 pub fn alloc_stack() -> Option<&'static Stack> {
     take_pool(STACK_BYTES as u64)?;
     Some(Box::leak(Box::new(Stack(()))))
 }
 
-/// Not on the host, which runs the interrupt model.
+/// Panics: the host runs the interrupt model.
 pub fn switch_stack(_from: &'static Context, _to: &'static Context) {
     panic!("the simulated machine has no stacks to switch");
 }
@@ -547,7 +545,7 @@ pub(crate) fn set_stack(context: &Context, _stack: &'static Stack) {
     context.on_stack().top.set(1);
 }
 
-/// There is nothing on a simulated stack.
+/// Does nothing: a simulated stack is empty.
 pub fn reset_stack<K: Kernel>(thread: &'static K::Thread) {
     let context = context_of::<K>(thread);
     assert!(
@@ -574,7 +572,7 @@ pub fn ticks() -> u64 {
     now()
 }
 
-/// The time at which [`ticks`] read this.
+/// Converts a value of [`ticks`] to nanoseconds.
 pub fn time_of(ticks: u64) -> u64 {
     ticks
 }
@@ -589,11 +587,10 @@ pub fn set_timer(deadline: u64) {
     with(|m| m.deadline = deadline);
 }
 
-/// Time jumps at most this far into the future: a later deadline never comes.
+/// The last deadline to which time jumps, in nanoseconds; a later one never comes.
 const HORIZON: u64 = 1 << 62;
 
-/// Delivers what is pending to [`Kernel::interrupt`]; if that is nothing, time jumps to the
-/// timer's deadline.
+/// Delivers pending interrupts to [`Kernel::interrupt`]; if there are none, time jumps to the timer's deadline.
 pub fn wait_for_interrupt() {
     let trap = take_interrupt().or_else(|| {
         if with(|m| m.deadline) > HORIZON {
@@ -609,7 +606,7 @@ pub fn wait_for_interrupt() {
     kernel.expect("a test that waits names its kernel by set_kernel")(trap);
 }
 
-/// Lets interrupts in that are pending.
+/// Delivers pending interrupts to [`Kernel::interrupt`].
 pub fn let_interrupts_in() {
     let masked = with(|m| m.level);
     mask_restore(Level::None);
@@ -624,7 +621,7 @@ pub(crate) fn mask_raise(level: Level) -> Level {
     })
 }
 
-/// On the host interrupts come only when the mask is lowered, and are handled with everything masked.
+/// Interrupts come only when the mask is lowered, and are handled with everything masked.
 pub(crate) fn mask_restore(previous: Level) {
     while let Some(trap) = take_above(previous) {
         let kernel = with(|m| m.kernel.clone());
@@ -634,7 +631,7 @@ pub(crate) fn mask_restore(previous: Level) {
     with(|m| m.level = previous);
 }
 
-/// The simulated machine has one way of masking.
+/// Does nothing: the simulated machine has one method of masking.
 pub(crate) fn begin_section(_: MaskMethod) -> u64 {
     mask_raise(Level::All) as u64
 }
@@ -647,31 +644,30 @@ pub(crate) fn end_section(_: MaskMethod, before: u64) {
     mask_restore(before.expect("a level"));
 }
 
-/// Raises one of the processor's own lines. False: it is raised already, and has not arrived yet.
+/// Raises one of the processor's own lines. Returns false if it is raised already and has not arrived yet.
 pub fn irq_raise(line: u8) -> bool {
     assert!(OWN_LINES.contains(&line), "not the processor's own line");
     raise_line(line)
 }
 
-/// Holds back interrupts of the line.
+/// Masks the line.
 pub fn irq_mask(line: u8) {
     assert!(line < IRQ_LINES);
     with(|m| m.unmasked &= !(1 << line));
 }
 
-/// Lets interrupts of the line through.
+/// Unmasks the line.
 pub fn irq_unmask(line: u8) {
     assert!(line < IRQ_LINES);
     with(|m| m.unmasked |= 1 << line);
 }
 
-/// The I/O ports that user mode may use from now on, as (first, count), and the number under which
-/// contexts name them.
+/// Sets the I/O ports that user mode may use, as (first, count), and the number under which contexts name them.
 pub fn load_ports(number: u16, ranges: &[(u16, u16)]) {
     with(|m| m.ports = (number, ranges.to_vec()));
 }
 
-/// What the machine does on its way to a thread.
+/// Does what the machine does before it runs a thread: loads the thread's I/O ports.
 pub fn enter_user<K: Kernel>(kernel: &'static K, thread: &'static K::Thread) {
     if with(|m| m.ports.0) != context_of::<K>(thread).ports() {
         kernel.change_ports(thread);
@@ -823,7 +819,8 @@ mod tests {
             table.insert(page * PAGE, frame, READ, false).unwrap();
         }
         table.insert(1 << 40, frame, WRITE, false).unwrap();
-        // A root; for the low pages one table, one table and two tables; for the far one three.
+        // Table pages: the root; for the low pages one table on each of the levels 3 and 2 and two on level 1;
+        // for the far one three.
         assert_eq!((table.pages(), tables_used()), (8, 8));
         assert_eq!(table.lookup((1 << 40) + 4095), Some((frame, WRITE)));
         table.remove(0, 512 * PAGE);
@@ -869,7 +866,7 @@ mod tests {
         assert_eq!(lost, Lost::Next);
         registers.set(link, 7);
         context.set_registers(&registers);
-        // Of the flags those that a program may have.
+        // Only the flags that a program may set.
         let flags = ROLES.user_flags | ROLES.fixed_flags;
         assert_eq!(context.registers().flags(), flags);
         assert_eq!(context.registers().get(link), 7);

@@ -1,5 +1,4 @@
-//! Where the registers of the simulated machine lie in a context. What they are for says
-//! `abi::simulated`: not what registers of these places are for on any real one.
+//! The order of the simulated machine's registers in a context. `abi::simulated` has their roles.
 
 crate::context::frame! {
     status Status;

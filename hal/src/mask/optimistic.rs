@@ -1,18 +1,17 @@
 //! Optimistic interrupt protection: the common case, in which no interrupt comes during a section,
 //! costs two stores, a load and a test.
 //!
-//! [`Optimistic`] is the state of one processor. A section stores its level ([`Optimistic::raise`]) and
-//! at its end stores the one before and looks for a note ([`Optimistic::restore`]). The machine asks
-//! [`Optimistic::arrive`] about each interrupt: either it is to be handled now, or it has become an
-//! *interrupt continuation*, kept here, and the machine raises the hardware mask so far that nothing of a
-//! masked level comes after it.
+//! [`Optimistic`] is the state of one processor. A section stores its level ([`Optimistic::raise`]) and at its
+//! end restores the previous one and looks for kept interrupts ([`Optimistic::restore`]). The machine asks
+//! [`Optimistic::arrive`] about each interrupt: either it is to be handled now, or it has become an *interrupt
+//! continuation*, kept here, and the machine raises the hardware mask so that no other interrupt of a masked
+//! level arrives.
 //!
-//! There is one place for a continuation per level. It is free whenever an interrupt of that level
-//! arrives, because *the hardware masks every level whose place is taken*: the mask is raised with the
-//! note, and lowered only when the note is gone. Hence nothing is lost, and within a level nothing
-//! overtakes.
+//! There is one place for a continuation per level. It is free whenever an interrupt of that level arrives,
+//! because *the hardware masks every level whose place is taken*: the mask is raised when the place is taken,
+//! and lowered only when it is free. Hence no interrupt is lost, and within a level their order is kept.
 //!
-//! The machine under it is a [`Controllers`]: the real one, or the model of one in the tests below.
+//! The machine is a [`Controllers`]: the real one, or the model in the tests below.
 
 #[cfg(not(test))]
 use core::sync::atomic::{AtomicU16, AtomicU8};
@@ -22,7 +21,7 @@ use tests::{AtomicU16, AtomicU8};
 use super::Level;
 use core::sync::atomic::{compiler_fence, Ordering};
 
-/// What optimistic masking asks of the machine.
+/// The machine's part in optimistic masking.
 pub(crate) trait Controllers {
     /// Holds back, by hardware, interrupts of `level` and below, and lets all others through.
     fn hold_back(&self, level: Level);
@@ -30,7 +29,7 @@ pub(crate) trait Controllers {
     fn handle(&self, vector: u8);
 }
 
-/// What becomes of an interrupt.
+/// The decision about an interrupt that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// It is not masked: [`Optimistic::handle_kept`] now.
@@ -39,25 +38,25 @@ pub(crate) enum Arrival {
     Later(Level),
 }
 
-/// The masks of a processor. Whatever is stored here may be looked at by an interrupt at any
-/// instruction, hence atomics, which on one processor are plain loads and stores.
+/// The masks of a processor. An interrupt may read and write all of it at any instruction, hence atomics, which
+/// on one processor are plain loads and stores.
 #[repr(C)]
 pub(crate) struct Optimistic {
-    /// What is masked.
+    /// The level that is masked.
     pub(crate) level: AtomicU8,
-    /// What the hardware holds back on our behalf.
+    /// The level that the hardware holds back for this mask.
     pub(crate) held: AtomicU8,
     /// The continuations: for each level from `Low` to `Clock` the vector, with [`TAKEN`].
     places: [AtomicU16; 3],
 }
 
-/// The levels that have a place, in its order.
+/// The levels that have a place, in the order of `places`.
 const PLACES: [Level; 3] = [Level::Low, Level::High, Level::Clock];
 /// Marks a place that is taken.
 const TAKEN: u16 = 0x100;
 
 impl Optimistic {
-    /// Everything masked, nothing kept: so a processor begins.
+    /// The state in which a processor begins: everything masked, nothing kept.
     pub(crate) const fn new() -> Self {
         Optimistic {
             level: AtomicU8::new(Level::All as u8),
@@ -66,19 +65,19 @@ impl Optimistic {
         }
     }
 
-    /// What is masked.
+    /// The level that is masked.
     #[inline(always)]
     pub(crate) fn level(&self) -> Level {
         level_in(&self.level)
     }
 
-    /// What the hardware holds back on our behalf.
+    /// The level that the hardware holds back for this mask.
     #[inline(always)]
     pub(crate) fn held(&self) -> Level {
         level_in(&self.held)
     }
 
-    /// Masks `level` and below, and returns what was masked before.
+    /// Masks `level` and below, and returns the level that was masked before.
     #[inline(always)]
     pub(crate) fn raise(&self, level: Level) -> Level {
         let before = self.level();
@@ -88,12 +87,12 @@ impl Optimistic {
         before
     }
 
-    /// Masks `previous` and below, and handles what has been kept of the levels above.
+    /// Masks `previous` and below, and handles the interrupts above that were kept.
     #[inline(always)]
     pub(crate) fn restore(&self, previous: Level, machine: &impl Controllers) {
         self.set(previous);
-        // What comes from here on is handled at once if it is above `previous`; if it is not, the
-        // hardware will not hold back more than `previous` for it.
+        // An interrupt that arrives from here on is handled at once if it is above `previous`; if it is not,
+        // the hardware will not hold back more than `previous` for it.
         if self.held.load(Ordering::Relaxed) > previous as u8 {
             self.catch_up(previous, machine);
         }
@@ -106,7 +105,7 @@ impl Optimistic {
         machine.hold_back(rest);
     }
 
-    /// Sets what is masked. What a section does stays on its side of this.
+    /// Sets the level that is masked. A barrier for the compiler: accesses of a section do not move across it.
     #[inline(always)]
     pub(crate) fn set(&self, level: Level) {
         compiler_fence(Ordering::SeqCst);
@@ -114,8 +113,8 @@ impl Optimistic {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// An interrupt of `level` has come while `masked` is. It gets its place in any case. No other comes
-    /// before the machine has done what is returned.
+    /// Decides about an interrupt of `level` that has arrived while `masked` is masked, and puts it into its
+    /// place. No other may arrive before the machine has done what is returned.
     pub(crate) fn arrive(&self, vector: u8, level: Level, masked: Level) -> Arrival {
         let before = self
             .place(level)
@@ -136,8 +135,8 @@ impl Optimistic {
         &self.places[(level as u8).trailing_ones() as usize - 1]
     }
 
-    /// Takes the continuation of the highest level above `previous`, if there is one: its vector. The
-    /// processor is closed.
+    /// Takes the continuation of the highest level above `previous`. Returns its vector, if there is one.
+    /// Called while the hardware holds everything back.
     pub(crate) fn take(&self, previous: Level) -> Option<u8> {
         let above = PLACES.into_iter().rev().filter(|level| *level > previous);
         above
@@ -146,38 +145,40 @@ impl Optimistic {
             .map(|vector| vector as u8)
     }
 
-    /// What has been kept since everything was masked is put off again. Only a processor does that.
+    /// Keeps the interrupts that were kept while everything was masked for longer. For the real processor only.
     #[cfg(target_os = "none")]
     pub(crate) fn put_off(&self) -> Arrival {
         self.held.store(Level::All as u8, Ordering::Relaxed);
         Arrival::Later(Level::All)
     }
 
-    /// The processor is closed, for what is kept and for everything else.
+    /// Makes the hardware hold everything back.
     pub(crate) fn close(&self, machine: &impl Controllers) {
         machine.hold_back(Level::All);
         self.held.store(Level::All as u8, Ordering::Relaxed);
     }
 
-    /// The highest level of which something is kept.
+    /// The highest level of which an interrupt is kept.
     pub(crate) fn kept(&self) -> Level {
         let taken = |level: &Level| self.place(*level).load(Ordering::Relaxed) != 0;
         let kept = PLACES.into_iter().rev().find(taken);
         kept.unwrap_or(Level::None)
     }
 
-    /// Notes, and returns, what the hardware must hold back for what is kept. The caller tells it.
+    /// Notes and returns the level that the hardware must hold back for the interrupts that are kept. The
+    /// caller must make the hardware do so.
     fn rest(&self) -> Level {
         let rest = self.kept();
         self.held.store(rest as u8, Ordering::Relaxed);
         rest
     }
 
-    /// Handles all that is kept above `previous`, the highest first. Afterwards `previous` is masked, but
-    /// the processor is closed: the caller lets the hardware go as far as is returned.
+    /// Handles all interrupts above `previous` that are kept, the highest first. Afterwards `previous` is
+    /// masked, but the hardware still holds everything back: the caller lowers it to the level that is
+    /// returned.
     pub(crate) fn handle_kept(&self, previous: Level, machine: &impl Controllers) -> Level {
         loop {
-            // At each turn, for handling may have led to another thread and back.
+            // Each time again, because the handler may have switched to another thread and back.
             self.close(machine);
             self.set(Level::All);
             let Some(vector) = self.take(previous) else {
@@ -190,7 +191,7 @@ impl Optimistic {
     }
 }
 
-/// The level that is in there.
+/// The level in one of the two bytes.
 #[inline(always)]
 fn level_in(byte: &AtomicU8) -> Level {
     let raw = byte.load(Ordering::Relaxed);
@@ -206,7 +207,7 @@ mod tests {
     use std::boxed::Box;
     use std::cell::Cell;
 
-    /// What the tests put in place of the atomics: before each access an interrupt may come.
+    /// The atomics of the tests: before each access an interrupt may come.
     pub(crate) struct AtomicU8(core::sync::atomic::AtomicU8);
     pub(crate) struct AtomicU16(core::sync::atomic::AtomicU16);
 
@@ -256,13 +257,14 @@ mod tests {
 
     const LEVELS: [Level; 3] = [Level::Low, Level::High, Level::Clock];
 
-    /// The vector of the interrupt with this number among those of its level: neighbours differ.
+    /// The vector of an interrupt by its number among those of its level. Consecutive interrupts have different
+    /// vectors.
     fn vector_of(index: usize, number: u64) -> u8 {
         let scrambled = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as u8;
         (index as u8 + 1) << 4 | scrambled
     }
 
-    /// The interrupts of a level, counted at each station: they pass in their order.
+    /// The interrupts of a level, counted at each of the stations, which they pass in order.
     #[derive(Default)]
     struct Line {
         raised: Cell<u64>,
@@ -277,19 +279,19 @@ mod tests {
     /// A processor with controllers, devices that interrupt at random, and a program.
     struct Processor {
         mask: Optimistic,
-        /// What the hardware holds back.
+        /// The level that the hardware holds back.
         held: Cell<Level>,
         lines: [Line; 3],
-        /// What the program wants masked; the lower one while it is changing that.
+        /// The level that the program wants masked; the lower of the two while it changes it.
         wanted: Cell<Level>,
         random: Cell<u64>,
-        /// How many more interrupts the devices raise.
+        /// Number of interrupts that the devices have still to raise.
         left: Cell<u64>,
-        /// How many were kept for later.
+        /// Number of interrupts that were kept.
         kept: Cell<u64>,
-        /// How deep handlers are in each other.
+        /// Number of handlers that run, nested.
         handlers: Cell<u32>,
-        /// Break the rule that the test is to see broken.
+        /// Whether to break the rule on hardware masks, which a test must notice.
         broken: bool,
     }
 
@@ -315,14 +317,14 @@ mod tests {
             number
         }
 
-        /// Perhaps a device raises an interrupt; and what the hardware lets through, interrupts.
+        /// Lets a device raise an interrupt, at random, and then delivers what the hardware lets through.
         fn instant(&self) {
             let dice = self.random();
-            // Fewer while one is being handled, or they would keep the processor to themselves.
+            // Fewer while one is being handled, so that the program gets time.
             let rare = if self.held.get() == Level::All { 63 } else { 7 };
             if dice & rare == 0 && self.left.get() > 0 {
                 let line = &self.lines[(dice >> 8) as usize % LEVELS.len()];
-                // Like a controller with room for a few.
+                // A controller holds only a few.
                 if line.raised.get() - line.accepted.get() < 4 {
                     count(&line.raised);
                     self.left.set(self.left.get() - 1);
@@ -331,7 +333,7 @@ mod tests {
             self.accept();
         }
 
-        /// Whatever the hardware lets through interrupts, the highest level first.
+        /// Delivers the interrupts that the hardware lets through, the highest level first.
         fn accept(&self) {
             loop {
                 let comes = |index: &usize| {
@@ -346,7 +348,7 @@ mod tests {
             }
         }
 
-        /// What the entry code of a real machine does.
+        /// Does what the entry code of the real machine does.
         fn interrupted(&self, vector: u8, level: Level) {
             let before = self.held.replace(Level::All);
             let masked = self.mask.level();
@@ -377,7 +379,7 @@ mod tests {
             self.mask.restore(previous, self);
             self.accept();
             for (line, level) in self.lines.iter().zip(LEVELS) {
-                // In a handler the processor is closed.
+                // In a handler the hardware holds everything back.
                 if level > previous && self.handlers.get() == 0 {
                     let late = line.raised.get() - line.handled.get();
                     assert_eq!(late, 0, "an interrupt was held back beyond its section");
@@ -385,7 +387,7 @@ mod tests {
             }
         }
 
-        /// Something that the program does.
+        /// One step of the program.
         fn step(&self) {
             let dice = self.random();
             match dice % 8 {
@@ -424,7 +426,7 @@ mod tests {
     impl Controllers for Processor {
         fn hold_back(&self, level: Level) {
             self.held.set(level);
-            // At the latest here it comes.
+            // A pending interrupt arrives here at the latest.
             self.accept();
         }
 
@@ -455,7 +457,7 @@ mod tests {
         }
     }
 
-    /// So many interrupts at random instants, with random masks.
+    /// Runs a processor with `interrupts` interrupts at random instants, with random masks.
     fn campaign(seed: u64, interrupts: u64) {
         let processor = Processor::new(seed, interrupts, false);
         processor.run();

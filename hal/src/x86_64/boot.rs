@@ -1,10 +1,9 @@
-//! From the boot loader to the first line of the kernel.
+//! The path from the boot loader to the first line of the kernel.
 //!
-//! Two protocols lead here, both in 32-bit mode without paging: PVH (QEMU's `-kernel`, by an ELF
-//! note) and multiboot2 (GRUB). The first instructions build translations that show the first
-//! 4 GiB three times: at their own addresses, at the direct map, and (the first of them) at the
-//! kernel's image. [`arrive`] copies what the loader left, brings the machine up, and calls what
-//! [`crate::entry!`] named.
+//! Two protocols lead here, both in 32-bit mode without paging: PVH (QEMU's `-kernel`, by an ELF note) and
+//! multiboot2 (GRUB). The first instructions build translations that map the first 4 GiB three times: at their
+//! own addresses, in the direct map, and (the first of them) at the kernel's image. [`arrive`] copies what the
+//! loader left, initializes the machine, and calls the function that [`crate::entry!`] names.
 
 use super::{descriptors, instructions::*, interrupts, memory, serial, time, trap, Global};
 use abi::boot::PhysRange;
@@ -12,8 +11,7 @@ use core::arch::global_asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count};
 use core::cell::{Cell, RefCell};
 
-/// The kernel's image says by this macro where the kernel begins: `hal::entry!(main)`, with
-/// `fn main() -> !`.
+/// Names the function with which the kernel begins: `hal::entry!(main)`, with `fn main() -> !`.
 #[macro_export]
 macro_rules! entry {
     ($main:path) => {
@@ -27,7 +25,7 @@ macro_rules! entry {
     };
 }
 
-/// Which protocol the loader speaks, in `edi`.
+/// The loader's protocol, in `edi`.
 const PVH: u32 = 1;
 const MULTIBOOT2: u32 = 2;
 
@@ -170,7 +168,7 @@ boot_stack:
 /// Most entries of a memory map that are kept.
 const MAX_RAM: usize = 64;
 
-/// What the loader said.
+/// The information from the boot loader.
 pub(super) struct Found {
     /// RAM, as the loader's memory map lists it.
     pub(super) ram: [PhysRange; MAX_RAM],
@@ -198,7 +196,7 @@ impl Found {
     }
 }
 
-/// Bytes of the low 4 GiB, while the boot loader's structures are read.
+/// An address in the low 4 GiB, from which the boot loader's structures are read.
 #[derive(Clone, Copy)]
 struct PhysicalBytes(u64);
 
@@ -292,7 +290,7 @@ extern "C" {
     fn hal_entry() -> !;
 }
 
-/// The first Rust code. The stack is the processor's, the translations are the first ones.
+/// The first Rust code. It runs on the processor's stack, with the first translations.
 extern "C" fn arrive(protocol: u32, info: u32) -> ! {
     serial::init();
     descriptors::init();
@@ -324,7 +322,7 @@ fn keep_command_line(found: &Found) {
     });
 }
 
-/// Turns on what the processor has to protect the kernel.
+/// Turns on the processor's features that protect the kernel.
 fn set_up_processor() {
     let features = __cpuid_count(7, 0);
     assert!(

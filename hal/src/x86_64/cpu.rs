@@ -1,4 +1,4 @@
-//! What a processor has of its own.
+//! The state of one processor.
 
 use super::descriptors::{LoadedPorts, TaskState, SEGMENTS};
 use super::Global;
@@ -7,8 +7,9 @@ use crate::mask::Level;
 use crate::Context;
 use core::cell::Cell;
 
-/// What a processor has of its own, but for its stacks ([`super::stack::CPU_STACKS`]). There is one: [`cpu`] is the
-/// way to it, and the entry code's. With several it would be found by a segment base.
+/// The state of one processor, except its stacks ([`super::stack::CPU_STACKS`]). There is one instance, which
+/// code reaches through [`cpu`] and the entry code directly. With several processors it would be found by a
+/// segment base.
 #[repr(C)]
 pub(super) struct Cpu {
     /// The context that runs in user mode, or whose trap the kernel handles.
@@ -16,18 +17,18 @@ pub(super) struct Cpu {
     /// The context whose FPU registers are in the processor, if there is one.
     pub(super) fpu_owner: Cell<Option<&'static Context>>,
     /// The value of `needs` with which a context can be resumed on the exit code's fast path: the number of the
-    /// I/O ports that are loaded. With [`super::fpu::LOADED`] no context has this value.
+    /// I/O ports that are loaded. While it contains [`super::fpu::LOADED`] no context's needs have this value.
     pub(super) plain: Cell<u32>,
-    /// The user's stack pointer for a few instructions.
+    /// The user's stack pointer, during a few instructions of the entry code.
     pub(super) user_rsp: Cell<u64>,
-    /// Addresses of the kernel that is called and of the function that calls it.
+    /// The addresses of the kernel and of the function that calls it for `syscall`.
     pub(super) kernel: Cell<u64>,
     pub(super) syscall: Cell<u64>,
-    /// What is masked, where that is done optimistically.
+    /// The state of optimistic masking.
     pub(super) mask: Optimistic,
-    /// The level that is held back, where that is done by the task priority.
+    /// The level that the controllers hold back.
     pub(super) held: Cell<Level>,
-    /// When the timer is to ring; `u64::MAX`: never.
+    /// The time for which the timer is set, in nanoseconds; `u64::MAX`: none.
     pub(super) deadline: Cell<u64>,
     pub(super) ports: LoadedPorts,
     pub(super) segments: [Cell<u64>; 8],
@@ -49,7 +50,7 @@ pub(super) static CPU: Global<Cpu> = Global(Cpu {
     task: TaskState::new(),
 });
 
-/// The processor that this runs on.
+/// The processor that this code runs on.
 #[inline(always)]
 pub(super) fn cpu() -> &'static Cpu {
     &CPU.0

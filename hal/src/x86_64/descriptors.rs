@@ -1,4 +1,4 @@
-//! Segments, the task state with its stacks and port permissions, and who handles which vector.
+//! Descriptor tables: segments, the task state with its stacks and port permissions, and the interrupt gates.
 
 use super::cpu::{cpu, Cpu};
 use super::instructions::{wrmsr, MSR_STAR};
@@ -11,24 +11,23 @@ use core::mem::offset_of;
 
 pub(super) const KERNEL_CODE: u16 = 0x08;
 pub(super) const KERNEL_DATA: u16 = 0x10;
-/// `sysret` takes user segments relative to this one, which is itself not used.
+/// `sysret` finds the user segments relative to this one, which is itself not used.
 const SYSRET_BASE: u16 = 0x18 | 3;
 pub(super) const USER_DATA: u16 = 0x20 | 3;
 pub(super) const USER_CODE: u16 = 0x28 | 3;
 const TASK: u16 = 0x30;
 
-/// Interrupt stacks of what may come at any instant, or with a bad stack pointer. They only need
-/// to hold what the entry code moves away at once, and what `die` needs.
+/// The size and number of interrupt stacks, for traps that may come at any instant or with a bad stack pointer.
+/// They must hold only what the entry code moves away at once, and what `die` needs.
 pub(super) const IST_BYTES: usize = 8192;
 pub(super) const IST_COUNT: usize = 5;
 /// Vectors on interrupt stacks: debug and protection (what a `sysret` to a wrong address would
 /// raise with the user's stack pointer), NMI, double fault, machine check.
 const IST_OF: [(u8, u8); 5] = [(1, 4), (13, 4), (2, 2), (8, 1), (18, 3)];
-/// The stack of interrupts, when they may come on the way into the kernel and out of it, where the stack
-/// pointer is the user's.
+/// The stack of interrupts, if they may come in the entry and exit code, where the stack pointer is the user's.
 const IST_OF_INTERRUPTS: u8 = 5;
 
-/// 65,536 ports, and a byte of ones behind.
+/// The words of the bitmap of 65,536 ports, which a word of ones follows.
 const PORT_WORDS: usize = 65536 / 32;
 
 /// The task state segment. Its 64-bit fields are misaligned, hence 32-bit words.
@@ -68,7 +67,7 @@ impl TaskState {
     }
 }
 
-/// The segments before the task state is one of them.
+/// The segments, without that of the task state.
 #[allow(
     clippy::declare_interior_mutable_const,
     reason = "each processor has its own"
@@ -102,7 +101,7 @@ static GATES: Global<[Gate; 256]> = Global(
     }; 256],
 );
 
-/// What `lgdt` and `lidt` read.
+/// The operand of `lgdt` and `lidt`.
 #[repr(C, packed(2))]
 struct TablePointer {
     limit: u16,
@@ -149,7 +148,7 @@ pub(super) fn init() {
                 .find(|of| of.0 == vector)
                 .map_or(0, |of| u64::from(of.1)),
         };
-        // An interrupt gate; only breakpoints may be raised by the program itself.
+        // An interrupt gate. Only the vector of breakpoints may be raised by user mode.
         let kind = if vector == 3 { 0xee } else { 0x8e };
         let gate = &GATES.0[usize::from(vector)];
         gate.low.set(
@@ -196,7 +195,7 @@ pub(super) fn init() {
     }
 }
 
-/// Ranges whose ports the table allows at present, or more than fit here.
+/// The most ranges of [`LoadedPorts`] that are recorded.
 const MOST_RANGES: usize = 16;
 pub(super) struct LoadedPorts {
     ranges: [Cell<(u16, u16)>; MOST_RANGES],
@@ -212,8 +211,8 @@ impl LoadedPorts {
     }
 }
 
-/// The I/O ports that user mode may use from now on, as (first, count), and the number under which
-/// contexts name them. Cheap for none, and for the same ones again.
+/// Sets the I/O ports that user mode may use, as (first, count), and the number under which contexts name them.
+/// Cheap for no ports, and for the same ones again.
 pub fn load_ports(number: u16, ranges: &[(u16, u16)]) {
     let cpu = cpu();
     let others = cpu.plain.get() & ((1 << PORTS_SHIFT) - 1);

@@ -1,11 +1,11 @@
 //! Events that a counting emulator sees.
 //!
-//! An event is a nop of seven bytes whose displacement says which it is; `tools/count` counts how
-//! often each is executed. The kernel keeps no counters for it, and nobody has to ask it for them.
+//! An event is a nop of seven bytes whose displacement is the event's number; `tools/count` counts how often
+//! each is executed. So the kernel has no counters for them, and no call to read them.
 
 use core::arch::{asm, global_asm};
 
-/// How many different events there are.
+/// The number of different events.
 pub const EVENTS: u8 = 96;
 
 extern "C" {
@@ -13,7 +13,7 @@ extern "C" {
     fn hal_events();
 }
 
-// Eight bytes for each: the nop, and the way back.
+// Eight bytes for each: the nop, and the return.
 global_asm!(
     r#"
     .balign 8

@@ -2,15 +2,15 @@
 //!
 //! A thread that has not used the FPU since its state was made or set runs with CR0.TS set, and with initial
 //! values in the registers. Its first use traps, and [`use_fpu`] loads its state. From then on it is a *user*
-//! of the FPU: whenever the processor leaves it, its registers are stored, and whenever it comes back, they
-//! are loaded. Some processors speculate past CR0.TS; they find no other thread's values either.
-//! The exit code switches the registers if the next thread or the one before it is a user, and otherwise
-//! does not touch the FPU. The kernel itself never uses it.
+//! of the FPU: its registers are stored whenever the processor switches away from it, and loaded whenever the
+//! processor switches back. So a processor that speculates past CR0.TS finds no other thread's values either.
+//! The exit code switches the registers if the next thread or the one before it is a user, and otherwise does
+//! not touch the FPU. The kernel itself never uses it.
 //!
-//! While CR0.TS is clear, and only then, there is an *owner*, whose registers are in the processor and
-//! whose memory is stale. It is the context that ran last, as `Cpu::current` says. [`LOADED`] says the same in
-//! [`Cpu::plain`](super::Cpu). That word then differs from what any context needs, so that the exit code cannot
-//! take the fast path to another one.
+//! While CR0.TS is clear, and only then, there is an *owner*, whose registers are in the processor and whose
+//! copy in memory is stale. It is the context that ran last, as `Cpu::current` says. Meanwhile
+//! [`Cpu::plain`](super::Cpu) has the bit [`LOADED`], so that it differs from the needs of any context and the
+//! exit code cannot take the fast path to another one.
 
 use super::cpu::{cpu, CPU};
 use super::instructions::{clts, stts};
@@ -30,10 +30,10 @@ static SCRATCH: Global<Image> = Global(Image(UnsafeCell::new([0; FPU_BYTES])));
 /// The registers of a thread that has not used the FPU.
 static INITIAL: Global<Image> = Global(Image(UnsafeCell::new(initial_fpu())));
 
-/// The bit that `Cpu::plain` has while there is an owner: twice [`HAS_FPU`].
+/// The bit that `Cpu::plain` has while there is an owner. The exit code relies on it being twice [`HAS_FPU`].
 pub(super) const LOADED: u32 = 2 * HAS_FPU;
 
-/// Learns which bits of MXCSR the processor has, and loads initial registers.
+/// Asks the processor which bits of MXCSR it has, and loads initial registers.
 pub(super) fn init() {
     clts();
     let scratch = SCRATCH.0 .0.get();
@@ -113,7 +113,7 @@ fn owns(context: &Context) -> bool {
     owner.is_some_and(|owner| core::ptr::eq(owner, context))
 }
 
-/// Loads initial registers, and lets the next use trap. The FPU must not trap when this is called.
+/// Loads initial registers, and makes the next use of the FPU trap. The FPU must not trap when this is called.
 fn load_initial() {
     // SAFETY: the image is 512 bytes, aligned, and one that `fxsave64` could have made.
     unsafe {
@@ -147,8 +147,8 @@ pub(crate) fn fpu_flush(context: &Context) {
     }
 }
 
-/// Makes the context no user of the FPU any more and forgets its loaded registers: its memory counts, and its
-/// next use loads that.
+/// Makes the context no longer a user of the FPU and drops its loaded registers. Its next use of the FPU loads
+/// its state from memory.
 pub(crate) fn fpu_drop(context: &Context) {
     context.needs.has_fpu.set(0);
     if owns(context) {

@@ -1,4 +1,4 @@
-//! Single instructions, and the words that they act on.
+//! Single instructions of the processor, and the registers that they read and write.
 
 use core::arch::asm;
 
@@ -114,19 +114,19 @@ pub(super) unsafe fn set_cr4(value: u64) {
     unsafe { asm!("mov cr4, {}", in(reg) value, options(nostack, preserves_flags)) };
 }
 
-/// Forgets the cached translation of one page.
+/// Flushes the translation of one page from the TLB.
 pub(super) fn invlpg(address: u64) {
     // SAFETY: drops a cached copy of what stands in memory.
     unsafe { asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags)) };
 }
 
-/// Lets the FPU be used.
+/// Clears CR0.TS: the FPU can be used.
 pub(super) fn clts() {
     // SAFETY: the kernel itself is built without FPU code.
     unsafe { asm!("clts", options(nostack, preserves_flags)) };
 }
 
-/// The next use of the FPU traps.
+/// Sets CR0.TS: the next use of the FPU traps.
 pub(super) fn stts() {
     // SAFETY: the kernel itself is built without FPU code.
     unsafe { set_cr0(cr0() | CR0_TS) };
@@ -140,7 +140,7 @@ pub(super) fn halt() -> ! {
     }
 }
 
-/// What CR3 holds.
+/// The value of CR3: the physical address of the active root table.
 #[inline]
 pub(super) fn cr3() -> u64 {
     let value;
@@ -149,7 +149,7 @@ pub(super) fn cr3() -> u64 {
     value
 }
 
-/// The stack pointer of about now.
+/// The stack pointer of the running code, approximately.
 #[inline(always)]
 pub(super) fn stack_pointer() -> u64 {
     let value;

@@ -1,17 +1,17 @@
 //! Device interrupts: the pair of 8259 controllers that every PC has or emulates.
 //!
-//! They offer the sixteen lines that all legacy devices use, and that PCI functions are routed to
-//! by the firmware, without any table of the firmware being read. An I/O APIC would add lines and
-//! nothing else with one processor. The local APIC passes their requests on through its LINT0 pin.
+//! They offer the sixteen lines that all legacy devices use, and to which the firmware routes PCI functions, so
+//! that no table of the firmware has to be read. With one processor, an I/O APIC would only add lines. The
+//! local APIC passes the 8259s' requests on through its LINT0 pin.
 //!
-//! A line is masked when its interrupt arrives and stays so until [`irq_unmask`]: whoever handles
-//! the device decides when the next may come.
+//! A line is masked when its interrupt arrives and stays so until [`irq_unmask`]: the handler of the device
+//! decides when the next may come.
 //!
-//! Behind those sixteen come the processor's own lines, which it raises itself, through its local APIC
+//! After those sixteen come the processor's own lines, which it raises itself, through its local APIC
 //! ([`irq_raise`]). They are acknowledged when they arrive, and never masked one by one.
 //!
-//! All lines together can be held back by level ([`hold_back`]): those of the 8259 by its masks, what
-//! comes from the local APIC by the processor's task priority.
+//! All lines together can be held back by level ([`hold_back`]): those of the 8259s by their masks, interrupts
+//! of the local APIC by the processor's task priority.
 
 use super::cpu::cpu;
 use super::instructions::{inb, outb};
@@ -21,11 +21,11 @@ use core::arch::asm;
 use core::cell::Cell;
 use core::ops::Range;
 
-/// Device interrupt lines.
+/// The number of device interrupt lines.
 pub const IRQ_LINES: u8 = 16;
 /// The vector of line 0.
 const BASE: u8 = 0x20;
-/// The line that the second controller hangs on.
+/// The line of the first controller to which the second is connected.
 const CASCADE: u8 = 2;
 /// The processor's own lines, four for each level below `All`.
 pub const OWN_LINES: Range<u8> = IRQ_LINES..IRQ_LINES + 12;
@@ -36,15 +36,14 @@ const SECOND: u16 = 0xa0;
 const READ_IN_SERVICE: u8 = 0x0b;
 const END_OF: u8 = 0x60;
 
-/// The lines that are masked one by one.
+/// The lines that [`irq_mask`] has masked, as bits.
 static MASK: Global<Cell<u16>> = Global(Cell::new(!(1 << CASCADE)));
-/// All lines are held back by [`mask_all_lines`].
+/// Whether [`mask_all_lines`] holds all lines back.
 static ALL_HELD: Global<Cell<bool>> = Global(Cell::new(false));
-/// What the controllers have as their masks.
+/// The masks that were last written to the controllers.
 static WRITTEN: Global<Cell<u16>> = Global(Cell::new(!(1 << CASCADE)));
 
-/// The priority class (the high half of their vectors) of what comes from the local APIC with that
-/// level.
+/// The priority class (the high half of the vector) of interrupts of the local APIC with this level.
 const fn class(level: Level) -> u8 {
     match level {
         Level::None => 0,
@@ -60,8 +59,8 @@ pub(super) const LINE_0: u8 = BASE;
 /// The vector of the timer, of the highest class.
 pub(super) const TIMER: u8 = (class(Level::Clock) << 4) | 0x8;
 
-/// The vector that the processor sends itself to handle what is kept (`mask`). It is above all others, so
-/// that it arrives first.
+/// The vector that the processor sends itself to handle interrupts that are kept (`mask`). It is above all
+/// others, so that it arrives first.
 pub(super) const AGAIN: u8 = 0xe0;
 
 /// The vector of one of the processor's own lines.
@@ -79,8 +78,8 @@ fn line_of(vector: u8) -> Option<u8> {
     })
 }
 
-/// The level of the interrupt with this vector. `None` for a spurious one and for [`AGAIN`], which are
-/// acknowledged by this.
+/// The level of the interrupt with this vector. `None` for a spurious one and for [`AGAIN`], which this
+/// function acknowledges.
 pub(super) fn level_of(vector: u8) -> Option<Level> {
     if vector == TIMER {
         return Some(Level::Clock);
@@ -108,7 +107,8 @@ pub(super) fn held_back() -> Level {
     cpu().held.get()
 }
 
-/// Holds back interrupts of the level and below, and no others. `All` is not for the controllers.
+/// Makes the controllers hold back interrupts of `level` and below, and no others. Not for `All`, which is
+/// masked by the interrupt flag.
 #[cold]
 pub(super) fn hold_back(level: Level) {
     mask::closed(|| {
@@ -131,7 +131,7 @@ pub(super) fn init() {
     outb(SECOND + 1, (mask >> 8) as u8);
 }
 
-/// The class that holds back everything that comes from the local APIC.
+/// The task priority that holds back all interrupts of the local APIC.
 pub(super) const HIGHEST_CLASS: u64 = 0xf;
 
 /// The task priority.
@@ -143,7 +143,7 @@ pub(super) fn cr8() -> u64 {
     class
 }
 
-/// Sets the task priority: what comes from the local APIC with a class up to this is held back.
+/// Sets the task priority: interrupts of the local APIC with a class up to this are held back.
 #[inline(always)]
 pub(super) fn set_cr8(class: u64) {
     // SAFETY: holds interrupts back or lets them through.
@@ -151,7 +151,7 @@ pub(super) fn set_cr8(class: u64) {
 }
 
 /// Holds back all lines of both controllers, and returns whether they were held back already. One write to the
-/// first controller does it, on which the second one hangs: so there is no instant at which only some are.
+/// first controller, to which the second is connected, holds all back at the same instant.
 #[inline(always)]
 pub(super) fn mask_all_lines() -> bool {
     outb(FIRST + 1, 0xff);
@@ -159,7 +159,7 @@ pub(super) fn mask_all_lines() -> bool {
     ALL_HELD.0.replace(true)
 }
 
-/// Ends [`mask_all_lines`]; `held` is what that returned.
+/// Ends [`mask_all_lines`]; `held` is the value that it returned.
 #[inline(always)]
 pub(super) fn unmask_all_lines(held: bool) {
     if !held {
@@ -194,7 +194,7 @@ fn set_mask(change: impl FnOnce(u16) -> u16) {
     });
 }
 
-/// Holds back interrupts of the line.
+/// Masks the line.
 pub fn irq_mask(line: u8) {
     assert!(line < IRQ_LINES);
     if line != CASCADE {
@@ -202,13 +202,13 @@ pub fn irq_mask(line: u8) {
     }
 }
 
-/// Lets interrupts of the line through.
+/// Unmasks the line.
 pub fn irq_unmask(line: u8) {
     assert!(line < IRQ_LINES);
     set_mask(|mask| mask & !(1 << line));
 }
 
-/// Raises one of the processor's own lines. False: it is raised already, and has not arrived yet.
+/// Raises one of the processor's own lines. Returns false if it is raised already and has not arrived yet.
 pub fn irq_raise(line: u8) -> bool {
     assert!(OWN_LINES.contains(&line), "not the processor's own line");
     time::raise(own_vector(line))
@@ -232,7 +232,8 @@ fn is_spurious(line: u8) -> bool {
     true
 }
 
-/// The line whose interrupt has this vector. Acknowledges it, and masks the line if it is one of the 8259s.
+/// Acknowledges the interrupt with this vector, and masks its line if it is one of the 8259s. Returns the line;
+/// `None` if the interrupt is spurious.
 pub(super) fn fired(vector: u8) -> Option<u8> {
     let line = line_of(vector)?;
     if OWN_LINES.contains(&line) {

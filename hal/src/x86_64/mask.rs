@@ -20,7 +20,7 @@ use core::arch::asm;
 /// The interrupt flag.
 pub(super) const FLAG: u64 = 1 << 9;
 
-/// Whether the flag lets interrupts in.
+/// Whether the interrupt flag is on.
 #[inline(always)]
 fn is_open() -> bool {
     let flags: u64;
@@ -29,14 +29,14 @@ fn is_open() -> bool {
     flags & FLAG != 0
 }
 
-/// Lets no interrupt in. A barrier for the compiler.
+/// Turns the interrupt flag off. A barrier for the compiler.
 #[inline(always)]
 pub(super) fn close() {
     // SAFETY: no interrupt comes from here on, which is what the rest of this crate expects anyway.
     unsafe { asm!("cli", options(nostack)) };
 }
 
-/// Lets interrupts in that the controllers do not hold back. A barrier for the compiler.
+/// Turns the interrupt flag on. A barrier for the compiler.
 #[inline(always)]
 fn open() {
     // SAFETY: what an interrupt may do to the code that it interrupts is said at `Global`. `sti` takes
@@ -44,7 +44,7 @@ fn open() {
     unsafe { asm!("sti", options(nostack)) };
 }
 
-/// Runs `f` without any interrupt, for a few instructions.
+/// Runs `f`, which must be short, with the interrupt flag off.
 pub(super) fn closed<R>(f: impl FnOnce() -> R) -> R {
     let was_open = is_open();
     close();
@@ -88,7 +88,7 @@ pub(crate) fn mask_restore(previous: Level) {
     open();
 }
 
-/// Masks everything by `method`, if that is not the flag, and returns what was masked before.
+/// Masks everything by `method`, unless that is the flag. Returns the previous state for [`end_section`].
 #[inline(always)]
 pub(crate) fn begin_section(method: MaskMethod) -> u64 {
     match method {
@@ -107,7 +107,7 @@ pub(crate) fn begin_section(method: MaskMethod) -> u64 {
     }
 }
 
-/// Ends what [`begin_section`] began; `before` is what that returned.
+/// Ends a section that [`begin_section`] began; `before` is the value that it returned.
 #[inline(always)]
 pub(crate) fn end_section(method: MaskMethod, before: u64) {
     match method {
@@ -118,7 +118,7 @@ pub(crate) fn end_section(method: MaskMethod, before: u64) {
     }
 }
 
-/// Waits for an interrupt. It goes to [`crate::Kernel::interrupt`] before this returns.
+/// Waits for an interrupt. [`crate::Kernel::interrupt`] is called for it before this returns.
 pub fn wait_for_interrupt() {
     if IRQ == Irq::Hardware {
         // SAFETY: interrupts come only between `sti` and `cli`, with the stack as the compiler expects
@@ -127,7 +127,7 @@ pub fn wait_for_interrupt() {
         unsafe { asm!("sti", "hlt", "cli") };
         return;
     }
-    // What comes from here on, comes to the `hlt`.
+    // An interrupt that comes from here on ends the `hlt`.
     close();
     if cpu().mask.held() == Level::None {
         cpu().mask.set(Level::None);
@@ -137,7 +137,7 @@ pub fn wait_for_interrupt() {
     let_interrupts_in();
 }
 
-/// Lets interrupts in that are pending, and no others: they go to [`crate::Kernel::interrupt`].
+/// Lets pending interrupts in, and no others: [`crate::Kernel::interrupt`] is called for them.
 #[inline]
 pub fn let_interrupts_in() {
     match IRQ {
@@ -165,13 +165,14 @@ impl Controllers for Hardware {
     }
 
     fn handle(&self, vector: u8) {
-        // The handler may switch to another thread and leave the kernel, so what else is kept is arranged first.
+        // The handler may switch to another thread and leave the kernel, so the other interrupts that are kept
+        // must be arranged to arrive again before.
         call_back();
         trap::interrupt(vector);
     }
 }
 
-/// Lets the controllers hold back that level and those below. Called with the flag off.
+/// Makes the controllers hold back `level` and those below. Called with the flag off.
 fn hold_back(level: Level) {
     if interrupts::held_back() != level {
         interrupts::hold_back(level);
@@ -182,12 +183,12 @@ fn hold_back(level: Level) {
 pub(super) fn handle_now() {
     let mask = &cpu().mask;
     let rest = mask.handle_kept(mask.level(), &Hardware);
-    // The return from the interrupt opens the flag.
+    // The return from the interrupt turns the flag on.
     hold_back(rest);
 }
 
-/// Arranges that what is kept arrives again as soon as the flag is on, if it is not taken before. Until then
-/// the controllers hold back its level and those below.
+/// Arranges that the interrupts that are kept arrive again as soon as the flag is on, unless they are taken
+/// before. Until then the controllers hold back their highest level and those below.
 fn call_back() {
     let kept = cpu().mask.kept();
     hold_back(kept);
@@ -196,7 +197,7 @@ fn call_back() {
     }
 }
 
-/// Takes the highest interrupt that is kept when the kernel is left. Others arrive again later.
+/// Takes the highest interrupt that is still kept after the kernel was left. The others arrive again later.
 pub(super) fn take_kept() -> Option<u8> {
     let mask = &cpu().mask;
     mask.close(&Hardware);
@@ -205,15 +206,15 @@ pub(super) fn take_kept() -> Option<u8> {
     vector
 }
 
-/// Called for an interrupt of the kernel. Returns the frame to go on with: the interrupt's own if it is kept
-/// or spurious; a copy on the stack that was interrupted if it is to be handled there now.
+/// Handles the arrival of an interrupt in the kernel. Returns the frame to go on with: the interrupt's own if
+/// it is kept or spurious; a copy on the stack that was interrupted if it is to be handled there now.
 pub(super) fn interrupted(frame: &mut KernelFrame) -> &mut KernelFrame {
     let vector = frame.vector as u8;
     let mask = &cpu().mask;
     let masked = mask.level();
     let arrival = match interrupts::level_of(vector) {
         Some(level) => mask.arrive(vector, level, masked),
-        // The reminder came before the kernel was left: again later.
+        // The vector `AGAIN` came before the kernel was left: it has to come again later.
         None if vector == interrupts::AGAIN
             && masked == Level::All
             && mask.kept() != Level::None =>

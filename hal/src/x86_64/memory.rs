@@ -1,26 +1,25 @@
-//! Physical memory: whose it is, and the kernel's view of it.
+//! Physical memory: its division, and the kernel's mappings of it.
 //!
-//! RAM above the first megabyte is divided at boot, for ever. The kernel has its image and one
-//! contiguous *pool*; everything else belongs to users. The pool is handed out from its low end
-//! ([`alloc_slice`], never given back), from its high end in pages (stacks, the kernel's own
-//! translations), and its highest quarter is the budget of table pages for users' translations
-//! (`paging`).
+//! RAM above the first megabyte is divided at boot, for ever. The kernel has its image and one contiguous
+//! *pool*; everything else belongs to users. The pool is handed out from its low end ([`alloc_slice`], never
+//! given back) and from its high end in pages (stacks, the kernel's own translations); its highest quarter is
+//! the budget of table pages for users' translations (`paging`).
 //!
 //! The kernel sees
 //!
 //! | address | what | rights |
 //! |---|---|---|
-//! | [`DIRECT_BASE`] + physical | all RAM above 1 MiB but the image | RW |
+//! | [`DIRECT_BASE`] + physical | all RAM above 1 MiB except the image (the direct map) | RW |
 //! | [`IMAGE_BASE`] + physical | the image | RX, R, RW by section |
 //! | [`POOL_BASE`] | the pool | RW |
 //! | [`STACK_BASE`] | kernel stacks with unmapped pages between them | RW |
 //! | [`DEVICE_BASE`] | the local APIC | RW, uncached |
 //!
-//! so that no byte is both writable and executable, at whatever address. `SAFETY` comments here
-//! rely on that division: no Rust object is ever made in a user's frame, and no frame of the
-//! kernel is a [`user_frame`]. All but the first line is in the highest 2 GiB, and so is every object
-//! to which there is a reference ([`crate::NarrowCell`] relies on that). Through the first line only plain
-//! bytes and page tables are accessed, and no reference to those leaves this crate.
+//! so that no byte is both writable and executable, at whatever address. `SAFETY` comments here rely on that
+//! division: no Rust object is ever made in a user's frame, and no frame of the kernel is a [`user_frame`]. All
+//! ranges except the direct map are in the highest 2 GiB, and so is every object to which there is a reference
+//! ([`crate::NarrowCell`] relies on that). Through the direct map only plain bytes and page tables are
+//! accessed, and no reference to those leaves this crate.
 
 use super::boot::Found;
 use super::instructions::set_cr3;
@@ -32,24 +31,24 @@ use core::arch::asm;
 use core::arch::x86_64::__cpuid;
 use core::cell::Cell;
 
-/// Where physical memory is mapped.
+/// The address at which physical memory is mapped: the direct map.
 pub(super) const DIRECT_BASE: u64 = 0xffff_8000_0000_0000;
-/// Bytes of physical memory that can be mapped there.
+/// The most bytes of physical memory that can be mapped there.
 const DIRECT_SIZE: u64 = 1 << 44;
-/// Where the pool is mapped, up to [`POOL_MOST`] bytes.
+/// The address at which the pool is mapped, up to [`POOL_MOST`] bytes.
 const POOL_BASE: u64 = 0xffff_ffff_9000_0000;
 const POOL_MOST: u64 = 256 * MIB;
-/// Where kernel stacks are mapped.
+/// The address at which kernel stacks are mapped.
 pub(super) const STACK_BASE: u64 = POOL_BASE + POOL_MOST;
-/// Where the local APIC is mapped.
+/// The address at which the local APIC is mapped.
 pub(super) const DEVICE_BASE: u64 = 0xffff_ffff_ffe0_0000;
-/// What the linker adds to physical addresses of the image.
+/// The difference between addresses of the image and its physical addresses.
 pub(super) const IMAGE_BASE: u64 = 0xffff_ffff_8000_0000;
 
 const MIB: u64 = 1 << 20;
 /// RAM below this is not used: it has real-mode data, firmware and video memory.
 const LOW_END: u64 = MIB;
-/// What the translations of the boot code reach; the pool must lie below.
+/// The end of the translations that the boot code makes; the pool must lie below.
 const FIRST_REACH: u64 = 1 << 32;
 
 pub(super) const PRESENT: u64 = 1;
@@ -64,7 +63,7 @@ pub(super) const NO_EXECUTE: u64 = 1 << 63;
 /// The physical address in an entry.
 pub(super) const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
-/// Readable and writable data of the kernel.
+/// Flags of readable and writable data of the kernel.
 const DATA: u64 = PRESENT | WRITABLE | ACCESSED | DIRTY | GLOBAL | NO_EXECUTE;
 
 /// A short list of ranges of physical memory, page aligned, none empty.
@@ -87,7 +86,7 @@ impl Ranges {
         &self.list[..self.count]
     }
 
-    /// A range that does not fit into the list is lost: its memory stays unused.
+    /// Adds a range, if it is not empty. If the list is full, the memory of the range stays unused.
     fn add(&mut self, start: u64, end: u64) {
         if end > start && self.count < Ranges::MOST {
             self.list[self.count] = PhysRange {
@@ -115,7 +114,7 @@ impl Ranges {
         rest
     }
 
-    /// Whole pages of the loader's map that the kernel can use, each once.
+    /// The whole pages of RAM in the loader's map that can be used, each once.
     fn of_ram(found: &Found) -> Ranges {
         let mut ranges = Ranges::new();
         for ram in &found.ram[..found.ram_count] {
@@ -130,14 +129,14 @@ impl Ranges {
     }
 }
 
-/// How memory is divided. Set once by [`init`].
+/// The division of memory. Set once by [`init`].
 pub(super) struct Memory {
     /// Users' RAM, largest range first: (first frame, frames).
     user: [Cell<(u32, u32)>; Ranges::MOST],
     frame_limit: Cell<u32>,
     /// The highest frame that the processor can address.
     last_frame: Cell<u32>,
-    /// Physical bounds of what is left of the pool.
+    /// Physical bounds of the free part of the pool.
     free_start: Cell<u64>,
     free_end: Cell<u64>,
     pool_total: Cell<u64>,
@@ -172,7 +171,7 @@ mod image {
     }
 }
 
-/// Divides the memory and puts the kernel's final translations in force.
+/// Divides the memory and activates the kernel's final translations.
 pub(super) fn init(found: &Found) {
     let image = PhysRange {
         start: &raw const image::image_start as u64,
@@ -215,8 +214,8 @@ pub(super) fn init(found: &Found) {
         .set(MEMORY.0.free_end.get() - MEMORY.0.free_start.get());
 }
 
-/// Where the pool lies: an eighth of all RAM, at least 16 and at most 256 MiB, in large pages; less on a
-/// machine where that does not fit.
+/// Chooses the place of the pool: an eighth of all RAM, at least 16 and at most 256 MiB, in large pages; less
+/// on a machine where that does not fit.
 fn choose_pool(ram: &Ranges, total: u64) -> PhysRange {
     let mut size = (total / 8).clamp(16 * MIB, POOL_MOST) / (2 * MIB) * (2 * MIB);
     while size >= 2 * MIB {
@@ -232,7 +231,7 @@ fn choose_pool(ram: &Ranges, total: u64) -> PhysRange {
     panic!("there is too little memory for the kernel: {total} bytes of RAM");
 }
 
-/// A zeroed page from the high end of the pool, as a physical address.
+/// Takes a zeroed page from the high end of the pool. Returns its physical address.
 pub(super) fn take_page() -> Option<u64> {
     let memory = &MEMORY.0;
     if memory.free_end.get() - memory.free_start.get() < PAGE_SIZE {
@@ -357,7 +356,7 @@ pub(super) fn map(address: u64, physical: u64, flags: u64, level: u32) -> Option
     Some(())
 }
 
-/// `n` values of `T` from the kernel's pool, for ever; `None` when the pool is out.
+/// Makes `n` values of `T` in the kernel's pool, for ever. `None` if the pool is used up.
 pub fn alloc_slice<T: 'static>(n: usize, mut init: impl FnMut(usize) -> T) -> Option<&'static [T]> {
     let bytes = (size_of::<T>() as u64).checked_mul(n as u64)?;
     assert!(align_of::<T>() as u64 <= PAGE_SIZE);
@@ -370,7 +369,7 @@ pub fn alloc_slice<T: 'static>(n: usize, mut init: impl FnMut(usize) -> T) -> Op
     if end > memory.free_end.get() {
         return None;
     }
-    // Taken before `init` runs, which may allocate as well.
+    // Taken before `init` runs, which may itself allocate.
     memory.free_start.set(end);
     let first = (POOL_BASE + (start - memory.pool.get().start)) as *mut T;
     for i in 0..n {
@@ -382,7 +381,7 @@ pub fn alloc_slice<T: 'static>(n: usize, mut init: impl FnMut(usize) -> T) -> Op
     Some(unsafe { core::slice::from_raw_parts(first, n) })
 }
 
-/// Bytes of the kernel's pool that [`alloc_slice`] and [`super::alloc_stack`] draw from: all, and
+/// The number of bytes of the kernel's pool that [`alloc_slice`] and [`super::alloc_stack`] draw from: all, and
 /// free.
 pub fn pool_bytes() -> (u64, u64) {
     let memory = &MEMORY.0;
@@ -405,7 +404,7 @@ fn other_user_frame(pfn: Pfn) -> bool {
     MEMORY.0.user[1..].iter().map(Cell::get).any(within)
 }
 
-/// Bits of a physical address. An entry with more of them set faults for ever.
+/// The number of bits of a physical address. A page-table entry with higher bits set faults at every access.
 fn physical_bits() -> u32 {
     let most = 0x8000_0008;
     if __cpuid(0x8000_0000).eax >= most {
@@ -449,7 +448,7 @@ pub fn free_ranges(f: &mut dyn FnMut(u64, u64)) {
     }
 }
 
-/// Where `length` bytes at `offset` of a user's frame are mapped.
+/// The address of `length` bytes at `offset` of a user's frame.
 #[inline]
 fn user_bytes(pfn: Pfn, offset: u64, length: u64) -> u64 {
     assert!(user_frame(pfn), "not a frame of user memory");
@@ -498,7 +497,7 @@ pub fn read_array<const N: usize>(pfn: Pfn, offset: u64) -> [u64; N] {
     core::array::from_fn(|i| unsafe { from.add(i).read_volatile() })
 }
 
-/// Writes aligned words from `offset` of the frame on; they lie within it.
+/// Writes aligned words from `offset` of the frame on. Panics if they do not lie within it.
 #[inline]
 pub fn write_words(pfn: Pfn, offset: u64, from: &[u64]) {
     assert!(offset.is_multiple_of(8), "a misaligned word");
@@ -509,7 +508,7 @@ pub fn write_words(pfn: Pfn, offset: u64, from: &[u64]) {
     }
 }
 
-/// Reads from `offset` of the frame on; the bytes lie within it.
+/// Reads bytes from `offset` of the frame on. Panics if they do not lie within it.
 pub fn read_bytes(pfn: Pfn, offset: u64, into: &mut [u8]) {
     let from = user_bytes(pfn, offset, into.len() as u64);
     // SAFETY: `from` is readable as just checked, `into` is ours to write; they are apart, as
@@ -517,15 +516,15 @@ pub fn read_bytes(pfn: Pfn, offset: u64, into: &mut [u8]) {
     unsafe { copy(into.as_mut_ptr() as u64, from, into.len() as u64) };
 }
 
-/// Writes from `offset` of the frame on; the bytes lie within it.
+/// Writes bytes from `offset` of the frame on. Panics if they do not lie within it.
 pub fn write_bytes(pfn: Pfn, offset: u64, from: &[u8]) {
     let to = user_bytes(pfn, offset, from.len() as u64);
     // SAFETY: `to` is writable as just checked, and no Rust object is there.
     unsafe { copy(to, from.as_ptr() as u64, from.len() as u64) };
 }
 
-/// Copies between frames (frame, offset); the bytes lie within one frame on each side. What ranges
-/// that overlap contain afterwards is not specified.
+/// Copies bytes between frames (frame, offset). Panics if they do not lie within one frame on each side. If the
+/// ranges overlap, the result is not specified.
 #[inline(always)]
 pub fn copy_bytes(to: (Pfn, u64), from: (Pfn, u64), length: u64) {
     let source = user_bytes(from.0, from.1, length);
@@ -534,8 +533,8 @@ pub fn copy_bytes(to: (Pfn, u64), from: (Pfn, u64), length: u64) {
     unsafe { copy(target, source, length) };
 }
 
-/// Copies upwards, by words as long as there are any. In assembly, because devices may change the
-/// bytes meanwhile.
+/// Copies upwards, by words and then the rest by bytes. In assembly, because devices may change the bytes
+/// meanwhile.
 ///
 /// # Safety
 /// `length` bytes at `from` must be readable, and at `to` writable.
@@ -556,7 +555,7 @@ unsafe fn copy(to: u64, from: u64, length: u64) {
     }
 }
 
-/// Where the kernel's code lies.
+/// The addresses of the kernel's code.
 pub(super) fn code() -> core::ops::Range<u64> {
     &raw const image::text_start as u64..&raw const image::text_end as u64
 }

@@ -1,19 +1,19 @@
 //! The real machine: one x86-64 processor with FSGSBASE and a local APIC.
 //!
-//! * `cpu` is what a processor has of its own.
-//! * `boot` leads from the boot loader to the kernel's first line.
-//! * `memory` divides physical memory and builds the kernel's translations; `paging` holds those
-//!   of users; `stack` the kernel's stacks.
-//! * `trap` is the way in and out: the entry code, and who is called; `registers` where they lie.
-//! * `fpu` switches FPU registers lazily; `descriptors` holds the segment, task and port tables.
-//! * `events` tells a counting emulator what happens.
-//! * `interrupts` is the interrupt controller, `mask` the masking of interrupts by level, `time` the
-//!   clock and the timer, `serial` the control channel.
+//! * `cpu`: the state of one processor.
+//! * `boot`: from the boot loader to the kernel's first line.
+//! * `memory`: the division of physical memory, and the kernel's translations; `paging`: the translations of
+//!   users; `stack`: the kernel's stacks.
+//! * `trap`: the entry and exit code; `registers`: where registers lie in a context.
+//! * `fpu`: switching of FPU registers; `descriptors`: the segment, task and port tables.
+//! * `events`: what a counting emulator is told.
+//! * `interrupts`: the interrupt controllers; `mask`: the masking of interrupts by level; `time`: the clock and
+//!   the timer; `serial`: the control channel.
 //!
 //! There is one processor, and its state is a static (`cpu`) that the entry code addresses directly: no
-//! instruction is spent on finding it. For several processors each would get a copy of the few
-//! hundred bytes of entry code, whose addresses lead to its own state (`LSTAR` and the interrupt
-//! descriptor table are per processor), so that this remains true.
+//! instruction is spent on finding it. With several processors each would get a copy of the few hundred bytes
+//! of entry code, whose addresses lead to its own state (`LSTAR` and the interrupt descriptor table are per
+//! processor), so that this remains true.
 
 mod boot;
 mod cpu;
@@ -55,14 +55,14 @@ pub(crate) use mask::{begin_section, end_section, mask_raise, mask_restore};
 pub(crate) use stack::{cpu_stack_top, set_stack};
 pub(crate) use trap::OWN_STACKS;
 
-/// A static of the machine. What each processor has of its own stands in [`cpu::Cpu`] and nowhere else.
+/// A static of the machine. State that each processor has of its own is in [`cpu::Cpu`] and nowhere else.
 #[repr(transparent)]
 struct Global<T>(T);
 
-// SAFETY: one processor, and code that an interrupt or exception runs does not interrupt other
-// Rust code: those from user mode come when no Rust code runs, those from the kernel only while it
-// lets them in (`wait_for_interrupt`, `let_interrupts_in`, `mask::restore`), which is a call like any
-// other. With optimistic masking an interrupt may come anywhere; it then touches nothing but the atomics
-// of `Cpu::mask`, and the controllers, which whoever else touches closes the processor for. The rest
+// SAFETY: there is one processor, and code that an interrupt or exception runs does not interrupt other Rust
+// code. Traps from user mode come when no Rust code runs. Interrupts from the kernel come only while it lets
+// them in (`wait_for_interrupt`, `let_interrupts_in`, `mask::restore`), which is a call like any other. With
+// optimistic masking an interrupt may come anywhere; it then touches only the atomics of `Cpu::mask` and the
+// controllers, and other code turns interrupts off before it touches those. All other traps from the kernel
 // (bugs, machine checks) never return, and only write to the serial port.
 unsafe impl<T> Sync for Global<T> {}

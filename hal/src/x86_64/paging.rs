@@ -1,15 +1,14 @@
-//! Translations of users: a cache of the kernel's mapping hierarchy, within a fixed budget.
+//! Page tables of users: a cache of the kernel's mapping hierarchy, within a fixed budget of pages.
 //!
-//! Table pages are the highest quarter of the pool. Each is zero while it is free, so that a table
-//! whose last entry was removed goes back as it is. Beside the tables stands one count per table:
-//! the entries in use. Accessed and dirty bits are set from the beginning, so that the processor
-//! never writes to a table.
+//! Table pages are the highest quarter of the pool. Each is zero while it is free, so that a table whose last
+//! entry was removed goes back as it is. Beside the tables there is one count per table: the entries in use.
+//! Accessed and dirty bits are set from the beginning, so that the processor never writes to a table.
 //!
-//! The processor may look at the tables in use at any instant, also where no program ever looked, and keep
-//! what it saw: translations of pages, and the way to a table. Hence a removal has three steps, in this
-//! order: the entries of all levels are cleared; the processor is told to forget them; only then may a table
-//! page that was given back get new entries. The tests in `host/tables.rs` run this file on a model of a
-//! processor that keeps all that it may.
+//! The processor may look at the tables in use at any instant, also for addresses that no program used, and
+//! keep what it saw: translations of pages (in its TLB), and the way to a table (in its paging-structure
+//! caches). Hence a removal has three steps, in this order: the entries of all levels are cleared; the
+//! processor is told to forget them; only then may a table page that was given back get new entries. The tests
+//! in `paging_model.rs` run this file on a model of a processor that keeps all that it may.
 
 use super::instructions::{cr3, invlpg, set_cr3};
 use super::memory::{
@@ -21,17 +20,17 @@ use crate::{device_frame, user_frame, Pfn};
 use abi::{access, PAGE_SIZE, USER_END};
 use core::cell::Cell;
 
-/// Rights as [`abi::access`] has them, in bits that the processor ignores.
+/// The position of an entry's rights, as in [`abi::access`], in bits that the processor ignores.
 const RIGHTS_SHIFT: u32 = 52;
 /// An entry that leads to a table.
 const LINK: u64 = PRESENT | WRITABLE | USER | ACCESSED;
-/// More pages than this are flushed by loading CR3.
+/// Most pages that are flushed from the TLB one by one; more are flushed by loading CR3.
 const FLUSH_SINGLY: u32 = 16;
 
 struct Budget {
     /// Physical address of the first table page.
     base: Cell<u64>,
-    /// For each table page: entries in use; in a free one: index of the next free one, plus 1.
+    /// For each table page the number of entries in use; for a free one the index of the next free one, plus 1.
     notes: Cell<&'static [Cell<u32>]>,
     /// First free table page, plus 1.
     free: Cell<u32>,
@@ -46,7 +45,7 @@ static BUDGET: Global<Budget> = Global(Budget {
     untouched: Cell::new(0),
 });
 
-/// Takes over that many pages of the pool.
+/// Takes over pages of the pool, from the physical address `base` on.
 pub(super) fn init(base: u64, pages: u32) {
     BUDGET.0.base.set(base);
     let notes = memory::alloc_slice(pages as usize, |_| Cell::new(0));
@@ -56,7 +55,7 @@ pub(super) fn init(base: u64, pages: u32) {
         .set(notes.expect("no memory for the notes on table pages"));
 }
 
-/// As [`init`], for a test, whatever has been before.
+/// As [`init`], for a test that begins with an empty budget.
 #[cfg(test)]
 pub(super) fn begin_anew(base: u64, pages: u32) {
     BUDGET.0.free.set(0);
@@ -97,12 +96,12 @@ impl Table {
         unsafe { table_word(self.0, index) }
     }
 
-    /// How many entries are in use. Of a root, only users' entries count.
+    /// The number of entries in use. In a root, only users' entries count.
     fn count(self) -> &'static Cell<u32> {
         &BUDGET.0.notes.get()[self.index() as usize]
     }
 
-    /// A table without entries.
+    /// Takes a table page without entries. `None` if the budget is used up.
     fn take() -> Option<Table> {
         let budget = &BUDGET.0;
         let table = match budget.free.get().checked_sub(1) {
@@ -134,12 +133,12 @@ impl Table {
     }
 }
 
-/// Translations of one space: a cache of the mapping hierarchy.
+/// The page table of one space: a cache of the mapping hierarchy.
 pub struct PageTable {
-    /// The root table's physical address; the kernel's own while there is none.
+    /// The root table's physical address; that of the kernel's own root while there is none.
     root: Cell<u64>,
     pages: Cell<u32>,
-    /// Tables of the lowest level that were used lately.
+    /// A cache of tables of the lowest level that were used lately.
     leaves: [Leaf; LEAVES],
 }
 
@@ -149,19 +148,19 @@ struct Leaf {
     range: Cell<u64>,
 }
 
-/// How many of them are remembered; a power of two.
+/// The number of cached tables; a power of two.
 const LEAVES: usize = 4;
 
 /// No range has this number.
 const NO_RANGE: u64 = u64::MAX;
 
-/// The number of the range for which a table of the lowest level is.
+/// The number of the range of addresses that a table of the lowest level translates.
 #[inline(always)]
 fn range_of(address: u64) -> u64 {
     address >> 21
 }
 
-/// The part of an entry that says who may do what, by [`abi::access`].
+/// The bits of an entry for each combination of rights of [`abi::access`].
 static RIGHTS: [u64; access::ALL as usize + 1] = {
     let mut all = [0; access::ALL as usize + 1];
     let mut rights = 0;
@@ -195,7 +194,7 @@ fn index(address: u64, level: u32) -> usize {
 }
 
 impl PageTable {
-    /// No translations, no memory.
+    /// An empty page table, which needs no table pages.
     pub fn new() -> PageTable {
         PageTable {
             root: Cell::new(memory::kernel_root()),
@@ -260,7 +259,7 @@ impl PageTable {
         Some(table)
     }
 
-    /// Where the leaf for the address is remembered.
+    /// The place in the cache for the leaf of the address.
     #[inline(always)]
     fn place_of(&self, address: u64) -> &Leaf {
         &self.leaves[range_of(address) as usize % LEAVES]
@@ -342,7 +341,7 @@ impl PageTable {
         Some(root)
     }
 
-    /// Removes the translations of a range of whole pages. Returns how many there were.
+    /// Removes the translations of a range of whole pages. Returns the number of translations removed.
     #[inline]
     pub fn remove(&self, from: u64, to: u64) -> u32 {
         if to.wrapping_sub(from) == PAGE_SIZE {
@@ -351,8 +350,8 @@ impl PageTable {
         self.remove_pages(from, to)
     }
 
-    /// Removes the translation of one page. Its table stays, even if it is empty: who takes single pages
-    /// away supplies others. A later removal or `clear` finds it.
+    /// Removes the translation of one page. Its table stays, even if it is empty: callers that remove single
+    /// pages usually insert others soon. A later removal or `clear` finds it.
     #[inline(always)]
     fn remove_page(&self, page: u64) -> u32 {
         let Some(table) = self.leaf(page) else {
@@ -387,8 +386,8 @@ impl PageTable {
             if removal.removed > FLUSH_SINGLY {
                 load(root.physical());
             } else if removal.freed > 0 {
-                // The pages are forgotten one by one, but the way to their tables may have been seen again
-                // since. Invalidating any one address makes the processor forget all such ways.
+                // The pages are flushed one by one, but the processor may have seen the way to their tables
+                // again since. Invalidating any one address makes it forget all such ways.
                 invlpg(from);
             }
         }
@@ -415,19 +414,19 @@ impl PageTable {
         self.give_back(root);
     }
 
-    /// Table pages held.
+    /// The number of table pages that it holds.
     pub fn pages(&self) -> u32 {
         self.pages.get()
     }
 
-    /// Makes these the translations of the running thread. A table that has none yet has nothing to make
-    /// active: see [`PageTable::keep_active`].
+    /// Makes this the active page table. If it has no translations yet, the kernel's own root is loaded
+    /// instead: see [`PageTable::keep_active`].
     #[inline(always)]
     pub fn activate(&self) {
         load(self.root.get());
     }
 
-    /// As [`PageTable::activate`], for one that was made active before, perhaps while it was empty.
+    /// As [`PageTable::activate`], for a page table that was activated before, perhaps while it was empty.
     #[inline]
     pub fn keep_active(&self) {
         if !self.loaded() {
@@ -436,13 +435,13 @@ impl PageTable {
     }
 }
 
-/// The byte at an address of users' memory, as the translations in use have it.
+/// The byte at an address of users' memory, by the active page table.
 pub(super) fn byte_in_use(address: u64) -> Option<u8> {
     let root = cr3();
     if address >= USER_END || root == memory::kernel_root() {
         return None;
     }
-    // Whatever else is in CR3 is the root of a `PageTable`.
+    // In all other cases CR3 holds the root of a `PageTable`.
     let mut table = Table::of(root);
     for level in [4, 3, 2] {
         let entry = table.entry(index(address, level)).get();
@@ -459,12 +458,12 @@ pub(super) fn byte_in_use(address: u64) -> Option<u8> {
     Some(byte[0])
 }
 
-/// No user memory is translated until the next [`PageTable::activate`].
+/// Deactivates users' page tables: no user memory is translated until the next [`PageTable::activate`].
 pub fn activate_none() {
     load(memory::kernel_root());
 }
 
-/// Loads a root table, which forgets all users' translations that the processor has cached.
+/// Loads a root table, which flushes all users' translations from the TLB.
 #[inline(always)]
 fn load(root: u64) {
     // SAFETY: either the kernel's own root or that of a `PageTable`, whose upper half is a copy of
@@ -475,7 +474,7 @@ fn load(root: u64) {
 /// A removal under way.
 struct Removal<'a> {
     table: &'a PageTable,
-    /// Whether to flush the first few pages one by one.
+    /// Whether to flush the first [`FLUSH_SINGLY`] pages one by one.
     flush_singly: bool,
     /// Translations removed so far.
     removed: u32,
@@ -484,9 +483,9 @@ struct Removal<'a> {
 }
 
 impl Removal<'_> {
-    /// Removes what `table`, which is not of the lowest level, translates of the range, which begins at a
-    /// page. Tables that have no entries any more go back; the processor may still know the way to them,
-    /// which the caller makes it forget before anybody takes a table.
+    /// Removes the translations of the range, which begins at a page, from `table`, which is not of the lowest
+    /// level, and from the tables below. Tables that become empty are given back; the processor may still know
+    /// the way to them, and the caller must make it forget that before any table page is taken.
     fn remove(&mut self, table: Table, level: u32, start: u64, end: u64) {
         let reach = PAGE_SIZE << (9 * (level - 1));
         let mut at = start;
@@ -511,7 +510,7 @@ impl Removal<'_> {
         }
     }
 
-    /// Removes what a table of the lowest level translates of the range.
+    /// Removes the translations of the range from a table of the lowest level.
     fn remove_entries(&mut self, table: Table, from: u64, to: u64) {
         let count = table.count().get();
         let few = self.removed + count <= FLUSH_SINGLY;

@@ -27,12 +27,12 @@ struct Global<T>(T);
 // SAFETY: only tests that hold `TURN` use one.
 unsafe impl<T> Sync for Global<T> {}
 
-/// Held by the test that uses the model.
+/// The lock of the model, held by the test that uses it.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Table pages that there are.
+/// The number of table pages.
 const TABLES: u32 = 64;
-/// Physical address of the first.
+/// The physical address of the first table page.
 const BASE: u64 = 0x1000_0000;
 /// The kernel's own root, which translates nothing for users.
 const KERNEL_ROOT: u64 = 0x7000;
@@ -46,7 +46,7 @@ struct Processor {
     /// Page number and entry.
     translations: RefCell<BTreeSet<(u64, u64)>>,
     ways: RefCell<BTreeSet<Way>>,
-    /// Words that were asked for, and pages and everything invalidated, since the operation began.
+    /// The number of words read, of pages invalidated one by one and of CR3 loads since the operation began.
     touched: Cell<u64>,
     singly: Cell<u32>,
     loads: Cell<u32>,
@@ -68,7 +68,7 @@ fn word(physical: u64, index: usize) -> &'static Cell<u64> {
 }
 
 impl Processor {
-    /// Keeps all that a walk can see now, from CR3 and from every way that is known.
+    /// Keeps all translations and ways that a walk can see now, from CR3 and from every way that is known.
     fn look(&self) {
         let mut ways = self.ways.borrow_mut();
         let mut left: Vec<Way> = ways.iter().copied().collect();
@@ -131,7 +131,7 @@ impl Processor {
     }
 }
 
-/// One operation: the processor looks before it, and knows nothing wrong after it.
+/// Runs one operation: the processor looks before it, and must keep nothing wrong after it.
 fn step<R>(f: impl FnOnce() -> R) -> R {
     let processor = &PROCESSOR.0;
     processor.look();
@@ -212,7 +212,7 @@ mod memory {
 
 const R: u64 = access::READ;
 const W: u64 = access::WRITE;
-/// Where tests begin: the last page that a table of the lowest level translates.
+/// The address at which tests begin: the last page that a table of the lowest level translates.
 const AT: u64 = 0x4000_0000 - PAGE_SIZE;
 
 /// A processor without cached translations, and frames for it.
@@ -233,7 +233,7 @@ fn frame(i: u64) -> Pfn {
     Pfn(host::FIRST_FRAME + (i % 200) as u32)
 }
 
-/// So many pages from `at` on.
+/// Inserts translations of `pages` pages, from `at` on.
 fn fill(table: &PageTable, at: u64, pages: u64) {
     for i in 0..pages {
         table
@@ -331,7 +331,7 @@ fn any_order_of_changes_leaves_nothing_behind() {
     );
 }
 
-/// Words touched, pages invalidated one by one, and CR3 loads: what an operation costs.
+/// The costs of an operation: words touched, pages invalidated one by one, and CR3 loads.
 #[test]
 fn what_changes_cost() {
     let _turn = fresh();

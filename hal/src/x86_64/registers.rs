@@ -1,4 +1,4 @@
-//! Where the registers of x86-64 lie in a context. What they are for says `abi::x86_64`.
+//! The order of x86-64's registers in a context. `abi::x86_64` has their roles.
 
 crate::context::frame! {
     rflags Rflags;

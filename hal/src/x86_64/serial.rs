@@ -1,7 +1,7 @@
 //! The control channel: lines of text on the second serial port, and the end of the machine.
 //!
-//! Each line begins with a word that says what it is; `log` and `panic` are the kernel's. Output is
-//! polled, so that it works in any state of the kernel. Nothing is ever read.
+//! Each line begins with a word for its kind; `log` and `panic` are the kernel's. Output is polled, so that it
+//! works in any state of the kernel. Nothing is ever read.
 
 use super::instructions::{halt, inb, outb, stack_pointer};
 use super::Global;
@@ -32,7 +32,7 @@ pub(super) fn init() {
 }
 
 fn put(byte: u8) {
-    // Without the port this reads as all ones. If the port does not drain, the wait ends after some time.
+    // If there is no port this reads as all ones. The wait is limited, in case the port never becomes empty.
     for _ in 0..100_000 {
         if inb(LINE_STATUS) & TRANSMITTER_EMPTY != 0 {
             break;
@@ -41,7 +41,7 @@ fn put(byte: u8) {
     outb(PORT, byte);
 }
 
-/// Writes text, and begins each line with a word.
+/// A writer that begins each line with a word.
 struct Lines {
     word: &'static str,
     at_start: bool,
@@ -85,7 +85,7 @@ pub fn die(message: Arguments) -> ! {
     die_at(message, None, stack_pointer())
 }
 
-/// As [`die`], for an instruction and the stack pointer that it had.
+/// As [`die`], for an instruction at `rip` with the stack pointer `stack`.
 pub(super) fn die_at(message: Arguments, rip: Option<u64>, stack: u64) -> ! {
     // Nothing else may run from here on.
     super::mask::close();
@@ -102,12 +102,12 @@ pub(super) fn die_at(message: Arguments, rip: Option<u64>, stack: u64) -> ! {
     halt()
 }
 
-/// Most callers that are shown.
+/// Most callers that a panic shows.
 const MAX_CALLERS: u32 = 32;
 
-/// Calls `f` with every word on the stack that is a return address: it leads behind a call
-/// instruction of the kernel. Some may be left over from calls that have returned; frame pointers would
-/// be exact, but cost three instructions in every function.
+/// Calls `f` with every word on the stack that looks like a return address: it points behind a call instruction
+/// of the kernel. Some may be left over from calls that have returned; frame pointers would be exact, but cost
+/// three instructions in every function.
 fn callers(stack: u64, mut f: impl FnMut(u64)) {
     let stack = stack.next_multiple_of(8);
     let Some(room) = super::stack::rest_of_stack(stack) else {

@@ -1,16 +1,16 @@
-//! Kernel stacks: the processor's, and in the process model one for each thread.
+//! Kernel stacks: the processor's, in the process model one for each thread, and in the continuation model
+//! those that are handed from thread to thread.
 //!
-//! The processor's stack runs the boot, the traps of threads that have no stack of their own, and
-//! receives what the processor pushes when a trap comes from user mode (which the entry code then
-//! moves into the context). A thread's own stack holds its [`Stack`] structure at the high end:
-//! `OnStack::top` points at it, or at the end of the processor's stack. Below every stack is
-//! a page that is not mapped, so that an overflow ends in a double fault.
+//! The processor's stack runs the boot and the traps of threads that have no stack of their own, and receives
+//! what the processor pushes when a trap comes from user mode (which the entry code then moves into the
+//! context). A thread's own stack holds its [`Stack`] structure at the high end: `OnStack::top` points at it,
+//! or at the end of the processor's stack. Below every stack is a page that is not mapped, so that an overflow
+//! ends in a double fault.
 //!
-//! A context's *activation* is the stack pointer of a thread that is suspended inside the kernel:
-//! callee-saved registers and a return address are on its stack. It exists only while nothing runs
-//! on the stack: [`switch_stack`] consumes the one that it goes on with, [`set_stack`] drops that
-//! of a thread that loses its stack, and the exit code that of a thread that it resumes although
-//! something else ran last.
+//! A context's *activation* is the stack pointer of a thread that is suspended inside the kernel: callee-saved
+//! registers and a return address are on its stack. It exists only while nothing runs on the stack:
+//! [`switch_stack`] consumes the one that it goes on with, [`set_stack`] drops that of a thread that loses its
+//! stack, and the exit code that of a thread that it resumes although another thread ran last.
 
 use super::descriptors::{IST_BYTES, IST_COUNT};
 use super::instructions::stack_pointer;
@@ -25,7 +25,7 @@ use core::arch::{asm, naked_asm};
 use core::cell::{Cell, UnsafeCell};
 use core::mem::offset_of;
 
-/// Offset of the stack's description in a context.
+/// Offsets of the fields of [`OnStack`] in a context.
 pub(super) const TOP: usize = offset_of!(Context, stack) + offset_of!(OnStack, top);
 pub(super) const ACTIVATION: usize = offset_of!(Context, stack) + offset_of!(OnStack, activation);
 
@@ -33,22 +33,23 @@ pub(super) const ACTIVATION: usize = offset_of!(Context, stack) + offset_of!(OnS
 pub const STACK_BYTES: usize = 16384;
 const CPU_STACK_BYTES: usize = 64 * 1024;
 
-/// The unmapped page and the stack above it.
+/// The processor's stack, with the unmapped page below it.
 #[repr(C, align(4096))]
 pub(super) struct CpuStack {
     guard: [u8; PAGE_SIZE as usize],
     stack: UnsafeCell<[u8; CPU_STACK_BYTES]>,
 }
 
-/// The stacks of a processor: the one on which the kernel runs, and those of what may come at any instant.
+/// The stacks of a processor: the one on which the kernel runs, and those of traps that may come at any
+/// instant.
 #[repr(C)]
 pub(super) struct CpuStacks {
     stack: CpuStack,
     ist: [UnsafeCell<[u8; IST_BYTES]>; IST_COUNT],
 }
 
-/// The processor's. Memory that is zero at first, hence not in [`super::cpu::Cpu`], which would make the image as
-/// much larger.
+/// The stacks of the processor. They are zero at first and take no room in the image, as they would in
+/// [`super::cpu::Cpu`].
 pub(super) static CPU_STACKS: Global<CpuStacks> = Global(CpuStacks {
     stack: CpuStack {
         guard: [0; PAGE_SIZE as usize],
@@ -57,16 +58,16 @@ pub(super) static CPU_STACKS: Global<CpuStacks> = Global(CpuStacks {
     ist: [const { UnsafeCell::new([0; IST_BYTES]) }; IST_COUNT],
 });
 
-/// What is between the beginning of [`CPU_STACKS`] and the end of the kernel's stack.
+/// The offset of the end of the kernel's stack in [`CPU_STACKS`].
 pub(super) const CPU_STACK_END: usize = size_of::<CpuStack>();
 
-/// Where the processor's stack ends.
+/// The high end of the processor's stack.
 #[inline]
 pub(crate) fn cpu_stack_top() -> u64 {
     (CPU_STACKS.0.stack.stack.get() as u64).wrapping_add(CPU_STACK_BYTES as u64)
 }
 
-/// Where an interrupt stack of the processor ends.
+/// The high end of an interrupt stack of the processor.
 pub(super) fn ist_stack_top(index: usize) -> u64 {
     CPU_STACKS.0.ist[index].get() as u64 + IST_BYTES as u64
 }
@@ -76,14 +77,14 @@ pub(super) fn is_guard_of_cpu_stack(address: u64) -> bool {
     address == &raw const CPU_STACKS.0.stack.guard as u64
 }
 
-/// A kernel stack. This stands at its high end; what is pushed lies below.
+/// A kernel stack. This structure stands at its high end; pushed words lie below.
 #[repr(C, align(16))]
 pub struct Stack {
     /// The context that may run on it.
     owner: Cell<Option<&'static Context>>,
 }
 
-/// Bytes from one stack to the next: it, its structure's share of a page, the unmapped page.
+/// Bytes from one stack to the next: the stack and the unmapped page.
 const STRIDE: u64 = STACK_BYTES as u64 + PAGE_SIZE;
 static STACKS: Global<Cell<u64>> = Global(Cell::new(0));
 
@@ -109,7 +110,7 @@ fn map_stack() -> Option<u64> {
     Some(start)
 }
 
-/// A kernel stack from the pool.
+/// Allocates a kernel stack from the pool. `None` if the pool is used up.
 pub fn alloc_stack() -> Option<&'static Stack> {
     let end = map_stack()? + STACK_BYTES as u64;
     let stack = (end - size_of::<Stack>() as u64) as *mut Stack;
@@ -158,13 +159,13 @@ pub(crate) fn set_stack(context: &'static Context, stack: &'static Stack) {
     context.on_stack().activation.set(0);
 }
 
-/// What [`switch_stack`] pops, and where it goes on.
+/// The words that [`switch_stack`] pops from the stack of the context that it switches to.
 #[repr(C)]
 struct Activation {
     rip: u64,
     rbx: u64,
     rbp: u64,
-    /// The end of the stack is aligned as a function expects it.
+    /// Aligns the end of the stack as a function expects it.
     unused: u64,
 }
 
@@ -235,9 +236,9 @@ pub fn switch_stack(from: &'static Context, to: &'static Context) {
     };
 }
 
-/// Gives the stack on which this runs from the context that has it to one that has none (Draves et
-/// al., Figure 4). Nothing is copied: the running code may use the stack until `to` next traps, and it has left for user
-/// mode by then.
+/// Hands the running stack over from the context that has it to one that has none (Draves et al., Figure 4).
+/// Nothing is copied: the running code may use the stack until `to` next traps, and it has left for user mode
+/// by then.
 #[inline(always)]
 pub fn stack_handoff(from: &'static Context, to: &'static Context) {
     let stack = own_stack(from).expect("a handoff without a stack");
@@ -254,8 +255,8 @@ pub fn stack_attach<K: Kernel>(thread: &'static K::Thread, stack: &'static Stack
     reset_stack::<K>(thread);
 }
 
-/// Takes a context's stack, with any activation on it (Draves et al., Figure 4). It may be the one that
-/// this runs on: no other context can use that before this code has left it.
+/// Takes a context's stack, with any activation on it (Draves et al., Figure 4). It may be the running stack:
+/// no other context can use that before the running code has left it.
 pub fn stack_detach(context: &'static Context) -> Option<&'static Stack> {
     let stack = own_stack(context)?;
     stack.owner.set(None);
@@ -264,8 +265,8 @@ pub fn stack_detach(context: &'static Context) -> Option<&'static Stack> {
     Some(stack)
 }
 
-/// Goes on with the activation of `to`, and keeps nothing of what runs now (Draves et al., Figure 4:
-/// `switch_context` of a thread that has given up its stack).
+/// Goes on with the activation of `to`, and drops the running one (Draves et al., Figure 4: `switch_context` of
+/// a thread that has given up its stack).
 pub fn switch_context(to: &'static Context) -> ! {
     assert!(
         to.on_stack().activation.get() != 0,
@@ -285,8 +286,8 @@ pub fn switch_context(to: &'static Context) -> ! {
     }
 }
 
-/// Calls the kernel's [`Kernel::resume`] for the thread at the beginning of its stack, on which this
-/// runs, and goes on with what that returns (Draves et al., Figure 4).
+/// Calls the kernel's [`Kernel::resume`] for the thread, at the beginning of the thread's stack, which must be
+/// the running one, and resumes the thread that it returns (Draves et al., Figure 4).
 pub fn call_continuation<K: Kernel>(thread: &'static K::Thread) -> ! {
     let context = context_of::<K>(thread);
     let on_own = own_stack(context).is_some_and(|stack| stack.contains(stack_pointer()));
@@ -311,13 +312,13 @@ pub fn call_continuation<K: Kernel>(thread: &'static K::Thread) -> ! {
     }
 }
 
-/// Where an armed stack begins: the context is what would be popped into `rbx`.
+/// The code with which an armed stack begins: pops the context and resumes it.
 #[unsafe(naked)]
 unsafe extern "C" fn leave() {
     naked_asm!("pop rax", "pop rbp", "jmp {resume}", resume = sym super::trap::hal_resume)
 }
 
-/// Bytes from an address on a kernel stack to the stack's end.
+/// The number of bytes from an address on a kernel stack to the stack's high end.
 pub(super) fn rest_of_stack(address: u64) -> Option<u64> {
     let cpu_start = cpu_stack_top() - CPU_STACK_BYTES as u64;
     if (cpu_start..cpu_stack_top()).contains(&address) {

@@ -1,8 +1,8 @@
 //! The clock is the time-stamp counter, the timer is the local APIC's.
 //!
-//! Both are measured against the 8254, whose frequency is known. Under a hypervisor a frequency
-//! that is almost 1 GHz is 1 GHz: emulated timers tick in virtual nanoseconds, and an emulator that
-//! counts instructions makes the time-stamp counter do so, exactly.
+//! Both are measured against the 8254, whose frequency is known. Under a hypervisor a measured frequency of
+//! almost 1 GHz is taken as exactly 1 GHz: emulated timers tick in virtual nanoseconds, and so does the
+//! time-stamp counter of an emulator that counts instructions.
 
 use super::cpu::cpu;
 use super::instructions::{inb, outb, rdmsr, rdtsc, wrmsr, MSR_APIC_BASE};
@@ -13,9 +13,9 @@ use abi::PAGE_SIZE;
 use core::arch::x86_64::__cpuid;
 use core::cell::Cell;
 
-/// The timer is the 8254, because only the 8259s can be masked.
+/// Whether the timer is the 8254, because only the 8259s can be masked.
 const BY_8254: bool = matches!(METHOD, MaskMethod::Pic);
-/// There are no device interrupts, because only the local APIC can be masked.
+/// Whether there are no device interrupts, because only the local APIC can be masked.
 const NO_LINES: bool = matches!(METHOD, MaskMethod::Cr8 | MaskMethod::LapicTpr);
 
 /// The vector of the timer.
@@ -33,7 +33,7 @@ enum Apic {
     TaskPriority = 0x80,
     EndOfInterrupt = 0xb0,
     Spurious = 0xf0,
-    /// The first of eight, 16 bytes apart: a bit for each vector that has been asked for.
+    /// The first of eight registers, 16 bytes apart: a bit for each vector that is requested.
     Requested = 0x200,
     Command = 0x300,
     Timer = 0x320,
@@ -57,7 +57,7 @@ impl Apic {
         unsafe { self.address().read_volatile() }
     }
 
-    /// The register so many places behind this one.
+    /// Reads the register `index` places behind this one.
     fn read_at(self, index: u64) -> u32 {
         assert!(index < 8);
         // SAFETY: the registers are mapped there, uncached; eight of them follow wherever this is
@@ -72,11 +72,11 @@ impl Apic {
 }
 
 struct Clock {
-    /// The time-stamp counter when the clock began.
+    /// The time-stamp counter at the clock's 0.
     start: Cell<u64>,
-    /// Nanoseconds per tick of the time-stamp counter, in 2^-32.
+    /// Nanoseconds per tick of the time-stamp counter, in units of 2^-32.
     nanoseconds: Cell<u64>,
-    /// Ticks of the local APIC per nanosecond, in 2^-32.
+    /// Ticks of the local APIC per nanosecond, in units of 2^-32.
     timer_ticks: Cell<u64>,
 }
 
@@ -86,7 +86,7 @@ static CLOCK: Global<Clock> = Global(Clock {
     timer_ticks: Cell::new(0),
 });
 
-/// Where the registers of the local APIC are.
+/// The physical address of the local APIC's registers.
 pub(super) fn apic_physical() -> u64 {
     rdmsr(MSR_APIC_BASE) & 0x000f_ffff_ffff_f000
 }
@@ -97,20 +97,21 @@ pub fn now() -> u64 {
     time_of(ticks())
 }
 
-/// The time on a clock that is cheaper to read: [`time_of`] says when that was.
+/// The time in units of the time-stamp counter, which is cheaper to read than [`now`]; [`time_of`] converts it.
 #[inline(always)]
 pub fn ticks() -> u64 {
     rdtsc()
 }
 
-/// The nanoseconds since boot at which [`ticks`] read this.
+/// Converts a value of [`ticks`] to nanoseconds since boot.
 #[inline]
 pub fn time_of(ticks: u64) -> u64 {
     let ticks = ticks.wrapping_sub(CLOCK.0.start.get());
     ((u128::from(ticks) * u128::from(CLOCK.0.nanoseconds.get())) >> 32) as u64
 }
 
-/// Sets the timer to an absolute time; `u64::MAX`: none. A time that has passed fires at once.
+/// Sets the timer to an absolute time in nanoseconds since boot; `u64::MAX`: none. For a time that has passed
+/// it fires at once.
 pub fn set_timer(deadline: u64) {
     cpu().deadline.set(deadline);
     if BY_8254 {
@@ -121,12 +122,12 @@ pub fn set_timer(deadline: u64) {
         return;
     }
     let wait = u128::from(deadline.saturating_sub(now()));
-    // Rounded up; what is further away than the counter reaches is set again when it fires.
+    // Rounded up. If the counter does not reach that far, the timer is set again when it fires.
     let ticks = ((wait * u128::from(CLOCK.0.timer_ticks.get())) >> 32) + 1;
     Apic::InitialCount.write(ticks.min(u128::from(u32::MAX)) as u32);
 }
 
-/// The same for the 8254, whose counter has 16 bits.
+/// [`set_timer`] for the 8254, whose counter has 16 bits.
 fn set_8254(deadline: u64) {
     interrupts::irq_mask(0);
     if deadline == u64::MAX {
@@ -143,13 +144,13 @@ fn set_8254(deadline: u64) {
     interrupts::irq_unmask(0);
 }
 
-/// The task priority, as the local APIC has it.
+/// The task priority in the local APIC.
 #[inline(always)]
 pub(super) fn task_priority() -> u32 {
     Apic::TaskPriority.read()
 }
 
-/// Sets it.
+/// Sets the task priority in the local APIC.
 #[inline(always)]
 pub(super) fn set_task_priority(priority: u32) {
     Apic::TaskPriority.write(priority);
@@ -160,9 +161,9 @@ pub(super) fn end_of_interrupt() {
     Apic::EndOfInterrupt.write(0);
 }
 
-/// Asks the processor for an interrupt of its own. False: that vector is asked for already.
+/// Makes the processor interrupt itself with this vector. Returns false if the vector is requested already.
 pub(super) fn raise(vector: u8) -> bool {
-    /// To itself, an edge, by vector.
+    /// An interrupt to itself, edge-triggered, by vector.
     const TO_ITSELF: u32 = 1 << 18 | 1 << 14;
     let (word, bit) = (u64::from(vector / 32), vector % 32);
     if Apic::Requested.read_at(word) & 1 << bit != 0 {
@@ -172,7 +173,7 @@ pub(super) fn raise(vector: u8) -> bool {
     true
 }
 
-/// The timer has sent its interrupt. Whether the deadline has passed; if not, it is set again.
+/// Acknowledges the timer's interrupt. Returns whether the deadline has passed; if not, the timer is set again.
 pub(super) fn fired() -> bool {
     if BY_8254 {
         interrupts::fired(VECTOR);
@@ -191,7 +192,7 @@ pub(super) fn fired() -> bool {
     true
 }
 
-/// Starts the local APIC, and measures.
+/// Starts the local APIC, and measures the frequencies of the clock and the timer.
 pub(super) fn init() {
     const ENABLED: u64 = 1 << 11;
     const EXTENDED: u64 = 1 << 10;
@@ -207,7 +208,7 @@ pub(super) fn init() {
     Apic::Spurious.write(0x100 | u32::from(SPURIOUS));
     Apic::TaskPriority.write(0);
     Apic::Error.write(MASKED);
-    // The 8259, and the NMI button.
+    // LINT0 passes on the 8259's interrupts, LINT1 non-maskable ones.
     Apic::Lint0.write(0x700 | if NO_LINES { MASKED } else { 0 });
     Apic::Lint1.write(0x400);
     // No division, one shot.
@@ -231,9 +232,9 @@ pub(super) fn init() {
 
 const GHZ: u64 = 1_000_000_000;
 const PIT_HZ: u64 = 1_193_182;
-/// About 5 ms.
+/// The length of a measurement, about 5 ms, in ticks of the 8254.
 const WINDOW: u16 = 5966;
-/// After so many readings without a step there is no 8254.
+/// If the 8254's count does not change in so many readings, there is none.
 const PATIENCE: u32 = 1 << 20;
 
 /// The current count of the 8254's third counter.
@@ -269,7 +270,7 @@ fn measure() -> (u64, u64) {
     Apic::InitialCount.write(0);
 
     let steps = u64::from(count0.wrapping_sub(count1)).max(1);
-    // How far a frequency may be from that of an emulated machine to be taken for it.
+    // `tolerance`: how far from 1 GHz a frequency may be to be taken as 1 GHz on an emulated machine.
     let hz = |ticks: u64, tolerance: u64| {
         let hz = ticks * PIT_HZ / steps;
         let emulated = __cpuid(1).ecx & 1 << 31 != 0;

@@ -1,15 +1,14 @@
-//! The way into the kernel and out of it.
+//! The entry and exit code of the kernel.
 //!
-//! The entry code stores the registers of the thread into its context, which the processor's state
-//! (`CPU`) names, goes to the context's stack, and calls Rust. What comes back is the context to
-//! go on with, and `hal_resume` loads its registers. There are two ways in, `syscall` and the
-//! descriptor table, and two ways out: `sysretq` for a context in a system call (not `FULL`) and
-//! `iretq` for any other.
+//! The entry code stores the registers of the thread into its context, which the processor's state (`CPU`)
+//! names, switches to the context's stack, and calls Rust. Rust returns the context to resume, and `hal_resume`
+//! loads its registers. There are two entries, `syscall` and the descriptor table, and two exits: `sysretq` for
+//! a context in a system call (not `FULL`) and `iretq` for any other.
 //!
 //! A trap in the kernel itself is an interrupt that was let in, or a bug. With optimistic masking (`mask`)
-//! interrupts come anywhere in the kernel, on a stack of their own. On the way in and on the way out
-//! everything is masked, without any instruction for that: the processor clears the flag, and the byte of
-//! optimistic masking says so all the time that user mode runs.
+//! interrupts come anywhere in the kernel, on a stack of their own. In the entry and exit code everything is
+//! masked, without any instruction for that: the processor clears the flag, and the byte of optimistic masking
+//! says so while user mode runs.
 
 use super::cpu::{cpu, Cpu, CPU};
 use super::descriptors::{KERNEL_CODE, KERNEL_DATA, USER_CODE, USER_DATA};
@@ -41,16 +40,16 @@ const MACHINE_CHECK: u64 = 18;
 /// Flags that are clear when the kernel begins to run: TF, IF, DF, IOPL, NT, AC.
 const CLEAR_FLAGS: u64 = 0x4_7700;
 
-/// Whether interrupts are masked by the byte in [`Cpu`], and the flag stays on.
+/// 1 if interrupts are masked by the byte in [`Cpu`] and the flag stays on, 0 otherwise.
 const OPTIMISTIC: u8 = (matches!(IRQ, Irq::Optimistic)) as u8;
 
-/// Whether a context can be suspended on a stack of its own. In the interrupt model none is.
+/// Whether contexts can be suspended on stacks of their own. In the interrupt model none can.
 pub(crate) const OWN_STACKS: bool = !cfg!(any(
     fermata_model = "interrupt-np",
     fermata_model = "interrupt-pp"
 ));
 
-/// Long mode, `syscall`, no-execute pages.
+/// The value of the EFER register: long mode, `syscall`, no-execute pages.
 const EFER: u64 = 1 << 0 | 1 << 8 | 1 << 10 | 1 << 11;
 
 /// Bytes of code for each vector.
@@ -61,11 +60,11 @@ const WITH_ERROR: u32 = 0x6022_7d00;
 extern "C" {
     /// The code for vector 0; the others follow.
     fn hal_stubs();
-    /// The way out, in the middle of [`syscall_entry`].
+    /// The exit code, in the middle of [`syscall_entry`].
     pub(super) fn hal_resume();
 }
 
-/// Where the descriptor table leads for the vector.
+/// The address of the entry code for a vector.
 pub(super) fn stub(vector: u8) -> u64 {
     hal_stubs as *const () as u64 + STUB_BYTES * u64::from(vector)
 }
@@ -91,10 +90,10 @@ hal_stubs:
     common = sym common,
 );
 
-/// A kernel whose threads are known by their contexts: those that it gave, by [`context_of`].
+/// A kernel of any type, whose threads are named by their contexts ([`context_of`]).
 trait AnyKernel {
     fn trap_in(&'static self, context: &'static Context, trap: Trap) -> &'static Context;
-    /// A page fault: the address, and the processor's error code.
+    /// Handles a page fault, from its address and the processor's error code.
     fn page_fault_in(
         &'static self,
         context: &'static Context,
@@ -144,7 +143,7 @@ fn thread_of<K: Kernel>(context: &'static Context) -> &'static K::Thread {
 /// The kernel that is called.
 static KERNEL: Global<Cell<&'static dyn AnyKernel>> = Global(Cell::new(&NoKernel));
 
-/// Stands in until [`start`].
+/// The kernel until [`start`] is called.
 struct NoKernel;
 
 #[repr(C, align(16))]
@@ -182,7 +181,7 @@ pub(super) fn init() {
     }
 }
 
-/// Enters user mode with `first`; from now on `kernel` is called. Once only.
+/// Enters user mode with `first`; from now on traps call `kernel`. Must be called once only.
 pub fn start<K: Kernel>(kernel: &'static K, first: &'static K::Thread) -> ! {
     assert!(
         cpu().current.get().is_none(),
@@ -217,8 +216,8 @@ pub(super) fn agree_on<K: Kernel>() {
     assert!(before.is_none() || before == this, "two kernels");
 }
 
-/// Calls the kernel without a detour through a table of methods: the entry code has the address of
-/// this for the kernel's type.
+/// Calls the kernel's `syscall` without a table of methods: the entry code has the address of this function for
+/// the kernel's type.
 extern "C" fn syscall<K: Kernel>(
     kernel: &'static K,
     thread: &'static K::Thread,
@@ -226,7 +225,7 @@ extern "C" fn syscall<K: Kernel>(
     context_of::<K>(kernel.syscall(thread))
 }
 
-/// Calls the kernel for a context that goes on in it.
+/// Calls the kernel for a context that goes on from its continuation.
 pub(super) extern "C" fn resume(context: &'static Context) -> &'static Context {
     KERNEL.0.get().resume_in(context)
 }
@@ -246,7 +245,7 @@ macro_rules! to_stack {
     };
 }
 
-/// The end of the way out with `sysretq`, with the context in `rax`.
+/// The end of the exit code with `sysretq`, with the context in `rax`.
 macro_rules! to_user {
     () => {
         "mov rcx, [rax + {rip}]
@@ -269,8 +268,8 @@ macro_rules! to_user {
     };
 }
 
-/// `naked_asm!` with the names that both ways into the kernel use: where the registers lie in a context,
-/// which context is the current one, and which stack is whose.
+/// `naked_asm!` with the operands that both entries use: the offsets of registers in a context, the current
+/// context, and the stacks.
 macro_rules! entry_asm {
     ($($code_and_operands:tt)*) => {
         naked_asm!(
@@ -307,8 +306,8 @@ macro_rules! entry_asm {
     };
 }
 
-/// From `syscall`, which has left the return address in `rcx` and the flags in `r11`; and the way
-/// out, for all.
+/// The entry by `syscall`, which has left the return address in `rcx` and the flags in `r11`; and the exit code
+/// for all traps.
 #[unsafe(naked)]
 unsafe extern "C" fn syscall_entry() {
     entry_asm!(
@@ -337,14 +336,14 @@ unsafe extern "C" fn syscall_entry() {
         "mov [rsp + {fs_base}], rcx",
         "rdgsbase rdx",
         "mov [rsp + {gs_base}], rdx",
-        // `FULL` is not set while the thread is in user mode.
+        // The part `FULL` of the needs is not set while the thread is in user mode.
         "mov rsi, rsp",
         "mov rdi, [rip + {cpu} + {kernel}]",
         to_stack!("rsp"),
         "call [rip + {cpu} + {syscall}]",
 
-        // To user mode with the context in `rax`. The stack pointer is on a kernel stack of which
-        // nothing is used again.
+        // The exit to user mode, with the context in `rax`. The stack pointer is on a kernel stack whose
+        // contents are not used again.
         ".global hal_resume",
         "hal_resume:",
         "cmp rax, [rip + {cpu} + {current}]",
@@ -353,14 +352,13 @@ unsafe extern "C" fn syscall_entry() {
         "cmp byte ptr [rax + {needs}], 0",
         "jne 6f",
         to_user!(),
-        // Another one. It has no activation in the kernel from here on.
+        // Another context. From here on it has no activation in the kernel.
         "4:",
         "mov [rip + {cpu} + {current}], rax",
         ".if {own_stacks}",
         "mov qword ptr [rax + {activation}], 0",
         ".endif",
-        // Not in a call, or it needs something else of the processor than the last one: its FPU
-        // registers, or I/O ports.
+        // It is not in a call, or needs other FPU registers or I/O ports than the last one.
         "mov ecx, [rax + {needs}]",
         "cmp ecx, [rip + {cpu} + {plain}]",
         "jne 5f",
@@ -375,7 +373,7 @@ unsafe extern "C" fn syscall_entry() {
         "xor edx, ecx",
         "cmp edx, {full}",
         "je 6f",
-        // `plain` becomes what the context needs; who uses the FPU has it loaded.
+        // `plain` becomes the context's needs, with `LOADED` if it uses the FPU.
         "and ecx, ~{full}",
         "mov ebx, ecx",
         "and ebx, {has_fpu}",
@@ -393,7 +391,7 @@ unsafe extern "C" fn syscall_entry() {
         "5:",
         "cmp byte ptr [rax + {needs}], 0",
         "je 2b",
-        // All registers, by `iretq`, which to an address that is not canonical would fault in the kernel.
+        // All registers, by `iretq`. To an address that is not canonical that would fault in the kernel.
         "6:",
         "mov rcx, [rax + {rip}]",
         "mov rdx, rcx",
@@ -430,7 +428,7 @@ unsafe extern "C" fn syscall_entry() {
         "7:",
         "cmp rdx, 0x1ffff",
         "je 9b",
-        // The thread takes that fault.
+        // The thread gets the fault instead.
         to_stack!("rax"),
         "mov rdi, rax",
         "mov esi, {protection}",
@@ -454,14 +452,14 @@ unsafe extern "C" fn syscall_entry() {
     )
 }
 
-/// The context needs other I/O ports than the one before. Returns it.
+/// Loads the I/O ports of the context, which needs others than the previous one. Returns the context.
 extern "C" fn change_ports(context: &'static Context) -> &'static Context {
     KERNEL.0.get().change_ports_for(context);
     context
 }
 
-/// All vectors come here with the vector and an error code pushed on top of what the processor
-/// pushes: `rip cs rflags rsp ss`.
+/// The entry of all vectors, with the vector and an error code pushed after what the processor pushes: `rip cs
+/// rflags rsp ss`.
 #[unsafe(naked)]
 unsafe extern "C" fn common() {
     entry_asm!(
@@ -547,7 +545,7 @@ unsafe extern "C" fn common() {
     )
 }
 
-/// A trap from user mode.
+/// Handles a trap from user mode by a vector.
 extern "C" fn from_user(context: &'static Context, vector: u64, error: u64) -> &'static Context {
     if vector == PAGE_FAULT {
         return KERNEL.0.get().page_fault_in(context, cr2(), error);
@@ -555,7 +553,7 @@ extern "C" fn from_user(context: &'static Context, vector: u64, error: u64) -> &
     other_from_user(context, vector, error)
 }
 
-/// A trap from user mode that is no page fault.
+/// [`from_user`] for all vectors except page faults.
 #[inline(never)]
 fn other_from_user(context: &'static Context, vector: u64, error: u64) -> &'static Context {
     let trap = match vector {
@@ -567,7 +565,7 @@ fn other_from_user(context: &'static Context, vector: u64, error: u64) -> &'stat
             "vector {vector} in user mode, error {error:#x}"
         )),
         BREAKPOINT => {
-            // The program counter is behind the instruction: `cc`, or `cd 03` if the last byte is another.
+            // The program counter is behind the instruction, which is `cc`, or `cd 03` if the last byte is 3.
             let after = context.pc().get();
             let long = byte_in_use(after.wrapping_sub(1)) == Some(3);
             let length = if long { 2 } else { 1 };
@@ -589,7 +587,7 @@ fn other_from_user(context: &'static Context, vector: u64, error: u64) -> &'stat
     KERNEL.0.get().trap_in(context, trap)
 }
 
-/// What is on the stack after a trap in the kernel.
+/// The words on the stack after a trap in the kernel.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct KernelFrame {
@@ -605,10 +603,10 @@ pub(super) struct KernelFrame {
 }
 
 impl KernelFrame {
-    /// A copy on the stack that was interrupted.
+    /// Makes a copy on the stack that was interrupted.
     ///
     /// # Safety
-    /// What was interrupted is kernel code on a kernel stack.
+    /// The trap must have interrupted kernel code on a kernel stack.
     pub(super) unsafe fn moved(&self) -> &'static mut KernelFrame {
         let to = (self.rsp & !15) - size_of::<KernelFrame>() as u64;
         let to = to as *mut KernelFrame;
@@ -621,7 +619,7 @@ impl KernelFrame {
     }
 }
 
-/// A trap in the kernel. What the entry code goes on with: see [`mask::interrupted`].
+/// Handles a trap in the kernel. Returns the frame that the entry code goes on with: see [`mask::interrupted`].
 extern "C" fn from_kernel(frame: &mut KernelFrame) -> &mut KernelFrame {
     if frame.vector < 32 {
         let (
@@ -647,19 +645,19 @@ extern "C" fn from_kernel(frame: &mut KernelFrame) -> &mut KernelFrame {
     }
 }
 
-/// What has been interrupted goes on after this.
+/// Handles the interrupts that are kept, before the code goes on that was interrupted.
 extern "C" fn handle_now() {
     mask::handle_now();
 }
 
-/// Calls the kernel, which has been interrupted.
+/// Calls the kernel for an interrupt that came while the kernel ran.
 pub(super) fn interrupt(vector: u8) {
     if let Some(trap) = arrived(vector.into()) {
         KERNEL.0.get().interrupt_by(trap);
     }
 }
 
-/// What an interrupt means to the kernel, if anything. It is acknowledged.
+/// Acknowledges an interrupt. Returns the trap that it is for the kernel, if any.
 fn arrived(vector: u64) -> Option<Trap> {
     if vector == u64::from(time::VECTOR) {
         time::fired().then_some(Trap::Timer)
@@ -671,5 +669,5 @@ fn arrived(vector: u64) -> Option<Trap> {
     }
 }
 
-// The kernel's own segments are what `syscall` loads.
+// `syscall` loads these two segments.
 const _: () = assert!(KERNEL_DATA == KERNEL_CODE + 8);
