@@ -1,9 +1,9 @@
 //! Every entrypoint: each result code that its row in the table lists, wrong use, vacant and dead
 //! identities.
 //!
-//! One function per object of the table, which the tests of [`super::conformance`] call: they fail if
-//! something that their row lists has not been met. [`parties`] looks at what is said of every ordinary
-//! call alike: wrong handles, and identities that are vacant or dead.
+//! One function per object of the table, which the tests of [`super::conformance`] call: they fail if a test
+//! has not met everything that its row lists. [`parties`] tests what holds for every ordinary call: wrong
+//! handles, and identities that are vacant or dead.
 
 use super::conformance::{Met, Outcome};
 use super::cut::Calls;
@@ -36,7 +36,7 @@ fn plain_page(w: &World) -> u64 {
     at
 }
 
-/// A thread makes a call that is wrong: the exception that it meets.
+/// Makes a thread do a call that is wrong. Returns the exception that it meets.
 fn wrong(w: &World, call: Call, registers: &[(R, u64)]) -> (u64, u64) {
     let t = w.thread(0, Program::new().call(call, registers).end(), 5);
     w.run();
@@ -68,7 +68,7 @@ fn common(met: &mut Met, ty: Type) {
     assert_eq!(wrong(&w, calls.point, &[(A0, a), (A1, r[0])]), no_object(a));
     met.is(&w, calls.relocate, &[c, a], Code::Ok);
 
-    // Taken apart and made again, there and elsewhere; the reference still names it.
+    // The object is taken apart and made again, there and elsewhere; the reference still names it.
     met.is(&w, calls.get, &[a, state, 0, 0, 0], Code::Ok);
     met.is(&w, calls.destroy, &[a, r[1]], Code::Ok);
     assert_eq!(w.sys(Call::ReferenceEqual, &[r[0], r[1]]), Code::Ok);
@@ -81,8 +81,8 @@ fn common(met: &mut Met, ty: Type) {
     // The old address is free again.
     met.is(&w, calls.relocate, &[c, a], Code::Ok);
 
-    // Who manages is told that there is no body, and never waits for one; `destroy` ends the identity, and
-    // so does the end of the reference that keeps it.
+    // Calls that manage the object return `Vacant` and never wait; `destroy` ends the identity, and so does the
+    // end of the reference that keeps it.
     for end in [None, Some(a), Some(r[1])] {
         met.is(&w, calls.get, &[a, state, 0, 0, 0], Code::Ok);
         met.is(&w, calls.destroy, &[a, r[1]], Code::Ok);
@@ -174,7 +174,7 @@ pub(super) fn mutex(met: &mut Met) {
     met.is(&w, Call::MutexTrylock, &[m], Code::WouldBlock);
     met.is(&w, Call::MutexGetState, &[m, state], Code::Ok);
     assert_eq!(w.peek(state), 1);
-    // Unlocking by a state lets who waits try again.
+    // Setting the state to unlocked lets the waiters try again.
     let p = Program::new()
         .call(Call::MutexLock, &[(A0, m)])
         .keep(state + 8, RESULT)
@@ -182,7 +182,7 @@ pub(super) fn mutex(met: &mut Met) {
     w.poke(state + 8, 9);
     w.thread(0, p, 5);
     w.run();
-    // Somebody more important comes before who waits already; the invariants say so.
+    // A more important thread is queued before those that wait already; the invariants check it.
     let p = Program::new().call(Call::MutexLock, &[(A0, m)]);
     let other = w.thread(0, p.end(), 9);
     w.run();
@@ -279,7 +279,7 @@ pub(super) fn mapping(met: &mut Met) {
     let first = w.physical(RAM);
     set(met, [0x7000_0000, page, first, 3], root, 0, Code::Ok);
     met.is(&w, Call::MappingProtect, &[m, 16], Code::Invalid);
-    // What it has shown, it shows no more when its rights are taken.
+    // Pages that were mapped through it are no longer there when its rights are taken.
     let mutex = w.create(Call::MutexCreate);
     w.ok(Call::MutexGetState, &[mutex, 0x7000_0000]);
     met.is(&w, Call::MappingProtect, &[m, access::READ], Code::Ok);
@@ -320,7 +320,7 @@ pub(super) fn region(met: &mut Met) {
         Code::Invalid,
     );
     met.is(&w, Call::RegionSearch, &[dead, 0, all, 1], Code::Dead);
-    // It gives no right that it does not have itself.
+    // A mapping cannot give a right that its region does not have.
     w.map(0, 0x7000_0000, PAGE_SIZE, to, 0);
     w.ok(Call::RegionProtect, &[r, access::READ]);
     let mutex = w.create(Call::MutexCreate);
@@ -394,7 +394,7 @@ pub(super) fn space(met: &mut Met) {
         [72, 80, 88, 96].map(|at| w.peek(state + at)),
         [1 << 20, 0, 7, 9]
     );
-    // Who has a ceiling gives nobody more.
+    // A thread whose space has a ceiling cannot set a higher one.
     let root = w.page();
     w.ok(Call::SpaceGetState, &[boot::ROOT_SPACE, root, 0]);
     w.poke(root + 32, 8);
@@ -439,7 +439,7 @@ pub(super) fn thread(met: &mut Met) {
         let args = [t, state, refs[0], refs[1], refs[2]];
         met.is(&w, Call::ThreadSetState, &args, code);
     };
-    // One test per field: each can be something that no thread has.
+    // One test for each field, with a value that no thread can have.
     let bad: [&[(usize, u64)]; 17] = [
         &[(PC_WORD, 1 << 47)],
         &[(PC_WORD, u64::MAX)],
@@ -595,7 +595,7 @@ pub(super) fn device(met: &mut Met) {
     met.is(&w, grant, &[key, space, 0x3ff, 1], Code::InUse);
     assert!(hal::host::ports().contains(&(0x3f8, 8)));
     let physical = Call::DeviceMapPhysical;
-    // Where the processor's addresses end.
+    // The end of the addresses that the processor has.
     let end = u64::from(hal::host::END_FRAME) * PAGE_SIZE;
     met.is(
         &w,
@@ -663,7 +663,7 @@ impl Vacancy {
     }
 }
 
-/// A call with everything that it needs to succeed.
+/// A call with all objects that it needs to succeed.
 struct Ready {
     w: World,
     call: Call,
@@ -723,7 +723,7 @@ impl Ready {
             Param::Fresh => return self.w.object(),
             Param::State => return self.w.page(),
             Param::Object(Type::Reference) | Param::OptReference if row.names(index) => {
-                // What it names: by the name of the parameter, or anything.
+                // The type of the reference's target, from the name of the parameter; otherwise any type.
                 let ty = match name {
                     "keeper" => Type::Port,
                     "client_end" | "server_end" => Type::Thread,
@@ -771,7 +771,7 @@ impl Ready {
         handle
     }
 
-    /// What the call finds in its objects, its state and its other parameters.
+    /// Sets up the objects, the state and the other parameters that the call needs.
     fn prepare(&mut self) {
         let (w, a) = (&self.w, &mut self.args);
         match self.call {
@@ -811,7 +811,7 @@ impl Ready {
         (ty, handle)
     }
 
-    /// A thread makes the call.
+    /// Makes a thread that does the call.
     fn start(&self) -> u64 {
         let registers: Vec<(R, u64)> = ARGS.into_iter().zip(self.args).collect();
         let p = Program::new()
@@ -827,7 +827,7 @@ impl Ready {
     }
 }
 
-/// What has become of the call of a thread that keeps its result at `out`.
+/// The outcome of the call of a thread that stores its result at `out`.
 pub(super) fn outcome(w: &World, t: u64, out: u64) -> Outcome {
     let code = w.peek(out);
     let t = w.thread_at(t);

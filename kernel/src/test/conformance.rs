@@ -1,9 +1,9 @@
 //! A test for every row of the table of calls, by the row's stable name.
 //!
-//! `PORT0003` fails unless its call has returned every code that the row lists, has raised every
-//! exception, and has done what the row says when the identity of each of its parties is vacant, and
-//! when it is dead. What has been met is noted in a [`Met`], by the assertion that has seen it. The
-//! situations are those of [`super::calls`] and [`super::ipc`].
+//! `PORT0003` fails unless its call has returned every code that the row lists, has raised every exception, and
+//! has done what the row says when the identity of each of its parties is vacant, and when it is dead. Each
+//! assertion notes what it has checked in a [`Met`]. The situations are those of [`super::calls`] and
+//! [`super::ipc`].
 
 use super::world::*;
 use super::{calls, ipc};
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::string::{String, ToString};
 use std::vec::Vec;
 
-/// What has been met.
+/// The codes, exceptions and situations of a row that tests have met.
 #[derive(Default)]
 pub(super) struct Met {
     results: BTreeSet<(u8, u8)>,
@@ -23,25 +23,25 @@ pub(super) struct Met {
 }
 
 impl Met {
-    /// The manager's call has this result.
+    /// Checks that the manager's call has this result, and notes it.
     pub(super) fn is(&mut self, w: &World, call: Call, args: &[u64], code: Code) {
         self.returned(call, w.sys(call, args), code);
     }
 
-    /// A call has returned what it must.
+    /// Checks that a call has returned this result, and notes it.
     pub(super) fn returned(&mut self, call: Call, is: Code, must: Code) {
         assert_eq!(is, must, "{}/{must:?}", call.name());
         self.results.insert((call as u8, is as u8));
     }
 
-    /// A call has raised what it must, about this address.
+    /// Checks that a call has raised this exception about this address, and notes it.
     pub(super) fn raised(&mut self, call: Call, is: Outcome, must: Exception, at: u64) {
         let name = call.name();
         assert_eq!(is, Outcome::Raised(must, at), "{name} with what is wrong");
         self.raised.insert((call as u8, must as u8));
     }
 
-    /// What a call does upon a vacant identity: at first, and when there is a body again.
+    /// Checks what a call does with a vacant identity, at first and when it has a body again, and notes it.
     pub(super) fn vacant(&mut self, call: Call, party: Party, first: Outcome, then: Outcome) {
         let name = call.name();
         match call.row().vacant(party) {
@@ -54,7 +54,7 @@ impl Met {
         if let Outcome::Returned(code) = first {
             self.results.insert((call as u8, code as u8));
         }
-        // It goes on as if nothing had been.
+        // It goes on as if the identity had never been vacant.
         let sound = match then {
             Outcome::Returned(code) => call.row().codes.contains(&code),
             Outcome::Waits(_) => then != first,
@@ -64,7 +64,7 @@ impl Met {
         self.vacant.insert((call as u8, party));
     }
 
-    /// What a call does upon a dead identity.
+    /// Checks what a call does with a dead identity, and notes it.
     pub(super) fn dead(&mut self, call: Call, party: Party, is: Outcome) {
         let fate = call.row().dead(party);
         let name = call.name();
@@ -72,7 +72,7 @@ impl Met {
         self.dead.insert((call as u8, party));
     }
 
-    /// What the row says and nothing here has met.
+    /// Everything in the row that no test has met.
     fn missing(&self, row: &'static Syscall) -> Vec<String> {
         let n = row.number;
         let codes = row
@@ -94,7 +94,7 @@ impl Met {
     }
 }
 
-/// What has become of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It is complete.
@@ -115,7 +115,7 @@ impl Outcome {
     }
 }
 
-/// Runs what meets everything that a row says.
+/// Runs the tests of a row, and checks that they have met everything that it lists.
 fn conforms(id: &str) {
     let row = SYSCALLS.iter().find(|row| row.id().to_string() == id);
     let row = row.unwrap_or_else(|| panic!("{id}: there is no such row"));

@@ -1,12 +1,11 @@
-//! What calls cost, in accesses to memory and page tables ([`hal::host::accesses`]), so that a short cut that
-//! is never taken, or work that is done for nothing, is a failure. Instructions are counted in the guest
-//! (`docs/bench.md`).
+//! The costs of calls, in accesses to memory and page tables ([`hal::host::accesses`]), so that a test fails if
+//! a fast path is never taken or work is done in vain. Instructions are counted in the guest (`docs/bench.md`).
 
 use super::world::*;
 use crate::object::thread::Run;
 use abi::{access, Call, PAGE_SIZE};
 
-/// Accesses of a call of the manager's.
+/// The number of accesses in a call of the manager.
 fn cost(w: &World, call: Call, args: &[u64]) -> u64 {
     let before = hal::host::accesses();
     w.begin(call, args);
@@ -21,7 +20,7 @@ fn world() -> World {
     w
 }
 
-/// What a handle has found is found again without a look at memory.
+/// A handle that was looked up is found again without an access to memory.
 #[test]
 fn a_handle_is_found_at_once() {
     let w = world();
@@ -104,7 +103,7 @@ fn only_other_spaces_are_loaded() {
     }
 }
 
-/// What is taken away in one place is forgotten there and nowhere else.
+/// Translations that are removed in one place are dropped there and nowhere else.
 #[test]
 fn only_what_is_taken_away_is_forgotten() {
     let w = world();
@@ -123,7 +122,7 @@ fn only_what_is_taken_away_is_forgotten() {
         [true, false, true],
         "cost: more is forgotten than went"
     );
-    // A mapping that grows shows all that it has shown.
+    // A mapping that grows keeps its translations.
     let state = w.page();
     w.words(state, &[at(2), 2 * PAGE_SIZE, 2 * PAGE_SIZE, access::ALL]);
     w.ok(Call::MappingSetState, &[mappings[2], state, ram, space]);

@@ -1,4 +1,4 @@
-//! What the kernel tells a counting emulator, and what threads cost.
+//! The events that the kernel reports to a counting emulator, and the costs of threads.
 
 use super::world::*;
 use crate::counters::{counted, restarts, Kind};
@@ -10,7 +10,7 @@ use abi::{Call, PAGE_SIZE};
 /// RPCs of the client.
 const CALLS: u64 = 10;
 
-/// Blocks, whatever became of the stack.
+/// The number of blocks, whatever became of the stack.
 fn blocks(reason: Waiting) -> u64 {
     [Kind::Kept, Kind::Compressed, Kind::HandedOff]
         .map(|kind| counted(kind, reason))
@@ -68,8 +68,8 @@ fn a_call_that_faults_is_a_restart() {
     w.run();
     assert_eq!(restarts(), [1, 0]);
     assert!(w.thread_at(t).waits_for(Waiting::Port));
-    // The page comes, and then somebody who serves the keeper's port: the call is made again, and
-    // finds the page.
+    // The page is mapped, and then a server waits at the keeper's port: the call is made again, and finds the
+    // page.
     w.map(space, 0x100_0000, PAGE_SIZE, own, 0);
     let keeper = Program::new()
         .call(
@@ -82,8 +82,8 @@ fn a_call_that_faults_is_a_restart() {
     assert_eq!(restarts(), [1, 1]);
 }
 
-/// What a space is charged with for threads is what they take from the kernel's memory: there is no
-/// table, link or list that nobody pays for.
+/// A space is charged for threads with all the memory that they take from the kernel: there is no table, link
+/// or list that nobody pays for.
 #[test]
 fn threads_cost_what_is_charged() {
     let w = World::with_frames(256);

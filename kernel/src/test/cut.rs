@@ -1,10 +1,9 @@
-//! Cuts: an object is taken apart at an instant and made again, and nobody can tell (A6, A8).
+//! Cuts: an object is taken apart at an instant and made again, and no program can notice (A6, A8).
 //!
-//! A [`Scenario`] is a few threads that produce a result in memory, whatever the order in which
-//! they run. It runs once undisturbed; then, for every thread and object of it and for every step,
-//! once with a cut at that step: state taken, destroyed with the identity kept, made again (there,
-//! or elsewhere and moved back), state set. The *slow* cut lets the others run on while the
-//! identity is vacant. Every run must give the same result.
+//! A [`Scenario`] is a few threads that produce a result in memory, whatever the order in which they run. It
+//! runs once undisturbed; then, for every thread and object of it and for every step, once with a cut at that
+//! step: state taken, destroyed with the identity kept, made again (there, or elsewhere and moved back), state
+//! set. In the *slow* cut the others run on while the identity is vacant. Every run must give the same result.
 
 use super::world::*;
 use crate::check;
@@ -17,11 +16,11 @@ use std::string::String;
 use std::vec;
 use std::vec::Vec;
 
-/// What is cut, and what must come out.
+/// A scenario: its threads and objects, and the result that must come out.
 #[derive(Default)]
 pub(super) struct Scenario {
     pub(super) objects: Vec<(Type, u64)>,
-    /// Address and words.
+    /// The result: address and words.
     pub(super) results: Vec<(u64, u64)>,
 }
 
@@ -42,7 +41,7 @@ impl Scenario {
 
 type Build = fn(&World) -> Scenario;
 
-/// How an object is cut.
+/// The kind of a cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CutKind {
     /// Made again at the same address, before anybody else runs.
@@ -57,7 +56,7 @@ pub(super) enum CutKind {
     Set,
 }
 
-/// What the manager needs for a cut.
+/// The objects that the manager needs for a cut.
 struct Knife {
     kept: u64,
     references: [u64; 3],
@@ -162,7 +161,7 @@ impl Drop for Where {
     }
 }
 
-/// Runs until nobody can go on; the steps at which the kernel was called.
+/// Runs until no thread can go on. Returns the steps at which the kernel was called.
 fn finish(w: &World) -> Vec<u64> {
     let (mut steps, mut traps) = (0, vec![0]);
     loop {
@@ -342,7 +341,7 @@ mod scenarios {
             .result(sum, 3)
     }
 
-    /// Every way to wait for a time. What is kept is whether it came too early.
+    /// Every call that waits for a time. The result is whether it came too early.
     pub(super) fn sleep(w: &World) -> Scenario {
         let m = w.create(Call::MutexCreate);
         let c = w.create(Call::CondCreate);
@@ -596,7 +595,7 @@ mod scenarios {
         s.result(out, 18).result(a + 512, 20).result(b + 512, 40)
     }
 
-    /// The server answers with nothing and waits for the next: the client's receive says `Ok`.
+    /// The server sends an empty reply and waits for the next client: the client's receive says `Ok`.
     pub(super) fn finished_in_order(w: &World) -> Scenario {
         let v = service(w);
         let (a, b, out) = (w.page(), w.page(), w.page());
@@ -783,7 +782,7 @@ mod scenarios {
         all(Scenario::default(), &v, c, s).result(out, 4)
     }
 
-    /// Two clients, one server: whoever waits is served in the end.
+    /// Two clients, one server: each client that waits is served in the end.
     pub(super) fn two_clients(w: &World) -> Scenario {
         let v = service(w);
         let (out, b) = (w.page(), w.page());
@@ -881,7 +880,7 @@ mod scenarios {
 
     /// A keeper's range in the first space that it fills page by page.
     struct Kept {
-        /// Where the manager sees the pages.
+        /// The address at which the manager sees the pages.
         pages: u64,
         region: u64,
         reference: u64,
@@ -890,7 +889,7 @@ mod scenarios {
         port: u64,
     }
 
-    /// Where the keeper maps pages in the first space.
+    /// The address in the first space at which the keeper maps pages.
     const EXPORT: u64 = 0x9000_0000;
 
     fn kept(w: &World, pages: u64, missing: &[u64]) -> Kept {
@@ -1118,7 +1117,7 @@ mod scenarios {
         for n in 0..3 {
             p = p.push(instr()).keep(0x500_0000 + n * 8, A10);
         }
-        // The end is a stop: a native call would be an exception in the foreign space.
+        // The program ends by stopping: a native call would be an exception in the foreign space.
         let p = p.push(Instr::Park);
         let t = w.thread(s, p, 10);
         let keeper = exception_keeper(w, &v, counter);
@@ -1178,7 +1177,7 @@ mod scenarios {
     }
 }
 
-/// Page tables are a cache: with room for next to nothing everything comes out the same.
+/// Page tables are a cache: with room for very few the results are the same.
 #[test]
 fn table_pages_run_out() {
     for &(name, build) in ALL {

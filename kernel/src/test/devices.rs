@@ -1,4 +1,4 @@
-//! Lines of devices and ports, as the threads and spaces that have them see them.
+//! Lines of devices and I/O ports, as seen by the threads and spaces that have them.
 
 use super::world::*;
 use abi::{boot, Call, Code};
@@ -46,7 +46,7 @@ fn a_line_waits_for_its_thread() {
         assert_eq!(w.peek(counts[1]), 0, "interrupts of another's device");
         assert_eq!(lines(), [true, true], "a line is acknowledged by waiting");
     }
-    // Who does not wait is left alone by the line, and another's wait does not let it through.
+    // A thread that does not wait is not affected by the line, and another thread's wait does not unmask it.
     w.ok(Call::ThreadStop, &[drivers[0]]);
     hal::host::raise(3);
     moment(&w);
@@ -64,7 +64,7 @@ fn a_line_waits_for_its_thread() {
     );
 }
 
-/// A thread has its line until it ends, and nobody else has it meanwhile.
+/// A thread has its line until it ends, and no other thread has it meanwhile.
 #[test]
 fn a_line_has_one_thread() {
     let w = World::with_frames(64);

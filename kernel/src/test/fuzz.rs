@@ -1,9 +1,9 @@
 //! Random programs for the kernel beside its specification.
 //!
-//! [`Generator`] writes a program while it runs, so that a call mostly fits what its thread has
-//! begun and its handles mostly name what is there. Programs that fail are [shortened](shorten) to
-//! what matters and printed. The test reaches every row of the table of calls with every result, or
-//! says why not ([`UNREACHED`]); [`fuzz`] goes on for any time and keeps the programs that reached
+//! [`Generator`] writes a program while it runs, so that a call mostly fits what its thread has begun and its
+//! handles mostly name what is there. Programs that fail are [shortened](shorten) to the lines that matter and
+//! printed. The test must reach every result of every row of the table of calls, except those that
+//! [`UNREACHED`] lists with reasons; [`fuzz`] goes on for any time and keeps the programs that reached
 //! something new, to change them further.
 //!
 //! `FERMATA_SEED=n` replays one sequence, `FERMATA_PROGRAM=file` a program.
@@ -30,22 +30,22 @@ use std::sync::Mutex;
 use std::vec;
 use std::vec::Vec;
 
-/// Where states are written and read.
+/// The address at which states are written and read.
 const STATES: u64 = DATA;
-/// Where the states of what is cut are kept.
+/// The address at which the states of objects that are cut are kept.
 const CUT: u64 = DATA + PAGE_SIZE;
-/// What is sent; scatter lists.
+/// The address of messages to send, and of scatter lists.
 const SEND: u64 = DATA + 2 * PAGE_SIZE;
 const LISTS: u64 = SEND + 0x800;
-/// What is received.
+/// The address at which messages are received.
 const RECEIVE: u64 = DATA + 3 * PAGE_SIZE;
-/// No mapping covers this.
+/// An address that no mapping covers.
 const NOWHERE: u64 = 0x5000;
 
 /// Writes programs.
 struct Generator {
     random: Random,
-    /// What comes next of something longer.
+    /// The lines that come next in something longer.
     agenda: VecDeque<Op>,
 }
 
@@ -131,7 +131,7 @@ impl Generator {
             t.client.stage != Stage::None || t.server.stage != Stage::None
         };
         if kind >= 20 && !busy(&who) {
-            // Who has begun something goes on with it more often than not.
+            // A thread that has begun something mostly goes on with it.
             who = able.iter().copied().find(busy).unwrap_or(who);
         }
         match kind {
@@ -530,7 +530,7 @@ impl Generator {
         first.unwrap_or(Op::Tick(1))
     }
 
-    /// A space has no kernel memory left, and somebody wants some.
+    /// A space has no kernel memory left, and a thread asks for some.
     fn poverty(&mut self, who: usize) -> Op {
         let mut d = Draft::new(Call::SpaceSetState);
         d.store.push((STATES, vec![0, 0, 0, 0, 7]));
@@ -796,7 +796,7 @@ struct Failure {
     why: String,
 }
 
-/// Words of a panic.
+/// The message of a panic.
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).into()))
@@ -839,7 +839,7 @@ fn generate(
     }
 }
 
-/// Runs a program on a fresh machine: what went wrong.
+/// Runs a program on a fresh machine. Returns the failure, if any.
 pub(super) fn replay(program: &[Op]) -> Option<String> {
     let done = catch_unwind(AssertUnwindSafe(|| {
         let scene = Scene::new();
@@ -853,7 +853,7 @@ pub(super) fn replay(program: &[Op]) -> Option<String> {
     }
 }
 
-/// Takes out of a failing program what is not needed for it to fail.
+/// Removes the lines of a failing program that are not needed for it to fail.
 fn shorten(program: &[Op]) -> Vec<Op> {
     let mut best = program.to_vec();
     let mut size = best.len().div_ceil(2);
@@ -903,7 +903,7 @@ fn shorten(program: &[Op]) -> Vec<Op> {
     best
 }
 
-/// What a failure looks like to who must understand it.
+/// Prints a failure.
 fn report(failure: &Failure, seed: u64) -> String {
     let Some(_) = replay(&failure.program) else {
         return format!(
@@ -920,7 +920,7 @@ fn report(failure: &Failure, seed: u64) -> String {
     )
 }
 
-/// How many lines a sequence has.
+/// The number of lines of a sequence.
 fn lines(seed: u64) -> usize {
     8 + (seed % 4) as usize * 4
 }
@@ -929,10 +929,10 @@ fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|s| s.parse().ok())
 }
 
-/// Results that no program reaches, and why.
+/// The results that no program reaches, with the reasons.
 const UNREACHED: &[(&str, &str, &str)] = &[];
 
-/// Programs for what chance reaches too rarely.
+/// Programs for results that random programs reach too rarely.
 const RARE: &[&str] = &[
     // A server that has the direction ends the connection and hears of a fault.
     "a server_wait_receive a0=q0 a6=data+0x3000 a7=0x100 a8=0 a9=0 a10=0
@@ -946,8 +946,7 @@ const RARE: &[&str] = &[
      a reference_destroy a0=n0 a1=n2",
 ];
 
-/// What comes before a server goes on, and the calls with which it does, while nothing names a port of which it is
-/// to hear that.
+/// The states of a server, and the calls with which it waits again, while a notice is due for one of its ports.
 const UNNAMED: &[(&str, &[&str])] = &[
     (
         "",
@@ -1058,7 +1057,7 @@ fn sequences(first: u64, count: u64) -> Reached {
     all.into_inner().unwrap()
 }
 
-/// Which results of which calls were never met.
+/// The results of calls that were never met.
 fn missing(reached: &Reached) -> BTreeSet<(String, String)> {
     let mut all = BTreeSet::new();
     for row in SYSCALLS {
@@ -1164,7 +1163,7 @@ impl Corpus {
             new |= self.features.insert(feature);
         }
         for pair in features.windows(2) {
-            // Without the stages: there would be no end of pairs.
+            // Without the stages, since there would be too many pairs.
             let of = |f: Feature| (f.0, f.1, 0, 0);
             new |= self.pairs.insert((of(pair[0]), of(pair[1])));
         }
@@ -1179,8 +1178,8 @@ impl Corpus {
     }
 }
 
-/// Goes on until the time is over: half of the programs are new, half begin as one that reached
-/// something and go on as they like.
+/// Runs programs until the time is over: half of them are new, half begin with one that reached something and
+/// go on at random.
 #[test]
 #[ignore = "`./fermata fuzz` runs it"]
 fn fuzz() {
@@ -1206,7 +1205,7 @@ fn fuzz() {
                     let corpus = corpus.lock().unwrap();
                     let programs = &corpus.programs;
                     match programs.len() as u64 {
-                        // What was kept is run again first.
+                        // The programs that were kept are run again first.
                         _ if n < kept => programs[n as usize].clone(),
                         all if all > 0 && random.below(2) == 0 => {
                             let mut given = programs[random.below(all) as usize].clone();
@@ -1264,7 +1263,7 @@ fn fuzz() {
         println!("fuzz: shortening what failed");
         let text = report(&failed, seed);
         if let Some(file) = std::env::var_os("FERMATA_FAILURE") {
-            // What is not the program becomes comment.
+            // Lines that are not of the program become comments.
             let mut program = String::new();
             for line in text.lines() {
                 let words = if read(line).is_some() || line.starts_with("store ") {

@@ -1,9 +1,9 @@
-//! Hostile callers: threads that make every call with whatever comes to mind.
+//! Hostile callers: threads that make every call with random arguments.
 //!
-//! Two spaces share some pages full of objects; six threads with handles to all of it, themselves
-//! included, make random calls, fault, and set random states. After every trap the invariants are
-//! checked; at the end the manager destroys everything, and nothing may be left. A failure prints
-//! its seed; `FERMATA_SEED=n` repeats that round alone and prints what was done.
+//! Two spaces share some pages full of objects; six threads with handles to all of it, themselves included,
+//! make random calls, fault, and set random states. After every trap the invariants are checked; at the end the
+//! manager destroys everything, and nothing may be left. A failure prints its seed; `FERMATA_SEED=n` repeats
+//! that round alone and prints what was done.
 
 use super::world::*;
 use crate::check;
@@ -39,17 +39,17 @@ impl Random {
     }
 }
 
-/// Where the shared pages are in both spaces, and how many there are.
+/// The address of the shared pages in both spaces, and their number.
 const JAIL: u64 = 0x10_0000;
 const JAIL_PAGES: u64 = 8;
 /// The page for states.
 const STATES: u64 = JAIL + 2 * PAGE_SIZE;
-/// A range behind a region with a keeper, and where it would have to be filled.
+/// A range that a region with a keeper exports, and the address at which its pages would have to be mapped.
 const KEPT: u64 = 0x20_0000;
 const HOLE: u64 = 0x90_0000;
-/// Where programs call.
+/// The address at which programs make calls.
 const CALL: u64 = 0x7000;
-/// Slots for objects that are used.
+/// The number of slots for objects.
 const SLOTS: u64 = 56;
 
 struct Round {
@@ -325,7 +325,7 @@ impl Round {
                     self.random.below(40),
                 ]);
                 words.extend([self.anything(), 0, 0, 0]);
-                // Without a connection more often than not, as these are refused.
+                // Mostly without a connection, because states with one are mostly refused.
                 if self.random.below(2) == 0 {
                     words[CLIENT_WORD] = 0;
                     words[SERVER_WORD] = 0;
@@ -395,7 +395,7 @@ impl Round {
                 break call;
             }
             if self.random.below(4) == 0 {
-                // Somebody must begin.
+                // Some thread must begin.
                 let begin = [
                     Call::ClientConnect,
                     Call::ClientConnectSend,
@@ -411,7 +411,7 @@ impl Round {
                 break self.random.one_of(&begin);
             }
             let row = &SYSCALLS[self.random.below(SYSCALLS.len() as u64) as usize];
-            // Death is rarer than life.
+            // Objects are destroyed less often than they are made.
             let rare = row.name.ends_with("destroy") || row.call == Call::ThreadStop;
             if !rare || self.random.below(6) == 0 {
                 break row.call;
@@ -546,7 +546,7 @@ impl Round {
         }
     }
 
-    /// Whoever runs does something.
+    /// Makes the running thread do something.
     fn step(&mut self) -> Met {
         let t = self.w.current.get();
         if t.run.get() != Run::Running {
@@ -603,7 +603,7 @@ impl Round {
         Met::Step(true)
     }
 
-    /// The manager brings somebody back.
+    /// Makes the manager bring a thread back.
     fn revive(&mut self) {
         self.w.call_manager();
         let w = &self.w;
@@ -628,7 +628,7 @@ impl Round {
         let at = self.mine(STATES + 2048);
         let mut words = [0; abi::state::THREAD_WORDS];
         words[PC_WORD] = CALL + ROLES.call_bytes;
-        // They may have lowered their own ceiling.
+        // The threads may have lowered their own ceiling.
         words[PRIORITY_WORD] = open.max_priority.get().min(5).into();
         words[STOPS_WORD] = 1;
         w.words(at, &words);
@@ -729,7 +729,7 @@ fn round(seed: u64, steps: u32, trace: bool, returned: &mut Returned) {
     drop(report);
 }
 
-/// No call returns what its row in the table does not list.
+/// No call returns a code that its row in the table does not list.
 fn known(returned: &Returned) {
     let mut unknown = Vec::new();
     for (&(number, code), n) in returned {

@@ -1,8 +1,8 @@
 //! IPC: every entrypoint with every result, the paper's example, and progress to the byte.
 //!
-//! The companions speak the narrow calls only, one stage each, so that a combined call is compared
-//! with its stages. An entrypoint is brought into the stage that it begins in, makes its call, and
-//! what it returned and what arrived is looked at.
+//! The companions speak the narrow calls only, one stage each, so that a combined call is compared with its
+//! stages. A thread is brought into the stage in which its entrypoint begins and makes the call; then the tests
+//! check what it returned and what arrived.
 
 use super::calls::{outcome, wrong_handles, Vacancy};
 use super::conformance::{Met, Outcome};
@@ -31,7 +31,7 @@ struct Stand {
     out: u64,
     /// References that the companions send and receive.
     lists: [u64; 2],
-    /// What the call under test has in registers instead of what it should.
+    /// The values that the call under test has in registers instead of the right ones.
     instead: Vec<(R, u64)>,
 }
 
@@ -95,7 +95,7 @@ impl Stand {
             .fold(Program::new(), |p, &s| self.stage(p, client, s, length))
     }
 
-    /// What brings a side into the stage in which the call begins.
+    /// The calls that bring a side into the stage in which the call begins.
     fn before(&self, call: Call) -> Program {
         let stages: &[Plan] = match (plan(call).has(Plan::CLIENT), plan(call).first()) {
             (true, Some(Plan::SEND | Plan::OVER)) => &[Plan::CONNECT],
@@ -109,7 +109,7 @@ impl Stand {
         self.stages(plan(call).has(Plan::CLIENT), stages, 0)
     }
 
-    /// The call under test, with that much room to receive into, and what becomes of it.
+    /// The call under test, with that much room to receive into, and the storing of its result.
     fn test(&self, p: Program, call: Call, room: u64) -> Program {
         let client = plan(call).has(Plan::CLIENT);
         let name = if client { self.reference } else { self.set };
@@ -149,8 +149,8 @@ impl Stand {
         }
     }
 
-    /// A server that takes what comes and answers each turn with `length` bytes. What it received
-    /// in all is counted.
+    /// A server that receives everything and sends `length` bytes each time. It counts all bytes that it
+    /// received.
     fn echo(&self, length: u64) -> Program {
         self.echo_after(length, self.stages(false, &[Plan::WAIT], 0))
     }
@@ -175,12 +175,12 @@ impl Stand {
             .keep(count, A11)
     }
 
-    /// A client that says `length` bytes each turn; up to `times` connections.
+    /// A client that sends `length` bytes each time; up to `times` connections.
     fn talker(&self, length: u64, times: u64) -> Program {
         self.talker_with(length, times, |p| p)
     }
 
-    /// The same, with something between connecting and talking.
+    /// As [`Stand::talker`], with something between connecting and sending.
     fn talker_with(&self, length: u64, times: u64, f: fn(Program) -> Program) -> Program {
         let (count, left) = (self.out + 24, self.out + 32);
         self.w.poke(left, times);
@@ -205,7 +205,7 @@ impl Stand {
         self.w.thread(0, p, priority)
     }
 
-    /// A thread that asks the server for something without a connection.
+    /// Makes a thread that sends the server a request without a connection: a call, a fault or an exception.
     fn event(&self, kind: Code) {
         let w = &self.w;
         match kind {
@@ -292,7 +292,7 @@ pub(super) fn client(met: &mut Met, call: Call) {
         s.w.run();
         met.returned(call, s.code(), Code::Dead);
 
-        // Whether it is so when the client comes, or becomes so while it waits.
+        // It is so when the client comes, or becomes so while the client waits.
         for early in [true, false] {
             let mut s = Stand::new();
             let set = s.w.create(Call::PortsetCreate);
@@ -407,7 +407,7 @@ pub(super) fn server(met: &mut Met, call: Call) {
     }
 }
 
-/// A call with a wait until a deadline at which nobody comes, after what comes before it.
+/// Tests a call that waits until a deadline at which no client has come, after the calls before it.
 fn times_out(met: &mut Met, call: Call, before: impl Fn(&Stand) -> Program) {
     let s = Stand::new();
     let wait = [
@@ -445,12 +445,12 @@ fn release(met: &mut Met) {
     }
 }
 
-/// What a call with a wait returns for requests that are no connections. `start` starts its thread.
+/// Tests what a call with a wait returns for requests without a connection. `start` starts its thread.
 fn waits(met: &mut Met, call: Call, start: &dyn Fn(&Stand)) {
     let p = plan(call);
     if p.has(Plan::WAIT) {
-        // Whether nothing names the port when the server comes, or while it waits. Before the wait of a call
-        // of several stages there is another one, which would hear of it.
+        // The port becomes unreferenced before the server comes, or while it waits. A call of several stages
+        // has another wait before this one, in which it would get the notice.
         for early in [p.first() == Some(Plan::WAIT), false] {
             let s = Stand::new();
             let (port, reference) = s.w.port(s.set, 99);
@@ -585,7 +585,7 @@ pub(super) fn idempotent(met: &mut Met, call: Call) {
         s.w.run();
         met.returned(call, s.code(), Code::WrongStage);
 
-        // Words of no registers, and registers that no thread has.
+        // A reply to an exception with the wrong length, or with registers that no thread can have.
         let s = Stand::new();
         s.start(s.test(exception_held(&s), call, ROOM).end(), 10);
         s.w.run();
@@ -649,7 +649,7 @@ fn gate(p: Program) -> Program {
 struct Pair {
     tested: u64,
     partner: u64,
-    /// Whom to let through its gate, if the call has not begun or is in its first stage.
+    /// The thread to let through its gate, if the call has not begun or is in its first stage.
     gated: u64,
 }
 
@@ -666,7 +666,7 @@ impl Stand {
         };
         let before = if early { before } else { gate(before) };
         let tested = self.start(self.test(before, call, ROOM).end(), 10);
-        // An errand comes before a connection.
+        // The call without a connection comes first.
         self.w.run();
         let maybe = |p| if early { gate(p) } else { p };
         let p = if p.has(Plan::CALL) {
@@ -697,7 +697,7 @@ impl Stand {
         outcome(&self.w, t, self.out)
     }
 
-    /// Makes the name that the call uses another one.
+    /// Makes the call use another name.
     fn rename(&mut self, handle: u64) {
         self.instead.push((A0, handle));
     }
@@ -822,7 +822,7 @@ fn lists(met: &mut Met, call: Call) {
             let place = || s.w.reference(Call::PortReference, s.w.port(s.set, 3).0);
             s.lists = [place(), place()].map(|at| abi::ref_list(at, 1));
             if n == 2 {
-                // What else comes would come before the lists of segments.
+                // Other errors would come before those of the lists of segments.
                 s.lists = [0; 2];
             }
             let (what, wrong) = wrong_handles(&s.w, Type::Reference)[n];
@@ -929,7 +929,7 @@ fn the_papers_example() {
     );
     assert_eq!(w.read(into, 6144), bytes[0x1800..0x3000]);
 
-    // The keeper hears of it, the page comes, and the keeper answers.
+    // The keeper gets the message, the page is mapped, and the keeper replies.
     let receive = [(A0, quiet), (A10, 0), (A9, 0)];
     let p = Program::new()
         .call(Call::ServerWaitReceiveShort, &receive)

@@ -1,5 +1,5 @@
-//! Where ranges, lists and hierarchies end: what lies right before the end is there, what lies right behind it
-//! is not.
+//! The ends of ranges, lists and hierarchies: items right before the end are there, items right behind it are
+//! not.
 
 use super::world::*;
 use abi::{boot, ref_list, Call, Code, Type, OBJECT_SIZE, PAGE_SIZE};
@@ -11,7 +11,7 @@ fn objects(ty: Type) -> u64 {
     1 << ty as u64
 }
 
-/// What a search finds in a range of a region: its offset.
+/// The offset of what a search finds in a range of a region.
 fn search(w: &World, region: u64, range: [u64; 2], kinds: u64) -> Option<u64> {
     let code = w.sys(Call::RegionSearch, &[region, range[0], range[1], kinds]);
     let at = w.manager.ctx.parameter(1).get();
@@ -22,7 +22,7 @@ fn search(w: &World, region: u64, range: [u64; 2], kinds: u64) -> Option<u64> {
     }
 }
 
-/// A search finds what begins in its range and in its region, and nothing else.
+/// A search finds the objects that begin in its range and in its region, and nothing else.
 #[test]
 fn a_search_ends_where_it_should() {
     let w = World::with_frames(64);
@@ -39,7 +39,7 @@ fn a_search_ends_where_it_should() {
         ([0, place], None),
         ([PAGE_SIZE, place], None),
         ([place, place + 1], Some(place)),
-        // Behind it is only what the region does not show.
+        // Everything behind it lies outside of the region.
         ([place + OBJECT_SIZE, u64::MAX], None),
         ([2 * PAGE_SIZE, u64::MAX], None),
         ([3 * PAGE_SIZE, 0], None),
@@ -63,7 +63,7 @@ fn a_search_ends_where_it_should() {
             "{rule}: {range:x?}"
         );
     }
-    // Both at once: the page comes before what is in it.
+    // Both kinds at once: the page comes before the object in it.
     let both = PAGES | mutexes;
     assert_eq!(
         search(&w, region, [PAGE_SIZE, u64::MAX], both),

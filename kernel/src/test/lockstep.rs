@@ -1,11 +1,4 @@
-//! The kernel beside its specification, event by event.
-//!
-//! [`Lockstep::new`] reads a [`System`] off a kernel; from then on every [`Event`] happens to both, and
-//! all that there is to see must be the same: frames, who waits where and for what until when, the
-//! state of every object, what references name, memory, accounts. Where the specification leaves a
-//! choice it follows the kernel's, and objects if that was none of those it may take.
-//!
-//! What is read of the kernel is read in here only.
+//! Only this file reads the kernel's structures for that.
 
 use super::world::World;
 use crate::object::account::Account;
@@ -34,7 +27,7 @@ use std::vec::Vec;
 pub(super) struct Lockstep<'w> {
     pub(super) w: &'w World,
     pub(super) spec: System,
-    /// Which object of the kernel each identity is.
+    /// The object of the kernel for each identity of the specification.
     pairs: BTreeMap<Id, Target>,
     /// Frames whose contents are compared.
     data: Vec<u64>,
@@ -42,7 +35,7 @@ pub(super) struct Lockstep<'w> {
     pub(super) short: bool,
 }
 
-/// How kernel and specification differ.
+/// A difference between kernel and specification.
 pub(super) type Difference = String;
 
 fn place(h: &Header) -> Place {
@@ -50,7 +43,7 @@ fn place(h: &Header) -> Place {
     (u64::from(pfn.0), offset)
 }
 
-/// Where the object lives that a link names, if it lives.
+/// The place of the object that a link names, if it lives.
 fn at<T: Object>(link: Link<T>) -> Option<Place> {
     link.get().map(|object| place(object.head()))
 }
@@ -93,7 +86,7 @@ fn source(of: Source) -> model::Source {
     }
 }
 
-/// What a reference names: its role and where that lives, if it does.
+/// The target of a reference: its role and the place of its object, if that lives.
 fn named(target: Target) -> (RefKind, Option<Place>) {
     (target.kind(), target.header().map(place))
 }
@@ -108,7 +101,7 @@ fn status(t: &Thread) -> Status {
 
 // ---- a system as the kernel has it ---------------------------------------------------------------
 
-/// Reads the world's objects into a specification of now.
+/// Reads the world's objects into a specification of the present state.
 fn import(w: &World, data: &[u64]) -> (System, BTreeMap<Id, Target>) {
     let k = w.k;
     let all = objects(k);
@@ -279,7 +272,7 @@ fn costs() -> [u64; 9] {
 /// A thread, and its priority.
 type Ranked = (&'static Thread, u8);
 
-/// Who runs, if anybody does, and who is ready, in order.
+/// The running thread, if any, and the ready threads, in order.
 struct Ready {
     runs: Option<Ranked>,
     others: Vec<Ranked>,
@@ -295,8 +288,8 @@ impl Ready {
         Ready { runs, others }
     }
 
-    /// What `README.md` of the specification promises of one priority: who was ready stays in its order, and
-    /// who comes to it goes behind; who ran goes before all of them or behind.
+    /// Checks what `README.md` of the specification promises about one priority: ready threads stay in their
+    /// order, a thread that joins them goes behind them, and one that ran goes before all of them or behind.
     fn keeps_order(&self, after: &Ready) -> Result<(), Difference> {
         let is = |a: &Ranked, b: &Ranked| core::ptr::eq(a.0, b.0) && a.1 == b.1;
         let place = |of: &Ranked| self.others.iter().position(|t| is(t, of));
@@ -322,7 +315,7 @@ impl Ready {
 // ---- step by step --------------------------------------------------------------------------------
 
 impl<'w> Lockstep<'w> {
-    /// From now on. Nobody may wait for anything but an interrupt.
+    /// Begins with the present state, in which no thread may wait for anything except an interrupt.
     pub(super) fn new(w: &'w World, data: Vec<u64>) -> Lockstep<'w> {
         let (mut spec, pairs) = import(w, &data);
         // The manager's line.
@@ -345,7 +338,7 @@ impl<'w> Lockstep<'w> {
         }
     }
 
-    /// An event happens to both.
+    /// Makes an event happen to both.
     pub(super) fn step(&mut self, event: Event) -> Result<(), Difference> {
         let before = self.w.current.get();
         let pc = before.ctx.pc().get();
@@ -370,7 +363,7 @@ impl<'w> Lockstep<'w> {
             Event::Timer => Trap::Timer,
             Event::Line(line) => Trap::Irq(line),
         };
-        // Who is given the priority that it has is as good as new.
+        // A thread that is given the priority that it already has counts as one that joins.
         let call = before.ctx.call().get() as u8;
         let anew = trap == Trap::Syscall && call == abi::Call::ThreadSetPriority as u8;
         let ready = Ready::now(self.w);
@@ -391,8 +384,8 @@ impl<'w> Lockstep<'w> {
         if !self.may_choose() {
             return self.explain(event, seen(order));
         }
-        // In which order they were chosen, cannot always be seen. Some order must explain what came
-        // out.
+        // The order in which they were chosen cannot always be observed. There must be an order that explains
+        // the result.
         let spec = self.spec.clone();
         let first = self.explain(event, seen(order.clone()));
         if first.is_ok() {
@@ -408,7 +401,7 @@ impl<'w> Lockstep<'w> {
         first
     }
 
-    /// Of which ports servers have heard in this step that nothing names them.
+    /// The ports for which servers have got a notice in this step.
     fn told(&self) -> Vec<Id> {
         let told = self.w.k.notices.told.take();
         let id = |port: &'static Port| {
@@ -419,8 +412,8 @@ impl<'w> Lockstep<'w> {
         told.into_iter().filter_map(id).collect()
     }
 
-    /// Whether several of the same priority wait for the same thing, or may in the course of the next
-    /// step: who waits for a message may have its keeper asked then.
+    /// Whether several threads of the same priority wait for the same thing, or may do so during the next step:
+    /// the keeper of a thread that waits for a message may be asked then.
     fn may_choose(&self) -> bool {
         let waits = |t: &model::Thread| match t.status {
             Status::Waiting(
@@ -433,20 +426,20 @@ impl<'w> Lockstep<'w> {
         all.windows(2).any(|w| w[0] == w[1])
     }
 
-    /// What the specification makes of the event, and whether the kernel has done the same.
+    /// Makes the event happen to the specification, and checks that the kernel has done the same.
     fn explain(&mut self, event: Event, seen: Seen) -> Result<(), Difference> {
         self.spec.step(event, hal::now(), seen);
         self.follow();
         self.compare()
     }
 
-    /// Memory is written by no call.
+    /// Writes to memory on both sides, without a call.
     pub(super) fn poke(&mut self, frame: u64, offset: u64, bytes: &[u8]) {
         hal::write_bytes(hal::Pfn(frame as u32), offset, bytes);
         self.spec.poke(frame, offset, bytes);
     }
 
-    /// Who waits: first those who do so no more, and of these first those whose frames have not
+    /// The threads that waited: first those that no longer do, and of these first those whose frames have not
     /// changed.
     fn moved(&self) -> Vec<Id> {
         let mut all: Vec<(u8, Id)> = Vec::new();
@@ -469,7 +462,8 @@ impl<'w> Lockstep<'w> {
         all.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Whoever began again in the kernel does so in the specification; and the same one runs.
+    /// Makes the threads that began their call again in the kernel do so in the specification, and checks that
+    /// the same thread runs.
     fn follow(&mut self) {
         let again: Vec<Id> = self
             .spec
@@ -493,7 +487,7 @@ impl<'w> Lockstep<'w> {
         });
     }
 
-    /// Everything there is to see.
+    /// Compares everything that can be observed.
     fn compare(&mut self) -> Result<(), Difference> {
         if !self.pairs.keys().eq(self.spec.objects.keys()) {
             self.pair()?;
@@ -514,7 +508,7 @@ impl<'w> Lockstep<'w> {
         self.decisions()
     }
 
-    /// What has been made and what has ended.
+    /// Compares the objects that have been made and that have ended.
     fn pair(&mut self) -> Result<(), Difference> {
         let dead = |id: &Id| !self.spec.objects.contains_key(id);
         let gone: Vec<Id> = self.pairs.keys().copied().filter(dead).collect();
@@ -535,7 +529,7 @@ impl<'w> Lockstep<'w> {
         same("objects", all.len(), self.spec.objects.len())
     }
 
-    /// Choices of the kernel's that the specification does not follow, but judges.
+    /// Checks choices of the kernel that the specification does not follow.
     fn decisions(&self) -> Result<(), Difference> {
         if !self.spec.may_run(self.spec.running) {
             return Err(format!(
@@ -577,7 +571,7 @@ impl<'w> Lockstep<'w> {
         if equal(&self.spec) {
             return Ok(());
         }
-        // What stands at a handle is the kernel's affair.
+        // The word at a handle is not specified.
         let handles = self.spec.objects.values().map(|o| o.place);
         let handles: Vec<Place> = handles.filter(|place| place.0 == frame).collect();
         for (_, offset) in handles {
@@ -605,7 +599,7 @@ impl<'w> Lockstep<'w> {
         )
     }
 
-    /// Where an identity of the specification lives, if it does.
+    /// The place of an identity of the specification, if it lives.
     fn lives(&self, id: Option<Id>) -> Option<Place> {
         self.spec.objects.get(&id?).map(|o| o.place)
     }
@@ -744,7 +738,7 @@ impl<'w> Lockstep<'w> {
         Ok(())
     }
 
-    /// What the kernel keeps for the thread's wait: hints may be dropped, but must not differ.
+    /// Compares what the kernel keeps for the thread's wait: hints may be dropped, but must not differ.
     fn hint(&self, model: &model::Thread, t: &'static Thread) -> Result<(), Difference> {
         let obstacle = match t.hint.get() {
             Hint::PendingFault(PendingFault::Page(address, access)) => {
@@ -770,7 +764,7 @@ impl<'w> Lockstep<'w> {
         };
         same("refused page", refused, expected)?;
         if model.status == Status::Waiting(Waiting::Port) {
-            // Which of several orders explains what came can depend on it later.
+            // Later the order that explains the result can depend on it.
             let wants = match t.hint.get() {
                 Hint::PortWait(_, errand) => Some(match errand {
                     PortWait::Connect => model_wait::PortWait::Connect,
@@ -806,7 +800,7 @@ impl<'w> Lockstep<'w> {
     }
 }
 
-/// All orders of a few, the given one first.
+/// All permutations of a few items, the given order first.
 fn orders(of: &[Id]) -> Vec<Vec<Id>> {
     if of.is_empty() {
         return std::vec![Vec::new()];
@@ -833,15 +827,14 @@ fn same<T: PartialEq + core::fmt::Debug>(what: &str, kernel: T, spec: T) -> Resu
     }
 }
 
-/// Where objects live, in order.
+/// The places of objects, in order.
 pub(super) fn places(k: K) -> Vec<Place> {
     let mut all: Vec<Place> = objects(k).into_iter().map(|o| o.0).collect();
     all.sort_unstable();
     all
 }
 
-/// Every object that is there now: where, of what type, and a question to be asked later: whether it
-/// still is, with a body.
+/// Every object: its place, its type, and a function that says later whether it still is there, with a body.
 pub(super) fn list(k: K) -> Vec<(Place, abi::Type, impl Fn() -> bool)> {
     let of = |(place, target): (Place, Target)| {
         let there = move || target.header().is_some_and(|h| h.phase() != Phase::Vacant);

@@ -139,7 +139,7 @@ fn quotas_come_back_in_any_order() {
             spaces.push(mine);
             maker = Some(s);
         }
-        // More than there is, and less than is used.
+        // A quota larger than what there is, and one smaller than what is used.
         w.words(state, &[0, 1 << 20, 0, 0, 9]);
         assert_eq!(
             w.sys(Call::SpaceSetState, &[spaces[2], state, 0]),
@@ -159,7 +159,7 @@ fn quotas_come_back_in_any_order() {
     }
 }
 
-/// Something in a treap.
+/// An item of a treap.
 struct Number {
     key: u64,
     weight: Cell<u32>,
@@ -179,8 +179,8 @@ impl treap::Item for Number {
     }
 }
 
-/// A treap is an ordered set, and no deeper than a few times the logarithm of its size, whatever the order
-/// in which things come and go.
+/// A treap is an ordered set, and no deeper than a few times the logarithm of its size, whatever the order in
+/// which items come and go.
 #[test]
 fn treaps_are_ordered_and_shallow() {
     const COUNT: usize = 4096;
@@ -211,7 +211,7 @@ fn treaps_are_ordered_and_shallow() {
                 assert_eq!(key(after), set.range(n + 1..).next().copied());
             }
         }
-        // 4.3 times the natural logarithm is what a random tree has at most for large sizes.
+        // A large random tree has a depth of at most 4.3 times the natural logarithm of its size.
         assert!(tree.depth() <= 40, "{} levels", tree.depth());
         for n in 0..COUNT / 2 {
             let n = order(n, &mut random);
@@ -257,7 +257,7 @@ fn deadlines_are_kept_in_order() {
     assert!((0..24).all(|i| w.peek(out + 16 + i * 16) == 0), "too early");
 }
 
-/// The highest priority runs; those of one take turns.
+/// The thread of the highest priority runs; threads of the same priority take turns.
 #[test]
 fn priorities_and_turns() {
     let w = World::with_frames(64);
@@ -287,7 +287,7 @@ fn priorities_and_turns() {
         "not in turns: {counts:?}"
     );
     assert_eq!(counts[3], 0, "the lowest ran: {counts:?}");
-    // Raised while it is queued, it has the processor for itself.
+    // Raised while it is queued, it has the processor to itself.
     w.ok(Call::ThreadSetPriority, &[threads[3], 9]);
     turn(1000);
     assert!(w.peek(out + 24) > 200);

@@ -1,4 +1,4 @@
-//! Who runs next, and for how long: what `spec/README.md` promises of threads of one priority.
+//! Which thread runs next, and for how long: what `spec/README.md` promises of threads of one priority.
 
 use super::world::*;
 use abi::Call;
@@ -6,10 +6,10 @@ use std::vec::Vec;
 
 /// Steps in a time slice, of 10 ms.
 const SLICE: u64 = 100_000;
-/// How many steps a turn may be off: calls and interrupts take some.
+/// The number of steps by which a turn may differ from a slice: calls and interrupts take some.
 const SLACK: u64 = 100;
 
-/// Then computes for ever.
+/// A program that does `first`, then computes for ever.
 fn spins(first: Program) -> Program {
     let begin = first.len();
     first.op(|_| ()).jump(begin)
@@ -19,19 +19,19 @@ fn spin() -> Program {
     spins(Program::new())
 }
 
-/// Sleeps until each of these times.
+/// A program that sleeps until each of these times.
 fn sleeps(times: impl IntoIterator<Item = u64>) -> Program {
     times.into_iter().fold(Program::new(), |p, at| {
         p.call(Call::ThreadSleepUntil, &[(A0, at)])
     })
 }
 
-/// The time so many steps from now.
+/// The time `steps` steps from now.
 fn after(steps: u64) -> u64 {
     hal::now() + steps * 100
 }
 
-/// A world that is not checked after every step, of which there are many, and in which the processor never
+/// A world that is not checked after every step, because there are many steps, and in which the processor never
 /// sleeps.
 fn world() -> World {
     world_of(96)
@@ -53,8 +53,8 @@ fn begin(w: &World) {
     w.call_manager();
 }
 
-/// Lets the threads run for so many steps. Who ran, by their place in the list, and for how many steps each
-/// time; what nobody of them ran is left out.
+/// Lets the threads run for `steps` steps. Returns which thread ran, by its place in the list, and for how many
+/// steps each time; steps of other threads are left out.
 fn turns(w: &World, threads: &[u64], steps: u64) -> Vec<(usize, u64)> {
     let threads: Vec<_> = threads.iter().map(|t| w.thread_at(*t)).collect();
     let mut turns: Vec<(usize, u64)> = Vec::new();
@@ -77,7 +77,7 @@ fn who(turns: &[(usize, u64)]) -> Vec<usize> {
     turns.iter().map(|turn| turn.0).collect()
 }
 
-/// Whether each of these turns, but the first and the last, which were cut, is a slice.
+/// Whether each of these turns is a slice, except the first and the last, which were cut short.
 fn fair(turns: &[(usize, u64)]) -> bool {
     let whole = turns.get(1..turns.len().saturating_sub(1));
     whole.is_some_and(|whole| whole.iter().all(|turn| turn.1.abs_diff(SLICE) < SLACK))
@@ -106,7 +106,7 @@ fn who_yields_goes_behind_its_equals() {
     assert!(in_turn, "who yields goes behind its equals: {order:?}");
 }
 
-/// Who is given the processor by a yield has a slice of its own, and not what was left of another's.
+/// A thread that gets the processor by a yield has a slice of its own, not the rest of another's.
 #[test]
 fn a_turn_that_was_given_is_a_whole_slice() {
     let w = world();
@@ -120,7 +120,7 @@ fn a_turn_that_was_given_is_a_whole_slice() {
     assert!(fair(&turns), "a slice is fair: {turns:?}");
 }
 
-/// The same, by the short way that a yield takes in a kernel that does not count.
+/// The same, by the fast path of a yield, which only a kernel without counters takes.
 #[test]
 fn a_turn_that_was_passed_on_is_a_whole_slice() {
     let w = world();
@@ -147,8 +147,8 @@ fn a_turn_that_was_passed_on_is_a_whole_slice() {
     );
 }
 
-/// Who is preempted by a higher priority has the rest of its turn, before its equals; not less, and not a
-/// whole slice again.
+/// A thread that is preempted by one of a higher priority gets the rest of its turn, before others of its
+/// priority; not less, and not a whole slice again.
 #[test]
 fn who_is_preempted_has_the_rest_of_its_turn() {
     let w = world();
@@ -164,7 +164,7 @@ fn who_is_preempted_has_the_rest_of_its_turn() {
     assert!(whole, "a slice is fair, in however many pieces: {turns:?}");
 }
 
-/// What was left of the turn of a thread that was preempted and then stopped is nobody's.
+/// The rest of the turn of a thread that was preempted and then stopped goes to no other thread.
 #[test]
 fn who_follows_a_stopped_thread_has_a_whole_slice() {
     let w = world();
@@ -177,7 +177,7 @@ fn who_follows_a_stopped_thread_has_a_whole_slice() {
     assert!(first.abs_diff(SLICE) < SLACK, "a slice is fair: {first}");
 }
 
-/// Who wakes goes behind its equals, and ends nobody's turn.
+/// A thread that wakes goes behind the others of its priority, and ends no thread's turn.
 #[test]
 fn who_wakes_goes_behind_its_equals() {
     let w = world();
@@ -194,7 +194,7 @@ fn who_wakes_goes_behind_its_equals() {
     assert!(fair(&turns), "no turn ends because others wake: {turns:?}");
 }
 
-/// Nor does a less important thread's deadline end anybody's turn.
+/// The deadline of a less important thread ends no thread's turn either.
 #[test]
 fn the_timer_of_another_ends_no_turn() {
     let w = world();
@@ -210,8 +210,8 @@ fn the_timer_of_another_ends_no_turn() {
     );
 }
 
-/// However many deadlines of less important threads come, a thread is told of its own at once and is not
-/// interrupted on their account more often than now and then; when it waits, they have their turn.
+/// However many deadlines of less important threads come, a thread's own deadline wakes it at once, and it is
+/// interrupted for theirs only now and then; when it waits, they have their turn.
 #[test]
 fn deadlines_of_less_important_threads_are_put_off() {
     let w = world_of(256);
@@ -267,7 +267,7 @@ fn deadlines_of_less_important_threads_are_put_off() {
     assert!((0..100).all(told), "each is told when nobody is above it");
 }
 
-/// Who gets another priority goes behind those who have it already.
+/// A thread that gets another priority goes behind those that have it already.
 #[test]
 fn who_is_raised_goes_behind_its_new_equals() {
     let w = world();
@@ -287,7 +287,7 @@ fn waiters_of_one_priority_are_served_in_turn() {
     let w = World::with_frames(96);
     let (m, out) = (w.create(Call::MutexCreate), w.page());
     w.ok(Call::MutexTrylock, &[m]);
-    // Each notes its number behind those before it, and hands on.
+    // Each stores its number behind those before it, and unlocks.
     let p = |n: u64| {
         Program::new()
             .call(Call::MutexLock, &[(A0, m)])
@@ -308,8 +308,8 @@ fn waiters_of_one_priority_are_served_in_turn() {
     assert_eq!(order, [5, 1, 3, 4, 2, 6], "waiters of one priority in turn");
 }
 
-/// Who calls a more important server has no longer turns than others, although each of its slices ends while the
-/// server is at work.
+/// A thread that calls a more important server has no longer turns than others, although each of its slices
+/// ends while the server is at work.
 #[test]
 fn who_calls_a_server_passes_its_turn_on() {
     let w = world();

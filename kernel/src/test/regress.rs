@@ -1,4 +1,4 @@
-//! What has been wrong once.
+//! Tests of mistakes that have been corrected.
 
 use super::cut::Calls;
 use super::world::*;
@@ -15,7 +15,7 @@ fn service(w: &World) -> (u64, u64) {
     (set, w.port(set, 1).1)
 }
 
-/// A running thread that nobody of its priority waits for had a slice end in the past, and the
+/// A running thread, with no other ready thread of its priority, had the end of its slice in the past, and the
 /// timer rang for ever.
 #[test]
 fn the_timer_does_not_ring_in_the_past() {
@@ -82,8 +82,8 @@ fn a_deadline_of_never() {
     }
 }
 
-/// A thread of high priority in a vacant space, first among those that wait for a vacancy, made the
-/// kernel look at it for ever.
+/// A thread of high priority in a vacant space, the first in the queue for a vacancy, made the kernel wake it
+/// for ever.
 #[test]
 fn waiters_in_vacant_spaces() {
     let w = World::with_frames(64);
@@ -107,8 +107,8 @@ fn waiters_in_vacant_spaces() {
     assert_eq!(w.thread_at(t).run.get(), Run::Stopped);
 }
 
-/// A server thread that is set to owe an answer to a call, when it owes one to a fault, could write
-/// into the frame and memory of the thread that faulted.
+/// A server thread whose state was set so that it owed a reply to a call, when it owed one to a fault, could
+/// write into the frame and memory of the thread that faulted.
 #[test]
 fn a_fault_is_not_answered_as_a_call() {
     let w = World::with_frames(64);
@@ -144,7 +144,7 @@ fn a_fault_is_not_answered_as_a_call() {
     w.ok(Call::ThreadStop, &[server]);
     w.ok(Call::ThreadGetState, &[server, state, space, 0, end]);
     w.poke(state + (REGISTER_WORDS as u64 + 5) * 8, Stage::Call as u64);
-    // It has been interrupted, so that it goes on to answer.
+    // It has been interrupted, so that it goes on to reply.
     w.poke(state + (REGISTER_WORDS as u64 + 3) * 8, 1);
     w.ok(Call::ThreadSetState, &[server, state, space, 0, end]);
     w.ok(Call::ThreadResume, &[server]);
@@ -156,7 +156,8 @@ fn a_fault_is_not_answered_as_a_call() {
     assert_eq!(victim.ctx.call().get(), Call::CallShort as u64);
 }
 
-/// Who is set to owe an answer to a call that another server has taken does not answer it.
+/// A server whose state is set so that it owes a reply to a call that another server has taken cannot reply to
+/// it.
 #[test]
 fn a_stranger_does_not_answer() {
     let w = World::with_frames(64);
@@ -185,14 +186,14 @@ fn a_stranger_does_not_answer() {
     w.ok(Call::ThreadSetState, &[stranger, state, space, 0, end]);
     w.ok(Call::ThreadResume, &[stranger]);
     w.run();
-    // As late as an answer to somebody gone: dropped.
+    // The reply is dropped, like one to a thread that has gone.
     assert_eq!(w.peek(state + 2048), 0);
     let waits = (caller.run.get(), caller.ctx.parameter(1).get());
     let rule = "A8: only who owes a reply completes the call";
     assert_eq!(waits, (Run::Waiting(Waiting::Reply), 0x1234), "{rule}");
 }
 
-/// An exception that has been delivered again could be answered by the keeper of before.
+/// The former keeper could reply to an exception that had been delivered again.
 #[test]
 fn a_late_answer_to_an_exception() {
     let w = World::with_frames(64);
@@ -305,7 +306,7 @@ fn the_limit_of_an_idempotent_message() {
     }
 }
 
-/// A place in the client's list of references that was none made the client send its request again
+/// A place in the client's list of references that was not a reference made the client send its request again
 /// for ever.
 #[test]
 fn a_wrong_place_for_a_reply() {
@@ -359,7 +360,7 @@ fn an_empty_segment_anywhere() {
     assert_eq!(Code::from_word(w.peek(out)), Code::More);
 }
 
-/// A state that names no space moved the thread into the space of who set it.
+/// A state that names no space moved the thread into the space of the caller.
 #[test]
 fn a_null_reference_is_no_space() {
     let w = World::with_frames(64);
@@ -388,14 +389,14 @@ fn a_null_reference_is_no_space() {
     assert_eq!(THREAD_WORDS, REGISTER_WORDS + 12);
 }
 
-/// A clock that is set moves the deadlines of those who wait on it.
+/// Setting a clock moves the deadlines of the threads that wait on it.
 #[test]
 fn a_clock_that_is_set() {
     let w = World::with_frames(64);
     let (space, s) = w.space(0, 0, 0);
     let (page, state) = (w.page(), w.page());
     w.map(s, 0x50_0000, PAGE_SIZE, boot::ROOT_REGION, w.physical(page));
-    // Somebody keeps the processor from sleeping.
+    // One thread keeps the processor from sleeping.
     w.thread(0, Program::new().op(|_| ()).jump(0), 1);
     let p = Program::new()
         .call(Call::ThreadSleepUntil, &[(A0, 1 << 50)])
@@ -421,7 +422,7 @@ fn a_second_server() {
     let w = World::with_frames(64);
     let (set, port) = service(&w);
     let (out, quiet) = (w.page(), service(&w).1);
-    // The first server's buffer is absent, and its keeper does not answer.
+    // The first server's buffer is absent, and its keeper does not reply.
     let (_, region) = w.region(0, 0x9000_0000, PAGE_SIZE, quiet);
     w.map(0, 0x50_0000, PAGE_SIZE, region, 0);
     for (buffer, priority) in [(0x50_0000, 10), (out + 512, 9)] {
@@ -491,8 +492,8 @@ fn programs_of_the_fuzzer() {
     }
 }
 
-/// A keeper that receives in registers hears what an exception is and where, and says where the thread goes
-/// on; the registers that it does not name are as they were.
+/// A keeper that receives in registers gets the exception and its address, and replies with the control
+/// registers; the other registers are as they were.
 #[test]
 fn an_exception_in_registers() {
     for answer in [Call::ReplyShort, Call::ReplyWaitReceiveShort] {
@@ -504,7 +505,7 @@ fn an_exception_in_registers() {
             .op(|c| c.parameter(10).set(0xb0b))
             .op(|c| c.sp().set(0x8000))
             .push(Instr::Bad(6));
-        // Two instructions on.
+        // It goes on two instructions further.
         let p = p
             .op(|c| c.parameter(10).set(0))
             .op(|c| c.parameter(11).set(c.call().get()));
@@ -523,7 +524,7 @@ fn an_exception_in_registers() {
                 c.parameter(1)
                     .set(c.parameter(5).get() + 2 * ROLES.call_bytes);
                 c.parameter(2).set(0x9000);
-                // Not what a program may set.
+                // Flags that a program may not set.
                 c.parameter(3).set(c.parameter(7).get() | !ROLES.user_flags);
                 c.parameter(4).set(0x77);
             })
@@ -541,7 +542,7 @@ fn an_exception_in_registers() {
     }
 }
 
-/// The answer in registers must be one, and lead into the program.
+/// A reply in registers must have the right length, and an address of user mode.
 #[test]
 fn a_wrong_answer_in_registers() {
     for (count, pc) in [(24, 0x1000), (40, 0x1000), (32, 1 << 47)] {
@@ -583,7 +584,7 @@ fn a_page_is_near_for_its_rights_only() {
             let given = rights & need.0 == need.0;
             assert_eq!(near, given.then_some(Pfn(77)), "{rights} {need:?}");
         }
-        // Nowhere else, the top of the address space included.
+        // Other addresses are refused, the top of the address space included.
         for other in [
             0,
             page ^ PAGE_SIZE,
@@ -626,7 +627,7 @@ fn an_object_moves_behind_itself() {
 }
 
 /// A server that once had a call of the victim kept a reference to its client end. When the victim's keeper
-/// died with an exception delivered, another thread of that server could set itself up as who has the
+/// died with an exception delivered, another thread of that server could set its own state so that it had the
 /// exception, and write the victim's registers.
 #[test]
 fn a_former_server_is_no_keeper() {
@@ -658,7 +659,8 @@ fn a_former_server_is_no_keeper() {
             .push(Instr::Bad(3));
         let victim = w.thread(space, p.end(), 5);
         w.run();
-        // What the server's own state shows of its client, or a manager's right to be its server.
+        // The reference to its client that the server's own state shows, or the one that a manager gets by a
+        // handle of the client.
         let end = w.create(Call::ReferenceCreate);
         let state = w.page();
         w.ok(Call::ThreadStop, &[server]);
@@ -667,7 +669,7 @@ fn a_former_server_is_no_keeper() {
         if full {
             w.ok(Call::ThreadReferenceClientEnd, &[victim, end]);
         }
-        // It answers; the victim meets its exception, and its keeper dies having heard of it.
+        // It replies; the victim meets its exception, and its keeper dies after the exception is delivered.
         let s = w.reference(Call::ThreadReference, server);
         w.ok(Call::ThreadInterrupt, &[s]);
         w.run();
@@ -752,13 +754,13 @@ fn a_reply_that_meets_too_many_entries_has_not_come() {
 }
 
 /// One idempotent call whose list had a thousand empty entries between any two bytes kept the kernel for
-/// seconds: only empty entries in a row were counted. What counts now is all that are looked at.
+/// seconds: only empty entries in a row were counted. Now all entries that are read count.
 #[test]
 fn lists_of_messages_are_bounded() {
     let w = World::with_frames(64);
     let (set, port) = service(&w);
     let (list, data) = (w.page(), w.page());
-    // A page of entries, every other one empty, shown many times in a row.
+    // A page of entries, every other one empty, mapped many times in a row.
     for n in 0..256 {
         w.words(list + n * 16, &[data, n & 1]);
     }
@@ -819,8 +821,8 @@ fn lists_of_messages_are_bounded() {
     assert_eq!(left.last(), Some(&0), "A3: what is left");
 }
 
-/// The answer to the exception of a thread that has no body any more is kept for its next one; the keeper
-/// does not wait. Who owned the thread's handle could hold a keeper for ever.
+/// The reply to the exception of a thread that has lost its body is kept for its next body; the keeper does not
+/// wait. Before, the owner of the thread's handle could hold a keeper for ever.
 #[test]
 fn an_answer_waits_for_a_body() {
     for fresh in [false, true] {

@@ -1,20 +1,20 @@
-//! What is not left behind when something ends or changes: for the next object in a slot, the next owner of a
-//! page, or whoever has seen memory that is no longer shown.
+//! Nothing may be left behind when something ends or changes: for the next object in a slot, for the next owner
+//! of a page, or for a program that has seen memory which is no longer mapped.
 
 use super::world::*;
 use crate::object::Object;
 use abi::{access, boot, Call, PAGE_SIZE};
 
-/// Where another space sees what it is shown.
+/// The address at which another space sees the memory that is mapped for it.
 const SEEN: u64 = 0x50_0000;
 
-/// What a thread at a handle would see at an address without asking the kernel: its rights.
+/// The rights that the page table gives a space at an address.
 fn seen(w: &World, thread: u64, address: u64) -> Option<u64> {
     let space = w.thread_at(thread).space().expect("a space");
     space.table.lookup(address).map(|(_, rights)| rights)
 }
 
-/// A thread that reads so many pages from [`SEEN`] on, in a space.
+/// Makes a thread that reads that many pages from [`SEEN`] on, in a space.
 fn reader(w: &World, space: u64, pages: u64) -> u64 {
     let reads = (0..pages).fold(Program::new(), |p, n| p.load(SEEN + n * PAGE_SIZE, A10));
     w.thread(space, reads.end(), 5)
@@ -37,7 +37,7 @@ fn a_thread_begins_without_anothers_interrupt() {
     assert_eq!(pending, 0, "A6: an interrupt that was another's");
 }
 
-/// What a dead thread's line raises is nobody's: not of the next thread in its slot.
+/// An interrupt of a dead thread's line reaches no thread, also not the next one in its slot.
 #[test]
 fn a_line_ends_with_its_thread() {
     let w = World::with_frames(64);
@@ -61,7 +61,7 @@ fn a_line_ends_with_its_thread() {
     assert_eq!(w.peek(out), 99, "a device's interrupt that was another's");
 }
 
-/// A space without a body shows nothing to those who import from it, at once.
+/// When a space loses its body, spaces that import from it lose their translations at once.
 #[test]
 fn a_vacant_space_shows_nothing() {
     let w = World::with_frames(64);
@@ -83,8 +83,8 @@ fn a_vacant_space_shows_nothing() {
 /// Takes memory away, by one of: a mapping of it, the region that this shows, a mapping below that.
 type Takes = fn(&World, [u64; 3]);
 
-/// What shows no longer what it did shows it to nobody: the mapping, the region, the space, and what lies
-/// between goes; and every page of it, not only the first.
+/// When a mapping, a region, a space or an object between them changes or ends, all translations through it go;
+/// and of every page of it, not only the first.
 #[test]
 fn what_is_taken_away_is_seen_no_longer() {
     const PAGES: u64 = 20;
@@ -105,7 +105,7 @@ fn what_is_taken_away_is_seen_no_longer() {
             w.ok(Call::MappingDestroy, &[below, 0]);
         }),
         ("mapping_set_state below", |w, [_, _, below]| {
-            // It shows other pages than before.
+            // It maps other pages than before.
             let state = w.page();
             w.words(
                 state,
@@ -140,7 +140,8 @@ fn what_is_taken_away_is_seen_no_longer() {
     }
 }
 
-/// What two mappings of a space show of a range goes in both, in whatever order they were made and lie.
+/// The translations of a range that two mappings of a space import go in both, in whatever order they were made
+/// and lie.
 #[test]
 fn a_range_that_is_imported_twice() {
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
@@ -164,7 +165,7 @@ fn a_range_that_is_imported_twice() {
     }
 }
 
-/// A mapping that is set to what it was, but for its rights, gives no more than these.
+/// A mapping whose state is set with fewer rights, and otherwise unchanged, gives only these.
 #[test]
 fn a_mapping_that_grows_has_the_rights_of_now() {
     for size in [1, 2] {
@@ -184,7 +185,7 @@ fn a_mapping_that_grows_has_the_rights_of_now() {
     }
 }
 
-/// A page that was unmapped and mapped elsewhere shows no objects at the handles of before.
+/// When a page was unmapped and mapped elsewhere, its objects are no longer found at their former handles.
 #[test]
 fn a_handle_that_is_unmapped_finds_nothing() {
     let w = World::with_frames(64);
@@ -193,7 +194,7 @@ fn a_handle_that_is_unmapped_finds_nothing() {
     let alias = 0x7000_0000;
     let m = w.map(0, alias, PAGE_SIZE, ram, page - RAM);
     w.ok(Call::MutexCreate, &[page, 0]);
-    // Found, and remembered, by the other handle.
+    // The lookup by the other handle is cached.
     w.ok(Call::MutexTrylock, &[alias]);
     w.ok(Call::MutexUnlock, &[alias]);
     let other = w.page();
@@ -208,7 +209,7 @@ fn a_handle_that_is_unmapped_finds_nothing() {
     );
 }
 
-/// All words of a thread's state are written, over whatever stood there.
+/// `get_state` of a thread writes every word of the state.
 #[test]
 fn a_state_leaves_no_word_as_it_was() {
     let w = World::with_frames(64);

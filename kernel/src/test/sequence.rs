@@ -25,12 +25,12 @@ pub(super) const DATA_PAGES: u64 = 4;
 pub(super) const CONST: u64 = 0x30_0000;
 /// Pages of a keeper: absent until somebody maps something at [`HOLE`] in the other space.
 pub(super) const KEPT: u64 = 0x40_0000;
-/// What is behind [`KEPT`] in the other space.
+/// The range in the other space that [`KEPT`] imports.
 pub(super) const HOLE: u64 = 0x80_0000;
 pub(super) const KEPT_PAGES: u64 = 2;
-/// Pages for what is mapped at [`HOLE`], behind `r_all` after the data.
+/// Spare pages to be mapped at [`HOLE`]; `r_all` exports them after the data.
 const SPARE_PAGES: u64 = 2;
-/// Where all threads make their calls.
+/// The address at which all threads make their calls.
 pub(super) const CALL: u64 = 0x7000;
 /// Pages that `r_all` exports: objects, data, spare.
 const PAGES: u64 = 1 + DATA_PAGES + SPARE_PAGES;
@@ -39,8 +39,7 @@ pub(super) const ALL_DATA: u64 = PAGE_SIZE;
 /// Longer than a time slice.
 pub(super) const TURN: u64 = 10_000_000;
 
-/// What stands in the slots of the page of objects: name and, if it is there from the beginning,
-/// type.
+/// The slots of the page of objects: name and, if the object is there from the beginning, type.
 pub(super) const SLOTS: &[(&str, Option<Type>)] = &[
     ("s0", Some(Type::Space)),
     ("s1", Some(Type::Space)),
@@ -95,9 +94,9 @@ pub(super) fn slot(name: &str) -> u64 {
 /// A value in a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
-    /// That.
+    /// That value.
     Is(u64),
-    /// That long after now.
+    /// The present time plus that many nanoseconds.
     Soon(i64),
 }
 
@@ -240,7 +239,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// Reads what programs print.
+/// Reads the text that programs print.
 pub(super) fn read(text: &str) -> Option<Vec<Op>> {
     let mut ops = Vec::new();
     let mut stored = Vec::new();
@@ -333,7 +332,7 @@ impl Scene {
         let pages = w.pages(PAGES);
         let state = w.page();
         let (_, all) = w.region(0, pages, PAGES * PAGE_SIZE, 0);
-        // Somebody can always run, so that time passes only when told to.
+        // One thread can always run, so that time passes only when a program says so.
         w.thread(0, Program::new().jump(0), 0);
         let base = super::lockstep::places(w.k);
         Scene {
@@ -413,7 +412,7 @@ impl Scene {
             );
         };
         let plain = access::READ | access::WRITE | access::EXECUTE;
-        // Mappings of what both see are nobody's but the manager's.
+        // The mappings of the pages that both spaces see belong to the manager.
         for (n, space) in ["r_s0", "r_s1"].into_iter().enumerate() {
             let mine = |i: u64| self.state + 1024 + (n as u64 * 3 + i) * abi::OBJECT_SIZE;
             for i in 0..3 {
@@ -476,12 +475,12 @@ impl Scene {
         }
     }
 
-    /// Destroys what a program has left: afterwards there is what was there before.
+    /// Destroys all objects that a program has left.
     fn clear(&self) -> Result<(), Difference> {
         hal::host::fail_allocations_after(u64::MAX);
         self.w.call_manager();
         let first = u64::from(hal::host::FIRST_FRAME);
-        // Rounds: what is vacant ends with the reference that keeps it.
+        // In several rounds, because a vacant identity ends with the reference that keeps it.
         for round in 0..4 {
             for (place, ty, is_there) in super::lockstep::list(self.w.k) {
                 let mine = RAM + (place.0 - first) * PAGE_SIZE + place.1;
@@ -534,8 +533,8 @@ impl Scene {
     }
 }
 
-/// What a step reached: the call, how it ended (a code, 64 + what it waits for, 128: it goes on, 192 +
-/// an exception), and the stages of both ends when it was made.
+/// The record of what a step reached: the call, how it ended (a code, 64 + the kind of its wait, 128: it goes
+/// on, 192 + an exception), and the stages of both ends when it was made.
 pub(super) type Feature = (u8, u8, u8, u8);
 
 /// A program that is being run.
@@ -608,7 +607,7 @@ impl Play<'_> {
                     }
                     self.set(id, RESULT, u64::from(*call) | count << 8);
                     self.set_pc(id, CALL);
-                    // It may have been in the middle of another: that goes on no more.
+                    // The thread may have been in the middle of another call, which it gives up.
                     self.begun.remove(&id);
                     self.syscall(id)?;
                 }
@@ -633,7 +632,7 @@ impl Play<'_> {
         self.copy(id);
     }
 
-    /// What a program does to its own registers, it does in the specification as well.
+    /// Copies a thread's registers, which its program has changed, to the specification.
     fn copy(&mut self, id: Id) {
         let Some(t) = self.lock.thread(id) else {
             return;
@@ -657,15 +656,15 @@ impl Play<'_> {
         self.step(Event::Syscall)
     }
 
-    /// An event, and what it reached.
+    /// Makes an event happen, and records what it reached.
     fn step(&mut self, event: Event) -> Result<(), Difference> {
         let id = self.lock.spec.running;
         self.lock.step(event)?;
-        // Whose calls have come to an end; and what the running thread's has come to.
+        // The calls that have ended, and the state of the running thread's call.
         let mut ended = Vec::new();
         for (&id, &(call, client, server)) in &self.begun {
             let how = match self.lock.spec.objects.get(&id).map(|o| &o.body) {
-                // Its registers have been set: that was the end of it.
+                // Its registers have been set, which ended the call.
                 Some(Body::Thread(t)) if !t.in_call => None,
                 Some(Body::Thread(t)) if t.registers.pc() != CALL => Some(t.registers.call() as u8),
                 Some(Body::Thread(_)) => continue,
@@ -718,7 +717,7 @@ impl Play<'_> {
         }
     }
 
-    /// Whoever runs and is in a call goes on with it.
+    /// If the running thread is in a call, it goes on with it.
     fn settle(&mut self) -> Result<(), Difference> {
         for _ in 0..24 {
             let id = self.lock.spec.running;
@@ -782,7 +781,7 @@ impl Play<'_> {
         here.map(|(id, o)| (OBJECTS + o.place.1, id)).collect()
     }
 
-    /// Which slots are free.
+    /// The slots that are free.
     pub(super) fn free_slots(&self) -> Vec<u64> {
         let frame = self.objects_frame();
         let taken: BTreeMap<u64, ()> = self
@@ -810,7 +809,7 @@ impl Play<'_> {
     }
 }
 
-/// Runs a program from its beginning; what differs, and after how many lines.
+/// Runs a program from its beginning. Returns a difference, if any, and the number of lines before it.
 pub(super) fn run(scene: &Scene, program: &[Op]) -> Result<Vec<Feature>, (usize, Difference)> {
     let mut play = scene.begin();
     for (n, op) in program.iter().enumerate() {

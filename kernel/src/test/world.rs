@@ -1,10 +1,9 @@
 //! A world to test in: the first space, a manager in it, and simulated threads that run programs.
 //!
-//! A program is a list of [`Instr`]; the thread's program counter says which comes next, so that registers
-//! and memory are all there is to a simulated thread, as on the real machine. The *manager* is the
-//! first thread, at the highest priority; its program is the test itself, which makes calls with
-//! [`World::sys`]. [`World::run`] lets the others go on. After every trap the invariants of the
-//! kernel are checked.
+//! A program is a list of [`Instr`]; the thread's program counter says which comes next, so that registers and
+//! memory are all there is to a simulated thread, as on the real machine. The *manager* is the first thread, at
+//! the highest priority; its program is the test itself, which makes calls with [`World::sys`]. [`World::run`]
+//! lets the other threads go on. After every trap the invariants of the kernel are checked.
 
 use crate::check;
 use crate::object::thread::{Run, Thread};
@@ -19,9 +18,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::vec::Vec;
 
-/// Where all RAM is mapped in the first space.
+/// The address at which all RAM is mapped in the first space.
 pub(super) const RAM: u64 = 0x1000_0000;
-/// Where programs lie: program n at `CODE + n * CODE_STEP`.
+/// The address of programs: program n is at `CODE + n * CODE_STEP`.
 pub(super) const CODE: u64 = 0x4000_0000;
 /// Room for a program.
 pub(super) const CODE_STEP: u64 = 0x1_0000;
@@ -32,7 +31,7 @@ pub(super) const LINE: u8 = 7;
 /// Nanoseconds per step.
 const TICK: u64 = 100;
 
-/// What a frame has in a register, by what it is for.
+/// The value of a register in a frame, by its role.
 pub(super) type R = fn(&Context) -> &Cell<u64>;
 /// The word of the call, which is its result when it is complete.
 pub(super) const RESULT: R = |c| c.call();
@@ -60,7 +59,7 @@ pub(super) const CLIENT_WORD: usize = TAG_WORD + 4;
 pub(super) const SERVER_WORD: usize = TAG_WORD + 5;
 pub(super) const DELIVERED_WORD: usize = TAG_WORD + 6;
 
-/// Where to go on, if not behind.
+/// The place to go on at, if not the next instruction.
 type Branch = dyn Fn(&Context) -> Option<usize>;
 /// An address, and the word for it.
 type Word = dyn Fn(&Context) -> (u64, u64);
@@ -79,7 +78,7 @@ pub(super) enum Instr {
     Jump(Box<Branch>),
     /// An instruction that the processor refuses with this vector.
     Bad(u8),
-    /// A loop for ever, left to the others: it counts as a wait.
+    /// A loop for ever, which counts as a wait.
     Park,
 }
 
@@ -116,7 +115,7 @@ impl Program {
         })
         .push(Instr::Syscall)
     }
-    /// A call with everything in its registers but the entrypoint.
+    /// A call whose registers are set already, except the entrypoint.
     pub(super) fn again(self, call: Call) -> Self {
         self.op(move |c| c.call().set(call as u64))
             .push(Instr::Syscall)
@@ -144,14 +143,14 @@ impl Program {
     }
 }
 
-/// What [`World::step`] met.
+/// The result of [`World::step`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Met {
     /// A step was made; whether the kernel was called.
     Step(bool),
     /// It is the manager's turn.
     Manager,
-    /// Nobody can go on.
+    /// No thread can go on.
     Idle,
 }
 
@@ -162,14 +161,14 @@ pub(super) struct World {
     programs: RefCell<Vec<Rc<Vec<Instr>>>>,
     frames: u64,
     next_page: Cell<u64>,
-    /// Who runs, or ran last.
+    /// The thread that runs, or ran last.
     pub(super) current: Cell<&'static Thread>,
     next_object: Cell<u64>,
     /// Traps since the beginning.
     pub(super) traps: Cell<u64>,
     /// Check the invariants after every trap.
     pub(super) checked: Cell<bool>,
-    /// Which calls have returned what at once, and how often.
+    /// The results that calls have returned at once, and how often.
     pub(super) returned: RefCell<BTreeMap<(u8, u8), u64>>,
 }
 
@@ -291,7 +290,7 @@ impl World {
 
     // ---- the manager -----------------------------------------------------------------------------
 
-    /// The manager makes a call. Others run while it waits.
+    /// Makes a call of the manager. Others run while it waits.
     pub(super) fn sys(&self, call: Call, args: &[u64]) -> Code {
         self.begin(call, args);
         let mut steps = 0;
@@ -318,7 +317,7 @@ impl World {
         self.trap(Trap::Syscall);
     }
 
-    /// The result of a call of the manager's; one that the table of calls knows.
+    /// The result of a call of the manager, which must be one that the table of calls lists.
     pub(super) fn result(&self, call: Call) -> Code {
         assert_eq!(
             self.manager.ctx.pc().get(),
@@ -335,7 +334,7 @@ impl World {
         code
     }
 
-    /// As [`World::sys`], and the result is `Ok`.
+    /// As [`World::sys`]; the result must be `Ok`.
     pub(super) fn ok(&self, call: Call, args: &[u64]) {
         assert_eq!(self.sys(call, args), Code::Ok, "{} {args:x?}", call.name());
     }
@@ -359,7 +358,7 @@ impl World {
         }
     }
 
-    /// Lets the others run until nobody can go on; then it is the manager's turn again.
+    /// Lets the others run until no thread can go on; then it is the manager's turn again.
     pub(super) fn run(&self) {
         self.release();
         let mut steps = 0;
@@ -372,7 +371,7 @@ impl World {
 
     // ---- everybody -------------------------------------------------------------------------------
 
-    /// A trap of whoever runs.
+    /// A trap of the running thread.
     pub(super) fn trap(&self, trap: Trap) {
         let t = self.current.get();
         self.traps.set(self.traps.get() + 1);
@@ -395,7 +394,7 @@ impl World {
         }
     }
 
-    /// The next step of whoever runs.
+    /// The next step of the running thread.
     pub(super) fn step(&self) -> Met {
         let t = self.current.get();
         if t.run.get() != Run::Running {
@@ -454,7 +453,7 @@ impl World {
                 }
             }
             Instr::Park => {
-                // The least priority runs when nobody else can.
+                // A thread of the least priority runs when no other can.
                 t.ctx.set_full(true);
                 if t.priority.get() > 0 {
                     lower(self.k, t);
@@ -588,7 +587,7 @@ impl World {
     }
 }
 
-/// The thread gives way to everybody.
+/// Gives the running thread the least priority and ends its turn, so that all others run first.
 fn lower(k: K, t: &'static Thread) {
     t.priority.set(0);
     k.cpu().sched.yield_turn();
