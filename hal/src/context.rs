@@ -221,7 +221,7 @@ impl Context {
 
     /// The registers as a message or a state carries them. In a system call, registers that the call loses show
     /// the values that it leaves in them.
-    #[inline(always)] // Whoever wants words needs no copy in between.
+    #[inline(always)] // Callers that need words make no copy in between.
     pub fn registers(&self) -> Registers {
         let mut registers = self.frame.load(self.flags());
         if !self.is_full() {

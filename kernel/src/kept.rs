@@ -17,7 +17,7 @@ use hal::Context;
 /// Whether each thread has a kernel stack of its own.
 pub(crate) const OWN_STACK: bool = matches!(CONFIG.model, Model::Process);
 
-/// Kernel stack per thread, in bytes, charged to whoever creates the thread.
+/// The size of a thread's kernel stack, in bytes, charged to the account of the thread's creator.
 pub(crate) const STACK_COST: u64 = match CONFIG.model {
     Model::Process => hal::STACK_BYTES as u64,
     Model::Interrupt | Model::Continuation => 0,

@@ -71,9 +71,8 @@ macro_rules! load_fpu {
     };
 }
 
-/// Switches the FPU registers on the way out. `rax`: the next context, `ecx`: the new value of `Cpu::plain`,
-/// `edx`: the bits in which that differs from the old one. Destroys only `rbx` and `rdi`. Called with
-/// everything masked.
+/// Switches the FPU registers. The exit code calls it, with everything masked. `rax`: the next context, `ecx`: the
+/// new value of `Cpu::plain`, `edx`: the bits in which that differs from the old one. Destroys only `rbx` and `rdi`.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn switch_fpu() {
     naked_asm!(

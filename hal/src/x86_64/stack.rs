@@ -194,9 +194,9 @@ pub fn reset_stack<K: Kernel>(thread: &'static K::Thread) {
     context.on_stack().activation.set(activation as u64);
 }
 
-/// Saves the activation of `from` (callee-saved registers, stack pointer) on its own stack and
-/// goes on with that of `to`, which is one that an earlier call saved or that
-/// [`reset_stack`] armed. Returns when somebody switches back to `from`.
+/// Saves the activation of `from` (callee-saved registers, stack pointer) on its own stack and goes on with
+/// that of `to`, which is one that an earlier call saved or that [`reset_stack`] armed. Returns when another
+/// thread switches back to `from`.
 #[inline(always)]
 pub fn switch_stack(from: &'static Context, to: &'static Context) {
     let on_own = own_stack(from).is_some_and(|stack| stack.contains(stack_pointer()));

@@ -25,7 +25,7 @@ pub(super) enum Pumped {
     Exhausted,
     /// The sink has no room for what is left.
     Full,
-    /// Somebody else should run first.
+    /// Another thread should run first.
     Preempted,
 }
 
