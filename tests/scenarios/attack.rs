@@ -181,6 +181,29 @@ echo alive
     leaves_no_trace(ctx, attack, stdout, Run::deterministic)
 }
 
+/// What is restored for a job is counted for it: a job that restores again and again is refused, others are not
+/// meanwhile, and when what was restored has ended there is room again.
+pub(crate) fn restores(ctx: &mut Ctx) -> Result<(), Failure> {
+    let attack = "\
+/test/attack restores > /tmp/first &
+sleep 1
+/test/attack restores-beside
+wait %1
+cat /tmp/first
+";
+    let why = "what was restored for this job has as many kernel objects as it may";
+    let said = ["restores", "restores-beside"].map(|image| {
+        format!(
+            "restores: some, then: /tmp/{image}: {why}\n\
+             restores: when these have ended: DONE\n"
+        )
+    });
+    let [first, second] = said;
+    leaves_no_trace(ctx, attack, &(second + &first), |run| {
+        run.deterministic().memory(256)
+    })
+}
+
 /// The last line of `ps`: kernel objects, and KB of memory free.
 fn totals(output: &Output, path: &str) -> Result<(u64, u64), Failure> {
     let text = String::from_utf8_lossy(output.file(path)?).into_owned();
@@ -311,6 +334,17 @@ pub(crate) fn leavings(ctx: &mut Ctx) -> Result<(), Failure> {
         ctx.run(run)?.expect_status(7)?;
     }
     Ok(())
+}
+
+/// Executables of all sizes that grow while init reads them.
+pub(crate) fn growing(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = "/test/hostile grow\nsort /etc/script > /tmp/sorted\necho goes on\nexit 7\n";
+    let output = ctx.run(Run::script(script))?;
+    output.expect_status(7)?;
+    match output.text().ends_with("goes on\n") {
+        true => Ok(()),
+        false => Err(format!("files that grow look like\n{}", output.text())),
+    }
 }
 
 /// Programs that keep the memory server busy with large segments, and one whose faults are served meanwhile.

@@ -1,5 +1,6 @@
 //! What both directions need of the machine.
 
+use abi::state::SpaceState;
 use abi::{Code, RefKind, Type, OBJECT_SIZE, PAGE_SIZE, TYPES};
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -8,7 +9,7 @@ use checkpoint_image::resolve::Compare;
 use proto::layout::PRIORITY_MEMORY;
 use proto::Error;
 use rt::access::{OBJECTS, READ, WRITE};
-use rt::obj::{Ref, RefAt};
+use rt::obj::{Cond, Mapping, Mutex, Port, Portset, Ref, RefAt, Region, Space, Thread};
 use rt::process::{Client, Process};
 use rt::sync::below::Raised;
 use rt::window::Window;
@@ -111,6 +112,66 @@ pub(crate) fn with_pages(
 /// A window on a whole segment in which handles can be used.
 pub(crate) fn window(region: &RefAt, segment: Segment) -> Result<Window, Error> {
     Window::map(region, 0, segment.size(), READ | WRITE | OBJECTS)
+}
+
+/// The kernel memory of this program.
+pub(crate) struct KernelMemory {
+    /// All of it that was left at the start, in bytes.
+    pub(crate) total: u64,
+    /// What an object of each type costs, in the order of their numbers.
+    costs: [u64; TYPES.len()],
+}
+
+impl KernelMemory {
+    /// What an object of this type costs.
+    pub(crate) fn cost(&self, kind: Type) -> u64 {
+        let number = TYPES.iter().position(|other| *other == kind);
+        number.map_or(0, |number| self.costs[number])
+    }
+
+    /// Looks what is left, and how much less it is with one more object of each type. Before anything else runs here.
+    pub(crate) fn measure() -> Result<Self, Code> {
+        let gauge = Space::new()?;
+        let left = || left(&gauge);
+        let total = left();
+        let costs = [
+            total - with(Mutex::new()?, left),
+            total - with(Cond::new()?, left),
+            total - with(Mapping::new()?, left),
+            total - with(Region::new()?, left),
+            total - with(Port::new()?, left),
+            total - with(Portset::new()?, left),
+            total - with(Space::new()?, left),
+            total - with(Thread::new()?, left),
+            total - with(Ref::new()?, left),
+        ];
+        Ok(KernelMemory { total, costs })
+    }
+}
+
+/// What `look` sees while an object is there.
+fn with<T>(object: T, look: impl Fn() -> u64) -> u64 {
+    let seen = look();
+    drop(object);
+    seen
+}
+
+/// How much kernel memory is left: the largest quota that another space could get.
+fn left(gauge: &Space) -> u64 {
+    let mut largest = 0;
+    for bit in (0..48).rev() {
+        let quota = largest | 1 << bit;
+        let state = SpaceState {
+            quota,
+            ..SpaceState::default()
+        };
+        if gauge.set_state(&state, 0).is_ok() {
+            largest = quota;
+        }
+    }
+    // For the next one the gauge has nothing.
+    let _ = gauge.set_state(&SpaceState::default(), 0);
+    largest
 }
 
 /// The type with this number, as `region_search` says it.

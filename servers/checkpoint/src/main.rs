@@ -38,6 +38,7 @@ fn main() -> u8 {
 }
 
 fn serve() -> Result<Infallible, Error> {
+    restore::start().map_err(rt::error_of)?;
     let mut server = Server::new(open)?;
     server.knows(rt::names::job_of);
     rt::names::register("checkpoint", server.door())?;
@@ -72,7 +73,8 @@ impl Checkpoint for Session {
     async fn restore(&self, path: String, room: usize) -> Result<(Vec<u8>, Vec<Ref>), Error> {
         let room = has_room(room)?;
         let owner = self.client.copy().map_err(rt::error_of)?;
-        let restore = move |wanted: &_| restore::restore(&path, &owner, wanted);
+        let job = self.job;
+        let restore = move |wanted: &_| restore::restore(&path, (&owner, job), wanted);
         let restored = desk::work(self.job, &self.client, restore).await;
         let mut ports = Vec::new();
         let restored = restored.map(|made| made.taken(&mut ports));

@@ -11,19 +11,21 @@
 //! If anything fails, what was made is undone and the cause is told.
 
 use crate::desk::Wanted;
-use crate::machine;
+use crate::machine::{self, KernelMemory};
 use crate::Sentence;
 use abi::state::{MappingState, MutexState, PortState, ReferenceState, RegionState, SpaceState};
-use abi::{Code, Type, PAGE_SIZE};
+use abi::{Code, RefKind, Type, PAGE_SIZE};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
+use checkpoint_image::charges::{Charges, Number};
 use checkpoint_image::file::{self, Bad, Header, HEADER_BYTES, MAX_RUN_BYTES};
 use checkpoint_image::meta::{
     space_field, thread_state, Meta, Object, Place, Segment, State, Target, ACCOUNT,
 };
+use checkpoint_image::turns::Job;
 use proto::layout::{CONTROL_SPACE, CONTROL_THREAD, PRIORITY_PROGRAM};
 use proto::Error;
 use rt::fs::Flags;
@@ -31,11 +33,55 @@ use rt::obj::{
     CondAt, MappingAt, MutexAt, PortAt, PortsetAt, Ref, RefAt, RegionAt, SpaceAt, ThreadAt,
 };
 use rt::process::Process;
+use rt::sync::{Lazy, Mutex};
 use rt::window::Window;
 use services::checkpoint::Restored;
 
-/// Makes processes from an image, for the process whose port at init is `owner`.
-pub(crate) fn restore(path: &str, owner: &RefAt, wanted: &Wanted) -> Result<Making, Sentence> {
+/// What restored processes have of the kernel memory of this program.
+static CHARGES: Mutex<Charges> = Mutex::new(Charges::new());
+/// Charges for processes that somebody has taken, with the ports by which these are known to their managers.
+static TAKEN: Mutex<Vec<(Charge, Vec<Ref>)>> = Mutex::new(Vec::new());
+static KERNEL_MEMORY: Lazy<KernelMemory> = Lazy::new();
+
+/// To be called before anything is restored.
+pub(crate) fn start() -> Result<(), Code> {
+    KERNEL_MEMORY.set(KernelMemory::measure()?);
+    Ok(())
+}
+
+/// A charge, until this is dropped.
+struct Charge(Number);
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        CHARGES.lock().give(self.0);
+    }
+}
+
+impl Charge {
+    /// Charges a job for the objects of an image.
+    fn new(meta: &Meta, job: Job) -> Result<Self, Sentence> {
+        // Processes that have ended since have nothing any more.
+        let lives = |port: &Ref| port.kind() != RefKind::Null;
+        TAKEN.lock().retain(|(_, ports)| ports.iter().any(lives));
+        let memory = KERNEL_MEMORY
+            .get(|| KernelMemory::measure().map_err(rt::error_of))
+            .map_err(|error| refused("kernel memory", error))?;
+        let created = meta.objects.iter().filter(|o| !is_managers(o.place));
+        let bytes = created.map(|o| memory.cost(o.state.kind())).sum();
+        let number = CHARGES.lock().take(job, bytes, memory.total);
+        number.map(Charge).ok_or_else(|| {
+            "what was restored for this job has as many kernel objects as it may".into()
+        })
+    }
+}
+
+/// Makes processes from an image, for the process whose port at init is `owner`, and for its job.
+pub(crate) fn restore(
+    path: &str,
+    owner: (&RefAt, Job),
+    wanted: &Wanted,
+) -> Result<Making, Sentence> {
     wanted.lower();
     let file = rt::fs::File::open(path, Flags::default(), 0)
         .map_err(|error| format!("{path}: {}", error.text()))?;
@@ -95,6 +141,8 @@ pub(crate) struct Making {
     made: Vec<Made>,
     names: Vec<String>,
     taken: bool,
+    /// Goes after the processes.
+    charge: Option<Charge>,
 }
 
 impl Drop for Making {
@@ -116,6 +164,11 @@ impl Making {
     /// Whoever asked for it has it from now on: with their control ports in `ports`.
     pub(crate) fn taken(mut self, ports: &mut Vec<Ref>) -> Restored {
         self.taken = true;
+        let known = self.made.iter().filter_map(|made| made.keeper.copy().ok());
+        if let Some(charge) = self.charge.take() {
+            let known = known.collect();
+            TAKEN.lock().push((charge, known));
+        }
         let mut processes = Vec::new();
         for made in &self.made {
             processes.push((made.manager.clone(), made.process.pid()));
@@ -131,7 +184,7 @@ impl Making {
     fn make(
         &mut self,
         file: &rt::fs::File,
-        owner: &RefAt,
+        (owner, job): (&RefAt, Job),
         wanted: &Wanted,
     ) -> Result<(), Sentence> {
         let size = file.opened().size;
@@ -149,6 +202,7 @@ impl Making {
         let meta = file::decode_meta(&header, &description).map_err(|bad| bad.to_string())?;
         drop(description);
 
+        self.charge = Some(Charge::new(&meta, job)?);
         self.adopt(&meta, owner)?;
         self.fill(&meta, &mut input, wanted)?;
         self.create(&meta)?;

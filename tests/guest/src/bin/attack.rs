@@ -16,7 +16,7 @@ use interface::wire::WORDS;
 use proto::layout::{CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD};
 use proto::Error;
 use rt::checkpoint::Sentence;
-use rt::obj::{Port, Portset, Ref, SpaceAt, Thread, ThreadAt};
+use rt::obj::{Cond, Port, Portset, Ref, SpaceAt, Thread, ThreadAt};
 use rt::process::{Client, Process, Start, Status, Stdio};
 use rt::window::Window;
 use rt::{println, time};
@@ -41,7 +41,7 @@ const fn way(name: &'static str, run: fn() -> Done) -> Way {
 }
 
 /// All ways to attack.
-const WAYS: [Way; 20] = [
+const WAYS: [Way; 23] = [
     way("beside", beside),
     way("large", large),
     way("saves", saves),
@@ -58,6 +58,9 @@ const WAYS: [Way; 20] = [
     way("power", power),
     way("priority", priority),
     way("strings", strings),
+    way("many", many),
+    way("restores", || restores("/tmp/restores")),
+    way("restores-beside", || restores("/tmp/restores-beside")),
     way("vacant", vacant),
     way("vacant-exit", vacant_exit),
     way("wait", wait),
@@ -368,6 +371,49 @@ fn checkpointer() -> Done {
         end(process)?;
     }
     println!("checkpointer: restore its own: {}", refused(restored));
+    Ok(())
+}
+
+/// Makes as many objects as a program may, and waits.
+fn many() -> Done {
+    let mut made = Vec::new();
+    while let Ok(cond) = Cond::new() {
+        made.push(cond);
+    }
+    wait()
+}
+
+/// Restores a process with many objects again and again, until that is refused, and keeps what it gets for two seconds.
+fn restores(image: &str) -> Done {
+    let child = again("many")?;
+    time::sleep(200_000_000);
+    if let Err(why) = rt::checkpoint::save(&[**child.port()], image) {
+        println!("restores: save: {why}");
+    }
+    end(&child)?;
+    let mut kept = Vec::new();
+    let why = loop {
+        match rt::checkpoint::restore(image) {
+            Ok(processes) => kept.extend(processes),
+            Err(why) => break why,
+        }
+    };
+    println!(
+        "restores: {}, then: {why}",
+        if kept.len() > 1 { "some" } else { "none" }
+    );
+    time::sleep(2_000_000_000);
+    for (_, _, process) in &kept {
+        end(process)?;
+    }
+    let restored = rt::checkpoint::restore(image);
+    for (_, _, process) in restored.iter().flatten() {
+        end(process)?;
+    }
+    println!(
+        "restores: when these have ended: {}",
+        restored.map_or_else(|why| why, |_| "DONE".to_string())
+    );
     Ok(())
 }
 

@@ -10,8 +10,10 @@ use abi::{Call, Code, PAGE_SIZE};
 use alloc::string::String;
 use alloc::vec::Vec;
 use proto::Error;
+use rt::fs;
 use rt::memory::{self, Segment};
 use rt::obj::{Ref, RefAt};
+use rt::process::{Client, Start};
 use rt::start::MEMORY;
 use rt::sys::{self, IpcRegs};
 use rt::window::Window;
@@ -36,6 +38,7 @@ fn main() -> u8 {
         Some("churn") => churn(),
         Some("neighbour") => neighbour(),
         Some("hold") => hold(),
+        Some("grow") => grow(),
         _ => Err(Error::Invalid),
     };
     match done {
@@ -181,6 +184,27 @@ fn neighbour() -> Result<(), Error> {
     if worst > BOUND {
         rt::println!("the neighbour waited {worst} ns for a page");
         return Err(Error::Broken);
+    }
+    Ok(())
+}
+
+/// Has files of all sizes started that grow while they are read.
+fn grow() -> Result<(), Error> {
+    const PATH: &str = "/tmp/grow";
+    let flags = fs::Flags {
+        create: true,
+        ..fs::Flags::default()
+    };
+    let native = Client::new("native")?;
+    let file = fs::open(PATH, flags, 0o755)?.ino;
+    rt::thread::spawn(move || while fs::append(file, b"x").is_ok() {}).map_err(rt::error_of)?;
+    for size in 1..24 {
+        fs::truncate(file, size << 20)?;
+        match native.spawn(PATH, &Start::default(), &[]) {
+            Err(Error::BadFormat | Error::NoMemory) => {}
+            Err(error) => return Err(error),
+            Ok(_) => return Err(Error::Broken),
+        }
     }
     Ok(())
 }
