@@ -61,7 +61,7 @@ const NUMBER: u64 = (1 << COUNT_SHIFT) - 1;
 const SWEEP: usize = 16;
 
 /// A request, taken apart as far as all requests are alike.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The method.
     pub method: u16,
@@ -73,6 +73,16 @@ pub struct Request<'a> {
     pub bytes: &'a [u8],
     /// The references that came with them. They name nothing any more when the request has been handled.
     pub refs: References,
+}
+
+impl Request<'static> {
+    const NONE: Self = Request {
+        method: 0,
+        words: [0; WORDS],
+        count: 0,
+        bytes: &[],
+        refs: References { list: 0, left: 0 },
+    };
 }
 
 /// The references that came with a request.
@@ -534,6 +544,9 @@ pub struct Server<S, H> {
     host: H,
     /// Where requests with bytes arrive: words, and behind them bytes.
     buffer: Vec<u64>,
+    /// The request, where it has to lie in memory: one with references, or to a port that is no session's. Others stay in
+    /// registers as they came.
+    request: Request<'static>,
     /// The registers that a thread goes on with whose exception was handled.
     registers: [u64; REGISTER_WORDS],
 }
@@ -638,6 +651,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             sessions: Vec::new(),
             host,
             buffer,
+            request: Request::NONE,
             registers: [0; REGISTER_WORDS],
         })
     }
@@ -684,7 +698,8 @@ impl<S: Service, H: Host<S>> Server<S, H> {
                     self.handle(alias, head, &request, &mut reply)
                 }
                 Came::Request(alias, head, request) => {
-                    self.handle_with_refs(alias, head, &request, &mut reply)
+                    self.request = request;
+                    self.handle_with_refs(alias, head, &mut reply)
                 }
                 Came::Exception(alias) => {
                     out = self.exception(alias);
@@ -722,16 +737,11 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         }
     }
 
-    /// Handles a request that came with references.
+    /// Handles the request that was set aside, which came with references.
     #[inline(never)]
-    fn handle_with_refs(
-        &mut self,
-        alias: u64,
-        head: u64,
-        request: &Request<'_>,
-        reply: &mut Reply,
-    ) -> bool {
-        let replies = self.handle(alias, head, request, reply);
+    fn handle_with_refs(&mut self, alias: u64, head: u64, reply: &mut Reply) -> bool {
+        let request = self.request;
+        let replies = self.handle(alias, head, &request, reply);
         for n in 0..request.refs.count() {
             // They served that request only.
             let _ = self.room.get(n).clear();
@@ -746,6 +756,11 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             return self.next_with_bytes(reply, out);
         }
         let (call, words, count) = match out {
+            Out::Reply if reply.count == 1 => {
+                let mut words = wire::NONE;
+                words[0] = reply.words[0];
+                (Call::ReplyWaitReceiveShort, words, 1)
+            }
             Out::Reply => (Call::ReplyWaitReceiveShort, reply.words, reply.count),
             _ => (Call::ServerWaitReceiveShort, wire::NONE, 0),
         };
@@ -830,10 +845,17 @@ impl<S: Service, H: Host<S>> Server<S, H> {
 
     /// Handles a request: whether the reply is to be given with the next wait.
     #[inline(always)]
-    fn handle(&mut self, alias: u64, head: u64, request: &Request<'_>, reply: &mut Reply) -> bool {
+    fn handle(
+        &mut self,
+        alias: u64,
+        head: u64,
+        request: &Request<'static>,
+        reply: &mut Reply,
+    ) -> bool {
         let index = alias.wrapping_sub(1) as usize;
         let Some(Some(slot)) = self.sessions.get_mut(index) else {
-            return self.knock(alias, request, reply);
+            self.request = *request;
+            return self.knock(alias, reply);
         };
         if request.count == 0 {
             reply.set::<()>(Err(Error::Invalid));
@@ -843,8 +865,9 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         if slot.done.as_ref().is_some_and(|(done, _)| *done == number) {
             return slot.give(reply);
         }
-        // Another request than the one that waited: its client has given that one up.
-        slot.waiting = None;
+        if slot.waiting.is_some() {
+            slot.give_up();
+        }
         match slot.service.answer(request, reply) {
             Answer::Now => true,
             Answer::Once => {
@@ -870,10 +893,11 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         }
     }
 
-    /// Something came to a port that is no session's: whether the reply is to be given with the next wait.
+    /// The request that was set aside came to a port that is no session's: whether the reply is to be given with the next wait.
     #[cold]
     #[inline(never)]
-    fn knock(&mut self, alias: u64, request: &Request<'_>, reply: &mut Reply) -> bool {
+    fn knock(&mut self, alias: u64, reply: &mut Reply) -> bool {
+        let request = &{ self.request };
         if alias == BELL {
             // Whoever rang only has to be let go.
             *reply = Reply::NONE;
@@ -1083,6 +1107,13 @@ impl<S> Slot<S> {
         self.beside = kept.beside;
         self.waiting = None;
         true
+    }
+
+    /// Another request came than the one that waits: its client has given that one up.
+    #[cold]
+    #[inline(never)]
+    fn give_up(&mut self) {
+        self.waiting = None;
     }
 
     /// Gives the last reply that is kept: whether with the next wait.

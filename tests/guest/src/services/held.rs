@@ -2,8 +2,9 @@
 
 use super::board::{Board, Outcome};
 use super::error;
+use super::honest::spawn;
 use super::stuck::{Stuck, Way, WAYS};
-use super::table::{Service, Writer, SERVICES};
+use super::table::{Service, Writer, IDLE, PROGRAM, SERVICES};
 use super::things::{Silence, SILENT};
 use super::Sentence;
 use abi::message::Segment;
@@ -12,6 +13,7 @@ use abi::{Call, MAX_LIST_REFS, PAGE_SIZE};
 use alloc::format;
 use proto::Error;
 use rt::obj::RefBlock;
+use rt::process::Process;
 use rt::sys::IpcRegs;
 
 /// Makes a part of a request memory at this address.
@@ -87,6 +89,33 @@ fn hold(
     Ok(away)
 }
 
+/// Makes a request of the service that waits for ever, if it has one, from a thread of its own: the end of a process that
+/// does not end, input that does not come.
+fn wait(service: &Service) -> Result<bool, Error> {
+    let ended = |process: Process| {
+        move || {
+            let _ = process.ended();
+        }
+    };
+    let thread = match service.name {
+        "native" => {
+            let process = spawn("native", PROGRAM, &["services", IDLE])?;
+            rt::thread::spawn(ended(process))
+        }
+        "linux" => {
+            let process = spawn("linux", "/bin/busybox", &["busybox", "sleep", "100000"])?;
+            rt::thread::spawn(ended(process))
+        }
+        "console" => rt::thread::spawn(|| {
+            let _ = rt::console::read(&mut [0; 64]);
+        }),
+        _ => return Ok(false),
+    };
+    let thread = thread.map_err(error)?;
+    rt::time::sleep(1_000_000);
+    Ok(!thread.is_finished())
+}
+
 /// Holds the service in one way, by a few threads with different requests, and stays.
 fn stay(service: usize, way: usize) -> Result<(), Error> {
     let board = rt::start::passed(0)
@@ -94,6 +123,9 @@ fn stay(service: usize, way: usize) -> Result<(), Error> {
         .and_then(Board::at)?;
     let silence = Silence::new()?;
     let mut writer = Writer::new(way as u64, &silence)?;
+    if way == 0 && wait(&SERVICES[service])? {
+        board.count(service, Outcome::Held);
+    }
     let (buffer, way) = (BUFFERS[way / WAYS.len()].1, WAYS[way % WAYS.len()].1);
     for _ in 0..THREADS {
         if hold(&SERVICES[service], (buffer, way), &mut writer, &silence)? {

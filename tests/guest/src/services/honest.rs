@@ -70,7 +70,8 @@ fn start(args: &[&str]) -> Start {
     }
 }
 
-fn spawn(manager: &str, path: &str, args: &[&str]) -> Result<Process, Error> {
+/// Starts a program at this manager.
+pub(super) fn spawn(manager: &str, path: &str, args: &[&str]) -> Result<Process, Error> {
     Client::new(manager)?.spawn(path, &start(args), &[])
 }
 
