@@ -99,7 +99,7 @@ pub(crate) fn device(k: K, line: u8) {
 }
 
 /// Most waits that one ring of the timer ends. If more deadlines have come the timer rings again at once.
-const DUE_PER_TURN: u32 = 8;
+const DUE_PER_TURN: u32 = 2;
 
 /// Handles the timer, which has rung while a thread of the priority `floor` ran: ends the waits whose deadline
 /// has come. Deadlines of lower priorities are put off.
