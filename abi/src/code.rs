@@ -34,7 +34,8 @@ numbered! {
         TooLarge = 10,
         /// The message was larger than the buffer; what fitted was delivered.
         Truncated = 11,
-        /// The search found nothing in the rest of the range.
+        /// The search found nothing in the rest of the range; the references name different objects; the line or the
+        /// ports are not what was granted.
         NotFound = 12,
         /// Not for the caller: the reference given as authority is not the device authority, the memory may
         /// not hold objects, the port is for calls only, or the priority is above the ceiling of the caller's or the thread's space.

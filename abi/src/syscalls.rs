@@ -321,7 +321,9 @@ impl Syscall {
         match (party, self.call) {
             (Party::Handle(0), _) if self.destroys() => Fate::Returns(Code::Ok),
             // What these do, they do to the identity.
-            (Party::Named(_), Call::ThreadInterrupt) => Fate::Returns(Code::Ok),
+            (Party::Named(_), Call::ThreadInterrupt | Call::DeviceRevokePorts) => {
+                Fate::Returns(Code::Ok)
+            }
             (Party::Named(_), _) if self.creates() || self.sets() || self.looks_at_references() => {
                 Fate::Returns(Code::Ok)
             }
@@ -740,10 +742,12 @@ calls! {
     /// Returns the space's clock, in nanoseconds.
     78 ClockGet clock_get Clock Trivial () [Ok];
 
-    /// Turns interrupts of the line into thread interrupts of the thread, until that dies.
+    /// Turns interrupts of the line into thread interrupts of the thread, until that dies or
+    /// `device_detach_interrupt`.
     79 DeviceAttachInterrupt device_attach_interrupt Device Short (authority: Object(Type::Reference), thread: Object(Type::Reference), line: Word) [Ok Denied Dead InUse Invalid Vacant];
 
-    /// Lets the space use the I/O ports, until it dies.
+    /// Lets the space use the I/O ports, until it dies or `device_revoke_ports`. A space can have 32 ranges of at most
+    /// 65,535 ports; `InUse` for one more, and for ports that a space has already.
     80 DeviceGrantPorts device_grant_ports Device Short (authority: Object(Type::Reference), space: Object(Type::Reference), first: Word, count: Word) [Ok Denied Dead InUse Invalid Vacant];
 
     /// Makes the region export device memory at a physical address. `Invalid` for memory that is not a
@@ -932,4 +936,12 @@ calls! {
     /// As `reply_wait_receive_until`, but an exception is answered with a `ShortAnswer` structure. Up to
     /// 64 bytes travel in registers, each way.
     134 ReplyWaitReceiveShortUntil reply_wait_receive_short_until Idempotent MultiStage (portset: Object(Type::Portset), send: ShortBuffer, receive: ShortBuffer, deadline: Deadline) [Ok WrongStage Invalid TimedOut More Disconnected Call Fault Exception Unreferenced];
+
+    /// Takes the line from the thread that is attached to it, and masks it. `NotFound` if there is none. A thread interrupt that
+    /// the line has caused already stays.
+    135 DeviceDetachInterrupt device_detach_interrupt Device Short (authority: Object(Type::Reference), line: Word) [Ok Denied NotFound Invalid];
+
+    /// Takes a range of I/O ports from the space, as it was granted. `NotFound` if the space was not granted exactly that
+    /// range. Its threads cannot use the ports when the call returns.
+    136 DeviceRevokePorts device_revoke_ports Device Short (authority: Object(Type::Reference), space: Object(Type::Reference), first: Word, count: Word) [Ok Denied Dead NotFound];
 }

@@ -43,6 +43,23 @@ pub(crate) fn invariants(k: K) {
     accounts(k);
     kept(k);
     ports(k);
+    io_ports(k);
+}
+
+/// Every range of I/O ports that was granted is one living space's.
+fn io_ports(k: K) {
+    let mut count = 0;
+    for space in k.spaces.iter() {
+        let own = k.io_ports.of(space).count();
+        let lives = space.head().phase() != Phase::Free;
+        assert!(own == 0 || lives, "I/O ports of a space that has ended");
+        count += own;
+    }
+    assert_eq!(
+        count,
+        k.io_ports.count(),
+        "ranges of I/O ports of nobody, or of two"
+    );
 }
 
 /// Checks that a port's count is the number of what names it. A port with a notice due is in the list of its

@@ -24,10 +24,16 @@ impl Irqs {
         }
     }
 
+    fn slot(&self, line: u64) -> Result<&Cell<Link<Thread>>, Code> {
+        let slot = usize::try_from(line).ok().and_then(|l| self.lines.get(l));
+        slot.ok_or(Code::Invalid)
+    }
+
     /// Attaches a thread to a line that is free.
     pub(crate) fn attach(&self, line: u64, t: &'static Thread) -> Code {
-        let Some(slot) = usize::try_from(line).ok().and_then(|l| self.lines.get(l)) else {
-            return Code::Invalid;
+        let slot = match self.slot(line) {
+            Ok(slot) => slot,
+            Err(code) => return code,
         };
         match slot.get().get() {
             Some(other) if !core::ptr::eq(other, t) => Code::InUse,
@@ -42,16 +48,23 @@ impl Irqs {
         }
     }
 
+    /// Takes the line from the thread that is attached to it.
+    pub(crate) fn detach(&self, line: u64) -> Code {
+        match self.slot(line) {
+            Ok(slot) if slot.get().get().is_some() => {
+                free(line as usize, slot);
+                Code::Ok
+            }
+            Ok(_) => Code::NotFound,
+            Err(code) => code,
+        }
+    }
+
     /// Frees the lines of a thread that ends.
-    pub(crate) fn detach(&self, t: &'static Thread) {
+    pub(crate) fn detach_all(&self, t: &'static Thread) {
         for (line, slot) in self.lines.iter().enumerate() {
             if slot.get() == Link::to(t) {
-                core(|| {
-                    slot.set(Link::NONE);
-                    if line < usize::from(hal::IRQ_LINES) {
-                        hal::irq_mask(line as u8);
-                    }
-                });
+                free(line, slot);
             }
         }
     }
@@ -72,6 +85,16 @@ impl Irqs {
             }
         }
     }
+}
+
+/// Makes a line nobody's: it is masked until somebody is attached again.
+fn free(line: usize, slot: &Cell<Link<Thread>>) {
+    core(|| {
+        slot.set(Link::NONE);
+        if line < usize::from(hal::IRQ_LINES) {
+            hal::irq_mask(line as u8);
+        }
+    });
 }
 
 /// Unmasks a line, if it is one of the machine's.

@@ -9,6 +9,7 @@ use crate::irq::Irqs;
 use crate::object::account::Accounts;
 use crate::object::cond::Cond;
 use crate::object::deadlines::Deadlines;
+use crate::object::io_ports::IoPorts;
 use crate::object::mapping::Mapping;
 use crate::object::mutex::Mutex;
 use crate::object::port::{Notices, Port, Portset};
@@ -45,6 +46,7 @@ pub struct Kernel {
     pub(crate) vacancies: Vacancies,
     pub(crate) notices: Notices,
     pub(crate) irqs: Irqs,
+    pub(crate) io_ports: IoPorts,
     pub(crate) lock: exec::Lock,
     cpu: Cpu,
     pub(crate) counters: Counters,
@@ -140,6 +142,7 @@ impl Kernel {
                 vacancies: Vacancies::new(),
                 notices: Notices::new(),
                 irqs: Irqs::new(),
+                io_ports: IoPorts::new(),
                 lock: exec::Lock::new(),
                 cpu: Cpu {
                     sched: Scheduler::new(),

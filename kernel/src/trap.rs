@@ -80,7 +80,7 @@ impl hal::Kernel for Kernel {
 
     fn change_ports(&'static self, t: &'static Thread) {
         match t.space() {
-            Some(space) => space.load_ports(),
+            Some(space) => space.load_ports(self),
             None => hal::load_ports(0, &[]),
         }
     }

@@ -71,6 +71,8 @@ impl System {
             Call::DeviceAttachInterrupt => self.device_attach_interrupt(c),
             Call::DeviceGrantPorts => self.device_grant_ports(c),
             Call::DeviceMapPhysical => self.device_map_physical(c),
+            Call::DeviceDetachInterrupt => self.device_detach_interrupt(c),
+            Call::DeviceRevokePorts => self.device_revoke_ports(c),
             Call::ServerRelease => self.server_release(c),
             // All others are sequences of stages, which their names say.
             _ => self.ipc(t, call),
@@ -436,7 +438,9 @@ impl System {
 // ---- devices -------------------------------------------------------------------------------------
 
 /// Ranges of I/O ports that one space can have.
-const MAX_PORTS: usize = 8;
+const MAX_PORTS: usize = 32;
+/// Ranges of I/O ports that all spaces can have.
+const ALL_PORTS: usize = 512;
 /// Device memory that one region can export.
 const MAX_DEVICE: u64 = 64 << 20;
 
@@ -464,17 +468,44 @@ impl System {
         self.authority(c)?;
         let space = self.find_open_target(c.space, c.b, Type::Space)?;
         let (first, count) = (c.c, c.d);
-        if count == 0 || first >= 0x1_0000 || count > 0x1_0000 - first {
+        if count == 0 || count > 0xffff || first >= 0x1_0000 || count > 0x1_0000 - first {
             return Err(Stop::Code(Code::Invalid));
         }
-        let taken = self.objects.values().any(|o| match &o.body {
-            Body::Space(s) => s.ports.iter().any(|&(f, n)| f < first + count && first < f + n),
-            _ => false,
+        let all = self.objects.values().flat_map(|o| match &o.body {
+            Body::Space(s) => &s.ports[..],
+            _ => &[],
         });
-        if taken || self.space(space).ports.len() == MAX_PORTS {
+        let (mut granted, mut taken) = (0, false);
+        for &(f, n) in all {
+            granted += 1;
+            taken |= f < first + count && first < f + n;
+        }
+        if taken || granted == ALL_PORTS || self.space(space).ports.len() == MAX_PORTS {
             return Err(Stop::Code(Code::InUse));
         }
-        self.space_mut(space).ports.push((first, count.min(0xffff)));
+        self.space_mut(space).ports.push((first, count));
+        self.done(c)
+    }
+
+    fn device_detach_interrupt(&mut self, c: Caller) -> Handled {
+        self.authority(c)?;
+        let line = usize::try_from(c.b).ok().and_then(|line| self.lines.get_mut(line));
+        let line = line.ok_or(Stop::Code(Code::Invalid))?;
+        match line.take() {
+            Some(_) => self.done(c),
+            None => Err(Stop::Code(Code::NotFound)),
+        }
+    }
+
+    /// It manages: a vacant space loses its ports too.
+    fn device_revoke_ports(&mut self, c: Caller) -> Handled {
+        self.authority(c)?;
+        let target = self.target_at(c.space, c.b)?;
+        let space = self.named(target, Type::Space).ok_or(Stop::Code(Code::Dead))?;
+        let ports = &mut self.space_mut(space).ports;
+        let at = ports.iter().position(|&range| range == (c.c, c.d));
+        let at = at.ok_or(Stop::Code(Code::NotFound))?;
+        ports.swap_remove(at);
         self.done(c)
     }
 

@@ -196,7 +196,7 @@ pub(super) fn init() {
 }
 
 /// The most ranges of [`LoadedPorts`] that are recorded.
-const MOST_RANGES: usize = 16;
+const MOST_RANGES: usize = 32;
 pub(super) struct LoadedPorts {
     ranges: [Cell<(u16, u16)>; MOST_RANGES],
     count: Cell<usize>,

@@ -16,6 +16,7 @@ pub(crate) mod account;
 pub(crate) mod cond;
 pub(crate) mod connection;
 pub(crate) mod deadlines;
+pub(crate) mod io_ports;
 mod link;
 pub(crate) mod mapping;
 pub(crate) mod mutex;
@@ -329,6 +330,7 @@ impl<T: Object> Table<T> {
     }
 
     /// Every slot, in use or not.
+    #[cfg(any(test, fermata_probe))]
     pub(crate) fn iter(&self) -> impl Iterator<Item = &'static T> + '_ {
         (0..self.slots()).filter_map(|i| self.get(i))
     }

@@ -1,6 +1,7 @@
 //! Spaces: an address space, the threads in it, its account and its clock.
 
 use super::account::Account;
+use super::io_ports::MAX_PORTS;
 use super::mapping::Mapping;
 use super::port::Naming;
 use super::region::Region;
@@ -12,9 +13,6 @@ use crate::K;
 use abi::{Type, PAGE_SIZE, USER_END};
 use core::cell::Cell;
 use hal::{NarrowCell, PageTable, Pfn};
-
-/// Most ranges of I/O ports that a space can be granted.
-pub(crate) const MAX_PORTS: usize = 8;
 
 /// Number of threads that an ending space detaches between two preemption points.
 const THREADS_PER_TURN: u32 = 16;
@@ -36,8 +34,8 @@ pub(crate) struct Space {
     pub(crate) max_priority: Cell<u8>,
     pub(crate) keeper: Naming,
     pub(crate) account: NarrowCell<Account>,
-    /// Granted I/O ports, (first, count); unused entries have count 0.
-    pub(crate) ports: [Cell<(u16, u16)>; MAX_PORTS],
+    /// The first of its I/O ports in the table of all; 0: it has none.
+    pub(crate) io_ports: Cell<u16>,
     forgetting: Forgetting,
     /// Translations that the kernel itself has used lately, a small TLB in software.
     near: [Near; NEAR],
@@ -217,11 +215,11 @@ impl Space {
 
     /// The number of its set of I/O ports; 0: it has none.
     pub(crate) fn ports_number(&self) -> u16 {
-        let granted = self.ports.iter().any(|range| range.get().1 != 0);
+        let granted = self.io_ports.get() != 0;
         self.number_for_ports().filter(|_| granted).unwrap_or(0)
     }
 
-    /// Tells its threads that it has been granted I/O ports, or has lost them all.
+    /// Tells its threads that it has been granted I/O ports, or has lost some.
     pub(crate) fn note_ports(&self) {
         let mut at = self.threads.get();
         while let Some(t) = at {
@@ -231,8 +229,14 @@ impl Space {
     }
 
     /// Lets user mode use its I/O ports, and no others.
-    pub(crate) fn load_ports(&self) {
-        hal::load_ports(self.ports_number(), &self.ports.each_ref().map(Cell::get));
+    pub(crate) fn load_ports(&self, k: K) {
+        let mut ranges = [(0, 0); MAX_PORTS];
+        let mut count = 0;
+        for (place, range) in ranges.iter_mut().zip(k.io_ports.of(self)) {
+            *place = range;
+            count += 1;
+        }
+        hal::load_ports(self.ports_number(), &ranges[..count]);
     }
 
     /// Wakes its threads that wait with a deadline because its clock has been set: they wait again by the new
@@ -297,7 +301,7 @@ impl Object for Space {
             max_priority: Cell::new(0),
             keeper: Naming::new(),
             account: NarrowCell::none(),
-            ports: [const { Cell::new((0, 0)) }; MAX_PORTS],
+            io_ports: Cell::new(0),
             near: core::array::from_fn(Near::none),
             forgetting: Forgetting {
                 pass: Cell::new(0),
@@ -368,9 +372,7 @@ impl Object for Space {
             r.withdraw(k);
         }
         self.mappings.clear(k);
-        for range in &self.ports {
-            range.set((0, 0));
-        }
+        k.io_ports.revoke_all(self);
         if let Some(account) = self.account.take() {
             account.close(k);
         }

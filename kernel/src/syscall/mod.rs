@@ -217,6 +217,8 @@ handlers! { a:
     DeviceAttachInterrupt => device_attach_interrupt(a),
     DeviceGrantPorts => device_grant_ports(a),
     DeviceMapPhysical => device_map_physical(a),
+    DeviceDetachInterrupt => device_detach_interrupt(a),
+    DeviceRevokePorts => device_revoke_ports(a),
     ServerRelease => ipc::release(a.t),
 }
 
@@ -559,37 +561,52 @@ fn device_attach_interrupt(a: Args) -> Handled {
     a.code(code)
 }
 
+fn device_detach_interrupt(a: Args) -> Handled {
+    authority(a)?;
+    let code = a.k.irqs.detach(a.b());
+    a.code(code)
+}
+
 fn device_grant_ports(a: Args) -> Handled {
     authority(a)?;
     let space = handle::find_open_target::<Space>(a.k, a.space, a.b())?;
     let (first, count) = (a.c(), a.d());
-    if count == 0 || first >= 0x1_0000 || count > 0x1_0000 - first {
+    // The count has 16 bits.
+    if count == 0 || count > 0xffff || first >= 0x1_0000 || count > 0x1_0000 - first {
         return Err(Stop::Code(Code::Invalid));
     }
-    let taken = |other: &'static Space| {
-        other.ports.iter().any(|range| {
-            let (f, n) = range.get();
-            u64::from(f) < first + count && first < u64::from(f) + u64::from(n)
-        })
-    };
-    if a.k.spaces.iter().any(taken) {
+    if a.k.io_ports.has_any(first, count) {
         return Err(Stop::Code(Code::InUse));
     }
-    let Some(free) = space.ports.iter().find(|range| range.get().1 == 0) else {
-        return Err(Stop::Code(Code::InUse));
-    };
     if space.number_for_ports().is_none() {
         return Err(Stop::Code(Code::NoMemory));
     }
-    // The count has 16 bits: a range of all 64 Ki ports loses its last one.
-    free.set((first as u16, u16::try_from(count).unwrap_or(u16::MAX)));
-    space.note_ports();
-    // The machine loads them when a thread of the space next runs; for the caller's own space that is done
-    // here.
-    if core::ptr::eq(space, a.space) {
-        core(|| space.load_ports());
+    if !a.k.io_ports.grant(space, first as u16, count as u16) {
+        return Err(Stop::Code(Code::InUse));
     }
+    ports_changed(a, space);
     a.done()
+}
+
+fn device_revoke_ports(a: Args) -> Handled {
+    authority(a)?;
+    // A space without a body keeps its ports, and loses them here all the same.
+    let target = handle::target_at(a.k, a.space, a.b())?;
+    let space = target.get::<Space>().ok_or(Stop::Code(Code::Dead))?;
+    if !a.k.io_ports.revoke(space, a.c(), a.d()) {
+        return Err(Stop::Code(Code::NotFound));
+    }
+    ports_changed(a, space);
+    a.done()
+}
+
+/// The space has other I/O ports than before. They are loaded when a thread of it next runs; now, if it is the
+/// caller's space.
+fn ports_changed(a: Args, space: &'static Space) {
+    space.note_ports();
+    if core::ptr::eq(space, a.space) {
+        core(|| space.load_ports(a.k));
+    }
 }
 
 /// Most bytes of device memory that one region exports: every frame is checked, in one call.

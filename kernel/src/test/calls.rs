@@ -579,6 +579,13 @@ pub(super) fn device(met: &mut Met) {
     w.ok(Call::ThreadDestroy, &[t, 0]);
     assert!(!hal::host::irq_unmasked(3));
     met.is(&w, attach, &[key, me, 3], Code::Ok);
+    let detach = Call::DeviceDetachInterrupt;
+    met.is(&w, detach, &[none, 3], Code::Denied);
+    met.is(&w, detach, &[key, 99], Code::Invalid);
+    met.is(&w, detach, &[key, u64::MAX], Code::Invalid);
+    met.is(&w, detach, &[key, 3], Code::Ok);
+    assert!(!hal::host::irq_unmasked(3), "a line without a thread");
+    met.is(&w, detach, &[key, 3], Code::NotFound);
     let grant = Call::DeviceGrantPorts;
     met.is(&w, grant, &[none, space, 0x3f8, 8], Code::Denied);
     met.is(&w, grant, &[key, dead, 0x3f8, 8], Code::Dead);
@@ -587,6 +594,8 @@ pub(super) fn device(met: &mut Met) {
         (0x1_0000, 1),
         (u64::MAX, 1),
         (1, 0x1_0000),
+        // More than can be kept, and not a port less.
+        (0, 0x1_0000),
         (0, u64::MAX),
     ] {
         met.is(&w, grant, &[key, space, first, count], Code::Invalid);
@@ -594,6 +603,21 @@ pub(super) fn device(met: &mut Met) {
     met.is(&w, grant, &[key, space, 0x3f8, 8], Code::Ok);
     met.is(&w, grant, &[key, space, 0x3ff, 1], Code::InUse);
     assert!(hal::host::ports().contains(&(0x3f8, 8)));
+    let revoke = Call::DeviceRevokePorts;
+    met.is(&w, revoke, &[none, space, 0x3f8, 8], Code::Denied);
+    met.is(&w, revoke, &[key, dead, 0x3f8, 8], Code::Dead);
+    for (first, count) in [
+        (0x3f8, 7),
+        (0x3f9, 8),
+        (0x1_03f8, 8),
+        (0x3f8, 0x1_0008),
+        (0, 0),
+    ] {
+        met.is(&w, revoke, &[key, space, first, count], Code::NotFound);
+    }
+    assert!(hal::host::ports().contains(&(0x3f8, 8)));
+    met.is(&w, revoke, &[key, space, 0x3f8, 8], Code::Ok);
+    assert_eq!(hal::host::ports(), [], "ports that were taken away");
     let physical = Call::DeviceMapPhysical;
     // The end of the addresses that the processor has.
     let end = u64::from(hal::host::END_FRAME) * PAGE_SIZE;
@@ -783,6 +807,15 @@ impl Ready {
             Call::RegionSearch => (a[2], a[3]) = (PAGE_SIZE, 1),
             Call::DeviceAttachInterrupt => a[2] = 3,
             Call::DeviceGrantPorts => (a[2], a[3]) = (0x3f8, 8),
+            Call::DeviceDetachInterrupt => {
+                let me = w.reference(Call::ThreadReference, boot::ROOT_THREAD);
+                w.ok(Call::DeviceAttachInterrupt, &[boot::AUTHORITY, me, 3]);
+                a[1] = 3;
+            }
+            Call::DeviceRevokePorts => {
+                (a[2], a[3]) = (0x3f8, 8);
+                w.ok(Call::DeviceGrantPorts, &[boot::AUTHORITY, a[1], a[2], a[3]]);
+            }
             Call::DeviceMapPhysical => (a[2], a[3]) = (1 << 30, PAGE_SIZE),
             Call::MappingSetState => w.words(a[1], &[0x7000_0000, PAGE_SIZE, 0, access::READ]),
             Call::RegionSetState => w.words(a[1], &[RAM, PAGE_SIZE, access::ALL]),

@@ -121,3 +121,66 @@ fn ports_are_those_of_the_space_that_runs() {
     let code = w.sys(Call::DeviceGrantPorts, &[boot::AUTHORITY, other, 0x60, 5]);
     assert_eq!(code, Code::Ok, "ports go with their space");
 }
+
+/// A line that was taken away is masked, disturbs nobody, and another thread can have it while the first one lives.
+#[test]
+fn a_line_can_be_taken_away() {
+    let w = World::with_frames(64);
+    let counts = [w.page(), w.page()];
+    let drivers = counts.map(|count| driver(&w, count));
+    assert_eq!(attach(&w, drivers[0], 3), Code::Ok);
+    assert_eq!(attach(&w, drivers[0], 4), Code::Ok);
+    w.run();
+    w.ok(Call::DeviceDetachInterrupt, &[boot::AUTHORITY, 3]);
+    let lines = || [3, 4].map(hal::host::irq_unmasked);
+    assert_eq!(lines(), [false, true], "the other lines stay");
+    // Its old thread waits again, which lets its own lines through and no others.
+    let waiter = w.reference(Call::ThreadReference, drivers[0]);
+    w.ok(Call::ThreadInterrupt, &[waiter]);
+    w.run();
+    assert_eq!(lines(), [false, true], "a line that is nobody's");
+    hal::host::raise(3);
+    w.run();
+    assert_eq!(w.peek(counts[0]), 1, "an interrupt of a line taken away");
+    assert_eq!(attach(&w, drivers[1], 3), Code::Ok);
+    w.run();
+    assert_eq!(
+        counts.map(|c| w.peek(c)),
+        [1, 1],
+        "what the device raised meanwhile is the new thread's"
+    );
+}
+
+/// Threads of the space cannot use ports that were taken away, whether they run or the space has no body.
+#[test]
+fn ports_can_be_taken_away() {
+    let w = World::with_frames(64);
+    let (space, s) = w.space(1 << 16, 0, 0);
+    w.thread(s, Program::new().op(|_| ()).jump(0), 5);
+    let run = || {
+        moment(&w);
+        let mut ports = hal::host::ports();
+        w.call_manager();
+        ports.sort_unstable();
+        ports
+    };
+    let call = |call, first: u64| w.sys(call, &[boot::AUTHORITY, s, first, 8]);
+    assert_eq!(call(Call::DeviceGrantPorts, 0x60), Code::Ok);
+    assert_eq!(call(Call::DeviceGrantPorts, 0x80), Code::Ok);
+    assert_eq!(run(), [(0x60, 8), (0x80, 8)]);
+    assert_eq!(call(Call::DeviceRevokePorts, 0x60), Code::Ok);
+    assert_eq!(run(), [(0x80, 8)], "ports that were taken away");
+    let (_, other) = w.space(1 << 16, 0, 0);
+    let code = w.sys(Call::DeviceGrantPorts, &[boot::AUTHORITY, other, 0x60, 8]);
+    assert_eq!(code, Code::Ok, "they are free");
+    let kept = w.create(Call::ReferenceCreate);
+    w.ok(Call::SpaceDestroy, &[space, kept]);
+    let vacant = |call| w.sys(call, &[boot::AUTHORITY, kept, 0x80, 8]);
+    assert_eq!(
+        vacant(Call::DeviceRevokePorts),
+        Code::Ok,
+        "a space without a body can hold nobody up"
+    );
+    assert_eq!(vacant(Call::DeviceRevokePorts), Code::NotFound);
+    assert_eq!(vacant(Call::DeviceGrantPorts), Code::Vacant);
+}

@@ -767,10 +767,15 @@ impl Generator {
             (Call::RegionSearch, "end") => self.random.one_of(&[0x400, 0x1000, 0x8000, 1 << 40]),
             (Call::RegionSearch, _) => self.random.below(0x420),
             (Call::DeviceAttachInterrupt, _) => self.random.one_of(&[0, 0, 1, 2, 3, 7, 16]),
-            (Call::DeviceGrantPorts, "first") => {
-                self.random.below(16) * 0x10 + if self.chance(5) { 0x1_0000 } else { 0 }
+            // The manager keeps its line, or it would not come.
+            (Call::DeviceDetachInterrupt, _) => self.random.one_of(&[0, 0, 1, 2, 3, 16]),
+            // Often ports that were granted before.
+            (Call::DeviceGrantPorts | Call::DeviceRevokePorts, "first") => {
+                let ranges = if self.chance(50) { 16 } else { 2 };
+                self.random.below(ranges) * 0x10 + if self.chance(5) { 0x1_0000 } else { 0 }
             }
-            (Call::DeviceGrantPorts, _) => self.random.one_of(&[0, 1, 8, 16, 0x1_0000]),
+            (Call::DeviceGrantPorts, _) => self.random.one_of(&[0, 1, 8, 8, 8, 16, 0x1_0000]),
+            (Call::DeviceRevokePorts, _) => self.random.one_of(&[1, 8, 8, 8, 8]),
             (Call::DeviceMapPhysical, "start") => {
                 const END: u64 = hal::host::END_FRAME as u64 * PAGE_SIZE;
                 self.random.one_of(&[

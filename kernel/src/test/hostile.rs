@@ -512,6 +512,12 @@ impl Round {
                 let (one, two) = (self.number(), self.number());
                 c.parameter(2).set(if thread { one % 20 } else { one });
                 c.parameter(3).set(two);
+                if call == Call::DeviceDetachInterrupt {
+                    // The manager keeps its line, or it would not come.
+                    let line = one % 20;
+                    let managers = u64::from(super::world::LINE);
+                    c.parameter(1).set(if line == managers { 0 } else { line });
+                }
             }
             if call == Call::RegionSearch {
                 let (from, to) = (self.number(), self.number());

@@ -208,3 +208,44 @@ fn ranges_of_ports_end_before_the_next() {
     let granted = [(0xf0, 0x10), (0x100, 0x10), (0x110, 1), (0xffff, 1)];
     assert_eq!(ports, granted, "{rule}");
 }
+
+/// A space has 32 ranges of ports, and what does not fit is refused.
+#[test]
+fn a_space_has_32_ranges_of_ports() {
+    let w = World::with_frames(64);
+    let space = w.reference(Call::SpaceReference, boot::ROOT_SPACE);
+    let call = |call, first: u64, count: u64| w.sys(call, &[boot::AUTHORITY, space, first, count]);
+    let mut granted: Vec<(u16, u16)> = (0..32).map(|n| (n * 0x10, 8)).collect();
+    for &(first, count) in &granted {
+        let code = call(Call::DeviceGrantPorts, first.into(), count.into());
+        assert_eq!(code, Code::Ok, "a range that fits: {first:#x}");
+    }
+    let more = call(Call::DeviceGrantPorts, 0x1000, 1);
+    assert_eq!(more, Code::InUse, "a range more than a space can have");
+    let has = || {
+        let mut ports = hal::host::ports();
+        ports.sort_unstable();
+        ports
+    };
+    assert_eq!(has(), granted);
+    // In any order: from the middle, the last one, the first one.
+    for index in [7, 30, 0] {
+        let (first, count) = granted.remove(index);
+        let code = call(Call::DeviceRevokePorts, first.into(), count.into());
+        assert_eq!(code, Code::Ok);
+        assert_eq!(has(), granted, "the others stay");
+    }
+    for n in 0..3u16 {
+        let code = call(Call::DeviceGrantPorts, u64::from(n) + 0x1000, 1);
+        assert_eq!(code, Code::Ok, "there is room again");
+        granted.push((n + 0x1000, 1));
+    }
+    assert_eq!(has(), granted);
+    let more = call(Call::DeviceGrantPorts, 0x2000, 1);
+    assert_eq!(more, Code::InUse, "a range more than a space can have");
+    for &(first, count) in &granted {
+        let code = call(Call::DeviceRevokePorts, first.into(), count.into());
+        assert_eq!(code, Code::Ok);
+    }
+    assert_eq!(has(), [], "a space without ports");
+}

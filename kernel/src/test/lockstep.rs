@@ -648,19 +648,18 @@ impl<'w> Lockstep<'w> {
                 let s = s.get().ok_or("gone")?;
                 let account = s.account.get().ok_or("no account")?;
                 let books = &self.spec.accounts[model.account];
-                let ports: Vec<(u64, u64)> = s
-                    .ports
-                    .iter()
-                    .map(|range| (u64::from(range.get().0), u64::from(range.get().1)))
-                    .filter(|range| range.1 > 0)
-                    .collect();
+                let ports = self.w.k.io_ports.of(s).map(|(f, n)| (f.into(), n.into()));
+                let mut ports: Vec<(u64, u64)> = ports.collect();
+                let mut granted = model.ports.clone();
+                ports.sort_unstable();
+                granted.sort_unstable();
                 same("foreign", s.foreign.get(), model.foreign)?;
                 same("clock", s.clock_offset.get(), model.clock_offset)?;
                 same("ceiling", s.max_priority.get().into(), model.max_priority)?;
                 same("keeper", named(s.keeper.get()).1, self.lives(model.keeper))?;
                 same("quota", account.quota(), books.quota)?;
                 same("use", account.used(), books.used)?;
-                same("ports", &ports, &model.ports)
+                same("ports", &ports, &granted)
             }
             (Body::Thread(model), Target::Thread(t)) => self.frames(model, t.get().ok_or("gone")?),
             (Body::Reference(model), Target::Reference(r)) => {

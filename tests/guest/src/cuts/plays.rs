@@ -52,7 +52,14 @@ pub enum Prop {
     Held,
     /// The client is attached to a device's line.
     Line,
+    /// The space that the client has a reference to has been granted [`IO_PORTS`].
+    IoPorts,
 }
+
+/// The device's line that the client may be attached to; no device has it.
+pub const INTERRUPT_LINE: u64 = 6;
+/// I/O ports, first and count, that no device has.
+pub const IO_PORTS: (u64, u64) = (0x5000, 8);
 
 /// What the manager does when no thread can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -295,6 +302,12 @@ fn ordinary(call: Call, identity: bool) -> Play {
             _ => {}
         }
     }
+    // What the call takes away.
+    play = match call {
+        Call::DeviceDetachInterrupt => play.prop(Prop::Line),
+        Call::DeviceRevokePorts => play.prop(Prop::IoPorts),
+        _ => play,
+    };
     play.step(CLIENT, registers(call, p), deadline)
 }
 
@@ -314,8 +327,9 @@ fn word(call: Call, name: &str) -> u64 {
         (Call::RegionSearch, "kinds") => 1 << Type::Space as u64,
         (Call::ThreadSetPriority, _) => 2,
         (Call::DeviceAttachInterrupt, "line") => 5,
-        (Call::DeviceGrantPorts, "first") => 0x5000,
-        (Call::DeviceGrantPorts, "count") => 8,
+        (Call::DeviceDetachInterrupt, "line") => INTERRUPT_LINE,
+        (Call::DeviceGrantPorts | Call::DeviceRevokePorts, "first") => IO_PORTS.0,
+        (Call::DeviceGrantPorts | Call::DeviceRevokePorts, "count") => IO_PORTS.1,
         (Call::DeviceMapPhysical, "start") => 0xb_8000,
         (Call::DeviceMapPhysical, "size") => abi::PAGE_SIZE,
         _ => 0,

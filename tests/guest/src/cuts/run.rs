@@ -2,7 +2,7 @@
 //! comes out must be the same.
 
 use super::knife::Parts;
-use super::plays::{Act, Play, Prop, Step, LATER};
+use super::plays::{Act, Play, Prop, Step, INTERRUPT_LINE, IO_PORTS, LATER};
 use super::probe::{Fired, Probe};
 use super::stage::{
     on, Page, Stage, CLIENT, KEEPER, KEPT, PAGES, RECEIVED, REFERENCES, SENT, SERVER,
@@ -60,8 +60,6 @@ const ACT: u32 = 24;
 /// How many stages a machine has memory for.
 const RENEWALS: u32 = 4;
 
-/// The device's line that the client may be attached to; no device has it.
-const INTERRUPT_LINE: u64 = 6;
 
 /// How long a play may take, in nanoseconds. One that takes longer has failed.
 const PATIENCE: u64 = 200_000_000;
@@ -432,6 +430,13 @@ impl Runner {
                 let authority = self.stage.device_authority();
                 let code = sys::device_attach_interrupt(authority.0, thread, INTERRUPT_LINE);
                 ok(code).must("an interrupt line")
+            }
+            Prop::IoPorts => {
+                let place = 16 + Type::Space as u64;
+                let space = self.stage.slot(CLIENT, Page::Handles, place);
+                let authority = self.stage.device_authority();
+                let code = sys::device_grant_ports(authority.0, space, IO_PORTS.0, IO_PORTS.1);
+                ok(code).must("I/O ports")
             }
             Prop::Service => {
                 self.stage.object(SERVER, Type::Port, made)?;
