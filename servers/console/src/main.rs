@@ -18,11 +18,12 @@ use interface::server::{Either, Event, Visitor};
 use interface::{Error, Server};
 use rt::obj::RefAt;
 use rt::sync::Mutex;
-use rt::{sys, thread, Code};
+use rt::{sys, thread};
 use services::console::{
     self, Console, ConsoleClient, ConsoleControl, ConsoleControlClient, ConsoleControlStub,
     ConsoleStub, Job, Mode,
 };
+use services::device::DevicesClient;
 
 rt::entry!(main);
 
@@ -106,28 +107,22 @@ fn serve_interrupts() {
     }
 }
 
-/// Gets the ports and the interrupt, by the authority that init passed on.
-fn attach(authority: RefAt) -> Result<(), Code> {
-    rt::obj::done(sys::device_grant_ports(
-        authority.handle(),
-        rt::start::SPACE.handle(),
-        u64::from(PORTS),
-        PORT_COUNT,
-    ))?;
+/// Gets the ports and the interrupt from the device server, at the door that init passed on: the session that holds them.
+fn attach(door: RefAt) -> Result<DevicesClient, Error> {
+    let mut devices = DevicesClient::open_known(&door)?;
+    devices.grant_ports(u64::from(PORTS), PORT_COUNT, &rt::start::SPACE)?;
     let interactive = !rt::start().args.iter().any(|argument| argument == "script");
     *SHARED.lock() = Some(Shared {
         console: Terminal::new(Com1, interactive),
         foreground: None,
         news: 0,
     });
-    let thread = thread::spawn_at(PRIORITY, serve_interrupts)?.reference()?;
-    rt::obj::done(sys::device_attach_interrupt(
-        authority.handle(),
-        thread.handle(),
-        LINE,
-    ))?;
+    let attach = || thread::spawn_at(PRIORITY, serve_interrupts)?.reference();
+    let thread = attach().map_err(rt::error_of)?;
+    devices.attach_line(LINE, &thread)?;
     // For bytes that arrived before the interrupt was attached.
-    thread.interrupt()
+    thread.interrupt().map_err(rt::error_of)?;
+    Ok(devices)
 }
 
 /// A session of a program.
@@ -237,8 +232,9 @@ fn open(
     }
 }
 
-fn serve(authority: RefAt) -> Result<Infallible, Error> {
-    attach(authority).map_err(rt::error_of)?;
+fn serve(door: RefAt) -> Result<Infallible, Error> {
+    // For as long as the server runs.
+    let _devices = attach(door)?;
     let mut server = Server::new(open)?;
     server.knows(rt::names::job_of);
     let (_, control) = server.add_door()?;
@@ -248,8 +244,8 @@ fn serve(authority: RefAt) -> Result<Infallible, Error> {
 }
 
 fn main() -> u8 {
-    if let Some(authority) = rt::start::passed(0) {
-        let Err(_) = serve(authority);
+    if let Some(door) = rt::start::passed(0) {
+        let Err(_) = serve(door);
     }
     1
 }

@@ -11,6 +11,10 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use services::names::MAX_JOB_NAMES;
 
+/// The drivers of the boot manifest, and what each may ask the device server for (`servers/device/src/manifest.rs` says how to
+/// read it). A driver's place here is its number.
+pub const DRIVERS: [&str; 1] = ["console ports=3f8+8 line=4"];
+
 /// The words of the kernel's command line that concern init.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {

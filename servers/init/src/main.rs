@@ -22,6 +22,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
+use core::iter;
 use fermata_fs::archive::{Archive, Kind};
 use fermata_init::{Frames, Options};
 use first::ROOT;
@@ -32,6 +33,7 @@ use proto::layout::{
 use rt::obj::{MappingAt, Portset, Ref, RefAt, Region, SpaceAt, ThreadAt};
 use rt::window::Window;
 use rt::{thread, time, Code};
+use services::device::DeviceControlClient;
 use services::process::Start;
 
 rt::program!();
@@ -138,6 +140,19 @@ fn find<'a>(archive: &'a [u8], path: &str) -> Option<&'a [u8]> {
             Kind::File(content) if member.path.trim_start_matches('/') == path => Some(content),
             _ => None,
         })
+}
+
+/// The door at which a driver of the manifest asks the device server.
+fn driver_door(name: &str) -> Result<Ref, String> {
+    let named = |line: &&str| line.split(' ').next() == Some(name);
+    let number = fermata_init::DRIVERS.iter().position(named);
+    let number = number.ok_or_else(|| format!("{name} is no driver of the manifest"))?;
+    let ask = || {
+        let control = names::supervisor("device")?;
+        let mut session = DeviceControlClient::open_as(&control, names::own()?)?;
+        session.door(number as u64)
+    };
+    ask().map_err(|error| format!("the device server: {}", error.text()))
 }
 
 fn words(code: Code) -> String {
@@ -313,12 +328,20 @@ impl Boot {
         ];
         self.launch("sbin/fs", numbers, PRIORITY_FILES, 2, &[&archive])?;
 
+        // Whoever needs a device asks the server that alone has the authority.
+        let drivers = fermata_init::DRIVERS.iter();
+        let drivers = drivers.map(|line| format!("driver={line}"));
+        let args = iter::once("device".to_string()).chain(drivers).collect();
+        self.launch("sbin/device", args, PRIORITY_FILES, 2, &[&authority])?;
+        self.await_names(&["fs", "device"]);
+        let door = driver_door("console")?;
+
         let mut args = vec!["console".to_string()];
         if options.script.is_some() {
             args.push("script".to_string());
         }
-        self.launch("sbin/console", args, PRIORITY_FILES, 2, &[&authority])?;
-        self.await_names(&["fs", "console"]);
+        self.launch("sbin/console", args, PRIORITY_FILES, 2, &[&door])?;
+        self.await_names(&["console"]);
         if options.cut.is_some() {
             // The tests of cuts need no other servers, and the kernel checks all objects after every step.
             return Ok(());

@@ -58,6 +58,11 @@ pub(crate) fn system_port(portset: RefAt) -> Result<RefAt, abi::Code> {
         .map(|port| **port)
 }
 
+/// What init presents as its own port to services that know their clients.
+pub(crate) fn own() -> Result<RefAt, Error> {
+    SYSTEM_PORT.get(|| Err(Error::Broken)).copied()
+}
+
 static TABLE: Mutex<BTreeMap<String, Known>> = Mutex::new(BTreeMap::new());
 
 /// A copy of what is known by the name.

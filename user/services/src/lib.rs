@@ -1,6 +1,7 @@
 //! The interfaces of Fermata's services.
 //!
 //! * [`checkpoint`] saves and restores processes, [`console`] is the terminal, [`fs`] has files;
+//! * [`device`] gives drivers what they need;
 //! * [`names`] is what each process can ask init, [`process`] the managers of processes and the power over one,
 //!   [`system`] power over the machine.
 #![no_std]
@@ -10,13 +11,14 @@ extern crate alloc;
 
 pub mod checkpoint;
 pub mod console;
+pub mod device;
 pub mod fs;
 pub mod names;
 pub mod process;
 pub mod system;
 
 /// Declarations for C of all interfaces.
-pub const C: [&str; 9] = [
+pub const C: [&str; 11] = [
     names::NamesClient::C,
     system::SystemClient::C,
     process::ProcessesClient::C,
@@ -26,4 +28,6 @@ pub const C: [&str; 9] = [
     console::ConsoleClient::C,
     console::ConsoleControlClient::C,
     checkpoint::CheckpointClient::C,
+    device::DevicesClient::C,
+    device::DeviceControlClient::C,
 ];

@@ -6,11 +6,12 @@ use interface::{interface, Error};
 
 /// Names that only the servers of the boot manifest have: nobody else can register them, even while
 /// the server is not there.
-pub const RESERVED: [&str; 7] = [
+pub const RESERVED: [&str; 8] = [
     "names",
     "memory",
     "native",
     "fs",
+    "device",
     "console",
     "linux",
     "checkpoint",

@@ -60,7 +60,6 @@ const ACT: u32 = 24;
 /// How many stages a machine has memory for.
 const RENEWALS: u32 = 4;
 
-
 /// How long a play may take, in nanoseconds. One that takes longer has failed.
 const PATIENCE: u64 = 200_000_000;
 

@@ -1,0 +1,164 @@
+//! Who has what: nothing is two drivers'.
+
+use crate::refusal::{Refusal, Thing};
+use crate::Driver;
+use alloc::vec::Vec;
+
+/// Most things that one driver has at a time.
+pub const MOST: usize = 256;
+
+/// What drivers have.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    entries: Vec<(Driver, Thing)>,
+}
+
+/// Whether two things have a part in common.
+fn overlap(a: Thing, b: Thing) -> bool {
+    let ranges =
+        |(a, n): (u64, u64), (b, m): (u64, u64)| a < b.saturating_add(m) && b < a.saturating_add(n);
+    match (a, b) {
+        (Thing::Line(a), Thing::Line(b)) => a == b,
+        (Thing::Function(a), Thing::Function(b)) => a == b,
+        (Thing::Ports(a, n), Thing::Ports(b, m)) | (Thing::Memory(a, n), Thing::Memory(b, m)) => {
+            ranges((a, n), (b, m))
+        }
+        _ => false,
+    }
+}
+
+impl Ledger {
+    /// Nobody has anything.
+    #[must_use]
+    pub const fn new() -> Self {
+        Ledger {
+            entries: Vec::new(),
+        }
+    }
+
+    /// Notes that a driver has something. `name` says what a driver is called.
+    pub fn take<'a>(
+        &mut self,
+        driver: Driver,
+        thing: Thing,
+        name: impl Fn(Driver) -> &'a str,
+    ) -> Result<(), Refusal> {
+        if let Some(&(owner, _)) = self.entries.iter().find(|(_, t)| overlap(*t, thing)) {
+            return Err(match owner == driver {
+                true => Refusal::Twice(thing),
+                false => Refusal::Taken(thing, name(owner).into()),
+            });
+        }
+        if self.of(driver).count() >= MOST {
+            return Err(Refusal::Nonsense("a driver has at most 256 things"));
+        }
+        self.entries.push((driver, thing));
+        Ok(())
+    }
+
+    /// Whether a driver has exactly this.
+    #[must_use]
+    pub fn has(&self, driver: Driver, thing: Thing) -> bool {
+        self.entries.contains(&(driver, thing))
+    }
+
+    /// A driver has this no longer.
+    pub fn give(&mut self, driver: Driver, thing: Thing) -> Result<(), Refusal> {
+        let place = self.entries.iter().position(|e| *e == (driver, thing));
+        let place = place.ok_or(Refusal::NotYours(thing))?;
+        self.entries.swap_remove(place);
+        Ok(())
+    }
+
+    /// What a driver has.
+    pub fn of(&self, driver: Driver) -> impl Iterator<Item = Thing> + '_ {
+        let own = self.entries.iter().filter(move |e| e.0 == driver);
+        own.map(|e| e.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ledger, MOST};
+    use crate::refusal::{Refusal, Thing};
+    use alloc::string::ToString;
+
+    const NAMES: [&str; 2] = ["console", "disk"];
+
+    /// A test per kind: what one has the other one does not get, nor a part; a sentence says why; it is free when it was given back.
+    fn is_one_drivers(thing: Thing, parts: &[Thing], others: &[Thing], sentence: &str) {
+        let name = |driver: usize| NAMES[driver];
+        let mut ledger = Ledger::new();
+        assert_eq!(ledger.take(0, thing, name), Ok(()));
+        for part in parts.iter().chain([&thing]) {
+            let refused = ledger.take(1, *part, name).unwrap_err();
+            assert_eq!(refused, Refusal::Taken(*part, "console".to_string()));
+            assert_eq!(refused.error(), proto::Error::Exists);
+            assert_eq!(ledger.take(0, *part, name), Err(Refusal::Twice(*part)));
+        }
+        assert_eq!(
+            ledger.take(1, thing, name).unwrap_err().to_string(),
+            sentence
+        );
+        for other in others {
+            assert_eq!(ledger.take(1, *other, name), Ok(()), "{other:?}");
+        }
+        assert_eq!(ledger.give(1, thing), Err(Refusal::NotYours(thing)));
+        assert_eq!(ledger.give(0, thing), Ok(()));
+        assert_eq!(ledger.take(1, thing, name), Ok(()));
+        assert!(ledger.has(1, thing) && !ledger.has(0, thing));
+    }
+
+    #[test]
+    fn a_line() {
+        let sentence = "console has interrupt line 4, or a part";
+        is_one_drivers(Thing::Line(4), &[], &[Thing::Line(5)], sentence);
+    }
+
+    #[test]
+    fn ports() {
+        is_one_drivers(
+            Thing::Ports(0x3f8, 8),
+            &[
+                Thing::Ports(0x3ff, 1),
+                Thing::Ports(0, 0x1000),
+                Thing::Ports(0x3f0, 9),
+            ],
+            &[
+                Thing::Ports(0x3f0, 8),
+                Thing::Ports(0x400, 1),
+                Thing::Memory(0x3f8, 8),
+            ],
+            "console has the I/O ports 0x3f8 to 0x3ff, or a part",
+        );
+    }
+
+    #[test]
+    fn memory() {
+        is_one_drivers(
+            Thing::Memory(0xb_8000, 0x8000),
+            &[Thing::Memory(0xb_f000, 0x1000), Thing::Memory(0, u64::MAX)],
+            &[Thing::Memory(0xc_0000, 0x1000)],
+            "console has the physical memory 0xb8000 to 0xbffff, or a part",
+        );
+    }
+
+    #[test]
+    fn a_function() {
+        let sentence = "console has the PCI function 00:03.1, or a part";
+        is_one_drivers(
+            Thing::Function(0x19),
+            &[],
+            &[Thing::Function(0x18)],
+            sentence,
+        );
+    }
+
+    #[test]
+    fn a_driver_has_so_much_and_no_more() {
+        let mut ledger = Ledger::new();
+        let mut take = |n: usize| ledger.take(0, Thing::Ports(n as u64, 1), |_| "");
+        assert!((0..MOST).all(|n| take(n).is_ok()));
+        assert_eq!(take(MOST).unwrap_err().error(), proto::Error::Invalid);
+    }
+}

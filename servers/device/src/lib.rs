@@ -1,0 +1,16 @@
+//! What the device server decides, without any kernel call and with any configuration space of PCI, so that it is tested on the
+//! host: who may ask for what ([`manifest`]), who has what ([`ledger`]), PCI functions ([`pci`]) and what a driver may do with
+//! their configuration ([`config`]), memory that devices reach ([`pool`]), and why something was refused ([`refusal`]).
+#![no_std]
+
+extern crate alloc;
+
+pub mod config;
+pub mod ledger;
+pub mod manifest;
+pub mod pci;
+pub mod pool;
+pub mod refusal;
+
+/// A driver, by its number in the manifest.
+pub type Driver = usize;

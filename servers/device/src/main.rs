@@ -1,0 +1,685 @@
+//! The device server.
+//!
+//! Arguments: `driver=LINE` for each line of the boot manifest ([`manifest`](fermata_device::manifest)), and `pool=START+SIZE` for each range of physical
+//! memory that devices may reach. References: the device authority, then the region of each such range.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use abi::access::{READ, WRITE};
+use abi::state::RegionState;
+use abi::{Code, PAGE_SIZE};
+use alloc::rc::Rc;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use core::convert::Infallible;
+use core::ops::Deref;
+use fermata_device::config::{check, ones, Claimed};
+use fermata_device::ledger::Ledger;
+use fermata_device::manifest::{range, Entry};
+use fermata_device::pci::{self, Base, Config, Found, Windows};
+use fermata_device::pool::{Piece, Pool};
+use fermata_device::refusal::{Refusal, Thing};
+use fermata_device::Driver;
+use interface::server::{Either, Visitor};
+use interface::{Error, Server};
+use rt::obj::{Ref, RefAt, Region};
+use rt::sys;
+use rt::window::Window;
+use services::device::{
+    DeviceControl, DeviceControlClient, DeviceControlStub, Devices, DevicesClient, DevicesStub,
+    Function, Place, Reach,
+};
+
+rt::entry!(main);
+
+/// The ports by which configurations are read and written: where, and what.
+const ADDRESS: u16 = 0xcf8;
+const DATA: u16 = 0xcfc;
+/// In [`ADDRESS`]: on.
+const ENABLE: u32 = 1 << 31;
+
+/// Where base addresses are placed that the firmware did not place. Behind the memory of any machine with 4 GB below, and
+/// below the interrupt controllers; and the ports that firmware uses for it.
+const WINDOWS: Windows = Windows {
+    ports: (0xc000, 0x3f00),
+    memory: (0xe000_0000, 0x1e00_0000),
+};
+
+/// The doors: everybody's, which leads nowhere; init's; behind it one for each driver.
+const CONTROL: u64 = 1;
+const FIRST_DRIVER: u64 = 2;
+
+/// Most memory of devices that one region shows.
+const MOST_MEMORY: u64 = 64 << 20;
+
+/// The configurations, by the ports of the PCI host bridge.
+#[derive(Clone, Copy)]
+struct Ports;
+
+fn output(port: u16, value: u32) {
+    // SAFETY: the ports of the host bridge touch no memory; what is written there is decided in `pci` and `config`.
+    unsafe {
+        core::arch::asm!("out dx, eax", in("eax") value, in("dx") port,
+            options(nomem, nostack, preserves_flags));
+    }
+}
+
+fn input(port: u16) -> u32 {
+    let value;
+    // SAFETY: reading the ports of the host bridge touches no memory.
+    unsafe {
+        core::arch::asm!("in eax, dx", out("eax") value, in("dx") port,
+            options(nomem, nostack, preserves_flags));
+    }
+    value
+}
+
+impl Config for Ports {
+    fn read(&self, function: u16, offset: u8) -> u32 {
+        output(
+            ADDRESS,
+            ENABLE | u32::from(function) << 8 | u32::from(offset & !3),
+        );
+        input(DATA)
+    }
+
+    fn write(&self, function: u16, offset: u8, value: u32) {
+        output(
+            ADDRESS,
+            ENABLE | u32::from(function) << 8 | u32::from(offset & !3),
+        );
+        output(DATA, value);
+    }
+}
+
+/// What sessions share.
+struct Shared {
+    authority: RefAt,
+    manifest: Vec<Entry>,
+    found: Vec<Found>,
+    ledger: Ledger,
+    pool: Pool,
+    /// The pool's memory: physical address, and where it is mapped.
+    memory: Vec<(u64, Window)>,
+    /// The drivers that have a session.
+    busy: Vec<bool>,
+}
+
+impl Shared {
+    /// Notes that a driver has something, if nobody has.
+    fn take(&mut self, driver: Driver, thing: Thing) -> Result<(), Refusal> {
+        let manifest = &self.manifest;
+        let name = |driver: Driver| manifest.get(driver).map_or("", |entry| &*entry.name);
+        self.ledger.take(driver, thing, name)
+    }
+
+    fn entry(&self, driver: Driver) -> Result<&Entry, Refusal> {
+        let entry = self.manifest.get(driver);
+        entry.ok_or(Refusal::Absent("there is no such driver"))
+    }
+
+    /// Whether a driver may claim a function.
+    fn may_claim(&self, driver: Driver, found: &Found) -> bool {
+        self.manifest
+            .get(driver)
+            .is_some_and(|entry| entry.pci.contains(&found.id))
+    }
+
+    /// Makes a line a thread's.
+    fn attach(&mut self, driver: Driver, line: u8, thread: RefAt) -> Result<(), Refusal> {
+        let thing = Thing::Line(line);
+        self.take(driver, thing)?;
+        let code =
+            sys::device_attach_interrupt(self.authority.handle(), thread.handle(), u64::from(line));
+        self.granted(driver, thing, code)
+    }
+
+    /// Lets a space use ports.
+    fn grant(&mut self, driver: Driver, ports: (u64, u64), space: RefAt) -> Result<Ref, Refusal> {
+        let thing = Thing::Ports(ports.0, ports.1);
+        let kept = space.copy().map_err(|_| Refusal::NoMemory)?;
+        self.take(driver, thing)?;
+        let authority = self.authority.handle();
+        let code = sys::device_grant_ports(authority, space.handle(), ports.0, ports.1);
+        self.granted(driver, thing, code)?;
+        Ok(kept)
+    }
+
+    /// A region of the memory of a device.
+    fn map(&mut self, driver: Driver, start: u64, size: u64) -> Result<Region, Refusal> {
+        let thing = Thing::Memory(start, size);
+        let whole = start.is_multiple_of(PAGE_SIZE) && size.is_multiple_of(PAGE_SIZE);
+        if !whole || size == 0 || size > MOST_MEMORY {
+            return Err(Refusal::Nonsense(
+                "memory of devices comes in whole pages, at most 64 MB at once",
+            ));
+        }
+        let region = Region::new().map_err(|_| Refusal::NoMemory)?;
+        self.take(driver, thing)?;
+        let authority = self.authority.handle();
+        let code = sys::device_map_physical(authority, region.handle(), start, size);
+        self.granted(driver, thing, code)?;
+        Ok(region)
+    }
+
+    /// What the kernel said to a grant: if it refuses the thing is free again.
+    fn granted(&mut self, driver: Driver, thing: Thing, code: Code) -> Result<(), Refusal> {
+        if code == Code::Ok {
+            return Ok(());
+        }
+        self.ledger.give(driver, thing)?;
+        Err(Refusal::Kernel(
+            thing,
+            match code {
+                Code::InUse => "it is taken",
+                Code::Dead | Code::Vacant => "the reference is not to a thread or space that lives",
+                Code::NoMemory => "kernel memory is out",
+                _ => "there is no such thing",
+            },
+        ))
+    }
+
+    /// Where memory of the pool is mapped.
+    fn address(&self, piece: &Piece) -> Option<(&Window, u64)> {
+        let inside = |(start, window): &&(u64, Window)| {
+            *start <= piece.start && piece.start < *start + window.size()
+        };
+        let (start, window) = self.memory.iter().find(inside)?;
+        Some((window, piece.start - start))
+    }
+
+    /// Makes a piece of the pool free again, cleared.
+    fn free(&mut self, piece: Piece) {
+        const ZEROS: [u8; PAGE_SIZE as usize] = [0; PAGE_SIZE as usize];
+        if let Some((window, offset)) = self.address(&piece) {
+            for page in (0..piece.size).step_by(PAGE_SIZE as usize) {
+                let _ = window.write(offset + page, &ZEROS);
+            }
+            self.pool.give(piece.start);
+        }
+    }
+}
+
+/// A function that a driver has.
+struct Own {
+    claimed: Claimed,
+    /// It reaches memory, or did.
+    reaches: bool,
+    /// Its line is attached.
+    line: Option<u8>,
+}
+
+/// What a driver holds: what must be withdrawn when its session ends.
+#[derive(Default)]
+struct Held {
+    functions: Vec<Own>,
+    lines: Vec<u8>,
+    /// Ports, and the space that may use them.
+    ports: Vec<((u64, u64), Ref)>,
+    /// Memory of devices: start, size, and the region that shows it.
+    memory: Vec<(u64, u64, Region)>,
+    /// Memory that devices reach: its physical address, and the region that shows it.
+    dma: Vec<(u64, Region)>,
+}
+
+impl Held {
+    fn function(&mut self, function: Function) -> Result<&mut Own, Refusal> {
+        let thing = Thing::Function(u16::try_from(function).unwrap_or(u16::MAX));
+        let mut own = self.functions.iter_mut();
+        own.find(|own| u64::from(own.claimed.found.function) == function)
+            .ok_or(Refusal::NotYours(thing))
+    }
+
+    fn base(&mut self, function: Function, index: u64) -> Result<Base, Refusal> {
+        let found = self.function(function)?.claimed.found;
+        let base = usize::try_from(index).ok().and_then(|i| found.bases.get(i));
+        base.copied()
+            .ok_or(Refusal::Nonsense("a function has six base addresses"))
+    }
+}
+
+/// A driver's session.
+struct Session {
+    shared: Rc<RefCell<Shared>>,
+    driver: Driver,
+    held: RefCell<Held>,
+    why: RefCell<String>,
+}
+
+impl Session {
+    /// Does what is asked, and keeps the sentence if it is refused.
+    fn serve<T>(
+        &self,
+        f: impl FnOnce(&mut Shared, &mut Held, Driver) -> Result<T, Refusal>,
+    ) -> Result<T, Error> {
+        let result = f(
+            &mut self.shared.borrow_mut(),
+            &mut self.held.borrow_mut(),
+            self.driver,
+        );
+        result.map_err(|refusal| {
+            *self.why.borrow_mut() = refusal.to_string();
+            refusal.error()
+        })
+    }
+}
+
+/// Silences a function: it raises no interrupts, does not reach memory, and answers nowhere.
+fn silence(own: &Own) {
+    let function = own.claimed.found.function;
+    pci::command(&Ports, function, pci::NO_INTERRUPTS, 0);
+    pci::command(&Ports, function, 0, pci::MASTER);
+    pci::command(&Ports, function, 0, pci::DECODE);
+}
+
+/// Takes everything back, in this order: interrupts off at the functions, no more bus mastering, lines, ports and regions, and then
+/// the memory that devices reach. (Its threads have ended before: that is why the session ends.)
+impl Drop for Session {
+    fn drop(&mut self) {
+        let mut shared = self.shared.borrow_mut();
+        let held = core::mem::take(self.held.get_mut());
+        let (authority, driver) = (shared.authority.handle(), self.driver);
+        held.functions.iter().for_each(silence);
+        let lines = held.functions.iter().filter_map(|own| own.line);
+        for line in lines.chain(held.lines) {
+            let _ = sys::device_detach_interrupt(authority, u64::from(line));
+        }
+        for ((first, count), space) in &held.ports {
+            let _ = sys::device_revoke_ports(authority, space.handle(), *first, *count);
+        }
+        drop(held.memory);
+        drop(held.dma);
+        let things: Vec<Thing> = shared.ledger.of(driver).collect();
+        for thing in things {
+            let _ = shared.ledger.give(driver, thing);
+        }
+        // A device that was reaching memory may still finish what it began: the memory is free when it was reset.
+        shared.pool.hold(driver);
+        if !held.functions.iter().any(|own| own.reaches) {
+            while let Some(piece) = shared.pool.held(driver) {
+                shared.free(piece);
+            }
+        }
+        if let Some(busy) = shared.busy.get_mut(driver) {
+            *busy = false;
+        }
+    }
+}
+
+impl Devices for Session {
+    fn why(&self, _room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
+        Ok(self.why.borrow().clone().into_bytes())
+    }
+
+    fn attach_line(&self, line: u64, thread: &RefAt) -> Result<(), Error> {
+        self.serve(|shared, held, driver| {
+            let line = u8::try_from(line).ok().filter(|line| *line < 16);
+            let line = line.ok_or(Refusal::Nonsense("interrupt lines have numbers below 16"))?;
+            if !shared.entry(driver)?.lines.contains(&line) {
+                return Err(Refusal::NotGiven(Thing::Line(line)));
+            }
+            shared.attach(driver, line, *thread)?;
+            held.lines.push(line);
+            Ok(())
+        })
+    }
+
+    fn detach_line(&self, line: u64) -> Result<(), Error> {
+        self.serve(|shared, held, driver| {
+            let place = held.lines.iter().position(|own| u64::from(*own) == line);
+            let thing = Thing::Line(u8::try_from(line).unwrap_or(u8::MAX));
+            held.lines
+                .swap_remove(place.ok_or(Refusal::NotYours(thing))?);
+            let _ = sys::device_detach_interrupt(shared.authority.handle(), line);
+            shared.ledger.give(driver, thing)
+        })
+    }
+
+    fn grant_ports(&self, first: u64, count: u64, space: &RefAt) -> Result<(), Error> {
+        self.serve(|shared, held, driver| {
+            if !Entry::covers(&shared.entry(driver)?.ports, first, count) {
+                return Err(Refusal::NotGiven(Thing::Ports(first, count)));
+            }
+            let space = shared.grant(driver, (first, count), *space)?;
+            held.ports.push(((first, count), space));
+            Ok(())
+        })
+    }
+
+    fn revoke_ports(&self, first: u64, count: u64) -> Result<(), Error> {
+        self.serve(|shared, held, driver| {
+            let place = held.ports.iter().position(|own| own.0 == (first, count));
+            let thing = Thing::Ports(first, count);
+            let (_, space) = held
+                .ports
+                .swap_remove(place.ok_or(Refusal::NotYours(thing))?);
+            let authority = shared.authority.handle();
+            let _ = sys::device_revoke_ports(authority, space.handle(), first, count);
+            shared.ledger.give(driver, thing)
+        })
+    }
+
+    fn map(&self, start: u64, size: u64) -> Result<Ref, Error> {
+        self.serve(|shared, held, driver| {
+            if !Entry::covers(&shared.entry(driver)?.memory, start, size) {
+                return Err(Refusal::NotGiven(Thing::Memory(start, size)));
+            }
+            let region = shared.map(driver, start, size)?;
+            let reference = region.reference().map_err(|_| Refusal::NoMemory);
+            held.memory.push((start, size, region));
+            reference
+        })
+    }
+
+    fn unmap(&self, start: u64) -> Result<(), Error> {
+        self.serve(|shared, held, driver| {
+            let place = held.memory.iter().position(|own| own.0 == start);
+            let place = place.ok_or(Refusal::NotYours(Thing::Memory(start, 1)))?;
+            let (start, size, region) = held.memory.swap_remove(place);
+            drop(region);
+            shared.ledger.give(driver, Thing::Memory(start, size))
+        })
+    }
+
+    fn function(&self, index: u64) -> Result<(Function, u64, u64), Error> {
+        self.serve(|shared, _, driver| {
+            let mut own = shared.found.iter().filter(|f| shared.may_claim(driver, f));
+            let found = usize::try_from(index).ok().and_then(|index| own.nth(index));
+            let found = found.ok_or(Refusal::Absent("there are no more functions"))?;
+            let id = u64::from(found.id.1) << 16 | u64::from(found.id.0);
+            Ok((u64::from(found.function), id, u64::from(found.class)))
+        })
+    }
+
+    fn claim(&self, function: Function) -> Result<(), Error> {
+        self.serve(|shared, held, driver| {
+            let found = shared
+                .found
+                .iter()
+                .find(|f| u64::from(f.function) == function);
+            let found = *found.ok_or(Refusal::Absent("there is no such function"))?;
+            let thing = Thing::Function(found.function);
+            if !shared.may_claim(driver, &found) {
+                return Err(Refusal::NotGiven(thing));
+            }
+            shared.take(driver, thing)?;
+            pci::command(&Ports, found.function, pci::NO_INTERRUPTS, pci::MASTER);
+            pci::command(&Ports, found.function, pci::DECODE, 0);
+            held.functions.push(Own {
+                claimed: Claimed::new(found),
+                reaches: false,
+                line: None,
+            });
+            Ok(())
+        })
+    }
+
+    fn release(&self, function: Function) -> Result<(), Error> {
+        self.serve(|shared, held, driver| {
+            let own = held.function(function)?;
+            silence(own);
+            let found = own.claimed.found;
+            if let Some(line) = own.line {
+                let _ = sys::device_detach_interrupt(shared.authority.handle(), u64::from(line));
+                shared.ledger.give(driver, Thing::Line(line))?;
+            }
+            let other = |own: &Own| own.claimed.found.function != found.function;
+            held.functions.retain(other);
+            // Nothing of it is shown any more.
+            for thing in found.bases.iter().filter_map(Base::thing) {
+                let authority = shared.authority.handle();
+                match thing {
+                    Thing::Ports(first, count) => held.ports.retain(|(own, space)| {
+                        let is = *own == (first, count);
+                        if is {
+                            let _ =
+                                sys::device_revoke_ports(authority, space.handle(), first, count);
+                        }
+                        !is
+                    }),
+                    Thing::Memory(start, _) => held.memory.retain(|own| own.0 != start),
+                    _ => {}
+                }
+                let _ = shared.ledger.give(driver, thing);
+            }
+            shared.ledger.give(driver, Thing::Function(found.function))
+        })
+    }
+
+    fn config_read(&self, function: Function, offset: u64, size: u64) -> Result<u64, Error> {
+        self.serve(|_, held, _| {
+            check(offset, size)?;
+            match held.function(function) {
+                Ok(own) => own.claimed.read(&Ports, offset, size),
+                // As if there were nothing.
+                Err(_) => Ok(ones(size)),
+            }
+        })
+    }
+
+    fn config_write(
+        &self,
+        function: Function,
+        offset: u64,
+        size: u64,
+        value: u64,
+    ) -> Result<(), Error> {
+        self.serve(|_, held, _| {
+            let own = held.function(function)?;
+            own.claimed.write(&Ports, offset, size, value)
+        })
+    }
+
+    fn base(&self, function: Function, index: u64) -> Result<(Place, u64, u64), Error> {
+        self.serve(|_, held, _| {
+            let base = held.base(function, index)?;
+            Ok((base.place, base.start, base.size))
+        })
+    }
+
+    fn grant_base(&self, function: Function, index: u64, space: &RefAt) -> Result<(), Error> {
+        self.serve(
+            |shared, held, driver| match held.base(function, index)?.thing() {
+                Some(Thing::Ports(first, count)) => {
+                    let space = shared.grant(driver, (first, count), *space)?;
+                    held.ports.push(((first, count), space));
+                    Ok(())
+                }
+                _ => Err(Refusal::Absent(
+                    "this base address does not lead to I/O ports",
+                )),
+            },
+        )
+    }
+
+    fn map_base(&self, function: Function, index: u64) -> Result<Ref, Error> {
+        self.serve(
+            |shared, held, driver| match held.base(function, index)?.thing() {
+                Some(Thing::Memory(start, size)) => {
+                    let region = shared.map(driver, start, size)?;
+                    let reference = region.reference().map_err(|_| Refusal::NoMemory);
+                    held.memory.push((start, size, region));
+                    reference
+                }
+                _ => Err(Refusal::Absent("this base address does not lead to memory")),
+            },
+        )
+    }
+
+    fn attach_function(&self, function: Function, thread: &RefAt) -> Result<(), Error> {
+        self.serve(|shared, held, driver| {
+            let own = held.function(function)?;
+            let line = own.claimed.found.line;
+            let line = line.ok_or(Refusal::Absent("this function has no interrupt line"))?;
+            shared.attach(driver, line, *thread)?;
+            own.line = Some(line);
+            pci::command(&Ports, own.claimed.found.function, 0, pci::NO_INTERRUPTS);
+            Ok(())
+        })
+    }
+
+    fn reaches_memory(&self, function: Function) -> Result<(), Error> {
+        self.serve(|shared, held, driver| {
+            let own = held.function(function)?;
+            if shared.entry(driver)?.dma == 0 {
+                return Err(Refusal::Allowance(0));
+            }
+            own.reaches = true;
+            // What was held for a device that has now been reset.
+            while let Some(piece) = shared.pool.held(driver) {
+                shared.free(piece);
+            }
+            pci::command(&Ports, own.claimed.found.function, pci::MASTER, 0);
+            Ok(())
+        })
+    }
+
+    fn dma(&self, size: u64, align: u64, reach: Reach) -> Result<(u64, Ref), Error> {
+        self.serve(|shared, held, driver| {
+            let most = shared.entry(driver)?.dma;
+            let physical = shared.pool.take(driver, most, (size, align, reach))?;
+            let made = || {
+                let piece = shared.pool.at(driver, physical)?;
+                let (window, offset) = shared.address(&piece)?;
+                let state = RegionState {
+                    start: window.address() + offset,
+                    size,
+                    protection: READ | WRITE,
+                };
+                let region = Region::new().ok()?;
+                region.set_state(&state, 0, 0).ok()?;
+                Some((region.reference().ok()?, region))
+            };
+            match made() {
+                Some((reference, region)) => {
+                    held.dma.push((physical, region));
+                    Ok((physical, reference))
+                }
+                None => {
+                    shared.pool.give(physical);
+                    Err(Refusal::NoMemory)
+                }
+            }
+        })
+    }
+
+    fn free_dma(&self, physical: u64) -> Result<(), Error> {
+        self.serve(|shared, held, driver| {
+            if held.functions.iter().any(|own| own.reaches) {
+                return Err(Refusal::Nonsense(
+                    "a device may still write to it: release the function first",
+                ));
+            }
+            let place = held.dma.iter().position(|own| own.0 == physical);
+            let place = place.ok_or(Refusal::NotYours(Thing::Memory(physical, 1)))?;
+            drop(held.dma.swap_remove(place));
+            if let Some(piece) = shared.pool.at(driver, physical) {
+                shared.free(piece);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Init's session.
+struct Control {
+    shared: Rc<RefCell<Shared>>,
+    doors: Rc<RefCell<Vec<Ref>>>,
+}
+
+impl DeviceControl for Control {
+    fn door(&self, driver: u64) -> Result<Ref, Error> {
+        let doors = self.doors.borrow();
+        let door = usize::try_from(driver).ok().and_then(|n| doors.get(n));
+        door.ok_or(Error::NotFound)?.copy().map_err(rt::error_of)
+    }
+
+    fn is_present(&self, driver: u64) -> Result<bool, Error> {
+        let shared = self.shared.borrow();
+        let driver = usize::try_from(driver).map_err(|_| Error::Invalid)?;
+        Ok(shared
+            .found
+            .iter()
+            .any(|found| shared.may_claim(driver, found)))
+    }
+}
+
+/// Reads the arguments, finds and places what there is.
+fn set_up() -> Result<Shared, Error> {
+    let passed = |index| rt::start::passed(index).ok_or(Error::Invalid);
+    let authority = passed(0)?;
+    let space = rt::start::SPACE.handle();
+    let code = sys::device_grant_ports(authority.handle(), space, u64::from(ADDRESS), 8);
+    rt::obj::done(code).map_err(rt::error_of)?;
+    let (mut manifest, mut memory) = (Vec::new(), Vec::new());
+    for argument in rt::start().args.iter().skip(1) {
+        match argument.split_once('=') {
+            Some(("driver", line)) => manifest.push(Entry::read(line).ok_or(Error::Invalid)?),
+            Some(("pool", text)) => {
+                let (start, size) = range(text).ok_or(Error::Invalid)?;
+                let region = passed(1 + memory.len())?;
+                memory.push((start, Window::map(&region, 0, size, READ | WRITE)?));
+            }
+            _ => return Err(Error::Invalid),
+        }
+    }
+    let mut found = pci::find_all(&Ports);
+    pci::place(&Ports, &mut found, WINDOWS);
+    let ranges = memory.iter().map(|(start, window)| (*start, window.size()));
+    Ok(Shared {
+        authority,
+        busy: manifest.iter().map(|_| false).collect(),
+        manifest,
+        found,
+        ledger: Ledger::new(),
+        pool: Pool::new(ranges.collect()),
+        memory,
+    })
+}
+
+fn serve() -> Result<Infallible, Error> {
+    let shared = Rc::new(RefCell::new(set_up()?));
+    let doors = Rc::new(RefCell::new(Vec::new()));
+    let (for_open, doors_for_open) = (Rc::clone(&shared), Rc::clone(&doors));
+    let open = move |visitor: &Visitor| match (visitor.door, visitor.interface) {
+        (CONTROL, DeviceControlClient::ID) => {
+            Ok(Either::Second(Rc::new(DeviceControlStub(Control {
+                shared: Rc::clone(&for_open),
+                doors: Rc::clone(&doors_for_open),
+            }))))
+        }
+        (FIRST_DRIVER.., DevicesClient::ID) => {
+            let driver = (visitor.door - FIRST_DRIVER) as usize;
+            let mut shared = for_open.borrow_mut();
+            let busy = shared.busy.get_mut(driver).ok_or(Error::Denied)?;
+            if core::mem::replace(busy, true) {
+                return Err(Error::Exists);
+            }
+            Ok(Either::First(Rc::new(DevicesStub(Session {
+                shared: Rc::clone(&for_open),
+                driver,
+                held: RefCell::default(),
+                why: RefCell::default(),
+            }))))
+        }
+        _ => Err(Error::Denied),
+    };
+    let mut server = Server::new(open)?;
+    server.knows(rt::names::job_of);
+    let (_, control) = server.add_door()?;
+    for _ in 0..shared.borrow().manifest.len() {
+        let (_, door) = server.add_door()?;
+        doors.borrow_mut().push(door);
+    }
+    let door = server.door().reference().map_err(rt::error_of)?;
+    rt::names::register_with("device", &door, &control)?;
+    server.run()
+}
+
+fn main() -> u8 {
+    let Err(_) = serve();
+    1
+}

@@ -1,0 +1,121 @@
+//! The boot manifest: which driver may ask for what. Init has it and passes it on, a line for each driver:
+//!
+//! ```text
+//! console ports=3f8+8 line=4
+//! disk pci=1af4:1001 pci=1af4:1042 dma=400000
+//! ```
+//!
+//! `ports` and `memory` are a first one and a count, `pci` the ids of vendor and device, `dma` bytes of memory that devices
+//! reach, all hexadecimal; a `line` is decimal. What belongs to a function that the driver may claim goes without saying.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+/// What one driver may ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// Interrupt lines.
+    pub lines: Vec<u8>,
+    /// I/O ports: first and count.
+    pub ports: Vec<(u64, u64)>,
+    /// Physical memory: start and size.
+    pub memory: Vec<(u64, u64)>,
+    /// PCI functions: vendor and device.
+    pub pci: Vec<(u16, u16)>,
+    /// Bytes of memory that devices reach.
+    pub dma: u64,
+}
+
+impl Entry {
+    /// Reads a line of the manifest. `None`: it is none.
+    #[must_use]
+    pub fn read(line: &str) -> Option<Self> {
+        let mut words = line.split_ascii_whitespace();
+        let mut entry = Entry {
+            name: words.next()?.to_string(),
+            ..Entry::default()
+        };
+        for word in words {
+            let (kind, what) = word.split_once('=')?;
+            match kind {
+                "line" => entry.lines.push(what.parse().ok()?),
+                "ports" => entry.ports.push(range(what)?),
+                "memory" => entry.memory.push(range(what)?),
+                "pci" => {
+                    let (vendor, device) = what.split_once(':')?;
+                    let id = |text| u16::from_str_radix(text, 16).ok();
+                    entry.pci.push((id(vendor)?, id(device)?));
+                }
+                "dma" => entry.dma = number(what)?,
+                _ => return None,
+            }
+        }
+        Some(entry)
+    }
+
+    /// Whether one of the ranges covers this one.
+    #[must_use]
+    pub fn covers(ranges: &[(u64, u64)], start: u64, size: u64) -> bool {
+        let Some(end) = start.checked_add(size) else {
+            return false;
+        };
+        ranges
+            .iter()
+            .any(|&(first, count)| first <= start && end <= first.saturating_add(count))
+    }
+}
+
+fn number(text: &str) -> Option<u64> {
+    u64::from_str_radix(text, 16).ok()
+}
+
+/// A range: `FIRST+COUNT`, hexadecimal.
+#[must_use]
+pub fn range(text: &str) -> Option<(u64, u64)> {
+    let (first, count) = text.split_once('+')?;
+    Some((number(first)?, number(count)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Entry;
+    use alloc::vec;
+
+    #[test]
+    fn lines_are_read() {
+        let entry =
+            Entry::read("disk pci=1af4:1001 ports=3f8+8 line=4 dma=400000 memory=b8000+8000");
+        let expected = Entry {
+            name: "disk".into(),
+            lines: vec![4],
+            ports: vec![(0x3f8, 8)],
+            memory: vec![(0xb_8000, 0x8000)],
+            pci: vec![(0x1af4, 0x1001)],
+            dma: 0x40_0000,
+        };
+        assert_eq!(entry, Some(expected));
+        for wrong in [
+            "",
+            "x line",
+            "x line=256",
+            "x what=1",
+            "x ports=1",
+            "x pci=1af4",
+            "x dma=g",
+        ] {
+            assert_eq!(Entry::read(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_range_is_covered_as_a_whole() {
+        let ranges = [(0x3f8, 8), (u64::MAX, 1)];
+        assert!(Entry::covers(&ranges, 0x3f8, 8));
+        assert!(Entry::covers(&ranges, 0x3fc, 4));
+        for (start, size) in [(0x3f7, 1), (0x3f8, 9), (0x400, 1), (0x3f8, u64::MAX)] {
+            assert!(!Entry::covers(&ranges, start, size), "{start:#x} {size}");
+        }
+    }
+}

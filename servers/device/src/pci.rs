@@ -1,0 +1,513 @@
+//! PCI functions: which there are, what their base addresses lead to, and where those are placed that the firmware did not place.
+//!
+//! Whatever a function says of itself is hostile: it may describe base addresses of any size and place, which only leads to
+//! refusals later on.
+
+use crate::refusal::Thing;
+use alloc::vec::Vec;
+use pci_types::{ConfigRegionAccess, HeaderType, PciAddress, PciHeader, PciPciBridgeHeader};
+use services::device::Place;
+
+/// The configuration of all functions, four bytes at an offset that is a multiple of four.
+pub trait Config {
+    /// Reads. All ones where there is nothing.
+    fn read(&self, function: u16, offset: u8) -> u32;
+    /// Writes.
+    fn write(&self, function: u16, offset: u8, value: u32);
+}
+
+/// Offset of command (lower half) and status (upper half).
+pub const COMMAND: u8 = 0x04;
+/// Offset of the first base address.
+pub const BASES: u8 = 0x10;
+/// Offset of the base address of the ROM.
+pub const ROM: u8 = 0x30;
+/// Offset of the place of the first capability.
+const CAPABILITIES: u8 = 0x34;
+/// Offset of the interrupt line and pin.
+const INTERRUPT: u8 = 0x3c;
+
+/// In the command: it answers at its I/O ports, at its memory.
+pub const DECODE: u32 = 3;
+/// In the command: it reaches memory.
+pub const MASTER: u32 = 1 << 2;
+/// In the command: it raises no interrupts.
+pub const NO_INTERRUPTS: u32 = 1 << 10;
+/// What stays of the command and goes back unchanged; the status, whose bits are cleared by ones, is left alone.
+const COMMAND_BITS: u32 = 0xffff;
+
+/// The configuration as `pci_types` wants it.
+struct Access<'a, C>(&'a C);
+
+impl<C: Config> ConfigRegionAccess for Access<'_, C> {
+    unsafe fn read(&self, address: PciAddress, offset: u16) -> u32 {
+        self.0.read(number(address), offset as u8)
+    }
+
+    unsafe fn write(&self, address: PciAddress, offset: u16, value: u32) {
+        self.0.write(number(address), offset as u8, value);
+    }
+}
+
+/// Bus, device and function in 8, 5 and 3 bits.
+fn number(address: PciAddress) -> u16 {
+    u16::from(address.bus()) << 8 | u16::from(address.device()) << 3 | u16::from(address.function())
+}
+
+/// What a base address leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// What it is.
+    pub place: Place,
+    /// Where it begins; 0: it is not placed.
+    pub start: u64,
+    /// Its size, a power of two; 0: there is none.
+    pub size: u64,
+    /// It has 64 bits, and takes the next one's place as well.
+    pub wide: bool,
+}
+
+impl Base {
+    const NONE: Base = Base {
+        place: Place::None,
+        start: 0,
+        size: 0,
+        wide: false,
+    };
+
+    /// As something that a driver can have. Memory goes by whole pages.
+    #[must_use]
+    pub fn thing(&self) -> Option<Thing> {
+        if self.start == 0 {
+            return None;
+        }
+        let page = abi::PAGE_SIZE;
+        match self.place {
+            Place::None => None,
+            Place::Ports => Some(Thing::Ports(self.start, self.size)),
+            Place::Memory => {
+                let start = self.start / page * page;
+                let end = self.start.checked_add(self.size)?;
+                Some(Thing::Memory(
+                    start,
+                    end.checked_next_multiple_of(page)? - start,
+                ))
+            }
+        }
+    }
+
+    /// The bits of its register, or registers, that say what it is.
+    #[must_use]
+    pub fn kind(&self, low: u32) -> u32 {
+        match self.place {
+            Place::Ports => low & 3,
+            _ => low & 15,
+        }
+    }
+}
+
+/// A function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Bus, device and function in 8, 5 and 3 bits.
+    pub function: u16,
+    /// Vendor and device.
+    pub id: (u16, u16),
+    /// Class, subclass, interface and revision, a byte each from the top.
+    pub class: u32,
+    /// Base addresses.
+    pub bases: [Base; 6],
+    /// Its interrupt line, if it has one.
+    pub line: Option<u8>,
+}
+
+/// Most functions that are looked at.
+const MOST: usize = 1024;
+
+/// All ordinary functions of the machine, behind bridges too as far as the firmware has given their buses numbers.
+pub fn find_all(config: &impl Config) -> Vec<Found> {
+    let access = Access(config);
+    let mut found = Vec::new();
+    let mut seen = [false; 256];
+    let mut buses = Vec::from([0u8]);
+    seen[0] = true;
+    while let Some(bus) = buses.pop() {
+        for device in 0..32 {
+            for function in 0..8 {
+                let header = PciHeader::new(PciAddress::new(0, bus, device, function));
+                let id = header.id(&access);
+                if id.0 == 0xffff {
+                    if function == 0 {
+                        break;
+                    }
+                    continue;
+                }
+                let kind = header.header_type(&access);
+                let several = header.has_multiple_functions(&access);
+                match kind {
+                    HeaderType::Endpoint if found.len() < MOST => {
+                        found.push(describe(config, number(header.address()), id));
+                    }
+                    HeaderType::PciPciBridge => {
+                        let bridge = PciPciBridgeHeader::from_header(header, &access);
+                        let next = bridge.map_or(0, |b| b.secondary_bus_number(&access));
+                        if !core::mem::replace(&mut seen[usize::from(next)], true) {
+                            buses.push(next);
+                        }
+                    }
+                    _ => {}
+                }
+                if function == 0 && !several {
+                    break;
+                }
+            }
+        }
+    }
+    found
+}
+
+fn describe(config: &impl Config, function: u16, id: (u16, u16)) -> Found {
+    let command = config.read(function, COMMAND) & COMMAND_BITS;
+    // It answers nowhere while its base addresses are all ones.
+    config.write(function, COMMAND, command & !DECODE);
+    let mut bases = [Base::NONE; 6];
+    let mut index = 0;
+    while index < 6 {
+        bases[index] = measure(config, function, index);
+        index += 1 + usize::from(bases[index].wide);
+    }
+    config.write(function, COMMAND, command);
+    let interrupt = config.read(function, INTERRUPT);
+    let (line, pin) = (interrupt as u8, (interrupt >> 8) as u8);
+    Found {
+        function,
+        id,
+        class: config.read(function, 0x08),
+        bases,
+        line: (pin != 0 && line < 16).then_some(line),
+    }
+}
+
+/// The offset of a base address.
+const fn register(index: usize) -> u8 {
+    BASES + 4 * index as u8
+}
+
+/// Finds out what a base address leads to.
+fn measure(config: &impl Config, function: u16, index: usize) -> Base {
+    let size_of = |offset: u8| {
+        let was = config.read(function, offset);
+        config.write(function, offset, u32::MAX);
+        let mask = config.read(function, offset);
+        config.write(function, offset, was);
+        (was, mask)
+    };
+    let (low, mask) = size_of(register(index));
+    if mask == 0 || mask == u32::MAX && low == u32::MAX {
+        return Base::NONE;
+    }
+    if low & 1 == 1 {
+        // A function may leave the upper half of an I/O base address out.
+        let mask = mask & 0xfffc;
+        let start = u64::from(low & 0xfffc);
+        return match mask {
+            0 => Base::NONE,
+            mask => Base {
+                place: Place::Ports,
+                start,
+                size: 1 << mask.trailing_zeros(),
+                wide: false,
+            },
+        };
+    }
+    let wide = low & 6 == 4 && index < 5;
+    let (high, high_mask) = match wide {
+        true => size_of(register(index + 1)),
+        false => (0, u32::MAX),
+    };
+    let mask = u64::from(mask & !15) | u64::from(high_mask) << 32;
+    if mask == 0 || mask == u64::from(u32::MAX) << 32 {
+        return Base { wide, ..Base::NONE };
+    }
+    Base {
+        place: Place::Memory,
+        start: u64::from(low & !15) | u64::from(high) << 32,
+        size: 1 << mask.trailing_zeros(),
+        wide,
+    }
+}
+
+/// Where base addresses can be placed: first and count.
+#[derive(Clone, Copy, Debug)]
+pub struct Windows {
+    /// I/O ports.
+    pub ports: (u64, u64),
+    /// Memory.
+    pub memory: (u64, u64),
+}
+
+/// Places the base addresses that have no place. Those for which there is no room stay without.
+pub fn place(config: &impl Config, found: &mut [Found], windows: Windows) {
+    let mut taken: Vec<Thing> = all_bases(found).filter_map(|base| base.thing()).collect();
+    let mut wanted: Vec<(usize, usize)> = Vec::new();
+    for (f, function) in found.iter().enumerate() {
+        let needs = |b: &usize| function.bases[*b].size != 0 && function.bases[*b].start == 0;
+        wanted.extend((0..6).filter(needs).map(|b| (f, b)));
+    }
+    // The large ones first: so the least is lost by their alignment.
+    wanted.sort_by_key(|&(f, b)| core::cmp::Reverse(found[f].bases[b].size));
+    for (f, b) in wanted {
+        let base = &mut found[f].bases[b];
+        let window = match base.place {
+            Place::Ports => windows.ports,
+            _ => windows.memory,
+        };
+        let Some(start) = room(&taken, *base, window) else {
+            continue;
+        };
+        base.start = start;
+        taken.extend(base.thing());
+        let (base, function) = (*base, found[f].function);
+        let command = config.read(function, COMMAND) & COMMAND_BITS;
+        config.write(function, COMMAND, command & !DECODE);
+        config.write(function, register(b), start as u32);
+        if base.wide {
+            config.write(function, register(b + 1), (start >> 32) as u32);
+        }
+        config.write(function, COMMAND, command);
+    }
+}
+
+fn all_bases(found: &[Found]) -> impl Iterator<Item = &Base> {
+    found.iter().flat_map(|function| &function.bases)
+}
+
+/// The first place for a base address in a window.
+fn room(taken: &[Thing], base: Base, (first, count): (u64, u64)) -> Option<u64> {
+    let align = match base.place {
+        // No page is two functions'.
+        Place::Memory => base.size.max(abi::PAGE_SIZE),
+        _ => base.size,
+    };
+    let mut start = first.checked_next_multiple_of(align)?;
+    loop {
+        let end = start.checked_add(base.size)?;
+        if end > first + count {
+            return None;
+        }
+        let in_the_way = taken.iter().find_map(|thing| match (*thing, base.place) {
+            (Thing::Ports(f, n), Place::Ports) | (Thing::Memory(f, n), Place::Memory) => {
+                (f < end && start < f.saturating_add(n)).then(|| f.saturating_add(n))
+            }
+            _ => None,
+        });
+        match in_the_way {
+            None => return Some(start),
+            Some(end) => start = end.checked_next_multiple_of(align)?,
+        }
+    }
+}
+
+/// Sets and clears bits of the command.
+pub fn command(config: &impl Config, function: u16, set: u32, clear: u32) {
+    let command = config.read(function, COMMAND) & COMMAND_BITS;
+    config.write(function, COMMAND, command & !clear | set);
+}
+
+/// The capabilities of a function: id and offset. A list that goes in circles ends.
+pub fn capabilities(config: &impl Config, function: u16) -> impl Iterator<Item = (u8, u8)> + '_ {
+    const HAS_LIST: u32 = 1 << 20;
+    let listed = config.read(function, COMMAND) & HAS_LIST != 0;
+    let first = match listed {
+        true => config.read(function, CAPABILITIES) as u8 & !3,
+        false => 0,
+    };
+    let next = move |at: &u8| Some((config.read(function, *at) >> 8) as u8 & !3);
+    core::iter::successors(Some(first), next)
+        .take_while(|at| *at >= 0x40)
+        .take(48)
+        .map(move |at| (config.read(function, at) as u8, at))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::{capabilities, command, find_all, place, Config, Windows, DECODE, MASTER};
+    use alloc::collections::BTreeMap;
+    use core::cell::RefCell;
+    use services::device::Place;
+
+    /// A function as a device has it: its registers, and which bits of each can be written.
+    #[derive(Clone)]
+    pub(crate) struct Fake {
+        pub(crate) words: [u32; 64],
+        pub(crate) writable: [u32; 64],
+    }
+
+    impl Fake {
+        pub(crate) fn new(vendor: u16, device: u16) -> Self {
+            let mut fake = Fake {
+                words: [0; 64],
+                writable: [0; 64],
+            };
+            fake.words[0] = u32::from(device) << 16 | u32::from(vendor);
+            fake.writable[1] = 0xffff;
+            fake
+        }
+
+        pub(crate) fn base(mut self, index: usize, kind: u32, size: u64) -> Self {
+            let mask = !(size - 1);
+            let flags = if kind & 1 == 1 { 3 } else { 15 };
+            self.words[4 + index] = kind;
+            self.writable[4 + index] = mask as u32 & !flags;
+            if kind & 7 == 4 {
+                self.writable[5 + index] = (mask >> 32) as u32;
+            }
+            self
+        }
+    }
+
+    #[derive(Default)]
+    pub(crate) struct Machine {
+        pub(crate) functions: RefCell<BTreeMap<u16, Fake>>,
+    }
+
+    impl Config for Machine {
+        fn read(&self, function: u16, offset: u8) -> u32 {
+            assert!(offset.is_multiple_of(4));
+            let functions = self.functions.borrow();
+            functions
+                .get(&function)
+                .map_or(u32::MAX, |f| f.words[usize::from(offset / 4)])
+        }
+        fn write(&self, function: u16, offset: u8, value: u32) {
+            assert!(offset.is_multiple_of(4));
+            if let Some(f) = self.functions.borrow_mut().get_mut(&function) {
+                let index = usize::from(offset / 4);
+                let mask = f.writable[index];
+                f.words[index] = f.words[index] & !mask | value & mask;
+            }
+        }
+    }
+
+    impl Machine {
+        pub(crate) fn with(self, function: u16, fake: Fake) -> Self {
+            self.functions.borrow_mut().insert(function, fake);
+            self
+        }
+    }
+
+    const WINDOWS: Windows = Windows {
+        ports: (0xc000, 0x1000),
+        memory: (0xe000_0000, 0x100_0000),
+    };
+
+    /// A machine like QEMU's `pc` under qboot, which places nothing.
+    fn machine() -> Machine {
+        let disk = Fake::new(0x1af4, 0x1001)
+            .base(0, 1, 0x80)
+            .base(1, 0, 0x1000)
+            .base(4, 0xc, 0x4000);
+        let mut host = Fake::new(0x8086, 0x1237);
+        host.words[3] = 0;
+        let mut disk = disk;
+        disk.words[15] = 0x010b;
+        disk.words[1] = 0x0010_0000;
+        disk.words[13] = 0x40;
+        disk.words[16] = 0x0010_0009;
+        Machine::default().with(0, host).with(0x18, disk)
+    }
+
+    #[test]
+    fn what_the_firmware_did_not_place_is_placed() {
+        let machine = machine();
+        let mut found = find_all(&machine);
+        assert_eq!(found.len(), 2);
+        let disk = found[1];
+        assert_eq!(
+            (disk.function, disk.id, disk.line),
+            (0x18, (0x1af4, 0x1001), Some(11))
+        );
+        assert!(disk.bases.iter().all(|base| base.start == 0));
+        place(&machine, &mut found, WINDOWS);
+        let [ports, small, _, _, large, _] = found[1].bases;
+        assert_eq!(
+            (ports.place, ports.start, ports.size),
+            (Place::Ports, 0xc000, 0x80)
+        );
+        assert_eq!(
+            (large.place, large.start, large.size),
+            (Place::Memory, 0xe000_0000, 0x4000)
+        );
+        assert_eq!(
+            (small.place, small.start, small.size),
+            (Place::Memory, 0xe000_4000, 0x1000)
+        );
+        // The device has it so, and another look finds it so: nothing is moved that has a place.
+        assert_eq!(machine.read(0x18, 0x10), 0xc001);
+        assert_eq!(machine.read(0x18, 0x20), 0xe000_000c);
+        let mut again = find_all(&machine);
+        assert_eq!(again, found);
+        place(&machine, &mut again, WINDOWS);
+        assert_eq!(again, found);
+    }
+
+    #[test]
+    fn where_there_is_no_room_nothing_is_placed() {
+        let large = Fake::new(1, 2).base(0, 4, 1 << 40).base(2, 0, 1 << 31);
+        let machine = Machine::default().with(8, large);
+        let mut found = find_all(&machine);
+        assert_eq!(found[0].bases[0].size, 1 << 40);
+        place(&machine, &mut found, WINDOWS);
+        assert!(found[0].bases.iter().all(|base| base.thing().is_none()));
+    }
+
+    #[test]
+    fn a_function_that_lies_is_survived() {
+        for kind in [0, 1, 2, 4, 6, 12] {
+            for mask in [0, 1, 8, u32::MAX, 0xffff_0000, 0x8000_0000, 0x10] {
+                let mut fake = Fake::new(1, 2);
+                for index in 4..10 {
+                    fake.words[index] = kind;
+                    fake.writable[index] = mask;
+                }
+                // A list of capabilities that goes in circles.
+                fake.words[1] = 0x10_0000;
+                fake.words[13] = 0x40;
+                fake.words[16] = 0x4000;
+                let machine = Machine::default().with(0, fake);
+                let mut found = find_all(&machine);
+                place(&machine, &mut found, WINDOWS);
+                assert!(capabilities(&machine, 0).count() <= 48);
+            }
+        }
+    }
+
+    #[test]
+    fn functions_behind_bridges_are_found_and_circles_end() {
+        let mut bridge = Fake::new(1, 1);
+        bridge.words[3] = 0x81_0000;
+        bridge.words[6] = 0x01_0100;
+        let mut back = bridge.clone();
+        back.words[6] = 0x00_0000;
+        let machine = Machine::default()
+            .with(0, bridge)
+            .with(0x100, back)
+            .with(0x109, Fake::new(5, 6))
+            .with(0x108, Fake::new(5, 5));
+        let ids: alloc::vec::Vec<_> = find_all(&machine).iter().map(|f| f.function).collect();
+        assert_eq!(
+            ids,
+            [0x108],
+            "a second function of a device that has only one"
+        );
+    }
+
+    #[test]
+    fn commands_leave_the_rest_alone() {
+        let machine = machine();
+        command(&machine, 0x18, DECODE | MASTER, 0);
+        assert_eq!(machine.read(0x18, 4), 0x10_0007);
+        command(&machine, 0x18, 1 << 10, MASTER);
+        assert_eq!(machine.read(0x18, 4), 0x10_0403);
+    }
+}

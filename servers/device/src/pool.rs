@@ -1,0 +1,195 @@
+//! Memory that devices reach: some ranges of physical memory, in pieces that are never moved.
+
+use crate::refusal::Refusal;
+use crate::Driver;
+use abi::PAGE_SIZE;
+use alloc::vec::Vec;
+use services::device::Reach;
+
+/// A piece that a driver has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Who has it.
+    pub driver: Driver,
+    /// Physical address.
+    pub start: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Its driver has ended, and a device may still write to it: it is nobody's until the device was reset.
+    pub held: bool,
+}
+
+/// The pool.
+#[derive(Debug, Default)]
+pub struct Pool {
+    /// All of it: start and size. Nothing is taken from a later one that an earlier one has.
+    ranges: Vec<(u64, u64)>,
+    /// By address.
+    pieces: Vec<Piece>,
+}
+
+/// The address at which what a device reaches ends.
+const fn end_of(reach: Reach) -> u64 {
+    match reach {
+        Reach::Low => 16 << 20,
+        Reach::Bits32 => 1 << 32,
+        Reach::All => u64::MAX,
+    }
+}
+
+impl Pool {
+    /// A pool of these ranges of whole pages, those that are highest first.
+    #[must_use]
+    pub fn new(mut ranges: Vec<(u64, u64)>) -> Self {
+        ranges.retain(|(start, size)| start.checked_add(*size).is_some());
+        ranges.sort_unstable_by_key(|(start, _)| core::cmp::Reverse(*start));
+        Pool {
+            ranges,
+            pieces: Vec::new(),
+        }
+    }
+
+    /// How much a driver has, and what is held for it.
+    #[must_use]
+    pub fn used(&self, driver: Driver) -> u64 {
+        let own = self.pieces.iter().filter(|piece| piece.driver == driver);
+        own.map(|piece| piece.size).sum()
+    }
+
+    /// Gives a driver that may have `most` bytes a piece: its physical address.
+    pub fn take(
+        &mut self,
+        driver: Driver,
+        most: u64,
+        (size, align, reach): (u64, u64, Reach),
+    ) -> Result<u64, Refusal> {
+        if size == 0 || !size.is_multiple_of(PAGE_SIZE) || !align.is_power_of_two() {
+            return Err(Refusal::Nonsense(
+                "memory that devices reach comes in whole pages, aligned to a power of two",
+            ));
+        }
+        if size > most.saturating_sub(self.used(driver)) {
+            return Err(Refusal::Allowance(most));
+        }
+        let align = align.max(PAGE_SIZE);
+        let found = self
+            .ranges
+            .iter()
+            .find_map(|&(start, length)| self.find(start, length, (size, align, end_of(reach))));
+        let start = found.ok_or(Refusal::NoMemory)?;
+        let place = self.pieces.partition_point(|piece| piece.start < start);
+        self.pieces.insert(
+            place,
+            Piece {
+                driver,
+                start,
+                size,
+                held: false,
+            },
+        );
+        Ok(start)
+    }
+
+    /// The first place in a range.
+    fn find(&self, start: u64, length: u64, (size, align, below): (u64, u64, u64)) -> Option<u64> {
+        let end = (start + length).min(below);
+        let mut at = start.checked_next_multiple_of(align)?;
+        for piece in &self.pieces {
+            if at.checked_add(size)? <= piece.start {
+                break;
+            }
+            if piece.start + piece.size > at {
+                at = (piece.start + piece.size).checked_next_multiple_of(align)?;
+            }
+        }
+        (at.checked_add(size)? <= end).then_some(at)
+    }
+
+    /// The piece that a driver has at this address, if it is not held.
+    #[must_use]
+    pub fn at(&self, driver: Driver, start: u64) -> Option<Piece> {
+        let is = |piece: &&Piece| piece.driver == driver && piece.start == start && !piece.held;
+        self.pieces.iter().find(is).copied()
+    }
+
+    /// Takes a piece back.
+    pub fn give(&mut self, start: u64) {
+        self.pieces.retain(|piece| piece.start != start);
+    }
+
+    /// The driver has ended. Its pieces stay held until its device was reset.
+    pub fn hold(&mut self, driver: Driver) {
+        for piece in self.pieces.iter_mut().filter(|p| p.driver == driver) {
+            piece.held = true;
+        }
+    }
+
+    /// A piece of the driver's that is held, if there is one.
+    #[must_use]
+    pub fn held(&self, driver: Driver) -> Option<Piece> {
+        let is = |piece: &&Piece| piece.driver == driver && piece.held;
+        self.pieces.iter().find(is).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pool;
+    use crate::refusal::Refusal;
+    use alloc::vec;
+    use services::device::Reach;
+
+    const PAGE: u64 = 4096;
+    const MOST: u64 = 1 << 20;
+
+    #[test]
+    fn pieces_are_apart_aligned_and_within_reach() {
+        let low = (0x10_1000, 16 * PAGE);
+        let high = (1 << 32, 16 * PAGE);
+        let mut pool = Pool::new(vec![low, high]);
+        let mut take = |size, align, reach| pool.take(0, MOST, (size, align, reach));
+        assert_eq!(
+            take(PAGE, 1, Reach::All),
+            Ok(1 << 32),
+            "low memory is for who needs it"
+        );
+        assert_eq!(take(PAGE, 4 * PAGE, Reach::All), Ok((1 << 32) + 4 * PAGE));
+        assert_eq!(take(2 * PAGE, PAGE, Reach::All), Ok((1 << 32) + PAGE));
+        assert_eq!(take(PAGE, 8 * PAGE, Reach::Bits32), Ok(0x10_8000));
+        assert_eq!(take(8 * PAGE, PAGE, Reach::Low), Ok(0x10_9000));
+        assert_eq!(take(8 * PAGE, PAGE, Reach::Low), Err(Refusal::NoMemory));
+        assert_eq!(take(7 * PAGE, PAGE, Reach::Low), Ok(0x10_1000));
+        for (size, align) in [(0, PAGE), (1, PAGE), (PAGE, 3), (PAGE, 0)] {
+            let refused = take(size, align, Reach::All).unwrap_err();
+            assert_eq!(refused.error(), proto::Error::Invalid);
+        }
+        assert_eq!(
+            take(1 << 40, PAGE, Reach::All),
+            Err(Refusal::Allowance(MOST))
+        );
+    }
+
+    #[test]
+    fn what_a_driver_has_is_counted_and_comes_back() {
+        let mut pool = Pool::new(vec![(0x10_0000, 8 * PAGE)]);
+        let want = (4 * PAGE, PAGE, Reach::All);
+        let first = pool.take(0, 4 * PAGE, want).unwrap();
+        assert_eq!(
+            pool.take(0, 4 * PAGE, want),
+            Err(Refusal::Allowance(4 * PAGE))
+        );
+        assert_eq!(pool.at(1, first), None, "another's piece");
+        let second = pool.take(1, 4 * PAGE, want).unwrap();
+        assert_eq!(pool.take(2, 4 * PAGE, want), Err(Refusal::NoMemory));
+        // The driver ends: nobody gets its memory until the device was reset.
+        pool.hold(0);
+        assert_eq!(pool.at(0, first), None, "a piece that is held");
+        assert_eq!(pool.take(2, 4 * PAGE, want), Err(Refusal::NoMemory));
+        let held = pool.held(0).unwrap();
+        assert_eq!(held.start, first);
+        pool.give(held.start);
+        assert_eq!(pool.held(0), None);
+        assert_eq!(pool.take(2, 4 * PAGE, want), Ok(first));
+        assert!(pool.at(1, second).is_some());
+    }
+}

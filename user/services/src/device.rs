@@ -1,0 +1,108 @@
+//! The device server: what drivers get of the machine, and from nobody else.
+//!
+//! Each driver of the boot manifest has a door of its own, which init gives it as the first passed reference. Whoever has the
+//! door is that driver, and may ask for what its line in the manifest says. What it was granted belongs to its **session**,
+//! of which there is one at a time: when that ends, however it ends, everything is withdrawn, as
+//! `docs/adr/0027-drivers-and-what-they-hold.md` says.
+//!
+//! A request that is refused gets an error: `Denied` for what is not the driver's to ask for, `Exists` for what another one
+//! has, `Invalid` for what makes no sense, `Limit` for more than it may have. [`Devices::why`] has the sentence for people.
+use interface::{interface, plain, Error};
+
+/// A PCI function: bus, device and function, in 8, 5 and 3 bits.
+pub type Function = u64;
+
+plain! {
+    /// How far down in physical memory a device can reach.
+    pub enum Reach {
+        /// The first 16 MB: the DMA controller of ISA devices.
+        Low = 0,
+        /// The first 4 GB: devices with 32 address bits.
+        Bits32 = 1,
+        /// All of it.
+        All = 2,
+    }
+}
+
+plain! {
+    /// What a base address of a function leads to.
+    pub enum Place {
+        /// Nothing.
+        None = 0,
+        /// I/O ports.
+        Ports = 1,
+        /// Memory of the device.
+        Memory = 2,
+    }
+}
+
+/// What a driver can ask. All but [`Devices::config_write`] may be repeated.
+#[interface]
+pub trait Devices {
+    /// The sentence that says why the last request of this session that was refused was; nothing if none was.
+    fn why(&self) -> Result<Bytes, Error>;
+
+    /// Turns interrupts of the line into interrupts of the thread. The line is masked when it rings, until the thread waits
+    /// for its next interrupt.
+    fn attach_line(&self, line: u64, thread: &RefAt) -> Result<(), Error>;
+    /// Gives a line back.
+    fn detach_line(&self, line: u64) -> Result<(), Error>;
+
+    /// Lets the space, in which the driver runs, use I/O ports.
+    fn grant_ports(&self, first: u64, count: u64, space: &RefAt) -> Result<(), Error>;
+    /// Gives I/O ports back, a range as it was granted.
+    fn revoke_ports(&self, first: u64, count: u64) -> Result<(), Error>;
+
+    /// Memory of a device at a physical address, whole pages, uncached: the region. It shows nothing any more when the session has
+    /// ended or has given it back.
+    fn map(&self, start: u64, size: u64) -> Result<Ref, Error>;
+    /// Gives memory of a device back.
+    fn unmap(&self, start: u64) -> Result<(), Error>;
+
+    /// The function with this number among those that the driver may claim: its address, its ids (vendor in the lower 16 bits, device in
+    /// the next 16), its class (class, subclass, interface, revision, a byte each from the top). `NotFound` behind the last.
+    fn function(&self, index: u64) -> Result<(Function, u64, u64), Error>;
+    /// Makes the function the driver's: it answers at its base addresses, and does not reach memory yet.
+    fn claim(&self, function: Function) -> Result<(), Error>;
+    /// Gives it back: it raises no interrupts, and does not reach memory any more.
+    fn release(&self, function: Function) -> Result<(), Error>;
+    /// Reads its configuration: 1, 2 or 4 bytes at an offset that is a multiple of that. All ones of functions that this driver has not claimed.
+    fn config_read(&self, function: Function, offset: u64, size: u64) -> Result<u64, Error>;
+    /// Writes its configuration. A base address takes all ones, after which it reads as its size until it is written again; it does not
+    /// change. What is neither that nor a capability of the vendor's own is `Denied`: command, status, base addresses, interrupt line,
+    /// message signalled interrupts. Must not be repeated.
+    #[once]
+    fn config_write(
+        &self,
+        function: Function,
+        offset: u64,
+        size: u64,
+        value: u64,
+    ) -> Result<(), Error>;
+    /// What a base address of the function leads to: what it is, where it begins, its size.
+    fn base(&self, function: Function, index: u64) -> Result<(Place, u64, u64), Error>;
+    /// Lets the space use the I/O ports that a base address leads to.
+    fn grant_base(&self, function: Function, index: u64, space: &RefAt) -> Result<(), Error>;
+    /// The region of the memory that a base address leads to, from the page on in which it begins.
+    fn map_base(&self, function: Function, index: u64) -> Result<Ref, Error>;
+    /// Turns the function's interrupts into interrupts of the thread: its line, which is a level.
+    fn attach_function(&self, function: Function, thread: &RefAt) -> Result<(), Error>;
+    /// The driver says that it has reset the device, and that this knows no address any more. From then on the function reaches memory, if the
+    /// manifest gives the driver some.
+    fn reaches_memory(&self, function: Function) -> Result<(), Error>;
+
+    /// Memory that devices reach: so many bytes (a multiple of the page size), contiguous, aligned to a power of two, zeroed, never
+    /// moved: its physical address, and the region.
+    fn dma(&self, size: u64, align: u64, reach: Reach) -> Result<(u64, Ref), Error>;
+    /// Gives it back. `Invalid` while a function of the driver reaches memory and has not been released.
+    fn free_dma(&self, physical: u64) -> Result<(), Error>;
+}
+
+/// What init can ask.
+#[interface]
+pub trait DeviceControl {
+    /// The door of a driver, by its number in the manifest. May be repeated.
+    fn door(&self, driver: u64) -> Result<Ref, Error>;
+    /// Whether the machine has a function that a driver may claim. May be repeated.
+    fn is_present(&self, driver: u64) -> Result<bool, Error>;
+}
