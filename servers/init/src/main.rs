@@ -290,6 +290,10 @@ impl Boot {
             },
             quota,
             server: true,
+            limits: match path {
+                "sbin/device" | "sbin/console" => process::account::driver,
+                _ => process::account::server,
+            },
             essential: priority != PRIORITY_SHELL,
             service: services::names::RESERVED
                 .into_iter()

@@ -60,7 +60,8 @@ pub(crate) fn system_port(portset: RefAt) -> Result<RefAt, abi::Code> {
 
 /// What init presents as its own port to services that know their clients.
 pub(crate) fn own() -> Result<RefAt, Error> {
-    SYSTEM_PORT.get(|| Err(Error::Broken)).copied()
+    let port = SYSTEM_PORT.get(|| Err(Error::Broken))?;
+    Ok(**port)
 }
 
 static TABLE: Mutex<BTreeMap<String, Known>> = Mutex::new(BTreeMap::new());

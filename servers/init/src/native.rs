@@ -27,7 +27,7 @@ use proto::layout::{MEMORY_SIZE, PRIORITY_PROGRAM};
 use proto::Error;
 use rt::error_of;
 use rt::fs::{self, File};
-use rt::memory::Segment;
+use rt::memory::{Limits, Segment};
 use rt::obj::{Port, PortAt, Portset, Ref, RefAt, ThreadAt};
 use rt::sync::{Lazy, Mutex};
 use rt::sys;
@@ -136,6 +136,8 @@ pub(crate) struct Launch<'a> {
     /// Kernel memory; 0: as for every program.
     pub(crate) quota: u64,
     pub(crate) server: bool,
+    /// What memory it may have, of so many bytes.
+    pub(crate) limits: fn(u64) -> Limits,
     pub(crate) essential: bool,
     /// The reserved name that it may register.
     pub(crate) service: Option<&'static str>,
@@ -349,7 +351,7 @@ impl Manager {
             max_priority: launch.ceiling.max(launch.priority),
             ..SpaceState::default()
         };
-        let supply = self.supply(launch.server);
+        let supply = self.supply(launch.limits);
         let mut process = Process::create(&supply, &space, Some(&own.reference)).map_err(plain)?;
         let references = References {
             init: &own.reference,
@@ -406,13 +408,10 @@ impl Manager {
     }
 
     /// Where the memory of a process comes from.
-    fn supply(&self, server: bool) -> Supply {
+    fn supply(&self, limits: fn(u64) -> Limits) -> Supply {
         Supply {
             supervisor: *self.supervisor,
-            limits: match server {
-                true => account::server(self.total),
-                false => account::program(self.total),
-            },
+            limits: limits(self.total),
         }
     }
 
@@ -690,7 +689,7 @@ impl Manager {
             max_priority: self.ceiling,
             ..SpaceState::default()
         };
-        let process = Process::create(&self.supply(false), &space, Some(&keeper))?;
+        let process = Process::create(&self.supply(account::program), &space, Some(&keeper))?;
         let regions = (
             process.memory().region.copy(),
             process.control().region.copy(),
@@ -879,6 +878,7 @@ impl interfaces::Processes for AnyOne {
                 ceiling: manager.ceiling,
                 quota: 0,
                 server: false,
+                limits: account::program,
                 essential: false,
                 service: None,
                 owner,

@@ -14,6 +14,8 @@ const PROGRAM_PART: u64 = 256;
 /// What a server is promised of all memory, and at most how many bytes.
 const SERVER_PART: u64 = 32;
 const SERVER_MOST: u64 = 4 << 20;
+/// What a server that keeps nothing for its clients is promised.
+const DRIVER: u64 = 1 << 20;
 /// Most segments of a program: its own two, and some that it makes.
 const PROGRAM_SEGMENTS: u32 = 8;
 /// Most segments of a server.
@@ -65,6 +67,15 @@ pub const fn server(total: u64) -> Limits {
         },
         most: total,
         segments: SERVER_SEGMENTS,
+    }
+}
+
+/// What a server that keeps nothing for its clients may have of `total` bytes of memory: the device server and drivers.
+#[must_use]
+pub const fn driver(total: u64) -> Limits {
+    Limits {
+        promised: DRIVER,
+        ..server(total)
     }
 }
 
