@@ -94,6 +94,8 @@ pub struct Seen {
     pub order: Vec<Id>,
     /// The ports of which servers heard that they are unreferenced, in this order.
     pub told: Vec<Id>,
+    /// The threads whose deadline has come and that have not been told of it yet when the timer has rung.
+    pub left: Vec<Id>,
     /// The call ended with [`Code::NoMemory`], at a time when memory was short.
     pub no_memory: bool,
 }
@@ -276,12 +278,19 @@ impl System {
 
     /// The timer: whose deadline has come, goes on. A sleep is over; `cond_wait_until` goes on as
     /// the `mutex_lock` that it has become; whatever else waits with a deadline has timed out. Who could not run anyway,
-    /// because the running thread is more important, may be told later.
+    /// because the running thread is more important, may be told later. Of the others the most important two are told,
+    /// at least; for those that are left the timer rings again.
     fn timer(&mut self) {
         let running = self.thread(self.running).priority;
         let due = |t: &Thread| t.deadline.is_some_and(|at| at <= self.now) && t.priority >= running;
-        let due: Vec<Id> = self.threads().filter(|&(_, t)| due(t)).map(|(id, _)| id).collect();
-        for t in due {
+        let due = self.threads().filter(|&(_, t)| due(t)).map(|(id, _)| id);
+        let (left, mut told): (Vec<Id>, Vec<Id>) = due.partition(|id| self.seen.left.contains(id));
+        let most = left.iter().map(|&t| self.thread(t).priority).max();
+        let least = told.iter().map(|&t| self.thread(t).priority).min();
+        if told.len() < 2 || most > least {
+            told.extend(left);
+        }
+        for t in told {
             match self.thread(t).status {
                 Status::Waiting(Waiting::Deadline) => self.complete(t, Code::Ok),
                 Status::Waiting(Waiting::Cond) => self.wake(t),

@@ -58,7 +58,7 @@ struct Level {
 ///
 /// A kernel that checks its structures at the end of every trap needs more than 100 µs for one ring of the
 /// timer, and would do nothing else.
-const PUT_OFF: u64 = if CONFIG.probe { 10_000_000 } else { 100_000 };
+pub(crate) const PUT_OFF: u64 = if CONFIG.probe { 10_000_000 } else { 100_000 };
 
 /// A number that users do not know, for the weights of threads in the treap.
 static SECRET: AtomicU32 = AtomicU32::new(0);

@@ -3,6 +3,7 @@
 use super::world::World;
 use crate::object::account::Account;
 use crate::object::connection::End;
+use crate::object::deadlines::PUT_OFF;
 use crate::object::port::Port;
 use crate::object::region::Source;
 use crate::object::thread::{Hint, PendingFault, PortWait, Run, Thread};
@@ -360,7 +361,11 @@ impl<'w> Lockstep<'w> {
                 before.ctx.set_full(true);
                 Trap::Exception { vector, error }
             }
-            Event::Timer => Trap::Timer,
+            Event::Timer => {
+                // It has rung, and rings no more until it is set again.
+                hal::set_timer(u64::MAX);
+                Trap::Timer
+            }
             Event::Line(line) => Trap::Irq(line),
         };
         // A thread that is given the priority that it already has counts as one that joins.
@@ -374,11 +379,13 @@ impl<'w> Lockstep<'w> {
         let ended = before.ctx.pc().get() == pc.wrapping_add(abi::ROLES.call_bytes);
         let no_memory = ended && before.ctx.call().get() & 0xff == abi::Code::NoMemory as u64;
         let no_memory = self.short && no_memory;
+        let left = self.left(trap)?;
         let told = self.told();
         let seen = |order| Seen {
             order,
             no_memory,
             told: told.clone(),
+            left: left.clone(),
         };
         let order = self.moved();
         if !self.may_choose() {
@@ -399,6 +406,25 @@ impl<'w> Lockstep<'w> {
             }
         }
         first
+    }
+
+    /// The threads whose deadline has come and that were not told of it when the timer rang: it must ring again for
+    /// them.
+    fn left(&self, trap: Trap) -> Result<Vec<Id>, Difference> {
+        let has_come = |t: &model::Thread| t.deadline.is_some_and(|at| at <= hal::now());
+        let is_left = |id: &Id| self.thread(*id).is_some_and(|t| t.deadline.is_set());
+        let come = self
+            .spec
+            .threads()
+            .filter(|(_, t)| trap == Trap::Timer && has_come(t));
+        let left: Vec<Id> = come.map(|(id, _)| id).filter(is_left).collect();
+        let rings = hal::host::deadline() <= hal::now() + PUT_OFF;
+        same(
+            "the timer rings for who is left",
+            rings || left.is_empty(),
+            true,
+        )?;
+        Ok(left)
     }
 
     /// The ports for which servers have got a notice in this step.
