@@ -311,7 +311,18 @@ impl Scheduler {
                     return holder;
                 }
             }
-            if let Some(next) = self.take_first(k) {
+            if let Some(next) = self.take_ready() {
+                let p = next.priority.get();
+                if matches!(t.run.get(), Run::Waiting(_))
+                    && p > t.priority.get()
+                    && self.is_alone(p)
+                {
+                    // It is at work for the thread that waits, perhaps, and has what is left of that slice, as an heir
+                    // has. With a slice of its own that thread would never come to the end of one.
+                    self.keep_time(k, p);
+                } else {
+                    self.take_turn(k, p);
+                }
                 return next;
             }
             self.keep_time(k, 0);
@@ -322,6 +333,20 @@ impl Scheduler {
     /// Takes the first ready thread out of its queue and makes it the running one.
     #[inline]
     pub(crate) fn take_first(&'static self, k: K) -> Option<&'static Thread> {
+        let next = self.take_ready()?;
+        self.take_turn(k, next.priority.get());
+        Some(next)
+    }
+
+    /// Whether no other thread of the running thread's priority, which is this, is ready or has begun a slice.
+    #[inline(always)]
+    fn is_alone(&self, p: u8) -> bool {
+        !self.has(1 << p) && self.left[usize::from(p)].get() == 0
+    }
+
+    /// The same, in the slice that has begun.
+    #[inline(always)]
+    fn take_ready(&'static self) -> Option<&'static Thread> {
         if !self.has(Self::READY) {
             return None;
         }
@@ -338,7 +363,6 @@ impl Scheduler {
             first
         };
         next.run.set(Run::Running);
-        self.take_turn(k, p);
         Some(next)
     }
 

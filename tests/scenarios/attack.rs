@@ -337,6 +337,17 @@ pub(crate) fn leavings(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Executables of all sizes that grow while init reads them.
+pub(crate) fn growing(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = "/test/hostile grow\nsort /etc/script > /tmp/sorted\necho goes on\nexit 7\n";
+    let output = ctx.run(Run::script(script))?;
+    output.expect_status(7)?;
+    match output.text().ends_with("goes on\n") {
+        true => Ok(()),
+        false => Err(format!("files that grow look like\n{}", output.text())),
+    }
+}
+
 /// Programs that keep the memory server busy with large segments, and one whose faults are served meanwhile.
 pub(crate) fn churn(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\

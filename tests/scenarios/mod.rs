@@ -58,6 +58,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("attack_held", attack::held),
     scenario("attack_linux", attack::linux),
     scenario("attack_executables", attack::executables),
+    scenario("attack_growing", attack::growing),
     scenario("attack_console", attack::console),
     scenario("attack_gets", attack::gets),
     scenario("deterministic", checkpoint::deterministic),

@@ -309,9 +309,17 @@ fn waiters_of_one_priority_are_served_in_turn() {
 }
 
 /// A thread that calls a more important server has no longer turns than others, although each of its slices
-/// ends while the server is at work.
+/// ends while the server is at work, and whether or not its requests take the fast path.
 #[test]
 fn who_calls_a_server_passes_its_turn_on() {
+    for bytes in [8, 5] {
+        callers_have_equal_parts(bytes);
+    }
+}
+
+/// One thread calls a server again and again, with a message of so many bytes, beside one of the same priority that only
+/// runs.
+fn callers_have_equal_parts(bytes: u8) {
     let w = world();
     let set = w.create(Call::PortsetCreate);
     let (_, port) = w.port(set, 7);
@@ -331,7 +339,7 @@ fn who_calls_a_server_passes_its_turn_on() {
     let server = w.thread(0, serve, 9);
     begin(&w);
     let calls = Program::new()
-        .call_short(Call::CallShort, 8, &[(A0, port), (A9, 0)])
+        .call_short(Call::CallShort, bytes.into(), &[(A0, port), (A9, 0)])
         .jump(0);
     let t = [w.thread(0, calls, 7), w.thread(0, spin(), 7), server];
     let turns = turns(&w, &t, 8 * SLICE);
@@ -342,6 +350,6 @@ fn who_calls_a_server_passes_its_turn_on() {
     let (calls, other) = (of(0) + of(2), of(1));
     assert!(
         calls >= 3 * SLICE && other >= 3 * SLICE,
-        "equal parts: {calls} and {other} steps"
+        "equal parts with messages of {bytes} bytes: {calls} and {other} steps"
     );
 }
