@@ -69,6 +69,7 @@ echo alive
         "native",
         "fs",
         "device",
+        "disk",
         "console",
         "linux",
         "checkpoint",

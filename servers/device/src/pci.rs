@@ -163,7 +163,42 @@ pub fn find_all(config: &impl Config) -> Vec<Found> {
             }
         }
     }
+    route(config, &mut found);
     found
+}
+
+/// Vendor and device of the bridge that leads interrupt pins to lines on the machines that we know (the PIIX3), and the offset of the register that
+/// says where to: a byte for each of its four inputs, with [`NOT_ROUTED`] for nowhere.
+const ROUTER: (u16, u16) = (0x8086, 0x7000);
+const ROUTES: u8 = 0x60;
+const NOT_ROUTED: u8 = 1 << 7;
+
+/// Finds out on which line functions of the first bus really are. Their own register is only what the firmware noted there, and qboot notes
+/// another line than the bridge leads the pin to.
+fn route(config: &impl Config, found: &mut [Found]) {
+    let Some(router) = found.iter().find(|f| f.id == ROUTER).map(|f| f.function) else {
+        return;
+    };
+    let routes = config.read(router, ROUTES).to_le_bytes();
+    for function in found.iter_mut().filter(|f| f.function < 0x100) {
+        let interrupt = config.read(function.function, INTERRUPT);
+        let pin = (interrupt >> 8) as u8;
+        // The pins of a device go to the inputs in turn, beginning with another one for each device.
+        let device = function.function >> 3;
+        let input = u16::from(pin)
+            .wrapping_sub(1)
+            .wrapping_add(device)
+            .wrapping_sub(1)
+            & 3;
+        let line = routes[usize::from(input)];
+        if !(1..=4).contains(&pin) || line & NOT_ROUTED != 0 || line >= 16 {
+            function.line = None;
+            continue;
+        }
+        function.line = Some(line);
+        let noted = interrupt & !0xff | u32::from(line);
+        config.write(function.function, INTERRUPT, noted);
+    }
 }
 
 fn describe(config: &impl Config, function: u16, id: (u16, u16)) -> Found {
@@ -449,6 +484,33 @@ pub(crate) mod tests {
         assert_eq!(again, found);
         place(&machine, &mut again, WINDOWS);
         assert_eq!(again, found);
+    }
+
+    #[test]
+    fn lines_are_where_the_bridge_leads_the_pins() {
+        let mut router = Fake::new(0x8086, 0x7000);
+        router.words[24] = 0x800b_0b0a;
+        let pins = |device: u16, pin: u32| {
+            let mut fake = Fake::new(1, device);
+            fake.words[15] = pin << 8 | 9;
+            fake.writable[15] = 0xff;
+            fake
+        };
+        let machine = Machine::default()
+            .with(8, router)
+            .with(0x10, pins(2, 1))
+            .with(0x18, pins(3, 4))
+            .with(0x20, pins(4, 1))
+            .with(0x28, pins(5, 0))
+            .with(0x30, pins(6, 0xff));
+        let found = find_all(&machine);
+        let lines: alloc::vec::Vec<_> = found.iter().skip(1).map(|f| f.line).collect();
+        let expected = [Some(11), Some(11), None, None, None];
+        assert_eq!(
+            lines, expected,
+            "the fourth input leads nowhere, the fourth has no pin"
+        );
+        assert_eq!(machine.read(0x10, 0x3c), 0x10b, "and so it is noted");
     }
 
     #[test]

@@ -11,9 +11,57 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use services::names::MAX_JOB_NAMES;
 
-/// The drivers of the boot manifest, and what each may ask the device server for (`servers/device/src/manifest.rs` says how to
-/// read it). A driver's place here is its number.
-pub const DRIVERS: [&str; 1] = ["console ports=3f8+8 line=4"];
+/// A driver of the boot manifest.
+#[derive(Clone, Copy, Debug)]
+pub struct Driver {
+    /// The program.
+    pub program: &'static str,
+    /// The reserved name of the service that it offers, and what it may ask the device server for (`servers/device/src/manifest.rs` says how to
+    /// read it).
+    pub line: &'static str,
+}
+
+impl Driver {
+    /// The name of the service.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.line.split(' ').next().unwrap_or_default()
+    }
+}
+
+/// The boot manifest. A driver's place here is its number.
+pub const DRIVERS: [Driver; 2] = [
+    Driver {
+        program: "sbin/console",
+        line: "console ports=3f8+8 line=4",
+    },
+    Driver {
+        program: "sbin/virtio-blk",
+        line: "disk pci=1af4:1001 pci=1af4:1042 dma=400000",
+    },
+];
+
+/// Memory that devices reach: this part of the free memory, and at most so much.
+const POOL_PART: u64 = 64;
+const POOL_MOST: u64 = 4 << 20;
+
+/// How many deaths of its own a driver may die within [`DEATHS_TIME`]. Deaths that somebody wanted are not counted.
+const DEATHS: usize = 5;
+/// See [`DEATHS`], in nanoseconds.
+const DEATHS_TIME: u64 = 10_000_000_000;
+
+/// The deaths of a driver that nobody wanted: when they were.
+#[derive(Clone, Debug, Default)]
+pub struct Deaths(Vec<u64>);
+
+impl Deaths {
+    /// One more. Whether the driver is given up.
+    pub fn add(&mut self, now: u64) -> bool {
+        self.0.retain(|then| now - then.min(&now) < DEATHS_TIME);
+        self.0.push(now);
+        self.0.len() > DEATHS
+    }
+}
 
 /// The words of the kernel's command line that concern init.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -105,6 +153,18 @@ impl Frames {
         Some(start)
     }
 
+    /// Takes the memory that devices reach, as far down as there is room for it: start and size. `None`: there is too little.
+    pub fn take_pool(&mut self) -> Option<(u64, u64)> {
+        let size = (self.total() / POOL_PART).min(POOL_MOST) / PAGE_SIZE * PAGE_SIZE;
+        let fits = |range: &&mut PhysRange| range.size >= size && size > 0;
+        let lowest = self.ranges.iter_mut().filter(fits);
+        let range = lowest.min_by_key(|range| range.start)?;
+        let start = range.start;
+        range.start += size;
+        range.size -= size;
+        Some((start, size))
+    }
+
     /// The ranges that have not been taken.
     #[must_use]
     pub fn rest(&self) -> &[PhysRange] {
@@ -163,7 +223,7 @@ pub fn line(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{line, Frames, Options, Part};
+    use super::{line, Deaths, Driver, Frames, Options, Part, DEATHS, DEATHS_TIME, DRIVERS};
     use abi::boot::PhysRange;
     use alloc::string::ToString;
     use alloc::vec;
@@ -209,6 +269,42 @@ mod tests {
         assert_eq!(frames.take(0x6000), Some(0x10_2000));
         assert_eq!(frames.take(0x1000), Some(0x2000));
         assert_eq!(frames.total(), 0x1000);
+    }
+
+    #[test]
+    fn devices_reach_memory_as_far_down_as_there_is_room() {
+        let range = |start, size| PhysRange { start, size };
+        let mut frames = Frames::new(&[
+            range(1 << 32, 1 << 30),
+            range(0x20_0000, 0x40_0000),
+            range(0x1000, 0x9_0000),
+        ]);
+        let total = frames.total();
+        assert_eq!(frames.take_pool(), Some((0x20_0000, 0x40_0000)));
+        assert_eq!(frames.total(), total - 0x40_0000);
+        let mut small = Frames::new(&[range(0, 0x100_0000)]);
+        assert_eq!(small.take_pool(), Some((0, 0x4_0000)), "a small machine");
+        assert_eq!(Frames::new(&[range(0, 0x1000)]).take_pool(), None);
+    }
+
+    #[test]
+    fn a_driver_that_dies_again_and_again_is_given_up() {
+        let mut deaths = Deaths::default();
+        assert!((0..DEATHS as u64).all(|now| !deaths.add(now)));
+        let mut later = deaths.clone();
+        assert!(deaths.add(DEATHS_TIME - 1), "within the time");
+        assert!(!later.add(DEATHS_TIME + 5), "all others are long ago");
+        assert!(!later.add(0), "a clock that goes back");
+    }
+
+    #[test]
+    fn services_of_drivers_have_reserved_names() {
+        assert_eq!(
+            DRIVERS.map(|driver| Driver::name(&driver)),
+            ["console", "disk"]
+        );
+        let is_reserved = |driver: &Driver| services::names::RESERVED.contains(&driver.name());
+        assert!(DRIVERS.iter().all(is_reserved));
     }
 
     #[test]

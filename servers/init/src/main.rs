@@ -5,6 +5,7 @@
 extern crate alloc;
 
 mod control;
+mod drivers;
 mod first;
 mod names;
 mod native;
@@ -23,6 +24,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::iter;
+use drivers::Drivers;
 use fermata_fs::archive::{Archive, Kind};
 use fermata_init::{Frames, Options};
 use first::ROOT;
@@ -33,7 +35,6 @@ use proto::layout::{
 use rt::obj::{MappingAt, Portset, Ref, RefAt, Region, SpaceAt, ThreadAt};
 use rt::window::Window;
 use rt::{thread, time, Code};
-use services::device::DeviceControlClient;
 use services::process::Start;
 
 rt::program!();
@@ -142,25 +143,12 @@ fn find<'a>(archive: &'a [u8], path: &str) -> Option<&'a [u8]> {
         })
 }
 
-/// The door at which a driver of the manifest asks the device server.
-fn driver_door(name: &str) -> Result<Ref, String> {
-    let named = |line: &&str| line.split(' ').next() == Some(name);
-    let number = fermata_init::DRIVERS.iter().position(named);
-    let number = number.ok_or_else(|| format!("{name} is no driver of the manifest"))?;
-    let ask = || {
-        let control = names::supervisor("device")?;
-        let mut session = DeviceControlClient::open_as(&control, names::own()?)?;
-        session.door(number as u64)
-    };
-    ask().map_err(|error| format!("the device server: {}", error.text()))
-}
-
 fn words(code: Code) -> String {
     format!("{code:?}")
 }
 
 /// Starts all servers and programs, then serves as their manager.
-fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
+fn start(info: &BootInfo, mut frames: Frames) -> Result<(), String> {
     let authority = RefAt(AUTHORITY);
     let length = (info.command_line_len as usize).min(info.command_line.len());
     let options = Options::new(&String::from_utf8_lossy(&info.command_line[..length]));
@@ -195,6 +183,7 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
     slow::log(&format!("kernel memory: {kernel_memory}"));
     // The servers share what one program leaves.
     let shared = kernel_memory / 100 * (100 - options.program_quota.unwrap_or(0));
+    let pool = Pool::new(&mut frames)?;
     let program = find(archive, "sbin/memory").ok_or("the boot archive has no sbin/memory")?;
     let starter = own_thread.reference().map_err(words)?;
     let memory_supervisor = first::start(program, frames, shared / 100 * 35, *starter)
@@ -220,6 +209,7 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
         } else {
             PRIORITY_PROGRAM
         }),
+        Drivers::default(),
     );
     let processes =
         Processes::start(manager, PRIORITY).map_err(|error| error.text().to_string())?;
@@ -242,6 +232,7 @@ fn start(info: &BootInfo, frames: Frames) -> Result<(), String> {
         shared,
         system,
         memory_supervisor,
+        pool,
     };
     boot.servers(&options, authority, window, offset)?;
     boot.last(&options, authority)?;
@@ -258,6 +249,50 @@ struct Boot {
     system: RefAt,
     /// The memory server's supervisor port, for managers of processes.
     memory_supervisor: Ref,
+    /// Memory that devices reach.
+    pool: Option<Pool>,
+}
+
+/// Physical memory that nobody gets but the device server: devices reach it.
+struct Pool {
+    start: u64,
+    size: u64,
+    /// Shows it.
+    region: Ref,
+}
+
+impl Pool {
+    /// Takes it, cleared. `None`: there is too little memory.
+    fn new(frames: &mut Frames) -> Result<Option<Self>, String> {
+        let Some((start, size)) = frames.take_pool() else {
+            return Ok(None);
+        };
+        let window = Window::map(&ROOT, start, size, READ | WRITE).map_err(|error| error.text())?;
+        // SAFETY: fresh memory, all of it in the window.
+        unsafe { core::ptr::write_bytes(window.address() as *mut u8, 0, size as usize) };
+        let region = export(&window, READ | WRITE)?;
+        // It stays as long as the machine runs.
+        core::mem::forget(window);
+        Ok(Some(Pool {
+            start,
+            size,
+            region,
+        }))
+    }
+}
+
+/// A region of what a window shows, for as long as the machine runs.
+fn export(window: &Window, protection: u64) -> Result<Ref, String> {
+    let region = Region::new().map_err(words)?;
+    let state = RegionState {
+        start: window.address(),
+        size: window.size(),
+        protection,
+    };
+    region.set_state(&state, 0, 0).map_err(words)?;
+    let reference = region.reference().map_err(words)?;
+    core::mem::forget(region);
+    Ok(reference)
 }
 
 impl Boot {
@@ -295,6 +330,7 @@ impl Boot {
                 _ => process::account::server,
             },
             essential: priority != PRIORITY_SHELL,
+            driver: None,
             service: services::names::RESERVED
                 .into_iter()
                 .find(|name| path.strip_prefix("sbin/") == Some(name)),
@@ -316,15 +352,7 @@ impl Boot {
         offset: u64,
     ) -> Result<(), String> {
         // The file system sees the archive, and only that.
-        let region = Region::new().map_err(words)?;
-        let state = RegionState {
-            start: window.address(),
-            size: window.size(),
-            protection: READ,
-        };
-        region.set_state(&state, 0, 0).map_err(words)?;
-        let archive = region.reference().map_err(words)?;
-        core::mem::forget(region);
+        let archive = export(window, READ)?;
         let numbers = vec![
             "fs".to_string(),
             offset.to_string(),
@@ -334,11 +362,15 @@ impl Boot {
 
         // Whoever needs a device asks the server that alone has the authority.
         let drivers = fermata_init::DRIVERS.iter();
-        let drivers = drivers.map(|line| format!("driver={line}"));
-        let args = iter::once("device".to_string()).chain(drivers).collect();
-        self.launch("sbin/device", args, PRIORITY_FILES, 2, &[&authority])?;
+        let drivers = drivers.map(|driver| format!("driver={}", driver.line));
+        let pool = self.pool.iter();
+        let pool = pool.map(|pool| format!("pool={:x}+{:x}", pool.start, pool.size));
+        let args = iter::once("device".to_string()).chain(drivers).chain(pool);
+        let mut refs = vec![&authority];
+        refs.extend(self.pool.iter().map(|pool| &*pool.region));
+        self.launch("sbin/device", args.collect(), PRIORITY_FILES, 2, &refs)?;
         self.await_names(&["fs", "device"]);
-        let door = driver_door("console")?;
+        let door = drivers::door("console")?;
 
         let mut args = vec!["console".to_string()];
         if options.script.is_some() {
@@ -361,6 +393,8 @@ impl Boot {
             .map(|(name, _, _)| name)
             .collect();
         self.await_names(&started);
+        let drivers = drivers::start(self.archive, self.processes, self.shared)?;
+        self.await_names(&drivers);
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 //! its *control* port, which goes to whoever started it. What a request is about follows from the port
 //! that it comes to; only the supervisor's port, which goes to the holder of the system port, takes
 //! numbers of processes.
+use crate::drivers::Drivers;
 use crate::{names, slow};
 use abi::message::ExceptionMessage;
 use abi::state::SpaceState;
@@ -50,7 +51,7 @@ const MAX_FREEZES: usize = 16;
 /// Status of a machine whose shell was ended by an exception.
 const BROKEN: u8 = 125;
 /// Signal number of `Kill`.
-const SIGKILL: u8 = 9;
+pub(crate) const SIGKILL: u8 = 9;
 
 /// The control port of a process has this alias with the number of the process added.
 const CONTROL: u64 = OWN;
@@ -103,6 +104,8 @@ struct Entry {
     server: bool,
     /// A server that all programs need: if it ends, a line is printed.
     essential: bool,
+    /// A driver that is started anew when it has ended: its number in the boot manifest. It may be killed.
+    driver: Option<usize>,
 }
 
 /// What all processes share.
@@ -124,6 +127,8 @@ pub(crate) struct Manager {
     quota: u64,
     /// The highest priority that a program can give itself.
     ceiling: u64,
+    /// Starts drivers anew.
+    drivers: Drivers,
 }
 
 /// How to start a program.
@@ -139,6 +144,8 @@ pub(crate) struct Launch<'a> {
     /// What memory it may have, of so many bytes.
     pub(crate) limits: fn(u64) -> Limits,
     pub(crate) essential: bool,
+    /// See [`Entry::driver`].
+    pub(crate) driver: Option<usize>,
     /// The reserved name that it may register.
     pub(crate) service: Option<&'static str>,
     /// Who starts it; 0: init.
@@ -224,6 +231,7 @@ impl Manager {
         supervisor: Ref,
         quota: u64,
         ceiling: u64,
+        drivers: Drivers,
     ) -> Self {
         let total = rt::memory::usage_of(&supervisor).map_or(0, |usage| usage.total);
         Manager {
@@ -237,7 +245,13 @@ impl Manager {
             total,
             quota,
             ceiling,
+            drivers,
         }
+    }
+
+    /// By which it says that drivers have ended.
+    pub(crate) fn drivers(&self) -> &Drivers {
+        &self.drivers
     }
 
     fn entry(&mut self, pid: Pid) -> Result<&mut Entry, Error> {
@@ -402,6 +416,7 @@ impl Manager {
                 service: launch.service,
                 server: launch.server,
                 essential: launch.essential,
+                driver: launch.driver,
             },
         );
         Ok(pid)
@@ -432,6 +447,12 @@ impl Manager {
             entry.status = status;
             entry.arriving = None;
             names::forget(pid);
+            if let Some(driver) = entry.driver {
+                self.drivers.ended(driver, status);
+                self.announce(pid);
+                self.entries.remove(&pid);
+                return;
+            }
             if entry.server && !entry.essential {
                 // The shell, or the tests: the machine ends with them. (The shell has usually
                 // asked for that itself, and with which status.)
@@ -582,7 +603,7 @@ impl Manager {
 
     fn kill(&mut self, pid: Pid) -> Result<(), Error> {
         let entry = self.entry(pid)?;
-        if entry.server {
+        if entry.server && entry.driver.is_none() {
             return Err(Error::Denied);
         }
         if entry.live.is_none() {
@@ -721,6 +742,7 @@ impl Manager {
                 service: None,
                 server: false,
                 essential: false,
+                driver: None,
             },
         );
         Ok((pid, vec![handed, keeper, memory, segment, account]))
@@ -880,6 +902,7 @@ impl interfaces::Processes for AnyOne {
                 server: false,
                 limits: account::program,
                 essential: false,
+                driver: None,
                 service: None,
                 owner,
                 refs: &refs,

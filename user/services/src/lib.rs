@@ -1,7 +1,7 @@
 //! The interfaces of Fermata's services.
 //!
 //! * [`checkpoint`] saves and restores processes, [`console`] is the terminal, [`fs`] has files;
-//! * [`device`] gives drivers what they need;
+//! * [`device`] gives drivers what they need, [`block`] is what the driver of a disk offers;
 //! * [`names`] is what each process can ask init, [`process`] the managers of processes and the power over one,
 //!   [`system`] power over the machine.
 #![no_std]
@@ -9,6 +9,7 @@
 
 extern crate alloc;
 
+pub mod block;
 pub mod checkpoint;
 pub mod console;
 pub mod device;
@@ -18,7 +19,7 @@ pub mod process;
 pub mod system;
 
 /// Declarations for C of all interfaces.
-pub const C: [&str; 11] = [
+pub const C: [&str; 12] = [
     names::NamesClient::C,
     system::SystemClient::C,
     process::ProcessesClient::C,
@@ -28,6 +29,7 @@ pub const C: [&str; 11] = [
     console::ConsoleClient::C,
     console::ConsoleControlClient::C,
     checkpoint::CheckpointClient::C,
+    block::BlockClient::C,
     device::DevicesClient::C,
     device::DeviceControlClient::C,
 ];

@@ -6,12 +6,13 @@ use interface::{interface, Error};
 
 /// Names that only the servers of the boot manifest have: nobody else can register them, even while
 /// the server is not there.
-pub const RESERVED: [&str; 8] = [
+pub const RESERVED: [&str; 9] = [
     "names",
     "memory",
     "native",
     "fs",
     "device",
+    "disk",
     "console",
     "linux",
     "checkpoint",

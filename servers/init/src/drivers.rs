@@ -1,0 +1,157 @@
+//! Drivers of the boot manifest: which are started, and that they are started anew when they have ended.
+use crate::native::{Launch, Processes};
+use crate::{find, names, slow, words, PRIORITY};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use fermata_init::{Deaths, Driver, DRIVERS};
+use proto::layout::{PRIORITY_MEMORY, PRIORITY_SERVER};
+use proto::Error;
+use rt::obj::{Ref, RefAt};
+use rt::sync::{Lazy, Mutex};
+use rt::{sys, thread, time};
+use services::device::DeviceControlClient;
+use services::process::{Start, Status};
+
+/// Kernel memory of a driver, in percent of what the servers share.
+const PERCENT: u64 = 2;
+
+/// Drivers that have ended, and how.
+type Ended = Arc<Mutex<Vec<(usize, Status)>>>;
+
+/// By which the manager of processes says that a driver has ended.
+#[derive(Default)]
+pub(crate) struct Drivers {
+    ended: Ended,
+}
+
+/// The thread that starts drivers anew.
+static KEEPER: Lazy<Ref> = Lazy::new();
+
+impl Drivers {
+    /// This driver has ended.
+    pub(crate) fn ended(&self, driver: usize, status: Status) {
+        self.ended.lock().push((driver, status));
+        if let Ok(keeper) = KEEPER.get(|| Err(Error::NotFound)) {
+            let _ = keeper.interrupt();
+        }
+    }
+}
+
+/// What init asks the device server.
+fn control() -> Result<DeviceControlClient, Error> {
+    let control = names::supervisor("device")?;
+    DeviceControlClient::open_as(&control, names::own()?)
+}
+
+/// The door at which a driver of the manifest asks the device server.
+pub(crate) fn door(name: &str) -> Result<Ref, String> {
+    let number = DRIVERS.iter().position(|driver| driver.name() == name);
+    let number = number.ok_or_else(|| format!("{name} is no driver of the manifest"))?;
+    let door = control().and_then(|mut control| control.door(number as u64));
+    door.map_err(|error| format!("the device server: {}", error.text()))
+}
+
+/// What drivers are started with.
+struct Keeper {
+    archive: &'static [u8],
+    processes: &'static Processes,
+    /// Kernel memory that the servers share.
+    shared: u64,
+    ended: Ended,
+    /// The doors of those that were started.
+    doors: Vec<Option<Ref>>,
+    deaths: Vec<Deaths>,
+}
+
+/// Starts the drivers whose devices the machine has, and a thread that starts them anew whenever they end. The names of their services.
+pub(crate) fn start(
+    archive: &'static [u8],
+    processes: &'static Processes,
+    shared: u64,
+) -> Result<Vec<&'static str>, String> {
+    let mut keeper = Keeper {
+        archive,
+        processes,
+        shared,
+        ended: processes.with(|manager| Arc::clone(&manager.drivers().ended)),
+        doors: DRIVERS.iter().map(|_| None).collect(),
+        deaths: DRIVERS.iter().map(|_| Deaths::default()).collect(),
+    };
+    let mut started = Vec::new();
+    for (number, driver) in DRIVERS.iter().enumerate() {
+        let present = control().and_then(|mut control| control.is_present(number as u64));
+        if present.map_err(|error| error.text())? {
+            keeper.doors[number] = Some(door(driver.name())?);
+            match keeper.launch(number) {
+                Ok(()) => started.push(driver.name()),
+                Err(why) => slow::say(why),
+            }
+        }
+    }
+    let thread = thread::spawn_at(PRIORITY, move || keeper.run()).map_err(words)?;
+    KEEPER.set(thread.reference().map_err(words)?);
+    Ok(started)
+}
+
+impl Keeper {
+    fn launch(&self, number: usize) -> Result<(), String> {
+        let Driver { program, .. } = DRIVERS[number];
+        let complaint = |why: &str| crate::complaint(program, why);
+        let file =
+            find(self.archive, program).ok_or_else(|| complaint("not in the boot archive"))?;
+        let door = self.doors.get(number).and_then(Option::as_ref);
+        let refs: Vec<&RefAt> = door.map(|door| &**door).into_iter().collect();
+        let name = program.rsplit('/').next().unwrap_or(program);
+        let launch = Launch {
+            file,
+            start: Start {
+                args: [name.to_string()].into(),
+                cwd: "/".to_string(),
+                ..Start::default()
+            },
+            priority: PRIORITY_SERVER,
+            ceiling: PRIORITY_MEMORY,
+            quota: self.shared / 100 * PERCENT,
+            server: true,
+            limits: process::account::driver,
+            essential: true,
+            driver: Some(number),
+            service: Some(DRIVERS[number].name()),
+            owner: 0,
+            refs: &refs,
+        };
+        let launched = self.processes.with(|manager| manager.launch(&launch));
+        launched.map(drop).map_err(|(_, why)| complaint(why))
+    }
+
+    /// The thread.
+    fn run(mut self) {
+        loop {
+            let ended = core::mem::take(&mut *self.ended.lock());
+            if ended.is_empty() {
+                sys::thread_wait_interrupt();
+            }
+            for (number, status) in ended {
+                let name = DRIVERS[number].name();
+                // A driver that somebody has killed goes on as if nothing had been.
+                let wanted = status == Status::Killed(crate::native::SIGKILL);
+                if !wanted && self.deaths[number].add(time::now()) {
+                    slow::say(format!(
+                        "init: the driver of {name} has ended again and again, and is not started any more"
+                    ));
+                    continue;
+                }
+                if !wanted {
+                    slow::say(format!(
+                        "init: the driver of {name} has ended, and is started anew"
+                    ));
+                }
+                if let Err(why) = self.launch(number) {
+                    slow::say(why);
+                }
+            }
+        }
+    }
+}

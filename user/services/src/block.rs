@@ -1,0 +1,51 @@
+//! Disks, as their drivers offer them: blocks of 512 bytes (*sectors*), many requests at a time.
+//!
+//! A request is submitted with a **tag**, a number below [`TAGS`] of the client's choosing, and is done some time later, in any
+//! order. [`Block::done`] waits for that. So a session has one *call* at a time, and up to [`OUTSTANDING`] requests. The tag of a
+//! read is in use until it is released; that of a write or flush is free when it was told to be done.
+//!
+//! The driver keeps no order between requests that are outstanding at the same time: a client does not submit one whose sectors
+//! are those of another one. What was written is in the device when it is done, and survives a loss of power when a flush that was
+//! submitted afterwards is done.
+//!
+//! Whoever can open a session can read and write the whole disk, and keep requests of other sessions waiting. The door is the
+//! driver's control port, which the system port gives; the name alone leads nowhere. When a driver dies, so do its sessions. The crate
+//! `fermata-block` opens another one with the driver that follows it, and submits again what was not done.
+use interface::{interface, Error};
+
+/// Bytes of a sector.
+pub const SECTOR: u64 = 512;
+/// Tags of a session.
+pub const TAGS: u64 = 64;
+/// Most requests of a session that are outstanding or not released.
+pub const OUTSTANDING: usize = 32;
+/// Most bytes of a request.
+pub const MOST: u64 = 64 * 1024;
+
+/// A disk. Errors of what is submitted: `Invalid` for sectors that the disk does not have, a tag that is in use or is none, or a length that is
+/// 0, more than [`MOST`] or no multiple of a sector's; `WouldBlock` while there is no room for one more request; `Denied` for a write to a disk
+/// that is read only. Any request: `Broken` if the device has stopped making sense.
+#[interface]
+pub trait Block {
+    /// How many sectors there are, and whether they can be written. May be repeated.
+    fn geometry(&self) -> Result<(u64, bool), Error>;
+    /// Submits a read of so many sectors. Must not be repeated.
+    #[once]
+    fn read(&self, tag: u64, sector: u64, sectors: u64) -> Result<(), Error>;
+    /// Submits a write. Must not be repeated.
+    #[once]
+    fn write(&self, tag: u64, sector: u64, data: &[u8]) -> Result<(), Error>;
+    /// Submits a flush. Must not be repeated.
+    #[once]
+    fn flush(&self, tag: u64) -> Result<(), Error>;
+    /// Waits until requests are done that were not told before: a bit for each tag, and a bit for each of them that the device could not do.
+    /// `Invalid` if nothing is outstanding. Must not be repeated.
+    async fn done(&self) -> Result<(u64, u64), Error>;
+    /// What a read that is done has read. May be repeated.
+    fn data(&self, tag: u64) -> Result<Bytes, Error>;
+    /// Releases the tag of a read that is done. Must not be repeated.
+    #[once]
+    fn release(&self, tag: u64) -> Result<(), Error>;
+    /// Waits until there is room for one more request. May be repeated.
+    async fn room(&self) -> Result<(), Error>;
+}
