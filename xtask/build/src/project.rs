@@ -130,7 +130,7 @@ impl Package {
         if let Some(install) = &self.install {
             return Some(install);
         }
-        if self.dir.starts_with("servers") {
+        if self.dir.starts_with("servers") || self.dir.starts_with("drivers") {
             Some("sbin")
         } else if self.dir.starts_with("tests") {
             Some("test")

@@ -1,0 +1,427 @@
+//! A client of disks that outlives their drivers.
+//!
+//! [`Disk`] keeps every request until it is done. When the driver dies, so does the session; the client opens one with the driver
+//! that follows, and submits again what was not done, in the order in which it was asked for. Its caller sees a slow call.
+//!
+//! Nothing is lost and nothing stale wins, because
+//! * requests whose sectors overlap, one of them a write, are never with the driver at the same time: the later one is submitted when
+//!   the earlier one is done;
+//! * a flush is submitted when all writes before it are done;
+//! * a new driver resets the device before it takes a request, so nothing of its predecessor is done later;
+//! * a read, a write or a flush that is done twice is the same as one.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod system;
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+use proto::Error;
+use services::block::{MOST, OUTSTANDING, SECTOR};
+pub use system::SystemDisk;
+
+/// A session with a driver: the methods of [`services::block::Block`].
+pub trait Session {
+    /// How many sectors there are, and whether they can be written.
+    fn geometry(&mut self) -> Result<(u64, bool), Error>;
+    /// Submits a read.
+    fn read(&mut self, tag: u64, sector: u64, sectors: u64) -> Result<(), Error>;
+    /// Submits a write.
+    fn write(&mut self, tag: u64, sector: u64, data: &[u8]) -> Result<(), Error>;
+    /// Submits a flush.
+    fn flush(&mut self, tag: u64) -> Result<(), Error>;
+    /// Waits until requests are done: a bit for each tag, and for each that failed.
+    fn done(&mut self) -> Result<(u64, u64), Error>;
+    /// What a read has read: how many bytes.
+    fn data(&mut self, tag: u64, into: &mut [u8]) -> Result<usize, Error>;
+    /// Releases the tag of a read.
+    fn release(&mut self, tag: u64) -> Result<(), Error>;
+    /// Waits until there is room for a request.
+    fn room(&mut self) -> Result<(), Error>;
+}
+
+/// Where sessions come from, one driver after the other.
+pub trait Drivers {
+    /// A session.
+    type Session: Session;
+    /// Opens a session with the driver that there is now; waits for one for as long as it makes sense.
+    fn open(&mut self) -> Result<Self::Session, Error>;
+}
+
+/// What is asked of a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Reads so many sectors from this one on.
+    Read {
+        /// The first one.
+        sector: u64,
+        /// How many.
+        sectors: u64,
+    },
+    /// Writes whole sectors from this one on.
+    Write {
+        /// The first one.
+        sector: u64,
+        /// What is written.
+        data: Vec<u8>,
+    },
+    /// Makes the writes before it survive a loss of power.
+    Flush,
+}
+
+impl Request {
+    /// First sector and count.
+    fn range(&self) -> (u64, u64) {
+        match self {
+            Request::Read { sector, sectors } => (*sector, *sectors),
+            Request::Write { sector, data } => (*sector, data.len() as u64 / SECTOR),
+            Request::Flush => (0, 0),
+        }
+    }
+
+    /// Whether a disk could have it.
+    fn is_sound(&self) -> bool {
+        match self {
+            Request::Read { sectors, .. } => (1..=MOST / SECTOR).contains(sectors),
+            Request::Write { data, .. } => {
+                let length = data.len() as u64;
+                (SECTOR..=MOST).contains(&length) && length.is_multiple_of(SECTOR)
+            }
+            Request::Flush => true,
+        }
+    }
+
+    /// Whether this one must wait until an earlier one is done.
+    fn waits_for(&self, earlier: &Request) -> bool {
+        match (earlier, self) {
+            (Request::Write { .. }, Request::Flush) => true,
+            (Request::Read { .. }, Request::Read { .. }) => false,
+            (earlier, later) => {
+                let ((a, n), (b, m)) = (earlier.range(), later.range());
+                a < b.saturating_add(m) && b < a.saturating_add(n)
+            }
+        }
+    }
+}
+
+/// Tells a request from the others of its disk.
+pub type Ticket = u64;
+
+/// What became of a request: what a read has read, nothing for others. Errors: `Invalid` for what the disk does not have, `Denied` for a
+/// write to one that is read only, `Broken` for what the device could not do.
+pub type Outcome = Result<Vec<u8>, Error>;
+
+#[derive(Debug)]
+enum State {
+    /// No driver has it.
+    Waiting,
+    /// The driver has it, with this tag.
+    Submitted(u64),
+    /// It is done.
+    Done(Outcome),
+}
+
+#[derive(Debug)]
+struct Pending {
+    ticket: Ticket,
+    request: Request,
+    state: State,
+}
+
+/// Losses of a session, one after the other without any request being done in between, after which a disk is given up.
+const LOSSES: u32 = 1000;
+
+/// A disk, whoever drives it at the moment.
+#[derive(Debug)]
+pub struct Disk<D: Drivers> {
+    drivers: D,
+    session: Option<D::Session>,
+    /// In the order in which they were asked for.
+    requests: VecDeque<Pending>,
+    next: Ticket,
+    losses: u32,
+}
+
+impl<D: Drivers> Disk<D> {
+    /// The disk behind these drivers.
+    pub fn new(drivers: D) -> Self {
+        Disk {
+            drivers,
+            session: None,
+            requests: VecDeque::new(),
+            next: 0,
+            losses: 0,
+        }
+    }
+
+    /// Asks in the session, and in another one if that is lost. Errors: what the driver refuses; `Broken` when the disk is given up.
+    fn ask<T>(
+        &mut self,
+        mut ask: impl FnMut(&mut D::Session) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        loop {
+            let session = self.session()?;
+            match ask(session) {
+                Err(Error::Broken) => self.lose()?,
+                result => return result,
+            }
+        }
+    }
+
+    fn session(&mut self) -> Result<&mut D::Session, Error> {
+        if self.session.is_none() {
+            self.session = Some(self.drivers.open()?);
+        }
+        self.session.as_mut().ok_or(Error::Broken)
+    }
+
+    /// The session is lost: what was submitted in it is to be submitted again.
+    fn lose(&mut self) -> Result<(), Error> {
+        self.session = None;
+        for pending in &mut self.requests {
+            if let State::Submitted(_) = pending.state {
+                pending.state = State::Waiting;
+            }
+        }
+        self.losses += 1;
+        match self.losses > LOSSES {
+            true => Err(Error::Broken),
+            false => Ok(()),
+        }
+    }
+
+    /// How many sectors there are, and whether they can be written.
+    ///
+    /// # Errors
+    /// `Broken` or `NotFound` if there is no driver.
+    pub fn geometry(&mut self) -> Result<(u64, bool), Error> {
+        self.ask(D::Session::geometry)
+    }
+
+    /// Asks for something. It is with the driver at once, if there is room and nothing stands in its way.
+    ///
+    /// # Errors
+    /// `Broken` or `NotFound` if there is no driver: it is asked for all the same, and [`Disk::wait`] tries again.
+    pub fn submit(&mut self, request: Request) -> Result<Ticket, Error> {
+        let ticket = self.next;
+        self.next += 1;
+        self.requests.push_back(Pending {
+            ticket,
+            state: match request.is_sound() {
+                true => State::Waiting,
+                false => State::Done(Err(Error::Invalid)),
+            },
+            request,
+        });
+        self.pass_on().map(|()| ticket)
+    }
+
+    /// Passes on to the driver what can be.
+    fn pass_on(&mut self) -> Result<(), Error> {
+        let mut index = 0;
+        while index < self.requests.len() {
+            if !self.is_ready(index) {
+                index += 1;
+                continue;
+            }
+            let Some(tag) = self.free_tag() else {
+                return Ok(());
+            };
+            self.session()?;
+            let Some(session) = self.session.as_mut() else {
+                return Err(Error::Broken);
+            };
+            let pending = &mut self.requests[index];
+            let passed = match &pending.request {
+                Request::Read { sector, sectors } => session.read(tag, *sector, *sectors),
+                Request::Write { sector, data } => session.write(tag, *sector, data),
+                Request::Flush => session.flush(tag),
+            };
+            match passed {
+                Ok(()) => pending.state = State::Submitted(tag),
+                Err(Error::WouldBlock) => return Ok(()),
+                Err(Error::Broken) => {
+                    self.lose()?;
+                    // In the order in which they were asked for.
+                    index = 0;
+                    continue;
+                }
+                Err(error) => pending.state = State::Done(Err(error)),
+            }
+            index += 1;
+        }
+        Ok(())
+    }
+
+    /// Whether a request can be passed on: nobody has it, and nothing before it stands in its way.
+    fn is_ready(&self, index: usize) -> bool {
+        let pending = &self.requests[index];
+        let is_open = |earlier: &&Pending| !matches!(earlier.state, State::Done(_));
+        let mut earlier = self.requests.iter().take(index).filter(is_open);
+        matches!(pending.state, State::Waiting)
+            && !earlier.any(|earlier| pending.request.waits_for(&earlier.request))
+    }
+
+    /// A tag that nothing has, if the driver takes one more request.
+    fn free_tag(&self) -> Option<u64> {
+        let mut used = 0u64;
+        for pending in &self.requests {
+            if let State::Submitted(tag) = pending.state {
+                used |= 1 << tag;
+            }
+        }
+        let tag = used.trailing_ones();
+        (tag < OUTSTANDING as u32).then_some(u64::from(tag))
+    }
+
+    /// Waits until one of the requests is done.
+    ///
+    /// # Errors
+    /// `Invalid` if nothing was asked for; `Broken` or `NotFound` if there is no driver.
+    pub fn wait(&mut self) -> Result<(Ticket, Outcome), Error> {
+        loop {
+            let is_done = |pending: &Pending| matches!(pending.state, State::Done(_));
+            if let Some(index) = self.requests.iter().position(is_done) {
+                if let Some(Pending {
+                    ticket,
+                    state: State::Done(outcome),
+                    ..
+                }) = self.requests.remove(index)
+                {
+                    return Ok((ticket, outcome));
+                }
+            }
+            if self.requests.is_empty() {
+                return Err(Error::Invalid);
+            }
+            self.pass_on()?;
+            if !self.requests.iter().any(is_done) {
+                self.progress()?;
+            }
+        }
+    }
+
+    /// Waits until something may have changed.
+    fn progress(&mut self) -> Result<(), Error> {
+        let submitted = |pending: &Pending| matches!(pending.state, State::Submitted(_));
+        let any = self.requests.iter().any(submitted);
+        let session = self.session()?;
+        if !any {
+            // Others have all the room.
+            return match session.room() {
+                Ok(()) => Ok(()),
+                Err(_) => self.lose(),
+            };
+        }
+        match session.done() {
+            Ok((done, failures)) if done != 0 => self.take(done, failures),
+            // A driver that does not know what it was given has lost it.
+            _ => self.lose(),
+        }
+    }
+
+    /// Takes what the driver says is done.
+    fn take(&mut self, done: u64, failures: u64) -> Result<(), Error> {
+        for pending in &mut self.requests {
+            let State::Submitted(tag) = pending.state else {
+                continue;
+            };
+            if done & 1 << tag == 0 {
+                continue;
+            }
+            let Some(session) = self.session.as_mut() else {
+                return Err(Error::Broken);
+            };
+            let outcome = match pending.request {
+                _ if failures & 1 << tag != 0 => Err(Error::Broken),
+                Request::Read { sectors, .. } => {
+                    let mut data = vec![0; (sectors * SECTOR) as usize];
+                    let read = session.data(tag, &mut data);
+                    if read != Ok(data.len()) || session.release(tag).is_err() {
+                        return self.lose();
+                    }
+                    Ok(data)
+                }
+                _ => Ok(Vec::new()),
+            };
+            self.losses = 0;
+            pending.state = State::Done(outcome);
+        }
+        Ok(())
+    }
+
+    /// Reads whole sectors; no other request may be open.
+    ///
+    /// # Errors
+    /// Those of [`Outcome`] and of [`Disk::wait`].
+    pub fn read(&mut self, sector: u64, into: &mut [u8]) -> Result<(), Error> {
+        check(sector, into.len())?;
+        let pieces = into.len().div_ceil(MOST as usize);
+        let first = self.next;
+        for piece in 0..pieces as u64 {
+            let at = piece * MOST;
+            let bytes = (into.len() as u64 - at).min(MOST);
+            self.submit(Request::Read {
+                sector: sector + at / SECTOR,
+                sectors: bytes / SECTOR,
+            })?;
+        }
+        self.finish(pieces, |ticket, data| {
+            let at = (ticket - first) as usize * MOST as usize;
+            if let Some(place) = into.get_mut(at..at + data.len()) {
+                place.copy_from_slice(&data);
+            }
+        })
+    }
+
+    /// Writes whole sectors; no other request may be open.
+    ///
+    /// # Errors
+    /// As [`Disk::read`].
+    pub fn write(&mut self, sector: u64, from: &[u8]) -> Result<(), Error> {
+        check(sector, from.len())?;
+        let pieces = from.chunks(MOST as usize);
+        let count = pieces.len();
+        for (piece, data) in (0..).zip(pieces) {
+            self.submit(Request::Write {
+                sector: sector + piece * (MOST / SECTOR),
+                data: data.to_vec(),
+            })?;
+        }
+        self.finish(count, |_, _| {})
+    }
+
+    /// Makes what was written survive a loss of power; no other request may be open.
+    ///
+    /// # Errors
+    /// As [`Disk::read`].
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.submit(Request::Flush)?;
+        self.finish(1, |_, _| {})
+    }
+
+    /// Waits for so many requests; the first error of them.
+    fn finish(&mut self, count: usize, mut done: impl FnMut(Ticket, Vec<u8>)) -> Result<(), Error> {
+        let mut result = Ok(());
+        for _ in 0..count {
+            match self.wait()? {
+                (ticket, Ok(data)) => done(ticket, data),
+                (_, Err(error)) => result = result.and(Err(error)),
+            }
+        }
+        result
+    }
+}
+
+/// Whether so many bytes are whole sectors of some disk.
+fn check(sector: u64, bytes: usize) -> Result<(), Error> {
+    let sectors = bytes as u64 / SECTOR;
+    let sound = (bytes as u64).is_multiple_of(SECTOR) && sector.checked_add(sectors).is_some();
+    sound.then_some(()).ok_or(Error::Invalid)
+}
+
+#[cfg(test)]
+mod tests;

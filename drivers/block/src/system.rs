@@ -1,0 +1,81 @@
+//! The machine's disk, for programs that have the system port.
+use crate::{Disk, Drivers, Session};
+use proto::Error;
+use rt::time;
+use services::block::BlockClient;
+
+/// How long there may be no driver, in nanoseconds.
+const PATIENCE: u64 = 10_000_000_000;
+/// How often one is looked for.
+const PAUSE: u64 = 200_000;
+
+/// Drivers of the disk, as the system port gives them.
+#[derive(Debug)]
+pub struct System;
+
+/// A disk whose drivers the system port gives.
+pub type SystemDisk = Disk<System>;
+
+impl SystemDisk {
+    /// The machine's disk.
+    ///
+    /// # Errors
+    /// `Denied` if this program was not given the system port, `NotFound` if there is no disk.
+    pub fn open() -> Result<Self, Error> {
+        rt::system::control("disk")?;
+        Ok(Disk::new(System))
+    }
+}
+
+impl Drivers for System {
+    type Session = BlockClient;
+
+    fn open(&mut self) -> Result<BlockClient, Error> {
+        let deadline = time::now() + PATIENCE;
+        loop {
+            // Between two drivers there is no such name, or one that leads to a port that is gone.
+            let session =
+                rt::system::control("disk").and_then(|door| BlockClient::open_known(&door));
+            match session {
+                Err(Error::NotFound | Error::Broken) if time::now() < deadline => {
+                    time::sleep(PAUSE);
+                }
+                session => return session,
+            }
+        }
+    }
+}
+
+impl Session for BlockClient {
+    fn geometry(&mut self) -> Result<(u64, bool), Error> {
+        BlockClient::geometry(self)
+    }
+
+    fn read(&mut self, tag: u64, sector: u64, sectors: u64) -> Result<(), Error> {
+        BlockClient::read(self, tag, sector, sectors)
+    }
+
+    fn write(&mut self, tag: u64, sector: u64, data: &[u8]) -> Result<(), Error> {
+        BlockClient::write(self, tag, sector, data)
+    }
+
+    fn flush(&mut self, tag: u64) -> Result<(), Error> {
+        BlockClient::flush(self, tag)
+    }
+
+    fn done(&mut self) -> Result<(u64, u64), Error> {
+        BlockClient::done(self)
+    }
+
+    fn data(&mut self, tag: u64, into: &mut [u8]) -> Result<usize, Error> {
+        BlockClient::data(self, tag, into)
+    }
+
+    fn release(&mut self, tag: u64) -> Result<(), Error> {
+        BlockClient::release(self, tag)
+    }
+
+    fn room(&mut self) -> Result<(), Error> {
+        BlockClient::room(self)
+    }
+}

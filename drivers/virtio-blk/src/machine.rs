@@ -1,0 +1,231 @@
+//! What `virtio-drivers` needs of the machine, from the device server: configuration, registers, memory that the device reaches.
+
+use abi::access::{READ, WRITE};
+use abi::PAGE_SIZE;
+use alloc::boxed::Box;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use interface::Error;
+use rt::obj::RefAt;
+use rt::sync::Mutex;
+use rt::time;
+use rt::window::Window;
+use services::device::{DevicesClient, Function, Place, Reach};
+use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction, PciRoot};
+use virtio_drivers::transport::pci::PciTransport;
+use virtio_drivers::{BufferDirection, Hal, PhysAddr};
+
+/// Memory that the device reaches.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    physical: u64,
+    window: Window,
+    /// Pages for the queue are taken from its beginning.
+    next: AtomicUsize,
+    /// Where those end.
+    end: usize,
+}
+
+impl Arena {
+    fn inside(&self, at: usize, size: usize) -> *mut u8 {
+        let end = at.checked_add(size);
+        assert!(end.is_some_and(|end| end as u64 <= self.window.size()));
+        (self.window.address() as usize + at) as *mut u8
+    }
+
+    /// Writes into it.
+    pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
+        let to = self.inside(at, bytes.len());
+        // SAFETY: inside the arena, which is mapped for as long as the driver runs, and no Rust object's memory.
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    /// A part of it.
+    pub(crate) fn slice(&'static self, at: usize, size: usize) -> &'static [u8] {
+        // SAFETY: as above; the driver writes to no slot that is being read.
+        unsafe { core::slice::from_raw_parts(self.inside(at, size), size) }
+    }
+
+    /// A part of it, for the device to write.
+    #[allow(
+        clippy::mut_from_ref,
+        reason = "no Rust object's memory; a slot is one request's"
+    )]
+    pub(crate) fn slice_mut(&'static self, at: usize, size: usize) -> &'static mut [u8] {
+        // SAFETY: as above; a slot is one request's at a time, and handed to the queue only.
+        unsafe { core::slice::from_raw_parts_mut(self.inside(at, size), size) }
+    }
+}
+
+/// The arena, when there is one.
+static ARENA: Mutex<Option<&'static Arena>> = Mutex::new(None);
+/// Registers: physical address, and where they are mapped.
+static REGISTERS: Mutex<Vec<(u64, Window)>> = Mutex::new(Vec::new());
+
+/// What `virtio-drivers` calls.
+#[derive(Debug)]
+pub(crate) struct Glue;
+
+// SAFETY: memory comes from the arena, page by page, and is never given out twice; registers are mapped ones.
+unsafe impl Hal for Glue {
+    fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
+        let size = pages * PAGE_SIZE as usize;
+        let arena = *ARENA.lock();
+        let taken = arena.and_then(|arena| {
+            let at = arena.next.fetch_add(size, Ordering::Relaxed);
+            let fits = at.checked_add(size)? <= arena.end;
+            fits.then(|| {
+                (
+                    arena.physical + at as u64,
+                    NonNull::new(arena.inside(at, size)),
+                )
+            })
+        });
+        match taken {
+            Some((physical, Some(address))) => (physical, address),
+            // An address of 0 is how the crate hears that there is none.
+            _ => (0, NonNull::dangling()),
+        }
+    }
+
+    unsafe fn dma_dealloc(_: PhysAddr, _: NonNull<u8>, _: usize) -> i32 {
+        // The arena goes as a whole, with the session at the device server.
+        0
+    }
+
+    unsafe fn mmio_phys_to_virt(physical: PhysAddr, size: usize) -> NonNull<u8> {
+        let registers = REGISTERS.lock();
+        let found = registers.iter().find_map(|(start, window)| {
+            let offset = physical.checked_sub(*start)?;
+            let end = offset.checked_add(size as u64)?;
+            (end <= window.size()).then_some(window.address() + offset)
+        });
+        let address = found.expect("the device describes registers that it does not have");
+        NonNull::new(address as *mut u8).expect("a window is not at 0")
+    }
+
+    unsafe fn share(buffer: NonNull<[u8]>, _: BufferDirection) -> PhysAddr {
+        let arena = ARENA.lock().expect("there are buffers in the arena only");
+        let offset = buffer.cast::<u8>().as_ptr() as u64 - arena.window.address();
+        assert!(
+            offset < arena.window.size(),
+            "a buffer outside of the arena"
+        );
+        arena.physical + offset
+    }
+
+    unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}
+}
+
+/// The configuration of our function.
+struct Configuration(Rc<Session>);
+
+/// The session at the device server, and the function.
+struct Session {
+    devices: RefCell<DevicesClient>,
+    function: Function,
+}
+
+impl ConfigurationAccess for Configuration {
+    fn read_word(&self, place: DeviceFunction, offset: u8) -> u32 {
+        let function =
+            u64::from(place.bus) << 8 | u64::from(place.device) << 3 | u64::from(place.function);
+        let mut devices = self.0.devices.borrow_mut();
+        let word = devices.config_read(function, u64::from(offset), 4);
+        word.map_or(u32::MAX, |word| word as u32)
+    }
+
+    fn write_word(&mut self, place: DeviceFunction, offset: u8, value: u32) {
+        let function =
+            u64::from(place.bus) << 8 | u64::from(place.device) << 3 | u64::from(place.function);
+        let mut devices = self.0.devices.borrow_mut();
+        // What is refused, the device does not need: it answers at its base addresses.
+        let _ = devices.config_write(function, u64::from(offset), 4, u64::from(value));
+    }
+
+    unsafe fn unsafe_clone(&self) -> Self {
+        Configuration(Rc::clone(&self.0))
+    }
+}
+
+/// How long the session of the driver before this one may take to end, in nanoseconds.
+const PATIENCE: u64 = 5_000_000_000;
+/// How often that is looked at.
+const PAUSE: u64 = 100_000;
+
+/// The session at the device server, when that of the driver before this one has ended.
+fn open(door: &RefAt) -> Result<DevicesClient, Error> {
+    let deadline = time::now() + PATIENCE;
+    loop {
+        match DevicesClient::open_known(door) {
+            Err(Error::Exists) if time::now() < deadline => time::sleep(PAUSE),
+            session => return session,
+        }
+    }
+}
+
+/// The device that this driver drives.
+pub(crate) struct Device(Rc<Session>);
+
+impl Device {
+    /// Claims the first disk that the manifest lets us have, and maps its registers.
+    pub(crate) fn find(door: RefAt) -> Result<Self, Error> {
+        let mut devices = open(&door)?;
+        let (function, _, _) = devices.function(0)?;
+        devices.claim(function)?;
+        for index in 0..6 {
+            let (place, start, _) = devices.base(function, index)?;
+            if place == Place::Memory && start != 0 {
+                let first = start / PAGE_SIZE * PAGE_SIZE;
+                let (_, _, size) = devices.base(function, index)?;
+                let size = (start - first + size).next_multiple_of(PAGE_SIZE);
+                let region = devices.map_base(function, index)?;
+                let window = Window::map(&region, 0, size, READ | WRITE)?;
+                REGISTERS.lock().push((first, window));
+            }
+        }
+        Ok(Device(Rc::new(Session {
+            devices: RefCell::new(devices),
+            function,
+        })))
+    }
+
+    /// Its registers, as `virtio-drivers` knows them.
+    pub(crate) fn transport(&self) -> Result<PciTransport, Error> {
+        let mut root = PciRoot::new(Configuration(Rc::clone(&self.0)));
+        let place = DeviceFunction {
+            bus: (self.0.function >> 8) as u8,
+            device: (self.0.function >> 3 & 31) as u8,
+            function: (self.0.function & 7) as u8,
+        };
+        PciTransport::new::<Glue, _>(&mut root, place).map_err(|_| Error::Unsupported)
+    }
+
+    /// It has been reset.
+    pub(crate) fn reaches_memory(&self) -> Result<(), Error> {
+        self.0.devices.borrow_mut().reaches_memory(self.0.function)
+    }
+
+    /// Memory that it reaches; pages for its queue are taken from its beginning, up to `pages`.
+    pub(crate) fn arena(&self, size: u64, pages: usize) -> Result<&'static Arena, Error> {
+        let mut devices = self.0.devices.borrow_mut();
+        let (physical, region) = devices.dma(size, PAGE_SIZE, Reach::All)?;
+        let arena: &'static Arena = Box::leak(Box::new(Arena {
+            physical,
+            window: Window::map(&region, 0, size, READ | WRITE)?,
+            next: AtomicUsize::new(0),
+            end: pages,
+        }));
+        *ARENA.lock() = Some(arena);
+        Ok(arena)
+    }
+
+    /// Its interrupts go to this thread.
+    pub(crate) fn attach(&self, thread: &RefAt) -> Result<(), Error> {
+        let mut devices = self.0.devices.borrow_mut();
+        devices.attach_function(self.0.function, thread)
+    }
+}

@@ -1,0 +1,374 @@
+//! The driver of virtio disks: README.md.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+mod machine;
+
+use abi::PAGE_SIZE;
+use alloc::rc::Rc;
+use core::cell::Cell;
+use core::convert::Infallible;
+use core::ops::Deref;
+use fermata_virtio_blk::{fits, Kind, Requests, Session, Slot};
+use interface::server::{Event, Visitor};
+use interface::{Error, Server};
+use machine::{Arena, Glue};
+use rt::sync::Mutex;
+use rt::{thread, time};
+use services::block::{Block, BlockClient, BlockStub, MOST, OUTSTANDING, SECTOR};
+use virtio_drivers::queue::VirtQueue;
+use virtio_drivers::transport::pci::PciTransport;
+use virtio_drivers::transport::{DeviceStatus, Transport};
+
+rt::entry!(main);
+
+/// Descriptors of the queue; a request takes three.
+const QUEUE: usize = 128;
+/// Most requests that the device has at a time.
+const SLOTS: usize = 40;
+const _: () = assert!(3 * SLOTS <= QUEUE && SLOTS >= OUTSTANDING);
+/// Priority of the thread that waits for the device.
+const PRIORITY: u64 = proto::layout::PRIORITY_SERVER + 1;
+/// The door that leads to the disk. Door 0, which everybody finds by name, leads nowhere.
+const CONTROL: u64 = 1;
+
+/// Bits of what the device offers.
+mod feature {
+    pub(crate) const READ_ONLY: u64 = 1 << 5;
+    pub(crate) const FLUSH: u64 = 1 << 9;
+    pub(crate) const VERSION_1: u64 = 1 << 32;
+}
+
+/// Kinds of requests, as the device knows them.
+const IN: u32 = 0;
+const OUT: u32 = 1;
+const FLUSH: u32 = 4;
+/// What the status of a request is before the device has set it.
+const NO_STATUS: u8 = 0xff;
+
+/// What lies where in the memory that the device reaches: pages of the queue, then a header for each slot, then the data of each.
+const HEADERS: usize = 8 * PAGE_SIZE as usize;
+const DATA: usize = HEADERS + PAGE_SIZE as usize;
+/// How far headers are apart, and where the status of a request stands behind its header.
+const HEADER: usize = 32;
+const STATUS: usize = 16;
+const _: () = assert!(SLOTS * HEADER <= PAGE_SIZE as usize);
+
+struct Disk {
+    transport: PciTransport,
+    queue: VirtQueue<Glue, QUEUE>,
+    arena: &'static Arena,
+    requests: Requests,
+    /// The slot of each descriptor chain.
+    slots: [Option<Slot>; QUEUE],
+    /// Bytes of data of each slot that the device has, and which way they go.
+    lengths: [(usize, u32); SLOTS],
+    sectors: u64,
+    features: u64,
+    /// The device has said something that cannot be.
+    broken: bool,
+}
+
+static DISK: Mutex<Option<Disk>> = Mutex::new(None);
+/// Wakes requests that wait until something is done.
+static DONE: Event = Event::new();
+
+fn with<T>(f: impl FnOnce(&mut Disk) -> Result<T, Error>) -> Result<T, Error> {
+    f(DISK.lock().as_mut().ok_or(Error::Broken)?)
+}
+
+/// What the device reads and what it writes of the request in a slot, as slices of the arena.
+macro_rules! with_buffers {
+    ($disk:expr, $slot:expr, |$inputs:ident, $outputs:ident| $body:expr) => {{
+        let (bytes, kind) = $disk.lengths[$slot];
+        let (header, data) = (HEADERS + $slot * HEADER, DATA + $slot * MOST as usize);
+        let head = $disk.arena.slice(header, STATUS);
+        let status = $disk.arena.slice_mut(header + STATUS, 1);
+        match kind {
+            IN => {
+                let data = $disk.arena.slice_mut(data, bytes);
+                let ($inputs, $outputs): (&[&[u8]], &mut [&mut [u8]]) =
+                    (&[head], &mut [data, status]);
+                $body
+            }
+            OUT => {
+                let data = $disk.arena.slice(data, bytes);
+                let ($inputs, $outputs): (&[&[u8]], &mut [&mut [u8]]) =
+                    (&[head, data], &mut [status]);
+                $body
+            }
+            _ => {
+                let ($inputs, $outputs): (&[&[u8]], &mut [&mut [u8]]) = (&[head], &mut [status]);
+                $body
+            }
+        }
+    }};
+}
+
+impl Disk {
+    /// Gives the device the request in a slot, whose data stands there.
+    fn issue(&mut self, slot: Slot, kind: u32, sector: u64, bytes: usize) -> Result<(), Error> {
+        let header = HEADERS + slot * HEADER;
+        self.arena.write(header, &kind.to_le_bytes());
+        self.arena.write(header + 4, &[0; 4]);
+        self.arena.write(header + 8, &sector.to_le_bytes());
+        self.arena.write(header + STATUS, &[NO_STATUS]);
+        self.lengths[slot] = (bytes, kind);
+        // SAFETY: they stand in the arena, which stays; nobody touches those of a slot that the device has.
+        let added = with_buffers!(self, slot, |inputs, outputs| unsafe {
+            self.queue.add(inputs, outputs)
+        });
+        match added {
+            Ok(token) => {
+                self.slots[usize::from(token)] = Some(slot);
+                if self.queue.should_notify() {
+                    self.transport.notify(0);
+                }
+                Ok(())
+            }
+            Err(_) => {
+                self.requests.withdraw(slot);
+                Err(Error::WouldBlock)
+            }
+        }
+    }
+
+    /// Takes what the device has done: whether there was something.
+    fn drain(&mut self) -> bool {
+        let mut some = false;
+        while let Some(token) = self.queue.peek_used() {
+            let slot = self
+                .slots
+                .get_mut(usize::from(token))
+                .and_then(Option::take);
+            let Some(slot) = slot else {
+                // Something that it was not given.
+                self.broken = true;
+                return true;
+            };
+            // SAFETY: the buffers that were added for this slot, and no other request has it.
+            let popped = with_buffers!(self, slot, |inputs, outputs| unsafe {
+                self.queue.pop_used(token, inputs, outputs)
+            });
+            let status = self.arena.slice(HEADERS + slot * HEADER + STATUS, 1)[0];
+            let failed = popped.is_err() || status != 0;
+            self.broken |= !self.requests.complete(slot, failed);
+            some = true;
+        }
+        some
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        match self.broken {
+            true => Err(Error::Broken),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Takes what is done whenever the device interrupts.
+fn serve_interrupts() {
+    loop {
+        rt::sys::thread_wait_interrupt();
+        let some = with(|disk| {
+            // The line stays up until this has been read.
+            disk.transport.ack_interrupt();
+            Ok(disk.drain())
+        });
+        if some == Ok(true) {
+            DONE.happened();
+        }
+        if with(|disk| disk.check()).is_err() {
+            // The next driver resets the device, which is the only remedy.
+            rt::println!("virtio-blk: the device makes no sense");
+            rt::process::exit(1);
+        }
+    }
+}
+
+/// A client's session.
+struct Client {
+    session: Session,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = with(|disk| {
+            disk.requests.end(self.session);
+            Ok(())
+        });
+        DONE.happened();
+    }
+}
+
+impl Block for Client {
+    fn geometry(&self) -> Result<(u64, bool), Error> {
+        with(|disk| Ok((disk.sectors, disk.features & feature::READ_ONLY == 0)))
+    }
+
+    fn read(&self, tag: u64, sector: u64, sectors: u64) -> Result<(), Error> {
+        with(|disk| {
+            disk.check()?;
+            let bytes = sectors.checked_mul(SECTOR).ok_or(Error::Invalid)?;
+            if !fits(sector, bytes, disk.sectors) {
+                return Err(Error::Invalid);
+            }
+            let kind = Kind::Read(bytes as usize);
+            let slot = disk.requests.submit(self.session, tag, kind)?;
+            disk.issue(slot, IN, sector, bytes as usize)
+        })
+    }
+
+    fn write(&self, tag: u64, sector: u64, data: &[u8]) -> Result<(), Error> {
+        with(|disk| {
+            disk.check()?;
+            if disk.features & feature::READ_ONLY != 0 {
+                return Err(Error::Denied);
+            }
+            if !fits(sector, data.len() as u64, disk.sectors) {
+                return Err(Error::Invalid);
+            }
+            let slot = disk.requests.submit(self.session, tag, Kind::Write)?;
+            disk.arena.write(DATA + slot * MOST as usize, data);
+            disk.issue(slot, OUT, sector, data.len())
+        })
+    }
+
+    fn flush(&self, tag: u64) -> Result<(), Error> {
+        with(|disk| {
+            disk.check()?;
+            let slot = disk.requests.submit(self.session, tag, Kind::Flush)?;
+            if disk.features & feature::FLUSH == 0 {
+                // A device without a cache: what it has done is where it stays.
+                disk.requests.complete(slot, false);
+                return Ok(());
+            }
+            disk.issue(slot, FLUSH, 0, 0)
+        })
+    }
+
+    async fn done(&self) -> Result<(u64, u64), Error> {
+        let done = || {
+            with(|disk| {
+                disk.check()?;
+                disk.requests.tell(self.session)
+            })
+        };
+        DONE.until(|| done().transpose()).await
+    }
+
+    fn data(&self, tag: u64, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
+        with(|disk| {
+            let (slot, bytes) = disk.requests.data(self.session, tag)?;
+            if bytes > room {
+                return Err(Error::Invalid);
+            }
+            Ok(disk.arena.slice(DATA + slot * MOST as usize, bytes))
+        })
+    }
+
+    fn release(&self, tag: u64) -> Result<(), Error> {
+        with(|disk| disk.requests.release(self.session, tag))?;
+        DONE.happened();
+        Ok(())
+    }
+
+    async fn room(&self) -> Result<(), Error> {
+        let room = || {
+            with(|disk| {
+                disk.check()?;
+                Ok(disk.requests.has_room(self.session).then_some(()))
+            })
+        };
+        DONE.until(|| room().transpose()).await
+    }
+}
+
+/// Memory that the device reaches, for as many requests at a time as there is memory for: of a small machine, or one with many drivers, few.
+fn memory(glue: &machine::Device) -> Result<(&'static Arena, usize), Error> {
+    let mut slots = SLOTS;
+    loop {
+        match glue.arena(DATA as u64 + slots as u64 * MOST, HEADERS) {
+            Err(Error::NoMemory | Error::Limit) if slots > 1 => slots /= 2,
+            arena => return Ok((arena?, slots)),
+        }
+    }
+}
+
+/// How often the device is looked at while it resets, in nanoseconds.
+const PAUSE: u64 = 10_000;
+
+/// Finds the device, resets it, and starts it.
+fn start(glue: &machine::Device) -> Result<Disk, Error> {
+    let mut transport = glue.transport()?;
+    // As the device is now it knows addresses of an earlier driver's.
+    transport.set_status(DeviceStatus::empty());
+    while transport.get_status() != DeviceStatus::empty() {
+        time::sleep(PAUSE);
+    }
+    glue.reaches_memory()?;
+    let (arena, slots) = memory(glue)?;
+    let mut status = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
+    transport.set_status(status);
+    let wanted = feature::READ_ONLY | feature::FLUSH | feature::VERSION_1;
+    let features = transport.read_device_features() & wanted;
+    transport.write_driver_features(features);
+    status |= DeviceStatus::FEATURES_OK;
+    transport.set_status(status);
+    if !transport.get_status().contains(DeviceStatus::FEATURES_OK) {
+        return Err(Error::Unsupported);
+    }
+    let word = |offset| transport.read_config_space::<u32>(offset).map(u64::from);
+    let (low, high) = (word(0), word(4));
+    let (Ok(low), Ok(high)) = (low, high) else {
+        return Err(Error::Unsupported);
+    };
+    let queue = VirtQueue::new(&mut transport, 0, false, false).map_err(|_| Error::Unsupported)?;
+    transport.set_status(status | DeviceStatus::DRIVER_OK);
+    Ok(Disk {
+        transport,
+        queue,
+        arena,
+        requests: Requests::new(slots),
+        slots: [None; QUEUE],
+        lengths: [(0, FLUSH); SLOTS],
+        sectors: high << 32 | low,
+        features,
+        broken: false,
+    })
+}
+
+fn serve() -> Result<Infallible, Error> {
+    let door = rt::start::passed(0).ok_or(Error::Invalid)?;
+    // For as long as the driver runs.
+    let device = machine::Device::find(door)?;
+    let disk = start(&device)?;
+    *DISK.lock() = Some(disk);
+    let attach = || thread::spawn_at(PRIORITY, serve_interrupts)?.reference();
+    let thread = attach().map_err(rt::error_of)?;
+    device.attach(&thread)?;
+    let sessions = Rc::new(Cell::new(0));
+    let open = move |visitor: &Visitor| {
+        if visitor.door != CONTROL || visitor.interface != BlockClient::ID {
+            return Err(Error::Denied);
+        }
+        sessions.set(sessions.get() + 1);
+        Ok(BlockStub(Client {
+            session: sessions.get(),
+        }))
+    };
+    let mut server = Server::new(open)?;
+    server.knows(rt::names::job_of);
+    let (_, control) = server.add_door()?;
+    let door = server.door().reference().map_err(rt::error_of)?;
+    rt::names::register_with("disk", &door, &control)?;
+    server.run()
+}
+
+fn main() -> u8 {
+    let Err(error) = serve();
+    rt::println!("virtio-blk: {}", error.text());
+    1
+}
