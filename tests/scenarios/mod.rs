@@ -6,6 +6,7 @@
 
 mod attack;
 mod checkpoint;
+mod disk;
 mod examples;
 mod linux;
 mod shell;
@@ -43,6 +44,9 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("checkpoint_console_read", checkpoint::console_read),
     scenario("checkpoint_console_session", checkpoint::console_session),
     scenario("checkpoint_bad_images", checkpoint::bad_images),
+    scenario("disk_two_boots", disk::two_boots),
+    scenario("disk_refusals", disk::refusals),
+    scenario("disk_kills", disk::kills),
     scenario("attack_power", attack::power),
     scenario("attack_limits", attack::limits),
     scenario("attack_remains", attack::remains),

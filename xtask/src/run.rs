@@ -37,6 +37,9 @@ pub(crate) struct RunOptions {
     /// Copy a file out when the machine stops; may be repeated
     #[arg(long = "get", value_name = "GUEST:HOST", value_parser = get)]
     gets: Vec<Get>,
+    /// Give the machine a disk: FILE of the host, raw; made with SIZE (as 64M) when it is not there
+    #[arg(long, value_name = "FILE[:SIZE]", value_parser = disk)]
+    disk: Option<Disk>,
     /// Memory of the machine
     #[arg(long, value_name = "MB", default_value_t = 512, value_parser = clap::value_parser!(u32).range(16..=65_536))]
     memory: u32,
@@ -87,6 +90,71 @@ fn get(pair: &str) -> Result<Get, &'static str> {
         .ok_or("it is not GUEST:HOST, two paths with a colon between them")
 }
 
+/// A disk of the machine.
+#[derive(Clone, Debug)]
+struct Disk {
+    file: PathBuf,
+    /// Bytes that it is made with.
+    size: Option<u64>,
+}
+
+impl Disk {
+    /// Makes the file if it is not there.
+    fn make(&self) -> Result<(), Error> {
+        let cannot = |why: &dyn std::fmt::Display| {
+            Error::new(format!("--disk {}: {why}", self.file.display()))
+        };
+        match (std::fs::metadata(&self.file), self.size) {
+            (Ok(found), _) if !found.is_file() => Err(cannot(&"it is not a file")),
+            // What is on it stays, whatever size was said.
+            (Ok(_), _) => Ok(()),
+            (Err(error), Some(size)) if error.kind() == std::io::ErrorKind::NotFound => {
+                let file = std::fs::File::create_new(&self.file);
+                let made = file.and_then(|file| file.set_len(size));
+                made.map_err(|error| cannot(&error))
+            }
+            (Err(error), None) if error.kind() == std::io::ErrorKind::NotFound => {
+                Err(cannot(&"it is not there; FILE:64M makes one of 64 MB"))
+            }
+            (Err(error), _) => Err(cannot(&error)),
+        }
+    }
+}
+
+/// FILE[:SIZE]. The path may have colons, if it does not end like a size.
+fn disk(text: &str) -> Result<Disk, &'static str> {
+    let (file, size) = match text.rsplit_once(':') {
+        Some((file, size)) if size.starts_with(|c: char| c.is_ascii_digit()) => (file, Some(size)),
+        _ => (text, None),
+    };
+    if file.is_empty() {
+        return Err("it is not FILE or FILE:SIZE");
+    }
+    Ok(Disk {
+        file: file.into(),
+        size: size.map(bytes).transpose()?,
+    })
+}
+
+/// A size of a disk: a number of bytes, or of K, M or G.
+fn bytes(text: &str) -> Result<u64, &'static str> {
+    let (number, unit) = match text.strip_suffix(['K', 'M', 'G']) {
+        Some(number) => (number, &text[number.len()..]),
+        None => (text, ""),
+    };
+    let shift = match unit {
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => 0,
+    };
+    let number: Option<u64> = number.parse().ok();
+    number
+        .and_then(|number| number.checked_mul(1 << shift))
+        .filter(|bytes| (512..=1 << 40).contains(bytes) && bytes.is_multiple_of(512))
+        .ok_or("the size is not a multiple of 512 bytes up to 1024G, as 65536, 64K, 64M or 1G")
+}
+
 fn seconds(text: &str) -> Result<Duration, &'static str> {
     let time = text.parse().ok();
     time.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
@@ -133,6 +201,9 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
             options.adds.push(Add::bytes(file, true, &guest));
         }
     }
+    if let Some(disk) = &options.disk {
+        disk.make()?;
+    }
     let images = image::build(project, &[options.config])?;
 
     let at_terminal = terminal::stdin_is_terminal();
@@ -149,6 +220,7 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
         script,
         adds: options.adds,
         gets: options.gets.iter().map(|get| get.guest.clone()).collect(),
+        disk: options.disk.map(|disk| disk.file),
         memory: options.memory,
         timeout: options.timeout,
         deterministic: options.deterministic,
@@ -293,5 +365,53 @@ impl Operator for Person {
             }
         }
         Typed::Bytes(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disks_are_files_with_a_size() {
+        let read = |text| disk(text).map(|disk| (disk.file, disk.size));
+        assert_eq!(read("disk"), Ok(("disk".into(), None)));
+        assert_eq!(read("disk:64M"), Ok(("disk".into(), Some(64 << 20))));
+        assert_eq!(read("a:b:1G"), Ok(("a:b".into(), Some(1 << 30))));
+        assert_eq!(read("a:b"), Ok(("a:b".into(), None)));
+        assert_eq!(read("d:1024"), Ok(("d".into(), Some(1024))));
+        for wrong in [
+            "",
+            ":64M",
+            "d:0",
+            "d:1",
+            "d:513",
+            "d:5X",
+            "d:99999999999G",
+            "d:2000G",
+        ] {
+            assert!(disk(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_disk_is_made_once() {
+        let scratch = xtask_build::project::temp_dir().expect("a directory");
+        let file = scratch.path().join("disk");
+        let disk = |size| Disk {
+            file: file.clone(),
+            size,
+        };
+        assert!(disk(None).make().is_err(), "it is not there");
+        assert!(disk(Some(4096)).make().is_ok());
+        std::fs::write(&file, "kept").expect("a file");
+        assert!(disk(Some(8192)).make().is_ok());
+        assert!(disk(None).make().is_ok());
+        assert_eq!(std::fs::read(&file).expect("the file"), b"kept");
+        let directory = Disk {
+            file: scratch.path().into(),
+            size: Some(4096),
+        };
+        assert!(directory.make().is_err());
     }
 }

@@ -93,6 +93,8 @@ pub struct Options {
     pub adds: Vec<Add>,
     /// Paths in the guest whose files are wanted when it stops.
     pub gets: Vec<String>,
+    /// A file that is the machine's disk.
+    pub disk: Option<PathBuf>,
     /// In megabytes.
     pub memory: u32,
     /// In host time.
@@ -129,6 +131,7 @@ impl Options {
             script: None,
             adds: Vec::new(),
             gets: Vec::new(),
+            disk: None,
             memory: 512,
             timeout: None,
             deterministic: false,
@@ -317,6 +320,11 @@ fn qemu(
         .arg("-initrd")
         .arg(archive)
         .args(["-append", &words.join(" ")]);
+    if let Some(disk) = &options.disk {
+        let drive = format!("file={},format=raw,if=none,id=disk", quoted(disk));
+        command.args(["-drive", &drive]);
+        command.args(["-device", "virtio-blk-pci,drive=disk"]);
+    }
     if options.deterministic {
         command.args([
             "-icount",

@@ -160,6 +160,12 @@ impl Run {
         self
     }
 
+    /// With this file of the host as its disk.
+    pub fn disk(mut self, file: &std::path::Path) -> Self {
+        self.options.disk = Some(file.into());
+        self
+    }
+
     /// With this much memory.
     pub fn memory(mut self, megabytes: u32) -> Self {
         self.options.memory = megabytes;
