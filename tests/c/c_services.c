@@ -75,5 +75,22 @@ int main(void)
     CHECK(fermata_files_close(&files, file) == NOT_FOUND);
     CHECK(fermata_files_unlink(&files, PATH, length) == 0);
     CHECK(fermata_files_unlink(&files, PATH, length) == NOT_FOUND);
+
+    /* The program's account, a session that it has from the start: a segment, which is made once. */
+    struct fermata_session account = fermata_session_at(START_MEMORY);
+    uint64_t total, room, taken, done;
+    CHECK(fermata_account_usage(&account, &total, &room, &taken) == 0);
+    CHECK(taken > 0 && room > 0 && room < total);
+    account.number = 7;
+    CHECK(fermata_account_create(&account, 0x3000, handle(0)) == 0);
+    CHECK(account.number == 8);
+    account.number = 7;
+    CHECK(fermata_account_create(&account, 0x3000, handle(0)) == 0);
+    struct fermata_session segment = fermata_segment_at(handle(1));
+    CHECK(fermata_segment_populate(&segment, 0, 0x3000, &done) == 0 && done == 0x3000);
+    CHECK(fermata_segment_usage(&segment, &total, &room, &taken) == 0 && taken == 0x3000);
+    CHECK(fermata_segment_discard(&segment, 0x1000, 1, &done) == INVALID);
+    CHECK(fermata_segment_destroy(&segment) == 0);
+    CHECK(fermata_segment_destroy(&segment) == FERMATA_BROKEN);
     return 0;
 }

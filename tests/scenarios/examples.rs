@@ -18,6 +18,11 @@ count apples 7
 count apples
 count pears
 count
+count apples @12 &
+count apples +3
+count pears +3
+count apples +2
+wait %3
 pager
 checkpointer
 primes
@@ -39,6 +44,10 @@ two
 7
 count: there is no such counter
 1
+10
+count: there is no such counter
+12
+12
 page 3 is wanted
 page 3 has 9
 page 700 is wanted

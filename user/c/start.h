@@ -11,6 +11,7 @@
 /* References that every program has. */
 enum {
     START_NAMES = 0x10000,
+    START_MEMORY = 0x10010,
     START_SPACE = 0x10020,
     START_THREAD = 0x10030,
 };

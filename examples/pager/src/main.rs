@@ -10,17 +10,22 @@
 extern crate alloc;
 
 use alloc::vec::Vec;
+use interface::server::{own_port, Host, NoSessions, Visitor, OWN};
+use interface::Server;
+use rt::abi::message::FaultMessage;
 use rt::abi::state::{MappingState, RegionState};
 use rt::abi::{access, PAGE_SIZE};
-use rt::obj::{Mapping, Ref, Region};
-use rt::server::{Event, Server};
+use rt::memory::Segment;
+use rt::obj::{Mapping, Portset, Ref, Region};
 use rt::window::Window;
-use rt::Code;
+use rt::{Code, Error};
 
 rt::entry!(main);
 
 /// Pages of the range.
 const PAGES: u64 = 1024;
+/// Alias of the keeper's port.
+const KEEPER: u64 = OWN;
 
 fn main() -> u8 {
     match run() {
@@ -35,8 +40,8 @@ fn main() -> u8 {
 fn run() -> Result<(), Code> {
     // Addresses that nothing is mapped at.
     let range = rt::window::take_addresses(PAGES * PAGE_SIZE, PAGE_SIZE).ok_or(Code::NoMemory)?;
-    let server = Server::new()?;
-    let port = server.port(0)?;
+    let portset = Portset::new()?;
+    let port = own_port(portset.reference()?.at(), KEEPER)?;
     let region = Region::new()?;
     let state = RegionState {
         start: range,
@@ -45,10 +50,16 @@ fn run() -> Result<(), Code> {
     };
     region.set_state(&state, 0, port.reference()?.handle())?;
 
-    rt::thread::spawn(move || {
-        if let Err(code) = supply(server, range) {
-            rt::println!("pager: the keeper ends: {code:?}");
-        }
+    // The memory behind the pages comes from the memory server.
+    let segment = rt::memory::create(PAGES * PAGE_SIZE).map_err(|_| Code::NoMemory)?;
+    let keeper = Keeper {
+        range,
+        segment,
+        pages: Vec::new(),
+    };
+    rt::thread::spawn(move || match Server::on(portset, keeper) {
+        Ok(server) => server.run(),
+        Err(error) => rt::println!("pager: the keeper ends: {}", error.text()),
     })?;
 
     let exported = region.reference()?;
@@ -64,23 +75,31 @@ fn run() -> Result<(), Code> {
 }
 
 /// The keeper: answers every fault of the region with a page that begins with the square of its number.
-fn supply(mut server: Server, range: u64) -> Result<(), Code> {
-    // The memory behind the pages comes from the memory server.
-    let segment = rt::memory::create(PAGES * PAGE_SIZE).map_err(|_| Code::NoMemory)?;
-    let mut pages: Vec<(u64, Mapping)> = Vec::new();
-    loop {
-        let Event::Fault { message, .. } = server.next(None) else {
-            server.drop_client();
-            continue;
-        };
+struct Keeper {
+    range: u64,
+    segment: Segment,
+    /// Those that have been made, by number.
+    pages: Vec<(u64, Mapping)>,
+}
+
+impl Host<NoSessions> for Keeper {
+    /// It is no service.
+    fn open(&mut self, _: &Visitor) -> Result<NoSessions, Error> {
+        Err(Error::Unsupported)
+    }
+
+    /// Whether the thread is to try again. If the page is still absent, that ends it.
+    fn fault(&mut self, _: u64, message: &FaultMessage) -> bool {
         let page = message.offset / PAGE_SIZE;
         // The kernel may ask twice for one page. That must do no harm.
-        if pages.iter().all(|(other, _)| *other != page) {
+        if self.pages.iter().all(|(other, _)| *other != page) {
             rt::println!("page {page} is wanted");
-            let mapping = make(&segment.region, page, range)?;
-            pages.push((page, mapping));
+            match make(&self.segment.region, page, self.range) {
+                Ok(mapping) => self.pages.push((page, mapping)),
+                Err(code) => rt::println!("pager: no page: {code:?}"),
+            }
         }
-        server.reply_fault();
+        true
     }
 }
 

@@ -1,10 +1,8 @@
-//! What the counter and its clients say to each other.
+//! What the counter and its clients say to each other: a trait. `#[interface]` makes of it the proxy that clients
+//! call (`CountersClient`) and the stub that takes requests apart for the server (`CountersStub`).
 #![no_std]
 
-extern crate alloc;
-
-use alloc::string::String;
-use serde::{Deserialize, Serialize};
+use interface::{interface, Error};
 
 /// The name that it is known by.
 pub const NAME: &str = "counter";
@@ -13,25 +11,21 @@ pub const MOST: usize = 100;
 /// The longest name of a counter, in bytes.
 pub const LONGEST: usize = 32;
 
-/// A request. All may be repeated: a client that is restored in the middle of one asks again.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub enum Request {
-    /// The value of a counter. `NotFound` if there is none of this name.
-    Get {
-        /// Its name.
-        name: String,
-    },
-    /// Makes the value of a counter `value`, and makes the counter if there is none of this name. `Invalid` if
-    /// the name is empty or longer than [`LONGEST`], `NoMemory` if there are [`MOST`] already.
-    Set {
-        /// Its name.
-        name: String,
-        /// Its value.
-        value: u64,
-    },
-    /// How many counters there are.
-    Count,
+/// Named counters that all clients share.
+#[interface]
+pub trait Counters {
+    /// The value of a counter. Errors: `NotFound` if there is none of this name. May be repeated: a client that is
+    /// restored in the middle of it asks again.
+    fn get(&self, name: &str) -> Result<u64, Error>;
+    /// Makes the value of a counter this, and makes the counter if there is none of this name. Errors: `Invalid` if
+    /// the name is empty or longer than [`LONGEST`], `Limit` if there are [`MOST`] already. May be repeated.
+    fn set(&self, value: u64, name: &str) -> Result<(), Error>;
+    /// Adds to a counter: its value then. Errors: `NotFound`, `Invalid` if it would overflow. Must not be repeated, and is not:
+    /// it is done once, however often the client is stopped or restored meanwhile.
+    #[once]
+    fn add(&self, amount: u64, name: &str) -> Result<u64, Error>;
+    /// Waits until a counter is so large: its value. The server serves others meanwhile. May be repeated.
+    async fn at_least(&self, value: u64, name: &str) -> Result<u64, Error>;
+    /// How many counters there are. May be repeated.
+    fn count(&self) -> Result<u64, Error>;
 }
-
-/// The answer to each.
-pub type Reply = u64;

@@ -18,7 +18,7 @@ use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Most processes in one image: their control ports come in one message.
-pub const MAX_PROCESSES: usize = proto::MAX_REFS;
+pub const MAX_PROCESSES: usize = abi::MAX_LIST_REFS as usize;
 /// Most bytes of a manager's part.
 pub const MAX_PART: usize = 4 << 20;
 /// Most objects in one image: more than the kernel has memory for.

@@ -233,7 +233,7 @@ impl Manager {
         ceiling: u64,
         drivers: Drivers,
     ) -> Self {
-        let total = rt::memory::usage_of(&supervisor).map_or(0, |usage| usage.total);
+        let total = rt::memory::machine_usage(&supervisor).map_or(0, |usage| usage.total);
         Manager {
             entries: BTreeMap::new(),
             next: 1,

@@ -107,7 +107,7 @@ impl World {
     /// Where the memory of a process comes from.
     pub(crate) fn supply(&self) -> Result<Supply, proto::Error> {
         let supervisor = self.supervisor.ok_or(proto::Error::Denied)?;
-        let limits = account::linux(rt::memory::usage_of(&supervisor)?.total);
+        let limits = account::linux(rt::memory::machine_usage(&supervisor)?.total);
         Ok(Supply { supervisor, limits })
     }
 
@@ -117,7 +117,7 @@ impl World {
             return body.account().usage();
         }
         let supply = self.supply()?;
-        let usage = rt::memory::usage_of(&supply.supervisor)?;
+        let usage = rt::memory::machine_usage(&supply.supervisor)?;
         Ok(Usage {
             free: usage.free.min(supply.limits.most),
             ..usage

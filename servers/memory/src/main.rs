@@ -4,28 +4,35 @@
 //! free physical memory in its arguments (`START+SIZE`, hexadecimal). It maps all of that into its
 //! own space, for zeroing and copying, and exports windows of its space as segments.
 //!
-//! Everything comes to one thread as register messages: faults as the kernel sends them, requests as
-//! idempotent calls. Nothing that it does can fault or wait, so nobody can hold it up.
+//! Everything comes to one thread as register messages: faults as the kernel sends them, requests of the interfaces in
+//! `services::memory` as idempotent calls, each to a port whose alias says what it is about. Nothing that the server does
+//! can fault or wait, so nobody can hold it up.
 #![no_std]
 #![no_main]
 
 extern crate alloc;
 
 use abi::access::{ALL, READ, WRITE};
-use abi::state::{MappingState, RegionState};
-use abi::{Call, Code, MAX_SHORT, PAGE_SIZE};
+use abi::message::FaultMessage;
+use abi::state::{port_flags, MappingState, PortState, RegionState};
+use abi::{Code, PAGE_SIZE};
+use alloc::rc::Rc;
 use alloc::vec::Vec;
+use core::cell::RefCell;
+use interface::server::{
+    own_port, Done, Host, NoSessions, Reply, Request, Service, SharedService, Visitor, OWN,
+};
+use interface::{interface, Answer, Error, Server};
 use memory::accounts;
 use memory::chunks::{Chunks, CHUNK};
 use memory::segments::{Id, Machine, Progress, Refusal, Segments, Shown};
 use proto::layout::{MEMORY_SIZE, PRIORITY_PROGRAM};
-use proto::memory::{Reply, Request};
-use proto::Error;
-use rt::obj::{Mapping, MappingAt, Port, Portset, Ref, RefAt, RefBlock, Region};
-use rt::server::new_port;
-use rt::sys::{self, IpcRegs};
-use rt::{error_of, slots, start, window};
-use serde::de::DeserializeOwned;
+use rt::obj::{Mapping, MappingAt, Port, Portset, Ref, RefAt, Region};
+use rt::{error_of, slots, start, sys, window};
+use services::memory::{
+    Account, AccountControl, AccountControlStub, AccountStub, MemorySupervisor,
+    MemorySupervisorStub, Segment, SegmentStub,
+};
 
 rt::entry!(main);
 
@@ -35,21 +42,28 @@ const PHYSICAL: u64 = 0x0800_0000_0000;
 /// The ports of the server are told apart by the upper half of their alias; the lower half is the number of
 /// the segment or account.
 mod alias {
+    use super::OWN;
+
     /// The supervisor port.
-    pub(crate) const SUPERVISOR: u64 = 0;
-    /// An account.
-    pub(crate) const ACCOUNT: u64 = 1;
-    /// Control port of an account.
-    pub(crate) const ACCOUNT_CONTROL: u64 = 2;
+    pub(crate) const SUPERVISOR: u64 = 1;
+    /// An account, as its process has it.
+    pub(crate) const ACCOUNT: u64 = 2;
+    /// An account, as its manager has it.
+    pub(crate) const ACCOUNT_CONTROL: u64 = 3;
     /// Control port of a segment.
-    pub(crate) const CONTROL: u64 = 3;
+    pub(crate) const CONTROL: u64 = 4;
     /// Keeper of a segment's region.
-    pub(crate) const KEEPER: u64 = 4;
+    pub(crate) const KEEPER: u64 = 5;
     /// Where the server's second thread asks for steps of taking apart what has ended.
-    pub(crate) const REAPER: u64 = 5;
+    pub(crate) const REAPER: u64 = 6;
 
     pub(crate) const fn of(kind: u64, id: usize) -> u64 {
-        kind << 32 | id as u64
+        kind * OWN + id as u64
+    }
+
+    /// Kind and number.
+    pub(crate) const fn parts(alias: u64) -> (u64, usize) {
+        (alias / OWN, (alias % OWN) as usize)
     }
 }
 
@@ -166,41 +180,47 @@ fn destroy_object(handle: u64, kind: u64) {
     };
 }
 
+/// What the server's second thread asks for.
+#[interface(shared)]
+trait Reaper {
+    /// Does a step of taking apart what has ended: whether there is more. May be repeated.
+    fn step(&self) -> Result<bool, Error>;
+}
+
 /// The objects of a segment.
 struct Objects {
     _region: Region,
     /// The ports live with it.
-    _control: Port,
+    control: Port,
     _keeper: Port,
+}
+
+/// One of the two ports of an account: a session.
+struct AccountSession<S> {
+    _port: Port,
+    stub: Rc<S>,
+    done: Rc<RefCell<Done>>,
 }
 
 /// The ports of an account.
 struct AccountPorts {
-    _account: Port,
-    _control: Port,
+    process: AccountSession<AccountStub<OfAccount>>,
+    manager: AccountSession<AccountControlStub<OfAccount>>,
 }
 
-const fn reply_of(progress: Progress) -> Reply {
-    match progress {
-        Progress::Done => Reply::Done,
-        Progress::More(bytes) => Reply::More(bytes),
-    }
-}
-
-/// A reply, and the number of references that go with it.
-type Answer = (Reply, usize);
-
-struct Server {
+/// Everything that there is.
+struct Memory {
     segments: Segments,
     calls: Calls,
     objects: Vec<Option<Objects>>,
     accounts: Vec<Option<AccountPorts>>,
-    portset: Portset,
-    portset_ref: Ref,
-    /// References of a reply.
-    outgoing: RefBlock,
+    portset: RefAt,
+    /// To tell which port a reference names.
+    compared: Ref,
     /// The thread that asks for steps of taking apart ([`reaper`]).
     reaper: Option<Ref>,
+    /// The request that is being handled is to be delivered again.
+    again: bool,
 }
 
 /// Puts a value into the list at its number. Numbers count from 0.
@@ -211,14 +231,30 @@ fn put<T>(list: &mut Vec<Option<T>>, id: usize, value: T) {
     list[id] = Some(value);
 }
 
-impl Server {
-    fn port(&self, alias: u64) -> Result<Port, Code> {
-        new_port(alias, *self.portset_ref)
+/// What is at this number of a list.
+fn at<T>(list: &mut [Option<T>], id: usize) -> Option<&mut T> {
+    list.get_mut(id).and_then(Option::as_mut)
+}
+
+/// How many bytes of a range of this size are done.
+const fn bytes_done(progress: Progress, size: u64) -> u64 {
+    match progress {
+        Progress::Done => size,
+        Progress::More(bytes) => bytes,
+    }
+}
+
+/// Region and control port of a segment, for a client.
+type Pair = (Ref, Ref);
+
+impl Memory {
+    fn port(&self, kind: u64, id: usize) -> Result<Port, Code> {
+        own_port(self.portset, alias::of(kind, id))
     }
 
-    fn new_objects(&self, window: u64, size: u64, id: Id) -> Result<Objects, Code> {
-        let keeper = self.port(alias::of(alias::KEEPER, id))?;
-        let control = self.port(alias::of(alias::CONTROL, id))?;
+    fn new_objects(&self, window: u64, size: u64, id: Id) -> Result<(Objects, Pair), Code> {
+        let keeper = self.port(alias::KEEPER, id)?;
+        let control = self.port(alias::CONTROL, id)?;
         let region = Region::new()?;
         let keeper_ref = keeper.reference()?;
         let state = RegionState {
@@ -227,17 +263,17 @@ impl Server {
             protection: ALL,
         };
         region.set_state(&state, 0, keeper_ref.handle())?;
-        region.reference_into(self.outgoing.get(0))?;
-        control.reference_into(self.outgoing.get(1))?;
-        Ok(Objects {
+        let pair = (region.reference()?, control.reference()?);
+        let objects = Objects {
             _region: region,
-            _control: control,
+            control,
             _keeper: keeper,
-        })
+        };
+        Ok((objects, pair))
     }
 
-    /// Makes a segment; its references are then in `outgoing`.
-    fn create(&mut self, account: accounts::Id, size: u64) -> Result<Id, Refusal> {
+    /// Makes a segment.
+    fn create(&mut self, account: accounts::Id, size: u64) -> Result<(Id, Pair), Refusal> {
         if size == 0 || !size.is_multiple_of(PAGE_SIZE) || size > MEMORY_SIZE {
             return Err(Error::Invalid.into());
         }
@@ -252,15 +288,17 @@ impl Server {
             }
         };
         match self.new_objects(window, size, id) {
-            Ok(objects) => put(&mut self.objects, id, objects),
+            Ok((objects, pair)) => {
+                put(&mut self.objects, id, objects);
+                Ok((id, pair))
+            }
             Err(code) => {
                 // Nobody has seen it: it goes at once.
                 self.destroy(id)?;
                 self.reap();
-                return Err(error_of(code).into());
+                Err(error_of(code).into())
             }
         }
-        Ok(id)
     }
 
     /// Ends a segment. It cannot be reached any more; its memory is freed step by step.
@@ -270,35 +308,6 @@ impl Server {
             *place = None;
         }
         Ok(())
-    }
-
-    /// Makes an account; its references are then in `outgoing`.
-    fn create_account(&mut self, limits: &proto::memory::Limits) -> Result<(), Refusal> {
-        let chunks = |bytes: u64| bytes.div_ceil(CHUNK) as usize;
-        let id = self.segments.create_account(accounts::Limits {
-            promised: chunks(limits.promised),
-            most: chunks(limits.most),
-            segments: limits.segments as usize,
-        })?;
-        match self.account_ports(id) {
-            Ok(ports) => put(&mut self.accounts, id, ports),
-            Err(code) => {
-                self.segments.end_account(id);
-                return Err(error_of(code).into());
-            }
-        }
-        Ok(())
-    }
-
-    fn account_ports(&self, id: accounts::Id) -> Result<AccountPorts, Code> {
-        let account = self.port(alias::of(alias::ACCOUNT, id))?;
-        let control = self.port(alias::of(alias::ACCOUNT_CONTROL, id))?;
-        account.reference_into(self.outgoing.get(0))?;
-        control.reference_into(self.outgoing.get(1))?;
-        Ok(AccountPorts {
-            _account: account,
-            _control: control,
-        })
     }
 
     /// Ends an account and all its segments.
@@ -322,19 +331,36 @@ impl Server {
     }
 
     /// After something has ended: a step at once, which is often all, and the rest when there is time.
-    fn ended(&mut self) -> Answer {
+    fn ended(&mut self) {
         self.reap();
         if let Some(reaper) = self.reaper.as_ref().filter(|_| self.segments.has_ended()) {
             let _ = reaper.interrupt();
         }
-        (Reply::Done, 0)
     }
 
-    fn copy(&mut self, from: Id) -> Result<Answer, Refusal> {
-        let (account, size) = self.segments.describe(from)?;
-        let to = self.create(account, size)?;
+    /// The segment of this account whose control port this is. An account has few.
+    fn by_control(&self, account: accounts::Id, control: &RefAt) -> Result<Id, Error> {
+        let is = |id: &Id| {
+            let objects = self.objects.get(*id).and_then(Option::as_ref);
+            objects.is_some_and(|objects| {
+                objects.control.reference_into(*self.compared).is_ok()
+                    && self.compared.same_as(*control)
+            })
+        };
+        let found = self.segments.of_account(account).find(is);
+        found.ok_or(Error::NotFound)
+    }
+
+    fn copy(
+        &mut self,
+        account: accounts::Id,
+        control: &RefAt,
+    ) -> Result<(bool, Ref, Ref), Refusal> {
+        let from = self.by_control(account, control)?;
+        let (_, size) = self.segments.describe(from)?;
+        let (to, (region, control)) = self.create(account, size)?;
         match self.segments.copy(&mut self.calls, from, to) {
-            Ok(progress) => Ok((reply_of(progress), 2)),
+            Ok(progress) => Ok((progress == Progress::Done, region, control)),
             Err(refusal) => {
                 self.destroy(to)?;
                 self.ended();
@@ -343,176 +369,294 @@ impl Server {
         }
     }
 
-    /// Serves a request.
-    fn serve(&mut self, kind: u64, id: usize, request: Request) -> Result<Answer, Refusal> {
-        match (kind, request) {
-            (alias::ACCOUNT, Request::Create { size }) => {
-                self.create(id, size)?;
-                Ok((Reply::Done, 2))
-            }
-            (alias::CONTROL, Request::Copy) => self.copy(id),
-            (alias::CONTROL, Request::CopyOn) => {
-                let progress = self.segments.copy_on(&mut self.calls, id)?;
-                Ok((reply_of(progress), 0))
-            }
-            (alias::CONTROL, Request::Discard { offset, size }) => {
-                let progress = self.segments.discard(&mut self.calls, id, offset, size)?;
-                Ok((reply_of(progress), 0))
-            }
-            (alias::CONTROL, Request::Populate { offset, size }) => {
-                let progress = self.segments.populate(&mut self.calls, id, offset, size)?;
-                Ok((reply_of(progress), 0))
-            }
-            (alias::CONTROL, Request::Destroy) => {
-                self.destroy(id)?;
-                Ok(self.ended())
-            }
-            (alias::SUPERVISOR, Request::CreateAccount(limits)) => {
-                self.create_account(&limits)?;
-                Ok((Reply::Done, 2))
-            }
-            (alias::ACCOUNT_CONTROL, Request::EndAccount) => {
-                self.end_account(id);
-                Ok(self.ended())
-            }
-            (alias::ACCOUNT, Request::Reserve { size }) => {
-                self.segments.reserve(id, size)?;
-                Ok((Reply::Done, 0))
-            }
-            (_, Request::Usage) => Ok((self.usage(kind, id), 0)),
-            _ => Err(Error::Invalid.into()),
+    /// Total, free and taken bytes, as an account sees them.
+    fn usage(&self, account: accounts::Id) -> (u64, u64, u64) {
+        let (total, free) = self.segments.usage(account);
+        (total, free, self.segments.taken(account))
+    }
+}
+
+/// The memory, as all that answer requests share it.
+type Shared = Rc<RefCell<Memory>>;
+
+/// Asks for something that may be refused for the moment.
+fn ask<T>(
+    memory: &RefCell<Memory>,
+    what: impl FnOnce(&mut Memory) -> Result<T, Refusal>,
+) -> Result<T, Error> {
+    let memory = &mut *memory.borrow_mut();
+    what(memory).map_err(|refusal| match refusal {
+        Refusal::Error(error) => error,
+        Refusal::Again => {
+            memory.again = true;
+            Error::NoMemory
         }
+    })
+}
+
+/// An account, for both of its ports. The account has the sessions, and these the memory: there is one of it for ever.
+struct OfAccount {
+    memory: Shared,
+    id: accounts::Id,
+}
+
+impl OfAccount {
+    fn create(&self, size: u64) -> Result<Pair, Error> {
+        let made = ask(&self.memory, |memory| memory.create(self.id, size));
+        made.map(|(_, pair)| pair)
     }
 
-    fn usage(&self, kind: u64, id: usize) -> Reply {
-        let of = |account| self.segments.usage(account);
-        let ((total, free), resident) = match kind {
-            alias::ACCOUNT | alias::ACCOUNT_CONTROL => (of(id), self.segments.taken(id)),
-            alias::CONTROL => match self.segments.describe(id) {
-                Ok((account, _)) => (of(account), self.segments.resident(id)),
-                Err(_) => ((0, 0), 0),
+    fn usage(&self) -> (u64, u64, u64) {
+        self.memory.borrow().usage(self.id)
+    }
+}
+
+impl Account for OfAccount {
+    fn create(&self, size: u64) -> Result<(Ref, Ref), Error> {
+        OfAccount::create(self, size)
+    }
+
+    fn copy(&self, segment: &RefAt) -> Result<(bool, Ref, Ref), Error> {
+        ask(&self.memory, |memory| memory.copy(self.id, segment))
+    }
+
+    fn reserve(&self, size: u64) -> Result<(), Error> {
+        self.memory.borrow_mut().segments.reserve(self.id, size)
+    }
+
+    fn usage(&self) -> Result<(u64, u64, u64), Error> {
+        Ok(OfAccount::usage(self))
+    }
+}
+
+impl AccountControl for OfAccount {
+    fn create(&self, size: u64) -> Result<(Ref, Ref), Error> {
+        OfAccount::create(self, size)
+    }
+
+    fn usage(&self) -> Result<(u64, u64, u64), Error> {
+        Ok(OfAccount::usage(self))
+    }
+
+    fn end(&self) -> Result<(), Error> {
+        let memory = &mut *self.memory.borrow_mut();
+        memory.end_account(self.id);
+        memory.ended();
+        Ok(())
+    }
+}
+
+/// The supervisor port.
+struct Supervisor<'a>(&'a Shared);
+
+impl Supervisor<'_> {
+    /// The ports of a new account, and references to them.
+    fn ports(&self, id: accounts::Id) -> Result<(AccountPorts, Pair), Code> {
+        let memory = self.0.borrow();
+        let process = memory.port(alias::ACCOUNT, id)?;
+        let process_ref = process.reference()?;
+        let manager = Port::new()?;
+        let manager_ref = manager.reference()?;
+        let state = PortState {
+            alias: alias::of(alias::ACCOUNT_CONTROL, id),
+            flags: port_flags::CALLS_ONLY | port_flags::NOTIFY_UNREFERENCED,
+        };
+        manager.set_state(&state, memory.portset.handle())?;
+        let of = || OfAccount {
+            memory: Rc::clone(self.0),
+            id,
+        };
+        let ports = AccountPorts {
+            process: AccountSession {
+                _port: process,
+                stub: Rc::new(AccountStub(of())),
+                done: Rc::default(),
             },
-            _ => (self.segments.machine_usage(), 0),
-        };
-        Reply::Usage {
-            total,
-            free,
-            resident,
-        }
-    }
-
-    /// Serves a fault or request that has come, and puts the answer into its registers; `None`: there is no answer.
-    fn handle(&mut self, code: Code, regs: &mut IpcRegs) -> Option<()> {
-        let (kind, id) = (regs.rdi >> 32, (regs.rdi & 0xffff_ffff) as usize);
-        let served = match code {
-            Code::Fault if kind == alias::KEEPER => {
-                let (offset, access) = (regs.rsi, regs.r10);
-                let served = self.segments.fault(&mut self.calls, id, offset, access);
-                served.map(|()| (Reply::Done, 0))
-            }
-            Code::Call if kind == alias::REAPER => {
-                self.reap();
-                Ok((Reply::More(u64::from(self.segments.has_ended())), 0))
-            }
-            Code::Call => match read(&regs.short_words(), regs.short_len()) {
-                Ok(request) => self.serve(kind, id, request),
-                Err(error) => Err(error.into()),
+            manager: AccountSession {
+                _port: manager,
+                stub: Rc::new(AccountControlStub(of())),
+                done: Rc::default(),
             },
-            // A message that is too large for a request, or of a form that is not served.
-            _ => return None,
         };
-        let reply = match served {
-            Ok(answer) => Ok(answer),
-            Err(Refusal::Error(error)) => Err(error),
-            Err(Refusal::Again) => {
-                // Without a reply the kernel delivers the request again, after those that wait already.
-                self.reap();
-                return None;
+        Ok((ports, (process_ref, manager_ref)))
+    }
+}
+
+impl MemorySupervisor for Supervisor<'_> {
+    fn create_account(&self, promised: u64, most: u64, segments: u32) -> Result<(Ref, Ref), Error> {
+        let chunks = |bytes: u64| bytes.div_ceil(CHUNK) as usize;
+        let id = ask(self.0, |memory| {
+            memory.segments.create_account(accounts::Limits {
+                promised: chunks(promised),
+                most: chunks(most),
+                segments: segments as usize,
+            })
+        })?;
+        match self.ports(id) {
+            Ok((ports, pair)) => {
+                put(&mut self.0.borrow_mut().accounts, id, ports);
+                Ok(pair)
             }
-        };
-        if code == Code::Fault {
-            // The thread tries again. If there is still no page, the kernel sends an exception to its space's keeper.
-            *regs = IpcRegs::default();
-        } else {
-            let refs = reply.as_ref().map_or(0, |(_, refs)| *refs);
-            *regs = answer(&reply.map(|(reply, _)| reply));
-            regs.r15 = self.outgoing.list(refs);
+            Err(code) => {
+                self.0.borrow_mut().segments.end_account(id);
+                Err(error_of(code))
+            }
         }
-        Some(())
     }
 
-    /// Receives messages and answers them. Does not return.
-    fn run(&mut self) -> ! {
-        let mut regs = IpcRegs::default();
-        let mut call = Call::ServerWaitReceiveShort;
-        loop {
-            regs.rdi = self.portset.handle();
-            regs.rbx = 0;
-            // SAFETY: register messages touch no memory but the listed references.
-            let code = unsafe { sys::ipc(call, &mut regs) };
-            call = match self.handle(code, &mut regs) {
-                Some(()) => Call::ReplyWaitReceiveShort,
-                None => {
-                    regs = IpcRegs::default();
-                    Call::ServerWaitReceiveShort
+    fn usage(&self) -> Result<(u64, u64), Error> {
+        Ok(self.0.borrow().segments.machine_usage())
+    }
+}
+
+/// A segment, for its control port.
+struct OfSegment<'a> {
+    memory: &'a RefCell<Memory>,
+    id: Id,
+}
+
+impl Segment for OfSegment<'_> {
+    fn copy_on(&self) -> Result<bool, Error> {
+        ask(self.memory, |memory| {
+            let progress = memory.segments.copy_on(&mut memory.calls, self.id)?;
+            Ok(progress == Progress::Done)
+        })
+    }
+
+    fn discard(&self, offset: u64, size: u64) -> Result<u64, Error> {
+        ask(self.memory, |memory| {
+            let Memory {
+                segments, calls, ..
+            } = memory;
+            let progress = segments.discard(calls, self.id, offset, size)?;
+            Ok(bytes_done(progress, size))
+        })
+    }
+
+    fn populate(&self, offset: u64, size: u64) -> Result<u64, Error> {
+        ask(self.memory, |memory| {
+            let Memory {
+                segments, calls, ..
+            } = memory;
+            let progress = segments.populate(calls, self.id, offset, size)?;
+            Ok(bytes_done(progress, size))
+        })
+    }
+
+    fn usage(&self) -> Result<(u64, u64, u64), Error> {
+        let memory = self.memory.borrow();
+        let (account, _) = memory.segments.describe(self.id)?;
+        let (total, free) = memory.segments.usage(account);
+        Ok((total, free, memory.segments.resident(self.id)))
+    }
+
+    fn destroy(&self) -> Result<(), Error> {
+        let memory = &mut *self.memory.borrow_mut();
+        memory.destroy(self.id)?;
+        memory.ended();
+        Ok(())
+    }
+}
+
+/// The port of the server's second thread.
+struct Steps<'a>(&'a RefCell<Memory>);
+
+impl Reaper for Steps<'_> {
+    fn step(&self) -> Result<bool, Error> {
+        let mut memory = self.0.borrow_mut();
+        memory.reap();
+        Ok(memory.segments.has_ended())
+    }
+}
+
+/// What comes to the ports of the server: it has no others.
+struct Ports(Shared);
+
+impl Host<NoSessions> for Ports {
+    const REFS: usize = AccountStub::<OfAccount>::REFS;
+
+    fn open(&mut self, _: &Visitor) -> Result<NoSessions, Error> {
+        Err(Error::Unsupported)
+    }
+
+    fn shared(&mut self, alias: u64, request: &Request<'_>, reply: &mut Reply) -> Answer {
+        let Ports(memory) = self;
+        let (kind, id) = alias::parts(alias);
+        match kind {
+            alias::CONTROL => SegmentStub(OfSegment { memory, id }).answer(request, reply),
+            alias::ACCOUNT | alias::ACCOUNT_CONTROL => {
+                let stubs = at(&mut memory.borrow_mut().accounts, id).map(|ports| {
+                    (
+                        Rc::clone(&ports.process.stub),
+                        Rc::clone(&ports.manager.stub),
+                    )
+                });
+                match stubs {
+                    Some((process, _)) if kind == alias::ACCOUNT => process.answer(request, reply),
+                    Some((_, manager)) => manager.answer(request, reply),
+                    None => Answer::Sent,
                 }
-            };
+            }
+            alias::REAPER => ReaperStub(Steps(memory)).answer(request, reply),
+            _ => MemorySupervisorStub(Supervisor(memory)).answer(request, reply),
         }
+    }
+
+    fn session(&mut self, alias: u64) -> Option<Rc<RefCell<Done>>> {
+        let (kind, id) = alias::parts(alias);
+        let accounts = &mut self.0.borrow_mut().accounts;
+        let ports = at(accounts, id);
+        match kind {
+            alias::ACCOUNT => ports.map(|ports| Rc::clone(&ports.process.done)),
+            alias::ACCOUNT_CONTROL => ports.map(|ports| Rc::clone(&ports.manager.done)),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn fault(&mut self, alias: u64, message: &FaultMessage) -> bool {
+        let memory = &mut *self.0.borrow_mut();
+        let Memory {
+            segments, calls, ..
+        } = memory;
+        let (_, id) = alias::parts(alias);
+        match segments.fault(calls, id, message.offset, message.access) {
+            Err(Refusal::Again) => {
+                memory.reap();
+                false
+            }
+            // The thread tries again. If there is still no page, the kernel sends an exception to its space's keeper.
+            _ => true,
+        }
+    }
+
+    fn unreferenced(&mut self, alias: u64) {
+        let (kind, id) = alias::parts(alias);
+        let memory = &mut *self.0.borrow_mut();
+        if kind == alias::ACCOUNT_CONTROL && at(&mut memory.accounts, id).is_some() {
+            memory.end_account(id);
+            memory.ended();
+        }
+    }
+
+    fn again(&mut self) -> bool {
+        let memory = &mut *self.0.borrow_mut();
+        let again = core::mem::take(&mut memory.again);
+        if again {
+            // Behind those that wait already there may be room.
+            memory.reap();
+        }
+        again
     }
 }
 
 /// The second thread: where the server itself would keep all others waiting, since it has the highest priority,
 /// this one asks it for a step at a time, and gets its turn with the programs.
 fn reaper(port: RefAt) {
+    let server = ReaperClient::at(port);
     loop {
         sys::thread_wait_interrupt();
-        loop {
-            let mut regs = IpcRegs::to(port.0);
-            // SAFETY: a register message without references.
-            let code = unsafe { sys::ipc(Call::CallShort, &mut regs) };
-            let more = read::<Result<Reply, Error>>(&regs.short_words(), regs.short_len());
-            if code != Code::Ok || !matches!(more, Ok(Ok(Reply::More(1)))) {
-                break;
-            }
-        }
-    }
-}
-
-/// A request or reply from the words of a register message.
-fn read<T: DeserializeOwned>(words: &[u64; 8], length: usize) -> Result<T, Error> {
-    let mut bytes = [0; MAX_SHORT as usize];
-    for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
-        chunk.copy_from_slice(&word.to_le_bytes());
-    }
-    let message = bytes.get(..length).ok_or(Error::Invalid)?;
-    let (header, _) = rt::rpc::split(message).ok_or(Error::Invalid)?;
-    postcard::from_bytes(header).map_err(|_| Error::Invalid)
-}
-
-/// The registers of a reply. All replies fit.
-fn answer(reply: &Result<Reply, Error>) -> IpcRegs {
-    let mut bytes = [0; MAX_SHORT as usize];
-    let length = postcard::to_slice(reply, &mut bytes[4..]).map_or(0, |used| used.len());
-    bytes[..4].copy_from_slice(&(length as u32).to_le_bytes());
-    let mut words = [0; 8];
-    for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-        let mut eight = [0; 8];
-        eight.copy_from_slice(chunk);
-        *word = u64::from_le_bytes(eight);
-    }
-    let [rsi, rdx, r10, r8, r9, r12, r13, r14] = words;
-    let rax = (length as u64 + 4) << 8;
-    IpcRegs {
-        rax,
-        rsi,
-        rdx,
-        r10,
-        r8,
-        r9,
-        r12,
-        r13,
-        r14,
-        ..IpcRegs::default()
+        while server.step() == Ok(true) {}
     }
 }
 
@@ -525,8 +669,8 @@ fn range(argument: &str) -> Option<(u64, u64)> {
     ))
 }
 
-/// Maps the free memory and makes the server.
-fn set_up(root: RefAt) -> Result<Server, Code> {
+/// Maps the free memory.
+fn map_memory(root: RefAt) -> Result<Chunks, Code> {
     let mut chunks = Chunks::new();
     for (physical, size) in start::start().args.iter().filter_map(|a| range(a)) {
         let mapping = Mapping::new()?;
@@ -543,30 +687,34 @@ fn set_up(root: RefAt) -> Result<Server, Code> {
         chunks.add(physical, size);
     }
     chunks.finish();
-    let spare = chunks.total() / SPARE_PART;
-    let portset = Portset::new()?;
-    let portset_ref = portset.reference()?;
-    Ok(Server {
-        segments: Segments::new(chunks, spare),
-        calls: Calls { root },
-        objects: Vec::new(),
-        accounts: Vec::new(),
-        portset,
-        portset_ref,
-        outgoing: RefBlock::new(2)?,
-        reaper: None,
-    })
+    Ok(chunks)
 }
 
 fn serve() -> Result<(), Code> {
     let reference = |index| start::passed(index).ok_or(Code::Invalid);
-    let mut server = set_up(reference(passed::ROOT)?)?;
-    let supervisor = server.port(alias::of(alias::SUPERVISOR, 0))?;
-    supervisor.reference_into(reference(passed::SUPERVISOR)?)?;
-    let steps = server.port(alias::of(alias::REAPER, 0))?;
+    let root = reference(passed::ROOT)?;
+    let chunks = map_memory(root)?;
+    let spare = chunks.total() / SPARE_PART;
+    let portset = Portset::new()?;
+    let portset_ref = portset.reference()?;
+    let mut memory = Memory {
+        segments: Segments::new(chunks, spare),
+        calls: Calls { root },
+        objects: Vec::new(),
+        accounts: Vec::new(),
+        portset: *portset_ref,
+        compared: Ref::new()?,
+        reaper: None,
+        again: false,
+    };
+    let supervisor = memory.port(alias::SUPERVISOR, 0)?;
+    let steps = memory.port(alias::REAPER, 0)?;
     let steps_ref = steps.reference()?;
     let thread = rt::thread::spawn_at(PRIORITY_PROGRAM, move || reaper(steps_ref.at()))?;
-    server.reaper = Some(thread.reference()?);
+    memory.reaper = Some(thread.reference()?);
+    let host = Ports(Rc::new(RefCell::new(memory)));
+    let server = Server::on(portset, host).map_err(|_| Code::NoMemory)?;
+    supervisor.reference_into(reference(passed::SUPERVISOR)?)?;
     reference(passed::STARTER)?.interrupt()?;
     server.run()
 }

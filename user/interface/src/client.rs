@@ -85,7 +85,9 @@ fn knock(
 /// one waits for its answer opens a session of its own.
 #[derive(Debug)]
 pub struct Session {
-    port: Ref,
+    port: RefAt,
+    /// The reference, unless it is not the session's.
+    _owned: Option<Ref>,
     /// The number of the next request. It is part of the program's memory, and moves on when the
     /// reply is there: a program that is stopped, saved or restored in between asks with the same
     /// number again, and the server knows what it has done already.
@@ -130,8 +132,20 @@ impl Session {
     #[must_use]
     pub fn resume(port: Ref, number: u64) -> Self {
         Session {
-            port,
+            port: *port,
+            _owned: Some(port),
             number: Cell::new(number),
+        }
+    }
+
+    /// A session that the program did not open but was given with its port: none of its requests has been made yet. The
+    /// reference has to stay where it is.
+    #[must_use]
+    pub const fn at(port: RefAt) -> Self {
+        Session {
+            port,
+            _owned: None,
+            number: Cell::new(1),
         }
     }
 
@@ -144,7 +158,7 @@ impl Session {
     /// The port, and the number of the next request.
     #[must_use]
     pub fn kept(&self) -> (RefAt, u64) {
-        (*self.port, self.number.get())
+        (self.port, self.number.get())
     }
 
     /// Whether the session's server has the interface `id` too. May be repeated.
@@ -314,7 +328,7 @@ pub trait Asked {
 impl Asked for Session {
     #[inline(always)]
     fn port(&self) -> RefAt {
-        *self.port
+        self.port
     }
 
     #[inline(always)]

@@ -16,13 +16,14 @@
 //! job. A session ends when nothing names its port any more, or its process has ended.
 //!
 //! **Ports of the server's own** are those whose aliases it chose itself ([`own_port`]). Requests of a shared
-//! interface that come there go to the [`Host`], as do exceptions, if it is the keeper of a space; and a session can be
-//! opened there, about whatever the alias stands for.
+//! interface that come there go to the [`Host`], as do exceptions and faults, if it is the keeper of a space or a region; and a
+//! session can be opened there, about whatever the alias stands for. Such a port can be a session itself
+//! ([`Host::session`]): one that the client did not open, but was given.
 //!
 //! **A request that must not be repeated** has the number that the client gave it. The last such
 //! number of the session is kept with its reply: the request is done once, however often it arrives.
 use crate::wire::{self, Values, Words, KEEP, QUERY, RESUME, WORDS};
-use abi::message::{ExceptionMessage, Segment, EXCEPTION_WORDS};
+use abi::message::{ExceptionMessage, FaultMessage, Segment, EXCEPTION_WORDS, FAULT_WORDS};
 use abi::state::{port_flags, PortState, Registers, REGISTER_WORDS};
 use abi::{Call, Code, RefKind};
 use alloc::boxed::Box;
@@ -35,6 +36,7 @@ use alloc::vec::Vec;
 use base::obj::{Port, Portset, Ref, RefAt, RefBlock, RefList};
 use base::sync::Mutex;
 use base::sys::{self, IpcRegs};
+use core::cell::RefCell;
 use core::future::Future;
 use core::pin::Pin;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -308,7 +310,8 @@ pub trait Host<S> {
     /// Why not.
     fn open(&mut self, visitor: &Visitor) -> Result<S, Error>;
 
-    /// Answers a request of a shared interface that came to the port of the server's own with this alias.
+    /// Answers a request that came to the port of the server's own with this alias: of a shared interface, or of the session
+    /// that the port is. The answer of such a session is not [`Answer::Later`].
     fn shared(&mut self, alias: u64, request: &Request<'_>, reply: &mut Reply) -> Answer {
         let _ = (alias, request);
         reply.set::<()>(Err(Error::Unsupported));
@@ -324,7 +327,35 @@ pub trait Host<S> {
         None
     }
 
+    /// What is kept of the session that the port of the server's own with this alias is; `None` if it is none.
+    fn session(&mut self, alias: u64) -> Option<Rc<RefCell<Done>>> {
+        let _ = alias;
+        None
+    }
+
+    /// A thread touched what is absent of a region whose keeper is the port of the server's own with this alias. Whether it
+    /// is to try again; if there is still nothing, that is an exception. Otherwise the kernel delivers the fault again,
+    /// behind whoever waits.
+    fn fault(&mut self, alias: u64, message: &FaultMessage) -> bool {
+        let _ = (alias, message);
+        true
+    }
+
+    /// Nobody refers any more to the port of the server's own with this alias, which has the flag
+    /// [`NOTIFY_UNREFERENCED`](port_flags::NOTIFY_UNREFERENCED).
+    fn unreferenced(&mut self, alias: u64) {
+        let _ = alias;
+    }
+
+    /// Whether the request that was just handled was not: the kernel delivers it again, behind whoever waits. Asked after
+    /// each request.
+    #[inline(always)]
+    fn again(&mut self) -> bool {
+        false
+    }
+
     /// When the server is to go on at the latest, though nothing has come.
+    #[inline(always)]
     fn deadline(&mut self) -> Option<u64> {
         None
     }
@@ -504,6 +535,51 @@ struct Waiting {
     future: Pin<Box<dyn Future<Output = Kept>>>,
 }
 
+/// What is kept of the requests of a session that must not be repeated: the number of the last one, and its reply.
+#[derive(Debug)]
+pub struct Done {
+    /// [`Done::NEVER`] if there was none.
+    number: u64,
+    reply: Reply,
+    beside: Option<Box<Beside>>,
+}
+
+impl Default for Done {
+    fn default() -> Self {
+        Done {
+            number: Done::NEVER,
+            reply: Reply::NONE,
+            beside: None,
+        }
+    }
+}
+
+impl Done {
+    /// No request has this number: they have 48 bits.
+    const NEVER: u64 = u64::MAX;
+
+    /// Whether the last one had this number.
+    #[inline(always)]
+    const fn is(&self, number: u64) -> bool {
+        self.number == number
+    }
+
+    /// Gives its reply: whether with the next wait.
+    fn give(&self, to: &mut Reply) -> bool {
+        *to = self.reply;
+        match &self.beside {
+            None => true,
+            Some(beside) => !send_beside(to, beside),
+        }
+    }
+
+    /// Keeps the reply to the request with this number, and gives it: whether with the next wait.
+    fn keep(&mut self, number: u64, reply: &mut Reply, beside: Option<Box<Beside>>) -> bool {
+        (self.number, self.reply, self.beside) = (number, *reply, beside);
+        self.give(reply)
+    }
+}
+
 /// A session.
 struct Slot<S> {
     service: Rc<S>,
@@ -515,10 +591,7 @@ struct Slot<S> {
     /// The client's own port at init: dead when the client has ended. Names nothing if clients are not known.
     client: Ref,
     job: u32,
-    /// The last request that must not be repeated, and its reply.
-    done: Option<(u64, Reply)>,
-    /// What goes with that reply.
-    beside: Option<Box<Beside>>,
+    done: Done,
     waiting: Option<Waiting>,
     /// Wakes the request that waits.
     waker: Waker,
@@ -567,6 +640,8 @@ enum Came {
     /// A request: alias, first word, request.
     Request(u64, u64, Request<'static>),
     Exception(u64),
+    /// A fault was handled: whether the thread is to try again.
+    Fault(bool),
 }
 
 /// A port whose alias the server chooses itself, one of at least [`OWN`], in the portset of a server.
@@ -705,6 +780,10 @@ impl<S: Service, H: Host<S>> Server<S, H> {
                     out = self.exception(alias);
                     continue;
                 }
+                Came::Fault(again) => {
+                    reply = Reply::NONE;
+                    again
+                }
                 Came::Nothing => false,
             };
             out = match replies {
@@ -755,6 +834,9 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         if Self::BYTES {
             return self.next_with_bytes(reply, out);
         }
+        if let Some(deadline) = self.host.deadline() {
+            return self.next_until(deadline, reply, out);
+        }
         let (call, words, count) = match out {
             Out::Reply if reply.count == 1 => {
                 let mut words = wire::NONE;
@@ -768,11 +850,36 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         let (came, left) = unsafe {
             wire::in_registers_with(call, self.portset.handle(), words, count, self.room_list)
         };
+        self.came_in_registers(&came, left)
+    }
+
+    /// As `next`, no longer than until then: for servers that seldom have a deadline.
+    #[inline(never)]
+    fn next_until(&mut self, deadline: u64, reply: &Reply, out: Out) -> Came {
+        let regs = IpcRegs::to(self.portset.handle()).until(deadline);
+        let (call, mut regs) = match out {
+            Out::Reply => (
+                Call::ReplyWaitReceiveShortUntil,
+                regs.message(reply.as_words()),
+            ),
+            _ => (Call::ServerWaitReceiveShortUntil, regs),
+        };
+        regs.rbx = self.room_list;
+        // SAFETY: a register message writes no memory.
+        unsafe { sys::ipc(call, &mut regs) };
+        let came = wire::Came {
+            word: regs.rax,
+            alias: regs.value(),
+            words: regs.short_words(),
+        };
+        self.came_in_registers(&came, regs.rbx)
+    }
+
+    /// What came in registers, and what is left of the list for references.
+    #[inline(always)]
+    fn came_in_registers(&mut self, came: &wire::Came, left: u64) -> Came {
         if !came.is(Code::Call) {
-            if came.is(Code::Unreferenced) {
-                self.end(came.alias);
-            }
-            return Came::Nothing;
+            return self.no_request(Code::from_word(came.word), came.alias, &came.words);
         }
         let request = Request {
             method: wire::method(came.words[0]),
@@ -785,6 +892,27 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             },
         };
         Came::Request(came.alias, came.words[0], request)
+    }
+
+    /// Handles what is no request; an exception comes with bytes.
+    #[inline(never)]
+    fn no_request(&mut self, code: Code, alias: u64, words: &[u64; WORDS]) -> Came {
+        match code {
+            Code::Fault => {
+                let [offset, address, access, tag, ..] = *words;
+                let message = FaultMessage {
+                    offset,
+                    address,
+                    access,
+                    tag,
+                };
+                return Came::Fault(self.host.fault(alias, &message));
+            }
+            Code::Unreferenced if (OWN..OWN_END).contains(&alias) => self.host.unreferenced(alias),
+            Code::Unreferenced => self.end(alias),
+            _ => {}
+        }
+        Came::Nothing
     }
 
     fn next_with_bytes(&mut self, reply: &Reply, out: Out) -> Came {
@@ -814,14 +942,16 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         // SAFETY: what is sent is only read; the place that is received into is the server's alone.
         let code = unsafe { sys::ipc(call, &mut regs) };
         let came = room - usize::try_from(regs.r13).map_or(room, |left| left.min(room));
+        let alias = regs.rdi;
         match code {
             Code::Call => {}
-            Code::Exception if came >= EXCEPTION_WORDS * 8 => return Came::Exception(regs.rdi),
-            Code::Unreferenced => {
-                self.end(regs.rdi);
-                return Came::Nothing;
+            Code::Exception if came >= EXCEPTION_WORDS * 8 => return Came::Exception(alias),
+            Code::Fault if came < FAULT_WORDS * 8 => return Came::Nothing,
+            code => {
+                // SAFETY: the words have values from the start.
+                let words = unsafe { *self.buffer.as_ptr().cast() };
+                return self.no_request(code, alias, &words);
             }
-            _ => return Came::Nothing,
         }
         // SAFETY: the words have values from the start; the kernel has written as many bytes as came. The buffer neither moves nor changes before the request has been handled.
         let (words, bytes) = unsafe {
@@ -840,7 +970,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
                 left: regs.rbx,
             },
         };
-        Came::Request(regs.rdi, words[0], request)
+        Came::Request(alias, words[0], request)
     }
 
     /// Handles a request: whether the reply is to be given with the next wait.
@@ -862,29 +992,25 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             return true;
         }
         let number = wire::number(head);
-        if slot.done.as_ref().is_some_and(|(done, _)| *done == number) {
-            return slot.give(reply);
+        if slot.done.is(number) {
+            return slot.done.give(reply);
         }
         if slot.waiting.is_some() {
             slot.give_up();
         }
-        match slot.service.answer(request, reply) {
+        let answer = slot.service.answer(request, reply);
+        if self.host.again() {
+            return false;
+        }
+        match answer {
             Answer::Now => true,
-            Answer::Once => {
-                slot.done = Some((number, *reply));
-                slot.beside = None;
-                true
-            }
-            Answer::Kept(beside) => {
-                slot.done = Some((number, *reply));
-                slot.beside = beside;
-                slot.give(reply)
-            }
+            Answer::Once => slot.done.keep(number, reply, None),
+            Answer::Kept(beside) => slot.done.keep(number, reply, beside),
             Answer::Sent => false,
             Answer::Later(future) => {
                 slot.waiting = Some(Waiting { number, future });
                 if slot.poll() {
-                    return slot.give(reply);
+                    return slot.done.give(reply);
                 }
                 // The client's call waits at the port from the server's next wait on.
                 let _ = slot.port.set_state(&session(alias), 0);
@@ -906,7 +1032,8 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         let words = &request.words;
         let own = (OWN..OWN_END).contains(&alias);
         if own && request.count > 0 && wire::number(words[0]) != 0 {
-            return !matches!(self.host.shared(alias, request, reply), Answer::Sent);
+            let request = &{ *request };
+            return self.handle_own(alias, request, reply);
         }
         let door = match alias {
             DOOR => 0,
@@ -932,7 +1059,11 @@ impl<S: Service, H: Host<S>> Server<S, H> {
                     for (to, from) in reply.words.iter_mut().zip(&words[3..]) {
                         to.write(*from);
                     }
-                    (number, reply)
+                    Done {
+                        number,
+                        reply,
+                        beside: None,
+                    }
                 });
                 self.open((door, words[1]), with, done).map(Some)
             }
@@ -951,6 +1082,37 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         }
     }
 
+    /// Handles a request that came to a port of the server's own: whether the reply is to be given with the next wait.
+    fn handle_own(&mut self, alias: u64, request: &Request<'static>, reply: &mut Reply) -> bool {
+        let number = wire::number(request.words[0]);
+        let session = self.host.session(alias);
+        if let Some(done) = session
+            .as_deref()
+            .map(RefCell::borrow)
+            .filter(|done| done.is(number))
+        {
+            return done.give(reply);
+        }
+        let answer = self.host.shared(alias, request, reply);
+        if self.host.again() {
+            return false;
+        }
+        let beside = match answer {
+            Answer::Now => return true,
+            Answer::Sent => return false,
+            Answer::Once => None,
+            Answer::Kept(beside) => beside,
+            Answer::Later(_) => {
+                reply.set::<()>(Err(Error::Unsupported));
+                return true;
+            }
+        };
+        match session {
+            Some(done) => done.borrow_mut().keep(number, reply, beside),
+            None => true,
+        }
+    }
+
     /// What is to be kept of the session of this door whose port came.
     fn keep(&mut self, door: u64, port: Option<RefAt>) -> Result<[u64; WORDS], Error> {
         let port = port.ok_or(Error::Invalid)?;
@@ -965,11 +1127,14 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         let mut kept = [0; WORDS];
         kept[1] = slot.interface;
         // Only words are kept: a request whose reply has more is done again.
-        if let Some((number, reply)) = slot.done.filter(|_| slot.beside.is_none()) {
-            if reply.count <= WORDS - 3 {
-                kept[2] = number & NUMBER | (reply.count as u64) << COUNT_SHIFT;
-                kept[3..3 + reply.count].copy_from_slice(reply.as_words());
-            }
+        let Done {
+            number,
+            reply,
+            beside,
+        } = &slot.done;
+        if *number != Done::NEVER && beside.is_none() && reply.count <= WORDS - 3 {
+            kept[2] = number & NUMBER | (reply.count as u64) << COUNT_SHIFT;
+            kept[3..3 + reply.count].copy_from_slice(reply.as_words());
         }
         Ok(kept)
     }
@@ -980,7 +1145,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         &mut self,
         (door, interface): (u64, u64),
         who: Option<RefAt>,
-        done: Option<(u64, Reply)>,
+        done: Option<Done>,
     ) -> Result<Ref, Error> {
         if !S::has(interface) {
             return Err(Error::Unsupported);
@@ -1026,8 +1191,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             port,
             client,
             job,
-            done,
-            beside: None,
+            done: done.unwrap_or_default(),
             waiting: None,
             waker: Waker::from(Arc::new(Alarm {
                 bell: Arc::clone(&self.bell),
@@ -1103,8 +1267,11 @@ impl<S> Slot<S> {
         let Poll::Ready(kept) = waiting.future.as_mut().poll(&mut context) else {
             return false;
         };
-        self.done = Some((waiting.number, kept.reply));
-        self.beside = kept.beside;
+        self.done = Done {
+            number: waiting.number,
+            reply: kept.reply,
+            beside: kept.beside,
+        };
         self.waiting = None;
         true
     }
@@ -1114,18 +1281,6 @@ impl<S> Slot<S> {
     #[inline(never)]
     fn give_up(&mut self) {
         self.waiting = None;
-    }
-
-    /// Gives the last reply that is kept: whether with the next wait.
-    fn give(&self, to: &mut Reply) -> bool {
-        let Some((_, reply)) = &self.done else {
-            return false;
-        };
-        *to = *reply;
-        match &self.beside {
-            None => true,
-            Some(beside) => !send_beside(to, beside),
-        }
     }
 }
 

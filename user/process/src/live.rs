@@ -12,7 +12,7 @@ use proto::layout::{
 };
 use proto::Error;
 use rt::error_of;
-use rt::memory::{self, Account, Segment};
+use rt::memory::{Account, Segment};
 use rt::obj::{MappingAt, Ref, RefAt, SpaceAt, ThreadAt};
 use rt::slots::Map;
 use rt::window::Window;
@@ -24,8 +24,8 @@ const MAPPING_SLOTS: usize = ((CONTROL_SIZE - CONTROL_MAPPINGS) / abi::OBJECT_SI
 /// Most mappings that a process may have: each costs kernel memory.
 const MAX_MAPPINGS: usize = 16 * 1024;
 
-/// A process: two segments, mapped here, and the objects in them. Dropping this leaves the process
-/// alone; [`Process::destroy`] ends it.
+/// A process: two segments, mapped here, and the objects in them. Its memory goes with this; [`Process::destroy`] ends it
+/// in good order.
 #[derive(Debug)]
 pub struct Process {
     /// What is charged for its memory, and goes with it.
@@ -93,8 +93,9 @@ impl Process {
     /// An account, and in it two segments and their windows, without any object.
     fn empty(supply: &Supply) -> Result<Self, Error> {
         let account = Account::new(&supply.supervisor, supply.limits)?;
-        let made = memory::create_in(&account.account, MEMORY_SIZE)
-            .and_then(|memory| Ok((memory, memory::create_in(&account.account, CONTROL_SIZE)?)));
+        let made = account
+            .create(MEMORY_SIZE)
+            .and_then(|memory| Ok((memory, account.create(CONTROL_SIZE)?)));
         match made {
             Ok((memory, control)) => Process::around(account, memory, control),
             Err(error) => give_up(account, error),
@@ -374,7 +375,7 @@ impl Process {
             .map_err(error_of)
     }
 
-    /// Takes a mapping away. What the segment has there stays (see [`memory::discard`]).
+    /// Takes a mapping away. What the segment has there stays (see [`Segment::discard`]).
     pub fn unmap(&mut self, mapping: MappingAt) -> Result<(), Error> {
         let offset = mapping.0 - self.control_window.address() - CONTROL_MAPPINGS;
         let slot = offset / abi::OBJECT_SIZE;

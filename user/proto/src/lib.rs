@@ -1,34 +1,14 @@
-//! What Fermata's servers and programs say to each other, and how a process is laid out.
-//!
-//! Every service is a port. A request is one idempotent `call`, answered by `reply_wait_receive`: the
-//! server is never held by a client that is stopped or gone, and a client that is saved in the
-//! middle of a request sends it again after it was restored, even to another machine's server:
-//!
-//! ```text
-//! message = length of the header (u32, little-endian), header (postcard), bulk bytes
-//! ```
-//!
-//! The header is the service's `Request` or `Reply`; bulk bytes are file data and the like, at
-//! most [`MAX_BULK`]; references travel beside them, in the order that the request's
-//! documentation gives. The server answers every request at once, and every request can be repeated.
-//!
-//! A reply is `Result<Reply, Error>`.
+//! What Fermata's servers and programs have in common beside the interfaces: the errors, the most bytes of a message, and how
+//! a process is laid out.
 #![no_std]
 #![forbid(unsafe_code)]
 
-extern crate alloc;
-
 pub mod layout;
-pub mod memory;
 
 use serde::{Deserialize, Serialize};
 
-/// Most bytes that a header can have. With its bulk it must still be an idempotent message.
-pub const MAX_HEADER: usize = 60 * 1024;
-/// Most bulk bytes in one message, each way.
+/// Most bytes that go with a request or a reply.
 pub const MAX_BULK: usize = 64 * 1024;
-/// Most references in one message, each way: as many as a list can hold.
-pub const MAX_REFS: usize = 15;
 
 /// Why a service refused. The numbers of the Unix errors of the same meaning are in
 /// [`Error::errno`], so that the Linux personality need not guess.

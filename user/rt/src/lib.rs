@@ -6,7 +6,6 @@
 //!
 //! * [`sys`]: one function per kernel call, through the one [`mod@gate`] (these and the next are the crate `base`);
 //! * [`obj`]: kernel objects as owned types, [`obj::Ref`] above all;
-//! * [`rpc`] and [`server`]: the two sides of a service (see the crate `proto` for the messages);
 //! * [`names`], [`memory`], [`fs`], [`console`], [`process`]: thin clients of the services;
 //! * [`thread`], [`sync`], [`time`], [`window`].
 //!
@@ -27,8 +26,6 @@ pub mod memory;
 pub mod names;
 pub mod panic;
 pub mod process;
-pub mod rpc;
-pub mod server;
 mod session;
 pub mod start;
 pub mod system;

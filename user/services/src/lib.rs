@@ -1,7 +1,7 @@
 //! The interfaces of Fermata's services.
 //!
 //! * [`checkpoint`] saves and restores processes, [`console`] is the terminal, [`fs`] has files;
-//! * [`device`] gives drivers what they need, [`block`] is what the driver of a disk offers;
+//! * [`memory`] gives everybody memory, [`device`] drivers what they need; [`block`] is what the driver of a disk offers;
 //! * [`names`] is what each process can ask init, [`process`] the managers of processes and the power over one,
 //!   [`system`] power over the machine.
 #![no_std]
@@ -14,14 +14,19 @@ pub mod checkpoint;
 pub mod console;
 pub mod device;
 pub mod fs;
+pub mod memory;
 pub mod names;
 pub mod process;
 pub mod system;
 
 /// Declarations for C of all interfaces.
-pub const C: [&str; 12] = [
+pub const C: [&str; 16] = [
     names::NamesClient::C,
     system::SystemClient::C,
+    memory::MemorySupervisorClient::C,
+    memory::AccountClient::C,
+    memory::AccountControlClient::C,
+    memory::SegmentClient::C,
     process::ProcessesClient::C,
     process::ProcessClient::C,
     process::SupervisorClient::C,

@@ -77,6 +77,13 @@ static inline struct fermata_session fermata_shared(uint64_t port, uint64_t id)
     return (struct fermata_session){ .port = port, .number = id };
 }
 
+/* A session that the program did not open but was given with its port, as its memory account at START_MEMORY. Who else has
+ * the port must not use it. */
+static inline struct fermata_session fermata_session_at(uint64_t port)
+{
+    return (struct fermata_session){ .port = port, .number = 1, .step = 1 };
+}
+
 /* What goes and what comes. */
 struct fermata_request {
     uint64_t method;

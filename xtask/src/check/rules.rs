@@ -331,7 +331,7 @@ mod tests {
                 for file in [
                     "spec/src/ipc.rs",
                     "abi/src/syscalls.rs",
-                    "user/rt/src/rpc.rs",
+                    "user/rt/src/thread.rs",
                 ] {
                     assert_eq!(registers_in(file, &text).len(), 1, "{file}");
                 }

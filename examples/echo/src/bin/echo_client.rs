@@ -5,9 +5,7 @@
 #![no_std]
 #![no_main]
 
-extern crate alloc;
-
-use alloc::string::String;
+use echo::{EchoClient, NAME};
 use rt::Error;
 
 rt::entry!(main);
@@ -26,9 +24,12 @@ fn main() -> u8 {
 }
 
 fn ask() -> Result<(), Error> {
-    let port = rt::names::wait_for("echo", rt::time::now() + PATIENCE)?;
+    let door = rt::names::wait_for(NAME, rt::time::now() + PATIENCE)?;
+    let mut server = EchoClient::open(&door)?;
+    let mut buffer = [0; 4096];
     for word in rt::start().args.iter().skip(1) {
-        let answer: String = rt::rpc::ask(&port, word)?;
+        let length = server.echo(word, &mut buffer)?;
+        let answer = core::str::from_utf8(&buffer[..length]).map_err(|_| Error::Broken)?;
         rt::println!("{answer}");
     }
     Ok(())

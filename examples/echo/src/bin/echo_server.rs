@@ -1,14 +1,14 @@
 //! Answers every request with what came in it, until it is killed: `echo_server &`.
 //!
-//! A server has a portset, and ports in it. Clients find a port by the name that it is registered by.
+//! A service is a trait and an implementation of it. Clients find the server by the name that it is registered by, and
+//! each of them gets a value of its own: its session.
 #![no_std]
 #![no_main]
 
-extern crate alloc;
-
-use alloc::string::String;
-use rt::server::{decode, Event, Server};
-use rt::Error;
+use core::ops::Deref;
+use echo::{Echo, EchoStub, NAME};
+use interface::server::Visitor;
+use interface::{Error, Server};
 
 rt::entry!(main);
 
@@ -22,19 +22,20 @@ fn main() -> u8 {
     }
 }
 
-fn serve() -> Result<core::convert::Infallible, Error> {
-    let mut server = Server::new().map_err(rt::error_of)?;
-    let port = server.port(0).map_err(rt::error_of)?;
-    rt::names::register("echo", &port)?;
-    loop {
-        // The answer goes out with the next wait, in one call of the kernel.
-        match server.next(None) {
-            Event::Request { header, .. } => {
-                let answer: Result<String, Error> = decode(header);
-                server.reply(&answer, &[], &[]);
-            }
-            // Nobody sends anything else here. Whoever does is not answered, and sees the connection end.
-            _ => server.drop_client(),
+/// A client's session. There is nothing to keep for one.
+struct Session;
+
+impl Echo for Session {
+    fn echo(&self, text: &str, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
+        match text.len() <= room {
+            true => Ok(text.as_bytes()),
+            false => Err(Error::Invalid),
         }
     }
+}
+
+fn serve() -> Result<core::convert::Infallible, Error> {
+    let server = Server::new(|_: &Visitor| Ok(EchoStub(Session)))?;
+    rt::names::register(NAME, server.door())?;
+    server.run()
 }

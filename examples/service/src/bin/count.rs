@@ -1,13 +1,13 @@
-//! Asks the counter: `count NAME` prints a counter, `count NAME VALUE` sets it, `count` alone says how many
-//! there are.
+//! Asks the counter: `count NAME` prints a counter, `count NAME VALUE` sets it, `count NAME +VALUE` adds to it,
+//! `count NAME @VALUE` waits until it is so large, and `count` alone says how many there are.
 #![no_std]
 #![no_main]
 
 extern crate alloc;
 
-use alloc::string::ToString;
+use alloc::string::String;
 use rt::Error;
-use service::{Reply, Request, NAME};
+use service::{CountersClient, NAME};
 
 rt::entry!(main);
 
@@ -31,18 +31,21 @@ fn main() -> u8 {
     }
 }
 
-fn ask() -> Result<Reply, Error> {
-    let args = &rt::start().args;
-    let request = match (args.get(1), args.get(2)) {
-        (None, _) => Request::Count,
-        (Some(name), None) => Request::Get {
-            name: name.to_string(),
-        },
-        (Some(name), Some(value)) => Request::Set {
-            name: name.to_string(),
-            value: value.parse().map_err(|_| Error::Invalid)?,
-        },
+fn ask() -> Result<u64, Error> {
+    let mut args = rt::start().args.iter().skip(1).map(String::as_str);
+    let door = rt::names::wait_for(NAME, rt::time::now() + PATIENCE)?;
+    let mut counters = CountersClient::open(&door)?;
+    let Some(name) = args.next() else {
+        return counters.count();
     };
-    let port = rt::names::wait_for(NAME, rt::time::now() + PATIENCE)?;
-    rt::rpc::ask(&port, &request)
+    let Some(what) = args.next() else {
+        return counters.get(name);
+    };
+    let value = what.trim_start_matches(['+', '@']);
+    let value = value.parse().map_err(|_| Error::Invalid)?;
+    match what.as_bytes().first() {
+        Some(b'+') => counters.add(value, name),
+        Some(b'@') => counters.at_least(value, name),
+        _ => counters.set(value, name).map(|()| value),
+    }
 }

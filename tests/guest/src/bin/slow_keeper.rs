@@ -6,6 +6,7 @@
 extern crate alloc;
 
 use abi::access::{READ, WRITE};
+use abi::message::FaultMessage;
 use abi::state::{MappingState, RegionState};
 use abi::PAGE_SIZE;
 use alloc::alloc::{alloc_zeroed, Layout};
@@ -13,8 +14,10 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
-use rt::obj::{Mapping, Ref, Region};
-use rt::server::{Event, Server};
+use interface::server::{own_port, Host, NoSessions, Visitor, OWN};
+use interface::Server;
+use rt::obj::{Mapping, Portset, Ref, Region};
+use rt::Error;
 
 rt::entry!(main);
 
@@ -68,6 +71,37 @@ fn map(start: u64, size: u64, region: &Ref, offset: u64) -> Result<Mapping, Stri
     Ok(mapping)
 }
 
+/// The keeper of the region.
+struct Keeper {
+    /// Those that are there.
+    pages: Vec<Option<Mapping>>,
+    /// How often it was asked.
+    faults: Arc<AtomicU64>,
+    /// Where the pages are put.
+    supplied: u64,
+    /// Where they come from.
+    backing: Ref,
+}
+
+impl Host<NoSessions> for Keeper {
+    fn open(&mut self, _: &Visitor) -> Result<NoSessions, Error> {
+        Err(Error::Unsupported)
+    }
+
+    fn fault(&mut self, _: u64, message: &FaultMessage) -> bool {
+        let page = message.offset / PAGE_SIZE % PAGES;
+        rt::time::sleep(100_000);
+        if self.pages[page as usize].is_none() {
+            self.faults.fetch_add(1, Ordering::Relaxed);
+            // The page of the walk before is taken away: two stay.
+            self.pages[((page + PAGES - 2) % PAGES) as usize] = None;
+            let at = self.supplied + page * PAGE_SIZE;
+            self.pages[page as usize] = map(at, PAGE_SIZE, &self.backing, page * PAGE_SIZE).ok();
+        }
+        true
+    }
+}
+
 fn run() -> Result<u64, String> {
     let addresses =
         || rt::window::take_addresses(SIZE, PAGE_SIZE).ok_or("no addresses".to_string());
@@ -80,35 +114,26 @@ fn run() -> Result<u64, String> {
     if behind == 0 {
         return Err("no memory".into());
     }
-    let mut server = must("a server", Server::new())?;
-    let port = must("a port", server.port(0))?;
+    let portset = must("a portset", Portset::new())?;
+    let portset_ref = must("a reference", portset.reference())?;
+    let port = must("a port", own_port(*portset_ref, OWN))?;
     let port_ref = must("a reference", port.reference())?;
     let (_backing, backing) = export(behind, 0)?;
     let (_region, region) = export(supplied, port_ref.handle())?;
     let _window = map(walked, SIZE, &region, 0)?;
 
-    // The keeper begins a new walk when it is asked for the first page.
     let faults = Arc::new(AtomicU64::new(0));
-    let counted = faults.clone();
+    let keeper = Keeper {
+        pages: (0..PAGES).map(|_| None).collect(),
+        faults: faults.clone(),
+        supplied,
+        backing,
+    };
     must(
         "a thread",
         rt::thread::spawn(move || {
-            let mut pages: Vec<Option<Mapping>> = (0..PAGES).map(|_| None).collect();
-            loop {
-                let Event::Fault { message, .. } = server.next(None) else {
-                    server.drop_client();
-                    continue;
-                };
-                let page = message.offset / PAGE_SIZE % PAGES;
-                rt::time::sleep(100_000);
-                if pages[page as usize].is_none() {
-                    counted.fetch_add(1, Ordering::Relaxed);
-                    // The page of the walk before is taken away: two stay.
-                    pages[((page + PAGES - 2) % PAGES) as usize] = None;
-                    let at = supplied + page * PAGE_SIZE;
-                    pages[page as usize] = map(at, PAGE_SIZE, &backing, page * PAGE_SIZE).ok();
-                }
-                server.reply_fault();
+            if let Ok(server) = Server::on(portset, keeper) {
+                server.run();
             }
         }),
     )?;

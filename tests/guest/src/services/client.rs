@@ -9,7 +9,7 @@ use abi::message::Segment;
 use abi::registers::Area;
 use abi::{Call, Code, MAX_LIST_REFS, MAX_SHORT, PAGE_SIZE};
 use alloc::vec::Vec;
-use proto::{Error, MAX_BULK, MAX_HEADER};
+use proto::{Error, MAX_BULK};
 use rt::obj::{Ref, RefAt, RefBlock};
 use rt::sys::{self, IpcRegs};
 
@@ -52,7 +52,7 @@ impl Client {
         }
         let mut answer = Vec::new();
         answer
-            .try_reserve_exact(4 + MAX_HEADER + MAX_BULK)
+            .try_reserve_exact(4096 + MAX_BULK)
             .map_err(|_| Error::NoMemory)?;
         Ok(Client {
             writer: Writer::new(seed, &silence)?,
@@ -112,11 +112,8 @@ impl Client {
             }
         }
         refs.truncate(MAX_LIST_REFS as usize);
-        let mut length = request.header.len() as u32;
-        if w.chance(3) {
-            length = w.number() as u32;
-        }
-        let mut message = request.message(&SERVICES[service], length);
+        let words = request.header.len() as u64;
+        let mut message = request.message();
         let places = places(&message);
         match w.random.below(25) {
             0 => message.truncate(w.random.below(message.len() as u64 + 1) as usize),
@@ -127,7 +124,7 @@ impl Client {
                 }
             }
             3 => {
-                let at = (4 + w.random.below(1 + u64::from(length))) as usize;
+                let at = w.random.below(1 + words) as usize;
                 let byte = w.random.number() as u8;
                 message.insert(at.min(message.len()), byte);
             }
@@ -234,12 +231,8 @@ impl Client {
 
     /// What came back: counted, and kept to ask on.
     fn look(&mut self, service: usize, code: Code, answer: &[u8], refs: usize) {
-        let outcome = match (code, rt::rpc::split(answer)) {
-            (Code::Ok, _) if SERVICES[service].words => match answer {
-                [0, 0, 0, 0, 0, 0, 0, 0, ..] => Outcome::Done,
-                _ => Outcome::Refused,
-            },
-            (Code::Ok, Some(([0, ..], _))) => Outcome::Done,
+        let outcome = match (code, answer) {
+            (Code::Ok, [0, 0, 0, 0, 0, 0, 0, 0, ..]) => Outcome::Done,
             (Code::Ok, _) => Outcome::Refused,
             _ => Outcome::Code,
         };

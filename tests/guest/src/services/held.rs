@@ -63,7 +63,7 @@ fn hold(
     silence: &Silence,
 ) -> Result<bool, Error> {
     let request = (service.write)(writer);
-    let message = request.message(service, request.header.len() as u32).leak();
+    let message = request.message().leak();
     let refs = RefBlock::new(MAX_LIST_REFS as usize).map_err(error)?;
     for n in 0..refs.len() {
         // Live, dead and vacant ones of every type.

@@ -6,12 +6,12 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use interface::wire;
-use proto::{memory, Error};
+use proto::Error;
 use rt::obj::{Ref, RefAt};
-use serde::Serialize;
 use services::checkpoint::{self, CheckpointClient};
 use services::console::{ConsoleClient, ConsoleControlClient};
 use services::fs::{self, FilesClient, Flags};
+use services::memory::{MemorySupervisorClient, SegmentClient};
 use services::names::{NamesClient, RESERVED};
 use services::process::{
     ProcessClient, ProcessesClient, Program, Start, Stdio, SupervisorClient, ROOM,
@@ -30,8 +30,6 @@ pub struct Service {
     pub answers: bool,
     /// Most bytes of nonsense behind a request: somebody reads what the console is sent.
     pub most: u64,
-    /// Its requests are words, those of an interface.
-    pub words: bool,
 }
 
 /// All services. Ports that they hand out are asked by the same rows.
@@ -39,37 +37,24 @@ pub const SERVICES: [Service; 7] = [
     service("memory", || copy(rt::start::MEMORY), Writer::memory),
     Service {
         answers: false,
-        words: true,
         ..service("names", || copy(rt::start::NAMES), Writer::names)
     },
-    Service {
-        words: true,
-        ..service("native", || rt::names::lookup("native"), Writer::native)
-    },
-    Service {
-        words: true,
-        ..service("linux", || rt::names::lookup("linux"), Writer::linux)
-    },
-    Service {
-        words: true,
-        ..service("fs", || rt::names::lookup("fs"), Writer::fs)
-    },
+    service("native", || rt::names::lookup("native"), Writer::native),
+    service("linux", || rt::names::lookup("linux"), Writer::linux),
+    service("fs", || rt::names::lookup("fs"), Writer::fs),
     Service {
         most: 40,
-        words: true,
         ..service("console", || rt::names::lookup("console"), Writer::console)
     },
-    Service {
-        words: true,
-        ..service(
-            "checkpoint",
-            || rt::names::lookup("checkpoint"),
-            Writer::checkpoint,
-        )
-    },
+    service(
+        "checkpoint",
+        || rt::names::lookup("checkpoint"),
+        Writer::checkpoint,
+    ),
 ];
 
 /// Where some stand among them.
+const MEMORY: usize = 0;
 const NATIVE: usize = 2;
 const LINUX: usize = 3;
 const FS: usize = 4;
@@ -86,7 +71,6 @@ const fn service(
         write,
         answers: true,
         most: 50_000,
-        words: false,
     }
 }
 
@@ -105,7 +89,7 @@ pub const IDLE: &str = "idle";
 pub struct Request {
     /// To a port that the service has handed out, if there is one.
     pub given: bool,
-    /// In the encoding of the service.
+    /// Its words.
     pub header: Vec<u8>,
     /// Bytes behind it.
     pub bulk: Vec<u8>,
@@ -114,11 +98,9 @@ pub struct Request {
 }
 
 impl Request {
-    /// As the service takes it; `length` is said to be that of the header.
-    pub fn message(&self, service: &Service, length: u32) -> Vec<u8> {
-        let length = length.to_le_bytes();
-        let length: &[u8] = if service.words { &[] } else { &length };
-        [length, &self.header, &self.bulk].concat()
+    /// As the service takes it.
+    pub fn message(&self) -> Vec<u8> {
+        [&self.header[..], &self.bulk].concat()
     }
 }
 
@@ -132,22 +114,6 @@ pub struct Writer {
     pub given: [Vec<Ref>; SERVICES.len()],
     /// Numbers of files that it has opened.
     pub files: Vec<u64>,
-}
-
-fn plain<Q: Serialize>(request: &Q) -> Request {
-    Request {
-        given: false,
-        header: postcard::to_allocvec(request).unwrap_or_default(),
-        bulk: Vec::new(),
-        refs: Vec::new(),
-    }
-}
-
-fn given<Q: Serialize>(request: &Q) -> Request {
-    Request {
-        given: true,
-        ..plain(request)
-    }
 }
 
 impl Writer {
@@ -231,34 +197,47 @@ impl Writer {
     }
 
     fn memory(&mut self) -> Request {
-        use memory::Request as Q;
         let (offset, size) = (self.number(), self.number());
-        match self.random.below(14) {
-            0..=2 => plain(&Q::Create {
-                size: size & !4095 & 0xf_ffff,
-            }),
-            3 => plain(&Q::Create { size }),
-            4 => given(&Q::Copy),
-            5 => given(&Q::CopyOn),
-            6 => given(&Q::Discard {
-                offset: offset & !4095,
-                size: size & !4095,
-            }),
-            7 => given(&Q::Discard { offset, size }),
-            8 => given(&Q::Destroy),
-            9 => plain(&Q::Usage),
-            10 => given(&Q::Populate {
-                offset: offset & 0xffff,
-                size: size & 0xfff,
-            }),
-            11 => given(&Q::Populate { offset, size }),
-            12 => plain(&Q::CreateAccount(memory::Limits {
-                promised: offset,
-                most: size,
-                segments: 5,
-            })),
-            _ => plain(&Q::EndAccount),
+        let segment = self.handed(MEMORY);
+        // In the order of the traits.
+        let (account, method, arguments): (bool, u16, &[u64]) = match self.random.below(15) {
+            0..=2 => (true, 1, &[size & !4095 & 0xf_ffff]),
+            3 => (true, 1, &[size]),
+            4 => (true, 2, &[]),
+            5 => (true, 3, &[size]),
+            6 => (true, 4, &[]),
+            7 => (false, 1, &[]),
+            8 => (false, 2, &[offset & !4095, size & !4095]),
+            9 => (false, 2, &[offset, size]),
+            10 => (false, 3, &[offset & 0xffff, size & 0xfff]),
+            11 => (false, 3, &[offset, size]),
+            12 => (false, 4, &[]),
+            13 => (false, 5, &[]),
+            // What the port of the process must not be able to ask.
+            _ => {
+                let head = wire::head(1, MemorySupervisorClient::ID);
+                return Request {
+                    given: false,
+                    ..self.asked_with(head, &[offset, size, 5], None)
+                };
+            }
+        };
+        if !account {
+            return Request {
+                given: true,
+                ..self.shared(SegmentClient::ID, method, arguments, None)
+            };
         }
+        // Its own requests have other numbers: this program goes on with its account.
+        let number = self.number() | 1 << 47;
+        let mut request = Request {
+            given: false,
+            ..self.asked_with(wire::head(method, number), arguments, None)
+        };
+        if method == 2 {
+            request.refs.push(segment);
+        }
+        request
     }
 
     fn names(&mut self) -> Request {

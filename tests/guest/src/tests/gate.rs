@@ -10,9 +10,11 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use guest_tests::harness::{eventually, Failure, Must, Outcome};
 use guest_tests::redirected::{Mailbox, WRONG};
 use guest_tests::{check, check_eq, guest_test};
+use interface::server::{own_port, Host, NoSessions, Visitor, OWN};
+use interface::{Error, Server};
 use process::gate::sites;
 use process::image::Plan;
-use rt::server::Server;
+use rt::obj::Portset;
 use rt::window::Window;
 use rt::{fs, memory};
 
@@ -43,6 +45,15 @@ fn place(file: &[u8], window: &Window, size: u64) -> Result<u64, Failure> {
     Ok(plan.entry)
 }
 
+/// A server that only lets go of whoever calls.
+struct Answers;
+
+impl Host<NoSessions> for Answers {
+    fn open(&mut self, _: &Visitor) -> Result<NoSessions, Error> {
+        Err(Error::Unsupported)
+    }
+}
+
 guest_test!(GATE0001, calls_are_redirected_without_relinking);
 fn calls_are_redirected_without_relinking() -> Outcome {
     let file = fs::read_all(PROGRAM).must(PROGRAM)?;
@@ -54,16 +65,19 @@ fn calls_are_redirected_without_relinking() -> Outcome {
     let window = Window::map(&segment.region, 0, size + PAGE_SIZE, ALL).must("a window")?;
     let entry = place(&file, &window, size)?;
 
-    let mut server = Server::new().must("a server")?;
-    let port = server.port(1).must("a port")?;
+    let portset = Portset::new().must("a portset")?;
+    let portset_ref = portset.reference().must("a reference")?;
+    let port = own_port(*portset_ref, OWN).must("a port")?;
     let reference = port.reference().must("a reference")?;
     let mailbox: &'static Mailbox = Box::leak(Box::new(Mailbox {
         slot: rt::slots::allocate(1).ok_or("none").must("a slot")?,
         port: reference.handle(),
         result: AtomicU64::new(0),
     }));
-    rt::thread::spawn(move || loop {
-        server.next(None);
+    rt::thread::spawn(move || {
+        if let Ok(server) = Server::on(portset, Answers) {
+            server.run();
+        }
     })
     .must("the server's thread")?;
     rt::thread::spawn(move || {

@@ -5,13 +5,15 @@ use abi::{RefKind, OBJECT_SIZE, PAGE_SIZE};
 use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
-use guest_tests::harness::{eventually, Must, Outcome};
+use guest_tests::harness::{eventually, Failure, Must, Outcome};
 use guest_tests::{check, check_eq, guest_test};
+use interface::Session;
 use rt::memory::Segment;
 use rt::obj::RefAt;
 use rt::process::Client;
 use rt::window::Window;
 use rt::{fs, memory, Error};
+use services::memory::{AccountClient, AccountControlClient, MemorySupervisorClient};
 use services::process::{Start, Status, Stdio, NATIVE_NOTE};
 
 /// Several chunks, and a part of one.
@@ -183,19 +185,81 @@ fn refusals() -> Outcome {
     );
     check_eq!(segment.populate(end, 1), Err(Error::Invalid));
     check_eq!(segment.populate(PAGE_SIZE, u64::MAX), Err(Error::Invalid));
-    // A control port is no server's port, and the other way round.
-    check_eq!(
-        memory::create_in(&segment.control, PAGE_SIZE).map(drop),
-        Err(Error::Invalid)
+    // The ports of the server take the requests of their own interface only.
+    let mut wrong = account(&segment.control, 1)?;
+    check_eq!(wrong.create(PAGE_SIZE).map(drop), Err(Error::Unsupported));
+    check!(
+        memory::discard(&rt::start::MEMORY, 0, PAGE_SIZE).is_err(),
+        "an account is no segment"
+    );
+    let own = rt::start::MEMORY;
+    check!(
+        MemorySupervisorClient::at(own)
+            .create_account(0, 1 << 20, 1)
+            .is_err(),
+        "an account makes no accounts"
+    );
+    check!(
+        account(&own, OTHER)?.query_interface(AccountControlClient::ID) == Ok(false),
+        "an account does not end itself"
     );
     check_eq!(
-        memory::discard(&rt::start::MEMORY, 0, PAGE_SIZE),
-        Err(Error::Invalid)
+        account(&own, OTHER)?.copy(&segment.region).map(drop),
+        Err(Error::NotFound)
     );
     let control = segment.control.copy().must("a copy")?;
     drop(window);
     segment.destroy().must("destroy")?;
     check!(memory::destroy(&control).is_err(), "a segment ends once");
+    check_eq!(
+        account(&own, OTHER)?.copy(&control).map(drop),
+        Err(Error::NotFound)
+    );
+    Ok(())
+}
+
+/// Numbers of requests that the program's own requests do not reach.
+const OTHER: u64 = 1 << 40;
+
+/// The session at an account's port, whose next request has this number.
+fn account(port: &RefAt, number: u64) -> Result<AccountClient, Failure> {
+    let port = port.copy().must("a copy")?;
+    Ok(AccountClient::resume(Session::resume(port, number)))
+}
+
+guest_test!(SEGMENT0007, a_segment_is_made_once);
+fn a_segment_is_made_once() -> Outcome {
+    // A client that is stopped or restored while it waits for the reply asks again with the same number.
+    let ask = || {
+        account(&rt::start::MEMORY, OTHER + 1)?
+            .create(PAGE_SIZE)
+            .must("a segment")
+    };
+    let (region, control) = ask()?;
+    let (again, _) = ask()?;
+    check!(region.same_as(*again), "it is the same segment");
+    let copy = || {
+        account(&rt::start::MEMORY, OTHER + 2)?
+            .copy(&control)
+            .must("a copy")
+    };
+    let (complete, copied, copied_control) = copy()?;
+    let (_, again, _) = copy()?;
+    check!(complete && copied.same_as(*again), "it is the same copy");
+    check!(!copied.same_as(*region), "it is another segment");
+    // The next request is another one, and so is one with an old number: who has an account orders its requests.
+    let (other, other_control) = account(&rt::start::MEMORY, OTHER + 3)?
+        .create(PAGE_SIZE)
+        .must("a segment")?;
+    check!(!other.same_as(*region), "it is another segment");
+    // What is refused is refused again.
+    for _ in 0..2 {
+        let refused = account(&rt::start::MEMORY, OTHER + 4)?.create(1);
+        check_eq!(refused.map(drop), Err(Error::Invalid));
+    }
+    for control in [control, copied_control, other_control] {
+        memory::destroy(&control).must("destroy")?;
+    }
     Ok(())
 }
 

@@ -216,7 +216,7 @@ fn generate(item: &ItemTrait, shared: bool) -> Result<Tokens> {
 
             /// Goes on with a session that was kept elsewhere.
             #[must_use]
-            pub fn resume(session: ::interface::Session) -> Self {
+            pub const fn resume(session: ::interface::Session) -> Self {
                 Self(session)
             }
 

@@ -1,0 +1,83 @@
+//! The memory server: accounts, and segments of zero-filled, demand-paged, copy-on-write memory.
+//!
+//! A segment is a region with the server as its keeper, and a *control* port that names it ([`Segment`]). It belongs to an
+//! *account*: what is promised to the account is there for it whatever others do, and it gets no more than its limit.
+//! Whoever manages processes makes an account for each, through the server's *supervisor* port ([`MemorySupervisor`]),
+//! gives the process one port of it ([`Account`]), and keeps the other ([`AccountControl`]): the account and everything
+//! in it goes when it says so, or when nobody has that port any more.
+//!
+//! Both ports of an account are sessions that their holders did not open: what must not be repeated has a number, and
+//! nobody else can use them. An image of a process has its account as the account of whatever process is made of it, where
+//! the numbers go on.
+//!
+//! A request whose work depends on how much memory it is about is done in steps, each a call of its own, so that nobody
+//! waits for another's memory: the reply says how far it is, and the client asks for the rest.
+//!
+//! The errors of all methods that need memory are `NoMemory` if the account may not have more, or if there is no more.
+use interface::{interface, Error};
+
+/// Makes accounts: the supervisor port, which managers of processes have.
+#[interface(shared)]
+pub trait MemorySupervisor {
+    /// A new account, to which `promised` bytes are promised, and which may have `most` bytes and `segments` segments. Memory
+    /// is counted in chunks of 64 KB. The port of the process ([`Account`]) and that of its manager ([`AccountControl`]).
+    /// Errors: `NoMemory` if so much cannot be promised, `Invalid` if more is promised than the most.
+    /// May be repeated: an account whose manager's port nobody has ends.
+    fn create_account(&self, promised: u64, most: u64, segments: u32) -> Result<(Ref, Ref), Error>;
+    /// Bytes that the server manages, and how many of them are in no segment. May be repeated.
+    fn usage(&self) -> Result<(u64, u64), Error>;
+}
+
+/// An account, for the process whose it is: its `START_MEMORY`.
+#[interface]
+pub trait Account {
+    /// A new segment of `size` bytes, a multiple of the page size: its region and its control port. Errors: `Invalid`,
+    /// `NoMemory`. Must not be repeated.
+    #[once]
+    fn create(&self, size: u64) -> Result<(Ref, Ref), Error>;
+    /// A copy-on-write copy of the segment of this account with that control port. Pages with objects are copied at
+    /// once, as bytes. Whether it is complete, its region and its control port. If it is not, it is to be finished with
+    /// [`Segment::copy_on`]; what is written to either meanwhile may be in it or not. Errors: `NotFound` if the account has
+    /// no such segment, `NoMemory`. Must not be repeated.
+    #[once]
+    fn copy(&self, segment: &RefAt) -> Result<(bool, Ref, Ref), Error>;
+    /// Promises the account so many bytes more than it has taken, and no others than these and those that its
+    /// manager has promised it. For whoever must not end because others have taken the memory that it was going to
+    /// touch. Errors: `NoMemory` if it could not take so many now; then nothing changes. May be repeated.
+    fn reserve(&self, size: u64) -> Result<(), Error>;
+    /// Bytes that the server manages, how many the account may still take now, and how many it has taken. May be repeated.
+    fn usage(&self) -> Result<(u64, u64, u64), Error>;
+}
+
+/// An account, for the manager of the process.
+#[interface]
+pub trait AccountControl {
+    /// As [`Account::create`]. Must not be repeated.
+    #[once]
+    fn create(&self, size: u64) -> Result<(Ref, Ref), Error>;
+    /// As [`Account::usage`]. May be repeated.
+    fn usage(&self) -> Result<(u64, u64, u64), Error>;
+    /// Ends the account with all its segments; this port is dead thereafter. May be repeated.
+    fn end(&self) -> Result<(), Error>;
+}
+
+/// A segment: its control port.
+#[interface(shared)]
+pub trait Segment {
+    /// The next step of making this segment as a copy: whether that is complete. Errors: `NotFound` if the original is
+    /// gone, `NoMemory`. May be repeated.
+    fn copy_on(&self) -> Result<bool, Error>;
+    /// Gives the pages of the range back, a step at a time; they read as zero afterwards, and objects in them die. How many
+    /// bytes from the start of the range on are done. Errors: `Invalid` if it does not consist of pages of the segment.
+    /// May be repeated.
+    fn discard(&self, offset: u64, size: u64) -> Result<u64, Error>;
+    /// Makes all pages of the range present, a step at a time, so that touching them cannot fail for want of memory. For
+    /// whoever writes into the memory of others and must not be stopped by a refusal. How many bytes from the start of the
+    /// range on are done. Errors: `Invalid` if it is not all in the segment, `NoMemory`. May be repeated.
+    fn populate(&self, offset: u64, size: u64) -> Result<u64, Error>;
+    /// Bytes that the server manages, how many the account of the segment may still take now, and how many are present in
+    /// the segment. May be repeated.
+    fn usage(&self) -> Result<(u64, u64, u64), Error>;
+    /// Ends the segment. Its region and this port are dead at once, its pages go. May be repeated.
+    fn destroy(&self) -> Result<(), Error>;
+}
