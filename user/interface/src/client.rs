@@ -212,12 +212,15 @@ pub trait Asked {
         // SAFETY: a register message writes no memory.
         let came =
             unsafe { wire::in_registers(Call::CallShort, self.port().handle(), words, 1 + count) };
-        if !came.is(Code::Ok) || came.count() == 0 {
+        if !came.is(Code::Ok) {
             return Err(Error::Broken);
         }
         self.answered();
         match came.words[0] {
-            0 if came.count() > R::COUNT => R::take(&came.words).ok_or(Error::Broken),
+            // If nothing came, the first word is that of the request, which is not 0.
+            0 if R::COUNT == 0 || came.count() > R::COUNT => {
+                R::take(&came.words).ok_or(Error::Broken)
+            }
             0 => Err(Error::Broken),
             status => Err(wire::error(status)),
         }

@@ -36,9 +36,11 @@ use alloc::vec::Vec;
 use base::obj::{Port, Portset, Ref, RefAt, RefBlock, RefList};
 use base::sync::Mutex;
 use base::sys::{self, IpcRegs};
-use core::cell::RefCell;
+use core::alloc::Layout;
+use core::cell::{Cell, RefCell};
 use core::future::Future;
 use core::pin::Pin;
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::{Context, Poll, Waker};
 use proto::{Error, MAX_BULK};
@@ -75,16 +77,37 @@ pub struct Request<'a> {
     pub bytes: &'a [u8],
     /// The references that came with them. They name nothing any more when the request has been handled.
     pub refs: References,
+    /// What is kept of the session's requests; `None` if it came to a port that is no session.
+    done: Option<&'a Done>,
 }
 
-impl Request<'static> {
+impl<'a> Request<'a> {
     const NONE: Self = Request {
         method: 0,
         words: [0; WORDS],
         count: 0,
         bytes: &[],
         refs: References { list: 0, left: 0 },
+        done: None,
     };
+
+    /// Whether it has the number of the session's last request that must not be repeated, and so is that.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        let number = wire::number(self.words[0]);
+        self.done.is_some_and(|done| done.number == number)
+    }
+
+    /// The answer whose reply is the result of this. Where the last such request of the session is over, its memory is
+    /// used.
+    #[inline(always)]
+    pub fn later<F: Future<Output = Kept> + 'static>(&self, future: F) -> Answer {
+        Answer::Later(match self.done {
+            Some(done) => done.spare.place(future),
+            None => Box::pin(future),
+        })
+    }
 }
 
 /// The references that came with a request.
@@ -164,7 +187,10 @@ pub fn keep_text(bytes: &[u8]) -> Result<String, Error> {
     String::from_utf8(keep_later(bytes)?).map_err(|_| Error::Invalid)
 }
 
-/// A reply in words.
+/// Most words of a reply: whether it is an error, and a result.
+const REPLY_WORDS: usize = 5;
+
+/// A reply in words, at most [`REPLY_WORDS`].
 #[derive(Clone, Copy, Debug)]
 pub struct Reply {
     words: Words,
@@ -181,6 +207,7 @@ impl Reply {
     /// Makes it the reply that this result is.
     #[inline(always)]
     pub fn set<R: Values>(&mut self, result: Result<R, Error>) {
+        const { assert!(R::COUNT < REPLY_WORDS) };
         self.count = match result {
             Ok(values) => {
                 self.words[0].write(0);
@@ -192,6 +219,16 @@ impl Reply {
                 1
             }
         };
+    }
+
+    /// Makes it the same as another one, which has one word most of the time.
+    #[inline(always)]
+    fn copy_from(&mut self, other: &Reply) {
+        if other.count == 1 {
+            (self.words[0], self.count) = (other.words[0], 1);
+        } else {
+            *self = *other;
+        }
     }
 
     /// The words.
@@ -211,6 +248,8 @@ pub enum Answer {
     Kept(Option<Box<Beside>>),
     /// The reply went out already, with bytes or references.
     Sent,
+    /// The request is [done](Request::is_done) already: the reply that is kept is to be given.
+    Done,
     /// The reply is the result of this.
     Later(Pin<Box<dyn Future<Output = Kept>>>),
 }
@@ -542,6 +581,7 @@ pub struct Done {
     number: u64,
     reply: Reply,
     beside: Option<Box<Beside>>,
+    spare: Spare,
 }
 
 impl Default for Done {
@@ -550,6 +590,7 @@ impl Default for Done {
             number: Done::NEVER,
             reply: Reply::NONE,
             beside: None,
+            spare: Spare(Cell::new(None)),
         }
     }
 }
@@ -558,25 +599,84 @@ impl Done {
     /// No request has this number: they have 48 bits.
     const NEVER: u64 = u64::MAX;
 
-    /// Whether the last one had this number.
-    #[inline(always)]
-    const fn is(&self, number: u64) -> bool {
-        self.number == number
-    }
-
     /// Gives its reply: whether with the next wait.
+    #[inline(always)]
     fn give(&self, to: &mut Reply) -> bool {
-        *to = self.reply;
+        to.copy_from(&self.reply);
         match &self.beside {
             None => true,
             Some(beside) => !send_beside(to, beside),
         }
     }
 
-    /// Keeps the reply to the request with this number, and gives it: whether with the next wait.
-    fn keep(&mut self, number: u64, reply: &mut Reply, beside: Option<Box<Beside>>) -> bool {
-        (self.number, self.reply, self.beside) = (number, *reply, beside);
-        self.give(reply)
+    /// Keeps the reply to the request with this number.
+    #[inline(always)]
+    fn keep(&mut self, number: u64, reply: &Reply, beside: Option<Box<Beside>>) {
+        self.number = number;
+        self.reply.copy_from(reply);
+        self.beside = beside;
+    }
+}
+
+/// Memory of the future of a request that is over.
+#[derive(Debug)]
+struct Spare(Cell<Option<(NonNull<u8>, Layout)>>);
+
+impl Spare {
+    /// Puts a future into memory of its own.
+    #[inline(always)]
+    fn place<F: Future<Output = Kept> + 'static>(
+        &self,
+        future: F,
+    ) -> Pin<Box<dyn Future<Output = Kept>>> {
+        let layout = Layout::new::<F>();
+        match self.0.take() {
+            Some((memory, is)) if is == layout => {
+                let memory = memory.cast::<F>().as_ptr();
+                // SAFETY: it was allocated for a value of this layout, and nobody else has it.
+                Box::into_pin(unsafe {
+                    memory.write(future);
+                    Box::from_raw(memory)
+                })
+            }
+            other => {
+                self.0.set(other);
+                self.free();
+                Box::pin(future)
+            }
+        }
+    }
+
+    /// Ends a future, and keeps its memory.
+    #[inline(always)]
+    fn keep(&self, future: Pin<Box<dyn Future<Output = Kept>>>) {
+        // SAFETY: the future is dropped where it lies.
+        let future = Box::into_raw(unsafe { Pin::into_inner_unchecked(future) });
+        // SAFETY: it is a value, and is not used after it has been dropped.
+        let layout = unsafe {
+            let layout = Layout::for_value(&*future);
+            core::ptr::drop_in_place(future);
+            layout
+        };
+        self.free();
+        if layout.size() > 0 {
+            self.0
+                .set(NonNull::new(future.cast()).map(|memory| (memory, layout)));
+        }
+    }
+
+    #[inline(always)]
+    fn free(&self) {
+        if let Some((memory, layout)) = self.0.take() {
+            // SAFETY: it was allocated for a value of this layout, and nobody else has it.
+            unsafe { alloc::alloc::dealloc(memory.as_ptr(), layout) };
+        }
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        self.free();
     }
 }
 
@@ -613,13 +713,10 @@ pub struct Server<S, H> {
     /// Where looking for sessions whose client has ended goes on.
     sweep: usize,
     /// By alias, beginning with 1.
-    sessions: Vec<Option<Slot<S>>>,
+    sessions: Vec<Option<Box<Slot<S>>>>,
     host: H,
     /// Where requests with bytes arrive: words, and behind them bytes.
     buffer: Vec<u64>,
-    /// The request, where it has to lie in memory: one with references, or to a port that is no session's. Others stay in
-    /// registers as they came.
-    request: Request<'static>,
     /// The registers that a thread goes on with whose exception was handled.
     registers: [u64; REGISTER_WORDS],
 }
@@ -634,14 +731,15 @@ enum Out {
     Registers,
 }
 
-/// What a wait brought.
-enum Came {
-    Nothing,
-    /// A request: alias, first word, request.
-    Request(u64, u64, Request<'static>),
-    Exception(u64),
-    /// A fault was handled: whether the thread is to try again.
-    Fault(bool),
+impl Out {
+    /// The reply, or nothing.
+    #[inline(always)]
+    const fn reply(is: bool) -> Self {
+        match is {
+            true => Out::Reply,
+            false => Out::Nothing,
+        }
+    }
 }
 
 /// A port whose alias the server chooses itself, one of at least [`OWN`], in the portset of a server.
@@ -726,7 +824,6 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             sessions: Vec::new(),
             host,
             buffer,
-            request: Request::NONE,
             registers: [0; REGISTER_WORDS],
         })
     }
@@ -767,30 +864,128 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         let mut out = Out::Nothing;
         loop {
             self.host.settle();
-            self.look_again();
-            let replies = match self.next(&reply, out) {
-                Came::Request(alias, head, request) if request.refs.is_empty() => {
-                    self.handle(alias, head, &request, &mut reply)
-                }
-                Came::Request(alias, head, request) => {
-                    self.request = request;
-                    self.handle_with_refs(alias, head, &mut reply)
-                }
-                Came::Exception(alias) => {
-                    out = self.exception(alias);
-                    continue;
-                }
-                Came::Fault(again) => {
-                    reply = Reply::NONE;
-                    again
-                }
-                Came::Nothing => false,
-            };
-            out = match replies {
-                true => Out::Reply,
-                false => Out::Nothing,
+            if self.bell.rung.load(Ordering::Relaxed) {
+                self.look_again();
+            }
+            out = match Self::BYTES {
+                true => self.turn_with_bytes(&mut reply, out),
+                false => self.turn(&mut reply, out),
             };
         }
+    }
+
+    /// Gives what goes out, waits, and handles what comes.
+    #[inline(always)]
+    fn turn(&mut self, reply: &mut Reply, out: Out) -> Out {
+        if let Some(deadline) = self.host.deadline() {
+            return self.turn_until(deadline, reply, out);
+        }
+        let (call, words, count) = match out {
+            Out::Reply if reply.count == 1 => {
+                let mut words = wire::NONE;
+                words[0] = reply.words[0];
+                (Call::ReplyWaitReceiveShort, words, 1)
+            }
+            Out::Reply => {
+                let mut words = wire::NONE;
+                words[..REPLY_WORDS].copy_from_slice(&reply.words[..REPLY_WORDS]);
+                (Call::ReplyWaitReceiveShort, words, reply.count)
+            }
+            _ => (Call::ServerWaitReceiveShort, wire::NONE, 0),
+        };
+        // SAFETY: a register message writes no memory.
+        let (came, left) = unsafe {
+            wire::in_registers_with(call, self.portset.handle(), words, count, self.room_list)
+        };
+        let index = came.alias.wrapping_sub(1) as usize;
+        // The usual case is handled here, out of registers.
+        if came.is(Code::Call) && left == self.room_list {
+            if let Some(Some(slot)) = self.sessions.get(index) {
+                let request = Request {
+                    method: wire::method(came.words[0]),
+                    words: came.words,
+                    count: came.count(),
+                    bytes: &[],
+                    refs: References { list: 0, left: 0 },
+                    done: Some(&slot.done),
+                };
+                return match slot.service.answer(&request, reply) {
+                    Answer::Now if !self.host.again() => Out::Reply,
+                    answer => self.answered(came.alias, wire::number(came.words[0]), answer, reply),
+                };
+            }
+        }
+        self.came_in_registers(wire::Came { ..came }, left, reply)
+    }
+
+    /// As `turn`, no longer than until then: for servers that seldom have a deadline.
+    #[inline(never)]
+    fn turn_until(&mut self, deadline: u64, reply: &mut Reply, out: Out) -> Out {
+        let regs = IpcRegs::to(self.portset.handle()).until(deadline);
+        let (call, mut regs) = match out {
+            Out::Reply => (
+                Call::ReplyWaitReceiveShortUntil,
+                regs.message(reply.as_words()),
+            ),
+            _ => (Call::ServerWaitReceiveShortUntil, regs),
+        };
+        regs.rbx = self.room_list;
+        // SAFETY: a register message writes no memory.
+        unsafe { sys::ipc(call, &mut regs) };
+        let came = wire::Came {
+            word: regs.rax,
+            alias: regs.value(),
+            words: regs.short_words(),
+        };
+        self.came_in_registers(came, regs.rbx, reply)
+    }
+
+    /// Handles what came in registers, with so much left of the list for references.
+    #[inline(never)]
+    fn came_in_registers(&mut self, came: wire::Came, left: u64, reply: &mut Reply) -> Out {
+        if !came.is(Code::Call) {
+            let code = Code::from_word(came.word);
+            return self.no_request(code, came.alias, &came.words, reply);
+        }
+        let request = Request {
+            method: wire::method(came.words[0]),
+            words: came.words,
+            count: came.count(),
+            refs: References {
+                list: self.room_list,
+                left,
+            },
+            ..Request::NONE
+        };
+        self.handle_with_refs(came.alias, &request, reply)
+    }
+
+    /// Handles what is no request.
+    #[inline(never)]
+    fn no_request(
+        &mut self,
+        code: Code,
+        alias: u64,
+        words: &[u64; WORDS],
+        reply: &mut Reply,
+    ) -> Out {
+        match code {
+            Code::Fault => {
+                let [offset, address, access, tag, ..] = *words;
+                let message = FaultMessage {
+                    offset,
+                    address,
+                    access,
+                    tag,
+                };
+                reply.count = 0;
+                return Out::reply(self.host.fault(alias, &message));
+            }
+            Code::Unreferenced if (OWN..OWN_END).contains(&alias) => self.host.unreferenced(alias),
+            Code::Unreferenced => self.end(alias),
+            _ => {}
+        }
+        Out::Nothing
     }
 
     /// Handles the exception that lies in the buffer.
@@ -816,106 +1011,9 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         }
     }
 
-    /// Handles the request that was set aside, which came with references.
-    #[inline(never)]
-    fn handle_with_refs(&mut self, alias: u64, head: u64, reply: &mut Reply) -> bool {
-        let request = self.request;
-        let replies = self.handle(alias, head, &request, reply);
-        for n in 0..request.refs.count() {
-            // They served that request only.
-            let _ = self.room.get(n).clear();
-        }
-        replies
-    }
-
-    /// Gives what goes out, and waits.
+    /// As `turn`, with messages that lie in memory.
     #[inline(always)]
-    fn next(&mut self, reply: &Reply, out: Out) -> Came {
-        if Self::BYTES {
-            return self.next_with_bytes(reply, out);
-        }
-        if let Some(deadline) = self.host.deadline() {
-            return self.next_until(deadline, reply, out);
-        }
-        let (call, words, count) = match out {
-            Out::Reply if reply.count == 1 => {
-                let mut words = wire::NONE;
-                words[0] = reply.words[0];
-                (Call::ReplyWaitReceiveShort, words, 1)
-            }
-            Out::Reply => (Call::ReplyWaitReceiveShort, reply.words, reply.count),
-            _ => (Call::ServerWaitReceiveShort, wire::NONE, 0),
-        };
-        // SAFETY: a register message writes no memory.
-        let (came, left) = unsafe {
-            wire::in_registers_with(call, self.portset.handle(), words, count, self.room_list)
-        };
-        self.came_in_registers(&came, left)
-    }
-
-    /// As `next`, no longer than until then: for servers that seldom have a deadline.
-    #[inline(never)]
-    fn next_until(&mut self, deadline: u64, reply: &Reply, out: Out) -> Came {
-        let regs = IpcRegs::to(self.portset.handle()).until(deadline);
-        let (call, mut regs) = match out {
-            Out::Reply => (
-                Call::ReplyWaitReceiveShortUntil,
-                regs.message(reply.as_words()),
-            ),
-            _ => (Call::ServerWaitReceiveShortUntil, regs),
-        };
-        regs.rbx = self.room_list;
-        // SAFETY: a register message writes no memory.
-        unsafe { sys::ipc(call, &mut regs) };
-        let came = wire::Came {
-            word: regs.rax,
-            alias: regs.value(),
-            words: regs.short_words(),
-        };
-        self.came_in_registers(&came, regs.rbx)
-    }
-
-    /// What came in registers, and what is left of the list for references.
-    #[inline(always)]
-    fn came_in_registers(&mut self, came: &wire::Came, left: u64) -> Came {
-        if !came.is(Code::Call) {
-            return self.no_request(Code::from_word(came.word), came.alias, &came.words);
-        }
-        let request = Request {
-            method: wire::method(came.words[0]),
-            words: came.words,
-            count: came.count(),
-            bytes: &[],
-            refs: References {
-                list: self.room_list,
-                left,
-            },
-        };
-        Came::Request(came.alias, came.words[0], request)
-    }
-
-    /// Handles what is no request; an exception comes with bytes.
-    #[inline(never)]
-    fn no_request(&mut self, code: Code, alias: u64, words: &[u64; WORDS]) -> Came {
-        match code {
-            Code::Fault => {
-                let [offset, address, access, tag, ..] = *words;
-                let message = FaultMessage {
-                    offset,
-                    address,
-                    access,
-                    tag,
-                };
-                return Came::Fault(self.host.fault(alias, &message));
-            }
-            Code::Unreferenced if (OWN..OWN_END).contains(&alias) => self.host.unreferenced(alias),
-            Code::Unreferenced => self.end(alias),
-            _ => {}
-        }
-        Came::Nothing
-    }
-
-    fn next_with_bytes(&mut self, reply: &Reply, out: Out) -> Came {
+    fn turn_with_bytes(&mut self, reply: &mut Reply, out: Out) -> Out {
         let room = self.buffer.capacity() * 8;
         let deadline = self.host.deadline();
         let (from, length) = match out {
@@ -945,12 +1043,12 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         let alias = regs.rdi;
         match code {
             Code::Call => {}
-            Code::Exception if came >= EXCEPTION_WORDS * 8 => return Came::Exception(alias),
-            Code::Fault if came < FAULT_WORDS * 8 => return Came::Nothing,
+            Code::Exception if came >= EXCEPTION_WORDS * 8 => return self.exception(alias),
+            Code::Fault if came < FAULT_WORDS * 8 => return Out::Nothing,
             code => {
                 // SAFETY: the words have values from the start.
                 let words = unsafe { *self.buffer.as_ptr().cast() };
-                return self.no_request(code, alias, &words);
+                return self.no_request(code, alias, &words, reply);
             }
         }
         // SAFETY: the words have values from the start; the kernel has written as many bytes as came. The buffer neither moves nor changes before the request has been handled.
@@ -969,61 +1067,76 @@ impl<S: Service, H: Host<S>> Server<S, H> {
                 list: self.room_list,
                 left: regs.rbx,
             },
+            done: None,
         };
-        Came::Request(alias, words[0], request)
+        self.handle_with_refs(alias, &request, reply)
     }
 
-    /// Handles a request: whether the reply is to be given with the next wait.
+    /// Handles a request, with which references may have come.
     #[inline(always)]
-    fn handle(
+    fn handle_with_refs(
         &mut self,
         alias: u64,
-        head: u64,
         request: &Request<'static>,
         reply: &mut Reply,
-    ) -> bool {
+    ) -> Out {
+        let out = self.handle(alias, request, reply);
+        for n in 0..request.refs.count() {
+            // They served that request only.
+            let _ = self.room.get(n).clear();
+        }
+        out
+    }
+
+    /// Handles a request.
+    #[inline(always)]
+    fn handle(&mut self, alias: u64, request: &Request<'static>, reply: &mut Reply) -> Out {
         let index = alias.wrapping_sub(1) as usize;
-        let Some(Some(slot)) = self.sessions.get_mut(index) else {
-            self.request = *request;
-            return self.knock(alias, reply);
+        let Some(Some(slot)) = self.sessions.get(index) else {
+            return Out::reply(self.knock(alias, request, reply));
         };
-        if request.count == 0 {
-            reply.set::<()>(Err(Error::Invalid));
-            return true;
-        }
-        let number = wire::number(head);
-        if slot.done.is(number) {
-            return slot.done.give(reply);
-        }
-        if slot.waiting.is_some() {
-            slot.give_up();
-        }
-        let answer = slot.service.answer(request, reply);
-        if self.host.again() {
-            return false;
-        }
+        let request = Request {
+            done: Some(&slot.done),
+            ..*request
+        };
+        let answer = slot.service.answer(&request, reply);
+        let number = wire::number(request.words[0]);
         match answer {
-            Answer::Now => true,
-            Answer::Once => slot.done.keep(number, reply, None),
-            Answer::Kept(beside) => slot.done.keep(number, reply, beside),
-            Answer::Sent => false,
-            Answer::Later(future) => {
-                slot.waiting = Some(Waiting { number, future });
-                if slot.poll() {
-                    return slot.done.give(reply);
-                }
-                // The client's call waits at the port from the server's next wait on.
-                let _ = slot.port.set_state(&session(alias), 0);
-                false
-            }
+            Answer::Now if !self.host.again() => Out::Reply,
+            answer => self.answered(alias, number, answer, reply),
         }
     }
 
-    /// The request that was set aside came to a port that is no session's: whether the reply is to be given with the next wait.
+    /// Does with an answer to the request of this session what has to be done.
+    #[inline(never)]
+    fn answered(&mut self, alias: u64, number: u64, answer: Answer, reply: &mut Reply) -> Out {
+        let index = alias.wrapping_sub(1) as usize;
+        let Some(Some(slot)) = self.sessions.get_mut(index) else {
+            return Out::Nothing;
+        };
+        let beside = match answer {
+            Answer::Later(future) => {
+                let ready = slot.begin(number, future);
+                if !ready {
+                    // The client's call waits at the port from the server's next wait on.
+                    let _ = slot.port.set_state(&session(alias), 0);
+                }
+                return Out::reply(ready && slot.done.give(reply));
+            }
+            Answer::Done => return Out::reply(slot.done.give(reply)),
+            _ if self.host.again() => return Out::Nothing,
+            Answer::Sent | Answer::Now => return Out::Nothing,
+            Answer::Once => None,
+            Answer::Kept(beside) => beside,
+        };
+        slot.done.keep(number, reply, beside);
+        Out::reply(slot.done.give(reply))
+    }
+
+    /// A request came to a port that is no session's: whether the reply is to be given with the next wait.
     #[cold]
     #[inline(never)]
-    fn knock(&mut self, alias: u64, reply: &mut Reply) -> bool {
-        let request = &{ self.request };
+    fn knock(&mut self, alias: u64, request: &Request<'static>, reply: &mut Reply) -> bool {
         if alias == BELL {
             // Whoever rang only has to be let go.
             *reply = Reply::NONE;
@@ -1032,7 +1145,6 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         let words = &request.words;
         let own = (OWN..OWN_END).contains(&alias);
         if own && request.count > 0 && wire::number(words[0]) != 0 {
-            let request = &{ *request };
             return self.handle_own(alias, request, reply);
         }
         let door = match alias {
@@ -1051,7 +1163,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             (RESUME, WORDS) => {
                 let (number, count) = (words[2] & NUMBER, (words[2] >> COUNT_SHIFT) as usize);
                 // The image of a program says it, and nobody else gets it.
-                let done = (count > 0 && count <= WORDS - 3).then(|| {
+                let done = (count > 0 && count <= REPLY_WORDS).then(|| {
                     let mut reply = Reply {
                         count,
                         ..Reply::NONE
@@ -1062,7 +1174,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
                     Done {
                         number,
                         reply,
-                        beside: None,
+                        ..Done::default()
                     }
                 });
                 self.open((door, words[1]), with, done).map(Some)
@@ -1086,29 +1198,31 @@ impl<S: Service, H: Host<S>> Server<S, H> {
     fn handle_own(&mut self, alias: u64, request: &Request<'static>, reply: &mut Reply) -> bool {
         let number = wire::number(request.words[0]);
         let session = self.host.session(alias);
-        if let Some(done) = session
-            .as_deref()
-            .map(RefCell::borrow)
-            .filter(|done| done.is(number))
-        {
-            return done.give(reply);
-        }
-        let answer = self.host.shared(alias, request, reply);
-        if self.host.again() {
-            return false;
-        }
-        let beside = match answer {
-            Answer::Now => return true,
-            Answer::Sent => return false,
-            Answer::Once => None,
-            Answer::Kept(beside) => beside,
-            Answer::Later(_) => {
+        let done = session.as_deref().map(RefCell::borrow);
+        let request = Request {
+            done: done.as_deref(),
+            ..*request
+        };
+        let answer = self.host.shared(alias, &request, reply);
+        drop(done);
+        let beside = match (answer, &session) {
+            (Answer::Done, Some(done)) => return done.borrow().give(reply),
+            _ if self.host.again() => return false,
+            (Answer::Now, _) => return true,
+            (Answer::Sent, _) => return false,
+            (Answer::Once, _) => None,
+            (Answer::Kept(beside), _) => beside,
+            (Answer::Later(_) | Answer::Done, _) => {
                 reply.set::<()>(Err(Error::Unsupported));
                 return true;
             }
         };
         match session {
-            Some(done) => done.borrow_mut().keep(number, reply, beside),
+            Some(done) => {
+                let done = &mut *done.borrow_mut();
+                done.keep(number, reply, beside);
+                done.give(reply)
+            }
             None => true,
         }
     }
@@ -1131,8 +1245,9 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             number,
             reply,
             beside,
+            ..
         } = &slot.done;
-        if *number != Done::NEVER && beside.is_none() && reply.count <= WORDS - 3 {
+        if *number != Done::NEVER && beside.is_none() && reply.count <= REPLY_WORDS {
             kept[2] = number & NUMBER | (reply.count as u64) << COUNT_SHIFT;
             kept[3..3 + reply.count].copy_from_slice(reply.as_words());
         }
@@ -1157,11 +1272,13 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             client.point_to(who).map_err(base::error_of)?;
             job = job_of(&client)?;
             self.end_of_ended(SWEEP);
-            let of_job = |slot: &&Slot<S>| slot.job == job;
-            if job != 0 && self.sessions.iter().flatten().filter(of_job).count() >= MAX_JOB_SESSIONS
-            {
+            let too_many = |sessions: &[Option<Box<Slot<S>>>]| {
+                let of_job = sessions.iter().flatten().filter(|slot| slot.job == job);
+                of_job.count() >= MAX_JOB_SESSIONS
+            };
+            if job != 0 && too_many(&self.sessions) {
                 self.end_of_ended(MAX_SESSIONS);
-                if self.sessions.iter().flatten().filter(of_job).count() >= MAX_JOB_SESSIONS {
+                if too_many(&self.sessions) {
                     return Err(Error::Limit);
                 }
             }
@@ -1184,7 +1301,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             job,
             client: self.job_of.map(|_| *client),
         };
-        let slot = Slot {
+        let slot = Box::new(Slot {
             service: Rc::new(self.host.open(&visitor)?),
             interface,
             door,
@@ -1197,7 +1314,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
                 bell: Arc::clone(&self.bell),
                 alias,
             })),
-        };
+        });
         slot.port
             .set_state(&session(alias), self.portset_ref.handle())
             .map_err(base::error_of)?;
@@ -1235,7 +1352,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
 
     /// Goes on with the requests that were woken. Those that are ready get their replies when they
     /// arrive again.
-    #[inline(always)]
+    #[inline(never)]
     fn look_again(&mut self) {
         while self.bell.rung.load(Ordering::Relaxed) {
             let woken = {
@@ -1257,30 +1374,36 @@ impl<S: Service, H: Host<S>> Server<S, H> {
 }
 
 impl<S> Slot<S> {
-    /// Goes on with the request that waits, when it is to be looked at for the first time and whenever it
-    /// was woken: whether its reply is there.
-    fn poll(&mut self) -> bool {
-        let Some(waiting) = &mut self.waiting else {
-            return false;
-        };
-        let mut context = Context::from_waker(&self.waker);
-        let Poll::Ready(kept) = waiting.future.as_mut().poll(&mut context) else {
-            return false;
-        };
-        self.done = Done {
-            number: waiting.number,
-            reply: kept.reply,
-            beside: kept.beside,
-        };
+    /// Begins with a request that may have to wait: whether its reply is there.
+    #[inline(always)]
+    fn begin(&mut self, number: u64, future: Pin<Box<dyn Future<Output = Kept>>>) -> bool {
+        // One that waited is given up by its client.
         self.waiting = None;
-        true
+        self.go_on(Waiting { number, future })
     }
 
-    /// Another request came than the one that waits: its client has given that one up.
-    #[cold]
-    #[inline(never)]
-    fn give_up(&mut self) {
-        self.waiting = None;
+    /// Goes on with the request that waits, after it was woken: whether its reply is there.
+    fn poll(&mut self) -> bool {
+        match self.waiting.take() {
+            Some(waiting) => self.go_on(waiting),
+            None => false,
+        }
+    }
+
+    #[inline(always)]
+    fn go_on(&mut self, mut waiting: Waiting) -> bool {
+        let mut context = Context::from_waker(&self.waker);
+        match waiting.future.as_mut().poll(&mut context) {
+            Poll::Ready(kept) => {
+                self.done.keep(waiting.number, &kept.reply, kept.beside);
+                self.done.spare.keep(waiting.future);
+                true
+            }
+            Poll::Pending => {
+                self.waiting = Some(waiting);
+                false
+            }
+        }
     }
 }
 

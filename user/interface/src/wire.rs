@@ -219,11 +219,10 @@ impl Came {
 }
 
 macro_rules! in_registers {
-    ($call:expr, $at:expr, $words:expr, $count:expr, $before:literal, $after:literal, $list:expr) => {{
+    ($call:expr, $at:expr, $words:expr, $count:expr, $before:literal, $after:literal, $($list:tt)*) => {{
         let words: Words = $words;
         let mut word = $call as u64 | ($count as u64) << 11;
         let mut alias: u64 = $at;
-        let mut list: u64 = $list;
         let mut came = [0; WORDS];
         asm!(
             "push rbx",
@@ -242,10 +241,10 @@ macro_rules! in_registers {
             inlateout("r13") words[6] => came[6],
             inlateout("r14") words[7] => came[7],
             inlateout("r15") 0u64 => _,
-            inlateout("rcx") list,
+            $($list)*,
             lateout("r11") _,
         );
-        (Came { word, alias, words: came }, list)
+        Came { word, alias, words: came }
     }};
 }
 
@@ -258,8 +257,7 @@ macro_rules! in_registers {
 pub unsafe fn in_registers(call: Call, at: u64, words: Words, count: usize) -> Came {
     // SAFETY: the registers are those of register messages; no reference is sent or received. The
     // stack is as it was, and the register that the compiler keeps for itself too.
-    let (came, _) = unsafe { in_registers!(call, at, words, count, "xor ebx, ebx", "", 0) };
-    came
+    unsafe { in_registers!(call, at, words, count, "xor ebx, ebx", "", lateout("rcx") _) }
 }
 
 /// As [`in_registers`], with a list of references ([`abi::ref_list`]) for those that come; also what is left of the
@@ -276,8 +274,12 @@ pub unsafe fn in_registers_with(
     count: usize,
     list: u64,
 ) -> (Came, u64) {
+    let left;
     // SAFETY: as in `in_registers`, but for the references.
-    unsafe { in_registers!(call, at, words, count, "mov rbx, rcx", "mov rcx, rbx", list) }
+    let came = unsafe {
+        in_registers!(call, at, words, count, "mov rbx, rcx", "mov rcx, rbx", inlateout("rcx") list => left)
+    };
+    (came, left)
 }
 
 /// How many references came: `list` as the call took it, and as it left it.

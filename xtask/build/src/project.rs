@@ -85,10 +85,9 @@ impl BuildTarget {
     }
 }
 
-/// Target of the kernel.
-const KERNEL_TARGET: &str = "x86_64-unknown-none";
-/// Target of the programs in the guest.
-const USER_TARGET: &str = "x86_64-unknown-linux-gnu";
+/// Target of the kernel, and of the programs in the guest. Its compiled code does not use the FPU, so that threads do not
+/// become users of it: their registers are not switched then, and not kept.
+const BARE_TARGET: &str = "x86_64-unknown-none";
 
 /// Flags of the kernel, besides the configuration.
 const KERNEL_FLAGS: &[&str] = &[
@@ -97,13 +96,11 @@ const KERNEL_FLAGS: &[&str] = &[
     "-Cforce-frame-pointers=no",
 ];
 
-/// Flags of programs: static and position-independent, linked without a C library.
+/// Flags of programs: static and position-independent.
 const USER_FLAGS: &[&str] = &[
-    "-Clinker=rust-lld",
-    "-Clinker-flavor=ld.lld",
     "-Clink-arg=-e_start",
-    "-Ctarget-feature=+crt-static",
     "-Crelocation-model=pie",
+    "-Ccode-model=small",
     "-Cforce-frame-pointers=yes",
 ];
 
@@ -187,8 +184,8 @@ impl Project {
         let target = self.target_dir(build, config);
         match build {
             BuildTarget::Host => target.join("debug"),
-            BuildTarget::User => target.join(USER_TARGET).join("release"),
-            _ => target.join(KERNEL_TARGET).join("kernel"),
+            BuildTarget::User => target.join(BARE_TARGET).join("release"),
+            _ => target.join(BARE_TARGET).join("kernel"),
         }
     }
 
@@ -200,10 +197,10 @@ impl Project {
         match build {
             BuildTarget::Host => {}
             BuildTarget::User => {
-                command.args(["--target", USER_TARGET, "--profile", "release"]);
+                command.args(["--target", BARE_TARGET, "--profile", "release"]);
             }
             _ => {
-                command.args(["--target", KERNEL_TARGET, "--profile", "kernel"]);
+                command.args(["--target", BARE_TARGET, "--profile", "kernel"]);
             }
         }
         command

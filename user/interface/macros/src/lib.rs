@@ -697,7 +697,7 @@ impl<'a> Method<'a> {
             };
             quote! {{
                 let this = ::interface::alloc::rc::Rc::clone(self);
-                Answer::Later(::interface::alloc::boxed::Box::pin(async move { #kept }))
+                request.later(async move { #kept })
             }}
         } else if self.returns_whole() && self.once {
             quote!(::interface::server::keep_whole(self.0.#call.map(#whole), reply))
@@ -728,8 +728,17 @@ impl<'a> Method<'a> {
                 Answer::Now
             }}
         };
+        // Before anything is done again.
+        let done = self.alters().then(|| {
+            quote! {
+                if request.is_done() {
+                    return Answer::Done;
+                }
+            }
+        });
         quote! {
             #number => {
+                #done
                 let wrong = 'wrong: {
                     if request.count <= #needed || #too_many {
                         break 'wrong Error::Invalid;
