@@ -119,11 +119,16 @@ pub struct Package {
     install: Option<String>,
     /// `[package.metadata.fermata] host = false`: does not build on the host.
     host: Option<bool>,
+    /// `[package.metadata.fermata] guest = false`: does not build for the guest.
+    guest: Option<bool>,
 }
 
 impl Package {
     /// The directory of the guest that its binaries go into, if it is for the guest.
     pub fn guest_dir(&self) -> Option<&str> {
+        if self.guest == Some(false) {
+            return None;
+        }
         if let Some(install) = &self.install {
             return Some(install);
         }
@@ -300,6 +305,7 @@ impl Project {
             has_lib: elements(targets).any(|target| is(target, "lib") || is(target, "proc-macro")),
             install: own["install"].as_str().map(ToString::to_string),
             host: own["host"].as_bool(),
+            guest: own["guest"].as_bool(),
         })
     }
 

@@ -16,8 +16,10 @@ use core::task::{Context, Waker};
 use guest_tests::harness::{eventually, Failure, Must, Outcome};
 use guest_tests::{check, check_eq, guest_test};
 use interface::client::Asked;
-use interface::server::{Event, Visitor};
-use interface::{interface, Error, RefAt, Server, Session};
+use interface::server::{
+    own_port, Event, Host, NoSessions, Reply, Request, SharedService, Visitor, OWN,
+};
+use interface::{interface, Answer, Error, RefAt, Server, Session};
 use rt::obj::{Port, Portset, Ref};
 use rt::sync::Mutex;
 use rt::sys::IpcRegs;
@@ -662,5 +664,83 @@ fn other_numbers_of_references_are_refused() -> Outcome {
     check_eq!(ask(&[b'x'; 4097]), Err(Error::Invalid));
     check_eq!(ask(&[b'x'; 4096]), Ok(1));
     check_eq!(client.keep(one), Ok(1));
+    Ok(())
+}
+
+/// What a host does besides.
+#[interface(shared)]
+pub trait Turns {
+    /// How often the server has waited, and how often this was delivered. May be repeated.
+    fn turns(&self) -> Result<(u64, u64), Error>;
+}
+
+/// A server that waits no longer than a millisecond, and has each request delivered three times.
+struct Turning {
+    waits: u64,
+    delivered: u64,
+    again: bool,
+}
+
+/// The port where it is asked.
+struct At<'a>(&'a Turning);
+
+impl Turns for At<'_> {
+    fn turns(&self) -> Result<(u64, u64), Error> {
+        Ok((self.0.waits, self.0.delivered))
+    }
+}
+
+impl Host<NoSessions> for Turning {
+    fn open(&mut self, _: &Visitor) -> Result<NoSessions, Error> {
+        Err(Error::Unsupported)
+    }
+
+    fn shared(&mut self, _: u64, request: &Request<'_>, reply: &mut Reply) -> Answer {
+        self.delivered += 1;
+        self.again = !self.delivered.is_multiple_of(3);
+        TurnsStub(At(self)).answer(request, reply)
+    }
+
+    fn again(&mut self) -> bool {
+        core::mem::take(&mut self.again)
+    }
+
+    fn deadline(&mut self) -> Option<u64> {
+        Some(rt::time::now() + 1_000_000)
+    }
+
+    fn settle(&mut self) {
+        self.waits += 1;
+    }
+}
+
+guest_test!(SERVICE0011, deadlines_and_what_is_delivered_again);
+fn deadlines_and_what_is_delivered_again() -> Outcome {
+    let port = start(|tell| {
+        let made = || {
+            let portset = Portset::new().ok()?;
+            let port = own_port(*portset.reference().ok()?, OWN).ok()?;
+            let reference = port.reference().ok()?;
+            let host = Turning {
+                waits: 0,
+                delivered: 0,
+                again: false,
+            };
+            Some((Server::on(portset, host).ok()?, port, reference))
+        };
+        if let Some((server, _port, reference)) = made() {
+            tell(reference);
+            server.run();
+        }
+    })?;
+    let client = TurnsClient::at(*port);
+    let (before, delivered) = client.turns().must("a reply")?;
+    check_eq!(delivered, 3);
+    // Nobody asks, and it goes on.
+    rt::time::sleep(20_000_000);
+    let (after, delivered) = client.turns().must("a reply")?;
+    check_eq!(delivered, 6);
+    // Each delivery is a wait, and so is each millisecond.
+    check!(after >= before + 3 + 5, "{before} waits, then {after}");
     Ok(())
 }
