@@ -10,15 +10,20 @@ use crate::machine;
 use crate::Sentence;
 use alloc::string::ToString;
 use alloc::sync::Arc;
+use checkpoint_image::file::MAX_RUN_BYTES;
 use checkpoint_image::turns::{Job, Ticket, Turns};
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicBool, Ordering};
 use interface::server::Event;
 use proto::layout::{PRIORITY_PROGRAM, PRIORITY_SHELL};
+use rt::heap::Hold;
 use rt::obj::Ref;
 use rt::sync::below::Raised;
 use rt::sync::Mutex;
 use services::checkpoint::MAX_WAITING;
+
+/// What a thread takes of memory, with its stack and the buffers of both directions.
+const THREAD: u64 = rt::thread::STACK as u64 + 8 * MAX_RUN_BYTES as u64;
 
 static TURNS: Mutex<Turns> = Mutex::new(Turns::new());
 /// Something was done, or given up.
@@ -40,9 +45,10 @@ impl Drop for Turn {
     }
 }
 
-/// Whether somebody still waits for what is being done.
+/// Whether somebody still waits for what is being done, and the memory that is held for it.
 pub(crate) struct Wanted {
     wanted: Arc<AtomicBool>,
+    memory: RefCell<Hold>,
     /// While nobody else is to run.
     raised: Cell<Option<Raised>>,
 }
@@ -54,6 +60,12 @@ impl Wanted {
             true => Ok(()),
             false => Err(ended()),
         }
+    }
+
+    /// Holds so many bytes of memory more, or refuses: what is begun must not end for want of memory, and the server with it.
+    pub(crate) fn hold(&self, bytes: u64) -> Result<(), Sentence> {
+        let held = self.memory.borrow_mut().add(bytes);
+        held.map_err(|error| error.text().to_string())
     }
 
     /// From here on nobody else runs, as at the beginning: processes are stopped now, and not when it is this thread's
@@ -94,6 +106,7 @@ pub(crate) async fn work<T: Send + 'static>(
     if client.kind() == abi::RefKind::Null {
         return Err(ended());
     }
+    let memory = Hold::new(THREAD).map_err(|error| error.text().to_string())?;
     let asked = Asked(Arc::new(AtomicBool::new(true)));
     let still = Arc::clone(&asked.0);
     let came = Arc::new(Mutex::new(None));
@@ -105,6 +118,7 @@ pub(crate) async fn work<T: Send + 'static>(
     rt::thread::spawn_below(priority, machine::RAISED, move |raised| {
         let wanted = Wanted {
             wanted: still,
+            memory: RefCell::new(memory),
             raised: Cell::new(Some(raised)),
         };
         let result = work(&wanted);

@@ -11,7 +11,7 @@
 //! before anything is made from it. Every byte of the file is covered by a checksum or must have
 //! one certain value.
 
-use crate::meta::{Meta, Run, Senseless, MAX_RUN};
+use crate::meta::{Meta, Run, Senseless, Undecoded, MAX_RUN};
 use abi::{PAGE_SIZE, ROLES};
 use alloc::string::String;
 use alloc::vec;
@@ -146,6 +146,8 @@ pub enum Bad {
     Senseless(String),
     /// The checksum of some pages is wrong.
     PageSum(Run),
+    /// There is no memory for the description.
+    Memory,
 }
 
 impl From<Senseless> for Bad {
@@ -179,6 +181,7 @@ impl fmt::Display for Bad {
                 "the image needs a processor with features that this one lacks ({:#x}, {:#x})",
                 missing[0], missing[1]
             ),
+            Bad::Memory => f.write_str("there is no memory for the description of the image"),
             Bad::MetaSum => {
                 f.write_str("the image is damaged: its description does not match its checksum")
             }
@@ -219,13 +222,20 @@ fn total(meta_bytes: u64, meta: &Meta) -> u64 {
     HEADER_BYTES as u64 + meta_bytes + meta.page_bytes() + 4 * meta.runs.len() as u64
 }
 
-/// Decodes the description that belongs to `header`, and checks all of it.
-pub fn decode_meta(header: &Header, bytes: &[u8]) -> Result<Meta, Bad> {
+/// Decodes the description that belongs to `header`, and checks all of it. `room` is told how much memory the next part of
+/// it needs, and says whether there is so much.
+pub fn decode_meta(
+    header: &Header,
+    bytes: &[u8],
+    room: impl FnMut(u64) -> bool,
+) -> Result<Meta, Bad> {
     if bytes.len() as u64 != header.meta_bytes || checksum(bytes) != header.meta_sum {
         return Err(Bad::MetaSum);
     }
-    let (meta, rest): (Meta, &[u8]) = postcard::take_from_bytes(bytes)
-        .map_err(|_| Bad::Senseless("its description cannot be read".into()))?;
+    let (meta, rest) = Meta::decode(bytes, room).map_err(|why| match why {
+        Undecoded::NoRoom => Bad::Memory,
+        Undecoded::Senseless => Bad::Senseless("its description cannot be read".into()),
+    })?;
     if !rest.is_empty() {
         return Err(Bad::Senseless("its description is too long".into()));
     }
@@ -252,16 +262,33 @@ pub fn open_run<'a>(run: &Run, sealed: &'a [u8]) -> Result<&'a [u8], Bad> {
     Ok(bytes)
 }
 
-/// Reads a whole image from memory, for tests and tools: the header, the description, and the
-/// bytes of each run.
-pub fn read_all(image: &[u8], features: [u64; 2]) -> Result<(Header, Meta, Vec<Vec<u8>>), Bad> {
+/// Reads the beginning of an image from memory, for tests and tools: the header, the description, and what is behind them.
+/// `room` as in [`decode_meta`].
+pub fn read_description(
+    image: &[u8],
+    features: [u64; 2],
+    room: impl FnMut(u64) -> bool,
+) -> Result<(Header, Meta, &[u8]), Bad> {
     let header = Header::decode(
         &image[..image.len().min(HEADER_BYTES)],
         image.len() as u64,
         features,
     )?;
-    let (description, mut rest) = image[HEADER_BYTES..].split_at(header.meta_bytes as usize);
-    let meta = decode_meta(&header, description)?;
+    let (description, rest) = image[HEADER_BYTES..].split_at(header.meta_bytes as usize);
+    let meta = decode_meta(&header, description, room)?;
+    Ok((header, meta, rest))
+}
+
+/// Reads a whole image from memory, for tests and tools: the header, the description, and the
+/// bytes of each run.
+pub fn read_all(image: &[u8], features: [u64; 2]) -> Result<(Header, Meta, Vec<Vec<u8>>), Bad> {
+    let (header, meta, rest) = read_description(image, features, |_| true)?;
+    let pages = read_pages(&meta, rest)?;
+    Ok((header, meta, pages))
+}
+
+/// Reads the pages of an image from what is behind the description: the bytes of each run.
+pub fn read_pages(meta: &Meta, mut rest: &[u8]) -> Result<Vec<Vec<u8>>, Bad> {
     let mut pages = vec![];
     for run in &meta.runs {
         let (sealed, next) = rest
@@ -270,7 +297,7 @@ pub fn read_all(image: &[u8], features: [u64; 2]) -> Result<(Header, Meta, Vec<V
         pages.push(open_run(run, sealed)?.to_vec());
         rest = next;
     }
-    Ok((header, meta, pages))
+    Ok(pages)
 }
 
 #[cfg(test)]

@@ -39,6 +39,7 @@ fn main() -> u8 {
 
 fn serve() -> Result<Infallible, Error> {
     restore::start().map_err(rt::error_of)?;
+    rt::heap::want(0)?;
     let mut server = Server::new(open)?;
     server.knows(rt::names::job_of);
     rt::names::register("checkpoint", server.door())?;

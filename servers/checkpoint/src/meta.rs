@@ -87,17 +87,76 @@ where
 }
 
 /// Everything about the saved processes but the bytes of their pages.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Meta {
     /// The processes.
-    #[serde(deserialize_with = "at_most::<_, _, MAX_PROCESSES>")]
     pub processes: Vec<Process>,
     /// Their kernel objects, by rising [`Place`].
-    #[serde(deserialize_with = "at_most::<_, _, MAX_OBJECTS>")]
     pub objects: Vec<Object>,
     /// Their pages that are not zero, by rising place. The bytes stand in the file in this order.
-    #[serde(deserialize_with = "at_most::<_, _, MAX_RUNS>")]
     pub runs: Vec<Run>,
+}
+
+/// A list of at most `MOST` elements.
+#[derive(Deserialize)]
+#[serde(bound = "T: Deserialize<'de>")]
+struct List<T, const MOST: usize>(#[serde(deserialize_with = "at_most::<_, _, MOST>")] Vec<T>);
+
+/// How many bytes a list that grows to `count` elements takes, while it grows too.
+const fn growing<T>(count: usize) -> u64 {
+    (3 * size_of::<T>() * count) as u64
+}
+
+impl Meta {
+    /// Most bytes that an object takes in memory, its name in a list and the references to it included.
+    pub const OBJECT_BYTES: u64 = growing::<Object>(1) + THREAD_BYTES + 512;
+    /// Most bytes that a page takes.
+    pub const PAGE_BYTES: u64 = growing::<Run>(1) + growing::<u64>(1) + 64;
+
+    /// Reads a description, and gives what is behind it in the bytes. `room` is told how much memory the next part needs,
+    /// and says whether there is so much.
+    pub fn decode(
+        bytes: &[u8],
+        mut room: impl FnMut(u64) -> bool,
+    ) -> Result<(Meta, &[u8]), Undecoded> {
+        // Texts and the like are as long as in the image.
+        let mut ask = |more: u64| room(more).then_some(()).ok_or(Undecoded::NoRoom);
+        ask(3 * bytes.len() as u64)?;
+        let (List(processes), bytes) =
+            postcard::take_from_bytes::<List<Process, MAX_PROCESSES>>(bytes)?;
+        let count = |bytes| postcard::take_from_bytes::<usize>(bytes).map(|(count, _)| count);
+        let objects = count(bytes)?.min(MAX_OBJECTS);
+        ask(growing::<Object>(objects) + (objects * DECODED_REFS) as u64)?;
+        let (List(objects), bytes) = postcard::take_from_bytes::<List<Object, MAX_OBJECTS>>(bytes)?;
+        ask(growing::<Run>(count(bytes)?.min(MAX_RUNS)))?;
+        let (List(runs), rest) = postcard::take_from_bytes::<List<Run, MAX_RUNS>>(bytes)?;
+        let meta = Meta {
+            processes,
+            objects,
+            runs,
+        };
+        Ok((meta, rest))
+    }
+}
+
+/// What the state of a thread takes beside the object, with what it takes encoded.
+const THREAD_BYTES: u64 = 4 * (FPU_BYTES + 8 * THREAD_WORDS) as u64;
+/// What the references of an object and the words of a thread take, a list of references being as long as four at least.
+const DECODED_REFS: usize = 4 * size_of::<Target>() + MAX_REFS * 8 * KEPT_WORDS + 8 * THREAD_WORDS;
+
+/// Why a description cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undecoded {
+    /// There is no memory for it.
+    NoRoom,
+    /// It is none.
+    Senseless,
+}
+
+impl From<postcard::Error> for Undecoded {
+    fn from(_: postcard::Error) -> Self {
+        Undecoded::Senseless
+    }
 }
 
 /// A saved process.

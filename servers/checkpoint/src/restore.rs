@@ -193,13 +193,11 @@ impl Making {
         input.take(&mut head)?;
         let header =
             Header::decode(&head, size, machine::features()).map_err(|bad| bad.to_string())?;
-        let mut description = Vec::new();
-        description
-            .try_reserve_exact(header.meta_bytes as usize)
-            .map_err(|_| "memory is out".to_string())?;
-        description.resize(header.meta_bytes as usize, 0);
+        wanted.hold(header.meta_bytes)?;
+        let mut description = vec![0; header.meta_bytes as usize];
         input.take(&mut description)?;
-        let meta = file::decode_meta(&header, &description).map_err(|bad| bad.to_string())?;
+        let room = |bytes| wanted.hold(bytes).is_ok();
+        let meta = file::decode_meta(&header, &description, room).map_err(|bad| bad.to_string())?;
         drop(description);
 
         self.charge = Some(Charge::new(&meta, job)?);

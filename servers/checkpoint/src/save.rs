@@ -44,7 +44,7 @@ pub(crate) fn save(ports: &[Ref], path: &str, wanted: &Wanted) -> Result<Saved, 
     loop {
         wanted.check()?;
         wanted.raise();
-        let set = Set::freeze(&processes)?;
+        let set = Set::freeze(&processes, wanted)?;
         wanted.lower();
         match set.describe(wanted) {
             Ok(described) => {
@@ -161,12 +161,14 @@ struct Described {
 }
 
 impl<'a> Set<'a> {
-    fn freeze(processes: &'a [(&'static str, Process)]) -> Result<Self, Sentence> {
+    fn freeze(processes: &'a [(&'static str, Process)], wanted: &Wanted) -> Result<Self, Sentence> {
         let mut set = Set(Vec::new());
         for (manager, process) in processes {
             let frozen = process.freeze().map_err(|error| {
                 format!("process {} of {manager}: {}", process.pid(), error.text())
             })?;
+            // It is copied, and encoded.
+            wanted.hold(5 * frozen.part.len() as u64)?;
             set.0.push(Held {
                 manager,
                 process,
@@ -197,7 +199,7 @@ impl<'a> Set<'a> {
 
     fn describe(&self, wanted: &Wanted) -> Result<Described, Problem> {
         let clock = rt::time::now();
-        let found = self.find()?;
+        let found = self.find(wanted)?;
         let known = self.known(&found)?;
         let mut meta = Meta {
             processes: self
@@ -233,7 +235,7 @@ impl<'a> Set<'a> {
 
     /// Every object in the segments: its place, type and handle here. A vacant identity is none: it has
     /// nothing to save.
-    fn find(&self) -> Result<Vec<(Place, Type, u64)>, Sentence> {
+    fn find(&self, wanted: &Wanted) -> Result<Vec<(Place, Type, u64)>, Sentence> {
         let mut found = Vec::new();
         let scratch = reference()?;
         for (process, held) in self.0.iter().enumerate() {
@@ -251,6 +253,7 @@ impl<'a> Set<'a> {
                             offset,
                         };
                         if let Some(kind) = machine::type_of(raw) {
+                            wanted.hold(Meta::OBJECT_BYTES)?;
                             let handle = base + offset;
                             let named =
                                 machine::with_object(held.region(segment), offset, kind, || {
@@ -260,6 +263,7 @@ impl<'a> Set<'a> {
                                 found.push((place, kind, handle));
                             }
                         }
+                        Ok(())
                     },
                 )?;
             }
@@ -477,7 +481,9 @@ impl<'a> Set<'a> {
                     1,
                     PAGE_SIZE,
                     |offset, _| {
+                        wanted.hold(Meta::PAGE_BYTES)?;
                         pages.push(offset);
+                        Ok(())
                     },
                 )?;
                 for offset in pages {
@@ -587,13 +593,13 @@ fn each(
     size: u64,
     kinds: u64,
     step: u64,
-    mut f: impl FnMut(u64, u64),
+    mut f: impl FnMut(u64, u64) -> Result<(), Sentence>,
 ) -> Result<(), Sentence> {
     let mut offset = 0;
     while offset < size {
         match region.search(offset, size, kinds) {
             Ok((found, kind)) => {
-                f(found, kind);
+                f(found, kind)?;
                 offset = found + step;
             }
             Err(Code::NotFound) => break,

@@ -6,7 +6,7 @@
 //! without its numbers, or that it was taken) tells how far it came: whatever came to something new is kept and
 //! changed further.
 //!
-//! Whatever the image is: no panic, no more memory than [`most`] says of its length, and a sentence. What is taken
+//! Whatever the image is: no panic, no more memory than [`most`] says of its length or was asked for, and a sentence. What is taken
 //! obeys the rules that the restorer relies on. `FERMATA_IMAGES=N` tries N images, `FERMATA_SEED=N` others.
 
 use abi::state::{ThreadState, FPU_BYTES, THREAD_WORDS};
@@ -18,10 +18,13 @@ use proto::layout::{CONTROL_SPACE, CONTROL_THREAD};
 use std::collections::BTreeMap;
 
 /// Memory that reading an image of this length may take: small things are longer in memory than in the image, and
-/// there are only so many of them.
+/// there are only so many of them. The reader asks for it before it takes it.
 fn most(length: usize) -> usize {
     (length * 64 + (64 << 10)).min(length * 4 + (24 << 20))
 }
+
+/// For sentences and the like, for which nobody asks.
+const SLACK: usize = 4 << 10;
 
 struct Random(u64);
 
@@ -387,15 +390,21 @@ fn damage(r: &mut Random, image: &mut Vec<u8>) {
 
 /// What an image comes to: a sentence without its numbers.
 fn outcome(image: &[u8]) -> String {
-    let (read, allocated) = counted(|| file::read_all(image, [u64::MAX; 2]));
+    let mut asked = SLACK;
+    let (read, allocated) = counted(|| {
+        file::read_description(image, [u64::MAX; 2], |bytes| {
+            asked += bytes as usize;
+            true
+        })
+    });
     let took = allocated.most;
     assert!(
-        took <= most(image.len()),
-        "an image of {} bytes takes {took} bytes to read",
+        took <= most(image.len()) && took <= asked,
+        "an image of {} bytes takes {took} bytes to read, and {asked} were asked for",
         image.len()
     );
-    match read {
-        Ok((_, meta, pages)) => {
+    match read.and_then(|(_, meta, rest)| Ok((file::read_pages(&meta, rest)?, meta))) {
+        Ok((pages, meta)) => {
             assert_eq!(meta.check(), Ok(()));
             assert_eq!(pages.len(), meta.runs.len());
             "taken".to_string()
@@ -495,4 +504,24 @@ fn many_small_things_do_not_fill_the_memory() {
         text,
         "the image makes no sense: its description cannot be read"
     );
+}
+
+/// The memory of each kind of object is asked for, references with a session's words among them.
+#[test]
+fn what_many_objects_of_a_kind_take_was_asked_for() {
+    let mut r = Random(1);
+    for first in sample().objects {
+        let mut meta = sample();
+        let session = Target::Session("console".into(), Box::new([u64::MAX; 7]));
+        let refs = [first.refs.clone(), vec![session; 3]];
+        for refs in refs {
+            let object = Object {
+                refs,
+                ..first.clone()
+            };
+            meta.objects = vec![object; 5_000];
+            let text = outcome(&image(&mut r, &meta, 0));
+            assert!(text.contains("makes no sense"), "{text}");
+        }
+    }
 }

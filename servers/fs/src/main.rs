@@ -7,6 +7,7 @@
 #![no_main]
 
 use abi::{access, PAGE_SIZE};
+use core::cell::RefCell;
 use core::convert::Infallible;
 use fermata_fs::archive::{Archive, Kind};
 use fermata_fs::session::{Session, Shared, MAX_OPEN, MAX_OPEN_TRUSTED};
@@ -14,6 +15,7 @@ use fermata_fs::tree::FileSystem;
 use interface::server::Visitor;
 use interface::Server;
 use proto::Error;
+use rt::heap::Hold;
 use rt::window::Window;
 use services::fs::FilesStub;
 
@@ -27,28 +29,34 @@ const RESERVE_PART: u64 = 8;
 const STRIDE: u64 = 1 << 20;
 /// It is asked when less than this may still be taken. One request needs less than this.
 const LOW: u64 = 256 << 10;
-/// So much memory is reserved for a stride: of what is taken from pieces that were given back each quarter may be in a
-/// chunk of its own, and the rest is for what requests need. What is not reserved others could take meanwhile, and the server would end.
+/// So much memory is held for a stride: of what is taken from pieces that were given back each quarter may be in a
+/// chunk of its own, and the rest is for what requests need. What is not held others could take meanwhile, and the server would end.
 const RESERVED: u64 = 4 * STRIDE + LOW * 4;
 /// Most that the files can take: the heap, less its part for small blocks and what requests need.
 const MOST: u64 = proto::layout::HEAP_END - proto::layout::HEAP_START - (288 << 20);
 
-/// Sets the budget of the file system by the memory that can be reserved for it, if it is time to ask for that again:
-/// when little is left, or much more than is reserved, since files have gone.
-fn look(fs: &mut FileSystem) {
-    let budget = fs.budget();
-    if (LOW..=STRIDE + LOW).contains(&budget.left()) {
-        return;
-    }
-    let used = budget.used();
-    // If the memory server does not answer, no memory is assumed to be free.
-    let usage = rt::memory::usage().unwrap_or_default();
-    let reserve = RESERVE.min(usage.total / RESERVE_PART);
-    if usage.free >= reserve + RESERVED && rt::memory::reserve(RESERVED).is_ok() {
-        budget.set_left(STRIDE.min(MOST.saturating_sub(used)));
-    } else {
-        // What files have freed is still there for others, as far as it was reserved.
-        budget.set_left(budget.left().min(STRIDE));
+/// The memory that is held for what the files take next.
+#[derive(Default)]
+struct Memory(RefCell<Hold>);
+
+impl Memory {
+    /// Sets the budget of the file system by the memory that can be held for it, if it is time to ask for that again:
+    /// when little is left, or much more than is held, since files have gone.
+    fn look(&self, fs: &mut FileSystem) {
+        let budget = fs.budget();
+        if (LOW..=STRIDE + LOW).contains(&budget.left()) {
+            return;
+        }
+        let used = budget.used();
+        // If the memory server does not answer, no memory is assumed to be free.
+        let usage = rt::memory::usage().unwrap_or_default();
+        let reserve = RESERVE.min(usage.total / RESERVE_PART);
+        if usage.free >= reserve + RESERVED && self.0.borrow_mut().set(RESERVED).is_ok() {
+            budget.set_left(STRIDE.min(MOST.saturating_sub(used)));
+        } else {
+            // What files have freed is still there for others, as far as it was held.
+            budget.set_left(budget.left().min(STRIDE));
+        }
     }
 }
 
@@ -113,14 +121,12 @@ fn start(fs: &mut FileSystem) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is done before each request.
-fn before(fs: &mut FileSystem) {
-    look(fs);
-    fs.set_now(rt::time::now());
-}
-
 fn serve(fs: FileSystem) -> Result<Infallible, Error> {
-    let shared = Shared::new(fs, before);
+    let memory = Memory::default();
+    let shared = Shared::new(fs, move |fs| {
+        memory.look(fs);
+        fs.set_now(rt::time::now());
+    });
     let mut server = Server::new(move |visitor: &Visitor| {
         let most = match visitor.job {
             0 => MAX_OPEN_TRUSTED,

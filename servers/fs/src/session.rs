@@ -2,6 +2,7 @@
 
 use crate::tree::FileSystem;
 use alloc::borrow::Cow;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
 use alloc::string::String;
@@ -21,16 +22,16 @@ pub const MAX_OPEN_TRUSTED: u64 = 1 << 20;
 pub struct Shared {
     files: RefCell<FileSystem>,
     /// What is done before each request.
-    before: fn(&mut FileSystem),
+    before: Box<dyn Fn(&mut FileSystem)>,
 }
 
 impl Shared {
     /// `before` is called before each request.
     #[must_use]
-    pub fn new(files: FileSystem, before: fn(&mut FileSystem)) -> Rc<Self> {
+    pub fn new(files: FileSystem, before: impl Fn(&mut FileSystem) + 'static) -> Rc<Self> {
         Rc::new(Shared {
             files: RefCell::new(files),
-            before,
+            before: Box::new(before),
         })
     }
 

@@ -727,7 +727,13 @@ fn what_is_open_belongs_to_its_session() {
     let (file, ..) = one.open_file(CREATE.bits(), 0o644, "/tmp/a").unwrap();
     assert_eq!(one.append(file, b"data"), Ok((4, 0)));
     one.unlink("/tmp/a").unwrap();
-    let not_found = |result: Result<(), Error>| assert_eq!(result, Err(Error::NotFound));
+    let not_found = |result: Result<(), Error>| {
+        assert_eq!(
+            result,
+            Err(Error::NotFound),
+            "S2: a session names only what it has open"
+        );
+    };
     not_found(other.close(file));
     not_found(other.read(file, 0, 10).map(|_| ()));
     not_found(other.write(file, 0, b"x").map(|_| ()));

@@ -40,6 +40,9 @@ pub trait Host {
     fn remap(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno>;
     /// Ends a mapping.
     fn unmap(&mut self, slot: u32);
+    /// Fails unless the server may take so many bytes of memory more until it waits again, for what it keeps or takes
+    /// meanwhile: others may have taken all, and it would end if it needed more.
+    fn room(&mut self, bytes: u64) -> Result<(), Errno>;
     /// How much memory there is.
     fn memory_usage(&mut self) -> MemoryUsage;
 

@@ -35,6 +35,7 @@ rt::entry!(main);
 static NEWS: AtomicBool = AtomicBool::new(false);
 
 fn run() -> Result<Infallible, Error> {
+    rt::heap::want(0)?;
     let portset = Portset::new().map_err(rt::error_of)?;
     let portset_ref = portset.reference().map_err(rt::error_of)?;
     let supervisor = control::supervisor(*portset_ref).map_err(rt::error_of)?;

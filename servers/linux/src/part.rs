@@ -19,11 +19,16 @@ use crate::path;
 use crate::process::{Kind, Process, MAX_FDS};
 
 /// The format's version.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Most bytes of an unlinked file that are saved.
 pub const MAX_UNLINKED: u64 = 4 << 20;
 /// Longest part that is read: as long as a checkpoint can hold.
 pub const MAX_PART: u64 = 4 << 20;
+/// A process takes at most so many times its encoded length, lists that grow included: what takes most is an empty
+/// argument, a byte for the three words of its vector.
+const DECODED: u64 = 80;
+/// What it takes to encode something, in times of its length, and to read it in pieces.
+const ENCODED: u64 = 4;
 
 /// An open file.
 #[derive(Serialize, Deserialize)]
@@ -37,7 +42,8 @@ enum SavedFile {
 #[derive(Serialize, Deserialize)]
 struct Part {
     version: u32,
-    process: Process,
+    /// The [`Process`], encoded.
+    process: Vec<u8>,
     /// By number of the description.
     files: Vec<(u32, SavedFile)>,
 }
@@ -57,12 +63,37 @@ pub fn save(process: &Process, host: &mut dyn Host) -> Result<Vec<u8>, String> {
         };
         files.push((*number, saved));
     }
+    let out = |_| "memory is out".to_string();
+    host.room(ENCODED * size(process))
+        .map_err(|_| "memory is out".to_string())?;
+    let process = postcard::to_allocvec(process).map_err(out)?;
+    let contents = |file: &(u32, SavedFile)| match &file.1 {
+        SavedFile::Named(path) => path.len(),
+        SavedFile::Unlinked { contents, .. } => contents.len(),
+    };
+    let length = process.len() + files.iter().map(contents).sum::<usize>();
+    host.room(ENCODED * length as u64)
+        .map_err(|_| "memory is out".to_string())?;
     let part = Part {
         version: VERSION,
-        process: process.clone(),
+        process,
         files,
     };
-    postcard::to_allocvec(&part).map_err(|_| "memory is out".to_string())
+    postcard::to_allocvec(&part).map_err(out)
+}
+
+/// About how long a process is, encoded, or a little less than that.
+fn size(process: &Process) -> u64 {
+    let texts = process.files.descriptions.values().map(|d| match &d.kind {
+        Kind::Text(text) => text.len(),
+        Kind::Directory { pending, .. } => 300 * pending.len(),
+        Kind::File { .. } | Kind::Device(_) => 0,
+    });
+    let args = process.args.iter().map(|arg| arg.len() + 5);
+    let fixed = 40 * process.areas.list().len()
+        + 50 * (process.files.fds.len() + process.files.descriptions.len())
+        + (16 << 10);
+    (fixed + texts.sum::<usize>() + args.sum::<usize>() + process.name.len()) as u64
 }
 
 fn unlinked(host: &mut dyn Host, ino: u64, kind: &Kind) -> Result<SavedFile, String> {
@@ -78,6 +109,8 @@ fn unlinked(host: &mut dyn Host, ino: u64, kind: &Kind) -> Result<SavedFile, Str
             attr.size
         ));
     }
+    host.room(attr.size)
+        .map_err(|_| "memory is out".to_string())?;
     let mut contents = alloc::vec![0; attr.size as usize];
     let mut done = 0;
     while done < contents.len() {
@@ -109,9 +142,10 @@ pub fn adopt(bytes: &[u8], clock_offset: u64, host: &mut dyn Host) -> Result<Pro
             part.version
         ));
     }
-    let Part {
-        mut process, files, ..
-    } = part;
+    let Part { process, files, .. } = part;
+    host.room(DECODED * process.len() as u64)
+        .map_err(|_| "there is no memory for what Linux keeps of it".to_string())?;
+    let mut process: Process = postcard::from_bytes(&process).map_err(|_| nonsense())?;
     check(&process).ok_or_else(nonsense)?;
     let wanted = process
         .files

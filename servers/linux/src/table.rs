@@ -257,6 +257,8 @@ impl Table {
         if self.entries.len() >= MAX_PROCESSES || job.is_some() && of_job() >= MAX_JOB {
             return Err(Error::Limit);
         }
+        // What is kept of it, and what is taken while its program is looked at.
+        self.world.room.add(256 << 10)?;
         loop {
             self.last = if self.last >= 30_000 {
                 FIRST_PID
@@ -478,12 +480,13 @@ impl Table {
                 .map(|(pid, _)| *pid)
                 .collect();
             if due.is_empty() && self.world.sent.is_empty() {
-                return;
+                break;
             }
             for pid in due {
                 self.retry(pid);
             }
         }
+        self.world.room.clear();
     }
 
     /// Makes a parked call again.
@@ -996,6 +999,8 @@ impl Table {
             return Err(Error::Invalid);
         };
         let end = adopting.bytes.len() as u64 + bulk.len() as u64;
+        // It grows, and is decoded in the end.
+        self.world.room.add(4 * end.min(part::MAX_PART))?;
         if offset != adopting.bytes.len() as u64 || end > length || length > part::MAX_PART {
             self.abandon(pid);
             return Err(Error::BadFormat);

@@ -38,6 +38,8 @@ struct Fake {
     now: u64,
     /// Mappings that can still be made or grown.
     mappings_left: u32,
+    /// What the server may still take.
+    room: u64,
     log: Vec<String>,
 }
 
@@ -54,6 +56,7 @@ impl Fake {
             files,
             now: 1_000,
             mappings_left: u32::MAX,
+            room: u64::MAX,
             log: Vec::new(),
         }
     }
@@ -87,6 +90,10 @@ impl Fake {
 }
 
 impl Host for Fake {
+    fn room(&mut self, bytes: u64) -> Result<(), Errno> {
+        (bytes <= self.room).then_some(()).ok_or(ENOMEM)
+    }
+
     fn read_memory(&mut self, address: u64, into: &mut [u8]) -> Result<(), OutOfMemory> {
         for (i, byte) in into.iter_mut().enumerate() {
             let at = address + i as u64;
@@ -383,6 +390,50 @@ fn a_missing_file_is_named() {
         sentence.starts_with("/tmp/file: is not what it was"),
         "{sentence}"
     );
+}
+
+/// What a call keeps is asked for before: the server has not always memory for it.
+#[test]
+fn without_memory_for_the_server_what_keeps_something_is_refused() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let before = process.clone();
+    host.room = 100;
+    let mut result = |number: u64, arguments: &[u64]| {
+        let outcome = call(&mut process, &mut host, &registers(number, arguments));
+        let Outcome::Go { registers, .. } = outcome else {
+            panic!("{outcome:?}")
+        };
+        registers.rax as i64
+    };
+    let refused = -i64::from(crate::errno::ENOMEM.0);
+    assert_eq!(
+        result(nr::mmap, &[0, 1 << 20, 3, 0x22, u64::MAX, 0]),
+        refused
+    );
+    assert_eq!(result(nr::munmap, &[0x10_0000, 4096]), refused);
+    for number in [nr::open, nr::dup, nr::execve, nr::getdents64] {
+        assert_eq!(result(number, &[4, 4, 4]), refused, "call {number}");
+    }
+    // What keeps nothing is done, and above all what gives back.
+    assert_eq!(result(nr::lseek, &[4, 0, 0]), 0);
+    assert_eq!(result(nr::close, &[4]), 0);
+    assert_eq!(process.areas, before.areas);
+}
+
+/// An empty argument takes a byte in an image and three words in memory.
+#[test]
+fn a_part_that_needs_more_memory_than_there_is_is_refused() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    process.args = vec![Vec::new(); 100_000];
+    let saved = part::save(&process, &mut host).unwrap();
+    process.files.close_all(&mut host, |_| true);
+    host.room = 24 * 100_000;
+    let sentence = part::adopt(&saved, 0, &mut host).unwrap_err();
+    assert!(sentence.starts_with("there is no memory"), "{sentence}");
+    host.room = 1000;
+    assert_eq!(part::save(&process, &mut host), Err("memory is out".into()));
 }
 
 #[test]

@@ -17,6 +17,7 @@ use process::account::{self, Supply};
 use process::Process;
 use proto::layout::{CONTROL_MAPPINGS, MEMORY_SIZE};
 use rt::console::{Job, Mode, LINUX};
+use rt::heap::Hold;
 use rt::memory::Usage;
 use rt::obj::{MappingAt, RefAt};
 use services::console::ConsoleControlClient;
@@ -82,6 +83,8 @@ pub(crate) struct World {
     capabilities: u64,
     /// The memory server's supervisor port, as init has passed it.
     supervisor: Option<RefAt>,
+    /// Memory for what is being done. Cleared before the server waits.
+    pub(crate) room: Hold,
 }
 
 /// The time-stamp counter: the only thing at hand that differs between two starts.
@@ -101,6 +104,7 @@ impl World {
             sent: Vec::new(),
             capabilities: u64::from(core::arch::x86_64::__cpuid(1).edx),
             supervisor: rt::start::passed(0),
+            room: Hold::default(),
         }
     }
 
@@ -323,6 +327,10 @@ fn mapping_state(start: u64, size: u64, prot: Prot) -> MappingState {
 }
 
 impl Host for View<'_> {
+    fn room(&mut self, bytes: u64) -> Result<(), Errno> {
+        self.world.room.add(bytes).map_err(|_| ENOMEM)
+    }
+
     fn read_memory(&mut self, address: u64, into: &mut [u8]) -> Result<(), OutOfMemory> {
         let body = self.ensure(address, into.len())?;
         body.memory_window()

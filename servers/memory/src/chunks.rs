@@ -5,8 +5,8 @@
 //! kernel memory stays at one object for 64 KB.
 use alloc::vec::Vec;
 
-/// Bytes of a chunk.
-pub const CHUNK: u64 = 64 * 1024;
+pub use proto::layout::CHUNK;
+
 /// Pages of a chunk.
 pub const PAGES: u64 = CHUNK / abi::PAGE_SIZE;
 

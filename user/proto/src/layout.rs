@@ -66,6 +66,9 @@ pub const PRIORITY_MEMORY: u64 = 16;
 
 /// Load address of a native program (static position-independent).
 pub const PROGRAM_BASE: u64 = 0x40_0000;
+/// Memory is given to a segment in such pieces, aligned to their size.
+pub const CHUNK: u64 = 64 * 1024;
+
 /// First address of the heap: zero pages on demand, no call needed.
 pub const HEAP_START: u64 = 0x1000_0000;
 /// End of the heap.

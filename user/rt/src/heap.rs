@@ -1,24 +1,91 @@
 //! The heap: zero pages on demand between two addresses.
 //!
 //! The range has three parts: the slab of object slots ([`crate::slots`]); small blocks, managed by
-//! `talc`; and, where the heap has its usual size, large blocks ([`crate::large`]), whose memory goes
-//! back to the memory server when much of it is free. That needs the control port of the program's
+//! `talc` in a range that grows; and, where the heap has its usual size, large blocks ([`crate::large`]), whose memory
+//! goes back to the memory server when much of it is free. That needs the control port of the program's
 //! own memory, which only servers have: a program's memory goes back when it ends.
+//!
+//! The heap of a server reserves memory before it touches it, from the first [`want`] on. An allocation for which no memory
+//! can be reserved fails.
 use crate::large::{Units, MAX_UNITS, UNIT};
+use crate::room::Room;
 use crate::slots;
 use crate::sync::RawLock;
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
 use core::ptr::{null_mut, NonNull};
-use talc::{ErrOnOom, Span, Talc};
+use proto::layout::CHUNK;
+use proto::Error;
+use talc::{OomHandler, Span, Talc};
 
 /// Smallest large block.
 const LARGE: usize = 48 * 1024;
 /// So many free dirty units are kept before memory is given back.
 const KEEP: usize = (4 << 20) / UNIT;
+/// The range for small blocks grows by so much at a time.
+const STEP: usize = CHUNK as usize;
+
+/// The range for small blocks.
+struct Small {
+    /// What `talc` has of it.
+    heap: Span,
+    /// Where it ends.
+    end: usize,
+    /// What may still be touched, of all of the heap.
+    room: Room,
+}
+
+impl Small {
+    /// Whether the next `STEP` bytes from `start` on may be used. They are touched, if they had to be reserved.
+    fn next(&mut self, start: usize) -> Option<usize> {
+        let end = start.checked_add(STEP).filter(|end| *end <= self.end)?;
+        self.room.touch(start, end).then_some(end)
+    }
+}
+
+impl OomHandler for Small {
+    #[cold]
+    fn handle_oom(talc: &mut Talc<Self>, _: Layout) -> Result<(), ()> {
+        let heap = talc.oom_handler.heap;
+        let (base, acme) = heap.get_base_acme().ok_or(())?;
+        // `talc` may have left out a few bytes at the end.
+        let start = (acme as usize).next_multiple_of(STEP);
+        let end = talc.oom_handler.next(start).ok_or(())?;
+        // SAFETY: the range continues the one that it has, is the heap's, and nobody else uses it.
+        talc.oom_handler.heap = unsafe { talc.extend(heap, Span::new(base, end as *mut u8)) };
+        Ok(())
+    }
+}
+
+impl Room {
+    /// Takes the chunks in which `start..end` lies, of which some may not have been touched, and touches them.
+    fn touch(&mut self, start: usize, end: usize) -> bool {
+        let chunks = start / STEP..end.div_ceil(STEP);
+        if !self.take((chunks.len() * STEP) as u64, reserve) {
+            return false;
+        }
+        if self.reserves() {
+            for chunk in chunks {
+                // SAFETY: it is in a part of the heap that was free until now.
+                unsafe { ((chunk * STEP).max(start) as *mut u8).write_volatile(0) };
+            }
+        }
+        true
+    }
+
+    /// The same for units, of which the first lies at `large`.
+    fn touch_units(&mut self, large: usize, first: usize, count: usize) -> bool {
+        let start = large + first * UNIT;
+        self.touch(start, start + count * UNIT)
+    }
+}
+
+fn reserve(bytes: u64) -> bool {
+    crate::memory::reserve(bytes).is_ok()
+}
 
 struct Inner {
-    talc: Talc<ErrOnOom>,
+    talc: Talc<Small>,
     units: Units,
     /// First address of the large blocks; 0 without them.
     large: usize,
@@ -35,7 +102,11 @@ unsafe impl Sync for State {}
 static STATE: State = State {
     lock: RawLock::new(),
     inner: UnsafeCell::new(Inner {
-        talc: Talc::new(ErrOnOom),
+        talc: Talc::new(Small {
+            heap: Span::empty(),
+            end: 0,
+            room: Room::new(),
+        }),
         units: Units::new(),
         large: 0,
     }),
@@ -51,11 +122,17 @@ static STATE: State = State {
 pub unsafe fn init(start: u64, end: u64, slots: u64, large: u64) {
     // SAFETY: promised by the caller.
     unsafe { slots::init(start, slots) };
-    let span = Span::new((start + slots) as *mut u8, large as *mut u8);
     // SAFETY: there are no other threads yet, and the memory is ours.
     let inner = unsafe { &mut *STATE.inner.get() };
+    let first = start + slots;
+    let small = (first as usize + 1)
+        .next_multiple_of(STEP)
+        .min(large as usize);
+    let span = Span::new(first as *mut u8, small as *mut u8);
     // SAFETY: as above.
-    let _ = unsafe { inner.talc.claim(span) };
+    let heap = unsafe { inner.talc.claim(span) };
+    inner.talc.oom_handler.heap = heap.unwrap_or(Span::empty());
+    inner.talc.oom_handler.end = large as usize;
     if large < end {
         inner.large = large as usize;
         inner
@@ -75,6 +152,67 @@ pub fn kept() -> u64 {
     with(|inner| (inner.units.dirty_count() * UNIT) as u64)
 }
 
+/// Whether a server may allocate so many bytes more: `NoMemory` if that memory is not to be had. The first time
+/// begins to reserve memory before it is touched. Something is left for requests that do not ask, so whatever
+/// keeps something for a client must. For a program, which reserves nothing, the answer is yes.
+pub fn want(bytes: u64) -> Result<(), Error> {
+    ask(|room| room.want(bytes, reserve))
+}
+
+/// What the server's memory says, yes for a program.
+fn ask(question: impl FnOnce(&mut Room) -> bool) -> Result<(), Error> {
+    let may = with(|inner| {
+        let room = &mut inner.talc.oom_handler.room;
+        let server = room.reserves() || inner.large != 0 && crate::memory::has_own();
+        !server || question(room)
+    });
+    may.then_some(()).ok_or(Error::NoMemory)
+}
+
+/// Memory for something that takes it bit by bit and cannot be refused in the middle: nobody else is given it until this
+/// is cleared or dropped.
+#[derive(Debug, Default)]
+pub struct Hold(u64);
+
+impl Hold {
+    /// Holds so many bytes.
+    pub fn new(bytes: u64) -> Result<Self, Error> {
+        let mut hold = Hold(0);
+        hold.add(bytes)?;
+        Ok(hold)
+    }
+
+    /// Holds so many more.
+    pub fn add(&mut self, bytes: u64) -> Result<(), Error> {
+        ask(|room| room.hold(bytes, reserve))?;
+        self.0 += bytes;
+        Ok(())
+    }
+}
+
+impl Hold {
+    /// Holds so many bytes from now on, whatever of the earlier ones has been taken; on failure what it held.
+    pub fn set(&mut self, bytes: u64) -> Result<(), Error> {
+        ask(|room| room.hold_anew(self.0, bytes, reserve))?;
+        self.0 = bytes;
+        Ok(())
+    }
+
+    /// Holds nothing any more.
+    pub fn clear(&mut self) {
+        let bytes = core::mem::take(&mut self.0);
+        if bytes != 0 {
+            with(|inner| inner.talc.oom_handler.room.release(bytes, reserve));
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
 fn with<R>(f: impl FnOnce(&mut Inner) -> R) -> R {
     STATE.lock.lock();
     // SAFETY: the lock is held.
@@ -89,27 +227,42 @@ impl Inner {
     }
 
     /// A block of this layout, and whether it is known to be zero.
+    #[inline]
     fn allocate(&mut self, layout: Layout) -> (*mut u8, bool) {
         if self.is_large(layout.size(), layout.align()) {
-            return match self.units.take(layout.size().div_ceil(UNIT)) {
-                Some((first, zero)) => ((self.large + first * UNIT) as *mut u8, zero),
-                None => (null_mut(), false),
-            };
+            return self.allocate_large(layout.size());
         }
         // SAFETY: the layout's size is not 0, as the callers of the allocator promise.
         let block = unsafe { self.talc.malloc(layout) };
         (block.map_or(null_mut(), NonNull::as_ptr), false)
     }
 
+    #[inline(never)]
+    fn allocate_large(&mut self, size: usize) -> (*mut u8, bool) {
+        let (large, room) = (self.large, &mut self.talc.oom_handler.room);
+        let count = size.div_ceil(UNIT);
+        let may = |first, dirty| dirty || room.touch_units(large, first, count);
+        match self.units.take(count, may) {
+            Some((first, zero)) => ((large + first * UNIT) as *mut u8, zero),
+            None => (null_mut(), false),
+        }
+    }
+
+    #[inline(never)]
+    fn free_large(&mut self, block: NonNull<u8>, size: usize) {
+        let first = (block.as_ptr() as usize - self.large) / UNIT;
+        self.units.give(first, size.div_ceil(UNIT));
+        if self.units.dirty_count() > KEEP {
+            self.trim();
+        }
+    }
+
     /// # Safety
     /// The block came from `allocate` with this layout.
+    #[inline]
     unsafe fn free(&mut self, block: NonNull<u8>, layout: Layout) {
         if self.is_large(layout.size(), layout.align()) {
-            let first = (block.as_ptr() as usize - self.large) / UNIT;
-            self.units.give(first, layout.size().div_ceil(UNIT));
-            if self.units.dirty_count() > KEEP {
-                self.trim();
-            }
+            self.free_large(block, layout.size());
             return;
         }
         // SAFETY: promised by the caller.
@@ -128,6 +281,7 @@ impl Inner {
             }
             self.units.cleaned(first, count);
         }
+        self.talc.oom_handler.room.gave(reserve);
     }
 
     /// Changes the size of a block in place, if that can be done.
@@ -154,7 +308,10 @@ impl Inner {
             self.units.give(first + new, old - new);
             return true;
         }
-        self.units.take_at(first + old, new - old)
+        let (large, room) = (self.large, &mut self.talc.oom_handler.room);
+        let (first, count) = (first + old, new - old);
+        let may = |dirty| dirty || room.touch_units(large, first, count);
+        self.units.take_at(first, count, may)
     }
 }
 

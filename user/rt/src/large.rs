@@ -53,8 +53,27 @@ impl Units {
         self.dirty_count
     }
 
-    /// Takes `count` consecutive units: the first, and whether all of them are zero.
-    pub fn take(&mut self, count: usize) -> Option<(usize, bool)> {
+    /// Takes `count` consecutive units: the first, and whether all of them are zero. None if `may` says no, which is told
+    /// the first, and whether all of them are dirty.
+    pub fn take(
+        &mut self,
+        count: usize,
+        may: impl FnOnce(usize, bool) -> bool,
+    ) -> Option<(usize, bool)> {
+        let first = self.find(count)?;
+        let dirty = self.dirty_in(first, count);
+        if !may(first, dirty == count) {
+            return None;
+        }
+        if first == self.hint {
+            self.hint = first + count;
+        }
+        self.claim(first, count);
+        Some((first, dirty == 0))
+    }
+
+    /// The first of `count` consecutive free units.
+    fn find(&mut self, count: usize) -> Option<usize> {
         if count == 0 {
             return None;
         }
@@ -70,44 +89,42 @@ impl Units {
             if get(&self.used, at) {
                 start = at + 1;
             } else {
-                first_free.get_or_insert(at);
+                self.hint = *first_free.get_or_insert(at);
                 if at + 1 - start == count {
-                    if first_free == Some(start) {
-                        self.hint = at + 1;
-                    }
-                    return Some((start, self.claim(start, count)));
+                    return Some(start);
                 }
             }
             at += 1;
         }
-        if let Some(first) = first_free {
-            self.hint = first;
-        }
         None
     }
 
-    /// Takes these units if they are free: whether that was so.
-    pub fn take_at(&mut self, first: usize, count: usize) -> bool {
+    /// Takes these units if they are free and `may`, which is told whether all of them are dirty, says yes: whether that
+    /// was so.
+    pub fn take_at(&mut self, first: usize, count: usize, may: impl FnOnce(bool) -> bool) -> bool {
         let free =
             first + count <= self.count && !(first..first + count).any(|u| get(&self.used, u));
-        if free {
+        let takes = free && may(self.dirty_in(first, count) == count);
+        if takes {
             self.claim(first, count);
         }
-        free
+        takes
     }
 
-    fn claim(&mut self, first: usize, count: usize) -> bool {
-        let mut zero = true;
+    fn dirty_in(&self, first: usize, count: usize) -> usize {
+        let units = first..first + count;
+        units.filter(|unit| get(&self.dirty, *unit)).count()
+    }
+
+    fn claim(&mut self, first: usize, count: usize) {
         for unit in first..first + count {
             let bit = 1 << (unit % 64);
             self.used[unit / 64] |= bit;
             if self.dirty[unit / 64] & bit != 0 {
                 self.dirty[unit / 64] &= !bit;
                 self.dirty_count -= 1;
-                zero = false;
             }
         }
-        zero
     }
 
     /// Gives units back; they are dirty.
@@ -171,24 +188,24 @@ mod tests {
     fn blocks_are_reused_and_cleaned() {
         let mut units = Box::new(Units::new());
         units.set_count(200);
-        assert_eq!(units.take(3), Some((0, true)));
-        assert_eq!(units.take(70), Some((3, true)));
-        assert_eq!(units.take(128), None);
-        assert_eq!(units.take(127), Some((73, true)));
-        assert_eq!(units.take(1), None);
+        assert_eq!(units.take(3, |_, _| true), Some((0, true)));
+        assert_eq!(units.take(70, |_, _| true), Some((3, true)));
+        assert_eq!(units.take(128, |_, _| true), None);
+        assert_eq!(units.take(127, |_, _| true), Some((73, true)));
+        assert_eq!(units.take(1, |_, _| true), None);
         units.give(3, 70);
         assert_eq!(units.dirty_count(), 70);
         assert_eq!(units.dirty_run(0), Some((3, 70)));
-        assert_eq!(units.take(2), Some((3, false)));
+        assert_eq!(units.take(2, |_, _| true), Some((3, false)));
         assert_eq!(units.dirty_run(0), Some((5, 68)));
         units.cleaned(5, 68);
         assert_eq!(units.dirty_run(0), None);
         assert_eq!(units.dirty_count(), 0);
-        assert!(units.take_at(5, 10));
-        assert!(!units.take_at(14, 10));
-        assert!(!units.take_at(199, 2));
-        assert_eq!(units.take(58), Some((15, true)));
-        assert_eq!(units.take(0), None);
+        assert!(units.take_at(5, 10, |_| true));
+        assert!(!units.take_at(14, 10, |_| true));
+        assert!(!units.take_at(199, 2, |_| true));
+        assert_eq!(units.take(58, |_, _| true), Some((15, true)));
+        assert_eq!(units.take(0, |_, _| true), None);
     }
 
     #[test]
@@ -204,7 +221,7 @@ mod tests {
             match random(5) {
                 0..=2 => {
                     let count = random(40) + 1;
-                    if let Some((first, zero)) = units.take(count) {
+                    if let Some((first, zero)) = units.take(count, |_, _| true) {
                         assert!(owner[first..first + count].iter().all(|o| *o == 0));
                         assert_eq!(zero, !dirty[first..first + count].iter().any(|d| *d));
                         owner[first..first + count].fill(id);
@@ -235,5 +252,22 @@ mod tests {
             }
             assert_eq!(units.dirty_count(), dirty.iter().filter(|d| **d).count());
         }
+    }
+
+    #[test]
+    fn who_may_not_touch_clean_units_takes_none() {
+        let mut units = Units::new();
+        units.set_count(8);
+        assert_eq!(
+            units.take(2, |first, dirty| (first, dirty) != (0, false)),
+            None
+        );
+        assert_eq!(units.take(2, |_, _| true), Some((0, true)), "it was taken");
+        units.give(0, 2);
+        assert_eq!(units.take(2, |_, dirty| dirty), Some((0, false)), "dirty");
+        units.give(1, 1);
+        assert!(!units.take_at(1, 2, |dirty| dirty), "one of them is clean");
+        assert!(units.take_at(1, 1, |dirty| dirty), "dirty");
+        assert_eq!(units.take(6, |_, dirty| !dirty), Some((2, true)));
     }
 }

@@ -26,6 +26,7 @@ pub mod memory;
 pub mod names;
 pub mod panic;
 pub mod process;
+mod room;
 mod session;
 pub mod start;
 pub mod system;

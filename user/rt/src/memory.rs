@@ -157,6 +157,11 @@ pub fn destroy(control: &RefAt) -> Result<(), Error> {
     SegmentClient::at(*control).destroy()
 }
 
+/// Whether the program has the control port of its own memory, as servers do.
+pub(crate) fn has_own() -> bool {
+    SEGMENT.kind() != abi::RefKind::Null
+}
+
 /// Gives pages of the program's own memory back, if it may: whether that was done. For the heap.
 pub(crate) fn discard_own(offset: u64, size: u64) -> bool {
     // The pages that go are free memory of the heap.

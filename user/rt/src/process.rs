@@ -299,6 +299,8 @@ fn frozen(
     name: usize,
     refs: Vec<Ref>,
 ) -> Result<Frozen, Error> {
+    // It is longer while it grows.
+    crate::heap::want(length.saturating_mul(3))?;
     let name = bytes.get(..name).ok_or(Error::Broken)?;
     let name = String::from_utf8_lossy(name).into_owned();
     let mut part = Vec::new();

@@ -17,7 +17,9 @@ use alloc::format;
 
 use crate::emulate::{Caller, Result, Stop};
 use crate::errno::{Errno, ECHILD, EINVAL, ENOSYS, ENOTSUP, EPERM};
+use crate::memory::Area;
 use crate::number as nr;
+use crate::process::Process;
 
 /// Whether a call that a signal interrupts can begin again (`SA_RESTART`).
 #[must_use]
@@ -42,9 +44,31 @@ fn refuse(c: &mut Caller, what: &str, errno: Errno) -> Result {
     Err(errno.into())
 }
 
+/// How many bytes a call may need for what is kept of the process, or takes while it is carried out; 0 for calls that
+/// keep nothing. (`execve` asks again, for its arguments.)
+fn room(p: &Process, number: u64) -> u64 {
+    let areas = p.areas.list().len() as u64;
+    match number {
+        // The list is copied and changed, then compared.
+        nr::mmap | nr::munmap | nr::mprotect | nr::mremap | nr::brk => {
+            (16 << 10) + 6 * areas * size_of::<Area>() as u64
+        }
+        // A text has a line for each area.
+        nr::open | nr::openat | nr::creat => (16 << 10) + 300 * areas,
+        nr::dup | nr::dup2 | nr::dup3 | nr::fcntl => 4 << 10,
+        nr::getdents64 => 64 << 10,
+        nr::execve => 256 << 10,
+        _ => 0,
+    }
+}
+
 /// Carries out the call that `c.entry` says.
 pub fn dispatch(c: &mut Caller) -> Result {
     let r = c.entry;
+    let room = room(c.p, r.rax);
+    if room != 0 {
+        c.h.room(room)?;
+    }
     let [a, b, d, e, f, g] = [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
     // Descriptors, modes and flags are 32 bits wide; what stands above them does not count.
     let cwd = crate::emulate::AT_FDCWD;

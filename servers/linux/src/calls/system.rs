@@ -34,6 +34,8 @@ fn strings(c: &mut Caller, mut address: u64) -> Result<Vec<Vec<u8>>> {
         if list.len() >= MAX_STRINGS || total > 1 << 20 {
             return Err(E2BIG.into());
         }
+        // They are copied onto the stack, in one piece.
+        c.h.room(4 * (string.len() as u64 + 64))?;
         list.push(string);
         address = address.checked_add(8).ok_or(EFAULT)?;
     }

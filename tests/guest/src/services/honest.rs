@@ -42,7 +42,7 @@ pub const QUESTIONS: [Question; 7] = [
     question("names", Honest::names, 10 * M),
     question("native", Honest::native, 10 * M),
     question("linux", Honest::linux, 10 * M),
-    question("fs", Honest::fs, 25 * M),
+    question("fs", Honest::fs, 10 * M),
     question("console", Honest::console, 10 * M),
     question("checkpoint", Honest::checkpoint, 40 * M),
 ];
