@@ -149,6 +149,18 @@ impl Session {
         }
     }
 
+    /// The session behind this port, for one request that may be repeated, at any time: also while another proxy of the
+    /// session asks, in this thread or in another. The reference has to stay where it is.
+    #[must_use]
+    pub const fn beside(port: RefAt) -> Self {
+        // A session does not get as far as this number, so the server has kept no reply to it.
+        Session {
+            port,
+            _owned: None,
+            number: Cell::new((1 << 48) - 1),
+        }
+    }
+
     /// Whether the server has ended the session, or is gone.
     #[must_use]
     pub fn is_gone(&self) -> bool {

@@ -119,9 +119,10 @@ pub fn machine_usage(supervisor: &RefAt) -> Result<Usage, Error> {
 }
 
 /// From now on so many bytes more than the program has are there for it, whatever others take; what it reserved
-/// before is not. `NoMemory`, and no change, if that much is not to be had now.
-pub fn reserve(size: u64) -> Result<(), Error> {
-    with_account(|account| account.reserve(size))
+/// before is not. `NoMemory`, and no change, if that much is not to be had now. Allocates nothing and takes no lock: the heap
+/// asks.
+pub(crate) fn reserve(size: u64) -> Result<(), Error> {
+    AccountClient::resume(Session::beside(MEMORY)).reserve(size)
 }
 
 /// Gives the pages of a range back, by control port; they read as zero afterwards. Allocates nothing.
