@@ -70,6 +70,7 @@ echo alive
         "fs",
         "device",
         "disk",
+        "ext4",
         "console",
         "linux",
         "checkpoint",

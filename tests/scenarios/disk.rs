@@ -1,7 +1,8 @@
 //! The disk: its driver, what outlives a boot, and the driver's death.
 
 use crate::scenario::{Ctx, Failure, Run};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use xtask_build::project::temp_dir;
 
 const SECTOR: usize = 512;
@@ -97,6 +98,155 @@ usage: disk size
     let none = "disk: there is no disk: run --disk FILE\n";
     output.expect_status(1)?.expect_stdout(none)?;
     Ok(())
+}
+
+/// What `e2fsck` finds wrong with the file system on a disk, when its journal was replayed. It works on a copy. `None` where there is no `e2fsck`.
+fn check(disk: &Path) -> Result<Option<String>, Failure> {
+    let text = |error: std::io::Error| error.to_string();
+    let copy = disk.with_extension("copy");
+    std::fs::copy(disk, &copy).map_err(text)?;
+    let programs = ["/usr/sbin/e2fsck", "/sbin/e2fsck"];
+    let Some(e2fsck) = programs.iter().find(|path| Path::new(path).exists()) else {
+        return Ok(None);
+    };
+    for arguments in ["-p", "-fn"] {
+        let output = Command::new(e2fsck).arg(arguments).arg(&copy).output();
+        let output = output.map_err(text)?;
+        // With -p 1 says that the journal was replayed.
+        let fine = output.status.success() || arguments == "-p" && output.status.code() == Some(1);
+        if !fine {
+            return Ok(Some(String::from_utf8_lossy(&output.stdout).into_owned()));
+        }
+    }
+    Ok(Some(String::new()))
+}
+
+/// Fails unless `e2fsck` finds nothing wrong.
+fn expect_clean(ctx: &mut Ctx, disk: &Path) -> Result<(), Failure> {
+    match check(disk)? {
+        Some(wrong) if wrong.is_empty() => {}
+        Some(wrong) => return Err(format!("e2fsck: {wrong}")),
+        None => ctx.note("not checked: there is no e2fsck"),
+    }
+    Ok(())
+}
+
+/// A blank disk gets a file system, and files of native and Linux programs outlive the machine, which is switched off without
+/// a word.
+pub(crate) fn files(ctx: &mut Ctx) -> Result<(), Failure> {
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let disk = directory.path().join("disk");
+    std::fs::write(&disk, vec![0; 64 * MEGABYTE]).map_err(|error| error.to_string())?;
+    let content = pattern(2 * MEGABYTE + 100, 3);
+    let first = "\
+mkdir /disk/d
+cp /tmp/new /disk/d/native
+busybox cp /tmp/new /disk/d/linux
+busybox ln -s d/linux /disk/link
+busybox ln /disk/d/linux /disk/hard
+echo one > /disk/text
+echo two >> /disk/text
+busybox mv /tmp/moved /disk/moved
+mv /disk/d/native /tmp/back
+cp /tmp/back /disk/d/again
+cd /disk/d
+echo here > ./h
+busybox mv h ../h2
+busybox rm -f again
+busybox ls -1 ..
+cd /
+rm /disk/hard
+mv /disk/d /tmp/d
+rmdir /disk/d
+cat /disk/../disk/text
+";
+    let first = Run::script(first)
+        .add("/tmp/new", content.clone())
+        .add("/tmp/moved", "moved\n")
+        .get("/tmp/back");
+    let output = ctx.run(first.disk(&disk))?;
+    output.expect_status(0)?.expect_stdout(
+        "d\nh2\nhard\nlink\nlost+found\nmoved\ntext\n\
+         mv: /disk/d: not supported\n\
+         rmdir: /disk/d: directory not empty\n\
+         one\ntwo\n",
+    )?;
+    assert!(output.file("/tmp/back")? == content);
+    expect_clean(ctx, &disk)?;
+
+    let second = "\
+ls /disk /disk/d
+cat /disk/text /disk/moved /disk/h2
+busybox cmp /disk/link /tmp/new
+cp /bin/busybox /disk/busybox
+/disk/busybox echo from the disk
+";
+    let second = Run::script(second)
+        .add("/tmp/new", content)
+        .get("/disk/d/linux");
+    let output = ctx.run(second.disk(&disk))?;
+    output.expect_status(0)?.expect_stdout(
+        "/disk:\nd\nh2\nlink\nlost+found\nmoved\ntext\n\n/disk/d:\nlinux\n\
+         one\ntwo\nmoved\nhere\nfrom the disk\n",
+    )?;
+    assert!(output.file("/disk/d/linux")? == pattern(2 * MEGABYTE + 100, 3));
+    expect_clean(ctx, &disk)
+}
+
+/// Programs write and read files while the driver is killed at seeded instants: they notice nothing.
+pub(crate) fn files_kills(ctx: &mut Ctx) -> Result<(), Failure> {
+    const KILLS: u64 = 100;
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let disk = directory.path().join("disk");
+    std::fs::write(&disk, vec![0; 64 * MEGABYTE]).map_err(|error| error.to_string())?;
+    let round = "\
+busybox cp /bin/busybox /disk/new
+mv /disk/new /disk/kept
+busybox cmp /bin/busybox /disk/kept
+cp /disk/kept /tmp/back
+cmp /tmp/back /bin/busybox
+";
+    let killer = format!("trust /test/disks kill 5 {KILLS} > /tmp/killer &\n");
+    let script = format!("{killer}{}wait\ncat /tmp/killer\n", round.repeat(6));
+    let output = ctx.run(Run::script(script).disk(&disk).timeout(300))?;
+    let expected = format!("done: {KILLS} kills\n");
+    output.expect_status(0)?.expect_stdout(&expected)?;
+    expect_clean(ctx, &disk)
+}
+
+/// What is no file system is left as it is, and says so; one that the host has made is read and written.
+pub(crate) fn foreign(ctx: &mut Ctx) -> Result<(), Failure> {
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let disk = make(&directory, 4 * MEGABYTE)?;
+    let script = "ls /disk\necho x > /disk/x\nls /diskette\n";
+    let output = ctx.run(Run::script(script).disk(&disk))?;
+    let format = "not in a valid format";
+    output.expect_status(1)?.expect_stdout(&format!(
+        "ls: /disk: {format}\n/disk/x: {format}\nls: /diskette: no such file or directory\n"
+    ))?;
+    let host = std::fs::read(&disk).map_err(|error| error.to_string())?;
+    assert!(host == pattern(4 * MEGABYTE, 1), "it was left as it is");
+
+    let tree = directory.path().join("tree");
+    let text = |error: std::io::Error| error.to_string();
+    std::fs::create_dir_all(tree.join("sub")).map_err(text)?;
+    std::fs::write(tree.join("sub/file"), "of the host\n").map_err(text)?;
+    let made = directory.path().join("made");
+    let mke2fs = Command::new("/usr/sbin/mke2fs")
+        .args(["-q", "-t", "ext4", "-d"])
+        .args([&tree, &made])
+        .arg("64M")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if !mke2fs.is_ok_and(|status| status.success()) {
+        ctx.note("left out: there is no mke2fs");
+        return Ok(());
+    }
+    let script = "cat /disk/sub/file\necho of the guest > /disk/sub/other\n";
+    let output = ctx.run(Run::script(script).disk(&made))?;
+    output.expect_status(0)?.expect_stdout("of the host\n")?;
+    expect_clean(ctx, &made)
 }
 
 /// The driver is killed at seeded instants while 40 requests are open: every read has what was written before it, no request ends with an error,

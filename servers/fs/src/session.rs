@@ -260,4 +260,8 @@ impl Files for Session {
         let mut files = self.shared.files();
         Ok((files.budget().used(), files.files()))
     }
+
+    fn sync(&self, file: u64) -> Result<(), Error> {
+        self.with(file).map(drop)
+    }
 }

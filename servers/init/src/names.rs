@@ -134,10 +134,11 @@ pub(crate) fn register(
     if ordinary && table.len() >= MAX_NAMES {
         return Err(Error::Limit);
     }
-    // Init is a client of these two servers itself.
+    // Init is a client of these servers itself.
     let for_init = port.copy().map_err(rt::error_of)?;
     match name {
         "fs" => rt::fs::set_door(for_init, **SYSTEM_PORT.get(|| Err(Error::Broken))?),
+        "ext4" => rt::fs::set_disk_door(for_init, **SYSTEM_PORT.get(|| Err(Error::Broken))?),
         "console" => {
             rt::console::set_door(for_init, **SYSTEM_PORT.get(|| Err(Error::Broken))?);
             control::write(&[b"ready\n"]);

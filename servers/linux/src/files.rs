@@ -94,6 +94,42 @@ pub enum Request {
     },
     /// Bytes stored and files. Reply: `Usage`.
     Usage,
+    Sync {
+        ino: Ino,
+    },
+}
+
+impl Request {
+    /// Whether the file system on the disk is asked, if the machine has one. `None`: it is about two files, of which only one is there.
+    #[must_use]
+    pub fn is_on_disk(&self) -> Option<bool> {
+        use services::fs::{is_on_disk, ON_DISK};
+        match self {
+            Request::Open { path, .. }
+            | Request::Stat { path, .. }
+            | Request::Mkdir { path, .. }
+            | Request::Unlink { path }
+            | Request::Rmdir { path }
+            | Request::Symlink { path, .. }
+            | Request::Readlink { path } => Some(is_on_disk(path)),
+            Request::Rename { from, to } | Request::Link { from, to } => {
+                let disk = is_on_disk(from);
+                (disk == is_on_disk(to)).then_some(disk)
+            }
+            Request::Close { ino }
+            | Request::StatIno { ino }
+            | Request::Read { ino, .. }
+            | Request::Write { ino, .. }
+            | Request::Truncate { ino, .. }
+            | Request::ReadDir { ino, .. }
+            | Request::PathOf { ino }
+            | Request::Chmod { ino, .. }
+            | Request::Chown { ino, .. }
+            | Request::Utimens { ino, .. }
+            | Request::Sync { ino } => Some(ino & ON_DISK != 0),
+            Request::Usage => Some(false),
+        }
+    }
 }
 
 /// The reply to a [`Request`].

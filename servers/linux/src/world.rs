@@ -72,6 +72,8 @@ impl Present {
 /// What all processes share.
 pub(crate) struct World {
     fs: Option<FilesClient>,
+    /// The session with the file system on the disk, if there is one.
+    disk: Option<FilesClient>,
     /// Control of the console.
     console: Option<ConsoleControlClient>,
     random: Rng,
@@ -98,6 +100,7 @@ impl World {
     pub(crate) fn new() -> Self {
         World {
             fs: None,
+            disk: None,
             console: None,
             random: Rng::with_seed(counter()),
             alive: BTreeSet::new(),
@@ -136,7 +139,19 @@ impl World {
     }
 
     /// The session with the file system: one for all processes, whose descriptors the emulation keeps apart.
-    fn files(&mut self) -> Result<&mut FilesClient, proto::Error> {
+    fn files(&mut self, request: &Request) -> Result<&mut FilesClient, proto::Error> {
+        let on_disk = request.is_on_disk().ok_or(proto::Error::Unsupported)?;
+        if on_disk && self.disk.is_none() {
+            match rt::names::lookup("ext4") {
+                Ok(door) => self.disk = Some(FilesClient::open_known(&door)?),
+                // No disk: there may be a directory of that name.
+                Err(proto::Error::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if let (true, Some(disk)) = (on_disk, &mut self.disk) {
+            return Ok(disk);
+        }
         if self.fs.is_none() {
             let deadline = rt::time::now() + 5_000_000_000;
             let door = rt::names::wait_for("fs", deadline)?;
@@ -152,7 +167,7 @@ impl World {
         bulk: &[u8],
         into: &mut [u8],
     ) -> Result<(Reply, usize), proto::Error> {
-        let files = self.files()?;
+        let files = self.files(request)?;
         let done = |()| Reply::Done;
         let reply = match *request {
             Request::Open {
@@ -223,6 +238,7 @@ impl World {
                 let (bytes, files) = files.usage()?;
                 Reply::Usage { bytes, files }
             }
+            Request::Sync { ino } => files.sync(ino).map(done)?,
         };
         Ok((reply, 0))
     }

@@ -86,6 +86,7 @@ pub(crate) fn ask(
             let (bytes, files) = files.usage()?;
             Reply::Usage { bytes, files }
         }
+        Request::Sync { ino } => files.sync(ino).map(done)?,
     };
     Ok((reply, Vec::new()))
 }

@@ -231,35 +231,48 @@ fn into_last(
 }
 
 fn cp(arguments: &[String]) -> Done {
-    into_last("cp", arguments, |from, to| {
-        let mut reader = Reader::open(from)?;
-        if reader.file.opened().mode & mode::TYPE == mode::DIRECTORY {
-            return Err(Error::IsDirectory);
+    into_last("cp", arguments, copy)
+}
+
+fn copy(from: &str, to: &str) -> Result<(), Error> {
+    let mut reader = Reader::open(from)?;
+    if reader.file.opened().mode & mode::TYPE == mode::DIRECTORY {
+        return Err(Error::IsDirectory);
+    }
+    let there = fs::stat(&place(to), true);
+    if there.is_ok_and(|there| there.ino == reader.file.ino()) {
+        return Err(Error::Exists);
+    }
+    let flags = Flags {
+        create: true,
+        truncate: true,
+        ..Flags::default()
+    };
+    let target = File::open(&place(to), flags, reader.file.opened().mode & 0o777)?;
+    let mut block = vec![0; BLOCK];
+    loop {
+        let offset = reader.offset;
+        match reader.read(&mut block)? {
+            0 => return Ok(()),
+            count => target.write_all(offset, &block[..count])?,
         }
-        let there = fs::stat(&place(to), true);
-        if there.is_ok_and(|there| there.ino == reader.file.ino()) {
-            return Err(Error::Exists);
-        }
-        let flags = Flags {
-            create: true,
-            truncate: true,
-            ..Flags::default()
-        };
-        let target = File::open(&place(to), flags, reader.file.opened().mode & 0o777)?;
-        let mut block = vec![0; BLOCK];
-        loop {
-            let offset = reader.offset;
-            match reader.read(&mut block)? {
-                0 => return Ok(()),
-                count => target.write_all(offset, &block[..count])?,
-            }
-        }
-    })
+    }
 }
 
 fn mv(arguments: &[String]) -> Done {
     into_last("mv", arguments, |from, to| {
-        fs::rename(&place(from), &place(to))
+        let (old, new) = (place(from), place(to));
+        match fs::rename(&old, &new) {
+            // To or from the disk, where only what a file contains can go.
+            Err(Error::Unsupported) => {
+                if fs::stat(&old, false)?.mode & mode::TYPE != mode::FILE {
+                    return Err(Error::Unsupported);
+                }
+                copy(from, to)?;
+                fs::unlink(&old)
+            }
+            renamed => renamed,
+        }
     })
 }
 

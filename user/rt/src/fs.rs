@@ -9,11 +9,14 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::Cell;
 use proto::{Error, MAX_BULK};
+use services::fs::{is_on_disk, FilesClient, ATTR_ROOM, ENTRIES_ROOM, ON_DISK, PATH_ROOM};
 pub use services::fs::{mode, Attr, Entry, Flags, Ino, Opened, CONSOLE_INO, NULL_INO, TTY_INO};
-use services::fs::{FilesClient, ATTR_ROOM, ENTRIES_ROOM, PATH_ROOM};
 
 static DOOR: Door = Door::new("fs");
 static SESSION: Kept<FilesClient> = Kept::new(&DOOR, FilesClient::open_as, FilesClient::session);
+/// The file system on the disk.
+static DISK_DOOR: Door = Door::optional("ext4");
+static DISK: Kept<FilesClient> = Kept::new(&DISK_DOOR, FilesClient::open_as, FilesClient::session);
 
 /// Tells the file system's door to a program that has no name service (it is the name service), and the port that
 /// it presents as its own.
@@ -21,72 +24,94 @@ pub fn set_door(door: Ref, own: RefAt) {
     DOOR.set(door, own);
 }
 
-/// Asks in the program's session.
-fn ask<T>(request: impl FnMut(&mut FilesClient) -> Result<T, Error>) -> Result<T, Error> {
+/// As [`set_door`], of the file system on the disk.
+pub fn set_disk_door(door: Ref, own: RefAt) {
+    DISK_DOOR.set(door, own);
+}
+
+/// Asks in the program's session about something that is open.
+fn ask<T>(
+    file: Ino,
+    request: impl FnMut(&mut FilesClient) -> Result<T, Error>,
+) -> Result<T, Error> {
+    match file & ON_DISK {
+        0 => SESSION.ask(request),
+        _ => DISK.ask(request),
+    }
+}
+
+/// Asks in the program's session about a path.
+fn ask_at<T>(
+    path: &str,
+    mut request: impl FnMut(&mut FilesClient) -> Result<T, Error>,
+) -> Result<T, Error> {
+    if is_on_disk(path) {
+        match DISK.ask(&mut request) {
+            // No disk: there may be a directory of that name.
+            Err(Error::NotFound) if !DISK_DOOR.is_there() => {}
+            result => return result,
+        }
+    }
     SESSION.ask(request)
 }
 
 /// A path that comes in bytes.
-fn path(
-    mut request: impl FnMut(&mut FilesClient, &mut [u8]) -> Result<usize, Error>,
-) -> Result<String, Error> {
+fn path(mut request: impl FnMut(&mut [u8]) -> Result<usize, Error>) -> Result<String, Error> {
     let mut path = vec![0; PATH_ROOM];
-    let length = ask(|files| request(files, &mut path))?;
+    let length = request(&mut path)?;
     path.truncate(length);
     String::from_utf8(path).map_err(|_| Error::Broken)
 }
 
 /// Attributes that come in bytes.
-fn attr(
-    mut request: impl FnMut(&mut FilesClient, &mut [u8]) -> Result<usize, Error>,
-) -> Result<Attr, Error> {
+fn attr(mut request: impl FnMut(&mut [u8]) -> Result<usize, Error>) -> Result<Attr, Error> {
     let mut bytes = [0; ATTR_ROOM];
-    let length = ask(|files| request(files, &mut bytes))?;
+    let length = request(&mut bytes)?;
     services::fs::attr(bytes.get(..length).ok_or(Error::Broken)?)
 }
 
-/// A request about two paths.
+/// A request about two paths, of which the second says where.
 fn pair(
     first: &str,
     second: &str,
     mut request: impl FnMut(&mut FilesClient, u32, &str) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let (length, both) = services::fs::pair(first, second);
-    ask(|files| request(files, length, &both))
+    ask_at(second, |files| request(files, length, &both))
 }
 
 /// Opens a file or directory; it is open until as many [`close`].
 pub fn open(path: &str, flags: Flags, mode: u32) -> Result<Opened, Error> {
-    let (ino, mode, size) = ask(|files| files.open_file(flags.bits(), mode, path))?;
+    let (ino, mode, size) = ask_at(path, |files| files.open_file(flags.bits(), mode, path))?;
     Ok(Opened { ino, mode, size })
 }
 
 /// Closes.
 pub fn close(file: Ino) -> Result<(), Error> {
-    ask(|files| files.close(file))
+    ask(file, |files| files.close(file))
 }
 
 /// Attributes by path.
 pub fn stat(path: &str, follow: bool) -> Result<Attr, Error> {
-    attr(|files, into| files.stat(follow, path, into))
+    attr(|into| ask_at(path, |files| files.stat(follow, path, into)))
 }
 
 /// Attributes of what is open.
 pub fn attributes(file: Ino) -> Result<Attr, Error> {
-    attr(|files, into| files.attributes(file, into))
+    attr(|into| ask(file, |files| files.attributes(file, into)))
 }
 
 /// Reads at most `to.len()` bytes (and at most [`MAX_BULK`]); 0 at the end.
 pub fn read(file: Ino, offset: u64, to: &mut [u8]) -> Result<usize, Error> {
     let length = to.len().min(MAX_BULK);
-    let came = ask(|files| files.read(file, offset, &mut to[..length]))?;
+    let came = ask(file, |files| files.read(file, offset, &mut to[..length]))?;
     (came <= length).then_some(came).ok_or(Error::Broken)
 }
 
 /// Writes at most [`MAX_BULK`] bytes: how many.
 pub fn write(file: Ino, offset: u64, from: &[u8]) -> Result<usize, Error> {
     let from = &from[..from.len().min(MAX_BULK)];
-    let length = ask(|files| files.write(file, offset, from))? as usize;
+    let length = ask(file, |files| files.write(file, offset, from))? as usize;
     (length <= from.len())
         .then_some(length)
         .ok_or(Error::Broken)
@@ -95,7 +120,7 @@ pub fn write(file: Ino, offset: u64, from: &[u8]) -> Result<usize, Error> {
 /// Writes at most [`MAX_BULK`] bytes at the end: how many, and where they went.
 pub fn append(file: Ino, from: &[u8]) -> Result<(usize, u64), Error> {
     let from = &from[..from.len().min(MAX_BULK)];
-    let (length, offset) = ask(|files| files.append(file, from))?;
+    let (length, offset) = ask(file, |files| files.append(file, from))?;
     let length = length as usize;
     (length <= from.len())
         .then_some((length, offset))
@@ -104,38 +129,46 @@ pub fn append(file: Ino, from: &[u8]) -> Result<(usize, u64), Error> {
 
 /// Cuts or lengthens.
 pub fn truncate(file: Ino, size: u64) -> Result<(), Error> {
-    ask(|files| files.truncate(file, size))
+    ask(file, |files| files.truncate(file, size))
 }
 
 /// Some entries of a directory, and the cookie of the next call; no entries at the end.
 pub fn read_dir(file: Ino, cookie: u64) -> Result<(Vec<Entry>, u64), Error> {
     let mut bytes = vec![0; ENTRIES_ROOM];
-    let length = ask(|files| files.read_dir(file, cookie, &mut bytes))?;
+    let length = ask(file, |files| files.read_dir(file, cookie, &mut bytes))?;
     services::fs::entries(bytes.get(..length).ok_or(Error::Broken)?)
 }
 
 /// Makes a directory.
 pub fn mkdir(path: &str, mode: u32) -> Result<(), Error> {
-    ask(|files| files.mkdir(mode, path))
+    ask_at(path, |files| files.mkdir(mode, path))
 }
 
 /// Removes a name of what is not a directory.
 pub fn unlink(path: &str) -> Result<(), Error> {
-    ask(|files| files.unlink(path))
+    ask_at(path, |files| files.unlink(path))
 }
 
 /// Removes an empty directory.
 pub fn rmdir(path: &str) -> Result<(), Error> {
-    ask(|files| files.rmdir(path))
+    ask_at(path, |files| files.rmdir(path))
+}
+
+/// Nothing has a name in two file systems.
+fn same_disk(from: &str, to: &str) -> Result<(), Error> {
+    let same = is_on_disk(from) == is_on_disk(to);
+    same.then_some(()).ok_or(Error::Unsupported)
 }
 
 /// Renames.
 pub fn rename(from: &str, to: &str) -> Result<(), Error> {
+    same_disk(from, to)?;
     pair(from, to, FilesClient::rename)
 }
 
 /// Gives a file another name.
 pub fn link(from: &str, to: &str) -> Result<(), Error> {
+    same_disk(from, to)?;
     pair(from, to, FilesClient::link)
 }
 
@@ -146,32 +179,37 @@ pub fn symlink(target: &str, path: &str) -> Result<(), Error> {
 
 /// What a symbolic link says.
 pub fn readlink(link: &str) -> Result<String, Error> {
-    path(|files, into| files.readlink(link, into))
+    path(|into| ask_at(link, |files| files.readlink(link, into)))
 }
 
 /// The path by which what is open can be found now.
 pub fn path_of(file: Ino) -> Result<String, Error> {
-    path(|files, into| files.path_of(file, into))
+    path(|into| ask(file, |files| files.path_of(file, into)))
 }
 
 /// Changes the permission bits.
 pub fn chmod(file: Ino, mode: u32) -> Result<(), Error> {
-    ask(|files| files.chmod(file, mode))
+    ask(file, |files| files.chmod(file, mode))
 }
 
 /// Changes the owner.
 pub fn chown(file: Ino, uid: u32, gid: u32) -> Result<(), Error> {
-    ask(|files| files.chown(file, uid, gid))
+    ask(file, |files| files.chown(file, uid, gid))
 }
 
 /// Changes the times.
 pub fn utimens(file: Ino, atime_ns: u64, mtime_ns: u64) -> Result<(), Error> {
-    ask(|files| files.utimens(file, atime_ns, mtime_ns))
+    ask(file, |files| files.utimens(file, atime_ns, mtime_ns))
 }
 
 /// Bytes stored, and files.
 pub fn usage() -> Result<(u64, u64), Error> {
-    ask(FilesClient::usage)
+    SESSION.ask(FilesClient::usage)
+}
+
+/// Returns when what was written survives a loss of power, if files there do.
+pub fn sync(file: Ino) -> Result<(), Error> {
+    ask(file, |files| files.sync(file))
 }
 
 /// A file that is closed when this is dropped. In a session in which it is not open, since the program was restored,

@@ -24,6 +24,47 @@ pub const NULL_INO: Ino = 4;
 /// The first number of other files.
 pub const FIRST_INO: Ino = 16;
 
+/// Where the file system on the disk is, if the machine has one: the service `ext4`, with the same interface. Whoever asks for a path there
+/// ([`is_on_disk`]), or about a number that has this bit, asks that service.
+pub const MOUNT: &str = "/disk";
+/// See [`MOUNT`].
+pub const ON_DISK: Ino = 1 << 63;
+
+/// The words of an absolute path that leads to the disk, from [`MOUNT`] on, `..` among them. Symbolic links that are elsewhere do not lead there.
+#[must_use]
+pub fn on_disk(path: &str) -> Option<Vec<&str>> {
+    let mut words: Vec<&str> = Vec::new();
+    // How far down the path is, without a look at links.
+    let mut depth = 0usize;
+    let mut inside = false;
+    for word in path.split('/').filter(|word| !matches!(*word, "" | ".")) {
+        match (word, depth) {
+            // Up at the root is the root.
+            ("..", 0) => continue,
+            ("..", 1) => {
+                words.clear();
+                (depth, inside) = (0, false);
+                continue;
+            }
+            ("..", _) => depth -= 1,
+            (first, 0) => {
+                inside = first == &MOUNT[1..];
+                depth = 1;
+                continue;
+            }
+            _ => depth += 1,
+        }
+        words.push(word);
+    }
+    inside.then_some(words)
+}
+
+/// Whether an absolute path leads to the disk ([`on_disk`]).
+#[must_use]
+pub fn is_on_disk(path: &str) -> bool {
+    path.contains(&MOUNT[1..]) && on_disk(path).is_some()
+}
+
 /// Type bits of [`Attr::mode`], as Linux has them.
 pub mod mode {
     /// Regular file.
@@ -189,6 +230,9 @@ pub trait Files {
     fn utimens(&self, file: u64, atime_ns: u64, mtime_ns: u64) -> Result<(), Error>;
     /// Bytes stored, and files. May be repeated.
     fn usage(&self) -> Result<(u64, u64), Error>;
+    /// Returns when what was written survives a loss of power, if files of this service do. So it is when a file was closed, and after
+    /// each change of names. May be repeated.
+    fn sync(&self, file: u64) -> Result<(), Error>;
 }
 
 /// Attributes as they came.

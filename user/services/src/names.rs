@@ -6,13 +6,14 @@ use interface::{interface, Error};
 
 /// Names that only the servers of the boot manifest have: nobody else can register them, even while
 /// the server is not there.
-pub const RESERVED: [&str; 9] = [
+pub const RESERVED: [&str; 10] = [
     "names",
     "memory",
     "native",
     "fs",
     "device",
     "disk",
+    "ext4",
     "console",
     "linux",
     "checkpoint",

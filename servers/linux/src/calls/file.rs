@@ -730,7 +730,10 @@ pub fn fallocate(c: &mut Caller, fd: u32, mode: u32, offset: u64, length: u64) -
 /// `fsync`: what is written is where it stays.
 pub fn fsync(c: &mut Caller, fd: u32) -> Result {
     match c.p.files.get(fd)?.kind {
-        Kind::File { .. } | Kind::Directory { .. } => Ok(0),
+        Kind::File { ino } | Kind::Directory { ino, .. } => {
+            c.fs(&Request::Sync { ino })?;
+            Ok(0)
+        }
         _ => Err(EINVAL.into()),
     }
 }

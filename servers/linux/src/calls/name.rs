@@ -9,6 +9,7 @@ use services::fs::{mode, Flags};
 use crate::emulate::{Caller, Result, Stop, Target, AT_FDCWD};
 use crate::errno::{
     EACCES, EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENOTSUP, EPERM, ERANGE,
+    EXDEV,
 };
 use crate::process::{open_flags, Description, Device, Fd, Kind};
 use crate::special::{self, Special};
@@ -178,7 +179,7 @@ pub fn rename(c: &mut Caller, from: (i32, u64), to: (i32, u64), flags: u32) -> R
     {
         return Err(EEXIST.into());
     }
-    c.fs(&Request::Rename { from, to })?;
+    c.fs(&within_one(Request::Rename { from, to })?)?;
     Ok(0)
 }
 
@@ -201,8 +202,16 @@ pub fn link(c: &mut Caller, from: (i32, u64), to: (i32, u64), flags: u32) -> Res
     if attr.mode & mode::TYPE == mode::DIRECTORY {
         return Err(EPERM.into());
     }
-    c.fs(&Request::Link { from: source, to })?;
+    c.fs(&within_one(Request::Link { from: source, to })?)?;
     Ok(0)
+}
+
+/// A request about two paths, if they lead to one file system.
+fn within_one(request: Request) -> Result<Request> {
+    match request.is_on_disk() {
+        Some(_) => Ok(request),
+        None => Err(EXDEV.into()),
+    }
 }
 
 /// `symlink` and `symlinkat`.

@@ -1,4 +1,4 @@
-//! `disks SEED KILLS`: a disk under load whose driver is killed again and again, at instants that follow from the seed. Needs the
+//! `disks SEED KILLS`, `disks kill SEED KILLS`: a disk under load whose driver is killed again and again, at instants that follow from the seed. Needs the
 //! system port (`trust`).
 //!
 //! Every read must have what was written before it, no request may end with an error, and in the end the disk must have what was
@@ -132,6 +132,22 @@ impl Load {
     }
 }
 
+/// `disks kill SEED KILLS`: kills the driver, and leaves the load to others.
+fn only_kill() -> u8 {
+    let number = |index: usize| {
+        rt::start()
+            .args
+            .get(index)
+            .and_then(|text| text.parse().ok())
+    };
+    let (Some(seed), Some(kills)) = (number(2), number(3)) else {
+        return 2;
+    };
+    killer(seed, kills);
+    println!("done: {} kills", KILLED.load(Ordering::Relaxed));
+    0
+}
+
 fn keep(model: &[u8]) -> Result<(), Error> {
     let flags = Flags {
         create: true,
@@ -146,6 +162,9 @@ fn keep(model: &[u8]) -> Result<(), Error> {
 }
 
 fn main() -> u8 {
+    if rt::start().args.get(1).is_some_and(|word| word == "kill") {
+        return only_kill();
+    }
     let number = |index: usize| {
         rt::start()
             .args

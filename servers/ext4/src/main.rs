@@ -1,0 +1,108 @@
+//! The server of the file system on the disk. It is started with the system port, by which it finds the disk, whoever
+//! drives it at the moment. Requests are answered by [`Session`].
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use alloc::rc::Rc;
+use block::SystemDisk;
+use core::cell::RefCell;
+use core::convert::Infallible;
+use fermata_ext4::session::{Session, Shared, MAX_OPEN, MAX_OPEN_TRUSTED};
+use fermata_ext4::volume::{format, is_blank, timestamp, Volume};
+use interface::server::Visitor;
+use interface::Server;
+use proto::Error;
+use rsext4::{
+    BlockIo, Clock, DeviceCapabilities, DeviceGeometry, Ext4Error, Ext4ErrorKind, Ext4Result,
+    Ext4Timestamp, SectorId,
+};
+use services::block::SECTOR;
+use services::fs::{FilesStub, MOUNT};
+
+rt::entry!(main);
+
+/// The disk, as `rsext4` wants it.
+struct Device {
+    disk: SystemDisk,
+    sectors: u64,
+    writable: bool,
+}
+
+fn done(result: Result<(), Error>) -> Ext4Result<()> {
+    result.map_err(|_| Ext4Error::new(Ext4ErrorKind::Io))
+}
+
+impl BlockIo for Device {
+    fn write(&mut self, buffer: &[u8], sector: SectorId, _: u32) -> Ext4Result<()> {
+        done(self.disk.write(sector.raw(), buffer))
+    }
+
+    fn read(&mut self, buffer: &mut [u8], sector: SectorId, _: u32) -> Ext4Result<()> {
+        done(self.disk.read(sector.raw(), buffer))
+    }
+
+    fn geometry(&self) -> DeviceGeometry {
+        DeviceGeometry::new(SECTOR as u32, self.sectors)
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        DeviceCapabilities {
+            read_only: !self.writable,
+            flush: true,
+            ..DeviceCapabilities::default()
+        }
+    }
+
+    fn flush(&mut self) -> Ext4Result<()> {
+        done(self.disk.flush())
+    }
+}
+
+/// The time since the machine was switched on: there is no calendar.
+struct Time;
+
+impl Clock for Time {
+    fn now(&self) -> Ext4Result<Ext4Timestamp> {
+        Ok(timestamp(rt::time::now()))
+    }
+}
+
+/// Mounts what is on the disk; one on which nothing is gets a file system.
+fn mount() -> Result<Volume<Device>, Error> {
+    let mut disk = SystemDisk::open()?;
+    let (sectors, writable) = disk.geometry()?;
+    let mut device = Device {
+        disk,
+        sectors,
+        writable,
+    };
+    if is_blank(&mut device)? && writable {
+        device = format(device, Time)?;
+    }
+    Volume::mount(device, Time, rt::time::now() as u32)
+}
+
+fn serve() -> Result<Infallible, Error> {
+    // If it cannot be mounted every request says why.
+    let shared: Shared<Device> = Rc::new(RefCell::new(mount()));
+    let mut server = Server::new(move |visitor: &Visitor| {
+        let most = match visitor.job {
+            0 => MAX_OPEN_TRUSTED,
+            _ => MAX_OPEN,
+        };
+        Ok(FilesStub(Session::new(&shared, most)))
+    })?;
+    server.knows(rt::names::job_of);
+    // In the memory, where it is seen by who lists the root. From the next line on that path leads here.
+    let _ = rt::fs::mkdir(MOUNT, 0o755);
+    rt::names::register("ext4", server.door())?;
+    server.run()
+}
+
+fn main() -> u8 {
+    let Err(error) = serve();
+    rt::log!("ext4: {}", error.text());
+    1
+}

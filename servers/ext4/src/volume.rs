@@ -1,0 +1,738 @@
+//! A file system on a disk.
+
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use proto::Error;
+use rsext4::{
+    BlockIo, Clock, DirectoryCursor, DirectoryEntryType, Ext4, Ext4Error, Ext4ErrorKind,
+    Ext4Timestamp, FileName, FilePermissions, InodeInfo, InodeMetadataUpdate, InodeNumber,
+    MkfsOptions, MountOptions, MountServices, MountedServices, MutationContext, NoopObserver,
+    RenameOptions,
+};
+use services::fs::{mode, on_disk, Attr, Entry, Flags, Ino, MAX_ENTRIES, MOUNT, ON_DISK};
+
+/// Most symbolic links on the way of a path.
+const MAX_LINKS: usize = 40;
+/// Most directories below each other; a directory of a broken disk may be below itself.
+const MAX_DEPTH: usize = 256;
+/// Most bytes of a path.
+const MAX_PATH: usize = 4096;
+/// Most bytes of a name.
+const MAX_NAME: usize = 255;
+/// Blocks and inodes that are kept free: what `rsext4` does on a full disk leaks. This part of the disk, within the limits that follow.
+const RESERVE_PART: u64 = 32;
+const RESERVE_LEAST: u64 = 64;
+const RESERVE_MOST: u64 = 1024;
+const RESERVE_INODES: u32 = 4;
+/// Most bytes of a file: what 32 bits of blocks of 4 KB can name.
+const MAX_SIZE: u64 = 1 << 43;
+/// Who makes files.
+const MAKER: MutationContext = MutationContext::new(0, 0, 0, 0);
+const NANOSECONDS: u64 = 1_000_000_000;
+
+type Result<T> = core::result::Result<T, Error>;
+
+/// What `rsext4` says, as others say it.
+fn error(error: Ext4Error) -> Error {
+    match error.kind() {
+        Ext4ErrorKind::NotFound => Error::NotFound,
+        Ext4ErrorKind::AlreadyExists => Error::Exists,
+        Ext4ErrorKind::NotDirectory => Error::NotDirectory,
+        Ext4ErrorKind::IsDirectory => Error::IsDirectory,
+        Ext4ErrorKind::NotEmpty => Error::NotEmpty,
+        Ext4ErrorKind::NoSpace | Ext4ErrorKind::NoMemory | Ext4ErrorKind::QuotaExceeded => {
+            Error::NoMemory
+        }
+        Ext4ErrorKind::TooManyLinks => Error::Limit,
+        Ext4ErrorKind::ReadOnly | Ext4ErrorKind::PermissionDenied => Error::Denied,
+        Ext4ErrorKind::Unsupported
+        | Ext4ErrorKind::UnsupportedFeature
+        | Ext4ErrorKind::UnsupportedCapability => Error::Unsupported,
+        Ext4ErrorKind::Corrupted
+        | Ext4ErrorKind::ChecksumMismatch
+        | Ext4ErrorKind::BadSuperblock
+        | Ext4ErrorKind::InvalidMagic => Error::BadFormat,
+        Ext4ErrorKind::InvalidInput | Ext4ErrorKind::Overflow | Ext4ErrorKind::FileTooLarge => {
+            Error::Invalid
+        }
+        _ => Error::Broken,
+    }
+}
+
+/// A file or directory that somebody has open.
+#[derive(Debug)]
+struct Open {
+    inode: InodeNumber,
+    /// How often.
+    times: u64,
+    /// By which path it was found, as far as renames are known.
+    path: String,
+    /// It has no name any more: it goes when it is closed.
+    unlinked: bool,
+    /// Something of it may not be on the disk.
+    dirty: bool,
+    /// Where the last piece of a directory ended.
+    cursor: (u64, DirectoryCursor),
+}
+
+/// Where a path leads.
+struct Found {
+    /// The directory, and the name in it; no name for the root.
+    parent: InodeNumber,
+    name: String,
+    /// What has this name.
+    inode: Option<InodeInfo>,
+    /// The path without links.
+    path: String,
+}
+
+/// A mounted file system.
+pub struct Volume<D: BlockIo> {
+    pub(crate) ext4: Ext4<D, MountedServices<(), NoopObserver>>,
+    /// By the number that its openers know.
+    open: BTreeMap<Ino, Open>,
+    salt: u32,
+}
+
+/// What a disk is before there is a file system on it.
+pub fn is_blank<D: BlockIo>(device: &mut D) -> Result<bool> {
+    const HEAD: usize = 64 * 1024;
+    let geometry = device.geometry();
+    let sector = geometry.logical_block_size as usize;
+    let sectors = (HEAD / sector).min(usize::try_from(geometry.block_count).unwrap_or(usize::MAX));
+    let mut head = vec![0xff; sectors * sector];
+    device
+        .read(&mut head, rsext4::SectorId::new(0), sectors as u32)
+        .map_err(error)?;
+    Ok(head.iter().all(|byte| *byte == 0))
+}
+
+/// Whether a disk says that it has a file system of this kind.
+pub fn is_ext4<D: BlockIo>(device: &mut D) -> Result<bool> {
+    /// Where the superblock is, and in it what tells it.
+    const SUPERBLOCK: usize = 1024;
+    const MAGIC: (usize, u16) = (56, 0xef53);
+    let sector = device.geometry().logical_block_size as usize;
+    let sectors = (2 * SUPERBLOCK).div_ceil(sector);
+    if device.geometry().block_count < sectors as u64 {
+        return Ok(false);
+    }
+    let mut head = vec![0; sectors * sector];
+    device
+        .read(&mut head, rsext4::SectorId::new(0), sectors as u32)
+        .map_err(error)?;
+    let at = SUPERBLOCK + MAGIC.0;
+    Ok(head.get(at..at + 2) == Some(&MAGIC.1.to_le_bytes()))
+}
+
+/// Makes a file system.
+pub fn format<D: BlockIo, C: Clock + Send + 'static>(device: D, clock: C) -> Result<D> {
+    rsext4::format(device, clock, MkfsOptions::default()).map_err(error)
+}
+
+impl<D: BlockIo> Volume<D> {
+    /// Mounts what is on a device. Numbers of files differ between boots if `salt` does.
+    pub fn mount<C: Clock + Send + 'static>(mut device: D, clock: C, salt: u32) -> Result<Self> {
+        if !is_ext4(&mut device)? {
+            return Err(Error::BadFormat);
+        }
+        let services = MountServices::new(clock, (), NoopObserver);
+        let ext4 = Ext4::mount(device, services, MountOptions::read_write()).map_err(error)?;
+        Ok(Volume {
+            ext4,
+            open: BTreeMap::new(),
+            salt,
+        })
+    }
+
+    /// Makes everything that was written survive a loss of power.
+    pub fn sync(&mut self) -> Result<()> {
+        self.ext4.sync().map_err(error)?;
+        self.open.values_mut().for_each(|open| open.dirty = false);
+        Ok(())
+    }
+
+    fn child(&mut self, directory: InodeNumber, name: &str) -> Result<Option<InodeInfo>> {
+        if name.len() > MAX_NAME {
+            return Err(Error::NameTooLong);
+        }
+        let name = FileName::new(name.as_bytes()).map_err(error)?;
+        self.ext4.lookup_child(directory, name).map_err(error)
+    }
+
+    fn info(&mut self, inode: InodeNumber) -> Result<InodeInfo> {
+        self.ext4.inode(inode).map_err(error)
+    }
+
+    /// What a symbolic link says.
+    fn target(&mut self, link: &InodeInfo) -> Result<String> {
+        let mut text = vec![0; usize::try_from(link.size).unwrap_or(MAX_PATH).min(MAX_PATH)];
+        let length = self.ext4.read_inode(link.number, 0, &mut text);
+        text.truncate(length.map_err(error)?);
+        String::from_utf8(text).map_err(|_| Error::BadFormat)
+    }
+
+    /// Finds what a path leads to. `follow`: and not to a symbolic link in the last place.
+    fn find(&mut self, path: &str, follow: bool) -> Result<Found> {
+        if path.len() > MAX_PATH {
+            return Err(Error::NameTooLong);
+        }
+        let root = self.ext4.root_inode();
+        let mut words = inside(path).ok_or(Error::NotFound)?;
+        let mut at: Vec<(InodeNumber, String)> = Vec::new();
+        let mut links = 0;
+        while let Some(word) = words.pop() {
+            if word == ".." {
+                at.pop();
+                continue;
+            }
+            let parent = at.last().map_or(root, |(inode, _)| *inode);
+            let inode = self.child(parent, &word)?;
+            let last = words.is_empty();
+            let Some(info) = inode else {
+                return match last {
+                    true => Ok(found(&at, parent, word, None)),
+                    false => Err(Error::NotFound),
+                };
+            };
+            match info.file_type() {
+                DirectoryEntryType::Symlink if follow || !last => {
+                    links += 1;
+                    if links > MAX_LINKS {
+                        return Err(Error::Loop);
+                    }
+                    let target = self.target(&info)?;
+                    if target.starts_with('/') {
+                        at.clear();
+                        // What leads out of the disk is not ours to follow.
+                        words.extend(inside(&target).ok_or(Error::NotFound)?);
+                    } else {
+                        words.extend(split(&target));
+                    }
+                    if words.len() > MAX_PATH {
+                        return Err(Error::NameTooLong);
+                    }
+                }
+                DirectoryEntryType::Directory => {
+                    at.push((info.number, word));
+                    if at.len() > MAX_DEPTH {
+                        return Err(Error::Loop);
+                    }
+                }
+                _ if last => return Ok(found(&at, parent, word, Some(info))),
+                _ => return Err(Error::NotDirectory),
+            }
+        }
+        // A directory.
+        match at.pop() {
+            Some((inode, name)) => {
+                let parent = at.last().map_or(root, |(inode, _)| *inode);
+                let info = self.info(inode)?;
+                Ok(found(&at, parent, name, Some(info)))
+            }
+            None => Ok(Found {
+                parent: root,
+                name: String::new(),
+                inode: Some(self.info(root)?),
+                path: MOUNT.to_owned(),
+            }),
+        }
+    }
+
+    /// What a path leads to, which is there.
+    fn there(&mut self, path: &str, follow: bool) -> Result<InodeInfo> {
+        self.find(path, follow)?.inode.ok_or(Error::NotFound)
+    }
+
+    /// A place for something new.
+    fn free_place(&mut self, path: &str) -> Result<Found> {
+        let found = self.find(path, false)?;
+        match found.inode {
+            Some(_) => Err(Error::Exists),
+            None => self.check_room(0).map(|()| found),
+        }
+    }
+
+    /// Refuses what would fill the disk: so many bytes, and an inode.
+    fn check_room(&self, bytes: u64) -> Result<()> {
+        let stats = self.ext4.statfs();
+        let reserve = (stats.total_blocks / RESERVE_PART).clamp(RESERVE_LEAST, RESERVE_MOST);
+        let needed = bytes.div_ceil(stats.block_size.max(1)) + reserve;
+        let fits = stats.free_blocks >= needed && stats.free_inodes > RESERVE_INODES;
+        fits.then_some(()).ok_or(Error::NoMemory)
+    }
+
+    /// A new inode has no extended attributes, also if one had some that had its number before.
+    fn clear_attributes(&mut self, inode: InodeNumber) -> Result<()> {
+        for name in self.ext4.list_xattrs(inode).map_err(error)? {
+            let removed = self.ext4.remove_xattr(inode, name.namespace, &name.name);
+            removed.map_err(error)?;
+        }
+        Ok(())
+    }
+
+    fn opened(&mut self, file: Ino) -> Result<&mut Open> {
+        self.open.get_mut(&file).ok_or(Error::NotFound)
+    }
+
+    /// The number of an inode: another one when the inode was used for another file, and in another boot.
+    fn number(&self, info: &InodeInfo) -> Ino {
+        let when = self.salt ^ info.btime.wrapping_mul(0x9e37_79b9);
+        ON_DISK | u64::from(when >> 1) << 32 | info.number.as_u64()
+    }
+
+    /// The number by which an inode is open, if it is.
+    fn number_of(&self, inode: InodeNumber) -> Option<Ino> {
+        let mut open = self.open.iter();
+        open.find(|(_, open)| open.inode == inode).map(|(n, _)| *n)
+    }
+
+    /// Opens: number, mode and size.
+    pub fn open(&mut self, path: &str, flags: Flags, bits: u32) -> Result<(Ino, u32, u64)> {
+        let found = self.find(path, !flags.nofollow && !flags.symlink)?;
+        let info = match found.inode {
+            Some(_) if flags.create && flags.exclusive => return Err(Error::Exists),
+            Some(info) => {
+                let writes = flags.create || flags.truncate;
+                match info.file_type() {
+                    DirectoryEntryType::Directory if writes => return Err(Error::IsDirectory),
+                    DirectoryEntryType::RegularFile | DirectoryEntryType::Directory => {}
+                    DirectoryEntryType::Symlink if flags.symlink => {}
+                    DirectoryEntryType::Symlink => return Err(Error::Loop),
+                    _ => return Err(Error::Unsupported),
+                }
+                if flags.truncate && info.size > 0 {
+                    self.cut(info.number, 0)?;
+                    self.info(info.number)?
+                } else {
+                    info
+                }
+            }
+            None if !flags.create => return Err(Error::NotFound),
+            None => {
+                self.check_room(0)?;
+                let name = FileName::new(found.name.as_bytes()).map_err(error)?;
+                let bits = permissions(bits)?;
+                let made = self
+                    .ext4
+                    .create_regular_file(MAKER, found.parent, name, bits);
+                let made = made.map_err(error)?;
+                self.clear_attributes(made.number)?;
+                self.sync()?;
+                made
+            }
+        };
+        let file = self.number(&info);
+        let open = self.open.entry(file).or_insert(Open {
+            inode: info.number,
+            times: 0,
+            path: found.path,
+            unlinked: false,
+            dirty: false,
+            cursor: (0, DirectoryCursor::Start),
+        });
+        open.times += 1;
+        Ok((file, u32::from(info.mode), info.size))
+    }
+
+    /// Closes. What was written is on the disk then; what has no name any more is gone.
+    pub fn close(&mut self, file: Ino) -> Result<()> {
+        let open = self.opened(file)?;
+        open.times -= 1;
+        let (inode, unlinked, dirty, last) =
+            (open.inode, open.unlinked, open.dirty, open.times == 0);
+        if last {
+            self.open.remove(&file);
+        }
+        match (last, unlinked) {
+            (true, true) => self.reap(inode),
+            _ if dirty => self.sync(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets what has no name any more go. That it has none is on the disk before its blocks can be used again.
+    fn reap(&mut self, inode: InodeNumber) -> Result<()> {
+        self.sync()?;
+        self.ext4.reap_unlinked_inode(inode).map_err(error)?;
+        self.sync()
+    }
+
+    /// Something has lost its last name.
+    fn lost(&mut self, inode: InodeNumber) -> Result<()> {
+        match self.number_of(inode) {
+            Some(file) => {
+                self.opened(file)?.unlinked = true;
+                self.sync()
+            }
+            None => self.reap(inode),
+        }
+    }
+
+    /// Sets the size of a file. That it is shorter is on the disk before its blocks can be used again.
+    fn cut(&mut self, inode: InodeNumber, size: u64) -> Result<()> {
+        let was = self.info(inode)?.size;
+        self.ext4.truncate_inode(inode, size).map_err(error)?;
+        match size < was {
+            true => self.sync(),
+            false => Ok(()),
+        }
+    }
+
+    fn attributes_of(&self, info: &InodeInfo) -> Attr {
+        let nanoseconds = |seconds: u32| u64::from(seconds) * NANOSECONDS;
+        Attr {
+            ino: self.number(info),
+            mode: u32::from(info.mode),
+            links: u32::from(info.links),
+            uid: info.uid,
+            gid: info.gid,
+            size: info.size,
+            atime_ns: nanoseconds(info.atime),
+            mtime_ns: nanoseconds(info.mtime),
+            ctime_ns: nanoseconds(info.ctime),
+        }
+    }
+
+    /// Attributes by path.
+    pub fn stat(&mut self, path: &str, follow: bool) -> Result<Attr> {
+        let info = self.there(path, follow)?;
+        Ok(self.attributes_of(&info))
+    }
+
+    /// Attributes of what is open.
+    pub fn attributes(&mut self, file: Ino) -> Result<Attr> {
+        let inode = self.opened(file)?.inode;
+        let info = self.info(inode)?;
+        Ok(self.attributes_of(&info))
+    }
+
+    /// The regular file that is open by this number.
+    fn file(&mut self, file: Ino) -> Result<InodeInfo> {
+        let inode = self.opened(file)?.inode;
+        let info = self.info(inode)?;
+        match info.file_type() {
+            DirectoryEntryType::RegularFile => Ok(info),
+            DirectoryEntryType::Directory => Err(Error::IsDirectory),
+            _ => Err(Error::Invalid),
+        }
+    }
+
+    /// Reads at most so many bytes.
+    pub fn read(&mut self, file: Ino, offset: u64, room: usize) -> Result<Vec<u8>> {
+        let info = self.file(file)?;
+        let left = info.size.saturating_sub(offset).min(room as u64);
+        let mut bytes = vec![0; left as usize];
+        if left > 0 {
+            let read = self.ext4.read_inode(info.number, offset, &mut bytes);
+            bytes.truncate(read.map_err(error)?);
+        }
+        Ok(bytes)
+    }
+
+    /// Writes; `None`: at the end. How many bytes, and where.
+    pub fn write(&mut self, file: Ino, offset: Option<u64>, bytes: &[u8]) -> Result<(u32, u64)> {
+        let info = self.file(file)?;
+        let offset = offset.unwrap_or(info.size);
+        let end = offset.checked_add(bytes.len() as u64);
+        if end.is_none_or(|end| end > MAX_SIZE) {
+            return Err(Error::Invalid);
+        }
+        if bytes.is_empty() {
+            return Ok((0, offset));
+        }
+        // What is overwritten takes no room, but what takes none is not known before.
+        self.check_room(bytes.len() as u64)?;
+        self.opened(file)?.dirty = true;
+        let written = self.ext4.write_inode(info.number, offset, bytes);
+        written.map_err(error)?;
+        Ok((bytes.len() as u32, offset))
+    }
+
+    /// Cuts or lengthens.
+    pub fn truncate(&mut self, file: Ino, size: u64) -> Result<()> {
+        let info = self.file(file)?;
+        if size > MAX_SIZE {
+            return Err(Error::Invalid);
+        }
+        self.opened(file)?.dirty = true;
+        self.cut(info.number, size)
+    }
+
+    /// Entries from the cookie on, and the next cookie.
+    pub fn read_dir(&mut self, file: Ino, cookie: u64) -> Result<(Vec<Entry>, u64)> {
+        let open = self.opened(file)?;
+        let (inode, (known, cursor)) = (open.inode, open.cursor);
+        // A cookie is how many entries were read. Another one than the last begins anew.
+        let (mut at, mut cursor) = match known == cookie {
+            true => (cookie, cursor),
+            false => (0, DirectoryCursor::Start),
+        };
+        let mut entries = Vec::new();
+        loop {
+            let wanted = match at < cookie {
+                true => (cookie - at).min(MAX_ENTRIES as u64) as usize,
+                false => MAX_ENTRIES - entries.len(),
+            };
+            if wanted == 0 {
+                break;
+            }
+            let read = self.ext4.read_directory(inode, cursor, wanted);
+            let read = read.map_err(error)?;
+            let Some(last) = read.last() else { break };
+            cursor = last.next_cursor;
+            let skipped = at < cookie;
+            at += read.len() as u64;
+            if skipped {
+                continue;
+            }
+            for entry in read {
+                // A name that is no text can be asked for by nobody.
+                if let Ok(name) = String::from_utf8(entry.name) {
+                    let info = self.info(entry.inode)?;
+                    entries.push(Entry {
+                        ino: self.number(&info),
+                        mode: u32::from(info.mode) & mode::TYPE,
+                        name,
+                    });
+                }
+            }
+            if !entries.is_empty() {
+                break;
+            }
+        }
+        self.opened(file)?.cursor = (at, cursor);
+        Ok((entries, at))
+    }
+
+    /// Makes a directory.
+    pub fn mkdir(&mut self, path: &str, bits: u32) -> Result<()> {
+        let place = self.free_place(path)?;
+        let name = FileName::new(place.name.as_bytes()).map_err(error)?;
+        let bits = permissions(bits)?;
+        let made = self.ext4.create_directory(MAKER, place.parent, name, bits);
+        self.clear_attributes(made.map_err(error)?.number)?;
+        self.sync()
+    }
+
+    /// Removes a name of what is not a directory.
+    pub fn unlink(&mut self, path: &str) -> Result<()> {
+        let found = self.find(path, false)?;
+        let info = found.inode.ok_or(Error::NotFound)?;
+        if info.is_directory() {
+            return Err(Error::IsDirectory);
+        }
+        let name = FileName::new(found.name.as_bytes()).map_err(error)?;
+        let outcome = self.ext4.unlink(found.parent, name).map_err(error)?;
+        match outcome.requires_reap() {
+            true => self.lost(outcome.inode),
+            false => self.sync(),
+        }
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&mut self, path: &str) -> Result<()> {
+        let found = self.find(path, false)?;
+        let info = found.inode.ok_or(Error::NotFound)?;
+        if !info.is_directory() {
+            return Err(Error::NotDirectory);
+        }
+        if found.name.is_empty() {
+            return Err(Error::Denied);
+        }
+        let name = FileName::new(found.name.as_bytes()).map_err(error)?;
+        let outcome = self.ext4.remove_empty_directory(found.parent, name);
+        let outcome = outcome.map_err(error)?;
+        match outcome.requires_reap() {
+            true => self.lost(outcome.inode),
+            false => self.sync(),
+        }
+    }
+
+    /// Renames.
+    pub fn rename(&mut self, from: &str, to: &str) -> Result<()> {
+        let (old, new) = (self.find(from, false)?, self.find(to, false)?);
+        let info = old.inode.ok_or(Error::NotFound)?;
+        if old.name.is_empty() || new.name.is_empty() {
+            return Err(Error::Denied);
+        }
+        if new.inode.is_some_and(|other| other.number == info.number) {
+            return Ok(());
+        }
+        let below = format!("{}/", old.path);
+        if info.is_directory() && new.path.starts_with(&below) {
+            return Err(Error::Invalid);
+        }
+        match new.inode {
+            Some(other) if other.is_directory() && !info.is_directory() => {
+                return Err(Error::IsDirectory)
+            }
+            Some(other) if info.is_directory() && !other.is_directory() => {
+                return Err(Error::NotDirectory)
+            }
+            _ => {}
+        }
+        self.check_room(0)?;
+        let old_name = FileName::new(old.name.as_bytes()).map_err(error)?;
+        let new_name = FileName::new(new.name.as_bytes()).map_err(error)?;
+        let (parent, options) = (new.parent, RenameOptions::REPLACE);
+        let outcome = self
+            .ext4
+            .rename(old.parent, old_name, parent, new_name, options);
+        let replaced = outcome.map_err(error)?.replaced;
+        for open in self.open.values_mut() {
+            if open.path == old.path {
+                open.path.clone_from(&new.path);
+            } else if let Some(rest) = open.path.strip_prefix(&below) {
+                open.path = format!("{}/{rest}", new.path);
+            }
+        }
+        match replaced.filter(|outcome| outcome.requires_reap()) {
+            Some(outcome) => self.lost(outcome.inode),
+            None => self.sync(),
+        }
+    }
+
+    /// Gives a file another name.
+    pub fn link(&mut self, from: &str, to: &str) -> Result<()> {
+        let info = self.there(from, false)?;
+        if info.is_directory() {
+            return Err(Error::Denied);
+        }
+        let place = self.free_place(to)?;
+        let name = FileName::new(place.name.as_bytes()).map_err(error)?;
+        let linked = self.ext4.hard_link(info.number, place.parent, name);
+        linked.map_err(error)?;
+        self.sync()
+    }
+
+    /// Makes a symbolic link.
+    pub fn symlink(&mut self, target: &str, path: &str) -> Result<()> {
+        if target.is_empty() {
+            return Err(Error::NotFound);
+        }
+        if target.len() >= MAX_PATH {
+            return Err(Error::NameTooLong);
+        }
+        let place = self.free_place(path)?;
+        let name = FileName::new(place.name.as_bytes()).map_err(error)?;
+        let target = target.as_bytes();
+        let made = self.ext4.create_symlink(MAKER, place.parent, name, target);
+        self.clear_attributes(made.map_err(error)?.number)?;
+        self.sync()
+    }
+
+    /// What a symbolic link says.
+    pub fn readlink(&mut self, path: &str) -> Result<String> {
+        let info = self.there(path, false)?;
+        match info.file_type() {
+            DirectoryEntryType::Symlink => self.target(&info),
+            _ => Err(Error::Invalid),
+        }
+    }
+
+    /// The path by which what is open can be found now.
+    pub fn path_of(&mut self, file: Ino) -> Result<String> {
+        let open = self.opened(file)?;
+        let (inode, path) = (open.inode, open.path.clone());
+        let info = self.there(&path, false)?;
+        (info.number == inode)
+            .then_some(path)
+            .ok_or(Error::NotFound)
+    }
+
+    fn update(&mut self, file: Ino, update: InodeMetadataUpdate) -> Result<()> {
+        let open = self.opened(file)?;
+        open.dirty = true;
+        let inode = open.inode;
+        let updated = self.ext4.update_inode_metadata(inode, update);
+        updated.map(drop).map_err(error)
+    }
+
+    /// Changes the permission bits.
+    pub fn chmod(&mut self, file: Ino, bits: u32) -> Result<()> {
+        let update = InodeMetadataUpdate {
+            permissions: Some(permissions(bits)?),
+            ..InodeMetadataUpdate::default()
+        };
+        self.update(file, update)
+    }
+
+    /// Changes the owner.
+    pub fn chown(&mut self, file: Ino, uid: u32, gid: u32) -> Result<()> {
+        let inode = self.opened(file)?.inode;
+        let info = self.info(inode)?;
+        let or = |new: u32, old| if new == u32::MAX { old } else { new };
+        let update = InodeMetadataUpdate {
+            owner: Some((or(uid, info.uid), or(gid, info.gid))),
+            ..InodeMetadataUpdate::default()
+        };
+        self.update(file, update)
+    }
+
+    /// Changes the times.
+    pub fn utimens(&mut self, file: Ino, atime_ns: u64, mtime_ns: u64) -> Result<()> {
+        let update = InodeMetadataUpdate {
+            atime: Some(timestamp(atime_ns)),
+            mtime: Some(timestamp(mtime_ns)),
+            ..InodeMetadataUpdate::default()
+        };
+        self.update(file, update)
+    }
+
+    /// Bytes in use, and inodes.
+    #[must_use]
+    pub fn usage(&self) -> (u64, u64) {
+        let stats = self.ext4.statfs();
+        let blocks = stats.total_blocks.saturating_sub(stats.free_blocks);
+        let inodes = stats.total_inodes.saturating_sub(stats.free_inodes);
+        (blocks.saturating_mul(stats.block_size), u64::from(inodes))
+    }
+}
+
+/// A time of the interface, as it stands on the disk.
+#[must_use]
+pub fn timestamp(nanoseconds: u64) -> Ext4Timestamp {
+    let seconds = i64::try_from(nanoseconds / NANOSECONDS).unwrap_or(0);
+    Ext4Timestamp::new(seconds, (nanoseconds % NANOSECONDS) as u32)
+}
+
+fn permissions(bits: u32) -> Result<FilePermissions> {
+    FilePermissions::new((bits & 0o7777) as u16).map_err(error)
+}
+
+/// The words of a path that leads into the disk, the first one last.
+fn inside(path: &str) -> Option<Vec<String>> {
+    let words = on_disk(path)?;
+    Some(words.into_iter().rev().map(ToOwned::to_owned).collect())
+}
+
+/// The words of a path, the first one last.
+fn split(path: &str) -> Vec<String> {
+    let words = path.rsplit('/');
+    let words = words.filter(|word| !word.is_empty() && *word != ".");
+    words.map(ToOwned::to_owned).collect()
+}
+
+fn found(
+    at: &[(InodeNumber, String)],
+    parent: InodeNumber,
+    name: String,
+    inode: Option<InodeInfo>,
+) -> Found {
+    let mut path = MOUNT.to_owned();
+    for word in at.iter().map(|(_, word)| word).chain([&name]) {
+        path.push('/');
+        path.push_str(word);
+    }
+    Found {
+        parent,
+        name,
+        inode,
+        path,
+    }
+}
