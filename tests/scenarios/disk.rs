@@ -249,6 +249,63 @@ pub(crate) fn foreign(ctx: &mut Ctx) -> Result<(), Failure> {
     expect_clean(ctx, &made)
 }
 
+/// A client that asks for nonsense gets a defined error each time, changes nothing, and what it leaves behind is nobody else's trouble.
+pub(crate) fn hostile(ctx: &mut Ctx) -> Result<(), Failure> {
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let disk = make(&directory, MEGABYTE)?;
+    let script = "trust /test/disks hostile\ntrust disk size\n";
+    let output = ctx.run(Run::script(script).disk(&disk))?;
+    let line = |(what, said): (&str, &str)| format!("hostile: {what}: {said}\n");
+    let (invalid, none) = ("invalid argument", "not supported");
+    let doors = [
+        ("device, as a driver", "permission denied"),
+        ("device, as init", "permission denied"),
+        ("device, its sectors", none),
+        ("disk, as a driver", none),
+        ("disk, as init", none),
+        ("disk, its sectors", "permission denied"),
+    ];
+    let nonsense = [
+        "nothing to wait for",
+        "a tag that is none",
+        "another one",
+        "no sectors",
+        "too many",
+        "as many as there are numbers",
+        "more bytes than there are numbers",
+        "behind the last",
+        "across the last",
+        "far behind the last",
+        "half a sector",
+        "nothing",
+        "what was not read",
+        "its release",
+    ];
+    let order = [
+        ("a read", "DONE"),
+        ("the same tag", invalid),
+        ("its end", "DONE"),
+        ("with too little room", invalid),
+        ("with room", "DONE"),
+        ("the same tag, as it is not released", invalid),
+        ("a release", "DONE"),
+        ("another one", invalid),
+    ];
+    let doors: String = doors.map(line).concat();
+    let nonsense: String = nonsense.map(|what| line((what, invalid))).concat();
+    let order: String = order.map(line).concat();
+    output.expect_status(0)?.expect_stdout(&format!(
+        "{doors}{nonsense}{order}\
+         hostile: 32 at a time\n\
+         hostile: one more: nothing there yet\n\
+         hostile: after that: DONE\n\
+         2048 sectors of 512 bytes\n"
+    ))?;
+    let host = std::fs::read(&disk).map_err(|error| error.to_string())?;
+    assert!(host == pattern(MEGABYTE, 1), "nothing was written");
+    Ok(())
+}
+
 /// The driver is killed at seeded instants while 40 requests are open: every read has what was written before it, no request ends with an error,
 /// and in the end the host finds what was written last.
 pub(crate) fn kills(ctx: &mut Ctx) -> Result<(), Failure> {

@@ -85,6 +85,8 @@ fn mount() -> Result<Volume<Device>, Error> {
 }
 
 fn serve() -> Result<Infallible, Error> {
+    // From here on memory is reserved before it is touched.
+    rt::heap::want(0)?;
     // If it cannot be mounted every request says why.
     let shared: Shared<Device> = Rc::new(RefCell::new(mount()));
     let mut server = Server::new(move |visitor: &Visitor| {

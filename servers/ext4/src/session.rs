@@ -17,6 +17,9 @@ pub const MAX_OPEN: u64 = 256;
 /// Most files that the session of a server, or of the shell, has open.
 pub const MAX_OPEN_TRUSTED: u64 = 1 << 20;
 
+/// Memory that a request may take: a block of everything on the way of a path, and what is read or written.
+const ROOM: u64 = 1 << 20;
+
 /// The file system, as its sessions share it; or why there is none.
 pub type Shared<D> = Rc<RefCell<Result<Volume<D>, Error>>>;
 
@@ -55,7 +58,14 @@ impl<D: BlockIo> Session<D> {
         }
     }
 
+    /// The file system, when there is memory for a request.
     fn volume(&self) -> Result<RefMut<'_, Volume<D>>, Error> {
+        rt::heap::want(ROOM)?;
+        self.volume_at_once()
+    }
+
+    /// The file system, for what gives something back.
+    fn volume_at_once(&self) -> Result<RefMut<'_, Volume<D>>, Error> {
         let mut why = Error::Broken;
         let shared = self.shared.borrow_mut();
         let volume = RefMut::filter_map(shared, |volume| match volume {
@@ -81,7 +91,8 @@ impl<D: BlockIo> Drop for Session<D> {
     fn drop(&mut self) {
         for (file, times) in core::mem::take(self.open.get_mut()) {
             for _ in 0..times {
-                let _ = self.volume().and_then(|mut volume| volume.close(file));
+                let volume = self.volume_at_once();
+                let _ = volume.and_then(|mut volume| volume.close(file));
             }
         }
     }
@@ -98,7 +109,10 @@ impl<D: BlockIo + 'static> Files for Session<D> {
     }
 
     fn close(&self, file: u64) -> Result<(), Error> {
-        let mut volume = self.with(file)?;
+        if !self.open.borrow().contains_key(&file) {
+            return Err(Error::NotFound);
+        }
+        let mut volume = self.volume_at_once()?;
         let mut open = self.open.borrow_mut();
         if let Some(times) = open.get_mut(&file) {
             *times -= 1;

@@ -1,4 +1,4 @@
-//! `disks SEED KILLS`, `disks kill SEED KILLS`: a disk under load whose driver is killed again and again, at instants that follow from the seed. Needs the
+//! `disks SEED KILLS`, `disks kill SEED KILLS`, `disks hostile`: a disk under load whose driver is killed again and again, at instants that follow from the seed. Needs the
 //! system port (`trust`).
 //!
 //! Every read must have what was written before it, no request may end with an error, and in the end the disk must have what was
@@ -14,10 +14,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 use block::{Outcome, Request, SystemDisk};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use interface::Session;
 use rt::fs::{File, Flags};
 use rt::proto::Error;
 use rt::{println, thread, time};
-use services::block::{MOST, OUTSTANDING, SECTOR};
+use services::block::{BlockClient, MOST, OUTSTANDING, SECTOR};
+use services::device::{DeviceControlClient, DevicesClient};
 
 rt::entry!(main);
 
@@ -132,6 +134,79 @@ impl Load {
     }
 }
 
+/// Says what came of something that must be refused.
+fn refused<T>(what: &str, result: Result<T, Error>) {
+    let said = result.map_or_else(|error| error.text(), |_| "DONE");
+    println!("hostile: {what}: {said}");
+}
+
+/// `disks hostile`: requests that make no sense, and doors that are not for everybody.
+fn hostile() -> u8 {
+    for (service, name) in [("device", "device"), ("disk", "disk")] {
+        let door = rt::names::lookup(name);
+        let open = |id| {
+            let door = door.as_ref().map_err(|error| *error)?;
+            Session::open_known(door, id)
+        };
+        refused(
+            &alloc::format!("{service}, as a driver"),
+            open(DevicesClient::ID),
+        );
+        refused(
+            &alloc::format!("{service}, as init"),
+            open(DeviceControlClient::ID),
+        );
+        refused(
+            &alloc::format!("{service}, its sectors"),
+            open(BlockClient::ID),
+        );
+    }
+    let disk = rt::system::control("disk").and_then(|door| BlockClient::open_known(&door));
+    let Ok(mut disk) = disk else {
+        return 1;
+    };
+    let sector = [7; SECTOR as usize];
+    let sectors = disk.geometry().map_or(0, |(sectors, _)| sectors);
+    refused("nothing to wait for", disk.done());
+    refused("a tag that is none", disk.read(64, 0, 1));
+    refused("another one", disk.flush(u64::MAX));
+    refused("no sectors", disk.read(0, 0, 0));
+    refused("too many", disk.read(0, 0, MOST / SECTOR + 1));
+    refused("as many as there are numbers", disk.read(0, 0, u64::MAX));
+    refused(
+        "more bytes than there are numbers",
+        disk.read(0, 0, 1 << 55),
+    );
+    refused("behind the last", disk.read(0, sectors, 1));
+    refused(
+        "across the last",
+        disk.write(0, sectors - 1, &[sector, sector].concat()),
+    );
+    refused("far behind the last", disk.write(0, u64::MAX, &sector));
+    refused("half a sector", disk.write(0, 0, &sector[..256]));
+    refused("nothing", disk.write(0, 0, &[]));
+    refused("what was not read", disk.data(5, &mut [0; 512]));
+    refused("its release", disk.release(5));
+    refused("a read", disk.read(5, 1, 1));
+    refused("the same tag", disk.flush(5));
+    refused("its end", disk.done());
+    refused("with too little room", disk.data(5, &mut [0; 100]));
+    refused("with room", disk.data(5, &mut [0; 512]));
+    refused("the same tag, as it is not released", disk.read(5, 1, 1));
+    refused("a release", disk.release(5));
+    refused("another one", disk.release(5));
+    let submitted = (0..64).take_while(|tag| disk.read(*tag, 0, 1).is_ok());
+    println!("hostile: {} at a time", submitted.count());
+    refused("one more", disk.read(40, 0, 1));
+    // It leaves without a word; the next one finds all there is.
+    drop(disk);
+    refused(
+        "after that",
+        SystemDisk::open().and_then(|mut disk| disk.read(0, &mut [0; 4096])),
+    );
+    0
+}
+
 /// `disks kill SEED KILLS`: kills the driver, and leaves the load to others.
 fn only_kill() -> u8 {
     let number = |index: usize| {
@@ -162,8 +237,10 @@ fn keep(model: &[u8]) -> Result<(), Error> {
 }
 
 fn main() -> u8 {
-    if rt::start().args.get(1).is_some_and(|word| word == "kill") {
-        return only_kill();
+    match rt::start().args.get(1).map(String::as_str) {
+        Some("kill") => return only_kill(),
+        Some("hostile") => return hostile(),
+        _ => {}
     }
     let number = |index: usize| {
         rt::start()
