@@ -101,7 +101,8 @@ impl World {
         World {
             fs: None,
             disk: None,
-            console: None,
+            // Opened at once if it can be: what the server keeps does not depend on what programs ask first.
+            console: rt::start::passed(CONSOLE).and_then(|door| rt::console::control(&door).ok()),
             random: Rng::with_seed(counter()),
             alive: BTreeSet::new(),
             sent: Vec::new(),

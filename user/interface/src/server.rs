@@ -79,6 +79,8 @@ pub struct Request<'a> {
     pub refs: References,
     /// What is kept of the session's requests; `None` if it came to a port that is no session.
     done: Option<&'a Done>,
+    /// Wakes the session's request that waits; `None` where none can.
+    waker: Option<&'a Waker>,
 }
 
 impl<'a> Request<'a> {
@@ -89,6 +91,7 @@ impl<'a> Request<'a> {
         bytes: &[],
         refs: References { list: 0, left: 0 },
         done: None,
+        waker: None,
     };
 
     /// Whether it has the number of the session's last request that must not be repeated, and so is that.
@@ -99,14 +102,30 @@ impl<'a> Request<'a> {
         self.done.is_some_and(|done| done.number == number)
     }
 
-    /// The answer whose reply is the result of this. Where the last such request of the session is over, its memory is
-    /// used.
+    /// The answer whose reply is the result of this. It lies where the future of the session's last such request did, and
+    /// is asked for the first time here, where the compiler knows it.
     #[inline(always)]
-    pub fn later<F: Future<Output = Kept> + 'static>(&self, future: F) -> Answer {
-        Answer::Later(match self.done {
-            Some(done) => done.spare.place(future),
-            None => Box::pin(future),
-        })
+    pub fn later<F: Future<Output = Kept> + 'static>(
+        &self,
+        future: F,
+        reply: &mut Reply,
+    ) -> Answer {
+        let (Some(done), Some(waker)) = (self.done, self.waker) else {
+            reply.set::<()>(Err(Error::Unsupported));
+            return Answer::Now;
+        };
+        let mut future = done.spare.place(future);
+        match future.as_mut().poll(&mut Context::from_waker(waker)) {
+            Poll::Ready(kept) => {
+                done.spare.keep(future);
+                reply.copy_from(&kept.reply);
+                match kept.beside {
+                    None => Answer::Once,
+                    beside => Answer::Kept(beside),
+                }
+            }
+            Poll::Pending => Answer::Later(future),
+        }
     }
 }
 
@@ -250,7 +269,7 @@ pub enum Answer {
     Sent,
     /// The request is [done](Request::is_done) already: the reply that is kept is to be given.
     Done,
-    /// The reply is the result of this.
+    /// The reply is the result of this, which has been asked once.
     Later(Pin<Box<dyn Future<Output = Kept>>>),
 }
 
@@ -625,10 +644,7 @@ struct Spare(Cell<Option<(NonNull<u8>, Layout)>>);
 impl Spare {
     /// Puts a future into memory of its own.
     #[inline(always)]
-    fn place<F: Future<Output = Kept> + 'static>(
-        &self,
-        future: F,
-    ) -> Pin<Box<dyn Future<Output = Kept>>> {
+    fn place<F: Future<Output = Kept> + 'static>(&self, future: F) -> Pin<Box<F>> {
         let layout = Layout::new::<F>();
         match self.0.take() {
             Some((memory, is)) if is == layout => {
@@ -649,7 +665,7 @@ impl Spare {
 
     /// Ends a future, and keeps its memory.
     #[inline(always)]
-    fn keep(&self, future: Pin<Box<dyn Future<Output = Kept>>>) {
+    fn keep<F: Future<Output = Kept> + ?Sized>(&self, future: Pin<Box<F>>) {
         // SAFETY: the future is dropped where it lies.
         let future = Box::into_raw(unsafe { Pin::into_inner_unchecked(future) });
         // SAFETY: it is a value, and is not used after it has been dropped.
@@ -908,10 +924,13 @@ impl<S: Service, H: Host<S>> Server<S, H> {
                     bytes: &[],
                     refs: References { list: 0, left: 0 },
                     done: Some(&slot.done),
+                    waker: Some(&slot.waker),
                 };
+                let number = wire::number(came.words[0]);
                 return match slot.service.answer(&request, reply) {
-                    Answer::Now if !self.host.again() => Out::Reply,
-                    answer => self.answered(came.alias, wire::number(came.words[0]), answer, reply),
+                    Answer::Now => Out::reply(!self.host.again()),
+                    Answer::Once => self.once(came.alias, number, reply),
+                    answer => self.answered(came.alias, number, answer, reply),
                 };
             }
         }
@@ -1067,7 +1086,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
                 list: self.room_list,
                 left: regs.rbx,
             },
-            done: None,
+            ..Request::NONE
         };
         self.handle_with_refs(alias, &request, reply)
     }
@@ -1097,14 +1116,27 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         };
         let request = Request {
             done: Some(&slot.done),
+            waker: Some(&slot.waker),
             ..*request
         };
         let answer = slot.service.answer(&request, reply);
         let number = wire::number(request.words[0]);
         match answer {
-            Answer::Now if !self.host.again() => Out::Reply,
+            Answer::Now => Out::reply(!self.host.again()),
             answer => self.answered(alias, number, answer, reply),
         }
+    }
+
+    /// Keeps the reply to the request of this session, and gives it.
+    #[inline(always)]
+    fn once(&mut self, alias: u64, number: u64, reply: &Reply) -> Out {
+        if self.host.again() {
+            return Out::Nothing;
+        }
+        if let Some(Some(slot)) = self.sessions.get_mut(alias.wrapping_sub(1) as usize) {
+            slot.keep(number, reply, None);
+        }
+        Out::Reply
     }
 
     /// Does with an answer to the request of this session what has to be done.
@@ -1116,12 +1148,10 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         };
         let beside = match answer {
             Answer::Later(future) => {
-                let ready = slot.begin(number, future);
-                if !ready {
-                    // The client's call waits at the port from the server's next wait on.
-                    let _ = slot.port.set_state(&session(alias), 0);
-                }
-                return Out::reply(ready && slot.done.give(reply));
+                slot.waiting = Some(Waiting { number, future });
+                // The client's call waits at the port from the server's next wait on.
+                let _ = slot.port.set_state(&session(alias), 0);
+                return Out::Nothing;
             }
             Answer::Done => return Out::reply(slot.done.give(reply)),
             _ if self.host.again() => return Out::Nothing,
@@ -1129,7 +1159,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             Answer::Once => None,
             Answer::Kept(beside) => beside,
         };
-        slot.done.keep(number, reply, beside);
+        slot.keep(number, reply, beside);
         Out::reply(slot.done.give(reply))
     }
 
@@ -1212,6 +1242,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             (Answer::Sent, _) => return false,
             (Answer::Once, _) => None,
             (Answer::Kept(beside), _) => beside,
+            // No stub gives these to who has no waker, and no session.
             (Answer::Later(_) | Answer::Done, _) => {
                 reply.set::<()>(Err(Error::Unsupported));
                 return true;
@@ -1374,24 +1405,18 @@ impl<S: Service, H: Host<S>> Server<S, H> {
 }
 
 impl<S> Slot<S> {
-    /// Begins with a request that may have to wait: whether its reply is there.
+    /// Keeps the reply to a request that must not be repeated. One that waited is given up by its client.
     #[inline(always)]
-    fn begin(&mut self, number: u64, future: Pin<Box<dyn Future<Output = Kept>>>) -> bool {
-        // One that waited is given up by its client.
+    fn keep(&mut self, number: u64, reply: &Reply, beside: Option<Box<Beside>>) {
         self.waiting = None;
-        self.go_on(Waiting { number, future })
+        self.done.keep(number, reply, beside);
     }
 
     /// Goes on with the request that waits, after it was woken: whether its reply is there.
     fn poll(&mut self) -> bool {
-        match self.waiting.take() {
-            Some(waiting) => self.go_on(waiting),
-            None => false,
-        }
-    }
-
-    #[inline(always)]
-    fn go_on(&mut self, mut waiting: Waiting) -> bool {
+        let Some(mut waiting) = self.waiting.take() else {
+            return false;
+        };
         let mut context = Context::from_waker(&self.waker);
         match waiting.future.as_mut().poll(&mut context) {
             Poll::Ready(kept) => {

@@ -697,7 +697,7 @@ impl<'a> Method<'a> {
             };
             quote! {{
                 let this = ::interface::alloc::rc::Rc::clone(self);
-                request.later(async move { #kept })
+                request.later(async move { #kept }, reply)
             }}
         } else if self.returns_whole() && self.once {
             quote!(::interface::server::keep_whole(self.0.#call.map(#whole), reply))
