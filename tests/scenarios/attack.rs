@@ -269,20 +269,37 @@ fn leaves_no_trace(
 /// While three programs hold all the memory that they get, other programs, native and Linux, can be started and get
 /// what they are promised.
 pub(crate) fn memory_taken(ctx: &mut Ctx) -> Result<(), Failure> {
-    let script = "\
-/test/hostile hog &
-/test/hostile hog &
-/test/hostile hog &
+    memory_gone(ctx, "hog", 3, |run| run)
+}
+
+/// The same while they have reserved it and touch none of it.
+pub(crate) fn memory_reserved(ctx: &mut Ctx) -> Result<(), Failure> {
+    memory_gone(ctx, "reserve", 3, |run| run)
+}
+
+/// The same while little of it is shown in as many places as the memory server allows.
+pub(crate) fn memory_shared(ctx: &mut Ctx) -> Result<(), Failure> {
+    memory_gone(ctx, "share", 4, |run| run.memory(256))
+}
+
+fn memory_gone(
+    ctx: &mut Ctx,
+    how: &str,
+    programs: usize,
+    machine: fn(Run) -> Run,
+) -> Result<(), Failure> {
+    let mut script = format!("/test/hostile {how} &\n").repeat(programs);
+    script += "\
 sleep 1
 echo alive
 sort /etc/script > /tmp/sorted
 busybox sha256sum /bin/busybox > /tmp/sum
 busybox echo and well
-kill %1
-kill %2
-kill %3
 ";
-    without_a_trace(ctx, script, "alive\nand well\n")
+    for program in 1..=programs {
+        script += &format!("kill %{program}\n");
+    }
+    leaves_no_trace(ctx, &script, "alive\nand well\n", machine)
 }
 
 /// A program that touches more memory than it may have is ended, and no other program is.

@@ -57,6 +57,8 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("attack_saving", attack::saving),
     scenario("attack_restores", attack::restores),
     scenario("attack_memory_taken", attack::memory_taken),
+    scenario("attack_memory_reserved", attack::memory_reserved),
+    scenario("attack_memory_shared", attack::memory_shared),
     scenario("attack_memory_touched", attack::memory_touched),
     scenario("attack_room_taken", attack::room_taken),
     scenario("attack_leavings", attack::leavings),

@@ -189,7 +189,7 @@ pub struct Segments {
     serial: u64,
     /// Runs in all segments, which is what the server's own memory is used for.
     runs: usize,
-    /// The most runs that there may be.
+    /// The most runs that there may be: one for each chunk, and as many for chunks that are in several places.
     max_runs: usize,
 }
 
@@ -662,6 +662,12 @@ impl Segments {
         }
     }
 
+    /// Whether a chunk may be in one place more. A run is left for every free chunk: what is promised to an account
+    /// it gets, however much others share.
+    fn may_share(&self) -> bool {
+        self.runs + self.chunks.free() < self.max_runs
+    }
+
     fn copy_run(
         &mut self,
         machine: &mut impl Machine,
@@ -678,7 +684,7 @@ impl Segments {
         let Some(original) = source.runs.get(&number).copied().filter(|_| !there) else {
             return Ok(());
         };
-        if self.runs >= self.max_runs || !self.accounts.may_share(account) {
+        if !self.accounts.may_share(account) {
             return Err(Error::NoMemory);
         }
         let physical = self.chunks.address(original.chunk);
@@ -693,6 +699,9 @@ impl Segments {
             work.spend(original.pages());
             copy.chunk = chunk;
         } else {
+            if !self.may_share() {
+                return Err(Error::NoMemory);
+            }
             let rights = SHARED;
             // The right to write is taken away first, so that nothing is written while the chunk becomes shared.
             if original.own {

@@ -510,6 +510,32 @@ fn promises_are_kept() {
     assert_eq!(w.segments.taken(promised), 50 * CHUNK);
 }
 
+/// However many copies others make: a copy takes no memory, but a place in the server's bookkeeping for each chunk.
+#[test]
+fn promises_are_kept_whatever_is_shared() {
+    let mut w = World::new(400);
+    let promised = w.segments.create_account(limits(20, 50)).unwrap();
+    let victim = w.create_in(promised, 100 * CHUNK).unwrap();
+    let mut refused = false;
+    for _ in 0..3 {
+        let hostile = w.segments.create_account(limits(0, 300)).unwrap();
+        let first = w.create_in(hostile, 50 * CHUNK).unwrap();
+        w.populate(first, 0, 50 * CHUNK).unwrap();
+        for _ in 0..5 {
+            let copy = w.create_in(hostile, 50 * CHUNK).unwrap();
+            refused |= w.copy(first, copy).is_err();
+        }
+    }
+    assert!(refused, "copies without an end");
+    assert!(w.free() > w.total / 2);
+    w.populate(victim, 0, 20 * CHUNK)
+        .expect("S2: what is promised is there");
+    // All memory, though as much is shared as can be.
+    let rest = w.create_in(w.account, 400 * CHUNK).unwrap();
+    assert_eq!(w.populate(rest, 0, 400 * CHUNK), Err(NO_MEMORY));
+    assert_eq!(w.free(), 0, "memory that cannot be had");
+}
+
 #[test]
 fn limits_are_of_the_account() {
     let mut w = World::new(100);

@@ -9,6 +9,8 @@ use abi::access::ALL;
 use abi::{Call, Code, PAGE_SIZE};
 use alloc::string::String;
 use alloc::vec::Vec;
+use interface::Session;
+use proto::layout::CHUNK;
 use proto::Error;
 use rt::fs;
 use rt::memory::{self, Segment};
@@ -17,6 +19,7 @@ use rt::process::{Client, Start};
 use rt::start::MEMORY;
 use rt::sys::{self, IpcRegs};
 use rt::window::Window;
+use services::memory::AccountClient;
 
 rt::entry!(main);
 
@@ -32,6 +35,8 @@ fn main() -> u8 {
     let done = match how {
         Some("hog") => hog(),
         Some("touch") => touch(),
+        Some("share") => share(),
+        Some("reserve") => reserve(),
         Some("segments") => segments(),
         Some("vacant") => vacant(),
         Some("objects") => objects(),
@@ -73,6 +78,34 @@ fn take_all() -> Result<Segment, Error> {
 /// Takes all memory that it is given, and keeps it.
 fn hog() -> Result<(), Error> {
     let _segment = take_all()?;
+    stay()
+}
+
+/// Has the memory server show a little memory in as many places as it may, takes what it can beside that, and keeps all of it.
+fn share() -> Result<(), Error> {
+    const COPIES: u64 = 5;
+    let most = memory::usage()?.total / 4 * 3;
+    let size = (most - STEP) / (COPIES + 1) / CHUNK * CHUNK;
+    let segment = memory::create(size)?;
+    segment.populate(0, size)?;
+    let mut copies = Vec::new();
+    while copies.len() < COPIES as usize - 1 {
+        let Ok(copy) = segment.copy() else {
+            break;
+        };
+        copies.push(copy);
+    }
+    let _segment = take_all()?;
+    stay()
+}
+
+/// Reserves all memory that it is given, touches none of it, and keeps it reserved.
+fn reserve() -> Result<(), Error> {
+    let mut account = AccountClient::resume(Session::beside(MEMORY));
+    let mut size = memory::usage()?.total;
+    while account.reserve(size) == Err(Error::NoMemory) {
+        size = size.checked_sub(CHUNK).ok_or(Error::NoMemory)?;
+    }
     stay()
 }
 
