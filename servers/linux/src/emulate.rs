@@ -23,7 +23,7 @@ use crate::host::{Fpu, Host, OutOfMemory};
 use crate::memory::{Prot, READ, WRITE};
 use crate::number;
 use crate::path;
-use crate::process::{CallKey, Kind, Process, Wait};
+use crate::process::{CallKey, Kind, Process, Wait, MAX_REPORTED};
 use crate::signal::{self, sig, Delivery, Origin};
 use crate::special::{self, Special};
 
@@ -281,7 +281,8 @@ impl Caller<'_> {
 
     /// Says something about the process, once for each `topic`.
     pub fn report(&mut self, topic: u64, sentence: &str) {
-        if self.p.reported.insert(topic) {
+        let reported = &mut self.p.reported;
+        if reported.len() < MAX_REPORTED && reported.insert(topic) {
             let line = format!("{}: {sentence}", self.p.name);
             self.h.log(&line);
         }

@@ -16,7 +16,7 @@ use crate::calls::file::MAX_OFFSET;
 use crate::host::Host;
 use crate::memory;
 use crate::path;
-use crate::process::{Kind, Process, MAX_FDS};
+use crate::process::{Kind, Process, MAX_FDS, MAX_REPORTED};
 
 /// The format's version.
 const VERSION: u32 = 2;
@@ -39,7 +39,7 @@ enum SavedFile {
     Unlinked { mode: u32, contents: Vec<u8> },
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 struct Part {
     version: u32,
     /// The [`Process`], encoded.
@@ -131,11 +131,26 @@ fn unlinked(host: &mut dyn Host, ino: u64, kind: &Kind) -> Result<SavedFile, Str
     })
 }
 
+/// Reads a part, and refuses one of more files than a process can have open before it takes their memory: in memory
+/// they may be thirty times as long as in the image.
+fn decode(bytes: &[u8]) -> Option<Part> {
+    let ((version, process), files) = postcard::take_from_bytes::<(u32, Vec<u8>)>(bytes).ok()?;
+    let (count, _) = postcard::take_from_bytes::<u32>(files).ok()?;
+    if count > MAX_FDS {
+        return None;
+    }
+    Some(Part {
+        version,
+        process,
+        files: postcard::from_bytes(files).ok()?,
+    })
+}
+
 /// Makes a process of a part, with its files open again; or says why that cannot be. Its memory
 /// and mappings are someone else's work.
 pub fn adopt(bytes: &[u8], clock_offset: u64, host: &mut dyn Host) -> Result<Process, String> {
     let nonsense = || "its Linux part makes no sense".to_string();
-    let part: Part = postcard::from_bytes(bytes).map_err(|_| nonsense())?;
+    let part = decode(bytes).ok_or_else(nonsense)?;
     if part.version != VERSION {
         return Err(format!(
             "its Linux part has version {}, not {VERSION}",
@@ -300,7 +315,7 @@ fn check(process: &Process) -> Option<()> {
         && p.group <= i32::MAX as u32
         && p.umask <= 0o777
         && p.limits.keys().all(|k| *k < 16)
-        && p.reported.len() <= 4096
+        && p.reported.len() <= MAX_REPORTED
         && p.signals.is_sound();
     let memory = p.areas.is_sound()
         && p.brk_start >= memory::LOWEST

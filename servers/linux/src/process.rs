@@ -16,6 +16,8 @@ use crate::signal::Signals;
 
 /// Most descriptors of a process.
 pub const MAX_FDS: u32 = 1024;
+/// Most calls of a process that are reported: there are fewer that have names, and each takes memory.
+pub const MAX_REPORTED: usize = 512;
 
 /// Flags of `open` that stay with the description.
 pub mod open_flags {

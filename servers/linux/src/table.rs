@@ -999,8 +999,8 @@ impl Table {
             return Err(Error::Invalid);
         };
         let end = adopting.bytes.len() as u64 + bulk.len() as u64;
-        // It grows, and is decoded in the end.
-        self.world.room.add(4 * end.min(part::MAX_PART))?;
+        // It grows while both lengths are there, and so does what is decoded of it in the end.
+        self.world.room.add(6 * end.min(part::MAX_PART))?;
         if offset != adopting.bytes.len() as u64 || end > length || length > part::MAX_PART {
             self.abandon(pid);
             return Err(Error::BadFormat);

@@ -436,6 +436,33 @@ fn a_part_that_needs_more_memory_than_there_is_is_refused() {
     assert_eq!(part::save(&process, &mut host), Err("memory is out".into()));
 }
 
+/// A file without a path takes three bytes in an image, and in memory more than ten times as much.
+#[test]
+fn a_part_with_too_many_files_is_refused_before_it_takes_memory() {
+    let mut host = Fake::new();
+    const FILES: u32 = 300_000;
+    let files = vec![(0u32, (0u32, "")); FILES as usize];
+    let bytes = postcard::to_allocvec(&(2u32, Vec::<u8>::new(), files)).unwrap();
+    let (result, took) = allocated::counted(|| part::adopt(&bytes, 0, &mut host));
+    assert!(result.is_err());
+    let most = bytes.len() / 10;
+    assert!(took.most < most, "{} bytes", took.most);
+}
+
+/// A process that makes calls that are not there, one after the other, makes the personality keep and say no more
+/// than a bound.
+#[test]
+fn calls_that_are_not_there_are_not_kept_without_an_end() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    for number in 1000..3000 {
+        call(&mut process, &mut host, &registers(number, &[]));
+    }
+    assert_eq!(process.reported.len(), crate::process::MAX_REPORTED);
+    let saved = part::save(&process, &mut host).unwrap();
+    assert!(part::adopt(&saved, 0, &mut host).is_ok());
+}
+
 #[test]
 fn altered_parts_are_refused_or_sound() {
     let mut host = Fake::new();
