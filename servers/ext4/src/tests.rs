@@ -108,14 +108,15 @@ fn fresh() -> (Memory, Volume<Memory>) {
     (disk, volume)
 }
 
-/// What `e2fsck` finds wrong when it has replayed the journal, if it is there and finds something.
+/// What `e2fsck` finds wrong when it has replayed the journal, if it finds something.
 fn complaint(content: &[u8]) -> Option<String> {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), content).expect("an image");
     let places = ["/usr/sbin/e2fsck", "/sbin/e2fsck"];
     let found = places
         .iter()
-        .find(|path| std::path::Path::new(path).exists())?;
+        .find(|path| std::path::Path::new(path).exists())
+        .expect("e2fsck is not there: install the package e2fsprogs");
     for arguments in ["-p", "-fn"] {
         let output = Command::new(found).arg(arguments).arg(file.path()).output();
         let output = output.expect("e2fsck");
