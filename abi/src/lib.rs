@@ -39,7 +39,7 @@ use x86_64 as machine;
 
 pub use code::{Code, Exception};
 pub use machine::{Register, Registers, REGISTER_WORDS, ROLES};
-pub use syscalls::{Call, Class, Syscall, SYSCALLS};
+pub use syscalls::{Call, Class, Common, Syscall, SYSCALLS};
 
 use table::numbered;
 

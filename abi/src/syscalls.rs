@@ -10,7 +10,7 @@
 
 use crate::code::{Code, Exception};
 use crate::registers::{self, PARAMETERS};
-use crate::Type;
+use crate::{Type, TYPES};
 
 /// How long a call can take (Ford et al., section 4.2 and Table 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -416,7 +416,57 @@ static CALLS: [Option<Call>; 256] = {
     calls
 };
 
+/// The six calls that every type has. They come first in the table, six rows for each type, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Common {
+    /// Makes an object, or gives an identity a body.
+    Create,
+    /// Takes an object's body, and its identity unless a reference keeps it.
+    Destroy,
+    /// Changes the address at which an object lives.
+    Move,
+    /// Points a reference at an object.
+    Reference,
+    /// Reads an object's state.
+    GetState,
+    /// Sets an object's state.
+    SetState,
+}
+
+impl Common {
+    /// All six, in the order of the table.
+    pub const ALL: [Common; 6] = [
+        Common::Create,
+        Common::Destroy,
+        Common::Move,
+        Common::Reference,
+        Common::GetState,
+        Common::SetState,
+    ];
+
+    /// This call, for objects of a type.
+    #[must_use]
+    pub const fn of(self, ty: Type) -> Call {
+        SYSCALLS[self.row(ty)].call
+    }
+
+    /// The index of its row in [`SYSCALLS`].
+    const fn row(self, ty: Type) -> usize {
+        (ty as usize - 1) * Self::ALL.len() + self as usize
+    }
+}
+
 impl Call {
+    /// The type and the kind, if this is one of the six calls that every type has.
+    #[must_use]
+    pub fn common(self) -> Option<(Type, Common)> {
+        let mut all = TYPES
+            .into_iter()
+            .flat_map(|ty| Common::ALL.map(|common| (ty, common)));
+        all.find(|(ty, common)| common.of(*ty) == self)
+    }
+
     /// The entrypoint with this number, if there is one.
     #[inline]
     #[must_use]
@@ -944,4 +994,30 @@ calls! {
     /// Takes a range of I/O ports from the space, as it was granted. `NotFound` if the space was not granted exactly that
     /// range. Its threads cannot use the ports when the call returns.
     136 DeviceRevokePorts device_revoke_ports Device Short (authority: Object(Type::Reference), space: Object(Type::Reference), first: Word, count: Word) [Ok Denied Dead NotFound];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names of the rows agree with the order that [`Common::of`] relies on.
+    #[test]
+    fn common_calls_are_where_they_are_looked_for() {
+        let words = [
+            "create",
+            "destroy",
+            "move",
+            "reference",
+            "get_state",
+            "set_state",
+        ];
+        for ty in TYPES {
+            for (common, word) in Common::ALL.into_iter().zip(words) {
+                let call = common.of(ty);
+                assert_eq!(call.name().split_once('_'), Some((ty.name(), word)));
+                assert_eq!(call.common(), Some((ty, common)));
+            }
+        }
+        assert_eq!(Call::MutexLock.common(), None);
+    }
 }

@@ -8,7 +8,7 @@ use crate::report::{Outcome, Report, Sample};
 use crate::run::{alone, same, Must, Pair, Role, PASSES};
 use crate::twin::Twin;
 use abi::state::PortState;
-use abi::{Call, Code, Type, PAGE_SIZE, TYPES};
+use abi::{Call, Code, Common, Type, PAGE_SIZE, TYPES};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -60,7 +60,7 @@ pub fn all(report: &Report) -> bool {
     good &= report.bench("null_call", "call", null_call);
     good &= report.bench("null_handle_call", "call", null_handle_call);
     for kind in TYPES {
-        for (word, which) in [("create", CREATE), ("destroy", DESTROY)] {
+        for (word, which) in [("create", Common::Create), ("destroy", Common::Destroy)] {
             let name = format!("{}_{word}", kind.name());
             good &= report.bench(&name, "call", || create_destroy(kind, which));
         }
@@ -339,35 +339,28 @@ impl Places {
 
     fn destroy(&self, kind: Type, place: u64) -> Result<(), String> {
         let handle = self.first() + place * abi::OBJECT_SIZE;
-        let call = Call::from_number(common(kind, DESTROY) as u8).ok_or("no such call")?;
+        let call = Common::Destroy.of(kind);
         // SAFETY: changes nothing but the object.
         let code = unsafe { rt::sys::syscall(call, [handle, 0, 0, 0, 0, 0]) }.code;
         rt::obj::done(code).must("destroy")
     }
 }
 
-/// Number of one of the six common calls of a type, which have consecutive numbers.
-fn common(kind: Type, which: u64) -> u64 {
-    (kind as u64 - 1) * 6 + 1 + which
-}
-const CREATE: u64 = 0;
-const DESTROY: u64 = 1;
-
 /// Measures creating or destroying objects side by side. Both are done once before, so that the kernel has
 /// memory for them.
-fn create_destroy(kind: Type, which: u64) -> Outcome {
+fn create_destroy(kind: Type, which: Common) -> Outcome {
     let places = Places::new(OBJECTS);
-    let sweep = |which| -> Outcome {
-        let role = Role::new(Loop::Sweep, &[places.first(), common(kind, which)]);
+    let sweep = |which: Common| -> Outcome {
+        let role = Role::new(Loop::Sweep, &[places.first(), which.of(kind) as u64]);
         let seen = Pair::new(&role, None)?.run(OBJECTS, 1)?;
         same("the sum of results", seen.seen[0], 0)?;
         Ok(seen.sample)
     };
-    sweep(CREATE)?;
-    sweep(DESTROY)?;
-    let created = sweep(CREATE)?;
-    if which == DESTROY {
-        return sweep(DESTROY);
+    sweep(Common::Create)?;
+    sweep(Common::Destroy)?;
+    let created = sweep(Common::Create)?;
+    if which == Common::Destroy {
+        return sweep(Common::Destroy);
     }
     // What was measured last counts.
     for place in 0..OBJECTS {
@@ -383,19 +376,19 @@ fn weigh(kind: Type) -> Result<(u64, u64), String> {
     let used = || -> Result<u64, String> {
         Ok(twin.space.get_state(0).must("the state of a space")?.used)
     };
-    let sweep = |which| -> Result<(), String> {
+    let sweep = |which: Common| -> Result<(), String> {
         let role = Role::within(
             twin.space_ref.handle(),
             Loop::Sweep,
-            &[places.first(), common(kind, which)],
+            &[places.first(), which.of(kind) as u64],
         );
         let seen = Pair::new(&role, None)?.run(WEIGHED, 1)?;
         same("the sum of results", seen.seen[0], 0)
     };
     let before = used()?;
-    sweep(CREATE)?;
+    sweep(Common::Create)?;
     let bytes = (used()? - before) / WEIGHED;
-    sweep(DESTROY)?;
+    sweep(Common::Destroy)?;
     same("the use afterwards", used()?, before)?;
     Ok((bytes, WEIGHED))
 }

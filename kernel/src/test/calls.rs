@@ -6,13 +6,12 @@
 //! handles, and identities that are vacant or dead.
 
 use super::conformance::{Met, Outcome};
-use super::cut::Calls;
 use super::world::*;
 use crate::object::thread::Run;
 use abi::state::{port_flags, Waiting, REGISTER_WORDS, THREAD_WORDS};
 use abi::syscalls::{Param, Party};
 use abi::{
-    access, boot, Call, Code, Exception, RefKind, Type, PAGE_SIZE, PRIORITIES, ROLES, TYPES,
+    access, boot, Call, Code, Common, Exception, RefKind, Type, PAGE_SIZE, PRIORITIES, ROLES, TYPES,
 };
 use std::vec::Vec;
 
@@ -47,61 +46,73 @@ fn wrong(w: &World, call: Call, registers: &[(R, u64)]) -> (u64, u64) {
 
 /// The six common calls of a type.
 fn common(met: &mut Met, ty: Type) {
-    let calls = Calls::of(ty);
     let w = World::with_frames(64);
     let (a, b, c) = (w.object(), w.object(), w.object());
     let plain = plain_page(&w);
     let state = w.page();
     let r: Vec<u64> = (0..3).map(|_| w.create(Call::ReferenceCreate)).collect();
 
-    met.is(&w, calls.create, &[a, 0], Code::Ok);
-    met.is(&w, calls.create, &[a, 0], Code::InUse);
-    met.is(&w, calls.create, &[plain, 0], Code::Denied);
-    met.is(&w, calls.create, &[b, r[0]], Code::Dead);
-    met.is(&w, calls.point, &[a, r[0]], Code::Ok);
-    met.is(&w, calls.create, &[b, r[0]], Code::Invalid);
-    met.is(&w, calls.relocate, &[a, a], Code::Ok);
-    met.is(&w, calls.relocate, &[a, plain], Code::Denied);
-    met.is(&w, calls.create, &[b, 0], Code::Ok);
-    met.is(&w, calls.relocate, &[a, b], Code::InUse);
-    met.is(&w, calls.relocate, &[a, c], Code::Ok);
-    assert_eq!(wrong(&w, calls.point, &[(A0, a), (A1, r[0])]), no_object(a));
-    met.is(&w, calls.relocate, &[c, a], Code::Ok);
+    met.is(&w, Common::Create.of(ty), &[a, 0], Code::Ok);
+    met.is(&w, Common::Create.of(ty), &[a, 0], Code::InUse);
+    met.is(&w, Common::Create.of(ty), &[plain, 0], Code::Denied);
+    met.is(&w, Common::Create.of(ty), &[b, r[0]], Code::Dead);
+    met.is(&w, Common::Reference.of(ty), &[a, r[0]], Code::Ok);
+    met.is(&w, Common::Create.of(ty), &[b, r[0]], Code::Invalid);
+    met.is(&w, Common::Move.of(ty), &[a, a], Code::Ok);
+    met.is(&w, Common::Move.of(ty), &[a, plain], Code::Denied);
+    met.is(&w, Common::Create.of(ty), &[b, 0], Code::Ok);
+    met.is(&w, Common::Move.of(ty), &[a, b], Code::InUse);
+    met.is(&w, Common::Move.of(ty), &[a, c], Code::Ok);
+    assert_eq!(
+        wrong(&w, Common::Reference.of(ty), &[(A0, a), (A1, r[0])]),
+        no_object(a)
+    );
+    met.is(&w, Common::Move.of(ty), &[c, a], Code::Ok);
 
     // The object is taken apart and made again, there and elsewhere; the reference still names it.
-    met.is(&w, calls.get, &[a, state, 0, 0, 0], Code::Ok);
-    met.is(&w, calls.destroy, &[a, r[1]], Code::Ok);
+    met.is(&w, Common::GetState.of(ty), &[a, state, 0, 0, 0], Code::Ok);
+    met.is(&w, Common::Destroy.of(ty), &[a, r[1]], Code::Ok);
     assert_eq!(w.sys(Call::ReferenceEqual, &[r[0], r[1]]), Code::Ok);
     assert_eq!(w.sys(Call::ReferenceCheck, &[r[0]]), Code::Ok);
     assert_eq!(w.manager.ctx.parameter(0).get(), ty as u64);
-    met.is(&w, calls.create, &[c, r[1]], Code::Ok);
-    met.is(&w, calls.set, &[c, state, 0, 0, 0], Code::Ok);
-    met.is(&w, calls.point, &[c, r[2]], Code::Ok);
+    met.is(&w, Common::Create.of(ty), &[c, r[1]], Code::Ok);
+    met.is(&w, Common::SetState.of(ty), &[c, state, 0, 0, 0], Code::Ok);
+    met.is(&w, Common::Reference.of(ty), &[c, r[2]], Code::Ok);
     assert_eq!(w.sys(Call::ReferenceEqual, &[r[0], r[2]]), Code::Ok);
     // The old address is free again.
-    met.is(&w, calls.relocate, &[c, a], Code::Ok);
+    met.is(&w, Common::Move.of(ty), &[c, a], Code::Ok);
 
     // Calls that manage the object return `Vacant` and never wait; `destroy` ends the identity, and so does the
     // end of the reference that keeps it.
     for end in [None, Some(a), Some(r[1])] {
-        met.is(&w, calls.get, &[a, state, 0, 0, 0], Code::Ok);
-        met.is(&w, calls.destroy, &[a, r[1]], Code::Ok);
-        met.is(&w, calls.get, &[a, state, 0, 0, 0], Code::Vacant);
-        met.is(&w, calls.set, &[a, state, 0, 0, 0], Code::Vacant);
-        met.is(&w, calls.relocate, &[a, c], Code::Vacant);
-        met.is(&w, calls.point, &[a, r[2]], Code::Vacant);
-        met.is(&w, calls.destroy, &[a, r[2]], Code::Vacant);
+        met.is(&w, Common::GetState.of(ty), &[a, state, 0, 0, 0], Code::Ok);
+        met.is(&w, Common::Destroy.of(ty), &[a, r[1]], Code::Ok);
+        met.is(
+            &w,
+            Common::GetState.of(ty),
+            &[a, state, 0, 0, 0],
+            Code::Vacant,
+        );
+        met.is(
+            &w,
+            Common::SetState.of(ty),
+            &[a, state, 0, 0, 0],
+            Code::Vacant,
+        );
+        met.is(&w, Common::Move.of(ty), &[a, c], Code::Vacant);
+        met.is(&w, Common::Reference.of(ty), &[a, r[2]], Code::Vacant);
+        met.is(&w, Common::Destroy.of(ty), &[a, r[2]], Code::Vacant);
         assert_eq!(w.sys(Call::ReferenceCheck, &[r[0]]), Code::Ok);
         match end {
             None => {
-                met.is(&w, calls.create, &[a, r[1]], Code::Ok);
+                met.is(&w, Common::Create.of(ty), &[a, r[1]], Code::Ok);
                 // A mapping, a region, ... is not open before its state is set; for its manager it is.
-                met.is(&w, calls.set, &[a, state, 0, 0, 0], Code::Ok);
-                met.is(&w, calls.point, &[a, r[2]], Code::Ok);
+                met.is(&w, Common::SetState.of(ty), &[a, state, 0, 0, 0], Code::Ok);
+                met.is(&w, Common::Reference.of(ty), &[a, r[2]], Code::Ok);
             }
             Some(end) => {
                 if end == a {
-                    met.is(&w, calls.destroy, &[a, 0], Code::Ok);
+                    met.is(&w, Common::Destroy.of(ty), &[a, 0], Code::Ok);
                     let code = w.sys(Call::ReferenceCheck, &[r[1]]);
                     assert_eq!(code, Code::Dead, "a reference that kept what was destroyed");
                 } else {
@@ -109,14 +120,14 @@ fn common(met: &mut Met, ty: Type) {
                 }
                 let code = w.sys(Call::ReferenceCheck, &[r[0]]);
                 assert_eq!(code, Code::Dead, "a reference to what has ended");
-                met.is(&w, calls.create, &[a, 0], Code::Ok);
-                met.is(&w, calls.point, &[a, r[0]], Code::Ok);
+                met.is(&w, Common::Create.of(ty), &[a, 0], Code::Ok);
+                met.is(&w, Common::Reference.of(ty), &[a, r[0]], Code::Ok);
             }
         }
     }
-    met.is(&w, calls.destroy, &[a, 0], Code::Ok);
+    met.is(&w, Common::Destroy.of(ty), &[a, 0], Code::Ok);
 
-    met.is(&w, calls.destroy, &[b, 0], Code::Ok);
+    met.is(&w, Common::Destroy.of(ty), &[b, 0], Code::Ok);
 
     // Without memory nothing is made, and nothing leaks.
     let (space, s) = w.space(0, 0, 0);
@@ -128,11 +139,11 @@ fn common(met: &mut Met, ty: Type) {
         boot::ROOT_REGION,
         w.physical(page),
     );
-    let p = Program::new().call(calls.create, &[(A0, 0x5000_0000), (A1, 0)]);
+    let p = Program::new().call(Common::Create.of(ty), &[(A0, 0x5000_0000), (A1, 0)]);
     w.thread(s, p.keep(0x5000_0800, RESULT).end(), 5);
     w.run();
     let code = Code::from_word(w.peek(page + 0x800));
-    met.returned(calls.create, code, Code::NoMemory);
+    met.returned(Common::Create.of(ty), code, Code::NoMemory);
     w.ok(Call::SpaceDestroy, &[space, 0]);
     let used = w
         .manager
@@ -143,14 +154,14 @@ fn common(met: &mut Met, ty: Type) {
     let mut made = Vec::new();
     loop {
         let at = w.object();
-        match w.sys(calls.create, &[at, 0]) {
+        match w.sys(Common::Create.of(ty), &[at, 0]) {
             Code::Ok => made.push(at),
             code => break assert_eq!(code, Code::NoMemory),
         }
     }
     hal::host::fail_allocations_after(u64::MAX);
     for at in made {
-        w.ok(calls.destroy, &[at, 0]);
+        w.ok(Common::Destroy.of(ty), &[at, 0]);
     }
     assert_eq!(
         used,
@@ -657,7 +668,6 @@ pub(super) struct Vacancy {
 impl Vacancy {
     /// Takes the body of an object away, and keeps its identity.
     pub(super) fn begin(w: &World, ty: Type, handle: u64) -> Vacancy {
-        let calls = Calls::of(ty);
         let reference = || w.create(Call::ReferenceCreate);
         let vacancy = Vacancy {
             ty,
@@ -670,17 +680,19 @@ impl Vacancy {
             w.ok(Call::ThreadStop, &[handle]);
         }
         let [a, b, c] = vacancy.references;
-        w.ok(calls.get, &[handle, vacancy.state, a, b, c]);
-        w.ok(calls.destroy, &[handle, vacancy.kept]);
+        w.ok(Common::GetState.of(ty), &[handle, vacancy.state, a, b, c]);
+        w.ok(Common::Destroy.of(ty), &[handle, vacancy.kept]);
         vacancy
     }
 
     /// Gives it a body again, as it was.
     pub(super) fn end(self, w: &World) {
-        let calls = Calls::of(self.ty);
         let [a, b, c] = self.references;
-        w.ok(calls.create, &[self.handle, self.kept]);
-        w.ok(calls.set, &[self.handle, self.state, a, b, c]);
+        w.ok(Common::Create.of(self.ty), &[self.handle, self.kept]);
+        w.ok(
+            Common::SetState.of(self.ty),
+            &[self.handle, self.state, a, b, c],
+        );
         if self.ty == Type::Thread {
             w.ok(Call::ThreadResume, &[self.handle]);
         }
@@ -734,7 +746,7 @@ impl Ready {
                 thread
             }
             Type::Reference => w.reference(Call::MutexReference, w.create(Call::MutexCreate)),
-            ty => w.create(Calls::of(ty).create),
+            ty => w.create(Common::Create.of(ty)),
         }
     }
 
@@ -770,10 +782,10 @@ impl Ready {
                     "server_end" => w.reference(Call::ThreadReferenceClientEnd, target),
                     "identity" => {
                         let reference = w.create(Call::ReferenceCreate);
-                        w.ok(Calls::of(ty).destroy, &[target, reference]);
+                        w.ok(Common::Destroy.of(ty), &[target, reference]);
                         reference
                     }
-                    _ => w.reference(Calls::of(ty).point, target),
+                    _ => w.reference(Common::Reference.of(ty), target),
                 }
             }
             Param::Object(Type::Reference) if name == "authority" => {
@@ -913,11 +925,11 @@ pub(super) fn parties(met: &mut Met, call: Call) {
         let (w, (ty, handle)) = (&ready.w, ready.party(party));
         if let (true, Party::Named(index)) = (created, party) {
             let object = ready.sample(ty);
-            let reference = w.reference(Calls::of(ty).point, object);
-            w.ok(Calls::of(ty).destroy, &[object, 0]);
+            let reference = w.reference(Common::Reference.of(ty), object);
+            w.ok(Common::Destroy.of(ty), &[object, 0]);
             ready.args[index] = reference;
         } else {
-            w.ok(Calls::of(ty).destroy, &[handle, 0]);
+            w.ok(Common::Destroy.of(ty), &[handle, 0]);
         }
         met.dead(call, party, ready.outcome(ready.start()));
 

@@ -10,7 +10,7 @@ use crate::check;
 use abi::ipc::plan;
 use abi::message::{EXCEPTION_WORDS, FAULT_WORDS};
 use abi::state::{space_flags, REGISTER_WORDS, THREAD_WORDS};
-use abi::{boot, ref_list, Call, Code, Type, PAGE_SIZE, ROLES};
+use abi::{boot, ref_list, Call, Code, Common, Type, PAGE_SIZE, ROLES};
 use std::format;
 use std::string::String;
 use std::vec;
@@ -76,7 +76,6 @@ impl Knife {
     }
 
     fn cut(&self, w: &World, ty: Type, object: u64, way: CutKind) {
-        let all = Calls::of(ty);
         let [a, b, c] = self.references;
         if ty == Type::Thread {
             w.ok(Call::ThreadStop, &[object]);
@@ -85,9 +84,9 @@ impl Knife {
             self.others(w, steps);
             return w.ok(Call::ThreadResume, &[object]);
         }
-        w.ok(all.get, &[object, self.state, a, b, c]);
+        w.ok(Common::GetState.of(ty), &[object, self.state, a, b, c]);
         if way != CutKind::Set {
-            w.ok(all.destroy, &[object, self.kept]);
+            w.ok(Common::Destroy.of(ty), &[object, self.kept]);
             if let CutKind::Slow(steps) = way {
                 self.others(w, steps);
             }
@@ -96,12 +95,12 @@ impl Knife {
             } else {
                 object
             };
-            w.ok(all.create, &[to, self.kept]);
+            w.ok(Common::Create.of(ty), &[to, self.kept]);
             if way == CutKind::Elsewhere {
-                w.ok(all.relocate, &[to, object]);
+                w.ok(Common::Move.of(ty), &[to, object]);
             }
         }
-        w.ok(all.set, &[object, self.state, a, b, c]);
+        w.ok(Common::SetState.of(ty), &[object, self.state, a, b, c]);
         if ty == Type::Thread {
             w.ok(Call::ThreadResume, &[object]);
         }
@@ -115,31 +114,6 @@ impl Knife {
             }
         }
         w.call_manager();
-    }
-}
-
-/// The common calls of a type.
-pub(super) struct Calls {
-    pub(super) create: Call,
-    pub(super) destroy: Call,
-    pub(super) relocate: Call,
-    pub(super) point: Call,
-    pub(super) get: Call,
-    pub(super) set: Call,
-}
-
-impl Calls {
-    pub(super) fn of(ty: Type) -> Calls {
-        let first = (ty as u8 - 1) * 6 + 1;
-        let call = |n: u8| Call::from_number(first + n).expect("a common call");
-        Calls {
-            create: call(0),
-            destroy: call(1),
-            relocate: call(2),
-            point: call(3),
-            get: call(4),
-            set: call(5),
-        }
     }
 }
 

@@ -17,7 +17,7 @@ use super::world::{
 use abi::ipc::{plan, Plan};
 use abi::state::Stage;
 use abi::syscalls::{Param, Syscall};
-use abi::{access, Call, RefKind, Type, PAGE_SIZE, ROLES, SYSCALLS, TYPES};
+use abi::{access, Call, Common, RefKind, Type, PAGE_SIZE, ROLES, SYSCALLS, TYPES};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use spec::object::Body;
 use spec::Id;
@@ -489,8 +489,6 @@ impl Generator {
         if play.is_vacant(id) || id == play.threads[who] {
             return self.begin(play, who);
         }
-        let call =
-            |n: u8| Call::from_number((ty as u8 - 1) * 6 + 1 + n).unwrap_or(Call::CondGetState);
         let draft = |call: Call, values: &[u64]| {
             let mut d = Draft::new(call);
             for (name, value) in ["a0", "a1", "a2", "a3", "a4"].iter().zip(values) {
@@ -504,23 +502,23 @@ impl Generator {
         if ty == Type::Thread {
             ops.push_back(draft(Call::ThreadStop, &[handle]));
         }
-        ops.push_back(draft(call(4), &[handle, state, a, b, c]));
+        ops.push_back(draft(Common::GetState.of(ty), &[handle, state, a, b, c]));
         if self.chance(75) {
             let to = if self.chance(80) {
                 handle
             } else {
                 self.fresh(play)
             };
-            ops.push_back(draft(call(1), &[handle, kept]));
-            ops.push_back(draft(call(0), &[to, kept]));
+            ops.push_back(draft(Common::Destroy.of(ty), &[handle, kept]));
+            ops.push_back(draft(Common::Create.of(ty), &[to, kept]));
             if to != handle && self.chance(50) {
-                ops.push_back(draft(call(2), &[to, handle]));
-                ops.push_back(draft(call(5), &[handle, state, a, b, c]));
+                ops.push_back(draft(Common::Move.of(ty), &[to, handle]));
+                ops.push_back(draft(Common::SetState.of(ty), &[handle, state, a, b, c]));
             } else {
-                ops.push_back(draft(call(5), &[to, state, a, b, c]));
+                ops.push_back(draft(Common::SetState.of(ty), &[to, state, a, b, c]));
             }
         } else {
-            ops.push_back(draft(call(5), &[handle, state, a, b, c]));
+            ops.push_back(draft(Common::SetState.of(ty), &[handle, state, a, b, c]));
         }
         if ty == Type::Thread {
             ops.push_back(draft(Call::ThreadResume, &[handle]));
@@ -538,8 +536,7 @@ impl Generator {
         d.set("a1", STATES);
         d.set("a2", slot("r_p0"));
         let ty = self.random.one_of(&TYPES);
-        let create = Call::from_number((ty as u8 - 1) * 6 + 1).unwrap_or(Call::MutexCreate);
-        let mut next = Draft::new(create);
+        let mut next = Draft::new(Common::Create.of(ty));
         next.set("a0", slot("f0"));
         next.set("a1", 0);
         if self.agenda.is_empty() {

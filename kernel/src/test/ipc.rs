@@ -6,14 +6,13 @@
 
 use super::calls::{outcome, wrong_handles, Vacancy};
 use super::conformance::{Met, Outcome};
-use super::cut::Calls;
 use super::world::*;
 use crate::object::thread::Run;
 use abi::ipc::{plan, Plan};
 use abi::registers::SEND;
 use abi::state::{Stage, Waiting, REGISTER_WORDS};
 use abi::syscalls::{Param, Party};
-use abi::{boot, Call, Code, Exception, Type, PAGE_SIZE, ROLES};
+use abi::{boot, Call, Code, Common, Exception, Type, PAGE_SIZE, ROLES};
 use std::vec::Vec;
 
 /// Bytes that the entrypoint under test sends.
@@ -740,7 +739,7 @@ fn name(met: &mut Met, call: Call, index: usize) {
         s.rename(handle);
         let vacancy = kept.then(|| Vacancy::begin(&s.w, ty, handle));
         if !kept {
-            s.w.ok(Calls::of(ty).destroy, &[handle, 0]);
+            s.w.ok(Common::Destroy.of(ty), &[handle, 0]);
         }
         let pair = s.pair(call);
         s.let_through(pair.gated);

@@ -1,12 +1,11 @@
 //! Tests of mistakes that have been corrected.
 
-use super::cut::Calls;
 use super::world::*;
 use crate::object::thread::Run;
 use crate::stop::Access;
 use abi::message::EXCEPTION_WORDS;
 use abi::state::{Stage, Waiting, REGISTER_WORDS, THREAD_WORDS};
-use abi::{access, boot, ref_list, Call, Code, Exception, Type, PAGE_SIZE, ROLES};
+use abi::{access, boot, ref_list, Call, Code, Exception, PAGE_SIZE, ROLES};
 use hal::Pfn;
 
 /// A portset with a port: (portset, reference to the port).
@@ -384,8 +383,8 @@ fn a_null_reference_is_no_space() {
         &[0x7000_0000, PAGE_SIZE, w.physical(RAM), access::ALL],
     );
     w.ok(Call::MappingSetState, &[m, state, boot::ROOT_REGION, null]);
-    let (c, s) = (Calls::of(Type::Region), w.create(Call::RegionCreate));
-    w.ok(c.set, &[s, state + 512, null, 0]);
+    let s = w.create(Call::RegionCreate);
+    w.ok(Call::RegionSetState, &[s, state + 512, null, 0]);
     assert_eq!(THREAD_WORDS, REGISTER_WORDS + 12);
 }
 

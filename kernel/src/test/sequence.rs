@@ -7,7 +7,7 @@
 
 use super::lockstep::{Difference, Lockstep};
 use super::world::*;
-use abi::{access, boot, Call, RefKind, Type, PAGE_SIZE, ROLES};
+use abi::{access, boot, Call, Common, RefKind, Type, PAGE_SIZE, ROLES};
 use core::fmt;
 use spec::object::{Body, Phase};
 use spec::wait::Status;
@@ -360,11 +360,9 @@ impl Scene {
 
     fn build(&self) {
         let w = &self.w;
-        let create =
-            |ty: Type| Call::from_number((ty as u8 - 1) * 6 + 1).unwrap_or(Call::MutexCreate);
         for (name, ty) in SLOTS {
             if let Some(ty) = ty {
-                self.ok(create(*ty), &[self.at(name), 0]);
+                self.ok(Common::Create.of(*ty), &[self.at(name), 0]);
             }
         }
         for (call, object, reference) in [
@@ -489,8 +487,7 @@ impl Scene {
                     continue;
                 }
                 if is_there() {
-                    let destroy = Call::from_number((ty as u8 - 1) * 6 + 2);
-                    self.ok(destroy.unwrap_or(Call::MutexDestroy), &[mine, 0]);
+                    self.ok(Common::Destroy.of(ty), &[mine, 0]);
                 }
             }
         }

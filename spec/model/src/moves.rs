@@ -6,13 +6,14 @@
 //! with a reference. What the kernel refuses by its type alone is left out. A manager does what its tasks
 //! say. Honest threads, and whoever waited, do what their frames say.
 
-use crate::scene::{common, role, Line, Role, Scene, Task};
+use crate::scene::{role, Line, Role, Scene, Task};
 use crate::scene::{HOLE, HOSTILE, OURS, SAVED, SCRATCH, THEIRS, THEIR_DATA};
 use abi::ipc::{plan, Plan};
 use abi::state::{space_flags, Stage, REGISTER_WORDS, THREAD_WORDS};
 use abi::syscalls::Param;
 use abi::{
-    access, ref_list, registers, Call, RefKind, Registers, Syscall, Type, PAGE_SIZE, SYSCALLS,
+    access, ref_list, registers, Call, Common, RefKind, Registers, Syscall, Type, PAGE_SIZE,
+    SYSCALLS,
 };
 use spec::object::{Body, Phase};
 use spec::wait::Status;
@@ -284,7 +285,7 @@ fn choices(
 
 /// What stands in memory for a call that reads or writes a state.
 fn states(row: &'static Syscall) -> impl Iterator<Item = Option<(u64, usize)>> {
-    let ty = abi::TYPES.into_iter().find(|&ty| common(ty, 5) == row.call);
+    let ty = abi::TYPES.into_iter().find(|&ty| Common::SetState.of(ty) == row.call);
     let plain = (0..CONTENTS.len()).filter(move |&n| Some(CONTENTS[n].0) == ty);
     let ends = if ty == Some(Type::Thread) { ENDS.len() } else { 0 };
     let all = plain.chain((0..ends).map(|n| CONTENTS.len() + n));
@@ -385,11 +386,11 @@ fn manager(scene: &Scene, system: &System, who: Id, moves: &mut Vec<Move>) {
         };
         let stopped = thread.is_some_and(|t| t.stops > 0);
         match task {
-            Task::Destroy => call(common(ty, 1), &[handle, 0], None),
+            Task::Destroy => call(Common::Destroy.of(ty), &[handle, 0], None),
             Task::Stop if stopped => call(Call::ThreadResume, &[handle], None),
             Task::Stop => call(Call::ThreadStop, &[handle], None),
             Task::Cut => match (keeps == Some(id), object.phase, saved) {
-                (true, Phase::Vacant, _) => call(common(ty, 0), &[handle, identity], None),
+                (true, Phase::Vacant, _) => call(Common::Create.of(ty), &[handle, identity], None),
                 (_, Phase::Vacant, _) => {}
                 (_, Phase::Fresh, true) => {
                     call(Call::ThreadSetState, &[handle, SAVED, space, client, server], None);
@@ -428,7 +429,7 @@ fn manager(scene: &Scene, system: &System, who: Id, moves: &mut Vec<Move>) {
                             call(row.call, &[handle, SCRATCH, theirs], state);
                         }
                         [_, (_, Param::State), ..] => {
-                            let set = common(ty, 5) == row.call;
+                            let set = Common::SetState.of(ty) == row.call;
                             let n = CONTENTS.iter().position(|c| set && c.0 == ty);
                             call(row.call, &[handle, SCRATCH], n.map(|n| (SCRATCH, n)));
                         }
@@ -437,7 +438,7 @@ fn manager(scene: &Scene, system: &System, who: Id, moves: &mut Vec<Move>) {
                     }
                 }
                 if keeps == Some(id) && vacant {
-                    call(common(ty, 0), &[handle, identity], None);
+                    call(Common::Create.of(ty), &[handle, identity], None);
                 }
             }
         }

@@ -4,8 +4,8 @@
 use crate::explore::{settle, Exploration, State};
 use crate::key::key;
 use crate::moves::{manages, Move};
-use crate::scene::{common, role, Role, Scene, CEILING, SAVED};
-use abi::{access, Call, Code, RefKind, Type, PAGE_SIZE};
+use crate::scene::{role, Role, Scene, CEILING, SAVED};
+use abi::{access, Call, Code, Common, RefKind, Type, PAGE_SIZE};
 use spec::object::{Body, Source, Target};
 use spec::wait::{Hint, PortWait, Status, Waiting};
 use spec::{Event, Id, Seen, System};
@@ -350,8 +350,8 @@ fn a_stopped_threads_state_is_complete(model: &Exploration, state: &State) -> bo
         call(&mut stopped, Call::ThreadResume, &[t]);
         let cut = call(&mut again, Call::ThreadStop, &[t])
             && call(&mut again, Call::ThreadGetState, &[t, SAVED, space, client, server])
-            && call(&mut again, common(Type::Thread, 1), &[t, identity])
-            && call(&mut again, common(Type::Thread, 0), &[t, identity])
+            && call(&mut again, Common::Destroy.of(Type::Thread), &[t, identity])
+            && call(&mut again, Common::Create.of(Type::Thread), &[t, identity])
             && call(&mut again, Call::ThreadSetState, &[t, SAVED, space, client, server])
             && call(&mut again, Call::ThreadResume, &[t]);
         cut && same(scene, &mut stopped, &mut again)

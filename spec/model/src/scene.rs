@@ -8,7 +8,7 @@
 //! What a thread runs is told by its program counter. A *free* program is always at its beginning and makes
 //! any call; a *script* does line after line.
 
-use abi::{access, Call, Code, RefKind, Registers, Type, OBJECT_SIZE, PAGE_SIZE, ROLES};
+use abi::{access, Call, Code, RefKind, Registers, OBJECT_SIZE, PAGE_SIZE, ROLES};
 use spec::object::{
     Account, Body, Mapping, Object, Phase, Reference, Region, Source, Space, Target, Thread,
 };
@@ -413,9 +413,3 @@ impl Scene {
 
 /// Bytes of the instruction that makes a call.
 pub const CALL_BYTES: u64 = ROLES.call_bytes;
-
-/// The call of a type: 0 create, 1 destroy, 2 move, 3 reference, 4 `get_state`, 5 `set_state`.
-#[must_use]
-pub fn common(ty: Type, which: u8) -> Call {
-    Call::from_number((ty as u8 - 1) * 6 + 1 + which).unwrap_or(Call::ThreadSelf)
-}

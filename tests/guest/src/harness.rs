@@ -3,7 +3,7 @@
 
 use abi::registers::{Area, DEADLINE};
 use abi::state::{Registers, Stage, ThreadState, Waiting};
-use abi::{Call, Code, Type, TYPES};
+use abi::{Call, Code};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -164,32 +164,6 @@ impl<T, E: core::fmt::Debug> Must<T> for Result<T, E> {
 /// `Ok` for [`Code::Ok`].
 pub fn ok(code: Code) -> Result<(), Code> {
     rt::obj::done(code)
-}
-
-/// [`common`]: `create`.
-pub const CREATE: u8 = 0;
-/// [`common`]: `destroy`.
-pub const DESTROY: u8 = 1;
-/// [`common`]: `move`.
-pub const MOVE: u8 = 2;
-/// [`common`]: `reference`.
-pub const REFERENCE: u8 = 3;
-/// [`common`]: `get_state`.
-pub const GET: u8 = 4;
-/// [`common`]: `set_state`.
-pub const SET: u8 = 5;
-
-/// One of the six calls that every type has: they come first in the table, six for each type.
-#[must_use]
-pub fn common(ty: Type, which: u8) -> Call {
-    Call::from_number((ty as u8 - 1) * 6 + 1 + which).unwrap_or(Call::ThreadSelf)
-}
-
-/// The type of which this is one of those six calls.
-#[must_use]
-pub fn type_of_common(call: Call) -> Option<Type> {
-    let belongs = |ty: &Type| (CREATE..=SET).any(|which| common(*ty, which) == call);
-    TYPES.into_iter().find(belongs)
 }
 
 /// How long a test waits for something before it fails, in nanoseconds of the guest.

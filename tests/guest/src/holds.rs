@@ -8,14 +8,12 @@
 //! That nothing is missing is seen from the tables: every row that is long or has several stages must
 //! have been held, and so must every reason to wait.
 
-use crate::harness::{
-    common, eventually, Absent, Actor, Failure, Must, Outcome, Receiver, Twin, CREATE, DESTROY,
-};
+use crate::harness::{eventually, Absent, Actor, Failure, Must, Outcome, Receiver, Twin};
 use abi::ipc::{plan, Plan};
 use abi::registers::Area;
 use abi::state::{space_flags, Registers, ThreadState, Waiting};
 use abi::syscalls::Param;
-use abi::{Call, Class, Type, PAGE_SIZE, SYSCALLS};
+use abi::{Call, Class, Common, Type, PAGE_SIZE, SYSCALLS};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -377,8 +375,8 @@ fn vacant(call: Call, show: &mut Show) -> Outcome {
     }
     let slot = rt::slots::allocate(2).ok_or("no slots")?;
     let identity = Ref::new().must("a reference")?;
-    make(*kind, CREATE, [slot, 0])?;
-    make(*kind, DESTROY, [slot, identity.handle()])?;
+    make(*kind, Common::Create, [slot, 0])?;
+    make(*kind, Common::Destroy, [slot, identity.handle()])?;
     let actor = Actor::new()?;
     let room = vec![0u64; 200];
     let spare = Ref::new().must("a reference")?;
@@ -397,15 +395,15 @@ fn vacant(call: Call, show: &mut Show) -> Outcome {
     show(&name, Some(call), &actor)?;
     drop(actor);
     // The identity gets a body once more, to be destroyed with it.
-    make(*kind, CREATE, [slot, identity.handle()])?;
-    make(*kind, DESTROY, [slot, 0])?;
+    make(*kind, Common::Create, [slot, identity.handle()])?;
+    make(*kind, Common::Destroy, [slot, 0])?;
     rt::slots::free(slot, 2);
     Ok(())
 }
 
 /// Creates or destroys an object.
-fn make(kind: Type, which: u8, p: [u64; 2]) -> Outcome {
-    let call = common(kind, which);
+fn make(kind: Type, which: Common, p: [u64; 2]) -> Outcome {
+    let call = which.of(kind);
     // SAFETY: the handle is a slot, and the other parameter a reference or 0.
     let code = unsafe { sys::syscall(call, [p[0], p[1], 0, 0, 0, 0]) }.code;
     crate::harness::ok(code).must(call.name())

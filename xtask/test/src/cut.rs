@@ -34,7 +34,7 @@ struct Counts {
     distinct: u64,
     cuts: u64,
     mismatches: u64,
-    /// Cuts left out because the state had been cut in that way before.
+    /// Cuts left out because the state had been cut with that kind of cut before.
     known: u64,
     /// The longest stretch of instructions that a cut makes the kernel do again, and its site.
     redone: (u64, u64),
@@ -47,7 +47,7 @@ pub(super) struct Found {
     /// Sites that were passed.
     sites: BTreeSet<u64>,
     /// Most instructions until a stopped thread's state was complete.
-    answer: u64,
+    longest_stop: u64,
     /// Whether the command line left something out.
     part: bool,
 }
@@ -68,7 +68,7 @@ impl Found {
             "site" => {
                 self.sites.extend(number(16));
             }
-            "answer" => self.answer = number(10).unwrap_or_default(),
+            "stop" => self.longest_stop = number(10).unwrap_or_default(),
             "call" => {
                 let name = words.next().unwrap_or_default().to_string();
                 let mut number = |radix| {
@@ -126,11 +126,11 @@ pub(super) fn run(
         if filter.contains(|c: char| c.is_whitespace() || c == ';') {
             return Found::default();
         }
-        // `NAME@WAY:N` is the cut that a failure named.
+        // `NAME@KIND:N` is the cut that a failure named.
         let (name, cut) = filter.split_once('@').unwrap_or((filter, ""));
-        let (way, site) = cut.split_once(':').unwrap_or((cut, ""));
+        let (kind, site) = cut.split_once(':').unwrap_or((cut, ""));
         arguments.push(format!("filter={name}"));
-        for (key, value) in [("ways", way), ("site", site)] {
+        for (key, value) in [("kinds", kind), ("site", site)] {
             if !value.is_empty() {
                 arguments.push(format!("{key}={value}"));
             }
@@ -426,11 +426,14 @@ pub(super) fn summary(project: &Project, all: &[(Config, Found)]) -> Result<(), 
     configs.dedup();
     println!();
     for &config in &configs {
-        let answers = all.iter().filter(|(of, _)| *of == config);
+        let results = all.iter().filter(|(of, _)| *of == config);
         println!(
             "stop and state of a thread, most instructions, {}: {}",
             config.name(),
-            answers.map(|(_, found)| found.answer).max().unwrap_or(0)
+            results
+                .map(|(_, found)| found.longest_stop)
+                .max()
+                .unwrap_or(0)
         );
     }
     let known: u64 = calls.values().map(|counts| counts.known).sum();

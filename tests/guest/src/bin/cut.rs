@@ -1,4 +1,4 @@
-//! Cuts every call at every site: `cut [filter=TEXT] [ways=WAY,...] [site=N] [shard=I/N]`; with
+//! Cuts every call at every site: `cut [filter=TEXT] [kinds=KIND,...] [site=N] [shard=I/N]`; with
 //! `instants=1` at every instruction instead; or `cut hostile=ROUNDS [seed=N]`. Needs a kernel with
 //! the probe, and the device authority; init starts it when the command line has the word `cut`.
 #![no_std]
@@ -10,11 +10,11 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
+use guest_tests::cuts::fixture::{Fixture, MANAGER};
 use guest_tests::cuts::hostile::Hostile;
 use guest_tests::cuts::plays;
 use guest_tests::cuts::probe::Probe;
-use guest_tests::cuts::run::{Runner, Sum, Way, Wrong, WAYS};
-use guest_tests::cuts::stage::{Stage, MANAGER};
+use guest_tests::cuts::run::{CutKind, Mismatch, Runner, Sum, CUT_KINDS};
 use guest_tests::harness::Failure;
 
 rt::entry!(main);
@@ -80,8 +80,8 @@ fn name(play: &plays::Play) -> String {
     format!("{}/{words}", play.subject())
 }
 
-/// Touches as much of the heap as is needed later, so that the memory server makes no objects for it
-/// in the middle of a play.
+/// Touches as much of the heap as is needed later, so that the memory server creates no objects for it
+/// during a play, which would change the census.
 fn warm_up() {
     let blocks: Vec<Vec<u8>> = (0..112).map(|_| alloc::vec![1; 32 << 10]).collect();
     drop(blocks);
@@ -99,22 +99,22 @@ fn hostile(probe: Probe, rounds: u64) -> Result<u64, Failure> {
             Err(why) => report(&format!("test hostile/{round} ... FAILED {why}")),
         }
     }
-    let (calls, mistakes) = hostile.calls;
+    let (calls, exceptions) = hostile.calls;
     report(&format!(
-        "log {calls} hostile calls came back, {mistakes} were wrong"
+        "log {calls} hostile calls came back, {exceptions} caused exceptions"
     ));
     Ok(0)
 }
 
 fn all() -> Result<u64, Failure> {
     let filter = argument("filter").unwrap_or("");
-    let ways: Vec<Way> = match argument("ways") {
-        None => WAYS.to_vec(),
-        Some(text) => WAYS
+    let kinds: Vec<CutKind> = match argument("kinds") {
+        None => CUT_KINDS.to_vec(),
+        Some(text) => CUT_KINDS
             .into_iter()
-            .filter(|way| {
+            .filter(|kind| {
                 text.split(',')
-                    .any(|t| t == format!("{way:?}").to_lowercase())
+                    .any(|t| t == format!("{kind:?}").to_lowercase())
             })
             .collect(),
     };
@@ -125,8 +125,8 @@ fn all() -> Result<u64, Failure> {
     if let Some(rounds) = argument("hostile").and_then(|n| n.parse().ok()) {
         return hostile(probe, rounds);
     }
-    let stage = Stage::new(authority, me)?;
-    let mut runner = Runner::new(stage, probe)?;
+    let fixture = Fixture::new(authority, me)?;
+    let mut runner = Runner::new(fixture, probe)?;
     let only = argument("site").and_then(|n| n.parse().ok());
     let mut failed = 0;
     let mut plays = plays::all();
@@ -165,7 +165,7 @@ fn all() -> Result<u64, Failure> {
         let (cuts, distinct, known) = (runner.cuts, runner.distinct, runner.left_out);
         let result = match instants {
             true => runner.instants(play, only),
-            false => runner.play(play, &ways, only),
+            false => runner.play(play, &kinds, only),
         };
         sum.cuts += runner.cuts - cuts;
         sum.distinct += runner.distinct - distinct;
@@ -177,7 +177,7 @@ fn all() -> Result<u64, Failure> {
         (sum.redone, sum.redone_at) = runner.redone;
         match result {
             Ok(()) => report(&format!("test {name} ... ok")),
-            Err(Wrong { cut, why }) => {
+            Err(Mismatch { cut, why }) => {
                 failed += 1;
                 sum.mismatches += 1;
                 report(&format!("test {name}{cut} ... FAILED {why}"));
@@ -203,6 +203,6 @@ fn all() -> Result<u64, Failure> {
     for site in probe.sites() {
         report(&format!("log cut site {:x} {}", site.id, site.times));
     }
-    report(&format!("log cut answer {}", runner.answer));
+    report(&format!("log cut stop {}", runner.longest_stop));
     Ok(failed)
 }

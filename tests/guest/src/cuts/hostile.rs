@@ -1,18 +1,18 @@
-//! Hostile callers: several threads in a jail make every call with whatever comes to mind, set the
-//! states of threads to nonsense, their own included, and unmap what they stand on, while the kernel
-//! checks its structures at every exit.
+//! Hostile callers: several threads in a jail make every call with random arguments, set random states of
+//! threads, their own included, and unmap the memory that they use, while the kernel checks its structures at
+//! every exit.
 //!
 //! The jail is a space with one segment and nothing else. A thread takes the registers of its calls
-//! from the segment, one call after the other. A *warden* keeps the space: who does wrong makes its next
-//! call, so that one mistake is not the end of it. Beside it a neighbour goes on with its work. After each
-//! round: the neighbour's result is what it always is; every page that the jail can reach is one of its
-//! own; and when the jail is gone, there are as many objects as before it was built.
+//! from the segment, one call after the other. The *warden* is the keeper of the space: it lets a thread that
+//! caused an exception make its next call. A *neighbour* in another space computes the same sum again and
+//! again. After each round the neighbour's sum must be right; every page that the jail can reach must be one of
+//! its own; and when the jail is gone, there must be as many objects as before it was built.
 
+use super::fixture::on;
 use super::probe::Probe;
-use super::stage::on;
-use crate::harness::{common, ok, reply_registers, Failure, Must, Random, Receiver, DESTROY};
+use crate::harness::{ok, reply_registers, Failure, Must, Random, Receiver};
 use abi::state::{MappingState, RegionState, Registers, SpaceState, ThreadState};
-use abi::{Call, Code, Type, OBJECT_SIZE, PAGE_SIZE, SYSCALLS, TYPES, USER_END};
+use abi::{Call, Code, Common, Type, OBJECT_SIZE, PAGE_SIZE, SYSCALLS, TYPES, USER_END};
 use alloc::format;
 use alloc::vec::Vec;
 use core::arch::global_asm;
@@ -35,7 +35,7 @@ const WORDS: u64 = 13;
 const CALLS: u64 = 36;
 /// Kernel memory that the jail may use.
 const QUOTA: u64 = 48 << 10;
-/// The last word of each page says which page of the jail it is.
+/// The last word of each page of the jail is this and the page's number.
 const MARK: u64 = 0x6a61_696c << 32;
 /// How long a round takes, in nanoseconds. Most of it goes into the kernel's checks.
 const TIME: u64 = 50_000_000;
@@ -66,7 +66,7 @@ global_asm!(
     "syscall",
     "inc qword ptr [rip + fermata_hostile_calls]",
     "jmp fermata_hostile",
-    // How many came back.
+    // How many calls returned.
     ".balign 8",
     ".globl fermata_hostile_calls",
     "fermata_hostile_calls:",
@@ -102,14 +102,14 @@ pub struct Hostile {
     window: Window,
     random: Random,
     neighbour: Thread,
-    stack: Vec<u8>,
+    _stack: Vec<u8>,
     /// A reference to the warden's port.
     warden: Ref,
-    /// Calls that came back, and wrong uses that the warden has seen to.
+    /// How many calls returned, and how many exceptions the warden handled.
     pub calls: (u64, u64),
 }
 
-/// The neighbour's work: how often it went round, and whether it ever came to something else.
+/// How many sums the neighbour has computed, and whether one was wrong.
 static ROUNDS: AtomicU64 = AtomicU64::new(0);
 static WRONG: AtomicU64 = AtomicU64::new(0);
 
@@ -129,17 +129,18 @@ extern "C" fn work(expected: u64) -> ! {
     }
 }
 
-/// Wrong uses that the warden has seen to.
-static MISTAKES: AtomicU64 = AtomicU64::new(0);
+/// How many exceptions the warden handled.
+static EXCEPTIONS: AtomicU64 = AtomicU64::new(0);
 
-/// Lets whoever has done wrong make its next call; at the end of its registers it begins anew.
+/// The warden: lets a thread that caused an exception make its next call. Behind the last registers on its page
+/// the thread begins at the first again.
 fn keep(mut port: Receiver) {
     loop {
         let got = port.receive(1_000_000_000);
         if got.code != Code::Exception {
             continue;
         }
-        MISTAKES.fetch_add(1, Relaxed);
+        EXCEPTIONS.fetch_add(1, Relaxed);
         let mut registers = Registers::from_words(&core::array::from_fn(|n| port.word(4 + n)));
         let (own, page) = (
             (JAIL + 4 * PAGE_SIZE)..(JAIL + PAGES * PAGE_SIZE),
@@ -147,7 +148,7 @@ fn keep(mut port: Receiver) {
         );
         let left = WORDS * CALLS * 8 - WORDS * 8;
         if !own.contains(&page) {
-            registers.rsp = own.start + MISTAKES.load(Relaxed) % THREADS * PAGE_SIZE;
+            registers.rsp = own.start + EXCEPTIONS.load(Relaxed) % THREADS * PAGE_SIZE;
         } else if page % PAGE_SIZE > left {
             registers.rsp = page & !(PAGE_SIZE - 1);
         }
@@ -187,7 +188,7 @@ impl Hostile {
             window,
             random: Random(1),
             neighbour,
-            stack,
+            _stack: stack,
             calls: (0, 0),
         };
         // The pages of the segment are there from now on.
@@ -266,9 +267,9 @@ impl Hostile {
                 let slot = ty as u64 * 2 + n;
                 let at = self.window.address() + OBJECTS * PAGE_SIZE + slot * OBJECT_SIZE;
                 let reference = at + 32 * OBJECT_SIZE;
-                ok(on(ty, 0, [at, 0, 0, 0, 0])).must(ty.name())?;
+                ok(on(ty, Common::Create, [at, 0, 0, 0, 0])).must(ty.name())?;
                 ok(sys::reference_create(reference, 0)).must("a reference")?;
-                ok(on(ty, 3, [at, reference, 0, 0, 0])).must("a reference")?;
+                ok(on(ty, Common::Reference, [at, reference, 0, 0, 0])).must("a reference")?;
             }
         }
         let ports =
@@ -302,7 +303,7 @@ impl Hostile {
             thread
                 .set_state(&state, space_ref.handle(), 0, 0)
                 .must("the state of a thread")?;
-            // A handle of its own inside.
+            // References to two of the threads, for calls of the jail.
             if n < 2 {
                 let at = self.window.address() + OBJECTS * PAGE_SIZE + (60 + n) * OBJECT_SIZE;
                 ok(sys::reference_create(at, 0)).must("a reference")?;
@@ -322,7 +323,7 @@ impl Hostile {
         })
     }
 
-    /// A word that a hostile program might pass.
+    /// A random argument: often an address in the jail, sometimes an edge or any number.
     fn word(&mut self) -> u64 {
         let r = &mut self.random;
         match r.below(16) {
@@ -361,7 +362,7 @@ impl Hostile {
                 }
             }
         }
-        // States: of threads that could go on, but for a field or two.
+        // States of threads: valid but for a few words.
         for n in 0..4 {
             let at = STATES * PAGE_SIZE + n * 1024;
             let mut state = ThreadState {
@@ -390,7 +391,7 @@ impl Hostile {
         }
     }
 
-    /// Plays the round with this seed. Returns what was wrong.
+    /// Runs the round with this seed.
     pub fn round(&mut self, seed: u64) -> Result<(), Failure> {
         self.random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let before = self.probe.census();
@@ -408,7 +409,7 @@ impl Hostile {
         }
         self.probe.set(0, false);
         let at = fermata_hostile_calls as *const () as u64 - fermata_hostile as *const () as u64;
-        self.calls = (self.calls.0 + self.get(at), MISTAKES.load(Relaxed));
+        self.calls = (self.calls.0 + self.get(at), EXCEPTIONS.load(Relaxed));
         // All pages that the jail can reach must be its own.
         for (start, end) in REACH {
             self.reach(&jail, start, end)?;
@@ -424,7 +425,7 @@ impl Hostile {
         if ROUNDS.load(Relaxed) == rounds {
             rt::time::sleep(2_000_000);
             if ROUNDS.load(Relaxed) == rounds {
-                return Err("the neighbour does not get on".into());
+                return Err("the neighbour does not run".into());
             }
         }
         let after = self.probe.census();
@@ -472,7 +473,11 @@ impl Hostile {
                 if references && ty != Type::Reference {
                     continue;
                 }
-                let code = on(ty, DESTROY, [self.window.address() + offset, 0, 0, 0, 0]);
+                let code = on(
+                    ty,
+                    Common::Destroy,
+                    [self.window.address() + offset, 0, 0, 0, 0],
+                );
                 vacant += u64::from(code != Code::Ok);
             }
         }
@@ -494,9 +499,7 @@ impl Hostile {
 
 impl Drop for Hostile {
     fn drop(&mut self) {
+        // Before its stack is freed.
         let _ = self.neighbour.stop();
-        let _ = self.stack.len();
     }
 }
-
-const _: fn(Type, u8) -> Call = common;

@@ -1,9 +1,9 @@
 //! Takes objects apart and makes them again from their states (rule A6).
 
-use super::stage::on;
-use crate::harness::{ok, Failure, Must, CREATE, DESTROY, GET, MOVE, SET};
-use abi::state::{Stage, FPU_BYTES, REGISTER_WORDS, THREAD_WORDS};
-use abi::{Code, Type};
+use super::fixture::on;
+use crate::harness::{ok, Failure, Must};
+use abi::state::{Stage, FPU_BYTES, REGISTER_WORDS, STATES, THREAD_WORDS};
+use abi::{Code, Common, Type};
 use alloc::boxed::Box;
 use alloc::format;
 use rt::obj::{Ref, RefAt};
@@ -27,21 +27,11 @@ pub struct Parts {
     pub handle: u64,
     pub state: Box<State>,
     references: [Ref; 3],
-    /// Keeps the identity while the object has no body.
+    /// A reference that keeps the identity while the object has no body.
     identity: Ref,
 }
 
-/// How many references the states of a type have.
-const fn references(ty: Type) -> usize {
-    match ty {
-        Type::Mutex | Type::Cond | Type::Portset => 0,
-        Type::Port | Type::Space | Type::Reference => 1,
-        Type::Mapping | Type::Region => 2,
-        Type::Thread => 3,
-    }
-}
-
-/// How many words a state has, and which of them the setting ignores.
+/// How many words the state of a type has, and the indices of those that `set_state` ignores.
 const fn words(ty: Type) -> (usize, &'static [usize]) {
     match ty {
         Type::Mutex | Type::Reference => (1, &[]),
@@ -56,8 +46,13 @@ const fn words(ty: Type) -> (usize, &'static [usize]) {
     }
 }
 
+/// How many references the state of a type has.
+fn references(ty: Type) -> usize {
+    STATES[ty as usize - 1].references.len()
+}
+
 impl Parts {
-    /// Room for an object.
+    /// Memory and references for the parts of one object.
     pub fn new() -> Result<Self, Failure> {
         let reference = || Ref::new().must("a reference");
         Ok(Parts {
@@ -78,7 +73,7 @@ impl Parts {
         p
     }
 
-    fn call(&self, which: u8, parameters: [u64; 5], what: &str) -> Result<(), Failure> {
+    fn call(&self, which: Common, parameters: [u64; 5], what: &str) -> Result<(), Failure> {
         match on(self.ty, which, parameters) {
             Code::Ok => Ok(()),
             code => Err(Failure::new(format!(
@@ -91,23 +86,23 @@ impl Parts {
     /// Takes the state of an object.
     pub fn get(&mut self, ty: Type, handle: u64) -> Result<(), Failure> {
         (self.ty, self.handle) = (ty, handle);
-        self.call(GET, self.parameters(), "get_state")
+        self.call(Common::GetState, self.parameters(), "get_state")
     }
 
-    /// The words of the state that mean something.
+    /// The words of the state that are set again, with their indices.
     pub fn words(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         let (count, ignored) = words(self.ty);
         let used = self.state.0.iter().copied().enumerate().take(count);
         used.filter(move |(i, _)| !ignored.contains(i))
     }
 
-    /// What the `n`th reference of the state names.
+    /// The `n`th reference of the state.
     #[must_use]
     pub fn reference(&self, n: usize) -> Option<RefAt> {
         (n < references(self.ty)).then(|| self.references[n].at())
     }
 
-    /// Stops the thread and takes its state: instructions that took.
+    /// Stops the thread and takes its state. Returns how many instructions that took.
     pub fn stop(&mut self, thread: u64) -> Result<u64, Failure> {
         let begin = sys::clock_get();
         ok(sys::thread_stop(thread)).must("stop")?;
@@ -118,29 +113,33 @@ impl Parts {
     /// Destroys the body.
     pub fn destroy(&self) -> Result<(), Failure> {
         self.call(
-            DESTROY,
+            Common::Destroy,
             [self.handle, self.identity.handle(), 0, 0, 0],
             "destroy",
         )
     }
 
-    /// Gives the identity a new body, at its address or first at another.
+    /// Gives the identity a new body: at its address, or at `elsewhere` and moved back from there.
     pub fn create(&self, elsewhere: Option<u64>) -> Result<(), Failure> {
         let at = elsewhere.unwrap_or(self.handle);
-        self.call(CREATE, [at, self.identity.handle(), 0, 0, 0], "create")?;
+        self.call(
+            Common::Create,
+            [at, self.identity.handle(), 0, 0, 0],
+            "create",
+        )?;
         match elsewhere {
-            Some(at) => self.call(MOVE, [at, self.handle, 0, 0, 0], "move"),
+            Some(at) => self.call(Common::Move, [at, self.handle, 0, 0, 0], "move"),
             None => Ok(()),
         }
     }
 
-    /// Sets the state that was taken, and looks whether it is that which is read again.
+    /// Sets the state that was taken, and fails if `get_state` then returns another.
     pub fn set(&mut self, again: &mut Parts) -> Result<(), Failure> {
         self.set_and_compare(again, false)
     }
 
-    /// As [`Parts::set`], after others went on meanwhile: a connection that the server has ended in
-    /// order since then stays ended, and an interrupt that has come stays pending.
+    /// As [`Parts::set`], when other threads ran since the state was taken: a connection that the server has
+    /// ended meanwhile may stay ended, and an interrupt that has come may be pending.
     pub fn set_late(&mut self, again: &mut Parts) -> Result<(), Failure> {
         self.set_and_compare(again, true)
     }
@@ -150,7 +149,7 @@ impl Parts {
             return Err("a space uses more than its quota".into());
         }
         let w = &self.state.0;
-        self.call(SET, self.parameters(), "set_state")
+        self.call(Common::SetState, self.parameters(), "set_state")
             .map_err(|why| match self.ty {
                 Type::Thread => why.during(format_args!(
                     "rip {:#x} rax {:#x} stops {} stages {} {} delivered {}",
@@ -183,12 +182,12 @@ impl Parts {
                 crate::fail!("reference {n} of a {} is another now", self.ty.name());
             }
         }
-        self.let_go(self.ty == Type::Port)?;
-        again.let_go(false)
+        self.clear_port_references(self.ty == Type::Port)?;
+        again.clear_port_references(false)
     }
 
-    /// Names ports no more: a server may be waiting to hear that nobody does.
-    fn let_go(&self, of_identity: bool) -> Result<(), Failure> {
+    /// Clears references to ports, because a server may wait for the notice that nothing names its port.
+    fn clear_port_references(&self, of_identity: bool) -> Result<(), Failure> {
         let identity = of_identity.then_some(&self.identity);
         let references = self.references.iter().take(references(self.ty));
         for reference in references.chain(identity) {

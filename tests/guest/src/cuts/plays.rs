@@ -1,30 +1,30 @@
-//! The plays: for every entrypoint of the table, and for every reason why it can wait or fault, a
-//! situation, what the victims do in it, and what the manager does meanwhile.
+//! The plays: for every entrypoint of the table, and for every reason why it can wait or fault, the
+//! preconditions, the calls of the two victims, and what the manager does when neither can go on.
 //!
 //! Nearly all of them are made from the table of calls: ordinary ones by the types of their
 //! parameters ([`ordinary`]), those of IPC by their stages, with a partner whose calls are the other
 //! half ([`exchange`]). Each is then played with every page absent that it uses ([`Play::absent`]).
 
-use super::stage::instruction;
-use super::stage::{Page, Stage, AUTHORITY, BLANK, CLIENT, KEPT, RECEIVED, SENT, SERVER};
-use crate::harness::{common, type_of_common, Failure, CREATE, DESTROY, SET};
+use super::fixture::instruction;
+use super::fixture::{Fixture, Page, AUTHORITY, CLIENT, KEPT, NULL, RECEIVED, SENT, SERVER};
+use crate::harness::Failure;
 use abi::ipc::{plan, plan_of_number, Plan};
-use abi::state::Stage as End;
+use abi::state::Stage;
 use abi::syscalls::{Class, Param};
-use abi::{ref_list, Call, Type, SYSCALLS, TYPES};
+use abi::{ref_list, Call, Common, Type, SYSCALLS, TYPES};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use rt::sys::IpcRegs;
 
-/// What there is before the victims begin.
+/// Something that is made so before the victims begin. A `usize` is the side, [`CLIENT`] or [`SERVER`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Prop {
+pub enum Precondition {
     /// The object of this type, and a reference to it.
     Object(usize, Type),
-    /// A reference that names nothing.
-    Blank(usize, Page, u64),
+    /// A reference that names nothing, in a slot.
+    NullReference(usize, Page, u64),
     /// A reference to the device authority.
     Authority(usize),
     /// The state of the object stands on the page for states.
@@ -37,19 +37,19 @@ pub enum Prop {
     Vacant(usize, Type),
     /// The client has a reference to the server's port.
     Service,
-    /// The client's reference is the only one to the server's port, and servers are to hear when it goes.
-    Alone,
-    /// References that are sent and received.
+    /// The client's reference is the only one to the server's port, whose flags ask for the notice
+    /// `Unreferenced`.
+    OnlyReference,
+    /// References to send, and null references to receive into.
     Messages,
     /// The other victim has lost its body.
     VacantVictim(usize),
-    /// The server's port hears of what happens in the client's space; and of all its calls, if that
-    /// is foreign.
-    Keeper { foreign: bool },
-    /// The keeper of the segment answers faults without supplying pages.
-    Deaf,
-    /// The keeper of the segment is stopped until [`Act::Keeper`].
-    Held,
+    /// The server's port is the keeper of the client's space, which may be foreign.
+    SpaceKeeper { foreign: bool },
+    /// The pager replies to faults without supplying pages.
+    KeeperSuppliesNothing,
+    /// The pager is stopped until [`Act::ResumeKeeper`].
+    KeeperStopped,
     /// The client is attached to a device's line.
     Line,
     /// The space that the client has a reference to has been granted [`IO_PORTS`].
@@ -66,28 +66,28 @@ pub const IO_PORTS: (u64, u64) = (0x5000, 8);
 pub enum Act {
     /// Lets a victim begin.
     Start(usize),
-    /// The vacant object gets its body.
+    /// The vacant object gets its body again.
     Restore(usize, Type),
     RestoreVictim(usize),
     Unlock(usize),
     Lock(usize),
     Signal(usize),
     Interrupt(usize),
-    /// Waits until the deadlines of the play have passed.
-    Until,
+    /// Waits until the deadline of the play has passed.
+    WaitForDeadline,
     /// A victim is stopped and goes on.
     Stop(usize),
-    /// A victim dies.
+    /// A victim is destroyed.
     Kill(usize),
     /// The device raises its line.
     Raise,
-    /// The answer to the exception that the server has received is prepared: the client goes on
-    /// behind the instruction, which is so long.
-    Answer(u64),
-    /// The same for a server that has received in registers, and answers so.
-    AnswerShort(u64),
-    /// The keeper of the segment goes on.
-    Keeper,
+    /// Prepares the reply to the exception that the server has received: the client goes on behind the
+    /// instruction, which has this many bytes.
+    PrepareReply(u64),
+    /// The same for a server that receives and replies in registers.
+    PrepareShortReply(u64),
+    /// The pager goes on.
+    ResumeKeeper,
 }
 
 /// A call of a victim: its registers, and whether `rdi`, `rdx` or `rbp` is a deadline.
@@ -97,25 +97,25 @@ pub struct Step {
     pub deadline: bool,
 }
 
-/// A situation, and what is done in it.
+/// A situation in which calls are cut; see the glossary.
 #[derive(Clone, Debug)]
 pub struct Play {
-    /// The call that it is about; none if it is an instruction.
+    /// The call that is tested; `None` if it is another instruction.
     pub call: Option<Call>,
-    /// What distinguishes it from others of that call.
+    /// What distinguishes it from other plays of that call.
     pub name: String,
-    pub props: Vec<Prop>,
+    pub preconditions: Vec<Precondition>,
     pub steps: [Vec<Step>; 2],
-    /// After its last call a victim goes on with this one.
+    /// The call with which a victim goes on after its last one, if any.
     pub again: [Option<usize>; 2],
-    /// The stages of a connection between the two.
-    pub ends: Option<[End; 2]>,
+    /// If the victims are connected at first: the stages of the client end and the server end.
+    pub ends: Option<[Stage; 2]>,
     pub acts: Vec<Act>,
-    /// Pages that the play uses.
+    /// Pages that the play uses, as bits ([`Page::bit`]).
     pub used: u32,
     /// Pages that are absent at first.
     pub absent: u32,
-    /// The server may see a request twice (rule A8): what it saw does not count.
+    /// The server may see a request twice (rule A8), so what it received is not compared.
     pub twice: bool,
     /// Whether the kernel's fast paths are switched off.
     pub general: bool,
@@ -130,7 +130,7 @@ impl Play {
         Play {
             call,
             name: name.to_string(),
-            props: Vec::new(),
+            preconditions: Vec::new(),
             steps: [Vec::new(), Vec::new()],
             again: [None; 2],
             ends: None,
@@ -142,15 +142,15 @@ impl Play {
         }
     }
 
-    /// What it is about, as a word.
+    /// The name of the call that is tested, or `instruction`.
     #[must_use]
     pub fn subject(&self) -> &'static str {
         self.call.map_or("instruction", Call::name)
     }
 
-    fn prop(mut self, prop: Prop) -> Self {
-        if !self.props.contains(&prop) {
-            self.props.push(prop);
+    fn given(mut self, precondition: Precondition) -> Self {
+        if !self.preconditions.contains(&precondition) {
+            self.preconditions.push(precondition);
         }
         self
     }
@@ -174,11 +174,11 @@ impl Play {
         self
     }
 
-    /// The same with every page absent that it uses, one at a time and all together.
+    /// Adds the play itself, and copies of it with the pages absent that it uses, one at a time and all together.
     fn absences(self, into: &mut Vec<Play>) {
         let mut sets: Vec<(String, u32)> = Vec::new();
         for side in [CLIENT, SERVER] {
-            for page in super::stage::PAGES {
+            for page in super::fixture::PAGES {
                 if self.used & page.bit(side) != 0 {
                     let whose = if side == CLIENT { "client" } else { "server" };
                     sets.push((format!("{whose}'s {page:?} absent"), page.bit(side)));
@@ -214,27 +214,27 @@ fn type_of(name: &str) -> Option<Type> {
     TYPES.into_iter().find(|ty| ty.name() == name)
 }
 
-/// An ordinary call with parameters that make sense, made from its row.
+/// A call that is not IPC, with valid parameters made from its row. `identity` passes a reference for the identity.
 fn ordinary(call: Call, identity: bool) -> Play {
     let row = call.row();
     let mut play = Play::new(call, "");
     let mut p = [0; 5];
     let mut deadline = false;
-    let own = type_of_common(call);
-    let setting = own.is_some_and(|ty| common(ty, SET) == call);
-    let mut blank = BLANK;
+    let (own, common) = call.common().unzip();
+    let setting = common == Some(Common::SetState);
+    let mut null = NULL;
     for (index, &(name, param)) in row.params.iter().enumerate() {
         let named = type_of(name).filter(|ty| *ty != Type::Reference || row.object == "Reference");
         let mut reference = |mut play: Play, named: Option<Type>, p: &mut u64| {
             match named {
                 Some(ty) => {
-                    play = play.prop(Prop::Object(CLIENT, ty));
-                    *p = Stage::reference(CLIENT, ty);
+                    play = play.given(Precondition::Object(CLIENT, ty));
+                    *p = Fixture::reference(CLIENT, ty);
                 }
                 None => {
-                    play = play.prop(Prop::Blank(CLIENT, Page::Handles, blank));
-                    *p = Stage::handle(CLIENT, Page::Handles, blank);
-                    blank += 1;
+                    play = play.given(Precondition::NullReference(CLIENT, Page::Handles, null));
+                    *p = Fixture::handle(CLIENT, Page::Handles, null);
+                    null += 1;
                 }
             }
             play.used |= Page::Handles.bit(CLIENT);
@@ -242,8 +242,8 @@ fn ordinary(call: Call, identity: bool) -> Play {
         };
         match param {
             Param::Object(Type::Reference) if name == "authority" => {
-                play = play.prop(Prop::Authority(CLIENT));
-                p[index] = Stage::handle(CLIENT, Page::Handles, AUTHORITY);
+                play = play.given(Precondition::Authority(CLIENT));
+                p[index] = Fixture::handle(CLIENT, Page::Handles, AUTHORITY);
                 play.used |= Page::Handles.bit(CLIENT);
             }
             Param::Object(Type::Reference) if own != Some(Type::Reference) || index > 0 => {
@@ -254,19 +254,19 @@ fn ordinary(call: Call, identity: bool) -> Play {
                 );
             }
             Param::Object(ty) => {
-                play = play.prop(Prop::Object(CLIENT, ty));
-                p[index] = Stage::handle(CLIENT, Page::Handles, ty as u64);
+                play = play.given(Precondition::Object(CLIENT, ty));
+                p[index] = Fixture::handle(CLIENT, Page::Handles, ty as u64);
                 play.used |= Page::Handles.bit(CLIENT);
             }
             Param::OptReference if name == "identity" => {
                 if identity {
-                    p[index] = Stage::handle(CLIENT, Page::Handles, KEPT);
-                    play = play.prop(Prop::Blank(CLIENT, Page::Handles, KEPT));
+                    p[index] = Fixture::handle(CLIENT, Page::Handles, KEPT);
+                    play = play.given(Precondition::NullReference(CLIENT, Page::Handles, KEPT));
                     play.used |= Page::Handles.bit(CLIENT);
-                    if let Some(ty) = own.filter(|ty| common(*ty, CREATE) == call) {
+                    if let Some(ty) = own.filter(|_| common == Some(Common::Create)) {
                         play = play
-                            .prop(Prop::Object(CLIENT, ty))
-                            .prop(Prop::Kept(CLIENT, ty));
+                            .given(Precondition::Object(CLIENT, ty))
+                            .given(Precondition::Kept(CLIENT, ty));
                     }
                 }
             }
@@ -281,16 +281,16 @@ fn ordinary(call: Call, identity: bool) -> Play {
             }
             Param::OptReference => play = reference(play, None, &mut p[index]),
             Param::Fresh => {
-                p[index] = Stage::handle(CLIENT, Page::Fresh, 3);
+                p[index] = Fixture::handle(CLIENT, Page::Fresh, 3);
                 play.used |= Page::Fresh.bit(CLIENT);
             }
             Param::State => {
-                p[index] = Stage::user(CLIENT, Page::State, 0);
+                p[index] = Fixture::victim_address(CLIENT, Page::State, 0);
                 play.used |= Page::State.bit(CLIENT);
                 if let Some(ty) = own.filter(|_| setting) {
                     play = play
-                        .prop(Prop::Object(CLIENT, ty))
-                        .prop(Prop::StateOf(CLIENT, ty));
+                        .given(Precondition::Object(CLIENT, ty))
+                        .given(Precondition::StateOf(CLIENT, ty));
                 }
             }
             Param::Rights => p[index] = abi::access::READ,
@@ -302,10 +302,10 @@ fn ordinary(call: Call, identity: bool) -> Play {
             _ => {}
         }
     }
-    // What the call takes away.
+    // The line or the ports that the call takes away.
     play = match call {
-        Call::DeviceDetachInterrupt => play.prop(Prop::Line),
-        Call::DeviceRevokePorts => play.prop(Prop::IoPorts),
+        Call::DeviceDetachInterrupt => play.given(Precondition::Line),
+        Call::DeviceRevokePorts => play.given(Precondition::IoPorts),
         _ => play,
     };
     play.step(CLIENT, registers(call, p), deadline)
@@ -316,14 +316,14 @@ const NOWHERE: u64 = 0x1fff_ffff_f000;
 /// A slot that never holds an object.
 const NOTHING: u64 = 40;
 
-/// A deadline of a play, to which the time is added when it begins.
+/// The deadline of a play, in nanoseconds after its beginning.
 pub const LATER: u64 = 40_000;
 
 /// A valid value for the parameter of this name.
 fn word(call: Call, name: &str) -> u64 {
     match (call, name) {
-        (Call::RegionSearch, "end") => super::stage::ALL_PAGES * abi::PAGE_SIZE,
-        // Objects only: what is on the page for handles and what is behind.
+        (Call::RegionSearch, "end") => super::fixture::ALL_PAGES * abi::PAGE_SIZE,
+        // Spaces only: one on the page of handles, and one on a later page.
         (Call::RegionSearch, "kinds") => 1 << Type::Space as u64,
         (Call::ThreadSetPriority, _) => 2,
         (Call::DeviceAttachInterrupt, "line") => 5,
@@ -349,31 +349,31 @@ fn ipc(call: Call, side: usize) -> IpcRegs {
         if send {
             r.rax |= 40 << 8;
             (r.rsi, r.rdx, r.r10, r.r8, r.r9) = (11, 22, 33, 44, 55);
-            r.r15 = ref_list(Stage::handle(side, Page::References, SENT), 1);
+            r.r15 = ref_list(Fixture::handle(side, Page::References, SENT), 1);
         }
     } else {
         if send {
-            r.rsi = Stage::user(side, Page::Send, 3000);
+            r.rsi = Fixture::victim_address(side, Page::Send, 3000);
             r.rdx = 2000;
-            r.r10 = Stage::user(side, Page::SendList, 0);
+            r.r10 = Fixture::victim_address(side, Page::SendList, 0);
             r.r8 = 2;
-            r.r9 = ref_list(Stage::handle(side, Page::References, SENT), 2);
+            r.r9 = ref_list(Fixture::handle(side, Page::References, SENT), 2);
         }
         if receive {
-            r.r12 = Stage::user(side, Page::Receive, 3900);
+            r.r12 = Fixture::victim_address(side, Page::Receive, 3900);
             r.r13 = 300;
-            r.r14 = Stage::user(side, Page::ReceiveList, 0);
+            r.r14 = Fixture::victim_address(side, Page::ReceiveList, 0);
             r.r15 = 1;
         }
     }
     if receive {
-        r.rbx = ref_list(Stage::handle(side, Page::References, RECEIVED), 3);
+        r.rbx = ref_list(Fixture::handle(side, Page::References, RECEIVED), 3);
     }
     if stages.has(Plan::CONNECT) || stages.has(Plan::CALL) {
-        r.rdi = Stage::reference(side, Type::Port);
+        r.rdi = Fixture::reference(side, Type::Port);
     }
     if stages.has(Plan::WAIT) {
-        r.rdi = Stage::handle(side, Page::Handles, Type::Portset as u64);
+        r.rdi = Fixture::handle(side, Page::Handles, Type::Portset as u64);
     }
     if stages.has(Plan::UNTIL) {
         r.rbp = LATER;
@@ -407,14 +407,16 @@ fn pages(call: Call, side: usize) -> u32 {
 
 /// The other half of a call: the calls of its partner, the stages of the connection before them,
 /// and a call that must come first.
-fn other_half(call: Call) -> (Vec<Call>, Option<[End; 2]>, Option<Call>) {
+fn other_half(call: Call) -> (Vec<Call>, Option<[Stage; 2]>, Option<Call>) {
     let stages = plan(call);
     let client = stages.has(Plan::CLIENT);
     let pick = |for_client: Call, for_server: Call| if client { for_client } else { for_server };
     let ends = match stages.first() {
-        Some(Plan::ACK) => Some((End::Ack, End::Over)),
-        Some(Plan::SEND | Plan::OVER | Plan::DISCONNECT) => Some((End::Sending, End::Receiving)),
-        Some(Plan::RECEIVE) => Some((End::Receiving, End::Sending)),
+        Some(Plan::ACK) => Some((Stage::Ack, Stage::Over)),
+        Some(Plan::SEND | Plan::OVER | Plan::DISCONNECT) => {
+            Some((Stage::Sending, Stage::Receiving))
+        }
+        Some(Plan::RECEIVE) => Some((Stage::Receiving, Stage::Sending)),
         _ => None,
     };
     let ends = ends.map(|(mine, theirs)| {
@@ -442,7 +444,7 @@ fn other_half(call: Call) -> (Vec<Call>, Option<[End; 2]>, Option<Call>) {
         let request = if short { Call::CallShort } else { Call::Call };
         calls.push(request);
         if stages.has(Plan::WAIT) {
-            // The server goes on with answering requests.
+            // The server replies and waits for the next request.
             return (vec![request; 2], None, before);
         }
     }
@@ -466,7 +468,7 @@ fn other_half(call: Call) -> (Vec<Call>, Option<[End; 2]>, Option<Call>) {
     (calls, ends, before)
 }
 
-/// A buffer is nowhere, for either who comes first; nobody keeps the spaces.
+/// Plays in which a buffer lies where nothing is mapped, whichever victim begins; no space has a keeper.
 fn wrong_buffers(call: Call, play: &Play, plays: &mut Vec<Play>) {
     let stages = plan(call);
     if stages.has(Plan::SHORT) {
@@ -481,7 +483,8 @@ fn wrong_buffers(call: Call, play: &Play, plays: &mut Vec<Play>) {
     let receive = stages.has(Plan::RECEIVE) || stages.has(Plan::CALL);
     for (name, wanted, sent) in [
         ("sends from nowhere", send, true),
-        // Who answers, and then ends itself, leaves those alone who ask again.
+        // Not for replies: the server would fail and stay stopped, and the client, which may ask again, would
+        // wait for ever.
         (
             "receives nowhere",
             receive && !stages.has(Plan::REPLY),
@@ -506,7 +509,7 @@ fn wrong_buffers(call: Call, play: &Play, plays: &mut Vec<Play>) {
     }
 }
 
-/// The connection is in any other stage than the one that the call expects, and then the peer dies.
+/// Plays in which the connection is in another stage than the call expects, and then the peer is destroyed.
 fn wrong_stages(call: Call, play: &Play, plays: &mut Vec<Play>) {
     let client = plan(call).has(Plan::CLIENT);
     let (this, that) = if client {
@@ -516,10 +519,10 @@ fn wrong_stages(call: Call, play: &Play, plays: &mut Vec<Play>) {
     };
     let natural = play.ends.map(|ends| ends[this]);
     for (name, mine, theirs) in [
-        ("sending", End::Sending, End::Receiving),
-        ("receiving", End::Receiving, End::Sending),
-        ("over", End::Over, End::Ack),
-        ("ack", End::Ack, End::Over),
+        ("sending", Stage::Sending, Stage::Receiving),
+        ("receiving", Stage::Receiving, Stage::Sending),
+        ("over", Stage::Over, Stage::Ack),
+        ("ack", Stage::Ack, Stage::Over),
     ] {
         if natural == Some(mine) {
             continue;
@@ -539,7 +542,7 @@ fn wrong_stages(call: Call, play: &Play, plays: &mut Vec<Play>) {
     }
 }
 
-/// A call of IPC with a partner that does the other half.
+/// An IPC call with a partner whose calls are the other half.
 fn exchange(call: Call) -> Play {
     let stages = plan(call);
     let (this, that) = if stages.has(Plan::CLIENT) {
@@ -548,7 +551,9 @@ fn exchange(call: Call) -> Play {
         (SERVER, CLIENT)
     };
     let (calls, ends, before) = other_half(call);
-    let mut play = Play::new(call, "").prop(Prop::Service).prop(Prop::Messages);
+    let mut play = Play::new(call, "")
+        .given(Precondition::Service)
+        .given(Precondition::Messages);
     for call in before.into_iter().chain([call]) {
         play.used |= pages(call, this);
         play = play.step(this, ipc(call, this), plan(call).has(Plan::UNTIL));
@@ -574,7 +579,7 @@ fn plan_of(step: &Step) -> Plan {
     plan_of_number(step.regs.rax as u8)
 }
 
-/// The same with a message so long that there are preemption points on the way.
+/// The same play with a message so long that the copy passes preemption points.
 fn long(mut play: Play) -> Play {
     for side in [CLIENT, SERVER] {
         for step in &mut play.steps[side] {
@@ -583,10 +588,10 @@ fn long(mut play: Play) -> Play {
                 continue;
             }
             if stages.has(Plan::SEND) {
-                step.regs.r10 = Stage::user(side, Page::SendList, 32);
+                step.regs.r10 = Fixture::victim_address(side, Page::SendList, 32);
             }
             if stages.has(Plan::RECEIVE) {
-                step.regs.r14 = Stage::user(side, Page::ReceiveList, 16);
+                step.regs.r14 = Fixture::victim_address(side, Page::ReceiveList, 16);
                 step.regs.r15 = 3;
             }
         }
@@ -594,16 +599,16 @@ fn long(mut play: Play) -> Play {
     play.named("long")
 }
 
-/// A thread does something that an exception comes of, and the server is the keeper of its space.
+/// Plays in which the step causes an exception, and the server is the keeper of the client's space.
 fn excepted(step: Play, foreign: bool, length: u64, plays: &mut Vec<Play>) {
-    let mut play = step.prop(Prop::Keeper { foreign });
+    let mut play = step.given(Precondition::SpaceKeeper { foreign });
     play.used |= Page::Handles.bit(SERVER)
         | Page::Receive.bit(SERVER)
         | Page::ReceiveMore.bit(SERVER)
         | Page::State.bit(SERVER);
     let receive = IpcRegs {
-        rdi: Stage::handle(SERVER, Page::Handles, Type::Portset as u64),
-        r12: Stage::user(SERVER, Page::Receive, Stage::MESSAGE),
+        rdi: Fixture::handle(SERVER, Page::Handles, Type::Portset as u64),
+        r12: Fixture::victim_address(SERVER, Page::Receive, Fixture::MESSAGE),
         r13: 8 * abi::message::EXCEPTION_WORDS as u64,
         rax: Call::ServerWaitReceive as u64,
         ..IpcRegs::default()
@@ -611,9 +616,9 @@ fn excepted(step: Play, foreign: bool, length: u64, plays: &mut Vec<Play>) {
     let pause = registers(Call::ThreadWaitInterrupt, [0; 5]);
     let reply = IpcRegs {
         rax: Call::Reply as u64,
-        rsi: Stage::user(SERVER, Page::State, 0),
-        rdx: Stage::FIRST,
-        r10: Stage::user(SERVER, Page::State, Stage::REST),
+        rsi: Fixture::victim_address(SERVER, Page::State, 0),
+        rdx: Fixture::FIRST,
+        r10: Fixture::victim_address(SERVER, Page::State, Fixture::REST),
         r8: 2,
         ..IpcRegs::default()
     };
@@ -628,11 +633,11 @@ fn excepted(step: Play, foreign: bool, length: u64, plays: &mut Vec<Play>) {
     };
     let whole = [receive, pause, reply];
     let (client, server) = (Act::Start(CLIENT), Act::Start(SERVER));
-    let (answer, go) = (Act::Answer(length), Act::Interrupt(SERVER));
+    let (answer, go) = (Act::PrepareReply(length), Act::Interrupt(SERVER));
     let first = with("", &whole, &[server, client, answer, go]);
     plays.extend(excepted_short(&play, length));
     let on_a_page = IpcRegs {
-        r12: Stage::user(SERVER, Page::Receive, 0),
+        r12: Fixture::victim_address(SERVER, Page::Receive, 0),
         ..receive
     };
     let steps = [on_a_page, released];
@@ -644,7 +649,7 @@ fn excepted(step: Play, foreign: bool, length: u64, plays: &mut Vec<Play>) {
     straight.general = false;
     plays.push(straight);
     if foreign {
-        // It is the same for all calls.
+        // The other plays would be the same for all calls.
         plays.push(first);
         return;
     }
@@ -670,13 +675,13 @@ fn excepted(step: Play, foreign: bool, length: u64, plays: &mut Vec<Play>) {
             &whole,
             &[client, restore, server, answer, go],
         )
-        .prop(Prop::Vacant(SERVER, Type::Port)),
+        .given(Precondition::Vacant(SERVER, Type::Port)),
     );
 }
 
-/// The same with a keeper that receives and answers in registers: by the fast path and the general one.
+/// The same with a keeper that receives and replies in registers: by the fast path and the general path.
 fn excepted_short(play: &Play, length: u64) -> [Play; 2] {
-    let handle = Stage::handle(SERVER, Page::Handles, Type::Portset as u64);
+    let handle = Fixture::handle(SERVER, Page::Handles, Type::Portset as u64);
     let with = |call: Call, rax: u64| IpcRegs {
         rdi: handle,
         rax: call as u64 | rax,
@@ -685,7 +690,7 @@ fn excepted_short(play: &Play, length: u64) -> [Play; 2] {
     let steps = [
         with(Call::ServerWaitReceiveShort, 0),
         registers(Call::ThreadWaitInterrupt, [0; 5]),
-        // What it sends stands there when it is known.
+        // `Act::PrepareShortReply` writes the words of the reply.
         with(
             Call::ReplyWaitReceiveShort,
             (abi::message::SHORT_ANSWER_WORDS as u64) << 11,
@@ -700,7 +705,7 @@ fn excepted_short(play: &Play, length: u64) -> [Play; 2] {
         play.acts = vec![
             Act::Start(SERVER),
             Act::Start(CLIENT),
-            Act::AnswerShort(length),
+            Act::PrepareShortReply(length),
             Act::Interrupt(SERVER),
         ];
         play.general = general;
@@ -733,7 +738,7 @@ fn of_instructions(plays: &mut Vec<Play>) {
         excepted(play.clone(), false, instruction::length(which), plays);
         plays.push(play.named("no keeper"));
     }
-    let here = Stage::user(CLIENT, Page::State, 8);
+    let here = Fixture::victim_address(CLIENT, Page::State, 8);
     for (name, which) in [("read", instruction::READ), ("write", instruction::WRITE)] {
         let mut play = step(which, name, here);
         play.used = Page::State.bit(CLIENT);
@@ -743,19 +748,26 @@ fn of_instructions(plays: &mut Vec<Play>) {
         straight.general = false;
         plays.push(straight);
         faulted(&play, plays);
-        let deaf = play.named("absent for good").prop(Prop::Deaf);
-        excepted(deaf.clone(), false, instruction::length(which), plays);
-        plays.push(deaf.named("no keeper"));
+        let absent_for_good = play
+            .named("absent for good")
+            .given(Precondition::KeeperSuppliesNothing);
+        excepted(
+            absent_for_good.clone(),
+            false,
+            instruction::length(which),
+            plays,
+        );
+        plays.push(absent_for_good.named("no keeper"));
     }
 }
 
-/// A play whose first access meets an absent page, and the keeper of the segment is not there at once.
+/// Plays in which the first access meets an absent page, and the pager is stopped for a while.
 fn faulted(play: &Play, plays: &mut Vec<Play>) {
     let held = |name: &str, acts: &[Act]| {
-        let mut play = play.clone().named(name).prop(Prop::Held);
+        let mut play = play.clone().named(name).given(Precondition::KeeperStopped);
         let rest = play.acts.split_off(1);
         play.acts.extend_from_slice(acts);
-        play.acts.push(Act::Keeper);
+        play.acts.push(Act::ResumeKeeper);
         play.acts.extend(rest);
         play
     };
@@ -765,8 +777,7 @@ fn faulted(play: &Play, plays: &mut Vec<Play>) {
     }
 }
 
-/// What can happen to every call: it is not the kernel's, or what its handle or buffer names is not
-/// there.
+/// Plays for every call: its space is foreign, or its first handle names no object.
 fn of_any(call: Call, plays: &mut Vec<Play>) {
     let regs = |regs: IpcRegs, name: &str| Play::new(call, name).step(CLIENT, regs, false);
     let ipc_call = plan(call).is_ipc();
@@ -787,9 +798,9 @@ fn of_any(call: Call, plays: &mut Vec<Play>) {
     for (name, rdi) in [
         (
             "nothing there",
-            Stage::handle(CLIENT, Page::Handles, NOTHING),
+            Fixture::handle(CLIENT, Page::Handles, NOTHING),
         ),
-        ("misaligned", Stage::handle(CLIENT, Page::Handles, 1) + 8),
+        ("misaligned", Fixture::handle(CLIENT, Page::Handles, 1) + 8),
         ("handle nowhere", NOWHERE),
     ] {
         // An object can be created where nothing is.
@@ -809,7 +820,7 @@ fn of_any(call: Call, plays: &mut Vec<Play>) {
     }
 }
 
-/// The server answers every request that comes, in registers or on one page: the fast path.
+/// A play of two RPCs, in registers or on one page, which the fast path can do unless `general`.
 fn service(call: Call, general: bool) -> Play {
     let idempotent = plan(call).has(Plan::CALL) || plan(call).has(Plan::REPLY);
     let short = plan(call).has(Plan::SHORT);
@@ -832,7 +843,7 @@ fn service(call: Call, general: bool) -> Play {
         ),
     };
     let strip = |mut r: IpcRegs| {
-        // References and lists keep a message from the fast path, and a second page.
+        // The fast path takes no references, no scatter lists, and no message that lies on two pages.
         if short {
             r.r15 = 0;
         } else {
@@ -843,8 +854,8 @@ fn service(call: Call, general: bool) -> Play {
         r
     };
     let mut play = Play::new(call, if short { "in registers" } else { "on a page" })
-        .prop(Prop::Service)
-        .prop(Prop::Messages);
+        .given(Precondition::Service)
+        .given(Precondition::Messages);
     for side in [CLIENT, SERVER] {
         play.used |= Page::Handles.bit(side);
         if !short {
@@ -890,7 +901,7 @@ pub fn all() -> Vec<Play> {
     plays
 }
 
-/// The plays that are cut at every instruction, where the kernel can be interrupted at any.
+/// The plays that are cut at every instruction, in configurations whose kernel is preemptible.
 const AT_INSTANTS: &[(&str, &str)] = &[
     ("mutex_lock", "locked"),
     ("cond_wait", "signalled while locked"),
@@ -919,7 +930,7 @@ const AT_INSTANTS: &[(&str, &str)] = &[
     ("instruction", "read, absent, the fast path"),
 ];
 
-/// Those of [`AT_INSTANTS`] alone. All of these must exist.
+/// Keeps only the plays of [`AT_INSTANTS`]. Fails if one of these does not exist.
 pub fn keep_main(plays: &mut Vec<Play>) -> Result<(), Failure> {
     let is = |p: &Play, &(subject, name): &(&str, &str)| p.subject() == subject && p.name == name;
     if let Some((subject, name)) = AT_INSTANTS.iter().find(|m| !plays.iter().any(|p| is(p, m))) {
@@ -929,13 +940,13 @@ pub fn keep_main(plays: &mut Vec<Play>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The client destroys its reference to the port, which is the last one: the server hears of it.
+/// Plays in which the client destroys the last reference to the port, and the server gets the notice.
 fn unreferenced(call: Call, plays: &mut Vec<Play>) {
-    let reference = Stage::reference(CLIENT, Type::Port);
+    let reference = Fixture::reference(CLIENT, Type::Port);
     let mut play = Play::new(call, "unreferenced")
-        .prop(Prop::Service)
-        .prop(Prop::Messages)
-        .prop(Prop::Alone)
+        .given(Precondition::Service)
+        .given(Precondition::Messages)
+        .given(Precondition::OnlyReference)
         .step(SERVER, ipc(call, SERVER), plan(call).has(Plan::UNTIL))
         .step(
             CLIENT,
@@ -949,7 +960,7 @@ fn unreferenced(call: Call, plays: &mut Vec<Play>) {
     plays.extend([play, before]);
 }
 
-/// What the plays leave out: rows of the table, and reasons for which their calls wait or fault.
+/// What the plays leave out: calls of the table, and reasons for which these wait or fault.
 #[must_use]
 pub fn missing(plays: &[Play]) -> Vec<String> {
     let mut missing = Vec::new();
@@ -960,9 +971,16 @@ pub fn missing(plays: &[Play]) -> Vec<String> {
                 missing.push(format!("{}: {what}", row.name));
             }
         };
-        let foreign = |p: &&Play| p.props.contains(&Prop::Keeper { foreign: true });
+        let foreign = |p: &&Play| {
+            p.preconditions
+                .contains(&Precondition::SpaceKeeper { foreign: true })
+        };
         must("no play in a foreign space", of.iter().any(foreign));
-        let plain = |p: &&Play| !p.props.iter().any(|p| matches!(p, Prop::Keeper { .. }));
+        let plain = |p: &&Play| {
+            !p.preconditions
+                .iter()
+                .any(|p| matches!(p, Precondition::SpaceKeeper { .. }))
+        };
         must("no play", of.iter().any(plain));
         let used = of
             .iter()
@@ -976,7 +994,10 @@ pub fn missing(plays: &[Play]) -> Vec<String> {
         if matches!(row.class, Class::Long | Class::MultiStage) {
             let goes_on = |p: &&Play| {
                 let later = |act: &Act| {
-                    !matches!(act, Act::Start(_) | Act::Answer(_) | Act::AnswerShort(_))
+                    !matches!(
+                        act,
+                        Act::Start(_) | Act::PrepareReply(_) | Act::PrepareShortReply(_)
+                    )
                 };
                 p.acts.iter().any(later) || p.steps.iter().all(|steps| !steps.is_empty())
             };
@@ -985,7 +1006,7 @@ pub fn missing(plays: &[Play]) -> Vec<String> {
             must("is never stopped", of.iter().any(stopped));
         }
         if plan(row.call).has(Plan::UNTIL) || row.params.iter().any(|p| p.1 == Param::Deadline) {
-            let late = |p: &&Play| p.acts.contains(&Act::Until);
+            let late = |p: &&Play| p.acts.contains(&Act::WaitForDeadline);
             must("is never late", of.iter().any(late));
         }
     }
@@ -994,32 +1015,32 @@ pub fn missing(plays: &[Play]) -> Vec<String> {
 
 fn of_ordinary(call: Call, plays: &mut Vec<Play>) {
     let row = call.row();
-    let own = type_of_common(call);
-    let is = |which: u8| own.is_some_and(|ty| common(ty, which) == call);
-    let handle = |ty: Type| Stage::handle(CLIENT, Page::Handles, ty as u64);
+    let common = call.common().map(|(_, common)| common);
+    let is = |which: Common| common == Some(which);
+    let handle = |ty: Type| Fixture::handle(CLIENT, Page::Handles, ty as u64);
     match call {
         Call::MutexLock => {
             ordinary(call, false).named("free").absences(plays);
             ordinary(call, false)
                 .named("locked")
-                .prop(Prop::Locked(CLIENT))
+                .given(Precondition::Locked(CLIENT))
                 .act(Act::Unlock(CLIENT))
                 .absences(plays);
             plays.push(
                 ordinary(call, false)
                     .named("locked, stopped")
-                    .prop(Prop::Locked(CLIENT))
+                    .given(Precondition::Locked(CLIENT))
                     .act(Act::Stop(CLIENT))
                     .act(Act::Unlock(CLIENT)),
             );
         }
         Call::MutexUnlock => {
             ordinary(call, false)
-                .prop(Prop::Locked(CLIENT))
+                .given(Precondition::Locked(CLIENT))
                 .absences(plays);
             let mut play = ordinary(call, false)
                 .named("handed over")
-                .prop(Prop::Locked(CLIENT));
+                .given(Precondition::Locked(CLIENT));
             play = play.step(
                 SERVER,
                 registers(Call::MutexLock, [handle(Type::Mutex), 0, 0, 0, 0]),
@@ -1029,7 +1050,7 @@ fn of_ordinary(call: Call, plays: &mut Vec<Play>) {
             plays.push(play);
         }
         Call::CondWait | Call::CondWaitUntil => {
-            let play = ordinary(call, false).prop(Prop::Locked(CLIENT));
+            let play = ordinary(call, false).given(Precondition::Locked(CLIENT));
             play.clone()
                 .named("signalled")
                 .act(Act::Signal(CLIENT))
@@ -1041,7 +1062,7 @@ fn of_ordinary(call: Call, plays: &mut Vec<Play>) {
                 .act(Act::Unlock(CLIENT));
             plays.push(contended.named("signalled while locked"));
             if call == Call::CondWaitUntil {
-                plays.push(play.clone().named("timed out").act(Act::Until));
+                plays.push(play.clone().named("timed out").act(Act::WaitForDeadline));
             }
             plays.push(
                 play.named("stopped")
@@ -1053,8 +1074,8 @@ fn of_ordinary(call: Call, plays: &mut Vec<Play>) {
             ordinary(call, false).absences(plays);
             let mut play = ordinary(call, false)
                 .named("somebody waits")
-                .prop(Prop::Object(CLIENT, Type::Mutex))
-                .prop(Prop::Locked(CLIENT));
+                .given(Precondition::Object(CLIENT, Type::Mutex))
+                .given(Precondition::Locked(CLIENT));
             let wait = registers(
                 Call::CondWait,
                 [handle(Type::Cond), handle(Type::Mutex), 0, 0, 0],
@@ -1064,12 +1085,12 @@ fn of_ordinary(call: Call, plays: &mut Vec<Play>) {
             plays.push(play);
         }
         Call::ThreadSleepUntil => {
-            plays.push(ordinary(call, false).act(Act::Until));
+            plays.push(ordinary(call, false).act(Act::WaitForDeadline));
             plays.push(
                 ordinary(call, false)
                     .named("stopped")
                     .act(Act::Stop(CLIENT))
-                    .act(Act::Until),
+                    .act(Act::WaitForDeadline),
             );
         }
         Call::ThreadWaitInterrupt | Call::ThreadWaitInterruptUntil => {
@@ -1088,7 +1109,7 @@ fn of_ordinary(call: Call, plays: &mut Vec<Play>) {
             let mut pending = play.clone().named("pending");
             pending.acts = vec![Act::Interrupt(CLIENT), Act::Start(CLIENT)];
             plays.push(pending);
-            let device = play.clone().prop(Prop::Line);
+            let device = play.clone().given(Precondition::Line);
             plays.push(device.clone().named("device").act(Act::Raise));
             plays.push(
                 device
@@ -1102,17 +1123,17 @@ fn of_ordinary(call: Call, plays: &mut Vec<Play>) {
             plays.push(pending);
             let mut vacant = device
                 .named("device, vacant")
-                .prop(Prop::VacantVictim(CLIENT));
+                .given(Precondition::VacantVictim(CLIENT));
             vacant.acts = vec![Act::Raise, Act::RestoreVictim(CLIENT), Act::Start(CLIENT)];
             plays.push(vacant);
             if call == Call::ThreadWaitInterruptUntil {
-                plays.push(play.named("timed out").act(Act::Until));
+                plays.push(play.named("timed out").act(Act::WaitForDeadline));
             }
         }
         Call::RegionSearch => {
             let mut play = ordinary(call, false)
-                .prop(Prop::Object(CLIENT, Type::Space))
-                .prop(Prop::Object(SERVER, Type::Space));
+                .given(Precondition::Object(CLIENT, Type::Space))
+                .given(Precondition::Object(SERVER, Type::Space));
             let mut next = play.steps[CLIENT][0];
             next.regs.rsi = Page::Handles.on(SERVER) * abi::PAGE_SIZE;
             play.steps[CLIENT].push(next);
@@ -1120,7 +1141,7 @@ fn of_ordinary(call: Call, plays: &mut Vec<Play>) {
         }
         _ => ordinary(call, false).absences(plays),
     }
-    if is(CREATE) || is(DESTROY) {
+    if is(Common::Create) || is(Common::Destroy) {
         ordinary(call, true).named("identity kept").absences(plays);
     }
     // The object of the call, or what its reference names, is vacant until the manager is back.
@@ -1129,18 +1150,19 @@ fn of_ordinary(call: Call, plays: &mut Vec<Play>) {
         Param::Object(ty) => Some(ty),
         _ => None,
     });
-    let waits = !is(CREATE) && !matches!(call, Call::ThreadInterrupt | Call::ReferenceCheck);
+    let waits =
+        !is(Common::Create) && !matches!(call, Call::ThreadInterrupt | Call::ReferenceCheck);
     if let Some(ty) = first.filter(|_| waits) {
         let mut play = ordinary(call, false);
         if matches!(
             call,
             Call::MutexUnlock | Call::CondWait | Call::CondWaitUntil
         ) {
-            play = play.prop(Prop::Locked(CLIENT));
+            play = play.given(Precondition::Locked(CLIENT));
         }
-        play = play.named("vacant").prop(Prop::Vacant(CLIENT, ty));
-        // Which ends the identity.
-        if !is(DESTROY) {
+        play = play.named("vacant").given(Precondition::Vacant(CLIENT, ty));
+        // `destroy` ends the vacant identity, so there is nothing to restore.
+        if !is(Common::Destroy) {
             play = play.act(Act::Restore(CLIENT, ty));
         }
         if matches!(call, Call::CondWait | Call::CondWaitUntil) {
@@ -1159,7 +1181,7 @@ fn of_ordinary(call: Call, plays: &mut Vec<Play>) {
     if absent.used != 0 {
         let mut late = Vec::new();
         faulted(&absent, &mut late);
-        // It is the same stop for all that have one page.
+        // Being stopped at a fault is the same for all calls, so one of them shows it.
         late.truncate(if call == Call::MutexLock { 2 } else { 1 });
         plays.extend(late);
     }
@@ -1203,20 +1225,20 @@ fn of_ipc(call: Call, plays: &mut Vec<Play>) {
         plays.push(alone("partner dies").act(Act::Kill(that)));
         plays.push(
             alone("partner vacant")
-                .prop(Prop::VacantVictim(that))
+                .given(Precondition::VacantVictim(that))
                 .act(Act::RestoreVictim(that))
                 .act(Act::Start(that)),
         );
     } else {
         plays.push(
             alone("port vacant")
-                .prop(Prop::Vacant(SERVER, Type::Port))
+                .given(Precondition::Vacant(SERVER, Type::Port))
                 .act(Act::Restore(SERVER, Type::Port))
                 .act(Act::Start(that)),
         );
         plays.push(
             alone("portset vacant")
-                .prop(Prop::Vacant(SERVER, Type::Portset))
+                .given(Precondition::Vacant(SERVER, Type::Portset))
                 .act(Act::Restore(SERVER, Type::Portset))
                 .act(Act::Start(that)),
         );
@@ -1241,7 +1263,7 @@ fn of_ipc(call: Call, plays: &mut Vec<Play>) {
     wrong_buffers(call, &play, plays);
     wrong_stages(call, &play, plays);
     if stages.has(Plan::UNTIL) {
-        plays.push(alone("timed out").act(Act::Until));
+        plays.push(alone("timed out").act(Act::WaitForDeadline));
     }
     if matches!(
         call,

@@ -1,15 +1,15 @@
-//! Runs the plays: once undisturbed, and then cut at every site that it passed, in every way. What
-//! comes out must be the same.
+//! Runs the plays: each once undisturbed, and then with every kind of cut at every site that it passed. The
+//! outcome must be the same.
 
-use super::knife::Parts;
-use super::plays::{Act, Play, Prop, Step, INTERRUPT_LINE, IO_PORTS, LATER};
-use super::probe::{Fired, Probe};
-use super::stage::{
-    on, Page, Stage, CLIENT, KEEPER, KEPT, PAGES, RECEIVED, REFERENCES, SENT, SERVER,
+use super::fixture::{
+    on, Fixture, Page, CLIENT, KEEPER, KEPT, PAGES, RECEIVED, REFERENCES, SENT, SERVER,
 };
-use crate::harness::{ok, Failure, Must, DESTROY, REFERENCE};
+use super::knife::Parts;
+use super::plays::{Act, Play, Precondition, Step, INTERRUPT_LINE, IO_PORTS, LATER};
+use super::probe::{Fired, Probe};
+use crate::harness::{ok, Failure, Must};
 use abi::state::{port_flags, PortState, THREAD_WORDS};
-use abi::{Call, Code, Type, PAGE_SIZE};
+use abi::{Call, Code, Common, Type, PAGE_SIZE};
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
@@ -18,20 +18,20 @@ use core::sync::atomic::Ordering::Relaxed;
 use rt::obj::RefAt;
 use rt::sys::{self, IpcRegs};
 
-/// How a cut is made at the site where the probe has fired.
+/// What is taken apart and made again at the site where the probe has fired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// The thread, made again where it was.
+pub enum CutKind {
+    /// The thread that passed the site, made again at its address.
     Here,
-    /// The thread, made elsewhere and moved back.
+    /// The same thread, made at another address and moved back.
     Elsewhere,
     /// Both victims.
     Both,
-    /// The thread; the others go on as far as they can while it has no body.
+    /// The same thread; the others run until none can go on, while it has no body.
     Slow,
-    /// Every other object, one after the other.
+    /// Every object but the victims, one after the other.
     Objects,
-    /// Everything at once.
+    /// The victims and every other object, at once.
     All,
 }
 
@@ -40,25 +40,25 @@ pub enum Way {
 pub enum When {
     /// At the n-th site that is passed, once.
     At(u64),
-    /// At every site, in every state in which it is passed: once each, one after the other.
+    /// At every site, once for each state in which a thread passes it, in one run of the play.
     Sweep,
 }
 
-/// All ways.
-pub const WAYS: [Way; 6] = [
-    Way::Here,
-    Way::Elsewhere,
-    Way::Both,
-    Way::Slow,
-    Way::Objects,
-    Way::All,
+/// All kinds of cuts.
+pub const CUT_KINDS: [CutKind; 6] = [
+    CutKind::Here,
+    CutKind::Elsewhere,
+    CutKind::Both,
+    CutKind::Slow,
+    CutKind::Objects,
+    CutKind::All,
 ];
 
-/// Bits of an instant that say how long after an act it is; those above say which act.
+/// An instant is a word: in this many low bits the nanoseconds after an act, above them the act's number.
 const ACT: u32 = 24;
 
-/// How many stages a machine has memory for.
-const RENEWALS: u32 = 4;
+/// How many fixtures a machine has memory for.
+const REPLACEMENTS: u32 = 4;
 
 /// How long a play may take, in nanoseconds. One that takes longer has failed.
 const PATIENCE: u64 = 200_000_000;
@@ -68,23 +68,23 @@ const PATIENCE: u64 = 200_000_000;
 pub struct Sum {
     /// Distinct sites.
     pub sites: u64,
-    /// Distinct states.
+    /// Distinct states of a thread at a site.
     pub distinct: u64,
     pub cuts: u64,
     pub mismatches: u64,
-    /// Cuts that were not made, because the call had been cut in that state in that way before.
+    /// Cuts that were not made, because both victims had been in that state at an earlier cut of that kind.
     pub known: u64,
-    /// Most instructions that were done again, from the last progress to the site where it had been cut,
-    /// when the thread had been made again where it was; and that site.
+    /// Most instructions that a thread repeated after a cut [`CutKind::Here`] until it was at the same site
+    /// again; and that site.
     pub redone: u64,
     pub redone_at: u64,
 }
 
-/// The outcome of a play: pairs of what a number stands for and the number.
+/// The outcome of a play: numbers, each with what it stands for ([`label`]).
 type Outcome = Vec<(u32, u64)>;
 
-/// What was wrong with a play, and behind an `@` which cut repeats it.
-pub struct Wrong {
+/// An outcome that a cut changed; `cut` is empty or, behind an `@`, the cut that repeats it.
+pub struct Mismatch {
     pub cut: String,
     pub why: Failure,
 }
@@ -100,7 +100,7 @@ fn label(what: u32) -> String {
         ),
         2 => format!("word {b} of the state of the {}", side(a)),
         3 => format!("the bytes of page {b} of the {}", side(a)),
-        4 => format!("an object of the stage: offset and type, number {b}"),
+        4 => format!("an object in the segment: offset and type, number {b}"),
         5 => format!("word {b} of the state of object {a}"),
         6 => format!("what reference {b} of object {a} names"),
         7 => "bytes moved".into(),
@@ -118,7 +118,7 @@ fn side(n: u32) -> &'static str {
     }
 }
 
-/// Tells states of threads apart.
+/// A hash of a thread's state, in which the play's deadline counts as [`LATER`].
 fn hash(seed: u64, thread: &Parts, deadline: u64) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ seed;
     for (i, word) in thread.words() {
@@ -133,23 +133,23 @@ fn hash(seed: u64, thread: &Parts, deadline: u64) -> u64 {
 
 /// Runs plays.
 pub struct Runner {
-    pub stage: Stage,
+    pub fixture: Fixture,
     pub probe: Probe,
     parts: Vec<Parts>,
     again: Parts,
-    /// An empty place for an object.
+    /// A slot in which [`CutKind::Elsewhere`] creates objects.
     elsewhere: u64,
     vacant: Vec<Parts>,
     dead: [bool; 2],
     bodiless: [bool; 2],
-    /// Objects of the stage that have no body now.
-    without: Vec<u64>,
-    armed: Option<(When, Way)>,
+    /// Objects of the fixture that have no body now.
+    bodiless_objects: Vec<u64>,
+    armed: Option<(When, CutKind)>,
     pub cuts: u64,
-    pub answer: u64,
+    pub longest_stop: u64,
     pub seen: BTreeSet<(u64, u64)>,
-    /// In which states of both victims the present call has been cut in which way.
-    known: BTreeSet<(u8, u64)>,
+    /// The cuts that the present call has had: their kind, and a hash of both victims' states.
+    cut_states: BTreeSet<(u8, u64)>,
     pub distinct: u64,
     /// See [`Sum::known`].
     pub left_out: u64,
@@ -163,27 +163,28 @@ pub struct Runner {
     roles: u64,
     /// The deadline of the play that runs.
     deadline: u64,
-    /// A victim whose `cond_wait` returned spuriously (rule A8) has the mutex that the manager wanted.
+    /// The manager's `mutex_trylock` failed, because a victim whose `cond_wait` returned spuriously (rule A8)
+    /// has the mutex; [`Act::Unlock`] then does nothing.
     refused: bool,
-    /// The keeper of the segment is stopped.
-    held: bool,
+    /// The pager is stopped.
+    keeper_stopped: bool,
     /// An object has been taken apart and not yet been made again.
-    apart: bool,
-    /// How many stages have been abandoned after failures.
-    renewed: u32,
-    /// The call of which plays run. Its first play was run once before, not counted.
+    taken_apart: bool,
+    /// How many fixtures have been abandoned after failures.
+    replaced: u32,
+    /// The call whose first play has had an extra run that was not compared; see [`Runner::play`].
     warm: Option<&'static str>,
 }
 
 impl Runner {
-    pub fn new(stage: Stage, probe: Probe) -> Result<Self, Failure> {
+    pub fn new(fixture: Fixture, probe: Probe) -> Result<Self, Failure> {
         let mut parts = Vec::new();
         for _ in 0..48 {
             parts.push(Parts::new()?);
         }
         let elsewhere = rt::slots::allocate(1).ok_or("no slot")?;
         Ok(Runner {
-            stage,
+            fixture,
             probe,
             parts,
             again: Parts::new()?,
@@ -191,12 +192,12 @@ impl Runner {
             vacant: (0..4).map(|_| Parts::new()).collect::<Result<_, _>>()?,
             dead: [false; 2],
             bodiless: [false; 2],
-            without: Vec::new(),
+            bodiless_objects: Vec::new(),
             armed: None,
             cuts: 0,
-            answer: 0,
+            longest_stop: 0,
             seen: BTreeSet::new(),
-            known: BTreeSet::new(),
+            cut_states: BTreeSet::new(),
             left_out: 0,
             in_kernel: 0,
             redone: (0, 0),
@@ -206,54 +207,53 @@ impl Runner {
             roles: 1 << CLIENT | 1 << SERVER | 1 << KEEPER,
             deadline: 0,
             refused: false,
-            held: false,
-            apart: false,
-            renewed: 0,
+            keeper_stopped: false,
+            taken_apart: false,
+            replaced: 0,
             warm: None,
         })
     }
 
     fn thread(&self, role: u64) -> u64 {
         match role {
-            0 | 1 => self.stage.victims[role as usize].thread.handle(),
-            _ => self.stage.keeper.thread.handle(),
+            0 | 1 => self.fixture.victims[role as usize].thread.handle(),
+            _ => self.fixture.keeper.thread.handle(),
         }
     }
 
-    /// Leaves everything as it is after a failure, for a new stage: nobody knows what state the old
-    /// one is in.
-    fn renew(&mut self) -> Result<(), Wrong> {
-        self.renewed += 1;
-        // The threads of the old stage must not run on. A thread without a body does not run anyway.
+    /// Makes a new fixture after a failure, because the state of the old one is unknown.
+    fn replace_fixture(&mut self) -> Result<(), Mismatch> {
+        self.replaced += 1;
+        // The threads of the old fixture must not run on. A thread without a body does not run anyway.
         for side in [CLIENT, SERVER] {
-            if !self.apart && !self.dead[side] && !self.bodiless[side] {
-                let _ = self.stage.victims[side].thread.stop();
+            if !self.taken_apart && !self.dead[side] && !self.bodiless[side] {
+                let _ = self.fixture.victims[side].thread.stop();
             }
         }
         let new = || -> Result<Runner, Failure> {
-            let stage = self.stage.anew()?;
-            Runner::new(stage, self.probe)
+            let fixture = self.fixture.another()?;
+            Runner::new(fixture, self.probe)
         };
-        let new = new().map_err(|why| Wrong {
+        let new = new().map_err(|why| Mismatch {
             cut: String::new(),
-            why: why.during("after a failure there is no new stage"),
+            why: why.during("after a failure there is no new fixture"),
         })?;
         let old = core::mem::replace(self, new);
-        (self.cuts, self.answer, self.distinct) = (old.cuts, old.answer, old.distinct);
-        (self.left_out, self.redone, self.renewed) = (old.left_out, old.redone, old.renewed);
+        (self.cuts, self.longest_stop, self.distinct) = (old.cuts, old.longest_stop, old.distinct);
+        (self.left_out, self.redone, self.replaced) = (old.left_out, old.redone, old.replaced);
         self.in_kernel = old.in_kernel;
         (self.seen, self.sites) = (old.seen.clone(), old.sites.clone());
-        // The old stage is not dropped: objects without a body cannot be destroyed in order.
+        // The old fixture is not dropped, because objects without a body cannot be destroyed in order.
         core::mem::forget(old);
         Ok(())
     }
 
-    // ---- a play
+    // ---- running a play
 
     fn set_up(&mut self, play: &Play) -> Result<u64, Failure> {
         for side in [CLIENT, SERVER] {
             if core::mem::take(&mut self.dead[side]) {
-                let victim = &self.stage.victims[side];
+                let victim = &self.fixture.victims[side];
                 victim.thread.create().must("create")?;
                 victim
                     .thread
@@ -269,20 +269,20 @@ impl Runner {
                     .must("an end")?;
             }
         }
-        for victim in &self.stage.victims {
+        for victim in &self.fixture.victims {
             victim.thread.stop().must("stop")?;
         }
-        if core::mem::take(&mut self.held) {
-            self.stage.keeper.thread.resume().must("resume")?;
+        if core::mem::take(&mut self.keeper_stopped) {
+            self.fixture.keeper.thread.resume().must("resume")?;
         }
         for side in [CLIENT, SERVER] {
-            self.stage.govern(side, false, None)?;
+            self.fixture.set_keeper(side, false, None)?;
         }
-        self.stage.pager.deaf.store(false, Relaxed);
-        self.stage.clear()?;
-        self.without.clear();
+        self.fixture.pager.supplies_nothing.store(false, Relaxed);
+        self.fixture.clear()?;
+        self.bodiless_objects.clear();
         self.refused = false;
-        self.stage.pages(0)?;
+        self.fixture.pages(0)?;
         for s in [CLIENT, SERVER] {
             for page in PAGES {
                 if play.used & page.bit(s) != 0
@@ -293,7 +293,7 @@ impl Runner {
             }
         }
         let now = rt::time::now();
-        let near = play.acts.contains(&Act::Until);
+        let near = play.acts.contains(&Act::WaitForDeadline);
         let deadline = now + if near { LATER } else { 1_000_000 * LATER };
         self.deadline = deadline;
         let registers = |steps: &[Step]| -> Vec<IpcRegs> {
@@ -314,18 +314,18 @@ impl Runner {
             registers(&play.steps[CLIENT]),
             registers(&play.steps[SERVER]),
         ];
-        self.stage
+        self.fixture
             .prepare([&steps[CLIENT], &steps[SERVER]], play.again, play.ends)?;
         let mut made = 0;
-        for prop in &play.props {
-            self.prop(*prop, &mut made)?;
+        for precondition in &play.preconditions {
+            self.establish(*precondition, &mut made)?;
         }
-        self.stage.pages(play.absent)?;
+        self.fixture.pages(play.absent)?;
         Ok(deadline)
     }
 
     fn fill(&self, side: usize, page: Page) {
-        let s = &self.stage;
+        let s = &self.fixture;
         // Pages that are only read are filled once.
         let written = matches!(page, Page::State | Page::Receive | Page::ReceiveMore);
         if written {
@@ -346,112 +346,122 @@ impl Runner {
         };
         match page {
             Page::SendList => list(&[
-                Stage::user(side, Page::Send, 6000),
+                Fixture::victim_address(side, Page::Send, 6000),
                 500,
-                Stage::user(side, Page::Send, 100),
+                Fixture::victim_address(side, Page::Send, 100),
                 40,
-                // Of long messages.
-                Stage::user(side, Page::Send, 0),
+                // From here on: the segments of long messages.
+                Fixture::victim_address(side, Page::Send, 0),
                 2 * PAGE_SIZE,
-                Stage::user(side, Page::Send, 0),
+                Fixture::victim_address(side, Page::Send, 0),
                 2 * PAGE_SIZE,
             ]),
             Page::ReceiveList => list(&[
-                Stage::user(side, Page::Receive, 4300),
+                Fixture::victim_address(side, Page::Receive, 4300),
                 3800,
-                Stage::user(side, Page::Receive, 0),
+                Fixture::victim_address(side, Page::Receive, 0),
                 2 * PAGE_SIZE,
-                Stage::user(side, Page::Receive, 0),
+                Fixture::victim_address(side, Page::Receive, 0),
                 2 * PAGE_SIZE,
-                Stage::user(side, Page::Receive, 0),
+                Fixture::victim_address(side, Page::Receive, 0),
                 2 * PAGE_SIZE,
             ]),
             _ => {}
         }
     }
 
-    fn prop(&mut self, prop: Prop, made: &mut u32) -> Result<(), Failure> {
-        let slot = |stage: &Stage, side, ty: Type| stage.slot(side, Page::Handles, ty as u64);
-        match prop {
-            Prop::Object(side, ty) => self.stage.object(side, ty, made),
-            Prop::Blank(side, page, number) => self.stage.blank(side, page, number),
-            Prop::Authority(side) => self.stage.authority(side),
-            Prop::StateOf(side, ty) => {
+    fn establish(&mut self, precondition: Precondition, made: &mut u32) -> Result<(), Failure> {
+        let slot = |fixture: &Fixture, side, ty: Type| fixture.slot(side, Page::Handles, ty as u64);
+        match precondition {
+            Precondition::Object(side, ty) => self.fixture.object(side, ty, made),
+            Precondition::NullReference(side, page, number) => {
+                self.fixture.null_reference(side, page, number)
+            }
+            Precondition::Authority(side) => self.fixture.authority(side),
+            Precondition::StateOf(side, ty) => {
                 let parts = &mut self.again;
-                parts.get(ty, slot(&self.stage, side, ty))?;
+                parts.get(ty, slot(&self.fixture, side, ty))?;
                 for (i, word) in parts.state.0.iter().enumerate() {
-                    self.stage.set_word(side, Page::State, i as u64, *word);
+                    self.fixture.set_word(side, Page::State, i as u64, *word);
                 }
                 Ok(())
             }
-            Prop::Locked(side) => {
-                ok(sys::mutex_lock(slot(&self.stage, side, Type::Mutex))).must("lock")
+            Precondition::Locked(side) => {
+                ok(sys::mutex_lock(slot(&self.fixture, side, Type::Mutex))).must("lock")
             }
-            Prop::Kept(side, ty) => {
-                let handle = slot(&self.stage, side, ty);
-                let kept = self.stage.slot(side, Page::Handles, KEPT);
-                self.without.push(handle);
-                ok(on(ty, DESTROY, [handle, kept, 0, 0, 0])).must("destroy")
+            Precondition::Kept(side, ty) => {
+                let handle = slot(&self.fixture, side, ty);
+                let kept = self.fixture.slot(side, Page::Handles, KEPT);
+                self.bodiless_objects.push(handle);
+                ok(on(ty, Common::Destroy, [handle, kept, 0, 0, 0])).must("destroy")
             }
-            Prop::Vacant(side, ty) => {
-                let handle = slot(&self.stage, side, ty);
-                self.without.push(handle);
+            Precondition::Vacant(side, ty) => {
+                let handle = slot(&self.fixture, side, ty);
+                self.bodiless_objects.push(handle);
                 let parts = &mut self.vacant[0];
                 parts.get(ty, handle)?;
                 parts.destroy()
             }
-            Prop::VacantVictim(side) => {
+            Precondition::VacantVictim(side) => {
                 self.bodiless[side] = true;
-                let handle = self.stage.victims[side].thread.handle();
+                let handle = self.fixture.victims[side].thread.handle();
                 let parts = &mut self.vacant[1];
                 parts.get(Type::Thread, handle)?;
                 parts.destroy()
             }
-            Prop::Keeper { foreign } => {
-                self.stage.object(SERVER, Type::Port, made)?;
-                let port = RefAt(self.stage.slot(
+            Precondition::SpaceKeeper { foreign } => {
+                self.fixture.object(SERVER, Type::Port, made)?;
+                let port = RefAt(self.fixture.slot(
                     SERVER,
                     Page::Handles,
                     REFERENCES + Type::Port as u64,
                 ));
-                self.stage.govern(CLIENT, foreign, Some(port))
+                self.fixture.set_keeper(CLIENT, foreign, Some(port))
             }
-            Prop::Deaf => {
-                self.stage.pager.deaf.store(true, Relaxed);
+            Precondition::KeeperSuppliesNothing => {
+                self.fixture.pager.supplies_nothing.store(true, Relaxed);
                 Ok(())
             }
-            Prop::Held => {
-                self.held = true;
-                self.stage.keeper.thread.stop().must("stop")
+            Precondition::KeeperStopped => {
+                self.keeper_stopped = true;
+                self.fixture.keeper.thread.stop().must("stop")
             }
-            Prop::Line => {
-                let thread = self.stage.victims[CLIENT].reference.handle();
-                let authority = self.stage.device_authority();
+            Precondition::Line => {
+                let thread = self.fixture.victims[CLIENT].reference.handle();
+                let authority = self.fixture.device_authority();
                 let code = sys::device_attach_interrupt(authority.0, thread, INTERRUPT_LINE);
                 ok(code).must("an interrupt line")
             }
-            Prop::IoPorts => {
-                let place = 16 + Type::Space as u64;
-                let space = self.stage.slot(CLIENT, Page::Handles, place);
-                let authority = self.stage.device_authority();
+            Precondition::IoPorts => {
+                let place = REFERENCES + Type::Space as u64;
+                let space = self.fixture.slot(CLIENT, Page::Handles, place);
+                let authority = self.fixture.device_authority();
                 let code = sys::device_grant_ports(authority.0, space, IO_PORTS.0, IO_PORTS.1);
                 ok(code).must("I/O ports")
             }
-            Prop::Service => {
-                self.stage.object(SERVER, Type::Port, made)?;
-                self.stage
-                    .blank(CLIENT, Page::Handles, 16 + Type::Port as u64)?;
-                let reference = self
-                    .stage
-                    .slot(CLIENT, Page::Handles, 16 + Type::Port as u64);
-                let port = slot(&self.stage, SERVER, Type::Port);
-                ok(on(Type::Port, REFERENCE, [port, reference, 0, 0, 0])).must("a reference")
+            Precondition::Service => {
+                self.fixture.object(SERVER, Type::Port, made)?;
+                self.fixture.null_reference(
+                    CLIENT,
+                    Page::Handles,
+                    REFERENCES + Type::Port as u64,
+                )?;
+                let reference =
+                    self.fixture
+                        .slot(CLIENT, Page::Handles, REFERENCES + Type::Port as u64);
+                let port = slot(&self.fixture, SERVER, Type::Port);
+                ok(on(
+                    Type::Port,
+                    Common::Reference,
+                    [port, reference, 0, 0, 0],
+                ))
+                .must("a reference")
             }
-            Prop::Alone => {
-                let port = slot(&self.stage, SERVER, Type::Port);
+            Precondition::OnlyReference => {
+                let port = slot(&self.fixture, SERVER, Type::Port);
                 let reference = |ty: Type| {
                     let number = REFERENCES + ty as u64;
-                    self.stage.slot(SERVER, Page::Handles, number)
+                    self.fixture.slot(SERVER, Page::Handles, number)
                 };
                 let state = PortState {
                     alias: 77,
@@ -460,20 +470,22 @@ impl Runner {
                 ok(sys::port_set_state(port, &state, reference(Type::Portset)))
                     .must("a port's state")?;
                 let own = reference(Type::Port);
-                self.without.push(own);
+                self.bodiless_objects.push(own);
                 ok(sys::reference_destroy(own, 0)).must("destroy")
             }
-            Prop::Messages => {
+            Precondition::Messages => {
                 for side in [CLIENT, SERVER] {
-                    self.stage.object(side, Type::Mutex, made)?;
+                    self.fixture.object(side, Type::Mutex, made)?;
                     for n in 0..2 {
-                        let at = self.stage.slot(side, Page::References, SENT + n);
+                        let at = self.fixture.slot(side, Page::References, SENT + n);
                         ok(sys::reference_create(at, 0)).must("a reference")?;
-                        let mutex = slot(&self.stage, side, Type::Mutex);
-                        ok(on(Type::Mutex, REFERENCE, [mutex, at, 0, 0, 0])).must("a reference")?;
+                        let mutex = slot(&self.fixture, side, Type::Mutex);
+                        ok(on(Type::Mutex, Common::Reference, [mutex, at, 0, 0, 0]))
+                            .must("a reference")?;
                     }
                     for n in 0..3 {
-                        self.stage.blank(side, Page::References, RECEIVED + n)?;
+                        self.fixture
+                            .null_reference(side, Page::References, RECEIVED + n)?;
                     }
                 }
                 Ok(())
@@ -482,15 +494,15 @@ impl Runner {
     }
 
     fn act(&mut self, act: Act, deadline: u64) -> Result<(), Failure> {
-        let slot = |stage: &Stage, side, ty: Type| stage.slot(side, Page::Handles, ty as u64);
+        let slot = |fixture: &Fixture, side, ty: Type| fixture.slot(side, Page::Handles, ty as u64);
         match act {
-            Act::Start(side) => self.stage.victims[side].thread.resume().must("start"),
+            Act::Start(side) => self.fixture.victims[side].thread.resume().must("start"),
             Act::Restore(..) => {
                 let parts = &mut self.vacant[0];
                 let handle = parts.handle;
                 parts.create(None)?;
                 parts.set(&mut self.again)?;
-                self.without.retain(|h| *h != handle);
+                self.bodiless_objects.retain(|h| *h != handle);
                 Ok(())
             }
             Act::RestoreVictim(side) => {
@@ -501,10 +513,10 @@ impl Runner {
             }
             Act::Unlock(_) if core::mem::take(&mut self.refused) => Ok(()),
             Act::Unlock(side) => {
-                ok(sys::mutex_unlock(slot(&self.stage, side, Type::Mutex))).must("unlock")
+                ok(sys::mutex_unlock(slot(&self.fixture, side, Type::Mutex))).must("unlock")
             }
             Act::Lock(side) => {
-                let code = sys::mutex_trylock(slot(&self.stage, side, Type::Mutex));
+                let code = sys::mutex_trylock(slot(&self.fixture, side, Type::Mutex));
                 self.refused = code == Code::WouldBlock;
                 if self.refused {
                     return Ok(());
@@ -515,60 +527,60 @@ impl Runner {
                 self.probe.raise(INTERRUPT_LINE);
                 Ok(())
             }
-            Act::Answer(length) => {
-                self.stage.answer(length);
+            Act::PrepareReply(length) => {
+                self.fixture.prepare_reply(length);
                 Ok(())
             }
-            Act::AnswerShort(length) => {
-                self.stage.victims[SERVER].answer(length);
+            Act::PrepareShortReply(length) => {
+                self.fixture.victims[SERVER].prepare_reply(length);
                 Ok(())
             }
-            Act::Keeper => {
-                self.held = false;
-                self.stage.keeper.thread.resume().must("resume")
+            Act::ResumeKeeper => {
+                self.keeper_stopped = false;
+                self.fixture.keeper.thread.resume().must("resume")
             }
             Act::Signal(side) => {
-                ok(sys::cond_signal(slot(&self.stage, side, Type::Cond))).must("signal")
+                ok(sys::cond_signal(slot(&self.fixture, side, Type::Cond))).must("signal")
             }
             Act::Interrupt(side) => ok(sys::thread_interrupt(
-                self.stage.victims[side].reference.handle(),
+                self.fixture.victims[side].reference.handle(),
             ))
             .must("interrupt"),
-            Act::Until => {
+            Act::WaitForDeadline => {
                 self.settle(Some(deadline + 10_000))?;
                 Ok(())
             }
             Act::Stop(side) => {
-                let thread = self.stage.victims[side].thread.at();
+                let thread = self.fixture.victims[side].thread.at();
                 thread.stop().must("stop")?;
                 self.settle(None)?;
                 thread.resume().must("resume")
             }
             Act::Kill(side) => {
                 self.dead[side] = true;
-                self.stage.victims[side].thread.destroy().must("destroy")
+                self.fixture.victims[side].thread.destroy().must("destroy")
             }
         }
     }
 
-    /// Waits until no victim can go on, or for a deadline, and cuts where the probe fires meanwhile.
+    /// Waits until no victim can go on, or until a time, and makes a cut each time the probe fires meanwhile.
     fn settle(&mut self, until: Option<u64>) -> Result<(), Failure> {
         let patience = rt::time::now() + PATIENCE;
         loop {
-            self.stage.ask();
+            self.fixture.ask_whether_idle();
             let code = sys::thread_wait_interrupt_until(until.unwrap_or(patience));
-            if let Some((when, way)) = self.armed {
+            if let Some((when, kind)) = self.armed {
                 let counted = self.probe.read();
-                if way == Way::Here && self.cut_at != 0 {
+                if kind == CutKind::Here && self.cut_at != 0 {
                     self.redone = self.redone.max((counted.again, self.cut_at));
                 }
                 if let Some(fired) = counted.fired {
                     // The calls of the keeper itself are not cut.
                     self.cut_at = if fired.role < 2 { fired.site } else { 0 };
                     self.armed = None;
-                    self.cut(fired, way, when)?;
+                    self.cut(fired, kind, when)?;
                     if when == When::Sweep {
-                        self.armed = Some((when, way));
+                        self.armed = Some((when, kind));
                         self.probe.sweep(self.roles);
                     }
                     continue;
@@ -576,7 +588,7 @@ impl Runner {
             }
             match until {
                 Some(_) if code == Code::TimedOut => return Ok(()),
-                None if self.stage.quiet() => return Ok(()),
+                None if self.fixture.is_idle() => return Ok(()),
                 None if rt::time::now() > patience => {
                     crate::fail!("never comes to rest: {}", self.doing());
                 }
@@ -585,14 +597,14 @@ impl Runner {
         }
     }
 
-    /// What the victims are doing.
+    /// What the victims are doing, for the report of a failure.
     fn doing(&mut self) -> String {
         let mut words = String::new();
         for side in [CLIENT, SERVER] {
             if self.dead[side] || self.bodiless[side] {
                 continue;
             }
-            let s = self.stage.victims[side]
+            let s = self.fixture.victims[side]
                 .thread
                 .get_state(0, 0, 0)
                 .unwrap_or_default();
@@ -611,8 +623,12 @@ impl Runner {
         words
     }
 
-    /// Plays it. Returns the outcome.
-    fn once(&mut self, play: &Play, arm: Option<(When, Way)>) -> Result<(Outcome, u64), Failure> {
+    /// Runs the play once, with cuts if `arm` says so. Returns the outcome and how many sites were passed.
+    fn once(
+        &mut self,
+        play: &Play,
+        arm: Option<(When, CutKind)>,
+    ) -> Result<(Outcome, u64), Failure> {
         let deadline = self.set_up(play)?;
         self.probe.set(0, play.general);
         self.armed = arm;
@@ -639,8 +655,8 @@ impl Runner {
         Ok((outcome, counted.passed))
     }
 
-    /// Plays it, and cuts both victims `n` nanoseconds, which are instructions, after the manager has let
-    /// go behind an act. None if by then everything had come to rest.
+    /// Runs the play once, and cuts both victims `n` nanoseconds (in this machine, instructions) after the
+    /// manager began to wait behind an act. `None` if no thread was ready any more by then.
     fn once_at(&mut self, play: &Play, act: usize, n: u64) -> Result<Option<Outcome>, Failure> {
         let deadline = self.set_up(play)?;
         self.probe.set(0, play.general);
@@ -648,10 +664,10 @@ impl Runner {
         for (i, one) in play.acts.iter().enumerate() {
             self.act(*one, deadline)?;
             if i == act {
-                self.stage.ask();
+                self.fixture.ask_whether_idle();
                 let displaced = self.probe.read().displaced;
                 sys::thread_wait_interrupt_until(rt::time::now() + n);
-                if self.stage.quiet() {
+                if self.fixture.is_idle() {
                     return Ok(None);
                 }
                 let fired = Fired {
@@ -660,7 +676,7 @@ impl Runner {
                 };
                 self.in_kernel += u64::from(fired.site != 0);
                 if !self.dead[CLIENT] && !self.bodiless[CLIENT] {
-                    self.cut(fired, Way::Both, When::At(0))?;
+                    self.cut(fired, CutKind::Both, When::At(0))?;
                 }
             }
             self.settle(None)?;
@@ -672,10 +688,10 @@ impl Runner {
         Ok(Some(outcome))
     }
 
-    /// Plays undisturbed, and cut after every instruction of whoever runs; or only at this instant: the
-    /// act, and how long after it, in a word.
-    pub fn instants(&mut self, play: &Play, only: Option<u64>) -> Result<(), Wrong> {
-        let undisturbed = |why: Failure| Wrong {
+    /// Runs the play undisturbed, and then with a cut after every instruction; or only at this instant
+    /// ([`ACT`]).
+    pub fn instants(&mut self, play: &Play, only: Option<u64>) -> Result<(), Mismatch> {
+        let undisturbed = |why: Failure| Mismatch {
             cut: String::new(),
             why: why.during("undisturbed"),
         };
@@ -689,7 +705,7 @@ impl Runner {
         for act in acts {
             let first = only.map_or(0, |instant| instant & ((1 << ACT) - 1));
             for n in first..1 << ACT {
-                let wrong = |why| Wrong {
+                let wrong = |why| Mismatch {
                     cut: format!("@instant:{}", (act as u64) << ACT | n),
                     why,
                 };
@@ -700,7 +716,7 @@ impl Runner {
                 };
                 if let Err(why) = outcome {
                     let wrong = wrong(why);
-                    self.renew()?;
+                    self.replace_fixture()?;
                     return Err(wrong);
                 }
                 if only.is_some() {
@@ -711,7 +727,7 @@ impl Runner {
         Ok(())
     }
 
-    // ---- what comes out
+    // ---- outcomes
 
     fn outcome(&mut self, play: &Play, deadline: u64) -> Result<Outcome, Failure> {
         let mut all = Outcome::new();
@@ -722,13 +738,13 @@ impl Runner {
             for page in [Page::State, Page::Receive, Page::ReceiveMore] {
                 if play.used & page.bit(side) != 0 {
                     let what = 3 << 24 | (side as u32) << 12 | page as u32;
-                    all.push((what, self.stage.hash(side, page)));
+                    all.push((what, self.fixture.hash(side, page)));
                 }
             }
             if play.twice && side == SERVER {
                 continue;
             }
-            let results = self.stage.victims[side].results();
+            let results = self.fixture.victims[side].results();
             let s = side as u32;
             all.push((8 << 24 | s << 12, results.len() as u64));
             let finished = results.len() == play.steps[side].len();
@@ -749,10 +765,10 @@ impl Runner {
                     all.push((1 << 24 | (s << 8 | n as u32) << 12 | i as u32, word));
                 }
             }
-            let handle = self.stage.victims[side].thread.handle();
+            let handle = self.fixture.victims[side].thread.handle();
             self.again.get(Type::Thread, handle)?;
             let w = &self.again.state.0;
-            // One that is through is where it always is then; of the others the whole frame counts.
+            // Of a victim that has made all its calls the registers do not count, of others they do.
             let from = if finished { 20 } else { 0 };
             for (i, &word) in w.iter().enumerate().take(THREAD_WORDS - 1).skip(from) {
                 let word = if word == deadline { LATER } else { word };
@@ -763,20 +779,20 @@ impl Runner {
         Ok(all)
     }
 
-    /// The objects of the stage, their states, and what references name.
+    /// Adds the objects in the segment, their states, and what references name.
     fn graph(&mut self, all: &mut Outcome) -> Result<(), Failure> {
-        let objects = self.stage.objects();
-        self.find_vacant(&objects);
+        let objects = self.fixture.objects();
+        self.find_bodiless(&objects);
         let places: Vec<u64> = objects
             .iter()
             .filter(|(_, ty)| *ty == Type::Reference)
-            .map(|(offset, _)| self.stage.found(*offset))
+            .map(|(offset, _)| self.fixture.handle_at(*offset))
             .collect();
         for (n, &(offset, ty)) in objects.iter().enumerate() {
             let n = n as u32 & 0xfff;
             all.push((4 << 24 | n, offset << 8 | ty as u64));
-            let handle = self.stage.found(offset);
-            if self.without.contains(&handle) {
+            let handle = self.fixture.handle_at(offset);
+            if self.bodiless_objects.contains(&handle) {
                 continue;
             }
             self.again.get(ty, handle)?;
@@ -794,8 +810,10 @@ impl Runner {
                 if let Some(ty) = Type::from_raw(kind as u64) {
                     // Whether it is the client's object of that type, or the server's.
                     for side in [CLIENT, SERVER] {
-                        let fixture = self.stage.slot(side, Page::Handles, 16 + ty as u64);
-                        if places.contains(&fixture) && RefAt(fixture).same_as(reference) {
+                        let named = self
+                            .fixture
+                            .slot(side, Page::Handles, REFERENCES + ty as u64);
+                        if places.contains(&named) && RefAt(named).same_as(reference) {
                             names |= 1 + side as u64;
                         }
                     }
@@ -806,74 +824,74 @@ impl Runner {
         Ok(())
     }
 
-    /// Notes which object has lost its body to a call of the play.
-    fn find_vacant(&mut self, objects: &[(u64, Type)]) {
+    /// Updates which objects have no body: a call of the play may have destroyed one and kept its identity.
+    fn find_bodiless(&mut self, objects: &[(u64, Type)]) {
         for side in [CLIENT] {
-            let kept = self.stage.slot(side, Page::Handles, KEPT);
-            let here = objects
-                .iter()
-                .any(|&(offset, ty)| self.stage.found(offset) == kept && ty == Type::Reference);
+            let kept = self.fixture.slot(side, Page::Handles, KEPT);
+            let here = objects.iter().any(|&(offset, ty)| {
+                self.fixture.handle_at(offset) == kept && ty == Type::Reference
+            });
             if !here {
                 continue;
             }
             let kind = RefAt(kept).kind();
             if let Some(ty) = Type::from_raw(kind as u64) {
-                let handle = self.stage.slot(side, Page::Handles, ty as u64);
-                if !self.without.contains(&handle) {
-                    self.without.push(handle);
+                let handle = self.fixture.slot(side, Page::Handles, ty as u64);
+                if !self.bodiless_objects.contains(&handle) {
+                    self.bodiless_objects.push(handle);
                 }
             } else {
                 // The object has a body again.
                 let vacant = self.vacant[0].handle;
-                self.without.retain(|h| *h == vacant);
+                self.bodiless_objects.retain(|h| *h == vacant);
             }
         }
     }
 
     // ---- cuts
 
-    fn cut(&mut self, fired: Fired, way: Way, when: When) -> Result<(), Failure> {
+    fn cut(&mut self, fired: Fired, kind: CutKind, when: When) -> Result<(), Failure> {
         let thread = self.thread(fired.role);
-        self.apart = true;
+        self.taken_apart = true;
         // The instructions of the probe itself, and of reading it, are subtracted.
         let own = [self.probe.read().own, self.probe.read().own];
         let took = self.parts[0].stop(thread)?;
         let probe = self.probe.read().own - own[1] - (own[1] - own[0]);
-        self.answer = self.answer.max(took.saturating_sub(probe));
-        let state = self.note(fired);
-        // The plain way is made always, the others once in each state of both victims.
+        self.longest_stop = self.longest_stop.max(took.saturating_sub(probe));
+        let state = self.count_state(fired);
+        // `Here` is made always, the other kinds once in each state of both victims.
         let other = fired.role ^ 1;
         let whole = match self.parts[1..].first_mut() {
             Some(parts)
                 if other < 2 && !self.dead[other as usize] && !self.bodiless[other as usize] =>
             {
-                let handle = self.stage.victims[other as usize].thread.handle();
+                let handle = self.fixture.victims[other as usize].thread.handle();
                 parts.get(Type::Thread, handle)?;
                 hash(state, parts, self.deadline)
             }
             _ => state,
         };
         let new = self
-            .known
-            .insert((way as u8, whole ^ fired.site.rotate_left(17)));
-        if when == When::Sweep && way != Way::Here && !new {
+            .cut_states
+            .insert((kind as u8, whole ^ fired.site.rotate_left(17)));
+        if when == When::Sweep && kind != CutKind::Here && !new {
             self.left_out += 1;
-            self.apart = false;
+            self.taken_apart = false;
             return ok(sys::thread_resume(thread)).must("resume");
         }
         self.cuts += 1;
-        match way {
-            Way::Here => {
+        match kind {
+            CutKind::Here => {
                 self.parts[0].destroy()?;
                 self.parts[0].create(None)?;
                 self.parts[0].set(&mut self.again)?;
             }
-            Way::Elsewhere => {
+            CutKind::Elsewhere => {
                 self.parts[0].destroy()?;
                 self.parts[0].create(Some(self.elsewhere))?;
                 self.parts[0].set(&mut self.again)?;
             }
-            Way::Slow => {
+            CutKind::Slow => {
                 self.parts[0].destroy()?;
                 let armed = self.armed.take();
                 let role = fired.role as usize;
@@ -888,9 +906,9 @@ impl Runner {
                 self.parts[0].create(None)?;
                 self.parts[0].set_late(&mut self.again)?;
             }
-            Way::Both | Way::Objects | Way::All => {
+            CutKind::Both | CutKind::Objects | CutKind::All => {
                 let mut all: Vec<(Type, u64)> = Vec::new();
-                if way != Way::Objects {
+                if kind != CutKind::Objects {
                     for role in 0..2 {
                         let other = self.thread(role);
                         if other != thread
@@ -902,19 +920,19 @@ impl Runner {
                     }
                 }
                 let threads = all.len();
-                if way != Way::Both {
-                    let objects = self.stage.objects();
-                    self.find_vacant(&objects);
-                    all.extend(self.stage.fixtures());
-                    let kept = self.stage.slot(CLIENT, Page::Handles, KEPT);
+                if kind != CutKind::Both {
+                    let objects = self.fixture.objects();
+                    self.find_bodiless(&objects);
+                    all.extend(self.fixture.surroundings());
+                    let kept = self.fixture.slot(CLIENT, Page::Handles, KEPT);
                     for (offset, ty) in objects {
-                        let handle = self.stage.found(offset);
-                        if handle != kept && !self.without.contains(&handle) {
+                        let handle = self.fixture.handle_at(offset);
+                        if handle != kept && !self.bodiless_objects.contains(&handle) {
                             all.push((ty, handle));
                         }
                     }
                 }
-                if way == Way::Objects {
+                if kind == CutKind::Objects {
                     for (ty, handle) in all {
                         let parts = &mut self.parts[1];
                         parts.get(ty, handle)?;
@@ -923,21 +941,22 @@ impl Runner {
                         parts.set(&mut self.again)?;
                     }
                 } else {
-                    self.all(&all, threads)?;
+                    self.take_all_apart(&all, threads)?;
                 }
             }
         }
-        self.apart = false;
+        self.taken_apart = false;
         ok(sys::thread_resume(thread)).must("resume")
     }
 
-    /// Takes everything apart, the thread in the first place already stopped, and makes it again.
-    fn all(&mut self, all: &[(Type, u64)], threads: usize) -> Result<(), Failure> {
+    /// Takes the stopped thread in `parts[0]` and all these objects apart, and makes them again. The first
+    /// `threads` of the objects are threads.
+    fn take_all_apart(&mut self, all: &[(Type, u64)], threads: usize) -> Result<(), Failure> {
         if all.len() + 1 > self.parts.len() {
-            return Err("more objects than the knife has room for".into());
+            return Err("more objects than a cut has room for".into());
         }
         for (n, (parts, &(ty, handle))) in self.parts[1..].iter_mut().zip(all).enumerate() {
-            // The other threads of the stage are stopped or vacant already.
+            // Threads in the segment are stopped or vacant already.
             if n < threads {
                 ok(sys::thread_stop(handle)).must("stop")?;
             }
@@ -950,7 +969,7 @@ impl Runner {
         for parts in &self.parts[..count] {
             parts.create(None)?;
         }
-        // Objects that the states of others name get their states first.
+        // In reverse: objects that other states name come later in the list, and get their states first.
         for parts in self.parts[..count].iter_mut().rev() {
             parts.set(&mut self.again)?;
         }
@@ -960,8 +979,8 @@ impl Runner {
         Ok(())
     }
 
-    /// Counts the state that is cut, if it is a new one, and says which it is.
-    fn note(&mut self, fired: Fired) -> u64 {
+    /// Counts the state that is cut, if it is new. Returns its hash.
+    fn count_state(&mut self, fired: Fired) -> u64 {
         let hash = hash(fired.role, &self.parts[0], self.deadline);
         if self.seen.insert((fired.site, hash)) {
             self.distinct += 1;
@@ -975,52 +994,58 @@ impl Runner {
         self.sites.clear();
         self.seen.clear();
         self.in_kernel = 0;
-        self.known.clear();
+        self.cut_states.clear();
         self.redone = (0, 0);
     }
 
-    // ---- all of a play
+    // ---- all cuts of a play
 
-    /// Plays undisturbed, and cut in every state in each of these ways: the first thing that was
-    /// wrong. `only` makes one cut, at that site.
-    pub fn play(&mut self, play: &Play, ways: &[Way], only: Option<u64>) -> Result<(), Wrong> {
-        let undisturbed = |why: Failure| Wrong {
+    /// Runs the play undisturbed, then with each of these kinds of cuts in every state. Fails with the first
+    /// mismatch. `only` makes one cut, at that site.
+    pub fn play(
+        &mut self,
+        play: &Play,
+        kinds: &[CutKind],
+        only: Option<u64>,
+    ) -> Result<(), Mismatch> {
+        let undisturbed = |why: Failure| Mismatch {
             cut: String::new(),
             why: why.during("undisturbed"),
         };
         if self.warm != Some(play.subject()) {
-            // A first run that does not count, because of what happens only once, such as faults of the heap.
+            // An extra run that is not compared, for what happens only once, such as faults of the heap.
             self.once(play, None).map_err(undisturbed)?;
             self.warm = Some(play.subject());
         }
         let (expected, passed) = self.once(play, None).map_err(undisturbed)?;
         let census = self.probe.census();
-        for &way in ways {
+        for &kind in kinds {
             let when = only.map_or(When::Sweep, When::At);
             let cuts = self.cuts;
-            let Err(why) = self.compared(play, &expected, &census, when, way) else {
+            let Err(why) = self.compared(play, &expected, &census, when, kind) else {
                 continue;
             };
-            let word = format!("{way:?}").to_lowercase();
+            let word = format!("{kind:?}").to_lowercase();
             if let Some(n) = only {
                 let cut = format!("@{word}:{n}");
-                return Err(Wrong { cut, why });
+                return Err(Mismatch { cut, why });
             }
             let made = self.cuts - cuts;
-            // Which of the cuts it was: each of them on a stage of its own, as far as stages go.
-            if self.renewed < RENEWALS {
-                self.renew()?;
+            // Finds which of the cuts it was, by one run with each of them alone, if there is memory for another
+            // fixture.
+            if self.replaced < REPLACEMENTS {
+                self.replace_fixture()?;
                 let (expected, _) = self.once(play, None).map_err(undisturbed)?;
                 let census = self.probe.census();
                 for n in 1..=passed {
-                    if let Err(why) = self.compared(play, &expected, &census, When::At(n), way) {
-                        self.renew()?;
+                    if let Err(why) = self.compared(play, &expected, &census, When::At(n), kind) {
+                        self.replace_fixture()?;
                         let cut = format!("@{word}:{n}");
-                        return Err(Wrong { cut, why });
+                        return Err(Mismatch { cut, why });
                     }
                 }
             }
-            return Err(Wrong {
+            return Err(Mismatch {
                 cut: format!("@{word}"),
                 why: why.during(format_args!("after {made} cuts one after the other")),
             });
@@ -1034,9 +1059,9 @@ impl Runner {
         expected: &Outcome,
         census: &[u64; 9],
         when: When,
-        way: Way,
+        kind: CutKind,
     ) -> Result<(), Failure> {
-        match self.once(play, Some((when, way))) {
+        match self.once(play, Some((when, kind))) {
             Ok((outcome, _)) => self.compare(expected, &outcome, census),
             Err(why) => {
                 self.probe.arm(0, 0);

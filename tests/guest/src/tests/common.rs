@@ -1,22 +1,20 @@
 //! The six calls that all nine types of objects have.
 
-use abi::{Code, RefKind, Type, TYPES};
+use abi::{Code, Common, RefKind, Type, TYPES};
 use alloc::format;
-use guest_tests::harness::{
-    common, ok, Failure, Must, Outcome, CREATE, DESTROY, GET, MOVE, REFERENCE, SET,
-};
+use guest_tests::harness::{ok, Failure, Must, Outcome};
 use guest_tests::{check, check_eq, guest_test};
 use rt::obj::Ref;
 use rt::sys;
 
-fn make(kind: Type, which: u8, p: [u64; 6]) -> Code {
+fn make(kind: Type, which: Common, p: [u64; 6]) -> Code {
     // SAFETY: handles are slots of the slab, states are words of a local array that is large
     // enough for every state.
-    unsafe { sys::syscall(common(kind, which), p) }.code
+    unsafe { sys::syscall(which.of(kind), p) }.code
 }
 
 fn create(kind: Type, slot: u64) -> Outcome {
-    ok(make(kind, CREATE, [slot, 0, 0, 0, 0, 0])).must(&format!("create a {}", kind.name()))
+    ok(make(kind, Common::Create, [slot, 0, 0, 0, 0, 0])).must(&format!("create a {}", kind.name()))
 }
 
 fn slots(count: usize) -> Result<u64, Failure> {
@@ -37,11 +35,14 @@ fn create_once_per_place() -> Outcome {
     each(|kind, slot| {
         create(kind, slot)?;
         for other in TYPES {
-            check_eq!(make(other, CREATE, [slot, 0, 0, 0, 0, 0]), Code::InUse);
+            check_eq!(
+                make(other, Common::Create, [slot, 0, 0, 0, 0, 0]),
+                Code::InUse
+            );
         }
-        check_eq!(make(kind, DESTROY, [slot, 0, 0, 0, 0, 0]), Code::Ok);
+        check_eq!(make(kind, Common::Destroy, [slot, 0, 0, 0, 0, 0]), Code::Ok);
         create(kind, slot)?;
-        check_eq!(make(kind, DESTROY, [slot, 0, 0, 0, 0, 0]), Code::Ok);
+        check_eq!(make(kind, Common::Destroy, [slot, 0, 0, 0, 0, 0]), Code::Ok);
         Ok(())
     })
 }
@@ -52,19 +53,23 @@ fn destroyed_means_dead() -> Outcome {
         create(kind, slot)?;
         let reference = Ref::new().must("a reference")?;
         check_eq!(
-            make(kind, REFERENCE, [slot, reference.handle(), 0, 0, 0, 0]),
+            make(
+                kind,
+                Common::Reference,
+                [slot, reference.handle(), 0, 0, 0, 0]
+            ),
             Code::Ok
         );
         check_eq!(
             sys::reference_check(reference.handle()).map(|k| k as u8),
             Ok(kind as u8)
         );
-        check_eq!(make(kind, DESTROY, [slot, 0, 0, 0, 0, 0]), Code::Ok);
+        check_eq!(make(kind, Common::Destroy, [slot, 0, 0, 0, 0, 0]), Code::Ok);
         check_eq!(sys::reference_check(reference.handle()).is_err(), true);
         // A new object at the same address is not the old one.
         create(kind, slot)?;
         check_eq!(sys::reference_check(reference.handle()).is_err(), true);
-        check_eq!(make(kind, DESTROY, [slot, 0, 0, 0, 0, 0]), Code::Ok);
+        check_eq!(make(kind, Common::Destroy, [slot, 0, 0, 0, 0, 0]), Code::Ok);
         Ok(())
     })
 }
@@ -75,12 +80,19 @@ fn move_keeps_references() -> Outcome {
         create(kind, slot)?;
         let (before, after) = (Ref::new().must("new")?, Ref::new().must("new")?);
         check_eq!(
-            make(kind, REFERENCE, [slot, before.handle(), 0, 0, 0, 0]),
+            make(kind, Common::Reference, [slot, before.handle(), 0, 0, 0, 0]),
             Code::Ok
         );
-        check_eq!(make(kind, MOVE, [slot, slot + 16, 0, 0, 0, 0]), Code::Ok);
         check_eq!(
-            make(kind, REFERENCE, [slot + 16, after.handle(), 0, 0, 0, 0]),
+            make(kind, Common::Move, [slot, slot + 16, 0, 0, 0, 0]),
+            Code::Ok
+        );
+        check_eq!(
+            make(
+                kind,
+                Common::Reference,
+                [slot + 16, after.handle(), 0, 0, 0, 0]
+            ),
             Code::Ok
         );
         check_eq!(
@@ -89,8 +101,11 @@ fn move_keeps_references() -> Outcome {
         );
         // The old place is free.
         create(kind, slot)?;
-        check_eq!(make(kind, DESTROY, [slot, 0, 0, 0, 0, 0]), Code::Ok);
-        check_eq!(make(kind, DESTROY, [slot + 16, 0, 0, 0, 0, 0]), Code::Ok);
+        check_eq!(make(kind, Common::Destroy, [slot, 0, 0, 0, 0, 0]), Code::Ok);
+        check_eq!(
+            make(kind, Common::Destroy, [slot + 16, 0, 0, 0, 0, 0]),
+            Code::Ok
+        );
         Ok(())
     })
 }
@@ -105,22 +120,28 @@ fn state_goes_round() -> Outcome {
         let mut before = Room([0; 128]);
         let mut after = Room([0; 128]);
         let state = core::ptr::from_mut(&mut before) as u64;
-        check_eq!(make(kind, GET, [slot, state, 0, 0, 0, 0]), Code::Ok);
+        check_eq!(
+            make(kind, Common::GetState, [slot, state, 0, 0, 0, 0]),
+            Code::Ok
+        );
         // A mapping without a region has no range; everything else can be set to what it was.
-        let set = make(kind, SET, [slot, state, 0, 0, 0, 0]);
+        let set = make(kind, Common::SetState, [slot, state, 0, 0, 0, 0]);
         check!(
             set == Code::Ok,
             "set_state of a new {} says {set:?}",
             kind.name()
         );
         let state = core::ptr::from_mut(&mut after) as u64;
-        check_eq!(make(kind, GET, [slot, state, 0, 0, 0, 0]), Code::Ok);
+        check_eq!(
+            make(kind, Common::GetState, [slot, state, 0, 0, 0, 0]),
+            Code::Ok
+        );
         check!(
             before.0 == after.0,
             "the state of a {} changed",
             kind.name()
         );
-        check_eq!(make(kind, DESTROY, [slot, 0, 0, 0, 0, 0]), Code::Ok);
+        check_eq!(make(kind, Common::Destroy, [slot, 0, 0, 0, 0, 0]), Code::Ok);
         Ok(())
     })
 }
@@ -131,11 +152,11 @@ fn identity_survives_destruction() -> Outcome {
         create(kind, slot)?;
         let (other, identity) = (Ref::new().must("new")?, Ref::new().must("new")?);
         check_eq!(
-            make(kind, REFERENCE, [slot, other.handle(), 0, 0, 0, 0]),
+            make(kind, Common::Reference, [slot, other.handle(), 0, 0, 0, 0]),
             Code::Ok
         );
         check_eq!(
-            make(kind, DESTROY, [slot, identity.handle(), 0, 0, 0, 0]),
+            make(kind, Common::Destroy, [slot, identity.handle(), 0, 0, 0, 0]),
             Code::Ok
         );
         // Vacant, not dead.
@@ -144,7 +165,11 @@ fn identity_survives_destruction() -> Outcome {
             Ok(kind as u8)
         );
         check_eq!(
-            make(kind, CREATE, [slot + 16, identity.handle(), 0, 0, 0, 0]),
+            make(
+                kind,
+                Common::Create,
+                [slot + 16, identity.handle(), 0, 0, 0, 0]
+            ),
             Code::Ok
         );
         let mut room = Room([0; 128]);
@@ -152,7 +177,7 @@ fn identity_survives_destruction() -> Outcome {
             room.0[abi::state::REGISTER_WORDS + 2] = 1; // stop_count
         }
         let state = core::ptr::from_mut(&mut room) as u64;
-        let set = make(kind, SET, [slot + 16, state, 0, 0, 0, 0]);
+        let set = make(kind, Common::SetState, [slot + 16, state, 0, 0, 0, 0]);
         check!(
             set == Code::Ok,
             "opening a vacant {} says {set:?}",
@@ -160,14 +185,21 @@ fn identity_survives_destruction() -> Outcome {
         );
         let again = Ref::new().must("new")?;
         check_eq!(
-            make(kind, REFERENCE, [slot + 16, again.handle(), 0, 0, 0, 0]),
+            make(
+                kind,
+                Common::Reference,
+                [slot + 16, again.handle(), 0, 0, 0, 0]
+            ),
             Code::Ok
         );
         check_eq!(
             sys::reference_equal(again.handle(), other.handle()),
             Code::Ok
         );
-        check_eq!(make(kind, DESTROY, [slot + 16, 0, 0, 0, 0, 0]), Code::Ok);
+        check_eq!(
+            make(kind, Common::Destroy, [slot + 16, 0, 0, 0, 0, 0]),
+            Code::Ok
+        );
         check_eq!(sys::reference_check(other.handle()).is_err(), true);
         Ok(())
     })
@@ -179,18 +211,18 @@ fn identity_dies_with_its_reference() -> Outcome {
         create(kind, slot)?;
         let (other, identity) = (Ref::new().must("new")?, Ref::new().must("new")?);
         check_eq!(
-            make(kind, REFERENCE, [slot, other.handle(), 0, 0, 0, 0]),
+            make(kind, Common::Reference, [slot, other.handle(), 0, 0, 0, 0]),
             Code::Ok
         );
         check_eq!(
-            make(kind, DESTROY, [slot, identity.handle(), 0, 0, 0, 0]),
+            make(kind, Common::Destroy, [slot, identity.handle(), 0, 0, 0, 0]),
             Code::Ok
         );
         drop(identity);
         check_eq!(sys::reference_check(other.handle()).is_err(), true);
         // A reference that names nothing has no identity to give.
         check_eq!(
-            make(kind, CREATE, [slot, other.handle(), 0, 0, 0, 0]),
+            make(kind, Common::Create, [slot, other.handle(), 0, 0, 0, 0]),
             Code::Dead
         );
         Ok(())
@@ -202,8 +234,11 @@ fn move_onto_another_is_refused() -> Outcome {
     each(|kind, slot| {
         create(kind, slot)?;
         create(Type::Mutex, slot + 16)?;
-        check_eq!(make(kind, MOVE, [slot, slot + 16, 0, 0, 0, 0]), Code::InUse);
-        check_eq!(make(kind, DESTROY, [slot, 0, 0, 0, 0, 0]), Code::Ok);
+        check_eq!(
+            make(kind, Common::Move, [slot, slot + 16, 0, 0, 0, 0]),
+            Code::InUse
+        );
+        check_eq!(make(kind, Common::Destroy, [slot, 0, 0, 0, 0, 0]), Code::Ok);
         check_eq!(sys::mutex_destroy(slot + 16, 0), Code::Ok);
         Ok(())
     })
@@ -257,7 +292,10 @@ fn search_finds_every_type() -> Outcome {
     check!(pages.len() < 1000, "{} pages", pages.len());
     for kind in TYPES {
         let handle = window.address() + place(kind);
-        check_eq!(make(kind, DESTROY, [handle, 0, 0, 0, 0, 0]), Code::Ok);
+        check_eq!(
+            make(kind, Common::Destroy, [handle, 0, 0, 0, 0, 0]),
+            Code::Ok
+        );
     }
     check_eq!(
         segment.region.search(0, 1 << 30, 0x3fe),

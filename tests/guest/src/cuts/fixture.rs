@@ -1,19 +1,19 @@
-//! What the plays are played on: two victims with spaces of their own, a segment of memory that a
-//! keeper supplies page by page, and objects that live in it.
+//! The fixture that all plays run on: two victims with spaces of their own, a segment of memory that a
+//! pager supplies page by page, and objects that live in it.
 //!
 //! Every page of the segment has a purpose ([`Page`]), once for the client and once for the server. The
-//! manager sees the whole segment all the time in a window; the victims see it through a region with a
-//! keeper, so that any page can be absent for them.
+//! manager (the test's own thread) sees the whole segment all the time in a window; the victims see it through
+//! a region with a keeper, so that any page can be absent for them.
 
 use super::probe::tag;
-use crate::harness::{common, Failure, Must, CREATE, DESTROY, REFERENCE};
+use crate::harness::{Failure, Must};
 use abi::message::EXCEPTION_WORDS;
 use abi::probe::ROLES;
 use abi::state::{
-    space_flags, MappingState, RegionState, Registers, SpaceState, Stage as End, ThreadState,
+    space_flags, MappingState, RegionState, Registers, SpaceState, Stage, ThreadState,
     REGISTER_WORDS,
 };
-use abi::{Call, Code, Type, OBJECT_SIZE, PAGE_SIZE, PRIORITIES, TYPES};
+use abi::{Call, Code, Common, Type, OBJECT_SIZE, PAGE_SIZE, PRIORITIES, TYPES};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -36,9 +36,9 @@ const SPACE: SpaceState = SpaceState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Page {
-    /// Objects that calls are made on.
+    /// Objects that calls are made on, in the slot with the number of their type, and references.
     Handles = 0,
-    /// A state.
+    /// A state that a call reads or writes.
     State = 1,
     /// The message to send, two pages.
     Send = 2,
@@ -56,7 +56,7 @@ pub enum Page {
     Fresh = 9,
 }
 
-/// All of them.
+/// All purposes.
 pub const PAGES: [Page; 10] = [
     Page::Handles,
     Page::State,
@@ -71,13 +71,13 @@ pub const PAGES: [Page; 10] = [
 ];
 
 impl Page {
-    /// Its number, on this side.
+    /// The page's number in the segment, for this side.
     #[must_use]
     pub const fn on(self, side: usize) -> u64 {
         self as u64 + side as u64 * SIDE
     }
 
-    /// The set of pages that has only this one.
+    /// The page as a bit of a set of pages ([`super::plays::Play::used`]).
     #[must_use]
     pub const fn bit(self, side: usize) -> u32 {
         1 << self.on(side)
@@ -87,26 +87,26 @@ impl Page {
 /// Pages per side, and in all.
 const SIDE: u64 = 10;
 pub const ALL_PAGES: u64 = 2 * SIDE;
-/// Where the victims see the segment.
+/// The address at which the victims see the segment.
 const VIEW: u64 = 0x2000_0000_0000;
-/// Where a mapping that a play creates begins.
+/// The address at which a mapping that a play creates begins.
 const ELSEWHERE: u64 = 0x3000_0000_0000;
-/// The client's place and the server's.
+/// The two sides, as indices and as roles for the probe.
 pub const CLIENT: usize = 0;
 pub const SERVER: usize = 1;
 /// The role of the keeper of the segment.
 pub const KEEPER: u64 = 2;
-/// Slots of references: to the object of type n at `REFERENCES + n`, to keep an identity, to nothing,
-/// to the device authority.
+/// Slots on the page of handles: references to the object of type n at `REFERENCES + n`; one that keeps an
+/// identity; the first of some null references; one to the device authority.
 pub const REFERENCES: u64 = 16;
 pub const KEPT: u64 = 26;
-pub const BLANK: u64 = 27;
+pub const NULL: u64 = 27;
 pub const AUTHORITY: u64 = 31;
-/// Slots on the page of references: to be sent, to be received into.
+/// Slots on the page of references: the first that is sent, the first that is received into.
 pub const SENT: u64 = 1;
 pub const RECEIVED: u64 = 8;
 
-/// Priorities: of what waits for nobody to be ready, of victims, of the keeper, of the manager.
+/// Priorities: of the thread that runs when no other is ready, of victims, of the pager, of the manager.
 const IDLE: u64 = 1;
 const VICTIM: u64 = 4;
 const PAGER: u64 = 20;
@@ -120,7 +120,7 @@ const STEPS: usize = 8;
 struct Script {
     count: AtomicU64,
     done: AtomicU64,
-    /// After the last call go on with this one; [`STEPS`]: park.
+    /// The call that follows the last one; [`STEPS`] if the victim then waits for ever.
     again: u64,
     steps: [IpcRegs; STEPS],
     results: [IpcRegs; STEPS],
@@ -138,7 +138,7 @@ pub mod instruction {
     /// `syscall` with a number that no call has.
     pub const NO_CALL: u64 = 0x4fe;
 
-    /// How long it is, for who steps over it.
+    /// Bytes of the instruction, for a keeper that steps over it.
     #[must_use]
     pub const fn length(which: u64) -> u64 {
         match which {
@@ -148,11 +148,11 @@ pub mod instruction {
     }
 }
 
-/// Executes one.
+/// Executes one of [`mod@instruction`].
 fn instruction(regs: &mut IpcRegs) {
     let (rax, rdi) = (regs.rax, regs.rdi);
-    // SAFETY: what an exception does to the thread is its keeper's affair, which changes `rax` only;
-    // the addresses are those of the stage, where no Rust value lives, or of nothing.
+    // SAFETY: the keeper that handles an exception changes `rax` only; the addresses are those of the
+    // segment, where no Rust value lives, or are not mapped.
     unsafe {
         match rax {
             instruction::WRONG => asm!("ud2", inlateout("rax") rax => regs.rax),
@@ -177,7 +177,7 @@ extern "C" fn play(script: u64) -> ! {
     while n < script.count.load(Relaxed) as usize {
         let mut regs = script.steps[n];
         match Call::from_number(regs.rax as u8) {
-            // SAFETY: the registers name memory of the stage, which holds no Rust value.
+            // SAFETY: the registers name memory of the segment, which holds no Rust value.
             Some(call) => drop(unsafe { sys::ipc(call, &mut regs) }),
             None => instruction(&mut regs),
         }
@@ -197,7 +197,7 @@ extern "C" fn play(script: u64) -> ! {
 pub struct Victim {
     pub thread: Thread,
     pub reference: Ref,
-    /// To its ends.
+    /// References to its client end and its server end.
     pub ends: [Ref; 2],
     script: Box<Script>,
     stack: Vec<u8>,
@@ -231,15 +231,15 @@ impl Victim {
         })
     }
 
-    /// Puts it, stopped, before the first of these calls. With `ends` it is at an end of a
-    /// connection: which one, the stage, the peer's end.
+    /// Sets the thread's state so that it is stopped before the first of these calls. `end` makes it one end
+    /// of a connection: which end, its stage, a reference to the peer's end.
     fn prepare(
         &mut self,
         role: u64,
         steps: &[IpcRegs],
         again: Option<usize>,
         space: &RefAt,
-        end: Option<(usize, End, &RefAt)>,
+        end: Option<(usize, Stage, &RefAt)>,
     ) -> Result<(), Failure> {
         let script = &mut *self.script;
         script.count.store(steps.len() as u64, Relaxed);
@@ -273,17 +273,17 @@ impl Victim {
             .must("a victim's state")
     }
 
-    /// The answer to the exception that its first call has received is what its third one sends: the
-    /// thread steps over the instruction, with another `rax`.
-    pub fn answer(&mut self, length: u64) {
+    /// Writes into the third call the reply to the exception that the first call has received: the faulting
+    /// thread steps over its instruction, which has `length` bytes, with another `rax`.
+    pub fn prepare_reply(&mut self, length: u64) {
         let told = self.script.results[0];
         let reply = &mut self.script.steps[2];
-        // Of the eight words of a message the last four are `rip rsp rflags rax`, as in the answer.
+        // The last four of the eight words received are `rip rsp rflags rax`, in the order of the reply.
         (reply.rsi, reply.rdx, reply.r10) = (told.r9.wrapping_add(length), told.r12, told.r13);
         reply.r8 = 0x5a00;
     }
 
-    /// How many calls it has made, and what came of them.
+    /// The registers after each call that it has made.
     #[must_use]
     pub fn results(&self) -> &[IpcRegs] {
         let done = self.script.done.load(Relaxed) as usize;
@@ -291,7 +291,7 @@ impl Victim {
     }
 }
 
-/// A space in which the program's memory is where it always is, and the segment at [`VIEW`].
+/// A second space with the program's memory at the same addresses, and the segment at [`VIEW`].
 pub struct Twin {
     pub space: Space,
     pub reference: Ref,
@@ -299,8 +299,8 @@ pub struct Twin {
     pub view: Mapping,
 }
 
-/// The machinery of the plays: victims, keeper, segment and probe.
-pub struct Stage {
+/// What all plays use: victims with their spaces, the pager and the segment.
+pub struct Fixture {
     pub victims: [Victim; 2],
     pub twins: [Twin; 2],
     pub keeper: Victim,
@@ -318,15 +318,15 @@ pub struct Stage {
     manager: Ref,
 }
 
-/// The data of the keeper's thread.
+/// The data of the pager's thread.
 pub struct Pager {
     set: u64,
     segment: u64,
     base: u64,
     pages: Vec<Mapping>,
     present: [AtomicBool; ALL_PAGES as usize],
-    /// Whether it answers faults without supplying pages.
-    pub deaf: AtomicBool,
+    /// Whether it replies to faults without supplying pages.
+    pub supplies_nothing: AtomicBool,
 }
 
 impl Pager {
@@ -342,9 +342,9 @@ impl Pager {
     }
 }
 
-/// The keeper: supplies whatever page it is told is absent.
+/// The pager: supplies each page that a fault message names.
 extern "C" fn supply(pager: u64) -> ! {
-    // SAFETY: the stage passes the address of a pager that lives as long as the thread.
+    // SAFETY: the fixture passes the address of a pager that lives as long as the thread.
     let pager = unsafe { &*(pager as *const Pager) };
     let wait = IpcRegs {
         rdi: pager.set,
@@ -358,9 +358,10 @@ extern "C" fn supply(pager: u64) -> ! {
         call = Call::ServerWaitReceiveShort;
         if code == Code::Fault {
             let page = regs.rsi / PAGE_SIZE;
-            // A fault message may be delivered twice (rule A8).
-            let deaf = pager.deaf.load(Relaxed);
-            if page < ALL_PAGES && !deaf && !pager.present[page as usize].load(Relaxed) {
+            let supplies_nothing = pager.supplies_nothing.load(Relaxed);
+            // A fault message may be delivered twice (rule A8): the page may be present already.
+            if page < ALL_PAGES && !supplies_nothing && !pager.present[page as usize].load(Relaxed)
+            {
                 pager.set(page, true);
             }
             call = Call::ReplyWaitReceiveShort;
@@ -368,7 +369,8 @@ extern "C" fn supply(pager: u64) -> ! {
     }
 }
 
-/// The number of the manager's last question whether no other thread is ready ([`Stage::ask`]).
+/// Number of the manager's last question whether no other thread is ready ([`Fixture::ask_whether_idle`]), and of the
+/// last one that was answered.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 static ANSWERED: AtomicU64 = AtomicU64::new(0);
 
@@ -422,14 +424,14 @@ fn region(start: u64, size: u64, space: u64, keeper: u64) -> Result<Region, Fail
 }
 
 /// Makes a common call on an object.
-pub fn on(ty: Type, which: u8, parameters: [u64; 5]) -> Code {
+pub fn on(ty: Type, which: Common, parameters: [u64; 5]) -> Code {
     let [a, b, c, d, e] = parameters;
-    // SAFETY: handles and states are those of the stage, where no Rust value lives, or buffers of the
-    // caller's that it passes for this.
-    unsafe { sys::syscall(common(ty, which), [a, b, c, d, e, 0]) }.code
+    // SAFETY: handles and states are in the segment, where no Rust value lives, or in buffers that the
+    // caller passes for this.
+    unsafe { sys::syscall(which.of(ty), [a, b, c, d, e, 0]) }.code
 }
 
-impl Stage {
+impl Fixture {
     /// Creates what all plays use.
     pub fn new(authority: RefAt, manager: Ref) -> Result<Self, Failure> {
         use proto::layout::{HEAP_END, STACK_TOP, START_PAGE};
@@ -468,7 +470,7 @@ impl Stage {
             base,
             pages,
             present: [const { AtomicBool::new(false) }; ALL_PAGES as usize],
-            deaf: AtomicBool::new(false),
+            supplies_nothing: AtomicBool::new(false),
         });
         core::mem::forget(segment);
 
@@ -506,7 +508,7 @@ impl Stage {
             tag(KEEPER),
         )?;
         start(&idler, idle, manager.handle(), IDLE, 0)?;
-        Ok(Stage {
+        Ok(Fixture {
             victims: [Victim::new()?, Victim::new()?],
             twins,
             keeper,
@@ -524,53 +526,53 @@ impl Stage {
         })
     }
 
-    /// Where the victims see a byte of a page.
+    /// The victims' address of a byte of a page.
     #[must_use]
-    pub const fn user(side: usize, page: Page, offset: u64) -> u64 {
+    pub const fn victim_address(side: usize, page: Page, offset: u64) -> u64 {
         VIEW + page.on(side) * PAGE_SIZE + offset
     }
 
     /// The handle of a slot, for the victims.
     #[must_use]
     pub const fn handle(side: usize, page: Page, slot: u64) -> u64 {
-        Self::user(side, page, slot * OBJECT_SIZE)
+        Self::victim_address(side, page, slot * OBJECT_SIZE)
     }
 
-    /// Where the manager sees a byte of a page.
+    /// The manager's address of a byte of a page.
     #[must_use]
-    pub fn mine(&self, side: usize, page: Page, offset: u64) -> u64 {
+    pub fn manager_address(&self, side: usize, page: Page, offset: u64) -> u64 {
         self.window.address() + page.on(side) * PAGE_SIZE + offset
     }
 
     /// The handle of a slot, for the manager.
     #[must_use]
     pub fn slot(&self, side: usize, page: Page, slot: u64) -> u64 {
-        self.mine(side, page, slot * OBJECT_SIZE)
+        self.manager_address(side, page, slot * OBJECT_SIZE)
     }
 
     /// A word as the manager sees it.
     #[must_use]
     pub fn word(&self, side: usize, page: Page, index: u64) -> u64 {
         // SAFETY: within the window, which holds no Rust value.
-        unsafe { (self.mine(side, page, index * 8) as *const u64).read_volatile() }
+        unsafe { (self.manager_address(side, page, index * 8) as *const u64).read_volatile() }
     }
 
     /// Sets a word.
     pub fn set_word(&self, side: usize, page: Page, index: u64, value: u64) {
         // SAFETY: as above.
-        unsafe { (self.mine(side, page, index * 8) as *mut u64).write_volatile(value) };
+        unsafe { (self.manager_address(side, page, index * 8) as *mut u64).write_volatile(value) };
     }
 
     /// Fills a page with zeros.
     pub fn zero(&self, side: usize, page: Page) {
         // SAFETY: as above.
-        unsafe { core::ptr::write_bytes(self.mine(side, page, 0) as *mut u64, 0, 512) };
+        unsafe { core::ptr::write_bytes(self.manager_address(side, page, 0) as *mut u64, 0, 512) };
     }
 
     /// A hash of all that is on a page.
     #[must_use]
     pub fn hash(&self, side: usize, page: Page) -> u64 {
-        let first = self.mine(side, page, 0) as *const u64;
+        let first = self.manager_address(side, page, 0) as *const u64;
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         for i in 0..512 {
             // SAFETY: as above.
@@ -581,18 +583,18 @@ impl Stage {
     }
 
     /// Asks to be told when no other thread is ready: the manager is interrupted then.
-    pub fn ask(&self) {
+    pub fn ask_whether_idle(&self) {
         ASKED.fetch_add(1, Relaxed);
         sys::thread_interrupt(self.idle.reference.handle());
     }
 
-    /// Whether the last question has been answered.
+    /// Whether no other thread was ready since [`Fixture::ask_whether_idle`].
     #[must_use]
-    pub fn quiet(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         ANSWERED.load(Relaxed) == ASKED.load(Relaxed)
     }
 
-    /// Every object of the stage: offset and type.
+    /// Every object in the segment: offset and type.
     #[must_use]
     pub fn objects(&self) -> Vec<(u64, Type)> {
         let mut all = Vec::new();
@@ -606,29 +608,29 @@ impl Stage {
         all
     }
 
-    /// The manager's handle of what [`Stage::objects`] has found.
+    /// The manager's handle of an object at an offset in the segment, as [`Fixture::objects`] returns it.
     #[must_use]
-    pub fn found(&self, offset: u64) -> u64 {
+    pub fn handle_at(&self, offset: u64) -> u64 {
         self.window.address() + offset
     }
 
-    /// Destroys every object of the stage. References go first: with them go the identities that
-    /// they keep, and operations on those would wait.
+    /// Destroys every object in the segment. References go first, because an identity that a reference keeps
+    /// is vacant, and operations on it would wait.
     pub fn clear(&self) -> Result<(), Failure> {
-        // The first of them is the one that may keep another.
+        // Before all others the reference that may keep another reference's identity.
         let kept = self.slot(CLIENT, Page::Handles, KEPT);
         if self
             .objects()
             .iter()
-            .any(|(offset, _)| self.found(*offset) == kept)
+            .any(|(offset, _)| self.handle_at(*offset) == kept)
         {
-            let code = on(Type::Reference, DESTROY, [kept, 0, 0, 0, 0]);
+            let code = on(Type::Reference, Common::Destroy, [kept, 0, 0, 0, 0]);
             crate::harness::ok(code).must("destroy")?;
         }
         for references in [true, false] {
             for (offset, ty) in self.objects() {
                 if !references || ty == Type::Reference {
-                    let code = on(ty, DESTROY, [self.found(offset), 0, 0, 0, 0]);
+                    let code = on(ty, Common::Destroy, [self.handle_at(offset), 0, 0, 0, 0]);
                     if code != Code::Ok {
                         crate::fail!("a {} cannot be destroyed: {code:?}", ty.name());
                     }
@@ -638,7 +640,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Makes exactly these pages absent, and has all translations of the segment forgotten.
+    /// Makes exactly these pages absent, and makes the kernel drop all translations of the segment.
     pub fn pages(&self, absent: u32) -> Result<(), Failure> {
         for page in 0..ALL_PAGES {
             let wanted = absent & 1 << page == 0;
@@ -652,12 +654,12 @@ impl Stage {
         Ok(())
     }
 
-    /// Puts both victims, stopped, before their calls.
+    /// Puts both victims, stopped, before the first of their calls; `again` and `ends` are as in a play.
     pub fn prepare(
         &mut self,
         steps: [&[IpcRegs]; 2],
         again: [Option<usize>; 2],
-        ends: Option<[End; 2]>,
+        ends: Option<[Stage; 2]>,
     ) -> Result<(), Failure> {
         let peers = [
             self.victims[SERVER].ends[SERVER].at(),
@@ -671,7 +673,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Makes the object of this type in its slot, those that its state names, and a reference to it.
+    /// Makes the object of this type in its slot, those that its state names, and a reference to it, unless
+    /// `made` says that they are there.
     pub fn object(&self, side: usize, ty: Type, made: &mut u32) -> Result<(), Failure> {
         let bit = 1 << (ty as u32 + 16 * side as u32);
         if *made & bit != 0 {
@@ -681,7 +684,7 @@ impl Stage {
         let handle = self.slot(side, Page::Handles, ty as u64);
         let reference = |ty: Type| self.slot(side, Page::Handles, REFERENCES + ty as u64);
         let must = |code: Code, what: &str| crate::harness::ok(code).must(what);
-        must(on(ty, CREATE, [handle, 0, 0, 0, 0]), ty.name())?;
+        must(on(ty, Common::Create, [handle, 0, 0, 0, 0]), ty.name())?;
         match ty {
             Type::Mapping => {
                 self.object(side, Type::Region, made)?;
@@ -740,7 +743,7 @@ impl Stage {
                 must(
                     on(
                         Type::Mutex,
-                        REFERENCE,
+                        Common::Reference,
                         [
                             self.slot(side, Page::Handles, Type::Mutex as u64),
                             handle,
@@ -756,10 +759,13 @@ impl Stage {
         }
         let place = reference(ty);
         must(
-            on(Type::Reference, CREATE, [place, 0, 0, 0, 0]),
+            on(Type::Reference, Common::Create, [place, 0, 0, 0, 0]),
             "a reference",
         )?;
-        must(on(ty, REFERENCE, [handle, place, 0, 0, 0]), "a reference")
+        must(
+            on(ty, Common::Reference, [handle, place, 0, 0, 0]),
+            "a reference",
+        )
     }
 
     /// The victims' handle of the reference to the object of a type.
@@ -769,29 +775,34 @@ impl Stage {
     }
 
     /// Makes a reference that names nothing.
-    pub fn blank(&self, side: usize, page: Page, slot: u64) -> Result<(), Failure> {
+    pub fn null_reference(&self, side: usize, page: Page, slot: u64) -> Result<(), Failure> {
         crate::harness::ok(sys::reference_create(self.slot(side, page, slot), 0))
             .must("a reference")
     }
 
     /// Makes a reference to the device authority.
     pub fn authority(&self, side: usize) -> Result<(), Failure> {
-        self.blank(side, Page::Handles, AUTHORITY)?;
+        self.null_reference(side, Page::Handles, AUTHORITY)?;
         RefAt(self.slot(side, Page::Handles, AUTHORITY))
             .point_to(self.authority)
             .must("the authority")
     }
 
-    /// Another one.
-    pub fn anew(&self) -> Result<Self, Failure> {
-        Stage::new(
+    /// A new fixture, after a failure has left this one in an unknown state.
+    pub fn another(&self) -> Result<Self, Failure> {
+        Fixture::new(
             self.authority,
             self.manager.at().copy().must("a reference")?,
         )
     }
 
-    /// Sets whether a victim's space is foreign, and the keeper of its exceptions.
-    pub fn govern(&self, side: usize, foreign: bool, keeper: Option<RefAt>) -> Result<(), Failure> {
+    /// Sets whether a victim's space is foreign, and the keeper of that space.
+    pub fn set_keeper(
+        &self,
+        side: usize,
+        foreign: bool,
+        keeper: Option<RefAt>,
+    ) -> Result<(), Failure> {
         let state = SpaceState {
             flags: if foreign { space_flags::FOREIGN } else { 0 },
             ..SPACE
@@ -802,9 +813,9 @@ impl Stage {
             .must("the state of a space")
     }
 
-    /// The answer to the exception message that the server has received at [`Stage::MESSAGE`]: the
-    /// thread steps over the instruction, with another `rax`. It stands on the page for states.
-    pub fn answer(&self, length: u64) {
+    /// Writes, on the page for states, the reply to the exception message that the server has received at
+    /// [`Fixture::MESSAGE`]: the thread steps over its instruction, with another `rax`.
+    pub fn prepare_reply(&self, length: u64) {
         let word = |i| self.word(SERVER, Page::Receive, Self::MESSAGE / 8 + i);
         let before = EXCEPTION_WORDS - REGISTER_WORDS;
         let mut registers =
@@ -815,9 +826,9 @@ impl Stage {
             self.set_word(SERVER, Page::State, i as u64, word);
         }
         let rest = [
-            Self::user(SERVER, Page::State, Self::FIRST),
+            Self::victim_address(SERVER, Page::State, Self::FIRST),
             REGISTER_WORDS as u64 * 8 - Self::FIRST,
-            Self::user(SERVER, Page::State, 0),
+            Self::victim_address(SERVER, Page::State, 0),
             0,
         ];
         for (i, word) in rest.into_iter().enumerate() {
@@ -825,12 +836,12 @@ impl Stage {
         }
     }
 
-    /// The answer is sent in two pieces and an empty one: how long the first is, and where on the page
-    /// the list stands that names the others.
+    /// The reply is sent in three pieces, the last of them empty: the bytes of the first piece, and the offset
+    /// on the page of the scatter list that names the others.
     pub const FIRST: u64 = 72;
     pub const REST: u64 = 1024;
 
-    /// Where the server receives exception messages, on its page for that and the next one.
+    /// The offset on its page at which the server receives exception messages, which end on the next page.
     pub const MESSAGE: u64 = PAGE_SIZE - 64;
 
     /// The device authority.
@@ -845,9 +856,9 @@ impl Stage {
         self.manager.at()
     }
 
-    /// Everything beside the victims and what is in the segment that a cut can take apart.
+    /// The objects that a cut can take apart besides the victims and the objects in the segment.
     #[must_use]
-    pub fn fixtures(&self) -> Vec<(Type, u64)> {
+    pub fn surroundings(&self) -> Vec<(Type, u64)> {
         let mut all = vec![
             (Type::Region, self.memory.handle()),
             (Type::Region, self.kept.handle()),
