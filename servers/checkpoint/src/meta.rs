@@ -124,7 +124,9 @@ impl Meta {
         ask(3 * bytes.len() as u64)?;
         let (List(processes), bytes) =
             postcard::take_from_bytes::<List<Process, MAX_PROCESSES>>(bytes)?;
-        let count = |bytes| postcard::take_from_bytes::<usize>(bytes).map(|(count, _)| count);
+        // What is said of the length of a list is believed as far as the bytes allow.
+        let count =
+            |bytes| postcard::take_from_bytes::<usize>(bytes).map(|(n, rest)| n.min(rest.len()));
         let objects = count(bytes)?.min(MAX_OBJECTS);
         ask(growing::<Object>(objects) + (objects * DECODED_REFS) as u64)?;
         let (List(objects), bytes) = postcard::take_from_bytes::<List<Object, MAX_OBJECTS>>(bytes)?;
