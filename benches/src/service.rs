@@ -4,10 +4,9 @@
 use crate::loops;
 use crate::report::{Outcome, Report, Sample};
 use crate::run::Must;
+use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::sync::Arc;
-use alloc::vec;
-use alloc::vec::Vec;
 use core::hint::black_box;
 use interface::{interface, Error, Server};
 use rt::obj::Ref;
@@ -17,6 +16,11 @@ use rt::sync::Mutex;
 const MANY: u64 = 2000;
 /// Bytes that are read at once.
 const BYTES: usize = 4096;
+
+/// What is read, and where it goes: one page on either side. Where a buffer of the heap lies, and how many pages it is
+/// on, changes with the program.
+#[repr(C, align(4096))]
+struct Page([u8; BYTES]);
 
 /// What is measured.
 #[interface]
@@ -32,7 +36,7 @@ pub trait Measured {
     fn read(&self, offset: u64) -> Result<Bytes, Error>;
 }
 
-struct Data(Rc<Vec<u8>>);
+struct Data(Rc<Page>);
 
 impl Measured for Data {
     fn nothing(&self) -> Result<(), Error> {
@@ -53,7 +57,7 @@ impl Measured for Data {
         room: usize,
     ) -> Result<impl core::ops::Deref<Target = [u8]>, Error> {
         let start = usize::try_from(offset).map_err(|_| Error::Invalid)?;
-        let bytes = self.0.get(start..).ok_or(Error::Invalid)?;
+        let bytes = self.0 .0.get(start..).ok_or(Error::Invalid)?;
         Ok(&bytes[..room.min(bytes.len())])
     }
 }
@@ -69,9 +73,9 @@ pub fn all(report: &Report) -> bool {
     good &= report.bench("interface_async_0", "rpc", || {
         measure(|client| client.at_once() == Ok(()))
     });
-    let mut into = vec![0; BYTES];
+    let mut into = Box::new(Page([0; BYTES]));
     good &= report.bench("interface_read_4096", "rpc", || {
-        measure(|client| client.read(0, &mut into) == Ok(BYTES))
+        measure(|client| client.read(0, &mut into.0) == Ok(BYTES))
     });
     good
 }
@@ -80,7 +84,7 @@ fn start() -> Result<Ref, alloc::string::String> {
     let door = Arc::new(Mutex::new(None));
     let tell = Arc::clone(&door);
     rt::thread::spawn(move || {
-        let data = Rc::new(vec![7; BYTES]);
+        let data = Rc::new(Page([7; BYTES]));
         let make = move |_: &interface::server::Visitor| Ok(MeasuredStub(Data(Rc::clone(&data))));
         if let Ok(server) = Server::new(make) {
             *tell.lock() = server.door().reference().ok();
