@@ -16,6 +16,7 @@ use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicBool, Ordering};
 use interface::server::Event;
 use proto::layout::{PRIORITY_PROGRAM, PRIORITY_SHELL};
+use proto::Error;
 use rt::heap::Hold;
 use rt::obj::Ref;
 use rt::sync::below::Raised;
@@ -64,8 +65,7 @@ impl Wanted {
 
     /// Holds so many bytes of memory more, or refuses: what is begun must not end for want of memory, and the server with it.
     pub(crate) fn hold(&self, bytes: u64) -> Result<(), Sentence> {
-        let held = self.memory.borrow_mut().add(bytes);
-        held.map_err(|error| error.text().to_string())
+        self.memory.borrow_mut().add(bytes).map_err(sentence)
     }
 
     /// From here on nobody else runs, as at the beginning: processes are stopped now, and not when it is this thread's
@@ -79,6 +79,10 @@ impl Wanted {
     pub(crate) fn lower(&self) {
         self.raised.set(None);
     }
+}
+
+fn sentence(error: Error) -> Sentence {
+    error.text().to_string()
 }
 
 fn ended() -> Sentence {
@@ -106,7 +110,7 @@ pub(crate) async fn work<T: Send + 'static>(
     if client.kind() == abi::RefKind::Null {
         return Err(ended());
     }
-    let memory = Hold::new(THREAD).map_err(|error| error.text().to_string())?;
+    let memory = Hold::new(THREAD).map_err(sentence)?;
     let asked = Asked(Arc::new(AtomicBool::new(true)));
     let still = Arc::clone(&asked.0);
     let came = Arc::new(Mutex::new(None));

@@ -9,7 +9,7 @@ use alloc::rc::Rc;
 use block::SystemDisk;
 use core::cell::RefCell;
 use core::convert::Infallible;
-use fermata_ext4::session::{Session, Shared, MAX_OPEN, MAX_OPEN_TRUSTED};
+use fermata_ext4::session::{Session, Shared};
 use fermata_ext4::volume::{format, is_blank, timestamp, Volume};
 use interface::server::Visitor;
 use interface::Server;
@@ -19,6 +19,7 @@ use rsext4::{
     Ext4Timestamp, SectorId,
 };
 use services::block::SECTOR;
+use services::fs::server::most_open;
 use services::fs::{FilesStub, MOUNT};
 
 rt::entry!(main);
@@ -90,11 +91,7 @@ fn serve() -> Result<Infallible, Error> {
     // If it cannot be mounted every request says why.
     let shared: Shared<Device> = Rc::new(RefCell::new(mount()));
     let mut server = Server::new(move |visitor: &Visitor| {
-        let most = match visitor.job {
-            0 => MAX_OPEN_TRUSTED,
-            _ => MAX_OPEN,
-        };
-        Ok(FilesStub(Session::new(&shared, most)))
+        Ok(FilesStub(Session::new(&shared, most_open(visitor.job))))
     })?;
     server.knows(rt::names::job_of);
     // In the memory, where it is seen by who lists the root. From the next line on that path leads here.

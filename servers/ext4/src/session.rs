@@ -1,21 +1,13 @@
 //! Sessions: what a client has open.
 
 use crate::volume::Volume;
-use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
-use alloc::string::String;
-use alloc::vec::Vec;
-use core::cell::{Cell, RefCell, RefMut};
+use core::cell::{RefCell, RefMut};
 use core::ops::Deref;
 use proto::Error;
 use rsext4::BlockIo;
-use serde::Serialize;
+use services::fs::server::{encode, text, two, Open};
 use services::fs::{Files, Flags, Ino};
-
-/// Most files that the session of a program has open.
-pub const MAX_OPEN: u64 = 256;
-/// Most files that the session of a server, or of the shell, has open.
-pub const MAX_OPEN_TRUSTED: u64 = 1 << 20;
 
 /// Memory that a request may take: a block of everything on the way of a path, and what is read or written.
 const ROOM: u64 = 1 << 20;
@@ -26,25 +18,7 @@ pub type Shared<D> = Rc<RefCell<Result<Volume<D>, Error>>>;
 /// A session. Its open files can be named by no other session, and are closed when it ends.
 pub struct Session<D: BlockIo> {
     shared: Shared<D>,
-    /// How often each is open.
-    open: RefCell<BTreeMap<Ino, u64>>,
-    /// How many more files it may open.
-    left: Cell<u64>,
-}
-
-fn encode<T: Serialize>(value: &T, room: usize) -> Result<Vec<u8>, Error> {
-    let bytes = postcard::to_allocvec(value).map_err(|_| Error::NoMemory)?;
-    (bytes.len() <= room).then_some(bytes).ok_or(Error::Invalid)
-}
-
-fn text(path: String, room: usize) -> Result<Vec<u8>, Error> {
-    (path.len() <= room)
-        .then(|| path.into_bytes())
-        .ok_or(Error::NameTooLong)
-}
-
-fn two(first: u32, paths: &str) -> Result<(&str, &str), Error> {
-    paths.split_at_checked(first as usize).ok_or(Error::Invalid)
+    open: Open,
 }
 
 impl<D: BlockIo> Session<D> {
@@ -53,8 +27,7 @@ impl<D: BlockIo> Session<D> {
     pub fn new(shared: &Shared<D>, most: u64) -> Self {
         Session {
             shared: Rc::clone(shared),
-            open: RefCell::new(BTreeMap::new()),
-            left: Cell::new(most),
+            open: Open::new(most),
         }
     }
 
@@ -80,7 +53,7 @@ impl<D: BlockIo> Session<D> {
 
     /// The file system, if the session has this open.
     fn with(&self, file: Ino) -> Result<RefMut<'_, Volume<D>>, Error> {
-        match self.open.borrow().contains_key(&file) {
+        match self.open.has(file) {
             true => self.volume(),
             false => Err(Error::NotFound),
         }
@@ -89,11 +62,9 @@ impl<D: BlockIo> Session<D> {
 
 impl<D: BlockIo> Drop for Session<D> {
     fn drop(&mut self) {
-        for (file, times) in core::mem::take(self.open.get_mut()) {
-            for _ in 0..times {
-                let volume = self.volume_at_once();
-                let _ = volume.and_then(|mut volume| volume.close(file));
-            }
+        for file in self.open.take() {
+            let volume = self.volume_at_once();
+            let _ = volume.and_then(|mut volume| volume.close(file));
         }
     }
 }
@@ -101,26 +72,15 @@ impl<D: BlockIo> Drop for Session<D> {
 impl<D: BlockIo + 'static> Files for Session<D> {
     fn open_file(&self, flags: u32, mode: u32, path: &str) -> Result<(u64, u32, u64), Error> {
         let flags = Flags::from_bits(flags).ok_or(Error::Invalid)?;
-        let left = self.left.get().checked_sub(1).ok_or(Error::Limit)?;
-        let opened = self.volume()?.open(path, flags, mode)?;
-        self.left.set(left);
-        *self.open.borrow_mut().entry(opened.0).or_default() += 1;
-        Ok(opened)
+        self.open.add(|| self.volume()?.open(path, flags, mode))
     }
 
     fn close(&self, file: u64) -> Result<(), Error> {
-        if !self.open.borrow().contains_key(&file) {
+        if !self.open.has(file) {
             return Err(Error::NotFound);
         }
         let mut volume = self.volume_at_once()?;
-        let mut open = self.open.borrow_mut();
-        if let Some(times) = open.get_mut(&file) {
-            *times -= 1;
-            if *times == 0 {
-                open.remove(&file);
-            }
-            self.left.set(self.left.get() + 1);
-        }
+        self.open.remove(file);
         volume.close(file)
     }
 

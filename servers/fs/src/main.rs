@@ -10,13 +10,14 @@ use abi::{access, PAGE_SIZE};
 use core::cell::RefCell;
 use core::convert::Infallible;
 use fermata_fs::archive::{Archive, Kind};
-use fermata_fs::session::{Session, Shared, MAX_OPEN, MAX_OPEN_TRUSTED};
+use fermata_fs::session::{Session, Shared};
 use fermata_fs::tree::FileSystem;
 use interface::server::Visitor;
 use interface::Server;
 use proto::Error;
 use rt::heap::Hold;
 use rt::window::Window;
+use services::fs::server::most_open;
 use services::fs::FilesStub;
 
 rt::entry!(main);
@@ -128,11 +129,7 @@ fn serve(fs: FileSystem) -> Result<Infallible, Error> {
         fs.set_now(rt::time::now());
     });
     let mut server = Server::new(move |visitor: &Visitor| {
-        let most = match visitor.job {
-            0 => MAX_OPEN_TRUSTED,
-            _ => MAX_OPEN,
-        };
-        Ok(FilesStub(Session::new(&shared, most)))
+        Ok(FilesStub(Session::new(&shared, most_open(visitor.job))))
     })?;
     server.knows(rt::names::job_of);
     rt::names::register("fs", server.door())?;

@@ -3,20 +3,13 @@
 use crate::tree::FileSystem;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
-use alloc::string::String;
 use alloc::vec::Vec;
-use core::cell::{Cell, Ref, RefCell, RefMut};
+use core::cell::{Ref, RefCell, RefMut};
 use core::ops::Deref;
 use proto::Error;
-use serde::Serialize;
+use services::fs::server::{encode, text, two, Open};
 use services::fs::{Files, Flags, Ino};
-
-/// Most files that the session of a program has open.
-pub const MAX_OPEN: u64 = 256;
-/// Most files that the session of a server, or of the shell, has open. The personality of Linux programs has one for all its processes.
-pub const MAX_OPEN_TRUSTED: u64 = 1 << 20;
 
 /// The file system, as its sessions share it.
 pub struct Shared {
@@ -51,10 +44,7 @@ impl Shared {
 /// A session. Its open files can be named by no other session, and are closed when it ends.
 pub struct Session {
     shared: Rc<Shared>,
-    /// How often each is open.
-    open: RefCell<BTreeMap<Ino, u64>>,
-    /// How many more files it may open.
-    left: Cell<u64>,
+    open: Open,
 }
 
 /// Bytes of a file: from where they lie, or gathered.
@@ -74,38 +64,19 @@ impl Deref for Piece<'_> {
     }
 }
 
-/// In the encoding of the interface, if there is room for it.
-fn encode<T: Serialize>(value: &T, room: usize) -> Result<Vec<u8>, Error> {
-    let bytes = postcard::to_allocvec(value).map_err(|_| Error::NoMemory)?;
-    (bytes.len() <= room).then_some(bytes).ok_or(Error::Invalid)
-}
-
-/// A path, if there is room for it.
-fn text(path: String, room: usize) -> Result<Vec<u8>, Error> {
-    (path.len() <= room)
-        .then(|| path.into_bytes())
-        .ok_or(Error::NameTooLong)
-}
-
-/// The two paths of which the first has so many bytes.
-fn two(first: u32, paths: &str) -> Result<(&str, &str), Error> {
-    paths.split_at_checked(first as usize).ok_or(Error::Invalid)
-}
-
 impl Session {
     /// A session that can have so many files open.
     #[must_use]
     pub fn new(shared: &Rc<Shared>, most: u64) -> Self {
         Session {
             shared: Rc::clone(shared),
-            open: RefCell::new(BTreeMap::new()),
-            left: Cell::new(most),
+            open: Open::new(most),
         }
     }
 
     /// The file system, if the session has this open.
     fn with(&self, file: Ino) -> Result<RefMut<'_, FileSystem>, Error> {
-        if !self.open.borrow().contains_key(&file) {
+        if !self.open.has(file) {
             return Err(Error::NotFound);
         }
         Ok(self.shared.files())
@@ -115,10 +86,8 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         let mut files = self.shared.files();
-        for (file, times) in core::mem::take(self.open.get_mut()) {
-            for _ in 0..times {
-                let _ = files.close(file);
-            }
+        for file in self.open.take() {
+            let _ = files.close(file);
         }
     }
 }
@@ -126,23 +95,15 @@ impl Drop for Session {
 impl Files for Session {
     fn open_file(&self, flags: u32, mode: u32, path: &str) -> Result<(u64, u32, u64), Error> {
         let flags = Flags::from_bits(flags).ok_or(Error::Invalid)?;
-        let left = self.left.get().checked_sub(1).ok_or(Error::Limit)?;
-        let attr = self.shared.files().open(path, flags, mode)?;
-        self.left.set(left);
-        *self.open.borrow_mut().entry(attr.ino).or_default() += 1;
-        Ok((attr.ino, attr.mode, attr.size))
+        self.open.add(|| {
+            let attr = self.shared.files().open(path, flags, mode)?;
+            Ok((attr.ino, attr.mode, attr.size))
+        })
     }
 
     fn close(&self, file: u64) -> Result<(), Error> {
         let mut files = self.with(file)?;
-        let mut open = self.open.borrow_mut();
-        if let Some(times) = open.get_mut(&file) {
-            *times -= 1;
-            if *times == 0 {
-                open.remove(&file);
-            }
-            self.left.set(self.left.get() + 1);
-        }
+        self.open.remove(file);
         files.close(file)
     }
 

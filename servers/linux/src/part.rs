@@ -29,6 +29,8 @@ pub const MAX_PART: u64 = 4 << 20;
 const DECODED: u64 = 80;
 /// What it takes to encode something, in times of its length, and to read it in pieces.
 const ENCODED: u64 = 4;
+/// Why a process cannot be saved for want of memory.
+const OUT: &str = "memory is out";
 
 /// An open file.
 #[derive(Serialize, Deserialize)]
@@ -63,23 +65,25 @@ pub fn save(process: &Process, host: &mut dyn Host) -> Result<Vec<u8>, String> {
         };
         files.push((*number, saved));
     }
-    let out = |_| "memory is out".to_string();
-    host.room(ENCODED * size(process))
-        .map_err(|_| "memory is out".to_string())?;
-    let process = postcard::to_allocvec(process).map_err(out)?;
+    room(host, ENCODED * size(process))?;
+    let process = postcard::to_allocvec(process).map_err(|_| OUT.to_string())?;
     let contents = |file: &(u32, SavedFile)| match &file.1 {
         SavedFile::Named(path) => path.len(),
         SavedFile::Unlinked { contents, .. } => contents.len(),
     };
     let length = process.len() + files.iter().map(contents).sum::<usize>();
-    host.room(ENCODED * length as u64)
-        .map_err(|_| "memory is out".to_string())?;
+    room(host, ENCODED * length as u64)?;
     let part = Part {
         version: VERSION,
         process,
         files,
     };
-    postcard::to_allocvec(&part).map_err(out)
+    postcard::to_allocvec(&part).map_err(|_| OUT.to_string())
+}
+
+/// Asks for memory for what is saved.
+fn room(host: &mut dyn Host, bytes: u64) -> Result<(), String> {
+    host.room(bytes).map_err(|_| OUT.to_string())
 }
 
 /// About how long a process is, encoded, or a little less than that.
@@ -109,8 +113,7 @@ fn unlinked(host: &mut dyn Host, ino: u64, kind: &Kind) -> Result<SavedFile, Str
             attr.size
         ));
     }
-    host.room(attr.size)
-        .map_err(|_| "memory is out".to_string())?;
+    room(host, attr.size)?;
     let mut contents = alloc::vec![0; attr.size as usize];
     let mut done = 0;
     while done < contents.len() {

@@ -178,22 +178,18 @@ impl Hold {
     /// Holds so many bytes.
     pub fn new(bytes: u64) -> Result<Self, Error> {
         let mut hold = Hold(0);
-        hold.add(bytes)?;
+        hold.set(bytes)?;
         Ok(hold)
     }
 
     /// Holds so many more.
     pub fn add(&mut self, bytes: u64) -> Result<(), Error> {
-        ask(|room| room.hold(bytes, reserve))?;
-        self.0 += bytes;
-        Ok(())
+        self.set(self.0.saturating_add(bytes))
     }
-}
 
-impl Hold {
     /// Holds so many bytes from now on, whatever of the earlier ones has been taken; on failure what it held.
     pub fn set(&mut self, bytes: u64) -> Result<(), Error> {
-        ask(|room| room.hold_anew(self.0, bytes, reserve))?;
+        ask(|room| room.hold(self.0, bytes, reserve))?;
         self.0 = bytes;
         Ok(())
     }

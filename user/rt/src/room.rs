@@ -54,22 +54,8 @@ impl Room {
         self.left.is_some_and(|left| left >= need) || self.ask(need, reserve)
     }
 
-    /// Holds so much more, if there is that much.
-    pub(crate) fn hold(&mut self, bytes: u64, reserve: impl Fn(u64) -> bool) -> bool {
-        let held = self.want(bytes, reserve);
-        if held {
-            self.held += bytes;
-        }
-        held
-    }
-
     /// Holds so much instead of `before`, if there is that much.
-    pub(crate) fn hold_anew(
-        &mut self,
-        before: u64,
-        bytes: u64,
-        reserve: impl Fn(u64) -> bool,
-    ) -> bool {
+    pub(crate) fn hold(&mut self, before: u64, bytes: u64, reserve: impl Fn(u64) -> bool) -> bool {
         self.held -= before;
         let held = self.want(bytes, reserve);
         self.held += if held { bytes } else { before };
@@ -162,7 +148,7 @@ mod tests {
             true
         };
         let mut room = Room::new();
-        assert!(room.hold(1 << 30, reserve));
+        assert!(room.hold(0, 1 << 30, reserve));
         assert!(reserved.get() > 1 << 30);
         room.release(1 << 30, reserve);
         assert!(reserved.get() <= LOW + STRIDE + REST, "{}", reserved.get());
@@ -172,9 +158,9 @@ mod tests {
     fn what_is_held_is_not_given_to_others() {
         let free = Free(Cell::new(8 << 20));
         let mut room = Room::new();
-        assert!(room.hold(3 << 20, free.reserve()));
-        assert!(room.hold(2 << 20, free.reserve()));
-        assert!(!room.hold(3 << 20, free.reserve()), "held twice");
+        assert!(room.hold(0, 3 << 20, free.reserve()));
+        assert!(room.hold(0, 2 << 20, free.reserve()));
+        assert!(!room.hold(0, 3 << 20, free.reserve()), "held twice");
         assert!(!room.want(3 << 20, free.reserve()), "given twice");
         room.release(3 << 20, free.reserve());
         assert!(room.want(3 << 20, free.reserve()));

@@ -10,6 +10,8 @@ use alloc::vec::Vec;
 use interface::{interface, Error};
 use serde::{Deserialize, Serialize};
 
+pub mod server;
+
 /// An inode number.
 pub type Ino = u64;
 

@@ -410,7 +410,7 @@ fn start(
     victim.thread.resume().must("resume")
 }
 
-fn region(start: u64, size: u64, space: u64, keeper: u64) -> Result<Region, Failure> {
+pub(super) fn region(start: u64, size: u64, space: u64, keeper: u64) -> Result<Region, Failure> {
     let region = Region::new().must("a region")?;
     let state = RegionState {
         start,

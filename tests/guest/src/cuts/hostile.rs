@@ -8,10 +8,10 @@
 //! again. After each round the neighbour's sum must be right; every page that the jail can reach must be one of
 //! its own; and when the jail is gone, there must be as many objects as before it was built.
 
-use super::fixture::on;
+use super::fixture::{on, region};
 use super::probe::Probe;
 use crate::harness::{ok, reply_registers, Failure, Must, Random, Receiver};
-use abi::state::{MappingState, RegionState, Registers, SpaceState, ThreadState};
+use abi::state::{MappingState, Registers, SpaceState, ThreadState};
 use abi::{Call, Code, Common, Type, OBJECT_SIZE, PAGE_SIZE, SYSCALLS, TYPES, USER_END};
 use alloc::format;
 use alloc::vec::Vec;
@@ -246,21 +246,13 @@ impl Hostile {
         mapping
             .set_state(&state, self.segment.region.handle(), space_ref.handle())
             .must("the state of a mapping")?;
-        let region = |start, size, space: u64| -> Result<(Region, Ref), Failure> {
-            let region = Region::new().must("a region")?;
-            let state = RegionState {
-                start,
-                size,
-                protection: abi::access::ALL,
-            };
-            region
-                .set_state(&state, space, 0)
-                .must("the state of a region")?;
+        let named = |start, size, space: u64| -> Result<(Region, Ref), Failure> {
+            let region = region(start, size, space, 0)?;
             let reference = region.reference().must("a reference")?;
             Ok((region, reference))
         };
-        let (all, inside) = region(self.window.address(), PAGES * PAGE_SIZE, 0)?;
-        let (everything, reach) = region(0, USER_END, space_ref.handle())?;
+        let (all, inside) = named(self.window.address(), PAGES * PAGE_SIZE, 0)?;
+        let (everything, reach) = named(0, USER_END, space_ref.handle())?;
         // Of each type two, and a reference to each; the threads are those that make the calls.
         for ty in TYPES {
             for n in 0..2 {

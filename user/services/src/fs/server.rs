@@ -1,0 +1,110 @@
+//! What every server of files needs: what its sessions have open, and how their answers are put.
+use super::Ino;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
+use interface::Error;
+use serde::Serialize;
+
+/// Most files that the session of a program has open.
+const MAX_OPEN: u64 = 256;
+/// Most files that the session of a server, or of the shell, has open. The personality of Linux programs has one for all its processes.
+const MAX_OPEN_TRUSTED: u64 = 1 << 20;
+
+/// Most files that a session of this job has open.
+#[must_use]
+pub const fn most_open(job: u32) -> u64 {
+    match job {
+        0 => MAX_OPEN_TRUSTED,
+        _ => MAX_OPEN,
+    }
+}
+
+/// The files that a session has open. Whoever drops it closes them ([`Open::take`]).
+#[derive(Debug)]
+pub struct Open {
+    /// How often each is open.
+    files: RefCell<BTreeMap<Ino, u64>>,
+    /// How many more there may be.
+    left: Cell<u64>,
+}
+
+impl Open {
+    /// None yet; there may be so many.
+    #[must_use]
+    pub const fn new(most: u64) -> Self {
+        Open {
+            files: RefCell::new(BTreeMap::new()),
+            left: Cell::new(most),
+        }
+    }
+
+    /// Whether this one is open.
+    #[must_use]
+    pub fn has(&self, file: Ino) -> bool {
+        self.files.borrow().contains_key(&file)
+    }
+
+    /// Opens one more: its number, mode and size.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] if there are as many as may be; those of `open`.
+    pub fn add(
+        &self,
+        open: impl FnOnce() -> Result<(Ino, u32, u64), Error>,
+    ) -> Result<(Ino, u32, u64), Error> {
+        let left = self.left.get().checked_sub(1).ok_or(Error::Limit)?;
+        let opened = open()?;
+        self.left.set(left);
+        *self.files.borrow_mut().entry(opened.0).or_default() += 1;
+        Ok(opened)
+    }
+
+    /// This one is open once less.
+    pub fn remove(&self, file: Ino) {
+        let mut files = self.files.borrow_mut();
+        if let Some(times) = files.get_mut(&file) {
+            *times -= 1;
+            if *times == 0 {
+                files.remove(&file);
+            }
+            self.left.set(self.left.get() + 1);
+        }
+    }
+
+    /// All of them, each as often as it is open.
+    pub fn take(&mut self) -> impl Iterator<Item = Ino> + use<> {
+        let files = core::mem::take(self.files.get_mut());
+        files
+            .into_iter()
+            .flat_map(|(file, times)| (0..times).map(move |_| file))
+    }
+}
+
+/// In the encoding of the interface, if there is room for it.
+///
+/// # Errors
+/// [`Error::Invalid`] if there is not.
+pub fn encode<T: Serialize>(value: &T, room: usize) -> Result<Vec<u8>, Error> {
+    let bytes = postcard::to_allocvec(value).map_err(|_| Error::NoMemory)?;
+    (bytes.len() <= room).then_some(bytes).ok_or(Error::Invalid)
+}
+
+/// A path, if there is room for it.
+///
+/// # Errors
+/// [`Error::NameTooLong`] if there is not.
+pub fn text(path: String, room: usize) -> Result<Vec<u8>, Error> {
+    (path.len() <= room)
+        .then(|| path.into_bytes())
+        .ok_or(Error::NameTooLong)
+}
+
+/// The two paths of a [`pair`](super::pair), of which the first has so many bytes.
+///
+/// # Errors
+/// [`Error::Invalid`] if it has not.
+pub fn two(first: u32, paths: &str) -> Result<(&str, &str), Error> {
+    paths.split_at_checked(first as usize).ok_or(Error::Invalid)
+}
