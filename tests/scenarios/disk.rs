@@ -207,6 +207,46 @@ cmp /tmp/back /bin/busybox
     expect_clean(&disk)
 }
 
+/// Programs and files know the date, in memory and on the disk. A machine that counts instructions begins at a date that is known. (While
+/// it waits for its disk its time may fly.)
+pub(crate) fn date(ctx: &mut Ctx) -> Result<(), Failure> {
+    /// The beginning of 2030.
+    const BEGIN: u64 = 1_893_456_000;
+    const DAY: u64 = 86_400;
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let disk = directory.path().join("disk");
+    std::fs::write(&disk, vec![0; 32 * MEGABYTE]).map_err(|error| error.to_string())?;
+    let script = "\
+busybox date +%s
+echo x > /tmp/file
+echo x > /disk/file
+busybox touch /tmp/touched /disk/touched
+sleep 3
+busybox stat -c '%X %Y %Z' /tmp/file /disk/file /tmp/touched /disk/touched
+busybox date +%s
+ls -l /disk/file
+date
+";
+    let output = ctx.run(Run::script(script).disk(&disk).deterministic())?;
+    output.expect_status(0)?;
+    let text = output.text();
+    let (times, days) = text.split_once("-rw-").unwrap_or_default();
+    let times: Vec<u64> = times
+        .split_ascii_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    let first = times.first().copied().unwrap_or(0);
+    let last = times.last().copied().unwrap_or(0);
+    let sound = times.len() == 2 + 4 * 3
+        && (BEGIN..BEGIN + DAY).contains(&first)
+        && (first + 3..BEGIN + DAY).contains(&last)
+        && times.iter().all(|time| (first..=last).contains(time))
+        && days.matches("2030-01-01 ").count() == 2;
+    sound
+        .then_some(())
+        .ok_or_else(|| format!("the console holds\n{text}"))
+}
+
 /// What is no file system is left as it is, and says so; one that the host has made is read and written.
 pub(crate) fn foreign(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;

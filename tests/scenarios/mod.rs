@@ -44,6 +44,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("checkpoint_console_read", checkpoint::console_read),
     scenario("checkpoint_console_session", checkpoint::console_session),
     scenario("checkpoint_bad_images", checkpoint::bad_images),
+    scenario("date", disk::date),
     scenario("disk_two_boots", disk::two_boots),
     scenario("disk_refusals", disk::refusals),
     scenario("disk_hostile", disk::hostile),

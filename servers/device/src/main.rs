@@ -16,6 +16,7 @@ use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::convert::Infallible;
 use core::ops::Deref;
+use fermata_device::clock;
 use fermata_device::config::{check, ones, Claimed};
 use fermata_device::ledger::Ledger;
 use fermata_device::manifest::{range, Entry};
@@ -26,8 +27,8 @@ use fermata_device::Driver;
 use interface::server::{Either, Visitor};
 use interface::{Error, Server};
 use rt::obj::{Ref, RefAt, Region};
-use rt::sys;
 use rt::window::Window;
+use rt::{sys, time};
 use services::device::{
     DeviceControl, DeviceControlClient, DeviceControlStub, Devices, DevicesClient, DevicesStub,
     Function, Place, Reach,
@@ -40,6 +41,9 @@ const ADDRESS: u16 = 0xcf8;
 const DATA: u16 = 0xcfc;
 /// In [`ADDRESS`]: on.
 const ENABLE: u32 = 1 << 31;
+
+/// The ports of the real-time clock: which register, and what is in it.
+const CLOCK: u16 = 0x70;
 
 /// Where base addresses are placed that the firmware did not place. Behind the memory of any machine with 4 GB below, and
 /// below the interrupt controllers; and the ports that firmware uses for it.
@@ -77,6 +81,24 @@ fn input(port: u16) -> u32 {
     value
 }
 
+impl clock::Registers for Ports {
+    fn read(&mut self, register: u8) -> u8 {
+        let value;
+        // SAFETY: the ports of the clock touch no memory. The highest bit, which is zero, lets NMIs through, as they are.
+        unsafe {
+            core::arch::asm!("out dx, al", "inc edx", "in al, dx",
+                inlateout("al") register => value, inout("edx") u32::from(CLOCK) => _,
+                options(nomem, nostack));
+        }
+        value
+    }
+
+    fn pause(&mut self) {
+        const PAUSE: u64 = 1_000_000;
+        time::sleep(PAUSE);
+    }
+}
+
 impl Config for Ports {
     fn read(&self, function: u16, offset: u8) -> u32 {
         output(
@@ -106,6 +128,8 @@ struct Shared {
     memory: Vec<(u64, Window)>,
     /// The drivers that have a session.
     busy: Vec<bool>,
+    /// The date at which the machine's clock was zero.
+    origin: Option<u64>,
 }
 
 impl Shared {
@@ -605,6 +629,10 @@ impl DeviceControl for Control {
             .iter()
             .any(|found| shared.may_claim(driver, found)))
     }
+
+    fn origin(&self) -> Result<u64, Error> {
+        self.shared.borrow().origin.ok_or(Error::NotFound)
+    }
 }
 
 /// Reads the arguments, finds and places what there is.
@@ -612,8 +640,11 @@ fn set_up() -> Result<Shared, Error> {
     let passed = |index| rt::start::passed(index).ok_or(Error::Invalid);
     let authority = passed(0)?;
     let space = rt::start::SPACE.handle();
-    let code = sys::device_grant_ports(authority.handle(), space, u64::from(ADDRESS), 8);
-    rt::obj::done(code).map_err(rt::error_of)?;
+    for (first, count) in [(ADDRESS, 8), (CLOCK, 2)] {
+        let code = sys::device_grant_ports(authority.handle(), space, u64::from(first), count);
+        rt::obj::done(code).map_err(rt::error_of)?;
+    }
+    let date = clock::read(&mut Ports).and_then(|date| date.checked_mul(1_000_000_000));
     let (mut manifest, mut memory) = (Vec::new(), Vec::new());
     for argument in rt::start().args.iter().skip(1) {
         match argument.split_once('=') {
@@ -637,6 +668,7 @@ fn set_up() -> Result<Shared, Error> {
         ledger: Ledger::new(),
         pool: Pool::new(ranges.collect()),
         memory,
+        origin: date.and_then(|date| date.checked_sub(time::now())),
     })
 }
 

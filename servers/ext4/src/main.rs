@@ -61,12 +61,15 @@ impl BlockIo for Device {
     }
 }
 
-/// The time since the machine was switched on: there is no calendar.
-struct Time;
+/// The date, if the machine knows it, else the time since it was switched on.
+#[derive(Clone, Copy)]
+struct Time {
+    origin: u64,
+}
 
 impl Clock for Time {
     fn now(&self) -> Ext4Result<Ext4Timestamp> {
-        Ok(timestamp(rt::time::now()))
+        Ok(timestamp(self.origin.saturating_add(rt::time::now())))
     }
 }
 
@@ -74,15 +77,18 @@ impl Clock for Time {
 fn mount() -> Result<Volume<Device>, Error> {
     let mut disk = SystemDisk::open()?;
     let (sectors, writable) = disk.geometry()?;
+    let time = Time {
+        origin: rt::time::origin(),
+    };
     let mut device = Device {
         disk,
         sectors,
         writable,
     };
     if is_blank(&mut device)? && writable {
-        device = format(device, Time)?;
+        device = format(device, time)?;
     }
-    Volume::mount(device, Time, rt::time::now() as u32)
+    Volume::mount(device, time, rt::time::now() as u32)
 }
 
 fn serve() -> Result<Infallible, Error> {

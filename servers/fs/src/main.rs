@@ -111,8 +111,8 @@ fn salt(archive: &[u8], now: u64) -> u32 {
     (hash ^ hash >> 32) as u32
 }
 
-fn start(fs: &mut FileSystem) -> Result<(), Error> {
-    fs.set_now(rt::time::now());
+fn start(fs: &mut FileSystem, origin: u64) -> Result<(), Error> {
+    fs.set_now(origin.saturating_add(rt::time::now()));
     fs.budget().set_left(MOST);
     let archive = archive()?;
     fs.set_salt(salt(archive, rt::time::now()));
@@ -122,11 +122,11 @@ fn start(fs: &mut FileSystem) -> Result<(), Error> {
     Ok(())
 }
 
-fn serve(fs: FileSystem) -> Result<Infallible, Error> {
+fn serve(fs: FileSystem, origin: u64) -> Result<Infallible, Error> {
     let memory = Memory::default();
     let shared = Shared::new(fs, move |fs| {
         memory.look(fs);
-        fs.set_now(rt::time::now());
+        fs.set_now(origin.saturating_add(rt::time::now()));
     });
     let mut server = Server::new(move |visitor: &Visitor| {
         Ok(FilesStub(Session::new(&shared, most_open(visitor.job))))
@@ -138,10 +138,11 @@ fn serve(fs: FileSystem) -> Result<Infallible, Error> {
 
 fn main() -> u8 {
     let mut fs = FileSystem::new(MOST);
-    if let Err(error) = start(&mut fs) {
+    let origin = rt::time::origin();
+    if let Err(error) = start(&mut fs, origin) {
         rt::log!("fs: the boot archive: {}", error.text());
         return 1;
     }
-    let Err(_) = serve(fs);
+    let Err(_) = serve(fs, origin);
     1
 }

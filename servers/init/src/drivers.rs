@@ -53,6 +53,12 @@ pub(crate) fn door(name: &str) -> Result<Ref, String> {
     door.map_err(|error| format!("the device server: {}", error.text()))
 }
 
+/// Asks the device server for the date, from which on it is known.
+pub(crate) fn set_date() -> Result<(), Error> {
+    names::ORIGIN.set(control()?.origin()?);
+    Ok(())
+}
+
 /// What drivers are started with.
 struct Keeper {
     archive: &'static [u8],

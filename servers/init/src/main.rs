@@ -351,15 +351,6 @@ impl Boot {
         window: &Window,
         offset: u64,
     ) -> Result<(), String> {
-        // The file system sees the archive, and only that.
-        let archive = export(window, READ)?;
-        let numbers = vec![
-            "fs".to_string(),
-            offset.to_string(),
-            self.archive.len().to_string(),
-        ];
-        self.launch("sbin/fs", numbers, PRIORITY_FILES, 2, &[&archive])?;
-
         // Whoever needs a device asks the server that alone has the authority.
         let drivers = fermata_init::DRIVERS.iter();
         let drivers = drivers.map(|driver| format!("driver={}", driver.line));
@@ -369,7 +360,20 @@ impl Boot {
         let mut refs = vec![&authority];
         refs.extend(self.pool.iter().map(|pool| &*pool.region));
         self.launch("sbin/device", args.collect(), PRIORITY_FILES, 2, &refs)?;
-        self.await_names(&["fs", "device"]);
+        self.await_names(&["device"]);
+        if let Err(error) = drivers::set_date() {
+            slow::say(format!("init: the date: {}", error.text()));
+        }
+
+        // The file system sees the archive, and only that.
+        let archive = export(window, READ)?;
+        let numbers = vec![
+            "fs".to_string(),
+            offset.to_string(),
+            self.archive.len().to_string(),
+        ];
+        self.launch("sbin/fs", numbers, PRIORITY_FILES, 2, &[&archive])?;
+        self.await_names(&["fs"]);
         let door = drivers::door("console")?;
 
         let mut args = vec!["console".to_string()];

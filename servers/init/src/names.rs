@@ -64,6 +64,9 @@ pub(crate) fn own() -> Result<RefAt, Error> {
     Ok(**port)
 }
 
+/// The date at which the machine's clock was zero.
+pub(crate) static ORIGIN: Lazy<u64> = Lazy::new();
+
 static TABLE: Mutex<BTreeMap<String, Known>> = Mutex::new(BTreeMap::new());
 
 /// A copy of what is known by the name.
@@ -202,6 +205,11 @@ impl Names for Own<'_> {
 
     fn job(&self, client: &RefAt) -> Result<u32, Error> {
         job_of(self.processes, client)
+    }
+
+    fn date(&self) -> Result<u64, Error> {
+        let origin = ORIGIN.get(|| Err(Error::NotFound))?;
+        Ok(origin.saturating_add(rt::time::now()))
     }
 }
 

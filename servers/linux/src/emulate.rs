@@ -121,6 +121,11 @@ impl Caller<'_> {
         self.p.now(self.h)
     }
 
+    /// The date: nanoseconds since the beginning of 1970. It is the machine's, also for a process that was restored.
+    pub fn date(&mut self) -> u64 {
+        self.h.date()
+    }
+
     // --- Memory of the program ---
 
     /// Fails unless the whole range allows `need`.

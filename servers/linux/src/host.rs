@@ -67,6 +67,8 @@ pub trait Host {
 
     /// The machine's clock in nanoseconds.
     fn now(&mut self) -> u64;
+    /// The date: nanoseconds since the beginning of 1970, UTC.
+    fn date(&mut self) -> u64;
     /// Random bytes.
     fn random(&mut self, into: &mut [u8]);
     /// The processor's feature word (`cpuid` leaf 1, `edx`).

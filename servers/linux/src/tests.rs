@@ -15,6 +15,7 @@ use abi::Registers;
 use fastrand::Rng;
 use fermata_fs::session::{Session, Shared};
 use fermata_fs::tree::FileSystem;
+use linux_raw_sys::general as linux;
 use services::fs::{Files, Flags};
 use services::process::Status;
 
@@ -172,6 +173,10 @@ impl Host for Fake {
 
     fn now(&mut self) -> u64 {
         self.now
+    }
+
+    fn date(&mut self) -> u64 {
+        self.now + DATE
     }
 
     fn random(&mut self, into: &mut [u8]) {
@@ -501,6 +506,50 @@ fn altered_parts_are_refused_or_sound() {
         }
     }
     assert!(taken > 0);
+}
+
+/// The date at which the machine's clock is zero.
+const DATE: u64 = 1_900_000_000_000_000_000;
+
+/// A restored process has the date of the machine that it is on; its other clocks go on.
+#[test]
+fn the_date_is_the_machines_and_the_clock_is_the_process_s() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    process.clock_offset = 5_000;
+    let mut time = |host: &mut Fake, clock: u32| {
+        let call_of = registers(nr::clock_gettime, &[u64::from(clock), 0x10_0000]);
+        let outcome = call(&mut process, host, &call_of);
+        assert!(matches!(outcome, Outcome::Go { registers, .. } if registers.rax == 0));
+        let mut bytes = [0; 16];
+        host.read_memory(0x10_0000, &mut bytes).unwrap();
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        word(0) * 1_000_000_000 + word(8)
+    };
+    let now = host.now;
+    for clock in [linux::CLOCK_REALTIME, linux::CLOCK_REALTIME_COARSE] {
+        assert_eq!(time(&mut host, clock), DATE + now);
+    }
+    for clock in [linux::CLOCK_MONOTONIC, linux::CLOCK_BOOTTIME] {
+        assert_eq!(time(&mut host, clock), now + 5_000);
+    }
+    // A deadline by the date is one on the process's clock.
+    let deadline = DATE + now + 2_000_000_000;
+    let (seconds, rest) = (deadline / 1_000_000_000, deadline % 1_000_000_000);
+    host.write_memory(0x10_0000, &seconds.to_le_bytes())
+        .unwrap();
+    host.write_memory(0x10_0008, &rest.to_le_bytes()).unwrap();
+    let absolute = u64::from(linux::TIMER_ABSTIME);
+    let real = u64::from(linux::CLOCK_REALTIME);
+    let sleep = registers(nr::clock_nanosleep, &[real, absolute, 0x10_0000, 0]);
+    let bitset = u64::from(linux::FUTEX_WAIT_BITSET | linux::FUTEX_CLOCK_REALTIME);
+    let wait = registers(nr::futex, &[0x10_0020, bitset, 0, 0x10_0000, 0, u64::MAX]);
+    for waiting in [sleep, wait] {
+        let Outcome::Park(wake) = call(&mut process, &mut host, &waiting) else {
+            panic!()
+        };
+        assert_eq!(wake.deadline, Some(now + 5_000 + 2_000_000_000));
+    }
 }
 
 #[test]

@@ -85,6 +85,8 @@ pub(crate) struct World {
     capabilities: u64,
     /// The memory server's supervisor port, as init has passed it.
     supervisor: Option<RefAt>,
+    /// The date at which the machine's clock was zero.
+    origin: u64,
     /// Memory for what is being done. Cleared before the server waits.
     pub(crate) room: Hold,
 }
@@ -108,6 +110,7 @@ impl World {
             sent: Vec::new(),
             capabilities: u64::from(core::arch::x86_64::__cpuid(1).edx),
             supervisor: rt::start::passed(0),
+            origin: rt::time::origin(),
             room: Hold::default(),
         }
     }
@@ -455,6 +458,10 @@ impl Host for View<'_> {
 
     fn now(&mut self) -> u64 {
         rt::time::now()
+    }
+
+    fn date(&mut self) -> u64 {
+        self.world.origin.saturating_add(rt::time::now())
     }
 
     fn random(&mut self, into: &mut [u8]) {

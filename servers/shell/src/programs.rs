@@ -24,8 +24,8 @@ const BIN: &str = "/bin";
 /// The program behind [`TOOLS`].
 const TOOLS_PATH: &str = "/sbin/tools";
 /// Small programs of the shell's own. They come before those in [`BIN`].
-const TOOLS: [&str; 14] = [
-    "cat", "cmp", "cp", "echo", "false", "ln", "ls", "mkdir", "mv", "rm", "rmdir", "sleep",
+const TOOLS: [&str; 15] = [
+    "cat", "cmp", "cp", "date", "echo", "false", "ln", "ls", "mkdir", "mv", "rm", "rmdir", "sleep",
     "touch", "true",
 ];
 /// The environment of programs.

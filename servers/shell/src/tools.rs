@@ -64,6 +64,7 @@ fn main() -> u8 {
         "cat" => cat(arguments),
         "cmp" => cmp(arguments),
         "cp" => cp(arguments),
+        "date" => today(arguments),
         "echo" => io::write(echo(arguments).as_bytes()).map_err(about("output")),
         "false" => Err(Failure::Status(1)),
         "ln" => ln(arguments),
@@ -104,6 +105,15 @@ fn each(name: &str, paths: &[String], mut action: impl FnMut(&str) -> Result<(),
         }
     }
     done
+}
+
+fn today(arguments: &[String]) -> Done {
+    if !arguments.is_empty() {
+        return Err(usage("date"));
+    }
+    let seconds = rt::time::date().map_err(about("the clock"))? / 1_000_000_000;
+    println!("{}:{:02} UTC", date(seconds), seconds % 60);
+    Ok(())
 }
 
 fn sleep(arguments: &[String]) -> Done {

@@ -31,11 +31,12 @@ mod session;
 pub mod start;
 pub mod system;
 pub mod thread;
+pub mod time;
 pub mod window;
 
 pub use abi;
 pub use abi::{access, Code};
-pub use base::{error_of, gate, obj, slots, sync, sys, time};
+pub use base::{error_of, gate, obj, slots, sync, sys};
 pub use proto;
 pub use proto::Error;
 pub use start::start;

@@ -105,4 +105,7 @@ pub trait DeviceControl {
     fn door(&self, driver: u64) -> Result<Ref, Error>;
     /// Whether the machine has a function that a driver may claim. May be repeated.
     fn is_present(&self, driver: u64) -> Result<bool, Error>;
+    /// The date at which the machine's clock was zero, in nanoseconds since the beginning of 1970, UTC: as the machine's real-time clock
+    /// said when the device server began, so right to a second. Errors: `NotFound` if it says nothing of sense. May be repeated.
+    fn origin(&self) -> Result<u64, Error>;
 }

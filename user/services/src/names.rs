@@ -41,4 +41,7 @@ pub trait Names {
     /// first process of the client's job; 0 for servers, the shell and init. Errors: `Denied` if it is no such port.
     /// May be repeated.
     fn job(&self, client: &RefAt) -> Result<u32, Error>;
+    /// The date: nanoseconds since the beginning of 1970, UTC. It goes on with the machine's clock from what the real-time clock said at
+    /// boot, and jumps for a program that is restored. Errors: `NotFound` if the machine does not know it. May be repeated.
+    fn date(&self) -> Result<u64, Error>;
 }

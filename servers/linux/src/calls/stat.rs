@@ -335,7 +335,7 @@ fn join(seconds: u64, rest: u64) -> Result<u64> {
 pub fn utimensat(c: &mut Caller, dirfd: i32, address: u64, times: u64, flags: u32) -> Result {
     const NOW: u64 = linux::UTIME_NOW as u64;
     const OMIT: u64 = linux::UTIME_OMIT as u64;
-    let now = c.now();
+    let now = c.date();
     let mut set = [Some(now); 2];
     if times != 0 {
         let raw = c.read(times, 32)?;
@@ -362,7 +362,7 @@ pub fn utimensat(c: &mut Caller, dirfd: i32, address: u64, times: u64, flags: u3
 
 /// `utimes` and `futimesat`.
 pub fn utimes(c: &mut Caller, dirfd: i32, address: u64, times: u64) -> Result {
-    let now = c.now();
+    let now = c.date();
     let mut set = [Some(now); 2];
     if times != 0 {
         let raw = c.read(times, 32)?;
@@ -384,7 +384,7 @@ pub fn utimes(c: &mut Caller, dirfd: i32, address: u64, times: u64) -> Result {
 
 /// `utime`.
 pub fn utime(c: &mut Caller, address: u64, times: u64) -> Result {
-    let now = c.now();
+    let now = c.date();
     let mut set = [Some(now); 2];
     if times != 0 {
         let raw = c.read(times, 16)?;

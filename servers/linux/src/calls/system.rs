@@ -124,6 +124,7 @@ pub fn futex(c: &mut Caller, address: u64, operation: u32, value: u32, timeout: 
     if !address.is_multiple_of(4) {
         return Err(EINVAL.into());
     }
+    let flags = operation;
     match operation & 0x7f {
         operation @ (WAIT | WAIT_BITSET) => {
             let word = u32_at(&c.read(address, 4)?, 0);
@@ -136,7 +137,11 @@ pub fn futex(c: &mut Caller, address: u64, operation: u32, value: u32, timeout: 
                     let time = super::time::read_timespec(c, at)?;
                     let absolute = operation == WAIT_BITSET;
                     Some(if absolute {
-                        time
+                        let clock = match flags & linux::FUTEX_CLOCK_REALTIME {
+                            0 => linux::CLOCK_MONOTONIC,
+                            _ => linux::CLOCK_REALTIME,
+                        };
+                        super::time::deadline_at(c, clock, time)?
                     } else {
                         c.deadline_after(time)
                     })

@@ -1,9 +1,9 @@
 //! Clocks, sleeping and timers.
 //!
 //! All clocks of a process are its own clock: the machine's plus an offset that a restore changes,
-//! so that a process never sees time jump. There is no calendar clock in the machine; real time
-//! counts from the start of the machine. Processor time is not measured; the time since the
-//! process began stands for it.
+//! so that a process never sees time jump. Real time is the machine's date, and jumps when a
+//! process is restored. Processor time is not measured; the time since the process began stands
+//! for it.
 
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
@@ -57,9 +57,14 @@ fn clock(c: &mut Caller, which: u32) -> Result<u64> {
     let now = c.now();
     match which {
         linux::CLOCK_REALTIME
-        | linux::CLOCK_MONOTONIC
-        | linux::CLOCK_MONOTONIC_RAW..=linux::CLOCK_BOOTTIME_ALARM
-        | linux::CLOCK_TAI => Ok(now),
+        | linux::CLOCK_REALTIME_COARSE
+        | linux::CLOCK_REALTIME_ALARM
+        | linux::CLOCK_TAI => Ok(c.date()),
+        linux::CLOCK_MONOTONIC
+        | linux::CLOCK_MONOTONIC_RAW
+        | linux::CLOCK_MONOTONIC_COARSE
+        | linux::CLOCK_BOOTTIME
+        | linux::CLOCK_BOOTTIME_ALARM => Ok(now),
         // Processor time; a process's by its number, too.
         linux::CLOCK_PROCESS_CPUTIME_ID | linux::CLOCK_THREAD_CPUTIME_ID => {
             Ok(now.wrapping_sub(c.p.started))
@@ -67,6 +72,12 @@ fn clock(c: &mut Caller, which: u32) -> Result<u64> {
         which if which & 0x8000_0000 != 0 => Ok(now.wrapping_sub(c.p.started)),
         _ => Err(EINVAL.into()),
     }
+}
+
+/// When this clock shows that time, on the process's clock.
+pub fn deadline_at(c: &mut Caller, which: u32, time: u64) -> Result<u64> {
+    let left = time.saturating_sub(clock(c, which)?);
+    Ok(c.now().saturating_add(left))
 }
 
 /// `clock_gettime`.
@@ -85,15 +96,15 @@ pub fn clock_getres(c: &mut Caller, which: u32, into: u64) -> Result {
 
 /// `gettimeofday`.
 pub fn gettimeofday(c: &mut Caller, into: u64, zone: u64) -> Result {
-    let now = c.now();
-    c.write_optional(into, &timeval(now).done())?;
+    let date = c.date();
+    c.write_optional(into, &timeval(date).done())?;
     c.write_optional(zone, &[0; 8])?;
     Ok(0)
 }
 
 /// `time`.
 pub fn time(c: &mut Caller, into: u64) -> Result {
-    let seconds = c.now() / SECOND;
+    let seconds = c.date() / SECOND;
     c.write_optional(into, &seconds.to_le_bytes())?;
     Ok(seconds)
 }
@@ -130,7 +141,8 @@ pub fn clock_nanosleep(
     clock(c, which)?;
     let time = read_timespec(c, request)?;
     if flags & ABSOLUTE != 0 {
-        return sleep_until(c, time, 0);
+        let deadline = deadline_at(c, which, time)?;
+        return sleep_until(c, deadline, 0);
     }
     if left_at != 0 {
         c.check(left_at, 16, WRITE)?;

@@ -374,6 +374,10 @@ impl Host for World {
         self.now
     }
 
+    fn date(&mut self) -> u64 {
+        self.now()
+    }
+
     fn random(&mut self, into: &mut [u8]) {
         for byte in into {
             self.random = self

@@ -328,6 +328,21 @@ fn bytes_both_ways() -> Outcome {
     Ok(())
 }
 
+guest_test!(SERVICE0012, the_date_goes_on_with_the_clock);
+fn the_date_goes_on_with_the_clock() -> Outcome {
+    const PATH: &str = "/tmp/dated";
+    // A machine's clock begins when it is switched on.
+    const YEAR_2020: u64 = 1_577_836_800_000_000_000;
+    let before = rt::time::date().must("the date")?;
+    check!(before > YEAR_2020 && before > rt::time::now());
+    rt::fs::write_all(PATH, b"x", 0o644).must("a file")?;
+    let written = rt::fs::stat(PATH, true).must("its attributes")?.mtime_ns;
+    rt::fs::unlink(PATH).must("to remove it")?;
+    let after = rt::time::date().must("the date again")?;
+    check!(before <= written && written <= after);
+    Ok(())
+}
+
 guest_test!(SERVICE0003, who_waits_holds_nobody_up);
 fn who_waits_holds_nobody_up() -> Outcome {
     let door = Arc::new(counter()?);
