@@ -9,8 +9,11 @@
 
 extern crate alloc;
 
-use abi::state::{PortState, Registers, ThreadState, Waiting};
-use abi::{Call, MAX_ENTRIES, MAX_IDEMPOTENT, OBJECT_SIZE, PRIORITIES};
+use abi::state::{
+    space_flags, MappingState, MutexState, PortState, RegionState, Registers, SpaceState,
+    ThreadState, Waiting,
+};
+use abi::{access, Call, MAX_ENTRIES, MAX_IDEMPOTENT, OBJECT_SIZE, PAGE_SIZE, PRIORITIES};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -20,8 +23,9 @@ use benches::loops::{self, Lateness, Loop};
 use benches::report::Report;
 use benches::run::{same, Must};
 use benches::twin::Twin;
-use rt::obj::{Cond, Mutex, ThreadAt};
-use rt::time;
+use proto::layout::{MEMORY_SIZE, START_PAGE};
+use rt::obj::{done, Cond, Mapping, Mutex, Ref, Region, ThreadAt};
+use rt::{sys, time};
 
 rt::entry!(main);
 
@@ -39,13 +43,17 @@ const TIMES: u64 = 4;
 /// The name of a benchmark, and what it does while the watcher measures.
 type Act = (&'static str, fn(&Watcher) -> Result<u64, String>);
 
-const ACTS: [Act; 8] = [
+const ACTS: [Act; 12] = [
     ("stretch_broadcast", broadcast),
     ("stretch_sleepers", sleepers),
     ("stretch_sleep", sleep_among_sleepers),
     ("stretch_timed_waits", timed_waits),
     ("stretch_port_end", port_end),
     ("stretch_space_end", space_end),
+    ("stretch_space_body", space_body),
+    ("stretch_clock", clock),
+    ("stretch_body", body),
+    ("stretch_importers", importers),
     ("stretch_entries", entries),
     ("stretch_call_longest", longest_call),
 ];
@@ -294,6 +302,80 @@ fn space_end(watcher: &Watcher) -> Result<u64, String> {
         drop(twin);
         Ok(())
     })
+}
+
+/// The space in which all threads of the crowd are loses its body, and gets a new one.
+fn space_body(watcher: &Watcher) -> Result<u64, String> {
+    let twin = Twin::new(0, 0).must("a second space")?;
+    let _crowd = Crowd::new(
+        call(Call::ThreadSleepUntil, 1 << 62),
+        twin.space_ref.handle(),
+        Waiting::Deadline,
+    )?;
+    let (space, identity) = (twin.space.handle(), Ref::new().must("a reference")?);
+    let state = twin.space.get_state(0).must("get_state")?;
+    watcher.during(|| {
+        done(sys::space_destroy(space, identity.handle())).must("space_destroy")?;
+        done(sys::space_create(space, identity.handle())).must("space_create")?;
+        twin.space.set_state(&state, 0).must("set_state")
+    })
+}
+
+/// The clock is set of the space in which all threads of the crowd sleep.
+fn clock(watcher: &Watcher) -> Result<u64, String> {
+    let twin = Twin::new(0, 0).must("a second space")?;
+    let _crowd = Crowd::new(
+        call(Call::ThreadSleepUntil, 1 << 62),
+        twin.space_ref.handle(),
+        Waiting::Deadline,
+    )?;
+    let state = twin.space.get_state(0).must("get_state")?;
+    let later = SpaceState {
+        clock_offset: state.clock_offset + 1000,
+        flags: state.flags | space_flags::FOREIGN,
+        ..state
+    };
+    watcher.during(|| twin.space.set_state(&later, 0).must("set_state"))
+}
+
+/// A mutex without a body, for which all threads of the crowd wait, gets one.
+fn body(watcher: &Watcher) -> Result<u64, String> {
+    let mutex = Mutex::new().must("a mutex")?;
+    let (handle, identity) = (mutex.handle(), Ref::new().must("a reference")?);
+    done(sys::mutex_destroy(handle, identity.handle())).must("mutex_destroy")?;
+    let lock = call(Call::MutexLock, handle);
+    let _crowd = Crowd::new(lock, 0, Waiting::Vacant)?;
+    watcher.during(|| {
+        done(sys::mutex_create(handle, identity.handle())).must("mutex_create")?;
+        mutex.set_state(&MutexState { locked: 1 }).must("set_state")
+    })
+}
+
+/// The translations go of a region of which there are as many importers as a crowd has threads.
+fn importers(watcher: &Watcher) -> Result<u64, String> {
+    let region = Region::new().must("a region")?;
+    let state = RegionState {
+        start: START_PAGE,
+        size: PAGE_SIZE,
+        protection: access::READ,
+    };
+    region.set_state(&state, 0, 0).must("set_state")?;
+    let reference = region.reference().must("a reference")?;
+    let mut mappings = Vec::new();
+    for index in 0..CROWD {
+        let mapping = Mapping::new().must("a mapping")?;
+        let state = MappingState {
+            start: MEMORY_SIZE + index * PAGE_SIZE,
+            size: PAGE_SIZE,
+            offset: 0,
+            protection: access::READ,
+        };
+        mapping
+            .set_state(&state, reference.handle(), 0)
+            .must("set_state")?;
+        mappings.push(mapping);
+    }
+    watcher.during(|| region.set_state(&state, 0, 0).must("set_state"))
 }
 
 /// The state of a thread of this space that runs as soon as it is resumed, with these registers.

@@ -158,6 +158,13 @@ impl Header {
         self.life.set(Life(self.life.get().0 | Life::AWAITED));
     }
 
+    /// Whether it has a body that is not open yet, and threads wait for that.
+    #[inline(always)]
+    fn is_fresh_and_awaited(&self) -> bool {
+        let fresh = Phase::Fresh as u32 | Life::AWAITED;
+        self.life.get().0 & (Life::PHASE | Life::AWAITED) == fresh
+    }
+
     /// Clears the note that threads wait for its body. Returns whether it was set.
     #[inline(always)]
     fn take_awaited(&self) -> bool {
@@ -614,7 +621,7 @@ fn finish<T: Object>(k: K, object: &'static T) {
     h.next.set(table.free.get());
     table.free.set(Some(h));
     if awaited {
-        k.vacancies.of(h).wake_all(k);
+        k.vacancies.of(h).wake_all_in_turns(k);
     }
 }
 
@@ -651,6 +658,17 @@ pub(crate) fn relocate<T: Object>(k: K, object: &'static T, place: &Place) {
     T::handles(k).forget(object);
     unbind(k, object.head());
     bind(k, object.head(), place);
+}
+
+/// Wakes the threads that wait for a vacant identity, before `t` sets the state of its new body: they find it
+/// open when they try again. Not for spaces, whose own threads would come back to the queue: [`opened`] wakes
+/// all that wait then.
+#[inline(always)]
+pub(crate) fn opening(k: K, t: &Thread, h: &Header) -> Result<(), Stop> {
+    if h.is_fresh_and_awaited() {
+        return k.vacancies.of(h).wake_all_or_again(k, t);
+    }
+    Ok(())
 }
 
 /// Marks a vacant identity's new body as open, once its state is set, and wakes the threads that wait for it.

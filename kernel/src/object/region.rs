@@ -38,7 +38,7 @@ pub(crate) struct Region {
 
 impl Region {
     /// Adds every translation that was made through a part of the region to a pass that drops translations.
-    pub(crate) fn forget(&'static self, pass: &Forget, offset: u64, size: u64) {
+    pub(crate) fn forget(&'static self, k: K, pass: &Forget, offset: u64, size: u64) {
         let mut at = self.importers.get();
         while let Some(m) = at {
             #[cfg(any(test, fermata_probe))]
@@ -52,13 +52,14 @@ impl Region {
                 }
             }
             at = m.next_importer();
+            k.look_at_interrupts();
         }
     }
 
     /// Drops every translation that was made through the region.
     pub(crate) fn forget_all(&'static self, k: K) {
         let pass = Forget::new(k);
-        self.forget(&pass, 0, self.size.get());
+        self.forget(k, &pass, 0, self.size.get());
         pass.run(k);
     }
 

@@ -14,7 +14,7 @@ use abi::{Type, PAGE_SIZE, USER_END};
 use core::cell::Cell;
 use hal::{NarrowCell, PageTable, Pfn};
 
-/// Number of threads that an ending space detaches between two preemption points.
+/// Number of threads of a space that a call has to do with between two preemption points.
 const THREADS_PER_TURN: u32 = 16;
 
 /// A space.
@@ -150,9 +150,11 @@ impl Forget {
                 let start = r.start.get();
                 let (from, to) = (from.max(start), to.min(start + r.size.get()));
                 if from < to {
-                    r.forget(&self, from - start, to - from);
+                    r.forget(k, &self, from - start, to - from);
                 }
                 at = r.next.get();
+                // Interrupts change neither lists nor ranges.
+                k.look_at_interrupts();
             }
         }
     }
@@ -239,21 +241,29 @@ impl Space {
         hal::load_ports(self.ports_number(), &ranges[..count]);
     }
 
-    /// Wakes its threads that wait with a deadline because its clock has been set: they wait again by the new
-    /// time.
-    pub(crate) fn wake_timed(&self, k: K) {
+    /// Wakes its threads that wait with a deadline, before a call of `t` sets its clock: they wait again, by the
+    /// new time.
+    pub(crate) fn wake_timed(&self, k: K, t: &Thread) -> Result<(), Stop> {
+        let mut woken = 0;
         let mut at = self.threads.get();
-        while let Some(t) = at {
-            at = t.next_in_space.get();
-            if t.deadline.is_set() {
-                t.wake(k);
+        while let Some(thread) = at {
+            at = thread.next_in_space.get();
+            if thread.deadline.is_set() {
+                thread.wake(k);
+                woken += 1;
+                if woken % THREADS_PER_TURN == 0 && k.preempts(t) {
+                    return Err(Stop::Again);
+                }
             }
         }
+        Ok(())
     }
 
     /// Sets whether the `syscall` instructions of its threads are exceptions for its keeper.
     pub(crate) fn set_foreign(&self, k: K, foreign: bool) {
-        self.foreign.set(foreign);
+        if self.foreign.replace(foreign) == foreign {
+            return;
+        }
         let mut at = self.threads.get();
         while let Some(t) = at {
             t.note_space(k);
@@ -359,9 +369,14 @@ impl Object for Space {
         self.empty_table(k);
         // Its threads cannot go on until it has a body again: they begin to wait for that.
         let mut at = self.threads.get();
+        let mut suspended = 0;
         while let Some(t) = at {
             at = t.next_in_space.get();
             t.suspend_for_space(k);
+            suspended += 1;
+            if suspended % THREADS_PER_TURN == 0 {
+                k.look_at_interrupts();
+            }
         }
     }
     fn end(&'static self, k: K) {

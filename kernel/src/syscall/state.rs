@@ -96,6 +96,7 @@ pub(super) fn nothing_get<T: Object>(a: Args) -> Handled {
 
 pub(super) fn nothing_set<T: Object>(a: Args) -> Handled {
     let object = handle::find_body::<T>(a.k, a.space, a.a())?;
+    object::opening(a.k, a.t, object.head())?;
     object::opened(a.k, object.head());
     a.done()
 }
@@ -118,6 +119,7 @@ pub(super) fn mutex_set(a: Args) -> Handled {
         // The waiters try again and find it free.
         mutex.waiters.wake_all_or_again(a.k, a.t)?;
     }
+    object::opening(a.k, a.t, mutex.head())?;
     mutex.locked.set(locked == 1);
     object::opened(a.k, mutex.head());
     a.done()
@@ -149,6 +151,7 @@ pub(super) fn mapping_set(a: Args) -> Handled {
     rights(protection)?;
     page_range(start, size, USER_END)?;
     page_range(offset, size, !(PAGE_SIZE - 1))?;
+    object::opening(a.k, a.t, m.head())?;
     let state = [start, size, offset, protection];
     let change = match region.zip(space).filter(|_| size > 0) {
         Some((region, space)) => m.change(space, region, state),
@@ -182,6 +185,7 @@ pub(super) fn region_set(a: Args) -> Handled {
     if r.source.get() == Source::Memory {
         return Err(invalid());
     }
+    object::opening(a.k, a.t, r.head())?;
     r.withdraw(a.k);
     r.start.set(start);
     r.size.set(size);
@@ -214,6 +218,7 @@ pub(super) fn port_set(a: Args) -> Handled {
     }
     let portset = portset.map_or(Link::NONE, Link::to);
     port.disperse_for(a.k, a.t, portset, flags)?;
+    object::opening(a.k, a.t, port.head())?;
     port.alias.set(alias);
     port.portset.set(portset);
     port.set_flags(flags);
@@ -256,12 +261,13 @@ pub(super) fn space_set(a: Args) -> Handled {
     ceiling(a, None, max_priority)?;
     let account = s.account.get().ok_or(invalid())?;
     account.check_quota(quota)?;
+    if s.clock_offset.get() != clock_offset {
+        s.wake_timed(a.k, a.t)?;
+    }
     account.set_quota(quota);
     s.max_priority.set(max_priority as u8);
     s.set_foreign(a.k, flags & space_flags::FOREIGN != 0);
-    if s.clock_offset.replace(clock_offset) != clock_offset {
-        s.wake_timed(a.k);
-    }
+    s.clock_offset.set(clock_offset);
     s.keeper.set(a.k, keeper.map_or(Target::Null, Target::to));
     object::opened(a.k, s.head());
     a.done()
@@ -413,6 +419,7 @@ pub(super) fn thread_set(a: Args) -> Handled {
         return Err(invalid());
     }
     ceiling(a, space, priority)?;
+    object::opening(a.k, a.t, t.head())?;
 
     // A keeper's reply that came while the thread was vacant counts if this state waits for one.
     let (registers, delivered) = match t.hint.get() {
@@ -474,6 +481,7 @@ pub(super) fn reference_set(a: Args) -> Handled {
     if RefKind::from_raw(kind) != Some(target.kind()) {
         return Err(invalid());
     }
+    object::opening(a.k, a.t, reference.head())?;
     reference.point(a.k, target);
     object::opened(a.k, reference.head());
     a.done()
