@@ -2,8 +2,8 @@
 
 use crate::scenario::{Ctx, Failure, Run};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use xtask_build::project::temp_dir;
+use xtask_machine::disk::{self, check, Disk};
 
 const SECTOR: usize = 512;
 const MEGABYTE: usize = 1 << 20;
@@ -100,28 +100,9 @@ usage: disk size
     Ok(())
 }
 
-/// Fails unless `e2fsck` finds nothing wrong with the file system on a disk, when its journal was replayed. It works on a
-/// copy.
+/// Fails unless `e2fsck` finds nothing wrong with the file system on a disk, when its journal was replayed.
 fn expect_clean(disk: &Path) -> Result<(), Failure> {
-    let text = |error: std::io::Error| error.to_string();
-    let copy = disk.with_extension("copy");
-    std::fs::copy(disk, &copy).map_err(text)?;
-    let programs = ["/usr/sbin/e2fsck", "/sbin/e2fsck"];
-    let e2fsck = programs.iter().find(|path| Path::new(path).exists());
-    let e2fsck = e2fsck.ok_or("e2fsck is not there: install the package e2fsprogs")?;
-    for arguments in ["-p", "-fn"] {
-        let output = Command::new(e2fsck).arg(arguments).arg(&copy).output();
-        let output = output.map_err(text)?;
-        // With -p 1 says that the journal was replayed.
-        let fine = output.status.success() || arguments == "-p" && output.status.code() == Some(1);
-        if !fine {
-            return Err(format!(
-                "e2fsck: {}",
-                String::from_utf8_lossy(&output.stdout)
-            ));
-        }
-    }
-    Ok(())
+    check(disk).map_err(|error| error.message)
 }
 
 /// A blank disk gets a file system, and files of native and Linux programs outlive the machine, which is switched off without
@@ -265,20 +246,16 @@ pub(crate) fn foreign(ctx: &mut Ctx) -> Result<(), Failure> {
     std::fs::create_dir_all(tree.join("sub")).map_err(text)?;
     std::fs::write(tree.join("sub/file"), "of the host\n").map_err(text)?;
     let made = directory.path().join("made");
-    let mke2fs = Command::new("/usr/sbin/mke2fs")
-        .args(["-q", "-t", "ext4", "-d"])
-        .args([&tree, &made])
-        .arg("64M")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    if !mke2fs.is_ok_and(|status| status.success()) {
-        return Err("mke2fs does not make a file system: install the package e2fsprogs".into());
-    }
+    disk::make(&made, 64 << 20, Some(&tree)).map_err(|error| error.message)?;
     let script = "cat /disk/sub/file\necho of the guest > /disk/sub/other\n";
     let output = ctx.run(Run::script(script).disk(&made))?;
     output.expect_status(0)?.expect_stdout("of the host\n")?;
-    expect_clean(&made)
+    expect_clean(&made)?;
+    let got = directory.path().join("got");
+    let disk = Disk::open(&made).and_then(|disk| disk.get("sub/other", &got));
+    disk.map_err(|error| error.message)?;
+    assert_eq!(std::fs::read(&got).map_err(text)?, b"of the guest\n");
+    Ok(())
 }
 
 /// A client that asks for nonsense gets a defined error each time, changes nothing, and what it leaves behind is nobody else's trouble.

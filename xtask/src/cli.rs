@@ -14,6 +14,7 @@ use xtask_build::project::BuildTarget;
 use xtask_test::fuzz::FuzzOptions;
 use xtask_test::TestOptions;
 
+use crate::disk::DiskOptions;
 use crate::run::RunOptions;
 
 /// What stands below every help text that speaks of configurations.
@@ -54,6 +55,8 @@ pub(crate) enum Command {
     /// Boot to a shell on this terminal; with a script, run it and power off
     #[command(after_help = RUN, after_long_help = long(RUN))]
     Run(RunOptions),
+    /// Make, look at and check disks of machines: ext4, without root and without a machine
+    Disk(DiskOptions),
     /// Run the tests: on the host, in the guest, and whole scenarios
     #[command(after_help = TEST, after_long_help = long(TEST))]
     Test(TestOptions),

@@ -8,10 +8,11 @@
 //! * `test` tests, fuzzes and proves;
 //! * `docs` makes pages.
 //!
-//! Here is the command line ([`cli`]), with the commands that are small: [`run`] and [`check`].
+//! Here is the command line ([`cli`]), with the commands that are small: [`run`], [`disk`] and [`check`].
 
 mod check;
 mod cli;
+mod disk;
 mod run;
 
 use std::io::Write;
@@ -58,6 +59,7 @@ fn dispatch(command: Command) -> Result<u8, Error> {
             }
             Ok(status)
         }
+        Command::Disk(options) => disk::run(&options),
         Command::Numbers => numbers::write(&Project::find()?),
         Command::Fuzz(options) => fuzz::run(&Project::find()?, &options),
         Command::Prove(options) if options.is_about_mutants() => {

@@ -137,7 +137,7 @@ fn disk(text: &str) -> Result<Disk, &'static str> {
 }
 
 /// A size of a disk: a number of bytes, or of K, M or G.
-fn bytes(text: &str) -> Result<u64, &'static str> {
+pub(crate) fn bytes(text: &str) -> Result<u64, &'static str> {
     let (number, unit) = match text.strip_suffix(['K', 'M', 'G']) {
         Some(number) => (number, &text[number.len()..]),
         None => (text, ""),

@@ -20,6 +20,7 @@ use xtask_build::image::Images;
 use xtask_build::project::temp_dir;
 
 pub mod control;
+pub mod disk;
 pub mod signals;
 pub mod terminal;
 #[cfg(test)]
