@@ -31,7 +31,7 @@ fn worst() -> Result<(u64, u64), Failure> {
     for _ in 0..2 {
         (worst, states) = (0, 0);
         holds::each(|held| {
-            let ticks = held.answer(&mut asker)?.ticks;
+            let ticks = held.stop_and_read(&mut asker)?.ticks;
             worst = worst.max(ticks);
             states += 1;
             Ok(())

@@ -3,7 +3,7 @@
 //! [`each`] makes every call of the table that can wait, in every stage in which it can begin, without
 //! the other half that it waits for; then a call of each row upon a vacant identity, and the waits that
 //! are no calls: for a page, for an exception's keeper, in user code. Each time it shows the thread, whose
-//! answer to a stop must come at once (rule A5): [`Held::answer`] asks for it, and says how long it took.
+//! answer to a stop must come at once (rule A5): [`Held::stop_and_read`] asks for it, and says how long it took.
 //!
 //! That nothing is missing is seen from the tables: every row that is long or has several stages must
 //! have been held, and so must every reason to wait.
@@ -43,7 +43,7 @@ extern "C" {
     fn fermata_hold_spin();
 }
 
-/// Where the state goes that [`Held::answer`] asks for: across the border of two pages.
+/// Where the state goes that [`Held::stop_and_read`] asks for: across the border of two pages.
 #[repr(C, align(4096))]
 struct Across {
     before: [u8; PAGE_SIZE as usize - 128],
@@ -70,7 +70,7 @@ impl Asker {
     }
 }
 
-/// The result of [`Held::answer`].
+/// The result of [`Held::stop_and_read`].
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     /// Its state, with references to its space and peers asked for as well.
@@ -118,7 +118,7 @@ pub struct Held<'a> {
 
 impl Held<'_> {
     /// Stops the thread and reads its state.
-    pub fn answer(&self, asker: &mut Asker) -> Result<Answer, Failure> {
+    pub fn stop_and_read(&self, asker: &mut Asker) -> Result<Answer, Failure> {
         let thread = self.actor.thread.handle();
         let [space, client, server] = [0, 1, 2].map(|n: usize| asker.refs[n].handle());
         let state = &raw mut asker.room.state as u64;

@@ -1,10 +1,10 @@
 //! A hostile client: random requests of every service, for ever.
 
-use super::board::{Board, Outcome};
+use super::counters::{Counters, Outcome};
 use super::error;
-use super::stuck::{Stuck, WAYS};
+use super::pending::{PendingCall, WAYS};
+use super::references::{SilentKeeper, SILENT_BYTES};
 use super::table::{Request, Writer, PLACE, SERVICES};
-use super::things::{Silence, SILENT};
 use abi::message::Segment;
 use abi::registers::Area;
 use abi::{Call, Code, MAX_LIST_REFS, MAX_SHORT, PAGE_SIZE};
@@ -23,14 +23,14 @@ const MOST_GIVEN: usize = 12;
 /// A hostile client.
 pub struct Client {
     writer: Writer,
-    silence: Silence,
+    silent: SilentKeeper,
     ports: Vec<Ref>,
-    board: Board,
+    counters: Counters,
     /// References that are sent, and those that come.
     out: RefBlock,
     into: RefBlock,
     answer: Vec<u8>,
-    stuck: Vec<Stuck>,
+    pending: Vec<PendingCall>,
     lost: u32,
 }
 
@@ -44,8 +44,8 @@ const OTHER_CALLS: [Call; 4] = [
 
 impl Client {
     /// A client whose choices follow from the seed.
-    pub fn new(seed: u64, board: Board) -> Result<Self, Error> {
-        let silence = Silence::new()?;
+    pub fn new(seed: u64, counters: Counters) -> Result<Self, Error> {
+        let silent = SilentKeeper::new()?;
         let mut ports = Vec::new();
         for service in &SERVICES {
             ports.push((service.port)()?);
@@ -55,14 +55,14 @@ impl Client {
             .try_reserve_exact(4096 + MAX_BULK)
             .map_err(|_| Error::NoMemory)?;
         Ok(Client {
-            writer: Writer::new(seed, &silence)?,
-            silence,
+            writer: Writer::new(seed, &silent)?,
+            silent,
             ports,
-            board,
+            counters,
             out: RefBlock::new(MAX_LIST_REFS as usize).map_err(error)?,
             into: RefBlock::new(MAX_LIST_REFS as usize).map_err(error)?,
             answer,
-            stuck: Vec::new(),
+            pending: Vec::new(),
             lost: 0,
         })
     }
@@ -107,8 +107,8 @@ impl Client {
         let mut refs = request.refs.clone();
         if w.chance(10) {
             for _ in 0..w.random.below(MAX_LIST_REFS) {
-                let thing = w.things.any(&mut w.random);
-                refs.push(thing);
+                let reference = w.pool.any(&mut w.random);
+                refs.push(reference);
             }
         }
         refs.truncate(MAX_LIST_REFS as usize);
@@ -236,7 +236,7 @@ impl Client {
             (Code::Ok, _) => Outcome::Refused,
             _ => Outcome::Code,
         };
-        self.board.count(service, outcome);
+        self.counters.count(service, outcome);
         if outcome != Outcome::Done {
             return;
         }
@@ -250,7 +250,7 @@ impl Client {
             let w = &mut self.writer;
             if w.chance(30) {
                 if let Ok(copy) = copy.copy() {
-                    w.things.keep(&mut w.random, copy);
+                    w.pool.keep(&mut w.random, copy);
                 }
             }
             let given = &mut w.given[service];
@@ -273,11 +273,11 @@ impl Client {
 
     /// A request that a thread of its own begins and cannot end, or whose answer has no place to go.
     fn hold(&mut self, service: usize, to: &RefAt, message: &[u8], refs: usize) {
-        self.stuck.retain(Stuck::is_away);
-        if self.stuck.len() >= MOST_STUCK {
+        self.pending.retain(PendingCall::is_away);
+        if self.pending.len() >= MOST_STUCK {
             self.let_go();
         }
-        let never = self.silence.memory + PAGE_SIZE;
+        let never = self.silent.memory + PAGE_SIZE;
         // The message, the list of references and what comes must stay while the thread is there.
         let message = message.to_vec().leak();
         let mut held = Vec::new();
@@ -290,7 +290,7 @@ impl Client {
         let mut regs = self.regs(to, message, 0);
         let room = Area {
             address: never,
-            length: SILENT - PAGE_SIZE,
+            length: SILENT_BYTES - PAGE_SIZE,
             ..Area::default()
         };
         match self.writer.random.below(5) {
@@ -313,10 +313,10 @@ impl Client {
             regs.r9 = self.out.list(refs);
         }
         // SAFETY: the message is leaked; the other memory is nobody's.
-        match unsafe { Stuck::new(Call::Call, regs, held) } {
-            Ok(stuck) => {
-                self.board.count(service, Outcome::Held);
-                self.stuck.push(stuck);
+        match unsafe { PendingCall::new(Call::Call, regs, held) } {
+            Ok(pending) => {
+                self.counters.count(service, Outcome::Held);
+                self.pending.push(pending);
             }
             Err(_) => self.let_go(),
         }
@@ -324,18 +324,18 @@ impl Client {
 
     /// Does something to a thread that is held.
     fn let_go(&mut self) {
-        let count = self.stuck.len() as u64;
+        let count = self.pending.len() as u64;
         if count == 0 {
             return;
         }
-        let stuck = self
-            .stuck
+        let pending = self
+            .pending
             .swap_remove(self.writer.random.below(count) as usize);
         let way = self.writer.random.below(WAYS.len() as u64) as usize;
-        let _ = (WAYS[way].1)(&stuck);
+        let _ = (WAYS[way].1)(&pending);
         if way != WAYS.len() - 1 && self.lost < MOST_LOST {
             self.lost += 1;
-            core::mem::forget(stuck);
+            core::mem::forget(pending);
         }
     }
 }
@@ -351,12 +351,12 @@ fn places(message: &[u8]) -> usize {
     message.windows(place.len()).filter(|w| *w == place).count()
 }
 
-/// The program: the seed comes as an argument, the board as a reference.
+/// The program: the seed comes as an argument, the counters as a reference.
 pub fn run(seed: u64) -> u8 {
-    let board = rt::start::passed(0)
+    let counters = rt::start::passed(0)
         .ok_or(Error::Invalid)
-        .and_then(Board::at);
-    let Ok(mut client) = board.and_then(|board| Client::new(seed, board)) else {
+        .and_then(Counters::at);
+    let Ok(mut client) = counters.and_then(|counters| Client::new(seed, counters)) else {
         return 1;
     };
     loop {

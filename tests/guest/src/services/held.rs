@@ -1,11 +1,11 @@
 //! A client that holds each service in the middle of a request, in every way, and stays.
 
-use super::board::{Board, Outcome};
+use super::counters::{Counters, Outcome};
 use super::error;
 use super::honest::spawn;
-use super::stuck::{Stuck, Way, WAYS};
+use super::pending::{PendingCall, Way, WAYS};
+use super::references::{SilentKeeper, SILENT_BYTES};
 use super::table::{Service, Writer, IDLE, PROGRAM, SERVICES};
-use super::things::{Silence, SILENT};
 use super::Sentence;
 use abi::message::Segment;
 use abi::registers::Area;
@@ -23,7 +23,7 @@ type Put = fn(IpcRegs, u64) -> IpcRegs;
 const BUFFERS: [(&str, Put); 6] = [
     ("nothing", |regs, _| regs),
     ("the message", |regs, never| {
-        regs.sending(area(never, SILENT - PAGE_SIZE))
+        regs.sending(area(never, SILENT_BYTES - PAGE_SIZE))
     }),
     ("the end of the message", |mut regs, never| {
         let rest: &'static [Segment] = alloc::vec![Segment {
@@ -35,7 +35,7 @@ const BUFFERS: [(&str, Put); 6] = [
         regs
     }),
     ("the place of the answer", |regs, never| {
-        regs.receiving(area(never, SILENT - PAGE_SIZE))
+        regs.receiving(area(never, SILENT_BYTES - PAGE_SIZE))
     }),
     ("the references that go", |mut regs, never| {
         regs.r9 = abi::ref_list(never, 3);
@@ -60,32 +60,32 @@ fn hold(
     service: &Service,
     (buffer, way): (Put, Way),
     writer: &mut Writer,
-    silence: &Silence,
+    silent: &SilentKeeper,
 ) -> Result<bool, Error> {
     let request = (service.write)(writer);
     let message = request.message().leak();
     let refs = RefBlock::new(MAX_LIST_REFS as usize).map_err(error)?;
     for n in 0..refs.len() {
         // Live, dead and vacant ones of every type.
-        let thing = writer.things.any(&mut writer.random);
-        let _ = refs.get(n).point_to(thing);
+        let reference = writer.pool.any(&mut writer.random);
+        let _ = refs.get(n).point_to(reference);
     }
     let to = (service.port)()?;
     let regs = IpcRegs::to(to.handle()).sending(Area {
         refs: refs.list(refs.len()),
         ..area(message.as_ptr() as u64, message.len() as u64)
     });
-    let regs = buffer(regs, silence.memory + PAGE_SIZE);
+    let regs = buffer(regs, silent.memory + PAGE_SIZE);
     // SAFETY: the message is leaked, the references are forgotten; the other memory is nobody's.
-    let stuck = unsafe { Stuck::new(Call::Call, regs, [to].into()) }?;
+    let pending = unsafe { PendingCall::new(Call::Call, regs, [to].into()) }?;
     core::mem::forget(refs);
     // Its turn comes while this one sleeps.
     rt::time::sleep(100_000);
-    let away = stuck.is_away();
+    let away = pending.is_away();
     if away {
-        way(&stuck)?;
+        way(&pending)?;
     }
-    core::mem::forget(stuck);
+    core::mem::forget(pending);
     Ok(away)
 }
 
@@ -118,18 +118,18 @@ fn wait(service: &Service) -> Result<bool, Error> {
 
 /// Holds the service in one way, by a few threads with different requests, and stays.
 fn stay(service: usize, way: usize) -> Result<(), Error> {
-    let board = rt::start::passed(0)
+    let counters = rt::start::passed(0)
         .ok_or(Error::Invalid)
-        .and_then(Board::at)?;
-    let silence = Silence::new()?;
-    let mut writer = Writer::new(way as u64, &silence)?;
+        .and_then(Counters::at)?;
+    let silent = SilentKeeper::new()?;
+    let mut writer = Writer::new(way as u64, &silent)?;
     if way == 0 && wait(&SERVICES[service])? {
-        board.count(service, Outcome::Held);
+        counters.count(service, Outcome::Held);
     }
     let (buffer, way) = (BUFFERS[way / WAYS.len()].1, WAYS[way % WAYS.len()].1);
     for _ in 0..THREADS {
-        if hold(&SERVICES[service], (buffer, way), &mut writer, &silence)? {
-            board.count(service, Outcome::Held);
+        if hold(&SERVICES[service], (buffer, way), &mut writer, &silent)? {
+            counters.count(service, Outcome::Held);
         }
     }
     loop {

@@ -10,8 +10,8 @@ use rt::process::{Client, Process};
 use rt::time;
 use services::process::{Start, Status, Stdio};
 
-/// What the proper question to a service is, and how long its answer may take.
-pub struct Question {
+/// A request to a service that a healthy one answers properly, and how long its answer may take.
+pub struct HealthCheck {
     /// The service, in the order of [`super::table::SERVICES`].
     pub service: &'static str,
     /// Asks, and looks at the answer.
@@ -20,12 +20,12 @@ pub struct Question {
     pub bound: u64,
 }
 
-const fn question(
+const fn health_check(
     service: &'static str,
     ask: fn(&Honest) -> Result<(), Sentence>,
     bound: u64,
-) -> Question {
-    Question {
+) -> HealthCheck {
+    HealthCheck {
         service,
         ask,
         bound,
@@ -35,16 +35,16 @@ const fn question(
 /// A million instructions.
 const M: u64 = 1_000_000;
 
-/// A question for each service. `docs/security.md` says where the bounds come from: what the checkpointer does for a
+/// One for each service. `docs/security.md` says where the bounds come from: what the checkpointer does for a
 /// program takes turns with other programs.
-pub const QUESTIONS: [Question; 7] = [
-    question("memory", Honest::memory, 10 * M),
-    question("names", Honest::names, 10 * M),
-    question("native", Honest::native, 10 * M),
-    question("linux", Honest::linux, 10 * M),
-    question("fs", Honest::fs, 10 * M),
-    question("console", Honest::console, 10 * M),
-    question("checkpoint", Honest::checkpoint, 40 * M),
+pub const HEALTH_CHECKS: [HealthCheck; 7] = [
+    health_check("memory", Honest::memory, 10 * M),
+    health_check("names", Honest::names, 10 * M),
+    health_check("native", Honest::native, 10 * M),
+    health_check("linux", Honest::linux, 10 * M),
+    health_check("fs", Honest::fs, 10 * M),
+    health_check("console", Honest::console, 10 * M),
+    health_check("checkpoint", Honest::checkpoint, 40 * M),
 ];
 
 /// What a program may take from its start to its end, with a fair part of the processor.

@@ -1,7 +1,7 @@
 //! A hostile client of the checkpointer: it restores what it has saved, whole, and with an image that lies about
 //! everything and has all its checksums right.
 
-use super::board::{Board, Outcome, IMAGES};
+use super::counters::{Counters, Outcome, IMAGES};
 use super::table::{IDLE, PLACE, PROGRAM};
 use super::Sentence;
 use crate::harness::Random;
@@ -213,7 +213,7 @@ fn write(path: &str, bytes: &[u8], size: u64) -> Result<(), Error> {
 }
 
 /// One that is saved and restored in every form.
-fn round(random: &mut Random, board: &Board, path: &str) -> Result<(), Sentence> {
+fn round(random: &mut Random, counters: &Counters, path: &str) -> Result<(), Sentence> {
     let words = |error: Error| -> String { error.text().to_string() };
     let process = subject(random).map_err(words)?;
     let saved = rt::checkpoint::save(&[process.port().at()], path);
@@ -253,12 +253,12 @@ fn round(random: &mut Random, board: &Board, path: &str) -> Result<(), Sentence>
         .map_err(words)?;
         match rt::checkpoint::restore(path) {
             Ok(processes) => {
-                board.count(IMAGES, Outcome::Done);
+                counters.count(IMAGES, Outcome::Done);
                 for (_, _, process) in processes {
                     end(&process);
                 }
             }
-            Err(_) => board.count(IMAGES, Outcome::Refused),
+            Err(_) => counters.count(IMAGES, Outcome::Refused),
         }
     }
     Ok(())
@@ -266,15 +266,15 @@ fn round(random: &mut Random, board: &Board, path: &str) -> Result<(), Sentence>
 
 /// The program.
 pub fn run(seed: u64) -> u8 {
-    let Some(Ok(board)) = rt::start::passed(0).map(Board::at) else {
+    let Some(Ok(counters)) = rt::start::passed(0).map(Counters::at) else {
         return 1;
     };
     let mut random = Random(seed);
     let path = format!("{PLACE}/image{seed}");
     loop {
         // It is refused when others have all processes or all files of the job.
-        if round(&mut random, &board, &path).is_err() {
-            board.count(IMAGES, Outcome::Code);
+        if round(&mut random, &counters, &path).is_err() {
+            counters.count(IMAGES, Outcome::Code);
             rt::time::sleep(1_000_000);
         }
     }

@@ -3,21 +3,21 @@
 //! * [`table`] says for each service what its requests look like; a new service is a row there, and one in
 //!   [`honest`].
 //! * [`client`] is a hostile program: it makes requests of the table, mostly well formed, and spoils them.
-//! * [`things`] are the references that it has to offer: dead, vacant, of wrong types, ports that never answer.
-//! * [`honest`] asks each service a proper question, and says how long the answer took.
+//! * [`references`] are the references that it has to offer: dead, vacant, of wrong types, ports that never answer.
+//! * [`honest`] makes a health check of each service, and says how long the answer took.
 //! * [`warden`] starts hostile programs, kills them in the middle, asks, and says what came of it.
 //! * [`room`] takes all the room in the file system, [`images`] restores images that lie.
 //! * [`held`] holds a service in the middle of a request, in every way.
 
-pub mod board;
 pub mod client;
+pub mod counters;
 pub mod held;
 pub mod honest;
 pub mod images;
+pub mod pending;
+pub mod references;
 pub mod room;
-pub mod stuck;
 pub mod table;
-pub mod things;
 pub mod warden;
 
 use rt::Code;

@@ -1,6 +1,6 @@
 //! A hostile client that takes all the room in the file system, in every form that takes some.
 
-use super::board::{Board, Outcome, ROOM};
+use super::counters::{Counters, Outcome, ROOM};
 use super::table::PLACE;
 use crate::harness::Random;
 use alloc::format;
@@ -61,7 +61,7 @@ impl Filler {
 
 /// The program: takes room until it is refused, holds it for a while, gives some back, and again.
 pub fn run(seed: u64) -> u8 {
-    let Some(Ok(board)) = rt::start::passed(0).map(Board::at) else {
+    let Some(Ok(counters)) = rt::start::passed(0).map(Counters::at) else {
         return 1;
     };
     let mut filler = Filler {
@@ -74,15 +74,15 @@ pub fn run(seed: u64) -> u8 {
         match filler.take() {
             Ok(()) => {}
             Err(Error::NoMemory) => {
-                board.count(ROOM, Outcome::Refused);
+                counters.count(ROOM, Outcome::Refused);
                 time::sleep(filler.random.below(2_000_000));
                 if filler.random.below(4) == 0 {
                     let path = filler.path();
                     let _ = fs::unlink(&path);
                 }
             }
-            Err(_) => board.count(ROOM, Outcome::Code),
+            Err(_) => counters.count(ROOM, Outcome::Code),
         }
-        board.count(ROOM, Outcome::Done);
+        counters.count(ROOM, Outcome::Done);
     }
 }

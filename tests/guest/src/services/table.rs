@@ -1,6 +1,6 @@
 //! What requests of each service look like: the one place that knows them.
 
-use super::things::{Silence, Things};
+use super::references::{ReferencePool, SilentKeeper};
 use crate::harness::Random;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -109,7 +109,7 @@ pub struct Writer {
     /// Where all choices come from.
     pub random: Random,
     /// References of every kind.
-    pub things: Things,
+    pub pool: ReferencePool,
     /// References that each service has handed out.
     pub given: [Vec<Ref>; SERVICES.len()],
     /// Numbers of files that it has opened.
@@ -118,10 +118,10 @@ pub struct Writer {
 
 impl Writer {
     /// One whose choices follow from the seed.
-    pub fn new(seed: u64, silence: &Silence) -> Result<Self, Error> {
+    pub fn new(seed: u64, silent: &SilentKeeper) -> Result<Self, Error> {
         Ok(Writer {
             random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
-            things: Things::new(silence)?,
+            pool: ReferencePool::new(silent)?,
             given: Default::default(),
             files: Vec::new(),
         })
@@ -178,7 +178,7 @@ impl Writer {
         if self.chance(70) {
             meant
         } else {
-            self.things.any(&mut self.random)
+            self.pool.any(&mut self.random)
         }
     }
 
@@ -186,7 +186,7 @@ impl Writer {
     fn handed(&mut self, service: usize) -> RefAt {
         let count = self.given[service].len() as u64;
         if count == 0 || self.chance(10) {
-            return self.things.any(&mut self.random);
+            return self.pool.any(&mut self.random);
         }
         *self.given[service][self.random.below(count) as usize]
     }
@@ -204,6 +204,7 @@ impl Writer {
             0..=2 => (true, 1, &[size & !4095 & 0xf_ffff]),
             3 => (true, 1, &[size]),
             4 => (true, 2, &[]),
+            5 if self.chance(50) => (true, 3, &[(1 + self.random.below(64)) << 20]),
             5 => (true, 3, &[size]),
             6 => (true, 4, &[]),
             7 => (false, 1, &[]),
@@ -336,7 +337,7 @@ impl Writer {
 
     fn process(&mut self, path: &str, start: Start, service: usize) -> Request {
         let own = self.reference(rt::start::NAMES);
-        let passed = self.things.any(&mut self.random);
+        let passed = self.pool.any(&mut self.random);
         let knock = if self.given[service].is_empty() {
             60
         } else {

@@ -1,8 +1,8 @@
 //! Starts hostile clients, kills them at any instant, asks every service meanwhile, and says what came of it.
 
-use super::board::{Board, IMAGES, ROOM};
+use super::counters::{Counters, IMAGES, ROOM};
 use super::held;
-use super::honest::{clear, files, remove, Honest, Question, QUESTIONS};
+use super::honest::{clear, files, remove, HealthCheck, Honest, HEALTH_CHECKS};
 use super::table::{PLACE, PROGRAM, SERVICES};
 use super::Sentence;
 use crate::harness::Random;
@@ -21,11 +21,11 @@ use services::process::{Start, Status, Stdio};
 const CLIENTS: usize = 4;
 /// Above them, below all servers: what it waits for is the work of servers.
 const PRIORITY: u64 = proto::layout::PRIORITY_PROGRAM + 1;
-/// Nanoseconds between two questions, at most.
+/// Nanoseconds between two health checks, at most.
 const PAUSE: u64 = 1_000_000;
-/// A client is killed once in so many questions.
+/// A client is killed once in so many health checks.
 const KILLS: u64 = 12;
-/// A program is started and a process is saved about once in so many questions.
+/// A program is started and a process is saved about once in so many health checks.
 const LONG: u64 = 100;
 
 /// So many clients one after the other are of all kinds; most make random requests.
@@ -55,7 +55,7 @@ pub fn nurse() -> u8 {
     }
 }
 
-/// What was measured of a question.
+/// What was measured of a health check.
 #[derive(Clone, Copy, Default)]
 struct Measured {
     asked: u64,
@@ -64,13 +64,13 @@ struct Measured {
 
 struct Warden {
     random: Random,
-    board: Board,
+    counters: Counters,
     honest: Honest,
     /// With the names of their managers.
     clients: Vec<(&'static str, Process)>,
     started: u64,
     seed: u64,
-    measured: [Measured; QUESTIONS.len()],
+    measured: [Measured; HEALTH_CHECKS.len()],
     programs: Measured,
     /// How often hostile clients had all the room in the file system.
     full: u64,
@@ -84,7 +84,7 @@ impl Warden {
     fn new(seed: u64) -> Result<Self, Sentence> {
         Ok(Warden {
             random: Random(seed | 1 << 40),
-            board: Board::new().map_err(failed("a board"))?,
+            counters: Counters::new().map_err(failed("counters"))?,
             honest: Honest::new().map_err(failed("processes of its own"))?,
             clients: Vec::new(),
             started: 0,
@@ -97,11 +97,11 @@ impl Warden {
 
     /// Asks a service.
     fn ask(&mut self, index: usize) -> Result<(), Sentence> {
-        let Question {
+        let HealthCheck {
             service,
             ask,
             bound,
-        } = &QUESTIONS[index];
+        } = &HEALTH_CHECKS[index];
         // It wants the processor then, and gets it when no server has anything to do for others.
         let before = time::now() + self.random.below(PAUSE);
         time::sleep_until(before);
@@ -208,10 +208,10 @@ impl Warden {
             ..Start::default()
         };
         let client = Client::new(manager).map_err(failed(manager))?;
-        let board = self.board.region().ok_or("no board")?;
+        let counters = self.counters.region().ok_or("no counters")?;
         let nursery = rt::names::lookup(NURSERY).map_err(failed(NURSERY))?;
         let passed: &[&RefAt] = match manager {
-            "native" => &[&board],
+            "native" => &[&counters],
             _ => &[],
         };
         let spawn = || client.spawn_for(&nursery, path, &start, passed);
@@ -234,8 +234,8 @@ impl Warden {
         }
         let end = time::now() + length;
         while time::now() < end {
-            let question = self.random.below(QUESTIONS.len() as u64) as usize;
-            self.ask(question)?;
+            let check = self.random.below(HEALTH_CHECKS.len() as u64) as usize;
+            self.ask(check)?;
             if self.random.below(LONG) == 0 {
                 self.long()?;
             }
@@ -256,8 +256,8 @@ impl Warden {
             }
         }
         self.sweep(true)?;
-        for question in 0..QUESTIONS.len() {
-            self.ask(question)?;
+        for check in 0..HEALTH_CHECKS.len() {
+            self.ask(check)?;
         }
         self.long()
     }
@@ -278,8 +278,8 @@ impl Warden {
             for way in 0..held::COUNT {
                 self.start(&["held", &service.to_string(), &way.to_string()])?;
                 time::sleep(5_000_000);
-                for question in 0..QUESTIONS.len() {
-                    self.ask(question)
+                for check in 0..HEALTH_CHECKS.len() {
+                    self.ask(check)
                         .map_err(|why| format!("{}: {}: {why}", held.name, held::words(way)))?;
                 }
                 if self.clients.len() == CLIENTS {
@@ -294,7 +294,7 @@ impl Warden {
 
     fn report(&self) {
         for (index, service) in SERVICES.iter().enumerate() {
-            let [done, refused, code, held] = self.board.counts(index);
+            let [done, refused, code, held] = self.counters.counts(index);
             let Measured { asked, worst } = self.measured[index];
             println!(
                 "services: {}: {done} done, {refused} refused, {code} not taken, {held} held; asked {asked} times, \
@@ -307,8 +307,8 @@ impl Warden {
             "services: {} clients; programs {asked} times, worst {worst}",
             self.started
         );
-        let [took, refused, ..] = self.board.counts(ROOM);
-        let [restored, senseless, ..] = self.board.counts(IMAGES);
+        let [took, refused, ..] = self.counters.counts(ROOM);
+        let [restored, senseless, ..] = self.counters.counts(IMAGES);
         println!(
             "services: room taken {took} times and refused {refused} times, made {} times; images restored {restored} \
              times and refused {senseless} times",

@@ -10,7 +10,7 @@ fn every_wait_is_answered() -> Outcome {
     let mut states = 0;
     holds::each(|held| {
         let waits = held.actor.state().waiting;
-        let answer = held.answer(&mut asker)?;
+        let answer = held.stop_and_read(&mut asker)?;
         let state = answer.state;
         check_eq!(state.stop_count, 1);
         check_eq!(state.waiting, waits, "what it says it waited for");

@@ -47,7 +47,7 @@ const KINDS: [(Call, Call, Call); 9] = [
 ];
 
 /// A port that takes calls and never answers, and memory whose keeper it is.
-pub struct Silence {
+pub struct SilentKeeper {
     /// The port.
     pub port: Ref,
     /// Addresses whose pages never come.
@@ -58,10 +58,10 @@ pub struct Silence {
     mapping: rt::obj::Mapping,
 }
 
-/// Bytes of [`Silence::memory`].
-pub const SILENT: u64 = 4 * PAGE_SIZE;
+/// Bytes of [`SilentKeeper::memory`].
+pub const SILENT_BYTES: u64 = 4 * PAGE_SIZE;
 
-impl Silence {
+impl SilentKeeper {
     /// A new one.
     pub fn new() -> Result<Self, Error> {
         let make = || {
@@ -74,12 +74,13 @@ impl Silence {
             port.set_state(&state, set.reference()?.handle())?;
             let port_ref = port.reference()?;
             // One range exports addresses where nothing is mapped, and is mapped over another.
-            let addresses = || rt::window::take_addresses(SILENT, PAGE_SIZE).ok_or(Code::NoMemory);
+            let addresses =
+                || rt::window::take_addresses(SILENT_BYTES, PAGE_SIZE).ok_or(Code::NoMemory);
             let (nothing, memory) = (addresses()?, addresses()?);
             let region = Region::new()?;
             let state = RegionState {
                 start: nothing,
-                size: SILENT,
+                size: SILENT_BYTES,
                 protection: access::ALL,
             };
             region.set_state(&state, 0, port_ref.handle())?;
@@ -87,12 +88,12 @@ impl Silence {
             let mapping = rt::obj::Mapping::new()?;
             let state = abi::state::MappingState {
                 start: memory,
-                size: SILENT,
+                size: SILENT_BYTES,
                 offset: 0,
                 protection: access::ALL,
             };
             mapping.set_state(&state, region_ref.handle(), 0)?;
-            Ok(Silence {
+            Ok(SilentKeeper {
                 port: port_ref,
                 memory,
                 region: region_ref,
@@ -110,7 +111,7 @@ impl Silence {
 }
 
 /// A heap of references.
-pub struct Things {
+pub struct ReferencePool {
     pool: Vec<Ref>,
     _thread: Thread,
 }
@@ -118,9 +119,9 @@ pub struct Things {
 /// Most references.
 const MOST: usize = 64;
 
-impl Things {
+impl ReferencePool {
     /// Live, dead and vacant ones of each type, ends of connections, and what every program is given.
-    pub fn new(silence: &Silence) -> Result<Self, Error> {
+    pub fn new(silent: &SilentKeeper) -> Result<Self, Error> {
         let mut pool = Vec::new();
         for kind in KINDS {
             pool.extend(three(kind).map_err(error)?);
@@ -135,10 +136,10 @@ impl Things {
             pool.push(reference);
         }
         pool.push(Ref::new().map_err(error)?);
-        pool.push(silence.mapping()?);
+        pool.push(silent.mapping()?);
         for known in [
-            *silence.port,
-            *silence.region,
+            *silent.port,
+            *silent.region,
             rt::start::NAMES,
             rt::start::MEMORY,
             rt::start::SPACE,
@@ -146,7 +147,7 @@ impl Things {
         ] {
             pool.push(known.copy().map_err(error)?);
         }
-        Ok(Things {
+        Ok(ReferencePool {
             pool,
             _thread: thread,
         })
@@ -158,12 +159,12 @@ impl Things {
     }
 
     /// Keeps one more, in the place of another when there are many.
-    pub fn keep(&mut self, random: &mut Random, thing: Ref) {
+    pub fn keep(&mut self, random: &mut Random, reference: Ref) {
         if self.pool.len() < MOST {
-            self.pool.push(thing);
+            self.pool.push(reference);
         } else {
             let at = random.below(self.pool.len() as u64) as usize;
-            self.pool[at] = thing;
+            self.pool[at] = reference;
         }
     }
 }

@@ -10,7 +10,7 @@ use rt::obj::{Ref, Thread};
 use rt::sys::{self, IpcRegs};
 
 /// What such a thread is given.
-struct Errand {
+struct ThreadCall {
     call: Call,
     regs: IpcRegs,
     /// Set when it comes back.
@@ -23,32 +23,32 @@ const STACK: usize = 4096;
 const AWAY: u64 = u64::MAX;
 
 /// A thread that makes one call. Dropping it destroys it wherever it is.
-pub struct Stuck {
+pub struct PendingCall {
     thread: Thread,
-    errand: Box<Errand>,
+    made: Box<ThreadCall>,
     _stack: Vec<u64>,
     /// What the call uses.
     _held: Vec<Ref>,
 }
 
 /// What is done to a thread in the middle of its call.
-pub type Way = fn(&Stuck) -> Result<(), Error>;
+pub type Way = fn(&PendingCall) -> Result<(), Error>;
 
 /// Ways to hold a thread in the middle of its call.
 pub const WAYS: [(&str, Way); 4] = [
     ("as it is", |_| Ok(())),
-    ("stopped", |stuck| stuck.thread.stop().map_err(error)),
-    ("vacant", Stuck::vacate),
-    ("gone", |stuck| stuck.thread.destroy().map_err(error)),
+    ("stopped", |pending| pending.thread.stop().map_err(error)),
+    ("vacant", PendingCall::vacate),
+    ("gone", |pending| pending.thread.destroy().map_err(error)),
 ];
 
-impl Stuck {
+impl PendingCall {
     /// A thread that begins the call.
     ///
     /// # Safety
     /// What the registers name must be there for as long as the thread, and must not be borrowed.
     pub unsafe fn new(call: Call, regs: IpcRegs, held: Vec<Ref>) -> Result<Self, Error> {
-        let errand = Box::new(Errand {
+        let made = Box::new(ThreadCall {
             call,
             regs,
             code: core::sync::atomic::AtomicU64::new(AWAY),
@@ -61,16 +61,16 @@ impl Stuck {
                 run as *const () as u64,
                 // As after a call.
                 top - 8,
-                core::ptr::from_ref(&*errand) as u64,
+                core::ptr::from_ref(&*made) as u64,
             ),
             priority: rt::start::priority(),
             ..ThreadState::default()
         };
         thread.set_state(&state, 0, 0, 0).map_err(error)?;
         thread.resume().map_err(error)?;
-        Ok(Stuck {
+        Ok(PendingCall {
             thread,
-            errand,
+            made,
             _stack: stack,
             _held: held,
         })
@@ -79,7 +79,7 @@ impl Stuck {
     /// Whether the call has not come back.
     #[must_use]
     pub fn is_away(&self) -> bool {
-        self.errand.code.load(core::sync::atomic::Ordering::Relaxed) == AWAY
+        self.made.code.load(core::sync::atomic::Ordering::Relaxed) == AWAY
     }
 
     /// Takes the thread's body; its identity stays, and whatever names it waits for it.
@@ -91,14 +91,13 @@ impl Stuck {
     }
 }
 
-extern "C" fn run(errand: *const Errand) -> ! {
+extern "C" fn run(made: *const ThreadCall) -> ! {
     // SAFETY: it lives longer than the thread.
-    let errand = unsafe { &*errand };
-    let mut regs = errand.regs;
+    let made = unsafe { &*made };
+    let mut regs = made.regs;
     // SAFETY: as promised to `new`.
-    let code = unsafe { sys::ipc(errand.call, &mut regs) };
-    errand
-        .code
+    let code = unsafe { sys::ipc(made.call, &mut regs) };
+    made.code
         .store(code as u64, core::sync::atomic::Ordering::Relaxed);
     loop {
         sys::thread_wait_interrupt();

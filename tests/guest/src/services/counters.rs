@@ -26,25 +26,25 @@ pub enum Outcome {
 pub const ROOM: usize = SERVICES.len();
 /// The row of what clients do that restore images.
 pub const IMAGES: usize = ROOM + 1;
-/// Rows of the board: one for each service, and these.
+/// Rows of the counters: one for each service, and these.
 const ROWS: usize = IMAGES + 1;
 
 /// How many outcomes there are.
 pub const OUTCOMES: usize = 4;
 
-/// The board.
-pub struct Board {
+/// Counters, one for each row and outcome.
+pub struct Counters {
     window: Window,
     segment: Option<Segment>,
 }
 
-impl Board {
+impl Counters {
     /// A new one.
     pub fn new() -> Result<Self, Error> {
         let segment = rt::memory::create(PAGE_SIZE)?;
         segment.populate(0, PAGE_SIZE)?;
         let window = Window::map(&segment.region, 0, PAGE_SIZE, READ | WRITE)?;
-        Ok(Board {
+        Ok(Counters {
             window,
             segment: Some(segment),
         })
@@ -53,7 +53,7 @@ impl Board {
     /// One that is shared.
     pub fn at(region: RefAt) -> Result<Self, Error> {
         let window = Window::map(&region, 0, PAGE_SIZE, READ | WRITE)?;
-        Ok(Board {
+        Ok(Counters {
             window,
             segment: None,
         })
