@@ -880,6 +880,7 @@ pub fn set_lateness(lateness: Lateness) {
 }
 
 /// Measures a stretch of compiled code: the block holds its times afterwards.
+#[inline(always)]
 pub fn stretch<R>(f: impl FnOnce() -> R) -> R {
     // SAFETY: they write to the block and change no register that a function must keep.
     unsafe { fermata_bench_begin() };

@@ -6,6 +6,8 @@ use alloc::vec::Vec;
 use base::obj::{Ref, RefAt, RefList};
 use base::sys::{self, IpcRegs};
 use core::cell::Cell;
+use core::marker::PhantomData;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use proto::layout::START_NAMES;
 use proto::Error;
 
@@ -88,10 +90,14 @@ pub struct Session {
     port: RefAt,
     /// The reference, unless it is not the session's.
     _owned: Option<Ref>,
-    /// The number of the next request. It is part of the program's memory, and moves on when the
-    /// reply is there: a program that is stopped, saved or restored in between asks with the same
-    /// number again, and the server knows what it has done already.
-    number: Cell<u64>,
+    /// The number of the next request, as it stands in the request's first word. It is part of the program's memory,
+    /// and moves on when the reply is there: a program that is stopped, saved or restored in between asks with the
+    /// same number again, and the server knows what it has done already.
+    ///
+    /// It is an atomic so that the compiler adds to it where it lies, and has no copy to keep over the call. Only one
+    /// thread uses it.
+    next: AtomicU64,
+    _one_thread: PhantomData<Cell<u64>>,
 }
 
 impl Session {
@@ -134,7 +140,8 @@ impl Session {
         Session {
             port: *port,
             _owned: Some(port),
-            number: Cell::new(number),
+            next: AtomicU64::new(wire::head(0, number)),
+            _one_thread: PhantomData,
         }
     }
 
@@ -145,7 +152,8 @@ impl Session {
         Session {
             port,
             _owned: None,
-            number: Cell::new(1),
+            next: AtomicU64::new(wire::head(0, 1)),
+            _one_thread: PhantomData,
         }
     }
 
@@ -157,7 +165,8 @@ impl Session {
         Session {
             port,
             _owned: None,
-            number: Cell::new((1 << 48) - 1),
+            next: AtomicU64::new(wire::head(0, (1 << 48) - 1)),
+            _one_thread: PhantomData,
         }
     }
 
@@ -170,7 +179,7 @@ impl Session {
     /// The port, and the number of the next request.
     #[must_use]
     pub fn kept(&self) -> (RefAt, u64) {
-        (self.port, self.number.get())
+        (self.port, wire::number(self.next.load(Relaxed)))
     }
 
     /// Whether the session's server has the interface `id` too. May be repeated.
@@ -194,14 +203,18 @@ impl Session {
 #[derive(Clone, Copy, Debug)]
 pub struct Shared {
     port: RefAt,
-    id: u64,
+    /// The id, as it stands in a request's first word.
+    tag: u64,
 }
 
 impl Shared {
     /// Behind a port, for the interface `id`. The reference has to stay where it is.
     #[must_use]
     pub const fn at(port: RefAt, id: u64) -> Self {
-        Shared { port, id }
+        Shared {
+            port,
+            tag: wire::head(0, id),
+        }
     }
 }
 
@@ -209,8 +222,8 @@ impl Shared {
 pub trait Asked {
     /// The port.
     fn port(&self) -> RefAt;
-    /// What the next request has for a number.
-    fn number(&self) -> u64;
+    /// The first word of the next request, for the method 0.
+    fn head(&self) -> u64;
     /// The reply to that request is there.
     fn answered(&self);
 
@@ -220,10 +233,24 @@ pub trait Asked {
     /// That of the method; [`Error::Broken`] if there is no reply that makes sense.
     #[inline(always)]
     fn ask<R: Values>(&self, method: u16, mut words: Words, count: usize) -> Result<R, Error> {
-        words[0].write(wire::head(method, self.number()));
+        words[0].write(self.head() | u64::from(method));
         // SAFETY: a register message writes no memory.
         let came =
             unsafe { wire::in_registers(Call::CallShort, self.port().handle(), words, 1 + count) };
+        // One question for both: so many words came, and the first says that all is well.
+        let well = wire::with_count(Code::Ok as u64, 1 + R::COUNT);
+        if came.word.wrapping_sub(well) | came.words[0] == 0 {
+            self.answered();
+            return R::take(&came.words).ok_or(Error::Broken);
+        }
+        self.unwell(came)
+    }
+
+    /// The result of a request in registers that did not go well.
+    #[doc(hidden)]
+    #[cold]
+    #[inline(never)]
+    fn unwell<R: Values>(&self, came: wire::Came) -> Result<R, Error> {
         if !came.is(Code::Ok) {
             return Err(Error::Broken);
         }
@@ -287,7 +314,7 @@ pub trait Asked {
         (into, back_refs): (&mut [u8], u64),
     ) -> Result<(R, usize, u64), Error> {
         let mut words = [0; WORDS];
-        words[0] = wire::head(method, self.number());
+        words[0] = self.head() | u64::from(method);
         let count = 1 + arguments.len();
         words
             .get_mut(1..count)
@@ -347,13 +374,15 @@ impl Asked for Session {
     }
 
     #[inline(always)]
-    fn number(&self) -> u64 {
-        self.number.get()
+    fn head(&self) -> u64 {
+        self.next.load(Relaxed)
     }
 
     #[inline(always)]
     fn answered(&self) {
-        self.number.set(self.number.get().wrapping_add(1));
+        let next = self.next.load(Relaxed);
+        self.next
+            .store(next.wrapping_add(wire::head(0, 1)), Relaxed);
     }
 }
 
@@ -364,8 +393,8 @@ impl Asked for Shared {
     }
 
     #[inline(always)]
-    fn number(&self) -> u64 {
-        self.id
+    fn head(&self) -> u64 {
+        self.tag
     }
 
     #[inline(always)]

@@ -22,7 +22,7 @@
 //!
 //! **A request that must not be repeated** has the number that the client gave it. The last such
 //! number of the session is kept with its reply: the request is done once, however often it arrives.
-use crate::wire::{self, Values, Words, KEEP, QUERY, RESUME, WORDS};
+use crate::wire::{self, ReplyWords, Values, KEEP, QUERY, REPLY_WORDS, RESUME, WORDS};
 use abi::message::{ExceptionMessage, FaultMessage, Segment, EXCEPTION_WORDS, FAULT_WORDS};
 use abi::state::{port_flags, PortState, Registers, REGISTER_WORDS};
 use abi::{Call, Code, RefKind};
@@ -40,7 +40,6 @@ use core::alloc::Layout;
 use core::cell::{Cell, RefCell};
 use core::future::Future;
 use core::pin::Pin;
-use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::{Context, Poll, Waker};
 use proto::{Error, MAX_BULK};
@@ -98,12 +97,10 @@ impl<'a> Request<'a> {
     #[inline(always)]
     #[must_use]
     pub fn is_done(&self) -> bool {
-        let number = wire::number(self.words[0]);
-        self.done.is_some_and(|done| done.number == number)
+        self.done.is_some_and(|done| done.is(self.words[0]))
     }
 
-    /// The answer whose reply is the result of this. It lies where the future of the session's last such request did, and
-    /// is asked for the first time here, where the compiler knows it.
+    /// The answer whose reply is the result of this.
     #[inline(always)]
     pub fn later<F: Future<Output = Kept> + 'static>(
         &self,
@@ -114,17 +111,15 @@ impl<'a> Request<'a> {
             reply.set::<()>(Err(Error::Unsupported));
             return Answer::Now;
         };
-        let mut future = done.spare.place(future);
-        match future.as_mut().poll(&mut Context::from_waker(waker)) {
-            Poll::Ready(kept) => {
-                done.spare.keep(future);
+        match done.spare.begin(future, waker) {
+            Ok(kept) => {
                 reply.copy_from(&kept.reply);
                 match kept.beside {
                     None => Answer::Once,
                     beside => Answer::Kept(beside),
                 }
             }
-            Poll::Pending => Answer::Later(future),
+            Err(future) => Answer::Later(future),
         }
     }
 }
@@ -206,22 +201,31 @@ pub fn keep_text(bytes: &[u8]) -> Result<String, Error> {
     String::from_utf8(keep_later(bytes)?).map_err(|_| Error::Invalid)
 }
 
-/// Most words of a reply: whether it is an error, and a result.
-const REPLY_WORDS: usize = 5;
-
 /// A reply in words, at most [`REPLY_WORDS`].
 #[derive(Clone, Copy, Debug)]
 pub struct Reply {
-    words: Words,
+    words: ReplyWords,
     count: usize,
 }
 
 impl Reply {
     /// A reply without words.
     const NONE: Reply = Reply {
-        words: wire::NONE,
+        words: wire::NO_REPLY,
         count: 0,
     };
+
+    /// The reply that this result is.
+    #[inline(always)]
+    pub fn of<R: Values>(result: Result<R, Error>) -> Self {
+        // Not `NONE`, whose words the compiler takes for zeros.
+        let mut reply = Reply {
+            words: wire::NO_REPLY,
+            count: 1,
+        };
+        reply.set(result);
+        reply
+    }
 
     /// Makes it the reply that this result is.
     #[inline(always)]
@@ -250,6 +254,15 @@ impl Reply {
         }
     }
 
+    /// The call that gives it and waits.
+    #[inline(always)]
+    fn next(&self) -> Next {
+        Next {
+            call: wire::with_count(Call::ReplyWaitReceiveShort as u64, self.count),
+            words: self.words,
+        }
+    }
+
     /// The words.
     fn as_words(&self) -> &[u64] {
         // SAFETY: the first `count` words of a reply have been written.
@@ -270,8 +283,56 @@ pub enum Answer {
     /// The request is [done](Request::is_done) already: the reply that is kept is to be given.
     Done,
     /// The reply is the result of this, which has been asked once.
-    Later(Pin<Box<dyn Future<Output = Kept>>>),
+    Later(Later),
 }
+
+/// What a stub makes of a request that came in registers and without references. Nothing of it is needed any more but
+/// for `No`, so that it never has to lie in memory.
+pub enum Quick {
+    /// The method is none that is answered here.
+    No,
+    /// The request makes no sense: [`Error::Invalid`].
+    Invalid,
+    /// The request is [done](Done::is) already: the reply that is kept is to be given.
+    Done,
+    /// The reply. The method may be repeated.
+    Reply(Reply),
+    /// The reply of a method that must not be repeated.
+    Once(Reply),
+    /// The reply went out already, with bytes.
+    Sent,
+    /// The reply is the result of this, which has been asked once.
+    Later(Later),
+}
+
+impl Quick {
+    /// The answer whose reply is the result of this, which is in words.
+    #[inline(always)]
+    pub fn later<F>(future: F, done: &Done, waker: &Waker) -> Self
+    where
+        F: Future<Output = Kept> + 'static,
+    {
+        match done.spare.begin(future, waker) {
+            Ok(kept) => Quick::Once(kept.reply),
+            Err(future) => Quick::Later(future),
+        }
+    }
+
+    /// The reply in bytes, from where they lie.
+    #[inline(always)]
+    pub fn bytes(result: Result<&[u8], Error>) -> Self {
+        match result {
+            Ok(bytes) => {
+                send(&[0], bytes, 0);
+                Quick::Sent
+            }
+            Err(error) => Quick::Reply(Reply::of::<()>(Err(error))),
+        }
+    }
+}
+
+/// The result of a method that waits.
+pub type Later = Pin<Box<dyn Future<Output = Kept>>>;
 
 /// What goes with a reply beside its words.
 #[derive(Debug)]
@@ -301,10 +362,8 @@ impl Kept {
     /// A reply in words.
     #[inline(always)]
     pub fn new<R: Values>(result: Result<R, Error>) -> Self {
-        let mut reply = Reply::NONE;
-        reply.set(result);
         Kept {
-            reply,
+            reply: Reply::of(result),
             beside: None,
         }
     }
@@ -337,6 +396,12 @@ pub trait Service: 'static {
     /// Calls the method. What arrives is hostile: a request that makes no sense is
     /// [`Error::Invalid`] or [`Error::Unsupported`]. The reply in words goes into `reply`.
     fn answer(self: &Rc<Self>, request: &Request<'_>, reply: &mut Reply) -> Answer;
+    /// As `answer`, of a request without references, of a method to which nothing but words come and that returns words,
+    /// or bytes from where they lie: most are.
+    fn quick(self: &Rc<Self>, came: &wire::Came, done: &Done, waker: &Waker) -> Quick {
+        let _ = (came, done, waker);
+        Quick::No
+    }
 }
 
 /// What the stub of a shared interface is: made by `#[interface(shared)]`.
@@ -468,6 +533,14 @@ impl<A: Service, B: Service> Service for Either<A, B> {
             Either::Second(service) => service.answer(request, reply),
         }
     }
+
+    #[inline(always)]
+    fn quick(self: &Rc<Self>, came: &wire::Came, done: &Done, waker: &Waker) -> Quick {
+        match &**self {
+            Either::First(service) => service.quick(came, done, waker),
+            Either::Second(service) => service.quick(came, done, waker),
+        }
+    }
 }
 
 /// Asks init for the job of a client, by the client's own port at init.
@@ -590,7 +663,7 @@ impl Wake for Alarm {
 /// A request that waits.
 struct Waiting {
     number: u64,
-    future: Pin<Box<dyn Future<Output = Kept>>>,
+    future: Later,
 }
 
 /// What is kept of the requests of a session that must not be repeated: the number of the last one, and its reply.
@@ -609,7 +682,7 @@ impl Default for Done {
             number: Done::NEVER,
             reply: Reply::NONE,
             beside: None,
-            spare: Spare(Cell::new(None)),
+            spare: Spare::none(),
         }
     }
 }
@@ -618,6 +691,13 @@ impl Done {
     /// No request has this number: they have 48 bits.
     const NEVER: u64 = u64::MAX;
 
+    /// Whether the request with this first word is the last one that must not be repeated.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is(&self, head: u64) -> bool {
+        self.number == wire::number(head)
+    }
+
     /// Gives its reply: whether with the next wait.
     #[inline(always)]
     fn give(&self, to: &mut Reply) -> bool {
@@ -625,6 +705,17 @@ impl Done {
         match &self.beside {
             None => true,
             Some(beside) => !send_beside(to, beside),
+        }
+    }
+
+    /// The call that gives its reply and waits.
+    #[cold]
+    #[inline(never)]
+    fn next(&self) -> Next {
+        let mut reply = Reply::NONE;
+        match self.give(&mut reply) {
+            true => reply.next(),
+            false => Next::wait(),
         }
     }
 
@@ -637,35 +728,77 @@ impl Done {
     }
 }
 
-/// Memory of the future of a request that is over.
+/// Memory of the future of a request that is over, for the next one.
 #[derive(Debug)]
-struct Spare(Cell<Option<(NonNull<u8>, Layout)>>);
+struct Spare {
+    memory: Cell<*mut u8>,
+    /// What it was allocated for ([`Spare::layout`]); 0 if there is none.
+    is_for: Cell<usize>,
+}
 
 impl Spare {
-    /// Puts a future into memory of its own.
+    const fn none() -> Self {
+        Spare {
+            memory: Cell::new(core::ptr::null_mut()),
+            is_for: Cell::new(0),
+        }
+    }
+
+    /// A layout in one word: the size, and above it the alignment.
+    const fn word_of(layout: Layout) -> usize {
+        assert!(layout.size() > 0 && layout.size() >> Self::ALIGN_SHIFT == 0);
+        layout.size() | layout.align() << Self::ALIGN_SHIFT
+    }
+
+    const ALIGN_SHIFT: u32 = 32;
+
+    /// Asks a future for the first time, here where the compiler knows it: its result, or itself. It lies where the
+    /// last one did, if that was as large.
     #[inline(always)]
-    fn place<F: Future<Output = Kept> + 'static>(&self, future: F) -> Pin<Box<F>> {
-        let layout = Layout::new::<F>();
-        match self.0.take() {
-            Some((memory, is)) if is == layout => {
-                let memory = memory.cast::<F>().as_ptr();
-                // SAFETY: it was allocated for a value of this layout, and nobody else has it.
-                Box::into_pin(unsafe {
-                    memory.write(future);
-                    Box::from_raw(memory)
-                })
+    fn begin<F>(&self, future: F, waker: &Waker) -> Result<Kept, Later>
+    where
+        F: Future<Output = Kept> + 'static,
+    {
+        let word = const { Self::word_of(Layout::new::<F>()) };
+        if self.is_for.get() != word {
+            self.make(word, Layout::new::<F>());
+        }
+        let memory = self.memory.get().cast::<F>();
+        // SAFETY: it was allocated for a value of this layout, and nobody else has it.
+        let mut future = unsafe {
+            memory.write(future);
+            Pin::new_unchecked(&mut *memory)
+        };
+        match future.as_mut().poll(&mut Context::from_waker(waker)) {
+            Poll::Ready(kept) => {
+                // SAFETY: the future is dropped where it lies, and not used any more.
+                unsafe { memory.drop_in_place() };
+                Ok(kept)
             }
-            other => {
-                self.0.set(other);
-                self.free();
-                Box::pin(future)
+            Poll::Pending => {
+                self.is_for.set(0);
+                // SAFETY: it is a value in memory as a box has it, which is not the spare one any more.
+                Err(Box::into_pin(unsafe { Box::from_raw(memory) }))
             }
         }
     }
 
+    /// Makes it memory of this layout.
+    #[cold]
+    #[inline(never)]
+    fn make(&self, word: usize, layout: Layout) {
+        self.free();
+        // SAFETY: it is not of size 0, or it had no word.
+        let memory = unsafe { alloc::alloc::alloc(layout) };
+        if memory.is_null() {
+            alloc::alloc::handle_alloc_error(layout);
+        }
+        self.memory.set(memory);
+        self.is_for.set(word);
+    }
+
     /// Ends a future, and keeps its memory.
-    #[inline(always)]
-    fn keep<F: Future<Output = Kept> + ?Sized>(&self, future: Pin<Box<F>>) {
+    fn keep(&self, future: Later) {
         // SAFETY: the future is dropped where it lies.
         let future = Box::into_raw(unsafe { Pin::into_inner_unchecked(future) });
         // SAFETY: it is a value, and is not used after it has been dropped.
@@ -675,17 +808,20 @@ impl Spare {
             layout
         };
         self.free();
-        if layout.size() > 0 {
-            self.0
-                .set(NonNull::new(future.cast()).map(|memory| (memory, layout)));
-        }
+        // What begins here has a size.
+        self.memory.set(future.cast());
+        self.is_for.set(Self::word_of(layout));
     }
 
-    #[inline(always)]
     fn free(&self) {
-        if let Some((memory, layout)) = self.0.take() {
+        let word = self.is_for.replace(0);
+        let (size, align) = (
+            word & ((1 << Self::ALIGN_SHIFT) - 1),
+            word >> Self::ALIGN_SHIFT,
+        );
+        if let (1.., Ok(layout)) = (word, Layout::from_size_align(size, align)) {
             // SAFETY: it was allocated for a value of this layout, and nobody else has it.
-            unsafe { alloc::alloc::dealloc(memory.as_ptr(), layout) };
+            unsafe { alloc::alloc::dealloc(self.memory.get(), layout) };
         }
     }
 }
@@ -728,13 +864,58 @@ pub struct Server<S, H> {
     room_list: u64,
     /// Where looking for sessions whose client has ended goes on.
     sweep: usize,
-    /// By alias, beginning with 1.
+    /// By alias. There is none with that of the door.
     sessions: Vec<Option<Box<Slot<S>>>>,
     host: H,
     /// Where requests with bytes arrive: words, and behind them bytes.
     buffer: Vec<u64>,
     /// The registers that a thread goes on with whose exception was handled.
     registers: [u64; REGISTER_WORDS],
+}
+
+/// The next call of a server whose messages travel in registers.
+struct Next {
+    /// Its word.
+    call: u64,
+    /// The reply that it gives, if it does.
+    words: ReplyWords,
+}
+
+impl Next {
+    /// Waits.
+    #[inline(always)]
+    const fn wait() -> Self {
+        Next {
+            call: Call::ServerWaitReceiveShort as u64,
+            words: wire::NO_REPLY,
+        }
+    }
+
+    /// The same, made of each word by itself.
+    #[inline(always)]
+    const fn apart(&self) -> Self {
+        let [a, b, c, d, e] = self.words;
+        Next {
+            call: self.call,
+            words: [a, b, c, d, e],
+        }
+    }
+
+    /// Gives [`Error::Invalid`], and waits.
+    #[cold]
+    #[inline(never)]
+    fn invalid() -> Self {
+        Reply::of::<()>(Err(Error::Invalid)).next()
+    }
+
+    /// The reply that it gives.
+    fn reply(&self) -> Option<&[u64]> {
+        let gives = self.call as u8 == Call::ReplyWaitReceiveShort as u8;
+        // SAFETY: so many words of a reply have been written.
+        gives.then(|| unsafe {
+            core::slice::from_raw_parts(self.words.as_ptr().cast(), wire::count(self.call))
+        })
+    }
 }
 
 /// What goes out with the next wait.
@@ -837,7 +1018,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             room_list: room.list(room.len()),
             room,
             sweep: 0,
-            sessions: Vec::new(),
+            sessions: Vec::from([None]),
             host,
             buffer,
             registers: [0; REGISTER_WORDS],
@@ -876,6 +1057,14 @@ impl<S: Service, H: Host<S>> Server<S, H> {
 
     /// Serves for ever.
     pub fn run(mut self) -> ! {
+        match Self::BYTES {
+            true => self.run_in_memory(),
+            false => self.run_in_registers(),
+        }
+    }
+
+    /// Serves with messages in memory.
+    fn run_in_memory(&mut self) -> ! {
         let mut reply = Reply::NONE;
         let mut out = Out::Nothing;
         loop {
@@ -883,70 +1072,81 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             if self.bell.rung.load(Ordering::Relaxed) {
                 self.look_again();
             }
-            out = match Self::BYTES {
-                true => self.turn_with_bytes(&mut reply, out),
-                false => self.turn(&mut reply, out),
+            out = self.turn_with_bytes(&mut reply, out);
+        }
+    }
+
+    /// Serves with messages in registers.
+    fn run_in_registers(&mut self) -> ! {
+        let mut next = Next::wait();
+        loop {
+            self.host.settle();
+            if self.bell.rung.load(Ordering::Relaxed) {
+                next = self.look_first(next.apart()).apart();
+            }
+            if let Some(deadline) = self.host.deadline() {
+                next = self.turn_until(deadline, &next);
+                continue;
+            }
+            let mut words = wire::NONE;
+            words[..REPLY_WORDS].copy_from_slice(&next.words);
+            // SAFETY: a register message writes no memory.
+            let (came, left) = unsafe {
+                wire::in_registers_with(next.call, self.portset.handle(), words, self.room_list)
+            };
+            next = match self.quick(&came, left) {
+                Some(next) => next,
+                // Word by word, so that neither needs to be in memory but here.
+                None => self.came_in_registers(came.apart(), left).apart(),
             };
         }
     }
 
-    /// Gives what goes out, waits, and handles what comes.
-    #[inline(always)]
-    fn turn(&mut self, reply: &mut Reply, out: Out) -> Out {
-        if let Some(deadline) = self.host.deadline() {
-            return self.turn_until(deadline, reply, out);
-        }
-        let (call, words, count) = match out {
-            Out::Reply if reply.count == 1 => {
-                let mut words = wire::NONE;
-                words[0] = reply.words[0];
-                (Call::ReplyWaitReceiveShort, words, 1)
-            }
-            Out::Reply => {
-                let mut words = wire::NONE;
-                words[..REPLY_WORDS].copy_from_slice(&reply.words[..REPLY_WORDS]);
-                (Call::ReplyWaitReceiveShort, words, reply.count)
-            }
-            _ => (Call::ServerWaitReceiveShort, wire::NONE, 0),
-        };
-        // SAFETY: a register message writes no memory.
-        let (came, left) = unsafe {
-            wire::in_registers_with(call, self.portset.handle(), words, count, self.room_list)
-        };
-        let index = came.alias.wrapping_sub(1) as usize;
-        // The usual case is handled here, out of registers.
-        if came.is(Code::Call) && left == self.room_list {
-            if let Some(Some(slot)) = self.sessions.get(index) {
-                let request = Request {
-                    method: wire::method(came.words[0]),
-                    words: came.words,
-                    count: came.count(),
-                    bytes: &[],
-                    refs: References { list: 0, left: 0 },
-                    done: Some(&slot.done),
-                    waker: Some(&slot.waker),
-                };
-                let number = wire::number(came.words[0]);
-                return match slot.service.answer(&request, reply) {
-                    Answer::Now => Out::reply(!self.host.again()),
-                    Answer::Once => self.once(came.alias, number, reply),
-                    answer => self.answered(came.alias, number, answer, reply),
-                };
-            }
-        }
-        self.came_in_registers(wire::Came { ..came }, left, reply)
+    /// As [`Server::look_again`], before this call.
+    #[cold]
+    #[inline(never)]
+    fn look_first(&mut self, next: Next) -> Next {
+        self.look_again();
+        next
     }
 
-    /// As `turn`, no longer than until then: for servers that seldom have a deadline.
+    /// Handles what came in registers if it is what comes most: a session's request, without references, of a method that
+    /// the stub answers quickly. All that is asked of it is asked here and there, out of registers.
+    #[inline(always)]
+    fn quick(&mut self, came: &wire::Came, left: u64) -> Option<Next> {
+        if !came.is(Code::Call) || left != self.room_list {
+            return None;
+        }
+        let slot: &mut Slot<S> = self.sessions.get_mut(came.alias as usize)?.as_mut()?;
+        let number = wire::number(came.words[0]);
+        let (reply, once) = match slot.service.quick(came, &slot.done, &slot.waker) {
+            Quick::No => return None,
+            Quick::Reply(reply) => (reply, false),
+            Quick::Once(reply) => (reply, true),
+            Quick::Sent => return Some(Next::wait()),
+            Quick::Invalid => return Some(Next::invalid().apart()),
+            Quick::Done => return Some(slot.done.next().apart()),
+            Quick::Later(future) => {
+                slot.wait(came.alias, number, future);
+                return Some(Next::wait());
+            }
+        };
+        if self.host.again() {
+            return Some(Next::wait());
+        }
+        if once {
+            slot.keep_words(number, &reply);
+        }
+        Some(reply.next())
+    }
+
+    /// As a turn of `run_in_registers`, no longer than until then: for servers that seldom have a deadline.
     #[inline(never)]
-    fn turn_until(&mut self, deadline: u64, reply: &mut Reply, out: Out) -> Out {
+    fn turn_until(&mut self, deadline: u64, next: &Next) -> Next {
         let regs = IpcRegs::to(self.portset.handle()).until(deadline);
-        let (call, mut regs) = match out {
-            Out::Reply => (
-                Call::ReplyWaitReceiveShortUntil,
-                regs.message(reply.as_words()),
-            ),
-            _ => (Call::ServerWaitReceiveShortUntil, regs),
+        let (call, mut regs) = match next.reply() {
+            Some(words) => (Call::ReplyWaitReceiveShortUntil, regs.message(words)),
+            None => (Call::ServerWaitReceiveShortUntil, regs),
         };
         regs.rbx = self.room_list;
         // SAFETY: a register message writes no memory.
@@ -956,12 +1156,21 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             alias: regs.value(),
             words: regs.short_words(),
         };
-        self.came_in_registers(came, regs.rbx, reply)
+        self.came_in_registers(came, regs.rbx)
     }
 
     /// Handles what came in registers, with so much left of the list for references.
+    #[cold]
     #[inline(never)]
-    fn came_in_registers(&mut self, came: wire::Came, left: u64, reply: &mut Reply) -> Out {
+    fn came_in_registers(&mut self, came: wire::Came, left: u64) -> Next {
+        let mut reply = Reply::NONE;
+        match self.came_as_any(&came, left, &mut reply) {
+            Out::Reply => reply.next(),
+            _ => Next::wait(),
+        }
+    }
+
+    fn came_as_any(&mut self, came: &wire::Came, left: u64, reply: &mut Reply) -> Out {
         if !came.is(Code::Call) {
             let code = Code::from_word(came.word);
             return self.no_request(code, came.alias, &came.words, reply);
@@ -1110,8 +1319,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
     /// Handles a request.
     #[inline(always)]
     fn handle(&mut self, alias: u64, request: &Request<'static>, reply: &mut Reply) -> Out {
-        let index = alias.wrapping_sub(1) as usize;
-        let Some(Some(slot)) = self.sessions.get(index) else {
+        let Some(Some(slot)) = self.sessions.get(alias as usize) else {
             return Out::reply(self.knock(alias, request, reply));
         };
         let request = Request {
@@ -1127,30 +1335,15 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         }
     }
 
-    /// Keeps the reply to the request of this session, and gives it.
-    #[inline(always)]
-    fn once(&mut self, alias: u64, number: u64, reply: &Reply) -> Out {
-        if self.host.again() {
-            return Out::Nothing;
-        }
-        if let Some(Some(slot)) = self.sessions.get_mut(alias.wrapping_sub(1) as usize) {
-            slot.keep(number, reply, None);
-        }
-        Out::Reply
-    }
-
     /// Does with an answer to the request of this session what has to be done.
     #[inline(never)]
     fn answered(&mut self, alias: u64, number: u64, answer: Answer, reply: &mut Reply) -> Out {
-        let index = alias.wrapping_sub(1) as usize;
-        let Some(Some(slot)) = self.sessions.get_mut(index) else {
+        let Some(Some(slot)) = self.sessions.get_mut(alias as usize) else {
             return Out::Nothing;
         };
         let beside = match answer {
             Answer::Later(future) => {
-                slot.waiting = Some(Waiting { number, future });
-                // The client's call waits at the port from the server's next wait on.
-                let _ = slot.port.set_state(&session(alias), 0);
+                slot.wait(alias, number, future);
                 return Out::Nothing;
             }
             Answer::Done => return Out::reply(slot.done.give(reply)),
@@ -1314,16 +1507,20 @@ impl<S: Service, H: Host<S>> Server<S, H> {
                 }
             }
         }
-        let mut free = self.sessions.iter().position(Option::is_none);
-        if free.is_none() && self.sessions.len() >= MAX_SESSIONS {
+        let free = |sessions: &[Option<Box<Slot<S>>>]| {
+            let places = &sessions[DOOR as usize + 1..];
+            let free = places.iter().position(Option::is_none);
+            free.unwrap_or(places.len()) + 1
+        };
+        let mut index = free(&self.sessions);
+        if index > MAX_SESSIONS {
             self.end_of_ended(MAX_SESSIONS);
-            free = self.sessions.iter().position(Option::is_none);
+            index = free(&self.sessions);
         }
-        let index = free.unwrap_or(self.sessions.len());
-        if index >= MAX_SESSIONS {
+        if index > MAX_SESSIONS {
             return Err(Error::NoMemory);
         }
-        let alias = index as u64 + 1;
+        let alias = index as u64;
         let port = Port::new().map_err(base::error_of)?;
         let reference = port.reference().map_err(base::error_of)?;
         let visitor = Visitor {
@@ -1349,8 +1546,8 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         slot.port
             .set_state(&session(alias), self.portset_ref.handle())
             .map_err(base::error_of)?;
-        match free {
-            Some(index) => self.sessions[index] = Some(slot),
+        match self.sessions.get_mut(index) {
+            Some(place) => *place = Some(slot),
             None => self.sessions.push(Some(slot)),
         }
         Ok(reference)
@@ -1376,7 +1573,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
     /// Ends a session: whatever it held goes. A request of it that waits is given up, and its client
     /// finds the session gone.
     pub fn end(&mut self, alias: u64) {
-        if let Some(slot) = self.sessions.get_mut(alias.wrapping_sub(1) as usize) {
+        if let Some(slot) = self.sessions.get_mut(alias as usize) {
             *slot = None;
         }
     }
@@ -1392,7 +1589,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
                 core::mem::take(&mut *woken)
             };
             for alias in woken {
-                if let Some(Some(slot)) = self.sessions.get_mut(alias.wrapping_sub(1) as usize) {
+                if let Some(Some(slot)) = self.sessions.get_mut(alias as usize) {
                     if slot.waiting.is_some() && slot.poll() {
                         let _ = slot
                             .port
@@ -1405,11 +1602,35 @@ impl<S: Service, H: Host<S>> Server<S, H> {
 }
 
 impl<S> Slot<S> {
+    /// Lets the request with this number wait: the client's call waits at the port from the server's next wait on.
+    #[cold]
+    #[inline(never)]
+    fn wait(&mut self, alias: u64, number: u64, future: Later) {
+        self.waiting = Some(Waiting { number, future });
+        let _ = self.port.set_state(&session(alias), 0);
+    }
+
     /// Keeps the reply to a request that must not be repeated. One that waited is given up by its client.
-    #[inline(always)]
     fn keep(&mut self, number: u64, reply: &Reply, beside: Option<Box<Beside>>) {
         self.waiting = None;
         self.done.keep(number, reply, beside);
+    }
+
+    /// As `keep`, of a reply in words.
+    #[inline(always)]
+    fn keep_words(&mut self, number: u64, reply: &Reply) {
+        if self.waiting.is_some() || self.done.beside.is_some() {
+            self.forget();
+        }
+        self.done.number = number;
+        self.done.reply.copy_from(reply);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn forget(&mut self) {
+        self.waiting = None;
+        self.done.beside = None;
     }
 
     /// Goes on with the request that waits, after it was woken: whether its reply is there.

@@ -24,6 +24,15 @@ pub type Words = [MaybeUninit<u64>; WORDS];
 /// A message without a value.
 pub const NONE: Words = [MaybeUninit::uninit(); WORDS];
 
+/// Most words of a reply: whether it is an error, and a result.
+pub const REPLY_WORDS: usize = 5;
+
+/// As [`Words`], of a reply.
+pub type ReplyWords = [MaybeUninit<u64>; REPLY_WORDS];
+
+/// A reply without a value.
+pub const NO_REPLY: ReplyWords = [MaybeUninit::uninit(); REPLY_WORDS];
+
 /// The method that asks whether a session or a door has an interface, by id; at a door it opens a session for
 /// the client whose own port at init comes with it.
 pub const QUERY: u16 = 0;
@@ -144,7 +153,7 @@ pub trait Values: Sized {
     /// How many words.
     const COUNT: usize;
     /// Puts them behind the first word.
-    fn put(self, words: &mut Words);
+    fn put(self, words: &mut ReplyWords);
     /// Takes them from there, if they stand for values.
     fn take(words: &[u64; WORDS]) -> Option<Self>;
 }
@@ -152,7 +161,7 @@ pub trait Values: Sized {
 impl Values for () {
     const COUNT: usize = 0;
     #[inline(always)]
-    fn put(self, _: &mut Words) {}
+    fn put(self, _: &mut ReplyWords) {}
     #[inline(always)]
     fn take(_: &[u64; WORDS]) -> Option<Self> {
         Some(())
@@ -162,7 +171,7 @@ impl Values for () {
 impl<T: Plain> Values for T {
     const COUNT: usize = 1;
     #[inline(always)]
-    fn put(self, words: &mut Words) {
+    fn put(self, words: &mut ReplyWords) {
         words[1].write(self.to_word());
     }
     #[inline(always)]
@@ -176,7 +185,7 @@ macro_rules! tuple {
         impl<$($kind: Plain),*> Values for ($($kind,)*) {
             const COUNT: usize = $count;
             #[inline(always)]
-            fn put(self, words: &mut Words) {
+            fn put(self, words: &mut ReplyWords) {
                 $(words[$at].write(self.$field.to_word());)*
             }
             #[inline(always)]
@@ -210,18 +219,51 @@ impl Came {
         self.word as u8 == code as u8
     }
 
-    /// Words of the message. What is not whole words counts as too few.
+    /// Whether a request has fewer words than these.
+    #[inline(always)]
+    #[must_use]
+    pub const fn has_fewer(&self, words: usize) -> bool {
+        self.word < with_count(Code::Call as u64, words)
+    }
+
+    /// The same, made of each word by itself.
+    #[inline(always)]
+    #[must_use]
+    pub const fn apart(&self) -> Self {
+        let [a, b, c, d, e, f, g, h] = self.words;
+        Came {
+            word: self.word,
+            alias: self.alias,
+            words: [a, b, c, d, e, f, g, h],
+        }
+    }
+
+    /// Words of the message, as [`count`].
     #[inline(always)]
     #[must_use]
     pub const fn count(&self) -> usize {
-        (self.word >> 11 & 0x1f) as usize
+        count(self.word)
     }
 }
 
+/// The word of a call, or of its result, with so many words of a message.
+#[must_use]
+pub const fn with_count(word: u64, count: usize) -> u64 {
+    word | (count as u64) << 11
+}
+
+/// Words of the message that goes with the word of a call or came with that of its result. What is not whole words
+/// counts as too few.
+#[inline(always)]
+#[must_use]
+pub const fn count(word: u64) -> usize {
+    (word >> 11 & 0x1f) as usize
+}
+
 macro_rules! in_registers {
-    ($call:expr, $at:expr, $words:expr, $count:expr, $before:literal, $after:literal, $($list:tt)*) => {{
+    ($word:expr, $at:expr, $words:expr, $before:literal, $after:literal, $($list:tt)*) => {{
         let words: Words = $words;
-        let mut word = $call as u64 | ($count as u64) << 11;
+        let mut word: u64 = $word;
         let mut alias: u64 = $at;
         let mut came = [0; WORDS];
         asm!(
@@ -255,29 +297,24 @@ macro_rules! in_registers {
 #[inline(always)]
 #[must_use]
 pub unsafe fn in_registers(call: Call, at: u64, words: Words, count: usize) -> Came {
+    let word = with_count(call as u64, count);
     // SAFETY: the registers are those of register messages; no reference is sent or received. The
     // stack is as it was, and the register that the compiler keeps for itself too.
-    unsafe { in_registers!(call, at, words, count, "xor ebx, ebx", "", lateout("rcx") _) }
+    unsafe { in_registers!(word, at, words, "xor ebx, ebx", "", lateout("rcx") _) }
 }
 
-/// As [`in_registers`], with a list of references ([`abi::ref_list`]) for those that come; also what is left of the
-/// list ([`refs_came`]).
+/// As [`in_registers`], of the call with this word ([`with_count`]), with a list of references ([`abi::ref_list`]) for
+/// those that come; also what is left of the list ([`refs_came`]).
 ///
 /// # Safety
 /// As there.
 #[inline(always)]
 #[must_use]
-pub unsafe fn in_registers_with(
-    call: Call,
-    at: u64,
-    words: Words,
-    count: usize,
-    list: u64,
-) -> (Came, u64) {
+pub unsafe fn in_registers_with(word: u64, at: u64, words: Words, list: u64) -> (Came, u64) {
     let left;
     // SAFETY: as in `in_registers`, but for the references.
     let came = unsafe {
-        in_registers!(call, at, words, count, "mov rbx, rcx", "mov rcx, rbx", inlateout("rcx") list => left)
+        in_registers!(word, at, words, "mov rbx, rcx", "mov rcx, rbx", inlateout("rcx") list => left)
     };
     (came, left)
 }

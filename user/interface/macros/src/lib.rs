@@ -103,6 +103,11 @@ fn generate(item: &ItemTrait, shared: bool) -> Result<Tokens> {
         .iter()
         .zip(1u16..)
         .map(|(method, number)| method.answered(number));
+    let quick_arms = methods
+        .iter()
+        .zip(1u16..)
+        .filter(|(method, _)| method.is_quick())
+        .map(|(method, number)| method.answered_quickly(number));
     let consts = quote! {
         const BYTES: bool = #takes_bytes;
         const REFS: usize = {
@@ -268,6 +273,25 @@ fn generate(item: &ItemTrait, shared: bool) -> Result<Tokens> {
                         reply.set::<()>(Err(Error::Unsupported));
                         Answer::Now
                     }
+                }
+            }
+
+            #[inline(always)]
+            #[allow(unused_variables)]
+            fn quick(
+                self: &::interface::alloc::rc::Rc<Self>,
+                came: &::interface::wire::Came,
+                done: &::interface::server::Done,
+                waker: &::core::task::Waker,
+            ) -> ::interface::server::Quick {
+                #[allow(unused_imports)]
+                use ::interface::server::{Kept, Quick, Reply};
+                #[allow(unused_imports)]
+                use ::interface::wire::Plain;
+
+                match ::interface::wire::method(came.words[0]) {
+                    #(#quick_arms)*
+                    _ => Quick::No,
                 }
             }
         }
@@ -755,6 +779,59 @@ impl<'a> Method<'a> {
                 };
                 reply.set::<()>(Err(wrong));
                 Answer::Now
+            }
+        }
+    }
+
+    /// Whether only words come, and only words go, or only bytes from where they lie.
+    fn is_quick(&self) -> bool {
+        let words_come = self.refs.is_empty() && self.bytes.is_none();
+        words_come && !self.returns_whole() && !(self.returns_bytes && self.alters())
+    }
+
+    /// The arm of the stub for a request as the proxy makes it.
+    fn answered_quickly(&self, number: u16) -> Tokens {
+        let name = self.name;
+        let (names, types): (Vec<_>, Vec<_>) = self.words.iter().copied().unzip();
+        let places = 1..=names.len();
+        let room_at = names.len() + 1;
+        let words = room_at + usize::from(self.returns_bytes);
+        let room = self
+            .returns_bytes
+            .then(|| quote!(came.words[#room_at] as usize));
+        let done = self.alters().then(|| {
+            quote!(if done.is(came.words[0]) {
+                return Quick::Done;
+            })
+        });
+        let call = quote!(#name(#(#names,)* #room));
+        let reply = if self.waits {
+            quote! {{
+                let this = ::interface::alloc::rc::Rc::clone(self);
+                Quick::later(async move { Kept::new(this.0.#call.await) }, done, waker)
+            }}
+        } else if self.returns_bytes {
+            quote! {
+                match self.0.#call {
+                    Ok(bytes) => Quick::bytes(Ok(&bytes)),
+                    Err(error) => Quick::bytes(Err(error)),
+                }
+            }
+        } else if self.once {
+            quote!(Quick::Once(Reply::of(self.0.#call)))
+        } else {
+            quote!(Quick::Reply(Reply::of(self.0.#call)))
+        };
+        quote! {
+            #number => {
+                #done
+                if came.has_fewer(#words) {
+                    return Quick::Invalid;
+                }
+                #(let Some(#names) = <#types as Plain>::from_word(came.words[#places]) else {
+                    return Quick::Invalid;
+                };)*
+                #reply
             }
         }
     }
