@@ -282,7 +282,7 @@ pub(crate) fn moved(bytes: u64, saved: bool) {
 
 /// Whether calls may take fast paths.
 #[inline(always)]
-pub(crate) fn short_way() -> bool {
+pub(crate) fn fast_paths() -> bool {
     !CONFIG.probe || !GENERAL.load(Relaxed)
 }
 

@@ -172,7 +172,7 @@ impl<const N: usize> Form for InRegisters<N> {
 /// Whether a register message carries no references.
 #[inline(always)]
 fn brings_nothing(t: &Thread) -> bool {
-    t.ctx.words_refs().get() & MAX_LIST_REFS == 0 && probe::short_way()
+    t.ctx.words_refs().get() & MAX_LIST_REFS == 0 && probe::fast_paths()
 }
 
 /// So many bytes, from 1 to a page's size, in one segment that lies on one page.
@@ -205,7 +205,7 @@ impl Form for OnAPage {
         let simple = length.wrapping_sub(1) < PAGE_SIZE - sent.address.get() % PAGE_SIZE
             && sent.entries.get() == 0
             && sent.refs.get() & MAX_LIST_REFS == 0
-            && probe::short_way();
+            && probe::fast_paths();
         simple.then_some(OnAPage(length))
     }
 
@@ -397,7 +397,7 @@ fn ready_server(k: K, port: &'static Port) -> Option<&'static Thread> {
     let s = set.servers.first()?;
     let ready = s.ctx.call().get() as u8 == Call::ServerWaitReceiveShort as u8
         && !k.cpu().sched.somebody_above(s)
-        && probe::short_way();
+        && probe::fast_paths();
     if !ready {
         return None;
     }
@@ -569,7 +569,7 @@ pub(super) fn tell_in_memory(
         && length <= room
         && offset + length <= PAGE_SIZE
         && offset.is_multiple_of(8)
-        && probe::short_way();
+        && probe::fast_paths();
     if !fits {
         return Ok(false);
     }

@@ -92,8 +92,8 @@ pub(crate) static HANDLERS: [Handler; 256] = {
     }
     all[Entry::ThreadYield as usize] = thread_yield_short;
     let mut i = 0;
-    while i < SHORT_WAYS.len() {
-        all[SHORT_WAYS[i].0 as usize] = SHORT_WAYS[i].1;
+    while i < FAST_PATHS.len() {
+        all[FAST_PATHS[i].0 as usize] = FAST_PATHS[i].1;
         i += 1;
     }
     if CONFIG.probe {
@@ -225,9 +225,9 @@ handlers! { a:
 /// A table of fast paths, for calls whose first argument is a handle that the cache of lookups has. All other
 /// cases go to the handler of the first table: so that the fast path saves no registers for the calls that only
 /// those need.
-macro_rules! short_ways {
+macro_rules! fast_paths {
     ($a:ident, $object:ident: $($call:ident $ty:ty => $handle:expr,)*) => {
-        const SHORT_WAYS: &[(Entry, Handler)] = &[$((Entry::$call, {
+        const FAST_PATHS: &[(Entry, Handler)] = &[$((Entry::$call, {
             fn handler(k: K, t: &'static Thread) -> &'static Thread {
                 match found::<$ty>(k, t) {
                     Some(($a, $object)) => done(k, t, $handle),
@@ -239,7 +239,7 @@ macro_rules! short_ways {
     };
 }
 
-short_ways! { a, object:
+fast_paths! { a, object:
     MutexLock Mutex => mutex_lock(a, object),
     MutexTrylock Mutex => mutex_trylock(a, object),
     MutexUnlock Mutex => mutex_unlock(a, object),
