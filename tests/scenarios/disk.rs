@@ -180,7 +180,7 @@ busybox cmp /bin/busybox /disk/kept
 cp /disk/kept /tmp/back
 cmp /tmp/back /bin/busybox
 ";
-    let killer = format!("trust /test/disks kill 5 {KILLS} > /tmp/killer &\n");
+    let killer = format!("trust /test/disks kill 5 {KILLS} virtio-blk > /tmp/killer &\n");
     let script = format!("{killer}{}wait\ncat /tmp/killer\n", round.repeat(6));
     let output = ctx.run(Run::script(script).disk(&disk).timeout(300))?;
     let expected = format!("done: {KILLS} kills\n");
@@ -226,6 +226,56 @@ date
     sound
         .then_some(())
         .ok_or_else(|| format!("the console holds\n{text}"))
+}
+
+/// The same while the file server is killed: what is open stays open, and nothing is lost or done twice.
+pub(crate) fn server_kills(ctx: &mut Ctx) -> Result<(), Failure> {
+    const KILLS: u64 = 100;
+    const ROUNDS: usize = 8;
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let disk = directory.path().join("disk");
+    std::fs::write(&disk, vec![0; 64 * MEGABYTE]).map_err(|error| error.to_string())?;
+    // Many requests for one file that is open: pieces of 1,000 bytes, each at the end.
+    let round = "\
+cp /bin/busybox /disk/new
+mv /disk/new /disk/native
+cmp /bin/busybox /disk/native
+busybox cp /bin/busybox /disk/new
+busybox mv /disk/new /disk/linux
+busybox cmp /bin/busybox /disk/linux
+busybox dd if=/tmp/pieces of=/disk/pieces bs=1000
+busybox dd if=/tmp/pieces bs=1000 >> /disk/log
+mkdir /disk/d
+busybox rmdir /disk/d
+echo line >> /disk/lines
+";
+    let killer = format!("trust /test/disks kill 7 {KILLS} ext4 > /tmp/killer &\n");
+    let script = format!("{killer}{}wait\ncat /tmp/killer\n", round.repeat(ROUNDS));
+    let pieces = pattern(100_000, 4);
+    let run = Run::script(script)
+        .add("/tmp/pieces", pieces.clone())
+        .disk(&disk)
+        .timeout(300);
+    let output = ctx.run(run)?;
+    output.expect_status(0)?;
+    let text = output.text();
+    let silent = |line: &&str| !line.contains("records ") && !line.contains("bytes (");
+    let said: Vec<&str> = text.lines().filter(silent).collect();
+    if said != [format!("done: {KILLS} kills")] {
+        return Err(format!("the console holds\n{text}"));
+    }
+    expect_clean(&disk)?;
+    let disk = Disk::open(&disk).map_err(|error| error.message)?;
+    let read = |name: &str| -> Result<Vec<u8>, Failure> {
+        let to = directory.path().join(name);
+        disk.get(name, &to).map_err(|error| error.message)?;
+        std::fs::read(to).map_err(|error| error.to_string())
+    };
+    assert!(read("native")? == read("linux")?);
+    assert!(read("pieces")? == pieces);
+    assert!(read("log")? == pieces.repeat(ROUNDS), "each piece once");
+    assert_eq!(read("lines")?, b"line\n".repeat(ROUNDS));
+    Ok(())
 }
 
 /// What is no file system is left as it is, and says so; one that the host has made is read and written.

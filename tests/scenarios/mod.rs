@@ -51,6 +51,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("disk_kills", disk::kills),
     scenario("disk_files", disk::files),
     scenario("disk_files_kills", disk::files_kills),
+    scenario("disk_server_kills", disk::server_kills),
     scenario("disk_foreign", disk::foreign),
     scenario("attack_power", attack::power),
     scenario("attack_limits", attack::limits),

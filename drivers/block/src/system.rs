@@ -1,6 +1,7 @@
-//! The machine's disk, for programs that have the system port.
+//! The machine's disk, for programs that have the system port, and for servers of which the boot manifest says that they use it.
 use crate::{Disk, Drivers, Session};
 use proto::Error;
+use rt::obj::Ref;
 use rt::time;
 use services::block::BlockClient;
 
@@ -9,21 +10,27 @@ const PATIENCE: u64 = 10_000_000_000;
 /// How often one is looked for.
 const PAUSE: u64 = 200_000;
 
-/// Drivers of the disk, as the system port gives them.
+/// Drivers of the disk, as this gives their control ports.
 #[derive(Debug)]
-pub struct System;
+pub struct System(fn(&str) -> Result<Ref, Error>);
 
-/// A disk whose drivers the system port gives.
+/// The machine's disk.
 pub type SystemDisk = Disk<System>;
 
 impl SystemDisk {
-    /// The machine's disk.
+    /// By the system port.
     ///
     /// # Errors
     /// `Denied` if this program was not given the system port, `NotFound` if there is no disk.
     pub fn open() -> Result<Self, Error> {
         rt::system::control("disk")?;
-        Ok(Disk::new(System))
+        Ok(Disk::new(System(rt::system::control)))
+    }
+
+    /// By the boot manifest. That it gives the disk is seen at the first request.
+    #[must_use]
+    pub fn by_manifest() -> Self {
+        Disk::new(System(rt::names::control))
     }
 }
 
@@ -34,8 +41,7 @@ impl Drivers for System {
         let deadline = time::now() + PATIENCE;
         loop {
             // Between two drivers there is no such name, or one that leads to a port that is gone.
-            let session =
-                rt::system::control("disk").and_then(|door| BlockClient::open_known(&door));
+            let session = (self.0)("disk").and_then(|door| BlockClient::open_known(&door));
             match session {
                 Err(Error::NotFound | Error::Broken) if time::now() < deadline => {
                     time::sleep(PAUSE);

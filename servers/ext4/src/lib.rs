@@ -12,4 +12,6 @@ pub mod session;
 pub mod volume;
 
 #[cfg(test)]
+mod deaths;
+#[cfg(test)]
 mod tests;

@@ -1,5 +1,5 @@
-//! The server of the file system on the disk. It is started with the system port, by which it finds the disk, whoever
-//! drives it at the moment. Requests are answered by [`Session`].
+//! The server of the file system on the disk. The boot manifest lets it find the disk, whoever drives it at the moment; `BOOT` in its environment
+//! is a number of this boot. Requests are answered by [`Session`].
 #![no_std]
 #![no_main]
 
@@ -75,7 +75,7 @@ impl Clock for Time {
 
 /// Mounts what is on the disk; one on which nothing is gets a file system.
 fn mount() -> Result<Volume<Device>, Error> {
-    let mut disk = SystemDisk::open()?;
+    let mut disk = SystemDisk::by_manifest();
     let (sectors, writable) = disk.geometry()?;
     let time = Time {
         origin: rt::time::origin(),
@@ -88,7 +88,15 @@ fn mount() -> Result<Volume<Device>, Error> {
     if is_blank(&mut device)? && writable {
         device = format(device, time)?;
     }
-    Volume::mount(device, time, rt::time::now() as u32)
+    // The numbers of files are those that the server before this one gave, and others than in another boot.
+    let mut boot = rt::start()
+        .env
+        .iter()
+        .filter_map(|text| text.strip_prefix("BOOT="));
+    let boot: u64 = boot
+        .find_map(|text| text.parse().ok())
+        .ok_or(Error::Invalid)?;
+    Volume::mount(device, time, boot as u32)
 }
 
 fn serve() -> Result<Infallible, Error> {

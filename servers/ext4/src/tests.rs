@@ -39,7 +39,7 @@ enum Event {
 
 /// A disk in memory that knows what happened to it.
 #[derive(Clone)]
-struct Memory {
+pub(crate) struct Memory {
     content: Rc<RefCell<Vec<u8>>>,
     events: Rc<RefCell<Vec<Event>>>,
     recording: Rc<Cell<bool>>,
@@ -52,6 +52,11 @@ impl Memory {
             events: Rc::default(),
             recording: Rc::default(),
         }
+    }
+
+    /// What is on it.
+    pub(crate) fn content(&self) -> Vec<u8> {
+        self.content.borrow().clone()
     }
 
     fn event(&self, event: Event) {
@@ -98,18 +103,18 @@ impl Clock for Time {
     }
 }
 
-fn mount(disk: &Memory) -> Result<Volume<Memory>, Error> {
+pub(crate) fn mount(disk: &Memory) -> Result<Volume<Memory>, Error> {
     Volume::mount(disk.clone(), Time, 7)
 }
 
-fn fresh() -> (Memory, Volume<Memory>) {
+pub(crate) fn fresh() -> (Memory, Volume<Memory>) {
     let disk = format(Memory::new(vec![0; SIZE]), Time).expect("a file system");
     let volume = mount(&disk).expect("a volume");
     (disk, volume)
 }
 
 /// What `e2fsck` finds wrong when it has replayed the journal, if it finds something.
-fn complaint(content: &[u8]) -> Option<String> {
+pub(crate) fn complaint(content: &[u8]) -> Option<String> {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), content).expect("an image");
     let places = ["/usr/sbin/e2fsck", "/sbin/e2fsck"];

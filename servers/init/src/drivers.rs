@@ -1,4 +1,4 @@
-//! Drivers of the boot manifest: which are started, and that they are started anew when they have ended.
+//! Drivers of the boot manifest, and servers that use them: which are started, and that they are started anew when they have ended.
 use crate::native::{Launch, Processes};
 use crate::{find, names, slow, words, PRIORITY};
 use alloc::format;
@@ -6,7 +6,7 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use fermata_init::{Deaths, Driver, DRIVERS};
-use proto::layout::{PRIORITY_MEMORY, PRIORITY_SERVER};
+use proto::layout::{PRIORITY_FILES, PRIORITY_MEMORY, PRIORITY_SERVER};
 use proto::Error;
 use rt::obj::{Ref, RefAt};
 use rt::sync::{Lazy, Mutex};
@@ -14,8 +14,9 @@ use rt::{sys, thread, time};
 use services::device::DeviceControlClient;
 use services::process::{Start, Status};
 
-/// Kernel memory of a driver, in percent of what the servers share.
+/// Kernel memory of a driver, and of a server that uses one, in percent of what the servers share.
 const PERCENT: u64 = 2;
+const PERCENT_SERVER: u64 = 5;
 
 /// Drivers that have ended, and how.
 type Ended = Arc<Mutex<Vec<(usize, Status)>>>;
@@ -69,6 +70,8 @@ struct Keeper {
     /// The doors of those that were started.
     doors: Vec<Option<Ref>>,
     deaths: Vec<Deaths>,
+    /// A number of this boot, the same for all that follow each other.
+    boot: u64,
 }
 
 /// Starts the drivers whose devices the machine has, and a thread that starts them anew whenever they end. The names of their services.
@@ -84,12 +87,18 @@ pub(crate) fn start(
         ended: processes.with(|manager| Arc::clone(&manager.drivers().ended)),
         doors: DRIVERS.iter().map(|_| None).collect(),
         deaths: DRIVERS.iter().map(|_| Deaths::default()).collect(),
+        boot: time::now(),
     };
     let mut started = Vec::new();
     for (number, driver) in DRIVERS.iter().enumerate() {
-        let present = control().and_then(|mut control| control.is_present(number as u64));
+        let present = match driver.uses {
+            Some(used) => Ok(started.contains(&used)),
+            None => control().and_then(|mut control| control.is_present(number as u64)),
+        };
         if present.map_err(|error| error.text())? {
-            keeper.doors[number] = Some(door(driver.name())?);
+            if driver.uses.is_none() {
+                keeper.doors[number] = Some(door(driver.name())?);
+            }
             match keeper.launch(number) {
                 Ok(()) => started.push(driver.name()),
                 Err(why) => slow::say(why),
@@ -103,7 +112,7 @@ pub(crate) fn start(
 
 impl Keeper {
     fn launch(&self, number: usize) -> Result<(), String> {
-        let Driver { program, .. } = DRIVERS[number];
+        let Driver { program, uses, .. } = DRIVERS[number];
         let complaint = |why: &str| crate::complaint(program, why);
         let file =
             find(self.archive, program).ok_or_else(|| complaint("not in the boot archive"))?;
@@ -114,14 +123,21 @@ impl Keeper {
             file,
             start: Start {
                 args: [name.to_string()].into(),
+                env: [format!("BOOT={}", self.boot)].into(),
                 cwd: "/".to_string(),
                 ..Start::default()
             },
-            priority: PRIORITY_SERVER,
+            priority: match uses {
+                Some(_) => PRIORITY_FILES,
+                None => PRIORITY_SERVER,
+            },
             ceiling: PRIORITY_MEMORY,
-            quota: self.shared / 100 * PERCENT,
+            quota: self.shared / 100 * uses.map_or(PERCENT, |_| PERCENT_SERVER),
             server: true,
-            limits: process::account::driver,
+            limits: match uses {
+                Some(_) => process::account::server,
+                None => process::account::driver,
+            },
             essential: true,
             driver: Some(number),
             service: Some(DRIVERS[number].name()),
@@ -145,13 +161,13 @@ impl Keeper {
                 let wanted = status == Status::Killed(crate::native::SIGKILL);
                 if !wanted && self.deaths[number].add(time::now()) {
                     slow::say(format!(
-                        "init: the driver of {name} has ended again and again, and is not started any more"
+                        "init: the server of {name} has ended again and again, and is not started any more"
                     ));
                     continue;
                 }
                 if !wanted {
                     slow::say(format!(
-                        "init: the driver of {name} has ended, and is started anew"
+                        "init: the server of {name} has ended, and is started anew"
                     ));
                 }
                 if let Err(why) = self.launch(number) {

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use services::names::MAX_JOB_NAMES;
 
-/// A driver of the boot manifest.
+/// A driver of the boot manifest, or a server that is kept alive like one.
 #[derive(Clone, Copy, Debug)]
 pub struct Driver {
     /// The program.
@@ -19,6 +19,8 @@ pub struct Driver {
     /// The reserved name of the service that it offers, and what it may ask the device server for (`servers/device/src/manifest.rs` says how to
     /// read it).
     pub line: &'static str,
+    /// A driver whose service it uses: it is started when that is, whatever devices there are, and may control it.
+    pub uses: Option<&'static str>,
 }
 
 impl Driver {
@@ -30,14 +32,21 @@ impl Driver {
 }
 
 /// The boot manifest. A driver's place here is its number.
-pub const DRIVERS: [Driver; 2] = [
+pub const DRIVERS: [Driver; 3] = [
     Driver {
         program: "sbin/console",
         line: "console ports=3f8+8 line=4",
+        uses: None,
     },
     Driver {
         program: "sbin/virtio-blk",
         line: "disk pci=1af4:1001 pci=1af4:1042 dma=400000",
+        uses: None,
+    },
+    Driver {
+        program: "sbin/ext4",
+        line: "ext4",
+        uses: Some("disk"),
     },
 ];
 
@@ -301,7 +310,7 @@ mod tests {
     fn services_of_drivers_have_reserved_names() {
         assert_eq!(
             DRIVERS.map(|driver| Driver::name(&driver)),
-            ["console", "disk"]
+            ["console", "disk", "ext4"]
         );
         let is_reserved = |driver: &Driver| services::names::RESERVED.contains(&driver.name());
         assert!(DRIVERS.iter().all(is_reserved));

@@ -399,14 +399,6 @@ impl Boot {
         self.await_names(&started);
         let drivers = drivers::start(self.archive, self.processes, self.shared)?;
         self.await_names(&drivers);
-        // The file system on the disk finds that by the system port, whoever drives it at the moment.
-        if drivers.contains(&"disk") {
-            let args = vec!["ext4".to_string()];
-            match self.launch("sbin/ext4", args, PRIORITY_FILES, 5, &[&self.system]) {
-                Ok(()) => self.await_names(&["ext4"]),
-                Err(why) => slow::say(why),
-            }
-        }
         Ok(())
     }
 

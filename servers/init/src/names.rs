@@ -2,7 +2,7 @@
 //!
 //! This thread answers everything at once and calls no server but the memory server, so that every
 //! other server can always reach it.
-use crate::native::Processes;
+use crate::native::{Manager, Processes};
 use crate::{control, slow};
 use abi::message::ExceptionMessage;
 use abi::Registers;
@@ -201,6 +201,14 @@ impl Names for Own<'_> {
 
     fn register_with(&self, port: &RefAt, control: &RefAt, name: &str) -> Result<(), Error> {
         self.offer(name, port, Some(control))
+    }
+
+    fn control(&self, server: &str) -> Result<Ref, Error> {
+        let may = |manager: &mut Manager| manager.may_control(self.pid, server);
+        match self.processes.with(may) {
+            true => supervisor(server),
+            false => Err(Error::Denied),
+        }
     }
 
     fn job(&self, client: &RefAt) -> Result<u32, Error> {

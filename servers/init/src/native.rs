@@ -16,7 +16,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::ops::Deref;
-use fermata_init::{Part, MAX_PART};
+use fermata_init::{Part, DRIVERS, MAX_PART};
 use interface::server::{
     own_port, Either, Event, Host, Reply, Request, SharedService, Visitor, OWN,
 };
@@ -104,7 +104,7 @@ struct Entry {
     server: bool,
     /// A server that all programs need: if it ends, a line is printed.
     essential: bool,
-    /// A driver that is started anew when it has ended: its number in the boot manifest. It may be killed.
+    /// A driver, or what is kept alive like one: its number in the boot manifest. It is started anew when it has ended, and may be killed.
     driver: Option<usize>,
 }
 
@@ -303,6 +303,12 @@ impl Manager {
             return Err(Error::Denied);
         }
         Ok(entry.job)
+    }
+
+    /// Whether a process may control this server: the boot manifest says so.
+    pub(crate) fn may_control(&self, pid: Pid, server: &str) -> bool {
+        let driver = self.entries.get(&pid).and_then(|entry| entry.driver);
+        driver.is_some_and(|number| DRIVERS[number].uses == Some(server))
     }
 
     /// A free number for a process that `owner` starts, and its job.

@@ -17,11 +17,12 @@ use process::account::{self, Supply};
 use process::Process;
 use proto::layout::{CONTROL_MAPPINGS, MEMORY_SIZE};
 use rt::console::{Job, Mode, LINUX};
+use rt::fs::Files;
 use rt::heap::Hold;
 use rt::memory::Usage;
 use rt::obj::{MappingAt, RefAt};
 use services::console::ConsoleControlClient;
-use services::fs::{self, FilesClient, Opened};
+use services::fs::{self, Opened};
 use services::process::Pid;
 
 /// Pages of a process that are known to be present: touching them cannot fail.
@@ -71,9 +72,9 @@ impl Present {
 
 /// What all processes share.
 pub(crate) struct World {
-    fs: Option<FilesClient>,
-    /// The session with the file system on the disk, if there is one.
-    disk: Option<FilesClient>,
+    fs: Files,
+    /// The file system on the disk, if there is one.
+    disk: Files,
     /// Control of the console.
     console: Option<ConsoleControlClient>,
     random: Rng,
@@ -101,8 +102,8 @@ impl World {
     /// At the start, without processes.
     pub(crate) fn new() -> Self {
         World {
-            fs: None,
-            disk: None,
+            fs: rt::fs::memory(),
+            disk: rt::fs::disk(),
             // Opened at once if it can be: what the server keeps does not depend on what programs ask first.
             console: rt::start::passed(CONSOLE).and_then(|door| rt::console::control(&door).ok()),
             random: Rng::with_seed(counter()),
@@ -142,26 +143,14 @@ impl World {
         self.random.u64(..)
     }
 
-    /// The session with the file system: one for all processes, whose descriptors the emulation keeps apart.
-    fn files(&mut self, request: &Request) -> Result<&mut FilesClient, proto::Error> {
+    /// The files that are asked about: in one session for all processes, whose descriptors the emulation keeps apart.
+    fn files(&mut self, request: &Request) -> Result<&mut Files, proto::Error> {
         let on_disk = request.is_on_disk().ok_or(proto::Error::Unsupported)?;
-        if on_disk && self.disk.is_none() {
-            match rt::names::lookup("ext4") {
-                Ok(door) => self.disk = Some(FilesClient::open_known(&door)?),
-                // No disk: there may be a directory of that name.
-                Err(proto::Error::NotFound) => {}
-                Err(error) => return Err(error),
-            }
+        // Without a disk there may be a directory of that name.
+        match on_disk && self.disk.servers().is_there() {
+            true => Ok(&mut self.disk),
+            false => Ok(&mut self.fs),
         }
-        if let (true, Some(disk)) = (on_disk, &mut self.disk) {
-            return Ok(disk);
-        }
-        if self.fs.is_none() {
-            let deadline = rt::time::now() + 5_000_000_000;
-            let door = rt::names::wait_for("fs", deadline)?;
-            self.fs = Some(FilesClient::open_known(&door)?);
-        }
-        self.fs.as_mut().ok_or(proto::Error::Broken)
     }
 
     /// Asks the file system.

@@ -3,60 +3,161 @@
 //! What is open belongs to the program's session. A program that was restored has another one, in which nothing is
 //! open: a [`File`] opens itself again, by its path.
 use crate::obj::{Ref, RefAt};
-use crate::session::{Door, Kept};
+use crate::sync::Mutex;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::Cell;
+use proto::layout::START_NAMES;
 use proto::{Error, MAX_BULK};
+use services::fs::lasting::{Lasting, Servers};
 use services::fs::{is_on_disk, FilesClient, ATTR_ROOM, ENTRIES_ROOM, ON_DISK, PATH_ROOM};
 pub use services::fs::{mode, Attr, Entry, Flags, Ino, Opened, CONSOLE_INO, NULL_INO, TTY_INO};
 
-static DOOR: Door = Door::new("fs");
-static SESSION: Kept<FilesClient> = Kept::new(&DOOR, FilesClient::open_as, FilesClient::session);
-/// The file system on the disk.
-static DISK_DOOR: Door = Door::optional("ext4");
-static DISK: Kept<FilesClient> = Kept::new(&DISK_DOOR, FilesClient::open_as, FilesClient::session);
+/// How long a server may take to be there, in nanoseconds: at first, and when it has died.
+const PATIENCE: u64 = 10_000_000_000;
+
+/// The servers of a service of files, one after the other, as a program finds them.
+#[derive(Debug)]
+pub struct Doors {
+    name: &'static str,
+    /// Whether it is on a disk: not every machine has one, and what is there outlives the server.
+    disk: bool,
+    /// The door that was last found or told, and the port that the program presents as its own.
+    door: Option<(Ref, RefAt)>,
+    /// Where the door is told to a program that has no name service (it is the name service).
+    told: &'static Told,
+    /// It was.
+    is_told: bool,
+}
+
+/// A door that was told. Whoever tells it must not wait for a request that is under way.
+type Told = Mutex<Option<(Ref, RefAt)>>;
+
+impl Doors {
+    const fn new(name: &'static str, disk: bool, told: &'static Told) -> Self {
+        Doors {
+            name,
+            disk,
+            door: None,
+            told,
+            is_told: false,
+        }
+    }
+
+    /// Takes the door that was told last.
+    fn listen(&mut self) {
+        if let Some(door) = self.told.lock().take() {
+            (self.door, self.is_told) = (Some(door), true);
+        }
+    }
+
+    /// Whether there is such a service, or was.
+    pub fn is_there(&mut self) -> bool {
+        self.listen();
+        if self.door.is_none() && !self.is_told {
+            let found = crate::names::lookup(self.name);
+            self.door = found.ok().map(|door| (door, RefAt(START_NAMES)));
+        }
+        self.door.is_some()
+    }
+}
+
+impl Servers for Doors {
+    type Session = FilesClient;
+
+    fn is_durable(&self) -> bool {
+        self.disk
+    }
+
+    fn open(&mut self) -> Result<(FilesClient, bool), Error> {
+        let is_dead = |door: &(Ref, RefAt)| door.0.kind() == abi::RefKind::Null;
+        let mut died = false;
+        let deadline = crate::time::now() + PATIENCE;
+        loop {
+            died |= self.door.as_ref().is_some_and(is_dead);
+            self.listen();
+            let dead = self.door.as_ref().is_none_or(is_dead);
+            if self.is_told && dead {
+                // It starts the next server itself, and must not wait for that.
+                return Err(Error::Broken);
+            }
+            if dead {
+                let until = if self.disk && !died { 0 } else { deadline };
+                let door = crate::names::wait_for(self.name, until)?;
+                self.door = Some((door, RefAt(START_NAMES)));
+            }
+            let Some((door, own)) = &self.door else {
+                continue;
+            };
+            match FilesClient::open_as(door, *own) {
+                // It has died meanwhile, or is about to.
+                Err(Error::Broken) if !self.is_told && crate::time::now() < deadline => {
+                    died = true;
+                    crate::time::sleep(PAUSE);
+                }
+                session => return session.map(|session| (session, died)),
+            }
+        }
+    }
+}
+
+/// How often a server that has died is looked for, in nanoseconds.
+const PAUSE: u64 = 200_000;
+
+/// Files of a service. One whose server dies, if that is the one on the disk, is a slow one.
+pub type Files = Lasting<Doors>;
+
+/// Files in memory, in a session of their own.
+#[must_use]
+pub const fn memory() -> Files {
+    Lasting::new(Doors::new("fs", false, &MEMORY_TOLD))
+}
+
+/// Files on the disk, in a session of their own.
+#[must_use]
+pub const fn disk() -> Files {
+    Lasting::new(Doors::new("ext4", true, &DISK_TOLD))
+}
+
+static MEMORY_TOLD: Told = Mutex::new(None);
+static DISK_TOLD: Told = Mutex::new(None);
+static MEMORY: Mutex<Files> = Mutex::new(memory());
+static DISK: Mutex<Files> = Mutex::new(disk());
 
 /// Tells the file system's door to a program that has no name service (it is the name service), and the port that
 /// it presents as its own.
 pub fn set_door(door: Ref, own: RefAt) {
-    DOOR.set(door, own);
+    *MEMORY_TOLD.lock() = Some((door, own));
 }
 
-/// As [`set_door`], of the file system on the disk.
+/// As [`set_door`], of the file system on the disk; again when that has another server.
 pub fn set_disk_door(door: Ref, own: RefAt) {
-    DISK_DOOR.set(door, own);
+    *DISK_TOLD.lock() = Some((door, own));
 }
 
 /// Asks in the program's session about something that is open.
-fn ask<T>(
-    file: Ino,
-    request: impl FnMut(&mut FilesClient) -> Result<T, Error>,
-) -> Result<T, Error> {
+fn ask<T>(file: Ino, request: impl FnOnce(&mut Files) -> Result<T, Error>) -> Result<T, Error> {
     match file & ON_DISK {
-        0 => SESSION.ask(request),
-        _ => DISK.ask(request),
+        0 => request(&mut MEMORY.lock()),
+        _ => request(&mut DISK.lock()),
     }
 }
 
 /// Asks in the program's session about a path.
-fn ask_at<T>(
-    path: &str,
-    mut request: impl FnMut(&mut FilesClient) -> Result<T, Error>,
-) -> Result<T, Error> {
+fn ask_at<T>(path: &str, request: impl FnOnce(&mut Files) -> Result<T, Error>) -> Result<T, Error> {
     if is_on_disk(path) {
-        match DISK.ask(&mut request) {
-            // No disk: there may be a directory of that name.
-            Err(Error::NotFound) if !DISK_DOOR.is_there() => {}
-            result => return result,
+        let mut disk = DISK.lock();
+        // Without a disk there may be a directory of that name.
+        if disk.servers().is_there() {
+            return request(&mut disk);
         }
     }
-    SESSION.ask(request)
+    request(&mut MEMORY.lock())
 }
 
 /// A path that comes in bytes.
-fn path(mut request: impl FnMut(&mut [u8]) -> Result<usize, Error>) -> Result<String, Error> {
+fn path(request: impl FnOnce(&mut [u8]) -> Result<usize, Error>) -> Result<String, Error> {
     let mut path = vec![0; PATH_ROOM];
     let length = request(&mut path)?;
     path.truncate(length);
@@ -64,7 +165,7 @@ fn path(mut request: impl FnMut(&mut [u8]) -> Result<usize, Error>) -> Result<St
 }
 
 /// Attributes that come in bytes.
-fn attr(mut request: impl FnMut(&mut [u8]) -> Result<usize, Error>) -> Result<Attr, Error> {
+fn attr(request: impl FnOnce(&mut [u8]) -> Result<usize, Error>) -> Result<Attr, Error> {
     let mut bytes = [0; ATTR_ROOM];
     let length = request(&mut bytes)?;
     services::fs::attr(bytes.get(..length).ok_or(Error::Broken)?)
@@ -74,7 +175,7 @@ fn attr(mut request: impl FnMut(&mut [u8]) -> Result<usize, Error>) -> Result<At
 fn pair(
     first: &str,
     second: &str,
-    mut request: impl FnMut(&mut FilesClient, u32, &str) -> Result<(), Error>,
+    request: impl FnOnce(&mut Files, u32, &str) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let (length, both) = services::fs::pair(first, second);
     ask_at(second, |files| request(files, length, &both))
@@ -163,18 +264,18 @@ fn same_disk(from: &str, to: &str) -> Result<(), Error> {
 /// Renames.
 pub fn rename(from: &str, to: &str) -> Result<(), Error> {
     same_disk(from, to)?;
-    pair(from, to, FilesClient::rename)
+    pair(from, to, Files::rename)
 }
 
 /// Gives a file another name.
 pub fn link(from: &str, to: &str) -> Result<(), Error> {
     same_disk(from, to)?;
-    pair(from, to, FilesClient::link)
+    pair(from, to, Files::link)
 }
 
 /// Makes a symbolic link.
 pub fn symlink(target: &str, path: &str) -> Result<(), Error> {
-    pair(target, path, FilesClient::symlink)
+    pair(target, path, Files::symlink)
 }
 
 /// What a symbolic link says.
@@ -204,7 +305,7 @@ pub fn utimens(file: Ino, atime_ns: u64, mtime_ns: u64) -> Result<(), Error> {
 
 /// Bytes stored, and files.
 pub fn usage() -> Result<(u64, u64), Error> {
-    SESSION.ask(FilesClient::usage)
+    MEMORY.lock().usage()
 }
 
 /// Returns when what was written survives a loss of power, if files there do.

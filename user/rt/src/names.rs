@@ -35,6 +35,11 @@ pub fn register_with(name: &str, port: &RefAt, control: &RefAt) -> Result<(), Er
     INIT.register_with(port, control, name)
 }
 
+/// For a server: the port by which another one is controlled that it uses, by the boot manifest.
+pub fn control(server: &str) -> Result<Ref, Error> {
+    INIT.control(server)
+}
+
 /// For a server: the job of the client whose own port at init this is; 0 for servers, the shell and init.
 pub fn job_of(client: &RefAt) -> Result<u32, Error> {
     INIT.job(client)

@@ -12,8 +12,6 @@ const PATIENCE: u64 = 5_000_000_000;
 /// Where sessions with a service are opened.
 pub(crate) struct Door {
     name: &'static str,
-    /// How long to wait for it.
-    patience: u64,
     /// The door, and the port that the program presents as its own.
     found: Lazy<(Ref, RefAt)>,
 }
@@ -22,22 +20,8 @@ impl Door {
     pub(crate) const fn new(name: &'static str) -> Self {
         Door {
             name,
-            patience: PATIENCE,
             found: Lazy::new(),
         }
-    }
-
-    /// Of a service that not every machine has.
-    pub(crate) const fn optional(name: &'static str) -> Self {
-        Door {
-            patience: 0,
-            ..Door::new(name)
-        }
-    }
-
-    /// Whether the service was found.
-    pub(crate) fn is_there(&self) -> bool {
-        self.found.get(|| Err(Error::NotFound)).is_ok()
     }
 
     /// Tells it to a program that has no name service, with the port that it presents.
@@ -47,7 +31,7 @@ impl Door {
 
     fn get(&self) -> Result<&'static (Ref, RefAt), Error> {
         self.found.get(|| {
-            let door = crate::names::wait_for(self.name, crate::time::now() + self.patience)?;
+            let door = crate::names::wait_for(self.name, crate::time::now() + PATIENCE)?;
             Ok((door, RefAt(START_NAMES)))
         })
     }

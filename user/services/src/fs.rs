@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use interface::{interface, Error};
 use serde::{Deserialize, Serialize};
 
+pub mod lasting;
 pub mod server;
 
 /// An inode number.
@@ -232,7 +233,7 @@ pub trait Files {
     fn utimens(&self, file: u64, atime_ns: u64, mtime_ns: u64) -> Result<(), Error>;
     /// Bytes stored, and files. May be repeated.
     fn usage(&self) -> Result<(u64, u64), Error>;
-    /// Returns when what was written survives a loss of power, if files of this service do. So it is when a file was closed, and after
+    /// Returns when what was written, to whatever file, survives a loss of power, if files of this service do. So it is when a file was closed, and after
     /// each change of names. May be repeated.
     fn sync(&self, file: u64) -> Result<(), Error>;
 }

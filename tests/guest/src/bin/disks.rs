@@ -1,5 +1,5 @@
-//! `disks SEED KILLS`, `disks kill SEED KILLS`, `disks hostile`: a disk under load whose driver is killed again and again, at instants that follow from the seed. Needs the
-//! system port (`trust`).
+//! `disks SEED KILLS`, `disks kill SEED KILLS SERVER`, `disks hostile`: a disk under load whose driver, or another server, is killed again and again, at instants that follow
+//! from the seed. Needs the system port (`trust`).
 //!
 //! Every read must have what was written before it, no request may end with an error, and in the end the disk must have what was
 //! written last: all of it is in `/tmp/model` then, for who looks at the disk from outside.
@@ -25,30 +25,36 @@ rt::entry!(main);
 
 /// Sectors that are written to.
 const SECTORS: u64 = 4096;
-/// Longest time between two kills, in nanoseconds.
+/// The driver of the disk.
+const DRIVER: &str = "virtio-blk";
+/// Longest time between two kills, in nanoseconds: of the driver, and of others, which take longer to begin.
 const PAUSE: u64 = 8_000_000;
+const PAUSE_OTHERS: u64 = 60_000_000;
 /// Requests that are open at a time.
 const OPEN: usize = OUTSTANDING + 8;
 
 static KILLED: AtomicU64 = AtomicU64::new(0);
 static ENOUGH: AtomicBool = AtomicBool::new(false);
 
-/// Kills the driver, if there is one now.
-fn kill() -> Result<(), Error> {
+/// Kills the server of this name, if there is one now.
+fn kill(server: &str) -> Result<(), Error> {
     let native = rt::system::supervisor("native")?;
     let processes = native.list()?;
-    let driver = processes
-        .iter()
-        .find(|process| process.name == "virtio-blk");
-    native.process(driver.ok_or(Error::NotFound)?.pid)?.kill()
+    let found = processes.iter().find(|process| process.name == server);
+    native.process(found.ok_or(Error::NotFound)?.pid)?.kill()
 }
 
 /// The thread that kills.
-fn killer(seed: u64, kills: u64) {
+fn killer(seed: u64, kills: u64, server: &str) {
     let mut random = fastrand::Rng::with_seed(seed);
     while KILLED.load(Ordering::Relaxed) < kills {
-        time::sleep(random.u64(..PAUSE));
-        if kill().is_ok() {
+        let pause = if server == DRIVER {
+            PAUSE
+        } else {
+            PAUSE_OTHERS
+        };
+        time::sleep(random.u64(..pause));
+        if kill(server).is_ok() {
             KILLED.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -114,7 +120,7 @@ impl Load {
             .write(0, &vec![0; size])
             .map_err(|error| error.text())?;
         // What is submitted from here on is told apart by its ticket.
-        thread::spawn(move || killer(seed, kills)).map_err(|_| "no thread")?;
+        thread::spawn(move || killer(seed, kills, DRIVER)).map_err(|_| "no thread")?;
         while !ENOUGH.load(Ordering::Acquire) {
             while self.expected.len() < OPEN {
                 self.submit()?;
@@ -207,7 +213,7 @@ fn hostile() -> u8 {
     0
 }
 
-/// `disks kill SEED KILLS`: kills the driver, and leaves the load to others.
+/// `disks kill SEED KILLS SERVER`: kills that, and leaves the load to others.
 fn only_kill() -> u8 {
     let number = |index: usize| {
         rt::start()
@@ -215,10 +221,11 @@ fn only_kill() -> u8 {
             .get(index)
             .and_then(|text| text.parse().ok())
     };
-    let (Some(seed), Some(kills)) = (number(2), number(3)) else {
+    let (Some(seed), Some(kills), Some(server)) = (number(2), number(3), rt::start().args.get(4))
+    else {
         return 2;
     };
-    killer(seed, kills);
+    killer(seed, kills, server);
     println!("done: {} kills", KILLED.load(Ordering::Relaxed));
     0
 }

@@ -343,6 +343,14 @@ fn the_date_goes_on_with_the_clock() -> Outcome {
     Ok(())
 }
 
+guest_test!(SERVICE0013, control_goes_to_whom_the_manifest_says);
+fn control_goes_to_whom_the_manifest_says() -> Outcome {
+    for server in ["disk", "device", "native", "console", "nobody"] {
+        check_eq!(rt::names::control(server).map(drop), Err(Error::Denied));
+    }
+    Ok(())
+}
+
 guest_test!(SERVICE0003, who_waits_holds_nobody_up);
 fn who_waits_holds_nobody_up() -> Outcome {
     let door = Arc::new(counter()?);

@@ -1,0 +1,345 @@
+//! Tests of the client of files that outlives its server ([`services::fs::lasting`]), with this server, which dies at any request: before it
+//! is done, or when it is done and the answer is lost.
+
+use crate::session::Session;
+use crate::tests::{complaint, fresh, mount, Memory};
+use alloc::format;
+use alloc::rc::Rc;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use proto::Error;
+use services::fs::lasting::{self, Lasting, Servers};
+use services::fs::{pair, Files, Flags, ATTR_ROOM, PATH_ROOM};
+
+extern crate std;
+
+/// The server, one after the other, on the same disk.
+struct Machine {
+    disk: Memory,
+    shared: crate::session::Shared<Memory>,
+    /// How many have died.
+    deaths: u64,
+    random: fastrand::Rng,
+    /// One request of so many kills it; `None`: it lives.
+    danger: Option<u64>,
+}
+
+impl Machine {
+    fn new(seed: u64, danger: Option<u64>) -> Rc<RefCell<Self>> {
+        let (disk, volume) = fresh();
+        Rc::new(RefCell::new(Machine {
+            disk,
+            shared: Rc::new(RefCell::new(Ok(volume))),
+            deaths: 0,
+            random: fastrand::Rng::with_seed(seed),
+            danger,
+        }))
+    }
+
+    /// The server is gone, with all that it had not written. Another one begins.
+    fn die(&mut self) {
+        *self.shared.borrow_mut() = Err(Error::Broken);
+        self.shared = Rc::new(RefCell::new(mount(&self.disk)));
+        self.deaths += 1;
+    }
+}
+
+/// A client's sessions with it.
+struct Client {
+    machine: Rc<RefCell<Machine>>,
+    last: Option<u64>,
+}
+
+struct Open {
+    machine: Rc<RefCell<Machine>>,
+    files: Session<Memory>,
+    server: u64,
+}
+
+impl Servers for Client {
+    type Session = Open;
+
+    fn is_durable(&self) -> bool {
+        true
+    }
+
+    fn open(&mut self) -> Result<(Open, bool), Error> {
+        let machine = self.machine.borrow();
+        let died = self.last.replace(machine.deaths) != Some(machine.deaths);
+        let open = Open {
+            machine: Rc::clone(&self.machine),
+            files: Session::new(&machine.shared, 1000),
+            server: machine.deaths,
+        };
+        Ok((open, died))
+    }
+}
+
+impl Open {
+    fn call<T>(
+        &self,
+        request: impl FnOnce(&Session<Memory>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if lasting::Session::is_gone(self) {
+            return Err(Error::Broken);
+        }
+        let fate = {
+            let mut machine = self.machine.borrow_mut();
+            let danger = machine.danger.unwrap_or(u64::MAX);
+            machine.random.u64(..danger)
+        };
+        if fate == 0 {
+            self.machine.borrow_mut().die();
+            return Err(Error::Broken);
+        }
+        let result = request(&self.files);
+        if fate == 1 {
+            drop(result);
+            self.machine.borrow_mut().die();
+            return Err(Error::Broken);
+        }
+        result
+    }
+}
+
+/// The methods of a session, of which those with bytes copy them.
+macro_rules! forward {
+    (words { $($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)* }
+        bytes { $($bytes:ident($($of:ident: $kind:ty),*);)* }) => {
+        impl lasting::Session for Open {
+            fn is_gone(&self) -> bool {
+                self.server != self.machine.borrow().deaths
+            }
+            $(fn $name(&mut self, $($argument: $type),*) -> Result<$result, Error> {
+                self.call(|files| files.$name($($argument),*))
+            })*
+            $(fn $bytes(&mut self, $($of: $kind,)* into: &mut [u8]) -> Result<usize, Error> {
+                let room = into.len();
+                let came = self.call(|files| Ok(files.$bytes($($of,)* room)?.to_vec()))?;
+                into[..came.len()].copy_from_slice(&came);
+                Ok(came.len())
+            })*
+        }
+    };
+}
+
+forward! {
+    words {
+    open_file(flags: u32, mode: u32, path: &str) -> (u64, u32, u64);
+    close(file: u64) -> ();
+    write(file: u64, offset: u64, bytes: &[u8]) -> u32;
+    append(file: u64, bytes: &[u8]) -> (u32, u64);
+    truncate(file: u64, size: u64) -> ();
+    mkdir(mode: u32, path: &str) -> ();
+    unlink(path: &str) -> ();
+    rmdir(path: &str) -> ();
+    rename(first: u32, paths: &str) -> ();
+    link(first: u32, paths: &str) -> ();
+    symlink(first: u32, paths: &str) -> ();
+    chmod(file: u64, mode: u32) -> ();
+    chown(file: u64, uid: u32, gid: u32) -> ();
+    utimens(file: u64, atime_ns: u64, mtime_ns: u64) -> ();
+    sync(file: u64) -> ();
+    usage() -> (u64, u64);
+    }
+    bytes {
+    stat(follow: bool, path: &str);
+    attributes(file: u64);
+    read(file: u64, offset: u64);
+    read_dir(file: u64, cookie: u64);
+    readlink(path: &str);
+    path_of(file: u64);
+    }
+}
+
+/// A client that does things to files, and keeps some of them open.
+struct User {
+    files: Lasting<Client>,
+    machine: Rc<RefCell<Machine>>,
+    /// What is open: its number, and by which name.
+    open: Vec<(u64, String)>,
+}
+
+const CREATE: Flags = Flags {
+    create: true,
+    exclusive: false,
+    truncate: false,
+    nofollow: false,
+    symlink: false,
+};
+
+impl User {
+    fn new(seed: u64, danger: Option<u64>) -> Self {
+        let machine = Machine::new(seed, danger);
+        let client = Client {
+            machine: Rc::clone(&machine),
+            last: None,
+        };
+        User {
+            files: Lasting::new(client),
+            machine,
+            open: Vec::new(),
+        }
+    }
+
+    /// Does one thing, which the random numbers choose: what came of it, and what it read.
+    fn act(&mut self, random: &mut fastrand::Rng) -> (Result<(), Error>, Vec<u8>) {
+        let mut name = || format!("/disk/{}", random.u8(..8));
+        let (one, other) = (name(), name());
+        let (kind, word) = (random.u8(..16), random.u32(..));
+        let bytes: Vec<u8> = (0..random.usize(1..30_000))
+            .map(|n| (word as usize + n * n) as u8)
+            .collect();
+        let busy = |path: &str| self.open.iter().any(|(_, open)| open == path);
+        let chosen = self.open.get(word as usize % self.open.len().max(1));
+        let files = &mut self.files;
+        let mut read = Vec::new();
+        let result = match (kind, chosen) {
+            (0 | 1, _) if self.open.len() < 4 => {
+                let flags = Flags {
+                    exclusive: word % 4 == 0,
+                    truncate: word % 4 == 1,
+                    ..CREATE
+                };
+                files
+                    .open_file(flags.bits(), 0o644, &one)
+                    .map(|(file, _, size)| {
+                        // An exclusive one that was lost may open what is there and empty.
+                        read.push(size as u8);
+                        self.open.push((file, one));
+                    })
+            }
+            (2 | 3, Some((file, _))) => {
+                let offset = u64::from(word % 50_000);
+                files
+                    .write(*file, offset, &bytes)
+                    .map(|length| read.push(length as u8))
+            }
+            (4 | 5, Some((file, _))) => files.append(*file, &bytes).map(|(length, at)| {
+                read.extend([length as u8, at as u8, (at >> 8) as u8]);
+            }),
+            (6, Some((file, _))) => files.truncate(*file, u64::from(word % 40_000)),
+            (7 | 8, Some((file, _))) => {
+                read.resize(60_000, 0);
+                let length = files.read(*file, u64::from(word % 1000), &mut read);
+                length.map(|length| read.truncate(length))
+            }
+            (9, Some((file, _))) => files.chmod(*file, word % 0o1000),
+            (10, Some((file, _))) => files.sync(*file),
+            (11, Some((file, _))) => {
+                let file = *file;
+                self.open.retain(|(open, _)| *open != file);
+                let mut result = Ok(());
+                while result.is_ok() {
+                    result = files.close(file);
+                }
+                Ok(())
+            }
+            (12, _) => files.mkdir(0o755, &format!("{one}.d")),
+            (13, _) if !busy(&one) => files.unlink(&one),
+            (14, _) if !busy(&one) && !busy(&other) => {
+                let (first, both) = pair(&one, &other);
+                files.rename(first, &both)
+            }
+            (15, _) if word % 3 == 0 => files.rmdir(&format!("{one}.d")),
+            (15, _) if word % 3 == 1 && !busy(&one) => {
+                let (first, both) = pair(&one, &format!("{other}.l"));
+                files.link(first, &both)
+            }
+            (15, _) => {
+                let (first, both) = pair("0", &format!("{other}.s"));
+                files.symlink(first, &both)
+            }
+            _ => {
+                let mut attr = [0; ATTR_ROOM];
+                let length = files.stat(false, &one, &mut attr);
+                length.map(|length| {
+                    let attr = services::fs::attr(&attr[..length]).unwrap();
+                    read.extend(attr.mode.to_le_bytes());
+                    read.extend(attr.size.to_le_bytes());
+                    read.push(attr.links as u8);
+                })
+            }
+        };
+        (result, read)
+    }
+
+    /// All files, what they hold, and their modes.
+    fn all(&mut self) -> Vec<(String, u32, Vec<u8>)> {
+        let mut all = Vec::new();
+        for n in 0..8 {
+            for end in ["", ".d", ".l", ".s"] {
+                let path = format!("/disk/{n}{end}");
+                let mut bytes = [0; ATTR_ROOM];
+                let Ok(length) = self.files.stat(false, &path, &mut bytes) else {
+                    continue;
+                };
+                let attr = services::fs::attr(&bytes[..length]).unwrap();
+                let mut content = vec![0; 200_000];
+                let length = match end {
+                    ".d" => 0,
+                    ".s" => self
+                        .files
+                        .readlink(&path, &mut content[..PATH_ROOM])
+                        .unwrap(),
+                    _ => {
+                        let opened = self.files.open_file(0, 0, &path).unwrap();
+                        let length = self.files.read(opened.0, 0, &mut content).unwrap();
+                        self.files.close(opened.0).unwrap();
+                        length
+                    }
+                };
+                content.truncate(length);
+                all.push((path, attr.mode, content));
+            }
+        }
+        all
+    }
+}
+
+/// The same things done to a server that dies again and again and to one that lives: nobody can tell which is which.
+#[test]
+fn a_server_that_dies_is_a_slow_one() {
+    let mut deaths = 0;
+    for seed in 0..12 {
+        let (mut mortal, mut living) = (User::new(seed, Some(12)), User::new(seed, None));
+        let mut random = fastrand::Rng::with_seed(seed + 1000);
+        for step in 0..200 {
+            let before = mortal.machine.borrow().deaths;
+            let mut same = random.clone();
+            let (one, two) = (mortal.act(&mut random), living.act(&mut same));
+            assert_eq!(random, same, "seed {seed}, step {step}");
+            let died = mortal.machine.borrow().deaths > before;
+            let excused = match two.0 {
+                // What says that a lost request was done may have been so before.
+                Err(Error::Exists | Error::NotFound) => died && one.0.is_ok(),
+                _ => false,
+            };
+            if excused && mortal.open.len() > living.open.len() {
+                if let Some((file, _)) = mortal.open.pop() {
+                    mortal.files.close(file).unwrap();
+                }
+            }
+            assert!(
+                excused || one == two,
+                "seed {seed}, step {step}: {:?} and {:?}",
+                one.0,
+                two.0
+            );
+        }
+        for user in [&mut mortal, &mut living] {
+            while let Some((file, _)) = user.open.pop() {
+                let _ = user.files.close(file);
+            }
+        }
+        assert!(mortal.all() == living.all(), "seed {seed}");
+        deaths += mortal.machine.borrow().deaths;
+        mortal.machine.borrow_mut().die();
+        assert!(mortal.all() == living.all(), "seed {seed}, all was durable");
+        let disk = mortal.machine.borrow().disk.content();
+        assert_eq!(complaint(&disk), None, "seed {seed}");
+    }
+    assert!(deaths > 500, "{deaths}");
+}

@@ -1,0 +1,502 @@
+//! A client of files that outlives their server.
+//!
+//! [`Lasting`] opens a session, and another one with the server that follows when that has died. What was open is opened again by its path, if
+//! that still leads to the same file, and what was written since it was last durable is written again, in the same order: until then it
+//! is kept, at most [`MOST`] bytes of it. The caller sees a slow call.
+//!
+//! **A request that was lost** with the server may have been done, and what it did to names is durable then. So it is asked again, and what says that it was done (the
+//! directory is there, the file is not) is no error. Who else did just that at the same moment is not told apart.
+use super::server::two;
+use super::{mode, Attr, FilesClient, Flags, Ino, ATTR_ROOM, PATH_ROOM};
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use interface::Error;
+
+/// Most bytes that are kept of what was written and may not be durable. Whoever writes more waits until it is.
+pub const MOST: usize = 256 << 10;
+/// What a change takes beside its bytes.
+const CHANGE: usize = 64;
+/// Losses of a session one after the other, without any answer in between, after which a request fails.
+const LOSSES: u32 = 1000;
+
+/// What is asked in a session, once for what a session is and once for what [`Lasting`] passes on as it is.
+macro_rules! requests {
+    (changes { $($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)* }
+        passed on { $($passed:ident($($of:ident: $kind:ty),*) -> $came:ty;)* }) => {
+        /// A session with a server: the methods of [`super::Files`].
+        #[allow(missing_docs)]
+        pub trait Session {
+            /// Whether its server has ended it, or is gone.
+            fn is_gone(&self) -> bool;
+            $(fn $name(&mut self, $($argument: $type),*) -> Result<$result, Error>;)*
+            $(fn $passed(&mut self, $($of: $kind),*) -> Result<$came, Error>;)*
+        }
+
+        impl Session for FilesClient {
+            fn is_gone(&self) -> bool {
+                self.session().is_gone()
+            }
+            $(fn $name(&mut self, $($argument: $type),*) -> Result<$result, Error> {
+                FilesClient::$name(self, $($argument),*)
+            })*
+            $(fn $passed(&mut self, $($of: $kind),*) -> Result<$came, Error> {
+                FilesClient::$passed(self, $($of),*)
+            })*
+        }
+
+        /// What changes nothing.
+        #[allow(clippy::missing_errors_doc, missing_docs)]
+        impl<S: Servers> Lasting<S> {
+            $(pub fn $passed(&mut self, $($of: $kind),*) -> Result<$came, Error> {
+                self.ask(|session, _| session.$passed($($of),*))
+            })*
+        }
+    };
+}
+
+requests! {
+    changes {
+    open_file(flags: u32, mode: u32, path: &str) -> (u64, u32, u64);
+    close(file: u64) -> ();
+    write(file: u64, offset: u64, bytes: &[u8]) -> u32;
+    append(file: u64, bytes: &[u8]) -> (u32, u64);
+    truncate(file: u64, size: u64) -> ();
+    mkdir(mode: u32, path: &str) -> ();
+    unlink(path: &str) -> ();
+    rmdir(path: &str) -> ();
+    rename(first: u32, paths: &str) -> ();
+    link(first: u32, paths: &str) -> ();
+    symlink(first: u32, paths: &str) -> ();
+    chmod(file: u64, mode: u32) -> ();
+    chown(file: u64, uid: u32, gid: u32) -> ();
+    utimens(file: u64, atime_ns: u64, mtime_ns: u64) -> ();
+    sync(file: u64) -> ();
+    }
+    passed on {
+    stat(follow: bool, path: &str, into: &mut [u8]) -> usize;
+    attributes(file: u64, into: &mut [u8]) -> usize;
+    read(file: u64, offset: u64, into: &mut [u8]) -> usize;
+    read_dir(file: u64, cookie: u64, into: &mut [u8]) -> usize;
+    readlink(path: &str, into: &mut [u8]) -> usize;
+    path_of(file: u64, into: &mut [u8]) -> usize;
+    usage() -> (u64, u64);
+    }
+}
+
+/// Where sessions come from, one server after the other.
+pub trait Servers {
+    /// A session.
+    type Session: Session;
+
+    /// Whether what is written survives a server, so that it makes sense to keep what is not durable yet.
+    fn is_durable(&self) -> bool;
+
+    /// Opens a session with the server that there is now; waits for one for as long as it makes sense. Whether the server of
+    /// before has died: if it has not, the session was lost because this program was restored.
+    fn open(&mut self) -> Result<(Self::Session, bool), Error>;
+}
+
+/// Something that was done to an open file, and may not be durable.
+#[derive(Debug)]
+enum Change {
+    Write(u64, Vec<u8>),
+    Size(u64),
+    Mode(u32),
+    Owner(u32, u32),
+    Times(u64, u64),
+}
+
+impl Change {
+    /// Bytes that are kept of it.
+    fn cost(&self) -> usize {
+        CHANGE
+            + match self {
+                Change::Write(_, bytes) => bytes.len(),
+                _ => 0,
+            }
+    }
+
+    /// Does it again.
+    fn redo(&self, session: &mut impl Session, file: Ino) -> Result<(), Error> {
+        match self {
+            Change::Write(offset, bytes) => session.write(file, *offset, bytes).map(drop),
+            Change::Size(size) => session.truncate(file, *size),
+            Change::Mode(mode) => session.chmod(file, *mode),
+            Change::Owner(uid, gid) => session.chown(file, *uid, *gid),
+            Change::Times(atime, mtime) => session.utimens(file, *atime, *mtime),
+        }
+    }
+}
+
+/// What is open.
+#[derive(Debug)]
+struct Held {
+    path: String,
+    flags: Flags,
+    /// How often.
+    times: u64,
+    /// Where the file ends, as far as this client knows.
+    end: u64,
+    changes: Vec<Change>,
+}
+
+/// Files of a service whose server may die.
+#[derive(Debug)]
+pub struct Lasting<S: Servers> {
+    servers: S,
+    session: Option<S::Session>,
+    open: BTreeMap<Ino, Held>,
+    /// Bytes of all changes.
+    kept: usize,
+}
+
+impl<S: Servers> Lasting<S> {
+    /// Of these servers.
+    pub const fn new(servers: S) -> Self {
+        Lasting {
+            servers,
+            session: None,
+            open: BTreeMap::new(),
+            kept: 0,
+        }
+    }
+
+    /// Where the sessions come from.
+    pub fn servers(&mut self) -> &mut S {
+        &mut self.servers
+    }
+
+    /// As `ask`, for what must not be done twice without notice. A session that is gone already has not taken the request.
+    fn ask_once<T>(
+        &mut self,
+        request: impl FnMut(&mut S::Session, bool) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.session.take_if(|session| session.is_gone());
+        self.ask(request)
+    }
+
+    /// Asks, again if the session is lost. The request is told whether one before it may have been done.
+    fn ask<T>(
+        &mut self,
+        mut request: impl FnMut(&mut S::Session, bool) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut again = false;
+        for _ in 0..LOSSES {
+            if self.session.is_none() && !self.begin()? {
+                continue;
+            }
+            let Some(session) = self.session.as_mut() else {
+                continue;
+            };
+            match request(session, again) {
+                Err(Error::Broken) if session.is_gone() => {
+                    (self.session, again) = (None, true);
+                }
+                result => return result,
+            }
+        }
+        Err(Error::Broken)
+    }
+
+    /// Opens a session, in which all is open that was. Whether it was lost again meanwhile.
+    fn begin(&mut self) -> Result<bool, Error> {
+        let (mut session, died) = self.servers.open()?;
+        let mut gone = Vec::new();
+        for (file, held) in &self.open {
+            match reopen(&mut session, *file, held, died) {
+                Ok(true) => {}
+                _ if session.is_gone() => return Ok(false),
+                // It is somebody else's by now, or nobody's: whoever asks about it is told that it is not open.
+                _ => gone.push(*file),
+            }
+        }
+        for file in gone {
+            self.forget(file);
+            self.open.remove(&file);
+        }
+        if !died {
+            // What this program wrote before it was saved was written then.
+            self.forget_all();
+        }
+        self.session = Some(session);
+        Ok(true)
+    }
+
+    /// What was changed of a file is durable, or nobody's business any more.
+    fn forget(&mut self, file: Ino) {
+        if let Some(held) = self.open.get_mut(&file) {
+            let changes = core::mem::take(&mut held.changes);
+            self.kept -= changes.iter().map(Change::cost).sum::<usize>();
+        }
+    }
+
+    fn forget_all(&mut self) {
+        self.open.values_mut().for_each(|held| held.changes.clear());
+        self.kept = 0;
+    }
+
+    /// Makes room to keep one more change of a file with so many bytes, before it is asked for.
+    fn make_room(&mut self, file: Ino, bytes: &[u8]) -> Result<Vec<u8>, Error> {
+        let mut copy = Vec::new();
+        if !self.open.contains_key(&file) {
+            return Ok(copy);
+        }
+        if self.kept + CHANGE + bytes.len() > MOST {
+            self.sync(file)?;
+        }
+        // It may have gone with the server.
+        if let Some(held) = self.open.get_mut(&file) {
+            let room = held.changes.try_reserve(1);
+            let room = room.and_then(|()| copy.try_reserve_exact(bytes.len()));
+            room.map_err(|_| Error::NoMemory)?;
+            copy.extend_from_slice(bytes);
+        }
+        Ok(copy)
+    }
+
+    /// Keeps a change until it is durable, for which there is room.
+    fn keep(&mut self, file: Ino, change: Change) {
+        let Some(held) = self.open.get_mut(&file) else {
+            return;
+        };
+        match &change {
+            Change::Write(offset, bytes) => held.end = held.end.max(offset + bytes.len() as u64),
+            Change::Size(size) => held.end = *size,
+            _ => {}
+        }
+        self.kept += change.cost();
+        held.changes.push(change);
+    }
+}
+
+/// Opens a file again as often as it was open, if its path leads to the same one. `redo`: and does again what may be lost.
+fn reopen(session: &mut impl Session, file: Ino, held: &Held, redo: bool) -> Result<bool, Error> {
+    for _ in 0..held.times {
+        let (number, ..) = session.open_file(held.flags.bits(), 0, &held.path)?;
+        if number != file {
+            session.close(number)?;
+            return Ok(false);
+        }
+    }
+    let changes = held.changes.iter().filter(|_| redo);
+    for change in changes {
+        change.redo(session, file)?;
+    }
+    Ok(true)
+}
+
+/// The result of a request, or that it was done before.
+fn settle(result: Result<(), Error>, again: bool, done: Error) -> Result<(), Error> {
+    match result {
+        Err(error) if again && error == done => Ok(()),
+        result => result,
+    }
+}
+
+/// Whether what is there says that the request was done before. It is not known if the session is lost meanwhile.
+fn settle_by(
+    result: Result<(), Error>,
+    again: bool,
+    refused: Error,
+    is_done: impl FnOnce() -> Result<bool, Error>,
+) -> Result<(), Error> {
+    if !again || result != Err(refused) {
+        return result;
+    }
+    match is_done() {
+        Ok(true) => Ok(()),
+        Err(Error::Broken) => Err(Error::Broken),
+        _ => result,
+    }
+}
+
+fn attr(session: &mut impl Session, path: &str) -> Result<Attr, Error> {
+    let mut bytes = [0; ATTR_ROOM];
+    let length = session.stat(false, path, &mut bytes)?;
+    super::attr(bytes.get(..length).ok_or(Error::Invalid)?)
+}
+
+/// What changes something.
+#[allow(clippy::missing_errors_doc, missing_docs)]
+impl<S: Servers> Lasting<S> {
+    pub fn open_file(
+        &mut self,
+        flags: u32,
+        mode: u32,
+        path: &str,
+    ) -> Result<(Ino, u32, u64), Error> {
+        let wanted = Flags::from_bits(flags).ok_or(Error::Invalid)?;
+        let made = Flags {
+            exclusive: false,
+            ..wanted
+        };
+        let opened = self.ask_once(|session, again| {
+            match session.open_file(flags, mode, path) {
+                // Made by the request that was lost: it is empty.
+                Err(Error::Exists) if again => {
+                    let opened = session.open_file(made.bits(), mode, path)?;
+                    if opened.2 > 0 {
+                        session.close(opened.0)?;
+                        return Err(Error::Exists);
+                    }
+                    Ok(opened)
+                }
+                result => result,
+            }
+        })?;
+        let (file, kind, end) = opened;
+        if !self.servers.is_durable() {
+            return Ok(opened);
+        }
+        if wanted.truncate {
+            // It was cut, or there was nothing to cut: both are durable.
+            self.forget(file);
+        }
+        let held = self.open.entry(file).or_insert_with(|| Held {
+            path: path.to_string(),
+            flags: Flags {
+                nofollow: wanted.nofollow,
+                symlink: wanted.symlink,
+                ..Flags::default()
+            },
+            times: 0,
+            end: 0,
+            changes: Vec::new(),
+        });
+        held.times += 1;
+        if kind & mode::TYPE == mode::FILE {
+            held.end = end;
+        }
+        Ok(opened)
+    }
+
+    pub fn close(&mut self, file: Ino) -> Result<(), Error> {
+        let closed = self.ask(|session, _| session.close(file));
+        // What was written is on the disk now.
+        self.forget(file);
+        if let Some(held) = self.open.get_mut(&file) {
+            held.times -= 1;
+            if held.times == 0 {
+                self.open.remove(&file);
+            }
+        }
+        closed
+    }
+
+    pub fn write(&mut self, file: Ino, offset: u64, bytes: &[u8]) -> Result<u32, Error> {
+        let mut copy = self.make_room(file, bytes)?;
+        let length = self.ask(|session, _| session.write(file, offset, bytes))?;
+        copy.truncate(length as usize);
+        self.keep(file, Change::Write(offset, copy));
+        Ok(length)
+    }
+
+    pub fn append(&mut self, file: Ino, bytes: &[u8]) -> Result<(u32, u64), Error> {
+        let mut copy = self.make_room(file, bytes)?;
+        let end = self.open.get(&file).map(|held| held.end);
+        let (length, offset) = self.ask_once(|session, again| {
+            if let (true, Some(end)) = (again, end) {
+                // If it was done and is durable it stands where the file ended.
+                let mut there = vec![0; bytes.len()];
+                let read = session.read(file, end, &mut there)?;
+                if read == bytes.len() && there == bytes {
+                    return Ok((bytes.len() as u32, end));
+                }
+            }
+            session.append(file, bytes)
+        })?;
+        copy.truncate(length as usize);
+        self.keep(file, Change::Write(offset, copy));
+        Ok((length, offset))
+    }
+
+    pub fn truncate(&mut self, file: Ino, size: u64) -> Result<(), Error> {
+        self.make_room(file, &[])?;
+        self.ask(|session, _| session.truncate(file, size))?;
+        self.keep(file, Change::Size(size));
+        Ok(())
+    }
+
+    pub fn mkdir(&mut self, mode: u32, path: &str) -> Result<(), Error> {
+        self.ask_once(|session, again| settle(session.mkdir(mode, path), again, Error::Exists))
+    }
+
+    pub fn unlink(&mut self, path: &str) -> Result<(), Error> {
+        self.ask_once(|session, again| settle(session.unlink(path), again, Error::NotFound))
+    }
+
+    pub fn rmdir(&mut self, path: &str) -> Result<(), Error> {
+        self.ask_once(|session, again| settle(session.rmdir(path), again, Error::NotFound))
+    }
+
+    pub fn rename(&mut self, first: u32, paths: &str) -> Result<(), Error> {
+        let (from, to) = two(first, paths)?;
+        self.ask_once(|session, again| {
+            let renamed = session.rename(first, paths);
+            let is_done = || attr(session, to).map(|_| true);
+            settle_by(renamed, again, Error::NotFound, is_done)
+        })?;
+        let below = format!("{from}/");
+        for held in self.open.values_mut() {
+            if held.path == from {
+                held.path = to.to_string();
+            } else if let Some(rest) = held.path.strip_prefix(&below) {
+                held.path = format!("{to}/{rest}");
+            }
+        }
+        Ok(())
+    }
+
+    pub fn link(&mut self, first: u32, paths: &str) -> Result<(), Error> {
+        let (from, to) = two(first, paths)?;
+        self.ask_once(|session, again| {
+            let linked = session.link(first, paths);
+            let is_done = || Ok(attr(session, from)?.ino == attr(session, to)?.ino);
+            settle_by(linked, again, Error::Exists, is_done)
+        })
+    }
+
+    pub fn symlink(&mut self, first: u32, paths: &str) -> Result<(), Error> {
+        let (target, path) = two(first, paths)?;
+        self.ask_once(|session, again| {
+            let made = session.symlink(first, paths);
+            let is_done = || {
+                let mut there = vec![0; PATH_ROOM];
+                let length = session.readlink(path, &mut there)?;
+                Ok(there.get(..length) == Some(target.as_bytes()))
+            };
+            settle_by(made, again, Error::Exists, is_done)
+        })
+    }
+
+    pub fn chmod(&mut self, file: Ino, mode: u32) -> Result<(), Error> {
+        self.make_room(file, &[])?;
+        self.ask(|session, _| session.chmod(file, mode))?;
+        self.keep(file, Change::Mode(mode));
+        Ok(())
+    }
+
+    pub fn chown(&mut self, file: Ino, uid: u32, gid: u32) -> Result<(), Error> {
+        self.make_room(file, &[])?;
+        self.ask(|session, _| session.chown(file, uid, gid))?;
+        self.keep(file, Change::Owner(uid, gid));
+        Ok(())
+    }
+
+    pub fn utimens(&mut self, file: Ino, atime_ns: u64, mtime_ns: u64) -> Result<(), Error> {
+        self.make_room(file, &[])?;
+        self.ask(|session, _| session.utimens(file, atime_ns, mtime_ns))?;
+        self.keep(file, Change::Times(atime_ns, mtime_ns));
+        Ok(())
+    }
+
+    /// What was written, to whatever file, is durable then.
+    pub fn sync(&mut self, file: Ino) -> Result<(), Error> {
+        self.ask(|session, _| session.sync(file))?;
+        self.forget_all();
+        Ok(())
+    }
+}
