@@ -37,7 +37,7 @@ pub const FRESH: u64 = 7;
 /// What happened since [`ARM`], in seven parameters: sites passed; if it has fired, the site and the
 /// role of the thread; the instructions from its last progress on when the thread that was cut last
 /// came to the same site in the same state again; bytes of messages moved; instructions that the probe
-/// itself has used since the machine began, and how often a thread has been displaced in the kernel
+/// itself has used since the machine began, and how often a thread has been preempted in the kernel
 /// since then.
 pub const READ: u64 = 2;
 

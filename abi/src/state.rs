@@ -157,7 +157,7 @@ numbered! {
         Exception = 9,
         /// For a vacant identity to be given a body.
         Vacant = 10,
-        /// For the kernel's lock, which a thread that was displaced in the kernel holds.
+        /// For the kernel's lock, which a thread that was preempted in the kernel holds.
         Kernel = 11,
     }
 }

@@ -73,7 +73,7 @@ static OWN_THEN: Count = Count::new();
 static EXITS: Count = Count::new();
 static PERIOD: Count = Count::new();
 /// Number of times that a thread has been preempted in the kernel.
-static DISPLACED: Count = Count::new();
+static PREEMPTED: Count = Count::new();
 static GENERAL: AtomicBool = AtomicBool::new(false);
 /// Whether sites are being passed a second time, and do not count.
 static PASSED_BEFORE: AtomicBool = AtomicBool::new(false);
@@ -340,7 +340,7 @@ pub(crate) fn read() -> [u64; 7] {
         AGAIN.get(),
         MOVED.get(),
         OWN.get(),
-        DISPLACED.get(),
+        PREEMPTED.get(),
     ]
 }
 
@@ -348,7 +348,7 @@ pub(crate) fn read() -> [u64; 7] {
 #[inline(always)]
 pub(crate) fn preempted() {
     if CONFIG.probe {
-        DISPLACED.add(1);
+        PREEMPTED.add(1);
     }
 }
 

@@ -225,9 +225,9 @@ impl System {
         Ok(Step::Done(Code::Ok))
     }
 
-    fn wait_for_server(&mut self, t: Id, port: Id, errand: PortWait) -> Step {
+    fn wait_for_server(&mut self, t: Id, port: Id, purpose: PortWait) -> Step {
         self.wait(t, Waiting::Port, Some(port));
-        self.thread_mut(t).hint = Hint::PortWait(errand);
+        self.thread_mut(t).hint = Hint::PortWait(purpose);
         Step::Wait
     }
 

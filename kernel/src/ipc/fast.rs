@@ -579,6 +579,6 @@ pub(super) fn tell_in_memory(
     into.length.set(room - length);
     s.ctx.parameter(0).set(port.alias.get());
     probe::progress();
-    s.finish(message.news.code());
+    s.finish(message.content.code());
     Ok(true)
 }

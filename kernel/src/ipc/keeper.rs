@@ -145,15 +145,15 @@ pub(crate) fn exception(k: K, t: &'static Thread, code: Exception, address: u64,
     };
     t.exception.set(code as u8);
     t.exception_address.set(address);
-    let news = KernelMessage::Exception([code as u64, address, detail, t.ctx.tag.get()]);
-    send(k, t, port, &news);
+    let content = KernelMessage::Exception([code as u64, address, detail, t.ctx.tag.get()]);
+    send(k, t, port, &content);
 }
 
-fn send(k: K, t: &'static Thread, port: &'static Port, news: &KernelMessage) {
+fn send(k: K, t: &'static Thread, port: &'static Port, content: &KernelMessage) {
     if !port.head().is_open() {
         return t.wait_vacant(k, port.head());
     }
-    super::send_from_kernel(k, t, port, news);
+    super::send_from_kernel(k, t, port, content);
 }
 
 /// Handles an exception of the processor. Returns the thread to resume.

@@ -217,9 +217,9 @@ fn connect(k: K, t: &'static Thread) -> Result<Step, Stop> {
 }
 
 #[cfg_attr(fermata_probe, track_caller)]
-fn wait_for_server(t: &'static Thread, port: &'static Port, errand: PortWait) {
+fn wait_for_server(t: &'static Thread, port: &'static Port, purpose: PortWait) {
     t.wait_on(port.client_queue(), Waiting::Port);
-    t.hint.set(Hint::PortWait(NarrowRef::of(port), errand));
+    t.hint.set(Hint::PortWait(NarrowRef::of(port), purpose));
 }
 
 fn waiting_server(port: &'static Port) -> Option<&'static Thread> {
@@ -405,12 +405,12 @@ fn wait(k: K, t: &'static Thread, stages: Plan) -> Result<Step, Stop> {
         return Ok(Step::Done(Code::Unreferenced));
     }
     while let Some(c) = set.clients.first() {
-        let (Some(call), Hint::PortWait(port, errand)) = (c.call(), c.hint.get()) else {
+        let (Some(call), Hint::PortWait(port, purpose)) = (c.call(), c.hint.get()) else {
             c.wake(k);
             continue;
         };
         let port = port.get();
-        match errand {
+        match purpose {
             PortWait::Connect => {
                 c.quit(k);
                 link(k, c, t, port);
@@ -606,7 +606,7 @@ impl KernelMessage {
 
 /// A message of the kernel that is put together only when the buffer for it has been found.
 pub(crate) struct Message<'a> {
-    news: &'a KernelMessage,
+    content: &'a KernelMessage,
     about: &'static Thread,
     /// Whether the receiver waits for a register message.
     short: bool,
@@ -618,7 +618,7 @@ impl Message<'_> {
 
     /// Length in bytes.
     fn length(&self) -> u64 {
-        let words = match self.news {
+        let words = match self.content {
             KernelMessage::Fault(..) => FAULT_WORDS,
             KernelMessage::Exception(_) if self.short => SHORT_EXCEPTION_WORDS,
             KernelMessage::Exception(_) => EXCEPTION_WORDS,
@@ -629,7 +629,7 @@ impl Message<'_> {
     /// Calls `f` with each part of the message: the number of its first word, and its words.
     #[inline(always)]
     fn each(&self, mut f: impl FnMut(usize, &[u64])) {
-        match self.news {
+        match self.content {
             KernelMessage::Fault(words, ..) => f(0, words),
             KernelMessage::Exception(begin) if self.short => {
                 f(0, &short_exception(self.about, *begin))
@@ -680,9 +680,9 @@ fn tell(
     t: &'static Thread,
     s: &'static Thread,
     port: &'static Port,
-    news: &KernelMessage,
+    content: &KernelMessage,
 ) -> Result<Result<(), Code>, Trouble> {
-    let told = match news {
+    let told = match content {
         KernelMessage::Fault(words, ..) => fast::tell(s, port, words, Code::Fault),
         KernelMessage::Exception(begin) => {
             fast::tell(s, port, &short_exception(t, *begin), Code::Exception)
@@ -693,14 +693,14 @@ fn tell(
     }
     let short = s.call().is_some_and(|call| plan(call).has(Plan::SHORT));
     let message = Message {
-        news,
+        content,
         about: t,
         short,
     };
     if fast::tell_in_memory(k, s, port, &message).map_err(Trouble::Sink)? {
         return Ok(Ok(()));
     }
-    deliver(k, s, port, Source::kernel(k, &message), news.code())
+    deliver(k, s, port, Source::kernel(k, &message), content.code())
 }
 
 /// Sends a message of the kernel to a port, on behalf of a thread that faulted or met an exception. The thread
@@ -709,13 +709,13 @@ pub(crate) fn send_from_kernel(
     k: K,
     t: &'static Thread,
     port: &'static Port,
-    news: &KernelMessage,
+    content: &KernelMessage,
 ) {
     while let Some(s) = waiting_server(port) {
-        match tell(k, t, s, port, news) {
+        match tell(k, t, s, port, content) {
             Ok(Ok(())) => {
                 s.wake(k);
-                match *news {
+                match *content {
                     KernelMessage::Fault(_, missing, region) => {
                         s.server().set(Stage::Fault, Link::to(t));
                         note_fault(t, s, missing, region);

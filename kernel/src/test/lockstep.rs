@@ -791,7 +791,7 @@ impl<'w> Lockstep<'w> {
         if model.status == Status::Waiting(Waiting::Port) {
             // Later the order that explains the result can depend on it.
             let wants = match t.hint.get() {
-                Hint::PortWait(_, errand) => Some(match errand {
+                Hint::PortWait(_, purpose) => Some(match purpose {
                     PortWait::Connect => model_wait::PortWait::Connect,
                     PortWait::Call => model_wait::PortWait::Call,
                     PortWait::Trap => model_wait::PortWait::Trap,
@@ -799,7 +799,7 @@ impl<'w> Lockstep<'w> {
                 _ => None,
             };
             let expected = match model.hint {
-                model_wait::Hint::PortWait(errand) => Some(errand),
+                model_wait::Hint::PortWait(purpose) => Some(purpose),
                 _ => None,
             };
             same("what it wants at the port", wants, expected)?;

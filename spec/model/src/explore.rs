@@ -363,7 +363,7 @@ pub struct Report {
     pub found: Vec<(&'static str, String)>,
 }
 
-/// Explores.
+/// Explores every order of events in a small system, and reports what breaks a property.
 #[must_use]
 pub fn explore(exploration: Exploration) -> Report {
     let begin = Instant::now();

@@ -208,7 +208,7 @@ impl Key<'_> {
     fn hint(&mut self, hint: Hint) {
         match hint {
             Hint::None => self.words.push(0),
-            Hint::PortWait(errand) => self.words.extend([1, errand as u64]),
+            Hint::PortWait(purpose) => self.words.extend([1, purpose as u64]),
             Hint::Called(s) => self.words.extend([2, self.id(s)]),
             Hint::Faulted(s, page, need, region) => {
                 self.words.extend([3, self.id(s), page, need, self.id(region)]);

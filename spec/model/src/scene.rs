@@ -398,7 +398,7 @@ impl Scene {
         system.object_at((frame, address % PAGE_SIZE))
     }
 
-    /// Our manager.
+    /// The manager's thread.
     #[must_use]
     pub fn manager(&self, system: &System) -> Option<Id> {
         system.threads().find(|(_, t)| role(&t.registers) == Some(Role::Manager)).map(|(id, _)| id)

@@ -254,7 +254,7 @@ pub fn each(mut f: impl FnMut(&Held) -> Outcome) -> Outcome {
         }
     }
     for &why in Waiting::ALL {
-        // A thread waits for the kernel's lock only while another has been displaced in the kernel.
+        // A thread waits for the kernel's lock only while another has been preempted in the kernel.
         if why != Waiting::Kernel && !seen.waits.contains(&(why as u64)) {
             crate::fail!("nobody was held waiting for {why:?}");
         }

@@ -31,8 +31,8 @@ pub struct Counted {
     pub moved: u64,
     /// Instructions that the probe itself has used since the machine started.
     pub own: u64,
-    /// How often a thread has been displaced in the kernel since the machine started.
-    pub displaced: u64,
+    /// How often a thread has been preempted in the kernel since the machine started.
+    pub preempted: u64,
     /// Instructions that were done again until the thread was where it had been cut before, or 0.
     pub again: u64,
     /// Where it has fired, if it has.
@@ -97,13 +97,13 @@ impl Probe {
     /// What has happened since the probe was armed.
     #[must_use]
     pub fn read(self) -> Counted {
-        let [passed, site, role, again, moved, own, displaced, ..] = self.call(READ, 0, 0);
+        let [passed, site, role, again, moved, own, preempted, ..] = self.call(READ, 0, 0);
         let fired = Fired { site, role };
         Counted {
             passed,
             moved,
             own,
-            displaced,
+            preempted,
             again,
             fired: (site != 0).then_some(fired),
         }

@@ -157,7 +157,7 @@ pub struct Runner {
     cut_at: u64,
     /// See [`Sum::redone`].
     pub redone: (u64, u64),
-    /// Cuts at instants at which a victim had been displaced in the kernel.
+    /// Cuts at instants at which a victim had been preempted in the kernel.
     pub in_kernel: u64,
     pub sites: BTreeSet<u64>,
     roles: u64,
@@ -665,13 +665,13 @@ impl Runner {
             self.act(*one, deadline)?;
             if i == act {
                 self.fixture.ask_whether_idle();
-                let displaced = self.probe.read().displaced;
+                let preempted = self.probe.read().preempted;
                 sys::thread_wait_interrupt_until(rt::time::now() + n);
                 if self.fixture.is_idle() {
                     return Ok(None);
                 }
                 let fired = Fired {
-                    site: self.probe.read().displaced - displaced,
+                    site: self.probe.read().preempted - preempted,
                     role: CLIENT as u64,
                 };
                 self.in_kernel += u64::from(fired.site != 0);
