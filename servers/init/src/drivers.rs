@@ -21,26 +21,26 @@ const PERCENT_SERVER: u64 = 5;
 /// Drivers that have ended, and how.
 type Ended = Arc<Mutex<Vec<(usize, Status)>>>;
 
-/// By which the manager of processes says that a driver has ended.
+/// The list by which the manager of processes tells the starter that drivers have ended.
 #[derive(Default)]
 pub(crate) struct Drivers {
     ended: Ended,
 }
 
 /// The thread that starts drivers anew.
-static KEEPER: Lazy<Ref> = Lazy::new();
+static STARTER: Lazy<Ref> = Lazy::new();
 
 impl Drivers {
-    /// This driver has ended.
+    /// Notes that this driver has ended, and wakes the starter.
     pub(crate) fn ended(&self, driver: usize, status: Status) {
         self.ended.lock().push((driver, status));
-        if let Ok(keeper) = KEEPER.get(|| Err(Error::NotFound)) {
-            let _ = keeper.interrupt();
+        if let Ok(starter) = STARTER.get(|| Err(Error::NotFound)) {
+            let _ = starter.interrupt();
         }
     }
 }
 
-/// What init asks the device server.
+/// A session of power over the device server.
 fn control() -> Result<DeviceControlClient, Error> {
     let control = names::supervisor("device")?;
     DeviceControlClient::open_as(&control, names::own()?)
@@ -54,14 +54,14 @@ pub(crate) fn door(name: &str) -> Result<Ref, String> {
     door.map_err(|error| format!("the device server: {}", error.text()))
 }
 
-/// Asks the device server for the date, from which on it is known.
+/// Asks the device server for the date at which the machine's clock was zero, so that init can tell the date.
 pub(crate) fn set_date() -> Result<(), Error> {
     names::ORIGIN.set(control()?.origin()?);
     Ok(())
 }
 
-/// What drivers are started with.
-struct Keeper {
+/// Starts drivers: all at boot, then each again that has ended.
+struct Starter {
     archive: &'static [u8],
     processes: &'static Processes,
     /// Kernel memory that the servers share.
@@ -74,13 +74,14 @@ struct Keeper {
     boot: u64,
 }
 
-/// Starts the drivers whose devices the machine has, and a thread that starts them anew whenever they end. The names of their services.
+/// Starts the drivers whose devices the machine has, and a thread that starts them anew whenever they end. Returns the names of
+/// their services.
 pub(crate) fn start(
     archive: &'static [u8],
     processes: &'static Processes,
     shared: u64,
 ) -> Result<Vec<&'static str>, String> {
-    let mut keeper = Keeper {
+    let mut starter = Starter {
         archive,
         processes,
         shared,
@@ -97,20 +98,20 @@ pub(crate) fn start(
         };
         if present.map_err(|error| error.text())? {
             if driver.uses.is_none() {
-                keeper.doors[number] = Some(door(driver.name())?);
+                starter.doors[number] = Some(door(driver.name())?);
             }
-            match keeper.launch(number) {
+            match starter.launch(number) {
                 Ok(()) => started.push(driver.name()),
                 Err(why) => slow::say(why),
             }
         }
     }
-    let thread = thread::spawn_at(PRIORITY, move || keeper.run()).map_err(words)?;
-    KEEPER.set(thread.reference().map_err(words)?);
+    let thread = thread::spawn_at(PRIORITY, move || starter.run()).map_err(words)?;
+    STARTER.set(thread.reference().map_err(words)?);
     Ok(started)
 }
 
-impl Keeper {
+impl Starter {
     fn launch(&self, number: usize) -> Result<(), String> {
         let Driver { program, uses, .. } = DRIVERS[number];
         let complaint = |why: &str| crate::complaint(program, why);
@@ -148,7 +149,7 @@ impl Keeper {
         launched.map(drop).map_err(|(_, why)| complaint(why))
     }
 
-    /// The thread.
+    /// Starts drivers anew, on a thread of its own, for as long as the machine runs.
     fn run(mut self) {
         loop {
             let ended = core::mem::take(&mut *self.ended.lock());
@@ -157,7 +158,7 @@ impl Keeper {
             }
             for (number, status) in ended {
                 let name = DRIVERS[number].name();
-                // A driver that somebody has killed goes on as if nothing had been.
+                // A driver that somebody has killed is started anew without a message, and is not counted.
                 let wanted = status == Status::Killed(crate::native::SIGKILL);
                 if !wanted && self.deaths[number].add(time::now()) {
                     slow::say(format!(

@@ -192,7 +192,7 @@ impl Frames {
 pub struct Part {
     /// Its name.
     pub name: String,
-    /// Whether it was stopped by `Stop`.
+    /// Whether it was stopped by `stop`.
     pub stopped: bool,
     /// Names by which its ports are known, and the addresses of these ports in its memory.
     pub names: Vec<(String, u64)>,

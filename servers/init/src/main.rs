@@ -253,16 +253,16 @@ struct Boot {
     pool: Option<Pool>,
 }
 
-/// Physical memory that nobody gets but the device server: devices reach it.
+/// The memory that devices reach: contiguous, and given to the device server only.
 struct Pool {
     start: u64,
     size: u64,
-    /// Shows it.
+    /// A region that exports it.
     region: Ref,
 }
 
 impl Pool {
-    /// Takes it, cleared. `None`: there is too little memory.
+    /// Takes it from the free memory and clears it. `None` if there is too little memory.
     fn new(frames: &mut Frames) -> Result<Option<Self>, String> {
         let Some((start, size)) = frames.take_pool() else {
             return Ok(None);

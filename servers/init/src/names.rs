@@ -290,7 +290,7 @@ impl Host<SystemStub<Power>> for Init {
     }
 }
 
-/// The thread.
+/// Answers requests, on the calling thread.
 pub(crate) fn run(portset: Portset, processes: &'static Processes) -> Result<(), Error> {
     Server::on(portset, Init(processes))?.run()
 }

@@ -42,15 +42,15 @@ use services::process::{
 const MAX_PROCESSES: usize = 1024;
 /// Most bytes of an executable.
 const MAX_EXECUTABLE: u64 = 64 << 20;
-/// What must be left of the heap when one has been read, for what init's other threads do meanwhile.
+/// Bytes of the heap that must be free when an executable has been read, for what init's other threads do meanwhile.
 const SPARE: usize = 512 << 10;
 /// Most characters of a command line that are kept as the name of its process.
 const MAX_NAME: usize = 200;
-/// Most `Freeze`s of one process at a time.
+/// Most requests `freeze` of one process that are not undone.
 const MAX_FREEZES: usize = 16;
-/// Status of a machine whose shell was ended by an exception.
+/// The machine's status if an exception ended its shell.
 const BROKEN: u8 = 125;
-/// Signal number of `Kill`.
+/// The signal in the status of a process that was ended by `kill`.
 pub(crate) const SIGKILL: u8 = 9;
 
 /// The control port of a process has this alias with the number of the process added.
@@ -66,9 +66,9 @@ fn pid_of(alias: u64) -> Option<Pid> {
 /// A process while it lives.
 struct Live {
     process: Process,
-    /// Threads stopped by `Stop`.
+    /// Threads stopped by `stop`.
     stopped: Vec<ThreadAt>,
-    /// Threads stopped by each `Freeze`; for a process that is being rebuilt its maker has stopped
+    /// Threads stopped by each `freeze`; for a process that is being rebuilt its maker has stopped
     /// them, and it is not known yet which there are.
     frozen: Vec<Option<Vec<ThreadAt>>>,
     /// Its own port. What it asks init comes from there.
@@ -94,9 +94,9 @@ struct Entry {
     /// The first process of the job for which it counts.
     job: Pid,
     control: Own,
-    /// Tells it from others that have its number at other times.
+    /// A number that no other process ever has: process numbers are used again.
     serial: u64,
-    /// Happens when its status changes.
+    /// Wakes requests that wait for its status to change.
     event: Arc<Event>,
     /// The reserved name that it may register.
     service: Option<&'static str>,
@@ -113,7 +113,8 @@ pub(crate) struct Manager {
     entries: BTreeMap<Pid, Entry>,
     next: Pid,
     next_serial: u64,
-    /// Events that are to happen when the manager is let go of: who waits for them may wait for it.
+    /// Events that are to happen after the manager's lock has been released, because the requests that they wake may want
+    /// the lock.
     happened: Vec<Arc<Event>>,
     /// The portset of the processes' own ports.
     own_portset: RefAt,
@@ -1128,7 +1129,7 @@ impl Serving {
         Ok((Serving(server), [door, supervisor_ref]))
     }
 
-    /// The thread.
+    /// Serves requests, on the calling thread.
     pub(crate) fn run(self) -> ! {
         self.0.run()
     }
