@@ -49,7 +49,6 @@ struct Machine {
     /// The level that the kernel masks. It is entered with everything masked.
     level: Level,
     ports: (u16, Vec<(u16, u16)>),
-    archive: (u64, u64),
     command_line: &'static str,
     log: Vec<String>,
     kernel: Option<Rc<dyn Fn(Trap)>>,
@@ -76,7 +75,6 @@ impl Machine {
             unmasked: 0,
             level: Level::All,
             ports: (0, Vec::new()),
-            archive: (0, 0),
             command_line: "",
             log: Vec::new(),
             kernel: None,
@@ -142,11 +140,6 @@ pub fn set_table_limit(pages: u32) {
 /// The number of table pages that all page tables hold together.
 pub fn tables_used() -> u32 {
     with(|m| m.tables_used)
-}
-
-/// Sets the physical start and size of the boot archive.
-pub fn set_archive(start: u64, size: u64) {
-    with(|m| m.archive = (start, size));
 }
 
 /// Sets the command line.
@@ -567,7 +560,7 @@ pub(crate) fn mxcsr_mask() -> u32 {
     0xffff
 }
 
-/// As [`now`].
+/// As [`now`]: the simulated machine counts time in nanoseconds only.
 pub fn ticks() -> u64 {
     now()
 }
@@ -676,27 +669,13 @@ pub fn enter_user<K: Kernel>(kernel: &'static K, thread: &'static K::Thread) {
 
 /// Calls `f` for each range (start, size) of free user memory.
 pub fn free_ranges(f: &mut dyn FnMut(u64, u64)) {
-    let (start, end, archive) = with(|m| {
-        let start = u64::from(FIRST_FRAME) * PAGE_SIZE;
-        (start, start + m.ram.len() as u64, m.archive)
-    });
-    let low = archive.0 / PAGE_SIZE * PAGE_SIZE;
-    let high = (archive.0 + archive.1).div_ceil(PAGE_SIZE) * PAGE_SIZE;
-    if archive.1 == 0 || high <= start || low >= end {
-        f(start, end - start);
-        return;
-    }
-    if low > start {
-        f(start, low - start);
-    }
-    if high < end {
-        f(high, end - high);
-    }
+    let size = with(|m| m.ram.len()) as u64;
+    f(u64::from(FIRST_FRAME) * PAGE_SIZE, size);
 }
 
-/// Physical start and size of the boot archive.
+/// Physical start and size of the boot archive: the simulated machine has none.
 pub fn archive() -> (u64, u64) {
-    with(|m| m.archive)
+    (0, 0)
 }
 
 /// The kernel's command line.

@@ -6,8 +6,7 @@
 //!   process are the same number, unless a mapping was moved (Linux `mremap`);
 //! * its *control* segment, [`CONTROL_SIZE`] bytes, never mapped by the process itself. Its
 //!   manager keeps there the objects that make it a process: the space at [`CONTROL_SPACE`], the
-//!   first thread at [`CONTROL_THREAD`], references it needs at [`CONTROL_REFS`], the mappings
-//!   from [`CONTROL_MAPPINGS`] on.
+//!   first thread at [`CONTROL_THREAD`], the mappings from [`CONTROL_MAPPINGS`] on.
 //!
 //! So two region references are all that a checkpointer needs: `region_search` finds every object
 //! of the process and every page in these two segments.
@@ -20,8 +19,6 @@ pub const CONTROL_SIZE: u64 = 4 << 20;
 pub const CONTROL_SPACE: u64 = 0;
 /// Offset of the first thread in the control segment.
 pub const CONTROL_THREAD: u64 = 0x10;
-/// Offset of the references that the manager needs to set the states.
-pub const CONTROL_REFS: u64 = 0x100;
 /// Offset of the first mapping in the control segment.
 pub const CONTROL_MAPPINGS: u64 = 0x1000;
 

@@ -127,12 +127,6 @@ impl Run {
         }
     }
 
-    /// With a file or directory of the host at `guest`.
-    pub fn add_host(mut self, host: &str, guest: &str) -> Self {
-        self.options.adds.push(Add::path(host, guest));
-        self
-    }
-
     /// With a file of this content at `guest`.
     pub fn add(mut self, guest: &str, content: impl Into<Vec<u8>>) -> Self {
         self.options
