@@ -49,6 +49,19 @@ const COSTS: &[(&str, &str)] = &[
         "an interrupt of a thread and its wait, both ways",
     ),
     ("yield_2", "two switches between processes"),
+    (
+        "interface_rpc_0",
+        "a method of a service, through proxy and stub, no arguments",
+    ),
+    ("interface_rpc_32", "with three words each way"),
+    (
+        "interface_async_0",
+        "a method that could wait, and does not",
+    ),
+    (
+        "interface_read_4096",
+        "a method that replies with 4,096 bytes",
+    ),
     ("thread_bytes", "bytes of kernel memory per thread"),
     ("thread_bytes_fpu", "the same with its FPU registers"),
     (
@@ -144,7 +157,11 @@ fn section_of_calls() -> String {
         let gap = if index > 0 { "," } else { "" };
         let _ = write!(text, "{gap} {} {}", row.count, row.class.name());
     }
-    text.push_str(". `./fermata syscalls` lists them.\n");
+    let results: usize = SYSCALLS.iter().map(|row| row.codes.len()).sum();
+    let _ = writeln!(
+        text,
+        ". `./fermata syscalls` lists them. Their rows list {results} results."
+    );
     text
 }
 
