@@ -163,7 +163,7 @@ impl Registers {
         self.set_parameter(refs, area.refs);
     }
 
-    /// What is sent.
+    /// The send area.
     #[must_use]
     pub const fn send(&self) -> Area {
         self.area(SEND)

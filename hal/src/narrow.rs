@@ -79,7 +79,7 @@ impl<T> NarrowRef<T> {
 }
 
 impl<T> NarrowCell<T> {
-    /// None.
+    /// A cell that refers to nothing.
     pub const fn none() -> Self {
         NarrowCell(Cell::new(Narrow::NONE))
     }

@@ -8,9 +8,9 @@ use alloc::vec::Vec;
 use proto::Error;
 use services::block::{OUTSTANDING, TAGS};
 
-/// A session.
+/// Names a client's session; the driver numbers them.
 pub type Session = u64;
-/// A place for a request: its header, its status, its data.
+/// The number of a place for a request, with its header, its status and its data.
 pub type Slot = usize;
 
 /// What a request does.
@@ -43,14 +43,14 @@ struct Request {
     state: State,
 }
 
-/// All requests.
+/// The requests that the driver has taken, each in a slot of the memory that the device reaches.
 #[derive(Debug)]
 pub struct Requests {
     slots: Vec<Option<Request>>,
 }
 
 impl Requests {
-    /// Room for so many.
+    /// No requests, and room for so many.
     #[must_use]
     pub fn new(slots: usize) -> Self {
         Requests {
@@ -72,7 +72,8 @@ impl Requests {
         self.of(session).count() < OUTSTANDING && self.slots.iter().any(Option::is_none)
     }
 
-    /// The place for a new request.
+    /// Takes a request of a session, under a tag that the session chose: the slot for it. Errors: `Invalid` if the tag is too large or
+    /// in use, `WouldBlock` if there is no room.
     pub fn submit(&mut self, session: Session, tag: u64, kind: Kind) -> Result<Slot, Error> {
         if tag >= TAGS || self.of(session).any(|(_, request)| request.tag == tag) {
             return Err(Error::Invalid);
@@ -91,14 +92,15 @@ impl Requests {
         Ok(slot)
     }
 
-    /// The device did not take the request.
+    /// Frees the slot of a request that the device did not take.
     pub fn withdraw(&mut self, slot: Slot) {
         if let Some(place) = self.slots.get_mut(slot) {
             *place = None;
         }
     }
 
-    /// The device has done the request in this place. False: it does not have one there.
+    /// Notes that the device has done the request in this slot. Returns false if it does not have one there: then the device
+    /// is broken.
     pub fn complete(&mut self, slot: Slot, failed: bool) -> bool {
         let Some(place) = self.slots.get_mut(slot) else {
             return false;

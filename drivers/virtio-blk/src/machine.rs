@@ -36,20 +36,20 @@ impl Arena {
         (self.window.address() as usize + at) as *mut u8
     }
 
-    /// Writes into it.
+    /// Writes bytes at an offset.
     pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
         let to = self.inside(at, bytes.len());
         // SAFETY: inside the arena, which is mapped for as long as the driver runs, and no Rust object's memory.
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 
-    /// A part of it.
+    /// The bytes at an offset, for the device to read.
     pub(crate) fn slice(&'static self, at: usize, size: usize) -> &'static [u8] {
         // SAFETY: as above; the driver writes to no slot that is being read.
         unsafe { core::slice::from_raw_parts(self.inside(at, size), size) }
     }
 
-    /// A part of it, for the device to write.
+    /// The bytes at an offset, for the device to write.
     #[allow(
         clippy::mut_from_ref,
         reason = "no Rust object's memory; a slot is one request's"
@@ -204,7 +204,7 @@ impl Device {
         PciTransport::new::<Glue, _>(&mut root, place).map_err(|_| Error::Unsupported)
     }
 
-    /// It has been reset.
+    /// Says that the device has been reset, from when on it may reach memory.
     pub(crate) fn reaches_memory(&self) -> Result<(), Error> {
         self.0.devices.borrow_mut().reaches_memory(self.0.function)
     }

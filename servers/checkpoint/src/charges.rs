@@ -16,7 +16,7 @@ const KEPT_PART: u64 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number(u64);
 
-/// All charges.
+/// How much kernel memory each job is charged for.
 #[derive(Debug, Default)]
 pub struct Charges {
     next: u64,
@@ -24,7 +24,7 @@ pub struct Charges {
 }
 
 impl Charges {
-    /// None.
+    /// No charges.
     #[must_use]
     pub const fn new() -> Self {
         Charges {

@@ -48,7 +48,7 @@ pub(crate) fn outside() -> Vec<(&'static str, Ref)> {
         .collect()
 }
 
-/// One of them.
+/// The port outside that has this name.
 pub(crate) fn port(name: &str) -> Result<Ref, Error> {
     rt::names::lookup(name)
 }

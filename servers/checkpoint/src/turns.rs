@@ -9,7 +9,7 @@ pub type Job = u32;
 /// Most requests at a time, those of job 0 not counted.
 pub const MOST: usize = 4;
 
-/// A request's place.
+/// Names a request among those of a [`Turns`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u64);
 
@@ -22,7 +22,7 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Nobody.
+    /// No requests.
     #[must_use]
     pub const fn new() -> Self {
         Turns {

@@ -1,6 +1,6 @@
 //! The machine's real-time clock: an MC146818 or what behaves like one. It knows the date in whole seconds, UTC.
 
-/// Its registers.
+/// The clock's registers.
 pub trait Registers {
     /// Reads one.
     fn read(&mut self, register: u8) -> u8;

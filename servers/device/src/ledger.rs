@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 /// Most things that one driver has at a time.
 pub const MOST: usize = 256;
 
-/// What drivers have.
+/// What each driver has. No part of anything belongs to two drivers.
 #[derive(Debug, Default)]
 pub struct Ledger {
     entries: Vec<(Driver, Thing)>,
@@ -28,7 +28,7 @@ fn overlap(a: Thing, b: Thing) -> bool {
 }
 
 impl Ledger {
-    /// Nobody has anything.
+    /// A ledger in which no driver has anything.
     #[must_use]
     pub const fn new() -> Self {
         Ledger {

@@ -106,7 +106,7 @@ impl Base {
     }
 }
 
-/// A function.
+/// A PCI function that was found by enumeration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Bus, device and function in 8, 5 and 3 bits.

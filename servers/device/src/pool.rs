@@ -19,7 +19,7 @@ pub struct Piece {
     pub held: bool,
 }
 
-/// The pool.
+/// The memory that devices reach, and the pieces of it that drivers have.
 #[derive(Debug, Default)]
 pub struct Pool {
     /// All of it: start and size. Nothing is taken from a later one that an earlier one has.

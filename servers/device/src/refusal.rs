@@ -41,7 +41,7 @@ impl fmt::Display for Thing {
     }
 }
 
-/// Why.
+/// The reason for which a request of a driver is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The manifest does not give it to the driver.

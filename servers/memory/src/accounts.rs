@@ -10,7 +10,7 @@
 use alloc::vec::Vec;
 use proto::Error;
 
-/// Names an account.
+/// Names an account of an [`Accounts`].
 pub type Id = usize;
 
 /// Most accounts.

@@ -24,7 +24,7 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// None.
+    /// No chunks.
     #[must_use]
     pub const fn new() -> Self {
         Chunks {

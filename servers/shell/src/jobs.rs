@@ -75,7 +75,7 @@ impl State {
     }
 }
 
-/// A job.
+/// A program that the shell has started, in the foreground or the background.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     /// Who manages its process.

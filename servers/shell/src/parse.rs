@@ -20,7 +20,7 @@ pub struct Redirection {
     pub append: bool,
 }
 
-/// A command.
+/// A command of a line: its words, and where its input and output go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// Its words; never empty.

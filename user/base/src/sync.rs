@@ -228,7 +228,7 @@ pub mod below {
             Raised(())
         }
 
-        /// Raises it.
+        /// Raises the priority of the calling thread.
         #[must_use]
         pub fn now() -> Self {
             enter();
@@ -338,7 +338,7 @@ pub struct Lazy<T: 'static> {
 }
 
 impl<T: Send + Sync + 'static> Lazy<T> {
-    /// Not made yet.
+    /// A value that is made when it is first asked for.
     pub const fn new() -> Self {
         Lazy {
             value: Mutex::new(None),

@@ -1,7 +1,7 @@
 //! Time on the space's clock.
 use crate::sys;
 
-/// Nanoseconds.
+/// The time on the clock of the program's space, in nanoseconds.
 #[must_use]
 pub fn now() -> u64 {
     sys::clock_get()
@@ -12,7 +12,7 @@ pub fn sleep_until(deadline: u64) {
     sys::thread_sleep_until(deadline);
 }
 
-/// Waits this long.
+/// Waits for so many nanoseconds.
 pub fn sleep(nanoseconds: u64) {
     sleep_until(now().saturating_add(nanoseconds));
 }

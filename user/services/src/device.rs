@@ -19,7 +19,7 @@ plain! {
         Low = 0,
         /// The first 4 GB: devices with 32 address bits.
         Bits32 = 1,
-        /// All of it.
+        /// All physical memory.
         All = 2,
     }
 }
