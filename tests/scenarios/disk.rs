@@ -308,6 +308,27 @@ pub(crate) fn foreign(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A native program that reads a file of the disk is saved, killed and restored at eight instants, and prints what it prints
+/// undisturbed: the image names its session with the file system of the disk.
+pub(crate) fn checkpoint(ctx: &mut Ctx) -> Result<(), Failure> {
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let tree = directory.path().join("tree");
+    let text = |error: std::io::Error| error.to_string();
+    std::fs::create_dir(&tree).map_err(text)?;
+    std::fs::write(tree.join("a"), pattern(4 * MEGABYTE, 4)).map_err(text)?;
+    let disk = directory.path().join("disk");
+    disk::make(&disk, 64 << 20, Some(&tree)).map_err(|error| error.message)?;
+    let script = "/test/cutter seed=1 cuts=8 native /sbin/tools cat /disk/a\n";
+    let run = Run::script(script).word("program-ceiling=31").disk(&disk);
+    let output = ctx.run(run)?;
+    output.expect_status(0)?;
+    let text = output.text();
+    let equal = format!("{} bytes of output equal", 4 * MEGABYTE);
+    assert!(text.contains("note 8 cuts within"), "{text}");
+    assert!(text.contains(&equal), "{text}");
+    expect_clean(&disk)
+}
+
 /// A client that asks for nonsense gets a defined error each time, changes nothing, and what it leaves behind is nobody else's trouble.
 pub(crate) fn hostile(ctx: &mut Ctx) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;

@@ -53,6 +53,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("disk_files_kills", disk::files_kills),
     scenario("disk_server_kills", disk::server_kills),
     scenario("disk_foreign", disk::foreign),
+    scenario("disk_checkpoint", disk::checkpoint),
     scenario("attack_power", attack::power),
     scenario("attack_limits", attack::limits),
     scenario("attack_remains", attack::remains),

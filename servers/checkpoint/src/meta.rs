@@ -34,17 +34,18 @@ pub const MAX_QUOTA: u64 = 64 << 20;
 /// Among [`OUTSIDE`], for each process its own memory account.
 pub const ACCOUNT: &str = "memory";
 /// The ports outside of an image that it may name: those that every program knows or can look up.
-pub const OUTSIDE: [&str; 7] = [
+pub const OUTSIDE: [&str; 8] = [
     "names",
     ACCOUNT,
     "fs",
+    "ext4",
     "console",
     "native",
     "linux",
     "checkpoint",
 ];
 /// Those among them at which sessions are opened.
-pub const DOORS: [&str; 3] = ["console", "fs", "checkpoint"];
+pub const DOORS: [&str; 4] = ["console", "fs", "ext4", "checkpoint"];
 /// Words that are kept of a session, see `interface::client::keep`.
 pub const KEPT_WORDS: usize = 7;
 /// The managers of processes.
@@ -193,7 +194,7 @@ impl Segment {
     }
 }
 
-/// Where something lies.
+/// Where an object lies: in which segment of which process, and where there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Place {
     /// Number of the process.
