@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::sync::Arc;
 use core::hint::black_box;
-use interface::{interface, Error, Server};
+use interface::{interface, Error, Object, Own, Server};
 use rt::obj::Ref;
 use rt::sync::Mutex;
 
@@ -37,6 +37,8 @@ pub trait Measured {
 }
 
 struct Data(Rc<Page>);
+
+impl Object for Data {}
 
 impl Measured for Data {
     fn nothing(&self) -> Result<(), Error> {
@@ -77,6 +79,7 @@ pub fn all(report: &Report) -> bool {
     good &= report.bench("interface_async_0", "rpc", || {
         measure((), |client, ()| client.at_once(), |()| true)
     });
+    good &= report.bench("interface_direct_0", "call", direct);
     let mut into = Box::new(Page([0; BYTES]));
     good &= report.bench("interface_read_4096", "rpc", || {
         measure(
@@ -86,6 +89,15 @@ pub fn all(report: &Report) -> bool {
         )
     });
     good
+}
+
+/// The same source with an object of the program.
+fn direct() -> Outcome {
+    let own = Own::new(Data(Rc::new(Page([7; BYTES]))));
+    let mut object: Box<dyn MeasuredCalls> = black_box(Box::new(own));
+    let good = loops::stretch(|| (0..MANY).try_for_each(|_| object.nothing()));
+    good.must("a call")?;
+    Ok(Sample::of_block(MANY))
 }
 
 fn start() -> Result<Ref, alloc::string::String> {

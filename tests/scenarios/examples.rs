@@ -12,7 +12,7 @@ hello
 hello you
 echo_server &
 echo_client one two
-counter &
+counter plums=5 &
 count
 count apples 7
 count apples
@@ -23,6 +23,8 @@ count apples +3
 count pears +3
 count apples +2
 wait %3
+count figs=2
+count --sum
 pager
 checkpointer
 primes
@@ -39,15 +41,17 @@ hello, world
 hello, you
 one
 two
-0
+1
 7
 7
 count: there is no such counter
-1
+2
 10
 count: there is no such counter
 12
 12
+2
+19
 page 3 is wanted
 page 3 has 9
 page 700 is wanted

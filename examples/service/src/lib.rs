@@ -1,5 +1,6 @@
 //! What the counter and its clients say to each other: a trait. `#[interface]` makes of it the proxy that clients
-//! call (`CountersClient`) and the stub that takes requests apart for the server (`CountersStub`).
+//! call (`CountersClient`) and the stub that takes requests apart for the server (`CountersStub`); `CountersCalls`
+//! is the trait as callers see it, of a session or of an object of the program.
 #![no_std]
 
 use interface::{interface, Error};
@@ -28,4 +29,21 @@ pub trait Counters {
     async fn at_least(&self, value: u64, name: &str) -> Result<u64, Error>;
     /// How many counters there are. May be repeated.
     fn count(&self) -> Result<u64, Error>;
+}
+
+/// What all counters come to: an interface that a counter may have besides.
+#[interface]
+pub trait Totals {
+    /// The sum of all counters. Errors: `Limit` if it is too large. May be repeated.
+    fn sum(&self) -> Result<u64, Error>;
+}
+
+/// Sets counters as this says, `NAME=VALUE`: wherever they are.
+///
+/// # Errors
+/// `Invalid` if it says something else; those of [`Counters::set`].
+pub fn set_as(counters: &mut dyn CountersCalls, said: &str) -> Result<u64, Error> {
+    let (name, value) = said.split_once('=').ok_or(Error::Invalid)?;
+    let value = value.parse().map_err(|_| Error::Invalid)?;
+    counters.set(value, name).map(|()| value)
 }

@@ -182,17 +182,21 @@ impl Session {
         (self.port, wire::number(self.next.load(Relaxed)))
     }
 
-    /// Whether the session's server has the interface `id` too. May be repeated.
+    /// A session about the same object that has the interface `id`. It is one of its own: its requests have nothing to do
+    /// with those of this one, and each ends by itself. May be repeated.
     ///
     /// # Errors
-    /// [`Error::Broken`] if the server is gone.
-    pub fn query_interface(&self, id: u64) -> Result<bool, Error> {
-        let mut words = wire::NONE;
-        words[1].write(id);
-        match self.ask::<()>(wire::QUERY, words, 1) {
-            Ok(()) => Ok(true),
-            Err(Error::Unsupported) => Ok(false),
-            Err(error) => Err(error),
+    /// [`Error::Unsupported`] if the object has no such interface, [`Error::NoMemory`] if the server has no room for one
+    /// more session, [`Error::Limit`] if this program's job has as many as it may have, [`Error::Broken`] if the server is
+    /// gone.
+    pub fn query_interface(&self, id: u64) -> Result<Session, Error> {
+        let port = Ref::new().map_err(base::error_of)?;
+        let ((), _, came) =
+            self.ask_with_refs(wire::QUERY, &[id], (&[], &[]), (&mut [], &[&*port]))?;
+        // What is a session by its port alone, without a door, has no other.
+        match came {
+            1 => Ok(Session::resume(port, 1)),
+            _ => Err(Error::Unsupported),
         }
     }
 }
@@ -270,6 +274,7 @@ pub trait Asked {
     ///
     /// # Errors
     /// As [`Asked::ask`].
+    #[inline]
     fn ask_with_bytes<R: Values>(
         &self,
         method: u16,

@@ -5,6 +5,7 @@
 //! * the trait that a server implements, once for each session;
 //! * a proxy, `NAMEClient`, with the same methods for clients;
 //! * a stub that takes a request apart and calls the method ([`Service`]);
+//! * a trait with the methods as callers have them, `NAMECalls`, of the proxy or of an object of the program ([`Own`]);
 //! * a stable id ([`Service::ID`]), a hash of the trait's name and its methods' signatures.
 //!
 //! A trait marked `#[interface(shared)]` has requests only that are answered at once and may be repeated. It needs no
@@ -14,6 +15,7 @@
 //!
 //! * [`wire`]: how requests and replies stand in registers, and the calls of the kernel;
 //! * [`client`]: what proxies are made with: a session, and the number of its request;
+//! * [`object`]: objects of the program, and the question for other interfaces of an object, near or far;
 //! * [`server`]: sessions, and requests that wait without holding anybody up.
 #![no_std]
 
@@ -23,12 +25,14 @@ pub extern crate alloc;
 pub extern crate base;
 
 pub mod client;
+pub mod object;
 pub mod server;
 pub mod wire;
 
 pub use base::obj::{Ref, RefAt};
 pub use client::{Session, Shared};
 pub use interface_macros::interface;
+pub use object::{query_interface, Calls, Interface, Object, Own};
 pub use proto::Error;
 pub use server::{Answer, Host, Server, Service};
 

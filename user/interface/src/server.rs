@@ -291,6 +291,8 @@ pub enum Answer {
 pub enum Quick {
     /// The method is none that is answered here.
     No,
+    /// The session is asked for another interface of its object, whose id is in the first argument.
+    Query,
     /// The request makes no sense: [`Error::Invalid`].
     Invalid,
     /// The request is [done](Done::is) already: the reply that is kept is to be given.
@@ -401,6 +403,11 @@ pub trait Service: 'static {
     fn quick(self: &Rc<Self>, came: &wire::Came, done: &Done, waker: &Waker) -> Quick {
         let _ = (came, done, waker);
         Quick::No
+    }
+    /// The same object by the interface with this id, if it has that.
+    fn query(self: &Rc<Self>, id: u64) -> Option<Rc<Self>> {
+        let _ = id;
+        None
     }
 }
 
@@ -540,6 +547,14 @@ impl<A: Service, B: Service> Service for Either<A, B> {
             Either::First(service) => service.quick(came, done, waker),
             Either::Second(service) => service.quick(came, done, waker),
         }
+    }
+
+    fn query(self: &Rc<Self>, id: u64) -> Option<Rc<Self>> {
+        let same = match &**self {
+            Either::First(service) => Either::First(service.query(id)?),
+            Either::Second(service) => Either::Second(service.query(id)?),
+        };
+        Some(Rc::new(same))
     }
 }
 
@@ -1124,6 +1139,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             Quick::Reply(reply) => (reply, false),
             Quick::Once(reply) => (reply, true),
             Quick::Sent => return Some(Next::wait()),
+            Quick::Query => return Some(self.queried(came.alias, came.words[1]).apart()),
             Quick::Invalid => return Some(Next::invalid().apart()),
             Quick::Done => return Some(slot.done.next().apart()),
             Quick::Later(future) => {
@@ -1322,6 +1338,13 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         let Some(Some(slot)) = self.sessions.get(alias as usize) else {
             return Out::reply(self.knock(alias, request, reply));
         };
+        if (request.method, request.count) == (QUERY, 2) {
+            let next = self.queried(alias, request.words[1]);
+            if next.reply().is_some() {
+                (reply.words, reply.count) = (next.words, wire::count(next.call));
+            }
+            return Out::reply(next.reply().is_some());
+        }
         let request = Request {
             done: Some(&slot.done),
             waker: Some(&slot.waker),
@@ -1333,6 +1356,32 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             Answer::Now => Out::reply(!self.host.again()),
             answer => self.answered(alias, number, answer, reply),
         }
+    }
+
+    /// Answers a session that asks for another interface of its object: with a session that has it, or an error.
+    #[cold]
+    #[inline(never)]
+    fn queried(&mut self, alias: u64, interface: u64) -> Next {
+        match self.query(alias, interface) {
+            Ok(reference) => {
+                send(&[0], &[], abi::ref_list(reference.handle(), 1));
+                Next::wait()
+            }
+            Err(error) => Reply::of::<()>(Err(error)).next(),
+        }
+    }
+
+    /// A session about the same object as this one, with another interface or the same: a reference to its port, for
+    /// the client.
+    fn query(&mut self, alias: u64, interface: u64) -> Result<Ref, Error> {
+        let Some(Some(slot)) = self.sessions.get(alias as usize) else {
+            return Err(Error::Broken);
+        };
+        let service = slot.service.query(interface).ok_or(Error::Unsupported)?;
+        let (door, job) = (slot.door, slot.job);
+        let client = slot.client.copy().map_err(base::error_of)?;
+        self.room_for(job)?;
+        self.add((door, interface), (job, client), None, |_, _| Ok(service))
     }
 
     /// Does with an answer to the request of this session what has to be done.
@@ -1495,18 +1544,38 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             let who = who.ok_or(Error::Denied)?;
             client.point_to(who).map_err(base::error_of)?;
             job = job_of(&client)?;
-            self.end_of_ended(SWEEP);
-            let too_many = |sessions: &[Option<Box<Slot<S>>>]| {
-                let of_job = sessions.iter().flatten().filter(|slot| slot.job == job);
-                of_job.count() >= MAX_JOB_SESSIONS
-            };
-            if job != 0 && too_many(&self.sessions) {
-                self.end_of_ended(MAX_SESSIONS);
-                if too_many(&self.sessions) {
-                    return Err(Error::Limit);
-                }
+        }
+        self.room_for(job)?;
+        self.add((door, interface), (job, client), done, |host, visitor| {
+            host.open(visitor).map(Rc::new)
+        })
+    }
+
+    /// Makes sure that this job may have one more session.
+    fn room_for(&mut self, job: u32) -> Result<(), Error> {
+        self.end_of_ended(SWEEP);
+        let too_many = |sessions: &[Option<Box<Slot<S>>>]| {
+            let of_job = sessions.iter().flatten().filter(|slot| slot.job == job);
+            of_job.count() >= MAX_JOB_SESSIONS
+        };
+        if job != 0 && too_many(&self.sessions) {
+            self.end_of_ended(MAX_SESSIONS);
+            if too_many(&self.sessions) {
+                return Err(Error::Limit);
             }
         }
+        Ok(())
+    }
+
+    /// Adds a session at this door with this interface, for this client of this job: a reference to its port, for the
+    /// client.
+    fn add(
+        &mut self,
+        (door, interface): (u64, u64),
+        (job, client): (u32, Ref),
+        done: Option<Done>,
+        make: impl FnOnce(&mut H, &Visitor) -> Result<Rc<S>, Error>,
+    ) -> Result<Ref, Error> {
         let free = |sessions: &[Option<Box<Slot<S>>>]| {
             let places = &sessions[DOOR as usize + 1..];
             let free = places.iter().position(Option::is_none);
@@ -1530,7 +1599,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             client: self.job_of.map(|_| *client),
         };
         let slot = Box::new(Slot {
-            service: Rc::new(self.host.open(&visitor)?),
+            service: make(&mut self.host, &visitor)?,
             interface,
             door,
             port,

@@ -1,5 +1,6 @@
-//! Asks the counter: `count NAME` prints a counter, `count NAME VALUE` sets it, `count NAME +VALUE` adds to it,
-//! `count NAME @VALUE` waits until it is so large, and `count` alone says how many there are.
+//! Asks the counter: `count NAME` prints a counter, `count NAME VALUE` or `count NAME=VALUE` sets it, `count NAME +VALUE`
+//! adds to it, `count NAME @VALUE` waits until it is so large, `count --sum` adds all up if the counter can do that, and
+//! `count` alone says how many there are.
 #![no_std]
 #![no_main]
 
@@ -7,7 +8,7 @@ extern crate alloc;
 
 use alloc::string::String;
 use rt::Error;
-use service::{CountersClient, NAME};
+use service::{set_as, CountersClient, TotalsCalls, NAME};
 
 rt::entry!(main);
 
@@ -38,8 +39,14 @@ fn ask() -> Result<u64, Error> {
     let Some(name) = args.next() else {
         return counters.count();
     };
+    if name == "--sum" {
+        return interface::query_interface::<dyn TotalsCalls>(&mut counters)?.sum();
+    }
     let Some(what) = args.next() else {
-        return counters.get(name);
+        return match name.contains('=') {
+            true => set_as(&mut counters, name),
+            false => counters.get(name),
+        };
     };
     let value = what.trim_start_matches(['+', '@']);
     let value = value.parse().map_err(|_| Error::Invalid)?;

@@ -1,4 +1,4 @@
-//! A service: named counters, until it is killed: `counter &`.
+//! A service: named counters, until it is killed: `counter &`, or `counter NAME=VALUE... &` with some to begin with.
 //!
 //! It is an implementation of the trait [`Counters`] and a `main` that registers the server's door. Whatever a client
 //! sends, it gets an answer or a refusal, and the others are served.
@@ -12,8 +12,11 @@ use alloc::rc::Rc;
 use alloc::string::String;
 use core::cell::RefCell;
 use interface::server::{Event, Visitor};
-use interface::{Error, Server};
-use service::{Counters, CountersStub, LONGEST, MOST, NAME};
+use interface::{Error, Own, Server};
+use service::{
+    set_as, Counters, CountersCalls, CountersStub, Totals, TotalsCalls, TotalsStub, LONGEST, MOST,
+    NAME,
+};
 
 rt::entry!(main);
 
@@ -75,9 +78,34 @@ impl Counters for Session {
     }
 }
 
+impl Totals for Session {
+    fn sum(&self) -> Result<u64, Error> {
+        let counters = self.0.counters.borrow();
+        let mut values = counters.values();
+        values.try_fold(0, |sum: u64, value| {
+            sum.checked_add(*value).ok_or(Error::Limit)
+        })
+    }
+}
+
+interface::object! {
+    /// The interfaces of a session.
+    enum Asked of Session {
+        Counters: CountersStub, dyn CountersCalls;
+        Totals: TotalsStub, dyn TotalsCalls;
+    }
+}
+
 fn serve() -> Result<core::convert::Infallible, Error> {
     let shared = Rc::<Shared>::default();
-    let server = Server::new(move |_: &Visitor| Ok(CountersStub(Session(shared.clone()))))?;
+    // The program's own counters are called directly, by what calls those of a session too.
+    let mut own = Own::new(Session(shared.clone()));
+    for said in rt::start().args.iter().skip(1) {
+        set_as(&mut own, said)?;
+    }
+    let server = Server::new(move |visitor: &Visitor| {
+        Asked::of(&Rc::new(Session(shared.clone())), visitor.interface)
+    })?;
     rt::names::register(NAME, server.door())?;
     server.run()
 }

@@ -12,6 +12,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::mem::MaybeUninit;
 use interface::client::Asked;
+use interface::query_interface;
 use interface::wire::WORDS;
 use proto::layout::{CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD};
 use proto::Error;
@@ -21,7 +22,7 @@ use rt::process::{Client, Process, Start, Status, Stdio};
 use rt::window::Window;
 use rt::{println, time};
 use services::checkpoint::CheckpointClient;
-use services::console::{ConsoleClient, ConsoleControlClient};
+use services::console::{ConsoleClient, ConsoleControlCalls, ConsoleControlClient};
 use services::names::RESERVED;
 use services::process::{ProcessClient, SupervisorClient, ROOM};
 use services::system::SystemClient;
@@ -121,10 +122,10 @@ fn console_power() -> Done {
         said(rt::system::control("console"))
     );
     let mut session = ConsoleClient::open_known(&door)?;
-    let asked = session.query_interface(ConsoleControlClient::ID);
+    let asked = query_interface::<dyn ConsoleControlCalls>(&mut session);
     println!(
         "console: control of a session: {}",
-        if asked? { "DONE" } else { "none" }
+        if asked.is_ok() { "DONE" } else { "none" }
     );
     // Methods of control, by numbers that a session does not have.
     let done = (5..=8)

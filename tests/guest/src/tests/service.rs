@@ -19,7 +19,7 @@ use interface::client::Asked;
 use interface::server::{
     own_port, Event, Host, NoSessions, Reply, Request, SharedService, Visitor, OWN,
 };
-use interface::{interface, Answer, Error, RefAt, Server, Session};
+use interface::{interface, query_interface, Answer, Error, Object, Own, RefAt, Server, Session};
 use rt::obj::{Port, Portset, Ref};
 use rt::sync::Mutex;
 use rt::sys::IpcRegs;
@@ -36,6 +36,18 @@ pub trait Counter {
     async fn at_least(&self, sum: u64) -> Result<u64, Error>;
     /// How many sessions there are. May be repeated.
     fn sessions(&self) -> Result<u32, Error>;
+}
+
+/// How often was added.
+#[interface]
+pub trait Tally {
+    /// How often. May be repeated.
+    fn times(&self) -> Result<u32, Error>;
+    /// Begins anew; how often it was. Must not be repeated.
+    #[once]
+    fn forget(&self) -> Result<u32, Error>;
+    /// Waits until it was so often: how often. May be repeated.
+    async fn reached(&self, times: u32) -> Result<u32, Error>;
 }
 
 /// Text that is kept for each session.
@@ -133,8 +145,33 @@ impl Counter for Adder {
     }
 }
 
+impl Tally for Adder {
+    fn times(&self) -> Result<u32, Error> {
+        Ok(self.times.get())
+    }
+
+    fn forget(&self) -> Result<u32, Error> {
+        Ok(self.times.replace(0))
+    }
+
+    async fn reached(&self, wanted: u32) -> Result<u32, Error> {
+        let reached = || (self.times.get() >= wanted).then(|| self.times.get());
+        Ok(self.shared.changed.until(reached).await)
+    }
+}
+
+interface::object! {
+    /// The interfaces of an adder.
+    enum Adding of Adder {
+        Counter: CounterStub, dyn CounterCalls;
+        Tally: TallyStub, dyn TallyCalls;
+    }
+}
+
 #[derive(Default)]
 struct Page(RefCell<Vec<u8>>);
+
+impl Object for Page {}
 
 impl Notes for Page {
     fn write(&self, offset: u32, text: &str) -> Result<u32, Error> {
@@ -185,6 +222,8 @@ impl Shelf {
 }
 
 struct OnShelf(Rc<Shelf>);
+
+impl Object for OnShelf {}
 
 impl Keeping for OnShelf {
     fn keep(&self, one: &RefAt) -> Result<u32, Error> {
@@ -251,7 +290,8 @@ fn start(serve: impl FnOnce(&mut dyn FnMut(Ref)) + Send + 'static) -> Result<Ref
 fn counter() -> Result<Ref, Failure> {
     start(|tell| {
         let shared = Rc::new(Sum::default());
-        let make = move |_: &interface::server::Visitor| Ok(CounterStub(Adder::new(&shared)));
+        let make =
+            move |visitor: &Visitor| Adding::of(&Rc::new(Adder::new(&shared)), visitor.interface);
         if let Ok(server) = Server::new(make) {
             if let Ok(door) = server.door().reference() {
                 tell(door);
@@ -297,8 +337,6 @@ fn arguments_results_and_errors() -> Outcome {
     check_eq!(one.read(), Ok((42, 2)));
     check_eq!(two.read(), Ok((42, 1)));
     check_eq!(two.at_least(42), Ok(42));
-    check_eq!(one.query_interface(CounterClient::ID), Ok(true));
-    check_eq!(one.query_interface(NotesClient::ID), Ok(false));
     check_eq!(NotesClient::open(&door).map(drop), Err(Error::Unsupported));
     Ok(())
 }
@@ -765,5 +803,134 @@ fn deadlines_and_what_is_delivered_again() -> Outcome {
     check_eq!(delivered, 6);
     // Each delivery is a wait, and so is each millisecond.
     check!(after >= before + 3 + 5, "{before} waits, then {after}");
+    Ok(())
+}
+
+/// What a holder of a counter does with it, wherever it is.
+fn counts(counter: &mut dyn CounterCalls, before: u32) -> Outcome {
+    check_eq!(counter.add(40), Ok(40));
+    check_eq!(counter.add(u64::MAX), Err(Error::Invalid));
+    check_eq!(counter.add(2), Ok(42));
+    check_eq!(counter.at_least(42), Ok(42));
+    check_eq!(counter.read(), Ok((42, 2)));
+    let mut tally = query_interface::<dyn TallyCalls>(counter).must("its tally")?;
+    check_eq!(tally.times(), Ok(2));
+    check_eq!(tally.reached(2), Ok(2));
+    check_eq!(tally.forget(), Ok(2));
+    check_eq!(counter.read(), Ok((42, 0)));
+    // Back again, and the same once more: each has its own requests, which all are about one object.
+    let mut other = query_interface::<dyn CounterCalls>(&mut *tally).must("the counter")?;
+    check_eq!(other.add(1), Ok(43));
+    check_eq!(counter.add(1), Ok(44));
+    check_eq!(tally.forget(), Ok(2));
+    check_eq!(other.sessions(), Ok(before + 1));
+    let notes = query_interface::<dyn NotesCalls>(counter);
+    check_eq!(notes.err(), Some(Error::Unsupported));
+    Ok(())
+}
+
+guest_test!(SERVICE0013, interfaces_of_an_object_near_and_far);
+fn interfaces_of_an_object_near_and_far() -> Outcome {
+    let door = counter()?;
+    let mut witness = CounterClient::open(&door).must("a session")?;
+    let mut far = CounterClient::open(&door).must("another session")?;
+    counts(&mut far, 1)?;
+    let mut tally = query_interface::<dyn TallyCalls>(&mut far).must("its tally")?;
+    drop(far);
+    check_eq!(tally.times(), Ok(0));
+    check_eq!(witness.sessions(), Ok(2));
+    drop(tally);
+    eventually("the end of the object", || witness.sessions() == Ok(1))?;
+
+    let shared = Rc::new(Sum::default());
+    let mut near = Own::new(Adder::new(&shared));
+    counts(&mut near, 0)?;
+    drop(near);
+    check_eq!(shared.sessions.get(), 0);
+
+    // With messages in memory.
+    let door = notes()?;
+    let mut far = NotesClient::open(&door).must("a session")?;
+    check_eq!(far.write(0, "one"), Ok(3));
+    let mut again = query_interface::<dyn NotesCalls>(&mut far).must("its notes")?;
+    check_eq!(again.write(3, " two"), Ok(7));
+    let counter = query_interface::<dyn CounterCalls>(&mut far);
+    check_eq!(counter.err(), Some(Error::Unsupported));
+    Ok(())
+}
+
+/// How often, as another thread says.
+struct Told(Arc<(AtomicU64, Event)>);
+
+impl Object for Told {}
+
+impl Tally for Told {
+    fn times(&self) -> Result<u32, Error> {
+        Ok(self.0 .0.load(Ordering::Acquire) as u32)
+    }
+
+    fn forget(&self) -> Result<u32, Error> {
+        Err(Error::Unsupported)
+    }
+
+    async fn reached(&self, times: u32) -> Result<u32, Error> {
+        let reached = || self.times().ok().filter(|now| *now >= times);
+        Ok(self.0 .1.until(reached).await)
+    }
+}
+
+guest_test!(SERVICE0014, direct_calls_take_and_return_all);
+fn direct_calls_take_and_return_all() -> Outcome {
+    let mut notes: Box<dyn NotesCalls> = Box::new(Own::new(Page::default()));
+    let mut into = [0; 16];
+    check_eq!(notes.write(0, "a note"), Ok(6));
+    check_eq!(notes.write(7, "beyond"), Err(Error::Invalid));
+    check_eq!(notes.read(2, &mut into), Ok(4));
+    check_eq!(&into[..4], b"note");
+    check_eq!(notes.read(0, &mut into[..1]), Ok(1));
+
+    let shelf = Rc::new(Shelf::default());
+    let mut keeping: Box<dyn KeepingCalls> = Box::new(Own::new(OnShelf(Rc::clone(&shelf))));
+    let refs: Vec<Port> = (0..3)
+        .map(|_| Port::new().must("a port"))
+        .collect::<Result<_, _>>()?;
+    let refs: Vec<Ref> = refs
+        .iter()
+        .map(|port| port.reference().must("a reference"))
+        .collect::<Result<_, _>>()?;
+    check_eq!(keeping.keep(&refs[0]), Ok(1));
+    check_eq!(keeping.keep_all(5, &[*refs[1], *refs[2]], "three"), Ok(7));
+    check_eq!(keeping.same(&refs[0], &refs[0]), Ok(true));
+    check_eq!(keeping.same(&refs[0], &refs[1]), Ok(false));
+    let given = keeping.give(1).must("the second")?;
+    check!(given.same_as(*refs[1]), "another one was given");
+    let (count, came, first, last) = keeping.look(&mut into).must("a look")?;
+    check_eq!((count, &into[..came]), (3, &b"three"[..]));
+    check!(first.same_as(*refs[0]) && last.same_as(*refs[2]), "others");
+    let long = "x".repeat(5000);
+    let too_long = keeping.at_least(3, &refs[0], &[], &long, &mut into);
+    check_eq!(too_long.err(), Some(Error::Invalid));
+    let (count, came, one, more) = keeping
+        .at_least(3, &refs[0], &[*refs[1]], "name", &mut into)
+        .must("what was there")?;
+    check_eq!((count, &into[..came], more.len()), (2, &b"name"[..], 1));
+    check!(one.same_as(*refs[0]) && more[0].same_as(*refs[1]), "others");
+    let (came, all) = keeping.take(&mut into).must("all")?;
+    check_eq!((&into[..came], all.len()), (&b"three"[..], 3));
+
+    // A method that waits makes its thread wait, until another one wakes it.
+    let told = Arc::new((AtomicU64::new(0), Event::new()));
+    let teller = Arc::clone(&told);
+    rt::thread::spawn(move || {
+        for times in 1..=3 {
+            rt::time::sleep(100_000);
+            teller.0.store(times, Ordering::Release);
+            teller.1.happened();
+        }
+    })
+    .must("a thread")?;
+    let mut tally: Box<dyn TallyCalls> = Box::new(Own::new(Told(told)));
+    check_eq!(tally.reached(3), Ok(3));
+    check_eq!(tally.forget(), Err(Error::Unsupported));
     Ok(())
 }

@@ -94,7 +94,10 @@ fn generate(item: &ItemTrait, shared: bool) -> Result<Tokens> {
             _ => method.refs.len().to_token_stream(),
         })
         .collect::<Vec<_>>();
-    let declared = methods.iter().map(Method::declared);
+    let declared = methods.iter().map(|method| {
+        let head = method.declared();
+        quote!(#head;)
+    });
     let asks = methods
         .iter()
         .zip(1u16..)
@@ -175,6 +178,18 @@ fn generate(item: &ItemTrait, shared: bool) -> Result<Tokens> {
             }
         });
     }
+    let calls = format_ident!("{name}Calls");
+    let about_calls = format!(
+        "A [`{name}`] as its callers see it: a [session](`{client}`), or an object of the \
+         program ([`interface::Own`](::interface::Own)). A method says its errors and whether it may be repeated at [`{name}`]."
+    );
+    let called = methods.iter().map(|method| {
+        let head = method.called();
+        quote!(#head;)
+    });
+    let called_by_proxy = methods.iter().map(Method::called_by_proxy);
+    let called_directly = methods.iter().map(|method| method.called_directly(name));
+    let passed_on = methods.iter().map(Method::passed_on);
     let about_client = format!("A client's session with a [`{name}`].");
     let about_stub = format!("The stub of a [`{name}`]: what a server's `make` returns.");
     Ok(quote! {
@@ -231,14 +246,6 @@ fn generate(item: &ItemTrait, shared: bool) -> Result<Tokens> {
                 &self.0
             }
 
-            /// Whether the service has the interface `id` too.
-            ///
-            /// # Errors
-            /// [`interface::Error::Broken`](::interface::Error::Broken) if it is gone.
-            pub fn query_interface(&mut self, id: u64) -> ::core::result::Result<bool, ::interface::Error> {
-                self.0.query_interface(id)
-            }
-
             #(#asks)*
         }
 
@@ -264,10 +271,6 @@ fn generate(item: &ItemTrait, shared: bool) -> Result<Tokens> {
                 use ::interface::wire::Plain;
                 use ::interface::{Answer, Error};
                 match request.method {
-                    ::interface::wire::QUERY if request.count > 1 && request.words[1] == #id => {
-                        reply.set(Ok(()));
-                        Answer::Now
-                    }
                     #(#arms)*
                     _ => {
                         reply.set::<()>(Err(Error::Unsupported));
@@ -290,10 +293,52 @@ fn generate(item: &ItemTrait, shared: bool) -> Result<Tokens> {
                 use ::interface::wire::Plain;
 
                 match ::interface::wire::method(came.words[0]) {
+                    ::interface::wire::QUERY => match came.has_fewer(2) {
+                        true => Quick::Invalid,
+                        false => Quick::Query,
+                    },
                     #(#quick_arms)*
                     _ => Quick::No,
                 }
             }
+
+            fn query(
+                self: &::interface::alloc::rc::Rc<Self>,
+                id: u64,
+            ) -> ::core::option::Option<::interface::alloc::rc::Rc<Self>> {
+                (id == #id).then(|| ::interface::alloc::rc::Rc::clone(self))
+            }
+        }
+
+        #[doc = #about_calls]
+        #vis trait #calls: ::interface::Calls {
+            #(#called)*
+        }
+
+        impl ::interface::Interface for dyn #calls {
+            const ID: u64 = #id;
+
+            fn proxy(session: ::interface::Session) -> ::interface::alloc::boxed::Box<Self> {
+                ::interface::alloc::boxed::Box::new(#client(session))
+            }
+        }
+
+        impl ::interface::Calls for #client {
+            fn find(&mut self, id: u64) -> ::core::result::Result<::interface::object::Found, ::interface::Error> {
+                self.0.query_interface(id).map(::interface::object::Found::Session)
+            }
+        }
+
+        impl #calls for #client {
+            #(#called_by_proxy)*
+        }
+
+        impl<S: #name + ::interface::Object> #calls for ::interface::Own<S> {
+            #(#called_directly)*
+        }
+
+        impl<S: #name> #name for ::interface::alloc::rc::Rc<S> {
+            #(#passed_on)*
         }
     })
 }
@@ -437,6 +482,14 @@ impl<'a> Method<'a> {
         self.returned_refs > 0 || self.returns_refs || self.returns_bytes && !self.values.is_empty()
     }
 
+    /// What a caller gets for `T`: this for `Bytes`.
+    fn result_of_call(&self, bytes: &Tokens) -> Tokens {
+        match self.returns_bytes && !self.returns_whole() {
+            true => bytes.clone(),
+            false => self.result(bytes),
+        }
+    }
+
     /// `T`, with this for `Bytes`.
     fn result(&self, bytes: &Tokens) -> Tokens {
         if !self.returns_whole() {
@@ -455,7 +508,7 @@ impl<'a> Method<'a> {
         }
     }
 
-    /// The method of the trait that a server implements.
+    /// The head of the method of the trait that a server implements.
     fn declared(&self) -> Tokens {
         let (docs, name, arguments) = (&self.docs, self.name, self.taken());
         let room = self.returns_bytes.then(|| quote!(room: usize));
@@ -468,36 +521,104 @@ impl<'a> Method<'a> {
         let output = self.output;
         let vector = quote!(::interface::alloc::vec::Vec<u8>);
         if self.waits {
-            let returns = match self.returns_bytes && !self.returns_whole() {
-                true => vector,
-                false => self.result(&vector),
-            };
+            let returns = self.result_of_call(&vector);
             quote! {
                 #(#docs)*
                 #about_room
                 fn #name(&self, #(#arguments,)* #room)
-                    -> impl ::core::future::Future<Output = ::core::result::Result<#returns, ::interface::Error>>;
+                    -> impl ::core::future::Future<Output = ::core::result::Result<#returns, ::interface::Error>>
             }
         } else if self.returns_whole() {
             let returns = self.result(&vector);
             quote! {
                 #(#docs)*
                 #about_room
-                fn #name(&self, #(#arguments,)* #room) -> ::core::result::Result<#returns, ::interface::Error>;
+                fn #name(&self, #(#arguments,)* #room) -> ::core::result::Result<#returns, ::interface::Error>
             }
         } else if self.returns_bytes {
             quote! {
                 #(#docs)*
                 #about_room
                 fn #name(&self, #(#arguments,)* room: usize)
-                    -> ::core::result::Result<impl ::core::ops::Deref<Target = [u8]>, ::interface::Error>;
+                    -> ::core::result::Result<impl ::core::ops::Deref<Target = [u8]>, ::interface::Error>
             }
         } else {
             quote! {
                 #(#docs)*
-                fn #name(&self, #(#arguments),*) #output;
+                fn #name(&self, #(#arguments),*) #output
             }
         }
+    }
+
+    /// The names of the arguments, as a server gets them.
+    fn argument_names(&self) -> Vec<&Ident> {
+        let words = self.words.iter().map(|(name, _)| *name);
+        let refs = self.refs.iter().map(|(name, ..)| *name);
+        words
+            .chain(refs)
+            .chain(self.bytes.iter().map(|(name, ..)| *name))
+            .collect()
+    }
+
+    /// The head of the method as its callers see it.
+    fn called(&self) -> Tokens {
+        let (docs, name, arguments) = (&self.docs, self.name, self.arguments());
+        let into = self.returns_bytes.then(|| quote!(into: &mut [u8]));
+        let returns = self.result_of_call(&quote!(usize));
+        quote! {
+            #(#docs)*
+            fn #name(&mut self, #(#arguments,)* #into) -> ::core::result::Result<#returns, ::interface::Error>
+        }
+    }
+
+    /// The method of the proxy as its callers see it.
+    fn called_by_proxy(&self) -> Tokens {
+        let (head, name, names) = (self.called(), self.name, self.argument_names());
+        let into = self.returns_bytes.then(|| quote!(into));
+        quote! { #head { Self::#name(self, #(#names,)* #into) } }
+    }
+
+    /// The method of an object of the program.
+    fn called_directly(&self, of: &Ident) -> Tokens {
+        let (head, name, names) = (self.called(), self.name, self.argument_names());
+        let room = self.returns_bytes.then(|| quote!(into.len()));
+        let own = self.waits.then(|| {
+            let refs = self.refs.iter().map(|(name, _, many)| match many {
+                true => quote!(let #name = ::interface::object::copies(#name)?;),
+                false => quote!(let #name = #name.copy().map_err(::interface::base::error_of)?;),
+            });
+            let bytes = self.bytes.iter().map(|(name, _, text)| match text {
+                true => quote!(let #name = ::interface::server::keep_text(#name.as_bytes())?;),
+                false => quote!(let #name = ::interface::server::keep_later(#name)?;),
+            });
+            quote! { #(#refs)* #(#bytes)* }
+        });
+        let call = quote!(<S as #of>::#name(self.object(), #(#names,)* #room));
+        let call = match self.waits {
+            true => quote!(::interface::object::wait_for(#call)),
+            false => call,
+        };
+        let body = if !self.returns_bytes {
+            call
+        } else if !self.returns_whole() {
+            quote!(#call.and_then(|bytes| ::interface::object::put_bytes(&bytes, into)))
+        } else {
+            let pattern = self.pattern();
+            quote! {
+                let #pattern = #call?;
+                let bytes = ::interface::object::put_bytes(&bytes, into)?;
+                Ok(#pattern)
+            }
+        };
+        quote! { #head { #own #body } }
+    }
+
+    /// The method of what is counted, for it is that of what it has.
+    fn passed_on(&self) -> Tokens {
+        let declared = self.declared();
+        let (name, names) = (self.name, self.argument_names());
+        let room = self.returns_bytes.then(|| quote!(room));
+        quote! { #declared { (**self).#name(#(#names,)* #room) } }
     }
 
     /// Whether it needs a session.
@@ -530,7 +651,7 @@ impl<'a> Method<'a> {
                 /// The bytes go to `into`; how many came stands for them in the result.
             }
         });
-        let returns = self.result(&quote!(usize));
+        let returns = self.result_of_call(&quote!(usize));
         let this = match shared {
             true => quote!(&self),
             false => quote!(&mut self),
@@ -538,10 +659,6 @@ impl<'a> Method<'a> {
         let asked = quote!(::interface::client::Asked);
         if self.returns_whole() || !self.refs.is_empty() {
             let body = self.asked_with_refs(number, &words, &from);
-            let returns = match self.returns_bytes && !self.returns_whole() {
-                true => quote!(usize),
-                false => returns,
-            };
             return quote! {
                 #(#docs)*
                 #about_into
@@ -836,23 +953,39 @@ impl<'a> Method<'a> {
         }
     }
 
-    /// What takes a server's result apart: words, bytes, references.
-    fn whole(&self) -> Tokens {
-        let values: Vec<_> = (0..self.values.len())
-            .map(|n| format_ident!("value{n}"))
-            .collect();
-        let refs: Vec<_> = (0..self.returned_refs)
-            .map(|n| format_ident!("reference{n}"))
-            .collect();
+    /// Names for the words and the single references of a result.
+    fn value_and_ref_names(&self) -> (Vec<Ident>, Vec<Ident>) {
+        let named = |kind: &str, count| (0..count).map(|n| format_ident!("{kind}{n}")).collect();
+        (
+            named("value", self.values.len()),
+            named("reference", self.returned_refs),
+        )
+    }
+
+    /// A result by the names of its parts.
+    fn pattern(&self) -> Tokens {
+        let (values, refs) = self.value_and_ref_names();
         let bytes = self.returns_bytes.then(|| quote!(bytes));
         let many = self.returns_refs.then(|| quote!(many));
         let parts: Vec<_> = values
             .iter()
             .map(ToTokens::to_token_stream)
-            .chain(bytes.clone())
+            .chain(bytes)
             .chain(refs.iter().map(ToTokens::to_token_stream))
-            .chain(many.clone())
+            .chain(many)
             .collect();
+        match &parts[..] {
+            [part] => part.clone(),
+            _ => quote!((#(#parts),*)),
+        }
+    }
+
+    /// What takes a server's result apart: words, bytes, references.
+    fn whole(&self) -> Tokens {
+        let (values, refs) = self.value_and_ref_names();
+        let pattern = self.pattern();
+        let bytes = self.returns_bytes.then(|| quote!(bytes));
+        let many = self.returns_refs.then(|| quote!(many));
         let words = match &values[..] {
             [value] => quote!(#value),
             _ => quote!((#(#values),*)),
@@ -866,10 +999,6 @@ impl<'a> Method<'a> {
                 all
             }},
             None => quote!([#(#refs),*].into()),
-        };
-        let pattern = match &parts[..] {
-            [part] => part.clone(),
-            _ => quote!((#(#parts),*)),
         };
         quote!(|#pattern| (#words, #bytes, #all))
     }
@@ -923,4 +1052,124 @@ fn id(name: &Ident, methods: &[Method<'_>]) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{generate, id, Method};
+    use quote::ToTokens;
+    use syn::{parse_quote, File, ImplItem, Item, ItemTrait, TraitItem};
+
+    fn spelled_as(tokens: &impl ToTokens) -> String {
+        tokens.to_token_stream().to_string()
+    }
+
+    fn id_of(item: &ItemTrait) -> u64 {
+        let methods = item.items.iter().map(Method::read);
+        id(
+            &item.ident,
+            &methods.collect::<Result<Vec<_>, _>>().unwrap(),
+        )
+    }
+
+    fn bells() -> ItemTrait {
+        parse_quote! {
+            /// Bells.
+            pub trait Bells {
+                /// Rings. Errors: none.
+                #[once]
+                fn ring(&self, which: u32, how: &str) -> Result<(u64, Bytes), Error>;
+                /// Waits.
+                async fn hear(&self, one: &RefAt, more: &[RefAt]) -> Result<Refs, Error>;
+                /// Text.
+                fn name(&self) -> Result<Bytes, Error>;
+            }
+        }
+    }
+
+    #[test]
+    fn an_id_is_of_names_and_types() {
+        let same: ItemTrait = parse_quote! {
+            /// Other words.
+            trait Bells {
+                /// Other words.
+                fn ring(&self, bell: u32, text: &str) -> Result<(u64, Bytes), Error>;
+                /// Other words.
+                fn hear(&self, a: &RefAt, b: &[RefAt]) -> Result<Refs, Error>;
+                /// Other words.
+                fn name(&self) -> Result<Bytes, Error>;
+            }
+        };
+        assert_eq!(id_of(&bells()), id_of(&same));
+        let mut others = vec![bells(), bells(), bells()];
+        others[0].ident = parse_quote!(Gongs);
+        others[1].items.swap(0, 1);
+        others[2].items.pop();
+        for other in others {
+            assert_ne!(id_of(&bells()), id_of(&other));
+        }
+    }
+
+    #[test]
+    fn session_and_object_are_called_alike() {
+        let made: File = syn::parse2(generate(&bells(), false).unwrap()).unwrap();
+        // As its callers see it, by the session and by the object.
+        let (mut seen, mut by) = (Vec::new(), Vec::new());
+        for item in &made.items {
+            match item {
+                Item::Trait(item) if item.ident == "BellsCalls" => {
+                    seen.extend(item.items.iter().map(|item| match item {
+                        TraitItem::Fn(method) => spelled_as(&method.sig),
+                        _ => panic!("no method"),
+                    }));
+                }
+                Item::Impl(item) => {
+                    let of = item.trait_.as_ref().map(|(path, _)| spelled_as(path));
+                    if of.is_some_and(|of| of.contains("BellsCalls")) {
+                        by.push(
+                            item.items
+                                .iter()
+                                .map(|item| match item {
+                                    ImplItem::Fn(method) => spelled_as(&method.sig),
+                                    _ => panic!("no method"),
+                                })
+                                .collect::<Vec<_>>(),
+                        );
+                    }
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(seen.len(), 3);
+        assert!(seen.iter().all(|signature| !signature.contains("async")));
+        assert_eq!(by, [&seen[..], &seen[..]]);
+    }
+
+    #[test]
+    fn what_is_no_interface_is_refused() {
+        let refused = |item: ItemTrait, shared: bool, why: &str| {
+            let error = generate(&item, shared).expect_err(why).to_string();
+            assert!(error.contains(why), "{error}");
+        };
+        let mut said = bells();
+        if let TraitItem::Fn(method) = &mut said.items[2] {
+            method.attrs.clear();
+        }
+        refused(said, false, "say what the method does");
+        refused(bells(), true, "may be repeated");
+        let order: ItemTrait = parse_quote! {
+            trait Wrong {
+                /// Wrong.
+                fn wrong(&self, text: &str, number: u64) -> Result<(), Error>;
+            }
+        };
+        refused(order, false, "bytes are the last argument");
+        let result: ItemTrait = parse_quote! {
+            trait Wrong {
+                /// Wrong.
+                fn wrong(&self) -> u64;
+            }
+        };
+        refused(result, false, "a method returns Result<T, Error>");
+    }
 }
