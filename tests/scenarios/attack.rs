@@ -147,6 +147,53 @@ ps > /tmp/ps
     Ok(())
 }
 
+/// A program that makes ports of services the keepers of its own memory and spaces takes no memory for others, and
+/// everybody goes on.
+pub(crate) fn keepers(ctx: &mut Ctx) -> Result<(), Failure> {
+    // With each program more that runs, the numbers of accounts and segments are others.
+    let round = "/test/attack wait &\n/test/attack keeper-faults > /tmp/said\n".repeat(4);
+    let script = format!(
+        "/test/attack peek > /tmp/said\nps > /tmp/before\n{round}ps > /tmp/after\n\
+         /test/attack keeper-calls\ncat /tmp/said\nbusybox echo alive\n"
+    );
+    let run = Run::script(script).get("/tmp/before").get("/tmp/after");
+    let output = ctx.run(run)?;
+    output.expect_status(0)?;
+    let text = output.text();
+    let tried = text.matches("nothing came\n").count();
+    let called = text.matches("keeper-calls: ").count();
+    if (tried, called) != (8, 10) || !text.ends_with("alive\n") {
+        return Err(format!("{text}\n{}", output.stderr));
+    }
+    let before = taken(&output, "/tmp/before")?;
+    for (name, kb) in taken(&output, "/tmp/after")? {
+        let was = before.iter().find(|(other, _)| *other == name);
+        if was.is_some_and(|(_, was)| kb > was + 512) {
+            return Err(format!("{name} had {was:?} and has {kb} KB"));
+        }
+    }
+    Ok(())
+}
+
+/// Of the services that `ps` shows, names and KB.
+fn taken(output: &Output, path: &str) -> Result<Vec<(String, u64)>, Failure> {
+    let text = String::from_utf8_lossy(output.file(path)?).into_owned();
+    let service = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["-", "native", _, "running", kb, _, name] => {
+                Some((name.to_string(), kb.parse().ok()?))
+            }
+            _ => None,
+        }
+    };
+    let services: Vec<_> = text.lines().filter_map(service).collect();
+    if services.len() < 6 {
+        return Err(format!("{path} holds\n{text}"));
+    }
+    Ok(services)
+}
+
 /// A program has no other files sent to the host than the user wants, and does not keep the machine from powering off.
 pub(crate) fn gets(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\

@@ -619,7 +619,11 @@ impl Host<NoSessions> for Ports {
         let Memory {
             segments, calls, ..
         } = memory;
-        let (_, id) = alias::parts(alias);
+        let (kind, id) = alias::parts(alias);
+        if kind != alias::KEEPER {
+            // A program made a port that it has the keeper of memory of its own. The number may be that of another's segment.
+            return true;
+        }
         match segments.fault(calls, id, message.offset, message.access) {
             Err(Refusal::Again) => {
                 memory.reap();

@@ -11,13 +11,14 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::mem::MaybeUninit;
+use guest_tests::harness::{call_site, Absent, Actor, Twin};
 use interface::client::Asked;
 use interface::query_interface;
 use interface::wire::WORDS;
 use proto::layout::{CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD};
 use proto::Error;
 use rt::checkpoint::Sentence;
-use rt::obj::{Cond, Port, Portset, Ref, SpaceAt, Thread, ThreadAt};
+use rt::obj::{Cond, Mapping, Port, Portset, Ref, SpaceAt, Thread, ThreadAt};
 use rt::process::{Client, Process, Start, Status, Stdio};
 use rt::window::Window;
 use rt::{println, time};
@@ -42,7 +43,7 @@ const fn way(name: &'static str, run: fn() -> Done) -> Way {
 }
 
 /// All ways to attack.
-const WAYS: [Way; 23] = [
+const WAYS: [Way; 25] = [
     way("beside", beside),
     way("large", large),
     way("saves", saves),
@@ -53,6 +54,8 @@ const WAYS: [Way; 23] = [
     way("console-read", console_read),
     way("console-sessions", console_sessions),
     way("hollow", hollow),
+    way("keeper-calls", keeper_calls),
+    way("keeper-faults", keeper_faults),
     way("names", names),
     way("part", part),
     way("peek", peek),
@@ -81,6 +84,135 @@ fn main() -> u8 {
             1
         }
     }
+}
+
+/// Ports of every service that an ordinary program has or can get: they answer requests, and are no keepers of its.
+fn service_ports() -> Result<Vec<(&'static str, Ref)>, Error> {
+    let segment = rt::memory::create(CONTROL_SIZE)?;
+    let mut ports = [
+        ("its account", rt::start::MEMORY.copy().map_err(code)?),
+        ("its segment", segment.control),
+    ]
+    .into_iter()
+    .collect::<Vec<_>>();
+    for name in ["native", "linux", "fs", "console", "checkpoint"] {
+        ports.push((name, rt::names::lookup(name)?));
+    }
+    let door = rt::names::lookup("console")?;
+    let session = ConsoleClient::open_known(&door)?;
+    let port = session.session().kept().0.copy().map_err(code)?;
+    ports.push(("a session", port));
+    core::mem::forget(session);
+    Ok(ports)
+}
+
+extern "C" fn touch(address: u64) {
+    // SAFETY: what is there is of nobody else; there may be nothing.
+    unsafe { (address as *mut u64).write_volatile(1) };
+}
+
+/// Makes ports of services the keepers of memory of its own, and touches it.
+fn keeper_faults() -> Done {
+    const STEP: u64 = 64 << 10;
+    let failed = |_| Error::Broken;
+    for (name, port) in service_ports()? {
+        let size = if name == "its account" {
+            32 << 20
+        } else {
+            1 << 20
+        };
+        let absent = Absent::new(size, port.handle()).map_err(failed)?;
+        let at = rt::window::take_addresses(size, STEP).ok_or(Error::NoMemory)?;
+        // Without a keeper a thread stops that meets an exception.
+        let twin = Twin::new(0, 0).map_err(failed)?;
+        let mapping = Mapping::new().map_err(code)?;
+        let state = abi::state::MappingState {
+            start: at,
+            size,
+            offset: 0,
+            protection: READ | WRITE,
+        };
+        mapping
+            .set_state(&state, absent.region_ref.handle(), twin.space_ref.handle())
+            .map_err(code)?;
+        let mut stopped = 0;
+        for offset in (0..size).step_by(STEP as usize) {
+            let actor = Actor::within(&twin.space_ref).map_err(failed)?;
+            actor.function(touch, at + offset).map_err(failed)?;
+            for _ in 0..20 {
+                time::sleep(100_000);
+                if actor.state().stop_count == 1 {
+                    stopped += 1;
+                    break;
+                }
+            }
+        }
+        let all = stopped == size / STEP;
+        println!(
+            "keeper-faults: {name}: {}",
+            if all { "nothing came" } else { "DONE" }
+        );
+    }
+    Ok(())
+}
+
+/// Makes ports of services the keepers of a space of its own, and makes Linux calls and exceptions there.
+fn keeper_calls() -> Done {
+    let failed = |_| Error::Broken;
+    let mut ports = service_ports()?;
+    let linux = Client::new("linux")?;
+    let adopted = linux.adopt(&*rt::start::NAMES.copy().map_err(code)?)?;
+    ports.push(("a Linux process", adopted.keeper));
+    let start = Start {
+        args: ["busybox", "sleep", "1000"]
+            .map(ToString::to_string)
+            .to_vec(),
+        stdio: [Stdio::Null, Stdio::Null, Stdio::Null].to_vec(),
+        ..Start::default()
+    };
+    let child = linux.spawn("/bin/busybox", &start, &[])?;
+    time::sleep(50_000_000);
+    child.stop()?;
+    let frozen = child.freeze()?;
+    let window = Window::map(&frozen.control, 0, CONTROL_SIZE, READ | WRITE | OBJECTS)?;
+    let keeper = Ref::new().map_err(code)?;
+    SpaceAt(window.address() + CONTROL_SPACE)
+        .get_state(keeper.handle())
+        .map_err(code)?;
+    child.thaw()?;
+    child.resume()?;
+    ports.push(("a Linux process that runs", keeper));
+    for (name, port) in ports {
+        for flags in [abi::state::space_flags::FOREIGN, 0] {
+            let twin = Twin::new(flags, port.handle()).map_err(failed)?;
+            // Calls that end the process, or after which its own thread is elsewhere, say nothing more.
+            let ends = |number: &u64| matches!(number, 15 | 59 | 60 | 231 | 322);
+            for number in (0..if flags == 0 { 4 } else { 470 }).filter(|n| flags == 0 || !ends(n)) {
+                let actor = Actor::within(&twin.space_ref).map_err(failed)?;
+                let mut begin = abi::state::Registers {
+                    rip: call_site(),
+                    rax: number,
+                    rdi: number,
+                    rsi: 0x1000,
+                    rdx: u64::MAX,
+                    rflags: 0x202,
+                    ..Default::default()
+                };
+                if flags == 0 {
+                    begin.rip = number;
+                }
+                actor.start(&begin).map_err(failed)?;
+                time::sleep(if name.starts_with("a Linux") {
+                    300_000
+                } else {
+                    20_000
+                });
+            }
+        }
+        println!("keeper-calls: {name}");
+    }
+    let _ = end(&child);
+    Ok(())
 }
 
 /// What came of an attempt, in words.
