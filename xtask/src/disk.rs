@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use xtask_build::error::Error;
 use xtask_machine::disk::{check, make, Disk};
 
-use crate::run::bytes;
+use crate::run::{bytes, LEAST_DISK};
 
 /// Options of `disk`.
 #[derive(Args, Clone, Debug)]
@@ -54,10 +54,8 @@ enum Action {
 
 /// Does it.
 pub(crate) fn run(options: &DiskOptions) -> Result<u8, Error> {
-    /// With less the guest could not make a file system of its own either.
-    const LEAST: u64 = 20 << 20;
     match &options.action {
-        Action::Make { size, .. } if *size < LEAST => {
+        Action::Make { size, .. } if *size < LEAST_DISK => {
             return Err(Error::usage("disk make: a disk has at least 20M"))
         }
         Action::Make { file, size, from } => make(file, *size, from.as_deref())?,

@@ -37,11 +37,11 @@ pub(crate) struct RunOptions {
     /// Copy a file out when the machine stops; may be repeated
     #[arg(long = "get", value_name = "GUEST:HOST", value_parser = get)]
     gets: Vec<Get>,
-    /// Give the machine a disk: FILE of the host, raw; made with SIZE (as 64M) when it is not there
+    /// Give the machine a disk: FILE of the host, raw; made with SIZE (at least 20M, as 64M) when it is not there
     #[arg(long, value_name = "FILE[:SIZE]", value_parser = disk)]
     disk: Option<Disk>,
-    /// Memory of the machine
-    #[arg(long, value_name = "MB", default_value_t = 512, value_parser = clap::value_parser!(u32).range(16..=65_536))]
+    /// Memory of the machine, at least 48
+    #[arg(long, value_name = "MB", default_value_t = 512, value_parser = clap::value_parser!(u32).range(48..=65_536))]
     memory: u32,
     /// Stop after S seconds of host time, with status 124
     #[arg(long, value_name = "S", value_parser = seconds)]
@@ -90,6 +90,9 @@ fn get(pair: &str) -> Result<Get, &'static str> {
         .ok_or("it is not GUEST:HOST, two paths with a colon between them")
 }
 
+/// Bytes of the smallest disk that is made: on less the guest makes no file system.
+pub(crate) const LEAST_DISK: u64 = 20 << 20;
+
 /// A disk of the machine.
 #[derive(Clone, Debug)]
 struct Disk {
@@ -130,9 +133,13 @@ fn disk(text: &str) -> Result<Disk, &'static str> {
     if file.is_empty() {
         return Err("it is not FILE or FILE:SIZE");
     }
+    let size = size.map(bytes).transpose()?;
+    if size.is_some_and(|size| size < LEAST_DISK) {
+        return Err("a disk has at least 20M");
+    }
     Ok(Disk {
         file: file.into(),
-        size: size.map(bytes).transpose()?,
+        size,
     })
 }
 
@@ -379,13 +386,14 @@ mod tests {
         assert_eq!(read("disk:64M"), Ok(("disk".into(), Some(64 << 20))));
         assert_eq!(read("a:b:1G"), Ok(("a:b".into(), Some(1 << 30))));
         assert_eq!(read("a:b"), Ok(("a:b".into(), None)));
-        assert_eq!(read("d:1024"), Ok(("d".into(), Some(1024))));
+        assert_eq!(read("d:20M"), Ok(("d".into(), Some(20 << 20))));
         for wrong in [
             "",
             ":64M",
             "d:0",
             "d:1",
             "d:513",
+            "d:16M",
             "d:5X",
             "d:99999999999G",
             "d:2000G",

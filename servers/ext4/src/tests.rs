@@ -620,8 +620,27 @@ fn broken_disks_are_survived() {
         mount(&Memory::new(vec![0; 512])).err(),
         Some(Error::BadFormat)
     );
-    assert!(
-        format(Memory::new(vec![0; 4096]), Time).is_err(),
-        "too small"
+    for size in [4096, 4 << 20, 16 << 20] {
+        let mut small = Memory::new(vec![0; size]);
+        let refused = format(small.clone(), Time).err();
+        assert_eq!(refused, Some(Error::Unsupported), "{size} bytes");
+        assert_eq!(is_blank(&mut small), Ok(true), "{size} bytes");
+    }
+}
+
+#[test]
+fn a_path_leads_through_a_bounded_number_of_names() {
+    let (_, mut volume) = fresh();
+    volume.mkdir("/disk/a", 0o755).expect("a directory");
+    let there_and_back = "a/../".repeat(800);
+    volume.symlink(&there_and_back, "/disk/l").expect("a link");
+    assert_eq!(
+        volume.stat("/disk/l/a", true).err(),
+        Some(Error::Loop),
+        "1,600 names in a link"
     );
+    let links = ["/disk/", &"l/".repeat(30), "a"].concat();
+    assert_eq!(volume.stat(&links, true).err(), Some(Error::Loop));
+    let short = ["/disk/", &"a/../".repeat(400), "a"].concat();
+    assert!(volume.stat(&short, true).is_ok(), "801 names");
 }

@@ -17,6 +17,8 @@ use services::fs::{mode, on_disk, Attr, Entry, Flags, Ino, MAX_ENTRIES, MOUNT, O
 
 /// Most symbolic links on the way of a path.
 const MAX_LINKS: usize = 40;
+/// Most names that one path can lead through, those of symbolic links included. It bounds the work of a request.
+const MAX_NAMES: usize = 1024;
 /// Most directories below each other; a directory of a broken disk may be below itself.
 const MAX_DEPTH: usize = 256;
 /// Most bytes of a path.
@@ -129,8 +131,19 @@ pub fn is_ext4<D: BlockIo>(device: &mut D) -> Result<bool> {
     Ok(head.get(at..at + 2) == Some(&MAGIC.1.to_le_bytes()))
 }
 
-/// Makes a file system.
+/// Bytes of the smallest disk that gets a file system. On smaller ones `rsext4` finds out in the middle that there is no
+/// room, and what it leaves is neither blank nor a file system.
+const LEAST: u64 = 20 << 20;
+
+/// Makes a file system. A disk that is too small for one stays as it is: [`Error::Unsupported`].
 pub fn format<D: BlockIo, C: Clock + Send + 'static>(device: D, clock: C) -> Result<D> {
+    let geometry = device.geometry();
+    let bytes = geometry
+        .block_count
+        .saturating_mul(u64::from(geometry.logical_block_size));
+    if bytes < LEAST {
+        return Err(Error::Unsupported);
+    }
     rsext4::format(device, clock, MkfsOptions::default()).map_err(error)
 }
 
@@ -184,8 +197,12 @@ impl<D: BlockIo> Volume<D> {
         let root = self.ext4.root_inode();
         let mut words = inside(path).ok_or(Error::NotFound)?;
         let mut at: Vec<(InodeNumber, String)> = Vec::new();
-        let mut links = 0;
+        let (mut links, mut names) = (0, 0);
         while let Some(word) = words.pop() {
+            names += 1;
+            if names > MAX_NAMES {
+                return Err(Error::Loop);
+            }
             if word == ".." {
                 at.pop();
                 continue;
