@@ -71,6 +71,8 @@ echo alive
         "device",
         "disk",
         "ext4",
+        "link",
+        "net",
         "console",
         "linux",
         "checkpoint",

@@ -9,6 +9,7 @@ mod checkpoint;
 mod disk;
 mod examples;
 mod linux;
+mod net;
 mod shell;
 
 use std::path::{Path, PathBuf};
@@ -54,6 +55,12 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("disk_server_kills", disk::server_kills),
     scenario("disk_foreign", disk::foreign),
     scenario("disk_checkpoint", disk::checkpoint),
+    scenario("net_user", net::user),
+    scenario("net_pair", net::pair),
+    scenario("net_refusals", net::refusals),
+    scenario("net_driver_kills", net::driver_kills),
+    scenario("net_server_kills", net::server_kills),
+    scenario("net_flood", net::flood),
     scenario("attack_power", attack::power),
     scenario("attack_limits", attack::limits),
     scenario("attack_remains", attack::remains),

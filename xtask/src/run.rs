@@ -15,6 +15,7 @@ use xtask_build::error::Error;
 use xtask_build::project::Project;
 use xtask_build::{image, program};
 use xtask_machine::control::Event;
+use xtask_machine::net::{Net, Pair};
 use xtask_machine::signals;
 use xtask_machine::terminal::{self, RawMode};
 use xtask_machine::{self as machine, Add, End, Get, Operator, Options, Typed};
@@ -40,6 +41,14 @@ pub(crate) struct RunOptions {
     /// Give the machine a disk: FILE of the host, raw; made with SIZE (at least 20M, as 64M) when it is not there
     #[arg(long, value_name = "FILE[:SIZE]", value_parser = disk)]
     disk: Option<Disk>,
+    /// Give the machine a network: none; user, one that QEMU plays, which leads nowhere; pair:NAME, a wire to the other machine
+    /// that says NAME. pcap:FILE beside it writes all frames to FILE
+    #[arg(long = "net", value_name = "none|user|pair:NAME|pcap:FILE", value_parser = net)]
+    nets: Vec<Connection>,
+    /// Lead connections to HOSTPORT of this host's loopback to GUESTPORT of the machine (with --net user, which goes without saying); may
+    /// be repeated
+    #[arg(long = "forward", value_name = "HOSTPORT:GUESTPORT", value_parser = forward)]
+    forwards: Vec<(u16, u16)>,
     /// Memory of the machine, at least 48
     #[arg(long, value_name = "MB", default_value_t = 512, value_parser = clap::value_parser!(u32).range(48..=65_536))]
     memory: u32,
@@ -143,6 +152,68 @@ fn disk(text: &str) -> Result<Disk, &'static str> {
     })
 }
 
+/// A value of `--net`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Connection {
+    None,
+    User,
+    Pair(String),
+    Pcap(PathBuf),
+}
+
+fn net(text: &str) -> Result<Connection, &'static str> {
+    let is_name = |name: &str| {
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        (1..=32).contains(&name.len()) && name.chars().all(fits)
+    };
+    match text.split_once(':').unwrap_or((text, "")) {
+        ("none", "") => Ok(Connection::None),
+        ("user", "") => Ok(Connection::User),
+        ("pair", name) if is_name(name) => Ok(Connection::Pair(name.into())),
+        ("pair", _) => Err("the name of a pair is up to 32 letters, digits, - and _"),
+        ("pcap", file) if !file.is_empty() => Ok(Connection::Pcap(file.into())),
+        _ => Err("it is not none, user, pair:NAME or pcap:FILE"),
+    }
+}
+
+/// HOSTPORT:GUESTPORT.
+fn forward(text: &str) -> Result<(u16, u16), &'static str> {
+    let port = |text: &str| text.parse().ok().filter(|port| *port != 0);
+    text.split_once(':')
+        .and_then(|(host, guest)| Some((port(host)?, port(guest)?)))
+        .ok_or("it is not HOSTPORT:GUESTPORT, two numbers from 1 to 65535")
+}
+
+/// The network that the values of `--net` and `--forward` describe, the file that gets its frames, and what keeps the end of a wire.
+fn network(
+    nets: Vec<Connection>,
+    forwards: Vec<(u16, u16)>,
+) -> Result<(Net, Option<PathBuf>, Option<std::fs::File>), Error> {
+    let (mut pcap, mut connection) = (None, None);
+    for net in nets {
+        let twice = match net {
+            Connection::Pcap(file) => pcap.replace(file).is_some(),
+            net => connection.replace(net).is_some(),
+        };
+        if twice {
+            return Err(Error::new("--net: a machine has one network"));
+        }
+    }
+    let goes_without_saying = pcap.is_some() || !forwards.is_empty();
+    match connection {
+        None if goes_without_saying => Ok((Net::User { forwards }, pcap, None)),
+        Some(Connection::User) => Ok((Net::User { forwards }, pcap, None)),
+        Some(Connection::Pair(name)) if forwards.is_empty() => {
+            let (pair, lock) = Pair::take(&name)?;
+            Ok((Net::Pair(pair), pcap, Some(lock)))
+        }
+        _ if goes_without_saying => Err(Error::new(
+            "--net: ports are forwarded and frames written with --net user; with pair there is nothing to forward, with none nothing at all",
+        )),
+        _ => Ok((Net::None, None, None)),
+    }
+}
+
 /// A size of a disk: a number of bytes, or of K, M or G.
 pub(crate) fn bytes(text: &str) -> Result<u64, &'static str> {
     let (number, unit) = match text.strip_suffix(['K', 'M', 'G']) {
@@ -211,6 +282,8 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
     if let Some(disk) = &options.disk {
         disk.make()?;
     }
+    // The lock is held until the machine has stopped.
+    let (net, pcap, _lock) = network(options.nets, options.forwards)?;
     let images = image::build(project, &[options.config])?;
 
     let at_terminal = terminal::stdin_is_terminal();
@@ -228,6 +301,8 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
         adds: options.adds,
         gets: options.gets.iter().map(|get| get.guest.clone()).collect(),
         disk: options.disk.map(|disk| disk.file),
+        net,
+        pcap,
         memory: options.memory,
         timeout: options.timeout,
         deterministic: options.deterministic,
@@ -400,6 +475,39 @@ mod tests {
         ] {
             assert!(disk(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_machine_has_one_network() {
+        assert_eq!(net("user"), Ok(Connection::User));
+        assert_eq!(net("pair:a-1"), Ok(Connection::Pair("a-1".into())));
+        assert_eq!(net("pcap:a:b"), Ok(Connection::Pcap("a:b".into())));
+        for wrong in [
+            "", "users", "user:1", "pair:", "pair:a/b", "pair:..", "pcap:",
+        ] {
+            assert!(net(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(forward("8080:80"), Ok((8080, 80)));
+        for wrong in ["80", "80:", "0:80", "80:0", "80:65536", "a:b"] {
+            assert!(forward(wrong).is_err(), "{wrong}");
+        }
+        let user = || Connection::User;
+        let file = || Connection::Pcap("file".into());
+        assert!(matches!(
+            network(vec![], vec![]),
+            Ok((Net::None, None, None))
+        ));
+        assert!(matches!(
+            network(vec![file()], vec![]),
+            Ok((Net::User { .. }, Some(_), None))
+        ));
+        assert!(matches!(
+            network(vec![], vec![(1, 2)]),
+            Ok((Net::User { .. }, None, None))
+        ));
+        assert!(network(vec![user(), user()], vec![]).is_err());
+        assert!(network(vec![Connection::None, file()], vec![]).is_err());
+        assert!(network(vec![Connection::Pair("a".into())], vec![(1, 2)]).is_err());
     }
 
     #[test]

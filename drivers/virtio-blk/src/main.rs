@@ -4,8 +4,6 @@
 
 extern crate alloc;
 
-mod machine;
-
 use abi::PAGE_SIZE;
 use alloc::rc::Rc;
 use core::cell::Cell;
@@ -14,10 +12,10 @@ use core::ops::Deref;
 use fermata_virtio_blk::{fits, Kind, Requests, Session, Slot};
 use interface::server::{Event, Visitor};
 use interface::{Error, Server};
-use machine::{Arena, Glue};
 use rt::sync::Mutex;
-use rt::{thread, time};
+use rt::thread;
 use services::block::{Block, BlockClient, BlockStub, MOST, OUTSTANDING, SECTOR};
+use virtio::{Arena, Device, Glue};
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::pci::PciTransport;
 use virtio_drivers::transport::{DeviceStatus, Transport};
@@ -286,30 +284,11 @@ impl Block for Client {
     }
 }
 
-/// Memory that the device reaches, for as many requests at a time as there is memory for: of a small machine, or one with many drivers, few.
-fn memory(glue: &machine::Device) -> Result<(&'static Arena, usize), Error> {
-    let mut slots = SLOTS;
-    loop {
-        match glue.arena(DATA as u64 + slots as u64 * MOST, HEADERS) {
-            Err(Error::NoMemory | Error::Limit) if slots > 1 => slots /= 2,
-            arena => return Ok((arena?, slots)),
-        }
-    }
-}
-
-/// How often the device is looked at while it resets, in nanoseconds.
-const PAUSE: u64 = 10_000;
-
-/// Finds the device, resets it, and starts it.
-fn start(glue: &machine::Device) -> Result<Disk, Error> {
-    let mut transport = glue.transport()?;
-    // As the device is now it knows addresses of an earlier driver's.
-    transport.set_status(DeviceStatus::empty());
-    while transport.get_status() != DeviceStatus::empty() {
-        time::sleep(PAUSE);
-    }
-    glue.reaches_memory()?;
-    let (arena, slots) = memory(glue)?;
+/// Starts the device.
+fn start(device: &Device) -> Result<Disk, Error> {
+    let mut transport = device.transport()?;
+    // Of a small machine, or one with many drivers, few.
+    let (arena, slots) = device.arena_of_slots(DATA, MOST as usize, SLOTS)?;
     let mut status = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
     transport.set_status(status);
     let wanted = feature::READ_ONLY | feature::FLUSH | feature::VERSION_1;
@@ -343,7 +322,7 @@ fn start(glue: &machine::Device) -> Result<Disk, Error> {
 fn serve() -> Result<Infallible, Error> {
     let door = rt::start::passed(0).ok_or(Error::Invalid)?;
     // For as long as the driver runs.
-    let device = machine::Device::find(door)?;
+    let device = Device::find(door)?;
     let disk = start(&device)?;
     *DISK.lock() = Some(disk);
     let attach = || thread::spawn_at(PRIORITY, serve_interrupts)?.reference();

@@ -5,8 +5,9 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::iter;
 use fermata_init::{Deaths, Driver, DRIVERS};
-use proto::layout::{PRIORITY_FILES, PRIORITY_MEMORY, PRIORITY_SERVER};
+use proto::layout::PRIORITY_MEMORY;
 use proto::Error;
 use rt::obj::{Ref, RefAt};
 use rt::sync::{Lazy, Mutex};
@@ -72,6 +73,8 @@ struct Starter {
     deaths: Vec<Deaths>,
     /// A number of this boot, the same for all that follow each other.
     boot: u64,
+    /// See [`fermata_init::Options::address`].
+    address: Option<String>,
 }
 
 /// Starts the drivers whose devices the machine has, and a thread that starts them anew whenever they end. Returns the names of
@@ -80,6 +83,7 @@ pub(crate) fn start(
     archive: &'static [u8],
     processes: &'static Processes,
     shared: u64,
+    address: Option<String>,
 ) -> Result<Vec<&'static str>, String> {
     let mut starter = Starter {
         archive,
@@ -89,6 +93,7 @@ pub(crate) fn start(
         doors: DRIVERS.iter().map(|_| None).collect(),
         deaths: DRIVERS.iter().map(|_| Deaths::default()).collect(),
         boot: time::now(),
+        address,
     };
     let mut started = Vec::new();
     for (number, driver) in DRIVERS.iter().enumerate() {
@@ -113,7 +118,12 @@ pub(crate) fn start(
 
 impl Starter {
     fn launch(&self, number: usize) -> Result<(), String> {
-        let Driver { program, uses, .. } = DRIVERS[number];
+        let Driver {
+            program,
+            uses,
+            priority,
+            ..
+        } = DRIVERS[number];
         let complaint = |why: &str| crate::complaint(program, why);
         let file =
             find(self.archive, program).ok_or_else(|| complaint("not in the boot archive"))?;
@@ -124,14 +134,17 @@ impl Starter {
             file,
             start: Start {
                 args: [name.to_string()].into(),
-                env: [format!("BOOT={}", self.boot)].into(),
+                env: iter::once(format!("BOOT={}", self.boot))
+                    .chain(
+                        self.address
+                            .iter()
+                            .map(|address| format!("ADDRESS={address}")),
+                    )
+                    .collect(),
                 cwd: "/".to_string(),
                 ..Start::default()
             },
-            priority: match uses {
-                Some(_) => PRIORITY_FILES,
-                None => PRIORITY_SERVER,
-            },
+            priority,
             ceiling: PRIORITY_MEMORY,
             quota: self.shared / 100 * uses.map_or(PERCENT, |_| PERCENT_SERVER),
             server: true,

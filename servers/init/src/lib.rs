@@ -8,6 +8,7 @@ use abi::boot::PhysRange;
 use abi::PAGE_SIZE;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use proto::layout::{PRIORITY_FILES, PRIORITY_PROGRAM, PRIORITY_SERVER};
 use serde::{Deserialize, Serialize};
 use services::names::MAX_JOB_NAMES;
 
@@ -21,6 +22,8 @@ pub struct Driver {
     pub line: &'static str,
     /// A driver whose service it uses: it is started when that is, whatever devices there are, and may control it.
     pub uses: Option<&'static str>,
+    /// The priority of its first thread.
+    pub priority: u64,
 }
 
 impl Driver {
@@ -32,21 +35,37 @@ impl Driver {
 }
 
 /// The boot manifest. A driver's place here is its number.
-pub const DRIVERS: [Driver; 3] = [
+pub const DRIVERS: [Driver; 5] = [
     Driver {
         program: "sbin/console",
         line: "console ports=3f8+8 line=4",
         uses: None,
+        priority: PRIORITY_FILES,
     },
     Driver {
         program: "sbin/virtio-blk",
         line: "disk pci=1af4:1001 pci=1af4:1042 dma=400000",
         uses: None,
+        priority: PRIORITY_SERVER,
     },
     Driver {
         program: "sbin/ext4",
         line: "ext4",
         uses: Some("disk"),
+        priority: PRIORITY_FILES,
+    },
+    Driver {
+        program: "sbin/virtio-net",
+        line: "link pci=1af4:1000 pci=1af4:1041 dma=60000",
+        uses: None,
+        priority: PRIORITY_SERVER,
+    },
+    Driver {
+        program: "sbin/network",
+        line: "net",
+        uses: Some("link"),
+        // What comes from outside is handled in turn with programs, however much it is.
+        priority: PRIORITY_PROGRAM,
     },
 ];
 
@@ -91,6 +110,8 @@ pub struct Options {
     pub program_quota: Option<u64>,
     /// The highest priority that a native program can give its threads.
     pub program_ceiling: Option<u64>,
+    /// The address of the machine in its network, and the bits of that, for the server that knows how to read it.
+    pub address: Option<String>,
 }
 
 impl Options {
@@ -110,6 +131,7 @@ impl Options {
                     let valid = |most: &u64| *most < abi::PRIORITIES.into();
                     options.program_ceiling = most.parse().ok().filter(valid);
                 }
+                ("address", address) => options.address = Some(address.to_string()),
                 ("test", "") => options.test = true,
                 ("cut", arguments) => {
                     let arguments = arguments.split(';').filter(|a| !a.is_empty());
@@ -249,6 +271,8 @@ mod tests {
         let ceiling = |text| Options::new(text).program_ceiling;
         assert_eq!(ceiling("program-ceiling=31"), Some(31));
         assert_eq!(ceiling("program-ceiling=32"), None);
+        let options = Options::new("address=10.0.0.1/24");
+        assert_eq!(options.address.as_deref(), Some("10.0.0.1/24"));
         assert_eq!(Options::new(""), Options::default());
     }
 
@@ -310,7 +334,7 @@ mod tests {
     fn services_of_drivers_have_reserved_names() {
         assert_eq!(
             DRIVERS.map(|driver| Driver::name(&driver)),
-            ["console", "disk", "ext4"]
+            ["console", "disk", "ext4", "link", "net"]
         );
         let is_reserved = |driver: &Driver| services::names::RESERVED.contains(&driver.name());
         assert!(DRIVERS.iter().all(is_reserved));

@@ -397,7 +397,12 @@ impl Boot {
             .map(|(name, _, _)| name)
             .collect();
         self.await_names(&started);
-        let drivers = drivers::start(self.archive, self.processes, self.shared)?;
+        let drivers = drivers::start(
+            self.archive,
+            self.processes,
+            self.shared,
+            options.address.clone(),
+        )?;
         self.await_names(&drivers);
         Ok(())
     }

@@ -5,6 +5,7 @@
 //!   told to make one call, so that the test can look at its frame before, during and after it.
 //! * [`cuts`] holds the cuts at every site, for a kernel with the probe.
 //! * [`holds`] holds a thread in every state in which it can wait.
+//! * [`killer`] kills drivers at seeded instants.
 //! * [`redirected`] holds what the test of the call gate and its program say to each other.
 //! * [`services`] holds random hostile clients of every service.
 //! * [`demo`] holds what the programs that get checkpointed share.
@@ -18,5 +19,6 @@ pub mod cuts;
 pub mod demo;
 pub mod harness;
 pub mod holds;
+pub mod killer;
 pub mod redirected;
 pub mod services;

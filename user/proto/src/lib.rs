@@ -46,11 +46,17 @@ pub enum Error {
     Broken,
     /// As many as one may have are there already.
     Limit,
+    /// The other end does not want the connection.
+    Refused,
+    /// The other end has given up the connection.
+    Reset,
+    /// There is no way to that address.
+    Unreachable,
 }
 
 impl Error {
     /// All, in the order of their numbers.
-    pub const ALL: [Error; 16] = [
+    pub const ALL: [Error; 19] = [
         Error::NotFound,
         Error::Exists,
         Error::NotDirectory,
@@ -67,6 +73,9 @@ impl Error {
         Error::Unsupported,
         Error::Broken,
         Error::Limit,
+        Error::Refused,
+        Error::Reset,
+        Error::Unreachable,
     ];
 
     /// The Linux error number (positive).
@@ -89,6 +98,9 @@ impl Error {
             Error::Unsupported => 95,
             Error::Broken => 5,
             Error::Limit => 122,
+            Error::Refused => 111,
+            Error::Reset => 104,
+            Error::Unreachable => 101,
         }
     }
 
@@ -112,6 +124,9 @@ impl Error {
             Error::Unsupported => "not supported",
             Error::Broken => "the server does not answer sensibly",
             Error::Limit => "there are as many as there may be",
+            Error::Refused => "connection refused",
+            Error::Reset => "connection reset",
+            Error::Unreachable => "network is unreachable",
         }
     }
 }

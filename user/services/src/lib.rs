@@ -1,7 +1,8 @@
 //! The interfaces of Fermata's services.
 //!
 //! * [`checkpoint`] saves and restores processes, [`console`] is the terminal, [`fs`] has files;
-//! * [`memory`] gives everybody memory, [`device`] drivers what they need; [`block`] is what the driver of a disk offers;
+//! * [`memory`] gives everybody memory, [`device`] drivers what they need; [`block`] is what the driver of a disk offers,
+//!   [`link`] that of a network card; [`net`] has sockets;
 //! * [`names`] is what each process can ask init, [`process`] the managers of processes and the power over one,
 //!   [`system`] power over the machine.
 #![no_std]
@@ -14,13 +15,15 @@ pub mod checkpoint;
 pub mod console;
 pub mod device;
 pub mod fs;
+pub mod link;
 pub mod memory;
 pub mod names;
+pub mod net;
 pub mod process;
 pub mod system;
 
 /// Declarations for C of all interfaces.
-pub const C: [&str; 16] = [
+pub const C: [&str; 18] = [
     names::NamesClient::C,
     system::SystemClient::C,
     memory::MemorySupervisorClient::C,
@@ -35,6 +38,8 @@ pub const C: [&str; 16] = [
     console::ConsoleControlClient::C,
     checkpoint::CheckpointClient::C,
     block::BlockClient::C,
+    link::LinkClient::C,
+    net::NetworkClient::C,
     device::DevicesClient::C,
     device::DeviceControlClient::C,
 ];

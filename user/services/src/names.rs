@@ -6,7 +6,7 @@ use interface::{interface, Error};
 
 /// Names that only the servers of the boot manifest have: nobody else can register them, even while
 /// the server is not there.
-pub const RESERVED: [&str; 10] = [
+pub const RESERVED: [&str; 12] = [
     "names",
     "memory",
     "native",
@@ -14,6 +14,8 @@ pub const RESERVED: [&str; 10] = [
     "device",
     "disk",
     "ext4",
+    "link",
+    "net",
     "console",
     "linux",
     "checkpoint",

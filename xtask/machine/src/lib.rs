@@ -21,12 +21,14 @@ use xtask_build::project::temp_dir;
 
 pub mod control;
 pub mod disk;
+pub mod net;
 pub mod signals;
 pub mod terminal;
 #[cfg(test)]
 mod tests;
 
 use control::{Event, Parser};
+use net::Net;
 
 /// A processor that QEMU emulates completely, so that nothing depends on the host's.
 const CPU: &str =
@@ -96,6 +98,10 @@ pub struct Options {
     pub gets: Vec<String>,
     /// A file that is the machine's disk.
     pub disk: Option<PathBuf>,
+    /// What its network card is connected to.
+    pub net: Net,
+    /// A file that gets all frames that the card sends and receives.
+    pub pcap: Option<PathBuf>,
     /// In megabytes.
     pub memory: u32,
     /// In host time.
@@ -133,6 +139,8 @@ impl Options {
             adds: Vec::new(),
             gets: Vec::new(),
             disk: None,
+            net: Net::None,
+            pcap: None,
             memory: 512,
             timeout: None,
             deterministic: false,
@@ -283,6 +291,7 @@ fn qemu(
     if options.deterministic {
         words.push("deterministic".into());
     }
+    words.extend(options.net.address());
     words.extend(options.words.iter().cloned());
 
     // Commas in a value of QEMU's are doubled.
@@ -326,6 +335,7 @@ fn qemu(
         command.args(["-drive", &drive]);
         command.args(["-device", "virtio-blk-pci,drive=disk"]);
     }
+    command.args(options.net.arguments(options.pcap.as_deref(), quoted));
     if options.deterministic {
         command.args([
             "-icount",

@@ -16,6 +16,7 @@ use xtask_build::config::Config;
 use xtask_build::error::Error;
 use xtask_build::image::Images;
 use xtask_machine::control::Event;
+use xtask_machine::net::Net;
 use xtask_machine::{self as machine, Add, End, Operator, Options, Typed};
 
 /// Host time after which a machine of a scenario is stopped unless it says otherwise.
@@ -160,6 +161,18 @@ impl Run {
         self
     }
 
+    /// With this network.
+    pub fn net(mut self, net: Net) -> Self {
+        self.options.net = net;
+        self
+    }
+
+    /// Writes all frames of its network to this file of the host.
+    pub fn pcap(mut self, file: &std::path::Path) -> Self {
+        self.options.pcap = Some(file.into());
+        self
+    }
+
     /// With this much memory.
     pub fn memory(mut self, megabytes: u32) -> Self {
         self.options.memory = megabytes;
@@ -207,7 +220,34 @@ impl<'a> Ctx<'a> {
     }
 
     /// Runs a machine to its end. Fails only if it could not be started.
-    pub fn run(&mut self, mut run: Run) -> Result<Output, Failure> {
+    pub fn run(&mut self, run: Run) -> Result<Output, Failure> {
+        let output = self.run_apart(run)?;
+        self.show(&output);
+        Ok(output)
+    }
+
+    /// Runs two machines at the same time.
+    pub fn run_both(&mut self, first: Run, second: Run) -> Result<[Output; 2], Failure> {
+        let outputs = std::thread::scope(|scope| {
+            let this = &*self;
+            let second = scope.spawn(move || this.run_apart(second));
+            let first = this.run_apart(first);
+            let second = second.join().map_err(|_| "a machine panicked xtask")?;
+            Ok::<_, Failure>([first?, second?])
+        })?;
+        for output in &outputs {
+            self.show(output);
+        }
+        Ok(outputs)
+    }
+
+    /// Keeps what a machine printed, for when the scenario fails.
+    fn show(&mut self, output: &Output) {
+        self.transcript.extend_from_slice(&output.stdout);
+        self.transcript.extend_from_slice(output.stderr.as_bytes());
+    }
+
+    fn run_apart(&self, mut run: Run) -> Result<Output, Failure> {
         run.options.config = self.config;
         let mut typist = Typist {
             shown: Vec::new(),
@@ -224,8 +264,6 @@ impl<'a> Ctx<'a> {
             End::TimedOut => stderr.push_str("the time is up"),
             End::Exit(_) | End::Stopped(_) => {}
         }
-        self.transcript.extend_from_slice(&typist.shown);
-        self.transcript.extend_from_slice(stderr.as_bytes());
         Ok(Output {
             stdout: typist.shown,
             stderr,

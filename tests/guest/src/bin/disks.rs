@@ -13,11 +13,11 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use block::{Outcome, Request, SystemDisk};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use guest_tests::killer;
 use interface::Session;
 use rt::fs::{File, Flags};
 use rt::proto::Error;
-use rt::{println, thread, time};
+use rt::{println, thread};
 use services::block::{BlockClient, MOST, OUTSTANDING, SECTOR};
 use services::device::{DeviceControlClient, DevicesClient};
 
@@ -33,32 +33,12 @@ const PAUSE_OTHERS: u64 = 60_000_000;
 /// Requests that are open at a time.
 const OPEN: usize = OUTSTANDING + 8;
 
-static KILLED: AtomicU64 = AtomicU64::new(0);
-static ENOUGH: AtomicBool = AtomicBool::new(false);
-
-/// Kills the server of this name, if there is one now.
-fn kill(server: &str) -> Result<(), Error> {
-    let native = rt::system::supervisor("native")?;
-    let processes = native.list()?;
-    let found = processes.iter().find(|process| process.name == server);
-    native.process(found.ok_or(Error::NotFound)?.pid)?.kill()
-}
-
-/// The thread that kills.
-fn killer(seed: u64, kills: u64, server: &str) {
-    let mut random = fastrand::Rng::with_seed(seed);
-    while KILLED.load(Ordering::Relaxed) < kills {
-        let pause = if server == DRIVER {
-            PAUSE
-        } else {
-            PAUSE_OTHERS
-        };
-        time::sleep(random.u64(..pause));
-        if kill(server).is_ok() {
-            KILLED.fetch_add(1, Ordering::Relaxed);
-        }
+/// The longest time between two kills of this server.
+fn pause(server: &str) -> u64 {
+    match server == DRIVER {
+        true => PAUSE,
+        false => PAUSE_OTHERS,
     }
-    ENOUGH.store(true, Ordering::Release);
 }
 
 struct Load {
@@ -120,8 +100,8 @@ impl Load {
             .write(0, &vec![0; size])
             .map_err(|error| error.text())?;
         // What is submitted from here on is told apart by its ticket.
-        thread::spawn(move || killer(seed, kills, DRIVER)).map_err(|_| "no thread")?;
-        while !ENOUGH.load(Ordering::Acquire) {
+        thread::spawn(move || killer::run(DRIVER, seed, kills, PAUSE)).map_err(|_| "no thread")?;
+        while !killer::is_done() {
             while self.expected.len() < OPEN {
                 self.submit()?;
             }
@@ -225,8 +205,8 @@ fn only_kill() -> u8 {
     else {
         return 2;
     };
-    killer(seed, kills, server);
-    println!("done: {} kills", KILLED.load(Ordering::Relaxed));
+    killer::run(server, seed, kills, pause(server));
+    println!("done: {} kills", killer::killed());
     0
 }
 
@@ -274,7 +254,7 @@ fn main() -> u8 {
         done: 0,
     };
     let ran = load.run(seed, kills);
-    let killed = KILLED.load(Ordering::Relaxed);
+    let killed = killer::killed();
     if let Err(why) = ran.and_then(|()| keep(&load.model).map_err(|error| error.text().into())) {
         println!("disks: seed {seed}, {killed} kills: {why}");
         return 1;

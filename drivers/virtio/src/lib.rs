@@ -1,4 +1,8 @@
-//! What `virtio-drivers` needs of the machine, from the device server: configuration, registers, memory that the device reaches.
+//! What drivers of virtio devices share: what `virtio-drivers` needs of the machine, from the device server (configuration, registers,
+//! memory that the device reaches), and the device's reset.
+#![no_std]
+
+extern crate alloc;
 
 use abi::access::{READ, WRITE};
 use abi::PAGE_SIZE;
@@ -16,11 +20,12 @@ use rt::window::Window;
 use services::device::{DevicesClient, Function, Place, Reach};
 use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction, PciRoot};
 use virtio_drivers::transport::pci::PciTransport;
+use virtio_drivers::transport::{DeviceStatus, Transport};
 use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 
 /// Memory that the device reaches.
 #[derive(Debug)]
-pub(crate) struct Arena {
+pub struct Arena {
     physical: u64,
     window: Window,
     /// Pages for the queue are taken from its beginning.
@@ -37,14 +42,14 @@ impl Arena {
     }
 
     /// Writes bytes at an offset.
-    pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
+    pub fn write(&self, at: usize, bytes: &[u8]) {
         let to = self.inside(at, bytes.len());
         // SAFETY: inside the arena, which is mapped for as long as the driver runs, and no Rust object's memory.
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 
     /// The bytes at an offset, for the device to read.
-    pub(crate) fn slice(&'static self, at: usize, size: usize) -> &'static [u8] {
+    pub fn slice(&'static self, at: usize, size: usize) -> &'static [u8] {
         // SAFETY: as above; the driver writes to no slot that is being read.
         unsafe { core::slice::from_raw_parts(self.inside(at, size), size) }
     }
@@ -54,7 +59,7 @@ impl Arena {
         clippy::mut_from_ref,
         reason = "no Rust object's memory; a slot is one request's"
     )]
-    pub(crate) fn slice_mut(&'static self, at: usize, size: usize) -> &'static mut [u8] {
+    pub fn slice_mut(&'static self, at: usize, size: usize) -> &'static mut [u8] {
         // SAFETY: as above; a slot is one request's at a time, and handed to the queue only.
         unsafe { core::slice::from_raw_parts_mut(self.inside(at, size), size) }
     }
@@ -67,7 +72,7 @@ static REGISTERS: Mutex<Vec<(u64, Window)>> = Mutex::new(Vec::new());
 
 /// What `virtio-drivers` calls.
 #[derive(Debug)]
-pub(crate) struct Glue;
+pub struct Glue;
 
 // SAFETY: memory comes from the arena, page by page, and is never given out twice; registers are mapped ones.
 unsafe impl Hal for Glue {
@@ -155,6 +160,8 @@ impl ConfigurationAccess for Configuration {
 const PATIENCE: u64 = 5_000_000_000;
 /// How often that is looked at.
 const PAUSE: u64 = 100_000;
+/// How often the device is looked at while it resets, in nanoseconds.
+const RESET_PAUSE: u64 = 10_000;
 
 /// The session at the device server, when that of the driver before this one has ended.
 fn open(door: &RefAt) -> Result<DevicesClient, Error> {
@@ -168,11 +175,14 @@ fn open(door: &RefAt) -> Result<DevicesClient, Error> {
 }
 
 /// The device that this driver drives.
-pub(crate) struct Device(Rc<Session>);
+pub struct Device(Rc<Session>);
 
 impl Device {
-    /// Claims the first disk that the manifest lets us have, and maps its registers.
-    pub(crate) fn find(door: RefAt) -> Result<Self, Error> {
+    /// Claims the first function that the manifest lets this driver have, and maps its registers.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none; what the device server says.
+    pub fn find(door: RefAt) -> Result<Self, Error> {
         let mut devices = open(&door)?;
         let (function, _, _) = devices.function(0)?;
         devices.claim(function)?;
@@ -193,24 +203,51 @@ impl Device {
         })))
     }
 
-    /// Its registers, as `virtio-drivers` knows them.
-    pub(crate) fn transport(&self) -> Result<PciTransport, Error> {
+    /// Its registers, as `virtio-drivers` knows them. The device has been reset: it knows no address of an earlier driver's, and reaches
+    /// memory from here on.
+    ///
+    /// # Errors
+    /// `Unsupported` if that is no virtio device; what the device server says.
+    pub fn transport(&self) -> Result<PciTransport, Error> {
         let mut root = PciRoot::new(Configuration(Rc::clone(&self.0)));
         let place = DeviceFunction {
             bus: (self.0.function >> 8) as u8,
             device: (self.0.function >> 3 & 31) as u8,
             function: (self.0.function & 7) as u8,
         };
-        PciTransport::new::<Glue, _>(&mut root, place).map_err(|_| Error::Unsupported)
+        let transport = PciTransport::new::<Glue, _>(&mut root, place);
+        let mut transport = transport.map_err(|_| Error::Unsupported)?;
+        transport.set_status(DeviceStatus::empty());
+        while transport.get_status() != DeviceStatus::empty() {
+            time::sleep(RESET_PAUSE);
+        }
+        let mut devices = self.0.devices.borrow_mut();
+        devices.reaches_memory(self.0.function)?;
+        Ok(transport)
     }
 
-    /// Says that the device has been reset, from when on it may reach memory.
-    pub(crate) fn reaches_memory(&self) -> Result<(), Error> {
-        self.0.devices.borrow_mut().reaches_memory(self.0.function)
+    /// Memory that it reaches, where `begin` bytes at the beginning are for its queues, and behind them stand up to `most` slots of `slot` bytes: as many
+    /// as there is memory for. How many.
+    ///
+    /// # Errors
+    /// `NoMemory` or `Limit` if there is too little for one.
+    pub fn arena_of_slots(
+        &self,
+        begin: usize,
+        slot: usize,
+        most: usize,
+    ) -> Result<(&'static Arena, usize), Error> {
+        let mut slots = most;
+        loop {
+            match self.arena((begin + slots * slot) as u64, begin) {
+                Err(Error::NoMemory | Error::Limit) if slots > 1 => slots /= 2,
+                arena => return Ok((arena?, slots)),
+            }
+        }
     }
 
-    /// Memory that it reaches; pages for its queue are taken from its beginning, up to `pages`.
-    pub(crate) fn arena(&self, size: u64, pages: usize) -> Result<&'static Arena, Error> {
+    /// Memory that it reaches; pages for its queues are taken from its beginning, up to `pages` bytes.
+    fn arena(&self, size: u64, pages: usize) -> Result<&'static Arena, Error> {
         let mut devices = self.0.devices.borrow_mut();
         let (physical, region) = devices.dma(size, PAGE_SIZE, Reach::All)?;
         let arena: &'static Arena = Box::leak(Box::new(Arena {
@@ -224,7 +261,10 @@ impl Device {
     }
 
     /// Its interrupts go to this thread.
-    pub(crate) fn attach(&self, thread: &RefAt) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// What the device server says.
+    pub fn attach(&self, thread: &RefAt) -> Result<(), Error> {
         let mut devices = self.0.devices.borrow_mut();
         devices.attach_function(self.0.function, thread)
     }

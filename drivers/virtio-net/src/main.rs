@@ -1,0 +1,329 @@
+//! The driver of virtio network cards: README.md of the room.
+//!
+//! Frames stay in the memory that the device reaches until the client takes them, and only then is their place given to the device again: what
+//! comes faster than it is taken is dropped by the device. Between its first frame and the moment when the client has taken all, the device
+//! does not interrupt.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use abi::PAGE_SIZE;
+use alloc::vec::Vec;
+use core::convert::Infallible;
+use fermata_virtio_net::{Slot, Slots};
+use interface::server::{Event, Visitor};
+use interface::{Error, Server};
+use rt::sync::Mutex;
+use rt::thread;
+use services::link::{frames, push, Link, LinkClient, LinkStub, FRAME, MOST};
+use virtio::{Arena, Device, Glue};
+use virtio_drivers::queue::VirtQueue;
+use virtio_drivers::transport::pci::PciTransport;
+use virtio_drivers::transport::{DeviceStatus, Transport};
+
+rt::entry!(main);
+
+/// Descriptors of each queue; a frame takes one.
+const QUEUE: usize = 64;
+/// The queues.
+const RECEIVE: u16 = 0;
+const TRANSMIT: u16 = 1;
+/// Priority of the thread that waits for the device.
+const PRIORITY: u64 = proto::layout::PRIORITY_SERVER + 1;
+/// The door that leads to the frames. Door 0, which everybody finds by name, leads nowhere.
+const CONTROL: u64 = 1;
+
+/// Bits of what the device offers.
+mod feature {
+    pub(crate) const ADDRESS: u64 = 1 << 5;
+    pub(crate) const VERSION_1: u64 = 1 << 32;
+}
+
+/// Bytes before each frame, which say nothing without features that are not asked for.
+const HEADER: usize = 12;
+/// What lies where in the memory that the device reaches: pages of the queues, then the slots.
+const SLOTS: usize = 8 * PAGE_SIZE as usize;
+/// Bytes of a slot.
+const SLOT: usize = 2048;
+const _: () = assert!(HEADER + FRAME <= SLOT);
+
+struct Card {
+    transport: PciTransport,
+    receive: VirtQueue<Glue, QUEUE>,
+    transmit: VirtQueue<Glue, QUEUE>,
+    arena: &'static Arena,
+    /// Slots of the queues.
+    into: Slots,
+    out: Slots,
+    /// Bytes of what is being sent from each slot.
+    lengths: Vec<usize>,
+    address: u64,
+}
+
+static CARD: Mutex<Option<Card>> = Mutex::new(None);
+/// Frames have come.
+static CAME: Event = Event::new();
+/// There is room to send.
+static ROOM: Event = Event::new();
+
+/// Asks something of the card. If that makes no sense the driver ends: the next one resets it, which is the only remedy.
+fn ask<T>(f: impl FnOnce(&mut Card) -> Result<T, Error>) -> Result<T, Error> {
+    let mut card = CARD.lock();
+    let card = card.as_mut().ok_or(Error::Broken)?;
+    let result = f(card);
+    if matches!(result, Err(Error::Broken)) {
+        rt::println!("virtio-net: the device makes no sense");
+        rt::process::exit(1);
+    }
+    result
+}
+
+impl Card {
+    /// The bytes of a slot.
+    fn slot(&self, slot: Slot, size: usize) -> &'static [u8] {
+        self.arena.slice(SLOTS + slot * SLOT, size)
+    }
+
+    /// Gives the device all free slots to receive into.
+    fn refill(&mut self) {
+        while let Some(slot) = self.into.take() {
+            let place = self.arena.slice_mut(SLOTS + slot * SLOT, SLOT);
+            // SAFETY: it stands in the arena, which stays; nobody touches a slot that the device has.
+            match unsafe { self.receive.add(&[], &mut [place]) } {
+                Ok(token) => self.into.give(slot, token),
+                Err(_) => {
+                    self.into.put(slot);
+                    break;
+                }
+            }
+        }
+        if self.receive.should_notify() {
+            self.transport.notify(RECEIVE);
+        }
+    }
+
+    /// Takes frames that have come, at most so many.
+    fn take(&mut self, most: usize) -> Result<Vec<u8>, Error> {
+        let mut batch = Vec::new();
+        for _ in 0..most {
+            let Some(token) = self.receive.peek_used() else {
+                break;
+            };
+            let Some(slot) = self.into.done(token) else {
+                return Err(Error::Broken);
+            };
+            let place = self.arena.slice_mut(SLOTS + slot * SLOT, SLOT);
+            // SAFETY: the slot that was added with this token.
+            let came = unsafe { self.receive.pop_used(token, &[], &mut [place]) };
+            let length = came.map_or(0, |came| came as usize);
+            if !(HEADER..=SLOT).contains(&length) {
+                return Err(Error::Broken);
+            }
+            if batch.is_empty() {
+                batch.reserve(most * (2 + FRAME));
+            }
+            // What is longer than a frame can be nobody has asked for.
+            if (HEADER + 1..=HEADER + FRAME).contains(&length) {
+                push(&mut batch, &self.slot(slot, length)[HEADER..]);
+            }
+            self.into.put(slot);
+        }
+        if self.into.any_free() {
+            self.refill();
+        }
+        Ok(batch)
+    }
+
+    /// Frames that have come; nothing, after which the device interrupts when there are some.
+    fn take_or_wait(&mut self, most: usize) -> Result<Option<Vec<u8>>, Error> {
+        for interrupts in [false, true] {
+            self.receive.set_dev_notify(interrupts);
+            let batch = self.take(most)?;
+            if !batch.is_empty() {
+                self.receive.set_dev_notify(false);
+                return Ok(Some(batch));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes back the slots from which everything was sent.
+    fn reclaim(&mut self) -> Result<(), Error> {
+        while let Some(token) = self.transmit.peek_used() {
+            let Some(slot) = self.out.done(token) else {
+                return Err(Error::Broken);
+            };
+            let place = self.slot(slot, self.lengths[slot]);
+            // SAFETY: the slot that was added with this token.
+            let sent = unsafe { self.transmit.pop_used(token, &[place], &mut []) };
+            if sent.is_err() {
+                return Err(Error::Broken);
+            }
+            self.out.put(slot);
+        }
+        Ok(())
+    }
+
+    /// Sends a batch: how many of its frames there was room for.
+    fn send(&mut self, batch: &[u8]) -> Result<u64, Error> {
+        self.reclaim()?;
+        let mut taken = 0;
+        let mut result = Ok(());
+        for frame in frames(batch) {
+            if frame.is_empty() || frame.len() > FRAME {
+                result = Err(Error::Invalid);
+                break;
+            }
+            let Some(slot) = self.out.take() else {
+                break;
+            };
+            let at = SLOTS + slot * SLOT;
+            self.arena.write(at, &[0; HEADER]);
+            self.arena.write(at + HEADER, frame);
+            self.lengths[slot] = HEADER + frame.len();
+            let place = self.slot(slot, self.lengths[slot]);
+            // SAFETY: it stands in the arena, which stays; nobody touches a slot that the device has.
+            match unsafe { self.transmit.add(&[place], &mut []) } {
+                Ok(token) => self.out.give(slot, token),
+                Err(_) => {
+                    self.out.put(slot);
+                    break;
+                }
+            }
+            taken += 1;
+        }
+        if self.transmit.should_notify() {
+            self.transport.notify(TRANSMIT);
+        }
+        result.map(|()| taken)
+    }
+
+    /// Whether there is room for a frame; if not, the device interrupts when it has sent one.
+    fn has_room(&mut self) -> Result<bool, Error> {
+        for interrupts in [false, true] {
+            self.transmit.set_dev_notify(interrupts);
+            self.reclaim()?;
+            if self.out.any_free() {
+                self.transmit.set_dev_notify(false);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Wakes who waits whenever the device interrupts.
+fn serve_interrupts() {
+    loop {
+        rt::sys::thread_wait_interrupt();
+        let _ = ask(|card| {
+            // The line stays up until this has been read.
+            card.transport.ack_interrupt();
+            card.receive.set_dev_notify(false);
+            card.transmit.set_dev_notify(false);
+            Ok(())
+        });
+        CAME.happened();
+        ROOM.happened();
+    }
+}
+
+/// A client's session.
+struct Client;
+
+impl Link for Client {
+    fn address(&self) -> Result<u64, Error> {
+        ask(|card| Ok(card.address))
+    }
+
+    fn send(&self, batch: &[u8]) -> Result<u64, Error> {
+        ask(|card| card.send(batch))
+    }
+
+    async fn room(&self) -> Result<(), Error> {
+        let room = || ask(|card| Ok(card.has_room()?.then_some(())));
+        ROOM.until(|| room().transpose()).await
+    }
+
+    async fn receive(&self, room: usize) -> Result<Vec<u8>, Error> {
+        let most = (room / (2 + FRAME)).min(MOST);
+        if most == 0 {
+            return Err(Error::Invalid);
+        }
+        let came = || ask(|card| card.take_or_wait(most));
+        CAME.until(|| came().transpose()).await
+    }
+}
+
+/// Starts the device.
+fn start(device: &Device) -> Result<Card, Error> {
+    let mut transport = device.transport()?;
+    // Of a small machine few.
+    let (arena, slots) = device.arena_of_slots(SLOTS, SLOT, 2 * QUEUE)?;
+    if slots < 2 {
+        return Err(Error::NoMemory);
+    }
+    let mut status = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
+    transport.set_status(status);
+    let wanted = feature::ADDRESS | feature::VERSION_1;
+    if transport.read_device_features() & wanted != wanted {
+        return Err(Error::Unsupported);
+    }
+    transport.write_driver_features(wanted);
+    status |= DeviceStatus::FEATURES_OK;
+    transport.set_status(status);
+    if !transport.get_status().contains(DeviceStatus::FEATURES_OK) {
+        return Err(Error::Unsupported);
+    }
+    let mut address = 0;
+    for offset in 0..6 {
+        let byte = transport.read_config_space::<u8>(offset);
+        address = address << 8 | u64::from(byte.map_err(|_| Error::Unsupported)?);
+    }
+    let mut queue =
+        |which| VirtQueue::new(&mut transport, which, false, false).map_err(|_| Error::Unsupported);
+    let (receive, transmit) = (queue(RECEIVE)?, queue(TRANSMIT)?);
+    transport.set_status(status | DeviceStatus::DRIVER_OK);
+    let mut card = Card {
+        transport,
+        receive,
+        transmit,
+        arena,
+        into: Slots::new(0..slots / 2, QUEUE),
+        out: Slots::new(slots / 2..slots, QUEUE),
+        lengths: (0..slots).map(|_| 0).collect(),
+        address,
+    };
+    card.transmit.set_dev_notify(false);
+    card.refill();
+    Ok(card)
+}
+
+fn serve() -> Result<Infallible, Error> {
+    let door = rt::start::passed(0).ok_or(Error::Invalid)?;
+    // For as long as the driver runs.
+    let device = Device::find(door)?;
+    let card = start(&device)?;
+    *CARD.lock() = Some(card);
+    let attach = || thread::spawn_at(PRIORITY, serve_interrupts)?.reference();
+    let thread = attach().map_err(rt::error_of)?;
+    device.attach(&thread)?;
+    let mut server = Server::new(|visitor: &Visitor| {
+        if visitor.door != CONTROL || visitor.interface != LinkClient::ID {
+            return Err(Error::Denied);
+        }
+        Ok(LinkStub(Client))
+    })?;
+    server.knows(rt::names::job_of);
+    let (_, control) = server.add_door()?;
+    let door = server.door().reference().map_err(rt::error_of)?;
+    rt::names::register_with("link", &door, &control)?;
+    server.run()
+}
+
+fn main() -> u8 {
+    let Err(error) = serve();
+    rt::println!("virtio-net: {}", error.text());
+    1
+}

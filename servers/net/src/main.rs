@@ -1,0 +1,206 @@
+//! The network server. Its first thread has the sockets and never waits for anybody but its clients; two more carry frames to and from the driver, whoever
+//! that is at the moment.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use core::convert::Infallible;
+use fermata_net::{Address, Options, Session, Shared, Stack};
+use interface::server::{Host, Visitor};
+use interface::Server;
+use proto::Error;
+use rt::obj::Ref;
+use rt::sync::{Lazy, Mutex};
+use rt::{thread, time};
+use services::link::{frames, LinkClient, BATCH};
+use services::net::NetworkStub;
+
+rt::entry!(main);
+
+/// How often is looked for a driver, in nanoseconds.
+const PAUSE: u64 = 1_000_000;
+
+/// A batch that has come, and that the first thread has not taken.
+static CAME: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+/// A batch that is to leave.
+static LEAVES: Mutex<Leaving> = Mutex::new(Leaving {
+    batch: Vec::new(),
+    busy: false,
+    wanted: false,
+});
+
+struct Leaving {
+    batch: Vec<u8>,
+    /// The thread that sends has something.
+    busy: bool,
+    /// The first thread wants to hear when it has sent it.
+    wanted: bool,
+}
+
+/// A session with the driver that there is now. Waits for one.
+fn driver() -> LinkClient {
+    loop {
+        let session = rt::names::control("link").and_then(|door| LinkClient::open_known(&door));
+        match session {
+            Ok(session) => return session,
+            Err(_) => time::sleep(PAUSE),
+        }
+    }
+}
+
+/// The thread that receives.
+fn receive(bell: &Ref) {
+    let mut batch = Vec::new();
+    loop {
+        let mut session = driver();
+        loop {
+            batch.resize(BATCH, 0);
+            let Ok(length) = session.receive(&mut batch) else {
+                break;
+            };
+            batch.truncate(length);
+            core::mem::swap(&mut *CAME.lock(), &mut batch);
+            // It has taken them when it lets go.
+            let _ = bell.poke();
+        }
+    }
+}
+
+/// The thread that sends.
+fn send(bell: &Ref) {
+    let mut batch = Vec::new();
+    let mut session = driver();
+    loop {
+        {
+            let mut leaving = LEAVES.lock();
+            core::mem::swap(&mut leaving.batch, &mut batch);
+            leaving.busy = !batch.is_empty();
+        }
+        if batch.is_empty() {
+            rt::sys::thread_wait_interrupt();
+            continue;
+        }
+        while !batch.is_empty() {
+            let sent = match session.send(&batch) {
+                Ok(0) => session.room().map(|()| 0),
+                sent => sent,
+            };
+            match sent {
+                Ok(count) => {
+                    let taken = frames(&batch).take(count as usize);
+                    let bytes: usize = taken.map(|frame| 2 + frame.len()).sum();
+                    batch.drain(..bytes);
+                }
+                Err(Error::Broken) => session = driver(),
+                // One that no driver takes.
+                Err(_) => batch.clear(),
+            }
+        }
+        let wanted = core::mem::take(&mut LEAVES.lock().wanted);
+        if wanted {
+            let _ = bell.poke();
+        }
+    }
+}
+
+/// The first thread.
+struct Net {
+    shared: Shared,
+    /// Memory for batches.
+    spare: Vec<u8>,
+    deadline: Option<u64>,
+}
+
+/// The thread that sends.
+static SENDER: Lazy<Ref> = Lazy::new();
+
+impl Net {
+    /// Gives the thread that sends what is to leave, if it has nothing.
+    fn pass_on(&mut self) {
+        let mut stack = self.shared.borrow_mut();
+        if !stack.has_leaving() {
+            return;
+        }
+        let mut leaving = LEAVES.lock();
+        if leaving.busy {
+            leaving.wanted = true;
+            return;
+        }
+        stack.take_leaving(&mut self.spare);
+        core::mem::swap(&mut leaving.batch, &mut self.spare);
+        leaving.busy = true;
+        drop(leaving);
+        if let Ok(sender) = SENDER.get(|| Err(Error::NotFound)) {
+            let _ = sender.interrupt();
+        }
+    }
+}
+
+impl Host<NetworkStub<Session>> for Net {
+    fn open(&mut self, visitor: &Visitor) -> Result<NetworkStub<Session>, Error> {
+        rt::heap::want(4096)?;
+        Ok(NetworkStub(Session::new(&self.shared, visitor.job)))
+    }
+
+    fn deadline(&mut self) -> Option<u64> {
+        self.deadline
+    }
+
+    fn settle(&mut self) {
+        let mut came = CAME.lock();
+        if !came.is_empty() {
+            self.shared.borrow_mut().came(&mut came);
+        }
+        drop(came);
+        // Twice: what found no room does when the thread that sends has taken the first.
+        for _ in 0..2 {
+            self.deadline = self.shared.borrow_mut().turn(time::now());
+            self.pass_on();
+        }
+    }
+}
+
+fn serve() -> Result<Infallible, Error> {
+    // From here on memory is reserved before it is touched.
+    rt::heap::want(8 * BATCH as u64)?;
+    let mut env = rt::start().env.iter();
+    let address = match env.find_map(|word| word.strip_prefix("ADDRESS=")) {
+        Some(text) => Some(Address::read(text).ok_or(Error::Invalid)?),
+        None => None,
+    };
+    let now = time::now();
+    let card = loop {
+        if let Ok(card) = driver().address() {
+            break card;
+        }
+    };
+    let options = Options {
+        card,
+        address,
+        seed: now.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ card,
+        reserve: rt::heap::want,
+    };
+    let shared = Rc::new(RefCell::new(Stack::new(options, now)));
+    let mut server = Server::new(Net {
+        shared,
+        spare: Vec::with_capacity(BATCH),
+        deadline: None,
+    })?;
+    server.knows(rt::names::job_of);
+    let (receiver, sender) = (server.bell()?, server.bell()?);
+    let sender = thread::spawn(move || send(&sender)).map_err(rt::error_of)?;
+    SENDER.set(sender.reference().map_err(rt::error_of)?);
+    thread::spawn(move || receive(&receiver)).map_err(rt::error_of)?;
+    rt::names::register("net", server.door())?;
+    server.run()
+}
+
+fn main() -> u8 {
+    let Err(error) = serve();
+    rt::println!("net: {}", error.text());
+    1
+}

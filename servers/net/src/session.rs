@@ -1,0 +1,300 @@
+//! Sessions: what a client has.
+
+use crate::stack::{refusal, Id, Refusal, Stack};
+use alloc::rc::Rc;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
+use core::future::poll_fn;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::ops::Deref;
+use core::task::Poll;
+use proto::Error;
+use services::net::{words, Kind, Network, Place, SOCKETS};
+use smoltcp::socket::dns::QueryHandle;
+
+/// The sockets, as the sessions share them.
+pub type Shared = Rc<RefCell<Stack>>;
+
+/// A session. Its sockets can be named by no other one, and are closed when it ends.
+pub struct Session {
+    shared: Shared,
+    job: u32,
+    /// By number.
+    sockets: RefCell<Vec<Option<Id>>>,
+    /// Why the last request that was refused was.
+    why: Cell<&'static str>,
+}
+
+impl Session {
+    /// A session of a client of this job.
+    #[must_use]
+    pub fn new(shared: &Shared, job: u32) -> Self {
+        Session {
+            shared: Rc::clone(shared),
+            job,
+            sockets: RefCell::new(vec![None; SOCKETS as usize]),
+            why: Cell::new(""),
+        }
+    }
+
+    fn refuse(&self, (error, why): Refusal) -> Error {
+        self.why.set(why);
+        error
+    }
+
+    /// Asks the stack.
+    fn ask<T>(&self, ask: impl FnOnce(&mut Stack) -> Result<T, Refusal>) -> Result<T, Error> {
+        ask(&mut self.shared.borrow_mut()).map_err(|refusal| self.refuse(refusal))
+    }
+
+    /// Asks the stack about a socket.
+    fn with<T>(
+        &self,
+        socket: u64,
+        ask: impl FnOnce(&mut Stack, Id) -> Result<T, Refusal>,
+    ) -> Result<T, Error> {
+        self.ask(|stack| ask(stack, self.id(socket).ok_or(refusal::NONE)?))
+    }
+
+    fn id(&self, socket: u64) -> Option<Id> {
+        let socket = usize::try_from(socket).ok()?;
+        *self.sockets.borrow().get(socket)?
+    }
+
+    /// A number for the socket that this makes.
+    fn number<T>(
+        &self,
+        make: impl FnOnce(&mut Stack) -> Result<(Id, T), Refusal>,
+    ) -> Result<(u64, T), Error> {
+        let mut sockets = self.sockets.borrow_mut();
+        let free = sockets.iter_mut().enumerate().find(|(_, id)| id.is_none());
+        let (number, place) = free.ok_or_else(|| self.refuse(refusal::SESSION))?;
+        let (id, with) = self.ask(make)?;
+        *place = Some(id);
+        Ok((number as u64, with))
+    }
+
+    /// Which of these sockets are ready.
+    fn ready(
+        &self,
+        (readable, writable): (u64, u64),
+        waker: &core::task::Waker,
+    ) -> Result<(u64, u64), Error> {
+        let mut ready = (0, 0);
+        let mut stack = self.shared.borrow_mut();
+        for socket in (0..SOCKETS).filter(|n| (readable | writable) >> n & 1 != 0) {
+            let id = self.id(socket).ok_or_else(|| self.refuse(refusal::NONE))?;
+            let wanted = (readable >> socket & 1 != 0, writable >> socket & 1 != 0);
+            let (read, write) = stack.ready(id, wanted, waker);
+            ready.0 |= u64::from(read) << socket;
+            ready.1 |= u64::from(write) << socket;
+        }
+        Ok(ready)
+    }
+
+    /// The addresses of a name that somebody has to be asked for.
+    async fn asked(&self, name: &str, six: bool) -> Result<Vec<IpAddr>, Refusal> {
+        let query = self.shared.borrow_mut().ask_name(name, six)?;
+        let mut query = Query {
+            shared: &self.shared,
+            query: Some(query),
+        };
+        poll_fn(|context| {
+            let Some(handle) = query.query else {
+                return Poll::Ready(Err(refusal::NO_NAME));
+            };
+            match self
+                .shared
+                .borrow_mut()
+                .name_answer(handle, context.waker())
+            {
+                None => Poll::Pending,
+                Some(answer) => {
+                    query.query = None;
+                    Poll::Ready(answer)
+                }
+            }
+        })
+        .await
+    }
+}
+
+/// A name that is being asked for; given up when this is dropped.
+struct Query<'a> {
+    shared: &'a Shared,
+    query: Option<QueryHandle>,
+}
+
+impl Drop for Query<'_> {
+    fn drop(&mut self) {
+        if let Some(query) = self.query {
+            self.shared.borrow_mut().forget_name(query);
+        }
+    }
+}
+
+/// A timer, stopped when this is dropped.
+struct Timer<'a> {
+    shared: &'a Shared,
+    timer: Option<(u64, u64)>,
+}
+
+impl Timer<'_> {
+    fn stop(&mut self) {
+        if let Some(timer) = self.timer.take() {
+            self.shared.borrow_mut().stop_timer(timer);
+        }
+    }
+}
+
+impl Drop for Timer<'_> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let mut stack = self.shared.borrow_mut();
+        for id in self.sockets.borrow().iter().flatten() {
+            stack.close(*id);
+        }
+    }
+}
+
+impl Network for Session {
+    fn why(&self, _: usize) -> Result<impl Deref<Target = [u8]>, Error> {
+        Ok(self.why.get().as_bytes())
+    }
+
+    fn socket(&self, kind: Kind) -> Result<u64, Error> {
+        let made = self.number(|stack| Ok((stack.open(self.job, kind)?, ())));
+        made.map(|(number, ())| number)
+    }
+
+    fn close(&self, socket: u64) -> Result<(), Error> {
+        self.with(socket, |stack, id| {
+            stack.close(id);
+            Ok(())
+        })?;
+        self.sockets.borrow_mut()[socket as usize] = None;
+        Ok(())
+    }
+
+    fn bind(&self, socket: u64, port: u64) -> Result<u64, Error> {
+        self.with(socket, |stack, id| stack.bind(id, port))
+            .map(u64::from)
+    }
+
+    fn listen(&self, socket: u64, backlog: u64) -> Result<(), Error> {
+        self.with(socket, |stack, id| stack.listen(id, backlog))
+    }
+
+    fn accept(&self, socket: u64) -> Result<(u64, u64, u64, u64), Error> {
+        let listening = self.id(socket);
+        let (number, from) = self.number(|stack| stack.accept(listening.ok_or(refusal::NONE)?))?;
+        let (high, low, port) = from.to_words();
+        Ok((number, high, low, port))
+    }
+
+    fn connect(&self, socket: u64, high: u64, low: u64, port: u64) -> Result<(), Error> {
+        let to = Place::from_words(high, low, port);
+        self.with(socket, |stack, id| {
+            stack.connect(id, to.map_err(|_| refusal::PORT)?)
+        })
+    }
+
+    fn read(
+        &self,
+        socket: u64,
+        most: u64,
+        room: usize,
+    ) -> Result<impl Deref<Target = [u8]>, Error> {
+        let most = most.min(room as u64);
+        self.with(socket, |stack, id| stack.read(id, most))
+    }
+
+    fn write(&self, socket: u64, bytes: &[u8]) -> Result<u64, Error> {
+        self.with(socket, |stack, id| stack.write(id, bytes))
+    }
+
+    fn shut(&self, socket: u64) -> Result<(), Error> {
+        self.with(socket, Stack::shut)
+    }
+
+    fn unsent(&self, socket: u64) -> Result<u64, Error> {
+        self.with(socket, Stack::unsent)
+    }
+
+    fn send(&self, socket: u64, high: u64, low: u64, port: u64, bytes: &[u8]) -> Result<(), Error> {
+        let to = Place::from_words(high, low, port);
+        self.with(socket, |stack, id| {
+            stack.send(id, to.map_err(|_| refusal::PORT)?, bytes)
+        })
+    }
+
+    fn receive(&self, socket: u64, room: usize) -> Result<(u64, u64, u64, Vec<u8>), Error> {
+        let (from, mut bytes) = self.with(socket, Stack::receive)?;
+        bytes.truncate(room);
+        let (high, low, port) = from.to_words();
+        Ok((high, low, port, bytes))
+    }
+
+    async fn wait(&self, readable: u64, writable: u64, most: u64) -> Result<(u64, u64), Error> {
+        let until = self.shared.borrow().now().saturating_add(most);
+        let mut timer = Timer {
+            shared: &self.shared,
+            timer: None,
+        };
+        poll_fn(|context| {
+            timer.stop();
+            let ready = self.ready((readable, writable), context.waker());
+            let now = self.shared.borrow().now();
+            if ready != Ok((0, 0)) || now >= until {
+                return Poll::Ready(ready);
+            }
+            let mut stack = self.shared.borrow_mut();
+            timer.timer = Some(stack.start_timer(until, context.waker()));
+            Poll::Pending
+        })
+        .await
+    }
+
+    async fn resolve(&self, name: String, _: usize) -> Result<Vec<u8>, Error> {
+        let found = match name.parse::<IpAddr>() {
+            Ok(address) => Ok(vec![address]),
+            Err(_) if name == "localhost" => {
+                Ok(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()])
+            }
+            Err(_) => match self.asked(&name, false).await {
+                Err((Error::NotFound, _)) => self.asked(&name, true).await,
+                answer => answer,
+            },
+        };
+        let found = found.map_err(|refusal| self.refuse(refusal))?;
+        let bytes = found.into_iter().flat_map(|address| {
+            let (high, low) = words(address);
+            [high.to_be_bytes(), low.to_be_bytes()].concat()
+        });
+        Ok(bytes.collect())
+    }
+
+    fn address(&self, index: u64) -> Result<(u64, u64, u64), Error> {
+        let address = self.shared.borrow().address(index);
+        let address = address.ok_or(Error::NotFound)?;
+        let (high, low) = words(address.address);
+        Ok((high, low, address.bits.into()))
+    }
+
+    fn router(&self) -> Result<(u64, u64), Error> {
+        let router = self.shared.borrow().router();
+        router.map(words).ok_or(Error::NotFound)
+    }
+
+    fn counters(&self) -> Result<(u64, u64, u64, u64), Error> {
+        let [came, useless, left, dropped] = self.shared.borrow().counters();
+        Ok((came, useless, left, dropped))
+    }
+}

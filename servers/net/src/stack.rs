@@ -1,0 +1,1222 @@
+//! The sockets, of all sessions: ports, quotas, connections that are being closed. `smoltcp` does what the protocols say, once for the wire and once for the
+//! machine itself; a socket that anybody may address has one of each.
+
+use crate::queue::Queue;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::task::Waker;
+use proto::Error;
+use services::net::{Kind, Place, BACKLOG, DATAGRAM, NAME};
+use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
+use smoltcp::phy::{ChecksumCapabilities, Medium};
+use smoltcp::socket::{dhcpv4, dns, icmp, tcp, udp};
+use smoltcp::time::{Duration, Instant};
+use smoltcp::wire::{
+    DnsQueryType, EthernetAddress, HardwareAddress, Icmpv4Packet, Icmpv4Repr, Icmpv6Packet,
+    Icmpv6Repr, IpAddress, IpCidr, IpEndpoint, Ipv6Cidr,
+};
+
+/// Bytes of the buffers of a connection, each way.
+const STREAM: usize = 16 * 1024;
+/// Datagrams that wait in a socket, and bytes of them, each way.
+const WAITING: usize = 16;
+const WAITING_BYTES: usize = 8 * 1024;
+/// What a socket of the stack is charged with, whatever its kind.
+pub(crate) const CHARGE: u64 = 2 * STREAM as u64 + 1024;
+/// Most sockets of the stack that the sockets of one job take, and those of all. (A socket for datagrams takes two, one that listens two for each connection
+/// that it has ready.)
+const JOB_MOST: usize = 128;
+const ALL_MOST: usize = 384;
+/// Connections that were closed and are not over.
+const CLOSING_MOST: usize = 64;
+/// How long they may take.
+const CLOSING: u64 = 60_000_000_000;
+/// How long nobody may answer before a connection is given up: while it is made, and later.
+const CONNECTING: Duration = Duration::from_secs(30);
+const SILENCE: Duration = Duration::from_secs(120);
+/// How often the other end of a connection over which nothing goes is asked whether it is still there: one that was started anew says that it is not.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// Names that are asked for at a time.
+const QUERIES: usize = 32;
+/// The ports from which those are taken that nobody asked for.
+const ANY: core::ops::Range<u16> = 49152..65535;
+/// How often what came for the machine itself is turned round before others get a turn.
+const ROUNDS: usize = 8;
+
+/// A socket, of all sessions.
+pub type Id = u64;
+
+/// An address of the machine and the bits of its network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The address.
+    pub address: IpAddr,
+    /// Bits.
+    pub bits: u8,
+}
+
+impl Address {
+    /// From `10.0.3.1/24`.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        let (address, bits) = text.split_once('/')?;
+        let address: IpAddr = address.parse().ok()?;
+        let bits = bits.parse().ok()?;
+        let fits = match address {
+            IpAddr::V4(_) => bits <= 32,
+            IpAddr::V6(_) => bits <= 128,
+        };
+        let address = Address { address, bits };
+        (fits && address.to_cidr().address().is_unicast()).then_some(address)
+    }
+
+    fn to_cidr(self) -> IpCidr {
+        IpCidr::new(self.address.into(), self.bits)
+    }
+}
+
+/// How the stack is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The card's address: 48 bits.
+    pub card: u64,
+    /// The machine's address in its network; `None`: it asks (DHCP).
+    pub address: Option<Address>,
+    /// From which numbers follow that others should not guess.
+    pub seed: u64,
+    /// Whether there is memory for so many bytes more.
+    pub reserve: fn(u64) -> Result<(), Error>,
+}
+
+/// Why a request was refused: the error for programs, the sentence for people.
+pub(crate) type Refusal = (Error, &'static str);
+
+pub(crate) mod refusal {
+    use super::{Error, Refusal};
+
+    pub(crate) const NONE: Refusal = (Error::NotFound, "the session has no such socket");
+    pub(crate) const KIND: Refusal = (Error::Unsupported, "sockets of this kind do not do that");
+    pub(crate) const SESSION: Refusal = (
+        Error::Limit,
+        "the session has as many sockets as it may have",
+    );
+    pub(crate) const JOB: Refusal = (
+        Error::Limit,
+        "the programs of this job have as many sockets as they may have",
+    );
+    pub(crate) const ALL: Refusal = (Error::Limit, "there are as many sockets as there may be");
+    pub(crate) const MEMORY: Refusal = (Error::NoMemory, "there is no memory for one more");
+    pub(crate) const BOUND: Refusal = (Error::Invalid, "the socket has a port already");
+    pub(crate) const UNBOUND: Refusal = (Error::Invalid, "the socket has no port to listen at");
+    pub(crate) const TAKEN: Refusal = (Error::Exists, "the port is taken");
+    pub(crate) const PORTS: Refusal = (Error::Limit, "all ports are taken");
+    pub(crate) const PORT: Refusal = (Error::Invalid, "there is no such port");
+    pub(crate) const BACKLOG: Refusal = (
+        Error::Invalid,
+        "a listening socket has 1 to 8 connections ready",
+    );
+    pub(crate) const NOWHERE: Refusal = (Error::Unreachable, "there is no way to this address");
+    pub(crate) const REFUSED: Refusal = (
+        Error::Refused,
+        "the other end does not want the connection, or nobody answers",
+    );
+    pub(crate) const RESET: Refusal = (Error::Reset, "the other end has given up the connection");
+    pub(crate) const SHUT: Refusal = (
+        Error::Invalid,
+        "this end said that it would write nothing more",
+    );
+    pub(crate) const WAIT: Refusal = (Error::WouldBlock, "nothing yet");
+    pub(crate) const LONG: Refusal = (
+        Error::Invalid,
+        "a datagram has at most 1,472 bytes, of an echo 1,464",
+    );
+    pub(crate) const NO_SERVER: Refusal = (Error::Unreachable, "there is nobody to ask for names");
+    pub(crate) const BAD_NAME: Refusal = (Error::Invalid, "that is no name");
+    pub(crate) const LONG_NAME: Refusal = (
+        Error::NameTooLong,
+        "a name has at most 255 bytes, 63 between dots",
+    );
+    pub(crate) const NO_NAME: Refusal = (Error::NotFound, "nobody knows this name");
+    pub(crate) const QUERIES: Refusal = (Error::Limit, "too many names are being asked for");
+}
+
+type Done<T> = Result<T, Refusal>;
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// The wire.
+    Wire,
+    /// The machine itself.
+    Own,
+}
+
+/// The stack on one network.
+struct Net {
+    interface: Interface,
+    sockets: SocketSet<'static>,
+    queue: Queue,
+}
+
+/// A socket of the stack.
+type Handle = (Which, SocketHandle);
+
+enum Socket {
+    /// One for connections that has none.
+    Idle,
+    /// A connection, or one that is being made, or lost.
+    Stream {
+        at: Handle,
+        /// Whether it was ever there.
+        made: bool,
+        /// Whether this end writes nothing more.
+        shut: bool,
+    },
+    /// Those that take connections.
+    Listening { ready: Vec<Handle> },
+    /// Datagrams, of both networks.
+    Datagram { at: [Handle; 2] },
+    /// The same for questions whether somebody is there.
+    Echo { at: [Handle; 2] },
+}
+
+struct Entry {
+    job: u32,
+    /// The port that it has, if any.
+    port: Option<u16>,
+    socket: Socket,
+}
+
+/// A connection that was closed and is not over.
+struct Closing {
+    at: Handle,
+    port: Option<u16>,
+    until: u64,
+}
+
+/// The sockets.
+pub struct Stack {
+    options: Options,
+    wire: Net,
+    own: Net,
+    dhcp: Option<SocketHandle>,
+    dns: SocketHandle,
+    /// Whether there is somebody to ask for names.
+    knows_names: bool,
+    queries: usize,
+    entries: BTreeMap<Id, Entry>,
+    next: Id,
+    /// Ports that are taken, of each kind.
+    ports: BTreeSet<(u8, u16)>,
+    closing: Vec<Closing>,
+    /// Connections that were not there when they were looked at last.
+    making: BTreeSet<Id>,
+    random: u64,
+    now: u64,
+    /// When something has to be done next.
+    deadline: Option<u64>,
+    /// Something was asked for since the last turn.
+    changed: bool,
+    /// Who waits until a time.
+    timers: BTreeMap<(u64, u64), Waker>,
+    next_timer: u64,
+}
+
+fn instant(now: u64) -> Instant {
+    Instant::from_micros((now / 1000) as i64)
+}
+
+impl Net {
+    fn new(medium: Medium, address: HardwareAddress, seed: u64, now: u64) -> Self {
+        let mut queue = Queue::new(medium);
+        let mut config = Config::new(address);
+        config.random_seed = seed;
+        Net {
+            interface: Interface::new(config, &mut queue, instant(now)),
+            sockets: SocketSet::new(Vec::new()),
+            queue,
+        }
+    }
+
+    fn poll(&mut self, now: u64) {
+        self.interface
+            .poll(instant(now), &mut self.queue, &mut self.sockets);
+    }
+
+    /// When it has to be asked again, if there is room for what it wants to send.
+    fn deadline(&mut self, now: u64) -> Option<u64> {
+        if self.queue.is_full() {
+            return None;
+        }
+        let at = self.interface.poll_at(instant(now), &self.sockets)?;
+        // One that lies between two microseconds is not there yet at the earlier one.
+        Some(
+            (at.total_micros().max(0) as u64)
+                .saturating_mul(1000)
+                .max(now),
+        )
+    }
+}
+
+/// The address that a card has without asking anybody.
+fn link_local(card: [u8; 6]) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = card.map(u16::from);
+    Ipv6Addr::new(
+        0xfe80,
+        0,
+        0,
+        0,
+        (a ^ 2) << 8 | b,
+        c << 8 | 0xff,
+        0xfe00 | d,
+        e << 8 | f,
+    )
+}
+
+fn stream() -> tcp::Socket<'static> {
+    let buffer = || tcp::SocketBuffer::new(vec![0; STREAM]);
+    let mut socket = tcp::Socket::new(buffer(), buffer());
+    socket.set_timeout(Some(CONNECTING));
+    socket.set_keep_alive(Some(KEEP_ALIVE));
+    socket
+}
+
+impl Stack {
+    /// A stack without sockets.
+    #[must_use]
+    pub fn new(options: Options, now: u64) -> Self {
+        let [.., a, b, c, d, e, f] = options.card.to_be_bytes();
+        // The bit of groups is not a card's, whatever the driver says.
+        let card = [a & !1, b, c, d, e, f];
+        let address = HardwareAddress::Ethernet(EthernetAddress(card));
+        let mut wire = Net::new(Medium::Ethernet, address, options.seed, now);
+        let own = Net::new(Medium::Ip, HardwareAddress::Ip, !options.seed, now);
+        let dhcp = options
+            .address
+            .is_none()
+            .then(|| wire.sockets.add(dhcpv4::Socket::new()));
+        let dns = wire.sockets.add(dns::Socket::new(&[], Vec::new()));
+        let mut stack = Stack {
+            options,
+            wire,
+            own,
+            dhcp,
+            dns,
+            knows_names: false,
+            queries: 0,
+            entries: BTreeMap::new(),
+            next: 1,
+            ports: BTreeSet::new(),
+            closing: Vec::new(),
+            making: BTreeSet::new(),
+            random: options.seed | 1,
+            now,
+            deadline: None,
+            changed: true,
+            timers: BTreeMap::new(),
+            next_timer: 0,
+        };
+        let link_local = IpCidr::Ipv6(Ipv6Cidr::new(link_local(card), 64));
+        let fixed = options.address.map(Address::to_cidr);
+        stack.set_addresses(
+            &[Some(link_local), fixed]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>(),
+        );
+        stack
+    }
+
+    fn net(&mut self, which: Which) -> &mut Net {
+        match which {
+            Which::Wire => &mut self.wire,
+            Which::Own => &mut self.own,
+        }
+    }
+
+    fn tcp(&mut self, (which, handle): Handle) -> &mut tcp::Socket<'static> {
+        self.net(which).sockets.get_mut(handle)
+    }
+
+    fn udp(&mut self, (which, handle): Handle) -> &mut udp::Socket<'static> {
+        self.net(which).sockets.get_mut(handle)
+    }
+
+    fn icmp(&mut self, (which, handle): Handle) -> &mut icmp::Socket<'static> {
+        self.net(which).sockets.get_mut(handle)
+    }
+
+    /// The machine's addresses on the wire are these; the machine itself reaches them, too.
+    fn set_addresses(&mut self, addresses: &[IpCidr]) {
+        self.wire.interface.update_ip_addrs(|all| {
+            all.clear();
+            all.extend(addresses.iter().copied());
+        });
+        let loopback = [
+            IpCidr::new(Ipv4Addr::LOCALHOST.into(), 8),
+            IpCidr::new(Ipv6Addr::LOCALHOST.into(), 128),
+        ];
+        let own = addresses.iter().map(|cidr| {
+            let address = cidr.address();
+            let bits = match address {
+                IpAddress::Ipv4(_) => 32,
+                IpAddress::Ipv6(_) => 128,
+            };
+            IpCidr::new(address, bits)
+        });
+        self.own.interface.update_ip_addrs(|all| {
+            all.clear();
+            all.extend(loopback.into_iter().chain(own));
+        });
+    }
+
+    /// A batch has come over the wire: all of the last one was taken. What is left in `batch` is memory.
+    pub fn came(&mut self, batch: &mut Vec<u8>) {
+        self.wire.queue.put(batch);
+        self.changed = true;
+    }
+
+    /// Takes the batch that is to leave over the wire, in exchange for memory.
+    pub fn take_leaving(&mut self, batch: &mut Vec<u8>) {
+        // There may be more that found no room.
+        self.changed |= self.wire.queue.is_full();
+        self.wire.queue.take(batch);
+    }
+
+    /// Whether there is something to leave.
+    #[must_use]
+    pub fn has_leaving(&self) -> bool {
+        self.wire.queue.leaves_some()
+    }
+
+    /// Time has passed, frames have come, or something was asked for: does what follows from that. When there is something to be done next at the latest.
+    pub fn turn(&mut self, now: u64) -> Option<u64> {
+        self.now = now;
+        let due = |at: Option<u64>| at.is_some_and(|at| at <= now);
+        if self.changed || due(self.deadline) {
+            self.changed = false;
+            self.wire.poll(now);
+            self.learn();
+            let mut rounds = 0;
+            loop {
+                self.own.poll(now);
+                rounds += 1;
+                if !self.own.queue.turn_round() || rounds == ROUNDS {
+                    break;
+                }
+            }
+            self.tend();
+            let closing = self.closing.iter().map(|closing| closing.until).min();
+            let more = (rounds == ROUNDS).then_some(now);
+            self.deadline = [
+                self.wire.deadline(now),
+                self.own.deadline(now),
+                closing,
+                more,
+            ]
+            .into_iter()
+            .flatten()
+            .min();
+        }
+        while let Some(entry) = self.timers.first_entry() {
+            if entry.key().0 > now {
+                break;
+            }
+            entry.remove().wake();
+        }
+        let timer = self.timers.keys().next().map(|(at, _)| *at);
+        [self.deadline, timer].into_iter().flatten().min()
+    }
+
+    /// Takes the address that others say the machine has. What they say is checked: the stack takes no other.
+    fn learn(&mut self) {
+        let Some(dhcp) = self.dhcp else {
+            return;
+        };
+        let event = match self.wire.sockets.get_mut::<dhcpv4::Socket<'_>>(dhcp).poll() {
+            None => return,
+            Some(dhcpv4::Event::Deconfigured) => None,
+            Some(dhcpv4::Event::Configured(config)) => {
+                Some((config.address, config.router, config.dns_servers))
+            }
+        };
+        let link_local = |cidr: &&IpCidr| matches!(cidr, IpCidr::Ipv6(_));
+        let addresses = self.wire.interface.ip_addrs().iter();
+        let mut addresses: Vec<IpCidr> = addresses.filter(link_local).copied().collect();
+        self.wire.interface.routes_mut().remove_default_ipv4_route();
+        let mut servers: Vec<IpAddress> = Vec::new();
+        if let Some((address, router, names)) = event {
+            let is_fit =
+                |address: Ipv4Addr| !address.is_loopback() && IpAddress::Ipv4(address).is_unicast();
+            if is_fit(address.address()) {
+                addresses.push(IpCidr::Ipv4(address));
+            }
+            if let Some(router) = router.filter(|router| is_fit(*router)) {
+                let _ = self
+                    .wire
+                    .interface
+                    .routes_mut()
+                    .add_default_ipv4_route(router);
+            }
+            servers = names
+                .into_iter()
+                .filter(|server| is_fit(*server))
+                .map(IpAddress::Ipv4)
+                .collect();
+        }
+        self.set_addresses(&addresses);
+        self.knows_names = !servers.is_empty();
+        self.wire
+            .sockets
+            .get_mut::<dns::Socket<'_>>(self.dns)
+            .update_servers(&servers);
+    }
+
+    /// Ends connections that are over or take too long, and has sockets listen again whose connection was never made.
+    fn tend(&mut self) {
+        let mut index = 0;
+        while index < self.closing.len() {
+            let Closing { at, port, until } = self.closing[index];
+            let now = self.now;
+            let socket = self.tcp(at);
+            match socket.state() {
+                tcp::State::Closed => {
+                    // What it had to say to the other end has been said in this turn.
+                    self.net(at.0).sockets.remove(at.1);
+                    self.free_port(Kind::Stream, port);
+                    self.closing.swap_remove(index);
+                    continue;
+                }
+                _ if until <= now => {
+                    socket.abort();
+                    self.changed = true;
+                }
+                _ => {}
+            }
+            index += 1;
+        }
+        let again: Vec<(Handle, u16)> = self
+            .entries
+            .values()
+            .filter_map(|entry| match (&entry.socket, entry.port) {
+                (Socket::Listening { ready }, Some(port)) => Some((ready, port)),
+                _ => None,
+            })
+            .flat_map(|(ready, port)| ready.iter().map(move |at| (*at, port)))
+            .collect();
+        for (at, port) in again {
+            let socket = self.tcp(at);
+            if socket.state() == tcp::State::Closed {
+                let _ = socket.listen(port);
+                socket.set_timeout(Some(CONNECTING));
+            }
+        }
+        let making = core::mem::take(&mut self.making);
+        for id in making {
+            let at = match self.entries.get(&id) {
+                Some(Entry {
+                    socket:
+                        Socket::Stream {
+                            at, made: false, ..
+                        },
+                    ..
+                }) => *at,
+                _ => continue,
+            };
+            match self.tcp(at).state() {
+                tcp::State::SynSent | tcp::State::SynReceived => {
+                    self.making.insert(id);
+                }
+                tcp::State::Closed => {}
+                _ => {
+                    self.tcp(at).set_timeout(Some(SILENCE));
+                    if let Some(Entry {
+                        socket: Socket::Stream { made, .. },
+                        ..
+                    }) = self.entries.get_mut(&id)
+                    {
+                        *made = true;
+                    }
+                }
+            }
+        }
+    }
+
+    /// A number that is not the one before.
+    fn random(&mut self) -> u64 {
+        // xorshift64*
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Which network leads to an address.
+    fn way(&self, address: IpAddr) -> Which {
+        match address.is_loopback() || self.own.interface.has_ip_addr(IpAddress::from(address)) {
+            true => Which::Own,
+            false => Which::Wire,
+        }
+    }
+
+    /// Whether an address can be sent to.
+    fn check_way(&mut self, which: Which, to: Place) -> Done<IpEndpoint> {
+        let address = IpAddress::from(to.address);
+        if to.port == 0 {
+            return Err(refusal::PORT);
+        }
+        let interface = &self.net(which).interface;
+        let is_near = interface
+            .ip_addrs()
+            .iter()
+            .any(|cidr| cidr.contains_addr(&address));
+        let is_all = interface
+            .ip_addrs()
+            .iter()
+            .any(|cidr| match (cidr, address) {
+                (IpCidr::Ipv4(cidr), IpAddress::Ipv4(address)) => cidr.broadcast() == Some(address),
+                _ => false,
+            });
+        let is_far = matches!(address, IpAddress::Ipv4(_))
+            && interface.routes().get_default_ipv4_route().is_some();
+        match address.is_unicast() && !is_all && (is_near || is_far) {
+            true => Ok(IpEndpoint::new(address, to.port)),
+            false => Err(refusal::NOWHERE),
+        }
+    }
+
+    /// Takes a port, 0 for any.
+    fn take_port(&mut self, kind: Kind, wanted: u16) -> Done<u16> {
+        if wanted != 0 {
+            return match self.ports.insert((kind as u8, wanted)) {
+                true => Ok(wanted),
+                false => Err(refusal::TAKEN),
+            };
+        }
+        let count = ANY.len() as u64;
+        let first = self.random() % count;
+        let mut all = (0..count).map(|n| ANY.start + ((first + n) % count) as u16);
+        let free = all.find(|port| !self.ports.contains(&(kind as u8, *port)));
+        let port = free.ok_or(refusal::PORTS)?;
+        self.ports.insert((kind as u8, port));
+        Ok(port)
+    }
+
+    fn free_port(&mut self, kind: Kind, port: Option<u16>) {
+        if let Some(port) = port {
+            self.ports.remove(&(kind as u8, port));
+        }
+    }
+
+    /// Whether a job may have so many sockets of the stack more, and there is memory for them.
+    fn charge(&self, job: u32, count: usize) -> Done<()> {
+        let of = |entry: &Entry| match &entry.socket {
+            Socket::Idle | Socket::Stream { .. } => 1,
+            Socket::Listening { ready } => ready.len(),
+            Socket::Datagram { .. } | Socket::Echo { .. } => 2,
+        };
+        let entries = self.entries.values();
+        let own: usize = entries.filter(|entry| entry.job == job).map(of).sum();
+        if job != 0 && own + count > JOB_MOST {
+            return Err(refusal::JOB);
+        }
+        if self.entries.values().map(of).sum::<usize>() + count > ALL_MOST {
+            return Err(refusal::ALL);
+        }
+        (self.options.reserve)(count as u64 * CHARGE).map_err(|_| refusal::MEMORY)
+    }
+
+    fn add(&mut self, job: u32, port: Option<u16>, socket: Socket) -> Id {
+        let id = self.next;
+        self.next += 1;
+        self.entries.insert(id, Entry { job, port, socket });
+        id
+    }
+
+    fn entry(&mut self, id: Id) -> Done<&mut Entry> {
+        self.entries.get_mut(&id).ok_or(refusal::NONE)
+    }
+
+    /// A new socket.
+    pub(crate) fn open(&mut self, job: u32, kind: Kind) -> Done<Id> {
+        let count = match kind {
+            Kind::Stream => 1,
+            _ => 2,
+        };
+        self.charge(job, count)?;
+        let both = [Which::Wire, Which::Own];
+        let socket = match kind {
+            Kind::Stream => Socket::Idle,
+            Kind::Datagram => Socket::Datagram {
+                at: both.map(|which| {
+                    let buffer = || {
+                        let waiting = vec![udp::PacketMetadata::EMPTY; WAITING];
+                        udp::PacketBuffer::new(waiting, vec![0; WAITING_BYTES])
+                    };
+                    let socket = udp::Socket::new(buffer(), buffer());
+                    (which, self.net(which).sockets.add(socket))
+                }),
+            },
+            Kind::Echo => Socket::Echo {
+                at: both.map(|which| {
+                    let buffer = || {
+                        let waiting = vec![icmp::PacketMetadata::EMPTY; WAITING];
+                        icmp::PacketBuffer::new(waiting, vec![0; WAITING_BYTES])
+                    };
+                    let socket = icmp::Socket::new(buffer(), buffer());
+                    (which, self.net(which).sockets.add(socket))
+                }),
+            },
+        };
+        Ok(self.add(job, None, socket))
+    }
+
+    /// Gives a socket a port.
+    pub(crate) fn bind(&mut self, id: Id, port: u64) -> Done<u16> {
+        let wanted = u16::try_from(port).map_err(|_| refusal::PORT)?;
+        let entry = self.entry(id)?;
+        let kind = match entry.socket {
+            _ if entry.port.is_some() => return Err(refusal::BOUND),
+            Socket::Idle => Kind::Stream,
+            Socket::Datagram { .. } => Kind::Datagram,
+            Socket::Echo { .. } => Kind::Echo,
+            _ => return Err(refusal::BOUND),
+        };
+        let port = self.take_port(kind, wanted)?;
+        let entry = self.entry(id)?;
+        entry.port = Some(port);
+        match entry.socket {
+            Socket::Datagram { at } => {
+                for at in at {
+                    // Not 0, and never bound before.
+                    let _ = self.udp(at).bind(port);
+                }
+            }
+            Socket::Echo { at } => {
+                for at in at {
+                    let _ = self.icmp(at).bind(icmp::Endpoint::Ident(port));
+                }
+            }
+            _ => {}
+        }
+        Ok(port)
+    }
+
+    /// Begins to take connections.
+    pub(crate) fn listen(&mut self, id: Id, backlog: u64) -> Done<()> {
+        if !(1..=BACKLOG).contains(&backlog) {
+            return Err(refusal::BACKLOG);
+        }
+        let entry = self.entry(id)?;
+        let Socket::Idle = entry.socket else {
+            return Err(refusal::KIND);
+        };
+        let (job, port) = (entry.job, entry.port.ok_or(refusal::UNBOUND)?);
+        let count = 2 * backlog as usize;
+        self.charge(job, count)?;
+        let ready = (0..count).map(|n| self.listener([Which::Wire, Which::Own][n % 2], port));
+        let ready = ready.collect();
+        self.entry(id)?.socket = Socket::Listening { ready };
+        Ok(())
+    }
+
+    /// A socket of the stack that waits for a connection.
+    fn listener(&mut self, which: Which, port: u16) -> Handle {
+        let mut socket = stream();
+        // It is new, and the port is not 0.
+        let _ = socket.listen(port);
+        (which, self.net(which).sockets.add(socket))
+    }
+
+    /// A connection that has come, and who is at the other end.
+    pub(crate) fn accept(&mut self, id: Id) -> Done<(Id, Place)> {
+        let entry = self.entry(id)?;
+        let (job, port) = (entry.job, entry.port.unwrap_or(0));
+        let Socket::Listening { ready } = &entry.socket else {
+            return Err(refusal::KIND);
+        };
+        let ready = ready.clone();
+        let mut came = ready.into_iter().enumerate();
+        let came = came.find(|(_, at)| has_come(self.tcp(*at)));
+        let (index, at) = came.ok_or(refusal::WAIT)?;
+        self.charge(job, 1)?;
+        let next = self.listener(at.0, port);
+        if let Socket::Listening { ready } = &mut self.entry(id)?.socket {
+            ready[index] = next;
+        }
+        let socket = self.tcp(at);
+        socket.set_timeout(Some(SILENCE));
+        let from = place(socket.remote_endpoint());
+        let socket = Socket::Stream {
+            at,
+            made: true,
+            shut: false,
+        };
+        // The port is the listening socket's.
+        Ok((self.add(job, None, socket), from))
+    }
+
+    /// Begins to connect.
+    pub(crate) fn connect(&mut self, id: Id, to: Place) -> Done<()> {
+        let entry = self.entry(id)?;
+        let Socket::Idle = entry.socket else {
+            return Err(refusal::KIND);
+        };
+        let which = self.way(to.address);
+        let to = self.check_way(which, to)?;
+        let port = match self.entry(id)?.port {
+            Some(port) => port,
+            None => self.take_port(Kind::Stream, 0)?,
+        };
+        self.entry(id)?.port = Some(port);
+        let mut socket = stream();
+        let context = self.net(which).interface.context();
+        socket
+            .connect(context, to, port)
+            .map_err(|_| refusal::NOWHERE)?;
+        let at = (which, self.net(which).sockets.add(socket));
+        self.entry(id)?.socket = Socket::Stream {
+            at,
+            made: false,
+            shut: false,
+        };
+        self.making.insert(id);
+        self.changed = true;
+        Ok(())
+    }
+
+    /// The socket of a connection, and whether it was ever there and nothing more is written.
+    fn stream(&mut self, id: Id) -> Done<(Handle, bool, bool)> {
+        match self.entry(id)?.socket {
+            Socket::Stream { at, made, shut } => Ok((at, made, shut)),
+            _ => Err(refusal::KIND),
+        }
+    }
+
+    /// What has come over a connection; nothing at its end.
+    pub(crate) fn read(&mut self, id: Id, most: u64) -> Done<Vec<u8>> {
+        let (at, made, _) = self.stream(id)?;
+        let socket = self.tcp(at);
+        let size = socket
+            .recv_queue()
+            .min(most.try_into().unwrap_or(usize::MAX));
+        let mut bytes = vec![0; size];
+        let (state, result) = (socket.state(), socket.recv_slice(&mut bytes));
+        match result {
+            Ok(0) if most > 0 => match made {
+                false if state == tcp::State::Closed => Err(refusal::REFUSED),
+                _ => Err(refusal::WAIT),
+            },
+            Ok(_) => {
+                self.changed = true;
+                Ok(bytes)
+            }
+            Err(tcp::RecvError::Finished) => Ok(Vec::new()),
+            Err(tcp::RecvError::InvalidState) => Err(match (state, made) {
+                (tcp::State::Closed, false) => refusal::REFUSED,
+                (tcp::State::Closed, true) => refusal::RESET,
+                _ => refusal::WAIT,
+            }),
+        }
+    }
+
+    /// Writes to a connection: how many bytes were taken.
+    pub(crate) fn write(&mut self, id: Id, bytes: &[u8]) -> Done<u64> {
+        let (at, made, shut) = self.stream(id)?;
+        if shut {
+            return Err(refusal::SHUT);
+        }
+        let socket = self.tcp(at);
+        let state = socket.state();
+        match socket.send_slice(bytes) {
+            Ok(0) if !bytes.is_empty() => Err(refusal::WAIT),
+            Ok(taken) => {
+                self.changed = true;
+                Ok(taken as u64)
+            }
+            Err(tcp::SendError::InvalidState) => Err(match (state, made) {
+                (tcp::State::Closed, false) => refusal::REFUSED,
+                (tcp::State::SynSent | tcp::State::SynReceived, _) => refusal::WAIT,
+                _ => refusal::RESET,
+            }),
+        }
+    }
+
+    /// Nothing more will be written.
+    pub(crate) fn shut(&mut self, id: Id) -> Done<()> {
+        let (at, made, _) = self.stream(id)?;
+        if !made {
+            return Err(refusal::WAIT);
+        }
+        self.tcp(at).close();
+        self.changed = true;
+        if let Socket::Stream { shut, .. } = &mut self.entry(id)?.socket {
+            *shut = true;
+        }
+        Ok(())
+    }
+
+    /// How many bytes the other end has not confirmed.
+    pub(crate) fn unsent(&mut self, id: Id) -> Done<u64> {
+        let (at, ..) = self.stream(id)?;
+        Ok(self.tcp(at).send_queue() as u64)
+    }
+
+    /// Sends a datagram.
+    pub(crate) fn send(&mut self, id: Id, to: Place, bytes: &[u8]) -> Done<()> {
+        let entry = self.entry(id)?;
+        let (port, echo, both) = match entry.socket {
+            Socket::Datagram { at } => (entry.port, false, at),
+            Socket::Echo { at } => (entry.port, true, at),
+            _ => return Err(refusal::KIND),
+        };
+        if bytes.len() > if echo { DATAGRAM - 8 } else { DATAGRAM } {
+            return Err(refusal::LONG);
+        }
+        let which = self.way(to.address);
+        let port_or_number = if echo { to.port.max(1) } else { to.port };
+        let end = self.check_way(
+            which,
+            Place {
+                port: port_or_number,
+                ..to
+            },
+        )?;
+        let port = match port {
+            Some(port) => port,
+            None => self.bind(id, 0)?,
+        };
+        let at = both[which as usize];
+        let sent = match echo {
+            false => self.udp(at).send_slice(bytes, end).is_ok(),
+            true => self.ask_echo(at, end.addr, (port, to.port), bytes),
+        };
+        self.changed = true;
+        sent.then_some(()).ok_or(refusal::WAIT)
+    }
+
+    /// Asks whether somebody is there.
+    fn ask_echo(
+        &mut self,
+        at: Handle,
+        to: IpAddress,
+        (ident, seq_no): (u16, u16),
+        data: &[u8],
+    ) -> bool {
+        let checksums = ChecksumCapabilities::default();
+        let from = self.net(at.0).interface.get_source_address(&to);
+        match (to, from) {
+            (IpAddress::Ipv4(_), _) => {
+                let request = Icmpv4Repr::EchoRequest {
+                    ident,
+                    seq_no,
+                    data,
+                };
+                let Ok(room) = self.icmp(at).send(request.buffer_len(), to) else {
+                    return false;
+                };
+                request.emit(&mut Icmpv4Packet::new_unchecked(room), &checksums);
+            }
+            (IpAddress::Ipv6(to6), Some(IpAddress::Ipv6(from))) => {
+                let request = Icmpv6Repr::EchoRequest {
+                    ident,
+                    seq_no,
+                    data,
+                };
+                let Ok(room) = self.icmp(at).send(request.buffer_len(), to) else {
+                    return false;
+                };
+                let mut packet = Icmpv6Packet::new_unchecked(room);
+                request.emit(&from, &to6, &mut packet, &checksums);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// A datagram that has come, and from whom.
+    pub(crate) fn receive(&mut self, id: Id) -> Done<(Place, Vec<u8>)> {
+        match self.entry(id)?.socket {
+            Socket::Datagram { at } => {
+                for at in at {
+                    if let Ok((bytes, from)) = self.udp(at).recv() {
+                        return Ok((place(Some(from.endpoint)), bytes.to_vec()));
+                    }
+                }
+                Err(refusal::WAIT)
+            }
+            Socket::Echo { at } => {
+                for at in at {
+                    while let Ok((bytes, from)) = self.icmp(at).recv() {
+                        if let Some((port, bytes)) = echo(from, bytes) {
+                            let address = from.into();
+                            return Ok((Place { address, port }, bytes));
+                        }
+                    }
+                }
+                Err(refusal::WAIT)
+            }
+            _ => Err(refusal::KIND),
+        }
+    }
+
+    /// Closes a socket.
+    pub(crate) fn close(&mut self, id: Id) {
+        let Some(entry) = self.entries.remove(&id) else {
+            return;
+        };
+        self.changed = true;
+        match entry.socket {
+            Socket::Idle => self.free_port(Kind::Stream, entry.port),
+            Socket::Stream { at, made, .. } => self.close_stream(at, entry.port, !made),
+            Socket::Listening { ready } => {
+                for at in ready {
+                    self.close_stream(at, None, true);
+                }
+                self.free_port(Kind::Stream, entry.port);
+            }
+            Socket::Datagram { at } => {
+                for (which, handle) in at {
+                    self.net(which).sockets.remove(handle);
+                }
+                self.free_port(Kind::Datagram, entry.port);
+            }
+            Socket::Echo { at } => {
+                for (which, handle) in at {
+                    self.net(which).sockets.remove(handle);
+                }
+                self.free_port(Kind::Echo, entry.port);
+            }
+        }
+    }
+
+    /// Closes a connection, which is over some time later; at once if there is none, or `hard`.
+    fn close_stream(&mut self, at: Handle, port: Option<u16>, hard: bool) {
+        let socket = self.tcp(at);
+        match socket.is_listening() || hard {
+            true => socket.abort(),
+            false => socket.close(),
+        }
+        if self.closing.len() >= CLOSING_MOST {
+            // Those that only wait for stragglers first.
+            let states: Vec<tcp::State> = {
+                let all: Vec<Handle> = self.closing.iter().map(|closing| closing.at).collect();
+                all.into_iter().map(|at| self.tcp(at).state()).collect()
+            };
+            let oldest = states
+                .iter()
+                .position(|state| *state == tcp::State::TimeWait);
+            let Closing { at, port, .. } = self.closing.remove(oldest.unwrap_or(0));
+            self.net(at.0).sockets.remove(at.1);
+            self.free_port(Kind::Stream, port);
+        }
+        let until = self.now.saturating_add(CLOSING);
+        self.closing.push(Closing { at, port, until });
+    }
+
+    /// Whether a socket has something for who reads, and room for who writes. If not, the waker is woken when that changes.
+    pub(crate) fn ready(
+        &mut self,
+        id: Id,
+        (reads, writes): (bool, bool),
+        waker: &Waker,
+    ) -> (bool, bool) {
+        let Some(entry) = self.entries.get(&id) else {
+            return (reads, writes);
+        };
+        let (can_read, can_write) = match &entry.socket {
+            Socket::Idle => (false, false),
+            Socket::Stream { at, .. } => {
+                let socket = self.tcp(*at);
+                if reads {
+                    socket.register_recv_waker(waker);
+                }
+                if writes {
+                    socket.register_send_waker(waker);
+                }
+                let is_making = matches!(
+                    socket.state(),
+                    tcp::State::SynSent | tcp::State::SynReceived
+                );
+                (
+                    socket.can_recv() || !socket.may_recv() && !is_making,
+                    socket.can_send() || !socket.may_send() && !is_making,
+                )
+            }
+            Socket::Listening { ready } => {
+                let ready = ready.clone();
+                let mut some = false;
+                for at in ready {
+                    let socket = self.tcp(at);
+                    socket.register_recv_waker(waker);
+                    some |= has_come(socket);
+                }
+                (some, false)
+            }
+            Socket::Datagram { at } => {
+                let at = *at;
+                let mut can = (false, true);
+                for at in at {
+                    let socket = self.udp(at);
+                    socket.register_recv_waker(waker);
+                    socket.register_send_waker(waker);
+                    can.0 |= socket.can_recv();
+                    can.1 &= socket.can_send() || !socket.is_open();
+                }
+                can
+            }
+            Socket::Echo { at } => {
+                let at = *at;
+                let mut can = (false, true);
+                for at in at {
+                    let socket = self.icmp(at);
+                    socket.register_recv_waker(waker);
+                    socket.register_send_waker(waker);
+                    can.0 |= socket.can_recv();
+                    can.1 &= socket.can_send() || !socket.is_open();
+                }
+                can
+            }
+        };
+        (reads && can_read, writes && can_write)
+    }
+
+    /// The time of the last turn.
+    pub(crate) fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Wakes this one at that time, unless the timer is stopped.
+    pub(crate) fn start_timer(&mut self, at: u64, waker: &Waker) -> (u64, u64) {
+        self.next_timer += 1;
+        self.timers.insert((at, self.next_timer), waker.clone());
+        (at, self.next_timer)
+    }
+
+    /// Stops a timer.
+    pub(crate) fn stop_timer(&mut self, timer: (u64, u64)) {
+        self.timers.remove(&timer);
+    }
+
+    /// Begins to ask for the addresses of a name.
+    pub(crate) fn ask_name(&mut self, name: &str, six: bool) -> Done<dns::QueryHandle> {
+        if name.len() > NAME || name.split('.').any(|part| part.len() > 63) {
+            return Err(refusal::LONG_NAME);
+        }
+        if !self.knows_names {
+            return Err(refusal::NO_SERVER);
+        }
+        if self.queries >= QUERIES {
+            return Err(refusal::QUERIES);
+        }
+        (self.options.reserve)(1024).map_err(|_| refusal::MEMORY)?;
+        let kind = match six {
+            true => DnsQueryType::Aaaa,
+            false => DnsQueryType::A,
+        };
+        let Net {
+            interface, sockets, ..
+        } = &mut self.wire;
+        let dns = sockets.get_mut::<dns::Socket<'_>>(self.dns);
+        let query = dns.start_query(interface.context(), name, kind);
+        let query = query.map_err(|_| refusal::BAD_NAME)?;
+        self.queries += 1;
+        self.changed = true;
+        Ok(query)
+    }
+
+    /// The addresses, when they are there; the query is over then.
+    pub(crate) fn name_answer(
+        &mut self,
+        query: dns::QueryHandle,
+        waker: &Waker,
+    ) -> Option<Done<Vec<IpAddr>>> {
+        let dns = self.wire.sockets.get_mut::<dns::Socket<'_>>(self.dns);
+        match dns.get_query_result(query) {
+            Err(dns::GetQueryResultError::Pending) => {
+                dns.register_query_waker(query, waker);
+                None
+            }
+            Ok(addresses) => {
+                self.queries -= 1;
+                Some(Ok(addresses.into_iter().map(IpAddr::from).collect()))
+            }
+            Err(dns::GetQueryResultError::Failed) => {
+                self.queries -= 1;
+                Some(Err(refusal::NO_NAME))
+            }
+        }
+    }
+
+    /// Nobody wants the answer any more.
+    pub(crate) fn forget_name(&mut self, query: dns::QueryHandle) {
+        let dns = self.wire.sockets.get_mut::<dns::Socket<'_>>(self.dns);
+        dns.cancel_query(query);
+        self.queries -= 1;
+    }
+
+    /// An address of the machine.
+    pub(crate) fn address(&self, index: u64) -> Option<Address> {
+        let all = self.wire.interface.ip_addrs();
+        let loopback = self.own.interface.ip_addrs().iter().take(2);
+        let cidr = all.iter().chain(loopback).nth(index.try_into().ok()?)?;
+        Some(Address {
+            address: cidr.address().into(),
+            bits: cidr.prefix_len(),
+        })
+    }
+
+    /// Where what is for other networks goes.
+    pub(crate) fn router(&self) -> Option<IpAddr> {
+        let route = self.wire.interface.routes().get_default_ipv4_route()?;
+        Some(route.via_router.into())
+    }
+
+    /// Frames of the wire: came, of no use; left, no room.
+    pub(crate) fn counters(&self) -> [u64; 4] {
+        self.wire.queue.counters
+    }
+}
+
+/// Whether a connection has come to a socket that listens.
+fn has_come(socket: &tcp::Socket<'_>) -> bool {
+    socket.may_recv() || socket.may_send() || socket.can_recv()
+}
+
+fn place(end: Option<IpEndpoint>) -> Place {
+    match end {
+        Some(end) => Place {
+            address: end.addr.into(),
+            port: end.port,
+        },
+        // A connection that was lost before anybody looked.
+        None => Place {
+            address: Ipv4Addr::UNSPECIFIED.into(),
+            port: 0,
+        },
+    }
+}
+
+/// The number and the bytes of an answer.
+fn echo(from: IpAddress, bytes: &[u8]) -> Option<(u16, Vec<u8>)> {
+    match from {
+        IpAddress::Ipv4(_) => {
+            let packet = Icmpv4Packet::new_checked(bytes).ok()?;
+            let answer = Icmpv4Repr::parse(&packet, &ChecksumCapabilities::ignored()).ok()?;
+            match answer {
+                Icmpv4Repr::EchoReply { seq_no, data, .. } => Some((seq_no, data.to_vec())),
+                _ => None,
+            }
+        }
+        IpAddress::Ipv6(from) => {
+            let packet = Icmpv6Packet::new_checked(bytes).ok()?;
+            let none = ChecksumCapabilities::ignored();
+            match Icmpv6Repr::parse(&from, &from, &packet, &none).ok()? {
+                Icmpv6Repr::EchoReply { seq_no, data, .. } => Some((seq_no, data.to_vec())),
+                _ => None,
+            }
+        }
+    }
+}

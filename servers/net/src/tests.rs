@@ -1,0 +1,1044 @@
+//! Two machines and a wire between them that loses, doubles, reorders and alters frames; and frames that nobody would send.
+
+use crate::session::{Session, Shared};
+use crate::stack::{Address, Options, Stack};
+use alloc::format;
+use alloc::rc::Rc;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use core::future::Future;
+use core::net::IpAddr;
+use core::ops::Deref;
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
+use fastrand::Rng;
+use proto::Error;
+use services::link::{frames, push, FRAME, MOST};
+use services::net::{words, Kind, Network, Place, BACKLOG, SOCKETS};
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{
+    ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol,
+    Icmpv4Packet, Icmpv4Repr, IpAddress, IpProtocol, Ipv4Packet, Ipv4Repr, UdpPacket, UdpRepr,
+};
+
+/// The time between two turns of a machine, in nanoseconds.
+const TICK: u64 = 1_000_000;
+const CARD: u64 = 0x5254_0012_3456;
+
+fn enough(_: u64) -> Result<(), Error> {
+    Ok(())
+}
+
+fn options(number: u64) -> Options {
+    Options {
+        card: CARD + number,
+        address: Address::read(&format!("10.0.3.{}/24", number + 1)),
+        seed: 77 + number,
+        reserve: enough,
+    }
+}
+
+/// A machine.
+struct Machine {
+    shared: Shared,
+    /// Frames on their way to it.
+    coming: Vec<Vec<u8>>,
+}
+
+impl Machine {
+    fn new(options: Options) -> Self {
+        Machine {
+            shared: Rc::new(RefCell::new(Stack::new(options, 0))),
+            coming: Vec::new(),
+        }
+    }
+
+    fn session(&self) -> Session {
+        Session::new(&self.shared, 1)
+    }
+
+    /// Takes what has come; what leaves.
+    fn turn(&mut self, now: u64) -> Vec<Vec<u8>> {
+        let mut stack = self.shared.borrow_mut();
+        let mut leaves = Vec::new();
+        let mut batch = Vec::new();
+        for coming in self.coming.chunks(MOST) {
+            for frame in coming {
+                push(&mut batch, frame);
+            }
+            stack.came(&mut batch);
+            stack.turn(now);
+            while stack.has_leaving() {
+                stack.take_leaving(&mut batch);
+                leaves.extend(frames(&batch).map(<[u8]>::to_vec));
+                batch.clear();
+                stack.turn(now);
+            }
+        }
+        self.coming.clear();
+        stack.turn(now);
+        while stack.has_leaving() {
+            stack.take_leaving(&mut batch);
+            leaves.extend(frames(&batch).map(<[u8]>::to_vec));
+            stack.turn(now);
+        }
+        leaves
+    }
+}
+
+/// How bad a wire is: one frame in so many is lost, doubled, put before another one, altered; 0: none.
+#[derive(Clone, Copy, Default)]
+struct Wire {
+    lost: u32,
+    doubled: u32,
+    reordered: u32,
+    altered: u32,
+}
+
+struct World {
+    machines: [Machine; 2],
+    wire: Wire,
+    random: Rng,
+    now: u64,
+}
+
+impl World {
+    fn new(wire: Wire, seed: u64) -> Self {
+        World {
+            machines: [0, 1].map(|number| Machine::new(options(number))),
+            wire,
+            random: Rng::with_seed(seed),
+            now: 0,
+        }
+    }
+
+    fn happens(random: &mut Rng, one_in: u32) -> bool {
+        one_in != 0 && random.u32(..one_in) == 0
+    }
+
+    fn turn(&mut self) {
+        self.now += TICK;
+        for n in 0..2 {
+            for mut frame in self.machines[n].turn(self.now) {
+                let (random, wire) = (&mut self.random, self.wire);
+                let coming = &mut self.machines[1 - n].coming;
+                if Self::happens(random, wire.lost) {
+                    continue;
+                }
+                if Self::happens(random, wire.doubled) {
+                    coming.push(frame.clone());
+                }
+                // Not questions for cards, which have no checksum: a card checks for them.
+                let is_checked = frame[12..14] != [8, 6];
+                if is_checked && Self::happens(random, wire.altered) {
+                    let at = random.usize(..frame.len());
+                    frame[at] ^= 1 << random.u32(..8);
+                }
+                let place = match Self::happens(random, wire.reordered) {
+                    true => random.usize(..=coming.len()),
+                    false => coming.len(),
+                };
+                coming.insert(place, frame);
+            }
+        }
+    }
+
+    fn turns(&mut self, count: usize) {
+        for _ in 0..count {
+            self.turn();
+        }
+    }
+}
+
+fn at(address: &str, port: u16) -> (u64, u64, u64) {
+    let address: IpAddr = address.parse().unwrap();
+    Place { address, port }.to_words()
+}
+
+fn listen(session: &Session, port: u64, backlog: u64) -> u64 {
+    let socket = session.socket(Kind::Stream).unwrap();
+    assert_eq!(session.bind(socket, port), Ok(port));
+    assert_eq!(session.listen(socket, backlog), Ok(()));
+    socket
+}
+
+fn connect(session: &Session, address: &str, port: u16) -> u64 {
+    let socket = session.socket(Kind::Stream).unwrap();
+    let (high, low, port) = at(address, port);
+    assert_eq!(session.connect(socket, high, low, port), Ok(()));
+    socket
+}
+
+fn read(session: &Session, socket: u64, most: usize) -> Result<Vec<u8>, Error> {
+    session
+        .read(socket, most as u64, most)
+        .map(|bytes| bytes.deref().to_vec())
+}
+
+fn why(session: &Session) -> String {
+    let why = session.why(256).unwrap();
+    String::from_utf8(why.deref().to_vec()).unwrap()
+}
+
+/// Asks a future once.
+fn poll<F: Future>(future: core::pin::Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Bytes of which each says where it stands.
+fn content(bytes: usize, whose: u32) -> Vec<u8> {
+    let word = |n: u32| (n + whose).wrapping_mul(0x9e37_79b9);
+    let mut all: Vec<u8> = (0..bytes.div_ceil(4) as u32)
+        .flat_map(|n| word(n).to_le_bytes())
+        .collect();
+    all.truncate(bytes);
+    all
+}
+
+/// Sends bytes each way at once, over a connection that is made for that.
+fn transfer(wire: Wire, seed: u64, bytes: usize, address: &str) {
+    let mut world = World::new(wire, seed);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let listening = listen(&server, 80, 2);
+    let socket = connect(&client, address, 80);
+    let mut accepted = None;
+    // What each end sends and has got.
+    let sends = [content(bytes, 1), content(bytes / 3, 99)];
+    let (mut sent, mut got, mut over) = ([0; 2], [Vec::new(), Vec::new()], [false; 2]);
+    let mut turns = 0;
+    while over != [true; 2] {
+        world.turn();
+        turns += 1;
+        assert!(
+            turns < 400_000,
+            "seed {seed}: {sent:?} {} {}",
+            got[0].len(),
+            got[1].len()
+        );
+        if accepted.is_none() {
+            accepted = server.accept(listening).ok().map(|(socket, ..)| socket);
+        }
+        let ends = [(&client, Some(socket)), (&server, accepted)];
+        for (n, (session, socket)) in ends.into_iter().enumerate() {
+            let Some(socket) = socket else {
+                continue;
+            };
+            let rest = &sends[n][sent[n]..];
+            if !rest.is_empty() {
+                match session.write(socket, &rest[..rest.len().min(5000)]) {
+                    Ok(taken) => sent[n] += taken as usize,
+                    Err(error) => assert_eq!(error, Error::WouldBlock, "seed {seed}"),
+                }
+                if sent[n] == sends[n].len() {
+                    assert_eq!(session.shut(socket), Ok(()));
+                }
+            }
+            match read(session, socket, 3000) {
+                Ok(bytes) if bytes.is_empty() => over[n] = true,
+                Ok(bytes) => got[n].extend(bytes),
+                Err(error) => assert_eq!(error, Error::WouldBlock, "seed {seed}"),
+            }
+        }
+    }
+    assert!(got[1] == sends[0] && got[0] == sends[1], "seed {seed}");
+}
+
+#[test]
+fn a_connection_carries_all_bytes_over_a_bad_wire() {
+    transfer(Wire::default(), 1, 300_000, "10.0.3.2");
+    transfer(Wire::default(), 2, 50_000, "fe80::5054:ff:fe12:3457");
+    for seed in 0..12 {
+        let one_in = |most| Rng::with_seed(seed).u32(5..most);
+        let wire = Wire {
+            lost: one_in(30),
+            doubled: 20,
+            reordered: 10,
+            // Not often: a checksum of 16 bits lets one in 65,536 pass.
+            altered: 50,
+        };
+        transfer(wire, seed, 40_000, "10.0.3.2");
+    }
+}
+
+#[test]
+fn a_machine_talks_to_itself() {
+    let mut machine = Machine::new(options(0));
+    for (n, address) in ["127.0.0.1", "::1", "10.0.3.1", "127.9.9.9"]
+        .into_iter()
+        .enumerate()
+    {
+        let session = machine.session();
+        let listening = listen(&session, 80, 1);
+        let socket = connect(&session, address, 80);
+        let mut now = n as u64 * 100 * TICK;
+        let mut step = |machine: &mut Machine| {
+            now += TICK;
+            assert!(machine.turn(now).is_empty(), "nothing goes over the wire");
+        };
+        step(&mut machine);
+        let (accepted, ..) = match address {
+            // It is the machine's network, but not its address.
+            "127.9.9.9" => {
+                assert_eq!(session.accept(listening), Err(Error::WouldBlock));
+                continue;
+            }
+            _ => session.accept(listening).unwrap(),
+        };
+        assert_eq!(session.write(socket, b"hello"), Ok(5));
+        step(&mut machine);
+        assert_eq!(read(&session, accepted, 100).as_deref(), Ok(&b"hello"[..]));
+        let echo = session.socket(Kind::Echo).unwrap();
+        let (high, low, _) = at(address, 9);
+        assert_eq!(session.send(echo, high, low, 9, b"there?"), Ok(()));
+        step(&mut machine);
+        let (_, _, number, bytes) = session.receive(echo, 100).unwrap();
+        assert_eq!((number, &bytes[..]), (9, &b"there?"[..]));
+    }
+}
+
+#[test]
+fn datagrams_arrive_with_their_senders() {
+    let mut world = World::new(Wire::default(), 3);
+    let sessions = [0, 1].map(|n| world.machines[n].session());
+    let sockets = sessions
+        .each_ref()
+        .map(|s| s.socket(Kind::Datagram).unwrap());
+    assert_eq!(sessions[1].bind(sockets[1], 5000), Ok(5000));
+    let (high, low, port) = at("10.0.3.2", 5000);
+    let long = content(1472, 5);
+    assert_eq!(sessions[0].send(sockets[0], high, low, port, &long), Ok(()));
+    let longer = content(1473, 5);
+    let refused = sessions[0].send(sockets[0], high, low, port, &longer);
+    assert_eq!(refused, Err(Error::Invalid));
+    assert_eq!(
+        why(&sessions[0]),
+        "a datagram has at most 1,472 bytes, of an echo 1,464"
+    );
+    world.turns(5);
+    let (high, low, port, bytes) = sessions[1].receive(sockets[1], 2000).unwrap();
+    assert!(bytes == long);
+    assert_eq!((high, low), words("10.0.3.1".parse().unwrap()));
+    assert_eq!(
+        sessions[1].send(sockets[1], high, low, port, b"back"),
+        Ok(())
+    );
+    world.turns(5);
+    let (.., bytes) = sessions[0].receive(sockets[0], 2).unwrap();
+    assert_eq!(bytes, b"ba", "what there is room for");
+    assert_eq!(sessions[0].receive(sockets[0], 2), Err(Error::WouldBlock));
+}
+
+#[test]
+fn refusals_are_sentences() {
+    let mut world = World::new(Wire::default(), 4);
+    let session = world.machines[0].session();
+    let socket = session.socket(Kind::Stream).unwrap();
+    let (high, low, port) = at("10.0.3.2", 9);
+    let refused = |result: Result<(), Error>, error, sentence: &str| {
+        assert_eq!((result, &why(&session)[..]), (Err(error), sentence));
+    };
+    let none = "the session has no such socket";
+    for number in [1, SOCKETS, u64::MAX] {
+        refused(session.close(number), Error::NotFound, none);
+        refused(session.listen(number, 1), Error::NotFound, none);
+    }
+    refused(
+        session.listen(socket, 1),
+        Error::Invalid,
+        "the socket has no port to listen at",
+    );
+    let range = "a listening socket has 1 to 8 connections ready";
+    refused(session.listen(socket, 0), Error::Invalid, range);
+    refused(session.listen(socket, BACKLOG + 1), Error::Invalid, range);
+    let bad_port = "there is no such port";
+    refused(
+        session.bind(socket, 65536).map(drop),
+        Error::Invalid,
+        bad_port,
+    );
+    refused(
+        session.connect(socket, high, low, 0),
+        Error::Invalid,
+        bad_port,
+    );
+    refused(
+        session.connect(socket, high, low, 1 << 40),
+        Error::Invalid,
+        bad_port,
+    );
+    for far in [
+        "8.8.8.8",
+        "0.0.0.0",
+        "255.255.255.255",
+        "10.0.3.255",
+        "224.0.0.1",
+        "2001:db8::1",
+        "::",
+        "ff02::1",
+    ] {
+        let (high, low, port) = at(far, 80);
+        let way = "there is no way to this address";
+        refused(
+            session.connect(socket, high, low, port),
+            Error::Unreachable,
+            way,
+        );
+    }
+    let kind = "sockets of this kind do not do that";
+    refused(
+        session.send(socket, high, low, port, b"x"),
+        Error::Unsupported,
+        kind,
+    );
+    refused(
+        read(&session, socket, 1).map(drop),
+        Error::Unsupported,
+        kind,
+    );
+    // Nobody listens there.
+    assert_eq!(session.connect(socket, high, low, port), Ok(()));
+    refused(
+        read(&session, socket, 1).map(drop),
+        Error::WouldBlock,
+        "nothing yet",
+    );
+    world.turns(10);
+    let sentence = "the other end does not want the connection, or nobody answers";
+    refused(
+        read(&session, socket, 1).map(drop),
+        Error::Refused,
+        sentence,
+    );
+    refused(
+        session.write(socket, b"x").map(drop),
+        Error::Refused,
+        sentence,
+    );
+    let other = world.machines[0].session();
+    assert_eq!(listen(&other, 80, 1), 0);
+    let socket = session.socket(Kind::Stream).unwrap();
+    refused(
+        session.bind(socket, 80).map(drop),
+        Error::Exists,
+        "the port is taken",
+    );
+    drop(other);
+    assert_eq!(session.bind(socket, 80), Ok(80), "it went with its session");
+    let mut asked = pin!(session.resolve("example".to_string(), 100));
+    assert_eq!(poll(asked.as_mut()), Poll::Ready(Err(Error::Unreachable)));
+    assert_eq!(why(&session), "there is nobody to ask for names");
+}
+
+#[test]
+fn a_job_has_so_many_sockets_and_others_have_theirs() {
+    let machine = Machine::new(options(0));
+    let fill = |job: u32, kind: Kind| {
+        let mut sessions = Vec::new();
+        let mut count = 0;
+        loop {
+            let session = Session::new(&machine.shared, job);
+            let more = (0..SOCKETS)
+                .take_while(|_| session.socket(kind).is_ok())
+                .count();
+            count += more;
+            let sentence = why(&session);
+            sessions.push(session);
+            if more < SOCKETS as usize {
+                return (sessions, count, sentence);
+            }
+        }
+    };
+    let job = "the programs of this job have as many sockets as they may have";
+    let (_first, count, sentence) = fill(1, Kind::Stream);
+    assert_eq!((count, &sentence[..]), (128, job));
+    let (second, count, sentence) = fill(2, Kind::Datagram);
+    assert_eq!((count, &sentence[..]), (64, job), "each is two");
+    let (_third, count, _) = fill(3, Kind::Echo);
+    assert_eq!(count, 64);
+    let (_fourth, count, sentence) = fill(4, Kind::Stream);
+    assert_eq!(
+        (count, &sentence[..]),
+        (0, "there are as many sockets as there may be")
+    );
+    drop(second);
+    let (_fourth, count, _) = fill(4, Kind::Stream);
+    assert_eq!(count, 128, "they went with their sessions");
+    let session = Session::new(&machine.shared, 0);
+    assert_eq!(session.socket(Kind::Stream), Err(Error::Limit));
+}
+
+#[test]
+fn connections_that_are_closed_go() {
+    let mut world = World::new(Wire::default(), 5);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let listening = listen(&server, 80, 4);
+    for round in 0..300 {
+        let socket = connect(&client, "10.0.3.2", 80);
+        world.turns(4);
+        let (accepted, ..) = server
+            .accept(listening)
+            .unwrap_or_else(|error| panic!("round {round}: {error:?}"));
+        assert_eq!(client.write(socket, b"x"), Ok(1));
+        world.turn();
+        assert_eq!(client.close(socket), Ok(()));
+        world.turns(3);
+        assert_eq!(read(&server, accepted, 10).as_deref(), Ok(&b"x"[..]));
+        assert_eq!(read(&server, accepted, 10).as_deref(), Ok(&[][..]));
+        assert_eq!(server.close(accepted), Ok(()));
+    }
+    // An end that dies with its session in the middle: the other one reads all of it.
+    let socket = connect(&client, "10.0.3.2", 80);
+    world.turns(4);
+    let (accepted, ..) = server.accept(listening).unwrap();
+    assert_eq!(client.write(socket, &content(10_000, 1)), Ok(10_000));
+    drop(client);
+    world.turns(100);
+    let all = read(&server, accepted, 20_000).unwrap();
+    assert!(all == content(10_000, 1));
+    assert_eq!(read(&server, accepted, 1).as_deref(), Ok(&[][..]));
+}
+
+#[test]
+fn a_machine_that_has_forgotten_a_connection_resets_it() {
+    let mut world = World::new(Wire::default(), 6);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let listening = listen(&server, 80, 1);
+    let socket = connect(&client, "10.0.3.2", 80);
+    world.turns(4);
+    assert!(server.accept(listening).is_ok());
+    // Its server died, and another one was started.
+    world.machines[1] = Machine::new(options(1));
+    assert_eq!(client.write(socket, b"x"), Ok(1));
+    // It is told when this is sent again: the first time the new one has to ask for our card.
+    world.turns(3000);
+    assert_eq!(client.write(socket, b"x"), Err(Error::Reset));
+    assert_eq!(read(&client, socket, 1), Err(Error::Reset));
+}
+
+#[test]
+fn a_client_that_never_reads_holds_up_nobody_else() {
+    let mut world = World::new(Wire::default(), 7);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let listening = listen(&server, 80, 2);
+    let idle = connect(&client, "10.0.3.2", 80);
+    world.turns(4);
+    let (never, ..) = server.accept(listening).unwrap();
+    let mut taken = 0;
+    for _ in 0..1000 {
+        taken += client.write(idle, &content(4096, 1)).unwrap_or(0);
+        world.turn();
+    }
+    assert!(taken <= 2 * 16 * 1024, "what waits is bounded: {taken}");
+    let socket = connect(&client, "10.0.3.2", 80);
+    world.turns(4);
+    let (accepted, ..) = server.accept(listening).unwrap();
+    assert_eq!(client.write(socket, b"alive"), Ok(5));
+    world.turns(4);
+    assert_eq!(read(&server, accepted, 10).as_deref(), Ok(&b"alive"[..]));
+    // Datagrams that nobody takes are dropped.
+    let (idle, sender) = (
+        server.socket(Kind::Datagram).unwrap(),
+        client.socket(Kind::Datagram).unwrap(),
+    );
+    assert_eq!(server.bind(idle, 99), Ok(99));
+    let (high, low, port) = at("10.0.3.2", 99);
+    for _ in 0..1000 {
+        let _ = client.send(sender, high, low, port, &content(1000, 1));
+        world.turn();
+    }
+    let waiting = core::iter::from_fn(|| server.receive(idle, 2000).ok()).count();
+    assert!((1..=16).contains(&waiting), "{waiting}");
+    let _ = never;
+}
+
+#[test]
+fn a_wait_ends_with_what_is_waited_for_or_with_its_time() {
+    let mut world = World::new(Wire::default(), 8);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let listening = listen(&server, 80, 1);
+    let mut accepts = pin!(server.wait(1 << listening, 0, u64::MAX));
+    assert_eq!(poll(accepts.as_mut()), Poll::Pending);
+    let socket = connect(&client, "10.0.3.2", 80);
+    let mut made = pin!(client.wait(1 << socket, 1 << socket, u64::MAX));
+    assert_eq!(poll(made.as_mut()), Poll::Pending);
+    world.turns(4);
+    assert_eq!(poll(made.as_mut()), Poll::Ready(Ok((0, 1 << socket))));
+    assert_eq!(poll(accepts.as_mut()), Poll::Ready(Ok((1 << listening, 0))));
+    let mut short = pin!(client.wait(1 << socket, 0, 5 * TICK));
+    assert_eq!(poll(short.as_mut()), Poll::Pending);
+    world.turns(6);
+    assert_eq!(poll(short.as_mut()), Poll::Ready(Ok((0, 0))));
+    let mut none = pin!(client.wait(1 << 63, 0, 5));
+    assert_eq!(poll(none.as_mut()), Poll::Ready(Err(Error::NotFound)));
+}
+
+/// A server of names and of addresses, for one machine.
+struct Servers {
+    answers: Vec<(&'static str, IpAddr)>,
+}
+
+impl Servers {
+    const CARD: EthernetAddress = EthernetAddress([2, 0, 0, 0, 0, 9]);
+    const ADDRESS: core::net::Ipv4Addr = core::net::Ipv4Addr::new(10, 0, 2, 2);
+    const GIVEN: core::net::Ipv4Addr = core::net::Ipv4Addr::new(10, 0, 2, 15);
+
+    /// What it answers to a frame.
+    fn answer(&self, frame: &[u8]) -> Option<Vec<u8>> {
+        let frame = EthernetFrame::new_checked(frame).ok()?;
+        match frame.ethertype() {
+            EthernetProtocol::Arp => {
+                let packet = ArpPacket::new_checked(frame.payload()).ok()?;
+                let ArpRepr::EthernetIpv4 {
+                    source_hardware_addr,
+                    source_protocol_addr,
+                    target_protocol_addr,
+                    ..
+                } = ArpRepr::parse(&packet).ok()?
+                else {
+                    return None;
+                };
+                if target_protocol_addr != Self::ADDRESS {
+                    return None;
+                }
+                let answer = ArpRepr::EthernetIpv4 {
+                    operation: ArpOperation::Reply,
+                    source_hardware_addr: Self::CARD,
+                    source_protocol_addr: Self::ADDRESS,
+                    target_hardware_addr: source_hardware_addr,
+                    target_protocol_addr: source_protocol_addr,
+                };
+                let mut bytes = vec![0; 14 + answer.buffer_len()];
+                let mut out = EthernetFrame::new_unchecked(&mut bytes[..]);
+                out.set_src_addr(Self::CARD);
+                out.set_dst_addr(source_hardware_addr);
+                out.set_ethertype(EthernetProtocol::Arp);
+                answer.emit(&mut ArpPacket::new_unchecked(out.payload_mut()));
+                Some(bytes)
+            }
+            EthernetProtocol::Ipv4 => {
+                let packet = Ipv4Packet::new_checked(frame.payload()).ok()?;
+                let udp = UdpPacket::new_checked(packet.payload()).ok()?;
+                let (to, payload) = match udp.dst_port() {
+                    67 => (core::net::Ipv4Addr::BROADCAST, self.lease(udp.payload())?),
+                    53 => (Self::GIVEN, self.name(udp.payload())?),
+                    _ => return None,
+                };
+                Some(datagram(
+                    frame.src_addr(),
+                    (Self::ADDRESS, udp.dst_port()),
+                    (to, udp.src_port()),
+                    &payload,
+                ))
+            }
+            _ => None,
+        }
+    }
+
+    /// DHCP: an offer to a discovery, a lease to a request.
+    fn lease(&self, asked: &[u8]) -> Option<Vec<u8>> {
+        let kind = asked[240..]
+            .windows(3)
+            .find(|option| option[..2] == [53, 1])?[2];
+        let mut answer = asked[..240].to_vec();
+        answer[0] = 2;
+        answer[16..20].copy_from_slice(&Self::GIVEN.octets());
+        answer.extend([53, 1, if kind == 1 { 2 } else { 5 }]);
+        for (option, value) in [(54, Self::ADDRESS), (3, Self::ADDRESS), (6, Self::ADDRESS)] {
+            answer.extend([option, 4]);
+            answer.extend(value.octets());
+        }
+        answer.extend([1, 4, 255, 255, 255, 0, 51, 4, 0, 0, 2, 0, 255]);
+        Some(answer)
+    }
+
+    /// DNS: the address of a name, or that nobody knows it.
+    fn name(&self, asked: &[u8]) -> Option<Vec<u8>> {
+        let question = &asked[12..];
+        let end = question.iter().position(|byte| *byte == 0)? + 1;
+        let kind = question[end + 1];
+        let found = self.answers.iter().find(|(name, address)| {
+            let mut wire = Vec::new();
+            for part in name.split('.') {
+                wire.push(part.len() as u8);
+                wire.extend(part.bytes());
+            }
+            question.starts_with(&wire) && kind == if address.is_ipv4() { 1 } else { 28 }
+        });
+        let mut answer = asked[..12 + end + 4].to_vec();
+        answer[2..4].copy_from_slice(&[0x81, if found.is_some() { 0x80 } else { 0x83 }]);
+        if let Some((_, address)) = found {
+            answer[6..8].copy_from_slice(&[0, 1]);
+            answer.extend([0xc0, 12, 0, kind, 0, 1, 0, 0, 0, 60]);
+            match address {
+                IpAddr::V4(address) => {
+                    answer.extend([0, 4]);
+                    answer.extend(address.octets());
+                }
+                IpAddr::V6(address) => {
+                    answer.extend([0, 16]);
+                    answer.extend(address.octets());
+                }
+            }
+        }
+        Some(answer)
+    }
+}
+
+/// A frame with a datagram.
+fn datagram(
+    card: EthernetAddress,
+    from: (core::net::Ipv4Addr, u16),
+    to: (core::net::Ipv4Addr, u16),
+    payload: &[u8],
+) -> Vec<u8> {
+    let checksums = ChecksumCapabilities::default();
+    let udp = UdpRepr {
+        src_port: from.1,
+        dst_port: to.1,
+    };
+    let ip = Ipv4Repr {
+        src_addr: from.0,
+        dst_addr: to.0,
+        next_header: IpProtocol::Udp,
+        payload_len: udp.header_len() + payload.len(),
+        hop_limit: 64,
+    };
+    let mut bytes = vec![0; 14 + ip.buffer_len() + ip.payload_len];
+    let mut out = EthernetFrame::new_unchecked(&mut bytes[..]);
+    out.set_src_addr(Servers::CARD);
+    out.set_dst_addr(card);
+    out.set_ethertype(EthernetProtocol::Ipv4);
+    let mut packet = Ipv4Packet::new_unchecked(out.payload_mut());
+    ip.emit(&mut packet, &checksums);
+    udp.emit(
+        &mut UdpPacket::new_unchecked(packet.payload_mut()),
+        &IpAddress::Ipv4(from.0),
+        &IpAddress::Ipv4(to.0),
+        payload.len(),
+        |room| room.copy_from_slice(payload),
+        &checksums,
+    );
+    bytes
+}
+
+/// A machine that asks for its address, and what its server answers.
+fn served(servers: &Servers, machine: &mut Machine, now: &mut u64, turns: usize) {
+    for _ in 0..turns {
+        *now += TICK;
+        for frame in machine.turn(*now) {
+            machine.coming.extend(servers.answer(&frame));
+        }
+    }
+}
+
+#[test]
+fn addresses_and_names_are_asked_for() {
+    let servers = Servers {
+        answers: vec![
+            ("four.example", "10.0.2.77".parse().unwrap()),
+            ("six.example", "2001:db8::7".parse().unwrap()),
+        ],
+    };
+    let mut machine = Machine::new(Options {
+        address: None,
+        ..options(0)
+    });
+    let session = machine.session();
+    let mut now = 0;
+    served(&servers, &mut machine, &mut now, 20);
+    let addresses: Vec<_> = (0..).map_while(|n| session.address(n).ok()).collect();
+    let given = words(Servers::GIVEN.into());
+    assert!(addresses.contains(&(given.0, given.1, 24)), "{addresses:?}");
+    assert_eq!(session.router(), Ok(words(Servers::ADDRESS.into())));
+    let mut names = |name: &str| {
+        let mut asked = pin!(session.resolve(name.to_string(), 256));
+        for _ in 0..20_000 {
+            if let Poll::Ready(answer) = poll(asked.as_mut()) {
+                return answer;
+            }
+            served(&servers, &mut machine, &mut now, 1);
+        }
+        panic!("no answer for {name}");
+    };
+    let bytes = |address: &str| {
+        let (high, low) = words(address.parse().unwrap());
+        [high.to_be_bytes(), low.to_be_bytes()].concat()
+    };
+    assert_eq!(names("four.example"), Ok(bytes("10.0.2.77")));
+    assert_eq!(names("six.example"), Ok(bytes("2001:db8::7")));
+    assert_eq!(names("192.0.2.1"), Ok(bytes("192.0.2.1")));
+    assert_eq!(names("localhost").map(|all| all.len()), Ok(32));
+    assert_eq!(names("nobody.example"), Err(Error::NotFound));
+    assert_eq!(names(""), Err(Error::Invalid));
+    assert_eq!(names("a..b"), Err(Error::Invalid));
+    assert_eq!(names(&"x".repeat(64)), Err(Error::NameTooLong));
+    assert_eq!(names(&"x.".repeat(128)), Err(Error::NameTooLong));
+    // Given up in the middle, again and again.
+    for _ in 0..100 {
+        let mut asked = pin!(session.resolve("four.example".to_string(), 256));
+        assert_eq!(poll(asked.as_mut()), Poll::Pending);
+    }
+}
+
+/// Frames with whatever is in them, and real ones with some bytes changed: the machine goes on.
+#[test]
+fn whatever_comes_the_machine_goes_on() {
+    for seed in 0..40 {
+        let mut random = Rng::with_seed(seed);
+        let asks = seed % 2 == 0;
+        let servers = Servers { answers: vec![] };
+        let mut machine = Machine::new(Options {
+            address: if asks { None } else { options(0).address },
+            ..options(0)
+        });
+        let mut now = 0;
+        let session = machine.session();
+        let listening = listen(&session, 80, 4);
+        let datagrams = session.socket(Kind::Datagram).unwrap();
+        assert_eq!(session.bind(datagrams, 5000), Ok(5000));
+        // Frames as they are sent by who means well: of another machine, and of servers.
+        let mut samples: Vec<Vec<u8>> = Vec::new();
+        let mut other = Machine::new(options(1));
+        let peer = other.session();
+        let mut talk = connect(&peer, if asks { "10.0.3.15" } else { "10.0.3.1" }, 80);
+        for round in 0..600 {
+            now += TICK * random.u64(1..50);
+            let sent = other.turn(now);
+            samples.extend(sent.iter().cloned());
+            machine.coming.extend(sent);
+            for frame in machine.turn(now) {
+                let answers = servers.answer(&frame);
+                samples.extend(answers.iter().cloned());
+                machine.coming.extend(answers);
+                other.coming.push(frame);
+            }
+            if peer.write(talk, &content(random.usize(1..2000), 1)) == Err(Error::Reset) {
+                let _ = peer.close(talk);
+                talk = connect(&peer, "10.0.3.1", 80);
+            }
+            while let Ok((socket, ..)) = session.accept(listening) {
+                let _ = read(&session, socket, 100);
+                let _ = session.write(socket, b"answer");
+                if random.bool() {
+                    let _ = session.close(socket);
+                }
+            }
+            while session.receive(datagrams, 2000).is_ok() {}
+            for _ in 0..8 {
+                let mut frame = match samples.is_empty() || random.u8(..4) == 0 {
+                    true => {
+                        let mut frame: Vec<u8> =
+                            (0..random.usize(..FRAME)).map(|_| random.u8(..)).collect();
+                        // To this card, of a protocol that it knows.
+                        let head = [0x52, 0x54, 0, 0x12, 0x34, 0x56, 2, 0, 0, 0, 0, 9];
+                        let kinds = [[8, 0, 0x45], [8, 6, 0], [0x86, 0xdd, 0x60]];
+                        let kind = kinds[random.usize(..3)];
+                        for (to, from) in frame.iter_mut().zip(head.into_iter().chain(kind)) {
+                            *to = from;
+                        }
+                        frame
+                    }
+                    false => samples[random.usize(..samples.len())].clone(),
+                };
+                for _ in 0..random.usize(..6) {
+                    if !frame.is_empty() {
+                        let at = random.usize(..frame.len());
+                        frame[at] = random.u8(..);
+                    }
+                }
+                frame.truncate(random.usize(..=FRAME));
+                repair(&mut frame, &mut random);
+                machine.coming.push(frame);
+            }
+            if samples.len() > 200 {
+                samples.drain(..100);
+            }
+            let _ = round;
+        }
+        // It still answers.
+        let (high, low, _) = at("127.0.0.1", 1);
+        let echo = session.socket(Kind::Echo).unwrap();
+        assert_eq!(
+            session.send(echo, high, low, 1, b"there?"),
+            Ok(()),
+            "seed {seed}"
+        );
+        machine.turn(now + TICK);
+        assert!(session.receive(echo, 100).is_ok(), "seed {seed}");
+    }
+}
+
+/// Puts right the lengths and checksums of most frames, so that they get further.
+fn repair(frame: &mut [u8], random: &mut Rng) {
+    if random.u8(..8) == 0 {
+        return;
+    }
+    let Ok(mut ethernet) = EthernetFrame::new_checked(frame) else {
+        return;
+    };
+    if ethernet.ethertype() != EthernetProtocol::Ipv4 || ethernet.payload_mut().len() < 20 {
+        return;
+    }
+    let payload = ethernet.payload_mut();
+    let length = payload.len() as u16;
+    let mut packet = Ipv4Packet::new_unchecked(payload);
+    packet.set_version(4);
+    packet.set_header_len(20);
+    packet.set_total_len(length);
+    packet.clear_flags();
+    packet.set_frag_offset(0);
+    packet.fill_checksum();
+    let (from, to) = (
+        IpAddress::Ipv4(packet.src_addr()),
+        IpAddress::Ipv4(packet.dst_addr()),
+    );
+    let protocol = packet.next_header();
+    let inner = packet.payload_mut();
+    match protocol {
+        IpProtocol::Tcp if inner.len() >= 20 => {
+            smoltcp::wire::TcpPacket::new_unchecked(inner).fill_checksum(&from, &to);
+        }
+        IpProtocol::Udp if inner.len() >= 8 => {
+            let length = inner.len() as u16;
+            let mut udp = UdpPacket::new_unchecked(inner);
+            udp.set_len(length);
+            udp.fill_checksum(&from, &to);
+        }
+        IpProtocol::Icmp if inner.len() >= 8 => Icmpv4Packet::new_unchecked(inner).fill_checksum(),
+        _ => {}
+    }
+}
+
+#[test]
+fn nobody_outside_is_the_machine_itself() {
+    let mut machine = Machine::new(options(0));
+    let session = machine.session();
+    let socket = session.socket(Kind::Datagram).unwrap();
+    assert_eq!(session.bind(socket, 99), Ok(99));
+    let card = EthernetAddress([0x52, 0x54, 0, 0x12, 0x34, 0x56]);
+    let mut comes = |from: [u8; 4], to: [u8; 4]| {
+        let frame = datagram(card, (from.into(), 5), (to.into(), 99), b"hello");
+        machine.coming.push(frame);
+        machine.turn(TICK);
+        session.receive(socket, 100).is_ok()
+    };
+    assert!(comes([10, 0, 3, 9], [10, 0, 3, 1]));
+    assert!(
+        !comes([127, 0, 0, 1], [10, 0, 3, 1]),
+        "from the machine itself"
+    );
+    assert!(
+        !comes([10, 0, 3, 9], [127, 0, 0, 1]),
+        "to the machine itself"
+    );
+    assert!(!comes([10, 0, 3, 9], [10, 0, 3, 7]), "to another one");
+}
+
+#[test]
+fn answers_without_room_are_dropped() {
+    let mut machine = Machine::new(options(0));
+    let question = Icmpv4Repr::EchoRequest {
+        ident: 1,
+        seq_no: 1,
+        data: b"x",
+    };
+    let ip = Ipv4Repr {
+        src_addr: [10, 0, 3, 9].into(),
+        dst_addr: [10, 0, 3, 1].into(),
+        next_header: IpProtocol::Icmp,
+        payload_len: question.buffer_len(),
+        hop_limit: 64,
+    };
+    let checksums = ChecksumCapabilities::default();
+    let mut frame = vec![0; 14 + ip.buffer_len() + ip.payload_len];
+    let mut out = EthernetFrame::new_unchecked(&mut frame[..]);
+    out.set_src_addr(Servers::CARD);
+    out.set_dst_addr(EthernetAddress([0x52, 0x54, 0, 0x12, 0x34, 0x56]));
+    out.set_ethertype(EthernetProtocol::Ipv4);
+    let mut packet = Ipv4Packet::new_unchecked(out.payload_mut());
+    ip.emit(&mut packet, &checksums);
+    question.emit(
+        &mut Icmpv4Packet::new_unchecked(packet.payload_mut()),
+        &checksums,
+    );
+    // Who sends from there is known, so answers need not be asked for.
+    let mut batch = Vec::new();
+    let arp = ArpRepr::EthernetIpv4 {
+        operation: ArpOperation::Request,
+        source_hardware_addr: Servers::CARD,
+        source_protocol_addr: [10, 0, 3, 9].into(),
+        target_hardware_addr: EthernetAddress::BROADCAST,
+        target_protocol_addr: [10, 0, 3, 1].into(),
+    };
+    let mut asks = vec![0; 14 + arp.buffer_len()];
+    let mut out = EthernetFrame::new_unchecked(&mut asks[..]);
+    out.set_src_addr(Servers::CARD);
+    out.set_dst_addr(EthernetAddress::BROADCAST);
+    out.set_ethertype(EthernetProtocol::Arp);
+    arp.emit(&mut ArpPacket::new_unchecked(out.payload_mut()));
+    machine.coming.push(asks);
+    machine.turn(TICK);
+    let mut stack = machine.shared.borrow_mut();
+    // Nobody takes what leaves.
+    for turn in 1..100 {
+        for _ in 0..MOST {
+            push(&mut batch, &frame);
+        }
+        stack.came(&mut batch);
+        stack.turn(turn * TICK);
+    }
+    stack.take_leaving(&mut batch);
+    assert_eq!(frames(&batch).count(), MOST);
+    let [came, _, left, dropped] = stack.counters();
+    assert_eq!(came, 99 * MOST as u64 + 1);
+    assert!(
+        left >= MOST as u64 && dropped >= 98 * MOST as u64,
+        "{left} {dropped}"
+    );
+}
+
+/// A machine with nothing to do waits until there is: it does not ask the stack again and again.
+#[test]
+fn nothing_to_do_takes_no_time() {
+    let mut world = World::new(Wire::default(), 9);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let idle = |world: &mut World, what: &str| {
+        world.turns(20);
+        for machine in &world.machines {
+            let mut stack = machine.shared.borrow_mut();
+            let deadline = stack.turn(world.now);
+            assert!(
+                deadline.is_none_or(|at| at > world.now),
+                "{what}: {deadline:?} at {}",
+                world.now
+            );
+        }
+    };
+    idle(&mut world, "at first");
+    let listening = listen(&server, 80, 1);
+    let socket = connect(&client, "10.0.3.2", 80);
+    idle(&mut world, "a connection that nobody accepts");
+    let (accepted, ..) = server.accept(listening).unwrap();
+    idle(&mut world, "a connection");
+    while client.write(socket, &content(1000, 1)).is_ok() {
+        world.turn();
+    }
+    idle(&mut world, "nobody reads");
+    while read(&server, accepted, 700).is_ok() {
+        world.turn();
+    }
+    idle(&mut world, "all of it was read");
+    assert_eq!(client.shut(socket), Ok(()));
+    idle(&mut world, "half of it was closed");
+    drop(client);
+    idle(&mut world, "one end was closed");
+    drop(server);
+    idle(&mut world, "it was closed");
+    let client = world.machines[0].session();
+    let nobody = connect(&client, "10.0.3.77", 80);
+    idle(&mut world, "nobody answers");
+    assert_eq!(client.close(nobody), Ok(()));
+    idle(&mut world, "nobody is asked any more");
+}

@@ -1,0 +1,58 @@
+//! `net`: the machine's addresses and what went over its network. `net up` waits until it has an address there.
+#![no_std]
+#![no_main]
+
+use net_tools::{end, open, Explain, Failure};
+use rt::{println, time};
+
+rt::entry!(main);
+
+const USAGE: &str = "\
+usage: net            addresses, router, frames
+       net up [S]     wait for an address, at most S seconds (10)";
+
+/// How often is looked for an address, in nanoseconds.
+const PAUSE: u64 = 10_000_000;
+
+fn show() -> Result<(), Failure> {
+    let mut net = open()?;
+    for (address, bits) in net.addresses().explain(&mut net)? {
+        println!("address {address}/{bits}");
+    }
+    if let Some(router) = net.router().explain(&mut net)? {
+        println!("router {router}");
+    }
+    let counters = net.counters().explain(&mut net)?;
+    println!(
+        "frames {} in, {} of no use; {} out, {} without room",
+        counters.came, counters.useless, counters.left, counters.dropped
+    );
+    Ok(())
+}
+
+fn up(seconds: &str) -> Result<(), Failure> {
+    let seconds: u64 = seconds.parse().map_err(|_| Failure::Usage)?;
+    let until = time::now().saturating_add(seconds.saturating_mul(1_000_000_000));
+    let mut net = open()?;
+    loop {
+        let addresses = net.addresses().explain(&mut net)?;
+        let mut others = addresses.iter().map(|(address, _)| address);
+        if others.any(|address| address.is_ipv4() && !address.is_loopback()) {
+            return Ok(());
+        }
+        if time::now() >= until {
+            return Err(Failure::Because("nobody has given an address".into()));
+        }
+        time::sleep(PAUSE);
+    }
+}
+
+fn main() -> u8 {
+    let args = &rt::start().args;
+    let done = match (args.get(1).map(|word| &word[..]), args.get(2), args.len()) {
+        (None, ..) => show(),
+        (Some("up"), seconds, 2..=3) => up(seconds.map_or("10", |seconds| seconds)),
+        _ => Err(Failure::Usage),
+    };
+    end("net", USAGE, done)
+}

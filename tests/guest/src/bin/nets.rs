@@ -1,0 +1,246 @@
+//! The network under load, and clients that mean no good:
+//!
+//! * `nets serve PORT` sends back what comes, connection by connection, until one brings nothing;
+//! * `nets load HOST PORT WHOM SEED KILLS` sends to that and compares what comes back, while WHOM (`virtio-net` or `network`) is killed again and again.
+//!   Connections may be reset if the server is killed, and only then;
+//! * `nets hold` opens all sockets that it gets, says how many, and waits for ever;
+//! * `nets await FILE` waits until there is a line in a file, as one of these has written;
+//! * `nets deaf PORT` takes connections and datagrams at a port and reads nothing;
+//! * `nets shout HOST PORT` writes to a connection and sends datagrams until nothing more is taken.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use guest_tests::killer;
+use rt::fs::{File, Flags};
+use rt::net::{Network, Place, Socket, ALWAYS};
+use rt::proto::Error;
+use rt::{println, thread, time};
+
+rt::entry!(main);
+
+/// Longest time between two kills, in nanoseconds.
+const PAUSE: u64 = 20_000_000;
+/// How often is looked for a server that is not there, in nanoseconds.
+const LOOK: u64 = 1_000_000;
+/// Bytes that go over a connection.
+const LOAD: usize = 200_000;
+
+/// A session, when there is a server.
+fn open() -> Network {
+    loop {
+        match Network::open() {
+            Ok(net) => return net,
+            Err(_) => time::sleep(LOOK),
+        }
+    }
+}
+
+/// Sends back what comes. How many bytes that were.
+fn echo(net: &mut Network, socket: Socket) -> Result<usize, Error> {
+    let mut buffer = vec![0; 16 * 1024];
+    let mut all = 0;
+    loop {
+        match net.read(socket, &mut buffer)? {
+            0 => break,
+            length => {
+                net.write_all(socket, &buffer[..length])?;
+                all += length;
+            }
+        }
+    }
+    net.shut(socket)?;
+    net.close(socket)?;
+    Ok(all)
+}
+
+fn serve(port: u16) -> Result<(), Error> {
+    let mut net = open();
+    let (listening, _) = net.listen(port, 4)?;
+    loop {
+        let (socket, _) = net.accept(listening)?;
+        match echo(&mut net, socket) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            // The other end is gone.
+            Err(_) => {
+                let _ = net.close(socket);
+            }
+        }
+    }
+}
+
+/// Sends bytes that follow from a seed, and compares what comes back. Whether it was that.
+fn exchange(net: &mut Network, to: Place, bytes: &[u8]) -> Result<bool, Error> {
+    let socket = net.connect(to)?;
+    let mut buffer = vec![0; 16 * 1024];
+    let (mut sent, mut came) = (0, 0);
+    if bytes.is_empty() {
+        net.shut(socket)?;
+    }
+    loop {
+        let wanted = if sent < bytes.len() { 1 << socket } else { 0 };
+        let (readable, writable) = net.wait(1 << socket, wanted, ALWAYS)?;
+        if writable != 0 {
+            sent += net.write(socket, &bytes[sent..])?;
+            if sent == bytes.len() {
+                net.shut(socket)?;
+            }
+        }
+        if readable != 0 {
+            let length = net.read(socket, &mut buffer)?;
+            if bytes.get(came..came + length) != Some(&buffer[..length]) {
+                return Ok(false);
+            }
+            came += length;
+            if length == 0 {
+                net.close(socket)?;
+                return Ok(came == bytes.len());
+            }
+        }
+    }
+}
+
+fn load(to: Place, whom: &str, seed: u64, kills: u64) -> Result<(), String> {
+    let name = String::from(whom);
+    let mut net = open();
+    // The other machine may not be there yet.
+    while exchange(&mut net, to, b"there?") != Ok(true) {
+        time::sleep(LOOK);
+    }
+    thread::spawn(move || killer::run(&name, seed, kills, PAUSE)).map_err(|_| "no thread")?;
+    let mut random = fastrand::Rng::with_seed(!seed);
+    let (mut done, mut resets) = (0, 0);
+    while !killer::is_done() || done == 0 {
+        let first = random.u32(..);
+        let bytes: Vec<u8> = (first..)
+            .take(LOAD / 4)
+            .flat_map(u32::to_le_bytes)
+            .collect();
+        match exchange(&mut net, to, &bytes) {
+            Ok(true) => done += 1,
+            Ok(false) => return Err("something else came back".into()),
+            Err(_) if whom == "network" => {
+                resets += 1;
+                net = open();
+            }
+            Err(error) => return Err(error.text().into()),
+        }
+    }
+    // Nothing: the other one may end.
+    while exchange(&mut net, to, b"").is_err() {
+        net = open();
+    }
+    if whom == "network" && resets == 0 {
+        return Err("no connection was reset".into());
+    }
+    println!("nets: {} kills", killer::killed());
+    rt::eprintln!("nets: {done} exchanges, {resets} resets");
+    Ok(())
+}
+
+fn hold() -> Result<(), Error> {
+    let mut sessions = Vec::new();
+    let mut count = 0;
+    loop {
+        let mut net = Network::open()?;
+        let error = loop {
+            match net.listen(0, 1) {
+                Ok(_) => count += 1,
+                Err(error) => break error,
+            }
+        };
+        let why = net.why(error);
+        sessions.push(net);
+        if !why.starts_with("the session") {
+            println!("hold: {count} sockets, then: {why}");
+            break;
+        }
+    }
+    let mut last = Network::open()?;
+    last.wait(0, 0, ALWAYS).map(drop)
+}
+
+fn deaf(port: u16) -> Result<(), Error> {
+    let mut net = Network::open()?;
+    let (listening, _) = net.listen(port, 4)?;
+    net.datagrams(port)?;
+    println!("deaf");
+    let (_never, _) = net.accept(listening)?;
+    net.wait(0, 0, ALWAYS).map(drop)
+}
+
+/// Waits for a line.
+fn await_line(file: &str) -> Result<(), Error> {
+    let mut text = [0; 64];
+    loop {
+        let file = File::open(file, Flags::default(), 0);
+        let length = file.and_then(|file| file.read(0, &mut text)).unwrap_or(0);
+        match text[..length].contains(&b'\n') {
+            true => return Ok(()),
+            false => time::sleep(LOOK),
+        }
+    }
+}
+
+fn shout(to: Place) -> Result<(), Error> {
+    /// How long nothing must be taken, in nanoseconds.
+    const ENOUGH: u64 = 500_000_000;
+    let mut net = Network::open()?;
+    let socket = net.connect(to)?;
+    let bytes = vec![1; 16 * 1024];
+    let mut taken = 0;
+    while net.wait(0, 1 << socket, ENOUGH)? != (0, 0) {
+        taken += net.write(socket, &bytes)?;
+    }
+    let (datagrams, _) = net.datagrams(0)?;
+    for _ in 0..10_000 {
+        net.send(datagrams, to, &bytes[..1000])?;
+    }
+    let bounded = taken <= 3 * 16 * 1024;
+    println!(
+        "shout: what is not read is {}",
+        if bounded { "bounded" } else { "kept" }
+    );
+    Ok(())
+}
+
+fn main() -> u8 {
+    let words: Vec<&str> = rt::start()
+        .args
+        .iter()
+        .skip(1)
+        .map(String::as_str)
+        .collect();
+    let number = |word: &str| word.parse::<u64>().unwrap_or(0);
+    let place = |host: &str, port: &str| Place {
+        address: host
+            .parse()
+            .unwrap_or(IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED)),
+        port: number(port) as u16,
+    };
+    let text = |error: Error| String::from(error.text());
+    let done = match words[..] {
+        ["serve", port] => serve(number(port) as u16).map_err(text),
+        ["load", host, port, whom, seed, kills] => {
+            load(place(host, port), whom, number(seed), number(kills))
+        }
+        ["await", file] => await_line(file).map_err(text),
+        ["hold"] => hold().map_err(text),
+        ["deaf", port] => deaf(number(port) as u16).map_err(text),
+        ["shout", host, port] => shout(place(host, port)).map_err(text),
+        _ => Err("serve, load, hold, await, deaf or shout".into()),
+    };
+    match done {
+        Ok(()) => 0,
+        Err(why) => {
+            println!("nets: {why}");
+            1
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The network: its driver, its server, two machines that talk.
+
+use crate::scenario::{Ctx, Failure, Run};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use xtask_build::project::temp_dir;
+use xtask_machine::net::{Net, Pair};
+
+/// Bytes of which each word says where it is.
+fn content(words: u32, whose: u32) -> Vec<u8> {
+    let word = |n: u32| (n + whose).wrapping_mul(0x9e37_79b9) ^ n;
+    (0..words).flat_map(|n| word(n).to_le_bytes()).collect()
+}
+
+/// A TCP port of this host that nobody has.
+fn free_port() -> Result<u16, Failure> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let address = listener.and_then(|listener| listener.local_addr());
+    address
+        .map(|address| address.port())
+        .map_err(|error| error.to_string())
+}
+
+/// The two ends of a wire.
+fn wire(directory: &Path) -> [Net; 2] {
+    [0, 1].map(|end| {
+        Net::Pair(Pair {
+            directory: directory.into(),
+            end,
+        })
+    })
+}
+
+/// Connects, sends all and reads to the end. What forwards the port takes connections before the machine does, and closes them.
+fn exchange(port: u16, sent: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    let mut writer = stream.try_clone()?;
+    let mut got = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let sent = writer.write_all(sent);
+            sent.and_then(|()| writer.shutdown(std::net::Shutdown::Write))
+        });
+        stream.read_to_end(&mut got)
+    })?;
+    Ok(got)
+}
+
+/// A machine on QEMU's network gets an address, an answer, and connections from this host; it talks to itself; its frames are on file.
+pub(crate) fn user(ctx: &mut Ctx) -> Result<(), Failure> {
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let pcap = directory.path().join("frames");
+    let port = free_port()?;
+    let (of_host, of_guest) = (content(50_000, 1), content(70_000, 2));
+    let script = "\
+net up
+ping 10.0.2.2 2 > /tmp/pings
+busybox cut -d ' ' -f 1-4 /tmp/pings
+ping localhost 1 > /tmp/pings
+ping ::1 1 >> /tmp/pings
+ping 10.0.2.15 1 >> /tmp/pings
+busybox cut -d ' ' -f 1-4 /tmp/pings
+net > /tmp/net
+busybox grep 10.0.2 /tmp/net
+tcp -l 7 < /tmp/of-guest > /tmp/got
+tcp -l 8 < /tmp/of-guest > /tmp/twice &
+tcp -w 127.0.0.1 8 < /tmp/got > /tmp/again
+wait
+cmp /tmp/again /tmp/of-guest
+cmp /tmp/twice /tmp/got
+";
+    let run = Run::script(script)
+        .add("/tmp/of-guest", of_guest.clone())
+        .get("/tmp/got")
+        .pcap(&pcap)
+        .net(Net::User {
+            forwards: vec![(port, 7)],
+        });
+    let over = AtomicBool::new(false);
+    let (output, got) = std::thread::scope(|scope| {
+        let peer = scope.spawn(|| loop {
+            match exchange(port, &of_host) {
+                Ok(got) if !got.is_empty() => return Some(got),
+                _ if over.load(Ordering::Relaxed) => return None,
+                _ => std::thread::sleep(Duration::from_millis(50)),
+            }
+        });
+        let output = ctx.run(run);
+        over.store(true, Ordering::Relaxed);
+        (output, peer.join())
+    });
+    let output = output?;
+    output.expect_status(0)?.expect_stdout(
+        "answer 1 from 10.0.2.2\nanswer 2 from 10.0.2.2\n\
+         answer 1 from 127.0.0.1\nanswer 1 from ::1\nanswer 1 from 10.0.2.15\n\
+         address 10.0.2.15/24\n",
+    )?;
+    assert!(output.file("/tmp/got")? == of_host, "what the host sent");
+    assert!(
+        matches!(got, Ok(Some(got)) if got == of_guest),
+        "what the host got"
+    );
+    let frames = std::fs::read(&pcap).map_err(|error| error.to_string())?;
+    assert!(frames.len() > of_host.len() + of_guest.len());
+    assert!(
+        frames.starts_with(&[0xd4, 0xc3, 0xb2, 0xa1]),
+        "the magic number of such files"
+    );
+    Ok(())
+}
+
+/// Two machines send each other a file over one connection, by IPv4 and by IPv6.
+pub(crate) fn pair(ctx: &mut Ctx) -> Result<(), Failure> {
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let [first, second] = wire(directory.path());
+    let (one, two) = (content(300_000, 3), content(200_000, 4));
+    let listens = "\
+tcp -l 7 < /tmp/one > /tmp/got
+tcp -l 8 < /tmp/one > /tmp/got2
+cmp /tmp/got2 /tmp/got
+";
+    let connects = "\
+tcp -w 10.0.3.1 7 < /tmp/two > /tmp/got
+tcp -w fe80::5054:ff:fe12:3456 8 < /tmp/two > /tmp/got2
+cmp /tmp/got2 /tmp/got
+";
+    let [listens, connects] = ctx.run_both(
+        Run::script(listens)
+            .add("/tmp/one", one.clone())
+            .get("/tmp/got")
+            .net(first),
+        Run::script(connects)
+            .add("/tmp/two", two.clone())
+            .get("/tmp/got")
+            .net(second),
+    )?;
+    listens.expect_status(0)?.expect_stdout("")?;
+    connects.expect_status(0)?.expect_stdout("")?;
+    assert!(listens.file("/tmp/got")? == two);
+    assert!(connects.file("/tmp/got")? == one);
+    Ok(())
+}
+
+/// A machine without a network says so, and what makes no sense is refused with a sentence.
+pub(crate) fn refusals(ctx: &mut Ctx) -> Result<(), Failure> {
+    let none = "there is no network: run --net user";
+    let output = ctx.run(Run::script("net\nping localhost\ntcp localhost 7\n"))?;
+    output
+        .expect_status(1)?
+        .expect_stdout(&format!("net: {none}\nping: {none}\ntcp: {none}\n"))?;
+    let script = "\
+ping 192.0.2.1
+ping nobody.example
+tcp 10.0.3.1 9
+tcp 10.0.3.255 9
+tcp ::1 9
+ping
+tcp -l 0
+net down
+";
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let [first, _] = wire(directory.path());
+    let output = ctx.run(Run::script(script).net(first))?;
+    let refused = "tcp: the other end does not want the connection, or nobody answers\n";
+    output.expect_status(2)?.expect_stdout(&format!(
+        "ping: there is no way to this address\n\
+         ping: there is nobody to ask for names\n\
+         {refused}\
+         tcp: there is no way to this address\n\
+         {refused}\
+         usage: ping HOST [COUNT]\n\
+         usage: tcp HOST PORT     connect\n       tcp -w HOST PORT  connect, when somebody listens there\n       tcp -l PORT       wait for one connection\n\
+         Standard input is sent, a line or a block at a time; what comes goes to standard output, until the other end has closed.\n\
+         usage: net            addresses, router, frames\n       net up [S]     wait for an address, at most S seconds (10)\n"
+    ))?;
+    Ok(())
+}
+
+/// Who sends, with this one killed again and again, and the machine that sends back.
+fn kills(ctx: &mut Ctx, whom: &str, seed: u64, kills: u64) -> Result<(), Failure> {
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let [first, second] = wire(directory.path());
+    let load = format!("trust /test/nets load 10.0.3.2 7 {whom} {seed} {kills} 2> /tmp/counts\n");
+    let [loads, serves] = ctx.run_both(
+        Run::script(load).get("/tmp/counts").net(first).timeout(300),
+        Run::script("/test/nets serve 7\n").net(second).timeout(300),
+    )?;
+    let expected = format!("nets: {kills} kills\n");
+    loads.expect_status(0)?.expect_stdout(&expected)?;
+    serves.expect_status(0)?.expect_stdout("")?;
+    let counts = String::from_utf8_lossy(loads.file("/tmp/counts")?).into_owned();
+    ctx.note(format!("seed {seed}, {kills} kills, {}", counts.trim()));
+    Ok(())
+}
+
+/// The driver is killed at seeded instants under load: no connection is lost, and all bytes come back.
+pub(crate) fn driver_kills(ctx: &mut Ctx) -> Result<(), Failure> {
+    kills(ctx, "virtio-net", 20_261_123, 200)
+}
+
+/// The server is killed at seeded instants under load: connections are reset, and others can be made.
+pub(crate) fn server_kills(ctx: &mut Ctx) -> Result<(), Failure> {
+    kills(ctx, "network", 7, 60)
+}
+
+/// Frames of 64 bytes as fast as they can be sent, all of them for the machine: whoever is at the console notices nothing.
+pub(crate) fn flood(ctx: &mut Ctx) -> Result<(), Failure> {
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let [first, _] = wire(directory.path());
+    let pair = match &first {
+        Net::Pair(pair) => pair.clone(),
+        _ => return Err("no wire".into()),
+    };
+    let script = "\
+echo one
+busybox sha256sum /bin/busybox > /tmp/sum
+ps > /tmp/ps
+busybox seq 100000 > /tmp/numbers
+cp /tmp/numbers /tmp/more
+cmp /tmp/numbers /tmp/more
+net > /tmp/net
+echo two
+";
+    let over = AtomicBool::new(false);
+    let socket = UnixDatagram::bind(pair.socket(1)).map_err(|error| error.to_string())?;
+    let (output, sent) = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            let mut sent = 0u64;
+            while !over.load(Ordering::Relaxed) {
+                // Datagrams to a port that nobody has, each of which is worth an answer.
+                match socket.send_to(&small_frame(sent as u16), pair.socket(0)) {
+                    Ok(_) => sent += 1,
+                    Err(_) => std::thread::sleep(Duration::from_millis(10)),
+                }
+            }
+            sent
+        });
+        let output = ctx.run(Run::script(script).get("/tmp/net").net(first));
+        over.store(true, Ordering::Relaxed);
+        // It may wait for room.
+        let _ = std::fs::remove_file(pair.socket(0));
+        (output, sender.join())
+    });
+    let output = output?;
+    output.expect_status(0)?.expect_stdout("one\ntwo\n")?;
+    let net = String::from_utf8_lossy(output.file("/tmp/net")?).into_owned();
+    let frames = net.lines().find_map(|line| line.strip_prefix("frames "));
+    let came = frames.and_then(|line| line.split(' ').next()?.parse::<u64>().ok());
+    let came = came.ok_or("no counters")?;
+    assert!(came > 1000, "{came} frames are no flood");
+    ctx.note(format!(
+        "{came} frames came, of {} that were sent",
+        sent.unwrap_or(0)
+    ));
+    Ok(())
+}
+
+/// A frame of 64 bytes, with its checksum that is 60, for the first machine of a pair: a datagram from a machine that it knows nothing of.
+fn small_frame(number: u16) -> Vec<u8> {
+    let mut frame = vec![
+        0x52, 0x54, 0, 0x12, 0x34, 0x56, 0x52, 0x54, 0, 0x12, 0x34, 0x57, 8, 0,
+    ];
+    let mut ip = vec![
+        0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 3, 2, 10, 0, 3, 1,
+    ];
+    ip[4..6].copy_from_slice(&number.to_be_bytes());
+    let sum: u32 = ip
+        .chunks(2)
+        .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
+        .sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    ip[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    frame.extend(ip);
+    frame.extend([0x30, 0x39, 0x30, 0x39, 0, 26, 0, 0]);
+    frame.resize(60, 0);
+    frame
+}

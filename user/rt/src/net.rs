@@ -1,0 +1,238 @@
+//! Client of the network: a session, and the requests of [`services::net`] with waiting.
+//!
+//! A thread that waits for several sockets uses [`Network::wait`]; each of the other methods waits for its own.
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv6Addr};
+use proto::{Error, MAX_BULK};
+pub use services::net::Place;
+use services::net::{address, Kind, NetworkClient, DATAGRAM};
+
+/// A socket, by its number in the session.
+pub type Socket = u64;
+
+/// For ever.
+pub const ALWAYS: u64 = u64::MAX;
+
+/// Frames that have come and left, and of each how many were dropped.
+#[derive(Clone, Copy, Debug)]
+pub struct Counters {
+    /// That have come.
+    pub came: u64,
+    /// That have come and were of no use.
+    pub useless: u64,
+    /// That have left.
+    pub left: u64,
+    /// For which there was no room.
+    pub dropped: u64,
+}
+
+/// A session with the network server. When that dies every request is `Reset`.
+#[derive(Debug)]
+pub struct Network(NetworkClient);
+
+impl Network {
+    /// Opens a session. Errors: `NotFound` if the machine has no network.
+    pub fn open() -> Result<Self, Error> {
+        // Whoever has the name now: the one before it may have died.
+        let door = crate::names::lookup("net")?;
+        NetworkClient::open_known(&door).map(Network)
+    }
+
+    fn ask<T>(
+        &mut self,
+        request: impl FnOnce(&mut NetworkClient) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        match request(&mut self.0) {
+            Err(Error::Broken) if self.0.session().is_gone() => Err(Error::Reset),
+            result => result,
+        }
+    }
+
+    /// As `ask`, until it need not wait any more.
+    fn until<T>(
+        &mut self,
+        (readable, writable): (u64, u64),
+        mut request: impl FnMut(&mut NetworkClient) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        loop {
+            match self.ask(&mut request) {
+                Err(Error::WouldBlock) => self.wait(readable, writable, ALWAYS)?,
+                result => return result,
+            };
+        }
+    }
+
+    /// The sentence that says why the last request that was refused was; that of the error if there is none.
+    pub fn why(&mut self, error: Error) -> String {
+        let mut text = [0; 256];
+        let length = self.ask(|net| net.why(&mut text)).unwrap_or(0);
+        match core::str::from_utf8(&text[..length]) {
+            Ok(sentence) if length > 0 && error != Error::Reset => sentence.into(),
+            _ => error.text().into(),
+        }
+    }
+
+    /// The addresses of a name, or the one that it is.
+    pub fn resolve(&mut self, name: &str) -> Result<Vec<IpAddr>, Error> {
+        let mut bytes = [0; 16 * 16];
+        let length = self.ask(|net| net.resolve(name, &mut bytes))?;
+        let (all, _) = bytes[..length].as_chunks::<16>();
+        let all = all.iter();
+        Ok(all
+            .map(|bytes| Ipv6Addr::from(*bytes).to_canonical())
+            .collect())
+    }
+
+    /// A connection to that place.
+    pub fn connect(&mut self, to: Place) -> Result<Socket, Error> {
+        let (high, low, port) = to.to_words();
+        let socket = self.ask(|net| net.socket(Kind::Stream))?;
+        let connected = self
+            .ask(|net| net.connect(socket, high, low, port))
+            .and_then(|()| self.wait(0, 1 << socket, ALWAYS))
+            // It is there, or says why not.
+            .and_then(|_| self.ask(|net| net.write(socket, &[])));
+        match connected {
+            Ok(_) => Ok(socket),
+            Err(error) => {
+                // What is said next must be why it was not made.
+                let _ = self.ask(|net| net.close(socket));
+                Err(error)
+            }
+        }
+    }
+
+    /// A socket that takes connections at this port, 0 for any, so many at a time; and the port.
+    pub fn listen(&mut self, port: u16, backlog: u64) -> Result<(Socket, u16), Error> {
+        let socket = self.ask(|net| net.socket(Kind::Stream))?;
+        let bound = self.ask(|net| net.bind(socket, port.into()));
+        let listens =
+            bound.and_then(|port| self.ask(|net| net.listen(socket, backlog)).map(|()| port));
+        if listens.is_err() {
+            let _ = self.ask(|net| net.close(socket));
+        }
+        Ok((socket, listens? as u16))
+    }
+
+    /// The next connection, and who is at its other end.
+    pub fn accept(&mut self, socket: Socket) -> Result<(Socket, Place), Error> {
+        let (new, high, low, port) = self.until((1 << socket, 0), |net| net.accept(socket))?;
+        Ok((new, Place::from_words(high, low, port)?))
+    }
+
+    /// Reads what has come over a connection, at least a byte; 0 at its end.
+    pub fn read(&mut self, socket: Socket, to: &mut [u8]) -> Result<usize, Error> {
+        let most = to.len().min(MAX_BULK);
+        self.until((1 << socket, 0), |net| {
+            net.read(socket, most as u64, &mut to[..most])
+        })
+    }
+
+    /// Writes to a connection, at least a byte.
+    pub fn write(&mut self, socket: Socket, from: &[u8]) -> Result<usize, Error> {
+        let from = &from[..from.len().min(MAX_BULK)];
+        let taken = self.until((0, 1 << socket), |net| net.write(socket, from))?;
+        Ok(taken as usize)
+    }
+
+    /// Writes all of it.
+    pub fn write_all(&mut self, socket: Socket, from: &[u8]) -> Result<(), Error> {
+        let mut rest = from;
+        while !rest.is_empty() {
+            let taken = self.write(socket, rest)?;
+            rest = rest.get(taken..).ok_or(Error::Broken)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing more will be written: the other end reads to the end.
+    pub fn shut(&mut self, socket: Socket) -> Result<(), Error> {
+        self.ask(|net| net.shut(socket))
+    }
+
+    /// Closes a socket.
+    pub fn close(&mut self, socket: Socket) -> Result<(), Error> {
+        self.ask(|net| net.close(socket))
+    }
+
+    /// A socket for datagrams at this port, 0 for any; and the port.
+    pub fn datagrams(&mut self, port: u16) -> Result<(Socket, u16), Error> {
+        self.bound(Kind::Datagram, port)
+    }
+
+    /// A socket that asks whether somebody is there.
+    pub fn echo(&mut self) -> Result<Socket, Error> {
+        self.bound(Kind::Echo, 0).map(|(socket, _)| socket)
+    }
+
+    fn bound(&mut self, kind: Kind, port: u16) -> Result<(Socket, u16), Error> {
+        let socket = self.ask(|net| net.socket(kind))?;
+        let bound = self.ask(|net| net.bind(socket, port.into()));
+        if bound.is_err() {
+            let _ = self.ask(|net| net.close(socket));
+        }
+        Ok((socket, bound? as u16))
+    }
+
+    /// Sends a datagram.
+    pub fn send(&mut self, socket: Socket, to: Place, bytes: &[u8]) -> Result<(), Error> {
+        let (high, low, port) = to.to_words();
+        self.until((0, 1 << socket), |net| {
+            net.send(socket, high, low, port, bytes)
+        })
+    }
+
+    /// A datagram that has come, and from whom; `None` if none comes for so many nanoseconds.
+    pub fn receive(
+        &mut self,
+        socket: Socket,
+        most: u64,
+    ) -> Result<Option<(Place, Vec<u8>)>, Error> {
+        if self.wait(1 << socket, 0, most)? == (0, 0) {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; DATAGRAM];
+        let (high, low, port, length) = self.ask(|net| net.receive(socket, &mut bytes))?;
+        bytes.truncate(length);
+        Ok(Some((Place::from_words(high, low, port)?, bytes)))
+    }
+
+    /// Waits for any of several sockets, as [`services::net::Network::wait`].
+    pub fn wait(&mut self, readable: u64, writable: u64, most: u64) -> Result<(u64, u64), Error> {
+        self.ask(|net| net.wait(readable, writable, most))
+    }
+
+    /// The machine's addresses, and the bits of their networks.
+    pub fn addresses(&mut self) -> Result<Vec<(IpAddr, u8)>, Error> {
+        let mut all = Vec::new();
+        loop {
+            match self.ask(|net| net.address(all.len() as u64)) {
+                Ok((high, low, bits)) => all.push((address(high, low), bits as u8)),
+                Err(Error::NotFound) => return Ok(all),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Where what is for other networks is sent, if anywhere.
+    pub fn router(&mut self) -> Result<Option<IpAddr>, Error> {
+        match self.ask(NetworkClient::router) {
+            Ok((high, low)) => Ok(Some(address(high, low))),
+            Err(Error::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Frames that have come and left.
+    pub fn counters(&mut self) -> Result<Counters, Error> {
+        let (came, useless, left, dropped) = self.ask(NetworkClient::counters)?;
+        Ok(Counters {
+            came,
+            useless,
+            left,
+            dropped,
+        })
+    }
+}

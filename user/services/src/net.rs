@@ -1,0 +1,143 @@
+//! The network: sockets.
+//!
+//! A session has up to [`SOCKETS`] sockets, known by their numbers in it. They are the session's: nobody else can name them, and they are closed
+//! when it ends. **No request of a socket waits** but [`Network::wait`], which waits for any number of them, so one thread can attend to all; the others
+//! get `WouldBlock`.
+//!
+//! An address is that of IPv6, in two words, the first byte on top; those of IPv4 are written into it (`::ffff:10.0.2.15`).
+//!
+//! A request that is refused has a sentence for people, [`Network::why`].
+//!
+//! A server that dies takes the connections with it: their ends are told that they were reset. `rt::net` has clients that wait.
+use core::net::{IpAddr, Ipv6Addr};
+use interface::{interface, plain, Error};
+
+/// Most sockets of a session.
+pub const SOCKETS: u64 = 64;
+/// Most bytes of a datagram.
+pub const DATAGRAM: usize = 1472;
+/// Most connections that a listening socket has ready.
+pub const BACKLOG: u64 = 8;
+/// Most bytes of a name.
+pub const NAME: usize = 255;
+
+plain! {
+    /// What a socket is for.
+    pub enum Kind {
+        /// Connections that carry bytes: TCP.
+        Stream = 0,
+        /// Datagrams: UDP.
+        Datagram = 1,
+        /// Questions whether somebody is there, and the answers (ICMP echo): datagrams that come back. The port is a number of the client's, which
+        /// comes back too.
+        Echo = 2,
+    }
+}
+
+/// A place in the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The address.
+    pub address: IpAddr,
+    /// The port.
+    pub port: u16,
+}
+
+impl Place {
+    /// From the words of a request or reply.
+    ///
+    /// # Errors
+    /// `Invalid` if the port is none.
+    pub fn from_words(high: u64, low: u64, port: u64) -> Result<Self, Error> {
+        Ok(Place {
+            address: address(high, low),
+            port: port.try_into().map_err(|_| Error::Invalid)?,
+        })
+    }
+
+    /// As words.
+    #[must_use]
+    pub fn to_words(self) -> (u64, u64, u64) {
+        let (high, low) = words(self.address);
+        (high, low, self.port.into())
+    }
+}
+
+/// An address from two words.
+#[must_use]
+pub fn address(high: u64, low: u64) -> IpAddr {
+    let bits = u128::from(high) << 64 | u128::from(low);
+    Ipv6Addr::from_bits(bits).to_canonical()
+}
+
+/// An address as two words.
+#[must_use]
+pub fn words(address: IpAddr) -> (u64, u64) {
+    let bits = match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(address) => address.to_bits(),
+    };
+    ((bits >> 64) as u64, bits as u64)
+}
+
+/// What a client can ask. Errors of requests with a socket: `NotFound` if the session has none with this number, `Unsupported` for what its kind does not
+/// do, `WouldBlock` for what has to wait.
+#[interface]
+pub trait Network {
+    /// The sentence that says why the last request of this session that was refused was; nothing if none was. May be repeated.
+    fn why(&self) -> Result<Bytes, Error>;
+
+    /// A new socket: its number. Errors: `Limit`, `NoMemory`. Must not be repeated.
+    #[once]
+    fn socket(&self, kind: Kind) -> Result<u64, Error>;
+    /// Closes a socket. What was written to a connection is sent all the same. Must not be repeated.
+    #[once]
+    fn close(&self, socket: u64) -> Result<(), Error>;
+    /// Gives a socket a port of this machine, 0 for any: which it is. Errors: `Exists` if it is taken. Must not be repeated.
+    #[once]
+    fn bind(&self, socket: u64, port: u64) -> Result<u64, Error>;
+
+    /// Begins to take connections at the port that the socket was bound to, up to [`BACKLOG`] of which are ready or on their way. Errors: `Limit`, `NoMemory`.
+    /// Must not be repeated.
+    #[once]
+    fn listen(&self, socket: u64, backlog: u64) -> Result<(), Error>;
+    /// A connection that came to a listening socket: the number of a new socket, and who is at the other end. Errors: `Limit`, `NoMemory`, upon which it stays.
+    /// Must not be repeated.
+    #[once]
+    fn accept(&self, socket: u64) -> Result<(u64, u64, u64, u64), Error>;
+    /// Begins to connect. The socket is writable when that is done or has failed. Errors: `Unreachable`. Must not be repeated.
+    #[once]
+    fn connect(&self, socket: u64, high: u64, low: u64, port: u64) -> Result<(), Error>;
+    /// What has come over a connection; nothing when the other end has closed it. Errors: `Refused` if there was never a connection, `Reset` if it is lost.
+    /// Must not be repeated.
+    #[once]
+    fn read(&self, socket: u64, most: u64) -> Result<Bytes, Error>;
+    /// Writes to a connection: how many bytes were taken. Errors as of `read`. Must not be repeated.
+    #[once]
+    fn write(&self, socket: u64, bytes: &[u8]) -> Result<u64, Error>;
+    /// Nothing more will be written: the other end reads to the end. Must not be repeated.
+    #[once]
+    fn shut(&self, socket: u64) -> Result<(), Error>;
+    /// How many bytes that were written the other end has not confirmed. May be repeated.
+    fn unsent(&self, socket: u64) -> Result<u64, Error>;
+
+    /// Sends a datagram. Nobody knows whether it arrives. Errors: `Unreachable`, `Invalid` for one that is too long. Must not be repeated.
+    #[once]
+    fn send(&self, socket: u64, high: u64, low: u64, port: u64, bytes: &[u8]) -> Result<(), Error>;
+    /// A datagram that has come, and from whom. Must not be repeated.
+    #[once]
+    fn receive(&self, socket: u64) -> Result<(u64, u64, u64, Bytes), Error>;
+
+    /// Waits until one of the sockets whose bits are set in `readable` has something to read, a connection to accept, or an error, or one of those in
+    /// `writable` takes something or has an error; at most so many nanoseconds. Which they are: none when the time is over. Must not be repeated.
+    async fn wait(&self, readable: u64, writable: u64, most: u64) -> Result<(u64, u64), Error>;
+    /// The addresses of a name, 16 bytes each. Errors: `NotFound`, `NameTooLong`, `Invalid`, `Unreachable` if there is nobody to ask. Must not be repeated.
+    async fn resolve(&self, name: &str) -> Result<Bytes, Error>;
+
+    /// An address of this machine, by its index, and the bits of its network. `NotFound` behind the last. May be repeated.
+    fn address(&self, index: u64) -> Result<(u64, u64, u64), Error>;
+    /// Where what is outside of this machine's networks is sent. `NotFound` if nowhere. May be repeated.
+    fn router(&self) -> Result<(u64, u64), Error>;
+    /// Frames that have come and that have left, and of each how many were dropped for want of room or sense. May be repeated.
+    fn counters(&self) -> Result<(u64, u64, u64, u64), Error>;
+}

@@ -1,0 +1,139 @@
+//! The network of a machine: what its card is connected to.
+
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::process::getuid;
+use xtask_build::error::Error;
+
+/// What the card is connected to.
+#[derive(Clone, Debug, Default)]
+pub enum Net {
+    /// There is no card.
+    #[default]
+    None,
+    /// A network that QEMU plays: addresses, a router that answers, and nothing behind it.
+    User {
+        /// TCP ports of this host, on its loopback, and those of the machine to which they lead.
+        forwards: Vec<(u16, u16)>,
+    },
+    /// A wire to one other machine.
+    Pair(Pair),
+}
+
+/// One end of a wire between two machines: sockets of the host, one for each end.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// The directory where they are.
+    pub directory: PathBuf,
+    /// Which end: 0 or 1.
+    pub end: u8,
+}
+
+impl Pair {
+    /// The socket of an end.
+    #[must_use]
+    pub fn socket(&self, end: u8) -> PathBuf {
+        self.directory.join(end.to_string())
+    }
+
+    /// The end of the wire of this name that is free, and what keeps it taken: the first machine that asks gets the first one.
+    pub fn take(name: &str) -> Result<(Pair, File), Error> {
+        let directory =
+            std::env::temp_dir().join(format!("fermata-pair-{}-{name}", getuid().as_raw()));
+        let cannot = |why: &dyn std::fmt::Display| {
+            Error::new(format!("--net pair:{name}: {}: {why}", directory.display()))
+        };
+        let made = DirBuilder::new().mode(0o700).create(&directory);
+        match made {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(cannot(&error))
+            }
+            _ => {}
+        }
+        let found = std::fs::symlink_metadata(&directory).map_err(|error| cannot(&error))?;
+        if !found.is_dir() || found.uid() != getuid().as_raw() || found.mode() & 0o077 != 0 {
+            return Err(cannot(&"it is not a directory of ours"));
+        }
+        for end in [0, 1] {
+            let lock = File::create(directory.join(format!("{end}.lock")))
+                .map_err(|error| cannot(&error))?;
+            if lock.try_lock().is_ok() {
+                return Ok((Pair { directory, end }, lock));
+            }
+        }
+        Err(cannot(&"both ends are taken by machines that run"))
+    }
+}
+
+impl Net {
+    /// What QEMU is told, with a file to write all frames to.
+    pub(crate) fn arguments(
+        &self,
+        pcap: Option<&Path>,
+        quoted: impl Fn(&Path) -> String,
+    ) -> Vec<String> {
+        let (backend, address) = match self {
+            Net::None => return Vec::new(),
+            Net::User { forwards } => {
+                let mut backend = "user,id=net,restrict=on".to_string();
+                for (host, guest) in forwards {
+                    backend.push_str(&format!(",hostfwd=tcp:127.0.0.1:{host}-:{guest}"));
+                }
+                (backend, 0)
+            }
+            Net::Pair(pair) => {
+                let socket = |end| quoted(&pair.socket(end));
+                let (local, remote) = (socket(pair.end), socket(1 - pair.end));
+                let backend = format!(
+                    "dgram,id=net,local.type=unix,local.path={local},remote.type=unix,remote.path={remote}"
+                );
+                (backend, pair.end)
+            }
+        };
+        // Without the ROM of a card from which nothing is booted.
+        let card = format!(
+            "virtio-net-pci,netdev=net,romfile=,mac=52:54:00:12:34:{:02x}",
+            0x56 + address
+        );
+        let mut arguments: Vec<String> = ["-netdev", &backend, "-device", &card]
+            .map(String::from)
+            .into();
+        if let Some(pcap) = pcap {
+            let dump = format!("filter-dump,id=dump,netdev=net,file={}", quoted(pcap));
+            arguments.extend(["-object".to_string(), dump]);
+        }
+        arguments
+    }
+
+    /// The machine's address, for the kernel's command line, where nobody gives it one.
+    pub(crate) fn address(&self) -> Option<String> {
+        match self {
+            Net::Pair(pair) => Some(format!("address=10.0.3.{}/24", pair.end + 1)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Net, Pair};
+
+    #[test]
+    fn a_wire_has_two_ends() {
+        let name = format!("test-{}", std::process::id());
+        let first = Pair::take(&name).expect("the first end");
+        let second = Pair::take(&name).expect("the second end");
+        assert_eq!((first.0.end, second.0.end), (0, 1));
+        assert!(Pair::take(&name).is_err());
+        drop(first.1);
+        let third = Pair::take(&name).expect("the end that is free again");
+        assert_eq!(third.0.end, 0);
+        assert_eq!(
+            Net::Pair(third.0.clone()).address().as_deref(),
+            Some("address=10.0.3.1/24")
+        );
+        std::fs::remove_dir_all(&third.0.directory).expect("a directory");
+    }
+}
