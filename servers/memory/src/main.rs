@@ -351,13 +351,12 @@ impl Memory {
         found.ok_or(Error::NotFound)
     }
 
-    fn copy(
-        &mut self,
-        account: accounts::Id,
-        control: &RefAt,
-    ) -> Result<(bool, Ref, Ref), Refusal> {
-        let from = self.by_control(account, control)?;
-        let (_, size) = self.segments.describe(from)?;
+    /// Begins a copy of a segment of this account.
+    fn copy(&mut self, account: accounts::Id, from: Id) -> Result<(bool, Ref, Ref), Refusal> {
+        let (owner, size) = self.segments.describe(from)?;
+        if owner != account {
+            return Err(Error::NotFound.into());
+        }
         let (to, (region, control)) = self.create(account, size)?;
         match self.segments.copy(&mut self.calls, from, to) {
             Ok(progress) => Ok((progress == Progress::Done, region, control)),
@@ -406,6 +405,10 @@ impl OfAccount {
         made.map(|(_, pair)| pair)
     }
 
+    fn reserve(&self, size: u64) -> Result<(), Error> {
+        self.memory.borrow_mut().segments.reserve(self.id, size)
+    }
+
     fn usage(&self) -> (u64, u64, u64) {
         self.memory.borrow().usage(self.id)
     }
@@ -417,11 +420,14 @@ impl Account for OfAccount {
     }
 
     fn copy(&self, segment: &RefAt) -> Result<(bool, Ref, Ref), Error> {
-        ask(&self.memory, |memory| memory.copy(self.id, segment))
+        ask(&self.memory, |memory| {
+            let from = memory.by_control(self.id, segment)?;
+            memory.copy(self.id, from)
+        })
     }
 
     fn reserve(&self, size: u64) -> Result<(), Error> {
-        self.memory.borrow_mut().segments.reserve(self.id, size)
+        OfAccount::reserve(self, size)
     }
 
     fn usage(&self) -> Result<(u64, u64, u64), Error> {
@@ -432,6 +438,16 @@ impl Account for OfAccount {
 impl AccountControl for OfAccount {
     fn create(&self, size: u64) -> Result<(Ref, Ref), Error> {
         OfAccount::create(self, size)
+    }
+
+    fn copy(&self, segment: u32) -> Result<(bool, Ref, Ref), Error> {
+        ask(&self.memory, |memory| {
+            memory.copy(self.id, segment as usize)
+        })
+    }
+
+    fn reserve(&self, size: u64) -> Result<(), Error> {
+        OfAccount::reserve(self, size)
     }
 
     fn usage(&self) -> Result<(u64, u64, u64), Error> {
@@ -516,6 +532,10 @@ struct OfSegment<'a> {
 }
 
 impl Segment for OfSegment<'_> {
+    fn number(&self) -> Result<u32, Error> {
+        u32::try_from(self.id).map_err(|_| Error::Broken)
+    }
+
     fn copy_on(&self) -> Result<bool, Error> {
         ask(self.memory, |memory| {
             let progress = memory.segments.copy_on(&mut memory.calls, self.id)?;

@@ -41,7 +41,10 @@ pub const fn program(total: u64) -> Limits {
     }
 }
 
-/// What a Linux program may have of `total` bytes of memory.
+/// Most segments of a Linux program and all that it starts: two for each process.
+const LINUX_SEGMENTS: u32 = 2 * 128 + 2;
+
+/// What a Linux program, and all that it starts, may have of `total` bytes of memory.
 #[must_use]
 pub const fn linux(total: u64) -> Limits {
     let limits = program(total);
@@ -51,6 +54,7 @@ pub const fn linux(total: u64) -> Limits {
         } else {
             LINUX_LEAST
         },
+        segments: LINUX_SEGMENTS,
         ..limits
     }
 }

@@ -5,10 +5,13 @@ use crate::image::Plan;
 use abi::access::{OBJECTS, READ, WRITE};
 use abi::state::{MappingState, Registers, SpaceState, ThreadState};
 use abi::{Code, Type, PAGE_SIZE};
+
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use proto::layout::{
-    CONTROL_MAPPINGS, CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD, MEMORY_SIZE, START_PAGE,
+    CONTROL_MAPPINGS, CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD, CONTROL_THREADS, MEMORY_SIZE,
+    START_PAGE,
 };
 use proto::Error;
 use rt::error_of;
@@ -28,8 +31,8 @@ const MAX_MAPPINGS: usize = 16 * 1024;
 /// in good order.
 #[derive(Debug)]
 pub struct Process {
-    /// What is charged for its memory, and goes with it.
-    account: Account,
+    /// What is charged for its memory. It goes with the last process that has it.
+    account: Arc<Account>,
     memory: Segment,
     control: Segment,
     memory_window: Window,
@@ -53,10 +56,24 @@ fn slot_map() -> Map<Vec<u64>> {
     Map::new(vec![0; slots.div_ceil(64)], slots)
 }
 
-/// Ends the account of a process that cannot be made.
-fn give_up<T>(account: Account, error: Error) -> Result<T, Error> {
-    let _ = account.end();
+/// Ends what there is of a process that cannot be made.
+fn give_up<T>(account: Arc<Account>, segments: Vec<Segment>, error: Error) -> Result<T, Error> {
+    end(account, segments);
     Err(error)
+}
+
+/// Ends segments, and their account with the last process that has it.
+fn end(account: Arc<Account>, segments: Vec<Segment>) {
+    match Arc::into_inner(account) {
+        Some(account) => {
+            let _ = account.end();
+        }
+        None => {
+            for segment in segments {
+                let _ = segment.destroy();
+            }
+        }
+    }
 }
 
 impl Process {
@@ -67,11 +84,14 @@ impl Process {
         space: &SpaceState,
         keeper: Option<&RefAt>,
     ) -> Result<Self, Error> {
-        let mut process = Process::empty(supply)?;
-        match process.create_objects(space, keeper) {
-            Ok(()) => Ok(process),
+        Process::empty(supply)?.with_objects(space, keeper)
+    }
+
+    fn with_objects(mut self, space: &SpaceState, keeper: Option<&RefAt>) -> Result<Self, Error> {
+        match self.create_objects(space, keeper) {
+            Ok(()) => Ok(self),
             Err(error) => {
-                process.destroy();
+                self.destroy();
                 Err(error)
             }
         }
@@ -93,29 +113,50 @@ impl Process {
     /// An account, and in it two segments and their windows, without any object.
     fn empty(supply: &Supply) -> Result<Self, Error> {
         let account = Account::new(&supply.supervisor, supply.limits)?;
-        let made = account
-            .create(MEMORY_SIZE)
-            .and_then(|memory| Ok((memory, account.create(CONTROL_SIZE)?)));
-        match made {
-            Ok((memory, control)) => Process::around(account, memory, control),
-            Err(error) => give_up(account, error),
+        Process::empty_in(Arc::new(account))
+    }
+
+    /// Two segments of an account and their windows, without any object.
+    fn empty_in(account: Arc<Account>) -> Result<Self, Error> {
+        let memory = match account.create(MEMORY_SIZE) {
+            Ok(memory) => memory,
+            Err(error) => return give_up(account, Vec::new(), error),
+        };
+        Process::with_memory(account, memory)
+    }
+
+    /// A control segment for this memory.
+    fn with_memory(account: Arc<Account>, memory: Segment) -> Result<Self, Error> {
+        match account.create(CONTROL_SIZE) {
+            Ok(control) => Process::around(account, memory, control),
+            Err(error) => give_up(account, vec![memory], error),
         }
     }
 
-    /// Maps the segments. If that fails the account is ended.
-    fn around(account: Account, memory: Segment, control: Segment) -> Result<Self, Error> {
+    /// A process beside this one, in the same account, with no memory yet.
+    pub fn beside(&self, space: &SpaceState, keeper: &RefAt) -> Result<Self, Error> {
+        let process = Process::empty_in(Arc::clone(&self.account))?;
+        process.with_objects(space, Some(keeper))
+    }
+
+    /// A process whose memory is a copy, on write, of this one's, in the same account. It has no mappings. What is written to
+    /// this one's memory meanwhile may be in the copy or not.
+    pub fn copy(&self, space: &SpaceState, keeper: &RefAt) -> Result<Self, Error> {
+        let memory = self.account.copy(&self.memory)?;
+        let process = Process::with_memory(Arc::clone(&self.account), memory)?;
+        process.with_objects(space, Some(keeper))
+    }
+
+    /// Maps the segments. If that fails they go.
+    fn around(account: Arc<Account>, memory: Segment, control: Segment) -> Result<Self, Error> {
         let rights = READ | WRITE | OBJECTS;
-        let memory_window = match Window::map(&memory.region, 0, MEMORY_SIZE, rights) {
-            Ok(window) => window,
-            Err(error) => return give_up(account, error),
-        };
-        let control_window = match Window::map(&control.region, 0, CONTROL_SIZE, rights) {
-            Ok(window) => window,
-            Err(error) => return give_up(account, error),
-        };
-        let space_ref = match Ref::new() {
-            Ok(reference) => reference,
-            Err(code) => return give_up(account, error_of(code)),
+        let made = Window::map(&memory.region, 0, MEMORY_SIZE, rights).and_then(|memory| {
+            let control = Window::map(&control.region, 0, CONTROL_SIZE, rights)?;
+            Ok((memory, control, Ref::new().map_err(error_of)?))
+        });
+        let (memory_window, control_window, space_ref) = match made {
+            Ok(made) => made,
+            Err(error) => return give_up(account, vec![memory, control], error),
         };
         let slots = slot_map();
         Ok(Process {
@@ -200,7 +241,7 @@ impl Process {
 
     /// The account.
     #[must_use]
-    pub const fn account(&self) -> &Account {
+    pub fn account(&self) -> &Account {
         &self.account
     }
 
@@ -256,10 +297,27 @@ impl Process {
 
     /// The first thread; [`Code::Dead`] when it was taken away.
     pub fn thread(&self) -> Result<ThreadAt, Code> {
-        match self.has(CONTROL_THREAD, Type::Thread) {
-            true => Ok(ThreadAt(self.control_window.address() + CONTROL_THREAD)),
+        self.thread_at(CONTROL_THREAD)
+    }
+
+    /// The thread at this offset of the control segment; [`Code::Dead`] when it was taken away.
+    pub fn thread_at(&self, offset: u64) -> Result<ThreadAt, Code> {
+        match self.has(offset, Type::Thread) {
+            true => Ok(ThreadAt(self.control_window.address() + offset)),
             false => Err(Code::Dead),
         }
+    }
+
+    /// Makes a further thread, stopped, that has never run: its offset in the control segment.
+    pub fn add_thread(&self) -> Result<u64, Error> {
+        let free = (CONTROL_THREADS..CONTROL_MAPPINGS)
+            .step_by(abi::OBJECT_SIZE as usize)
+            .find(|offset| !self.has(*offset, Type::Thread))
+            .ok_or(Error::Limit)?;
+        ThreadAt(self.control_window.address() + free)
+            .create()
+            .map_err(error_of)?;
+        Ok(free)
     }
 
     /// All threads: those in the control segment, and those that the program has made in its
@@ -438,10 +496,18 @@ impl Process {
             registers: *registers,
             tag,
             priority,
-            stop_count: 1,
             ..ThreadState::default()
         };
-        let thread = self.thread().map_err(error_of)?;
+        self.start_thread(CONTROL_THREAD, state)
+    }
+
+    /// Gives the thread at this offset of the control segment, which has never run, its state, and lets it run.
+    pub fn start_thread(&self, offset: u64, state: ThreadState) -> Result<(), Error> {
+        let state = ThreadState {
+            stop_count: 1,
+            ..state
+        };
+        let thread = self.thread_at(offset).map_err(error_of)?;
         thread
             .set_state(&state, self.space_ref.handle(), 0, 0)
             .map_err(error_of)?;
@@ -502,12 +568,14 @@ impl Process {
         let _ = self.space().and_then(SpaceAt::destroy);
         let Process {
             account,
+            memory,
+            control,
             memory_window,
             control_window,
             ..
         } = self;
         drop(memory_window);
         drop(control_window);
-        let _ = account.end();
+        end(account, vec![memory, control]);
     }
 }

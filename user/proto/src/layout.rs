@@ -19,6 +19,8 @@ pub const CONTROL_SIZE: u64 = 4 << 20;
 pub const CONTROL_SPACE: u64 = 0;
 /// Offset of the first thread in the control segment.
 pub const CONTROL_THREAD: u64 = 0x10;
+/// Offset of further threads that the manager has made, up to the first mapping.
+pub const CONTROL_THREADS: u64 = 0x200;
 /// Offset of the first mapping in the control segment.
 pub const CONTROL_MAPPINGS: u64 = 0x1000;
 

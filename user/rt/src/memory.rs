@@ -2,7 +2,6 @@
 use crate::obj::{Ref, RefAt};
 use crate::start::{MEMORY, SEGMENT};
 use crate::sync::Mutex;
-use core::cell::RefCell;
 use interface::Session;
 use proto::Error;
 use services::memory::{
@@ -70,8 +69,8 @@ pub struct Limits {
 pub struct Account {
     /// For the process: segments can be made in it.
     pub account: Ref,
-    /// One request at a time: nobody waits in one.
-    control: RefCell<AccountControlClient>,
+    /// One request at a time.
+    control: Mutex<AccountControlClient>,
 }
 
 impl Account {
@@ -86,24 +85,36 @@ impl Account {
             MemorySupervisorClient::at(*supervisor).create_account(promised, most, segments)?;
         Ok(Account {
             account,
-            control: RefCell::new(AccountControlClient::resume(Session::resume(control, 1))),
+            control: Mutex::new(AccountControlClient::resume(Session::resume(control, 1))),
         })
     }
 
     /// A new segment of `size` bytes, a multiple of the page size, in this account.
     pub fn create(&self, size: u64) -> Result<Segment, Error> {
-        let (region, control) = self.control.borrow_mut().create(size)?;
+        let (region, control) = self.control.lock().create(size)?;
         Ok(Segment { region, control })
+    }
+
+    /// A copy-on-write copy of a segment of this account. What is written to that meanwhile may be in it or not.
+    pub fn copy(&self, segment: &Segment) -> Result<Segment, Error> {
+        let number = SegmentClient::at(*segment.control).number()?;
+        let begun = self.control.lock().copy(number)?;
+        complete(begun)
+    }
+
+    /// So many bytes more than are taken are there for the account, whatever others take; what it reserved before is not.
+    pub fn reserve(&self, size: u64) -> Result<(), Error> {
+        self.control.lock().reserve(size)
     }
 
     /// Ends it and all segments in it.
     pub fn end(self) -> Result<(), Error> {
-        self.control.borrow_mut().end()
+        self.control.lock().end()
     }
 
     /// How much is taken in it, and how much may still be.
     pub fn usage(&self) -> Result<Usage, Error> {
-        self.control.borrow_mut().usage().map(Usage::from)
+        self.control.lock().usage().map(Usage::from)
     }
 }
 
@@ -153,6 +164,21 @@ fn in_steps(
     }
 }
 
+/// Finishes a copy that has been begun.
+fn complete((mut complete, region, control): (bool, Ref, Ref)) -> Result<Segment, Error> {
+    let copy = Segment { region, control };
+    while !complete {
+        complete = match SegmentClient::at(*copy.control).copy_on() {
+            Ok(complete) => complete,
+            Err(error) => {
+                let _ = copy.destroy();
+                return Err(error);
+            }
+        };
+    }
+    Ok(copy)
+}
+
 /// Ends a segment, by control port.
 pub fn destroy(control: &RefAt) -> Result<(), Error> {
     SegmentClient::at(*control).destroy()
@@ -173,18 +199,7 @@ impl Segment {
     /// A copy-on-write copy, if the segment is in the program's own account. What is written to this segment meanwhile may be
     /// in it or not.
     pub fn copy(&self) -> Result<Segment, Error> {
-        let (mut complete, region, control) = with_account(|account| account.copy(&self.control))?;
-        let copy = Segment { region, control };
-        while !complete {
-            complete = match SegmentClient::at(*copy.control).copy_on() {
-                Ok(complete) => complete,
-                Err(error) => {
-                    let _ = copy.destroy();
-                    return Err(error);
-                }
-            };
-        }
-        Ok(copy)
+        complete(with_account(|account| account.copy(&self.control))?)
     }
 
     /// Gives the pages of a range back; they read as zero afterwards, objects in them die.

@@ -55,6 +55,11 @@ pub trait AccountControl {
     /// As [`Account::create`]. Must not be repeated.
     #[once]
     fn create(&self, size: u64) -> Result<(Ref, Ref), Error>;
+    /// As [`Account::copy`], of the segment with this number ([`Segment::number`]). Must not be repeated.
+    #[once]
+    fn copy(&self, segment: u32) -> Result<(bool, Ref, Ref), Error>;
+    /// As [`Account::reserve`]. May be repeated.
+    fn reserve(&self, size: u64) -> Result<(), Error>;
     /// As [`Account::usage`]. May be repeated.
     fn usage(&self) -> Result<(u64, u64, u64), Error>;
     /// Ends the account with all its segments; this port is dead thereafter. May be repeated.
@@ -64,6 +69,8 @@ pub trait AccountControl {
 /// A segment: its control port.
 #[interface(shared)]
 pub trait Segment {
+    /// The number of the segment, by which the manager of its account names it. May be repeated.
+    fn number(&self) -> Result<u32, Error>;
     /// The next step of making this segment as a copy: whether that is complete. Errors: `NotFound` if the original is
     /// gone, `NoMemory`. May be repeated.
     fn copy_on(&self) -> Result<bool, Error>;
