@@ -213,7 +213,7 @@ wait %1
         .add_program("/tmp/x/crash", elf(b"\x0f\x0b"))
         .add_program("/tmp/x/short", &exit[..100])
         .add_program("/tmp/x/broken", broken)
-        .add_program("/tmp/x/text", *b"#!/bin/sh\n")
+        .add_program("/tmp/x/text", *b"no program\n")
         .add_program("/tmp/x/exit", exit);
     let output = ctx.run(run)?;
     output.expect_status(42)?;

@@ -195,7 +195,7 @@ pub fn executable(head: &[u8]) -> Executable {
     let is_native = |segment: &ProgramHeader| native_notes(head, segment).next().is_some();
     match program_headers_of(head) {
         Ok((_, segments)) if segments.iter().any(is_native) => Executable::Native,
-        _ if head.starts_with(b"\x7fELF") => Executable::Linux,
+        _ if head.starts_with(b"\x7fELF") || head.starts_with(b"#!") => Executable::Linux,
         _ => Executable::Unknown,
     }
 }
@@ -290,7 +290,7 @@ mod tests {
         (native[72], native[96]) = (120, note.len() as u8); // where it is
         native.extend_from_slice(note);
         assert_eq!(executable(&native), Executable::Native);
-        assert_eq!(executable(b"#!/bin/sh\n"), Executable::Unknown);
+        assert_eq!(executable(b"#!/bin/sh\n"), Executable::Linux);
         assert_eq!(executable(b""), Executable::Unknown);
         let with = |at: usize, value| {
             let mut other = native.clone();

@@ -27,6 +27,7 @@ pub const APPLETS: &[&str] = &[
     "sed",
     "awk",
     "tar",
+    "sh",
 ];
 
 /// The path of a static busybox on the host.
