@@ -599,7 +599,8 @@ pub(crate) fn held(ctx: &mut Ctx) -> Result<(), Failure> {
 }
 
 /// Programs that make hostile Linux calls (any with any arguments, vectors of 1,024 entries, all memory, all files,
-/// signals within signals), and one beside them whose result is what it always is.
+/// signals within signals, a fork bomb, full pipes, programs that are none, the processes of others), and one beside them
+/// whose result is what it always is.
 pub(crate) fn linux(ctx: &mut Ctx) -> Result<(), Failure> {
     let scratch = temp_dir().map_err(|error| error.message)?;
     let Some(program) = linux_program(ctx, scratch.path(), "hostile") else {
@@ -607,7 +608,18 @@ pub(crate) fn linux(ctx: &mut Ctx) -> Result<(), Failure> {
     };
     let program = std::fs::read(&program).map_err(|error| error.to_string())?;
     let ways = [
-        "calls 1", "calls 2", "calls 3", "calls 4", "vectors", "memory", "files", "signals",
+        "calls 1",
+        "calls 2",
+        "calls 3",
+        "calls 4",
+        "vectors",
+        "memory",
+        "files",
+        "signals",
+        "bomb",
+        "pipes",
+        "programs",
+        "strangers",
     ];
     let mut script = String::from("busybox sha256sum /bin/busybox > /tmp/expected\n");
     let mut round = String::new();
@@ -620,6 +632,8 @@ pub(crate) fn linux(ctx: &mut Ctx) -> Result<(), Failure> {
     round += "ps > /dev/null\nsleep 0.2\n";
     // In the first round servers allocate what they keep.
     script += &format!("{round}ps > /tmp/before\n{round}ps > /tmp/after\necho alive\n");
+    // Its status is the machine's: it has ended nobody else's processes.
+    script += "/bin/hostile strangers\n";
     let run = Run::script(script)
         .deterministic()
         .timeout(600)

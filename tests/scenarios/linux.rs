@@ -170,6 +170,130 @@ pub(crate) fn applets(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Scripts of which busybox's shell prints the same, on standard output and standard error, and has the same status.
+const SCRIPTS: &[&str] = &[
+    "true; echo $?; false; echo $?",
+    "(exit 7); echo $?",
+    "sh -c 'exit 200'; echo $?",
+    "exit 255",
+    "ls | sort | wc -l",
+    "cat text | sort | uniq -c | sort -rn | head -n 5",
+    "sort -n text | sed -n '5,9p' | tr a-z A-Z",
+    "seq 1 100000 | tail -n 1",
+    "seq 1 100000 | head -n 3",
+    "yes | head -n 20000 | wc",
+    "cat text text text | gzip -c | gunzip -c | sha256sum",
+    "tar cf - text small | tar tf -",
+    "x=$(echo one; echo two); echo \"$x\"; echo $x",
+    "echo $(echo $(echo $(echo deep)))",
+    "echo `seq 1 5`",
+    "for i in 1 2 3; do echo $i | cat; done",
+    "i=0; while [ $i -lt 20 ]; do i=$((i + 1)); expr $i '*' $i; done",
+    "seq 1 10 | while read n; do echo line $n; done",
+    "until false; do echo once; break; done",
+    "f() { echo in f with $1; return 3; }; f a | cat; f b; echo $?",
+    "sleep 0.2 & wait; echo waited",
+    "(sleep 0.1; exit 9) & wait $!; echo $?",
+    "for i in 5 6 7; do (exit $i) & p=$!; wait $p; echo $?; done",
+    "sh -c 'kill -TERM $$'; echo $?",
+    "sh -c 'kill -9 $$'; echo $?",
+    "sleep 100 & p=$!; (sleep 0.2; kill $p) & wait $p; echo $?",
+    "trap 'echo got it' USR1; (kill -USR1 $$); wait; echo after",
+    "trap 'echo bye' EXIT; echo working",
+    "trap '' TERM; sh -c 'kill -TERM $PPID'; echo still here",
+    "echo a > a; cat < a >> b; cat a b | wc -l; rm a b",
+    "exec 3> three; echo to three >&3; exec 3>&-; cat three; rm three",
+    "{ echo out; echo err >&2; } 2>&1 | sort",
+    "cat <<END | tr e E\nhere is\nthe document $((6 * 7))\nEND",
+    "echo '#!/bin/busybox sh' > s; echo 'echo script $0 $1 $#' >> s; chmod 755 s; ./s one two; rm s",
+    "printf 'echo no first line\\n' > s; chmod 755 s; ./s; rm s",
+    "echo rubbish > s; ./s; echo $?; rm s",
+    "./missing; echo $?",
+    "nonsense-that-is-not-there; echo $?",
+    "cd /; ( cd /dev; echo inside ); cat dev/null; echo outside",
+    "find . -name 's*' -exec echo found {} ';' | sort",
+    "seq 1 40 | xargs -n 7 echo",
+    "seq 1 9 | xargs -I N sh -c 'echo N'",
+    "cat text | tee copy | md5sum; md5sum < copy; rm copy",
+    "awk 'BEGIN { \"echo from a command\" | getline x; print x; print \"b\\na\" | \"sort\" }'",
+    "awk 'BEGIN { exit system(\"exit 5\") }'; echo $?",
+    "time -p true 2> times; wc -l < times; rm times",
+    "timeout 1 sleep 20; echo $?",
+    "sh -c 'sh -c \"sh -c \\\"echo four deep\\\"\"'",
+    "n=0; for f in $(ls); do n=$((n + $(wc -c < $f))); done; test $n -gt 1000 && echo sum",
+    "set -o pipefail; false | true; echo $?; true | false | true; echo $?",
+    "a() { if [ $1 -gt 0 ]; then (a $(($1 - 1))); else echo bottom; fi; }; a 12",
+    "echo $$ > p; sh -c 'echo $PPID' > q; cmp p q && echo its parent; rm p q",
+    "mkfifo-is-not-asked-for 2> /dev/null || echo fallen back",
+    "dd if=/dev/zero bs=1k count=30 2> /dev/null | dd bs=7 2> /dev/null | wc -c",
+    "sh -c 'echo $0 $@' name a b | cat -; readlink /proc/self/exe > /dev/null && echo exe",
+];
+
+/// Scripts with pipelines, loops and substitutions print here what they print on the host.
+pub(crate) fn scripts(ctx: &mut Ctx) -> Result<(), Failure> {
+    let scratch = temp_dir().map_err(|error| error.message)?;
+    let small = b"hello\nhello\nthere\nhello\n".to_vec();
+    for (name, content) in [("text", text(3000)), ("small", small.clone())] {
+        std::fs::write(scratch.path().join(name), content).map_err(|e| e.to_string())?;
+    }
+    let mut run = String::from("cd /tmp/work\n");
+    let mut expected = Vec::new();
+    for (index, script) in SCRIPTS.iter().enumerate() {
+        run.push_str(&format!(
+            "busybox sh /tmp/scripts/{index} > /tmp/out.{index}\n"
+        ));
+        let path = scratch.path().with_extension("script");
+        let text = whole(script).replace("/bin/busybox", &busybox().display().to_string());
+        std::fs::write(&path, text).map_err(|e| e.to_string())?;
+        let output = Command::new(busybox())
+            .arg0_and(&["sh".into(), path.display().to_string()])
+            .current_dir(scratch.path())
+            .env_clear()
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| format!("busybox on the host: {e}"))?;
+        let _ = std::fs::remove_file(&path);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        expected.push(text.replace(
+            &path.display().to_string(),
+            &format!("/tmp/scripts/{index}"),
+        ));
+    }
+    run.push_str("ps\n");
+    let mut run = Run::script(run)
+        .add("/tmp/work/text", text(3000))
+        .add("/tmp/work/small", small);
+    for (index, script) in SCRIPTS.iter().enumerate() {
+        run = run
+            .add(&format!("/tmp/scripts/{index}"), whole(script).into_bytes())
+            .get(&format!("/tmp/out.{index}"));
+    }
+    let output = ctx.run(run)?;
+    let mut wrong = String::new();
+    for (index, script) in SCRIPTS.iter().enumerate() {
+        let found = String::from_utf8_lossy(output.file(&format!("/tmp/out.{index}"))?);
+        if found != expected[index] {
+            let short = |text: &str| text.chars().take(600).collect::<String>();
+            let (found, expected) = (short(&found), short(&expected[index]));
+            wrong += &format!("{script}\nprints\n{found}\ninstead of\n{expected}\n");
+        }
+    }
+    if !wrong.is_empty() {
+        return Err(wrong);
+    }
+    // Nothing is left: no process, no zombie.
+    if output.text().contains("%") {
+        return Err(format!("processes are left:\n{}", output.text()));
+    }
+    ctx.note(format!("{} scripts agree", SCRIPTS.len()));
+    Ok(())
+}
+
+/// A script whose errors and last status are part of what it prints.
+fn whole(script: &str) -> String {
+    format!("exec 2>&1\n{script}\necho status $?\n")
+}
+
 trait ArgumentsOfBusybox {
     fn arg0_and(&mut self, words: &[String]) -> &mut Self;
 }
@@ -228,11 +352,12 @@ pub(crate) fn refusals(ctx: &mut Ctx) -> Result<(), Failure> {
     // The size in the file of the first segment.
     corrupt[64 + 32 + 7] = 0x7f;
     let run = Run::script(
-        "/tmp/short\n/tmp/corrupt\nbusybox sh -c 'echo a | cat; echo b | cat' > /dev/null\n\
+        "/tmp/short\n/tmp/corrupt\n/tmp/script\nbusybox nslookup -debug localhost 127.0.0.1 > /dev/null\n\
          busybox cat /tmp/short /tmp/none > /dev/null\n/tmp/fault\necho it goes on\n",
     )
     .add_program("/tmp/short", &busybox[..3000])
     .add_program("/tmp/corrupt", corrupt)
+    .add_program("/tmp/script", b"#!/none/at/all\n".to_vec())
     // mov [0], eax
     .add_program("/tmp/fault", elf(b"\x89\x04\x25\0\0\0\0"));
     let output = ctx.run(run)?;
@@ -241,7 +366,8 @@ pub(crate) fn refusals(ctx: &mut Ctx) -> Result<(), Failure> {
     for sentence in [
         "/tmp/short: not an executable: it ends within a segment\n",
         "/tmp/corrupt: not an executable: a segment has impossible sizes\n",
-        "a pipe is not supported yet\n",
+        "/tmp/script: its interpreter cannot be used: /none/at/all: no such file or directory\n",
+        "a socket is not supported yet\n",
         "cat: can't open '/tmp/none': No such file or directory\n",
         "/tmp/fault: segmentation fault: access to 0x0 at 0x400078\n",
     ] {

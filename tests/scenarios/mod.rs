@@ -25,6 +25,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("examples", examples::all),
     scenario("examples_new", examples::new),
     scenario("linux_applets", linux::applets),
+    scenario("linux_scripts", linux::scripts),
     scenario("linux_calls", linux::calls),
     scenario("linux_refusals", linux::refusals),
     scenario("linux_console", linux::console),

@@ -24,7 +24,7 @@ use crate::NEWS;
 
 /// The control port of a process has this alias with the number of the process added.
 const CONTROL: u64 = OWN;
-/// The keeper of the space of a process has this alias with the number of the process added.
+/// The keeper of a space has this alias with its number added.
 const KEEPER: u64 = OWN << 1;
 /// Alias of the supervisor's port.
 const SUPERVISOR: u64 = OWN << 2;
@@ -39,9 +39,9 @@ pub(crate) fn control_port(portset: RefAt, pid: Pid) -> Result<Port, Code> {
     own_port(portset, CONTROL | u64::from(pid))
 }
 
-/// The port that is the keeper of the space of a process.
-pub(crate) fn keeper(portset: RefAt, pid: Pid) -> Result<Port, Code> {
-    own_port(portset, KEEPER | u64::from(pid))
+/// The port that is the keeper of a space.
+pub(crate) fn keeper(portset: RefAt, number: u32) -> Result<Port, Code> {
+    own_port(portset, KEEPER | u64::from(number))
 }
 
 /// Makes the supervisor's port, which lives as long as the server: a reference to it.
@@ -198,7 +198,7 @@ impl Supervisor for All {
     }
 
     fn control(&self, pid: u32) -> Result<Ref, Error> {
-        self.0.borrow().control(pid)
+        self.0.borrow_mut().control(pid)
     }
 }
 

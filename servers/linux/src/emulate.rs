@@ -8,9 +8,11 @@
 //! [`Wait`], which only the very same call finds again.
 
 use abi::message::ExceptionMessage;
+use abi::state::initial_fpu;
 use abi::{Exception, Registers};
+use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::files::{Reply, Request};
@@ -19,21 +21,45 @@ use services::process::Status;
 
 use crate::calls;
 use crate::errno::{Errno, EFAULT, EILSEQ, EINTR, EIO, ENAMETOOLONG, ENOTDIR};
+use crate::exec;
 use crate::host::{Fpu, Host, OutOfMemory};
 use crate::memory::{Prot, READ, WRITE};
 use crate::number;
 use crate::path;
-use crate::process::{CallKey, Kind, Process, Wait, MAX_REPORTED};
+use crate::process::{CallKey, Current, Kind, Task, Wait, MAX_REPORTED};
 use crate::signal::{self, sig, Delivery, Origin};
 use crate::special::{self, Special};
+use crate::system::{Key, Process, System};
 
 /// When a call that waits is worth trying again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wake {
-    /// When the state of the console has changed.
-    pub console: bool,
+    /// When one of these has happened.
+    pub keys: Vec<Key>,
     /// At this time on the process's clock.
     pub deadline: Option<u64>,
+    /// Only a signal that ends the process ends the wait.
+    pub firm: bool,
+}
+
+impl Wake {
+    /// When this happens.
+    #[must_use]
+    pub fn on(key: Key) -> Self {
+        Wake {
+            keys: alloc::vec![key],
+            ..Wake::default()
+        }
+    }
+
+    /// At this time.
+    #[must_use]
+    pub fn at(deadline: Option<u64>) -> Self {
+        Wake {
+            deadline,
+            ..Wake::default()
+        }
+    }
 }
 
 /// What happens to the thread next.
@@ -53,7 +79,6 @@ pub enum Outcome {
 }
 
 /// Why a call does not simply return a value.
-#[derive(Debug)]
 pub enum Stop {
     /// It fails.
     Errno(Errno),
@@ -63,6 +88,8 @@ pub enum Stop {
     End(Status),
     /// The registers are set already.
     Replaced,
+    /// It goes on with another program.
+    Execute(Box<exec::Prepared>),
     /// No memory is free for the pages that the call touches.
     OutOfMemory,
 }
@@ -100,10 +127,12 @@ pub enum Target {
     Special(Special),
 }
 
-/// A process in the middle of a call.
+/// A task in the middle of a call.
 pub struct Caller<'a> {
-    /// The process.
-    pub p: &'a mut Process,
+    /// The task, and all that it shares.
+    pub p: Current<'a>,
+    /// All processes.
+    pub s: &'a mut System,
     /// Memory, files and clock of the process.
     pub h: &'a mut dyn Host,
     /// The registers at the `syscall` instruction.
@@ -118,7 +147,20 @@ pub struct Caller<'a> {
 impl Caller<'_> {
     /// The process's clock.
     pub fn now(&mut self) -> u64 {
-        self.p.now(self.h)
+        self.p.task.now(self.h)
+    }
+
+    /// What is known of the process.
+    pub fn process(&mut self) -> &mut Process {
+        self.s.process(self.p.task.pid)
+    }
+
+    /// Whether it wants console input as it arrives, instead of line by line.
+    pub fn reads_raw(&mut self) -> bool {
+        use linux_raw_sys::general::ICANON;
+        let termios = &self.process().termios;
+        let flags = |t| crate::wire::u32_at(t, 12);
+        termios.as_deref().is_some_and(|t| flags(t) & ICANON == 0)
     }
 
     /// The date: nanoseconds since the beginning of 1970. It is the machine's, also for a process that was restored.
@@ -130,7 +172,7 @@ impl Caller<'_> {
 
     /// Fails unless the whole range allows `need`.
     pub fn check(&self, address: u64, length: u64, need: Prot) -> Result<()> {
-        if self.p.areas.allows(address, length, need) {
+        if self.p.memory.areas.allows(address, length, need) {
             Ok(())
         } else {
             Err(EFAULT.into())
@@ -176,7 +218,7 @@ impl Caller<'_> {
             if room == 0 {
                 return Err(error.into());
             }
-            let got = self.p.areas.reach(at, room as u64, READ) as usize;
+            let got = self.p.memory.areas.reach(at, room as u64, READ) as usize;
             if got == 0 {
                 return Err(EFAULT.into());
             }
@@ -249,7 +291,7 @@ impl Caller<'_> {
         let absolute = if path.starts_with('/') {
             String::from(path)
         } else if dirfd == AT_FDCWD {
-            path::join(&self.p.cwd, path)
+            path::join(&self.p.context.cwd, path)
         } else {
             let Kind::Directory { ino, .. } = self.p.files.get(dirfd as u32)?.kind else {
                 return Err(ENOTDIR.into());
@@ -257,7 +299,7 @@ impl Caller<'_> {
             let base = self.fs_path(&Request::PathOf { ino })?;
             path::join(&base, path)
         };
-        Ok(match special::find(self.p, &absolute) {
+        Ok(match special::find(&self.p, &absolute) {
             Some(special) => Target::Special(special),
             None => Target::Path(absolute),
         })
@@ -268,7 +310,7 @@ impl Caller<'_> {
     /// What is kept of this call from its earlier attempts.
     pub fn wait(&mut self) -> &mut Wait {
         let key = self.key;
-        self.p.wait.get_or_insert(Wait {
+        self.p.task.wait.get_or_insert(Wait {
             key,
             deadline: None,
             progress: 0,
@@ -286,118 +328,179 @@ impl Caller<'_> {
 
     /// Says something about the process, once for each `topic`.
     pub fn report(&mut self, topic: u64, sentence: &str) {
-        let reported = &mut self.p.reported;
+        let reported = &mut self.process().reported;
         if reported.len() < MAX_REPORTED && reported.insert(topic) {
-            let line = format!("{}: {sentence}", self.p.name);
+            let line = format!("{}: {sentence}", self.p.memory.name);
             self.h.log(&line);
         }
     }
 }
 
 /// Emulates the call that the registers say.
-pub fn call(process: &mut Process, host: &mut dyn Host, entry: &Registers) -> Outcome {
+pub fn call(
+    task: &mut Task,
+    system: &mut System,
+    host: &mut dyn Host,
+    entry: &Registers,
+) -> Outcome {
     let r = entry;
     let key = [r.rip, r.rsp, r.rax, r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
-    if process.wait.is_some_and(|w| w.key != key) {
-        process.wait = None;
+    if task.wait.is_some_and(|w| w.key != key) {
+        task.wait = None;
     }
     let mut out = *entry;
     out.rip = entry.rip.wrapping_add(2);
     out.rcx = out.rip;
     out.r11 = entry.rflags;
-    let mut caller = Caller {
-        p: process,
-        h: host,
-        entry: *entry,
-        out,
-        fpu: None,
-        key,
+    let (result, mut out, mut fpu) = {
+        let shares = task.shares.clone();
+        let mut caller = Caller {
+            p: Current::new(task, &shares),
+            s: system,
+            h: host,
+            entry: *entry,
+            out,
+            fpu: None,
+            key,
+        };
+        let result = calls::dispatch(&mut caller);
+        (result, caller.out, caller.fpu.take())
     };
-    let result = calls::dispatch(&mut caller);
-    let Caller { mut out, fpu, .. } = caller;
     match result {
         Ok(value) => out.rax = value,
         Err(Stop::Errno(errno)) => out.rax = errno.rax(),
         Err(Stop::Replaced) => {}
-        Err(Stop::Park(wake)) => match process.signals.deliverable() {
+        Err(Stop::Park(wake)) => match interruption(task, &wake) {
             None => return Outcome::Park(wake),
-            Some(signal) if process.signals.restarts(signal) && calls::can_restart(entry.rax) => {
-                out = *entry;
-            }
+            Some(Interruption::Done(value)) => out.rax = value,
+            Some(Interruption::Again) if calls::can_restart(entry.rax) => out = *entry,
             Some(_) => out.rax = EINTR.rax(),
         },
-        Err(Stop::End(status)) => {
-            process.end(host);
-            return Outcome::End(status);
+        Err(Stop::Execute(prepared)) => {
+            let path = prepared.path().to_string();
+            match exec::commit(task, system, host, *prepared) {
+                Ok(registers) => {
+                    out = registers;
+                    fpu = Some(Box::new(initial_fpu()));
+                }
+                Err(exec::Lost) => {
+                    host.log(&format!("{path}: could not be loaded completely"));
+                    return end(task, system, host, Status::Killed(sig::KILL as u8));
+                }
+            }
         }
-        Err(Stop::OutOfMemory) => return out_of_memory(process, host),
+        Err(Stop::End(status)) => return end(task, system, host, status),
+        Err(Stop::OutOfMemory) => return out_of_memory(task, system, host),
     }
-    process.wait = None;
-    go(process, host, out, fpu)
+    task.wait = None;
+    go(task, system, host, out, fpu)
+}
+
+/// How a call that waits goes on when a signal comes.
+enum Interruption {
+    /// With what it has done so far.
+    Done(u64),
+    /// It begins again behind the handler.
+    Again,
+    /// It fails.
+    Fail,
+}
+
+fn interruption(task: &mut Task, wake: &Wake) -> Option<Interruption> {
+    task.signals.drop_ignored(&task.shares.actions.borrow());
+    let signal = task.signals.deliverable()?;
+    if wake.firm {
+        // The signal that nothing holds back: `go` ends the process.
+        return (signal == sig::KILL).then_some(Interruption::Fail);
+    }
+    Some(match task.wait {
+        Some(wait) if wait.progress > 0 => Interruption::Done(wait.progress),
+        _ if task.shares.actions.borrow().restarts(signal) => Interruption::Again,
+        _ => Interruption::Fail,
+    })
 }
 
 /// Delivers pending signals and lets the thread go on.
 fn go(
-    process: &mut Process,
+    task: &mut Task,
+    system: &mut System,
     host: &mut dyn Host,
     mut registers: Registers,
     mut fpu: Option<Fpu>,
 ) -> Outcome {
-    if process.signals.deliverable().is_some() {
+    if task.signals.deliverable().is_some() {
         // Frames save the thread's FPU state; one that `execve` or `rt_sigreturn` has just set
         // is not the thread's yet, so the signal waits for the next call.
         if fpu.is_none() {
-            match deliver(process, host, &mut registers) {
-                Ok(None) => {}
-                Ok(Some(outcome)) => return outcome,
-                Err(OutOfMemory) => return out_of_memory(process, host),
+            let delivered = {
+                let memory = task.shares.memory.borrow();
+                let mut actions = task.shares.actions.borrow_mut();
+                let signals = &mut task.signals;
+                signals.deliver_pending(&mut actions, &memory.areas, host, &mut registers)
+            };
+            match delivered {
+                Ok(Delivery::Go) => {}
+                Ok(Delivery::End(signal)) => return killed(task, system, host, signal, ""),
+                Err(OutOfMemory) => return out_of_memory(task, system, host),
             }
         }
-    } else if let Some(mask) = process.signals.saved_mask.take() {
-        process.signals.mask = mask;
+    } else if let Some(mask) = task.signals.saved_mask.take() {
+        task.signals.mask = mask;
     }
     let fpu = fpu.take();
     Outcome::Go { registers, fpu }
 }
 
-fn deliver(
-    process: &mut Process,
-    host: &mut dyn Host,
-    registers: &mut Registers,
-) -> core::result::Result<Option<Outcome>, OutOfMemory> {
-    let Process { signals, areas, .. } = process;
-    Ok(match signals.deliver_pending(areas, host, registers)? {
-        Delivery::Go => None,
-        Delivery::End(signal) => Some(killed(process, host, signal, "")),
-    })
-}
-
 /// Delivers pending signals to a thread that runs. It has been stopped outside of any call.
-pub fn interrupt(process: &mut Process, host: &mut dyn Host, registers: &Registers) -> Outcome {
-    go(process, host, *registers, None)
+pub fn interrupt(
+    task: &mut Task,
+    system: &mut System,
+    host: &mut dyn Host,
+    registers: &Registers,
+) -> Outcome {
+    go(task, system, host, *registers, None)
 }
 
-/// Ends the process by a signal, with a line on the console.
-fn killed(process: &mut Process, host: &mut dyn Host, signal: u32, detail: &str) -> Outcome {
-    let line = match signal::describe(signal) {
-        Some(what) => format!("{}: {what}{detail}", process.name),
-        None => format!("{}: ended by signal {signal}", process.name),
-    };
-    host.log(&line);
-    process.end(host);
-    Outcome::End(Status::Killed(signal as u8))
+/// Ends the process: its files are closed, and others know.
+pub fn end(task: &mut Task, system: &mut System, host: &mut dyn Host, status: Status) -> Outcome {
+    task.close_files(system, host);
+    let process = system.process(task.pid);
+    // A child leaves the console to its parent as it is.
+    if process.termios.is_some() && process.parent.is_none() {
+        host.console_mode(false);
+    }
+    system.end(task.pid, status);
+    Outcome::End(status)
 }
 
-fn out_of_memory(process: &mut Process, host: &mut dyn Host) -> Outcome {
-    let line = format!("{}: ended, because memory is out", process.name);
-    host.log(&line);
-    process.end(host);
-    Outcome::End(Status::Killed(sig::KILL as u8))
+/// Ends the process by a signal, with a line on the console if nobody waits for it who could say so.
+fn killed(
+    task: &mut Task,
+    system: &mut System,
+    host: &mut dyn Host,
+    signal: u32,
+    detail: &str,
+) -> Outcome {
+    let has_parent = system.find(task.pid).is_some_and(|p| p.parent.is_some());
+    if !has_parent {
+        let name = task.name();
+        host.log(&match signal::describe(signal) {
+            Some(what) => format!("{name}: {what}{detail}"),
+            None => format!("{name}: ended by signal {signal}"),
+        });
+    }
+    end(task, system, host, Status::Killed(signal as u8))
+}
+
+fn out_of_memory(task: &mut Task, system: &mut System, host: &mut dyn Host) -> Outcome {
+    host.log(&format!("{}: ended, because memory is out", task.name()));
+    end(task, system, host, Status::Killed(sig::KILL as u8))
 }
 
 /// Turns an exception into a signal.
 pub fn exception(
-    process: &mut Process,
+    task: &mut Task,
+    system: &mut System,
     host: &mut dyn Host,
     message: &ExceptionMessage,
 ) -> Outcome {
@@ -417,11 +520,13 @@ pub fn exception(
         Some(Exception::Alignment) => (sig::BUS, 1, message.address, here),
         Some(Exception::Memory) => {
             let address = message.address;
-            let area = process.areas.find(address);
+            let memory = task.shares.memory.borrow();
+            let area = memory.areas.find(address).copied();
+            drop(memory);
             let need = (message.detail & 7) as Prot;
             if area.is_some_and(|a| a.prot & need == need && a.prot != 0) {
                 // The area allows the access, so no memory was free for the page.
-                return out_of_memory(process, host);
+                return out_of_memory(task, system, host);
             }
             let code = if area.is_some() { 2 } else { 1 };
             (
@@ -441,16 +546,28 @@ pub fn exception(
     let origin = Origin {
         code,
         address,
-        pid: 0,
+        ..Origin::default()
     };
-    let Process { signals, areas, .. } = process;
-    match signals.deliver_fault(areas, host, &mut registers, signal, origin) {
+    let delivered = {
+        let memory = task.shares.memory.borrow();
+        let mut actions = task.shares.actions.borrow_mut();
+        let signals = &mut task.signals;
+        signals.deliver_fault(
+            &mut actions,
+            &memory.areas,
+            host,
+            &mut registers,
+            signal,
+            origin,
+        )
+    };
+    match delivered {
         Ok(Delivery::Go) => Outcome::Go {
             registers,
             fpu: None,
         },
-        Ok(Delivery::End(signal)) => killed(process, host, signal, &detail),
-        Err(OutOfMemory) => out_of_memory(process, host),
+        Ok(Delivery::End(signal)) => killed(task, system, host, signal, &detail),
+        Err(OutOfMemory) => out_of_memory(task, system, host),
     }
 }
 

@@ -8,6 +8,7 @@
 use abi::Registers;
 use alloc::boxed::Box;
 use alloc::format;
+use alloc::rc::Rc;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use linux_raw_sys::auxvec::{
@@ -19,11 +20,13 @@ use process::executable::{self, Header, ProgramHeader, Reason, PF_R, PF_W, PF_X,
 use crate::files::{Reply, Request};
 use services::fs::{mode, Flags, Opened};
 
-use crate::errno::{Errno, E2BIG, EACCES, ELOOP, ENOENT, ENOEXEC, ENOMEM};
+use crate::errno::{Errno, E2BIG, EACCES, ELOOP, ENOEXEC, ENOMEM};
 use crate::host::{Host, OutOfMemory};
 use crate::memory::{self, page_up, Areas, Kind, Prot, EXECUTE, PAGE, READ, WRITE};
-use crate::process::Process;
+use crate::process::{copied, Current, Shared, Task};
+use crate::signal::Stack;
 use crate::special::{self, Special};
+use crate::system::System;
 use crate::wire::Writer;
 
 /// Most bytes of arguments and environment together.
@@ -42,6 +45,8 @@ pub struct Failure {
     pub errno: Errno,
     /// The cause, as a sentence for people, without a full stop.
     pub sentence: String,
+    /// Whether something else than the program itself is at fault: its interpreter.
+    pub names_another: bool,
 }
 
 impl Failure {
@@ -49,6 +54,19 @@ impl Failure {
         Failure {
             errno,
             sentence: format!("{path}: {cause}"),
+            names_another: false,
+        }
+    }
+
+    /// The interpreter of the program cannot be used.
+    fn of_interpreter(self, program: &str) -> Self {
+        Failure {
+            sentence: format!(
+                "{program}: its interpreter cannot be used: {}",
+                self.sentence
+            ),
+            names_another: true,
+            ..self
         }
     }
 
@@ -218,29 +236,36 @@ fn span(layout: &Layout) -> Option<(u64, u64)> {
     Some((start, page_up(end)?))
 }
 
-/// Makes every check that loading `path` needs. `path` is absolute.
+/// Makes every check that loading `path` needs, as the caller names it.
 pub fn prepare(
-    process: &Process,
+    current: &Current,
     host: &mut dyn Host,
     path: &str,
     args: Vec<Vec<u8>>,
     env: Vec<Vec<u8>>,
 ) -> Result<Prepared, Failure> {
     let mut args = args;
-    let mut file = path.to_string();
+    if path.is_empty() {
+        return Err(Failure::from_fs(proto::Error::NotFound, path));
+    }
+    // Where it is, and how it is named: a script sees its name as it was given.
+    let mut file = crate::path::join(&current.context.cwd, path);
     let mut name = path.to_string();
     for _ in 0..MAX_SCRIPTS {
-        if let Some(Special::Link(target)) = special::find(process, &file) {
+        if let Some(Special::Link(target)) = special::find(current, &file) {
             file = target;
         }
-        let (attr, canonical) = open(host, &file)?;
+        let (attr, canonical) = open(host, &file).map_err(|failure| match name == path {
+            true => failure,
+            false => failure.of_interpreter(path),
+        })?;
         let ino = attr.ino;
-        let result = prepare_open(host, &attr, &canonical, &mut args, &file);
+        let result = prepare_open(host, &attr, &canonical, &mut args, &name);
         match result {
             Ok(Step::Script(interpreter)) => {
                 close(host, ino);
-                name.clone_from(&interpreter);
-                file = interpreter;
+                file = crate::path::join(&current.context.cwd, &interpreter);
+                name = interpreter;
             }
             Ok(Step::Program(images)) => {
                 let (image, interpreter) = *images;
@@ -297,7 +322,7 @@ fn prepare_open(
             Some((interpreter, rest)) => (interpreter, Some(rest.trim_start())),
             None => (line, None),
         };
-        if !interpreter.starts_with('/') {
+        if interpreter.is_empty() {
             return Err(Failure::new(
                 ENOEXEC,
                 named,
@@ -320,13 +345,7 @@ fn prepare_open(
     let path = raw[..got].split(|b| *b == 0).next().unwrap_or_default();
     let path = core::str::from_utf8(path)
         .map_err(|_| Failure::new(ENOEXEC, named, "the name of its interpreter is no text"))?;
-    let (attr, canonical) = open(host, path).map_err(|f| {
-        Failure::new(
-            f.errno,
-            named,
-            &format!("its interpreter cannot be used: {}", f.sentence),
-        )
-    })?;
+    let (attr, canonical) = open(host, path).map_err(|f| f.of_interpreter(named))?;
     let mut first = [0; executable::HEADER];
     let interpreter = read_at(host, attr.ino, 0, &mut first)
         .map_err(|e| Failure::from_fs(e, path))
@@ -398,6 +417,14 @@ pub fn cancel(host: &mut dyn Host, prepared: Prepared) {
     }
 }
 
+impl Prepared {
+    /// The path of the program.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.image.path
+    }
+}
+
 /// Why a prepared program could not be loaded. The process has no image any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost;
@@ -420,50 +447,78 @@ impl From<proto::Error> for Lost {
     }
 }
 
-/// Replaces the process's image. Returns the registers with which it starts.
+/// Replaces the process's image. What it shared with others stays theirs. Returns the registers with which it starts.
 pub fn commit(
-    process: &mut Process,
+    task: &mut Task,
+    system: &mut System,
     host: &mut dyn Host,
     prepared: Prepared,
 ) -> Result<Registers, Lost> {
-    let result = replace(process, host, &prepared);
+    let result = unshare(task, system, host).and_then(|()| {
+        let shares = task.shares.clone();
+        replace(Current::new(task, &shares), system, host, &prepared)
+    });
     cancel(host, prepared);
     result
 }
 
+/// Gives the task memory, descriptors and actions of its own, the memory empty.
+fn unshare(task: &mut Task, system: &mut System, host: &mut dyn Host) -> Result<(), Lost> {
+    let shares = &mut task.shares;
+    if Rc::strong_count(&shares.memory) > 1 {
+        host.leave_memory()?;
+        shares.memory = Shared::default();
+    } else {
+        let mut memory = shares.memory.borrow_mut();
+        if !memory.areas.list().is_empty() {
+            memory.areas.apply(host, Vec::new())?;
+            host.discard(0, memory::END);
+        }
+    }
+    system.leave_memory(task.pid);
+    if Rc::strong_count(&shares.files) > 1 {
+        shares.files = copied(&shares.files);
+    }
+    // The table of all processes has them too.
+    if Rc::strong_count(&shares.actions) > 2 {
+        shares.actions = copied(&shares.actions);
+        system.process(task.pid).actions = Rc::clone(&shares.actions);
+    }
+    Ok(())
+}
+
 fn replace(
-    process: &mut Process,
+    mut current: Current,
+    system: &mut System,
     host: &mut dyn Host,
     prepared: &Prepared,
 ) -> Result<Registers, Lost> {
-    if !process.areas.list().is_empty() {
-        process.areas.apply(host, Vec::new())?;
-        host.discard(0, memory::END);
-    }
-    process.files.close_all(host, |fd| fd.cloexec);
-    process.signals.reset_handlers();
-    process.wait = None;
+    current.files.close_all(system, host, |fd| fd.cloexec);
+    current.actions.reset();
+    current.task.signals.stack = Stack::default();
+    current.task.wait = None;
+    let process = system.process(current.task.pid);
+    process.executed = true;
+    let ids = process.ids;
+    let areas = &mut current.memory.areas;
 
     let image = &prepared.image;
     let base = base_of(image);
-    load(process, host, image, base)?;
+    load(areas, host, image, base)?;
     let (_, end) = span(&image.layout).ok_or(Lost)?;
-    process.brk_start = end + base;
-    process.brk = process.brk_start;
+    let brk = end + base;
     let mut entry = image.header.entry.wrapping_add(base);
     let mut interpreter_base = 0;
     if let Some(interpreter) = &prepared.interpreter {
         let (start, end) = span(&interpreter.layout).ok_or(Lost)?;
-        let place = process.areas.find_free(end - start, 0).ok_or(Lost)?;
+        let place = areas.find_free(end - start, 0).ok_or(Lost)?;
         interpreter_base = place - start;
-        load(process, host, interpreter, interpreter_base)?;
+        load(areas, host, interpreter, interpreter_base)?;
         entry = interpreter.header.entry.wrapping_add(interpreter_base);
     }
     let stack = (memory::STACK_TOP - memory::STACK_SIZE, memory::STACK_TOP);
-    let areas = process
-        .areas
-        .replaced(stack.0, stack.1, Some((READ | WRITE, Kind::Stack)));
-    process.areas.apply(host, areas)?;
+    let with_stack = areas.replaced(stack.0, stack.1, Some((READ | WRITE, Kind::Stack)));
+    areas.apply(host, with_stack)?;
 
     let mut random = [0; 16];
     host.random(&mut random);
@@ -471,7 +526,6 @@ fn replace(
         .layout
         .headers_address
         .map_or(0, |a| a.wrapping_add(base));
-    let ids = process.ids;
     let vector = [
         (AT_PHDR, headers),
         (AT_PHENT, executable::PROGRAM_HEADER as u64),
@@ -491,21 +545,23 @@ fn replace(
     let (rsp, stack) = first_stack(prepared, &random, &vector);
     host.write_memory(rsp, &stack)?;
 
-    process.exe.clone_from(&image.path);
+    let Current { task, memory, .. } = &mut current;
+    (memory.brk_start, memory.brk) = (brk, brk);
+    memory.exe.clone_from(&image.path);
     let last = prepared
         .name
         .rsplit('/')
         .next()
         .unwrap_or_default()
         .as_bytes();
-    process.comm = last[..last.len().min(15)].to_vec();
-    process.args.clone_from(&prepared.args);
+    task.comm = last[..last.len().min(15)].to_vec();
+    memory.args.clone_from(&prepared.args);
     let words: Vec<_> = prepared
         .args
         .iter()
         .map(|a| String::from_utf8_lossy(a))
         .collect();
-    process.name = words.join(" ");
+    memory.name = words.join(" ");
     Ok(Registers {
         rip: entry,
         rsp,
@@ -514,21 +570,19 @@ fn replace(
     })
 }
 
-fn load(process: &mut Process, host: &mut dyn Host, image: &Image, base: u64) -> Result<(), Lost> {
+fn load(areas: &mut Areas, host: &mut dyn Host, image: &Image, base: u64) -> Result<(), Lost> {
     for part in &image.layout.loads {
         let address = part.p_vaddr.wrapping_add(base);
         let start = address & !(PAGE - 1);
         let end = page_up(address.checked_add(part.p_memsz).ok_or(Lost)?).ok_or(Lost)?;
         // Two segments can share a page, which then needs the rights of both.
-        let shared = process.areas.find(start).map_or(0, |a| a.prot);
-        let mut new = process
-            .areas
-            .replaced(start, end, Some((prot(part), Kind::Program)));
+        let shared = areas.find(start).map_or(0, |a| a.prot);
+        let mut new = areas.replaced(start, end, Some((prot(part), Kind::Program)));
         if shared & !prot(part) != 0 {
             let both = Some((prot(part) | shared, Kind::Program));
             new = Areas::from_list(new).replaced(start, start + PAGE, both);
         }
-        process.areas.apply(host, new)?;
+        areas.apply(host, new)?;
 
         let mut chunk = alloc::vec![0; CHUNK.min(part.p_filesz as usize)];
         let mut done = 0;
@@ -582,12 +636,4 @@ fn first_stack(prepared: &Prepared, random: &[u8; 16], vector: &[(u32, u64)]) ->
     }
     let out = out.pad_to((strings_at - rsp) as usize).bytes(&strings);
     (rsp, out.pad_to((memory::STACK_TOP - rsp) as usize).done())
-}
-
-/// The absolute path of an executable that was named relative to the working directory.
-pub fn absolute(process: &Process, path: &str) -> Result<String, Errno> {
-    if path.is_empty() {
-        return Err(ENOENT);
-    }
-    Ok(crate::path::join(&process.cwd, path))
 }

@@ -8,6 +8,8 @@ use alloc::boxed::Box;
 
 use crate::errno::Errno;
 use crate::memory::Prot;
+use crate::process::Task;
+use abi::Registers;
 
 /// There is no physical memory left for what the process wants to touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +17,20 @@ pub struct OutOfMemory;
 
 /// FPU state in the layout of `fxsave64`.
 pub type Fpu = Box<[u8; 512]>;
+
+/// A task that is to be started.
+pub struct Start {
+    /// The task.
+    pub task: Task,
+    /// Its registers.
+    pub registers: Registers,
+    /// Its FPU state.
+    pub fpu: Fpu,
+    /// Whether it is in the memory of who starts it; else it gets a copy.
+    pub in_memory: bool,
+    /// Where its number is to stand in its memory.
+    pub tid_at: Option<u64>,
+}
 
 /// How much physical memory there is, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,6 +93,8 @@ pub trait Host {
     fn fpu(&mut self) -> Fpu;
     /// Writes a sentence about the process to the console.
     fn log(&mut self, sentence: &str);
-    /// Sends a signal to another process of this personality; 0 only asks whether it is there.
-    fn kill(&mut self, pid: u32, signal: u32) -> Result<(), Errno>;
+    /// Starts a task beside this one. Its process is known already. Errors: `ENOMEM`; then nothing has changed.
+    fn start(&mut self, start: Start) -> Result<(), Errno>;
+    /// From now on the memory of the process is another one, empty, that nobody shares with it.
+    fn leave_memory(&mut self) -> Result<(), Errno>;
 }

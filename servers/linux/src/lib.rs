@@ -4,7 +4,8 @@
 //! what it needs of them is the trait [`host::Host`]. The server (`main.rs`) implements it over
 //! Fermata; the tests implement it over a fake, or over a real process on the development machine.
 //!
-//! * [`process`] is everything that Linux keeps of a process beyond memory and registers.
+//! * [`process`] is a task and what it shares with others, beyond memory and registers; [`system`] is the table of all
+//!   processes.
 //! * [`emulate`] takes the registers of a thread at a `syscall` instruction and says how it goes
 //!   on: with other registers, later, or not at all. Every call is atomic: it happens as a whole,
 //!   or it has not begun and can be delivered again.
@@ -32,6 +33,7 @@ pub mod path;
 pub mod process;
 pub mod signal;
 pub mod special;
+pub mod system;
 #[cfg(test)]
 mod tests;
 pub mod wire;

@@ -1,25 +1,35 @@
 //! What a checkpoint holds of a process beyond memory, registers and kernel objects.
 //!
-//! The part is a [`Process`] as it is, with its open files named by path: inode numbers mean
+//! The part is the [`Process`] and its one task as they are, with its open files named by path: inode numbers mean
 //! nothing in another boot. A file that has no name any more is saved with its contents, up to
-//! [`MAX_UNLINKED`] bytes. What comes back is hostile input: [`adopt`] believes nothing.
+//! [`MAX_UNLINKED`] bytes, and a pipe that only this process has with what is in it. What it shares with other processes
+//! cannot be saved with it alone, and [`save`] says what that is ([`Refusal`]). What comes back is hostile input: [`adopt`]
+//! believes nothing.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
+use alloc::rc::Rc;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::files::{Reply, Request};
 use services::fs::{mode, Flags};
+use services::process::Pid;
 
 use crate::calls::file::MAX_OFFSET;
 use crate::host::Host;
 use crate::memory;
 use crate::path;
-use crate::process::{Kind, Process, MAX_FDS, MAX_REPORTED};
+use crate::process::{
+    shared, Context, Description, Fd, Files, Kind, Memory, Pipe, Shares, Task, Wait, MAX_FDS,
+    MAX_REPORTED, PIPE_BUF, PIPE_CAPACITY,
+};
+use crate::signal::{Actions, Signals};
+use crate::system::{Process, System};
 
 /// The format's version.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Most bytes of an unlinked file that are saved.
 pub const MAX_UNLINKED: u64 = 4 << 20;
 /// Longest part that is read: as long as a checkpoint can hold.
@@ -44,29 +54,194 @@ enum SavedFile {
 #[derive(Serialize)]
 struct Part {
     version: u32,
-    /// The [`Process`], encoded.
+    /// The [`Saved`] process, encoded.
     process: Vec<u8>,
     /// By number of the description.
     files: Vec<(u32, SavedFile)>,
 }
 
-/// The part of a process, or a sentence that says why it cannot be saved.
-pub fn save(process: &Process, host: &mut dyn Host) -> Result<Vec<u8>, String> {
+/// A process without what its open files are.
+#[derive(Deserialize)]
+struct Saved {
+    process: Process,
+    comm: Vec<u8>,
+    signals: Signals,
+    wait: Option<Wait>,
+    memory: Memory,
+    context: Context,
+    actions: Actions,
+    /// Descriptor, whether `execve` closes it, number of its description.
+    fds: Vec<(u32, bool, u32)>,
+    /// Counted from 0.
+    descriptions: Vec<Description>,
+    /// Identity, capacity and bytes.
+    pipes: Vec<(u64, u32, Vec<u8>)>,
+}
+
+/// Why a process cannot be saved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// For this reason.
+    Because(String),
+    /// It has this child.
+    Child(Pid),
+    /// It has this parent.
+    Parent(Pid),
+    /// It shares this with another process: see [`share`].
+    Shared(String),
+}
+
+impl From<String> for Refusal {
+    fn from(sentence: String) -> Self {
+        Refusal::Because(sentence)
+    }
+}
+
+impl Refusal {
+    /// The sentence for people. `name` says name and number of the other process, if it is known.
+    #[must_use]
+    pub fn sentence(&self, name: &str) -> String {
+        match self {
+            Refusal::Because(sentence) => sentence.clone(),
+            Refusal::Child(_) => format!("it has a child, {name}, that is not saved with it"),
+            Refusal::Parent(_) => format!("its parent, {name}, is not saved with it"),
+            Refusal::Shared(what) => {
+                format!("it shares {what} with {name}, which is not saved with it")
+            }
+        }
+    }
+}
+
+/// Whether two tasks share memory, an open file description or a pipe.
+#[must_use]
+pub fn share(one: &Task, other: &Task) -> bool {
+    let (files, others) = (one.shares.files.borrow(), other.shares.files.borrow());
+    Rc::ptr_eq(&one.shares.memory, &other.shares.memory)
+        || files.fds.values().any(|fd| {
+            let pipe = fd.description.borrow().kind.pipe();
+            others.fds.values().any(|other| {
+                Rc::ptr_eq(&fd.description, &other.description)
+                    || pipe.is_some() && pipe == other.description.borrow().kind.pipe()
+            })
+        })
+}
+
+/// The descriptions of a table of descriptors, each once, with the first descriptor of each; and for each descriptor the
+/// number of its description.
+type Listed = (
+    Vec<(u32, crate::process::Shared<Description>)>,
+    Vec<(u32, bool, u32)>,
+);
+
+fn listed(files: &Files) -> Listed {
+    let mut descriptions: Vec<(u32, crate::process::Shared<Description>)> = Vec::new();
+    let mut numbers = BTreeMap::new();
+    let mut fds = Vec::new();
+    for (number, fd) in &files.fds {
+        let known = *numbers
+            .entry(Rc::as_ptr(&fd.description))
+            .or_insert_with(|| {
+                descriptions.push((*number, Rc::clone(&fd.description)));
+                descriptions.len() as u32 - 1
+            });
+        fds.push((*number, fd.cloexec, known));
+    }
+    (descriptions, fds)
+}
+
+/// Fails if the process shares something with others.
+fn alone(task: &Task, system: &System, (descriptions, fds): &Listed) -> Result<(), Refusal> {
+    if let Some(process) = system.find(task.pid) {
+        let mut children = process.children.iter().chain(&process.ended);
+        if let Some(child) = children.next() {
+            return Err(Refusal::Child(*child));
+        }
+        if let Some(parent) = process.parent {
+            return Err(Refusal::Parent(parent));
+        }
+    }
+    let shares = &task.shares;
+    if Rc::strong_count(&shares.memory) > 1 {
+        return Err(Refusal::Shared("its memory".to_string()));
+    }
+    if Rc::strong_count(&shares.files) > 1 {
+        return Err(Refusal::Shared("its descriptors".to_string()));
+    }
+    let mut ends: BTreeMap<u64, usize> = BTreeMap::new();
+    for (number, (fd, description)) in (0u32..).zip(descriptions) {
+        let own = fds.iter().filter(|(.., known)| *known == number).count();
+        // One is in the list.
+        if Rc::strong_count(description) > own + 1 {
+            return Err(Refusal::Shared(format!("what is open as descriptor {fd}")));
+        }
+        if let Some(pipe) = description.borrow().kind.pipe() {
+            *ends.entry(pipe).or_default() += 1;
+        }
+    }
+    for (fd, description) in descriptions {
+        if let Kind::Pipe { id, pipe, .. } = &description.borrow().kind {
+            let pipe = pipe.borrow();
+            if pipe.readers + pipe.writers > ends.get(id).copied().unwrap_or(0) {
+                return Err(Refusal::Shared(format!("the pipe at descriptor {fd}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The part of a process, or why it cannot be saved.
+pub fn save(task: &Task, system: &System, host: &mut dyn Host) -> Result<Vec<u8>, Refusal> {
+    let shares = &task.shares;
+    let list = listed(&shares.files.borrow());
+    alone(task, system, &list)?;
+    let (descriptions, fds) = list;
     let mut files = Vec::new();
-    for (number, description) in &process.files.descriptions {
+    for (number, (_, description)) in (0u32..).zip(&descriptions) {
+        let description = description.borrow();
         let Some(ino) = description.ino() else {
             continue;
         };
         let saved = match host.fs(&Request::PathOf { ino }, &[], &mut []) {
             Ok((Reply::Path(path), _)) => SavedFile::Named(path),
             Err(proto::Error::NotFound) => unlinked(host, ino, &description.kind)?,
-            Err(error) => return Err(format!("an open file: {}", error.text())),
-            Ok(_) => return Err("the file system does not answer sensibly".to_string()),
+            Err(error) => return Err(format!("an open file: {}", error.text()).into()),
+            Ok(_) => {
+                return Err("the file system does not answer sensibly"
+                    .to_string()
+                    .into())
+            }
         };
-        files.push((*number, saved));
+        files.push((number, saved));
     }
-    room(host, ENCODED * size(process))?;
-    let process = postcard::to_allocvec(process).map_err(|_| OUT.to_string())?;
+    let memory = shares.memory.borrow();
+    room(host, 2 * ENCODED * size(&memory, &descriptions))?;
+    let descriptions: Vec<Description> = descriptions
+        .into_iter()
+        .map(|(_, d)| d.borrow().clone())
+        .collect();
+    let mut pipes = BTreeMap::new();
+    for description in &descriptions {
+        if let Kind::Pipe { id, pipe, .. } = &description.kind {
+            let pipe = pipe.borrow();
+            let bytes: Vec<u8> = pipe.bytes.iter().copied().collect();
+            pipes.insert(*id, (*id, pipe.capacity as u32, bytes));
+        }
+    }
+    let pipes: Vec<_> = pipes.into_values().collect();
+    let process = system.find(task.pid).cloned().unwrap_or_default();
+    let saved = (
+        &process,
+        &task.comm,
+        &task.signals,
+        &task.wait,
+        &*memory,
+        &*shares.context.borrow(),
+        &*shares.actions.borrow(),
+        fds,
+        descriptions,
+        pipes,
+    );
+    let process = postcard::to_allocvec(&saved).map_err(|_| OUT.to_string())?;
     let contents = |file: &(u32, SavedFile)| match &file.1 {
         SavedFile::Named(path) => path.len(),
         SavedFile::Unlinked { contents, .. } => contents.len(),
@@ -78,7 +253,7 @@ pub fn save(process: &Process, host: &mut dyn Host) -> Result<Vec<u8>, String> {
         process,
         files,
     };
-    postcard::to_allocvec(&part).map_err(|_| OUT.to_string())
+    Ok(postcard::to_allocvec(&part).map_err(|_| OUT.to_string())?)
 }
 
 /// Asks for memory for what is saved.
@@ -87,17 +262,16 @@ fn room(host: &mut dyn Host, bytes: u64) -> Result<(), String> {
 }
 
 /// About how long a process is, encoded, or a little less than that.
-fn size(process: &Process) -> u64 {
-    let texts = process.files.descriptions.values().map(|d| match &d.kind {
+fn size(memory: &Memory, descriptions: &[(u32, crate::process::Shared<Description>)]) -> u64 {
+    let texts = descriptions.iter().map(|(_, d)| match &d.borrow().kind {
         Kind::Text(text) => text.len(),
         Kind::Directory { pending, .. } => 300 * pending.len(),
+        Kind::Pipe { pipe, .. } => pipe.borrow().bytes.len(),
         Kind::File { .. } | Kind::Device(_) => 0,
     });
-    let args = process.args.iter().map(|arg| arg.len() + 5);
-    let fixed = 40 * process.areas.list().len()
-        + 50 * (process.files.fds.len() + process.files.descriptions.len())
-        + (16 << 10);
-    (fixed + texts.sum::<usize>() + args.sum::<usize>() + process.name.len()) as u64
+    let args = memory.args.iter().map(|arg| arg.len() + 5);
+    let fixed = 40 * memory.areas.list().len() + 100 * descriptions.len() + (32 << 10);
+    (fixed + texts.sum::<usize>() + args.sum::<usize>() + memory.name.len()) as u64
 }
 
 fn unlinked(host: &mut dyn Host, ino: u64, kind: &Kind) -> Result<SavedFile, String> {
@@ -149,9 +323,15 @@ fn decode(bytes: &[u8]) -> Option<Part> {
     })
 }
 
-/// Makes a process of a part, with its files open again; or says why that cannot be. Its memory
+/// Makes process `pid` of a part, with its files open again; or says why that cannot be. Its memory
 /// and mappings are someone else's work.
-pub fn adopt(bytes: &[u8], clock_offset: u64, host: &mut dyn Host) -> Result<Process, String> {
+pub fn adopt(
+    bytes: &[u8],
+    clock_offset: u64,
+    pid: Pid,
+    system: &mut System,
+    host: &mut dyn Host,
+) -> Result<Task, String> {
     let nonsense = || "its Linux part makes no sense".to_string();
     let part = decode(bytes).ok_or_else(nonsense)?;
     if part.version != VERSION {
@@ -163,26 +343,31 @@ pub fn adopt(bytes: &[u8], clock_offset: u64, host: &mut dyn Host) -> Result<Pro
     let Part { process, files, .. } = part;
     host.room(DECODED * process.len() as u64)
         .map_err(|_| "there is no memory for what Linux keeps of it".to_string())?;
-    let mut process: Process = postcard::from_bytes(&process).map_err(|_| nonsense())?;
-    check(&process).ok_or_else(nonsense)?;
-    let wanted = process
-        .files
+    let mut saved: Saved = postcard::from_bytes(&process).map_err(|_| nonsense())?;
+    check(&saved).ok_or_else(nonsense)?;
+    let wanted = saved
         .descriptions
         .iter()
-        .filter(|(_, d)| d.ino().is_some())
+        .filter(|d| d.ino().is_some())
         .count();
     if files.len() != wanted || files.windows(2).any(|w| w[0].0 >= w[1].0) {
         return Err(nonsense());
     }
-    process.clock_offset = clock_offset;
+    let pipes = make_pipes(&mut saved, pid, system)?;
     let mut open: Vec<u64> = Vec::new();
     let mut failure = None;
-    for (index, (number, saved)) in files.into_iter().enumerate() {
-        let Some(description) = process.files.descriptions.get_mut(&number) else {
+    for (index, (number, file)) in files.into_iter().enumerate() {
+        let Some(description) = saved.descriptions.get_mut(number as usize) else {
             failure = Some(nonsense());
             break;
         };
-        match reopen(host, &mut description.kind, saved, process.pid, index) {
+        match reopen(
+            host,
+            &mut description.kind,
+            file,
+            saved.process.number,
+            index,
+        ) {
             Ok(ino) => open.push(ino),
             Err(sentence) => {
                 failure = Some(sentence);
@@ -194,9 +379,83 @@ pub fn adopt(bytes: &[u8], clock_offset: u64, host: &mut dyn Host) -> Result<Pro
         for ino in open {
             let _ = host.fs(&Request::Close { ino }, &[], &mut []);
         }
+        for _ in 0..pipes {
+            let payer = system.process(pid).payer;
+            system.forget_pipe(payer);
+        }
         return Err(sentence);
     }
-    Ok(process)
+    Ok(put_together(saved, clock_offset, pid, system))
+}
+
+/// Makes the pipes: how many.
+fn make_pipes(saved: &mut Saved, pid: Pid, system: &mut System) -> Result<usize, String> {
+    let payer = system.process(pid).payer;
+    let mut made = BTreeMap::new();
+    for (old, capacity, bytes) in core::mem::take(&mut saved.pipes) {
+        let Ok((id, _)) = system.new_pipe(payer) else {
+            for _ in 0..made.len() {
+                system.forget_pipe(payer);
+            }
+            return Err("there are too many pipes".to_string());
+        };
+        let pipe = shared(Pipe {
+            bytes: bytes.into(),
+            capacity: capacity as usize,
+            readers: 0,
+            writers: 0,
+            payer,
+        });
+        made.insert(old, (id, pipe));
+    }
+    for description in &mut saved.descriptions {
+        if let Kind::Pipe { id, writes, pipe } = &mut description.kind {
+            if let Some((new, made)) = made.get(id) {
+                let mut ends = made.borrow_mut();
+                match writes {
+                    true => ends.writers += 1,
+                    false => ends.readers += 1,
+                }
+                drop(ends);
+                (*id, *pipe) = (*new, Rc::clone(made));
+            }
+        }
+    }
+    Ok(made.len())
+}
+
+/// The task of a process all of which is there.
+fn put_together(saved: Saved, clock_offset: u64, pid: Pid, system: &mut System) -> Task {
+    let descriptions: Vec<_> = saved.descriptions.into_iter().map(shared).collect();
+    let fds = saved.fds.into_iter().filter_map(|(fd, cloexec, number)| {
+        let description = Rc::clone(descriptions.get(number as usize)?);
+        Some((
+            fd,
+            Fd {
+                description,
+                cloexec,
+            },
+        ))
+    });
+    let shares = Shares {
+        memory: shared(saved.memory),
+        files: shared(Files { fds: fds.collect() }),
+        context: shared(saved.context),
+        actions: shared(saved.actions),
+    };
+    let mut process = saved.process;
+    process.actions = Rc::clone(&shares.actions);
+    let number = process.number;
+    system.restore(pid, process);
+    Task {
+        pid,
+        number,
+        comm: saved.comm,
+        signals: saved.signals,
+        wait: saved.wait,
+        clock_offset,
+        shares,
+    }
 }
 
 fn reopen(
@@ -306,40 +565,59 @@ fn make_unlinked(
 }
 
 /// Checks all that the calls rely on.
-fn check(process: &Process) -> Option<()> {
-    let p = process;
-    let paths = path::is_sound(&p.exe) && path::is_sound(&p.cwd);
-    let strings = p.name.len() <= 1 << 20
-        && p.comm.len() <= 15
-        && p.args.iter().map(|a| a.len() + 9).sum::<usize>() <= 1 << 20
+fn check(saved: &Saved) -> Option<()> {
+    let Saved {
+        process: p,
+        memory: m,
+        ..
+    } = saved;
+    let paths = path::is_sound(&m.exe) && path::is_sound(&saved.context.cwd);
+    let strings = m.name.len() <= 1 << 20
+        && saved.comm.len() <= 15
+        && m.args.iter().map(|a| a.len() + 9).sum::<usize>() <= 1 << 20
         && p.termios.as_ref().is_none_or(|t| t.len() == 36);
-    let numbers = p.pid != 0
-        && p.pid <= i32::MAX as u32
-        && p.group <= i32::MAX as u32
-        && p.umask <= 0o777
+    let sound = |number: u32| number != 0 && number <= i32::MAX as u32;
+    let numbers = sound(p.number)
+        && sound(p.group)
+        && sound(p.session)
+        && saved.context.umask <= 0o777
         && p.limits.keys().all(|k| *k < 16)
         && p.reported.len() <= MAX_REPORTED
-        && p.signals.is_sound();
-    let memory = p.areas.is_sound()
-        && p.brk_start >= memory::LOWEST
-        && p.brk_start.is_multiple_of(memory::PAGE)
-        && p.brk >= p.brk_start
-        && p.brk <= memory::MMAP_TOP;
-    let files = &p.files;
-    let descriptors = files
-        .fds
-        .iter()
-        .all(|(n, f)| *n < MAX_FDS && files.descriptions.contains_key(&f.description));
-    let descriptions = files.descriptions.iter().all(|(number, d)| {
-        let used = files.fds.values().any(|f| f.description == *number);
+        && saved.actions.is_sound()
+        && saved.signals.is_sound();
+    let memory = m.areas.is_sound()
+        && m.brk_start >= memory::LOWEST
+        && m.brk_start.is_multiple_of(memory::PAGE)
+        && m.brk >= m.brk_start
+        && m.brk <= memory::MMAP_TOP;
+    let mut used = alloc::vec![false; saved.descriptions.len()];
+    for (fd, _, number) in &saved.fds {
+        *used.get_mut(*number as usize)? = true;
+        if *fd >= MAX_FDS {
+            return None;
+        }
+    }
+    let descriptors =
+        saved.fds.windows(2).all(|w| w[0].0 < w[1].0) && used.iter().all(|used| *used);
+    let pipes = saved.pipes.windows(2).all(|w| w[0].0 < w[1].0)
+        && saved.pipes.iter().all(|(id, capacity, bytes)| {
+            let capacity = *capacity as usize;
+            let has_ends = saved
+                .descriptions
+                .iter()
+                .any(|d| d.kind.pipe() == Some(*id));
+            has_ends && [PIPE_BUF, PIPE_CAPACITY].contains(&capacity) && bytes.len() <= capacity
+        });
+    let descriptions = saved.descriptions.iter().all(|d| {
         let kind = match &d.kind {
             Kind::Text(text) => text.len() <= 1 << 20,
             Kind::Directory { pending, .. } => pending.iter().all(|e| {
                 !e.name.is_empty() && e.name.len() <= 255 && !e.name.contains(['/', '\0'])
             }),
+            Kind::Pipe { id, .. } => saved.pipes.iter().any(|(pipe, ..)| pipe == id),
             Kind::File { .. } | Kind::Device(_) => true,
         };
-        used && kind && d.offset <= MAX_OFFSET
+        kind && d.offset <= MAX_OFFSET
     });
-    (paths && strings && numbers && memory && descriptors && descriptions).then_some(())
+    (paths && strings && numbers && memory && descriptors && pipes && descriptions).then_some(())
 }

@@ -1,18 +1,26 @@
 //! What Linux keeps of a process beyond its memory and registers.
 //!
-//! A [`Process`] is plain data: it is what a checkpoint saves (see [`crate::part`]) and what the
-//! calls work on. Descriptors name *descriptions*, which hold the offset, so that duplicates share
-//! it.
+//! A [`Task`] is one thread of execution. What `clone` can let tasks share stands beside it, in [`Shares`]: the
+//! [`Memory`], the descriptors ([`Files`]), the [`Context`] in the file system, what is done with signals
+//! ([`Actions`]). What belongs to the process as a whole and what others ask of it is in the table of all processes
+//! ([`crate::system`]).
+//!
+//! A call works on the [`Current`] task: the task and all that it shares, borrowed for as long as the call takes.
+//! Descriptors name open file descriptions, which hold the offset; duplicates and children have the same ones.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cell::{Ref, RefCell, RefMut};
 use serde::{Deserialize, Serialize};
+use services::process::Pid;
 
 use crate::errno::{Errno, EBADF, EMFILE};
 use crate::host::Host;
 use crate::memory::Areas;
-use crate::signal::Signals;
+use crate::signal::{Actions, Signals};
+use crate::system::{Key, Payer, System};
 
 /// Most descriptors of a process.
 pub const MAX_FDS: u32 = 1024;
@@ -70,6 +78,61 @@ pub enum Kind {
     Device(Device),
     /// A text made when it was opened, under `/proc`.
     Text(Vec<u8>),
+    /// An end of a pipe.
+    Pipe {
+        /// The pipe's identity.
+        id: u64,
+        /// Whether it is the end that is written to.
+        writes: bool,
+        /// The pipe itself. An image has it once, under its identity.
+        #[serde(skip)]
+        pipe: Shared<Pipe>,
+    },
+}
+
+impl Kind {
+    /// Whether it has an offset that can be chosen.
+    #[must_use]
+    pub const fn can_seek(&self) -> bool {
+        !matches!(self, Kind::Device(Device::Console) | Kind::Pipe { .. })
+    }
+
+    /// The pipe's identity, for an end of a pipe.
+    #[must_use]
+    pub const fn pipe(&self) -> Option<u64> {
+        match self {
+            Kind::Pipe { id, .. } => Some(*id),
+            _ => None,
+        }
+    }
+}
+
+/// Most bytes that a pipe holds.
+pub const PIPE_CAPACITY: usize = 64 << 10;
+/// So many bytes are written to a pipe all at once or not at all.
+pub const PIPE_BUF: usize = 4096;
+
+/// What is in a pipe, and who has its ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pipe {
+    /// The bytes that have been written and not read.
+    pub bytes: VecDeque<u8>,
+    /// Most bytes that it holds.
+    pub capacity: usize,
+    /// Open descriptions of the end that is read from.
+    pub readers: usize,
+    /// Open descriptions of the end that is written to.
+    pub writers: usize,
+    /// For whom it is counted.
+    pub payer: Payer,
+}
+
+impl Pipe {
+    /// How many bytes still fit.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.capacity.saturating_sub(self.bytes.len())
+    }
 }
 
 /// A directory entry that is yet to be handed out.
@@ -110,79 +173,110 @@ impl Description {
     pub fn ino(&self) -> Option<u64> {
         match self.kind {
             Kind::File { ino } | Kind::Directory { ino, .. } => Some(ino),
-            Kind::Device(_) | Kind::Text(_) => None,
+            Kind::Device(_) | Kind::Text(_) | Kind::Pipe { .. } => None,
+        }
+    }
+
+    /// Gives up what it is open on. To be called once, when nobody has the description any more.
+    fn release(self, system: &mut System, host: &mut dyn Host) {
+        if let Some(ino) = self.ino() {
+            let _ = host.fs(&crate::files::Request::Close { ino }, &[], &mut []);
+        }
+        if let Kind::Pipe { id, writes, pipe } = self.kind {
+            let mut pipe = pipe.borrow_mut();
+            match writes {
+                true => pipe.writers -= 1,
+                false => pipe.readers -= 1,
+            }
+            match (pipe.readers, pipe.writers) {
+                (0, 0) => system.forget_pipe(pipe.payer),
+                (0, _) | (_, 0) => system.wake(Key::Pipe(id)),
+                _ => {}
+            }
         }
     }
 }
 
+/// Something that tasks share, each as long as it needs it.
+pub type Shared<T> = Rc<RefCell<T>>;
+
+/// A new thing that can be shared.
+pub fn shared<T>(value: T) -> Shared<T> {
+    Rc::new(RefCell::new(value))
+}
+
 /// A descriptor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Fd {
-    /// The description's number.
-    pub description: u32,
+    /// The description behind it.
+    pub description: Shared<Description>,
     /// Whether `execve` closes it.
     pub cloexec: bool,
 }
 
-/// Descriptors and descriptions.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Descriptors.
+#[derive(Clone, Debug, Default)]
 pub struct Files {
-    /// By descriptor.
-    pub fds: BTreeMap<u32, Fd>,
     /// By number.
-    pub descriptions: BTreeMap<u32, Description>,
+    pub fds: BTreeMap<u32, Fd>,
 }
 
 impl Files {
     /// The lowest free descriptor from `from` on.
     pub fn lowest(&self, from: u32, limit: u32) -> Result<u32, Errno> {
-        (from..limit.min(MAX_FDS))
-            .find(|fd| !self.fds.contains_key(fd))
-            .ok_or(EMFILE)
+        let mut free = from;
+        for taken in self.fds.range(from..).map(|(fd, _)| *fd) {
+            if taken != free {
+                break;
+            }
+            free += 1;
+        }
+        (free < limit.min(MAX_FDS)).then_some(free).ok_or(EMFILE)
     }
 
     /// The description behind a descriptor.
-    pub fn get(&self, fd: u32) -> Result<&Description, Errno> {
-        self.fds
-            .get(&fd)
-            .and_then(|f| self.descriptions.get(&f.description))
-            .ok_or(EBADF)
+    pub fn get(&self, fd: u32) -> Result<Ref<'_, Description>, Errno> {
+        Ok(self.fds.get(&fd).ok_or(EBADF)?.description.borrow())
     }
 
     /// The description behind a descriptor.
-    pub fn get_mut(&mut self, fd: u32) -> Result<&mut Description, Errno> {
-        let number = self.fds.get(&fd).ok_or(EBADF)?.description;
-        self.descriptions.get_mut(&number).ok_or(EBADF)
+    pub fn get_mut(&self, fd: u32) -> Result<RefMut<'_, Description>, Errno> {
+        Ok(self.fds.get(&fd).ok_or(EBADF)?.description.borrow_mut())
     }
 
     /// Puts a new description behind descriptor `fd`, which is free.
     pub fn install(&mut self, fd: u32, description: Description, cloexec: bool) {
-        let number = (0..)
-            .find(|n| !self.descriptions.contains_key(n))
-            .unwrap_or(u32::MAX);
-        self.descriptions.insert(number, description);
+        let description = shared(description);
         self.fds.insert(
             fd,
             Fd {
-                description: number,
+                description,
                 cloexec,
             },
         );
     }
 
-    /// Closes a descriptor; with its last descriptor a description goes too.
-    pub fn close(&mut self, host: &mut dyn Host, fd: u32) -> Result<(), Errno> {
+    /// Closes a descriptor; with its last descriptor, in whatever process, a description goes too.
+    pub fn close(
+        &mut self,
+        system: &mut System,
+        host: &mut dyn Host,
+        fd: u32,
+    ) -> Result<(), Errno> {
         let gone = self.fds.remove(&fd).ok_or(EBADF)?.description;
-        if self.fds.values().all(|f| f.description != gone) {
-            if let Some(ino) = self.descriptions.remove(&gone).and_then(|d| d.ino()) {
-                let _ = host.fs(&crate::files::Request::Close { ino }, &[], &mut []);
-            }
+        if let Some(description) = Rc::into_inner(gone) {
+            description.into_inner().release(system, host);
         }
         Ok(())
     }
 
     /// Closes everything that `which` selects.
-    pub fn close_all(&mut self, host: &mut dyn Host, which: impl Fn(&Fd) -> bool) {
+    pub fn close_all(
+        &mut self,
+        system: &mut System,
+        host: &mut dyn Host,
+        which: impl Fn(&Fd) -> bool,
+    ) {
         let fds: Vec<u32> = self
             .fds
             .iter()
@@ -190,7 +284,7 @@ impl Files {
             .map(|(n, _)| *n)
             .collect();
         for fd in fds {
-            let _ = self.close(host, fd);
+            let _ = self.close(system, host, fd);
         }
     }
 }
@@ -227,102 +321,141 @@ pub struct Alarm {
     pub interval: u64,
 }
 
-/// A Linux process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Process {
-    /// Its number, as it sees it itself.
-    pub pid: u32,
-    /// Its name in lists: its arguments.
-    pub name: String,
-    /// Absolute path of the executable.
-    pub exe: String,
-    /// Name of the thread (`prctl(PR_SET_NAME)`), at most 15 bytes.
-    pub comm: Vec<u8>,
-    /// Arguments.
-    pub args: Vec<Vec<u8>>,
-    /// Absolute path of the working directory.
-    pub cwd: String,
-    /// Permission bits that new files do not get.
-    pub umask: u32,
-    /// Users and groups.
-    pub ids: Ids,
-    /// Session and process group that it made itself, if it did.
-    pub group: u32,
-    /// Memory.
+/// The memory of a program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Its areas.
     pub areas: Areas,
     /// Where the heap begins.
     pub brk_start: u64,
     /// Where it ends now.
     pub brk: u64,
-    /// Descriptors.
-    pub files: Files,
-    /// Signals.
+    /// The program's name in lists: its arguments.
+    pub name: String,
+    /// Absolute path of the executable.
+    pub exe: String,
+    /// Arguments.
+    pub args: Vec<Vec<u8>>,
+}
+
+/// Where a task is in the file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Context {
+    /// Absolute path of the working directory.
+    pub cwd: String,
+    /// Permission bits that new files do not get.
+    pub umask: u32,
+}
+
+/// What tasks can share.
+#[derive(Clone, Debug)]
+pub struct Shares {
+    /// Memory (`CLONE_VM`).
+    pub memory: Shared<Memory>,
+    /// Descriptors (`CLONE_FILES`).
+    pub files: Shared<Files>,
+    /// Place in the file system (`CLONE_FS`).
+    pub context: Shared<Context>,
+    /// What is done with signals (`CLONE_SIGHAND`).
+    pub actions: Shared<Actions>,
+}
+
+impl Shares {
+    /// Shares of a task that shares with nobody, with nothing in them.
+    #[must_use]
+    pub fn new(cwd: String) -> Self {
+        Shares {
+            memory: Shared::default(),
+            files: Shared::default(),
+            context: shared(Context { cwd, umask: 0o022 }),
+            actions: Shared::default(),
+        }
+    }
+}
+
+/// A copy that is shared with nobody.
+#[must_use]
+pub fn copied<T: Clone>(original: &Shared<T>) -> Shared<T> {
+    shared(original.borrow().clone())
+}
+
+/// A task: one thread of execution.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// The process that it is of: its number in the table of all ([`System`]).
+    pub pid: Pid,
+    /// The number of that process as programs see it.
+    pub number: u32,
+    /// Name of the thread (`prctl(PR_SET_NAME)`), at most 15 bytes.
+    pub comm: Vec<u8>,
+    /// Its signals.
     pub signals: Signals,
     /// The call that waits.
     pub wait: Option<Wait>,
-    /// When it started, on its own clock.
-    pub started: u64,
-    /// What it set with `setrlimit`: soft and hard.
-    pub limits: BTreeMap<u32, (u64, u64)>,
-    /// The `struct termios` that it has set, if it has set one.
-    pub termios: Option<Vec<u8>>,
-    /// Timer.
-    pub alarm: Option<Alarm>,
-    /// Calls that were refused and reported.
-    pub reported: BTreeSet<u64>,
     /// Its clock minus the machine's. An image has it in the state of the space, not in the part.
-    #[serde(skip)]
     pub clock_offset: u64,
+    /// What it can share with others.
+    pub shares: Shares,
 }
 
-impl Process {
-    /// A process without memory and descriptors.
+impl Task {
+    /// The task of a new process, with no memory and nothing open.
     #[must_use]
-    pub fn new(pid: u32, cwd: String) -> Self {
-        Process {
+    pub fn new(pid: Pid, cwd: String) -> Self {
+        Task {
             pid,
-            name: String::new(),
-            exe: String::new(),
+            number: pid,
             comm: Vec::new(),
-            args: Vec::new(),
-            cwd,
-            umask: 0o022,
-            ids: Ids::default(),
-            group: pid,
-            areas: Areas::default(),
-            brk_start: 0,
-            brk: 0,
-            files: Files::default(),
             signals: Signals::default(),
             wait: None,
-            started: 0,
-            limits: BTreeMap::new(),
-            termios: None,
-            alarm: None,
-            reported: BTreeSet::new(),
             clock_offset: 0,
+            shares: Shares::new(cwd),
         }
     }
 
-    /// Whether it wants console input as it arrives, instead of line by line.
-    #[must_use]
-    pub fn reads_raw(&self) -> bool {
-        use linux_raw_sys::general::ICANON;
-        self.termios
-            .as_ref()
-            .is_some_and(|t| crate::wire::u32_at(t, 12) & ICANON == 0)
-    }
-
-    /// The process's clock.
+    /// Its clock.
     pub fn now(&self, host: &mut dyn Host) -> u64 {
         host.now().wrapping_add(self.clock_offset)
     }
 
-    /// Ends everything outside its memory: files, and what it did to the console.
-    pub fn end(&mut self, host: &mut dyn Host) {
-        self.files.close_all(host, |_| true);
-        if self.termios.take().is_some() {
-            host.console_mode(false);
+    /// The name of its program, for people.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.shares.memory.borrow().name.clone()
+    }
+
+    /// Closes its descriptors, unless others have them too.
+    pub fn close_files(&mut self, system: &mut System, host: &mut dyn Host) {
+        let files = core::mem::take(&mut self.shares.files);
+        if let Some(files) = Rc::into_inner(files) {
+            files.into_inner().close_all(system, host, |_| true);
+        }
+    }
+}
+
+/// A task and all that it shares, for as long as a call takes.
+pub struct Current<'a> {
+    /// The task.
+    pub task: &'a mut Task,
+    /// Its memory.
+    pub memory: RefMut<'a, Memory>,
+    /// Its descriptors.
+    pub files: RefMut<'a, Files>,
+    /// Its place in the file system.
+    pub context: RefMut<'a, Context>,
+    /// What is done with its signals.
+    pub actions: RefMut<'a, Actions>,
+}
+
+impl<'a> Current<'a> {
+    /// Borrows all of it. `shares` are the task's.
+    pub fn new(task: &'a mut Task, shares: &'a Shares) -> Self {
+        Current {
+            task,
+            memory: shares.memory.borrow_mut(),
+            files: shares.files.borrow_mut(),
+            context: shares.context.borrow_mut(),
+            actions: shares.actions.borrow_mut(),
         }
     }
 }

@@ -6,6 +6,8 @@
 //! exception, or after stopping the thread.
 
 use abi::Registers;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::host::{Fpu, Host, OutOfMemory};
@@ -33,6 +35,7 @@ mod flag {
     pub(super) const RESTART: u64 = linux::SA_RESTART as u64;
     pub(super) const NODEFER: u64 = linux::SA_NODEFER as u64;
     pub(super) const RESETHAND: u64 = linux::SA_RESETHAND as u64;
+    pub(super) const NOCLDWAIT: u64 = linux::SA_NOCLDWAIT as u64;
     pub(super) const RESTORER: u64 = linux::SA_RESTORER as u64;
 }
 
@@ -118,14 +121,19 @@ impl Stack {
     }
 }
 
-/// The signals of a process.
+/// What is done with signals.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Actions(BTreeMap<u32, Action>);
+
+/// The signals of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signals {
-    actions: alloc::collections::BTreeMap<u32, Action>,
     /// Blocked signals, bit `n - 1` for signal `n`.
     pub mask: u64,
     /// Signals that have been sent and not delivered.
     pub pending: u64,
+    /// Where they came from, as far as that is known.
+    origins: BTreeMap<u32, Origin>,
     /// The mask to return to after `rt_sigsuspend`.
     pub saved_mask: Option<u64>,
     /// The alternate stack.
@@ -142,14 +150,30 @@ pub const fn bit(signal: u32) -> u64 {
 pub const UNBLOCKABLE: u64 = bit(sig::KILL) | bit(sig::STOP);
 
 /// Where a signal came from, for `siginfo`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// `si_code`.
     pub code: i32,
     /// The address concerned, for a fault; else 0.
     pub address: u64,
-    /// The sender's process number, for `kill`.
+    /// The process that sent it, or that has ended.
     pub pid: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Its status, for `SIGCHLD`.
+    pub status: u32,
+}
+
+impl Origin {
+    /// The fields of `siginfo` behind the code.
+    #[must_use]
+    pub fn details(&self) -> Vec<u8> {
+        match self.address {
+            0 => Writer::new().u32(self.pid).u32(self.uid).u32(self.status),
+            address => Writer::new().u64(address),
+        }
+        .done()
+    }
 }
 
 /// What happens to the process when signals are delivered.
@@ -161,47 +185,94 @@ pub enum Delivery {
     End(u32),
 }
 
-impl Signals {
-    /// Whether signals from a checkpoint make sense.
+impl Actions {
+    /// Whether actions from a checkpoint make sense.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        self.actions
-            .keys()
-            .all(|s| *s >= 1 && *s <= SIGNALS && UNBLOCKABLE & bit(*s) == 0)
-            && (self.mask | self.saved_mask.unwrap_or(0)) & UNBLOCKABLE == 0
+        let known = |s: &u32| *s >= 1 && *s <= SIGNALS && UNBLOCKABLE & bit(*s) == 0;
+        self.0.keys().all(known)
     }
 
     /// What the program wants done with the signal.
     #[must_use]
-    pub fn action(&self, signal: u32) -> Action {
-        self.actions.get(&signal).copied().unwrap_or_default()
+    pub fn get(&self, signal: u32) -> Action {
+        self.0.get(&signal).copied().unwrap_or_default()
     }
 
     /// Sets what is done with the signal.
-    pub fn set_action(&mut self, signal: u32, action: Action) {
-        self.actions.insert(signal, action);
-        if self.is_ignored(signal) {
-            self.pending &= !bit(signal);
-        }
+    pub fn set(&mut self, signal: u32, action: Action) {
+        self.0.insert(signal, action);
     }
 
     /// After `execve`: handlers are gone.
-    pub fn reset_handlers(&mut self) {
-        self.actions.retain(|_, a| a.handler == IGNORE);
-        self.stack = Stack::default();
+    pub fn reset(&mut self) {
+        self.0.retain(|_, a| a.handler == IGNORE);
     }
 
-    fn is_ignored(&self, signal: u32) -> bool {
-        match self.action(signal).handler {
+    /// Whether nothing happens when the signal comes.
+    #[must_use]
+    pub fn ignores(&self, signal: u32) -> bool {
+        match self.get(signal).handler {
             DEFAULT => default_action(signal) == DefaultAction::Ignore,
             handler => handler == IGNORE,
         }
     }
 
-    /// Sends a signal to this process. Signals that are ignored are gone at once.
-    pub fn post(&mut self, signal: u32) {
-        if (1..=SIGNALS).contains(&signal) && !self.is_ignored(signal) {
+    /// Whether nobody wants to know the status of children that end.
+    #[must_use]
+    pub fn forgets_children(&self) -> bool {
+        let action = self.get(sig::CHLD);
+        action.handler == IGNORE || action.flags & flag::NOCLDWAIT != 0
+    }
+
+    /// Whether the handler of `signal` wants interrupted calls to begin again.
+    #[must_use]
+    pub fn restarts(&self, signal: u32) -> bool {
+        self.get(signal).flags & flag::RESTART != 0
+    }
+}
+
+impl Signals {
+    /// Whether signals from a checkpoint make sense.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.origins.keys().all(|s| *s >= 1 && *s <= SIGNALS)
+            && (self.mask | self.saved_mask.unwrap_or(0)) & UNBLOCKABLE == 0
+    }
+
+    /// What a child has of its parent's.
+    #[must_use]
+    pub fn for_child(&self) -> Self {
+        Signals {
+            mask: self.mask,
+            stack: self.stack,
+            ..Signals::default()
+        }
+    }
+
+    /// Sends a signal to this task. Signals that are ignored are gone at once, unless they are blocked: then it may
+    /// be that they are waited for.
+    pub fn post(&mut self, actions: &Actions, signal: u32, origin: Origin) {
+        let blocked = self.mask & bit(signal) != 0;
+        if !(1..=SIGNALS).contains(&signal) || actions.ignores(signal) && !blocked {
+            return;
+        }
+        if self.pending & bit(signal) == 0 {
             self.pending |= bit(signal);
+            self.origins.insert(signal, origin);
+        }
+    }
+
+    /// A signal that is ignored from now on is not pending any more.
+    pub fn forget(&mut self, signal: u32) {
+        self.pending &= !bit(signal);
+        self.origins.remove(&signal);
+    }
+
+    /// Drops signals that came while they were blocked, and that are ignored now.
+    pub fn drop_ignored(&mut self, actions: &Actions) {
+        while let Some(signal) = self.deliverable().filter(|s| actions.ignores(*s)) {
+            self.forget(signal);
         }
     }
 
@@ -212,23 +283,18 @@ impl Signals {
         (open != 0).then(|| open.trailing_zeros() + 1)
     }
 
-    /// Whether the handler of `signal` wants interrupted calls to begin again.
-    #[must_use]
-    pub fn restarts(&self, signal: u32) -> bool {
-        self.action(signal).flags & flag::RESTART != 0
-    }
-
     /// Delivers what is pending into `registers`.
     pub fn deliver_pending(
         &mut self,
+        actions: &mut Actions,
         areas: &Areas,
         host: &mut dyn Host,
         registers: &mut Registers,
     ) -> Result<Delivery, OutOfMemory> {
         while let Some(signal) = self.deliverable() {
-            self.pending &= !bit(signal);
-            let origin = Origin::default();
-            match self.deliver(areas, host, registers, signal, origin)? {
+            let origin = self.origins.get(&signal).copied().unwrap_or_default();
+            self.forget(signal);
+            match self.deliver(actions, areas, host, registers, signal, origin)? {
                 Delivery::Go => {}
                 end @ Delivery::End(_) => return Ok(end),
             }
@@ -242,27 +308,29 @@ impl Signals {
     /// Delivers a signal that the thread caused itself: blocking or ignoring it does not help.
     pub fn deliver_fault(
         &mut self,
+        actions: &mut Actions,
         areas: &Areas,
         host: &mut dyn Host,
         registers: &mut Registers,
         signal: u32,
         origin: Origin,
     ) -> Result<Delivery, OutOfMemory> {
-        if self.mask & bit(signal) != 0 || self.action(signal).handler == IGNORE {
+        if self.mask & bit(signal) != 0 || actions.get(signal).handler == IGNORE {
             return Ok(Delivery::End(signal));
         }
-        self.deliver(areas, host, registers, signal, origin)
+        self.deliver(actions, areas, host, registers, signal, origin)
     }
 
     fn deliver(
         &mut self,
+        actions: &mut Actions,
         areas: &Areas,
         host: &mut dyn Host,
         registers: &mut Registers,
         signal: u32,
         origin: Origin,
     ) -> Result<Delivery, OutOfMemory> {
-        let action = self.action(signal);
+        let action = actions.get(signal);
         match action.handler {
             IGNORE => return Ok(Delivery::Go),
             DEFAULT => {
@@ -322,11 +390,7 @@ impl Signals {
             .u32(0)
             .u32(origin.code as u32)
             .u32(0)
-            .u64(if origin.address != 0 {
-                origin.address
-            } else {
-                u64::from(origin.pid)
-            })
+            .bytes(&origin.details())
             .pad_to(FRAME)
             .done();
         host.write_memory(frame_at, &frame)?;
@@ -336,7 +400,7 @@ impl Signals {
             self.mask |= bit(signal);
         }
         if action.flags & flag::RESETHAND != 0 {
-            self.set_action(signal, Action::default());
+            actions.set(signal, Action::default());
         }
         registers.rip = action.handler;
         registers.rsp = frame_at;

@@ -8,7 +8,7 @@ use core::fmt::Write as _;
 use crate::host::Host;
 use crate::memory;
 use crate::path;
-use crate::process::{Device, Process};
+use crate::process::{Current, Device};
 
 /// What a special name means.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,9 +36,9 @@ pub enum Text {
     Maps,
 }
 
-/// What the absolute path means to `process`, if it is special.
+/// What the absolute path means to the task, if it is special.
 #[must_use]
-pub fn find(process: &Process, absolute: &str) -> Option<Special> {
+pub fn find(current: &Current, absolute: &str) -> Option<Special> {
     // Nearly every path ends here.
     if !absolute.contains("/dev/") && !absolute.contains("/proc/") && !absolute.contains("..") {
         if absolute != "/etc/mtab" {
@@ -61,14 +61,14 @@ pub fn find(process: &Process, absolute: &str) -> Option<Special> {
         });
     }
     let proc = name.strip_prefix("/proc/")?;
-    let own = format!("{}/", process.pid);
+    let own = format!("{}/", current.task.number);
     let of_self = proc
         .strip_prefix("self/")
         .or_else(|| proc.strip_prefix("thread-self/"))
         .or_else(|| proc.strip_prefix(own.as_str()));
     Some(Special::Text(match (of_self, proc) {
-        (Some("exe"), _) => return Some(Special::Link(process.exe.clone())),
-        (Some("cwd"), _) => return Some(Special::Link(process.cwd.clone())),
+        (Some("exe"), _) => return Some(Special::Link(current.memory.exe.clone())),
+        (Some("cwd"), _) => return Some(Special::Link(current.context.cwd.clone())),
         (Some("root"), _) => return Some(Special::Link(String::from("/"))),
         (Some("cmdline"), _) => Text::Arguments,
         (Some("comm"), _) => Text::Name,
@@ -88,7 +88,7 @@ pub fn find(process: &Process, absolute: &str) -> Option<Special> {
 
 /// The text, as it reads now.
 #[must_use]
-pub fn text(process: &Process, host: &mut dyn Host, which: Text) -> Vec<u8> {
+pub fn text(current: &Current, host: &mut dyn Host, which: Text) -> Vec<u8> {
     let mut out = String::new();
     let written = match which {
         Text::Memory => {
@@ -107,30 +107,30 @@ pub fn text(process: &Process, host: &mut dyn Host, which: Text) -> Vec<u8> {
         }
         Text::Mounts => writeln!(out, "memory / tmpfs rw,relatime 0 0"),
         Text::Uptime => {
-            let centiseconds = process.now(host) / 10_000_000;
+            let centiseconds = current.task.now(host) / 10_000_000;
             let seconds = centiseconds / 100;
             writeln!(out, "{seconds}.{:02} 0.00", centiseconds % 100)
         }
         Text::Version => writeln!(out, "Linux version {}", crate::calls::system::RELEASE),
         Text::Arguments => {
             let mut bytes = Vec::new();
-            for argument in &process.args {
+            for argument in &current.memory.args {
                 bytes.extend_from_slice(argument);
                 bytes.push(0);
             }
             return bytes;
         }
         Text::Name => {
-            let mut bytes = process.comm.clone();
+            let mut bytes = current.task.comm.clone();
             bytes.push(b'\n');
             return bytes;
         }
-        Text::Maps => process.areas.list().iter().try_for_each(|area| {
+        Text::Maps => current.memory.areas.list().iter().try_for_each(|area| {
             let bit = |bit, letter| if area.prot & bit != 0 { letter } else { '-' };
             let name = match area.kind {
                 memory::Kind::Heap => "[heap]",
                 memory::Kind::Stack => "[stack]",
-                memory::Kind::Program => process.exe.as_str(),
+                memory::Kind::Program => current.memory.exe.as_str(),
                 memory::Kind::Anonymous | memory::Kind::File => "",
             };
             writeln!(

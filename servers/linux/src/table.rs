@@ -1,36 +1,38 @@
-//! The table of processes: starts and ends them.
+//! The table of processes: starts and ends them, and wakes those that wait.
+//!
+//! What one call does to other processes the emulation leaves in its [`System`]; [`Table::settle`] carries it out before
+//! the server waits again. A call that waits stands in `waiters` under each of its keys and in `timers` with its
+//! deadline, so that what happens costs those whom it concerns, and nothing grows with the number of processes.
 
 use abi::message::ExceptionMessage;
-use abi::state::{space_flags, SpaceState};
+use abi::state::ThreadState;
 use abi::{Exception, RefKind, Registers, Type};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
 use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::vec::Vec;
 use interface::server::{park, Event};
 use personality::emulate::{self, Outcome, Wake};
-use personality::errno::{Errno, EACCES, ELOOP, ENOENT, ENOEXEC, ENOMEM};
+use personality::errno::{Errno, EACCES, EAGAIN, ELOOP, ENOENT, ENOEXEC, ENOMEM};
 use personality::exec;
 use personality::host::Fpu;
 use personality::memory::NO_SLOT;
-use personality::part;
-use personality::process::{open_flags, Description, Device, Kind};
-use personality::signal::sig;
+use personality::part::{self, Refusal};
+use personality::process::{open_flags, Current, Description, Device, Kind, Task};
+use personality::signal::{sig, Origin};
+use personality::system::{Key, System};
 use process::{words, Process};
-use proto::layout::{CONTROL_MAPPINGS, PRIORITY_PROGRAM};
+use proto::layout::{CONTROL_MAPPINGS, CONTROL_THREAD, PRIORITY_PROGRAM};
 use proto::Error;
-use rt::obj::{Port, Ref, RefAt};
+use rt::obj::{Port, Ref, RefAt, ThreadAt};
 use services::fs::{mode, Flags};
-use services::process::{Info, Pid, Start, Status, Stdio, MAX_JOB};
+use services::process::{Info, Pid, Start, Status, Stdio};
 
-use crate::control::{control_port, keeper, Known};
-use crate::world::{short, Present, View, World};
+use crate::control::{control_port, Known};
+use crate::world::{short, Born, Seat, View, World};
 
-/// Most processes, ended ones included.
-const MAX_PROCESSES: usize = 256;
-/// The first process number. 1 is what `getppid` returns to all.
-const FIRST_PID: Pid = 2;
 /// Most `Freeze`s, and most `Stop`s, of one process at a time.
 const MAX_HOLDS: u32 = 64;
 
@@ -38,26 +40,21 @@ const MAX_HOLDS: u32 = 64;
 struct Parked {
     message: ExceptionMessage,
     wake: Wake,
-    /// Whether to try the call again at once.
-    due: bool,
 }
 
 /// A process that lives.
 struct Living {
-    linux: personality::process::Process,
-    body: Process,
-    present: Present,
-    /// The keeper of its space. It goes when this is dropped.
-    _port: Port,
+    task: Task,
+    seat: Seat,
     parked: Option<Parked>,
+    /// When something is to be done for it, as it stands in the table's `timers`.
+    timer: Option<u64>,
     /// How often it is frozen.
     frozen: u32,
     /// How often it is stopped.
     stops: u32,
     /// The part that `Freeze` made.
     part: Vec<u8>,
-    /// A signal came while its thread was about to get an answer; it is delivered behind that.
-    signal_later: bool,
     /// It was adopted, and its objects have not been looked at yet.
     unproven: bool,
 }
@@ -65,6 +62,8 @@ struct Living {
 /// A process that is being rebuilt, and of which not all of the part is there.
 struct Adopting {
     bytes: Vec<u8>,
+    /// The number of its keeper.
+    keeper: u32,
     body: Process,
     port: Port,
 }
@@ -75,13 +74,13 @@ enum Entry {
     Ended { status: Status, name: String },
 }
 
-/// The ports of a process that its owner uses, also after its end.
+/// What others than Linux programs hold of a process, also after its end.
 struct Hold {
-    _port: Port,
-    /// A reference to the control port.
-    control: Ref,
-    /// The port at init of the process that started it. When that is dead the status is not kept any longer.
-    owner: Ref,
+    /// The control port and a reference to it, as soon as somebody has asked for it.
+    door: Option<(Port, Ref)>,
+    /// The port at init of the process that started it; `None` if that was a Linux program. When it is dead the status is
+    /// not kept any longer.
+    owner: Option<Ref>,
     /// The job that it is counted for; `None` if a server has started it.
     job: Option<Pid>,
     /// Tells it from others that have its number at other times.
@@ -95,54 +94,98 @@ pub(crate) struct Table {
     entries: BTreeMap<Pid, Entry>,
     /// One for each entry.
     holds: BTreeMap<Pid, Hold>,
+    /// What Linux knows of them.
+    system: System,
     world: World,
-    /// The portset of all ports.
-    portset: Ref,
-    last: Pid,
     last_serial: u64,
+    /// Who waits for what.
+    waiters: BTreeSet<(Key, Pid)>,
+    /// When something is to be done for whom, on the machine's clock.
+    timers: BTreeSet<(u64, Pid)>,
+    /// Whose calls are to be made again now.
+    due: BTreeSet<Pid>,
+    /// Who gets signals that came while the thread was about to get an answer.
+    signalled: Vec<Pid>,
 }
 
 impl Living {
+    fn new(task: Task, seat: Seat) -> Self {
+        Living {
+            task,
+            seat,
+            parked: None,
+            timer: None,
+            frozen: 0,
+            stops: 0,
+            part: Vec::new(),
+            unproven: false,
+        }
+    }
+
+    fn thread(&self) -> Result<ThreadAt, abi::Code> {
+        self.seat.thread()
+    }
+
     fn stop(&self) -> Result<(), abi::Code> {
-        self.body.thread()?.stop()
+        self.thread()?.stop()
     }
 
     fn resume(&self) -> Result<(), abi::Code> {
-        self.body.thread()?.resume()
+        self.thread()?.resume()
     }
 
-    fn state(&self) -> Result<abi::state::ThreadState, abi::Code> {
-        self.body.thread()?.get_state(0, 0, 0)
+    fn state(&self) -> Result<ThreadState, abi::Code> {
+        self.thread()?.get_state(0, 0, 0)
     }
 
     fn holds_still(&self) -> bool {
         self.frozen > 0 || self.stops > 0
     }
 
-    /// Emulates the call or exception of a message.
-    fn emulate(&mut self, pid: Pid, world: &mut World, message: &ExceptionMessage) -> Outcome {
-        let Living {
-            linux,
-            body,
-            present,
-            ..
-        } = self;
-        let mut view = View {
-            pid,
-            body: Some(body),
-            present,
+    /// The task, and the host that acts for it.
+    fn parts<'a>(&'a mut self, system: &System, world: &'a mut World) -> (&'a mut Task, View<'a>) {
+        let root = system.find(self.task.pid).map_or(0, |p| p.root);
+        let view = View {
+            root,
+            seat: Some(&mut self.seat),
             world,
         };
+        (&mut self.task, view)
+    }
+
+    /// Emulates the call or exception of a message.
+    fn emulate(
+        &mut self,
+        system: &mut System,
+        world: &mut World,
+        message: &ExceptionMessage,
+    ) -> Outcome {
+        let (task, mut view) = self.parts(system, world);
         if message.code == Exception::ForeignCall as u64 {
-            emulate::call(linux, &mut view, &message.registers)
+            emulate::call(task, system, &mut view, &message.registers)
         } else {
-            emulate::exception(linux, &mut view, message)
+            emulate::exception(task, system, &mut view, message)
         }
     }
 
-    /// Lets the thread, which waits for an answer to its exception, go on with these registers.
-    fn set_registers(&self, registers: &Registers, fpu: Option<Fpu>) -> Result<(), abi::Code> {
-        let thread = self.body.thread()?;
+    /// Lets the thread, which waits for an answer to its exception or is a new one, go on with these registers.
+    fn set_registers(&mut self, registers: &Registers, fpu: Option<Fpu>) -> Result<(), abi::Code> {
+        if core::mem::take(&mut self.seat.fresh) {
+            if let Some(old) = self.seat.old.take() {
+                old.leave();
+            }
+            let state = ThreadState {
+                registers: *registers,
+                fpu: fpu.map_or_else(abi::state::initial_fpu, |fpu| *fpu),
+                tag: u64::from(self.task.pid),
+                priority: PRIORITY_PROGRAM,
+                ..ThreadState::default()
+            };
+            let memory = self.seat.memory.borrow();
+            let started = memory.body.start_thread(self.seat.thread, state);
+            return started.map_err(|_| abi::Code::Invalid);
+        }
+        let thread = self.thread()?;
         thread.stop()?;
         let result = thread.get_state(0, 0, 0).and_then(|mut state| {
             state.registers = *registers;
@@ -150,45 +193,62 @@ impl Living {
             if let Some(fpu) = fpu {
                 state.fpu = *fpu;
             }
-            thread.set_state(&state, self.body.space_ref().handle(), 0, 0)
+            let memory = self.seat.memory.borrow();
+            thread.set_state(&state, memory.body.space_ref().handle(), 0, 0)
         });
         thread.resume()?;
         result
     }
 
-    /// Whether a parked call is worth trying now.
-    fn is_due(&self, now: u64) -> bool {
-        let now = now.wrapping_add(self.linux.clock_offset);
-        !self.holds_still()
-            && self
-                .parked
-                .as_ref()
-                .is_some_and(|p| p.due || p.wake.deadline.is_some_and(|d| d <= now))
-    }
-
     /// When something is to be done for it, on the machine's clock.
-    fn deadline(&self, now: u64) -> Option<u64> {
+    fn deadline(&self, system: &System, now: u64) -> Option<u64> {
         if self.holds_still() {
             return None;
         }
-        if self.signal_later {
-            return Some(now);
-        }
         let call = self.parked.as_ref().and_then(|p| p.wake.deadline);
-        let alarm = self.linux.alarm.map(|a| a.deadline);
-        let own_now = now.wrapping_add(self.linux.clock_offset);
-        let first = call.into_iter().chain(alarm).min()?;
+        let alarm = system.find(self.task.pid).and_then(|p| p.alarm);
+        let own_now = now.wrapping_add(self.task.clock_offset);
+        let first = call.into_iter().chain(alarm.map(|a| a.deadline)).min()?;
         Some(now.saturating_add(first.saturating_sub(own_now)))
     }
 
     /// Whether all mappings of its areas exist.
     fn has_mappings(&self) -> bool {
-        let region = &self.body.control().region;
-        self.linux.areas.list().iter().filter(|a| a.slot != NO_SLOT).all(|area| {
+        let memory = self.seat.memory.borrow();
+        let region = &memory.body.control().region;
+        let shared = self.task.shares.memory.borrow();
+        let mut areas = shared.areas.list().iter().filter(|a| a.slot != NO_SLOT);
+        areas.all(|area| {
             let at = CONTROL_MAPPINGS + u64::from(area.slot) * abi::OBJECT_SIZE;
             let kinds = 1 << Type::Mapping as u64;
             matches!(region.search(at, at + abi::OBJECT_SIZE, kinds), Ok((found, _)) if found == at)
         })
+    }
+
+    /// Whether space, thread and mappings are there. From now on it is one like all others.
+    fn prove(&mut self) -> Result<(), abi::Code> {
+        {
+            let mut memory = self.seat.memory.borrow_mut();
+            if !memory.body.has_objects() {
+                return Err(abi::Code::Dead);
+            }
+            memory.body.learn().map_err(|_| abi::Code::Dead)?;
+        }
+        if !self.has_mappings() {
+            return Err(abi::Code::Dead);
+        }
+        // Its exceptions say whose they are.
+        let thread = self.thread()?;
+        let mut state = thread.get_state(0, 0, 0)?;
+        if state.tag != u64::from(self.task.pid) {
+            state.tag = u64::from(self.task.pid);
+            let memory = self.seat.memory.borrow();
+            thread.set_state(&state, memory.body.space_ref().handle(), 0, 0)?;
+        }
+        self.unproven = false;
+        // What it was stopped for besides the checkpoint goes on being so.
+        self.stops = state.stop_count.saturating_sub(1).min(1 << 16) as u32;
+        Ok(())
     }
 }
 
@@ -198,6 +258,7 @@ fn error_of(errno: Errno) -> Error {
         EACCES => Error::Denied,
         ENOEXEC => Error::BadFormat,
         ENOMEM => Error::NoMemory,
+        EAGAIN => Error::Limit,
         ELOOP => Error::Loop,
         _ => Error::Invalid,
     }
@@ -209,10 +270,13 @@ impl Table {
         Table {
             entries: BTreeMap::new(),
             holds: BTreeMap::new(),
-            world: World::new(),
-            portset,
-            last: FIRST_PID - 1,
+            system: System::new(),
+            world: World::new(portset),
             last_serial: 0,
+            waiters: BTreeSet::new(),
+            timers: BTreeSet::new(),
+            due: BTreeSet::new(),
+            signalled: Vec::new(),
         }
     }
 
@@ -227,17 +291,13 @@ impl Table {
 
     /// The time at which the event loop has to run at the latest.
     pub(crate) fn deadline(&self) -> Option<u64> {
-        let now = rt::time::now();
-        self.entries
-            .values()
-            .filter_map(|entry| match entry {
-                Entry::Living(living) => living.deadline(now),
-                _ => None,
-            })
-            .min()
+        if !self.signalled.is_empty() {
+            return Some(0);
+        }
+        self.timers.first().map(|(deadline, _)| *deadline)
     }
 
-    /// A free number for a process that counts for this job.
+    /// A number for a process that counts for this job, and has no parent.
     fn new_pid(&mut self, job: Option<Pid>) -> Result<Pid, Error> {
         // The status of a process is not kept when its owner has ended too.
         let orphans: Vec<Pid> = self
@@ -246,29 +306,16 @@ impl Table {
             .filter(|(_, entry)| matches!(entry, Entry::Ended { .. }))
             .map(|(pid, _)| *pid)
             .filter(|pid| {
-                let owner = self.holds.get(pid).map(|hold| hold.owner.kind());
-                owner != Some(RefKind::Port)
+                let owner = self.holds.get(pid).and_then(|hold| hold.owner.as_ref());
+                owner.is_some_and(|owner| owner.kind() != RefKind::Port)
             })
             .collect();
         for pid in orphans {
             self.forget(pid);
         }
-        let of_job = || self.holds.values().filter(|hold| hold.job == job).count();
-        if self.entries.len() >= MAX_PROCESSES || job.is_some() && of_job() >= MAX_JOB {
-            return Err(Error::Limit);
-        }
         // What is kept of it, and what is taken while its program is looked at.
         self.world.room.add(256 << 10)?;
-        loop {
-            self.last = if self.last >= 30_000 {
-                FIRST_PID
-            } else {
-                self.last + 1
-            };
-            if !self.entries.contains_key(&self.last) {
-                return Ok(self.last);
-            }
-        }
+        self.system.create(job).map_err(error_of)
     }
 
     /// A copy of the owner's port at init, and the job that its processes are counted for.
@@ -278,31 +325,35 @@ impl Table {
         Ok((owner, (job != 0).then_some(job)))
     }
 
-    /// A new control port.
-    fn hold(&mut self, pid: Pid, owner: Ref, job: Option<Pid>) -> Result<Hold, Error> {
-        let port = control_port(*self.portset, pid).map_err(rt::error_of)?;
-        let control = port.reference().map_err(rt::error_of)?;
+    /// What others may hold of a new process.
+    fn hold(&mut self, pid: Pid, owner: Option<Ref>, job: Option<Pid>) {
         self.last_serial += 1;
-        Ok(Hold {
-            _port: port,
-            control,
+        let hold = Hold {
+            door: None,
             owner,
             job,
             serial: self.last_serial,
             event: Rc::new(Event::new()),
-        })
+        };
+        self.holds.insert(pid, hold);
     }
 
     /// A reference to the control port of a process.
-    pub(crate) fn control(&self, pid: Pid) -> Result<Ref, Error> {
-        let hold = self.holds.get(&pid).ok_or(Error::NotFound)?;
-        hold.control.copy().map_err(rt::error_of)
+    pub(crate) fn control(&mut self, pid: Pid) -> Result<Ref, Error> {
+        let hold = self.holds.get_mut(&pid).ok_or(Error::NotFound)?;
+        if hold.door.is_none() {
+            let port = control_port(*self.world.portset, pid).map_err(rt::error_of)?;
+            let reference = port.reference().map_err(rt::error_of)?;
+            hold.door = Some((port, reference));
+        }
+        let (_, reference) = hold.door.as_ref().ok_or(Error::Broken)?;
+        reference.copy().map_err(rt::error_of)
     }
 
     /// The process whose control port this is.
     pub(crate) fn by_control_port(&self, port: &RefAt) -> Result<Pid, Error> {
-        let mut holds = self.holds.iter();
-        let found = holds.find(|(_, hold)| hold.control.same_as(*port));
+        let is = |hold: &Hold| hold.door.as_ref().is_some_and(|door| door.1.same_as(*port));
+        let found = self.holds.iter().find(|(_, hold)| is(hold));
         found.map(|(pid, _)| *pid).ok_or(Error::Denied)
     }
 
@@ -325,6 +376,7 @@ impl Table {
         self.announce(pid);
         self.entries.remove(&pid);
         self.holds.remove(&pid);
+        self.system.forget(pid);
     }
 
     /// The status of a process has changed, or it is about to be forgotten.
@@ -335,20 +387,64 @@ impl Table {
         }
     }
 
-    /// Ends a process whose files are closed already.
+    /// Ends a process whose files are closed already, and of whose end the others know.
     fn finish(&mut self, pid: Pid, status: Status) {
+        self.unpark(pid);
         if let Some(Entry::Living(living)) = self.entries.remove(&pid) {
-            let Living { linux, body, .. } = *living;
-            body.destroy();
-            self.world.alive.remove(&pid);
-            self.entries.insert(
-                pid,
-                Entry::Ended {
-                    status,
-                    name: linux.name,
-                },
-            );
+            if let Some(timer) = living.timer {
+                self.timers.remove(&(timer, pid));
+            }
+            let Living { task, seat, .. } = *living;
+            seat.leave();
+            let name = task.name();
+            self.entries.insert(pid, Entry::Ended { status, name });
             self.announce(pid);
+        }
+    }
+
+    /// The call of a process waits.
+    fn park(&mut self, pid: Pid, message: ExceptionMessage, wake: Wake) {
+        for key in &wake.keys {
+            self.waiters.insert((*key, pid));
+        }
+        if let Ok(living) = self.living(pid) {
+            living.parked = Some(Parked { message, wake });
+        }
+        self.schedule(pid);
+    }
+
+    /// The call of a process does not wait any longer: its message.
+    fn unpark(&mut self, pid: Pid) -> Option<ExceptionMessage> {
+        self.due.remove(&pid);
+        let Parked { message, wake } = self.living(pid).ok()?.parked.take()?;
+        for key in wake.keys {
+            self.waiters.remove(&(key, pid));
+        }
+        if wake.deadline.is_some() {
+            self.schedule(pid);
+        }
+        Some(message)
+    }
+
+    /// Notes when something is to be done for a process.
+    fn schedule(&mut self, pid: Pid) {
+        let Some(Entry::Living(living)) = self.entries.get_mut(&pid) else {
+            return;
+        };
+        let alarm = self.system.find(pid).is_some_and(|p| p.alarm.is_some());
+        let waits = living
+            .parked
+            .as_ref()
+            .is_some_and(|p| p.wake.deadline.is_some());
+        let timer = match alarm || waits {
+            true => living.deadline(&self.system, rt::time::now()),
+            false => None,
+        };
+        if living.timer != timer {
+            if let Some(old) = core::mem::replace(&mut living.timer, timer) {
+                self.timers.remove(&(old, pid));
+            }
+            self.timers.extend(timer.map(|timer| (timer, pid)));
         }
     }
 
@@ -359,57 +455,58 @@ impl Table {
             Outcome::Go { registers, fpu } => {
                 if living.set_registers(&registers, fpu).is_err() {
                     // The registers came from a signal frame that the program made up.
-                    rt::log!("{}: has impossible registers", short(&living.linux.name));
+                    rt::log!("{}: has impossible registers", short(&living.task.name()));
                     self.end_by(pid, sig::SEGV as u8);
                 }
             }
-            Outcome::Park(wake) => {
-                living.parked = Some(Parked {
-                    message,
-                    wake,
-                    due: false,
-                })
-            }
+            Outcome::Park(wake) => self.park(pid, message, wake),
             Outcome::End(status) => self.finish(pid, status),
         }
     }
 
     /// Closes a process's files and ends it.
     fn end_by(&mut self, pid: Pid, signal: u8) {
-        if let Some(Entry::Living(living)) = self.entries.get_mut(&pid) {
-            let Living {
-                linux,
-                body,
-                present,
-                ..
-            } = &mut **living;
-            linux.end(&mut View {
-                pid,
-                body: Some(body),
-                present,
-                world: &mut self.world,
-            });
+        let Table {
+            entries,
+            system,
+            world,
+            ..
+        } = self;
+        let status = Status::Killed(signal);
+        if let Some(Entry::Living(living)) = entries.get_mut(&pid) {
+            let (task, mut view) = living.parts(system, world);
+            emulate::end(task, system, &mut view, status);
         }
-        self.finish(pid, Status::Killed(signal));
+        self.finish(pid, status);
     }
 
-    /// An exception of the process with this number came to its port.
-    pub(crate) fn exception(&mut self, pid: Pid, message: &ExceptionMessage) -> Option<Registers> {
-        let Some(Entry::Living(living)) = self.entries.get_mut(&pid) else {
+    /// An exception of the process with this tag came to the keeper with this number.
+    pub(crate) fn exception(
+        &mut self,
+        keeper: u32,
+        message: &ExceptionMessage,
+    ) -> Option<Registers> {
+        let Table {
+            entries,
+            system,
+            world,
+            ..
+        } = self;
+        let pid = Pid::try_from(message.tag).ok()?;
+        let Some(Entry::Living(living)) = entries.get_mut(&pid) else {
             return None;
         };
+        // The tag is the thread's own, and the keeper the memory's: both must say the same.
+        if living.seat.memory.borrow().id != keeper {
+            return None;
+        }
         if living.holds_still() {
             // The exception arrived just before the process was stopped. It is delivered again when it goes on.
             park();
-            let wake = Wake::default();
-            living.parked = Some(Parked {
-                message: *message,
-                wake,
-                due: true,
-            });
+            self.park(pid, *message, Wake::default());
             return None;
         }
-        match living.emulate(pid, &mut self.world, message) {
+        match living.emulate(system, world, message) {
             Outcome::Go {
                 registers,
                 fpu: None,
@@ -424,77 +521,116 @@ impl Table {
 
     /// The console has input, or room for output.
     pub(crate) fn console_news(&mut self) {
-        for entry in self.entries.values_mut() {
-            if let Entry::Living(living) = entry {
-                if let Some(parked) = &mut living.parked {
-                    parked.due |= parked.wake.console;
-                }
-            }
-        }
+        self.system.wake(Key::Console);
     }
 
-    /// Does everything that is due: parked calls, timers, signals between processes.
+    /// Does everything that is due: what calls did to other processes, parked calls, timers.
     pub(crate) fn settle(&mut self) {
         // These threads have received their replies by now.
-        let mut signalled = Vec::new();
-        for (pid, entry) in &mut self.entries {
-            if let Entry::Living(living) = entry {
-                if core::mem::take(&mut living.signal_later) {
-                    signalled.push(*pid);
-                }
-            }
-        }
+        let mut signalled = core::mem::take(&mut self.signalled);
         loop {
-            let now = rt::time::now();
-            for (pid, signal) in core::mem::take(&mut self.world.sent) {
-                if let Ok(living) = self.living(pid) {
-                    living.linux.signals.post(signal);
-                    signalled.push(pid);
-                }
+            for Born { task, seat } in core::mem::take(&mut self.world.born) {
+                self.born(task, seat);
             }
-            for (pid, entry) in &mut self.entries {
-                let Entry::Living(living) = entry else {
-                    continue;
-                };
-                let own_now = now.wrapping_add(living.linux.clock_offset);
-                let Some(alarm) = living.linux.alarm.filter(|a| a.deadline <= own_now) else {
-                    continue;
-                };
-                if living.holds_still() {
-                    continue;
-                }
-                living.linux.alarm = (alarm.interval != 0).then(|| {
-                    let deadline = own_now.saturating_add(alarm.interval);
-                    personality::process::Alarm { deadline, ..alarm }
-                });
-                living.linux.signals.post(sig::ALRM);
-                signalled.push(*pid);
+            for pid in self.system.take_timers() {
+                self.schedule(pid);
             }
-            for pid in signalled.drain(..) {
+            for (pid, signal, origin) in self.system.take_sent() {
+                self.post(pid, signal, origin, &mut signalled);
+            }
+            for key in self.system.take_woken() {
+                let waiters = self.waiters.range((key, 0)..=(key, Pid::MAX));
+                self.due.extend(waiters.map(|(_, pid)| *pid));
+            }
+            if !self.timers.is_empty() {
+                self.ring(rt::time::now(), &mut signalled);
+            }
+            for pid in core::mem::take(&mut signalled) {
                 self.deliver_signals(pid);
             }
-            let due: Vec<Pid> = self
-                .entries
-                .iter()
-                .filter(|(_, e)| matches!(e, Entry::Living(living) if living.is_due(now)))
-                .map(|(pid, _)| *pid)
-                .collect();
-            if due.is_empty() && self.world.sent.is_empty() {
-                break;
-            }
-            for pid in due {
+            while let Some(pid) = self.due.pop_first() {
                 self.retry(pid);
+            }
+            for pid in self.system.take_gone() {
+                self.forget(pid);
+            }
+            if self.system.is_settled() && self.world.born.is_empty() && signalled.is_empty() {
+                break;
             }
         }
         self.world.room.clear();
     }
 
+    /// A task that was started is a process like all others from now on.
+    fn born(&mut self, task: Task, seat: Seat) {
+        let pid = task.pid;
+        let root = self.system.find(pid).map_or(pid, |p| p.root);
+        let job = self.holds.get(&root).and_then(|hold| hold.job);
+        self.hold(pid, None, job);
+        let living = Box::new(Living::new(task, seat));
+        self.entries.insert(pid, Entry::Living(living));
+    }
+
+    /// Sends a signal to a process.
+    fn post(&mut self, pid: Pid, signal: u32, origin: Origin, signalled: &mut Vec<Pid>) {
+        if let Ok(living) = self.living(pid) {
+            let Task {
+                signals, shares, ..
+            } = &mut living.task;
+            signals.post(&shares.actions.borrow(), signal, origin);
+            signalled.push(pid);
+        }
+    }
+
+    /// Does what the clock says.
+    fn ring(&mut self, now: u64, signalled: &mut Vec<Pid>) {
+        while let Some((deadline, pid)) = self.timers.first().copied() {
+            if deadline > now {
+                break;
+            }
+            self.timers.pop_first();
+            let Some(Entry::Living(living)) = self.entries.get_mut(&pid) else {
+                continue;
+            };
+            living.timer = None;
+            let own_now = now.wrapping_add(living.task.clock_offset);
+            let over = |deadline: Option<u64>| deadline.is_some_and(|d| d <= own_now);
+            let waited = over(living.parked.as_ref().and_then(|p| p.wake.deadline));
+            if waited {
+                self.due.insert(pid);
+            }
+            let alarm = self.system.process(pid).alarm;
+            if let Some(alarm) = alarm.filter(|a| over(Some(a.deadline))) {
+                self.system.process(pid).alarm = (alarm.interval != 0).then(|| {
+                    let deadline = own_now.saturating_add(alarm.interval);
+                    personality::process::Alarm { deadline, ..alarm }
+                });
+                self.post(pid, sig::ALRM, Origin::default(), signalled);
+            }
+            // A call that is made again is noted anew then.
+            if !waited {
+                self.schedule(pid);
+            }
+        }
+    }
+
     /// Makes a parked call again.
     fn retry(&mut self, pid: Pid) {
-        let Some(Entry::Living(living)) = self.entries.get_mut(&pid) else {
+        let Ok(living) = self.living(pid) else { return };
+        if living.holds_still() {
+            // It is made again when the process goes on.
+            return;
+        }
+        let Some(mut message) = self.unpark(pid) else {
             return;
         };
-        let Some(Parked { mut message, .. }) = living.parked.take() else {
+        let Table {
+            entries,
+            system,
+            world,
+            ..
+        } = self;
+        let Some(Entry::Living(living)) = entries.get_mut(&pid) else {
             return;
         };
         match living.state() {
@@ -502,27 +638,35 @@ impl Table {
             Ok(state) if state.exception_delivered == 1 => message.registers = state.registers,
             _ => return,
         }
-        let outcome = living.emulate(pid, &mut self.world, &message);
+        let outcome = living.emulate(system, world, &message);
         self.carry_out(pid, message, outcome);
     }
 
     /// Delivers signals that were just sent.
     fn deliver_signals(&mut self, pid: Pid) {
-        let Some(Entry::Living(living)) = self.entries.get_mut(&pid) else {
+        let Table {
+            entries,
+            system,
+            world,
+            due,
+            signalled,
+            ..
+        } = self;
+        let Some(Entry::Living(living)) = entries.get_mut(&pid) else {
             return;
         };
-        if living.linux.signals.deliverable().is_none() {
+        if living.task.signals.deliverable().is_none() {
             return;
         }
-        if let Some(parked) = &mut living.parked {
-            parked.due = true;
+        if living.parked.is_some() {
+            due.insert(pid);
             return;
         }
         if living.holds_still() {
             return;
         }
         // It runs, or is about to deliver a call: that comes again behind the handler.
-        let Ok(thread) = living.body.thread() else {
+        let Ok(thread) = living.thread() else {
             return;
         };
         if thread.stop().is_err() {
@@ -531,26 +675,16 @@ impl Table {
         let mut outcome = None;
         if let Ok(mut state) = thread.get_state(0, 0, 0) {
             if state.exception_delivered == 0 {
-                let Living {
-                    linux,
-                    body,
-                    present,
-                    ..
-                } = &mut **living;
-                let mut view = View {
-                    pid,
-                    body: Some(body),
-                    present,
-                    world: &mut self.world,
-                };
-                let result = emulate::interrupt(linux, &mut view, &state.registers);
+                let (task, mut view) = living.parts(system, world);
+                let result = emulate::interrupt(task, system, &mut view, &state.registers);
                 if let Outcome::Go { registers, .. } = &result {
                     state.registers = *registers;
-                    let _ = thread.set_state(&state, living.body.space_ref().handle(), 0, 0);
+                    let memory = living.seat.memory.borrow();
+                    let _ = thread.set_state(&state, memory.body.space_ref().handle(), 0, 0);
                 }
                 outcome = Some(result);
             } else {
-                living.signal_later = true;
+                signalled.push(pid);
             }
         }
         let _ = thread.resume();
@@ -572,29 +706,46 @@ impl Table {
         }
     }
 
-    /// Stops a process once more.
+    /// The process, and if others have no power over it but through the root of its tree, all that are in that.
+    fn together(&self, pid: Pid) -> Vec<Pid> {
+        match self.system.find(pid) {
+            Some(process) if process.root == pid => self.system.tree(pid),
+            _ => Vec::from([pid]),
+        }
+    }
+
+    /// Stops a process once more; the root of a tree with all that are in that.
     pub(crate) fn stop(&mut self, pid: Pid) -> Result<(), Error> {
-        let living = self.proven(pid)?;
-        if living.stops >= MAX_HOLDS {
+        if self.proven(pid)?.stops >= MAX_HOLDS {
             return Err(Error::Limit);
         }
-        living.stop().map_err(rt::error_of)?;
-        living.stops += 1;
-        self.announce(pid);
+        for pid in self.together(pid) {
+            let Ok(living) = self.proven(pid) else {
+                continue;
+            };
+            if living.stop().is_ok() {
+                living.stops += 1;
+                self.schedule(pid);
+                self.announce(pid);
+            }
+        }
         Ok(())
     }
 
     /// Undoes one `stop`.
     pub(crate) fn resume(&mut self, pid: Pid) -> Result<(), Error> {
-        let living = self.proven(pid)?;
-        if living.stops == 0 {
+        if self.proven(pid)?.stops == 0 {
             return Err(Error::Invalid);
         }
-        living.stops -= 1;
-        let done = living.resume().map_err(rt::error_of);
-        self.go_on(pid);
-        self.announce(pid);
-        done
+        for pid in self.together(pid) {
+            let stopped = self.proven(pid).ok().filter(|living| living.stops > 0);
+            let Some(living) = stopped else { continue };
+            living.stops -= 1;
+            let _ = living.resume();
+            self.go_on(pid);
+            self.announce(pid);
+        }
+        Ok(())
     }
 
     /// What `freeze` made, from the offset on.
@@ -613,12 +764,14 @@ impl Table {
         offset: u64,
         size: u64,
     ) -> Result<(), Error> {
-        let body = match self.entries.get(&pid) {
-            Some(Entry::Adopting(adopting)) => &adopting.body,
-            Some(Entry::Living(living)) if living.unproven => &living.body,
-            _ => return Err(Error::Invalid),
-        };
-        body.populate(control, offset, size)
+        match self.entries.get(&pid) {
+            Some(Entry::Adopting(adopting)) => adopting.body.populate(control, offset, size),
+            Some(Entry::Living(living)) if living.unproven => {
+                let memory = living.seat.memory.borrow();
+                memory.body.populate(control, offset, size)
+            }
+            _ => Err(Error::Invalid),
+        }
     }
 
     /// A living process whose objects are known to be there.
@@ -632,11 +785,10 @@ impl Table {
 
     /// Does what was held back while the process was stopped or frozen.
     fn go_on(&mut self, pid: Pid) {
-        if let Ok(living) = self.living(pid) {
-            if let Some(parked) = &mut living.parked {
-                parked.due = true;
-            }
+        if self.living(pid).is_ok_and(|living| living.parked.is_some()) {
+            self.due.insert(pid);
         }
+        self.schedule(pid);
         self.deliver_signals(pid);
     }
 
@@ -655,7 +807,10 @@ impl Table {
             return Ok(());
         }
         self.living(pid)?;
-        self.end_by(pid, sig::KILL as u8);
+        // The root comes first: nobody starts others meanwhile, and it does not see its children end.
+        for pid in self.together(pid) {
+            self.end_by(pid, sig::KILL as u8);
+        }
         Ok(())
     }
 
@@ -663,11 +818,10 @@ impl Table {
     fn abandon(&mut self, pid: Pid) {
         if let Some(Entry::Adopting(adopting)) = self.entries.remove(&pid) {
             adopting.body.destroy();
-            let entry = Entry::Ended {
-                status: Status::Killed(sig::KILL as u8),
-                name: String::new(),
-            };
-            self.entries.insert(pid, entry);
+            let status = Status::Killed(sig::KILL as u8);
+            let name = String::new();
+            self.entries.insert(pid, Entry::Ended { status, name });
+            self.system.end(pid, status);
             self.announce(pid);
         }
     }
@@ -680,13 +834,13 @@ impl Table {
 
     fn info_of(&self, pid: Pid, entry: &Entry) -> Info {
         let name = match entry {
-            Entry::Ended { name, .. } => name,
-            Entry::Adopting(_) => "(being restored)",
-            Entry::Living(living) => &living.linux.name,
+            Entry::Ended { name, .. } => name.clone(),
+            Entry::Adopting(_) => String::from("(being restored)"),
+            Entry::Living(living) => living.task.name(),
         };
         let mut info = Info {
             pid,
-            name: short(name),
+            name: short(&name),
             status: self.status(pid).unwrap_or(Status::Running),
             threads: Vec::new(),
             doing: Vec::new(),
@@ -699,8 +853,9 @@ impl Table {
                     info.threads.push(words::summary(&state));
                     info.doing.push(doing(living, &state));
                 }
-                info.objects = living.body.object_count();
-                info.resident = living.body.memory().usage().map_or(0, |u| u.resident);
+                let memory = living.seat.memory.borrow();
+                info.objects = memory.body.object_count();
+                info.resident = memory.body.memory().usage().map_or(0, |u| u.resident);
             }
         }
         info
@@ -720,100 +875,93 @@ impl Table {
         (owner, job): (Ref, Option<Pid>),
     ) -> Result<Pid, Error> {
         let pid = self.new_pid(job)?;
-        let hold = self.hold(pid, owner, job)?;
+        let started = self.spawn_as(pid, path, start);
+        let Ok(living) = started else {
+            self.system.forget(pid);
+            return started.map(|_| pid);
+        };
+        self.entries.insert(pid, Entry::Living(Box::new(living)));
+        self.hold(pid, Some(owner), job);
+        Ok(pid)
+    }
+
+    fn spawn_as(&mut self, pid: Pid, path: &str, start: &Start) -> Result<Living, Error> {
         let cwd = if start.cwd.starts_with('/') {
             start.cwd.as_str()
         } else {
             "/"
         };
-        let mut linux = personality::process::Process::new(pid, String::from(cwd));
-        let mut present = Present::default();
+        let mut task = Task::new(pid, String::from(cwd));
+        self.system.process(pid).actions = Rc::clone(&task.shares.actions);
         let bytes = |list: &[String]| list.iter().map(|s| s.as_bytes().to_vec()).collect();
         let mut args: Vec<Vec<u8>> = bytes(&start.args);
         if args.is_empty() {
             args.push(path.as_bytes().to_vec());
         }
         let prepared = {
+            let shares = task.shares.clone();
+            let current = Current::new(&mut task, &shares);
             let mut view = View {
-                pid,
-                body: None,
-                present: &mut present,
+                root: pid,
+                seat: None,
                 world: &mut self.world,
             };
-            exec::prepare(&linux, &mut view, path, args, bytes(&start.env)).map_err(|failure| {
+            let env = bytes(&start.env);
+            exec::prepare(&current, &mut view, path, args, env).map_err(|failure| {
                 let error = error_of(failure.errno);
-                if error != Error::NotFound {
+                if error != Error::NotFound || failure.names_another {
                     rt::log!("{}", failure.sentence);
                 }
                 error
             })?
         };
-        let made = self.open_stdio(&mut linux, &start.stdio).and_then(|()| {
-            let port = keeper(*self.portset, pid).map_err(rt::error_of)?;
+        let made = self.open_stdio(&mut task, &start.stdio).and_then(|()| {
+            let (id, port, space) = self.world.new_keeper(0)?;
             let keeper = port.reference().map_err(rt::error_of)?;
-            let space = SpaceState {
-                flags: space_flags::FOREIGN,
-                max_priority: PRIORITY_PROGRAM,
-                ..SpaceState::default()
-            };
             let body = Process::create(&self.world.supply()?, &space, Some(&keeper))?;
-            Ok((port, body))
+            Ok(Seat::first(id, body, port))
         });
+        let Table { system, world, .. } = self;
         let mut view = View {
-            pid,
-            body: None,
-            present: &mut present,
-            world: &mut self.world,
+            root: pid,
+            seat: None,
+            world,
         };
-        let (port, mut body) = match made {
+        let mut seat = match made {
             Ok(made) => made,
             Err(error) => {
                 exec::cancel(&mut view, prepared);
-                linux.end(&mut view);
+                task.close_files(system, &mut view);
                 return Err(error);
             }
         };
-        view.body = Some(&mut body);
-        linux.started = rt::time::now();
-        let registers = exec::commit(&mut linux, &mut view, prepared);
+        view.seat = Some(&mut seat);
+        system.process(pid).started = rt::time::now();
+        let registers = exec::commit(&mut task, system, &mut view, prepared);
         let started = registers
             .map_err(|_| Error::NoMemory)
-            .and_then(|registers| body.start(&registers, u64::from(pid), PRIORITY_PROGRAM));
-        if let Err(error) = started {
-            linux.end(&mut View {
-                pid,
-                body: None,
-                present: &mut present,
-                world: &mut self.world,
+            .and_then(|registers| {
+                let memory = seat.memory.borrow();
+                memory
+                    .body
+                    .start(&registers, u64::from(pid), PRIORITY_PROGRAM)
             });
-            body.destroy();
+        if let Err(error) = started {
+            let mut view = View {
+                root: pid,
+                seat: None,
+                world,
+            };
+            task.close_files(system, &mut view);
+            seat.leave();
             rt::log!("{path}: could not be started: {}", error.text());
             return Err(error);
         }
-        let living = Living {
-            linux,
-            body,
-            present,
-            _port: port,
-            parked: None,
-            frozen: 0,
-            stops: 0,
-            part: Vec::new(),
-            signal_later: false,
-            unproven: false,
-        };
-        self.world.alive.insert(pid);
-        self.entries.insert(pid, Entry::Living(Box::new(living)));
-        self.holds.insert(pid, hold);
-        Ok(pid)
+        Ok(Living::new(task, seat))
     }
 
     /// Opens descriptors 0, 1 and 2. On failure those that are open stay with the process.
-    fn open_stdio(
-        &mut self,
-        linux: &mut personality::process::Process,
-        stdio: &[Stdio],
-    ) -> Result<(), Error> {
+    fn open_stdio(&mut self, task: &mut Task, stdio: &[Stdio]) -> Result<(), Error> {
         for fd in 0..3u32 {
             let output = fd > 0;
             let mut flags = open_flags::RDWR;
@@ -830,7 +978,7 @@ impl Table {
                 }
             };
             let flags = flags | open_flags::LARGEFILE;
-            linux.files.install(
+            task.shares.files.borrow_mut().install(
                 fd,
                 Description {
                     kind,
@@ -873,38 +1021,77 @@ impl Table {
     /// Freezes a process and makes its part: the length of that, the name, and references.
     pub(crate) fn freeze(&mut self, pid: Pid) -> Result<(u64, Vec<u8>, Vec<Ref>), Error> {
         self.proven(pid)?;
-        let Some(Entry::Living(living)) = self.entries.get_mut(&pid) else {
+        let Table {
+            entries,
+            system,
+            world,
+            ..
+        } = self;
+        let Some(Entry::Living(living)) = entries.get_mut(&pid) else {
             return Err(Error::NotFound);
         };
         if living.frozen >= MAX_HOLDS {
             return Err(Error::Limit);
         }
-        let region = living.body.memory().region.copy().map_err(rt::error_of)?;
-        let control = living.body.control().region.copy().map_err(rt::error_of)?;
-        living.stop().map_err(rt::error_of)?;
-        let Living {
-            linux,
-            body,
-            present,
-            ..
-        } = &mut **living;
-        let mut view = View {
-            pid,
-            body: Some(body),
-            present,
-            world: &mut self.world,
+        if living.seat.thread != CONTROL_THREAD && Rc::strong_count(&living.seat.memory) == 1 {
+            let name = short(&living.task.name());
+            rt::log!(
+                "{name} ({pid}): cannot be saved: it is in the memory of a process that has ended"
+            );
+            return Err(Error::Unsupported);
+        }
+        let regions = {
+            let memory = living.seat.memory.borrow();
+            let region = memory.body.memory().region.copy().map_err(rt::error_of)?;
+            let control = memory.body.control().region.copy().map_err(rt::error_of)?;
+            Vec::from([region, control])
         };
-        match part::save(linux, &mut view) {
+        living.stop().map_err(rt::error_of)?;
+        let (task, mut view) = living.parts(system, world);
+        match part::save(task, system, &mut view) {
             Ok(part) => living.part = part,
-            Err(sentence) => {
-                rt::log!("{}: cannot be saved: {sentence}", short(&living.linux.name));
+            Err(refusal) => {
                 let _ = living.resume();
+                let name = short(&living.task.name());
+                let other = self.other(pid, &refusal);
+                rt::log!(
+                    "{name} ({pid}): cannot be saved: {}",
+                    refusal.sentence(&other)
+                );
                 return Err(Error::Unsupported);
             }
         }
         living.frozen += 1;
-        let name = short(&living.linux.name).into_bytes();
-        Ok((living.part.len() as u64, name, alloc::vec![region, control]))
+        let name = short(&living.task.name()).into_bytes();
+        let length = living.part.len() as u64;
+        self.schedule(pid);
+        Ok((length, name, regions))
+    }
+
+    /// The process because of which another one cannot be saved, for people.
+    fn other(&self, pid: Pid, refusal: &Refusal) -> String {
+        let other = match refusal {
+            Refusal::Child(other) | Refusal::Parent(other) => Some(*other),
+            Refusal::Because(_) => None,
+            Refusal::Shared(_) => match self.entries.get(&pid) {
+                Some(Entry::Living(one)) => self.entries.iter().find_map(|(other, entry)| {
+                    let Entry::Living(living) = entry else {
+                        return None;
+                    };
+                    (*other != pid && part::share(&one.task, &living.task)).then_some(*other)
+                }),
+                _ => None,
+            },
+        };
+        match other.and_then(|pid| Some((pid, self.entries.get(&pid)?))) {
+            Some((pid, Entry::Living(living))) => {
+                format!("{} ({pid})", short(&living.task.name()))
+            }
+            Some((pid, Entry::Ended { name, .. })) => {
+                format!("{} ({pid}), which has ended", short(name))
+            }
+            _ => String::from("another process"),
+        }
     }
 
     /// Lets a process go that was rebuilt.
@@ -921,17 +1108,10 @@ impl Table {
         if living.frozen == 0 {
             return Err(Error::Invalid);
         }
-        if living.unproven {
-            if !living.body.has_objects() || !living.has_mappings() || living.body.learn().is_err()
-            {
-                rt::log!("a restored process has not all of its objects");
-                self.end_by(pid, sig::KILL as u8);
-                return Err(Error::BadFormat);
-            }
-            living.unproven = false;
-            // What it was stopped for besides the checkpoint goes on being so.
-            let stops = living.state().map_or(1, |s| s.stop_count);
-            living.stops = stops.saturating_sub(1).min(1 << 16) as u32;
+        if living.unproven && living.prove().is_err() {
+            rt::log!("a restored process has not all of its objects");
+            self.end_by(pid, sig::KILL as u8);
+            return Err(Error::BadFormat);
         }
         living.frozen -= 1;
         if living.frozen == 0 {
@@ -949,15 +1129,18 @@ impl Table {
         (owner, job): (Ref, Option<Pid>),
     ) -> Result<(Pid, Vec<Ref>), Error> {
         let pid = self.new_pid(job)?;
-        let hold = self.hold(pid, owner, job)?;
-        let port = keeper(*self.portset, pid).map_err(rt::error_of)?;
+        self.hold(pid, Some(owner), job);
+        let adopted = self.adopt_as(pid);
+        if adopted.is_err() {
+            self.forget(pid);
+        }
+        adopted.map(|references| (pid, references))
+    }
+
+    fn adopt_as(&mut self, pid: Pid) -> Result<Vec<Ref>, Error> {
+        let (id, port, space) = self.world.new_keeper(0)?;
         let keeper = port.reference().map_err(rt::error_of)?;
-        let control = hold.control.copy().map_err(rt::error_of)?;
-        let space = SpaceState {
-            flags: space_flags::FOREIGN,
-            max_priority: PRIORITY_PROGRAM,
-            ..SpaceState::default()
-        };
+        let control = self.control(pid)?;
         let body = Process::create(&self.world.supply()?, &space, Some(&keeper))?;
         let regions = (body.memory().region.copy(), body.control().region.copy());
         let (Ok(memory), Ok(segment)) = regions else {
@@ -966,13 +1149,13 @@ impl Table {
         };
         let adopting = Adopting {
             bytes: Vec::new(),
+            keeper: id,
             body,
             port,
         };
         self.entries
             .insert(pid, Entry::Adopting(Box::new(adopting)));
-        self.holds.insert(pid, hold);
-        Ok((pid, alloc::vec![control, keeper, memory, segment]))
+        Ok(Vec::from([control, keeper, memory, segment]))
     }
 
     /// A piece of the part of a process that is being rebuilt. When all is there it is checked, and the process
@@ -1009,20 +1192,19 @@ impl Table {
         if end < length {
             return Ok(());
         }
-        let mut present = Present::default();
         let mut view = View {
-            pid,
-            body: None,
-            present: &mut present,
+            root: pid,
+            seat: None,
             world: &mut self.world,
         };
+        let system = &mut self.system;
         let adopted = adopting
             .body
             .set_clock(clock_offset)
             .map_err(|error| String::from(error.text()))
-            .and_then(|()| part::adopt(&adopting.bytes, clock_offset, &mut view));
-        let linux = match adopted {
-            Ok(linux) => linux,
+            .and_then(|()| part::adopt(&adopting.bytes, clock_offset, pid, system, &mut view));
+        let task = match adopted {
+            Ok(task) => task,
             Err(sentence) => {
                 rt::log!("a process cannot be restored: {sentence}");
                 self.abandon(pid);
@@ -1032,41 +1214,40 @@ impl Table {
         let Some(Entry::Adopting(adopting)) = self.entries.remove(&pid) else {
             return Err(Error::Invalid);
         };
-        let Adopting { body, port, .. } = *adopting;
+        let Adopting {
+            body, port, keeper, ..
+        } = *adopting;
         let living = Living {
-            linux,
-            body,
-            present,
-            _port: port,
-            parked: None,
             frozen: 1,
-            stops: 0,
-            part: Vec::new(),
-            signal_later: false,
             unproven: true,
+            ..Living::new(task, Seat::first(keeper, body, port))
         };
-        self.world.alive.insert(pid);
         self.entries.insert(pid, Entry::Living(Box::new(living)));
         Ok(())
     }
 }
 
 /// What the thread of a process is about to do, in words.
-fn doing(living: &Living, state: &abi::state::ThreadState) -> String {
+fn doing(living: &Living, state: &ThreadState) -> String {
     let in_call = state.exception_delivered == 1
         && state.exception == Exception::ForeignCall as u64
-        || living.body.is_call(state.registers.rip);
+        || living
+            .seat
+            .memory
+            .borrow()
+            .body
+            .is_call(state.registers.rip);
     if !in_call {
         return words::doing(state, false);
     }
     let mut text = emulate::describe(&state.registers, true);
     if let Some(parked) = &living.parked {
-        text.push_str(match parked.wake {
-            Wake { console: true, .. } => ", waiting for the console",
-            Wake {
-                deadline: Some(_), ..
-            } => ", waiting for its time",
-            _ => ", waiting",
+        text.push_str(match (parked.wake.keys.first(), parked.wake.deadline) {
+            (Some(Key::Console), _) => ", waiting for the console",
+            (Some(Key::Pipe(_)), _) => ", waiting for a pipe",
+            (Some(Key::Children(_) | Key::Left(_)), _) => ", waiting for a child",
+            (None, Some(_)) => ", waiting for its time",
+            (None, None) => ", waiting",
         });
     }
     if state.stop_count > 0 {

@@ -4,6 +4,7 @@
 extern crate std;
 
 use std::boxed::Box;
+use std::cell::RefMut;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::string::{String, ToString};
@@ -19,12 +20,17 @@ use linux_raw_sys::general as linux;
 use services::fs::{Files, Flags};
 use services::process::Status;
 
-use crate::emulate::{call, Outcome};
+use crate::emulate::{self, Outcome};
 use crate::errno::*;
-use crate::host::{Fpu, Host, MemoryUsage, OutOfMemory};
+use crate::host::{Fpu, Host, MemoryUsage, OutOfMemory, Start};
 use crate::memory::{Areas, Kind, Prot, EXECUTE, MMAP_TOP, PAGE, READ, WRITE};
 use crate::number as nr;
-use crate::process::{open_flags, Description, Kind as FileKind, Process};
+use crate::process::{
+    open_flags, Current, Description, Files as Descriptors, Kind as FileKind, Memory, Task,
+    PIPE_BUF, PIPE_CAPACITY,
+};
+use crate::signal::Origin;
+use crate::system::{System, Which};
 use crate::{exec, part};
 
 #[path = "../tests/files.rs"]
@@ -42,6 +48,10 @@ struct Fake {
     /// What the server may still take.
     room: u64,
     log: Vec<String>,
+    /// Tasks that were started.
+    born: Vec<Start>,
+    /// How many more can be.
+    children_left: u32,
 }
 
 impl Fake {
@@ -59,6 +69,8 @@ impl Fake {
             mappings_left: u32::MAX,
             room: u64::MAX,
             log: Vec::new(),
+            born: Vec::new(),
+            children_left: u32::MAX,
         }
     }
 
@@ -195,8 +207,19 @@ impl Host for Fake {
         self.log.push(sentence.to_string());
     }
 
-    fn kill(&mut self, _pid: u32, _signal: u32) -> Result<(), Errno> {
-        Err(ESRCH)
+    fn start(&mut self, start: Start) -> Result<(), Errno> {
+        if self.children_left == 0 {
+            return Err(ENOMEM);
+        }
+        self.children_left -= 1;
+        self.born.push(start);
+        Ok(())
+    }
+
+    fn leave_memory(&mut self) -> Result<(), Errno> {
+        self.slots.clear();
+        self.pages.clear();
+        Ok(())
     }
 }
 
@@ -305,16 +328,88 @@ fn free_ranges_are_found_from_the_top_down() {
     assert!(!areas.allows(u64::MAX - 5, 10, READ));
 }
 
+/// A task, and the table with its process.
+#[derive(Debug)]
+struct One {
+    task: Task,
+    system: System,
+}
+
+impl One {
+    fn new(cwd: &str) -> Self {
+        let mut system = System::new();
+        let task = Task::new(system.create(None).unwrap(), cwd.to_string());
+        system.process(task.pid).actions = Rc::clone(&task.shares.actions);
+        One { task, system }
+    }
+
+    fn call(&mut self, host: &mut Fake, registers: &Registers) -> Outcome {
+        emulate::call(&mut self.task, &mut self.system, host, registers)
+    }
+
+    /// What the call returns.
+    fn result(&mut self, host: &mut Fake, number: u64, arguments: &[u64]) -> i64 {
+        match self.call(host, &registers(number, arguments)) {
+            Outcome::Go { registers, .. } => registers.rax as i64,
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+
+    fn files(&self) -> RefMut<'_, Descriptors> {
+        self.task.shares.files.borrow_mut()
+    }
+
+    fn memory(&self) -> RefMut<'_, Memory> {
+        self.task.shares.memory.borrow_mut()
+    }
+
+    fn close_all(&mut self, host: &mut Fake) {
+        self.task.close_files(&mut self.system, host);
+    }
+
+    fn save(&self, host: &mut Fake) -> Result<Vec<u8>, part::Refusal> {
+        part::save(&self.task, &self.system, host)
+    }
+
+    fn adopt(bytes: &[u8], clock_offset: u64, host: &mut Fake) -> Result<Self, String> {
+        let mut system = System::new();
+        let pid = system.create(None).unwrap();
+        let task = part::adopt(bytes, clock_offset, pid, &mut system, host)?;
+        Ok(One { task, system })
+    }
+
+    fn prepare(
+        &mut self,
+        host: &mut Fake,
+        path: &str,
+        args: Vec<Vec<u8>>,
+    ) -> Result<exec::Prepared, exec::Failure> {
+        let shares = self.task.shares.clone();
+        let current = Current::new(&mut self.task, &shares);
+        exec::prepare(&current, host, path, args, Vec::new())
+    }
+
+    fn commit(
+        &mut self,
+        host: &mut Fake,
+        prepared: exec::Prepared,
+    ) -> Result<Registers, exec::Lost> {
+        exec::commit(&mut self.task, &mut self.system, host, prepared)
+    }
+}
+
 /// A process with one page of memory at 1 MB and an open file.
-fn example(host: &mut Fake) -> Process {
-    let mut process = Process::new(7, "/tmp".to_string());
-    process.exe = "/bin/thing".to_string();
-    process.brk_start = 0x20_0000;
-    process.brk = 0x20_0000;
-    let new = process
-        .areas
-        .replaced(0x10_0000, 0x10_4000, Some((READ | WRITE, Kind::Anonymous)));
-    process.areas.apply(host, new).unwrap();
+fn example(host: &mut Fake) -> One {
+    let process = One::new("/tmp");
+    {
+        let mut memory = process.memory();
+        memory.exe = "/bin/thing".to_string();
+        memory.brk_start = 0x20_0000;
+        memory.brk = 0x20_0000;
+        let whole = Some((READ | WRITE, Kind::Anonymous));
+        let new = memory.areas.replaced(0x10_0000, 0x10_4000, whole);
+        memory.areas.apply(host, new).unwrap();
+    }
     let flags = Flags {
         create: true,
         ..Flags::default()
@@ -326,7 +421,7 @@ fn example(host: &mut Fake) -> Process {
         flags: open_flags::RDWR,
         offset: 3,
     };
-    process.files.install(4, description, false);
+    process.files().install(4, description, false);
     process
 }
 
@@ -350,33 +445,37 @@ fn registers(number: u64, arguments: &[u64]) -> Registers {
 fn a_part_comes_back_as_it_was() {
     let mut host = Fake::new();
     let mut process = example(&mut host);
-    process.signals.post(10);
-    process.args = vec![b"thing".to_vec(), b"\xff\x00".to_vec()];
-    let saved = part::save(&process, &mut host).unwrap();
-    process.files.close_all(&mut host, |_| true);
-    let again = part::adopt(&saved, 55, &mut host).unwrap();
-    assert_eq!(again.clock_offset, 55);
-    assert_eq!(again.areas, process.areas);
-    assert_eq!(again.files.get(4).unwrap().offset, 3);
-    assert_eq!(again.args, process.args);
-    assert_eq!(again.signals, process.signals);
+    {
+        let task = &mut process.task;
+        let origin = Origin::default();
+        task.signals.post(&task.shares.actions.borrow(), 10, origin);
+    }
+    process.memory().args = vec![b"thing".to_vec(), b"\xff\x00".to_vec()];
+    let saved = process.save(&mut host).unwrap();
+    process.close_all(&mut host);
+    let again = One::adopt(&saved, 55, &mut host).unwrap();
+    assert_eq!(again.task.clock_offset, 55);
+    assert_eq!(again.memory().areas, process.memory().areas);
+    assert_eq!(again.files().get(4).unwrap().offset, 3);
+    assert_eq!(again.memory().args, process.memory().args);
+    assert_eq!(again.task.signals, process.task.signals);
 }
 
 #[test]
 fn a_file_without_a_name_comes_back_with_its_contents() {
     let mut host = Fake::new();
     let mut process = example(&mut host);
-    let ino = process.files.get(4).unwrap().ino().unwrap();
+    let ino = process.files().get(4).unwrap().ino().unwrap();
     host.session.write(ino, 0, b"contents").unwrap();
     host.session.unlink("/tmp/file").unwrap();
-    let saved = part::save(&process, &mut host).unwrap();
-    process.files.close_all(&mut host, |_| true);
+    let saved = process.save(&mut host).unwrap();
+    process.close_all(&mut host);
     let files = host.files.borrow_mut().files();
-    let mut again = part::adopt(&saved, 0, &mut host).unwrap();
-    let ino = again.files.get(4).unwrap().ino().unwrap();
+    let mut again = One::adopt(&saved, 0, &mut host).unwrap();
+    let ino = again.files().get(4).unwrap().ino().unwrap();
     assert_eq!(*host.session.read(ino, 0, 100).unwrap(), *b"contents");
     assert_eq!(host.files.borrow_mut().stat_ino(ino).unwrap().links, 0);
-    again.files.close_all(&mut host, |_| true);
+    again.close_all(&mut host);
     assert_eq!(host.files.borrow_mut().files(), files);
 }
 
@@ -384,13 +483,13 @@ fn a_file_without_a_name_comes_back_with_its_contents() {
 fn a_missing_file_is_named() {
     let mut host = Fake::new();
     let mut process = example(&mut host);
-    let saved = part::save(&process, &mut host).unwrap();
-    process.files.close_all(&mut host, |_| true);
+    let saved = process.save(&mut host).unwrap();
+    process.close_all(&mut host);
     host.session.unlink("/tmp/file").unwrap();
-    let sentence = part::adopt(&saved, 0, &mut host).unwrap_err();
+    let sentence = One::adopt(&saved, 0, &mut host).unwrap_err();
     assert_eq!(sentence, "/tmp/file: no such file or directory");
     host.session.mkdir(0o700, "/tmp/file").unwrap();
-    let sentence = part::adopt(&saved, 0, &mut host).unwrap_err();
+    let sentence = One::adopt(&saved, 0, &mut host).unwrap_err();
     assert!(
         sentence.starts_with("/tmp/file: is not what it was"),
         "{sentence}"
@@ -402,15 +501,9 @@ fn a_missing_file_is_named() {
 fn without_memory_for_the_server_what_keeps_something_is_refused() {
     let mut host = Fake::new();
     let mut process = example(&mut host);
-    let before = process.clone();
+    let before = process.memory().clone();
     host.room = 100;
-    let mut result = |number: u64, arguments: &[u64]| {
-        let outcome = call(&mut process, &mut host, &registers(number, arguments));
-        let Outcome::Go { registers, .. } = outcome else {
-            panic!("{outcome:?}")
-        };
-        registers.rax as i64
-    };
+    let mut result = |number: u64, arguments: &[u64]| process.result(&mut host, number, arguments);
     let refused = -i64::from(crate::errno::ENOMEM.0);
     assert_eq!(
         result(nr::mmap, &[0, 1 << 20, 3, 0x22, u64::MAX, 0]),
@@ -423,7 +516,7 @@ fn without_memory_for_the_server_what_keeps_something_is_refused() {
     // What keeps nothing is done, and above all what gives back.
     assert_eq!(result(nr::lseek, &[4, 0, 0]), 0);
     assert_eq!(result(nr::close, &[4]), 0);
-    assert_eq!(process.areas, before.areas);
+    assert_eq!(process.memory().areas, before.areas);
 }
 
 /// An empty argument takes a byte in an image and three words in memory.
@@ -431,14 +524,15 @@ fn without_memory_for_the_server_what_keeps_something_is_refused() {
 fn a_part_that_needs_more_memory_than_there_is_is_refused() {
     let mut host = Fake::new();
     let mut process = example(&mut host);
-    process.args = vec![Vec::new(); 100_000];
-    let saved = part::save(&process, &mut host).unwrap();
-    process.files.close_all(&mut host, |_| true);
+    process.memory().args = vec![Vec::new(); 100_000];
+    let saved = process.save(&mut host).unwrap();
+    process.close_all(&mut host);
     host.room = 24 * 100_000;
-    let sentence = part::adopt(&saved, 0, &mut host).unwrap_err();
+    let sentence = One::adopt(&saved, 0, &mut host).unwrap_err();
     assert!(sentence.starts_with("there is no memory"), "{sentence}");
     host.room = 1000;
-    assert_eq!(part::save(&process, &mut host), Err("memory is out".into()));
+    let out = part::Refusal::Because("memory is out".to_string());
+    assert_eq!(process.save(&mut host), Err(out));
 }
 
 /// A file without a path takes three bytes in an image, and in memory more than ten times as much.
@@ -447,8 +541,8 @@ fn a_part_with_too_many_files_is_refused_before_it_takes_memory() {
     let mut host = Fake::new();
     const FILES: u32 = 300_000;
     let files = vec![(0u32, (0u32, "")); FILES as usize];
-    let bytes = postcard::to_allocvec(&(2u32, Vec::<u8>::new(), files)).unwrap();
-    let (result, took) = allocated::counted(|| part::adopt(&bytes, 0, &mut host));
+    let bytes = postcard::to_allocvec(&(3u32, Vec::<u8>::new(), files)).unwrap();
+    let (result, took) = allocated::counted(|| One::adopt(&bytes, 0, &mut host));
     assert!(result.is_err());
     let most = bytes.len() / 10;
     assert!(took.most < most, "{} bytes", took.most);
@@ -461,20 +555,23 @@ fn calls_that_are_not_there_are_not_kept_without_an_end() {
     let mut host = Fake::new();
     let mut process = example(&mut host);
     for number in 1000..3000 {
-        call(&mut process, &mut host, &registers(number, &[]));
+        process.call(&mut host, &registers(number, &[]));
     }
-    assert_eq!(process.reported.len(), crate::process::MAX_REPORTED);
-    let saved = part::save(&process, &mut host).unwrap();
-    assert!(part::adopt(&saved, 0, &mut host).is_ok());
+    assert_eq!(
+        process.system.process(process.task.pid).reported.len(),
+        crate::process::MAX_REPORTED
+    );
+    let saved = process.save(&mut host).unwrap();
+    assert!(One::adopt(&saved, 0, &mut host).is_ok());
 }
 
 #[test]
 fn altered_parts_are_refused_or_sound() {
     let mut host = Fake::new();
     let process = example(&mut host);
-    let saved = part::save(&process, &mut host).unwrap();
+    let saved = process.save(&mut host).unwrap();
     for length in 0..saved.len() {
-        assert!(part::adopt(&saved[..length], 0, &mut host).is_err());
+        assert!(One::adopt(&saved[..length], 0, &mut host).is_err());
     }
     let mut random = Rng::with_seed(3);
     let mut taken = 0;
@@ -484,9 +581,9 @@ fn altered_parts_are_refused_or_sound() {
             let at = random.u64(..altered.len() as u64) as usize;
             altered[at] = random.u64(..256) as u8;
         }
-        if let Ok(mut process) = part::adopt(&altered, 0, &mut host) {
+        if let Ok(mut process) = One::adopt(&altered, 0, &mut host) {
             taken += 1;
-            assert!(process.areas.is_sound());
+            assert!(process.memory().areas.is_sound());
             // Whatever came through, calls on it are well behaved.
             for number in [
                 nr::read,
@@ -496,13 +593,9 @@ fn altered_parts_are_refused_or_sound() {
                 nr::brk,
                 nr::getcwd,
             ] {
-                let _ = call(
-                    &mut process,
-                    &mut host,
-                    &registers(number, &[4, 0x10_0000, 1]),
-                );
+                let _ = process.call(&mut host, &registers(number, &[4, 0x10_0000, 1]));
             }
-            process.files.close_all(&mut host, |_| true);
+            process.close_all(&mut host);
         }
     }
     assert!(taken > 0);
@@ -516,10 +609,10 @@ const DATE: u64 = 1_900_000_000_000_000_000;
 fn the_date_is_the_machines_and_the_clock_is_the_process_s() {
     let mut host = Fake::new();
     let mut process = example(&mut host);
-    process.clock_offset = 5_000;
+    process.task.clock_offset = 5_000;
     let mut time = |host: &mut Fake, clock: u32| {
         let call_of = registers(nr::clock_gettime, &[u64::from(clock), 0x10_0000]);
-        let outcome = call(&mut process, host, &call_of);
+        let outcome = process.call(host, &call_of);
         assert!(matches!(outcome, Outcome::Go { registers, .. } if registers.rax == 0));
         let mut bytes = [0; 16];
         host.read_memory(0x10_0000, &mut bytes).unwrap();
@@ -545,7 +638,7 @@ fn the_date_is_the_machines_and_the_clock_is_the_process_s() {
     let bitset = u64::from(linux::FUTEX_WAIT_BITSET | linux::FUTEX_CLOCK_REALTIME);
     let wait = registers(nr::futex, &[0x10_0020, bitset, 0, 0x10_0000, 0, u64::MAX]);
     for waiting in [sleep, wait] {
-        let Outcome::Park(wake) = call(&mut process, &mut host, &waiting) else {
+        let Outcome::Park(wake) = process.call(&mut host, &waiting) else {
             panic!()
         };
         assert_eq!(wake.deadline, Some(now + 5_000 + 2_000_000_000));
@@ -558,39 +651,42 @@ fn a_parked_sleep_keeps_its_deadline_and_only_that_call_uses_it() {
     let mut process = example(&mut host);
     host.write_memory(0x10_0000, &10u64.to_le_bytes()).unwrap();
     let sleep = registers(nr::nanosleep, &[0x10_0000, 0]);
-    let Outcome::Park(wake) = call(&mut process, &mut host, &sleep) else {
+    let Outcome::Park(wake) = process.call(&mut host, &sleep) else {
         panic!()
     };
     assert_eq!(wake.deadline, Some(1_000 + 10_000_000_000));
     host.now += 4_000_000_000;
-    let saved = part::save(&process, &mut host).unwrap();
+    let saved = process.save(&mut host).unwrap();
     // In another boot the machine's clock is at 500.
     let own_now = host.now;
     host.now = 500;
-    let mut again = part::adopt(&saved, own_now - 500, &mut host).unwrap();
-    let Outcome::Park(wake) = call(&mut again, &mut host, &sleep) else {
+    let mut again = One::adopt(&saved, own_now - 500, &mut host).unwrap();
+    let Outcome::Park(wake) = again.call(&mut host, &sleep) else {
         panic!()
     };
     assert_eq!(wake.deadline, Some(1_000 + 10_000_000_000));
-    assert_eq!(wake.deadline.unwrap() - again.now(&mut host), 6_000_000_000);
+    assert_eq!(
+        wake.deadline.unwrap() - again.task.now(&mut host),
+        6_000_000_000
+    );
     // The same call from another place sleeps for its whole time.
     let elsewhere = Registers {
         rip: 0x10_0200,
         ..sleep
     };
-    let Outcome::Park(wake) = call(&mut again, &mut host, &elsewhere) else {
+    let Outcome::Park(wake) = again.call(&mut host, &elsewhere) else {
         panic!()
     };
     assert_eq!(
-        wake.deadline.unwrap() - again.now(&mut host),
+        wake.deadline.unwrap() - again.task.now(&mut host),
         10_000_000_000
     );
     host.now += 10_000_000_000;
-    let Outcome::Go { registers, .. } = call(&mut again, &mut host, &elsewhere) else {
+    let Outcome::Go { registers, .. } = again.call(&mut host, &elsewhere) else {
         panic!()
     };
     assert_eq!((registers.rax, registers.rip), (0, 0x10_0202));
-    assert_eq!(again.wait, None);
+    assert_eq!(again.task.wait, None);
 }
 
 #[test]
@@ -620,13 +716,13 @@ fn wild_calls_end_in_an_answer() {
             ) {
                 continue;
             }
-            match call(&mut process, &mut host, &registers(number, &arguments)) {
+            match process.call(&mut host, &registers(number, &arguments)) {
                 Outcome::Go { registers, .. } => assert!(registers.rip < abi::USER_END),
                 Outcome::Park(_) => {}
                 Outcome::End(_) => break,
             }
-            host.agrees_with(&process.areas);
-            assert!(process.files.fds.len() <= 1024, "round {round}");
+            host.agrees_with(&process.memory().areas);
+            assert!(process.files().fds.len() <= 1024, "round {round}");
         }
     }
 }
@@ -663,15 +759,15 @@ fn add_program(host: &mut Fake, bytes: &[u8]) {
 #[test]
 fn a_program_is_loaded_with_its_stack() {
     let mut host = Fake::new();
-    let mut process = Process::new(9, "/".to_string());
+    let mut process = One::new("/");
     add_program(&mut host, &tiny_elf());
     let args = vec![b"first".to_vec(), b"second".to_vec()];
-    let prepared = exec::prepare(&process, &mut host, "/tmp/program", args, Vec::new()).unwrap();
-    let start = exec::commit(&mut process, &mut host, prepared).unwrap();
+    let prepared = process.prepare(&mut host, "/tmp/program", args).unwrap();
+    let start = process.commit(&mut host, prepared).unwrap();
     assert_eq!(start.rip, 0x40_0078);
     assert_eq!(start.rsp % 16, 0);
-    assert_eq!(process.brk, 0x40_3000);
-    host.agrees_with(&process.areas);
+    assert_eq!(process.memory().brk, 0x40_3000);
+    host.agrees_with(&process.memory().areas);
     let word = |host: &mut Fake, at: u64| {
         let mut bytes = [0; 8];
         host.read_memory(at, &mut bytes).unwrap();
@@ -684,7 +780,7 @@ fn a_program_is_loaded_with_its_stack() {
     assert_eq!(&text, b"second\0");
     assert_eq!(word(&mut host, start.rsp + 24), 0);
     // The first program of a process leaves nothing open.
-    assert!(process.files.fds.is_empty());
+    assert!(process.files().fds.is_empty());
 }
 
 #[test]
@@ -704,15 +800,15 @@ fn altered_programs_are_refused_or_run() {
             }
         }
         let mut host = Fake::new();
-        let mut process = Process::new(9, "/".to_string());
+        let mut process = One::new("/");
         add_program(&mut host, &bytes);
         let args = vec![b"program".to_vec()];
-        match exec::prepare(&process, &mut host, "/tmp/program", args, Vec::new()) {
+        match process.prepare(&mut host, "/tmp/program", args) {
             Ok(prepared) => {
-                if let Ok(start) = exec::commit(&mut process, &mut host, prepared) {
+                if let Ok(start) = process.commit(&mut host, prepared) {
                     loaded += 1;
                     assert!(start.rip < abi::USER_END);
-                    host.agrees_with(&process.areas);
+                    host.agrees_with(&process.memory().areas);
                 }
             }
             Err(failure) => assert!(failure.sentence.starts_with('/'), "{}", failure.sentence),
@@ -724,7 +820,7 @@ fn altered_programs_are_refused_or_run() {
 #[test]
 fn a_script_runs_its_interpreter() {
     let mut host = Fake::new();
-    let process = Process::new(9, "/".to_string());
+    let mut process = One::new("/");
     add_program(&mut host, &tiny_elf());
     let flags = Flags {
         create: true,
@@ -736,22 +832,284 @@ fn a_script_runs_its_interpreter() {
         .write(ino, 0, b"#! /tmp/program one argument\nrest\n")
         .unwrap();
     let args = vec![b"name".to_vec(), b"more".to_vec()];
-    let prepared = exec::prepare(&process, &mut host, "/tmp/script", args, Vec::new()).unwrap();
-    let mut process = process;
-    exec::commit(&mut process, &mut host, prepared).unwrap();
-    assert_eq!(process.name, "/tmp/program one argument /tmp/script more");
-    assert_eq!(process.exe, "/tmp/program");
+    let prepared = process.prepare(&mut host, "/tmp/script", args).unwrap();
+    process.commit(&mut host, prepared).unwrap();
+    assert_eq!(
+        process.memory().name,
+        "/tmp/program one argument /tmp/script more"
+    );
+    assert_eq!(process.memory().exe, "/tmp/program");
 }
 
 #[test]
 fn exit_gives_its_status() {
     let mut host = Fake::new();
     let mut process = example(&mut host);
-    let outcome = call(
-        &mut process,
-        &mut host,
-        &registers(nr::exit_group, &[0x103]),
-    );
+    let outcome = process.call(&mut host, &registers(nr::exit_group, &[0x103]));
     assert!(matches!(outcome, Outcome::End(Status::Exited(3))));
-    assert!(process.files.fds.is_empty());
+    assert!(process.files().fds.is_empty());
+}
+
+const CLONE_VFORK_VM: u64 = (linux::CLONE_VM | linux::CLONE_VFORK) as u64;
+
+/// Takes the child that was started last: it is in the same system as its parent.
+fn child_of(process: &mut One, host: &mut Fake) -> Task {
+    let child = host.born.pop().expect("a child was started");
+    assert_eq!(
+        process.system.parent_number(child.task.pid),
+        process.task.number
+    );
+    assert_eq!(child.registers.rax, 0);
+    child.task
+}
+
+#[test]
+fn a_child_shares_descriptions_and_has_the_rest_for_itself() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let number = process.result(&mut host, nr::fork, &[]);
+    let mut child = child_of(&mut process, &mut host);
+    assert_eq!(number, i64::from(child.number));
+    // The offset is the description's.
+    let seek = registers(nr::lseek, &[4, 77, 0]);
+    emulate::call(&mut child, &mut process.system, &mut host, &seek);
+    assert_eq!(process.files().get(4).unwrap().offset, 77);
+    // Descriptors, directory and memory are the child's own.
+    let close = registers(nr::close, &[4]);
+    emulate::call(&mut child, &mut process.system, &mut host, &close);
+    assert!(process.files().get(4).is_ok());
+    let unmap = registers(nr::munmap, &[0x10_0000, 4096]);
+    host.slots.insert(0, (0x10_0000, 0x4000, READ | WRITE));
+    emulate::call(&mut child, &mut process.system, &mut host, &unmap);
+    assert!(process.memory().areas.find(0x10_0000).is_some());
+    assert!(child.shares.memory.borrow().areas.find(0x10_0000).is_none());
+}
+
+#[test]
+fn the_parent_gets_the_status_once() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let number = process.result(&mut host, nr::fork, &[]);
+    let mut child = child_of(&mut process, &mut host);
+    let wait = registers(nr::wait4, &[u64::MAX, 0x10_0000, 0, 0]);
+    let Outcome::Park(wake) = process.call(&mut host, &wait) else {
+        panic!()
+    };
+    let nohang = u64::from(linux::WNOHANG);
+    assert_eq!(
+        process.result(&mut host, nr::wait4, &[u64::MAX, 0, nohang, 0]),
+        0
+    );
+    let exit = registers(nr::exit_group, &[200]);
+    let ended = emulate::call(&mut child, &mut process.system, &mut host, &exit);
+    assert!(matches!(ended, Outcome::End(Status::Exited(200))));
+    assert_eq!(process.system.take_woken(), wake.keys);
+    let sent = process.system.take_sent();
+    assert_eq!((sent[0].0, sent[0].1), (process.task.pid, 17));
+    assert_eq!((sent[0].2.pid, sent[0].2.status), (child.number, 200));
+    assert_eq!(
+        process.result(&mut host, nr::wait4, &[u64::MAX, 0x10_0000, 0, 0]),
+        number
+    );
+    let mut status = [0; 4];
+    host.read_memory(0x10_0000, &mut status).unwrap();
+    assert_eq!(u32::from_le_bytes(status), 200 << 8);
+    assert_eq!(process.system.take_gone(), [child.pid]);
+    process.system.forget(child.pid);
+    let none = process.result(&mut host, nr::wait4, &[u64::MAX, 0, 0, 0]);
+    assert_eq!(none, -i64::from(ECHILD.0));
+    assert_eq!(process.system.count(), 1);
+}
+
+#[test]
+fn a_child_that_cannot_be_made_leaves_nothing() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let again = -i64::from(EAGAIN.0);
+    host.children_left = 0;
+    assert_eq!(process.result(&mut host, nr::fork, &[]), again);
+    assert_eq!(process.system.count(), 1);
+    // A tree has an end.
+    host.children_left = u32::MAX;
+    let mut children = 0;
+    while process.result(&mut host, nr::fork, &[]) != again {
+        children += 1;
+    }
+    assert_eq!(children, crate::system::MAX_TREE - 1);
+    for child in core::mem::take(&mut host.born) {
+        process.system.end(child.task.pid, Status::Killed(9));
+        process.system.reap(child.task.pid);
+    }
+    for gone in process.system.take_gone() {
+        process.system.forget(gone);
+    }
+    assert_eq!(process.system.count(), 1);
+    assert!(process.result(&mut host, nr::fork, &[]) > 0);
+}
+
+#[test]
+fn who_lends_its_memory_waits_until_it_has_it_back() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let clone = registers(nr::clone, &[CLONE_VFORK_VM | 17, 0x10_2000, 0, 0, 0]);
+    let Outcome::Park(wake) = process.call(&mut host, &clone) else {
+        panic!()
+    };
+    assert!(wake.firm);
+    assert_eq!(host.born[0].registers.rsp, 0x10_2000);
+    let mut child = child_of(&mut process, &mut host);
+    assert!(Rc::ptr_eq(
+        &child.shares.memory,
+        &process.task.shares.memory
+    ));
+    // Made again it starts nobody.
+    assert!(matches!(process.call(&mut host, &clone), Outcome::Park(_)));
+    assert!(host.born.is_empty());
+    // The child starts a program: its memory is another one.
+    add_program(&mut host, &tiny_elf());
+    host.write_memory(0x10_0000, b"/tmp/program\0").unwrap();
+    let execute = registers(nr::execve, &[0x10_0000, 0, 0]);
+    let outcome = emulate::call(&mut child, &mut process.system, &mut host, &execute);
+    assert!(matches!(outcome, Outcome::Go { .. }), "{outcome:?}");
+    assert!(!Rc::ptr_eq(
+        &child.shares.memory,
+        &process.task.shares.memory
+    ));
+    assert_eq!(process.memory().exe, "/bin/thing");
+    assert_eq!(process.system.take_woken(), wake.keys);
+    let Outcome::Go { registers, .. } = process.call(&mut host, &clone) else {
+        panic!()
+    };
+    assert_eq!(registers.rax, u64::from(child.number));
+}
+
+#[test]
+fn pipes_move_bytes_in_order_and_end() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    assert_eq!(process.result(&mut host, nr::pipe2, &[0x10_0000, 0]), 0);
+    let (read, write) = (0, 1);
+    // Up to PIPE_BUF bytes go all at once or wait.
+    let mut written = 0;
+    let size = PIPE_BUF as u64 - 1;
+    while let Outcome::Go { registers, .. } =
+        process.call(&mut host, &registers(nr::write, &[write, 0x10_1000, size]))
+    {
+        assert_eq!(registers.rax, size);
+        written += size;
+    }
+    assert_eq!(written, PIPE_CAPACITY as u64 / size * size);
+    // More go as far as they fit, and the rest when there is room.
+    let long = registers(nr::write, &[write, 0x10_0000, 0x4000]);
+    let Outcome::Park(wake) = process.call(&mut host, &long) else {
+        panic!()
+    };
+    assert_eq!(
+        process.task.wait.unwrap().progress,
+        PIPE_CAPACITY as u64 - written
+    );
+    process.system.take_woken();
+    let wait = process.task.wait;
+    assert_eq!(
+        process.result(&mut host, nr::read, &[read, 0x10_0000, 0x4000]),
+        0x4000
+    );
+    assert_eq!(process.system.take_woken(), wake.keys);
+    process.task.wait = wait;
+    let Outcome::Go {
+        registers: after, ..
+    } = process.call(&mut host, &long)
+    else {
+        panic!()
+    };
+    assert_eq!(after.rax, 0x4000);
+    // The end of the writer is the end of what is read.
+    assert_eq!(process.result(&mut host, nr::close, &[write]), 0);
+    let mut left = written + 0x4000 - 0x4000;
+    while left > 0 {
+        left -= process.result(&mut host, nr::read, &[read, 0x10_0000, 0x4000]) as u64;
+    }
+    assert_eq!(
+        process.result(&mut host, nr::read, &[read, 0x10_0000, 10]),
+        0
+    );
+}
+
+#[test]
+fn writing_to_nobody_ends_the_writer() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    assert_eq!(process.result(&mut host, nr::pipe, &[0x10_0000]), 0);
+    assert_eq!(process.result(&mut host, nr::close, &[0]), 0);
+    let outcome = process.call(&mut host, &registers(nr::write, &[1, 0x10_0000, 1]));
+    assert!(
+        matches!(outcome, Outcome::End(Status::Killed(13))),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn a_pipe_of_ones_own_is_saved_and_one_of_others_is_not() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    assert_eq!(process.result(&mut host, nr::pipe, &[0x10_0000]), 0);
+    assert_eq!(process.result(&mut host, nr::dup, &[1]), 2);
+    host.write_memory(0x10_0000, b"bytes").unwrap();
+    assert_eq!(process.result(&mut host, nr::write, &[2, 0x10_0000, 5]), 5);
+    let saved = process.save(&mut host).unwrap();
+    let mut again = One::adopt(&saved, 0, &mut host).unwrap();
+    for fd in [1, 2] {
+        assert_eq!(again.result(&mut host, nr::close, &[fd]), 0);
+    }
+    assert_eq!(again.result(&mut host, nr::read, &[0, 0x10_1000, 100]), 5);
+    assert_eq!(again.result(&mut host, nr::read, &[0, 0x10_1000, 100]), 0);
+    assert_eq!(again.result(&mut host, nr::close, &[0]), 0);
+    // With a child there is somebody else.
+    let number = process.result(&mut host, nr::fork, &[]);
+    let mut child = child_of(&mut process, &mut host);
+    let refusal = process.save(&mut host).unwrap_err();
+    assert_eq!(refusal, part::Refusal::Child(number as u32));
+    let refusal = part::save(&child, &process.system, &mut host).unwrap_err();
+    assert_eq!(refusal, part::Refusal::Parent(process.task.pid));
+    // An orphan that has an end of a pipe of another process, too.
+    let exit = registers(nr::exit, &[0]);
+    process.system.process(child.pid).parent = None;
+    process.system.process(process.task.pid).children.clear();
+    let refusal = process.save(&mut host).unwrap_err();
+    assert!(matches!(&refusal, part::Refusal::Shared(_)), "{refusal:?}");
+    assert!(part::share(&process.task, &child));
+    emulate::call(&mut child, &mut process.system, &mut host, &exit);
+    drop(child);
+    assert!(process.save(&mut host).is_ok());
+}
+
+#[test]
+fn numbers_that_are_taken_are_another_namespaces() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let saved = process.save(&mut host).unwrap();
+    let number = process.task.number;
+    let pid = process.system.create(None).unwrap();
+    let again = part::adopt(&saved, 0, pid, &mut process.system, &mut host).unwrap();
+    assert_eq!((again.number, process.task.number), (number, number));
+    let system = &mut process.system;
+    assert_eq!(system.by_number(again.pid, number), Some(again.pid));
+    assert_eq!(
+        system.by_number(process.task.pid, number),
+        Some(process.task.pid)
+    );
+    // What it starts has a number that it can name, and others have not.
+    let child = system.fork(again.pid, 17).unwrap();
+    let of_child = system.find(child).unwrap().number;
+    assert_eq!(system.those(again.pid, Which::Number(of_child)), [child]);
+    assert!(system
+        .those(process.task.pid, Which::Number(of_child))
+        .is_empty());
+    assert_eq!(system.may_signal(process.task.pid, again.pid), Err(EPERM));
+    // Where the number is free it is as it was.
+    let pid = process.task.pid;
+    process.system.forget(pid);
+    let pid = process.system.create(None).unwrap();
+    let third = part::adopt(&saved, 0, pid, &mut process.system, &mut host).unwrap();
+    assert_eq!(process.system.find(third.pid).unwrap().namespace, 0);
 }

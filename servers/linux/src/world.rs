@@ -1,38 +1,76 @@
 //! The emulation's host over Fermata: memory through the process's window, files and console
 //! through their servers.
 
-use abi::state::MappingState;
-use abi::{access, OBJECT_SIZE, PAGE_SIZE};
+use abi::state::{space_flags, MappingState, SpaceState, ThreadState};
+use abi::{access, Code, OBJECT_SIZE, PAGE_SIZE};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
+use alloc::rc::Rc;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cell::{RefCell, RefMut};
 use fastrand::Rng;
-use personality::errno::{Errno, ENOMEM, ESRCH};
+use personality::errno::{Errno, ENOMEM};
 use personality::files::{Reply, Request};
-use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory};
-use personality::memory::Prot;
+use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory, Start};
+use personality::memory::{Prot, NO_SLOT};
+use personality::process::Task;
 use process::account::{self, Supply};
 use process::Process;
-use proto::layout::{CONTROL_MAPPINGS, MEMORY_SIZE};
+use proto::layout::{CONTROL_MAPPINGS, CONTROL_THREAD, MEMORY_SIZE, PRIORITY_PROGRAM};
 use rt::console::{Job, Mode, LINUX};
 use rt::fs::Files;
 use rt::heap::Hold;
 use rt::memory::Usage;
-use rt::obj::{MappingAt, RefAt};
+use rt::obj::{MappingAt, Port, Ref, RefAt, ThreadAt};
 use services::console::ConsoleControlClient;
 use services::fs::{self, Opened};
 use services::process::Pid;
 
-/// Pages of a process that are known to be present: touching them cannot fail.
-#[derive(Default)]
-pub(crate) struct Present {
+use crate::control::keeper;
+
+/// A set of pages.
+#[derive(Clone, Default)]
+pub(crate) struct Pages {
     /// One bit for each page, 64 pages to a word.
     words: BTreeMap<u64, u64>,
 }
 
+/// Pages of a process that are known to be present: touching them cannot fail.
+#[derive(Clone, Default)]
+pub(crate) struct Present {
+    /// They can be read, and others may have them too.
+    readable: Pages,
+    /// They can be read and written.
+    writable: Pages,
+    /// Some pages are shared with others until one writes to them: what is there cannot always be written.
+    copied: bool,
+}
+
 impl Present {
+    /// Whether all pages from `first` to `last` can be touched so.
+    fn has(&self, first: u64, last: u64, write: bool) -> bool {
+        self.writable.has(first, last) || !write && self.readable.has(first, last)
+    }
+
+    fn remove(&mut self, first: u64, end: u64) {
+        self.readable.remove(first, end);
+        self.writable.remove(first, end);
+    }
+
+    /// All of it has been copied, on write: what the copy has.
+    fn copy(&mut self) -> Self {
+        let writable = core::mem::take(&mut self.writable);
+        for (index, word) in writable.words {
+            *self.readable.words.entry(index).or_default() |= word;
+        }
+        self.copied = true;
+        self.clone()
+    }
+}
+
+impl Pages {
     /// Whether all pages from `first` to `last` are known to be present.
     fn has(&self, first: u64, last: u64) -> bool {
         (first..=last).all(|page| {
@@ -70,6 +108,70 @@ impl Present {
     }
 }
 
+/// The memory of one or several tasks: a space with its segments.
+pub(crate) struct Memory {
+    /// The keeper of the space is known by this number.
+    pub(crate) id: u32,
+    /// Space and segments.
+    pub(crate) body: Process,
+    pub(crate) present: Present,
+    /// The keeper of its space. It goes when this is dropped.
+    _port: Port,
+}
+
+/// Where a task is: in whose memory, and which thread it is.
+pub(crate) struct Seat {
+    pub(crate) memory: Rc<RefCell<Memory>>,
+    /// Offset of the thread in the control segment.
+    pub(crate) thread: u64,
+    /// It has never run: it was made by `execve` for a task that shared its memory.
+    pub(crate) fresh: bool,
+    /// Where it was before that: to be left when its exception is answered.
+    pub(crate) old: Option<Box<Seat>>,
+}
+
+impl Seat {
+    /// The first thread of a process.
+    pub(crate) fn first(id: u32, body: Process, port: Port) -> Self {
+        Seat {
+            memory: Rc::new(RefCell::new(Memory {
+                id,
+                body,
+                present: Present::default(),
+                _port: port,
+            })),
+            thread: CONTROL_THREAD,
+            fresh: false,
+            old: None,
+        }
+    }
+
+    /// The thread.
+    pub(crate) fn thread(&self) -> Result<ThreadAt, Code> {
+        self.memory.borrow().body.thread_at(self.thread)
+    }
+
+    /// The thread ends; with the last one the memory.
+    pub(crate) fn leave(self) {
+        if let Some(old) = self.old {
+            old.leave();
+        }
+        match Rc::try_unwrap(self.memory) {
+            Ok(memory) => memory.into_inner().body.destroy(),
+            Err(memory) => {
+                let thread = memory.borrow().body.thread_at(self.thread);
+                let _ = thread.and_then(ThreadAt::destroy);
+            }
+        }
+    }
+}
+
+/// A task that was just started.
+pub(crate) struct Born {
+    pub(crate) task: Task,
+    pub(crate) seat: Seat,
+}
+
 /// What all processes share.
 pub(crate) struct World {
     fs: Files,
@@ -78,10 +180,12 @@ pub(crate) struct World {
     /// Control of the console.
     console: Option<ConsoleControlClient>,
     random: Rng,
-    /// Numbers of the processes that live, for `kill`.
-    pub(crate) alive: BTreeSet<u32>,
-    /// Signals that processes sent each other and that are yet to be delivered.
-    pub(crate) sent: Vec<(u32, u32)>,
+    /// Tasks that were started since.
+    pub(crate) born: Vec<Born>,
+    /// The portset of all ports.
+    pub(crate) portset: Ref,
+    /// The number of the last memory.
+    last_memory: u32,
     /// `cpuid` leaf 1, `edx`.
     capabilities: u64,
     /// The memory server's supervisor port, as init has passed it.
@@ -100,15 +204,16 @@ fn counter() -> u64 {
 
 impl World {
     /// At the start, without processes.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(portset: Ref) -> Self {
         World {
             fs: rt::fs::memory(),
             disk: rt::fs::disk(),
             // Opened at once if it can be: what the server keeps does not depend on what programs ask first.
             console: rt::start::passed(CONSOLE).and_then(|door| rt::console::control(&door).ok()),
             random: Rng::with_seed(counter()),
-            alive: BTreeSet::new(),
-            sent: Vec::new(),
+            born: Vec::new(),
+            portset,
+            last_memory: 0,
             capabilities: u64::from(core::arch::x86_64::__cpuid(1).edx),
             supervisor: rt::start::passed(0),
             origin: rt::time::origin(),
@@ -121,6 +226,22 @@ impl World {
         let supervisor = self.supervisor.ok_or(proto::Error::Denied)?;
         let limits = account::linux(rt::memory::machine_usage(&supervisor)?.total);
         Ok(Supply { supervisor, limits })
+    }
+
+    /// The keeper of a new space, its number, and the state of the space.
+    pub(crate) fn new_keeper(
+        &mut self,
+        clock_offset: u64,
+    ) -> Result<(u32, Port, SpaceState), proto::Error> {
+        self.last_memory += 1;
+        let port = keeper(*self.portset, self.last_memory).map_err(rt::error_of)?;
+        let space = SpaceState {
+            flags: space_flags::FOREIGN,
+            max_priority: PRIORITY_PROGRAM,
+            clock_offset,
+            ..SpaceState::default()
+        };
+        Ok((self.last_memory, port, space))
     }
 
     /// How much a process may still take, or a new one could.
@@ -276,12 +397,10 @@ const fn mode(raw: bool) -> Mode {
 
 /// The host of one process.
 pub(crate) struct View<'a> {
-    /// Its number.
-    pub(crate) pid: Pid,
-    /// Its kernel objects and segments; none while a part is taken apart or put together.
-    pub(crate) body: Option<&'a mut Process>,
-    /// Its present pages.
-    pub(crate) present: &'a mut Present,
+    /// The process at the root of its tree.
+    pub(crate) root: Pid,
+    /// Its memory and its thread; none while a part is taken apart or put together.
+    pub(crate) seat: Option<&'a mut Seat>,
     /// What all processes share.
     pub(crate) world: &'a mut World,
 }
@@ -289,40 +408,112 @@ pub(crate) struct View<'a> {
 impl View<'_> {
     /// The job of the process, for the console.
     fn job(&self) -> Job {
-        LINUX + Job::from(self.pid)
+        LINUX + Job::from(self.root)
     }
 
-    /// Makes sure that the range can be touched.
-    fn ensure(&mut self, address: u64, length: usize) -> Result<&Process, OutOfMemory> {
-        let body: &Process = self.body.as_deref().ok_or(OutOfMemory)?;
-        if length > 0 {
-            let last = address.checked_add(length as u64 - 1).ok_or(OutOfMemory)?;
-            let (first, last) = (address / PAGE_SIZE, last / PAGE_SIZE);
-            if !self.present.has(first, last) {
-                body.ensure(address, length as u64)
-                    .map_err(|_| OutOfMemory)?;
-                self.present.add(first, last);
-            }
+    /// Its memory.
+    fn memory(&self) -> Option<RefMut<'_, Memory>> {
+        Some(self.seat.as_ref()?.memory.borrow_mut())
+    }
+}
+
+impl Memory {
+    /// Makes sure that the range can be read, or written.
+    fn ensure(&mut self, address: u64, length: usize, write: bool) -> Result<(), OutOfMemory> {
+        let Memory { body, present, .. } = self;
+        if length == 0 {
+            return Ok(());
         }
-        Ok(body)
+        let last = address.checked_add(length as u64 - 1).ok_or(OutOfMemory)?;
+        let (first, last) = (address / PAGE_SIZE, last / PAGE_SIZE);
+        if present.has(first, last, write) {
+            return Ok(());
+        }
+        if write && present.copied {
+            let start = first * PAGE_SIZE;
+            let size = (last + 1 - first) * PAGE_SIZE;
+            body.memory()
+                .populate(start, size)
+                .map_err(|_| OutOfMemory)?;
+        } else {
+            body.ensure(address, length as u64)
+                .map_err(|_| OutOfMemory)?;
+        }
+        let known = if write || !present.copied {
+            &mut present.writable
+        } else {
+            &mut present.readable
+        };
+        known.add(first, last);
+        Ok(())
     }
 
     /// Where the mapping of a slot is to be.
-    fn place(&mut self, slot: u32) -> Result<(MappingAt, &Process), Errno> {
-        let body: &Process = self.body.as_deref().ok_or(ENOMEM)?;
+    fn place(&mut self, slot: u32) -> Result<MappingAt, Errno> {
+        let Memory { body, present, .. } = self;
         let offset = CONTROL_MAPPINGS + u64::from(slot) * OBJECT_SIZE;
         // Pages of the control segment count as those behind the end of memory.
         let page = (MEMORY_SIZE + offset) / PAGE_SIZE;
-        if !self.present.has(page, page) {
+        if !present.writable.has(page, page) {
             let start = offset & !(PAGE_SIZE - 1);
             body.control()
                 .populate(start, PAGE_SIZE)
                 .map_err(|_| ENOMEM)?;
-            self.present.add(page, page);
+            present.writable.add(page, page);
         }
-        Ok((MappingAt(body.control_window().address() + offset), body))
+        Ok(MappingAt(body.control_window().address() + offset))
+    }
+
+    /// Makes mapping `slot`.
+    fn map(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno> {
+        let mapping = self.place(slot)?;
+        let body = &self.body;
+        mapping.create().map_err(|_| ENOMEM)?;
+        let state = mapping_state(start, size, prot);
+        let region = body.memory().region.handle();
+        mapping
+            .set_state(&state, region, body.space_ref().handle())
+            .map_err(|_| {
+                let _ = mapping.destroy();
+                ENOMEM
+            })
+    }
+
+    /// A copy of it, on write, for this task.
+    fn copy(&mut self, world: &mut World, task: &Task) -> Result<Seat, Errno> {
+        let made = world
+            .new_keeper(task.clock_offset)
+            .and_then(|(id, port, space)| {
+                let keeper = port.reference().map_err(rt::error_of)?;
+                // What it is going to write at once is there for it, whatever others take.
+                let _ = self.body.account().reserve(FIRST_WRITES);
+                Ok((id, self.body.copy(&space, &keeper)?, port))
+            });
+        let (id, body, port) = made.map_err(|_| ENOMEM)?;
+        let seat = Seat::first(id, body, port);
+        let mapped = {
+            let mut memory = seat.memory.borrow_mut();
+            let mut present = self.present.copy();
+            // The control segment is a new one.
+            present.remove(MEMORY_SIZE / PAGE_SIZE, u64::MAX / PAGE_SIZE);
+            memory.present = present;
+            let shared = task.shares.memory.borrow();
+            let areas = shared.areas.list().iter().filter(|a| a.slot != NO_SLOT);
+            let mut areas = areas.map(|a| memory.map(a.slot, a.start, a.end - a.start, a.prot));
+            areas.try_for_each(|made| made)
+        };
+        match mapped {
+            Ok(()) => Ok(seat),
+            Err(error) => {
+                seat.leave();
+                Err(error)
+            }
+        }
     }
 }
+
+/// How many bytes a child is going to write at once: its stack and what its library keeps.
+const FIRST_WRITES: u64 = 512 << 10;
 
 /// The state of a mapping, with the rights that the processor can give: what may be written or
 /// executed may be read.
@@ -341,46 +532,44 @@ impl Host for View<'_> {
     }
 
     fn read_memory(&mut self, address: u64, into: &mut [u8]) -> Result<(), OutOfMemory> {
-        let body = self.ensure(address, into.len())?;
-        body.memory_window()
+        let mut memory = self.memory().ok_or(OutOfMemory)?;
+        memory.ensure(address, into.len(), false)?;
+        memory
+            .body
+            .memory_window()
             .read(address, into)
             .map_err(|_| OutOfMemory)
     }
 
     fn write_memory(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory> {
-        let body = self.ensure(address, bytes.len())?;
-        body.memory_window()
+        let mut memory = self.memory().ok_or(OutOfMemory)?;
+        memory.ensure(address, bytes.len(), true)?;
+        memory
+            .body
+            .memory_window()
             .write(address, bytes)
             .map_err(|_| OutOfMemory)
     }
 
     fn discard(&mut self, start: u64, size: u64) {
-        self.present
-            .remove(start / PAGE_SIZE, (start + size) / PAGE_SIZE);
-        let result = self
-            .body
-            .as_deref()
-            .map(|body| body.memory().discard(start, size));
+        let result = self.memory().map(|mut memory| {
+            memory
+                .present
+                .remove(start / PAGE_SIZE, (start + size) / PAGE_SIZE);
+            memory.body.memory().discard(start, size)
+        });
         if let Some(Err(error)) = result {
             rt::log!("linux: memory could not be given back: {}", error.text());
         }
     }
 
     fn map(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno> {
-        let (mapping, body) = self.place(slot)?;
-        mapping.create().map_err(|_| ENOMEM)?;
-        let state = mapping_state(start, size, prot);
-        let region = body.memory().region.handle();
-        mapping
-            .set_state(&state, region, body.space_ref().handle())
-            .map_err(|_| {
-                let _ = mapping.destroy();
-                ENOMEM
-            })
+        self.memory().ok_or(ENOMEM)?.map(slot, start, size, prot)
     }
 
     fn remap(&mut self, slot: u32, start: u64, size: u64, prot: Prot) -> Result<(), Errno> {
-        let body: &Process = self.body.as_deref().ok_or(ENOMEM)?;
+        let memory = self.memory().ok_or(ENOMEM)?;
+        let body = &memory.body;
         let mapping = body.mapping(u64::from(slot)).ok_or(ENOMEM)?;
         let state = mapping_state(start, size, prot);
         let region = body.memory().region.handle();
@@ -390,14 +579,16 @@ impl Host for View<'_> {
     }
 
     fn unmap(&mut self, slot: u32) {
-        let body = self.body.as_deref();
-        if let Some(mapping) = body.and_then(|body| body.mapping(u64::from(slot))) {
+        let memory = self.memory();
+        if let Some(mapping) = memory.and_then(|memory| memory.body.mapping(u64::from(slot))) {
             let _ = mapping.destroy();
         }
     }
 
     fn memory_usage(&mut self) -> MemoryUsage {
-        match self.world.usage(self.body.as_deref()) {
+        let seat = self.seat.as_deref();
+        let memory = seat.map(|seat| seat.memory.borrow());
+        match self.world.usage(memory.as_ref().map(|memory| &memory.body)) {
             Ok(usage) => MemoryUsage {
                 total: usage.total,
                 free: usage.free,
@@ -465,10 +656,8 @@ impl Host for View<'_> {
     }
 
     fn fpu(&mut self) -> Fpu {
-        let state = self
-            .body
-            .as_deref()
-            .and_then(|body| body.thread().and_then(|t| t.get_state(0, 0, 0)).ok());
+        let seat = self.seat.as_deref();
+        let state = seat.and_then(|seat| seat.thread().and_then(|t| t.get_state(0, 0, 0)).ok());
         Box::new(state.map_or_else(abi::state::initial_fpu, |state| state.fpu))
     }
 
@@ -476,13 +665,72 @@ impl Host for View<'_> {
         rt::log!("{sentence}");
     }
 
-    fn kill(&mut self, pid: u32, signal: u32) -> Result<(), Errno> {
-        if !self.world.alive.contains(&pid) {
-            return Err(ESRCH);
+    fn start(&mut self, start: Start) -> Result<(), Errno> {
+        let Start {
+            task,
+            registers,
+            fpu,
+            in_memory,
+            tid_at,
+        } = start;
+        let own = self.seat.as_deref().ok_or(ENOMEM)?;
+        let seat = if in_memory {
+            let memory = Rc::clone(&own.memory);
+            let thread = memory.borrow().body.add_thread().map_err(|_| ENOMEM)?;
+            Seat {
+                memory,
+                thread,
+                fresh: false,
+                old: None,
+            }
+        } else {
+            own.memory.borrow_mut().copy(self.world, &task)?
+        };
+        let told = tid_at.map_or(Ok(()), |at| {
+            let mut memory = seat.memory.borrow_mut();
+            memory.ensure(at, 4, true)?;
+            let bytes = task.number.to_le_bytes();
+            let written = memory.body.memory_window().write(at, &bytes);
+            written.map_err(|_| OutOfMemory)
+        });
+        let state = ThreadState {
+            registers,
+            fpu: *fpu,
+            tag: u64::from(task.pid),
+            priority: PRIORITY_PROGRAM,
+            ..ThreadState::default()
+        };
+        let started = told.is_ok() && {
+            let memory = seat.memory.borrow();
+            memory.body.start_thread(seat.thread, state).is_ok()
+        };
+        if !started {
+            seat.leave();
+            return Err(ENOMEM);
         }
-        if signal != 0 {
-            self.world.sent.push((pid, signal));
-        }
+        self.world.born.push(Born { task, seat });
+        Ok(())
+    }
+
+    fn leave_memory(&mut self) -> Result<(), Errno> {
+        let own = self.seat.as_deref_mut().ok_or(ENOMEM)?;
+        let clock = {
+            let memory = own.memory.borrow();
+            let space = memory.body.space().map_err(|_| ENOMEM)?;
+            let keeper = Ref::new().map_err(|_| ENOMEM)?;
+            let state = space.get_state(keeper.handle()).map_err(|_| ENOMEM)?;
+            state.clock_offset
+        };
+        let made = self.world.new_keeper(clock).and_then(|(id, port, space)| {
+            let keeper = port.reference().map_err(rt::error_of)?;
+            let body = own.memory.borrow().body.beside(&space, &keeper)?;
+            Ok(Seat {
+                fresh: true,
+                ..Seat::first(id, body, port)
+            })
+        });
+        let old = core::mem::replace(own, made.map_err(|_| ENOMEM)?);
+        own.old = Some(Box::new(old));
         Ok(())
     }
 }

@@ -14,9 +14,9 @@ use std::process::{Command, Stdio};
 use abi::Registers;
 use personality::emulate::Wake;
 use personality::number as nr;
-use personality::process::Process;
+use personality::system::Key;
 use services::process::Status;
-use tracer::{Ended, Observer, Quiet, Stream, World};
+use tracer::{Ended, Observer, Process, Quiet, Stream, World};
 
 /// The program, or nothing where there is none.
 fn busybox() -> Option<PathBuf> {
@@ -559,15 +559,16 @@ struct Sleeper {
 impl Observer for Sleeper {
     fn before(&mut self, world: &mut World, process: &mut Process, registers: &Registers) {
         if registers.rax == nr::clock_nanosleep && self.parks == 1 {
-            let asleep_until = process.wait.unwrap().deadline.unwrap();
+            let asleep_until = process.task.wait.unwrap().deadline.unwrap();
             // Restored on a machine whose clock is an hour ahead.
-            let saved = personality::part::save(process, world).unwrap();
-            let own_now = process.now(world);
-            process.files.close_all(world, |_| true);
+            let Process { task, system } = process;
+            let saved = personality::part::save(task, system, world).unwrap();
+            let own_now = task.now(world);
+            task.close_files(system, world);
             world.now = 3_600_000_000_000;
             let offset = own_now.wrapping_sub(world.now);
-            *process = personality::part::adopt(&saved, offset, world).unwrap();
-            let left = asleep_until - process.now(world);
+            *process = tracer::adopt(world, &saved, offset);
+            let left = asleep_until - process.task.now(world);
             assert!((5_990_000_000..=6_000_000_000).contains(&left), "{left}");
         }
     }
@@ -576,7 +577,12 @@ impl Observer for Sleeper {
         self.parks += 1;
         match self.parks {
             1 => world.now += 4_000_000_000,
-            _ => world.now = wake.deadline.unwrap().wrapping_sub(process.clock_offset),
+            _ => {
+                world.now = wake
+                    .deadline
+                    .unwrap()
+                    .wrapping_sub(process.task.clock_offset)
+            }
         }
     }
 }
@@ -609,7 +615,7 @@ impl Observer for Terminal {
     }
 
     fn parked(&mut self, world: &mut World, _process: &Process, wake: Wake) {
-        assert!(wake.console);
+        assert!(wake.keys.contains(&Key::Console));
         if world.console_room == 0 {
             world.console_room = 3;
         } else if self.lines.is_empty() {
@@ -646,14 +652,14 @@ fn refusals_are_said_once() {
     let mut sides = Sides::new(&busybox, "refuse");
     sides.add("empty", b"");
     let (_, err, status, _) = sides.emulated(
-        &["sh", "-c", "echo a | cat; echo b | cat"],
+        &["nslookup", "-debug", "localhost", "127.0.0.1"],
         "empty",
         &mut Quiet,
     );
     assert_ne!(status, 0);
     assert!(!err.is_empty());
     assert_eq!(sides.world.log.len(), 1, "{:?}", sides.world.log);
-    assert!(sides.world.log[0].contains("a pipe is not supported yet"));
+    assert!(sides.world.log[0].contains("a socket is not supported yet"));
 }
 
 /// Leaves the process almost no free memory.

@@ -1,6 +1,8 @@
-/* Linux calls that make no sense: `hostile WAY [SEED]`. Whatever comes of them, the personality and all other
+/* For guests only: it tries to end all processes that it can name.
+ * Linux calls that make no sense: `hostile WAY [SEED]`. Whatever comes of them, the personality and all other
  * programs go on; this program may well end. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
@@ -10,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static uint64_t state;
@@ -39,6 +42,7 @@ static uint64_t word(void) {
 static int is_end(long call) {
     static const long ends[] = {SYS_exit, SYS_exit_group, SYS_pause, SYS_rt_sigreturn, SYS_rt_sigsuspend,
                                 SYS_kill, SYS_tkill, SYS_tgkill, SYS_nanosleep, SYS_clock_nanosleep,
+                                SYS_fork, SYS_vfork, SYS_clone, SYS_clone3, SYS_wait4, SYS_waitid,
                                 SYS_munmap, SYS_poll, SYS_ppoll, SYS_select, SYS_pselect6};
     for (unsigned i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends[i] == call) return 1;
@@ -121,9 +125,79 @@ static void signals(void) {
     *(volatile int *)1 = 1;
 }
 
+/* As many processes as there may be, and then some; all of them wait then, and go when this one is ended. */
+static void bomb(void) {
+    for (;;) {
+        pid_t child = fork();
+        if (child >= 0) continue;
+        if (errno != EAGAIN) exit(4);
+        if (fork() < 0) for (;;) pause();
+    }
+}
+
+/* As many pipes as there may be, all of them full, and their descriptors in children, too. */
+static void pipes(void) {
+    int ends[2], made = 0, children = 0;
+    for (; pipe2(ends, O_NONBLOCK) == 0; made++)
+        while (write(ends[1], page, sizeof page) > 0);
+    if (errno != EMFILE && errno != ENFILE) exit(5);
+    while (children < 10 && fork() > 0) children++;
+    for (int n = 0; n < 3000; n++) {
+        int fd = number() % 1024;
+        switch (number() % 5) {
+        case 0: read(fd, (void *)word(), word()); break;
+        case 1: dup2(fd, number() % 1024); break;
+        case 2: close(fd); break;
+        case 3: fcntl(fd, number() % 12, word()); break;
+        default: signal(SIGPIPE, SIG_IGN), write(fd, page, number() % sizeof page);
+        }
+    }
+    if (made < 10) exit(6);
+}
+
+/* Programs that are none, with arguments that are none, in children that have memory of their own or ours. */
+static void programs(void) {
+    static const char *names[] = {"/dev/null", "/", "/tmp/rubbish", "/proc/self/exe", "", "/proc/self/mem", "/none"};
+    for (int round = 0; round < 60; round++) {
+        int fd = open("/tmp/rubbish", O_RDWR | O_CREAT | O_TRUNC, 0755);
+        *(uint64_t *)page = round % 3 ? 0x00010102464c457f : 0x2f2123, *(uint64_t *)(page + 8) = 0;
+        for (unsigned i = 16; i < 400; i += 8) *(uint64_t *)(page + i) = round % 2 ? word() : number() % 100;
+        write(fd, page, 400), close(fd);
+        pid_t child = round % 2 ? vfork() : fork();
+        if (child == 0) {
+            const char *name = names[number() % (sizeof names / sizeof *names)];
+            if (!strcmp(name, "/proc/self/exe")) syscall(SYS_execve, name, word(), word());
+            else syscall(SYS_execve, name, number() % 2 ? word() : 0, 0);
+            _exit(77);
+        }
+        waitpid(child, 0, 0);
+    }
+    unlink("/tmp/rubbish");
+}
+
+/* All processes that are not ours: they are not to be ended, waited for, or moved. */
+static void strangers(void) {
+    pid_t self = getpid(), child = fork();
+    if (child == 0) for (;;) pause();
+    for (pid_t pid = 1; pid < 400; pid++) {
+        if (pid == self || pid == child) continue;
+        if (kill(pid, SIGKILL) == 0 || kill(-pid, SIGKILL) == 0) exit(7);
+        if (waitpid(pid, 0, WNOHANG) != -1 || errno != ECHILD) exit(8);
+        if (setpgid(pid, 0) == 0 || syscall(SYS_tgkill, pid, pid, SIGKILL) == 0) exit(9);
+    }
+    for (int n = 0; n < 2000; n++) {
+        syscall(SYS_wait4, word(), word(), WNOHANG | word(), word());
+        syscall(SYS_waitid, number() % 5, word(), word(), WNOHANG | number() % 64, word());
+        setpgid(word(), word());
+    }
+    kill(child, SIGKILL);
+    wait(0);
+}
+
 int main(int count, char **args) {
     static const struct { const char *name; void (*run)(void); } ways[] = {
-        {"calls", calls}, {"vectors", vectors}, {"memory", memory}, {"files", files}, {"signals", signals}};
+        {"calls", calls}, {"vectors", vectors}, {"memory", memory}, {"files", files}, {"signals", signals},
+        {"bomb", bomb}, {"pipes", pipes}, {"programs", programs}, {"strangers", strangers}};
     state = count > 2 ? strtoull(args[2], 0, 10) * 0x9e3779b97f4a7c15 | 1 : 1;
     for (unsigned n = 0; n < sizeof ways / sizeof *ways; n++)
         if (count > 1 && !strcmp(args[1], ways[n].name)) {

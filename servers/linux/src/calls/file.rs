@@ -1,5 +1,6 @@
 //! Calls on descriptors.
 
+use alloc::rc::Rc;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use linux_raw_sys::ioctl;
@@ -13,6 +14,7 @@ use crate::errno::{
 };
 use crate::memory::{READ, WRITE};
 use crate::process::{open_flags, Description, Device, Entry, Fd, Kind, MAX_FDS};
+use crate::system::Key;
 use crate::wire::{u32_at, u64_at, Writer};
 
 /// Most bytes of one read or write, as in Linux.
@@ -34,7 +36,7 @@ enum Position {
 fn position(description: &Description, at: Option<u64>) -> Result<Position> {
     match at {
         None => Ok(Position::Shared(description.offset)),
-        Some(_) if matches!(description.kind, Kind::Device(Device::Console)) => Err(ESPIPE.into()),
+        Some(_) if !description.kind.can_seek() => Err(ESPIPE.into()),
         Some(at) if at > MAX_OFFSET => Err(EINVAL.into()),
         Some(at) => Ok(Position::Given(at)),
     }
@@ -80,9 +82,10 @@ pub fn read(c: &mut Caller, fd: u32, address: u64, length: u64, at: Option<u64>)
     if !description.readable() {
         return Err(EBADF.into());
     }
-    let position = position(description, at)?;
+    let position = position(&description, at)?;
     let flags = description.flags;
     let kind = description.kind.clone();
+    drop(description);
     let length = length.min(MAX_TRANSFER);
     let from = position.offset();
     // What there is decides how much of the buffer must be there.
@@ -117,6 +120,7 @@ pub fn read(c: &mut Caller, fd: u32, address: u64, length: u64, at: Option<u64>)
             commit(c, fd, position, end as u64)?;
             Ok((end - start) as u64)
         }
+        Kind::Pipe { id, pipe, .. } => super::pipe::read(c, (id, &pipe), flags, address, length),
         Kind::Device(Device::Null) => Ok(0),
         Kind::Device(Device::Zero | Device::Full) => {
             c.check(address, length, WRITE)?;
@@ -132,7 +136,7 @@ pub fn read(c: &mut Caller, fd: u32, address: u64, length: u64, at: Option<u64>)
             }
             c.check(address, length, WRITE)?;
             let mut bytes = alloc::vec![0; length.min(4096) as usize];
-            let raw = c.p.reads_raw();
+            let raw = c.reads_raw();
             match c.h.console_read(&mut bytes, raw) {
                 Ok(got) => {
                     let got = got.min(bytes.len());
@@ -151,10 +155,7 @@ fn blocked(flags: u32) -> Result {
     if flags & open_flags::NONBLOCK != 0 {
         return Err(EAGAIN.into());
     }
-    Err(Stop::Park(Wake {
-        console: true,
-        deadline: None,
-    }))
+    Err(Stop::Park(Wake::on(Key::Console)))
 }
 
 fn fill(
@@ -184,15 +185,17 @@ fn write_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>)
     if !description.writable() {
         return Err(EBADF.into());
     }
-    let position = position(description, at)?;
+    let position = position(&description, at)?;
     let flags = description.flags;
     let kind = description.kind.clone();
+    drop(description);
     for (address, length) in ranges {
         c.check(*address, *length, READ)?;
     }
     let total: u64 = ranges.iter().map(|r| r.1).sum();
     match kind {
         Kind::Directory { .. } | Kind::Text(_) => Err(EBADF.into()),
+        Kind::Pipe { id, pipe, .. } => super::pipe::write(c, (id, &pipe), flags, ranges, total),
         Kind::Device(Device::Null | Device::Zero | Device::Random) => Ok(total),
         Kind::Device(Device::Full) => Err(ENOSPC.into()),
         Kind::Device(Device::Console) => write_console(c, ranges, total, flags),
@@ -266,18 +269,10 @@ pub fn write_file(
 /// all is taken; how much that is so far is kept with the call.
 fn write_console(c: &mut Caller, ranges: &[(u64, u64)], total: u64, flags: u32) -> Result {
     let total = total.min(MAX_TRANSFER);
-    let mut done = c.p.wait.map_or(0, |w| w.progress);
+    let mut done = c.p.task.wait.map_or(0, |w| w.progress);
     let mut bytes = Vec::new();
     while done < total {
-        // The range that `done` is in.
-        let mut skip = done;
-        let Some((address, length)) = ranges.iter().find_map(|(address, length)| {
-            if skip < *length {
-                return Some((*address + skip, *length - skip));
-            }
-            skip -= *length;
-            None
-        }) else {
+        let Some((address, length)) = piece(ranges, done) else {
             break;
         };
         bytes.resize(length.min(4096) as usize, 0);
@@ -298,6 +293,18 @@ fn write_console(c: &mut Caller, ranges: &[(u64, u64)], total: u64, flags: u32) 
         }
     }
     Ok(done)
+}
+
+/// The rest of the range that byte `at` of several ranges is in.
+pub fn piece(ranges: &[(u64, u64)], at: u64) -> Option<(u64, u64)> {
+    let mut skip = at;
+    ranges.iter().find_map(|(address, length)| {
+        if skip < *length {
+            return Some((*address + skip, *length - skip));
+        }
+        skip -= *length;
+        None
+    })
 }
 
 /// The ranges of an `iovec`.
@@ -332,9 +339,8 @@ pub fn readv(c: &mut Caller, fd: u32, address: u64, count: u64, at: Option<u64>)
         match read(c, fd, address, length, at.map(|at| at + done)) {
             Ok(got) => {
                 done += got;
-                // A console gives a line at a time; asking on would wait for the next.
-                let console = matches!(c.p.files.get(fd)?.kind, Kind::Device(Device::Console));
-                if got < length || console {
+                // A console gives a line at a time, a pipe what there is; asking on would wait for more.
+                if got < length || !c.p.files.get(fd)?.kind.can_seek() {
                     break;
                 }
             }
@@ -353,7 +359,7 @@ pub fn writev(c: &mut Caller, fd: u32, address: u64, count: u64, at: Option<u64>
 
 /// `close`.
 pub fn close(c: &mut Caller, fd: u32) -> Result {
-    c.p.files.close(c.h, fd)?;
+    c.p.files.close(c.s, c.h, fd)?;
     Ok(0)
 }
 
@@ -380,12 +386,22 @@ pub fn close_range(c: &mut Caller, first: u32, last: u32, flags: u32) -> Result 
 pub fn lseek(c: &mut Caller, fd: u32, offset: i64, whence: u32) -> Result {
     let description = c.p.files.get(fd)?;
     let current = description.offset;
-    let size = match description.kind {
-        Kind::File { ino } if whence >= linux::SEEK_END => c.attr(&Request::StatIno { ino })?.size,
-        Kind::Text(ref text) => text.len() as u64,
-        Kind::File { .. } | Kind::Directory { .. } => 0,
-        Kind::Device(Device::Console) => return Err(ESPIPE.into()),
+    if !description.kind.can_seek() {
+        return Err(ESPIPE.into());
+    }
+    let file = match description.kind {
+        Kind::File { ino } if whence >= linux::SEEK_END => Some(ino),
         Kind::Device(_) => return Ok(0),
+        _ => None,
+    };
+    let text = match &description.kind {
+        Kind::Text(text) => text.len() as u64,
+        _ => 0,
+    };
+    drop(description);
+    let size = match file {
+        Some(ino) => c.attr(&Request::StatIno { ino })?.size,
+        None => text,
     };
     let base = match whence {
         linux::SEEK_SET => 0,
@@ -408,7 +424,7 @@ pub fn lseek(c: &mut Caller, fd: u32, offset: i64, whence: u32) -> Result {
         .checked_add_signed(offset)
         .filter(|n| *n <= MAX_OFFSET)
         .ok_or(EINVAL)?;
-    let description = c.p.files.get_mut(fd)?;
+    let mut description = c.p.files.get_mut(fd)?;
     if let Kind::Directory {
         pending, cookie, ..
     } = &mut description.kind
@@ -427,19 +443,25 @@ pub fn lseek(c: &mut Caller, fd: u32, offset: i64, whence: u32) -> Result {
 }
 
 fn fd_limit(c: &Caller) -> u32 {
-    c.p.limits
-        .get(&7)
+    let process = c.s.find(c.p.task.pid);
+    process
+        .and_then(|process| process.limits.get(&linux::RLIMIT_NOFILE))
         .map_or(MAX_FDS, |l| l.0.min(u64::from(MAX_FDS)) as u32)
 }
 
 /// The lowest descriptor that can be given out.
 pub fn free_fd(c: &Caller) -> Result<u32> {
-    Ok(c.p.files.lowest(0, fd_limit(c))?)
+    free_fd_from(c, 0)
+}
+
+/// The lowest descriptor from `from` on that can be given out.
+pub fn free_fd_from(c: &Caller, from: u32) -> Result<u32> {
+    Ok(c.p.files.lowest(from, fd_limit(c))?)
 }
 
 /// `dup`, and `fcntl(F_DUPFD)`.
 pub fn dup(c: &mut Caller, fd: u32, from: u32, cloexec: bool) -> Result {
-    let description = c.p.files.fds.get(&fd).ok_or(EBADF)?.description;
+    let description = Rc::clone(&c.p.files.fds.get(&fd).ok_or(EBADF)?.description);
     if from >= fd_limit(c) {
         return Err(EINVAL.into());
     }
@@ -456,7 +478,7 @@ pub fn dup(c: &mut Caller, fd: u32, from: u32, cloexec: bool) -> Result {
 
 /// `dup2` and `dup3`.
 pub fn dup_to(c: &mut Caller, fd: u32, new: u32, flags: Option<u32>) -> Result {
-    let description = c.p.files.fds.get(&fd).ok_or(EBADF)?.description;
+    let description = Rc::clone(&c.p.files.fds.get(&fd).ok_or(EBADF)?.description);
     if new >= fd_limit(c) {
         return Err(EBADF.into());
     }
@@ -466,7 +488,7 @@ pub fn dup_to(c: &mut Caller, fd: u32, new: u32, flags: Option<u32>) -> Result {
         None if fd == new => return Ok(u64::from(new)),
         None => false,
     };
-    let _ = c.p.files.close(c.h, new);
+    let _ = c.p.files.close(c.s, c.h, new);
     c.p.files.fds.insert(
         new,
         Fd {
@@ -490,9 +512,14 @@ pub fn fcntl(c: &mut Caller, fd: u32, command: u32, argument: u64) -> Result {
             }
             Ok(0)
         }
+        linux::F_GETPIPE_SZ | linux::F_SETPIPE_SZ => match &c.p.files.get(fd)?.kind {
+            // The size stays as it is, which is what is returned.
+            Kind::Pipe { pipe, .. } => Ok(pipe.borrow().capacity as u64),
+            _ => Err(EBADF.into()),
+        },
         linux::F_GETFL => Ok(u64::from(c.p.files.get(fd)?.flags)),
         linux::F_SETFL => {
-            let description = c.p.files.get_mut(fd)?;
+            let mut description = c.p.files.get_mut(fd)?;
             let set = argument as u32 & open_flags::SETTABLE;
             description.flags = (description.flags & !open_flags::SETTABLE) | set;
             Ok(0)
@@ -547,6 +574,7 @@ pub fn ioctl(c: &mut Caller, fd: u32, request: u32, argument: u64) -> Result {
     let description = c.p.files.get(fd)?;
     let kind = description.kind.clone();
     let offset = description.offset;
+    drop(description);
     match request {
         ioctl::FIOCLEX | ioctl::FIONCLEX => {
             if let Some(entry) = c.p.files.fds.get_mut(&fd) {
@@ -556,7 +584,7 @@ pub fn ioctl(c: &mut Caller, fd: u32, request: u32, argument: u64) -> Result {
         }
         ioctl::FIONBIO => {
             let on = u32_at(&c.read(argument, 4)?, 0) != 0;
-            let description = c.p.files.get_mut(fd)?;
+            let mut description = c.p.files.get_mut(fd)?;
             description.flags &= !open_flags::NONBLOCK;
             if on {
                 description.flags |= open_flags::NONBLOCK;
@@ -571,20 +599,33 @@ pub fn ioctl(c: &mut Caller, fd: u32, request: u32, argument: u64) -> Result {
         c.write(argument, &left.to_le_bytes())?;
         return Ok(0);
     }
+    if let (Kind::Pipe { pipe, .. }, ioctl::FIONREAD) = (&kind, request) {
+        let left = pipe.borrow().bytes.len() as u32;
+        c.write(argument, &left.to_le_bytes())?;
+        return Ok(0);
+    }
     let Kind::Device(Device::Console) = kind else {
         return Err(ENOTTY.into());
     };
     match request {
         ioctl::TCGETS => {
-            let termios = c.p.termios.clone().unwrap_or_else(default_termios);
+            let termios = c.process().termios.clone().unwrap_or_else(default_termios);
             c.write(argument, &termios)?;
         }
         ioctl::TCSETS | ioctl::TCSETSW | ioctl::TCSETSF => {
             let termios = c.read(argument, TERMIOS)?;
-            c.p.termios = Some(termios);
-            c.h.console_mode(c.p.reads_raw());
+            c.process().termios = Some(termios);
+            let raw = c.reads_raw();
+            c.h.console_mode(raw);
         }
-        ioctl::TIOCGPGRP | ioctl::TIOCGSID => c.write(argument, &c.p.group.to_le_bytes())?,
+        ioctl::TIOCGPGRP => {
+            let group = c.process().group;
+            c.write(argument, &group.to_le_bytes())?;
+        }
+        ioctl::TIOCGSID => {
+            let session = c.process().session;
+            c.write(argument, &session.to_le_bytes())?;
+        }
         ioctl::TIOCSPGRP
         | ioctl::TIOCSCTTY
         | ioctl::TIOCNOTTY
@@ -595,7 +636,8 @@ pub fn ioctl(c: &mut Caller, fd: u32, request: u32, argument: u64) -> Result {
         // A serial line knows no size; this is what terminals begin with.
         ioctl::TIOCGWINSZ => c.write(argument, &[24, 0, 80, 0, 0, 0, 0, 0])?,
         ioctl::FIONREAD => {
-            let some = u32::from(c.h.console_readable(c.p.reads_raw()));
+            let raw = c.reads_raw();
+            let some = u32::from(c.h.console_readable(raw));
             c.write(argument, &some.to_le_bytes())?;
         }
         _ => return Err(ENOTTY.into()),
@@ -612,9 +654,10 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
     let ino = match source.kind {
         Kind::File { ino } => ino,
         Kind::Directory { .. } => return Err(EISDIR.into()),
-        Kind::Device(_) | Kind::Text(_) => return Err(EINVAL.into()),
+        Kind::Device(_) | Kind::Text(_) | Kind::Pipe { .. } => return Err(EINVAL.into()),
     };
     let mut from_offset = source.offset;
+    drop(source);
     if offset_at != 0 {
         c.check(offset_at, 8, WRITE)?;
         from_offset = c.word(offset_at)?;
@@ -632,6 +675,7 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
     let flags = target.flags;
     let kind = target.kind.clone();
     let mut to_offset = target.offset;
+    drop(target);
     let count = count
         .min(MAX_TRANSFER)
         .min(MAX_OFFSET - from_offset.min(MAX_OFFSET));
@@ -654,6 +698,9 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
                 Ok(taken) => Ok(taken.min(got) as u64),
                 Err(error) => Err(error.into()),
             },
+            Kind::Pipe { id, ref pipe, .. } => {
+                super::pipe::put(c, (id, pipe), flags, &chunk[..got], 1).map(|n| n as u64)
+            }
             Kind::Device(Device::Full) => Err(ENOSPC.into()),
             _ => Ok(got as u64),
         };
@@ -675,7 +722,7 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
     } else {
         c.write(offset_at, &(from_offset + done).to_le_bytes())?;
     }
-    let target = c.p.files.get_mut(to)?;
+    let mut target = c.p.files.get_mut(to)?;
     if let Kind::File { .. } = target.kind {
         // Both may be one description; then the last one counts.
         target.offset = to_offset;
@@ -729,19 +776,15 @@ pub fn fallocate(c: &mut Caller, fd: u32, mode: u32, offset: u64, length: u64) -
 
 /// `fsync`: what is written is where it stays.
 pub fn fsync(c: &mut Caller, fd: u32) -> Result {
-    match c.p.files.get(fd)?.kind {
-        Kind::File { ino } | Kind::Directory { ino, .. } => {
-            c.fs(&Request::Sync { ino })?;
-            Ok(0)
-        }
-        _ => Err(EINVAL.into()),
-    }
+    let ino = c.p.files.get(fd)?.ino().ok_or(EINVAL)?;
+    c.fs(&Request::Sync { ino })?;
+    Ok(0)
 }
 
 /// `fadvise64`.
 pub fn fadvise(c: &mut Caller, fd: u32) -> Result {
     match c.p.files.get(fd)?.kind {
-        Kind::Device(Device::Console) => Err(ESPIPE.into()),
+        Kind::Device(Device::Console) | Kind::Pipe { .. } => Err(ESPIPE.into()),
         _ => Ok(0),
     }
 }
@@ -804,7 +847,7 @@ pub fn getdents64(c: &mut Caller, fd: u32, address: u64, size: u32) -> Result {
     }
     c.write(address, &out.done())?;
     let rest = pending.split_off(taken);
-    let description = c.p.files.get_mut(fd)?;
+    let mut description = c.p.files.get_mut(fd)?;
     description.kind = Kind::Directory {
         ino,
         pending: rest,

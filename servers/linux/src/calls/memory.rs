@@ -20,8 +20,8 @@ fn afford(c: &mut Caller, size: u64) -> Result<()> {
 
 /// `brk`: returns the new end of the heap, or the old one when it cannot be.
 pub fn brk(c: &mut Caller, end: u64) -> Result {
-    let old = c.p.brk;
-    if end < c.p.brk_start || end == old {
+    let old = c.p.memory.brk;
+    if end < c.p.memory.brk_start || end == old {
         return Ok(old);
     }
     let (Some(old_page), Some(new_page)) = (page_up(old), page_up(end)) else {
@@ -29,31 +29,32 @@ pub fn brk(c: &mut Caller, end: u64) -> Result {
     };
     if new_page > old_page {
         if new_page > MMAP_TOP
-            || !c.p.areas.is_free(old_page, new_page)
+            || !c.p.memory.areas.is_free(old_page, new_page)
             || afford(c, new_page - old_page).is_err()
         {
             return Ok(old);
         }
         let new =
-            c.p.areas
+            c.p.memory
+                .areas
                 .replaced(old_page, new_page, Some((READ | WRITE, Kind::Heap)));
-        if c.p.areas.apply(c.h, new).is_err() {
+        if c.p.memory.areas.apply(c.h, new).is_err() {
             return Ok(old);
         }
     } else if new_page < old_page && remove(c, new_page, old_page).is_err() {
         return Ok(old);
     }
-    c.p.brk = end;
+    c.p.memory.brk = end;
     Ok(end)
 }
 
 /// Unmaps a range and gives its pages back.
 fn remove(c: &mut Caller, start: u64, end: u64) -> Result<()> {
-    if c.p.areas.is_free(start, end) {
+    if c.p.memory.areas.is_free(start, end) {
         return Ok(());
     }
-    let new = c.p.areas.replaced(start, end, None);
-    c.p.areas.apply(c.h, new)?;
+    let new = c.p.memory.areas.replaced(start, end, None);
+    c.p.memory.areas.apply(c.h, new)?;
     c.h.discard(start, end - start);
     Ok(())
 }
@@ -110,12 +111,12 @@ pub fn mmap(
         if end > END {
             return Err(ENOMEM.into());
         }
-        if flags & FIXED_NOREPLACE != 0 && !c.p.areas.is_free(start, end) {
+        if flags & FIXED_NOREPLACE != 0 && !c.p.memory.areas.is_free(start, end) {
             return Err(EEXIST.into());
         }
         start
     } else {
-        c.p.areas.find_free(size, hint).ok_or(ENOMEM)?
+        c.p.memory.areas.find_free(size, hint).ok_or(ENOMEM)?
     };
     let end = start + size;
     if file.is_some() || prot & WRITE != 0 {
@@ -128,8 +129,8 @@ pub fn mmap(
     } else {
         Kind::Anonymous
     };
-    let new = c.p.areas.replaced(start, end, Some((prot, kind)));
-    c.p.areas.apply(c.h, new)?;
+    let new = c.p.memory.areas.replaced(start, end, Some((prot, kind)));
+    c.p.memory.areas.apply(c.h, new)?;
     if let Some(ino) = file {
         let mut chunk = alloc::vec![0; CHUNK as usize];
         let mut done = 0;
@@ -173,10 +174,11 @@ pub fn mprotect(c: &mut Caller, start: u64, size: u64, prot: u32) -> Result {
         return Ok(0);
     }
     let new =
-        c.p.areas
+        c.p.memory
+            .areas
             .protected(start, end, prot as Prot)
             .ok_or(ENOMEM)?;
-    c.p.areas.apply(c.h, new)?;
+    c.p.memory.areas.apply(c.h, new)?;
     Ok(0)
 }
 
@@ -193,7 +195,7 @@ pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u6
     }
     let old = page_up(old).ok_or(EINVAL)?;
     let new = page_up(new).ok_or(ENOMEM)?;
-    let area = *c.p.areas.find(start).ok_or(EFAULT)?;
+    let area = *c.p.memory.areas.find(start).ok_or(EFAULT)?;
     let end = start
         .checked_add(old)
         .filter(|end| *end <= END)
@@ -207,11 +209,15 @@ pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u6
             return Ok(start);
         }
         let grown = start.checked_add(new).filter(|grown| *grown <= MMAP_TOP);
-        if let Some(grown) = grown.filter(|grown| end == area.end && c.p.areas.is_free(end, *grown))
+        if let Some(grown) =
+            grown.filter(|grown| end == area.end && c.p.memory.areas.is_free(end, *grown))
         {
             afford(c, new - old)?;
-            let areas = c.p.areas.replaced(end, grown, Some((area.prot, area.kind)));
-            c.p.areas.apply(c.h, areas)?;
+            let areas =
+                c.p.memory
+                    .areas
+                    .replaced(end, grown, Some((area.prot, area.kind)));
+            c.p.memory.areas.apply(c.h, areas)?;
             return Ok(start);
         }
         if flags & MAYMOVE == 0 {
@@ -225,14 +231,15 @@ pub fn mremap(c: &mut Caller, start: u64, old: u64, new: u64, flags: u32, to: u6
         }
         target
     } else {
-        c.p.areas.find_free(new, 0).ok_or(ENOMEM)?
+        c.p.memory.areas.find_free(new, 0).ok_or(ENOMEM)?
     };
     afford(c, new)?;
     remove(c, target, target + new)?;
     let areas =
-        c.p.areas
+        c.p.memory
+            .areas
             .replaced(target, target + new, Some((area.prot, area.kind)));
-    c.p.areas.apply(c.h, areas)?;
+    c.p.memory.areas.apply(c.h, areas)?;
     // A page lives at the offset of its address, so moving is copying.
     let mut chunk = alloc::vec![0; CHUNK as usize];
     let mut done = 0;
@@ -257,13 +264,13 @@ pub fn madvise(c: &mut Caller, start: u64, size: u64, advice: u32) -> Result {
     match advice {
         // Private memory reads as zero afterwards.
         linux::MADV_DONTNEED => {
-            if !c.p.areas.covers(start, end) {
+            if !c.p.memory.areas.covers(start, end) {
                 return Err(ENOMEM.into());
             }
             let refills = |a: &&crate::memory::Area| {
                 a.start < end && start < a.end && matches!(a.kind, Kind::File | Kind::Program)
             };
-            if c.p.areas.list().iter().any(|a| refills(&a)) {
+            if c.p.memory.areas.list().iter().any(|a| refills(&a)) {
                 // It would have to be read again from a file that may have changed.
                 return Err(EINVAL.into());
             }
@@ -281,7 +288,7 @@ pub fn madvise(c: &mut Caller, start: u64, size: u64, advice: u32) -> Result {
 /// `msync`: there are no shared mappings of files that could have changed.
 pub fn msync(c: &mut Caller, start: u64, size: u64) -> Result {
     let (start, end) = range(start, size)?;
-    if c.p.areas.covers(start, end) {
+    if c.p.memory.areas.covers(start, end) {
         Ok(0)
     } else {
         Err(ENOMEM.into())
@@ -291,7 +298,7 @@ pub fn msync(c: &mut Caller, start: u64, size: u64) -> Result {
 /// `mincore`: all pages are reported as resident.
 pub fn mincore(c: &mut Caller, start: u64, size: u64, into: u64) -> Result {
     let (start, end) = range(start, size)?;
-    if !c.p.areas.covers(start, end) {
+    if !c.p.memory.areas.covers(start, end) {
         return Err(ENOMEM.into());
     }
     let pages = (end - start) / PAGE;

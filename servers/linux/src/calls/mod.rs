@@ -1,5 +1,6 @@
 //! The Linux calls, by subject: [`file`] (descriptors), [`name`] (paths), [`memory`], [`time`],
-//! [`signal`], [`poll`] and [`system`] (the process itself, and the rest).
+//! [`signal`], [`poll`], [`pipe`], [`process`] (starting others and waiting for them) and [`system`] (the process itself,
+//! and the rest).
 //!
 //! [`dispatch`] is the table. Every function checks first and changes then; what cannot be done
 //! yet is [`Stop::Park`].
@@ -7,7 +8,9 @@
 pub mod file;
 pub mod memory;
 pub mod name;
+pub mod pipe;
 pub mod poll;
+pub mod process;
 pub mod signal;
 pub mod stat;
 pub mod system;
@@ -15,11 +18,10 @@ pub mod time;
 
 use alloc::format;
 
-use crate::emulate::{Caller, Result, Stop};
-use crate::errno::{Errno, ECHILD, EINVAL, ENOSYS, ENOTSUP, EPERM};
-use crate::memory::Area;
+use crate::emulate::{Caller, Result, Stop, Wake};
+use crate::errno::{Errno, EINVAL, ENOSYS, ENOTSUP, EPERM};
+use crate::memory::{Area, Areas};
 use crate::number as nr;
-use crate::process::Process;
 
 /// Whether a call that a signal interrupts can begin again (`SA_RESTART`).
 #[must_use]
@@ -46,8 +48,8 @@ fn refuse(c: &mut Caller, what: &str, errno: Errno) -> Result {
 
 /// How many bytes a call may need for what is kept of the process, or takes while it is carried out; 0 for calls that
 /// keep nothing. (`execve` asks again, for its arguments.)
-fn room(p: &Process, number: u64) -> u64 {
-    let areas = p.areas.list().len() as u64;
+fn room(areas: &Areas, number: u64) -> u64 {
+    let areas = areas.list().len() as u64;
     match number {
         // The list is copied and changed, then compared.
         nr::mmap | nr::munmap | nr::mprotect | nr::mremap | nr::brk => {
@@ -58,6 +60,10 @@ fn room(p: &Process, number: u64) -> u64 {
         nr::dup | nr::dup2 | nr::dup3 | nr::fcntl => 4 << 10,
         nr::getdents64 => 64 << 10,
         nr::execve => 256 << 10,
+        nr::fork | nr::vfork | nr::clone | nr::clone3 => {
+            (192 << 10) + 3 * areas * size_of::<Area>() as u64
+        }
+        nr::pipe | nr::pipe2 => 8 << 10,
         _ => 0,
     }
 }
@@ -65,7 +71,7 @@ fn room(p: &Process, number: u64) -> u64 {
 /// Carries out the call that `c.entry` says.
 pub fn dispatch(c: &mut Caller) -> Result {
     let r = c.entry;
-    let room = room(c.p, r.rax);
+    let room = room(&c.p.memory.areas, r.rax);
     if room != 0 {
         c.h.room(room)?;
     }
@@ -74,6 +80,8 @@ pub fn dispatch(c: &mut Caller) -> Result {
     let cwd = crate::emulate::AT_FDCWD;
     match r.rax {
         // Descriptors.
+        nr::pipe => pipe::pipe2(c, a, 0),
+        nr::pipe2 => pipe::pipe2(c, a, b as u32),
         nr::read => file::read(c, a as u32, b, d, None),
         nr::write => file::write(c, a as u32, b, d, None),
         nr::pread64 => file::read(c, a as u32, b, d, Some(e)),
@@ -179,7 +187,7 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::rt_sigpending => signal::rt_sigpending(c, a, b),
         nr::rt_sigreturn => signal::rt_sigreturn(c),
         nr::rt_sigsuspend => signal::rt_sigsuspend(c, a, b),
-        nr::pause => Err(Stop::Park(crate::emulate::Wake::default())),
+        nr::pause => Err(Stop::Park(Wake::default())),
         nr::sigaltstack => signal::sigaltstack(c, a, b),
         nr::kill => signal::kill(c, a as i32, b as u32),
         nr::tkill => signal::tkill(c, a as i32, b as u32),
@@ -188,29 +196,29 @@ pub fn dispatch(c: &mut Caller) -> Result {
         // The process and the rest.
         nr::exit | nr::exit_group => Err(Stop::End(services::process::Status::Exited(a as u8))),
         nr::execve => system::execve(c, a, b, d),
-        nr::wait4 | nr::waitid => Err(ECHILD.into()),
+        nr::wait4 => process::wait4(c, a as i32, b, d as u32, e),
+        nr::waitid => process::waitid(c, a as u32, b as u32, d, e as u32, f),
+        nr::fork => process::fork(c),
+        nr::vfork => process::vfork(c),
+        nr::clone => process::clone(c, a, b, d, e, f),
+        nr::clone3 => process::clone3(c, a, b),
         nr::arch_prctl => system::arch_prctl(c, a, b),
         nr::prctl => system::prctl(c, a as u32, b),
-        nr::set_tid_address => Ok(u64::from(c.p.pid)),
+        nr::set_tid_address => Ok(u64::from(c.p.task.number)),
         nr::set_robust_list => Ok(0),
         nr::get_robust_list => Err(EPERM.into()),
         nr::futex => system::futex(c, a, b as u32, d as u32, e),
-        nr::getpid | nr::gettid => Ok(u64::from(c.p.pid)),
-        nr::getppid => Ok(1),
-        nr::getpgrp => Ok(u64::from(c.p.group)),
-        nr::getpgid | nr::getsid => system::group_of(c, a as u32),
-        nr::setpgid | nr::setsid => {
-            c.p.group = c.p.pid;
-            Ok(if r.rax == nr::setsid {
-                u64::from(c.p.pid)
-            } else {
-                0
-            })
-        }
-        nr::getuid => Ok(u64::from(c.p.ids.uid[0])),
-        nr::geteuid => Ok(u64::from(c.p.ids.uid[1])),
-        nr::getgid => Ok(u64::from(c.p.ids.gid[0])),
-        nr::getegid => Ok(u64::from(c.p.ids.gid[1])),
+        nr::getpid | nr::gettid => Ok(u64::from(c.p.task.number)),
+        nr::getppid => Ok(u64::from(c.s.parent_number(c.p.task.pid))),
+        nr::getpgrp => Ok(u64::from(c.process().group)),
+        nr::getpgid => process::getpgid(c, a as u32),
+        nr::getsid => process::getsid(c, a as u32),
+        nr::setpgid => process::setpgid(c, a as u32, b as u32),
+        nr::setsid => Ok(u64::from(c.s.new_session(c.p.task.pid)?)),
+        nr::getuid => Ok(u64::from(c.process().ids.uid[0])),
+        nr::geteuid => Ok(u64::from(c.process().ids.uid[1])),
+        nr::getgid => Ok(u64::from(c.process().ids.gid[0])),
+        nr::getegid => Ok(u64::from(c.process().ids.gid[1])),
         nr::setuid => system::setuid(c, a as u32),
         nr::setgid => system::setgid(c, a as u32),
         nr::setreuid => system::set_ids(c, true, [a as u32, b as u32, b as u32]),
@@ -219,13 +227,13 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::setresgid => system::set_ids(c, false, [a as u32, b as u32, d as u32]),
         nr::getresuid => system::get_ids(c, true, [a, b, d]),
         nr::getresgid => system::get_ids(c, false, [a, b, d]),
-        nr::setfsuid => Ok(u64::from(c.p.ids.uid[1])),
-        nr::setfsgid => Ok(u64::from(c.p.ids.gid[1])),
+        nr::setfsuid => Ok(u64::from(c.process().ids.uid[1])),
+        nr::setfsgid => Ok(u64::from(c.process().ids.gid[1])),
         nr::getgroups => system::getgroups(c, a as i32, b),
         nr::setgroups => Ok(0),
         nr::umask => {
-            let old = c.p.umask;
-            c.p.umask = a as u32 & 0o777;
+            let old = c.p.context.umask;
+            c.p.context.umask = a as u32 & 0o777;
             Ok(u64::from(old))
         }
         nr::uname => system::uname(c, a),
@@ -255,10 +263,6 @@ pub fn dispatch(c: &mut Caller) -> Result {
         | nr::swapoff => Err(EPERM.into()),
 
         // Known, and refused by name until they are there.
-        nr::fork | nr::vfork | nr::clone | nr::clone3 => {
-            refuse(c, "starting another process or thread (fork)", ENOSYS)
-        }
-        nr::pipe | nr::pipe2 => refuse(c, "a pipe", ENOSYS),
         nr::socket | nr::socketpair => refuse(c, "a socket", ENOSYS),
         // Libraries fall back when these are missing, so there is no message.
         nr::rseq

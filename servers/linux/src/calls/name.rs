@@ -1,5 +1,7 @@
 //! Calls on paths.
 
+use alloc::format;
+use alloc::rc::Rc;
 use alloc::string::String;
 use linux_raw_sys::general as linux;
 
@@ -59,10 +61,10 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u
         Target::Special(Special::Text(_)) if flags & open_flags::ACCESS != 0 => {
             return Err(EACCES.into())
         }
-        Target::Special(Special::Text(which)) => Kind::Text(special::text(c.p, c.h, which)),
+        Target::Special(Special::Text(which)) => Kind::Text(special::text(&c.p, c.h, which)),
         Target::Special(Special::Descriptor(from)) => {
             // One more descriptor of the same description.
-            let description = c.p.files.fds.get(&from).ok_or(ENOENT)?.description;
+            let description = Rc::clone(&c.p.files.fds.get(&from).ok_or(ENOENT)?.description);
             let cloexec = flags & open_flags::CLOEXEC != 0;
             c.p.files.fds.insert(
                 fd,
@@ -107,7 +109,7 @@ fn open_file(c: &mut Caller, path: String, flags: u32, permissions: u32) -> Resu
         nofollow: flags & open_flags::NOFOLLOW != 0,
         symlink: false,
     };
-    let attr = c.open(path, how, permissions & 0o7777 & !c.p.umask)?;
+    let attr = c.open(path, how, permissions & 0o7777 & !c.p.context.umask)?;
     let ino = attr.ino;
     let refused = match attr.mode & mode::TYPE {
         mode::DIRECTORY if writes || create => Some(EISDIR),
@@ -149,7 +151,7 @@ pub fn unlink(c: &mut Caller, dirfd: i32, address: u64, flags: u32) -> Result {
 /// `mkdir` and `mkdirat`.
 pub fn mkdir(c: &mut Caller, dirfd: i32, address: u64, permissions: u32) -> Result {
     let path = plain(c, dirfd, address).map_err(exists_if_special)?;
-    let mode = permissions & 0o1777 & !c.p.umask;
+    let mode = permissions & 0o1777 & !c.p.context.umask;
     c.fs(&Request::Mkdir { path, mode })?;
     Ok(0)
 }
@@ -237,11 +239,13 @@ pub fn readlink(c: &mut Caller, dirfd: i32, address: u64, into: u64, size: u64) 
     let target = match c.target(dirfd, &path)? {
         Target::Special(Special::Link(target)) => target,
         Target::Special(Special::Descriptor(fd)) => {
-            match c.p.files.get(fd).map_err(|_| ENOENT)?.kind {
+            let kind = c.p.files.get(fd).map_err(|_| ENOENT)?.kind.clone();
+            match kind {
                 Kind::File { ino } | Kind::Directory { ino, .. } => {
                     c.fs_path(&Request::PathOf { ino })?
                 }
                 Kind::Device(Device::Console) => String::from("/dev/console"),
+                Kind::Pipe { id, .. } => format!("pipe:[{id}]"),
                 Kind::Device(_) | Kind::Text(_) => return Err(EACCES.into()),
             }
         }
@@ -258,7 +262,7 @@ fn enter(c: &mut Caller, ino: u64, mode: u32) -> Result {
     if mode & mode::TYPE != mode::DIRECTORY {
         return Err(ENOTDIR.into());
     }
-    c.p.cwd = c.fs_path(&Request::PathOf { ino })?;
+    c.p.context.cwd = c.fs_path(&Request::PathOf { ino })?;
     Ok(0)
 }
 
@@ -283,7 +287,7 @@ pub fn fchdir(c: &mut Caller, fd: u32) -> Result {
 
 /// `getcwd`.
 pub fn getcwd(c: &mut Caller, into: u64, size: u64) -> Result {
-    let mut bytes = c.p.cwd.clone().into_bytes();
+    let mut bytes = c.p.context.cwd.clone().into_bytes();
     bytes.push(0);
     if size < bytes.len() as u64 {
         return Err(ERANGE.into());

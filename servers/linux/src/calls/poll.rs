@@ -1,31 +1,54 @@
-//! Waiting for descriptors. Files are always ready; only console input has to be waited for.
+//! Waiting for descriptors. Files are always ready; the console and pipes have to be waited for.
+
+use alloc::vec::Vec;
 
 use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::{EBADF, EINVAL};
 use crate::memory::WRITE;
-use crate::process::{Device, Kind};
+use crate::process::{Device, Kind, PIPE_BUF};
+use crate::system::Key;
 use crate::wire::{u16_at, u32_at};
 use linux_raw_sys::general as linux;
 
 const IN: u16 = linux::POLLIN as u16;
 const OUT: u16 = linux::POLLOUT as u16;
+const ERR: u16 = linux::POLLERR as u16;
+const HUP: u16 = linux::POLLHUP as u16;
 const INVALID: u16 = linux::POLLNVAL as u16;
 const RDNORM: u16 = linux::POLLRDNORM as u16;
 const WRNORM: u16 = linux::POLLWRNORM as u16;
 
-/// What a descriptor is ready for, or nothing if it is not open.
-fn ready(c: &mut Caller, fd: u32) -> Option<u16> {
-    let kind = &c.p.files.get(fd).ok()?.kind;
-    let out = OUT | WRNORM;
-    let console = matches!(kind, Kind::Device(Device::Console));
-    if console && !c.h.console_readable(c.p.reads_raw()) {
-        return Some(out);
-    }
-    Some(out | IN | RDNORM)
+/// What a descriptor is ready for, and what may change that; nothing if it is not open.
+fn ready(c: &mut Caller, fd: u32) -> Option<(u16, Option<Key>)> {
+    let kind = c.p.files.get(fd).ok()?.kind.clone();
+    let (input, output) = (IN | RDNORM, OUT | WRNORM);
+    Some(match kind {
+        Kind::Device(Device::Console) => {
+            let raw = c.reads_raw();
+            let some = c.h.console_readable(raw);
+            (
+                if some { input | output } else { output },
+                Some(Key::Console),
+            )
+        }
+        Kind::Pipe { id, writes, pipe } => {
+            let pipe = pipe.borrow();
+            let room = if pipe.room() >= PIPE_BUF { output } else { 0 };
+            let bytes = if pipe.bytes.is_empty() { 0 } else { input };
+            let is = match (writes, pipe.readers, pipe.writers) {
+                (true, 0, _) => room | ERR,
+                (true, ..) => room,
+                (false, _, 0) => bytes | HUP,
+                (false, ..) => bytes,
+            };
+            (is, Some(Key::Pipe(id)))
+        }
+        _ => (input | output, None),
+    })
 }
 
 /// What is ready now is returned now; else the call waits, at most until its deadline.
-fn wait(c: &mut Caller, timeout: Option<u64>) -> Result {
+fn wait(c: &mut Caller, keys: Vec<Key>, timeout: Option<u64>) -> Result {
     let deadline = match timeout {
         Some(0) => return Ok(0),
         Some(nanoseconds) => {
@@ -38,8 +61,9 @@ fn wait(c: &mut Caller, timeout: Option<u64>) -> Result {
         None => None,
     };
     Err(Stop::Park(Wake {
-        console: true,
+        keys,
         deadline,
+        firm: false,
     }))
 }
 
@@ -68,11 +92,18 @@ fn poll_until(c: &mut Caller, address: u64, count: u64, timeout: Option<u64>) ->
     let mut list = c.read(address, count as usize * 8)?;
     c.check(address, list.len() as u64, WRITE)?;
     let mut found = 0;
+    let mut keys = Vec::new();
     for entry in list.chunks_exact_mut(8) {
         let fd = u32_at(entry, 0);
         let wanted = u16_at(entry, 4);
         let got = if fd as i32 >= 0 {
-            ready(c, fd).map_or(INVALID, |r| r & wanted)
+            match ready(c, fd) {
+                Some((is, key)) => {
+                    keys.extend(key);
+                    is & (wanted | ERR | HUP)
+                }
+                None => INVALID,
+            }
         } else {
             0
         };
@@ -82,7 +113,7 @@ fn poll_until(c: &mut Caller, address: u64, count: u64, timeout: Option<u64>) ->
     let result = if found != 0 {
         Ok(found)
     } else {
-        wait(c, timeout)
+        wait(c, keys, timeout)
     };
     if result.is_ok() {
         c.write(address, &list)?;
@@ -106,8 +137,13 @@ pub fn select(c: &mut Caller, count: i32, sets: [u64; 3], timeout: u64, precise:
     }
     let bytes = count.div_ceil(64) as usize * 8;
     let mut found = 0;
+    let mut keys = Vec::new();
     let mut results = [const { None }; 3];
-    for ((address, bits), result) in sets.into_iter().zip([IN, OUT, 0]).zip(&mut results) {
+    for ((address, bits), result) in sets
+        .into_iter()
+        .zip([IN | HUP | ERR, OUT | ERR, 0])
+        .zip(&mut results)
+    {
         if address == 0 {
             continue;
         }
@@ -118,7 +154,9 @@ pub fn select(c: &mut Caller, count: i32, sets: [u64; 3], timeout: u64, precise:
             if set[byte] & bit == 0 {
                 continue;
             }
-            if ready(c, fd).ok_or(EBADF)? & bits != 0 {
+            let (is, key) = ready(c, fd).ok_or(EBADF)?;
+            keys.extend(key);
+            if is & bits != 0 {
                 found += 1;
             } else {
                 set[byte] &= !bit;
@@ -129,7 +167,7 @@ pub fn select(c: &mut Caller, count: i32, sets: [u64; 3], timeout: u64, precise:
     let result = if found != 0 {
         Ok(found)
     } else {
-        wait(c, timeout)
+        wait(c, keys, timeout)
     };
     if result.is_ok() {
         for (address, set) in sets.into_iter().zip(results) {

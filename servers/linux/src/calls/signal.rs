@@ -3,9 +3,11 @@
 use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::{EFAULT, EINVAL, ENOMEM, EPERM, ESRCH};
 use crate::memory::WRITE;
-use crate::signal::{bit, sig, Action, Stack, SIGNALS, UNBLOCKABLE};
+use crate::signal::{bit, sig, Action, Origin, Stack, SIGNALS, UNBLOCKABLE};
+use crate::system::Which;
 use crate::wire::{u32_at, u64_at, Writer};
 use linux_raw_sys::general as linux;
+use services::process::Pid;
 
 fn check_size(size: u64) -> Result<()> {
     if size == 8 {
@@ -21,7 +23,7 @@ pub fn rt_sigaction(c: &mut Caller, signal: u32, new: u64, old: u64, size: u64) 
     if !(1..=SIGNALS).contains(&signal) || (new != 0 && UNBLOCKABLE & bit(signal) != 0) {
         return Err(EINVAL.into());
     }
-    let before = c.p.signals.action(signal);
+    let before = c.p.actions.get(signal);
     let mut action = None;
     if new != 0 {
         let raw = c.read(new, 32)?;
@@ -40,7 +42,10 @@ pub fn rt_sigaction(c: &mut Caller, signal: u32, new: u64, old: u64, size: u64) 
         .done();
     c.write_optional(old, &before)?;
     if let Some(action) = action {
-        c.p.signals.set_action(signal, action);
+        c.p.actions.set(signal, action);
+        if c.p.actions.ignores(signal) {
+            c.p.task.signals.forget(signal);
+        }
     }
     Ok(0)
 }
@@ -48,7 +53,7 @@ pub fn rt_sigaction(c: &mut Caller, signal: u32, new: u64, old: u64, size: u64) 
 /// `rt_sigprocmask`.
 pub fn rt_sigprocmask(c: &mut Caller, how: u32, new: u64, old: u64, size: u64) -> Result {
     check_size(size)?;
-    let before = c.p.signals.mask;
+    let before = c.p.task.signals.mask;
     let mut mask = before;
     if new != 0 {
         let set = c.word(new)?;
@@ -60,14 +65,14 @@ pub fn rt_sigprocmask(c: &mut Caller, how: u32, new: u64, old: u64, size: u64) -
         };
     }
     c.write_optional(old, &before.to_le_bytes())?;
-    c.p.signals.mask = mask & !UNBLOCKABLE;
+    c.p.task.signals.mask = mask & !UNBLOCKABLE;
     Ok(0)
 }
 
 /// `rt_sigpending`.
 pub fn rt_sigpending(c: &mut Caller, into: u64, size: u64) -> Result {
     check_size(size)?;
-    let pending = c.p.signals.pending & c.p.signals.mask;
+    let pending = c.p.task.signals.pending & c.p.task.signals.mask;
     c.write(into, &pending.to_le_bytes())?;
     Ok(0)
 }
@@ -75,8 +80,8 @@ pub fn rt_sigpending(c: &mut Caller, into: u64, size: u64) -> Result {
 /// `rt_sigreturn`.
 pub fn rt_sigreturn(c: &mut Caller) -> Result {
     let registers = c.entry;
-    let crate::process::Process { signals, areas, .. } = &mut *c.p;
-    match signals.leave(areas, c.h, &registers)? {
+    let crate::process::Current { task, memory, .. } = &mut c.p;
+    match task.signals.leave(&memory.areas, c.h, &registers)? {
         Some((registers, fpu)) => {
             c.out = registers;
             c.fpu = fpu;
@@ -98,10 +103,10 @@ pub fn suspend_mask(c: &mut Caller, address: u64) -> Result<()> {
     }
     let mask = c.word(address)? & !UNBLOCKABLE;
     // The call may come several times before it is over.
-    if c.p.signals.saved_mask.is_none() {
-        c.p.signals.saved_mask = Some(c.p.signals.mask);
+    if c.p.task.signals.saved_mask.is_none() {
+        c.p.task.signals.saved_mask = Some(c.p.task.signals.mask);
     }
-    c.p.signals.mask = mask;
+    c.p.task.signals.mask = mask;
     Ok(())
 }
 
@@ -118,7 +123,7 @@ pub fn rt_sigsuspend(c: &mut Caller, address: u64, size: u64) -> Result {
 /// `sigaltstack`.
 pub fn sigaltstack(c: &mut Caller, new: u64, old: u64) -> Result {
     use linux::{SS_DISABLE as DISABLE, SS_ONSTACK as ONSTACK};
-    let stack = c.p.signals.stack;
+    let stack = c.p.task.signals.stack;
     let on = stack.holds(c.entry.rsp);
     let mut set = None;
     if new != 0 {
@@ -150,34 +155,68 @@ pub fn sigaltstack(c: &mut Caller, new: u64, old: u64) -> Result {
         c.write(old, &raw)?;
     }
     if let Some(set) = set {
-        c.p.signals.stack = set;
+        c.p.task.signals.stack = set;
     }
     Ok(0)
 }
 
-/// `kill`.
+/// Who sends a signal, for `siginfo`.
+fn sender(c: &mut Caller, code: i32) -> Origin {
+    Origin {
+        code,
+        pid: c.p.task.number,
+        uid: c.process().ids.uid[0],
+        ..Origin::default()
+    }
+}
+
+/// `kill`: to one process, to a group, or to all of the own tree but oneself.
 pub fn kill(c: &mut Caller, pid: i32, signal: u32) -> Result {
     if signal > SIGNALS {
         return Err(EINVAL.into());
     }
-    let own = pid == c.p.pid as i32 || pid == 0 || pid == -(c.p.group as i32);
-    if own {
-        if signal != 0 {
-            c.p.signals.post(signal);
+    let which = match pid {
+        0 => Which::Group(c.process().group),
+        -1 => Which::All,
+        1.. => Which::Number(pid as u32),
+        _ => Which::Group(pid.unsigned_abs()),
+    };
+    let own = c.p.task.pid;
+    let mut targets = c.s.those(own, which);
+    if which == Which::All {
+        targets.retain(|target| *target != own);
+    }
+    let origin = sender(c, 0);
+    let mut result = Err(ESRCH);
+    for target in targets {
+        match c.s.may_signal(own, target) {
+            Ok(()) => {
+                result = Ok(0);
+                send(c, target, signal, origin);
+            }
+            Err(error) => result = result.or(Err(error)),
         }
-        return Ok(0);
     }
-    if pid <= 0 {
-        return Err(if pid == -1 { EPERM } else { ESRCH }.into());
+    Ok(result?)
+}
+
+/// Sends a signal. To the caller itself it comes before the call returns.
+fn send(c: &mut Caller, target: Pid, signal: u32, origin: Origin) {
+    if target == c.p.task.pid {
+        c.p.task.signals.post(&c.p.actions, signal, origin);
+    } else {
+        c.s.send(target, signal, origin);
     }
-    c.h.kill(pid as u32, signal)?;
-    Ok(0)
 }
 
 /// `tkill` and `tgkill`: a process has one thread.
 pub fn tkill(c: &mut Caller, thread: i32, signal: u32) -> Result {
-    if thread <= 0 {
+    if thread <= 0 || signal > SIGNALS {
         return Err(EINVAL.into());
     }
-    kill(c, thread, signal)
+    let target = super::process::target(c, thread as u32)?;
+    c.s.may_signal(c.p.task.pid, target)?;
+    let origin = sender(c, linux::SI_TKILL);
+    send(c, target, signal, origin);
+    Ok(0)
 }

@@ -118,13 +118,26 @@ fn of_text() -> Look {
     }
 }
 
+fn of_pipe(id: u64) -> Look {
+    const FIFO: u32 = 0o010_000;
+    let attr = Attr {
+        ino: id,
+        mode: FIFO | 0o600,
+        links: 1,
+        ..Attr::default()
+    };
+    Look { attr, ..of_text() }
+}
+
 fn of_descriptor(c: &mut Caller, fd: u32) -> Result<Look> {
-    Ok(match c.p.files.get(fd)?.kind {
+    let kind = c.p.files.get(fd)?.kind.clone();
+    Ok(match kind {
         Kind::File { ino } | Kind::Directory { ino, .. } => {
             of_file(c.attr(&Request::StatIno { ino })?)
         }
         Kind::Device(device) => of_device(device),
         Kind::Text(_) => of_text(),
+        Kind::Pipe { id, .. } => of_pipe(id),
     })
 }
 
@@ -145,7 +158,7 @@ pub fn look(c: &mut Caller, dirfd: i32, address: u64, flags: u32) -> Result<Look
         if dirfd != AT_FDCWD {
             return of_descriptor(c, dirfd as u32);
         }
-        let path = c.p.cwd.clone();
+        let path = c.p.context.cwd.clone();
         return of_path(c, path, true);
     }
     let follow = flags & AT_SYMLINK_NOFOLLOW == 0;

@@ -1,14 +1,12 @@
 //! Calls on the process itself, and the rest.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use linux_raw_sys::prctl;
 
-use abi::state::initial_fpu;
-use services::process::Status;
-
 use crate::emulate::{Caller, Result, Stop, Wake};
-use crate::errno::{E2BIG, EAGAIN, EFAULT, EINVAL, ENOSYS, EPERM, ESRCH, ETIMEDOUT};
+use crate::errno::{E2BIG, EAGAIN, EFAULT, EINVAL, ENOSYS, EPERM, ETIMEDOUT};
 use crate::exec;
 use crate::process::MAX_FDS;
 use crate::wire::{u32_at, u64_at, Writer};
@@ -45,23 +43,15 @@ fn strings(c: &mut Caller, mut address: u64) -> Result<Vec<Vec<u8>>> {
 /// `execve`.
 pub fn execve(c: &mut Caller, path: u64, args: u64, env: u64) -> Result {
     let path = c.path(path)?;
-    let path = exec::absolute(c.p, &path)?;
     let args = strings(c, args)?;
     let env = strings(c, env)?;
-    let prepared = match exec::prepare(c.p, c.h, &path, args, env) {
-        Ok(prepared) => prepared,
-        Err(failure) => return Err(failure.errno.into()),
-    };
-    match exec::commit(c.p, c.h, prepared) {
-        Ok(registers) => {
-            c.out = registers;
-            c.fpu = Some(alloc::boxed::Box::new(initial_fpu()));
-            Err(Stop::Replaced)
-        }
-        Err(exec::Lost) => {
-            let line = alloc::format!("{path}: could not be loaded completely");
-            c.h.log(&line);
-            Err(Stop::End(Status::Killed(crate::signal::sig::KILL as u8)))
+    match exec::prepare(&c.p, c.h, &path, args, env) {
+        Ok(prepared) => Err(Stop::Execute(Box::new(prepared))),
+        Err(failure) => {
+            if failure.names_another {
+                c.report(1 << 33 | c.entry.rax, &failure.sentence);
+            }
+            Err(failure.errno.into())
         }
     }
 }
@@ -90,17 +80,17 @@ pub fn arch_prctl(c: &mut Caller, code: u64, address: u64) -> Result {
 pub fn prctl(c: &mut Caller, option: u32, argument: u64) -> Result {
     match option {
         prctl::PR_SET_NAME => {
-            let room = c.p.areas.reach(argument, 16, crate::memory::READ) as usize;
+            let room = c.p.memory.areas.reach(argument, 16, crate::memory::READ) as usize;
             let raw = c.read(argument, room.max(1))?;
             let end = raw
                 .iter()
                 .position(|b| *b == 0)
                 .unwrap_or(raw.len())
                 .min(15);
-            c.p.comm = raw[..end].to_vec();
+            c.p.task.comm = raw[..end].to_vec();
         }
         prctl::PR_GET_NAME => {
-            let name = Writer::new().bytes(&c.p.comm).pad_to(16).done();
+            let name = Writer::new().bytes(&c.p.task.comm).pad_to(16).done();
             c.write(argument, &name)?;
         }
         prctl::PR_GET_DUMPABLE => return Ok(1),
@@ -150,10 +140,7 @@ pub fn futex(c: &mut Caller, address: u64, operation: u32, value: u32, timeout: 
             if deadline.is_some_and(|d| c.now() >= d) {
                 return Err(ETIMEDOUT.into());
             }
-            Err(Stop::Park(Wake {
-                console: false,
-                deadline,
-            }))
+            Err(Stop::Park(Wake::at(deadline)))
         }
         WAKE | WAKE_BITSET => {
             c.check(address, 4, crate::memory::READ)?;
@@ -163,34 +150,33 @@ pub fn futex(c: &mut Caller, address: u64, operation: u32, value: u32, timeout: 
     }
 }
 
-/// `getpgid` and `getsid`.
-pub fn group_of(c: &mut Caller, pid: u32) -> Result {
-    if pid == 0 || pid == c.p.pid {
-        Ok(u64::from(c.p.group))
-    } else {
-        Err(ESRCH.into())
-    }
-}
-
 /// `setuid`: with privilege all three, without only the effective one.
 pub fn setuid(c: &mut Caller, uid: u32) -> Result {
-    let others = if c.p.ids.uid[1] == 0 { uid } else { u32::MAX };
+    let others = if c.process().ids.uid[1] == 0 {
+        uid
+    } else {
+        u32::MAX
+    };
     set_ids(c, true, [others, uid, others])
 }
 
 /// `setgid`.
 pub fn setgid(c: &mut Caller, gid: u32) -> Result {
-    let others = if c.p.ids.uid[1] == 0 { gid } else { u32::MAX };
+    let others = if c.process().ids.uid[1] == 0 {
+        gid
+    } else {
+        u32::MAX
+    };
     set_ids(c, false, [others, gid, others])
 }
 
 /// `setresuid` and `setresgid`, and with them `setreuid` and `setregid`.
 pub fn set_ids(c: &mut Caller, users: bool, new: [u32; 3]) -> Result {
-    let privileged = c.p.ids.uid[1] == 0;
+    let privileged = c.process().ids.uid[1] == 0;
     let ids = if users {
-        &mut c.p.ids.uid
+        &mut c.process().ids.uid
     } else {
-        &mut c.p.ids.gid
+        &mut c.process().ids.gid
     };
     change_some(ids, new, privileged)
 }
@@ -211,7 +197,11 @@ fn change_some(ids: &mut [u32; 3], new: [u32; 3], privileged: bool) -> Result {
 
 /// `getresuid` and `getresgid`.
 pub fn get_ids(c: &mut Caller, users: bool, into: [u64; 3]) -> Result {
-    let ids = if users { c.p.ids.uid } else { c.p.ids.gid };
+    let ids = if users {
+        c.process().ids.uid
+    } else {
+        c.process().ids.gid
+    };
     for (id, address) in ids.into_iter().zip(into) {
         c.write(address, &id.to_le_bytes())?;
     }
@@ -224,7 +214,7 @@ pub fn getgroups(c: &mut Caller, size: i32, into: u64) -> Result {
         return Err(EINVAL.into());
     }
     if size > 0 {
-        let gid = c.p.ids.gid[1];
+        let gid = c.process().ids.gid[1];
         c.write(into, &gid.to_le_bytes())?;
     }
     Ok(1)
@@ -282,8 +272,9 @@ pub fn prlimit64(c: &mut Caller, pid: u32, which: u32, new: u64, old: u64) -> Re
     use linux::{
         RLIMIT_CORE as CORE, RLIMIT_NOFILE as NOFILE, RLIMIT_STACK as STACK, RLIM_NLIMITS as LIMITS,
     };
-    if pid != 0 && pid != c.p.pid {
-        return Err(ESRCH.into());
+    let target = super::process::target(c, pid)?;
+    if target != c.p.task.pid {
+        c.s.may_signal(c.p.task.pid, target)?;
     }
     if which >= LIMITS {
         return Err(EINVAL.into());
@@ -294,7 +285,12 @@ pub fn prlimit64(c: &mut Caller, pid: u32, which: u32, new: u64, old: u64) -> Re
         NOFILE => (u64::from(MAX_FDS), u64::from(MAX_FDS)),
         _ => (u64::MAX, u64::MAX),
     };
-    let before = c.p.limits.get(&which).copied().unwrap_or(preset);
+    let before =
+        c.s.process(target)
+            .limits
+            .get(&which)
+            .copied()
+            .unwrap_or(preset);
     let mut after = None;
     if new != 0 {
         let raw = c.read(new, 16)?;
@@ -302,14 +298,14 @@ pub fn prlimit64(c: &mut Caller, pid: u32, which: u32, new: u64, old: u64) -> Re
         if soft > hard {
             return Err(EINVAL.into());
         }
-        if hard > before.1 && (c.p.ids.uid[1] != 0 || which == NOFILE) {
+        if hard > before.1 && (c.process().ids.uid[1] != 0 || which == NOFILE) {
             return Err(EPERM.into());
         }
         after = Some((soft, hard));
     }
     c.write_optional(old, &Writer::new().u64(before.0).u64(before.1).done())?;
     if let Some(after) = after {
-        c.p.limits.insert(which, after);
+        c.s.process(target).limits.insert(which, after);
     }
     Ok(0)
 }

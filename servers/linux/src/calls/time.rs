@@ -67,9 +67,9 @@ fn clock(c: &mut Caller, which: u32) -> Result<u64> {
         | linux::CLOCK_BOOTTIME_ALARM => Ok(now),
         // Processor time; a process's by its number, too.
         linux::CLOCK_PROCESS_CPUTIME_ID | linux::CLOCK_THREAD_CPUTIME_ID => {
-            Ok(now.wrapping_sub(c.p.started))
+            Ok(now.wrapping_sub(c.process().started))
         }
-        which if which & 0x8000_0000 != 0 => Ok(now.wrapping_sub(c.p.started)),
+        which if which & 0x8000_0000 != 0 => Ok(now.wrapping_sub(c.process().started)),
         _ => Err(EINVAL.into()),
     }
 }
@@ -115,13 +115,10 @@ fn sleep_until(c: &mut Caller, deadline: u64, left_at: u64) -> Result {
     if now >= deadline {
         return Ok(0);
     }
-    if left_at != 0 && c.p.signals.deliverable().is_some() {
+    if left_at != 0 && c.p.task.signals.deliverable().is_some() {
         c.write(left_at, &timespec(deadline - now))?;
     }
-    Err(Stop::Park(Wake {
-        console: false,
-        deadline: Some(deadline),
-    }))
+    Err(Stop::Park(Wake::at(Some(deadline))))
 }
 
 /// `nanosleep`.
@@ -154,19 +151,19 @@ pub fn clock_nanosleep(
 /// `times`.
 pub fn times(c: &mut Caller, into: u64) -> Result {
     let now = c.now();
-    let own = now.wrapping_sub(c.p.started) / TICK;
+    let own = now.wrapping_sub(c.process().started) / TICK;
     c.write_optional(into, &Writer::new().u64(own).pad_to(32).done())?;
     Ok(now / TICK)
 }
 
 /// `getrusage`.
 pub fn getrusage(c: &mut Caller, into: u64) -> Result {
-    let own = c.now().wrapping_sub(c.p.started);
+    let own = c.now().wrapping_sub(c.process().started);
     // The kind of memory that can become resident, in kilobytes, is known; faults are not counted.
     let out = timeval(own)
         .u64(0)
         .u64(0)
-        .u64(c.p.areas.writable() / 1024)
+        .u64(c.p.memory.areas.writable() / 1024)
         .pad_to(144)
         .done();
     c.write(into, &out)?;
@@ -177,7 +174,7 @@ pub fn getrusage(c: &mut Caller, into: u64) -> Result {
 fn remaining(c: &mut Caller) -> (u64, u64) {
     let now = c.now();
     // A timer that is set but late has the least bit of time left.
-    c.p.alarm.map_or((0, 0), |a| {
+    c.process().alarm.map_or((0, 0), |a| {
         (a.deadline.saturating_sub(now).max(1000), a.interval)
     })
 }
@@ -186,10 +183,11 @@ fn remaining(c: &mut Caller) -> (u64, u64) {
 pub fn alarm(c: &mut Caller, seconds: u32) -> Result {
     let (left, _) = remaining(c);
     let deadline = c.now().saturating_add(u64::from(seconds) * SECOND);
-    c.p.alarm = (seconds != 0).then_some(Alarm {
+    let alarm = (seconds != 0).then_some(Alarm {
         deadline,
         interval: 0,
     });
+    c.s.set_alarm(c.p.task.pid, alarm);
     Ok(left.div_ceil(SECOND))
 }
 
@@ -210,7 +208,8 @@ pub fn setitimer(c: &mut Caller, which: u32, new: u64, old: u64) -> Result {
     let (left, old_interval) = remaining(c);
     c.write_optional(old, &itimerval(left, old_interval))?;
     let deadline = c.now().saturating_add(value);
-    c.p.alarm = (value != 0).then_some(Alarm { deadline, interval });
+    let alarm = (value != 0).then_some(Alarm { deadline, interval });
+    c.s.set_alarm(c.p.task.pid, alarm);
     Ok(0)
 }
 

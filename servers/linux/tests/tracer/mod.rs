@@ -18,13 +18,15 @@ use abi::{Exception, Registers};
 use fermata_fs::session::{Session, Shared};
 use fermata_fs::tree::FileSystem;
 use personality::emulate::{self, Outcome};
-use personality::errno::{Errno, ENOMEM, ESRCH};
+use personality::errno::{Errno, ENOMEM};
 use personality::exec;
 use personality::files::{Reply, Request};
-use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory};
+use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory, Start};
 use personality::memory::Prot;
 use personality::part;
-use personality::process::{open_flags, Description, Device, Kind, Process};
+use personality::process::{open_flags, Current, Description, Device, Kind, Task};
+use personality::signal::Origin;
+use personality::system::System;
 use services::fs::{Files, Flags};
 use services::process::Status;
 
@@ -36,6 +38,12 @@ unsafe extern "C" fn syscall_instruction() {
 
 #[path = "../files.rs"]
 mod files;
+
+/// A task, and the table with its process.
+pub(crate) struct Process {
+    pub(crate) task: Task,
+    pub(crate) system: System,
+}
 
 /// What the traced child consists of, and the simulated world.
 pub(crate) struct World {
@@ -405,8 +413,12 @@ impl Host for World {
         self.log.push(sentence.to_string());
     }
 
-    fn kill(&mut self, _pid: u32, _signal: u32) -> Result<(), Errno> {
-        Err(ESRCH)
+    fn start(&mut self, _start: Start) -> Result<(), Errno> {
+        Err(ENOMEM)
+    }
+
+    fn leave_memory(&mut self) -> Result<(), Errno> {
+        Err(ENOMEM)
     }
 }
 
@@ -429,8 +441,8 @@ pub(crate) trait Observer {
     /// The call waits. Answers whether it should be tried again; the default lets time pass.
     fn parked(&mut self, world: &mut World, process: &Process, wake: emulate::Wake) {
         match wake.deadline {
-            Some(deadline) => world.now = deadline.wrapping_sub(process.clock_offset),
-            None => panic!("{} waits for ever", process.name),
+            Some(deadline) => world.now = deadline.wrapping_sub(process.task.clock_offset),
+            None => panic!("{} waits for ever", process.task.name()),
         }
     }
 }
@@ -458,7 +470,10 @@ pub(crate) fn start(
         world.hide(from, length);
     }
     world.discard(0, personality::memory::END);
-    let mut process = Process::new(42, cwd.to_string());
+    let mut system = System::new();
+    let task = Task::new(system.create(None).unwrap(), cwd.to_string());
+    system.process(task.pid).actions = Rc::clone(&task.shares.actions);
+    let mut process = Process { task, system };
     for (fd, stream) in streams.into_iter().enumerate() {
         let (kind, flags) = match stream {
             Stream::Console => (Kind::Device(Device::Console), open_flags::RDWR),
@@ -475,7 +490,7 @@ pub(crate) fn start(
             }
         };
         let flags = flags | open_flags::LARGEFILE;
-        process.files.install(
+        process.task.shares.files.borrow_mut().install(
             fd as u32,
             Description {
                 kind,
@@ -487,9 +502,14 @@ pub(crate) fn start(
     }
     let args = args.iter().map(|a| a.as_bytes().to_vec()).collect();
     let env = vec![b"PATH=/bin".to_vec(), b"TZ=UTC0".to_vec()];
-    let prepared = exec::prepare(&process, world, program, args, env)?;
-    process.started = world.now;
-    let registers = exec::commit(&mut process, world, prepared).expect("loading failed");
+    let prepared = {
+        let shares = process.task.shares.clone();
+        let current = Current::new(&mut process.task, &shares);
+        exec::prepare(&current, world, program, args, env)?
+    };
+    let Process { task, system } = &mut process;
+    system.process(task.pid).started = world.now;
+    let registers = exec::commit(task, system, world, prepared).expect("loading failed");
     Ok((process, registers))
 }
 
@@ -530,10 +550,10 @@ pub(crate) fn run(
             ended.calls += 1;
             loop {
                 observer.before(world, &mut process, &registers);
-                match emulate::call(&mut process, world, &registers) {
+                match emulate::call(&mut process.task, &mut process.system, world, &registers) {
                     Outcome::Park(wake) => {
                         ended.parks += 1;
-                        if !ring(world, &mut process, wake) {
+                        if !ring(world, &mut process, &wake) {
                             observer.parked(world, &process, wake);
                         }
                     }
@@ -543,7 +563,7 @@ pub(crate) fn run(
         } else {
             exceptions += 1;
             let message = message(world, signal, registers);
-            emulate::exception(&mut process, world, &message)
+            emulate::exception(&mut process.task, &mut process.system, world, &message)
         };
         match outcome {
             Outcome::Go {
@@ -563,8 +583,9 @@ pub(crate) fn run(
 }
 
 /// Lets the process's timer go off if that comes before the end of its wait.
-fn ring(world: &mut World, process: &mut Process, wake: emulate::Wake) -> bool {
-    let Some(alarm) = process.alarm else {
+fn ring(world: &mut World, process: &mut Process, wake: &emulate::Wake) -> bool {
+    let Process { task, system } = process;
+    let Some(alarm) = system.process(task.pid).alarm else {
         return false;
     };
     if wake
@@ -573,21 +594,29 @@ fn ring(world: &mut World, process: &mut Process, wake: emulate::Wake) -> bool {
     {
         return false;
     }
-    world.now = alarm.deadline.wrapping_sub(process.clock_offset);
-    process.alarm = None;
-    process.signals.post(personality::signal::sig::ALRM);
+    world.now = alarm.deadline.wrapping_sub(task.clock_offset);
+    system.set_alarm(task.pid, None);
+    let (alarm, origin) = (personality::signal::sig::ALRM, Origin::default());
+    task.signals
+        .post(&task.shares.actions.borrow(), alarm, origin);
     true
 }
 
 /// Saves the process, ends what the personality has of it, and makes it anew from the part.
 pub(crate) fn replace(world: &mut World, process: &mut Process) {
-    let saved = part::save(process, world).expect("the process can be saved");
-    let offset = process.clock_offset;
-    let termios = process.termios.clone();
-    process.files.close_all(world, |_| true);
-    let mut again = part::adopt(&saved, offset, world).expect("the part is sound");
-    again.termios = termios;
-    *process = again;
+    let Process { task, system } = process;
+    let saved = part::save(task, system, world).expect("the process can be saved");
+    let offset = task.clock_offset;
+    task.close_files(system, world);
+    *process = adopt(world, &saved, offset);
+}
+
+/// Makes a process of its part.
+pub(crate) fn adopt(world: &mut World, saved: &[u8], offset: u64) -> Process {
+    let mut system = System::new();
+    let pid = system.create(None).unwrap();
+    let task = part::adopt(saved, offset, pid, &mut system, world).expect("the part is sound");
+    Process { task, system }
 }
 
 fn message(world: &World, signal: i32, registers: Registers) -> ExceptionMessage {

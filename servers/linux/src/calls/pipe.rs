@@ -1,0 +1,156 @@
+//! Pipes.
+
+use alloc::collections::VecDeque;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+
+use crate::emulate::{Caller, Result, Stop, Wake};
+use crate::errno::{EAGAIN, EFAULT, EINVAL, EPIPE};
+use crate::memory::WRITE;
+use crate::process::{
+    open_flags, shared, Description, Kind, Pipe, Shared, PIPE_BUF, PIPE_CAPACITY,
+};
+use crate::signal::{sig, Origin};
+use crate::system::Key;
+use crate::wire::Writer;
+
+/// A pipe that was longer than this once gives its memory back when it is empty.
+const KEPT: usize = 8 << 10;
+
+/// `pipe` and `pipe2`.
+pub fn pipe2(c: &mut Caller, into: u64, flags: u32) -> Result {
+    if flags & !(open_flags::CLOEXEC | open_flags::NONBLOCK) != 0 {
+        return Err(EINVAL.into());
+    }
+    c.check(into, 8, WRITE)?;
+    let first = super::file::free_fd(c)?;
+    let second = super::file::free_fd_from(c, first + 1)?;
+    let payer = c.process().payer;
+    let (id, large) = c.s.new_pipe(payer)?;
+    let pipe = shared(Pipe {
+        bytes: VecDeque::new(),
+        capacity: if large { PIPE_CAPACITY } else { PIPE_BUF },
+        readers: 1,
+        writers: 1,
+        payer,
+    });
+    let cloexec = flags & open_flags::CLOEXEC != 0;
+    for (fd, writes) in [(first, false), (second, true)] {
+        let pipe = Rc::clone(&pipe);
+        let access = if writes { open_flags::WRONLY } else { 0 };
+        let description = Description {
+            kind: Kind::Pipe { id, writes, pipe },
+            flags: access | flags & open_flags::NONBLOCK,
+            offset: 0,
+        };
+        c.p.files.install(fd, description, cloexec);
+    }
+    c.write(into, &Writer::new().u32(first).u32(second).done())?;
+    Ok(0)
+}
+
+/// The call waits until something changes in the pipe, unless its description says that it must not.
+fn blocked<T>(id: u64, flags: u32) -> Result<T> {
+    if flags & open_flags::NONBLOCK != 0 {
+        return Err(EAGAIN.into());
+    }
+    Err(Stop::Park(Wake::on(Key::Pipe(id))))
+}
+
+/// Reads what there is, at most `length` bytes.
+pub fn read(
+    c: &mut Caller,
+    (id, pipe): (u64, &Shared<Pipe>),
+    flags: u32,
+    address: u64,
+    length: u64,
+) -> Result {
+    if length == 0 {
+        return Ok(0);
+    }
+    let mut pipe = pipe.borrow_mut();
+    let length = length.min(pipe.bytes.len() as u64) as usize;
+    if length == 0 {
+        return match pipe.writers {
+            0 => Ok(0),
+            _ => blocked(id, flags),
+        };
+    }
+    c.check(address, length as u64, WRITE)?;
+    let (first, second) = pipe.bytes.as_slices();
+    let first = &first[..first.len().min(length)];
+    let second = &second[..length - first.len()];
+    c.h.write_memory(address, first)?;
+    c.h.write_memory(address + first.len() as u64, second)?;
+    pipe.bytes.drain(..length);
+    if pipe.bytes.is_empty() && pipe.bytes.capacity() > KEPT {
+        pipe.bytes = VecDeque::new();
+    }
+    c.s.wake(Key::Pipe(id));
+    Ok(length as u64)
+}
+
+/// Puts as many of the bytes into the pipe as fit, at least `least`.
+pub fn put(
+    c: &mut Caller,
+    (id, pipe): (u64, &Shared<Pipe>),
+    flags: u32,
+    bytes: &[u8],
+    least: usize,
+) -> Result<usize> {
+    let mut pipe = pipe.borrow_mut();
+    if pipe.readers == 0 {
+        let origin = Origin::default();
+        c.p.task.signals.post(&c.p.actions, sig::PIPE, origin);
+        return Err(EPIPE.into());
+    }
+    let length = bytes.len().min(pipe.room());
+    if length < least {
+        return blocked(id, flags);
+    }
+    // It grows while both lengths are there.
+    c.h.room(3 * (pipe.bytes.len() + length) as u64)?;
+    pipe.bytes.extend(&bytes[..length]);
+    c.s.wake(Key::Pipe(id));
+    Ok(length)
+}
+
+/// Writes several ranges one after the other. Up to [`PIPE_BUF`] bytes go all at once; of more as many as fit, and how
+/// many that are so far is kept with the call.
+pub fn write(
+    c: &mut Caller,
+    pipe: (u64, &Shared<Pipe>),
+    flags: u32,
+    ranges: &[(u64, u64)],
+    total: u64,
+) -> Result {
+    let mut done = c.p.task.wait.map_or(0, |w| w.progress);
+    let mut bytes = Vec::new();
+    if total == 0 {
+        return Ok(0);
+    }
+    while done < total {
+        let whole = total <= PIPE_BUF as u64;
+        let most = (total - done).min(PIPE_BUF as u64) as usize;
+        bytes.clear();
+        while bytes.len() < most {
+            let at = done + bytes.len() as u64;
+            let (address, length) = super::file::piece(ranges, at).ok_or(EFAULT)?;
+            let start = bytes.len();
+            bytes.resize(start + (length as usize).min(most - start), 0);
+            c.h.read_memory(address, &mut bytes[start..])?;
+        }
+        match put(c, pipe, flags, &bytes, if whole { most } else { 1 }) {
+            Ok(taken) => done += taken as u64,
+            Err(Stop::Park(wake)) => {
+                if done > 0 {
+                    c.wait().progress = done;
+                }
+                return Err(Stop::Park(wake));
+            }
+            Err(Stop::Errno(_)) if done > 0 => break,
+            Err(stop) => return Err(stop),
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,388 @@
+//! Starting processes, waiting for them, and their groups and sessions.
+
+use alloc::rc::Rc;
+use linux_raw_sys::general as linux;
+use services::process::Pid;
+
+use crate::emulate::{Caller, Result, Stop, Wake};
+use crate::errno::{EAGAIN, EFAULT, EINVAL, ENOSYS, ESRCH};
+use crate::host::Start;
+use crate::memory::WRITE;
+use crate::process::{shared, Context, Files, Memory, Shares, Task};
+use crate::signal::{sig, Actions, Origin, Stack, SIGNALS};
+use crate::system::{code_and_status, Key, Which};
+use crate::wire::{u64_at, Writer};
+
+/// Flags of `clone` that are understood. Those of threads and namespaces are not.
+const KNOWN: u64 = (linux::CLONE_VM
+    | linux::CLONE_FS
+    | linux::CLONE_FILES
+    | linux::CLONE_SIGHAND
+    | linux::CLONE_VFORK
+    | linux::CLONE_SYSVSEM
+    | linux::CLONE_SETTLS
+    | linux::CLONE_PARENT_SETTID
+    | linux::CLONE_CHILD_CLEARTID
+    | linux::CLONE_CHILD_SETTID
+    | linux::CLONE_DETACHED
+    | linux::CLONE_UNTRACED
+    | linux::CLONE_IO) as u64;
+
+/// What a child is to be like.
+#[derive(Default)]
+struct Request {
+    flags: u64,
+    exit_signal: u32,
+    /// Its stack pointer, unless it is the parent's.
+    stack: u64,
+    parent_tid: u64,
+    child_tid: u64,
+    tls: u64,
+}
+
+impl Request {
+    const fn has(&self, flag: u32) -> bool {
+        self.flags & flag as u64 != 0
+    }
+}
+
+/// `fork`.
+pub fn fork(c: &mut Caller) -> Result {
+    let exit_signal = sig::CHLD;
+    start(
+        c,
+        &Request {
+            exit_signal,
+            ..Request::default()
+        },
+    )
+}
+
+/// `vfork`: the child has the parent's memory until it starts a program or ends, and the parent waits for that.
+pub fn vfork(c: &mut Caller) -> Result {
+    start(
+        c,
+        &Request {
+            flags: u64::from(linux::CLONE_VM | linux::CLONE_VFORK),
+            exit_signal: sig::CHLD,
+            ..Request::default()
+        },
+    )
+}
+
+/// `clone`.
+pub fn clone(
+    c: &mut Caller,
+    flags: u64,
+    stack: u64,
+    parent_tid: u64,
+    child_tid: u64,
+    tls: u64,
+) -> Result {
+    start(
+        c,
+        &Request {
+            flags: flags & 0xffff_ff00,
+            exit_signal: flags as u32 & 0xff,
+            stack,
+            parent_tid,
+            child_tid,
+            tls,
+        },
+    )
+}
+
+/// `clone3`.
+pub fn clone3(c: &mut Caller, at: u64, size: u64) -> Result {
+    const LEAST: u64 = 64;
+    if !(LEAST..=4096).contains(&size) {
+        return Err(EINVAL.into());
+    }
+    let raw = c.read(at, size as usize)?;
+    let word = |n: usize| u64_at(&raw, 8 * n);
+    let [flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls] =
+        core::array::from_fn(word);
+    let _ = pidfd;
+    // What is behind the fields that are known says nothing, or asks for what is not there.
+    if raw[LEAST as usize..].iter().any(|byte| *byte != 0)
+        || flags & 0xff != 0
+        || (stack == 0) != (stack_size == 0)
+    {
+        return Err(EINVAL.into());
+    }
+    start(
+        c,
+        &Request {
+            flags,
+            exit_signal: u32::try_from(exit_signal).map_err(|_| EINVAL)?,
+            stack: stack.wrapping_add(stack_size),
+            parent_tid,
+            child_tid,
+            tls,
+        },
+    )
+}
+
+/// What is kept of a call that has started a child and waits until that has left its memory.
+const fn waits_for(child: Pid, number: u32) -> u64 {
+    (number as u64) << 32 | child as u64
+}
+
+/// Starts a child.
+fn start(c: &mut Caller, request: &Request) -> Result {
+    if let Some(progress) = c.p.task.wait.map(|w| w.progress).filter(|p| *p != 0) {
+        let (child, number) = (progress as u32, progress >> 32);
+        if c.s.find(child).is_some_and(|p| p.borrows) {
+            return wait_until_left(child);
+        }
+        return Ok(number);
+    }
+    if request.has(linux::CLONE_THREAD) {
+        return super::refuse(c, "a thread", ENOSYS);
+    }
+    if request.flags & !KNOWN != 0
+        || request.exit_signal > SIGNALS
+        || request.has(linux::CLONE_SIGHAND) && !request.has(linux::CLONE_VM)
+        || request.stack >= abi::USER_END
+        || request.has(linux::CLONE_SETTLS) && request.tls >= abi::USER_END
+    {
+        return Err(EINVAL.into());
+    }
+    if request.has(linux::CLONE_PARENT_SETTID) {
+        c.check(request.parent_tid, 4, WRITE)?;
+    }
+    let own = c.p.task.pid;
+    let pid = c.s.fork(own, request.exit_signal)?;
+    let number = c.s.process(pid).number;
+    let started = start_as(c, request, pid, number);
+    if let Err(stop) = started {
+        c.s.forget(pid);
+        return Err(stop);
+    }
+    if request.has(linux::CLONE_VFORK) {
+        c.s.process(pid).borrows = true;
+        c.wait().progress = waits_for(pid, number);
+        return wait_until_left(pid);
+    }
+    Ok(u64::from(number))
+}
+
+/// The parent waits for its child. Signals wait, too.
+fn wait_until_left(child: Pid) -> Result {
+    Err(Stop::Park(Wake {
+        firm: true,
+        ..Wake::on(Key::Left(child))
+    }))
+}
+
+fn start_as(c: &mut Caller, request: &Request, pid: Pid, number: u32) -> Result<()> {
+    let own = &c.p.task.shares;
+    let shares = Shares {
+        memory: if request.has(linux::CLONE_VM) {
+            Rc::clone(&own.memory)
+        } else {
+            shared(Memory::clone(&c.p.memory))
+        },
+        files: if request.has(linux::CLONE_FILES) {
+            Rc::clone(&own.files)
+        } else {
+            shared(Files::clone(&c.p.files))
+        },
+        context: if request.has(linux::CLONE_FS) {
+            Rc::clone(&own.context)
+        } else {
+            shared(Context::clone(&c.p.context))
+        },
+        actions: if request.has(linux::CLONE_SIGHAND) {
+            Rc::clone(&own.actions)
+        } else {
+            shared(Actions::clone(&c.p.actions))
+        },
+    };
+    c.s.process(pid).actions = Rc::clone(&shares.actions);
+    let mut signals = c.p.task.signals.for_child();
+    if request.has(linux::CLONE_VM) && !request.has(linux::CLONE_VFORK) {
+        signals.stack = Stack::default();
+    }
+    let mut registers = c.out;
+    registers.rax = 0;
+    if request.stack != 0 {
+        registers.rsp = request.stack;
+    }
+    if request.has(linux::CLONE_SETTLS) {
+        registers.fs_base = request.tls;
+    }
+    let tid_at = request.has(linux::CLONE_CHILD_SETTID)
+        && c.p.memory.areas.allows(request.child_tid, 4, WRITE);
+    let child = Start {
+        task: Task {
+            pid,
+            number,
+            comm: c.p.task.comm.clone(),
+            signals,
+            wait: None,
+            clock_offset: c.p.task.clock_offset,
+            shares,
+        },
+        registers,
+        fpu: c.h.fpu(),
+        in_memory: request.has(linux::CLONE_VM),
+        tid_at: tid_at.then_some(request.child_tid),
+    };
+    // What the parent is told stands in its memory before that is copied.
+    if request.has(linux::CLONE_PARENT_SETTID) {
+        c.write(request.parent_tid, &number.to_le_bytes())?;
+    }
+    c.h.start(child).map_err(|_| EAGAIN)?;
+    Ok(())
+}
+
+/// The process with this number; 0 is the caller.
+pub fn target(c: &Caller, number: u32) -> Result<Pid> {
+    match number {
+        0 => Ok(c.p.task.pid),
+        number => Ok(c.s.by_number(c.p.task.pid, number).ok_or(ESRCH)?),
+    }
+}
+
+/// `getpgid`.
+pub fn getpgid(c: &mut Caller, number: u32) -> Result {
+    let target = target(c, number)?;
+    Ok(u64::from(c.s.process(target).group))
+}
+
+/// `getsid`.
+pub fn getsid(c: &mut Caller, number: u32) -> Result {
+    let target = target(c, number)?;
+    Ok(u64::from(c.s.process(target).session))
+}
+
+/// `setpgid`.
+pub fn setpgid(c: &mut Caller, number: u32, group: u32) -> Result {
+    if group as i32 <= -1 {
+        return Err(EINVAL.into());
+    }
+    let target = target(c, number)?;
+    let group = match group {
+        0 => c.s.process(target).number,
+        group => group,
+    };
+    c.s.set_group(c.p.task.pid, target, group)?;
+    Ok(0)
+}
+
+/// Bytes of `struct rusage`.
+const RUSAGE: usize = 144;
+
+/// A child that has ended, or `None` if there is none yet and the call does not wait.
+fn ended(c: &mut Caller, which: Which, wait: bool) -> Result<Option<Pid>> {
+    let own = c.p.task.pid;
+    match c.s.ended_child(own, which)? {
+        None if wait => Err(Stop::Park(Wake::on(Key::Children(own)))),
+        child => Ok(child),
+    }
+}
+
+/// Code and status of a process that has ended, as `siginfo` has them.
+fn result_of(c: &mut Caller, child: Pid) -> Origin {
+    let process = c.s.process(child);
+    let (code, status) = process.status.map_or((0, 0), code_and_status);
+    Origin {
+        code,
+        pid: process.number,
+        uid: process.ids.uid[0],
+        status,
+        ..Origin::default()
+    }
+}
+
+/// `wait4`.
+pub fn wait4(c: &mut Caller, pid: i32, status_at: u64, options: u32, usage_at: u64) -> Result {
+    const OPTIONS: u32 = linux::WNOHANG
+        | linux::WUNTRACED
+        | linux::WCONTINUED
+        | linux::__WNOTHREAD
+        | linux::__WALL
+        | linux::__WCLONE;
+    if options & !OPTIONS != 0 {
+        return Err(EINVAL.into());
+    }
+    let which = match pid {
+        i32::MIN => return Err(ESRCH.into()),
+        -1 => Which::All,
+        0 => Which::Group(c.process().group),
+        1.. => Which::Number(pid as u32),
+        _ => Which::Group(pid.unsigned_abs()),
+    };
+    let Some(child) = ended(c, which, options & linux::WNOHANG == 0)? else {
+        return Ok(0);
+    };
+    let result = result_of(c, child);
+    let word = match result.code as u32 {
+        linux::CLD_EXITED => result.status << 8,
+        _ => result.status,
+    };
+    c.write_optional(status_at, &word.to_le_bytes())?;
+    c.write_optional(usage_at, &[0; RUSAGE])?;
+    c.s.reap(child);
+    Ok(u64::from(result.pid))
+}
+
+/// `waitid`.
+pub fn waitid(
+    c: &mut Caller,
+    kind: u32,
+    id: u32,
+    info_at: u64,
+    options: u32,
+    usage_at: u64,
+) -> Result {
+    const EVENTS: u32 = linux::WEXITED | linux::WSTOPPED | linux::WCONTINUED;
+    const OPTIONS: u32 = EVENTS
+        | linux::WNOHANG
+        | linux::WNOWAIT
+        | linux::__WNOTHREAD
+        | linux::__WALL
+        | linux::__WCLONE;
+    if options & !OPTIONS != 0 || options & EVENTS == 0 {
+        return Err(EINVAL.into());
+    }
+    let which = match kind {
+        linux::P_ALL => Which::All,
+        linux::P_PID if id as i32 > 0 => Which::Number(id),
+        linux::P_PGID if id as i32 > 0 => Which::Group(id),
+        linux::P_PGID if id == 0 => Which::Group(c.process().group),
+        _ => return Err(EINVAL.into()),
+    };
+    let mut child = ended(
+        c,
+        which,
+        options & linux::WNOHANG == 0 && options & linux::WEXITED != 0,
+    )?;
+    if options & linux::WEXITED == 0 {
+        // Children are neither stopped nor continued.
+        child = None;
+        if options & linux::WNOHANG == 0 {
+            return Err(Stop::Park(Wake::on(Key::Children(c.p.task.pid))));
+        }
+    }
+    let result = child.map(|child| result_of(c, child));
+    let info = result.map_or(Writer::new(), |result| {
+        Writer::new()
+            .u32(sig::CHLD)
+            .u32(0)
+            .u32(result.code as u32)
+            .u32(0)
+            .bytes(&result.details())
+    });
+    if info_at != 0 {
+        // Only the fields that mean something are written.
+        c.write(info_at, &info.pad_to(28).done())
+            .map_err(|_| Stop::Errno(EFAULT))?;
+    }
+    c.write_optional(usage_at, &[0; RUSAGE])?;
+    if let Some(child) = child.filter(|_| options & linux::WNOWAIT == 0) {
+        c.s.reap(child);
+    }
+    Ok(0)
+}

@@ -1,0 +1,579 @@
+//! All processes: who is whose child, in which group and session, and how each has ended.
+//!
+//! A [`Process`] is what its tasks have in common and what others ask of it. The [`System`] is the table of them, and
+//! carries what one call does to other processes: it sends signals and wakes those that wait, and whoever runs the
+//! processes takes that from it ([`System::take_sent`], [`System::take_woken`], [`System::take_gone`]) and does it. A call that waits names
+//! what it waits for by [`Key`]s.
+//!
+//! Numbers: a process has one number in the table, a [`Pid`], and one as programs see it. They differ only in a process
+//! that was restored where its number was taken: it and its descendants are a namespace of their own then.
+//!
+//! No operation takes longer the more processes there are, but for those that are about several.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::mem::take;
+use serde::{Deserialize, Serialize};
+use services::process::{Pid, Status, MAX_JOB};
+
+use crate::errno::{Errno, EAGAIN, ECHILD, ENFILE, EPERM, ESRCH};
+use crate::process::{Alarm, Ids, Shared};
+use crate::signal::{sig, Actions, Origin};
+
+/// Most processes, those that have ended and were not waited for included.
+pub const MAX_PROCESSES: usize = 256;
+/// Most processes of a tree that counts for no job.
+pub const MAX_TREE: usize = 128;
+/// Most pipes, and most that count for one payer.
+pub const MAX_PIPES: usize = 1024;
+const MAX_PIPES_EACH: usize = 256;
+/// A payer's pipes beyond so many hold [`crate::process::PIPE_BUF`] bytes only.
+const LARGE_PIPES: usize = 32;
+/// The session of those that the shell starts: the one that has the console.
+const CONSOLE_SESSION: u32 = 1;
+/// The first process number. 1 is what `getppid` returns to those without a parent.
+const FIRST_PID: Pid = 2;
+/// The last one.
+const LAST_PID: Pid = 30_000;
+
+/// What a call can wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// The console has input, or room for output.
+    Console,
+    /// Something has changed in this pipe.
+    Pipe(u64),
+    /// A child of this process has ended.
+    Children(Pid),
+    /// This process has left the memory that it was started in, by `execve` or at its end.
+    Left(Pid),
+}
+
+/// For whom processes are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Payer {
+    /// Nobody: it is not counted.
+    #[default]
+    Nobody,
+    /// A job.
+    Job(Pid),
+    /// The tree of this process.
+    Tree(Pid),
+}
+
+impl Payer {
+    fn most(self) -> usize {
+        match self {
+            Payer::Job(_) => MAX_JOB,
+            Payer::Tree(_) | Payer::Nobody => MAX_TREE,
+        }
+    }
+}
+
+/// A process.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Process {
+    /// Its number, as programs see it.
+    pub number: u32,
+    /// Its process group.
+    pub group: u32,
+    /// Its session.
+    pub session: u32,
+    /// Users and groups.
+    pub ids: Ids,
+    /// When it started, on its own clock.
+    pub started: u64,
+    /// What it set with `setrlimit`: soft and hard.
+    pub limits: BTreeMap<u32, (u64, u64)>,
+    /// The `struct termios` that it has set, if it has set one.
+    pub termios: Option<Vec<u8>>,
+    /// Timer.
+    pub alarm: Option<Alarm>,
+    /// Calls that were refused and reported.
+    pub reported: BTreeSet<u64>,
+    /// Whether it has called `execve`.
+    pub executed: bool,
+    /// Where its number means something; 0 nearly always.
+    #[serde(skip)]
+    pub namespace: u32,
+    /// The process that was not started by another one: the root of the tree that it is in.
+    #[serde(skip)]
+    pub root: Pid,
+    /// For whom it is counted.
+    #[serde(skip)]
+    pub payer: Payer,
+    /// Who started it, if that still lives.
+    #[serde(skip)]
+    pub parent: Option<Pid>,
+    /// The signal that tells its parent of its end.
+    #[serde(skip)]
+    pub exit_signal: u32,
+    /// Its children that live.
+    #[serde(skip)]
+    pub children: BTreeSet<Pid>,
+    /// Its children that have ended and that it has not waited for.
+    #[serde(skip)]
+    pub ended: BTreeSet<Pid>,
+    /// How it has ended.
+    #[serde(skip)]
+    pub status: Option<Status>,
+    /// Its parent waits until it has left the memory that both are in.
+    #[serde(skip)]
+    pub borrows: bool,
+    /// What is done with its signals.
+    #[serde(skip)]
+    pub actions: Shared<Actions>,
+}
+
+impl Process {
+    /// Whether a process with these users may send this one signals.
+    fn may_be_signalled_by(&self, ids: &Ids) -> bool {
+        let target = [self.ids.uid[0], self.ids.uid[2]];
+        ids.uid[1] == 0 || target.contains(&ids.uid[0]) || target.contains(&ids.uid[1])
+    }
+}
+
+/// Which processes a call means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// All that there can be.
+    All,
+    /// The one with this number.
+    Number(u32),
+    /// Those of this group.
+    Group(u32),
+}
+
+/// The table of processes.
+#[derive(Debug, Default)]
+pub struct System {
+    processes: BTreeMap<Pid, Process>,
+    /// By namespace and number.
+    numbers: BTreeMap<(u32, u32), Pid>,
+    /// Namespace, group and process of all.
+    groups: BTreeSet<(u32, u32, Pid)>,
+    /// Root and process of all.
+    trees: BTreeSet<(Pid, Pid)>,
+    counted: BTreeMap<Payer, usize>,
+    last: Pid,
+    /// The last number that tells a pipe from others.
+    last_identity: u64,
+    /// Pipes that there are, by who pays for them.
+    pipes: BTreeMap<Payer, usize>,
+    woken: Vec<Key>,
+    sent: Vec<(Pid, u32, Origin)>,
+    gone: Vec<Pid>,
+    timers: Vec<Pid>,
+}
+
+impl System {
+    /// No processes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A process. Of one that is not there nothing is known and nothing kept for long.
+    pub fn process(&mut self, pid: Pid) -> &mut Process {
+        self.processes.entry(pid).or_default()
+    }
+
+    /// A process, if it is there.
+    #[must_use]
+    pub fn find(&self, pid: Pid) -> Option<&Process> {
+        self.processes.get(&pid)
+    }
+
+    /// How many processes there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.processes.len()
+    }
+
+    /// How many of them count for this payer.
+    #[must_use]
+    pub fn counted(&self, payer: Payer) -> usize {
+        self.counted.get(&payer).copied().unwrap_or(0)
+    }
+
+    /// A new process that has no parent, and its number. Errors: `EAGAIN` if there are too many.
+    pub fn create(&mut self, payer: Option<Pid>) -> Result<Pid, Errno> {
+        let pid = self.free_pid(payer.map(Payer::Job), 0)?;
+        self.insert(
+            pid,
+            Process {
+                root: pid,
+                payer: payer.map_or(Payer::Tree(pid), Payer::Job),
+                group: pid,
+                session: CONSOLE_SESSION,
+                ..Process::default()
+            },
+        );
+        Ok(pid)
+    }
+
+    /// A new child, which is as its parent in everything that is not its own. Errors: `EAGAIN` if there are too many.
+    pub fn fork(&mut self, parent: Pid, exit_signal: u32) -> Result<Pid, Errno> {
+        let of = self.process(parent);
+        let (payer, namespace) = (of.payer, of.namespace);
+        let pid = self.free_pid(Some(payer), namespace)?;
+        let of = self.process(parent);
+        let child = Process {
+            parent: Some(parent),
+            exit_signal,
+            executed: false,
+            alarm: None,
+            reported: BTreeSet::new(),
+            children: BTreeSet::new(),
+            ended: BTreeSet::new(),
+            status: None,
+            borrows: false,
+            ..of.clone()
+        };
+        of.children.insert(pid);
+        self.insert(pid, child);
+        Ok(pid)
+    }
+
+    fn free_pid(&mut self, payer: Option<Payer>, namespace: u32) -> Result<Pid, Errno> {
+        let full = payer.is_some_and(|payer| self.counted(payer) >= payer.most());
+        if full || self.processes.len() >= MAX_PROCESSES {
+            return Err(EAGAIN);
+        }
+        loop {
+            self.last = match self.last {
+                FIRST_PID..LAST_PID => self.last + 1,
+                _ => FIRST_PID,
+            };
+            let pid = self.last;
+            let is_number = |namespace| {
+                self.numbers.contains_key(&(namespace, pid)) || self.is_group(namespace, pid)
+            };
+            let is_root = self
+                .trees
+                .range((pid, 0)..=(pid, Pid::MAX))
+                .next()
+                .is_some();
+            let is_used = is_root || is_number(0) || is_number(namespace);
+            if !self.processes.contains_key(&pid) && !is_used {
+                return Ok(pid);
+            }
+        }
+    }
+
+    fn is_group(&self, namespace: u32, group: u32) -> bool {
+        let all = (namespace, group, 0)..=(namespace, group, Pid::MAX);
+        self.groups.range(all).next().is_some()
+    }
+
+    fn insert(&mut self, pid: Pid, mut process: Process) {
+        process.number = pid;
+        *self.counted.entry(process.payer).or_default() += 1;
+        self.numbers.insert((process.namespace, pid), pid);
+        self.groups.insert((process.namespace, process.group, pid));
+        self.trees.insert((process.root, pid));
+        self.processes.insert(pid, process);
+    }
+
+    /// A process that was restored: it has the number that it had if that is free, and else is alone in a namespace of
+    /// its own.
+    pub fn restore(&mut self, pid: Pid, saved: Process) {
+        let fresh = self.forget(pid).unwrap_or_default();
+        let taken = self.numbers.contains_key(&(0, saved.number))
+            || self.processes.contains_key(&saved.number)
+            || self.is_group(0, saved.group);
+        let namespace = if taken { pid } else { 0 };
+        let (number, group) = (saved.number, saved.group);
+        let process = Process {
+            namespace,
+            root: fresh.root,
+            payer: fresh.payer,
+            ..saved
+        };
+        self.insert(pid, process);
+        self.numbers.remove(&(namespace, pid));
+        self.numbers.insert((namespace, number), pid);
+        self.groups.insert((namespace, group, pid));
+        self.process(pid).number = number;
+    }
+
+    /// Takes a process out of the table.
+    pub fn forget(&mut self, pid: Pid) -> Option<Process> {
+        let process = self.processes.remove(&pid)?;
+        self.numbers.remove(&(process.namespace, process.number));
+        self.groups.remove(&(process.namespace, process.group, pid));
+        self.trees.remove(&(process.root, pid));
+        if let Some(count) = self.counted.get_mut(&process.payer) {
+            *count -= 1;
+            if *count == 0 {
+                self.counted.remove(&process.payer);
+            }
+        }
+        if let Some(parent) = process.parent.and_then(|p| self.processes.get_mut(&p)) {
+            parent.children.remove(&pid);
+            parent.ended.remove(&pid);
+        }
+        Some(process)
+    }
+
+    // --- Numbers as programs see them ---
+
+    /// The process with this number, as `of` sees it.
+    #[must_use]
+    pub fn by_number(&self, of: Pid, number: u32) -> Option<Pid> {
+        let namespace = self.find(of)?.namespace;
+        self.numbers.get(&(namespace, number)).copied()
+    }
+
+    /// The number of a process's parent; 1 for those who have none.
+    #[must_use]
+    pub fn parent_number(&self, pid: Pid) -> u32 {
+        let parent = self.find(pid).and_then(|p| p.parent);
+        parent.and_then(|p| self.find(p)).map_or(1, |p| p.number)
+    }
+
+    /// The processes that another one means.
+    pub fn those(&self, of: Pid, which: Which) -> Vec<Pid> {
+        let Some(own) = self.find(of) else {
+            return Vec::new();
+        };
+        match which {
+            Which::Number(number) => self.by_number(of, number).into_iter().collect(),
+            Which::Group(group) => {
+                let all = (own.namespace, group, 0)..=(own.namespace, group, Pid::MAX);
+                self.groups.range(all).map(|(.., pid)| *pid).collect()
+            }
+            Which::All => self.tree(own.root),
+        }
+    }
+
+    /// The processes of a tree.
+    #[must_use]
+    pub fn tree(&self, root: Pid) -> Vec<Pid> {
+        let all = self.trees.range((root, 0)..=(root, Pid::MAX));
+        all.map(|(_, pid)| *pid).collect()
+    }
+
+    /// `setpgid`: puts itself or a child into a group of its session, or a new one.
+    pub fn set_group(&mut self, of: Pid, pid: Pid, group: u32) -> Result<(), Errno> {
+        let (namespace, session) = match self.find(of) {
+            Some(own) => (own.namespace, own.session),
+            None => return Err(ESRCH),
+        };
+        let target = self.find(pid).ok_or(ESRCH)?;
+        if pid != of && target.parent != Some(of) {
+            return Err(ESRCH);
+        }
+        if pid != of && target.executed {
+            return Err(crate::errno::EACCES);
+        }
+        if target.session == target.number || target.session != session {
+            return Err(EPERM);
+        }
+        let members = (namespace, group, 0)..=(namespace, group, Pid::MAX);
+        let exists = self.groups.range(members).any(|(.., member)| {
+            self.find(*member)
+                .is_some_and(|member| member.session == session)
+        });
+        if group != target.number && !exists {
+            return Err(EPERM);
+        }
+        self.move_to_group(pid, group);
+        Ok(())
+    }
+
+    fn move_to_group(&mut self, pid: Pid, group: u32) {
+        let process = self.process(pid);
+        let (namespace, old) = (
+            process.namespace,
+            core::mem::replace(&mut process.group, group),
+        );
+        self.groups.remove(&(namespace, old, pid));
+        self.groups.insert((namespace, group, pid));
+    }
+
+    /// `setsid`: a new session, with one group.
+    pub fn new_session(&mut self, pid: Pid) -> Result<u32, Errno> {
+        let (namespace, number) = match self.find(pid) {
+            Some(process) => (process.namespace, process.number),
+            None => return Err(ESRCH),
+        };
+        if self.is_group(namespace, number) {
+            return Err(EPERM);
+        }
+        self.move_to_group(pid, number);
+        self.process(pid).session = number;
+        Ok(number)
+    }
+
+    // --- Signals, and waiting ---
+
+    /// Whether a process may send another one signals: one of its own tree.
+    pub fn may_signal(&self, from: Pid, to: Pid) -> Result<(), Errno> {
+        let (from, to) = (self.find(from).ok_or(ESRCH)?, self.find(to).ok_or(ESRCH)?);
+        let allowed = from.root == to.root && to.may_be_signalled_by(&from.ids);
+        allowed.then_some(()).ok_or(EPERM)
+    }
+
+    /// Sends a signal to a process; 0 does nothing.
+    pub fn send(&mut self, to: Pid, signal: u32, origin: Origin) {
+        let lives = self.find(to).is_some_and(|p| p.status.is_none());
+        if signal != 0 && lives {
+            self.sent.push((to, signal, origin));
+        }
+    }
+
+    /// What has been sent since.
+    pub fn take_sent(&mut self) -> Vec<(Pid, u32, Origin)> {
+        take(&mut self.sent)
+    }
+
+    /// Something has happened that calls may wait for.
+    pub fn wake(&mut self, key: Key) {
+        if self.woken.last() != Some(&key) {
+            self.woken.push(key);
+        }
+    }
+
+    /// What has happened since.
+    pub fn take_woken(&mut self) -> Vec<Key> {
+        take(&mut self.woken)
+    }
+
+    /// Processes that have ended and that nobody waits for.
+    pub fn take_gone(&mut self) -> Vec<Pid> {
+        take(&mut self.gone)
+    }
+
+    /// Sets a process's timer.
+    pub fn set_alarm(&mut self, pid: Pid, alarm: Option<Alarm>) {
+        self.process(pid).alarm = alarm;
+        self.timers.push(pid);
+    }
+
+    /// Processes whose timers were set.
+    pub fn take_timers(&mut self) -> Vec<Pid> {
+        take(&mut self.timers)
+    }
+
+    /// Whether nothing is to be done for others.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.sent.is_empty()
+            && self.woken.is_empty()
+            && self.gone.is_empty()
+            && self.timers.is_empty()
+    }
+
+    /// Counts a new pipe: a number that tells it from all others, and whether it may be a large one. Errors: `ENFILE`.
+    pub fn new_pipe(&mut self, payer: Payer) -> Result<(u64, bool), Errno> {
+        let all: usize = self.pipes.values().sum();
+        let count = self.pipes.entry(payer).or_default();
+        if all >= MAX_PIPES || *count >= MAX_PIPES_EACH {
+            return Err(ENFILE);
+        }
+        *count += 1;
+        self.last_identity += 1;
+        Ok((self.last_identity, *count <= LARGE_PIPES))
+    }
+
+    /// A pipe is gone.
+    pub fn forget_pipe(&mut self, payer: Payer) {
+        if let Some(count) = self.pipes.get_mut(&payer) {
+            *count -= 1;
+            if *count == 0 {
+                self.pipes.remove(&payer);
+            }
+        }
+    }
+
+    /// A process has left the memory in which it was started.
+    pub fn leave_memory(&mut self, pid: Pid) {
+        if take(&mut self.process(pid).borrows) {
+            self.wake(Key::Left(pid));
+        }
+    }
+
+    /// A process has ended. Its children have no parent any more; its own parent is told.
+    pub fn end(&mut self, pid: Pid, status: Status) {
+        self.leave_memory(pid);
+        let process = self.process(pid);
+        process.status = Some(status);
+        process.alarm = None;
+        process.termios = None;
+        let (parent, number, uid, signal) = (
+            process.parent,
+            process.number,
+            process.ids.uid[0],
+            process.exit_signal,
+        );
+        for child in take(&mut process.children) {
+            self.process(child).parent = None;
+        }
+        for child in take(&mut self.process(pid).ended) {
+            self.process(child).parent = None;
+            self.gone.push(child);
+        }
+        let Some(parent) = parent else {
+            if self.find(pid).is_some_and(|p| p.root != pid) {
+                self.gone.push(pid);
+            }
+            return;
+        };
+        let of = self.process(parent);
+        of.children.remove(&pid);
+        let forgets = signal == sig::CHLD && of.actions.borrow().forgets_children();
+        if forgets {
+            self.process(pid).parent = None;
+            self.gone.push(pid);
+        } else {
+            of.ended.insert(pid);
+        }
+        let (code, status) = code_and_status(status);
+        let origin = Origin {
+            code,
+            pid: number,
+            uid,
+            status,
+            ..Origin::default()
+        };
+        self.send(parent, signal, origin);
+        self.wake(Key::Children(parent));
+    }
+
+    /// A child of `of` that has ended, if one of `which` has; `None` if none has yet. Errors: `ECHILD` if it has no such
+    /// child.
+    pub fn ended_child(&self, of: Pid, which: Which) -> Result<Option<Pid>, Errno> {
+        let own = self.find(of).ok_or(ECHILD)?;
+        let is = |pid: &&Pid| match which {
+            Which::All => true,
+            Which::Number(number) => self.find(**pid).is_some_and(|p| p.number == number),
+            Which::Group(group) => self.find(**pid).is_some_and(|p| p.group == group),
+        };
+        match own.ended.iter().find(is) {
+            Some(child) => Ok(Some(*child)),
+            None if own.children.iter().any(|pid| is(&pid)) => Ok(None),
+            None => Err(ECHILD),
+        }
+    }
+
+    /// Nobody will ask for this process any more.
+    pub fn reap(&mut self, pid: Pid) {
+        let parent = self.process(pid).parent.take();
+        if let Some(parent) = parent {
+            self.process(parent).ended.remove(&pid);
+        }
+        self.gone.push(pid);
+    }
+}
+
+/// What `siginfo` says of a process that has ended: code and status.
+#[must_use]
+pub fn code_and_status(status: Status) -> (i32, u32) {
+    use linux_raw_sys::general::{CLD_EXITED, CLD_KILLED};
+    match status {
+        Status::Killed(signal) => (CLD_KILLED as i32, u32::from(signal)),
+        Status::Exited(code) => (CLD_EXITED as i32, u32::from(code)),
+        Status::Running | Status::Stopped => (0, 0),
+    }
+}
