@@ -489,7 +489,7 @@ pub fn read_words(pfn: Pfn, offset: u64, into: &mut [u64]) {
 }
 
 /// Reads so many aligned words from `offset` of the frame on; they lie within it.
-#[inline]
+#[inline(always)]
 pub fn read_array<const N: usize>(pfn: Pfn, offset: u64) -> [u64; N] {
     assert!(offset.is_multiple_of(8), "a misaligned word");
     let from = user_bytes(pfn, offset, N as u64 * 8) as *const u64;

@@ -1,4 +1,5 @@
-//! The fast path of an RPC whose message fits into registers, or lies on one page.
+//! The fast path of an RPC whose message fits into registers, or lies on one page, and of faults and exceptions
+//! that go to a keeper in such a message.
 //!
 //! It does the same as the general path in `ipc`, for the case of nearly every call: no references, a message
 //! in one piece, the other end waits for just this, and no more important thread is ready. Everything is
@@ -6,7 +7,7 @@
 //! same thing from the same frame. The receiver does not restart its call: the call is completed in its frame
 //! and the processor handed off to it (Draves et al., Continuations, section 2.4: recognition and handoff).
 
-use super::{call, keeper, Message};
+use super::{call, keeper, KernelMessage, Message};
 use crate::exec;
 use crate::memory;
 use crate::object::port::{Port, Portset};
@@ -17,8 +18,8 @@ use crate::probe::{self, Kind};
 use crate::stop::{Access, Fault, Handler, Stop};
 use crate::{counters, K};
 use abi::message::{FAULT_WORDS, SHORT_ANSWER_WORDS};
-use abi::state::{Stage, Waiting};
-use abi::{Call, Code, Exception, MAX_LIST_REFS, MAX_SHORT, PAGE_SIZE};
+use abi::state::{Stage, Waiting, REGISTER_WORDS};
+use abi::{Call, Code, Exception, Registers, MAX_LIST_REFS, MAX_SHORT, PAGE_SIZE};
 use core::cell::Cell;
 use hal::Pfn;
 
@@ -32,7 +33,7 @@ pub(crate) const fn handler(call: Call) -> Option<Handler> {
         Call::ClientConnectSendOverReceive => |k, t| or_else(k, t, request::<OnAPage, false>(k, t)),
         Call::ServerAckSendWaitReceive => |k, t| or_else(k, t, answer::<OnAPage, false>(k, t)),
         Call::Call => |k, t| or_else(k, t, request::<OnAPage, true>(k, t)),
-        Call::ReplyWaitReceive => |k, t| or_else(k, t, answer::<OnAPage, true>(k, t)),
+        Call::ReplyWaitReceive => reply_in_memory,
         _ => return None,
     })
 }
@@ -79,6 +80,13 @@ fn reply_short<const N: usize>(k: K, t: &'static Thread) -> &'static Thread {
         Stage::Fault => answer_fault(k, t),
         Stage::Exception if N == SHORT_ANSWER_WORDS => answer_exception(k, t),
         _ => or_else(k, t, answer::<InRegisters<N>, true>(k, t)),
+    }
+}
+
+fn reply_in_memory(k: K, t: &'static Thread) -> &'static Thread {
+    match t.server().stage.get() {
+        Stage::Exception => answer_exception_whole(k, t),
+        _ => or_else(k, t, answer::<OnAPage, true>(k, t)),
     }
 }
 
@@ -389,13 +397,12 @@ fn answer<F: Form, const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&
     ))
 }
 
-/// Takes the server that waits at the port in `server_wait_receive_short` out of its queue, if the scheduler
-/// would run it next.
+/// Takes the server that waits at the port in this call out of its queue, if the scheduler would run it next.
 #[inline(always)]
-fn ready_server(k: K, port: &'static Port) -> Option<&'static Thread> {
+fn ready_server(k: K, port: &'static Port, call: Call) -> Option<&'static Thread> {
     let set = port.portset.get().active()?;
     let s = set.servers.first()?;
-    let ready = s.ctx.call().get() as u8 == Call::ServerWaitReceiveShort as u8
+    let ready = s.ctx.call().get() as u8 == call as u8
         && !k.cpu().sched.somebody_above(s)
         && probe::fast_paths();
     if !ready {
@@ -407,6 +414,7 @@ fn ready_server(k: K, port: &'static Port) -> Option<&'static Thread> {
 
 /// Delivers an exception of the running thread to a keeper that waits for a register message. `None`: nothing
 /// has changed.
+#[inline(always)]
 pub(crate) fn exception(
     k: K,
     t: &'static Thread,
@@ -415,15 +423,55 @@ pub(crate) fn exception(
     detail: u64,
 ) -> Option<&'static Thread> {
     let port = Port::named(t.space()?.keeper.get())?.active()?;
-    let s = ready_server(k, port)?;
+    let s = ready_server(k, port, Call::ServerWaitReceiveShort)?;
+    let begin = [code as u64, address, detail, t.ctx.tag.get()];
+    tell(s, port, &super::short_exception(t, begin), Code::Exception);
+    Some(excepted(k, t, s, code, address))
+}
+
+/// Delivers an exception of the running thread, with all its registers, to a keeper that waits for a message in
+/// memory and has the place for it on one page. `None`: nothing has changed.
+#[inline(always)]
+pub(crate) fn exception_whole(
+    k: K,
+    t: &'static Thread,
+    code: Exception,
+    address: u64,
+    detail: u64,
+) -> Option<&'static Thread> {
+    let port = Port::named(t.space()?.keeper.get())?.active()?;
+    let set = port.portset.get().active()?;
+    let content = KernelMessage::Exception([code as u64, address, detail, t.ctx.tag.get()]);
+    let message = Message {
+        content: &content,
+        about: t,
+        short: false,
+    };
+    let s = set.servers.first()?;
+    if !s.ctx.receive().address.get().is_multiple_of(8) {
+        return None;
+    }
+    let pfn = OnAPage::room(s, message.length())?;
+    let s = ready_server(k, port, Call::ServerWaitReceive)?;
+    tell_on_page(s, port, &message, pfn);
+    Some(excepted(k, t, s, code, address))
+}
+
+/// Hands the processor off to the keeper to which an exception of the running thread has been delivered.
+#[inline(always)]
+fn excepted(
+    k: K,
+    t: &'static Thread,
+    s: &'static Thread,
+    code: Exception,
+    address: u64,
+) -> &'static Thread {
     t.exception.set(code as u8);
     t.exception_address.set(address);
-    let words = super::short_exception(t, [code as u64, address, detail, t.ctx.tag.get()]);
-    tell(s, port, &words, Code::Exception);
     s.server().set(Stage::Exception, Link::to_active(t));
     t.set_exception_delivered(true);
     t.hint.set(Hint::Excepted(Link::to_active(s)));
-    Some(switch_to(k, t, Waiting::Exception, s, InRegisters::<0>, ()))
+    switch_to(k, t, Waiting::Exception, s, InRegisters::<0>, ())
 }
 
 /// Delivers a page fault of the running thread to a keeper that waits for a register message. `None`: nothing
@@ -438,7 +486,7 @@ pub(crate) fn fault(
     region: &'static Region,
 ) -> Option<&'static Thread> {
     port.head().open().ok()?;
-    let s = ready_server(k, port)?;
+    let s = ready_server(k, port, Call::ServerWaitReceiveShort)?;
     tell(s, port, words, Code::Fault);
     s.server().set(Stage::Fault, Link::to_active(t));
     super::note_fault(t, s, Missing::of(fault), region);
@@ -474,6 +522,40 @@ fn try_answer_exception(k: K, s: &'static Thread) -> Option<&'static Thread> {
     }
     wait_again(k, s, set, c, Call::ServerWaitReceiveShort)?;
     super::go_on_at(c, answer);
+    super::end_exception(c);
+    Some(switch_to(k, s, Waiting::Portset, c, InRegisters::<0>, ()))
+}
+
+/// `reply_wait_receive` to a thread with an exception, which goes on with the registers of the reply.
+#[inline(never)]
+fn answer_exception_whole(k: K, s: &'static Thread) -> &'static Thread {
+    or_else(k, s, try_answer_exception_whole(k, s))
+}
+
+#[inline(always)]
+fn try_answer_exception_whole(k: K, s: &'static Thread) -> Option<&'static Thread> {
+    let OnAPage(length) = OnAPage::of(s)?;
+    probe::site(Kind::Handle).ok()?;
+    let set = k
+        .handles
+        .portsets
+        .probe(s.straight(), s.ctx.parameter(0).get())?;
+    let c = s.server().peer().active()?;
+    let from = s.ctx.send().address.get();
+    let awaited = length == 8 * REGISTER_WORDS as u64
+        && from.is_multiple_of(8)
+        && c.run.get() == Run::Waiting(Waiting::Exception)
+        && matches!(c.hint.get(), Hint::Excepted(keeper) if keeper == Link::to_active(s));
+    if !awaited {
+        return None;
+    }
+    let pfn = s.straight().near(from, Access::READ)?;
+    let answer = Registers::from_words(&hal::read_array(pfn, from % PAGE_SIZE));
+    if !hal::user_registers_ok(&answer) {
+        return None;
+    }
+    wait_again(k, s, set, c, Call::ServerWaitReceive)?;
+    c.ctx.set_registers(&answer);
     super::end_exception(c);
     Some(switch_to(k, s, Waiting::Portset, c, InRegisters::<0>, ()))
 }
@@ -574,11 +656,20 @@ pub(super) fn tell_in_memory(
         return Ok(false);
     }
     let pfn = memory::translate(k, s.space_or_nowhere(), address, Access::WRITE)?;
-    message.write(pfn, offset);
+    tell_on_page(s, port, message, pfn);
+    Ok(true)
+}
+
+/// Completes the call of a server with a message of the kernel, which fits into the server's first segment, at an
+/// aligned address on this frame's page.
+#[inline(always)]
+fn tell_on_page(s: &'static Thread, port: &'static Port, message: &Message<'_>, pfn: Pfn) {
+    let into = s.ctx.receive();
+    let (address, length) = (into.address.get(), message.length());
+    message.write(pfn, address % PAGE_SIZE);
     into.address.set(address + length);
-    into.length.set(room - length);
+    into.length.set(into.length.get() - length);
     s.ctx.parameter(0).set(port.alias.get());
     probe::progress();
     s.finish(message.content.code());
-    Ok(true)
 }

@@ -162,28 +162,47 @@ pub(crate) fn processor(k: K, t: &'static Thread, vector: u8, error: u64) -> &'s
         Some(code) if vector < 32 => code,
         _ => Exception::Processor,
     };
-    let address = t.ctx.pc().get();
-    if let Some(next) = super::fast::exception(k, t, code, address, error) {
+    raise(k, t, code, t.ctx.pc().get(), error)
+}
+
+/// Raises an exception of the running thread, and ends the trap. Returns the thread to resume.
+#[inline(always)]
+fn raise(k: K, t: &'static Thread, code: Exception, address: u64, detail: u64) -> &'static Thread {
+    match super::fast::exception(k, t, code, address, detail) {
+        Some(next) => next,
+        None => raise_otherwise(k, t, code, address, detail),
+    }
+}
+
+/// As [`raise`], if the keeper does not wait for a register message. A function of its own, so that the way above
+/// saves no registers.
+#[inline(never)]
+fn raise_otherwise(
+    k: K,
+    t: &'static Thread,
+    code: Exception,
+    address: u64,
+    detail: u64,
+) -> &'static Thread {
+    if let Some(next) = super::fast::exception_whole(k, t, code, address, detail) {
         return next;
     }
-    exception(k, t, code, address, error);
+    exception(k, t, code, address, detail);
     k.exit_trap(t)
 }
 
 /// Called before a call of a thread for which [`Thread::goes_straight`] is `None`. Returns its space if it can
-/// make the call; otherwise the call has become an exception.
+/// make the call. Otherwise the call has become an exception, and the result is the thread to resume.
 #[cold]
-pub(crate) fn prepare(k: K, t: &'static Thread) -> Option<&'static Space> {
-    let Some(space) = t.space() else {
-        exception(k, t, Exception::NoSpace, 0, 0);
-        return None;
-    };
-    if space.foreign.get() {
-        let (pc, call) = (t.ctx.pc().get(), t.ctx.call().get());
-        exception(k, t, Exception::ForeignCall, pc, call);
-        return None;
+pub(crate) fn prepare(k: K, t: &'static Thread) -> Result<&'static Space, &'static Thread> {
+    match t.space() {
+        None => Err(raise(k, t, Exception::NoSpace, 0, 0)),
+        Some(space) if space.foreign.get() => {
+            let (pc, call) = (t.ctx.pc().get(), t.ctx.call().get());
+            Err(raise(k, t, Exception::ForeignCall, pc, call))
+        }
+        Some(space) => Ok(space),
     }
-    Some(space)
 }
 
 impl Kernel {

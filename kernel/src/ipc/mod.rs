@@ -98,8 +98,10 @@ impl Thread {
 /// The general path of an IPC call, stage by stage: the handler of calls without a fast path, and of those that
 /// the fast path declines.
 pub(crate) fn call(k: K, t: &'static Thread) -> &'static Thread {
-    if t.goes_straight().is_none() && keeper::prepare(k, t).is_none() {
-        return k.exit_trap(t);
+    if t.goes_straight().is_none() {
+        if let Err(next) = keeper::prepare(k, t) {
+            return next;
+        }
     }
     let Some(call) = t.call() else {
         return k.stopped(t, Stop::Exception(Exception::NoCall, t.ctx.call().get()));

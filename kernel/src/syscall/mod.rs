@@ -273,8 +273,8 @@ fn ordinary(k: K, t: &'static Thread, handle: impl FnOnce(Args) -> Handled) -> &
     let space = match t.goes_straight() {
         Some(space) => space,
         None => match keeper::prepare(k, t) {
-            Some(space) => space,
-            None => return k.exit_trap(t),
+            Ok(space) => space,
+            Err(next) => return next,
         },
     };
     done(k, t, handle(Args { k, t, space }))

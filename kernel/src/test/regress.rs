@@ -4,7 +4,7 @@ use super::world::*;
 use crate::object::thread::Run;
 use crate::stop::Access;
 use abi::message::EXCEPTION_WORDS;
-use abi::state::{Stage, Waiting, REGISTER_WORDS, THREAD_WORDS};
+use abi::state::{space_flags, Stage, Waiting, REGISTER_WORDS, THREAD_WORDS};
 use abi::{access, boot, ref_list, Call, Code, Exception, PAGE_SIZE, ROLES};
 use hal::Pfn;
 
@@ -874,5 +874,45 @@ fn an_answer_waits_for_a_body() {
         w.ok(Call::ThreadResume, &[victim]);
         w.run();
         assert_eq!(w.peek(out + 8), 0x600d, "the answer is lost");
+    }
+}
+
+/// A keeper that waits for a message in memory gets an exception and all registers wherever its buffer lies: in
+/// words or between them, on one page or across two.
+#[test]
+fn exceptions_arrive_in_any_buffer() {
+    let length = 8 * EXCEPTION_WORDS as u64;
+    let last = PAGE_SIZE - length;
+    for offset in [
+        0,
+        1,
+        4,
+        8,
+        last - 1,
+        last,
+        last + 1,
+        last + 8,
+        PAGE_SIZE - 4,
+    ] {
+        let w = World::with_frames(96);
+        let set = w.create(Call::PortsetCreate);
+        let (_, port) = w.port(set, 1);
+        let (_, space) = w.space(100_000, space_flags::FOREIGN, port);
+        let (_, all) = w.region(0, RAM, 96 * PAGE_SIZE, 0);
+        w.map(space, RAM, 96 * PAGE_SIZE, all, 0);
+        let buffer = w.pages(2) + offset;
+        let wait = [(A0, set), (A6, buffer), (A7, length)];
+        w.thread(
+            0,
+            Program::new().call(Call::ServerWaitReceive, &wait).end(),
+            9,
+        );
+        let victim = w.thread(space, Program::new().push(Instr::Syscall).end(), 5);
+        w.run();
+        let message = w.read(buffer, length as usize);
+        let word = |n: usize| u64::from_le_bytes(message[8 * n..8 * n + 8].try_into().unwrap());
+        assert_eq!(word(0), Exception::ForeignCall as u64, "offset {offset}");
+        let pc = w.thread_at(victim).ctx.pc().get();
+        assert_eq!((word(1), word(4 + PC_WORD)), (pc, pc), "offset {offset}");
     }
 }
