@@ -172,6 +172,8 @@ impl Marked {
                 let imports = |line: &str| line.starts_with("use ") && line.contains(name);
                 !before.ends_with('.') && (here || text.lines().any(imports))
             }
+            // A type: a function of its own, by whatever path it is there.
+            name if name.starts_with(char::is_uppercase) => f.public,
             module => f.public && stem.ends_with(&format!("/{module}")),
         }
     }

@@ -654,6 +654,19 @@ fn excepted(step: Play, foreign: bool, length: u64, plays: &mut Vec<Play>) {
         return;
     }
     first.absences(plays);
+    let reply_on_a_page = IpcRegs {
+        rax: Call::ReplyWaitReceive as u64,
+        rsi: Fixture::victim_address(SERVER, Page::State, 0),
+        rdx: 8 * abi::state::REGISTER_WORDS as u64,
+        ..receive
+    };
+    let mut straight = with(
+        "answered on a page, the fast path",
+        &[receive, pause, reply_on_a_page],
+        &[server, client, answer, go],
+    );
+    straight.general = false;
+    plays.push(straight);
     plays.push(with("keeper late", &whole, &[client, server, answer, go]));
     let stop = Act::Stop(CLIENT);
     plays.push(with("stopped", &whole, &[server, client, stop, answer, go]));
