@@ -120,7 +120,7 @@ pub(crate) fn other_boot(ctx: &mut Ctx) -> Result<(), Failure> {
         let _ = writeln!(script, "busybox {command} > /tmp/{name} &");
         let _ = writeln!(
             script,
-            "sleep 0.02\ncheckpoint -v %1 /tmp/{name}.image\nkill %1"
+            "sleep 0.01\ncheckpoint -v %1 /tmp/{name}.image\nkill %1"
         );
     }
     for (name, command) in PROGRAMS {
