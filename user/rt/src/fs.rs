@@ -3,6 +3,7 @@
 //! What is open belongs to the program's session. A program that was restored has another one, in which nothing is
 //! open: a [`File`] opens itself again, by its path.
 use crate::obj::{Ref, RefAt};
+use crate::session::RESTORES;
 use crate::sync::Mutex;
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -346,15 +347,16 @@ impl File {
         self.ino.get()
     }
 
-    /// Asks, by the number by which the file is open.
+    /// Asks, by the number by which the file is open. The program may be restored again after the file was opened again, and before
+    /// the request came to the server.
     fn ask<T>(&self, mut request: impl FnMut(Ino) -> Result<T, Error>) -> Result<T, Error> {
-        match request(self.ino.get()) {
-            Err(Error::NotFound) => {
-                self.ino.set(open(&self.path, Flags::default(), 0)?.ino);
-                request(self.ino.get())
+        for _ in 0..RESTORES {
+            match request(self.ino.get()) {
+                Err(Error::NotFound) => self.ino.set(open(&self.path, Flags::default(), 0)?.ino),
+                result => return result,
             }
-            result => result,
         }
+        Err(Error::NotFound)
     }
 
     /// Reads at most `to.len()` bytes (and at most [`MAX_BULK`]); 0 at the end.

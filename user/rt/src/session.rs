@@ -9,6 +9,9 @@ use proto::Error;
 /// How long to wait for a service to be there, in nanoseconds.
 const PATIENCE: u64 = 5_000_000_000;
 
+/// How often a program may be restored, each time before its next request was answered, until that request fails.
+pub(crate) const RESTORES: u32 = 1000;
+
 /// Where sessions with a service are opened.
 pub(crate) struct Door {
     name: &'static str,
@@ -65,13 +68,19 @@ impl<C> Kept<C> {
         mut request: impl FnMut(&mut C) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut client = self.client.lock();
-        if let Some(known) = client.as_mut() {
+        for _ in 0..RESTORES {
+            let known = match client.as_mut() {
+                Some(known) => known,
+                None => {
+                    let (door, own) = self.door.get()?;
+                    client.insert((self.open)(door, *own)?)
+                }
+            };
             match request(known) {
                 Err(Error::Broken) if (self.session)(known).is_gone() => *client = None,
                 result => return result,
             }
         }
-        let (door, own) = self.door.get()?;
-        request(client.insert((self.open)(door, *own)?))
+        Err(Error::Broken)
     }
 }

@@ -35,6 +35,8 @@ rt::entry!(main);
 const PRIORITY: u64 = 20;
 /// How long a run may take, in nanoseconds of the guest.
 const PATIENCE: u64 = 900_000_000_000;
+/// Most bytes that are told of what a program printed before it ended in another way.
+const SAID: usize = 200;
 /// How often [`Running::hunt`] looks at the program before it gives up.
 const LOOKS: u32 = 20_000;
 
@@ -360,13 +362,16 @@ fn run(plan: &Plan) -> Result<(), String> {
         span * 3 / 4 / 1000,
         plan.seed
     );
+    let read = |path: &str| rt::fs::read_all(path).map_err(|e| format!("{path}: {}", e.text()));
     if cut.status != plain {
+        let said = read(&cut_out)?;
+        let end = &said[said.len().saturating_sub(SAID)..];
         return Err(format!(
-            "it ended with {:?} and not with {plain:?}",
-            cut.status
+            "it ended with {:?} and not with {plain:?}, after {}",
+            cut.status,
+            end.escape_ascii()
         ));
     }
-    let read = |path: &str| rt::fs::read_all(path).map_err(|e| format!("{path}: {}", e.text()));
     let (whole, other) = (read(&plan.out)?, read(&cut_out)?);
     if whole != other {
         let at = whole.iter().zip(&other).position(|(a, b)| a != b);
