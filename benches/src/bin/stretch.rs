@@ -148,7 +148,13 @@ impl Crowd {
         Crowd::after(registers, space, waiting, || {})
     }
 
-    /// The same, with something before each begins.
+    /// Threads in a space that sleep for ever.
+    fn asleep(space: u64) -> Result<Self, String> {
+        let sleep = call(Call::ThreadSleepUntil, 1 << 62);
+        Crowd::new(sleep, space, Waiting::Deadline)
+    }
+
+    /// As [`Crowd::new`], with something before each begins.
     fn after(
         registers: Registers,
         space: u64,
@@ -235,7 +241,7 @@ fn sleepers(watcher: &Watcher) -> Result<u64, String> {
 
 /// A thread begins to sleep, and wakes, while the whole crowd sleeps.
 fn sleep_among_sleepers(watcher: &Watcher) -> Result<u64, String> {
-    let _crowd = Crowd::new(call(Call::ThreadSleepUntil, 1 << 62), 0, Waiting::Deadline)?;
+    let _crowd = Crowd::asleep(0)?;
     watcher.during(|| {
         for n in 0..20 {
             time::sleep(n * 100);
@@ -293,11 +299,7 @@ fn port_end(watcher: &Watcher) -> Result<u64, String> {
 /// Destroys the space in which all threads of the crowd are.
 fn space_end(watcher: &Watcher) -> Result<u64, String> {
     let twin = Twin::new(0, 0).must("a second space")?;
-    let _crowd = Crowd::new(
-        call(Call::ThreadSleepUntil, 1 << 62),
-        twin.space_ref.handle(),
-        Waiting::Deadline,
-    )?;
+    let _crowd = Crowd::asleep(twin.space_ref.handle())?;
     watcher.during(|| {
         drop(twin);
         Ok(())
@@ -307,11 +309,7 @@ fn space_end(watcher: &Watcher) -> Result<u64, String> {
 /// The space in which all threads of the crowd are loses its body, and gets a new one.
 fn space_body(watcher: &Watcher) -> Result<u64, String> {
     let twin = Twin::new(0, 0).must("a second space")?;
-    let _crowd = Crowd::new(
-        call(Call::ThreadSleepUntil, 1 << 62),
-        twin.space_ref.handle(),
-        Waiting::Deadline,
-    )?;
+    let _crowd = Crowd::asleep(twin.space_ref.handle())?;
     let (space, identity) = (twin.space.handle(), Ref::new().must("a reference")?);
     let state = twin.space.get_state(0).must("get_state")?;
     watcher.during(|| {
@@ -324,11 +322,7 @@ fn space_body(watcher: &Watcher) -> Result<u64, String> {
 /// The clock is set of the space in which all threads of the crowd sleep.
 fn clock(watcher: &Watcher) -> Result<u64, String> {
     let twin = Twin::new(0, 0).must("a second space")?;
-    let _crowd = Crowd::new(
-        call(Call::ThreadSleepUntil, 1 << 62),
-        twin.space_ref.handle(),
-        Waiting::Deadline,
-    )?;
+    let _crowd = Crowd::asleep(twin.space_ref.handle())?;
     let state = twin.space.get_state(0).must("get_state")?;
     let later = SpaceState {
         clock_offset: state.clock_offset + 1000,

@@ -353,17 +353,22 @@ fn request<F: Form, const IDEMPOTENT: bool>(k: K, t: &'static Thread) -> Option<
     })
 }
 
+/// The portset in which a server that replies waits next, and the thread to which it owes the reply.
+#[inline(always)]
+#[cfg_attr(fermata_probe, track_caller)]
+fn to_answer(k: K, s: &'static Thread) -> Option<(&'static Portset, &'static Thread)> {
+    probe::site(Kind::Handle).ok()?;
+    let handle = s.ctx.parameter(0).get();
+    let set = k.handles.portsets.probe(s.straight(), handle)?;
+    Some((set, s.server().peer().active()?))
+}
+
 /// `server_ack_send_wait_receive`, or with `IDEMPOTENT` `reply_wait_receive`: to a client that waits for a
 /// reply of the same form, while no other client waits. `None`: nothing has changed.
 #[inline(always)]
 fn answer<F: Form, const IDEMPOTENT: bool>(k: K, s: &'static Thread) -> Option<&'static Thread> {
     let message = F::of(s)?;
-    probe::site(Kind::Handle).ok()?;
-    let set = k
-        .handles
-        .portsets
-        .probe(s.straight(), s.ctx.parameter(0).get())?;
-    let c = s.server().peer().active()?;
+    let (set, c) = to_answer(k, s)?;
     let awaited = if IDEMPOTENT {
         s.server().stage.get() == Stage::Call
             && c.run.get() == Run::Waiting(Waiting::Reply)
@@ -494,6 +499,13 @@ pub(crate) fn fault(
     Some(switch_to(k, t, Waiting::Reply, s, InRegisters::<0>, ()))
 }
 
+/// Whether the thread waits for this server's answer to its exception.
+#[inline(always)]
+fn awaits_answer(c: &Thread, s: &'static Thread) -> bool {
+    c.run.get() == Run::Waiting(Waiting::Exception)
+        && matches!(c.hint.get(), Hint::Excepted(keeper) if keeper == Link::to_active(s))
+}
+
 /// `reply_wait_receive_short` to a thread with an exception, which goes on with the control registers of the
 /// reply.
 #[inline(never)]
@@ -506,18 +518,10 @@ fn try_answer_exception(k: K, s: &'static Thread) -> Option<&'static Thread> {
     if !brings_nothing(s) {
         return None;
     }
-    probe::site(Kind::Handle).ok()?;
-    let set = k
-        .handles
-        .portsets
-        .probe(s.straight(), s.ctx.parameter(0).get())?;
-    let c = s.server().peer().active()?;
+    let (set, c) = to_answer(k, s)?;
     let [pc, sp, flags, call, ..] = s.ctx.words();
     let answer = [pc, sp, flags, call].map(Cell::get);
-    let awaited = c.run.get() == Run::Waiting(Waiting::Exception)
-        && matches!(c.hint.get(), Hint::Excepted(keeper) if keeper == Link::to_active(s))
-        && hal::user_pc_ok(answer[0]);
-    if !awaited {
+    if !(awaits_answer(c, s) && hal::user_pc_ok(answer[0])) {
         return None;
     }
     wait_again(k, s, set, c, Call::ServerWaitReceiveShort)?;
@@ -535,18 +539,10 @@ fn answer_exception_whole(k: K, s: &'static Thread) -> &'static Thread {
 #[inline(always)]
 fn try_answer_exception_whole(k: K, s: &'static Thread) -> Option<&'static Thread> {
     let OnAPage(length) = OnAPage::of(s)?;
-    probe::site(Kind::Handle).ok()?;
-    let set = k
-        .handles
-        .portsets
-        .probe(s.straight(), s.ctx.parameter(0).get())?;
-    let c = s.server().peer().active()?;
+    let (set, c) = to_answer(k, s)?;
     let from = s.ctx.send().address.get();
-    let awaited = length == 8 * REGISTER_WORDS as u64
-        && from.is_multiple_of(8)
-        && c.run.get() == Run::Waiting(Waiting::Exception)
-        && matches!(c.hint.get(), Hint::Excepted(keeper) if keeper == Link::to_active(s));
-    if !awaited {
+    let whole = length == 8 * REGISTER_WORDS as u64 && from.is_multiple_of(8);
+    if !(whole && awaits_answer(c, s)) {
         return None;
     }
     let pfn = s.straight().near(from, Access::READ)?;
@@ -571,12 +567,7 @@ fn try_answer_fault(k: K, s: &'static Thread) -> Option<&'static Thread> {
     if !brings_nothing(s) {
         return None;
     }
-    probe::site(Kind::Handle).ok()?;
-    let set = k
-        .handles
-        .portsets
-        .probe(s.straight(), s.ctx.parameter(0).get())?;
-    let c = s.server().peer().active()?;
+    let (set, c) = to_answer(k, s)?;
     let Hint::Faulted(server, missing, id, region) = c.hint.get() else {
         return None;
     };
