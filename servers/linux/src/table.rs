@@ -464,16 +464,18 @@ impl Table {
         }
     }
 
+    /// A process that lives, beside the system and the world, which its calls need at the same time.
+    fn split(&mut self, pid: Pid) -> Option<(&mut Living, &mut System, &mut World)> {
+        match self.entries.get_mut(&pid) {
+            Some(Entry::Living(living)) => Some((living, &mut self.system, &mut self.world)),
+            _ => None,
+        }
+    }
+
     /// Closes a process's files and ends it.
     fn end_by(&mut self, pid: Pid, signal: u8) {
-        let Table {
-            entries,
-            system,
-            world,
-            ..
-        } = self;
         let status = Status::Killed(signal);
-        if let Some(Entry::Living(living)) = entries.get_mut(&pid) {
+        if let Some((living, system, world)) = self.split(pid) {
             let (task, mut view) = living.parts(system, world);
             emulate::end(task, system, &mut view, status);
         }
@@ -486,16 +488,8 @@ impl Table {
         keeper: u32,
         message: &ExceptionMessage,
     ) -> Option<Registers> {
-        let Table {
-            entries,
-            system,
-            world,
-            ..
-        } = self;
         let pid = Pid::try_from(message.tag).ok()?;
-        let Some(Entry::Living(living)) = entries.get_mut(&pid) else {
-            return None;
-        };
+        let (living, system, world) = self.split(pid)?;
         // The tag is the thread's own, and the keeper the memory's: both must say the same.
         if living.seat.memory.borrow().id != keeper {
             return None;
@@ -624,13 +618,7 @@ impl Table {
         let Some(mut message) = self.unpark(pid) else {
             return;
         };
-        let Table {
-            entries,
-            system,
-            world,
-            ..
-        } = self;
-        let Some(Entry::Living(living)) = entries.get_mut(&pid) else {
+        let Some((living, system, world)) = self.split(pid) else {
             return;
         };
         match living.state() {
@@ -1021,15 +1009,7 @@ impl Table {
     /// Freezes a process and makes its part: the length of that, the name, and references.
     pub(crate) fn freeze(&mut self, pid: Pid) -> Result<(u64, Vec<u8>, Vec<Ref>), Error> {
         self.proven(pid)?;
-        let Table {
-            entries,
-            system,
-            world,
-            ..
-        } = self;
-        let Some(Entry::Living(living)) = entries.get_mut(&pid) else {
-            return Err(Error::NotFound);
-        };
+        let (living, system, world) = self.split(pid).ok_or(Error::NotFound)?;
         if living.frozen >= MAX_HOLDS {
             return Err(Error::Limit);
         }

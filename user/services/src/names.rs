@@ -39,9 +39,6 @@ pub trait Names {
     /// As `register`, for a server that has a port by which it is controlled (the supervisor port of a manager of
     /// processes, the control of the console), which goes to whoever has the system port. May be repeated.
     fn register_with(&self, port: &RefAt, control: &RefAt, name: &str) -> Result<(), Error>;
-    /// The port by which another server is controlled, for a server of which the boot manifest says that it uses that one. Errors: `Denied`
-    /// to all others, `NotFound`. May be repeated.
-    fn control(&self, server: &str) -> Result<Ref, Error>;
     /// For a server: whose port this is, which a client of it has presented as its own port at init. The number of the
     /// first process of the client's job; 0 for servers, the shell and init. Errors: `Denied` if it is no such port.
     /// May be repeated.
@@ -49,4 +46,7 @@ pub trait Names {
     /// The date: nanoseconds since the beginning of 1970, UTC. It goes on with the machine's clock from what the real-time clock said at
     /// boot, and jumps for a program that is restored. Errors: `NotFound` if the machine does not know it. May be repeated.
     fn date(&self) -> Result<u64, Error>;
+    /// The port by which another server is controlled, for a server of which the boot manifest says that it uses that one. Errors: `Denied`
+    /// to all others, `NotFound`. May be repeated.
+    fn control(&self, server: &str) -> Result<Ref, Error>;
 }

@@ -1,12 +1,8 @@
-//! The network under load, and clients that mean no good:
+//! The network under load:
 //!
 //! * `nets serve PORT` sends back what comes, connection by connection, until one brings nothing;
 //! * `nets load HOST PORT WHOM SEED KILLS` sends to that and compares what comes back, while WHOM (`virtio-net` or `network`) is killed again and again.
-//!   Connections may be reset if the server is killed, and only then;
-//! * `nets hold` opens all sockets that it gets, says how many, and waits for ever;
-//! * `nets await FILE` waits until there is a line in a file, as one of these has written;
-//! * `nets deaf PORT` takes connections and datagrams at a port and reads nothing;
-//! * `nets shout HOST PORT` writes to a connection and sends datagrams until nothing more is taken.
+//!   Connections may be reset if the server is killed, and only then.
 #![no_std]
 #![no_main]
 
@@ -17,7 +13,6 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use guest_tests::killer;
-use rt::fs::{File, Flags};
 use rt::net::{Network, Place, Socket, ALWAYS};
 use rt::proto::Error;
 use rt::{println, thread, time};
@@ -144,72 +139,6 @@ fn load(to: Place, whom: &str, seed: u64, kills: u64) -> Result<(), String> {
     Ok(())
 }
 
-fn hold() -> Result<(), Error> {
-    let mut sessions = Vec::new();
-    let mut count = 0;
-    loop {
-        let mut net = Network::open()?;
-        let error = loop {
-            match net.listen(0, 1) {
-                Ok(_) => count += 1,
-                Err(error) => break error,
-            }
-        };
-        let why = net.why(error);
-        sessions.push(net);
-        if !why.starts_with("the session") {
-            println!("hold: {count} sockets, then: {why}");
-            break;
-        }
-    }
-    let mut last = Network::open()?;
-    last.wait(0, 0, ALWAYS).map(drop)
-}
-
-fn deaf(port: u16) -> Result<(), Error> {
-    let mut net = Network::open()?;
-    let (listening, _) = net.listen(port, 4)?;
-    net.datagrams(port)?;
-    println!("deaf");
-    let (_never, _) = net.accept(listening)?;
-    net.wait(0, 0, ALWAYS).map(drop)
-}
-
-/// Waits for a line.
-fn await_line(file: &str) -> Result<(), Error> {
-    let mut text = [0; 64];
-    loop {
-        let file = File::open(file, Flags::default(), 0);
-        let length = file.and_then(|file| file.read(0, &mut text)).unwrap_or(0);
-        match text[..length].contains(&b'\n') {
-            true => return Ok(()),
-            false => time::sleep(LOOK),
-        }
-    }
-}
-
-fn shout(to: Place) -> Result<(), Error> {
-    /// How long nothing must be taken, in nanoseconds.
-    const ENOUGH: u64 = 500_000_000;
-    let mut net = Network::open()?;
-    let socket = net.connect(to)?;
-    let bytes = vec![1; 16 * 1024];
-    let mut taken = 0;
-    while net.wait(0, 1 << socket, ENOUGH)? != (0, 0) {
-        taken += net.write(socket, &bytes)?;
-    }
-    let (datagrams, _) = net.datagrams(0)?;
-    for _ in 0..10_000 {
-        net.send(datagrams, to, &bytes[..1000])?;
-    }
-    let bounded = taken <= 3 * 16 * 1024;
-    println!(
-        "shout: what is not read is {}",
-        if bounded { "bounded" } else { "kept" }
-    );
-    Ok(())
-}
-
 fn main() -> u8 {
     let words: Vec<&str> = rt::start()
         .args
@@ -230,11 +159,7 @@ fn main() -> u8 {
         ["load", host, port, whom, seed, kills] => {
             load(place(host, port), whom, number(seed), number(kills))
         }
-        ["await", file] => await_line(file).map_err(text),
-        ["hold"] => hold().map_err(text),
-        ["deaf", port] => deaf(number(port) as u16).map_err(text),
-        ["shout", host, port] => shout(place(host, port)).map_err(text),
-        _ => Err("serve, load, hold, await, deaf or shout".into()),
+        _ => Err("serve or load".into()),
     };
     match done {
         Ok(()) => 0,
