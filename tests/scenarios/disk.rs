@@ -417,3 +417,52 @@ pub(crate) fn kills(ctx: &mut Ctx) -> Result<(), Failure> {
     assert!(host == all, "what the host finds");
     Ok(())
 }
+
+/// A disk whose server never answers holds up nobody who starts a program from memory. Who waits for a program of the disk is
+/// stopped and killed, and nothing remains; saved and restored, it waits again, until the server has died.
+pub(crate) fn silent(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = "\
+trust /test/silent_disk stay &
+sleep 0.05
+/test/silent_disk wait > /tmp/out &
+sleep 0.05
+trust /test/silent_disk others
+checkpoint -v %2 /tmp/image
+kill %2
+wait %2
+cat /tmp/out
+ps > /tmp/without
+restore /tmp/image
+sleep 0.05
+ps > /tmp/with
+kill %1
+wait %2
+cat /tmp/out
+ps > /tmp/after
+";
+    let run = Run::script(script)
+        .get("/tmp/without")
+        .get("/tmp/with")
+        .get("/tmp/after");
+    let output = ctx.run(run)?;
+    let file = |path| {
+        let bytes = output.file(path)?;
+        Ok::<_, Failure>(String::from_utf8_lossy(bytes).into_owned())
+    };
+    let (without, with, after) = (
+        file("/tmp/without")?,
+        file("/tmp/with")?,
+        file("/tmp/after")?,
+    );
+    let text = output.text();
+    let waits = |text: &str| text.contains("/test/silent_disk wait");
+    let fits = text.contains("others were started\n")
+        && !waits(&without)
+        && waits(&with)
+        && !waits(&after)
+        && text.ends_with("wait: the server does not answer sensibly\n");
+    if !fits {
+        return Err(format!("{text}\n{without}\n{with}\n{after}"));
+    }
+    Ok(())
+}

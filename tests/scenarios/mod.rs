@@ -50,6 +50,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("disk_two_boots", disk::two_boots),
     scenario("disk_refusals", disk::refusals),
     scenario("disk_hostile", disk::hostile),
+    scenario("disk_silent", disk::silent),
     scenario("disk_kills", disk::kills),
     scenario("disk_files", disk::files),
     scenario("disk_files_kills", disk::files_kills),

@@ -45,7 +45,7 @@ pub const OUTSIDE: [&str; 8] = [
     "checkpoint",
 ];
 /// Those among them at which sessions are opened.
-pub const DOORS: [&str; 4] = ["console", "fs", "ext4", "checkpoint"];
+pub const DOORS: [&str; 6] = ["console", "fs", "native", "linux", "checkpoint", "ext4"];
 /// Words that are kept of a session, see `interface::client::keep`.
 pub const KEPT_WORDS: usize = 7;
 /// The managers of processes.

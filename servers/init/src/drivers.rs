@@ -131,8 +131,7 @@ impl Starter {
         let refs: Vec<&RefAt> = door.map(|door| &**door).into_iter().collect();
         let name = program.rsplit('/').next().unwrap_or(program);
         let launch = Launch {
-            file,
-            start: Start {
+            start: &Start {
                 args: [name.to_string()].into(),
                 env: iter::once(format!("BOOT={}", self.boot))
                     .chain(
@@ -158,7 +157,7 @@ impl Starter {
             owner: 0,
             refs: &refs,
         };
-        let launched = self.processes.with(|manager| manager.launch(&launch));
+        let launched = self.processes.with(|manager| manager.launch(&launch, file));
         launched.map(drop).map_err(|(_, why)| complaint(why))
     }
 

@@ -9,6 +9,7 @@ mod drivers;
 mod first;
 mod names;
 mod native;
+mod reader;
 mod slow;
 
 use abi::access::{OBJECTS, READ, WRITE};
@@ -306,14 +307,13 @@ impl Boot {
     ) -> Result<(), String> {
         let file =
             find(self.archive, path).ok_or_else(|| complaint(path, "not in the boot archive"))?;
-        let start = Start {
+        let start = &Start {
             args,
             cwd: "/".to_string(),
             ..Start::default()
         };
         let quota = self.shared / 100 * percent;
         let launch = Launch {
-            file,
             start,
             priority,
             // The tests try everything that a manager can.
@@ -337,7 +337,7 @@ impl Boot {
             owner: 0,
             refs,
         };
-        let launched = self.processes.with(|manager| manager.launch(&launch));
+        let launched = self.processes.with(|manager| manager.launch(&launch, file));
         launched
             .map(|_| ())
             .map_err(|(_, why)| complaint(path, why))

@@ -5,6 +5,7 @@
 //! that it comes to; only the supervisor's port, which goes to the holder of the system port, takes
 //! numbers of processes.
 use crate::drivers::Drivers;
+use crate::reader::Reading;
 use crate::{names, slow};
 use abi::message::ExceptionMessage;
 use abi::state::SpaceState;
@@ -22,16 +23,18 @@ use interface::server::{
 };
 use interface::{Answer, Server};
 use process::account::{self, Supply};
-use process::native::{prepare, References};
+use process::image::Loading;
+use process::native::{self, furnish, References};
 use process::{words, Process};
 use proto::layout::{MEMORY_SIZE, PRIORITY_PROGRAM};
 use proto::Error;
 use rt::error_of;
-use rt::fs::{self, File};
+use rt::fs;
 use rt::memory::{Limits, Segment};
 use rt::obj::{Port, PortAt, Portset, Ref, RefAt, ThreadAt};
 use rt::sync::{Lazy, Mutex};
 use rt::sys;
+use services::fs::PATH_ROOM;
 use services::names::RESERVED;
 use services::process::{
     self as interfaces, Info, Pid, ProcessStub, ProcessesStub, Program, Start, Status,
@@ -40,10 +43,6 @@ use services::process::{
 
 /// Most processes.
 const MAX_PROCESSES: usize = 1024;
-/// Most bytes of an executable.
-const MAX_EXECUTABLE: u64 = 64 << 20;
-/// Bytes of the heap that must be free when an executable has been read, for what init's other threads do meanwhile.
-const SPARE: usize = 512 << 10;
 /// Most characters of a command line that are kept as the name of its process.
 const MAX_NAME: usize = 200;
 /// Most requests `freeze` of one process that are not undone.
@@ -81,6 +80,45 @@ struct Own {
     reference: Ref,
 }
 
+/// What is wrong with a program that cannot be started, and a sentence fragment that says so.
+pub(crate) type Why = (Error, &'static str);
+
+/// An error that says all.
+pub(crate) fn plain(error: Error) -> Why {
+    (error, error.text())
+}
+
+/// A process whose program is being loaded.
+pub(crate) struct New {
+    pub(crate) pid: Pid,
+    process: Process,
+    own: Own,
+    /// What is known of it when it runs.
+    entry: Entry,
+    priority: u64,
+}
+
+impl New {
+    /// Takes the next bytes of its file.
+    pub(crate) fn take(&self, loading: &mut Loading, bytes: &[u8]) -> Result<(), Why> {
+        loading.take(bytes, |address, bytes| self.process.write(address, bytes))
+    }
+
+    /// Happens when it may be wanted no longer.
+    pub(crate) fn event(&self) -> Arc<Event> {
+        Arc::clone(&self.entry.event)
+    }
+}
+
+/// What the manager knows of a process whose program is being loaded.
+struct Coming {
+    owner: Pid,
+    job: Pid,
+    event: Arc<Event>,
+    /// Its owner has ended.
+    unwanted: bool,
+}
+
 struct Entry {
     name: String,
     status: Status,
@@ -111,6 +149,8 @@ struct Entry {
 /// What all processes share.
 pub(crate) struct Manager {
     entries: BTreeMap<Pid, Entry>,
+    /// Processes whose programs are being loaded.
+    coming: BTreeMap<Pid, Coming>,
     next: Pid,
     next_serial: u64,
     /// Events that are to happen after the manager's lock has been released, because the requests that they wake may want
@@ -134,8 +174,7 @@ pub(crate) struct Manager {
 
 /// How to start a program.
 pub(crate) struct Launch<'a> {
-    pub(crate) file: &'a [u8],
-    pub(crate) start: Start,
+    pub(crate) start: &'a Start,
     pub(crate) priority: u64,
     /// The highest priority that its threads can be given, unless `priority` is higher.
     pub(crate) ceiling: u64,
@@ -237,6 +276,7 @@ impl Manager {
         let total = rt::memory::machine_usage(&supervisor).map_or(0, |usage| usage.total);
         Manager {
             entries: BTreeMap::new(),
+            coming: BTreeMap::new(),
             next: 1,
             next_serial: 0,
             happened: Vec::new(),
@@ -314,13 +354,15 @@ impl Manager {
 
     /// A free number for a process that `owner` starts, and its job.
     fn new_pid(&mut self, owner: Pid) -> Result<(Pid, Pid), Error> {
-        if self.entries.len() >= MAX_PROCESSES {
+        if self.entries.len() + self.coming.len() >= MAX_PROCESSES {
             return Err(Error::Limit);
         }
+        let coming = self.coming.values().map(|coming| coming.job);
+        let jobs = self.entries.values().map(|entry| entry.job);
+        let jobs: Vec<Pid> = jobs.chain(coming).collect();
         let job = self.job_of(owner);
         if let Some(job) = job {
-            let count = self.entries.values().filter(|e| e.job == job).count();
-            if count >= MAX_JOB {
+            if jobs.iter().filter(|other| **other == job).count() >= MAX_JOB {
                 return Err(Error::Limit);
             }
         }
@@ -328,7 +370,8 @@ impl Manager {
         let taken = |pid: Pid| {
             pid == 0
                 || self.entries.contains_key(&pid)
-                || self.entries.values().any(|e| e.job == pid)
+                || self.coming.contains_key(&pid)
+                || jobs.contains(&pid)
         };
         while taken(self.next) {
             self.next = self.next.wrapping_add(1);
@@ -357,9 +400,30 @@ impl Manager {
         self.entry(pid)?.control.reference.copy().map_err(error_of)
     }
 
-    /// Starts a program. What is wrong with its file comes as a sentence fragment.
-    pub(crate) fn launch(&mut self, launch: &Launch<'_>) -> Result<Pid, (Error, &'static str)> {
-        let plain = |error: Error| (error, error.text());
+    /// Starts a program whose file is there. What is wrong with it comes as a sentence fragment.
+    pub(crate) fn launch(&mut self, launch: &Launch<'_>, file: &[u8]) -> Result<Pid, Why> {
+        let new = self.begin(launch)?;
+        let mut loading = native::loading(file.len() as u64);
+        let mut load = || {
+            while let Some((offset, length)) = loading.wants() {
+                let rest = usize::try_from(offset).ok().and_then(|at| file.get(at..));
+                let rest = rest.unwrap_or_default();
+                new.take(&mut loading, &rest[..length.min(rest.len())])?;
+            }
+            Ok(())
+        };
+        match load() {
+            Ok(()) => self.finish(new, loading),
+            Err(why) => {
+                self.give_up(new);
+                Err(why)
+            }
+        }
+    }
+
+    /// A new process with everything but its program: to be given to [`Manager::finish`] or [`Manager::give_up`]. It counts as
+    /// one from now on, and nobody can name it.
+    pub(crate) fn begin(&mut self, launch: &Launch<'_>) -> Result<New, Why> {
         let (pid, job) = self.new_pid(launch.owner).map_err(plain)?;
         let (own, control) = self.ports(pid).map_err(plain)?;
         let quota = if launch.quota == 0 {
@@ -379,15 +443,7 @@ impl Manager {
             gives_back: launch.server,
             passed: launch.refs,
         };
-        let started = prepare(
-            &mut process,
-            launch.file,
-            &launch.start,
-            launch.priority,
-            &references,
-        )
-        .and_then(|registers| process.start(&registers, 0, launch.priority).map_err(plain));
-        if let Err(why) = started {
+        if let Err(why) = furnish(&mut process, launch.start, launch.priority, &references) {
             process.destroy();
             return Err(why);
         }
@@ -400,33 +456,80 @@ impl Manager {
             .take(words)
             .map(String::as_str)
             .collect();
-        let name: String = words.join(" ").chars().take(MAX_NAME).collect();
-        let serial = self.serial();
-        self.entries.insert(
+        let entry = Entry {
+            name: words.join(" ").chars().take(MAX_NAME).collect(),
+            status: Status::Running,
+            live: None,
+            arriving: None,
+            names: Vec::new(),
+            owner: launch.owner,
+            job,
+            control,
+            serial: self.serial(),
+            event: Arc::new(Event::new()),
+            service: launch.service,
+            server: launch.server,
+            essential: launch.essential,
+            driver: launch.driver,
+        };
+        let coming = Coming {
+            owner: launch.owner,
+            job,
+            event: Arc::clone(&entry.event),
+            unwanted: false,
+        };
+        self.coming.insert(pid, coming);
+        Ok(New {
             pid,
-            Entry {
-                name,
-                status: Status::Running,
-                live: Some(Live {
-                    process,
-                    stopped: Vec::new(),
-                    frozen: Vec::new(),
-                    own,
-                }),
-                arriving: None,
-                names: Vec::new(),
-                owner: launch.owner,
-                job,
-                control,
-                serial,
-                event: Arc::new(Event::new()),
-                service: launch.service,
-                server: launch.server,
-                essential: launch.essential,
-                driver: launch.driver,
-            },
-        );
+            process,
+            own,
+            entry,
+            priority: launch.priority,
+        })
+    }
+
+    /// Lets a new process run whose program is loaded.
+    pub(crate) fn finish(&mut self, new: New, loading: Loading) -> Result<Pid, Why> {
+        let pid = new.pid;
+        let wanted = self.is_wanted(pid).map_err(plain);
+        let plan = loading.done().ok_or_else(|| plain(Error::BadFormat));
+        let mut new = new;
+        let started = wanted
+            .and(plan)
+            .and_then(|plan| native::start(&mut new.process, &plan, new.priority).map_err(plain));
+        if let Err(why) = started {
+            self.give_up(new);
+            return Err(why);
+        }
+        let New {
+            process,
+            own,
+            mut entry,
+            ..
+        } = new;
+        entry.live = Some(Live {
+            process,
+            stopped: Vec::new(),
+            frozen: Vec::new(),
+            own,
+        });
+        self.coming.remove(&pid);
+        self.entries.insert(pid, entry);
         Ok(pid)
+    }
+
+    /// Whether a new process is still wanted: [`Error::Ended`] if its owner has ended.
+    pub(crate) fn is_wanted(&self, pid: Pid) -> Result<(), Error> {
+        match self.coming.get(&pid) {
+            Some(coming) if !coming.unwanted => Ok(()),
+            _ => Err(Error::Ended),
+        }
+    }
+
+    /// Ends a new process, which has never run.
+    pub(crate) fn give_up(&mut self, new: New) {
+        self.coming.remove(&new.pid);
+        new.process.destroy();
     }
 
     /// Where the memory of a process comes from.
@@ -454,6 +557,10 @@ impl Manager {
             entry.status = status;
             entry.arriving = None;
             names::forget(pid);
+            for coming in self.coming.values_mut().filter(|new| new.owner == pid) {
+                coming.unwanted = true;
+                self.happened.push(Arc::clone(&coming.event));
+            }
             if let Some(driver) = entry.driver {
                 self.drivers.ended(driver, status);
                 self.announce(pid);
@@ -871,38 +978,25 @@ fn restore_name(
 /// For `region_search`: ports.
 const PORTS: u64 = 1 << abi::Type::Port as u64;
 
-/// Reads an executable.
-fn read_executable(path: &str) -> Result<Vec<u8>, Error> {
-    // What is looked at is what is then read, whoever changes the file or its name meanwhile.
-    let file = File::open(path, fs::Flags::default(), 0)?;
-    let opened = file.opened();
-    match opened.mode & fs::mode::TYPE {
-        fs::mode::FILE => {}
-        fs::mode::DIRECTORY => return Err(Error::IsDirectory),
-        _ => return Err(Error::Denied),
-    }
-    if opened.mode & 0o111 == 0 {
-        return Err(Error::Denied);
-    }
-    if opened.size > MAX_EXECUTABLE {
-        return Err(Error::NoMemory);
-    }
-    file.read_whole(SPARE)
-}
-
 /// A session at the door of the manager.
 struct AnyOne(&'static Processes);
 
-impl interfaces::Processes for AnyOne {
-    fn spawn(&self, owner: &RefAt, passed: &[RefAt], program: &[u8]) -> Result<(u32, Ref), Error> {
+impl AnyOne {
+    /// Begins to start a program: its path, and the new process.
+    fn begin(
+        &self,
+        owner: &RefAt,
+        passed: &[Ref],
+        program: &[u8],
+    ) -> Result<(String, Starting), Error> {
         let Program { path, start } = Program::from_bytes(program)?;
-        let owner = self.0.with(|manager| manager.by_own_port(owner))?;
-        let file = read_executable(&path)?;
-        let refs: Vec<&RefAt> = passed.iter().collect();
-        self.0.with(|manager| {
+        if path.len() > PATH_ROOM {
+            return Err(Error::NameTooLong);
+        }
+        let refs: Vec<&RefAt> = passed.iter().map(|reference| &**reference).collect();
+        let new = self.0.with(|manager| {
             let launch = Launch {
-                file: &file,
-                start,
+                start: &start,
                 priority: PRIORITY_PROGRAM,
                 ceiling: manager.ceiling,
                 quota: 0,
@@ -911,17 +1005,92 @@ impl interfaces::Processes for AnyOne {
                 essential: false,
                 driver: None,
                 service: None,
-                owner,
+                owner: manager.by_own_port(owner)?,
                 refs: &refs,
             };
-            match manager.launch(&launch) {
-                Ok(pid) => Ok((pid, manager.control(pid)?)),
-                Err((error, why)) => {
-                    slow::log(&[&path, ": ", why].concat());
-                    Err(error)
-                }
-            }
-        })
+            manager.begin(&launch).map_err(|(error, why)| {
+                slow::log(&[&path, ": ", why].concat());
+                error
+            })
+        })?;
+        let wanted = Starting {
+            processes: self.0,
+            new: Some(new),
+        };
+        Ok((path, wanted))
+    }
+}
+
+/// A new process whose file is waited for. If this is dropped before it runs it has never been.
+struct Starting {
+    processes: &'static Processes,
+    new: Option<New>,
+}
+
+impl Starting {
+    fn process(&self) -> Result<&New, Why> {
+        self.new.as_ref().ok_or_else(|| plain(Error::Ended))
+    }
+
+    fn finish(&mut self, loading: Loading) -> Result<Pid, Why> {
+        let new = self.new.take().ok_or_else(|| plain(Error::Ended))?;
+        self.processes.with(|manager| manager.finish(new, loading))
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if let Some(new) = self.new.take() {
+            self.processes.with(|manager| manager.give_up(new));
+        }
+    }
+}
+
+/// Loads the executable at this path into a new process, as long as that is wanted.
+async fn load(path: &str, wanted: &mut Starting) -> Result<Loading, Why> {
+    let new = wanted.process()?;
+    let (processes, pid) = (wanted.processes, new.pid);
+    let is_wanted = move || processes.with(|manager| manager.is_wanted(pid));
+    let reading = Reading::open(path, new.event(), &is_wanted)
+        .await
+        .map_err(plain)?;
+    let opened = reading.opened().map_err(plain)?;
+    let refused = match opened.mode & fs::mode::TYPE {
+        fs::mode::FILE if opened.mode & 0o111 != 0 => None,
+        fs::mode::DIRECTORY => Some(Error::IsDirectory),
+        _ => Some(Error::Denied),
+    };
+    if let Some(error) = refused {
+        return Err(plain(error));
+    }
+    let mut loading = native::loading(opened.size);
+    while let Some((offset, length)) = loading.wants() {
+        let bytes = reading
+            .read(offset, length, &is_wanted)
+            .await
+            .map_err(plain)?;
+        wanted.process()?.take(&mut loading, &bytes)?;
+    }
+    Ok(loading)
+}
+
+impl interfaces::Processes for AnyOne {
+    async fn spawn(
+        &self,
+        owner: Ref,
+        passed: Vec<Ref>,
+        program: Vec<u8>,
+    ) -> Result<(u32, Ref), Error> {
+        let (path, mut new) = self.begin(&owner, &passed, &program)?;
+        // All that is kept while the file is waited for is the new process, which counts as one of its job.
+        drop((owner, passed, program));
+        let loaded = load(&path, &mut new).await;
+        let started = loaded.and_then(|loading| new.finish(loading));
+        let pid = started.map_err(|(error, why)| {
+            slow::log(&[&path, ": ", why].concat());
+            error
+        })?;
+        Ok((pid, self.0.with(|manager| manager.control(pid))?))
     }
 
     fn adopt(&self, owner: &RefAt) -> Result<(u32, Vec<Ref>), Error> {

@@ -58,10 +58,10 @@ type Shared = Rc<RefCell<Table>>;
 pub(crate) struct AnyOne(Shared);
 
 impl Processes for AnyOne {
-    fn spawn(&self, owner: &RefAt, _: &[RefAt], program: &[u8]) -> Result<(u32, Ref), Error> {
-        let Program { path, start } = Program::from_bytes(program)?;
+    async fn spawn(&self, owner: Ref, _: Vec<Ref>, program: Vec<u8>) -> Result<(u32, Ref), Error> {
+        let Program { path, start } = Program::from_bytes(&program)?;
         let mut table = self.0.borrow_mut();
-        let owner = table.owner(owner)?;
+        let owner = table.owner(&owner)?;
         let pid = table.spawn(&path, &start, owner)?;
         Ok((pid, table.control(pid)?))
     }

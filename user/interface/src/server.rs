@@ -178,12 +178,12 @@ impl References {
     }
 }
 
-/// Bytes of a request, to be kept while its method waits.
+/// Bytes of a request, for a method that may wait.
 ///
 /// # Errors
-/// [`Error::Invalid`] if there are more than [`wire::MAX_LATER`], [`Error::NoMemory`].
-pub fn keep_later(bytes: &[u8]) -> Result<Vec<u8>, Error> {
-    if bytes.len() > wire::MAX_LATER {
+/// [`Error::Invalid`] if there are more than `most`, [`Error::NoMemory`].
+pub fn keep_later(bytes: &[u8], most: usize) -> Result<Vec<u8>, Error> {
+    if bytes.len() > most {
         return Err(Error::Invalid);
     }
     let mut kept = Vec::new();
@@ -197,8 +197,8 @@ pub fn keep_later(bytes: &[u8]) -> Result<Vec<u8>, Error> {
 ///
 /// # Errors
 /// Also [`Error::Invalid`] if it is none.
-pub fn keep_text(bytes: &[u8]) -> Result<String, Error> {
-    String::from_utf8(keep_later(bytes)?).map_err(|_| Error::Invalid)
+pub fn keep_text(bytes: &[u8], most: usize) -> Result<String, Error> {
+    String::from_utf8(keep_later(bytes, most)?).map_err(|_| Error::Invalid)
 }
 
 /// A reply in words, at most [`REPLY_WORDS`].

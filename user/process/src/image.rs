@@ -3,12 +3,16 @@
 //! [`Plan::new`] reads a static or static position-independent executable for x86-64. The file is
 //! hostile: whatever is wrong with it comes back as a sentence, and a plan that comes back names
 //! only bytes of the file and only addresses of the given range.
+//!
+//! [`Loading`] does so with a file that comes piece by piece: whoever loads it has never more of it in memory than one piece.
 use abi::access::{EXECUTE, READ, WRITE};
 use abi::PAGE_SIZE;
 use alloc::vec::Vec;
+use proto::{Error, MAX_BULK};
 
 use crate::executable::{
-    is_load, program_headers_of, Reason, PF_R, PF_W, PF_X, PROGRAM_HEADER, PT_INTERP, PT_TLS,
+    self, is_load, program_headers_of, Header, ProgramHeader, Reason, HEADER, PF_R, PF_W, PF_X,
+    PROGRAM_HEADER, PT_INTERP, PT_TLS,
 };
 
 /// Bytes of the file that go to an address. What the segment has beyond them is zero.
@@ -61,6 +65,16 @@ impl Plan {
     /// size); every address must lie in `low..high`.
     pub fn new(file: &[u8], base: u64, low: u64, high: u64) -> Result<Self, Reason> {
         let (header, segments) = program_headers_of(file)?;
+        Plan::of(&header, &segments, file.len() as u64, (base, low, high))
+    }
+
+    /// As [`Plan::new`], of a file of this size by its headers.
+    fn of(
+        header: &Header,
+        segments: &[ProgramHeader],
+        size: u64,
+        (base, low, high): (u64, u64, u64),
+    ) -> Result<Self, Reason> {
         let base = if header.position_independent { base } else { 0 };
         let mut plan = Plan {
             entry: base.wrapping_add(header.entry),
@@ -74,7 +88,7 @@ impl Plan {
             pages: Vec::new(),
         };
         let mut executable_entry = false;
-        for segment in &segments {
+        for segment in segments {
             match segment.p_type {
                 PT_INTERP => return Err("dynamically linked: its interpreter is not supported"),
                 PT_TLS if segment.p_filesz > segment.p_memsz => {
@@ -84,7 +98,7 @@ impl Plan {
                 _ => continue,
             }
             let file_end = segment.p_offset + segment.p_filesz;
-            if file_end > file.len() as u64 {
+            if file_end > size {
                 return Err("a segment reaches beyond the end of the file");
             }
             let address = segment
@@ -187,12 +201,101 @@ impl Plan {
     }
 }
 
+/// An executable that is being loaded, from a file whose size is known and whose bytes are asked for.
+#[derive(Debug)]
+pub struct Loading {
+    size: u64,
+    /// Base, lowest and highest address, as for [`Plan::new`].
+    range: (u64, u64, u64),
+    stage: Stage,
+}
+
+/// What is asked for next.
+#[derive(Debug)]
+enum Stage {
+    Header,
+    Table(Header),
+    /// Of the piece with this number, what is behind so many bytes.
+    Piece(Plan, usize, usize),
+}
+
+impl Loading {
+    /// Of a file of this size, with `base`, `low` and `high` as for [`Plan::new`].
+    #[must_use]
+    pub const fn new(size: u64, base: u64, low: u64, high: u64) -> Self {
+        Loading {
+            size,
+            range: (base, low, high),
+            stage: Stage::Header,
+        }
+    }
+
+    /// Which bytes of the file are needed next: offset and length, at most [`MAX_BULK`]. `None` when all have come.
+    #[must_use]
+    pub fn wants(&self) -> Option<(u64, usize)> {
+        match &self.stage {
+            Stage::Header => Some((0, HEADER)),
+            Stage::Table(header) => Some((header.table_offset, header.table_size())),
+            Stage::Piece(plan, number, done) => plan.pieces.get(*number).map(|piece| {
+                let length = (piece.length - done).min(MAX_BULK);
+                ((piece.offset + done) as u64, length)
+            }),
+        }
+    }
+
+    /// Takes the bytes that were [wanted](Loading::wants); fewer if the file ends before them. `put` puts what belongs to
+    /// memory to its address.
+    ///
+    /// # Errors
+    /// What is wrong with the file, or what `put` could not do.
+    pub fn take(
+        &mut self,
+        bytes: &[u8],
+        put: impl FnOnce(u64, &[u8]) -> Result<(), Error>,
+    ) -> Result<(), (Error, Reason)> {
+        let bad = |reason| (Error::BadFormat, reason);
+        match &mut self.stage {
+            Stage::Header => self.stage = Stage::Table(executable::header(bytes).map_err(bad)?),
+            Stage::Table(header) => {
+                let segments = executable::program_headers(header, bytes).map_err(bad)?;
+                let plan = Plan::of(header, &segments, self.size, self.range).map_err(bad)?;
+                self.stage = Stage::Piece(plan, 0, 0);
+            }
+            Stage::Piece(plan, number, done) => {
+                let Some(piece) = plan.pieces.get(*number) else {
+                    return Ok(());
+                };
+                if bytes.len() < (piece.length - *done).min(MAX_BULK) {
+                    return Err(bad("it ended while it was read"));
+                }
+                put(piece.address + *done as u64, bytes).map_err(|error| (error, error.text()))?;
+                *done += bytes.len();
+                if *done >= piece.length {
+                    (*number, *done) = (*number + 1, 0);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the file wants, when nothing is [wanted](Loading::wants) of it any more.
+    #[must_use]
+    pub fn done(self) -> Option<Plan> {
+        match self.stage {
+            Stage::Piece(plan, number, _) if number == plan.pieces.len() => Some(plan),
+            _ => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Pages, Piece, Plan};
+    use super::{Loading, Pages, Piece, Plan};
     use crate::executable::tests::Segment;
+    use crate::executable::Reason;
     use abi::access::{EXECUTE, READ, WRITE};
     use alloc::vec::Vec;
+    use proto::MAX_BULK;
 
     const LOW: u64 = 0x1_0000;
     const HIGH: u64 = 1 << 36;
@@ -330,6 +433,55 @@ mod tests {
         );
         let interpreter = (3, 4, [0, 0, 2, 2]);
         assert!(refuse(&make(3, 0, &[interpreter])).starts_with("dynamically linked"));
+    }
+
+    /// What went to memory: addresses and bytes.
+    type Memory = Vec<(u64, Vec<u8>)>;
+
+    /// Loads a file that comes piece by piece, of which so many bytes are there: the plan, and what went to memory.
+    fn load_from(file: &[u8], there: usize) -> Result<(Plan, Memory), Reason> {
+        let mut loading = Loading::new(file.len() as u64, 0x40_0000, LOW, HIGH);
+        let mut memory = Memory::new();
+        while let Some((offset, length)) = loading.wants() {
+            let rest = file[..there].get(offset as usize..).unwrap_or_default();
+            let bytes = &rest[..length.min(rest.len())];
+            let put = |address, bytes: &[u8]| {
+                memory.push((address, bytes.to_vec()));
+                Ok(())
+            };
+            loading.take(bytes, put).map_err(|(_, reason)| reason)?;
+        }
+        Ok((loading.done().unwrap(), memory))
+    }
+
+    #[test]
+    fn a_file_that_comes_piece_by_piece_is_loaded_as_one_that_is_there() {
+        let mut file = make(
+            3,
+            0x1100,
+            &[
+                load(5, 0x1000, 0x1000, 0x2_8123, 0x3_0000),
+                load(6, 0x10, 0x4_0000, 0x20, 0x1000),
+            ],
+        );
+        file.resize(0x3_0000, 0);
+        for (n, byte) in file.iter_mut().enumerate().skip(0x1000) {
+            *byte = (n % 251) as u8;
+        }
+        let (plan, memory) = load_from(&file, file.len()).unwrap();
+        assert_eq!(plan, Plan::new(&file, 0x40_0000, LOW, HIGH).unwrap());
+        assert!(memory.iter().all(|(_, bytes)| bytes.len() <= MAX_BULK));
+        for piece in &plan.pieces {
+            let there = memory.iter().filter(|(at, _)| {
+                (piece.address..piece.address + piece.length as u64).contains(at)
+            });
+            let bytes: Vec<u8> = there.flat_map(|(_, bytes)| bytes).copied().collect();
+            assert_eq!(bytes, file[piece.offset..piece.offset + piece.length]);
+        }
+        // One that is cut short while it is read.
+        for there in [0, 63, 64, 100, 0x1000, 0x1_1000, 0x2_0000] {
+            assert!(load_from(&file, there).is_err(), "{there:#x}");
+        }
     }
 
     #[test]

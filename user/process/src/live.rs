@@ -1,6 +1,5 @@
 //! A process as its manager holds it.
 use crate::account::Supply;
-use crate::executable::Reason;
 use crate::image::Plan;
 use abi::access::{OBJECTS, READ, WRITE};
 use abi::state::{MappingState, Registers, SpaceState, ThreadState};
@@ -11,7 +10,6 @@ use alloc::vec;
 use alloc::vec::Vec;
 use proto::layout::{
     CONTROL_MAPPINGS, CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD, CONTROL_THREADS, MEMORY_SIZE,
-    START_PAGE,
 };
 use proto::Error;
 use rt::error_of;
@@ -462,32 +460,17 @@ impl Process {
         set().map_err(error_of)
     }
 
-    /// Maps and fills the segments of an executable. Its pages get `extra` rights where they are
-    /// writable. What went wrong comes as an error and a sentence fragment.
-    pub fn load_elf(
-        &mut self,
-        file: &[u8],
-        base: u64,
-        extra: u64,
-    ) -> Result<Plan, (Error, Reason)> {
-        let plan = Plan::new(file, base, START_PAGE, MEMORY_SIZE)
-            .map_err(|reason| (Error::BadFormat, reason))?;
-        for piece in &plan.pieces {
-            let bytes = &file[piece.offset..piece.offset + piece.length];
-            self.memory_window
-                .write(piece.address, bytes)
-                .map_err(|e| (e, e.text()))?;
-        }
+    /// Maps what an executable wants, whose bytes are there. Its pages get `extra` rights where they are writable.
+    pub fn map_all(&mut self, plan: &Plan, extra: u64) -> Result<(), Error> {
         for pages in &plan.pages {
             let rights = if pages.rights & WRITE != 0 {
                 pages.rights | extra
             } else {
                 pages.rights
             };
-            self.map(pages.start, pages.size, pages.start, rights)
-                .map_err(|e| (e, e.text()))?;
+            self.map(pages.start, pages.size, pages.start, rights)?;
         }
-        Ok(plan)
+        Ok(())
     }
 
     /// Gives the first thread its registers and lets it run.

@@ -1,5 +1,6 @@
 //! What a native program finds at its start.
 use crate::executable::Reason;
+use crate::image::{Loading, Plan};
 use crate::Process;
 use abi::access::{OBJECTS, READ, WRITE};
 use abi::state::Registers;
@@ -25,20 +26,32 @@ pub struct References<'a> {
     pub passed: &'a [&'a RefAt],
 }
 
-/// Fills a new process with a native program, so that [`Process::start`] with the registers that
-/// come back runs it.
-pub fn prepare(
+/// The program of a file of this size, to be loaded into a new process.
+#[must_use]
+pub const fn loading(size: u64) -> Loading {
+    Loading::new(size, PROGRAM_BASE, START_PAGE + START_SIZE, HEAP_START)
+}
+
+/// Lets the program run that was loaded into a process, which was [furnished](furnish).
+pub fn start(process: &mut Process, plan: &Plan, priority: u64) -> Result<(), Error> {
+    process.map_all(plan, OBJECTS)?;
+    let registers = Registers {
+        rip: plan.entry,
+        rsp: STACK_TOP - 16,
+        rflags: 0x202,
+        ..Registers::default()
+    };
+    process.start(&registers, 0, priority)
+}
+
+/// Gives a new process all that a native program finds at its start, but for the program itself.
+pub fn furnish(
     process: &mut Process,
-    file: &[u8],
     start: &Start,
     priority: u64,
     references: &References<'_>,
-) -> Result<Registers, (Error, Reason)> {
+) -> Result<(), (Error, Reason)> {
     let plain = |error: Error| (error, error.text());
-    let plan = process.load_elf(file, PROGRAM_BASE, OBJECTS)?;
-    if plan.end > HEAP_START {
-        return Err((Error::BadFormat, "it reaches into the heap"));
-    }
     let rights = READ | WRITE | OBJECTS;
     for (first, size) in [
         (START_PAGE, START_SIZE),
@@ -94,10 +107,5 @@ pub fn prepare(
     }
     const _: () = assert!(START_PASSED + MAX_PASSED * abi::OBJECT_SIZE <= START_SEGMENT);
     const _: () = assert!(START_PAGE.is_multiple_of(PAGE_SIZE));
-    Ok(Registers {
-        rip: plan.entry,
-        rsp: STACK_TOP - 16,
-        rflags: 0x202,
-        ..Registers::default()
-    })
+    Ok(())
 }

@@ -376,17 +376,15 @@ impl File {
         Ok(length)
     }
 
-    /// The whole content, as long as it was when the file was opened, if there is memory for it and for `spare` bytes
-    /// more. Who else changes the file meanwhile does not make this take any more.
-    pub fn read_whole(&self, spare: usize) -> Result<Vec<u8>, Error> {
+    /// The whole content, as long as it was when the file was opened, if there is memory for it. Who else changes the file
+    /// meanwhile does not make this take any more.
+    pub fn read_whole(&self) -> Result<Vec<u8>, Error> {
         let size = usize::try_from(self.opened().size).map_err(|_| Error::NoMemory)?;
-        let room = size.checked_add(spare).ok_or(Error::NoMemory)?;
         let mut content = Vec::new();
         content
-            .try_reserve_exact(room)
+            .try_reserve_exact(size)
             .map_err(|_| Error::NoMemory)?;
         content.resize(size, 0);
-        content.shrink_to_fit();
         let length = self.read_full(0, &mut content)?;
         content.truncate(length);
         Ok(content)
@@ -432,7 +430,7 @@ pub fn read_all(path: &str) -> Result<Vec<u8>, Error> {
     if file.opened().mode & mode::TYPE == mode::DIRECTORY {
         return Err(Error::IsDirectory);
     }
-    file.read_whole(0)
+    file.read_whole()
 }
 
 /// Makes or replaces a file.

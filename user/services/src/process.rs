@@ -195,10 +195,16 @@ impl Program {
 pub trait Processes {
     /// Starts a [`Program`], encoded. Its number, and its control port. `owner` is the port at init of the process for
     /// whose job it counts; `native` passes what is in `passed` on to the program, at most `MAX_PASSED`. Errors: those of
-    /// opening the file; `BadFormat`, `Limit` if the job has [`MAX_JOB`], `Denied` if `owner` is no such port. Must not be
+    /// opening the file; `BadFormat`, `Limit` if the job has [`MAX_JOB`], `Denied` if `owner` is no such port. The file is
+    /// waited for, however long that takes; if the process of `owner` ends meanwhile, nothing was started. Must not be
     /// repeated.
-    #[once]
-    fn spawn(&self, owner: &RefAt, passed: &[RefAt], program: &[u8]) -> Result<(u32, Ref), Error>;
+    #[bytes(proto::MAX_BULK)]
+    async fn spawn(
+        &self,
+        owner: &RefAt,
+        passed: &[RefAt],
+        program: &[u8],
+    ) -> Result<(u32, Ref), Error>;
     /// For a checkpointer: a process that is to be rebuilt, with empty segments, a space and a thread. It counts for the
     /// job of `owner`. Its number, and references: the control port, the port that is the keeper of the space,
     /// the memory region, the control region and, if the process itself will know it, its memory account. It is filled

@@ -7,7 +7,7 @@ use proc_macro2::TokenStream as Tokens;
 use quote::{format_ident, quote, ToTokens};
 use syn::spanned::Spanned;
 use syn::{
-    parse_macro_input, Attribute, Error, FnArg, GenericArgument, Ident, ItemTrait, Pat,
+    parse_macro_input, Attribute, Error, Expr, FnArg, GenericArgument, Ident, ItemTrait, Pat,
     PathArguments, Result, ReturnType, TraitItem, TraitItemFn, Type,
 };
 
@@ -17,7 +17,8 @@ use syn::{
 /// most seven; then references, each a `&RefAt`, of which the last can be a `&[RefAt]` for any number of them;
 /// then at most one `&[u8]` or `&str`. `T` is `()`, a number, `Bytes`, `Ref`, `Refs`, or a tuple of them in that
 /// order, with at most four numbers, one `Bytes` and, behind all, one `Refs`. A method that may have to wait is
-/// `async`; it gets what its arguments refer to as its own (`Ref`, `Vec<Ref>`, `Vec<u8>`, `String`). A method
+/// `async`; it gets what its arguments refer to as its own (`Ref`, `Vec<Ref>`, `Vec<u8>`, `String`), of bytes at
+/// most 4,096 unless `#[bytes(MOST)]` says how many: one that takes more lets go of them before it waits. A method
 /// marked `#[once]` must not be repeated.
 ///
 /// An interface that is `shared`, `#[interface(shared)]`, has neither of these. Many use it at one port, without
@@ -63,6 +64,8 @@ struct Method<'a> {
     returns_refs: bool,
     once: bool,
     waits: bool,
+    /// Most bytes that a method that waits gets.
+    most_bytes: Tokens,
 }
 
 fn generate(item: &ItemTrait, shared: bool) -> Result<Tokens> {
@@ -366,9 +369,9 @@ impl<'a> Method<'a> {
         {
             return Err(Error::new(sig.span(), "a method takes &self"));
         }
-        let (once, docs): (Vec<_>, Vec<_>) = attrs
-            .iter()
-            .partition(|attribute| attribute.path().is_ident("once"));
+        let is = |name| move |attribute: &&Attribute| attribute.path().is_ident(name);
+        let (once, docs): (Vec<_>, Vec<_>) = attrs.iter().partition(is("once"));
+        let (most, docs): (Vec<_>, Vec<_>) = docs.into_iter().partition(is("bytes"));
         if docs.is_empty() {
             return Err(Error::new(
                 sig.span(),
@@ -432,6 +435,16 @@ impl<'a> Method<'a> {
                 "an async method is done once anyway",
             ));
         }
+        let most_bytes = match most[..] {
+            [] => quote!(::interface::wire::MAX_LATER),
+            [most] if waits && bytes.is_some() => most.parse_args::<Expr>()?.into_token_stream(),
+            _ => {
+                return Err(Error::new(
+                    sig.span(),
+                    "only an async method with bytes says how many it takes, once",
+                ));
+            }
+        };
         Ok(Method {
             docs,
             name: &sig.ident,
@@ -446,6 +459,7 @@ impl<'a> Method<'a> {
             values: parts.into_iter().filter(|part| kind(part) == 0).collect(),
             once: !once.is_empty(),
             waits,
+            most_bytes,
         })
     }
 
@@ -587,9 +601,12 @@ impl<'a> Method<'a> {
                 true => quote!(let #name = ::interface::object::copies(#name)?;),
                 false => quote!(let #name = #name.copy().map_err(::interface::base::error_of)?;),
             });
+            let most = &self.most_bytes;
             let bytes = self.bytes.iter().map(|(name, _, text)| match text {
-                true => quote!(let #name = ::interface::server::keep_text(#name.as_bytes())?;),
-                false => quote!(let #name = ::interface::server::keep_later(#name)?;),
+                true => {
+                    quote!(let #name = ::interface::server::keep_text(#name.as_bytes(), #most)?;)
+                }
+                false => quote!(let #name = ::interface::server::keep_later(#name, #most)?;),
             });
             quote! { #(#refs)* #(#bytes)* }
         });
@@ -785,12 +802,13 @@ impl<'a> Method<'a> {
         let take_room = self
             .returns_bytes
             .then(|| quote!(let room = request.words[#room_at] as usize;));
+        let most = &self.most_bytes;
         let bytes = self
             .bytes
             .iter()
             .map(|(_, _, text)| match (self.waits, text) {
-                (true, true) => quote! { ::interface::server::keep_text(request.bytes) },
-                (true, false) => quote! { ::interface::server::keep_later(request.bytes) },
+                (true, true) => quote! { ::interface::server::keep_text(request.bytes, #most) },
+                (true, false) => quote! { ::interface::server::keep_later(request.bytes, #most) },
                 (false, true) => {
                     quote! { ::core::str::from_utf8(request.bytes).map_err(|_| Error::Invalid) }
                 }

@@ -1,0 +1,220 @@
+//! Files that are waited for: a file system may be slow, or dead, and the manager of processes must not be.
+//!
+//! A thread for each file system reads what the futures of the manager want, one piece for each in turn. So files in memory
+//! are there whatever the disk does, nobody's file waits for all of somebody else's, and as much of a file is in init's
+//! memory as one reply has.
+use crate::PRIORITY;
+use alloc::collections::VecDeque;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use interface::server::Event;
+use proto::Error;
+use rt::fs::{self, File, Opened};
+use rt::obj::Ref;
+use rt::sync::Mutex;
+use rt::{error_of, sys, thread};
+use services::fs::is_on_disk;
+
+/// The threads, one for each file system.
+static MEMORY: Reader = Reader::new();
+static DISK: Reader = Reader::new();
+
+struct Reader {
+    work: Mutex<Work>,
+}
+
+struct Work {
+    /// Files of which something is wanted, in the order in which it was asked for.
+    asked: VecDeque<Arc<Source>>,
+    /// The thread, which begins when there is first something to do.
+    thread: Option<Ref>,
+}
+
+/// A file that is read for somebody.
+struct Source {
+    state: Mutex<State>,
+    /// Happens when something has come.
+    event: Arc<Event>,
+}
+
+struct State {
+    wanted: Wanted,
+    /// The file, unless it is being asked just now.
+    file: Option<File>,
+    came: Option<Result<Vec<u8>, Error>>,
+}
+
+/// What is wanted of a file.
+enum Wanted {
+    Nothing,
+    /// To open it.
+    Open(String),
+    /// So many bytes from this offset on.
+    Bytes(u64, usize),
+    /// To close it: nobody reads it any more.
+    Close,
+}
+
+impl Reader {
+    const fn new() -> Self {
+        Reader {
+            work: Mutex::new(Work {
+                asked: VecDeque::new(),
+                thread: None,
+            }),
+        }
+    }
+
+    /// Has the thread do what is wanted of a file.
+    fn ask(&'static self, source: &Arc<Source>) -> Result<(), Error> {
+        let mut work = self.work.lock();
+        if work.thread.is_none() {
+            let thread = thread::spawn_at(PRIORITY, move || self.run()).map_err(error_of)?;
+            work.thread = Some(thread.reference().map_err(error_of)?);
+        }
+        work.asked.push_back(Arc::clone(source));
+        if let Some(thread) = &work.thread {
+            let _ = thread.interrupt();
+        }
+        Ok(())
+    }
+
+    fn run(&self) {
+        loop {
+            let next = self.work.lock().asked.pop_front();
+            match next {
+                Some(source) => source.serve(),
+                None => {
+                    sys::thread_wait_interrupt();
+                }
+            }
+        }
+    }
+}
+
+impl Source {
+    /// Does what is wanted, on the thread of the reader.
+    fn serve(&self) {
+        let (wanted, mut file) = {
+            let mut state = self.state.lock();
+            let wanted = core::mem::replace(&mut state.wanted, Wanted::Nothing);
+            (wanted, state.file.take())
+        };
+        let came = match wanted {
+            Wanted::Open(path) => File::open(&path, fs::Flags::default(), 0).map(|opened| {
+                file = Some(opened);
+                Vec::new()
+            }),
+            Wanted::Bytes(offset, length) => match &file {
+                Some(file) => read(file, offset, length),
+                None => Err(Error::Broken),
+            },
+            Wanted::Nothing | Wanted::Close => return,
+        };
+        {
+            let mut state = self.state.lock();
+            if matches!(state.wanted, Wanted::Close) {
+                // Given up meanwhile. Closing waits too, and so is done without the lock.
+                drop(state);
+                return;
+            }
+            state.file = file;
+            state.came = Some(came);
+        }
+        self.event.happened();
+    }
+}
+
+fn read(file: &File, offset: u64, length: usize) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    bytes
+        .try_reserve_exact(length)
+        .map_err(|_| Error::NoMemory)?;
+    bytes.resize(length, 0);
+    let came = file.read_full(offset, &mut bytes)?;
+    bytes.truncate(came);
+    Ok(bytes)
+}
+
+/// A file that is being read, until this is dropped.
+pub(crate) struct Reading {
+    reader: &'static Reader,
+    source: Arc<Source>,
+}
+
+impl Reading {
+    /// Opens a file. What comes is told by the event, and so is that this may not be wanted any more, as `is_wanted` says.
+    pub(crate) async fn open(
+        path: &str,
+        event: Arc<Event>,
+        is_wanted: &impl Fn() -> Result<(), Error>,
+    ) -> Result<Self, Error> {
+        let reading = Reading {
+            reader: if is_on_disk(path) { &DISK } else { &MEMORY },
+            source: Arc::new(Source {
+                state: Mutex::new(State {
+                    wanted: Wanted::Nothing,
+                    file: None,
+                    came: None,
+                }),
+                event,
+            }),
+        };
+        reading
+            .ask(Wanted::Open(path.to_string()), is_wanted)
+            .await?;
+        Ok(reading)
+    }
+
+    /// The attributes as they were when the file was opened.
+    pub(crate) fn opened(&self) -> Result<Opened, Error> {
+        let state = self.source.state.lock();
+        let file = state.file.as_ref().ok_or(Error::Broken)?;
+        Ok(*file.opened())
+    }
+
+    /// So many bytes from this offset on; fewer if the file ends before.
+    pub(crate) async fn read(
+        &self,
+        offset: u64,
+        length: usize,
+        is_wanted: &impl Fn() -> Result<(), Error>,
+    ) -> Result<Vec<u8>, Error> {
+        self.ask(Wanted::Bytes(offset, length), is_wanted).await
+    }
+
+    async fn ask(
+        &self,
+        wanted: Wanted,
+        is_wanted: &impl Fn() -> Result<(), Error>,
+    ) -> Result<Vec<u8>, Error> {
+        self.source.state.lock().wanted = wanted;
+        self.reader.ask(&self.source)?;
+        let came = || match is_wanted() {
+            Ok(()) => self.source.state.lock().came.take(),
+            Err(error) => Some(Err(error)),
+        };
+        self.source.event.until(came).await
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let source = &self.source;
+        self.reader
+            .work
+            .lock()
+            .asked
+            .retain(|asked| !Arc::ptr_eq(asked, source));
+        let open = {
+            let mut state = source.state.lock();
+            state.wanted = Wanted::Close;
+            state.file.is_some()
+        };
+        if open {
+            // The thread closes it: that waits for the file system.
+            let _ = self.reader.ask(source);
+        }
+    }
+}
