@@ -75,6 +75,7 @@ echo alive
         "net",
         "console",
         "linux",
+        "random",
         "checkpoint",
         "with the system port",
     ];

@@ -420,3 +420,57 @@ pub(crate) fn memory_runs_out(ctx: &mut Ctx) -> Result<(), Failure> {
     output.expect_stdout("dd: out of memory\nawk: out of memory\n79 /tmp/sum\n")?;
     Ok(())
 }
+
+/// Random bytes are others in each read, in each boot, and in each of two programs that were restored from one image; only machines that count
+/// instructions have the same.
+pub(crate) fn random(ctx: &mut Ctx) -> Result<(), Failure> {
+    let read = "busybox dd if=/dev/urandom of=/tmp/a bs=64 count=4\n\
+                busybox dd if=/dev/random of=/tmp/b bs=64 count=4\n";
+    let mut seen: Vec<Vec<u8>> = Vec::new();
+    for deterministic in [false, false, true, true] {
+        let run = Run::script(read).get("/tmp/a").get("/tmp/b");
+        let output = match deterministic {
+            true => ctx.run(run.deterministic())?,
+            false => ctx.run(run)?,
+        };
+        output.expect_status(0)?;
+        for path in ["/tmp/a", "/tmp/b"] {
+            let bytes = output.file(path)?;
+            assert_eq!(bytes.len(), 256);
+            seen.extend(bytes.chunks(64).map(<[u8]>::to_vec));
+        }
+    }
+    let (rest, again) = seen.split_at(24);
+    assert!(rest[16..] == *again, "a machine that counts instructions");
+    let mut all = rest.to_vec();
+    all.sort_unstable();
+    assert!(all.windows(2).all(|pair| pair[0] != pair[1]), "twice");
+
+    let twins = "\
+busybox dd if=/dev/urandom of=/tmp/a bs=64 count=20000 &
+sleep 0.1
+checkpoint %1 /tmp/image
+kill %1
+restore /tmp/image
+wait
+cp /tmp/a /tmp/one
+restore /tmp/image
+wait
+";
+    let run = Run::script(twins).get("/tmp/one").get("/tmp/a");
+    let output = ctx.run(run)?;
+    let (one, other) = (output.file("/tmp/one")?, output.file("/tmp/a")?);
+    assert_eq!((one.len(), other.len()), (20_000 * 64, 20_000 * 64));
+    let same = one
+        .chunks(64)
+        .zip(other.chunks(64))
+        .take_while(|(a, b)| a == b);
+    let common = same.count();
+    assert!(
+        (1..20_000).contains(&common),
+        "{common} pieces before the image"
+    );
+    let mut later = one.chunks(64).zip(other.chunks(64)).skip(common);
+    assert!(later.all(|(a, b)| a != b), "behind it");
+    Ok(())
+}

@@ -47,6 +47,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("checkpoint_console_session", checkpoint::console_session),
     scenario("checkpoint_bad_images", checkpoint::bad_images),
     scenario("date", disk::date),
+    scenario("random", linux::random),
     scenario("disk_two_boots", disk::two_boots),
     scenario("disk_refusals", disk::refusals),
     scenario("disk_hostile", disk::hostile),

@@ -34,7 +34,7 @@ pub const MAX_QUOTA: u64 = 64 << 20;
 /// Among [`OUTSIDE`], for each process its own memory account.
 pub const ACCOUNT: &str = "memory";
 /// The ports outside of an image that it may name: those that every program knows or can look up.
-pub const OUTSIDE: [&str; 8] = [
+pub const OUTSIDE: [&str; 9] = [
     "names",
     ACCOUNT,
     "fs",
@@ -43,9 +43,18 @@ pub const OUTSIDE: [&str; 8] = [
     "native",
     "linux",
     "checkpoint",
+    "random",
 ];
 /// Those among them at which sessions are opened.
-pub const DOORS: [&str; 6] = ["console", "fs", "native", "linux", "checkpoint", "ext4"];
+pub const DOORS: [&str; 7] = [
+    "console",
+    "fs",
+    "native",
+    "linux",
+    "checkpoint",
+    "ext4",
+    "random",
+];
 /// Words that are kept of a session, see `interface::client::keep`.
 pub const KEPT_WORDS: usize = 7;
 /// The managers of processes.

@@ -389,8 +389,11 @@ impl Boot {
         let console = names::supervisor("console");
         let mut for_linux: Vec<&RefAt> = vec![&self.memory_supervisor];
         for_linux.extend(console.iter().map(|console| &**console));
-        let optional: [(&str, u64, &[&RefAt]); 2] =
-            [("linux", 15, &for_linux), ("checkpoint", 15, &[])];
+        let optional: [(&str, u64, &[&RefAt]); 3] = [
+            ("random", 2, &[]),
+            ("linux", 15, &for_linux),
+            ("checkpoint", 15, &[]),
+        ];
         let started: Vec<&str> = optional
             .into_iter()
             .filter(|(name, percent, refs)| self.optional(name, *percent, refs))

@@ -521,7 +521,7 @@ fn replace(
     areas.apply(host, with_stack)?;
 
     let mut random = [0; 16];
-    host.random(&mut random);
+    host.random(&mut random)?;
     let headers = image
         .layout
         .headers_address

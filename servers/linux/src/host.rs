@@ -85,8 +85,8 @@ pub trait Host {
     fn now(&mut self) -> u64;
     /// The date: nanoseconds since the beginning of 1970, UTC.
     fn date(&mut self) -> u64;
-    /// Random bytes.
-    fn random(&mut self, into: &mut [u8]);
+    /// Random bytes, good for secrets.
+    fn random(&mut self, into: &mut [u8]) -> Result<(), Errno>;
     /// The processor's feature word (`cpuid` leaf 1, `edx`).
     fn hardware_capabilities(&mut self) -> u64;
     /// The FPU state of the thread whose call is being emulated.

@@ -191,8 +191,9 @@ impl Host for Fake {
         self.now + DATE
     }
 
-    fn random(&mut self, into: &mut [u8]) {
+    fn random(&mut self, into: &mut [u8]) -> Result<(), Errno> {
         into.fill(4);
+        Ok(())
     }
 
     fn hardware_capabilities(&mut self) -> u64 {

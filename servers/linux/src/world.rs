@@ -10,8 +10,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::{RefCell, RefMut};
-use fastrand::Rng;
-use personality::errno::{Errno, ENOMEM};
+use personality::errno::{Errno, EIO, ENOMEM};
 use personality::files::{Reply, Request};
 use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory, Start};
 use personality::memory::{Prot, NO_SLOT};
@@ -179,7 +178,6 @@ pub(crate) struct World {
     disk: Files,
     /// Control of the console.
     console: Option<ConsoleControlClient>,
-    random: Rng,
     /// Tasks that were started since.
     pub(crate) born: Vec<Born>,
     /// The portset of all ports.
@@ -196,12 +194,6 @@ pub(crate) struct World {
     pub(crate) room: Hold,
 }
 
-/// The time-stamp counter: the only thing at hand that differs between two starts.
-fn counter() -> u64 {
-    // SAFETY: reads a counter, which user mode may.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
-
 impl World {
     /// At the start, without processes.
     pub(crate) fn new(portset: Ref) -> Self {
@@ -210,7 +202,6 @@ impl World {
             disk: rt::fs::disk(),
             // Opened at once if it can be: what the server keeps does not depend on what programs ask first.
             console: rt::start::passed(CONSOLE).and_then(|door| rt::console::control(&door).ok()),
-            random: Rng::with_seed(counter()),
             born: Vec::new(),
             portset,
             last_memory: 0,
@@ -255,13 +246,6 @@ impl World {
             free: usage.free.min(supply.limits.most),
             ..usage
         })
-    }
-
-    /// A random number for programs: good for statistics, not for secrets. The time of each request goes into it.
-    fn next_random(&mut self) -> u64 {
-        let stirred = self.random.u64(..) ^ counter();
-        self.random.seed(stirred);
-        self.random.u64(..)
     }
 
     /// The files that are asked about: in one session for all processes, whose descriptors the emulation keeps apart.
@@ -644,11 +628,8 @@ impl Host for View<'_> {
         self.world.origin.saturating_add(rt::time::now())
     }
 
-    fn random(&mut self, into: &mut [u8]) {
-        for chunk in into.chunks_mut(8) {
-            let word = self.world.next_random().to_le_bytes();
-            chunk.copy_from_slice(&word[..chunk.len()]);
-        }
+    fn random(&mut self, into: &mut [u8]) -> Result<(), Errno> {
+        rt::random::fill(into).map_err(|_| EIO)
     }
 
     fn hardware_capabilities(&mut self) -> u64 {

@@ -6,7 +6,7 @@
 //!
 //! * [`sys`]: one function per kernel call, through the one [`mod@gate`] (these and the next are the crate `base`);
 //! * [`obj`]: kernel objects as owned types, [`obj::Ref`] above all;
-//! * [`names`], [`memory`], [`fs`], [`console`], [`process`], [`net`]: thin clients of the services;
+//! * [`names`], [`memory`], [`fs`], [`console`], [`process`], [`net`], [`random`]: thin clients of the services;
 //! * [`thread`], [`sync`], [`time`], [`window`].
 //!
 //! Everything that a program keeps is in its own memory, so that a checkpoint of the memory and of
@@ -27,6 +27,7 @@ pub mod names;
 pub mod net;
 pub mod panic;
 pub mod process;
+pub mod random;
 mod room;
 mod session;
 pub mod start;

@@ -4,7 +4,7 @@
 //! * [`memory`] gives everybody memory, [`device`] drivers what they need; [`block`] is what the driver of a disk offers,
 //!   [`link`] that of a network card; [`net`] has sockets;
 //! * [`names`] is what each process can ask init, [`process`] the managers of processes and the power over one,
-//!   [`system`] power over the machine.
+//!   [`system`] power over the machine; [`random`] gives random bytes.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -20,10 +20,11 @@ pub mod memory;
 pub mod names;
 pub mod net;
 pub mod process;
+pub mod random;
 pub mod system;
 
 /// Declarations for C of all interfaces.
-pub const C: [&str; 18] = [
+pub const C: [&str; 19] = [
     names::NamesClient::C,
     system::SystemClient::C,
     memory::MemorySupervisorClient::C,
@@ -42,4 +43,5 @@ pub const C: [&str; 18] = [
     net::NetworkClient::C,
     device::DevicesClient::C,
     device::DeviceControlClient::C,
+    random::RandomClient::C,
 ];

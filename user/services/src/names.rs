@@ -6,7 +6,7 @@ use interface::{interface, Error};
 
 /// Names that only the servers of the boot manifest have: nobody else can register them, even while
 /// the server is not there.
-pub const RESERVED: [&str; 12] = [
+pub const RESERVED: [&str; 13] = [
     "names",
     "memory",
     "native",
@@ -18,6 +18,7 @@ pub const RESERVED: [&str; 12] = [
     "net",
     "console",
     "linux",
+    "random",
     "checkpoint",
 ];
 /// Most names that one job may register (see [`crate::process::MAX_JOB`]).

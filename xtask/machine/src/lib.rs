@@ -32,7 +32,7 @@ use net::Net;
 
 /// A processor that QEMU emulates completely, so that nothing depends on the host's.
 const CPU: &str =
-    "qemu64,+fsgsbase,+smep,+smap,+umip,+nx,+rdtscp,+xsave,+pdpe1gb,+popcnt,+cx16,enforce";
+    "qemu64,+fsgsbase,+smep,+smap,+umip,+nx,+rdtscp,+xsave,+pdpe1gb,+popcnt,+cx16,+rdrand,enforce";
 
 /// Where a machine that waits for a debugger listens; nobody but this host can reach it.
 pub const DEBUGGER: &str = "tcp:127.0.0.1:1234";
@@ -343,6 +343,9 @@ fn qemu(
             "-rtc",
             // Later than every file.
             "clock=vm,base=2030-01-01",
+            // Of the processor's random numbers.
+            "-seed",
+            "1",
         ]);
     }
     if options.debug {

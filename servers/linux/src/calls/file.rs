@@ -9,8 +9,8 @@ use crate::files::{Reply, Request};
 
 use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::{
-    EAGAIN, EBADF, EFBIG, EINVAL, EIO, EISDIR, ENODEV, ENOSPC, ENOTDIR, ENOTSUP, ENOTTY, ENXIO,
-    ESPIPE,
+    Errno, EAGAIN, EBADF, EFBIG, EINVAL, EIO, EISDIR, ENODEV, ENOSPC, ENOTDIR, ENOTSUP, ENOTTY,
+    ENXIO, ESPIPE,
 };
 use crate::memory::{READ, WRITE};
 use crate::process::{open_flags, Description, Device, Entry, Fd, Kind, MAX_FDS};
@@ -124,7 +124,7 @@ pub fn read(c: &mut Caller, fd: u32, address: u64, length: u64, at: Option<u64>)
         Kind::Device(Device::Null) => Ok(0),
         Kind::Device(Device::Zero | Device::Full) => {
             c.check(address, length, WRITE)?;
-            fill(c, address, length, |_, _| {})
+            fill(c, address, length, |_, _| Ok(()))
         }
         Kind::Device(Device::Random) => {
             c.check(address, length, WRITE)?;
@@ -162,12 +162,12 @@ fn fill(
     c: &mut Caller,
     address: u64,
     length: u64,
-    make: impl Fn(&mut Caller, &mut [u8]),
+    make: impl Fn(&mut Caller, &mut [u8]) -> core::result::Result<(), Errno>,
 ) -> Result {
     let mut done = 0;
     while done < length {
         let mut bytes = alloc::vec![0; (length - done).min(4096) as usize];
-        make(c, &mut bytes);
+        make(c, &mut bytes)?;
         c.h.write_memory(address + done, &bytes)?;
         done += bytes.len() as u64;
     }

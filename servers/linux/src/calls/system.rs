@@ -262,7 +262,7 @@ pub fn getrandom(c: &mut Caller, into: u64, size: u64) -> Result {
     let size = size.min(1 << 20) as usize;
     let mut bytes = alloc::vec![0; size];
     c.check(into, size as u64, crate::memory::WRITE)?;
-    c.h.random(&mut bytes);
+    c.h.random(&mut bytes)?;
     c.write(into, &bytes)?;
     Ok(size as u64)
 }

@@ -386,7 +386,7 @@ impl Host for World {
         self.now()
     }
 
-    fn random(&mut self, into: &mut [u8]) {
+    fn random(&mut self, into: &mut [u8]) -> Result<(), Errno> {
         for byte in into {
             self.random = self
                 .random
@@ -394,6 +394,7 @@ impl Host for World {
                 .wrapping_add(1);
             *byte = (self.random >> 56) as u8;
         }
+        Ok(())
     }
 
     fn hardware_capabilities(&mut self) -> u64 {

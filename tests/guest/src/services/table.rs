@@ -256,9 +256,11 @@ impl Writer {
             20..=29 => (5, None, &[port]),
             30..=110 => (2, None, &[]),
             111..=130 => (4, None, &[port, control]),
+            131..=135 => (6, None, &[]),
+            136..=145 => (7, None, &[]),
             _ => (3, None, &[port]),
         };
-        let bytes = matches!(method, 2..=4).then(|| name.into());
+        let bytes = matches!(method, 2..=4 | 7).then(|| name.into());
         let mut request = self.shared(NamesClient::ID, method, status.as_slice(), bytes);
         request.refs = refs.to_vec();
         request

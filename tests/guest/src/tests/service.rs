@@ -389,6 +389,22 @@ fn control_goes_to_whom_the_manifest_says() -> Outcome {
     Ok(())
 }
 
+guest_test!(SERVICE0014, random_bytes_come_once);
+fn random_bytes_come_once() -> Outcome {
+    let mut pieces = [[0; 32]; 64];
+    for piece in &mut pieces {
+        rt::random::fill(piece).must("random bytes")?;
+    }
+    let mut large = alloc::vec![0; 10_000];
+    rt::random::fill(&mut large).must("many random bytes")?;
+    check!(large
+        .chunks(16)
+        .all(|piece| piece.iter().any(|byte| *byte != 0)));
+    pieces.sort_unstable();
+    check!(pieces.windows(2).all(|pair| pair[0] != pair[1]));
+    Ok(())
+}
+
 guest_test!(SERVICE0003, who_waits_holds_nobody_up);
 fn who_waits_holds_nobody_up() -> Outcome {
     let door = Arc::new(counter()?);
