@@ -164,6 +164,13 @@ impl Host<NetworkStub<Session>> for Net {
     }
 }
 
+/// A number that nobody can guess.
+fn random() -> Result<u64, Error> {
+    let mut bytes = [0; 8];
+    rt::random::fill(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
 fn serve() -> Result<Infallible, Error> {
     // From here on memory is reserved before it is touched.
     rt::heap::want(8 * BATCH as u64)?;
@@ -181,7 +188,8 @@ fn serve() -> Result<Infallible, Error> {
     let options = Options {
         card,
         address,
-        seed: now.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ card,
+        seeds: [random()?, random()?],
+        random,
         reserve: rt::heap::want,
     };
     let shared = Rc::new(RefCell::new(Stack::new(options, now)));

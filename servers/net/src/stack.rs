@@ -84,8 +84,10 @@ pub struct Options {
     pub card: u64,
     /// The machine's address in its network; `None`: it asks (DHCP).
     pub address: Option<Address>,
-    /// From which numbers follow that others should not guess.
-    pub seed: u64,
+    /// From which the first numbers of connections and the numbers of questions follow, of the wire and of the machine itself: nobody knows them.
+    pub seeds: [u64; 2],
+    /// A number that nobody can guess.
+    pub random: fn() -> Result<u64, Error>,
     /// Whether there is memory for so many bytes more.
     pub reserve: fn(u64) -> Result<(), Error>,
 }
@@ -108,6 +110,7 @@ pub(crate) mod refusal {
     );
     pub(crate) const ALL: Refusal = (Error::Limit, "there are as many sockets as there may be");
     pub(crate) const MEMORY: Refusal = (Error::NoMemory, "there is no memory for one more");
+    pub(crate) const RANDOM: Refusal = (Error::Broken, "there are no random numbers");
     pub(crate) const BOUND: Refusal = (Error::Invalid, "the socket has a port already");
     pub(crate) const UNBOUND: Refusal = (Error::Invalid, "the socket has no port to listen at");
     pub(crate) const TAKEN: Refusal = (Error::Exists, "the port is taken");
@@ -213,7 +216,6 @@ pub struct Stack {
     closing: Vec<Closing>,
     /// Connections that were not there when they were looked at last.
     making: BTreeSet<Id>,
-    random: u64,
     now: u64,
     /// When something has to be done next.
     deadline: Option<u64>,
@@ -291,8 +293,9 @@ impl Stack {
         // The bit of groups is not a card's, whatever the driver says.
         let card = [a & !1, b, c, d, e, f];
         let address = HardwareAddress::Ethernet(EthernetAddress(card));
-        let mut wire = Net::new(Medium::Ethernet, address, options.seed, now);
-        let own = Net::new(Medium::Ip, HardwareAddress::Ip, !options.seed, now);
+        let [of_wire, of_own] = options.seeds;
+        let mut wire = Net::new(Medium::Ethernet, address, of_wire, now);
+        let own = Net::new(Medium::Ip, HardwareAddress::Ip, of_own, now);
         let dhcp = options
             .address
             .is_none()
@@ -311,7 +314,6 @@ impl Stack {
             ports: BTreeSet::new(),
             closing: Vec::new(),
             making: BTreeSet::new(),
-            random: options.seed | 1,
             now,
             deadline: None,
             changed: true,
@@ -544,15 +546,6 @@ impl Stack {
         }
     }
 
-    /// A number that is not the one before.
-    fn random(&mut self) -> u64 {
-        // xorshift64*
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
     /// Which network leads to an address.
     fn way(&self, address: IpAddr) -> Which {
         match address.is_loopback() || self.own.interface.has_ip_addr(IpAddress::from(address)) {
@@ -596,7 +589,7 @@ impl Stack {
             };
         }
         let count = ANY.len() as u64;
-        let first = self.random() % count;
+        let first = (self.options.random)().map_err(|_| refusal::RANDOM)? % count;
         let mut all = (0..count).map(|n| ANY.start + ((first + n) % count) as u16);
         let free = all.find(|port| !self.ports.contains(&(kind as u8, *port)));
         let port = free.ok_or(refusal::PORTS)?;

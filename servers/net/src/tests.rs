@@ -7,7 +7,7 @@ use alloc::rc::Rc;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::future::Future;
 use core::net::IpAddr;
 use core::ops::Deref;
@@ -20,12 +20,20 @@ use services::net::{words, Kind, Network, Place, BACKLOG, SOCKETS};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol,
-    Icmpv4Packet, Icmpv4Repr, IpAddress, IpProtocol, Ipv4Packet, Ipv4Repr, UdpPacket, UdpRepr,
+    Icmpv4Packet, Icmpv4Repr, IpAddress, IpProtocol, Ipv4Packet, Ipv4Repr, TcpPacket, UdpPacket,
+    UdpRepr,
 };
+
+extern crate std;
 
 /// The time between two turns of a machine, in nanoseconds.
 const TICK: u64 = 1_000_000;
 const CARD: u64 = 0x5254_0012_3456;
+
+std::thread_local! {
+    /// What nobody can guess, in a test.
+    static RANDOM: Cell<u64> = const { Cell::new(5) };
+}
 
 fn enough(_: u64) -> Result<(), Error> {
     Ok(())
@@ -35,7 +43,8 @@ fn options(number: u64) -> Options {
     Options {
         card: CARD + number,
         address: Address::read(&format!("10.0.3.{}/24", number + 1)),
-        seed: 77 + number,
+        seeds: [77 + number, !number],
+        random: || Ok(RANDOM.get()),
         reserve: enough,
     }
 }
@@ -898,7 +907,7 @@ fn repair(frame: &mut [u8], random: &mut Rng) {
     let inner = packet.payload_mut();
     match protocol {
         IpProtocol::Tcp if inner.len() >= 20 => {
-            smoltcp::wire::TcpPacket::new_unchecked(inner).fill_checksum(&from, &to);
+            TcpPacket::new_unchecked(inner).fill_checksum(&from, &to);
         }
         IpProtocol::Udp if inner.len() >= 8 => {
             let length = inner.len() as u16;
@@ -909,6 +918,54 @@ fn repair(frame: &mut [u8], random: &mut Rng) {
         IpProtocol::Icmp if inner.len() >= 8 => Icmpv4Packet::new_unchecked(inner).fill_checksum(),
         _ => {}
     }
+}
+
+/// The port and the first number of a connection that a machine begins.
+fn begins(options: Options, port: u64) -> (u16, i32) {
+    RANDOM.set(port);
+    let mut machine = Machine::new(options);
+    let session = machine.session();
+    connect(&session, "10.0.3.2", 80);
+    let mut other = Machine::new(self::options(1));
+    let mut now = 0;
+    for _ in 0..10 {
+        now += TICK;
+        for frame in machine.turn(now) {
+            let ethernet = EthernetFrame::new_checked(&frame).unwrap();
+            if ethernet.ethertype() == EthernetProtocol::Ipv4 {
+                let packet = Ipv4Packet::new_checked(ethernet.payload()).unwrap();
+                let begin = TcpPacket::new_checked(packet.payload()).unwrap();
+                return (begin.src_port(), begin.seq_number().0);
+            }
+            other.coming.push(frame);
+        }
+        machine.coming.extend(other.turn(now));
+    }
+    panic!("no connection was begun");
+}
+
+#[test]
+fn ports_and_first_numbers_follow_from_random_ones_only() {
+    let seeded = |seed| Options {
+        seeds: [seed, 0],
+        ..options(0)
+    };
+    let (port, number) = begins(seeded(1), 1);
+    assert_eq!(begins(seeded(1), 1), (port, number));
+    let (other_port, same) = begins(seeded(1), 2);
+    assert_ne!(other_port, port);
+    assert_eq!(same, number);
+    assert_ne!(begins(seeded(2), 1).1, number);
+    let none = Options {
+        random: || Err(Error::NotFound),
+        ..options(0)
+    };
+    let machine = Machine::new(none);
+    let session = machine.session();
+    let socket = session.socket(Kind::Stream).unwrap();
+    let (high, low, port) = at("10.0.3.2", 80);
+    assert_eq!(session.connect(socket, high, low, port), Err(Error::Broken));
+    assert_eq!(why(&session), "there are no random numbers");
 }
 
 #[test]
