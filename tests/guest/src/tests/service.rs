@@ -389,7 +389,7 @@ fn control_goes_to_whom_the_manifest_says() -> Outcome {
     Ok(())
 }
 
-guest_test!(SERVICE0014, random_bytes_come_once);
+guest_test!(SERVICE0015, random_bytes_come_once);
 fn random_bytes_come_once() -> Outcome {
     let mut pieces = [[0; 32]; 64];
     for piece in &mut pieces {
