@@ -600,7 +600,7 @@ pub(crate) fn held(ctx: &mut Ctx) -> Result<(), Failure> {
 }
 
 /// Programs that make hostile Linux calls (any with any arguments, vectors of 1,024 entries, all memory, all files,
-/// signals within signals, a fork bomb, full pipes, programs that are none, the processes of others), and one beside them
+/// signals within signals, a fork bomb, full pipes, programs that are none, the processes of others, all threads), and one beside them
 /// whose result is what it always is.
 pub(crate) fn linux(ctx: &mut Ctx) -> Result<(), Failure> {
     let scratch = temp_dir().map_err(|error| error.message)?;
@@ -621,6 +621,7 @@ pub(crate) fn linux(ctx: &mut Ctx) -> Result<(), Failure> {
         "pipes",
         "programs",
         "strangers",
+        "threads",
     ];
     let mut script = String::from("busybox sha256sum /bin/busybox > /tmp/expected\n");
     let mut round = String::new();

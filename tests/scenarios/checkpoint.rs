@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
+use super::linux_program;
 use crate::scenario::{Ctx, Failure, Output, Run};
+use xtask_build::project::temp_dir;
 
 /// The four programs that are cut everywhere, as arguments of busybox, and whether their input is
 /// `/data/text`.
@@ -89,6 +91,36 @@ pub(crate) fn four_programs(ctx: &mut Ctx) -> Result<(), Failure> {
                 "too few instants, or too few in faults and calls:\n{text}"
             ));
         }
+    }
+    Ok(())
+}
+
+/// A program of eight threads that wait for each other all the time, each in user code or at a word, is saved, killed and
+/// restored like one of one; so is one whose waiters have moved from word to word, and whose locks have owners.
+pub(crate) fn threads(ctx: &mut Ctx) -> Result<(), Failure> {
+    let scratch = temp_dir().map_err(|error| error.message)?;
+    let Some(program) = linux_program(ctx, scratch.path(), "threads") else {
+        return Ok(());
+    };
+    let script = "\
+/test/cutter seed=1 cuts=20 linux /bin/threads compute
+/test/cutter seed=2 cuts=10 linux /bin/threads calls
+/test/cutter seed=3 cuts=10 linux /bin/threads conditions
+/test/cutter seed=4 cuts=10 linux /bin/threads owners
+";
+    let run = Run::script(script)
+        .word("program-ceiling=31")
+        .deterministic()
+        .add_program(
+            "/bin/threads",
+            std::fs::read(program).map_err(|e| e.to_string())?,
+        )
+        .timeout(LONG);
+    let output = ctx.run(run)?;
+    output.expect_status(0)?;
+    let text = output.text();
+    if text.matches("bytes of output equal").count() != 4 {
+        return Err(format!("not all outputs are equal:\n{text}"));
     }
     Ok(())
 }

@@ -345,6 +345,58 @@ pub(crate) fn calls(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What `threads.c` does.
+const THREADS: &[&str] = &[
+    "join",
+    "conditions",
+    "calls",
+    "owners",
+    "signals",
+    "ends",
+    "many",
+    "compute",
+];
+
+/// A program of many threads prints here what it prints on the host.
+pub(crate) fn threads(ctx: &mut Ctx) -> Result<(), Failure> {
+    let scratch = temp_dir().map_err(|error| error.message)?;
+    let Some(program) = linux_program(ctx, scratch.path(), "threads") else {
+        return Ok(());
+    };
+    let mut script = String::new();
+    let mut expected = Vec::new();
+    for way in THREADS {
+        script.push_str(&format!("/bin/threads {way} > /tmp/{way}\n"));
+        let output = Command::new(&program).arg(way).output();
+        expected.push(output.map_err(|e| format!("on the host: {e}"))?.stdout);
+    }
+    script.push_str("ps\n");
+    let elf = std::fs::read(&program).map_err(|e| e.to_string())?;
+    let mut run = Run::script(script).add_program("/bin/threads", elf);
+    for way in THREADS {
+        run = run.get(&format!("/tmp/{way}"));
+    }
+    let output = ctx.run(run)?;
+    output.expect_status(0)?;
+    for (way, expected) in THREADS.iter().zip(expected) {
+        let found = output.file(&format!("/tmp/{way}"))?;
+        if found != expected {
+            return Err(format!(
+                "threads {way} prints\n{}\ninstead of\n{}\n{}",
+                String::from_utf8_lossy(found),
+                String::from_utf8_lossy(&expected),
+                output.text()
+            ));
+        }
+    }
+    // Nothing is left: no process, no thread.
+    if output.text().contains('%') {
+        return Err(format!("processes are left:\n{}", output.text()));
+    }
+    ctx.note(format!("{} ways agree", THREADS.len()));
+    Ok(())
+}
+
 /// Programs that are missing or broken are named in a sentence, and everything else goes on.
 pub(crate) fn refusals(ctx: &mut Ctx) -> Result<(), Failure> {
     let busybox = std::fs::read(busybox()).map_err(|e| format!("busybox: {e}"))?;

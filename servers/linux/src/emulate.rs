@@ -12,6 +12,7 @@ use abi::state::initial_fpu;
 use abi::{Exception, Registers};
 use alloc::boxed::Box;
 use alloc::format;
+use alloc::rc::Rc;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -74,8 +75,12 @@ pub enum Outcome {
     },
     /// It waits. The call has changed nothing and is made again later.
     Park(Wake),
+    /// The task has ended, and others of its process go on.
+    Left,
     /// The process has ended.
     End(Status),
+    /// It is to go on with another program ([`execute`]), as the only task of its process.
+    Execute(Box<exec::Prepared>),
 }
 
 /// Why a call does not simply return a value.
@@ -84,6 +89,8 @@ pub enum Stop {
     Errno(Errno),
     /// It waits.
     Park(Wake),
+    /// It ends the task, and with the last one the process.
+    Leave(Status),
     /// It ends the process.
     End(Status),
     /// The registers are set already.
@@ -153,6 +160,12 @@ impl Caller<'_> {
     /// What is known of the process.
     pub fn process(&mut self) -> &mut Process {
         self.s.process(self.p.task.pid)
+    }
+
+    /// Whether a signal is about to be delivered to the task.
+    pub fn is_signalled(&mut self) -> bool {
+        let of_process = &self.s.process(self.p.task.pid).pending;
+        self.p.task.signals.deliverable(of_process).is_some()
     }
 
     /// Whether it wants console input as it arrives, instead of line by line.
@@ -347,12 +360,13 @@ pub fn call(
     let key = [r.rip, r.rsp, r.rax, r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
     if task.wait.is_some_and(|w| w.key != key) {
         task.wait = None;
+        system.futexes.leave(task.tid);
     }
     let mut out = *entry;
     out.rip = entry.rip.wrapping_add(2);
     out.rcx = out.rip;
     out.r11 = entry.rflags;
-    let (result, mut out, mut fpu) = {
+    let (result, mut out, fpu) = {
         let shares = task.shares.clone();
         let mut caller = Caller {
             p: Current::new(task, &shares),
@@ -370,30 +384,52 @@ pub fn call(
         Ok(value) => out.rax = value,
         Err(Stop::Errno(errno)) => out.rax = errno.rax(),
         Err(Stop::Replaced) => {}
-        Err(Stop::Park(wake)) => match interruption(task, &wake) {
+        Err(Stop::Park(wake)) => match interruption(task, system, &wake) {
             None => return Outcome::Park(wake),
             Some(Interruption::Done(value)) => out.rax = value,
-            Some(Interruption::Again) if calls::can_restart(entry.rax) => out = *entry,
+            Some(Interruption::Again) if calls::can_restart(entry) => out = *entry,
             Some(_) => out.rax = EINTR.rax(),
         },
-        Err(Stop::Execute(prepared)) => {
-            let path = prepared.path().to_string();
-            match exec::commit(task, system, host, *prepared) {
-                Ok(registers) => {
-                    out = registers;
-                    fpu = Some(Box::new(initial_fpu()));
-                }
-                Err(exec::Lost) => {
-                    host.log(&format!("{path}: could not be loaded completely"));
-                    return end(task, system, host, Status::Killed(sig::KILL as u8));
-                }
-            }
-        }
+        Err(Stop::Execute(prepared)) => return Outcome::Execute(prepared),
+        Err(Stop::Leave(status)) => return leave(task, system, host, status),
         Err(Stop::End(status)) => return end(task, system, host, status),
         Err(Stop::OutOfMemory) => return out_of_memory(task, system, host),
     }
-    task.wait = None;
+    if task.wait.take().is_some() {
+        system.futexes.leave(task.tid);
+    }
     go(task, system, host, out, fpu)
+}
+
+/// Lets a task, which is the only one of its process, go on with another program.
+pub fn execute(
+    task: &mut Task,
+    system: &mut System,
+    host: &mut dyn Host,
+    prepared: exec::Prepared,
+) -> Outcome {
+    let path = prepared.path().to_string();
+    match exec::commit(task, system, host, prepared) {
+        Ok(registers) => {
+            let fpu = Some(Box::new(initial_fpu()));
+            go(task, system, host, registers, fpu)
+        }
+        Err(exec::Lost) => {
+            host.log(&format!("{path}: could not be loaded completely"));
+            end(task, system, host, Status::Killed(sig::KILL as u8))
+        }
+    }
+}
+
+/// The task ends, and with the last one its process.
+fn leave(task: &mut Task, system: &mut System, host: &mut dyn Host, status: Status) -> Outcome {
+    if system.process(task.pid).tasks.len() == 1 {
+        return end(task, system, host, status);
+    }
+    calls::futex::leave(task, system, host);
+    task.close_files(system, host);
+    system.forget_thread(task.pid, task.tid);
+    Outcome::Left
 }
 
 /// How a call that waits goes on when a signal comes.
@@ -406,16 +442,18 @@ enum Interruption {
     Fail,
 }
 
-fn interruption(task: &mut Task, wake: &Wake) -> Option<Interruption> {
-    task.signals.drop_ignored(&task.shares.actions.borrow());
-    let signal = task.signals.deliverable()?;
+fn interruption(task: &mut Task, system: &mut System, wake: &Wake) -> Option<Interruption> {
+    let of_process = &mut system.process(task.pid).pending;
+    let actions = task.shares.actions.borrow();
+    task.signals.drop_ignored(of_process, &actions);
+    let signal = task.signals.deliverable(of_process)?;
     if wake.firm {
         // The signal that nothing holds back: `go` ends the process.
         return (signal == sig::KILL).then_some(Interruption::Fail);
     }
     Some(match task.wait {
         Some(wait) if wait.progress > 0 => Interruption::Done(wait.progress),
-        _ if task.shares.actions.borrow().restarts(signal) => Interruption::Again,
+        _ if actions.restarts(signal) => Interruption::Again,
         _ => Interruption::Fail,
     })
 }
@@ -428,7 +466,8 @@ fn go(
     mut registers: Registers,
     mut fpu: Option<Fpu>,
 ) -> Outcome {
-    if task.signals.deliverable().is_some() {
+    let of_process = &mut system.process(task.pid).pending;
+    if task.signals.deliverable(of_process).is_some() {
         // Frames save the thread's FPU state; one that `execve` or `rt_sigreturn` has just set
         // is not the thread's yet, so the signal waits for the next call.
         if fpu.is_none() {
@@ -436,7 +475,13 @@ fn go(
                 let memory = task.shares.memory.borrow();
                 let mut actions = task.shares.actions.borrow_mut();
                 let signals = &mut task.signals;
-                signals.deliver_pending(&mut actions, &memory.areas, host, &mut registers)
+                signals.deliver_pending(
+                    of_process,
+                    &mut actions,
+                    &memory.areas,
+                    host,
+                    &mut registers,
+                )
             };
             match delivered {
                 Ok(Delivery::Go) => {}
@@ -461,9 +506,9 @@ pub fn interrupt(
     go(task, system, host, *registers, None)
 }
 
-/// Ends the process: its files are closed, and others know.
+/// Ends the process: its files are closed, and others know. Whoever has its other tasks ends those ([`abandon`]).
 pub fn end(task: &mut Task, system: &mut System, host: &mut dyn Host, status: Status) -> Outcome {
-    task.close_files(system, host);
+    abandon(task, system, host);
     let process = system.process(task.pid);
     // A child leaves the console to its parent as it is.
     if process.termios.is_some() && process.parent.is_none() {
@@ -471,6 +516,18 @@ pub fn end(task: &mut Task, system: &mut System, host: &mut dyn Host, status: St
     }
     system.end(task.pid, status);
     Outcome::End(status)
+}
+
+/// A task ends because its process does, or goes on with another program.
+pub fn abandon(task: &mut Task, system: &mut System, host: &mut dyn Host) {
+    system.futexes.leave(task.tid);
+    let process = system.process(task.pid);
+    let is_alone = Rc::strong_count(&task.shares.memory) <= process.tasks.len();
+    if !is_alone {
+        // Another process is in the same memory.
+        calls::futex::leave(task, system, host);
+    }
+    task.close_files(system, host);
 }
 
 /// Ends the process by a signal, with a line on the console if nobody waits for it who could say so.

@@ -417,6 +417,12 @@ pub fn cancel(host: &mut dyn Host, prepared: Prepared) {
     }
 }
 
+impl core::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
 impl Prepared {
     /// The path of the program.
     #[must_use]
@@ -497,6 +503,7 @@ fn replace(
     current.actions.reset();
     current.task.signals.stack = Stack::default();
     current.task.wait = None;
+    (current.task.robust, current.task.clear_at) = (0, 0);
     let process = system.process(current.task.pid);
     process.executed = true;
     let ids = process.ids;

@@ -48,6 +48,10 @@ pub trait Host {
     /// Writes memory of the process. The range has been checked against its areas, or the process
     /// is being loaded; the protection of the mapping does not matter.
     fn write_memory(&mut self, address: u64, bytes: &[u8]) -> Result<(), OutOfMemory>;
+    /// Replaces the word at a multiple of four by `new` if it is `old`, in one step: what stood there.
+    fn exchange(&mut self, address: u64, old: u32, new: u32) -> Result<u32, OutOfMemory>;
+    /// Whether all pages of the range are there: whether they can be read without memory being taken for them.
+    fn is_present(&mut self, address: u64, length: u64) -> bool;
     /// Gives the pages of the range back: they read as zero afterwards.
     fn discard(&mut self, start: u64, size: u64);
     /// Makes mapping `slot`, which is not in use: it shows the process its memory from `start` on.

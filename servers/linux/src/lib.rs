@@ -10,6 +10,7 @@
 //!   on: with other registers, later, or not at all. Every call is atomic: it happens as a whole,
 //!   or it has not begun and can be delivered again.
 //! * [`calls`] has the calls, by subject.
+//! * [`futex`] knows who waits at which word of memory.
 //! * [`memory`] is the list of mapped areas; [`exec`] loads programs; [`signal`]
 //!   delivers signals; [`path`] and [`special`] know the names that are not files.
 //! * [`part`] is what a checkpoint holds of a process, and the checks on the way back.
@@ -25,6 +26,7 @@ pub mod emulate;
 pub mod errno;
 pub mod exec;
 pub mod files;
+pub mod futex;
 pub mod host;
 pub mod memory;
 pub mod number;

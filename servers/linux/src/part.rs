@@ -1,12 +1,12 @@
 //! What a checkpoint holds of a process beyond memory, registers and kernel objects.
 //!
-//! The part is the [`Process`] and its one task as they are, with its open files named by path: inode numbers mean
+//! The part is the [`Process`] and its tasks as they are, with its open files named by path: inode numbers mean
 //! nothing in another boot. A file that has no name any more is saved with its contents, up to
 //! [`MAX_UNLINKED`] bytes, and a pipe that only this process has with what is in it. What it shares with other processes
 //! cannot be saved with it alone, and [`save`] says what that is ([`Refusal`]). What comes back is hostile input: [`adopt`]
 //! believes nothing.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::rc::Rc;
 use alloc::string::{String, ToString};
@@ -14,10 +14,12 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::files::{Reply, Request};
+use proto::layout::{CONTROL_MAPPINGS, CONTROL_THREAD, CONTROL_THREADS};
 use services::fs::{mode, Flags};
 use services::process::Pid;
 
 use crate::calls::file::MAX_OFFSET;
+use crate::futex::{Waiter, Word};
 use crate::host::Host;
 use crate::memory;
 use crate::path;
@@ -26,10 +28,10 @@ use crate::process::{
     MAX_REPORTED, PIPE_BUF, PIPE_CAPACITY,
 };
 use crate::signal::{Actions, Signals};
-use crate::system::{Process, System};
+use crate::system::{Process, System, Tid, MAX_THREADS};
 
 /// The format's version.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// Most bytes of an unlinked file that are saved.
 pub const MAX_UNLINKED: u64 = 4 << 20;
 /// Longest part that is read: as long as a checkpoint can hold.
@@ -64,9 +66,7 @@ struct Part {
 #[derive(Deserialize)]
 struct Saved {
     process: Process,
-    comm: Vec<u8>,
-    signals: Signals,
-    wait: Option<Wait>,
+    tasks: Vec<SavedTask>,
     memory: Memory,
     context: Context,
     actions: Actions,
@@ -76,6 +76,24 @@ struct Saved {
     descriptions: Vec<Description>,
     /// Identity, capacity and bytes.
     pipes: Vec<(u64, u32, Vec<u8>)>,
+}
+
+/// A task.
+#[derive(Serialize, Deserialize)]
+struct SavedTask {
+    /// Where its thread is in the control segment.
+    place: u64,
+    /// Its number as programs see it.
+    number: u32,
+    comm: Vec<u8>,
+    signals: Signals,
+    wait: Option<Wait>,
+    robust: u64,
+    clear_at: u64,
+    /// The address of the word at which it waits, how many came before it in all, and how it waits.
+    waits_at: Option<(u64, u64, Waiter)>,
+    /// Who has the lock there, for which it waits: its number as programs see it.
+    owner: Option<u32>,
 }
 
 /// Why a process cannot be saved.
@@ -149,8 +167,13 @@ fn listed(files: &Files) -> Listed {
     (descriptions, fds)
 }
 
-/// Fails if the process shares something with others.
-fn alone(task: &Task, system: &System, (descriptions, fds): &Listed) -> Result<(), Refusal> {
+/// Fails if the process shares something with others, or its tasks do not share all with each other.
+fn alone(
+    tasks: &[(u64, &Task)],
+    task: &Task,
+    system: &System,
+    (descriptions, fds): &Listed,
+) -> Result<(), Refusal> {
     if let Some(process) = system.find(task.pid) {
         let mut children = process.children.iter().chain(&process.ended);
         if let Some(child) = children.next() {
@@ -161,10 +184,18 @@ fn alone(task: &Task, system: &System, (descriptions, fds): &Listed) -> Result<(
         }
     }
     let shares = &task.shares;
-    if Rc::strong_count(&shares.memory) > 1 {
+    let apart = |(_, other): &(u64, &Task)| {
+        !Rc::ptr_eq(&other.shares.files, &shares.files)
+            || !Rc::ptr_eq(&other.shares.context, &shares.context)
+    };
+    if tasks.iter().any(apart) {
+        let sentence = "one of its threads has descriptors or a directory of its own";
+        return Err(Refusal::Because(sentence.to_string()));
+    }
+    if Rc::strong_count(&shares.memory) > tasks.len() {
         return Err(Refusal::Shared("its memory".to_string()));
     }
-    if Rc::strong_count(&shares.files) > 1 {
+    if Rc::strong_count(&shares.files) > tasks.len() {
         return Err(Refusal::Shared("its descriptors".to_string()));
     }
     let mut ends: BTreeMap<u64, usize> = BTreeMap::new();
@@ -189,11 +220,17 @@ fn alone(task: &Task, system: &System, (descriptions, fds): &Listed) -> Result<(
     Ok(())
 }
 
-/// The part of a process, or why it cannot be saved.
-pub fn save(task: &Task, system: &System, host: &mut dyn Host) -> Result<Vec<u8>, Refusal> {
+/// The part of a process of all these tasks, each with the place of its thread in the control segment; or why it cannot be
+/// saved.
+pub fn save(
+    tasks: &[(u64, &Task)],
+    system: &System,
+    host: &mut dyn Host,
+) -> Result<Vec<u8>, Refusal> {
+    let (_, task) = tasks.first().ok_or_else(|| "it has ended".to_string())?;
     let shares = &task.shares;
     let list = listed(&shares.files.borrow());
-    alone(task, system, &list)?;
+    alone(tasks, task, system, &list)?;
     let (descriptions, fds) = list;
     let mut files = Vec::new();
     for (number, (_, description)) in (0u32..).zip(&descriptions) {
@@ -214,7 +251,8 @@ pub fn save(task: &Task, system: &System, host: &mut dyn Host) -> Result<Vec<u8>
         files.push((number, saved));
     }
     let memory = shares.memory.borrow();
-    room(host, 2 * ENCODED * size(&memory, &descriptions))?;
+    let length = size(&memory, &descriptions) + TASK * tasks.len() as u64;
+    room(host, 2 * ENCODED * length)?;
     let descriptions: Vec<Description> = descriptions
         .into_iter()
         .map(|(_, d)| d.borrow().clone())
@@ -229,11 +267,13 @@ pub fn save(task: &Task, system: &System, host: &mut dyn Host) -> Result<Vec<u8>
     }
     let pipes: Vec<_> = pipes.into_values().collect();
     let process = system.find(task.pid).cloned().unwrap_or_default();
+    let tasks: Vec<_> = tasks
+        .iter()
+        .map(|(place, task)| SavedTask::of(*place, task, system))
+        .collect();
     let saved = (
         &process,
-        &task.comm,
-        &task.signals,
-        &task.wait,
+        tasks,
         &*memory,
         &*shares.context.borrow(),
         &*shares.actions.borrow(),
@@ -254,6 +294,51 @@ pub fn save(task: &Task, system: &System, host: &mut dyn Host) -> Result<Vec<u8>
         files,
     };
     Ok(postcard::to_allocvec(&part).map_err(|_| OUT.to_string())?)
+}
+
+/// About how long a task is, encoded.
+const TASK: u64 = 1 << 10;
+
+impl SavedTask {
+    fn of(place: u64, task: &Task, system: &System) -> Self {
+        let waits_at = system.futexes.place(task.tid);
+        let memory = task.shares.memory.borrow();
+        let word = |(address, ..): (u64, u64, Waiter)| Word::new(&memory, address);
+        let owner = waits_at.and_then(|place| system.futexes.owner(word(place)));
+        let owner = owner.and_then(|owner| system.thread_number(owner));
+        SavedTask {
+            place,
+            number: task.thread,
+            comm: task.comm.clone(),
+            signals: task.signals.clone(),
+            wait: task.wait,
+            robust: task.robust,
+            clear_at: task.clear_at,
+            waits_at,
+            owner,
+        }
+    }
+
+    fn is_sound(&self, memory: &Memory) -> bool {
+        let word = |(address, _, waiter): &(u64, u64, Waiter)| {
+            address.is_multiple_of(4)
+                && memory.areas.allows(*address, 4, memory::READ)
+                && self.wait.is_some()
+                && waiter.locks.is_none_or(|number| number == self.number)
+        };
+        self.comm.len() <= 15
+            && is_number(self.number)
+            && self.signals.is_sound()
+            && self.waits_at.as_ref().is_none_or(word)
+            && (self.place == CONTROL_THREAD
+                || (CONTROL_THREADS..CONTROL_MAPPINGS).contains(&self.place)
+                    && self.place.is_multiple_of(abi::OBJECT_SIZE))
+    }
+}
+
+/// Whether this can be the number of a task.
+const fn is_number(number: u32) -> bool {
+    number != 0 && number <= i32::MAX as u32
 }
 
 /// Asks for memory for what is saved.
@@ -323,7 +408,8 @@ fn decode(bytes: &[u8]) -> Option<Part> {
     })
 }
 
-/// Makes process `pid` of a part, with its files open again; or says why that cannot be. Its memory
+/// Makes process `pid` of a part, with its files open again: its tasks, each with the place of its thread; or says why that
+/// cannot be. Its memory
 /// and mappings are someone else's work.
 pub fn adopt(
     bytes: &[u8],
@@ -331,7 +417,7 @@ pub fn adopt(
     pid: Pid,
     system: &mut System,
     host: &mut dyn Host,
-) -> Result<Task, String> {
+) -> Result<Vec<(u64, Task)>, String> {
     let nonsense = || "its Linux part makes no sense".to_string();
     let part = decode(bytes).ok_or_else(nonsense)?;
     if part.version != VERSION {
@@ -375,6 +461,21 @@ pub fn adopt(
             }
         }
     }
+    let mut tids = Vec::new();
+    if failure.is_none() {
+        // Its first task has the number of the process already.
+        let further = saved
+            .tasks
+            .iter()
+            .filter(|t| t.number != saved.process.number);
+        let numbers: Vec<u32> = further.map(|t| t.number).collect();
+        let process = core::mem::take(&mut saved.process);
+        let has_first = numbers.len() < saved.tasks.len();
+        match restore(system, pid, process, &numbers, has_first) {
+            Ok(made) => tids = made,
+            Err(sentence) => failure = Some(sentence),
+        }
+    }
     if let Some(sentence) = failure {
         for ino in open {
             let _ = host.fs(&Request::Close { ino }, &[], &mut []);
@@ -385,7 +486,26 @@ pub fn adopt(
         }
         return Err(sentence);
     }
-    Ok(put_together(saved, clock_offset, pid, system))
+    Ok(put_together(saved, &tids, clock_offset, pid, system))
+}
+
+/// Puts the process into the table, with further tasks of these numbers: their numbers in the table.
+fn restore(
+    system: &mut System,
+    pid: Pid,
+    process: Process,
+    numbers: &[u32],
+    has_first: bool,
+) -> Result<Vec<Tid>, String> {
+    system.restore(pid, process, numbers);
+    let made: Result<Vec<Tid>, _> = numbers
+        .iter()
+        .map(|number| system.new_thread(pid, Some(*number)))
+        .collect();
+    if !has_first {
+        system.forget_thread(pid, pid);
+    }
+    made.map_err(|_| "there are too many threads".to_string())
 }
 
 /// Makes the pipes: how many.
@@ -424,8 +544,14 @@ fn make_pipes(saved: &mut Saved, pid: Pid, system: &mut System) -> Result<usize,
     Ok(made.len())
 }
 
-/// The task of a process all of which is there.
-fn put_together(saved: Saved, clock_offset: u64, pid: Pid, system: &mut System) -> Task {
+/// The tasks of a process all of which is there. Those that are not its first one have these numbers in the table.
+fn put_together(
+    saved: Saved,
+    tids: &[Tid],
+    clock_offset: u64,
+    pid: Pid,
+    system: &mut System,
+) -> Vec<(u64, Task)> {
     let descriptions: Vec<_> = saved.descriptions.into_iter().map(shared).collect();
     let fds = saved.fds.into_iter().filter_map(|(fd, cloexec, number)| {
         let description = Rc::clone(descriptions.get(number as usize)?);
@@ -443,19 +569,46 @@ fn put_together(saved: Saved, clock_offset: u64, pid: Pid, system: &mut System) 
         context: shared(saved.context),
         actions: shared(saved.actions),
     };
-    let mut process = saved.process;
+    let process = system.process(pid);
     process.actions = Rc::clone(&shares.actions);
     let number = process.number;
-    system.restore(pid, process);
-    Task {
-        pid,
-        number,
-        comm: saved.comm,
-        signals: saved.signals,
-        wait: saved.wait,
-        clock_offset,
-        shares,
+    let mut tids = tids.iter();
+    let mut tasks = Vec::new();
+    let mut waiting = Vec::new();
+    for saved in saved.tasks {
+        let tid = match saved.number == number {
+            true => pid,
+            false => tids.next().copied().unwrap_or(pid),
+        };
+        if let Some((address, order, waiter)) = saved.waits_at {
+            waiting.push((order, tid, address, waiter, saved.owner));
+        }
+        let task = Task {
+            tid,
+            pid,
+            number,
+            thread: saved.number,
+            comm: saved.comm,
+            signals: saved.signals,
+            wait: saved.wait,
+            robust: saved.robust,
+            clear_at: saved.clear_at,
+            clock_offset,
+            shares: shares.clone(),
+        };
+        tasks.push((saved.place, task));
     }
+    // They wait in the order in which they did.
+    waiting.sort_unstable_by_key(|(order, tid, ..)| (*order, *tid));
+    for (_, tid, address, waiter, owner) in waiting {
+        let word = Word::new(&shares.memory.borrow(), address);
+        system.futexes.wait(tid, word, waiter);
+        let owner = owner.and_then(|number| system.thread_by_number(pid, number));
+        if let Some((owner, _)) = owner.filter(|(_, of)| *of == pid && waiter.locks.is_some()) {
+            system.futexes.own(owner, word);
+        }
+    }
+    tasks
 }
 
 fn reopen(
@@ -573,18 +726,26 @@ fn check(saved: &Saved) -> Option<()> {
     } = saved;
     let paths = path::is_sound(&m.exe) && path::is_sound(&saved.context.cwd);
     let strings = m.name.len() <= 1 << 20
-        && saved.comm.len() <= 15
         && m.args.iter().map(|a| a.len() + 9).sum::<usize>() <= 1 << 20
         && p.termios.as_ref().is_none_or(|t| t.len() == 36);
-    let sound = |number: u32| number != 0 && number <= i32::MAX as u32;
-    let numbers = sound(p.number)
-        && sound(p.group)
-        && sound(p.session)
+    let places: BTreeSet<u64> = saved.tasks.iter().map(|task| task.place).collect();
+    let threads: BTreeSet<u32> = saved.tasks.iter().map(|task| task.number).collect();
+    let tasks = (1..=MAX_THREADS).contains(&saved.tasks.len())
+        && places.len() == saved.tasks.len()
+        && threads.len() == saved.tasks.len()
+        // The first thread of the control segment is that of the first task.
+        && saved.tasks.iter().all(|task| {
+            let is_first = task.number == p.number;
+            is_first == (task.place == CONTROL_THREAD) && task.is_sound(m)
+        });
+    let numbers = is_number(p.number)
+        && is_number(p.group)
+        && is_number(p.session)
         && saved.context.umask <= 0o777
         && p.limits.keys().all(|k| *k < 16)
         && p.reported.len() <= MAX_REPORTED
-        && saved.actions.is_sound()
-        && saved.signals.is_sound();
+        && p.pending.is_sound()
+        && saved.actions.is_sound();
     let memory = m.areas.is_sound()
         && m.brk_start >= memory::LOWEST
         && m.brk_start.is_multiple_of(memory::PAGE)
@@ -619,5 +780,6 @@ fn check(saved: &Saved) -> Option<()> {
         };
         kind && d.offset <= MAX_OFFSET
     });
-    (paths && strings && numbers && memory && descriptors && pipes && descriptions).then_some(())
+    (paths && strings && tasks && numbers && memory && descriptors && pipes && descriptions)
+        .then_some(())
 }

@@ -20,7 +20,7 @@ use crate::errno::{Errno, EBADF, EMFILE};
 use crate::host::Host;
 use crate::memory::Areas;
 use crate::signal::{Actions, Signals};
-use crate::system::{Key, Payer, System};
+use crate::system::{Key, Payer, System, Tid};
 
 /// Most descriptors of a process.
 pub const MAX_FDS: u32 = 1024;
@@ -382,16 +382,24 @@ pub fn copied<T: Clone>(original: &Shared<T>) -> Shared<T> {
 /// A task: one thread of execution.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// The process that it is of: its number in the table of all ([`System`]).
+    /// Its number in the table of all ([`System`]).
+    pub tid: Tid,
+    /// The process that it is of: the number of that in the table.
     pub pid: Pid,
-    /// The number of that process as programs see it.
+    /// The number of its process as programs see it.
     pub number: u32,
+    /// Its own number as programs see it; of the first task of a process that of the process.
+    pub thread: u32,
     /// Name of the thread (`prctl(PR_SET_NAME)`), at most 15 bytes.
     pub comm: Vec<u8>,
     /// Its signals.
     pub signals: Signals,
     /// The call that waits.
     pub wait: Option<Wait>,
+    /// The head of its list of locks that are to be told of its end (`set_robust_list`); 0 for none.
+    pub robust: u64,
+    /// The word that is cleared when it ends, and whose waiter is woken then (`set_tid_address`); 0 for none.
+    pub clear_at: u64,
     /// Its clock minus the machine's. An image has it in the state of the space, not in the part.
     pub clock_offset: u64,
     /// What it can share with others.
@@ -403,11 +411,15 @@ impl Task {
     #[must_use]
     pub fn new(pid: Pid, cwd: String) -> Self {
         Task {
+            tid: pid,
             pid,
             number: pid,
+            thread: pid,
             comm: Vec::new(),
             signals: Signals::default(),
             wait: None,
+            robust: 0,
+            clear_at: 0,
             clock_offset: 0,
             shares: Shares::new(cwd),
         }

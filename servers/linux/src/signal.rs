@@ -125,15 +125,53 @@ impl Stack {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actions(BTreeMap<u32, Action>);
 
+/// Signals that have been sent, to a task or to a process, and not delivered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pending {
+    /// Which, bit `n - 1` for signal `n`.
+    set: u64,
+    /// Where they came from, as far as that is known.
+    origins: BTreeMap<u32, Origin>,
+}
+
+impl Pending {
+    /// Whether signals from a checkpoint make sense.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.origins.keys().all(|s| *s >= 1 && *s <= SIGNALS)
+    }
+
+    /// Which signals, bit `n - 1` for signal `n`.
+    #[must_use]
+    pub const fn set(&self) -> u64 {
+        self.set
+    }
+
+    /// One more. A signal that is pending already stays as it is.
+    pub fn add(&mut self, signal: u32, origin: Origin) {
+        if self.set & bit(signal) == 0 {
+            self.set |= bit(signal);
+            self.origins.insert(signal, origin);
+        }
+    }
+
+    /// Takes a signal out: where it came from, if it was pending.
+    pub fn take(&mut self, signal: u32) -> Option<Origin> {
+        if self.set & bit(signal) == 0 {
+            return None;
+        }
+        self.set &= !bit(signal);
+        Some(self.origins.remove(&signal).unwrap_or_default())
+    }
+}
+
 /// The signals of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signals {
     /// Blocked signals, bit `n - 1` for signal `n`.
     pub mask: u64,
-    /// Signals that have been sent and not delivered.
-    pub pending: u64,
-    /// Where they came from, as far as that is known.
-    origins: BTreeMap<u32, Origin>,
+    /// Signals that were sent to this task. Those that were sent to its process can be delivered to it, too.
+    pub pending: Pending,
     /// The mask to return to after `rt_sigsuspend`.
     pub saved_mask: Option<u64>,
     /// The alternate stack.
@@ -236,8 +274,7 @@ impl Signals {
     /// Whether signals from a checkpoint make sense.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        self.origins.keys().all(|s| *s >= 1 && *s <= SIGNALS)
-            && (self.mask | self.saved_mask.unwrap_or(0)) & UNBLOCKABLE == 0
+        self.pending.is_sound() && (self.mask | self.saved_mask.unwrap_or(0)) & UNBLOCKABLE == 0
     }
 
     /// What a child has of its parent's.
@@ -250,50 +287,52 @@ impl Signals {
         }
     }
 
-    /// Sends a signal to this task. Signals that are ignored are gone at once, unless they are blocked: then it may
-    /// be that they are waited for.
-    pub fn post(&mut self, actions: &Actions, signal: u32, origin: Origin) {
-        let blocked = self.mask & bit(signal) != 0;
-        if !(1..=SIGNALS).contains(&signal) || actions.ignores(signal) && !blocked {
-            return;
-        }
-        if self.pending & bit(signal) == 0 {
-            self.pending |= bit(signal);
-            self.origins.insert(signal, origin);
-        }
+    /// Whether a signal would come to nothing here: it is ignored, and not blocked. (One that is blocked may be waited
+    /// for.)
+    #[must_use]
+    pub fn drops(&self, actions: &Actions, signal: u32) -> bool {
+        actions.ignores(signal) && self.mask & bit(signal) == 0
     }
 
-    /// A signal that is ignored from now on is not pending any more.
-    pub fn forget(&mut self, signal: u32) {
-        self.pending &= !bit(signal);
-        self.origins.remove(&signal);
+    /// Sends a signal to this task.
+    pub fn post(&mut self, actions: &Actions, signal: u32, origin: Origin) {
+        if (1..=SIGNALS).contains(&signal) && !self.drops(actions, signal) {
+            self.pending.add(signal, origin);
+        }
     }
 
     /// Drops signals that came while they were blocked, and that are ignored now.
-    pub fn drop_ignored(&mut self, actions: &Actions) {
-        while let Some(signal) = self.deliverable().filter(|s| actions.ignores(*s)) {
-            self.forget(signal);
+    pub fn drop_ignored(&mut self, of_process: &mut Pending, actions: &Actions) {
+        let ignored = |s: &u32| actions.ignores(*s);
+        while let Some(signal) = self.deliverable(of_process).filter(ignored) {
+            self.take(of_process, signal);
         }
     }
 
-    /// The next signal that is pending and not blocked.
+    /// The next signal that is pending, here or for the process, and not blocked.
     #[must_use]
-    pub fn deliverable(&self) -> Option<u32> {
-        let open = self.pending & (!self.mask | UNBLOCKABLE);
+    pub fn deliverable(&self, of_process: &Pending) -> Option<u32> {
+        let open = (self.pending.set | of_process.set) & (!self.mask | UNBLOCKABLE);
         (open != 0).then(|| open.trailing_zeros() + 1)
+    }
+
+    /// Takes a signal, the task's own first.
+    fn take(&mut self, of_process: &mut Pending, signal: u32) -> Origin {
+        let own = self.pending.take(signal);
+        own.or_else(|| of_process.take(signal)).unwrap_or_default()
     }
 
     /// Delivers what is pending into `registers`.
     pub fn deliver_pending(
         &mut self,
+        of_process: &mut Pending,
         actions: &mut Actions,
         areas: &Areas,
         host: &mut dyn Host,
         registers: &mut Registers,
     ) -> Result<Delivery, OutOfMemory> {
-        while let Some(signal) = self.deliverable() {
-            let origin = self.origins.get(&signal).copied().unwrap_or_default();
-            self.forget(signal);
+        while let Some(signal) = self.deliverable(of_process) {
+            let origin = self.take(of_process, signal);
             match self.deliver(actions, areas, host, registers, signal, origin)? {
                 Delivery::Go => {}
                 end @ Delivery::End(_) => return Ok(end),

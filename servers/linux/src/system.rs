@@ -17,13 +17,20 @@ use serde::{Deserialize, Serialize};
 use services::process::{Pid, Status, MAX_JOB};
 
 use crate::errno::{Errno, EAGAIN, ECHILD, ENFILE, EPERM, ESRCH};
+use crate::futex::Futexes;
 use crate::process::{Alarm, Ids, Shared};
-use crate::signal::{sig, Actions, Origin};
+use crate::signal::{sig, Actions, Origin, Pending};
+
+/// The number of a task in the table of all. The first task of a process has the number of the process.
+pub type Tid = Pid;
 
 /// Most processes, those that have ended and were not waited for included.
 pub const MAX_PROCESSES: usize = 256;
 /// Most processes of a tree that counts for no job.
 pub const MAX_TREE: usize = 128;
+/// Most threads of a process, and most of all that count for one payer, the first ones of processes included.
+pub const MAX_THREADS: usize = 128;
+const MAX_THREADS_EACH: usize = 256;
 /// Most pipes, and most that count for one payer.
 pub const MAX_PIPES: usize = 1024;
 const MAX_PIPES_EACH: usize = 256;
@@ -123,6 +130,11 @@ pub struct Process {
     /// What is done with its signals.
     #[serde(skip)]
     pub actions: Shared<Actions>,
+    /// Signals that were sent to it, for any of its tasks.
+    pub pending: Pending,
+    /// Its tasks that live.
+    #[serde(skip)]
+    pub tasks: BTreeSet<Tid>,
 }
 
 impl Process {
@@ -131,6 +143,15 @@ impl Process {
         let target = [self.ids.uid[0], self.ids.uid[2]];
         ids.uid[1] == 0 || target.contains(&ids.uid[0]) || target.contains(&ids.uid[1])
     }
+}
+
+/// To whom a signal is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    /// To any task of this process.
+    Process(Pid),
+    /// To this task.
+    Task(Tid),
 }
 
 /// Which processes a call means.
@@ -148,8 +169,14 @@ pub enum Which {
 #[derive(Debug, Default)]
 pub struct System {
     processes: BTreeMap<Pid, Process>,
-    /// By namespace and number.
-    numbers: BTreeMap<(u32, u32), Pid>,
+    /// Tasks by namespace and number.
+    numbers: BTreeMap<(u32, u32), Tid>,
+    /// The processes of tasks that are not the first ones, and their numbers as programs see them.
+    threads: BTreeMap<Tid, (Pid, u32)>,
+    /// Threads by who pays for them: those of `threads`.
+    threads_counted: BTreeMap<Payer, usize>,
+    /// Who waits at words of memory.
+    pub futexes: Futexes,
     /// Namespace, group and process of all.
     groups: BTreeSet<(u32, u32, Pid)>,
     /// Root and process of all.
@@ -161,7 +188,7 @@ pub struct System {
     /// Pipes that there are, by who pays for them.
     pipes: BTreeMap<Payer, usize>,
     woken: Vec<Key>,
-    sent: Vec<(Pid, u32, Origin)>,
+    sent: Vec<(To, u32, Origin)>,
     gone: Vec<Pid>,
     timers: Vec<Pid>,
 }
@@ -228,6 +255,8 @@ impl System {
             ended: BTreeSet::new(),
             status: None,
             borrows: false,
+            pending: Pending::default(),
+            tasks: BTreeSet::new(),
             ..of.clone()
         };
         of.children.insert(pid);
@@ -240,6 +269,11 @@ impl System {
         if full || self.processes.len() >= MAX_PROCESSES {
             return Err(EAGAIN);
         }
+        Ok(self.free_number(namespace))
+    }
+
+    /// A number that no task has. There are more numbers than tasks.
+    fn free_number(&mut self, namespace: u32) -> Tid {
         loop {
             self.last = match self.last {
                 FIRST_PID..LAST_PID => self.last + 1,
@@ -255,8 +289,9 @@ impl System {
                 .next()
                 .is_some();
             let is_used = is_root || is_number(0) || is_number(namespace);
-            if !self.processes.contains_key(&pid) && !is_used {
-                return Ok(pid);
+            let is_task = self.processes.contains_key(&pid) || self.threads.contains_key(&pid);
+            if !is_task && !is_used {
+                return pid;
             }
         }
     }
@@ -268,6 +303,7 @@ impl System {
 
     fn insert(&mut self, pid: Pid, mut process: Process) {
         process.number = pid;
+        process.tasks.insert(pid);
         *self.counted.entry(process.payer).or_default() += 1;
         self.numbers.insert((process.namespace, pid), pid);
         self.groups.insert((process.namespace, process.group, pid));
@@ -275,12 +311,17 @@ impl System {
         self.processes.insert(pid, process);
     }
 
-    /// A process that was restored: it has the number that it had if that is free, and else is alone in a namespace of
-    /// its own.
-    pub fn restore(&mut self, pid: Pid, saved: Process) {
+    /// A process that was restored: it and its further threads have the numbers that they had if these are free, and
+    /// else it is alone in a namespace of its own.
+    pub fn restore(&mut self, pid: Pid, saved: Process, threads: &[u32]) {
         let fresh = self.forget(pid).unwrap_or_default();
-        let taken = self.numbers.contains_key(&(0, saved.number))
-            || self.processes.contains_key(&saved.number)
+        let is_taken = |number: u32| {
+            self.numbers.contains_key(&(0, number))
+                || self.processes.contains_key(&number)
+                || self.threads.contains_key(&number)
+        };
+        let taken = is_taken(saved.number)
+            || threads.iter().any(|number| is_taken(*number))
             || self.is_group(0, saved.group);
         let namespace = if taken { pid } else { 0 };
         let (number, group) = (saved.number, saved.group);
@@ -301,6 +342,12 @@ impl System {
     pub fn forget(&mut self, pid: Pid) -> Option<Process> {
         let process = self.processes.remove(&pid)?;
         self.numbers.remove(&(process.namespace, process.number));
+        for tid in &process.tasks {
+            if let Some((_, number)) = self.threads.remove(tid) {
+                self.numbers.remove(&(process.namespace, number));
+                self.uncount_thread(process.payer);
+            }
+        }
         self.groups.remove(&(process.namespace, process.group, pid));
         self.trees.remove(&(process.root, pid));
         if let Some(count) = self.counted.get_mut(&process.payer) {
@@ -316,13 +363,72 @@ impl System {
         Some(process)
     }
 
+    // --- Threads ---
+
+    /// A further task of a process, and its number in the table. As programs see it, it has the number `number`, or that
+    /// of the table. Errors: `EAGAIN` if there are too many.
+    pub fn new_thread(&mut self, pid: Pid, number: Option<u32>) -> Result<Tid, Errno> {
+        let of = self.find(pid).ok_or(ESRCH)?;
+        let (payer, namespace) = (of.payer, of.namespace);
+        let each = self.threads_counted.get(&payer).copied().unwrap_or(0);
+        if of.tasks.len() >= MAX_THREADS || each + self.counted(payer) >= MAX_THREADS_EACH {
+            return Err(EAGAIN);
+        }
+        let tid = self.free_number(namespace);
+        let number = number.unwrap_or(tid);
+        *self.threads_counted.entry(payer).or_default() += 1;
+        self.numbers.insert((namespace, number), tid);
+        self.threads.insert(tid, (pid, number));
+        self.process(pid).tasks.insert(tid);
+        Ok(tid)
+    }
+
+    fn uncount_thread(&mut self, payer: Payer) {
+        if let Some(count) = self.threads_counted.get_mut(&payer) {
+            *count -= 1;
+            if *count == 0 {
+                self.threads_counted.remove(&payer);
+            }
+        }
+    }
+
+    /// A task of a process has ended. The number of the first one stays the process's.
+    pub fn forget_thread(&mut self, pid: Pid, tid: Tid) {
+        self.futexes.leave(tid);
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return;
+        };
+        process.tasks.remove(&tid);
+        let (namespace, payer) = (process.namespace, process.payer);
+        if let Some((_, number)) = self.threads.remove(&tid) {
+            self.numbers.remove(&(namespace, number));
+            self.uncount_thread(payer);
+        }
+    }
+
+    /// The first task of a process is this one from now on, and the only one.
+    pub fn becomes_first(&mut self, pid: Pid, tid: Tid) {
+        self.forget_thread(pid, tid);
+        self.process(pid).tasks = BTreeSet::from([pid]);
+    }
+
     // --- Numbers as programs see them ---
 
     /// The process with this number, as `of` sees it.
     #[must_use]
     pub fn by_number(&self, of: Pid, number: u32) -> Option<Pid> {
         let namespace = self.find(of)?.namespace;
-        self.numbers.get(&(namespace, number)).copied()
+        let pid = self.numbers.get(&(namespace, number)).copied()?;
+        self.processes.contains_key(&pid).then_some(pid)
+    }
+
+    /// The task with this number, as `of` sees it, and its process.
+    #[must_use]
+    pub fn thread_by_number(&self, of: Pid, number: u32) -> Option<(Tid, Pid)> {
+        let namespace = self.find(of)?.namespace;
+        let tid = self.numbers.get(&(namespace, number)).copied()?;
+        let pid = self.threads.get(&tid).map_or(tid, |(pid, _)| *pid);
+        self.find(pid)?.tasks.contains(&tid).then_some((tid, pid))
     }
 
     /// The number of a process's parent; 1 for those who have none.
@@ -332,13 +438,25 @@ impl System {
         parent.and_then(|p| self.find(p)).map_or(1, |p| p.number)
     }
 
+    /// The number of a task as programs see it.
+    #[must_use]
+    pub fn thread_number(&self, tid: Tid) -> Option<u32> {
+        let further = self.threads.get(&tid).map(|(_, number)| *number);
+        further.or_else(|| Some(self.find(tid)?.number))
+    }
+
     /// The processes that another one means.
     pub fn those(&self, of: Pid, which: Which) -> Vec<Pid> {
         let Some(own) = self.find(of) else {
             return Vec::new();
         };
         match which {
-            Which::Number(number) => self.by_number(of, number).into_iter().collect(),
+            Which::Number(number) => {
+                let pid = self.thread_by_number(of, number).map(|(_, pid)| pid);
+                pid.or_else(|| self.by_number(of, number))
+                    .into_iter()
+                    .collect()
+            }
             Which::Group(group) => {
                 let all = (own.namespace, group, 0)..=(own.namespace, group, Pid::MAX);
                 self.groups.range(all).map(|(.., pid)| *pid).collect()
@@ -415,16 +533,19 @@ impl System {
         allowed.then_some(()).ok_or(EPERM)
     }
 
-    /// Sends a signal to a process; 0 does nothing.
-    pub fn send(&mut self, to: Pid, signal: u32, origin: Origin) {
-        let lives = self.find(to).is_some_and(|p| p.status.is_none());
+    /// Sends a signal; 0 does nothing.
+    pub fn send(&mut self, to: To, signal: u32, origin: Origin) {
+        let lives = match to {
+            To::Process(pid) => self.find(pid).is_some_and(|p| p.status.is_none()),
+            To::Task(_) => true,
+        };
         if signal != 0 && lives {
             self.sent.push((to, signal, origin));
         }
     }
 
     /// What has been sent since.
-    pub fn take_sent(&mut self) -> Vec<(Pid, u32, Origin)> {
+    pub fn take_sent(&mut self) -> Vec<(To, u32, Origin)> {
         take(&mut self.sent)
     }
 
@@ -463,6 +584,7 @@ impl System {
             && self.woken.is_empty()
             && self.gone.is_empty()
             && self.timers.is_empty()
+            && !self.futexes.has_granted()
     }
 
     /// Counts a new pipe: a number that tells it from all others, and whether it may be a large one. Errors: `ENFILE`.
@@ -537,7 +659,7 @@ impl System {
             status,
             ..Origin::default()
         };
-        self.send(parent, signal, origin);
+        self.send(To::Process(parent), signal, origin);
         self.wake(Key::Children(parent));
     }
 

@@ -30,7 +30,7 @@ use crate::process::{
     PIPE_BUF, PIPE_CAPACITY,
 };
 use crate::signal::Origin;
-use crate::system::{System, Which};
+use crate::system::{System, To, Which};
 use crate::{exec, part};
 
 #[path = "../tests/files.rs"]
@@ -121,6 +121,20 @@ impl Host for Fake {
             self.page(at)[(at % PAGE) as usize] = *byte;
         }
         Ok(())
+    }
+
+    fn exchange(&mut self, address: u64, old: u32, new: u32) -> Result<u32, OutOfMemory> {
+        let mut bytes = [0; 4];
+        self.read_memory(address, &mut bytes)?;
+        let found = u32::from_le_bytes(bytes);
+        if found == old {
+            self.write_memory(address, &new.to_le_bytes())?;
+        }
+        Ok(found)
+    }
+
+    fn is_present(&mut self, _address: u64, _length: u64) -> bool {
+        true
     }
 
     fn discard(&mut self, start: u64, size: u64) {
@@ -329,11 +343,22 @@ fn free_ranges_are_found_from_the_top_down() {
     assert!(!areas.allows(u64::MAX - 5, 10, READ));
 }
 
+/// Where the first thread of a process is.
+const FIRST: u64 = proto::layout::CONTROL_THREAD;
+
 /// A task, and the table with its process.
 #[derive(Debug)]
 struct One {
     task: Task,
     system: System,
+}
+
+/// Makes a call, and starts the program that it asks for.
+fn call(task: &mut Task, system: &mut System, host: &mut Fake, registers: &Registers) -> Outcome {
+    match emulate::call(task, system, host, registers) {
+        Outcome::Execute(prepared) => emulate::execute(task, system, host, *prepared),
+        outcome => outcome,
+    }
 }
 
 impl One {
@@ -345,7 +370,7 @@ impl One {
     }
 
     fn call(&mut self, host: &mut Fake, registers: &Registers) -> Outcome {
-        emulate::call(&mut self.task, &mut self.system, host, registers)
+        call(&mut self.task, &mut self.system, host, registers)
     }
 
     /// What the call returns.
@@ -369,13 +394,13 @@ impl One {
     }
 
     fn save(&self, host: &mut Fake) -> Result<Vec<u8>, part::Refusal> {
-        part::save(&self.task, &self.system, host)
+        part::save(&[(FIRST, &self.task)], &self.system, host)
     }
 
     fn adopt(bytes: &[u8], clock_offset: u64, host: &mut Fake) -> Result<Self, String> {
         let mut system = System::new();
         let pid = system.create(None).unwrap();
-        let task = part::adopt(bytes, clock_offset, pid, &mut system, host)?;
+        let (_, task) = part::adopt(bytes, clock_offset, pid, &mut system, host)?.remove(0);
         Ok(One { task, system })
     }
 
@@ -720,7 +745,10 @@ fn wild_calls_end_in_an_answer() {
             match process.call(&mut host, &registers(number, &arguments)) {
                 Outcome::Go { registers, .. } => assert!(registers.rip < abi::USER_END),
                 Outcome::Park(_) => {}
-                Outcome::End(_) => break,
+                outcome => {
+                    assert!(matches!(outcome, Outcome::End(_)), "{outcome:?}");
+                    break;
+                }
             }
             host.agrees_with(&process.memory().areas);
             assert!(process.files().fds.len() <= 1024, "round {round}");
@@ -906,7 +934,7 @@ fn the_parent_gets_the_status_once() {
     assert!(matches!(ended, Outcome::End(Status::Exited(200))));
     assert_eq!(process.system.take_woken(), wake.keys);
     let sent = process.system.take_sent();
-    assert_eq!((sent[0].0, sent[0].1), (process.task.pid, 17));
+    assert_eq!((sent[0].0, sent[0].1), (To::Process(process.task.pid), 17));
     assert_eq!((sent[0].2.pid, sent[0].2.status), (child.number, 200));
     assert_eq!(
         process.result(&mut host, nr::wait4, &[u64::MAX, 0x10_0000, 0, 0]),
@@ -970,7 +998,7 @@ fn who_lends_its_memory_waits_until_it_has_it_back() {
     add_program(&mut host, &tiny_elf());
     host.write_memory(0x10_0000, b"/tmp/program\0").unwrap();
     let execute = registers(nr::execve, &[0x10_0000, 0, 0]);
-    let outcome = emulate::call(&mut child, &mut process.system, &mut host, &execute);
+    let outcome = call(&mut child, &mut process.system, &mut host, &execute);
     assert!(matches!(outcome, Outcome::Go { .. }), "{outcome:?}");
     assert!(!Rc::ptr_eq(
         &child.shares.memory,
@@ -1070,7 +1098,7 @@ fn a_pipe_of_ones_own_is_saved_and_one_of_others_is_not() {
     let mut child = child_of(&mut process, &mut host);
     let refusal = process.save(&mut host).unwrap_err();
     assert_eq!(refusal, part::Refusal::Child(number as u32));
-    let refusal = part::save(&child, &process.system, &mut host).unwrap_err();
+    let refusal = part::save(&[(FIRST, &child)], &process.system, &mut host).unwrap_err();
     assert_eq!(refusal, part::Refusal::Parent(process.task.pid));
     // An orphan that has an end of a pipe of another process, too.
     let exit = registers(nr::exit, &[0]);
@@ -1084,6 +1112,10 @@ fn a_pipe_of_ones_own_is_saved_and_one_of_others_is_not() {
     assert!(process.save(&mut host).is_ok());
 }
 
+fn adopt_one(saved: &[u8], pid: u32, system: &mut System, host: &mut Fake) -> (u64, Task) {
+    part::adopt(saved, 0, pid, system, host).unwrap().remove(0)
+}
+
 #[test]
 fn numbers_that_are_taken_are_another_namespaces() {
     let mut host = Fake::new();
@@ -1091,7 +1123,7 @@ fn numbers_that_are_taken_are_another_namespaces() {
     let saved = process.save(&mut host).unwrap();
     let number = process.task.number;
     let pid = process.system.create(None).unwrap();
-    let again = part::adopt(&saved, 0, pid, &mut process.system, &mut host).unwrap();
+    let (_, again) = adopt_one(&saved, pid, &mut process.system, &mut host);
     assert_eq!((again.number, process.task.number), (number, number));
     let system = &mut process.system;
     assert_eq!(system.by_number(again.pid, number), Some(again.pid));
@@ -1111,6 +1143,299 @@ fn numbers_that_are_taken_are_another_namespaces() {
     let pid = process.task.pid;
     process.system.forget(pid);
     let pid = process.system.create(None).unwrap();
-    let third = part::adopt(&saved, 0, pid, &mut process.system, &mut host).unwrap();
+    let (_, third) = adopt_one(&saved, pid, &mut process.system, &mut host);
     assert_eq!(process.system.find(third.pid).unwrap().namespace, 0);
+}
+
+const THREAD: u64 = (linux::CLONE_VM
+    | linux::CLONE_FS
+    | linux::CLONE_FILES
+    | linux::CLONE_SIGHAND
+    | linux::CLONE_THREAD) as u64;
+/// A word of the example's memory.
+const WORD: u64 = 0x10_0800;
+
+/// Starts a thread.
+fn thread_of(process: &mut One, host: &mut Fake) -> Task {
+    let number = process.result(host, nr::clone, &[THREAD, 0x10_2000, 0, 0, 0]);
+    let thread = host.born.pop().expect("a thread was started").task;
+    assert_eq!(i64::from(thread.thread), number);
+    assert_eq!(
+        (thread.pid, thread.number),
+        (process.task.pid, process.task.number)
+    );
+    assert_ne!(thread.tid, thread.pid);
+    thread
+}
+
+/// A call at a word of memory.
+fn futex(operation: u32, value: u64, timeout: u64, second: u64, third: u64) -> Registers {
+    registers(
+        nr::futex,
+        &[WORD, u64::from(operation), value, timeout, second, third],
+    )
+}
+
+/// Has a thread wait at the word.
+fn parks(task: &mut Task, system: &mut System, host: &mut Fake, registers: &Registers) {
+    let outcome = emulate::call(task, system, host, registers);
+    assert!(matches!(outcome, Outcome::Park(_)), "{outcome:?}");
+}
+
+/// What the call of a thread returns.
+fn returns(task: &mut Task, system: &mut System, host: &mut Fake, registers: &Registers) -> i64 {
+    match emulate::call(task, system, host, registers) {
+        Outcome::Go { registers, .. } => registers.rax as i64,
+        outcome => panic!("{outcome:?}"),
+    }
+}
+
+/// As the server does: whoever was granted something has that noted.
+fn grant(threads: &mut [Task], system: &mut System) -> Vec<u32> {
+    let granted = system.futexes.take_granted();
+    for thread in threads.iter_mut().filter(|t| granted.contains(&t.tid)) {
+        thread.wait.as_mut().unwrap().progress = crate::futex::GRANTED;
+    }
+    granted
+}
+
+#[test]
+fn waiters_are_woken_in_their_order_and_once() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let mut threads: Vec<Task> = (0..4).map(|_| thread_of(&mut process, &mut host)).collect();
+    let tids: Vec<u32> = threads.iter().map(|t| t.tid).collect();
+    let wait = futex(linux::FUTEX_WAIT, 0, 0, 0, 0);
+    for thread in &mut threads {
+        parks(thread, &mut process.system, &mut host, &wait);
+    }
+    // Made again they go on waiting, whatever stands there now.
+    host.write_memory(WORD, &[1; 4]).unwrap();
+    parks(&mut threads[0], &mut process.system, &mut host, &wait);
+    assert_eq!(process.result(&mut host, nr::futex, &[WORD, 1, 2]), 2);
+    assert_eq!(grant(&mut threads, &mut process.system), tids[..2]);
+    for thread in &mut threads[..2] {
+        assert_eq!(returns(thread, &mut process.system, &mut host, &wait), 0);
+        // The next time it is another wait.
+        let again = -i64::from(EAGAIN.0);
+        assert_eq!(
+            returns(thread, &mut process.system, &mut host, &wait),
+            again
+        );
+    }
+    // One moves to another word, where it is found.
+    let other = WORD + 8;
+    assert_eq!(
+        process.result(&mut host, nr::futex, &[WORD, 3, 0, 1, other, 0]),
+        1
+    );
+    assert_eq!(process.result(&mut host, nr::futex, &[other, 1, 9]), 1);
+    assert_eq!(grant(&mut threads, &mut process.system), [tids[2]]);
+    assert_eq!(
+        returns(&mut threads[2], &mut process.system, &mut host, &wait),
+        0
+    );
+    // Another memory's word is another word.
+    let mut stranger = example(&mut Fake::new());
+    let mut elsewhere = Fake::new();
+    assert_eq!(stranger.result(&mut elsewhere, nr::futex, &[WORD, 1, 9]), 0);
+    // Who ends does not wait any longer.
+    assert_eq!(
+        process.result(&mut host, nr::futex, &[WORD, 1, 0x7fff_ffff]),
+        1
+    );
+    grant(&mut threads, &mut process.system);
+    parks(
+        &mut threads[1],
+        &mut process.system,
+        &mut host,
+        &futex(0, 0x0101_0101, 0, 0, 0),
+    );
+    let exit = registers(nr::exit, &[0]);
+    let left = emulate::call(&mut threads[1], &mut process.system, &mut host, &exit);
+    assert!(matches!(left, Outcome::Left), "{left:?}");
+    assert_eq!(process.result(&mut host, nr::futex, &[WORD, 1, 9]), 0);
+}
+
+#[test]
+fn threads_come_back_where_they_waited_and_in_their_order() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let mut threads: Vec<Task> = (0..3).map(|_| thread_of(&mut process, &mut host)).collect();
+    let wait = futex(linux::FUTEX_WAIT, 0, 0, 0, 0);
+    for n in [2, 0, 1] {
+        parks(&mut threads[n], &mut process.system, &mut host, &wait);
+    }
+    let other = WORD + 4;
+    // The first one has moved, and the second one's wait is over, which it does not know yet.
+    assert_eq!(
+        process.result(&mut host, nr::futex, &[WORD, 3, 0, 1, other, 0]),
+        1
+    );
+    assert_eq!(process.result(&mut host, nr::futex, &[WORD, 1, 1]), 1);
+    grant(&mut threads, &mut process.system);
+    // A lock has an owner, for whom one waits.
+    let lock = WORD + 16;
+    assert_eq!(process.result(&mut host, nr::futex, &[lock, 6, 0, 0]), 0);
+    let mut locker = thread_of(&mut process, &mut host);
+    let locking = registers(nr::futex, &[lock, 6, 0, 0]);
+    parks(&mut locker, &mut process.system, &mut host, &locking);
+    let places = [FIRST, 0x200, 0x210, 0x220, 0x230];
+    let tasks: Vec<(u64, &Task)> = core::iter::once(&process.task)
+        .chain(&threads)
+        .chain([&locker])
+        .zip(places)
+        .map(|(task, place)| (place, task))
+        .collect();
+    let saved = part::save(&tasks, &process.system, &mut host).unwrap();
+    let mut system = System::new();
+    let pid = system.create(None).unwrap();
+    let again = part::adopt(&saved, 0, pid, &mut system, &mut host).unwrap();
+    assert_eq!(
+        again.iter().map(|(place, _)| *place).collect::<Vec<_>>(),
+        places
+    );
+    let mut again: Vec<Task> = again.into_iter().map(|(_, task)| task).collect();
+    let numbers = |tasks: &[Task]| tasks.iter().map(|t| t.thread).collect::<Vec<_>>();
+    assert_eq!(numbers(&again[1..4]), numbers(&threads));
+    assert_eq!(again[0].tid, pid);
+    // What was granted is still so; who has moved waits there; who stood behind is woken last.
+    assert_eq!(returns(&mut again[1], &mut system, &mut host, &wait), 0);
+    parks(&mut again[3], &mut system, &mut host, &wait);
+    parks(&mut again[2], &mut system, &mut host, &wait);
+    let wake = registers(nr::futex, &[other, 1, 9]);
+    assert_eq!(returns(&mut again[0], &mut system, &mut host, &wake), 1);
+    let woken = again[3].tid;
+    assert_eq!(grant(&mut again, &mut system), [woken]);
+    // The owner's end hands the lock over.
+    parks(&mut again[4], &mut system, &mut host, &locking);
+    let exit = registers(nr::exit, &[0]);
+    let mut first = again.remove(0);
+    let left = emulate::call(&mut first, &mut system, &mut host, &exit);
+    assert!(matches!(left, Outcome::Left));
+    drop(first);
+    let woken = again[3].tid;
+    assert_eq!(grant(&mut again, &mut system), [woken]);
+    let mut word = [0; 4];
+    host.read_memory(lock, &mut word).unwrap();
+    let flags = linux::FUTEX_WAITERS | linux::FUTEX_OWNER_DIED;
+    assert_eq!(u32::from_le_bytes(word), again[3].thread | flags);
+    // The process goes on without its first thread, and can be saved so.
+    let rest: Vec<(u64, &Task)> = places[1..].iter().copied().zip(&again).collect();
+    let saved = part::save(&rest, &system, &mut host).unwrap();
+    let mut system = System::new();
+    let pid = system.create(None).unwrap();
+    let third = part::adopt(&saved, 0, pid, &mut system, &mut host).unwrap();
+    assert!(third
+        .iter()
+        .all(|(_, task)| task.tid != pid && task.number == process.task.number));
+    assert_eq!(system.find(pid).unwrap().tasks.len(), 4);
+    system.forget(pid);
+    assert_eq!(system.create(None).map(|_| system.count()), Ok(1));
+}
+
+#[test]
+fn a_list_of_locks_ends_whatever_it_says() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let (head, entry) = (WORD + 0x100, WORD + 0x200);
+    for (what, next) in [
+        ("a circle", entry),
+        ("the head", head),
+        ("nowhere", 8),
+        ("null", 0),
+    ] {
+        let mut thread = thread_of(&mut process, &mut host);
+        let list = [entry, 16, 0, 0];
+        for (n, word) in list.iter().enumerate() {
+            host.write_memory(head + 8 * n as u64, &word.to_le_bytes())
+                .unwrap();
+        }
+        host.write_memory(entry, &next.to_le_bytes()).unwrap();
+        host.write_memory(entry + 16, &thread.thread.to_le_bytes())
+            .unwrap();
+        let set = registers(nr::set_robust_list, &[head, 24]);
+        assert_eq!(
+            returns(&mut thread, &mut process.system, &mut host, &set),
+            0
+        );
+        let exit = registers(nr::exit, &[0]);
+        let left = emulate::call(&mut thread, &mut process.system, &mut host, &exit);
+        assert!(matches!(left, Outcome::Left), "{what}");
+        let mut word = [0; 4];
+        host.read_memory(entry + 16, &mut word).unwrap();
+        assert_eq!(u32::from_le_bytes(word), linux::FUTEX_OWNER_DIED, "{what}");
+    }
+}
+
+#[test]
+fn threads_have_an_end() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let clone = [THREAD, 0x10_2000, 0, 0, 0];
+    let again = -i64::from(EAGAIN.0);
+    let mut started = 1;
+    while process.result(&mut host, nr::clone, &clone) != again {
+        started += 1;
+    }
+    assert_eq!(started, crate::system::MAX_THREADS);
+    // A child may have as many as its tree has left.
+    let number = process.result(&mut host, nr::fork, &[]);
+    let mut child = host.born.pop().unwrap().task;
+    assert_eq!(i64::from(child.number), number);
+    let clone = registers(nr::clone, &clone);
+    let mut further = 1;
+    while returns(&mut child, &mut process.system, &mut host, &clone) != again {
+        further += 1;
+    }
+    assert_eq!(further, 128);
+    // All of them go with their processes.
+    for pid in [child.pid, process.task.pid] {
+        process.system.forget(pid);
+    }
+    let pid = process.system.create(None).unwrap();
+    assert!(process.system.new_thread(pid, None).is_ok());
+}
+
+#[test]
+fn a_signal_for_a_process_goes_to_who_takes_it() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let mut thread = thread_of(&mut process, &mut host);
+    // Several tasks: who gets it is not the caller's to say.
+    let own = u64::from(process.task.number);
+    assert_eq!(process.result(&mut host, nr::kill, &[own, 10]), 0);
+    let sent = process.system.take_sent();
+    assert_eq!((sent[0].0, sent[0].1), (To::Process(process.task.pid), 10));
+    // To a thread: only by the right number of its process.
+    let number = u64::from(thread.thread);
+    let gone = -i64::from(ESRCH.0);
+    assert_eq!(
+        process.result(&mut host, nr::tgkill, &[number, number, 10]),
+        gone
+    );
+    assert_eq!(process.result(&mut host, nr::tgkill, &[own, number, 10]), 0);
+    let sent = process.system.take_sent();
+    assert_eq!((sent[0].0, sent[0].1), (To::Task(thread.tid), 10));
+    // What all of them block is there for the first who does not.
+    process
+        .system
+        .process(thread.pid)
+        .pending
+        .add(10, Origin::default());
+    thread.signals.mask = crate::signal::bit(10);
+    assert_eq!(
+        returns(
+            &mut thread,
+            &mut process.system,
+            &mut host,
+            &registers(nr::gettid, &[])
+        ),
+        number as i64
+    );
+    let outcome = process.call(&mut host, &registers(nr::getpid, &[]));
+    assert!(
+        matches!(outcome, Outcome::End(Status::Killed(10))),
+        "{outcome:?}"
+    );
 }

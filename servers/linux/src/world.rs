@@ -145,6 +145,16 @@ impl Seat {
         }
     }
 
+    /// Another thread in the same memory, at this offset of the control segment.
+    pub(crate) fn beside(&self, thread: u64) -> Self {
+        Seat {
+            memory: Rc::clone(&self.memory),
+            thread,
+            fresh: false,
+            old: None,
+        }
+    }
+
     /// The thread.
     pub(crate) fn thread(&self) -> Result<ThreadAt, Code> {
         self.memory.borrow().body.thread_at(self.thread)
@@ -535,6 +545,32 @@ impl Host for View<'_> {
             .map_err(|_| OutOfMemory)
     }
 
+    fn exchange(&mut self, address: u64, old: u32, new: u32) -> Result<u32, OutOfMemory> {
+        let mut memory = self.memory().ok_or(OutOfMemory)?;
+        memory.ensure(address, 4, true)?;
+        let window = memory.body.memory_window();
+        window.exchange(address, old, new).map_err(|_| OutOfMemory)
+    }
+
+    fn is_present(&mut self, address: u64, length: u64) -> bool {
+        let Some(memory) = self.memory() else {
+            return false;
+        };
+        let (mut page, end) = (address & !(PAGE_SIZE - 1), address.saturating_add(length));
+        while page < end {
+            let present = &memory.present;
+            let number = page / PAGE_SIZE;
+            let region = &memory.body.memory().region;
+            if !present.has(number, number, false)
+                && region.search(page, page + PAGE_SIZE, 1).is_err()
+            {
+                return false;
+            }
+            page += PAGE_SIZE;
+        }
+        true
+    }
+
     fn discard(&mut self, start: u64, size: u64) {
         let result = self.memory().map(|mut memory| {
             memory
@@ -656,28 +692,22 @@ impl Host for View<'_> {
         } = start;
         let own = self.seat.as_deref().ok_or(ENOMEM)?;
         let seat = if in_memory {
-            let memory = Rc::clone(&own.memory);
-            let thread = memory.borrow().body.add_thread().map_err(|_| ENOMEM)?;
-            Seat {
-                memory,
-                thread,
-                fresh: false,
-                old: None,
-            }
+            let thread = own.memory.borrow().body.add_thread();
+            own.beside(thread.map_err(|_| ENOMEM)?)
         } else {
             own.memory.borrow_mut().copy(self.world, &task)?
         };
         let told = tid_at.map_or(Ok(()), |at| {
             let mut memory = seat.memory.borrow_mut();
             memory.ensure(at, 4, true)?;
-            let bytes = task.number.to_le_bytes();
+            let bytes = task.thread.to_le_bytes();
             let written = memory.body.memory_window().write(at, &bytes);
             written.map_err(|_| OutOfMemory)
         });
         let state = ThreadState {
             registers,
             fpu: *fpu,
-            tag: u64::from(task.pid),
+            tag: u64::from(task.tid),
             priority: PRIORITY_PROGRAM,
             ..ThreadState::default()
         };

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static uint64_t state;
@@ -195,10 +197,47 @@ static void strangers(void) {
     wait(0);
 }
 
+/* As many threads as there may be, here and in children. They wait at many words, for locks of others too, move others from
+ * word to word, and end with lists of locks that are circles, or lead nowhere. */
+static uint32_t locks[1024];
+static uint64_t heads[256][4], circle[64][4];
+static char stacks[256][2048] __attribute__((aligned(16)));
+
+static int hostile_thread(void *argument) {
+    uint64_t *head = heads[(uint64_t)argument];
+    head[0] = number() % 8 ? (uint64_t)circle[number() % 64] | number() % 2 : word();
+    head[1] = 16, head[2] = number() % 4 ? 0 : word();
+    syscall(SYS_set_robust_list, head, 24);
+    for (int n = 0; n < 30; n++) {
+        struct timespec time = {0, number() % 3000000};
+        uint32_t *at = locks + number() % (number() % 2 ? 8 : 1024), *other = locks + number() % 8;
+        int operation = number() % 14 | (number() % 2 ? 128 : 0);
+        int waits = operation % 128 == 0 || operation % 128 == 9;
+        uint64_t fourth = waits || operation % 128 == 6 || operation % 128 == 13 ? (uint64_t)&time : number() % 9;
+        syscall(SYS_futex, at, operation, waits ? *at : number() % 9, fourth, other, number() % 4 ? word() : *at);
+        if (number() % 16 == 0) syscall(SYS_tgkill, getpid(), word() % 400, SIGURG), sched_yield();
+    }
+    if (number() % 64 == 0) for (;;) syscall(SYS_futex, locks + number() % 4, 0, locks[0], 0, 0, 0);
+    syscall(SYS_exit, 0);
+    return 0;
+}
+
+static void threads(void) {
+    int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD;
+    for (int n = 0; n < 64; n++) circle[n][0] = (uint64_t)circle[(n + 1) % 64] | n % 2, *(uint32_t *)(circle[n] + 2) = n;
+    for (uint64_t n = 0;; n++) {
+        if (clone(hostile_thread, stacks[n % 256] + 2048, flags, (void *)(n % 256)) >= 0) continue;
+        if (errno != EAGAIN) exit(10);
+        struct timespec time = {0, 1000000};
+        nanosleep(&time, 0);
+        if (n % 500 == 499) fork();
+    }
+}
+
 int main(int count, char **args) {
     static const struct { const char *name; void (*run)(void); } ways[] = {
         {"calls", calls}, {"vectors", vectors}, {"memory", memory}, {"files", files}, {"signals", signals},
-        {"bomb", bomb}, {"pipes", pipes}, {"programs", programs}, {"strangers", strangers}};
+        {"bomb", bomb}, {"pipes", pipes}, {"programs", programs}, {"strangers", strangers}, {"threads", threads}};
     state = count > 2 ? strtoull(args[2], 0, 10) * 0x9e3779b97f4a7c15 | 1 : 1;
     for (unsigned n = 0; n < sizeof ways / sizeof *ways; n++)
         if (count > 1 && !strcmp(args[1], ways[n].name)) {

@@ -8,6 +8,7 @@ use abi::{Code, Type, PAGE_SIZE};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cell::Cell;
 use proto::layout::{
     CONTROL_MAPPINGS, CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD, CONTROL_THREADS, MEMORY_SIZE,
 };
@@ -39,6 +40,8 @@ pub struct Process {
     slots: Map<Vec<u64>>,
     /// So much of the control segment is known to be present.
     control_present: u64,
+    /// Where the next thread is looked for a place.
+    next_thread: Cell<u64>,
     /// A reference to the space, in the manager's memory.
     space_ref: Ref,
 }
@@ -165,6 +168,7 @@ impl Process {
             control_window,
             slots,
             control_present: 0,
+            next_thread: Cell::new(CONTROL_THREADS),
             space_ref,
         })
     }
@@ -308,10 +312,14 @@ impl Process {
 
     /// Makes a further thread, stopped, that has never run: its offset in the control segment.
     pub fn add_thread(&self) -> Result<u64, Error> {
-        let free = (CONTROL_THREADS..CONTROL_MAPPINGS)
-            .step_by(abi::OBJECT_SIZE as usize)
+        let first = self.next_thread.get();
+        let places = (first..CONTROL_MAPPINGS).step_by(abi::OBJECT_SIZE as usize);
+        let before = (CONTROL_THREADS..first).step_by(abi::OBJECT_SIZE as usize);
+        let free = places
+            .chain(before)
             .find(|offset| !self.has(*offset, Type::Thread))
             .ok_or(Error::Limit)?;
+        self.next_thread.set(free + abi::OBJECT_SIZE);
         ThreadAt(self.control_window.address() + free)
             .create()
             .map_err(error_of)?;

@@ -4,6 +4,7 @@ use crate::sync::Mutex;
 use abi::state::MappingState;
 use abi::{PAGE_SIZE, USER_END};
 use alloc::collections::BTreeMap;
+use core::sync::atomic::{AtomicU32, Ordering};
 use proto::layout::WINDOWS;
 use proto::Error;
 
@@ -159,6 +160,18 @@ impl Window {
             );
         }
         Ok(())
+    }
+
+    /// Replaces the word at this offset, a multiple of four, by `new` if it is `old`, in one step: what stood there.
+    pub fn exchange(&self, offset: u64, old: u32, new: u32) -> Result<u32, Error> {
+        self.check(offset, 4)?;
+        if !offset.is_multiple_of(4) {
+            return Err(Error::Invalid);
+        }
+        // SAFETY: within the window, aligned, and only ever used as bytes or as this.
+        let word = unsafe { AtomicU32::from_ptr((self.address + offset) as *mut u32) };
+        let found = word.compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst);
+        Ok(found.unwrap_or_else(|found| found))
     }
 
     fn check(&self, offset: u64, length: usize) -> Result<(), Error> {

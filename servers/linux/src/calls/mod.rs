@@ -1,11 +1,12 @@
 //! The Linux calls, by subject: [`file`] (descriptors), [`name`] (paths), [`memory`], [`time`],
-//! [`signal`], [`poll`], [`pipe`], [`process`] (starting others and waiting for them) and [`system`] (the process itself,
+//! [`signal`], [`poll`], [`pipe`], [`futex`], [`process`] (starting others and waiting for them) and [`system`] (the process itself,
 //! and the rest).
 //!
 //! [`dispatch`] is the table. Every function checks first and changes then; what cannot be done
 //! yet is [`Stop::Park`].
 
 pub mod file;
+pub mod futex;
 pub mod memory;
 pub mod name;
 pub mod pipe;
@@ -16,6 +17,7 @@ pub mod stat;
 pub mod system;
 pub mod time;
 
+use abi::Registers;
 use alloc::format;
 
 use crate::emulate::{Caller, Result, Stop, Wake};
@@ -25,9 +27,12 @@ use crate::number as nr;
 
 /// Whether a call that a signal interrupts can begin again (`SA_RESTART`).
 #[must_use]
-pub fn can_restart(number: u64) -> bool {
+pub fn can_restart(entry: &Registers) -> bool {
+    if entry.rax == nr::futex {
+        return futex::can_restart(entry.rsi, entry.r10);
+    }
     !matches!(
-        number,
+        entry.rax,
         nr::nanosleep
             | nr::clock_nanosleep
             | nr::pause
@@ -190,11 +195,12 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::pause => Err(Stop::Park(Wake::default())),
         nr::sigaltstack => signal::sigaltstack(c, a, b),
         nr::kill => signal::kill(c, a as i32, b as u32),
-        nr::tkill => signal::tkill(c, a as i32, b as u32),
-        nr::tgkill => signal::tkill(c, b as i32, d as u32),
+        nr::tkill => signal::tkill(c, None, a as i32, b as u32),
+        nr::tgkill => signal::tkill(c, Some(a as i32), b as i32, d as u32),
 
         // The process and the rest.
-        nr::exit | nr::exit_group => Err(Stop::End(services::process::Status::Exited(a as u8))),
+        nr::exit => Err(Stop::Leave(services::process::Status::Exited(a as u8))),
+        nr::exit_group => Err(Stop::End(services::process::Status::Exited(a as u8))),
         nr::execve => system::execve(c, a, b, d),
         nr::wait4 => process::wait4(c, a as i32, b, d as u32, e),
         nr::waitid => process::waitid(c, a as u32, b as u32, d, e as u32, f),
@@ -204,11 +210,15 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::clone3 => process::clone3(c, a, b),
         nr::arch_prctl => system::arch_prctl(c, a, b),
         nr::prctl => system::prctl(c, a as u32, b),
-        nr::set_tid_address => Ok(u64::from(c.p.task.number)),
-        nr::set_robust_list => Ok(0),
-        nr::get_robust_list => Err(EPERM.into()),
-        nr::futex => system::futex(c, a, b as u32, d as u32, e),
-        nr::getpid | nr::gettid => Ok(u64::from(c.p.task.number)),
+        nr::set_tid_address => {
+            c.p.task.clear_at = a;
+            Ok(u64::from(c.p.task.thread))
+        }
+        nr::set_robust_list => futex::set_robust_list(c, a, b),
+        nr::get_robust_list => futex::get_robust_list(c, a as u32, b, d),
+        nr::futex => futex::futex(c, [a, b, d, e, f, g]),
+        nr::getpid => Ok(u64::from(c.p.task.number)),
+        nr::gettid => Ok(u64::from(c.p.task.thread)),
         nr::getppid => Ok(u64::from(c.s.parent_number(c.p.task.pid))),
         nr::getpgrp => Ok(u64::from(c.process().group)),
         nr::getpgid => process::getpgid(c, a as u32),

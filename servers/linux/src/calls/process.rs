@@ -5,20 +5,21 @@ use linux_raw_sys::general as linux;
 use services::process::Pid;
 
 use crate::emulate::{Caller, Result, Stop, Wake};
-use crate::errno::{EAGAIN, EFAULT, EINVAL, ENOSYS, ESRCH};
+use crate::errno::{EAGAIN, EFAULT, EINVAL, ESRCH};
 use crate::host::Start;
 use crate::memory::WRITE;
 use crate::process::{shared, Context, Files, Memory, Shares, Task};
 use crate::signal::{sig, Actions, Origin, Stack, SIGNALS};
-use crate::system::{code_and_status, Key, Which};
+use crate::system::{code_and_status, Key, Tid, Which};
 use crate::wire::{u64_at, Writer};
 
-/// Flags of `clone` that are understood. Those of threads and namespaces are not.
+/// Flags of `clone` that are understood. Those of namespaces are not.
 const KNOWN: u64 = (linux::CLONE_VM
     | linux::CLONE_FS
     | linux::CLONE_FILES
     | linux::CLONE_SIGHAND
     | linux::CLONE_VFORK
+    | linux::CLONE_THREAD
     | linux::CLONE_SYSVSEM
     | linux::CLONE_SETTLS
     | linux::CLONE_PARENT_SETTID
@@ -137,12 +138,10 @@ fn start(c: &mut Caller, request: &Request) -> Result {
         }
         return Ok(number);
     }
-    if request.has(linux::CLONE_THREAD) {
-        return super::refuse(c, "a thread", ENOSYS);
-    }
     if request.flags & !KNOWN != 0
         || request.exit_signal > SIGNALS
         || request.has(linux::CLONE_SIGHAND) && !request.has(linux::CLONE_VM)
+        || request.has(linux::CLONE_THREAD) && !request.has(linux::CLONE_SIGHAND)
         || request.stack >= abi::USER_END
         || request.has(linux::CLONE_SETTLS) && request.tls >= abi::USER_END
     {
@@ -152,9 +151,17 @@ fn start(c: &mut Caller, request: &Request) -> Result {
         c.check(request.parent_tid, 4, WRITE)?;
     }
     let own = c.p.task.pid;
+    if request.has(linux::CLONE_THREAD) {
+        let tid = c.s.new_thread(own, None)?;
+        if let Err(stop) = start_as(c, request, (own, tid), tid) {
+            c.s.forget_thread(own, tid);
+            return Err(stop);
+        }
+        return Ok(u64::from(tid));
+    }
     let pid = c.s.fork(own, request.exit_signal)?;
     let number = c.s.process(pid).number;
-    let started = start_as(c, request, pid, number);
+    let started = start_as(c, request, (pid, pid), number);
     if let Err(stop) = started {
         c.s.forget(pid);
         return Err(stop);
@@ -175,7 +182,8 @@ fn wait_until_left(child: Pid) -> Result {
     }))
 }
 
-fn start_as(c: &mut Caller, request: &Request, pid: Pid, number: u32) -> Result<()> {
+/// Starts a task whose own number as programs see it is `thread`.
+fn start_as(c: &mut Caller, request: &Request, (pid, tid): (Pid, Tid), thread: u32) -> Result<()> {
     let own = &c.p.task.shares;
     let shares = Shares {
         memory: if request.has(linux::CLONE_VM) {
@@ -199,7 +207,11 @@ fn start_as(c: &mut Caller, request: &Request, pid: Pid, number: u32) -> Result<
             shared(Actions::clone(&c.p.actions))
         },
     };
-    c.s.process(pid).actions = Rc::clone(&shares.actions);
+    let process = c.s.process(pid);
+    let number = process.number;
+    if tid == pid {
+        process.actions = Rc::clone(&shares.actions);
+    }
     let mut signals = c.p.task.signals.for_child();
     if request.has(linux::CLONE_VM) && !request.has(linux::CLONE_VFORK) {
         signals.stack = Stack::default();
@@ -216,11 +228,19 @@ fn start_as(c: &mut Caller, request: &Request, pid: Pid, number: u32) -> Result<
         && c.p.memory.areas.allows(request.child_tid, 4, WRITE);
     let child = Start {
         task: Task {
+            tid,
             pid,
             number,
+            thread,
             comm: c.p.task.comm.clone(),
             signals,
             wait: None,
+            robust: 0,
+            clear_at: if request.has(linux::CLONE_CHILD_CLEARTID) {
+                request.child_tid
+            } else {
+                0
+            },
             clock_offset: c.p.task.clock_offset,
             shares,
         },
@@ -231,7 +251,7 @@ fn start_as(c: &mut Caller, request: &Request, pid: Pid, number: u32) -> Result<
     };
     // What the parent is told stands in its memory before that is copied.
     if request.has(linux::CLONE_PARENT_SETTID) {
-        c.write(request.parent_tid, &number.to_le_bytes())?;
+        c.write(request.parent_tid, &thread.to_le_bytes())?;
     }
     c.h.start(child).map_err(|_| EAGAIN)?;
     Ok(())

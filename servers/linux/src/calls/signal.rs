@@ -4,7 +4,7 @@ use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::{EFAULT, EINVAL, ENOMEM, EPERM, ESRCH};
 use crate::memory::WRITE;
 use crate::signal::{bit, sig, Action, Origin, Stack, SIGNALS, UNBLOCKABLE};
-use crate::system::Which;
+use crate::system::{To, Which};
 use crate::wire::{u32_at, u64_at, Writer};
 use linux_raw_sys::general as linux;
 use services::process::Pid;
@@ -44,7 +44,8 @@ pub fn rt_sigaction(c: &mut Caller, signal: u32, new: u64, old: u64, size: u64) 
     if let Some(action) = action {
         c.p.actions.set(signal, action);
         if c.p.actions.ignores(signal) {
-            c.p.task.signals.forget(signal);
+            c.p.task.signals.pending.take(signal);
+            c.process().pending.take(signal);
         }
     }
     Ok(0)
@@ -72,7 +73,9 @@ pub fn rt_sigprocmask(c: &mut Caller, how: u32, new: u64, old: u64, size: u64) -
 /// `rt_sigpending`.
 pub fn rt_sigpending(c: &mut Caller, into: u64, size: u64) -> Result {
     check_size(size)?;
-    let pending = c.p.task.signals.pending & c.p.task.signals.mask;
+    let of_process = c.process().pending.set();
+    let signals = &c.p.task.signals;
+    let pending = (signals.pending.set() | of_process) & signals.mask;
     c.write(into, &pending.to_le_bytes())?;
     Ok(0)
 }
@@ -200,23 +203,34 @@ pub fn kill(c: &mut Caller, pid: i32, signal: u32) -> Result {
     Ok(result?)
 }
 
-/// Sends a signal. To the caller itself it comes before the call returns.
+/// Sends a signal to a process. To the caller itself it comes before the call returns.
 fn send(c: &mut Caller, target: Pid, signal: u32, origin: Origin) {
-    if target == c.p.task.pid {
-        c.p.task.signals.post(&c.p.actions, signal, origin);
+    if signal != 0 && target == c.p.task.pid && c.process().tasks.len() == 1 {
+        if !c.p.task.signals.drops(&c.p.actions, signal) {
+            c.process().pending.add(signal, origin);
+        }
     } else {
-        c.s.send(target, signal, origin);
+        c.s.send(To::Process(target), signal, origin);
     }
 }
 
-/// `tkill` and `tgkill`: a process has one thread.
-pub fn tkill(c: &mut Caller, thread: i32, signal: u32) -> Result {
-    if thread <= 0 || signal > SIGNALS {
+/// `tkill`, and `tgkill` with the number of the thread's process.
+pub fn tkill(c: &mut Caller, process: Option<i32>, thread: i32, signal: u32) -> Result {
+    if thread <= 0 || process.is_some_and(|number| number <= 0) || signal > SIGNALS {
         return Err(EINVAL.into());
     }
-    let target = super::process::target(c, thread as u32)?;
-    c.s.may_signal(c.p.task.pid, target)?;
+    let own = c.p.task.pid;
+    let (target, pid) = c.s.thread_by_number(own, thread as u32).ok_or(ESRCH)?;
+    let number = c.s.find(pid).map(|p| p.number as i32);
+    if process.is_some_and(|process| number != Some(process)) {
+        return Err(ESRCH.into());
+    }
+    c.s.may_signal(own, pid)?;
     let origin = sender(c, linux::SI_TKILL);
-    send(c, target, signal, origin);
+    if target == c.p.task.tid {
+        c.p.task.signals.post(&c.p.actions, signal, origin);
+    } else {
+        c.s.send(To::Task(target), signal, origin);
+    }
     Ok(0)
 }

@@ -5,11 +5,11 @@ use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use linux_raw_sys::prctl;
 
-use crate::emulate::{Caller, Result, Stop, Wake};
-use crate::errno::{E2BIG, EAGAIN, EFAULT, EINVAL, ENOSYS, EPERM, ETIMEDOUT};
+use crate::emulate::{Caller, Result, Stop};
+use crate::errno::{E2BIG, EFAULT, EINVAL, EPERM};
 use crate::exec;
 use crate::process::MAX_FDS;
-use crate::wire::{u32_at, u64_at, Writer};
+use crate::wire::{u64_at, Writer};
 
 /// The release of Linux whose calls these are, for `uname`: programs look at the numbers.
 pub const RELEASE: &str = "6.1.0-fermata";
@@ -103,51 +103,6 @@ pub fn prctl(c: &mut Caller, option: u32, argument: u64) -> Result {
         _ => return Err(EINVAL.into()),
     }
     Ok(0)
-}
-
-/// `futex`. With one thread, nobody else changes the word or waits for it.
-pub fn futex(c: &mut Caller, address: u64, operation: u32, value: u32, timeout: u64) -> Result {
-    use linux::{
-        FUTEX_WAIT as WAIT, FUTEX_WAIT_BITSET as WAIT_BITSET, FUTEX_WAKE as WAKE,
-        FUTEX_WAKE_BITSET as WAKE_BITSET,
-    };
-    if !address.is_multiple_of(4) {
-        return Err(EINVAL.into());
-    }
-    let flags = operation;
-    match operation & 0x7f {
-        operation @ (WAIT | WAIT_BITSET) => {
-            let word = u32_at(&c.read(address, 4)?, 0);
-            if word != value {
-                return Err(EAGAIN.into());
-            }
-            let deadline = match timeout {
-                0 => None,
-                at => {
-                    let time = super::time::read_timespec(c, at)?;
-                    let absolute = operation == WAIT_BITSET;
-                    Some(if absolute {
-                        let clock = match flags & linux::FUTEX_CLOCK_REALTIME {
-                            0 => linux::CLOCK_MONOTONIC,
-                            _ => linux::CLOCK_REALTIME,
-                        };
-                        super::time::deadline_at(c, clock, time)?
-                    } else {
-                        c.deadline_after(time)
-                    })
-                }
-            };
-            if deadline.is_some_and(|d| c.now() >= d) {
-                return Err(ETIMEDOUT.into());
-            }
-            Err(Stop::Park(Wake::at(deadline)))
-        }
-        WAKE | WAKE_BITSET => {
-            c.check(address, 4, crate::memory::READ)?;
-            Ok(0)
-        }
-        _ => Err(ENOSYS.into()),
-    }
 }
 
 /// `setuid`: with privilege all three, without only the effective one.

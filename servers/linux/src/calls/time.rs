@@ -115,7 +115,7 @@ fn sleep_until(c: &mut Caller, deadline: u64, left_at: u64) -> Result {
     if now >= deadline {
         return Ok(0);
     }
-    if left_at != 0 && c.p.task.signals.deliverable().is_some() {
+    if left_at != 0 && c.is_signalled() {
         c.write(left_at, &timespec(deadline - now))?;
     }
     Err(Stop::Park(Wake::at(Some(deadline))))

@@ -285,6 +285,20 @@ impl Host for World {
         Ok(())
     }
 
+    fn exchange(&mut self, address: u64, old: u32, new: u32) -> Result<u32, OutOfMemory> {
+        let mut bytes = [0; 4];
+        self.read_memory(address, &mut bytes)?;
+        let found = u32::from_le_bytes(bytes);
+        if found == old {
+            self.write_memory(address, &new.to_le_bytes())?;
+        }
+        Ok(found)
+    }
+
+    fn is_present(&mut self, _address: u64, _length: u64) -> bool {
+        true
+    }
+
     fn discard(&mut self, start: u64, size: u64) {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         let fd = self.memory.as_raw_fd();
@@ -558,6 +572,10 @@ pub(crate) fn run(
                             observer.parked(world, &process, wake);
                         }
                     }
+                    Outcome::Execute(prepared) => {
+                        let Process { task, system } = &mut process;
+                        break emulate::execute(task, system, world, *prepared);
+                    }
                     outcome => break outcome,
                 }
             }
@@ -578,7 +596,7 @@ pub(crate) fn run(
                 ended.status = status;
                 return ended;
             }
-            Outcome::Park(_) => panic!("an exception waits"),
+            outcome => panic!("a single thread comes to {outcome:?}"),
         }
     }
 }
@@ -603,10 +621,13 @@ fn ring(world: &mut World, process: &mut Process, wake: &emulate::Wake) -> bool 
     true
 }
 
+/// Where the first thread of a process is.
+pub(crate) const FIRST: u64 = proto::layout::CONTROL_THREAD;
+
 /// Saves the process, ends what the personality has of it, and makes it anew from the part.
 pub(crate) fn replace(world: &mut World, process: &mut Process) {
     let Process { task, system } = process;
-    let saved = part::save(task, system, world).expect("the process can be saved");
+    let saved = part::save(&[(FIRST, task)], system, world).expect("the process can be saved");
     let offset = task.clock_offset;
     task.close_files(system, world);
     *process = adopt(world, &saved, offset);
@@ -616,7 +637,8 @@ pub(crate) fn replace(world: &mut World, process: &mut Process) {
 pub(crate) fn adopt(world: &mut World, saved: &[u8], offset: u64) -> Process {
     let mut system = System::new();
     let pid = system.create(None).unwrap();
-    let task = part::adopt(saved, offset, pid, &mut system, world).expect("the part is sound");
+    let tasks = part::adopt(saved, offset, pid, &mut system, world);
+    let (_, task) = tasks.expect("the part is sound").remove(0);
     Process { task, system }
 }
 

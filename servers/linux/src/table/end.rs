@@ -1,0 +1,152 @@
+//! The end of processes and of single threads.
+
+use alloc::string::String;
+use personality::emulate;
+use personality::signal::sig;
+use personality::system::Tid;
+use proto::Error;
+use services::process::{Pid, Status};
+
+use super::{Entry, Living, Table, Timer};
+
+impl Table {
+    /// Forgets a process. Its number is free again.
+    pub(super) fn forget(&mut self, pid: Pid) {
+        self.announce(pid);
+        self.entries.remove(&pid);
+        self.holds.remove(&pid);
+        self.system.forget(pid);
+    }
+
+    /// Takes a task out of the table.
+    fn remove_task(&mut self, tid: Tid) -> Option<Living> {
+        self.unpark(tid);
+        let living = self.tasks.remove(&tid)?;
+        if let Some(timer) = living.timer {
+            self.timers.remove(&(timer, Timer::Call(tid)));
+        }
+        Some(*living)
+    }
+
+    /// A task has ended, and others of its process go on.
+    pub(super) fn leave(&mut self, tid: Tid) {
+        let Some(Living { task, seat, .. }) = self.remove_task(tid) else {
+            return;
+        };
+        if tid != task.pid {
+            seat.leave();
+            return;
+        }
+        // An image, and whoever takes the place of the first task, rely on its thread.
+        let _ = seat.thread().map(rt::obj::ThreadAt::stop);
+        if let Ok(group) = self.group(task.pid) {
+            group.first = Some(seat);
+        }
+    }
+
+    /// Ends all tasks of a process but this one, which is the first one from now on: its number is that of the process,
+    /// and it goes on in the place of the first thread.
+    pub(super) fn end_others(&mut self, tid: Tid) {
+        let Some(pid) = self.tasks.get(&tid).map(|living| living.task.pid) else {
+            return;
+        };
+        for other in self.tasks_of(pid) {
+            if other != tid {
+                self.end_task(other, pid);
+            }
+        }
+        let first = self.group(pid).ok().and_then(|group| group.first.take());
+        if tid == pid {
+            return;
+        }
+        let (Some(mut living), Some(mut seat)) = (self.remove_task(tid), first) else {
+            return;
+        };
+        core::mem::swap(&mut living.seat, &mut seat);
+        living.seat.fresh = true;
+        living.seat.old = Some(seat.into());
+        (living.task.tid, living.task.thread) = (pid, living.task.number);
+        self.system.becomes_first(pid, tid);
+        self.tasks.insert(pid, living.into());
+    }
+
+    /// Ends a task together with others of its process.
+    fn end_task(&mut self, tid: Tid, pid: Pid) {
+        if let Some((living, system, world)) = self.split(tid) {
+            let (task, mut view) = living.parts(system, world);
+            emulate::abandon(task, system, &mut view);
+        }
+        self.leave(tid);
+        self.system.forget_thread(pid, tid);
+    }
+
+    /// Ends a process whose files are closed already, and of whose end the others know.
+    pub(super) fn finish(&mut self, pid: Pid, status: Status) {
+        if self.group(pid).is_err() {
+            return;
+        }
+        let name = self.one_of(pid).map_or_else(String::new, |l| l.task.name());
+        for tid in self.tasks_of(pid) {
+            self.end_task(tid, pid);
+        }
+        let ended = Entry::Ended { status, name };
+        if let Some(Entry::Living(group)) = self.entries.insert(pid, ended) {
+            if let Some(alarm) = group.alarm {
+                self.timers.remove(&(alarm, Timer::Alarm(pid)));
+            }
+            if let Some(first) = group.first {
+                first.leave();
+            }
+        }
+        self.announce(pid);
+    }
+
+    /// Closes a process's files and ends it.
+    pub(super) fn end_by(&mut self, pid: Pid, signal: u8) {
+        let status = Status::Killed(signal);
+        let one = self.one_of(pid).map(|living| living.task.tid);
+        if let Some((living, system, world)) = one.and_then(|tid| self.split(tid)) {
+            let (task, mut view) = living.parts(system, world);
+            emulate::end(task, system, &mut view, status);
+        }
+        self.finish(pid, status);
+    }
+
+    /// Forgets a process that has ended: its status.
+    pub(crate) fn reap(&mut self, pid: Pid) -> Result<Status, Error> {
+        match self.entries.get(&pid) {
+            Some(Entry::Ended { status, .. }) => {
+                let status = *status;
+                self.forget(pid);
+                Ok(status)
+            }
+            Some(_) => Err(Error::Invalid),
+            None => Err(Error::NotFound),
+        }
+    }
+
+    pub(crate) fn kill(&mut self, pid: Pid) -> Result<(), Error> {
+        if let Some(Entry::Adopting(_)) = self.entries.get(&pid) {
+            self.abandon(pid);
+            return Ok(());
+        }
+        self.group(pid)?;
+        // The root comes first: nobody starts others meanwhile, and it does not see its children end.
+        for pid in self.together(pid) {
+            self.end_by(pid, sig::KILL as u8);
+        }
+        Ok(())
+    }
+
+    /// Ends a process that was never complete.
+    pub(super) fn abandon(&mut self, pid: Pid) {
+        if let Some(Entry::Adopting(adopting)) = self.entries.remove(&pid) {
+            adopting.body.destroy();
+            let status = Status::Killed(sig::KILL as u8);
+            let name = String::new();
+            self.entries.insert(pid, Entry::Ended { status, name });
+            self.system.end(pid, status);
+            self.announce(pid);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! A task that lives, and its thread.
+
+use abi::message::ExceptionMessage;
+use abi::state::ThreadState;
+use abi::{Exception, Registers, Type};
+use personality::emulate::{self, Outcome};
+use personality::host::Fpu;
+use personality::memory::NO_SLOT;
+use personality::process::Task;
+use personality::system::System;
+use proto::layout::{CONTROL_MAPPINGS, PRIORITY_PROGRAM};
+use rt::obj::ThreadAt;
+
+use super::Parked;
+use crate::world::{Seat, View, World};
+
+/// A task that lives.
+pub(super) struct Living {
+    pub(super) task: Task,
+    pub(super) seat: Seat,
+    pub(super) parked: Option<Parked>,
+    /// When its call is to be made again, as it stands in the table's `timers`.
+    pub(super) timer: Option<u64>,
+    /// Its process is frozen or stopped.
+    pub(super) held: bool,
+}
+
+impl Living {
+    pub(super) fn new(task: Task, seat: Seat) -> Self {
+        Living {
+            task,
+            seat,
+            parked: None,
+            timer: None,
+            held: false,
+        }
+    }
+
+    pub(super) fn thread(&self) -> Result<ThreadAt, abi::Code> {
+        self.seat.thread()
+    }
+
+    pub(super) fn stop(&self) -> Result<(), abi::Code> {
+        self.thread()?.stop()
+    }
+
+    pub(super) fn resume(&self) -> Result<(), abi::Code> {
+        self.thread()?.resume()
+    }
+
+    pub(super) fn state(&self) -> Result<ThreadState, abi::Code> {
+        self.thread()?.get_state(0, 0, 0)
+    }
+
+    /// The task, and the host that acts for it.
+    pub(super) fn parts<'a>(
+        &'a mut self,
+        system: &System,
+        world: &'a mut World,
+    ) -> (&'a mut Task, View<'a>) {
+        let root = system.find(self.task.pid).map_or(0, |p| p.root);
+        let view = View {
+            root,
+            seat: Some(&mut self.seat),
+            world,
+        };
+        (&mut self.task, view)
+    }
+
+    /// Emulates the call or exception of a message.
+    pub(super) fn emulate(
+        &mut self,
+        system: &mut System,
+        world: &mut World,
+        message: &ExceptionMessage,
+    ) -> Outcome {
+        let (task, mut view) = self.parts(system, world);
+        if message.code == Exception::ForeignCall as u64 {
+            emulate::call(task, system, &mut view, &message.registers)
+        } else {
+            emulate::exception(task, system, &mut view, message)
+        }
+    }
+
+    /// Lets the thread, which waits for an answer to its exception or is a new one, go on with these registers.
+    pub(super) fn set_registers(
+        &mut self,
+        registers: &Registers,
+        fpu: Option<Fpu>,
+    ) -> Result<(), abi::Code> {
+        if core::mem::take(&mut self.seat.fresh) {
+            if let Some(old) = self.seat.old.take() {
+                old.leave();
+            }
+            let state = ThreadState {
+                registers: *registers,
+                fpu: fpu.map_or_else(abi::state::initial_fpu, |fpu| *fpu),
+                tag: u64::from(self.task.tid),
+                priority: PRIORITY_PROGRAM,
+                ..ThreadState::default()
+            };
+            let memory = self.seat.memory.borrow();
+            let started = memory.body.start_thread(self.seat.thread, state);
+            return started.map_err(|_| abi::Code::Invalid);
+        }
+        let thread = self.thread()?;
+        thread.stop()?;
+        let result = thread.get_state(0, 0, 0).and_then(|mut state| {
+            state.registers = *registers;
+            state.exception_delivered = 0;
+            if let Some(fpu) = fpu {
+                state.fpu = *fpu;
+            }
+            let memory = self.seat.memory.borrow();
+            thread.set_state(&state, memory.body.space_ref().handle(), 0, 0)
+        });
+        thread.resume()?;
+        result
+    }
+
+    /// When its call is to be made again, on the machine's clock.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        let deadline = self.parked.as_ref()?.wake.deadline?;
+        (!self.held).then(|| self.machines(deadline, rt::time::now()))
+    }
+
+    /// What a time on its clock is on the machine's, which says `now`.
+    pub(super) fn machines(&self, time: u64, now: u64) -> u64 {
+        let own_now = now.wrapping_add(self.task.clock_offset);
+        now.saturating_add(time.saturating_sub(own_now))
+    }
+
+    /// Whether all mappings of its areas exist.
+    pub(super) fn has_mappings(&self) -> bool {
+        let memory = self.seat.memory.borrow();
+        let region = &memory.body.control().region;
+        let shared = self.task.shares.memory.borrow();
+        let mut areas = shared.areas.list().iter().filter(|a| a.slot != NO_SLOT);
+        areas.all(|area| {
+            let at = CONTROL_MAPPINGS + u64::from(area.slot) * abi::OBJECT_SIZE;
+            let kinds = 1 << Type::Mapping as u64;
+            matches!(region.search(at, at + abi::OBJECT_SIZE, kinds), Ok((found, _)) if found == at)
+        })
+    }
+
+    /// Has its thread say whose it is: in how many ways it is stopped, but for the checkpoint.
+    pub(super) fn claim(&self) -> Result<u32, abi::Code> {
+        let thread = self.thread()?;
+        let mut state = thread.get_state(0, 0, 0)?;
+        if state.tag != u64::from(self.task.tid) {
+            state.tag = u64::from(self.task.tid);
+            let memory = self.seat.memory.borrow();
+            thread.set_state(&state, memory.body.space_ref().handle(), 0, 0)?;
+        }
+        Ok(state.stop_count.saturating_sub(1).min(1 << 16) as u32)
+    }
+}

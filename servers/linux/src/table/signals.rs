@@ -1,0 +1,147 @@
+//! Signals and timers of the processes in the table.
+
+use personality::emulate::{self, Outcome};
+use personality::process::Alarm;
+use personality::signal::{bit, sig, Origin, UNBLOCKABLE};
+use personality::system::{Tid, To};
+use services::process::Pid;
+
+use alloc::vec::Vec;
+
+use super::{put_timer, Entry, Table, Timer};
+
+impl Table {
+    /// Notes when the alarm of a process goes off.
+    pub(super) fn schedule_alarm(&mut self, pid: Pid) {
+        let alarm = self.system.find(pid).and_then(|p| p.alarm);
+        let at = alarm.and_then(|alarm| {
+            let living = self.one_of(pid)?;
+            (!living.held).then(|| living.machines(alarm.deadline, rt::time::now()))
+        });
+        if let Some(Entry::Living(group)) = self.entries.get_mut(&pid) {
+            put_timer(&mut self.timers, Timer::Alarm(pid), &mut group.alarm, at);
+        }
+    }
+
+    /// Sends a signal.
+    pub(super) fn post(&mut self, to: To, signal: u32, origin: Origin, signalled: &mut Vec<Tid>) {
+        match to {
+            To::Task(tid) => {
+                if let Some(living) = self.tasks.get_mut(&tid) {
+                    let actions = living.task.shares.actions.borrow();
+                    living.task.signals.post(&actions, signal, origin);
+                    drop(actions);
+                    signalled.push(tid);
+                }
+            }
+            To::Process(pid) => self.post_to_any(pid, signal, origin, signalled),
+        }
+    }
+
+    /// Sends a signal to a process. One of the tasks that do not block it gets it, the first one if it can be.
+    fn post_to_any(&mut self, pid: Pid, signal: u32, origin: Origin, signalled: &mut Vec<Tid>) {
+        let Some(first) = self.one_of(pid).map(|living| living.task.tid) else {
+            return;
+        };
+        let mut dropped = true;
+        let mut taker = None;
+        for tid in core::iter::once(first).chain(self.tasks_of(pid)) {
+            let Some(living) = self.tasks.get(&tid) else {
+                continue;
+            };
+            let task = &living.task;
+            dropped &= task.signals.drops(&task.shares.actions.borrow(), signal);
+            if taker.is_none() && bit(signal) & task.signals.mask & !UNBLOCKABLE == 0 {
+                taker = Some(tid);
+            }
+        }
+        if !dropped {
+            self.system.process(pid).pending.add(signal, origin);
+            signalled.extend(taker);
+        }
+    }
+
+    /// Does what the clock says.
+    pub(super) fn ring(&mut self, now: u64, signalled: &mut Vec<Tid>) {
+        while let Some((deadline, timer)) = self.timers.first().copied() {
+            if deadline > now {
+                break;
+            }
+            self.timers.pop_first();
+            match timer {
+                Timer::Call(tid) => {
+                    if let Some(living) = self.tasks.get_mut(&tid) {
+                        // It is noted anew when the call is made again.
+                        living.timer = None;
+                        self.due.insert(tid);
+                    }
+                }
+                Timer::Alarm(pid) => self.alarm(pid, now, signalled),
+            }
+        }
+    }
+
+    /// The alarm of a process goes off.
+    fn alarm(&mut self, pid: Pid, now: u64, signalled: &mut Vec<Tid>) {
+        let Ok(group) = self.group(pid) else { return };
+        group.alarm = None;
+        let offset = self
+            .one_of(pid)
+            .map_or(0, |living| living.task.clock_offset);
+        let own_now = now.wrapping_add(offset);
+        let alarm = self.system.process(pid).alarm;
+        if let Some(alarm) = alarm.filter(|alarm| alarm.deadline <= own_now) {
+            self.system.process(pid).alarm = (alarm.interval != 0).then(|| {
+                let deadline = own_now.saturating_add(alarm.interval);
+                Alarm { deadline, ..alarm }
+            });
+            self.post_to_any(pid, sig::ALRM, Origin::default(), signalled);
+        }
+        self.schedule_alarm(pid);
+    }
+
+    /// Delivers signals that were just sent.
+    pub(super) fn deliver_signals(&mut self, tid: Tid) {
+        let Some((living, system, world)) = self.split(tid) else {
+            return;
+        };
+        let pid = living.task.pid;
+        let of_process = &system.process(pid).pending;
+        if living.task.signals.deliverable(of_process).is_none() {
+            return;
+        }
+        if living.parked.is_some() {
+            self.due.insert(tid);
+            return;
+        }
+        if living.held {
+            return;
+        }
+        // It runs, or is about to deliver a call: that comes again behind the handler.
+        let Ok(thread) = living.thread() else {
+            return;
+        };
+        if thread.stop().is_err() {
+            return;
+        }
+        let mut outcome = None;
+        if let Ok(mut state) = thread.get_state(0, 0, 0) {
+            if state.exception_delivered == 0 {
+                let (task, mut view) = living.parts(system, world);
+                let result = emulate::interrupt(task, system, &mut view, &state.registers);
+                if let Outcome::Go { registers, .. } = &result {
+                    state.registers = *registers;
+                    let memory = living.seat.memory.borrow();
+                    let _ = thread.set_state(&state, memory.body.space_ref().handle(), 0, 0);
+                }
+                outcome = Some(result);
+            }
+        }
+        let _ = thread.resume();
+        match outcome {
+            Some(Outcome::End(status)) => self.finish(pid, status),
+            Some(_) => {}
+            None => self.signalled.push(tid),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! New processes and threads.
+
+use abi::RefKind;
+use alloc::boxed::Box;
+use alloc::rc::Rc;
+use alloc::string::String;
+use alloc::vec::Vec;
+use personality::exec;
+use personality::process::{open_flags, Current, Description, Device, Kind, Task};
+use process::Process;
+use proto::layout::PRIORITY_PROGRAM;
+use proto::Error;
+use rt::obj::Ref;
+use services::fs::{mode, Flags};
+use services::process::{Pid, Start, Stdio};
+
+use super::{error_of, Entry, Group, Living, Table};
+use crate::world::{Seat, View};
+
+impl Table {
+    /// A number for a process that counts for this job, and has no parent.
+    pub(super) fn new_pid(&mut self, job: Option<Pid>) -> Result<Pid, Error> {
+        // The status of a process is not kept when its owner has ended too.
+        let orphans: Vec<Pid> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| matches!(entry, Entry::Ended { .. }))
+            .map(|(pid, _)| *pid)
+            .filter(|pid| {
+                let owner = self.holds.get(pid).and_then(|hold| hold.owner.as_ref());
+                owner.is_some_and(|owner| owner.kind() != RefKind::Port)
+            })
+            .collect();
+        for pid in orphans {
+            self.forget(pid);
+        }
+        // What is kept of it, and what is taken while its program is looked at.
+        self.world.room.add(256 << 10)?;
+        self.system.create(job).map_err(error_of)
+    }
+
+    /// A task that was started lives from now on. If it is the first one of a process, that does.
+    pub(super) fn born(&mut self, task: Task, seat: Seat) {
+        let (pid, tid) = (task.pid, task.tid);
+        if tid == pid {
+            let root = self.system.find(pid).map_or(pid, |p| p.root);
+            let job = self.holds.get(&root).and_then(|hold| hold.job);
+            self.hold(pid, None, job);
+            self.live(Living::new(task, seat));
+        } else {
+            self.tasks.insert(tid, Box::new(Living::new(task, seat)));
+        }
+    }
+
+    /// A process lives from now on, with one task.
+    fn live(&mut self, living: Living) {
+        let pid = living.task.pid;
+        self.entries.insert(pid, Entry::Living(Group::default()));
+        self.tasks.insert(pid, Box::new(living));
+    }
+
+    /// Starts a program.
+    pub(crate) fn spawn(
+        &mut self,
+        path: &str,
+        start: &Start,
+        (owner, job): (Ref, Option<Pid>),
+    ) -> Result<Pid, Error> {
+        let pid = self.new_pid(job)?;
+        let started = self.spawn_as(pid, path, start);
+        let Ok(living) = started else {
+            self.system.forget(pid);
+            return started.map(|_| pid);
+        };
+        self.live(living);
+        self.hold(pid, Some(owner), job);
+        Ok(pid)
+    }
+
+    fn spawn_as(&mut self, pid: Pid, path: &str, start: &Start) -> Result<Living, Error> {
+        let cwd = if start.cwd.starts_with('/') {
+            start.cwd.as_str()
+        } else {
+            "/"
+        };
+        let mut task = Task::new(pid, String::from(cwd));
+        self.system.process(pid).actions = Rc::clone(&task.shares.actions);
+        let bytes = |list: &[String]| list.iter().map(|s| s.as_bytes().to_vec()).collect();
+        let mut args: Vec<Vec<u8>> = bytes(&start.args);
+        if args.is_empty() {
+            args.push(path.as_bytes().to_vec());
+        }
+        let prepared = {
+            let shares = task.shares.clone();
+            let current = Current::new(&mut task, &shares);
+            let mut view = View {
+                root: pid,
+                seat: None,
+                world: &mut self.world,
+            };
+            let env = bytes(&start.env);
+            exec::prepare(&current, &mut view, path, args, env).map_err(|failure| {
+                let error = error_of(failure.errno);
+                if error != Error::NotFound || failure.names_another {
+                    rt::log!("{}", failure.sentence);
+                }
+                error
+            })?
+        };
+        let made = self.open_stdio(&mut task, &start.stdio).and_then(|()| {
+            let (id, port, space) = self.world.new_keeper(0)?;
+            let keeper = port.reference().map_err(rt::error_of)?;
+            let body = Process::create(&self.world.supply()?, &space, Some(&keeper))?;
+            Ok(Seat::first(id, body, port))
+        });
+        let Table { system, world, .. } = self;
+        let mut view = View {
+            root: pid,
+            seat: None,
+            world,
+        };
+        let mut seat = match made {
+            Ok(made) => made,
+            Err(error) => {
+                exec::cancel(&mut view, prepared);
+                task.close_files(system, &mut view);
+                return Err(error);
+            }
+        };
+        view.seat = Some(&mut seat);
+        system.process(pid).started = rt::time::now();
+        let registers = exec::commit(&mut task, system, &mut view, prepared);
+        let started = registers
+            .map_err(|_| Error::NoMemory)
+            .and_then(|registers| {
+                let memory = seat.memory.borrow();
+                memory
+                    .body
+                    .start(&registers, u64::from(pid), PRIORITY_PROGRAM)
+            });
+        if let Err(error) = started {
+            let mut view = View {
+                root: pid,
+                seat: None,
+                world,
+            };
+            task.close_files(system, &mut view);
+            seat.leave();
+            rt::log!("{path}: could not be started: {}", error.text());
+            return Err(error);
+        }
+        Ok(Living::new(task, seat))
+    }
+
+    /// Opens descriptors 0, 1 and 2. On failure those that are open stay with the process.
+    fn open_stdio(&mut self, task: &mut Task, stdio: &[Stdio]) -> Result<(), Error> {
+        for fd in 0..3u32 {
+            let output = fd > 0;
+            let mut flags = open_flags::RDWR;
+            let kind = match stdio.get(fd as usize) {
+                None | Some(Stdio::Console) => Kind::Device(Device::Console),
+                Some(Stdio::Null) => Kind::Device(Device::Null),
+                Some(Stdio::File { path, append }) => {
+                    flags = match (output, append) {
+                        (false, _) => 0,
+                        (true, false) => open_flags::WRONLY,
+                        (true, true) => open_flags::WRONLY | open_flags::APPEND,
+                    };
+                    self.open_file(path, output, *append)?
+                }
+            };
+            let flags = flags | open_flags::LARGEFILE;
+            task.shares.files.borrow_mut().install(
+                fd,
+                Description {
+                    kind,
+                    flags,
+                    offset: 0,
+                },
+                false,
+            );
+        }
+        Ok(())
+    }
+
+    fn open_file(&mut self, path: &str, output: bool, append: bool) -> Result<Kind, Error> {
+        let request = personality::files::Request::Open {
+            path: String::from(path),
+            flags: Flags {
+                create: output,
+                truncate: output && !append,
+                ..Flags::default()
+            },
+            mode: 0o644,
+        };
+        let personality::files::Reply::Opened(attr) = self.world.ask_fs(&request, &[], &mut [])?.0
+        else {
+            return Err(Error::Broken);
+        };
+        let ino = attr.ino;
+        let (kind, error) = match attr.mode & mode::TYPE {
+            mode::FILE => return Ok(Kind::File { ino }),
+            mode::CHARACTER if ino == services::fs::NULL_INO => (Kind::Device(Device::Null), None),
+            mode::CHARACTER => (Kind::Device(Device::Console), None),
+            _ => (Kind::Device(Device::Null), Some(Error::IsDirectory)),
+        };
+        let _ = self
+            .world
+            .ask_fs(&personality::files::Request::Close { ino }, &[], &mut []);
+        error.map_or(Ok(kind), Err)
+    }
+}
