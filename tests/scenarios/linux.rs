@@ -359,41 +359,121 @@ const THREADS: &[&str] = &[
 
 /// A program of many threads prints here what it prints on the host.
 pub(crate) fn threads(ctx: &mut Ctx) -> Result<(), Failure> {
+    agrees(ctx, "threads", THREADS)
+}
+
+/// Processes that are stopped and go on, and who is told.
+pub(crate) fn jobs(ctx: &mut Ctx) -> Result<(), Failure> {
+    agrees(ctx, "jobs", &["all"])
+}
+
+/// A C program prints here what it prints on the host, whatever its argument is; and leaves no process.
+fn agrees(ctx: &mut Ctx, name: &str, ways: &[&str]) -> Result<(), Failure> {
     let scratch = temp_dir().map_err(|error| error.message)?;
-    let Some(program) = linux_program(ctx, scratch.path(), "threads") else {
+    let Some(program) = linux_program(ctx, scratch.path(), name) else {
         return Ok(());
     };
     let mut script = String::new();
     let mut expected = Vec::new();
-    for way in THREADS {
-        script.push_str(&format!("/bin/threads {way} > /tmp/{way}\n"));
+    for way in ways {
+        script.push_str(&format!("/bin/{name} {way} > /tmp/{way}\n"));
         let output = Command::new(&program).arg(way).output();
         expected.push(output.map_err(|e| format!("on the host: {e}"))?.stdout);
     }
     script.push_str("ps\n");
     let elf = std::fs::read(&program).map_err(|e| e.to_string())?;
-    let mut run = Run::script(script).add_program("/bin/threads", elf);
-    for way in THREADS {
+    let mut run = Run::script(script).add_program(&format!("/bin/{name}"), elf);
+    for way in ways {
         run = run.get(&format!("/tmp/{way}"));
     }
-    let output = ctx.run(run)?;
+    let output = ctx.run(run.timeout(60))?;
     output.expect_status(0)?;
-    for (way, expected) in THREADS.iter().zip(expected) {
+    for (way, expected) in ways.iter().zip(expected) {
         let found = output.file(&format!("/tmp/{way}"))?;
         if found != expected {
             return Err(format!(
-                "threads {way} prints\n{}\ninstead of\n{}\n{}",
+                "{name} {way} prints\n{}\ninstead of\n{}\n{}",
                 String::from_utf8_lossy(found),
                 String::from_utf8_lossy(&expected),
                 output.text()
             ));
         }
     }
-    // Nothing is left: no process, no thread.
     if output.text().contains('%') {
         return Err(format!("processes are left:\n{}", output.text()));
     }
-    ctx.note(format!("{} ways agree", THREADS.len()));
+    ctx.note(format!("{} ways agree", ways.len()));
+    Ok(())
+}
+
+/// Programs of the host's own packages that use threads. Each is told where to write.
+const PARALLEL: &[&str] = &[
+    "/usr/bin/sort --parallel=4 -n -o OUT /tmp/text",
+    "/usr/bin/xz -T2 --block-size=100000 -1 -c /tmp/text",
+];
+
+/// Dynamic programs of the host with threads, with their libraries, print here what they print there.
+pub(crate) fn parallel(ctx: &mut Ctx) -> Result<(), Failure> {
+    let mut run = String::new();
+    let mut added = Vec::new();
+    let mut expected = Vec::new();
+    let scratch = temp_dir().map_err(|error| error.message)?;
+    let input = scratch.path().join("text");
+    let out = scratch.path().join("out");
+    std::fs::write(&input, text(20_000)).map_err(|e| e.to_string())?;
+    for command in PARALLEL {
+        let program = command.split(' ').next().unwrap_or_default();
+        let libraries = Command::new("ldd").arg(program).output();
+        let Ok(libraries) = libraries.map(|o| String::from_utf8_lossy(&o.stdout).into_owned())
+        else {
+            continue;
+        };
+        let needed: Vec<&str> = libraries
+            .split_whitespace()
+            .filter(|w| w.starts_with('/'))
+            .collect();
+        if needed.is_empty() {
+            ctx.note(format!("left out: there is no {program}"));
+            continue;
+        }
+        for path in needed.into_iter().chain([program]) {
+            if !added.iter().any(|known| known == path) {
+                added.push(path.to_string());
+            }
+        }
+        let host = command
+            .replace("/tmp/text", &input.display().to_string())
+            .replace("OUT", &out.display().to_string());
+        let mut words = host.split(' ');
+        let output = Command::new(words.next().unwrap_or_default())
+            .args(words)
+            .output()
+            .map_err(|e| format!("{host}: {e}"))?;
+        let number = expected.len();
+        if command.contains("OUT") {
+            run.push_str(&command.replace("OUT", &format!("/tmp/out.{number}")));
+            expected.push(std::fs::read(&out).map_err(|e| e.to_string())?);
+        } else {
+            run.push_str(&format!("{command} > /tmp/out.{number}"));
+            expected.push(output.stdout);
+        }
+        run.push('\n');
+    }
+    let mut run = Run::script(run).add("/tmp/text", text(20_000)).timeout(100);
+    for path in added {
+        let bytes = std::fs::read(&path).map_err(|e| format!("{path}: {e}"))?;
+        run = run.add_program(&path, bytes);
+    }
+    for number in 0..expected.len() {
+        run = run.get(&format!("/tmp/out.{number}"));
+    }
+    let output = ctx.run(run)?;
+    output.expect_status(0)?;
+    for (number, expected) in expected.iter().enumerate() {
+        if output.file(&format!("/tmp/out.{number}"))? != expected {
+            return Err(format!("{} differs\n{}", PARALLEL[number], output.text()));
+        }
+    }
     Ok(())
 }
 

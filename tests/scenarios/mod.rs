@@ -28,6 +28,8 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("linux_scripts", linux::scripts),
     scenario("linux_calls", linux::calls),
     scenario("linux_threads", linux::threads),
+    scenario("linux_jobs", linux::jobs),
+    scenario("linux_parallel", linux::parallel),
     scenario("linux_refusals", linux::refusals),
     scenario("linux_console", linux::console),
     scenario("linux_memory_runs_out", linux::memory_runs_out),

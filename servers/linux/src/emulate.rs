@@ -446,7 +446,16 @@ fn interruption(task: &mut Task, system: &mut System, wake: &Wake) -> Option<Int
     let of_process = &mut system.process(task.pid).pending;
     let actions = task.shares.actions.borrow();
     task.signals.drop_ignored(of_process, &actions);
-    let signal = task.signals.deliverable(of_process)?;
+    let mut signal = task.signals.deliverable(of_process)?;
+    while actions.stops(signal) {
+        // The call waits on while the process is stopped, and afterwards.
+        task.signals
+            .take(&mut system.process(task.pid).pending, signal);
+        system.halt(task.pid, signal);
+        signal = task
+            .signals
+            .deliverable(&system.process(task.pid).pending)?;
+    }
     if wake.firm {
         // The signal that nothing holds back: `go` ends the process.
         return (signal == sig::KILL).then_some(Interruption::Fail);
@@ -485,6 +494,7 @@ fn go(
             };
             match delivered {
                 Ok(Delivery::Go) => {}
+                Ok(Delivery::Stop(signal)) => system.halt(task.pid, signal),
                 Ok(Delivery::End(signal)) => return killed(task, system, host, signal, ""),
                 Err(OutOfMemory) => return out_of_memory(task, system, host),
             }
@@ -619,7 +629,7 @@ pub fn exception(
         )
     };
     match delivered {
-        Ok(Delivery::Go) => Outcome::Go {
+        Ok(Delivery::Go | Delivery::Stop(_)) => Outcome::Go {
             registers,
             fpu: None,
         },

@@ -35,6 +35,7 @@ mod flag {
     pub(super) const RESTART: u64 = linux::SA_RESTART as u64;
     pub(super) const NODEFER: u64 = linux::SA_NODEFER as u64;
     pub(super) const RESETHAND: u64 = linux::SA_RESETHAND as u64;
+    pub(super) const NOCLDSTOP: u64 = linux::SA_NOCLDSTOP as u64;
     pub(super) const NOCLDWAIT: u64 = linux::SA_NOCLDWAIT as u64;
     pub(super) const RESTORER: u64 = linux::SA_RESTORER as u64;
 }
@@ -72,24 +73,22 @@ pub enum DefaultAction {
     End,
     /// Nothing.
     Ignore,
+    /// The process stops.
+    Stop,
 }
 
-/// What happens to the signal by default. Job control belongs to the shell, which stops and
-/// continues processes through their manager, so the stop signals do nothing here.
+/// What happens to the signal by default.
 #[must_use]
 pub const fn default_action(signal: u32) -> DefaultAction {
     match signal {
-        sig::CHLD
-        | sig::CONT
-        | sig::URG
-        | sig::WINCH
-        | sig::STOP
-        | sig::TSTP
-        | sig::TTIN
-        | sig::TTOU => DefaultAction::Ignore,
+        sig::CHLD | sig::CONT | sig::URG | sig::WINCH => DefaultAction::Ignore,
+        sig::STOP | sig::TSTP | sig::TTIN | sig::TTOU => DefaultAction::Stop,
         _ => DefaultAction::End,
     }
 }
+
+/// The signals that stop a process by default.
+pub const STOPS: u64 = bit(sig::STOP) | bit(sig::TSTP) | bit(sig::TTIN) | bit(sig::TTOU);
 
 /// What a program wants done with a signal (`struct sigaction` of the kernel).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -153,6 +152,12 @@ impl Pending {
             self.set |= bit(signal);
             self.origins.insert(signal, origin);
         }
+    }
+
+    /// Takes all of these signals out.
+    pub fn take_all(&mut self, which: u64) {
+        self.set &= !which;
+        self.origins.retain(|signal, _| which & bit(*signal) == 0);
     }
 
     /// Takes a signal out: where it came from, if it was pending.
@@ -219,6 +224,8 @@ impl Origin {
 pub enum Delivery {
     /// There was nothing to deliver, or the registers now start a handler.
     Go,
+    /// The signal stops the process. There may be more to deliver when it goes on.
+    Stop(u32),
     /// The signal ends the process.
     End(u32),
 }
@@ -261,6 +268,19 @@ impl Actions {
     pub fn forgets_children(&self) -> bool {
         let action = self.get(sig::CHLD);
         action.handler == IGNORE || action.flags & flag::NOCLDWAIT != 0
+    }
+
+    /// Whether the signal stops the process.
+    #[must_use]
+    pub fn stops(&self, signal: u32) -> bool {
+        let is_default = self.get(signal).handler == DEFAULT;
+        is_default && default_action(signal) == DefaultAction::Stop
+    }
+
+    /// Whether the program wants to know when children stop and go on.
+    #[must_use]
+    pub fn wants_stops(&self) -> bool {
+        self.get(sig::CHLD).flags & flag::NOCLDSTOP == 0
     }
 
     /// Whether the handler of `signal` wants interrupted calls to begin again.
@@ -317,7 +337,7 @@ impl Signals {
     }
 
     /// Takes a signal, the task's own first.
-    fn take(&mut self, of_process: &mut Pending, signal: u32) -> Origin {
+    pub fn take(&mut self, of_process: &mut Pending, signal: u32) -> Origin {
         let own = self.pending.take(signal);
         own.or_else(|| of_process.take(signal)).unwrap_or_default()
     }
@@ -335,7 +355,7 @@ impl Signals {
             let origin = self.take(of_process, signal);
             match self.deliver(actions, areas, host, registers, signal, origin)? {
                 Delivery::Go => {}
-                end @ Delivery::End(_) => return Ok(end),
+                other => return Ok(other),
             }
         }
         if let Some(mask) = self.saved_mask.take() {
@@ -376,6 +396,7 @@ impl Signals {
                 return Ok(match default_action(signal) {
                     DefaultAction::End => Delivery::End(signal),
                     DefaultAction::Ignore => Delivery::Go,
+                    DefaultAction::Stop => Delivery::Stop(signal),
                 })
             }
             _ => {}

@@ -18,6 +18,7 @@ use services::process::{Pid, Status, MAX_JOB};
 
 use crate::errno::{Errno, EAGAIN, ECHILD, ENFILE, EPERM, ESRCH};
 use crate::futex::Futexes;
+use crate::job::News;
 use crate::process::{Alarm, Ids, Shared};
 use crate::signal::{sig, Actions, Origin, Pending};
 
@@ -37,7 +38,7 @@ const MAX_PIPES_EACH: usize = 256;
 /// A payer's pipes beyond so many hold [`crate::process::PIPE_BUF`] bytes only.
 const LARGE_PIPES: usize = 32;
 /// The session of those that the shell starts: the one that has the console.
-const CONSOLE_SESSION: u32 = 1;
+pub(crate) const CONSOLE_SESSION: u32 = 1;
 /// The first process number. 1 is what `getppid` returns to those without a parent.
 const FIRST_PID: Pid = 2;
 /// The last one.
@@ -132,6 +133,12 @@ pub struct Process {
     pub actions: Shared<Actions>,
     /// Signals that were sent to it, for any of its tasks.
     pub pending: Pending,
+    /// The signal that has stopped it. After a restore it is the shell that has.
+    #[serde(skip)]
+    pub stopped: Option<u32>,
+    /// What its parent has not been told yet.
+    #[serde(skip)]
+    pub news: Option<News>,
     /// Its tasks that live.
     #[serde(skip)]
     pub tasks: BTreeSet<Tid>,
@@ -165,6 +172,18 @@ pub enum Which {
     Group(u32),
 }
 
+impl Which {
+    /// Whether it means this process.
+    #[must_use]
+    pub const fn is(self, process: &Process) -> bool {
+        match self {
+            Which::All => true,
+            Which::Number(number) => process.number == number,
+            Which::Group(group) => process.group == group,
+        }
+    }
+}
+
 /// The table of processes.
 #[derive(Debug, Default)]
 pub struct System {
@@ -191,6 +210,10 @@ pub struct System {
     sent: Vec<(To, u32, Origin)>,
     gone: Vec<Pid>,
     timers: Vec<Pid>,
+    /// Processes that were stopped since.
+    pub(crate) halts: Vec<Pid>,
+    /// The groups that have the console, by the roots of their trees.
+    pub(crate) foregrounds: BTreeMap<Pid, u32>,
 }
 
 impl System {
@@ -256,6 +279,8 @@ impl System {
             status: None,
             borrows: false,
             pending: Pending::default(),
+            stopped: None,
+            news: None,
             tasks: BTreeSet::new(),
             ..of.clone()
         };
@@ -350,6 +375,9 @@ impl System {
         }
         self.groups.remove(&(process.namespace, process.group, pid));
         self.trees.remove(&(process.root, pid));
+        if self.foregrounds.contains_key(&process.root) && self.tree(process.root).is_empty() {
+            self.foregrounds.remove(&process.root);
+        }
         if let Some(count) = self.counted.get_mut(&process.payer) {
             *count -= 1;
             if *count == 0 {
@@ -584,6 +612,7 @@ impl System {
             && self.woken.is_empty()
             && self.gone.is_empty()
             && self.timers.is_empty()
+            && self.halts.is_empty()
             && !self.futexes.has_granted()
     }
 
@@ -623,15 +652,18 @@ impl System {
         process.status = Some(status);
         process.alarm = None;
         process.termios = None;
+        (process.stopped, process.news) = (None, None);
         let (parent, number, uid, signal) = (
             process.parent,
             process.number,
             process.ids.uid[0],
             process.exit_signal,
         );
-        for child in take(&mut process.children) {
-            self.process(child).parent = None;
+        let children: Vec<Pid> = take(&mut process.children).into_iter().collect();
+        for child in &children {
+            self.process(*child).parent = None;
         }
+        self.leave_stopped(&children);
         for child in take(&mut self.process(pid).ended) {
             self.process(child).parent = None;
             self.gone.push(child);
@@ -667,11 +699,7 @@ impl System {
     /// child.
     pub fn ended_child(&self, of: Pid, which: Which) -> Result<Option<Pid>, Errno> {
         let own = self.find(of).ok_or(ECHILD)?;
-        let is = |pid: &&Pid| match which {
-            Which::All => true,
-            Which::Number(number) => self.find(**pid).is_some_and(|p| p.number == number),
-            Which::Group(group) => self.find(**pid).is_some_and(|p| p.group == group),
-        };
+        let is = |pid: &&Pid| self.find(**pid).is_some_and(|process| which.is(process));
         match own.ended.iter().find(is) {
             Some(child) => Ok(Some(*child)),
             None if own.children.iter().any(|pid| is(&pid)) => Ok(None),

@@ -53,8 +53,10 @@ struct Group {
     alarm: Option<u64>,
     /// How often it is frozen.
     frozen: u32,
-    /// How often it is stopped.
+    /// How often it is stopped from outside.
     stops: u32,
+    /// A signal has stopped it.
+    halted: bool,
     /// The part that `Freeze` made.
     part: Vec<u8>,
     /// It was adopted, and its objects have not been looked at yet.
@@ -65,7 +67,7 @@ struct Group {
 
 impl Group {
     const fn holds_still(&self) -> bool {
-        self.frozen > 0 || self.stops > 0
+        self.frozen > 0 || self.stops > 0 || self.halted
     }
 }
 
@@ -127,6 +129,8 @@ pub(crate) struct Table {
     due: BTreeSet<Tid>,
     /// Who gets signals that came while the thread was about to get an answer.
     signalled: Vec<Tid>,
+    /// Processes that are to be stopped as soon as none of their threads is about to get an answer.
+    halting: Vec<Pid>,
 }
 
 fn error_of(errno: Errno) -> Error {
@@ -170,6 +174,7 @@ impl Table {
             timers: BTreeSet::new(),
             due: BTreeSet::new(),
             signalled: Vec::new(),
+            halting: Vec::new(),
         }
     }
 
@@ -198,7 +203,7 @@ impl Table {
 
     /// The time at which the event loop has to run at the latest.
     pub(crate) fn deadline(&self) -> Option<u64> {
-        if !self.signalled.is_empty() {
+        if !self.signalled.is_empty() || !self.halting.is_empty() {
             return Some(0);
         }
         self.timers.first().map(|(deadline, _)| *deadline)
@@ -312,6 +317,9 @@ impl Table {
     pub(crate) fn settle(&mut self) {
         // These threads have received their replies by now.
         let mut signalled = core::mem::take(&mut self.signalled);
+        for pid in core::mem::take(&mut self.halting) {
+            self.halt(pid);
+        }
         loop {
             for Born { task, seat } in core::mem::take(&mut self.world.born) {
                 self.born(task, seat);
@@ -337,6 +345,9 @@ impl Table {
             }
             while let Some(tid) = self.due.pop_first() {
                 self.retry(tid);
+            }
+            for pid in self.system.take_halts() {
+                self.halt(pid);
             }
             for pid in self.system.take_gone() {
                 self.forget(pid);

@@ -1439,3 +1439,110 @@ fn a_signal_for_a_process_goes_to_who_takes_it() {
         "{outcome:?}"
     );
 }
+
+#[test]
+fn who_is_stopped_is_told_of_once_and_ends_when_killed() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let number = process.result(&mut host, nr::fork, &[]);
+    let mut child = child_of(&mut process, &mut host);
+    let (stop, cont) = (crate::signal::sig::STOP, crate::signal::sig::CONT);
+    process
+        .system
+        .process(child.pid)
+        .pending
+        .add(stop, Origin::default());
+    // The call is done, or waits on; and whoever runs the child stops it.
+    assert!(
+        returns(
+            &mut child,
+            &mut process.system,
+            &mut host,
+            &registers(nr::getpid, &[])
+        ) > 0
+    );
+    assert_eq!(process.system.take_halts(), [child.pid]);
+    let untraced = u64::from(linux::WUNTRACED);
+    let wait = [u64::MAX, 0x10_0000, untraced, 0];
+    assert_eq!(process.result(&mut host, nr::wait4, &wait), number);
+    let mut status = [0; 4];
+    host.read_memory(0x10_0000, &mut status).unwrap();
+    assert_eq!(u32::from_le_bytes(status), stop << 8 | 0x7f);
+    assert!(matches!(
+        process.call(&mut host, &registers(nr::wait4, &wait)),
+        Outcome::Park(_)
+    ));
+    assert!(process.system.go_on(child.pid) && !process.system.go_on(child.pid));
+    let sent = process.system.take_sent();
+    assert_eq!(sent.len(), 2);
+    let wait = [u64::MAX, 0x10_0000, u64::from(linux::WCONTINUED), 0];
+    assert_eq!(process.result(&mut host, nr::wait4, &wait), number);
+    // A call that waits is not interrupted by a stop.
+    process
+        .system
+        .process(child.pid)
+        .pending
+        .add(stop, Origin::default());
+    let pause = registers(nr::pause, &[]);
+    parks(&mut child, &mut process.system, &mut host, &pause);
+    assert_eq!(process.system.take_halts(), [child.pid]);
+    // Stopped, in a group without anybody outside: its parent's end continues it.
+    process.system.take_sent();
+    process.system.process(process.task.pid).session = 77;
+    process.system.process(child.pid).session = 77;
+    process.call(&mut host, &registers(nr::exit_group, &[0]));
+    let sent: Vec<_> = process
+        .system
+        .take_sent()
+        .into_iter()
+        .map(|(to, s, _)| (to, s))
+        .collect();
+    let to = To::Process(child.pid);
+    assert_eq!(sent, [(to, crate::signal::sig::HUP), (to, cont)]);
+}
+
+#[test]
+fn the_console_belongs_to_the_group_that_has_it() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    process.result(&mut host, nr::fork, &[]);
+    let mut child = child_of(&mut process, &mut host);
+    let description = Description {
+        kind: FileKind::Device(crate::process::Device::Console),
+        flags: open_flags::RDWR,
+        offset: 0,
+    };
+    child
+        .shares
+        .files
+        .borrow_mut()
+        .install(0, description, false);
+    let system = &mut process.system;
+    let group = child.number;
+    // No such group; then its own.
+    assert_eq!(system.set_foreground(child.pid, 4711), Err(EPERM));
+    system
+        .set_group(process.task.pid, child.pid, group)
+        .unwrap();
+    system
+        .set_foreground(process.task.pid, process.task.number)
+        .unwrap();
+    let read = registers(nr::read, &[0, 0x10_0000, 10]);
+    parks(&mut child, system, &mut host, &read);
+    let ttin = (To::Process(child.pid), crate::signal::sig::TTIN);
+    let sent = system.take_sent();
+    assert_eq!((sent[0].0, sent[0].1), ttin);
+    // Who ignores that gets an error.
+    let ignore = crate::signal::Action {
+        handler: 1,
+        ..Default::default()
+    };
+    child.shares.actions.borrow_mut().set(ttin.1, ignore);
+    assert_eq!(
+        returns(&mut child, system, &mut host, &read),
+        -i64::from(EIO.0)
+    );
+    system.set_foreground(process.task.pid, group).unwrap();
+    parks(&mut child, system, &mut host, &read);
+    assert!(system.take_sent().is_empty());
+}

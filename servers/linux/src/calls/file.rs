@@ -14,6 +14,7 @@ use crate::errno::{
 };
 use crate::memory::{READ, WRITE};
 use crate::process::{open_flags, Description, Device, Entry, Fd, Kind, MAX_FDS};
+use crate::signal::{bit, sig};
 use crate::system::Key;
 use crate::wire::{u32_at, u64_at, Writer};
 
@@ -135,6 +136,7 @@ pub fn read(c: &mut Caller, fd: u32, address: u64, length: u64, at: Option<u64>)
                 return Ok(0);
             }
             c.check(address, length, WRITE)?;
+            in_foreground(c, sig::TTIN)?;
             let mut bytes = alloc::vec![0; length.min(4096) as usize];
             let raw = c.reads_raw();
             match c.h.console_read(&mut bytes, raw) {
@@ -147,6 +149,21 @@ pub fn read(c: &mut Caller, fd: u32, address: u64, length: u64, at: Option<u64>)
                 Err(error) => Err(error.into()),
             }
         }
+    }
+}
+
+/// Whether a signal would not stop the caller, because it blocks or ignores it.
+fn cannot_stop(c: &Caller, signal: u32) -> bool {
+    c.p.task.signals.mask & bit(signal) != 0 || c.p.actions.ignores(signal)
+}
+
+/// Who is not of the foreground group is stopped by the signal before it uses the console.
+fn in_foreground(c: &mut Caller, signal: u32) -> Result<()> {
+    let ignores = cannot_stop(c, signal);
+    match c.s.check_foreground(c.p.task.pid, signal, ignores) {
+        None => Ok(()),
+        Some(Ok(())) => Err(Stop::Park(Wake::on(Key::Console))),
+        Some(Err(error)) => Err(error.into()),
     }
 }
 
@@ -619,15 +636,22 @@ pub fn ioctl(c: &mut Caller, fd: u32, request: u32, argument: u64) -> Result {
             c.h.console_mode(raw);
         }
         ioctl::TIOCGPGRP => {
-            let group = c.process().group;
+            let group = c.s.foreground(c.p.task.pid);
             c.write(argument, &group.to_le_bytes())?;
         }
         ioctl::TIOCGSID => {
             let session = c.process().session;
             c.write(argument, &session.to_le_bytes())?;
         }
-        ioctl::TIOCSPGRP
-        | ioctl::TIOCSCTTY
+        ioctl::TIOCSPGRP => {
+            let raw = c.read(argument, 4)?;
+            let ignores = cannot_stop(c, sig::TTOU);
+            if !ignores {
+                in_foreground(c, sig::TTOU)?;
+            }
+            c.s.set_foreground(c.p.task.pid, crate::wire::u32_at(&raw, 0))?;
+        }
+        ioctl::TIOCSCTTY
         | ioctl::TIOCNOTTY
         | ioctl::TCFLSH
         | ioctl::TCXONC

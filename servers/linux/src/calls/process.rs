@@ -1,6 +1,7 @@
 //! Starting processes, waiting for them, and their groups and sessions.
 
 use alloc::rc::Rc;
+use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use services::process::Pid;
 
@@ -294,13 +295,68 @@ pub fn setpgid(c: &mut Caller, number: u32, group: u32) -> Result {
 /// Bytes of `struct rusage`.
 const RUSAGE: usize = 144;
 
-/// A child that has ended, or `None` if there is none yet and the call does not wait.
-fn ended(c: &mut Caller, which: Which, wait: bool) -> Result<Option<Pid>> {
+/// What is to be told of a child.
+struct Told {
+    child: Pid,
+    info: Origin,
+    /// It has ended, and is forgotten when that has been told.
+    ended: bool,
+}
+
+/// What is to be told of a child that has ended, or stopped or continued as `codes` say; `None` if there is none yet and the
+/// call does not wait.
+fn told(
+    c: &mut Caller,
+    which: Which,
+    exits: bool,
+    codes: &[u32],
+    wait: bool,
+) -> Result<Option<Told>> {
     let own = c.p.task.pid;
-    match c.s.ended_child(own, which)? {
-        None if wait => Err(Stop::Park(Wake::on(Key::Children(own)))),
-        child => Ok(child),
+    if let Some(child) = c.s.ended_child(own, which)?.filter(|_| exits) {
+        let info = result_of(c, child);
+        return Ok(Some(Told {
+            child,
+            info,
+            ended: true,
+        }));
     }
+    if let Some((child, (code, status))) = c.s.child_with_news(own, which, codes) {
+        let info = Origin {
+            code: code as i32,
+            status,
+            ..result_of(c, child)
+        };
+        return Ok(Some(Told {
+            child,
+            info,
+            ended: false,
+        }));
+    }
+    match wait {
+        true => Err(Stop::Park(Wake::on(Key::Children(own)))),
+        false => Ok(None),
+    }
+}
+
+/// The parent has been told.
+fn tell(c: &mut Caller, told: &Told) {
+    match told.ended {
+        true => c.s.reap(told.child),
+        false => c.s.process(told.child).news = None,
+    }
+}
+
+/// The codes of what happens to children that live, of which options ask.
+fn codes(options: u32, stopped: u32, continued: u32) -> Vec<u32> {
+    let asked = [
+        (stopped, linux::CLD_STOPPED),
+        (continued, linux::CLD_CONTINUED),
+    ];
+    let asked = asked
+        .into_iter()
+        .filter(|(option, _)| options & option != 0);
+    asked.map(|(_, code)| code).collect()
 }
 
 /// Code and status of a process that has ended, as `siginfo` has them.
@@ -334,18 +390,22 @@ pub fn wait4(c: &mut Caller, pid: i32, status_at: u64, options: u32, usage_at: u
         1.. => Which::Number(pid as u32),
         _ => Which::Group(pid.unsigned_abs()),
     };
-    let Some(child) = ended(c, which, options & linux::WNOHANG == 0)? else {
+    let codes = codes(options, linux::WUNTRACED, linux::WCONTINUED);
+    let wait = options & linux::WNOHANG == 0;
+    let Some(told) = told(c, which, true, &codes, wait)? else {
         return Ok(0);
     };
-    let result = result_of(c, child);
+    let result = &told.info;
     let word = match result.code as u32 {
         linux::CLD_EXITED => result.status << 8,
+        linux::CLD_STOPPED => result.status << 8 | 0x7f,
+        linux::CLD_CONTINUED => 0xffff,
         _ => result.status,
     };
     c.write_optional(status_at, &word.to_le_bytes())?;
     c.write_optional(usage_at, &[0; RUSAGE])?;
-    c.s.reap(child);
-    Ok(u64::from(result.pid))
+    tell(c, &told);
+    Ok(u64::from(told.info.pid))
 }
 
 /// `waitid`.
@@ -374,19 +434,10 @@ pub fn waitid(
         linux::P_PGID if id == 0 => Which::Group(c.process().group),
         _ => return Err(EINVAL.into()),
     };
-    let mut child = ended(
-        c,
-        which,
-        options & linux::WNOHANG == 0 && options & linux::WEXITED != 0,
-    )?;
-    if options & linux::WEXITED == 0 {
-        // Children are neither stopped nor continued.
-        child = None;
-        if options & linux::WNOHANG == 0 {
-            return Err(Stop::Park(Wake::on(Key::Children(c.p.task.pid))));
-        }
-    }
-    let result = child.map(|child| result_of(c, child));
+    let codes = codes(options, linux::WSTOPPED, linux::WCONTINUED);
+    let (exits, wait) = (options & linux::WEXITED != 0, options & linux::WNOHANG == 0);
+    let told = told(c, which, exits, &codes, wait)?;
+    let result = told.as_ref().map(|told| told.info);
     let info = result.map_or(Writer::new(), |result| {
         Writer::new()
             .u32(sig::CHLD)
@@ -401,8 +452,8 @@ pub fn waitid(
             .map_err(|_| Stop::Errno(EFAULT))?;
     }
     c.write_optional(usage_at, &[0; RUSAGE])?;
-    if let Some(child) = child.filter(|_| options & linux::WNOWAIT == 0) {
-        c.s.reap(child);
+    if let Some(told) = told.filter(|_| options & linux::WNOWAIT == 0) {
+        tell(c, &told);
     }
     Ok(0)
 }

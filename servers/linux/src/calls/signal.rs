@@ -3,7 +3,7 @@
 use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::{EFAULT, EINVAL, ENOMEM, EPERM, ESRCH};
 use crate::memory::WRITE;
-use crate::signal::{bit, sig, Action, Origin, Stack, SIGNALS, UNBLOCKABLE};
+use crate::signal::{bit, sig, Action, Origin, Stack, SIGNALS, STOPS, UNBLOCKABLE};
 use crate::system::{To, Which};
 use crate::wire::{u32_at, u64_at, Writer};
 use linux_raw_sys::general as linux;
@@ -203,9 +203,15 @@ pub fn kill(c: &mut Caller, pid: i32, signal: u32) -> Result {
     Ok(result?)
 }
 
+/// Whether a signal stops or continues processes, which concerns all of their threads.
+const fn is_job_control(signal: u32) -> bool {
+    signal != 0 && (STOPS | bit(sig::CONT)) & bit(signal) != 0
+}
+
 /// Sends a signal to a process. To the caller itself it comes before the call returns.
 fn send(c: &mut Caller, target: Pid, signal: u32, origin: Origin) {
-    if signal != 0 && target == c.p.task.pid && c.process().tasks.len() == 1 {
+    let is_own = target == c.p.task.pid && c.process().tasks.len() == 1;
+    if signal != 0 && is_own && !is_job_control(signal) {
         if !c.p.task.signals.drops(&c.p.actions, signal) {
             c.process().pending.add(signal, origin);
         }
@@ -227,7 +233,7 @@ pub fn tkill(c: &mut Caller, process: Option<i32>, thread: i32, signal: u32) -> 
     }
     c.s.may_signal(own, pid)?;
     let origin = sender(c, linux::SI_TKILL);
-    if target == c.p.task.tid {
+    if target == c.p.task.tid && !is_job_control(signal) {
         c.p.task.signals.post(&c.p.actions, signal, origin);
     } else {
         c.s.send(To::Task(target), signal, origin);

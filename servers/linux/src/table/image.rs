@@ -88,7 +88,7 @@ impl Table {
     }
 
     /// Stops all threads of a process once more, or none.
-    fn stop_all(&self, pid: Pid) -> Result<(), Code> {
+    pub(super) fn stop_all(&self, pid: Pid) -> Result<(), Code> {
         let tasks = self.tasks_of(pid);
         for (n, tid) in tasks.iter().enumerate() {
             let stopped = self.tasks.get(tid).map_or(Ok(()), |living| living.stop());
@@ -102,14 +102,14 @@ impl Table {
         Ok(())
     }
 
-    fn resume_all(&self, pid: Pid) {
+    pub(super) fn resume_all(&self, pid: Pid) {
         for tid in self.tasks_of(pid) {
             let _ = self.tasks.get(&tid).map(|living| living.resume());
         }
     }
 
     /// Notes for the tasks of a process whether it is frozen or stopped.
-    fn hold_still(&mut self, pid: Pid) {
+    pub(super) fn hold_still(&mut self, pid: Pid) {
         let held = self.group(pid).is_ok_and(|group| group.holds_still());
         for tid in self.tasks_of(pid) {
             if let Some(living) = self.tasks.get_mut(&tid) {
@@ -121,7 +121,7 @@ impl Table {
     }
 
     /// Does what was held back while the process was stopped or frozen.
-    fn go_on(&mut self, pid: Pid) {
+    pub(super) fn go_on(&mut self, pid: Pid) {
         self.hold_still(pid);
         for tid in self.tasks_of(pid) {
             if self
@@ -161,7 +161,11 @@ impl Table {
     /// Undoes one `stop`.
     pub(crate) fn resume(&mut self, pid: Pid) -> Result<(), Error> {
         if self.proven(pid)?.stops == 0 {
-            return Err(Error::Invalid);
+            // What a signal has stopped goes on as by a signal.
+            return match self.continue_halted(pid) {
+                true => Ok(()),
+                false => Err(Error::Invalid),
+            };
         }
         for pid in self.together(pid) {
             let stopped = self.proven(pid).ok().filter(|group| group.stops > 0);

@@ -81,7 +81,7 @@ impl Table {
 
     pub(crate) fn status(&self, pid: Pid) -> Result<Status, Error> {
         match self.entries.get(&pid) {
-            Some(Entry::Living(group)) if group.stops > 0 => Ok(Status::Stopped),
+            Some(Entry::Living(group)) if group.stops > 0 || group.halted => Ok(Status::Stopped),
             Some(Entry::Living(_) | Entry::Adopting(_)) => Ok(Status::Running),
             Some(Entry::Ended { status, .. }) => Ok(*status),
             None => Err(Error::NotFound),

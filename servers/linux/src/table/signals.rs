@@ -2,7 +2,7 @@
 
 use personality::emulate::{self, Outcome};
 use personality::process::Alarm;
-use personality::signal::{bit, sig, Origin, UNBLOCKABLE};
+use personality::signal::{bit, sig, Origin, STOPS, UNBLOCKABLE};
 use personality::system::{Tid, To};
 use services::process::Pid;
 
@@ -25,6 +25,13 @@ impl Table {
 
     /// Sends a signal.
     pub(super) fn post(&mut self, to: To, signal: u32, origin: Origin, signalled: &mut Vec<Tid>) {
+        let pid = match to {
+            To::Task(tid) => self.tasks.get(&tid).map(|living| living.task.pid),
+            To::Process(pid) => Some(pid),
+        };
+        if let Some(pid) = pid {
+            self.cancel(pid, signal);
+        }
         match to {
             To::Task(tid) => {
                 if let Some(living) = self.tasks.get_mut(&tid) {
@@ -36,6 +43,63 @@ impl Table {
             }
             To::Process(pid) => self.post_to_any(pid, signal, origin, signalled),
         }
+    }
+
+    /// Signals that stop a process and the one that continues it cancel each other.
+    fn cancel(&mut self, pid: Pid, signal: u32) {
+        let cancelled = match signal {
+            sig::CONT => STOPS,
+            _ if bit(signal) & STOPS != 0 => bit(sig::CONT),
+            _ => return,
+        };
+        self.system.process(pid).pending.take_all(cancelled);
+        for tid in self.tasks_of(pid) {
+            if let Some(living) = self.tasks.get_mut(&tid) {
+                living.task.signals.pending.take_all(cancelled);
+            }
+        }
+        if signal == sig::CONT {
+            self.continue_halted(pid);
+        }
+    }
+
+    /// Holds a process still that a signal has stopped.
+    pub(super) fn halt(&mut self, pid: Pid) {
+        let stopped = self.system.find(pid).is_some_and(|p| p.stopped.is_some());
+        if !stopped || !self.group(pid).is_ok_and(|group| !group.halted) {
+            return;
+        }
+        // An answer does not reach a thread that is stopped.
+        let is_answered = |tid: &Tid| {
+            let living = self.tasks.get(tid).filter(|living| living.parked.is_none());
+            let state = living.and_then(|living| living.state().ok());
+            state.is_some_and(|state| state.exception_delivered == 1)
+        };
+        if self.tasks_of(pid).iter().any(is_answered) {
+            self.halting.push(pid);
+            return;
+        }
+        if self.stop_all(pid).is_ok() {
+            if let Ok(group) = self.group(pid) {
+                group.halted = true;
+            }
+            self.hold_still(pid);
+            self.announce(pid);
+        }
+    }
+
+    /// Lets a process go on that a signal has stopped: whether one had.
+    pub(super) fn continue_halted(&mut self, pid: Pid) -> bool {
+        let was = self.system.go_on(pid);
+        let halted = self
+            .group(pid)
+            .is_ok_and(|group| core::mem::take(&mut group.halted));
+        if halted {
+            self.resume_all(pid);
+            self.go_on(pid);
+            self.announce(pid);
+        }
+        was || halted
     }
 
     /// Sends a signal to a process. One of the tasks that do not block it gets it, the first one if it can be.
@@ -110,11 +174,15 @@ impl Table {
         if living.task.signals.deliverable(of_process).is_none() {
             return;
         }
-        if living.parked.is_some() {
-            self.due.insert(tid);
+        if living.held {
+            let pending = of_process.set() | living.task.signals.pending.set();
+            if pending & bit(sig::KILL) != 0 {
+                self.kill_held(pid);
+            }
             return;
         }
-        if living.held {
+        if living.parked.is_some() {
+            self.due.insert(tid);
             return;
         }
         // It runs, or is about to deliver a call: that comes again behind the handler.
@@ -142,6 +210,13 @@ impl Table {
             Some(Outcome::End(status)) => self.finish(pid, status),
             Some(_) => {}
             None => self.signalled.push(tid),
+        }
+    }
+
+    /// Ends a process that is stopped; one that is frozen when it goes on.
+    fn kill_held(&mut self, pid: Pid) {
+        if self.group(pid).is_ok_and(|group| group.frozen == 0) {
+            self.end_by(pid, sig::KILL as u8);
         }
     }
 }

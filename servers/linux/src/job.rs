@@ -1,0 +1,155 @@
+//! Job control: processes that are stopped and go on, and the group that has the console.
+//!
+//! A stop signal marks the process ([`Process::stopped`]), tells its parent, and has whoever runs the processes hold its
+//! threads still ([`System::take_halts`]); `SIGCONT` undoes that. Each tree has a foreground group once it has named one. Before
+//! that all of its processes may use the console.
+
+use alloc::vec::Vec;
+use core::mem::take;
+use linux_raw_sys::general as linux;
+use services::process::Pid;
+
+use crate::errno::{Errno, EPERM};
+use crate::signal::{sig, Origin};
+use crate::system::{Key, System, To, Which, CONSOLE_SESSION};
+
+/// What a parent has not been told yet of a child that lives: code and status of `siginfo`.
+pub type News = (u32, u32);
+
+impl System {
+    /// A process is stopped by a signal. In a group that nobody could continue, only `SIGSTOP` does that.
+    pub fn halt(&mut self, pid: Pid, signal: u32) {
+        if signal != sig::STOP && self.is_orphaned(pid) {
+            return;
+        }
+        let process = self.process(pid);
+        if process.stopped.is_none() && process.status.is_none() {
+            process.stopped = Some(signal);
+            self.halts.push(pid);
+            self.tell(pid, (linux::CLD_STOPPED, signal));
+        }
+    }
+
+    /// A process goes on: whether it was stopped.
+    pub fn go_on(&mut self, pid: Pid) -> bool {
+        let was = self.process(pid).stopped.take().is_some();
+        if was {
+            self.tell(pid, (linux::CLD_CONTINUED, sig::CONT));
+        }
+        was
+    }
+
+    /// Processes that were stopped since.
+    pub fn take_halts(&mut self) -> Vec<Pid> {
+        take(&mut self.halts)
+    }
+
+    /// Tells the parent of a process.
+    fn tell(&mut self, pid: Pid, news: News) {
+        let process = self.process(pid);
+        process.news = Some(news);
+        let origin = Origin {
+            code: news.0 as i32,
+            pid: process.number,
+            uid: process.ids.uid[0],
+            status: news.1,
+            ..Origin::default()
+        };
+        let Some(parent) = process.parent else { return };
+        let wants = self.process(parent).actions.borrow().wants_stops();
+        if wants {
+            self.send(To::Process(parent), sig::CHLD, origin);
+        }
+        self.wake(Key::Children(parent));
+    }
+
+    /// A child of `of` that has been stopped, or continued, which `of` has not been told.
+    #[must_use]
+    pub fn child_with_news(&self, of: Pid, which: Which, codes: &[u32]) -> Option<(Pid, News)> {
+        let own = self.find(of)?;
+        own.children.iter().find_map(|pid| {
+            let child = self.find(*pid)?;
+            let news = child.news.filter(|(code, _)| codes.contains(code))?;
+            which.is(child).then_some((*pid, news))
+        })
+    }
+
+    /// Whether the group of a process has nobody outside of it, in its session, who could continue it. The shell that has
+    /// started a tree stands outside of it.
+    fn is_orphaned(&self, pid: Pid) -> bool {
+        let Some(of) = self.find(pid) else {
+            return true;
+        };
+        !self
+            .those(pid, Which::Group(of.group))
+            .iter()
+            .any(|member| {
+                let Some(process) = self.find(*member) else {
+                    return false;
+                };
+                let parent = process.parent.and_then(|parent| self.find(parent));
+                process.root == *member && process.session == CONSOLE_SESSION
+                    || parent.is_some_and(|p| p.session == of.session && p.group != of.group)
+            })
+    }
+
+    /// A parent has ended: those of its former children that are stopped, and that nobody can continue now, are told.
+    pub(crate) fn leave_stopped(&mut self, children: &[Pid]) {
+        for child in children {
+            let stopped = self.find(*child).is_some_and(|p| p.stopped.is_some());
+            if stopped && self.is_orphaned(*child) {
+                for signal in [sig::HUP, sig::CONT] {
+                    self.send(To::Process(*child), signal, Origin::default());
+                }
+            }
+        }
+    }
+
+    /// The group that has the console, in the tree of this process: its own, if none was named.
+    #[must_use]
+    pub fn foreground(&self, pid: Pid) -> u32 {
+        let own = self.find(pid);
+        let named = own.and_then(|own| self.foregrounds.get(&own.root));
+        named
+            .copied()
+            .unwrap_or_else(|| own.map_or(0, |own| own.group))
+    }
+
+    /// Names the group that has the console: one of the caller's session.
+    pub fn set_foreground(&mut self, pid: Pid, group: u32) -> Result<(), Errno> {
+        let own = self.find(pid).ok_or(EPERM)?;
+        let (session, root) = (own.session, own.root);
+        let members = self.those(pid, Which::Group(group));
+        let is_member = |pid: &Pid| {
+            let process = self.find(*pid);
+            process.is_some_and(|p| p.session == session && p.root == root)
+        };
+        if !members.iter().any(is_member) {
+            return Err(EPERM);
+        }
+        self.foregrounds.insert(root, group);
+        self.wake(Key::Console);
+        Ok(())
+    }
+
+    /// Stops a process that is not of the foreground and uses the console: sends its group the signal. `None` if it may go
+    /// on; errors: `EIO` if it cannot be stopped.
+    pub fn check_foreground(
+        &mut self,
+        pid: Pid,
+        signal: u32,
+        ignores: bool,
+    ) -> Option<Result<(), Errno>> {
+        let group = self.find(pid)?.group;
+        if self.foreground(pid) == group {
+            return None;
+        }
+        if ignores || self.is_orphaned(pid) {
+            return Some(Err(crate::errno::EIO));
+        }
+        for member in self.those(pid, Which::Group(group)) {
+            self.send(To::Process(member), signal, Origin::default());
+        }
+        Some(Ok(()))
+    }
+}
