@@ -4,18 +4,19 @@ use abi::message::ExceptionMessage;
 use abi::Registers;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
-use core::cell::{Cell, RefCell};
+use core::cell::RefCell;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use interface::server::{
     own_port, Either, Event, Host, Reply, Request, SharedService, Visitor, OWN,
 };
 use interface::{Answer, Server};
+use process::held::{Held, Known, Manager};
 use proto::Error;
 use rt::obj::{Port, Ref, RefAt};
 use rt::Code;
 use services::process::{
-    self, Pid, Process, ProcessClient, ProcessStub, Processes, ProcessesClient, ProcessesStub,
+    encoded, Info, Pid, ProcessClient, ProcessStub, Processes, ProcessesClient, ProcessesStub,
     Program, Status, Supervisor, SupervisorStub,
 };
 
@@ -77,114 +78,64 @@ impl Processes for AnyOne {
     }
 }
 
-/// A process by its number, and a number that no other process ever has.
-pub(crate) type Known = (Pid, u64);
-
-/// A session at the control port of a process.
-pub(crate) struct Held {
-    table: Shared,
-    known: Known,
-    event: Rc<Event>,
-    /// How often this session has frozen it.
-    freezes: Cell<u32>,
-}
-
-impl Held {
-    /// Does something with the process, if it is still known.
-    fn with<R>(&self, f: impl FnOnce(&mut Table, Pid) -> Result<R, Error>) -> Result<R, Error> {
-        let mut table = self.table.borrow_mut();
-        table.known(self.known)?;
-        f(&mut table, self.known.0)
+impl Manager for Table {
+    fn known(&mut self, known: Known) -> Result<(), Error> {
+        Table::known(self, known)
     }
 
-    /// Waits for a status.
-    async fn wait_for(&self, wanted: impl Fn(Status) -> bool) -> Result<Status, Error> {
-        let look = || match self.status() {
-            Ok(status) if !wanted(status) => None,
-            status => Some(status),
-        };
-        self.event.until(look).await
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        for _ in 0..self.freezes.get() {
-            let _ = self.with(Table::thaw);
-        }
-    }
-}
-
-impl Process for Held {
-    fn status(&self) -> Result<Status, Error> {
-        self.with(|table, pid| table.status(pid))
+    fn status(&mut self, pid: Pid) -> Result<Status, Error> {
+        Table::status(self, pid)
     }
 
-    async fn changed(&self, from: Status) -> Result<Status, Error> {
-        self.wait_for(|status| status != from).await
+    fn reap(&mut self, pid: Pid) -> Result<Status, Error> {
+        Table::reap(self, pid)
     }
 
-    async fn ended(&self) -> Result<Status, Error> {
-        self.wait_for(Status::has_ended).await
+    fn kill(&mut self, pid: Pid) -> Result<(), Error> {
+        Table::kill(self, pid)
     }
 
-    fn reap(&self) -> Result<Status, Error> {
-        self.with(Table::reap)
+    fn stop(&mut self, pid: Pid) -> Result<(), Error> {
+        Table::stop(self, pid)
     }
 
-    fn kill(&self) -> Result<(), Error> {
-        self.with(Table::kill)
+    fn go_on(&mut self, pid: Pid) -> Result<(), Error> {
+        Table::resume(self, pid)
     }
 
-    fn stop(&self) -> Result<(), Error> {
-        self.with(Table::stop)
+    fn info(&mut self, pid: Pid) -> Result<Info, Error> {
+        Table::info(self, pid)
     }
 
-    fn go_on(&self) -> Result<(), Error> {
-        self.with(Table::resume)
+    fn freeze(&mut self, pid: Pid) -> Result<(u64, Vec<u8>, Vec<Ref>), Error> {
+        Table::freeze(self, pid)
     }
 
-    fn info(&self, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
-        let info = self.with(|table, pid| table.info(pid))?;
-        process::encoded(&info, room)
+    fn part(&mut self, pid: Pid, offset: u64, room: usize) -> Result<Vec<u8>, Error> {
+        Table::part(self, pid, offset, room)
     }
 
-    fn freeze(&self, room: usize) -> Result<(u64, Vec<u8>, Vec<Ref>), Error> {
-        let (length, mut name, refs) = self.with(Table::freeze)?;
-        self.freezes.set(self.freezes.get() + 1);
-        name.truncate(room);
-        Ok((length, name, refs))
+    fn thaw(&mut self, pid: Pid) -> Result<(), Error> {
+        Table::thaw(self, pid)
     }
 
-    fn part(&self, offset: u64, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
-        if self.freezes.get() == 0 {
-            return Err(Error::Invalid);
-        }
-        self.with(|table, pid| table.part(pid, offset, room))
+    fn let_go(&mut self, pid: Pid) -> Result<(), Error> {
+        Table::let_go(self, pid)
     }
 
-    fn thaw(&self) -> Result<(), Error> {
-        let freezes = self.freezes.get();
-        self.with(|table, pid| match freezes {
-            0 => table.let_go(pid),
-            _ => table.thaw(pid),
-        })?;
-        self.freezes.set(freezes.saturating_sub(1));
-        Ok(())
-    }
-
-    fn populate(&self, control: bool, offset: u64, size: u64) -> Result<(), Error> {
-        self.with(|table, pid| table.populate(pid, control, offset, size))
+    fn populate(&mut self, pid: Pid, control: bool, offset: u64, size: u64) -> Result<(), Error> {
+        Table::populate(self, pid, control, offset, size)
     }
 
     fn rebuild(
-        &self,
+        &mut self,
+        pid: Pid,
         offset: u64,
         length: u64,
         clock_offset: u64,
         piece: &[u8],
     ) -> Result<(), Error> {
-        self.with(|table, pid| table.rebuild(pid, offset, length, clock_offset, piece))
+        Table::rebuild(self, pid, offset, length, clock_offset, piece)
     }
 }
 
@@ -194,7 +145,7 @@ struct All(Shared);
 impl Supervisor for All {
     fn next(&self, from: u32, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
         let info = self.0.borrow().next(from)?;
-        process::encoded(&info, room)
+        encoded(&info, room)
     }
 
     fn control(&self, pid: u32) -> Result<Ref, Error> {
@@ -202,7 +153,7 @@ impl Supervisor for All {
     }
 }
 
-type Sessions = Either<ProcessesStub<AnyOne>, ProcessStub<Held>>;
+type Sessions = Either<ProcessesStub<AnyOne>, ProcessStub<Held<Shared, Rc<Event>>>>;
 
 /// What comes to the server.
 pub(crate) struct Personality(Shared);
@@ -226,12 +177,7 @@ impl Host<Sessions> for Personality {
             alias if visitor.interface == ProcessClient::ID => {
                 let pid = pid_of(alias, CONTROL).ok_or(Error::Unsupported)?;
                 let (serial, event) = self.0.borrow().identity(pid)?;
-                let held = Held {
-                    table: self.0.clone(),
-                    known: (pid, serial),
-                    event,
-                    freezes: Cell::new(0),
-                };
+                let held = Held::new(self.0.clone(), (pid, serial), event);
                 Ok(Either::Second(ProcessStub(held).into()))
             }
             _ => Err(Error::Unsupported),

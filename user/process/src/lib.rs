@@ -9,6 +9,7 @@
 //! * [`executable`]: the headers of an ELF executable; pure, for hostile files.
 //! * [`image`]: what such a file wants in memory.
 //! * [`gate`]: where a program calls the kernel, for a loader that redirects its calls.
+//! * [`held`]: a session at the control port of a process.
 //! * [`native`]: what a native program finds at its start.
 //! * [`words`]: what a thread is doing, in words.
 //!
@@ -20,6 +21,7 @@ extern crate alloc;
 pub mod account;
 pub mod executable;
 pub mod gate;
+pub mod held;
 pub mod image;
 mod live;
 pub mod native;

@@ -8,13 +8,14 @@ use alloc::vec::Vec;
 use interface::server::Event;
 use personality::emulate;
 use personality::system::Key;
+use process::held::Known;
 use process::words;
 use proto::Error;
 use rt::obj::{Ref, RefAt};
 use services::process::{Info, Pid, Status};
 
 use super::{Entry, Hold, Living, Table};
-use crate::control::{control_port, Known};
+use crate::control::control_port;
 use crate::world::short;
 
 impl Table {

@@ -1,0 +1,332 @@
+//! What the holder of a process has done with it, and a checkpointer: it is stopped, ended, frozen, described and rebuilt.
+use super::{Entry, Live, Manager, Processes, MAX_FREEZES, SIGKILL};
+use crate::{names, slow};
+use abi::state::SpaceState;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use fermata_init::{Part, MAX_PART};
+use interface::server::Event;
+use process::held::{self, Known, Managed};
+use process::{account, Process};
+use proto::layout::MEMORY_SIZE;
+use proto::Error;
+use rt::error_of;
+use rt::memory::Segment;
+use rt::obj::{PortAt, Ref};
+use services::names::RESERVED;
+use services::process::{Info, Pid, Status};
+
+/// References to a process that is being rebuilt: its control port, the keeper of its space, its regions and its account.
+pub(super) type Adopted = (Pid, Vec<Ref>);
+
+impl Manager {
+    /// Init's part of a process, all of it.
+    fn whole_part(&mut self, pid: Pid) -> Result<Vec<u8>, Error> {
+        let entry = self.entry(pid)?;
+        let live = entry.live.as_ref().ok_or(Error::Ended)?;
+        Part {
+            name: entry.name.clone(),
+            stopped: entry.status == Status::Stopped,
+            names: known_ports(pid, &live.process),
+        }
+        .to_bytes()
+    }
+
+    /// A process to be rebuilt: with a space and a thread, and nothing else.
+    pub(super) fn adopt(&mut self, owner: Pid) -> Result<Adopted, Error> {
+        let (pid, job) = self.new_pid(owner)?;
+        let (own, control) = self.ports(pid)?;
+        let keeper = own.reference.copy().map_err(error_of)?;
+        let handed = control.reference.copy().map_err(error_of)?;
+        let space = SpaceState {
+            quota: self.quota,
+            max_priority: self.ceiling,
+            ..SpaceState::default()
+        };
+        let process = Process::create(&self.supply(account::program), &space, Some(&keeper))?;
+        let regions = (
+            process.memory().region.copy(),
+            process.control().region.copy(),
+            process.account().account.copy(),
+        );
+        let (Ok(memory), Ok(segment), Ok(account)) = regions else {
+            process.destroy();
+            return Err(Error::NoMemory);
+        };
+        let serial = self.serial();
+        self.entries.insert(
+            pid,
+            Entry {
+                name: "(being restored)".to_string(),
+                status: Status::Running,
+                live: Some(Live {
+                    process,
+                    stopped: Vec::new(),
+                    frozen: vec![None],
+                    own,
+                }),
+                arriving: Some(Vec::new()),
+                names: Vec::new(),
+                owner,
+                job,
+                control,
+                serial,
+                event: Arc::new(Event::new()),
+                service: None,
+                server: false,
+                essential: false,
+                driver: None,
+            },
+        );
+        Ok((pid, vec![handed, keeper, memory, segment, account]))
+    }
+}
+
+impl held::Manager for Manager {
+    fn known(&mut self, (pid, serial): Known) -> Result<(), Error> {
+        match self.entry(pid)?.serial == serial {
+            true => Ok(()),
+            false => Err(Error::NotFound),
+        }
+    }
+
+    fn status(&mut self, pid: Pid) -> Result<Status, Error> {
+        Ok(self.entry(pid)?.status)
+    }
+
+    fn reap(&mut self, pid: Pid) -> Result<Status, Error> {
+        let entry = self.entry(pid)?;
+        if entry.live.is_some() {
+            return Err(Error::Invalid);
+        }
+        let status = entry.status;
+        self.announce(pid);
+        self.entries.remove(&pid);
+        Ok(status)
+    }
+
+    fn kill(&mut self, pid: Pid) -> Result<(), Error> {
+        let entry = self.entry(pid)?;
+        if entry.server && entry.driver.is_none() {
+            return Err(Error::Denied);
+        }
+        if entry.live.is_none() {
+            return Err(Error::Ended);
+        }
+        self.end(pid, Status::Killed(SIGKILL));
+        Ok(())
+    }
+
+    fn stop(&mut self, pid: Pid) -> Result<(), Error> {
+        let entry = self.entry(pid)?;
+        if entry.server {
+            return Err(Error::Denied);
+        }
+        let live = entry.live.as_mut().ok_or(Error::Ended)?;
+        if entry.status == Status::Running {
+            live.stopped = live.process.stop_all();
+            entry.status = Status::Stopped;
+            self.announce(pid);
+        }
+        Ok(())
+    }
+
+    fn go_on(&mut self, pid: Pid) -> Result<(), Error> {
+        let entry = self.entry(pid)?;
+        let live = entry.live.as_mut().ok_or(Error::Ended)?;
+        if entry.status == Status::Stopped {
+            live.process.resume_all(&core::mem::take(&mut live.stopped));
+            entry.status = Status::Running;
+            self.announce(pid);
+        }
+        Ok(())
+    }
+
+    fn info(&mut self, pid: Pid) -> Result<Info, Error> {
+        Ok(Manager::info_of(pid, self.entry(pid)?))
+    }
+
+    fn freeze(&mut self, pid: Pid) -> Result<(u64, Vec<u8>, Vec<Ref>), Error> {
+        let entry = self.entry(pid)?;
+        if entry.server {
+            return Err(Error::Denied);
+        }
+        let name = entry.name.clone().into_bytes();
+        let live = entry.live.as_mut().ok_or(Error::Ended)?;
+        if live.frozen.len() >= MAX_FREEZES {
+            return Err(Error::Limit);
+        }
+        let copy = |segment: &Segment| segment.region.copy().map_err(error_of);
+        let refs = vec![
+            copy(live.process.memory())?,
+            copy(live.process.control())?,
+            live.process.account().account.copy().map_err(error_of)?,
+        ];
+        live.frozen.push(Some(live.process.stop_all()));
+        match self.whole_part(pid) {
+            Ok(part) => Ok((part.len() as u64, name, refs)),
+            Err(error) => {
+                self.thaw(pid)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn part(&mut self, pid: Pid, offset: u64, room: usize) -> Result<Vec<u8>, Error> {
+        let mut part = self.whole_part(pid)?;
+        if offset > part.len() as u64 {
+            return Err(Error::Invalid);
+        }
+        part.drain(..offset as usize);
+        part.truncate(room);
+        Ok(part)
+    }
+
+    fn thaw(&mut self, pid: Pid) -> Result<(), Error> {
+        let entry = self.entry(pid)?;
+        if entry.arriving.is_some() {
+            return Err(Error::Invalid);
+        }
+        let stopped = entry.status == Status::Stopped;
+        let live = entry.live.as_mut().ok_or(Error::Ended)?;
+        let threads = match live.frozen.last().ok_or(Error::Invalid)? {
+            Some(threads) => threads.clone(),
+            None => {
+                // Rebuilt by someone else: only now all is there.
+                if !live.process.has_objects() {
+                    return Err(Error::Invalid);
+                }
+                live.process.learn()?;
+                for (name, address) in core::mem::take(&mut entry.names) {
+                    let reserved = RESERVED.contains(&name.as_str());
+                    let again = match reserved {
+                        true => Err(Error::Denied),
+                        false => restore_name(pid, entry.job, &live.process, &name, address),
+                    };
+                    if let Err(error) = again {
+                        slow::log(&[&name, ": ", error.text()].concat());
+                    }
+                }
+                live.process.threads()
+            }
+        };
+        live.frozen.pop();
+        if stopped && live.stopped.is_empty() {
+            live.stopped.clone_from(&threads);
+        }
+        live.process.resume_all(&threads);
+        if live.frozen.is_empty() {
+            self.late_exception(pid);
+        }
+        Ok(())
+    }
+
+    fn let_go(&mut self, pid: Pid) -> Result<(), Error> {
+        match self.live(pid)?.frozen.as_slice() {
+            [None] => self.thaw(pid),
+            _ => Err(Error::Invalid),
+        }
+    }
+
+    fn populate(&mut self, pid: Pid, control: bool, offset: u64, size: u64) -> Result<(), Error> {
+        let entry = self.entry(pid)?;
+        if entry.arriving.is_none() {
+            return Err(Error::Invalid);
+        }
+        let live = entry.live.as_ref().ok_or(Error::Ended)?;
+        live.process.populate(control, offset, size)
+    }
+
+    fn rebuild(
+        &mut self,
+        pid: Pid,
+        offset: u64,
+        length: u64,
+        clock_offset: u64,
+        piece: &[u8],
+    ) -> Result<(), Error> {
+        let entry = self.entry(pid)?;
+        let part = entry.arriving.as_mut().ok_or(Error::Invalid)?;
+        let live = entry.live.as_ref().ok_or(Error::Ended)?;
+        let end = part.len() as u64 + piece.len() as u64;
+        let taken = if offset == part.len() as u64 && end <= length && length <= MAX_PART {
+            part.extend_from_slice(piece);
+            if end < length {
+                return Ok(());
+            }
+            Part::from_bytes(part)
+                .and_then(|part| live.process.set_clock(clock_offset).map(|()| part))
+        } else {
+            Err(Error::BadFormat)
+        };
+        match taken {
+            Ok(part) => {
+                entry.arriving = None;
+                entry.name = part.name;
+                entry.names = part.names;
+                entry.status = if part.stopped {
+                    Status::Stopped
+                } else {
+                    Status::Running
+                };
+                Ok(())
+            }
+            Err(error) => {
+                self.end(pid, Status::Killed(SIGKILL));
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Managed for &'static Processes {
+    type Manager = Manager;
+
+    fn with<R>(&self, f: impl FnOnce(&mut Manager) -> R) -> R {
+        Processes::with(self, f)
+    }
+}
+
+/// Names by which ports of a process are known, and where these ports are in its memory.
+fn known_ports(pid: Pid, process: &Process) -> Vec<(String, u64)> {
+    let mut known = Vec::new();
+    if !names::has_names(pid) {
+        return known;
+    }
+    let mut offset = 0;
+    let region = &process.memory().region;
+    while let Ok((found, _)) = region.search(offset, MEMORY_SIZE, PORTS) {
+        let port = PortAt(process.memory_window().address() + found).reference();
+        if let Ok(port) = port {
+            let names = names::names_of(pid, *port);
+            known.extend(names.into_iter().map(|name| (name, found)));
+        }
+        offset = found + abi::OBJECT_SIZE;
+    }
+    known
+}
+
+/// Gives the port at this address of a process its name again. Name and address come from an image.
+fn restore_name(
+    pid: Pid,
+    job: Pid,
+    process: &Process,
+    name: &str,
+    address: u64,
+) -> Result<(), Error> {
+    let end = address
+        .checked_add(abi::OBJECT_SIZE)
+        .ok_or(Error::BadFormat)?;
+    match process.memory().region.search(address, end, PORTS) {
+        Ok((found, _)) if found == address => {
+            let port = PortAt(process.memory_window().address() + found).reference();
+            names::register(name, port.map_err(error_of)?, None, pid, job)
+        }
+        _ => Err(Error::BadFormat),
+    }
+}
+
+/// For `region_search`: ports.
+const PORTS: u64 = 1 << abi::Type::Port as u64;

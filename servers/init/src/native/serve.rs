@@ -1,0 +1,168 @@
+//! What others ask of the manager: its interfaces, and the ports where it is asked.
+use super::start::{load, Launch, Starting};
+use super::{pid_of, processes, Processes, SUPERVISOR};
+use crate::{names, slow};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Deref;
+use interface::server::{own_port, Either, Event, Host, Reply, Request, SharedService, Visitor};
+use interface::{Answer, Server};
+use process::account;
+use process::held::Held;
+use proto::layout::PRIORITY_PROGRAM;
+use proto::Error;
+use rt::error_of;
+use rt::obj::{Portset, Ref, RefAt};
+use services::fs::PATH_ROOM;
+use services::process::{self as interfaces, ProcessStub, ProcessesStub, Program, SupervisorStub};
+
+/// A session at the door of the manager.
+struct AnyOne(&'static Processes);
+
+impl AnyOne {
+    /// Begins to start a program: its path, and the new process.
+    fn begin(
+        &self,
+        owner: &RefAt,
+        passed: &[Ref],
+        program: &[u8],
+    ) -> Result<(String, Starting), Error> {
+        let Program { path, start } = Program::from_bytes(program)?;
+        if path.len() > PATH_ROOM {
+            return Err(Error::NameTooLong);
+        }
+        let refs: Vec<&RefAt> = passed.iter().map(|reference| &**reference).collect();
+        let new = self.0.with(|manager| {
+            let launch = Launch {
+                start: &start,
+                priority: PRIORITY_PROGRAM,
+                ceiling: manager.ceiling,
+                quota: 0,
+                server: false,
+                limits: account::program,
+                essential: false,
+                driver: None,
+                service: None,
+                owner: manager.by_own_port(owner)?,
+                refs: &refs,
+            };
+            manager.begin(&launch).map_err(|(error, why)| {
+                slow::log(&[&path, ": ", why].concat());
+                error
+            })
+        })?;
+        Ok((path, Starting::new(self.0, new)))
+    }
+}
+
+impl interfaces::Processes for AnyOne {
+    async fn spawn(
+        &self,
+        owner: Ref,
+        passed: Vec<Ref>,
+        program: Vec<u8>,
+    ) -> Result<(u32, Ref), Error> {
+        let (path, mut new) = self.begin(&owner, &passed, &program)?;
+        // All that is kept while the file is waited for is the new process, which counts as one of its job.
+        drop((owner, passed, program));
+        let loaded = load(&path, &mut new).await;
+        let started = loaded.and_then(|loading| new.finish(loading));
+        let pid = started.map_err(|(error, why)| {
+            slow::log(&[&path, ": ", why].concat());
+            error
+        })?;
+        Ok((pid, self.0.with(|manager| manager.control(pid))?))
+    }
+
+    fn adopt(&self, owner: &RefAt) -> Result<(u32, Vec<Ref>), Error> {
+        self.0.with(|manager| {
+            let owner = manager.by_own_port(owner)?;
+            manager.adopt(owner)
+        })
+    }
+
+    fn verify(&self, control: &RefAt) -> Result<u32, Error> {
+        self.0.with(|manager| manager.by_control_port(control))
+    }
+}
+
+/// What comes to the supervisor's port.
+struct All(&'static Processes);
+
+impl interfaces::Supervisor for All {
+    fn next(&self, from: u32, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
+        let info = self.0.with(|manager| manager.next(from))?;
+        interfaces::encoded(&info, room)
+    }
+
+    fn control(&self, pid: u32) -> Result<Ref, Error> {
+        self.0.with(|manager| manager.control(pid))
+    }
+}
+
+type Sessions = Either<ProcessesStub<AnyOne>, ProcessStub<Held<&'static Processes, Arc<Event>>>>;
+
+/// What comes to the thread of the manager.
+struct Native(&'static Processes);
+
+impl Host<Sessions> for Native {
+    const BYTES: bool = true;
+
+    fn open(&mut self, visitor: &Visitor) -> Result<Sessions, Error> {
+        match visitor.door {
+            0 if visitor.interface == interfaces::ProcessesClient::ID => {
+                Ok(Either::First(ProcessesStub(AnyOne(self.0)).into()))
+            }
+            alias if visitor.interface == interfaces::ProcessClient::ID => {
+                let pid = pid_of(alias).ok_or(Error::Unsupported)?;
+                let held = self.0.with(|manager| {
+                    let entry = manager.entry(pid)?;
+                    let known = (pid, entry.serial);
+                    Ok(Held::new(self.0, known, Arc::clone(&entry.event)))
+                })?;
+                Ok(Either::Second(ProcessStub(held).into()))
+            }
+            _ => Err(Error::Unsupported),
+        }
+    }
+
+    fn shared(&mut self, alias: u64, request: &Request<'_>, reply: &mut Reply) -> Answer {
+        if alias == SUPERVISOR {
+            return SupervisorStub(All(self.0)).answer(request, reply);
+        }
+        reply.set::<()>(Err(Error::Unsupported));
+        Answer::Now
+    }
+}
+
+/// The manager's server.
+pub(crate) struct Serving(Server<Sessions, Native>);
+
+/// The job of a client that opens a session.
+fn job_of(client: &RefAt) -> Result<u32, Error> {
+    names::job_of(processes()?, client)
+}
+
+impl Serving {
+    /// The server on the calling thread, and references to the two ports by which the manager is known: that of its
+    /// name, and the supervisor's.
+    pub(crate) fn new(
+        portset: Portset,
+        processes: &'static Processes,
+    ) -> Result<(Self, [Ref; 2]), Error> {
+        let own = portset.reference().map_err(error_of)?;
+        let supervisor = own_port(*own, SUPERVISOR).map_err(error_of)?;
+        let supervisor_ref = supervisor.reference().map_err(error_of)?;
+        core::mem::forget(supervisor);
+        let mut server = Server::on(portset, Native(processes))?;
+        server.knows(job_of);
+        let door = server.door().reference().map_err(error_of)?;
+        Ok((Serving(server), [door, supervisor_ref]))
+    }
+
+    /// Serves requests, on the calling thread.
+    pub(crate) fn run(self) -> ! {
+        self.0.run()
+    }
+}

@@ -1,0 +1,271 @@
+//! How a native program is started: a process without a program first, which counts from then on, and then the program, whose
+//! file may have to be waited for.
+use super::{Entry, Live, Manager, Own, Processes, MAX_NAME};
+use crate::reader::Reading;
+use abi::state::SpaceState;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use interface::server::Event;
+use process::image::Loading;
+use process::native::{self, furnish, References};
+use process::Process;
+use proto::Error;
+use rt::fs;
+use rt::memory::Limits;
+use rt::obj::RefAt;
+use services::process::{Pid, Start, Status};
+
+/// How to start a program.
+pub(crate) struct Launch<'a> {
+    pub(crate) start: &'a Start,
+    pub(crate) priority: u64,
+    /// The highest priority that its threads can be given, unless `priority` is higher.
+    pub(crate) ceiling: u64,
+    /// Kernel memory; 0: as for every program.
+    pub(crate) quota: u64,
+    pub(crate) server: bool,
+    /// What memory it may have, of so many bytes.
+    pub(crate) limits: fn(u64) -> Limits,
+    pub(crate) essential: bool,
+    /// See [`Entry::driver`].
+    pub(crate) driver: Option<usize>,
+    /// The reserved name that it may register.
+    pub(crate) service: Option<&'static str>,
+    /// Who starts it; 0: init.
+    pub(crate) owner: Pid,
+    pub(crate) refs: &'a [&'a RefAt],
+}
+
+/// What is wrong with a program that cannot be started, and a sentence fragment that says so.
+pub(super) type Why = (Error, &'static str);
+
+/// An error that says all.
+pub(super) fn plain(error: Error) -> Why {
+    (error, error.text())
+}
+
+/// A process whose program is being loaded.
+pub(super) struct New {
+    pub(super) pid: Pid,
+    process: Process,
+    own: Own,
+    /// What is known of it when it runs.
+    entry: Entry,
+    priority: u64,
+}
+
+impl New {
+    /// Takes the next bytes of its file.
+    pub(super) fn take(&self, loading: &mut Loading, bytes: &[u8]) -> Result<(), Why> {
+        loading.take(bytes, |address, bytes| self.process.write(address, bytes))
+    }
+
+    /// Happens when it may be wanted no longer.
+    pub(super) fn event(&self) -> Arc<Event> {
+        Arc::clone(&self.entry.event)
+    }
+}
+
+/// What the manager knows of a process whose program is being loaded.
+pub(super) struct Coming {
+    pub(super) owner: Pid,
+    pub(super) job: Pid,
+    pub(super) event: Arc<Event>,
+    /// Its owner has ended.
+    pub(super) unwanted: bool,
+}
+
+impl Manager {
+    /// Starts a program whose file is there. What is wrong with it comes as a sentence fragment.
+    pub(crate) fn launch(&mut self, launch: &Launch<'_>, file: &[u8]) -> Result<Pid, Why> {
+        let new = self.begin(launch)?;
+        let mut loading = native::loading(file.len() as u64);
+        let mut load = || {
+            while let Some((offset, length)) = loading.wants() {
+                let rest = usize::try_from(offset).ok().and_then(|at| file.get(at..));
+                let rest = rest.unwrap_or_default();
+                new.take(&mut loading, &rest[..length.min(rest.len())])?;
+            }
+            Ok(())
+        };
+        match load() {
+            Ok(()) => self.finish(new, loading),
+            Err(why) => {
+                self.give_up(new);
+                Err(why)
+            }
+        }
+    }
+
+    /// A new process with everything but its program: to be given to [`Manager::finish`] or [`Manager::give_up`]. It counts as
+    /// one from now on, and nobody can name it.
+    pub(super) fn begin(&mut self, launch: &Launch<'_>) -> Result<New, Why> {
+        let (pid, job) = self.new_pid(launch.owner).map_err(plain)?;
+        let (own, control) = self.ports(pid).map_err(plain)?;
+        let quota = if launch.quota == 0 {
+            self.quota
+        } else {
+            launch.quota
+        };
+        let space = SpaceState {
+            quota,
+            max_priority: launch.ceiling.max(launch.priority),
+            ..SpaceState::default()
+        };
+        let supply = self.supply(launch.limits);
+        let mut process = Process::create(&supply, &space, Some(&own.reference)).map_err(plain)?;
+        let references = References {
+            init: &own.reference,
+            gives_back: launch.server,
+            passed: launch.refs,
+        };
+        if let Err(why) = furnish(&mut process, launch.start, launch.priority, &references) {
+            process.destroy();
+            return Err(why);
+        }
+        // A server is known by its name, a program by its command line.
+        let words = if launch.server { 1 } else { usize::MAX };
+        let words: Vec<&str> = launch
+            .start
+            .args
+            .iter()
+            .take(words)
+            .map(String::as_str)
+            .collect();
+        let entry = Entry {
+            name: words.join(" ").chars().take(MAX_NAME).collect(),
+            status: Status::Running,
+            live: None,
+            arriving: None,
+            names: Vec::new(),
+            owner: launch.owner,
+            job,
+            control,
+            serial: self.serial(),
+            event: Arc::new(Event::new()),
+            service: launch.service,
+            server: launch.server,
+            essential: launch.essential,
+            driver: launch.driver,
+        };
+        let coming = Coming {
+            owner: launch.owner,
+            job,
+            event: Arc::clone(&entry.event),
+            unwanted: false,
+        };
+        self.coming.insert(pid, coming);
+        Ok(New {
+            pid,
+            process,
+            own,
+            entry,
+            priority: launch.priority,
+        })
+    }
+
+    /// Lets a new process run whose program is loaded.
+    pub(super) fn finish(&mut self, new: New, loading: Loading) -> Result<Pid, Why> {
+        let pid = new.pid;
+        let wanted = self.is_wanted(pid).map_err(plain);
+        let plan = loading.done().ok_or_else(|| plain(Error::BadFormat));
+        let mut new = new;
+        let started = wanted
+            .and(plan)
+            .and_then(|plan| native::start(&mut new.process, &plan, new.priority).map_err(plain));
+        if let Err(why) = started {
+            self.give_up(new);
+            return Err(why);
+        }
+        let New {
+            process,
+            own,
+            mut entry,
+            ..
+        } = new;
+        entry.live = Some(Live {
+            process,
+            stopped: Vec::new(),
+            frozen: Vec::new(),
+            own,
+        });
+        self.coming.remove(&pid);
+        self.entries.insert(pid, entry);
+        Ok(pid)
+    }
+
+    /// Whether a new process is still wanted: [`Error::Ended`] if its owner has ended.
+    pub(super) fn is_wanted(&self, pid: Pid) -> Result<(), Error> {
+        match self.coming.get(&pid) {
+            Some(coming) if !coming.unwanted => Ok(()),
+            _ => Err(Error::Ended),
+        }
+    }
+
+    /// Ends a new process, which has never run.
+    pub(super) fn give_up(&mut self, new: New) {
+        self.coming.remove(&new.pid);
+        new.process.destroy();
+    }
+}
+
+/// A new process whose file is waited for. If this is dropped before it runs it has never been.
+pub(super) struct Starting {
+    processes: &'static Processes,
+    new: Option<New>,
+}
+
+impl Starting {
+    pub(super) const fn new(processes: &'static Processes, new: New) -> Self {
+        Starting {
+            processes,
+            new: Some(new),
+        }
+    }
+
+    fn process(&self) -> Result<&New, Why> {
+        self.new.as_ref().ok_or_else(|| plain(Error::Ended))
+    }
+
+    pub(super) fn finish(&mut self, loading: Loading) -> Result<Pid, Why> {
+        let new = self.new.take().ok_or_else(|| plain(Error::Ended))?;
+        self.processes.with(|manager| manager.finish(new, loading))
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if let Some(new) = self.new.take() {
+            self.processes.with(|manager| manager.give_up(new));
+        }
+    }
+}
+
+/// Loads the executable at this path into a new process, as long as that is wanted.
+pub(super) async fn load(path: &str, wanted: &mut Starting) -> Result<Loading, Why> {
+    let new = wanted.process()?;
+    let (processes, pid) = (wanted.processes, new.pid);
+    let is_wanted = move || processes.with(|manager| manager.is_wanted(pid));
+    let reading = Reading::open(path, new.event(), &is_wanted)
+        .await
+        .map_err(plain)?;
+    let opened = reading.opened().map_err(plain)?;
+    let refused = match opened.mode & fs::mode::TYPE {
+        fs::mode::FILE if opened.mode & 0o111 != 0 => None,
+        fs::mode::DIRECTORY => Some(Error::IsDirectory),
+        _ => Some(Error::Denied),
+    };
+    if let Some(error) = refused {
+        return Err(plain(error));
+    }
+    let mut loading = native::loading(opened.size);
+    while let Some((offset, length)) = loading.wants() {
+        let bytes = reading
+            .read(offset, length, &is_wanted)
+            .await
+            .map_err(plain)?;
+        wanted.process()?.take(&mut loading, &bytes)?;
+    }
+    Ok(loading)
+}

@@ -1,0 +1,181 @@
+//! A session at the control port of a process: the same for every manager of processes.
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
+use core::ops::Deref;
+use interface::server::Event;
+use proto::Error;
+use rt::obj::Ref;
+use services::process::{encoded, Info, Pid, Process, Status};
+
+/// A process by its number, and a number that no other process of its manager ever has: the former are used again.
+pub type Known = (Pid, u64);
+
+/// What a manager does with one of its processes, as [`Process`] says of each.
+#[allow(missing_docs)]
+pub trait Manager {
+    /// [`Error::NotFound`] unless the process of this number is still the same one.
+    fn known(&mut self, known: Known) -> Result<(), Error>;
+    fn status(&mut self, pid: Pid) -> Result<Status, Error>;
+    fn reap(&mut self, pid: Pid) -> Result<Status, Error>;
+    fn kill(&mut self, pid: Pid) -> Result<(), Error>;
+    fn stop(&mut self, pid: Pid) -> Result<(), Error>;
+    fn go_on(&mut self, pid: Pid) -> Result<(), Error>;
+    fn info(&mut self, pid: Pid) -> Result<Info, Error>;
+    /// The length of the part, the name, and references.
+    fn freeze(&mut self, pid: Pid) -> Result<(u64, Vec<u8>, Vec<Ref>), Error>;
+    /// So much of the part of a frozen process from this offset on as there is room for.
+    fn part(&mut self, pid: Pid, offset: u64, room: usize) -> Result<Vec<u8>, Error>;
+    /// Undoes one `freeze`.
+    fn thaw(&mut self, pid: Pid) -> Result<(), Error>;
+    /// Lets a process go that was rebuilt.
+    fn let_go(&mut self, pid: Pid) -> Result<(), Error>;
+    fn populate(&mut self, pid: Pid, control: bool, offset: u64, size: u64) -> Result<(), Error>;
+    fn rebuild(
+        &mut self,
+        pid: Pid,
+        offset: u64,
+        length: u64,
+        clock_offset: u64,
+        piece: &[u8],
+    ) -> Result<(), Error>;
+}
+
+/// How the sessions of a manager reach it.
+pub trait Managed: 'static {
+    /// The manager.
+    type Manager: Manager;
+    /// Does something with it.
+    fn with<R>(&self, f: impl FnOnce(&mut Self::Manager) -> R) -> R;
+}
+
+impl<M: Manager + 'static> Managed for Rc<RefCell<M>> {
+    type Manager = M;
+
+    fn with<R>(&self, f: impl FnOnce(&mut M) -> R) -> R {
+        f(&mut self.borrow_mut())
+    }
+}
+
+/// The session.
+#[derive(Debug)]
+pub struct Held<M: Managed, E: Deref<Target = Event> + 'static> {
+    manager: M,
+    known: Known,
+    /// Happens when the status of the process may have changed.
+    event: E,
+    /// How often this session has frozen it.
+    freezes: Cell<u32>,
+}
+
+impl<M: Managed, E: Deref<Target = Event>> Held<M, E> {
+    /// About this process.
+    pub const fn new(manager: M, known: Known, event: E) -> Self {
+        Held {
+            manager,
+            known,
+            event,
+            freezes: Cell::new(0),
+        }
+    }
+
+    /// Does something with the process, if it is still known.
+    fn with<R>(
+        &self,
+        f: impl FnOnce(&mut M::Manager, Pid) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.manager.with(|manager| {
+            manager.known(self.known)?;
+            f(manager, self.known.0)
+        })
+    }
+
+    /// Waits for a status.
+    async fn wait_for(&self, wanted: impl Fn(Status) -> bool) -> Result<Status, Error> {
+        let look = || match self.status() {
+            Ok(status) if !wanted(status) => None,
+            status => Some(status),
+        };
+        self.event.until(look).await
+    }
+}
+
+impl<M: Managed, E: Deref<Target = Event>> Drop for Held<M, E> {
+    fn drop(&mut self) {
+        for _ in 0..self.freezes.get() {
+            let _ = self.with(Manager::thaw);
+        }
+    }
+}
+
+impl<M: Managed, E: Deref<Target = Event>> Process for Held<M, E> {
+    fn status(&self) -> Result<Status, Error> {
+        self.with(Manager::status)
+    }
+
+    async fn changed(&self, from: Status) -> Result<Status, Error> {
+        self.wait_for(|status| status != from).await
+    }
+
+    async fn ended(&self) -> Result<Status, Error> {
+        self.wait_for(Status::has_ended).await
+    }
+
+    fn reap(&self) -> Result<Status, Error> {
+        self.with(Manager::reap)
+    }
+
+    fn kill(&self) -> Result<(), Error> {
+        self.with(Manager::kill)
+    }
+
+    fn stop(&self) -> Result<(), Error> {
+        self.with(Manager::stop)
+    }
+
+    fn go_on(&self) -> Result<(), Error> {
+        self.with(Manager::go_on)
+    }
+
+    fn info(&self, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
+        encoded(&self.with(Manager::info)?, room)
+    }
+
+    fn freeze(&self, room: usize) -> Result<(u64, Vec<u8>, Vec<Ref>), Error> {
+        let (length, mut name, refs) = self.with(Manager::freeze)?;
+        self.freezes.set(self.freezes.get() + 1);
+        name.truncate(room);
+        Ok((length, name, refs))
+    }
+
+    fn part(&self, offset: u64, room: usize) -> Result<impl Deref<Target = [u8]>, Error> {
+        if self.freezes.get() == 0 {
+            return Err(Error::Invalid);
+        }
+        self.with(|manager, pid| manager.part(pid, offset, room))
+    }
+
+    fn thaw(&self) -> Result<(), Error> {
+        let freezes = self.freezes.get();
+        self.with(|manager, pid| match freezes {
+            0 => manager.let_go(pid),
+            _ => manager.thaw(pid),
+        })?;
+        self.freezes.set(freezes.saturating_sub(1));
+        Ok(())
+    }
+
+    fn populate(&self, control: bool, offset: u64, size: u64) -> Result<(), Error> {
+        self.with(|manager, pid| manager.populate(pid, control, offset, size))
+    }
+
+    fn rebuild(
+        &self,
+        offset: u64,
+        length: u64,
+        clock_offset: u64,
+        piece: &[u8],
+    ) -> Result<(), Error> {
+        self.with(|manager, pid| manager.rebuild(pid, offset, length, clock_offset, piece))
+    }
+}
