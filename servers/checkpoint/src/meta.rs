@@ -13,6 +13,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::marker::PhantomData;
+use interface::wire::{KEPT_BYTES, KEPT_WORDS};
 use proto::layout::{CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD, MEMORY_SIZE};
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -55,8 +56,6 @@ pub const DOORS: [&str; 7] = [
     "ext4",
     "random",
 ];
-/// Words that are kept of a session, see `interface::client::keep`.
-pub const KEPT_WORDS: usize = 7;
 /// The managers of processes.
 pub const MANAGERS: [&str; 2] = ["native", "linux"];
 
@@ -154,7 +153,8 @@ impl Meta {
 /// What the state of a thread takes beside the object, with what it takes encoded.
 const THREAD_BYTES: u64 = 4 * (FPU_BYTES + 8 * THREAD_WORDS) as u64;
 /// What the references of an object and the words of a thread take, a list of references being as long as four at least.
-const DECODED_REFS: usize = 4 * size_of::<Target>() + MAX_REFS * 8 * KEPT_WORDS + 8 * THREAD_WORDS;
+const DECODED_REFS: usize =
+    4 * size_of::<Target>() + MAX_REFS * size_of::<Kept>() + 8 * THREAD_WORDS;
 
 /// Why a description cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -302,7 +302,16 @@ pub enum Target {
     Region(u32, Segment),
     /// A session with the service of that name, of [`DOORS`], and what is kept of it: another one is opened for the
     /// process, which goes on where this one was.
-    Session(String, Box<[u64; KEPT_WORDS]>),
+    Session(String, Box<Kept>),
+}
+
+/// What is kept of a session: words, and the bytes of the reply that has not arrived.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Kept {
+    pub words: [u64; KEPT_WORDS],
+    #[serde(deserialize_with = "at_most::<_, _, KEPT_BYTES>")]
+    pub bytes: Vec<u8>,
 }
 
 /// Why a description makes no sense.

@@ -554,7 +554,11 @@ impl<'a> Makers<'a> {
             Target::Session(name, kept) => {
                 let door = self.outside(name)?;
                 let own = self.making.made(process)?.keeper.at();
-                let session = interface::client::open_kept(&door, kept, own)
+                let kept = interface::client::Kept {
+                    words: kept.words,
+                    bytes: kept.bytes.clone(),
+                };
+                let session = interface::client::open_kept(&door, &kept, own)
                     .map_err(|error| refused(&format!("a session with {name}"), error))?;
                 to.point_to(*session)
             }

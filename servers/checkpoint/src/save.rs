@@ -17,7 +17,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use checkpoint_image::doing::doing;
 use checkpoint_image::meta::{
-    fields, thread_state, Meta, Object, Place, Run, Segment, State, Target, DOORS, MAX_RUN,
+    fields, thread_state, Kept, Meta, Object, Place, Run, Segment, State, Target, DOORS, MAX_RUN,
 };
 use checkpoint_image::resolve::Known;
 use checkpoint_image::{file, meta};
@@ -141,14 +141,14 @@ struct Set<'a>(Vec<Held<'a>>);
 
 /// The session whose port this is, if it belongs to one of the services that an image can name. The services
 /// are asked, not the port: of that nobody knows whether it ever answers.
-fn session(port: &Ref) -> Option<Target> {
+fn session(port: &Ref) -> Option<(&'static str, Kept)> {
     if port.kind() != RefKind::Port {
         return None;
     }
     DOORS.iter().find_map(|name| {
         let door = machine::port(name).ok()?;
-        let kept = interface::client::keep(&door, port).ok()?;
-        Some(Target::Session(name.to_string(), Box::new(kept)))
+        let interface::client::Kept { words, bytes } = interface::client::keep(&door, port).ok()?;
+        Some((*name, Kept { words, bytes }))
     })
 }
 
@@ -216,7 +216,7 @@ impl<'a> Set<'a> {
         };
         let refs = [reference()?, reference()?, reference()?];
         for (place, kind, handle) in found {
-            let object = self.object(place, kind, handle, &refs, &known)?;
+            let object = self.object(place, kind, handle, &refs, (&known, wanted))?;
             meta.objects.push(object);
         }
         let doing = self.doing(&meta);
@@ -343,7 +343,7 @@ impl<'a> Set<'a> {
         kind: Type,
         handle: u64,
         refs: &[Ref; 3],
-        known: &Known<Ref>,
+        (known, wanted): (&Known<Ref>, &Wanted),
     ) -> Result<Object, Problem> {
         let [a, b, c] = [refs[0].handle(), refs[1].handle(), refs[2].handle()];
         let mut stages = [Stage::None; 2];
@@ -386,7 +386,10 @@ impl<'a> Set<'a> {
                     }
                 },
                 Err(what) => match session(reference) {
-                    Some(session) => session,
+                    Some((name, kept)) => {
+                        wanted.hold(3 * kept.bytes.len() as u64)?;
+                        Target::Session(name.to_string(), Box::new(kept))
+                    }
                     None => return Err(Problem::Refused(self.refers(place, kind, what))),
                 },
             });

@@ -13,7 +13,8 @@ use abi::state::{ThreadState, FPU_BYTES, THREAD_WORDS};
 use abi::{OBJECT_SIZE, PAGE_SIZE};
 use allocated::counted;
 use checkpoint_image::file::{self, checksum, Header, HEADER_BYTES};
-use checkpoint_image::meta::{Meta, Object, Place, Process, Run, Segment, State, Target};
+use checkpoint_image::meta::{Kept, Meta, Object, Place, Process, Run, Segment, State, Target};
+use interface::wire::KEPT_BYTES;
 use proto::layout::{CONTROL_SPACE, CONTROL_THREAD};
 use std::collections::BTreeMap;
 
@@ -172,7 +173,10 @@ fn some_target(r: &mut Random) -> Target {
     match r.below(9) {
         8 => Target::Session(
             ["console", "fs", ""][r.below(3)].into(),
-            Box::new([u64::from(n); 7]),
+            Box::new(Kept {
+                words: [u64::from(n); 7],
+                bytes: vec![n as u8; r.below(KEPT_BYTES + 2)],
+            }),
         ),
         0 => Target::Null,
         1 => Target::Object(n),
@@ -512,7 +516,13 @@ fn what_many_objects_of_a_kind_take_was_asked_for() {
     let mut r = Random(1);
     for first in sample().objects {
         let mut meta = sample();
-        let session = Target::Session("console".into(), Box::new([u64::MAX; 7]));
+        let session = Target::Session(
+            "console".into(),
+            Box::new(Kept {
+                words: [u64::MAX; 7],
+                bytes: Vec::new(),
+            }),
+        );
         let refs = [first.refs.clone(), vec![session; 3]];
         for refs in refs {
             let object = Object {

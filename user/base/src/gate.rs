@@ -8,8 +8,7 @@
 //! Since the `call` of a redirected site pushes an address, what contains a site must not keep
 //! anything in the red zone below its stack pointer: assembly in Rust that is not marked `nostack`
 //! sees to that.
-use abi::{Call, Code};
-use core::arch::asm;
+use abi::Code;
 
 /// The assembly text of one site: use it in `asm!` or `global_asm!` where `syscall` would stand.
 ///
@@ -45,33 +44,4 @@ pub struct Returned {
     pub code: Code,
     /// What stands in place of the parameters.
     pub p: [u64; 6],
-}
-
-/// Makes an ordinary call with these parameters.
-///
-/// # Safety
-/// The call may write to memory that its parameters name, or change what is mapped where: the
-/// caller answers for that.
-#[inline(always)]
-pub unsafe fn syscall(call: Call, mut p: [u64; 6]) -> Returned {
-    let mut word = call as u64;
-    // SAFETY: the kernel keeps all registers but those named here, and does not touch the stack.
-    unsafe {
-        asm!(
-            gate!(),
-            inlateout("rax") word,
-            inlateout("rdi") p[0],
-            inlateout("rsi") p[1],
-            inlateout("rdx") p[2],
-            inlateout("r10") p[3],
-            inlateout("r8") p[4],
-            inlateout("r9") p[5],
-            lateout("rcx") _,
-            lateout("r11") _,
-        );
-    }
-    Returned {
-        code: Code::from_word(word),
-        p,
-    }
 }

@@ -1,7 +1,7 @@
 //! The kernel as programs see it. Knows of no service: the crate `interface` stands on this, and on
 //! that the interfaces of the services, and on those the runtime (`rt`), which offers all of this again.
 //!
-//! * [`sys`]: one function per kernel call, through the one [`gate`];
+//! * [`sys`]: one function per kernel call, through the one [`gate`]; [`short`]: messages in registers;
 //! * [`obj`]: kernel objects as owned types, in [`slots`];
 //! * [`sync`], [`time`].
 #![no_std]
@@ -10,10 +10,12 @@ extern crate alloc;
 
 pub mod gate;
 pub mod obj;
+pub mod short;
 pub mod slots;
 pub mod sync;
 pub mod sys;
 pub mod time;
+mod x86_64;
 
 use abi::Code;
 use proto::Error;

@@ -1,6 +1,7 @@
 //! What proxies are made with.
 use crate::wire::{self, Values, Words, WORDS};
 use abi::message::Segment;
+use abi::registers::Area;
 use abi::{Call, Code};
 use alloc::vec::Vec;
 use base::obj::{Ref, RefAt, RefList};
@@ -11,9 +12,14 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use proto::layout::START_NAMES;
 use proto::Error;
 
-/// What is kept of a session while its client is not there, so that it can go on with another one: the interface,
-/// the number of the last request that must not be repeated, and its reply.
-pub type Kept = [u64; wire::KEPT_WORDS];
+/// What is kept of a session while its client is not there, so that it can go on with another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The interface, the number of the last request that must not be repeated, and its reply.
+    pub words: [u64; wire::KEPT_WORDS],
+    /// What came with that reply, at most [`wire::KEPT_BYTES`].
+    pub bytes: Vec<u8>,
+}
 
 /// What is to be kept of the session whose port `port` names; [`Error::NotFound`] if it is none of this door's
 /// service.
@@ -21,17 +27,19 @@ pub type Kept = [u64; wire::KEPT_WORDS];
 /// # Errors
 /// As said, and [`Error::Broken`] if the service is gone.
 pub fn keep(door: &RefAt, port: &RefAt) -> Result<Kept, Error> {
-    let mut reply = [0; 1 + wire::KEPT_WORDS];
-    knock(
-        door,
-        &[wire::head(wire::KEEP, 0), 0],
-        Some(*port),
-        &mut reply,
-        None,
-    )?;
-    let mut kept = [0; wire::KEPT_WORDS];
-    kept.copy_from_slice(&reply[1..]);
-    Ok(kept)
+    const PLACE: usize = 1 + wire::KEPT_WORDS;
+    let mut reply = [0; PLACE + wire::KEPT_BYTES / 8];
+    let request = [wire::head(wire::KEEP, 0), 0];
+    let came = knock(door, &request, &[], Some(*port), (&mut reply, None))?;
+    let length = came.checked_sub(PLACE * 8).ok_or(Error::Broken)?;
+    let mut words = [0; wire::KEPT_WORDS];
+    words.copy_from_slice(&reply[1..PLACE]);
+    // SAFETY: words are bytes.
+    let bytes = unsafe { core::slice::from_raw_parts(reply[PLACE..].as_ptr().cast(), length) };
+    Ok(Kept {
+        words,
+        bytes: bytes.to_vec(),
+    })
 }
 
 /// Opens a session for the client whose own port at init is `who`, which goes on with it where the other was
@@ -41,45 +49,62 @@ pub fn keep(door: &RefAt, port: &RefAt) -> Result<Kept, Error> {
 /// Those of [`Session::open_as`].
 pub fn open_kept(door: &RefAt, kept: &Kept, who: RefAt) -> Result<Ref, Error> {
     let mut request = [wire::head(wire::RESUME, 0); 1 + wire::KEPT_WORDS];
-    request[1..].copy_from_slice(kept);
-    open(door, &request, Some(who))
+    request[1..].copy_from_slice(&kept.words);
+    open(door, &request, &kept.bytes, Some(who))
 }
 
-fn open(door: &RefAt, request: &[u64], who: Option<RefAt>) -> Result<Ref, Error> {
+fn open(door: &RefAt, request: &[u64], bytes: &[u8], who: Option<RefAt>) -> Result<Ref, Error> {
     let port = Ref::new().map_err(base::error_of)?;
-    knock(door, request, who, &mut [0], Some(*port))?;
+    let came = knock(door, request, bytes, who, (&mut [0], Some(*port)))?;
     match port.kind() {
-        abi::RefKind::Port => Ok(port),
+        abi::RefKind::Port if came == 8 => Ok(port),
         _ => Err(Error::Broken),
     }
 }
 
-/// A request at a door, with at most one reference.
+/// A request at a door, in words and bytes, with at most one reference: how many bytes came in reply, of which the first eight
+/// are 0.
 fn knock(
     door: &RefAt,
     request: &[u64],
+    bytes: &[u8],
     with: Option<RefAt>,
-    reply: &mut [u64],
-    port: Option<RefAt>,
-) -> Result<(), Error> {
-    let mut regs = IpcRegs {
-        rdi: door.handle(),
-        rsi: request.as_ptr() as u64,
-        rdx: size_of_val(request) as u64,
-        r9: with.map_or(0, |with| abi::ref_list(with.handle(), 1)),
-        rbx: port.map_or(0, |port| abi::ref_list(port.handle(), 1)),
-        r12: reply.as_mut_ptr() as u64,
-        r13: size_of_val(reply) as u64,
-        ..IpcRegs::default()
+    (reply, port): (&mut [u64], Option<RefAt>),
+) -> Result<usize, Error> {
+    let list = |reference: Option<RefAt>| {
+        reference.map_or(0, |reference| abi::ref_list(reference.handle(), 1))
     };
+    let more = [segment(bytes)];
+    let room = size_of_val(reply);
+    let mut regs = IpcRegs::to(door.handle())
+        .sending(Area {
+            list: more.as_ptr() as u64,
+            entries: u64::from(!bytes.is_empty()),
+            refs: list(with),
+            ..Area::new(request.as_ptr() as u64, size_of_val(request) as u64)
+        })
+        .receiving(Area {
+            refs: list(port),
+            ..Area::new(reply.as_mut_ptr() as u64, room as u64)
+        });
     // SAFETY: the request is only read; the place of the reply is borrowed for this alone.
     if unsafe { sys::ipc(Call::Call, &mut regs) } != Code::Ok {
         return Err(Error::Broken);
     }
+    let left = usize::try_from(regs.left().length).unwrap_or(room);
+    let came = room.checked_sub(left).ok_or(Error::Broken)?;
     match reply[0] {
-        0 if regs.r13 == 0 => Ok(()),
-        0 => Err(Error::Broken),
+        _ if came < 8 => Err(Error::Broken),
+        0 => Ok(came),
         status => Err(wire::error(status)),
+    }
+}
+
+/// What is sent from here.
+fn segment(bytes: &[u8]) -> Segment {
+    Segment {
+        address: bytes.as_ptr() as u64,
+        length: bytes.len() as u64,
     }
 }
 
@@ -130,7 +155,7 @@ impl Session {
     }
 
     fn open_for(door: &RefAt, id: u64, who: Option<RefAt>) -> Result<Self, Error> {
-        let port = open(door, &[wire::head(wire::QUERY, 0), id], who)?;
+        let port = open(door, &[wire::head(wire::QUERY, 0), id], &[], who)?;
         Ok(Self::resume(port, 1))
     }
 
@@ -328,28 +353,26 @@ pub trait Asked {
         let mut reply = [0; WORDS];
         let head = (1 + R::COUNT) * 8;
         let room = into.len();
-        let out = [Segment {
-            address: from.as_ptr() as u64,
-            length: from.len() as u64,
-        }];
+        let out = [segment(from)];
         let back = [Segment {
             address: into.as_mut_ptr() as u64,
             length: room as u64,
         }];
-        let mut regs = IpcRegs {
-            rdi: self.port().handle(),
-            rsi: words.as_ptr() as u64,
-            rdx: count as u64 * 8,
-            r10: out.as_ptr() as u64,
-            r8: u64::from(!from.is_empty()),
-            r9: refs,
-            rbx: back_refs,
-            r12: reply.as_mut_ptr() as u64,
-            r13: head as u64,
-            r14: back.as_ptr() as u64,
-            r15: u64::from(room > 0),
-            ..IpcRegs::default()
-        };
+        let mut regs = IpcRegs::to(self.port().handle())
+            .sending(Area {
+                address: words.as_ptr() as u64,
+                length: count as u64 * 8,
+                list: out.as_ptr() as u64,
+                entries: u64::from(!from.is_empty()),
+                refs,
+            })
+            .receiving(Area {
+                address: reply.as_mut_ptr() as u64,
+                length: head as u64,
+                list: back.as_ptr() as u64,
+                entries: u64::from(room > 0),
+                refs: back_refs,
+            });
         // SAFETY: what is sent is only read; the places of the reply are borrowed for this alone.
         match unsafe { sys::ipc(Call::Call, &mut regs) } {
             Code::Ok => {}
@@ -361,14 +384,15 @@ pub trait Asked {
             return Err(wire::error(reply[0]));
         }
         // While no further segment has been begun, what is left is left of the words.
-        let left = usize::try_from(regs.r13).unwrap_or(usize::MAX);
-        let came = match (room, regs.r15) {
+        let rest = regs.left();
+        let left = usize::try_from(rest.length).unwrap_or(usize::MAX);
+        let came = match (room, rest.entries) {
             (1.., 0) => room - left.min(room),
             _ if left != 0 => return Err(Error::Broken),
             _ => 0,
         };
         let result = R::take(&reply).ok_or(Error::Broken)?;
-        Ok((result, came, regs.rbx))
+        Ok((result, came, rest.refs))
     }
 }
 

@@ -22,27 +22,39 @@
 //!
 //! **A request that must not be repeated** has the number that the client gave it. The last such
 //! number of the session is kept with its reply: the request is done once, however often it arrives.
-use crate::wire::{self, ReplyWords, Values, KEEP, QUERY, REPLY_WORDS, RESUME, WORDS};
-use abi::message::{ExceptionMessage, FaultMessage, Segment, EXCEPTION_WORDS, FAULT_WORDS};
+//!
+//! * [`mod@request`], [`mod@reply`]: what comes and goes; [`mod@done`]: what is kept of it;
+//! * [`mod@host`]: what stands behind the ports; [`mod@event`]: what requests wait for.
+mod done;
+mod event;
+mod host;
+mod reply;
+mod request;
+
+use crate::wire::{self, ReplyWords, KEEP, KEPT_WORDS, QUERY, REPLY_WORDS, RESUME, WORDS};
+use abi::message::{ExceptionMessage, FaultMessage, EXCEPTION_WORDS, FAULT_WORDS};
+use abi::registers::Area;
 use abi::state::{port_flags, PortState, Registers, REGISTER_WORDS};
 use abi::{Call, Code, RefKind};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
-use alloc::string::String;
 use alloc::sync::Arc;
-use alloc::task::Wake;
 use alloc::vec::Vec;
-use base::obj::{Port, Portset, Ref, RefAt, RefBlock, RefList};
+use base::obj::{Port, Portset, Ref, RefAt, RefBlock};
 use base::sync::Mutex;
 use base::sys::{self, IpcRegs};
-use core::alloc::Layout;
-use core::cell::{Cell, RefCell};
-use core::future::Future;
-use core::pin::Pin;
+use core::cell::RefCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::{Context, Poll, Waker};
+use event::{Alarm, Bell};
 use proto::{Error, MAX_BULK};
+use reply::{send, Beside};
+
+pub use done::Done;
+pub use event::Event;
+pub use host::{park, Either, Host, JobOf, NoSessions, Service, SharedService, Visitor};
+pub use reply::{keep_whole, send_bytes, send_whole, Answer, Kept, Later, Quick, Reply, Whole};
+pub use request::{keep_later, keep_text, References, Request};
 
 /// Alias of the door.
 const DOOR: u64 = 0;
@@ -63,788 +75,10 @@ const NUMBER: u64 = (1 << COUNT_SHIFT) - 1;
 /// How many sessions are looked at, when one is opened, for whether their client has ended.
 const SWEEP: usize = 16;
 
-/// A request, taken apart as far as all requests are alike.
-#[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
-    /// The method.
-    pub method: u16,
-    /// First word and arguments. Those that did not come have any value.
-    pub words: [u64; WORDS],
-    /// How many words came.
-    pub count: usize,
-    /// The bytes that came with them.
-    pub bytes: &'a [u8],
-    /// The references that came with them. They name nothing any more when the request has been handled.
-    pub refs: References,
-    /// What is kept of the session's requests; `None` if it came to a port that is no session.
-    done: Option<&'a Done>,
-    /// Wakes the session's request that waits; `None` where none can.
-    waker: Option<&'a Waker>,
-}
-
-impl<'a> Request<'a> {
-    const NONE: Self = Request {
-        method: 0,
-        words: [0; WORDS],
-        count: 0,
-        bytes: &[],
-        refs: References { list: 0, left: 0 },
-        done: None,
-        waker: None,
-    };
-
-    /// Whether it has the number of the session's last request that must not be repeated, and so is that.
-    #[inline(always)]
-    #[must_use]
-    pub fn is_done(&self) -> bool {
-        self.done.is_some_and(|done| done.is(self.words[0]))
-    }
-
-    /// The answer whose reply is the result of this.
-    #[inline(always)]
-    pub fn later<F: Future<Output = Kept> + 'static>(
-        &self,
-        future: F,
-        reply: &mut Reply,
-    ) -> Answer {
-        let (Some(done), Some(waker)) = (self.done, self.waker) else {
-            reply.set::<()>(Err(Error::Unsupported));
-            return Answer::Now;
-        };
-        match done.spare.begin(future, waker) {
-            Ok(kept) => {
-                reply.copy_from(&kept.reply);
-                match kept.beside {
-                    None => Answer::Once,
-                    beside => Answer::Kept(beside),
-                }
-            }
-            Err(future) => Answer::Later(future),
-        }
-    }
-}
-
-/// The references that came with a request.
-#[derive(Clone, Copy, Debug)]
-pub struct References {
-    /// The list for them as the call took it, and as it left it.
-    list: u64,
-    left: u64,
-}
-
-impl References {
-    /// Whether none came.
-    #[inline(always)]
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.list == self.left
-    }
-
-    /// How many came.
-    #[inline(always)]
-    #[must_use]
-    pub const fn count(&self) -> usize {
-        wire::refs_came(self.list, self.left)
-    }
-
-    /// The one in this place, if so many came.
-    #[must_use]
-    pub fn get(&self, index: usize) -> Option<RefAt> {
-        let first = self.list & !abi::MAX_LIST_REFS;
-        (index < self.count()).then(|| RefAt(first + index as u64 * abi::OBJECT_SIZE))
-    }
-
-    /// Those from this place on.
-    #[must_use]
-    pub fn from(&self, index: usize) -> Vec<RefAt> {
-        (index..self.count()).filter_map(|n| self.get(n)).collect()
-    }
-
-    /// The one in this place, to be kept.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if fewer came, [`Error::NoMemory`].
-    pub fn keep(&self, index: usize) -> Result<Ref, Error> {
-        let reference = self.get(index).ok_or(Error::Invalid)?;
-        reference.copy().map_err(base::error_of)
-    }
-
-    /// Those from this place on, to be kept.
-    ///
-    /// # Errors
-    /// [`Error::NoMemory`].
-    pub fn keep_from(&self, index: usize) -> Result<Vec<Ref>, Error> {
-        (index..self.count()).map(|n| self.keep(n)).collect()
-    }
-}
-
-/// Bytes of a request, for a method that may wait.
-///
-/// # Errors
-/// [`Error::Invalid`] if there are more than `most`, [`Error::NoMemory`].
-pub fn keep_later(bytes: &[u8], most: usize) -> Result<Vec<u8>, Error> {
-    if bytes.len() > most {
-        return Err(Error::Invalid);
-    }
-    let mut kept = Vec::new();
-    kept.try_reserve_exact(bytes.len())
-        .map_err(|_| Error::NoMemory)?;
-    kept.extend_from_slice(bytes);
-    Ok(kept)
-}
-
-/// As [`keep_later`], of text.
-///
-/// # Errors
-/// Also [`Error::Invalid`] if it is none.
-pub fn keep_text(bytes: &[u8], most: usize) -> Result<String, Error> {
-    String::from_utf8(keep_later(bytes, most)?).map_err(|_| Error::Invalid)
-}
-
-/// A reply in words, at most [`REPLY_WORDS`].
-#[derive(Clone, Copy, Debug)]
-pub struct Reply {
-    words: ReplyWords,
-    count: usize,
-}
-
-impl Reply {
-    /// A reply without words.
-    const NONE: Reply = Reply {
-        words: wire::NO_REPLY,
-        count: 0,
-    };
-
-    /// The reply that this result is.
-    #[inline(always)]
-    pub fn of<R: Values>(result: Result<R, Error>) -> Self {
-        // Not `NONE`, whose words the compiler takes for zeros.
-        let mut reply = Reply {
-            words: wire::NO_REPLY,
-            count: 1,
-        };
-        reply.set(result);
-        reply
-    }
-
-    /// Makes it the reply that this result is.
-    #[inline(always)]
-    pub fn set<R: Values>(&mut self, result: Result<R, Error>) {
-        const { assert!(R::COUNT < REPLY_WORDS) };
-        self.count = match result {
-            Ok(values) => {
-                self.words[0].write(0);
-                values.put(&mut self.words);
-                1 + R::COUNT
-            }
-            Err(error) => {
-                self.words[0].write(wire::status(Err(error)));
-                1
-            }
-        };
-    }
-
-    /// Makes it the same as another one, which has one word most of the time.
-    #[inline(always)]
-    fn copy_from(&mut self, other: &Reply) {
-        if other.count == 1 {
-            (self.words[0], self.count) = (other.words[0], 1);
-        } else {
-            *self = *other;
-        }
-    }
-
-    /// The call that gives it and waits.
-    #[inline(always)]
-    fn next(&self) -> Next {
-        Next {
-            call: wire::with_count(Call::ReplyWaitReceiveShort as u64, self.count),
-            words: self.words,
-        }
-    }
-
-    /// The words.
-    fn as_words(&self) -> &[u64] {
-        // SAFETY: the first `count` words of a reply have been written.
-        unsafe { core::slice::from_raw_parts(self.words.as_ptr().cast(), self.count) }
-    }
-}
-
-/// What a stub makes of a request.
-pub enum Answer {
-    /// The reply is set. The method may be repeated.
-    Now,
-    /// The reply of a method that must not be repeated is set.
-    Once,
-    /// As `Once`, with more than words.
-    Kept(Option<Box<Beside>>),
-    /// The reply went out already, with bytes or references.
-    Sent,
-    /// The request is [done](Request::is_done) already: the reply that is kept is to be given.
-    Done,
-    /// The reply is the result of this, which has been asked once.
-    Later(Later),
-}
-
-/// What a stub makes of a request that came in registers and without references. Nothing of it is needed any more but
-/// for `No`, so that it never has to lie in memory.
-pub enum Quick {
-    /// The method is none that is answered here.
-    No,
-    /// The session is asked for another interface of its object, whose id is in the first argument.
-    Query,
-    /// The request makes no sense: [`Error::Invalid`].
-    Invalid,
-    /// The request is [done](Done::is) already: the reply that is kept is to be given.
-    Done,
-    /// The reply. The method may be repeated.
-    Reply(Reply),
-    /// The reply of a method that must not be repeated.
-    Once(Reply),
-    /// The reply went out already, with bytes.
-    Sent,
-    /// The reply is the result of this, which has been asked once.
-    Later(Later),
-}
-
-impl Quick {
-    /// The answer whose reply is the result of this, which is in words.
-    #[inline(always)]
-    pub fn later<F>(future: F, done: &Done, waker: &Waker) -> Self
-    where
-        F: Future<Output = Kept> + 'static,
-    {
-        match done.spare.begin(future, waker) {
-            Ok(kept) => Quick::Once(kept.reply),
-            Err(future) => Quick::Later(future),
-        }
-    }
-
-    /// The reply in bytes, from where they lie.
-    #[inline(always)]
-    pub fn bytes(result: Result<&[u8], Error>) -> Self {
-        match result {
-            Ok(bytes) => {
-                send(&[0], bytes, 0);
-                Quick::Sent
-            }
-            Err(error) => Quick::Reply(Reply::of::<()>(Err(error))),
-        }
-    }
-}
-
-/// The result of a method that waits.
-pub type Later = Pin<Box<dyn Future<Output = Kept>>>;
-
-/// What goes with a reply beside its words.
-#[derive(Debug)]
-pub struct Beside {
-    bytes: Vec<u8>,
-    refs: Vec<Ref>,
-}
-
-impl Beside {
-    /// Nothing if there is neither.
-    fn of(bytes: Vec<u8>, refs: Vec<Ref>) -> Option<Box<Self>> {
-        (!bytes.is_empty() || !refs.is_empty()).then(|| Box::new(Beside { bytes, refs }))
-    }
-}
-
-/// A result in words, bytes and references.
-pub type Whole<R> = (R, Vec<u8>, Vec<Ref>);
-
-/// The reply of a method that must not be repeated, and what goes with it.
-#[derive(Debug)]
-pub struct Kept {
-    reply: Reply,
-    beside: Option<Box<Beside>>,
-}
-
-impl Kept {
-    /// A reply in words.
-    #[inline(always)]
-    pub fn new<R: Values>(result: Result<R, Error>) -> Self {
-        Kept {
-            reply: Reply::of(result),
-            beside: None,
-        }
-    }
-
-    /// A reply in bytes.
-    pub fn bytes(result: Result<Vec<u8>, Error>) -> Self {
-        Kept::whole(result.map(|bytes| ((), bytes, Vec::new())))
-    }
-
-    /// A reply in words, bytes and references.
-    pub fn whole<R: Values>(result: Result<Whole<R>, Error>) -> Self {
-        match result {
-            Ok((words, bytes, refs)) => Kept {
-                beside: Beside::of(bytes, refs),
-                ..Kept::new(Ok(words))
-            },
-            Err(error) => Kept::new::<()>(Err(error)),
-        }
-    }
-}
-
-/// What the stub of an interface is: made by `#[interface]`.
-pub trait Service: 'static {
-    /// Whether this is the id of its interface.
-    fn has(id: u64) -> bool;
-    /// Whether a request can come with bytes.
-    const BYTES: bool;
-    /// Most references that can come with a request.
-    const REFS: usize;
-    /// Calls the method. What arrives is hostile: a request that makes no sense is
-    /// [`Error::Invalid`] or [`Error::Unsupported`]. The reply in words goes into `reply`.
-    fn answer(self: &Rc<Self>, request: &Request<'_>, reply: &mut Reply) -> Answer;
-    /// As `answer`, of a request without references, of a method to which nothing but words come and that returns words,
-    /// or bytes from where they lie: most are.
-    fn quick(self: &Rc<Self>, came: &wire::Came, done: &Done, waker: &Waker) -> Quick {
-        let _ = (came, done, waker);
-        Quick::No
-    }
-    /// The same object by the interface with this id, if it has that.
-    fn query(self: &Rc<Self>, id: u64) -> Option<Rc<Self>> {
-        let _ = id;
-        None
-    }
-}
-
-/// What the stub of a shared interface is: made by `#[interface(shared)]`.
-pub trait SharedService {
-    /// As [`Service::BYTES`].
-    const BYTES: bool;
-    /// As [`Service::REFS`].
-    const REFS: usize;
-    /// As [`Service::answer`]; the answer is [`Answer::Now`] or [`Answer::Sent`].
-    fn answer(&self, request: &Request<'_>, reply: &mut Reply) -> Answer;
-}
-
-/// Lets go of the thread whose exception the host handles ([`Host::exception`]): it stays as it is until its state is set
-/// by its handle.
-pub fn park() {
-    sys::server_release();
-}
-
-/// What a server does beside answering its sessions. A closure that makes sessions is enough for most.
-pub trait Host<S> {
-    /// Whether a request to a port of the server's own can come with bytes, or an exception there.
-    const BYTES: bool = false;
-    /// Most references that can come with a request to a port of the server's own.
-    const REFS: usize = 0;
-
-    /// Makes the value of a new session, or refuses.
-    ///
-    /// # Errors
-    /// Why not.
-    fn open(&mut self, visitor: &Visitor) -> Result<S, Error>;
-
-    /// Answers a request that came to the port of the server's own with this alias: of a shared interface, or of the session
-    /// that the port is. The answer of such a session is not [`Answer::Later`].
-    fn shared(&mut self, alias: u64, request: &Request<'_>, reply: &mut Reply) -> Answer {
-        let _ = (alias, request);
-        reply.set::<()>(Err(Error::Unsupported));
-        Answer::Now
-    }
-
-    /// A thread met an exception whose space has the port of the server's own with this alias as its keeper. It goes
-    /// on with the registers that are returned, when the server waits again. Otherwise it meets the exception again,
-    /// unless it was [parked](park).
-    fn exception(&mut self, alias: u64, message: &ExceptionMessage) -> Option<Registers> {
-        let _ = (alias, message);
-        park();
-        None
-    }
-
-    /// What is kept of the session that the port of the server's own with this alias is; `None` if it is none.
-    fn session(&mut self, alias: u64) -> Option<Rc<RefCell<Done>>> {
-        let _ = alias;
-        None
-    }
-
-    /// A thread touched what is absent of a region whose keeper is the port of the server's own with this alias. Whether it
-    /// is to try again; if there is still nothing, that is an exception. Otherwise the kernel delivers the fault again,
-    /// behind whoever waits.
-    fn fault(&mut self, alias: u64, message: &FaultMessage) -> bool {
-        let _ = (alias, message);
-        true
-    }
-
-    /// Nobody refers any more to the port of the server's own with this alias, which has the flag
-    /// [`NOTIFY_UNREFERENCED`](port_flags::NOTIFY_UNREFERENCED).
-    fn unreferenced(&mut self, alias: u64) {
-        let _ = alias;
-    }
-
-    /// Whether the request that was just handled was not: the kernel delivers it again, behind whoever waits. Asked after
-    /// each request.
-    #[inline(always)]
-    fn again(&mut self) -> bool {
-        false
-    }
-
-    /// When the server is to go on at the latest, though nothing has come.
-    #[inline(always)]
-    fn deadline(&mut self) -> Option<u64> {
-        None
-    }
-
-    /// Called before each wait, and so after everything that came.
-    fn settle(&mut self) {}
-}
-
-impl<S, F: FnMut(&Visitor) -> Result<S, Error>> Host<S> for F {
-    fn open(&mut self, visitor: &Visitor) -> Result<S, Error> {
-        self(visitor)
-    }
-}
-
-/// Of a server without sessions.
-#[derive(Debug)]
-pub enum NoSessions {}
-
-impl Service for NoSessions {
-    const BYTES: bool = false;
-    const REFS: usize = 0;
-
-    fn has(_: u64) -> bool {
-        false
-    }
-
-    fn answer(self: &Rc<Self>, _: &Request<'_>, _: &mut Reply) -> Answer {
-        match **self {}
-    }
-}
-
-/// A service with two interfaces: each session has one of them.
-#[derive(Debug)]
-pub enum Either<A, B> {
-    /// The first.
-    First(Rc<A>),
-    /// The second.
-    Second(Rc<B>),
-}
-
-impl<A: Service, B: Service> Service for Either<A, B> {
-    const BYTES: bool = A::BYTES || B::BYTES;
-    const REFS: usize = if A::REFS > B::REFS { A::REFS } else { B::REFS };
-
-    fn has(id: u64) -> bool {
-        A::has(id) || B::has(id)
-    }
-
-    fn answer(self: &Rc<Self>, request: &Request<'_>, reply: &mut Reply) -> Answer {
-        match &**self {
-            Either::First(service) => service.answer(request, reply),
-            Either::Second(service) => service.answer(request, reply),
-        }
-    }
-
-    #[inline(always)]
-    fn quick(self: &Rc<Self>, came: &wire::Came, done: &Done, waker: &Waker) -> Quick {
-        match &**self {
-            Either::First(service) => service.quick(came, done, waker),
-            Either::Second(service) => service.quick(came, done, waker),
-        }
-    }
-
-    fn query(self: &Rc<Self>, id: u64) -> Option<Rc<Self>> {
-        let same = match &**self {
-            Either::First(service) => Either::First(service.query(id)?),
-            Either::Second(service) => Either::Second(service.query(id)?),
-        };
-        Some(Rc::new(same))
-    }
-}
-
-/// Asks init for the job of a client, by the client's own port at init.
-pub type JobOf = fn(&RefAt) -> Result<u32, Error>;
-
-/// What is known of a client that opens a session, while `make` runs.
-#[derive(Clone, Copy, Debug)]
-pub struct Visitor {
-    /// At which door: 0 for the first, then those of [`Server::add_door`]; the alias of a port of the server's own.
-    pub door: u64,
-    /// The id of the interface that it wants, one that the service [has](Service::has).
-    pub interface: u64,
-    /// The number of its job: that of the first process of it. 0 for init, and for all if the server was not told
-    /// how to know clients.
-    pub job: u32,
-    /// Its own port at init, with which one can act in its name: dead when it has ended. `None` if the server was not
-    /// told how to know clients.
-    pub client: Option<RefAt>,
-}
-
-/// Sends the reply to the request that the server has, with bytes from where they lie.
-pub fn send_bytes(result: Result<&[u8], Error>, reply: &mut Reply) -> Answer {
-    match result {
-        Ok(bytes) => {
-            send(&[0], bytes, 0);
-            Answer::Sent
-        }
-        Err(error) => {
-            reply.set::<()>(Err(error));
-            Answer::Now
-        }
-    }
-}
-
-/// Sends the reply to the request that the server has, in words, bytes and references.
-pub fn send_whole<R: Values>(result: Result<Whole<R>, Error>, reply: &mut Reply) -> Answer {
-    let kept = Kept::whole(result);
-    *reply = kept.reply;
-    match kept.beside {
-        Some(beside) if send_beside(reply, &beside) => Answer::Sent,
-        _ => Answer::Now,
-    }
-}
-
-/// The reply of a method that must not be repeated, in words, bytes and references.
-pub fn keep_whole<R: Values>(result: Result<Whole<R>, Error>, reply: &mut Reply) -> Answer {
-    let kept = Kept::whole(result);
-    *reply = kept.reply;
-    Answer::Kept(kept.beside)
-}
-
-/// Sends a reply with what goes beside it; if that cannot be done it is an error, which is to be given.
-fn send_beside(reply: &mut Reply, beside: &Beside) -> bool {
-    let refs: Vec<&RefAt> = beside.refs.iter().map(|reference| &**reference).collect();
-    match RefList::to_send(&refs) {
-        Ok(list) => {
-            send(reply.as_words(), &beside.bytes, list.word());
-            true
-        }
-        Err(code) => {
-            reply.set::<()>(Err(base::error_of(code)));
-            false
-        }
-    }
-}
-
-fn send(words: &[u64], bytes: &[u8], refs: u64) {
-    let more = [Segment {
-        address: bytes.as_ptr() as u64,
-        length: bytes.len() as u64,
-    }];
-    let mut regs = IpcRegs {
-        rsi: words.as_ptr() as u64,
-        rdx: size_of_val(words) as u64,
-        r10: more.as_ptr() as u64,
-        r8: u64::from(!bytes.is_empty()),
-        r9: refs,
-        ..IpcRegs::default()
-    };
-    // SAFETY: what is sent is only read. A client that is gone is no concern of the server.
-    unsafe { sys::ipc(Call::Reply, &mut regs) };
-}
-
-/// What wakers and the server share.
-struct Bell {
-    /// Whether there are any in `woken`: looked at before each wait.
-    rung: AtomicBool,
-    /// Sessions whose requests are to be looked at again.
-    woken: Mutex<Vec<u64>>,
-    /// The server's thread.
-    thread: u64,
-    /// To the port that makes the server look.
-    port: Ref,
-}
-
-/// Wakes one session's request.
-struct Alarm {
-    bell: Arc<Bell>,
-    alias: u64,
-}
-
-impl Wake for Alarm {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        let first = {
-            let mut woken = self.bell.woken.lock();
-            woken.push(self.alias);
-            !self.bell.rung.swap(true, Ordering::AcqRel)
-        };
-        // The server's own thread looks before it waits.
-        if first && sys::thread_self() != self.bell.thread {
-            let _ = self.bell.port.poke();
-        }
-    }
-}
-
 /// A request that waits.
 struct Waiting {
     number: u64,
     future: Later,
-}
-
-/// What is kept of the requests of a session that must not be repeated: the number of the last one, and its reply.
-#[derive(Debug)]
-pub struct Done {
-    /// [`Done::NEVER`] if there was none.
-    number: u64,
-    reply: Reply,
-    beside: Option<Box<Beside>>,
-    spare: Spare,
-}
-
-impl Default for Done {
-    fn default() -> Self {
-        Done {
-            number: Done::NEVER,
-            reply: Reply::NONE,
-            beside: None,
-            spare: Spare::none(),
-        }
-    }
-}
-
-impl Done {
-    /// No request has this number: they have 48 bits.
-    const NEVER: u64 = u64::MAX;
-
-    /// Whether the request with this first word is the last one that must not be repeated.
-    #[inline(always)]
-    #[must_use]
-    pub const fn is(&self, head: u64) -> bool {
-        self.number == wire::number(head)
-    }
-
-    /// Gives its reply: whether with the next wait.
-    #[inline(always)]
-    fn give(&self, to: &mut Reply) -> bool {
-        to.copy_from(&self.reply);
-        match &self.beside {
-            None => true,
-            Some(beside) => !send_beside(to, beside),
-        }
-    }
-
-    /// The call that gives its reply and waits.
-    #[cold]
-    #[inline(never)]
-    fn next(&self) -> Next {
-        let mut reply = Reply::NONE;
-        match self.give(&mut reply) {
-            true => reply.next(),
-            false => Next::wait(),
-        }
-    }
-
-    /// Keeps the reply to the request with this number.
-    #[inline(always)]
-    fn keep(&mut self, number: u64, reply: &Reply, beside: Option<Box<Beside>>) {
-        self.number = number;
-        self.reply.copy_from(reply);
-        self.beside = beside;
-    }
-}
-
-/// Memory of the future of a request that is over, for the next one.
-#[derive(Debug)]
-struct Spare {
-    memory: Cell<*mut u8>,
-    /// What it was allocated for ([`Spare::layout`]); 0 if there is none.
-    is_for: Cell<usize>,
-}
-
-impl Spare {
-    const fn none() -> Self {
-        Spare {
-            memory: Cell::new(core::ptr::null_mut()),
-            is_for: Cell::new(0),
-        }
-    }
-
-    /// A layout in one word: the size, and above it the alignment.
-    const fn word_of(layout: Layout) -> usize {
-        assert!(layout.size() > 0 && layout.size() >> Self::ALIGN_SHIFT == 0);
-        layout.size() | layout.align() << Self::ALIGN_SHIFT
-    }
-
-    const ALIGN_SHIFT: u32 = 32;
-
-    /// Asks a future for the first time, here where the compiler knows it: its result, or itself. It lies where the
-    /// last one did, if that was as large.
-    #[inline(always)]
-    fn begin<F>(&self, future: F, waker: &Waker) -> Result<Kept, Later>
-    where
-        F: Future<Output = Kept> + 'static,
-    {
-        let word = const { Self::word_of(Layout::new::<F>()) };
-        if self.is_for.get() != word {
-            self.make(word, Layout::new::<F>());
-        }
-        let memory = self.memory.get().cast::<F>();
-        // SAFETY: it was allocated for a value of this layout, and nobody else has it.
-        let mut future = unsafe {
-            memory.write(future);
-            Pin::new_unchecked(&mut *memory)
-        };
-        match future.as_mut().poll(&mut Context::from_waker(waker)) {
-            Poll::Ready(kept) => {
-                // SAFETY: the future is dropped where it lies, and not used any more.
-                unsafe { memory.drop_in_place() };
-                Ok(kept)
-            }
-            Poll::Pending => {
-                self.is_for.set(0);
-                // SAFETY: it is a value in memory as a box has it, which is not the spare one any more.
-                Err(Box::into_pin(unsafe { Box::from_raw(memory) }))
-            }
-        }
-    }
-
-    /// Makes it memory of this layout.
-    #[cold]
-    #[inline(never)]
-    fn make(&self, word: usize, layout: Layout) {
-        self.free();
-        // SAFETY: it is not of size 0, or it had no word.
-        let memory = unsafe { alloc::alloc::alloc(layout) };
-        if memory.is_null() {
-            alloc::alloc::handle_alloc_error(layout);
-        }
-        self.memory.set(memory);
-        self.is_for.set(word);
-    }
-
-    /// Ends a future, and keeps its memory.
-    fn keep(&self, future: Later) {
-        // SAFETY: the future is dropped where it lies.
-        let future = Box::into_raw(unsafe { Pin::into_inner_unchecked(future) });
-        // SAFETY: it is a value, and is not used after it has been dropped.
-        let layout = unsafe {
-            let layout = Layout::for_value(&*future);
-            core::ptr::drop_in_place(future);
-            layout
-        };
-        self.free();
-        // What begins here has a size.
-        self.memory.set(future.cast());
-        self.is_for.set(Self::word_of(layout));
-    }
-
-    fn free(&self) {
-        let word = self.is_for.replace(0);
-        let (size, align) = (
-            word & ((1 << Self::ALIGN_SHIFT) - 1),
-            word >> Self::ALIGN_SHIFT,
-        );
-        if let (1.., Ok(layout)) = (word, Layout::from_size_align(size, align)) {
-            // SAFETY: it was allocated for a value of this layout, and nobody else has it.
-            unsafe { alloc::alloc::dealloc(self.memory.get(), layout) };
-        }
-    }
-}
-
-impl Drop for Spare {
-    fn drop(&mut self) {
-        self.free();
-    }
 }
 
 /// A session.
@@ -1159,20 +393,16 @@ impl<S: Service, H: Host<S>> Server<S, H> {
     /// As a turn of `run_in_registers`, no longer than until then: for servers that seldom have a deadline.
     #[inline(never)]
     fn turn_until(&mut self, deadline: u64, next: &Next) -> Next {
-        let regs = IpcRegs::to(self.portset.handle()).until(deadline);
+        let regs = IpcRegs::to(self.portset.handle())
+            .until(deadline)
+            .taking_refs(self.room_list);
         let (call, mut regs) = match next.reply() {
             Some(words) => (Call::ReplyWaitReceiveShortUntil, regs.message(words)),
             None => (Call::ServerWaitReceiveShortUntil, regs),
         };
-        regs.rbx = self.room_list;
         // SAFETY: a register message writes no memory.
         unsafe { sys::ipc(call, &mut regs) };
-        let came = wire::Came {
-            word: regs.rax,
-            alias: regs.value(),
-            words: regs.short_words(),
-        };
-        self.came_in_registers(came, regs.rbx)
+        self.came_in_registers(regs.came(), regs.left().refs)
     }
 
     /// Handles what came in registers, with so much left of the list for references.
@@ -1271,20 +501,18 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             (_, None) => Call::ReplyWaitReceive,
             (_, Some(_)) => Call::ReplyWaitReceiveUntil,
         };
-        let mut regs = IpcRegs {
-            rdi: self.portset.handle(),
-            rsi: from,
-            rdx: length as u64,
-            r12: self.buffer.as_mut_ptr() as u64,
-            r13: room as u64,
-            rbx: self.room_list,
-            rbp: deadline.unwrap_or(0),
-            ..IpcRegs::default()
-        };
+        let mut regs = IpcRegs::to(self.portset.handle())
+            .sending(Area::new(from, length as u64))
+            .receiving(Area {
+                refs: self.room_list,
+                ..Area::new(self.buffer.as_mut_ptr() as u64, room as u64)
+            })
+            .until(deadline.unwrap_or(0));
         // SAFETY: what is sent is only read; the place that is received into is the server's alone.
         let code = unsafe { sys::ipc(call, &mut regs) };
-        let came = room - usize::try_from(regs.r13).map_or(room, |left| left.min(room));
-        let alias = regs.rdi;
+        let rest = regs.left();
+        let came = room - usize::try_from(rest.length).map_or(room, |left| left.min(room));
+        let alias = regs.value();
         match code {
             Code::Call => {}
             Code::Exception if came >= EXCEPTION_WORDS * 8 => return self.exception(alias),
@@ -1309,7 +537,7 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             bytes,
             refs: References {
                 list: self.room_list,
-                left: regs.rbx,
+                left: rest.refs,
             },
             ..Request::NONE
         };
@@ -1428,28 +656,11 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         let answered = match (request.method, request.count) {
             _ if !own && door > self.more_doors.len() as u64 => Err(Error::Broken),
             (QUERY, 2..) => self.open((door, words[1]), with, None).map(Some),
-            (KEEP, 1..) => self.keep(door, with).map(|kept| {
-                send(&kept, &[], 0);
-                None
-            }),
+            (KEEP, 1..) => self.keep(door, with).map(|()| None),
             (RESUME, WORDS) => {
-                let (number, count) = (words[2] & NUMBER, (words[2] >> COUNT_SHIFT) as usize);
-                // The image of a program says it, and nobody else gets it.
-                let done = (count > 0 && count <= REPLY_WORDS).then(|| {
-                    let mut reply = Reply {
-                        count,
-                        ..Reply::NONE
-                    };
-                    for (to, from) in reply.words.iter_mut().zip(&words[3..]) {
-                        to.write(*from);
-                    }
-                    Done {
-                        number,
-                        reply,
-                        ..Done::default()
-                    }
-                });
-                self.open((door, words[1]), with, done).map(Some)
+                let done = Done::resumed(words[2], &words[3..], request.bytes);
+                done.and_then(|done| self.open((door, words[1]), with, Some(done)))
+                    .map(Some)
             }
             _ => Err(Error::Invalid),
         };
@@ -1500,8 +711,8 @@ impl<S: Service, H: Host<S>> Server<S, H> {
         }
     }
 
-    /// What is to be kept of the session of this door whose port came.
-    fn keep(&mut self, door: u64, port: Option<RefAt>) -> Result<[u64; WORDS], Error> {
+    /// Sends what is to be kept of the session of this door whose port came.
+    fn keep(&mut self, door: u64, port: Option<RefAt>) -> Result<(), Error> {
         let port = port.ok_or(Error::Invalid)?;
         let one = Ref::new().map_err(base::error_of)?;
         let found = self
@@ -1511,20 +722,12 @@ impl<S: Service, H: Host<S>> Server<S, H> {
             .filter(|slot| slot.door == door)
             .find(|slot| slot.port.reference_into(*one).is_ok() && one.same_as(port));
         let slot = found.ok_or(Error::NotFound)?;
-        let mut kept = [0; WORDS];
+        let mut kept = [0; 1 + KEPT_WORDS];
         kept[1] = slot.interface;
-        // Only words are kept: a request whose reply has more is done again.
-        let Done {
-            number,
-            reply,
-            beside,
-            ..
-        } = &slot.done;
-        if *number != Done::NEVER && beside.is_none() && reply.count <= REPLY_WORDS {
-            kept[2] = number & NUMBER | (reply.count as u64) << COUNT_SHIFT;
-            kept[3..3 + reply.count].copy_from_slice(reply.as_words());
-        }
-        Ok(kept)
+        let (number, bytes) = slot.done.kept(&mut kept[3..]);
+        kept[2] = number;
+        send(&kept, bytes, 0);
+        Ok(())
     }
 
     /// Opens a session at this door with this interface, for the client whose own port at init is `who`: a reference
@@ -1718,69 +921,6 @@ impl<S> Slot<S> {
                 self.waiting = Some(waiting);
                 false
             }
-        }
-    }
-}
-
-/// Something that requests of one server wait for: what they wait for has to be asked for again
-/// after each [`Event::happened`].
-#[derive(Default)]
-pub struct Event {
-    /// By the session that they wake.
-    wakers: Mutex<BTreeMap<usize, Waker>>,
-}
-
-impl Event {
-    /// No event yet.
-    #[must_use]
-    pub const fn new() -> Self {
-        Event {
-            wakers: Mutex::new(BTreeMap::new()),
-        }
-    }
-
-    /// Wakes all that wait. Another thread than the server's must not hold anything meanwhile that
-    /// the server may wait for.
-    pub fn happened(&self) {
-        let wakers = core::mem::take(&mut *self.wakers.lock());
-        for waker in wakers.into_values() {
-            waker.wake();
-        }
-    }
-
-    /// Waits until `ready` has something; it is asked at once and after each event.
-    pub async fn until<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
-        // Who is given up is not to be woken, nor kept until the next event, which may never come.
-        let mut waits = Waits {
-            event: self,
-            place: None,
-        };
-        core::future::poll_fn(|context| {
-            if let Some(value) = ready() {
-                return Poll::Ready(value);
-            }
-            let waker = context.waker();
-            let place = waker.data() as usize;
-            waits.place = Some(place);
-            self.wakers.lock().insert(place, waker.clone());
-            // What happened in another thread since the question.
-            ready().map_or(Poll::Pending, Poll::Ready)
-        })
-        .await
-    }
-}
-
-/// One that waits for an event, until this is dropped.
-struct Waits<'a> {
-    event: &'a Event,
-    /// Where its waker is.
-    place: Option<usize>,
-}
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        if let Some(place) = self.place {
-            self.event.wakers.lock().remove(&place);
         }
     }
 }

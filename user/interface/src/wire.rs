@@ -4,25 +4,18 @@
 //! the others are the arguments. The first word of a reply is 0, or 1 and more for an error; the
 //! others are the result. Both travel in registers if no bytes go with them; bytes follow the
 //! words in memory. References go beside them, in the order of the arguments, and of the result.
-use abi::{Call, Code};
-use core::arch::asm;
 use core::mem::MaybeUninit;
 use proto::Error;
 
-/// Words of a message.
-pub const WORDS: usize = 8;
+pub use base::short::{
+    count, in_registers, in_registers_with, with_count, Came, Words, NONE, WORDS,
+};
 
 /// Most references of a request or a reply.
 pub const MAX_REFS: usize = abi::MAX_LIST_REFS as usize;
 
 /// Most bytes of a request whose method may wait: they are kept meanwhile.
 pub const MAX_LATER: usize = 4096;
-
-/// A message in registers; words that are not part of it need no value.
-pub type Words = [MaybeUninit<u64>; WORDS];
-
-/// A message without a value.
-pub const NONE: Words = [MaybeUninit::uninit(); WORDS];
 
 /// Most words of a reply: whether it is an error, and a result.
 pub const REPLY_WORDS: usize = 5;
@@ -42,6 +35,8 @@ pub const KEEP: u16 = 1;
 pub const RESUME: u16 = 2;
 /// Words in which a session is kept.
 pub const KEPT_WORDS: usize = 7;
+/// Most bytes of a reply that are kept with it.
+pub const KEPT_BYTES: usize = 4096;
 
 /// The first word of a request.
 #[must_use]
@@ -199,125 +194,6 @@ macro_rules! tuple {
 tuple!(2: A 1 0, B 2 1);
 tuple!(3: A 1 0, B 2 1, C 3 2);
 tuple!(4: A 1 0, B 2 1, C 3 2, D 4 3);
-
-/// What came back from a register message.
-#[derive(Clone, Copy, Debug)]
-pub struct Came {
-    /// The result of the call, and the length.
-    pub word: u64,
-    /// The alias of the port, for a server.
-    pub alias: u64,
-    /// The message, and behind it what stood in the registers before.
-    pub words: [u64; WORDS],
-}
-
-impl Came {
-    /// Whether this is the result of the call.
-    #[inline(always)]
-    #[must_use]
-    pub const fn is(&self, code: Code) -> bool {
-        self.word as u8 == code as u8
-    }
-
-    /// Whether a request has fewer words than these.
-    #[inline(always)]
-    #[must_use]
-    pub const fn has_fewer(&self, words: usize) -> bool {
-        self.word < with_count(Code::Call as u64, words)
-    }
-
-    /// The same, made of each word by itself.
-    #[inline(always)]
-    #[must_use]
-    pub const fn apart(&self) -> Self {
-        let [a, b, c, d, e, f, g, h] = self.words;
-        Came {
-            word: self.word,
-            alias: self.alias,
-            words: [a, b, c, d, e, f, g, h],
-        }
-    }
-
-    /// Words of the message, as [`count`].
-    #[inline(always)]
-    #[must_use]
-    pub const fn count(&self) -> usize {
-        count(self.word)
-    }
-}
-
-/// The word of a call, or of its result, with so many words of a message.
-#[must_use]
-pub const fn with_count(word: u64, count: usize) -> u64 {
-    word | (count as u64) << 11
-}
-
-/// Words of the message that goes with the word of a call or came with that of its result. What is not whole words
-/// counts as too few.
-#[inline(always)]
-#[must_use]
-pub const fn count(word: u64) -> usize {
-    (word >> 11 & 0x1f) as usize
-}
-
-macro_rules! in_registers {
-    ($word:expr, $at:expr, $words:expr, $before:literal, $after:literal, $($list:tt)*) => {{
-        let words: Words = $words;
-        let mut word: u64 = $word;
-        let mut alias: u64 = $at;
-        let mut came = [0; WORDS];
-        asm!(
-            "push rbx",
-            $before,
-            base::gate!(),
-            $after,
-            "pop rbx",
-            inlateout("rax") word,
-            inlateout("rdi") alias,
-            inlateout("rsi") words[0] => came[0],
-            inlateout("rdx") words[1] => came[1],
-            inlateout("r10") words[2] => came[2],
-            inlateout("r8") words[3] => came[3],
-            inlateout("r9") words[4] => came[4],
-            inlateout("r12") words[5] => came[5],
-            inlateout("r13") words[6] => came[6],
-            inlateout("r14") words[7] => came[7],
-            inlateout("r15") 0u64 => _,
-            $($list)*,
-            lateout("r11") _,
-        );
-        Came { word, alias, words: came }
-    }};
-}
-
-/// Makes a call of the kernel whose messages travel in registers: `count` words are sent.
-///
-/// # Safety
-/// The call is one of register messages, which writes no memory, and `at` what it takes.
-#[inline(always)]
-#[must_use]
-pub unsafe fn in_registers(call: Call, at: u64, words: Words, count: usize) -> Came {
-    let word = with_count(call as u64, count);
-    // SAFETY: the registers are those of register messages; no reference is sent or received. The
-    // stack is as it was, and the register that the compiler keeps for itself too.
-    unsafe { in_registers!(word, at, words, "xor ebx, ebx", "", lateout("rcx") _) }
-}
-
-/// As [`in_registers`], of the call with this word ([`with_count`]), with a list of references ([`abi::ref_list`]) for
-/// those that come; also what is left of the list ([`refs_came`]).
-///
-/// # Safety
-/// As there.
-#[inline(always)]
-#[must_use]
-pub unsafe fn in_registers_with(word: u64, at: u64, words: Words, list: u64) -> (Came, u64) {
-    let left;
-    // SAFETY: as in `in_registers`, but for the references.
-    let came = unsafe {
-        in_registers!(word, at, words, "mov rbx, rcx", "mov rcx, rbx", inlateout("rcx") list => left)
-    };
-    (came, left)
-}
 
 /// How many references came: `list` as the call took it, and as it left it.
 #[inline(always)]

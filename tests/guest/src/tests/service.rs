@@ -57,6 +57,9 @@ pub trait Notes {
     fn write(&self, offset: u32, text: &str) -> Result<u32, Error>;
     /// Reads from an offset. Errors: `Invalid` beyond the end. May be repeated.
     fn read(&self, offset: u32) -> Result<Bytes, Error>;
+    /// Takes all away. Must not be repeated.
+    #[once]
+    fn tear(&self) -> Result<Bytes, Error>;
 }
 
 /// References that are kept for each session.
@@ -196,6 +199,12 @@ impl Notes for Page {
             return Err(Error::Invalid);
         }
         Ok(Borrowed::map(page, |page| &page[offset as usize..end]))
+    }
+
+    fn tear(&self, room: usize) -> Result<impl core::ops::Deref<Target = [u8]>, Error> {
+        let mut page = self.0.take();
+        page.truncate(room);
+        Ok(page)
     }
 }
 
@@ -462,7 +471,7 @@ fn nonsense_is_refused() -> Outcome {
     let session = client.session();
     // Methods that there are not, arguments that are missing or too large, text that is none.
     check_eq!(
-        session.ask::<()>(3, interface::wire::NONE, 0),
+        session.ask::<()>(4, interface::wire::NONE, 0),
         Err(Error::Unsupported)
     );
     check_eq!(
@@ -948,5 +957,52 @@ fn direct_calls_take_and_return_all() -> Outcome {
     let mut tally: Box<dyn TallyCalls> = Box::new(Own::new(Told(told)));
     check_eq!(tally.reached(3), Ok(3));
     check_eq!(tally.forget(), Err(Error::Unsupported));
+    Ok(())
+}
+
+/// A client as it is after a restore from before its last reply came: in another session, which goes on where that one was.
+fn restored(door: &RefAt, (port, number): (RefAt, u64)) -> Result<Session, Failure> {
+    let kept = interface::client::keep(door, &port).must("what is kept")?;
+    let other = interface::client::open_kept(door, &kept, RefAt(rt::proto::layout::START_NAMES));
+    Ok(Session::resume(other.must("another session")?, number))
+}
+
+guest_test!(SERVICE0015, what_is_kept_of_a_session);
+fn what_is_kept_of_a_session() -> Outcome {
+    let door = notes()?;
+    let mut into = [0; 5000];
+    for length in [0, 5, 4096, 4097] {
+        let mut client = NotesClient::open(&door).must("a session")?;
+        let text = "x".repeat(length);
+        check_eq!(client.write(0, &text), Ok(length as u32));
+        let before = client.session().kept();
+        check_eq!(client.tear(&mut into), Ok(length));
+        let mut again = NotesClient::resume(restored(&door, before)?);
+        // The other session has a page of its own, on which there is nothing. More than is kept is done again.
+        let came = if length > 4096 { 0 } else { length };
+        into.fill(0);
+        check_eq!(again.tear(&mut into), Ok(came), "{length}");
+        check!(into[..came] == text.as_bytes()[..came], "{length}");
+        check_eq!(again.tear(&mut into), Ok(0), "{length}");
+    }
+    // What a reference names is not there after a restore: the request is done, and nothing came of it.
+    let door = shelf()?;
+    let mut client = KeepingClient::open(&door).must("a session")?;
+    let ports = ports(1)?;
+    check_eq!(client.keep(&ports[0].1), Ok(1));
+    let before = client.session().kept();
+    let (_, all) = client.take(&mut into).must("all")?;
+    check_eq!(all.len(), 1);
+    check_eq!(client.keep(&ports[0].1), Ok(1));
+    let before_keep = client.session().kept();
+    let (_, all) = client.take(&mut into).must("all")?;
+    check_eq!(all.len(), 1);
+    let mut again = KeepingClient::resume(restored(&door, before_keep)?);
+    check_eq!(again.take(&mut into).map(drop), Err(Error::Ended));
+    check_eq!(again.keep(&ports[0].1), Ok(1));
+    // One that asks for what was answered before the last request is served anew.
+    let mut older = KeepingClient::resume(restored(&door, before)?);
+    let (_, all) = older.take(&mut into).must("all")?;
+    check_eq!(all.len(), 1);
     Ok(())
 }

@@ -1,0 +1,74 @@
+//! Messages that travel in registers.
+use abi::Code;
+use core::mem::MaybeUninit;
+
+pub use crate::x86_64::{in_registers, in_registers_with};
+
+/// Words of a message.
+pub const WORDS: usize = 8;
+
+/// A message in registers; words that are not part of it need no value.
+pub type Words = [MaybeUninit<u64>; WORDS];
+
+/// A message without a value.
+pub const NONE: Words = [MaybeUninit::uninit(); WORDS];
+
+/// What came back from a register message.
+#[derive(Clone, Copy, Debug)]
+pub struct Came {
+    /// The result of the call, and the length.
+    pub word: u64,
+    /// The alias of the port, for a server.
+    pub alias: u64,
+    /// The message, and behind it what stood in the registers before.
+    pub words: [u64; WORDS],
+}
+
+impl Came {
+    /// Whether this is the result of the call.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is(&self, code: Code) -> bool {
+        self.word as u8 == code as u8
+    }
+
+    /// Whether a request has fewer words than these.
+    #[inline(always)]
+    #[must_use]
+    pub const fn has_fewer(&self, words: usize) -> bool {
+        self.word < with_count(Code::Call as u64, words)
+    }
+
+    /// The same, made of each word by itself.
+    #[inline(always)]
+    #[must_use]
+    pub const fn apart(&self) -> Self {
+        let [a, b, c, d, e, f, g, h] = self.words;
+        Came {
+            word: self.word,
+            alias: self.alias,
+            words: [a, b, c, d, e, f, g, h],
+        }
+    }
+
+    /// Words of the message, as [`count`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        count(self.word)
+    }
+}
+
+/// The word of a call, or of its result, with so many words of a message.
+#[must_use]
+pub const fn with_count(word: u64, count: usize) -> u64 {
+    word | (count as u64) << 11
+}
+
+/// Words of the message that goes with the word of a call or came with that of its result. What is not whole words
+/// counts as too few.
+#[inline(always)]
+#[must_use]
+pub const fn count(word: u64) -> usize {
+    (word >> 11 & 0x1f) as usize
+}

@@ -1,0 +1,356 @@
+//! Where x86-64 has what a call takes and gives; the map is in [`abi::syscalls`].
+use crate::gate::Returned;
+use crate::short::{with_count, Came, Words, WORDS};
+use abi::registers::Area;
+use abi::{Call, Code};
+use core::arch::{asm, global_asm};
+
+/// Makes an ordinary call with these parameters.
+///
+/// # Safety
+/// The call may write to memory that its parameters name, or change what is mapped where: the
+/// caller answers for that.
+#[inline(always)]
+pub unsafe fn syscall(call: Call, mut p: [u64; 6]) -> Returned {
+    let mut word = call as u64;
+    // SAFETY: the kernel keeps all registers but those named here, and does not touch the stack.
+    unsafe {
+        asm!(
+            crate::gate!(),
+            inlateout("rax") word,
+            inlateout("rdi") p[0],
+            inlateout("rsi") p[1],
+            inlateout("rdx") p[2],
+            inlateout("r10") p[3],
+            inlateout("r8") p[4],
+            inlateout("r9") p[5],
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    Returned {
+        code: Code::from_word(word),
+        p,
+    }
+}
+
+/// The registers of an IPC call, which its methods name by what they are for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct IpcRegs {
+    /// The number of the call; for register messages the number of bytes in bits 8 to 15. On
+    /// return the code, and for register messages the number of bytes received.
+    pub rax: u64,
+    /// Port reference or portset; on return from a wait the alias of the port.
+    pub rdi: u64,
+    /// Send: address. Short: first word.
+    pub rsi: u64,
+    /// Send: bytes left. Short: second word.
+    pub rdx: u64,
+    /// Send: list of further segments. Short: third word.
+    pub r10: u64,
+    /// Send: entries left. Short: fourth word.
+    pub r8: u64,
+    /// Send: list of references. Short: fifth word.
+    pub r9: u64,
+    /// Receive: list of references.
+    pub rbx: u64,
+    /// Deadline.
+    pub rbp: u64,
+    /// Receive: address. Short: sixth word.
+    pub r12: u64,
+    /// Receive: bytes left. Short: seventh word.
+    pub r13: u64,
+    /// Receive: list of further segments. Short: eighth word.
+    pub r14: u64,
+    /// Receive: entries left. Short: list of references to send.
+    pub r15: u64,
+}
+
+/// The registers by what they are for ([`abi::registers`]).
+impl IpcRegs {
+    /// For a call about the object at a handle.
+    #[inline]
+    #[must_use]
+    pub fn to(handle: u64) -> IpcRegs {
+        IpcRegs {
+            rdi: handle,
+            ..IpcRegs::default()
+        }
+    }
+
+    /// Sends from this area.
+    #[inline]
+    #[must_use]
+    pub const fn sending(mut self, area: Area) -> IpcRegs {
+        (self.rsi, self.rdx) = (area.address, area.length);
+        (self.r10, self.r8, self.r9) = (area.list, area.entries, area.refs);
+        self
+    }
+
+    /// Receives into this area.
+    #[inline]
+    #[must_use]
+    pub const fn receiving(mut self, area: Area) -> IpcRegs {
+        (self.r12, self.r13) = (area.address, area.length);
+        (self.r14, self.r15, self.rbx) = (area.list, area.entries, area.refs);
+        self
+    }
+
+    /// Sends these bytes, which must stay where they are until the call has returned.
+    #[inline]
+    #[must_use]
+    pub fn sending_bytes(self, bytes: &[u8]) -> IpcRegs {
+        self.sending(Area::new(bytes.as_ptr() as u64, bytes.len() as u64))
+    }
+
+    /// Receives into these bytes, which the kernel writes until the call has returned.
+    #[inline]
+    #[must_use]
+    pub fn receiving_bytes(self, bytes: &mut [u8]) -> IpcRegs {
+        self.receiving(Area::new(bytes.as_mut_ptr() as u64, bytes.len() as u64))
+    }
+
+    /// Sends a register message of these words.
+    ///
+    /// # Panics
+    /// If there are more than eight.
+    #[inline]
+    #[must_use]
+    pub fn message(self, words: &[u64]) -> IpcRegs {
+        let mut all = [0; 8];
+        all[..words.len()].copy_from_slice(words);
+        self.sending_words(all, words.len() * 8)
+    }
+
+    /// Sends these words, `count` bytes of which count.
+    #[inline]
+    #[must_use]
+    pub const fn sending_words(mut self, words: [u64; 8], count: usize) -> IpcRegs {
+        [
+            self.rsi, self.rdx, self.r10, self.r8, self.r9, self.r12, self.r13, self.r14,
+        ] = words;
+        self.rax = (count as u64) << 8;
+        self
+    }
+
+    /// Receives references into this list, with what else is received.
+    #[inline]
+    #[must_use]
+    pub const fn taking_refs(mut self, list: u64) -> IpcRegs {
+        self.rbx = list;
+        self
+    }
+
+    /// What came back from a register message.
+    #[inline]
+    #[must_use]
+    pub const fn came(&self) -> Came {
+        Came {
+            word: self.rax,
+            alias: self.rdi,
+            words: self.short_words(),
+        }
+    }
+
+    /// Waits no longer than until then.
+    #[inline]
+    #[must_use]
+    pub const fn until(mut self, deadline: u64) -> IpcRegs {
+        self.rbp = deadline;
+        self
+    }
+
+    /// What came back in place of the handle: after a wait, the alias of the port.
+    #[inline]
+    #[must_use]
+    pub const fn value(&self) -> u64 {
+        self.rdi
+    }
+
+    /// What is left of the area that is sent from.
+    #[inline]
+    #[must_use]
+    pub const fn unsent(&self) -> Area {
+        Area {
+            address: self.rsi,
+            length: self.rdx,
+            list: self.r10,
+            entries: self.r8,
+            refs: self.r9,
+        }
+    }
+
+    /// What is left of the area that is received into.
+    #[inline]
+    #[must_use]
+    pub const fn left(&self) -> Area {
+        Area {
+            address: self.r12,
+            length: self.r13,
+            list: self.r14,
+            entries: self.r15,
+            refs: self.rbx,
+        }
+    }
+
+    /// The result of the call.
+    #[inline]
+    #[must_use]
+    pub const fn code(&self) -> Code {
+        Code::from_word(self.rax)
+    }
+
+    /// Bytes of a register message received.
+    #[inline]
+    #[must_use]
+    pub const fn short_len(&self) -> usize {
+        ((self.rax >> 8) & 0xff) as usize
+    }
+
+    /// A word of a register message.
+    ///
+    /// # Panics
+    /// If `n` is not below eight.
+    #[inline]
+    #[must_use]
+    pub const fn word(&self, n: usize) -> u64 {
+        self.short_words()[n]
+    }
+
+    /// The eight words of a register message.
+    #[inline]
+    #[must_use]
+    pub const fn short_words(&self) -> [u64; 8] {
+        [
+            self.rsi, self.rdx, self.r10, self.r8, self.r9, self.r12, self.r13, self.r14,
+        ]
+    }
+}
+
+global_asm!(
+    ".globl fermata_ipc",
+    ".type fermata_ipc,@function",
+    "fermata_ipc:",
+    "push rbx",
+    "push rbp",
+    "push r12",
+    "push r13",
+    "push r14",
+    "push r15",
+    "push rdi",
+    "mov rax, [rdi]",
+    "mov rsi, [rdi + 0x10]",
+    "mov rdx, [rdi + 0x18]",
+    "mov r10, [rdi + 0x20]",
+    "mov r8, [rdi + 0x28]",
+    "mov r9, [rdi + 0x30]",
+    "mov rbx, [rdi + 0x38]",
+    "mov rbp, [rdi + 0x40]",
+    "mov r12, [rdi + 0x48]",
+    "mov r13, [rdi + 0x50]",
+    "mov r14, [rdi + 0x58]",
+    "mov r15, [rdi + 0x60]",
+    "mov rdi, [rdi + 0x08]",
+    crate::gate!(),
+    "pop rcx",
+    "mov [rcx], rax",
+    "mov [rcx + 0x08], rdi",
+    "mov [rcx + 0x10], rsi",
+    "mov [rcx + 0x18], rdx",
+    "mov [rcx + 0x20], r10",
+    "mov [rcx + 0x28], r8",
+    "mov [rcx + 0x30], r9",
+    "mov [rcx + 0x38], rbx",
+    "mov [rcx + 0x40], rbp",
+    "mov [rcx + 0x48], r12",
+    "mov [rcx + 0x50], r13",
+    "mov [rcx + 0x58], r14",
+    "mov [rcx + 0x60], r15",
+    "pop r15",
+    "pop r14",
+    "pop r13",
+    "pop r12",
+    "pop rbp",
+    "pop rbx",
+    "ret",
+    ".size fermata_ipc, . - fermata_ipc",
+);
+
+extern "C" {
+    fn fermata_ipc(regs: *mut IpcRegs);
+}
+
+/// Makes the IPC call `call` (and any other that wants these registers). The number is put into
+/// the low byte of `rax`; what else stands there stays.
+///
+/// # Safety
+/// The registers name memory that the call reads and writes: it must be valid, and what is written
+/// must not be borrowed elsewhere.
+#[inline]
+pub unsafe fn ipc(call: Call, regs: &mut IpcRegs) -> Code {
+    regs.rax = (regs.rax & !0xff) | call as u64;
+    // SAFETY: the stub keeps the registers that a function must keep; the rest is promised by the
+    // caller.
+    unsafe { fermata_ipc(regs) };
+    regs.code()
+}
+
+macro_rules! in_registers {
+    ($word:expr, $at:expr, $words:expr, $before:literal, $after:literal, $($list:tt)*) => {{
+        let words: Words = $words;
+        let mut word: u64 = $word;
+        let mut alias: u64 = $at;
+        let mut came = [0; WORDS];
+        asm!(
+            "push rbx",
+            $before,
+            crate::gate!(),
+            $after,
+            "pop rbx",
+            inlateout("rax") word,
+            inlateout("rdi") alias,
+            inlateout("rsi") words[0] => came[0],
+            inlateout("rdx") words[1] => came[1],
+            inlateout("r10") words[2] => came[2],
+            inlateout("r8") words[3] => came[3],
+            inlateout("r9") words[4] => came[4],
+            inlateout("r12") words[5] => came[5],
+            inlateout("r13") words[6] => came[6],
+            inlateout("r14") words[7] => came[7],
+            inlateout("r15") 0u64 => _,
+            $($list)*,
+            lateout("r11") _,
+        );
+        Came { word, alias, words: came }
+    }};
+}
+
+/// Makes a call of the kernel whose messages travel in registers: `count` words are sent.
+///
+/// # Safety
+/// The call is one of register messages, which writes no memory, and `at` what it takes.
+#[inline(always)]
+#[must_use]
+pub unsafe fn in_registers(call: Call, at: u64, words: Words, count: usize) -> Came {
+    let word = with_count(call as u64, count);
+    // SAFETY: the registers are those of register messages; no reference is sent or received. The
+    // stack is as it was, and the register that the compiler keeps for itself too.
+    unsafe { in_registers!(word, at, words, "xor ebx, ebx", "", lateout("rcx") _) }
+}
+
+/// As [`in_registers`], of the call with this word ([`with_count`]), with a list of references ([`abi::ref_list`]) for
+/// those that come; also what is left of the list ([`refs_came`]).
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+#[must_use]
+pub unsafe fn in_registers_with(word: u64, at: u64, words: Words, list: u64) -> (Came, u64) {
+    let left;
+    // SAFETY: as in `in_registers`, but for the references.
+    let came = unsafe {
+        in_registers!(word, at, words, "mov rbx, rcx", "mov rcx, rbx", inlateout("rcx") list => left)
+    };
+    (came, left)
+}

@@ -1,0 +1,109 @@
+//! What requests wait for, and how their server hears that they may go on.
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::task::Wake;
+use alloc::vec::Vec;
+use base::obj::Ref;
+use base::sync::Mutex;
+use base::sys;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::task::{Poll, Waker};
+
+/// What wakers and the server share.
+pub(super) struct Bell {
+    /// Whether there are any in `woken`: looked at before each wait.
+    pub(super) rung: AtomicBool,
+    /// Sessions whose requests are to be looked at again.
+    pub(super) woken: Mutex<Vec<u64>>,
+    /// The server's thread.
+    pub(super) thread: u64,
+    /// To the port that makes the server look.
+    pub(super) port: Ref,
+}
+
+/// Wakes one session's request.
+pub(super) struct Alarm {
+    pub(super) bell: Arc<Bell>,
+    pub(super) alias: u64,
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let first = {
+            let mut woken = self.bell.woken.lock();
+            woken.push(self.alias);
+            !self.bell.rung.swap(true, Ordering::AcqRel)
+        };
+        // The server's own thread looks before it waits.
+        if first && sys::thread_self() != self.bell.thread {
+            let _ = self.bell.port.poke();
+        }
+    }
+}
+
+/// Something that requests of one server wait for: what they wait for has to be asked for again
+/// after each [`Event::happened`].
+#[derive(Default)]
+pub struct Event {
+    /// By the session that they wake.
+    wakers: Mutex<BTreeMap<usize, Waker>>,
+}
+
+impl Event {
+    /// No event yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Event {
+            wakers: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    /// Wakes all that wait. Another thread than the server's must not hold anything meanwhile that
+    /// the server may wait for.
+    pub fn happened(&self) {
+        let wakers = core::mem::take(&mut *self.wakers.lock());
+        for waker in wakers.into_values() {
+            waker.wake();
+        }
+    }
+
+    /// Waits until `ready` has something; it is asked at once and after each event.
+    pub async fn until<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
+        // Who is given up is not to be woken, nor kept until the next event, which may never come.
+        let mut waits = Waits {
+            event: self,
+            place: None,
+        };
+        core::future::poll_fn(|context| {
+            if let Some(value) = ready() {
+                return Poll::Ready(value);
+            }
+            let waker = context.waker();
+            let place = waker.data() as usize;
+            waits.place = Some(place);
+            self.wakers.lock().insert(place, waker.clone());
+            // What happened in another thread since the question.
+            ready().map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+}
+
+/// One that waits for an event, until this is dropped.
+struct Waits<'a> {
+    event: &'a Event,
+    /// Where its waker is.
+    place: Option<usize>,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.event.wakers.lock().remove(&place);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What stands behind the ports of a server: stubs, and what a server does beside answering its sessions.
+use super::done::Done;
+use super::reply::{Answer, Quick, Reply};
+use super::request::Request;
+use crate::wire;
+use abi::message::{ExceptionMessage, FaultMessage};
+use abi::state::Registers;
+use alloc::rc::Rc;
+use base::obj::RefAt;
+use base::sys;
+use core::cell::RefCell;
+use core::task::Waker;
+use proto::Error;
+
+/// What the stub of an interface is: made by `#[interface]`.
+pub trait Service: 'static {
+    /// Whether this is the id of its interface.
+    fn has(id: u64) -> bool;
+    /// Whether a request can come with bytes.
+    const BYTES: bool;
+    /// Most references that can come with a request.
+    const REFS: usize;
+    /// Calls the method. What arrives is hostile: a request that makes no sense is
+    /// [`Error::Invalid`] or [`Error::Unsupported`]. The reply in words goes into `reply`.
+    fn answer(self: &Rc<Self>, request: &Request<'_>, reply: &mut Reply) -> Answer;
+    /// As `answer`, of a request without references, of a method to which nothing but words come and that returns words,
+    /// or bytes from where they lie: most are.
+    fn quick(self: &Rc<Self>, came: &wire::Came, done: &Done, waker: &Waker) -> Quick {
+        let _ = (came, done, waker);
+        Quick::No
+    }
+    /// The same object by the interface with this id, if it has that.
+    fn query(self: &Rc<Self>, id: u64) -> Option<Rc<Self>> {
+        let _ = id;
+        None
+    }
+}
+
+/// What the stub of a shared interface is: made by `#[interface(shared)]`.
+pub trait SharedService {
+    /// As [`Service::BYTES`].
+    const BYTES: bool;
+    /// As [`Service::REFS`].
+    const REFS: usize;
+    /// As [`Service::answer`]; the answer is [`Answer::Now`] or [`Answer::Sent`].
+    fn answer(&self, request: &Request<'_>, reply: &mut Reply) -> Answer;
+}
+
+/// Lets go of the thread whose exception the host handles ([`Host::exception`]): it stays as it is until its state is set
+/// by its handle.
+pub fn park() {
+    sys::server_release();
+}
+
+/// What a server does beside answering its sessions. A closure that makes sessions is enough for most.
+pub trait Host<S> {
+    /// Whether a request to a port of the server's own can come with bytes, or an exception there.
+    const BYTES: bool = false;
+    /// Most references that can come with a request to a port of the server's own.
+    const REFS: usize = 0;
+
+    /// Makes the value of a new session, or refuses.
+    ///
+    /// # Errors
+    /// Why not.
+    fn open(&mut self, visitor: &Visitor) -> Result<S, Error>;
+
+    /// Answers a request that came to the port of the server's own with this alias: of a shared interface, or of the session
+    /// that the port is. The answer of such a session is not [`Answer::Later`].
+    fn shared(&mut self, alias: u64, request: &Request<'_>, reply: &mut Reply) -> Answer {
+        let _ = (alias, request);
+        reply.set::<()>(Err(Error::Unsupported));
+        Answer::Now
+    }
+
+    /// A thread met an exception whose space has the port of the server's own with this alias as its keeper. It goes
+    /// on with the registers that are returned, when the server waits again. Otherwise it meets the exception again,
+    /// unless it was [parked](park).
+    fn exception(&mut self, alias: u64, message: &ExceptionMessage) -> Option<Registers> {
+        let _ = (alias, message);
+        park();
+        None
+    }
+
+    /// What is kept of the session that the port of the server's own with this alias is; `None` if it is none.
+    fn session(&mut self, alias: u64) -> Option<Rc<RefCell<Done>>> {
+        let _ = alias;
+        None
+    }
+
+    /// A thread touched what is absent of a region whose keeper is the port of the server's own with this alias. Whether it
+    /// is to try again; if there is still nothing, that is an exception. Otherwise the kernel delivers the fault again,
+    /// behind whoever waits.
+    fn fault(&mut self, alias: u64, message: &FaultMessage) -> bool {
+        let _ = (alias, message);
+        true
+    }
+
+    /// Nobody refers any more to the port of the server's own with this alias, which has the flag
+    /// [`NOTIFY_UNREFERENCED`](port_flags::NOTIFY_UNREFERENCED).
+    fn unreferenced(&mut self, alias: u64) {
+        let _ = alias;
+    }
+
+    /// Whether the request that was just handled was not: the kernel delivers it again, behind whoever waits. Asked after
+    /// each request.
+    #[inline(always)]
+    fn again(&mut self) -> bool {
+        false
+    }
+
+    /// When the server is to go on at the latest, though nothing has come.
+    #[inline(always)]
+    fn deadline(&mut self) -> Option<u64> {
+        None
+    }
+
+    /// Called before each wait, and so after everything that came.
+    fn settle(&mut self) {}
+}
+
+impl<S, F: FnMut(&Visitor) -> Result<S, Error>> Host<S> for F {
+    fn open(&mut self, visitor: &Visitor) -> Result<S, Error> {
+        self(visitor)
+    }
+}
+
+/// Of a server without sessions.
+#[derive(Debug)]
+pub enum NoSessions {}
+
+impl Service for NoSessions {
+    const BYTES: bool = false;
+    const REFS: usize = 0;
+
+    fn has(_: u64) -> bool {
+        false
+    }
+
+    fn answer(self: &Rc<Self>, _: &Request<'_>, _: &mut Reply) -> Answer {
+        match **self {}
+    }
+}
+
+/// A service with two interfaces: each session has one of them.
+#[derive(Debug)]
+pub enum Either<A, B> {
+    /// The first.
+    First(Rc<A>),
+    /// The second.
+    Second(Rc<B>),
+}
+
+impl<A: Service, B: Service> Service for Either<A, B> {
+    const BYTES: bool = A::BYTES || B::BYTES;
+    const REFS: usize = if A::REFS > B::REFS { A::REFS } else { B::REFS };
+
+    fn has(id: u64) -> bool {
+        A::has(id) || B::has(id)
+    }
+
+    fn answer(self: &Rc<Self>, request: &Request<'_>, reply: &mut Reply) -> Answer {
+        match &**self {
+            Either::First(service) => service.answer(request, reply),
+            Either::Second(service) => service.answer(request, reply),
+        }
+    }
+
+    #[inline(always)]
+    fn quick(self: &Rc<Self>, came: &wire::Came, done: &Done, waker: &Waker) -> Quick {
+        match &**self {
+            Either::First(service) => service.quick(came, done, waker),
+            Either::Second(service) => service.quick(came, done, waker),
+        }
+    }
+
+    fn query(self: &Rc<Self>, id: u64) -> Option<Rc<Self>> {
+        let same = match &**self {
+            Either::First(service) => Either::First(service.query(id)?),
+            Either::Second(service) => Either::Second(service.query(id)?),
+        };
+        Some(Rc::new(same))
+    }
+}
+
+/// Asks init for the job of a client, by the client's own port at init.
+pub type JobOf = fn(&RefAt) -> Result<u32, Error>;
+
+/// What is known of a client that opens a session, while `make` runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Visitor {
+    /// At which door: 0 for the first, then those of [`Server::add_door`]; the alias of a port of the server's own.
+    pub door: u64,
+    /// The id of the interface that it wants, one that the service [has](Service::has).
+    pub interface: u64,
+    /// The number of its job: that of the first process of it. 0 for init, and for all if the server was not told
+    /// how to know clients.
+    pub job: u32,
+    /// Its own port at init, with which one can act in its name: dead when it has ended. `None` if the server was not
+    /// told how to know clients.
+    pub client: Option<RefAt>,
+}

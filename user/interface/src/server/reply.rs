@@ -1,0 +1,263 @@
+//! What a stub makes of a request: a reply in words, with bytes or references, or later.
+use super::done::Done;
+use super::Next;
+use crate::wire::{self, ReplyWords, Values, REPLY_WORDS};
+use abi::message::Segment;
+use abi::registers::Area;
+use abi::Call;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use base::obj::{Ref, RefAt, RefList};
+use base::sys::{self, IpcRegs};
+use core::future::Future;
+use core::pin::Pin;
+use core::task::Waker;
+use proto::Error;
+
+/// A reply in words, at most [`REPLY_WORDS`].
+#[derive(Clone, Copy, Debug)]
+pub struct Reply {
+    pub(super) words: ReplyWords,
+    pub(super) count: usize,
+}
+
+impl Reply {
+    /// A reply without words.
+    pub(super) const NONE: Reply = Reply {
+        words: wire::NO_REPLY,
+        count: 0,
+    };
+
+    /// The reply that this result is.
+    #[inline(always)]
+    pub fn of<R: Values>(result: Result<R, Error>) -> Self {
+        // Not `NONE`, whose words the compiler takes for zeros.
+        let mut reply = Reply {
+            words: wire::NO_REPLY,
+            count: 1,
+        };
+        reply.set(result);
+        reply
+    }
+
+    /// Makes it the reply that this result is.
+    #[inline(always)]
+    pub fn set<R: Values>(&mut self, result: Result<R, Error>) {
+        const { assert!(R::COUNT < REPLY_WORDS) };
+        self.count = match result {
+            Ok(values) => {
+                self.words[0].write(0);
+                values.put(&mut self.words);
+                1 + R::COUNT
+            }
+            Err(error) => {
+                self.words[0].write(wire::status(Err(error)));
+                1
+            }
+        };
+    }
+
+    /// Makes it the same as another one, which has one word most of the time.
+    #[inline(always)]
+    pub(super) fn copy_from(&mut self, other: &Reply) {
+        if other.count == 1 {
+            (self.words[0], self.count) = (other.words[0], 1);
+        } else {
+            *self = *other;
+        }
+    }
+
+    /// The call that gives it and waits.
+    #[inline(always)]
+    pub(super) fn next(&self) -> Next {
+        Next {
+            call: wire::with_count(Call::ReplyWaitReceiveShort as u64, self.count),
+            words: self.words,
+        }
+    }
+
+    /// The words.
+    pub(super) fn as_words(&self) -> &[u64] {
+        // SAFETY: the first `count` words of a reply have been written.
+        unsafe { core::slice::from_raw_parts(self.words.as_ptr().cast(), self.count) }
+    }
+}
+
+/// What a stub makes of a request.
+pub enum Answer {
+    /// The reply is set. The method may be repeated.
+    Now,
+    /// The reply of a method that must not be repeated is set.
+    Once,
+    /// As `Once`, with more than words.
+    Kept(Option<Box<Beside>>),
+    /// The reply went out already, with bytes or references.
+    Sent,
+    /// The request is [done](Request::is_done) already: the reply that is kept is to be given.
+    Done,
+    /// The reply is the result of this, which has been asked once.
+    Later(Later),
+}
+
+/// What a stub makes of a request that came in registers and without references. Nothing of it is needed any more but
+/// for `No`, so that it never has to lie in memory.
+pub enum Quick {
+    /// The method is none that is answered here.
+    No,
+    /// The session is asked for another interface of its object, whose id is in the first argument.
+    Query,
+    /// The request makes no sense: [`Error::Invalid`].
+    Invalid,
+    /// The request is [done](Done::is) already: the reply that is kept is to be given.
+    Done,
+    /// The reply. The method may be repeated.
+    Reply(Reply),
+    /// The reply of a method that must not be repeated.
+    Once(Reply),
+    /// The reply went out already, with bytes.
+    Sent,
+    /// The reply is the result of this, which has been asked once.
+    Later(Later),
+}
+
+impl Quick {
+    /// The answer whose reply is the result of this, which is in words.
+    #[inline(always)]
+    pub fn later<F>(future: F, done: &Done, waker: &Waker) -> Self
+    where
+        F: Future<Output = Kept> + 'static,
+    {
+        match done.spare.begin(future, waker) {
+            Ok(kept) => Quick::Once(kept.reply),
+            Err(future) => Quick::Later(future),
+        }
+    }
+
+    /// The reply in bytes, from where they lie.
+    #[inline(always)]
+    pub fn bytes(result: Result<&[u8], Error>) -> Self {
+        match result {
+            Ok(bytes) => {
+                send(&[0], bytes, 0);
+                Quick::Sent
+            }
+            Err(error) => Quick::Reply(Reply::of::<()>(Err(error))),
+        }
+    }
+}
+
+/// The result of a method that waits.
+pub type Later = Pin<Box<dyn Future<Output = Kept>>>;
+
+/// What goes with a reply beside its words.
+#[derive(Debug)]
+pub struct Beside {
+    pub(super) bytes: Vec<u8>,
+    pub(super) refs: Vec<Ref>,
+}
+
+impl Beside {
+    /// Nothing if there is neither.
+    pub(super) fn of(bytes: Vec<u8>, refs: Vec<Ref>) -> Option<Box<Self>> {
+        (!bytes.is_empty() || !refs.is_empty()).then(|| Box::new(Beside { bytes, refs }))
+    }
+}
+
+/// A result in words, bytes and references.
+pub type Whole<R> = (R, Vec<u8>, Vec<Ref>);
+
+/// The reply of a method that must not be repeated, and what goes with it.
+#[derive(Debug)]
+pub struct Kept {
+    pub(super) reply: Reply,
+    pub(super) beside: Option<Box<Beside>>,
+}
+
+impl Kept {
+    /// A reply in words.
+    #[inline(always)]
+    pub fn new<R: Values>(result: Result<R, Error>) -> Self {
+        Kept {
+            reply: Reply::of(result),
+            beside: None,
+        }
+    }
+
+    /// A reply in bytes.
+    pub fn bytes(result: Result<Vec<u8>, Error>) -> Self {
+        Kept::whole(result.map(|bytes| ((), bytes, Vec::new())))
+    }
+
+    /// A reply in words, bytes and references.
+    pub fn whole<R: Values>(result: Result<Whole<R>, Error>) -> Self {
+        match result {
+            Ok((words, bytes, refs)) => Kept {
+                beside: Beside::of(bytes, refs),
+                ..Kept::new(Ok(words))
+            },
+            Err(error) => Kept::new::<()>(Err(error)),
+        }
+    }
+}
+
+/// Sends the reply to the request that the server has, with bytes from where they lie.
+pub fn send_bytes(result: Result<&[u8], Error>, reply: &mut Reply) -> Answer {
+    match result {
+        Ok(bytes) => {
+            send(&[0], bytes, 0);
+            Answer::Sent
+        }
+        Err(error) => {
+            reply.set::<()>(Err(error));
+            Answer::Now
+        }
+    }
+}
+
+/// Sends the reply to the request that the server has, in words, bytes and references.
+pub fn send_whole<R: Values>(result: Result<Whole<R>, Error>, reply: &mut Reply) -> Answer {
+    let kept = Kept::whole(result);
+    *reply = kept.reply;
+    match kept.beside {
+        Some(beside) if send_beside(reply, &beside) => Answer::Sent,
+        _ => Answer::Now,
+    }
+}
+
+/// The reply of a method that must not be repeated, in words, bytes and references.
+pub fn keep_whole<R: Values>(result: Result<Whole<R>, Error>, reply: &mut Reply) -> Answer {
+    let kept = Kept::whole(result);
+    *reply = kept.reply;
+    Answer::Kept(kept.beside)
+}
+
+/// Sends a reply with what goes beside it; if that cannot be done it is an error, which is to be given.
+pub(super) fn send_beside(reply: &mut Reply, beside: &Beside) -> bool {
+    let refs: Vec<&RefAt> = beside.refs.iter().map(|reference| &**reference).collect();
+    match RefList::to_send(&refs) {
+        Ok(list) => {
+            send(reply.as_words(), &beside.bytes, list.word());
+            true
+        }
+        Err(code) => {
+            reply.set::<()>(Err(base::error_of(code)));
+            false
+        }
+    }
+}
+
+pub(super) fn send(words: &[u64], bytes: &[u8], refs: u64) {
+    let more = [Segment {
+        address: bytes.as_ptr() as u64,
+        length: bytes.len() as u64,
+    }];
+    let mut regs = IpcRegs::default().sending(Area {
+        address: words.as_ptr() as u64,
+        length: size_of_val(words) as u64,
+        list: more.as_ptr() as u64,
+        entries: u64::from(!bytes.is_empty()),
+        refs,
+    });
+    // SAFETY: what is sent is only read. A client that is gone is no concern of the server.
+    unsafe { sys::ipc(Call::Reply, &mut regs) };
+}
