@@ -228,6 +228,10 @@ impl System {
     /// One waiter, or all, go on with the `mutex_lock` that they have become.
     fn cond_signal(&mut self, c: Caller, all: bool) -> Handled {
         let cond = self.find(c.space, c.a, Type::Cond)?;
+        if all {
+            // A broadcast in turns would have a hint of its own.
+            self.thread_mut(c.t).hint = Hint::None;
+        }
         while let Some(waiter) = self.first(cond, Waiting::Cond) {
             self.wake(waiter);
             if !all {

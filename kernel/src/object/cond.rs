@@ -47,6 +47,8 @@ impl Cond {
     pub(crate) fn broadcast(&'static self, k: K, t: &'static Thread) -> Result<(), Stop> {
         let goes_on = matches!(t.hint.get(), Hint::Broadcast(cond) if cond.is(self));
         if !goes_on {
+            // Whatever there is to wake, what the thread remembered is gone.
+            t.hint.set(Hint::None);
             // First the waiters that an earlier broadcast has left.
             self.exit().wake_all_or_again(k, t)?;
             if self.entrance().is_empty() {

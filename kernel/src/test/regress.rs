@@ -481,6 +481,15 @@ const PROGRAMS: &[(&str, &str)] = &[
          c bad 6
          a thread_get_state a0=tc a1=data+0x400",
     ),
+    (
+        "a broadcast that woke somebody made its caller forget which page it had been refused",
+        "d server_wait_receive a0=q0 a6=data+0x3210 a7=0x128
+         a mutex_lock a0=m1
+         a touch kept+0x1f 1
+         d reply
+         b cond_wait_until a0=c0 a1=m1 a2=now+16717228
+         a cond_broadcast a0=c0",
+    ),
 ];
 
 #[test]
