@@ -2,7 +2,7 @@
 //!
 //! What can be counted at once (lines, calls, planted bugs, the committed counts of instructions) is made
 //! anew by each call. Tests and cuts take long: `./fermata test` leaves what it counted in
-//! `target/counted.json` ([`remember`]), with the commit; where it has not run, the page keeps what it has.
+//! `target/counted.json` ([`remember`]), with the commit, if nothing failed; where it has not run, the page keeps what it has.
 //! [`stale`] says what `./fermata check` can see to be wrong.
 
 use std::collections::BTreeMap;

@@ -473,7 +473,7 @@ pub(super) fn summary(project: &Project, all: &[(Config, Found)]) -> Result<(), 
         sum.distinct,
         if part { 0 } else { unreached.len() }
     );
-    if !part {
+    if !part && sum.mismatches == 0 && unreached.is_empty() {
         let names: Vec<&str> = configs.iter().map(|config| config.name()).collect();
         let sums = [
             ("cuts", sum.cuts),

@@ -222,7 +222,7 @@ pub fn run(project: &Project, options: &TestOptions) -> Result<u8, Error> {
     if !cuts.is_empty() {
         cut::summary(project, &cuts)?;
     }
-    if filter.is_none() {
+    if filter.is_none() && failed == 0 {
         let names: Vec<&str> = chosen.iter().map(|config| config.name()).collect();
         let of_tests = [("passed", passed), ("failed", failed), ("ignored", ignored)];
         let of_tests = of_tests.map(|(name, count)| (name, count as u64));
