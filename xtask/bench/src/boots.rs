@@ -58,20 +58,39 @@ const fn boot(what: &'static str, programs: &'static [&'static str], look: Look)
 }
 
 const FLUKEPERF: &[&str] = &["flukeperf"];
-const ALL: &[&str] = &["flukeperf", "memtest", "linux_program"];
+const ALL: &[&str] = &[
+    "flukeperf",
+    "memtest",
+    "linux_program",
+    "linux_calls",
+    "save_restore",
+];
 
 /// Counts of all programs.
 pub(super) const COUNTS: Boot = boot("counts", ALL, Look::Counts);
 /// The same by function.
 pub(super) const PROFILE: Boot = boot(
     "profile",
-    &["flukeperf", "memtest", "linux_program", "restart"],
+    &[
+        "flukeperf",
+        "memtest",
+        "linux_program",
+        "linux_calls",
+        "save_restore",
+        "restart",
+    ],
     Look::Profile,
 );
 /// The same in host time.
 pub(super) const HOST_TIME: Boot = boot("host time", ALL, Look::HostTime);
 /// The small operations alone, without a plugin.
 pub(super) const SMALL: Boot = boot("counts", FLUKEPERF, Look::Instructions);
+/// What servers do for a program, without a plugin.
+pub(super) const SERVICES: Boot = boot(
+    "calls of Linux, checkpoints",
+    &["linux_calls", "save_restore"],
+    Look::Instructions,
+);
 /// Where the instructions of some operations are.
 pub(super) const PARTS: Boot = boot("parts of an RPC", FLUKEPERF, Look::Profile);
 /// What the kernel does with threads that block, by the events of a counting kernel.

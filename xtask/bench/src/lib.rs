@@ -79,8 +79,15 @@ fn part_of_name(text: &str) -> Result<String, &'static str> {
 
 /// The sum of all that `flukeperf` does, which is a row of its own.
 const FLUKEPERF: &str = "flukeperf";
-/// Rows that are not part of that sum.
-const ELSEWHERE: [&str; 3] = [FLUKEPERF, "memtest", "sort"];
+/// Whether the row is a part of that sum.
+fn is_of_flukeperf(name: &str) -> bool {
+    ![FLUKEPERF, "memtest", "sort"].contains(&name) && !is_of_services(name)
+}
+
+/// Whether the row is what servers do for a program: a call of Linux, or a checkpoint.
+fn is_of_services(name: &str) -> bool {
+    name.starts_with("linux_") || name.starts_with("checkpoint_")
+}
 
 /// What kind of row it is: which tables it stands in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -519,7 +526,7 @@ fn count(
                         config.name()
                     )),
                 }
-                if !ELSEWHERE.contains(&name.as_str()) {
+                if is_of_flukeperf(&name) {
                     *sum.instructions.get_or_insert(0) += instructions;
                     if let Some([_, loads, stores]) = counted {
                         *sum.loads.get_or_insert(0) += loads;
@@ -812,7 +819,7 @@ fn add_times(times: &mut BTreeMap<String, Vec<u64>>, session: Session, whole: bo
             ..
         } = line
         {
-            if !ELSEWHERE.contains(&name.as_str()) {
+            if is_of_flukeperf(&name) {
                 sum += nanoseconds;
             }
             let time = per(nanoseconds, operations);
