@@ -3,13 +3,15 @@
 //! ```text
 //! header       64 bytes, see `Header`, its last word a checksum of the others
 //! description  a postcard `Meta`, of the length and checksum that the header says
-//! pages        for each run of the description: its bytes, then their checksum (u32)
+//! padding      zeros, up to a multiple of the page size
+//! pages        the bytes of each run of the description
+//! sums         for each run the checksum (u32) of its bytes
 //! ```
 //!
-//! All numbers are little-endian, all checksums CRC-32 (ISO-HDLC). The length of the file follows
-//! from the description, and the header says it too, so that a truncated file is known for one
+//! All numbers are little-endian, all checksums CRC-32C (iSCSI), for which processors have an instruction. The length
+//! of the file follows from the description, and the header says it too, so that a truncated file is known for one
 //! before anything is made from it. Every byte of the file is covered by a checksum or must have
-//! one certain value.
+//! one certain value. Pages lie at multiples of their size, so that they can be moved as they are.
 
 use crate::meta::{Meta, Run, Senseless, Undecoded, MAX_RUN};
 use abi::{PAGE_SIZE, ROLES};
@@ -17,7 +19,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
-use crc::{Crc, Table, CRC_32_ISO_HDLC};
+use rt::sum::crc32c;
 
 /// The first bytes of every image.
 pub const MAGIC: [u8; 8] = *b"FERMATA\x17";
@@ -27,15 +29,15 @@ pub const VERSION: u32 = 4;
 pub const HEADER_BYTES: usize = 64;
 /// Most bytes of a description.
 pub const MAX_META: u64 = 16 << 20;
-/// Bytes of the longest run with its checksum.
-pub const MAX_RUN_BYTES: usize = MAX_RUN as usize * PAGE_SIZE as usize + 4;
-
-static SUM: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISO_HDLC);
+/// Bytes of the longest run.
+pub const MAX_RUN_BYTES: usize = MAX_RUN as usize * PAGE_SIZE as usize;
+/// Bytes of the checksum of a run.
+pub const SUM_BYTES: u64 = 4;
 
 /// The checksum of `bytes`.
 #[must_use]
 pub fn checksum(bytes: &[u8]) -> u32 {
-    SUM.checksum(bytes)
+    crc32c(bytes)
 }
 
 /// Facts about an image that are known before its description is read.
@@ -73,6 +75,29 @@ impl Header {
         out
     }
 
+    /// Bytes of zeros between the description and the pages.
+    #[must_use]
+    pub fn padding(&self) -> u64 {
+        self.pages_at() - self.meta_bytes - HEADER_BYTES as u64
+    }
+
+    /// Where the pages begin. The description is not longer than [`MAX_META`].
+    #[must_use]
+    pub fn pages_at(&self) -> u64 {
+        (HEADER_BYTES as u64 + self.meta_bytes).next_multiple_of(PAGE_SIZE)
+    }
+
+    /// Where the checksums of the runs begin.
+    #[must_use]
+    pub fn sums_at(&self, meta: &Meta) -> u64 {
+        self.pages_at() + meta.page_bytes()
+    }
+
+    /// Length of the file with this description.
+    fn length(&self, meta: &Meta) -> u64 {
+        self.sums_at(meta) + SUM_BYTES * meta.runs.len() as u64
+    }
+
     /// Reads a header and settles what can be settled from it alone: `actual` is the length of the
     /// file, `features` what this processor can do.
     pub fn decode(bytes: &[u8], actual: u64, features: [u64; 2]) -> Result<Self, Bad> {
@@ -107,7 +132,7 @@ impl Header {
                 is: actual,
             });
         }
-        if header.meta_bytes > MAX_META || header.meta_bytes + HEADER_BYTES as u64 > header.total {
+        if header.meta_bytes > MAX_META || header.pages_at() > header.total {
             return Err(Bad::Senseless("its description is too long".into()));
         }
         let missing = [0, 1].map(|i| header.features[i] & !features[i]);
@@ -142,6 +167,8 @@ pub enum Bad {
     Features([u64; 2]),
     /// The checksum of the description is wrong.
     MetaSum,
+    /// What is between the description and the pages is not zero.
+    Padding,
     /// The description contradicts itself or a rule.
     Senseless(String),
     /// The checksum of some pages is wrong.
@@ -185,6 +212,7 @@ impl fmt::Display for Bad {
             Bad::MetaSum => {
                 f.write_str("the image is damaged: its description does not match its checksum")
             }
+            Bad::Padding => f.write_str("the image is damaged: there is something before its pages"),
             Bad::Senseless(what) => write!(f, "the image makes no sense: {what}"),
             Bad::PageSum(run) => write!(
                 f,
@@ -195,8 +223,7 @@ impl fmt::Display for Bad {
     }
 }
 
-/// Encodes header and description: what the file begins with. The pages follow, each run through
-/// [`seal_run`].
+/// Encodes header and description: what the file begins with, up to the pages.
 pub fn encode(meta: &Meta, features: [u64; 2], clock: u64) -> Result<Vec<u8>, Bad> {
     meta.check()?;
     let description =
@@ -204,22 +231,19 @@ pub fn encode(meta: &Meta, features: [u64; 2], clock: u64) -> Result<Vec<u8>, Ba
     if description.len() as u64 > MAX_META {
         return Err(Bad::Senseless("its description is too long".into()));
     }
-    let header = Header {
-        total: total(description.len() as u64, meta),
+    let mut header = Header {
+        total: 0,
         meta_bytes: description.len() as u64,
         meta_sum: checksum(&description),
         features,
         clock,
     };
-    let mut out = Vec::with_capacity(HEADER_BYTES + description.len());
+    header.total = header.length(meta);
+    let mut out = Vec::with_capacity(header.pages_at() as usize);
     out.extend_from_slice(&header.encode());
     out.extend_from_slice(&description);
+    out.resize(header.pages_at() as usize, 0);
     Ok(out)
-}
-
-/// Length of a file with this description.
-fn total(meta_bytes: u64, meta: &Meta) -> u64 {
-    HEADER_BYTES as u64 + meta_bytes + meta.page_bytes() + 4 * meta.runs.len() as u64
 }
 
 /// Decodes the description that belongs to `header`, and checks all of it. `room` is told how much memory the next part of
@@ -240,26 +264,46 @@ pub fn decode_meta(
         return Err(Bad::Senseless("its description is too long".into()));
     }
     meta.check()?;
-    if total(header.meta_bytes, &meta) != header.total {
+    if header.length(&meta) != header.total {
         return Err(Bad::Senseless("its length is not that of its pages".into()));
     }
     Ok(meta)
 }
 
-/// Puts the checksum behind the bytes of a run.
-pub fn seal_run(bytes: &mut Vec<u8>) {
-    let sum = checksum(bytes);
-    bytes.extend_from_slice(&sum.to_le_bytes());
+/// Checks what is between the description and the pages.
+pub fn check_padding(bytes: &[u8]) -> Result<(), Bad> {
+    match bytes.iter().all(|byte| *byte == 0) {
+        true => Ok(()),
+        false => Err(Bad::Padding),
+    }
 }
 
-/// The bytes of a run from what [`seal_run`] made.
-pub fn open_run<'a>(run: &Run, sealed: &'a [u8]) -> Result<&'a [u8], Bad> {
-    let split = sealed.len().checked_sub(4).ok_or(Bad::PageSum(*run))?;
-    let (bytes, sum) = sealed.split_at(split);
-    if bytes.len() as u64 != run.bytes() || checksum(bytes).to_le_bytes() != sum {
+/// Checks the bytes of a run against its checksum, which stands in `sums`, those of all runs, at the place of the run's number.
+pub fn check_run(run: &Run, number: usize, bytes: &[u8], sums: &[u8]) -> Result<(), Bad> {
+    let size = SUM_BYTES as usize;
+    let sum = sums.chunks_exact(size).nth(number);
+    if bytes.len() as u64 != run.bytes() || sum != Some(&checksum(bytes).to_le_bytes()) {
         return Err(Bad::PageSum(*run));
     }
-    Ok(bytes)
+    Ok(())
+}
+
+/// Puts an image together in memory, for tests and tools: with this description and the bytes of its runs, and with all lengths and
+/// checksums as they must be.
+#[must_use]
+pub fn assemble(header: &Header, description: &[u8], runs: &[Vec<u8>]) -> Vec<u8> {
+    let mut header = Header {
+        meta_bytes: description.len() as u64,
+        meta_sum: checksum(description),
+        ..*header
+    };
+    let (pages_at, pages) = (header.pages_at() as usize, runs.concat());
+    header.total = pages_at as u64 + pages.len() as u64 + SUM_BYTES * runs.len() as u64;
+    let mut out = [&header.encode()[..], description].concat();
+    out.resize(pages_at, 0);
+    out.extend(pages);
+    out.extend(runs.iter().flat_map(|run| checksum(run).to_le_bytes()));
+    out
 }
 
 /// Reads the beginning of an image from memory, for tests and tools: the header, the description, and what is behind them.
@@ -283,21 +327,27 @@ pub fn read_description(
 /// bytes of each run.
 pub fn read_all(image: &[u8], features: [u64; 2]) -> Result<(Header, Meta, Vec<Vec<u8>>), Bad> {
     let (header, meta, rest) = read_description(image, features, |_| true)?;
-    let pages = read_pages(&meta, rest)?;
+    let pages = read_pages(&header, &meta, rest)?;
     Ok((header, meta, pages))
 }
 
 /// Reads the pages of an image from what is behind the description: the bytes of each run.
-pub fn read_pages(meta: &Meta, mut rest: &[u8]) -> Result<Vec<Vec<u8>>, Bad> {
-    let mut pages = vec![];
-    for run in &meta.runs {
-        let (sealed, next) = rest
-            .split_at_checked(run.bytes() as usize + 4)
-            .ok_or(Bad::PageSum(*run))?;
-        pages.push(open_run(run, sealed)?.to_vec());
-        rest = next;
+pub fn read_pages(header: &Header, meta: &Meta, rest: &[u8]) -> Result<Vec<Vec<u8>>, Bad> {
+    let (padding, rest) = rest
+        .split_at_checked(header.padding() as usize)
+        .ok_or(Bad::Short)?;
+    check_padding(padding)?;
+    let (mut pages, sums) = rest
+        .split_at_checked(meta.page_bytes() as usize)
+        .ok_or(Bad::Short)?;
+    let mut runs = vec![];
+    for (number, run) in meta.runs.iter().enumerate() {
+        let (bytes, next) = pages.split_at(run.bytes() as usize);
+        check_run(run, number, bytes, sums)?;
+        runs.push(bytes.to_vec());
+        pages = next;
     }
-    Ok(pages)
+    Ok(runs)
 }
 
 #[cfg(test)]
@@ -310,13 +360,23 @@ mod tests {
 
     fn image() -> Vec<u8> {
         let meta = sample();
-        let mut out = encode(&meta, FEATURES, 77).expect("it makes sense");
-        for (n, run) in meta.runs.iter().enumerate() {
-            let mut bytes = vec![n as u8 + 1; run.bytes() as usize];
-            seal_run(&mut bytes);
-            out.extend(bytes);
-        }
-        out
+        let head = encode(&meta, FEATURES, 77).expect("it makes sense");
+        let header = Header::decode(&head[..HEADER_BYTES], head.len() as u64, FEATURES);
+        let header = header.expect_err("the pages are missing");
+        assert!(matches!(header, Bad::Length { .. }));
+        let bytes = |(n, run): (usize, &Run)| vec![n as u8 + 1; run.bytes() as usize];
+        let runs: Vec<Vec<u8>> = meta.runs.iter().enumerate().map(bytes).collect();
+        let header = Header {
+            total: 0,
+            meta_bytes: 0,
+            meta_sum: 0,
+            features: FEATURES,
+            clock: 77,
+        };
+        let description = postcard::to_allocvec(&meta).expect("it can be encoded");
+        let image = assemble(&header, &description, &runs);
+        assert_eq!(image[..head.len()], head);
+        image
     }
 
     #[test]
@@ -352,6 +412,12 @@ mod tests {
         let mut bad = good.clone();
         bad[HEADER_BYTES + 9] ^= 1;
         assert!(refused(&bad, FEATURES).contains("description"));
+        let mut bad = good.clone();
+        bad[PAGE_SIZE as usize - 1] ^= 1;
+        assert!(refused(&bad, FEATURES).contains("before its pages"));
+        let mut bad = good.clone();
+        bad[PAGE_SIZE as usize] ^= 1;
+        assert!(refused(&bad, FEATURES).contains("pages"));
         let mut bad = good.clone();
         *bad.last_mut().expect("not empty") ^= 1;
         assert!(refused(&bad, FEATURES).contains("pages"));

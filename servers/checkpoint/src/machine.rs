@@ -84,11 +84,18 @@ pub(crate) fn with_object<R>(
     kind: Type,
     f: impl FnOnce() -> Result<R, Code>,
 ) -> Result<R, Code> {
+    while_nobody_runs(
+        || match region.search(offset, offset + OBJECT_SIZE, 1 << kind as u64) {
+            Ok((found, _)) if found == offset => f(),
+            _ => Err(Code::Dead),
+        },
+    )
+}
+
+/// Does something while no program and no manager runs.
+pub(crate) fn while_nobody_runs<R>(f: impl FnOnce() -> R) -> R {
     let _raised = Raised::now();
-    match region.search(offset, offset + OBJECT_SIZE, 1 << kind as u64) {
-        Ok((found, _)) if found == offset => f(),
-        _ => Err(Code::Dead),
-    }
+    f()
 }
 
 /// Does something with pages of a process, through a window, while they are known to be there; as [`with_object`].
@@ -98,15 +105,16 @@ pub(crate) fn with_pages(
     length: u64,
     f: impl FnOnce() -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let _raised = Raised::now();
-    let mut page = offset & !(PAGE_SIZE - 1);
-    while page < offset + length {
-        match region.search(page, page + PAGE_SIZE, 1) {
-            Ok((found, _)) if found == page => page += PAGE_SIZE,
-            _ => return Err(Error::Ended),
+    while_nobody_runs(|| {
+        let mut page = offset & !(PAGE_SIZE - 1);
+        while page < offset + length {
+            match region.search(page, page + PAGE_SIZE, 1) {
+                Ok((found, _)) if found == page => page += PAGE_SIZE,
+                _ => return Err(Error::Ended),
+            }
         }
-    }
-    f()
+        f()
+    })
 }
 
 /// A window on a whole segment in which handles can be used.

@@ -467,6 +467,17 @@ impl Meta {
             .map(|i| i as u32)
     }
 
+    /// The objects whose places are among the `bytes` from `start` on.
+    #[must_use]
+    pub fn objects_in(&self, start: Place, bytes: u64) -> &[Object] {
+        let end = Place {
+            offset: start.offset + bytes,
+            ..start
+        };
+        let before = |place: Place| self.objects.partition_point(|object| object.place < place);
+        self.objects.get(before(start)..before(end)).unwrap_or(&[])
+    }
+
     /// Bytes of all pages.
     #[must_use]
     pub fn page_bytes(&self) -> u64 {

@@ -199,10 +199,13 @@ impl Making {
         let room = |bytes| wanted.hold(bytes).is_ok();
         let meta = file::decode_meta(&header, &description, room).map_err(|bad| bad.to_string())?;
         drop(description);
+        let mut padding = vec![0; header.padding() as usize];
+        input.take(&mut padding)?;
+        file::check_padding(&padding).map_err(|bad| bad.to_string())?;
 
         self.charge = Some(Charge::new(&meta, job)?);
         self.adopt(&meta, owner)?;
-        self.fill(&meta, &mut input, wanted)?;
+        self.fill(&header, &meta, &mut input, wanted)?;
         self.create(&meta)?;
         let passed = header.clock.wrapping_sub(rt::time::now());
         self.rebuild(&meta, passed)?;
@@ -294,14 +297,28 @@ impl Making {
             .map_err(|error| refused("no memory for its pages", error))
     }
 
-    fn fill(&self, meta: &Meta, input: &mut In<'_>, wanted: &Wanted) -> Result<(), Sentence> {
-        let mut sealed = Vec::with_capacity(MAX_RUN_BYTES);
-        for run in &meta.runs {
+    fn fill(
+        &self,
+        header: &Header,
+        meta: &Meta,
+        input: &mut In<'_>,
+        wanted: &Wanted,
+    ) -> Result<(), Sentence> {
+        let sums_bytes = file::SUM_BYTES * meta.runs.len() as u64;
+        wanted.hold(sums_bytes)?;
+        let mut sums = vec![0; sums_bytes as usize];
+        let offset = header.sums_at(meta);
+        let mut behind = In {
+            file: input.file,
+            offset,
+        };
+        behind.take(&mut sums)?;
+        let mut buffer = vec![0; MAX_RUN_BYTES];
+        for (number, run) in meta.runs.iter().enumerate() {
             wanted.check()?;
-            sealed.clear();
-            sealed.resize(run.bytes() as usize + 4, 0);
-            input.take(&mut sealed)?;
-            let bytes = file::open_run(run, &sealed).map_err(|bad| bad.to_string())?;
+            let bytes = &mut buffer[..run.bytes() as usize];
+            input.take(bytes)?;
+            file::check_run(run, number, bytes, &sums).map_err(|bad| bad.to_string())?;
             self.populate(run.place, run.bytes())?;
             let window = self.window(run.place)?;
             let region = self.region(run.place.process, run.place.segment)?;

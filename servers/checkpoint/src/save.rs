@@ -241,31 +241,25 @@ impl<'a> Set<'a> {
         for (process, held) in self.0.iter().enumerate() {
             for segment in [Segment::Memory, Segment::Control] {
                 let base = held.window(segment)?.address();
-                each(
-                    held.region(segment),
-                    segment.size(),
-                    OBJECTS,
-                    OBJECT_SIZE,
-                    |offset, raw| {
-                        let place = Place {
-                            process: process as u32,
-                            segment,
-                            offset,
-                        };
-                        if let Some(kind) = machine::type_of(raw) {
-                            wanted.hold(Meta::OBJECT_BYTES)?;
-                            let handle = base + offset;
-                            let named =
-                                machine::with_object(held.region(segment), offset, kind, || {
-                                    reference_to(kind, handle, &scratch)
-                                });
-                            if named != Err(Code::Vacant) {
-                                found.push((place, kind, handle));
-                            }
+                each_object(held.region(segment), segment.size(), |offset, raw| {
+                    let place = Place {
+                        process: process as u32,
+                        segment,
+                        offset,
+                    };
+                    if let Some(kind) = machine::type_of(raw) {
+                        wanted.hold(Meta::OBJECT_BYTES)?;
+                        let handle = base + offset;
+                        let named =
+                            machine::with_object(held.region(segment), offset, kind, || {
+                                reference_to(kind, handle, &scratch)
+                            });
+                        if named != Err(Code::Vacant) {
+                            found.push((place, kind, handle));
                         }
-                        Ok(())
-                    },
-                )?;
+                    }
+                    Ok(())
+                })?;
             }
         }
         Ok(found)
@@ -477,41 +471,36 @@ impl<'a> Set<'a> {
         let mut page = vec![0; PAGE_SIZE as usize];
         for (process, held) in self.0.iter().enumerate() {
             for segment in [Segment::Memory, Segment::Control] {
-                let mut pages = Vec::new();
-                each(
-                    held.region(segment),
-                    segment.size(),
-                    1,
-                    PAGE_SIZE,
-                    |offset, _| {
-                        wanted.hold(Meta::PAGE_BYTES)?;
-                        pages.push(offset);
-                        Ok(())
-                    },
-                )?;
-                for offset in pages {
+                let mut offset = 0;
+                while let Some((next, filled)) = filled(held, segment, offset)? {
                     wanted.check()?;
-                    let place = Place {
-                        process: process as u32,
-                        segment,
-                        offset,
-                    };
-                    self.read(meta, Run { place, pages: 1 }, &mut page)?;
-                    if page.iter().all(|byte| *byte == 0) {
-                        continue;
-                    }
-                    match runs.last_mut() {
-                        Some(run)
-                            if run.pages < MAX_RUN
-                                && Place {
-                                    offset: run.place.offset + run.bytes(),
-                                    ..run.place
-                                } == place =>
-                        {
-                            run.pages += 1;
+                    wanted.hold(Meta::PAGE_BYTES * filled.len() as u64)?;
+                    for offset in filled {
+                        let place = Place {
+                            process: process as u32,
+                            segment,
+                            offset,
+                        };
+                        if !meta.objects_in(place, PAGE_SIZE).is_empty() {
+                            self.read(meta, Run { place, pages: 1 }, &mut page)?;
+                            if page.iter().all(|byte| *byte == 0) {
+                                continue;
+                            }
                         }
-                        _ => runs.push(Run { place, pages: 1 }),
+                        match runs.last_mut() {
+                            Some(run)
+                                if run.pages < MAX_RUN
+                                    && Place {
+                                        offset: run.place.offset + run.bytes(),
+                                        ..run.place
+                                    } == place =>
+                            {
+                                run.pages += 1;
+                            }
+                            _ => runs.push(Run { place, pages: 1 }),
+                        }
                     }
+                    offset = next;
                 }
             }
         }
@@ -530,17 +519,7 @@ impl<'a> Set<'a> {
             window.read(run.place.offset, into)
         })
         .map_err(|error| format!("reading its pages: {}", error.text()))?;
-        let first = meta
-            .objects
-            .partition_point(|object| object.place < run.place);
-        let end = Place {
-            offset: run.place.offset + run.bytes(),
-            ..run.place
-        };
-        for object in meta.objects[first..]
-            .iter()
-            .take_while(|object| object.place < end)
-        {
+        for object in meta.objects_in(run.place, run.bytes()) {
             let at = (object.place.offset - run.place.offset) as usize;
             into[at..at + OBJECT_SIZE as usize].fill(0);
         }
@@ -562,19 +541,19 @@ impl<'a> Set<'a> {
             let mut out = Out {
                 file: rt::fs::File::open(&temporary, flags, 0o644).map_err(cannot)?,
                 offset: 0,
-                buffer: Vec::with_capacity(file::MAX_RUN_BYTES),
             };
             out.put(&head).map_err(cannot)?;
-            let mut pages = Vec::with_capacity(file::MAX_RUN_BYTES);
+            wanted.hold(file::SUM_BYTES * meta.runs.len() as u64)?;
+            let mut sums = Vec::with_capacity(4 * meta.runs.len());
+            let mut buffer = vec![0; file::MAX_RUN_BYTES];
             for run in &meta.runs {
                 wanted.check()?;
-                pages.clear();
-                pages.resize(run.bytes() as usize, 0);
-                self.read(meta, *run, &mut pages)?;
-                file::seal_run(&mut pages);
-                out.put(&pages).map_err(cannot)?;
+                let pages = &mut buffer[..run.bytes() as usize];
+                self.read(meta, *run, pages)?;
+                sums.extend(file::checksum(pages).to_le_bytes());
+                out.put(pages).map_err(cannot)?;
             }
-            out.flush().map_err(cannot)?;
+            out.put(&sums).map_err(cannot)?;
             let bytes = out.offset;
             drop(out);
             rt::fs::rename(&temporary, path).map_err(cannot)?;
@@ -590,20 +569,47 @@ impl<'a> Set<'a> {
     }
 }
 
-/// Calls `f` with offset and kind of everything that `region_search` finds.
-fn each(
+/// Looks at the next few pages of a segment from `offset` on: where to go on, and those that hold anything but zeros. `None` behind the
+/// last one.
+fn filled(
+    held: &Held<'_>,
+    segment: Segment,
+    offset: u64,
+) -> Result<Option<(u64, Vec<u64>)>, Sentence> {
+    let (region, window) = (held.region(segment), held.window(segment)?);
+    let mut filled = Vec::with_capacity(MAX_RUN as usize);
+    let mut next = offset;
+    machine::while_nobody_runs(|| {
+        for _ in 0..MAX_RUN {
+            match region.search(next, segment.size(), 1) {
+                Ok((page, _)) => {
+                    next = page + PAGE_SIZE;
+                    let is_zero = window.is_zero(page, PAGE_SIZE);
+                    if !is_zero.map_err(|error| error.text().to_string())? {
+                        filled.push(page);
+                    }
+                }
+                Err(Code::NotFound) => break,
+                Err(code) => return Err(failed("searching the process", code)),
+            }
+        }
+        Ok(())
+    })?;
+    Ok((next > offset).then_some((next, filled)))
+}
+
+/// Calls `f` with offset and type of each object that `region_search` finds.
+fn each_object(
     region: &RefAt,
     size: u64,
-    kinds: u64,
-    step: u64,
     mut f: impl FnMut(u64, u64) -> Result<(), Sentence>,
 ) -> Result<(), Sentence> {
     let mut offset = 0;
     while offset < size {
-        match region.search(offset, size, kinds) {
+        match region.search(offset, size, OBJECTS) {
             Ok((found, kind)) => {
                 f(found, kind)?;
-                offset = found + step;
+                offset = found + OBJECT_SIZE;
             }
             Err(Code::NotFound) => break,
             Err(code) => return Err(failed("searching the process", code)),
@@ -631,31 +637,16 @@ fn reference() -> Result<Ref, Sentence> {
     Ref::new().map_err(|code| failed("a reference", code))
 }
 
-/// Writes through a buffer, one message of the file system at a time.
+/// Writes from front to back.
 struct Out {
     file: rt::fs::File,
     offset: u64,
-    buffer: Vec<u8>,
 }
 
 impl Out {
-    fn put(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
-        while !bytes.is_empty() {
-            let room = file::MAX_RUN_BYTES - self.buffer.len();
-            let (now, later) = bytes.split_at(bytes.len().min(room));
-            self.buffer.extend_from_slice(now);
-            bytes = later;
-            if self.buffer.len() == file::MAX_RUN_BYTES {
-                self.flush()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), Error> {
-        self.file.write_all(self.offset, &self.buffer)?;
-        self.offset += self.buffer.len() as u64;
-        self.buffer.clear();
+    fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.file.write_all(self.offset, bytes)?;
+        self.offset += bytes.len() as u64;
         Ok(())
     }
 }

@@ -345,26 +345,17 @@ fn image(r: &mut Random, meta: &Meta, lies: usize) -> Vec<u8> {
             _ => {}
         }
     }
-    let runs: u64 = meta
-        .runs
-        .iter()
-        .map(|run| if run.pages > 64 { 0 } else { run.bytes() + 4 })
-        .sum();
+    let runs: Vec<Vec<u8>> = (meta.runs.iter().filter(|run| run.pages <= 64))
+        .map(|run| vec![0; run.bytes() as usize])
+        .collect();
     let header = Header {
-        total: HEADER_BYTES as u64 + description.len() as u64 + runs,
-        meta_bytes: description.len() as u64,
-        meta_sum: checksum(&description),
+        total: 0,
+        meta_bytes: 0,
+        meta_sum: 0,
         features: [0; 2],
         clock: 7,
     };
-    let mut image = header.encode().to_vec();
-    image.extend_from_slice(&description);
-    for run in meta.runs.iter().filter(|run| run.pages <= 64) {
-        let mut pages = vec![0; run.bytes() as usize];
-        file::seal_run(&mut pages);
-        image.extend_from_slice(&pages);
-    }
-    image
+    file::assemble(&header, &description, &runs)
 }
 
 /// Changes bytes of the finished image: mostly the header, whose checksum is made right again.
@@ -407,7 +398,8 @@ fn outcome(image: &[u8]) -> String {
         "an image of {} bytes takes {took} bytes to read, and {asked} were asked for",
         image.len()
     );
-    match read.and_then(|(_, meta, rest)| Ok((file::read_pages(&meta, rest)?, meta))) {
+    let pages = |(header, meta, rest)| Ok((file::read_pages(&header, &meta, rest)?, meta));
+    match read.and_then(pages) {
         Ok((pages, meta)) => {
             assert_eq!(meta.check(), Ok(()));
             assert_eq!(pages.len(), meta.runs.len());

@@ -204,10 +204,14 @@ impl Content {
             let count = (CHUNK as usize - start).min(bytes.len() - done);
             match self.chunk(at / CHUNK, start + count, budget) {
                 Ok(chunk) => {
-                    if chunk.len() < start + count {
-                        chunk.resize(start + count, 0);
+                    let piece = &bytes[done..done + count];
+                    if chunk.len() < start {
+                        chunk.resize(start, 0);
                     }
-                    chunk[start..start + count].copy_from_slice(&bytes[done..done + count]);
+                    // What is appended need not be cleared before. There is room for it.
+                    let (over, behind) = piece.split_at(count.min(chunk.len() - start));
+                    chunk[start..start + over.len()].copy_from_slice(over);
+                    chunk.extend_from_slice(behind);
                 }
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,

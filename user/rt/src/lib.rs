@@ -30,6 +30,7 @@ pub mod random;
 mod room;
 mod session;
 pub mod start;
+pub mod sum;
 pub mod system;
 pub mod thread;
 pub mod time;

@@ -174,6 +174,18 @@ impl Window {
         Ok(found.unwrap_or_else(|found| found))
     }
 
+    /// Whether a range, in multiples of words, has zeros only; as [`Window::read`].
+    pub fn is_zero(&self, offset: u64, length: u64) -> Result<bool, Error> {
+        self.check(offset, length as usize)?;
+        if !offset.is_multiple_of(8) || !length.is_multiple_of(8) {
+            return Err(Error::Invalid);
+        }
+        let at = (self.address + offset) as *const u64;
+        // SAFETY: as for `read`.
+        let word = |n| unsafe { at.add(n).read_volatile() };
+        Ok((0..length as usize / 8).all(|n| word(n) == 0))
+    }
+
     fn check(&self, offset: u64, length: usize) -> Result<(), Error> {
         match offset.checked_add(length as u64) {
             Some(end) if end <= self.size => Ok(()),

@@ -31,8 +31,8 @@ use control::{Event, Parser};
 use net::Net;
 
 /// A processor that QEMU emulates completely, so that nothing depends on the host's.
-const CPU: &str =
-    "qemu64,+fsgsbase,+smep,+smap,+umip,+nx,+rdtscp,+xsave,+pdpe1gb,+popcnt,+cx16,+rdrand,enforce";
+const CPU: &str = "qemu64,+fsgsbase,+smep,+smap,+umip,+nx,+rdtscp,+xsave,+pdpe1gb,+popcnt,+cx16,\
+    +rdrand,+ssse3,+sse4.1,+sse4.2,enforce";
 
 /// Where a machine that waits for a debugger listens; nobody but this host can reach it.
 pub const DEBUGGER: &str = "tcp:127.0.0.1:1234";

@@ -8,7 +8,7 @@ use crate::harness::Random;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use checkpoint_image::file::{checksum, read_all, seal_run, Header};
+use checkpoint_image::file::{assemble, read_all, Header};
 use checkpoint_image::meta::{Meta, Object, Place, Segment, State, Target};
 use proto::Error;
 use rt::fs;
@@ -124,18 +124,14 @@ impl Image {
     /// The file, with all checksums and lengths as they must be.
     fn bytes(&self) -> Vec<u8> {
         let description = postcard::to_allocvec(&self.meta).unwrap_or_default();
-        let mut pages = Vec::new();
-        for (run, page) in self.meta.runs.iter().zip(&self.pages) {
-            let mut page = page.clone();
-            page.resize((run.bytes() as usize).min(1 << 16), 0);
-            seal_run(&mut page);
-            pages.extend(page);
-        }
-        let mut header = self.header;
-        header.meta_bytes = description.len() as u64;
-        header.meta_sum = checksum(&description);
-        header.total = (header.encode().len() + description.len() + pages.len()) as u64;
-        [&header.encode()[..], &description, &pages].concat()
+        let runs: Vec<Vec<u8>> = (self.meta.runs.iter().zip(&self.pages))
+            .map(|(run, page)| {
+                let mut page = page.clone();
+                page.resize((run.bytes() as usize).min(1 << 16), 0);
+                page
+            })
+            .collect();
+        assemble(&self.header, &description, &runs)
     }
 
     /// Changes something that is then written as if it had been so.
