@@ -10,7 +10,7 @@ use crate::check;
 use abi::ipc::plan;
 use abi::message::{EXCEPTION_WORDS, FAULT_WORDS};
 use abi::state::{space_flags, REGISTER_WORDS, THREAD_WORDS};
-use abi::{boot, ref_list, Call, Code, Common, Type, PAGE_SIZE, ROLES};
+use abi::{boot, ref_list, Call, Code, Type, PAGE_SIZE, ROLES};
 use std::format;
 use std::string::String;
 use std::vec;
@@ -56,54 +56,95 @@ pub(super) enum CutKind {
     Set,
 }
 
+#[path = "../../../tests/cuts/object.rs"]
+mod object;
+
+use object::{Manager, Object};
+
+impl Manager for World {
+    type Error = core::convert::Infallible;
+
+    fn call(&self, call: Call, parameters: [u64; 5]) -> Result<(), Self::Error> {
+        self.ok(call, &parameters);
+        Ok(())
+    }
+}
+
 /// The objects that the manager needs for a cut.
 struct Knife {
     kept: u64,
     references: [u64; 3],
     state: u64,
+    /// A state that was read again after it had been set, and its references.
+    again: (u64, [u64; 3]),
     elsewhere: u64,
 }
 
 impl Knife {
     fn new(w: &World) -> Knife {
         let reference = || w.create(Call::ReferenceCreate);
+        let references = || [reference(), reference(), reference()];
         Knife {
             kept: reference(),
-            references: [reference(), reference(), reference()],
+            references: references(),
             state: w.page(),
+            again: (w.page(), references()),
             elsewhere: w.object(),
         }
     }
 
-    fn cut(&self, w: &World, ty: Type, object: u64, way: CutKind) {
-        let [a, b, c] = self.references;
-        if ty == Type::Thread {
-            w.ok(Call::ThreadStop, &[object]);
-        }
+    fn cut(&self, w: &World, ty: Type, handle: u64, way: CutKind) {
+        let object = Object {
+            ty,
+            handle,
+            state: self.state,
+            references: self.references,
+            identity: self.kept,
+        };
+        let Ok(()) = self.cut_object(w, &object, way);
+    }
+
+    fn cut_object(
+        &self,
+        w: &World,
+        object: &Object,
+        way: CutKind,
+    ) -> Result<(), core::convert::Infallible> {
+        object.stop(w)?;
         if let CutKind::Stopped(steps) = way {
             self.others(w, steps);
-            return w.ok(Call::ThreadResume, &[object]);
+            return object.resume(w);
         }
-        w.ok(Common::GetState.of(ty), &[object, self.state, a, b, c]);
+        object.get(w)?;
         if way != CutKind::Set {
-            w.ok(Common::Destroy.of(ty), &[object, self.kept]);
+            object.destroy(w)?;
             if let CutKind::Slow(steps) = way {
                 self.others(w, steps);
             }
-            let to = if way == CutKind::Elsewhere {
-                self.elsewhere
-            } else {
-                object
-            };
-            w.ok(Common::Create.of(ty), &[to, self.kept]);
-            if way == CutKind::Elsewhere {
-                w.ok(Common::Move.of(ty), &[to, object]);
-            }
+            object.create(w, (way == CutKind::Elsewhere).then_some(self.elsewhere))?;
         }
-        w.ok(Common::SetState.of(ty), &[object, self.state, a, b, c]);
-        if ty == Type::Thread {
-            w.ok(Call::ThreadResume, &[object]);
+        object.set(w)?;
+        if !matches!(way, CutKind::Slow(_)) {
+            self.compare(w, object)?;
         }
+        object.resume(w)
+    }
+
+    /// Whether the state that was set is the one that is read.
+    fn compare(&self, w: &World, object: &Object) -> Result<(), core::convert::Infallible> {
+        let (state, references) = self.again;
+        let again = Object {
+            state,
+            references,
+            ..*object
+        };
+        again.get(w)?;
+        let (count, ignored) = object::words(object.ty);
+        for n in (0..count).filter(|n| !ignored.contains(n)) {
+            let [was, is] = [object, &again].map(|of| w.peek(of.state + n as u64 * 8));
+            assert_eq!(was, is, "word {n} of the state of a {:?}", object.ty);
+        }
+        Ok(())
     }
 
     fn others(&self, w: &World, steps: u64) {

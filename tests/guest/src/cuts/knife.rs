@@ -1,16 +1,17 @@
 //! Takes objects apart and makes them again from their states (rule A6).
 
-use super::fixture::on;
-use crate::harness::{ok, Failure, Must};
-use abi::state::{Stage, FPU_BYTES, REGISTER_WORDS, STATES, THREAD_WORDS};
-use abi::{Code, Common, Type};
+use crate::harness::{Failure, Must};
+use abi::state::{Stage, REGISTER_WORDS};
+use abi::{Call, Code, Type};
 use alloc::boxed::Box;
 use alloc::format;
 use rt::obj::{Ref, RefAt};
 use rt::sys;
 
-/// Words of the longest state.
-const WORDS: usize = THREAD_WORDS + FPU_BYTES / 8;
+#[path = "../../../cuts/object.rs"]
+mod object;
+
+use object::{references, words, Manager, Object, WORDS};
 
 /// A state, aligned as the kernel wants it.
 #[repr(C, align(16))]
@@ -31,24 +32,19 @@ pub struct Parts {
     identity: Ref,
 }
 
-/// How many words the state of a type has, and the indices of those that `set_state` ignores.
-const fn words(ty: Type) -> (usize, &'static [usize]) {
-    match ty {
-        Type::Mutex | Type::Reference => (1, &[]),
-        Type::Port => (2, &[]),
-        Type::Cond | Type::Portset => (0, &[]),
-        Type::Region => (3, &[]),
-        Type::Mapping => (4, &[]),
-        // What is in use.
-        Type::Space => (5, &[2]),
-        // What it waits for.
-        Type::Thread => (WORDS, &[THREAD_WORDS - 3, THREAD_WORDS - 2]),
-    }
-}
+/// The calling thread.
+struct Caller;
 
-/// How many references the state of a type has.
-fn references(ty: Type) -> usize {
-    STATES[ty as usize - 1].references.len()
+impl Manager for Caller {
+    type Error = Failure;
+
+    fn call(&self, call: Call, [a, b, c, d, e]: [u64; 5]) -> Result<(), Failure> {
+        // SAFETY: handles and states are in the segment, where no Rust value lives, or in buffers of whoever calls.
+        match unsafe { sys::syscall(call, [a, b, c, d, e, 0]) }.code {
+            Code::Ok => Ok(()),
+            code => Err(Failure::new(format!("{}: {code:?}", call.name()))),
+        }
+    }
 }
 
 impl Parts {
@@ -64,29 +60,21 @@ impl Parts {
         })
     }
 
-    fn parameters(&self) -> [u64; 5] {
-        let state = core::ptr::from_ref(&*self.state) as u64;
-        let mut p = [self.handle, state, 0, 0, 0];
-        for (i, reference) in self.references.iter().take(references(self.ty)).enumerate() {
-            p[2 + i] = reference.handle();
-        }
-        p
-    }
-
-    fn call(&self, which: Common, parameters: [u64; 5], what: &str) -> Result<(), Failure> {
-        match on(self.ty, which, parameters) {
-            Code::Ok => Ok(()),
-            code => Err(Failure::new(format!(
-                "{what} of a {}: {code:?}",
-                self.ty.name()
-            ))),
+    fn object(&self) -> Object {
+        let [a, b, c] = &self.references;
+        Object {
+            ty: self.ty,
+            handle: self.handle,
+            state: core::ptr::from_ref(&*self.state) as u64,
+            references: [a.handle(), b.handle(), c.handle()],
+            identity: self.identity.handle(),
         }
     }
 
     /// Takes the state of an object.
     pub fn get(&mut self, ty: Type, handle: u64) -> Result<(), Failure> {
         (self.ty, self.handle) = (ty, handle);
-        self.call(Common::GetState, self.parameters(), "get_state")
+        self.object().get(&Caller)
     }
 
     /// The words of the state that are set again, with their indices.
@@ -104,33 +92,26 @@ impl Parts {
 
     /// Stops the thread and takes its state. Returns how many instructions that took.
     pub fn stop(&mut self, thread: u64) -> Result<u64, Failure> {
+        (self.ty, self.handle) = (Type::Thread, thread);
         let begin = sys::clock_get();
-        ok(sys::thread_stop(thread)).must("stop")?;
+        self.object().stop(&Caller)?;
         self.get(Type::Thread, thread)?;
         Ok(sys::clock_get() - begin)
     }
 
+    /// Lets the thread go on.
+    pub fn resume(&self) -> Result<(), Failure> {
+        self.object().resume(&Caller)
+    }
+
     /// Destroys the body.
     pub fn destroy(&self) -> Result<(), Failure> {
-        self.call(
-            Common::Destroy,
-            [self.handle, self.identity.handle(), 0, 0, 0],
-            "destroy",
-        )
+        self.object().destroy(&Caller)
     }
 
     /// Gives the identity a new body: at its address, or at `elsewhere` and moved back from there.
     pub fn create(&self, elsewhere: Option<u64>) -> Result<(), Failure> {
-        let at = elsewhere.unwrap_or(self.handle);
-        self.call(
-            Common::Create,
-            [at, self.identity.handle(), 0, 0, 0],
-            "create",
-        )?;
-        match elsewhere {
-            Some(at) => self.call(Common::Move, [at, self.handle, 0, 0, 0], "move"),
-            None => Ok(()),
-        }
+        self.object().create(&Caller, elsewhere)
     }
 
     /// Sets the state that was taken, and fails if `get_state` then returns another.
@@ -149,14 +130,13 @@ impl Parts {
             return Err("a space uses more than its quota".into());
         }
         let w = &self.state.0;
-        self.call(Common::SetState, self.parameters(), "set_state")
-            .map_err(|why| match self.ty {
-                Type::Thread => why.during(format_args!(
-                    "rip {:#x} rax {:#x} stops {} stages {} {} delivered {}",
-                    w[16], w[0], w[22], w[24], w[25], w[26]
-                )),
-                _ => why,
-            })?;
+        self.object().set(&Caller).map_err(|why| match self.ty {
+            Type::Thread => why.during(format_args!(
+                "rip {:#x} rax {:#x} stops {} stages {} {} delivered {}",
+                w[16], w[0], w[22], w[24], w[25], w[26]
+            )),
+            _ => why,
+        })?;
         again.get(self.ty, self.handle)?;
         let ended = late
             && self.ty == Type::Thread

@@ -974,7 +974,7 @@ impl Runner {
             parts.set(&mut self.again)?;
         }
         for parts in &self.parts[1..=threads] {
-            ok(sys::thread_resume(parts.handle)).must("resume")?;
+            parts.resume()?;
         }
         Ok(())
     }
