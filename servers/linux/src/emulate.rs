@@ -366,6 +366,7 @@ pub fn call(
     out.rip = entry.rip.wrapping_add(2);
     out.rcx = out.rip;
     out.r11 = entry.rflags;
+    task.awaits = 0;
     let (result, mut out, fpu) = {
         let shares = task.shares.clone();
         let mut caller = Caller {

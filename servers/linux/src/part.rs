@@ -31,7 +31,7 @@ use crate::signal::{Actions, Signals};
 use crate::system::{Process, System, Tid, MAX_THREADS};
 
 /// The format's version.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// Most bytes of an unlinked file that are saved.
 pub const MAX_UNLINKED: u64 = 4 << 20;
 /// Longest part that is read: as long as a checkpoint can hold.
@@ -352,7 +352,7 @@ fn size(memory: &Memory, descriptions: &[(u32, crate::process::Shared<Descriptio
         Kind::Text(text) => text.len(),
         Kind::Directory { pending, .. } => 300 * pending.len(),
         Kind::Pipe { pipe, .. } => pipe.borrow().bytes.len(),
-        Kind::File { .. } | Kind::Device(_) => 0,
+        Kind::File { .. } | Kind::Device(_) | Kind::Counter { .. } => 0,
     });
     let args = memory.args.iter().map(|arg| arg.len() + 5);
     let fixed = 40 * memory.areas.list().len() + 100 * descriptions.len() + (32 << 10);
@@ -529,6 +529,9 @@ fn make_pipes(saved: &mut Saved, pid: Pid, system: &mut System) -> Result<usize,
         made.insert(old, (id, pipe));
     }
     for description in &mut saved.descriptions {
+        if let Kind::Counter { id, .. } = &mut description.kind {
+            *id = system.new_identity();
+        }
         if let Kind::Pipe { id, writes, pipe } = &mut description.kind {
             if let Some((new, made)) = made.get(id) {
                 let mut ends = made.borrow_mut();
@@ -591,6 +594,7 @@ fn put_together(
             comm: saved.comm,
             signals: saved.signals,
             wait: saved.wait,
+            awaits: 0,
             robust: saved.robust,
             clear_at: saved.clear_at,
             clock_offset,
@@ -776,6 +780,7 @@ fn check(saved: &Saved) -> Option<()> {
                 !e.name.is_empty() && e.name.len() <= 255 && !e.name.contains(['/', '\0'])
             }),
             Kind::Pipe { id, .. } => saved.pipes.iter().any(|(pipe, ..)| pipe == id),
+            Kind::Counter { counter, .. } => counter.is_sound(),
             Kind::File { .. } | Kind::Device(_) => true,
         };
         kind && d.offset <= MAX_OFFSET

@@ -78,6 +78,13 @@ pub enum Kind {
     Device(Device),
     /// A text made when it was opened, under `/proc`.
     Text(Vec<u8>),
+    /// Something that counts.
+    Counter {
+        /// Its identity.
+        id: u64,
+        /// What it counts.
+        counter: Counter,
+    },
     /// An end of a pipe.
     Pipe {
         /// The pipe's identity.
@@ -94,7 +101,10 @@ impl Kind {
     /// Whether it has an offset that can be chosen.
     #[must_use]
     pub const fn can_seek(&self) -> bool {
-        !matches!(self, Kind::Device(Device::Console) | Kind::Pipe { .. })
+        !matches!(
+            self,
+            Kind::Device(Device::Console) | Kind::Pipe { .. } | Kind::Counter { .. }
+        )
     }
 
     /// The pipe's identity, for an end of a pipe.
@@ -105,6 +115,27 @@ impl Kind {
             _ => None,
         }
     }
+}
+
+/// What a descriptor counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Counter {
+    /// What was written to it (`eventfd`).
+    Event {
+        /// The sum.
+        count: u64,
+        /// Whether each read takes one.
+        semaphore: bool,
+    },
+    /// How often it has gone off (`timerfd`).
+    Timer {
+        /// Its clock.
+        clock: u32,
+        /// When it goes off next, on the process's clock.
+        next: Option<u64>,
+        /// After how many nanoseconds again; 0 for never.
+        interval: u64,
+    },
 }
 
 /// Most bytes that a pipe holds.
@@ -173,7 +204,7 @@ impl Description {
     pub fn ino(&self) -> Option<u64> {
         match self.kind {
             Kind::File { ino } | Kind::Directory { ino, .. } => Some(ino),
-            Kind::Device(_) | Kind::Text(_) | Kind::Pipe { .. } => None,
+            Kind::Device(_) | Kind::Text(_) | Kind::Pipe { .. } | Kind::Counter { .. } => None,
         }
     }
 
@@ -396,6 +427,8 @@ pub struct Task {
     pub signals: Signals,
     /// The call that waits.
     pub wait: Option<Wait>,
+    /// The signals for which that waits (`rt_sigtimedwait`), blocked though they are.
+    pub awaits: u64,
     /// The head of its list of locks that are to be told of its end (`set_robust_list`); 0 for none.
     pub robust: u64,
     /// The word that is cleared when it ends, and whose waiter is woken then (`set_tid_address`); 0 for none.
@@ -418,6 +451,7 @@ impl Task {
             comm: Vec::new(),
             signals: Signals::default(),
             wait: None,
+            awaits: 0,
             robust: 0,
             clear_at: 0,
             clock_offset: 0,

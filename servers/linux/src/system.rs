@@ -51,6 +51,8 @@ pub enum Key {
     Console,
     /// Something has changed in this pipe.
     Pipe(u64),
+    /// Something has been counted, or can be.
+    Counter(u64),
     /// A child of this process has ended.
     Children(Pid),
     /// This process has left the memory that it was started in, by `execve` or at its end.
@@ -202,7 +204,7 @@ pub struct System {
     trees: BTreeSet<(Pid, Pid)>,
     counted: BTreeMap<Payer, usize>,
     last: Pid,
-    /// The last number that tells a pipe from others.
+    /// The last number that tells a thing from others.
     last_identity: u64,
     /// Pipes that there are, by who pays for them.
     pipes: BTreeMap<Payer, usize>,
@@ -624,8 +626,14 @@ impl System {
             return Err(ENFILE);
         }
         *count += 1;
+        let is_large = *count <= LARGE_PIPES;
+        Ok((self.new_identity(), is_large))
+    }
+
+    /// A number that tells a thing from all others.
+    pub fn new_identity(&mut self) -> u64 {
         self.last_identity += 1;
-        Ok((self.last_identity, *count <= LARGE_PIPES))
+        self.last_identity
     }
 
     /// A pipe is gone.

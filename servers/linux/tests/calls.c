@@ -8,10 +8,12 @@
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -23,6 +25,7 @@
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <sys/time.h>
+#include <sys/timerfd.h>
 #include <sys/times.h>
 #include <sys/uio.h>
 #include <sys/utsname.h>
@@ -357,6 +360,77 @@ static void signals(void) {
     SHOW(sigsuspend(&set));
 }
 
+/* Descriptors that count, and signals that are taken without a handler. */
+static void counters(void) {
+    uint64_t value = 0;
+    int event = eventfd(3, EFD_NONBLOCK), many = eventfd(2, EFD_SEMAPHORE | EFD_CLOEXEC | EFD_NONBLOCK);
+    struct pollfd fds[2] = {{event, POLLIN | POLLOUT}, {many, POLLIN | POLLOUT}};
+    SHOW(poll(fds, 2, 0));
+    SHOW(fds[0].revents << 8 | fds[1].revents);
+    SHOW(read(event, &value, 7));
+    SHOW(read(event, &value, 8));
+    SHOW(value);
+    SHOW(read(event, &value, 8));
+    SHOW(read(many, &value, 100));
+    SHOW(value);
+    SHOW(read(many, &value, 8));
+    SHOW(read(many, &value, 8));
+    value = -1;
+    SHOW(write(event, &value, 8));
+    value = -2;
+    SHOW(write(event, &value, 8));
+    SHOW(write(event, (uint64_t[]){1}, 8));
+    SHOW(write(event, &value, 4));
+    SHOW(poll(fds, 2, 10));
+    SHOW(fds[0].revents << 8 | fds[1].revents);
+    SHOW(lseek(event, 7, SEEK_SET));
+    SHOW(eventfd(0, 2));
+    SHOW(fcntl(many, F_GETFD));
+    int timer = timerfd_create(CLOCK_MONOTONIC, 0), date = timerfd_create(CLOCK_REALTIME, TFD_NONBLOCK);
+    SHOW(timerfd_create(99, 0));
+    struct itimerspec setting = {{0, 0}, {0, 20000000}}, old;
+    SHOW(timerfd_settime(timer, 0, &setting, &old));
+    SHOW(old.it_value.tv_sec | old.it_value.tv_nsec);
+    SHOW(timerfd_gettime(timer, &old));
+    TRUE(old.it_value.tv_nsec > 0 && old.it_value.tv_nsec <= 20000000);
+    struct pollfd one = {timer, POLLIN | POLLOUT};
+    SHOW(poll(&one, 1, 0));
+    SHOW(poll(&one, 1, 1000));
+    SHOW(one.revents);
+    SHOW(read(timer, &value, 8));
+    SHOW(value);
+    setting.it_interval.tv_nsec = 5000000;
+    SHOW(timerfd_settime(timer, 0, &setting, 0));
+    usleep(50000);
+    SHOW(read(timer, &value, 8));
+    TRUE(value >= 7);
+    SHOW(write(timer, &value, 8));
+    SHOW(read(date, &value, 8));
+    struct itimerspec past = {{0, 0}, {1, 0}};
+    SHOW(timerfd_settime(date, TFD_TIMER_ABSTIME, &past, 0));
+    SHOW(read(date, &value, 8));
+    SHOW(value);
+    SHOW(timerfd_settime(event, 0, &past, 0));
+    SHOW(timerfd_gettime(0, 0));
+    close(event), close(many), close(timer), close(date);
+    sigset_t set;
+    sigemptyset(&set), sigaddset(&set, SIGUSR1), sigaddset(&set, SIGRTMIN);
+    sigprocmask(SIG_BLOCK, &set, 0);
+    struct timespec soon = {0, 1000000};
+    siginfo_t info;
+    SHOW(sigtimedwait(&set, &info, &soon));
+    kill(getpid(), SIGUSR1);
+    SHOW(sigtimedwait(&set, &info, &soon));
+    SHOW(info.si_signo);
+    SHOW(info.si_code);
+    SHOW(info.si_pid == getpid());
+    raise(SIGUSR1);
+    int number = 0;
+    SHOW(sigwait(&set, &number));
+    SHOW(number);
+    sigprocmask(SIG_UNBLOCK, &set, 0);
+}
+
 static void rest(void) {
     puts("-- rest");
     struct timespec a, b, nap = {0, 30000000};
@@ -449,6 +523,7 @@ int main(int count, char **arguments) {
     memory();
     files();
     signals();
+    counters();
     rest();
     dup3(1, 60, O_CLOEXEC);
     dup2(1, 61);

@@ -121,6 +121,7 @@ pub fn read(c: &mut Caller, fd: u32, address: u64, length: u64, at: Option<u64>)
             commit(c, fd, position, end as u64)?;
             Ok((end - start) as u64)
         }
+        Kind::Counter { .. } => super::counter::read(c, fd, address, length),
         Kind::Pipe { id, pipe, .. } => super::pipe::read(c, (id, &pipe), flags, address, length),
         Kind::Device(Device::Null) => Ok(0),
         Kind::Device(Device::Zero | Device::Full) => {
@@ -212,6 +213,7 @@ fn write_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>)
     let total: u64 = ranges.iter().map(|r| r.1).sum();
     match kind {
         Kind::Directory { .. } | Kind::Text(_) => Err(EBADF.into()),
+        Kind::Counter { .. } => super::counter::write(c, fd, ranges, total),
         Kind::Pipe { id, pipe, .. } => super::pipe::write(c, (id, &pipe), flags, ranges, total),
         Kind::Device(Device::Null | Device::Zero | Device::Random) => Ok(total),
         Kind::Device(Device::Full) => Err(ENOSPC.into()),
@@ -403,6 +405,9 @@ pub fn close_range(c: &mut Caller, first: u32, last: u32, flags: u32) -> Result 
 pub fn lseek(c: &mut Caller, fd: u32, offset: i64, whence: u32) -> Result {
     let description = c.p.files.get(fd)?;
     let current = description.offset;
+    if let Kind::Counter { .. } = description.kind {
+        return Ok(0);
+    }
     if !description.kind.can_seek() {
         return Err(ESPIPE.into());
     }
@@ -678,7 +683,9 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
     let ino = match source.kind {
         Kind::File { ino } => ino,
         Kind::Directory { .. } => return Err(EISDIR.into()),
-        Kind::Device(_) | Kind::Text(_) | Kind::Pipe { .. } => return Err(EINVAL.into()),
+        Kind::Device(_) | Kind::Text(_) | Kind::Pipe { .. } | Kind::Counter { .. } => {
+            return Err(EINVAL.into())
+        }
     };
     let mut from_offset = source.offset;
     drop(source);
@@ -808,7 +815,9 @@ pub fn fsync(c: &mut Caller, fd: u32) -> Result {
 /// `fadvise64`.
 pub fn fadvise(c: &mut Caller, fd: u32) -> Result {
     match c.p.files.get(fd)?.kind {
-        Kind::Device(Device::Console) | Kind::Pipe { .. } => Err(ESPIPE.into()),
+        Kind::Device(Device::Console) | Kind::Pipe { .. } | Kind::Counter { .. } => {
+            Err(ESPIPE.into())
+        }
         _ => Ok(0),
     }
 }

@@ -1,10 +1,11 @@
 //! The Linux calls, by subject: [`file`] (descriptors), [`name`] (paths), [`memory`], [`time`],
-//! [`signal`], [`poll`], [`pipe`], [`futex`], [`process`] (starting others and waiting for them) and [`system`] (the process itself,
+//! [`signal`], [`poll`], [`pipe`], [`counter`], [`futex`], [`process`] (starting others and waiting for them) and [`system`] (the process itself,
 //! and the rest).
 //!
 //! [`dispatch`] is the table. Every function checks first and changes then; what cannot be done
 //! yet is [`Stop::Park`].
 
+pub mod counter;
 pub mod file;
 pub mod futex;
 pub mod memory;
@@ -37,6 +38,7 @@ pub fn can_restart(entry: &Registers) -> bool {
             | nr::clock_nanosleep
             | nr::pause
             | nr::rt_sigsuspend
+            | nr::rt_sigtimedwait
             | nr::poll
             | nr::ppoll
             | nr::select
@@ -69,6 +71,7 @@ fn room(areas: &Areas, number: u64) -> u64 {
             (192 << 10) + 3 * areas * size_of::<Area>() as u64
         }
         nr::pipe | nr::pipe2 => 8 << 10,
+        nr::eventfd | nr::eventfd2 | nr::timerfd_create => 4 << 10,
         _ => 0,
     }
 }
@@ -87,6 +90,11 @@ pub fn dispatch(c: &mut Caller) -> Result {
         // Descriptors.
         nr::pipe => pipe::pipe2(c, a, 0),
         nr::pipe2 => pipe::pipe2(c, a, b as u32),
+        nr::eventfd => counter::eventfd(c, a as u32, 0),
+        nr::eventfd2 => counter::eventfd(c, a as u32, b as u32),
+        nr::timerfd_create => counter::timerfd_create(c, a as u32, b as u32),
+        nr::timerfd_settime => counter::timerfd_settime(c, a as u32, b as u32, d, e),
+        nr::timerfd_gettime => counter::timerfd_gettime(c, a as u32, b),
         nr::read => file::read(c, a as u32, b, d, None),
         nr::write => file::write(c, a as u32, b, d, None),
         nr::pread64 => file::read(c, a as u32, b, d, Some(e)),
@@ -192,6 +200,7 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::rt_sigpending => signal::rt_sigpending(c, a, b),
         nr::rt_sigreturn => signal::rt_sigreturn(c),
         nr::rt_sigsuspend => signal::rt_sigsuspend(c, a, b),
+        nr::rt_sigtimedwait => signal::rt_sigtimedwait(c, a, b, d, e),
         nr::pause => Err(Stop::Park(Wake::default())),
         nr::sigaltstack => signal::sigaltstack(c, a, b),
         nr::kill => signal::kill(c, a as i32, b as u32),

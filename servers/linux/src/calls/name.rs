@@ -13,7 +13,7 @@ use crate::errno::{
     EACCES, EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENOTSUP, EPERM, ERANGE,
     EXDEV,
 };
-use crate::process::{open_flags, Description, Device, Fd, Kind};
+use crate::process::{open_flags, Counter, Description, Device, Fd, Kind};
 use crate::special::{self, Special};
 
 pub use linux::{AT_EMPTY_PATH, AT_REMOVEDIR};
@@ -246,6 +246,10 @@ pub fn readlink(c: &mut Caller, dirfd: i32, address: u64, into: u64, size: u64) 
                 }
                 Kind::Device(Device::Console) => String::from("/dev/console"),
                 Kind::Pipe { id, .. } => format!("pipe:[{id}]"),
+                Kind::Counter { counter, .. } => match counter {
+                    Counter::Event { .. } => String::from("anon_inode:[eventfd]"),
+                    Counter::Timer { .. } => String::from("anon_inode:[timerfd]"),
+                },
                 Kind::Device(_) | Kind::Text(_) => return Err(EACCES.into()),
             }
         }

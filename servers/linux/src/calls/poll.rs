@@ -1,4 +1,4 @@
-//! Waiting for descriptors. Files are always ready; the console and pipes have to be waited for.
+//! Waiting for descriptors. Files are always ready; the console, pipes and what counts have to be waited for.
 
 use alloc::vec::Vec;
 
@@ -18,37 +18,55 @@ const INVALID: u16 = linux::POLLNVAL as u16;
 const RDNORM: u16 = linux::POLLRDNORM as u16;
 const WRNORM: u16 = linux::POLLWRNORM as u16;
 
-/// What a descriptor is ready for, and what may change that; nothing if it is not open.
-fn ready(c: &mut Caller, fd: u32) -> Option<(u16, Option<Key>)> {
+/// What may change what descriptors are ready for.
+#[derive(Default)]
+struct Changes {
+    keys: Vec<Key>,
+    /// A time on the process's clock.
+    at: Option<u64>,
+}
+
+/// What a descriptor is ready for; nothing if it is not open. What may change that is noted.
+fn ready(c: &mut Caller, fd: u32, changes: &mut Changes) -> Option<u16> {
     let kind = c.p.files.get(fd).ok()?.kind.clone();
     let (input, output) = (IN | RDNORM, OUT | WRNORM);
     Some(match kind {
         Kind::Device(Device::Console) => {
             let raw = c.reads_raw();
             let some = c.h.console_readable(raw);
-            (
-                if some { input | output } else { output },
-                Some(Key::Console),
-            )
+            changes.keys.push(Key::Console);
+            if some {
+                input | output
+            } else {
+                output
+            }
         }
         Kind::Pipe { id, writes, pipe } => {
             let pipe = pipe.borrow();
             let room = if pipe.room() >= PIPE_BUF { output } else { 0 };
             let bytes = if pipe.bytes.is_empty() { 0 } else { input };
-            let is = match (writes, pipe.readers, pipe.writers) {
+            changes.keys.push(Key::Pipe(id));
+            match (writes, pipe.readers, pipe.writers) {
                 (true, 0, _) => room | ERR,
                 (true, ..) => room,
                 (false, _, 0) => bytes | HUP,
                 (false, ..) => bytes,
-            };
-            (is, Some(Key::Pipe(id)))
+            }
         }
-        _ => (input | output, None),
+        Kind::Counter { id, counter } => {
+            changes.keys.push(Key::Counter(id));
+            changes.at = changes.at.into_iter().chain(counter.goes_off()).min();
+            let (readable, writable) = counter.ready(c.now());
+            let input = if readable { input } else { 0 };
+            let output = if writable { output } else { 0 };
+            input | output
+        }
+        _ => input | output,
     })
 }
 
 /// What is ready now is returned now; else the call waits, at most until its deadline.
-fn wait(c: &mut Caller, keys: Vec<Key>, timeout: Option<u64>) -> Result {
+fn wait(c: &mut Caller, changes: Changes, timeout: Option<u64>) -> Result {
     let deadline = match timeout {
         Some(0) => return Ok(0),
         Some(nanoseconds) => {
@@ -61,8 +79,8 @@ fn wait(c: &mut Caller, keys: Vec<Key>, timeout: Option<u64>) -> Result {
         None => None,
     };
     Err(Stop::Park(Wake {
-        keys,
-        deadline,
+        keys: changes.keys,
+        deadline: deadline.into_iter().chain(changes.at).min(),
         firm: false,
     }))
 }
@@ -92,18 +110,13 @@ fn poll_until(c: &mut Caller, address: u64, count: u64, timeout: Option<u64>) ->
     let mut list = c.read(address, count as usize * 8)?;
     c.check(address, list.len() as u64, WRITE)?;
     let mut found = 0;
-    let mut keys = Vec::new();
+    let mut changes = Changes::default();
     for entry in list.chunks_exact_mut(8) {
         let fd = u32_at(entry, 0);
         let wanted = u16_at(entry, 4);
         let got = if fd as i32 >= 0 {
-            match ready(c, fd) {
-                Some((is, key)) => {
-                    keys.extend(key);
-                    is & (wanted | ERR | HUP)
-                }
-                None => INVALID,
-            }
+            let is = ready(c, fd, &mut changes);
+            is.map_or(INVALID, |is| is & (wanted | ERR | HUP))
         } else {
             0
         };
@@ -113,7 +126,7 @@ fn poll_until(c: &mut Caller, address: u64, count: u64, timeout: Option<u64>) ->
     let result = if found != 0 {
         Ok(found)
     } else {
-        wait(c, keys, timeout)
+        wait(c, changes, timeout)
     };
     if result.is_ok() {
         c.write(address, &list)?;
@@ -137,7 +150,7 @@ pub fn select(c: &mut Caller, count: i32, sets: [u64; 3], timeout: u64, precise:
     }
     let bytes = count.div_ceil(64) as usize * 8;
     let mut found = 0;
-    let mut keys = Vec::new();
+    let mut changes = Changes::default();
     let mut results = [const { None }; 3];
     for ((address, bits), result) in sets
         .into_iter()
@@ -154,8 +167,7 @@ pub fn select(c: &mut Caller, count: i32, sets: [u64; 3], timeout: u64, precise:
             if set[byte] & bit == 0 {
                 continue;
             }
-            let (is, key) = ready(c, fd).ok_or(EBADF)?;
-            keys.extend(key);
+            let is = ready(c, fd, &mut changes).ok_or(EBADF)?;
             if is & bits != 0 {
                 found += 1;
             } else {
@@ -167,7 +179,7 @@ pub fn select(c: &mut Caller, count: i32, sets: [u64; 3], timeout: u64, precise:
     let result = if found != 0 {
         Ok(found)
     } else {
-        wait(c, keys, timeout)
+        wait(c, changes, timeout)
     };
     if result.is_ok() {
         for (address, set) in sets.into_iter().zip(results) {

@@ -1,7 +1,7 @@
 //! Calls on signals.
 
 use crate::emulate::{Caller, Result, Stop, Wake};
-use crate::errno::{EFAULT, EINVAL, ENOMEM, EPERM, ESRCH};
+use crate::errno::{EAGAIN, EFAULT, EINVAL, ENOMEM, EPERM, ESRCH};
 use crate::memory::WRITE;
 use crate::signal::{bit, sig, Action, Origin, Stack, SIGNALS, STOPS, UNBLOCKABLE};
 use crate::system::{To, Which};
@@ -121,6 +121,46 @@ pub fn rt_sigsuspend(c: &mut Caller, address: u64, size: u64) -> Result {
     }
     suspend_mask(c, address)?;
     Err(Stop::Park(Wake::default()))
+}
+
+/// `rt_sigtimedwait`: takes a signal of the set, for the task or for its process; waits for one.
+pub fn rt_sigtimedwait(c: &mut Caller, set: u64, info: u64, timeout: u64, size: u64) -> Result {
+    check_size(size)?;
+    let set = c.word(set)? & !UNBLOCKABLE;
+    let time = match timeout {
+        0 => None,
+        at => Some(super::time::read_timespec(c, at)?),
+    };
+    let own = c.p.task.signals.pending.set();
+    let found = (own | c.process().pending.set()) & set;
+    if found != 0 {
+        let signal = found.trailing_zeros() + 1;
+        if info != 0 {
+            c.check(info, 128, WRITE)?;
+        }
+        let of_process = &mut c.s.process(c.p.task.pid).pending;
+        let origin = c.p.task.signals.take(of_process, signal);
+        let raw = Writer::new()
+            .u32(signal)
+            .u32(0)
+            .u32(origin.code as u32)
+            .u32(0);
+        let raw = raw.bytes(&origin.details()).pad_to(128).done();
+        c.write_optional(info, &raw)?;
+        return Ok(u64::from(signal));
+    }
+    let deadline = match time {
+        None => None,
+        Some(time) => {
+            let deadline = c.deadline_after(time);
+            if c.now() >= deadline {
+                return Err(EAGAIN.into());
+            }
+            Some(deadline)
+        }
+    };
+    c.p.task.awaits = set;
+    Err(Stop::Park(Wake::at(deadline)))
 }
 
 /// `sigaltstack`.

@@ -118,6 +118,13 @@ fn of_text() -> Look {
     }
 }
 
+/// It is of no type.
+fn of_counter() -> Look {
+    let mut look = of_text();
+    look.attr.mode = 0o600;
+    look
+}
+
 fn of_pipe(id: u64) -> Look {
     const FIFO: u32 = 0o010_000;
     let attr = Attr {
@@ -138,6 +145,7 @@ fn of_descriptor(c: &mut Caller, fd: u32) -> Result<Look> {
         Kind::Device(device) => of_device(device),
         Kind::Text(_) => of_text(),
         Kind::Pipe { id, .. } => of_pipe(id),
+        Kind::Counter { .. } => of_counter(),
     })
 }
 

@@ -18,7 +18,7 @@ const SECOND: u64 = 1_000_000_000;
 /// Nanoseconds of a tick of `times` (`AT_CLKTCK` is 100).
 const TICK: u64 = 10_000_000;
 
-fn timespec(nanoseconds: u64) -> Vec<u8> {
+pub(super) fn timespec(nanoseconds: u64) -> Vec<u8> {
     Writer::new()
         .u64(nanoseconds / SECOND)
         .u64(nanoseconds % SECOND)

@@ -38,6 +38,9 @@ impl Table {
                     let actions = living.task.shares.actions.borrow();
                     living.task.signals.post(&actions, signal, origin);
                     drop(actions);
+                    if living.task.awaits & bit(signal) != 0 {
+                        self.due.insert(tid);
+                    }
                     signalled.push(tid);
                 }
             }
@@ -115,6 +118,9 @@ impl Table {
             };
             let task = &living.task;
             dropped &= task.signals.drops(&task.shares.actions.borrow(), signal);
+            if task.awaits & bit(signal) != 0 {
+                self.due.insert(tid);
+            }
             if taker.is_none() && bit(signal) & task.signals.mask & !UNBLOCKABLE == 0 {
                 taker = Some(tid);
             }
