@@ -5,6 +5,7 @@
 use super::linux_program;
 use crate::scenario::{Ctx, Failure, Output, Run};
 use xtask_build::project::temp_dir;
+use xtask_machine::net::Net;
 
 /// A program that asks for power over other processes or the machine is refused.
 pub(crate) fn power(ctx: &mut Ctx) -> Result<(), Failure> {
@@ -486,30 +487,104 @@ pub(crate) fn silence(ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Nanoseconds of the guest, each an instruction, in which servers set up what they keep; and those that count.
-const SERVICES: [u64; 2] = [400_000_000, 1_500_000_000];
 /// KB that servers may keep, however many requests there were.
 const SERVICES_KEPT: u64 = 4096;
 /// Kernel objects that servers may keep: references to what was killed, which they forget little by little.
 const SERVICES_OBJECTS: u64 = 32;
-/// How many requests of hostile clients each service must have carried out at least. With fewer the requests
+/// How many requests of hostile clients a service must have carried out at least, or answered if the machine is not about it. With fewer the requests
 /// would have been refused at once and would have tested little.
 const SERVICES_DONE: u64 = 5;
+
+/// A machine with hostile clients.
+struct Hostile {
+    /// Its disk: what it begins with.
+    disk: Option<&'static [u8]>,
+    /// Services that the hostile clients are trusted with.
+    powers: &'static str,
+    /// Services that must have carried out requests.
+    about: &'static [&'static str],
+    /// Nanoseconds of the guest, each an instruction, in which servers set up what they keep; and those that count.
+    lengths: [u64; 2],
+    /// Services that it has.
+    services: usize,
+}
+
+/// Machines with hostile clients. While the machine waits for a disk its time may fly, so that only the first does the same again with the same seed.
+const HOSTILE: [Hostile; 3] = [
+    Hostile {
+        disk: None,
+        powers: "link",
+        about: &[
+            "memory",
+            "names",
+            "native",
+            "linux",
+            "fs",
+            "console",
+            "checkpoint",
+            "random",
+            "net",
+            "link",
+        ],
+        lengths: [400_000_000, 1_500_000_000],
+        services: 11,
+    },
+    // A blank disk, which gets a file system.
+    Hostile {
+        disk: Some(b""),
+        powers: "",
+        about: &["ext4"],
+        lengths: [200_000_000, 600_000_000],
+        services: 13,
+    },
+    // A disk with something else, which is for those who have the power.
+    Hostile {
+        disk: Some(b"no file system"),
+        powers: "disk",
+        about: &["disk"],
+        lengths: [200_000_000, 400_000_000],
+        services: 13,
+    },
+];
+
+/// Bytes of the disk.
+const HOSTILE_DISK: u64 = 64 << 20;
+
+/// The seed that was asked for.
+fn seed() -> u64 {
+    let seed = std::env::var("FERMATA_SEED").ok();
+    seed.and_then(|seed| seed.parse().ok()).unwrap_or(1)
+}
 
 /// Random requests of every service, from several processes that are killed at any instant: no server dies, an
 /// honest client is answered in time, and nothing remains. `FERMATA_SEED=N` plays others.
 pub(crate) fn services(ctx: &mut Ctx) -> Result<(), Failure> {
-    let seed = std::env::var("FERMATA_SEED").ok();
-    services_from(ctx, seed.and_then(|seed| seed.parse().ok()).unwrap_or(1))
+    hostile_clients(ctx, seed(), &HOSTILE[0])
+}
+
+/// The same with a disk.
+pub(crate) fn services_disk(ctx: &mut Ctx) -> Result<(), Failure> {
+    let mut machines = HOSTILE[1..].iter();
+    machines.try_for_each(|machine| hostile_clients(ctx, seed(), machine))
+}
+
+/// The same on all machines, from this seed.
+pub(crate) fn services_from(ctx: &mut Ctx, seed: u64) -> Result<(), Failure> {
+    let mut machines = HOSTILE.iter();
+    machines.try_for_each(|machine| hostile_clients(ctx, seed, machine))
 }
 
 /// Hostile clients are a job of their own.
 const NURSERY: &str = "/test/services nursery &\nsleep 0.1\n";
 
-/// The same, from this seed.
-pub(crate) fn services_from(ctx: &mut Ctx, seed: u64) -> Result<(), Failure> {
-    let watch = |length: u64| format!("trust /test/services watch {seed} {length}\n");
-    let [first, second] = SERVICES.map(watch);
+fn hostile_clients(ctx: &mut Ctx, seed: u64, machine: &Hostile) -> Result<(), Failure> {
+    let watch = |length| {
+        format!(
+            "trust /test/services watch {seed} {length} {}\n",
+            machine.powers
+        )
+    };
+    let [first, second] = machine.lengths.map(watch);
     let script = format!(
         "{NURSERY}{first}sleep 0.2\nps > /tmp/before\n{second}sleep 0.2\nps > /tmp/after\n"
     );
@@ -519,7 +594,20 @@ pub(crate) fn services_from(ctx: &mut Ctx, seed: u64) -> Result<(), Failure> {
         let program = std::fs::read(&program).map_err(|error| error.to_string())?;
         run = run.add_program("/bin/hostile", program);
     }
+    if let Some(content) = machine.disk {
+        let disk = scratch.path().join("disk");
+        std::fs::write(&disk, content)
+            .and_then(|()| {
+                std::fs::File::options()
+                    .write(true)
+                    .open(&disk)?
+                    .set_len(HOSTILE_DISK)
+            })
+            .map_err(|error| error.to_string())?;
+        run = run.disk(&disk);
+    }
     let run = run
+        .net(Net::Nothing)
         .deterministic()
         // Whoever asks is above the hostile programs: what it waits for is the servers' work.
         .word("program-ceiling=9")
@@ -533,17 +621,23 @@ pub(crate) fn services_from(ctx: &mut Ctx, seed: u64) -> Result<(), Failure> {
     for (at, _) in text.match_indices("services: ") {
         // Hostile clients write to the console too, so the line is searched for.
         let line = text[at..].lines().next().unwrap_or_default();
-        let mut words = line.split(' ').skip(1);
-        if let (Some(service), Some(count), true) =
-            (words.next(), words.next(), line.contains(" done, "))
+        let words: Vec<_> = line.split(' ').skip(1).collect();
+        if let ([service, done_count, _, refused, ..], true) =
+            (&words[..], line.contains(" done, "))
         {
-            *done.entry(service).or_default() += count.parse().unwrap_or(0);
+            let service = service.trim_end_matches(':');
+            let number = |text: &str| text.parse::<u64>().unwrap_or(0);
+            let refused = match machine.about.contains(&service) {
+                true => 0,
+                false => number(refused),
+            };
+            *done.entry(service).or_default() += number(done_count) + refused;
         }
         ctx.note(line);
     }
     output.expect_status(0)?;
     let enough = done.values().filter(|count| **count >= SERVICES_DONE);
-    if text.matches("services: all is well\n").count() != 2 || enough.count() != 7 {
+    if text.matches("services: all is well\n").count() != 2 || enough.count() != machine.services {
         return Err(format!("seed {seed}: {done:?} done\n{}", output.stderr));
     }
     let (before, after) = (
@@ -575,6 +669,7 @@ const HELD_LEAST: u64 = 20;
 /// and as references, by threads that are stopped, vacant and gone; all services answer an honest client meanwhile.
 pub(crate) fn held(ctx: &mut Ctx) -> Result<(), Failure> {
     let run = Run::script(format!("{NURSERY}trust /test/services hold\n"))
+        .net(Net::Nothing)
         .deterministic()
         .word("program-ceiling=9")
         .timeout(600);
@@ -593,7 +688,7 @@ pub(crate) fn held(ctx: &mut Ctx) -> Result<(), Failure> {
         before.rsplit(' ').next()?.parse().ok()
     };
     let enough = text.lines().filter(|line| held(line) >= Some(HELD_LEAST));
-    if !text.contains("services: all is well\n") || enough.count() != 7 {
+    if !text.contains("services: all is well\n") || enough.count() != HOSTILE[0].services {
         return Err(format!("{text:?}\n{}", output.stderr));
     }
     Ok(())

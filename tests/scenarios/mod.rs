@@ -82,6 +82,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("attack_churn", attack::churn),
     scenario("attack_silence", attack::silence),
     scenario("attack_services", attack::services),
+    scenario("attack_services_disk", attack::services_disk),
     scenario("attack_held", attack::held),
     scenario("attack_linux", attack::linux),
     scenario("attack_executables", attack::executables),

@@ -38,6 +38,21 @@ pub const KEPT_WORDS: usize = 7;
 /// Most bytes of a reply that are kept with it.
 pub const KEPT_BYTES: usize = 4096;
 
+/// What a method takes, for who makes requests without a proxy.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// The names of its arguments in words.
+    pub words: &'static [&'static str],
+    /// How many of its arguments are references, or any number of them.
+    pub refs: usize,
+    /// The name of its argument in bytes.
+    pub bytes: Option<&'static str>,
+    /// The reply has bytes: a word behind the others says for how many there is room.
+    pub room: bool,
+    /// It may have to wait.
+    pub waits: bool,
+}
+
 /// The first word of a request.
 #[must_use]
 pub const fn head(method: u16, number: u64) -> u64 {

@@ -7,12 +7,17 @@ use std::path::{Path, PathBuf};
 use rustix::process::getuid;
 use xtask_build::error::Error;
 
+/// Cards' addresses, but for their last byte.
+const CARD: &str = "52:54:00:12:34:";
+
 /// What the card is connected to.
 #[derive(Clone, Debug, Default)]
 pub enum Net {
     /// There is no card.
     #[default]
     None,
+    /// A card that is connected to nothing. A machine that counts instructions stays the same with it.
+    Nothing,
     /// A network that QEMU plays: addresses, a router that answers, and nothing behind it.
     User {
         /// TCP ports of this host, on its loopback, and those of the machine to which they lead.
@@ -76,6 +81,11 @@ impl Net {
     ) -> Vec<String> {
         let (backend, address) = match self {
             Net::None => return Vec::new(),
+            Net::Nothing => {
+                // What the driver rings for is done at once, or at a time of the machine's clock, and not by another thread of QEMU's.
+                let card = format!("virtio-net-pci,romfile=,mac={CARD}56,ioeventfd=off,tx=timer");
+                return ["-device".to_string(), card].into();
+            }
             Net::User { forwards } => {
                 let mut backend = "user,id=net,restrict=on".to_string();
                 for (host, guest) in forwards {
@@ -94,7 +104,7 @@ impl Net {
         };
         // Without the ROM of a card from which nothing is booted.
         let card = format!(
-            "virtio-net-pci,netdev=net,romfile=,mac=52:54:00:12:34:{:02x}",
+            "virtio-net-pci,netdev=net,romfile=,mac={CARD}{:02x}",
             0x56 + address
         );
         let mut arguments: Vec<String> = ["-netdev", &backend, "-device", &card]
@@ -111,6 +121,7 @@ impl Net {
     pub(crate) fn address(&self) -> Option<String> {
         match self {
             Net::Pair(pair) => Some(format!("address=10.0.3.{}/24", pair.end + 1)),
+            Net::Nothing => Some("address=10.0.3.1/24".to_string()),
             _ => None,
         }
     }

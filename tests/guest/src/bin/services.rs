@@ -1,4 +1,4 @@
-//! Hostile clients of every service: `/test/services watch SEED NANOSECONDS` starts them, asks the services
+//! Hostile clients of every service: `/test/services watch SEED NANOSECONDS [SERVICE]...` starts them, trusts them with the control ports of these services, asks all services
 //! meanwhile and says what came of it; `/test/services hold` holds each service in every way. The other arguments are for what it starts.
 #![no_std]
 #![no_main]
@@ -18,7 +18,10 @@ fn number(index: usize) -> u64 {
 
 fn main() -> u8 {
     match rt::start().args.get(1).map(String::as_str) {
-        Some("watch") => warden::run(Play::Random(number(2), number(3))),
+        Some("watch") => {
+            let powers = rt::start().args.iter().skip(4).cloned().collect();
+            warden::run(Play::Random(number(2), number(3), powers))
+        }
         Some("hold") => warden::run(Play::Held),
         Some("nursery") => warden::nurse(),
         Some("hostile") => client::run(number(2)),

@@ -4,7 +4,7 @@ use super::counters::{Counters, Outcome};
 use super::error;
 use super::pending::{PendingCall, WAYS};
 use super::references::{SilentKeeper, SILENT_BYTES};
-use super::table::{Request, Writer, PLACE, SERVICES};
+use super::table::{Request, Service, Writer, SERVICES};
 use abi::message::Segment;
 use abi::registers::Area;
 use abi::{Call, Code, MAX_LIST_REFS, MAX_SHORT, PAGE_SIZE};
@@ -24,7 +24,8 @@ const MOST_GIVEN: usize = 12;
 pub struct Client {
     writer: Writer,
     silent: SilentKeeper,
-    ports: Vec<Ref>,
+    /// Of each service, if the machine has it, its number and its port.
+    ports: Vec<(usize, Ref)>,
     counters: Counters,
     /// References that are sent, and those that come.
     out: RefBlock,
@@ -46,10 +47,8 @@ impl Client {
     /// A client whose choices follow from the seed.
     pub fn new(seed: u64, counters: Counters) -> Result<Self, Error> {
         let silent = SilentKeeper::new()?;
-        let mut ports = Vec::new();
-        for service in &SERVICES {
-            ports.push((service.port)()?);
-        }
+        let port = |(n, service): (usize, &Service)| Some((n, (service.port)().ok()?));
+        let ports = SERVICES.iter().enumerate().filter_map(port).collect();
         let mut answer = Vec::new();
         answer
             .try_reserve_exact(4096 + MAX_BULK)
@@ -69,20 +68,21 @@ impl Client {
 
     /// One request, perhaps several times.
     pub fn step(&mut self) {
-        let service = self.writer.random.below(SERVICES.len() as u64) as usize;
-        self.step_of(service);
-    }
-
-    /// One request of this service.
-    pub fn step_of(&mut self, service: usize) {
-        let request = (SERVICES[service].write)(&mut self.writer);
-        let Some((to, message, refs)) = self.spoil(service, request) else {
+        let count = self.ports.len() as u64;
+        let (service, ref port) = self.ports[self.writer.random.below(count) as usize];
+        let port = **port;
+        let request = (SERVICES[service].write)(&mut self.writer, service);
+        let waits = request.waits;
+        let Some((to, message, refs)) = self.spoil(service, port, request) else {
             return;
         };
+        if waits {
+            return self.hold(service, &to, &message, refs, true);
+        }
         let again = if self.writer.chance(10) { 3 } else { 1 };
         for _ in 0..again {
             match self.writer.random.below(100) {
-                0 => self.hold(service, &to, &message, refs),
+                0 => self.hold(service, &to, &message, refs, false),
                 1 => self.other_call(service, &to, &message),
                 _ => self.ask(service, &to, &message, refs),
             }
@@ -90,7 +90,12 @@ impl Client {
     }
 
     /// To whom it goes, its bytes and how many references (in `out`), with something wrong at times.
-    fn spoil(&mut self, service: usize, request: Request) -> Option<(Ref, Vec<u8>, usize)> {
+    fn spoil(
+        &mut self,
+        service: usize,
+        port: RefAt,
+        request: Request,
+    ) -> Option<(Ref, Vec<u8>, usize)> {
         let w = &mut self.writer;
         // By a name comes anybody's port: nobody knows whether it answers.
         let handed = match SERVICES[service].answers {
@@ -98,11 +103,11 @@ impl Client {
             false => 0,
         };
         let to = if w.chance(3) {
-            *self.ports[w.random.below(SERVICES.len() as u64) as usize]
+            *self.ports[w.random.below(self.ports.len() as u64) as usize].1
         } else if (request.given || w.chance(3)) && handed > 0 {
             *w.given[service][w.random.below(handed) as usize]
         } else {
-            *self.ports[service]
+            port
         };
         let mut refs = request.refs.clone();
         if w.chance(10) {
@@ -217,16 +222,16 @@ impl Client {
     }
 
     /// Keeps the number of a file, if the answer is that of one that was opened.
-    fn learn(&mut self, answer: &[u8]) {
+    fn learn(&mut self, service: usize, answer: &[u8]) {
         let Some(bytes) = answer.get(8..16).filter(|_| answer.len() >= 32) else {
             return;
         };
         let mut number = [0; 8];
         number.copy_from_slice(bytes);
-        self.writer.files.truncate(30);
-        let at = self.writer.random.below(self.writer.files.len() as u64 + 1);
-        let number = u64::from_le_bytes(number);
-        self.writer.files.insert(at as usize, number);
+        let opened = &mut self.writer.opened[service];
+        opened.truncate(30);
+        let at = self.writer.random.below(opened.len() as u64 + 1);
+        opened.insert(at as usize, u64::from_le_bytes(number));
     }
 
     /// What came back: counted, and kept to ask on.
@@ -240,8 +245,8 @@ impl Client {
         if outcome != Outcome::Done {
             return;
         }
-        if SERVICES[service].name == "fs" {
-            self.learn(answer);
+        if SERVICES[service].place.is_some() {
+            self.learn(service, answer);
         }
         for n in 0..refs {
             let Ok(copy) = self.into.get(n).copy() else {
@@ -271,8 +276,8 @@ impl Client {
         self.look(service, code, &[], 0);
     }
 
-    /// A request that a thread of its own begins and cannot end, or whose answer has no place to go.
-    fn hold(&mut self, service: usize, to: &RefAt, message: &[u8], refs: usize) {
+    /// A request that a thread of its own makes: one that may be answered late, or one that it cannot end, or whose answer has no place to go.
+    fn hold(&mut self, service: usize, to: &RefAt, message: &[u8], refs: usize, whole: bool) {
         self.pending.retain(PendingCall::is_away);
         if self.pending.len() >= MOST_STUCK {
             self.let_go();
@@ -293,9 +298,18 @@ impl Client {
             length: SILENT_BYTES - PAGE_SIZE,
             ..Area::default()
         };
-        match self.writer.random.below(5) {
-            // Half of the message is there.
+        let ways = if whole { 1 } else { 6 };
+        match self.writer.random.below(ways) {
+            // All is there.
             0 => {
+                regs = regs.receiving(Area {
+                    address: alloc::vec![0u8; 4096].leak().as_mut_ptr() as u64,
+                    length: 4096,
+                    ..Area::default()
+                });
+            }
+            // Half of the message is there.
+            1 => {
                 let segments: &'static [Segment] = alloc::vec![Segment {
                     address: never,
                     length: 64,
@@ -303,10 +317,10 @@ impl Client {
                 .leak();
                 (regs.r10, regs.r8) = (segments.as_ptr() as u64, 1);
             }
-            1 => regs = regs.sending(room),
-            2 => regs = regs.receiving(room),
+            2 => regs = regs.sending(room),
+            3 => regs = regs.receiving(room),
             // Reference lists that are nowhere.
-            3 => regs.r9 = abi::ref_list(never, 3),
+            4 => regs.r9 = abi::ref_list(never, 3),
             _ => regs.rbx = abi::ref_list(never, 3),
         }
         if refs > 0 && self.writer.chance(50) {
@@ -345,10 +359,14 @@ fn waits(message: &[u8]) -> bool {
     matches!(message, [2 | 3, 0, ..])
 }
 
-/// How often the place of hostile clients is named.
+/// How often places of hostile clients are named.
 fn places(message: &[u8]) -> usize {
-    let place = PLACE.as_bytes();
-    message.windows(place.len()).filter(|w| *w == place).count()
+    let named = |place: &str| {
+        let windows = message.windows(place.len());
+        windows.filter(|w| *w == place.as_bytes()).count()
+    };
+    let places = SERVICES.iter().filter_map(|service| service.place);
+    places.map(named).sum()
 }
 
 /// The program: the seed comes as an argument, the counters as a reference.

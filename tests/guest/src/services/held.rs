@@ -57,12 +57,13 @@ fn area(address: u64, length: u64) -> Area {
 
 /// Holds this service by one thread in this way: whether the thread is in the middle of its request.
 fn hold(
-    service: &Service,
+    number: usize,
     (buffer, way): (Put, Way),
     writer: &mut Writer,
     silent: &SilentKeeper,
 ) -> Result<bool, Error> {
-    let request = (service.write)(writer);
+    let service = &SERVICES[number];
+    let request = (service.write)(writer, number);
     let message = request.message().leak();
     let refs = RefBlock::new(MAX_LIST_REFS as usize).map_err(error)?;
     for n in 0..refs.len() {
@@ -128,7 +129,7 @@ fn stay(service: usize, way: usize) -> Result<(), Error> {
     }
     let (buffer, way) = (BUFFERS[way / WAYS.len()].1, WAYS[way % WAYS.len()].1);
     for _ in 0..THREADS {
-        if hold(&SERVICES[service], (buffer, way), &mut writer, &silent)? {
+        if hold(service, (buffer, way), &mut writer, &silent)? {
             counters.count(service, Outcome::Held);
         }
     }

@@ -5,17 +5,23 @@ use crate::harness::Random;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use interface::wire;
+use core::net::{IpAddr, Ipv4Addr};
+use interface::wire::{self, Shape};
 use proto::Error;
 use rt::obj::{Ref, RefAt};
+use services::block::BlockClient;
 use services::checkpoint::{self, CheckpointClient};
 use services::console::{ConsoleClient, ConsoleControlClient};
+use services::device::DevicesClient;
 use services::fs::{self, FilesClient, Flags};
+use services::link::{self, LinkClient};
 use services::memory::{MemorySupervisorClient, SegmentClient};
 use services::names::{NamesClient, RESERVED};
+use services::net::{self, NetworkClient};
 use services::process::{
     ProcessClient, ProcessesClient, Program, Start, Stdio, SupervisorClient, ROOM,
 };
+use services::random::RandomClient;
 use services::system::SystemClient;
 
 /// A service.
@@ -24,32 +30,62 @@ pub struct Service {
     pub name: &'static str,
     /// Its port.
     pub port: fn() -> Result<Ref, Error>,
-    /// Writes a request that it could be asked.
-    pub write: fn(&mut Writer) -> Request,
+    /// Writes a request that it could be asked, to the service with this number.
+    pub write: fn(&mut Writer, usize) -> Request,
     /// Whether the ports that it hands out are its own, so that whoever calls them is answered.
     pub answers: bool,
     /// Most bytes of nonsense behind a request: somebody reads what the console is sent.
     pub most: u64,
+    /// Where hostile clients have their files, if it has files: what they remove there harms nobody.
+    pub place: Option<&'static str>,
 }
 
-/// All services. Ports that they hand out are asked by the same rows.
-pub const SERVICES: [Service; 7] = [
-    service("memory", || copy(rt::start::MEMORY), Writer::memory),
+/// All services, of which those of devices are there if the machine has these. Ports that they hand out are asked by the same rows.
+pub const SERVICES: [Service; 13] = [
+    service("memory", || copy(rt::start::MEMORY), |w, _| w.memory()),
     Service {
         answers: false,
-        ..service("names", || copy(rt::start::NAMES), Writer::names)
+        ..service("names", || copy(rt::start::NAMES), |w, _| w.names())
     },
-    service("native", || rt::names::lookup("native"), Writer::native),
-    service("linux", || rt::names::lookup("linux"), Writer::linux),
-    service("fs", || rt::names::lookup("fs"), Writer::fs),
+    service("native", || lookup("native"), |w, _| w.native()),
+    service("linux", || lookup("linux"), |w, _| w.linux()),
+    Service {
+        place: Some(PLACE),
+        ..service("fs", || lookup("fs"), Writer::fs)
+    },
     Service {
         most: 40,
-        ..service("console", || rt::names::lookup("console"), Writer::console)
+        ..service("console", || lookup("console"), |w, _| w.console())
+    },
+    service("checkpoint", || lookup("checkpoint"), |w, _| w.checkpoint()),
+    service(
+        "random",
+        || lookup("random"),
+        |w, own| w.session(own, RandomClient::ID, RandomClient::METHODS),
+    ),
+    service(
+        "device",
+        || lookup("device"),
+        |w, own| w.session(own, DevicesClient::ID, DevicesClient::METHODS),
+    ),
+    service(
+        "net",
+        || lookup("net"),
+        |w, own| w.session(own, NetworkClient::ID, NetworkClient::METHODS),
+    ),
+    service(
+        "link",
+        || with_power("link"),
+        |w, own| w.session(own, LinkClient::ID, LinkClient::METHODS),
+    ),
+    Service {
+        place: Some(PLACE_ON_DISK),
+        ..service("ext4", || lookup("ext4"), Writer::fs)
     },
     service(
-        "checkpoint",
-        || rt::names::lookup("checkpoint"),
-        Writer::checkpoint,
+        "disk",
+        || with_power("disk"),
+        |w, own| w.session(own, BlockClient::ID, BlockClient::METHODS),
     ),
 ];
 
@@ -57,13 +93,41 @@ pub const SERVICES: [Service; 7] = [
 const MEMORY: usize = 0;
 const NATIVE: usize = 2;
 const LINUX: usize = 3;
-const FS: usize = 4;
 const CHECKPOINT: usize = 6;
+
+/// The service with this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Service> {
+    SERVICES.iter().find(|service| service.name == name)
+}
+
+/// Whether this machine has it.
+#[must_use]
+pub fn is_there(service: &Service) -> bool {
+    (service.port)().is_ok()
+}
+
+fn lookup(name: &str) -> Result<Ref, Error> {
+    rt::names::lookup(name)
+}
+
+/// Which argument of a hostile client is the first that names a service whose control port it was passed, in this order, behind the counters.
+pub const FIRST_POWER: usize = 3;
+
+/// The control port of a service, for who was passed it; else what everybody finds by its name.
+fn with_power(name: &str) -> Result<Ref, Error> {
+    let args = &rt::start().args;
+    let passed = args.iter().skip(FIRST_POWER).position(|word| word == name);
+    match passed.and_then(|at| rt::start::passed(1 + at)) {
+        Some(port) => copy(port),
+        None => lookup(name),
+    }
+}
 
 const fn service(
     name: &'static str,
     port: fn() -> Result<Ref, Error>,
-    write: fn(&mut Writer) -> Request,
+    write: fn(&mut Writer, usize) -> Request,
 ) -> Service {
     Service {
         name,
@@ -71,6 +135,7 @@ const fn service(
         write,
         answers: true,
         most: 50_000,
+        place: None,
     }
 }
 
@@ -78,8 +143,10 @@ fn copy(reference: RefAt) -> Result<Ref, Error> {
     reference.copy().map_err(rt::error_of)
 }
 
-/// Where hostile clients have their files: what they remove there harms nobody.
+/// Where hostile clients have their files in memory.
 pub const PLACE: &str = "/tmp/hostile";
+/// Those on the disk.
+const PLACE_ON_DISK: &str = "/disk/hostile";
 /// The program that native processes of hostile clients run.
 pub const PROGRAM: &str = "/test/services";
 /// Its argument.
@@ -89,6 +156,8 @@ pub const IDLE: &str = "idle";
 pub struct Request {
     /// To a port that the service has handed out, if there is one.
     pub given: bool,
+    /// It may be answered late or never, and is for a thread of its own.
+    pub waits: bool,
     /// Its words.
     pub header: Vec<u8>,
     /// Bytes behind it.
@@ -112,8 +181,8 @@ pub struct Writer {
     pub pool: ReferencePool,
     /// References that each service has handed out.
     pub given: [Vec<Ref>; SERVICES.len()],
-    /// Numbers of files that it has opened.
-    pub files: Vec<u64>,
+    /// Numbers of what each service has opened for it.
+    pub opened: [Vec<u64>; SERVICES.len()],
 }
 
 impl Writer {
@@ -123,7 +192,7 @@ impl Writer {
             random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             pool: ReferencePool::new(silent)?,
             given: Default::default(),
-            files: Vec::new(),
+            opened: Default::default(),
         })
     }
 
@@ -399,39 +468,114 @@ impl Writer {
         self.process("/bin/busybox", start, LINUX)
     }
 
-    /// A path, almost always below [`PLACE`], of few names, so that clients meet.
+    /// A path, almost always below [`PLACE`].
     pub fn path(&mut self) -> String {
-        let mut path = PLACE.to_string();
+        self.path_in(PLACE)
+    }
+
+    /// A path, almost always below this one, of few names, so that clients meet.
+    fn path_in(&mut self, place: &str) -> String {
+        let mut path = place.to_string();
         for _ in 0..1 + self.random.below(3) {
             path.push('/');
             path += self.one(&["a", "b", "c", "a", "b", ".", "", "image"]);
         }
         match self.random.below(40) {
             0 => path += &self.text(6000),
-            1 => path = format!("{PLACE}/{}", self.text(300)),
+            1 => path = format!("{place}/{}", self.text(300)),
             2 => path.push('\0'),
             _ => {}
         }
         path
     }
 
-    fn file(&mut self) -> u64 {
-        let count = self.files.len() as u64;
+    /// A file that this service has opened, or another.
+    fn file(&mut self, service: usize) -> u64 {
+        let count = self.opened[service].len() as u64;
         if count > 0 && self.chance(80) {
-            self.files[self.random.below(count) as usize]
+            self.opened[service][self.random.below(count) as usize]
         } else {
             // What another one may have open.
             fs::FIRST_INO + self.random.below(1000)
         }
     }
 
-    fn fs(&mut self) -> Request {
+    /// Knocks at a door where there are sessions for this interface, if there is none yet, and at times.
+    fn knock(&mut self, service: usize, id: u64) -> Option<Request> {
         // Most that can be asked is asked in a session.
-        let knock = if self.given[FS].is_empty() { 90 } else { 5 };
-        if self.chance(knock) {
-            return self.door(&[FilesClient::ID]);
+        let knock = match self.given[service].is_empty() {
+            true => 90,
+            false => 5,
+        };
+        self.chance(knock).then(|| self.door(&[id]))
+    }
+
+    /// Any method of this interface, in a session with this service.
+    fn session(&mut self, service: usize, id: u64, methods: &[Shape]) -> Request {
+        if let Some(door) = self.knock(service, id) {
+            return door;
         }
-        let (path, ino, offset) = (self.path(), self.file(), self.number());
+        let method = self.random.below(methods.len() as u64) as usize;
+        let shape = &methods[method];
+        let mut arguments: Vec<u64> = Vec::new();
+        for word in shape.words {
+            arguments.push(self.word(word));
+        }
+        if shape.room {
+            arguments.push(if self.chance(90) { 4096 } else { self.number() });
+        }
+        let bytes = shape.bytes.map(|name| match (name, self.chance(50)) {
+            // Sectors.
+            ("data", true) => alloc::vec![0x5a; 512 * (1 + self.random.below(16)) as usize],
+            // Frames.
+            ("batch", true) => {
+                let mut batch = Vec::new();
+                for _ in 0..1 + self.random.below(40) {
+                    let frame = self.bytes(1600);
+                    link::push(&mut batch, &frame);
+                }
+                batch
+            }
+            ("name", true) => self
+                .one(&["localhost", "10.0.3.1", "nobody.example", "..", ""])
+                .into(),
+            _ => self.bytes(60_000),
+        });
+        let refs = (0..shape.refs).map(|_| self.pool.any(&mut self.random));
+        Request {
+            refs: refs.collect(),
+            waits: shape.waits,
+            ..self.asked(1 + method as u16, &arguments, bytes)
+        }
+    }
+
+    /// An argument of this name: mostly one that could be meant.
+    fn word(&mut self, name: &str) -> u64 {
+        if self.chance(15) {
+            return self.number();
+        }
+        let (high, low) = net::words(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        match name {
+            "kind" => self.random.below(4),
+            "socket" | "tag" | "index" => self.random.below(12),
+            "readable" | "writable" => self.random.below(1 << 12),
+            "port" => 7000 + self.random.below(20),
+            "high" => high,
+            "low" => low,
+            "backlog" => 1 + self.random.below(8),
+            "most" => self.random.below(1 << 20),
+            "sector" => self.random.below(4096),
+            "sectors" => 1 + self.random.below(128),
+            _ => self.number(),
+        }
+    }
+
+    fn fs(&mut self, service: usize) -> Request {
+        if let Some(door) = self.knock(service, FilesClient::ID) {
+            return door;
+        }
+        let place = SERVICES[service].place.unwrap_or(PLACE);
+        let (path, ino, offset) = (self.path_in(place), self.file(service), self.number());
         let number = self.number();
         let flags = Flags {
             create: self.chance(80),
@@ -443,7 +587,7 @@ impl Writer {
         let look = self
             .one(&["/..//tmp/./..", "/dev/console", "/bin/ls", &path])
             .to_string();
-        let (first, both) = fs::pair(&path, &self.path());
+        let (first, both) = fs::pair(&path, &self.path_in(place));
         let first = if self.chance(90) {
             first.into()
         } else {
@@ -451,7 +595,7 @@ impl Writer {
         };
         let room = if self.chance(80) { 4096 } else { number };
         let start = if self.chance(50) { 0 } else { offset };
-        let place = if self.chance(80) {
+        let at = if self.chance(80) {
             offset & 0x7_ffff
         } else {
             offset
@@ -460,13 +604,13 @@ impl Writer {
         let follow = u64::from(self.chance(50));
         // In the order of the trait.
         let (method, arguments, bytes): (u16, Vec<u64>, Option<Vec<u8>>) =
-            match self.random.below(30) {
+            match self.random.below(32) {
                 0..=5 => (1, [flags.bits().into(), mode].into(), Some(path.into())),
                 6 | 7 => (2, [ino].into(), None),
                 8 => (3, [follow, room].into(), Some(look.into())),
                 9 => (4, [ino, room].into(), None),
                 10 | 11 => (5, [ino, start, room].into(), None),
-                12..=14 => (6, [ino, place].into(), Some(self.bytes(60_000))),
+                12..=14 => (6, [ino, at].into(), Some(self.bytes(60_000))),
                 15 => (7, [ino].into(), Some(self.bytes(60_000))),
                 16 => (8, [ino, offset].into(), None),
                 17 => (9, [ino, offset, room].into(), None),
@@ -480,6 +624,8 @@ impl Writer {
                 26 => (17, [ino, room].into(), None),
                 27 => (18, [ino, number].into(), None),
                 28 => (20, [ino, offset, offset].into(), None),
+                29 => (19, [ino, number, number >> 32].into(), None),
+                30 => (22, [ino].into(), None),
                 _ => (21, Vec::new(), None),
             };
         self.asked(method, &arguments, bytes)
@@ -502,6 +648,7 @@ impl Writer {
         };
         Request {
             given: true,
+            waits: false,
             header: words[..count]
                 .iter()
                 .flat_map(|word| word.to_le_bytes())
@@ -527,6 +674,7 @@ impl Writer {
         }
         Request {
             given: false,
+            waits: false,
             header,
             bulk: Vec::new(),
             refs: [self.reference(rt::start::NAMES)].to_vec(),
@@ -555,6 +703,7 @@ impl Writer {
         }
         Request {
             given: true,
+            waits: false,
             header,
             bulk,
             refs: Vec::new(),
@@ -562,13 +711,8 @@ impl Writer {
     }
 
     fn checkpoint(&mut self) -> Request {
-        let knock = if self.given[CHECKPOINT].is_empty() {
-            90
-        } else {
-            5
-        };
-        if self.chance(knock) {
-            return self.door(&[CheckpointClient::ID]);
+        if let Some(door) = self.knock(CHECKPOINT, CheckpointClient::ID) {
+            return door;
         }
         let path = if self.chance(80) {
             format!("{PLACE}/image")

@@ -3,16 +3,16 @@
 use super::counters::{Counters, IMAGES, ROOM};
 use super::held;
 use super::honest::{clear, files, remove, HealthCheck, Honest, HEALTH_CHECKS};
-use super::table::{PLACE, PROGRAM, SERVICES};
+use super::table::{is_there, PLACE, PROGRAM, SERVICES};
 use super::Sentence;
 use crate::harness::Random;
 use alloc::format;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use proto::Error;
-use rt::obj::RefAt;
+use rt::obj::{Ref, RefAt};
 use rt::process::{Client, Process};
 use rt::{println, time};
 use services::process::{Start, Status, Stdio};
@@ -74,6 +74,45 @@ struct Warden {
     programs: Measured,
     /// How often hostile clients had all the room in the file system.
     full: u64,
+    /// The services that this machine has.
+    there: Vec<usize>,
+    /// Services that hostile clients are trusted with, and their control ports.
+    powers: Vec<(String, Ref)>,
+    /// Processes that were there before all hostile ones, servers among them: their managers, numbers and names.
+    before: Vec<(&'static str, u32, String)>,
+}
+
+/// Where hostile clients have their files on this machine. A disk with something else than files has no place.
+fn places() -> impl Iterator<Item = &'static str> {
+    let there = SERVICES.iter().filter(|service| is_there(service));
+    let is_place = |place: &&str| {
+        let parent = place.rsplit_once('/').map_or("/", |(parent, _)| parent);
+        rt::fs::stat(parent, false).is_ok()
+    };
+    there.filter_map(|service| service.place).filter(is_place)
+}
+
+/// The managers of processes.
+const MANAGERS: [&str; 2] = ["native", "linux"];
+
+/// All processes.
+fn processes() -> Result<Vec<(&'static str, u32, String)>, Sentence> {
+    let mut all = Vec::new();
+    for manager in MANAGERS {
+        let list = rt::system::supervisor(manager).and_then(|supervisor| supervisor.list());
+        let list = list.map_err(failed(manager))?;
+        all.extend(list.into_iter().map(|info| (manager, info.pid, info.name)));
+    }
+    Ok(all)
+}
+
+/// Makes the places of hostile clients, or takes them away.
+fn at_places(what: fn(&str) -> Result<(), Error>) -> Result<(), Sentence> {
+    places().try_for_each(|place| what(place).map_err(failed(place)))
+}
+
+fn make(place: &str) -> Result<(), Error> {
+    rt::fs::mkdir(place, 0o755)
 }
 
 fn failed(what: &str) -> impl Fn(Error) -> Sentence + '_ {
@@ -81,8 +120,14 @@ fn failed(what: &str) -> impl Fn(Error) -> Sentence + '_ {
 }
 
 impl Warden {
-    fn new(seed: u64) -> Result<Self, Sentence> {
+    fn new(seed: u64, powers: &[String]) -> Result<Self, Sentence> {
+        let port = |name: &String| match rt::system::control(name) {
+            Ok(port) => Ok((name.clone(), port)),
+            Err(error) => Err(failed(name)(error)),
+        };
+        let before = processes()?;
         Ok(Warden {
+            before,
             random: Random(seed | 1 << 40),
             counters: Counters::new().map_err(failed("counters"))?,
             honest: Honest::new().map_err(failed("processes of its own"))?,
@@ -92,6 +137,10 @@ impl Warden {
             measured: Default::default(),
             programs: Measured::default(),
             full: 0,
+            there: (0..SERVICES.len())
+                .filter(|n| is_there(&SERVICES[*n]))
+                .collect(),
+            powers: powers.iter().map(port).collect::<Result<_, _>>()?,
         })
     }
 
@@ -136,8 +185,10 @@ impl Warden {
             Err(why) if why.contains(Error::NoMemory.text()) => {
                 self.full += 1;
                 self.sweep(true)?;
-                clear()?;
-                let _ = rt::fs::mkdir(PLACE, 0o755);
+                for place in places() {
+                    clear(place)?;
+                    let _ = make(place);
+                }
                 ask(self).map_err(|why| format!("with room made: {why}"))
             }
             result => result,
@@ -146,23 +197,19 @@ impl Warden {
 
     /// Ends every process of the hostile clients and, with them, these themselves.
     fn sweep(&mut self, all: bool) -> Result<(), Sentence> {
-        let own = rt::start().args.join(" ");
-        for manager in ["native", "linux"] {
-            let supervisor = rt::system::supervisor(manager).map_err(failed(manager))?;
-            for info in supervisor.list().map_err(failed(manager))? {
-                let is_this =
-                    |(its, client): &(&str, Process)| *its == manager && client.pid() == info.pid;
-                let ours = self.honest.processes().contains(&(manager, info.pid))
-                    || manager == "native" && (info.name == own || info.name.ends_with(NURSERY))
-                    || !all && self.clients.iter().any(is_this);
-                if ours {
-                    continue;
-                }
-                if let Ok(process) = supervisor.process(info.pid) {
-                    // Servers and the shell refuse that.
-                    if matches!(process.kill(), Ok(()) | Err(Error::Ended)) {
-                        let _ = process.reap();
-                    }
+        for process in processes()? {
+            let (manager, pid, _) = process;
+            let is_this = |(its, client): &(&str, Process)| *its == manager && client.pid() == pid;
+            let ours = self.before.contains(&process)
+                || self.honest.processes().contains(&(manager, pid))
+                || !all && self.clients.iter().any(is_this);
+            if ours {
+                continue;
+            }
+            let process = rt::system::supervisor(manager).and_then(|manager| manager.process(pid));
+            if let Ok(process) = process {
+                if matches!(process.kill(), Ok(()) | Err(Error::Ended)) {
+                    let _ = process.reap();
                 }
             }
         }
@@ -170,6 +217,15 @@ impl Warden {
             self.clients.clear();
         }
         Ok(())
+    }
+
+    /// No server has died, not even one that was started anew.
+    fn nobody_died(&self) -> Result<(), Sentence> {
+        let now = processes()?;
+        match self.before.iter().find(|process| !now.contains(process)) {
+            Some((_, pid, name)) => Err(format!("{name}, which was process {pid}, has died")),
+            None => Ok(()),
+        }
     }
 
     /// Starts one more, with the next seed.
@@ -185,7 +241,12 @@ impl Warden {
                 let way = LINUX_WAYS[(seed % LINUX_WAYS.len() as u64) as usize];
                 self.start_at("linux", LINUX, &["hostile", way, &seed_text])
             }
-            _ => self.start(&["hostile", &seed_text]),
+            _ => {
+                let names: Vec<String> = self.powers.iter().map(|(name, _)| name.clone()).collect();
+                let names = names.iter().map(String::as_str);
+                let args: Vec<&str> = ["hostile", &seed_text].into_iter().chain(names).collect();
+                self.start(&args)
+            }
         }
     }
 
@@ -210,16 +271,19 @@ impl Warden {
         let client = Client::new(manager).map_err(failed(manager))?;
         let counters = self.counters.region().ok_or("no counters")?;
         let nursery = rt::names::lookup(NURSERY).map_err(failed(NURSERY))?;
-        let passed: &[&RefAt] = match manager {
-            "native" => &[&counters],
-            _ => &[],
+        let spawn = |warden: &Self| {
+            let mut passed: Vec<&RefAt> = Vec::new();
+            if manager == "native" {
+                passed.push(&counters);
+                passed.extend(warden.powers.iter().map(|(_, port)| &**port));
+            }
+            client.spawn_for(&nursery, path, &start, &passed)
         };
-        let spawn = || client.spawn_for(&nursery, path, &start, passed);
-        let process = match spawn() {
+        let process = match spawn(self) {
             // As many as a job may have: those of the clients are ended, and there is room.
             Err(Error::Limit) => {
                 self.sweep(false)?;
-                spawn()
+                spawn(self)
             }
             result => result,
         };
@@ -234,8 +298,8 @@ impl Warden {
         }
         let end = time::now() + length;
         while time::now() < end {
-            let check = self.random.below(HEALTH_CHECKS.len() as u64) as usize;
-            self.ask(check)?;
+            let check = self.random.below(self.there.len() as u64) as usize;
+            self.ask(self.there[check])?;
             if self.random.below(LONG) == 0 {
                 self.long()?;
             }
@@ -256,7 +320,7 @@ impl Warden {
             }
         }
         self.sweep(true)?;
-        for check in 0..HEALTH_CHECKS.len() {
+        for check in self.there.clone() {
             self.ask(check)?;
         }
         self.long()
@@ -274,11 +338,12 @@ impl Warden {
 
     /// Each service is held in every way, by one after the other, and all are asked meanwhile.
     fn hold(&mut self) -> Result<(), Sentence> {
-        for (service, held) in SERVICES.iter().enumerate() {
+        for service in self.there.clone() {
+            let held = &SERVICES[service];
             for way in 0..held::COUNT {
                 self.start(&["held", &service.to_string(), &way.to_string()])?;
                 time::sleep(5_000_000);
-                for check in 0..HEALTH_CHECKS.len() {
+                for check in self.there.clone() {
                     self.ask(check)
                         .map_err(|why| format!("{}: {}: {why}", held.name, held::words(way)))?;
                 }
@@ -293,7 +358,8 @@ impl Warden {
     }
 
     fn report(&self) {
-        for (index, service) in SERVICES.iter().enumerate() {
+        for &index in &self.there {
+            let service = &SERVICES[index];
             let [done, refused, code, held] = self.counters.counts(index);
             let Measured { asked, worst } = self.measured[index];
             println!(
@@ -318,39 +384,40 @@ impl Warden {
 }
 
 /// What hostile clients do.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub enum Play {
-    /// Random requests from this seed, for so many nanoseconds.
-    Random(u64, u64),
+    /// Random requests from this seed, for so many nanoseconds, by clients that are trusted with the services of these names.
+    Random(u64, u64, Vec<String>),
     /// They hold each service in the middle of a request.
     Held,
 }
 
 /// Runs hostile clients.
-fn play(play: Play) -> Result<(), Sentence> {
-    rt::fs::mkdir(PLACE, 0o755).map_err(failed(PLACE))?;
+fn play(play: &Play) -> Result<(), Sentence> {
+    at_places(make)?;
     let before = Files::now()?;
-    let mut warden = Warden::new(match play {
-        Play::Random(seed, _) => seed,
-        Play::Held => 1,
-    })?;
+    let mut warden = match play {
+        Play::Random(seed, _, powers) => Warden::new(*seed, powers),
+        Play::Held => Warden::new(1, &[]),
+    }?;
     let came = match play {
-        Play::Random(_, length) => warden.run(length),
+        Play::Random(_, length, _) => warden.run(*length),
         Play::Held => warden.hold(),
     };
     let swept = warden.sweep(true);
     warden.report();
     came?;
     swept?;
+    warden.nobody_died()?;
     warden.honest.end()?;
-    clear()?;
+    places().try_for_each(clear)?;
     // A name of which a byte was spoiled may have made something beside the place.
     for stray in before.strays(&Files::now()?) {
         remove(&stray)?;
     }
-    rt::fs::mkdir(PLACE, 0o755).map_err(failed(PLACE))?;
+    at_places(make)?;
     let after = Files::now()?;
-    rt::fs::rmdir(PLACE).map_err(failed(PLACE))?;
+    at_places(rt::fs::rmdir)?;
     before.expect(&after)
 }
 
@@ -412,7 +479,7 @@ static STATUS: AtomicU64 = AtomicU64::new(0);
 /// The program.
 pub fn run(what: Play) -> u8 {
     let play = move || {
-        let status = match play(what) {
+        let status = match play(&what) {
             Ok(()) => {
                 println!("services: all is well");
                 0

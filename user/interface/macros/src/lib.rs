@@ -85,9 +85,12 @@ fn generate(item: &ItemTrait, shared: bool) -> Result<Tokens> {
     let stub = format_ident!("{name}Stub");
     let id = id(name, &methods);
     let header = c::header(docs, name, id, shared, &methods);
-    let c_header = quote! {
+    let shapes = methods.iter().map(Method::shape);
+    let described = quote! {
         /// Declarations for C: the id, and a stub for each method.
         pub const C: &'static str = #header;
+        /// What each method takes, from method 1 on.
+        pub const METHODS: &'static [::interface::wire::Shape] = &[#(#shapes),*];
     };
     let takes_bytes = methods.iter().any(|method| method.bytes.is_some());
     let most_refs = methods
@@ -138,7 +141,7 @@ fn generate(item: &ItemTrait, shared: bool) -> Result<Tokens> {
             impl #client {
                 /// The id of the interface.
                 pub const ID: u64 = #id;
-                #c_header
+                #described
 
                 /// Behind this port. The reference has to stay where it is.
                 #[must_use]
@@ -208,7 +211,7 @@ fn generate(item: &ItemTrait, shared: bool) -> Result<Tokens> {
         impl #client {
             /// The id of the interface.
             pub const ID: u64 = #id;
-            #c_header
+            #described
 
             /// Opens a session at a service's door.
             ///
@@ -914,6 +917,29 @@ impl<'a> Method<'a> {
                 };
                 reply.set::<()>(Err(wrong));
                 Answer::Now
+            }
+        }
+    }
+
+    /// What it takes, for who has no proxy.
+    fn shape(&self) -> Tokens {
+        let spelled = |name: &Ident| name.to_string();
+        let words = self.words.iter().map(|(name, _)| spelled(name));
+        let (refs, room, waits) = (self.refs.len(), self.returns_bytes, self.waits);
+        let bytes = match self.bytes {
+            Some((name, ..)) => {
+                let name = spelled(name);
+                quote!(::core::option::Option::Some(#name))
+            }
+            None => quote!(::core::option::Option::None),
+        };
+        quote! {
+            ::interface::wire::Shape {
+                words: &[#(#words),*],
+                refs: #refs,
+                bytes: #bytes,
+                room: #room,
+                waits: #waits,
             }
         }
     }
