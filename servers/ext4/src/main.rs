@@ -108,8 +108,8 @@ fn serve() -> Result<Infallible, Error> {
         Ok(FilesStub(Session::new(&shared, most_open(visitor.job))))
     })?;
     server.knows(rt::names::job_of);
-    // In the memory, where it is seen by who lists the root. From the next line on that path leads here.
-    let _ = rt::fs::mkdir(MOUNT, 0o755);
+    // In the memory, where it is seen by who lists the root: that path itself leads here.
+    let _ = rt::fs::memory().mkdir(0o755, MOUNT);
     rt::names::register("ext4", server.door())?;
     server.run()
 }

@@ -173,6 +173,7 @@ impl Starter {
                 // A driver that somebody has killed is started anew without a message, and is not counted.
                 let wanted = status == Status::Killed(crate::native::SIGKILL);
                 if !wanted && self.deaths[number].add(time::now()) {
+                    names::give_up(name);
                     slow::say(format!(
                         "init: the server of {name} has ended again and again, and is not started any more"
                     ));

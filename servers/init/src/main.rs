@@ -390,9 +390,9 @@ impl Boot {
         let mut for_linux: Vec<&RefAt> = vec![&self.memory_supervisor];
         for_linux.extend(console.iter().map(|console| &**console));
         let optional: [(&str, u64, &[&RefAt]); 3] = [
-            ("random", 2, &[]),
+            ("random", 1, &[]),
             ("linux", 15, &for_linux),
-            ("checkpoint", 15, &[]),
+            ("checkpoint", 14, &[]),
         ];
         let started: Vec<&str> = optional
             .into_iter()

@@ -9,6 +9,7 @@ use abi::Registers;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use fermata_init::DRIVERS;
 use interface::server::{own_port, park, Host, Reply, Request, SharedService, Visitor, OWN};
 use interface::{Answer, Server};
 use proto::Error;
@@ -69,11 +70,23 @@ pub(crate) static ORIGIN: Lazy<u64> = Lazy::new();
 
 static TABLE: Mutex<BTreeMap<String, Known>> = Mutex::new(BTreeMap::new());
 
-/// A copy of what is known by the name.
+/// A copy of what is known by the name. `Broken` if its server has ended and is to be started anew.
 pub(crate) fn find(name: &str) -> Result<Ref, Error> {
     let table = TABLE.lock();
     let known = table.get(name).ok_or(Error::NotFound)?;
+    if is_kept_alive(name) && !is_port(&known.port) {
+        return Err(Error::Broken);
+    }
     known.port.copy().map_err(rt::error_of)
+}
+
+fn is_port(reference: &Ref) -> bool {
+    reference.kind() == abi::RefKind::Port
+}
+
+/// Whether the server of that name is started anew when it has ended.
+fn is_kept_alive(name: &str) -> bool {
+    DRIVERS.iter().any(|driver| driver.name() == name)
 }
 
 /// A copy of the port by which the server of that name is controlled.
@@ -98,9 +111,21 @@ pub(crate) fn names_of(owner: Pid, port: RefAt) -> Vec<String> {
     known.map(|(name, _)| name.clone()).collect()
 }
 
-/// Forgets the names of a process, which has ended.
+/// Forgets the names of a process, which has ended. That of a server that is started anew stays, so that it is not taken for
+/// one that there never was.
 pub(crate) fn forget(owner: Pid) {
-    TABLE.lock().retain(|_, known| known.owner != owner);
+    TABLE.lock().retain(|name, known| {
+        let others = known.owner != owner;
+        if !others {
+            known.owner = 0;
+        }
+        others || is_kept_alive(name)
+    });
+}
+
+/// Forgets the name of a server that is not started any more.
+pub(crate) fn give_up(name: &str) {
+    TABLE.lock().remove(name);
 }
 
 /// Registers a port under a name, unless the name is taken. A name whose port is dead is free.
@@ -114,7 +139,6 @@ pub(crate) fn register(
     if name.is_empty() || name.len() > MAX_NAME {
         return Err(Error::NameTooLong);
     }
-    let is_port = |reference: &Ref| reference.kind() == abi::RefKind::Port;
     if !is_port(&port) {
         return Err(Error::Invalid);
     }

@@ -58,6 +58,10 @@ impl Doors {
         self.listen();
         if self.door.is_none() && !self.is_told {
             let found = crate::names::lookup(self.name);
+            if matches!(found, Err(Error::Broken)) {
+                // Its server is about to be another one.
+                return true;
+            }
             self.door = found.ok().map(|door| (door, RefAt(START_NAMES)));
         }
         self.door.is_some()
@@ -85,8 +89,10 @@ impl Servers for Doors {
             }
             if dead {
                 let until = if self.disk && !died { 0 } else { deadline };
-                let door = crate::names::wait_for(self.name, until)?;
-                self.door = Some((door, RefAt(START_NAMES)));
+                match crate::names::wait_for(self.name, until) {
+                    Err(Error::Broken) if crate::time::now() < deadline => died = true,
+                    door => self.door = Some((door?, RefAt(START_NAMES))),
+                }
             }
             let Some((door, own)) = &self.door else {
                 continue;

@@ -7,7 +7,7 @@ use services::names::NamesClient;
 /// The program's own port at init.
 pub(crate) const INIT: NamesClient = NamesClient::at(NAMES);
 
-/// A reference to the port of that name.
+/// A reference to the port of that name. Errors: `NotFound` if there is none; `Broken` if its server has ended, and is started anew.
 pub fn lookup(name: &str) -> Result<Ref, Error> {
     INIT.lookup(name)
 }
@@ -16,7 +16,7 @@ pub fn lookup(name: &str) -> Result<Ref, Error> {
 pub fn wait_for(name: &str, deadline: u64) -> Result<Ref, Error> {
     loop {
         match lookup(name) {
-            Err(Error::NotFound) if crate::time::now() < deadline => {
+            Err(Error::NotFound | Error::Broken) if crate::time::now() < deadline => {
                 crate::time::sleep_until((crate::time::now() + 1_000_000).min(deadline));
             }
             result => return result,
