@@ -137,7 +137,7 @@ rm /tmp/all
 cat /tmp/eight > /tmp/again
 cmp /tmp/eight /tmp/again
 ";
-    let output = ctx.run(Run::script(script).memory(120))?;
+    let output = ctx.run(Run::script(script).memory(136))?;
     output.expect_status(0)?;
     let text = output.text();
     if !text.contains("out of memory\n") || !text.ends_with("it goes on\n") {

@@ -40,8 +40,7 @@ const fn health_check(
 /// A million instructions.
 const M: u64 = 1_000_000;
 
-/// The file system gives back at once all that a client had, at a priority above that of whoever asks; what the checkpointer does for a program takes
-/// turns with other programs.
+/// Other servers may run for 10 to 20 M when many clients end together; what the checkpointer does for a program takes turns with other programs.
 const SERVER: u64 = 40 * M;
 /// Each of the six requests takes its turn among programs.
 const NETWORK: u64 = 200 * M;
