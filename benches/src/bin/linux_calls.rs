@@ -9,7 +9,7 @@
 extern crate alloc;
 
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use benches::loops::{self, Block};
 use benches::report::{Outcome, Report, Sample};
@@ -63,11 +63,11 @@ fermata_linux:
     mov eax, \number
     syscall
     test rax, rax
-    js 9f
+    js fermata_linux_failed
     .endm
 
-    // Does what follows up to `linux_times` in a loop: first to warm up, then as often as is wanted, in a stretch that is marked. The
-    // loop is a function that keeps rbx, r12 to r15.
+    // Calls the setup of the wanted loop, then the loop: a few times to warm up, and as often as is wanted in a stretch that is
+    // marked. A loop is a function that keeps rbx and r12 to r15; rbx is where this begins, r12 the setup's own.
     .globl fermata_linux_entry
 fermata_linux_entry:
     lea rbx, [rip + fermata_linux]
@@ -107,7 +107,8 @@ fermata_linux_entry:
     xor edi, edi
     mov eax, 231                            // exit_group
     syscall
-9:  mov edi, 1
+fermata_linux_failed:
+    mov edi, 1
     mov eax, 231
     syscall
     // The clock, to rsi.
@@ -281,13 +282,9 @@ fermata_linux_entry:
 8:  mov eax, 58
     syscall
     test rax, rax
-    js 9b
+    js fermata_linux_failed
     jmp 29b
 
-    // An error in what lies after the first label of that number.
-9:  mov edi, 1
-    mov eax, 231
-    syscall
     .globl fermata_linux_end
 fermata_linux_end:
     .text
@@ -369,11 +366,9 @@ fn run(row: usize, count: u64) -> Outcome {
 
 fn main() -> u8 {
     let report = Report::from_arguments();
-    let failed: Vec<String> = ROWS
-        .iter()
-        .enumerate()
-        .filter(|(row, (name, count))| !report.bench(name, "call", || run(*row, *count)))
-        .map(|(_, (name, _))| (*name).to_string())
-        .collect();
-    u8::from(!failed.is_empty())
+    let mut good = true;
+    for (row, (name, count)) in ROWS.iter().enumerate() {
+        good &= report.bench(name, "call", || run(row, *count));
+    }
+    u8::from(!good)
 }

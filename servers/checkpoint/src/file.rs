@@ -239,11 +239,17 @@ pub fn encode(meta: &Meta, features: [u64; 2], clock: u64) -> Result<Vec<u8>, Ba
         clock,
     };
     header.total = header.length(meta);
-    let mut out = Vec::with_capacity(header.pages_at() as usize);
+    Ok(head(&header, &description))
+}
+
+/// Header, description and padding.
+fn head(header: &Header, description: &[u8]) -> Vec<u8> {
+    let pages_at = header.pages_at() as usize;
+    let mut out = Vec::with_capacity(pages_at);
     out.extend_from_slice(&header.encode());
-    out.extend_from_slice(&description);
-    out.resize(header.pages_at() as usize, 0);
-    Ok(out)
+    out.extend_from_slice(description);
+    out.resize(pages_at, 0);
+    out
 }
 
 /// Decodes the description that belongs to `header`, and checks all of it. `room` is told how much memory the next part of
@@ -297,10 +303,9 @@ pub fn assemble(header: &Header, description: &[u8], runs: &[Vec<u8>]) -> Vec<u8
         meta_sum: checksum(description),
         ..*header
     };
-    let (pages_at, pages) = (header.pages_at() as usize, runs.concat());
-    header.total = pages_at as u64 + pages.len() as u64 + SUM_BYTES * runs.len() as u64;
-    let mut out = [&header.encode()[..], description].concat();
-    out.resize(pages_at, 0);
+    let pages = runs.concat();
+    header.total = header.pages_at() + pages.len() as u64 + SUM_BYTES * runs.len() as u64;
+    let mut out = head(&header, description);
     out.extend(pages);
     out.extend(runs.iter().flat_map(|run| checksum(run).to_le_bytes()));
     out
@@ -361,9 +366,8 @@ mod tests {
     fn image() -> Vec<u8> {
         let meta = sample();
         let head = encode(&meta, FEATURES, 77).expect("it makes sense");
-        let header = Header::decode(&head[..HEADER_BYTES], head.len() as u64, FEATURES);
-        let header = header.expect_err("the pages are missing");
-        assert!(matches!(header, Bad::Length { .. }));
+        let alone = Header::decode(&head[..HEADER_BYTES], head.len() as u64, FEATURES);
+        assert!(matches!(alone, Err(Bad::Length { .. })), "without pages");
         let bytes = |(n, run): (usize, &Run)| vec![n as u8 + 1; run.bytes() as usize];
         let runs: Vec<Vec<u8>> = meta.runs.iter().enumerate().map(bytes).collect();
         let header = Header {

@@ -543,8 +543,9 @@ impl<'a> Set<'a> {
                 offset: 0,
             };
             out.put(&head).map_err(cannot)?;
-            wanted.hold(file::SUM_BYTES * meta.runs.len() as u64)?;
-            let mut sums = Vec::with_capacity(4 * meta.runs.len());
+            let sums_bytes = file::SUM_BYTES * meta.runs.len() as u64;
+            wanted.hold(sums_bytes)?;
+            let mut sums = Vec::with_capacity(sums_bytes as usize);
             let mut buffer = vec![0; file::MAX_RUN_BYTES];
             for run in &meta.runs {
                 wanted.check()?;
