@@ -367,6 +367,11 @@ pub(crate) fn jobs(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "jobs", &["all"])
 }
 
+/// What waits for many things at once, and what makes it ready.
+pub(crate) fn events(ctx: &mut Ctx) -> Result<(), Failure> {
+    agrees(ctx, "events", &["one", "many"])
+}
+
 /// A C program prints here what it prints on the host, whatever its argument is; and leaves no process.
 fn agrees(ctx: &mut Ctx, name: &str, ways: &[&str]) -> Result<(), Failure> {
     let scratch = temp_dir().map_err(|error| error.message)?;

@@ -29,6 +29,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("linux_calls", linux::calls),
     scenario("linux_threads", linux::threads),
     scenario("linux_jobs", linux::jobs),
+    scenario("linux_events", linux::events),
     scenario("linux_parallel", linux::parallel),
     scenario("linux_refusals", linux::refusals),
     scenario("linux_console", linux::console),

@@ -10,7 +10,7 @@
 //!   on: with other registers, later, or not at all. Every call is atomic: it happens as a whole,
 //!   or it has not begun and can be delivered again.
 //! * [`calls`] has the calls, by subject.
-//! * [`job`] is job control; [`futex`] knows who waits at which word of memory.
+//! * [`epoll`] knows who watches which descriptors; [`job`] is job control; [`futex`] knows who waits at which word of memory.
 //! * [`memory`] is the list of mapped areas; [`exec`] loads programs; [`signal`]
 //!   delivers signals; [`path`] and [`special`] know the names that are not files.
 //! * [`part`] is what a checkpoint holds of a process, and the checks on the way back.
@@ -23,6 +23,7 @@ extern crate alloc;
 
 pub mod calls;
 pub mod emulate;
+pub mod epoll;
 pub mod errno;
 pub mod exec;
 pub mod files;

@@ -19,19 +19,20 @@ use services::fs::{mode, Flags};
 use services::process::Pid;
 
 use crate::calls::file::MAX_OFFSET;
+use crate::errno::{ELOOP, ENOSPC};
 use crate::futex::{Waiter, Word};
 use crate::host::Host;
 use crate::memory;
 use crate::path;
 use crate::process::{
-    shared, Context, Description, Fd, Files, Kind, Memory, Pipe, Shares, Task, Wait, MAX_FDS,
-    MAX_REPORTED, PIPE_BUF, PIPE_CAPACITY,
+    shared, Context, Description, Fd, Files, Kind, Memory, Pipe, Shared, Shares, Task, Wait,
+    MAX_FDS, MAX_REPORTED, PIPE_BUF, PIPE_CAPACITY,
 };
 use crate::signal::{Actions, Signals};
-use crate::system::{Process, System, Tid, MAX_THREADS};
+use crate::system::{Process, System, Thing, Tid, MAX_THREADS};
 
 /// The format's version.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 /// Most bytes of an unlinked file that are saved.
 pub const MAX_UNLINKED: u64 = 4 << 20;
 /// Longest part that is read: as long as a checkpoint can hold.
@@ -76,6 +77,21 @@ struct Saved {
     descriptions: Vec<Description>,
     /// Identity, capacity and bytes.
     pipes: Vec<(u64, u32, Vec<u8>)>,
+    /// Identity, and what is watched.
+    epolls: Vec<(u64, Vec<SavedWatch>)>,
+}
+
+/// What an instance of `epoll` watches.
+#[derive(Serialize, Deserialize)]
+struct SavedWatch {
+    fd: u32,
+    /// The number of the description.
+    description: u32,
+    events: u32,
+    data: u64,
+    seen: u64,
+    /// Its place among those that may be ready.
+    place: Option<u32>,
 }
 
 /// A task.
@@ -146,13 +162,10 @@ pub fn share(one: &Task, other: &Task) -> bool {
 
 /// The descriptions of a table of descriptors, each once, with the first descriptor of each; and for each descriptor the
 /// number of its description.
-type Listed = (
-    Vec<(u32, crate::process::Shared<Description>)>,
-    Vec<(u32, bool, u32)>,
-);
+type Listed = (Vec<(u32, Shared<Description>)>, Vec<(u32, bool, u32)>);
 
 fn listed(files: &Files) -> Listed {
-    let mut descriptions: Vec<(u32, crate::process::Shared<Description>)> = Vec::new();
+    let mut descriptions: Vec<(u32, Shared<Description>)> = Vec::new();
     let mut numbers = BTreeMap::new();
     let mut fds = Vec::new();
     for (number, fd) in &files.fds {
@@ -250,8 +263,12 @@ pub fn save(
         };
         files.push((number, saved));
     }
+    let epolls = saved_watches(&descriptions, system)?;
     let memory = shares.memory.borrow();
-    let length = size(&memory, &descriptions) + TASK * tasks.len() as u64;
+    let watches = epolls
+        .iter()
+        .map(|(_, watches)| WATCH * watches.len() as u64);
+    let length = watches.sum::<u64>() + size(&memory, &descriptions) + TASK * tasks.len() as u64;
     room(host, 2 * ENCODED * length)?;
     let descriptions: Vec<Description> = descriptions
         .into_iter()
@@ -280,6 +297,7 @@ pub fn save(
         fds,
         descriptions,
         pipes,
+        epolls,
     );
     let process = postcard::to_allocvec(&saved).map_err(|_| OUT.to_string())?;
     let contents = |file: &(u32, SavedFile)| match &file.1 {
@@ -296,6 +314,42 @@ pub fn save(
     Ok(postcard::to_allocvec(&part).map_err(|_| OUT.to_string())?)
 }
 
+/// What the instances of `epoll` among these descriptions watch.
+fn saved_watches(
+    descriptions: &[(u32, Shared<Description>)],
+    system: &System,
+) -> Result<Vec<(u64, Vec<SavedWatch>)>, Refusal> {
+    let numbers: BTreeMap<_, u32> = descriptions
+        .iter()
+        .map(|(_, d)| Rc::as_ptr(d))
+        .zip(0..)
+        .collect();
+    let mut all = BTreeMap::new();
+    for (fd, description) in descriptions {
+        let Kind::Epoll { id } = description.borrow().kind else {
+            continue;
+        };
+        let mut saved = Vec::new();
+        for (watch, place) in system.epolls.watches(id) {
+            let Some(number) = numbers.get(&watch.description.as_ptr()) else {
+                return Err(Refusal::Shared(format!("what descriptor {fd} watches")));
+            };
+            saved.push(SavedWatch {
+                fd: watch.fd,
+                description: *number,
+                events: watch.events,
+                data: watch.data,
+                seen: watch.seen,
+                place,
+            });
+        }
+        all.insert(id, saved);
+    }
+    Ok(all.into_iter().collect())
+}
+
+/// About how long a watch is, encoded.
+const WATCH: u64 = 40;
 /// About how long a task is, encoded.
 const TASK: u64 = 1 << 10;
 
@@ -347,12 +401,12 @@ fn room(host: &mut dyn Host, bytes: u64) -> Result<(), String> {
 }
 
 /// About how long a process is, encoded, or a little less than that.
-fn size(memory: &Memory, descriptions: &[(u32, crate::process::Shared<Description>)]) -> u64 {
+fn size(memory: &Memory, descriptions: &[(u32, Shared<Description>)]) -> u64 {
     let texts = descriptions.iter().map(|(_, d)| match &d.borrow().kind {
         Kind::Text(text) => text.len(),
         Kind::Directory { pending, .. } => 300 * pending.len(),
         Kind::Pipe { pipe, .. } => pipe.borrow().bytes.len(),
-        Kind::File { .. } | Kind::Device(_) | Kind::Counter { .. } => 0,
+        _ => 0,
     });
     let args = memory.args.iter().map(|arg| arg.len() + 5);
     let fixed = 40 * memory.areas.list().len() + 100 * descriptions.len() + (32 << 10);
@@ -461,32 +515,96 @@ pub fn adopt(
             }
         }
     }
-    let mut tids = Vec::new();
-    if failure.is_none() {
-        // Its first task has the number of the process already.
-        let further = saved
-            .tasks
-            .iter()
-            .filter(|t| t.number != saved.process.number);
-        let numbers: Vec<u32> = further.map(|t| t.number).collect();
-        let process = core::mem::take(&mut saved.process);
-        let has_first = numbers.len() < saved.tasks.len();
-        match restore(system, pid, process, &numbers, has_first) {
-            Ok(made) => tids = made,
-            Err(sentence) => failure = Some(sentence),
-        }
-    }
     if let Some(sentence) = failure {
         for ino in open {
             let _ = host.fs(&Request::Close { ino }, &[], &mut []);
         }
+        let payer = system.process(pid).payer;
         for _ in 0..pipes {
-            let payer = system.process(pid).payer;
-            system.forget_pipe(payer);
+            system.uncount_thing(Thing::Pipe, payer);
         }
         return Err(sentence);
     }
-    Ok(put_together(saved, &tids, clock_offset, pid, system))
+    let (mut files, watched) = make_files(&mut saved, pid, system);
+    // Its first task has the number of the process already.
+    let further = saved
+        .tasks
+        .iter()
+        .filter(|t| t.number != saved.process.number);
+    let numbers: Vec<u32> = further.map(|t| t.number).collect();
+    let process = core::mem::take(&mut saved.process);
+    let has_first = numbers.len() < saved.tasks.len();
+    let made = watched.and_then(|()| restore(system, pid, process, &numbers, has_first));
+    match made {
+        Ok(tids) => Ok(put_together(saved, files, &tids, clock_offset, pid, system)),
+        Err(sentence) => {
+            files.close_all(system, host, |_| true);
+            Err(sentence)
+        }
+    }
+}
+
+/// Makes the descriptors, and has the instances of `epoll` watch again what they did. Upon an error the descriptors are to be
+/// closed.
+fn make_files(saved: &mut Saved, pid: Pid, system: &mut System) -> (Files, Result<(), String>) {
+    let payer = system.process(pid).payer;
+    let mut instances = BTreeMap::new();
+    for description in &mut saved.descriptions {
+        match &mut description.kind {
+            Kind::Counter { id, .. } | Kind::Signals { id, .. } => *id = system.new_identity(),
+            Kind::Epoll { id } => {
+                let new = system.new_epoll(payer);
+                instances.insert(core::mem::replace(id, new), new);
+            }
+            _ => {}
+        }
+    }
+    let descriptions = core::mem::take(&mut saved.descriptions);
+    let descriptions: Vec<_> = descriptions.into_iter().map(shared).collect();
+    let fds = saved.fds.iter().filter_map(|(fd, cloexec, number)| {
+        let description = Rc::clone(descriptions.get(*number as usize)?);
+        let cloexec = *cloexec;
+        Some((
+            *fd,
+            Fd {
+                description,
+                cloexec,
+            },
+        ))
+    });
+    let files = Files { fds: fds.collect() };
+    let epolls = core::mem::take(&mut saved.epolls).into_iter();
+    let mut epolls = epolls.filter_map(|(old, watches)| Some((*instances.get(&old)?, watches)));
+    let watched = epolls.try_for_each(|(id, watches)| watch(system, id, watches, &descriptions));
+    (files, watched)
+}
+
+/// Has an instance of `epoll` watch what it watched.
+fn watch(
+    system: &mut System,
+    epoll: u64,
+    watches: Vec<SavedWatch>,
+    descriptions: &[Shared<Description>],
+) -> Result<(), String> {
+    let mut places = BTreeMap::new();
+    for saved in watches {
+        let description = descriptions.get(saved.description as usize);
+        let data = (saved.events, saved.data);
+        let made = description.ok_or(ELOOP);
+        let made = made.and_then(|d| system.watch(epoll, saved.fd, d, data));
+        let id = made.map_err(|error| match error {
+            ENOSPC => "there is too much that is watched".to_string(),
+            _ => "its Linux part makes no sense".to_string(),
+        })?;
+        system.set_watch(epoll, id, saved.events, saved.seen);
+        if let Some(place) = saved.place {
+            places.insert(place, id);
+        }
+    }
+    for id in places.into_values() {
+        system.epolls.put_back(epoll, id, false);
+    }
+    Ok(())
 }
 
 /// Puts the process into the table, with further tasks of these numbers: their numbers in the table.
@@ -515,7 +633,7 @@ fn make_pipes(saved: &mut Saved, pid: Pid, system: &mut System) -> Result<usize,
     for (old, capacity, bytes) in core::mem::take(&mut saved.pipes) {
         let Ok((id, _)) = system.new_pipe(payer) else {
             for _ in 0..made.len() {
-                system.forget_pipe(payer);
+                system.uncount_thing(Thing::Pipe, payer);
             }
             return Err("there are too many pipes".to_string());
         };
@@ -529,9 +647,6 @@ fn make_pipes(saved: &mut Saved, pid: Pid, system: &mut System) -> Result<usize,
         made.insert(old, (id, pipe));
     }
     for description in &mut saved.descriptions {
-        if let Kind::Counter { id, .. } = &mut description.kind {
-            *id = system.new_identity();
-        }
         if let Kind::Pipe { id, writes, pipe } = &mut description.kind {
             if let Some((new, made)) = made.get(id) {
                 let mut ends = made.borrow_mut();
@@ -550,25 +665,15 @@ fn make_pipes(saved: &mut Saved, pid: Pid, system: &mut System) -> Result<usize,
 /// The tasks of a process all of which is there. Those that are not its first one have these numbers in the table.
 fn put_together(
     saved: Saved,
+    files: Files,
     tids: &[Tid],
     clock_offset: u64,
     pid: Pid,
     system: &mut System,
 ) -> Vec<(u64, Task)> {
-    let descriptions: Vec<_> = saved.descriptions.into_iter().map(shared).collect();
-    let fds = saved.fds.into_iter().filter_map(|(fd, cloexec, number)| {
-        let description = Rc::clone(descriptions.get(number as usize)?);
-        Some((
-            fd,
-            Fd {
-                description,
-                cloexec,
-            },
-        ))
-    });
     let shares = Shares {
         memory: shared(saved.memory),
-        files: shared(Files { fds: fds.collect() }),
+        files: shared(files),
         context: shared(saved.context),
         actions: shared(saved.actions),
     };
@@ -781,10 +886,18 @@ fn check(saved: &Saved) -> Option<()> {
             }),
             Kind::Pipe { id, .. } => saved.pipes.iter().any(|(pipe, ..)| pipe == id),
             Kind::Counter { counter, .. } => counter.is_sound(),
-            Kind::File { .. } | Kind::Device(_) => true,
+            Kind::Epoll { id } => saved.epolls.iter().any(|(epoll, _)| epoll == id),
+            Kind::Signals { .. } | Kind::File { .. } | Kind::Device(_) => true,
         };
         kind && d.offset <= MAX_OFFSET
     });
-    (paths && strings && tasks && numbers && memory && descriptors && pipes && descriptions)
-        .then_some(())
+    // Each instance has one description.
+    let instances = saved.descriptions.iter().filter_map(|d| match d.kind {
+        Kind::Epoll { id } => Some(id),
+        _ => None,
+    });
+    let epolls =
+        saved.epolls.windows(2).all(|w| w[0].0 < w[1].0) && instances.count() == saved.epolls.len();
+    let open = descriptors && pipes && epolls && descriptions;
+    (paths && strings && tasks && numbers && memory && open).then_some(())
 }

@@ -20,7 +20,7 @@ use crate::errno::{Errno, EBADF, EMFILE};
 use crate::host::Host;
 use crate::memory::Areas;
 use crate::signal::{Actions, Signals};
-use crate::system::{Key, Payer, System, Tid};
+use crate::system::{Key, Payer, System, Thing, Tid};
 
 /// Most descriptors of a process.
 pub const MAX_FDS: u32 = 1024;
@@ -85,6 +85,18 @@ pub enum Kind {
         /// What it counts.
         counter: Counter,
     },
+    /// Signals that are taken by reading (`signalfd`).
+    Signals {
+        /// Its identity.
+        id: u64,
+        /// Which.
+        mask: u64,
+    },
+    /// An instance of `epoll`.
+    Epoll {
+        /// Its identity, under which it is in the table.
+        id: u64,
+    },
     /// An end of a pipe.
     Pipe {
         /// The pipe's identity.
@@ -101,10 +113,20 @@ impl Kind {
     /// Whether it has an offset that can be chosen.
     #[must_use]
     pub const fn can_seek(&self) -> bool {
-        !matches!(
-            self,
-            Kind::Device(Device::Console) | Kind::Pipe { .. } | Kind::Counter { .. }
-        )
+        self.key().is_none()
+    }
+
+    /// What calls wait for that need it to be ready; nothing for what is always ready.
+    #[must_use]
+    pub const fn key(&self) -> Option<Key> {
+        match self {
+            Kind::Device(Device::Console) => Some(Key::Console),
+            Kind::Pipe { id, .. } => Some(Key::Pipe(*id)),
+            Kind::Counter { id, .. } => Some(Key::Counter(*id)),
+            Kind::Signals { id, .. } => Some(Key::Signals(*id)),
+            Kind::Epoll { id } => Some(Key::Epoll(*id)),
+            Kind::File { .. } | Kind::Directory { .. } | Kind::Device(_) | Kind::Text(_) => None,
+        }
     }
 
     /// The pipe's identity, for an end of a pipe.
@@ -204,12 +226,18 @@ impl Description {
     pub fn ino(&self) -> Option<u64> {
         match self.kind {
             Kind::File { ino } | Kind::Directory { ino, .. } => Some(ino),
-            Kind::Device(_) | Kind::Text(_) | Kind::Pipe { .. } | Kind::Counter { .. } => None,
+            _ => None,
         }
     }
 
     /// Gives up what it is open on. To be called once, when nobody has the description any more.
     fn release(self, system: &mut System, host: &mut dyn Host) {
+        if let Some(key) = self.kind.key() {
+            system.forget_watches(key);
+        }
+        if let Kind::Epoll { id } = self.kind {
+            system.forget_epoll(id);
+        }
         if let Some(ino) = self.ino() {
             let _ = host.fs(&crate::files::Request::Close { ino }, &[], &mut []);
         }
@@ -220,7 +248,7 @@ impl Description {
                 false => pipe.readers -= 1,
             }
             match (pipe.readers, pipe.writers) {
-                (0, 0) => system.forget_pipe(pipe.payer),
+                (0, 0) => system.uncount_thing(Thing::Pipe, pipe.payer),
                 (0, _) | (_, 0) => system.wake(Key::Pipe(id)),
                 _ => {}
             }

@@ -131,6 +131,8 @@ pub struct Pending {
     set: u64,
     /// Where they came from, as far as that is known.
     origins: BTreeMap<u32, Origin>,
+    /// How many have ever been sent.
+    sent: u64,
 }
 
 impl Pending {
@@ -146,8 +148,15 @@ impl Pending {
         self.set
     }
 
+    /// How many have ever been sent.
+    #[must_use]
+    pub const fn sent(&self) -> u64 {
+        self.sent
+    }
+
     /// One more. A signal that is pending already stays as it is.
     pub fn add(&mut self, signal: u32, origin: Origin) {
+        self.sent = self.sent.wrapping_add(1);
         if self.set & bit(signal) == 0 {
             self.set |= bit(signal);
             self.origins.insert(signal, origin);

@@ -16,6 +16,7 @@ use core::mem::take;
 use serde::{Deserialize, Serialize};
 use services::process::{Pid, Status, MAX_JOB};
 
+use crate::epoll::{Epolls, ALL};
 use crate::errno::{Errno, EAGAIN, ECHILD, ENFILE, EPERM, ESRCH};
 use crate::futex::Futexes;
 use crate::job::News;
@@ -32,9 +33,6 @@ pub const MAX_TREE: usize = 128;
 /// Most threads of a process, and most of all that count for one payer, the first ones of processes included.
 pub const MAX_THREADS: usize = 128;
 const MAX_THREADS_EACH: usize = 256;
-/// Most pipes, and most that count for one payer.
-pub const MAX_PIPES: usize = 1024;
-const MAX_PIPES_EACH: usize = 256;
 /// A payer's pipes beyond so many hold [`crate::process::PIPE_BUF`] bytes only.
 const LARGE_PIPES: usize = 32;
 /// The session of those that the shell starts: the one that has the console.
@@ -53,6 +51,10 @@ pub enum Key {
     Pipe(u64),
     /// Something has been counted, or can be.
     Counter(u64),
+    /// These signals are taken as others ([`crate::process::Kind::Signals`]).
+    Signals(u64),
+    /// Something that this instance of `epoll` watches may be ready.
+    Epoll(u64),
     /// A child of this process has ended.
     Children(Pid),
     /// This process has left the memory that it was started in, by `execve` or at its end.
@@ -76,6 +78,25 @@ impl Payer {
         match self {
             Payer::Job(_) => MAX_JOB,
             Payer::Tree(_) | Payer::Nobody => MAX_TREE,
+        }
+    }
+}
+
+/// What is counted for a payer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Thing {
+    /// A pipe.
+    Pipe,
+    /// A descriptor that an instance of `epoll` watches.
+    Watch,
+}
+
+impl Thing {
+    /// Most for one payer, and most of all.
+    const fn most(self) -> (usize, usize) {
+        match self {
+            Thing::Pipe => (256, 1024),
+            Thing::Watch => (2048, 8192),
         }
     }
 }
@@ -206,8 +227,12 @@ pub struct System {
     last: Pid,
     /// The last number that tells a thing from others.
     last_identity: u64,
-    /// Pipes that there are, by who pays for them.
-    pipes: BTreeMap<Payer, usize>,
+    /// Things that there are, by who pays for them.
+    things: BTreeMap<(Thing, Payer), usize>,
+    /// All of them.
+    all_things: BTreeMap<Thing, usize>,
+    /// All instances of `epoll`.
+    pub epolls: Epolls,
     woken: Vec<Key>,
     sent: Vec<(To, u32, Origin)>,
     gone: Vec<Pid>,
@@ -581,9 +606,16 @@ impl System {
 
     /// Something has happened that calls may wait for.
     pub fn wake(&mut self, key: Key) {
+        self.wake_for(key, ALL);
+    }
+
+    /// Something has happened upon which what has this key may be ready for these events: those who watch it for
+    /// others are not told.
+    pub fn wake_for(&mut self, key: Key, events: u32) {
         if self.woken.last() != Some(&key) {
             self.woken.push(key);
         }
+        self.epolls.happened(key, events, &mut self.woken);
     }
 
     /// What has happened since.
@@ -618,32 +650,49 @@ impl System {
             && !self.futexes.has_granted()
     }
 
-    /// Counts a new pipe: a number that tells it from all others, and whether it may be a large one. Errors: `ENFILE`.
-    pub fn new_pipe(&mut self, payer: Payer) -> Result<(u64, bool), Errno> {
-        let all: usize = self.pipes.values().sum();
-        let count = self.pipes.entry(payer).or_default();
-        if all >= MAX_PIPES || *count >= MAX_PIPES_EACH {
+    /// Counts a new thing: how many there are for its payer. Errors: `ENFILE`.
+    pub fn count_thing(&mut self, thing: Thing, payer: Payer) -> Result<usize, Errno> {
+        let (each, all) = thing.most();
+        let total = self.all_things.entry(thing).or_default();
+        let count = self.things.entry((thing, payer)).or_default();
+        if *total >= all || *count >= each {
             return Err(ENFILE);
         }
+        *total += 1;
         *count += 1;
-        let is_large = *count <= LARGE_PIPES;
-        Ok((self.new_identity(), is_large))
+        Ok(*count)
+    }
+
+    /// A thing is gone.
+    pub fn uncount_thing(&mut self, thing: Thing, payer: Payer) {
+        if let Some(count) = self.things.get_mut(&(thing, payer)) {
+            *count -= 1;
+            if *count == 0 {
+                self.things.remove(&(thing, payer));
+            }
+            *self.all_things.entry(thing).or_default() -= 1;
+        }
+    }
+
+    /// How many of these things there are.
+    #[cfg(test)]
+    pub(crate) fn counted_things(&self, thing: Thing) -> usize {
+        let all = self.all_things.get(&thing).copied().unwrap_or(0);
+        let each = self.things.iter().filter(|((is, _), _)| *is == thing);
+        assert_eq!(all, each.map(|(_, count)| count).sum());
+        all
+    }
+
+    /// Counts a new pipe: a number that tells it from all others, and whether it may be a large one. Errors: `ENFILE`.
+    pub fn new_pipe(&mut self, payer: Payer) -> Result<(u64, bool), Errno> {
+        let count = self.count_thing(Thing::Pipe, payer)?;
+        Ok((self.new_identity(), count <= LARGE_PIPES))
     }
 
     /// A number that tells a thing from all others.
     pub fn new_identity(&mut self) -> u64 {
         self.last_identity += 1;
         self.last_identity
-    }
-
-    /// A pipe is gone.
-    pub fn forget_pipe(&mut self, payer: Payer) {
-        if let Some(count) = self.pipes.get_mut(&payer) {
-            *count -= 1;
-            if *count == 0 {
-                self.pipes.remove(&payer);
-            }
-        }
     }
 
     /// A process has left the memory in which it was started.

@@ -30,7 +30,7 @@ use crate::process::{
     PIPE_BUF, PIPE_CAPACITY,
 };
 use crate::signal::Origin;
-use crate::system::{System, To, Which};
+use crate::system::{System, Thing, To, Which};
 use crate::{exec, part};
 
 #[path = "../tests/files.rs"]
@@ -594,7 +594,17 @@ fn calls_that_are_not_there_are_not_kept_without_an_end() {
 #[test]
 fn altered_parts_are_refused_or_sound() {
     let mut host = Fake::new();
-    let process = example(&mut host);
+    let mut process = example(&mut host);
+    for (number, arguments) in [
+        (nr::epoll_create1, [0, 0, 0, 0]),
+        (nr::epoll_create1, [0, 0, 0, 0]),
+        (nr::eventfd2, [1, 0, 0, 0]),
+        (nr::signalfd4, [u64::MAX, 0x10_0000, 8, 0]),
+        (nr::epoll_ctl, [1, 1, 0, 0x10_0000]),
+        (nr::epoll_ctl, [0, 1, 2, 0x10_0000]),
+    ] {
+        process.result(&mut host, number, &arguments);
+    }
     let saved = process.save(&mut host).unwrap();
     for length in 0..saved.len() {
         assert!(One::adopt(&saved[..length], 0, &mut host).is_err());
@@ -621,7 +631,12 @@ fn altered_parts_are_refused_or_sound() {
             ] {
                 let _ = process.call(&mut host, &registers(number, &[4, 0x10_0000, 1]));
             }
+            for epoll in 0..2 {
+                let wait = registers(nr::epoll_wait, &[epoll, 0x10_0000, 9, 0]);
+                let _ = process.call(&mut host, &wait);
+            }
             process.close_all(&mut host);
+            assert!(process.system.is_unwatched());
         }
     }
     assert!(taken > 0);
@@ -1110,6 +1125,90 @@ fn a_pipe_of_ones_own_is_saved_and_one_of_others_is_not() {
     emulate::call(&mut child, &mut process.system, &mut host, &exit);
     drop(child);
     assert!(process.save(&mut host).is_ok());
+}
+
+#[test]
+fn what_is_watched_has_an_end_and_leaves_nothing() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let event = process.result(&mut host, nr::eventfd2, &[0, 0]) as u64;
+    // As often as one likes, but not without an end.
+    let mut watched = 0;
+    let mut epolls = Vec::new();
+    let error = 'full: loop {
+        let epoll = process.result(&mut host, nr::epoll_create1, &[0]) as u64;
+        epolls.push(epoll);
+        for _ in 0..400 {
+            let fd = process.result(&mut host, nr::dup, &[event]) as u64;
+            match process.result(&mut host, nr::epoll_ctl, &[epoll, 1, fd, 0x10_0000]) {
+                0 => watched += 1,
+                error => break 'full error,
+            }
+        }
+        let files = process.files();
+        let last = files.fds.keys().copied().filter(|fd| *fd > 10).max();
+        drop(files);
+        // The descriptions live on.
+        for fd in 11..=last.unwrap() as u64 {
+            if !epolls.contains(&fd) {
+                process.result(&mut host, nr::close, &[fd]);
+            }
+        }
+    };
+    assert_eq!((error, watched), (ENOSPC.rax() as i64, 2048));
+    for epoll in epolls {
+        assert_eq!(process.result(&mut host, nr::close, &[epoll]), 0);
+    }
+    let again = process.result(&mut host, nr::epoll_create1, &[0]) as u64;
+    let watch = [again, 1, event, 0x10_0000];
+    assert_eq!(process.result(&mut host, nr::epoll_ctl, &watch), 0);
+}
+
+/// Whatever is watched by whom in whatever order, saved or not: calls end, and when all is closed nothing is left.
+#[test]
+fn wild_watches_end() {
+    for seed in 0..40 {
+        let mut random = Rng::with_seed(seed);
+        let mut host = Fake::new();
+        let mut process = example(&mut host);
+        for step in 0..400 {
+            let fd = random.u64(..24);
+            let other = random.u64(..24);
+            let arguments = [fd, random.u64(1..4), other, 0x10_0000];
+            let events = [1, 4, 5, 1 | 1 << 31, 5 | 1 << 30, 1 << 28, random.u32(..)];
+            let mut event = random.choice(events).unwrap().to_le_bytes().to_vec();
+            event.extend(step.to_string().as_bytes());
+            host.write_memory(0x10_0000, &event).unwrap();
+            let (number, arguments): (u64, &[u64]) = match random.u32(..14) {
+                0 => (nr::epoll_create1, &[0]),
+                1 => (nr::eventfd2, &[1, 0o4000]),
+                2 => (nr::timerfd_create, &[1, 0o4000]),
+                3 => (nr::pipe2, &[0x10_0000, 0o4000]),
+                4 => (nr::signalfd4, &[u64::MAX, 0x10_0000, 8, 0o4000]),
+                5 => (nr::close, &[fd]),
+                6 => (nr::dup2, &[fd, other]),
+                7 => (nr::write, &[fd, 0x10_0000, 8]),
+                8 => (nr::read, &[fd, 0x10_1000, 8]),
+                9 => (nr::epoll_wait, &[fd, 0x10_1000, 3, 0]),
+                10 => (nr::timerfd_settime, &[fd, 0, 0x10_2000, 0]),
+                _ => (nr::epoll_ctl, &arguments),
+            };
+            if let Outcome::End(_) = process.call(&mut host, &registers(number, arguments)) {
+                // By SIGPIPE.
+                break;
+            }
+            if random.u32(..20) == 0 {
+                let saved = process.save(&mut host).unwrap();
+                let watched = process.system.counted_things(Thing::Watch);
+                process.close_all(&mut host);
+                assert!(process.system.is_unwatched());
+                process = One::adopt(&saved, 0, &mut host).unwrap();
+                assert_eq!(process.system.counted_things(Thing::Watch), watched);
+            }
+        }
+        process.close_all(&mut host);
+        assert!(process.system.is_unwatched());
+    }
 }
 
 fn adopt_one(saved: &[u8], pid: u32, system: &mut System, host: &mut Fake) -> (u64, Task) {

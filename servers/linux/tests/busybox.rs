@@ -684,17 +684,19 @@ fn memory_that_is_out_is_an_error_of_the_program() {
     assert!(err.contains("out of memory"), "{err}");
 }
 
-/// The program of `calls.c`, linked statically; nothing where that cannot be done.
-fn compiled(name: &str) -> Option<PathBuf> {
+/// A C program of this directory, linked statically; nothing where that cannot be done.
+fn compiled(source: &str) -> Option<PathBuf> {
     if !tracer::available() {
         println!("left out: processes cannot be traced here");
         return None;
     }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/calls.c");
-    let program = std::env::temp_dir().join(format!("fermata-calls-{name}-{}", std::process::id()));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests")
+        .join(source);
+    let program = std::env::temp_dir().join(format!("fermata-{source}-{}", std::process::id()));
     let made = Command::new("cc")
         .args(["-O1", "-w", "-static", "-o"])
-        .args([&program, &source])
+        .args([&program, &path.with_extension("c")])
         .stderr(Stdio::null())
         .status();
     if made.is_ok_and(|status| status.success()) {
@@ -722,16 +724,17 @@ fn difference(expected: &[u8], found: &[u8]) -> String {
     out
 }
 
-#[test]
-fn other_calls_agree_with_linux() {
-    for (name, every) in [("calls", u64::MAX), ("calls-saved", 1)] {
-        let Some(program) = compiled(name) else {
+/// A C program prints the same on both sides, also when it is saved and taken over at each call.
+fn agrees(source: &str, argument: &str, status: Status) {
+    for every in [u64::MAX, 1] {
+        let name = format!("{source}-{}", every == 1);
+        let Some(program) = compiled(source) else {
             return;
         };
-        let mut sides = Sides::new(&program, name);
+        let mut sides = Sides::new(&program, &name);
         sides.add("text", &text(400));
         sides.add("empty", b"");
-        let args = ["program", "argument", ""];
+        let args = ["program", argument, ""];
         let (expected, _, _) = sides.there(&args, "empty");
         std::fs::remove_dir_all(&sides.here).unwrap();
         let mut saver = Saver {
@@ -747,8 +750,18 @@ fn other_calls_agree_with_linux() {
             "{name}:\n{difference}{:?}",
             sides.world.log
         );
-        assert_eq!(ended.status, Status::Killed(6));
+        assert_eq!(ended.status, status);
     }
+}
+
+#[test]
+fn other_calls_agree_with_linux() {
+    agrees("calls", "argument", Status::Killed(6));
+}
+
+#[test]
+fn events_agree_with_linux() {
+    agrees("events", "one", Status::Exited(0));
 }
 
 #[cfg(not(test))]

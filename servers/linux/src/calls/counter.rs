@@ -148,7 +148,7 @@ pub fn read(c: &mut Caller, fd: u32, address: u64, length: u64) -> Result {
             ..Wake::on(Key::Counter(id))
         }));
     }
-    c.s.wake(Key::Counter(id));
+    c.s.wake_for(Key::Counter(id), linux::POLLOUT);
     c.write(address, &count.to_le_bytes())?;
     Ok(8)
 }
@@ -183,7 +183,7 @@ pub fn write(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], total: u64) -> Resu
     }
     *count += more;
     drop(description);
-    c.s.wake(Key::Counter(id));
+    c.s.wake_for(Key::Counter(id), linux::POLLIN);
     Ok(8)
 }
 

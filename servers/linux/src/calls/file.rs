@@ -122,6 +122,10 @@ pub fn read(c: &mut Caller, fd: u32, address: u64, length: u64, at: Option<u64>)
             Ok((end - start) as u64)
         }
         Kind::Counter { .. } => super::counter::read(c, fd, address, length),
+        Kind::Signals { id, mask } => {
+            super::epoll::read_signals(c, (id, mask), flags, address, length)
+        }
+        Kind::Epoll { .. } => Err(EINVAL.into()),
         Kind::Pipe { id, pipe, .. } => super::pipe::read(c, (id, &pipe), flags, address, length),
         Kind::Device(Device::Null) => Ok(0),
         Kind::Device(Device::Zero | Device::Full) => {
@@ -214,6 +218,7 @@ fn write_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>)
     match kind {
         Kind::Directory { .. } | Kind::Text(_) => Err(EBADF.into()),
         Kind::Counter { .. } => super::counter::write(c, fd, ranges, total),
+        Kind::Signals { .. } | Kind::Epoll { .. } => Err(EINVAL.into()),
         Kind::Pipe { id, pipe, .. } => super::pipe::write(c, (id, &pipe), flags, ranges, total),
         Kind::Device(Device::Null | Device::Zero | Device::Random) => Ok(total),
         Kind::Device(Device::Full) => Err(ENOSPC.into()),
@@ -405,7 +410,7 @@ pub fn close_range(c: &mut Caller, first: u32, last: u32, flags: u32) -> Result 
 pub fn lseek(c: &mut Caller, fd: u32, offset: i64, whence: u32) -> Result {
     let description = c.p.files.get(fd)?;
     let current = description.offset;
-    if let Kind::Counter { .. } = description.kind {
+    if let Kind::Counter { .. } | Kind::Signals { .. } | Kind::Epoll { .. } = description.kind {
         return Ok(0);
     }
     if !description.kind.can_seek() {
@@ -683,9 +688,7 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
     let ino = match source.kind {
         Kind::File { ino } => ino,
         Kind::Directory { .. } => return Err(EISDIR.into()),
-        Kind::Device(_) | Kind::Text(_) | Kind::Pipe { .. } | Kind::Counter { .. } => {
-            return Err(EINVAL.into())
-        }
+        _ => return Err(EINVAL.into()),
     };
     let mut from_offset = source.offset;
     drop(source);
@@ -814,11 +817,9 @@ pub fn fsync(c: &mut Caller, fd: u32) -> Result {
 
 /// `fadvise64`.
 pub fn fadvise(c: &mut Caller, fd: u32) -> Result {
-    match c.p.files.get(fd)?.kind {
-        Kind::Device(Device::Console) | Kind::Pipe { .. } | Kind::Counter { .. } => {
-            Err(ESPIPE.into())
-        }
-        _ => Ok(0),
+    match c.p.files.get(fd)?.kind.can_seek() {
+        true => Ok(0),
+        false => Err(ESPIPE.into()),
     }
 }
 

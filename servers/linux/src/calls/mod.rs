@@ -1,11 +1,12 @@
 //! The Linux calls, by subject: [`file`] (descriptors), [`name`] (paths), [`memory`], [`time`],
-//! [`signal`], [`poll`], [`pipe`], [`counter`], [`futex`], [`process`] (starting others and waiting for them) and [`system`] (the process itself,
+//! [`signal`], [`poll`], [`pipe`], [`counter`], [`epoll`], [`futex`], [`process`] (starting others and waiting for them) and [`system`] (the process itself,
 //! and the rest).
 //!
 //! [`dispatch`] is the table. Every function checks first and changes then; what cannot be done
 //! yet is [`Stop::Park`].
 
 pub mod counter;
+pub mod epoll;
 pub mod file;
 pub mod futex;
 pub mod memory;
@@ -43,6 +44,9 @@ pub fn can_restart(entry: &Registers) -> bool {
             | nr::ppoll
             | nr::select
             | nr::pselect6
+            | nr::epoll_wait
+            | nr::epoll_pwait
+            | nr::epoll_pwait2
     )
 }
 
@@ -71,7 +75,15 @@ fn room(areas: &Areas, number: u64) -> u64 {
             (192 << 10) + 3 * areas * size_of::<Area>() as u64
         }
         nr::pipe | nr::pipe2 => 8 << 10,
-        nr::eventfd | nr::eventfd2 | nr::timerfd_create => 4 << 10,
+        nr::eventfd
+        | nr::eventfd2
+        | nr::timerfd_create
+        | nr::signalfd
+        | nr::signalfd4
+        | nr::epoll_create
+        | nr::epoll_create1
+        | nr::epoll_ctl => 4 << 10,
+        nr::epoll_wait | nr::epoll_pwait | nr::epoll_pwait2 => 256 << 10,
         _ => 0,
     }
 }
@@ -95,6 +107,18 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::timerfd_create => counter::timerfd_create(c, a as u32, b as u32),
         nr::timerfd_settime => counter::timerfd_settime(c, a as u32, b as u32, d, e),
         nr::timerfd_gettime => counter::timerfd_gettime(c, a as u32, b),
+        nr::signalfd => epoll::signalfd(c, a as i32, b, d, 0),
+        nr::signalfd4 => epoll::signalfd(c, a as i32, b, d, e as u32),
+        nr::epoll_create if a as i32 <= 0 => Err(EINVAL.into()),
+        nr::epoll_create => epoll::create(c, 0),
+        nr::epoll_create1 => epoll::create(c, a as u32),
+        nr::epoll_ctl => epoll::control(c, a as u32, b as u32, d as u32, e),
+        nr::epoll_wait => {
+            let timeout = epoll::milliseconds(e as i32);
+            epoll::wait(c, a as u32, b, d as i32, timeout)
+        }
+        nr::epoll_pwait => epoll::pwait(c, [a, b, d, e, f, g]),
+        nr::epoll_pwait2 => epoll::pwait2(c, [a, b, d, e, f, g]),
         nr::read => file::read(c, a as u32, b, d, None),
         nr::write => file::write(c, a as u32, b, d, None),
         nr::pread64 => file::read(c, a as u32, b, d, Some(e)),
@@ -189,7 +213,7 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::setitimer => time::setitimer(c, a as u32, b, d),
         nr::getitimer => time::getitimer(c, a as u32, b),
         nr::settimeofday | nr::clock_settime | nr::adjtimex => Err(EPERM.into()),
-        nr::poll => poll::poll(c, a, b, Some(d as i32)),
+        nr::poll => poll::poll(c, a, b, d as i32),
         nr::ppoll => poll::ppoll(c, a, b, d, e),
         nr::select => poll::select(c, a as i32, [b, d, e], f, false),
         nr::pselect6 => poll::select(c, a as i32, [b, d, e], f, true),

@@ -250,6 +250,8 @@ pub fn readlink(c: &mut Caller, dirfd: i32, address: u64, into: u64, size: u64) 
                     Counter::Event { .. } => String::from("anon_inode:[eventfd]"),
                     Counter::Timer { .. } => String::from("anon_inode:[timerfd]"),
                 },
+                Kind::Signals { .. } => String::from("anon_inode:[signalfd]"),
+                Kind::Epoll { .. } => String::from("anon_inode:[eventpoll]"),
                 Kind::Device(_) | Kind::Text(_) => return Err(EACCES.into()),
             }
         }

@@ -13,6 +13,7 @@ use crate::process::{
 use crate::signal::{sig, Origin};
 use crate::system::Key;
 use crate::wire::Writer;
+use linux_raw_sys::general as linux;
 
 /// A pipe that was longer than this once gives its memory back when it is empty.
 const KEPT: usize = 8 << 10;
@@ -69,6 +70,7 @@ pub fn read(
         return Ok(0);
     }
     let mut pipe = pipe.borrow_mut();
+    let was_full = pipe.room() < PIPE_BUF;
     let length = length.min(pipe.bytes.len() as u64) as usize;
     if length == 0 {
         return match pipe.writers {
@@ -86,7 +88,8 @@ pub fn read(
     if pipe.bytes.is_empty() && pipe.bytes.capacity() > KEPT {
         pipe.bytes = VecDeque::new();
     }
-    c.s.wake(Key::Pipe(id));
+    let events = if was_full { linux::POLLOUT } else { 0 };
+    c.s.wake_for(Key::Pipe(id), events);
     Ok(length as u64)
 }
 
@@ -111,7 +114,7 @@ pub fn put(
     // It grows while both lengths are there.
     c.h.room(3 * (pipe.bytes.len() + length) as u64)?;
     pipe.bytes.extend(&bytes[..length]);
-    c.s.wake(Key::Pipe(id));
+    c.s.wake_for(Key::Pipe(id), linux::POLLIN);
     Ok(length)
 }
 

@@ -1,11 +1,13 @@
 //! Waiting for descriptors. Files are always ready; the console, pipes and what counts have to be waited for.
 
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::rc::Rc;
 use alloc::vec::Vec;
 
 use crate::emulate::{Caller, Result, Stop, Wake};
 use crate::errno::{EBADF, EINVAL};
 use crate::memory::WRITE;
-use crate::process::{Device, Kind, PIPE_BUF};
+use crate::process::{Description, Device, Kind, Shared, PIPE_BUF};
 use crate::system::Key;
 use crate::wire::{u16_at, u32_at};
 use linux_raw_sys::general as linux;
@@ -20,76 +22,93 @@ const WRNORM: u16 = linux::POLLWRNORM as u16;
 
 /// What may change what descriptors are ready for.
 #[derive(Default)]
-struct Changes {
-    keys: Vec<Key>,
+pub struct Changes {
+    pub(super) keys: Vec<Key>,
     /// A time on the process's clock.
     at: Option<u64>,
+    /// Instances of `epoll` that were asked already.
+    pub(super) asked: BTreeSet<u64>,
+    /// Those that are known to have something ready, or nothing.
+    pub(super) known: BTreeMap<u64, bool>,
+}
+
+impl Changes {
+    /// Something changes at this time.
+    pub(super) fn until(&mut self, at: Option<u64>) {
+        self.at = self.at.into_iter().chain(at).min();
+    }
+
+    /// What is ready now is returned now; else the call waits for a change, at most until its deadline.
+    pub(super) fn wait(self, c: &mut Caller, timeout: Option<u64>) -> Result {
+        let deadline = match timeout {
+            Some(0) => return Ok(0),
+            Some(nanoseconds) => {
+                let deadline = c.deadline_after(nanoseconds);
+                if c.now() >= deadline {
+                    return Ok(0);
+                }
+                Some(deadline)
+            }
+            None => None,
+        };
+        Err(Stop::Park(Wake {
+            keys: self.keys,
+            deadline: deadline.into_iter().chain(self.at).min(),
+            firm: false,
+        }))
+    }
 }
 
 /// What a descriptor is ready for; nothing if it is not open. What may change that is noted.
 fn ready(c: &mut Caller, fd: u32, changes: &mut Changes) -> Option<u16> {
-    let kind = c.p.files.get(fd).ok()?.kind.clone();
-    let (input, output) = (IN | RDNORM, OUT | WRNORM);
-    Some(match kind {
-        Kind::Device(Device::Console) => {
-            let raw = c.reads_raw();
-            let some = c.h.console_readable(raw);
-            changes.keys.push(Key::Console);
-            if some {
-                input | output
-            } else {
-                output
-            }
-        }
-        Kind::Pipe { id, writes, pipe } => {
-            let pipe = pipe.borrow();
-            let room = if pipe.room() >= PIPE_BUF { output } else { 0 };
-            let bytes = if pipe.bytes.is_empty() { 0 } else { input };
-            changes.keys.push(Key::Pipe(id));
-            match (writes, pipe.readers, pipe.writers) {
-                (true, 0, _) => room | ERR,
-                (true, ..) => room,
-                (false, _, 0) => bytes | HUP,
-                (false, ..) => bytes,
-            }
-        }
-        Kind::Counter { id, counter } => {
-            changes.keys.push(Key::Counter(id));
-            changes.at = changes.at.into_iter().chain(counter.goes_off()).min();
-            let (readable, writable) = counter.ready(c.now());
-            let input = if readable { input } else { 0 };
-            let output = if writable { output } else { 0 };
-            input | output
-        }
-        _ => input | output,
-    })
+    let description = Rc::clone(&c.p.files.fds.get(&fd)?.description);
+    let key = description.borrow().kind.key();
+    changes.keys.extend(key);
+    Some(readiness(c, &description, changes))
 }
 
-/// What is ready now is returned now; else the call waits, at most until its deadline.
-fn wait(c: &mut Caller, changes: Changes, timeout: Option<u64>) -> Result {
-    let deadline = match timeout {
-        Some(0) => return Ok(0),
-        Some(nanoseconds) => {
-            let deadline = c.deadline_after(nanoseconds);
-            if c.now() >= deadline {
-                return Ok(0);
-            }
-            Some(deadline)
-        }
-        None => None,
+/// What a description is ready for. At which times that changes is noted.
+pub fn readiness(c: &mut Caller, description: &Shared<Description>, changes: &mut Changes) -> u16 {
+    let (input, output) = (IN | RDNORM, OUT | WRNORM);
+    let both = |readable: bool, writable: bool| {
+        (if readable { input } else { 0 }) | (if writable { output } else { 0 })
     };
-    Err(Stop::Park(Wake {
-        keys: changes.keys,
-        deadline: deadline.into_iter().chain(changes.at).min(),
-        firm: false,
-    }))
+    match &description.borrow().kind {
+        Kind::Device(Device::Console) => {
+            let raw = c.reads_raw();
+            both(c.h.console_readable(raw), true)
+        }
+        Kind::Pipe { writes, pipe, .. } => {
+            let pipe = pipe.borrow();
+            let (room, bytes) = (pipe.room() >= PIPE_BUF, !pipe.bytes.is_empty());
+            match (writes, pipe.readers, pipe.writers) {
+                (true, 0, _) => both(false, room) | ERR,
+                (true, ..) => both(false, room),
+                (false, _, 0) => both(bytes, false) | HUP,
+                (false, ..) => both(bytes, false),
+            }
+        }
+        Kind::Counter { counter, .. } => {
+            let (readable, writable) = counter.ready(c.now());
+            if !readable {
+                changes.until(counter.goes_off());
+            }
+            both(readable, writable)
+        }
+        Kind::Signals { mask, .. } => {
+            let is = super::epoll::signalled(c, *mask).is_some();
+            both(is, false)
+        }
+        Kind::Epoll { id } => both(super::epoll::is_ready(c, *id, changes), false),
+        Kind::File { .. } | Kind::Directory { .. } | Kind::Device(_) | Kind::Text(_) => {
+            both(true, true)
+        }
+    }
 }
 
 /// `poll`; a negative timeout means for ever.
-pub fn poll(c: &mut Caller, address: u64, count: u64, milliseconds: Option<i32>) -> Result {
-    let timeout = milliseconds
-        .and_then(|ms| u64::try_from(ms).ok())
-        .map(|ms| ms * 1_000_000);
+pub fn poll(c: &mut Caller, address: u64, count: u64, milliseconds: i32) -> Result {
+    let timeout = super::epoll::milliseconds(milliseconds);
     poll_until(c, address, count, timeout)
 }
 
@@ -126,7 +145,7 @@ fn poll_until(c: &mut Caller, address: u64, count: u64, timeout: Option<u64>) ->
     let result = if found != 0 {
         Ok(found)
     } else {
-        wait(c, changes, timeout)
+        changes.wait(c, timeout)
     };
     if result.is_ok() {
         c.write(address, &list)?;
@@ -179,7 +198,7 @@ pub fn select(c: &mut Caller, count: i32, sets: [u64; 3], timeout: u64, precise:
     let result = if found != 0 {
         Ok(found)
     } else {
-        wait(c, changes, timeout)
+        changes.wait(c, timeout)
     };
     if result.is_ok() {
         for (address, set) in sets.into_iter().zip(results) {

@@ -113,6 +113,14 @@ pub fn suspend_mask(c: &mut Caller, address: u64) -> Result<()> {
     Ok(())
 }
 
+/// The mask of a call that waits with another one, if it gives one.
+pub fn wait_mask(c: &mut Caller, address: u64, size: u64) -> Result<()> {
+    if address != 0 {
+        check_size(size)?;
+    }
+    suspend_mask(c, address)
+}
+
 /// `rt_sigsuspend`.
 pub fn rt_sigsuspend(c: &mut Caller, address: u64, size: u64) -> Result {
     check_size(size)?;

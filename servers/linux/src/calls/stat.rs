@@ -145,7 +145,7 @@ fn of_descriptor(c: &mut Caller, fd: u32) -> Result<Look> {
         Kind::Device(device) => of_device(device),
         Kind::Text(_) => of_text(),
         Kind::Pipe { id, .. } => of_pipe(id),
-        Kind::Counter { .. } => of_counter(),
+        Kind::Counter { .. } | Kind::Signals { .. } | Kind::Epoll { .. } => of_counter(),
     })
 }
 
