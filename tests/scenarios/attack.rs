@@ -16,7 +16,8 @@ pub(crate) fn power(ctx: &mut Ctx) -> Result<(), Failure> {
 /test/attack priority
 echo alive
 ";
-    let output = ctx.run(Run::script(script))?;
+    // The log goes to the control channel, where no program speaks.
+    let output = ctx.run(Run::script(script).word("verbose"))?;
     output.expect_status(0)?.expect_stdout(
         "peek: all processes of native: invalid argument\n\
          peek: power at the door of native: not supported\n\
@@ -28,6 +29,7 @@ echo alive
          power: a report: permission denied\n\
          power: off by another port: refused\n\
          power: off by another port: refused\n\
+         power: a line of the log: no such file or directory\n\
          control: of its own: DONE\n\
          control: of its own port: permission denied\n\
          control: of a service: permission denied\n\
@@ -213,6 +215,18 @@ busybox truncate -s 1000000000000 /tmp/endless
     match sent[..] {
         ["/tmp/wanted"] => Ok(()),
         _ => Err(format!("{sent:?} were sent")),
+    }
+}
+
+/// Programs that crash as fast as they can, of each of which init prints a line, do not keep the machine from powering off.
+pub(crate) fn crashes(ctx: &mut Ctx) -> Result<(), Failure> {
+    let run = Run::script("/test/attack crashes &\nsleep 0.5\necho alive\n").deterministic();
+    let output = ctx.run(run)?;
+    output.expect_status(0)?;
+    let text = output.text();
+    match text.contains("(process ") && text.contains("alive\n") {
+        true => Ok(()),
+        false => Err(text),
     }
 }
 

@@ -91,6 +91,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("attack_console", attack::console),
     scenario("attack_keepers", attack::keepers),
     scenario("attack_gets", attack::gets),
+    scenario("attack_crashes", attack::crashes),
     scenario("deterministic", checkpoint::deterministic),
 ];
 

@@ -35,10 +35,10 @@ pub struct Line {
     raw: VecDeque<u8>,
     /// Cooked mode: the line that is being typed.
     typed: Vec<u8>,
-    /// Cooked mode: complete lines. One without any byte is an end of input.
-    lines: VecDeque<VecDeque<u8>>,
-    /// Bytes in `lines`.
-    waiting: usize,
+    /// Cooked mode: the bytes of complete lines.
+    waiting: VecDeque<u8>,
+    /// How long each of these lines is, which is at most [`MAX_LINE`]. One without any byte is an end of input.
+    lines: VecDeque<u16>,
     events: VecDeque<Event>,
 }
 
@@ -52,14 +52,14 @@ impl Line {
             mode: Mode::Cooked,
             raw: VecDeque::new(),
             typed: Vec::new(),
+            waiting: VecDeque::new(),
             lines: VecDeque::new(),
-            waiting: 0,
             events: VecDeque::new(),
         }
     }
 
     fn queued(&self) -> usize {
-        self.raw.len() + self.typed.len() + self.waiting
+        self.raw.len() + self.typed.len() + self.waiting.len()
     }
 
     /// Whether more input is wanted. A person is never kept waiting, for the next key may be
@@ -95,7 +95,7 @@ impl Line {
             return false;
         }
         match byte {
-            b'\r' | b'\n' => {
+            b'\r' | b'\n' if self.queued() < CAPACITY => {
                 output.echo(b"\n");
                 self.typed.push(b'\n');
                 self.complete();
@@ -135,7 +135,7 @@ impl Line {
         self.typed.clear();
         if self.interactive {
             self.lines.clear();
-            self.waiting = 0;
+            self.waiting.clear();
             output.echo(echo);
         }
         if self.events.len() < MAX_EVENTS {
@@ -150,8 +150,8 @@ impl Line {
         if self.typed.is_empty() && self.lines.len() >= CAPACITY {
             return;
         }
-        self.waiting += self.typed.len();
-        self.lines.push_back(self.typed.drain(..).collect());
+        self.lines.push_back(self.typed.len() as u16);
+        self.waiting.extend(self.typed.drain(..));
     }
 
     /// Takes back the last character, and from the screen.
@@ -176,13 +176,12 @@ impl Line {
             return None;
         }
         let line = self.lines.front_mut()?;
-        let count = length.min(line.len());
-        let bytes: Vec<u8> = line.drain(..count).collect();
-        self.waiting -= count;
-        if line.is_empty() {
+        let count = length.min(usize::from(*line));
+        *line -= count as u16;
+        if *line == 0 {
             self.lines.pop_front();
         }
-        Some(bytes)
+        Some(self.waiting.drain(..count).collect())
     }
 
     /// Reads at most `length` bytes that came in raw mode.
@@ -221,13 +220,12 @@ impl Line {
             }
             Mode::Raw => {
                 for line in core::mem::take(&mut self.lines) {
-                    if line.is_empty() {
+                    if line == 0 {
                         self.raw.push_back(END);
                     }
-                    self.raw.extend(line);
+                    self.raw.extend(self.waiting.drain(..usize::from(line)));
                 }
                 self.raw.extend(self.typed.drain(..));
-                self.waiting = 0;
                 !self.raw.is_empty()
             }
         }

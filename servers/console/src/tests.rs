@@ -292,3 +292,17 @@ fn a_person_can_type_while_the_queues_are_full() {
     m.type_in(b"ok\r");
     assert_eq!(m.line().unwrap(), "ok\n");
 }
+
+#[test]
+fn lines_that_nobody_reads_are_dropped_at_some_point() {
+    const MOST: usize = 64 * 1024;
+    let mut machine = Machine::new(true);
+    machine.type_in(&[b'\n'; 3 * MOST]);
+    let mut waiting = 0;
+    while machine.line().is_ok_and(|line| line == "\n") {
+        waiting += 1;
+    }
+    assert_eq!(waiting, MOST, "the last ones were dropped");
+    machine.type_in(b"on\n");
+    assert_eq!(machine.line().as_deref(), Ok("on\n"));
+}

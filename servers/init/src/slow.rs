@@ -60,18 +60,20 @@ fn with(change: impl FnOnce(&mut Work)) {
     }
 }
 
-/// Has the thread write a line on the console.
+/// Has the thread write a line on the console. When the machine is to power off there are no more: programs that end one after the
+/// other would keep it up.
 pub(crate) fn say(line: String) {
     with(|work| {
-        if work.lines.len() < MAX_LINES {
+        if work.power_off.is_none() && work.lines.len() < MAX_LINES {
             work.lines.push_back(line);
         }
     });
 }
 
-/// Writes a line to the control channel, if the log is wanted there.
+/// Writes a line to the control channel, if the log is wanted there. Names that programs chose are in it, and must not begin another line.
 pub(crate) fn log(line: &str) {
     if WORK.lock().as_ref().is_some_and(|work| work.verbose) {
+        let line = fermata_init::line(line.as_bytes());
         control::write(&[b"log init: ", line.as_bytes(), b"\n"]);
     }
 }

@@ -43,11 +43,13 @@ const fn way(name: &'static str, run: fn() -> Done) -> Way {
 }
 
 /// All ways to attack.
-const WAYS: [Way; 25] = [
+const WAYS: [Way; 27] = [
     way("beside", beside),
     way("large", large),
     way("saves", saves),
     way("control", control),
+    way("crashes", crashes),
+    way("crash", crash),
     way("bomb", bomb),
     way("checkpointer", checkpointer),
     way("console-power", console_power),
@@ -357,6 +359,11 @@ fn power() -> Done {
             if refused { "refused" } else { "DONE" }
         );
     }
+    // What the log says of programs goes to the control channel as well.
+    let native = Client::new("native")?;
+    let path = "/tmp/none\npanic is not true\n";
+    let spawned = native.spawn(path, &Start::default(), &[]);
+    println!("power: a line of the log: {}", said(spawned));
     Ok(())
 }
 
@@ -429,6 +436,23 @@ fn silent_port() -> Result<(Portset, Port), abi::Code> {
     let set = Portset::new()?;
     let port = Port::in_portset(&abi::state::PortState::default(), *set.reference()?)?;
     Ok((set, port))
+}
+
+/// Ends by an exception, of which a line is printed.
+fn crash() -> Done {
+    touch(0);
+    Ok(())
+}
+
+/// Keeps init writing lines of programs that have crashed, for ever.
+fn crashes() -> Done {
+    loop {
+        let children: Vec<_> = core::iter::from_fn(|| again("crash").ok()).collect();
+        for child in children {
+            let _ = child.ended();
+            let _ = child.reap();
+        }
+    }
 }
 
 /// Registers names that are reserved, and names of its own until it is refused more.
