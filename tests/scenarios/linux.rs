@@ -372,22 +372,80 @@ pub(crate) fn events(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "events", &["one", "many"])
 }
 
+/// Sockets, within a process and between several.
+pub(crate) fn sockets(ctx: &mut Ctx) -> Result<(), Failure> {
+    agrees(ctx, "sockets", &["one", "many"])
+}
+
+/// Busybox's web server and its clients talk over the loopback, also when the server was saved, killed and restored.
+pub(crate) fn http(ctx: &mut Ctx) -> Result<(), Failure> {
+    let script = "\
+busybox httpd -f -p 127.0.0.1:8080 -h /tmp/work &
+sleep 0.3
+busybox wget -q -O /tmp/one http://127.0.0.1:8080/text
+busybox wget -q -O /tmp/missing http://127.0.0.1:8080/missing
+sleep 0.3
+checkpoint %1 /tmp/image
+kill %1
+busybox wget -q -O /tmp/nobody http://127.0.0.1:8080/text
+restore /tmp/image
+busybox wget -q -O /tmp/two http://localhost:8080/text
+kill %1
+busybox nc -l -p 9000 > /tmp/three &
+sleep 0.3
+busybox nc 127.0.0.1 9000 < /tmp/work/text
+wait
+busybox nc -w 1 127.0.0.1 9001 < /tmp/work/text
+busybox ping -c 1 10.9.9.9
+ps
+";
+    let run = Run::script(script)
+        .add("/tmp/work/text", text(3000))
+        .add("/etc/hosts", b"127.0.0.1 localhost\n".to_vec())
+        .get("/tmp/one")
+        .get("/tmp/two")
+        .get("/tmp/three");
+    let output = ctx.run(run.timeout(60))?;
+    for path in ["/tmp/one", "/tmp/two", "/tmp/three"] {
+        if output.file(path)? != text(3000) {
+            return Err(format!("{path} is another text\n{}", output.text()));
+        }
+    }
+    for sentence in [
+        "wget: server returned error: HTTP/1.1 404 Not Found\n",
+        "wget: can't connect to remote host (127.0.0.1): Connection refused\n",
+        "nc: can't connect to remote host (127.0.0.1): Connection refused\n",
+    ] {
+        if output.text().matches(sentence).count() != 1 {
+            return Err(format!(
+                "'{sentence}' is not there once:\n{}",
+                output.text()
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// A C program prints here what it prints on the host, whatever its argument is; and leaves no process.
 fn agrees(ctx: &mut Ctx, name: &str, ways: &[&str]) -> Result<(), Failure> {
     let scratch = temp_dir().map_err(|error| error.message)?;
     let Some(program) = linux_program(ctx, scratch.path(), name) else {
         return Ok(());
     };
-    let mut script = String::new();
+    let mut script = String::from("cd /tmp/work\n");
     let mut expected = Vec::new();
+    std::fs::write(scratch.path().join("text"), text(400)).map_err(|e| e.to_string())?;
     for way in ways {
         script.push_str(&format!("/bin/{name} {way} > /tmp/{way}\n"));
-        let output = Command::new(&program).arg(way).output();
+        let mut command = Command::new(&program);
+        let output = command.arg(way).current_dir(scratch.path()).output();
         expected.push(output.map_err(|e| format!("on the host: {e}"))?.stdout);
     }
     script.push_str("ps\n");
     let elf = std::fs::read(&program).map_err(|e| e.to_string())?;
-    let mut run = Run::script(script).add_program(&format!("/bin/{name}"), elf);
+    let mut run = Run::script(script)
+        .add("/tmp/work/text", text(400))
+        .add_program(&format!("/bin/{name}"), elf);
     for way in ways {
         run = run.get(&format!("/tmp/{way}"));
     }
@@ -504,7 +562,6 @@ pub(crate) fn refusals(ctx: &mut Ctx) -> Result<(), Failure> {
         "/tmp/short: not an executable: it ends within a segment\n",
         "/tmp/corrupt: not an executable: a segment has impossible sizes\n",
         "/tmp/script: its interpreter cannot be used: /none/at/all: no such file or directory\n",
-        "a socket is not supported yet\n",
         "cat: can't open '/tmp/none': No such file or directory\n",
         "/tmp/fault: segmentation fault: access to 0x0 at 0x400078\n",
     ] {

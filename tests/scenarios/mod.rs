@@ -30,6 +30,8 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("linux_threads", linux::threads),
     scenario("linux_jobs", linux::jobs),
     scenario("linux_events", linux::events),
+    scenario("linux_sockets", linux::sockets),
+    scenario("linux_http", linux::http),
     scenario("linux_parallel", linux::parallel),
     scenario("linux_refusals", linux::refusals),
     scenario("linux_console", linux::console),

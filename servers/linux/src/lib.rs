@@ -10,7 +10,7 @@
 //!   on: with other registers, later, or not at all. Every call is atomic: it happens as a whole,
 //!   or it has not begun and can be delivered again.
 //! * [`calls`] has the calls, by subject.
-//! * [`epoll`] knows who watches which descriptors; [`job`] is job control; [`futex`] knows who waits at which word of memory.
+//! * [`socket`] has sockets, [`node`] the files that are their names; [`epoll`] knows who watches which descriptors; [`job`] is job control; [`futex`] knows who waits at which word of memory.
 //! * [`memory`] is the list of mapped areas; [`exec`] loads programs; [`signal`]
 //!   delivers signals; [`path`] and [`special`] know the names that are not files.
 //! * [`part`] is what a checkpoint holds of a process, and the checks on the way back.
@@ -31,11 +31,13 @@ pub mod futex;
 pub mod host;
 pub mod job;
 pub mod memory;
+pub mod node;
 pub mod number;
 pub mod part;
 pub mod path;
 pub mod process;
 pub mod signal;
+pub mod socket;
 pub mod special;
 pub mod system;
 #[cfg(test)]

@@ -23,16 +23,18 @@ use crate::errno::{ELOOP, ENOSPC};
 use crate::futex::{Waiter, Word};
 use crate::host::Host;
 use crate::memory;
+use crate::node;
 use crate::path;
 use crate::process::{
     shared, Context, Description, Fd, Files, Kind, Memory, Pipe, Shared, Shares, Task, Wait,
     MAX_FDS, MAX_REPORTED, PIPE_BUF, PIPE_CAPACITY,
 };
 use crate::signal::{Actions, Signals};
+use crate::socket::{Name, Socket, State, Style};
 use crate::system::{Process, System, Thing, Tid, MAX_THREADS};
 
 /// The format's version.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 /// Most bytes of an unlinked file that are saved.
 pub const MAX_UNLINKED: u64 = 4 << 20;
 /// Longest part that is read: as long as a checkpoint can hold.
@@ -79,6 +81,18 @@ struct Saved {
     pipes: Vec<(u64, u32, Vec<u8>)>,
     /// Identity, and what is watched.
     epolls: Vec<(u64, Vec<SavedWatch>)>,
+    sockets: Vec<SavedSocket>,
+}
+
+/// A socket: one that is open, or one that has not been accepted.
+#[derive(Serialize, Deserialize)]
+struct SavedSocket {
+    id: u64,
+    socket: Socket,
+    /// The path of the file that is its name.
+    path: Option<String>,
+    /// Whether it is found by its name.
+    is_found: bool,
 }
 
 /// What an instance of `epoll` watches.
@@ -243,6 +257,7 @@ pub fn save(
     let (_, task) = tasks.first().ok_or_else(|| "it has ended".to_string())?;
     let shares = &task.shares;
     let list = listed(&shares.files.borrow());
+    let sockets = sockets_of(&list.0, system)?;
     alone(tasks, task, system, &list)?;
     let (descriptions, fds) = list;
     let mut files = Vec::new();
@@ -264,11 +279,15 @@ pub fn save(
         files.push((number, saved));
     }
     let epolls = saved_watches(&descriptions, system)?;
+    let sockets = saved_sockets(&sockets, system, host)?;
+    let messages = sockets.iter().map(|saved| saved.socket.size() as u64);
     let memory = shares.memory.borrow();
+    let messages = messages.sum::<u64>();
     let watches = epolls
         .iter()
         .map(|(_, watches)| WATCH * watches.len() as u64);
-    let length = watches.sum::<u64>() + size(&memory, &descriptions) + TASK * tasks.len() as u64;
+    let length =
+        messages + watches.sum::<u64>() + size(&memory, &descriptions) + TASK * tasks.len() as u64;
     room(host, 2 * ENCODED * length)?;
     let descriptions: Vec<Description> = descriptions
         .into_iter()
@@ -298,6 +317,7 @@ pub fn save(
         descriptions,
         pipes,
         epolls,
+        sockets,
     );
     let process = postcard::to_allocvec(&saved).map_err(|_| OUT.to_string())?;
     let contents = |file: &(u32, SavedFile)| match &file.1 {
@@ -312,6 +332,70 @@ pub fn save(
         files,
     };
     Ok(postcard::to_allocvec(&part).map_err(|_| OUT.to_string())?)
+}
+
+/// The sockets among these descriptions and the connections that wait at them, with their descriptors; refused if
+/// descriptors are on their way to one.
+fn sockets_of(
+    descriptions: &[(u32, Shared<Description>)],
+    system: &System,
+) -> Result<BTreeMap<u64, u32>, Refusal> {
+    let mut all: BTreeMap<u64, u32> = BTreeMap::new();
+    for (fd, description) in descriptions {
+        if let Kind::Socket { id } = description.borrow().kind {
+            all.insert(id, *fd);
+            let waiting = system.sockets.find(id).into_iter().flat_map(|s| &s.ready);
+            all.extend(waiting.map(|end| (*end, *fd)));
+        }
+    }
+    for (id, fd) in &all {
+        let queue = system.sockets.find(*id).into_iter().flat_map(|s| &s.queue);
+        if queue.into_iter().any(|message| !message.rights.is_empty()) {
+            let sentence = format!("descriptors are on their way to the socket at descriptor {fd}");
+            return Err(Refusal::Because(sentence));
+        }
+    }
+    Ok(all)
+}
+
+/// What is saved of these sockets.
+fn saved_sockets(
+    all: &BTreeMap<u64, u32>,
+    system: &System,
+    host: &mut dyn Host,
+) -> Result<Vec<SavedSocket>, Refusal> {
+    let mut saved = Vec::new();
+    for (id, fd) in all {
+        let Some(socket) = system.sockets.find(*id) else {
+            continue;
+        };
+        let mut socket = socket.clone();
+        // Who sent datagrams to one that is gone is told so at the next.
+        socket.peer = socket
+            .peer
+            .filter(|peer| system.sockets.find(*peer).is_some());
+        if socket.peer.is_some_and(|peer| !all.contains_key(&peer)) {
+            let sentence = format!("the connection of the socket at descriptor {fd}");
+            return Err(Refusal::Shared(sentence));
+        }
+        let path = match socket.name {
+            Some(Name::File(_, ino)) if system.nodes.mode(ino).is_some() => {
+                match host.fs(&Request::PathOf { ino }, &[], &mut []) {
+                    Ok((Reply::Path(path), _)) => Some(path),
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        room(host, 2 * socket.size() as u64)?;
+        saved.push(SavedSocket {
+            id: *id,
+            socket,
+            path,
+            is_found: system.sockets.is_found(*id),
+        });
+    }
+    Ok(saved)
 }
 
 /// What the instances of `epoll` among these descriptions watch.
@@ -525,7 +609,7 @@ pub fn adopt(
         }
         return Err(sentence);
     }
-    let (mut files, watched) = make_files(&mut saved, pid, system);
+    let (mut files, watched) = make_files(&mut saved, pid, system, host);
     // Its first task has the number of the process already.
     let further = saved
         .tasks
@@ -544,10 +628,123 @@ pub fn adopt(
     }
 }
 
+/// Makes the sockets: the new identities by the old ones. Upon an error there are none.
+fn make_sockets(
+    all: Vec<SavedSocket>,
+    pid: Pid,
+    system: &mut System,
+    host: &mut dyn Host,
+) -> Result<BTreeMap<u64, u64>, String> {
+    let payer = system.process(pid).payer;
+    let mut made = BTreeMap::new();
+    let mut names = Vec::new();
+    let mut result = Ok(());
+    for saved in all {
+        let SavedSocket {
+            id, socket, path, ..
+        } = saved;
+        let ends = (socket.peer, socket.ready.clone());
+        // Who accepted a connection has given it its name, and is found by that.
+        let is_end = socket.state == State::Connected && socket.style == Style::Stream;
+        let name = socket.name.clone().filter(|_| saved.is_found);
+        match system.restore_socket(socket, payer) {
+            Ok(new) => {
+                made.insert(id, new);
+                names.push((new, name.map(|name| (name, is_end)), path, ends));
+            }
+            Err(_) => {
+                result = Err("there are too many sockets".to_string());
+                break;
+            }
+        }
+    }
+    let named = names
+        .into_iter()
+        .try_for_each(|(new, name, path, (peer, ready))| {
+            let known = |id: u64| made.get(&id).copied();
+            system.join(
+                new,
+                peer.and_then(known),
+                ready.into_iter().filter_map(known),
+            );
+            match (name, path) {
+                (Some((name @ Name::Port(..), true)), _) => {
+                    system.set_name(new, name);
+                    Ok(())
+                }
+                (Some((Name::File(given, _), _)), Some(path)) => {
+                    let ino = find_node(&path, pid, system, host)?;
+                    name_again(system, new, Name::File(given, ino))
+                }
+                // The file has been removed: nobody finds it there.
+                (Some((Name::File(given, _), _)), None) => {
+                    system.set_name(new, Name::File(given, u64::MAX));
+                    Ok(())
+                }
+                (Some((name, _)), _) => name_again(system, new, name),
+                (None, _) => Ok(()),
+            }
+        });
+    // Whoever had to wait for room is told of it, as before.
+    let ends: Vec<_> = made
+        .values()
+        .filter_map(|id| Some((system.sockets.find(*id)?.peer?, *id)))
+        .collect();
+    for (peer, id) in ends {
+        system.blocks(peer, id);
+    }
+    if let Err(sentence) = result.and(named) {
+        made.into_values().for_each(|id| system.close_socket(id));
+        return Err(sentence);
+    }
+    Ok(made)
+}
+
+fn name_again(system: &mut System, id: u64, name: Name) -> Result<(), String> {
+    system
+        .name_socket(id, name)
+        .map_err(|_| "the name of one of its sockets is another one's now".to_string())
+}
+
+/// The inode of a file that is the name of a socket.
+fn find_node(
+    path: &str,
+    pid: Pid,
+    system: &mut System,
+    host: &mut dyn Host,
+) -> Result<u64, String> {
+    let mut ino = 0;
+    let (_, _, found) = open(host, path, &mut ino)?;
+    if system.nodes.mode(ino).is_none() {
+        let attr = host.fs(&Request::StatIno { ino }, &[], &mut []);
+        let is_empty = matches!(attr, Ok((Reply::Attr(attr), _)) if attr.size == 0);
+        let payer = system.process(pid).payer;
+        let is_file = found & mode::TYPE == mode::FILE && is_empty;
+        if is_file && system.new_node(host, ino, node::SOCKET, payer).is_ok() {
+            return Ok(ino);
+        }
+    }
+    let _ = host.fs(&Request::Close { ino }, &[], &mut []);
+    match system.nodes.mode(ino) {
+        Some(node::SOCKET) => Ok(ino),
+        _ => Err(format!("{path}: is no socket any more")),
+    }
+}
+
 /// Makes the descriptors, and has the instances of `epoll` watch again what they did. Upon an error the descriptors are to be
 /// closed.
-fn make_files(saved: &mut Saved, pid: Pid, system: &mut System) -> (Files, Result<(), String>) {
+fn make_files(
+    saved: &mut Saved,
+    pid: Pid,
+    system: &mut System,
+    host: &mut dyn Host,
+) -> (Files, Result<(), String>) {
     let payer = system.process(pid).payer;
+    let sockets = core::mem::take(&mut saved.sockets);
+    let (sockets, failure) = match make_sockets(sockets, pid, system, host) {
+        Ok(sockets) => (sockets, Ok(())),
+        Err(sentence) => (BTreeMap::new(), Err(sentence)),
+    };
     let mut instances = BTreeMap::new();
     for description in &mut saved.descriptions {
         match &mut description.kind {
@@ -556,6 +753,7 @@ fn make_files(saved: &mut Saved, pid: Pid, system: &mut System) -> (Files, Resul
                 let new = system.new_epoll(payer);
                 instances.insert(core::mem::replace(id, new), new);
             }
+            Kind::Socket { id } => *id = sockets.get(id).copied().unwrap_or(0),
             _ => {}
         }
     }
@@ -576,7 +774,7 @@ fn make_files(saved: &mut Saved, pid: Pid, system: &mut System) -> (Files, Resul
     let epolls = core::mem::take(&mut saved.epolls).into_iter();
     let mut epolls = epolls.filter_map(|(old, watches)| Some((*instances.get(&old)?, watches)));
     let watched = epolls.try_for_each(|(id, watches)| watch(system, id, watches, &descriptions));
-    (files, watched)
+    (files, failure.and(watched))
 }
 
 /// Has an instance of `epoll` watch what it watched.
@@ -887,6 +1085,7 @@ fn check(saved: &Saved) -> Option<()> {
             Kind::Pipe { id, .. } => saved.pipes.iter().any(|(pipe, ..)| pipe == id),
             Kind::Counter { counter, .. } => counter.is_sound(),
             Kind::Epoll { id } => saved.epolls.iter().any(|(epoll, _)| epoll == id),
+            Kind::Socket { id } => saved.sockets.iter().any(|saved| saved.id == *id),
             Kind::Signals { .. } | Kind::File { .. } | Kind::Device(_) => true,
         };
         kind && d.offset <= MAX_OFFSET
@@ -898,6 +1097,34 @@ fn check(saved: &Saved) -> Option<()> {
     });
     let epolls =
         saved.epolls.windows(2).all(|w| w[0].0 < w[1].0) && instances.count() == saved.epolls.len();
-    let open = descriptors && pipes && epolls && descriptions;
+    let open = descriptors && pipes && epolls && descriptions && sockets_are_sound(saved);
     (paths && strings && tasks && numbers && memory && open).then_some(())
+}
+
+/// Whether each socket is open or waits to be accepted, once, and the ends of connections name each other.
+fn sockets_are_sound(saved: &Saved) -> bool {
+    let all: BTreeMap<u64, &Socket> = saved.sockets.iter().map(|s| (s.id, &s.socket)).collect();
+    let open = saved.descriptions.iter().filter_map(|d| match d.kind {
+        Kind::Socket { id } => Some(id),
+        _ => None,
+    });
+    let waiting = all.values().flat_map(|socket| {
+        let is_listening = socket.state == State::Listening;
+        socket.ready.iter().copied().filter(move |_| is_listening)
+    });
+    let mut places: Vec<u64> = open.chain(waiting).collect();
+    places.sort_unstable();
+    let once = places.iter().eq(all.keys());
+    let paths = saved
+        .sockets
+        .iter()
+        .all(|s| s.path.as_deref().is_none_or(path::is_sound));
+    let ends = all.iter().all(|(id, socket)| {
+        let Some(peer) = socket.peer else { return true };
+        let is_stream = socket.style != Style::Datagram;
+        all.get(&peer).is_some_and(|end| {
+            end.style == socket.style && (!is_stream || end.peer == Some(*id) && peer != *id)
+        })
+    });
+    all.len() == saved.sockets.len() && once && paths && ends && all.values().all(|s| s.is_sound())
 }

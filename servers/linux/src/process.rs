@@ -97,6 +97,11 @@ pub enum Kind {
         /// Its identity, under which it is in the table.
         id: u64,
     },
+    /// A socket.
+    Socket {
+        /// Its identity, under which it is in the table.
+        id: u64,
+    },
     /// An end of a pipe.
     Pipe {
         /// The pipe's identity.
@@ -125,6 +130,7 @@ impl Kind {
             Kind::Counter { id, .. } => Some(Key::Counter(*id)),
             Kind::Signals { id, .. } => Some(Key::Signals(*id)),
             Kind::Epoll { id } => Some(Key::Epoll(*id)),
+            Kind::Socket { id } => Some(Key::Socket(*id)),
             Kind::File { .. } | Kind::Directory { .. } | Kind::Device(_) | Kind::Text(_) => None,
         }
     }
@@ -235,8 +241,10 @@ impl Description {
         if let Some(key) = self.kind.key() {
             system.forget_watches(key);
         }
-        if let Kind::Epoll { id } = self.kind {
-            system.forget_epoll(id);
+        match self.kind {
+            Kind::Epoll { id } => system.forget_epoll(id),
+            Kind::Socket { id } => system.close_socket(id),
+            _ => {}
         }
         if let Some(ino) = self.ino() {
             let _ = host.fs(&crate::files::Request::Close { ino }, &[], &mut []);
@@ -323,8 +331,12 @@ impl Files {
         fd: u32,
     ) -> Result<(), Errno> {
         let gone = self.fds.remove(&fd).ok_or(EBADF)?.description;
-        if let Some(description) = Rc::into_inner(gone) {
-            description.into_inner().release(system, host);
+        let is_socket = matches!(gone.borrow().kind, Kind::Socket { .. });
+        system.dropped.push(gone);
+        release_dropped(system, host);
+        if is_socket {
+            system.clear_circles();
+            release_dropped(system, host);
         }
         Ok(())
     }
@@ -344,6 +356,15 @@ impl Files {
             .collect();
         for fd in fds {
             let _ = self.close(system, host, fd);
+        }
+    }
+}
+
+/// Gives up the descriptions that were dropped, and those that go with them, unless others have them.
+pub fn release_dropped(system: &mut System, host: &mut dyn Host) {
+    while let Some(gone) = system.dropped.pop() {
+        if let Some(description) = Rc::into_inner(gone) {
+            description.into_inner().release(system, host);
         }
     }
 }

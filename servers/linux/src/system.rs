@@ -20,8 +20,10 @@ use crate::epoll::{Epolls, ALL};
 use crate::errno::{Errno, EAGAIN, ECHILD, ENFILE, EPERM, ESRCH};
 use crate::futex::Futexes;
 use crate::job::News;
-use crate::process::{Alarm, Ids, Shared};
+use crate::node::Nodes;
+use crate::process::{Alarm, Description, Ids, Shared};
 use crate::signal::{sig, Actions, Origin, Pending};
+use crate::socket::Sockets;
 
 /// The number of a task in the table of all. The first task of a process has the number of the process.
 pub type Tid = Pid;
@@ -55,6 +57,8 @@ pub enum Key {
     Signals(u64),
     /// Something that this instance of `epoll` watches may be ready.
     Epoll(u64),
+    /// Something has come to this socket, or it can take something.
+    Socket(u64),
     /// A child of this process has ended.
     Children(Pid),
     /// This process has left the memory that it was started in, by `execve` or at its end.
@@ -89,6 +93,12 @@ pub enum Thing {
     Pipe,
     /// A descriptor that an instance of `epoll` watches.
     Watch,
+    /// A socket.
+    Socket,
+    /// A descriptor that is on its way.
+    Right,
+    /// A file that is more than a file.
+    Node,
 }
 
 impl Thing {
@@ -97,6 +107,7 @@ impl Thing {
         match self {
             Thing::Pipe => (256, 1024),
             Thing::Watch => (2048, 8192),
+            Thing::Socket | Thing::Right | Thing::Node => (256, 1024),
         }
     }
 }
@@ -233,6 +244,12 @@ pub struct System {
     all_things: BTreeMap<Thing, usize>,
     /// All instances of `epoll`.
     pub epolls: Epolls,
+    /// Files that are more than files.
+    pub nodes: Nodes,
+    /// All sockets.
+    pub sockets: Sockets,
+    /// Descriptions that were on their way to sockets that are gone.
+    pub(crate) dropped: Vec<Shared<Description>>,
     woken: Vec<Key>,
     sent: Vec<(To, u32, Origin)>,
     gone: Vec<Pid>,

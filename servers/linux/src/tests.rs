@@ -1211,6 +1211,107 @@ fn wild_watches_end() {
     }
 }
 
+/// Whatever is done with sockets in whatever order, saved or not: calls end, queues are bounded, and when all is closed
+/// nothing is left, circles of descriptors in queues included.
+#[test]
+fn wild_sockets_end() {
+    let mut saved_ones = 0;
+    for seed in 0..60 {
+        let mut random = Rng::with_seed(seed);
+        let mut host = Fake::new();
+        let mut process = example(&mut host);
+        // Names: two that are no paths, two paths, two ports, and one elsewhere.
+        let names: [&[u8]; 7] = [
+            b"\x01\0\0one",
+            b"\x01\0\0other",
+            b"\x01\0/tmp/a\0",
+            b"\x01\0b",
+            b"\x02\0\x10\x10\x7f\0\0\x01\0\0\0\0\0\0\0\0",
+            b"\x02\0\x10\x11\0\0\0\0\0\0\0\0\0\0\0\0",
+            b"\x02\0\x10\x11\x08\x08\x08\x08\0\0\0\0\0\0\0\0",
+        ];
+        for _ in 0..500 {
+            let fd = random.u64(..20);
+            let other = random.u64(..20);
+            let name = names[random.usize(..7)];
+            host.write_memory(0x10_0000, name).unwrap();
+            host.write_memory(0x10_0080, &[128, 0, 0, 0]).unwrap();
+            // A message of 2,000 bytes with a descriptor.
+            let words = [0u64, 0, 0x10_0200, 1, 0x10_0300, 24, 0];
+            let header: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+            host.write_memory(0x10_0180, &header).unwrap();
+            let range = [0x10_1000u64, 2000].map(u64::to_le_bytes).concat();
+            host.write_memory(0x10_0200, &range).unwrap();
+            let control = [20u64, 1 | 1 << 32, other].map(u64::to_le_bytes).concat();
+            host.write_memory(0x10_0300, &control).unwrap();
+            let length = name.len() as u64;
+            let (family, style) = (random.u64(1..3), random.u64(1..3) | 0o4000);
+            let (number, arguments): (u64, &[u64]) = match random.u32(..22) {
+                0 => (nr::socket, &[family, style, 0]),
+                1 => (nr::socketpair, &[1, style, 0, 0x10_0100]),
+                2 => (nr::socketpair, &[1, 5 | 0o4000, 0, 0x10_0100]),
+                3 => (nr::bind, &[fd, 0x10_0000, length]),
+                4 => (nr::listen, &[fd, 3]),
+                5..8 => (nr::connect, &[fd, 0x10_0000, length]),
+                8 | 9 => (nr::accept4, &[fd, 0, 0, 0o4000]),
+                10 => (nr::close, &[fd]),
+                11 => (nr::dup2, &[fd, other]),
+                12 => (nr::shutdown, &[fd, other % 3]),
+                13 => (
+                    nr::sendto,
+                    &[fd, 0x10_1000, 3000, 0x4000, 0x10_0000, length],
+                ),
+                14 | 15 => (nr::sendto, &[fd, 0x10_1000, 3000, 0x4000, 0, 0]),
+                16 => (nr::recvfrom, &[fd, 0x10_1000, 900, 0, 0x10_0000, 0x10_0080]),
+                17 | 18 => (nr::sendmsg, &[fd, 0x10_0180, 0x4000]),
+                19 => (nr::recvmsg, &[fd, 0x10_0180, 0]),
+                20 => (nr::getsockname, &[fd, 0x10_0000, 0x10_0080]),
+                _ => (nr::poll, &[0x10_0100, 1, 0]),
+            };
+            let outcome = process.call(&mut host, &registers(number, arguments));
+            assert!(matches!(outcome, Outcome::Go { .. }), "{outcome:?}");
+            if random.u32(..20) == 0 {
+                // It can be saved unless descriptors are on their way, or to who is not a descriptor's.
+                if let Ok(saved) = process.save(&mut host) {
+                    saved_ones += 1;
+                    let sockets = process.system.counted_things(Thing::Socket);
+                    process.close_all(&mut host);
+                    assert!(process.system.has_no_sockets());
+                    process = One::adopt(&saved, 0, &mut host).unwrap();
+                    assert_eq!(process.system.counted_things(Thing::Socket), sockets);
+                }
+            }
+        }
+        process.close_all(&mut host);
+        assert!(process.system.has_no_sockets(), "seed {seed}");
+    }
+    assert!(saved_ones > 200, "{saved_ones}");
+}
+
+/// A process cannot have more sockets and more on their way than its share, nor fill more than the queues.
+#[test]
+fn sockets_have_an_end() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    let mut made = 0;
+    let error = loop {
+        match process.result(&mut host, nr::socketpair, &[1, 2 | 0o4000, 0, 0x10_0100]) {
+            0 => made += 1,
+            error => break error,
+        }
+    };
+    assert_eq!((error, made), (ENFILE.rax() as i64, 128));
+    let mut bytes = 0;
+    for fd in (0..257).filter(|fd| *fd != 4) {
+        while let 1.. = process.result(&mut host, nr::write, &[fd, 0x10_0000, 0x1000]) {
+            bytes += 0x1000;
+        }
+    }
+    assert!((1 << 20..4 << 20).contains(&bytes), "{bytes}");
+    process.close_all(&mut host);
+    assert!(process.system.has_no_sockets());
+}
+
 fn adopt_one(saved: &[u8], pid: u32, system: &mut System, host: &mut Fake) -> (u64, Task) {
     part::adopt(saved, 0, pid, system, host).unwrap().remove(0)
 }

@@ -126,6 +126,7 @@ pub fn read(c: &mut Caller, fd: u32, address: u64, length: u64, at: Option<u64>)
             super::epoll::read_signals(c, (id, mask), flags, address, length)
         }
         Kind::Epoll { .. } => Err(EINVAL.into()),
+        Kind::Socket { .. } => super::socket::read(c, fd, &[(address, length)]),
         Kind::Pipe { id, pipe, .. } => super::pipe::read(c, (id, &pipe), flags, address, length),
         Kind::Device(Device::Null) => Ok(0),
         Kind::Device(Device::Zero | Device::Full) => {
@@ -219,6 +220,7 @@ fn write_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>)
         Kind::Directory { .. } | Kind::Text(_) => Err(EBADF.into()),
         Kind::Counter { .. } => super::counter::write(c, fd, ranges, total),
         Kind::Signals { .. } | Kind::Epoll { .. } => Err(EINVAL.into()),
+        Kind::Socket { .. } => super::socket::write(c, fd, ranges, total),
         Kind::Pipe { id, pipe, .. } => super::pipe::write(c, (id, &pipe), flags, ranges, total),
         Kind::Device(Device::Null | Device::Zero | Device::Random) => Ok(total),
         Kind::Device(Device::Full) => Err(ENOSPC.into()),
@@ -332,7 +334,7 @@ pub fn piece(ranges: &[(u64, u64)], at: u64) -> Option<(u64, u64)> {
 }
 
 /// The ranges of an `iovec`.
-fn vector(c: &mut Caller, address: u64, count: u64) -> Result<Vec<(u64, u64)>> {
+pub fn vector(c: &mut Caller, address: u64, count: u64) -> Result<Vec<(u64, u64)>> {
     if count > 1024 {
         return Err(EINVAL.into());
     }
@@ -357,7 +359,10 @@ pub fn readv(c: &mut Caller, fd: u32, address: u64, count: u64, at: Option<u64>)
     for (address, length) in &ranges {
         c.check(*address, *length, WRITE)?;
     }
-    c.p.files.get(fd)?;
+    let is_socket = matches!(c.p.files.get(fd)?.kind, Kind::Socket { .. });
+    if is_socket {
+        return super::socket::read(c, fd, &ranges);
+    }
     let mut done = 0;
     for (address, length) in ranges.into_iter().filter(|r| r.1 != 0) {
         match read(c, fd, address, length, at.map(|at| at + done)) {
@@ -631,6 +636,11 @@ pub fn ioctl(c: &mut Caller, fd: u32, request: u32, argument: u64) -> Result {
         c.write(argument, &left.to_le_bytes())?;
         return Ok(0);
     }
+    if let (Kind::Socket { id }, ioctl::FIONREAD) = (&kind, request) {
+        let left = super::socket::readable_bytes(c, *id) as u32;
+        c.write(argument, &left.to_le_bytes())?;
+        return Ok(0);
+    }
     let Kind::Device(Device::Console) = kind else {
         return Err(ENOTTY.into());
     };
@@ -734,6 +744,9 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
             },
             Kind::Pipe { id, ref pipe, .. } => {
                 super::pipe::put(c, (id, pipe), flags, &chunk[..got], 1).map(|n| n as u64)
+            }
+            Kind::Socket { id } => {
+                super::socket::put(c, id, flags, &chunk[..got]).map(|n| n as u64)
             }
             Kind::Device(Device::Full) => Err(ENOSPC.into()),
             _ => Ok(got as u64),
@@ -847,7 +860,7 @@ pub fn getdents64(c: &mut Caller, fd: u32, address: u64, size: u32) -> Result {
                     cookie = next;
                     let own = |e: services::fs::Entry| Entry {
                         ino: e.ino,
-                        mode: e.mode,
+                        mode: c.s.nodes.mode(e.ino).unwrap_or(e.mode),
                         name: e.name,
                     };
                     entries.into_iter().map(own).collect()

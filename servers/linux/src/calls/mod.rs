@@ -1,5 +1,5 @@
 //! The Linux calls, by subject: [`file`] (descriptors), [`name`] (paths), [`memory`], [`time`],
-//! [`signal`], [`poll`], [`pipe`], [`counter`], [`epoll`], [`futex`], [`process`] (starting others and waiting for them) and [`system`] (the process itself,
+//! [`signal`], [`socket`], [`poll`], [`pipe`], [`counter`], [`epoll`], [`futex`], [`process`] (starting others and waiting for them) and [`system`] (the process itself,
 //! and the rest).
 //!
 //! [`dispatch`] is the table. Every function checks first and changes then; what cannot be done
@@ -15,6 +15,7 @@ pub mod pipe;
 pub mod poll;
 pub mod process;
 pub mod signal;
+pub mod socket;
 pub mod stat;
 pub mod system;
 pub mod time;
@@ -23,7 +24,7 @@ use abi::Registers;
 use alloc::format;
 
 use crate::emulate::{Caller, Result, Stop, Wake};
-use crate::errno::{Errno, EINVAL, ENOSYS, ENOTSUP, EPERM};
+use crate::errno::{EINVAL, ENOSYS, ENOTSUP, EPERM};
 use crate::memory::{Area, Areas};
 use crate::number as nr;
 
@@ -48,13 +49,6 @@ pub fn can_restart(entry: &Registers) -> bool {
             | nr::epoll_pwait
             | nr::epoll_pwait2
     )
-}
-
-/// Refuses a call that this personality does not have yet, with a sentence.
-fn refuse(c: &mut Caller, what: &str, errno: Errno) -> Result {
-    let topic = c.entry.rax;
-    c.report(topic, &format!("{what} is not supported yet"));
-    Err(errno.into())
 }
 
 /// How many bytes a call may need for what is kept of the process, or takes while it is carried out; 0 for calls that
@@ -83,6 +77,8 @@ fn room(areas: &Areas, number: u64) -> u64 {
         | nr::epoll_create
         | nr::epoll_create1
         | nr::epoll_ctl => 4 << 10,
+        nr::socket | nr::socketpair | nr::bind | nr::connect | nr::accept | nr::accept4 => 16 << 10,
+        nr::sendmsg | nr::recvmsg | nr::sendmmsg | nr::recvmmsg => 96 << 10,
         nr::epoll_wait | nr::epoll_pwait | nr::epoll_pwait2 => 256 << 10,
         _ => 0,
     }
@@ -119,6 +115,24 @@ pub fn dispatch(c: &mut Caller) -> Result {
         }
         nr::epoll_pwait => epoll::pwait(c, [a, b, d, e, f, g]),
         nr::epoll_pwait2 => epoll::pwait2(c, [a, b, d, e, f, g]),
+        nr::socket => socket::socket(c, a as u32, b as u32, d as u32),
+        nr::socketpair => socket::socketpair(c, a as u32, b as u32, d as u32, e),
+        nr::bind => socket::bind(c, a as u32, b, d as u32),
+        nr::listen => socket::listen(c, a as u32, b as i32),
+        nr::accept => socket::accept(c, a as u32, b, d, 0),
+        nr::accept4 => socket::accept(c, a as u32, b, d, e as u32),
+        nr::connect => socket::connect(c, a as u32, b, d as u32),
+        nr::shutdown => socket::shutdown(c, a as u32, b as u32),
+        nr::getsockname => socket::name_of(c, a as u32, b, d, false),
+        nr::getpeername => socket::name_of(c, a as u32, b, d, true),
+        nr::sendto => socket::sendto(c, [a, b, d, e, f, g]),
+        nr::recvfrom => socket::recvfrom(c, [a, b, d, e, f, g]),
+        nr::sendmsg => socket::sendmsg(c, a as u32, b, d as u32),
+        nr::recvmsg => socket::recvmsg(c, a as u32, b, d as u32),
+        nr::sendmmsg => socket::several(c, a as u32, b, d as u32, e as u32, false),
+        nr::recvmmsg => socket::several(c, a as u32, b, d as u32, e as u32, true),
+        nr::setsockopt => socket::setsockopt(c, a as u32, b as u32, d as u32, e, f as u32),
+        nr::getsockopt => socket::getsockopt(c, a as u32, b as u32, d as u32, (e, f)),
         nr::read => file::read(c, a as u32, b, d, None),
         nr::write => file::write(c, a as u32, b, d, None),
         nr::pread64 => file::read(c, a as u32, b, d, Some(e)),
@@ -305,8 +319,6 @@ pub fn dispatch(c: &mut Caller) -> Result {
         | nr::swapon
         | nr::swapoff => Err(EPERM.into()),
 
-        // Known, and refused by name until they are there.
-        nr::socket | nr::socketpair => refuse(c, "a socket", ENOSYS),
         // Libraries fall back when these are missing, so there is no message.
         nr::rseq
         | nr::copy_file_range

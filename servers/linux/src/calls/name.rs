@@ -10,8 +10,8 @@ use services::fs::{mode, Flags};
 
 use crate::emulate::{Caller, Result, Stop, Target, AT_FDCWD};
 use crate::errno::{
-    EACCES, EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENOTSUP, EPERM, ERANGE,
-    EXDEV,
+    EACCES, EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENOTSUP, ENXIO, EPERM,
+    ERANGE, EXDEV,
 };
 use crate::process::{open_flags, Counter, Description, Device, Fd, Kind};
 use crate::special::{self, Special};
@@ -111,7 +111,10 @@ fn open_file(c: &mut Caller, path: String, flags: u32, permissions: u32) -> Resu
     };
     let attr = c.open(path, how, permissions & 0o7777 & !c.p.context.umask)?;
     let ino = attr.ino;
+    let is_more = c.s.nodes.mode(ino).is_some() && flags & open_flags::PATH == 0;
     let refused = match attr.mode & mode::TYPE {
+        // A socket cannot be opened.
+        mode::FILE if is_more => Some(ENXIO),
         mode::DIRECTORY if writes || create => Some(EISDIR),
         mode::DIRECTORY => {
             return Ok(Kind::Directory {
@@ -140,12 +143,60 @@ pub fn unlink(c: &mut Caller, dirfd: i32, address: u64, flags: u32) -> Result {
         return Err(EINVAL.into());
     }
     let path = plain(c, dirfd, address)?;
+    let node = node_at(c, &path);
     c.fs(&if flags != 0 {
         Request::Rmdir { path }
     } else {
         Request::Unlink { path }
     })?;
+    forget_node(c, node);
     Ok(0)
+}
+
+/// The inode behind a path, if it is more than a file.
+fn node_at(c: &mut Caller, path: &str) -> Option<u64> {
+    if c.s.nodes.is_empty() {
+        return None;
+    }
+    let path = String::from(path);
+    let follow = false;
+    let ino = c.attr(&Request::Stat { path, follow }).ok()?.ino;
+    c.s.nodes.mode(ino).map(|_| ino)
+}
+
+/// A name of what is more than a file is gone.
+fn forget_node(c: &mut Caller, node: Option<u64>) {
+    if let Some(ino) = node {
+        c.s.forget_removed(c.h, ino);
+    }
+}
+
+/// Makes an empty file that is more than a file: its inode.
+pub fn make_node(c: &mut Caller, dirfd: i32, path: &str, mode: u32) -> Result<u64> {
+    let Target::Path(path) = c.target(dirfd, path)? else {
+        return Err(EEXIST.into());
+    };
+    if path.split('/').any(|part| part.len() > MAX_NAME) {
+        return Err(ENAMETOOLONG.into());
+    }
+    if services::fs::is_on_disk(&path) {
+        // It would be a mere file in the next boot.
+        return Err(EPERM.into());
+    }
+    let how = Flags {
+        create: true,
+        exclusive: true,
+        ..Flags::default()
+    };
+    let permissions = mode & 0o7777 & !c.p.context.umask;
+    let ino = c.open(path.clone(), how, permissions)?.ino;
+    let payer = c.process().payer;
+    if let Err(error) = c.s.new_node(c.h, ino, mode & mode::TYPE, payer) {
+        let _ = c.fs(&Request::Close { ino });
+        let _ = c.fs(&Request::Unlink { path });
+        return Err(error.into());
+    }
+    Ok(ino)
 }
 
 /// `mkdir` and `mkdirat`.
@@ -181,7 +232,9 @@ pub fn rename(c: &mut Caller, from: (i32, u64), to: (i32, u64), flags: u32) -> R
     {
         return Err(EEXIST.into());
     }
+    let node = node_at(c, &to);
     c.fs(&within_one(Request::Rename { from, to })?)?;
+    forget_node(c, node);
     Ok(0)
 }
 
@@ -250,6 +303,7 @@ pub fn readlink(c: &mut Caller, dirfd: i32, address: u64, into: u64, size: u64) 
                     Counter::Event { .. } => String::from("anon_inode:[eventfd]"),
                     Counter::Timer { .. } => String::from("anon_inode:[timerfd]"),
                 },
+                Kind::Socket { id } => format!("socket:[{id}]"),
                 Kind::Signals { .. } => String::from("anon_inode:[signalfd]"),
                 Kind::Epoll { .. } => String::from("anon_inode:[eventpoll]"),
                 Kind::Device(_) | Kind::Text(_) => return Err(EACCES.into()),

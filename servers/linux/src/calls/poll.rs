@@ -100,6 +100,7 @@ pub fn readiness(c: &mut Caller, description: &Shared<Description>, changes: &mu
             both(is, false)
         }
         Kind::Epoll { id } => both(super::epoll::is_ready(c, *id, changes), false),
+        Kind::Socket { id } => super::socket::readiness(c, *id),
         Kind::File { .. } | Kind::Directory { .. } | Kind::Device(_) | Kind::Text(_) => {
             both(true, true)
         }

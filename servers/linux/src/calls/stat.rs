@@ -54,10 +54,13 @@ impl Look {
 
 /// What a path of the file system leads to.
 fn of_path(c: &mut Caller, path: String, follow: bool) -> Result<Look> {
-    let attr = c.attr(&Request::Stat {
+    let mut attr = c.attr(&Request::Stat {
         path: path.clone(),
         follow,
     })?;
+    if let Some(mode) = c.s.nodes.mode(attr.ino) {
+        attr.mode = attr.mode & !mode::TYPE | mode;
+    }
     Ok(Look {
         path: Some((path, follow)),
         ..of_file(attr)
@@ -136,6 +139,12 @@ fn of_pipe(id: u64) -> Look {
     Look { attr, ..of_text() }
 }
 
+fn of_socket(id: u64) -> Look {
+    let mut look = of_pipe(id);
+    look.attr.mode = crate::node::SOCKET | 0o777;
+    look
+}
+
 fn of_descriptor(c: &mut Caller, fd: u32) -> Result<Look> {
     let kind = c.p.files.get(fd)?.kind.clone();
     Ok(match kind {
@@ -145,6 +154,7 @@ fn of_descriptor(c: &mut Caller, fd: u32) -> Result<Look> {
         Kind::Device(device) => of_device(device),
         Kind::Text(_) => of_text(),
         Kind::Pipe { id, .. } => of_pipe(id),
+        Kind::Socket { id } => of_socket(id),
         Kind::Counter { .. } | Kind::Signals { .. } | Kind::Epoll { .. } => of_counter(),
     })
 }

@@ -627,7 +627,11 @@ pub(crate) const FIRST: u64 = proto::layout::CONTROL_THREAD;
 /// Saves the process, ends what the personality has of it, and makes it anew from the part.
 pub(crate) fn replace(world: &mut World, process: &mut Process) {
     let Process { task, system } = process;
-    let saved = part::save(&[(FIRST, task)], system, world).expect("the process can be saved");
+    let saved = match part::save(&[(FIRST, task)], system, world) {
+        // The one thing that cannot be saved yet.
+        Err(part::Refusal::Because(why)) if why.contains("on their way") => return,
+        saved => saved.expect("the process can be saved"),
+    };
     let offset = task.clock_offset;
     task.close_files(system, world);
     *process = adopt(world, &saved, offset);

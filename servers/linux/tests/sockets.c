@@ -1,0 +1,627 @@
+/* Sockets: what it prints must be the same on Linux and on Fermata. `one` is a single process that never waits; `many` has
+   processes that talk. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static long checked(long result) { return result < 0 ? -errno : result; }
+#define SHOW(call) printf("%s = %ld\n", #call, checked((long)(call)))
+#define TRUE(condition) printf("%s %s\n", (condition) ? "yes:" : "NO:", #condition)
+
+static int ready(int fd) {
+    struct pollfd fds = {fd, POLLIN | POLLOUT | POLLRDHUP};
+    poll(&fds, 1, 0);
+    return fds.revents;
+}
+
+static char buffer[200000];
+
+static struct sockaddr_un path(const char *name) {
+    struct sockaddr_un address = {AF_UNIX};
+    strcpy(address.sun_path, name);
+    return address;
+}
+
+static socklen_t hidden(struct sockaddr_un *address, const char *name) {
+    memset(address, 0, sizeof *address);
+    address->sun_family = AF_UNIX;
+    strcpy(address->sun_path + 1, name);
+    return 3 + strlen(name);
+}
+
+static struct sockaddr_in here(int port) {
+    struct sockaddr_in address = {AF_INET, htons(port), {htonl(INADDR_LOOPBACK)}};
+    return address;
+}
+
+static int option(int fd, int level, int number) {
+    int value = -1;
+    socklen_t length = sizeof value;
+    if (getsockopt(fd, level, number, &value, &length) < 0) return -errno;
+    return value;
+}
+
+static int set(int fd, int level, int number, int value) {
+    return checked(setsockopt(fd, level, number, &value, sizeof value));
+}
+
+/* Sends bytes with a descriptor, or several. */
+static ssize_t give(int fd, const char *bytes, int *fds, int count) {
+    char control[CMSG_SPACE(10 * sizeof(int))];
+    struct iovec vector = {(void *)bytes, strlen(bytes)};
+    struct msghdr message = {0, 0, &vector, 1, control, CMSG_SPACE(count * sizeof(int)), 0};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET, head->cmsg_type = SCM_RIGHTS, head->cmsg_len = CMSG_LEN(count * sizeof(int));
+    memcpy(CMSG_DATA(head), fds, count * sizeof(int));
+    return checked(sendmsg(fd, &message, MSG_NOSIGNAL));
+}
+
+/* Receives bytes and what comes with them, and says what it is. */
+static int take(int fd, int room, int flags) {
+    char control[256] = {0};
+    int got = -1;
+    memset(buffer, 0, 100);
+    struct iovec vector = {buffer, 99};
+    struct msghdr message = {0, 0, &vector, 1, control, room, 0};
+    long n = checked(recvmsg(fd, &message, flags));
+    printf("  took %ld '%s' flags %x control %ld:", n, n > 0 ? buffer : "", message.msg_flags, (long)message.msg_controllen);
+    for (struct cmsghdr *head = CMSG_FIRSTHDR(&message); head; head = CMSG_NXTHDR(&message, head)) {
+        printf(" level %d type %d length %ld", head->cmsg_level, head->cmsg_type, (long)head->cmsg_len);
+        if (head->cmsg_type == SCM_RIGHTS) {
+            int count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+            for (int i = 0; i < count; i++) {
+                if (got >= 0) close(got);
+                memcpy(&got, CMSG_DATA(head) + i * sizeof(int), sizeof got);
+                printf(" cloexec %d", fcntl(got, F_GETFD));
+            }
+        } else {
+            struct ucred *who = (void *)CMSG_DATA(head);
+            printf(" %d %d %d", who->pid == getpid(), who->uid == getuid(), who->gid == getgid());
+        }
+        break;
+    }
+    puts("");
+    return got;
+}
+
+static void pairs(void) {
+    puts("-- pairs");
+    int s[2], d[2], q[2];
+    SHOW(socketpair(AF_INET, SOCK_STREAM, 0, s));
+    SHOW(socketpair(AF_UNIX, SOCK_RDM, 0, s));
+    SHOW(socketpair(AF_UNIX, 77, 0, s));
+    SHOW(socketpair(AF_UNIX, SOCK_STREAM, 6, s));
+    SHOW(socketpair(AF_UNIX, SOCK_STREAM, 0, (void *)8));
+    SHOW(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, s));
+    SHOW(fcntl(s[1], F_GETFD) << 16 | fcntl(s[1], F_GETFL));
+    SHOW(ready(s[0]));
+    SHOW(read(s[0], buffer, 10));
+    SHOW(write(s[0], "hello", 5));
+    SHOW(send(s[0], " there", 6, 0));
+    SHOW(ready(s[1]));
+    int left;
+    ioctl(s[1], FIONREAD, &left);
+    SHOW(left);
+    SHOW(recv(s[1], buffer, 4, MSG_PEEK));
+    SHOW(recv(s[1], buffer, 100, MSG_WAITALL | MSG_PEEK));
+    struct iovec vectors[3] = {{buffer, 3}, {buffer + 50, 0}, {buffer + 3, 90}};
+    SHOW(readv(s[1], vectors, 3));
+    printf("%.11s\n", buffer);
+    SHOW(read(s[1], buffer, 0));
+    SHOW(write(s[1], buffer, 0));
+    SHOW(lseek(s[0], 0, SEEK_SET));
+    SHOW(pread(s[0], buffer, 1, 0));
+    long total = 0, n;
+    while ((n = write(s[0], buffer, 7000)) > 0) total += n;
+    TRUE(n < 0 && errno == EAGAIN && total > 20000);
+    SHOW(ready(s[0]));
+    long back = 0;
+    while ((n = read(s[1], buffer, 9999)) > 0) back += n;
+    TRUE(back == total);
+    SHOW(ready(s[0]));
+    SHOW(shutdown(s[0], 3));
+    SHOW(shutdown(s[0], SHUT_WR));
+    SHOW(ready(s[0]));
+    SHOW(ready(s[1]));
+    SHOW(read(s[1], buffer, 10));
+    SHOW(send(s[0], "x", 1, MSG_NOSIGNAL));
+    SHOW(write(s[1], "back", 4));
+    SHOW(read(s[0], buffer, 10));
+    write(s[1], "unread", 6);
+    SHOW(shutdown(s[1], SHUT_RDWR));
+    SHOW(ready(s[0]));
+    close(s[0]);
+    SHOW(read(s[1], buffer, 10));
+    SHOW(ready(s[1]));
+    close(s[1]);
+    socketpair(AF_UNIX, SOCK_STREAM, 0, s);
+    write(s[1], "lost", 4), write(s[0], "unread", 6);
+    close(s[1]);
+    SHOW(ready(s[0]));
+    SHOW(read(s[0], buffer, 10));
+    SHOW(read(s[0], buffer, 10));
+    SHOW(read(s[0], buffer, 10));
+    SHOW(send(s[0], "x", 1, MSG_NOSIGNAL));
+    SHOW(option(s[0], SOL_SOCKET, SO_ERROR));
+    close(s[0]);
+    puts("datagrams");
+    SHOW(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, d));
+    SHOW(write(d[0], "first", 5));
+    SHOW(write(d[0], "", 0));
+    SHOW(write(d[0], "third one", 9));
+    SHOW(ready(d[1]));
+    SHOW(recv(d[1], buffer, 3, MSG_TRUNC | MSG_PEEK));
+    SHOW(read(d[1], buffer, 3));
+    SHOW(read(d[1], buffer, 3));
+    SHOW(take(d[1], 0, 0));
+    SHOW(read(d[1], buffer, 3));
+    struct iovec parts[2] = {{"ab", 2}, {"cde", 3}};
+    SHOW(writev(d[1], parts, 2));
+    struct iovec small = {buffer, 2};
+    struct msghdr message = {0, 0, &small, 1, 0, 0, 0};
+    SHOW(recvmsg(d[0], &message, 0));
+    SHOW(message.msg_flags);
+    close(d[0]);
+    SHOW(ready(d[1]));
+    SHOW(send(d[1], "x", 1, MSG_NOSIGNAL));
+    SHOW(read(d[1], buffer, 3));
+    close(d[1]);
+    puts("packets");
+    SHOW(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, q));
+    SHOW(write(q[0], "first", 5));
+    SHOW(write(q[0], "second", 6));
+    SHOW(read(q[1], buffer, 2));
+    SHOW(read(q[1], buffer, 20));
+    SHOW(read(q[1], buffer, 20));
+    close(q[0]);
+    SHOW(ready(q[1]));
+    SHOW(read(q[1], buffer, 20));
+    SHOW(send(q[1], "x", 1, MSG_NOSIGNAL));
+    close(q[1]);
+}
+
+static void paths(void) {
+    puts("-- paths");
+    struct sockaddr_un where = path("socket"), got, none = path("nobody");
+    socklen_t length = sizeof where, size = sizeof got;
+    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0), client = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    SHOW(ready(client));
+    SHOW(read(client, buffer, 1));
+    SHOW(send(client, "x", 1, MSG_NOSIGNAL));
+    SHOW(listen(client, 3));
+    SHOW(accept(client, 0, 0));
+    SHOW(getpeername(client, (void *)&got, &size));
+    SHOW(getsockname(client, (void *)&got, &size));
+    SHOW(size);
+    SHOW(connect(client, (void *)&none, length));
+    SHOW(bind(listener, (void *)&where, length));
+    SHOW(bind(listener, (void *)&where, length));
+    SHOW(bind(client, (void *)&where, length));
+    SHOW(bind(client, (void *)&where, 200));
+    SHOW(bind(client, (void *)&where, 1));
+    struct stat status;
+    SHOW(stat("socket", &status));
+    SHOW(status.st_mode);
+    SHOW(status.st_size);
+    SHOW(open("socket", O_RDWR));
+    SHOW(connect(client, (void *)&where, length));
+    SHOW(listen(listener, 1));
+    SHOW(listen(listener, 1));
+    SHOW(option(listener, SOL_SOCKET, SO_ACCEPTCONN));
+    SHOW(ready(listener));
+    SHOW(accept(listener, 0, 0));
+    SHOW(connect(client, (void *)&where, length));
+    SHOW(connect(client, (void *)&where, length));
+    SHOW(ready(listener));
+    SHOW(ready(client));
+    SHOW(write(client, "early", 5));
+    int second = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0), third = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    SHOW(connect(second, (void *)&where, length));
+    SHOW(connect(third, (void *)&where, length));
+    int wrong = socket(AF_UNIX, SOCK_DGRAM, 0);
+    SHOW(connect(wrong, (void *)&where, length));
+    close(wrong);
+    size = sizeof got;
+    int end = accept4(listener, (void *)&got, &size, SOCK_CLOEXEC);
+    SHOW(size);
+    SHOW(fcntl(end, F_GETFD) << 16 | fcntl(end, F_GETFL));
+    SHOW(read(end, buffer, 10));
+    size = sizeof got;
+    SHOW(getsockname(end, (void *)&got, &size));
+    SHOW(size), puts(got.sun_path);
+    size = 5;
+    SHOW(getpeername(client, (void *)&got, &size));
+    SHOW(size);
+    struct ucred who;
+    size = sizeof who;
+    SHOW(getsockopt(client, SOL_SOCKET, SO_PEERCRED, &who, &size));
+    TRUE(who.pid == getpid() && who.uid == getuid() && who.gid == getgid());
+    SHOW(connect(third, (void *)&where, length));
+    close(second);
+    int waiting = accept(listener, 0, 0);
+    SHOW(read(waiting, buffer, 10));
+    close(waiting);
+    close(listener);
+    SHOW(ready(third));
+    SHOW(read(third, buffer, 10));
+    SHOW(connect(second = socket(AF_UNIX, SOCK_STREAM, 0), (void *)&where, length));
+    SHOW(unlink("socket"));
+    SHOW(connect(second, (void *)&where, length));
+    SHOW(stat("socket", &status));
+    close(client), close(end), close(second), close(third);
+    puts("names that are no paths");
+    int one = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0), other = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+    struct sockaddr_un name;
+    length = hidden(&name, "fermata-test");
+    SHOW(bind(one, (void *)&name, length));
+    SHOW(bind(other, (void *)&name, length));
+    SHOW(sendto(other, "to one", 6, 0, (void *)&name, length));
+    size = sizeof got;
+    SHOW(recvfrom(one, buffer, 100, 0, (void *)&got, &size));
+    SHOW(size);
+    got.sun_family = AF_UNIX;
+    SHOW(bind(other, (void *)&got, 2));
+    size = sizeof got;
+    SHOW(getsockname(other, (void *)&got, &size));
+    SHOW(size);
+    SHOW(sendto(other, "again", 5, 0, (void *)&name, length));
+    size = sizeof got;
+    SHOW(recvfrom(one, buffer, 100, 0, (void *)&got, &size));
+    SHOW(sendto(one, "back", 4, 0, (void *)&got, size));
+    SHOW(connect(other, (void *)&name, length));
+    SHOW(read(other, buffer, 100));
+    SHOW(send(other, "connected", 9, 0));
+    SHOW(send(one, "x", 1, 0));
+    hidden(&name, "nobody-there");
+    SHOW(sendto(one, "x", 1, 0, (void *)&name, length));
+    name.sun_family = AF_UNSPEC;
+    SHOW(connect(other, (void *)&name, length));
+    SHOW(send(other, "x", 1, 0));
+    close(one);
+    close(other);
+}
+
+static void rights(void) {
+    puts("-- descriptors");
+    int s[2], p[2], more[3];
+    socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, s);
+    pipe(p);
+    SHOW(give(s[0], "a pipe", p, 1));
+    SHOW(give(s[0], "bad", (int[]){99}, 1));
+    SHOW(write(s[0], "behind", 6));
+    close(p[0]);
+    write(p[1], "through", 7);
+    int got = take(s[1], 100, MSG_CMSG_CLOEXEC);
+    SHOW(read(got, buffer, 100));
+    take(s[1], 100, 0);
+    more[0] = p[1], more[1] = s[0], more[2] = got;
+    SHOW(give(s[0], "three", more, 3));
+    close(take(s[1], CMSG_SPACE(sizeof(int)), 0));
+    SHOW(give(s[0], "no room", more, 3));
+    take(s[1], 0, 0);
+    SHOW(give(s[0], "looked at", &p[1], 1));
+    close(take(s[1], 100, MSG_PEEK));
+    close(take(s[1], 100, 0));
+    SHOW(give(s[0], "dropped", &got, 1));
+    close(got);
+    SHOW(read(s[1], buffer, 100));
+    SHOW(send(p[1], "x", 1, 0));
+    signal(SIGPIPE, SIG_IGN);
+    SHOW(write(p[1], "x", 1));
+    int on = 1;
+    setsockopt(s[1], SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
+    SHOW(option(s[1], SOL_SOCKET, SO_PASSCRED));
+    SHOW(write(s[0], "who", 3));
+    take(s[1], 100, 0);
+    /* In a circle, and nobody has them any more: on Linux as here they go. */
+    for (int round = 0; round < 600; round++) {
+        int c[2];
+        if (socketpair(AF_UNIX, SOCK_DGRAM, 0, c) < 0) { SHOW(-errno); break; }
+        if (give(c[0], "itself", &c[1], 1) < 0 || give(c[1], "and other", &c[0], 1) < 0) { SHOW(-errno); break; }
+        close(c[0]), close(c[1]);
+    }
+    SHOW(give(s[0], "its own end", &s[1], 1));
+    SHOW(give(s[0], "and again", &s[0], 1));
+    close(s[0]), close(s[1]), close(p[1]);
+}
+
+static void ports(void) {
+    puts("-- ports");
+    struct sockaddr_in where = here(0), got;
+    struct sockaddr_in6 six = {AF_INET6, 0, 0, IN6ADDR_LOOPBACK_INIT}, got6;
+    socklen_t length = sizeof where, size = sizeof got;
+    SHOW(socket(AF_INET, SOCK_STREAM, 17));
+    SHOW(socket(AF_INET, SOCK_SEQPACKET, 0));
+    SHOW(socket(77, SOCK_STREAM, 0));
+    SHOW(socket(AF_INET, SOCK_STREAM | 64, 0));
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+    SHOW(ready(client));
+    SHOW(read(client, buffer, 1));
+    SHOW(send(client, "x", 1, MSG_NOSIGNAL));
+    SHOW(accept(client, 0, 0));
+    SHOW(getpeername(client, (void *)&got, &size));
+    SHOW(shutdown(client, SHUT_RDWR));
+    SHOW(bind(listener, (void *)&where, 15));
+    SHOW(bind(listener, (void *)&six, sizeof six));
+    SHOW(bind(listener, (void *)&where, length));
+    SHOW(bind(listener, (void *)&where, length));
+    size = sizeof got;
+    SHOW(getsockname(listener, (void *)&got, &size));
+    TRUE(ntohs(got.sin_port) >= 1024 && got.sin_addr.s_addr == htonl(INADDR_LOOPBACK) && size == 16);
+    where = got;
+    SHOW(bind(client, (void *)&where, length));
+    SHOW(connect(client, (void *)&where, length));
+    SHOW(listen(listener, 5));
+    SHOW(accept(listener, 0, 0));
+    SHOW(connect(client, (void *)&where, length));
+    SHOW(connect(client, (void *)&where, length));
+    SHOW(ready(listener));
+    size = sizeof got;
+    int end = accept4(listener, (void *)&got, &size, SOCK_NONBLOCK);
+    TRUE(size == 16 && got.sin_addr.s_addr == htonl(INADDR_LOOPBACK));
+    struct sockaddr_in own;
+    getsockname(client, (void *)&own, &size);
+    TRUE(!memcmp(&own, &got, 8));
+    getsockname(end, (void *)&own, &size);
+    TRUE(!memcmp(&own, &where, 8));
+    getpeername(client, (void *)&own, &size);
+    TRUE(!memcmp(&own, &where, 8));
+    SHOW(ready(end));
+    SHOW(send(client, "request", 7, 0));
+    SHOW(recv(end, buffer, 100, 0));
+    SHOW(recv(end, buffer, 100, 0));
+    SHOW(option(client, IPPROTO_TCP, TCP_NODELAY));
+    SHOW(set(client, IPPROTO_TCP, TCP_NODELAY, 1));
+    TRUE(option(client, IPPROTO_TCP, TCP_NODELAY) != 0);
+    SHOW(set(client, SOL_SOCKET, SO_KEEPALIVE, 7));
+    SHOW(option(client, SOL_SOCKET, SO_KEEPALIVE));
+    SHOW(option(client, SOL_SOCKET, SO_TYPE));
+    SHOW(option(client, SOL_SOCKET, SO_DOMAIN));
+    SHOW(option(client, SOL_SOCKET, SO_PROTOCOL));
+    SHOW(option(client, SOL_SOCKET, SO_ACCEPTCONN));
+    SHOW(option(client, SOL_SOCKET, 9999));
+    SHOW(option(client, 77, 1));
+    SHOW(setsockopt(client, SOL_SOCKET, SO_KEEPALIVE, buffer, 2));
+    SHOW(setsockopt(client, SOL_SOCKET, SO_KEEPALIVE, (void *)8, 4));
+    struct timeval soon = {0, 20000};
+    SHOW(setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon));
+    SHOW(recv(client, buffer, 1, 0));
+    SHOW(shutdown(client, SHUT_WR));
+    SHOW(ready(end));
+    SHOW(recv(end, buffer, 100, 0));
+    SHOW(send(end, "answer", 6, 0));
+    SHOW(close(end));
+    SHOW(recv(client, buffer, 100, 0));
+    SHOW(recv(client, buffer, 100, 0));
+    SHOW(ready(client));
+    SHOW(send(client, "x", 1, MSG_NOSIGNAL));
+    close(client);
+    int asks = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    SHOW(connect(asks, (void *)&where, length));
+    SHOW(ready(asks));
+    SHOW(option(asks, SOL_SOCKET, SO_ERROR));
+    end = accept(listener, 0, 0);
+    SHOW(write(asks, "x", 1));
+    close(end);
+    SHOW(read(asks, buffer, 1));
+    SHOW(read(asks, buffer, 1));
+    close(asks), close(listener);
+    asks = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    SHOW(connect(asks, (void *)&where, length));
+    SHOW(ready(asks));
+    SHOW(option(asks, SOL_SOCKET, SO_ERROR));
+    SHOW(option(asks, SOL_SOCKET, SO_ERROR));
+    close(asks);
+    asks = socket(AF_INET, SOCK_STREAM, 0);
+    SHOW(connect(asks, (void *)&where, length));
+    close(asks);
+    puts("datagrams");
+    int one = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0), other = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+    SHOW(ready(one));
+    SHOW(send(one, "x", 1, 0));
+    where = here(0);
+    bind(one, (void *)&where, length);
+    size = sizeof where;
+    getsockname(one, (void *)&where, &size);
+    SHOW(sendto(other, "to one", 6, 0, (void *)&where, length));
+    SHOW(ready(one));
+    size = sizeof got;
+    SHOW(recvfrom(one, buffer, 3, MSG_TRUNC, (void *)&got, &size));
+    TRUE(got.sin_addr.s_addr == htonl(INADDR_LOOPBACK) && size == 16);
+    SHOW(sendto(one, "back", 4, 0, (void *)&got, size));
+    SHOW(connect(other, (void *)&where, length));
+    SHOW(recv(other, buffer, 100, 0));
+    SHOW(send(other, "connected", 9, 0));
+    SHOW(recv(one, buffer, 100, 0));
+    SHOW(sendto(one, buffer, 70000, 0, (void *)&got, size));
+    close(one);
+    SHOW(send(other, "x", 1, 0));
+    SHOW(send(other, "x", 1, 0));
+    SHOW(send(other, "x", 1, 0));
+    SHOW(recv(other, buffer, 1, 0));
+    close(other);
+    puts("six");
+    int listener6 = socket(AF_INET6, SOCK_STREAM, 0), four = socket(AF_INET, SOCK_STREAM, 0);
+    client = socket(AF_INET6, SOCK_STREAM, 0);
+    six.sin6_addr = in6addr_any;
+    SHOW(option(listener6, IPPROTO_IPV6, IPV6_V6ONLY));
+    SHOW(bind(listener6, (void *)&six, sizeof six));
+    SHOW(listen(listener6, 5));
+    size = sizeof six;
+    SHOW(getsockname(listener6, (void *)&six, &size));
+    SHOW(size);
+    int port = ntohs(six.sin6_port);
+    where = here(port);
+    SHOW(connect(four, (void *)&where, length));
+    size = sizeof got6;
+    end = accept(listener6, (void *)&got6, &size);
+    char text[64];
+    puts(inet_ntop(AF_INET6, &got6.sin6_addr, text, sizeof text));
+    six.sin6_addr = in6addr_loopback;
+    SHOW(connect(client, (void *)&six, sizeof six));
+    int end6 = accept(listener6, (void *)&got6, &size);
+    puts(inet_ntop(AF_INET6, &got6.sin6_addr, text, sizeof text));
+    SHOW(write(client, "six", 3));
+    SHOW(read(end6, buffer, 10));
+    SHOW(write(four, "four", 4));
+    SHOW(read(end, buffer, 10));
+    close(client), close(end), close(end6), close(four), close(listener6);
+    puts("edges");
+    where = here(0), listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+    bind(listener, (void *)&where, length), listen(listener, 5), getsockname(listener, (void *)&where, &length);
+    connect(client, (void *)&where, length), end = accept(listener, 0, 0);
+    int e = epoll_create1(0);
+    struct epoll_event event = {EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET}, events[4];
+    epoll_ctl(e, EPOLL_CTL_ADD, end, &event);
+    for (int i = 0; i < 6; i++) {
+        if (i == 2 || i == 3) write(client, "x", 1);
+        if (i == 5) shutdown(client, SHUT_WR);
+        events[0].events = 0;
+        int n = epoll_wait(e, events, 4, 0);
+        printf("  %d %x\n", n, events[0].events);
+    }
+    int file = open("text", O_RDONLY);
+    off_t from = 3;
+    SHOW(sendfile(end, file, &from, 20));
+    SHOW(recv(client, buffer, 100, 0));
+    close(file), close(e), close(end), close(client), close(listener);
+}
+
+/* A server and its clients, each a process. */
+static void many(void) {
+    puts("-- many");
+    struct sockaddr_in where = here(0);
+    socklen_t length = sizeof where;
+    int listener = socket(AF_INET, SOCK_STREAM, 0), status;
+    bind(listener, (void *)&where, length), listen(listener, 50), getsockname(listener, (void *)&where, &length);
+    for (int i = 0; i < 6; i++) {
+        if (!fork()) {
+            int fd = socket(AF_INET, SOCK_STREAM, 0);
+            if (connect(fd, (void *)&where, length)) _exit(99);
+            /* More than fits, so that both ends wait. */
+            memset(buffer, 'a' + i, sizeof buffer);
+            if (write(fd, buffer, sizeof buffer) != sizeof buffer) _exit(98);
+            shutdown(fd, SHUT_WR);
+            long sum = 0, n;
+            while ((n = read(fd, buffer, 5000)) > 0) sum += n;
+            _exit(sum == 150000 ? i : 97);
+        }
+    }
+    long all = 0;
+    for (int i = 0; i < 6; i++) {
+        int fd = accept(listener, 0, 0);
+        if (!fork()) {
+            long sum = 0, n;
+            while ((n = recv(fd, buffer, 3000, MSG_WAITALL)) > 0) sum += n;
+            if (send(fd, buffer, 150000, 0) != 150000) _exit(96);
+            _exit(sum == sizeof buffer ? 50 : 95);
+        }
+        close(fd);
+    }
+    for (int i = 0; i < 12; i++) wait(&status), all += WEXITSTATUS(status);
+    SHOW(all);
+    close(listener);
+    puts("descriptors between processes");
+    int s[2], p[2];
+    socketpair(AF_UNIX, SOCK_SEQPACKET, 0, s);
+    fflush(stdout);
+    pid_t child = fork();
+    if (!child) {
+        close(s[0]);
+        int got = take(s[1], 100, 0);
+        fflush(stdout);
+        write(got, "from the child", 14);
+        _exit(0);
+    }
+    close(s[1]);
+    pipe(p);
+    fflush(stdout);
+    SHOW(give(s[0], "take it", &p[1], 1));
+    close(p[1]);
+    long n = read(p[0], buffer, 100);
+    printf("%ld %.14s\n", n, buffer);
+    SHOW(read(p[0], buffer, 100));
+    waitpid(child, &status, 0);
+    SHOW(status);
+    close(p[0]);
+    puts("waiting for room, for a connection, and for the end");
+    socketpair(AF_UNIX, SOCK_DGRAM, 0, s);
+    child = fork();
+    if (!child) {
+        close(s[0]);
+        usleep(20000);
+        long sum = 0;
+        for (int i = 0; i < 300; i++) sum += read(s[1], buffer, 3000);
+        _exit(sum == 300 * 2000 ? 7 : 8);
+    }
+    close(s[1]);
+    for (int i = 0; i < 300; i++) if (write(s[0], buffer, 2000) != 2000) puts("NO: short");
+    waitpid(child, &status, 0);
+    SHOW(WEXITSTATUS(status));
+    struct sockaddr_un name;
+    length = hidden(&name, "fermata-queue");
+    listener = socket(AF_UNIX, SOCK_STREAM, 0), bind(listener, (void *)&name, length), listen(listener, 0);
+    fflush(stdout);
+    for (int i = 0; i < 5; i++) {
+        if (!fork()) {
+            int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+            if (connect(fd, (void *)&name, length)) _exit(100);
+            read(fd, buffer, 1);
+            _exit(buffer[0]);
+        }
+    }
+    usleep(30000);
+    for (int i = 0; i < 5; i++) {
+        int fd = accept(listener, 0, 0);
+        struct ucred who;
+        socklen_t size = sizeof who;
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size);
+        if (who.pid <= 1 || who.pid == getpid()) puts("NO: who");
+        write(fd, (char[]){i}, 1), close(fd);
+    }
+    all = 0;
+    for (int i = 0; i < 5; i++) wait(&status), all += WEXITSTATUS(status);
+    SHOW(all);
+    signal(SIGPIPE, SIG_DFL);
+    child = fork();
+    if (!child) {
+        socketpair(AF_UNIX, SOCK_STREAM, 0, s), close(s[0]);
+        write(s[1], "x", 1);
+        _exit(0);
+    }
+    waitpid(child, &status, 0);
+    SHOW(status);
+}
+
+int main(int count, char **arguments) {
+    setvbuf(stdout, 0, _IOFBF, 1 << 16);
+    if (count > 1 && !strcmp(arguments[1], "many")) {
+        many();
+    } else {
+        pairs();
+        paths();
+        rights();
+        ports();
+    }
+    fflush(stdout);
+    return 0;
+}
