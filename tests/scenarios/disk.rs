@@ -394,22 +394,25 @@ pub(crate) fn hostile(ctx: &mut Ctx) -> Result<(), Failure> {
 /// The driver is killed at seeded instants while 40 requests are open: every read has what was written before it, no request ends with an error,
 /// and in the end the host finds what was written last.
 pub(crate) fn kills(ctx: &mut Ctx) -> Result<(), Failure> {
-    const SEED: u64 = 20_261_123;
-    const KILLS: u64 = 200;
+    kill(ctx, 20_261_123, 200)
+}
+
+/// The same from a seed, so many times.
+pub(crate) fn kill(ctx: &mut Ctx, seed: u64, kills: u64) -> Result<(), Failure> {
     let directory = temp_dir().map_err(|error| error.message)?;
     let disk = make(&directory, 4 * MEGABYTE)?;
-    let script = format!("trust /test/disks {SEED} {KILLS}\ntrust disk size\n");
+    let script = format!("trust /test/disks {seed} {kills}\ntrust disk size\n");
     let run = Run::script(script).get("/tmp/model");
     let output = ctx.run(run.disk(&disk).timeout(300))?;
     output.expect_status(0)?;
     let text = output.text();
     let requests = text
-        .strip_prefix(&format!("disks: {KILLS} kills, "))
+        .strip_prefix(&format!("disks: {kills} kills, "))
         .and_then(|text| text.strip_suffix(" requests\n8192 sectors of 512 bytes\n"))
         .and_then(|requests| requests.parse::<u64>().ok())
         .ok_or_else(|| format!("the console holds\n{text}"))?;
-    assert!(requests > 4 * KILLS, "{requests} requests are no load");
-    ctx.note(format!("seed {SEED}, {KILLS} kills, {requests} requests"));
+    assert!(requests > 4 * kills, "{requests} requests are no load");
+    ctx.note(format!("seed {seed}, {kills} kills, {requests} requests"));
     let mut all = pattern(4 * MEGABYTE, 1);
     let model = output.file("/tmp/model")?;
     all[..model.len()].copy_from_slice(model);

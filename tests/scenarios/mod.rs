@@ -7,6 +7,7 @@
 mod attack;
 mod checkpoint;
 mod disk;
+mod driver;
 mod examples;
 mod linux;
 mod net;
@@ -65,6 +66,8 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("disk_server_kills", disk::server_kills),
     scenario("disk_foreign", disk::foreign),
     scenario("disk_checkpoint", disk::checkpoint),
+    scenario("driver_kills", driver::kills),
+    scenario("driver_hostile", driver::hostile),
     scenario("net_user", net::user),
     scenario("net_pair", net::pair),
     scenario("net_refusals", net::refusals),
@@ -95,6 +98,16 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("attack_gets", attack::gets),
     scenario("attack_crashes", attack::crashes),
     scenario("deterministic", checkpoint::deterministic),
+];
+
+/// A machine whose driver is killed at instants from a seed, so many times.
+pub(crate) type Kills = fn(&mut Ctx, u64, u64) -> Result<(), Failure>;
+
+/// For each driver that can be started anew.
+pub(crate) const KILLS: [(&str, Kills); 3] = [
+    ("edu", driver::kill),
+    ("virtio-blk", disk::kill),
+    ("virtio-net", net::kill_driver),
 ];
 
 /// A scenario that is run.

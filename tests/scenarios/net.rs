@@ -200,7 +200,12 @@ fn kills(ctx: &mut Ctx, whom: &str, seed: u64, kills: u64) -> Result<(), Failure
 
 /// The driver is killed at seeded instants under load: no connection is lost, and all bytes come back.
 pub(crate) fn driver_kills(ctx: &mut Ctx) -> Result<(), Failure> {
-    kills(ctx, "virtio-net", 20_261_123, 200)
+    kill_driver(ctx, 20_261_123, 200)
+}
+
+/// The same from a seed, so many times.
+pub(crate) fn kill_driver(ctx: &mut Ctx, seed: u64, count: u64) -> Result<(), Failure> {
+    kills(ctx, "virtio-net", seed, count)
 }
 
 /// The server is killed at seeded instants under load: connections are reset, and others can be made.

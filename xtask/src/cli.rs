@@ -130,7 +130,7 @@ pub(crate) struct ProveOptions {
     #[command(flatten)]
     claim: Claim,
     /// With --mutants: only those whose name contains FILTER
-    #[arg(requires = "mutants", conflicts_with_all = ["interrupts", "model"])]
+    #[arg(requires = "mutants", conflicts_with_all = ["interrupts", "model", "drivers"])]
     pub(crate) filter: Option<String>,
     /// Begin anew
     #[arg(long)]
@@ -152,12 +152,22 @@ struct Claim {
     /// breaks a rule of the design; SIZE moves farther than `test` goes
     #[arg(long, value_name = "SIZE", num_args = 0..=1, default_missing_value = "1", require_equals = true)]
     model: Option<u8>,
+    /// Drivers killed while their devices work: each N times, at instants from seeds; no write is lost, no byte changes that is not
+    /// the driver's, nothing remains
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "10000", require_equals = true,
+        value_parser = clap::value_parser!(u64).range(1..))]
+    drivers: Option<u64>,
 }
 
 impl ProveOptions {
     /// Whether it is about the planted mistakes, and not about interrupts.
     pub(crate) fn is_about_mutants(&self) -> bool {
         self.claim.mutants
+    }
+
+    /// How often each driver is killed, if it is about that.
+    pub(crate) fn kills(&self) -> Option<u64> {
+        self.claim.drivers
     }
 
     /// How many moves farther than `test` the specification is explored, if it is about that.
@@ -238,6 +248,8 @@ mod tests {
             "prove --mutants ipc",
             "prove --model",
             "prove --model=2",
+            "prove --drivers",
+            "prove --drivers=400",
             "explain cond_wait",
             "build --all",
             "completions bash",
@@ -294,6 +306,8 @@ mod tests {
             "prove --interrupts --mutants",
             "prove --model=deep",
             "prove --model --mutants",
+            "prove --drivers=0",
+            "prove --drivers --model",
             "prove --mutants a b",
             "syscalls all",
             "bench a b",

@@ -65,9 +65,10 @@ fn dispatch(command: Command) -> Result<u8, Error> {
         Command::Prove(options) if options.is_about_mutants() => {
             mutants::run(&Project::find()?, options.filter.as_deref(), options.fresh)
         }
-        Command::Prove(options) => match options.size_of_model() {
-            Some(size) => model::run(&Project::find()?, size),
-            None => interrupts::run(&Project::find()?, options.fresh),
+        Command::Prove(options) => match (options.size_of_model(), options.kills()) {
+            (Some(size), _) => model::run(&Project::find()?, size),
+            (_, Some(kills)) => xtask_test::prove_drivers(&Project::find()?, kills),
+            _ => interrupts::run(&Project::find()?, options.fresh),
         },
         Command::Check => check::run(&Project::find()?),
         Command::Clean => clean(&Project::find()?),

@@ -296,7 +296,6 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
     };
     let interactive = script.is_none() && at_terminal;
     let machine = Options {
-        config: options.config,
         script,
         adds: options.adds,
         gets: options.gets.iter().map(|get| get.guest.clone()).collect(),
@@ -311,9 +310,7 @@ pub(crate) fn run(project: &Project, mut options: RunOptions) -> Result<u8, Erro
         } else {
             Vec::new()
         },
-        counting: false,
-        debug: false,
-        plugin: None,
+        ..Options::new(options.config)
     };
     signals::catch();
     let mut person = Person {

@@ -164,7 +164,10 @@ const PAUSE: u64 = 100_000;
 const RESET_PAUSE: u64 = 10_000;
 
 /// The session at the device server, when that of the driver before this one has ended.
-fn open(door: &RefAt) -> Result<DevicesClient, Error> {
+///
+/// # Errors
+/// `Exists` if that does not end; what the device server says.
+pub fn session(door: &RefAt) -> Result<DevicesClient, Error> {
     let deadline = time::now() + PATIENCE;
     loop {
         match DevicesClient::open_known(door) {
@@ -183,7 +186,7 @@ impl Device {
     /// # Errors
     /// `NotFound` if there is none; what the device server says.
     pub fn find(door: RefAt) -> Result<Self, Error> {
-        let mut devices = open(&door)?;
+        let mut devices = session(&door)?;
         let (function, _, _) = devices.function(0)?;
         devices.claim(function)?;
         for index in 0..6 {

@@ -18,6 +18,7 @@ use core::convert::Infallible;
 use core::ops::Deref;
 use fermata_device::clock;
 use fermata_device::config::{check, ones, Claimed};
+use fermata_device::death::{self, Step};
 use fermata_device::ledger::Ledger;
 use fermata_device::manifest::{range, Entry};
 use fermata_device::pci::{self, Base, Config, Found, Windows};
@@ -195,15 +196,14 @@ impl Shared {
             return Ok(());
         }
         self.ledger.give(driver, thing)?;
-        Err(Refusal::Kernel(
-            thing,
-            match code {
-                Code::InUse => "it is taken",
-                Code::Dead | Code::Vacant => "the reference is not to a thread or space that lives",
-                Code::NoMemory => "kernel memory is out",
-                _ => "there is no such thing",
-            },
-        ))
+        Err(match code {
+            Code::Dead | Code::Vacant => {
+                Refusal::Nonsense("the reference is not to a thread or space that lives")
+            }
+            Code::InUse => Refusal::Kernel(thing, "it is taken"),
+            Code::NoMemory => Refusal::Kernel(thing, "kernel memory is out"),
+            _ => Refusal::Kernel(thing, "there is no such thing"),
+        })
     }
 
     /// Where memory of the pool is mapped.
@@ -213,6 +213,37 @@ impl Shared {
         };
         let (start, window) = self.memory.iter().find(inside)?;
         Some((window, piece.start - start))
+    }
+
+    /// Takes something back from a driver that has ended.
+    fn take_back(&mut self, driver: Driver, held: &mut Held, step: Step) {
+        let authority = self.authority.handle();
+        match step {
+            Step::Silence(function) => pci::command(&Ports, function, pci::NO_INTERRUPTS, 0),
+            Step::StopMastering(function) => pci::command(&Ports, function, 0, pci::MASTER),
+            Step::StopDecoding(function) => pci::command(&Ports, function, 0, pci::DECODE),
+            Step::Detach(line) => {
+                let _ = sys::device_detach_interrupt(authority, u64::from(line));
+            }
+            Step::Revoke(place) => {
+                if let Some(((first, count), space)) = held.ports.get(place) {
+                    let _ = sys::device_revoke_ports(authority, space.handle(), *first, *count);
+                }
+            }
+            Step::Withdraw => {
+                held.memory.clear();
+                held.dma.clear();
+            }
+            Step::Hold => self.pool.hold(driver),
+            Step::Free => self.free_all(driver, false),
+        }
+    }
+
+    /// Makes free what is held for a driver, or what is not.
+    fn free_all(&mut self, driver: Driver, held: bool) {
+        while let Some(piece) = self.pool.first(driver, held) {
+            self.free(piece);
+        }
     }
 
     /// Makes a piece of the pool free again, cleared.
@@ -234,6 +265,13 @@ struct Own {
     reaches: bool,
     /// Its line is attached.
     line: Option<u8>,
+}
+
+impl Own {
+    /// Bus, device and function.
+    fn address(&self) -> u16 {
+        self.claimed.found.function
+    }
 }
 
 /// What a driver holds: what must be withdrawn when its session ends.
@@ -291,43 +329,23 @@ impl Session {
     }
 }
 
-/// Silences a function: it raises no interrupts, does not reach memory, and answers nowhere.
-fn silence(own: &Own) {
-    let function = own.claimed.found.function;
-    pci::command(&Ports, function, pci::NO_INTERRUPTS, 0);
-    pci::command(&Ports, function, 0, pci::MASTER);
-    pci::command(&Ports, function, 0, pci::DECODE);
-}
-
-/// Takes everything back, in this order: interrupts off at the functions, no more bus mastering, lines, ports and regions, and then
-/// the memory that devices reach. (Its threads have ended before: that is why the session ends.)
+/// Does the steps of [`fermata_device::death`].
 impl Drop for Session {
     fn drop(&mut self) {
         let mut shared = self.shared.borrow_mut();
-        let held = core::mem::take(self.held.get_mut());
-        let (authority, driver) = (shared.authority.handle(), self.driver);
-        held.functions.iter().for_each(silence);
-        let lines = held.functions.iter().filter_map(|own| own.line);
-        for line in lines.chain(held.lines) {
-            let _ = sys::device_detach_interrupt(authority, u64::from(line));
+        let mut held = core::mem::take(self.held.get_mut());
+        let functions: Vec<u16> = held.functions.iter().map(Own::address).collect();
+        let of_functions = held.functions.iter().filter_map(|own| own.line);
+        let lines: Vec<u8> = of_functions.chain(held.lines.iter().copied()).collect();
+        let reaches = held.functions.iter().any(|own| own.reaches);
+        for step in death::steps(&functions, &lines, held.ports.len(), reaches) {
+            shared.take_back(self.driver, &mut held, step);
         }
-        for ((first, count), space) in &held.ports {
-            let _ = sys::device_revoke_ports(authority, space.handle(), *first, *count);
-        }
-        drop(held.memory);
-        drop(held.dma);
-        let things: Vec<Thing> = shared.ledger.of(driver).collect();
+        let things: Vec<Thing> = shared.ledger.of(self.driver).collect();
         for thing in things {
-            let _ = shared.ledger.give(driver, thing);
+            let _ = shared.ledger.give(self.driver, thing);
         }
-        // A device that was reaching memory may still finish what it began: the memory is free when it was reset.
-        shared.pool.hold(driver);
-        if !held.functions.iter().any(|own| own.reaches) {
-            while let Some(piece) = shared.pool.held(driver) {
-                shared.free(piece);
-            }
-        }
-        if let Some(busy) = shared.busy.get_mut(driver) {
+        if let Some(busy) = shared.busy.get_mut(self.driver) {
             *busy = false;
         }
     }
@@ -444,10 +462,12 @@ impl Devices for Session {
     fn release(&self, function: Function) -> Result<(), Error> {
         self.serve(|shared, held, driver| {
             let own = held.function(function)?;
-            silence(own);
-            let found = own.claimed.found;
-            if let Some(line) = own.line {
-                let _ = sys::device_detach_interrupt(shared.authority.handle(), u64::from(line));
+            let (found, line) = (own.claimed.found, own.line);
+            for step in death::silence(found.function) {
+                shared.take_back(driver, held, step);
+            }
+            if let Some(line) = line {
+                shared.take_back(driver, held, Step::Detach(line));
                 shared.ledger.give(driver, Thing::Line(line))?;
             }
             let other = |own: &Own| own.claimed.found.function != found.function;
@@ -553,9 +573,7 @@ impl Devices for Session {
             }
             own.reaches = true;
             // What was held for a device that has now been reset.
-            while let Some(piece) = shared.pool.held(driver) {
-                shared.free(piece);
-            }
+            shared.free_all(driver, true);
             pci::command(&Ports, own.claimed.found.function, pci::MASTER, 0);
             Ok(())
         })

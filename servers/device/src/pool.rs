@@ -19,6 +19,9 @@ pub struct Piece {
     pub held: bool,
 }
 
+/// Most pieces that one driver has: each is a region of the device server's.
+pub const MOST: usize = 256;
+
 /// The memory that devices reach, and the pieces of it that drivers have.
 #[derive(Debug, Default)]
 pub struct Pool {
@@ -70,6 +73,11 @@ impl Pool {
         }
         if size > most.saturating_sub(self.used(driver)) {
             return Err(Refusal::Allowance(most));
+        }
+        if self.pieces.iter().filter(|p| p.driver == driver).count() >= MOST {
+            return Err(Refusal::Nonsense(
+                "a driver has at most 256 pieces of memory",
+            ));
         }
         let align = align.max(PAGE_SIZE);
         let found = self
@@ -124,17 +132,17 @@ impl Pool {
         }
     }
 
-    /// A piece of the driver's that is held, if there is one.
+    /// A piece of the driver's that is held, or that is not, if there is one.
     #[must_use]
-    pub fn held(&self, driver: Driver) -> Option<Piece> {
-        let is = |piece: &&Piece| piece.driver == driver && piece.held;
+    pub fn first(&self, driver: Driver, held: bool) -> Option<Piece> {
+        let is = |piece: &&Piece| piece.driver == driver && piece.held == held;
         self.pieces.iter().find(is).copied()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Pool;
+    use super::{Pool, MOST as PIECES};
     use crate::refusal::Refusal;
     use alloc::vec;
     use services::device::Reach;
@@ -185,11 +193,25 @@ mod tests {
         pool.hold(0);
         assert_eq!(pool.at(0, first), None, "a piece that is held");
         assert_eq!(pool.take(2, 4 * PAGE, want), Err(Refusal::NoMemory));
-        let held = pool.held(0).unwrap();
+        assert_eq!(
+            pool.first(0, false),
+            None,
+            "what the next one may free that has not reset it"
+        );
+        let held = pool.first(0, true).unwrap();
         assert_eq!(held.start, first);
         pool.give(held.start);
-        assert_eq!(pool.held(0), None);
+        assert_eq!(pool.first(0, true), None);
         assert_eq!(pool.take(2, 4 * PAGE, want), Ok(first));
         assert!(pool.at(1, second).is_some());
+    }
+
+    #[test]
+    fn a_driver_has_so_many_pieces_and_no_more() {
+        let mut pool = Pool::new(vec![(0, 2 * PIECES as u64 * PAGE)]);
+        let mut take = |driver| pool.take(driver, u64::MAX, (PAGE, PAGE, Reach::All));
+        assert!((0..PIECES).all(|_| take(0).is_ok()));
+        assert_eq!(take(0).unwrap_err().error(), proto::Error::Invalid);
+        assert!(take(1).is_ok(), "others have theirs");
     }
 }

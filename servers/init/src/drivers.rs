@@ -7,7 +7,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::iter;
 use fermata_init::{Deaths, Driver, DRIVERS};
-use proto::layout::PRIORITY_MEMORY;
 use proto::Error;
 use rt::obj::{Ref, RefAt};
 use rt::sync::{Lazy, Mutex};
@@ -122,6 +121,7 @@ impl Starter {
             program,
             uses,
             priority,
+            ceiling,
             ..
         } = DRIVERS[number];
         let complaint = |why: &str| crate::complaint(program, why);
@@ -132,7 +132,7 @@ impl Starter {
         let name = program.rsplit('/').next().unwrap_or(program);
         let launch = Launch {
             start: &Start {
-                args: [name.to_string()].into(),
+                args: [name.to_string(), DRIVERS[number].name().to_string()].into(),
                 env: iter::once(format!("BOOT={}", self.boot))
                     .chain(
                         self.address
@@ -144,7 +144,7 @@ impl Starter {
                 ..Start::default()
             },
             priority,
-            ceiling: PRIORITY_MEMORY,
+            ceiling,
             quota: self.shared / 100 * uses.map_or(PERCENT, |_| PERCENT_SERVER),
             server: true,
             limits: match uses {

@@ -24,6 +24,9 @@ pub struct Driver {
     pub uses: Option<&'static str>,
     /// The priority of its first thread.
     pub priority: u64,
+    /// The highest priority of its threads. A driver that never rests, or never acknowledges an interrupt, takes the processor from
+    /// everybody below.
+    pub ceiling: u64,
 }
 
 impl Driver {
@@ -35,30 +38,34 @@ impl Driver {
 }
 
 /// The boot manifest. A driver's place here is its number.
-pub const DRIVERS: [Driver; 5] = [
+pub const DRIVERS: [Driver; 7] = [
     Driver {
         program: "sbin/console",
         line: "console ports=3f8+8 line=4",
         uses: None,
         priority: PRIORITY_FILES,
+        ceiling: PRIORITY_FILES + 1,
     },
     Driver {
         program: "sbin/virtio-blk",
         line: "disk pci=1af4:1001 pci=1af4:1042 dma=400000",
         uses: None,
         priority: PRIORITY_SERVER,
+        ceiling: PRIORITY_SERVER + 1,
     },
     Driver {
         program: "sbin/ext4",
         line: "ext4",
         uses: Some("disk"),
         priority: PRIORITY_FILES,
+        ceiling: PRIORITY_FILES + 1,
     },
     Driver {
         program: "sbin/virtio-net",
         line: "link pci=1af4:1000 pci=1af4:1041 dma=60000",
         uses: None,
         priority: PRIORITY_SERVER,
+        ceiling: PRIORITY_SERVER + 1,
     },
     Driver {
         program: "sbin/network",
@@ -66,6 +73,22 @@ pub const DRIVERS: [Driver; 5] = [
         uses: Some("link"),
         // What comes from outside is handled in turn with programs, however much it is.
         priority: PRIORITY_PROGRAM,
+        ceiling: PRIORITY_PROGRAM,
+    },
+    // Two drivers of the device that QEMU has for teaching, which the tests kill and let do what drivers may not.
+    Driver {
+        program: "test/edu",
+        line: "edu pci=1234:11e8 ports=280+8 line=5 dma=40000",
+        uses: None,
+        priority: PRIORITY_PROGRAM,
+        ceiling: PRIORITY_PROGRAM,
+    },
+    Driver {
+        program: "test/edu",
+        line: "edu2 pci=1234:11e8 ports=288+8 dma=40000",
+        uses: None,
+        priority: PRIORITY_PROGRAM,
+        ceiling: PRIORITY_PROGRAM,
     },
 ];
 
@@ -334,7 +357,7 @@ mod tests {
     fn services_of_drivers_have_reserved_names() {
         assert_eq!(
             DRIVERS.map(|driver| Driver::name(&driver)),
-            ["console", "disk", "ext4", "link", "net"]
+            ["console", "disk", "ext4", "link", "net", "edu", "edu2"]
         );
         let is_reserved = |driver: &Driver| services::names::RESERVED.contains(&driver.name());
         assert!(DRIVERS.iter().all(is_reserved));

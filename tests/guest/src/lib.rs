@@ -5,6 +5,7 @@
 //!   told to make one call, so that the test can look at its frame before, during and after it.
 //! * [`cuts`] holds the cuts at every site, for a kernel with the probe.
 //! * [`holds`] holds a thread in every state in which it can wait.
+//! * [`edu`] is what a driver of the tests can be told.
 //! * [`killer`] kills drivers at seeded instants.
 //! * [`redirected`] holds what the test of the call gate and its program say to each other.
 //! * [`services`] holds random hostile clients of every service.
@@ -17,6 +18,7 @@ extern crate alloc;
 
 pub mod cuts;
 pub mod demo;
+pub mod edu;
 pub mod harness;
 pub mod holds;
 pub mod killer;

@@ -6,7 +6,7 @@ use interface::{interface, Error};
 
 /// Names that only the servers of the boot manifest have: nobody else can register them, even while
 /// the server is not there.
-pub const RESERVED: [&str; 13] = [
+pub const RESERVED: [&str; 15] = [
     "names",
     "memory",
     "native",
@@ -16,6 +16,8 @@ pub const RESERVED: [&str; 13] = [
     "ext4",
     "link",
     "net",
+    "edu",
+    "edu2",
     "console",
     "linux",
     "random",

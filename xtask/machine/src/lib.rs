@@ -102,8 +102,12 @@ pub struct Options {
     pub net: Net,
     /// A file that gets all frames that the card sends and receives.
     pub pcap: Option<PathBuf>,
+    /// Two of QEMU's `edu` devices, on lines of their own.
+    pub edu: bool,
     /// In megabytes.
     pub memory: u32,
+    /// A file of the host that is the machine's memory.
+    pub memory_file: Option<PathBuf>,
     /// In host time.
     pub timeout: Option<Duration>,
     pub deterministic: bool,
@@ -141,7 +145,9 @@ impl Options {
             disk: None,
             net: Net::None,
             pcap: None,
+            edu: false,
             memory: 512,
+            memory_file: None,
             timeout: None,
             deterministic: false,
             words: Vec::new(),
@@ -330,6 +336,15 @@ fn qemu(
         .arg("-initrd")
         .arg(archive)
         .args(["-append", &words.join(" ")]);
+    if let Some(file) = &options.memory_file {
+        let size = options.memory;
+        let file = quoted(file);
+        let backend = format!("memory-backend-file,id=ram,size={size}M,mem-path={file},share=on");
+        command.args(["-object", &backend, "-machine", "memory-backend=ram"]);
+    }
+    if options.edu {
+        command.args(["-device", "edu,addr=2", "-device", "edu,addr=3"]);
+    }
     if let Some(disk) = &options.disk {
         let drive = format!("file={},format=raw,if=none,id=disk", quoted(disk));
         command.args(["-drive", &drive]);

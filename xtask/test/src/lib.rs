@@ -384,6 +384,40 @@ pub fn fuzz_services(project: &Project, options: &FuzzOptions) -> Result<u8, Err
     Ok(u8::from(failed != 0 || seed == first))
 }
 
+/// Kills of one machine of `prove --drivers`.
+const KILLS: u64 = 200;
+
+/// `./fermata prove --drivers`: each driver killed so many times, in one machine after the other, each with the next seed.
+pub fn prove_drivers(project: &Project, kills: u64) -> Result<u8, Error> {
+    signals::catch();
+    let config = Config::DEFAULT;
+    let images = image::build(project, &[config])?;
+    let (mut done, mut failed) = (0, 0);
+    for (name, kill) in scenarios::KILLS {
+        let mut left = kills;
+        for seed in 1.. {
+            let count = left.min(KILLS);
+            if count == 0 || signals::caught().is_some() {
+                break;
+            }
+            left -= count;
+            let play = |ctx: &mut Ctx| kill(ctx, seed, count);
+            let outcome = run_scenario(&images, config, &format!("{name}/{seed}"), play);
+            match outcome {
+                Outcome::Failed(why) => {
+                    failed += 1;
+                    println!("{why}");
+                }
+                _ => done += count,
+            }
+        }
+    }
+    println!("{done} kills without a loss, {failed} machines failed");
+    Ok(u8::from(
+        failed != 0 || done != kills * scenarios::KILLS.len() as u64,
+    ))
+}
+
 /// Notes that a part is finished.
 fn finished(run: &Run, journal: Option<&Journal>) {
     if let (Some(journal), None) = (journal, signals::caught()) {

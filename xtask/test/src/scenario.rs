@@ -173,6 +173,18 @@ impl Run {
         self
     }
 
+    /// With two of QEMU's `edu` devices.
+    pub fn edu(mut self) -> Self {
+        self.options.edu = true;
+        self
+    }
+
+    /// With this file of the host as its memory.
+    pub fn memory_file(mut self, file: &std::path::Path) -> Self {
+        self.options.memory_file = Some(file.into());
+        self
+    }
+
     /// With this much memory.
     pub fn memory(mut self, megabytes: u32) -> Self {
         self.options.memory = megabytes;

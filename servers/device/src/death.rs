@@ -1,0 +1,78 @@
+//! What is taken back when a driver's session ends, and in which order.
+//!
+//! The threads of the driver are gone by then: that is why the session ends. A device goes on meanwhile, and may hold the line or
+//! write to memory at any instant, so it is silenced first, and the memory that it reaches goes last.
+
+use alloc::vec::Vec;
+
+/// One thing that is taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The function raises no interrupts any more.
+    Silence(u16),
+    /// The function reaches no memory any more.
+    StopMastering(u16),
+    /// The function answers at none of its addresses any more.
+    StopDecoding(u16),
+    /// Nobody hears the line any more.
+    Detach(u8),
+    /// The space to which the ports with this place among the driver's were granted cannot use them any more.
+    Revoke(usize),
+    /// The regions of the device's memory, and of memory that devices reach, show nothing any more.
+    Withdraw,
+    /// The memory that devices reach is nobody's until the device was reset.
+    Hold,
+    /// That memory is cleared and free, for no device was reaching it. What is held since an earlier death stays so: this driver did
+    /// not reset the device.
+    Free,
+}
+
+/// The steps that silence one function.
+#[must_use]
+pub const fn silence(function: u16) -> [Step; 3] {
+    [
+        Step::Silence(function),
+        Step::StopMastering(function),
+        Step::StopDecoding(function),
+    ]
+}
+
+/// The steps for a driver with these functions, interrupt lines and so many ranges of ports, whose device reaches memory or does not.
+#[must_use]
+pub fn steps(functions: &[u16], lines: &[u8], ports: usize, reaches: bool) -> Vec<Step> {
+    // Of all functions the interrupts, then of all the mastering.
+    let each = |place: usize| functions.iter().map(move |f| silence(*f)[place]);
+    (0..3)
+        .flat_map(each)
+        .chain(lines.iter().copied().map(Step::Detach))
+        .chain((0..ports).map(Step::Revoke))
+        .chain([Step::Withdraw])
+        .chain([if reaches { Step::Hold } else { Step::Free }])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{steps, Step};
+
+    #[test]
+    fn a_device_is_silent_before_anything_is_withdrawn_and_memory_goes_last() {
+        use Step::{Detach, Free, Hold, Revoke, Silence, StopDecoding, StopMastering, Withdraw};
+        let all = [
+            Silence(8),
+            Silence(9),
+            StopMastering(8),
+            StopMastering(9),
+            StopDecoding(8),
+            StopDecoding(9),
+            Detach(5),
+            Detach(11),
+            Revoke(0),
+            Revoke(1),
+            Withdraw,
+            Hold,
+        ];
+        assert_eq!(steps(&[8, 9], &[5, 11], 2, true), all);
+        assert_eq!(steps(&[], &[], 0, false), [Withdraw, Free]);
+    }
+}
