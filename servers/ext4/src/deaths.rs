@@ -106,7 +106,8 @@ impl Open {
 
 /// The methods of a session, of which those with bytes copy them.
 macro_rules! forward {
-    (words { $($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)* }
+    (changes { $($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)* }
+        words { $($word:ident($($with:ident: $sort:ty),*) -> $came:ty;)* }
         bytes { $($bytes:ident($($of:ident: $kind:ty),*);)* }) => {
         impl lasting::Session for Open {
             fn is_gone(&self) -> bool {
@@ -114,6 +115,9 @@ macro_rules! forward {
             }
             $(fn $name(&mut self, $($argument: $type),*) -> Result<$result, Error> {
                 self.call(|files| files.$name($($argument),*))
+            })*
+            $(fn $word(&mut self, $($with: $sort),*) -> Result<$came, Error> {
+                self.call(|files| files.$word($($with),*))
             })*
             $(fn $bytes(&mut self, $($of: $kind,)* into: &mut [u8]) -> Result<usize, Error> {
                 let room = into.len();
@@ -125,34 +129,7 @@ macro_rules! forward {
     };
 }
 
-forward! {
-    words {
-    open_file(flags: u32, mode: u32, path: &str) -> (u64, u32, u64);
-    close(file: u64) -> ();
-    write(file: u64, offset: u64, bytes: &[u8]) -> u32;
-    append(file: u64, bytes: &[u8]) -> (u32, u64);
-    truncate(file: u64, size: u64) -> ();
-    mkdir(mode: u32, path: &str) -> ();
-    unlink(path: &str) -> ();
-    rmdir(path: &str) -> ();
-    rename(first: u32, paths: &str) -> ();
-    link(first: u32, paths: &str) -> ();
-    symlink(first: u32, paths: &str) -> ();
-    chmod(file: u64, mode: u32) -> ();
-    chown(file: u64, uid: u32, gid: u32) -> ();
-    utimens(file: u64, atime_ns: u64, mtime_ns: u64) -> ();
-    sync(file: u64) -> ();
-    usage() -> (u64, u64);
-    }
-    bytes {
-    stat(follow: bool, path: &str);
-    attributes(file: u64);
-    read(file: u64, offset: u64);
-    read_dir(file: u64, cookie: u64);
-    readlink(path: &str);
-    path_of(file: u64);
-    }
-}
+services::file_requests!(forward);
 
 /// A client that does things to files, and keeps some of them open.
 struct User {

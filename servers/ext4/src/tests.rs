@@ -363,6 +363,44 @@ fn a_directory_of_many_is_read_in_pieces() {
     volume.close(file).unwrap();
 }
 
+/// A volume that is given up writes nothing: what was answered is on the disk, and what `unmount` would write in the crate's order could
+/// be lost with it.
+#[test]
+fn a_volume_is_never_unmounted() {
+    let (disk, mut volume) = fresh();
+    write(&mut volume, "/disk/a", &[1; 100_000]).unwrap();
+    volume.mkdir("/disk/d", 0o755).unwrap();
+    let before = disk.content();
+    disk.recording.set(true);
+    drop(volume);
+    assert!(disk.events.borrow().is_empty());
+    assert!(disk.content() == before);
+    let mut volume = mount(&disk).unwrap();
+    assert_eq!(read(&mut volume, "/disk/a").unwrap(), [1; 100_000]);
+    assert_eq!(names(&mut volume, "/disk").unwrap(), ["a", "d"]);
+}
+
+/// No request takes or gives up blocks by ranges: what is made longer takes none, and a hole takes those that are written to and gives all back.
+#[test]
+fn a_file_has_the_blocks_that_were_written_and_no_others() {
+    const BLOCK: u64 = 4096;
+    let (disk, mut volume) = fresh();
+    write(&mut volume, "/disk/a", b"").unwrap();
+    let (used, files) = volume.usage();
+    let (file, ..) = volume.open("/disk/a", Flags::default(), 0).unwrap();
+    volume.truncate(file, 20 << 20).unwrap();
+    assert_eq!(volume.usage().0, used, "made longer");
+    assert_eq!(volume.read(file, 10 << 20, 10).unwrap(), [0; 10]);
+    volume.write(file, Some(10 << 20), b"x").unwrap();
+    let written = volume.usage().0 - used;
+    assert!((BLOCK..=2 * BLOCK).contains(&written), "{written}");
+    volume.truncate(file, 5).unwrap();
+    volume.close(file).unwrap();
+    assert_eq!(volume.usage(), (used, files), "cut");
+    volume.sync().unwrap();
+    assert_eq!(complaint(&disk.content.borrow()), None);
+}
+
 /// A full disk refuses, keeps what it has, and when all is removed nothing is lost: however small the pieces are.
 #[test]
 fn a_full_disk_refuses() {
@@ -453,16 +491,22 @@ fn blocks_that_are_given_up_are_not_used_again_too_early() {
     }
 }
 
-/// What a loss of power may leave: all that was flushed, and any of what was not.
+/// What a loss of power may leave: all that was flushed, and any of what was not, of a write all sectors, none, or some: it is torn.
 fn after_a_cut(start: &[u8], events: &[Event], random: &mut fastrand::Rng) -> Vec<u8> {
     let mut content = start.to_vec();
     let flush = events
         .iter()
         .rposition(|event| matches!(event, Event::Flush));
     for (index, event) in events.iter().enumerate() {
-        if let Event::Write(at, bytes) = event {
-            if flush.is_some_and(|flush| index < flush) || random.bool() {
-                content[*at..at + bytes.len()].copy_from_slice(bytes);
+        let Event::Write(at, bytes) = event else {
+            continue;
+        };
+        let flushed = flush.is_some_and(|flush| index < flush);
+        let (torn, whole) = (random.u8(..3) == 0, random.bool());
+        for (sector, bytes) in bytes.chunks(SECTOR).enumerate() {
+            if flushed || if torn { random.bool() } else { whole } {
+                let at = at + sector * SECTOR;
+                content[at..at + SECTOR].copy_from_slice(bytes);
             }
         }
     }

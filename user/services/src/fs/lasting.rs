@@ -25,14 +25,16 @@ const LOSSES: u32 = 1000;
 /// What is asked in a session, once for what a session is and once for what [`Lasting`] passes on as it is.
 macro_rules! requests {
     (changes { $($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)* }
-        passed on { $($passed:ident($($of:ident: $kind:ty),*) -> $came:ty;)* }) => {
+        words { $($word:ident($($of:ident: $kind:ty),*) -> $came:ty;)* }
+        bytes { $($bytes:ident($($by:ident: $sort:ty),*);)* }) => {
         /// A session with a server: the methods of [`super::Files`].
         #[allow(missing_docs)]
         pub trait Session {
             /// Whether its server has ended it, or is gone.
             fn is_gone(&self) -> bool;
             $(fn $name(&mut self, $($argument: $type),*) -> Result<$result, Error>;)*
-            $(fn $passed(&mut self, $($of: $kind),*) -> Result<$came, Error>;)*
+            $(fn $word(&mut self, $($of: $kind),*) -> Result<$came, Error>;)*
+            $(fn $bytes(&mut self, $($by: $sort,)* into: &mut [u8]) -> Result<usize, Error>;)*
         }
 
         impl Session for FilesClient {
@@ -42,49 +44,65 @@ macro_rules! requests {
             $(fn $name(&mut self, $($argument: $type),*) -> Result<$result, Error> {
                 FilesClient::$name(self, $($argument),*)
             })*
-            $(fn $passed(&mut self, $($of: $kind),*) -> Result<$came, Error> {
-                FilesClient::$passed(self, $($of),*)
+            $(fn $word(&mut self, $($of: $kind),*) -> Result<$came, Error> {
+                FilesClient::$word(self, $($of),*)
+            })*
+            $(fn $bytes(&mut self, $($by: $sort,)* into: &mut [u8]) -> Result<usize, Error> {
+                FilesClient::$bytes(self, $($by,)* into)
             })*
         }
 
         /// What changes nothing.
         #[allow(clippy::missing_errors_doc, missing_docs)]
         impl<S: Servers> Lasting<S> {
-            $(pub fn $passed(&mut self, $($of: $kind),*) -> Result<$came, Error> {
-                self.ask(|session, _| session.$passed($($of),*))
+            $(pub fn $word(&mut self, $($of: $kind),*) -> Result<$came, Error> {
+                self.ask(|session, _| session.$word($($of),*))
+            })*
+            $(pub fn $bytes(&mut self, $($by: $sort,)* into: &mut [u8]) -> Result<usize, Error> {
+                self.ask(|session, _| session.$bytes($($by,)* into))
             })*
         }
     };
 }
 
-requests! {
-    changes {
-    open_file(flags: u32, mode: u32, path: &str) -> (u64, u32, u64);
-    close(file: u64) -> ();
-    write(file: u64, offset: u64, bytes: &[u8]) -> u32;
-    append(file: u64, bytes: &[u8]) -> (u32, u64);
-    truncate(file: u64, size: u64) -> ();
-    mkdir(mode: u32, path: &str) -> ();
-    unlink(path: &str) -> ();
-    rmdir(path: &str) -> ();
-    rename(first: u32, paths: &str) -> ();
-    link(first: u32, paths: &str) -> ();
-    symlink(first: u32, paths: &str) -> ();
-    chmod(file: u64, mode: u32) -> ();
-    chown(file: u64, uid: u32, gid: u32) -> ();
-    utimens(file: u64, atime_ns: u64, mtime_ns: u64) -> ();
-    sync(file: u64) -> ();
-    }
-    passed on {
-    stat(follow: bool, path: &str, into: &mut [u8]) -> usize;
-    attributes(file: u64, into: &mut [u8]) -> usize;
-    read(file: u64, offset: u64, into: &mut [u8]) -> usize;
-    read_dir(file: u64, cookie: u64, into: &mut [u8]) -> usize;
-    readlink(path: &str, into: &mut [u8]) -> usize;
-    path_of(file: u64, into: &mut [u8]) -> usize;
-    usage() -> (u64, u64);
-    }
+/// Hands all requests to a macro: those that change something, those with words that change nothing, and those whose answer is bytes.
+#[macro_export]
+macro_rules! file_requests {
+    ($with:ident) => {
+        $with! {
+            changes {
+                open_file(flags: u32, mode: u32, path: &str) -> (u64, u32, u64);
+                close(file: u64) -> ();
+                write(file: u64, offset: u64, bytes: &[u8]) -> u32;
+                append(file: u64, bytes: &[u8]) -> (u32, u64);
+                truncate(file: u64, size: u64) -> ();
+                mkdir(mode: u32, path: &str) -> ();
+                unlink(path: &str) -> ();
+                rmdir(path: &str) -> ();
+                rename(first: u32, paths: &str) -> ();
+                link(first: u32, paths: &str) -> ();
+                symlink(first: u32, paths: &str) -> ();
+                chmod(file: u64, mode: u32) -> ();
+                chown(file: u64, uid: u32, gid: u32) -> ();
+                utimens(file: u64, atime_ns: u64, mtime_ns: u64) -> ();
+                sync(file: u64) -> ();
+            }
+            words {
+                usage() -> (u64, u64);
+            }
+            bytes {
+                stat(follow: bool, path: &str);
+                attributes(file: u64);
+                read(file: u64, offset: u64);
+                read_dir(file: u64, cookie: u64);
+                readlink(path: &str);
+                path_of(file: u64);
+            }
+        }
+    };
 }
+
+file_requests!(requests);
 
 /// Where sessions come from, one server after the other.
 pub trait Servers {
