@@ -9,6 +9,7 @@ mod checkpoint;
 mod disk;
 mod driver;
 mod examples;
+mod frames;
 mod linux;
 mod net;
 mod shell;
@@ -74,6 +75,11 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("net_driver_kills", net::driver_kills),
     scenario("net_server_kills", net::server_kills),
     scenario("net_flood", net::flood),
+    Scenario {
+        name: "net_hostile",
+        run: net::hostile,
+        ignored: Some("2,000 of its frames are survived; among some thousand more are some after which it does not end"),
+    },
     scenario("attack_power", attack::power),
     scenario("attack_limits", attack::limits),
     scenario("attack_remains", attack::remains),

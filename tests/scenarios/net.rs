@@ -1,6 +1,7 @@
 //! The network: its driver, its server, two machines that talk.
 
-use crate::scenario::{Ctx, Failure, Run};
+use super::frames;
+use crate::scenario::{Ctx, Failure, Output, Run};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
@@ -215,12 +216,6 @@ pub(crate) fn server_kills(ctx: &mut Ctx) -> Result<(), Failure> {
 
 /// Frames of 64 bytes as fast as they can be sent, all of them for the machine: whoever is at the console notices nothing.
 pub(crate) fn flood(ctx: &mut Ctx) -> Result<(), Failure> {
-    let directory = temp_dir().map_err(|error| error.message)?;
-    let [first, _] = wire(directory.path());
-    let pair = match &first {
-        Net::Pair(pair) => pair.clone(),
-        _ => return Err("no wire".into()),
-    };
     let script = "\
 echo one
 busybox sha256sum /bin/busybox > /tmp/sum
@@ -231,38 +226,84 @@ cmp /tmp/numbers /tmp/more
 net > /tmp/net
 echo two
 ";
-    let over = AtomicBool::new(false);
-    let socket = UnixDatagram::bind(pair.socket(1)).map_err(|error| error.to_string())?;
-    let (output, sent) = std::thread::scope(|scope| {
-        let sender = scope.spawn(|| {
-            let mut sent = 0u64;
-            while !over.load(Ordering::Relaxed) {
-                // Datagrams to a port that nobody has, each of which is worth an answer.
-                match socket.send_to(&small_frame(sent as u16), pair.socket(0)) {
-                    Ok(_) => sent += 1,
-                    Err(_) => std::thread::sleep(Duration::from_millis(10)),
-                }
-            }
-            sent
-        });
-        let output = ctx.run(Run::script(script).get("/tmp/net").net(first));
-        over.store(true, Ordering::Relaxed);
-        // It may wait for room.
-        let _ = std::fs::remove_file(pair.socket(0));
-        (output, sender.join())
-    });
-    let output = output?;
+    // Datagrams to a port that nobody has, each of which is worth an answer.
+    let (output, sent) = under(ctx, Run::script(script).get("/tmp/net"), |number| {
+        small_frame(number as u16)
+    })?;
     output.expect_status(0)?.expect_stdout("one\ntwo\n")?;
     let net = String::from_utf8_lossy(output.file("/tmp/net")?).into_owned();
     let frames = net.lines().find_map(|line| line.strip_prefix("frames "));
     let came = frames.and_then(|line| line.split(' ').next()?.parse::<u64>().ok());
     let came = came.ok_or("no counters")?;
     assert!(came > 1000, "{came} frames are no flood");
-    ctx.note(format!(
-        "{came} frames came, of {} that were sent",
-        sent.unwrap_or(0)
-    ));
+    ctx.note(format!("{came} frames came, of {sent} that were sent"));
     Ok(())
+}
+
+/// Frames that are truncated, in fragments, with wrong checksums and lengths, that open connections and end others by guessed numbers, lie about addresses, or
+/// are chains of headers: a connection between two programs goes on and has every byte, another one can be made, and the console is served.
+pub(crate) fn hostile(ctx: &mut Ctx) -> Result<(), Failure> {
+    const SEED: u64 = 1 << 32;
+    const PAUSE: Duration = Duration::from_millis(2);
+    const FRAMES: u64 = 10_000;
+    let script = format!(
+        "\
+/test/nets serve 9 &
+/test/nets serve 7 &
+/test/nets talk 10.0.3.1 7 {FRAMES} 2> /tmp/counts &
+echo one
+busybox sha256sum /bin/busybox > /tmp/sum
+wait %3
+kill %1
+busybox sha256sum -c /tmp/sum
+"
+    );
+    let run = Run::script(script).get("/tmp/counts");
+    // Apart from each other: what as many as there can be do to a machine is another test.
+    let (output, sent) = under(ctx, run, |number| {
+        std::thread::sleep(PAUSE);
+        frames::hostile(SEED + number)
+    })?;
+    output
+        .expect_status(0)?
+        .expect_stdout("one\n/bin/busybox: OK\n")?;
+    let counts = String::from_utf8_lossy(output.file("/tmp/counts")?).into_owned();
+    ctx.note(format!("{}; {sent} were sent", counts.trim()));
+    Ok(())
+}
+
+/// Runs a machine while somebody sends it one frame after the other, as fast as they can be sent: what it said, and how many.
+fn under(
+    ctx: &mut Ctx,
+    run: Run,
+    frame: impl Fn(u64) -> Vec<u8> + Sync,
+) -> Result<(Output, u64), Failure> {
+    let directory = temp_dir().map_err(|error| error.message)?;
+    let [first, _] = wire(directory.path());
+    let pair = match &first {
+        Net::Pair(pair) => pair.clone(),
+        _ => return Err("no wire".into()),
+    };
+    let over = AtomicBool::new(false);
+    let socket = UnixDatagram::bind(pair.socket(1)).map_err(|error| error.to_string())?;
+    let (output, sent) = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            let mut sent = 0u64;
+            while !over.load(Ordering::Relaxed) {
+                match socket.send_to(&frame(sent), pair.socket(0)) {
+                    Ok(_) => sent += 1,
+                    Err(_) => std::thread::sleep(Duration::from_millis(10)),
+                }
+            }
+            sent
+        });
+        let output = ctx.run(run.net(first));
+        over.store(true, Ordering::Relaxed);
+        // It may wait for room.
+        let _ = std::fs::remove_file(pair.socket(0));
+        (output, sender.join())
+    });
+    Ok((output?, sent.unwrap_or(0)))
 }
 
 /// A frame of 64 bytes, with its checksum that is 60, for the first machine of a pair: a datagram from a machine that it knows nothing of.

@@ -3,6 +3,8 @@
 //! * `nets serve PORT` sends back what comes, connection by connection, until one brings nothing;
 //! * `nets load HOST PORT WHOM SEED KILLS` sends to that and compares what comes back, while WHOM (`virtio-net` or `network`) is killed again and again.
 //!   Connections may be reset if the server is killed, and only then.
+//! * `nets talk HOST PORT FRAMES` sends to it over one connection, a piece at a time, and compares what comes back, until so many frames have come to the machine;
+//!   then it makes another connection.
 #![no_std]
 #![no_main]
 
@@ -139,6 +141,53 @@ fn load(to: Place, whom: &str, seed: u64, kills: u64) -> Result<(), String> {
     Ok(())
 }
 
+fn talk(to: Place, frames: u64) -> Result<(), Error> {
+    let mut net = open();
+    let mut random = fastrand::Rng::with_seed(frames);
+    let socket = loop {
+        // The other one may not listen yet.
+        match net.connect(to) {
+            Ok(socket) => break socket,
+            Err(_) => time::sleep(LOOK),
+        }
+    };
+    let mut rounds = 0u64;
+    while net.counters()?.came < frames {
+        let first = random.u32(..);
+        let words = (first..).take(random.usize(1..2000));
+        let bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
+        net.write_all(socket, &bytes)?;
+        let mut came = vec![0; bytes.len()];
+        let mut length = 0;
+        while length < came.len() {
+            match net.read(socket, &mut came[length..])? {
+                0 => return Err(Error::Reset),
+                more => length += more,
+            }
+        }
+        if came != bytes {
+            return Err(Error::Broken);
+        }
+        rounds += 1;
+    }
+    net.shut(socket)?;
+    net.close(socket)?;
+    while exchange(&mut net, to, b"another") != Ok(true) {
+        time::sleep(LOOK);
+    }
+    // Nothing: the other one may end.
+    while exchange(&mut net, to, b"").is_err() {
+        time::sleep(LOOK);
+    }
+    let counters = net.counters()?;
+    rt::eprintln!(
+        "{rounds} rounds, {} frames came, {} of no use",
+        counters.came,
+        counters.useless
+    );
+    Ok(())
+}
+
 fn main() -> u8 {
     let words: Vec<&str> = rt::start()
         .args
@@ -159,7 +208,8 @@ fn main() -> u8 {
         ["load", host, port, whom, seed, kills] => {
             load(place(host, port), whom, number(seed), number(kills))
         }
-        _ => Err("serve or load".into()),
+        ["talk", host, port, frames] => talk(place(host, port), number(frames)).map_err(text),
+        _ => Err("serve, load or talk".into()),
     };
     match done {
         Ok(()) => 0,
