@@ -4,7 +4,13 @@ use alloc::vec::Vec;
 use services::link::{frames, BATCH, FRAME, MOST};
 use smoltcp::phy::{self, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
-use smoltcp::wire::{EthernetFrame, EthernetProtocol, Ipv4Packet, Ipv6Packet};
+use smoltcp::wire::{
+    EthernetFrame, EthernetProtocol, IpAddress, IpEndpoint, IpProtocol, IpVersion, Ipv4Packet,
+    Ipv6Packet, TcpPacket,
+};
+
+/// The two ends of a connection: this one, the other one.
+pub(crate) type Ends = (IpEndpoint, IpEndpoint);
 
 /// Frames that the stack takes and makes.
 #[derive(Debug)]
@@ -16,6 +22,9 @@ pub(crate) struct Queue {
     /// What is to leave, and how many frames these are.
     leaves: Vec<u8>,
     count: usize,
+    /// The connections that there are. A frame that asks for one of them is of no use: the stack would give it to the first socket that listens, if that stands
+    /// before the connection's, and what comes later to the wrong one, which resets the connection.
+    pub(crate) connections: Vec<Ends>,
     /// Frames that came, and those of them that make no sense; that left, and that there was no room for.
     pub(crate) counters: [u64; 4],
 }
@@ -41,6 +50,7 @@ impl Queue {
             at: 0,
             leaves: Vec::new(),
             count: 0,
+            connections: Vec::new(),
             counters: [0; 4],
         }
     }
@@ -63,6 +73,11 @@ impl Queue {
         !batch.is_empty()
     }
 
+    /// Whether some of what has come was not taken.
+    pub(crate) fn came_some(&self) -> bool {
+        self.at < self.came.len()
+    }
+
     /// Whether frames wait to be taken.
     pub(crate) fn leaves_some(&self) -> bool {
         self.count > 0
@@ -80,6 +95,36 @@ impl Queue {
         self.put(&mut batch);
         some
     }
+}
+
+/// The connection for which a frame asks, if it does.
+fn begins(medium: Medium, frame: &[u8]) -> Option<Ends> {
+    let packet = match medium {
+        Medium::Ethernet => EthernetFrame::new_checked(frame).ok()?.payload(),
+        Medium::Ip => frame,
+    };
+    let (from, to, protocol, segment): (IpAddress, IpAddress, _, _) =
+        match IpVersion::of_packet(packet.get(..1)?).ok()? {
+            IpVersion::Ipv4 => {
+                let packet = Ipv4Packet::new_checked(packet).ok()?;
+                let (from, to) = (packet.src_addr().into(), packet.dst_addr().into());
+                (from, to, packet.next_header(), packet.payload())
+            }
+            IpVersion::Ipv6 => {
+                let packet = Ipv6Packet::new_checked(packet).ok()?;
+                let (from, to) = (packet.src_addr().into(), packet.dst_addr().into());
+                (from, to, packet.next_header(), packet.payload())
+            }
+        };
+    if protocol != IpProtocol::Tcp {
+        return None;
+    }
+    let segment = TcpPacket::new_checked(segment).ok()?;
+    let ends = (
+        IpEndpoint::new(to, segment.dst_port()),
+        IpEndpoint::new(from, segment.src_port()),
+    );
+    (segment.syn() && !segment.ack()).then_some(ends)
 }
 
 /// Whether a frame of the wire claims to come from this very machine's addresses for itself, which nobody outside has.
@@ -105,7 +150,12 @@ impl phy::Device for Queue {
             let frame = frames(&self.came[self.at..]).next()?;
             self.at += 2 + frame.len();
             self.counters[0] += 1;
-            match self.medium == Medium::Ethernet && is_forged(frame) {
+            let is_forged = self.medium == Medium::Ethernet && is_forged(frame);
+            let is_there = || {
+                let ends = begins(self.medium, frame);
+                ends.is_some_and(|ends| self.connections.contains(&ends))
+            };
+            match is_forged || is_there() {
                 true => self.counters[1] += 1,
                 false => break frame,
             }

@@ -1,7 +1,7 @@
 //! The sockets, of all sessions: ports, quotas, connections that are being closed. `smoltcp` does what the protocols say, once for the wire and once for the
 //! machine itself; a socket that anybody may address has one of each.
 
-use crate::queue::Queue;
+use crate::queue::{Ends, Queue};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -31,11 +31,16 @@ const JOB_MOST: usize = 128;
 const ALL_MOST: usize = 384;
 /// Connections that were closed and are not over.
 const CLOSING_MOST: usize = 64;
-/// How long they may take.
-const CLOSING: u64 = 60_000_000_000;
-/// How long nobody may answer before a connection is given up: while it is made, and later.
-const CONNECTING: Duration = Duration::from_secs(30);
-const SILENCE: Duration = Duration::from_secs(120);
+/// How long the other end may take to confirm what was sent over one of them, though it answers, in nanoseconds.
+const CLOSING: u64 = 600_000_000_000;
+/// How long the other end may go on to send when it has confirmed all, in nanoseconds.
+const HALF_CLOSED: u64 = 60_000_000_000;
+/// How long a socket that listens waits for who asked for a connection: it takes no other one meanwhile.
+const HALF_OPEN: Duration = Duration::from_secs(30);
+/// How long nobody may answer before a connection is given up, while it is made: time for seven attempts, of which each waits twice as long as the one before.
+const CONNECTING: Duration = Duration::from_secs(130);
+/// And later. A driver that dies again and again must not be what ends it.
+const SILENCE: Duration = Duration::from_secs(300);
 /// How often the other end of a connection over which nothing goes is asked whether it is still there: one that was started anew says that it is not.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Names that are asked for at a time.
@@ -196,7 +201,10 @@ struct Entry {
 struct Closing {
     at: Handle,
     port: Option<u16>,
+    /// When it is given up.
     until: u64,
+    /// The other end has all that was sent.
+    confirmed: bool,
 }
 
 /// The sockets.
@@ -243,6 +251,12 @@ impl Net {
     }
 
     fn poll(&mut self, now: u64) {
+        if self.queue.came_some() {
+            let sockets = self.sockets.iter();
+            let connections = sockets.filter_map(|(_, socket)| connection(socket));
+            self.queue.connections.clear();
+            self.queue.connections.extend(connections);
+        }
         self.interface
             .poll(instant(now), &mut self.queue, &mut self.sockets);
     }
@@ -259,6 +273,17 @@ impl Net {
                 .saturating_mul(1000)
                 .max(now),
         )
+    }
+}
+
+/// The two ends of a connection that is being made or there. One that only waits for stragglers may be made anew.
+fn connection(socket: &smoltcp::socket::Socket<'_>) -> Option<Ends> {
+    let smoltcp::socket::Socket::Tcp(socket) = socket else {
+        return None;
+    };
+    match socket.state() {
+        tcp::State::TimeWait => None,
+        _ => Some((socket.local_endpoint()?, socket.remote_endpoint()?)),
     }
 }
 
@@ -480,7 +505,12 @@ impl Stack {
     fn tend(&mut self) {
         let mut index = 0;
         while index < self.closing.len() {
-            let Closing { at, port, until } = self.closing[index];
+            let Closing {
+                at,
+                port,
+                until,
+                confirmed,
+            } = self.closing[index];
             let now = self.now;
             let socket = self.tcp(at);
             match socket.state() {
@@ -494,6 +524,11 @@ impl Stack {
                 _ if until <= now => {
                     socket.abort();
                     self.changed = true;
+                }
+                tcp::State::FinWait2 if !confirmed => {
+                    let closing = &mut self.closing[index];
+                    closing.confirmed = true;
+                    closing.until = until.min(now.saturating_add(HALF_CLOSED));
                 }
                 _ => {}
             }
@@ -512,7 +547,7 @@ impl Stack {
             let socket = self.tcp(at);
             if socket.state() == tcp::State::Closed {
                 let _ = socket.listen(port);
-                socket.set_timeout(Some(CONNECTING));
+                socket.set_timeout(Some(HALF_OPEN));
             }
         }
         let making = core::mem::take(&mut self.making);
@@ -720,6 +755,7 @@ impl Stack {
         let mut socket = stream();
         // It is new, and the port is not 0.
         let _ = socket.listen(port);
+        socket.set_timeout(Some(HALF_OPEN));
         (which, self.net(which).sockets.add(socket))
     }
 
@@ -1006,7 +1042,12 @@ impl Stack {
             self.free_port(Kind::Stream, port);
         }
         let until = self.now.saturating_add(CLOSING);
-        self.closing.push(Closing { at, port, until });
+        self.closing.push(Closing {
+            at,
+            port,
+            until,
+            confirmed: false,
+        });
     }
 
     /// Whether a socket has something for who reads, and room for who writes. If not, the waker is woken when that changes.

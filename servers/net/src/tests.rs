@@ -111,6 +111,8 @@ struct World {
     wire: Wire,
     random: Rng,
     now: u64,
+    /// The last frame that asked for a connection.
+    begin: Option<Vec<u8>>,
 }
 
 impl World {
@@ -120,6 +122,7 @@ impl World {
             wire,
             random: Rng::with_seed(seed),
             now: 0,
+            begin: None,
         }
     }
 
@@ -131,6 +134,9 @@ impl World {
         self.now += TICK;
         for n in 0..2 {
             for mut frame in self.machines[n].turn(self.now) {
+                if is_begin(&frame) {
+                    self.begin = Some(frame.clone());
+                }
                 let (random, wire) = (&mut self.random, self.wire);
                 let coming = &mut self.machines[1 - n].coming;
                 if Self::happens(random, wire.lost) {
@@ -524,6 +530,138 @@ fn a_machine_that_has_forgotten_a_connection_resets_it() {
     world.turns(3000);
     assert_eq!(client.write(socket, b"x"), Err(Error::Reset));
     assert_eq!(read(&client, socket, 1), Err(Error::Reset));
+}
+
+/// Whether a frame asks for a connection.
+fn is_begin(frame: &[u8]) -> bool {
+    let Ok(ethernet) = EthernetFrame::new_checked(frame) else {
+        return false;
+    };
+    let packet = Ipv4Packet::new_checked(ethernet.payload()).ok();
+    packet.is_some_and(|packet| {
+        packet.next_header() == IpProtocol::Tcp
+            && TcpPacket::new_checked(packet.payload()).is_ok_and(|tcp| tcp.syn() && !tcp.ack())
+    })
+}
+
+#[test]
+fn a_frame_that_begins_a_connection_may_come_again_at_any_time() {
+    let mut world = World::new(Wire::default(), 7);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let listening = listen(&server, 80, 4);
+    let mut open: Option<(u64, u64)> = None;
+    for round in 0..6 {
+        let socket = connect(&client, "10.0.3.2", 80);
+        world.turns(5);
+        // The last one ends only now: who listens next stands in its place, before this one.
+        if let Some((socket, accepted)) = open {
+            assert_eq!(client.close(socket), Ok(()));
+            world.turns(3);
+            assert_eq!(server.close(accepted), Ok(()));
+            world.turns(3);
+        }
+        let (accepted, ..) = server.accept(listening).unwrap();
+        world.turn();
+        let begin = world.begin.take().expect("a connection was begun");
+        world.machines[1].coming.push(begin);
+        world.turns(3);
+        assert_eq!(client.write(socket, b"x"), Ok(1), "round {round}");
+        world.turns(3);
+        let came = read(&server, accepted, 10);
+        assert_eq!(came.as_deref(), Ok(&b"x"[..]), "round {round}");
+        assert_eq!(client.write(socket, b"y"), Ok(1), "round {round}");
+        world.turns(30);
+        let came = read(&server, accepted, 10);
+        assert_eq!(came.as_deref(), Ok(&b"y"[..]), "round {round}");
+        open = Some((socket, accepted));
+    }
+}
+
+/// Connections one after another, while the driver of one end dies again and again, most times for a moment: what it had of a batch has left or not, all of the
+/// batch is sent again by the next one, and what came meanwhile is lost.
+fn dying_driver(seed: u64, connections: u32) {
+    let mut world = World::new(Wire::default(), seed);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let listening = listen(&server, 80, 4);
+    let mut random = Rng::with_seed(seed);
+    let bytes = content(12_000, seed as u32);
+    // The batch that the driver has, and for how many turns there is none.
+    let (mut batch, mut down): (Vec<Vec<u8>>, u32) = (Vec::new(), 0);
+    let mut turn = move |world: &mut World| {
+        world.now += TICK;
+        let now = world.now;
+        let [first, second] = &mut world.machines;
+        if down > 0 {
+            down -= 1;
+            first.coming.clear();
+        }
+        batch.extend(first.turn(now));
+        let back = second.turn(now);
+        if down == 0 {
+            first.coming.extend(back);
+            if random.u32(..50) == 0 {
+                // Few last long: who sends again waits twice as long each time.
+                let most = if random.u32(..100) == 0 { 2500 } else { 30 };
+                down = random.u32(..most);
+                let left = random.usize(..=batch.len());
+                second.coming.extend(batch[..left].iter().cloned());
+            } else {
+                second.coming.append(&mut batch);
+            }
+        }
+    };
+    for connection in 0..connections {
+        let socket = connect(&client, "10.0.3.2", 80);
+        let (mut accepted, mut sent, mut got, mut echoed) = (None, 0, 0, Vec::new());
+        let mut over = false;
+        for turns in 0.. {
+            turn(&mut world);
+            let say = |error| format!("seed {seed}, connection {connection}: {error:?}");
+            assert!(turns < 400_000, "{}", say(Error::Broken));
+            if accepted.is_none() {
+                accepted = server.accept(listening).ok().map(|(socket, ..)| socket);
+            }
+            if sent < bytes.len() {
+                match client.write(socket, &bytes[sent..]) {
+                    Ok(taken) => sent += taken as usize,
+                    Err(error) => assert_eq!(error, Error::WouldBlock, "{}", say(error)),
+                }
+                if sent == bytes.len() {
+                    assert_eq!(client.shut(socket), Ok(()));
+                }
+            }
+            if let Some(end) = accepted.filter(|_| !over) {
+                match read(&server, end, 3000) {
+                    Ok(bytes) if bytes.is_empty() => over = true,
+                    Ok(bytes) => echoed.extend(bytes),
+                    Err(error) => assert_eq!(error, Error::WouldBlock, "{}", say(error)),
+                }
+                if !echoed.is_empty() {
+                    if let Ok(taken) = server.write(end, &echoed) {
+                        echoed.drain(..taken as usize);
+                    }
+                }
+                if over {
+                    assert!(echoed.is_empty());
+                    assert_eq!(server.close(end), Ok(()));
+                }
+            }
+            match read(&client, socket, 3000) {
+                Ok(bytes) if bytes.is_empty() => break,
+                Ok(bytes) => got += bytes.len(),
+                Err(error) => assert_eq!(error, Error::WouldBlock, "{}", say(error)),
+            }
+        }
+        assert_eq!(got, bytes.len());
+        assert_eq!(client.close(socket), Ok(()));
+    }
+}
+
+#[test]
+fn a_driver_that_dies_loses_no_connection() {
+    for seed in 0..20 {
+        dying_driver(seed, 30);
+    }
 }
 
 #[test]
