@@ -1,7 +1,7 @@
 //! The network server: README.md. Everything but the frames' way to and from the driver is this library, which makes no kernel call and is tested on
 //! the host: two machines with a wire between them that loses, doubles and alters frames.
 //!
-//! * `queue` carries frames between a network and the stack; [`Stack`] has the sockets, and is the crate `smoltcp` twice: for the wire and for the machine
+//! * `queue` carries frames between a network and the stack, `segments` puts right in them what the stack gets wrong; [`Stack`] has the sockets, and is the crate `smoltcp` twice: for the wire and for the machine
 //!   itself; [`Session`] is what one client has.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -9,6 +9,7 @@
 extern crate alloc;
 
 mod queue;
+mod segments;
 mod session;
 mod stack;
 #[cfg(test)]

@@ -1,16 +1,11 @@
 //! Frames on their way between a network and the stack: a batch that has come, and one that is to leave.
 
+use crate::segments::Segments;
 use alloc::vec::Vec;
 use services::link::{frames, BATCH, FRAME, MOST};
 use smoltcp::phy::{self, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
-use smoltcp::wire::{
-    EthernetFrame, EthernetProtocol, IpAddress, IpEndpoint, IpProtocol, IpVersion, Ipv4Packet,
-    Ipv6Packet, TcpPacket,
-};
-
-/// The two ends of a connection: this one, the other one.
-pub(crate) type Ends = (IpEndpoint, IpEndpoint);
+use smoltcp::wire::{EthernetFrame, EthernetProtocol, Ipv4Packet, Ipv6Packet};
 
 /// Frames that the stack takes and makes.
 #[derive(Debug)]
@@ -22,9 +17,8 @@ pub(crate) struct Queue {
     /// What is to leave, and how many frames these are.
     leaves: Vec<u8>,
     count: usize,
-    /// The connections that there are. A frame that asks for one of them is of no use: the stack would give it to the first socket that listens, if that stands
-    /// before the connection's, and what comes later to the wrong one, which resets the connection.
-    pub(crate) connections: Vec<Ends>,
+    /// Looks at what passes.
+    pub(crate) segments: Segments,
     /// Frames that came, and those of them that make no sense; that left, and that there was no room for.
     pub(crate) counters: [u64; 4],
 }
@@ -36,8 +30,10 @@ pub(crate) struct Came<'a>(&'a [u8]);
 /// Room for a frame that leaves.
 #[derive(Debug)]
 pub(crate) struct Leaves<'a> {
+    medium: Medium,
     batch: &'a mut Vec<u8>,
     count: &'a mut usize,
+    segments: &'a mut Segments,
     counters: &'a mut [u64; 4],
 }
 
@@ -50,7 +46,7 @@ impl Queue {
             at: 0,
             leaves: Vec::new(),
             count: 0,
-            connections: Vec::new(),
+            segments: Segments::default(),
             counters: [0; 4],
         }
     }
@@ -97,36 +93,6 @@ impl Queue {
     }
 }
 
-/// The connection for which a frame asks, if it does.
-fn begins(medium: Medium, frame: &[u8]) -> Option<Ends> {
-    let packet = match medium {
-        Medium::Ethernet => EthernetFrame::new_checked(frame).ok()?.payload(),
-        Medium::Ip => frame,
-    };
-    let (from, to, protocol, segment): (IpAddress, IpAddress, _, _) =
-        match IpVersion::of_packet(packet.get(..1)?).ok()? {
-            IpVersion::Ipv4 => {
-                let packet = Ipv4Packet::new_checked(packet).ok()?;
-                let (from, to) = (packet.src_addr().into(), packet.dst_addr().into());
-                (from, to, packet.next_header(), packet.payload())
-            }
-            IpVersion::Ipv6 => {
-                let packet = Ipv6Packet::new_checked(packet).ok()?;
-                let (from, to) = (packet.src_addr().into(), packet.dst_addr().into());
-                (from, to, packet.next_header(), packet.payload())
-            }
-        };
-    if protocol != IpProtocol::Tcp {
-        return None;
-    }
-    let segment = TcpPacket::new_checked(segment).ok()?;
-    let ends = (
-        IpEndpoint::new(to, segment.dst_port()),
-        IpEndpoint::new(from, segment.src_port()),
-    );
-    (segment.syn() && !segment.ack()).then_some(ends)
-}
-
 /// Whether a frame of the wire claims to come from this very machine's addresses for itself, which nobody outside has.
 fn is_forged(frame: &[u8]) -> bool {
     let Ok(frame) = EthernetFrame::new_checked(frame) else {
@@ -147,22 +113,22 @@ impl phy::Device for Queue {
 
     fn receive(&mut self, _: Instant) -> Option<(Came<'_>, Leaves<'_>)> {
         let frame = loop {
-            let frame = frames(&self.came[self.at..]).next()?;
-            self.at += 2 + frame.len();
+            let length = frames(&self.came[self.at..]).next()?.len();
+            let place = self.at + 2..self.at + 2 + length;
+            self.at = place.end;
             self.counters[0] += 1;
+            let frame = &mut self.came[place.clone()];
             let is_forged = self.medium == Medium::Ethernet && is_forged(frame);
-            let is_there = || {
-                let ends = begins(self.medium, frame);
-                ends.is_some_and(|ends| self.connections.contains(&ends))
-            };
-            match is_forged || is_there() {
-                true => self.counters[1] += 1,
-                false => break frame,
+            if !is_forged && self.segments.came(self.medium, frame) {
+                break &self.came[place];
             }
+            self.counters[1] += 1;
         };
         let leaves = Leaves {
+            medium: self.medium,
             batch: &mut self.leaves,
             count: &mut self.count,
+            segments: &mut self.segments,
             counters: &mut self.counters,
         };
         Some((Came(frame), leaves))
@@ -170,8 +136,10 @@ impl phy::Device for Queue {
 
     fn transmit(&mut self, _: Instant) -> Option<Leaves<'_>> {
         (!self.is_full()).then_some(Leaves {
+            medium: self.medium,
             batch: &mut self.leaves,
             count: &mut self.count,
+            segments: &mut self.segments,
             counters: &mut self.counters,
         })
     }
@@ -204,6 +172,7 @@ impl phy::TxToken for Leaves<'_> {
             self.batch.truncate(start);
             self.counters[3] += 1;
         } else {
+            self.segments.leaves(self.medium, &self.batch[start + 2..]);
             *self.count += 1;
             self.counters[2] += 1;
         }

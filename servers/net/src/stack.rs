@@ -1,7 +1,8 @@
 //! The sockets, of all sessions: ports, quotas, connections that are being closed. `smoltcp` does what the protocols say, once for the wire and once for the
 //! machine itself; a socket that anybody may address has one of each.
 
-use crate::queue::{Ends, Queue};
+use crate::queue::Queue;
+use crate::segments::Ends;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -254,8 +255,7 @@ impl Net {
         if self.queue.came_some() {
             let sockets = self.sockets.iter();
             let connections = sockets.filter_map(|(_, socket)| connection(socket));
-            self.queue.connections.clear();
-            self.queue.connections.extend(connections);
+            self.queue.segments.set_connections(connections);
         }
         self.interface
             .poll(instant(now), &mut self.queue, &mut self.sockets);

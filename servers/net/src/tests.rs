@@ -577,6 +577,42 @@ fn a_frame_that_begins_a_connection_may_come_again_at_any_time() {
     }
 }
 
+#[test]
+fn probes_that_cross_hold_up_nobody() {
+    let mut world = World::new(Wire::default(), 9);
+    let (server, client) = (world.machines[1].session(), world.machines[0].session());
+    let listening = listen(&server, 80, 1);
+    let socket = connect(&client, "10.0.3.2", 80);
+    world.turns(10);
+    let (accepted, ..) = server.accept(listening).unwrap();
+    let ends = [(&client, socket), (&server, accepted)];
+    let bytes = content(100_000, 3);
+    let (mut sent, mut got) = ([0; 2], [Vec::new(), Vec::new()]);
+    let (mut turns, mut reads, mut under_way) = (0, false, [Vec::new(), Vec::new()]);
+    while got.iter().any(|got| got.len() < bytes.len()) {
+        for (n, (session, socket)) in ends.into_iter().enumerate() {
+            sent[n] += session.write(socket, &bytes[sent[n]..]).unwrap_or(0) as usize;
+            if reads {
+                if let Ok(came) = read(session, socket, 50_000) {
+                    got[n].extend(came);
+                }
+            }
+        }
+        // Frames are on their way for a turn.
+        world.now += TICK;
+        let leaves = [0, 1].map(|n| world.machines[n].turn(world.now));
+        let [of_client, of_server] = core::mem::replace(&mut under_way, leaves);
+        world.machines[0].coming.extend(of_server);
+        world.machines[1].coming.extend(of_client);
+        // Nobody reads until nothing goes any more but two probes, and then both do before these arrive.
+        reads |= turns > 200 && under_way.iter().all(|frames| !frames.is_empty());
+        turns += 1;
+        let came = [got[0].len(), got[1].len()];
+        assert!(turns < 20_000, "{sent:?} written, {came:?} read");
+    }
+    assert!(got.iter().all(|got| *got == bytes));
+}
+
 /// Connections one after another, while the driver of one end dies again and again, most times for a moment: what it had of a batch has left or not, all of the
 /// batch is sent again by the next one, and what came meanwhile is lost.
 fn dying_driver(seed: u64, connections: u32) {
