@@ -225,6 +225,10 @@ const SCRIPTS: &[&str] = &[
     "a() { if [ $1 -gt 0 ]; then (a $(($1 - 1))); else echo bottom; fi; }; a 12",
     "echo $$ > p; sh -c 'echo $PPID' > q; cmp p q && echo its parent; rm p q",
     "mkfifo-is-not-asked-for 2> /dev/null || echo fallen back",
+    "mkfifo f; cat f & echo through > f; wait; ls -l f | cut -c 1; rm f; ls f",
+    "mkfifo f; echo first > f & cat < f; (sleep 0.2; seq 1 30000 > f) & tail -n 1 f; wait; rm f",
+    "mkfifo f g; (sort -n < f > g; rm f) & (seq 9 -1 1 > f) & cat g; wait; rm g",
+    "mkfifo f; (exec 3<> f; echo both >&3; read x <&3; echo $x); timeout 0.2 cat f; echo $?; rm f",
     "dd if=/dev/zero bs=1k count=30 2> /dev/null | dd bs=7 2> /dev/null | wc -c",
     "sh -c 'echo $0 $@' name a b | cat -; readlink /proc/self/exe > /dev/null && echo exe",
 ];

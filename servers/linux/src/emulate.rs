@@ -183,9 +183,10 @@ impl Caller<'_> {
 
     // --- Memory of the program ---
 
-    /// Fails unless the whole range allows `need`.
+    /// Fails unless the whole range allows `need`. Nothing can be anywhere but where the kernel is on Linux.
     pub fn check(&self, address: u64, length: u64, need: Prot) -> Result<()> {
-        if self.p.memory.areas.allows(address, length, need) {
+        const TOP: u64 = 0x7fff_ffff_f000;
+        if address <= TOP && self.p.memory.areas.allows(address, length, need) {
             Ok(())
         } else {
             Err(EFAULT.into())
@@ -360,7 +361,7 @@ pub fn call(
     let key = [r.rip, r.rsp, r.rax, r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
     if task.wait.is_some_and(|w| w.key != key) {
         task.wait = None;
-        system.futexes.leave(task.tid);
+        system.leave_queues(task.tid);
     }
     let mut out = *entry;
     out.rip = entry.rip.wrapping_add(2);
@@ -397,7 +398,7 @@ pub fn call(
         Err(Stop::OutOfMemory) => return out_of_memory(task, system, host),
     }
     if task.wait.take().is_some() {
-        system.futexes.leave(task.tid);
+        system.leave_queues(task.tid);
     }
     go(task, system, host, out, fpu)
 }
@@ -531,7 +532,7 @@ pub fn end(task: &mut Task, system: &mut System, host: &mut dyn Host, status: St
 
 /// A task ends because its process does, or goes on with another program.
 pub fn abandon(task: &mut Task, system: &mut System, host: &mut dyn Host) {
-    system.futexes.leave(task.tid);
+    system.leave_queues(task.tid);
     let process = system.process(task.pid);
     let is_alone = Rc::strong_count(&task.shares.memory) <= process.tasks.len();
     if !is_alone {

@@ -1,39 +1,135 @@
-//! Files that are more than files: the names of sockets. The file system has them as empty files, and keeps them open as
+//! Files that are more than files: FIFOs, and the names of sockets. The file system has them as empty files, and keeps them open as
 //! long as they are known here, so that the number of one is nobody else's.
 
 use alloc::collections::BTreeMap;
+use alloc::rc::{Rc, Weak};
+use core::cell::RefCell;
 
 use crate::errno::{Errno, ENOSPC};
 use crate::files::{Reply, Request};
 use crate::host::Host;
-use crate::system::{Payer, System, Thing};
+use crate::process::{End, Pipe, Shared};
+use crate::system::{Payer, System, Thing, Tid};
 
+/// The type bits of a FIFO.
+pub const FIFO: u32 = 0o010_000;
 /// The type bits of a socket.
 pub const SOCKET: u32 = 0o140_000;
 
 /// A file that is more.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Node {
     /// Type bits.
     mode: u32,
     payer: Payer,
+    /// The pipe of a FIFO that is open, and its identity.
+    pipe: Option<(u64, Weak<RefCell<Pipe>>)>,
 }
 
-/// All of them, by inode.
+/// Who waits until a FIFO is opened.
+#[derive(Clone, Debug)]
+struct Opener {
+    ino: u64,
+    /// It opens it to write.
+    writes: bool,
+    /// The pipe and its identity, once somebody has opened the other end: it counts as open for this one.
+    granted: Option<(u64, Shared<Pipe>)>,
+}
+
+impl Opener {
+    const fn end(&self) -> End {
+        if self.writes {
+            End::Write
+        } else {
+            End::Read
+        }
+    }
+}
+
+/// All of them.
 #[derive(Clone, Debug, Default)]
-pub struct Nodes(BTreeMap<u64, Node>);
+pub struct Nodes {
+    all: BTreeMap<u64, Node>,
+    openers: BTreeMap<Tid, Opener>,
+}
 
 impl Nodes {
     /// The type bits of a file, if it is more.
     #[must_use]
     pub fn mode(&self, ino: u64) -> Option<u32> {
-        self.0.get(&ino).map(|node| node.mode)
+        self.all.get(&ino).map(|node| node.mode)
+    }
+
+    /// The pipe of a FIFO that is open, and its identity.
+    #[must_use]
+    pub fn fifo(&self, ino: u64) -> Option<(u64, Shared<Pipe>)> {
+        let (id, pipe) = self.all.get(&ino)?.pipe.as_ref()?;
+        let pipe = pipe.upgrade()?;
+        // The last one who had it open counts until its description is gone.
+        let is_open = pipe.borrow().readers + pipe.borrow().writers > 0;
+        is_open.then_some((*id, pipe))
+    }
+
+    /// The pipe of a FIFO is this one.
+    pub fn set_fifo(&mut self, ino: u64, id: u64, pipe: &Shared<Pipe>) {
+        if let Some(node) = self.all.get_mut(&ino) {
+            node.pipe = Some((id, Rc::downgrade(pipe)));
+        }
+    }
+
+    /// Whether somebody waits to open the other end; else this task waits from now on.
+    pub fn meets(&mut self, ino: u64, tid: Tid, writes: bool) -> bool {
+        let mut others = self.openers.values();
+        if others.any(|other| other.ino == ino && other.writes != writes) {
+            return true;
+        }
+        let opener = Opener {
+            ino,
+            writes,
+            granted: None,
+        };
+        self.openers.insert(tid, opener);
+        false
+    }
+
+    /// Somebody has opened this end of a FIFO: whoever waits for that has the other one from now on.
+    pub fn grant(&mut self, ino: u64, end: End, id: u64, pipe: &Shared<Pipe>) {
+        let waiting = self.openers.values_mut().filter(|opener| opener.ino == ino);
+        for opener in waiting.filter(|opener| opener.granted.is_none()) {
+            let meets = if opener.writes {
+                end.reads()
+            } else {
+                end.writes()
+            };
+            if meets {
+                pipe.borrow_mut().open(opener.end());
+                opener.granted = Some((id, Rc::clone(pipe)));
+            }
+        }
+    }
+
+    /// What this task has waited for and was given.
+    pub fn take_granted(&mut self, tid: Tid, ino: u64) -> Option<(u64, Shared<Pipe>)> {
+        let opener = self
+            .openers
+            .get_mut(&tid)
+            .filter(|opener| opener.ino == ino)?;
+        let granted = opener.granted.take()?;
+        self.openers.remove(&tid);
+        Some(granted)
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
+    }
+
+    /// A task waits no more: the end that it was given and has not taken, and the identity of the pipe.
+    pub fn leave(&mut self, tid: Tid) -> Option<(u64, End, Shared<Pipe>)> {
+        let opener = self.openers.remove(&tid)?;
+        let end = opener.end();
+        opener.granted.map(|(id, pipe)| (id, end, pipe))
     }
 }
 
@@ -48,12 +144,23 @@ impl System {
     ) -> Result<(), Errno> {
         if self.count_thing(Thing::Node, payer).is_err() {
             // Others than Linux programs may have removed some.
-            for ino in self.nodes.0.keys().copied().collect::<alloc::vec::Vec<_>>() {
+            for ino in self
+                .nodes
+                .all
+                .keys()
+                .copied()
+                .collect::<alloc::vec::Vec<_>>()
+            {
                 self.forget_removed(host, ino);
             }
             self.count_thing(Thing::Node, payer).map_err(|_| ENOSPC)?;
         }
-        if let Some(old) = self.nodes.0.insert(ino, Node { mode, payer }) {
+        let node = Node {
+            mode,
+            payer,
+            pipe: None,
+        };
+        if let Some(old) = self.nodes.all.insert(ino, node) {
             self.uncount_thing(Thing::Node, old.payer);
         }
         Ok(())
@@ -61,15 +168,16 @@ impl System {
 
     /// Forgets a file that has no name any more.
     pub fn forget_removed(&mut self, host: &mut dyn Host, ino: u64) {
-        let Some(node) = self.nodes.0.get(&ino).copied() else {
+        if !self.nodes.all.contains_key(&ino) {
             return;
-        };
+        }
         let attr = host.fs(&Request::StatIno { ino }, &[], &mut []);
         if matches!(attr, Ok((Reply::Attr(attr), _)) if attr.links > 0) {
             return;
         }
-        self.nodes.0.remove(&ino);
-        self.uncount_thing(Thing::Node, node.payer);
+        if let Some(node) = self.nodes.all.remove(&ino) {
+            self.uncount_thing(Thing::Node, node.payer);
+        }
         let _ = host.fs(&Request::Close { ino }, &[], &mut []);
     }
 }

@@ -31,10 +31,10 @@ use crate::process::{
 };
 use crate::signal::{Actions, Signals};
 use crate::socket::{Name, Socket, State, Style};
-use crate::system::{Process, System, Thing, Tid, MAX_THREADS};
+use crate::system::{Payer, Process, System, Thing, Tid, MAX_THREADS};
 
 /// The format's version.
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 /// Most bytes of an unlinked file that are saved.
 pub const MAX_UNLINKED: u64 = 4 << 20;
 /// Longest part that is read: as long as a checkpoint can hold.
@@ -77,8 +77,8 @@ struct Saved {
     fds: Vec<(u32, bool, u32)>,
     /// Counted from 0.
     descriptions: Vec<Description>,
-    /// Identity, capacity and bytes.
-    pipes: Vec<(u64, u32, Vec<u8>)>,
+    /// Identity, capacity, whether there has been a writer, and bytes.
+    pipes: Vec<(u64, u32, bool, Vec<u8>)>,
     /// Identity, and what is watched.
     epolls: Vec<(u64, Vec<SavedWatch>)>,
     sockets: Vec<SavedSocket>,
@@ -232,8 +232,9 @@ fn alone(
         if Rc::strong_count(description) > own + 1 {
             return Err(Refusal::Shared(format!("what is open as descriptor {fd}")));
         }
-        if let Some(pipe) = description.borrow().kind.pipe() {
-            *ends.entry(pipe).or_default() += 1;
+        if let Kind::Pipe { id, end, .. } = &description.borrow().kind {
+            let count = usize::from(end.reads()) + usize::from(end.writes());
+            *ends.entry(*id).or_default() += count;
         }
     }
     for (fd, description) in descriptions {
@@ -298,7 +299,7 @@ pub fn save(
         if let Kind::Pipe { id, pipe, .. } = &description.kind {
             let pipe = pipe.borrow();
             let bytes: Vec<u8> = pipe.bytes.iter().copied().collect();
-            pipes.insert(*id, (*id, pipe.capacity as u32, bytes));
+            pipes.insert(*id, (*id, pipe.capacity as u32, pipe.had_writer, bytes));
         }
     }
     let pipes: Vec<_> = pipes.into_values().collect();
@@ -715,20 +716,13 @@ fn find_node(
 ) -> Result<u64, String> {
     let mut ino = 0;
     let (_, _, found) = open(host, path, &mut ino)?;
-    if system.nodes.mode(ino).is_none() {
-        let attr = host.fs(&Request::StatIno { ino }, &[], &mut []);
-        let is_empty = matches!(attr, Ok((Reply::Attr(attr), _)) if attr.size == 0);
-        let payer = system.process(pid).payer;
-        let is_file = found & mode::TYPE == mode::FILE && is_empty;
-        if is_file && system.new_node(host, ino, node::SOCKET, payer).is_ok() {
-            return Ok(ino);
-        }
-    }
-    let _ = host.fs(&Request::Close { ino }, &[], &mut []);
-    match system.nodes.mode(ino) {
-        Some(node::SOCKET) => Ok(ino),
+    let payer = system.process(pid).payer;
+    let made = match found & mode::TYPE {
+        mode::FILE => make_node(ino, node::SOCKET, payer, system, host),
         _ => Err(format!("{path}: is no socket any more")),
-    }
+    };
+    let _ = host.fs(&Request::Close { ino }, &[], &mut []);
+    made.map(|()| ino)
 }
 
 /// Makes the descriptors, and has the instances of `epoll` watch again what they did. Upon an error the descriptors are to be
@@ -757,6 +751,19 @@ fn make_files(
             _ => {}
         }
     }
+    let mut fifos = Ok(());
+    for description in &saved.descriptions {
+        if let Kind::Pipe {
+            id,
+            ino: Some(ino),
+            pipe,
+            ..
+        } = &description.kind
+        {
+            let fifo = open_again(*ino, *id, pipe, payer, system, host);
+            fifos = fifos.and(fifo);
+        }
+    }
     let descriptions = core::mem::take(&mut saved.descriptions);
     let descriptions: Vec<_> = descriptions.into_iter().map(shared).collect();
     let fds = saved.fds.iter().filter_map(|(fd, cloexec, number)| {
@@ -774,7 +781,66 @@ fn make_files(
     let epolls = core::mem::take(&mut saved.epolls).into_iter();
     let mut epolls = epolls.filter_map(|(old, watches)| Some((*instances.get(&old)?, watches)));
     let watched = epolls.try_for_each(|(id, watches)| watch(system, id, watches, &descriptions));
-    (files, failure.and(watched))
+    (files, failure.and(fifos).and(watched))
+}
+
+/// A FIFO of an image is open again, at the file with this inode.
+fn open_again(
+    ino: u64,
+    id: u64,
+    pipe: &Shared<Pipe>,
+    payer: Payer,
+    system: &mut System,
+    host: &mut dyn Host,
+) -> Result<(), String> {
+    if let Err(proto::Error::NotFound) = host.fs(&Request::PathOf { ino }, &[], &mut []) {
+        // Nobody can open it any more.
+        return Ok(());
+    }
+    make_node(ino, node::FIFO, payer, system, host)?;
+    match system.nodes.fifo(ino) {
+        Some((other, _)) if other != id => Err("one of its FIFOs is in use".to_string()),
+        _ => {
+            system.nodes.set_fifo(ino, id, pipe);
+            Ok(())
+        }
+    }
+}
+
+/// A file that is open, and was more than a file when the process was saved, is so again.
+fn make_node(
+    ino: u64,
+    kind: u32,
+    payer: Payer,
+    system: &mut System,
+    host: &mut dyn Host,
+) -> Result<(), String> {
+    let ask = |host: &mut dyn Host, request| host.fs(&request, &[], &mut []).map(|reply| reply.0);
+    let Ok(Reply::Path(path)) = ask(host, Request::PathOf { ino }) else {
+        return Err("a FIFO or socket without a name".to_string());
+    };
+    let nonsense = format!("{path}: is not what it was when the process was saved");
+    match system.nodes.mode(ino) {
+        Some(mode) if mode == kind => return Ok(()),
+        Some(_) => return Err(nonsense),
+        None => {}
+    }
+    let attr = ask(host, Request::StatIno { ino });
+    if !matches!(attr, Ok(Reply::Attr(attr)) if attr.size == 0) {
+        return Err(nonsense);
+    }
+    // It stays open as long as it is known.
+    let mut own = 0;
+    open(host, &path, &mut own)?;
+    let made = if own == ino {
+        system.new_node(host, own, kind, payer)
+    } else {
+        Err(ENOSPC)
+    };
+    made.map_err(|_| {
+        let _ = host.fs(&Request::Close { ino: own }, &[], &mut []);
+        nonsense
+    })
 }
 
 /// Has an instance of `epoll` watch what it watched.
@@ -828,7 +894,7 @@ fn restore(
 fn make_pipes(saved: &mut Saved, pid: Pid, system: &mut System) -> Result<usize, String> {
     let payer = system.process(pid).payer;
     let mut made = BTreeMap::new();
-    for (old, capacity, bytes) in core::mem::take(&mut saved.pipes) {
+    for (old, capacity, had_writer, bytes) in core::mem::take(&mut saved.pipes) {
         let Ok((id, _)) = system.new_pipe(payer) else {
             for _ in 0..made.len() {
                 system.uncount_thing(Thing::Pipe, payer);
@@ -838,21 +904,16 @@ fn make_pipes(saved: &mut Saved, pid: Pid, system: &mut System) -> Result<usize,
         let pipe = shared(Pipe {
             bytes: bytes.into(),
             capacity: capacity as usize,
-            readers: 0,
-            writers: 0,
+            had_writer,
             payer,
+            ..Pipe::default()
         });
         made.insert(old, (id, pipe));
     }
     for description in &mut saved.descriptions {
-        if let Kind::Pipe { id, writes, pipe } = &mut description.kind {
+        if let Kind::Pipe { id, end, pipe, .. } = &mut description.kind {
             if let Some((new, made)) = made.get(id) {
-                let mut ends = made.borrow_mut();
-                match writes {
-                    true => ends.writers += 1,
-                    false => ends.readers += 1,
-                }
-                drop(ends);
+                made.borrow_mut().open(*end);
                 (*id, *pipe) = (*new, Rc::clone(made));
             }
         }
@@ -931,7 +992,13 @@ fn reopen(
         (Kind::Directory { ino, .. }, SavedFile::Named(path)) => {
             (open(host, &path, ino)?, mode::DIRECTORY)
         }
-        (Kind::File { ino }, SavedFile::Unlinked { mode, contents }) => {
+        (Kind::Pipe { ino: Some(ino), .. }, SavedFile::Named(path)) => {
+            (open(host, &path, ino)?, mode::FILE)
+        }
+        (
+            Kind::File { ino } | Kind::Pipe { ino: Some(ino), .. },
+            SavedFile::Unlinked { mode, contents },
+        ) => {
             if contents.len() as u64 > MAX_UNLINKED || mode & !0o7777 != 0 {
                 return Err(nonsense());
             }
@@ -1068,7 +1135,7 @@ fn check(saved: &Saved) -> Option<()> {
     let descriptors =
         saved.fds.windows(2).all(|w| w[0].0 < w[1].0) && used.iter().all(|used| *used);
     let pipes = saved.pipes.windows(2).all(|w| w[0].0 < w[1].0)
-        && saved.pipes.iter().all(|(id, capacity, bytes)| {
+        && saved.pipes.iter().all(|(id, capacity, _, bytes)| {
             let capacity = *capacity as usize;
             let has_ends = saved
                 .descriptions

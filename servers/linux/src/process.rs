@@ -20,7 +20,7 @@ use crate::errno::{Errno, EBADF, EMFILE};
 use crate::host::Host;
 use crate::memory::Areas;
 use crate::signal::{Actions, Signals};
-use crate::system::{Key, Payer, System, Thing, Tid};
+use crate::system::{Key, Payer, System, Tid};
 
 /// Most descriptors of a process.
 pub const MAX_FDS: u32 = 1024;
@@ -106,8 +106,10 @@ pub enum Kind {
     Pipe {
         /// The pipe's identity.
         id: u64,
-        /// Whether it is the end that is written to.
-        writes: bool,
+        /// Which end, or both.
+        end: End,
+        /// The file that is its name, for a FIFO: its inode, which is open.
+        ino: Option<u64>,
         /// The pipe itself. An image has it once, under its identity.
         #[serde(skip)]
         pipe: Shared<Pipe>,
@@ -166,6 +168,31 @@ pub enum Counter {
     },
 }
 
+/// Which end of a pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    /// The one that is read from.
+    Read,
+    /// The one that is written to.
+    Write,
+    /// Both, of a FIFO.
+    Both,
+}
+
+impl End {
+    /// Whether it is read from.
+    #[must_use]
+    pub const fn reads(self) -> bool {
+        !matches!(self, End::Write)
+    }
+
+    /// Whether it is written to.
+    #[must_use]
+    pub const fn writes(self) -> bool {
+        !matches!(self, End::Read)
+    }
+}
+
 /// Most bytes that a pipe holds.
 pub const PIPE_CAPACITY: usize = 64 << 10;
 /// So many bytes are written to a pipe all at once or not at all.
@@ -182,11 +209,20 @@ pub struct Pipe {
     pub readers: usize,
     /// Open descriptions of the end that is written to.
     pub writers: usize,
+    /// Whether somebody has ever had the end that is written to.
+    pub had_writer: bool,
     /// For whom it is counted.
     pub payer: Payer,
 }
 
 impl Pipe {
+    /// One more has this end.
+    pub fn open(&mut self, end: End) {
+        self.readers += usize::from(end.reads());
+        self.writers += usize::from(end.writes());
+        self.had_writer |= end.writes();
+    }
+
     /// How many bytes still fit.
     #[must_use]
     pub fn room(&self) -> usize {
@@ -232,6 +268,7 @@ impl Description {
     pub fn ino(&self) -> Option<u64> {
         match self.kind {
             Kind::File { ino } | Kind::Directory { ino, .. } => Some(ino),
+            Kind::Pipe { ino, .. } => ino,
             _ => None,
         }
     }
@@ -249,17 +286,8 @@ impl Description {
         if let Some(ino) = self.ino() {
             let _ = host.fs(&crate::files::Request::Close { ino }, &[], &mut []);
         }
-        if let Kind::Pipe { id, writes, pipe } = self.kind {
-            let mut pipe = pipe.borrow_mut();
-            match writes {
-                true => pipe.writers -= 1,
-                false => pipe.readers -= 1,
-            }
-            match (pipe.readers, pipe.writers) {
-                (0, 0) => system.uncount_thing(Thing::Pipe, pipe.payer),
-                (0, _) | (_, 0) => system.wake(Key::Pipe(id)),
-                _ => {}
-            }
+        if let Kind::Pipe { id, end, pipe, .. } = self.kind {
+            system.close_end(id, end, &pipe);
         }
     }
 }

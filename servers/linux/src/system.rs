@@ -21,7 +21,7 @@ use crate::errno::{Errno, EAGAIN, ECHILD, ENFILE, EPERM, ESRCH};
 use crate::futex::Futexes;
 use crate::job::News;
 use crate::node::Nodes;
-use crate::process::{Alarm, Description, Ids, Shared};
+use crate::process::{Alarm, Description, End, Ids, Pipe, Shared};
 use crate::signal::{sig, Actions, Origin, Pending};
 use crate::socket::Sockets;
 
@@ -57,6 +57,8 @@ pub enum Key {
     Signals(u64),
     /// Something that this instance of `epoll` watches may be ready.
     Epoll(u64),
+    /// Somebody has opened this FIFO.
+    Node(u64),
     /// Something has come to this socket, or it can take something.
     Socket(u64),
     /// A child of this process has ended.
@@ -466,7 +468,7 @@ impl System {
 
     /// A task of a process has ended. The number of the first one stays the process's.
     pub fn forget_thread(&mut self, pid: Pid, tid: Tid) {
-        self.futexes.leave(tid);
+        self.leave_queues(tid);
         let Some(process) = self.processes.get_mut(&pid) else {
             return;
         };
@@ -482,6 +484,14 @@ impl System {
     pub fn becomes_first(&mut self, pid: Pid, tid: Tid) {
         self.forget_thread(pid, tid);
         self.process(pid).tasks = BTreeSet::from([pid]);
+    }
+
+    /// A task waits at no word, and for nobody who opens a FIFO.
+    pub fn leave_queues(&mut self, tid: Tid) {
+        self.futexes.leave(tid);
+        if let Some((id, end, pipe)) = self.nodes.leave(tid) {
+            self.close_end(id, end, &pipe);
+        }
     }
 
     // --- Numbers as programs see them ---
@@ -698,6 +708,18 @@ impl System {
         let each = self.things.iter().filter(|((is, _), _)| *is == thing);
         assert_eq!(all, each.map(|(_, count)| count).sum());
         all
+    }
+
+    /// An end of a pipe is closed.
+    pub fn close_end(&mut self, id: u64, end: End, pipe: &Shared<Pipe>) {
+        let mut pipe = pipe.borrow_mut();
+        pipe.readers -= usize::from(end.reads());
+        pipe.writers -= usize::from(end.writes());
+        match (pipe.readers, pipe.writers) {
+            (0, 0) => self.uncount_thing(Thing::Pipe, pipe.payer),
+            (0, _) | (_, 0) => self.wake(Key::Pipe(id)),
+            _ => {}
+        }
     }
 
     /// Counts a new pipe: a number that tells it from all others, and whether it may be a large one. Errors: `ENFILE`.

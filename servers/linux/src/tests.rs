@@ -1312,6 +1312,53 @@ fn sockets_have_an_end() {
     assert!(process.system.has_no_sockets());
 }
 
+/// Who opens an end of a FIFO waits for the other, and both go on, also if the one that came first does so late.
+#[test]
+fn the_ends_of_a_fifo_meet() {
+    let mut host = Fake::new();
+    let mut process = example(&mut host);
+    host.write_memory(0x10_0000, b"/tmp/fifo\0").unwrap();
+    let (fifo, at) = (0o010_666, 0x10_0000);
+    assert_eq!(process.result(&mut host, nr::mknod, &[at, fifo, 0]), 0);
+    let mut other = thread_of(&mut process, &mut host);
+    let One { task, system } = &mut process;
+    let (read, write) = (registers(nr::open, &[at, 0]), registers(nr::open, &[at, 1]));
+    for round in 0..3 {
+        parks(task, system, &mut host, &read);
+        assert_eq!(returns(&mut other, system, &mut host, &write), 0);
+        // The reader has not gone on yet, and what is written is not lost.
+        let bytes = registers(nr::write, &[0, 0x10_0000, 5]);
+        assert_eq!(returns(&mut other, system, &mut host, &bytes), 5);
+        if round == 1 {
+            // Nor when the writer is gone again.
+            let close = registers(nr::close, &[0]);
+            assert_eq!(returns(&mut other, system, &mut host, &close), 0);
+        }
+        let end = returns(task, system, &mut host, &read);
+        assert_eq!(end, i64::from(round != 1));
+        let bytes = registers(nr::read, &[end as u64, 0x10_1000, 9]);
+        assert_eq!(returns(task, system, &mut host, &bytes), 5);
+        for fd in 0..2 {
+            let _ = call(task, system, &mut host, &registers(nr::close, &[fd]));
+        }
+    }
+    // Who gives up is not waited for.
+    parks(task, system, &mut host, &write);
+    assert!(returns(task, system, &mut host, &registers(nr::getpid, &[])) > 0);
+    parks(&mut other, system, &mut host, &read);
+    // Nor is what it was given left behind.
+    assert_eq!(returns(task, system, &mut host, &write), 0);
+    assert!(returns(&mut other, system, &mut host, &registers(nr::getpid, &[])) > 0);
+    let bytes = registers(nr::write, &[0, 0x10_0000, 5]);
+    let ended = call(task, system, &mut host, &bytes);
+    assert!(
+        matches!(ended, Outcome::End(Status::Killed(13))),
+        "{ended:?}"
+    );
+    other.close_files(system, &mut host);
+    assert_eq!(system.counted_things(Thing::Pipe), 0);
+}
+
 fn adopt_one(saved: &[u8], pid: u32, system: &mut System, host: &mut Fake) -> (u64, Task) {
     part::adopt(saved, 0, pid, system, host).unwrap().remove(0)
 }

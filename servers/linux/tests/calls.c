@@ -360,6 +360,68 @@ static void signals(void) {
     SHOW(sigsuspend(&set));
 }
 
+/* Pipes with names. Where one would wait for the other end, it is not waited for. */
+static void fifos(void) {
+    puts("-- fifos");
+    struct stat status;
+    char buffer[100];
+    SHOW(mkfifo("fifo", 0666));
+    SHOW(mkfifo("fifo", 0666));
+    SHOW(stat("fifo", &status));
+    SHOW(status.st_mode);
+    SHOW(status.st_size);
+    SHOW(mknod("plain", 0640, 0));
+    SHOW(stat("plain", &status));
+    SHOW(status.st_mode);
+    SHOW(unlink("plain"));
+    SHOW(mknod("directory", S_IFDIR | 0755, 0));
+    SHOW(open("fifo", O_WRONLY | O_NONBLOCK));
+    int r = open("fifo", O_RDONLY | O_NONBLOCK), w;
+    TRUE(r >= 0);
+    struct pollfd in = {r, POLLIN}, out;
+    SHOW(poll(&in, 1, 0));
+    SHOW(read(r, buffer, 10));
+    TRUE((w = open("fifo", O_WRONLY)) >= 0);
+    SHOW(read(r, buffer, 10));
+    SHOW(write(w, "through it", 10));
+    SHOW(poll(&in, 1, 0));
+    SHOW(in.revents);
+    SHOW(write(r, "x", 1));
+    SHOW(read(w, buffer, 1));
+    SHOW(lseek(r, 0, SEEK_SET));
+    int second = open("fifo", O_RDONLY);
+    SHOW(read(second, buffer, 7));
+    SHOW(read(r, buffer, 7));
+    SHOW(fstat(r, &status));
+    SHOW(status.st_mode);
+    close(second);
+    SHOW(write(w, "left", 4));
+    close(w);
+    SHOW(poll(&in, 1, 0));
+    SHOW(in.revents);
+    SHOW(read(r, buffer, 10));
+    SHOW(read(r, buffer, 10));
+    SHOW(poll(&in, 1, 0));
+    SHOW(in.revents);
+    close(r);
+    int both = open("fifo", O_RDWR | O_NONBLOCK);
+    out = (struct pollfd){both, POLLIN | POLLOUT};
+    SHOW(poll(&out, 1, 0));
+    SHOW(out.revents);
+    SHOW(read(both, buffer, 10));
+    SHOW(write(both, "both", 4));
+    SHOW(rename("fifo", "other"));
+    w = open("other", O_WRONLY | O_NONBLOCK);
+    SHOW(write(w, "ways", 4));
+    SHOW(unlink("other"));
+    SHOW(read(both, buffer, 10));
+    SHOW(stat("other", &status));
+    SHOW(fstat(both, &status));
+    SHOW(status.st_nlink);
+    close(both);
+    close(w);
+}
+
 /* Descriptors that count, and signals that are taken without a handler. */
 static void counters(void) {
     uint64_t value = 0;
@@ -433,6 +495,24 @@ static void counters(void) {
 
 static void rest(void) {
     puts("-- rest");
+    /* Nothing, at addresses that nothing can have. */
+    void *wild[] = {(void *)8, (void *)-1, (void *)(1l << 62)};
+    struct iovec vectors[2] = {{(void *)-1, 0}, {(void *)8, 0}};
+    int zero = open("/dev/zero", O_RDWR), file = open("text", O_RDONLY);
+    for (int i = 0; i < 2; i++) {
+        SHOW(getrandom(wild[i], 0, 0));
+        SHOW(read(zero, wild[i], 0));
+        SHOW(read(file, wild[i], 0));
+        SHOW(write(zero, wild[i], 0));
+        SHOW(readv(file, wild[i], 0));
+        SHOW(writev(zero, wild[i], 0));
+        SHOW(preadv(file, wild[i], 0, 0));
+        SHOW(poll(wild[i], 0, 0));
+    }
+    SHOW(readv(file, vectors, 1));
+    SHOW(pwritev(zero, vectors, 1, 0));
+    SHOW(mincore((void *)4096, 0, wild[0]));
+    close(zero), close(file);
     struct timespec a, b, nap = {0, 30000000};
     SHOW(clock_gettime(CLOCK_MONOTONIC, &a));
     SHOW(nanosleep(&nap, 0));
@@ -524,6 +604,7 @@ int main(int count, char **arguments) {
     files();
     signals();
     counters();
+    fifos();
     rest();
     dup3(1, 60, O_CLOEXEC);
     dup2(1, 61);

@@ -87,6 +87,7 @@ pub fn read(c: &mut Caller, fd: u32, address: u64, length: u64, at: Option<u64>)
     let flags = description.flags;
     let kind = description.kind.clone();
     drop(description);
+    c.check(address, 0, WRITE)?;
     let length = length.min(MAX_TRANSFER);
     let from = position.offset();
     // What there is decides how much of the buffer must be there.
@@ -337,6 +338,9 @@ pub fn piece(ranges: &[(u64, u64)], at: u64) -> Option<(u64, u64)> {
 pub fn vector(c: &mut Caller, address: u64, count: u64) -> Result<Vec<(u64, u64)>> {
     if count > 1024 {
         return Err(EINVAL.into());
+    }
+    if count == 0 {
+        return Ok(Vec::new());
     }
     let raw = c.read(address, count as usize * 16)?;
     let ranges: Vec<_> = raw

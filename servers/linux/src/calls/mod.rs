@@ -61,7 +61,7 @@ fn room(areas: &Areas, number: u64) -> u64 {
             (16 << 10) + 6 * areas * size_of::<Area>() as u64
         }
         // A text has a line for each area.
-        nr::open | nr::openat | nr::creat => (16 << 10) + 300 * areas,
+        nr::open | nr::openat | nr::creat | nr::mknod | nr::mknodat => (16 << 10) + 300 * areas,
         nr::dup | nr::dup2 | nr::dup3 | nr::fcntl => 4 << 10,
         nr::getdents64 => 64 << 10,
         nr::execve => 256 << 10,
@@ -185,7 +185,8 @@ pub fn dispatch(c: &mut Caller) -> Result {
         nr::access => name::access(c, cwd, a, b as u32, 0),
         nr::faccessat => name::access(c, a as i32, b, d as u32, 0),
         nr::faccessat2 => name::access(c, a as i32, b, d as u32, e as u32),
-        nr::mknod | nr::mknodat => Err(EPERM.into()),
+        nr::mknod => name::mknod(c, cwd, a, b as u32),
+        nr::mknodat => name::mknod(c, a as i32, b, d as u32),
         nr::stat => stat::stat(c, cwd, a, b, 0),
         nr::lstat => stat::stat(c, cwd, a, b, stat::AT_SYMLINK_NOFOLLOW),
         nr::fstat => stat::fstat(c, a as u32, b),

@@ -13,6 +13,7 @@ use crate::errno::{
     EACCES, EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENOTSUP, ENXIO, EPERM,
     ERANGE, EXDEV,
 };
+use crate::node;
 use crate::process::{open_flags, Counter, Description, Device, Fd, Kind};
 use crate::special::{self, Special};
 
@@ -113,6 +114,9 @@ fn open_file(c: &mut Caller, path: String, flags: u32, permissions: u32) -> Resu
     let ino = attr.ino;
     let is_more = c.s.nodes.mode(ino).is_some() && flags & open_flags::PATH == 0;
     let refused = match attr.mode & mode::TYPE {
+        mode::FILE if is_more && c.s.nodes.mode(ino) == Some(node::FIFO) => {
+            return super::pipe::open_fifo(c, ino, flags)
+        }
         // A socket cannot be opened.
         mode::FILE if is_more => Some(ENXIO),
         mode::DIRECTORY if writes || create => Some(EISDIR),
@@ -169,6 +173,34 @@ fn forget_node(c: &mut Caller, node: Option<u64>) {
     if let Some(ino) = node {
         c.s.forget_removed(c.h, ino);
     }
+}
+
+/// `mknod` and `mknodat`: a FIFO, the name of a socket, or a file.
+pub fn mknod(c: &mut Caller, dirfd: i32, address: u64, mode: u32) -> Result {
+    let path = c.path(address)?;
+    if path.is_empty() {
+        return Err(ENOENT.into());
+    }
+    match mode & mode::TYPE {
+        node::FIFO | node::SOCKET => {
+            make_node(c, dirfd, &path, mode)?;
+        }
+        0 | mode::FILE => {
+            let path = plain(c, dirfd, address).map_err(exists_if_special)?;
+            let how = Flags {
+                create: true,
+                exclusive: true,
+                ..Flags::default()
+            };
+            let permissions = mode & 0o7777 & !c.p.context.umask;
+            let ino = c.open(path, how, permissions)?.ino;
+            c.fs(&Request::Close { ino })?;
+        }
+        mode::DIRECTORY => return Err(EPERM.into()),
+        mode::CHARACTER | 0o060_000 => return Err(EPERM.into()),
+        _ => return Err(EINVAL.into()),
+    }
+    Ok(0)
 }
 
 /// Makes an empty file that is more than a file: its inode.
@@ -298,6 +330,7 @@ pub fn readlink(c: &mut Caller, dirfd: i32, address: u64, into: u64, size: u64) 
                     c.fs_path(&Request::PathOf { ino })?
                 }
                 Kind::Device(Device::Console) => String::from("/dev/console"),
+                Kind::Pipe { ino: Some(ino), .. } => c.fs_path(&Request::PathOf { ino })?,
                 Kind::Pipe { id, .. } => format!("pipe:[{id}]"),
                 Kind::Counter { counter, .. } => match counter {
                     Counter::Event { .. } => String::from("anon_inode:[eventfd]"),

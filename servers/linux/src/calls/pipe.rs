@@ -1,17 +1,18 @@
-//! Pipes.
+//! Pipes and FIFOs.
 
 use alloc::collections::VecDeque;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 
 use crate::emulate::{Caller, Result, Stop, Wake};
-use crate::errno::{EAGAIN, EFAULT, EINVAL, EPIPE};
+use crate::errno::{EAGAIN, EFAULT, EINVAL, ENXIO, EPIPE};
+use crate::files::Request;
 use crate::memory::WRITE;
 use crate::process::{
-    open_flags, shared, Description, Kind, Pipe, Shared, PIPE_BUF, PIPE_CAPACITY,
+    open_flags, shared, Description, End, Kind, Pipe, Shared, PIPE_BUF, PIPE_CAPACITY,
 };
 use crate::signal::{sig, Origin};
-use crate::system::Key;
+use crate::system::{Key, Payer};
 use crate::wire::Writer;
 use linux_raw_sys::general as linux;
 
@@ -28,19 +29,15 @@ pub fn pipe2(c: &mut Caller, into: u64, flags: u32) -> Result {
     let second = super::file::free_fd_from(c, first + 1)?;
     let payer = c.process().payer;
     let (id, large) = c.s.new_pipe(payer)?;
-    let pipe = shared(Pipe {
-        bytes: VecDeque::new(),
-        capacity: if large { PIPE_CAPACITY } else { PIPE_BUF },
-        readers: 1,
-        writers: 1,
-        payer,
-    });
+    let pipe = new(payer, large);
     let cloexec = flags & open_flags::CLOEXEC != 0;
-    for (fd, writes) in [(first, false), (second, true)] {
+    for (fd, end) in [(first, End::Read), (second, End::Write)] {
         let pipe = Rc::clone(&pipe);
-        let access = if writes { open_flags::WRONLY } else { 0 };
+        pipe.borrow_mut().open(end);
+        let access = if end.writes() { open_flags::WRONLY } else { 0 };
+        let ino = None;
         let description = Description {
-            kind: Kind::Pipe { id, writes, pipe },
+            kind: Kind::Pipe { id, end, ino, pipe },
             flags: access | flags & open_flags::NONBLOCK,
             offset: 0,
         };
@@ -48,6 +45,78 @@ pub fn pipe2(c: &mut Caller, into: u64, flags: u32) -> Result {
     }
     c.write(into, &Writer::new().u32(first).u32(second).done())?;
     Ok(0)
+}
+
+/// A pipe that nobody has yet.
+fn new(payer: Payer, large: bool) -> Shared<Pipe> {
+    shared(Pipe {
+        capacity: if large { PIPE_CAPACITY } else { PIPE_BUF },
+        payer,
+        ..Pipe::default()
+    })
+}
+
+/// Opens a FIFO, the file with this inode, which is open and is closed upon an error. Unless it is opened for both, or must
+/// not wait, the call waits until somebody opens the other end; who waits for that already has opened it.
+pub fn open_fifo(c: &mut Caller, ino: u64, flags: u32) -> Result<Kind> {
+    let result = try_fifo(c, ino, flags);
+    if result.is_err() {
+        c.fs(&Request::Close { ino })?;
+    }
+    result
+}
+
+fn try_fifo(c: &mut Caller, ino: u64, flags: u32) -> Result<Kind> {
+    let end = match flags & open_flags::ACCESS {
+        0 => End::Read,
+        open_flags::WRONLY => End::Write,
+        _ => End::Both,
+    };
+    let nonblocking = flags & open_flags::NONBLOCK != 0;
+    let tid = c.p.task.tid;
+    if let Some((id, pipe)) = c.s.nodes.take_granted(tid, ino) {
+        let ino = Some(ino);
+        return Ok(Kind::Pipe { id, end, ino, pipe });
+    }
+    // It may have waited for another one, which had the same path.
+    c.s.leave_queues(tid);
+    let known = c.s.nodes.fifo(ino);
+    let is_met = known.as_ref().is_some_and(|(_, pipe)| {
+        let pipe = pipe.borrow();
+        let other = if end == End::Read {
+            pipe.writers
+        } else {
+            pipe.readers
+        };
+        other > 0
+    });
+    let waits = match end {
+        End::Read => !nonblocking && !is_met,
+        End::Write if nonblocking && !is_met => return Err(ENXIO.into()),
+        End::Write => !is_met,
+        End::Both => false,
+    };
+    if waits && !c.s.nodes.meets(ino, tid, end.writes()) {
+        // What is kept of the call says when another one comes in its place.
+        c.wait();
+        return Err(Stop::Park(Wake::on(Key::Node(ino))));
+    }
+    let (id, pipe) = match known {
+        Some(known) => known,
+        None => {
+            let payer = c.process().payer;
+            let (id, large) = c.s.new_pipe(payer)?;
+            let pipe = new(payer, large);
+            c.s.nodes.set_fifo(ino, id, &pipe);
+            (id, pipe)
+        }
+    };
+    pipe.borrow_mut().open(end);
+    c.s.nodes.grant(ino, end, id, &pipe);
+    c.s.wake(Key::Node(ino));
+    c.s.wake(Key::Pipe(id));
+    let ino = Some(ino);
+    Ok(Kind::Pipe { id, end, ino, pipe })
 }
 
 /// The call waits until something changes in the pipe, unless its description says that it must not.

@@ -78,15 +78,14 @@ pub fn readiness(c: &mut Caller, description: &Shared<Description>, changes: &mu
             let raw = c.reads_raw();
             both(c.h.console_readable(raw), true)
         }
-        Kind::Pipe { writes, pipe, .. } => {
+        Kind::Pipe { end, pipe, .. } => {
             let pipe = pipe.borrow();
             let (room, bytes) = (pipe.room() >= PIPE_BUF, !pipe.bytes.is_empty());
-            match (writes, pipe.readers, pipe.writers) {
-                (true, 0, _) => both(false, room) | ERR,
-                (true, ..) => both(false, room),
-                (false, _, 0) => both(bytes, false) | HUP,
-                (false, ..) => both(bytes, false),
-            }
+            let ended = end.reads() && pipe.writers == 0 && pipe.had_writer;
+            let broken = end.writes() && pipe.readers == 0;
+            both(end.reads() && bytes, end.writes() && room)
+                | (if ended { HUP } else { 0 })
+                | (if broken { ERR } else { 0 })
         }
         Kind::Counter { counter, .. } => {
             let (readable, writable) = counter.ready(c.now());

@@ -129,10 +129,9 @@ fn of_counter() -> Look {
 }
 
 fn of_pipe(id: u64) -> Look {
-    const FIFO: u32 = 0o010_000;
     let attr = Attr {
         ino: id,
-        mode: FIFO | 0o600,
+        mode: crate::node::FIFO | 0o600,
         links: 1,
         ..Attr::default()
     };
@@ -153,6 +152,11 @@ fn of_descriptor(c: &mut Caller, fd: u32) -> Result<Look> {
         }
         Kind::Device(device) => of_device(device),
         Kind::Text(_) => of_text(),
+        Kind::Pipe { ino: Some(ino), .. } => {
+            let mut attr = c.attr(&Request::StatIno { ino })?;
+            attr.mode = attr.mode & !mode::TYPE | crate::node::FIFO;
+            of_file(attr)
+        }
         Kind::Pipe { id, .. } => of_pipe(id),
         Kind::Socket { id } => of_socket(id),
         Kind::Counter { .. } | Kind::Signals { .. } | Kind::Epoll { .. } => of_counter(),

@@ -158,7 +158,7 @@ fn doing(living: &Living, state: &ThreadState) -> String {
     if let Some(parked) = &living.parked {
         text.push_str(match (parked.wake.keys.first(), parked.wake.deadline) {
             (Some(Key::Console), _) => ", waiting for the console",
-            (Some(Key::Pipe(_)), _) => ", waiting for a pipe",
+            (Some(Key::Pipe(_) | Key::Node(_)), _) => ", waiting for a pipe",
             (Some(Key::Counter(_) | Key::Epoll(_)), _) => ", waiting for an event",
             (Some(Key::Socket(_)), _) => ", waiting for a socket",
             (Some(Key::Signals(_)), _) => ", waiting for a signal",

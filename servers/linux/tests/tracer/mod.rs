@@ -23,6 +23,7 @@ use personality::exec;
 use personality::files::{Reply, Request};
 use personality::host::{Fpu, Host, MemoryUsage, OutOfMemory, Start};
 use personality::memory::Prot;
+use personality::node::Nodes;
 use personality::part;
 use personality::process::{open_flags, Current, Description, Device, Kind, Task};
 use personality::signal::Origin;
@@ -634,12 +635,19 @@ pub(crate) fn replace(world: &mut World, process: &mut Process) {
     };
     let offset = task.clock_offset;
     task.close_files(system, world);
-    *process = adopt(world, &saved, offset);
+    // Which files are FIFOs the personality knows, not the process.
+    let nodes = std::mem::take(&mut system.nodes);
+    *process = adopt_beside(world, &saved, offset, nodes);
 }
 
 /// Makes a process of its part.
 pub(crate) fn adopt(world: &mut World, saved: &[u8], offset: u64) -> Process {
+    adopt_beside(world, saved, offset, Nodes::default())
+}
+
+fn adopt_beside(world: &mut World, saved: &[u8], offset: u64, nodes: Nodes) -> Process {
     let mut system = System::new();
+    system.nodes = nodes;
     let pid = system.create(None).unwrap();
     let tasks = part::adopt(saved, offset, pid, &mut system, world);
     let (_, task) = tasks.expect("the part is sound").remove(0);
