@@ -46,7 +46,7 @@ pub const START_SEGMENT: u64 = START_PAGE + 0xd0;
 pub const START_PRIORITY: u64 = START_PAGE + 0x1f0;
 /// Bytes of the heap (u64), where it is not all of [`HEAP_START`] to [`HEAP_END`]; 0 where it is.
 pub const START_HEAP: u64 = START_PAGE + 0x1f8;
-/// Where the start information stands: length (u64), then a postcard [`crate::process::Start`].
+/// Where the start information stands: length (u64), then a postcard `services::process::Start`.
 pub const START_INFO: u64 = START_PAGE + 0x200;
 /// Bytes of the start area (page included).
 pub const START_SIZE: u64 = 0x1_0000;
