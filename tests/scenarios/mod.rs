@@ -78,7 +78,7 @@ pub(crate) const ALL: &[Scenario] = &[
     Scenario {
         name: "net_hostile",
         run: net::hostile,
-        ignored: Some("2,000 of its frames are survived; among some thousand more are some after which it does not end"),
+        ignored: None,
     },
     scenario("attack_power", attack::power),
     scenario("attack_limits", attack::limits),
