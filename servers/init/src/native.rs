@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 use fermata_init::DRIVERS;
 use interface::server::{own_port, Event, OWN};
 use process::account::Supply;
-use process::{words, Process};
+use process::{words, Process, MOST_TOLD};
 use proto::Error;
 use rt::error_of;
 use rt::memory::Limits;
@@ -466,7 +466,7 @@ impl Manager {
         if let Some(live) = &entry.live {
             let process = &live.process;
             let states: Vec<_> = process
-                .threads()
+                .first_threads(MOST_TOLD)
                 .into_iter()
                 .filter_map(|thread| thread.get_state(0, 0, 0).ok())
                 .collect();

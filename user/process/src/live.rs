@@ -20,6 +20,12 @@ use rt::slots::Map;
 use rt::window::Window;
 use services::process::MAX_POPULATE;
 
+/// Most kernel objects of a process that are counted for `ps`: each is a search in its memory, and whoever lists processes has no right to more of the time of those who
+/// wait for the same server.
+pub const MOST_COUNTED: u32 = 1000;
+/// Most threads of a process of which `ps` tells what they do, for the same reason.
+pub const MOST_TOLD: usize = 64;
+
 /// Slots for mappings in a control segment.
 const MAPPING_SLOTS: usize = ((CONTROL_SIZE - CONTROL_MAPPINGS) / abi::OBJECT_SIZE) as usize;
 
@@ -330,6 +336,12 @@ impl Process {
     /// memory.
     #[must_use]
     pub fn threads(&self) -> Vec<ThreadAt> {
+        self.first_threads(usize::MAX)
+    }
+
+    /// Those threads of it that are found first, at most so many.
+    #[must_use]
+    pub fn first_threads(&self, most: usize) -> Vec<ThreadAt> {
         let kinds = 1 << Type::Thread as u64;
         let mut threads = Vec::new();
         for (region, window, size) in [
@@ -337,7 +349,10 @@ impl Process {
             (&self.memory.region, &self.memory_window, MEMORY_SIZE),
         ] {
             let mut offset = 0;
-            while let Ok((found, _)) = region.search(offset, size, kinds) {
+            while threads.len() < most {
+                let Ok((found, _)) = region.search(offset, size, kinds) else {
+                    break;
+                };
                 threads.push(ThreadAt(window.address() + found));
                 offset = found + abi::OBJECT_SIZE;
             }
@@ -345,7 +360,7 @@ impl Process {
         threads
     }
 
-    /// How many kernel objects there are in the process's segments.
+    /// How many kernel objects there are in the process's segments, counted up to [`MOST_COUNTED`].
     #[must_use]
     pub fn object_count(&self) -> u32 {
         let kinds = abi::TYPES
@@ -359,6 +374,9 @@ impl Process {
             let mut offset = 0;
             while let Ok((found, _)) = region.search(offset, size, kinds) {
                 count += 1;
+                if count == MOST_COUNTED {
+                    return count;
+                }
                 offset = found + abi::OBJECT_SIZE;
             }
         }

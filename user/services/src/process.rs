@@ -113,13 +113,13 @@ pub struct Info {
     pub name: String,
     /// Status.
     pub status: Status,
-    /// Its threads.
+    /// Its threads; of very many the first ones.
     pub threads: Vec<Thread>,
     /// What each thread is about to do, in words, for people (same order as `threads`).
     pub doing: Vec<String>,
     /// Resident bytes.
     pub resident: u64,
-    /// Kernel objects in its segments.
+    /// Kernel objects in its segments; of very many not all are counted.
     pub objects: u32,
 }
 

@@ -9,7 +9,7 @@ use interface::server::Event;
 use personality::emulate;
 use personality::system::Key;
 use process::held::Known;
-use process::words;
+use process::{words, MOST_TOLD};
 use proto::Error;
 use rt::obj::{Ref, RefAt};
 use services::process::{Info, Pid, Status};
@@ -115,7 +115,7 @@ impl Table {
         };
         if let Entry::Living(group) = entry {
             if !group.unproven {
-                for tid in self.tasks_of(pid) {
+                for tid in self.tasks_of(pid).into_iter().take(MOST_TOLD) {
                     let Some(living) = self.tasks.get(&tid) else {
                         continue;
                     };

@@ -40,7 +40,7 @@ const fn health_check(
 /// A million instructions.
 const M: u64 = 1_000_000;
 
-/// Other servers may run for 10 to 41 M when many clients end together, which is too long; what the checkpointer does for a program takes turns with
+/// Init may search a listed process's pages for 10 to 41 M, which is too long; what the checkpointer does for a program takes turns with
 /// other programs.
 const SERVER: u64 = 100 * M;
 /// Each of the six requests takes its turn among programs.
