@@ -52,6 +52,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "user/interface/README.md",
             "user/services/README.md",
             "servers/README.md",
+            "drivers/README.md",
             "servers",
         ],
     ),

@@ -26,8 +26,8 @@ const THRESHOLDS: &str = "benches/thresholds.json";
 
 /// The rooms, in the order of the map.
 const ROOMS: &[&str] = &[
-    "abi", "hal", "kernel", "spec", "boot", "user", "servers", "examples", "tests", "benches",
-    "tools", "xtask",
+    "abi", "hal", "kernel", "spec", "boot", "user", "servers", "drivers", "examples", "tests",
+    "benches", "tools", "xtask",
 ];
 
 /// Counts of instructions that stand on the page, and what they are.
