@@ -733,6 +733,7 @@ pub(crate) fn linux(ctx: &mut Ctx) -> Result<(), Failure> {
         "programs",
         "strangers",
         "threads",
+        "texts",
     ];
     let mut script = String::from("busybox sha256sum /bin/busybox > /tmp/expected\n");
     let mut round = String::new();

@@ -381,6 +381,40 @@ pub(crate) fn sockets(ctx: &mut Ctx) -> Result<(), Failure> {
     agrees(ctx, "sockets", &["one", "many"])
 }
 
+/// Calls that move many bytes, or change many areas: how long another thread waits at the most, in instructions.
+pub(crate) fn turns(ctx: &mut Ctx) -> Result<(), Failure> {
+    const MOST: u64 = 10_000_000;
+    let scratch = temp_dir().map_err(|error| error.message)?;
+    let Some(program) = linux_program(ctx, scratch.path(), "turns") else {
+        return Ok(());
+    };
+    let program = std::fs::read(&program).map_err(|error| error.to_string())?;
+    let run = Run::script("/bin/turns\n")
+        .deterministic()
+        .timeout(300)
+        .add_program("/bin/turns", program);
+    let output = ctx.run(run)?;
+    output.expect_status(0)?;
+    let text = output.text();
+    let mut calls = Vec::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [name, moved, "longest", longest, "in", "all", _] = words[..] else {
+            continue;
+        };
+        let longest: u64 = longest.parse().map_err(|_| line.to_string())?;
+        if moved.starts_with('-') || longest > MOST {
+            return Err(format!("{line}: at most {MOST}\n{text}"));
+        }
+        calls.push(format!("{name} {longest}"));
+    }
+    if calls.len() != 10 {
+        return Err(text.to_string());
+    }
+    ctx.note(calls.join(", "));
+    Ok(())
+}
+
 /// Busybox's web server and its clients talk over the loopback, also when the server was saved, killed and restored.
 pub(crate) fn http(ctx: &mut Ctx) -> Result<(), Failure> {
     let script = "\

@@ -35,6 +35,7 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario("linux_sockets", linux::sockets),
     scenario("linux_http", linux::http),
     scenario("linux_parallel", linux::parallel),
+    scenario("linux_turns", linux::turns),
     scenario("linux_refusals", linux::refusals),
     scenario("linux_console", linux::console),
     scenario("linux_memory_runs_out", linux::memory_runs_out),

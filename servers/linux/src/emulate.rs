@@ -32,6 +32,9 @@ use crate::signal::{self, sig, Delivery, Origin};
 use crate::special::{self, Special};
 use crate::system::{Key, Process, System};
 
+/// Most bytes that a call moves before all others have their turn: that takes about a million instructions.
+pub const STEP: u64 = 1 << 20;
+
 /// When a call that waits is worth trying again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wake {
@@ -75,6 +78,9 @@ pub enum Outcome {
     },
     /// It waits. The call has changed nothing and is made again later.
     Park(Wake),
+    /// The call has done a part of what it is to do ([`Wait::progress`]). It is made again, with the registers as they
+    /// are, when others have had their turn: the thread is to go on at its `syscall` instruction, behind them.
+    Turn,
     /// The task has ended, and others of its process go on.
     Left,
     /// The process has ended.
@@ -89,6 +95,8 @@ pub enum Stop {
     Errno(Errno),
     /// It waits.
     Park(Wake),
+    /// It goes on when others have had their turn ([`Caller::turn`]).
+    Turn,
     /// It ends the task, and with the last one the process.
     Leave(Status),
     /// It ends the process.
@@ -186,7 +194,8 @@ impl Caller<'_> {
     /// Fails unless the whole range allows `need`. Nothing can be anywhere but where the kernel is on Linux.
     pub fn check(&self, address: u64, length: u64, need: Prot) -> Result<()> {
         const TOP: u64 = 0x7fff_ffff_f000;
-        if address <= TOP && self.p.memory.areas.allows(address, length, need) {
+        let is_allowed = || length == 0 || self.p.memory.areas.allows(address, length, need);
+        if address <= TOP && is_allowed() {
             Ok(())
         } else {
             Err(EFAULT.into())
@@ -331,6 +340,18 @@ impl Caller<'_> {
         })
     }
 
+    /// How much of this call its earlier attempts have done.
+    #[must_use]
+    pub fn progress(&self) -> u64 {
+        self.p.task.wait.map_or(0, |wait| wait.progress)
+    }
+
+    /// So much of the call is done, which is more than nothing; it goes on when others have had their turn.
+    pub fn turn(&mut self, done: u64) -> Stop {
+        self.wait().progress = done;
+        Stop::Turn
+    }
+
     /// The deadline of this call, which begins `nanoseconds` after its first attempt.
     pub fn deadline_after(&mut self, nanoseconds: u64) -> u64 {
         let now = self.now();
@@ -350,6 +371,20 @@ impl Caller<'_> {
     }
 }
 
+/// What tells a call from others.
+fn key_of(r: &Registers) -> CallKey {
+    [r.rip, r.rsp, r.rax, r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]
+}
+
+/// The registers behind the `syscall` instruction.
+fn behind(entry: &Registers) -> Registers {
+    let mut out = *entry;
+    out.rip = entry.rip.wrapping_add(2);
+    out.rcx = out.rip;
+    out.r11 = entry.rflags;
+    out
+}
+
 /// Emulates the call that the registers say.
 pub fn call(
     task: &mut Task,
@@ -357,16 +392,12 @@ pub fn call(
     host: &mut dyn Host,
     entry: &Registers,
 ) -> Outcome {
-    let r = entry;
-    let key = [r.rip, r.rsp, r.rax, r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
+    let key = key_of(entry);
     if task.wait.is_some_and(|w| w.key != key) {
         task.wait = None;
         system.leave_queues(task.tid);
     }
-    let mut out = *entry;
-    out.rip = entry.rip.wrapping_add(2);
-    out.rcx = out.rip;
-    out.r11 = entry.rflags;
+    let out = behind(entry);
     task.awaits = 0;
     let (result, mut out, fpu) = {
         let shares = task.shares.clone();
@@ -391,6 +422,10 @@ pub fn call(
             Some(Interruption::Done(value)) => out.rax = value,
             Some(Interruption::Again) if calls::can_restart(entry) => out = *entry,
             Some(_) => out.rax = EINTR.rax(),
+        },
+        Err(Stop::Turn) => match cut_short(task, system) {
+            None => return Outcome::Turn,
+            Some(value) => out.rax = value,
         },
         Err(Stop::Execute(prepared)) => return Outcome::Execute(prepared),
         Err(Stop::Leave(status)) => return leave(task, system, host, status),
@@ -469,6 +504,14 @@ fn interruption(task: &mut Task, system: &mut System, wake: &Wake) -> Option<Int
     })
 }
 
+/// What a call returns that has done a part and gets a signal now; `None` if it goes on.
+fn cut_short(task: &mut Task, system: &mut System) -> Option<u64> {
+    Some(match interruption(task, system, &Wake::default())? {
+        Interruption::Done(done) => done,
+        _ => EINTR.rax(),
+    })
+}
+
 /// Delivers pending signals and lets the thread go on.
 fn go(
     task: &mut Task,
@@ -515,7 +558,26 @@ pub fn interrupt(
     host: &mut dyn Host,
     registers: &Registers,
 ) -> Outcome {
-    go(task, system, host, *registers, None)
+    let key = key_of(registers);
+    let is_amid = |wait: &Wait| wait.key == key && wait.progress > 0;
+    let mut registers = *registers;
+    if calls::goes_on(&registers) && task.wait.as_ref().is_some_and(is_amid) {
+        // It is about to go on with a call of which a part is done.
+        match cut_short(task, system) {
+            None => {
+                return Outcome::Go {
+                    registers,
+                    fpu: None,
+                }
+            }
+            Some(value) => {
+                registers = behind(&registers);
+                registers.rax = value;
+                task.wait = None;
+            }
+        }
+    }
+    go(task, system, host, registers, None)
 }
 
 /// Ends the process: its files are closed, and others know. Whoever has its other tasks ends those ([`abandon`]).

@@ -23,7 +23,7 @@ use services::fs::{mode, Flags, Opened};
 use crate::errno::{Errno, E2BIG, EACCES, ELOOP, ENOEXEC, ENOMEM};
 use crate::host::{Host, OutOfMemory};
 use crate::memory::{self, page_up, Areas, Kind, Prot, EXECUTE, PAGE, READ, WRITE};
-use crate::process::{copied, Current, Shared, Task};
+use crate::process::{copied, Current, Shared, Task, MAX_TITLE};
 use crate::signal::Stack;
 use crate::special::{self, Special};
 use crate::system::System;
@@ -549,7 +549,7 @@ fn replace(
         (AT_CLKTCK, 100),
         (AT_SECURE, 0),
     ];
-    let (rsp, stack) = first_stack(prepared, &random, &vector);
+    let (rsp, stack, args) = first_stack(prepared, &random, &vector);
     host.write_memory(rsp, &stack)?;
 
     let Current { task, memory, .. } = &mut current;
@@ -562,13 +562,8 @@ fn replace(
         .unwrap_or_default()
         .as_bytes();
     task.comm = last[..last.len().min(15)].to_vec();
-    memory.args.clone_from(&prepared.args);
-    let words: Vec<_> = prepared
-        .args
-        .iter()
-        .map(|a| String::from_utf8_lossy(a))
-        .collect();
-    memory.name = words.join(" ");
+    memory.args = args;
+    memory.name = title(&prepared.args);
     Ok(Registers {
         rip: entry,
         rsp,
@@ -606,10 +601,37 @@ fn load(areas: &mut Areas, host: &mut dyn Host, image: &Image, base: u64) -> Res
     Ok(())
 }
 
-/// The first contents of the stack, and the stack pointer: argument count, arguments, environment,
-/// auxiliary vector, and above them the strings.
-fn first_stack(prepared: &Prepared, random: &[u8; 16], vector: &[(u32, u64)]) -> (u64, Vec<u8>) {
+/// The name of a process in lists: its arguments, as far as there is room.
+fn title(args: &[Vec<u8>]) -> String {
+    let mut name = String::new();
+    for (n, arg) in args.iter().enumerate() {
+        if n > 0 {
+            name.push(' ');
+        }
+        let arg = String::from_utf8_lossy(&arg[..arg.len().min(MAX_TITLE)]);
+        let room = MAX_TITLE.saturating_sub(name.len());
+        if arg.len() > room {
+            name.extend(
+                arg.char_indices()
+                    .take_while(|(at, c)| at + c.len_utf8() <= room)
+                    .map(|(_, c)| c),
+            );
+            break;
+        }
+        name.push_str(&arg);
+    }
+    name
+}
+
+/// The first contents of the stack behind the stack pointer: argument count, arguments, environment,
+/// auxiliary vector, and above them the strings; and where those of the arguments are, and how long.
+fn first_stack(
+    prepared: &Prepared,
+    random: &[u8; 16],
+    vector: &[(u32, u64)],
+) -> (u64, Vec<u8>, (u64, u64)) {
     let mut strings: Vec<u8> = Vec::new();
+    let of_args = prepared.args.iter().map(|arg| arg.len() as u64 + 1).sum();
     let mut add = |bytes: &[u8]| {
         let offset = strings.len() as u64;
         strings.extend_from_slice(bytes);
@@ -642,5 +664,6 @@ fn first_stack(prepared: &Prepared, random: &[u8; 16], vector: &[(u32, u64)]) ->
         out = out.u64(u64::from(key)).u64(value);
     }
     let out = out.pad_to((strings_at - rsp) as usize).bytes(&strings);
-    (rsp, out.pad_to((memory::STACK_TOP - rsp) as usize).done())
+    let stack = out.pad_to((memory::STACK_TOP - rsp) as usize).done();
+    (rsp, stack, (strings_at, of_args))
 }

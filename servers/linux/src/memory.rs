@@ -107,6 +107,11 @@ impl Areas {
         self.list.partition_point(|a| a.end <= address)
     }
 
+    /// Index of the first area that begins at `address` or behind it.
+    pub(crate) fn first_from(&self, address: u64) -> usize {
+        self.list.partition_point(|a| a.start < address)
+    }
+
     /// The area that `address` is in.
     #[must_use]
     pub fn find(&self, address: u64) -> Option<&Area> {
@@ -277,13 +282,7 @@ impl Areas {
         let old_middle = self.list[head..self.list.len() - tail].to_vec();
         let mut middle = new[head..new.len() - tail].to_vec();
 
-        let mut used: Vec<u32> = self
-            .list
-            .iter()
-            .map(|a| a.slot)
-            .filter(|s| *s != NO_SLOT)
-            .collect();
-        used.sort_unstable();
+        let mut used = Slots::new(&self.list);
         let outcome = change(host, &mut used, &old_middle, &mut middle);
         if outcome.is_err() {
             // What was there before fits again: the slots and the kernel memory are still ours, so
@@ -342,25 +341,27 @@ fn push(list: &mut Vec<Area>, area: Area) {
 /// `new` lists what there is (with slots), possibly with smaller ranges than asked for.
 fn change(
     host: &mut dyn Host,
-    used: &mut Vec<u32>,
+    used: &mut Slots,
     old: &[Area],
     new: &mut Vec<Area>,
 ) -> Result<(), Errno> {
-    // Each new area takes over the mapping of the first old one that it overlaps.
+    // Each new area takes over the mapping of the first old one that it overlaps and that none before it has. Both lists
+    // are in the order of addresses, so what ends before an area is of no use to those behind it.
     let mut taken = alloc::vec![None; old.len()];
+    let mut first = 0;
     for (n, area) in new.iter_mut().enumerate() {
         area.slot = NO_SLOT;
         if area.prot == 0 {
             continue;
         }
-        let found = old.iter().enumerate().find(|(o, before)| {
-            taken[*o].is_none()
-                && before.slot != NO_SLOT
-                && before.start < area.end
-                && area.start < before.end
-        });
-        if let Some((o, before)) = found {
-            taken[o] = Some(n);
+        let is_past = |o: usize, before: &Area| {
+            before.end <= area.start || before.slot == NO_SLOT || taken[o].is_some()
+        };
+        while old.get(first).is_some_and(|before| is_past(first, before)) {
+            first += 1;
+        }
+        if let Some(before) = old.get(first).filter(|before| before.start < area.end) {
+            taken[first] = Some(n);
             area.slot = before.slot;
         }
     }
@@ -372,7 +373,7 @@ fn change(
         }
         let Some(n) = *n else {
             host.unmap(before.slot);
-            used.retain(|s| *s != before.slot);
+            used.remove(before.slot);
             continue;
         };
         let start = before.start.max(new[n].start);
@@ -399,13 +400,10 @@ fn change(
             Some(now) if now.same_but_slot(&area) => Ok(()),
             Some(_) => host.remap(area.slot, area.start, area.end - area.start, area.prot),
             None => {
-                let slot = lowest_free(used);
+                let slot = used.lowest_free();
                 new[n].slot = slot;
                 host.map(slot, area.start, area.end - area.start, area.prot)
-                    .map(|()| {
-                        let place = used.partition_point(|s| *s < slot);
-                        used.insert(place, slot);
-                    })
+                    .map(|()| used.insert(slot))
             }
         };
         if let Err(error) = done {
@@ -425,14 +423,46 @@ fn change(
     Ok(())
 }
 
-/// The smallest number that is not in the sorted list.
-fn lowest_free(used: &[u32]) -> u32 {
-    let mut free = 0;
-    for slot in used {
-        if *slot != free {
-            break;
+/// The slots that are in use, one bit for each.
+struct Slots {
+    words: Vec<u64>,
+    /// No word before this one has a free slot.
+    first: usize,
+}
+
+impl Slots {
+    /// Those of the areas.
+    fn new(list: &[Area]) -> Self {
+        let mut slots = Slots {
+            words: alloc::vec![0; list.len() / 64 + 1],
+            first: 0,
+        };
+        for area in list.iter().filter(|area| area.slot != NO_SLOT) {
+            slots.insert(area.slot);
         }
-        free += 1;
+        slots
     }
-    free
+
+    fn insert(&mut self, slot: u32) {
+        let word = slot as usize / 64;
+        if word >= self.words.len() {
+            self.words.resize(word + 1, 0);
+        }
+        self.words[word] |= 1 << (slot % 64);
+    }
+
+    fn remove(&mut self, slot: u32) {
+        let word = slot as usize / 64;
+        self.words[word] &= !(1 << (slot % 64));
+        self.first = self.first.min(word);
+    }
+
+    /// The smallest one that is not in use.
+    fn lowest_free(&mut self) -> u32 {
+        while self.words.get(self.first) == Some(&u64::MAX) {
+            self.first += 1;
+        }
+        let word = self.words.get(self.first).copied().unwrap_or(0);
+        self.first as u32 * 64 + word.trailing_ones()
+    }
 }

@@ -27,20 +27,20 @@ use crate::node;
 use crate::path;
 use crate::process::{
     shared, Context, Description, Fd, Files, Kind, Memory, Pipe, Shared, Shares, Task, Wait,
-    MAX_FDS, MAX_REPORTED, PIPE_BUF, PIPE_CAPACITY,
+    MAX_FDS, MAX_REPORTED, MAX_TITLE, PIPE_BUF, PIPE_CAPACITY,
 };
 use crate::signal::{Actions, Signals};
 use crate::socket::{Name, Socket, State, Style};
 use crate::system::{Payer, Process, System, Thing, Tid, MAX_THREADS};
 
 /// The format's version.
-const VERSION: u32 = 8;
+const VERSION: u32 = 9;
 /// Most bytes of an unlinked file that are saved.
 pub const MAX_UNLINKED: u64 = 4 << 20;
 /// Longest part that is read: as long as a checkpoint can hold.
 pub const MAX_PART: u64 = 4 << 20;
-/// A process takes at most so many times its encoded length, lists that grow included: what takes most is an empty
-/// argument, a byte for the three words of its vector.
+/// A process takes at most so many times its encoded length, lists that grow included: what takes most is a description,
+/// a byte for each of its words.
 const DECODED: u64 = 80;
 /// What it takes to encode something, in times of its length, and to read it in pieces.
 const ENCODED: u64 = 4;
@@ -488,14 +488,12 @@ fn room(host: &mut dyn Host, bytes: u64) -> Result<(), String> {
 /// About how long a process is, encoded, or a little less than that.
 fn size(memory: &Memory, descriptions: &[(u32, Shared<Description>)]) -> u64 {
     let texts = descriptions.iter().map(|(_, d)| match &d.borrow().kind {
-        Kind::Text(text) => text.len(),
         Kind::Directory { pending, .. } => 300 * pending.len(),
         Kind::Pipe { pipe, .. } => pipe.borrow().bytes.len(),
         _ => 0,
     });
-    let args = memory.args.iter().map(|arg| arg.len() + 5);
     let fixed = 40 * memory.areas.list().len() + 100 * descriptions.len() + (32 << 10);
-    (fixed + texts.sum::<usize>() + args.sum::<usize>() + memory.name.len()) as u64
+    (fixed + texts.sum::<usize>() + memory.name.len()) as u64
 }
 
 fn unlinked(host: &mut dyn Host, ino: u64, kind: &Kind) -> Result<SavedFile, String> {
@@ -1099,9 +1097,7 @@ fn check(saved: &Saved) -> Option<()> {
         ..
     } = saved;
     let paths = path::is_sound(&m.exe) && path::is_sound(&saved.context.cwd);
-    let strings = m.name.len() <= 1 << 20
-        && m.args.iter().map(|a| a.len() + 9).sum::<usize>() <= 1 << 20
-        && p.termios.as_ref().is_none_or(|t| t.len() == 36);
+    let strings = m.name.len() <= MAX_TITLE && p.termios.as_ref().is_none_or(|t| t.len() == 36);
     let places: BTreeSet<u64> = saved.tasks.iter().map(|task| task.place).collect();
     let threads: BTreeSet<u32> = saved.tasks.iter().map(|task| task.number).collect();
     let tasks = (1..=MAX_THREADS).contains(&saved.tasks.len())
@@ -1145,7 +1141,7 @@ fn check(saved: &Saved) -> Option<()> {
         });
     let descriptions = saved.descriptions.iter().all(|d| {
         let kind = match &d.kind {
-            Kind::Text(text) => text.len() <= 1 << 20,
+            Kind::Text(reading) => reading.is_sound(),
             Kind::Directory { pending, .. } => pending.iter().all(|e| {
                 !e.name.is_empty() && e.name.len() <= 255 && !e.name.contains(['/', '\0'])
             }),

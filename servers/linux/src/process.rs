@@ -8,6 +8,7 @@
 //! A call works on the [`Current`] task: the task and all that it shares, borrowed for as long as the call takes.
 //! Descriptors name open file descriptions, which hold the offset; duplicates and children have the same ones.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::rc::Rc;
 use alloc::string::String;
@@ -20,10 +21,13 @@ use crate::errno::{Errno, EBADF, EMFILE};
 use crate::host::Host;
 use crate::memory::Areas;
 use crate::signal::{Actions, Signals};
+use crate::special::Reading;
 use crate::system::{Key, Payer, System, Tid};
 
 /// Most descriptors of a process.
 pub const MAX_FDS: u32 = 1024;
+/// Most bytes of the name of a process: a list has no room for more, and each process keeps one.
+pub const MAX_TITLE: usize = 1024;
 /// Most calls of a process that are reported: there are fewer that have names, and each takes memory.
 pub const MAX_REPORTED: usize = 512;
 
@@ -76,8 +80,8 @@ pub enum Kind {
     },
     /// A device.
     Device(Device),
-    /// A text made when it was opened, under `/proc`.
-    Text(Vec<u8>),
+    /// A text under `/proc`.
+    Text(Box<Reading>),
     /// Something that counts.
     Counter {
         /// Its identity.
@@ -438,12 +442,12 @@ pub struct Memory {
     pub brk_start: u64,
     /// Where it ends now.
     pub brk: u64,
-    /// The program's name in lists: its arguments.
+    /// The program's name in lists: its arguments, of which [`MAX_TITLE`] bytes.
     pub name: String,
     /// Absolute path of the executable.
     pub exe: String,
-    /// Arguments.
-    pub args: Vec<Vec<u8>>,
+    /// Where the arguments are, each with a zero byte behind it: their address and how many bytes they are.
+    pub args: (u64, u64),
 }
 
 /// Where a task is in the file system.

@@ -263,6 +263,10 @@ impl Table {
                 }
             }
             Outcome::Park(wake) => self.park(tid, message, wake),
+            // Let go by hand, it stands behind all others of its priority.
+            Outcome::Turn => {
+                let _ = living.set_registers(&message.registers, None);
+            }
             Outcome::Left => self.leave(tid),
             Outcome::End(status) => self.finish(pid, status),
             Outcome::Execute(prepared) => {

@@ -355,9 +355,12 @@ struct One {
 
 /// Makes a call, and starts the program that it asks for.
 fn call(task: &mut Task, system: &mut System, host: &mut Fake, registers: &Registers) -> Outcome {
-    match emulate::call(task, system, host, registers) {
-        Outcome::Execute(prepared) => emulate::execute(task, system, host, *prepared),
-        outcome => outcome,
+    loop {
+        match emulate::call(task, system, host, registers) {
+            Outcome::Execute(prepared) => return emulate::execute(task, system, host, *prepared),
+            Outcome::Turn => {}
+            outcome => return outcome,
+        }
     }
 }
 
@@ -476,7 +479,7 @@ fn a_part_comes_back_as_it_was() {
         let origin = Origin::default();
         task.signals.post(&task.shares.actions.borrow(), 10, origin);
     }
-    process.memory().args = vec![b"thing".to_vec(), b"\xff\x00".to_vec()];
+    process.memory().args = (0x10_0000, 5);
     let saved = process.save(&mut host).unwrap();
     process.close_all(&mut host);
     let again = One::adopt(&saved, 55, &mut host).unwrap();
@@ -545,15 +548,13 @@ fn without_memory_for_the_server_what_keeps_something_is_refused() {
     assert_eq!(process.memory().areas, before.areas);
 }
 
-/// An empty argument takes a byte in an image and three words in memory.
 #[test]
 fn a_part_that_needs_more_memory_than_there_is_is_refused() {
     let mut host = Fake::new();
     let mut process = example(&mut host);
-    process.memory().args = vec![Vec::new(); 100_000];
     let saved = process.save(&mut host).unwrap();
     process.close_all(&mut host);
-    host.room = 24 * 100_000;
+    host.room = 20 * saved.len() as u64;
     let sentence = One::adopt(&saved, 0, &mut host).unwrap_err();
     assert!(sentence.starts_with("there is no memory"), "{sentence}");
     host.room = 1000;
@@ -1792,4 +1793,347 @@ fn the_console_belongs_to_the_group_that_has_it() {
     system.set_foreground(process.task.pid, group).unwrap();
     parks(&mut child, system, &mut host, &read);
     assert!(system.take_sent().is_empty());
+}
+
+/// Bytes of the area in which the tests of long calls have their buffers.
+const LARGE: u64 = 4 << 20;
+const AT: u64 = 0x2000_0000;
+
+/// A process with a large area, and in it bytes that all differ from their neighbours.
+fn with_large(host: &mut Fake) -> One {
+    let mut process = example(host);
+    let flags = u64::from(linux::MAP_PRIVATE | linux::MAP_ANONYMOUS | linux::MAP_FIXED);
+    let arguments = [AT, 2 * LARGE, 3, flags, u64::MAX, 0];
+    assert_eq!(process.result(host, nr::mmap, &arguments), AT as i64);
+    host.write_memory(AT, &pattern()).unwrap();
+    process
+}
+
+fn pattern() -> Vec<u8> {
+    (0..LARGE as u32)
+        .map(|n| (n ^ n >> 8 ^ n >> 16) as u8)
+        .collect()
+}
+
+/// Makes a call of which each attempt does a part: what it returns, and how many attempts that took.
+fn in_turns(process: &mut One, host: &mut Fake, entry: &Registers) -> (i64, u32) {
+    let mut turns = 1;
+    loop {
+        let One { task, system } = process;
+        let before = task.wait.map_or(0, |wait| wait.progress);
+        match emulate::call(task, system, host, entry) {
+            Outcome::Turn => {
+                let done = task.wait.unwrap().progress;
+                assert!(done > before && done <= before + emulate::STEP);
+            }
+            Outcome::Go { registers, .. } => {
+                assert!(process.task.wait.is_none());
+                return (registers.rax as i64, turns);
+            }
+            outcome => panic!("{outcome:?}"),
+        }
+        turns += 1;
+    }
+}
+
+fn opened(process: &mut One, host: &mut Fake, path: &str) -> u64 {
+    host.write_memory(0x10_0000, path.as_bytes()).unwrap();
+    host.write_memory(0x10_0000 + path.len() as u64, &[0])
+        .unwrap();
+    let flags = u64::from(open_flags::RDWR | open_flags::CREAT);
+    let fd = process.result(host, nr::open, &[0x10_0000, flags, 0o600]);
+    u64::try_from(fd).unwrap()
+}
+
+#[test]
+fn a_long_transfer_lets_others_have_their_turn_and_moves_all() {
+    let mut host = Fake::new();
+    let mut process = with_large(&mut host);
+    let fd = opened(&mut process, &mut host, "/tmp/long");
+    let all = LARGE as i64;
+    // One range, and ranges of which none ends where a step does.
+    let entry = registers(nr::write, &[fd, AT, LARGE]);
+    assert_eq!(in_turns(&mut process, &mut host, &entry), (all, 4));
+    let ranges = [
+        (AT, 3),
+        (AT, 0),
+        (AT + 3, LARGE - 1_000_003),
+        (AT + LARGE - 1_000_000, 1_000_000),
+    ];
+    let list: Vec<u8> = ranges
+        .iter()
+        .flat_map(|(at, length)| [at.to_le_bytes(), length.to_le_bytes()])
+        .flatten()
+        .collect();
+    host.write_memory(0x10_0000, &list).unwrap();
+    let entry = registers(nr::writev, &[fd, 0x10_0000, 4]);
+    assert_eq!(in_turns(&mut process, &mut host, &entry), (all, 4));
+    let ino = process.files().get(fd as u32).unwrap().ino().unwrap();
+    assert_eq!(process.files().get(fd as u32).unwrap().offset, 2 * LARGE);
+    for half in [0, LARGE] {
+        let mut contents = vec![0; LARGE as usize];
+        for (n, piece) in contents.chunks_mut(1 << 16).enumerate() {
+            let at = half + (n << 16) as u64;
+            piece.copy_from_slice(&host.session.read(ino, at, 1 << 16).unwrap());
+        }
+        assert!(contents == pattern());
+    }
+    // Back: from an offset, and into ranges; the end of the file ends the call.
+    let back = AT + LARGE;
+    let clear = vec![0; LARGE as usize];
+    let entry = registers(nr::pread64, &[fd, back, LARGE, LARGE]);
+    assert_eq!(in_turns(&mut process, &mut host, &entry), (all, 4));
+    assert!(read_back(&mut host, back) == pattern());
+    host.write_memory(back, &clear).unwrap();
+    let list: Vec<u8> = ranges
+        .iter()
+        .flat_map(|(at, length)| [(at + LARGE).to_le_bytes(), length.to_le_bytes()])
+        .flatten()
+        .collect();
+    host.write_memory(0x10_0000, &list).unwrap();
+    let entry = registers(nr::preadv, &[fd, 0x10_0000, 4, LARGE]);
+    assert_eq!(in_turns(&mut process, &mut host, &entry), (all, 4));
+    assert!(read_back(&mut host, back) == pattern());
+    assert_eq!(process.files().get(fd as u32).unwrap().offset, 2 * LARGE);
+    let entry = registers(nr::pread64, &[fd, back, LARGE, 2 * LARGE - 5]);
+    assert_eq!(in_turns(&mut process, &mut host, &entry), (5, 1));
+    // From file to file.
+    let to = opened(&mut process, &mut host, "/tmp/other");
+    host.write_memory(0x10_0000, &LARGE.to_le_bytes()).unwrap();
+    let entry = registers(nr::sendfile, &[to, fd, 0x10_0000, 10 * LARGE]);
+    assert_eq!(in_turns(&mut process, &mut host, &entry), (all, 5));
+    let mut offset = [0; 8];
+    host.read_memory(0x10_0000, &mut offset).unwrap();
+    assert_eq!(u64::from_le_bytes(offset), 2 * LARGE);
+    host.write_memory(back, &clear).unwrap();
+    let entry = registers(nr::pread64, &[to, back, LARGE, 0]);
+    assert_eq!(in_turns(&mut process, &mut host, &entry), (all, 4));
+    assert!(read_back(&mut host, back) == pattern());
+    // What is there at once, however much is asked for.
+    let zero = opened(&mut process, &mut host, "/dev/zero");
+    let entry = registers(nr::read, &[zero, back, LARGE]);
+    assert_eq!(in_turns(&mut process, &mut host, &entry), (all, 4));
+    assert!(read_back(&mut host, back) == clear);
+    let entry = registers(nr::getrandom, &[back, LARGE, 0]);
+    assert_eq!(in_turns(&mut process, &mut host, &entry), (all, 64));
+    assert!(read_back(&mut host, back).iter().all(|byte| *byte == 4));
+    // Memory that is not there ends the call where it is.
+    let entry = registers(nr::pread64, &[fd, AT + 2 * LARGE - (3 << 19), LARGE, 0]);
+    assert_eq!(in_turns(&mut process, &mut host, &entry), (3 << 19, 2));
+    let entry = registers(nr::pread64, &[fd, AT + 2 * LARGE, LARGE, 0]);
+    let fault = -i64::from(EFAULT.0);
+    assert_eq!(in_turns(&mut process, &mut host, &entry), (fault, 1));
+}
+
+fn read_back(host: &mut Fake, at: u64) -> Vec<u8> {
+    let mut bytes = vec![0; LARGE as usize];
+    host.read_memory(at, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn a_vector_names_no_more_than_a_transfer_moves() {
+    let mut host = Fake::new();
+    let mut process = with_large(&mut host);
+    let null = opened(&mut process, &mut host, "/dev/null");
+    let list: Vec<u8> = [AT.to_le_bytes(), LARGE.to_le_bytes()]
+        .concat()
+        .repeat(1024);
+    host.write_memory(0x10_0000, &list).unwrap();
+    let entry = registers(nr::writev, &[null, 0x10_0000, 1024]);
+    assert_eq!(in_turns(&mut process, &mut host, &entry), (0x7fff_f000, 1));
+}
+
+#[test]
+fn a_long_transfer_goes_on_after_a_restore_and_ends_early_for_a_signal() {
+    let mut host = Fake::new();
+    let mut process = with_large(&mut host);
+    let fd = opened(&mut process, &mut host, "/tmp/long");
+    let entry = registers(nr::write, &[fd, AT, LARGE]);
+    let One { task, system } = &mut process;
+    assert!(matches!(
+        emulate::call(task, system, &mut host, &entry),
+        Outcome::Turn
+    ));
+    let saved = process.save(&mut host).unwrap();
+    let mut again = One::adopt(&saved, 0, &mut host).unwrap();
+    assert_eq!(in_turns(&mut again, &mut host, &entry), (LARGE as i64, 3));
+    assert_eq!(again.files().get(fd as u32).unwrap().offset, LARGE);
+    // The thread of the first one is stopped at the instruction, for a signal that it ignores, and for one that has a
+    // handler.
+    let One { task, system } = &mut process;
+    let outcome = emulate::interrupt(task, system, &mut host, &entry);
+    assert!(matches!(outcome, Outcome::Go { registers, .. } if registers == entry));
+    host.write_memory(0x10_0000, &[1; 152]).unwrap();
+    host.write_memory(0x10_0000, &0x5000u64.to_le_bytes())
+        .unwrap();
+    host.write_memory(0x10_0008, &0x0400_0004u64.to_le_bytes())
+        .unwrap();
+    assert_eq!(
+        process.result_beside(&mut host, nr::rt_sigaction, &[10, 0x10_0000, 0, 8]),
+        0
+    );
+    let One { task, system } = &mut process;
+    task.signals
+        .post(&task.shares.actions.borrow(), 10, Origin::default());
+    let mut running = entry;
+    running.rsp = AT + 2 * LARGE;
+    task.wait.as_mut().unwrap().key[1] = running.rsp;
+    let Outcome::Go { registers, .. } = emulate::interrupt(task, system, &mut host, &running)
+    else {
+        panic!()
+    };
+    assert_eq!(registers.rip, 0x5000);
+    assert!(task.wait.is_none());
+    // What the handler returns to is the end of the call, which has moved a part.
+    let mut frame = [0; 1024];
+    host.read_memory(registers.rsp, &mut frame).unwrap();
+    let words: Vec<u64> = frame
+        .chunks(8)
+        .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
+        .collect();
+    assert!(
+        words.contains(&(entry.rip + 2)) && words.contains(&emulate::STEP),
+        "{words:x?}"
+    );
+}
+
+impl One {
+    /// What a call of another thread returns, which leaves the one that is in the middle of one as it is.
+    fn result_beside(&mut self, host: &mut Fake, number: u64, arguments: &[u64]) -> i64 {
+        let wait = self.task.wait;
+        let result = self.result(host, number, arguments);
+        self.task.wait = wait;
+        result
+    }
+}
+
+/// A text as a program reads it, `size` bytes at a time, with something done in between.
+fn text(
+    process: &mut One,
+    host: &mut Fake,
+    path: &str,
+    size: u64,
+    mut between: impl FnMut(&mut One, &mut Fake),
+) -> String {
+    host.write_memory(0x10_0000, path.as_bytes()).unwrap();
+    host.write_memory(0x10_0000 + path.len() as u64, &[0])
+        .unwrap();
+    let fd = process.result(host, nr::open, &[0x10_0000, 0, 0]) as u64;
+    let mut text = Vec::new();
+    loop {
+        let got = process.result(host, nr::read, &[fd, 0x10_1000, size]);
+        let mut bytes = vec![0; usize::try_from(got).unwrap()];
+        host.read_memory(0x10_1000, &mut bytes).unwrap();
+        text.extend(bytes);
+        if got == 0 {
+            assert_eq!(process.result(host, nr::close, &[fd]), 0);
+            return String::from_utf8(text).unwrap();
+        }
+        between(process, host);
+    }
+}
+
+#[test]
+fn a_text_is_one_text_however_it_is_read() {
+    let mut host = Fake::new();
+    let mut process = with_large(&mut host);
+    for n in 0..300 {
+        let at = AT + 2 * n * PAGE;
+        assert_eq!(process.result(&mut host, nr::mprotect, &[at, PAGE, 1]), 0);
+    }
+    let maps = "/proc/self/maps";
+    let whole = text(&mut process, &mut host, maps, 1 << 12, |_, _| {});
+    assert_eq!(whole.lines().count(), process.memory().areas.list().len());
+    for size in [1, 7, 100, 5000] {
+        assert!(text(&mut process, &mut host, maps, size, |_, _| {}) == whole);
+    }
+    // A line is that of the area as it was when it was begun.
+    let mut prot = 0;
+    let changed = text(&mut process, &mut host, maps, 3, |process, host| {
+        prot = (prot + 1) % 8;
+        for at in [AT, AT + 300 * PAGE, AT + 601 * PAGE] {
+            assert_eq!(process.result(host, nr::mprotect, &[at, PAGE, prot]), 0);
+        }
+    });
+    let mut last = 0;
+    for line in changed.lines() {
+        let (range, rest) = line.split_once(' ').unwrap();
+        let (start, end) = range.split_once('-').unwrap();
+        let [start, end] = [start, end].map(|text| u64::from_str_radix(text, 16).unwrap());
+        assert!(
+            last <= start && start < end && rest.ends_with("00000000 00:00 0 "),
+            "{line}"
+        );
+        last = end;
+    }
+    // From another place, as `pread` reads it.
+    host.write_memory(0x10_0000, b"/proc/self/maps\0").unwrap();
+    let fd = process.result(&mut host, nr::open, &[0x10_0000, 0, 0]) as u64;
+    let whole = text(&mut process, &mut host, maps, 1 << 12, |_, _| {});
+    for at in [
+        7000u64,
+        77,
+        5000,
+        whole.len() as u64 - 3,
+        whole.len() as u64,
+        1 << 40,
+    ] {
+        let expected = whole.as_bytes().get(at as usize..).unwrap_or_default();
+        let expected = &expected[..expected.len().min(100)];
+        let got = process.result(&mut host, nr::pread64, &[fd, 0x10_1000, 100, at]);
+        let mut bytes = vec![0; got as usize];
+        host.read_memory(0x10_1000, &mut bytes).unwrap();
+        assert_eq!(bytes, expected);
+    }
+    // A short one is as it was when it was begun.
+    let uptime = text(&mut process, &mut host, "/proc/uptime", 1, |_, host| {
+        host.now += 7_777_777_777;
+    });
+    assert_eq!(uptime, "0.00 0.00\n");
+    // The arguments are read where the program has them.
+    host.write_memory(AT + LARGE, b"thing\0with\0arguments\0")
+        .unwrap();
+    process.memory().args = (AT + LARGE, 21);
+    for size in [1, 5, 4096] {
+        let arguments = text(
+            &mut process,
+            &mut host,
+            "/proc/self/cmdline",
+            size,
+            |_, _| {},
+        );
+        assert_eq!(arguments, "thing\0with\0arguments\0");
+    }
+    process.memory().args = (u64::MAX - 3, 21);
+    let arguments = text(
+        &mut process,
+        &mut host,
+        "/proc/self/cmdline",
+        100,
+        |_, _| {},
+    );
+    assert_eq!(arguments, "");
+}
+
+/// However long a text is, open descriptions of it are as small as any.
+#[test]
+fn open_texts_keep_little() {
+    let mut host = Fake::new();
+    let mut process = with_large(&mut host);
+    for n in 0..900 {
+        let at = AT + 2 * n * PAGE;
+        assert_eq!(process.result(&mut host, nr::mprotect, &[at, PAGE, 1]), 0);
+    }
+    process.memory().args = (AT, LARGE);
+    let before = process.save(&mut host).unwrap().len();
+    for n in 0..300 {
+        let name = ["maps", "cmdline", "comm"][n % 3];
+        let path = std::format!("/proc/self/{name}\0");
+        host.write_memory(0x10_0000, path.as_bytes()).unwrap();
+        let fd = process.result(&mut host, nr::open, &[0x10_0000, 0, 0]) as u64;
+        assert!(process.result(&mut host, nr::read, &[fd, 0x10_1000, 100]) > 0);
+    }
+    let after = process.save(&mut host).unwrap().len();
+    assert!(after - before < 300 * 64, "{before} {after}");
 }

@@ -234,10 +234,31 @@ static void threads(void) {
     }
 }
 
+/* Texts under /proc as long as they can be, open as often as they can be, in as many processes. */
+static void texts(void) {
+    static char *args[9], longest[120 << 10];
+    if (!getenv("LONG")) {
+        memset(longest, 'a', sizeof longest - 1);
+        args[0] = "hostile", args[1] = "texts";
+        for (int n = 2; n < 8; n++) args[n] = longest;
+        execve("/bin/hostile", args, (char *[]){"LONG=1", 0});
+        return;
+    }
+    char *areas = mmap(0, 2000 * 4096l, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int n = 0; n < 2000; n += 2) mprotect(areas + n * 4096l, 4096, PROT_READ | PROT_WRITE);
+    for (int n = 0; n < 4; n++) fork();
+    for (int n = 0; n < 1100; n++) {
+        char first;
+        read(open(n % 2 ? "/proc/self/cmdline" : "/proc/self/maps", O_RDONLY), &first, 1);
+    }
+    for (;;) pause();
+}
+
 int main(int count, char **args) {
     static const struct { const char *name; void (*run)(void); } ways[] = {
         {"calls", calls}, {"vectors", vectors}, {"memory", memory}, {"files", files}, {"signals", signals},
-        {"bomb", bomb}, {"pipes", pipes}, {"programs", programs}, {"strangers", strangers}, {"threads", threads}};
+        {"bomb", bomb}, {"pipes", pipes}, {"programs", programs}, {"strangers", strangers}, {"threads", threads},
+        {"texts", texts}};
     state = count > 2 ? strtoull(args[2], 0, 10) * 0x9e3779b97f4a7c15 | 1 : 1;
     for (unsigned n = 0; n < sizeof ways / sizeof *ways; n++)
         if (count > 1 && !strcmp(args[1], ways[n].name)) {

@@ -545,9 +545,46 @@ fn host_tests(
         if signals::caught().is_some() {
             return Ok(());
         }
-        host_package(project, package, filter, report)?;
+        if may_match(project, package, filter) {
+            host_package(project, package, filter, report)?;
+        }
     }
     Ok(())
+}
+
+/// Whether the filter can name a test of the package: each word of what it says behind the package's name is in one of
+/// the package's sources, or is the name of one.
+fn may_match(project: &Project, package: &Package, filter: Option<&str>) -> bool {
+    let prefix = host_prefix(package);
+    let wanted = behind(filter, &prefix);
+    if wanted.contains('/') {
+        // It is about another package, or none.
+        return false;
+    }
+    let mut missing: Vec<&str> = wanted
+        .split(|c: char| !c.is_alphanumeric() && c != '_')
+        .collect();
+    let mut directories = vec![project.root.join(&package.dir)];
+    while let Some(directory) = directories.pop() {
+        let Ok(entries) = std::fs::read_dir(directory) else {
+            continue;
+        };
+        for path in entries.flatten().map(|entry| entry.path()) {
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let source = std::fs::read_to_string(&path).unwrap_or_default();
+                let name = path.to_string_lossy();
+                missing.retain(|word| !source.contains(word) && !name.contains(word));
+            }
+        }
+    }
+    missing.is_empty()
+}
+
+/// What the names of a package's tests on the host begin with.
+fn host_prefix(package: &Package) -> String {
+    format!("host/{}/", package.dir.to_string_lossy().replace('/', "-"))
 }
 
 fn host_package(
@@ -556,8 +593,7 @@ fn host_package(
     filter: Option<&str>,
     report: &Mutex<Report>,
 ) -> Result<(), Error> {
-    let short = package.dir.to_string_lossy().replace('/', "-");
-    let prefix = format!("host/{short}/");
+    let prefix = host_prefix(package);
     let mut command = project.cargo(BuildTarget::Host, Config::DEFAULT, "test");
     command.args([
         "--quiet",
@@ -690,9 +726,24 @@ fn machine_tests(
     // Nothing is built and booted for a filter that cannot match.
     let filter = options.filter.as_deref();
     let kinds = ["guest/", "forgetful/", "scenario/", "bench/"];
+    let thresholds = &Thresholds::read(project)?;
     let may_run = |kind: &str, config: Config| {
         let prefix = format!("{kind}{}/", config.name());
+        // The names of these are known before.
+        let names: Vec<String> = match kind {
+            "scenario/" => scenarios::ALL.iter().map(|s| s.name.to_string()).collect(),
+            "bench/" => thresholds.names(config),
+            _ => Vec::new(),
+        };
+        let is_known = kind == "scenario/" || kind == "bench/";
         filter.is_none_or(|filter| {
+            if is_known
+                && !names
+                    .iter()
+                    .any(|name| format!("{prefix}{name}").contains(filter))
+            {
+                return false;
+            }
             let others = ["host/", "machine", "cut"].iter().chain(&kinds);
             filter.starts_with(&prefix)
                 || prefix.starts_with(filter)
@@ -741,7 +792,6 @@ fn machine_tests(
             ),
         }
     }
-    let thresholds = &Thresholds::read(project)?;
     let (images, forgetful_images) = (&images, &forgetful_images);
     let mut jobs: Vec<Job> = Vec::new();
     for (config, run) in configs {

@@ -7,21 +7,24 @@ use linux_raw_sys::ioctl;
 
 use crate::files::{Reply, Request};
 
-use crate::emulate::{Caller, Result, Stop, Wake};
+use crate::emulate::{Caller, Result, Stop, Wake, STEP};
 use crate::errno::{
-    Errno, EAGAIN, EBADF, EFBIG, EINVAL, EIO, EISDIR, ENODEV, ENOSPC, ENOTDIR, ENOTSUP, ENOTTY,
+    EAGAIN, EBADF, EFAULT, EFBIG, EINVAL, EIO, EISDIR, ENODEV, ENOSPC, ENOTDIR, ENOTSUP, ENOTTY,
     ENXIO, ESPIPE,
 };
 use crate::memory::{READ, WRITE};
 use crate::process::{open_flags, Description, Device, Entry, Fd, Kind, MAX_FDS};
 use crate::signal::{bit, sig};
+use crate::special;
 use crate::system::Key;
 use crate::wire::{u32_at, u64_at, Writer};
 
 /// Most bytes of one read or write, as in Linux.
 const MAX_TRANSFER: u64 = 0x7fff_f000;
-/// Most bytes that move in one step.
+/// Most bytes that are asked for at once.
 const CHUNK: usize = proto::MAX_BULK;
+/// So many bytes are read into the stack.
+const FEW: usize = 64;
 /// Largest offset.
 pub const MAX_OFFSET: u64 = i64::MAX as u64;
 
@@ -79,65 +82,64 @@ pub fn read_file(c: &mut Caller, ino: u64, offset: u64, into: &mut [u8]) -> Resu
 
 /// `read` and `pread64`.
 pub fn read(c: &mut Caller, fd: u32, address: u64, length: u64, at: Option<u64>) -> Result {
+    read_vector(c, fd, &[(address, length.min(MAX_TRANSFER))], at)
+}
+
+/// Reads into several ranges one after the other, as one read.
+fn read_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>) -> Result {
     let description = c.p.files.get(fd)?;
     if !description.readable() {
         return Err(EBADF.into());
     }
     let position = position(&description, at)?;
     let flags = description.flags;
-    let kind = description.kind.clone();
+    // What is there at once, or a stream.
+    let from = match &description.kind {
+        Kind::Directory { .. } => return Err(EISDIR.into()),
+        Kind::File { ino } => Ok(Source::File(*ino)),
+        Kind::Text(_) => Ok(Source::Text(fd)),
+        Kind::Device(Device::Zero | Device::Full) => Ok(Source::Zeros),
+        Kind::Device(Device::Random) => Ok(Source::Random),
+        stream => Err(stream.clone()),
+    };
     drop(description);
-    c.check(address, 0, WRITE)?;
-    let length = length.min(MAX_TRANSFER);
-    let from = position.offset();
-    // What there is decides how much of the buffer must be there.
+    for (address, _) in ranges {
+        c.check(*address, 0, WRITE)?;
+    }
+    let from = match from {
+        Ok(from) => from,
+        Err(Kind::Socket { .. }) => return super::socket::read(c, fd, ranges),
+        Err(stream) => {
+            // A console gives a line at a time, a pipe what there is: into the first range that is not empty.
+            let first = ranges.iter().find(|range| range.1 != 0);
+            let (address, length) = *first.or(ranges.first()).unwrap_or(&(0, 0));
+            return read_stream(c, fd, stream, flags, address, length);
+        }
+    };
+    let (done, end, goes_on) = move_in(c, from, position.offset(), at.is_none(), ranges)?;
+    commit(c, fd, position, end)?;
+    match goes_on {
+        true => Err(c.turn(done)),
+        false => Ok(done),
+    }
+}
+
+/// Reads what there is at the moment.
+fn read_stream(
+    c: &mut Caller,
+    fd: u32,
+    kind: Kind,
+    flags: u32,
+    address: u64,
+    length: u64,
+) -> Result {
     match kind {
-        Kind::Directory { .. } => Err(EISDIR.into()),
-        Kind::File { ino } => {
-            let length = length.min(MAX_OFFSET - from.min(MAX_OFFSET));
-            let mut chunk = alloc::vec![0; length.min(CHUNK as u64) as usize];
-            let mut done = 0;
-            while done < length {
-                let want = (length - done).min(CHUNK as u64) as usize;
-                let got = read_file(c, ino, from + done, &mut chunk[..want])?;
-                if c.check(address + done, got as u64, WRITE).is_err() {
-                    if done == 0 {
-                        return Err(crate::errno::EFAULT.into());
-                    }
-                    break;
-                }
-                c.h.write_memory(address + done, &chunk[..got])?;
-                done += got as u64;
-                if got < want {
-                    break;
-                }
-            }
-            commit(c, fd, position, from + done)?;
-            Ok(done)
-        }
-        Kind::Text(text) => {
-            let start = from.min(text.len() as u64) as usize;
-            let end = (start as u64 + length).min(text.len() as u64) as usize;
-            c.write(address, &text[start..end])?;
-            commit(c, fd, position, end as u64)?;
-            Ok((end - start) as u64)
-        }
+        Kind::Device(Device::Null) => Ok(0),
         Kind::Counter { .. } => super::counter::read(c, fd, address, length),
         Kind::Signals { id, mask } => {
             super::epoll::read_signals(c, (id, mask), flags, address, length)
         }
-        Kind::Epoll { .. } => Err(EINVAL.into()),
-        Kind::Socket { .. } => super::socket::read(c, fd, &[(address, length)]),
         Kind::Pipe { id, pipe, .. } => super::pipe::read(c, (id, &pipe), flags, address, length),
-        Kind::Device(Device::Null) => Ok(0),
-        Kind::Device(Device::Zero | Device::Full) => {
-            c.check(address, length, WRITE)?;
-            fill(c, address, length, |_, _| Ok(()))
-        }
-        Kind::Device(Device::Random) => {
-            c.check(address, length, WRITE)?;
-            fill(c, address, length, |c, bytes| c.h.random(bytes))
-        }
         Kind::Device(Device::Console) => {
             if length == 0 {
                 return Ok(0);
@@ -156,7 +158,151 @@ pub fn read(c: &mut Caller, fd: u32, address: u64, length: u64, at: Option<u64>)
                 Err(error) => Err(error.into()),
             }
         }
+        _ => Err(EINVAL.into()),
     }
+}
+
+/// What bytes come from that are there at once.
+#[derive(Clone, Copy)]
+enum Source {
+    /// A file, by its inode.
+    File(u64),
+    /// A text, by its descriptor.
+    Text(u32),
+    Zeros,
+    Random,
+}
+
+impl Source {
+    /// Most bytes of one step. Each random byte takes some sixty instructions.
+    const fn step(self) -> u64 {
+        match self {
+            Source::Random => STEP / 16,
+            _ => STEP,
+        }
+    }
+
+    /// Fills `into` with the bytes from `offset` on: how many there are.
+    fn read(self, c: &mut Caller, offset: u64, into: &mut [u8]) -> Result<usize> {
+        match self {
+            Source::File(ino) => {
+                let left = MAX_OFFSET - offset.min(MAX_OFFSET);
+                let length = left.min(into.len() as u64) as usize;
+                read_file(c, ino, offset, &mut into[..length])
+            }
+            Source::Text(fd) => special::read(c, fd, offset, into),
+            // Nobody else writes into the chunk.
+            Source::Zeros => Ok(into.len()),
+            Source::Random => {
+                c.h.random(into)?;
+                Ok(into.len())
+            }
+        }
+    }
+}
+
+/// Moves the next bytes of a call into memory, as many as one step does. The source's `offset` is the call's first one, or (`advances`)
+/// behind what it has moved so far. How much that is now, the offset behind it, and whether the call goes on.
+fn move_in(
+    c: &mut Caller,
+    from: Source,
+    offset: u64,
+    advances: bool,
+    ranges: &[(u64, u64)],
+) -> Result<(u64, u64, bool)> {
+    let total = length_of(ranges);
+    let mut done = c.progress().min(total);
+    let mut offset = if advances {
+        offset
+    } else {
+        offset.saturating_add(done)
+    };
+    let until = total.min(done + from.step());
+    // A few bytes need no block of the heap.
+    let mut few = [0; FEW];
+    let mut many;
+    let size = (until - done).min(CHUNK as u64) as usize;
+    let chunk = if size <= FEW {
+        &mut few[..size]
+    } else {
+        many = alloc::vec![0; size];
+        &mut many[..]
+    };
+    let mut goes_on = true;
+    while goes_on && done < until {
+        let want = (until - done).min(CHUNK as u64) as usize;
+        let got = match from.read(c, offset, &mut chunk[..want]) {
+            Ok(got) => got,
+            Err(Stop::Errno(_)) if done > 0 => 0,
+            Err(stop) => return Err(stop),
+        };
+        // What there is decides how much of the ranges must be there.
+        let moved = scatter(c, ranges, done, &chunk[..got])?;
+        if moved < got && done + moved as u64 == 0 {
+            return Err(EFAULT.into());
+        }
+        done += moved as u64;
+        offset = offset.saturating_add(moved as u64);
+        goes_on = moved == want;
+    }
+    Ok((done, offset, goes_on && done < total))
+}
+
+/// `getrandom`.
+pub fn getrandom(c: &mut Caller, into: u64, size: u64) -> Result {
+    c.check(into, 0, WRITE)?;
+    let ranges = [(into, size.min(MAX_TRANSFER))];
+    match move_in(c, Source::Random, 0, true, &ranges)? {
+        (done, _, true) => Err(c.turn(done)),
+        (done, _, false) => Ok(done),
+    }
+}
+
+/// How many bytes several ranges have together.
+fn length_of(ranges: &[(u64, u64)]) -> u64 {
+    ranges.iter().map(|range| range.1).sum()
+}
+
+/// The pieces of several ranges that have `length` bytes from byte `from` on.
+fn pieces(
+    ranges: &[(u64, u64)],
+    from: u64,
+    length: usize,
+) -> impl Iterator<Item = (u64, usize)> + '_ {
+    let (mut skip, mut left) = (from, length as u64);
+    ranges.iter().filter_map(move |(address, size)| {
+        let skipped = skip.min(*size);
+        skip -= skipped;
+        let taken = (size - skipped).min(left);
+        left -= taken;
+        (taken != 0).then_some((address.wrapping_add(skipped), taken as usize))
+    })
+}
+
+/// Writes the bytes into several ranges, from their byte `from` on: how many, up to what may not be written.
+fn scatter(c: &mut Caller, ranges: &[(u64, u64)], from: u64, bytes: &[u8]) -> Result<usize> {
+    let mut done = 0;
+    for (address, length) in pieces(ranges, from, bytes.len()) {
+        if c.check(address, length as u64, WRITE).is_err() {
+            break;
+        }
+        c.h.write_memory(address, &bytes[done..done + length])?;
+        done += length;
+    }
+    Ok(done)
+}
+
+/// Fills `into` from several ranges, from their byte `from` on: how many bytes, up to what may not be read.
+fn gather(c: &mut Caller, ranges: &[(u64, u64)], from: u64, into: &mut [u8]) -> Result<usize> {
+    let mut done = 0;
+    for (address, length) in pieces(ranges, from, into.len()) {
+        if c.check(address, length as u64, READ).is_err() {
+            break;
+        }
+        c.h.read_memory(address, &mut into[done..done + length])?;
+        done += length;
+    }
+    Ok(done)
 }
 
 /// Whether a signal would not stop the caller, because it blocks or ignores it.
@@ -182,25 +328,9 @@ fn blocked(flags: u32) -> Result {
     Err(Stop::Park(Wake::on(Key::Console)))
 }
 
-fn fill(
-    c: &mut Caller,
-    address: u64,
-    length: u64,
-    make: impl Fn(&mut Caller, &mut [u8]) -> core::result::Result<(), Errno>,
-) -> Result {
-    let mut done = 0;
-    while done < length {
-        let mut bytes = alloc::vec![0; (length - done).min(4096) as usize];
-        make(c, &mut bytes)?;
-        c.h.write_memory(address + done, &bytes)?;
-        done += bytes.len() as u64;
-    }
-    Ok(length)
-}
-
 /// `write` and `pwrite64`.
 pub fn write(c: &mut Caller, fd: u32, address: u64, length: u64, at: Option<u64>) -> Result {
-    write_vector(c, fd, &[(address, length)], at)
+    write_vector(c, fd, &[(address, length.min(MAX_TRANSFER))], at)
 }
 
 /// Writes several ranges one after the other, as one write.
@@ -213,12 +343,15 @@ fn write_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>)
     let flags = description.flags;
     let kind = description.kind.clone();
     drop(description);
+    let total = length_of(ranges);
+    if let Kind::File { ino } = kind {
+        return write_to_file(c, fd, ino, ranges, position, flags);
+    }
     for (address, length) in ranges {
         c.check(*address, *length, READ)?;
     }
-    let total: u64 = ranges.iter().map(|r| r.1).sum();
     match kind {
-        Kind::Directory { .. } | Kind::Text(_) => Err(EBADF.into()),
+        Kind::Directory { .. } | Kind::Text(_) | Kind::File { .. } => Err(EBADF.into()),
         Kind::Counter { .. } => super::counter::write(c, fd, ranges, total),
         Kind::Signals { .. } | Kind::Epoll { .. } => Err(EINVAL.into()),
         Kind::Socket { .. } => super::socket::write(c, fd, ranges, total),
@@ -226,44 +359,61 @@ fn write_vector(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], at: Option<u64>)
         Kind::Device(Device::Null | Device::Zero | Device::Random) => Ok(total),
         Kind::Device(Device::Full) => Err(ENOSPC.into()),
         Kind::Device(Device::Console) => write_console(c, ranges, total, flags),
-        Kind::File { ino } => {
-            // Also `pwrite` appends then, on Linux.
-            let append = flags & open_flags::APPEND != 0;
-            let from = position.offset();
-            if !append && from.checked_add(total).is_none_or(|end| end > MAX_OFFSET) {
-                return Err(EFBIG.into());
+    }
+}
+
+/// Writes the next [`STEP`] bytes of several ranges to a file.
+fn write_to_file(
+    c: &mut Caller,
+    fd: u32,
+    ino: u64,
+    ranges: &[(u64, u64)],
+    position: Position,
+    flags: u32,
+) -> Result {
+    let total = length_of(ranges);
+    let mut done = c.progress().min(total);
+    // Also `pwrite` appends then, on Linux.
+    let append = flags & open_flags::APPEND != 0;
+    let mut end = match position {
+        Position::Shared(offset) => offset,
+        Position::Given(offset) => offset.saturating_add(done),
+    };
+    if !append
+        && end
+            .checked_add(total - done)
+            .is_none_or(|end| end > MAX_OFFSET)
+    {
+        return Err(EFBIG.into());
+    }
+    let until = total.min(done + STEP);
+    let mut chunk = alloc::vec![0; (until - done).min(CHUNK as u64) as usize];
+    let mut goes_on = true;
+    let mut failure = None;
+    while goes_on && done < until {
+        let want = (until - done).min(CHUNK as u64) as usize;
+        let got = gather(c, ranges, done, &mut chunk[..want])?;
+        let result = match got {
+            0 => Err(EFAULT.into()),
+            _ => write_file(c, ino, end, append, &chunk[..got]),
+        };
+        match result {
+            Ok((written, now)) => {
+                end = now;
+                done += written;
+                goes_on = written == want as u64;
             }
-            let mut chunk = Vec::new();
-            let mut done = 0;
-            let mut end = from;
-            let mut failure = None;
-            'ranges: for (address, length) in ranges {
-                let mut moved = 0;
-                while moved < *length {
-                    chunk.resize((*length - moved).min(CHUNK as u64) as usize, 0);
-                    c.h.read_memory(*address + moved, &mut chunk)?;
-                    match write_file(c, ino, end, append, &chunk) {
-                        Ok((written, now)) => {
-                            end = now;
-                            done += written;
-                            moved += written;
-                            if written < chunk.len() as u64 {
-                                break 'ranges;
-                            }
-                        }
-                        Err(error) => {
-                            failure = Some(error);
-                            break 'ranges;
-                        }
-                    }
-                }
-            }
-            commit(c, fd, position, end)?;
-            match failure {
-                Some(error) if done == 0 => Err(error),
-                _ => Ok(done),
+            Err(stop) => {
+                failure = Some(stop);
+                goes_on = false;
             }
         }
+    }
+    commit(c, fd, position, end)?;
+    match failure {
+        Some(stop) if done == 0 => Err(stop),
+        _ if goes_on && done < total => Err(c.turn(done)),
+        _ => Ok(done),
     }
 }
 
@@ -295,12 +445,12 @@ pub fn write_file(
 /// Writes to the console, which takes as much as fits at the moment. The write is complete when
 /// all is taken; how much that is so far is kept with the call.
 fn write_console(c: &mut Caller, ranges: &[(u64, u64)], total: u64, flags: u32) -> Result {
-    let total = total.min(MAX_TRANSFER);
-    let mut done = c.p.task.wait.map_or(0, |w| w.progress);
+    let mut done = c.progress();
+    let until = total.min(done.saturating_add(STEP));
     let mut bytes = Vec::new();
-    while done < total {
+    while done < until {
         let Some((address, length)) = piece(ranges, done) else {
-            break;
+            return Ok(done);
         };
         bytes.resize(length.min(4096) as usize, 0);
         c.h.read_memory(address, &mut bytes)?;
@@ -315,11 +465,14 @@ fn write_console(c: &mut Caller, ranges: &[(u64, u64)], total: u64, flags: u32) 
                 return blocked(flags);
             }
             Ok(taken) => done += taken.min(bytes.len()) as u64,
-            Err(_) if done > 0 => break,
+            Err(_) if done > 0 => return Ok(done),
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(done)
+    match done < total {
+        true => Err(c.turn(done)),
+        false => Ok(done),
+    }
 }
 
 /// The rest of the range that byte `at` of several ranges is in.
@@ -334,7 +487,7 @@ pub fn piece(ranges: &[(u64, u64)], at: u64) -> Option<(u64, u64)> {
     })
 }
 
-/// The ranges of an `iovec`.
+/// The ranges of an `iovec`, [`MAX_TRANSFER`] bytes at most.
 pub fn vector(c: &mut Caller, address: u64, count: u64) -> Result<Vec<(u64, u64)>> {
     if count > 1024 {
         return Err(EINVAL.into());
@@ -343,45 +496,24 @@ pub fn vector(c: &mut Caller, address: u64, count: u64) -> Result<Vec<(u64, u64)
         return Ok(Vec::new());
     }
     let raw = c.read(address, count as usize * 16)?;
-    let ranges: Vec<_> = raw
-        .chunks_exact(16)
-        .map(|v| (u64_at(v, 0), u64_at(v, 8)))
-        .collect();
-    let mut total = 0u64;
-    for (_, length) in &ranges {
-        total = total
-            .checked_add(*length)
-            .filter(|t| *t <= MAX_OFFSET)
-            .ok_or(EINVAL)?;
-    }
-    Ok(ranges)
+    let mut left = MAX_TRANSFER;
+    raw.chunks_exact(16)
+        .map(|entry| {
+            let (address, length) = (u64_at(entry, 0), u64_at(entry, 8));
+            if length > MAX_OFFSET {
+                return Err(EINVAL.into());
+            }
+            let length = length.min(left);
+            left -= length;
+            Ok((address, length))
+        })
+        .collect()
 }
 
 /// `readv` and `preadv`.
 pub fn readv(c: &mut Caller, fd: u32, address: u64, count: u64, at: Option<u64>) -> Result {
     let ranges = vector(c, address, count)?;
-    for (address, length) in &ranges {
-        c.check(*address, *length, WRITE)?;
-    }
-    let is_socket = matches!(c.p.files.get(fd)?.kind, Kind::Socket { .. });
-    if is_socket {
-        return super::socket::read(c, fd, &ranges);
-    }
-    let mut done = 0;
-    for (address, length) in ranges.into_iter().filter(|r| r.1 != 0) {
-        match read(c, fd, address, length, at.map(|at| at + done)) {
-            Ok(got) => {
-                done += got;
-                // A console gives a line at a time, a pipe what there is; asking on would wait for more.
-                if got < length || !c.p.files.get(fd)?.kind.can_seek() {
-                    break;
-                }
-            }
-            Err(Stop::Errno(_) | Stop::Park(_)) if done > 0 => break,
-            Err(stop) => return Err(stop),
-        }
-    }
-    Ok(done)
+    read_vector(c, fd, &ranges, at)
 }
 
 /// `writev` and `pwritev`.
@@ -430,14 +562,11 @@ pub fn lseek(c: &mut Caller, fd: u32, offset: i64, whence: u32) -> Result {
         Kind::Device(_) => return Ok(0),
         _ => None,
     };
-    let text = match &description.kind {
-        Kind::Text(text) => text.len() as u64,
-        _ => 0,
-    };
     drop(description);
     let size = match file {
         Some(ino) => c.attr(&Request::StatIno { ino })?.size,
-        None => text,
+        // A text has the length that it has when it is read.
+        None => 0,
     };
     let base = match whence {
         linux::SEEK_SET => 0,
@@ -727,16 +856,22 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
     let count = count
         .min(MAX_TRANSFER)
         .min(MAX_OFFSET - from_offset.min(MAX_OFFSET));
-    let mut chunk = alloc::vec![0; count.min(CHUNK as u64) as usize];
-    let mut done = 0;
-    while done < count {
-        let want = (count - done).min(chunk.len() as u64) as usize;
-        let got = match read_file(c, ino, from_offset + done, &mut chunk[..want]) {
+    let mut done = c.progress().min(count);
+    let until = count.min(done + STEP);
+    let mut chunk = alloc::vec![0; (until - done).min(CHUNK as u64) as usize];
+    // What earlier attempts have moved is in the offsets.
+    let before = done;
+    let mut goes_on = true;
+    while goes_on && done < until {
+        let want = (until - done).min(CHUNK as u64) as usize;
+        let at = from_offset.saturating_add(done - before);
+        let got = match read_file(c, ino, at, &mut chunk[..want]) {
             Ok(got) => got,
-            Err(_) if done > 0 => break,
+            Err(_) if done > 0 => 0,
             Err(stop) => return Err(stop),
         };
         if got == 0 {
+            goes_on = false;
             break;
         }
         let written = match kind {
@@ -759,26 +894,29 @@ pub fn sendfile(c: &mut Caller, to: u32, from: u32, offset_at: u64, count: u64) 
             Ok(written) => {
                 done += written;
                 to_offset = to_offset.saturating_add(written);
-                if written < got as u64 {
-                    break;
-                }
+                goes_on = written == want as u64;
             }
             // A short count is what `sendfile` returns; the caller asks on.
-            Err(Stop::Errno(_) | Stop::Park(_)) if done > 0 => break,
+            Err(Stop::Errno(_) | Stop::Park(_)) if done > 0 => goes_on = false,
             Err(stop) => return Err(stop),
         }
     }
+    from_offset = from_offset.saturating_add(done - before);
     if offset_at == 0 {
-        c.p.files.get_mut(from)?.offset = from_offset + done;
+        c.p.files.get_mut(from)?.offset = from_offset;
     } else {
-        c.write(offset_at, &(from_offset + done).to_le_bytes())?;
+        c.write(offset_at, &from_offset.to_le_bytes())?;
     }
     let mut target = c.p.files.get_mut(to)?;
     if let Kind::File { .. } = target.kind {
         // Both may be one description; then the last one counts.
         target.offset = to_offset;
     }
-    Ok(done)
+    drop(target);
+    match goes_on && done < count {
+        true => Err(c.turn(done)),
+        false => Ok(done),
+    }
 }
 
 /// The inode of a file that is open for writing.

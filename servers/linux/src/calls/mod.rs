@@ -51,6 +51,24 @@ pub fn can_restart(entry: &Registers) -> bool {
     )
 }
 
+/// Whether the call is one that others have their turn amid ([`Stop::Turn`]).
+#[must_use]
+pub fn goes_on(entry: &Registers) -> bool {
+    matches!(
+        entry.rax,
+        nr::read
+            | nr::write
+            | nr::pread64
+            | nr::pwrite64
+            | nr::readv
+            | nr::writev
+            | nr::preadv
+            | nr::pwritev
+            | nr::sendfile
+            | nr::getrandom
+    )
+}
+
 /// How many bytes a call may need for what is kept of the process, or takes while it is carried out; 0 for calls that
 /// keep nothing. (`execve` asks again, for its arguments.)
 fn room(areas: &Areas, number: u64) -> u64 {
@@ -60,8 +78,7 @@ fn room(areas: &Areas, number: u64) -> u64 {
         nr::mmap | nr::munmap | nr::mprotect | nr::mremap | nr::brk => {
             (16 << 10) + 6 * areas * size_of::<Area>() as u64
         }
-        // A text has a line for each area.
-        nr::open | nr::openat | nr::creat | nr::mknod | nr::mknodat => (16 << 10) + 300 * areas,
+        nr::open | nr::openat | nr::creat | nr::mknod | nr::mknodat => 16 << 10,
         nr::dup | nr::dup2 | nr::dup3 | nr::fcntl => 4 << 10,
         nr::getdents64 => 64 << 10,
         nr::execve => 256 << 10,
@@ -296,7 +313,7 @@ pub fn dispatch(c: &mut Caller) -> Result {
         }
         nr::uname => system::uname(c, a),
         nr::sysinfo => system::sysinfo(c, a),
-        nr::getrandom => system::getrandom(c, a, b),
+        nr::getrandom => file::getrandom(c, a, b),
         nr::prlimit64 => system::prlimit64(c, a as u32, b as u32, d, e),
         nr::getrlimit => system::prlimit64(c, 0, a as u32, 0, b),
         nr::setrlimit => system::prlimit64(c, 0, a as u32, b, 0),

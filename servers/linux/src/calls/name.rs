@@ -1,5 +1,6 @@
 //! Calls on paths.
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::rc::Rc;
 use alloc::string::String;
@@ -15,7 +16,7 @@ use crate::errno::{
 };
 use crate::node;
 use crate::process::{open_flags, Counter, Description, Device, Fd, Kind};
-use crate::special::{self, Special};
+use crate::special::{Reading, Special};
 
 pub use linux::{AT_EMPTY_PATH, AT_REMOVEDIR};
 /// Most bytes of one component.
@@ -62,7 +63,7 @@ pub fn open(c: &mut Caller, dirfd: i32, address: u64, flags: u32, permissions: u
         Target::Special(Special::Text(_)) if flags & open_flags::ACCESS != 0 => {
             return Err(EACCES.into())
         }
-        Target::Special(Special::Text(which)) => Kind::Text(special::text(&c.p, c.h, which)),
+        Target::Special(Special::Text(which)) => Kind::Text(Box::new(Reading::new(which))),
         Target::Special(Special::Descriptor(from)) => {
             // One more descriptor of the same description.
             let description = Rc::clone(&c.p.files.fds.get(&from).ok_or(ENOENT)?.description);

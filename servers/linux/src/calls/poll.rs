@@ -106,6 +106,14 @@ pub fn readiness(c: &mut Caller, description: &Shared<Description>, changes: &mu
     }
 }
 
+/// Asks for memory for what is kept of a call that waits for so many descriptors, unless they are few.
+fn keys_room(c: &mut Caller, count: u64) -> Result<()> {
+    if count > 64 {
+        c.h.room(128 * count)?;
+    }
+    Ok(())
+}
+
 /// `poll`; a negative timeout means for ever.
 pub fn poll(c: &mut Caller, address: u64, count: u64, milliseconds: i32) -> Result {
     let timeout = super::epoll::milliseconds(milliseconds);
@@ -126,6 +134,7 @@ fn poll_until(c: &mut Caller, address: u64, count: u64, timeout: Option<u64>) ->
     if count > u64::from(crate::process::MAX_FDS) {
         return Err(EINVAL.into());
     }
+    keys_room(c, count)?;
     let mut list = c.read(address, count as usize * 8)?;
     c.check(address, list.len() as u64, WRITE)?;
     let mut found = 0;
@@ -167,6 +176,7 @@ pub fn select(c: &mut Caller, count: i32, sets: [u64; 3], timeout: u64, precise:
         let mask = c.word(c.entry.r9)?;
         super::signal::suspend_mask(c, mask)?;
     }
+    keys_room(c, 3 * u64::from(count))?;
     let bytes = count.div_ceil(64) as usize * 8;
     let mut found = 0;
     let mut changes = Changes::default();

@@ -212,16 +212,6 @@ pub fn sysinfo(c: &mut Caller, into: u64) -> Result {
     Ok(0)
 }
 
-/// `getrandom`.
-pub fn getrandom(c: &mut Caller, into: u64, size: u64) -> Result {
-    let size = size.min(1 << 20) as usize;
-    let mut bytes = alloc::vec![0; size];
-    c.check(into, size as u64, crate::memory::WRITE)?;
-    c.h.random(&mut bytes)?;
-    c.write(into, &bytes)?;
-    Ok(size as u64)
-}
-
 /// `prlimit64`, `getrlimit` and `setrlimit`.
 pub fn prlimit64(c: &mut Caller, pid: u32, which: u32, new: u64, old: u64) -> Result {
     use linux::{

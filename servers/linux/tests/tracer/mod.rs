@@ -573,6 +573,7 @@ pub(crate) fn run(
                             observer.parked(world, &process, wake);
                         }
                     }
+                    Outcome::Turn => {}
                     Outcome::Execute(prepared) => {
                         let Process { task, system } = &mut process;
                         break emulate::execute(task, system, world, *prepared);
