@@ -76,6 +76,8 @@ echo alive
         "ext4",
         "link",
         "net",
+        "edu",
+        "edu2",
         "console",
         "linux",
         "random",
