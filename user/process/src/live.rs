@@ -9,6 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::Cell;
+use core::iter;
 use proto::layout::{
     CONTROL_MAPPINGS, CONTROL_SIZE, CONTROL_SPACE, CONTROL_THREAD, CONTROL_THREADS, MEMORY_SIZE,
 };
@@ -342,22 +343,8 @@ impl Process {
     /// Those threads of it that are found first, at most so many.
     #[must_use]
     pub fn first_threads(&self, most: usize) -> Vec<ThreadAt> {
-        let kinds = 1 << Type::Thread as u64;
-        let mut threads = Vec::new();
-        for (region, window, size) in [
-            (&self.control.region, &self.control_window, CONTROL_SIZE),
-            (&self.memory.region, &self.memory_window, MEMORY_SIZE),
-        ] {
-            let mut offset = 0;
-            while threads.len() < most {
-                let Ok((found, _)) = region.search(offset, size, kinds) else {
-                    break;
-                };
-                threads.push(ThreadAt(window.address() + found));
-                offset = found + abi::OBJECT_SIZE;
-            }
-        }
-        threads
+        let threads = self.objects(1 << Type::Thread as u64).take(most);
+        threads.map(ThreadAt).collect()
     }
 
     /// How many kernel objects there are in the process's segments, counted up to [`MOST_COUNTED`].
@@ -366,21 +353,25 @@ impl Process {
         let kinds = abi::TYPES
             .iter()
             .fold(0, |kinds, kind| kinds | 1 << *kind as u64);
-        let mut count = 0;
-        for (region, size) in [
-            (&self.control.region, CONTROL_SIZE),
-            (&self.memory.region, MEMORY_SIZE),
-        ] {
-            let mut offset = 0;
-            while let Ok((found, _)) = region.search(offset, size, kinds) {
-                count += 1;
-                if count == MOST_COUNTED {
-                    return count;
-                }
-                offset = found + abi::OBJECT_SIZE;
-            }
-        }
-        count
+        self.objects(kinds).take(MOST_COUNTED as usize).count() as u32
+    }
+
+    /// The addresses of the kernel objects of these kinds in the process's segments, each found by a search when it is asked for.
+    fn objects(&self, kinds: u64) -> impl Iterator<Item = u64> + '_ {
+        let segments = [
+            (&self.control.region, &self.control_window, CONTROL_SIZE),
+            (&self.memory.region, &self.memory_window, MEMORY_SIZE),
+        ];
+        segments
+            .into_iter()
+            .flat_map(move |(region, window, size)| {
+                let mut offset = 0;
+                iter::from_fn(move || {
+                    let (found, _) = region.search(offset, size, kinds).ok()?;
+                    offset = found + abi::OBJECT_SIZE;
+                    Some(window.address() + found)
+                })
+            })
     }
 
     /// Stops all threads, also those that are made meanwhile: those that were stopped.
