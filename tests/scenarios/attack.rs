@@ -76,8 +76,6 @@ echo alive
         "ext4",
         "link",
         "net",
-        "edu",
-        "edu2",
         "console",
         "linux",
         "random",

@@ -1,8 +1,8 @@
 //! Reads the boot archive: ustar, as POSIX.1 describes it (`pax`, "ustar Interchange Format").
 //!
 //! [`Header::read`] takes one block of an archive apart and says where the next header is. It wants
-//! neither a heap nor the archive in one piece: the kernel's image reads the archive page by page, the
-//! file system has all of it. The archive is hostile; whatever is wrong with it comes back as
+//! neither a heap nor the archive in one piece: the kernel's image reads the archive page by page. Who has all of it,
+//! as init and the file system have, goes through its [`Members`]. The archive is hostile; whatever is wrong with it comes back as
 //! [`Damaged`]. Archives are written by the crate `tar`, in `xtask/build`.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -93,6 +93,72 @@ impl<'a> Header<'a> {
     }
 }
 
+/// A member of an archive: its header and its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member<'a> {
+    /// What stands before the content.
+    pub header: Header<'a>,
+    /// Its bytes; nothing if it is no file.
+    pub content: &'a [u8],
+}
+
+impl Member<'_> {
+    /// Whether this is its path, which begins without a slash here.
+    #[must_use]
+    pub fn is_at(&self, path: &str) -> bool {
+        let (prefix, name) = (self.header.prefix, self.header.name);
+        let slash: &[u8] = if prefix.is_empty() { b"" } else { b"/" };
+        let full = prefix.iter().chain(slash).chain(name);
+        full.skip_while(|byte| **byte == b'/').eq(path.as_bytes())
+    }
+}
+
+/// The members of an archive, one after the other. One that is damaged is the last one.
+#[derive(Clone, Debug)]
+pub struct Members<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Members<'a> {
+    /// Those of the archive in `bytes`.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Members { bytes, at: 0 }
+    }
+
+    /// The next one; `None` at the end.
+    fn read(&mut self) -> Result<Option<Member<'a>>, Damaged> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let Some(block) = rest.first_chunk::<BLOCK>() else {
+            // An archive that ends without its two blocks of zeroes is still whole.
+            return match rest {
+                [] => Ok(None),
+                _ => Err(Damaged),
+            };
+        };
+        let Some(header) = Header::read(block)? else {
+            return Ok(None);
+        };
+        let (start, end, next) = header.content(0).ok_or(Damaged)?;
+        let content = rest.get(start as usize..end as usize).ok_or(Damaged)?;
+        self.at = self.at.saturating_add(next as usize);
+        Ok(Some(Member { header, content }))
+    }
+}
+
+impl<'a> Iterator for Members<'a> {
+    type Item = Result<Member<'a>, Damaged>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let item = self.read().transpose();
+        if matches!(item, Some(Err(_))) {
+            self.at = self.bytes.len();
+        }
+        item
+    }
+}
+
 /// An octal number, ended by a blank, a zero byte or the end of the field.
 fn number(field: &[u8]) -> Result<u64, Damaged> {
     let digits = field.iter().skip_while(|byte| **byte == b' ');
@@ -171,6 +237,36 @@ mod tests {
         );
         assert_eq!(read.kind, Kind::Symlink);
         assert_eq!(Header::read(&[0; BLOCK]), Ok(None));
+    }
+
+    #[test]
+    fn members_come_one_after_the_other_until_one_is_damaged() {
+        let sized = |name: &str, size: u64| {
+            block(|header| {
+                header.set_path(name).unwrap();
+                header.set_size(size);
+            })
+        };
+        let content = [&[7; 600][..], &[0; 424]].concat();
+        let whole = [&sized("etc/a", 600)[..], &content, &sized("b", 0)].concat();
+        let members: Vec<_> = Members::new(&whole).map(Result::unwrap).collect();
+        assert_eq!(members.len(), 2);
+        assert_eq!(members[0].content, [7; 600]);
+        let is_at = |path: &str| members.iter().map(|m| m.is_at(path)).collect::<Vec<_>>();
+        assert_eq!(is_at("etc/a"), [true, false]);
+        assert_eq!(is_at("b"), [false, true]);
+        assert_eq!(is_at("a"), [false, false]);
+        // A content that is not there, or half a header, ends it.
+        for length in [700, 1600] {
+            let mut members = Members::new(&whole[..length]);
+            assert!((0..2).any(|_| members.next() == Some(Err(Damaged))));
+            assert_eq!(members.next(), None, "{length}");
+        }
+        let path: String = ["p".repeat(90), "n".repeat(90)].join("/");
+        let long = sized(&path, 0);
+        let member = Members::new(&long).next().unwrap().unwrap();
+        assert!(member.is_at(&path) && !member.is_at(&path[1..]));
+        assert!(!member.is_at(&path.replace('/', "")));
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! The members of the boot archive, from the headers that the crate `archive` reads.
+//! The members of the boot archive, as a file system has them.
 //!
 //! [`Archive`] iterates over [`Member`]s and borrows their content. Everything that is not a
 //! directory, a file, a hard link or a symbolic link is passed over.
 
 use alloc::string::String;
-use archive::{Damaged, Header, BLOCK};
+use archive::{Damaged, Members};
 use proto::Error;
 
 /// What a member is.
@@ -39,71 +39,55 @@ pub struct Member<'a> {
 
 /// Iterates over an archive. A damaged archive ends with an error.
 #[derive(Clone, Debug)]
-pub struct Archive<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
+pub struct Archive<'a>(Members<'a>);
 
 impl<'a> Archive<'a> {
     /// The archive in `bytes`.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
-        Archive { bytes, at: 0 }
+        Archive(Members::new(bytes))
     }
+}
 
-    /// The next member that a file system can have, or `None` at the end.
-    fn read(&mut self) -> Result<Option<Member<'a>>, Error> {
-        let bad = |_: Damaged| Error::BadFormat;
-        loop {
-            let rest = self.bytes.get(self.at..).unwrap_or_default();
-            let Some(block) = rest.first_chunk::<BLOCK>() else {
-                // An archive that ends without its two blocks of zeroes is still whole.
-                return if rest.is_empty() {
-                    Ok(None)
-                } else {
-                    Err(Error::BadFormat)
-                };
-            };
-            let Some(header) = Header::read(block).map_err(bad)? else {
-                return Ok(None);
-            };
-            let (start, end, next) = header.content(0).ok_or(Error::BadFormat)?;
-            let content = rest.get(start as usize..end as usize);
-            let content = content.ok_or(Error::BadFormat)?;
-            self.at = self.at.saturating_add(next as usize);
-            let kind = match header.kind {
-                archive::Kind::File => Kind::File(content),
-                archive::Kind::Link => Kind::Link(text(header.link)?),
-                archive::Kind::Symlink => Kind::Symlink(text(header.link)?),
-                archive::Kind::Directory => Kind::Directory,
-                archive::Kind::Other => continue,
-            };
-            let mut path = text(header.prefix)?;
-            if !path.is_empty() {
-                path.push('/');
-            }
-            path.push_str(&text(header.name)?);
-            return Ok(Some(Member {
-                path,
-                kind,
-                mode: header.mode,
-                uid: header.uid,
-                gid: header.gid,
-                mtime: header.mtime,
-            }));
-        }
+/// A member as a file system can have it; `None` if it cannot.
+fn member<'a>(member: archive::Member<'a>) -> Result<Option<Member<'a>>, Error> {
+    let archive::Member { header, content } = member;
+    let kind = match header.kind {
+        archive::Kind::File => Kind::File(content),
+        archive::Kind::Link => Kind::Link(text(header.link)?),
+        archive::Kind::Symlink => Kind::Symlink(text(header.link)?),
+        archive::Kind::Directory => Kind::Directory,
+        archive::Kind::Other => return Ok(None),
+    };
+    let mut path = text(header.prefix)?;
+    if !path.is_empty() {
+        path.push('/');
     }
+    path.push_str(&text(header.name)?);
+    Ok(Some(Member {
+        path,
+        kind,
+        mode: header.mode,
+        uid: header.uid,
+        gid: header.gid,
+        mtime: header.mtime,
+    }))
 }
 
 impl<'a> Iterator for Archive<'a> {
     type Item = Result<Member<'a>, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let item = self.read().transpose();
-        if matches!(item, Some(Err(_))) {
-            self.at = self.bytes.len();
+        loop {
+            let next = self.0.next()?.map_err(|Damaged| Error::BadFormat);
+            if let Some(item) = next.and_then(member).transpose() {
+                // What follows one that makes no sense makes none either.
+                if item.is_err() {
+                    self.0 = Members::new(&[]);
+                }
+                return Some(item);
+            }
         }
-        item
     }
 }
 

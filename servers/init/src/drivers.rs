@@ -5,8 +5,9 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::convert::Infallible;
 use core::iter;
-use fermata_init::{Deaths, Driver, DRIVERS};
+use fermata_init::{Deaths, Driver};
 use proto::Error;
 use rt::obj::{Ref, RefAt};
 use rt::sync::{Lazy, Mutex};
@@ -30,6 +31,24 @@ pub(crate) struct Drivers {
 /// The thread that starts drivers anew.
 static STARTER: Lazy<Ref> = Lazy::new();
 
+/// The boot manifest.
+static MANIFEST: Lazy<Vec<Driver>> = Lazy::new();
+
+/// The boot manifest; before [`read_manifest`] it adds nothing.
+pub(crate) fn manifest() -> &'static [Driver] {
+    let made: Result<_, Infallible> = MANIFEST.get(|| Ok(fermata_init::manifest("")));
+    match made {
+        Ok(drivers) => drivers,
+    }
+}
+
+/// Reads what the boot archive adds to the manifest.
+pub(crate) fn read_manifest(archive: &'static [u8]) {
+    let added = find(archive, "etc/drivers").unwrap_or_default();
+    let added = core::str::from_utf8(added).unwrap_or_default();
+    MANIFEST.set(fermata_init::manifest(added));
+}
+
 impl Drivers {
     /// Notes that this driver has ended, and wakes the starter.
     pub(crate) fn ended(&self, driver: usize, status: Status) {
@@ -48,7 +67,7 @@ fn control() -> Result<DeviceControlClient, Error> {
 
 /// The door at which a driver of the manifest asks the device server.
 pub(crate) fn door(name: &str) -> Result<Ref, String> {
-    let number = DRIVERS.iter().position(|driver| driver.name() == name);
+    let number = manifest().iter().position(|driver| driver.name() == name);
     let number = number.ok_or_else(|| format!("{name} is no driver of the manifest"))?;
     let door = control().and_then(|mut control| control.door(number as u64));
     door.map_err(|error| format!("the device server: {}", error.text()))
@@ -89,13 +108,13 @@ pub(crate) fn start(
         processes,
         shared,
         ended: processes.with(|manager| Arc::clone(&manager.drivers().ended)),
-        doors: DRIVERS.iter().map(|_| None).collect(),
-        deaths: DRIVERS.iter().map(|_| Deaths::default()).collect(),
+        doors: manifest().iter().map(|_| None).collect(),
+        deaths: manifest().iter().map(|_| Deaths::default()).collect(),
         boot: time::now(),
         address,
     };
     let mut started = Vec::new();
-    for (number, driver) in DRIVERS.iter().enumerate() {
+    for (number, driver) in manifest().iter().enumerate() {
         let present = match driver.uses {
             Some(used) => Ok(started.contains(&used)),
             None => control().and_then(|mut control| control.is_present(number as u64)),
@@ -123,7 +142,7 @@ impl Starter {
             priority,
             ceiling,
             ..
-        } = DRIVERS[number];
+        } = manifest()[number];
         let complaint = |why: &str| crate::complaint(program, why);
         let file =
             find(self.archive, program).ok_or_else(|| complaint("not in the boot archive"))?;
@@ -132,7 +151,7 @@ impl Starter {
         let name = program.rsplit('/').next().unwrap_or(program);
         let launch = Launch {
             start: &Start {
-                args: [name.to_string(), DRIVERS[number].name().to_string()].into(),
+                args: [name.to_string(), manifest()[number].name().to_string()].into(),
                 env: iter::once(format!("BOOT={}", self.boot))
                     .chain(
                         self.address
@@ -153,7 +172,7 @@ impl Starter {
             },
             essential: true,
             driver: Some(number),
-            service: Some(DRIVERS[number].name()),
+            service: Some(manifest()[number].name()),
             owner: 0,
             refs: &refs,
         };
@@ -169,7 +188,7 @@ impl Starter {
                 sys::thread_wait_interrupt();
             }
             for (number, status) in ended {
-                let name = DRIVERS[number].name();
+                let name = manifest()[number].name();
                 // A driver that somebody has killed is started anew without a message, and is not counted.
                 let wanted = status == Status::Killed(crate::native::SIGKILL);
                 if !wanted && self.deaths[number].add(time::now()) {

@@ -10,7 +10,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use proto::layout::{PRIORITY_FILES, PRIORITY_PROGRAM, PRIORITY_SERVER};
 use serde::{Deserialize, Serialize};
-use services::names::MAX_JOB_NAMES;
+use services::names::{MAX_JOB_NAMES, RESERVED};
 
 /// A driver of the boot manifest, or a server that is kept alive like one.
 #[derive(Clone, Copy, Debug)]
@@ -37,8 +37,8 @@ impl Driver {
     }
 }
 
-/// The boot manifest. A driver's place here is its number.
-pub const DRIVERS: [Driver; 7] = [
+/// The drivers that every machine may have. [`manifest`] adds those of the boot archive.
+pub const DRIVERS: [Driver; 5] = [
     Driver {
         program: "sbin/console",
         line: "console ports=3f8+8 line=4",
@@ -75,22 +75,37 @@ pub const DRIVERS: [Driver; 7] = [
         priority: PRIORITY_PROGRAM,
         ceiling: PRIORITY_PROGRAM,
     },
-    // Two drivers of the device that QEMU has for teaching, which the tests kill and let do what drivers may not.
-    Driver {
-        program: "test/edu",
-        line: "edu pci=1234:11e8 ports=280+8 line=5 dma=40000",
-        uses: None,
-        priority: PRIORITY_PROGRAM,
-        ceiling: PRIORITY_PROGRAM,
-    },
-    Driver {
-        program: "test/edu",
-        line: "edu2 pci=1234:11e8 ports=288+8 dma=40000",
-        uses: None,
-        priority: PRIORITY_PROGRAM,
-        ceiling: PRIORITY_PROGRAM,
-    },
 ];
+
+/// The boot manifest: [`DRIVERS`], and those that the boot archive adds in its `etc/drivers`, a line `PROGRAM NAME WORDS...` for
+/// each, where name and words are a [`Driver::line`]. What is added has the priority of programs. What is no such line, and a
+/// name that somebody has already, is left out. A driver's place here is its number.
+#[must_use]
+pub fn manifest(added: &'static str) -> Vec<Driver> {
+    let mut drivers = DRIVERS.to_vec();
+    for line in added.lines() {
+        let Some((program, line)) = line.split_once(' ') else {
+            continue;
+        };
+        let driver = Driver {
+            program,
+            line,
+            uses: None,
+            priority: PRIORITY_PROGRAM,
+            ceiling: PRIORITY_PROGRAM,
+        };
+        if !driver.name().is_empty() && !is_reserved(driver.name(), &drivers) {
+            drivers.push(driver);
+        }
+    }
+    drivers
+}
+
+/// Whether only the server of this name may have it.
+#[must_use]
+pub fn is_reserved(name: &str, manifest: &[Driver]) -> bool {
+    RESERVED.contains(&name) || manifest.iter().any(|driver| driver.name() == name)
+}
 
 /// Memory that devices reach: this part of the free memory, and at most so much.
 const POOL_PART: u64 = 64;
@@ -265,6 +280,12 @@ impl Part {
     }
 }
 
+/// Whether a process may have this name: one that is reserved only if it offers the `service` of that name.
+#[must_use]
+pub fn may_have(name: &str, service: Option<&str>, manifest: &[Driver]) -> bool {
+    !is_reserved(name, manifest) || service == Some(name)
+}
+
 /// Text as one line: what would end it or is no text is replaced.
 #[must_use]
 pub fn line(bytes: &[u8]) -> String {
@@ -277,7 +298,10 @@ pub fn line(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{line, Deaths, Driver, Frames, Options, Part, DEATHS, DEATHS_TIME, DRIVERS};
+    use super::{
+        line, manifest, may_have, Deaths, Driver, Frames, Options, Part, DEATHS, DEATHS_TIME,
+        DRIVERS, PRIORITY_PROGRAM,
+    };
     use abi::boot::PhysRange;
     use alloc::string::ToString;
     use alloc::vec;
@@ -336,7 +360,12 @@ mod tests {
             range(0x1000, 0x9_0000),
         ]);
         let total = frames.total();
-        assert_eq!(frames.take_pool(), Some((0x20_0000, 0x40_0000)));
+        let pool = frames.take_pool();
+        assert_eq!(
+            pool,
+            Some((0x20_0000, 0x40_0000)),
+            "S2: the lowest that fits"
+        );
         assert_eq!(frames.total(), total - 0x40_0000);
         let mut small = Frames::new(&[range(0, 0x100_0000)]);
         assert_eq!(small.take_pool(), Some((0, 0x4_0000)), "a small machine");
@@ -348,7 +377,8 @@ mod tests {
         let mut deaths = Deaths::default();
         assert!((0..DEATHS as u64).all(|now| !deaths.add(now)));
         let mut later = deaths.clone();
-        assert!(deaths.add(DEATHS_TIME - 1), "within the time");
+        let given_up = deaths.add(DEATHS_TIME - 1);
+        assert!(given_up, "S1: a driver dies for ever");
         assert!(!later.add(DEATHS_TIME + 5), "all others are long ago");
         assert!(!later.add(0), "a clock that goes back");
     }
@@ -357,10 +387,45 @@ mod tests {
     fn services_of_drivers_have_reserved_names() {
         assert_eq!(
             DRIVERS.map(|driver| Driver::name(&driver)),
-            ["console", "disk", "ext4", "link", "net", "edu", "edu2"]
+            ["console", "disk", "ext4", "link", "net"]
         );
         let is_reserved = |driver: &Driver| services::names::RESERVED.contains(&driver.name());
         assert!(DRIVERS.iter().all(is_reserved));
+    }
+
+    #[test]
+    fn reserved_names_are_for_who_offers_the_service() {
+        let manifest = manifest("test/edu edu pci=1234:11e8");
+        assert!(may_have("own", None, &manifest));
+        for name in ["fs", "edu"] {
+            assert!(may_have(name, Some(name), &manifest));
+            for service in [None, Some("net"), Some("f"), Some("fs2")] {
+                let denied = !may_have(name, service, &manifest);
+                assert!(denied, "S2: {service:?} has the name of the server {name}");
+            }
+        }
+        assert!(may_have("edu", None, &DRIVERS), "it is nobody's");
+    }
+
+    #[test]
+    fn the_archive_adds_drivers() {
+        let count = DRIVERS.len();
+        assert_eq!(manifest("").len(), count);
+        let added = manifest("test/edu edu pci=1234:11e8 line=5\ntest/edu edu2 dma=1000\n");
+        let [first, second] = &added[count..] else {
+            panic!("two are added: {added:?}");
+        };
+        assert_eq!((first.program, first.name()), ("test/edu", "edu"));
+        assert_eq!(first.line, "edu pci=1234:11e8 line=5");
+        assert_eq!((second.name(), second.ceiling), ("edu2", PRIORITY_PROGRAM));
+        for wrong in ["test/edu", "\n", "test/edu fs", "test/edu net", "test/edu "] {
+            assert_eq!(manifest(wrong).len(), count, "{wrong:?}");
+        }
+        assert_eq!(
+            manifest("a b\nc b").len(),
+            count + 1,
+            "one name, two drivers"
+        );
     }
 
     #[test]

@@ -24,9 +24,9 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
+use archive::{Kind, Member, Members};
 use core::iter;
 use drivers::Drivers;
-use fermata_fs::archive::{Archive, Kind};
 use fermata_init::{Frames, Options};
 use first::ROOT;
 use native::{complaint, Launch, Manager, Processes, Serving};
@@ -136,12 +136,9 @@ fn heap(ranges: &[abi::boot::PhysRange]) -> Option<Vec<abi::boot::PhysRange>> {
 
 /// A file of the boot archive.
 fn find<'a>(archive: &'a [u8], path: &str) -> Option<&'a [u8]> {
-    Archive::new(archive)
-        .filter_map(Result::ok)
-        .find_map(|member| match member.kind {
-            Kind::File(content) if member.path.trim_start_matches('/') == path => Some(content),
-            _ => None,
-        })
+    let is = |member: &Member<'_>| member.header.kind == Kind::File && member.is_at(path);
+    let mut members = Members::new(archive).filter_map(Result::ok);
+    members.find(is).map(|member| member.content)
 }
 
 fn words(code: Code) -> String {
@@ -173,6 +170,7 @@ fn start(info: &BootInfo, mut frames: Frames) -> Result<(), String> {
         )
     };
     let window: &'static Window = Box::leak(Box::new(window));
+    drivers::read_manifest(archive);
     // From the archive: programs can write to the file that is made of it.
     let gets = slow::Gets {
         paths: find(archive, "etc/gets").unwrap_or_default(),
@@ -352,7 +350,7 @@ impl Boot {
         offset: u64,
     ) -> Result<(), String> {
         // Whoever needs a device asks the server that alone has the authority.
-        let drivers = fermata_init::DRIVERS.iter();
+        let drivers = drivers::manifest().iter();
         let drivers = drivers.map(|driver| format!("driver={}", driver.line));
         let pool = self.pool.iter();
         let pool = pool.map(|pool| format!("pool={:x}+{:x}", pool.start, pool.size));

@@ -2,6 +2,7 @@
 //!
 //! This thread answers everything at once and calls no server but the memory server, so that every
 //! other server can always reach it.
+use crate::drivers::manifest;
 use crate::native::{Manager, Processes};
 use crate::{control, slow};
 use abi::message::ExceptionMessage;
@@ -9,13 +10,12 @@ use abi::Registers;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use fermata_init::DRIVERS;
 use interface::server::{own_port, park, Host, Reply, Request, SharedService, Visitor, OWN};
 use interface::{Answer, Server};
 use proto::Error;
 use rt::obj::{Port, Portset, Ref, RefAt};
 use rt::sync::{Lazy, Mutex};
-use services::names::{Names, NamesStub, MAX_JOB_NAMES, RESERVED};
+use services::names::{Names, NamesStub, MAX_JOB_NAMES};
 use services::process::Pid;
 use services::system::{System, SystemStub};
 
@@ -86,7 +86,7 @@ fn is_port(reference: &Ref) -> bool {
 
 /// Whether the server of that name is started anew when it has ended.
 fn is_kept_alive(name: &str) -> bool {
-    DRIVERS.iter().any(|driver| driver.name() == name)
+    manifest().iter().any(|driver| driver.name() == name)
 }
 
 /// A copy of the port by which the server of that name is controlled.
@@ -151,7 +151,7 @@ pub(crate) fn register(
         };
     }
     table.remove(name);
-    let ordinary = !RESERVED.contains(&name);
+    let ordinary = !fermata_init::is_reserved(name, manifest());
     if ordinary && table.values().filter(|known| known.job == job).count() >= MAX_JOB_NAMES {
         table.retain(|_, known| known.job != job || is_port(&known.port));
         if table.values().filter(|known| known.job == job).count() >= MAX_JOB_NAMES {

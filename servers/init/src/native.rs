@@ -10,7 +10,7 @@ mod held;
 mod serve;
 mod start;
 
-use crate::drivers::Drivers;
+use crate::drivers::{manifest, Drivers};
 use crate::{names, slow};
 use abi::message::ExceptionMessage;
 use alloc::collections::BTreeMap;
@@ -18,7 +18,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use fermata_init::DRIVERS;
+use fermata_init::may_have;
 use interface::server::{own_port, Event, OWN};
 use process::account::Supply;
 use process::{words, Process, MOST_TOLD};
@@ -28,7 +28,6 @@ use rt::memory::Limits;
 use rt::obj::{Port, Ref, RefAt, ThreadAt};
 use rt::sync::{Lazy, Mutex};
 use rt::sys;
-use services::names::RESERVED;
 use services::process::{Info, Pid, Status, MAX_JOB};
 use start::Coming;
 
@@ -271,7 +270,7 @@ impl Manager {
         if entry.live.is_none() {
             return Err(Error::Ended);
         }
-        if RESERVED.contains(&name) && entry.service != Some(name) {
+        if !may_have(name, entry.service, manifest()) {
             return Err(Error::Denied);
         }
         Ok(entry.job)
@@ -280,7 +279,7 @@ impl Manager {
     /// Whether a process may control this server: the boot manifest says so.
     pub(crate) fn may_control(&self, pid: Pid, server: &str) -> bool {
         let driver = self.entries.get(&pid).and_then(|entry| entry.driver);
-        driver.is_some_and(|number| DRIVERS[number].uses == Some(server))
+        driver.is_some_and(|number| manifest()[number].uses == Some(server))
     }
 
     /// A free number for a process that `owner` starts, and its job.

@@ -5,8 +5,8 @@
 use interface::{interface, Error};
 
 /// Names that only the servers of the boot manifest have: nobody else can register them, even while
-/// the server is not there.
-pub const RESERVED: [&str; 15] = [
+/// the server is not there. So are those of drivers that the boot archive adds.
+pub const RESERVED: [&str; 13] = [
     "names",
     "memory",
     "native",
@@ -16,8 +16,6 @@ pub const RESERVED: [&str; 15] = [
     "ext4",
     "link",
     "net",
-    "edu",
-    "edu2",
     "console",
     "linux",
     "random",

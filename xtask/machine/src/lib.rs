@@ -102,7 +102,7 @@ pub struct Options {
     pub net: Net,
     /// A file that gets all frames that the card sends and receives.
     pub pcap: Option<PathBuf>,
-    /// Two of QEMU's `edu` devices, on lines of their own.
+    /// Two of QEMU's `edu` devices, on lines of their own, and drivers for them.
     pub edu: bool,
     /// In megabytes.
     pub memory: u32,
@@ -251,6 +251,13 @@ pub fn run(images: &Images, options: &Options, operator: &mut dyn Operator) -> R
     })
 }
 
+/// What the archive adds to the boot manifest if there are `edu` devices: two drivers of the tests, which kill them and have them
+/// do what drivers may not.
+const EDU_DRIVERS: &str = "\
+test/edu edu pci=1234:11e8 ports=280+8 line=5 dma=40000
+test/edu edu2 pci=1234:11e8 ports=288+8 dma=40000
+";
+
 /// The boot archive of a machine with `options`.
 fn archive(images: &Images, options: &Options) -> Result<Vec<u8>, Error> {
     let mut archive = images.archive()?;
@@ -264,6 +271,9 @@ fn archive(images: &Images, options: &Options) -> Result<Vec<u8>, Error> {
                 archive.file(&add.guest, content.clone(), *executable)?;
             }
         }
+    }
+    if options.edu {
+        archive.file("etc/drivers", EDU_DRIVERS.into(), false)?;
     }
     if let Some(script) = &options.script {
         archive.file("etc/script", script.clone(), false)?;

@@ -1,12 +1,13 @@
 //! What the holder of a process has done with it, and a checkpointer: it is stopped, ended, frozen, described and rebuilt.
 use super::{Entry, Live, Manager, Processes, MAX_FREEZES, SIGKILL};
+use crate::drivers::manifest;
 use crate::{names, slow};
 use abi::state::SpaceState;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use fermata_init::{Part, MAX_PART};
+use fermata_init::{may_have, Part, MAX_PART};
 use interface::server::Event;
 use process::held::{self, Known, Managed};
 use process::{account, Process};
@@ -15,7 +16,6 @@ use proto::Error;
 use rt::error_of;
 use rt::memory::Segment;
 use rt::obj::{PortAt, Ref};
-use services::names::RESERVED;
 use services::process::{Info, Pid, Status};
 
 /// References to a process that is being rebuilt: its control port, the keeper of its space, its regions and its account.
@@ -200,10 +200,9 @@ impl held::Manager for Manager {
                 }
                 live.process.learn()?;
                 for (name, address) in core::mem::take(&mut entry.names) {
-                    let reserved = RESERVED.contains(&name.as_str());
-                    let again = match reserved {
-                        true => Err(Error::Denied),
-                        false => restore_name(pid, entry.job, &live.process, &name, address),
+                    let again = match may_have(&name, None, manifest()) {
+                        true => restore_name(pid, entry.job, &live.process, &name, address),
+                        false => Err(Error::Denied),
                     };
                     if let Err(error) = again {
                         slow::log(&[&name, ": ", error.text()].concat());
