@@ -85,6 +85,9 @@ const PARTS: &[(&str, &[&str])] = &[
     ("Tools", &["xtask/README.md"]),
 ];
 
+/// Pages that are made with the book.
+const MADE: &str = "docs/api";
+
 /// Rooms whose rustdoc is in the book: those that build on the host, and those that do not.
 const ON_HOST: &[&str] = &["abi", "hal", "kernel", "spec"];
 const IN_GUEST: &[&str] = &[
@@ -113,6 +116,17 @@ struct Page {
     path: PathBuf,
     title: String,
     text: String,
+}
+
+/// The pages of the book, but for those that are made with it, as seen from `root`.
+pub fn pages(root: &Path) -> Result<BTreeSet<PathBuf>, Error> {
+    let mut found = BTreeSet::new();
+    for entry in PARTS.iter().flat_map(|(_, entries)| *entries) {
+        if !entry.starts_with(MADE) {
+            found.extend(pages_at(root, Path::new(entry))?);
+        }
+    }
+    Ok(found)
 }
 
 /// Makes the book.

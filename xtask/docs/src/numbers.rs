@@ -1,6 +1,6 @@
 //! `./fermata numbers`: `docs/numbers.md`, the one page with counts that change with the sources.
 //!
-//! What can be counted at once (lines, calls, planted bugs, the committed counts of instructions) is made
+//! What can be counted at once (lines, calls, mutants, the committed counts of instructions) is made
 //! anew by each call. Tests and cuts take long: `./fermata test` leaves what it counted in
 //! `target/counted.json` ([`remember`]), with the commit, if nothing failed; where it has not run, the page keeps what it has.
 //! [`stale`] says what `./fermata check` can see to be wrong.
@@ -81,7 +81,7 @@ const CONFIGS: &[&str] = &[
 const HEAD: &str = "\
 # Numbers
 Made by `./fermata numbers`; other pages link here. `./fermata check` says when it is stale. Lines, calls,
-planted bugs and costs are counted by each call of that command; tests and cuts are what the last
+mutants and costs are counted by each call of that command; tests and cuts are what the last
 `./fermata test` without a filter counted before it, at the commit that stands beside them.
 ";
 
@@ -207,7 +207,7 @@ fn section_of_mutants(root: &Path) -> Result<String, Error> {
         );
     }
     Ok(format!(
-        "{count} planted mistakes ([tests/mutants](../tests/mutants/README.md)); `./fermata prove --mutants` \
+        "{count} mutants ([tests/mutants](../tests/mutants/README.md)); `./fermata prove --mutants` \
          shows that a test notices each.\n"
     ))
 }
@@ -258,7 +258,7 @@ fn page(project: &Project, before: &str) -> Result<String, Error> {
     add("Lines", &section_of_rooms(&rooms(&project.root)?));
     add("Calls", &section_of_calls());
     add("Costs", &section_of_costs(&project.root)?);
-    add("Planted mistakes", &section_of_mutants(&project.root)?);
+    add("Mutants", &section_of_mutants(&project.root)?);
     for title in ["Tests", "Cuts"] {
         let kept = before.get(title).map(|body| (*body).to_string());
         let body = measured(&counted, title).or(kept);
@@ -284,7 +284,7 @@ pub fn stale(project: &Project) -> Result<Vec<String>, Error> {
     let now = page(project, &before)?;
     let (before, now) = (sections(&before), sections(&now));
     let mut found = Vec::new();
-    for title in ["Calls", "Costs", "Planted mistakes"] {
+    for title in ["Calls", "Costs", "Mutants"] {
         if before.get(title) != now.get(title) {
             found.push(title.to_string());
         }

@@ -1,12 +1,14 @@
 //! Rules about which room of the kernel may know what, as `./fermata check` holds it to them.
 //!
 //! A rule names words and the files that they may stand in. Comments are not looked at. [`REGISTER_FREE`] is
-//! where no register of a processor may be named, not even in comments.
+//! where no register of a processor may be named, not even in comments. [`CRATES`] says which crate may depend on which.
+//! And every page is in the book.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use xtask_build::error::Error;
 use xtask_build::project::rust_files;
+use xtask_docs::book::pages;
 
 /// Words that only some files may use.
 struct Rule {
@@ -70,6 +72,86 @@ const ANYWHERE: &[&str] = &["kernel", "stop", "probe", "counters", "check"];
 /// Where the order holds.
 const ORDERED: &str = "kernel/src/";
 
+/// A crate, or all crates below a directory, and what they may depend on.
+struct Room {
+    name: &'static str,
+    /// Crates, and directories of crates.
+    below: &'static [&'static str],
+    /// What their tests may depend on as well.
+    tests: &'static [&'static str],
+}
+
+const fn room(
+    name: &'static str,
+    below: &'static [&'static str],
+    tests: &'static [&'static str],
+) -> Room {
+    Room { name, below, tests }
+}
+
+/// Which crate may depend on which of the project's own, from the ground up. A crate is in the room with the longest name that
+/// it is below.
+const CRATES: &[Room] = &[
+    room("abi", &["abi"], &[]),
+    room("hal", &["abi"], &[]),
+    room("kernel", &["abi", "hal"], &["spec"]),
+    room("boot/archive", &[], &[]),
+    room("boot", &["abi", "hal", "kernel", "boot/archive"], &[]),
+    room("spec", &["abi", "spec"], &[]),
+    room("user/proto", &[], &[]),
+    room("user/base", &["abi", "user/proto"], &[]),
+    room(
+        "user/interface",
+        &["abi", "user/proto", "user/base", "user/interface"],
+        &[],
+    ),
+    room("user/services", &["user/proto", "user/interface"], &[]),
+    room(
+        "user/rt",
+        &[
+            "abi",
+            "user/proto",
+            "user/base",
+            "user/interface",
+            "user/services",
+        ],
+        &[],
+    ),
+    room(
+        "user/process",
+        &[
+            "abi",
+            "user/proto",
+            "user/interface",
+            "user/services",
+            "user/rt",
+        ],
+        &[],
+    ),
+    room("drivers", &["abi", "user", "drivers"], &[]),
+    room(
+        "servers",
+        &["abi", "user", "boot/archive"],
+        &["tests/allocated"],
+    ),
+    room("servers/ext4", &["user", "drivers/block"], &[]),
+    room(
+        "servers/linux",
+        &["abi", "user"],
+        &["tests/allocated", "servers/fs"],
+    ),
+    room("examples", &["user"], &[]),
+    room("tests/allocated", &[], &[]),
+    room(
+        "tests/guest",
+        &["abi", "user", "drivers", "servers/checkpoint"],
+        &[],
+    ),
+    room("benches", &["abi", "user", "tests/guest"], &[]),
+    room("tools", &[], &[]),
+    room("xtask", &["abi", "user/services", "xtask"], &[]),
+];
+
 /// Files, and directories with a `/` at the end, that may not name a register.
 const REGISTER_FREE: &[&str] = &[
     "abi/src/syscalls.rs",
@@ -118,7 +200,99 @@ pub(super) fn broken(root: &Path) -> Result<Vec<String>, Error> {
             found.extend(registers_in(&name, &text));
         }
     }
+    for manifest in files(root, "Cargo.toml")? {
+        let text = std::fs::read_to_string(root.join(&manifest))
+            .map_err(|error| Error::new(format!("cannot read {}: {error}", manifest.display())))?;
+        found.extend(dependencies_in(&manifest.to_string_lossy(), &text));
+    }
+    let book = pages(root)?;
+    for page in files(root, ".md")? {
+        if !book.contains(&page) {
+            found.push(format!(
+                "{}: no page of the book: `PARTS` in xtask/docs/src/book.rs names them",
+                page.display()
+            ));
+        }
+    }
     Ok(found)
+}
+
+/// The files whose names end so, below `root`, as seen from there. What is built, and what begins with a dot, is left out.
+fn files(root: &Path, end: &str) -> Result<Vec<PathBuf>, Error> {
+    let mut found = Vec::new();
+    let mut directories = vec![PathBuf::new()];
+    while let Some(directory) = directories.pop() {
+        let full = root.join(&directory);
+        let failed = |error| Error::new(format!("cannot read {}: {error}", full.display()));
+        for entry in std::fs::read_dir(&full).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path = directory.join(&name);
+            if entry.file_type().map_err(failed)?.is_dir() {
+                if !name.starts_with('.') && path != Path::new("target") {
+                    directories.push(path);
+                }
+            } else if name.ends_with(end) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The lines of a manifest, whose path this is, that name a crate that its own may not depend on.
+fn dependencies_in(manifest: &str, text: &str) -> Vec<String> {
+    let own = manifest.strip_suffix("/Cargo.toml").unwrap_or_default();
+    // The workspace's own manifest has no dependencies.
+    if own.is_empty() {
+        return Vec::new();
+    }
+    let is_in = |room: &str, name: &str| {
+        let rest = name.strip_prefix(room);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let rooms = CRATES.iter().filter(|room| is_in(room.name, own));
+    let Some(room) = rooms.max_by_key(|room| room.name.len()) else {
+        return vec![format!(
+            "{manifest}: in no room: `CRATES` in xtask/src/check/rules.rs has none for it"
+        )];
+    };
+    let mut found = Vec::new();
+    let mut section = "";
+    for (number, line) in text.lines().enumerate() {
+        if line.starts_with('[') {
+            section = line;
+        }
+        let path = line.split_once("path = \"");
+        let Some((path, _)) = path.and_then(|(_, rest)| rest.split_once('"')) else {
+            continue;
+        };
+        if !section.contains("dependencies") {
+            continue;
+        }
+        let mut at: Vec<&str> = own.split('/').collect();
+        for part in path.split('/') {
+            match part {
+                ".." => drop(at.pop()),
+                part => at.push(part),
+            }
+        }
+        let other = at.join("/");
+        let tests = match section.contains("dev-dependencies") {
+            true => room.tests,
+            false => &[],
+        };
+        if !room.below.iter().chain(tests).any(|may| is_in(may, &other)) {
+            found.push(format!(
+                "{manifest}:{}: `{other}`: {} may not depend on it; who may depend on whom is in `CRATES` of \
+                 xtask/src/check/rules.rs",
+                number + 1,
+                room.name
+            ));
+        }
+    }
+    found
 }
 
 /// The lines of a file that break a rule.
@@ -310,6 +484,40 @@ mod tests {
                 .iter()
                 .any(|file| kernel.join(file).exists());
             assert!(is_there, "{room}");
+        }
+    }
+
+    #[test]
+    fn crates_depend_on_those_below_and_what_goes_up_is_found_with_its_line() {
+        let text = "[lib]\npath = \"../fs\"\n[dependencies]\nabi = { path = \"../../abi\" }\n\
+                    fs = { path = \"../fs\" }\n[dev-dependencies]\n\
+                    allocated = { path = \"../../tests/allocated\" }\n";
+        let found = dependencies_in("servers/init/Cargo.toml", text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        let place = "servers/init/Cargo.toml:5: `servers/fs`: servers may not";
+        assert!(found[0].starts_with(place), "{found:?}");
+        let tests = text.replace("[dev-dependencies]", "[dependencies]");
+        assert_eq!(dependencies_in("servers/init/Cargo.toml", &tests).len(), 2);
+        // The room with the longest name is meant.
+        let text = "[dependencies]\na = { path = \"../../drivers/block\" }\n";
+        assert!(dependencies_in("servers/ext4/Cargo.toml", text).is_empty());
+        assert_eq!(dependencies_in("servers/net/Cargo.toml", text).len(), 1);
+        // A name that only begins as another is another.
+        let text = "[dependencies]\na = { path = \"../abi2\" }\n";
+        assert_eq!(dependencies_in("hal/Cargo.toml", text).len(), 1);
+        assert_eq!(dependencies_in("elsewhere/Cargo.toml", "").len(), 1);
+    }
+
+    #[test]
+    fn every_room_of_the_crates_is_there() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let manifests = files(&root, "Cargo.toml").expect("manifests");
+        assert!(manifests.len() > CRATES.len());
+        for room in CRATES {
+            for name in [&[room.name][..], room.below, room.tests].concat() {
+                let is_there = manifests.iter().any(|path| path.starts_with(name));
+                assert!(is_there, "{name}");
+            }
         }
     }
 
