@@ -144,7 +144,7 @@ struct Claim {
     /// lost, doubled, or overtakes another of its level
     #[arg(long)]
     interrupts: bool,
-    /// The mistakes planted by tests/mutants: a test notices each, by an assertion; the last line is
+    /// The mutants in tests/mutants: a test notices each, by an assertion; the last line is
     /// `K killed, S survived`
     #[arg(long)]
     mutants: bool,
@@ -160,7 +160,7 @@ struct Claim {
 }
 
 impl ProveOptions {
-    /// Whether it is about the planted mistakes, and not about interrupts.
+    /// Whether it is about the mutants, and not about interrupts.
     pub(crate) fn is_about_mutants(&self) -> bool {
         self.claim.mutants
     }

@@ -245,7 +245,12 @@ mod tests {
         requests.end(1);
         // The one that is done is free; the others are the device's.
         let more = (0..32).filter(|tag| requests.submit(2, *tag, Kind::Flush).is_ok());
-        assert_eq!(more.count(), 40 - OUTSTANDING + 1);
+        let free = 40 - OUTSTANDING + 1;
+        assert_eq!(
+            more.count(),
+            free,
+            "S2: a place that the device still has is another's"
+        );
         assert!(slots[1..]
             .iter()
             .all(|slot| requests.complete(*slot, false)));

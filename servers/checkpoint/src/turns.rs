@@ -89,7 +89,8 @@ mod tests {
         assert_eq!(turns.come(1, 2), None, "a third one waits");
         let other = come(&mut turns, 2);
         let begun = |turns: &Turns| [first, second, third, other].map(|t| turns.has_begun(t));
-        assert_eq!(begun(&turns), [true, false, false, true]);
+        let one = [true, false, false, true];
+        assert_eq!(begun(&turns), one, "S2: one request of a job at a time");
         turns.end(first);
         assert_eq!(begun(&turns), [false, true, false, true]);
         // One that is given up before it has begun.
@@ -107,7 +108,7 @@ mod tests {
             .map(|job| come(&mut turns, job))
             .collect();
         let count = |turns: &Turns| jobs.iter().filter(|t| turns.has_begun(**t)).count();
-        assert_eq!(count(&turns), MOST);
+        assert_eq!(count(&turns), MOST, "S2: so many of all jobs at a time");
         let shell = [come(&mut turns, 0), come(&mut turns, 0)];
         assert_eq!(shell.map(|t| turns.has_begun(t)), [true, false]);
         turns.end(shell[0]);

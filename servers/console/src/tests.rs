@@ -200,7 +200,8 @@ fn control_c_and_control_z_are_events() {
     assert_eq!(m.console.take_event(), Some(Event::Suspend));
     assert_eq!(m.console.take_event(), None);
     m.type_in(&[3; 100]);
-    assert_eq!(core::iter::from_fn(|| m.console.take_event()).count(), 16);
+    let events = core::iter::from_fn(|| m.console.take_event()).count();
+    assert_eq!(events, 16, "S2: events that wait are bounded");
     m.type_in(b"fine\r");
     assert_eq!(m.line().unwrap(), "fine\n");
 }
@@ -285,6 +286,15 @@ fn a_person_can_type_while_the_queues_are_full() {
     let mut m = Machine::new(true);
     m.bus.0.borrow_mut().slots = 0;
     m.write(&[b'x'; 100_000]);
+    m.bus.0.borrow_mut().slots = usize::MAX;
+    m.bus.0.borrow_mut().fifo.clear();
+    assert!(m.type_in(b"seen\r"));
+    assert!(
+        m.shown().ends_with("seen\n"),
+        "S1: a program that writes hides what is typed"
+    );
+    assert_eq!(m.line().as_deref(), Ok("seen\n"));
+    m.bus.0.borrow_mut().slots = 0;
     m.type_in(&[b'y'; 10_000]);
     m.type_in(&[b'\r'; 100_000]);
     m.type_in(b"\x03");
@@ -305,4 +315,35 @@ fn lines_that_nobody_reads_are_dropped_at_some_point() {
     assert_eq!(waiting, MOST, "the last ones were dropped");
     machine.type_in(b"on\n");
     assert_eq!(machine.line().as_deref(), Ok("on\n"));
+}
+
+/// Ends of input cost no byte, and bytes in raw mode are not lines: both have a bound of their own.
+#[test]
+fn what_nobody_reads_is_bounded_in_every_form() {
+    const MOST: usize = 64 * 1024;
+    let mut machine = Machine::new(true);
+    machine.type_in(&[4; 2 * MOST]);
+    let mut ends = 0;
+    while machine.line().as_deref() == Ok("") {
+        ends += 1;
+    }
+    assert_eq!(ends, MOST, "S2: ends of input that wait are bounded");
+    machine.console.set_mode(Mode::Raw);
+    machine.type_in(&[b'r'; 2 * MOST]);
+    let raw = machine.console.read_raw(3 * MOST).expect("bytes");
+    assert_eq!(
+        raw.len(),
+        MOST,
+        "S2: bytes that wait in raw mode are bounded"
+    );
+}
+
+#[test]
+fn a_line_is_so_long_and_no_longer() {
+    let mut machine = Machine::new(true);
+    machine.type_in(&[b'x'; 70_000]);
+    machine.type_in(b"\r");
+    let line = machine.console.read(100_000).expect("a line");
+    assert_eq!(line.len(), 4096, "S2: a line that is typed is bounded");
+    assert_eq!(machine.line(), Err(Error::WouldBlock));
 }

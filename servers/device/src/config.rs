@@ -160,11 +160,8 @@ mod tests {
                     u64::from(word) & super::ones(size) != value
                 };
                 if changes {
-                    assert_eq!(
-                        written.unwrap_err().error(),
-                        proto::Error::Denied,
-                        "{offset:#x}"
-                    );
+                    let refused = written.expect_err("S2: what is the device server's is written");
+                    assert_eq!(refused.error(), proto::Error::Denied, "{offset:#x}");
                 }
             }
         }

@@ -72,7 +72,8 @@ mod tests {
             Withdraw,
             Hold,
         ];
-        assert_eq!(steps(&[8, 9], &[5, 11], 2, true), all);
+        let taken = steps(&[8, 9], &[5, 11], 2, true);
+        assert_eq!(taken, all, "S2: what is taken back, and in which order");
         assert_eq!(steps(&[], &[], 0, false), [Withdraw, Free]);
     }
 }

@@ -91,7 +91,8 @@ mod tests {
         let mut ledger = Ledger::new();
         assert_eq!(ledger.take(0, thing, name), Ok(()));
         for part in parts.iter().chain([&thing]) {
-            let refused = ledger.take(1, *part, name).unwrap_err();
+            let refused = ledger.take(1, *part, name);
+            let refused = refused.expect_err("S2: two drivers have a part of the same thing");
             assert_eq!(refused, Refusal::Taken(*part, "console".to_string()));
             assert_eq!(refused.error(), proto::Error::Exists);
             assert_eq!(ledger.take(0, *part, name), Err(Refusal::Twice(*part)));

@@ -192,7 +192,12 @@ mod tests {
         // The driver ends: nobody gets its memory until the device was reset.
         pool.hold(0);
         assert_eq!(pool.at(0, first), None, "a piece that is held");
-        assert_eq!(pool.take(2, 4 * PAGE, want), Err(Refusal::NoMemory));
+        let taken = pool.take(2, 4 * PAGE, want);
+        assert_eq!(
+            taken,
+            Err(Refusal::NoMemory),
+            "S2: a device may still write to it"
+        );
         assert_eq!(
             pool.first(0, false),
             None,

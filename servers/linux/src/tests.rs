@@ -1156,7 +1156,8 @@ fn what_is_watched_has_an_end_and_leaves_nothing() {
             }
         }
     };
-    assert_eq!((error, watched), (ENOSPC.rax() as i64, 2048));
+    let full = ENOSPC.rax() as i64;
+    assert_eq!((error, watched), (full, 2048), "S2: what a tree watches");
     for epoll in epolls {
         assert_eq!(process.result(&mut host, nr::close, &[epoll]), 0);
     }
@@ -1301,7 +1302,8 @@ fn sockets_have_an_end() {
             error => break error,
         }
     };
-    assert_eq!((error, made), (ENFILE.rax() as i64, 128));
+    let full = ENFILE.rax() as i64;
+    assert_eq!((error, made), (full, 128), "S2: the sockets of a tree");
     let mut bytes = 0;
     for fd in (0..257).filter(|fd| *fd != 4) {
         while let 1.. = process.result(&mut host, nr::write, &[fd, 0x10_0000, 0x1000]) {
@@ -1386,7 +1388,8 @@ fn numbers_that_are_taken_are_another_namespaces() {
     assert!(system
         .those(process.task.pid, Which::Number(of_child))
         .is_empty());
-    assert_eq!(system.may_signal(process.task.pid, again.pid), Err(EPERM));
+    let may = system.may_signal(process.task.pid, again.pid);
+    assert_eq!(may, Err(EPERM), "S2: a stranger's process is signalled");
     // Where the number is free it is as it was.
     let pid = process.task.pid;
     process.system.forget(pid);
@@ -1637,8 +1640,16 @@ fn threads_have_an_end() {
         further += 1;
     }
     assert_eq!(further, 128);
+    // A further one finds that there are none left.
+    process.result(&mut host, nr::fork, &[]);
+    let mut last = child_of(&mut process, &mut host);
+    let mut more = 0;
+    while returns(&mut last, &mut process.system, &mut host, &clone) != again {
+        more += 1;
+        assert!(more < 2, "S2: a tree has more threads than it may have");
+    }
     // All of them go with their processes.
-    for pid in [child.pid, process.task.pid] {
+    for pid in [last.pid, child.pid, process.task.pid] {
         process.system.forget(pid);
     }
     let pid = process.system.create(None).unwrap();
@@ -1941,7 +1952,8 @@ fn a_vector_names_no_more_than_a_transfer_moves() {
         .repeat(1024);
     host.write_memory(0x10_0000, &list).unwrap();
     let entry = registers(nr::writev, &[null, 0x10_0000, 1024]);
-    assert_eq!(in_turns(&mut process, &mut host, &entry), (0x7fff_f000, 1));
+    let moved = in_turns(&mut process, &mut host, &entry);
+    assert_eq!(moved, (0x7fff_f000, 1), "S1: a vector names more");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The memory server's bookkeeping, without any kernel call.
 //!
 //! * [`accounts`]: who may take how much of it.
+//! * [`alias`]: what a port of the server is about.
 //! * [`chunks`]: physical memory in chunks of 64 KB, with reference counts.
 //! * [`segments`]: what is where in each segment, and what a fault or request changes. It acts
 //!   through [`segments::Machine`], which the server implements with kernel calls and the tests
@@ -11,5 +12,6 @@
 extern crate alloc;
 
 pub mod accounts;
+pub mod alias;
 pub mod chunks;
 pub mod segments;

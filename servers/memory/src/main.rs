@@ -20,10 +20,11 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 use interface::server::{
-    own_port, Done, Host, NoSessions, Reply, Request, Service, SharedService, Visitor, OWN,
+    own_port, Done, Host, NoSessions, Reply, Request, Service, SharedService, Visitor,
 };
 use interface::{interface, Answer, Error, Server};
 use memory::accounts;
+use memory::alias;
 use memory::chunks::{Chunks, CHUNK};
 use memory::segments::{Id, Machine, Progress, Refusal, Segments, Shown};
 use proto::layout::{MEMORY_SIZE, PRIORITY_PROGRAM};
@@ -38,34 +39,6 @@ rt::entry!(main);
 
 /// Where physical memory is mapped: the address is the sum of this and the physical address.
 const PHYSICAL: u64 = 0x0800_0000_0000;
-
-/// The ports of the server are told apart by the upper half of their alias; the lower half is the number of
-/// the segment or account.
-mod alias {
-    use super::OWN;
-
-    /// The supervisor port.
-    pub(crate) const SUPERVISOR: u64 = 1;
-    /// An account, as its process has it.
-    pub(crate) const ACCOUNT: u64 = 2;
-    /// An account, as its manager has it.
-    pub(crate) const ACCOUNT_CONTROL: u64 = 3;
-    /// Control port of a segment.
-    pub(crate) const CONTROL: u64 = 4;
-    /// Keeper of a segment's region.
-    pub(crate) const KEEPER: u64 = 5;
-    /// Where the server's second thread asks for steps of taking apart what has ended.
-    pub(crate) const REAPER: u64 = 6;
-
-    pub(crate) const fn of(kind: u64, id: usize) -> u64 {
-        kind * OWN + id as u64
-    }
-
-    /// Kind and number.
-    pub(crate) const fn parts(alias: u64) -> (u64, usize) {
-        (alias / OWN, (alias % OWN) as usize)
-    }
-}
 
 /// References that init puts into the start page.
 mod passed {
@@ -639,11 +612,9 @@ impl Host<NoSessions> for Ports {
         let Memory {
             segments, calls, ..
         } = memory;
-        let (kind, id) = alias::parts(alias);
-        if kind != alias::KEEPER {
-            // A program made a port that it has the keeper of memory of its own. The number may be that of another's segment.
+        let Some(id) = alias::kept(alias) else {
             return true;
-        }
+        };
         match segments.fault(calls, id, message.offset, message.access) {
             Err(Refusal::Again) => {
                 memory.reap();

@@ -467,7 +467,7 @@ fn a_job_has_so_many_sockets_and_others_have_theirs() {
     };
     let job = "the programs of this job have as many sockets as they may have";
     let (_first, count, sentence) = fill(1, Kind::Stream);
-    assert_eq!((count, &sentence[..]), (128, job));
+    assert_eq!((count, &sentence[..]), (128, job), "S2: a job's sockets");
     let (second, count, sentence) = fill(2, Kind::Datagram);
     assert_eq!((count, &sentence[..]), (64, job), "each is two");
     let (_third, count, _) = fill(3, Kind::Echo);
@@ -1221,7 +1221,7 @@ fn answers_without_room_are_dropped() {
         stack.turn(turn * TICK);
     }
     stack.take_leaving(&mut batch);
-    assert_eq!(frames(&batch).count(), MOST);
+    assert_eq!(frames(&batch).count(), MOST, "S2: frames that wait");
     let [came, _, left, dropped] = stack.counters();
     assert_eq!(came, 99 * MOST as u64 + 1);
     assert!(

@@ -38,7 +38,7 @@ impl Generator {
 
 #[cfg(test)]
 mod tests {
-    use super::Generator;
+    use super::{ChaCha20Rng, Generator, RngCore, SeedableRng};
 
     fn filled(generator: &mut Generator, fresh: u8) -> [u8; 64] {
         let mut bytes = [0; 64];
@@ -49,9 +49,22 @@ mod tests {
     #[test]
     fn all_that_goes_in_matters() {
         let first = |seed: u8, fresh: u8| filled(&mut Generator::new([seed; 32]), fresh);
-        assert_eq!(first(1, 2), first(1, 2));
-        assert_ne!(first(1, 2), first(2, 2));
-        assert_ne!(first(1, 2), first(1, 3));
+        assert_eq!(first(1, 2), first(1, 2), "nothing else does");
+        assert_ne!(first(1, 2), first(2, 2), "the key");
+        assert_ne!(first(1, 2), first(1, 3), "what is fresh");
+    }
+
+    /// Whoever reads the generator's memory learns nothing of what it has given.
+    #[test]
+    fn the_key_of_what_was_given_is_gone() {
+        let mut generator = Generator::new([7; 32]);
+        let given = filled(&mut generator, 1);
+        let mut again = [0; 64];
+        ChaCha20Rng::from_seed(generator.0.get_seed()).fill_bytes(&mut again);
+        assert_ne!(
+            again, given,
+            "S2: the key that is left gives the same again"
+        );
     }
 
     #[test]
