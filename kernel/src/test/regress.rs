@@ -1,7 +1,7 @@
 //! Tests of mistakes that have been corrected.
 
 use super::world::*;
-use crate::object::thread::Run;
+use crate::object::thread::{Hint, Run};
 use crate::stop::Access;
 use abi::message::EXCEPTION_WORDS;
 use abi::state::{space_flags, Stage, Waiting, REGISTER_WORDS, THREAD_WORDS};
@@ -12,6 +12,88 @@ use hal::Pfn;
 fn service(w: &World) -> (u64, u64) {
     let set = w.create(Call::PortsetCreate);
     (set, w.port(set, 1).1)
+}
+
+/// A thread that makes an idempotent request of this memory and this list of segments, with no room for a reply; its result is
+/// kept at `result`.
+fn request(w: &World, port: u64, memory: (u64, u64), list: (u64, u64), result: u64) {
+    let send = [
+        (A0, port),
+        (A1, memory.0),
+        (A2, memory.1),
+        (A3, list.0),
+        (A4, list.1),
+        (A5, 0),
+        (A7, 0),
+        (A9, 0),
+        (A10, 0),
+    ];
+    let p = Program::new().call(Call::Call, &send);
+    w.thread(0, p.keep(result, RESULT).end(), 8);
+}
+
+/// Of a request that does not fit nothing is written.
+#[test]
+fn a_request_that_does_not_fit_changes_nothing() {
+    let w = World::with_frames(64);
+    let (set, port) = service(&w);
+    let (from, room, out) = (w.page(), w.page(), w.page());
+    let receive = [(A0, set), (A6, room), (A7, 8), (A9, 0), (A10, 0)];
+    let p = Program::new().call(Call::ServerWaitReceive, &receive).end();
+    w.thread(0, p, 9);
+    w.run();
+    w.words(from, &[1, 2]);
+    w.words(room, &[77, 78]);
+    request(&w, port, (from, 16), (0, 0), out);
+    w.run();
+    assert_eq!(Code::from_word(w.peek(out)), Code::TooLarge);
+    assert_eq!(
+        (w.peek(room), w.peek(room + 8)),
+        (77, 78),
+        "A2: a part is written"
+    );
+}
+
+/// What the kernel noted of a wait is of no account when a manager has set another state.
+#[test]
+fn a_state_that_is_set_has_no_notes_of_the_old_one() {
+    let w = World::with_frames(64);
+    let (_, port) = service(&w);
+    let state = w.page();
+    let p = Program::new().call_short(Call::CallShort, 8, &[(A0, port), (A9, 0)]);
+    let client = w.thread(0, p.end(), 5);
+    w.run();
+    let t = w.thread_at(client);
+    assert_eq!(t.run.get(), Run::Waiting(Waiting::Port));
+    assert!(!matches!(t.hint.get(), Hint::None), "it waits at the port");
+    let refs = [(); 3].map(|()| w.create(Call::ReferenceCreate));
+    w.ok(Call::ThreadStop, &[client]);
+    let arguments = [client, state, refs[0], refs[1], refs[2]];
+    w.ok(Call::ThreadGetState, &arguments);
+    w.ok(Call::ThreadSetState, &arguments);
+    assert!(
+        matches!(t.hint.get(), Hint::None),
+        "A1: a note of the old state"
+    );
+}
+
+/// Who is stopped twice goes on when it is resumed twice.
+#[test]
+fn stops_count() {
+    let w = World::with_frames(64);
+    let out = w.page();
+    w.poke(out, 99);
+    let p = Program::new().call(Call::ThreadYield, &[]);
+    let t = w.thread(0, p.keep(out, RESULT).end(), 5);
+    for _ in 0..2 {
+        w.ok(Call::ThreadStop, &[t]);
+    }
+    w.ok(Call::ThreadResume, &[t]);
+    w.run();
+    assert_eq!(w.peek(out), 99, "one resume undoes two stops");
+    w.ok(Call::ThreadResume, &[t]);
+    w.run();
+    assert_eq!(w.peek(out), 0, "it goes on");
 }
 
 /// A running thread, with no other ready thread of its priority, had the end of its slice in the past, and the
@@ -281,24 +363,7 @@ fn the_limit_of_an_idempotent_message() {
     );
     w.poke(out, 99);
     for (segments, code) in [(3, Code::TooLarge), (2, Code::Call)] {
-        let send = [
-            (A0, port),
-            (A2, 0),
-            (A3, list),
-            (A4, segments),
-            (A5, 0),
-            (A7, 0),
-            (A9, 0),
-            (A10, 0),
-        ];
-        w.thread(
-            0,
-            Program::new()
-                .call(Call::Call, &send)
-                .keep(out + 8, RESULT)
-                .end(),
-            8,
-        );
+        request(&w, port, (0, 0), (list, segments), out + 8);
         w.run();
         let at = if code == Code::Call { out } else { out + 8 };
         assert_eq!(Code::from_word(w.peek(at)), code);
@@ -436,24 +501,7 @@ fn a_second_server() {
         );
     }
     w.run();
-    let call = [
-        (A0, port),
-        (A1, out),
-        (A2, 8),
-        (A4, 0),
-        (A5, 0),
-        (A7, 0),
-        (A9, 0),
-        (A10, 0),
-    ];
-    w.thread(
-        0,
-        Program::new()
-            .call(Call::Call, &call)
-            .keep(out + 8, RESULT)
-            .end(),
-        8,
-    );
+    request(&w, port, (out, 8), (0, 0), out + 8);
     w.poke(out + 8, 99);
     w.run();
     assert_eq!((w.peek(out), w.peek(out + 8)), (Code::Call as u64, 0));
