@@ -1,0 +1,177 @@
+//! Options of sockets.
+
+use super::{find, of, IPPROTO_TCP, IPPROTO_UDP};
+use crate::emulate::{Caller, Result};
+use crate::errno::{EINVAL, ENOPROTOOPT, ENOTSUP};
+use crate::socket::{Family, Sender, Socket, State, Style, IPPROTO_IPV6, MAX_OPTIONS};
+use crate::wire::{u32_at, Writer};
+use linux_raw_sys::net;
+
+/// Options that are kept and have no effect, or one elsewhere: level and number.
+const KEPT: &[(u32, u32)] = &[
+    (net::SOL_SOCKET, net::SO_REUSEADDR),
+    (net::SOL_SOCKET, net::SO_REUSEPORT),
+    (net::SOL_SOCKET, net::SO_KEEPALIVE),
+    (net::SOL_SOCKET, net::SO_BROADCAST),
+    (net::SOL_SOCKET, net::SO_DONTROUTE),
+    (net::SOL_SOCKET, net::SO_OOBINLINE),
+    (net::SOL_SOCKET, net::SO_PRIORITY),
+    (net::SOL_SOCKET, net::SO_TIMESTAMP),
+    (net::SOL_SOCKET, net::SO_PASSCRED),
+    (IPPROTO_IPV6, net::IPV6_V6ONLY),
+    // IP_TOS, IP_TTL, IP_RECVERR, IP_MTU_DISCOVER, IP_BIND_ADDRESS_NO_PORT, multicast's loop and life.
+    (0, 1),
+    (0, 2),
+    (0, 10),
+    (0, 11),
+    (0, 24),
+    (0, 33),
+    (0, 34),
+    // IPV6_UNICAST_HOPS, IPV6_RECVERR, IPV6_TCLASS.
+    (IPPROTO_IPV6, 16),
+    (IPPROTO_IPV6, 25),
+    (IPPROTO_IPV6, 67),
+    (IPPROTO_TCP, net::TCP_NODELAY),
+    // TCP_CORK, keep-alive, TCP_SYNCNT, TCP_LINGER2, TCP_DEFER_ACCEPT, TCP_QUICKACK, TCP_USER_TIMEOUT, TCP_FASTOPEN.
+    (IPPROTO_TCP, 3),
+    (IPPROTO_TCP, 4),
+    (IPPROTO_TCP, 5),
+    (IPPROTO_TCP, 6),
+    (IPPROTO_TCP, 7),
+    (IPPROTO_TCP, 8),
+    (IPPROTO_TCP, 9),
+    (IPPROTO_TCP, 12),
+    (IPPROTO_TCP, 18),
+    (IPPROTO_TCP, 23),
+];
+
+/// Whether the option is for sockets of this family and style.
+fn applies(socket: &Socket, level: u32) -> bool {
+    match level {
+        net::SOL_SOCKET => true,
+        0 => socket.family != Family::Unix,
+        IPPROTO_IPV6 => socket.family == Family::V6,
+        IPPROTO_TCP => socket.family != Family::Unix && socket.style == Style::Stream,
+        _ => false,
+    }
+}
+
+/// `setsockopt`.
+pub fn setsockopt(c: &mut Caller, fd: u32, level: u32, number: u32, at: u64, size: u32) -> Result {
+    let (id, _) = of(c, fd)?;
+    if size > i32::MAX as u32 {
+        return Err(EINVAL.into());
+    }
+    let socket = find(c, id)?;
+    if !applies(socket, level) {
+        let none = if socket.family == Family::Unix {
+            ENOTSUP
+        } else {
+            ENOPROTOOPT
+        };
+        return Err(none.into());
+    }
+    let is_full = socket.options.len() >= MAX_OPTIONS;
+    let value = match (level, number) {
+        (net::SOL_SOCKET, net::SO_RCVTIMEO | net::SO_SNDTIMEO) => {
+            if size < 16 {
+                return Err(EINVAL.into());
+            }
+            crate::calls::time::read_timeval(c, at)?
+        }
+        (net::SOL_SOCKET, net::SO_LINGER) => {
+            if size < 8 {
+                return Err(EINVAL.into());
+            }
+            c.word(at)?
+        }
+        (net::SOL_SOCKET, net::SO_SNDBUF | net::SO_RCVBUF) => {
+            // Twice as much is kept, as in Linux; how much there is stays as it is.
+            let value = u32_at(&c.read(at, 4)?, 0);
+            u64::from(value.clamp(2304, 212_992)) * 2
+        }
+        known if KEPT.contains(&known) => {
+            if size < 4 && !(level == 0 && size > 0) {
+                return Err(EINVAL.into());
+            }
+            let bytes = c.read(at, size.min(4) as usize)?;
+            let value = u32_at(&[&bytes[..], &[0; 4]].concat(), 0);
+            let is_flag = level == net::SOL_SOCKET && number != net::SO_PRIORITY;
+            u64::from(if is_flag {
+                u32::from(value != 0)
+            } else {
+                value
+            })
+        }
+        _ => return Err(ENOPROTOOPT.into()),
+    };
+    if is_full && !find(c, id)?.options.contains_key(&(level, number)) {
+        return Err(ENOPROTOOPT.into());
+    }
+    c.s.socket(id)?.options.insert((level, number), value);
+    Ok(0)
+}
+
+/// `getsockopt`.
+pub fn getsockopt(
+    c: &mut Caller,
+    fd: u32,
+    level: u32,
+    number: u32,
+    (at, size_at): (u64, u64),
+) -> Result {
+    let (id, _) = of(c, fd)?;
+    let socket = find(c, id)?;
+    if !applies(socket, level) {
+        return Err(ENOTSUP.into());
+    }
+    let word = |value: u32| Writer::new().u32(value).done();
+    let kept = socket.option(level, number);
+    let value = match (level, number) {
+        (net::SOL_SOCKET, net::SO_TYPE) => word(match socket.style {
+            Style::Stream => net::SOCK_STREAM,
+            Style::Datagram => net::SOCK_DGRAM,
+            Style::Packets => net::SOCK_SEQPACKET,
+        }),
+        (net::SOL_SOCKET, net::SO_DOMAIN) => word(match socket.family {
+            Family::Unix => net::AF_UNIX,
+            Family::V4 => net::AF_INET,
+            Family::V6 => net::AF_INET6,
+        }),
+        (net::SOL_SOCKET, net::SO_PROTOCOL) => word(match (socket.family, socket.style) {
+            (Family::Unix, _) => 0,
+            (_, Style::Stream) => IPPROTO_TCP,
+            _ => IPPROTO_UDP,
+        }),
+        (net::SOL_SOCKET, net::SO_ACCEPTCONN) => word(u32::from(socket.state == State::Listening)),
+        (net::SOL_SOCKET, net::SO_ERROR) => {
+            let socket = c.s.socket(id)?;
+            socket.is_news = false;
+            word(socket.error.take().unwrap_or(0) as u32)
+        }
+        (net::SOL_SOCKET, net::SO_SNDBUF | net::SO_RCVBUF) if kept == 0 => word(212_992),
+        (net::SOL_SOCKET, net::SO_SNDBUF | net::SO_RCVBUF) => word(kept as u32),
+        (net::SOL_SOCKET, net::SO_RCVLOWAT) => word(1),
+        (net::SOL_SOCKET, net::SO_LINGER) => kept.to_le_bytes().to_vec(),
+        (net::SOL_SOCKET, net::SO_RCVTIMEO | net::SO_SNDTIMEO) => Writer::new()
+            .u64(kept / 1_000_000_000)
+            .u64(kept % 1_000_000_000 / 1000)
+            .done(),
+        (net::SOL_SOCKET, net::SO_PEERCRED) => {
+            let is_known = socket.family == Family::Unix && socket.state != State::Idle;
+            let none = Sender(0, u32::MAX, u32::MAX);
+            let Sender(number, user, group) = if is_known { socket.owner } else { none };
+            Writer::new().u32(number).u32(user).u32(group).done()
+        }
+        known if KEPT.contains(&known) => word(kept as u32),
+        _ => return Err(ENOPROTOOPT.into()),
+    };
+    let room = u32_at(&c.read(size_at, 4)?, 0);
+    if room > i32::MAX as u32 {
+        return Err(EINVAL.into());
+    }
+    let length = value.len().min(room as usize);
+    c.write(at, &value[..length])?;
+    c.write(size_at, &(length as u32).to_le_bytes())?;
+    Ok(0)
+}

@@ -1,0 +1,424 @@
+//! Sending: bytes, datagrams, control messages.
+
+use super::name::{read_name, target, Written};
+use super::{blocked, find, msg, of, sender, CREDENTIALS, HEAD, RIGHTS};
+use crate::emulate::{Caller, Result, Stop};
+use crate::errno::{
+    Errno, EBADF, ECONNREFUSED, EDESTADDRREQ, EFAULT, EINVAL, EISCONN, EMSGSIZE, ENOTCONN, ENOTSUP,
+    EPERM, EPIPE, EPROTOTYPE, ESRCH,
+};
+use crate::memory::READ;
+use crate::process::{open_flags, Description, Shared};
+use crate::signal::{sig, Origin};
+use crate::socket::{
+    is_any, is_mapped, mapped, Delivery, Family, Message, Name, Sender, State, Style, LOOPBACK_4,
+    LOOPBACK_6, MAX_RIGHTS,
+};
+use crate::system::{Key, Which};
+use crate::wire::{u32_at, u64_at};
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use linux_raw_sys::net;
+
+/// Most bytes that are moved in one step.
+const PIECE: usize = 16 << 10;
+/// Longest datagram of UDP.
+const MAX_UDP: usize = 65_507;
+
+/// What is to be sent.
+struct Outgoing<'a> {
+    ranges: &'a [(u64, u64)],
+    total: u64,
+    flags: u32,
+    to: Option<Written>,
+    sender: Sender,
+    rights: Vec<Shared<Description>>,
+}
+
+/// Copies a piece of several ranges, from byte `done` on.
+fn copy_in(c: &mut Caller, ranges: &[(u64, u64)], done: u64, length: usize) -> Result<Vec<u8>> {
+    c.h.room(2 * length as u64)?;
+    let mut bytes = Vec::with_capacity(length);
+    while bytes.len() < length {
+        let at = done + bytes.len() as u64;
+        let (address, left) = crate::calls::file::piece(ranges, at).ok_or(EFAULT)?;
+        let start = bytes.len();
+        let part = left.min((length - start) as u64);
+        c.check(address, part, READ)?;
+        bytes.resize(start + part as usize, 0);
+        c.h.read_memory(address, &mut bytes[start..])?;
+    }
+    Ok(bytes)
+}
+
+/// The other end takes nothing any more.
+fn broken(c: &mut Caller, flags: u32) -> Stop {
+    if flags & msg::NOSIGNAL == 0 {
+        let origin = Origin::default();
+        c.p.task.signals.post(&c.p.actions, sig::PIPE, origin);
+    }
+    EPIPE.into()
+}
+
+/// The socket to which the bytes of a stream or the packets of a connection go.
+fn connected(c: &mut Caller, id: u64, flags: u32) -> Result<Option<u64>> {
+    let socket = c.s.socket(id)?;
+    let is_unix = socket.family == Family::Unix;
+    if !is_unix {
+        if let Some(error) = socket.error.take() {
+            socket.shut = (true, true);
+            if error != EPIPE.0 {
+                return Err(Errno(error).into());
+            }
+        }
+    }
+    let (shut, state, peer) = (socket.shut, socket.state, socket.peer);
+    if state != State::Connected && is_unix {
+        return Err(ENOTCONN.into());
+    }
+    let Some(peer) = peer.filter(|_| !shut.1 && state == State::Connected) else {
+        if !is_unix && state == State::Connected && !shut.1 {
+            // It goes out, and the answer is that there is nobody.
+            c.s.socket(id)?.error = Some(EPIPE.0);
+            c.s.wake(Key::Socket(id));
+            return Ok(None);
+        }
+        return Err(broken(c, flags));
+    };
+    match is_unix && find(c, peer)?.shut.0 {
+        true => Err(broken(c, flags)),
+        false => Ok(Some(peer)),
+    }
+}
+
+fn send(c: &mut Caller, fd: u32, out: Outgoing) -> Result {
+    let (id, own) = of(c, fd)?;
+    let nonblocking = (own & open_flags::NONBLOCK != 0) || out.flags & msg::DONTWAIT != 0;
+    let socket = find(c, id)?;
+    if out.flags & msg::OOB != 0 {
+        return Err(ENOTSUP.into());
+    }
+    match socket.style {
+        Style::Stream => send_bytes(c, id, nonblocking, out),
+        Style::Packets | Style::Datagram => send_message(c, id, nonblocking, out),
+    }
+}
+
+fn send_bytes(c: &mut Caller, id: u64, nonblocking: bool, out: Outgoing) -> Result {
+    let socket = find(c, id)?;
+    if out.to.is_some() && socket.family == Family::Unix {
+        let is_connected = socket.state == State::Connected;
+        return Err(if is_connected { EISCONN } else { ENOTSUP }.into());
+    }
+    let mut done = c.p.task.wait.map_or(0, |wait| wait.progress);
+    let mut rights = if done == 0 { out.rights } else { Vec::new() };
+    if out.total == 0 {
+        connected(c, id, out.flags)?;
+    }
+    while done < out.total {
+        let sent = connected(c, id, out.flags).and_then(|peer| {
+            let length = (out.total - done).min(PIECE as u64) as usize;
+            let bytes = copy_in(c, out.ranges, done, length)?;
+            let Some(peer) = peer else {
+                return Ok(Delivery::Taken(length));
+            };
+            let message = Message {
+                bytes,
+                sender: out.sender,
+                rights: rights.clone(),
+                ..Message::default()
+            };
+            Ok(c.s.deliver(peer, message)?)
+        });
+        let stopped = match sent {
+            Ok(Delivery::Taken(taken)) => {
+                rights.clear();
+                done += taken as u64;
+                continue;
+            }
+            Ok(Delivery::Full(peer)) => {
+                c.s.blocks(peer, id);
+                blocked(c, id, nonblocking, net::SO_SNDTIMEO)
+            }
+            Err(stop) => Err(stop),
+        };
+        match stopped {
+            Err(Stop::Park(wake)) => {
+                if done > 0 {
+                    c.wait().progress = done;
+                }
+                return Err(Stop::Park(wake));
+            }
+            Err(Stop::Errno(_)) if done > 0 => break,
+            other => return other,
+        }
+    }
+    Ok(done)
+}
+
+/// The socket to which a message goes, and the name of who sends it; no socket if nobody has the port.
+fn receiver(c: &mut Caller, id: u64, out: &mut Outgoing) -> Result<(Option<u64>, Option<Name>)> {
+    let to = out.to.take();
+    let socket = c.s.socket(id)?;
+    let (style, family, state) = (socket.style, socket.family, socket.state);
+    if style == Style::Packets {
+        if to.is_some() {
+            let is_connected = state == State::Connected;
+            return Err(if is_connected { EISCONN } else { ENOTSUP }.into());
+        }
+        let name = socket.name.clone();
+        return Ok((connected(c, id, out.flags)?, name));
+    }
+    if let Some(error) = socket.error.take() {
+        return Err(Errno(error).into());
+    }
+    if socket.shut.1 {
+        return Err(broken(c, out.flags));
+    }
+    let name = match to {
+        Some(Written::NoFamily | Written::Nothing) => return Err(EINVAL.into()),
+        Some(name) => target(c, name)?,
+        None => {
+            let socket = find(c, id)?;
+            let none = if family == Family::Unix {
+                ENOTCONN
+            } else {
+                EDESTADDRREQ
+            };
+            if family == Family::Unix && state == State::Connected {
+                let peer = socket.peer.filter(|peer| c.s.sockets.find(*peer).is_some());
+                let name = socket.name.clone();
+                return Ok((Some(peer.ok_or(ECONNREFUSED)?), name));
+            }
+            socket.peer_name.clone().ok_or(none)?
+        }
+    };
+    if let Name::Port(address, _) = name {
+        if find(c, id)?.name.is_none() {
+            let any = if family == Family::V4 { mapped(0) } else { 0 };
+            let port = c.s.free_port(id, any)?;
+            c.s.set_name(id, Name::Port(any, port));
+        }
+        let Some(Name::Port(from, port)) = find(c, id)?.name else {
+            return Err(EINVAL.into());
+        };
+        let own = if is_mapped(address) {
+            LOOPBACK_4
+        } else {
+            LOOPBACK_6
+        };
+        let from = Name::Port(if is_any(from) { own } else { from }, port);
+        let found = c.s.sockets.by_name(&name, style);
+        let takes = |to: &u64| {
+            let socket = c.s.sockets.find(*to);
+            let only = socket.and_then(|socket| socket.peer_name.as_ref());
+            only.is_none_or(|only| *only == from)
+        };
+        let found = found.filter(takes);
+        if found.is_none() && state == State::Connected {
+            c.s.socket(id)?.error = Some(ECONNREFUSED.0);
+            c.s.wake(Key::Socket(id));
+        }
+        return Ok((found, Some(from)));
+    }
+    let found = c.s.sockets.by_name(&name, style).ok_or(ECONNREFUSED)?;
+    let other = find(c, found)?;
+    if other.style != Style::Datagram {
+        return Err(EPROTOTYPE.into());
+    }
+    if other.peer.is_some_and(|peer| peer != id) {
+        return Err(EPERM.into());
+    }
+    Ok((Some(found), find(c, id)?.name.clone()))
+}
+
+fn send_message(c: &mut Caller, id: u64, nonblocking: bool, mut out: Outgoing) -> Result {
+    let is_port = find(c, id)?.family != Family::Unix;
+    if is_port && out.total > MAX_UDP as u64 {
+        return Err(EMSGSIZE.into());
+    }
+    let flags = out.flags;
+    let (to, from) = receiver(c, id, &mut out)?;
+    let Some(to) = to else {
+        return Ok(out.total);
+    };
+    let other = find(c, to)?;
+    if out.total > other.longest() as u64 {
+        return Err(EMSGSIZE.into());
+    }
+    if other.shut.0 && !is_port {
+        return Err(broken(c, flags));
+    }
+    let bytes = copy_in(c, out.ranges, 0, out.total as usize)?;
+    let message = Message {
+        bytes,
+        from,
+        sender: out.sender,
+        rights: out.rights,
+        ..Message::default()
+    };
+    match c.s.deliver(to, message)? {
+        Delivery::Taken(taken) => Ok(taken as u64),
+        // What has no room is lost, as on any network.
+        Delivery::Full(_) if is_port => Ok(out.total),
+        Delivery::Full(to) => {
+            c.s.blocks(to, id);
+            blocked(c, id, nonblocking, net::SO_SNDTIMEO)
+        }
+    }
+}
+
+/// `write`, `writev`: sends several ranges.
+pub fn write(c: &mut Caller, fd: u32, ranges: &[(u64, u64)], total: u64) -> Result {
+    let sender = sender(c);
+    let out = Outgoing {
+        ranges,
+        total,
+        flags: 0,
+        to: None,
+        sender,
+        rights: Vec::new(),
+    };
+    send(c, fd, out)
+}
+
+/// Sends these bytes of a file over a connection, as far as there is room.
+pub fn put(c: &mut Caller, id: u64, flags: u32, bytes: &[u8]) -> Result<usize> {
+    let Some(peer) = connected(c, id, 0)? else {
+        return Ok(bytes.len());
+    };
+    let sender = sender(c);
+    c.h.room(2 * bytes.len() as u64)?;
+    let message = Message {
+        bytes: bytes.to_vec(),
+        sender,
+        ..Message::default()
+    };
+    match c.s.deliver(peer, message)? {
+        Delivery::Taken(taken) => Ok(taken),
+        Delivery::Full(peer) => {
+            c.s.blocks(peer, id);
+            blocked(c, id, flags & open_flags::NONBLOCK != 0, net::SO_SNDTIMEO)
+        }
+    }
+}
+
+/// `sendto`.
+pub fn sendto(c: &mut Caller, [fd, at, length, flags, name, name_length]: [u64; 6]) -> Result {
+    let (id, _) = of(c, fd as u32)?;
+    let family = find(c, id)?.family;
+    let to = match name {
+        0 => None,
+        name => Some(read_name(c, family, name, name_length as u32)?),
+    };
+    c.check(at, length, READ)?;
+    let sender = sender(c);
+    let out = Outgoing {
+        ranges: &[(at, length)],
+        total: length,
+        flags: flags as u32,
+        to,
+        sender,
+        rights: Vec::new(),
+    };
+    send(c, fd as u32, out)
+}
+
+/// The fields of a `struct msghdr`.
+pub(super) struct Header {
+    pub(super) name: u64,
+    pub(super) name_length: u32,
+    pub(super) ranges: Vec<(u64, u64)>,
+    pub(super) control: u64,
+    pub(super) control_length: u64,
+}
+
+pub(super) fn header(c: &mut Caller, at: u64) -> Result<Header> {
+    let raw = c.read(at, 56)?;
+    let (list, count) = (u64_at(&raw, 16), u64_at(&raw, 24));
+    if count > 1024 {
+        return Err(EMSGSIZE.into());
+    }
+    Ok(Header {
+        name: u64_at(&raw, 0),
+        name_length: u32_at(&raw, 8),
+        ranges: crate::calls::file::vector(c, list, count)?,
+        control: u64_at(&raw, 32),
+        control_length: u64_at(&raw, 40),
+    })
+}
+
+/// `sendmsg`.
+pub fn sendmsg(c: &mut Caller, fd: u32, at: u64, flags: u32) -> Result {
+    let (id, _) = of(c, fd)?;
+    let family = find(c, id)?.family;
+    let header = header(c, at)?;
+    let to = match header.name {
+        0 => None,
+        _ if header.name_length == 0 => None,
+        name => Some(read_name(c, family, name, header.name_length)?),
+    };
+    let mut sender = sender(c);
+    let mut rights = Vec::new();
+    if header.control != 0 && header.control_length >= HEAD as u64 {
+        if header.control_length > 4096 {
+            return Err(crate::errno::ENOMEM.into());
+        }
+        let raw = c.read(header.control, header.control_length as usize)?;
+        control(c, family, &raw, &mut sender, &mut rights)?;
+    }
+    let out = Outgoing {
+        total: header.ranges.iter().map(|range| range.1).sum(),
+        ranges: &header.ranges,
+        flags,
+        to,
+        sender,
+        rights,
+    };
+    send(c, fd, out)
+}
+
+/// What the control messages of a message say.
+fn control(
+    c: &mut Caller,
+    family: Family,
+    mut raw: &[u8],
+    sender: &mut Sender,
+    rights: &mut Vec<Shared<Description>>,
+) -> Result<()> {
+    while raw.len() >= HEAD {
+        let length = u64_at(raw, 0);
+        if length < HEAD as u64 || length > raw.len() as u64 {
+            return Err(EINVAL.into());
+        }
+        let body = &raw[HEAD..length as usize];
+        let is_ours = u32_at(raw, 8) == net::SOL_SOCKET;
+        match u32_at(raw, 12) {
+            _ if !is_ours => {}
+            RIGHTS if family == Family::Unix => {
+                if rights.len() + body.len() / 4 > MAX_RIGHTS {
+                    return Err(EINVAL.into());
+                }
+                for fd in body.chunks_exact(4) {
+                    let fd = c.p.files.fds.get(&u32_at(fd, 0)).ok_or(EBADF)?;
+                    rights.push(Rc::clone(&fd.description));
+                }
+            }
+            CREDENTIALS if family == Family::Unix => {
+                if body.len() != 12 {
+                    return Err(EINVAL.into());
+                }
+                let number = u32_at(body, 0);
+                // Everybody may say to be somebody else, who is there.
+                if c.s.those(c.p.task.pid, Which::Number(number)).is_empty() {
+                    return Err(ESRCH.into());
+                }
+                *sender = Sender(number, u32_at(body, 4), u32_at(body, 8));
+            }
+            _ => return Err(EINVAL.into()),
+        }
+        let next = (length as usize).next_multiple_of(8).min(raw.len());
+        raw = &raw[next..];
+    }
+    Ok(())
+}
