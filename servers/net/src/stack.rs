@@ -1,6 +1,10 @@
 //! The sockets, of all sessions: ports, quotas, connections that are being closed. `smoltcp` does what the protocols say, once for the wire and once for the
 //! machine itself; a socket that anybody may address has one of each.
 
+mod datagrams;
+mod names;
+mod streams;
+
 use crate::queue::Queue;
 use crate::segments::Ends;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -9,15 +13,13 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::task::Waker;
 use proto::Error;
-use services::net::{Kind, Place, BACKLOG, DATAGRAM, NAME};
+use services::net::{Kind, Place};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
-use smoltcp::phy::{ChecksumCapabilities, Medium};
+use smoltcp::phy::Medium;
 use smoltcp::socket::{dhcpv4, dns, icmp, tcp, udp};
 use smoltcp::time::{Duration, Instant};
-use smoltcp::wire::{
-    DnsQueryType, EthernetAddress, HardwareAddress, Icmpv4Packet, Icmpv4Repr, Icmpv6Packet,
-    Icmpv6Repr, IpAddress, IpCidr, IpEndpoint, Ipv6Cidr,
-};
+use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr, IpEndpoint, Ipv6Cidr};
+use streams::has_come;
 
 /// Bytes of the buffers of a connection, each way.
 const STREAM: usize = 16 * 1024;
@@ -457,130 +459,6 @@ impl Stack {
         [self.deadline, timer].into_iter().flatten().min()
     }
 
-    /// Takes the address that others say the machine has. What they say is checked: the stack takes no other.
-    fn learn(&mut self) {
-        let Some(dhcp) = self.dhcp else {
-            return;
-        };
-        let event = match self.wire.sockets.get_mut::<dhcpv4::Socket<'_>>(dhcp).poll() {
-            None => return,
-            Some(dhcpv4::Event::Deconfigured) => None,
-            Some(dhcpv4::Event::Configured(config)) => {
-                Some((config.address, config.router, config.dns_servers))
-            }
-        };
-        let link_local = |cidr: &&IpCidr| matches!(cidr, IpCidr::Ipv6(_));
-        let addresses = self.wire.interface.ip_addrs().iter();
-        let mut addresses: Vec<IpCidr> = addresses.filter(link_local).copied().collect();
-        self.wire.interface.routes_mut().remove_default_ipv4_route();
-        let mut servers: Vec<IpAddress> = Vec::new();
-        if let Some((address, router, names)) = event {
-            let is_fit =
-                |address: Ipv4Addr| !address.is_loopback() && IpAddress::Ipv4(address).is_unicast();
-            if is_fit(address.address()) {
-                addresses.push(IpCidr::Ipv4(address));
-            }
-            if let Some(router) = router.filter(|router| is_fit(*router)) {
-                let _ = self
-                    .wire
-                    .interface
-                    .routes_mut()
-                    .add_default_ipv4_route(router);
-            }
-            servers = names
-                .into_iter()
-                .filter(|server| is_fit(*server))
-                .map(IpAddress::Ipv4)
-                .collect();
-        }
-        self.set_addresses(&addresses);
-        self.knows_names = !servers.is_empty();
-        self.wire
-            .sockets
-            .get_mut::<dns::Socket<'_>>(self.dns)
-            .update_servers(&servers);
-    }
-
-    /// Ends connections that are over or take too long, and has sockets listen again whose connection was never made.
-    fn tend(&mut self) {
-        let mut index = 0;
-        while index < self.closing.len() {
-            let Closing {
-                at,
-                port,
-                until,
-                confirmed,
-            } = self.closing[index];
-            let now = self.now;
-            let socket = self.tcp(at);
-            match socket.state() {
-                tcp::State::Closed => {
-                    // What it had to say to the other end has been said in this turn.
-                    self.net(at.0).sockets.remove(at.1);
-                    self.free_port(Kind::Stream, port);
-                    self.closing.swap_remove(index);
-                    continue;
-                }
-                _ if until <= now => {
-                    socket.abort();
-                    self.changed = true;
-                }
-                tcp::State::FinWait2 if !confirmed => {
-                    let closing = &mut self.closing[index];
-                    closing.confirmed = true;
-                    closing.until = until.min(now.saturating_add(HALF_CLOSED));
-                }
-                _ => {}
-            }
-            index += 1;
-        }
-        let again: Vec<(Handle, u16)> = self
-            .entries
-            .values()
-            .filter_map(|entry| match (&entry.socket, entry.port) {
-                (Socket::Listening { ready }, Some(port)) => Some((ready, port)),
-                _ => None,
-            })
-            .flat_map(|(ready, port)| ready.iter().map(move |at| (*at, port)))
-            .collect();
-        for (at, port) in again {
-            let socket = self.tcp(at);
-            if socket.state() == tcp::State::Closed {
-                let _ = socket.listen(port);
-                socket.set_timeout(Some(HALF_OPEN));
-            }
-        }
-        let making = core::mem::take(&mut self.making);
-        for id in making {
-            let at = match self.entries.get(&id) {
-                Some(Entry {
-                    socket:
-                        Socket::Stream {
-                            at, made: false, ..
-                        },
-                    ..
-                }) => *at,
-                _ => continue,
-            };
-            match self.tcp(at).state() {
-                tcp::State::SynSent | tcp::State::SynReceived => {
-                    self.making.insert(id);
-                }
-                tcp::State::Closed => {}
-                _ => {
-                    self.tcp(at).set_timeout(Some(SILENCE));
-                    if let Some(Entry {
-                        socket: Socket::Stream { made, .. },
-                        ..
-                    }) = self.entries.get_mut(&id)
-                    {
-                        *made = true;
-                    }
-                }
-            }
-        }
-    }
-
     /// Which network leads to an address.
     fn way(&self, address: IpAddr) -> Which {
         match address.is_loopback() || self.own.interface.has_ip_addr(IpAddress::from(address)) {
@@ -732,265 +610,6 @@ impl Stack {
         Ok(port)
     }
 
-    /// Begins to take connections.
-    pub(crate) fn listen(&mut self, id: Id, backlog: u64) -> Done<()> {
-        if !(1..=BACKLOG).contains(&backlog) {
-            return Err(refusal::BACKLOG);
-        }
-        let entry = self.entry(id)?;
-        let Socket::Idle = entry.socket else {
-            return Err(refusal::KIND);
-        };
-        let (job, port) = (entry.job, entry.port.ok_or(refusal::UNBOUND)?);
-        let count = 2 * backlog as usize;
-        self.charge(job, count)?;
-        let ready = (0..count).map(|n| self.listener([Which::Wire, Which::Own][n % 2], port));
-        let ready = ready.collect();
-        self.entry(id)?.socket = Socket::Listening { ready };
-        Ok(())
-    }
-
-    /// A socket of the stack that waits for a connection.
-    fn listener(&mut self, which: Which, port: u16) -> Handle {
-        let mut socket = stream();
-        // It is new, and the port is not 0.
-        let _ = socket.listen(port);
-        socket.set_timeout(Some(HALF_OPEN));
-        (which, self.net(which).sockets.add(socket))
-    }
-
-    /// A connection that has come, and who is at the other end.
-    pub(crate) fn accept(&mut self, id: Id) -> Done<(Id, Place)> {
-        let entry = self.entry(id)?;
-        let (job, port) = (entry.job, entry.port.unwrap_or(0));
-        let Socket::Listening { ready } = &entry.socket else {
-            return Err(refusal::KIND);
-        };
-        let ready = ready.clone();
-        let mut came = ready.into_iter().enumerate();
-        let came = came.find(|(_, at)| has_come(self.tcp(*at)));
-        let (index, at) = came.ok_or(refusal::WAIT)?;
-        self.charge(job, 1)?;
-        let next = self.listener(at.0, port);
-        if let Socket::Listening { ready } = &mut self.entry(id)?.socket {
-            ready[index] = next;
-        }
-        let socket = self.tcp(at);
-        socket.set_timeout(Some(SILENCE));
-        let from = place(socket.remote_endpoint());
-        let socket = Socket::Stream {
-            at,
-            made: true,
-            shut: false,
-        };
-        // The port is the listening socket's.
-        Ok((self.add(job, None, socket), from))
-    }
-
-    /// Begins to connect.
-    pub(crate) fn connect(&mut self, id: Id, to: Place) -> Done<()> {
-        let entry = self.entry(id)?;
-        let Socket::Idle = entry.socket else {
-            return Err(refusal::KIND);
-        };
-        let which = self.way(to.address);
-        let to = self.check_way(which, to)?;
-        let port = match self.entry(id)?.port {
-            Some(port) => port,
-            None => self.take_port(Kind::Stream, 0)?,
-        };
-        self.entry(id)?.port = Some(port);
-        let mut socket = stream();
-        let context = self.net(which).interface.context();
-        socket
-            .connect(context, to, port)
-            .map_err(|_| refusal::NOWHERE)?;
-        let at = (which, self.net(which).sockets.add(socket));
-        self.entry(id)?.socket = Socket::Stream {
-            at,
-            made: false,
-            shut: false,
-        };
-        self.making.insert(id);
-        self.changed = true;
-        Ok(())
-    }
-
-    /// The socket of a connection, and whether it was ever there and nothing more is written.
-    fn stream(&mut self, id: Id) -> Done<(Handle, bool, bool)> {
-        match self.entry(id)?.socket {
-            Socket::Stream { at, made, shut } => Ok((at, made, shut)),
-            _ => Err(refusal::KIND),
-        }
-    }
-
-    /// What has come over a connection; nothing at its end.
-    pub(crate) fn read(&mut self, id: Id, most: u64) -> Done<Vec<u8>> {
-        let (at, made, _) = self.stream(id)?;
-        let socket = self.tcp(at);
-        let size = socket
-            .recv_queue()
-            .min(most.try_into().unwrap_or(usize::MAX));
-        let mut bytes = vec![0; size];
-        let (state, result) = (socket.state(), socket.recv_slice(&mut bytes));
-        match result {
-            Ok(0) if most > 0 => match made {
-                false if state == tcp::State::Closed => Err(refusal::REFUSED),
-                _ => Err(refusal::WAIT),
-            },
-            Ok(_) => {
-                self.changed = true;
-                Ok(bytes)
-            }
-            Err(tcp::RecvError::Finished) => Ok(Vec::new()),
-            Err(tcp::RecvError::InvalidState) => Err(match (state, made) {
-                (tcp::State::Closed, false) => refusal::REFUSED,
-                (tcp::State::Closed, true) => refusal::RESET,
-                _ => refusal::WAIT,
-            }),
-        }
-    }
-
-    /// Writes to a connection: how many bytes were taken.
-    pub(crate) fn write(&mut self, id: Id, bytes: &[u8]) -> Done<u64> {
-        let (at, made, shut) = self.stream(id)?;
-        if shut {
-            return Err(refusal::SHUT);
-        }
-        let socket = self.tcp(at);
-        let state = socket.state();
-        match socket.send_slice(bytes) {
-            Ok(0) if !bytes.is_empty() => Err(refusal::WAIT),
-            Ok(taken) => {
-                self.changed = true;
-                Ok(taken as u64)
-            }
-            Err(tcp::SendError::InvalidState) => Err(match (state, made) {
-                (tcp::State::Closed, false) => refusal::REFUSED,
-                (tcp::State::SynSent | tcp::State::SynReceived, _) => refusal::WAIT,
-                _ => refusal::RESET,
-            }),
-        }
-    }
-
-    /// Nothing more will be written.
-    pub(crate) fn shut(&mut self, id: Id) -> Done<()> {
-        let (at, made, _) = self.stream(id)?;
-        if !made {
-            return Err(refusal::WAIT);
-        }
-        self.tcp(at).close();
-        self.changed = true;
-        if let Socket::Stream { shut, .. } = &mut self.entry(id)?.socket {
-            *shut = true;
-        }
-        Ok(())
-    }
-
-    /// How many bytes the other end has not confirmed.
-    pub(crate) fn unsent(&mut self, id: Id) -> Done<u64> {
-        let (at, ..) = self.stream(id)?;
-        Ok(self.tcp(at).send_queue() as u64)
-    }
-
-    /// Sends a datagram.
-    pub(crate) fn send(&mut self, id: Id, to: Place, bytes: &[u8]) -> Done<()> {
-        let entry = self.entry(id)?;
-        let (port, echo, both) = match entry.socket {
-            Socket::Datagram { at } => (entry.port, false, at),
-            Socket::Echo { at } => (entry.port, true, at),
-            _ => return Err(refusal::KIND),
-        };
-        if bytes.len() > if echo { DATAGRAM - 8 } else { DATAGRAM } {
-            return Err(refusal::LONG);
-        }
-        let which = self.way(to.address);
-        let port_or_number = if echo { to.port.max(1) } else { to.port };
-        let end = self.check_way(
-            which,
-            Place {
-                port: port_or_number,
-                ..to
-            },
-        )?;
-        let port = match port {
-            Some(port) => port,
-            None => self.bind(id, 0)?,
-        };
-        let at = both[which as usize];
-        let sent = match echo {
-            false => self.udp(at).send_slice(bytes, end).is_ok(),
-            true => self.ask_echo(at, end.addr, (port, to.port), bytes),
-        };
-        self.changed = true;
-        sent.then_some(()).ok_or(refusal::WAIT)
-    }
-
-    /// Asks whether somebody is there.
-    fn ask_echo(
-        &mut self,
-        at: Handle,
-        to: IpAddress,
-        (ident, seq_no): (u16, u16),
-        data: &[u8],
-    ) -> bool {
-        let checksums = ChecksumCapabilities::default();
-        let from = self.net(at.0).interface.get_source_address(&to);
-        match (to, from) {
-            (IpAddress::Ipv4(_), _) => {
-                let request = Icmpv4Repr::EchoRequest {
-                    ident,
-                    seq_no,
-                    data,
-                };
-                let Ok(room) = self.icmp(at).send(request.buffer_len(), to) else {
-                    return false;
-                };
-                request.emit(&mut Icmpv4Packet::new_unchecked(room), &checksums);
-            }
-            (IpAddress::Ipv6(to6), Some(IpAddress::Ipv6(from))) => {
-                let request = Icmpv6Repr::EchoRequest {
-                    ident,
-                    seq_no,
-                    data,
-                };
-                let Ok(room) = self.icmp(at).send(request.buffer_len(), to) else {
-                    return false;
-                };
-                let mut packet = Icmpv6Packet::new_unchecked(room);
-                request.emit(&from, &to6, &mut packet, &checksums);
-            }
-            _ => return false,
-        }
-        true
-    }
-
-    /// A datagram that has come, and from whom.
-    pub(crate) fn receive(&mut self, id: Id) -> Done<(Place, Vec<u8>)> {
-        match self.entry(id)?.socket {
-            Socket::Datagram { at } => {
-                for at in at {
-                    if let Ok((bytes, from)) = self.udp(at).recv() {
-                        return Ok((place(Some(from.endpoint)), bytes.to_vec()));
-                    }
-                }
-                Err(refusal::WAIT)
-            }
-            Socket::Echo { at } => {
-                for at in at {
-                    while let Ok((bytes, from)) = self.icmp(at).recv() {
-                        if let Some((port, bytes)) = echo(from, bytes) {
-                            let address = from.into();
-                            return Ok((Place { address, port }, bytes));
-                        }
-                    }
-                }
-                Err(refusal::WAIT)
-            }
-            _ => Err(refusal::KIND),
-        }
-    }
-
     /// Closes a socket.
     pub(crate) fn close(&mut self, id: Id) {
         let Some(entry) = self.entries.remove(&id) else {
@@ -1019,35 +638,6 @@ impl Stack {
                 self.free_port(Kind::Echo, entry.port);
             }
         }
-    }
-
-    /// Closes a connection, which is over some time later; at once if there is none, or `hard`.
-    fn close_stream(&mut self, at: Handle, port: Option<u16>, hard: bool) {
-        let socket = self.tcp(at);
-        match socket.is_listening() || hard {
-            true => socket.abort(),
-            false => socket.close(),
-        }
-        if self.closing.len() >= CLOSING_MOST {
-            // Those that only wait for stragglers first.
-            let states: Vec<tcp::State> = {
-                let all: Vec<Handle> = self.closing.iter().map(|closing| closing.at).collect();
-                all.into_iter().map(|at| self.tcp(at).state()).collect()
-            };
-            let oldest = states
-                .iter()
-                .position(|state| *state == tcp::State::TimeWait);
-            let Closing { at, port, .. } = self.closing.remove(oldest.unwrap_or(0));
-            self.net(at.0).sockets.remove(at.1);
-            self.free_port(Kind::Stream, port);
-        }
-        let until = self.now.saturating_add(CLOSING);
-        self.closing.push(Closing {
-            at,
-            port,
-            until,
-            confirmed: false,
-        });
     }
 
     /// Whether a socket has something for who reads, and room for who writes. If not, the waker is woken when that changes.
@@ -1134,63 +724,6 @@ impl Stack {
         self.timers.remove(&timer);
     }
 
-    /// Begins to ask for the addresses of a name.
-    pub(crate) fn ask_name(&mut self, name: &str, six: bool) -> Done<dns::QueryHandle> {
-        if name.len() > NAME || name.split('.').any(|part| part.len() > 63) {
-            return Err(refusal::LONG_NAME);
-        }
-        if !self.knows_names {
-            return Err(refusal::NO_SERVER);
-        }
-        if self.queries >= QUERIES {
-            return Err(refusal::QUERIES);
-        }
-        (self.options.reserve)(1024).map_err(|_| refusal::MEMORY)?;
-        let kind = match six {
-            true => DnsQueryType::Aaaa,
-            false => DnsQueryType::A,
-        };
-        let Net {
-            interface, sockets, ..
-        } = &mut self.wire;
-        let dns = sockets.get_mut::<dns::Socket<'_>>(self.dns);
-        let query = dns.start_query(interface.context(), name, kind);
-        let query = query.map_err(|_| refusal::BAD_NAME)?;
-        self.queries += 1;
-        self.changed = true;
-        Ok(query)
-    }
-
-    /// The addresses, when they are there; the query is over then.
-    pub(crate) fn name_answer(
-        &mut self,
-        query: dns::QueryHandle,
-        waker: &Waker,
-    ) -> Option<Done<Vec<IpAddr>>> {
-        let dns = self.wire.sockets.get_mut::<dns::Socket<'_>>(self.dns);
-        match dns.get_query_result(query) {
-            Err(dns::GetQueryResultError::Pending) => {
-                dns.register_query_waker(query, waker);
-                None
-            }
-            Ok(addresses) => {
-                self.queries -= 1;
-                Some(Ok(addresses.into_iter().map(IpAddr::from).collect()))
-            }
-            Err(dns::GetQueryResultError::Failed) => {
-                self.queries -= 1;
-                Some(Err(refusal::NO_NAME))
-            }
-        }
-    }
-
-    /// Nobody wants the answer any more.
-    pub(crate) fn forget_name(&mut self, query: dns::QueryHandle) {
-        let dns = self.wire.sockets.get_mut::<dns::Socket<'_>>(self.dns);
-        dns.cancel_query(query);
-        self.queries -= 1;
-    }
-
     /// An address of the machine.
     pub(crate) fn address(&self, index: u64) -> Option<Address> {
         let all = self.wire.interface.ip_addrs();
@@ -1214,11 +747,6 @@ impl Stack {
     }
 }
 
-/// Whether a connection has come to a socket that listens.
-fn has_come(socket: &tcp::Socket<'_>) -> bool {
-    socket.may_recv() || socket.may_send() || socket.can_recv()
-}
-
 fn place(end: Option<IpEndpoint>) -> Place {
     match end {
         Some(end) => Place {
@@ -1230,27 +758,5 @@ fn place(end: Option<IpEndpoint>) -> Place {
             address: Ipv4Addr::UNSPECIFIED.into(),
             port: 0,
         },
-    }
-}
-
-/// The number and the bytes of an answer.
-fn echo(from: IpAddress, bytes: &[u8]) -> Option<(u16, Vec<u8>)> {
-    match from {
-        IpAddress::Ipv4(_) => {
-            let packet = Icmpv4Packet::new_checked(bytes).ok()?;
-            let answer = Icmpv4Repr::parse(&packet, &ChecksumCapabilities::ignored()).ok()?;
-            match answer {
-                Icmpv4Repr::EchoReply { seq_no, data, .. } => Some((seq_no, data.to_vec())),
-                _ => None,
-            }
-        }
-        IpAddress::Ipv6(from) => {
-            let packet = Icmpv6Packet::new_checked(bytes).ok()?;
-            let none = ChecksumCapabilities::ignored();
-            match Icmpv6Repr::parse(&from, &from, &packet, &none).ok()? {
-                Icmpv6Repr::EchoReply { seq_no, data, .. } => Some((seq_no, data.to_vec())),
-                _ => None,
-            }
-        }
     }
 }

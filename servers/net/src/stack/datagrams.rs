@@ -1,0 +1,129 @@
+//! Datagrams and echoes.
+
+use super::{place, refusal, Done, Handle, Id, Socket, Stack};
+use alloc::vec::Vec;
+use services::net::{Place, DATAGRAM};
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{Icmpv4Packet, Icmpv4Repr, Icmpv6Packet, Icmpv6Repr, IpAddress};
+
+impl Stack {
+    /// Sends a datagram.
+    pub(crate) fn send(&mut self, id: Id, to: Place, bytes: &[u8]) -> Done<()> {
+        let entry = self.entry(id)?;
+        let (port, echo, both) = match entry.socket {
+            Socket::Datagram { at } => (entry.port, false, at),
+            Socket::Echo { at } => (entry.port, true, at),
+            _ => return Err(refusal::KIND),
+        };
+        if bytes.len() > if echo { DATAGRAM - 8 } else { DATAGRAM } {
+            return Err(refusal::LONG);
+        }
+        let which = self.way(to.address);
+        let port_or_number = if echo { to.port.max(1) } else { to.port };
+        let end = self.check_way(
+            which,
+            Place {
+                port: port_or_number,
+                ..to
+            },
+        )?;
+        let port = match port {
+            Some(port) => port,
+            None => self.bind(id, 0)?,
+        };
+        let at = both[which as usize];
+        let sent = match echo {
+            false => self.udp(at).send_slice(bytes, end).is_ok(),
+            true => self.ask_echo(at, end.addr, (port, to.port), bytes),
+        };
+        self.changed = true;
+        sent.then_some(()).ok_or(refusal::WAIT)
+    }
+
+    /// Asks whether somebody is there.
+    pub(super) fn ask_echo(
+        &mut self,
+        at: Handle,
+        to: IpAddress,
+        (ident, seq_no): (u16, u16),
+        data: &[u8],
+    ) -> bool {
+        let checksums = ChecksumCapabilities::default();
+        let from = self.net(at.0).interface.get_source_address(&to);
+        match (to, from) {
+            (IpAddress::Ipv4(_), _) => {
+                let request = Icmpv4Repr::EchoRequest {
+                    ident,
+                    seq_no,
+                    data,
+                };
+                let Ok(room) = self.icmp(at).send(request.buffer_len(), to) else {
+                    return false;
+                };
+                request.emit(&mut Icmpv4Packet::new_unchecked(room), &checksums);
+            }
+            (IpAddress::Ipv6(to6), Some(IpAddress::Ipv6(from))) => {
+                let request = Icmpv6Repr::EchoRequest {
+                    ident,
+                    seq_no,
+                    data,
+                };
+                let Ok(room) = self.icmp(at).send(request.buffer_len(), to) else {
+                    return false;
+                };
+                let mut packet = Icmpv6Packet::new_unchecked(room);
+                request.emit(&from, &to6, &mut packet, &checksums);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// A datagram that has come, and from whom.
+    pub(crate) fn receive(&mut self, id: Id) -> Done<(Place, Vec<u8>)> {
+        match self.entry(id)?.socket {
+            Socket::Datagram { at } => {
+                for at in at {
+                    if let Ok((bytes, from)) = self.udp(at).recv() {
+                        return Ok((place(Some(from.endpoint)), bytes.to_vec()));
+                    }
+                }
+                Err(refusal::WAIT)
+            }
+            Socket::Echo { at } => {
+                for at in at {
+                    while let Ok((bytes, from)) = self.icmp(at).recv() {
+                        if let Some((port, bytes)) = echo(from, bytes) {
+                            let address = from.into();
+                            return Ok((Place { address, port }, bytes));
+                        }
+                    }
+                }
+                Err(refusal::WAIT)
+            }
+            _ => Err(refusal::KIND),
+        }
+    }
+}
+
+/// The number and the bytes of an answer.
+fn echo(from: IpAddress, bytes: &[u8]) -> Option<(u16, Vec<u8>)> {
+    match from {
+        IpAddress::Ipv4(_) => {
+            let packet = Icmpv4Packet::new_checked(bytes).ok()?;
+            let answer = Icmpv4Repr::parse(&packet, &ChecksumCapabilities::ignored()).ok()?;
+            match answer {
+                Icmpv4Repr::EchoReply { seq_no, data, .. } => Some((seq_no, data.to_vec())),
+                _ => None,
+            }
+        }
+        IpAddress::Ipv6(from) => {
+            let packet = Icmpv6Packet::new_checked(bytes).ok()?;
+            let none = ChecksumCapabilities::ignored();
+            match Icmpv6Repr::parse(&from, &from, &packet, &none).ok()? {
+                Icmpv6Repr::EchoReply { seq_no, data, .. } => Some((seq_no, data.to_vec())),
+                _ => None,
+            }
+        }
+    }
+}

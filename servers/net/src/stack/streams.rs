@@ -1,0 +1,287 @@
+//! Connections: those that are listened for, begun, read, written and closed.
+
+use super::{
+    place, refusal, stream, Closing, Done, Entry, Handle, Id, Socket, Stack, Which, CLOSING,
+    CLOSING_MOST, HALF_CLOSED, HALF_OPEN, SILENCE,
+};
+use alloc::vec;
+use alloc::vec::Vec;
+use services::net::{Kind, Place, BACKLOG};
+use smoltcp::socket::tcp;
+
+impl Stack {
+    /// Ends connections that are over or take too long, and has sockets listen again whose connection was never made.
+    pub(super) fn tend(&mut self) {
+        let mut index = 0;
+        while index < self.closing.len() {
+            let Closing {
+                at,
+                port,
+                until,
+                confirmed,
+            } = self.closing[index];
+            let now = self.now;
+            let socket = self.tcp(at);
+            match socket.state() {
+                tcp::State::Closed => {
+                    // What it had to say to the other end has been said in this turn.
+                    self.net(at.0).sockets.remove(at.1);
+                    self.free_port(Kind::Stream, port);
+                    self.closing.swap_remove(index);
+                    continue;
+                }
+                _ if until <= now => {
+                    socket.abort();
+                    self.changed = true;
+                }
+                tcp::State::FinWait2 if !confirmed => {
+                    let closing = &mut self.closing[index];
+                    closing.confirmed = true;
+                    closing.until = until.min(now.saturating_add(HALF_CLOSED));
+                }
+                _ => {}
+            }
+            index += 1;
+        }
+        let again: Vec<(Handle, u16)> = self
+            .entries
+            .values()
+            .filter_map(|entry| match (&entry.socket, entry.port) {
+                (Socket::Listening { ready }, Some(port)) => Some((ready, port)),
+                _ => None,
+            })
+            .flat_map(|(ready, port)| ready.iter().map(move |at| (*at, port)))
+            .collect();
+        for (at, port) in again {
+            let socket = self.tcp(at);
+            if socket.state() == tcp::State::Closed {
+                let _ = socket.listen(port);
+                socket.set_timeout(Some(HALF_OPEN));
+            }
+        }
+        let making = core::mem::take(&mut self.making);
+        for id in making {
+            let at = match self.entries.get(&id) {
+                Some(Entry {
+                    socket:
+                        Socket::Stream {
+                            at, made: false, ..
+                        },
+                    ..
+                }) => *at,
+                _ => continue,
+            };
+            match self.tcp(at).state() {
+                tcp::State::SynSent | tcp::State::SynReceived => {
+                    self.making.insert(id);
+                }
+                tcp::State::Closed => {}
+                _ => {
+                    self.tcp(at).set_timeout(Some(SILENCE));
+                    if let Some(Entry {
+                        socket: Socket::Stream { made, .. },
+                        ..
+                    }) = self.entries.get_mut(&id)
+                    {
+                        *made = true;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Begins to take connections.
+    pub(crate) fn listen(&mut self, id: Id, backlog: u64) -> Done<()> {
+        if !(1..=BACKLOG).contains(&backlog) {
+            return Err(refusal::BACKLOG);
+        }
+        let entry = self.entry(id)?;
+        let Socket::Idle = entry.socket else {
+            return Err(refusal::KIND);
+        };
+        let (job, port) = (entry.job, entry.port.ok_or(refusal::UNBOUND)?);
+        let count = 2 * backlog as usize;
+        self.charge(job, count)?;
+        let ready = (0..count).map(|n| self.listener([Which::Wire, Which::Own][n % 2], port));
+        let ready = ready.collect();
+        self.entry(id)?.socket = Socket::Listening { ready };
+        Ok(())
+    }
+
+    /// A socket of the stack that waits for a connection.
+    pub(super) fn listener(&mut self, which: Which, port: u16) -> Handle {
+        let mut socket = stream();
+        // It is new, and the port is not 0.
+        let _ = socket.listen(port);
+        socket.set_timeout(Some(HALF_OPEN));
+        (which, self.net(which).sockets.add(socket))
+    }
+
+    /// A connection that has come, and who is at the other end.
+    pub(crate) fn accept(&mut self, id: Id) -> Done<(Id, Place)> {
+        let entry = self.entry(id)?;
+        let (job, port) = (entry.job, entry.port.unwrap_or(0));
+        let Socket::Listening { ready } = &entry.socket else {
+            return Err(refusal::KIND);
+        };
+        let ready = ready.clone();
+        let mut came = ready.into_iter().enumerate();
+        let came = came.find(|(_, at)| has_come(self.tcp(*at)));
+        let (index, at) = came.ok_or(refusal::WAIT)?;
+        self.charge(job, 1)?;
+        let next = self.listener(at.0, port);
+        if let Socket::Listening { ready } = &mut self.entry(id)?.socket {
+            ready[index] = next;
+        }
+        let socket = self.tcp(at);
+        socket.set_timeout(Some(SILENCE));
+        let from = place(socket.remote_endpoint());
+        let socket = Socket::Stream {
+            at,
+            made: true,
+            shut: false,
+        };
+        // The port is the listening socket's.
+        Ok((self.add(job, None, socket), from))
+    }
+
+    /// Begins to connect.
+    pub(crate) fn connect(&mut self, id: Id, to: Place) -> Done<()> {
+        let entry = self.entry(id)?;
+        let Socket::Idle = entry.socket else {
+            return Err(refusal::KIND);
+        };
+        let which = self.way(to.address);
+        let to = self.check_way(which, to)?;
+        let port = match self.entry(id)?.port {
+            Some(port) => port,
+            None => self.take_port(Kind::Stream, 0)?,
+        };
+        self.entry(id)?.port = Some(port);
+        let mut socket = stream();
+        let context = self.net(which).interface.context();
+        socket
+            .connect(context, to, port)
+            .map_err(|_| refusal::NOWHERE)?;
+        let at = (which, self.net(which).sockets.add(socket));
+        self.entry(id)?.socket = Socket::Stream {
+            at,
+            made: false,
+            shut: false,
+        };
+        self.making.insert(id);
+        self.changed = true;
+        Ok(())
+    }
+
+    /// The socket of a connection, and whether it was ever there and nothing more is written.
+    pub(super) fn stream(&mut self, id: Id) -> Done<(Handle, bool, bool)> {
+        match self.entry(id)?.socket {
+            Socket::Stream { at, made, shut } => Ok((at, made, shut)),
+            _ => Err(refusal::KIND),
+        }
+    }
+
+    /// What has come over a connection; nothing at its end.
+    pub(crate) fn read(&mut self, id: Id, most: u64) -> Done<Vec<u8>> {
+        let (at, made, _) = self.stream(id)?;
+        let socket = self.tcp(at);
+        let size = socket
+            .recv_queue()
+            .min(most.try_into().unwrap_or(usize::MAX));
+        let mut bytes = vec![0; size];
+        let (state, result) = (socket.state(), socket.recv_slice(&mut bytes));
+        match result {
+            Ok(0) if most > 0 => match made {
+                false if state == tcp::State::Closed => Err(refusal::REFUSED),
+                _ => Err(refusal::WAIT),
+            },
+            Ok(_) => {
+                self.changed = true;
+                Ok(bytes)
+            }
+            Err(tcp::RecvError::Finished) => Ok(Vec::new()),
+            Err(tcp::RecvError::InvalidState) => Err(match (state, made) {
+                (tcp::State::Closed, false) => refusal::REFUSED,
+                (tcp::State::Closed, true) => refusal::RESET,
+                _ => refusal::WAIT,
+            }),
+        }
+    }
+
+    /// Writes to a connection: how many bytes were taken.
+    pub(crate) fn write(&mut self, id: Id, bytes: &[u8]) -> Done<u64> {
+        let (at, made, shut) = self.stream(id)?;
+        if shut {
+            return Err(refusal::SHUT);
+        }
+        let socket = self.tcp(at);
+        let state = socket.state();
+        match socket.send_slice(bytes) {
+            Ok(0) if !bytes.is_empty() => Err(refusal::WAIT),
+            Ok(taken) => {
+                self.changed = true;
+                Ok(taken as u64)
+            }
+            Err(tcp::SendError::InvalidState) => Err(match (state, made) {
+                (tcp::State::Closed, false) => refusal::REFUSED,
+                (tcp::State::SynSent | tcp::State::SynReceived, _) => refusal::WAIT,
+                _ => refusal::RESET,
+            }),
+        }
+    }
+
+    /// Nothing more will be written.
+    pub(crate) fn shut(&mut self, id: Id) -> Done<()> {
+        let (at, made, _) = self.stream(id)?;
+        if !made {
+            return Err(refusal::WAIT);
+        }
+        self.tcp(at).close();
+        self.changed = true;
+        if let Socket::Stream { shut, .. } = &mut self.entry(id)?.socket {
+            *shut = true;
+        }
+        Ok(())
+    }
+
+    /// How many bytes the other end has not confirmed.
+    pub(crate) fn unsent(&mut self, id: Id) -> Done<u64> {
+        let (at, ..) = self.stream(id)?;
+        Ok(self.tcp(at).send_queue() as u64)
+    }
+
+    /// Closes a connection, which is over some time later; at once if there is none, or `hard`.
+    pub(super) fn close_stream(&mut self, at: Handle, port: Option<u16>, hard: bool) {
+        let socket = self.tcp(at);
+        match socket.is_listening() || hard {
+            true => socket.abort(),
+            false => socket.close(),
+        }
+        if self.closing.len() >= CLOSING_MOST {
+            // Those that only wait for stragglers first.
+            let states: Vec<tcp::State> = {
+                let all: Vec<Handle> = self.closing.iter().map(|closing| closing.at).collect();
+                all.into_iter().map(|at| self.tcp(at).state()).collect()
+            };
+            let oldest = states
+                .iter()
+                .position(|state| *state == tcp::State::TimeWait);
+            let Closing { at, port, .. } = self.closing.remove(oldest.unwrap_or(0));
+            self.net(at.0).sockets.remove(at.1);
+            self.free_port(Kind::Stream, port);
+        }
+        let until = self.now.saturating_add(CLOSING);
+        self.closing.push(Closing {
+            at,
+            port,
+            until,
+            confirmed: false,
+        });
+    }
+}
+
+/// Whether a connection has come to a socket that listens.
+pub(super) fn has_come(socket: &tcp::Socket<'_>) -> bool {
+    socket.may_recv() || socket.may_send() || socket.can_recv()
+}
