@@ -298,7 +298,7 @@ impl Actor {
 
     /// Starts a call with these registers.
     pub fn call(&self, call: Call, regs: IpcRegs) -> Outcome {
-        let mut registers = Registers::starting(call_site(), self.top(), regs.rdi);
+        let mut registers = Registers::starting(call_site(), self.top(), regs.value());
         registers.set_call((regs.rax & !0xff) | call as u64);
         registers.set_send(&regs.unsent());
         registers.set_receive(&regs.left());
@@ -318,10 +318,10 @@ impl Actor {
 
     /// Starts a function.
     pub fn function(&self, f: extern "C" fn(u64), argument: u64) -> Outcome {
-        let rsp = self.top() - 8;
+        let sp = self.top() - 8;
         // SAFETY: the last word of the actor's own stack, which it does not use while it parks.
-        unsafe { (rsp as *mut u64).write_volatile(fermata_test_returned as *const () as u64) };
-        self.start(&Registers::starting(f as *const () as u64, rsp, argument))
+        unsafe { (sp as *mut u64).write_volatile(fermata_test_returned as *const () as u64) };
+        self.start(&Registers::starting(f as *const () as u64, sp, argument))
     }
 
     /// Starts with these registers, keeping space and connections.
@@ -354,11 +354,11 @@ impl Actor {
             if rt::time::now() > end {
                 let s = self.state();
                 fail!(
-                    "an actor did not finish: rip {:#x} rax {:#x} rdi {:#x} waiting {} stops {} \
+                    "an actor did not finish: at {:#x} call {:#x} of {:#x} waiting {} stops {} \
                      exception {} at {:#x}",
-                    s.registers.rip,
-                    s.registers.rax,
-                    s.registers.rdi,
+                    s.registers.pc(),
+                    s.registers.call(),
+                    s.registers.parameter(0),
                     s.waiting,
                     s.stop_count,
                     s.exception,
@@ -415,9 +415,9 @@ pub fn cut(thread: ThreadAt, keep: bool) -> Result<ThreadState, Failure> {
         .set_state(&state, space.handle(), client.handle(), server.handle())
         .map_err(|code| {
             Failure::new(format!(
-                "set_state: {code:?} (rip {:#x} rax {:#x} stages {} {} delivered {})",
-                state.registers.rip,
-                state.registers.rax,
+                "set_state: {code:?} (at {:#x} call {:#x} stages {} {} delivered {})",
+                state.registers.pc(),
+                state.registers.call(),
                 state.client_stage,
                 state.server_stage,
                 state.exception_delivered

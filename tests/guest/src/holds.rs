@@ -285,7 +285,7 @@ fn ordinary(call: Call, show: &mut Show) -> Outcome {
     actor.ordinary(call, [p[0], p[1], p[2], 0, 0, 0])?;
     eventually(call.name(), || {
         let state = actor.state();
-        state.waiting == why as u64 && state.registers.rip == crate::harness::call_site()
+        state.waiting == why as u64 && state.registers.pc() == crate::harness::call_site()
     })?;
     show(call.name(), Some(call), &actor)
 }
@@ -294,7 +294,7 @@ fn ordinary(call: Call, show: &mut Show) -> Outcome {
 fn messages(call: Call, show: &mut Show) -> Outcome {
     let waits = |scene: &Scene| {
         let state = scene.held.state();
-        state.waiting != 0 && state.registers.rip == crate::harness::call_site()
+        state.waiting != 0 && state.registers.pc() == crate::harness::call_site()
     };
     let name = call.name();
     let scene = Scene::new()?;

@@ -191,17 +191,12 @@ fn keeper_calls() -> Done {
             let ends = |number: &u64| matches!(number, 15 | 59 | 60 | 231 | 322);
             for number in (0..if flags == 0 { 4 } else { 470 }).filter(|n| flags == 0 || !ends(n)) {
                 let actor = Actor::within(&twin.space_ref).map_err(failed)?;
-                let mut begin = abi::state::Registers {
-                    rip: call_site(),
-                    rax: number,
-                    rdi: number,
-                    rsi: 0x1000,
-                    rdx: u64::MAX,
-                    rflags: 0x202,
-                    ..Default::default()
-                };
+                let mut begin = abi::state::Registers::starting(call_site(), 0, number);
+                begin.set_call(number);
+                begin.set_parameter(1, 0x1000);
+                begin.set_parameter(2, u64::MAX);
                 if flags == 0 {
-                    begin.rip = number;
+                    begin.set_pc(number);
                 }
                 actor.start(&begin).map_err(failed)?;
                 time::sleep(if name.starts_with("a Linux") {

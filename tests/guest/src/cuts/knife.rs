@@ -132,7 +132,7 @@ impl Parts {
         let w = &self.state.0;
         self.object().set(&Caller).map_err(|why| match self.ty {
             Type::Thread => why.during(format_args!(
-                "rip {:#x} rax {:#x} stops {} stages {} {} delivered {}",
+                "at {:#x} call {:#x} stops {} stages {} {} delivered {}",
                 w[16], w[0], w[22], w[24], w[25], w[26]
             )),
             _ => why,

@@ -609,10 +609,10 @@ impl Runner {
                 .get_state(0, 0, 0)
                 .unwrap_or_default();
             words += &format!(
-                "{}: call {} rip {:#x} waiting {} stages {} {} exception {} at {:#x}; ",
+                "{}: call {} at {:#x} waiting {} stages {} {} exception {} at {:#x}; ",
                 self::side(side as u32),
-                s.registers.rax as u8,
-                s.registers.rip,
+                s.registers.call() as u8,
+                s.registers.pc(),
                 s.waiting,
                 s.client_stage,
                 s.server_stage,

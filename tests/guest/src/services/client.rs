@@ -188,7 +188,12 @@ impl Client {
             ..Area::default()
         });
         if self.writer.chance(20) {
-            (regs.rdx, regs.r10, regs.r8) = (middle as u64, rest.as_ptr() as u64, 1);
+            regs = regs.sending(Area {
+                length: middle as u64,
+                list: rest.as_ptr() as u64,
+                entries: 1,
+                ..regs.unsent()
+            });
         }
         // SAFETY: what is sent is only read; the buffer is this client's alone.
         let code = unsafe { sys::ipc(Call::Call, &mut regs) };
@@ -315,16 +320,28 @@ impl Client {
                     length: 64,
                 }]
                 .leak();
-                (regs.r10, regs.r8) = (segments.as_ptr() as u64, 1);
+                regs = regs.sending(Area {
+                    list: segments.as_ptr() as u64,
+                    entries: 1,
+                    ..regs.unsent()
+                });
             }
             2 => regs = regs.sending(room),
             3 => regs = regs.receiving(room),
             // Reference lists that are nowhere.
-            4 => regs.r9 = abi::ref_list(never, 3),
-            _ => regs.rbx = abi::ref_list(never, 3),
+            4 => {
+                regs = regs.sending(Area {
+                    refs: abi::ref_list(never, 3),
+                    ..regs.unsent()
+                });
+            }
+            _ => regs = regs.taking_refs(abi::ref_list(never, 3)),
         }
         if refs > 0 && self.writer.chance(50) {
-            regs.r9 = self.out.list(refs);
+            regs = regs.sending(Area {
+                refs: self.out.list(refs),
+                ..regs.unsent()
+            });
         }
         // SAFETY: the message is leaked; the other memory is nobody's.
         match unsafe { PendingCall::new(Call::Call, regs, held) } {

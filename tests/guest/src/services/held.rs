@@ -25,25 +25,29 @@ const BUFFERS: [(&str, Put); 6] = [
     ("the message", |regs, never| {
         regs.sending(area(never, SILENT_BYTES - PAGE_SIZE))
     }),
-    ("the end of the message", |mut regs, never| {
+    ("the end of the message", |regs, never| {
         let rest: &'static [Segment] = alloc::vec![Segment {
             address: never,
             length: 64,
         }]
         .leak();
-        (regs.r10, regs.r8) = (rest.as_ptr() as u64, 1);
-        regs
+        regs.sending(Area {
+            list: rest.as_ptr() as u64,
+            entries: 1,
+            ..regs.unsent()
+        })
     }),
     ("the place of the answer", |regs, never| {
         regs.receiving(area(never, SILENT_BYTES - PAGE_SIZE))
     }),
-    ("the references that go", |mut regs, never| {
-        regs.r9 = abi::ref_list(never, 3);
-        regs
+    ("the references that go", |regs, never| {
+        regs.sending(Area {
+            refs: abi::ref_list(never, 3),
+            ..regs.unsent()
+        })
     }),
-    ("the references that come", |mut regs, never| {
-        regs.rbx = abi::ref_list(never, 3);
-        regs
+    ("the references that come", |regs, never| {
+        regs.taking_refs(abi::ref_list(never, 3))
     }),
 ];
 

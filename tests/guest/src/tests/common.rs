@@ -30,6 +30,13 @@ fn each(test: impl Fn(Type, u64) -> Outcome) -> Outcome {
     Ok(())
 }
 
+/// Makes a call that must succeed.
+macro_rules! done {
+    ($kind:expr, $operation:expr, $arguments:expr) => {
+        check_eq!(make($kind, $operation, $arguments), Code::Ok)
+    };
+}
+
 guest_test!(OBJECT0001, create_once_per_place);
 fn create_once_per_place() -> Outcome {
     each(|kind, slot| {
@@ -40,9 +47,9 @@ fn create_once_per_place() -> Outcome {
                 Code::InUse
             );
         }
-        check_eq!(make(kind, Common::Destroy, [slot, 0, 0, 0, 0, 0]), Code::Ok);
+        done!(kind, Common::Destroy, [slot, 0, 0, 0, 0, 0]);
         create(kind, slot)?;
-        check_eq!(make(kind, Common::Destroy, [slot, 0, 0, 0, 0, 0]), Code::Ok);
+        done!(kind, Common::Destroy, [slot, 0, 0, 0, 0, 0]);
         Ok(())
     })
 }
@@ -52,24 +59,21 @@ fn destroyed_means_dead() -> Outcome {
     each(|kind, slot| {
         create(kind, slot)?;
         let reference = Ref::new().must("a reference")?;
-        check_eq!(
-            make(
-                kind,
-                Common::Reference,
-                [slot, reference.handle(), 0, 0, 0, 0]
-            ),
-            Code::Ok
+        done!(
+            kind,
+            Common::Reference,
+            [slot, reference.handle(), 0, 0, 0, 0]
         );
         check_eq!(
             sys::reference_check(reference.handle()).map(|k| k as u8),
             Ok(kind as u8)
         );
-        check_eq!(make(kind, Common::Destroy, [slot, 0, 0, 0, 0, 0]), Code::Ok);
+        done!(kind, Common::Destroy, [slot, 0, 0, 0, 0, 0]);
         check_eq!(sys::reference_check(reference.handle()).is_err(), true);
         // A new object at the same address is not the old one.
         create(kind, slot)?;
         check_eq!(sys::reference_check(reference.handle()).is_err(), true);
-        check_eq!(make(kind, Common::Destroy, [slot, 0, 0, 0, 0, 0]), Code::Ok);
+        done!(kind, Common::Destroy, [slot, 0, 0, 0, 0, 0]);
         Ok(())
     })
 }
@@ -79,21 +83,12 @@ fn move_keeps_references() -> Outcome {
     each(|kind, slot| {
         create(kind, slot)?;
         let (before, after) = (Ref::new().must("new")?, Ref::new().must("new")?);
-        check_eq!(
-            make(kind, Common::Reference, [slot, before.handle(), 0, 0, 0, 0]),
-            Code::Ok
-        );
-        check_eq!(
-            make(kind, Common::Move, [slot, slot + 16, 0, 0, 0, 0]),
-            Code::Ok
-        );
-        check_eq!(
-            make(
-                kind,
-                Common::Reference,
-                [slot + 16, after.handle(), 0, 0, 0, 0]
-            ),
-            Code::Ok
+        done!(kind, Common::Reference, [slot, before.handle(), 0, 0, 0, 0]);
+        done!(kind, Common::Move, [slot, slot + 16, 0, 0, 0, 0]);
+        done!(
+            kind,
+            Common::Reference,
+            [slot + 16, after.handle(), 0, 0, 0, 0]
         );
         check_eq!(
             sys::reference_equal(before.handle(), after.handle()),
@@ -101,11 +96,8 @@ fn move_keeps_references() -> Outcome {
         );
         // The old place is free.
         create(kind, slot)?;
-        check_eq!(make(kind, Common::Destroy, [slot, 0, 0, 0, 0, 0]), Code::Ok);
-        check_eq!(
-            make(kind, Common::Destroy, [slot + 16, 0, 0, 0, 0, 0]),
-            Code::Ok
-        );
+        done!(kind, Common::Destroy, [slot, 0, 0, 0, 0, 0]);
+        done!(kind, Common::Destroy, [slot + 16, 0, 0, 0, 0, 0]);
         Ok(())
     })
 }
@@ -120,10 +112,7 @@ fn state_goes_round() -> Outcome {
         let mut before = Room([0; 128]);
         let mut after = Room([0; 128]);
         let state = core::ptr::from_mut(&mut before) as u64;
-        check_eq!(
-            make(kind, Common::GetState, [slot, state, 0, 0, 0, 0]),
-            Code::Ok
-        );
+        done!(kind, Common::GetState, [slot, state, 0, 0, 0, 0]);
         // A mapping without a region has no range; everything else can be set to what it was.
         let set = make(kind, Common::SetState, [slot, state, 0, 0, 0, 0]);
         check!(
@@ -132,16 +121,13 @@ fn state_goes_round() -> Outcome {
             kind.name()
         );
         let state = core::ptr::from_mut(&mut after) as u64;
-        check_eq!(
-            make(kind, Common::GetState, [slot, state, 0, 0, 0, 0]),
-            Code::Ok
-        );
+        done!(kind, Common::GetState, [slot, state, 0, 0, 0, 0]);
         check!(
             before.0 == after.0,
             "the state of a {} changed",
             kind.name()
         );
-        check_eq!(make(kind, Common::Destroy, [slot, 0, 0, 0, 0, 0]), Code::Ok);
+        done!(kind, Common::Destroy, [slot, 0, 0, 0, 0, 0]);
         Ok(())
     })
 }
@@ -151,26 +137,17 @@ fn identity_survives_destruction() -> Outcome {
     each(|kind, slot| {
         create(kind, slot)?;
         let (other, identity) = (Ref::new().must("new")?, Ref::new().must("new")?);
-        check_eq!(
-            make(kind, Common::Reference, [slot, other.handle(), 0, 0, 0, 0]),
-            Code::Ok
-        );
-        check_eq!(
-            make(kind, Common::Destroy, [slot, identity.handle(), 0, 0, 0, 0]),
-            Code::Ok
-        );
+        done!(kind, Common::Reference, [slot, other.handle(), 0, 0, 0, 0]);
+        done!(kind, Common::Destroy, [slot, identity.handle(), 0, 0, 0, 0]);
         // Vacant, not dead.
         check_eq!(
             sys::reference_check(other.handle()).map(|k| k as u8),
             Ok(kind as u8)
         );
-        check_eq!(
-            make(
-                kind,
-                Common::Create,
-                [slot + 16, identity.handle(), 0, 0, 0, 0]
-            ),
-            Code::Ok
+        done!(
+            kind,
+            Common::Create,
+            [slot + 16, identity.handle(), 0, 0, 0, 0]
         );
         let mut room = Room([0; 128]);
         if kind == Type::Thread {
@@ -184,22 +161,16 @@ fn identity_survives_destruction() -> Outcome {
             kind.name()
         );
         let again = Ref::new().must("new")?;
-        check_eq!(
-            make(
-                kind,
-                Common::Reference,
-                [slot + 16, again.handle(), 0, 0, 0, 0]
-            ),
-            Code::Ok
+        done!(
+            kind,
+            Common::Reference,
+            [slot + 16, again.handle(), 0, 0, 0, 0]
         );
         check_eq!(
             sys::reference_equal(again.handle(), other.handle()),
             Code::Ok
         );
-        check_eq!(
-            make(kind, Common::Destroy, [slot + 16, 0, 0, 0, 0, 0]),
-            Code::Ok
-        );
+        done!(kind, Common::Destroy, [slot + 16, 0, 0, 0, 0, 0]);
         check_eq!(sys::reference_check(other.handle()).is_err(), true);
         Ok(())
     })
@@ -210,14 +181,8 @@ fn identity_dies_with_its_reference() -> Outcome {
     each(|kind, slot| {
         create(kind, slot)?;
         let (other, identity) = (Ref::new().must("new")?, Ref::new().must("new")?);
-        check_eq!(
-            make(kind, Common::Reference, [slot, other.handle(), 0, 0, 0, 0]),
-            Code::Ok
-        );
-        check_eq!(
-            make(kind, Common::Destroy, [slot, identity.handle(), 0, 0, 0, 0]),
-            Code::Ok
-        );
+        done!(kind, Common::Reference, [slot, other.handle(), 0, 0, 0, 0]);
+        done!(kind, Common::Destroy, [slot, identity.handle(), 0, 0, 0, 0]);
         drop(identity);
         check_eq!(sys::reference_check(other.handle()).is_err(), true);
         // A reference that names nothing has no identity to give.
@@ -238,7 +203,7 @@ fn move_onto_another_is_refused() -> Outcome {
             make(kind, Common::Move, [slot, slot + 16, 0, 0, 0, 0]),
             Code::InUse
         );
-        check_eq!(make(kind, Common::Destroy, [slot, 0, 0, 0, 0, 0]), Code::Ok);
+        done!(kind, Common::Destroy, [slot, 0, 0, 0, 0, 0]);
         check_eq!(sys::mutex_destroy(slot + 16, 0), Code::Ok);
         Ok(())
     })
@@ -292,10 +257,7 @@ fn search_finds_every_type() -> Outcome {
     check!(pages.len() < 1000, "{} pages", pages.len());
     for kind in TYPES {
         let handle = window.address() + place(kind);
-        check_eq!(
-            make(kind, Common::Destroy, [handle, 0, 0, 0, 0, 0]),
-            Code::Ok
-        );
+        done!(kind, Common::Destroy, [handle, 0, 0, 0, 0, 0]);
     }
     check_eq!(
         segment.region.search(0, 1 << 30, 0x3fe),

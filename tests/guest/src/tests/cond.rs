@@ -109,7 +109,7 @@ fn waiter_is_about_to_lock() -> Outcome {
     let (cond, mutex) = (Cond::new().must("new")?, Mutex::new().must("new")?);
     let actors = waiting(1, &cond, &mutex)?;
     let r = actors[0].state().registers;
-    check_eq!(r.rip, guest_tests::harness::call_site());
+    check_eq!(r.pc(), guest_tests::harness::call_site());
     check_eq!(r.call() as u8, Call::MutexLock as u8);
     check_eq!(r.parameter(0), mutex.handle());
     Ok(())

@@ -42,9 +42,9 @@ fn cut_until(
                 .map(|a| {
                     let s = a.state();
                     format!(
-                        "rip {:#x} rax {:#x} waiting {} stages {} {} exception {} at {:#x}",
-                        s.registers.rip,
-                        s.registers.rax,
+                        "at {:#x} call {:#x} waiting {} stages {} {} exception {} at {:#x}",
+                        s.registers.pc(),
+                        s.registers.call(),
                         s.waiting,
                         s.client_stage,
                         s.server_stage,
@@ -61,8 +61,8 @@ fn cut_until(
             let state = cut(actor.thread.at(), keep)
                 .map_err(|why| why.during(format_args!("seed {seed}")))?;
             met.cuts += 1;
-            // SAFETY: `rip` of an actor points into this program's code.
-            let code = unsafe { (state.registers.rip as *const [u8; 2]).read_unaligned() };
+            // SAFETY: the program counter of an actor points into this program's code.
+            let code = unsafe { (state.registers.pc() as *const [u8; 2]).read_unaligned() };
             if code == [0x0f, 0x05] {
                 met.in_calls += 1;
             } else {

@@ -494,7 +494,7 @@ fn idempotent_call() -> Outcome {
     check_eq!(server.receive(SOON).code, Code::Call);
     check_eq!(client.state().waiting, Waiting::Reply as u64);
     check_eq!(
-        client.state().registers.rip,
+        client.state().registers.pc(),
         guest_tests::harness::call_site()
     );
     client.thread.stop().must("stop")?;

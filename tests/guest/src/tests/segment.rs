@@ -362,9 +362,9 @@ fn programs_that_do_wrong_are_ended() -> Outcome {
         ("int3", &[0xcc], 5),
         ("a division by zero", &[0x31, 0xc9, 0xf7, 0xf1], 8),
         ("hlt", &[0xf4], 11),
-        // mov rax, [0]
+        // A load from address 0.
         ("a null pointer", &[0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0], 11),
-        // mov eax, 255; syscall
+        // Call number 255.
         (
             "an unknown entrypoint",
             &[0xb8, 0xff, 0, 0, 0, 0x0f, 0x05],

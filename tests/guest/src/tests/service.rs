@@ -1,6 +1,7 @@
 //! Services as interfaces: requests in registers and with bytes, sessions, requests that wait, and
 //! requests that must not be repeated.
 
+use abi::registers::Area;
 use abi::state::{port_flags, PortState};
 use abi::{Call, Code, RefKind};
 use alloc::boxed::Box;
@@ -560,13 +561,10 @@ fn a_service_is_not_given_its_clients_power() -> Outcome {
     rt::thread::spawn(move || {
         let Ok(reference) = Ref::new() else { return };
         let mut words = [0u64; 8];
-        let mut regs = IpcRegs {
-            rdi: set.handle(),
-            r12: words.as_mut_ptr() as u64,
-            r13: size_of_val(&words) as u64,
-            rbx: abi::ref_list(reference.handle(), 1),
-            ..IpcRegs::default()
-        };
+        let mut regs = IpcRegs::to(set.handle()).receiving(Area {
+            refs: abi::ref_list(reference.handle(), 1),
+            ..Area::new(words.as_mut_ptr() as u64, size_of_val(&words) as u64)
+        });
         // SAFETY: the words are this thread's alone.
         let code = unsafe { rt::sys::ipc(Call::ServerWaitReceive, &mut regs) };
         *tell.lock() = Some((code, reference.kind()));
